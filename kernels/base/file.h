@@ -1,0 +1,37 @@
+#ifndef FILE_H
+#define FILE_H
+/* Files that survive a crash. A durable write is: temporary (O_EXCL), write, fsync, rename, fsync of the
+ * directory; any error on the way is returned and the old file stays. ENOSPC becomes ERR_FULL, all else
+ * ERR_IO or ERR_INPUT (missing, unreadable), with path and errno text in the sentence.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "kernels/base/arena.h"
+
+struct file_map { /* a read-only mapping; closed with file_unmap */
+    const uint8_t *data;
+    size_t size_bytes;
+};
+struct file_part { /* for writing gathered pieces */
+    const void *data;
+    size_t size_bytes;
+};
+
+enum err file_map(struct file_map *m, const char *path) MUST; /* an empty file maps to {NULL, 0} */
+void file_unmap(struct file_map *m);
+enum err file_read(const char *path, size_t max_bytes, struct arena *a, uint8_t **data, size_t *size_bytes) MUST;
+/* Durable, atomic, gathered. mode e.g. 0644, keys 0600. */
+enum err file_write(const char *path, const struct file_part *parts, size_t part_count, unsigned mode) MUST;
+enum err file_mkdirs(const char *path) MUST; /* like mkdir -p, directories fsynced */
+enum err file_sync_dir(const char *path) MUST;
+bool file_exists(const char *path);
+enum err file_remove(const char *path) MUST;      /* a missing file is no error */
+enum err file_remove_tree(const char *path) MUST; /* a missing tree is no error */
+enum err file_free_bytes(const char *path, uint64_t *free_bytes) MUST;
+/* OFD write lock on path/LOCK for life; ERR_BUSY names the directory. *fd is closed to let go. */
+enum err file_lock(const char *directory, int *fd) MUST;
+/* Names in a directory, sorted, without . and .. and without temporaries. */
+enum err file_list(const char *path, struct arena *a, char ***names, size_t *count) MUST;
+
+#endif

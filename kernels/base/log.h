@@ -1,0 +1,22 @@
+#ifndef LOG_H
+#define LOG_H
+/* One event per line, logfmt, to a sink. A line is "t=12.345 " + the prefix ("site=a rank=0 ") + the event.
+ * The default sink is stderr with wall-clock t; simulations and tests set their own sink and time.
+ * Thread-safe. Values with blanks are quoted by the caller through %s of log_quote().
+ */
+#include <stddef.h>
+
+enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
+
+typedef void log_sink(void *self, enum log_level level, const char *line); /* line has no newline */
+
+void log_to(log_sink *sink, void *self);        /* NULL: stderr */
+void log_prefix(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void log_min(enum log_level level);             /* default LOG_INFO */
+/* log_event(LOG_INFO, "round_close", "round=%u sites=%u", r, n)  ->  "ev=round_close round=41 sites=3" */
+void log_event(enum log_level level, const char *event, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Quotes s for a logfmt value into buf when it needs it; returns buf or s. */
+const char *log_quote(char *buf, size_t size, const char *s);
+
+#endif

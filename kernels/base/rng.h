@@ -1,0 +1,26 @@
+#ifndef RNG_H
+#define RNG_H
+/* Counter-based random numbers: value = f(seed, stream, index), so there is no state to save and any
+ * thread may ask for any number. Philox4x32-10 (Salmon et al. 2011, Random123), verified against its
+ * published vectors. Streams are named here so that no two uses share one.
+ */
+#include <stdint.h>
+
+enum rng_stream {
+    RNG_INIT = 1,    /* index = element number in the parameter slab */
+    RNG_SHUFFLE = 2, /* data order */
+    RNG_SAMPLE = 3,  /* text generation */
+    RNG_SIM = 4,     /* simulator faults */
+    RNG_JITTER = 5,  /* retry back-off */
+    RNG_TEST = 6
+};
+
+void rng_block(uint64_t seed, uint64_t stream, uint64_t index, uint32_t out[4]);
+uint32_t rng_u32(uint64_t seed, uint64_t stream, uint64_t index);
+uint64_t rng_u64(uint64_t seed, uint64_t stream, uint64_t index);
+/* Uniform in [0, n), n > 0: multiply-shift of 64 bits, bias below 2^-32 for n < 2^32. */
+uint64_t rng_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n);
+double rng_unit(uint64_t seed, uint64_t stream, uint64_t index);   /* [0, 1), 53 bits */
+float rng_normal(uint64_t seed, uint64_t stream, uint64_t index);  /* Box-Muller in double, then rounded */
+
+#endif

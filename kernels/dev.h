@@ -1,0 +1,199 @@
+#ifndef DEV_H
+#define DEV_H
+/* The device seam: memory, one stream of work, and ONE list of ops that the CPU and the GPU both implement.
+ * A backend's missing op is a link error. What an op does (shapes, dtypes, in place or not, exact or with an
+ * error bound) stands at its entry in DEV_OPS; the CPU op is the specification.
+ *
+ * "model type" is the dtype of activations and of the weights the products read (dev->model_type: f32 or
+ * bf16). Gradients, moments, master weights, statistics and losses are always f32.
+ * Ops return nothing and may be asynchronous; the first failure sticks and comes out of dev_sync().
+ * Pointers are device memory unless a comment says host. One thread at a time uses a dev.
+ *
+ * Letters: T tokens, C channels, V vocabulary, VP padded vocabulary (rows of the table), NH heads,
+ * HD head dimension, N out-features, K in-features. All matrices row-major; linear weights are (N, K).
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "kernels/base/arena.h"
+
+enum dtype { DTYPE_F32, DTYPE_BF16 };
+static inline size_t dtype_size(enum dtype t)
+{
+    return t == DTYPE_F32 ? 4 : 2;
+}
+
+enum dev_norm { DEV_NORM_LAYER, DEV_NORM_RMS };
+enum dev_act { DEV_ACT_NONE, DEV_ACT_GELU_TANH, DEV_ACT_GELU_ERF };
+
+struct dev;
+
+struct dev_linear { /* y = act(x w^T + bias);  backward of the same */
+    const void *x;    /* (T, K) model type */
+    const void *w;    /* (N, K) model type */
+    const float *bias; /* (N) f32 or NULL */
+    size_t T, K, N;
+    enum dev_act act;  /* applied to y; then pre must be given */
+    void *pre;         /* (T, N) model type: x w^T + bias before act, kept for backward; NULL if act NONE */
+};
+struct dev_linear_grad {
+    const void *dy;     /* (T, N) model type; gradient of y AFTER act; the op applies act' with fwd.pre.
+                           With an act, dy is overwritten by the gradient before act. */
+    void *dx;           /* (T, K) model type, overwritten; NULL: not wanted */
+    float *dw;          /* (N, K) f32, += */
+    float *dbias;       /* (N) f32, +=, NULL if no bias */
+};
+struct dev_norm_args {
+    enum dev_norm kind;
+    float eps;
+    size_t T, C;
+    const float *gain; /* (C) */
+    const float *bias; /* (C), NULL for RMS */
+};
+struct dev_attention {
+    const void *qkv;            /* (T, 3C): q | k | v, heads contiguous in each */
+    const int32_t *cu_seqlens;  /* host AND device copies: (sequences + 1), 0 .. T */
+    const int32_t *cu_seqlens_host;
+    size_t sequences, T, NH, HD;
+    bool causal;
+    float scale;                /* usually 1/sqrt(HD) */
+    float *lse;                 /* (NH, T) f32 log-sum-exp, written by fwd, read by bwd */
+};
+struct dev_classifier {
+    const void *x;           /* (T, C) model type */
+    const void *w;           /* (VP, C) model type */
+    const int32_t *targets;  /* (T); negative: no loss at this position */
+    size_t T, C, V, VP;
+    float grad_scale;        /* multiplies every gradient, usually 1 / tokens in the batch */
+    float *losses;           /* (T) f32: -log p(target), 0 where ignored */
+    void *dx;                /* (T, C) model type, overwritten; NULL: loss only */
+    float *dw;               /* (VP, C) f32, +=; NULL with dx NULL */
+};
+struct dev_range { /* a run of elements of every slab */
+    size_t offset, count;
+    bool decay;              /* weight decay and trust ratio apply */
+};
+struct dev_adam { /* AdamW and LAMB share their scalars. All slabs f32, same offsets */
+    float *p, *m, *v;
+    const float *g;
+    void *model;             /* bf16 copy of p, rewritten; NULL when the model type is f32 */
+    const float *gscale;     /* device scalar, multiplies g: global clip (clip_scale op) */
+    float lr, beta1, beta2, eps, weight_decay;
+    float bias1, bias2;      /* 1 - beta^t, or 1 without bias correction */
+    float trust_min, trust_max; /* LAMB only: bounds of ||x||/||u|| */
+};
+struct dev_grid { /* quantisation of one run of values on the shared grid, block = 256 values */
+    size_t count;            /* values, a multiple of DEV_BLOCK */
+    int q_max;               /* Q: 127, 7 or 1 */
+    const int8_t *exponent;  /* per block: step = 2^exponent; DEV_GRID_EMPTY: block not sent, codes 0 */
+};
+enum { DEV_BLOCK = 256, DEV_GRID_EMPTY = -128 };
+
+/* ---- the list. X(name, (arguments)) ------------------------------------------------------------------- */
+#define DEV_OPS(X)                                                                                       \
+    /* ---- fast set: error bounds in kernels/cpu at each op -------------------------------------- */   \
+    /* x (T,C) = wte[tokens] + wpe[positions]; wte (VP,C), wpe (P,C) model type or NULL. */              \
+    X(embed_fwd, (struct dev *d, void *x, const void *wte, const void *wpe, const int32_t *tokens,       \
+                  const int32_t *positions, size_t T, size_t C))                                         \
+    /* dwte, dwpe += rows of dx; the order of additions is by position, whatever the thread count. */    \
+    X(embed_bwd, (struct dev *d, float *dwte, float *dwpe, const void *dx, const int32_t *tokens,        \
+                  const int32_t *positions, size_t T, size_t C, size_t VP))                              \
+    /* sum = x + residual (residual NULL: sum = x, and sum may be x or NULL); y = norm(sum);             \
+     * mean (T) (LAYER only), rstd (T) kept. sum may alias x. */                                         \
+    X(norm_fwd, (struct dev *d, void *y, void *sum, float *mean, float *rstd, const void *x,             \
+                 const void *residual, const struct dev_norm_args *a))                                   \
+    /* dx = dsum (NULL: 0) + norm'(dy); dx may alias dsum; dgain, dbias += . sum as norm_fwd wrote it. */ \
+    X(norm_bwd, (struct dev *d, void *dx, float *dgain, float *dbias, const void *dy, const void *dsum,  \
+                 const void *sum, const float *mean, const float *rstd, const struct dev_norm_args *a))  \
+    X(linear_fwd, (struct dev *d, void *y, const struct dev_linear *a))                                  \
+    X(linear_bwd, (struct dev *d, const struct dev_linear *a, const struct dev_linear_grad *g))          \
+    /* out (T,C) = softmax(scale q k^T) v per head within each sequence. */                              \
+    X(attention_fwd, (struct dev *d, void *out, const struct dev_attention *a))                          \
+    X(attention_bwd, (struct dev *d, void *dqkv, const void *dout, const void *out,                      \
+                      const struct dev_attention *a))                                                    \
+    /* Fused softmax cross-entropy over x w^T, in chunks of rows: (T,V) logits never exist whole. */     \
+    X(classifier, (struct dev *d, const struct dev_classifier *a))                                       \
+    /* logits (T,V) f32 = x w^T, for sampling: few rows. */                                              \
+    X(logits, (struct dev *d, float *logits, const void *x, const void *w, size_t T, size_t C, size_t V)) \
+    /* y = a + b, model type; y may alias a or b. */                                                     \
+    X(add, (struct dev *d, void *y, const void *a, const void *b, size_t count))                         \
+    /* *out (device f32 scalar) = sum of x^2; the same bits at every thread count. */                    \
+    X(sumsq, (struct dev *d, float *out, const float *x, size_t count))                                  \
+    /* *out = norm > max_norm ? max_norm / norm : 1, norm = sqrt(*sumsq); max_norm <= 0: 1. */           \
+    X(clip_scale, (struct dev *d, float *out, const float *sumsq, float max_norm))                       \
+    /* x *= s (host scalar), f32. */                                                                     \
+    X(scale, (struct dev *d, float *x, float s, size_t count))                                           \
+    /* model type copy of f32 values, round to nearest even. */                                          \
+    X(cast, (struct dev *d, void *out, const float *x, size_t count))                                    \
+    /* Loshchilov & Hutter 2019; ranges is host memory. */                                               \
+    X(adamw, (struct dev *d, const struct dev_adam *a, const struct dev_range *ranges, size_t n))        \
+    /* You et al. 2020 (methods.md 8): one range = one tensor; exempt (decay false): ratio 1, wd 0. */   \
+    X(lamb, (struct dev *d, const struct dev_adam *a, const struct dev_range *ranges, size_t n))         \
+    /* ---- exact set: same bits on every device, compiler, thread count -------------------------- */   \
+    /* z = weight * (outer - local) + residual, each operation rounded once, f32. z may alias residual. */ \
+    X(delta, (struct dev *d, float *z, const float *outer, const float *local, const float *residual,    \
+              float weight, size_t count))                                                               \
+    /* code (count/256): 0 for an all-zero block, else clamp(ilogb(mean of z^2) + 128, 1, 254); 255 when \
+     * the block holds a value that is not finite. Mean in double, fixed order: see scalar/grid.h. */    \
+    X(block_code, (struct dev *d, uint8_t *code, const float *z, size_t count))                          \
+    /* q = clamp(rne(z / step), -Q, Q); residual = z - q*step (exact, see scalar/grid.h). */             \
+    X(quantise, (struct dev *d, int8_t *q, float *residual, const float *z, const struct dev_grid *g))   \
+    /* z = q * step; q is the int32 sum over sites. */                                                   \
+    X(dequantise, (struct dev *d, float *z, const int32_t *q, const struct dev_grid *g))                 \
+    /* h = bf16(z) nearest even; residual = z - h. */                                                    \
+    X(round_bf16, (struct dev *d, uint16_t *h, float *residual, const float *z, size_t count))           \
+    /* Bits, little-endian within the stream: value i occupies bits [i*bits, (i+1)*bits) of out;         \
+     * value = q + bias, 0 <= value < 2^bits. count a multiple of 256, so runs end on bytes. */          \
+    X(pack, (struct dev *d, uint8_t *out, const int32_t *q, int32_t bias, unsigned bits, size_t count))  \
+    X(unpack, (struct dev *d, int32_t *q, const uint8_t *in, int32_t bias, unsigned bits, size_t count)) \
+    /* Outer step on the mean delta, in place; momentum NULL: plain theta -= lr * mean.                  \
+     * buf = mu*buf + mean; theta = theta - lr*(mean + mu*buf)   (DiLoCo, 2311.08105; Nesterov). */      \
+    X(outer_step, (struct dev *d, float *theta, float *momentum, const float *mean, float lr, float mu,  \
+                   size_t count))                                                                        \
+    /* acc = acc + scale * x, two roundings: sums of relayed contributions in site order. */             \
+    X(accumulate, (struct dev *d, float *acc, const float *x, float scale, size_t count))
+
+struct dev_ops {
+#define X(name, arguments) void(*name) arguments;
+    DEV_OPS(X)
+#undef X
+    void (*close)(struct dev *d);
+    enum err (*alloc)(struct dev *d, void **p, size_t bytes);
+    void (*free)(struct dev *d, void *p);
+    void (*copy)(struct dev *d, void *to, const void *from, size_t bytes); /* host or device, any direction */
+    void (*zero)(struct dev *d, void *p, size_t bytes);
+    enum err (*sync)(struct dev *d);
+};
+
+struct dev { /* backends embed it first */
+    const struct dev_ops *ops;
+    const char *kind;      /* "cpu", "cuda" */
+    enum dtype model_type;
+    int threads;           /* host threads the CPU backend uses */
+    enum err failed;       /* sticky */
+    char note[160];        /* for the log: processor, ISA, library and its version */
+};
+
+struct dev_options {
+    const char *kind;      /* "cpu" or "cuda" */
+    const char *model_type; /* "f32", "bf16", "auto": bf16 where the processor multiplies it faster */
+    int threads;           /* 0: all the affinity mask allows */
+};
+
+/* Opens a device. ERR_UNSUPPORTED names what is missing (no CUDA module, no driver). */
+enum err dev_open(struct dev **d, const struct dev_options *o) MUST;
+void dev_close(struct dev *d);                                     /* NULL is fine */
+enum err dev_alloc(struct dev *d, void **p, size_t bytes) MUST;    /* zeroed, 64-byte aligned; bytes 0 gives NULL */
+void dev_free(struct dev *d, void *p);
+enum err dev_sync(struct dev *d) MUST; /* waits; the first failure since open, with its sentence */
+
+/* The backends' prototypes, from the same list: cpu_embed_fwd, ... and cuda_embed_fwd, ... */
+#define X(name, arguments) void cpu_##name arguments;
+DEV_OPS(X)
+#undef X
+#define X(name, arguments) void cuda_##name arguments;
+DEV_OPS(X)
+#undef X
+enum err cpu_open(struct dev **d, const struct dev_options *o) MUST;
+
+#endif
