@@ -1,0 +1,31 @@
+#ifndef COLL_H
+#define COLL_H
+/* Collectives inside one site: self (one rank), mpi (CPU ranks), nccl (GPU ranks). Every rank calls in the same
+ * order; a dead rank ends the site's job. All in place. Opened once per process; fast set, but repeatable for a
+ * fixed number of ranks. The launcher's environment names rank and size (engine.md 4.1).
+ */
+#include "kernels/dev.h"
+
+struct coll;
+struct coll_ops {
+    enum err (*sum)(struct coll *c, float *x, size_t count);             /* device f32, all-reduce */
+    enum err (*sum_host)(struct coll *c, double *x, size_t count);       /* few host values */
+    enum err (*broadcast)(struct coll *c, void *x, size_t bytes);        /* from rank 0, device memory */
+    enum err (*broadcast_host)(struct coll *c, void *x, size_t bytes);
+    enum err (*barrier)(struct coll *c);
+    void (*close)(struct coll *c);
+};
+struct coll { /* backends embed it first */
+    const struct coll_ops *ops;
+    int rank, size, local_rank;
+    const char *kind;  /* "self", "mpi", "nccl" */
+    const char *found; /* which row of the launcher table matched, for the log */
+};
+
+/* Chooses by launcher and device. ERR_UNSUPPORTED when several ranks are launched and this build has no MPI. */
+enum err coll_open(struct coll **c, const char *device_kind) MUST;
+void coll_close(struct coll *c);
+/* The others must stop too: ends the whole job with this exit code. */
+void coll_abort(struct coll *c, int exit_code);
+
+#endif

@@ -1,0 +1,37 @@
+#ifndef TABLE_H
+#define TABLE_H
+/* The one table of tensors: name, shape, initialisation, decay, layer, and the offset into every flat slab
+ * (parameters, gradients, each moment, outer state). All-reduce, checkpoint, delta, digest are loops over ranges.
+ * Every tensor starts at a multiple of 256 elements, so that blocks of 256 never cross tensors; the gaps are
+ * zero in every slab and stay zero. Pure data: no device, no I/O.
+ */
+#include "kernels/dev.h"
+#include "inner/keys.h"
+
+enum { TABLE_NAME_MAX = 48, TABLE_RANK_MAX = 2 };
+enum table_init { TABLE_NORMAL, TABLE_ZERO, TABLE_ONE };
+
+struct tensor {
+    char name[TABLE_NAME_MAX];      /* "layers.3.attn.qkv.weight" */
+    int64_t shape[TABLE_RANK_MAX];  /* (out, in) for linear weights; shape[1] = 1 for vectors */
+    size_t offset, count;           /* elements; offset a multiple of 256 */
+    enum table_init init;
+    float std;                      /* of TABLE_NORMAL; GPT-2: 0.02, projections 0.02/sqrt(2L) */
+    bool decay;                     /* matrices yes; biases, norms no */
+    int layer;                      /* 0..L-1; -1 embeddings, L final norm */
+};
+struct table {
+    struct tensor *tensors;
+    size_t count;
+    size_t elements;                /* of one slab, gaps included, a multiple of 256 */
+    size_t parameters;              /* without gaps */
+};
+
+enum err table_make(struct table *t, const struct settings *s, struct arena *perm) MUST;
+const struct tensor *table_find(const struct table *t, const char *name); /* NULL: no such tensor */
+/* Digest of names, shapes, offsets: two programs with the same digest mean the same slab. */
+struct digest table_digest(const struct table *t);
+/* Fills a host slab with the initial parameters, f(seed, element) alone. */
+void table_init(const struct table *t, uint64_t seed, float *slab);
+
+#endif
