@@ -1,0 +1,45 @@
+#ifndef SHARD_H
+#define SHARD_H
+/* llm.c token shards (*.bin), read as they are through a memory mapping: magic 20240520 version 1 (uint16 ids)
+ * and magic 20240801 version 7 (uint32 ids). Header: 256 little-endian int32: magic, version, token count, 0...
+ * What is wrong with a file (kind, version, cut short, ids beyond the vocabulary) is found here, at open, and named
+ * with file, position and value; afterwards every id is known to be valid. Opening reads the whole file once.
+ */
+#include "inner/config.h"
+#include "kernels/base/file.h"
+
+enum {
+    SHARD_HEADER_BYTES = 1024,
+    SHARD_MAGIC_U16 = 20240520,
+    SHARD_MAGIC_U32 = 20240801,
+    SHARD_VERSION_U16 = 1,
+    SHARD_VERSION_U32 = 7
+};
+#define SHARD_TOKENS_MAX 2147483647u /* the count is an int32 */
+#define SHARD_FILES_MAX  100000u     /* of one set: a pattern that matches more is a mistake */
+
+struct shard {
+    const char *path; /* borrowed from the arena of the set */
+    struct file_map map;
+    const uint8_t *ids; /* first token in the mapping */
+    unsigned id_bytes;  /* 2 or 4 */
+    uint64_t count;     /* tokens, > 0 */
+};
+struct shard_set { /* in the order of the list; what one `*` matches is sorted by name */
+    struct shard *shards;
+    size_t count;
+    uint64_t tokens; /* of all shards */
+};
+
+/* Checks header and size of one shard in memory; the mapping stays the caller's. Also the fuzz target. */
+enum err shard_parse(struct shard *s, const char *path, const uint8_t *data, size_t size_bytes) MUST;
+enum err shard_check_ids(const struct shard *s, int64_t vocab) MUST;
+/* Copies ids [first, first + count) as int32. */
+void shard_read(const struct shard *s, uint64_t first, size_t count, int32_t *ids);
+
+/* `paths` are file names; `*`, `?` and `[..]` make one a glob pattern. ERR_INPUT names the file and what is wrong. */
+enum err shard_set_open(struct shard_set *set, struct arena *perm, const struct config_list *paths,
+                        int64_t vocab) MUST;
+void shard_set_close(struct shard_set *set); /* accepts a zeroed or partly opened set */
+
+#endif
