@@ -1,0 +1,41 @@
+#ifndef OUTER_KEYS_H
+#define OUTER_KEYS_H
+/* The settings of the outer loop: what all members share (pinned) and what only this process needs. */
+#include "inner/config.h"
+
+/* X(section, name, type, default, min, max, choices, unit, pinned, help) */
+#define KEYS_OUTER(X)                                                                                         \
+    X(outer, sites, LIST, "", 0, 0, NULL, "", true, "Names of the configured sites (the roster); at most 64, letters, digits, - and _.") \
+    X(outer, every, INT, "50", 1, 1e6, NULL, "steps", true, "H: inner steps between two rounds of a fragment.") \
+    X(outer, fragments, INT, "1", 1, 64, NULL, "", true, "P: parts of the model synchronised in turn; 1 is classic DiLoCo; divides outer.every.") \
+    X(outer, codec, CHOICE, "int8", 0, 0, "f32|bf16|int8|int4", "", true, "How contributions are encoded.")  \
+    X(outer, whole_rounds, INT, "1", 1, 1e6, NULL, "rounds", true, "First rounds sent in bf16 whatever the codec; the last round always is.") \
+    X(outer, feedback, REAL, "1", 0, 1, NULL, "", true, "Share of the residual carried to the next round (1: classic error feedback).") \
+    X(outer, optimizer, CHOICE, "nesterov", 0, 0, "nesterov|sgd|average", "", true, "Outer optimizer.")      \
+    X(outer, lr, REAL, "0.7", 0, 10, NULL, "", true, "Outer learning rate; average uses 1.")                 \
+    X(outer, momentum, REAL, "0.9", 0, 0.9999, NULL, "", true, "Outer momentum of nesterov.")                \
+    X(outer, mode, CHOICE, "strict", 0, 0, "strict|quorum", "", true, "strict: every configured site in every round; quorum: a majority may go on at the deadline.") \
+    X(outer, straggler_s, REAL, "60", 0.05, 1e6, NULL, "s", true, "quorum: how long after the first contribution a round waits. The one timeout setting.") \
+    X(outer, extra_steps, INT, "0", 0, 1e9, NULL, "steps", true, "quorum: steps a site may train on while the aggregator is unreachable; 0: it pauses.") \
+    X(outer, catch_up, INT, "8", 1, 1e6, NULL, "rounds", true, "Committed rounds kept for sites that were away; older ones come as a snapshot.") \
+    X(site, name, TEXT, "", 0, 0, NULL, "", false, "Which of outer.sites this process is; may be left out with one site and no aggregator.") \
+    X(site, share, REAL, "1", 0.01, 100, NULL, "", false, "This site's tokens per step as a multiple of train.batch_tokens; its weight in the mean.") \
+    X(site, aggregator, TEXT, "", 0, 0, NULL, "", false, "host:port of the aggregator; empty: train alone, without an outer loop.") \
+    X(site, aggregator_name, TEXT, "", 0, 0, NULL, "", false, "DNS name in the aggregator's certificate, when dialling by address.") \
+    X(tls, dir, TEXT, "tls", 0, 0, NULL, "", false, "Directory with ca.pem, NAME.pem, NAME.key as atoll cert writes them.") \
+    X(serve, listen, TEXT, "127.0.0.1:7443", 0, 0, NULL, "", false, "Address and port the aggregator binds.") \
+    X(serve, dir, TEXT, "aggregator", 0, 0, NULL, "", false, "Directory of the aggregator's journal, spool and state.") \
+    X(log, level, CHOICE, "info", 0, 0, "debug|info|warn|error", "", false, "Least level written.")          \
+    X(log, progress, CHOICE, "auto", 0, 0, "auto|line|live|none", "", false, "Progress on stderr; auto: live on a terminal, sparse lines elsewhere.")
+
+struct outer_settings {
+#define X(...) CONFIG_FIELD(__VA_ARGS__)
+    KEYS_OUTER(X)
+#undef X
+};
+struct settings;
+struct config_table keys_outer(struct outer_settings *o);
+/* Rules over several keys of both tables; ERR_CONFIG lists every violated one. */
+enum err keys_outer_check(const struct outer_settings *o, const struct settings *s) MUST;
+
+#endif

@@ -1,0 +1,83 @@
+#ifndef LINK_H
+#define LINK_H
+/* The seam between site and aggregator: grpc (link_grpc.c: real, mutual TLS 1.3) and sim (link_sim.c: in memory, virtual
+ * time, seeded faults). Sites dial; all the aggregator has to say is the answer to a call. A site's calls block the
+ * calling thread; ERR_LINK means "not delivered or no answer": back off and ask again, everything may come twice.
+ */
+#include "outer/link/wire.h"
+
+struct link_counters { /* bytes by layer, both directions, since open */
+    uint64_t payload_up, payload_down;   /* contributions; aggregates and snapshots */
+    uint64_t messages_up, messages_down; /* protobuf bytes, gRPC's 5-byte prefix included, payload included */
+    uint64_t wire_up, wire_down;         /* what the kernel's socket counters say, TLS and HTTP/2 included; 0: unknown */
+};
+
+struct link; /* a site's end */
+struct link_ops {
+    enum err (*hello)(struct link *l, const struct wire_hello *m, struct wire_hello_answer *answer);
+    /* Offers, resumes at the aggregator's offset, sends the rest, waits for the final answer. */
+    enum err (*contribute)(struct link *l, const struct wire_contribution *m, const uint8_t *payload,
+                           struct wire_answer *answer);
+    /* Held by the aggregator until committed, at most hold_ms; then PENDING. */
+    enum err (*poll)(struct link *l, const struct wire_poll *m, uint32_t hold_ms, struct wire_poll_answer *answer);
+    /* Exactly size_bytes into out (the caller knows the size: configuration or manifest); resumes by itself from
+     * m->offset. answer.outcome NONE: complete. The caller verifies the digest. */
+    enum err (*fetch)(struct link *l, const struct wire_fetch *m, uint8_t *out, size_t size_bytes,
+                      struct wire_answer *answer);
+    enum err (*report)(struct link *l, const struct wire_report *m, struct wire_answer *answer);
+    enum err (*leave)(struct link *l, const struct wire_leave *m, struct wire_answer *answer);
+    void (*counters)(struct link *l, struct link_counters *out);
+    void (*close)(struct link *l);
+};
+struct link {
+    const struct link_ops *ops;
+};
+
+/* What the aggregator implements. The link calls it under one lock, never concurrently; peer is the verified URI SAN
+ * (atoll://run/role/name) of the caller, checked per call by the service itself. Must not block but on storage. */
+struct link_service {
+    void *self;
+    void (*hello)(void *self, const char *peer, const struct wire_hello *m, struct wire_hello_answer *answer);
+    /* RESUME with *upload set: chunks follow from answer->offset. Any other outcome is final. A newer stream of the
+     * same site and fragment makes the older upload stale: its next chunk answers SUPERSEDED. */
+    void (*offer)(void *self, const char *peer, const struct wire_contribution *m, struct wire_answer *answer, void **upload);
+    /* NONE: stored so far up to answer->offset; anything else is final. */
+    void (*chunk)(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n, struct wire_answer *answer);
+    /* complete: all bytes came: verify, make durable, RECEIPT or refusal. Not complete: the stream died; lets go of it. */
+    void (*finish)(void *self, void *upload, bool complete, struct wire_answer *answer);
+    /* PENDING: the link holds the call and asks again after work() ran, until the caller's hold time ends. */
+    void (*poll)(void *self, const char *peer, const struct wire_poll *m, struct wire_poll_answer *answer);
+    /* NONE: *data (borrowed until fetched) and *size_bytes to stream from m->offset. */
+    void (*fetch)(void *self, const char *peer, const struct wire_fetch *m, const uint8_t **data, size_t *size_bytes,
+                  void **source, struct wire_answer *answer);
+    void (*fetched)(void *self, void *source);
+    void (*report)(void *self, const char *peer, const struct wire_report *m, struct wire_answer *answer);
+    void (*leave)(void *self, const char *peer, const struct wire_leave *m, struct wire_answer *answer);
+    /* After every call, and at the time the last work() returned: commits what is ready, ticks the round.
+     * Returns when it wants to run next (world's now_ms; UINT64_MAX: only after a call). *stop: halt serving. */
+    uint64_t (*work)(void *self, bool *stop);
+};
+
+struct link_tls { /* PEM texts' paths */
+    const char *ca, *certificate, *key;
+};
+struct link_dial {
+    const char *target;      /* host:port */
+    const char *server_name; /* NULL: from target */
+    struct link_tls tls;
+    uint32_t keepalive_ms;   /* 0: the default 20000; tests use less */
+};
+struct link_listen {
+    const char *address;     /* host:port; port 0 picks one */
+    struct link_tls tls;
+    uint32_t keepalive_ms;
+};
+struct link_server;
+
+enum err link_open(struct link **l, const struct link_dial *d) MUST;   /* does not connect yet */
+enum err link_serve(struct link_server **s, const struct link_listen *l, const struct link_service *service,
+                    int *port) MUST;                                    /* ERR_BUSY: port in use */
+bool link_stopped(const struct link_server *s);                        /* the service asked to halt */
+void link_shutdown(struct link_server *s, uint32_t grace_ms);          /* returns when all calls have ended */
+
+#endif

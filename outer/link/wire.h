@@ -1,0 +1,93 @@
+#ifndef WIRE_H
+#define WIRE_H
+/* The messages as plain structs, and their protobuf form (wire.c, the one file that includes protobuf-c; proto/atoll.proto
+ * documents sender, moment, idempotence and largest size of each). Sizes and counts from a peer are checked here,
+ * before memory is taken; a decoder refuses what is malformed or over a limit.
+ */
+#include "kernels/base/arena.h"
+#include "outer/manifest.h"
+#include "outer/round.h"
+
+enum {
+    WIRE_MAJOR = 1, WIRE_MINOR = 0,
+    WIRE_NAME_MAX = 64, WIRE_TEXT_MAX = 2048, WIRE_CONFIG_MAX = 65536,
+    WIRE_CHUNK_BYTES = 1 << 20, WIRE_MESSAGE_MAX = WIRE_CHUNK_BYTES + 65536
+};
+
+struct wire_head { /* in every request of a site */
+    char run[WIRE_NAME_MAX];
+    char site[WIRE_NAME_MAX];
+    struct digest config;        /* of the canonical pinned keys, model table digest included */
+    uint32_t roster_version;
+    uint64_t epoch, incarnation, instance;
+};
+struct wire_fragment_state { /* hello and its answer */
+    uint64_t round;
+    struct digest state, manifest;
+    struct digest accepted;      /* answer: the payload accepted from this site for `round`; zero: none */
+    bool sealed;
+};
+struct wire_hello {
+    struct wire_head head;
+    uint32_t major, minor;
+    const char *config;          /* canonical text, to name differing keys; borrowed */
+    bool has_state;
+    uint32_t fragment_count;
+    struct wire_fragment_state fragments[ROUND_FRAGMENTS_MAX];
+};
+struct wire_hello_answer {
+    enum round_outcome outcome;  /* worst over fragments: MISMATCH, ..., JOIN, BEHIND, CURRENT */
+    char text[WIRE_TEXT_MAX];
+    uint32_t minor;
+    uint64_t epoch, instance;
+    uint32_t roster_version;
+    uint32_t fragment_count;
+    struct wire_fragment_state fragments[ROUND_FRAGMENTS_MAX];
+};
+struct wire_contribution { /* header of a contribution; the payload follows in chunks */
+    struct wire_head head;
+    uint32_t fragment, codec;
+    uint64_t round, payload_bytes, data_cursor, extra_steps;
+    struct digest parent, grid, payload;
+    float weight;
+    uint8_t signature[64];       /* place of the site's signature */
+};
+struct wire_answer {
+    enum round_outcome outcome;
+    char text[WIRE_TEXT_MAX];
+    uint64_t offset;             /* RESUME */
+    uint64_t round;              /* aggregator's current round of the fragment */
+    uint32_t retry_ms;           /* FULL */
+};
+struct wire_poll {
+    struct wire_head head;
+    uint32_t fragment;
+    uint64_t round;
+};
+struct wire_poll_answer {
+    struct wire_answer answer;   /* COMMIT, PENDING (text: who is missing), GONE, ... */
+    struct manifest manifest;    /* COMMIT */
+};
+enum wire_what { WIRE_AGGREGATE = 0, WIRE_SNAPSHOT = 1 };
+struct wire_fetch {
+    struct wire_head head;
+    enum wire_what what;
+    uint32_t fragment;
+    uint64_t round;              /* AGGREGATE: of that round; SNAPSHOT: state `round` */
+    uint64_t offset;             /* resume */
+};
+struct wire_report { /* adopted; also the live view's source */
+    struct wire_head head;
+    uint32_t fragment;
+    uint64_t round;              /* state now */
+    struct digest state;
+    int64_t step;
+    double loss, tokens_per_second;
+    uint64_t tokens, bytes_up, bytes_down;
+};
+struct wire_leave {
+    struct wire_head head;
+    char text[256];
+};
+
+#endif

@@ -1,0 +1,29 @@
+#ifndef SCHEDULE_H
+#define SCHEDULE_H
+/* Which step sends which round of which fragment, with which codec: a function of the configuration alone, so that every
+ * site does the same and a run repeats. Fragment p is due after step s when s > p*H/P and (s - p*H/P) mod H = 0
+ * (Streaming DiLoCo's offsets), and every fragment once more after the last step.
+ */
+#include "outer/codec/codec.h"
+#include "outer/keys.h"
+#include "inner/keys.h"
+
+struct schedule {
+    int64_t steps, every;
+    unsigned fragments;
+    uint64_t whole_rounds;
+    enum codec_kind codec;
+};
+
+struct schedule schedule_make(const struct settings *s, const struct outer_settings *o);
+/* Is fragment due after `step` finished steps (1..steps)? Sets the round (from 0) it is. */
+bool schedule_due(const struct schedule *s, int64_t step, unsigned fragment, uint64_t *round);
+uint64_t schedule_rounds(const struct schedule *s, unsigned fragment);   /* in the whole run */
+int64_t schedule_step(const struct schedule *s, unsigned fragment, uint64_t round); /* step that ends it */
+enum codec_kind schedule_codec(const struct schedule *s, unsigned fragment, uint64_t round);
+int64_t schedule_next(const struct schedule *s, int64_t step);           /* next step > step with any fragment due */
+/* Payload bytes of one site in the whole run: the prediction that is printed beside what was counted. */
+uint64_t schedule_upload_bytes(const struct schedule *s, const size_t *elements);
+uint64_t schedule_download_bytes(const struct schedule *s, const size_t *elements, unsigned sites);
+
+#endif
