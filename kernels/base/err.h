@@ -24,7 +24,7 @@
     X(10, MISMATCH, "the two sides are configured differently", 4, "make the named keys equal")          \
     X(11, PROTO, "the other side broke the protocol", 1, "check versions; report with both logs")        \
     X(12, DIVERGED, "training diverged", 1, "lower the learning rate, or look at the data")              \
-    X(13, STATE, "the outer states disagree", 1, "stop, keep all files, see runbook")                    \
+    X(13, DISAGREE, "the outer states disagree", 1, "stop, keep all files, see runbook")                    \
     X(14, DEADLINE, "the deadline passed", 3, "restart; raise the limit the message names")              \
     X(15, STOPPED, "stopped on request, state stored", 75, "restart to go on")                           \
     X(16, UNSUPPORTED, "this build or machine cannot do that", 4, "use another build or setting")        \

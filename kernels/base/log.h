@@ -1,7 +1,8 @@
 #ifndef LOG_H
 #define LOG_H
 /* One event per line, logfmt, to a sink. A line is "t=12.345 " + the prefix ("site=a rank=0 ") + the event.
- * The default sink is stderr with wall-clock t; simulations and tests set their own sink and time.
+ * The default sink is stderr with t in seconds since 1970; simulations and tests set their own sink and put
+ * their own time in front: a sink gets the line without t. Above LOG_INFO the line says level=warn or level=error.
  * Thread-safe. Values with blanks are quoted by the caller through %s of log_quote().
  */
 #include <stddef.h>

@@ -1,0 +1,127 @@
+#include "kernels/base/arena.h"
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ARENA_ALIGN = 64, ARENA_BLOCK_BYTES = 64 * 1024 };
+
+struct arena_block {
+    struct arena_block *next;
+    char *at;          /* aligned; everything behind it is still zero, as calloc gave it */
+    size_t left_bytes;
+};
+
+struct arena arena_make(size_t cap_bytes)
+{
+    return (struct arena){.cap_bytes = cap_bytes};
+}
+
+/* calloc, so that a slab of gigabytes takes its pages only when they are touched. */
+static struct arena_block *block_make(size_t bytes)
+{
+    size_t overhead = sizeof(struct arena_block) + ARENA_ALIGN;
+    if (bytes > SIZE_MAX - overhead)
+        return NULL;
+    struct arena_block *b = calloc(1, bytes + overhead);
+    if (!b)
+        return NULL;
+    uintptr_t start = (uintptr_t)(b + 1);
+    b->at = (char *)(b + 1) + (-start & (ARENA_ALIGN - 1));
+    b->left_bytes = bytes;
+    return b;
+}
+
+/* A block with room for bytes. A big request gets its own block behind the newest one, whose rest stays in use. */
+static struct arena_block *block_with_room(struct arena *a, size_t bytes)
+{
+    if (a->blocks && a->blocks->left_bytes >= bytes)
+        return a->blocks;
+    bool own = bytes > ARENA_BLOCK_BYTES / 4;
+    struct arena_block *b = block_make(own ? bytes : ARENA_BLOCK_BYTES);
+    if (!b)
+        return NULL;
+    struct arena_block **place = own && a->blocks ? &a->blocks->next : &a->blocks;
+    b->next = *place;
+    *place = b;
+    return b;
+}
+
+void *arena_alloc(struct arena *a, size_t bytes)
+{
+    ASSERT(!a->sealed);
+    size_t rounded = (bytes ? bytes + ARENA_ALIGN - 1 : ARENA_ALIGN) & ~(size_t)(ARENA_ALIGN - 1);
+    size_t used = a->used_bytes + rounded;
+    if (rounded < bytes || used < rounded || (a->cap_bytes && used > a->cap_bytes)) {
+        err_set(ERR_MEMORY, "%zu bytes wanted, %zu in use, limit %zu", bytes, a->used_bytes, a->cap_bytes);
+        return NULL;
+    }
+    struct arena_block *b = block_with_room(a, rounded);
+    if (!b) {
+        err_set(ERR_MEMORY, "%zu bytes wanted, the machine has no more", bytes);
+        return NULL;
+    }
+    void *p = b->at;
+    b->at += rounded;
+    b->left_bytes -= rounded;
+    a->used_bytes = used;
+    return p;
+}
+
+void *arena_array(struct arena *a, size_t count, size_t size)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes)) {
+        err_set(ERR_MEMORY, "%zu elements of %zu bytes wanted", count, size);
+        return NULL;
+    }
+    return arena_alloc(a, bytes);
+}
+
+char *arena_string(struct arena *a, const char *s, size_t n)
+{
+    char *copy = n < SIZE_MAX ? arena_alloc(a, n + 1) : NULL;
+    if (copy && n)
+        memcpy(copy, s, n);
+    return copy;
+}
+
+char *arena_printf(struct arena *a, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(NULL, 0, format, arguments);
+    va_end(arguments);
+    ASSERT(length >= 0);
+    char *s = arena_alloc(a, (size_t)length + 1);
+    if (!s)
+        return NULL;
+    va_start(arguments, format);
+    vsnprintf(s, (size_t)length + 1, format, arguments);
+    va_end(arguments);
+    return s;
+}
+
+void arena_seal(struct arena *a)
+{
+    a->sealed = 1;
+}
+
+void arena_reset(struct arena *a)
+{
+    while (a->blocks) {
+        struct arena_block *b = a->blocks;
+        a->blocks = b->next;
+        free(b);
+    }
+    a->used_bytes = 0;
+    a->sealed = 0;
+}
+
+void arena_free(struct arena *a)
+{
+    arena_reset(a);
+    *a = (struct arena){0};
+}

@@ -1,0 +1,329 @@
+#include "kernels/base/file.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+static const char TEMPORARY[] = ".tmp"; /* one writer per directory, so a left-over one is nobody's */
+
+/* errno -> our error, with a sentence. missing_is: what ENOENT and EACCES mean here. */
+static enum err file_failed(const char *what, const char *path, enum err missing_is)
+{
+    int e = errno;
+    enum err kind = ERR_IO;
+    if (e == ENOSPC || e == EDQUOT)
+        kind = ERR_FULL;
+    else if (e == ENOENT || e == EACCES || e == EPERM || e == ENOTDIR || e == EISDIR || e == ENAMETOOLONG)
+        kind = missing_is;
+    return err_set(kind, "%s: cannot %s: %s", path, what, strerror(e));
+}
+
+static enum err open_input(const char *path, int *fd, size_t *size_bytes)
+{
+    *fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (*fd < 0)
+        return file_failed("open", path, ERR_INPUT);
+    struct stat st;
+    enum err e = ERR_OK;
+    if (fstat(*fd, &st) != 0)
+        e = file_failed("stat", path, ERR_IO);
+    else if (!S_ISREG(st.st_mode))
+        e = err_set(ERR_INPUT, "%s: not a regular file", path);
+    if (e != ERR_OK)
+        close(*fd);
+    else
+        *size_bytes = (size_t)st.st_size;
+    return e;
+}
+
+enum err file_map(struct file_map *m, const char *path)
+{
+    int fd;
+    *m = (struct file_map){0};
+    size_t size;
+    TRY(open_input(path, &fd, &size));
+    if (size) {
+        void *p = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+        if (p == MAP_FAILED) {
+            enum err e = file_failed("map", path, ERR_IO);
+            close(fd);
+            return e;
+        }
+        *m = (struct file_map){p, size};
+    }
+    close(fd);
+    return ERR_OK;
+}
+
+void file_unmap(struct file_map *m)
+{
+    if (m->data)
+        munmap((void *)(uintptr_t)m->data, m->size_bytes);
+    *m = (struct file_map){0};
+}
+
+static enum err read_all(int fd, const char *path, uint8_t *to, size_t n)
+{
+    while (n) {
+        ssize_t got = read(fd, to, n);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return file_failed("read", path, ERR_IO);
+        if (got == 0)
+            return err_set(ERR_IO, "%s: became shorter while it was read", path);
+        to += got;
+        n -= (size_t)got;
+    }
+    return ERR_OK;
+}
+
+enum err file_read(const char *path, size_t max_bytes, struct arena *a, uint8_t **data, size_t *size_bytes)
+{
+    int fd;
+    size_t size;
+    TRY(open_input(path, &fd, &size));
+    enum err e = ERR_OK;
+    uint8_t *to = NULL;
+    if (size > max_bytes)
+        e = err_set(ERR_INPUT, "%s: %zu bytes, at most %zu expected", path, size, max_bytes);
+    else if (!(to = arena_alloc(a, size + 1)))
+        e = ERR_MEMORY;
+    else
+        e = read_all(fd, path, to, size);
+    close(fd);
+    if (e == ERR_OK) {
+        *data = to;
+        *size_bytes = size;
+    }
+    return e;
+}
+
+static enum err write_all(int fd, const char *path, const uint8_t *from, size_t n)
+{
+    while (n) {
+        ssize_t put = write(fd, from, n);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put < 0)
+            return file_failed("write", path, ERR_IO);
+        from += put;
+        n -= (size_t)put;
+    }
+    return ERR_OK;
+}
+
+/* Writes the temporary and makes its bytes durable. A failed fsync is final: the kernel may have dropped the pages
+ * and marked them clean, so trying again would prove nothing (protocol.md row 22). */
+static enum err write_temporary(const char *temporary, const struct file_part *parts, size_t part_count,
+                                unsigned mode)
+{
+    int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    if (fd < 0)
+        return file_failed("create", temporary, ERR_IO);
+    enum err e = ERR_OK;
+    for (size_t i = 0; e == ERR_OK && i < part_count; i++)
+        e = write_all(fd, temporary, parts[i].data, parts[i].size_bytes);
+    if (e == ERR_OK && fsync(fd) != 0)
+        e = file_failed("sync", temporary, ERR_IO);
+    if (close(fd) != 0 && e == ERR_OK)
+        e = file_failed("close", temporary, ERR_IO);
+    return e;
+}
+
+/* The directory part of path: "." or "/" where there is none. out has PATH_MAX bytes; path is shorter. */
+static void parent_of(char *out, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash)
+        strcpy(out, ".");
+    else if (slash == path)
+        strcpy(out, "/");
+    else {
+        memcpy(out, path, (size_t)(slash - path));
+        out[slash - path] = 0;
+    }
+}
+
+enum err file_write(const char *path, const struct file_part *parts, size_t part_count, unsigned mode)
+{
+    char temporary[PATH_MAX], directory[PATH_MAX];
+    int length = snprintf(temporary, sizeof temporary, "%s%s", path, TEMPORARY);
+    if (length >= PATH_MAX)
+        return err_set(ERR_IO, "%s: path too long", path);
+    if (unlink(temporary) != 0 && errno != ENOENT)
+        return file_failed("remove", temporary, ERR_IO);
+    enum err e = write_temporary(temporary, parts, part_count, mode);
+    if (e == ERR_OK && rename(temporary, path) != 0)
+        e = file_failed("rename", temporary, ERR_IO);
+    if (e != ERR_OK) {
+        unlink(temporary);
+        return e;
+    }
+    parent_of(directory, path);
+    return file_sync_dir(directory);
+}
+
+enum err file_sync_dir(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return file_failed("open", path, ERR_IO);
+    enum err e = fsync(fd) == 0 ? ERR_OK : file_failed("sync", path, ERR_IO);
+    close(fd);
+    return e;
+}
+
+/* Makes one directory, if it is not there, and its name durable. */
+static enum err make_one(const char *path)
+{
+    char parent[PATH_MAX];
+    struct stat st;
+    if (mkdir(path, 0777) == 0) {
+        parent_of(parent, path);
+        return file_sync_dir(parent);
+    }
+    if (errno != EEXIST)
+        return file_failed("create directory", path, ERR_IO);
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        return ERR_OK;
+    return err_set(ERR_IO, "%s: exists and is not a directory", path);
+}
+
+enum err file_mkdirs(const char *path)
+{
+    char part[PATH_MAX];
+    size_t length = strlen(path);
+    if (length == 0 || length >= sizeof part)
+        return err_set(ERR_IO, "\"%s\": not a usable path", path);
+    memcpy(part, path, length + 1);
+    while (length > 1 && part[length - 1] == '/')
+        part[--length] = 0;
+    for (size_t i = 1; i < length; i++)
+        if (part[i] == '/' && part[i - 1] != '/') {
+            part[i] = 0;
+            TRY(make_one(part));
+            part[i] = '/';
+        }
+    return strcmp(part, "/") == 0 ? ERR_OK : make_one(part);
+}
+
+bool file_exists(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0;
+}
+
+enum err file_remove(const char *path)
+{
+    if (unlink(path) == 0 || errno == ENOENT)
+        return ERR_OK;
+    return file_failed("remove", path, ERR_IO);
+}
+
+/* Is name the entry of the directory itself or its parent? */
+static bool is_dots(const char *name)
+{
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+enum err file_remove_tree(const char *path)
+{
+    struct stat st;
+    if (lstat(path, &st) != 0)
+        return errno == ENOENT ? ERR_OK : file_failed("stat", path, ERR_IO);
+    if (!S_ISDIR(st.st_mode)) /* a link is removed, never followed */
+        return file_remove(path);
+    DIR *dir = opendir(path);
+    if (!dir)
+        return file_failed("open", path, ERR_IO);
+    enum err e = ERR_OK;
+    for (struct dirent *entry; e == ERR_OK && (entry = readdir(dir));) {
+        char inside[PATH_MAX];
+        if (is_dots(entry->d_name))
+            continue;
+        if (snprintf(inside, sizeof inside, "%s/%s", path, entry->d_name) >= PATH_MAX)
+            e = err_set(ERR_IO, "%s/%s: path too long", path, entry->d_name);
+        else
+            e = file_remove_tree(inside);
+    }
+    closedir(dir);
+    if (e == ERR_OK && rmdir(path) != 0 && errno != ENOENT)
+        e = file_failed("remove", path, ERR_IO);
+    return e;
+}
+
+enum err file_free_bytes(const char *path, uint64_t *free_bytes)
+{
+    struct statvfs st;
+    if (statvfs(path, &st) != 0)
+        return file_failed("stat the file system of", path, ERR_INPUT);
+    *free_bytes = (uint64_t)st.f_bavail * st.f_frsize;
+    return ERR_OK;
+}
+
+enum err file_lock(const char *directory, int *fd)
+{
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/LOCK", directory) >= PATH_MAX)
+        return err_set(ERR_IO, "%s: path too long", directory);
+    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (*fd < 0)
+        return file_failed("open", path, ERR_IO);
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    if (fcntl(*fd, F_OFD_SETLK, &whole) == 0)
+        return ERR_OK;
+    bool busy = errno == EAGAIN || errno == EACCES;
+    enum err e = busy ? err_set(ERR_BUSY, "%s: in use by another process", directory)
+                      : file_failed("lock", path, ERR_IO);
+    close(*fd);
+    *fd = -1;
+    return e;
+}
+
+static bool is_temporary(const char *name)
+{
+    size_t n = strlen(name), suffix = sizeof TEMPORARY - 1;
+    return n >= suffix && strcmp(name + n - suffix, TEMPORARY) == 0;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* First pass (names NULL) counts, second one fills at most *count. */
+static enum err list_pass(const char *path, struct arena *a, char **names, size_t *count)
+{
+    DIR *dir = opendir(path);
+    if (!dir)
+        return file_failed("list", path, ERR_INPUT);
+    size_t n = 0, room = *count;
+    enum err e = ERR_OK;
+    for (struct dirent *entry; e == ERR_OK && (entry = readdir(dir));) {
+        if (is_dots(entry->d_name) || is_temporary(entry->d_name) || (names && n == room))
+            continue;
+        if (names && !(names[n] = arena_string(a, entry->d_name, strlen(entry->d_name))))
+            e = ERR_MEMORY;
+        n++;
+    }
+    closedir(dir);
+    *count = n;
+    return e;
+}
+
+enum err file_list(const char *path, struct arena *a, char ***names, size_t *count)
+{
+    TRY(list_pass(path, a, NULL, count));
+    TRY_ALLOC(*names = arena_array(a, *count + 1, sizeof **names));
+    TRY(list_pass(path, a, *names, count));
+    qsort(*names, *count, sizeof **names, by_name);
+    return ERR_OK;
+}
