@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ERR_SENTENCE_MAX = 1024 };
+enum { ERR_SENTENCE_MAX = 8192 }; /* a configuration reports all its errors at once */
 static _Thread_local char sentence[ERR_SENTENCE_MAX];
 
 struct err_entry {

@@ -1,0 +1,88 @@
+/* The table of one datacenter's settings and the rules that need more than one key. */
+#include "inner/keys.h"
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { RUN_NAME_MAX = 63 }; /* it is part of a certificate's URI and of file names */
+
+static const struct config_key keys[] = {
+#define X(...) CONFIG_ROW(struct settings, __VA_ARGS__)
+    KEYS_INNER(X)
+#undef X
+};
+
+struct config_table keys_inner(struct settings *s)
+{
+    return (struct config_table){keys, sizeof keys / sizeof keys[0], s};
+}
+
+struct rules { /* sentences of the violated ones */
+    char text[4096];
+    size_t length;
+};
+
+static void broken(struct rules *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void broken(struct rules *r, const char *format, ...)
+{
+    va_list args;
+    char sentence[512];
+    va_start(args, format);
+    vsnprintf(sentence, sizeof sentence, format, args);
+    va_end(args);
+    int n = snprintf(r->text + r->length, sizeof r->text - r->length, "%s%s", r->length ? "\n" : "", sentence);
+    r->length += (size_t)n;
+    ASSERT(r->length < sizeof r->text);
+}
+
+static void check_name(struct rules *r, const char *name)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+    size_t n = strlen(name);
+    if (n < 1 || n > RUN_NAME_MAX || name[strspn(name, allowed)])
+        broken(r, "run.name = \"%.80s\": allowed are 1 to %d letters, digits, - and _", name, RUN_NAME_MAX);
+}
+
+static void check_model(struct rules *r, const struct settings *s)
+{
+    if (s->model_width % s->model_heads)
+        broken(r, "model.heads = %lld does not divide model.width = %lld; make the width a multiple of the heads",
+               (long long)s->model_heads, (long long)s->model_width);
+    if (!strcmp(s->data_tokenizer, "bytes") && s->model_vocab < 256)
+        broken(r, "model.vocab = %lld is less than the 256 ids of data.tokenizer = bytes",
+               (long long)s->model_vocab);
+}
+
+static void check_batch(struct rules *r, const struct settings *s)
+{
+    long long sequence = s->train_sequence, batch = s->train_batch_tokens, micro = s->train_micro_tokens;
+    if (sequence > s->model_context)
+        broken(r, "train.sequence = %lld is longer than model.context = %lld", sequence,
+               (long long)s->model_context);
+    if (batch % sequence)
+        broken(r, "train.batch_tokens = %lld is not a multiple of train.sequence = %lld", batch, sequence);
+    if (micro % sequence)
+        broken(r, "train.micro_tokens = %lld is not a multiple of train.sequence = %lld", micro, sequence);
+    if (micro && batch % micro)
+        broken(r, "train.micro_tokens = %lld does not divide train.batch_tokens = %lld", micro, batch);
+}
+
+static void check_schedule(struct rules *r, const struct settings *s)
+{
+    if (s->train_warmup + s->train_hold > s->train_steps)
+        broken(r, "train.warmup = %lld and train.hold = %lld together are longer than train.steps = %lld",
+               (long long)s->train_warmup, (long long)s->train_hold, (long long)s->train_steps);
+}
+
+enum err keys_check(const struct settings *s)
+{
+    struct rules r = {0};
+    check_name(&r, s->run_name);
+    if (!*s->run_dir)
+        broken(&r, "run.dir is empty; name the directory of this run");
+    check_model(&r, s);
+    check_batch(&r, s);
+    check_schedule(&r, s);
+    return r.length ? err_set(ERR_CONFIG, "%s", r.text) : ERR_OK;
+}
