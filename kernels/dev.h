@@ -84,8 +84,8 @@ struct dev_adam { /* AdamW and LAMB share their scalars. All slabs f32, same off
 };
 struct dev_grid { /* quantisation of one run of values on the shared grid, block = 256 values */
     size_t count;            /* values, a multiple of DEV_BLOCK */
-    int q_max;               /* Q: 127, 7 or 1 */
-    const int8_t *exponent;  /* per block: step = 2^exponent; DEV_GRID_EMPTY: block not sent, codes 0 */
+    int q_max;               /* Q: 127, 7 or 1; unused by dequantise */
+    const int8_t *exponent;  /* per block: step = 2^exponent, -100..100; DEV_GRID_EMPTY: not sent, q = 0 */
 };
 enum { DEV_BLOCK = 256, DEV_GRID_EMPTY = -128 };
 
@@ -136,22 +136,29 @@ enum { DEV_BLOCK = 256, DEV_GRID_EMPTY = -128 };
     /* code (count/256): 0 for an all-zero block, else clamp(ilogb(mean of z^2) + 128, 1, 254); 255 when \
      * the block holds a value that is not finite. Mean in double, fixed order: see scalar/grid.h. */    \
     X(block_code, (struct dev *d, uint8_t *code, const float *z, size_t count))                          \
-    /* q = clamp(rne(z / step), -Q, Q); residual = z - q*step (exact, see scalar/grid.h). */             \
-    X(quantise, (struct dev *d, int8_t *q, float *residual, const float *z, const struct dev_grid *g))   \
-    /* z = q * step; q is the int32 sum over sites. */                                                   \
-    X(dequantise, (struct dev *d, float *z, const int32_t *q, const struct dev_grid *g))                 \
-    /* h = bf16(z) nearest even; residual = z - h. */                                                    \
+    /* q = clamp(rne(z / step), -Q, Q), or 0 where |z| >= 2^24 steps; residual = z - q*step, exact for every   \
+     * finite z (scalar/grid.h); residual may alias z. */                                                \
+    X(quantise, (struct dev *d, int32_t *q, float *residual, const float *z, const struct dev_grid *g))  \
+    /* z = q * step / divisor: the product is exact for |q| < 2^24, the division rounds once. */         \
+    X(dequantise, (struct dev *d, float *z, const int32_t *q, const struct dev_grid *g, float divisor))  \
+    /* h = bf16(z) nearest even, the largest finite one instead of infinity; residual = z - h, exact.    \
+     * residual may alias z. */                                                                          \
     X(round_bf16, (struct dev *d, uint16_t *h, float *residual, const float *z, size_t count))           \
+    X(widen_bf16, (struct dev *d, float *z, const uint16_t *h, size_t count))                            \
     /* Bits, little-endian within the stream: value i occupies bits [i*bits, (i+1)*bits) of out;         \
-     * value = q + bias, 0 <= value < 2^bits. count a multiple of 256, so runs end on bytes. */          \
+     * value = q + bias, 0 <= value < 2^bits, 1 <= bits <= 16. count a multiple of 256, so runs end on bytes. */ \
     X(pack, (struct dev *d, uint8_t *out, const int32_t *q, int32_t bias, unsigned bits, size_t count))  \
-    X(unpack, (struct dev *d, int32_t *q, const uint8_t *in, int32_t bias, unsigned bits, size_t count)) \
+    /* q = value - bias, or q += value - bias. */                                                        \
+    X(unpack, (struct dev *d, int32_t *q, const uint8_t *in, int32_t bias, unsigned bits, bool add,      \
+               size_t count))                                                                            \
     /* Outer step on the mean delta, in place; momentum NULL: plain theta -= lr * mean.                  \
      * buf = mu*buf + mean; theta = theta - lr*(mean + mu*buf)   (DiLoCo, 2311.08105; Nesterov). */      \
     X(outer_step, (struct dev *d, float *theta, float *momentum, const float *mean, float lr, float mu,  \
                    size_t count))                                                                        \
     /* acc = acc + scale * x, two roundings: sums of relayed contributions in site order. */             \
-    X(accumulate, (struct dev *d, float *acc, const float *x, float scale, size_t count))
+    X(accumulate, (struct dev *d, float *acc, const float *x, float scale, size_t count))                \
+    /* x = x / divisor, one rounding. */                                                                 \
+    X(divide, (struct dev *d, float *x, float divisor, size_t count))
 
 struct dev_ops {
 #define X(name, arguments) void(*name) arguments;

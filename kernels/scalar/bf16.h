@@ -1,0 +1,43 @@
+#ifndef BF16_H
+#define BF16_H
+/* bfloat16 as 16 bits: the upper half of a float. Conversions only; arithmetic is always f32.
+ * Included by C and by CUDA C. Exact: nearest even, NaN stays NaN (quiet), overflow goes to infinity.
+ */
+#include <stdint.h>
+#include <string.h>
+#ifndef SCALAR
+#ifdef __CUDACC__
+#define SCALAR static inline __host__ __device__
+#else
+#define SCALAR static inline
+#endif
+#endif
+
+SCALAR uint32_t float_bits(float x)
+{
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    return u;
+}
+
+SCALAR float float_of_bits(uint32_t u)
+{
+    float x;
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
+
+SCALAR float bf16_float(uint16_t h)
+{
+    return float_of_bits((uint32_t)h << 16);
+}
+
+SCALAR uint16_t bf16_round(float x)
+{
+    uint32_t u = float_bits(x);
+    uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+    uint32_t nan = (u >> 16) | 0x40u; /* adding to a NaN's bits could carry into the sign */
+    return (uint16_t)((u & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+}
+
+#endif
