@@ -8,6 +8,7 @@
  * state t to state t + 1.
  */
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include "kernels/base/digest.h"
 
@@ -38,12 +39,16 @@ enum round_outcome { /* on the wire: never renumber */
 };
 
 enum round_event_kind {
-    ROUND_HELLO,      /* site, incarnation, fragment states, one event per fragment */
+    ROUND_HELLO,      /* how a site stands in one fragment; changes nothing. One per fragment, then BIND */
+    ROUND_BIND,       /* every HELLO was answered without a refusal: the site is bound to this epoch */
     ROUND_OFFER,      /* header of a contribution */
     ROUND_STORED,     /* its payload is complete, verified, durable */
     ROUND_RESTORED,   /* recovery: a journalled ACCEPT whose spool file verifies */
     ROUND_COMMITTED,  /* the caller passed the commit point of `fragment`: state is now `round` */
+    ROUND_POLL,       /* is `round` committed? */
+    ROUND_FETCH,      /* may this process be served at all? */
     ROUND_REPORT,     /* site adopted state `round` with `state` digest */
+    ROUND_LEAVE,      /* the site's process ends; what it contributed stays */
     ROUND_TICK        /* time passed */
 };
 
@@ -53,22 +58,29 @@ struct round_event {
     unsigned site, fragment;
     uint64_t incarnation;     /* of the site's process; a newer start has a higher one */
     uint64_t instance;        /* random per process: equal incarnation and other instance = a clone */
-    uint64_t epoch;           /* the epoch the site is bound to */
+    uint64_t epoch;           /* the epoch the site is bound to; HELLO, BIND: the highest it has seen */
     uint64_t round;
     struct digest parent;     /* manifest the site stands on (zero: round 0, its parent is the initial state) */
     struct digest state;      /* HELLO, REPORT, COMMITTED: digest of the outer state at `round` */
     struct digest payload;    /* OFFER, STORED, RESTORED */
     uint64_t payload_bytes;
     float weight;
+    uint64_t data_cursor;
     bool has_state;           /* HELLO: false when it joins */
+    /* What the caller knows and the core does not keep. */
+    bool grid_differs;        /* OFFER: encoded on another grid than the round's */
+    uint64_t expected_bytes;  /* OFFER: what the configuration implies */
+    bool kept;                /* HELLO, REPORT below our round: our own record of that round is still there, */
+    struct digest our_parent, our_state; /* and says this */
 };
 
 struct round_update {
     enum round_outcome outcome; /* the answer to the site, when the event came from one */
-    const char *text;           /* static: why */
+    const char *text;           /* static: why; NULL: nothing to explain */
     uint64_t round;             /* our current round of that fragment */
     bool accept;                /* STORED: journal the ACCEPT durably, then answer */
-    bool seal;                  /* fragment's set is complete (or the deadline passed): aggregate and commit it */
+    bool alarm;                 /* an operator should look at it */
+    bool seal;                  /* a fragment's set is fixed: aggregate and commit it, then COMMITTED */
     unsigned seal_fragment;
     uint64_t seal_set;          /* bit per site, when seal */
     bool halt;                  /* stop serving, keep all files */
@@ -76,10 +88,13 @@ struct round_update {
 };
 
 struct round_entry { /* one site in the round in flight of one fragment */
-    bool accepted;
+    bool offered;             /* a stream began: `payload` by `incarnation` */
+    bool accepted;            /* durable */
+    bool counted;             /* accepted in this epoch, or before it and the site has said hello since */
     struct digest payload;
-    uint64_t payload_bytes;
+    uint64_t payload_bytes, incarnation;
     float weight;
+    uint64_t data_cursor;     /* tokens of this site so far */
 };
 struct round_fragment {
     uint64_t round;
@@ -87,26 +102,34 @@ struct round_fragment {
     bool sealed;
     uint64_t deadline_ms;         /* UINT64_MAX: none */
     struct round_entry entries[ROUND_SITES_MAX];
-    uint64_t adopted[ROUND_SITES_MAX]; /* last state each site reported */
+    uint64_t adopted[ROUND_SITES_MAX]; /* highest state each site reported with our digest */
+    uint64_t disagree;                 /* bit per site that reported `other` instead of `state` */
+    struct digest other;
 };
 struct round_site {
-    bool bound;                   /* said hello in this epoch */
+    bool known;                   /* incarnation and instance were seen in this epoch */
+    bool bound;                   /* said hello in this epoch and has not left */
     uint64_t incarnation, instance;
 };
-struct round { /* open: tests and drivers read it; only round_step and round_init write it */
-    unsigned sites, fragments, quorum;   /* quorum: least set, sites in strict mode */
+struct round { /* open: tests and drivers read it; only the functions below write it */
+    unsigned sites, fragments, quorum;   /* quorum: least set, all sites in strict mode */
     bool strict;
     uint64_t straggler_ms, epoch;
     struct round_fragment f[ROUND_FRAGMENTS_MAX];
     struct round_site s[ROUND_SITES_MAX];
 };
 
-/* states[fragments]: round, manifest and state digest each fragment stands at. */
 void round_init(struct round *r, unsigned sites, unsigned fragments, bool strict, uint64_t straggler_ms,
                 uint64_t epoch);
+/* Where a fragment stands when the process starts: its round, manifest and state digest. */
 void round_place(struct round *r, unsigned fragment, uint64_t round, const struct digest *manifest,
                  const struct digest *state);
+/* At most one seal per step; when another fragment is ready too, wake_ms is now. */
 void round_step(struct round *r, const struct round_event *e, struct round_update *u);
-const char *round_outcome_name(enum round_outcome o);
+uint64_t round_counted(const struct round *r, unsigned fragment); /* bit per site counted in the round in flight */
+const char *round_outcome_name(enum round_outcome o);             /* "receipt" */
+const char *round_event_name(enum round_event_kind k);            /* "offer" */
+/* Event and update as logfmt values without the event's name and time; production logs and golden traces. */
+void round_trace(const struct round_event *e, const struct round_update *u, char *out, size_t size_bytes);
 
 #endif
