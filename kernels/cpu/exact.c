@@ -1,0 +1,192 @@
+/* The exact set on the CPU (dev.h): formulas from kernels/scalar, loops here. A value depends on its own block of 256
+ * alone, in a fixed order, so neither the thread count nor the vector width changes a bit. `omp simd` says that
+ * outputs alias inputs at the same index at most. Of the device only `threads` is used.
+ */
+#include "kernels/dev.h"
+#include "kernels/scalar/grid.h"
+#include "kernels/scalar/outer.h"
+
+enum { BITS_MAX = 16, GROUP = 8 }; /* 8 values begin and end on a byte at any width */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "packed streams are little-endian");
+_Static_assert(DEV_GRID_EMPTY == GRID_EMPTY, "one value for an empty block");
+
+void cpu_delta(struct dev *d, float *z, const float *outer, const float *local, const float *residual,
+               float weight, size_t count)
+{
+#pragma omp parallel for simd num_threads(d->threads) schedule(static)
+    for (size_t i = 0; i < count; i++)
+        z[i] = outer_delta(outer[i], local[i], residual[i], weight);
+}
+
+/* Sum of squares in double: lane j takes z[j], z[16 + j], ... in order; then 8 + 8, 4 + 4, 2 + 2, 1 + 1 lanes. */
+static double block_squares(const float *z)
+{
+    enum { LANES = 16 };
+    double lane[LANES] = {0};
+    for (size_t i = 0; i < DEV_BLOCK; i += LANES)
+#pragma omp simd
+        for (size_t j = 0; j < LANES; j++) {
+            double x = (double)z[i + j];
+            lane[j] += x * x;
+        }
+    for (size_t half = LANES / 2; half; half /= 2)
+        for (size_t j = 0; j < half; j++)
+            lane[j] += lane[j + half];
+    return lane[0];
+}
+
+void cpu_block_code(struct dev *d, uint8_t *code, const float *z, size_t count)
+{
+#pragma omp parallel for num_threads(d->threads) schedule(static)
+    for (size_t b = 0; b < count / DEV_BLOCK; b++)
+        code[b] = grid_code(block_squares(z + b * DEV_BLOCK));
+}
+
+void cpu_quantise(struct dev *d, int32_t *q, float *residual, const float *z, const struct dev_grid *g)
+{
+    float q_max = (float)g->q_max;
+#pragma omp parallel for num_threads(d->threads) schedule(static)
+    for (size_t b = 0; b < g->count / DEV_BLOCK; b++) {
+        float step = grid_step(g->exponent[b]), inverse = grid_inverse(g->exponent[b]);
+        size_t end = (b + 1) * DEV_BLOCK;
+#pragma omp simd
+        for (size_t i = b * DEV_BLOCK; i < end; i++) {
+            float whole = grid_round(z[i], inverse, q_max);
+            q[i] = (int32_t)whole;
+            residual[i] = z[i] - whole * step;
+        }
+    }
+}
+
+void cpu_dequantise(struct dev *d, float *z, const int32_t *q, const struct dev_grid *g, float divisor)
+{
+#pragma omp parallel for num_threads(d->threads) schedule(static)
+    for (size_t b = 0; b < g->count / DEV_BLOCK; b++) {
+        float step = grid_step(g->exponent[b]);
+        size_t end = (b + 1) * DEV_BLOCK;
+#pragma omp simd
+        for (size_t i = b * DEV_BLOCK; i < end; i++)
+            z[i] = (float)q[i] * step / divisor;
+    }
+}
+
+void cpu_round_bf16(struct dev *d, uint16_t *h, float *residual, const float *z, size_t count)
+{
+#pragma omp parallel for simd num_threads(d->threads) schedule(static)
+    for (size_t i = 0; i < count; i++) {
+        uint16_t rounded = grid_bf16(z[i]);
+        h[i] = rounded;
+        residual[i] = z[i] - bf16_float(rounded);
+    }
+}
+
+void cpu_widen_bf16(struct dev *d, float *z, const uint16_t *h, size_t count)
+{
+#pragma omp parallel for simd num_threads(d->threads) schedule(static)
+    for (size_t i = 0; i < count; i++)
+        z[i] = bf16_float(h[i]);
+}
+
+/* One block. A group of 8 values is `bits` bytes: two words of 4 values are joined and stored as 16 bytes, of which
+ * the next group overwrites what is too much; so it goes to a padded buffer first. `bits` is a constant
+ * wherever this is inlined. */
+static inline __attribute__((always_inline)) void block_pack(uint8_t *out, const int32_t *q, int32_t bias,
+                                                             const unsigned bits)
+{
+    uint8_t stream[DEV_BLOCK * BITS_MAX / 8 + 16];
+    for (size_t g = 0; g < DEV_BLOCK / GROUP; g++) {
+        uint64_t low = 0, high = 0;
+        for (unsigned i = 0; i < GROUP / 2; i++) {
+            low |= (uint64_t)(uint32_t)(q[g * GROUP + i] + bias) << i * bits;
+            high |= (uint64_t)(uint32_t)(q[g * GROUP + 4 + i] + bias) << i * bits;
+        }
+        uint64_t words[2] = {low, high};
+        if (bits < BITS_MAX) {
+            words[0] = low | high << 4 * bits;
+            words[1] = high >> (64 - 4 * bits);
+        }
+        memcpy(stream + g * bits, words, sizeof words);
+    }
+    memcpy(out, stream, DEV_BLOCK / GROUP * bits);
+}
+
+/* One block. Value i of a group starts at bit i*bits; a load of 4 bytes from there holds it whole. */
+static inline __attribute__((always_inline)) void block_unpack(int32_t *q, const uint8_t *in, int32_t bias,
+                                                               const unsigned bits, const bool add)
+{
+    uint8_t stream[DEV_BLOCK * BITS_MAX / 8 + 4];
+    memcpy(stream, in, DEV_BLOCK / GROUP * bits);
+    memset(stream + DEV_BLOCK / GROUP * bits, 0, 4);
+    for (size_t g = 0; g < DEV_BLOCK / GROUP; g++)
+        for (unsigned i = 0; i < GROUP; i++) {
+            uint32_t word;
+            memcpy(&word, stream + g * bits + i * bits / 8, sizeof word);
+            int32_t value = (int32_t)(word >> i * bits % 8 & ((1u << bits) - 1)) - bias;
+            q[g * GROUP + i] = add ? q[g * GROUP + i] + value : value;
+        }
+}
+
+/* The widths, so that shifts and offsets are constants in each loop. */
+#define WIDTHS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16)
+
+void cpu_pack(struct dev *d, uint8_t *out, const int32_t *q, int32_t bias, unsigned bits, size_t count)
+{
+    ASSERT(bits >= 1 && bits <= BITS_MAX);
+#pragma omp parallel for num_threads(d->threads) schedule(static)
+    for (size_t b = 0; b < count / DEV_BLOCK; b++)
+        switch (bits) {
+#define X(width)                                                                                         \
+    case width:                                                                                          \
+        block_pack(out + b * (DEV_BLOCK / 8) * width, q + b * DEV_BLOCK, bias, width);                   \
+        break;
+            WIDTHS(X)
+#undef X
+        }
+}
+
+void cpu_unpack(struct dev *d, int32_t *q, const uint8_t *in, int32_t bias, unsigned bits, bool add,
+                size_t count)
+{
+    ASSERT(bits >= 1 && bits <= BITS_MAX);
+#pragma omp parallel for num_threads(d->threads) schedule(static)
+    for (size_t b = 0; b < count / DEV_BLOCK; b++)
+        switch (bits) {
+#define X(width)                                                                                         \
+    case width:                                                                                          \
+        block_unpack(q + b * DEV_BLOCK, in + b * (DEV_BLOCK / 8) * width, bias, width, add);             \
+        break;
+            WIDTHS(X)
+#undef X
+        }
+}
+
+void cpu_outer_step(struct dev *d, float *theta, float *momentum, const float *mean, float lr, float mu,
+                    size_t count)
+{
+    if (!momentum) {
+#pragma omp parallel for simd num_threads(d->threads) schedule(static)
+        for (size_t i = 0; i < count; i++)
+            theta[i] = outer_sgd(theta[i], mean[i], lr);
+        return;
+    }
+#pragma omp parallel for simd num_threads(d->threads) schedule(static)
+    for (size_t i = 0; i < count; i++) {
+        float buf = outer_momentum(momentum[i], mean[i], mu);
+        momentum[i] = buf;
+        theta[i] = outer_nesterov(theta[i], buf, mean[i], lr, mu);
+    }
+}
+
+void cpu_accumulate(struct dev *d, float *acc, const float *x, float scale, size_t count)
+{
+#pragma omp parallel for simd num_threads(d->threads) schedule(static)
+    for (size_t i = 0; i < count; i++)
+        acc[i] = outer_accumulate(acc[i], x[i], scale);
+}
+
+void cpu_divide(struct dev *d, float *x, float divisor, size_t count)
+{
+#pragma omp parallel for simd num_threads(d->threads) schedule(static)
+    for (size_t i = 0; i < count; i++)
+        x[i] = x[i] / divisor;
+}

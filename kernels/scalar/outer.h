@@ -1,0 +1,41 @@
+#ifndef OUTER_H
+#define OUTER_H
+/* The outer loop's element formulas, for C and CUDA C. Exact set: every operation rounds once, in the order written. */
+#include "kernels/scalar/bf16.h"
+
+/* z = weight * delta + residual; delta = outer - local. */
+SCALAR float outer_delta(float outer, float local, float residual, float weight)
+{
+    float delta = outer - local;
+    float weighted = weight * delta;
+    return weighted + residual;
+}
+
+/* DiLoCo (2311.08105), outer Nesterov: buf = mu*buf + mean; theta = theta - lr*(mean + mu*buf). */
+SCALAR float outer_momentum(float buf, float mean, float mu)
+{
+    float kept = mu * buf;
+    return kept + mean;
+}
+
+SCALAR float outer_nesterov(float theta, float buf, float mean, float lr, float mu)
+{
+    float ahead = mu * buf;
+    float direction = mean + ahead;
+    float step = lr * direction;
+    return theta - step;
+}
+
+SCALAR float outer_sgd(float theta, float mean, float lr)
+{
+    float step = lr * mean;
+    return theta - step;
+}
+
+SCALAR float outer_accumulate(float acc, float x, float scale)
+{
+    float scaled = scale * x;
+    return acc + scaled;
+}
+
+#endif

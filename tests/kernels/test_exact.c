@@ -1,0 +1,284 @@
+/* What breaks if the exact set is wrong: members disagree about the outer state, or training leaks away in rounding.
+ * References are slow loops in double or in bits; products of two floats are exact in double, and a sum of two floats
+ * rounded to double and then to float is the float sum. Random inputs: stream RNG_TEST, seed in each test.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+#include "kernels/base/rng.h"
+#include "kernels/dev.h"
+
+enum { COUNT = 37 * DEV_BLOCK, BLOCKS = COUNT / DEV_BLOCK };
+static struct dev one = {.threads = 1};
+static float z[COUNT], a[COUNT], b[COUNT], c[COUNT], out[COUNT], residual[COUNT];
+static int32_t q[COUNT], q2[COUNT];
+static int8_t exponents[BLOCKS];
+
+/* Sign, any exponent in [low, high], random mantissa. */
+static float draw(uint64_t seed, uint64_t i, int low, int high)
+{
+    uint32_t r[4];
+    rng_block(seed, RNG_TEST, i, r);
+    double m = 1 + (double)r[0] * 0x1p-32;
+    int e = low + (int)(r[1] % (uint32_t)(high - low + 1));
+    return (float)ldexp(r[2] & 1 ? -m : m, e);
+}
+
+static void fill(float *x, uint64_t seed, int low, int high)
+{
+    for (size_t i = 0; i < COUNT; i++)
+        x[i] = draw(seed, i, low, high);
+}
+
+static double step_of(size_t i)
+{
+    return exponents[i / DEV_BLOCK] == DEV_GRID_EMPTY ? 0 : ldexp(1, exponents[i / DEV_BLOCK]);
+}
+
+static void make_grid(uint64_t seed)
+{
+    for (size_t i = 0; i < BLOCKS; i++)
+        exponents[i] = (int8_t)((int)rng_below(seed, RNG_TEST, i, 31) - 15);
+    exponents[0] = DEV_GRID_EMPTY;
+    exponents[1] = -100;
+    exponents[2] = 100;
+}
+
+static void delta_rounds_each_operation(void **state)
+{
+    (void)state;
+    fill(a, 1, -20, 4);
+    fill(b, 2, -20, 4);
+    fill(c, 3, -30, 4);
+    float weight = 0.3f;
+    memcpy(residual, c, sizeof c);
+    cpu_delta(&one, residual, a, b, residual, weight, COUNT); /* z aliases residual */
+    for (size_t i = 0; i < COUNT; i++) {
+        float delta = (float)((double)a[i] - (double)b[i]);
+        float weighted = (float)((double)weight * (double)delta);
+        float want = (float)((double)weighted + (double)c[i]);
+        assert_memory_equal(&residual[i], &want, 4);
+    }
+}
+
+static void block_code_is_log2_of_the_mean_square(void **state)
+{
+    (void)state;
+    uint8_t code[BLOCKS];
+    fill(z, 4, -3, 3);
+    memset(z, 0, DEV_BLOCK * sizeof *z); /* all zero */
+    z[DEV_BLOCK + 5] = NAN;
+    z[2 * DEV_BLOCK + 255] = -INFINITY;
+    for (size_t i = 0; i < DEV_BLOCK; i++) {
+        z[3 * DEV_BLOCK + i] = i == 77 ? 0x1p-149f : 0;   /* smallest denormal: clamps to 1 */
+        z[4 * DEV_BLOCK + i] = 3.4028235e38f;             /* clamps to 254 */
+        z[5 * DEV_BLOCK + i] = i & 1 ? 0.5f : -0.5f;      /* mean square 1/4 exactly: code 126 */
+        z[6 * DEV_BLOCK + i] = i < 255 ? 0.5f : 0.4999f;  /* just below: code 125 */
+        z[7 * DEV_BLOCK + i] = i ? -0.0f : 1.0f;          /* 1/256: code 120 */
+    }
+    cpu_block_code(&one, code, z, COUNT);
+    static const uint8_t want[8] = {0, 255, 255, 1, 254, 126, 125, 120};
+    assert_memory_equal(code, want, 8);
+    for (size_t k = 8; k < BLOCKS; k++) {
+        long double sum = 0;
+        for (size_t i = 0; i < DEV_BLOCK; i++)
+            sum += (long double)z[k * DEV_BLOCK + i] * z[k * DEV_BLOCK + i];
+        assert_int_equal(code[k], ilogbl(sum / DEV_BLOCK) + 128);
+    }
+}
+
+/* Every exponent from far below the step to far above 2^24 steps, ties included, for each Q. */
+static void quantise_keeps_every_bit(void **state)
+{
+    (void)state;
+    static const int q_max[3] = {127, 7, 1};
+    make_grid(5);
+    for (int k = 0; k < 3; k++) {
+        fill(z, 6 + (uint64_t)k, -30, 30);
+        for (size_t i = 3 * DEV_BLOCK; i < 20 * DEV_BLOCK; i++) { /* near the grid: k/4 steps, ties and all */
+            int64_t quarter = (int64_t)rng_below(9, RNG_TEST, i, 1200) - 600;
+            z[i] = (float)((double)quarter * 0.25 * step_of(i));
+        }
+        z[0] = 0x1p-149f;
+        z[DEV_BLOCK] = 3.4028235e38f;
+        z[DEV_BLOCK + 1] = -0.0f;
+        z[3 * DEV_BLOCK] = (float)(0x1.fffffep23 * step_of(3 * DEV_BLOCK)); /* last that is sent */
+        z[3 * DEV_BLOCK + 1] = (float)(-0x1p24 * step_of(3 * DEV_BLOCK));   /* first that is not */
+        struct dev_grid g = {COUNT, q_max[k], exponents};
+        memcpy(residual, z, sizeof z);
+        cpu_quantise(&one, q, residual, residual, &g);
+        for (size_t i = 0; i < COUNT; i++) {
+            double step = step_of(i), x = step > 0 ? (double)z[i] / step : 0, want = 0;
+            if (fabs(x) < 0x1p24)
+                want = fmin(fmax(nearbyint(x), -q_max[k]), q_max[k]);
+            assert_true((double)q[i] == want);
+            assert_true((double)residual[i] == (double)z[i] - want * step); /* exact in double */
+            assert_true((float)((double)residual[i] + want * step) == z[i]);
+        }
+        assert_int_equal(q[3 * DEV_BLOCK], q_max[k]);
+        assert_int_equal(q[3 * DEV_BLOCK + 1], 0);
+    }
+}
+
+static void dequantise_divides_once(void **state)
+{
+    (void)state;
+    make_grid(5);
+    struct dev_grid g = {COUNT, 0, exponents};
+    for (size_t i = 0; i < COUNT; i++)
+        q[i] = (int32_t)rng_below(12, RNG_TEST, i, 65025) - 32512;
+    for (float divisor = 1; divisor < 4; divisor += 0.7f) {
+        cpu_dequantise(&one, out, q, &g, divisor);
+        for (size_t i = 0; i < COUNT; i++) {
+            float want = (float)((double)q[i] * step_of(i) / (double)divisor);
+            assert_true(out[i] == want);
+        }
+    }
+}
+
+static void bf16_is_nearest_even(void **state)
+{
+    (void)state;
+    static uint16_t h[COUNT];
+    fill(z, 13, -140, 127);
+    static const float special[] = {0.0f, -0.0f, 0x1.01p0f, 0x1.03p0f, 0x1.010002p0f, 0x1p-149f, -0x1.8p-134f,
+                                    3.4028235e38f, -3.4028235e38f, 0x1.fep127f, 0x1.fefffep127f, 0x1.ffp127f};
+    memcpy(z, special, sizeof special);
+    memcpy(residual, z, sizeof z);
+    cpu_round_bf16(&one, h, residual, residual, COUNT);
+    cpu_widen_bf16(&one, out, h, COUNT);
+    for (size_t i = 0; i < COUNT; i++) {
+        int e;
+        frexp((double)z[i], &e);
+        double unit = ldexp(1, e - 8 < -133 ? -133 : e - 8); /* bf16: 8 bits, least exponent -133 */
+        double want = nearbyint((double)z[i] / unit) * unit;
+        if (fabs(want) > 0x1.fep127)
+            want = copysign(0x1.fep127, want);
+        assert_true((double)out[i] == want);
+        assert_true((double)residual[i] == (double)z[i] - want);
+    }
+}
+
+static void packed_streams_are_bits_in_order(void **state)
+{
+    (void)state;
+    static uint8_t stream[COUNT * 2 + 1], want[COUNT * 2];
+    for (unsigned bits = 1; bits <= 16; bits++) {
+        int32_t bias = 1 << (bits - 1);
+        size_t size = COUNT / 8 * bits;
+        memset(want, 0, sizeof want);
+        for (size_t i = 0; i < COUNT; i++) {
+            uint32_t value = rng_u32(bits, RNG_TEST, i) & ((1u << bits) - 1);
+            q[i] = (int32_t)value - bias;
+            for (unsigned k = 0; k < bits; k++)
+                want[(i * bits + k) / 8] |= (uint8_t)((value >> k & 1) << (i * bits + k) % 8);
+        }
+        stream[size] = 0xa5;
+        cpu_pack(&one, stream, q, bias, bits, COUNT);
+        assert_memory_equal(stream, want, size);
+        assert_int_equal(stream[size], 0xa5);
+        cpu_unpack(&one, q2, stream, bias, bits, false, COUNT);
+        assert_memory_equal(q2, q, sizeof q);
+        cpu_unpack(&one, q2, stream, bias, bits, true, COUNT);
+        for (size_t i = 0; i < COUNT; i++)
+            assert_int_equal(q2[i], 2 * q[i]);
+    }
+}
+
+static void outer_step_rounds_each_operation(void **state)
+{
+    (void)state;
+    float lr = 0.7f, mu = 0.9f;
+    fill(a, 20, -8, 2); /* theta */
+    fill(b, 21, -8, 2); /* momentum */
+    fill(c, 22, -8, 2); /* mean */
+    memcpy(out, a, sizeof a);
+    memcpy(residual, b, sizeof b);
+    cpu_outer_step(&one, out, residual, c, lr, mu, COUNT);
+    for (size_t i = 0; i < COUNT; i++) {
+        float kept = (float)((double)mu * (double)b[i]), buf = (float)((double)kept + (double)c[i]);
+        float ahead = (float)((double)mu * (double)buf), way = (float)((double)c[i] + (double)ahead);
+        float step = (float)((double)lr * (double)way), theta = (float)((double)a[i] - (double)step);
+        assert_true(residual[i] == buf && out[i] == theta);
+    }
+    memcpy(out, a, sizeof a);
+    cpu_outer_step(&one, out, NULL, c, lr, mu, COUNT);
+    cpu_accumulate(&one, b, c, -1.3f, COUNT);
+    memcpy(residual, c, sizeof c);
+    cpu_divide(&one, residual, 3.0f, COUNT);
+    for (size_t i = 0; i < COUNT; i++) {
+        float step = (float)((double)lr * (double)c[i]);
+        assert_true(out[i] == (float)((double)a[i] - (double)step));
+        assert_true(residual[i] == (float)((double)c[i] / 3.0));
+        float scaled = (float)((double)-1.3f * (double)c[i]), before = draw(21, i, -8, 2);
+        assert_true(b[i] == (float)((double)before + (double)scaled));
+    }
+}
+
+/* All ops at a thread count into one long record. */
+static void run_all(int threads, uint8_t *record, size_t size)
+{
+    struct dev d = {.threads = threads};
+    struct dev_grid g = {COUNT, 127, exponents};
+    static uint8_t code[BLOCKS], stream[COUNT * 2];
+    static uint16_t h[COUNT];
+    struct {
+        const void *data;
+        size_t size;
+    } parts[] = {{out, sizeof out},   {residual, sizeof residual}, {q, sizeof q},   {q2, sizeof q2},
+                 {code, sizeof code}, {stream, COUNT / 8 * 9},     {h, sizeof h},   {c, sizeof c},
+                 {b, sizeof b},       {z, sizeof z}};
+    make_grid(31);
+    fill(a, 32, -12, 8);
+    fill(b, 33, -12, 8);
+    fill(c, 34, -12, 8);
+    cpu_delta(&d, z, a, b, c, 0.37f, COUNT);
+    cpu_block_code(&d, code, z, COUNT);
+    cpu_quantise(&d, q, residual, z, &g);
+    cpu_pack(&d, stream, q, 255, 9, COUNT);
+    cpu_unpack(&d, q2, stream, 254, 9, false, COUNT);
+    cpu_unpack(&d, q2, stream, 254, 9, true, COUNT);
+    cpu_dequantise(&d, out, q2, &g, 3.0f);
+    cpu_round_bf16(&d, h, z, z, COUNT);
+    cpu_widen_bf16(&d, a, h, COUNT);
+    cpu_accumulate(&d, out, a, 0.77f, COUNT);
+    cpu_divide(&d, out, 7.0f, COUNT);
+    cpu_outer_step(&d, b, c, out, 0.7f, 0.9f, COUNT);
+    size_t used = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        assert_true(used + parts[i].size <= size);
+        memcpy(record + used, parts[i].data, parts[i].size);
+        used += parts[i].size;
+    }
+}
+
+static void thread_count_changes_no_bit(void **state)
+{
+    (void)state;
+    static uint8_t first[COUNT * 40], other[COUNT * 40];
+    static const int threads[] = {2, 3, 7};
+    run_all(1, first, sizeof first);
+    for (size_t i = 0; i < sizeof threads / sizeof *threads; i++) {
+        run_all(threads[i], other, sizeof other);
+        assert_memory_equal(first, other, sizeof first);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(delta_rounds_each_operation),
+        cmocka_unit_test(block_code_is_log2_of_the_mean_square),
+        cmocka_unit_test(quantise_keeps_every_bit),
+        cmocka_unit_test(dequantise_divides_once),
+        cmocka_unit_test(bf16_is_nearest_even),
+        cmocka_unit_test(packed_streams_are_bits_in_order),
+        cmocka_unit_test(outer_step_rounds_each_operation),
+        cmocka_unit_test(thread_count_changes_no_bit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
