@@ -15,6 +15,9 @@ struct world_ops {
     /* Whole files: durable and atomic; parents are made. */
     enum err (*write)(struct world *w, const char *path, const struct file_part *parts, size_t n);
     enum err (*read)(struct world *w, const char *path, size_t max_bytes, struct arena *a, uint8_t **data, size_t *size);
+    /* A whole file to look at, without a copy where that is possible. It must not change until unmap. */
+    enum err (*map)(struct world *w, const char *path, struct file_map *m);
+    void (*unmap)(struct world *w, struct file_map *m);
     bool (*exists)(struct world *w, const char *path);
     enum err (*remove)(struct world *w, const char *path);  /* file or tree; missing is no error */
     enum err (*list)(struct world *w, const char *path, struct arena *a, char ***names, size_t *count);

@@ -103,6 +103,19 @@ static enum err real_read(struct world *w, const char *path, size_t max_bytes, s
     return file_read(full, max_bytes, a, data, size);
 }
 
+static enum err real_map(struct world *w, const char *path, struct file_map *m)
+{
+    char full[PATH_MAX];
+    TRY(real_path(w, full, path));
+    return file_map(m, full);
+}
+
+static void real_unmap(struct world *w, struct file_map *m)
+{
+    (void)w;
+    file_unmap(m);
+}
+
 static bool real_exists(struct world *w, const char *path)
 {
     char full[PATH_MAX];
@@ -256,6 +269,8 @@ static const struct world_ops real_ops = {
     .random = real_random,
     .write = real_write,
     .read = real_read,
+    .map = real_map,
+    .unmap = real_unmap,
     .exists = real_exists,
     .remove = real_remove,
     .list = real_list,

@@ -1,0 +1,132 @@
+/* The table of the outer loop's settings and the rules that need more than one key. */
+#include "outer/keys.h"
+#include <math.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "inner/keys.h"
+#include "outer/round.h"
+
+enum { SITE_NAME_MAX = 63 }; /* as run.name: it is part of a certificate's URI and of file names */
+
+static const struct config_key keys[] = {
+#define X(...) CONFIG_ROW(struct outer_settings, __VA_ARGS__)
+    KEYS_OUTER(X)
+#undef X
+};
+
+struct config_table keys_outer(struct outer_settings *o)
+{
+    return (struct config_table){keys, sizeof keys / sizeof keys[0], o};
+}
+
+struct rules { /* sentences of the violated ones, as many as an error message holds */
+    char text[1000];
+    size_t length;
+};
+
+static void broken(struct rules *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void broken(struct rules *r, const char *format, ...)
+{
+    va_list args;
+    char sentence[400];
+    va_start(args, format);
+    vsnprintf(sentence, sizeof sentence, format, args);
+    va_end(args);
+    if (r->length + strlen(sentence) + 2 > sizeof r->text)
+        return;
+    r->length += (size_t)sprintf(r->text + r->length, "%s%s", r->length ? "\n" : "", sentence);
+}
+
+/* The nearest multiples of p on both sides, so that the operator need not calculate. */
+static void check_every(struct rules *r, const struct outer_settings *o, const struct settings *s)
+{
+    long long every = o->outer_every, parts = o->outer_fragments, below = every / parts * parts;
+    if (every % parts && below)
+        broken(r, "outer.every = %lld is not a multiple of outer.fragments = %lld; the nearest are %lld and %lld",
+               every, parts, below, below + parts);
+    else if (every % parts)
+        broken(r, "outer.every = %lld is not a multiple of outer.fragments = %lld; the least is %lld", every,
+               parts, parts);
+    if (parts > s->model_layers)
+        broken(r, "outer.fragments = %lld is more than model.layers = %lld; a fragment holds at least one layer",
+               parts, (long long)s->model_layers);
+}
+
+static bool name_good(const char *name)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+    size_t n = strlen(name);
+    return n >= 1 && n <= SITE_NAME_MAX && !name[strspn(name, allowed)];
+}
+
+static void check_sites(struct rules *r, const struct config_list *sites)
+{
+    if (sites->count > ROUND_SITES_MAX) {
+        broken(r, "outer.sites has %zu names, at most %d are possible", sites->count, ROUND_SITES_MAX);
+        return;
+    }
+    for (size_t i = 0; i < sites->count; i++) {
+        if (!name_good(sites->items[i]))
+            broken(r, "outer.sites: \"%.80s\": allowed are 1 to %d letters, digits, - and _", sites->items[i],
+                   SITE_NAME_MAX);
+        for (size_t k = 0; k < i; k++)
+            if (strcmp(sites->items[i], sites->items[k]) == 0)
+                broken(r, "outer.sites: \"%.80s\" stands there twice", sites->items[i]);
+    }
+}
+
+static bool listed(const struct config_list *sites, const char *name)
+{
+    for (size_t i = 0; i < sites->count; i++)
+        if (strcmp(sites->items[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* host:port, port 0 only where we listen. An IPv6 address stands in brackets. */
+static bool address_good(const char *s, long least)
+{
+    const char *colon = strrchr(s, ':');
+    if (!colon || colon == s || !colon[1] || strspn(colon + 1, "0123456789") != strlen(colon + 1) ||
+        strlen(colon + 1) > 5)
+        return false;
+    long port = strtol(colon + 1, NULL, 10);
+    return port >= least && port <= 65535;
+}
+
+static void check_site(struct rules *r, const struct outer_settings *o, const struct settings *s)
+{
+    double tokens = o->site_share * (double)s->train_batch_tokens;
+    if (*o->site_aggregator && !o->outer_sites.count)
+        broken(r, "outer.sites is empty, but site.aggregator is given; list the names of all sites of the run");
+    if (*o->site_aggregator && !address_good(o->site_aggregator, 1))
+        broken(r, "site.aggregator = \"%.80s\" is not host:port", o->site_aggregator);
+    if (*o->site_name && o->outer_sites.count && !listed(&o->outer_sites, o->site_name))
+        broken(r, "site.name = \"%.80s\" is none of outer.sites", o->site_name);
+    if (!*o->site_name && *o->site_aggregator && o->outer_sites.count > 1)
+        broken(r, "site.name is missing; say which of outer.sites this process is");
+    /* a sum of sequences: what does not divide would silently change the weight of this site */
+    double sequences = tokens / (double)s->train_sequence;
+    if (sequences < 0.5 || fabs(sequences - nearbyint(sequences)) > 1e-6)
+        broken(r, "site.share = %g of train.batch_tokens = %lld is not a multiple of train.sequence = %lld",
+               o->site_share, (long long)s->train_batch_tokens, (long long)s->train_sequence);
+}
+
+enum err keys_outer_check(const struct outer_settings *o, const struct settings *s)
+{
+    struct rules r = {0};
+    check_every(&r, o, s);
+    check_sites(&r, &o->outer_sites);
+    check_site(&r, o, s);
+    if (o->outer_extra_steps && strcmp(o->outer_mode, "strict") == 0)
+        broken(&r, "outer.extra_steps = %lld needs outer.mode = quorum; a strict site waits for its commit",
+               (long long)o->outer_extra_steps);
+    if (!address_good(o->serve_listen, 0))
+        broken(&r, "serve.listen = \"%.80s\" is not address:port", o->serve_listen);
+    if (!*o->serve_dir)
+        broken(&r, "serve.dir is empty; name the aggregator's directory");
+    return r.length ? err_set(ERR_CONFIG, "%s", r.text) : ERR_OK;
+}

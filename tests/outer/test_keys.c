@@ -1,0 +1,118 @@
+/* What breaks if the rules are wrong: a run starts with settings that cannot work, or refuses ones that can. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "outer/identity.h"
+
+static struct arena arena;
+static struct settings inner;
+static struct outer_settings outer;
+
+/* Loads `--key value` pairs separated by blanks; returns what the checks say. */
+static enum err checked(const char *settings)
+{
+    static char text[8192];
+    char *argv[32];
+    int argc = 0;
+    struct config_table tables[] = {keys_inner(&inner), keys_outer(&outer)};
+    arena_reset(&arena);
+    snprintf(text, sizeof text, "%s", settings);
+    for (char *at = strtok(text, " "); at; at = strtok(NULL, " "))
+        argv[argc++] = at;
+    assert_int_equal(config_load(tables, 2, NULL, argc, argv, &arena), ERR_OK);
+    return keys_outer_check(&outer, &inner);
+}
+
+static void refused(const char *settings, const char *sentence)
+{
+    if (checked(settings) != ERR_CONFIG || !strstr(err_message(), sentence))
+        fail_msg("\"%s\": \"%s\" expected, got \"%s\"", settings, sentence, err_message());
+}
+
+static void defaults_and_good_settings_pass(void **state)
+{
+    (void)state;
+    assert_int_equal(checked(""), ERR_OK);
+    assert_int_equal(checked("--outer.sites a,b --site.name b --site.aggregator agg.example.org:7443"), ERR_OK);
+    assert_int_equal(checked("--outer.sites a,b --outer.fragments 2 --site.share 0.5"), ERR_OK);
+    assert_int_equal(checked("--outer.sites a,b,c --outer.mode quorum --outer.extra_steps 20"), ERR_OK);
+    assert_int_equal(checked("--serve.listen [::1]:0"), ERR_OK);
+}
+
+static void each_rule_names_what_to_do(void **state)
+{
+    (void)state;
+    refused("--outer.every 50 --outer.fragments 4", "the nearest are 48 and 52");
+    refused("--outer.every 3 --outer.fragments 4", "the least is 4");
+    refused("--outer.fragments 5", "more than model.layers = 4");
+    refused("--outer.sites a,b,a", "\"a\" stands there twice");
+    refused("--outer.sites a,b.c", "\"b.c\": allowed are 1 to 63 letters");
+    refused("--outer.sites a,b --site.name c", "none of outer.sites");
+    refused("--outer.sites a,b --site.aggregator h:1", "site.name is missing");
+    refused("--site.name a --site.aggregator h:1", "outer.sites is empty");
+    refused("--outer.sites a --site.aggregator nowhere", "not host:port");
+    refused("--outer.sites a --site.aggregator h:0", "not host:port");
+    refused("--serve.listen 7443", "not address:port");
+    refused("--serve.listen h:70000", "not address:port");
+    refused("--outer.extra_steps 5", "needs outer.mode = quorum");
+    refused("--site.share 0.011", "not a multiple of train.sequence");
+    refused("--outer.every 50 --outer.fragments 4 --serve.listen x", "\nserve.listen"); /* all at once */
+}
+
+static void many_bad_names_fit_the_message(void **state)
+{
+    (void)state;
+    char list[4096] = "--outer.sites ";
+    for (int i = 0; i < 64; i++)
+        sprintf(list + strlen(list), "%s%s%d!", i ? "," : "", "abcdefghijklmnopqrstuvwxyz", i);
+    refused(list, "abcdefghijklmnopqrstuvwxyz0!");
+    strcpy(list, "--outer.sites ");
+    for (int i = 0; i < 65; i++)
+        sprintf(list + strlen(list), "%ss%d", i ? "," : "", i);
+    refused(list, "65 names, at most 64");
+}
+
+static void identity_is_the_pinned_settings_and_the_table(void **state)
+{
+    (void)state;
+    struct digest table = digest_of("t", 1);
+    char *a, *b, *difference;
+    assert_int_equal(checked("--outer.sites a,b"), ERR_OK);
+    assert_int_equal(identity_text(&inner, &outer, &table, &arena, &a), ERR_OK);
+    a = strdup(a);
+    assert_int_equal(checked("--outer.sites a,b --site.name b --serve.dir elsewhere"), ERR_OK);
+    assert_int_equal(identity_text(&inner, &outer, &table, &arena, &b), ERR_OK);
+    assert_string_equal(a, b);
+    assert_int_equal(identity_site(&outer, "b"), 1);
+    assert_int_equal(identity_site(&outer, "c"), -1);
+    table = digest_of("u", 1);
+    assert_int_equal(checked("--outer.sites a,b --outer.every 60"), ERR_OK);
+    assert_int_equal(identity_text(&inner, &outer, &table, &arena, &b), ERR_OK);
+    assert_int_equal(config_difference(a, b, &arena, &difference), ERR_OK);
+    assert_non_null(strstr(difference, "outer.every: 50 here, 60 there"));
+    assert_non_null(strstr(difference, "model.table: "));
+    free(a);
+}
+
+static int close_all(void **state)
+{
+    (void)state;
+    arena_free(&arena);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_and_good_settings_pass),
+        cmocka_unit_test(each_rule_names_what_to_do),
+        cmocka_unit_test(many_bad_names_fit_the_message),
+        cmocka_unit_test(identity_is_the_pinned_settings_and_the_table),
+    };
+    return cmocka_run_group_tests(tests, NULL, close_all);
+}
