@@ -185,6 +185,7 @@ struct dev_options {
     const char *kind;      /* "cpu" or "cuda" */
     const char *model_type; /* "f32", "bf16", "auto": bf16 where the processor multiplies it faster */
     int threads;           /* 0: all the affinity mask allows */
+    const char *isa;       /* CPU inner loops: "v2", "v3", "v4" of x86-64; NULL: the processor's best */
 };
 
 /* Opens a device. ERR_UNSUPPORTED names what is missing (no CUDA module, no driver). */

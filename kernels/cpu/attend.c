@@ -1,0 +1,252 @@
+/* Attention of one head over one sequence: softmax(scale q k^T) v and its gradient, in blocks of
+ * query rows against all the keys they see, everything in f32 inside this thread's buffer (L2 for
+ * the lengths we train at). Scores exist for one block at a time; backward recomputes them from the
+ * log-sum-exp (Dao et al. 2022). Compiled several times; see rows.h.
+ *
+ * The products are our own small loops because they are cut by the causal mask, run inside one
+ * thread and are too small for a library call each. Vector types of the compiler, no intrinsics; a
+ * vector is LANES floats. All operands are padded with zeros, keys and HD to whole vectors, so
+ * there is no edge code.
+ */
+#include "kernels/cpu/rows.h"
+#include "kernels/scalar/gelu.h"
+
+#if defined(__AVX512F__)
+enum { LANES = 16, WIDE = 4 };
+#elif defined(__AVX__)
+enum { LANES = 8, WIDE = 2 };
+#else
+enum { LANES = 4, WIDE = 2 };
+#endif
+enum { TALL = 4, BLOCK = 32 }; /* tile rows; query rows per block */
+
+typedef float vec __attribute__((vector_size(LANES * sizeof(float)), aligned(4), may_alias));
+
+static inline size_t round_up(size_t n, size_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+/* One tile: c (TALL, wide vectors) = or += a b. The accumulators stay in registers. */
+static inline __attribute__((always_inline)) void tile(float *c, size_t ldc, const float *a,
+                                                       size_t ai, size_t ak, const float *b,
+                                                       size_t ldb, size_t K, bool add,
+                                                       const int wide)
+{
+    vec sum[TALL][WIDE];
+    for (int i = 0; i < TALL; i++)
+        for (int j = 0; j < wide; j++)
+            sum[i][j] = add ? *(const vec *)(c + (size_t)i * ldc + j * LANES) : (vec){0};
+    for (size_t k = 0; k < K; k++) {
+        vec right[WIDE];
+        for (int j = 0; j < wide; j++)
+            right[j] = *(const vec *)(b + k * ldb + j * LANES);
+        for (int i = 0; i < TALL; i++) {
+            vec left = a[(size_t)i * ai + k * ak] - (vec){0};
+            for (int j = 0; j < wide; j++)
+                sum[i][j] += left * right[j];
+        }
+    }
+    for (int i = 0; i < TALL; i++)
+        for (int j = 0; j < wide; j++)
+            *(vec *)(c + (size_t)i * ldc + j * LANES) = sum[i][j];
+}
+
+/* c (M,N) = or += a (M,K) b (K,N); element (i,k) of a lies at a[i*ai + k*ak].
+ * M a multiple of TALL, N of LANES. */
+static void product(float *c, size_t ldc, const float *a, size_t ai, size_t ak, const float *b,
+                    size_t ldb, size_t M, size_t N, size_t K, bool add)
+{
+    size_t n = 0;
+    for (; n + WIDE * LANES <= N; n += WIDE * LANES)
+        for (size_t m = 0; m < M; m += TALL)
+            tile(c + m * ldc + n, ldc, a + m * ai, ai, ak, b + n, ldb, K, add, WIDE);
+    for (; n < N; n += LANES)
+        for (size_t m = 0; m < M; m += TALL)
+            tile(c + m * ldc + n, ldc, a + m * ai, ai, ak, b + n, ldb, K, add, 1);
+}
+
+struct head {                    /* one head of one sequence, with this thread's buffers cut up */
+    size_t first, length, HD, C; /* tokens of the batch: first .. first + length */
+    size_t Lp, Dp, lds;          /* padded length and head dimension; row stride of scores */
+    float *q, *k, *v, *kt, *vt, *dout; /* (Lp,Dp), transposes (Dp,Lp) */
+    float *dk, *dv;                    /* (Lp,Dp) */
+    float *s, *ds, *o;                 /* (BLOCK,lds) twice, (BLOCK,Dp) */
+};
+
+/* Row stride of scores is off the powers of two, or a column's rows would share cache sets. */
+static struct head head_make(const struct rows_attention *r, size_t sequence, float *buf)
+{
+    const struct dev_attention *a = r->a;
+    struct head h = {
+        .first = (size_t)a->cu_seqlens_host[sequence], .HD = a->HD, .C = a->NH * a->HD};
+    h.length = (size_t)a->cu_seqlens_host[sequence + 1] - h.first;
+    h.Lp = round_up(h.length, LANES);
+    h.Dp = round_up(h.HD, LANES);
+    h.lds = h.Lp + 16;
+    float **field[] = {&h.q, &h.k, &h.v, &h.kt, &h.vt, &h.dout, &h.dk, &h.dv};
+    for (size_t i = 0; i < sizeof field / sizeof *field; i++, buf += h.Lp * h.Dp)
+        *field[i] = buf;
+    h.s = buf;
+    h.ds = h.s + BLOCK * h.lds;
+    h.o = h.ds + BLOCK * h.lds;
+    return h;
+}
+
+size_t ROWS_NAME(attention_floats)(size_t length, size_t HD)
+{
+    size_t Lp = round_up(length, LANES), Dp = round_up(HD, LANES);
+    return 8 * Lp * Dp + 2 * BLOCK * (Lp + 16) + BLOCK * Dp;
+}
+
+/* to (Lp,Dp) = s * rows of x; column c of token t lies at x[t * stride + column + c]. Padding is
+ * zero. */
+static void gather(float *to, const struct head *h, const void *x, enum dtype type, size_t stride,
+                   size_t column, float s)
+{
+    for (size_t i = 0; i < h->length; i++) {
+        float *row = to + i * h->Dp;
+        row_load(row, x, type, (h->first + i) * stride + column, h->HD);
+        for (size_t j = 0; j < h->HD; j++)
+            row[j] *= s;
+        for (size_t j = h->HD; j < h->Dp; j++)
+            row[j] = 0;
+    }
+    memset(to + h->length * h->Dp, 0, (h->Lp - h->length) * h->Dp * sizeof *to);
+}
+
+/* to (Dp,Lp) = transpose of x (Lp,Dp), in squares that fit the registers. */
+static void transpose(float *to, const float *x, const struct head *h)
+{
+    for (size_t i = 0; i < h->Lp; i += LANES)
+        for (size_t d = 0; d < h->Dp; d++) {
+            float *row = to + d * h->Lp + i;
+            const float *column = x + i * h->Dp + d;
+            for (size_t j = 0; j < LANES; j++)
+                row[j] = column[j * h->Dp];
+        }
+}
+
+/* rows of x (n,Dp) times s go back to the batch. */
+static void scatter(void *out, enum dtype type, size_t stride, size_t column, const struct head *h,
+                    size_t i0, size_t n, const float *x)
+{
+    for (size_t i = 0; i < n && i0 + i < h->length; i++)
+        row_store(out, type, (h->first + i0 + i) * stride + column, x + i * h->Dp, h->HD);
+}
+
+/* How many keys row i sees, and how many columns of the block that starts at i0 are computed. */
+static size_t keys_seen(const struct head *h, bool causal, size_t i)
+{
+    return causal && i < h->length ? i + 1 : h->length;
+}
+
+static size_t block_columns(const struct head *h, bool causal, size_t i0)
+{
+    size_t keys = causal && i0 + BLOCK < h->length ? i0 + BLOCK : h->length;
+    return round_up(keys, LANES);
+}
+
+/* row (columns) becomes unnormalised probabilities of its first n entries, 0 behind; returns their
+ * sum's logarithm plus the maximum, and 1/sum. */
+static float softmax_row(float *row, size_t n, size_t columns, float *inverse)
+{
+    float top = row_max(row, n), sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (size_t j = 0; j < n; j++) {
+        row[j] = exp_fast(row[j] - top);
+        sum += row[j];
+    }
+    for (size_t j = n; j < columns; j++)
+        row[j] = 0;
+    *inverse = 1.0f / sum;
+    return top + __builtin_logf(sum);
+}
+
+void ROWS_NAME(attention_fwd)(const struct rows_attention *r, size_t sequence, size_t head,
+                              float *buf)
+{
+    const struct dev_attention *a = r->a;
+    struct head h = head_make(r, sequence, buf);
+    size_t column = head * h.HD;
+    gather(h.q, &h, a->qkv, r->type, 3 * h.C, column, a->scale);
+    gather(h.k, &h, a->qkv, r->type, 3 * h.C, h.C + column, 1.0f);
+    gather(h.v, &h, a->qkv, r->type, 3 * h.C, 2 * h.C + column, 1.0f);
+    transpose(h.kt, h.k, &h);
+    for (size_t i0 = 0; i0 < h.length; i0 += BLOCK) {
+        size_t rows = i0 + BLOCK < h.Lp ? BLOCK : h.Lp - i0,
+               columns = block_columns(&h, a->causal, i0);
+        product(h.s, h.lds, h.q + i0 * h.Dp, h.Dp, 1, h.kt, h.Lp, rows, columns, h.HD, false);
+        float inverse[BLOCK];
+        for (size_t i = 0; i < rows; i++) {
+            float lse = softmax_row(h.s + i * h.lds, keys_seen(&h, a->causal, i0 + i), columns,
+                                    &inverse[i]);
+            if (i0 + i < h.length)
+                a->lse[head * a->T + h.first + i0 + i] = lse;
+        }
+        product(h.o, h.Dp, h.s, h.lds, 1, h.v, h.Dp, rows, h.Dp, columns, false);
+        for (size_t i = 0; i < rows; i++)
+            for (size_t j = 0; j < h.Dp; j++)
+                h.o[i * h.Dp + j] *= inverse[i];
+        scatter(r->out, r->type, h.C, column, &h, i0, rows, h.o);
+    }
+}
+
+/* ds (rows,columns) holds dp on entry; on return s = p and ds = p (dp - sum(dout out)). */
+static void softmax_bwd(const struct rows_attention *r, const struct head *h, size_t head,
+                        size_t i0, size_t rows, size_t columns)
+{
+    const struct dev_attention *a = r->a;
+    for (size_t i = 0; i < rows; i++) {
+        float *s = h->s + i * h->lds, *ds = h->ds + i * h->lds, *o = h->o;
+        bool real = i0 + i < h->length;
+        size_t t = h->first + i0 + i, n = real ? keys_seen(h, a->causal, i0 + i) : 0;
+        float lse = 0, dot = 0;
+        if (real) {
+            const float *dout = h->dout + (i0 + i) * h->Dp;
+            lse = a->lse[head * a->T + t];
+            row_load(o, r->out_in, r->type, t * h->C + head * h->HD, h->HD);
+#pragma omp simd reduction(+ : dot)
+            for (size_t j = 0; j < h->HD; j++)
+                dot += dout[j] * o[j];
+        }
+        for (size_t j = 0; j < n; j++) {
+            s[j] = exp_fast(s[j] - lse);
+            ds[j] = s[j] * (ds[j] - dot);
+        }
+        for (size_t j = n; j < columns; j++)
+            s[j] = ds[j] = 0;
+    }
+}
+
+void ROWS_NAME(attention_bwd)(const struct rows_attention *r, size_t sequence, size_t head,
+                              float *buf)
+{
+    const struct dev_attention *a = r->a;
+    struct head h = head_make(r, sequence, buf);
+    size_t column = head * h.HD;
+    gather(h.q, &h, a->qkv, r->type, 3 * h.C, column, a->scale);
+    gather(h.k, &h, a->qkv, r->type, 3 * h.C, h.C + column, 1.0f);
+    gather(h.v, &h, a->qkv, r->type, 3 * h.C, 2 * h.C + column, 1.0f);
+    gather(h.dout, &h, r->dout, r->type, h.C, column, 1.0f);
+    transpose(h.kt, h.k, &h);
+    transpose(h.vt, h.v, &h);
+    memset(h.dk, 0, h.Lp * h.Dp * sizeof *h.dk);
+    memset(h.dv, 0, h.Lp * h.Dp * sizeof *h.dv);
+    for (size_t i0 = 0; i0 < h.length; i0 += BLOCK) {
+        size_t rows = i0 + BLOCK < h.Lp ? BLOCK : h.Lp - i0,
+               columns = block_columns(&h, a->causal, i0);
+        const float *q = h.q + i0 * h.Dp, *dout = h.dout + i0 * h.Dp;
+        product(h.s, h.lds, q, h.Dp, 1, h.kt, h.Lp, rows, columns, h.HD, false);
+        product(h.ds, h.lds, dout, h.Dp, 1, h.vt, h.Lp, rows, columns, h.HD, false);
+        softmax_bwd(r, &h, head, i0, rows, columns);
+        product(h.dv, h.Dp, h.s, 1, h.lds, dout, h.Dp, columns, h.Dp, rows, true);
+        product(h.dk, h.Dp, h.ds, 1, h.lds, q, h.Dp, columns, h.Dp, rows, true);
+        product(h.o, h.Dp, h.ds, h.lds, 1, h.k, h.Dp, rows, h.Dp, columns, false);
+        for (size_t i = 0; i < rows * h.Dp; i++)
+            h.o[i] *= a->scale;
+        scatter(r->dqkv, r->type, 3 * h.C, column, &h, i0, rows, h.o);
+    }
+    scatter(r->dqkv, r->type, 3 * h.C, h.C + column, &h, 0, h.length, h.dk);
+    scatter(r->dqkv, r->type, 3 * h.C, 2 * h.C + column, &h, 0, h.length, h.dv);
+}

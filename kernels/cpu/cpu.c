@@ -1,0 +1,185 @@
+/* Opens the CPU device: instruction set, model type, threads, memory. The ops are in their own
+ * files. */
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/matmul.h"
+#include <omp.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { BIG = 1 << 20 }; /* bytes from which copying is shared among threads */
+
+void cpu_fail(struct dev *d, enum err e)
+{
+    if (d->failed)
+        return;
+    d->failed = e;
+    snprintf(cpu_of(d)->message, sizeof cpu_of(d)->message, "%s", err_message());
+}
+
+void *cpu_scratch(struct cpu *c, int slot, size_t bytes)
+{
+    if (bytes <= c->scratch_bytes[slot])
+        return c->scratch[slot];
+    free(c->scratch[slot]);
+    c->scratch_bytes[slot] = (bytes + 4095) / 4096 * 4096;
+    c->scratch[slot] = aligned_alloc(4096, c->scratch_bytes[slot]);
+    if (!c->scratch[slot]) {
+        c->scratch_bytes[slot] = 0;
+        cpu_fail(&c->dev, err_set(ERR_MEMORY,
+                                  "no %zu MiB for the scratch memory of the CPU ops; use a "
+                                  "smaller batch or fewer threads",
+                                  bytes >> 20));
+    }
+    return c->scratch[slot];
+}
+
+static void device_close(struct dev *d)
+{
+    struct cpu *c = cpu_of(d);
+    matmul_close(c->matmul);
+    free(c->scratch[0]);
+    free(c->scratch[1]);
+    free(c);
+}
+
+static enum err device_alloc(struct dev *d, void **p, size_t bytes)
+{
+    (void)d;
+    *p = bytes > SIZE_MAX - 64 ? NULL : aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (!*p)
+        return err_set(ERR_MEMORY, "no %zu MiB of memory left", bytes >> 20);
+    memset(*p, 0, bytes);
+    return ERR_OK;
+}
+
+static void device_free(struct dev *d, void *p)
+{
+    (void)d;
+    free(p);
+}
+
+static void device_copy(struct dev *d, void *to, const void *from, size_t bytes)
+{
+#pragma omp parallel num_threads(d->threads) if (bytes >= BIG)
+    {
+        int i = omp_get_thread_num(), n = omp_get_num_threads();
+        size_t begin = cpu_part(bytes, i, n, 4096), end = cpu_part(bytes, i + 1, n, 4096);
+        memcpy((char *)to + begin, (const char *)from + begin, end - begin);
+    }
+}
+
+static void device_zero(struct dev *d, void *p, size_t bytes)
+{
+#pragma omp parallel num_threads(d->threads) if (bytes >= BIG)
+    {
+        int i = omp_get_thread_num(), n = omp_get_num_threads();
+        size_t begin = cpu_part(bytes, i, n, 4096), end = cpu_part(bytes, i + 1, n, 4096);
+        memset((char *)p + begin, 0, end - begin);
+    }
+}
+
+static enum err device_sync(struct dev *d)
+{
+    return d->failed ? err_set(d->failed, "%s", cpu_of(d)->message) : ERR_OK;
+}
+
+static const struct dev_ops ops = {
+#define X(name, arguments) .name = cpu_##name,
+    DEV_OPS(X)
+#undef X
+        .close = device_close,
+    .alloc = device_alloc,
+    .free = device_free,
+    .copy = device_copy,
+    .zero = device_zero,
+    .sync = device_sync,
+};
+
+/* The best level this processor has, or the one asked for. NULL: it lacks that one. */
+static const struct rows *rows_choose(const char *isa)
+{
+#if defined(__x86_64__)
+    bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+              __builtin_cpu_supports("bmi2");
+    bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    const struct rows *best = v4 ? &rows_v4 : v3 ? &rows_v3 : &rows_v2;
+    const struct rows *has[] = {&rows_v2, v3 ? &rows_v3 : NULL, v4 ? &rows_v4 : NULL};
+    for (size_t i = 0; isa && i < sizeof has / sizeof *has; i++)
+        if (has[i] && strcmp(has[i]->isa, isa) == 0)
+            return has[i];
+    return isa ? NULL : best;
+#else
+    return !isa || strcmp(isa, rows_plain.isa) == 0 ? &rows_plain : NULL;
+#endif
+}
+
+/* "auto". AMX multiplies bf16 an order of magnitude faster than f32. The AVX512-BF16 dot product
+ * alone runs at twice the f32 rate on AMD's Zen 4 (oneDNN 2.6.3, 4096x1536x512, 2 cores: 440
+ * against 220 GFLOP/s) but at half of it on Intel's cores (109 against 210 per core). A measurement
+ * at start would choose as well, but two starts of one run might then differ in type. */
+static enum dtype type_auto(const struct cpu *c)
+{
+    const char *bf16 = matmul_bf16(c->matmul);
+    if (strstr(bf16, "amx"))
+        return DTYPE_BF16;
+#if defined(__x86_64__)
+    if (strstr(bf16, "avx512_core_bf16") && __builtin_cpu_is("amd"))
+        return DTYPE_BF16;
+#endif
+    return DTYPE_F32;
+}
+
+static enum err type_choose(struct cpu *c, const char *name)
+{
+    if (!name || strcmp(name, "auto") == 0)
+        c->dev.model_type = type_auto(c);
+    else if (strcmp(name, "f32") == 0)
+        c->dev.model_type = DTYPE_F32;
+    else if (strcmp(name, "bf16") == 0)
+        c->dev.model_type = DTYPE_BF16;
+    else
+        return err_set(ERR_CONFIG, "model type '%s' is none of f32, bf16, auto", name);
+    return ERR_OK;
+}
+
+static int threads_allowed(void)
+{
+    cpu_set_t mask;
+    int n = sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : 1;
+    return n < 1 ? 1 : n;
+}
+
+static enum err open_parts(struct cpu *c, const struct dev_options *o)
+{
+    c->rows = rows_choose(o->isa);
+    if (!c->rows)
+        return err_set(ERR_UNSUPPORTED, "this processor or build has no instruction set '%s'",
+                       o->isa);
+    TRY(matmul_open(&c->matmul, c->dev.threads));
+    TRY(type_choose(c, o->model_type));
+    const char *bf16 = matmul_bf16(c->matmul);
+    snprintf(c->dev.note, sizeof c->dev.note,
+             "cpu isa=%s threads=%d type=%s products=\"%s\" bf16=\"%s\"", c->rows->isa,
+             c->dev.threads, c->dev.model_type == DTYPE_F32 ? "f32" : "bf16",
+             matmul_version(c->matmul), *bf16 ? bf16 : "widened to f32");
+    return ERR_OK;
+}
+
+enum err cpu_open(struct dev **d, const struct dev_options *o)
+{
+    struct cpu *c = calloc(1, sizeof *c);
+    *d = NULL;
+    if (!c)
+        return err_set(ERR_MEMORY, "no memory for the CPU device");
+    c->dev = (struct dev){.ops = &ops, .kind = "cpu"};
+    c->dev.threads = o->threads > 0 ? o->threads : threads_allowed();
+    enum err e = open_parts(c, o);
+    if (e) {
+        device_close(&c->dev);
+        return e;
+    }
+    *d = &c->dev;
+    return ERR_OK;
+}

@@ -1,0 +1,201 @@
+/* Linear layers, the fused classifier, logits: products of matmul.c and the passes around them. */
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/matmul.h"
+#include <omp.h>
+
+/* y: bound of matmul.h, then act: 4e-7 max(1, |pre|), rounded to the model type. pre is rounded to
+ * the model type before act, as backward sees it. */
+void cpu_linear_fwd(struct dev *d, void *y, const struct dev_linear *a)
+{
+    struct cpu *c = cpu_of(d);
+    enum dtype type = d->model_type;
+    bool act = a->act != DEV_ACT_NONE;
+    ASSERT(!act || a->pre);
+    matmul_run(c, &(struct product){.a = a->x,
+                                    .b = a->w,
+                                    .c = act ? a->pre : y,
+                                    .bias = a->bias,
+                                    .M = a->T,
+                                    .N = a->N,
+                                    .K = a->K,
+                                    .lda = a->K,
+                                    .ldb = a->K,
+                                    .ldc = a->N,
+                                    .b_t = true,
+                                    .in = type,
+                                    .out = type});
+    if (!act)
+        return;
+    size_t count = a->T * a->N, size = dtype_size(type);
+#pragma omp parallel num_threads(d->threads)
+    {
+        int i = omp_get_thread_num(), n = omp_get_num_threads();
+        size_t begin = cpu_part(count, i, n, 512), end = cpu_part(count, i + 1, n, 512);
+        c->rows->act_fwd((char *)y + begin * size, (const char *)a->pre + begin * size, a->act,
+                         type, end - begin);
+    }
+}
+
+/* to (N) += the threads' partial sums, in thread order. */
+static void add_partials(struct cpu *c, float *to, const float *partial, size_t N)
+{
+    for (int i = 0; i < c->dev.threads; i++)
+        c->rows->accumulate(to, partial + (size_t)i * N, DTYPE_F32, N);
+}
+
+/* dy *= act'(pre), dbias += column sums: one pass. */
+static void act_backward(struct cpu *c, const struct dev_linear *a, const struct dev_linear_grad *g)
+{
+    enum dtype type = c->dev.model_type;
+    void *dy = (void *)(uintptr_t)g->dy; /* overwritten only with an act, as the op says */
+    if (a->act == DEV_ACT_NONE && !g->dbias)
+        return;
+    float *partial = cpu_scratch(c, 0, (size_t)c->dev.threads * a->N * sizeof *partial);
+    if (!partial)
+        return;
+    memset(partial, 0, (size_t)c->dev.threads * a->N * sizeof *partial);
+#pragma omp parallel num_threads(c->dev.threads)
+    {
+        int i = omp_get_thread_num(), n = omp_get_num_threads();
+        size_t begin = cpu_part(a->T, i, n, 1), end = cpu_part(a->T, i + 1, n, 1);
+        size_t offset = begin * a->N * dtype_size(type);
+        c->rows->act_bwd((char *)dy + offset, g->dbias ? partial + (size_t)i * a->N : NULL,
+                         a->pre ? (const char *)a->pre + offset : NULL, a->act, type, end - begin,
+                         a->N);
+    }
+    if (g->dbias)
+        add_partials(c, g->dbias, partial, a->N);
+}
+
+/* dx, dw: bound of matmul.h with K = N and K = T. dbias: |err| <= T 2^-24 sum|dy|. */
+void cpu_linear_bwd(struct dev *d, const struct dev_linear *a, const struct dev_linear_grad *g)
+{
+    struct cpu *c = cpu_of(d);
+    enum dtype type = d->model_type;
+    act_backward(c, a, g);
+    if (g->dx)
+        matmul_run(c, &(struct product){.a = g->dy,
+                                        .b = a->w,
+                                        .c = g->dx,
+                                        .M = a->T,
+                                        .N = a->K,
+                                        .K = a->N,
+                                        .lda = a->N,
+                                        .ldb = a->K,
+                                        .ldc = a->K,
+                                        .in = type,
+                                        .out = type});
+    matmul_run(c, &(struct product){.a = g->dy,
+                                    .b = a->x,
+                                    .c = g->dw,
+                                    .M = a->N,
+                                    .N = a->K,
+                                    .K = a->T,
+                                    .lda = a->N,
+                                    .ldb = a->K,
+                                    .ldc = a->K,
+                                    .a_t = true,
+                                    .accumulate = true,
+                                    .in = type,
+                                    .out = DTYPE_F32});
+}
+
+void cpu_logits(struct dev *d, float *logits, const void *x, const void *w, size_t T, size_t C,
+                size_t V)
+{
+    matmul_run(cpu_of(d), &(struct product){.a = x,
+                                            .b = w,
+                                            .c = logits,
+                                            .M = T,
+                                            .N = V,
+                                            .K = C,
+                                            .lda = C,
+                                            .ldb = C,
+                                            .ldc = V,
+                                            .b_t = true,
+                                            .in = d->model_type,
+                                            .out = DTYPE_F32});
+}
+
+enum { CHUNK_BYTES = 64 << 20, CHUNK_ROWS_MIN = 256 };
+
+/* Rows per chunk. Each chunk reads and writes dw once, so few rows cost bandwidth: 256 rows of a
+ * vocabulary of 50304 at C = 512 are 30 ms of products against 6 ms for dw; 64 MiB of logits bound
+ * the rest. */
+static size_t chunk_rows(const struct dev_classifier *a, size_t width)
+{
+    size_t rows = CHUNK_BYTES / (width * sizeof(float));
+    rows = rows < CHUNK_ROWS_MIN ? CHUNK_ROWS_MIN : rows;
+    return rows < a->T ? rows : a->T;
+}
+
+static void classify_rows(struct cpu *c, const struct dev_classifier *a, float *logits, char *grad,
+                          size_t width, size_t first, size_t rows)
+{
+    enum dtype type = c->dev.model_type;
+#pragma omp parallel for num_threads(c->dev.threads) schedule(static)
+    for (size_t r = 0; r < rows; r++)
+        a->losses[first + r] =
+            c->rows->xent(grad ? grad + r * width * dtype_size(type) : NULL, type,
+                          logits + r * width, a->V, width, a->targets[first + r], a->grad_scale);
+}
+
+/* losses: |err| <= 2e-6 (1 + |logit|) in f32. Logits are f32 whatever the model type; their
+ * gradient is in the model type. Rows V .. VP of the table take no part: only the columns up to V,
+ * rounded up to whole cache lines, are computed, and what is beyond V gets gradient 0. */
+void cpu_classifier(struct dev *d, const struct dev_classifier *a)
+{
+    struct cpu *c = cpu_of(d);
+    enum dtype type = d->model_type;
+    size_t width = (a->V + 31) / 32 * 32;
+    width = width < a->VP ? width : a->VP;
+    size_t chunk = chunk_rows(a, width),
+           logit_bytes = (chunk * width * sizeof(float) + 63) / 64 * 64;
+    float *logits = cpu_scratch(c, 0, logit_bytes + (a->dx ? chunk * width * dtype_size(type) : 0));
+    if (!logits)
+        return;
+    char *grad = a->dx ? (char *)logits + logit_bytes : NULL;
+    for (size_t first = 0; first < a->T; first += chunk) {
+        size_t rows = a->T - first < chunk ? a->T - first : chunk, C = a->C;
+        const void *x = (const char *)a->x + first * C * dtype_size(type);
+        matmul_run(c, &(struct product){.a = x,
+                                        .b = a->w,
+                                        .c = logits,
+                                        .M = rows,
+                                        .N = width,
+                                        .K = C,
+                                        .lda = C,
+                                        .ldb = C,
+                                        .ldc = width,
+                                        .b_t = true,
+                                        .in = type,
+                                        .out = DTYPE_F32});
+        classify_rows(c, a, logits, grad, width, first, rows);
+        if (!a->dx)
+            continue;
+        matmul_run(c, &(struct product){.a = grad,
+                                        .b = a->w,
+                                        .c = (char *)a->dx + first * C * dtype_size(type),
+                                        .M = rows,
+                                        .N = C,
+                                        .K = width,
+                                        .lda = width,
+                                        .ldb = C,
+                                        .ldc = C,
+                                        .in = type,
+                                        .out = type});
+        matmul_run(c, &(struct product){.a = grad,
+                                        .b = x,
+                                        .c = a->dw,
+                                        .M = width,
+                                        .N = C,
+                                        .K = rows,
+                                        .lda = width,
+                                        .ldb = C,
+                                        .ldc = C,
+                                        .a_t = true,
+                                        .accumulate = true,
+                                        .in = type,
+                                        .out = DTYPE_F32});
+    }
+}

@@ -1,0 +1,33 @@
+#ifndef MATMUL_H
+#define MATMUL_H
+/* Matrix products through oneDNN, versions 2 and 3; only matmul.c includes the library.
+ * c (M,N) = or += op(a) (M,K) op(b) (K,N) + bias (N), row-major with row strides in elements.
+ * Operands f32 or bf16 (both the same), result either; sums are f32. Repeats bit for bit at a fixed
+ * thread count, processor and library version. |err| <= 2 sqrt(K) 2^-24 sum|a b| per element, plus
+ * the result's rounding: 2^-9 relative when c is bf16.
+ */
+#include "kernels/base/err.h"
+#include "kernels/dev.h"
+
+struct matmul;
+struct cpu;
+
+struct product {
+    const void *a, *b;
+    void *c;
+    const float *bias; /* NULL: none; not with accumulate */
+    size_t M, N, K;
+    size_t lda, ldb, ldc; /* row strides as stored: a is (M,K), or (K,M) when a_t */
+    bool a_t, b_t;
+    bool accumulate; /* c is f32 and added to */
+    enum dtype in, out;
+};
+
+enum err matmul_open(struct matmul **m, int threads) MUST;
+void matmul_close(struct matmul *m);                /* NULL is fine */
+const char *matmul_version(const struct matmul *m); /* "oneDNN 2.6.3" */
+const char *matmul_bf16(const struct matmul *m); /* the library's implementation; "" without one */
+/* A failure is kept in the device. */
+void matmul_run(struct cpu *c, const struct product *p);
+
+#endif

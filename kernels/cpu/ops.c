@@ -1,0 +1,254 @@
+/* The memory-bound ops: rows and runs of elements are cut among threads here, computed in rows.c.
+ */
+#include "kernels/cpu/cpu.h"
+#include <omp.h>
+
+enum {
+    CHUNK = 16384
+}; /* elements: 64 KiB of f32. Sums are made per chunk and added in chunk order */
+
+static const void *at(const void *base, enum dtype type, size_t offset)
+{
+    return (const char *)base + offset * dtype_size(type);
+}
+
+static void *at_out(void *base, enum dtype type, size_t offset)
+{
+    return (char *)base + offset * dtype_size(type);
+}
+
+/* Exact up to one rounding of the model type. */
+void cpu_embed_fwd(struct dev *d, void *x, const void *wte, const void *wpe, const int32_t *tokens,
+                   const int32_t *positions, size_t T, size_t C)
+{
+    const struct rows *rows = cpu_of(d)->rows;
+    enum dtype type = d->model_type;
+#pragma omp parallel for num_threads(d->threads) schedule(static)
+    for (size_t t = 0; t < T; t++) {
+        const void *token = at(wte, type, (size_t)tokens[t] * C);
+        if (wpe)
+            rows->add(at_out(x, type, t * C), token, at(wpe, type, (size_t)positions[t] * C), type,
+                      C);
+        else
+            memcpy(at_out(x, type, t * C), token, C * dtype_size(type));
+    }
+}
+
+/* Threads own columns, so every row adds in order of t at any thread count. |err| <= n 2^-24
+ * sum|dx|, n = rows added. */
+void cpu_embed_bwd(struct dev *d, float *dwte, float *dwpe, const void *dx, const int32_t *tokens,
+                   const int32_t *positions, size_t T, size_t C, size_t VP)
+{
+    const struct rows *rows = cpu_of(d)->rows;
+    enum dtype type = d->model_type;
+    for (size_t t = 0; t < T; t++)
+        ASSERT(tokens[t] >= 0 && (size_t)tokens[t] < VP);
+#pragma omp parallel num_threads(d->threads)
+    {
+        int i = omp_get_thread_num(), n = omp_get_num_threads();
+        size_t begin = cpu_part(C, i, n, 32), count = cpu_part(C, i + 1, n, 32) - begin;
+        for (size_t t = 0; t < T && count; t++) {
+            const void *row = at(dx, type, t * C + begin);
+            rows->accumulate(dwte + (size_t)tokens[t] * C + begin, row, type, count);
+            if (dwpe)
+                rows->accumulate(dwpe + (size_t)positions[t] * C + begin, row, type, count);
+        }
+    }
+}
+
+/* y: |err| <= 4e-6 (1 + |y|) in f32, plus the model type's rounding of sum and y. */
+void cpu_norm_fwd(struct dev *d, void *y, void *sum, float *mean, float *rstd, const void *x,
+                  const void *residual, const struct dev_norm_args *a)
+{
+    struct cpu *c = cpu_of(d);
+    struct rows_norm n = {.a = a,
+                          .type = d->model_type,
+                          .y = y,
+                          .sum = sum,
+                          .x = x,
+                          .residual = residual,
+                          .mean = mean,
+                          .rstd = rstd};
+    ASSERT(sum || !residual);
+    float *buf = cpu_scratch(c, 0, (size_t)d->threads * 2 * a->C * sizeof *buf);
+    if (!buf)
+        return;
+#pragma omp parallel num_threads(d->threads)
+    {
+        int i = omp_get_thread_num(), count = omp_get_num_threads();
+        c->rows->norm_fwd(&n, cpu_part(a->T, i, count, 1), cpu_part(a->T, i + 1, count, 1),
+                          buf + (size_t)i * 2 * a->C);
+    }
+}
+
+/* dx: |err| <= 1e-5 (1 + |dx|) in f32 for inputs of order 1; dgain, dbias: |err| <= T 2^-24
+ * sum|terms|. Each thread sums its rows, then the threads' sums are added in order. */
+void cpu_norm_bwd(struct dev *d, void *dx, float *dgain, float *dbias, const void *dy,
+                  const void *dsum, const void *sum, const float *mean, const float *rstd,
+                  const struct dev_norm_args *a)
+{
+    struct cpu *c = cpu_of(d);
+    struct rows_norm n = {.a = a,
+                          .type = d->model_type,
+                          .dx = dx,
+                          .dy = dy,
+                          .dsum = dsum,
+                          .sum_in = sum,
+                          .mean_in = mean,
+                          .rstd_in = rstd};
+    size_t stride = 5 * a->C; /* per thread: dgain, dbias, then 3 rows of work */
+    float *buf = cpu_scratch(c, 0, (size_t)d->threads * stride * sizeof *buf);
+    if (!buf)
+        return;
+#pragma omp parallel num_threads(d->threads)
+    {
+        int i = omp_get_thread_num(), count = omp_get_num_threads();
+        float *own = buf + (size_t)i * stride;
+        memset(own, 0, 2 * a->C * sizeof *own);
+        c->rows->norm_bwd(&n, own, own + a->C, cpu_part(a->T, i, count, 1),
+                          cpu_part(a->T, i + 1, count, 1), own + 2 * a->C);
+    }
+    for (int i = 0; i < d->threads; i++) {
+        c->rows->accumulate(dgain, buf + (size_t)i * stride, DTYPE_F32, a->C);
+        if (a->bias)
+            c->rows->accumulate(dbias, buf + (size_t)i * stride + a->C, DTYPE_F32, a->C);
+    }
+}
+
+/* Exact up to one rounding. */
+void cpu_add(struct dev *d, void *y, const void *a, const void *b, size_t count)
+{
+    const struct rows *rows = cpu_of(d)->rows;
+    enum dtype type = d->model_type;
+#pragma omp parallel for num_threads(d->threads) schedule(static)
+    for (size_t i = 0; i < count; i += CHUNK)
+        rows->add(at_out(y, type, i), at(a, type, i), at(b, type, i), type,
+                  count - i < CHUNK ? count - i : CHUNK);
+}
+
+/* Relative error <= 1e-7: doubles inside, rounded once. */
+void cpu_sumsq(struct dev *d, float *out, const float *x, size_t count)
+{
+    struct cpu *c = cpu_of(d);
+    size_t chunks = (count + CHUNK - 1) / CHUNK;
+    double *partial = cpu_scratch(c, 0, (chunks + 1) * sizeof *partial), sum = 0;
+    if (!partial)
+        return;
+#pragma omp parallel for num_threads(d->threads) schedule(static)
+    for (size_t i = 0; i < chunks; i++)
+        partial[i] = c->rows->sumsq(x + i * CHUNK, i + 1 < chunks ? CHUNK : count - i * CHUNK);
+    for (size_t i = 0; i < chunks; i++)
+        sum += partial[i];
+    *out = (float)sum;
+}
+
+void cpu_clip_scale(struct dev *d, float *out, const float *sumsq, float max_norm)
+{
+    (void)d;
+    float norm = __builtin_sqrtf(*sumsq);
+    *out = max_norm > 0 && norm > max_norm ? max_norm / norm : 1.0f;
+}
+
+void cpu_scale(struct dev *d, float *x, float s, size_t count)
+{
+    const struct rows *rows = cpu_of(d)->rows;
+#pragma omp parallel for num_threads(d->threads) schedule(static)
+    for (size_t i = 0; i < count; i += CHUNK)
+        rows->scale(x + i, s, count - i < CHUNK ? count - i : CHUNK);
+}
+
+void cpu_cast(struct dev *d, void *out, const float *x, size_t count)
+{
+    const struct rows *rows = cpu_of(d)->rows;
+    enum dtype type = d->model_type;
+#pragma omp parallel for num_threads(d->threads) schedule(static)
+    for (size_t i = 0; i < count; i += CHUNK)
+        rows->convert(at_out(out, type, i), type, x + i, DTYPE_F32,
+                      count - i < CHUNK ? count - i : CHUNK);
+}
+
+/* ---- optimizers ---- */
+
+static struct adam_scalars scalars(const struct dev_adam *a, const struct dev_range *range)
+{
+    return (struct adam_scalars){.beta1 = a->beta1,
+                                 .beta2 = a->beta2,
+                                 .eps = a->eps,
+                                 .inverse1 = 1.0f / a->bias1,
+                                 .inverse2 = 1.0f / a->bias2,
+                                 .weight_decay = range->decay ? a->weight_decay : 0.0f,
+                                 .gscale = a->gscale ? *a->gscale : 1.0f};
+}
+
+static void *model_at(const struct dev_adam *a, size_t offset)
+{
+    return a->model ? (uint16_t *)a->model + offset : NULL;
+}
+
+/* |err| <= 1e-6 (|p| + lr (|u| + 1)). */
+void cpu_adamw(struct dev *d, const struct dev_adam *a, const struct dev_range *ranges, size_t n)
+{
+    const struct rows *rows = cpu_of(d)->rows;
+    for (size_t r = 0; r < n; r++) {
+        struct adam_scalars s = scalars(a, &ranges[r]);
+        size_t end = ranges[r].offset + ranges[r].count;
+#pragma omp parallel for num_threads(d->threads) schedule(static) if (ranges[r].count > CHUNK)
+        for (size_t i = ranges[r].offset; i < end; i += CHUNK)
+            rows->adamw(a->p + i, a->m + i, a->v + i, a->g + i, model_at(a, i), &s, a->lr,
+                        end - i < CHUNK ? end - i : CHUNK);
+    }
+}
+
+/* ||p|| / ||u|| within its bounds; 1 for exempt ranges and where either norm is 0. */
+static float trust_ratio(const struct dev_adam *a, bool decay, double p2, double u2)
+{
+    if (!decay || p2 <= 0 || u2 <= 0)
+        return 1.0f;
+    float ratio = (float)__builtin_sqrt(p2 / u2);
+    ratio = ratio < a->trust_min ? a->trust_min : ratio;
+    return ratio > a->trust_max ? a->trust_max : ratio;
+}
+
+/* One tensor. The second pass runs backwards over each thread's part, so that what the first left
+ * in cache is read first; it makes the update again from m and v rather than storing it (reading 8
+ * bytes instead of writing and reading 4). */
+static void lamb_range(struct cpu *c, const struct dev_adam *a, const struct dev_range *range,
+                       struct rows_lamb *partial)
+{
+    struct adam_scalars s = scalars(a, range);
+    size_t chunks = (range->count + CHUNK - 1) / CHUNK;
+    struct rows_lamb sum = {0, 0};
+#pragma omp parallel for num_threads(c->dev.threads) schedule(static) if (chunks > 1)
+    for (size_t k = 0; k < chunks; k++) {
+        size_t i = range->offset + k * CHUNK,
+               count = k + 1 < chunks ? CHUNK : range->count - k * CHUNK;
+        partial[k] = c->rows->lamb_moments(a->p + i, a->m + i, a->v + i, a->g + i, &s, count);
+    }
+    for (size_t k = 0; k < chunks; k++)
+        sum = (struct rows_lamb){sum.p2 + partial[k].p2, sum.u2 + partial[k].u2};
+    float step = a->lr * trust_ratio(a, range->decay, sum.p2, sum.u2);
+#pragma omp parallel num_threads(c->dev.threads) if (chunks > 1)
+    {
+        int t = omp_get_thread_num(), n = omp_get_num_threads();
+        size_t begin = cpu_part(chunks, t, n, 1), k = cpu_part(chunks, t + 1, n, 1);
+        while (k-- > begin) {
+            size_t i = range->offset + k * CHUNK,
+                   count = k + 1 < chunks ? CHUNK : range->count - k * CHUNK;
+            c->rows->lamb_apply(a->p + i, a->m + i, a->v + i, model_at(a, i), &s, step, count);
+        }
+    }
+}
+
+/* |err| <= 1e-5 (|p| + lr ratio (|u| + 1)): the norms hold 1e-5. */
+void cpu_lamb(struct dev *d, const struct dev_adam *a, const struct dev_range *ranges, size_t n)
+{
+    struct cpu *c = cpu_of(d);
+    size_t longest = 0;
+    for (size_t r = 0; r < n; r++)
+        longest = ranges[r].count > longest ? ranges[r].count : longest;
+    struct rows_lamb *partial = cpu_scratch(c, 0, (longest / CHUNK + 1) * sizeof *partial);
+    if (!partial)
+        return;
+    for (size_t r = 0; r < n; r++)
+        lamb_range(c, a, &ranges[r], partial);
+}

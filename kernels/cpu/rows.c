@@ -1,0 +1,278 @@
+/* Inner loops over rows and runs of elements; see rows.h. Compiled several times with different
+ * -march. Loops are written so that gcc and clang vectorise them at -O3: no calls, no early exit,
+ * reductions marked `omp simd` (their order is then the vector's, fixed by the instruction set).
+ */
+#include "kernels/cpu/rows.h"
+#include "kernels/scalar/gelu.h"
+
+enum { TILE = 512 }; /* elements that a bf16 pass holds as floats: 2 KiB, well inside L1 */
+
+static inline size_t min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+void ROWS_NAME(convert)(void *to, enum dtype to_type, const void *from, enum dtype from_type,
+                        size_t n)
+{
+    float buf[TILE];
+    for (size_t i = 0; i < n; i += TILE) {
+        size_t count = min_size(TILE, n - i);
+        const float *x = row_view(buf, from, from_type, i, count);
+        row_store(to, to_type, i, x, count);
+    }
+}
+
+void ROWS_NAME(add)(void *y, const void *a, const void *b, enum dtype type, size_t n)
+{
+    float abuf[TILE], bbuf[TILE];
+    for (size_t i = 0; i < n; i += TILE) {
+        size_t count = min_size(TILE, n - i);
+        const float *av = row_view(abuf, a, type, i, count);
+        const float *bv = row_view(bbuf, b, type, i, count);
+        for (size_t j = 0; j < count; j++)
+            abuf[j] = av[j] + bv[j];
+        row_store(y, type, i, abuf, count);
+    }
+}
+
+void ROWS_NAME(accumulate)(float *sum, const void *x, enum dtype type, size_t n)
+{
+    float buf[TILE];
+    for (size_t i = 0; i < n; i += TILE) {
+        size_t count = min_size(TILE, n - i);
+        const float *v = row_view(buf, x, type, i, count);
+#pragma omp simd
+        for (size_t j = 0; j < count; j++)
+            sum[i + j] += v[j];
+    }
+}
+
+void ROWS_NAME(scale)(float *x, float s, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] *= s;
+}
+
+/* Doubles: the norm of 1e9 gradients keeps 1e-12. */
+double ROWS_NAME(sumsq)(const float *x, size_t n)
+{
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (size_t i = 0; i < n; i++)
+        sum += (double)x[i] * (double)x[i];
+    return sum;
+}
+
+void ROWS_NAME(act_fwd)(void *y, const void *pre, enum dev_act act, enum dtype type, size_t n)
+{
+    float buf[TILE];
+    for (size_t i = 0; i < n; i += TILE) {
+        size_t count = min_size(TILE, n - i);
+        row_load(buf, pre, type, i, count);
+        if (act == DEV_ACT_GELU_TANH)
+            for (size_t j = 0; j < count; j++)
+                buf[j] = gelu_tanh(buf[j]);
+        else if (act == DEV_ACT_GELU_ERF)
+            for (size_t j = 0; j < count; j++)
+                buf[j] = gelu_erf(buf[j]);
+        row_store(y, type, i, buf, count);
+    }
+}
+
+/* One run of dy within a row; dy is left alone without an activation. */
+static void act_bwd_run(void *dy, float *dbias, const void *pre, enum dev_act act, enum dtype type,
+                        size_t offset, size_t count)
+{
+    float d[TILE], x[TILE];
+    row_load(d, dy, type, offset, count);
+    if (act != DEV_ACT_NONE) {
+        row_load(x, pre, type, offset, count);
+        if (act == DEV_ACT_GELU_TANH)
+            for (size_t j = 0; j < count; j++)
+                d[j] *= gelu_tanh_slope(x[j]);
+        else
+            for (size_t j = 0; j < count; j++)
+                d[j] *= gelu_erf_slope(x[j]);
+        row_store(dy, type, offset, d, count);
+    }
+    if (dbias)
+        for (size_t j = 0; j < count; j++)
+            dbias[j] += d[j];
+}
+
+void ROWS_NAME(act_bwd)(void *dy, float *dbias, const void *pre, enum dev_act act, enum dtype type,
+                        size_t rows, size_t N)
+{
+    for (size_t r = 0; r < rows; r++)
+        for (size_t i = 0; i < N; i += TILE)
+            act_bwd_run(dy, dbias ? dbias + i : NULL, pre, act, type, r * N + i,
+                        min_size(TILE, N - i));
+}
+
+/* ---- norms ---- */
+
+/* v (C) = x + residual as the model type holds it; written to sum when there is one. */
+static const float *norm_sum(const struct rows_norm *n, size_t offset, float *buf, float *other)
+{
+    size_t C = n->a->C;
+    if (!n->residual) {
+        const float *v = row_view(buf, n->x, n->type, offset, C);
+        if (n->sum && n->sum != n->x)
+            row_store(n->sum, n->type, offset, v, C);
+        return v;
+    }
+    const float *x = row_view(buf, n->x, n->type, offset, C);
+    const float *r = row_view(other, n->residual, n->type, offset, C);
+    for (size_t i = 0; i < C; i++)
+        buf[i] = x[i] + r[i];
+    row_store(n->sum, n->type, offset, buf, C);
+    return row_view(buf, n->sum, n->type, offset, C); /* rounded, as backward will read it */
+}
+
+/* Reads x, residual; writes sum, y, mean, rstd. LayerNorm: Ba et al. 2016; RMSNorm: Zhang &
+ * Sennrich 2019. */
+void ROWS_NAME(norm_fwd)(const struct rows_norm *n, size_t begin, size_t end, float *buf)
+{
+    const struct dev_norm_args *a = n->a;
+    size_t C = a->C;
+    float *other = buf + C;
+    for (size_t t = begin; t < end; t++) {
+        const float *v = norm_sum(n, t * C, buf, other);
+        float mean = 0, square = 0;
+        if (a->kind == DEV_NORM_LAYER) {
+#pragma omp simd reduction(+ : mean)
+            for (size_t i = 0; i < C; i++)
+                mean += v[i];
+            mean /= (float)C;
+            n->mean[t] = mean;
+        }
+#pragma omp simd reduction(+ : square)
+        for (size_t i = 0; i < C; i++)
+            square += (v[i] - mean) * (v[i] - mean);
+        float rstd = 1.0f / __builtin_sqrtf(square / (float)C + a->eps);
+        n->rstd[t] = rstd;
+        if (a->bias)
+            for (size_t i = 0; i < C; i++)
+                other[i] = (v[i] - mean) * rstd * a->gain[i] + a->bias[i];
+        else
+            for (size_t i = 0; i < C; i++)
+                other[i] = (v[i] - mean) * rstd * a->gain[i];
+        row_store(n->y, n->type, t * C, other, C);
+    }
+}
+
+/* Reads dy, dsum, sum_in, mean_in, rstd_in; writes dx. With h = (v - mean) rstd and e = dy gain:
+ * dx = dsum + rstd (e - mean(e) - h mean(e h)); RMS has neither mean. */
+void ROWS_NAME(norm_bwd)(const struct rows_norm *n, float *dgain, float *dbias, size_t begin,
+                         size_t end, float *buf)
+{
+    const struct dev_norm_args *a = n->a;
+    size_t C = a->C;
+    float *h = buf, *dybuf = buf + C, *out = buf + 2 * C;
+    for (size_t t = begin; t < end; t++) {
+        bool layer = a->kind == DEV_NORM_LAYER;
+        float mean = layer ? n->mean_in[t] : 0.0f, rstd = n->rstd_in[t], e_sum = 0, eh_sum = 0;
+        const float *v = row_view(h, n->sum_in, n->type, t * C, C);
+        const float *dy = row_view(dybuf, n->dy, n->type, t * C, C);
+#pragma omp simd reduction(+ : e_sum, eh_sum)
+        for (size_t i = 0; i < C; i++) {
+            float hat = (v[i] - mean) * rstd, e = dy[i] * a->gain[i];
+            h[i] = hat;
+            e_sum += e;
+            eh_sum += e * hat;
+            dgain[i] += dy[i] * hat;
+        }
+        if (a->bias)
+#pragma omp simd
+            for (size_t i = 0; i < C; i++)
+                dbias[i] += dy[i];
+        float e_mean = layer ? e_sum / (float)C : 0.0f, eh_mean = eh_sum / (float)C;
+        if (n->dsum)
+            row_load(out, n->dsum, n->type, t * C, C);
+        else
+            memset(out, 0, C * sizeof *out);
+#pragma omp simd
+        for (size_t i = 0; i < C; i++)
+            out[i] += rstd * (dy[i] * a->gain[i] - e_mean - h[i] * eh_mean);
+        row_store(n->dx, n->type, t * C, out, C);
+    }
+}
+
+/* ---- cross-entropy ---- */
+
+float ROWS_NAME(xent)(void *grad, enum dtype type, float *logits, size_t V, size_t width,
+                      int32_t target, float grad_scale)
+{
+    float top = row_max(logits, V), sum = 0;
+    float at_target = target < 0 ? 0.0f : logits[target] - top;
+#pragma omp simd reduction(+ : sum)
+    for (size_t i = 0; i < V; i++) {
+        logits[i] = exp_fast(logits[i] - top);
+        sum += logits[i];
+    }
+    if (grad) {
+        float factor = target < 0 ? 0.0f : grad_scale / sum;
+        for (size_t i = 0; i < V; i++)
+            logits[i] *= factor;
+        if (target >= 0)
+            logits[target] -= grad_scale;
+        memset(logits + V, 0, (width - V) * sizeof *logits);
+        row_store(grad, type, 0, logits, width);
+    }
+    return target < 0 ? 0.0f : __builtin_logf(sum) - at_target;
+}
+
+/* ---- optimizers ---- */
+
+void ROWS_NAME(adamw)(float *p, float *m, float *v, const float *g, void *model,
+                      const struct adam_scalars *s, float lr, size_t n)
+{
+    struct adam_scalars k = *s;
+#pragma omp simd
+    for (size_t i = 0; i < n; i++) {
+        adam_moments(&m[i], &v[i], g[i], &k);
+        p[i] -= lr * adam_update(&m[i], &v[i], p[i], &k);
+    }
+    if (model)
+        row_store(model, DTYPE_BF16, 0, p, n);
+}
+
+struct rows_lamb ROWS_NAME(lamb_moments)(const float *p, float *m, float *v, const float *g,
+                                         const struct adam_scalars *s, size_t n)
+{
+    struct adam_scalars k = *s;
+    double p2 = 0, u2 = 0;
+    /* Floats inside a tile, doubles across: 1e-5 relative. */
+    for (size_t i = 0; i < n; i += TILE) {
+        size_t end = min_size(n, i + TILE);
+        float p_sum = 0, u_sum = 0;
+#pragma omp simd reduction(+ : p_sum, u_sum)
+        for (size_t j = i; j < end; j++) {
+            adam_moments(&m[j], &v[j], g[j], &k);
+            float u = adam_update(&m[j], &v[j], p[j], &k);
+            p_sum += p[j] * p[j];
+            u_sum += u * u;
+        }
+        p2 += (double)p_sum;
+        u2 += (double)u_sum;
+    }
+    return (struct rows_lamb){p2, u2};
+}
+
+void ROWS_NAME(lamb_apply)(float *p, float *m, float *v, void *model, const struct adam_scalars *s,
+                           float step, size_t n)
+{
+    struct adam_scalars k = *s;
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        p[i] -= step * adam_update(&m[i], &v[i], p[i], &k);
+    if (model)
+        row_store(model, DTYPE_BF16, 0, p, n);
+}
+
+const struct rows ROWS_NAME(rows) = {.isa = ROWS_TEXT2(ISA),
+#define X(result, name, arguments) .name = ROWS_NAME(name),
+                                     ROWS(X)
+#undef X
+};

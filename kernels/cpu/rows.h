@@ -1,0 +1,147 @@
+#ifndef ROWS_H
+#define ROWS_H
+/* The inner loops of the CPU's fast set: plain C that the compiler vectorises, one thread, no
+ * library. rows.c and attend.c are compiled once per level of x86-64 (v2 SSE4, v3 AVX2 + FMA, v4
+ * AVX-512) and once plainly elsewhere; cpu_open picks a table by CPUID. Threads, shapes and scratch
+ * are the callers' affair. Error bounds stand at the ops in ops.c, linear.c and attention.c.
+ */
+#include "kernels/dev.h"
+#include "kernels/scalar/adam.h"
+
+struct rows_norm { /* forward and backward; which members are read is said at the kernels */
+    const struct dev_norm_args *a;
+    enum dtype type;
+    void *y, *sum, *dx;
+    const void *x, *residual, *dy, *dsum, *sum_in;
+    float *mean, *rstd;
+    const float *mean_in, *rstd_in;
+};
+
+struct rows_attention {
+    const struct dev_attention *a;
+    enum dtype type;
+    void *out, *dqkv;          /* forward writes out, backward dqkv */
+    const void *dout, *out_in; /* backward reads both */
+};
+
+struct rows_lamb { /* sums of squares of p and of the update u over one chunk */
+    double p2, u2;
+};
+
+#define ROWS(X)                                                                                    \
+    X(void, convert,                                                                               \
+      (void *to, enum dtype to_type, const void *from, enum dtype from_type, size_t n))            \
+    X(void, add, (void *y, const void *a, const void *b, enum dtype type, size_t n))               \
+    X(void, accumulate, (float *sum, const void *x, enum dtype type, size_t n)) /* sum += x */     \
+    X(void, scale, (float *x, float s, size_t n))                                                  \
+    X(double, sumsq, (const float *x, size_t n))                                                   \
+    X(void, act_fwd, (void *y, const void *pre, enum dev_act act, enum dtype type, size_t n))      \
+    /* dy (rows,N) *= act'(pre) in place; dbias (N) += column sums of the result, NULL: not        \
+     * wanted. */                                                                                  \
+    X(void, act_bwd,                                                                               \
+      (void *dy, float *dbias, const void *pre, enum dev_act act, enum dtype type, size_t rows,    \
+       size_t N))                                                                                  \
+    /* buf: 2 C floats (forward), 3 C (backward). dgain, dbias += over rows begin .. end. */       \
+    X(void, norm_fwd, (const struct rows_norm *n, size_t begin, size_t end, float *buf))           \
+    X(void, norm_bwd,                                                                              \
+      (const struct rows_norm *n, float *dgain, float *dbias, size_t begin, size_t end,            \
+       float *buf))                                                                                \
+    /* One row of V logits (width >= V of them stored, the rest gets gradient 0). grad NULL: loss  \
+     * only. */                                                                                    \
+    X(float, xent,                                                                                 \
+      (void *grad, enum dtype type, float *logits, size_t V, size_t width, int32_t target,         \
+       float grad_scale))                                                                          \
+    X(void, adamw,                                                                                 \
+      (float *p, float *m, float *v, const float *g, void *model, const struct adam_scalars *s,    \
+       float lr, size_t n))                                                                        \
+    X(struct rows_lamb, lamb_moments,                                                              \
+      (const float *p, float *m, float *v, const float *g, const struct adam_scalars *s,           \
+       size_t n))                                                                                  \
+    X(void, lamb_apply,                                                                            \
+      (float *p, float *m, float *v, void *model, const struct adam_scalars *s, float step,        \
+       size_t n))                                                                                  \
+    /* One head of one sequence; buf: attention_floats(longest sequence, HD) floats, 64-byte       \
+     * aligned. */                                                                                 \
+    X(size_t, attention_floats, (size_t length, size_t HD))                                        \
+    X(void, attention_fwd,                                                                         \
+      (const struct rows_attention *r, size_t sequence, size_t head, float *buf))                  \
+    X(void, attention_bwd,                                                                         \
+      (const struct rows_attention *r, size_t sequence, size_t head, float *buf))
+
+struct rows {
+    const char *isa;
+#define X(result, name, arguments) result(*name) arguments;
+    ROWS(X)
+#undef X
+};
+
+#if defined(__x86_64__)
+extern const struct rows rows_v2, rows_v3, rows_v4;
+#else
+extern const struct rows rows_plain;
+#endif
+
+/* Inside rows.c and attend.c: ROWS_NAME(add) is add_v3 when compiled with -DISA=v3. */
+#ifdef ISA
+#define ROWS_JOIN(a, b)            a##_##b
+#define ROWS_JOIN2(a, b)           ROWS_JOIN(a, b)
+#define ROWS_NAME(name)            ROWS_JOIN2(name, ISA)
+#define ROWS_TEXT(x)               #x
+#define ROWS_TEXT2(x)              ROWS_TEXT(x)
+#define X(result, name, arguments) result ROWS_NAME(name) arguments;
+ROWS(X)
+#undef X
+
+/* A row as floats: f32 rows are used where they lie, bf16 rows pass through buf. */
+static inline void row_load(float *to, const void *base, enum dtype type, size_t offset, size_t n)
+{
+    if (type == DTYPE_F32) {
+        memcpy(to, (const float *)base + offset, n * sizeof *to);
+        return;
+    }
+    const uint16_t *from = (const uint16_t *)base + offset;
+    for (size_t i = 0; i < n; i++)
+        to[i] = bf16_float(from[i]);
+}
+
+static inline void row_store(void *base, enum dtype type, size_t offset, const float *from,
+                             size_t n)
+{
+    if (type == DTYPE_F32) {
+        memcpy((float *)base + offset, from, n * sizeof *from);
+        return;
+    }
+    uint16_t *to = (uint16_t *)base + offset;
+    for (size_t i = 0; i < n; i++)
+        to[i] = bf16_round(from[i]);
+}
+
+static inline const float *row_view(float *buf, const void *base, enum dtype type, size_t offset,
+                                    size_t n)
+{
+    if (type == DTYPE_F32)
+        return (const float *)base + offset;
+    row_load(buf, base, type, offset, n);
+    return buf;
+}
+
+/* Largest of n >= 1 floats. Sixteen running maxima, because clang 14 does not vectorise a maximum
+ * that might meet a NaN; one here is skipped, and shows in the sums that follow. */
+static inline float row_max(const float *x, size_t n)
+{
+    float lane[16], top = x[0];
+    size_t i = 0;
+    for (size_t j = 0; j < 16; j++)
+        lane[j] = top;
+    for (; i + 16 <= n; i += 16)
+        for (size_t j = 0; j < 16; j++)
+            lane[j] = x[i + j] > lane[j] ? x[i + j] : lane[j];
+    for (; i < n; i++)
+        top = x[i] > top ? x[i] : top;
+    for (size_t j = 0; j < 16; j++)
+        top = lane[j] > top ? lane[j] : top;
+    return top;
+}
+#endif
+
+#endif

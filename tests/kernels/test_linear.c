@@ -1,0 +1,289 @@
+/* Linear layers, logits and the fused classifier against plain loops in double and finite
+ * differences. If these are wrong nothing trains. Also: small exact numbers must come out exactly
+ * from the library, and a repeated call gives the same bytes. */
+#include "tests/kernels/check.h"
+
+struct linear {
+    size_t T, K, N;
+    enum dev_act act;
+    double *x, *w, *bias, *dy; /* bias NULL: none */
+    double *pre, *y;
+};
+
+static double act_of(enum dev_act act, double x)
+{
+    if (act == DEV_ACT_GELU_TANH)
+        return 0.5 * x * (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x)));
+    if (act == DEV_ACT_GELU_ERF)
+        return 0.5 * x * (1 + erf(x * 0.70710678118654752));
+    return x;
+}
+
+static double linear_loss(const void *ctx)
+{
+    const struct linear *l = ctx;
+    double loss = 0;
+    for (size_t t = 0; t < l->T; t++)
+        for (size_t n = 0; n < l->N; n++) {
+            double sum = l->bias ? l->bias[n] : 0;
+            for (size_t k = 0; k < l->K; k++)
+                sum += l->x[t * l->K + k] * l->w[n * l->K + k];
+            l->pre[t * l->N + n] = sum;
+            l->y[t * l->N + n] = act_of(l->act, sum);
+            loss += l->dy[t * l->N + n] * l->y[t * l->N + n];
+        }
+    return loss;
+}
+
+static struct linear linear_make(struct dev *d, size_t T, size_t K, size_t N, enum dev_act act,
+                                 bool bias)
+{
+    enum dtype type = d->model_type;
+    return (struct linear){.T = T,
+                           .K = K,
+                           .N = N,
+                           .act = act,
+                           .x = numbers(T * K, 1, type),
+                           .w = numbers(N * K, 1 / sqrt((double)K), type),
+                           .bias = bias ? numbers(N, 1, DTYPE_F32) : NULL,
+                           .dy = numbers(T * N, 1, type),
+                           .pre = doubles(T * N),
+                           .y = doubles(T * N)};
+}
+
+static void linear_case(struct dev *d, struct linear l)
+{
+    enum dtype type = d->model_type;
+    size_t TN = l.T * l.N;
+    struct dev_linear a = {.x = upload(d, l.x, l.T * l.K, type),
+                           .w = upload(d, l.w, l.N * l.K, type),
+                           .bias = l.bias ? upload(d, l.bias, l.N, DTYPE_F32) : NULL,
+                           .T = l.T,
+                           .K = l.K,
+                           .N = l.N,
+                           .act = l.act,
+                           .pre = l.act ? room(d, TN * dtype_size(type)) : NULL};
+    double *half = doubles(l.N * l.K + l.N);
+    for (size_t i = 0; i < l.N * l.K + l.N; i++)
+        half[i] = 0.5; /* dw and dbias are added to */
+    float *dw = upload(d, half, l.N * l.K, DTYPE_F32), *dbias = upload(d, half, l.N, DTYPE_F32);
+    void *y = room(d, TN * dtype_size(type)), *dx = room(d, l.T * l.K * dtype_size(type));
+    struct dev_linear_grad g = {upload(d, l.dy, TN, type), dx, dw, l.bias ? dbias : NULL};
+    d->ops->linear_fwd(d, y, &a);
+    linear_loss(&l);
+    near("y", d, y, type, l.y, TN, bound(d, 2e-6, 0.006));
+    if (l.act)
+        near("pre", d, a.pre, type, l.pre, TN, bound(d, 2e-6, 0.004));
+    d->ops->linear_bwd(d, &a, &g);
+    near_slope("dx", d, dx, type, 0, linear_loss, &l, l.x, l.T * l.K, bound(d, 4e-6, 0.01));
+    near_slope("dw", d, dw, DTYPE_F32, 0.5, linear_loss, &l, l.w, l.N * l.K, bound(d, 4e-6, 0.01));
+    if (l.bias)
+        near_slope("dbias", d, dbias, DTYPE_F32, 0.5, linear_loss, &l, l.bias, l.N,
+                   bound(d, 4e-6, 0.01));
+}
+
+static void check_linear(struct dev *d)
+{
+    linear_case(d, linear_make(d, 1, 5, 7, DEV_ACT_NONE, true));
+    linear_case(d, linear_make(d, 13, 17, 31, DEV_ACT_NONE, false));
+    linear_case(d, linear_make(d, 37, 96, 50, DEV_ACT_GELU_TANH, true));
+    linear_case(d, linear_make(d, 61, 23, 64, DEV_ACT_GELU_ERF, true));
+    check_done(d);
+}
+
+/* Multiples of 1/64 below 4: every sum is exact in f32, in any order, so equality is memcmp with a
+ * loop. */
+static void check_exact(struct dev *d)
+{
+    enum dtype type = d->model_type;
+    size_t T = 67, K = 130, N = 45;
+    double *x = doubles(T * K), *w = doubles(N * K), *y = doubles(T * N);
+    for (size_t i = 0; i < T * K; i++)
+        x[i] = ((double)rng_below(1, RNG_TEST, i, 255) - 127) / 64;
+    for (size_t i = 0; i < N * K; i++)
+        w[i] = ((double)rng_below(2, RNG_TEST, i, 255) - 127) / 64;
+    for (size_t t = 0; t < T; t++)
+        for (size_t n = 0; n < N; n++)
+            for (size_t k = 0; k < K; k++)
+                y[t * N + n] += x[t * K + k] * w[n * K + k];
+    float *logits = room(d, T * N * sizeof *logits);
+    d->ops->logits(d, logits, upload(d, x, T * K, type), upload(d, w, N * K, type), T, K, N);
+    near("logits", d, logits, DTYPE_F32, y, T * N, 0);
+}
+
+static void check_repeats(struct dev *d)
+{
+    enum dtype type = d->model_type;
+    struct linear l = linear_make(d, 301, 96, 130, DEV_ACT_GELU_TANH, true);
+    size_t TN = l.T * l.N, size = dtype_size(type), NK = l.N * l.K;
+    struct dev_linear a = {.x = upload(d, l.x, l.T * l.K, type),
+                           .w = upload(d, l.w, NK, type),
+                           .bias = upload(d, l.bias, l.N, DTYPE_F32),
+                           .T = l.T,
+                           .K = l.K,
+                           .N = l.N,
+                           .act = l.act,
+                           .pre = room(d, TN * size)};
+    float *grads[2];
+    void *y[2];
+    for (int i = 0; i < 2; i++) {
+        y[i] = room(d, TN * size);
+        grads[i] = room(d, (NK + l.N) * sizeof(float));
+        d->ops->linear_fwd(d, y[i], &a);
+        d->ops->linear_bwd(
+            d, &a,
+            &(struct dev_linear_grad){upload(d, l.dy, TN, type), NULL, grads[i], grads[i] + NK});
+    }
+    assert_memory_equal(y[0], y[1], TN * size);
+    assert_memory_equal(grads[0], grads[1], (NK + l.N) * sizeof(float));
+}
+
+struct classifier {
+    size_t T, C, V, VP;
+    double *x, *w, *losses;
+    const int32_t *targets;
+    double grad_scale;
+};
+
+static double classifier_loss(const void *ctx)
+{
+    const struct classifier *c = ctx;
+    double total = 0, *logit = malloc(c->V * sizeof *logit);
+    for (size_t t = 0; t < c->T; t++) {
+        double top = -1e300, sum = 0;
+        for (size_t v = 0; v < c->V; v++) {
+            logit[v] = 0;
+            for (size_t k = 0; k < c->C; k++)
+                logit[v] += c->x[t * c->C + k] * c->w[v * c->C + k];
+            top = fmax(top, logit[v]);
+        }
+        for (size_t v = 0; v < c->V; v++)
+            sum += exp(logit[v] - top);
+        c->losses[t] = c->targets[t] < 0 ? 0 : top + log(sum) - logit[c->targets[t]];
+        total += c->losses[t];
+    }
+    free(logit);
+    return total * c->grad_scale;
+}
+
+static void classifier_case(struct dev *d, size_t T, size_t C, size_t V, size_t VP)
+{
+    enum dtype type = d->model_type;
+    int32_t *targets = arena_array(&check_host, T, sizeof *targets);
+    for (size_t t = 0; t < T; t++)
+        targets[t] = t % 5 == 3 ? -1 : (int32_t)rng_below(3, RNG_TEST, t, V);
+    struct classifier c = {
+        T, C, V, VP, numbers(T * C, 2, type), numbers(VP * C, 1, type), doubles(T), targets, 0.25};
+    float *losses = room(d, T * sizeof *losses), *dw = room(d, VP * C * sizeof *dw);
+    void *dx = room(d, T * C * dtype_size(type));
+    struct dev_classifier a = {.x = upload(d, c.x, T * C, type),
+                               .w = upload(d, c.w, VP * C, type),
+                               .targets = upload_ints(d, targets, T),
+                               .T = T,
+                               .C = C,
+                               .V = V,
+                               .VP = VP,
+                               .grad_scale = 0.25f,
+                               .losses = losses,
+                               .dx = dx,
+                               .dw = dw};
+    d->ops->classifier(d, &a);
+    classifier_loss(&c);
+    near("losses", d, losses, DTYPE_F32, c.losses, T, 4e-6); /* logits are f32 for both types */
+    near_slope("dx", d, dx, type, 0, classifier_loss, &c, c.x, T * C, bound(d, 4e-6, 0.01));
+    near_slope("dw", d, dw, DTYPE_F32, 0, classifier_loss, &c, c.w, VP * C, bound(d, 4e-6, 0.01));
+    near("dw of the padding", d, dw + V * C, DTYPE_F32, doubles((VP - V) * C), (VP - V) * C, 0);
+    float *alone = room(d, T * sizeof *alone);
+    a.losses = alone;
+    a.dx = NULL;
+    a.dw = NULL;
+    d->ops->classifier(d, &a);
+    assert_memory_equal(losses, alone, T * sizeof *alone);
+}
+
+static void check_classifier(struct dev *d)
+{
+    classifier_case(d, 1, 3, 2, 2);
+    classifier_case(d, 17, 19, 37, 48);
+    classifier_case(d, 40, 32, 257, 384);
+    check_done(d);
+}
+
+/* Chunks: a vocabulary so wide that 600 rows do not fit one chunk gives what the rows give alone.
+ */
+static void classifier_chunks(void **state)
+{
+    (void)state;
+    struct dev_options o = {"cpu", "f32", 2, NULL};
+    struct dev *d;
+    assert_int_equal(dev_open(&d, &o), ERR_OK);
+    size_t T = 600, C = 8, V = 70001, VP = 70016;
+    int32_t *targets = arena_array(&check_host, T, sizeof *targets);
+    for (size_t t = 0; t < T; t++)
+        targets[t] = (int32_t)(t * 97 % V);
+    float *x = upload(d, numbers(T * C, 1, DTYPE_F32), T * C, DTYPE_F32);
+    float *w = upload(d, numbers(VP * C, 1, DTYPE_F32), VP * C, DTYPE_F32);
+    float *losses = room(d, T * 4), *alone = room(d, T * 4), *dx = room(d, T * C * 4);
+    float *dw = room(d, VP * C * 4), *one_dx = room(d, T * C * 4), *sum_dw = room(d, VP * C * 4);
+    struct dev_classifier a = {.x = x,
+                               .w = w,
+                               .targets = upload_ints(d, targets, T),
+                               .T = T,
+                               .C = C,
+                               .V = V,
+                               .VP = VP,
+                               .grad_scale = 1,
+                               .losses = losses,
+                               .dx = dx,
+                               .dw = dw};
+    d->ops->classifier(d, &a);
+    for (size_t t = 0; t < T; t += 60) {
+        struct dev_classifier part = a;
+        part.x = x + t * C;
+        part.targets = a.targets + t;
+        part.T = 60;
+        part.losses = alone + t;
+        part.dx = one_dx + t * C;
+        part.dw = sum_dw;
+        d->ops->classifier(d, &part);
+    }
+    near("losses", d, losses, DTYPE_F32, download(d, alone, T, DTYPE_F32), T, 1e-6);
+    near("dx", d, dx, DTYPE_F32, download(d, one_dx, T * C, DTYPE_F32), T * C, 1e-5);
+    near("dw", d, dw, DTYPE_F32, download(d, sum_dw, VP * C, DTYPE_F32), VP * C, 1e-5);
+    check_done(d);
+    dev_close(d);
+}
+
+static void linear_agrees(void **state)
+{
+    (void)state;
+    on_every_device(check_linear);
+}
+
+static void products_are_exact(void **state)
+{
+    (void)state;
+    on_every_device(check_exact);
+}
+
+static void linear_repeats(void **state)
+{
+    (void)state;
+    on_every_device(check_repeats);
+}
+
+static void classifier_agrees(void **state)
+{
+    (void)state;
+    on_every_device(check_classifier);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(linear_agrees),     cmocka_unit_test(products_are_exact),
+        cmocka_unit_test(linear_repeats),    cmocka_unit_test(classifier_agrees),
+        cmocka_unit_test(classifier_chunks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,306 @@
+/* The memory-bound ops against plain loops in double: embedding, norms, sums, casts, optimizers.
+ * Odd sizes, every instruction set, both types, 1 to 3 threads. */
+#include "tests/kernels/check.h"
+
+struct norm {
+    struct dev_norm_args a;
+    double *x, *residual, *gain, *bias; /* residual, bias NULL: none */
+    double *y, *dy, *dsum;              /* loss = sum y dy + sum (x + residual) dsum */
+};
+
+static double norm_loss(const void *ctx)
+{
+    const struct norm *n = ctx;
+    size_t C = n->a.C;
+    double loss = 0, *v = malloc(C * sizeof *v);
+    for (size_t t = 0; t < n->a.T; t++) {
+        double mean = 0, square = 0;
+        for (size_t i = 0; i < C; i++) {
+            v[i] = n->x[t * C + i] + (n->residual ? n->residual[t * C + i] : 0);
+            loss += n->dsum ? v[i] * n->dsum[t * C + i] : 0;
+            mean += n->a.kind == DEV_NORM_LAYER ? v[i] / (double)C : 0;
+        }
+        for (size_t i = 0; i < C; i++)
+            square += (v[i] - mean) * (v[i] - mean);
+        double rstd = 1 / sqrt(square / (double)C + (double)n->a.eps);
+        for (size_t i = 0; i < C; i++) {
+            n->y[t * C + i] = (v[i] - mean) * rstd * n->gain[i] + (n->bias ? n->bias[i] : 0);
+            loss += n->y[t * C + i] * n->dy[t * C + i];
+        }
+    }
+    free(v);
+    return loss;
+}
+
+static void norm_case(struct dev *d, size_t T, size_t C, enum dev_norm kind, bool residual,
+                      bool dsum)
+{
+    enum dtype type = d->model_type;
+    size_t TC = T * C, bytes = TC * dtype_size(type);
+    struct norm n = {.a = {kind, 1e-5f, T, C, NULL, NULL},
+                     .x = numbers(TC, 1, type),
+                     .residual = residual ? numbers(TC, 1, type) : NULL,
+                     .gain = numbers(C, 1, DTYPE_F32),
+                     .bias = kind == DEV_NORM_LAYER ? numbers(C, 1, DTYPE_F32) : NULL,
+                     .y = doubles(TC),
+                     .dy = numbers(TC, 1, type),
+                     .dsum = dsum ? numbers(TC, 1, type) : NULL};
+    for (size_t i = 0; residual && i < TC;
+         i++) /* a sum that the type holds, so the reference sees the same */
+        n.residual[i] = held_by(type, n.x[i] + n.residual[i]) - n.x[i];
+    for (size_t i = 0; residual && i < TC; i++)
+        if (held_by(type, n.residual[i]) != n.residual[i])
+            n.x[i] = n.residual[i] = 0.5 * (double)(i % 7);
+    n.a.gain = upload(d, n.gain, C, DTYPE_F32);
+    n.a.bias = n.bias ? upload(d, n.bias, C, DTYPE_F32) : NULL;
+    double *half = doubles(2 * C);
+    for (size_t i = 0; i < 2 * C; i++)
+        half[i] = 0.5;
+    float *mean = room(d, T * 4), *rstd = room(d, T * 4), *dgain = upload(d, half, C, DTYPE_F32);
+    float *dbias = upload(d, half, C, DTYPE_F32);
+    void *x = upload(d, n.x, TC, type), *y = room(d, bytes),
+         *sum = residual ? room(d, bytes) : NULL;
+    d->ops->norm_fwd(d, y, sum, mean, rstd, x, residual ? upload(d, n.residual, TC, type) : NULL,
+                     &n.a);
+    void *dx = dsum ? upload(d, n.dsum, TC, type) : room(d, bytes); /* dx aliases dsum */
+    d->ops->norm_bwd(d, dx, dgain, n.bias ? dbias : NULL, upload(d, n.dy, TC, type),
+                     dsum ? dx : NULL, sum ? sum : x, mean, rstd, &n.a);
+    norm_loss(&n);
+    near("y", d, y, type, n.y, TC, bound(d, 4e-6, 0.004));
+    if (C > 2) { /* two channels: the gradient nearly cancels */
+        near_slope("dx", d, dx, type, 0, norm_loss, &n, n.x, TC, bound(d, 2e-5, 0.005));
+        near_slope("dgain", d, dgain, DTYPE_F32, 0.5, norm_loss, &n, n.gain, C, 1e-5);
+    }
+    if (n.bias)
+        near_slope("dbias", d, dbias, DTYPE_F32, 0.5, norm_loss, &n, n.bias, C, 1e-5);
+}
+
+static void check_norms(struct dev *d)
+{
+    for (int kind = 0; kind < 2; kind++) {
+        norm_case(d, 1, 2, (enum dev_norm)kind, false, false);
+        norm_case(d, 7, 17, (enum dev_norm)kind, true, false);
+        norm_case(d, 13, 64, (enum dev_norm)kind, false, true);
+        norm_case(d, 5, 131, (enum dev_norm)kind, true, true);
+        check_done(d);
+    }
+}
+
+static void check_embed(struct dev *d)
+{
+    enum dtype type = d->model_type;
+    enum { T = 29, C = 70, V = 11, P = 8 };
+    int32_t tokens[T], positions[T];
+    double *wte = numbers(V * C, 1, type), *wpe = numbers(P * C, 1, type),
+           *dx = numbers(T * C, 1, type);
+    double *x = doubles(T * C), *token_rows = doubles(T * C), *dwte = doubles(V * C),
+           *dwpe = doubles(P * C);
+    for (size_t t = 0; t < T; t++) {
+        tokens[t] = (int32_t)(t * t % V);
+        positions[t] = (int32_t)(t % P);
+        for (size_t c = 0; c < C; c++) {
+            token_rows[t * C + c] = wte[(size_t)tokens[t] * C + c];
+            x[t * C + c] = wte[(size_t)tokens[t] * C + c] + wpe[(size_t)positions[t] * C + c];
+            dwte[(size_t)tokens[t] * C + c] += dx[t * C + c];
+            dwpe[(size_t)positions[t] * C + c] += dx[t * C + c];
+        }
+    }
+    void *out = room(d, T * C * dtype_size(type)), *table = upload(d, wte, V * C, type);
+    const int32_t *tok = upload_ints(d, tokens, T), *pos = upload_ints(d, positions, T);
+    d->ops->embed_fwd(d, out, table, upload(d, wpe, P * C, type), tok, pos, T, C);
+    near("x", d, out, type, x, T * C, bound(d, 1e-7, 0.004));
+    d->ops->embed_fwd(d, out, table, NULL, tok, pos, T, C);
+    near("x without positions", d, out, type, token_rows, T * C, 0);
+    float *gte = room(d, V * C * 4), *gpe = room(d, P * C * 4);
+    d->ops->embed_bwd(d, gte, gpe, upload(d, dx, T * C, type), tok, pos, T, C, V);
+    near("dwte", d, gte, DTYPE_F32, dwte, V * C, 1e-6);
+    near("dwpe", d, gpe, DTYPE_F32, dwpe, P * C, 1e-6);
+}
+
+static void check_elements(struct dev *d)
+{
+    enum dtype type = d->model_type;
+    size_t n = 16384 * 2 + 77;
+    double *a = numbers(n, 1, type), *b = numbers(n, 1, type), *x = numbers(n, 3, DTYPE_F32);
+    double *sum = doubles(n), *scaled = doubles(n), *rounded = doubles(n), square = 0;
+    for (size_t i = 0; i < n; i++) {
+        sum[i] = held_by(type, a[i] + b[i]);
+        scaled[i] = (double)((float)x[i] * 0.3f);
+        rounded[i] = held_by(type, x[i]);
+        square += x[i] * x[i];
+    }
+    void *da = upload(d, a, n, type), *copy = room(d, n * dtype_size(type));
+    float *dx = upload(d, x, n, DTYPE_F32), *out = room(d, 4), got;
+    d->ops->add(d, da, da, upload(d, b, n, type), n);
+    near("a + b", d, da, type, sum, n, 0);
+    d->ops->cast(d, copy, dx, n);
+    near("cast", d, copy, type, rounded, n, 0);
+    d->ops->sumsq(d, out, dx, n);
+    near("sumsq", d, out, DTYPE_F32, &square, 1, 1e-7);
+    for (int i = 0; i < 3; i++) {
+        double max = i == 0 ? sqrt(square) / 2 : i == 1 ? 1e9 : 0, want = i == 0 ? 0.5 : 1;
+        d->ops->clip_scale(d, out + 0, upload(d, &square, 1, DTYPE_F32), (float)max);
+        near("clip", d, out, DTYPE_F32, &want, 1, i == 0 ? 1e-6 : 0);
+    }
+    d->ops->scale(d, dx, 0.3f, n);
+    near("scaled", d, dx, DTYPE_F32, scaled, n, 0);
+    d->ops->sumsq(d, out, dx, 0);
+    d->ops->copy(d, &got, out, 4);
+    assert_true(got == 0);
+}
+
+/* The same bits at 1, 2, 3 threads, as the op promises. */
+static void sumsq_ignores_threads(void **state)
+{
+    (void)state;
+    float first = 0;
+    for (int threads = 1; threads <= 3; threads++) {
+        struct dev_options o = {"cpu", "f32", threads, NULL};
+        struct dev *d;
+        assert_int_equal(dev_open(&d, &o), ERR_OK);
+        check_index = 0;
+        size_t n = 1 << 18;
+        float *out = room(d, 4);
+        d->ops->sumsq(d, out, upload(d, numbers(n, 1, DTYPE_F32), n, DTYPE_F32), n);
+        first = threads == 1 ? *out : first;
+        assert_memory_equal(out, &first, 4);
+        check_done(d);
+        dev_close(d);
+    }
+}
+
+/* ---- optimizers ---- */
+
+enum { RANGES = 4, SLAB = 33000 };
+
+static const struct dev_range ranges[RANGES] = {
+    {0, 1, true}, {1, 3, false}, {7, 20000, true}, {20011, 12345, false}}; /* gaps stay untouched */
+
+struct slabs {
+    double *p, *m, *v, *g;
+};
+
+static void adam_reference(struct slabs s, const struct dev_adam *a, double gscale, bool lamb)
+{
+    for (size_t r = 0; r < RANGES; r++) {
+        double decay = ranges[r].decay ? (double)a->weight_decay : 0, p2 = 0, u2 = 0, ratio = 1;
+        double *u = doubles(ranges[r].count);
+        for (size_t k = 0; k < ranges[r].count; k++) {
+            size_t i = ranges[r].offset + k;
+            double g = s.g[i] * gscale, b1 = (double)a->beta1, b2 = (double)a->beta2;
+            s.m[i] = b1 * s.m[i] + (1 - b1) * g;
+            s.v[i] = b2 * s.v[i] + (1 - b2) * g * g;
+            u[k] = s.m[i] / (double)a->bias1 / (sqrt(s.v[i] / (double)a->bias2) + (double)a->eps) +
+                   decay * s.p[i];
+            p2 += s.p[i] * s.p[i];
+            u2 += u[k] * u[k];
+        }
+        if (lamb && ranges[r].decay && p2 > 0 && u2 > 0)
+            ratio = fmin(fmax(sqrt(p2 / u2), (double)a->trust_min), (double)a->trust_max);
+        for (size_t k = 0; k < ranges[r].count; k++)
+            s.p[ranges[r].offset + k] -= (double)a->lr * ratio * u[k];
+    }
+}
+
+static void optimizer_case(struct dev *d, bool lamb, double size, float trust_max)
+{
+    struct slabs s = {numbers(SLAB, size, DTYPE_F32), numbers(SLAB, 0.1, DTYPE_F32),
+                      numbers(SLAB, 0.1, DTYPE_F32), numbers(SLAB, 1, DTYPE_F32)};
+    double half = 0.5;
+    for (size_t i = 0; i < SLAB; i++)
+        s.v[i] = fabs(s.v[i]);
+    void *model = d->model_type == DTYPE_BF16 ? room(d, SLAB * 2) : NULL;
+    struct dev_adam a = {.p = upload(d, s.p, SLAB, DTYPE_F32),
+                         .m = upload(d, s.m, SLAB, DTYPE_F32),
+                         .v = upload(d, s.v, SLAB, DTYPE_F32),
+                         .g = upload(d, s.g, SLAB, DTYPE_F32),
+                         .model = model,
+                         .gscale = upload(d, &half, 1, DTYPE_F32),
+                         .lr = 0.01f,
+                         .beta1 = 0.9f,
+                         .beta2 = 0.999f,
+                         .eps = 1e-6f,
+                         .weight_decay = 0.1f,
+                         .bias1 = 0.19f,
+                         .bias2 = 0.001999f,
+                         .trust_min = 0.01f,
+                         .trust_max = trust_max};
+    if (lamb)
+        d->ops->lamb(d, &a, ranges, RANGES);
+    else
+        d->ops->adamw(d, &a, ranges, RANGES);
+    adam_reference(s, &a, 0.5, lamb);
+    near("p", d, a.p, DTYPE_F32, s.p, SLAB, lamb ? 2e-6 : 1e-6);
+    near("m", d, a.m, DTYPE_F32, s.m, SLAB, 1e-6);
+    near("v", d, a.v, DTYPE_F32, s.v, SLAB, 1e-6);
+    if (!model)
+        return;
+    double *p = download(d, a.p, SLAB, DTYPE_F32);
+    for (size_t r = 0; r < RANGES; r++) {
+        size_t n = ranges[r].count, at = ranges[r].offset;
+        for (size_t i = at; i < at + n; i++)
+            p[i] = held_by(DTYPE_BF16, p[i]);
+        near("model", d, (uint16_t *)model + at, DTYPE_BF16, p + at, n, 0);
+    }
+}
+
+static void check_optimizers(struct dev *d)
+{
+    optimizer_case(d, false, 1, 10);
+    optimizer_case(d, true, 1, 10);
+    optimizer_case(d, true, 1, 0.05f); /* the upper bound holds */
+    optimizer_case(d, true, 0, 10);    /* ||p|| = 0: ratio 1 */
+}
+
+static void norms_agree(void **state)
+{
+    (void)state;
+    on_every_device(check_norms);
+}
+
+static void embedding_agrees(void **state)
+{
+    (void)state;
+    on_every_device(check_embed);
+}
+
+static void elements_agree(void **state)
+{
+    (void)state;
+    on_every_device(check_elements);
+}
+
+static void optimizers_agree(void **state)
+{
+    (void)state;
+    on_every_device(check_optimizers);
+}
+
+static void open_says_what_is_missing(void **state)
+{
+    (void)state;
+    struct dev *d;
+    assert_int_equal(dev_open(&d, &(struct dev_options){.kind = "cuda"}), ERR_UNSUPPORTED);
+    assert_null(d);
+    assert_int_equal(dev_open(&d, &(struct dev_options){.kind = "tpu"}), ERR_CONFIG);
+    assert_int_equal(dev_open(&d, &(struct dev_options){.model_type = "f16"}), ERR_CONFIG);
+    assert_int_equal(dev_open(&d, &(struct dev_options){.isa = "v9"}), ERR_UNSUPPORTED);
+    void *p = d;
+    assert_int_equal(dev_open(&d, &(struct dev_options){.kind = "cpu", .threads = 1}), ERR_OK);
+    assert_int_equal(dev_alloc(d, &p, 0), ERR_OK);
+    assert_null(p);
+    assert_int_equal(dev_alloc(d, &p, (size_t)1 << 60), ERR_MEMORY);
+    dev_free(d, p);
+    dev_close(d);
+    dev_close(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(norms_agree),      cmocka_unit_test(embedding_agrees),
+        cmocka_unit_test(elements_agree),   cmocka_unit_test(sumsq_ignores_threads),
+        cmocka_unit_test(optimizers_agree), cmocka_unit_test(open_says_what_is_missing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,55 @@
+/* The scalar formulas against libm in double: if exp or GELU drift, every activation does. */
+#include "tests/kernels/check.h"
+#include "kernels/scalar/adam.h"
+#include "kernels/scalar/gelu.h"
+
+static void exp_holds_its_bound(void **state)
+{
+    (void)state;
+    for (int i = -87 * 4096; i <= 88 * 4096; i++) {
+        float x = (float)i / 4096.0f;
+        assert_true(fabs((double)exp_fast(x) / exp((double)x) - 1) <= 2e-7);
+    }
+    assert_true(exp_fast(0.0f) == 1.0f);
+    assert_true(exp_fast(-1e30f) < 1.3e-38f && exp_fast(-INFINITY) >= 0.0f);
+    assert_true(exp_fast(1e30f) > 3e38f);
+}
+
+static double tanh_form(double x)
+{
+    return 0.5 * x * (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x)));
+}
+
+static double erf_form(double x)
+{
+    return 0.5 * x * (1 + erf(x * 0.70710678118654752));
+}
+
+static void gelu_holds_its_bound(void **state)
+{
+    (void)state;
+    for (int i = -15 * 1024; i <= 15 * 1024; i++) {
+        float x = (float)i / 1024.0f;
+        double y = (double)x, h = 1e-5, large = fmax(1, fabs(y));
+        assert_true(fabs((double)gelu_tanh(x) - tanh_form(y)) <= 3e-7 * large);
+        assert_true(fabs((double)gelu_erf(x) - erf_form(y)) <= 4e-7 * large);
+        double tanh_slope = (tanh_form(y + h) - tanh_form(y - h)) / (2 * h);
+        double erf_slope = (erf_form(y + h) - erf_form(y - h)) / (2 * h);
+        assert_true(fabs((double)gelu_tanh_slope(x) - tanh_slope) <= 3e-6);
+        assert_true(fabs((double)gelu_erf_slope(x) - erf_slope) <= 1e-6);
+    }
+    for (float x = 16; x < 1e30f; x *= 3) { /* the cube overflows; the value must not */
+        assert_true(gelu_tanh(x) == x && fabsf(gelu_tanh(-x)) <= 1e-8f);
+        assert_true(gelu_tanh_slope(x) == 1.0f && fabsf(gelu_tanh_slope(-x)) <= 1e-8f);
+        assert_true(gelu_erf(x) == x && gelu_erf_slope(x) == 1.0f);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exp_holds_its_bound),
+        cmocka_unit_test(gelu_holds_its_bound),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
