@@ -1,0 +1,16 @@
+#ifndef CMD_H
+#define CMD_H
+/* The subcommands: one cmd_NAME.c each, argv[0] is the subcommand's name. They return, main.c exits: their sentence is
+ * err_message(). What a command needs of third parties or of the network decides whether a build has it.
+ */
+#include "kernels/base/err.h"
+
+/* X(name, needs: NET or ANY build, summary) */
+#define CMD_LIST(X)                                                                                      \
+    X(report, ANY, "one HTML page with plots about one or more run directories")
+
+#define X(name, needs, summary) enum err cmd_##name(int argc, char **argv) MUST;
+CMD_LIST(X)
+#undef X
+
+#endif

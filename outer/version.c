@@ -1,0 +1,27 @@
+#include "outer/version.h"
+
+#ifdef __clang__
+#define COMPILER "clang " __clang_version__
+#else
+#define COMPILER "gcc " __VERSION__
+#endif
+
+const char *version_number(void)
+{
+    return ATOLL_VERSION;
+}
+
+const char *version_commit(void)
+{
+    return ATOLL_COMMIT;
+}
+
+const char *version_compiler(void)
+{
+    return COMPILER;
+}
+
+const char *version_line(void)
+{
+    return "atoll " ATOLL_VERSION " (" ATOLL_COMMIT ", " COMPILER ")";
+}
