@@ -2,8 +2,8 @@
 #define CHECKPOINT_H
 /* Durable checkpoints of one process's memory: named parts (slabs, residuals, counters), each a run of bytes.
  *
- *     DIR/CURRENT               "<step> <sha-256 of the state file>", replaced last: the commit point of a save
  *     DIR/<step, 8 digits>/state    header, parts, SHA-256 of all that is before it
+ *     DIR/CURRENT                   "<step> <crc-32c of the step's text>", replaced last: the commit point of a save
  *
  * A crash, a full disk or a flipped bit never costs more than the newest checkpoint: a save leaves the older ones alone until its
  * own commit, and a load that finds a damaged file says so (ERR_CORRUPT, with its path) and falls back to the one
