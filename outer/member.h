@@ -58,6 +58,11 @@ size_t member_snapshot_bytes(const struct member *m, unsigned fragment);
 enum err member_snapshot_write(const struct member *m, unsigned fragment, uint8_t *out) MUST;
 enum err member_snapshot_adopt(struct member *m, unsigned fragment, const struct manifest *manifest,
                                const uint8_t *data, size_t size_bytes) MUST; /* residual becomes zero; durable */
+/* The grid of the round in flight: what its contributions and its manifest name. */
+static inline struct digest member_grid(const struct member *m, unsigned fragment)
+{
+    return digest_of(m->state[fragment].codes, m->fragments->f[fragment].elements / DEV_BLOCK);
+}
 struct digest member_digest(const struct member *m, bool residual); /* over all fragments: the run's final word */
 
 #endif
