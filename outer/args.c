@@ -69,8 +69,7 @@ static enum err unknown(const struct args *a, struct mistakes *m, const char *na
             best = a->options[i].name;
         }
     }
-    return mistake(m, arena_printf(m->arena, "atoll %s: unknown option --%.100s; the nearest is --%s", a->command, name,
-                                   best));
+    return mistake(m, arena_printf(m->arena, "unknown option --%.100s; the nearest is --%s", name, best));
 }
 
 static enum err bad_number(const struct args_option *o, struct mistakes *m, const char *text)
@@ -160,7 +159,7 @@ static enum err take(struct args *a, struct cursor *c, struct mistakes *m)
     else if (a->operands)
         a->operand[a->operand_count++] = arg;
     else
-        return mistake(m, arena_printf(m->arena, "atoll %s: what is \"%.100s\"? See --help", a->command, arg));
+        return mistake(m, arena_printf(m->arena, "what is \"%.100s\"? See --help", arg));
     return ERR_OK;
 }
 
@@ -181,7 +180,7 @@ enum err args_parse(struct args *a, int argc, char **argv, struct arena *arena)
     }
     for (size_t i = 0; i < a->count; i++)
         if (a->options[i].required && !c.given[i])
-            TRY(mistake(&m, arena_printf(arena, "atoll %s: --%s %s is missing: %s", a->command, a->options[i].name,
-                                         a->options[i].value, a->options[i].help)));
+            TRY(mistake(&m, arena_printf(arena, "--%s %s is missing: %s", a->options[i].name, a->options[i].value,
+                                         a->options[i].help)));
     return m.text ? err_set(ERR_CONFIG, "%s", m.text) : ERR_OK;
 }

@@ -7,6 +7,7 @@
 
 /* X(name, needs: NET or ANY build, summary) */
 #define CMD_LIST(X)                                                                                      \
+    X(data, ANY, "plain text into token shards: a held-out part, and one part for each site")         \
     X(report, ANY, "one HTML page with plots about one or more run directories")
 
 #define X(name, needs, summary) enum err cmd_##name(int argc, char **argv) MUST;

@@ -1,0 +1,245 @@
+/* What breaks if this is wrong: held-out text is trained on, two sites train on one text, bytes get lost on the way. */
+#include "tests/inner/scratch.h"
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include "inner/data/shard.h"
+#include "inner/data/text.h"
+
+static struct arena arena;
+static char out[128];
+static unsigned outs;
+
+static int reset(void **state)
+{
+    (void)state;
+    arena_reset(&arena);
+    err_clear();
+    snprintf(out, sizeof out, "%s/out-%u", scratch_root, outs++);
+    return 0;
+}
+
+/* Numbered documents of a few lines: any piece of 20 bytes or more says where it is from. */
+static char *make_text(size_t documents, size_t *size)
+{
+    char *text = malloc(documents * 120 + 1), *at = text;
+    for (size_t i = 0; i < documents; i++)
+        at += sprintf(at, "Document %zu.\nIts second line, %zu.\n%s\n", i, i * i, i % 3 ? "And a third.\n" : "");
+    *size = (size_t)(at - text);
+    return text;
+}
+
+static const char *text_file(size_t documents)
+{
+    size_t size;
+    char *text = make_text(documents, &size);
+    const char *path = scratch_write("text", text, size);
+    free(text);
+    return path;
+}
+
+static struct text_options options(uint32_t sites)
+{
+    return (struct text_options){.out = out, .sites = sites, .held_out = 0.05, .sequence = 64, .shard_tokens = 1 << 20};
+}
+
+static enum err prepare(const char *path, struct text_options o, struct text_report *report)
+{
+    return text_prepare(&path, 1, &o, &arena, report);
+}
+
+/* All text of the shards that match, in order. */
+static char *read_back(const char *pattern, size_t *size)
+{
+    char full[256];
+    struct shard_set set;
+    snprintf(full, sizeof full, "%s/%s", out, pattern);
+    struct config_list list = {(const char *[]){full}, 1};
+    assert_int_equal(shard_set_open(&set, &arena, &list, 256), ERR_OK);
+    char *text = malloc(set.tokens + 1), *at = text;
+    for (size_t i = 0; i < set.count; i++)
+        for (uint64_t j = 0; j < set.shards[i].count; j++) {
+            int32_t id;
+            shard_read(&set.shards[i], j, 1, &id);
+            *at++ = (char)id;
+        }
+    *at = 0;
+    *size = (size_t)(at - text);
+    shard_set_close(&set);
+    return text;
+}
+
+static void every_document_is_in_one_part_only(void **state)
+{
+    (void)state;
+    enum { DOCUMENTS = 6000, SITES = 3 };
+    struct text_report report;
+    assert_int_equal(prepare(text_file(DOCUMENTS), options(SITES), &report), ERR_OK);
+    static const char *const patterns[SITES + 1] = {"eval-*.bin", "train-0-*.bin", "train-1-*.bin", "train-2-*.bin"};
+    static uint8_t seen[DOCUMENTS];
+    memset(seen, 0, sizeof seen);
+    size_t total = 0, sizes[SITES + 1];
+    for (int p = 0; p <= SITES; p++) {
+        char *text = read_back(patterns[p], &sizes[p]);
+        assert_int_equal(sizes[p], p ? report.train[p - 1].tokens : report.eval.tokens);
+        total += sizes[p];
+        for (char *at = text; (at = strstr(at, "Document ")); at++) {
+            long i = strtol(at + 9, NULL, 10);
+            assert_int_equal(seen[i], 0);
+            seen[i] = 1;
+            char whole[120]; /* cut at blank lines: documents are whole */
+            snprintf(whole, sizeof whole, "Document %ld.\nIts second line, %ld.\n%s\n", i, i * i,
+                     i % 3 ? "And a third.\n" : "");
+            assert_memory_equal(at, whole, strlen(whole));
+        }
+        free(text);
+    }
+    for (int i = 0; i < DOCUMENTS; i++)
+        assert_int_equal(seen[i], 1);
+    assert_int_equal(total, report.text_bytes);
+    assert_true(sizes[0] > total * 45 / 1000 && sizes[0] < total * 55 / 1000);
+    for (int p = 1; p <= SITES; p++)
+        assert_true(sizes[p] > total * 30 / 100 && sizes[p] < total * 33 / 100);
+}
+
+static void no_held_out_part_keeps_the_text_as_it_is(void **state)
+{
+    (void)state;
+    struct text_report report;
+    struct text_options o = options(1);
+    size_t size, back;
+    o.held_out = 0;
+    o.shard_tokens = 1000;
+    assert_int_equal(prepare(text_file(200), o, &report), ERR_OK);
+    char *text = make_text(200, &size), *read = read_back("train-0-*.bin", &back);
+    assert_int_equal(back, size);
+    assert_memory_equal(text, read, size);
+    assert_int_equal(report.train[0].shards, (size + 999) / 1000);
+    free(text);
+    free(read);
+    assert_false(report.eval.shards);
+}
+
+static void any_bytes_survive(void **state)
+{
+    (void)state;
+    enum { SIZE = 40000 };
+    static uint8_t bytes[SIZE];
+    struct text_report report;
+    size_t n;
+    for (uint32_t i = 0; i < SIZE; i++) { /* no line end at all, zeros, high bytes */
+        uint8_t byte = (uint8_t)(i * 2654435761u >> 13);
+        bytes[i] = byte == '\n' ? 0 : byte;
+    }
+    struct text_options o = options(1);
+    assert_int_equal(prepare(scratch_write("raw", bytes, SIZE), o, &report), ERR_OK);
+    assert_int_equal(report.eval.tokens + report.train[0].tokens, SIZE);
+    assert_true(report.eval.tokens >= 1000);
+    char *read = read_back("eval-*.bin", &n);
+    assert_int_equal(n, report.eval.tokens);
+    free(read);
+}
+
+static void the_same_text_gives_the_same_shards(void **state)
+{
+    (void)state;
+    struct text_report report;
+    size_t n[2];
+    char *read[2];
+    const char *path = text_file(3000);
+    for (int i = 0; i < 2; i++) {
+        snprintf(out, sizeof out, "%s/same-%d", scratch_root, i);
+        assert_int_equal(prepare(path, options(2), &report), ERR_OK);
+        read[i] = read_back("train-1-*.bin", &n[i]);
+    }
+    assert_int_equal(n[0], n[1]);
+    assert_memory_equal(read[0], read[1], n[0]);
+    free(read[0]);
+    free(read[1]);
+}
+
+static void unusable_text_is_named(void **state)
+{
+    (void)state;
+    struct text_report report;
+    assert_int_equal(prepare(scratch("none.txt"), options(1), &report), ERR_INPUT);
+    assert_says("none.txt");
+    assert_int_equal(prepare(scratch_root, options(1), &report), ERR_INPUT);
+    assert_int_equal(prepare(scratch_write("empty.txt", "", 0), options(1), &report), ERR_INPUT);
+    assert_says("empty.txt: empty");
+    assert_int_equal(prepare(scratch_write("a.gz", "\x1f\x8b\x08\0abc", 7), options(1), &report), ERR_INPUT);
+    assert_says("a.gz: compressed (gzip); unpack it first");
+    assert_int_equal(prepare(scratch_write("s.txt", "too short", 9), options(1), &report), ERR_INPUT);
+    assert_says("the text is too short: the held-out part would have 9 tokens");
+    assert_int_equal(prepare(text_file(100), options(64), &report), ERR_INPUT);
+    assert_says("the part of site");
+    assert_false(file_exists(out)); /* nothing begun */
+    assert_int_equal(text_prepare(NULL, 0, &(struct text_options){.out = out, .sites = 1, .shard_tokens = 10}, &arena, &report),
+                     ERR_INPUT);
+}
+
+static void shards_that_are_there_are_kept_unless_told(void **state)
+{
+    (void)state;
+    struct text_report report;
+    struct text_options o = options(1);
+    char full[256];
+    o.shard_tokens = 10000;
+    assert_int_equal(prepare(text_file(1000), o, &report), ERR_OK);
+    snprintf(full, sizeof full, "%s/train-0-%04u.bin", out, report.train[0].shards - 1);
+    assert_true(report.train[0].shards > 2 && file_exists(full));
+    o.shard_tokens = 1 << 20;
+    assert_int_equal(prepare(scratch("text"), o, &report), ERR_INPUT);
+    assert_says("shards are already there");
+    o.replace = true;
+    assert_int_equal(prepare(scratch("text"), o, &report), ERR_OK);
+    assert_false(file_exists(full)); /* nothing of the longer set is left */
+    o.out = scratch_write("a-file", "x", 1);
+    assert_int_equal(prepare(scratch("text"), o, &report), ERR_IO);
+    assert_says("a-file");
+}
+
+static void a_full_disk_leaves_no_partial_set(void **state)
+{
+    (void)state;
+    struct text_report report;
+    struct text_options o = options(1);
+    char disk[128];
+    snprintf(disk, sizeof disk, "%s/disk", scratch_root);
+    assert_int_equal(file_mkdirs(disk), ERR_OK);
+    if (mount("tmpfs", disk, "tmpfs", 0, "size=64k") != 0) {
+        print_message("SKIPPED: mounting a small tmpfs needs root\n");
+        skip();
+    }
+    o.out = disk;
+    enum err ahead = prepare(text_file(3000), o, &report); /* the shortage is known before writing */
+    char sentence[256], **names;
+    snprintf(sentence, sizeof sentence, "%s", err_message());
+    size_t count;
+    o.shard_tokens = 1000; /* many small files: what file systems round up is not foreseen */
+    o.held_out = 0.5;
+    enum err during = prepare(text_file(450), o, &report);
+    enum err listed = file_list(disk, &arena, &names, &count);
+    assert_int_equal(umount(disk), 0);
+    assert_int_equal(ahead, ERR_FULL);
+    assert_non_null(strstr(sentence, "the shards need"));
+    assert_int_equal(during, ERR_FULL);
+    assert_int_equal(listed, ERR_OK);
+    assert_int_equal(count, 0);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup(name, reset)
+    const struct CMUnitTest tests[] = {
+        T(every_document_is_in_one_part_only),
+        T(no_held_out_part_keeps_the_text_as_it_is),
+        T(any_bytes_survive),
+        T(the_same_text_gives_the_same_shards),
+        T(unusable_text_is_named),
+        T(shards_that_are_there_are_kept_unless_told),
+        T(a_full_disk_leaves_no_partial_set),
+    };
+    int failed = cmocka_run_group_tests(tests, scratch_open, scratch_close);
+    arena_free(&arena);
+    return failed;
+}
