@@ -157,6 +157,8 @@ enum { DEV_BLOCK = 256, DEV_GRID_EMPTY = -128 };
                    size_t count))                                                                        \
     /* acc = acc + scale * x, two roundings: sums of relayed contributions in site order. */             \
     X(accumulate, (struct dev *d, float *acc, const float *x, float scale, size_t count))                \
+    /* *over (device) becomes 1 if any |q| > limit, else it stays. */                                    \
+    X(exceeds, (struct dev *d, uint32_t *over, const int32_t *q, int32_t limit, size_t count))           \
     /* x = x / divisor, one rounding. */                                                                 \
     X(divide, (struct dev *d, float *x, float divisor, size_t count))
 

@@ -190,3 +190,12 @@ void cpu_divide(struct dev *d, float *x, float divisor, size_t count)
     for (size_t i = 0; i < count; i++)
         x[i] = x[i] / divisor;
 }
+
+void cpu_exceeds(struct dev *d, uint32_t *over, const int32_t *q, int32_t limit, size_t count)
+{
+    uint32_t any = 0;
+#pragma omp parallel for num_threads(d->threads) schedule(static) reduction(| : any)
+    for (size_t i = 0; i < count; i++)
+        any |= (uint32_t)(q[i] > limit) | (uint32_t)(q[i] < -limit);
+    *over |= any;
+}

@@ -1,0 +1,145 @@
+/* The table of codecs, their work buffers, and what all of them do with block codes. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "outer/codec/codec_work.h"
+
+static const struct codec *const codecs[CODEC_COUNT] = {
+    [CODEC_F32] = &f32_codec,
+    [CODEC_BF16] = &bf16_codec,
+    [CODEC_INT8] = &int8_codec,
+    [CODEC_INT4] = &int4_codec,
+};
+
+const struct codec *codec_get(enum codec_kind kind)
+{
+    return (unsigned)kind < CODEC_COUNT ? codecs[kind] : NULL;
+}
+
+const struct codec *codec_find(const char *name)
+{
+    for (size_t i = 0; i < CODEC_COUNT; i++)
+        if (strcmp(codecs[i]->name, name) == 0)
+            return codecs[i];
+    return NULL;
+}
+
+/* On a CPU a piece and its integers stay in the caches of the cores; on a GPU a launch must be worth it. */
+enum { PIECE_CPU = 1 << 16, PIECE_GPU = 1 << 24 };
+
+static enum err work_alloc(struct codec_work *w)
+{
+    size_t n = w->piece, blocks = codec_blocks(n);
+    struct {
+        void **p;
+        size_t bytes;
+    } buffers[] = {
+        {(void **)&w->values, n * sizeof *w->values},
+        {(void **)&w->integers, n * sizeof *w->integers},
+        {(void **)&w->stream, n * 2},
+        {(void **)&w->codes, blocks},
+        {(void **)&w->exponents, blocks},
+        {(void **)&w->over, sizeof *w->over},
+    };
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
+        TRY(dev_alloc(w->d, buffers[i].p, buffers[i].bytes));
+    w->exponents_host = malloc(blocks);
+    return w->exponents_host ? ERR_OK : err_set(ERR_MEMORY, "codec: %zu bytes wanted", blocks);
+}
+
+enum err codec_open(struct codec_work **w, struct dev *d)
+{
+    *w = calloc(1, sizeof **w);
+    if (!*w)
+        return err_set(ERR_MEMORY, "codec: %zu bytes wanted", sizeof **w);
+    (*w)->d = d;
+    (*w)->piece = strcmp(d->kind, "cpu") == 0 ? PIECE_CPU : PIECE_GPU;
+    enum err e = work_alloc(*w);
+    if (e != ERR_OK) {
+        codec_close(*w);
+        *w = NULL;
+    }
+    return e;
+}
+
+void codec_close(struct codec_work *w)
+{
+    if (!w)
+        return;
+    void *buffers[] = {w->values, w->integers, w->stream, w->codes, w->exponents, w->over};
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
+        dev_free(w->d, buffers[i]);
+    free(w->exponents_host);
+    free(w);
+}
+
+/* step = c * RMS / Q with c = 8, 4, 2 for Q = 127, 7, 1 (design.md, The grid): the clip c is far above the RMS because clipping
+ * hurts and rounding does not. A code says that the mean square lies in [2^k, 2^(k+1)), k = code - 128; its middle
+ * gives log2 RMS = (k + 1/2) / 2. log2(c/Q) = -3.989, -0.807, 1. The nearest whole number to their
+ * sum is ceil(k/2) - 4, - 1, + 1: for even and odd k alike the fractions are .26 and .76, .44 and .94, .25 and .75. */
+void codec_exponents(int8_t *exponents, const uint8_t *grid, int q_max, size_t blocks)
+{
+    ASSERT(q_max == 127 || q_max == 7 || q_max == 1);
+    int clip = q_max == 127 ? -4 : q_max == 7 ? -1 : 1;
+    for (size_t b = 0; b < blocks; b++) {
+        int half_up = (grid[b] + 1) / 2 - 64; /* ceil((code - 128) / 2) */
+        exponents[b] = (int8_t)(grid[b] ? half_up + clip : DEV_GRID_EMPTY);
+    }
+}
+
+void codec_leak(float *residual, double *forgotten, float beta, size_t count)
+{
+    if (beta == 1.0f)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        float kept = beta * residual[i];
+        if (forgotten)
+            forgotten[i] += (double)residual[i] - (double)kept;
+        residual[i] = kept;
+    }
+}
+
+void codec_put_codes(struct codec_work *w, uint8_t *codes, const float *z, size_t n)
+{
+    w->d->ops->block_code(w->d, w->codes, z, n);
+    w->d->ops->copy(w->d, codes, w->codes, codec_blocks(n));
+}
+
+enum err codec_finish(struct codec_work *w, uint8_t *codes, const uint8_t *grid, size_t blocks)
+{
+    TRY(dev_sync(w->d));
+    for (size_t b = 0; b < blocks; b++) {
+        if (codes[b] == 255)
+            return err_set(ERR_DIVERGED, "delta not finite in block %zu of %zu", b, blocks);
+        if (codes[b] == 0)
+            codes[b] = grid[b];
+    }
+    return ERR_OK;
+}
+
+enum err codec_check_size(size_t size_bytes, size_t want)
+{
+    if (size_bytes != want)
+        return err_set(ERR_PROTO, "encoded values: %zu bytes, %zu expected", size_bytes, want);
+    return ERR_OK;
+}
+
+enum err codec_check_codes(const uint8_t *codes, size_t blocks)
+{
+    const uint8_t *bad = memchr(codes, 255, blocks);
+    return bad ? err_set(ERR_PROTO, "encoded values: block %zu has code 255", (size_t)(bad - codes)) : ERR_OK;
+}
+
+enum err codec_check_mean(unsigned n, float weight_sum)
+{
+    if (n < 1 || n > CODEC_SITES_MAX)
+        return err_set(ERR_PROTO, "aggregate: %u contributions, 1 to %d expected", n, CODEC_SITES_MAX);
+    if (!(weight_sum > 0) || !isfinite(weight_sum))
+        return err_set(ERR_PROTO, "aggregate: sum of weights is %g", (double)weight_sum);
+    return ERR_OK;
+}
+
+uint8_t codec_mean_code(uint32_t sum, unsigned n)
+{
+    return (uint8_t)((sum + n / 2) / n);
+}

@@ -1,0 +1,444 @@
+/* What breaks if a codec is wrong: sites and aggregator disagree about a round, or training leaks away between delta and
+ * outer step. References: a bit reader and sums in integers and double, written here; digests of whole payloads in
+ * tests/golden/codec, equal for gcc and clang, every processor and thread count. `test_codec --digests` prints them.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "kernels/base/digest.h"
+#include "kernels/base/rng.h"
+#include "outer/codec/codec.h"
+
+enum {
+    COUNT = 257 * DEV_BLOCK, /* one block more than the CPU's piece of 65536 values */
+    BLOCKS = COUNT / DEV_BLOCK,
+    SITES = 5,
+    PAYLOAD_MAX = BLOCKS + 4 * COUNT,
+    AGGREGATE_MAX = SITES * PAYLOAD_MAX
+};
+static const char *const names[] = {"f32", "bf16", "int8", "int4"};
+static const char GOLDEN[] = "tests/golden/codec/digests.txt";
+
+static struct dev *dev;
+static struct codec_work *work;
+static float z[SITES][COUNT], residual[SITES][COUNT], out[COUNT];
+static uint8_t payload[SITES][PAYLOAD_MAX], aggregate[AGGREGATE_MAX];
+static const uint8_t *payloads[SITES];
+static uint8_t grid[BLOCKS], next[BLOCKS];
+
+static void device(int threads)
+{
+    codec_close(work);
+    dev_close(dev);
+    struct dev_options o = {.kind = "cpu", .model_type = "f32", .threads = threads};
+    assert_int_equal(dev_open(&dev, &o), ERR_OK);
+    assert_int_equal(codec_open(&work, dev), ERR_OK);
+}
+
+/* Values of about 2^-9 with a spread of scales per block, and the blocks that break things: all zero, denormal, huge, one
+ * value only, negative zero. */
+static void make_inputs(uint64_t seed)
+{
+    for (size_t s = 0; s < SITES; s++) {
+        for (size_t i = 0; i < COUNT; i++) {
+            float scale = (float)ldexp(1, (int)(i / DEV_BLOCK % 13) - 15);
+            z[s][i] = rng_normal(seed + s, RNG_TEST, i) * scale;
+        }
+        for (size_t i = 0; i < DEV_BLOCK; i++) {
+            uint32_t r = rng_u32(seed + s, RNG_TEST, COUNT + i);
+            z[s][0 * DEV_BLOCK + i] = 0;
+            z[s][1 * DEV_BLOCK + i] = (float)(r & 1023) * 0x1p-149f;
+            z[s][2 * DEV_BLOCK + i] = (float)r * (r & 1 ? 0x1p95f : -0x1p95f);
+            z[s][3 * DEV_BLOCK + i] = i == 100 + s ? -0.01f : 0;
+            z[s][4 * DEV_BLOCK + i] = -0.0f;
+            z[s][5 * DEV_BLOCK + i] = (float)ldexp(1, (int)(i % 40) - 30); /* steps and 2^24 steps, on the dot */
+        }
+    }
+    for (size_t b = 0; b < BLOCKS; b++) /* near the truth, sometimes far off, sometimes empty */
+        grid[b] = (uint8_t)(b % 11 == 10 ? 0 : 98 + 2 * (b % 13) + rng_below(seed, RNG_TEST, b, 8));
+    grid[0] = 77;
+    grid[1] = 1;
+    grid[2] = 254;
+}
+
+static void encode_all(const struct codec *c)
+{
+    for (size_t s = 0; s < SITES; s++) {
+        payloads[s] = payload[s];
+        memcpy(residual[s], z[s], sizeof z[s]);
+        assert_int_equal(c->encode(c, work, payload[s], residual[s], residual[s], grid, COUNT), ERR_OK);
+        assert_int_equal(c->check(c, payload[s], c->payload_bytes(c, COUNT), COUNT), ERR_OK);
+    }
+}
+
+static uint32_t bits_at(const uint8_t *stream, size_t i, unsigned bits)
+{
+    uint32_t v = 0;
+    for (unsigned k = 0; k < bits; k++)
+        v |= (uint32_t)(stream[(i * bits + k) / 8] >> (i * bits + k) % 8 & 1) << k;
+    return v;
+}
+
+static unsigned width(const struct codec *c, unsigned n)
+{
+    return (unsigned)ceil(log2(2.0 * n * c->q_max + 1));
+}
+
+/* What site s's payload says about value i, without the code under test. */
+static double value_of(const struct codec *c, size_t s, size_t i)
+{
+    const uint8_t *values = payload[s] + BLOCKS;
+    if (c->adds) {
+        int8_t e;
+        codec_exponents(&e, &grid[i / DEV_BLOCK], c->q_max, 1);
+        double step = e == DEV_GRID_EMPTY ? 0 : ldexp(1, e);
+        return ((double)bits_at(values, i, width(c, 1)) - c->q_max) * step;
+    }
+    uint32_t u = c->kind == CODEC_F32 ? bits_at(values, i, 32) : bits_at(values, i, 16) << 16;
+    float f;
+    memcpy(&f, &u, 4);
+    return (double)f;
+}
+
+static void names_and_sizes(void **state)
+{
+    (void)state;
+    static const double bits[] = {32, 16, 8, 4}, aggregate4[] = {128, 64, 10, 6};
+    for (int k = 0; k < 4; k++) {
+        const struct codec *c = codec_find(names[k]);
+        assert_non_null(c);
+        assert_ptr_equal(c, codec_get((enum codec_kind)k));
+        assert_int_equal(c->payload_bytes(c, 25600), 100 + (size_t)(25600 * bits[k] / 8));
+        size_t codes = c->adds ? 200 : 400;
+        assert_int_equal(c->aggregate_bytes(c, 25600, 4), codes + (size_t)(25600 * aggregate4[k] / 8));
+    }
+    assert_null(codec_find("int3"));
+    assert_null(codec_get(CODEC_COUNT));
+    const struct codec *c = codec_find("int8");
+    assert_int_equal(c->aggregate_bytes(c, 256, CODEC_SITES_MAX), 2 + 256 * 16 / 8);
+}
+
+static void exponents_are_the_nearest_powers_of_two(void **state)
+{
+    (void)state;
+    static const double clip[] = {8, 4, 2};
+    static const int q_max[] = {127, 7, 1};
+    for (int k = 0; k < 3; k++)
+        for (unsigned code = 0; code < 255; code++) {
+            uint8_t byte = (uint8_t)code;
+            int8_t e;
+            codec_exponents(&e, &byte, q_max[k], 1);
+            double rms = pow(2, ((double)code - 128 + 0.5) / 2), want = round(log2(clip[k] * rms / q_max[k]));
+            assert_true(code ? e == want : e == DEV_GRID_EMPTY);
+        }
+}
+
+/* I3: nothing is lost and nothing is rounded. */
+static void decode_plus_residual_is_z(void **state)
+{
+    (void)state;
+    make_inputs(100);
+    for (int k = 0; k < 4; k++) {
+        const struct codec *c = codec_find(names[k]);
+        encode_all(c);
+        for (size_t s = 0; s < SITES; s++) {
+            assert_int_equal(c->decode(c, work, out, payload[s], grid, COUNT), ERR_OK);
+            for (size_t i = 0; i < COUNT; i++) {
+                assert_true((double)out[i] == value_of(c, s, i));
+                assert_true((double)residual[s][i] == (double)z[s][i] - (double)out[i]);
+                assert_true(out[i] + residual[s][i] == z[s][i]);
+            }
+        }
+    }
+}
+
+/* On a grid that fits, int8 and int4 keep what they should: the residual's energy against z's. */
+static void error_is_what_the_bits_allow(void **state)
+{
+    (void)state;
+    static const double worst[] = {0, 2e-5, 6e-4, 0.07}; /* steps of 1/16 to 1/8, and 1/2 to 1 RMS: step^2 / 12 */
+    make_inputs(200);
+    for (int k = 0; k < 4; k++) {
+        const struct codec *c = codec_find(names[k]);
+        dev->ops->block_code(dev, grid, z[0], COUNT);
+        assert_int_equal(c->encode(c, work, payload[0], residual[0], z[0], grid, COUNT), ERR_OK);
+        double kept = 0, whole = 0;
+        for (size_t i = 6 * DEV_BLOCK; i < COUNT; i++) {
+            kept += (double)residual[0][i] * (double)residual[0][i];
+            whole += (double)z[0][i] * (double)z[0][i];
+        }
+        assert_true(kept <= worst[k] * whole);
+    }
+}
+
+static void codes_say_the_scale(void **state)
+{
+    (void)state;
+    make_inputs(300);
+    for (int k = 0; k < 4; k++) {
+        encode_all(codec_find(names[k]));
+        assert_int_equal(payload[0][0], 77);      /* all zero: no opinion, the grid's code */
+        assert_int_equal(payload[0][1], 1);
+        assert_int_equal(payload[0][2], 254);
+        assert_int_equal(payload[0][4], grid[4]); /* negative zeros are zeros */
+        for (size_t b = 6; b < BLOCKS; b++) {
+            double sum = 0;
+            for (size_t i = 0; i < DEV_BLOCK; i++)
+                sum += (double)z[0][b * DEV_BLOCK + i] * (double)z[0][b * DEV_BLOCK + i];
+            assert_int_equal(payload[0][b], ilogb(sum / DEV_BLOCK) + 128);
+        }
+    }
+}
+
+/* I4 and the mean, for 1 to 5 sites. */
+static void aggregate_is_the_exact_sum(void **state)
+{
+    (void)state;
+    make_inputs(400);
+    float weight = 2.3f;
+    for (int k = 0; k < 4; k++) {
+        const struct codec *c = codec_find(names[k]);
+        encode_all(c);
+        for (unsigned n = 1; n <= SITES; n++) {
+            size_t size = c->aggregate_bytes(c, COUNT, n);
+            assert_int_equal(c->aggregate(c, work, aggregate, payloads, n, COUNT), ERR_OK);
+            assert_int_equal(c->mean(c, work, out, next, aggregate, size, n, weight, grid, COUNT), ERR_OK);
+            for (size_t i = 0; i < COUNT; i++) {
+                double sum = value_of(c, 0, i);
+                for (unsigned s = 1; s < n; s++)
+                    sum = (double)(float)(sum + value_of(c, s, i));
+                assert_true(out[i] == (float)(sum / (double)weight));
+            }
+            for (size_t b = 0; b < BLOCKS; b++) {
+                unsigned codes = 0;
+                for (unsigned s = 0; s < n; s++)
+                    codes += payload[s][b];
+                assert_int_equal(next[b], (unsigned)floor((double)codes / n + 0.5));
+                if (c->adds)
+                    assert_int_equal(aggregate[2 * b] + 256 * aggregate[2 * b + 1], codes);
+            }
+        }
+    }
+}
+
+static void sums_do_not_depend_on_order(void **state)
+{
+    (void)state;
+    static uint8_t other[AGGREGATE_MAX];
+    static const uint8_t *turned[SITES];
+    make_inputs(500);
+    for (int k = 2; k < 4; k++) {
+        const struct codec *c = codec_find(names[k]);
+        encode_all(c);
+        for (size_t s = 0; s < SITES; s++)
+            turned[s] = payloads[(s + 2) % SITES];
+        assert_int_equal(c->aggregate(c, work, aggregate, payloads, SITES, COUNT), ERR_OK);
+        assert_int_equal(c->aggregate(c, work, other, turned, SITES, COUNT), ERR_OK);
+        assert_memory_equal(aggregate, other, c->aggregate_bytes(c, COUNT, SITES));
+    }
+}
+
+static void largest_sums_fit(void **state)
+{
+    (void)state;
+    static uint8_t largest[1 + DEV_BLOCK], sum[2 + 2 * DEV_BLOCK];
+    const uint8_t *many[CODEC_SITES_MAX];
+    uint8_t code = 136; /* int8: step 2^0, int4: 2^3 */
+    for (size_t i = 0; i < CODEC_SITES_MAX; i++)
+        many[i] = largest;
+    for (int k = 2; k < 4; k++) {
+        const struct codec *c = codec_find(names[k]);
+        int step = k == 2 ? 1 : 8;
+        memset(largest, k == 2 ? 254 : 0xee, sizeof largest);
+        largest[0] = 254;
+        size_t size = c->aggregate_bytes(c, DEV_BLOCK, CODEC_SITES_MAX);
+        assert_int_equal(c->aggregate(c, work, sum, many, CODEC_SITES_MAX, DEV_BLOCK), ERR_OK);
+        assert_int_equal(c->mean(c, work, out, &code, sum, size, CODEC_SITES_MAX, 1, &code, DEV_BLOCK), ERR_OK);
+        for (size_t i = 0; i < DEV_BLOCK; i++)
+            assert_true(out[i] == (float)(CODEC_SITES_MAX * c->q_max * step));
+        assert_int_equal(code, 254);
+        code = 136;
+    }
+}
+
+static void malformed_payloads_are_refused(void **state)
+{
+    (void)state;
+    make_inputs(600);
+    for (int k = 0; k < 4; k++) {
+        const struct codec *c = codec_find(names[k]);
+        size_t size = c->payload_bytes(c, COUNT);
+        encode_all(c);
+        assert_int_equal(c->check(c, payload[0], size - 1, COUNT), ERR_PROTO);
+        assert_int_equal(c->check(c, payload[0], size + 1, COUNT), ERR_PROTO);
+        assert_int_equal(c->check(c, payload[0], 0, COUNT), ERR_PROTO);
+        payload[0][BLOCKS - 1] = 255;
+        assert_int_equal(c->check(c, payload[0], size, COUNT), ERR_PROTO);
+        assert_non_null(strstr(err_message(), "256 has code 255"));
+        payload[0][BLOCKS - 1] = 254;
+        assert_int_equal(c->check(c, payload[0], size, COUNT), ERR_OK);
+        static const char *const evil[4][2] = {{"\0\0\x80\x7f", "\x01\0\x80\xff"}, /* inf, NaN */
+                                               {"\x80\x7f\0\0", "\x81\xff\0\0"},
+                                               {"\xff\0\0\0", "\0\0\0\xff"}, /* 128 */
+                                               {"\x0f\0\0\0", "\0\0\0\xf0"}}; /* 8, low and high half */
+        for (int e = 0; e < 2; e++) {
+            memcpy(payload[0] + size - 4, evil[k][e], 4);
+            assert_int_equal(c->check(c, payload[0], size, COUNT), ERR_PROTO);
+        }
+    }
+}
+
+static void malformed_aggregates_are_refused(void **state)
+{
+    (void)state;
+    make_inputs(700);
+    for (int k = 0; k < 4; k++) {
+        const struct codec *c = codec_find(names[k]);
+        unsigned n = 3;
+        size_t size = c->aggregate_bytes(c, COUNT, n);
+        encode_all(c);
+        assert_int_equal(c->aggregate(c, work, aggregate, payloads, n, COUNT), ERR_OK);
+        assert_int_equal(c->mean(c, work, out, next, aggregate, size + 1, n, 3, grid, COUNT), ERR_PROTO);
+        assert_int_equal(c->mean(c, work, out, next, aggregate, size - 1, n, 3, grid, COUNT), ERR_PROTO);
+        assert_int_equal(c->mean(c, work, out, next, aggregate, 0, 0, 3, grid, COUNT), ERR_PROTO);
+        assert_int_equal(c->mean(c, work, out, next, aggregate, size, n, 0, grid, COUNT), ERR_PROTO);
+        assert_int_equal(c->mean(c, work, out, next, aggregate, size, n, NAN, grid, COUNT), ERR_PROTO);
+        memset(aggregate + size - 4, 255, 4); /* a sum of all ones bits; inf or NaN where relayed */
+        assert_int_equal(c->mean(c, work, out, next, aggregate, size, n, 3, grid, COUNT), ERR_PROTO);
+        assert_int_equal(c->aggregate(c, work, aggregate, payloads, n, COUNT), ERR_OK);
+        memcpy(aggregate + 2 * 7, "\xfb\x02", 2); /* one more than 3 * 254 */
+        if (!c->adds)
+            aggregate[7] = 255;
+        assert_int_equal(c->mean(c, work, out, next, aggregate, size, n, 3, grid, COUNT), ERR_PROTO);
+    }
+}
+
+static void infinite_deltas_are_not_sent(void **state)
+{
+    (void)state;
+    make_inputs(800);
+    static const float evil[] = {INFINITY, -INFINITY, NAN};
+    for (int k = 0; k < 4; k++)
+        for (int e = 0; e < 3; e++) {
+            const struct codec *c = codec_find(names[k]);
+            float before = z[0][COUNT - 3];
+            z[0][COUNT - 3] = evil[e];
+            assert_int_equal(c->encode(c, work, payload[0], residual[0], z[0], grid, COUNT), ERR_DIVERGED);
+            assert_non_null(strstr(err_message(), "block 256"));
+            z[0][COUNT - 3] = before;
+        }
+}
+
+/* Several rounds with feedback on a constant delta: what arrives over the rounds approaches what was trained, and
+ * trained = included + residual + forgotten holds in integers of 2^-60. */
+static void rounds_lose_nothing(void **state)
+{
+    (void)state;
+    static double included[COUNT], forgotten[COUNT];
+    static float delta[COUNT], carried[COUNT];
+    make_inputs(900);
+    for (int leak = 0; leak < 2; leak++) {
+        const struct codec *c = codec_find("int4");
+        memset(included, 0, sizeof included);
+        memset(forgotten, 0, sizeof forgotten);
+        memset(carried, 0, sizeof carried);
+        for (size_t i = 0; i < COUNT; i++) /* multiples of 2^-12, so that z never rounds */
+            delta[i] = (float)((int64_t)rng_below(901, RNG_TEST, i, 2001) - 1000) * 0x1p-12f;
+        memset(grid, 0, sizeof grid);
+        for (int round = 0; round < 8; round++) {
+            codec_leak(carried, forgotten, leak ? 0.5f : 1.0f, COUNT);
+            for (size_t i = 0; i < COUNT; i++)
+                z[0][i] = delta[i] + carried[i];
+            assert_int_equal(c->encode(c, work, payload[0], carried, z[0], grid, COUNT), ERR_OK);
+            assert_int_equal(c->decode(c, work, out, payload[0], grid, COUNT), ERR_OK);
+            assert_int_equal(c->aggregate(c, work, aggregate, payloads, 1, COUNT), ERR_OK);
+            size_t size = c->aggregate_bytes(c, COUNT, 1);
+            assert_int_equal(c->mean(c, work, out, grid, aggregate, size, 1, 1, grid, COUNT), ERR_OK);
+            double error = 0, whole = 0;
+            for (size_t i = 0; i < COUNT; i++) {
+                included[i] += (double)out[i];
+                assert_true((round + 1) * (double)delta[i] == included[i] + (double)carried[i] + forgotten[i]);
+                error += pow(included[i] - (round + 1) * (double)delta[i], 2);
+                whole += pow((round + 1) * (double)delta[i], 2);
+            }
+            if (!leak && round == 7)
+                assert_true(error < 0.004 * whole);
+        }
+    }
+}
+
+/* Everything a codec makes, digested: payload, residual, aggregate, mean, next grid. */
+static void codec_digests(const struct codec *c, char hex[5][65])
+{
+    make_inputs(1);
+    encode_all(c);
+    size_t size = c->aggregate_bytes(c, COUNT, 3);
+    assert_int_equal(c->aggregate(c, work, aggregate, payloads, 3, COUNT), ERR_OK);
+    assert_int_equal(c->mean(c, work, out, next, aggregate, size, 3, 3.7f, grid, COUNT), ERR_OK);
+    struct digest d[5] = {digest_of(payload[0], c->payload_bytes(c, COUNT)), digest_of(residual[0], sizeof residual[0]),
+                          digest_of(aggregate, size), digest_of(out, sizeof out), digest_of(next, sizeof next)};
+    for (int i = 0; i < 5; i++)
+        digest_hex(&d[i], hex[i]);
+}
+
+static const char *const parts[5] = {"payload", "residual", "aggregate", "mean", "grid"};
+
+static void golden_digests_at_every_thread_count(void **state)
+{
+    (void)state;
+    static const int threads[] = {1, 2, 3, 7};
+    for (size_t t = 0; t < 4; t++) {
+        device(threads[t]);
+        FILE *f = fopen(GOLDEN, "r");
+        assert_non_null(f);
+        for (int k = 0; k < 4; k++) {
+            char hex[5][65], name[16], part[16], want[65];
+            codec_digests(codec_find(names[k]), hex);
+            for (int i = 0; i < 5; i++) {
+                assert_int_equal(fscanf(f, "%15s %15s %64s", name, part, want), 3);
+                assert_string_equal(name, names[k]);
+                assert_string_equal(part, parts[i]);
+                assert_string_equal(hex[i], want);
+            }
+        }
+        fclose(f);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    device(2);
+    if (argc == 2 && strcmp(argv[1], "--digests") == 0) {
+        for (int k = 0; k < 4; k++) {
+            char hex[5][65];
+            codec_digests(codec_find(names[k]), hex);
+            for (int i = 0; i < 5; i++)
+                printf("%s %s %s\n", names[k], parts[i], hex[i]);
+        }
+        return 0;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_and_sizes),
+        cmocka_unit_test(exponents_are_the_nearest_powers_of_two),
+        cmocka_unit_test(decode_plus_residual_is_z),
+        cmocka_unit_test(error_is_what_the_bits_allow),
+        cmocka_unit_test(codes_say_the_scale),
+        cmocka_unit_test(aggregate_is_the_exact_sum),
+        cmocka_unit_test(sums_do_not_depend_on_order),
+        cmocka_unit_test(largest_sums_fit),
+        cmocka_unit_test(malformed_payloads_are_refused),
+        cmocka_unit_test(malformed_aggregates_are_refused),
+        cmocka_unit_test(infinite_deltas_are_not_sent),
+        cmocka_unit_test(rounds_lose_nothing),
+        cmocka_unit_test(golden_digests_at_every_thread_count),
+    };
+    int failures = cmocka_run_group_tests(tests, NULL, NULL);
+    codec_close(work);
+    dev_close(dev);
+    return failures;
+}
