@@ -21,8 +21,12 @@ bool schedule_due(const struct schedule *s, int64_t step, unsigned fragment, uin
 uint64_t schedule_rounds(const struct schedule *s, unsigned fragment);   /* in the whole run */
 int64_t schedule_step(const struct schedule *s, unsigned fragment, uint64_t round); /* step that ends it */
 enum codec_kind schedule_codec(const struct schedule *s, unsigned fragment, uint64_t round);
-int64_t schedule_next(const struct schedule *s, int64_t step);           /* next step > step with any fragment due */
-/* Payload bytes of one site in the whole run: the prediction that is printed beside what was counted. */
+int64_t schedule_next(const struct schedule *s, int64_t step);           /* next step > step with any fragment due; 0: none */
+/* Where a trainer may go on whose outer state (rounds[fragments] applied) is ahead of its own steps: the latest step
+ * that skips no round still to be sent. */
+int64_t schedule_reached(const struct schedule *s, const uint64_t *rounds);
+/* Payload bytes of one site in the whole run, all `sites` in every round: the prediction that is printed beside what
+ * was counted. elements[fragments]. */
 uint64_t schedule_upload_bytes(const struct schedule *s, const size_t *elements);
 uint64_t schedule_download_bytes(const struct schedule *s, const size_t *elements, unsigned sites);
 

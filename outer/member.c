@@ -1,0 +1,640 @@
+/* The outer state in memory and on disk. The outer step is DiLoCo's (2311.08105, Algorithm 1, line 14), on the mean
+ * that the aggregate decodes to.
+ */
+#include "outer/member.h"
+#include <stdio.h>
+#include <string.h>
+#include "kernels/base/log.h"
+
+enum { PATH_BYTES = 96, HEADER_BYTES = 160, CURRENT_BYTES_MAX = 256 };
+static const char magic[8] = "atollS1";
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "digests are of little-endian values");
+
+static const struct fragment *fragment_of(const struct member *m, unsigned fragment)
+{
+    ASSERT(fragment < m->fragments->count);
+    return &m->fragments->f[fragment];
+}
+
+static size_t largest(const struct fragments *f)
+{
+    size_t most = 0;
+    for (unsigned p = 0; p < f->count; p++)
+        most = f->f[p].elements > most ? f->f[p].elements : most;
+    return most;
+}
+
+static size_t state_bytes(const struct member_options *o, size_t elements)
+{
+    size_t floats = (size_t)1 + nesterov_momentum(&o->outer) + o->residuals;
+    return elements * (floats * sizeof(float) + o->forgets * sizeof(double)) + elements / DEV_BLOCK;
+}
+
+size_t member_memory_bytes(const struct member_options *o)
+{
+    size_t most = largest(o->fragments), bytes = state_bytes(o, most) + most * sizeof(float);
+    for (unsigned p = 0; p < o->fragments->count; p++)
+        bytes += state_bytes(o, o->fragments->f[p].elements);
+    return bytes;
+}
+
+static enum err state_alloc(struct member_state *s, const struct member_options *o, size_t elements,
+                            struct arena *perm)
+{
+    TRY_ALLOC(s->theta = arena_array(perm, elements, sizeof *s->theta));
+    TRY_ALLOC(s->codes = arena_alloc(perm, elements / DEV_BLOCK));
+    if (nesterov_momentum(&o->outer))
+        TRY_ALLOC(s->momentum = arena_array(perm, elements, sizeof *s->momentum));
+    if (o->residuals)
+        TRY_ALLOC(s->residual = arena_array(perm, elements, sizeof *s->residual));
+    if (o->forgets)
+        TRY_ALLOC(s->forgotten = arena_array(perm, elements, sizeof *s->forgotten));
+    return ERR_OK;
+}
+
+enum err member_open(struct member *m, struct world *w, struct dev *cpu, const struct member_options *o,
+                     struct arena *perm)
+{
+    ASSERT((o->residuals || !o->forgets) && o->schedule.fragments == o->fragments->count);
+    *m = (struct member){.world = w, .cpu = cpu, .o = *o, .fragments = o->fragments, .schedule = o->schedule};
+    m->o.keep = o->keep < MEMBER_STATES_MIN ? MEMBER_STATES_MIN : o->keep;
+    size_t most = largest(o->fragments);
+    TRY_ALLOC(m->state = arena_array(perm, o->fragments->count, sizeof *m->state));
+    for (unsigned p = 0; p < o->fragments->count; p++)
+        TRY(state_alloc(&m->state[p], o, o->fragments->f[p].elements, perm));
+    TRY(state_alloc(&m->spare, o, most, perm));
+    TRY_ALLOC(m->mean = arena_array(perm, most, sizeof *m->mean));
+    return codec_open(&m->work, cpu);
+}
+
+void member_close(struct member *m)
+{
+    codec_close(m->work);
+    *m = (struct member){0};
+}
+
+/* ---- the state's parts, digests, file ------------------------------------------------------------------ */
+
+/* theta, momentum, codes: what all members share. */
+static size_t shared_parts(const struct member_state *s, size_t elements, struct file_part out[3])
+{
+    size_t n = 0;
+    out[n++] = (struct file_part){s->theta, elements * sizeof *s->theta};
+    if (s->momentum)
+        out[n++] = (struct file_part){s->momentum, elements * sizeof *s->momentum};
+    out[n++] = (struct file_part){s->codes, elements / DEV_BLOCK};
+    return n;
+}
+
+/* residual, forgotten: a site's own. */
+static size_t own_parts(const struct member_state *s, size_t elements, struct file_part out[2])
+{
+    size_t n = 0;
+    if (s->residual)
+        out[n++] = (struct file_part){s->residual, elements * sizeof *s->residual};
+    if (s->forgotten)
+        out[n++] = (struct file_part){s->forgotten, elements * sizeof *s->forgotten};
+    return n;
+}
+
+static size_t parts_bytes(const struct file_part *parts, size_t n)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < n; i++)
+        bytes += parts[i].size_bytes;
+    return bytes;
+}
+
+static void parts_add(struct digest_stream *s, const struct file_part *parts, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        digest_add(s, parts[i].data, parts[i].size_bytes);
+}
+
+static struct digest parts_digest(const struct file_part *parts, size_t n)
+{
+    struct digest_stream s;
+    digest_open(&s);
+    parts_add(&s, parts, n);
+    return digest_close(&s);
+}
+
+static struct digest shared_digest(const struct member_state *s, size_t elements)
+{
+    struct file_part parts[3];
+    return parts_digest(parts, shared_parts(s, elements, parts));
+}
+
+/* Header: what the parts are and their digests, then the header's own. */
+static void header_make(uint8_t out[HEADER_BYTES], const struct member_state *s, unsigned fragment,
+                        size_t elements, const struct digest *own)
+{
+    memset(out, 0, HEADER_BYTES);
+    struct bytes_writer w = bytes_writer(out, HEADER_BYTES - sizeof own->bytes);
+    bytes_put(&w, magic, sizeof magic);
+    bytes_put_u32(&w, fragment);
+    bytes_put_u8(&w, s->momentum != NULL);
+    bytes_put_u8(&w, s->residual != NULL);
+    bytes_put_u8(&w, s->forgotten != NULL);
+    bytes_put_u8(&w, 0);
+    bytes_put_u64(&w, s->round);
+    bytes_put_u64(&w, elements);
+    bytes_put(&w, s->manifest.bytes, sizeof s->manifest.bytes);
+    bytes_put(&w, s->digest.bytes, sizeof s->digest.bytes);
+    bytes_put(&w, own->bytes, sizeof own->bytes);
+    ASSERT(!w.bad);
+    struct digest d = digest_of(out, HEADER_BYTES - sizeof d.bytes);
+    memcpy(out + HEADER_BYTES - sizeof d.bytes, d.bytes, sizeof d.bytes);
+}
+
+static void path_of(char out[PATH_BYTES], unsigned fragment, uint64_t round, const char *file)
+{
+    snprintf(out, PATH_BYTES, "frag/%u/%llu/%s", fragment, (unsigned long long)round, file);
+}
+
+static void current_path(char out[PATH_BYTES], unsigned fragment)
+{
+    snprintf(out, PATH_BYTES, "frag/%u/CURRENT", fragment);
+}
+
+static enum err state_write(struct member *m, unsigned fragment, const struct member_state *s)
+{
+    char path[PATH_BYTES];
+    uint8_t header[HEADER_BYTES];
+    struct file_part parts[6] = {{header, sizeof header}};
+    size_t elements = fragment_of(m, fragment)->elements;
+    size_t shared = shared_parts(s, elements, parts + 1), own = own_parts(s, elements, parts + 1 + shared);
+    struct digest d = parts_digest(parts + 1 + shared, own);
+    header_make(header, s, fragment, elements, &d);
+    path_of(path, fragment, s->round, "state");
+    return m->world->ops->write(m->world, path, parts, 1 + shared + own);
+}
+
+static bool take(struct bytes_reader *r, const struct file_part *parts, size_t n, void *const *into,
+                 struct digest *d)
+{
+    struct digest_stream s;
+    digest_open(&s);
+    for (size_t i = 0; i < n; i++) {
+        const uint8_t *from = bytes_view(r, parts[i].size_bytes);
+        if (!from)
+            break;
+        digest_add(&s, from, parts[i].size_bytes);
+        memcpy(into[i], from, parts[i].size_bytes);
+    }
+    *d = digest_close(&s);
+    return !r->bad;
+}
+
+/* Fills the parts of s from a state file's bytes. False: not that state, or damaged. */
+static bool state_parse(struct member_state *s, unsigned fragment, uint64_t round, size_t elements,
+                        const uint8_t *data, size_t size_bytes)
+{
+    uint8_t header[HEADER_BYTES];
+    struct file_part shared[3], own[2];
+    struct digest own_digest, digest;
+    size_t n = shared_parts(s, elements, shared), k = own_parts(s, elements, own);
+    if (size_bytes != HEADER_BYTES + parts_bytes(shared, n) + parts_bytes(own, k))
+        return false;
+    struct bytes_reader r = bytes_reader(data + 32, size_bytes - 32);
+    s->round = round;
+    bytes_get(&r, s->manifest.bytes, sizeof s->manifest.bytes);
+    bytes_get(&r, s->digest.bytes, sizeof s->digest.bytes);
+    bytes_get(&r, own_digest.bytes, sizeof own_digest.bytes);
+    header_make(header, s, fragment, elements, &own_digest);
+    if (memcmp(header, data, sizeof header) != 0)
+        return false;
+    r = bytes_reader(data + HEADER_BYTES, size_bytes - HEADER_BYTES);
+    void *shared_into[3] = {s->theta, s->momentum ? (void *)s->momentum : s->codes, s->codes};
+    void *own_into[2] = {s->residual ? (void *)s->residual : s->forgotten, s->forgotten};
+    if (!take(&r, shared, n, shared_into, &digest) || !digest_equal(&digest, &s->digest))
+        return false;
+    return take(&r, own, k, own_into, &digest) && digest_equal(&digest, &own_digest);
+}
+
+/* Reads state `round` into s, whose pointers say which parts there are. */
+static enum err state_read(struct member *m, unsigned fragment, uint64_t round, struct member_state *s)
+{
+    char path[PATH_BYTES];
+    struct arena scratch = arena_make(0);
+    uint8_t *data;
+    size_t size, elements = fragment_of(m, fragment)->elements;
+    path_of(path, fragment, round, "state");
+    if (!m->world->ops->exists(m->world, path))
+        return err_set(ERR_INPUT, "%s: not kept", path);
+    enum err e = m->world->ops->read(m->world, path, HEADER_BYTES + state_bytes(&m->o, elements) + 1, &scratch,
+                                     &data, &size);
+    if (e == ERR_OK && !state_parse(s, fragment, round, elements, data, size))
+        e = err_set(ERR_CORRUPT, "%s: damaged, or of another model", path);
+    arena_free(&scratch);
+    return e;
+}
+
+/* ---- CURRENT ---------------------------------------------------------------------------------------- */
+
+static size_t current_text(char out[CURRENT_BYTES_MAX], uint64_t round, const struct digest *manifest)
+{
+    char hex[65];
+    digest_hex(manifest, hex);
+    int n = snprintf(out, CURRENT_BYTES_MAX, "round %llu\nmanifest %s\n", (unsigned long long)round, hex);
+    struct digest check = digest_of(out, (size_t)n);
+    digest_hex(&check, hex);
+    return (size_t)n + (size_t)snprintf(out + n, CURRENT_BYTES_MAX - (size_t)n, "check %s\n", hex);
+}
+
+static enum err current_write(struct member *m, unsigned fragment, const struct member_state *s)
+{
+    char path[PATH_BYTES], text[CURRENT_BYTES_MAX];
+    size_t n = current_text(text, s->round, &s->manifest);
+    current_path(path, fragment);
+    return m->world->ops->write(m->world, path, &(struct file_part){text, n}, 1);
+}
+
+/* Reads, writes again, compares: any damaged byte shows. */
+static bool current_parse(const char *data, size_t size, uint64_t *round, struct digest *manifest)
+{
+    unsigned long long number;
+    char hex[65], again[CURRENT_BYTES_MAX];
+    if (sscanf(data, "round %20llu\nmanifest %64[0-9a-f]\n", &number, hex) != 2 || !digest_parse(manifest, hex))
+        return false;
+    *round = number;
+    return current_text(again, number, manifest) == size && memcmp(again, data, size) == 0;
+}
+
+static enum err current_read(struct member *m, unsigned fragment, uint64_t *round, struct digest *manifest)
+{
+    char path[PATH_BYTES];
+    struct arena scratch = arena_make(0);
+    uint8_t *data;
+    size_t size;
+    current_path(path, fragment);
+    enum err e = m->world->ops->read(m->world, path, CURRENT_BYTES_MAX, &scratch, &data, &size);
+    if (e == ERR_OK && !current_parse((const char *)data, size, round, manifest))
+        e = err_set(ERR_CORRUPT, "%s: damaged", path);
+    arena_free(&scratch);
+    return e;
+}
+
+/* ---- manifests and aggregates --------------------------------------------------------------------------- */
+
+static enum err manifest_write(struct member *m, unsigned fragment, const struct manifest *manifest)
+{
+    char path[PATH_BYTES];
+    uint8_t bytes[MANIFEST_BYTES_MAX];
+    size_t n = manifest_encode(manifest, bytes);
+    struct digest d = digest_of(bytes, n);
+    struct file_part parts[2] = {{bytes, n}, {d.bytes, sizeof d.bytes}};
+    path_of(path, fragment, manifest->round + 1, "MANIFEST");
+    return m->world->ops->write(m->world, path, parts, 2);
+}
+
+static bool manifest_parse(struct manifest *out, const uint8_t *data, size_t size)
+{
+    struct digest d;
+    if (size <= sizeof d.bytes)
+        return false;
+    d = digest_of(data, size - sizeof d.bytes);
+    return memcmp(d.bytes, data + size - sizeof d.bytes, sizeof d.bytes) == 0 &&
+           manifest_decode(out, data, size - sizeof d.bytes);
+}
+
+enum err member_manifest(struct member *m, unsigned fragment, uint64_t round, struct manifest *out)
+{
+    char path[PATH_BYTES];
+    struct arena scratch = arena_make(0);
+    uint8_t *data;
+    size_t size;
+    path_of(path, fragment, round + 1, "MANIFEST");
+    if (!m->world->ops->exists(m->world, path))
+        return err_set(ERR_INPUT, "%s: not kept", path);
+    enum err e = m->world->ops->read(m->world, path, MANIFEST_BYTES_MAX + 32, &scratch, &data, &size);
+    if (e == ERR_OK &&
+        !(manifest_parse(out, data, size) && out->round == round && out->fragment == fragment))
+        e = err_set(ERR_CORRUPT, "%s: damaged", path);
+    arena_free(&scratch);
+    return e;
+}
+
+enum err member_aggregate(struct member *m, unsigned fragment, uint64_t round, struct arena *a, uint8_t **data,
+                          size_t *size_bytes)
+{
+    char path[PATH_BYTES];
+    struct manifest manifest;
+    TRY(member_manifest(m, fragment, round, &manifest));
+    path_of(path, fragment, round + 1, "aggregate");
+    if (!m->world->ops->exists(m->world, path))
+        return err_set(ERR_INPUT, "%s: not kept", path);
+    TRY(m->world->ops->read(m->world, path, manifest.aggregate_bytes + 1, a, data, size_bytes));
+    struct digest d = digest_of(*data, *size_bytes);
+    if (*size_bytes != manifest.aggregate_bytes || !digest_equal(&d, &manifest.aggregate))
+        return err_set(ERR_CORRUPT, "%s: damaged", path);
+    return ERR_OK;
+}
+
+/* ---- begin, load, keep ---------------------------------------------------------------------------------- */
+
+bool member_found(const struct member *m)
+{
+    char path[PATH_BYTES];
+    for (unsigned p = 0; p < m->fragments->count; p++) {
+        current_path(path, p);
+        if (!m->world->ops->exists(m->world, path))
+            return false;
+    }
+    return true;
+}
+
+enum err member_begin(struct member *m, const float *initial_slab)
+{
+    for (unsigned p = 0; p < m->fragments->count; p++) {
+        struct member_state *s = &m->state[p];
+        const struct fragment *f = fragment_of(m, p);
+        ASSERT(s->round == 0);
+        fragment_gather(m->cpu, s->theta, initial_slab, f);
+        TRY(dev_sync(m->cpu));
+        s->manifest = (struct digest){0};
+        s->digest = shared_digest(s, f->elements);
+        TRY(state_write(m, p, s));
+        TRY(current_write(m, p, s));
+    }
+    return ERR_OK;
+}
+
+/* The state CURRENT names does not verify. Only the aggregator can make it again in full: a site's residual of that
+ * state is not a function of the aggregate; the site gets the round again from the aggregator and its own outbox. */
+static enum err load_before(struct member *m, unsigned fragment, uint64_t round)
+{
+    struct member_state *s = &m->state[fragment];
+    struct arena scratch = arena_make(0);
+    struct manifest manifest;
+    uint8_t *aggregate;
+    size_t size;
+    if (round == 0)
+        return ERR_CORRUPT;
+    log_event(LOG_WARN, "state_damaged", "fragment=%u round=%llu action=from_the_state_before", fragment,
+              (unsigned long long)round);
+    TRY(state_read(m, fragment, round - 1, s));
+    if (m->o.residuals)
+        return ERR_OK;
+    TRY(member_manifest(m, fragment, round - 1, &manifest));
+    enum err e = member_aggregate(m, fragment, round - 1, &scratch, &aggregate, &size);
+    if (e == ERR_OK)
+        e = member_apply(m, fragment, &manifest, false, aggregate, size);
+    if (e == ERR_OK)
+        e = member_commit(m, fragment, &manifest, aggregate, size);
+    arena_free(&scratch);
+    return e;
+}
+
+static enum err load_fragment(struct member *m, unsigned fragment)
+{
+    uint64_t round = 0;
+    struct digest manifest = {0};
+    struct member_state *s = &m->state[fragment];
+    TRY(current_read(m, fragment, &round, &manifest));
+    enum err e = state_read(m, fragment, round, s);
+    if (e == ERR_CORRUPT || e == ERR_INPUT)
+        return load_before(m, fragment, round);
+    if (e == ERR_OK && !digest_equal(&s->manifest, &manifest))
+        e = err_set(ERR_CORRUPT, "frag/%u/CURRENT and state %llu name different manifests", fragment,
+                    (unsigned long long)round);
+    return e;
+}
+
+enum err member_load(struct member *m)
+{
+    for (unsigned p = 0; p < m->fragments->count; p++)
+        TRY(load_fragment(m, p));
+    return ERR_OK;
+}
+
+enum err member_load_theta(struct member *m, unsigned fragment, uint64_t round, float *theta)
+{
+    const struct member_state *s = &m->state[fragment];
+    size_t elements = fragment_of(m, fragment)->elements;
+    if (round != s->round) { /* into the spare: nothing is being made between rounds */
+        struct member_state kept = m->spare;
+        TRY(state_read(m, fragment, round, &kept));
+        s = &m->spare;
+    }
+    m->cpu->ops->copy(m->cpu, theta, s->theta, elements * sizeof *theta);
+    return dev_sync(m->cpu);
+}
+
+static enum err drop(struct member *m, unsigned fragment, uint64_t round, const char *file)
+{
+    char path[PATH_BYTES];
+    path_of(path, fragment, round, file);
+    if (!*file) /* the directory */
+        path[strlen(path) - 1] = 0;
+    return m->world->ops->remove(m->world, path);
+}
+
+/* Directories of rounds older than all that is kept go whole; in younger ones only the big state may go. */
+static enum err prune(struct member *m, unsigned fragment, uint64_t oldest_state)
+{
+    uint64_t now = m->state[fragment].round;
+    struct arena scratch = arena_make(0);
+    char path[PATH_BYTES], **names;
+    size_t count;
+    snprintf(path, sizeof path, "frag/%u", fragment);
+    enum err e = m->world->ops->list(m->world, path, &scratch, &names, &count);
+    for (size_t i = 0; e == ERR_OK && i < count; i++) {
+        unsigned long long round;
+        char rest;
+        if (sscanf(names[i], "%20llu%c", &round, &rest) != 1 || round > now)
+            continue;
+        bool state = round >= oldest_state || round + MEMBER_STATES_MIN > now;
+        bool rest_kept = round + m->o.keep > now;
+        if (!state && !rest_kept)
+            e = drop(m, fragment, round, "");
+        else if (!state)
+            e = drop(m, fragment, round, "state");
+        else if (!rest_kept)
+            e = drop(m, fragment, round, "aggregate");
+    }
+    arena_free(&scratch);
+    return e;
+}
+
+enum err member_prune(struct member *m, unsigned fragment, uint64_t oldest_round)
+{
+    ASSERT(m->o.residuals);
+    if (oldest_round > m->pruned[fragment])
+        m->pruned[fragment] = oldest_round;
+    return prune(m, fragment, m->pruned[fragment]);
+}
+
+/* ---- the outer step ------------------------------------------------------------------------------------- */
+
+struct digest member_grid(const struct member *m, unsigned fragment)
+{
+    return digest_of(m->state[fragment].codes, fragment_of(m, fragment)->elements / DEV_BLOCK);
+}
+
+/* What the manifest says about its inputs, before anything is decoded. */
+static enum err inputs_check(const struct member *m, unsigned fragment, const struct manifest *manifest,
+                             const struct digest *aggregate, size_t aggregate_bytes)
+{
+    const struct member_state *s = &m->state[fragment];
+    struct digest grid = member_grid(m, fragment);
+    if (manifest->aggregate_bytes != aggregate_bytes || !digest_equal(&manifest->aggregate, aggregate))
+        return err_set(ERR_PROTO, "fragment %u round %llu: the aggregate is not the manifest's", fragment,
+                       (unsigned long long)s->round);
+    if (!digest_equal(&manifest->state_before, &s->digest) || !digest_equal(&manifest->grid, &grid))
+        return err_set(ERR_DISAGREE, "fragment %u: our state %llu is not the one the round was made from",
+                       fragment, (unsigned long long)s->round);
+    return ERR_OK;
+}
+
+static enum err step(struct member *m, unsigned fragment, const struct manifest *manifest,
+                     const uint8_t *aggregate, size_t aggregate_bytes)
+{
+    const struct member_state *s = &m->state[fragment];
+    struct member_state *next = &m->spare;
+    size_t n = fragment_of(m, fragment)->elements;
+    const struct codec *c = codec_get(manifest->codec);
+    if (!c || !manifest_included(manifest))
+        return err_set(ERR_PROTO, "fragment %u round %llu: a manifest without codec or contributions", fragment,
+                       (unsigned long long)s->round);
+    TRY(c->mean(c, m->work, m->mean, next->codes, aggregate, aggregate_bytes, manifest_included(manifest),
+                manifest_weight(manifest), s->codes, n));
+    memcpy(next->theta, s->theta, n * sizeof *next->theta);
+    if (next->momentum)
+        memcpy(next->momentum, s->momentum, n * sizeof *next->momentum);
+    nesterov_step(m->cpu, &m->o.outer, next->theta, next->momentum, m->mean, n);
+    return dev_sync(m->cpu);
+}
+
+enum err member_apply(struct member *m, unsigned fragment, struct manifest *manifest, bool made,
+                      const uint8_t *aggregate, size_t aggregate_bytes)
+{
+    const struct member_state *s = &m->state[fragment];
+    struct digest input = digest_of(aggregate, aggregate_bytes);
+    ASSERT(manifest->fragment == fragment && manifest->round == s->round);
+    ASSERT(digest_equal(&manifest->parent, &s->manifest));
+    if (made) {
+        manifest->state_before = s->digest;
+        manifest->grid = member_grid(m, fragment);
+        manifest->aggregate = input;
+        manifest->aggregate_bytes = aggregate_bytes;
+    }
+    TRY(inputs_check(m, fragment, manifest, &input, aggregate_bytes));
+    TRY(step(m, fragment, manifest, aggregate, aggregate_bytes));
+    m->spare.round = s->round + 1;
+    m->spare.digest = shared_digest(&m->spare, fragment_of(m, fragment)->elements);
+    if (made)
+        manifest->state_after = m->spare.digest;
+    if (!digest_equal(&manifest->state_after, &m->spare.digest))
+        return err_set(ERR_DISAGREE, "fragment %u: our state %llu is not the manifest's", fragment,
+                       (unsigned long long)m->spare.round);
+    return ERR_OK;
+}
+
+static void become(struct member *m, unsigned fragment)
+{
+    struct member_state *s = &m->state[fragment];
+    struct file_part to[5], from[5];
+    size_t n = fragment_of(m, fragment)->elements;
+    size_t k = shared_parts(s, n, to);
+    shared_parts(&m->spare, n, from);
+    own_parts(&m->spare, n, from + k);
+    k += own_parts(s, n, to + k);
+    for (size_t i = 0; i < k; i++)
+        memcpy((void *)(uintptr_t)to[i].data, from[i].data, from[i].size_bytes);
+    s->round = m->spare.round;
+    s->manifest = m->spare.manifest;
+    s->digest = m->spare.digest;
+}
+
+/* The spare, complete, becomes durable and current. aggregate NULL: from a snapshot, there is none. */
+static enum err settle(struct member *m, unsigned fragment, const struct manifest *manifest,
+                       const uint8_t *aggregate, size_t aggregate_bytes)
+{
+    char path[PATH_BYTES];
+    m->spare.manifest = manifest_digest(manifest);
+    path_of(path, fragment, m->spare.round, "aggregate");
+    if (aggregate)
+        TRY(m->world->ops->write(m->world, path, &(struct file_part){aggregate, aggregate_bytes}, 1));
+    TRY(manifest_write(m, fragment, manifest));
+    TRY(state_write(m, fragment, &m->spare));
+    TRY(current_write(m, fragment, &m->spare)); /* == COMMIT POINT == */
+    become(m, fragment);
+    return prune(m, fragment, m->o.residuals ? m->pruned[fragment] : m->spare.round);
+}
+
+enum err member_commit(struct member *m, unsigned fragment, const struct manifest *manifest,
+                       const uint8_t *aggregate, size_t aggregate_bytes)
+{
+    ASSERT(m->spare.round == m->state[fragment].round + 1 && manifest->round + 1 == m->spare.round);
+    ASSERT(digest_equal(&manifest->state_after, &m->spare.digest));
+    return settle(m, fragment, manifest, aggregate, aggregate_bytes);
+}
+
+/* ---- snapshot, final digest ----------------------------------------------------------------------------- */
+
+size_t member_snapshot_bytes(const struct member *m, unsigned fragment)
+{
+    struct file_part parts[3];
+    return parts_bytes(parts, shared_parts(&m->state[fragment], fragment_of(m, fragment)->elements, parts));
+}
+
+enum err member_snapshot_write(const struct member *m, unsigned fragment, uint8_t *out)
+{
+    struct file_part parts[3];
+    size_t n = shared_parts(&m->state[fragment], fragment_of(m, fragment)->elements, parts);
+    for (size_t i = 0; i < n; i++) {
+        memcpy(out, parts[i].data, parts[i].size_bytes);
+        out += parts[i].size_bytes;
+    }
+    return ERR_OK;
+}
+
+/* A joiner's residual starts at zero; so does what it forgot. */
+static void own_set(struct member *m, unsigned fragment, const float *residual)
+{
+    struct member_state *next = &m->spare;
+    const struct member_state *s = &m->state[fragment];
+    size_t n = fragment_of(m, fragment)->elements;
+    if (next->residual && residual)
+        memmove(next->residual, residual, n * sizeof *residual);
+    else if (next->residual)
+        memset(next->residual, 0, n * sizeof *next->residual);
+    if (next->forgotten)
+        memcpy(next->forgotten, s->forgotten, n * sizeof *next->forgotten);
+}
+
+enum err member_snapshot_adopt(struct member *m, unsigned fragment, const struct manifest *manifest,
+                               const uint8_t *data, size_t size_bytes, const float *residual)
+{
+    struct member_state *next = &m->spare;
+    struct file_part parts[3];
+    struct digest d = digest_of(data, size_bytes);
+    size_t n = shared_parts(next, fragment_of(m, fragment)->elements, parts);
+    if (size_bytes != parts_bytes(parts, n) || !digest_equal(&d, &manifest->state_after))
+        return err_set(ERR_PROTO, "fragment %u: the snapshot is not state %llu of its manifest", fragment,
+                       (unsigned long long)manifest->round + 1);
+    for (size_t i = 0; i < n; data += parts[i++].size_bytes)
+        memcpy((void *)(uintptr_t)parts[i].data, data, parts[i].size_bytes);
+    own_set(m, fragment, residual);
+    next->round = manifest->round + 1;
+    next->digest = d;
+    log_event(LOG_INFO, "snapshot_adopted", "fragment=%u round=%llu residual=%s", fragment,
+              (unsigned long long)next->round, residual ? "kept" : "zero");
+    return settle(m, fragment, manifest, NULL, 0);
+}
+
+struct digest member_digest(const struct member *m, bool residual)
+{
+    struct digest_stream s;
+    digest_open(&s);
+    for (unsigned p = 0; p < m->fragments->count; p++) {
+        struct file_part parts[5];
+        size_t n = fragment_of(m, p)->elements, k = shared_parts(&m->state[p], n, parts);
+        if (residual)
+            k += own_parts(&m->state[p], n, parts + k);
+        parts_add(&s, parts, k);
+    }
+    return digest_close(&s);
+}
