@@ -68,19 +68,11 @@ def prepare(a, root, sites):
 
 def shards(data, site=None):
     """Training shards of one site (from 0), or of all."""
-    found = sorted(data.glob("**/*.bin"))
-    train = [f for f in found if "eval" not in f.name]
-    if site is not None:
-        train = [f for f in train if f"site{site + 1}" in str(f) or f"site-{'abcd'[site]}" in str(f)]
-    return "[" + ", ".join(map(str, train)) + "]"
-
-
-def eval_shards(data):
-    return "[" + ", ".join(str(f) for f in sorted(data.glob("**/*eval*.bin"))) + "]"
+    return f'["{data}/train-{"*" if site is None else site}-*.bin"]'
 
 
 def common(a, data, batch, name):
-    return MODEL + ["--run.name", name, "--run.seed", a.seed, "--data.eval", eval_shards(data),
+    return MODEL + ["--run.name", name, "--run.seed", a.seed, "--data.eval", f'["{data}/eval-*.bin"]',
                     "--train.steps", a.steps, "--train.batch_tokens", batch, "--train.sequence", 128,
                     "--train.optimizer", "lamb", "--train.lr", a.lr, "--train.warmup", max(1, a.steps // 10),
                     "--train.checkpoint_every", 0, "--train.eval_tokens", 131072, "--device.dtype", "f32",
