@@ -12,10 +12,11 @@
 #include <string.h>
 #include "kernels/base/digest.h"
 #include "kernels/base/rng.h"
-#include "outer/codec/codec.h"
+#include "outer/codec/codec_work.h"
 
 enum {
-    COUNT = 257 * DEV_BLOCK, /* one block more than the CPU's piece of 65536 values */
+    COUNT = 257 * DEV_BLOCK,
+    PIECE = 256 * DEV_BLOCK, /* so that there is a second, short piece */
     BLOCKS = COUNT / DEV_BLOCK,
     SITES = 5,
     PAYLOAD_MAX = BLOCKS + 4 * COUNT,
@@ -38,6 +39,8 @@ static void device(int threads)
     struct dev_options o = {.kind = "cpu", .model_type = "f32", .threads = threads};
     assert_int_equal(dev_open(&dev, &o), ERR_OK);
     assert_int_equal(codec_open(&work, dev), ERR_OK);
+    assert_true(work->piece >= PIECE);
+    work->piece = PIECE;
 }
 
 /* Values of about 2^-9 with a spread of scales per block, and the blocks that break things: all zero, denormal, huge, one
