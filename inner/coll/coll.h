@@ -1,8 +1,8 @@
 #ifndef COLL_H
 #define COLL_H
-/* Collectives inside one site: self (one rank), mpi (CPU ranks), nccl (GPU ranks). Every rank calls in the same
- * order; a dead rank ends the site's job. All in place. Opened once per process; fast set, but repeatable for a
- * fixed number of ranks. The launcher's environment names rank and size (engine.md 4.1).
+/* Collectives inside one site: self (one rank), mpi (CPU ranks). Every rank calls in the same order; a dead rank
+ * ends the site's job. All in place. Opened once per process; fast set, but repeatable for a fixed number of
+ * ranks. The launcher's environment says how many ranks there are (engine.md 4.1), never how to train.
  */
 #include "kernels/dev.h"
 
@@ -14,18 +14,24 @@ struct coll_ops {
     enum err (*broadcast_host)(struct coll *c, void *x, size_t bytes);
     enum err (*barrier)(struct coll *c);
     void (*close)(struct coll *c);
+    void (*abort)(struct coll *c, int exit_code);
 };
 struct coll { /* backends embed it first */
     const struct coll_ops *ops;
     int rank, size, local_rank;
-    const char *kind;  /* "self", "mpi", "nccl" */
+    const char *kind;  /* "self", "mpi" */
     const char *found; /* which row of the launcher table matched, for the log */
 };
 
-/* Chooses by launcher and device. ERR_UNSUPPORTED when several ranks are launched and this build has no MPI. */
+/* Chooses by launcher and device. ERR_UNSUPPORTED when several ranks are launched and this build cannot join them. */
 enum err coll_open(struct coll **c, const char *device_kind) MUST;
-void coll_close(struct coll *c);
-/* The others must stop too: ends the whole job with this exit code. */
+void coll_close(struct coll *c); /* NULL is fine */
+/* This rank must end and the others cannot know: ends the whole job with this exit code. A site of one rank
+ * just returns, and so does its caller. */
 void coll_abort(struct coll *c, int exit_code);
+
+/* The backends; coll_open calls the one it chose. */
+enum err coll_self_open(struct coll **c) MUST;
+enum err coll_mpi_open(struct coll **c) MUST; /* in builds with MPI */
 
 #endif

@@ -4,17 +4,25 @@
  * (parameters, gradients, each moment, outer state). All-reduce, checkpoint, delta, digest are loops over ranges.
  * Every tensor starts at a multiple of 256 elements, so that blocks of 256 never cross tensors; the gaps are
  * zero in every slab and stay zero. Pure data: no device, no I/O.
+ *
+ * Order and names (N = 0 .. layers-1; biases only with model.bias, and none on an RMS norm):
+ *   wte.weight (V, C)   wpe.weight (context, C)
+ *   layers.N.norm1.weight .bias        layers.N.attn.qkv.weight (3C, C) .bias   layers.N.attn.proj.weight (C, C) .bias
+ *   layers.N.norm2.weight .bias        layers.N.mlp.up.weight (F, C) .bias      layers.N.mlp.down.weight (C, F) .bias
+ *   norm.weight .bias
+ * The head is wte.weight again (tied). Its rows are padded to a multiple of 64 for the products; the padding rows
+ * belong to the tensor's range, are zero like the gaps, and get no gradient.
  */
 #include "kernels/dev.h"
 #include "inner/keys.h"
 
-enum { TABLE_NAME_MAX = 48, TABLE_RANK_MAX = 2 };
+enum { TABLE_NAME_MAX = 48, TABLE_RANK_MAX = 2, TABLE_ALIGN = 256, TABLE_VOCAB_ALIGN = 64 };
 enum table_init { TABLE_NORMAL, TABLE_ZERO, TABLE_ONE };
 
 struct tensor {
     char name[TABLE_NAME_MAX];      /* "layers.3.attn.qkv.weight" */
-    int64_t shape[TABLE_RANK_MAX];  /* (out, in) for linear weights; shape[1] = 1 for vectors */
-    size_t offset, count;           /* elements; offset a multiple of 256 */
+    int64_t shape[TABLE_RANK_MAX];  /* (out, in) for linear weights; shape[1] = 1 for vectors; without padding */
+    size_t offset, count;           /* elements; offset a multiple of 256; count with the padding rows */
     enum table_init init;
     float std;                      /* of TABLE_NORMAL; GPT-2: 0.02, projections 0.02/sqrt(2L) */
     bool decay;                     /* matrices yes; biases, norms no */
@@ -24,11 +32,13 @@ struct table {
     struct tensor *tensors;
     size_t count;
     size_t elements;                /* of one slab, gaps included, a multiple of 256 */
-    size_t parameters;              /* without gaps */
+    size_t parameters;              /* without gaps and padding */
 };
 
 enum err table_make(struct table *t, const struct settings *s, struct arena *perm) MUST;
 const struct tensor *table_find(const struct table *t, const char *name); /* NULL: no such tensor */
+size_t table_vocab_padded(const struct settings *s);
+size_t table_mlp(const struct settings *s); /* hidden width: model.mlp, or 4 x width */
 /* Digest of names, shapes, offsets: two programs with the same digest mean the same slab. */
 struct digest table_digest(const struct table *t);
 /* Fills a host slab with the initial parameters, f(seed, element) alone. */

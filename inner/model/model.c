@@ -1,0 +1,484 @@
+/* The transformer: which op reads what, in which order, forward and backward. All arithmetic is in the device's
+ * ops. GPT-2 (Radford et al. 2019): x = wte[token] + wpe[position]; per layer x += proj(attention(qkv(norm1(x)))),
+ * x += down(gelu(up(norm2(x)))); logits = norm(x) wte^T.
+ *
+ * The residual stream is added inside norm_fwd, so each of its states is written once (r1 in front of norm1, r2 in front
+ * of norm2) and kept for backward. Backward carries one gradient of the stream, `dres`, and adds to it in place.
+ */
+#include "inner/model/model.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const float norm_eps = 1e-5f; /* GPT-2's layer_norm_epsilon, torch's default */
+
+enum { NONE = -1 }; /* offset of a tensor that this model lacks */
+
+struct norm_at { /* offsets into the slabs */
+    ptrdiff_t gain, bias;
+};
+struct linear_at {
+    ptrdiff_t weight, bias;
+};
+struct block_at {
+    struct norm_at norm1, norm2;
+    struct linear_at qkv, proj, up, down;
+};
+
+struct norm_kept {
+    void *sum;         /* (T, C) the stream in front of the norm */
+    float *mean, *rstd; /* (T) */
+};
+struct kept { /* of one layer, for its backward */
+    struct norm_kept norm1, norm2;
+    void *h1, *h2;     /* (T, C) normalised */
+    void *qkv;         /* (T, 3C) */
+    void *att;         /* (T, C) */
+    float *lse;        /* (NH, T) */
+    void *pre, *act;   /* (T, F) before and after the activation */
+};
+
+struct model {
+    struct dev *dev;
+    const struct table *table;
+    size_t C, F, L, NH, V, VP, tokens_max;
+    enum dev_norm norm;
+    enum dev_act act;
+    bool causal, train;
+
+    struct block_at *at; /* [L] */
+    struct norm_at norm_at;
+    ptrdiff_t wte, wpe;
+    float *params, *grads;
+    void *copy;
+
+    void *slab;          /* all of the following */
+    struct kept *kept;   /* [L]; all the same when opened without train */
+    struct norm_kept last;
+    void *h;             /* (T, C) what the head reads */
+    void *branch;        /* (T, C) proj's or down's output on its way into the stream */
+    void *dres, *dh;     /* (T, C) */
+    void *dwide;         /* (T, max(3C, F)) */
+    float *losses;       /* (T) */
+    float *logits;       /* (V) */
+    int32_t *tokens, *targets, *positions, *cu_seqlens; /* the batch on the device */
+    float *losses_host;
+};
+
+/* ---- memory: one walk both plans (base NULL) and lays out ------------------------------------------------ */
+struct layout {
+    char *base;
+    size_t used;
+};
+
+static void *take(struct layout *l, size_t bytes)
+{
+    void *p = l->base ? l->base + l->used : NULL;
+    l->used += (bytes + 63) / 64 * 64;
+    return p;
+}
+
+static struct norm_kept take_norm(struct layout *l, const struct model *m, size_t T, size_t size)
+{
+    struct norm_kept k;
+    k.sum = take(l, T * m->C * size);
+    k.mean = m->norm == DEV_NORM_LAYER ? take(l, T * sizeof *k.mean) : NULL;
+    k.rstd = take(l, T * sizeof *k.rstd);
+    return k;
+}
+
+static struct kept take_layer(struct layout *l, const struct model *m, size_t T, size_t size)
+{
+    struct kept k = {.norm1 = take_norm(l, m, T, size), .norm2 = take_norm(l, m, T, size)};
+    k.h1 = take(l, T * m->C * size);
+    k.h2 = take(l, T * m->C * size);
+    k.qkv = take(l, T * 3 * m->C * size);
+    k.att = take(l, T * m->C * size);
+    k.lse = take(l, m->NH * T * sizeof *k.lse);
+    k.pre = take(l, T * m->F * size);
+    k.act = take(l, T * m->F * size);
+    return k;
+}
+
+static void take_gradients(struct layout *l, struct model *m, size_t T, size_t size)
+{
+    m->dres = take(l, T * m->C * size);
+    m->dh = take(l, T * m->C * size);
+    m->dwide = take(l, T * (m->F > 3 * m->C ? m->F : 3 * m->C) * size);
+}
+
+static void lay_out(struct layout *l, struct model *m, enum dtype type)
+{
+    size_t T = m->tokens_max, size = dtype_size(type);
+    struct kept k = {0};
+    for (size_t i = 0; i < m->L; i++) {
+        if (i == 0 || m->train)
+            k = take_layer(l, m, T, size);
+        if (m->kept)
+            m->kept[i] = k;
+    }
+    m->last = take_norm(l, m, T, size);
+    m->h = take(l, T * m->C * size);
+    m->branch = take(l, T * m->C * size);
+    if (m->train)
+        take_gradients(l, m, T, size);
+    m->losses = take(l, T * sizeof *m->losses);
+    m->logits = take(l, m->V * sizeof *m->logits);
+    m->tokens = take(l, T * sizeof *m->tokens);
+    m->targets = take(l, T * sizeof *m->targets);
+    m->positions = take(l, T * sizeof *m->positions);
+    m->cu_seqlens = take(l, (T + 1) * sizeof *m->cu_seqlens);
+}
+
+static void configure(struct model *m, const struct settings *s, const struct table *t, size_t tokens_max,
+                      bool train)
+{
+    *m = (struct model){.table = t, .tokens_max = tokens_max, .train = train, .causal = s->model_causal};
+    m->C = (size_t)s->model_width;
+    m->F = table_mlp(s);
+    m->L = (size_t)s->model_layers;
+    m->NH = (size_t)s->model_heads;
+    m->V = (size_t)s->model_vocab;
+    m->VP = table_vocab_padded(s);
+    m->norm = strcmp(s->model_norm, "rms") ? DEV_NORM_LAYER : DEV_NORM_RMS;
+    m->act = strcmp(s->model_activation, "gelu_erf") ? DEV_ACT_GELU_TANH : DEV_ACT_GELU_ERF;
+}
+
+/* The CPU's classifier works through chunks of logits of at most 64 MiB (at least 256 rows); the rest of the ops' own memory
+ * is partial sums and tiles of attention, a few MiB. */
+static size_t workspace_bytes(const struct model *m, enum dtype type)
+{
+    size_t row = m->V * sizeof(float), rows = ((size_t)64 << 20) / row;
+    rows = rows < 256 ? 256 : rows;
+    rows = rows < m->tokens_max ? rows : m->tokens_max;
+    return rows * (row + (m->train ? m->V * dtype_size(type) : 0)) + ((size_t)4 << 20);
+}
+
+struct model_memory model_plan(const struct settings *s, const struct table *t, enum dtype model_type,
+                               size_t tokens_max, bool train)
+{
+    struct model m;
+    struct layout l = {0};
+    configure(&m, s, t, tokens_max, train);
+    lay_out(&l, &m, model_type);
+    return (struct model_memory){
+        .parameters = t->elements * sizeof(float),
+        .model_copy = model_type == DTYPE_F32 ? 0 : t->elements * dtype_size(model_type),
+        .gradients = train ? t->elements * sizeof(float) : 0,
+        .activations = l.used,
+        .workspace = workspace_bytes(&m, model_type),
+    };
+}
+
+/* ---- open ------------------------------------------------------------------------------------------------ */
+static ptrdiff_t offset_of(const struct table *t, int layer, const char *name)
+{
+    char full[TABLE_NAME_MAX];
+    if (layer < 0)
+        snprintf(full, sizeof full, "%s", name);
+    else
+        snprintf(full, sizeof full, "layers.%d.%s", layer, name);
+    const struct tensor *x = table_find(t, full);
+    return x ? (ptrdiff_t)x->offset : NONE;
+}
+
+static void find_offsets(struct model *m)
+{
+    const struct table *t = m->table;
+    for (int i = 0; i < (int)m->L; i++)
+        m->at[i] = (struct block_at){
+            .norm1 = {offset_of(t, i, "norm1.weight"), offset_of(t, i, "norm1.bias")},
+            .norm2 = {offset_of(t, i, "norm2.weight"), offset_of(t, i, "norm2.bias")},
+            .qkv = {offset_of(t, i, "attn.qkv.weight"), offset_of(t, i, "attn.qkv.bias")},
+            .proj = {offset_of(t, i, "attn.proj.weight"), offset_of(t, i, "attn.proj.bias")},
+            .up = {offset_of(t, i, "mlp.up.weight"), offset_of(t, i, "mlp.up.bias")},
+            .down = {offset_of(t, i, "mlp.down.weight"), offset_of(t, i, "mlp.down.bias")},
+        };
+    m->norm_at = (struct norm_at){offset_of(t, -1, "norm.weight"), offset_of(t, -1, "norm.bias")};
+    m->wte = offset_of(t, -1, "wte.weight");
+    m->wpe = offset_of(t, -1, "wpe.weight");
+}
+
+static enum err take_slabs(struct model *m, const struct settings *s)
+{
+    struct dev *d = m->dev;
+    struct model_memory plan = model_plan(s, m->table, d->model_type, m->tokens_max, m->train);
+    TRY(dev_alloc(d, (void **)&m->params, plan.parameters));
+    TRY(dev_alloc(d, &m->copy, plan.model_copy));
+    TRY(dev_alloc(d, (void **)&m->grads, plan.gradients));
+    TRY(dev_alloc(d, &m->slab, plan.activations));
+    struct layout l = {.base = m->slab};
+    lay_out(&l, m, d->model_type);
+    ASSERT(l.used == plan.activations);
+    return ERR_OK;
+}
+
+enum err model_open(struct model **out, struct dev *d, const struct settings *s, const struct table *t,
+                    size_t tokens_max, bool train, struct arena *perm)
+{
+    struct model *m;
+    *out = NULL;
+    TRY_ALLOC(m = arena_alloc(perm, sizeof *m));
+    configure(m, s, t, tokens_max, train);
+    m->dev = d;
+    TRY_ALLOC(m->at = arena_array(perm, m->L, sizeof *m->at));
+    TRY_ALLOC(m->kept = arena_array(perm, m->L, sizeof *m->kept));
+    TRY_ALLOC(m->losses_host = arena_array(perm, tokens_max, sizeof *m->losses_host));
+    find_offsets(m);
+    enum err e = take_slabs(m, s);
+    if (e) {
+        model_close(m);
+        return e;
+    }
+    *out = m;
+    return ERR_OK;
+}
+
+void model_close(struct model *m)
+{
+    if (!m)
+        return;
+    dev_free(m->dev, m->params);
+    dev_free(m->dev, m->copy);
+    dev_free(m->dev, m->grads);
+    dev_free(m->dev, m->slab);
+    m->params = m->grads = NULL;
+    m->copy = m->slab = NULL;
+}
+
+float *model_params(struct model *m)
+{
+    return m->params;
+}
+
+float *model_grads(struct model *m)
+{
+    return m->grads;
+}
+
+void *model_copy(struct model *m)
+{
+    return m->copy;
+}
+
+size_t model_tokens_max(const struct model *m)
+{
+    return m->tokens_max;
+}
+
+void model_params_changed(struct model *m)
+{
+    if (m->copy)
+        m->dev->ops->cast(m->dev, m->copy, m->params, m->table->elements);
+}
+
+void model_grads_zero(struct model *m)
+{
+    m->dev->ops->zero(m->dev, m->grads, m->table->elements * sizeof *m->grads);
+}
+
+/* ---- one op each, arguments from offsets ----------------------------------------------------------------- */
+static float *param(const struct model *m, ptrdiff_t at)
+{
+    return at == NONE ? NULL : m->params + at;
+}
+
+static float *grad(const struct model *m, ptrdiff_t at)
+{
+    return at == NONE ? NULL : m->grads + at;
+}
+
+/* Weights as the products read them. */
+static const void *weight(const struct model *m, ptrdiff_t at)
+{
+    return m->copy ? (const char *)m->copy + (size_t)at * dtype_size(m->dev->model_type)
+                   : (const void *)(m->params + at);
+}
+
+static struct dev_norm_args norm_args(const struct model *m, struct norm_at at, size_t T)
+{
+    return (struct dev_norm_args){.kind = m->norm, .eps = norm_eps, .T = T, .C = m->C,
+                                  .gain = param(m, at.gain), .bias = param(m, at.bias)};
+}
+
+/* y = norm(x + residual); the sum stays in k for backward. */
+static void norm_fwd(struct model *m, void *y, struct norm_kept k, struct norm_at at, const void *x,
+                     const void *residual, size_t T)
+{
+    struct dev_norm_args a = norm_args(m, at, T);
+    m->dev->ops->norm_fwd(m->dev, y, k.sum, k.mean, k.rstd, x, residual, &a);
+}
+
+/* dres += norm'(dy); dsum NULL: dres = norm'(dy). */
+static void norm_bwd(struct model *m, const void *dy, const void *dsum, struct norm_kept k, struct norm_at at,
+                     size_t T)
+{
+    struct dev_norm_args a = norm_args(m, at, T);
+    m->dev->ops->norm_bwd(m->dev, m->dres, grad(m, at.gain), grad(m, at.bias), dy, dsum, k.sum, k.mean,
+                          k.rstd, &a);
+}
+
+static struct dev_linear linear_args(const struct model *m, struct linear_at at, const void *x, size_t T,
+                                     size_t K, size_t N)
+{
+    return (struct dev_linear){.x = x, .w = weight(m, at.weight), .bias = param(m, at.bias), .T = T, .K = K,
+                               .N = N, .act = DEV_ACT_NONE};
+}
+
+static void linear_bwd(struct model *m, const struct dev_linear *fwd, struct linear_at at, void *dx,
+                       const void *dy)
+{
+    struct dev_linear_grad g = {.dy = dy, .dx = dx, .dw = grad(m, at.weight), .dbias = grad(m, at.bias)};
+    m->dev->ops->linear_bwd(m->dev, fwd, &g);
+}
+
+static struct dev_attention attention_args(const struct model *m, const struct batch *b, const struct kept *k)
+{
+    size_t HD = m->C / m->NH;
+    return (struct dev_attention){.qkv = k->qkv, .cu_seqlens = m->cu_seqlens,
+                                  .cu_seqlens_host = b->cu_seqlens, .sequences = b->sequences,
+                                  .T = b->tokens_count, .NH = m->NH, .HD = HD, .causal = m->causal,
+                                  .scale = (float)(1.0 / sqrt((double)HD)), .lse = k->lse};
+}
+
+static struct dev_linear up_args(const struct model *m, size_t i, size_t T)
+{
+    struct dev_linear a = linear_args(m, m->at[i].up, m->kept[i].h2, T, m->C, m->F);
+    a.act = m->act;
+    a.pre = m->kept[i].pre;
+    return a;
+}
+
+/* ---- forward --------------------------------------------------------------------------------------------- */
+static void batch_to_device(struct model *m, const struct batch *b)
+{
+    struct dev *d = m->dev;
+    size_t T = b->tokens_count;
+    ASSERT(T > 0 && T <= m->tokens_max && b->sequences > 0 && b->sequences <= T);
+    ASSERT(b->cu_seqlens[0] == 0 && (size_t)b->cu_seqlens[b->sequences] == T);
+    d->ops->copy(d, m->tokens, b->tokens, T * sizeof *b->tokens);
+    d->ops->copy(d, m->targets, b->targets, T * sizeof *b->targets);
+    d->ops->copy(d, m->positions, b->positions, T * sizeof *b->positions);
+    d->ops->copy(d, m->cu_seqlens, b->cu_seqlens, (b->sequences + 1) * sizeof *b->cu_seqlens);
+}
+
+/* Leaves the branch that the layer adds to its r2 in m->branch. */
+static void layer_fwd(struct model *m, const struct batch *b, size_t i)
+{
+    struct dev *d = m->dev;
+    const struct kept *k = &m->kept[i];
+    const struct block_at *at = &m->at[i];
+    size_t T = b->tokens_count, C = m->C;
+    if (i == 0)
+        norm_fwd(m, k->h1, k->norm1, at->norm1, k->norm1.sum, NULL, T);
+    else
+        norm_fwd(m, k->h1, k->norm1, at->norm1, m->branch, m->kept[i - 1].norm2.sum, T);
+    struct dev_linear qkv = linear_args(m, at->qkv, k->h1, T, C, 3 * C);
+    d->ops->linear_fwd(d, k->qkv, &qkv);
+    struct dev_attention attention = attention_args(m, b, k);
+    d->ops->attention_fwd(d, k->att, &attention);
+    struct dev_linear proj = linear_args(m, at->proj, k->att, T, C, C);
+    d->ops->linear_fwd(d, m->branch, &proj);
+    norm_fwd(m, k->h2, k->norm2, at->norm2, m->branch, k->norm1.sum, T);
+    struct dev_linear up = up_args(m, i, T), down = linear_args(m, at->down, k->act, T, m->F, C);
+    d->ops->linear_fwd(d, k->act, &up);
+    d->ops->linear_fwd(d, m->branch, &down);
+}
+
+static void forward(struct model *m, const struct batch *b)
+{
+    struct dev *d = m->dev;
+    size_t T = b->tokens_count;
+    batch_to_device(m, b);
+    d->ops->embed_fwd(d, m->kept[0].norm1.sum, weight(m, m->wte), weight(m, m->wpe), m->tokens,
+                      m->positions, T, m->C);
+    for (size_t i = 0; i < m->L; i++)
+        layer_fwd(m, b, i);
+    norm_fwd(m, m->h, m->last, m->norm_at, m->branch, m->kept[m->L - 1].norm2.sum, T);
+}
+
+/* ---- backward -------------------------------------------------------------------------------------------- */
+/* dres: the stream's gradient behind layer i on entry, in front of it on return. */
+static void layer_bwd(struct model *m, const struct batch *b, size_t i)
+{
+    struct dev *d = m->dev;
+    const struct kept *k = &m->kept[i];
+    const struct block_at *at = &m->at[i];
+    size_t T = b->tokens_count, C = m->C;
+    struct dev_linear down = linear_args(m, at->down, k->act, T, m->F, C), up = up_args(m, i, T);
+    linear_bwd(m, &down, at->down, m->dwide, m->dres);
+    linear_bwd(m, &up, at->up, m->dh, m->dwide);
+    norm_bwd(m, m->dh, m->dres, k->norm2, at->norm2, T);
+    struct dev_linear proj = linear_args(m, at->proj, k->att, T, C, C);
+    linear_bwd(m, &proj, at->proj, m->dh, m->dres);
+    struct dev_attention attention = attention_args(m, b, k);
+    d->ops->attention_bwd(d, m->dwide, m->dh, k->att, &attention);
+    struct dev_linear qkv = linear_args(m, at->qkv, k->h1, T, C, 3 * C);
+    linear_bwd(m, &qkv, at->qkv, m->dh, m->dwide);
+    norm_bwd(m, m->dh, m->dres, k->norm1, at->norm1, T);
+}
+
+/* The head's gradient of h is in m->dh. */
+static void backward(struct model *m, const struct batch *b)
+{
+    struct dev *d = m->dev;
+    size_t T = b->tokens_count;
+    norm_bwd(m, m->dh, NULL, m->last, m->norm_at, T);
+    for (size_t i = m->L; i-- > 0;)
+        layer_bwd(m, b, i);
+    d->ops->embed_bwd(d, grad(m, m->wte), grad(m, m->wpe), m->dres, m->tokens, m->positions, T, m->C,
+                      m->VP);
+}
+
+/* ---- losses ---------------------------------------------------------------------------------------------- */
+static void classify(struct model *m, const struct batch *b, float grad_scale, bool gradients)
+{
+    struct dev_classifier c = {.x = m->h, .w = weight(m, m->wte), .targets = m->targets, .T = b->tokens_count,
+                               .C = m->C, .V = m->V, .VP = m->VP, .grad_scale = grad_scale,
+                               .losses = m->losses, .dx = gradients ? m->dh : NULL,
+                               .dw = gradients ? grad(m, m->wte) : NULL};
+    m->dev->ops->classifier(m->dev, &c);
+}
+
+static enum err add_losses(struct model *m, const struct batch *b, double *sum, size_t *count)
+{
+    size_t T = b->tokens_count;
+    *sum = 0;
+    *count = 0;
+    m->dev->ops->copy(m->dev, m->losses_host, m->losses, T * sizeof *m->losses_host);
+    TRY(dev_sync(m->dev));
+    for (size_t t = 0; t < T; t++) {
+        *sum += (double)m->losses_host[t];
+        *count += b->targets[t] >= 0;
+    }
+    return ERR_OK;
+}
+
+enum err model_step(struct model *m, const struct batch *b, float grad_scale, double *loss_sum,
+                    size_t *loss_count)
+{
+    ASSERT(m->train);
+    forward(m, b);
+    classify(m, b, grad_scale, true);
+    backward(m, b);
+    return add_losses(m, b, loss_sum, loss_count);
+}
+
+enum err model_eval(struct model *m, const struct batch *b, double *loss_sum, size_t *loss_count)
+{
+    forward(m, b);
+    classify(m, b, 0.0f, false);
+    return add_losses(m, b, loss_sum, loss_count);
+}
+
+enum err model_logits(struct model *m, const struct batch *b, size_t sequence, float *logits)
+{
+    struct dev *d = m->dev;
+    ASSERT(sequence < b->sequences && b->cu_seqlens[sequence + 1] > b->cu_seqlens[sequence]);
+    forward(m, b);
+    size_t row = (size_t)b->cu_seqlens[sequence + 1] - 1;
+    const char *x = (const char *)m->h + row * m->C * dtype_size(d->model_type);
+    d->ops->logits(d, m->logits, x, weight(m, m->wte), 1, m->C, m->V);
+    d->ops->copy(d, logits, m->logits, m->V * sizeof *logits);
+    return dev_sync(d);
+}

@@ -1,0 +1,145 @@
+/* The table of tensors of one transformer, from the settings. */
+#include "inner/model/table.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "kernels/base/rng.h"
+
+enum { TENSORS_OUTSIDE = 4, TENSORS_PER_LAYER = 12 };
+
+static size_t padded(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+size_t table_vocab_padded(const struct settings *s)
+{
+    return padded((size_t)s->model_vocab, TABLE_VOCAB_ALIGN);
+}
+
+size_t table_mlp(const struct settings *s)
+{
+    return (size_t)(s->model_mlp ? s->model_mlp : 4 * s->model_width);
+}
+
+struct made { /* the table while it grows */
+    struct table *t;
+    int layer;
+};
+
+static struct tensor *append(struct made *m, const char *name, int64_t rows, int64_t columns)
+{
+    struct tensor *x = &m->t->tensors[m->t->count++];
+    bool inside = m->layer >= 0 && strcmp(name, "norm.weight") && strcmp(name, "norm.bias");
+    int n = inside ? snprintf(x->name, sizeof x->name, "layers.%d.%s", m->layer, name)
+                   : snprintf(x->name, sizeof x->name, "%s", name);
+    ASSERT(n > 0 && n < TABLE_NAME_MAX);
+    x->shape[0] = rows;
+    x->shape[1] = columns;
+    x->layer = m->layer;
+    x->offset = m->t->elements;
+    x->count = (size_t)rows * (size_t)columns;
+    m->t->parameters += x->count;
+    m->t->elements += padded(x->count, TABLE_ALIGN);
+    return x;
+}
+
+static void append_matrix(struct made *m, const char *name, int64_t rows, int64_t columns, double std)
+{
+    struct tensor *x = append(m, name, rows, columns);
+    x->init = TABLE_NORMAL;
+    x->std = (float)std;
+    x->decay = true;
+}
+
+static void append_vector(struct made *m, const char *name, int64_t count, enum table_init init)
+{
+    append(m, name, count, 1)->init = init;
+}
+
+static void append_norm(struct made *m, const char *weight, const char *bias, const struct settings *s)
+{
+    append_vector(m, weight, s->model_width, TABLE_ONE);
+    if (s->model_bias && !strcmp(s->model_norm, "layer"))
+        append_vector(m, bias, s->model_width, TABLE_ZERO);
+}
+
+static void append_linear(struct made *m, const char *weight, const char *bias, const struct settings *s,
+                          int64_t out, int64_t in, double std)
+{
+    append_matrix(m, weight, out, in, std);
+    if (s->model_bias)
+        append_vector(m, bias, out, TABLE_ZERO);
+}
+
+/* GPT-2's initialisation: 0.02, and what ends in the residual stream divided by the root of the number of such
+ * additions, 2L (Radford et al. 2019, section 2.3). */
+static void append_layer(struct made *m, const struct settings *s)
+{
+    int64_t C = s->model_width, F = (int64_t)table_mlp(s);
+    double into_residual = 0.02 / sqrt(2.0 * (double)s->model_layers);
+    append_norm(m, "norm1.weight", "norm1.bias", s);
+    append_linear(m, "attn.qkv.weight", "attn.qkv.bias", s, 3 * C, C, 0.02);
+    append_linear(m, "attn.proj.weight", "attn.proj.bias", s, C, C, into_residual);
+    append_norm(m, "norm2.weight", "norm2.bias", s);
+    append_linear(m, "mlp.up.weight", "mlp.up.bias", s, F, C, 0.02);
+    append_linear(m, "mlp.down.weight", "mlp.down.bias", s, C, F, into_residual);
+}
+
+/* The padding rows of the vocabulary lie inside the tensor's range. */
+static void pad_vocab(struct table *t, const struct settings *s)
+{
+    struct tensor *wte = &t->tensors[0];
+    wte->count = table_vocab_padded(s) * (size_t)s->model_width;
+    t->elements = padded(wte->count, TABLE_ALIGN);
+}
+
+enum err table_make(struct table *t, const struct settings *s, struct arena *perm)
+{
+    *t = (struct table){0};
+    size_t most = TENSORS_OUTSIDE + TENSORS_PER_LAYER * (size_t)s->model_layers;
+    TRY_ALLOC(t->tensors = arena_array(perm, most, sizeof *t->tensors));
+    struct made m = {.t = t, .layer = -1};
+    append_matrix(&m, "wte.weight", s->model_vocab, s->model_width, 0.02);
+    pad_vocab(t, s);
+    append_matrix(&m, "wpe.weight", s->model_context, s->model_width, 0.02);
+    for (m.layer = 0; m.layer < s->model_layers; m.layer++)
+        append_layer(&m, s);
+    append_norm(&m, "norm.weight", "norm.bias", s);
+    ASSERT(t->count <= most);
+    return ERR_OK;
+}
+
+const struct tensor *table_find(const struct table *t, const char *name)
+{
+    for (size_t i = 0; i < t->count; i++)
+        if (!strcmp(t->tensors[i].name, name))
+            return &t->tensors[i];
+    return NULL;
+}
+
+struct digest table_digest(const struct table *t)
+{
+    struct digest_stream s;
+    digest_open(&s);
+    for (size_t i = 0; i < t->count; i++) {
+        const struct tensor *x = &t->tensors[i];
+        char line[160];
+        int n = snprintf(line, sizeof line, "%s %lld %lld %zu %zu\n", x->name, (long long)x->shape[0],
+                         (long long)x->shape[1], x->offset, x->count);
+        digest_add(&s, line, (size_t)n);
+    }
+    return digest_close(&s);
+}
+
+void table_init(const struct table *t, uint64_t seed, float *slab)
+{
+    memset(slab, 0, t->elements * sizeof *slab);
+    for (size_t i = 0; i < t->count; i++) {
+        const struct tensor *x = &t->tensors[i];
+        size_t count = (size_t)x->shape[0] * (size_t)x->shape[1];
+        for (size_t j = 0; j < count && x->init != TABLE_ZERO; j++)
+            slab[x->offset + j] =
+                x->init == TABLE_ONE ? 1.0f : x->std * rng_normal(seed, RNG_INIT, x->offset + j);
+    }
+}

@@ -1,0 +1,223 @@
+/* The inner loop. */
+#include "inner/train.h"
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+static double seconds(void) /* for reports only: nothing computed depends on it */
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* ---- open ------------------------------------------------------------------------------------------------ */
+size_t train_micro_tokens(const struct settings *s, int ranks)
+{
+    size_t of_rank = (size_t)s->train_batch_tokens / (size_t)ranks, micro = (size_t)s->train_micro_tokens;
+    return micro && micro < of_rank ? micro : of_rank;
+}
+
+static enum err check_ranks(const struct settings *s, int ranks)
+{
+    int64_t unit = s->train_sequence * ranks;
+    if (s->train_batch_tokens % unit == 0)
+        return ERR_OK;
+    return err_set(ERR_CONFIG, "train.batch_tokens = %lld is not a multiple of train.sequence x ranks = %lld x %d",
+                   (long long)s->train_batch_tokens, (long long)s->train_sequence, ranks);
+}
+
+static enum err open_data(struct train *t, struct arena *perm)
+{
+    const struct settings *s = t->settings;
+    struct loader_options o = {
+        .seed = (uint64_t)s->run_seed, .site = t->data_site, .rank = (uint32_t)t->coll->rank,
+        .ranks = (uint32_t)t->coll->size, .sequence = (size_t)s->train_sequence,
+        .batch_tokens = (size_t)s->train_batch_tokens, .vocab = s->model_vocab,
+    };
+    TRY(loader_open(&t->loader, perm, &s->data_train, &o));
+    if (s->data_eval.count) {
+        o.site = o.rank = 0;
+        o.ranks = 1;
+        o.batch_tokens = o.sequence;
+        TRY(loader_open(&t->held_out, perm, &s->data_eval, &o));
+    }
+    t->micro_sequences = train_micro_tokens(s, t->coll->size) / o.sequence;
+    return batch_open(&t->batch, perm, t->micro_sequences * o.sequence, t->micro_sequences);
+}
+
+static size_t mapped_bytes(const struct loader *l)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < l->set.count; i++)
+        bytes += l->set.shards[i].map.size_bytes;
+    return bytes;
+}
+
+static enum err open_parts(struct train *t, struct arena *perm)
+{
+    const struct settings *s = t->settings;
+    TRY(check_ranks(s, t->coll->size));
+    TRY(table_make(&t->table, s, perm));
+    TRY(open_data(t, perm));
+    t->memory = train_plan(s, &t->table, t->dev->model_type, t->coll->size);
+    t->memory.data = mapped_bytes(&t->loader) + mapped_bytes(&t->held_out);
+    t->memory.total += t->memory.data;
+    TRY(train_memory_check(t));
+    TRY(model_open(&t->model, t->dev, s, &t->table, t->batch.tokens_max, true, perm));
+    TRY(optim_open(&t->optim, t->dev, s, &t->table, perm));
+    struct config_table pinned = keys_inner((struct settings *)(uintptr_t)s);
+    return config_canonical(&pinned, 1, perm, &t->pinned);
+}
+
+enum err train_open(struct train *t, const struct settings *s, struct dev *d, struct coll *c, uint32_t data_site,
+                    const char *checkpoint_dir, struct arena *perm)
+{
+    *t = (struct train){.settings = s, .dev = d, .coll = c, .data_site = data_site,
+                        .checkpoint_dir = checkpoint_dir, .saved_step = -1};
+    enum err e = open_parts(t, perm);
+    if (e)
+        train_close(t);
+    return e;
+}
+
+void train_close(struct train *t)
+{
+    optim_close(&t->optim);
+    model_close(t->model);
+    loader_close(&t->held_out);
+    loader_close(&t->loader);
+    *t = (struct train){0};
+}
+
+/* ---- evaluation ------------------------------------------------------------------------------------------ */
+/* The first windows of the held-out text, cut among the ranks. */
+enum err train_evaluate(struct train *t, double *loss, size_t *tokens)
+{
+    const struct settings *s = t->settings;
+    double sums[2] = {0, 0}; /* losses, tokens */
+    *loss = 0;
+    *tokens = 0;
+    if (!t->held_out.windows)
+        return ERR_OK;
+    uint64_t wanted = (uint64_t)(s->train_eval_tokens / s->train_sequence), size = (uint64_t)t->coll->size;
+    uint64_t windows = wanted < 1 ? 1 : wanted < t->held_out.windows ? wanted : t->held_out.windows;
+    uint64_t end = windows * (uint64_t)(t->coll->rank + 1) / size;
+    for (uint64_t at = windows * (uint64_t)t->coll->rank / size; at < end;) {
+        size_t count = end - at < t->micro_sequences ? (size_t)(end - at) : t->micro_sequences, losses;
+        double sum;
+        loader_windows(&t->held_out, at, count, &t->batch);
+        TRY(model_eval(t->model, &t->batch, &sum, &losses));
+        sums[0] += sum;
+        sums[1] += (double)losses;
+        at += count;
+    }
+    TRY(t->coll->ops->sum_host(t->coll, sums, 2));
+    *loss = sums[0] / sums[1];
+    *tokens = (size_t)sums[1];
+    return ERR_OK;
+}
+
+static enum err show_eval(struct train *t, const struct train_hook *hook)
+{
+    struct train_eval e = {.step = t->step};
+    if (!hook || !t->held_out.windows)
+        return ERR_OK;
+    TRY(train_evaluate(t, &e.loss, &e.tokens));
+    return hook->eval(hook->self, t, &e);
+}
+
+/* ---- one step -------------------------------------------------------------------------------------------- */
+/* Gradients of this rank's share into the model's slab, their sum over micro-batches and, later, ranks being the gradient of
+ * the mean loss of the step. */
+static enum err accumulate(struct train *t, double *loss_sum, double *loss_count)
+{
+    size_t sequences = t->loader.rank_sequences;
+    float scale = (float)(1.0 / (double)t->settings->train_batch_tokens); /* every position has a target */
+    model_grads_zero(t->model);
+    for (size_t at = 0; at < sequences; at += t->micro_sequences) {
+        size_t left = sequences - at, count = left < t->micro_sequences ? left : t->micro_sequences, losses;
+        double sum;
+        loader_step(&t->loader, (uint64_t)t->step, at, count, &t->batch);
+        TRY(model_step(t->model, &t->batch, scale, &sum, &losses));
+        *loss_sum += sum;
+        *loss_count += (double)losses;
+    }
+    return ERR_OK;
+}
+
+/* Ranks agree on loss and on stopping: one that skips a collective would hang the others. */
+static enum err agree(struct train *t, double sums[3])
+{
+    TRY(t->coll->ops->sum_host(t->coll, sums, 3));
+    if (isfinite(sums[0]))
+        return ERR_OK;
+    return err_set(ERR_DIVERGED, "the loss of step %lld is not finite", (long long)(t->step + 1));
+}
+
+static enum err step(struct train *t, struct train_report *r, bool *stop)
+{
+    double start = seconds(), sums[3] = {0, 0, t->stop && *t->stop}; /* losses, tokens, ranks asked to stop */
+    TRY(accumulate(t, &sums[0], &sums[1]));
+    r->compute_seconds = seconds() - start;
+    TRY(agree(t, sums));
+    TRY(t->coll->ops->sum(t->coll, model_grads(t->model), t->table.elements));
+    r->lr = (float)optim_lr(t->settings, t->step);
+    TRY(optim_step(&t->optim, t->model, t->step, &r->norm));
+    t->step++;
+    t->tokens += (uint64_t)t->settings->train_batch_tokens;
+    r->step = t->step;
+    r->steps = t->settings->train_steps;
+    r->loss = sums[0] / sums[1];
+    r->step_seconds = seconds() - start;
+    r->tokens_per_second = (double)t->settings->train_batch_tokens / r->step_seconds;
+    r->tokens = t->tokens;
+    *stop = sums[2] > 0;
+    return ERR_OK;
+}
+
+static bool due(int64_t step, int64_t every)
+{
+    return every && step % every == 0;
+}
+
+static enum err save(struct train *t, const struct train_hook *hook)
+{
+    if (t->saved_step == t->step)
+        return ERR_OK;
+    TRY(train_checkpoint(t));
+    return hook ? hook->saved(hook->self, t, t->step) : ERR_OK;
+}
+
+static enum err after_step(struct train *t, const struct train_hook *hook, const struct train_report *r,
+                           bool stop)
+{
+    const struct settings *s = t->settings;
+    bool last = t->step == s->train_steps;
+    if (hook)
+        TRY(hook->step(hook->self, t, r));
+    if (!last && !stop && due(t->step, s->train_eval_every))
+        TRY(show_eval(t, hook));
+    if (last || stop || due(t->step, s->train_checkpoint_every))
+        TRY(save(t, hook));
+    if (stop && !last)
+        return err_set(ERR_STOPPED, "stopped after step %lld of %lld; %s holds it", (long long)t->step,
+                       (long long)s->train_steps, t->checkpoint_dir);
+    return ERR_OK;
+}
+
+enum err train_run(struct train *t, const struct train_hook *hook)
+{
+    bool stop = false;
+    TRY(train_resume(t));
+    if (hook)
+        TRY(hook->start(hook->self, t));
+    if (t->step == 0)
+        TRY(show_eval(t, hook));
+    while (t->step < t->settings->train_steps) {
+        struct train_report r = {0};
+        TRY(step(t, &r, &stop));
+        TRY(after_step(t, hook, &r, stop));
+    }
+    return show_eval(t, hook);
+}

@@ -1,0 +1,74 @@
+/* The start-up table: what this rank will hold, said before anything is taken. */
+#include "inner/train.h"
+#include <stdio.h>
+#include <string.h>
+#include "kernels/base/log.h"
+
+struct train_memory train_plan(const struct settings *s, const struct table *t, enum dtype model_type, int ranks)
+{
+    struct train_memory m = {.moments = optim_plan(t)};
+    m.model = model_plan(s, t, model_type, train_micro_tokens(s, ranks), true);
+    m.total = m.model.parameters + m.model.model_copy + m.model.gradients + m.model.activations +
+              m.model.workspace + m.moments;
+    return m;
+}
+
+/* The number of kB behind `name` in /proc/meminfo, or the number that a cgroup's file holds (name ""), in bytes;
+ * SIZE_MAX: not known, or "max". Plain stdio: these files have no size. */
+static size_t read_bytes(const char *path, const char *name, size_t unit)
+{
+    char line[128];
+    size_t bytes = SIZE_MAX;
+    FILE *f = fopen(path, "r");
+    while (f && bytes == SIZE_MAX && fgets(line, sizeof line, f)) {
+        size_t n = strlen(name);
+        unsigned long long number;
+        if (!strncmp(line, name, n) && sscanf(line + n, "%llu", &number) == 1)
+            bytes = (size_t)number * unit;
+    }
+    if (f)
+        fclose(f);
+    return bytes;
+}
+
+static size_t available(void)
+{
+    size_t machine = read_bytes("/proc/meminfo", "MemAvailable:", 1024);
+    size_t limit = read_bytes("/sys/fs/cgroup/memory.max", "", 1);
+    size_t used = read_bytes("/sys/fs/cgroup/memory.current", "", 1);
+    size_t left = limit == SIZE_MAX || used == SIZE_MAX ? SIZE_MAX : limit > used ? limit - used : 0;
+    return left < machine ? left : machine;
+}
+
+/* The largest micro-batch that fits, 0: none does. */
+static size_t fitting(const struct train *t, size_t bytes)
+{
+    struct settings s = *t->settings;
+    size_t sequences = train_micro_tokens(&s, t->coll->size) / (size_t)s.train_sequence;
+    for (size_t n = sequences; n-- > 1;) {
+        s.train_micro_tokens = (int64_t)n * s.train_sequence;
+        struct train_memory m = train_plan(&s, &t->table, t->dev->model_type, t->coll->size);
+        if (s.train_batch_tokens % s.train_micro_tokens == 0 && m.total <= bytes)
+            return (size_t)s.train_micro_tokens;
+    }
+    return 0;
+}
+
+enum err train_memory_check(const struct train *t)
+{
+    const struct train_memory *m = &t->memory;
+    size_t have = available();
+    log_event(LOG_INFO, "memory", "parameters_mib=%zu model_copy_mib=%zu gradients_mib=%zu moments_mib=%zu "
+              "activations_mib=%zu workspace_mib=%zu data_mib=%zu total_mib=%zu", m->model.parameters >> 20,
+              m->model.model_copy >> 20, m->model.gradients >> 20, m->moments >> 20, m->model.activations >> 20,
+              m->model.workspace >> 20, m->data >> 20, m->total >> 20);
+    size_t need = m->total - m->data; /* pages of mapped files can be taken back */
+    if (need <= have)
+        return ERR_OK;
+    size_t micro = fitting(t, have);
+    if (micro)
+        return err_set(ERR_MEMORY, "this rank needs %zu MiB, the machine has %zu MiB left: train.micro_tokens = %zu "
+                                   "would fit", need >> 20, have >> 20, micro);
+    return err_set(ERR_MEMORY, "this rank needs %zu MiB, the machine has %zu MiB left: use a smaller model.width, "
+                               "model.layers or train.sequence", need >> 20, have >> 20);
+}
