@@ -11,14 +11,21 @@
 #include "kernels/cpu/rows.h"
 #include "kernels/scalar/gelu.h"
 
+/* LANES floats per vector; tiles of TALL rows by WIDE vectors, as many accumulators as the
+ * registers hold; BLOCK query rows at a time: small, because a causal block computes half its own
+ * width for nothing. One core of Zen 4, length 256, HD 64, causal, forward + backward: 8x3x16 350
+ * us, 4x4x16 359, 8x2x16 363, 8x3x32 364, 4x4x64 397. */
 #if defined(__AVX512F__)
-enum { LANES = 16, WIDE = 4 };
+enum { LANES = 16, TALL = 8, WIDE = 3 };
 #elif defined(__AVX__)
-enum { LANES = 8, WIDE = 2 };
+enum { LANES = 8, TALL = 4, WIDE = 2 };
 #else
-enum { LANES = 4, WIDE = 2 };
+enum { LANES = 4, TALL = 4, WIDE = 2 };
 #endif
-enum { TALL = 4, BLOCK = 32 }; /* tile rows; query rows per block */
+enum { BLOCK = 16 };
+
+/* Scores are kept in units of log 2: q carries scale / ln 2, exp becomes 2^x, dk gets ln 2 back. */
+static const float LN2 = 0.693147181f;
 
 typedef float vec __attribute__((vector_size(LANES * sizeof(float)), aligned(4), may_alias));
 
@@ -154,13 +161,13 @@ static float softmax_row(float *row, size_t n, size_t columns, float *inverse)
     float top = row_max(row, n), sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (size_t j = 0; j < n; j++) {
-        row[j] = exp_fast(row[j] - top);
+        row[j] = exp2_fast(row[j] - top);
         sum += row[j];
     }
     for (size_t j = n; j < columns; j++)
         row[j] = 0;
     *inverse = 1.0f / sum;
-    return top + __builtin_logf(sum);
+    return (top + __builtin_log2f(sum)) * LN2;
 }
 
 void ROWS_NAME(attention_fwd)(const struct rows_attention *r, size_t sequence, size_t head,
@@ -169,7 +176,7 @@ void ROWS_NAME(attention_fwd)(const struct rows_attention *r, size_t sequence, s
     const struct dev_attention *a = r->a;
     struct head h = head_make(r, sequence, buf);
     size_t column = head * h.HD;
-    gather(h.q, &h, a->qkv, r->type, 3 * h.C, column, a->scale);
+    gather(h.q, &h, a->qkv, r->type, 3 * h.C, column, a->scale * (1.0f / LN2));
     gather(h.k, &h, a->qkv, r->type, 3 * h.C, h.C + column, 1.0f);
     gather(h.v, &h, a->qkv, r->type, 3 * h.C, 2 * h.C + column, 1.0f);
     transpose(h.kt, h.k, &h);
@@ -204,14 +211,14 @@ static void softmax_bwd(const struct rows_attention *r, const struct head *h, si
         float lse = 0, dot = 0;
         if (real) {
             const float *dout = h->dout + (i0 + i) * h->Dp;
-            lse = a->lse[head * a->T + t];
+            lse = a->lse[head * a->T + t] * (1.0f / LN2);
             row_load(o, r->out_in, r->type, t * h->C + head * h->HD, h->HD);
 #pragma omp simd reduction(+ : dot)
             for (size_t j = 0; j < h->HD; j++)
                 dot += dout[j] * o[j];
         }
         for (size_t j = 0; j < n; j++) {
-            s[j] = exp_fast(s[j] - lse);
+            s[j] = exp2_fast(s[j] - lse);
             ds[j] = s[j] * (ds[j] - dot);
         }
         for (size_t j = n; j < columns; j++)
@@ -225,7 +232,7 @@ void ROWS_NAME(attention_bwd)(const struct rows_attention *r, size_t sequence, s
     const struct dev_attention *a = r->a;
     struct head h = head_make(r, sequence, buf);
     size_t column = head * h.HD;
-    gather(h.q, &h, a->qkv, r->type, 3 * h.C, column, a->scale);
+    gather(h.q, &h, a->qkv, r->type, 3 * h.C, column, a->scale * (1.0f / LN2));
     gather(h.k, &h, a->qkv, r->type, 3 * h.C, h.C + column, 1.0f);
     gather(h.v, &h, a->qkv, r->type, 3 * h.C, 2 * h.C + column, 1.0f);
     gather(h.dout, &h, r->dout, r->type, h.C, column, 1.0f);
@@ -247,6 +254,8 @@ void ROWS_NAME(attention_bwd)(const struct rows_attention *r, size_t sequence, s
             h.o[i] *= a->scale;
         scatter(r->dqkv, r->type, 3 * h.C, column, &h, i0, rows, h.o);
     }
+    for (size_t i = 0; i < h.Lp * h.Dp; i++)
+        h.dk[i] *= LN2;
     scatter(r->dqkv, r->type, 3 * h.C, h.C + column, &h, 0, h.length, h.dk);
     scatter(r->dqkv, r->type, 3 * h.C, 2 * h.C + column, &h, 0, h.length, h.dv);
 }

@@ -149,12 +149,13 @@ void cpu_classifier(struct dev *d, const struct dev_classifier *a)
     enum dtype type = d->model_type;
     size_t width = (a->V + 31) / 32 * 32;
     width = width < a->VP ? width : a->VP;
-    size_t chunk = chunk_rows(a, width),
-           logit_bytes = (chunk * width * sizeof(float) + 63) / 64 * 64;
-    float *logits = cpu_scratch(c, 0, logit_bytes + (a->dx ? chunk * width * dtype_size(type) : 0));
+    size_t chunk = chunk_rows(a, width);
+    size_t logit_bytes = (chunk * width * sizeof(float) + 63) / 64 * 64;
+    size_t grad_bytes = a->dx && type == DTYPE_BF16 ? chunk * width * sizeof(uint16_t) : 0;
+    float *logits = cpu_scratch(c, 0, logit_bytes + grad_bytes);
     if (!logits)
         return;
-    char *grad = a->dx ? (char *)logits + logit_bytes : NULL;
+    char *grad = a->dx ? (char *)logits + (grad_bytes ? logit_bytes : 0) : NULL; /* f32: in place */
     for (size_t first = 0; first < a->T; first += chunk) {
         size_t rows = a->T - first < chunk ? a->T - first : chunk, C = a->C;
         const void *x = (const char *)a->x + first * C * dtype_size(type);

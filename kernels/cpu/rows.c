@@ -136,6 +136,7 @@ void ROWS_NAME(norm_fwd)(const struct rows_norm *n, size_t begin, size_t end, fl
 {
     const struct dev_norm_args *a = n->a;
     size_t C = a->C;
+    const float *gain = a->gain, *bias = a->bias;
     float *other = buf + C;
     for (size_t t = begin; t < end; t++) {
         const float *v = norm_sum(n, t * C, buf, other);
@@ -152,12 +153,12 @@ void ROWS_NAME(norm_fwd)(const struct rows_norm *n, size_t begin, size_t end, fl
             square += (v[i] - mean) * (v[i] - mean);
         float rstd = 1.0f / __builtin_sqrtf(square / (float)C + a->eps);
         n->rstd[t] = rstd;
-        if (a->bias)
+        if (bias)
             for (size_t i = 0; i < C; i++)
-                other[i] = (v[i] - mean) * rstd * a->gain[i] + a->bias[i];
+                other[i] = (v[i] - mean) * rstd * gain[i] + bias[i];
         else
             for (size_t i = 0; i < C; i++)
-                other[i] = (v[i] - mean) * rstd * a->gain[i];
+                other[i] = (v[i] - mean) * rstd * gain[i];
         row_store(n->y, n->type, t * C, other, C);
     }
 }
@@ -169,6 +170,7 @@ void ROWS_NAME(norm_bwd)(const struct rows_norm *n, float *dgain, float *dbias, 
 {
     const struct dev_norm_args *a = n->a;
     size_t C = a->C;
+    const float *gain = a->gain;
     float *h = buf, *dybuf = buf + C, *out = buf + 2 * C;
     for (size_t t = begin; t < end; t++) {
         bool layer = a->kind == DEV_NORM_LAYER;
@@ -177,7 +179,7 @@ void ROWS_NAME(norm_bwd)(const struct rows_norm *n, float *dgain, float *dbias, 
         const float *dy = row_view(dybuf, n->dy, n->type, t * C, C);
 #pragma omp simd reduction(+ : e_sum, eh_sum)
         for (size_t i = 0; i < C; i++) {
-            float hat = (v[i] - mean) * rstd, e = dy[i] * a->gain[i];
+            float hat = (v[i] - mean) * rstd, e = dy[i] * gain[i];
             h[i] = hat;
             e_sum += e;
             eh_sum += e * hat;
@@ -194,7 +196,7 @@ void ROWS_NAME(norm_bwd)(const struct rows_norm *n, float *dgain, float *dbias, 
             memset(out, 0, C * sizeof *out);
 #pragma omp simd
         for (size_t i = 0; i < C; i++)
-            out[i] += rstd * (dy[i] * a->gain[i] - e_mean - h[i] * eh_mean);
+            out[i] += rstd * (dy[i] * gain[i] - e_mean - h[i] * eh_mean);
         row_store(n->dx, n->type, t * C, out, C);
     }
 }
@@ -218,7 +220,8 @@ float ROWS_NAME(xent)(void *grad, enum dtype type, float *logits, size_t V, size
         if (target >= 0)
             logits[target] -= grad_scale;
         memset(logits + V, 0, (width - V) * sizeof *logits);
-        row_store(grad, type, 0, logits, width);
+        if (grad != logits) /* f32: in place */
+            row_store(grad, type, 0, logits, width);
     }
     return target < 0 ? 0.0f : __builtin_logf(sum) - at_target;
 }

@@ -6,60 +6,83 @@
  */
 #include "kernels/scalar/bf16.h"
 
-/* e^x; relative error <= 2e-7 for -87 <= x <= 88. Below, the argument is held at -87.3 (1.2e-38,
- * the smallest normal number); above, at 88.7. Adding 1.5 * 2^23 leaves round(x / ln 2) in the low
- * mantissa bits: a compiler that reassociates (fast-math) would delete it. Polynomial: Taylor to
- * degree 7 on |r| <= ln(2)/2, truncation 5e-9. ln 2 is split so that n times its first part is
- * exact. */
-SCALAR float exp_fast(float x)
+/* e^x for -87.3 <= x <= 88.3, meaningless outside; relative error <= 2e-7. Adding 1.5 * 2^23 leaves
+ * round(x / ln 2) in the low mantissa bits: a compiler that reassociates (fast-math) would delete
+ * it. ln 2 is split so that n times its first part is exact. Polynomial: minimax of degree 6 on |r|
+ * <= ln(2)/2, relative 2e-9, found by reweighted least squares. 2^n enters through the exponent's
+ * bits. */
+SCALAR float exp_inside(float x)
 {
     const float magic = 12582912.0f;
-    x = x < -87.3f ? -87.3f : x;
-    x = x > 88.7f ? 88.7f : x;
     float shifted = x * 1.44269504f + magic;
     float n = shifted - magic;
     float r = x - n * 0.693359375f;
     r = r - n * -2.12194440e-4f;
-    float p = 1.98412698e-4f;
-    p = p * r + 1.38888889e-3f;
-    p = p * r + 8.33333333e-3f;
-    p = p * r + 4.16666667e-2f;
-    p = p * r + 1.66666667e-1f;
-    p = p * r + 0.5f;
+    float p = 1.38368458e-3f;
+    p = p * r + 8.37481581e-3f;
+    p = p * r + 4.16682251e-2f;
+    p = p * r + 1.66664198e-1f;
+    p = p * r + 4.99999911e-1f;
     p = p * r + 1.0f;
     p = p * r + 1.0f;
-    /* 2^n in two factors: n = 128 (x near 88.7) has no single one. */
-    int32_t i = (int32_t)(float_bits(shifted) - float_bits(magic));
-    int32_t half = i >> 1;
-    return p * float_of_bits((uint32_t)(half + 127) << 23) *
-           float_of_bits((uint32_t)(i - half + 127) << 23);
+    return float_of_bits(float_bits(p) + (float_bits(shifted) << 23));
 }
 
-/* x/2 (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3): GPT-2's GELU, Hendrycks & Gimpel 2016.
- * (1 + tanh u)/2 is the logistic function of 2u. |err| <= 3e-7 max(1, |x|). */
+/* The same for all x: held at e^-87.3 (1.2e-38, the smallest normal number) and e^88.3 (2.2e38). */
+SCALAR float exp_fast(float x)
+{
+    x = x < -87.3f ? -87.3f : x;
+    return exp_inside(x > 88.3f ? 88.3f : x);
+}
+
+/* 2^x for attention; relative error <= 3e-7 for -126 <= x <= 126, held at 2^-126 below. Same idea,
+ * with an exact r and degree 5 (7.5e-8). */
+SCALAR float exp2_fast(float x)
+{
+    const float magic = 12582912.0f;
+    x = x < -126.0f ? -126.0f : x;
+    float shifted = x + magic;
+    float r = x - (shifted - magic);
+    float p = 1.32764725e-3f;
+    p = p * r + 9.67554189e-3f;
+    p = p * r + 5.55071309e-2f;
+    p = p * r + 2.40221202e-1f;
+    p = p * r + 6.93146944e-1f;
+    p = p * r + 1.00000012f;
+    return float_of_bits(float_bits(p) + (float_bits(shifted) << 23));
+}
+
+/* The logistic function of 2u, u = sqrt(2/pi) (x + 0.044715 x^3): (1 + tanh u)/2. |x| is held at 9,
+ * where it is 1e-29 from 0 or 1, so that exp needs no clamp of its own; *clamped is x so held. */
+SCALAR float gelu_gate(float x, float *clamped)
+{
+    x = x < -9.0f ? -9.0f : x;
+    x = x > 9.0f ? 9.0f : x;
+    *clamped = x;
+    return 1.0f / (1.0f + exp_inside(-x * (1.59576912f + 0.0713548163f * x * x)));
+}
+
+/* x/2 (1 + tanh(u)): GPT-2's GELU, Hendrycks & Gimpel 2016. |err| <= 3e-7 max(1, |x|). */
 SCALAR float gelu_tanh(float x)
 {
-    float u2 = x * (1.59576912f + 0.0713548163f * x * x);
-    return x / (1.0f + exp_fast(-u2));
+    float clamped;
+    return x * gelu_gate(x, &clamped);
 }
 
-/* |err| <= 3e-6. Beyond |x| = 12 the slope is 0 or 1 to all digits, and x^3 would in the end
- * overflow. */
+/* |err| <= 3e-6. */
 SCALAR float gelu_tanh_slope(float x)
 {
-    x = x < -12.0f ? -12.0f : x;
-    x = x > 12.0f ? 12.0f : x;
-    float x2 = x * x;
-    float s = 1.0f / (1.0f + exp_fast(-x * (1.59576912f + 0.0713548163f * x2)));
-    return s + x * s * (1.0f - s) * (1.59576912f + 0.214064449f * x2);
+    float s = gelu_gate(x, &x);
+    return s + x * s * (1.0f - s) * (1.59576912f + 0.214064449f * x * x);
 }
 
 /* Phi(x), the standard normal distribution function, |err| <= 3e-7: Abramowitz & Stegun 7.1.26. */
 SCALAR float normal_cdf(float x, float *density)
 {
-    float a = x < 0.0f ? -x : x;
+    float a = float_of_bits(float_bits(x) & 0x7fffffffu);
+    a = a > 13.0f ? 13.0f : a; /* 1 - Phi(13) is 6e-39 */
     float t = 1.0f / (1.0f + 0.3275911f * 0.707106781f * a);
-    float e = exp_fast(-0.5f * x * x);
+    float e = exp_inside(-0.5f * a * a);
     float p = 1.061405429f;
     p = p * t - 1.453152027f;
     p = p * t + 1.421413741f;
