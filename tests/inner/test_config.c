@@ -163,7 +163,7 @@ static void deep_and_large_files_are_capped(void **state)
     memset(text + 19, '[', 5000);
     text[5019] = '\0';
     assert_int_equal(load_text(text), ERR_CONFIG);
-    assert_says("deep");
+    assert_says("nested more than 32 deep");
     free(text);
 }
 
@@ -251,6 +251,7 @@ static void printed_settings_read_back_to_the_same(void **state)
     assert_string_equal(settings.run_dir, "it's # a: dir");
     assert_string_equal(settings.data_train.items[0], "*.bin");
     assert_int_equal(settings.run_seed, 9000000000000000);
+    assert_true(settings.train_beta2 == 0.3333333333333333 && settings.train_eps == 3e-9);
     assert_int_equal(config_print(&table, 1, &arena, &second), ERR_OK);
     assert_string_equal(first, second);
     assert_int_equal(config_canonical(&table, 1, &arena, &canonical[1]), ERR_OK);
