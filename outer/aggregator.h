@@ -3,6 +3,11 @@
 /* The aggregator: a link_service over the pure round core, the journal, the spool and a member's outer state. It has no
  * thread and no socket of its own: the link calls it. What is acknowledged is durable; the rename of CURRENT is the
  * one commit point; a restart reads the directory and goes on (protocol 3.5).
+ *
+ * Memory, beside the member's (theta, momentum, codes of every fragment and one spare): the core's tables (300 KiB); while
+ * a round commits one aggregate of one fragment, the contributions being mapped from the spool, not copied; while sites fetch, one
+ * copy of each different aggregate or snapshot that is being sent, however many sites read it. Nothing grows with
+ * sites x model. Disk: the spool holds at most one contribution per site and fragment.
  */
 #include "outer/link/link.h"
 #include "outer/member.h"
@@ -18,13 +23,35 @@ struct aggregator_options {
 };
 struct aggregator; /* opaque */
 
-/* The member is open and loaded or begun. New epoch; reads the journal, cuts a torn tail, keeps verified ACCEPTs. */
+enum { AGGREGATOR_EPOCH_FIRST = 1, AGGREGATOR_TEXT_MAX = 256 };
+
+/* The member is open and loaded or begun. New epoch; reads the journal, cuts a torn tail, keeps verified ACCEPTs.
+ * ERR_MISMATCH: the directory is another run's, the sentence names the differing keys. */
 enum err aggregator_open(struct aggregator **a, struct world *w, struct member *m,
                          const struct aggregator_options *o, struct arena *perm) MUST;
 struct link_service aggregator_service(struct aggregator *a);
 void aggregator_close(struct aggregator *a);
-/* True when every fragment has had its last scheduled round and every site has reported it (or left). */
+
+/* What a person wants to see; any thread. As it was after the last work(). */
+struct aggregator_site_status {
+    bool bound, left;
+    uint64_t heard_ms;           /* world's now_ms of its last call; 0: never in this epoch */
+    int64_t step;
+    double loss, tokens_per_second; /* NAN: not reported */
+    uint64_t tokens, bytes_up, bytes_down;
+};
+struct aggregator_status {
+    unsigned sites, bound, fragments;
+    uint64_t round[ROUND_FRAGMENTS_MAX], rounds[ROUND_FRAGMENTS_MAX]; /* committed, scheduled */
+    uint64_t epoch, payload_up, payload_down; /* bytes, since open */
+    char waiting[AGGREGATOR_TEXT_MAX];        /* "waiting for b, c (12 s)"; "" */
+    bool done;                   /* every fragment had its last round; every site reported it or left */
+    enum err failed;             /* why it halted; ERR_OK when it did not */
+    char why[AGGREGATOR_TEXT_MAX];
+    struct aggregator_site_status site[ROUND_SITES_MAX];
+};
+void aggregator_status(const struct aggregator *a, struct aggregator_status *out);
 bool aggregator_done(const struct aggregator *a);
-enum err aggregator_failed(const struct aggregator *a); /* why it halted: ERR_OK when it did not */
+enum err aggregator_failed(const struct aggregator *a); /* with its sentence in err_message() */
 
 #endif

@@ -1,0 +1,238 @@
+/* Closing a round: exact sum in site order, outer step, commit point, record, spool away. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include "kernels/base/log.h"
+#include "outer/aggregator_state.h"
+
+enum { COMMIT_RETRY_MS = 5000 };
+
+static const struct codec *codec_of(const struct aggregator *a, unsigned fragment, uint64_t round)
+{
+    return codec_get(schedule_codec(&a->member->schedule, fragment, round));
+}
+
+/* ---- the reserve -------------------------------------------------------------------------------------- */
+
+/* What a commit writes: a state and the aggregate, for the fragment that needs most. */
+static uint64_t reserve_bytes(const struct aggregator *a)
+{
+    uint64_t most = 0;
+    for (unsigned i = 0; i < a->core.fragments; i++) {
+        const struct codec *c = codec_get(CODEC_BF16); /* whole rounds are the largest there are, f32 apart */
+        if (a->member->schedule.codec == CODEC_F32)
+            c = codec_get(CODEC_F32);
+        uint64_t n = member_snapshot_bytes(a->member, i) +
+                     c->aggregate_bytes(c, a->member->fragments->f[i].elements, a->o.site_count);
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+enum err aggregator_reserve(struct aggregator *a)
+{
+    int handle;
+    uint64_t have;
+    enum err e = a->world->ops->part_open(a->world, AGGREGATOR_RESERVE, reserve_bytes(a), &handle, &have);
+    if (e == ERR_FULL) { /* not a reason to refuse to start: the sites may be waiting for this very commit */
+        log_event(LOG_WARN, "no_reserve", "bytes=%" PRIu64, reserve_bytes(a));
+        return ERR_OK;
+    }
+    TRY(e);
+    return a->world->ops->part_close(a->world, handle, AGGREGATOR_RESERVE, NULL);
+}
+
+/* ---- sum and step ------------------------------------------------------------------------------------- */
+
+struct maps { /* the contributions of a set, in site order */
+    struct file_map map[ROUND_SITES_MAX];
+    const uint8_t *payload[ROUND_SITES_MAX];
+    unsigned count;
+};
+
+static void maps_close(struct aggregator *a, struct maps *m)
+{
+    for (unsigned i = 0; i < m->count; i++)
+        a->world->ops->unmap(a->world, &m->map[i]);
+    m->count = 0;
+}
+
+/* Every load verifies a digest. A contribution that has rotted since its receipt: halt; the restart drops it, and its site,
+ * which keeps it until the commit, sends it again. */
+static enum err maps_open(struct aggregator *a, unsigned fragment, uint64_t set, struct maps *m)
+{
+    const struct round_fragment *f = &a->core.f[fragment];
+    m->count = 0;
+    for (unsigned i = 0; i < a->o.site_count; i++) {
+        char path[AGGREGATOR_PATH_MAX];
+        if (!(set >> i & 1))
+            continue;
+        aggregator_spool_path(a, fragment, f->round, i, &f->entries[i].payload, path);
+        TRY(a->world->ops->map(a->world, path, &m->map[m->count]));
+        const struct file_map *map = &m->map[m->count];
+        m->payload[m->count++] = map->data;
+        struct digest d = digest_of(map->data, map->size_bytes);
+        if (!digest_equal(&d, &f->entries[i].payload))
+            return err_set(ERR_CORRUPT, "%s: damaged since its receipt; a restart asks the site for it again", path);
+    }
+    return ERR_OK;
+}
+
+static void manifest_fill(const struct aggregator *a, unsigned fragment, uint64_t set, struct manifest *m)
+{
+    const struct round_fragment *f = &a->core.f[fragment];
+    memset(m, 0, sizeof *m);
+    snprintf(m->run, sizeof m->run, "%s", a->o.run);
+    m->config = a->config;
+    m->roster_version = AGGREGATOR_ROSTER_VERSION;
+    m->fragment = fragment;
+    m->round = f->round;
+    m->parent = f->parent;
+    m->codec = (uint32_t)schedule_codec(&a->member->schedule, fragment, f->round);
+    m->site_count = a->o.site_count;
+    for (unsigned i = 0; i < a->o.site_count; i++) {
+        const struct round_entry *e = &f->entries[i];
+        struct manifest_entry *to = &m->sites[i];
+        to->site = i;
+        to->included = set >> i & 1;
+        if (!e->accepted)
+            continue; /* absent: reason ROUND_NONE, all zero */
+        to->reason = to->included ? ROUND_NONE : ROUND_LATE;
+        to->payload = e->payload;
+        to->weight = e->weight;
+        to->data_cursor = e->data_cursor;
+    }
+    m->epoch = a->epoch;
+    m->instance = a->instance;
+    m->unix_ms = a->world->ops->unix_ms(a->world);
+}
+
+static enum err commit_sum(struct aggregator *a, unsigned fragment, uint64_t set, struct arena *scratch,
+                           uint8_t **aggregate, size_t *aggregate_bytes)
+{
+    const struct codec *c = codec_of(a, fragment, a->core.f[fragment].round);
+    size_t count = a->member->fragments->f[fragment].elements;
+    struct maps maps;
+    enum err e = maps_open(a, fragment, set, &maps);
+    if (e == ERR_OK) {
+        *aggregate_bytes = c->aggregate_bytes(c, count, maps.count);
+        *aggregate = arena_alloc(scratch, *aggregate_bytes);
+        e = *aggregate ? c->aggregate(c, a->member->work, *aggregate, maps.payload, maps.count, count) : ERR_MEMORY;
+    }
+    maps_close(a, &maps);
+    return e;
+}
+
+/* Up to and with the commit point. ERR_FULL leaves the old state in force. */
+static enum err commit_state(struct aggregator *a, unsigned fragment, struct manifest *m)
+{
+    struct arena scratch = arena_make(0);
+    uint8_t *aggregate;
+    size_t n;
+    uint64_t set = a->fragment[fragment].seal_set;
+    enum err e = commit_sum(a, fragment, set, &scratch, &aggregate, &n);
+    if (e == ERR_OK) {
+        manifest_fill(a, fragment, set, m);
+        e = member_apply(a->member, fragment, m, true, aggregate, n);
+    }
+    if (e == ERR_OK)
+        e = member_commit(a->member, fragment, m, aggregate, n);
+    arena_free(&scratch);
+    return e;
+}
+
+/* ---- after the commit point --------------------------------------------------------------------------- */
+
+/* The records a restart needs: the last commit of each fragment, the accepts of the rounds in flight. */
+static enum err journal_compact(struct aggregator *a)
+{
+    struct arena scratch = arena_make(0);
+    size_t n = 0, room = (size_t)a->core.fragments * (a->o.site_count + 1);
+    struct journal_record *keep = arena_array(&scratch, room, sizeof *keep);
+    for (unsigned i = 0; keep && i < a->core.fragments; i++) {
+        const struct round_fragment *f = &a->core.f[i];
+        if (f->round)
+            keep[n++] = (struct journal_record){.kind = JOURNAL_COMMIT, .fragment = i, .round = f->round - 1,
+                                                .digest = f->parent};
+        for (unsigned s = 0; s < a->o.site_count; s++) {
+            const struct round_entry *e = &f->entries[s];
+            if (e->accepted)
+                keep[n++] = (struct journal_record){.kind = JOURNAL_ACCEPT, .fragment = i, .site = s,
+                                                    .round = f->round, .digest = e->payload,
+                                                    .payload_bytes = e->payload_bytes, .incarnation = e->incarnation,
+                                                    .data_cursor = e->data_cursor, .weight = e->weight};
+        }
+    }
+    enum err e = keep ? journal_rewrite(&a->journal, keep, n) : ERR_MEMORY;
+    arena_free(&scratch);
+    return e;
+}
+
+/* The rename decided; a record that finds no room is written by the next recovery. */
+static enum err commit_record(struct aggregator *a, unsigned fragment)
+{
+    const struct round_fragment *f = &a->core.f[fragment];
+    struct journal_record r = {.kind = JOURNAL_COMMIT, .fragment = fragment, .round = f->round - 1,
+                               .digest = f->parent};
+    enum err e = journal_append(&a->journal, &r);
+    if (e == ERR_OK)
+        a->fragment[fragment].committed = f->round;
+    if (e == ERR_OK && journal_long(&a->journal))
+        e = journal_compact(a);
+    if (e == ERR_FULL)
+        log_event(LOG_ERROR, "disk_full", "file=%s", AGGREGATOR_JOURNAL);
+    return e == ERR_FULL ? ERR_OK : e;
+}
+
+static void commit_log(const struct aggregator *a, unsigned fragment, const struct manifest *m, uint64_t waited_ms)
+{
+    char hex[65], missing[256] = "";
+    size_t used = 0;
+    digest_hex(&m->state_after, hex);
+    for (unsigned i = 0; i < m->site_count && used < sizeof missing; i++)
+        if (!m->sites[i].included)
+            used += (size_t)snprintf(missing + used, sizeof missing - used, "%s%s", used ? "," : "", a->o.sites[i]);
+    log_event(LOG_INFO, "commit",
+              "fragment=%u round=%" PRIu64 " of=%" PRIu64 " sites=%u/%u bytes=%" PRIu64
+              " waited_s=%.3f state=%.16s%s%s",
+              fragment, m->round, aggregator_rounds(a, fragment), manifest_included(m), m->site_count,
+              m->aggregate_bytes, (double)waited_ms / 1000, hex, used ? " without=" : "", missing);
+}
+
+static enum err commit_done(struct aggregator *a, unsigned fragment, const struct manifest *m)
+{
+    struct aggregator_fragment *f = &a->fragment[fragment];
+    const struct member_state *s = &a->member->state[fragment];
+    struct round_event e = {.kind = ROUND_COMMITTED, .fragment = fragment, .round = s->round, .parent = s->manifest,
+                            .state = s->digest};
+    struct round_update u;
+    char path[AGGREGATOR_PATH_MAX];
+    uint64_t first_ms = f->first_ms, now_ms = aggregator_now(a);
+    f->seal_set = f->retry_ms = 0;
+    f->first_ms = UINT64_MAX;
+    aggregator_step(a, &e, &u);
+    commit_log(a, fragment, m, first_ms == UINT64_MAX ? 0 : now_ms - first_ms);
+    TRY(commit_record(a, fragment));
+    snprintf(path, sizeof path, "spool/%u/%" PRIu64, fragment, m->round);
+    return a->world->ops->remove(a->world, path);
+}
+
+enum err aggregator_commit(struct aggregator *a, unsigned fragment)
+{
+    struct manifest m;
+    enum err e = commit_state(a, fragment, &m);
+    bool reserve = e == ERR_FULL && a->world->ops->exists(a->world, AGGREGATOR_RESERVE);
+    if (reserve) { /* this is what it was kept for */
+        log_event(LOG_ERROR, "disk_full", "freed=%s", AGGREGATOR_RESERVE);
+        TRY(a->world->ops->remove(a->world, AGGREGATOR_RESERVE));
+        e = commit_state(a, fragment, &m);
+    }
+    if (e == ERR_FULL) {
+        a->fragment[fragment].retry_ms = aggregator_now(a) + COMMIT_RETRY_MS;
+        log_event(LOG_ERROR, "disk_full", "fragment=%u retry_ms=%d", fragment, COMMIT_RETRY_MS);
+        return e;
+    }
+    TRY(e);
+    TRY(commit_done(a, fragment, &m));
+    return reserve ? aggregator_reserve(a) : ERR_OK;
+}
