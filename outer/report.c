@@ -368,7 +368,8 @@ static struct summary summarise(const struct report_run *r)
     double exchange = all - t.ms[0];
     snprintf(s.cell[0], sizeof s.cell[0], "%.0f", r->loss.count ? r->loss.x[r->loss.count - 1] : 0);
     snprintf(s.cell[1], sizeof s.cell[1], "%.0f", r->tokens_per_second);
-    snprintf(s.cell[2], sizeof s.cell[2], "%.4f", last_y(&r->loss));
+    if (isfinite(last_y(&r->loss)))
+        snprintf(s.cell[2], sizeof s.cell[2], "%.4f", last_y(&r->loss));
     if (r->held_out.count) {
         snprintf(s.cell[3], sizeof s.cell[3], "%.4f", r->held_out.y[0]);
         snprintf(s.cell[4], sizeof s.cell[4], "%.4f", last_y(&r->held_out));

@@ -1,0 +1,58 @@
+#!/bin/sh
+# The whole way on a fresh Debian 12: installs what is missing, builds, prepares real English text, trains at two sites.
+#   deploy/run-demo.sh [--text FILE] [options of `atoll demo`, such as --dir DIR or --steps N]
+# Default text: the dictionary of Debian's package dict-gcide. Ends by itself; results in run-demo/ (or --dir).
+set -eu
+start=$(date +%s)
+here=$(pwd)
+repository=$(cd "$(dirname "$0")/.." && pwd)
+text=""
+directory=""
+count=$#
+while [ "$count" -gt 0 ]; do # the others stay, in order
+    argument=$1
+    shift
+    count=$((count - 1))
+    case $argument in
+    --text=*) text=${argument#--text=} ;;
+    --dir=*) directory=${argument#--dir=} ;;
+    --text | --dir)
+        if [ "$count" -eq 0 ]; then
+            echo "run-demo: $argument needs a value" >&2
+            exit 4
+        fi
+        if [ "$argument" = --text ]; then text=$1; else directory=$1; fi
+        shift
+        count=$((count - 1))
+        ;;
+    -h | --help)
+        sed -n '2,4s/^# *//p' "$0"
+        exit 0
+        ;;
+    *) set -- "$@" "$argument" ;;
+    esac
+done
+case $text in "" | /*) ;; *) text=$here/$text ;; esac
+if [ -n "$text" ] && [ ! -r "$text" ]; then
+    echo "run-demo: cannot read the text $text; give a plain text file" >&2
+    exit 4
+fi
+
+cd "$repository"
+build=${ATOLL_BUILD:-build}
+mkdir -p "$build/text"
+if [ -n "$text" ]; then
+    deploy/install.sh
+    deploy/prepare-text.sh --text "$text" "$build/text/own.txt"
+    text=$build/text/own.txt
+else
+    deploy/install.sh dict-gcide
+    text=$build/text/gcide.txt
+    [ -s "$text" ] || deploy/prepare-text.sh "$text"
+fi
+deploy/build.sh atoll
+program=$(cd "$build" && pwd)/bin/atoll
+cd "$here"
+case $text in /*) ;; *) text=$repository/$text ;; esac
+"$program" demo --text "$text" --dir "${directory:-run-demo}" "$@" </dev/null
+echo "Total   $(($(date +%s) - start)) s" >&2

@@ -1,0 +1,220 @@
+/* What a training process says: log lines, metrics.jsonl, the live line, the final digests. */
+#include <math.h>
+#include <time.h>
+#include "kernels/base/log.h"
+#include "outer/job.h"
+#include "outer/version.h"
+
+double job_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+void job_sizes(const struct job *j, size_t elements[ROUND_FRAGMENTS_MAX])
+{
+    for (unsigned f = 0; f < j->fragments.count; f++)
+        elements[f] = j->fragments.f[f].elements;
+}
+
+enum err job_tell_start(struct job *j, int64_t step)
+{
+    const struct config_table tables[] = {keys_inner(&j->s), keys_outer(&j->o)};
+    struct record *r = &j->record;
+    char *config;
+    TRY(config_print(tables, 2, &j->perm, &config));
+    record_begin(r, "start");
+    record_text(r, "run", j->s.run_name);
+    record_text(r, "site", j->o.site_name);
+    record_int(r, "index", j->index);
+    record_int(r, "sites", j->outer ? (int64_t)j->o.outer_sites.count : 1);
+    record_text(r, "aggregator", j->o.site_aggregator);
+    record_text(r, "version", version_number());
+    record_text(r, "commit", version_commit());
+    record_text(r, "compiler", version_compiler());
+    record_text(r, "device", j->dev->note);
+    record_int(r, "threads", j->dev->threads);
+    record_int(r, "ranks", j->coll->size);
+    record_int(r, "parameters", (int64_t)j->train.table.parameters);
+    record_int(r, "step", step);
+    record_int(r, "steps", j->s.train_steps);
+    record_int(r, "tokens_per_step", j->s.train_batch_tokens);
+    if (j->outer) {
+        size_t elements[ROUND_FRAGMENTS_MAX];
+        job_sizes(j, elements);
+        record_int(r, "rounds", (int64_t)site_train_rounds(&j->schedule, j->s.train_steps));
+        record_int(r, "up_predicted", (int64_t)schedule_upload_bytes(&j->schedule, elements));
+        record_int(r, "down_predicted",
+                   (int64_t)schedule_download_bytes(&j->schedule, elements, (unsigned)j->o.outer_sites.count));
+    }
+    record_text(r, "command", j->command);
+    record_text(r, "config", config);
+    record_end(r);
+    return ERR_OK;
+}
+
+static void record_step(struct job *j, const struct train_report *r)
+{
+    record_begin(&j->record, "step");
+    record_int(&j->record, "step", r->step);
+    record_real(&j->record, "loss", r->loss);
+    record_real(&j->record, "norm", (double)r->norm);
+    record_real(&j->record, "lr", (double)r->lr);
+    record_int(&j->record, "tokens", (int64_t)r->tokens);
+    record_real(&j->record, "tokens_per_second", r->tokens_per_second);
+    record_real(&j->record, "step_ms", 1e3 * r->step_seconds);
+    record_real(&j->record, "compute_ms", 1e3 * r->compute_seconds);
+    record_end(&j->record);
+}
+
+void job_tell_eval(struct job *j, int64_t step, double loss, size_t tokens, const char *of)
+{
+    record_begin(&j->record, "eval");
+    record_int(&j->record, "step", step);
+    record_real(&j->record, "loss", loss);
+    record_int(&j->record, "tokens", (int64_t)tokens);
+    record_text(&j->record, "of", of);
+    record_end(&j->record);
+    log_event(LOG_INFO, "eval", "step=%lld held_out_loss=%.6f perplexity=%.4f tokens=%zu of=%s", (long long)step, loss,
+              exp(loss), tokens, of);
+}
+
+/* site_train calls it after each round, on the lead. */
+void job_tell_round(void *self, const struct site_train_round *r)
+{
+    struct job *j = self;
+    struct record *o = &j->record;
+    double now = job_now();
+    const struct {
+        const char *key;
+        double ms;
+    } parts[] = {{"compute_ms", 1e3 * (now - j->last_round - r->seconds)}, {"encode_ms", r->times.encode_ms},
+                 {"store_ms", r->times.store_ms}, {"send_ms", r->times.send_ms}, {"wait_ms", r->times.wait_ms},
+                 {"fetch_ms", r->times.fetch_ms}, {"apply_ms", r->times.apply_ms}};
+    j->moved.payload_up += r->counted.payload_up;
+    j->moved.payload_down += r->counted.payload_down;
+    j->moved.wire_up += r->counted.wire_up;
+    j->moved.wire_down += r->counted.wire_down;
+    j->last_round = now;
+    j->line.state[0] = 0;
+    record_begin(o, "round");
+    record_int(o, "step", r->step);
+    record_int(o, "fragment", r->fragment);
+    record_int(o, "round", (int64_t)r->round);
+    record_int(o, "included", r->included);
+    record_int(o, "sites", r->sites);
+    record_int(o, "replayed", r->replayed);
+    record_real(o, "weight", r->weight);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        record_real(o, parts[i].key, parts[i].ms);
+    record_int(o, "up", (int64_t)r->counted.payload_up);
+    record_int(o, "up_predicted", (int64_t)r->up_predicted);
+    record_int(o, "down", (int64_t)r->counted.payload_down);
+    record_int(o, "down_predicted", (int64_t)r->down_predicted);
+    record_int(o, "wire_up", (int64_t)r->counted.wire_up);
+    record_int(o, "wire_down", (int64_t)r->counted.wire_down);
+    record_end(o);
+    log_event(LOG_INFO, "round",
+              "step=%lld fragment=%u round=%llu included=%u of=%u replayed=%d seconds=%.3f up=%llu down=%llu",
+              (long long)r->step, r->fragment, (unsigned long long)r->round, r->included, r->sites, r->replayed,
+              r->seconds, (unsigned long long)r->counted.payload_up, (unsigned long long)r->counted.payload_down);
+}
+
+/* ---- what a person sees ----------------------------------------------------------------------------------- */
+static void show(struct job *j, const struct train_report *r)
+{
+    struct progress_line *l = &j->line;
+    if (j->began_step < 0) { /* the first step shown: evaluation and start-up do not count */
+        j->began = job_now() - r->step_seconds;
+        j->began_step = r->step - 1;
+        snprintf(l->site, sizeof l->site, "%s", *j->o.site_name ? j->o.site_name : j->s.run_name);
+    }
+    double elapsed = job_now() - j->began;
+    int64_t done = r->step - j->began_step, next = j->outer ? schedule_next(&j->schedule, r->step) : 0;
+    l->step = r->step;
+    l->steps = r->steps;
+    l->loss = r->loss;
+    l->tokens_per_second = r->tokens_per_second;
+    l->round = j->outer ? site_train_rounds(&j->schedule, r->step) : 0;
+    l->rounds = j->outer ? site_train_rounds(&j->schedule, r->steps) : 0;
+    l->bytes_up = j->moved.payload_up;
+    l->bytes_down = j->moved.payload_down;
+    l->sync_seconds = next > r->step ? (double)(next - r->step) * r->step_seconds : -1;
+    l->eta_seconds = elapsed / (double)done * (double)(r->steps - r->step);
+    progress_update(&j->progress, 0, l);
+}
+
+void job_tell_notice(void *self, const char *text)
+{
+    struct job *j = self;
+    snprintf(j->line.state, sizeof j->line.state, "%s", text);
+    progress_update(&j->progress, 0, &j->line);
+    char quoted[256];
+    log_event(LOG_INFO, "wait", "text=%s", log_quote(quoted, sizeof quoted, text));
+    record_begin(&j->record, "notice");
+    record_text(&j->record, "text", text);
+    record_end(&j->record);
+}
+
+
+void job_tell_step(struct job *j, const struct train_report *r)
+{
+    record_step(j, r);
+    show(j, r);
+}
+
+void job_tell_stop(struct job *j, const char *reason)
+{
+    record_begin(&j->record, "stop");
+    record_int(&j->record, "step", j->train.step);
+    record_text(&j->record, "reason", reason);
+    record_end(&j->record);
+}
+
+/* ---- the final word ----------------------------------------------------------------------------------------- */
+enum part { PART_THETA, PART_MOMENTUM, PART_RESIDUAL };
+
+/* SHA-256 over all fragments in order; the inner parameters where there is no outer loop. "-": there is none. */
+static void digest_text(const struct job *j, enum part part, char hex[65])
+{
+    struct digest_stream s;
+    snprintf(hex, 65, "-");
+    if (!j->outer && part != PART_THETA)
+        return;
+    if (part == PART_MOMENTUM && j->outer && !j->member.state[0].momentum)
+        return;
+    digest_open(&s);
+    for (unsigned f = 0; j->outer && f < j->fragments.count; f++) {
+        const struct member_state *state = &j->member.state[f];
+        const float *x = part == PART_THETA ? state->theta : part == PART_MOMENTUM ? state->momentum : state->residual;
+        digest_add(&s, x, j->fragments.f[f].elements * sizeof *x);
+    }
+    if (!j->outer && part == PART_THETA)
+        digest_add(&s, model_params(j->train.model), j->train.table.elements * sizeof(float));
+    struct digest d = digest_close(&s);
+    digest_hex(&d, hex);
+}
+
+enum err job_tell_final(struct job *j)
+{
+    static const char *const name[] = {"parameters", "momentum", "residual"};
+    char hex[3][65], outer[65] = "-";
+    TRY(dev_sync(j->dev));
+    for (int i = 0; i < 3; i++)
+        digest_text(j, (enum part)i, hex[i]);
+    if (j->outer) {
+        struct digest d = member_digest(&j->member, false);
+        digest_hex(&d, outer);
+    }
+    log_event(LOG_INFO, "final", "step=%lld parameters=%s momentum=%s residual=%s outer=%s", (long long)j->train.step,
+              hex[0], hex[1], hex[2], outer);
+    record_begin(&j->record, "final");
+    record_int(&j->record, "step", j->train.step);
+    for (int i = 0; i < (j->outer ? 3 : 1); i++)
+        record_text(&j->record, name[i], hex[i]);
+    if (j->outer)
+        record_text(&j->record, "outer", outer);
+    record_end(&j->record);
+    return ERR_OK;
+}
