@@ -16,7 +16,8 @@ static int last_layer(const struct table *t)
     return last; /* the final norm's */
 }
 
-/* A transformer block's tensors stay together; what lies around the blocks is placed tensor by tensor. */
+/* A transformer block's tensors stay together; what lies around the blocks is placed tensor by
+ * tensor. */
 static bool in_block(const struct tensor *t, int last)
 {
     return t->layer >= 0 && t->layer < last;
@@ -30,8 +31,9 @@ static unsigned smallest(const size_t *elements, unsigned count)
     return best;
 }
 
-/* home[tensor] = fragment. Outside the blocks the largest tensor goes first, each to the fragment that is smallest
- * then, ties to the lower number: at most 4/3 of the best possible maximum (Graham 1969, LPT). */
+/* home[tensor] = fragment. Outside the blocks the largest tensor goes first, each to the fragment
+ * that is smallest then, ties to the lower number: at most 4/3 of the best possible maximum (Graham
+ * 1969, LPT). */
 static void place(unsigned *home, const struct table *t, unsigned count)
 {
     size_t elements[ROUND_FRAGMENTS_MAX] = {0};
@@ -67,7 +69,8 @@ static void add_range(struct fragment *f, const struct table *t, size_t i)
     f->parameters += t->tensors[i].count;
 }
 
-enum err fragment_make(struct fragments *out, const struct table *t, unsigned count, struct arena *perm)
+enum err fragment_make(struct fragments *out, const struct table *t, unsigned count,
+                       struct arena *perm)
 {
     ASSERT(count >= 1 && count <= ROUND_FRAGMENTS_MAX);
     *out = (struct fragments){.count = count};
@@ -82,9 +85,10 @@ enum err fragment_make(struct fragments *out, const struct table *t, unsigned co
                 add_range(f, t, i);
         ASSERT(f->elements % DEV_BLOCK == 0);
         if (!f->elements)
-            return err_set(ERR_CONFIG,
-                           "outer.fragments = %u: fragment %u would be empty; the model has %d layers",
-                           count, p, last_layer(t));
+            return err_set(
+                ERR_CONFIG,
+                "outer.fragments = %u: fragment %u would be empty; the model has %d layers", count,
+                p, last_layer(t));
     }
     return ERR_OK;
 }

@@ -1,5 +1,6 @@
-/* The manifest's canonical bytes: one writer and one reader, field by field in the same order, little-endian.
- * Body, then envelope; whatever the writer would not have written is refused by the reader.
+/* The manifest's canonical bytes: one writer and one reader, field by field in the same order,
+ * little-endian. Body, then envelope; whatever the writer would not have written is refused by the
+ * reader.
  */
 #include "outer/manifest.h"
 #include <math.h>
@@ -118,7 +119,8 @@ size_t manifest_encode(const struct manifest *m, uint8_t out[MANIFEST_BYTES_MAX]
     return bytes_size(&w);
 }
 
-/* One site's line says one thing only: included with bytes and a weight, or not included and why. */
+/* One site's line says one thing only: included with bytes and a weight, or not included and why.
+ */
 static bool entry_sane(const struct manifest_entry *e)
 {
     if (!isfinite(e->weight) || signbit(e->weight))

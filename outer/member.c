@@ -1,5 +1,5 @@
-/* The outer state in memory and on disk. The outer step is DiLoCo's (2311.08105, Algorithm 1, line 14), on the mean
- * that the aggregate decodes to.
+/* The outer state in memory and on disk. The outer step is DiLoCo's (2311.08105, Algorithm 1, line
+ * 14), on the mean that the aggregate decodes to.
  */
 #include "outer/member.h"
 #include <stdio.h>
@@ -53,11 +53,12 @@ static enum err state_alloc(struct member_state *s, const struct member_options 
     return ERR_OK;
 }
 
-enum err member_open(struct member *m, struct world *w, struct dev *cpu, const struct member_options *o,
-                     struct arena *perm)
+enum err member_open(struct member *m, struct world *w, struct dev *cpu,
+                     const struct member_options *o, struct arena *perm)
 {
     ASSERT((o->residuals || !o->forgets) && o->schedule.fragments == o->fragments->count);
-    *m = (struct member){.world = w, .cpu = cpu, .o = *o, .fragments = o->fragments, .schedule = o->schedule};
+    *m = (struct member){
+        .world = w, .cpu = cpu, .o = *o, .fragments = o->fragments, .schedule = o->schedule};
     m->o.keep = o->keep < MEMBER_STATES_MIN ? MEMBER_STATES_MIN : o->keep;
     size_t most = largest(o->fragments);
     TRY_ALLOC(m->state = arena_array(perm, o->fragments->count, sizeof *m->state));
@@ -74,7 +75,8 @@ void member_close(struct member *m)
     *m = (struct member){0};
 }
 
-/* ---- the state's parts, digests, file ------------------------------------------------------------------ */
+/* ---- the state's parts, digests, file
+ * ------------------------------------------------------------------ */
 
 /* theta, momentum, codes: what all members share. */
 static size_t shared_parts(const struct member_state *s, size_t elements, struct file_part out[3])
@@ -164,7 +166,8 @@ static enum err state_write(struct member *m, unsigned fragment, const struct me
     uint8_t header[HEADER_BYTES];
     struct file_part parts[6] = {{header, sizeof header}};
     size_t elements = fragment_of(m, fragment)->elements;
-    size_t shared = shared_parts(s, elements, parts + 1), own = own_parts(s, elements, parts + 1 + shared);
+    size_t shared = shared_parts(s, elements, parts + 1),
+           own = own_parts(s, elements, parts + 1 + shared);
     struct digest d = parts_digest(parts + 1 + shared, own);
     header_make(header, s, fragment, elements, &d);
     path_of(path, fragment, s->round, "state");
@@ -214,7 +217,8 @@ static bool state_parse(struct member_state *s, unsigned fragment, uint64_t roun
 }
 
 /* Reads state `round` into s, whose pointers say which parts there are. */
-static enum err state_read(struct member *m, unsigned fragment, uint64_t round, struct member_state *s)
+static enum err state_read(struct member *m, unsigned fragment, uint64_t round,
+                           struct member_state *s)
 {
     char path[PATH_BYTES];
     struct arena scratch = arena_make(0);
@@ -223,21 +227,24 @@ static enum err state_read(struct member *m, unsigned fragment, uint64_t round, 
     path_of(path, fragment, round, "state");
     if (!m->world->ops->exists(m->world, path))
         return err_set(ERR_INPUT, "%s: not kept", path);
-    enum err e = m->world->ops->read(m->world, path, HEADER_BYTES + state_bytes(&m->o, elements) + 1, &scratch,
-                                     &data, &size);
+    enum err e = m->world->ops->read(
+        m->world, path, HEADER_BYTES + state_bytes(&m->o, elements) + 1, &scratch, &data, &size);
     if (e == ERR_OK && !state_parse(s, fragment, round, elements, data, size))
         e = err_set(ERR_CORRUPT, "%s: damaged, or of another model", path);
     arena_free(&scratch);
     return e;
 }
 
-/* ---- CURRENT ---------------------------------------------------------------------------------------- */
+/* ---- CURRENT
+ * ---------------------------------------------------------------------------------------- */
 
-static size_t current_text(char out[CURRENT_BYTES_MAX], uint64_t round, const struct digest *manifest)
+static size_t current_text(char out[CURRENT_BYTES_MAX], uint64_t round,
+                           const struct digest *manifest)
 {
     char hex[65];
     digest_hex(manifest, hex);
-    int n = snprintf(out, CURRENT_BYTES_MAX, "round %llu\nmanifest %s\n", (unsigned long long)round, hex);
+    int n = snprintf(out, CURRENT_BYTES_MAX, "round %llu\nmanifest %s\n", (unsigned long long)round,
+                     hex);
     struct digest check = digest_of(out, (size_t)n);
     digest_hex(&check, hex);
     return (size_t)n + (size_t)snprintf(out + n, CURRENT_BYTES_MAX - (size_t)n, "check %s\n", hex);
@@ -256,13 +263,15 @@ static bool current_parse(const char *data, size_t size, uint64_t *round, struct
 {
     unsigned long long number;
     char hex[65], again[CURRENT_BYTES_MAX];
-    if (sscanf(data, "round %20llu\nmanifest %64[0-9a-f]\n", &number, hex) != 2 || !digest_parse(manifest, hex))
+    if (sscanf(data, "round %20llu\nmanifest %64[0-9a-f]\n", &number, hex) != 2 ||
+        !digest_parse(manifest, hex))
         return false;
     *round = number;
     return current_text(again, number, manifest) == size && memcmp(again, data, size) == 0;
 }
 
-static enum err current_read(struct member *m, unsigned fragment, uint64_t *round, struct digest *manifest)
+static enum err current_read(struct member *m, unsigned fragment, uint64_t *round,
+                             struct digest *manifest)
 {
     char path[PATH_BYTES];
     struct arena scratch = arena_make(0);
@@ -276,7 +285,8 @@ static enum err current_read(struct member *m, unsigned fragment, uint64_t *roun
     return e;
 }
 
-/* ---- manifests and aggregates --------------------------------------------------------------------------- */
+/* ---- manifests and aggregates
+ * --------------------------------------------------------------------------- */
 
 static enum err manifest_write(struct member *m, unsigned fragment, const struct manifest *manifest)
 {
@@ -308,7 +318,8 @@ enum err member_manifest(struct member *m, unsigned fragment, uint64_t round, st
     path_of(path, fragment, round + 1, "MANIFEST");
     if (!m->world->ops->exists(m->world, path))
         return err_set(ERR_INPUT, "%s: not kept", path);
-    enum err e = m->world->ops->read(m->world, path, MANIFEST_BYTES_MAX + 32, &scratch, &data, &size);
+    enum err e =
+        m->world->ops->read(m->world, path, MANIFEST_BYTES_MAX + 32, &scratch, &data, &size);
     if (e == ERR_OK &&
         !(manifest_parse(out, data, size) && out->round == round && out->fragment == fragment))
         e = err_set(ERR_CORRUPT, "%s: damaged", path);
@@ -316,8 +327,8 @@ enum err member_manifest(struct member *m, unsigned fragment, uint64_t round, st
     return e;
 }
 
-enum err member_aggregate(struct member *m, unsigned fragment, uint64_t round, struct arena *a, uint8_t **data,
-                          size_t *size_bytes)
+enum err member_aggregate(struct member *m, unsigned fragment, uint64_t round, struct arena *a,
+                          uint8_t **data, size_t *size_bytes)
 {
     char path[PATH_BYTES];
     struct manifest manifest;
@@ -332,7 +343,8 @@ enum err member_aggregate(struct member *m, unsigned fragment, uint64_t round, s
     return ERR_OK;
 }
 
-/* ---- begin, load, keep ---------------------------------------------------------------------------------- */
+/* ---- begin, load, keep
+ * ---------------------------------------------------------------------------------- */
 
 bool member_found(const struct member *m)
 {
@@ -361,8 +373,9 @@ enum err member_begin(struct member *m, const float *initial_slab)
     return ERR_OK;
 }
 
-/* The state CURRENT names does not verify. Only the aggregator can make it again in full: a site's residual of that
- * state is not a function of the aggregate; the site gets the round again from the aggregator and its own outbox. */
+/* The state CURRENT names does not verify. Only the aggregator can make it again in full: a site's
+ * residual of that state is not a function of the aggregate; the site gets the round again from the
+ * aggregator and its own outbox. */
 static enum err load_before(struct member *m, unsigned fragment, uint64_t round)
 {
     struct member_state *s = &m->state[fragment];
@@ -372,8 +385,8 @@ static enum err load_before(struct member *m, unsigned fragment, uint64_t round)
     size_t size;
     if (round == 0)
         return ERR_CORRUPT;
-    log_event(LOG_WARN, "state_damaged", "fragment=%u round=%llu action=from_the_state_before", fragment,
-              (unsigned long long)round);
+    log_event(LOG_WARN, "state_damaged", "fragment=%u round=%llu action=from_the_state_before",
+              fragment, (unsigned long long)round);
     TRY(state_read(m, fragment, round - 1, s));
     if (m->o.residuals)
         return ERR_OK;
@@ -397,8 +410,8 @@ static enum err load_fragment(struct member *m, unsigned fragment)
     if (e == ERR_CORRUPT || e == ERR_INPUT)
         return load_before(m, fragment, round);
     if (e == ERR_OK && !digest_equal(&s->manifest, &manifest))
-        e = err_set(ERR_CORRUPT, "frag/%u/CURRENT and state %llu name different manifests", fragment,
-                    (unsigned long long)round);
+        e = err_set(ERR_CORRUPT, "frag/%u/CURRENT and state %llu name different manifests",
+                    fragment, (unsigned long long)round);
     return e;
 }
 
@@ -431,7 +444,8 @@ static enum err drop(struct member *m, unsigned fragment, uint64_t round, const 
     return m->world->ops->remove(m->world, path);
 }
 
-/* Directories of rounds older than all that is kept go whole; in younger ones only the big state may go. */
+/* Directories of rounds older than all that is kept go whole; in younger ones only the big state
+ * may go. */
 static enum err prune(struct member *m, unsigned fragment, uint64_t oldest_state)
 {
     uint64_t now = m->state[fragment].round;
@@ -466,7 +480,8 @@ enum err member_prune(struct member *m, unsigned fragment, uint64_t oldest_round
     return prune(m, fragment, m->pruned[fragment]);
 }
 
-/* ---- the outer step ------------------------------------------------------------------------------------- */
+/* ---- the outer step
+ * ------------------------------------------------------------------------------------- */
 
 struct digest member_grid(const struct member *m, unsigned fragment)
 {
@@ -474,16 +489,19 @@ struct digest member_grid(const struct member *m, unsigned fragment)
 }
 
 /* What the manifest says about its inputs, before anything is decoded. */
-static enum err inputs_check(const struct member *m, unsigned fragment, const struct manifest *manifest,
-                             const struct digest *aggregate, size_t aggregate_bytes)
+static enum err inputs_check(const struct member *m, unsigned fragment,
+                             const struct manifest *manifest, const struct digest *aggregate,
+                             size_t aggregate_bytes)
 {
     const struct member_state *s = &m->state[fragment];
     struct digest grid = member_grid(m, fragment);
-    if (manifest->aggregate_bytes != aggregate_bytes || !digest_equal(&manifest->aggregate, aggregate))
-        return err_set(ERR_PROTO, "fragment %u round %llu: the aggregate is not the manifest's", fragment,
-                       (unsigned long long)s->round);
+    if (manifest->aggregate_bytes != aggregate_bytes ||
+        !digest_equal(&manifest->aggregate, aggregate))
+        return err_set(ERR_PROTO, "fragment %u round %llu: the aggregate is not the manifest's",
+                       fragment, (unsigned long long)s->round);
     if (!digest_equal(&manifest->state_before, &s->digest) || !digest_equal(&manifest->grid, &grid))
-        return err_set(ERR_DISAGREE, "fragment %u: our state %llu is not the one the round was made from",
+        return err_set(ERR_DISAGREE,
+                       "fragment %u: our state %llu is not the one the round was made from",
                        fragment, (unsigned long long)s->round);
     return ERR_OK;
 }
@@ -496,10 +514,11 @@ static enum err step(struct member *m, unsigned fragment, const struct manifest 
     size_t n = fragment_of(m, fragment)->elements;
     const struct codec *c = codec_get(manifest->codec);
     if (!c || !manifest_included(manifest))
-        return err_set(ERR_PROTO, "fragment %u round %llu: a manifest without codec or contributions", fragment,
-                       (unsigned long long)s->round);
-    TRY(c->mean(c, m->work, m->mean, next->codes, aggregate, aggregate_bytes, manifest_included(manifest),
-                manifest_weight(manifest), s->codes, n));
+        return err_set(ERR_PROTO,
+                       "fragment %u round %llu: a manifest without codec or contributions",
+                       fragment, (unsigned long long)s->round);
+    TRY(c->mean(c, m->work, m->mean, next->codes, aggregate, aggregate_bytes,
+                manifest_included(manifest), manifest_weight(manifest), s->codes, n));
     memcpy(next->theta, s->theta, n * sizeof *next->theta);
     if (next->momentum)
         memcpy(next->momentum, s->momentum, n * sizeof *next->momentum);
@@ -548,7 +567,8 @@ static void become(struct member *m, unsigned fragment)
     s->digest = m->spare.digest;
 }
 
-/* The spare, complete, becomes durable and current. aggregate NULL: from a snapshot, there is none. */
+/* The spare, complete, becomes durable and current. aggregate NULL: from a snapshot, there is none.
+ */
 static enum err settle(struct member *m, unsigned fragment, const struct manifest *manifest,
                        const uint8_t *aggregate, size_t aggregate_bytes)
 {
@@ -556,7 +576,8 @@ static enum err settle(struct member *m, unsigned fragment, const struct manifes
     m->spare.manifest = manifest_digest(manifest);
     path_of(path, fragment, m->spare.round, "aggregate");
     if (aggregate)
-        TRY(m->world->ops->write(m->world, path, &(struct file_part){aggregate, aggregate_bytes}, 1));
+        TRY(m->world->ops->write(m->world, path, &(struct file_part){aggregate, aggregate_bytes},
+                                 1));
     TRY(manifest_write(m, fragment, manifest));
     TRY(state_write(m, fragment, &m->spare));
     TRY(current_write(m, fragment, &m->spare)); /* == COMMIT POINT == */
@@ -572,12 +593,14 @@ enum err member_commit(struct member *m, unsigned fragment, const struct manifes
     return settle(m, fragment, manifest, aggregate, aggregate_bytes);
 }
 
-/* ---- snapshot, final digest ----------------------------------------------------------------------------- */
+/* ---- snapshot, final digest
+ * ----------------------------------------------------------------------------- */
 
 size_t member_snapshot_bytes(const struct member *m, unsigned fragment)
 {
     struct file_part parts[3];
-    return parts_bytes(parts, shared_parts(&m->state[fragment], fragment_of(m, fragment)->elements, parts));
+    return parts_bytes(
+        parts, shared_parts(&m->state[fragment], fragment_of(m, fragment)->elements, parts));
 }
 
 enum err member_snapshot_write(const struct member *m, unsigned fragment, uint8_t *out)
@@ -591,37 +614,32 @@ enum err member_snapshot_write(const struct member *m, unsigned fragment, uint8_
     return ERR_OK;
 }
 
-/* A joiner's residual starts at zero; so does what it forgot. */
-static void own_set(struct member *m, unsigned fragment, const float *residual)
+static void own_zero(struct member *m, unsigned fragment)
 {
-    struct member_state *next = &m->spare;
-    const struct member_state *s = &m->state[fragment];
-    size_t n = fragment_of(m, fragment)->elements;
-    if (next->residual && residual)
-        memmove(next->residual, residual, n * sizeof *residual);
-    else if (next->residual)
-        memset(next->residual, 0, n * sizeof *next->residual);
-    if (next->forgotten)
-        memcpy(next->forgotten, s->forgotten, n * sizeof *next->forgotten);
+    struct file_part parts[2];
+    size_t n = own_parts(&m->spare, fragment_of(m, fragment)->elements, parts);
+    for (size_t i = 0; i < n; i++)
+        memset((void *)(uintptr_t)parts[i].data, 0, parts[i].size_bytes);
 }
 
 enum err member_snapshot_adopt(struct member *m, unsigned fragment, const struct manifest *manifest,
-                               const uint8_t *data, size_t size_bytes, const float *residual)
+                               const uint8_t *data, size_t size_bytes, bool own)
 {
     struct member_state *next = &m->spare;
     struct file_part parts[3];
     struct digest d = digest_of(data, size_bytes);
     size_t n = shared_parts(next, fragment_of(m, fragment)->elements, parts);
     if (size_bytes != parts_bytes(parts, n) || !digest_equal(&d, &manifest->state_after))
-        return err_set(ERR_PROTO, "fragment %u: the snapshot is not state %llu of its manifest", fragment,
-                       (unsigned long long)manifest->round + 1);
+        return err_set(ERR_PROTO, "fragment %u: the snapshot is not state %llu of its manifest",
+                       fragment, (unsigned long long)manifest->round + 1);
     for (size_t i = 0; i < n; data += parts[i++].size_bytes)
         memcpy((void *)(uintptr_t)parts[i].data, data, parts[i].size_bytes);
-    own_set(m, fragment, residual);
+    if (!own)
+        own_zero(m, fragment);
     next->round = manifest->round + 1;
     next->digest = d;
     log_event(LOG_INFO, "snapshot_adopted", "fragment=%u round=%llu residual=%s", fragment,
-              (unsigned long long)next->round, residual ? "kept" : "zero");
+              (unsigned long long)next->round, own ? "kept" : "zero");
     return settle(m, fragment, manifest, NULL, 0);
 }
 

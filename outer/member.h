@@ -1,16 +1,19 @@
 #ifndef MEMBER_H
 #define MEMBER_H
-/* The outer state as every member (each site, the aggregator) holds it, per fragment: theta, momentum, block codes
- * (the next grid), round, manifest and state digest; a site's also the residual. member_apply is the outer step, the
- * same bits on every member. Files, as protocol section 2; all relative to the world's root, F a number:
+/* The outer state as every member (each site, the aggregator) holds it, per fragment: theta,
+ * momentum, block codes (the next grid), round, manifest and state digest; a site's also the
+ * residual. member_apply is the outer step, the same bits on every member. Files, as protocol
+ * section 2; all relative to the world's root, F a number:
  *
- *   frag/F/<round>/state      header, theta, momentum, codes, residual, forgotten, each part under a digest
- *   frag/F/<round>/MANIFEST   that made state <round> (of round <round> - 1), canonical bytes and their digest
- *   frag/F/<round>/aggregate  its input; the manifest holds its digest
- *   frag/F/CURRENT            names a round and a manifest digest; its rename is the one commit point
+ *   frag/F/<round>/state      header, theta, momentum, codes, residual, forgotten, each part under
+ * a digest frag/F/<round>/MANIFEST   that made state <round> (of round <round> - 1), canonical
+ * bytes and their digest frag/F/<round>/aggregate  its input; the manifest holds its digest
+ *   frag/F/CURRENT            names a round and a manifest digest; its rename is the one commit
+ * point
  *
- * Host memory: member_memory_bytes(), all taken at open; member_load, and reading a kept state, take one fragment's state
- * file for the time of the call. One thread. State digests are of little-endian values; so is the machine.
+ * Host memory: member_memory_bytes(), all taken at open; member_load, and reading a kept state,
+ * take one fragment's state file for the time of the call. One thread. State digests are of
+ * little-endian values; so is the machine.
  */
 #include "outer/codec/codec.h"
 #include "outer/fragment.h"
@@ -34,61 +37,73 @@ struct member_options {
     const struct fragments *fragments;
     struct schedule schedule;
     struct nesterov outer;
-    bool residuals;          /* a site */
-    bool forgets;            /* a site with outer.feedback < 1 */
-    uint64_t keep;           /* manifests and aggregates kept per fragment (outer.catch_up); less than 2 counts as 2 */
+    bool residuals; /* a site */
+    bool forgets;   /* a site with outer.feedback < 1 */
+    uint64_t keep;  /* manifests and aggregates kept per fragment (outer.catch_up); less than 2
+                       counts as 2 */
 };
 struct member {
     struct world *world;
-    struct dev *cpu;                   /* host arithmetic of the exact set */
+    struct dev *cpu; /* host arithmetic of the exact set */
     struct member_options o;
     const struct fragments *fragments; /* o.fragments */
     struct schedule schedule;          /* o.schedule */
     struct member_state *state;        /* [fragments] current */
     struct member_state spare;         /* next state while it is being made: largest fragment */
-    float *mean;                       /* largest fragment: mean delta; scratch outside member_apply */
-    uint64_t pruned[ROUND_FRAGMENTS_MAX]; /* a site keeps its states from this round on: member_prune */
+    float *mean; /* largest fragment: mean delta; scratch outside member_apply */
+    /* A site keeps its states from this round on: member_prune. */
+    uint64_t pruned[ROUND_FRAGMENTS_MAX];
     struct codec_work *work;
 };
 
 /* What member_open takes, in bytes; without what the codec's pieces take. */
 size_t member_memory_bytes(const struct member_options *o);
-enum err member_open(struct member *m, struct world *w, struct dev *cpu, const struct member_options *o,
-                     struct arena *perm) MUST;
+enum err member_open(struct member *m, struct world *w, struct dev *cpu,
+                     const struct member_options *o, struct arena *perm) MUST;
 void member_close(struct member *m); /* a zeroed or partly opened member is fine */
 /* True when the directory holds a state for every fragment. */
 bool member_found(const struct member *m);
-enum err member_begin(struct member *m, const float *initial_slab) MUST; /* round 0 from the initial parameters, durable */
-/* CURRENT of every fragment, verified. A state that does not verify: the aggregator makes it again from the one before
- * and the aggregate; a site goes one state back and gets the round again. Else ERR_CORRUPT names the file. */
+enum err
+member_begin(struct member *m,
+             const float *initial_slab) MUST; /* round 0 from the initial parameters, durable */
+/* CURRENT of every fragment, verified. A state that does not verify: the aggregator makes it again
+ * from the one before and the aggregate; a site goes one state back and gets the round again. Else
+ * ERR_CORRUPT names the file. */
 enum err member_load(struct member *m) MUST;
-/* A kept earlier state's theta (elements values; for the replay after a restart). ERR_INPUT: not kept; ERR_CORRUPT. */
+/* A kept earlier state's theta (elements values; for the replay after a restart). ERR_INPUT: not
+ * kept; ERR_CORRUPT. */
 enum err member_load_theta(struct member *m, unsigned fragment, uint64_t round, float *theta) MUST;
-/* Digest of the grid that round state.round is encoded on; what contributions and manifests carry. */
+/* Digest of the grid that round state.round is encoded on; what contributions and manifests carry.
+ */
 struct digest member_grid(const struct member *m, unsigned fragment);
-/* Decodes the aggregate of round state.round, steps into the spare; fills state_before, state_after, grid and the aggregate's
- * digest and size when `made` is set (the aggregator), compares them when not: ERR_DISAGREE when states differ, ERR_PROTO
- * when the aggregate is not what the manifest says. The spare's residual and forgotten are left alone. */
+/* Decodes the aggregate of round state.round, steps into the spare; fills state_before,
+ * state_after, grid and the aggregate's digest and size when `made` is set (the aggregator),
+ * compares them when not: ERR_DISAGREE when states differ, ERR_PROTO when the aggregate is not what
+ * the manifest says. The spare's residual and forgotten are left alone. */
 enum err member_apply(struct member *m, unsigned fragment, struct manifest *manifest, bool made,
                       const uint8_t *aggregate, size_t aggregate_bytes) MUST;
-/* The commit point: writes the spare as state round + 1 with manifest, aggregate (kept for catch-up) and, at a
- * site, the new residual and forgotten (already put into the spare), then CURRENT; then it is the current state. */
+/* The commit point: writes the spare as state round + 1 with manifest, aggregate (kept for
+ * catch-up) and, at a site, the new residual and forgotten (already put into the spare), then
+ * CURRENT; then it is the current state. */
 enum err member_commit(struct member *m, unsigned fragment, const struct manifest *manifest,
                        const uint8_t *aggregate, size_t aggregate_bytes) MUST;
-/* Sites: states before `oldest_round` are no longer needed by any inner checkpoint (the last two stay). Without it
- * a site keeps all of them; the aggregator keeps two by itself. */
+/* Sites: states before `oldest_round` are no longer needed by any inner checkpoint (the last two
+ * stay). Without it a site keeps all of them; the aggregator keeps two by itself. */
 enum err member_prune(struct member *m, unsigned fragment, uint64_t oldest_round) MUST;
-enum err member_manifest(struct member *m, unsigned fragment, uint64_t round, struct manifest *out) MUST; /* kept ones; ERR_INPUT */
-enum err member_aggregate(struct member *m, unsigned fragment, uint64_t round, struct arena *a, uint8_t **data,
-                          size_t *size_bytes) MUST;
-/* Snapshot for a joiner: theta, momentum, codes; the size follows from the configuration, the digest of the bytes is
- * the state digest. */
+enum err member_manifest(struct member *m, unsigned fragment, uint64_t round,
+                         struct manifest *out) MUST; /* kept ones; ERR_INPUT */
+enum err member_aggregate(struct member *m, unsigned fragment, uint64_t round, struct arena *a,
+                          uint8_t **data, size_t *size_bytes) MUST;
+/* Snapshot for a joiner: theta, momentum, codes; the size follows from the configuration, the
+ * digest of the bytes is the state digest. */
 size_t member_snapshot_bytes(const struct member *m, unsigned fragment);
 enum err member_snapshot_write(const struct member *m, unsigned fragment, uint8_t *out) MUST;
-/* Becomes the current state, durable. residual: the site's from now on, or NULL: zero (what it held is lost, and logged);
- * it may be spare.residual. ERR_PROTO: not the bytes of manifest->state_after. */
+/* Becomes the current state, durable. own: residual and forgotten are what the caller put into the
+ * spare; otherwise they start at zero, and what the site held is lost. ERR_PROTO: not the bytes of
+ * manifest->state_after. */
 enum err member_snapshot_adopt(struct member *m, unsigned fragment, const struct manifest *manifest,
-                               const uint8_t *data, size_t size_bytes, const float *residual) MUST;
-struct digest member_digest(const struct member *m, bool residual); /* over all fragments: the run's final word */
+                               const uint8_t *data, size_t size_bytes, bool own) MUST;
+struct digest member_digest(const struct member *m,
+                            bool residual); /* over all fragments: the run's final word */
 
 #endif

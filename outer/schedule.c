@@ -65,7 +65,8 @@ enum codec_kind schedule_codec(const struct schedule *s, unsigned fragment, uint
 
 int64_t schedule_next(const struct schedule *s, int64_t step)
 {
-    int64_t beat = s->every / (int64_t)s->fragments; /* dues fall on its multiples and on the last step */
+    int64_t beat =
+        s->every / (int64_t)s->fragments; /* dues fall on its multiples and on the last step */
     if (step >= s->steps)
         return 0;
     int64_t next = ((step < 0 ? 0 : step) / beat + 1) * beat;

@@ -1,28 +1,30 @@
 #ifndef SITE_H
 #define SITE_H
-/* A site's end of the outer loop, DiLoCo's Algorithm 1 line by line: z = weight * delta + residual, encode, outbox
- * durable, contribute, commit, outer step, residual, theta. Blocking, no thread of its own; runs on the real link and
- * world and, unchanged, on the simulated ones. It knows parameters as flat arrays only; binding to the trainer is
- * outer/site_train.c.
+/* A site's end of the outer loop, DiLoCo's Algorithm 1 line by line: z = weight * delta + residual,
+ * encode, outbox durable, contribute, commit, outer step, residual, theta. Blocking, no thread of
+ * its own; runs on the real link and world and, unchanged, on the simulated ones. It knows
+ * parameters as flat arrays only; binding to the trainer is outer/site_train.c.
  *
  * Files beside the member's, relative to the world's root:
  *   id/site              incarnation (one more at each open), highest epoch of an aggregator seen
- *   outbox/F/<round>     header, payload, residual', forgotten: durable before the first byte is sent, and sent again as it is
- * Memory: site_memory_bytes(), taken at open.
+ *   outbox/F/<round>     header, payload, residual', forgotten: durable before the first byte is
+ * sent, and sent again as it is Memory: site_memory_bytes(), taken at open.
  */
 #include "outer/link/link.h"
 #include "outer/member.h"
 
 struct site_options {
     const char *run, *name;
-    unsigned index, site_count;   /* position in the roster */
-    const char *canonical;        /* pinned keys (identity_text) */
+    unsigned index, site_count; /* position in the roster */
+    const char *canonical;      /* pinned keys (identity_text) */
     bool strict;
-    float feedback;               /* outer.feedback: share of the residual that is carried on */
-    uint64_t straggler_ms;        /* other deadlines derive from it */
-    uint64_t seed;                /* jitter */
-    volatile int *stop;           /* asked to stop: return ERR_STOPPED from waits, outbox and state are safe; may be NULL */
-    /* Progress while waiting, may be NULL: "waiting for b", "aggregator unreachable for 12 s, retrying in 3 s". */
+    float feedback;        /* outer.feedback: share of the residual that is carried on */
+    uint64_t straggler_ms; /* other deadlines derive from it */
+    uint64_t seed;         /* jitter */
+    volatile int *stop; /* asked to stop: return ERR_STOPPED from waits, outbox and state are safe;
+                           may be NULL */
+    /* Progress while waiting, may be NULL: "waiting for b", "aggregator unreachable for 12 s,
+     * retrying in 3 s". */
     void (*notice)(void *self, const char *text);
     void *notice_self;
 };
@@ -31,30 +33,37 @@ struct site_times { /* ms of the last round, for the step profile */
 };
 struct site; /* opaque */
 
-size_t site_memory_bytes(const struct member_options *o, unsigned site_count); /* beside member_memory_bytes() */
+/* Beside member_memory_bytes(). */
+size_t site_memory_bytes(const struct member_options *o, unsigned site_count);
 /* The member is open, not yet begun or loaded: site_start does that. */
-enum err site_open(struct site **s, struct world *w, struct link *l, struct member *m, const struct site_options *o,
-                   struct arena *perm) MUST;
+enum err site_open(struct site **s, struct world *w, struct link *l, struct member *m,
+                   const struct site_options *o, struct arena *perm) MUST;
 void site_close(struct site *s);
-/* Before the first step: loads what the directory holds, hello; a new site begins at round 0 with `initial` (its digest must equal the
- * aggregator's), one that was away catches up by aggregates, one that is too far behind takes snapshots. Afterwards every fragment is
- * where the aggregator is; schedule_reached() says from which step a trainer without checkpoint may go on. */
+/* Before the first step: loads what the directory holds, hello; a new site begins at round 0 with
+ * `initial` (its digest must equal the aggregator's), one that was away catches up by aggregates,
+ * one that is too far behind takes snapshots. Afterwards every fragment is where the aggregator is;
+ * schedule_reached() says from which step a trainer without checkpoint may go on. */
 enum err site_start(struct site *s, const float *initial_slab) MUST;
-/* Round `round` of a fragment is due: local (elements, host or device memory of the member's dev) becomes the theta to go on with.
- * Returns with member->state[fragment].round > round: round + 1, or later after an absence (then a trainer may skip to
- * schedule_reached()). When that state is already recorded (replay after a restart) nothing is sent and the
- * recorded theta of state round + 1 comes back, or the newest one where that is not kept. ERR_DIVERGED: z is not finite,
- * nothing was stored or sent. ERR_STOPPED: asked to. */
+/* Round `round` of a fragment is due: local (elements, host or device memory of the member's dev)
+ * becomes the theta to go on with. Returns with member->state[fragment].round > round: round + 1,
+ * or later after an absence (then a trainer may skip to schedule_reached()). When that state is
+ * already recorded (replay after a restart) nothing is sent and the recorded theta of state round +
+ * 1 comes back, or the newest one where that is not kept. ERR_DIVERGED: z is not finite, nothing
+ * was stored or sent. ERR_STOPPED: asked to. */
 enum err site_round(struct site *s, unsigned fragment, uint64_t round, float *local, float weight,
                     uint64_t data_cursor) MUST;
-/* Asks, before a site_round that has nothing stored yet, whether it would wait for an aggregator that cannot be reached: then, in
- * quorum mode, a site may train on (outer.extra_steps) and come back with more steps in its delta. Never blocks
- * longer than one failing call. extra_steps goes into the header of the contribution that follows. */
-enum err site_unreachable(struct site *s, unsigned fragment, uint64_t round, uint64_t extra_steps, bool *unreachable) MUST;
-/* Adopted state and progress; nothing is repeated but in the last rounds of the schedule, which end the run. */
-enum err site_report(struct site *s, unsigned fragment, int64_t step, double loss, double tokens_per_second,
-                     uint64_t tokens) MUST;
-enum err site_leave(struct site *s, const char *why) MUST; /* one attempt; an aggregator that is away is no error */
+/* Asks, before a site_round that has nothing stored yet, whether it would wait for an aggregator
+ * that cannot be reached: then, in quorum mode, a site may train on (outer.extra_steps) and come
+ * back with more steps in its delta. Never blocks longer than one failing call. extra_steps goes
+ * into the header of the contribution that follows. */
+enum err site_unreachable(struct site *s, unsigned fragment, uint64_t round, uint64_t extra_steps,
+                          bool *unreachable) MUST;
+/* Adopted state and progress; nothing is repeated but in the last rounds of the schedule, which end
+ * the run. */
+enum err site_report(struct site *s, unsigned fragment, int64_t step, double loss,
+                     double tokens_per_second, uint64_t tokens) MUST;
+/* One attempt; an aggregator that is away is no error. */
+enum err site_leave(struct site *s, const char *why) MUST;
 struct site_times site_last(const struct site *s);
 
 #endif

@@ -10,7 +10,8 @@
 
 static struct dev *cpu;
 
-/* Every element of the slab, gaps included, lies in exactly one fragment; blocks of 256 stay whole. */
+/* Every element of the slab, gaps included, lies in exactly one fragment; blocks of 256 stay whole.
+ */
 static void test_parts_cover_the_slab(void **state)
 {
     (void)state;
@@ -49,12 +50,14 @@ static unsigned home(const struct fragments *f, size_t offset)
 {
     for (unsigned p = 0; p < f->count; p++)
         for (size_t i = 0; i < f->f[p].range_count; i++)
-            if (offset >= f->f[p].ranges[i].offset && offset < f->f[p].ranges[i].offset + f->f[p].ranges[i].count)
+            if (offset >= f->f[p].ranges[i].offset &&
+                offset < f->f[p].ranges[i].offset + f->f[p].ranges[i].count)
                 return p;
     return f->count;
 }
 
-/* Block i in fragment i mod P (Streaming DiLoCo, strided), the big embedding where there is least. */
+/* Block i in fragment i mod P (Streaming DiLoCo, strided), the big embedding where there is least.
+ */
 static void test_strided_and_balanced(void **state)
 {
     (void)state;
@@ -66,11 +69,13 @@ static void test_strided_and_balanced(void **state)
     for (size_t i = 0; i < t.count; i++)
         if (t.tensors[i].layer >= 0 && t.tensors[i].layer < 5)
             assert_int_equal(home(&f, t.tensors[i].offset), t.tensors[i].layer % 2);
-    /* Blocks: 3 and 2 of 768. wte 768 to the second; equal now, so wpe 256 to the first, the norms 256 each after. */
+    /* Blocks: 3 and 2 of 768. wte 768 to the second; equal now, so wpe 256 to the first, the norms
+     * 256 each after. */
     assert_int_equal(home(&f, 0), 1);
     assert_int_equal(home(&f, t.tensors[1].offset), 0);
     assert_int_equal(f.f[0].elements + f.f[1].elements, t.elements);
-    assert_true(f.f[0].elements <= f.f[1].elements + 256 && f.f[1].elements <= f.f[0].elements + 256);
+    assert_true(f.f[0].elements <= f.f[1].elements + 256 &&
+                f.f[1].elements <= f.f[0].elements + 256);
     arena_free(&a);
 }
 
@@ -116,7 +121,8 @@ int main(void)
         cmocka_unit_test(test_too_many_fragments),
         cmocka_unit_test(test_gather_scatter),
     };
-    if (dev_open(&cpu, &(struct dev_options){.kind = "cpu", .model_type = "f32", .threads = 1}) != ERR_OK)
+    if (dev_open(&cpu, &(struct dev_options){.kind = "cpu", .model_type = "f32", .threads = 1}) !=
+        ERR_OK)
         return 1;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     dev_close(cpu);

@@ -1,5 +1,5 @@
-/* Canonical bytes of the record that commits a round. If these break, members chain to different digests for one
- * round, or a damaged record passes.
+/* Canonical bytes of the record that commits a round. If these break, members chain to different
+ * digests for one round, or a damaged record passes.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,14 +21,28 @@ static struct digest digest_made(uint8_t first)
 
 static struct manifest example(uint32_t sites)
 {
-    struct manifest m = {.run = "night", .config = digest_made(1), .roster_version = 3, .fragment = 2,
-                         .round = 7, .parent = digest_made(2), .state_before = digest_made(3),
-                         .state_after = digest_made(4), .codec = 2, .grid = digest_made(5),
-                         .aggregate = digest_made(6), .aggregate_bytes = 12345, .site_count = sites,
-                         .epoch = 4, .instance = 99, .unix_ms = 1700000000000};
+    struct manifest m = {.run = "night",
+                         .config = digest_made(1),
+                         .roster_version = 3,
+                         .fragment = 2,
+                         .round = 7,
+                         .parent = digest_made(2),
+                         .state_before = digest_made(3),
+                         .state_after = digest_made(4),
+                         .codec = 2,
+                         .grid = digest_made(5),
+                         .aggregate = digest_made(6),
+                         .aggregate_bytes = 12345,
+                         .site_count = sites,
+                         .epoch = 4,
+                         .instance = 99,
+                         .unix_ms = 1700000000000};
     for (uint32_t i = 0; i < sites; i++)
-        m.sites[i] = (struct manifest_entry){.site = i, .included = true, .payload = digest_made((uint8_t)(9 + i)),
-                                             .weight = 1.5f, .data_cursor = 1000 + i};
+        m.sites[i] = (struct manifest_entry){.site = i,
+                                             .included = true,
+                                             .payload = digest_made((uint8_t)(9 + i)),
+                                             .weight = 1.5f,
+                                             .data_cursor = 1000 + i};
     if (sites > 2)
         m.sites[1] = (struct manifest_entry){.site = 1, .reason = ROUND_LATE};
     return m;
@@ -51,7 +65,8 @@ static void test_round_trip(void **state)
     }
 }
 
-/* Every body byte is under the digest, no envelope byte is: a round committed again keeps its digest. */
+/* Every body byte is under the digest, no envelope byte is: a round committed again keeps its
+ * digest. */
 static void test_digest_covers_body_only(void **state)
 {
     (void)state;
@@ -90,9 +105,9 @@ static void test_refuses_what_makes_no_sense(void **state)
 {
     (void)state;
     struct manifest m;
-#define REFUSE(change)                                                                                   \
-    m = example(3);                                                                                      \
-    change;                                                                                              \
+#define REFUSE(change)                                                                             \
+    m = example(3);                                                                                \
+    change;                                                                                        \
     refuse(&m)
     REFUSE(m.parent = (struct digest){0});
     REFUSE(m.round = 0);

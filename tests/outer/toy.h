@@ -1,7 +1,7 @@
 #ifndef TOY_H
 #define TOY_H
-/* A small table of tensors for tests of the outer loop: layers of a matrix and a bias between two embeddings and a
- * final norm; a few thousand parameters, sizes that are not multiples of 256.
+/* A small table of tensors for tests of the outer loop: layers of a matrix and a bias between two
+ * embeddings and a final norm; a few thousand parameters, sizes that are not multiples of 256.
  */
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,8 @@ enum { TOY_TENSORS_MAX = 64 };
 static inline void toy_add(struct table *t, const char *name, size_t count, int layer)
 {
     struct tensor *x = &t->tensors[t->count++];
-    *x = (struct tensor){.shape = {(int64_t)count, 1}, .offset = t->elements, .count = count, .layer = layer};
+    *x = (struct tensor){
+        .shape = {(int64_t)count, 1}, .offset = t->elements, .count = count, .layer = layer};
     snprintf(x->name, sizeof x->name, "%s", name);
     t->elements += (count + DEV_BLOCK - 1) / DEV_BLOCK * DEV_BLOCK;
     t->parameters += count;

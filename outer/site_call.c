@@ -1,0 +1,261 @@
+/* One call to the aggregator, and what each answer means at a site (docs/protocol.md, "Answers").
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include "kernels/base/log.h"
+#include "kernels/base/rng.h"
+#include "outer/site_own.h"
+
+enum {
+    BACKOFF_FIRST_MS = 200,
+    BACKOFF_LAST_MS =
+        30000,      /* also with a longer straggler deadline: an operator looks at the screen */
+    SLICE_MS = 200, /* how soon a stop request is seen */
+    IDENTITY_BYTES = 64
+};
+static const char identity_path[] = "id/site";
+static const char magic[8] = "atollI1";
+
+void site_notice(struct site *s, const char *format, ...)
+{
+    char text[512];
+    va_list args;
+    if (!s->o.notice)
+        return;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    s->o.notice(s->o.notice_self, text);
+}
+
+static bool stopped(const struct site *s)
+{
+    return s->o.stop && *s->o.stop;
+}
+
+enum err site_wait(struct site *s, uint64_t ms)
+{
+    uint64_t now = s->world->ops->now_ms(s->world), end = now + ms;
+    while (!stopped(s) && now < end) {
+        uint64_t left = end - now;
+        s->world->ops->sleep_ms(s->world, s->o.stop && left > SLICE_MS ? SLICE_MS : left);
+        now = s->world->ops->now_ms(s->world);
+    }
+    return stopped(s) ? err_set(ERR_STOPPED, "stopped while waiting for the aggregator") : ERR_OK;
+}
+
+/* Doubles from call to call; a random half of it keeps sites from coming back in step. */
+static uint64_t backoff_ms(struct site *s)
+{
+    uint64_t most = s->o.straggler_ms / 2;
+    most = most < BACKOFF_FIRST_MS  ? BACKOFF_FIRST_MS
+           : most > BACKOFF_LAST_MS ? BACKOFF_LAST_MS
+                                    : most;
+    unsigned doublings = s->failures < 16 ? s->failures : 16;
+    uint64_t ms = (uint64_t)BACKOFF_FIRST_MS << doublings;
+    ms = ms < most ? ms : most;
+    return ms / 2 + rng_below(s->o.seed, RNG_JITTER, s->jitter++, ms / 2 + 1);
+}
+
+static enum err back_off(struct site *s, const char *why)
+{
+    uint64_t now = s->world->ops->now_ms(s->world), ms = backoff_ms(s);
+    if (!s->failures++)
+        s->down_since_ms = now;
+    site_notice(s, "%s for %llu s, retrying in %.1f s", why,
+                (unsigned long long)(now - s->down_since_ms) / 1000, (double)ms / 1000);
+    return site_wait(s, ms);
+}
+
+enum err site_called(struct site *s, enum err e, bool *again)
+{
+    *again = e == ERR_LINK;
+    if (stopped(s))
+        return err_set(ERR_STOPPED, "stopped while talking to the aggregator");
+    if (e == ERR_LINK)
+        return back_off(s, "aggregator unreachable");
+    if (e == ERR_OK && s->failures && s->o.notice)
+        site_notice(s, "aggregator reached again");
+    s->failures = 0;
+    return e;
+}
+
+struct wire_head site_head(const struct site *s)
+{
+    struct wire_head h = {.config = s->config,
+                          .roster_version = s->roster_version,
+                          .epoch = s->epoch,
+                          .incarnation = s->incarnation,
+                          .instance = s->instance};
+    snprintf(h.run, sizeof h.run, "%s", s->o.run);
+    snprintf(h.site, sizeof h.site, "%s", s->o.name);
+    return h;
+}
+
+/* ---- id/site
+ * -------------------------------------------------------------------------------------------- */
+
+static enum err identity_write(struct site *s)
+{
+    uint8_t bytes[IDENTITY_BYTES] = {0};
+    struct bytes_writer w = bytes_writer(bytes, sizeof bytes - 32);
+    bytes_put(&w, magic, sizeof magic);
+    bytes_put_u64(&w, s->incarnation);
+    bytes_put_u64(&w, s->epoch);
+    bytes_put_u64(&w, s->aggregator_instance);
+    struct digest d = digest_of(bytes, sizeof bytes - sizeof d.bytes);
+    memcpy(bytes + sizeof bytes - sizeof d.bytes, d.bytes, sizeof d.bytes);
+    return s->world->ops->write(s->world, identity_path, &(struct file_part){bytes, sizeof bytes},
+                                1);
+}
+
+static bool identity_parse(struct site *s, const uint8_t *data, size_t size)
+{
+    char start[sizeof magic];
+    struct digest d;
+    if (size != IDENTITY_BYTES)
+        return false;
+    d = digest_of(data, size - sizeof d.bytes);
+    struct bytes_reader r = bytes_reader(data, size);
+    bytes_get(&r, start, sizeof start);
+    s->incarnation = bytes_get_u64(&r);
+    s->epoch = bytes_get_u64(&r);
+    s->aggregator_instance = bytes_get_u64(&r);
+    return !memcmp(start, magic, sizeof magic) &&
+           !memcmp(bytes_view(&r, sizeof d.bytes), d.bytes, sizeof d.bytes);
+}
+
+enum err site_identify(struct site *s)
+{
+    struct arena scratch = arena_make(0);
+    uint8_t *data;
+    size_t size;
+    enum err e = ERR_OK;
+    if (s->world->ops->exists(s->world, identity_path)) {
+        e = s->world->ops->read(s->world, identity_path, IDENTITY_BYTES, &scratch, &data, &size);
+        if (e == ERR_OK && !identity_parse(s, data, size))
+            e = err_set(ERR_CORRUPT, "%s: damaged", identity_path);
+    }
+    arena_free(&scratch);
+    TRY(e);
+    s->incarnation++;
+    s->world->ops->random(s->world, &s->instance, sizeof s->instance);
+    return identity_write(s);
+}
+
+/* ---- hello
+ * ---------------------------------------------------------------------------------------------- */
+
+/* One aggregator per epoch, and never an earlier epoch: durable before anything is said under it.
+ */
+static enum err bind(struct site *s, const struct wire_hello_answer *a)
+{
+    if (a->epoch < s->epoch || (a->epoch == s->epoch && a->instance != s->aggregator_instance))
+        return err_set(
+            ERR_DISAGREE,
+            "the aggregator says epoch %llu, instance %llx; epoch %llu, instance %llx was seen: "
+            "a second aggregator, or one started from an older copy of its directory",
+            (unsigned long long)a->epoch, (unsigned long long)a->instance,
+            (unsigned long long)s->epoch, (unsigned long long)s->aggregator_instance);
+    if (a->epoch == s->epoch)
+        return ERR_OK;
+    s->epoch = a->epoch;
+    s->aggregator_instance = a->instance;
+    log_event(LOG_INFO, "bound", "epoch=%llu", (unsigned long long)s->epoch);
+    return identity_write(s);
+}
+
+static enum err heard(struct site *s, const struct wire_hello_answer *a)
+{
+    unsigned count = s->member->fragments->count;
+    if (a->fragment_count != count)
+        return err_set(ERR_PROTO, "the aggregator has %u fragments, this site %u",
+                       a->fragment_count, count);
+    TRY(bind(s, a));
+    s->roster_version = a->roster_version;
+    for (unsigned f = 0; f < count; f++) {
+        const struct wire_fragment_state *there = &a->fragments[f];
+        s->round_there[f] = there->round;
+        s->state_there[f] = there->state;
+        s->accepted_there[f] = there->accepted;
+        if (s->box.fragment == f)
+            s->box.received =
+                there->round == s->box.round && digest_equal(&there->accepted, &s->box.payload);
+    }
+    return ERR_OK;
+}
+
+static enum err refused(enum round_outcome o, const char *text)
+{
+    static const struct {
+        enum round_outcome outcome;
+        enum err e;
+    } table[] = {
+        {ROUND_DENIED, ERR_DENIED},     {ROUND_EXCLUDED, ERR_DENIED},
+        {ROUND_INVALID, ERR_PROTO},     {ROUND_MISMATCH, ERR_MISMATCH},
+        {ROUND_CONFLICT, ERR_DISAGREE}, {ROUND_SUPERSEDED, ERR_BUSY},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+        if (table[i].outcome == o)
+            return err_set(table[i].e, "the aggregator answers %s: %s", round_outcome_name(o),
+                           text);
+    return err_set(ERR_PROTO, "the aggregator answers %s (%d), which does not fit: %s",
+                   round_outcome_name(o), (int)o, text);
+}
+
+enum err site_hello_once(struct site *s, bool has_state)
+{
+    struct wire_hello m = {.head = site_head(s),
+                           .major = WIRE_MAJOR,
+                           .minor = WIRE_MINOR,
+                           .config = s->o.canonical,
+                           .has_state = has_state,
+                           .fragment_count = s->member->fragments->count};
+    struct wire_hello_answer a = {.outcome = ROUND_NONE};
+    for (unsigned f = 0; has_state && f < m.fragment_count; f++) {
+        const struct member_state *state = &s->member->state[f];
+        m.fragments[f] = (struct wire_fragment_state){
+            .round = state->round, .state = state->digest, .manifest = state->manifest};
+    }
+    TRY(s->link->ops->hello(s->link, &m, &a));
+    switch (a.outcome) {
+    case ROUND_CURRENT:
+    case ROUND_BEHIND:
+    case ROUND_JOIN:
+    case ROUND_DIVERGED:
+        return heard(s, &a);
+    case ROUND_LOST_STATE: /* it has halted; an operator brings it back */
+    case ROUND_FULL:
+        return err_set(ERR_LINK, "the aggregator answers %s: %s", round_outcome_name(a.outcome),
+                       a.text);
+    default:
+        return refused(a.outcome, a.text);
+    }
+}
+
+enum err site_hello(struct site *s, bool has_state)
+{
+    for (bool again = true; again;)
+        TRY(site_called(s, site_hello_once(s, has_state), &again));
+    return ERR_OK;
+}
+
+enum err site_react(struct site *s, const struct wire_answer *a)
+{
+    switch (a->outcome) {
+    case ROUND_REBIND:
+        return site_hello(s, true);
+    case ROUND_FULL:
+        site_notice(s, "aggregator's disk is full, retrying in %.1f s", a->retry_ms / 1000.0);
+        return site_wait(s, a->retry_ms ? a->retry_ms : BACKOFF_LAST_MS);
+    case ROUND_RESUME: /* the stream ended before the last byte was good: offer again */
+        return back_off(s, "contribution incomplete");
+    case ROUND_EARLY:
+        return back_off(s, "not yet in this round");
+    case ROUND_LOST_STATE:
+        return back_off(s, "aggregator has lost state and halted");
+    default:
+        return refused(a->outcome, a->text);
+    }
+}

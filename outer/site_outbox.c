@@ -1,0 +1,317 @@
+/* The outbox: a site's contribution to a round is made once, stored durably, and from then on only
+ * its stored bytes are sent. It is settled when the round's manifest says whether it was included.
+ */
+#include <stdio.h>
+#include <string.h>
+#include "kernels/base/log.h"
+#include "outer/site_own.h"
+
+enum { PATH_BYTES = 64, HEADER_BYTES = 256 };
+static const char magic[8] = "atollO1";
+
+static const struct fragment *fragment_of(const struct site *s, unsigned fragment)
+{
+    return &s->member->fragments->f[fragment];
+}
+
+static void path_of(char out[PATH_BYTES], unsigned fragment, uint64_t round)
+{
+    snprintf(out, PATH_BYTES, "outbox/%u/%llu", fragment, (unsigned long long)round);
+}
+
+/* residual' and forgotten behind the payload. */
+static size_t own_parts(const struct site *s, size_t elements, struct file_part out[2])
+{
+    out[0] = (struct file_part){s->residual, elements * sizeof *s->residual};
+    out[1] = (struct file_part){s->forgotten, elements * sizeof *s->forgotten};
+    return s->forgotten ? 2 : 1;
+}
+
+static void header_make(uint8_t out[HEADER_BYTES], const struct site_box *b,
+                        const struct digest *own)
+{
+    memset(out, 0, HEADER_BYTES);
+    struct bytes_writer w = bytes_writer(out, HEADER_BYTES - sizeof own->bytes);
+    bytes_put(&w, magic, sizeof magic);
+    bytes_put_u32(&w, b->fragment);
+    bytes_put_u32(&w, b->codec);
+    bytes_put_u64(&w, b->round);
+    bytes_put_u64(&w, b->payload_bytes);
+    bytes_put_f32(&w, b->weight);
+    bytes_put_u64(&w, b->data_cursor);
+    bytes_put_u64(&w, b->extra_steps);
+    bytes_put(&w, b->payload.bytes, sizeof b->payload.bytes);
+    bytes_put(&w, b->parent.bytes, sizeof b->parent.bytes);
+    bytes_put(&w, b->grid.bytes, sizeof b->grid.bytes);
+    bytes_put(&w, own->bytes, sizeof own->bytes);
+    ASSERT(!w.bad);
+    struct digest d = digest_of(out, HEADER_BYTES - sizeof d.bytes);
+    memcpy(out + HEADER_BYTES - sizeof d.bytes, d.bytes, sizeof d.bytes);
+}
+
+static bool header_parse(struct site_box *b, struct digest *own, const uint8_t *data)
+{
+    uint8_t again[HEADER_BYTES];
+    struct bytes_reader r = bytes_reader(data + sizeof magic, HEADER_BYTES - sizeof magic);
+    b->fragment = bytes_get_u32(&r);
+    b->codec = (enum codec_kind)bytes_get_u32(&r);
+    b->round = bytes_get_u64(&r);
+    b->payload_bytes = bytes_get_u64(&r);
+    b->weight = bytes_get_f32(&r);
+    b->data_cursor = bytes_get_u64(&r);
+    b->extra_steps = bytes_get_u64(&r);
+    bytes_get(&r, b->payload.bytes, sizeof b->payload.bytes);
+    bytes_get(&r, b->parent.bytes, sizeof b->parent.bytes);
+    bytes_get(&r, b->grid.bytes, sizeof b->grid.bytes);
+    bytes_get(&r, own->bytes, sizeof own->bytes);
+    header_make(again, b, own);
+    return memcmp(again, data, sizeof again) == 0;
+}
+
+static struct digest own_digest(const struct file_part *parts, size_t n)
+{
+    struct digest_stream d;
+    digest_open(&d);
+    for (size_t i = 0; i < n; i++)
+        digest_add(&d, parts[i].data, parts[i].size_bytes);
+    return digest_close(&d);
+}
+
+static enum err box_write(struct site *s)
+{
+    char path[PATH_BYTES];
+    uint8_t header[HEADER_BYTES];
+    struct file_part parts[4] = {{header, sizeof header}, {s->payload, s->box.payload_bytes}};
+    size_t own = own_parts(s, fragment_of(s, s->box.fragment)->elements, parts + 2);
+    struct digest d = own_digest(parts + 2, own);
+    header_make(header, &s->box, &d);
+    path_of(path, s->box.fragment, s->box.round);
+    return s->world->ops->write(s->world, path, parts, 2 + own);
+}
+
+static bool box_parse(struct site *s, unsigned fragment, uint64_t round, const uint8_t *data,
+                      size_t size)
+{
+    struct site_box b = {.valid = true};
+    struct digest own, digest;
+    struct file_part parts[2];
+    size_t elements = fragment_of(s, fragment)->elements, n = own_parts(s, elements, parts);
+    if (size < HEADER_BYTES || !header_parse(&b, &own, data) || b.fragment != fragment ||
+        b.round != round)
+        return false;
+    const struct codec *c = codec_get(b.codec);
+    if (!c || b.payload_bytes != c->payload_bytes(c, elements) ||
+        size != HEADER_BYTES + b.payload_bytes + parts[0].size_bytes +
+                    (n > 1 ? parts[1].size_bytes : 0))
+        return false;
+    memcpy(s->payload, data + HEADER_BYTES, b.payload_bytes);
+    memcpy(s->residual, data + HEADER_BYTES + b.payload_bytes, parts[0].size_bytes);
+    if (n > 1)
+        memcpy(s->forgotten, data + size - parts[1].size_bytes, parts[1].size_bytes);
+    digest = own_digest(parts, n);
+    if (!digest_equal(&digest, &own))
+        return false;
+    digest = digest_of(s->payload, b.payload_bytes);
+    if (!digest_equal(&digest, &b.payload))
+        return false;
+    s->box = b;
+    return true;
+}
+
+enum err site_outbox_load(struct site *s, unsigned fragment, uint64_t round)
+{
+    char path[PATH_BYTES];
+    if (s->box.valid && s->box.fragment == fragment && s->box.round == round)
+        return ERR_OK;
+    s->box.valid = false;
+    path_of(path, fragment, round);
+    if (!s->world->ops->exists(s->world, path))
+        return ERR_OK;
+    struct arena scratch = arena_make(0);
+    uint8_t *data;
+    size_t size, most = HEADER_BYTES + fragment_of(s, fragment)->elements * 32;
+    enum err e = s->world->ops->read(s->world, path, most, &scratch, &data, &size);
+    if (e == ERR_OK && !box_parse(s, fragment, round, data, size))
+        e = err_set(ERR_CORRUPT, "%s: damaged; without it this site's work of the round is lost",
+                    path);
+    arena_free(&scratch);
+    TRY(e);
+    s->box.received = s->round_there[fragment] == round &&
+                      digest_equal(&s->accepted_there[fragment], &s->box.payload);
+    return ERR_OK;
+}
+
+/* z = weight * (theta - local) + residual, after the leak took its share of the residual. */
+static enum err form(struct site *s, unsigned fragment, const float *local, float weight)
+{
+    const struct member_state *state = &s->member->state[fragment];
+    struct dev *d = s->member->cpu;
+    size_t n = fragment_of(s, fragment)->elements;
+    memcpy(s->residual, state->residual, n * sizeof *s->residual);
+    if (s->forgotten)
+        memcpy(s->forgotten, state->forgotten, n * sizeof *s->forgotten);
+    codec_leak(s->residual, s->forgotten, s->o.feedback, n);
+    d->ops->delta(d, s->z, state->theta, local, s->residual, weight, n);
+    return dev_sync(d);
+}
+
+/* Invariant I3: what is sent and what is kept are together exactly what was trained (protocol 4).
+ */
+static enum err identity_check(struct site *s, const struct codec *c, unsigned fragment)
+{
+    size_t n = fragment_of(s, fragment)->elements;
+    TRY(c->decode(c, s->member->work, s->member->mean, s->payload, s->member->state[fragment].codes,
+                  n));
+    TRY(dev_sync(s->member->cpu));
+    for (size_t i = 0; i < n; i++)
+        ASSERT(s->member->mean[i] + s->residual[i] == s->z[i]);
+    return ERR_OK;
+}
+
+enum err site_outbox_make(struct site *s, unsigned fragment, const float *local, float weight,
+                          uint64_t data_cursor)
+{
+    const struct member_state *state = &s->member->state[fragment];
+    const struct codec *c = codec_get(schedule_codec(&s->member->schedule, fragment, state->round));
+    size_t n = fragment_of(s, fragment)->elements;
+    uint64_t start = s->world->ops->now_ms(s->world);
+    s->box.valid = false;
+    TRY(form(s, fragment, local, weight)); /* S1 */
+    enum err e =
+        c->encode(c, s->member->work, s->payload, s->residual, s->z, state->codes, n); /* S2 */
+    if (e != ERR_OK)
+        return err_add(e, "fragment %u, round %llu: ", fragment, (unsigned long long)state->round);
+    TRY(identity_check(s, c, fragment));
+    s->box = (struct site_box){.fragment = fragment,
+                               .round = state->round,
+                               .codec = c->kind,
+                               .payload_bytes = c->payload_bytes(c, n),
+                               .parent = state->manifest,
+                               .grid = member_grid(s->member, fragment),
+                               .weight = weight,
+                               .data_cursor = data_cursor,
+                               .extra_steps = s->extra_steps[fragment]};
+    s->box.payload = digest_of(s->payload, s->box.payload_bytes);
+    uint64_t encoded = s->world->ops->now_ms(s->world);
+    TRY(box_write(s)); /* S3, durable before the first byte is sent */
+    s->box.valid = true;
+    s->extra_steps[fragment] = 0;
+    s->times.encode_ms = (double)(encoded - start);
+    s->times.store_ms = (double)(s->world->ops->now_ms(s->world) - encoded);
+    return ERR_OK;
+}
+
+enum err site_outbox_send(struct site *s)
+{
+    struct site_box *b = &s->box;
+    uint64_t start = s->world->ops->now_ms(s->world);
+    ASSERT(b->valid);
+    while (!b->received) {
+        struct wire_contribution m = {.head = site_head(s),
+                                      .fragment = b->fragment,
+                                      .codec = b->codec,
+                                      .round = b->round,
+                                      .payload_bytes = b->payload_bytes,
+                                      .data_cursor = b->data_cursor,
+                                      .extra_steps = b->extra_steps,
+                                      .parent = b->parent,
+                                      .grid = b->grid,
+                                      .payload = b->payload,
+                                      .weight = b->weight};
+        struct wire_answer a = {.outcome = ROUND_NONE};
+        bool again;
+        TRY(site_called(s, s->link->ops->contribute(s->link, &m, s->payload, &a), &again));
+        if (again)
+            continue;
+        /* Overtaken (BEHIND, LATE): nothing more to send, the manifest says what became of it. */
+        b->received =
+            a.outcome == ROUND_RECEIPT || a.outcome == ROUND_BEHIND || a.outcome == ROUND_LATE;
+        if (!b->received)
+            TRY(site_react(s, &a));
+        if (s->round_there[b->fragment] > b->round) /* a hello in between may have said so */
+            break;
+    }
+    s->times.send_ms += (double)(s->world->ops->now_ms(s->world) - start);
+    return ERR_OK;
+}
+
+static const struct manifest_entry *own_entry(const struct site *s, const struct manifest *m)
+{
+    for (uint32_t i = 0; i < m->site_count; i++)
+        if (m->sites[i].site == s->o.index)
+            return &m->sites[i];
+    return NULL;
+}
+
+/* residual' + decoded payload = z, exactly: delayed, not lost. */
+static enum err give_back(struct site *s, unsigned fragment)
+{
+    struct member *m = s->member;
+    const struct codec *c = codec_get(s->box.codec);
+    size_t n = fragment_of(s, fragment)->elements;
+    TRY(c->decode(c, m->work, m->mean, s->payload, m->state[fragment].codes, n));
+    TRY(dev_sync(m->cpu));
+    for (size_t i = 0; i < n; i++)
+        m->spare.residual[i] = s->residual[i] + m->mean[i];
+    return ERR_OK;
+}
+
+/* Included without a stored contribution: this site's disk was lost after it had sent. */
+static void book_lost(struct site *s, unsigned fragment, uint64_t round)
+{
+    size_t n = fragment_of(s, fragment)->elements;
+    log_event(LOG_WARN, "residual_lost", "fragment=%u round=%llu", fragment,
+              (unsigned long long)round);
+    memset(s->member->spare.residual, 0, n * sizeof *s->member->spare.residual);
+}
+
+enum err site_outbox_settle(struct site *s, unsigned fragment, const struct manifest *m)
+{
+    const struct member_state *state = &s->member->state[fragment];
+    struct member_state *next = &s->member->spare;
+    const struct manifest_entry *entry = own_entry(s, m);
+    bool included = entry && entry->included;
+    size_t n = fragment_of(s, fragment)->elements;
+    TRY(site_outbox_load(s, fragment, m->round));
+    const struct site_box *b = s->box.valid ? &s->box : NULL;
+    if (included && b && !digest_equal(&entry->payload, &b->payload))
+        return err_set(
+            ERR_DISAGREE,
+            "fragment %u round %llu: the manifest includes other bytes than this site sent",
+            fragment, (unsigned long long)m->round);
+    if (!included && s->o.strict)
+        return err_set(ERR_DISAGREE,
+                       "fragment %u round %llu: strict mode, but the manifest leaves this site out",
+                       fragment, (unsigned long long)m->round);
+    if (next->forgotten)
+        memcpy(next->forgotten, b ? s->forgotten : state->forgotten, n * sizeof *next->forgotten);
+    if (included && !b)
+        book_lost(s, fragment, m->round);
+    else if (b && !included)
+        return give_back(s, fragment);
+    else
+        memcpy(next->residual, b ? s->residual : state->residual, n * sizeof *next->residual);
+    return ERR_OK;
+}
+
+/* The last settled one stays: a state that turns out damaged is made again from the one before and
+ * this. */
+enum err site_outbox_prune(struct site *s, unsigned fragment)
+{
+    char path[PATH_BYTES], **names;
+    struct arena scratch = arena_make(0);
+    size_t count = 0;
+    snprintf(path, sizeof path, "outbox/%u", fragment);
+    enum err e = s->world->ops->list(s->world, path, &scratch, &names, &count);
+    for (size_t i = 0; e == ERR_OK && i < count; i++) {
+        unsigned long long round;
+        char rest;
+        if (sscanf(names[i], "%20llu%c", &round, &rest) != 1 ||
+            round + 1 >= s->member->state[fragment].round)
+            continue;
+        path_of(path, fragment, round);
+        e = s->world->ops->remove(s->world, path);
+    }
+    arena_free(&scratch);
+    return e;
+}

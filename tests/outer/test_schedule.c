@@ -1,0 +1,132 @@
+/* Which step sends which round. If this breaks, sites wait for one another at different steps, or
+ * the prediction of bytes is wrong.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include "outer/schedule.h"
+
+static struct schedule plan(int64_t steps, int64_t every, unsigned fragments, uint64_t whole)
+{
+    return (struct schedule){.steps = steps,
+                             .every = every,
+                             .fragments = fragments,
+                             .whole_rounds = whole,
+                             .codec = CODEC_INT8};
+}
+
+/* Written down by hand: H = 100, P = 2: fragment 1 starts at 150 (Streaming DiLoCo 2.2), and all at
+ * the end. */
+static void test_by_hand(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t step;
+        unsigned fragment;
+        uint64_t round;
+    } expected[] = {{100, 0, 0}, {150, 1, 0}, {200, 0, 1}, {250, 1, 1}, {280, 0, 2}, {280, 1, 2}};
+    struct schedule s = plan(280, 100, 2, 1);
+    size_t k = 0;
+    for (int64_t step = 0; step <= 300; step++)
+        for (unsigned f = 0; f < 2; f++) {
+            uint64_t round;
+            if (!schedule_due(&s, step, f, &round))
+                continue;
+            assert_true(k < 6);
+            assert_int_equal(step, expected[k].step);
+            assert_int_equal(f, expected[k].fragment);
+            assert_int_equal(round, expected[k].round);
+            k++;
+        }
+    assert_int_equal(k, 6);
+    assert_int_equal(schedule_next(&s, 0), 100);
+    assert_int_equal(schedule_next(&s, 100), 150);
+    assert_int_equal(schedule_next(&s, 250), 280);
+    assert_int_equal(schedule_next(&s, 280), 0);
+}
+
+/* Whatever the configuration: rounds of a fragment are 0, 1, 2, ... without a gap, the last one at
+ * the last step, no step twice, and the functions agree with one another. */
+static void test_consistent(void **state)
+{
+    (void)state;
+    for (int64_t steps = 1; steps < 60; steps++)
+        for (unsigned fragments = 1; fragments <= 4; fragments *= 2)
+            for (int64_t every = fragments; every <= 16; every += fragments) {
+                struct schedule s = plan(steps, every, fragments, 1);
+                int64_t next = schedule_next(&s, 0);
+                uint64_t rounds[4] = {0}, round;
+                for (int64_t step = 1; step <= steps; step++) {
+                    bool any = false;
+                    for (unsigned f = 0; f < fragments; f++) {
+                        if (!schedule_due(&s, step, f, &round))
+                            continue;
+                        any = true;
+                        assert_int_equal(round, rounds[f]++);
+                        assert_int_equal(schedule_step(&s, f, round), step);
+                    }
+                    if (any) {
+                        assert_int_equal(step, next);
+                        next = schedule_next(&s, step);
+                    }
+                    /* Nothing left behind: the trainer may go on exactly from here. */
+                    assert_true(schedule_reached(&s, rounds) <= step);
+                    assert_true(!any || schedule_reached(&s, rounds) == step);
+                }
+                for (unsigned f = 0; f < fragments; f++) {
+                    assert_int_equal(schedule_rounds(&s, f), rounds[f]);
+                    assert_true(rounds[f] >= 1);
+                    assert_int_equal(schedule_step(&s, f, rounds[f] - 1), steps);
+                }
+                assert_int_equal(next, 0);
+            }
+}
+
+/* A trainer at step 0 whose fragments are at different rounds must not skip a round that is still
+ * to be sent. */
+static void test_reached_skips_no_open_round(void **state)
+{
+    (void)state;
+    struct schedule s = plan(280, 100, 2, 1);
+    assert_int_equal(schedule_reached(&s, (uint64_t[]){0, 0}), 0);
+    assert_int_equal(schedule_reached(&s, (uint64_t[]){1, 0}), 100);
+    assert_int_equal(schedule_reached(&s, (uint64_t[]){2, 0}),
+                     149); /* fragment 1 still owes its round at 150 */
+    assert_int_equal(schedule_reached(&s, (uint64_t[]){3, 3}), 280);
+}
+
+static void test_codec_and_bytes(void **state)
+{
+    (void)state;
+    struct schedule s = plan(280, 100, 2, 1);
+    const size_t elements[2] = {2560, 512};
+    assert_int_equal(schedule_codec(&s, 0, 0), CODEC_BF16);
+    assert_int_equal(schedule_codec(&s, 0, 1), CODEC_INT8);
+    assert_int_equal(schedule_codec(&s, 0, 2), CODEC_BF16);
+    /* One code per 256 values; bf16 2 bytes, int8 1 byte a value; two whole rounds and one int8
+     * each. */
+    uint64_t up = 0, down = 0;
+    for (unsigned f = 0; f < 2; f++) {
+        uint64_t n = elements[f], whole = n / 256 + 2 * n;
+        up += 2 * whole + n / 256 + n;
+        down += 2 * 3 * whole + 2 * (n / 256) +
+                n * 10 / 8; /* 3 sites: relayed; sums in 10 bits (2*3*127+1 <= 1024) */
+    }
+    assert_int_equal(schedule_upload_bytes(&s, elements), up);
+    assert_int_equal(schedule_download_bytes(&s, elements, 3), down);
+    s.codec = CODEC_F32;
+    assert_int_equal(schedule_codec(&s, 1, 0), CODEC_F32);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_by_hand),
+        cmocka_unit_test(test_consistent),
+        cmocka_unit_test(test_reached_skips_no_open_round),
+        cmocka_unit_test(test_codec_and_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
