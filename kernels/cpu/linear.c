@@ -3,6 +3,40 @@
 #include "kernels/cpu/matmul.h"
 #include <omp.h>
 
+/* The three products of a linear layer, dense rows. y (T,N) = x (T,K) w (N,K)^T + bias. */
+static void product_fwd(struct cpu *c, void *y, enum dtype out, const void *x, const void *w,
+                        const float *bias, size_t T, size_t N, size_t K)
+{
+    struct product p = {.a = x, .b = w, .c = y, .bias = bias, .b_t = true, .out = out};
+    p.in = c->dev.model_type;
+    p.M = T, p.N = N, p.K = K;
+    p.lda = K, p.ldb = K, p.ldc = N;
+    matmul_run(c, &p);
+}
+
+/* dx (T,K) = dy (T,N) w (N,K) */
+static void product_dx(struct cpu *c, void *dx, const void *dy, const void *w, size_t T, size_t N,
+                       size_t K)
+{
+    struct product p = {.a = dy, .b = w, .c = dx};
+    p.in = p.out = c->dev.model_type;
+    p.M = T, p.N = K, p.K = N;
+    p.lda = N, p.ldb = K, p.ldc = K;
+    matmul_run(c, &p);
+}
+
+/* dw (N,K) += dy (T,N)^T x (T,K) */
+static void product_dw(struct cpu *c, float *dw, const void *dy, const void *x, size_t T, size_t N,
+                       size_t K)
+{
+    struct product p = {
+        .a = dy, .b = x, .c = dw, .a_t = true, .accumulate = true, .out = DTYPE_F32};
+    p.in = c->dev.model_type;
+    p.M = N, p.N = K, p.K = T;
+    p.lda = N, p.ldb = K, p.ldc = K;
+    matmul_run(c, &p);
+}
+
 /* y: bound of matmul.h, then act: 4e-7 max(1, |pre|), rounded to the model type. pre is rounded to
  * the model type before act, as backward sees it. */
 void cpu_linear_fwd(struct dev *d, void *y, const struct dev_linear *a)
@@ -11,19 +45,7 @@ void cpu_linear_fwd(struct dev *d, void *y, const struct dev_linear *a)
     enum dtype type = d->model_type;
     bool act = a->act != DEV_ACT_NONE;
     ASSERT(!act || a->pre);
-    matmul_run(c, &(struct product){.a = a->x,
-                                    .b = a->w,
-                                    .c = act ? a->pre : y,
-                                    .bias = a->bias,
-                                    .M = a->T,
-                                    .N = a->N,
-                                    .K = a->K,
-                                    .lda = a->K,
-                                    .ldb = a->K,
-                                    .ldc = a->N,
-                                    .b_t = true,
-                                    .in = type,
-                                    .out = type});
+    product_fwd(c, act ? a->pre : y, type, a->x, a->w, a->bias, a->T, a->N, a->K);
     if (!act)
         return;
     size_t count = a->T * a->N, size = dtype_size(type);
@@ -71,50 +93,16 @@ static void act_backward(struct cpu *c, const struct dev_linear *a, const struct
 void cpu_linear_bwd(struct dev *d, const struct dev_linear *a, const struct dev_linear_grad *g)
 {
     struct cpu *c = cpu_of(d);
-    enum dtype type = d->model_type;
     act_backward(c, a, g);
     if (g->dx)
-        matmul_run(c, &(struct product){.a = g->dy,
-                                        .b = a->w,
-                                        .c = g->dx,
-                                        .M = a->T,
-                                        .N = a->K,
-                                        .K = a->N,
-                                        .lda = a->N,
-                                        .ldb = a->K,
-                                        .ldc = a->K,
-                                        .in = type,
-                                        .out = type});
-    matmul_run(c, &(struct product){.a = g->dy,
-                                    .b = a->x,
-                                    .c = g->dw,
-                                    .M = a->N,
-                                    .N = a->K,
-                                    .K = a->T,
-                                    .lda = a->N,
-                                    .ldb = a->K,
-                                    .ldc = a->K,
-                                    .a_t = true,
-                                    .accumulate = true,
-                                    .in = type,
-                                    .out = DTYPE_F32});
+        product_dx(c, g->dx, g->dy, a->w, a->T, a->N, a->K);
+    product_dw(c, g->dw, g->dy, a->x, a->T, a->N, a->K);
 }
 
 void cpu_logits(struct dev *d, float *logits, const void *x, const void *w, size_t T, size_t C,
                 size_t V)
 {
-    matmul_run(cpu_of(d), &(struct product){.a = x,
-                                            .b = w,
-                                            .c = logits,
-                                            .M = T,
-                                            .N = V,
-                                            .K = C,
-                                            .lda = C,
-                                            .ldb = C,
-                                            .ldc = V,
-                                            .b_t = true,
-                                            .in = d->model_type,
-                                            .out = DTYPE_F32});
+    product_fwd(cpu_of(d), logits, DTYPE_F32, x, w, NULL, T, V, C);
 }
 
 enum { CHUNK_BYTES = 64 << 20, CHUNK_ROWS_MIN = 256 };
@@ -159,44 +147,11 @@ void cpu_classifier(struct dev *d, const struct dev_classifier *a)
     for (size_t first = 0; first < a->T; first += chunk) {
         size_t rows = a->T - first < chunk ? a->T - first : chunk, C = a->C;
         const void *x = (const char *)a->x + first * C * dtype_size(type);
-        matmul_run(c, &(struct product){.a = x,
-                                        .b = a->w,
-                                        .c = logits,
-                                        .M = rows,
-                                        .N = width,
-                                        .K = C,
-                                        .lda = C,
-                                        .ldb = C,
-                                        .ldc = width,
-                                        .b_t = true,
-                                        .in = type,
-                                        .out = DTYPE_F32});
+        product_fwd(c, logits, DTYPE_F32, x, a->w, NULL, rows, width, C);
         classify_rows(c, a, logits, grad, width, first, rows);
         if (!a->dx)
             continue;
-        matmul_run(c, &(struct product){.a = grad,
-                                        .b = a->w,
-                                        .c = (char *)a->dx + first * C * dtype_size(type),
-                                        .M = rows,
-                                        .N = C,
-                                        .K = width,
-                                        .lda = width,
-                                        .ldb = C,
-                                        .ldc = C,
-                                        .in = type,
-                                        .out = type});
-        matmul_run(c, &(struct product){.a = grad,
-                                        .b = x,
-                                        .c = a->dw,
-                                        .M = width,
-                                        .N = C,
-                                        .K = rows,
-                                        .lda = width,
-                                        .ldb = C,
-                                        .ldc = C,
-                                        .a_t = true,
-                                        .accumulate = true,
-                                        .in = type,
-                                        .out = DTYPE_F32});
+        product_dx(c, (char *)a->dx + first * C * dtype_size(type), grad, a->w, rows, width, C);
+        product_dw(c, a->dw, grad, x, rows, width, C);
     }
 }
