@@ -5,7 +5,10 @@
 #include "kernels/base/log.h"
 #include "outer/aggregator_state.h"
 
-enum { COMMIT_RETRY_MS = 5000 };
+enum {
+    COMMIT_RETRY_MS = 5000,
+    RESERVE_SLACK_BYTES = 1 << 17 /* headers, manifest, CURRENT, journal records, whole blocks */
+};
 
 static const struct codec *codec_of(const struct aggregator *a, unsigned fragment, uint64_t round)
 {
@@ -26,7 +29,7 @@ static uint64_t reserve_bytes(const struct aggregator *a)
                      c->aggregate_bytes(c, a->member->fragments->f[i].elements, a->o.site_count);
         most = n > most ? n : most;
     }
-    return most;
+    return most + RESERVE_SLACK_BYTES;
 }
 
 enum err aggregator_reserve(struct aggregator *a)

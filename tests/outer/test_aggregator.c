@@ -1,0 +1,896 @@
+/* What breaks if the aggregator is wrong: a receipt without bytes, a contribution added twice, a restart that ends
+ * elsewhere. Drives the service as the link would, on real files, with encoded contributions; a "crash" drops everything in
+ * memory and opens the directory again. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <unistd.h>
+#include "kernels/base/log.h"
+#include "outer/aggregator.h"
+#include "outer/journal.h"
+#include "tests/outer/toy.h"
+
+enum { N = 3, P = 2 };
+static const char *const names[N] = {"a", "b", "c"};
+static const char canonical[] = "outer.every=4\nouter.fragments=2\n";
+
+static struct {
+    char root[64], revoked[80];
+    struct dev *cpu;
+    struct codec_work *work;
+    struct table table;
+    struct fragments fragments;
+    struct schedule schedule;
+    float *slab;
+    struct arena forever, perm;
+    struct world *world;
+    struct member member;
+    struct aggregator *a;
+    struct link_service s;
+    bool strict;
+    uint64_t straggler_ms, catch_up;
+    const char *canonical;
+} t;
+
+/* A site as the aggregator sees it. */
+struct fake {
+    unsigned index;
+    uint64_t incarnation, instance, epoch;
+};
+static struct fake site[N];
+
+/* ---- opening ------------------------------------------------------------------------------------------ */
+
+static enum err try_open(void)
+{
+    t.perm = arena_make(0);
+    assert_int_equal(world_open_real(&t.world, t.root), ERR_OK);
+    struct member_options mo = {.fragments = &t.fragments, .schedule = t.schedule, .keep = t.catch_up};
+    assert_int_equal(nesterov_make(&mo.outer, "nesterov", 0.7f, 0.9f), ERR_OK);
+    assert_int_equal(member_open(&t.member, t.world, t.cpu, &mo, &t.perm), ERR_OK);
+    if (member_found(&t.member))
+        assert_int_equal(member_load(&t.member), ERR_OK);
+    else
+        assert_int_equal(member_begin(&t.member, t.slab), ERR_OK);
+    struct aggregator_options o = {.run = "test", .sites = names, .site_count = N, .canonical = t.canonical,
+                                   .strict = t.strict, .straggler_ms = t.straggler_ms, .revoked_path = t.revoked};
+    enum err e = aggregator_open(&t.a, t.world, &t.member, &o, &t.perm);
+    if (e == ERR_OK)
+        t.s = aggregator_service(t.a);
+    return e;
+}
+
+static void shut(void)
+{
+    aggregator_close(t.a);
+    t.a = NULL;
+    member_close(&t.member);
+    world_close_real(t.world);
+    t.world = NULL;
+    arena_free(&t.perm);
+}
+
+static void crash(void)
+{
+    shut();
+    assert_int_equal(try_open(), ERR_OK);
+}
+
+static void begin(bool strict)
+{
+    t.strict = strict;
+    t.straggler_ms = strict ? 0 : 40;
+    t.catch_up = 3;
+    t.canonical = canonical;
+    for (unsigned i = 0; i < N; i++)
+        site[i] = (struct fake){i, 1, 100 + i, 0};
+    assert_int_equal(try_open(), ERR_OK);
+}
+
+static uint64_t work(void)
+{
+    bool stop = false;
+    uint64_t wake = t.s.work(t.s.self, &stop);
+    assert_int_equal(stop, aggregator_failed(t.a) != ERR_OK);
+    return wake;
+}
+
+/* ---- what a site says --------------------------------------------------------------------------------- */
+
+static const char *uri(unsigned i)
+{
+    static char text[4][64];
+    static unsigned turn;
+    char *out = text[turn++ % 4];
+    snprintf(out, 64, "atoll://test/site/%s", names[i]);
+    return out;
+}
+
+static struct wire_head head(const struct fake *f)
+{
+    struct wire_head h = {.roster_version = 1, .epoch = f->epoch, .incarnation = f->incarnation,
+                          .instance = f->instance, .config = digest_of(canonical, strlen(canonical))};
+    strcpy(h.run, "test");
+    strcpy(h.site, names[f->index]);
+    return h;
+}
+
+static struct wire_hello_answer hello(struct fake *f, bool has_state)
+{
+    static struct wire_hello_answer answer;
+    struct wire_hello m = {.head = head(f), .major = WIRE_MAJOR, .config = canonical, .has_state = has_state,
+                           .fragment_count = has_state ? P : 0};
+    for (unsigned i = 0; i < P; i++) /* an orderly site stands where we stand */
+        m.fragments[i] = (struct wire_fragment_state){.round = t.member.state[i].round,
+                                                      .state = t.member.state[i].digest,
+                                                      .manifest = t.member.state[i].manifest};
+    t.s.hello(t.s.self, uri(f->index), &m, &answer);
+    if (answer.epoch)
+        f->epoch = answer.epoch;
+    work();
+    return answer;
+}
+
+static void hello_all(void)
+{
+    for (unsigned i = 0; i < N; i++)
+        assert_int_equal(hello(&site[i], true).outcome, ROUND_CURRENT);
+}
+
+/* z of this site, fragment, round: exact numbers k/64 that differ everywhere. */
+static uint8_t *payload_of(unsigned i, unsigned fragment, size_t *n)
+{
+    size_t count = t.fragments.f[fragment].elements;
+    uint64_t round = t.member.state[fragment].round;
+    const struct codec *c = codec_get(schedule_codec(&t.schedule, fragment, round));
+    float *z = malloc(count * sizeof *z), *residual = malloc(count * sizeof *z);
+    *n = c->payload_bytes(c, count);
+    uint8_t *payload = malloc(*n);
+    for (size_t k = 0; k < count; k++)
+        z[k] = (float)((int)((k * 7 + i * 13 + fragment * 3 + round * 5) % 97) - 48) / 64;
+    assert_int_equal(c->encode(c, t.work, payload, residual, z, t.member.state[fragment].codes, count), ERR_OK);
+    free(z);
+    free(residual);
+    return payload;
+}
+
+static struct wire_contribution header(const struct fake *f, unsigned fragment, const uint8_t *payload, size_t n)
+{
+    const struct member_state *s = &t.member.state[fragment];
+    return (struct wire_contribution){.head = head(f), .fragment = fragment, .round = s->round, .payload_bytes = n,
+                                      .codec = (uint32_t)schedule_codec(&t.schedule, fragment, s->round),
+                                      .data_cursor = 1000 * s->round + f->index, .parent = s->manifest,
+                                      .grid = member_grid(&t.member, fragment), .payload = digest_of(payload, n),
+                                      .weight = 1.0f + (float)f->index};
+}
+
+static struct wire_answer offer(const struct fake *f, const struct wire_contribution *m, void **upload)
+{
+    struct wire_answer answer;
+    t.s.offer(t.s.self, uri(f->index), m, &answer, upload);
+    return answer;
+}
+
+static struct wire_answer chunk(void *upload, const uint8_t *payload, uint64_t from, uint64_t to)
+{
+    struct wire_answer answer;
+    t.s.chunk(t.s.self, upload, from, payload + from, to - from, &answer);
+    return answer;
+}
+
+static struct wire_answer finish(void *upload, bool complete)
+{
+    struct wire_answer answer;
+    t.s.finish(t.s.self, upload, complete, &answer);
+    return answer;
+}
+
+/* The whole contribution in chunks of `step` bytes. */
+static enum round_outcome contribute_steps(struct fake *f, unsigned fragment, size_t step)
+{
+    size_t n;
+    void *upload;
+    uint8_t *payload = payload_of(f->index, fragment, &n);
+    struct wire_contribution m = header(f, fragment, payload, n);
+    struct wire_answer answer = offer(f, &m, &upload);
+    if (answer.outcome == ROUND_RESUME) {
+        for (uint64_t at = answer.offset; at < n; at = at + step < n ? at + step : n)
+            assert_int_equal(chunk(upload, payload, at, at + step < n ? at + step : n).outcome, ROUND_NONE);
+        answer = finish(upload, true);
+    }
+    free(payload);
+    work();
+    return answer.outcome;
+}
+
+static enum round_outcome contribute(struct fake *f, unsigned fragment)
+{
+    return contribute_steps(f, fragment, 1 << 20);
+}
+
+static struct wire_poll_answer poll_round(const struct fake *f, unsigned fragment, uint64_t round)
+{
+    static struct wire_poll_answer answer;
+    struct wire_poll m = {.head = head(f), .fragment = fragment, .round = round};
+    t.s.poll(t.s.self, uri(f->index), &m, &answer);
+    return answer;
+}
+
+static enum round_outcome report(const struct fake *f, unsigned fragment)
+{
+    struct wire_answer answer;
+    struct wire_report m = {.head = head(f), .fragment = fragment, .round = t.member.state[fragment].round,
+                            .state = t.member.state[fragment].digest, .step = 7, .loss = 2.5};
+    t.s.report(t.s.self, uri(f->index), &m, &answer);
+    work();
+    return answer.outcome;
+}
+
+/* ---- whole runs --------------------------------------------------------------------------------------- */
+
+static void round_all(unsigned fragment)
+{
+    uint64_t round = t.member.state[fragment].round;
+    for (unsigned i = 0; i < N; i++)
+        assert_int_equal(contribute(&site[i], fragment), ROUND_RECEIPT);
+    assert_int_equal(t.member.state[fragment].round, round + 1);
+}
+
+static struct digest quiet_run(void)
+{
+    begin(true);
+    hello_all();
+    for (unsigned p = 0; p < P; p++)
+        while (t.member.state[p].round < schedule_rounds(&t.schedule, p))
+            round_all(p);
+    assert_false(aggregator_done(t.a));
+    for (unsigned i = 0; i < N; i++)
+        for (unsigned p = 0; p < P; p++)
+            assert_int_equal(report(&site[i], p), ROUND_CURRENT);
+    assert_true(aggregator_done(t.a));
+    struct digest d = member_digest(&t.member, false);
+    shut();
+    return d;
+}
+
+static int fresh(void **state)
+{
+    (void)state;
+    if (t.world)
+        shut(); /* a test that failed half-way */
+    umount(t.root);
+    unlink(t.revoked);
+    return file_remove_tree(t.root) != ERR_OK;
+}
+
+/* Everything twice, in another order, cut streams, a crash after every step: the same bytes at the end. */
+static void a_disturbed_run_ends_with_the_same_bytes(void **state)
+{
+    struct digest quiet = quiet_run();
+    unsigned crashes = 0;
+    fresh(state);
+    begin(true);
+    for (unsigned p = P; p-- > 0;)
+        for (uint64_t round = 0; round < schedule_rounds(&t.schedule, p); round++)
+            for (unsigned k = 0; k < N; k++) {
+                struct fake *f = &site[(k * 2 + round) % N];
+                size_t n;
+                void *upload;
+                uint8_t *payload = payload_of(f->index, p, &n);
+                hello_all();
+                struct wire_contribution m = header(f, p, payload, n);
+                assert_int_equal(offer(f, &m, &upload).outcome, ROUND_RESUME);
+                assert_int_equal(chunk(upload, payload, 0, n / 3).outcome, ROUND_NONE);
+                if (k == 1) {
+                    crash(), crashes++; /* in mid-stream */
+                    assert_int_equal(poll_round(f, p, round).answer.outcome, ROUND_REBIND);
+                    f->incarnation++; /* the site went down as well */
+                    hello_all();
+                } else {
+                    finish(upload, false);
+                }
+                m = header(f, p, payload, n);
+                struct wire_answer again = offer(f, &m, &upload);
+                assert_int_equal(again.outcome, ROUND_RESUME);
+                assert_int_equal(again.offset, n / 3);
+                assert_int_equal(chunk(upload, payload, n / 3, n).outcome, ROUND_NONE);
+                assert_int_equal(finish(upload, true).outcome, ROUND_RECEIPT);
+                if (k == 2 && p == 1) { /* after the last ACCEPT, before the commit: hello of all brings it */
+                    crash(), crashes++;
+                    assert_int_equal(t.member.state[p].round, round);
+                    hello_all();
+                }
+                work();
+                if (k < 2) {
+                    struct wire_answer twice = offer(f, &m, &upload);
+                    assert_int_equal(twice.outcome, m.head.epoch == f->epoch ? ROUND_RECEIPT : ROUND_REBIND);
+                }
+                free(payload);
+            }
+    assert_true(crashes > 5);
+    crash();
+    struct digest d = member_digest(&t.member, false);
+    assert_memory_equal(&d, &quiet, sizeof d);
+    shut();
+}
+
+/* The sum, computed here in double from the decoded contributions, and DiLoCo's step on it. */
+static void the_outer_step_is_the_weighted_mean(void **state)
+{
+    (void)state;
+    begin(true);
+    hello_all();
+    size_t count = t.fragments.f[0].elements, n;
+    double *mean = calloc(count, sizeof *mean);
+    float *z = malloc(count * sizeof *z), *before = malloc(count * sizeof *before);
+    memcpy(before, t.member.state[0].theta, count * sizeof *before);
+    const struct codec *c = codec_get(schedule_codec(&t.schedule, 0, 0));
+    for (unsigned i = 0; i < N; i++) { /* contributions are weighted already: sum of z over sum of weights */
+        uint8_t *payload = payload_of(i, 0, &n);
+        assert_int_equal(c->decode(c, t.work, z, payload, t.member.state[0].codes, count), ERR_OK);
+        for (size_t k = 0; k < count; k++)
+            mean[k] += (double)z[k] / (1.0 + 2.0 + 3.0);
+        free(payload);
+    }
+    round_all(0);
+    for (size_t k = 0; k < count; k++) /* the first Nesterov step from zero momentum */
+        assert_float_equal(t.member.state[0].theta[k], (float)((double)before[k] - 0.7 * 1.9 * mean[k]), 1e-6f);
+    free(mean);
+    free(z);
+    free(before);
+    shut();
+}
+
+/* ---- streams ------------------------------------------------------------------------------------------ */
+
+static void a_newer_stream_supersedes_the_older(void **state)
+{
+    (void)state;
+    size_t n;
+    void *first, *second;
+    begin(true);
+    hello_all();
+    uint8_t *payload = payload_of(0, 0, &n);
+    struct wire_contribution m = header(&site[0], 0, payload, n);
+    assert_int_equal(offer(&site[0], &m, &first).outcome, ROUND_RESUME);
+    assert_int_equal(chunk(first, payload, 0, 100).outcome, ROUND_NONE);
+    struct wire_answer answer = offer(&site[0], &m, &second);
+    assert_int_equal(answer.offset, 100);
+    assert_int_equal(chunk(first, payload, 100, 200).outcome, ROUND_SUPERSEDED);
+    assert_int_equal(finish(first, true).outcome, ROUND_SUPERSEDED);
+    answer = chunk(second, payload, 150, 200); /* a gap */
+    assert_int_equal(answer.outcome, ROUND_RESUME);
+    assert_int_equal(answer.offset, 100);
+    assert_int_equal(chunk(second, payload, 50, 200).outcome, ROUND_RESUME); /* an overlap */
+    assert_int_equal(finish(second, true).outcome, ROUND_RESUME);             /* not complete at all */
+    assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT);
+    free(payload);
+    shut();
+}
+
+static void bad_headers_store_nothing(void **state)
+{
+    (void)state;
+    size_t n;
+    void *upload;
+    begin(true);
+    hello_all();
+    uint8_t *payload = payload_of(0, 0, &n);
+    struct wire_contribution good = header(&site[0], 0, payload, n), m = good;
+#define REFUSED(change, expected)                                                                        \
+    m = good;                                                                                            \
+    change;                                                                                              \
+    assert_int_equal(offer(&site[0], &m, &upload).outcome, expected);                                    \
+    assert_null(upload)
+    REFUSED(m.payload_bytes++, ROUND_INVALID);
+    REFUSED(m.payload_bytes--, ROUND_INVALID);
+    REFUSED(m.payload_bytes = UINT64_MAX, ROUND_INVALID);
+    REFUSED(m.fragment = P, ROUND_INVALID);
+    REFUSED(m.round = 1u << 30, ROUND_INVALID);
+    REFUSED(m.round = 1; m.codec = CODEC_INT4, ROUND_CONFLICT);
+    REFUSED(m.codec = CODEC_F32, ROUND_MISMATCH);
+    REFUSED(m.weight = NAN, ROUND_INVALID);
+    REFUSED(m.weight = 0, ROUND_INVALID);
+    REFUSED(m.weight = -1, ROUND_INVALID);
+    REFUSED(m.grid.bytes[0] ^= 1, ROUND_MISMATCH);
+    REFUSED(m.parent.bytes[0] ^= 1, ROUND_CONFLICT);
+    REFUSED(m.head.config.bytes[0] ^= 1, ROUND_MISMATCH);
+    REFUSED(m.head.run[0] = 'x', ROUND_MISMATCH);
+    REFUSED(m.head.site[0] = 'b', ROUND_DENIED);
+    REFUSED(m.head.epoch = 0, ROUND_REBIND);
+    REFUSED(m.head.epoch++, ROUND_CONFLICT);
+    REFUSED(m.head.incarnation = 0, ROUND_SUPERSEDED);
+    REFUSED(m.head.instance++, ROUND_CONFLICT);
+    REFUSED(m.head.roster_version = 2, ROUND_MISMATCH);
+#undef REFUSED
+    assert_false(t.world->ops->exists(t.world, "spool/0/0"));
+    free(payload);
+    shut();
+}
+
+static void bad_payloads_are_never_accepted(void **state)
+{
+    (void)state;
+    size_t n;
+    void *upload;
+    begin(true);
+    hello_all();
+    uint8_t *payload = payload_of(0, 0, &n);
+    struct wire_contribution m = header(&site[0], 0, payload, n);
+    assert_int_equal(offer(&site[0], &m, &upload).outcome, ROUND_RESUME);
+    payload[n / 2] ^= 1; /* damaged on the way */
+    chunk(upload, payload, 0, n);
+    struct wire_answer answer = finish(upload, true);
+    assert_int_equal(answer.outcome, ROUND_RESUME);
+    assert_int_equal(answer.offset, 0);
+    payload[n / 2] ^= 1;
+    memset(payload + n - 2, 0xff, 2); /* a bf16 NaN, under a digest that holds */
+    m = header(&site[0], 0, payload, n);
+    assert_int_equal(offer(&site[0], &m, &upload).outcome, ROUND_CONFLICT); /* other bytes by the same process */
+    site[0].incarnation++;
+    assert_int_equal(hello(&site[0], true).outcome, ROUND_CURRENT);
+    m = header(&site[0], 0, payload, n);
+    answer = offer(&site[0], &m, &upload);
+    assert_int_equal(answer.outcome, ROUND_RESUME);
+    assert_int_equal(answer.offset, 0);
+    chunk(upload, payload, 0, n);
+    assert_int_equal(finish(upload, true).outcome, ROUND_INVALID);
+    site[0].incarnation++;
+    assert_int_equal(hello(&site[0], true).outcome, ROUND_CURRENT);
+    assert_int_equal(contribute_steps(&site[0], 0, 77), ROUND_RECEIPT);
+    free(payload);
+    shut();
+}
+
+/* ---- who may ------------------------------------------------------------------------------------------ */
+
+static enum round_outcome hello_as(const char *peer, const char *name, const char *config, char text[WIRE_TEXT_MAX])
+{
+    struct wire_hello m = {.head = head(&site[0]), .major = WIRE_MAJOR, .config = config};
+    struct wire_hello_answer answer;
+    m.head.config = digest_of(config, strlen(config));
+    snprintf(m.head.site, sizeof m.head.site, "%s", name);
+    t.s.hello(t.s.self, peer, &m, &answer);
+    memcpy(text, answer.text, WIRE_TEXT_MAX);
+    return answer.outcome;
+}
+
+static void take_back(const char *text)
+{
+    struct file_part part = {text, strlen(text)};
+    assert_int_equal(file_write(t.revoked, &part, 1, 0644), ERR_OK);
+}
+
+static void only_the_named_site_is_served(void **state)
+{
+    (void)state;
+    char text[WIRE_TEXT_MAX];
+    begin(true);
+    assert_int_equal(hello_as("atoll://test/site/a", "a", canonical, text), ROUND_JOIN);
+    assert_int_equal(hello_as("atoll://test/site/b", "a", canonical, text), ROUND_DENIED);
+    assert_int_equal(hello_as("atoll://other/site/a", "a", canonical, text), ROUND_DENIED);
+    assert_int_equal(hello_as("atoll://test/operator/a", "a", canonical, text), ROUND_DENIED);
+    assert_int_equal(hello_as("", "a", canonical, text), ROUND_DENIED);
+    assert_int_equal(hello_as(NULL, "a", canonical, text), ROUND_DENIED);
+    assert_int_equal(hello_as("atoll://test/site/d", "d", canonical, text), ROUND_EXCLUDED);
+    assert_int_equal(hello_as("atoll://test/site/a", "a", "outer.every=5\nouter.fragments=2\n", text), ROUND_MISMATCH);
+    assert_non_null(strstr(text, "outer.every: 4 here, 5 there"));
+    assert_null(strstr(text, "fragments"));
+    take_back("# taken back\natoll://test/site/b\natoll://test/site/a\n");
+    assert_int_equal(hello_as("atoll://test/site/a", "a", canonical, text), ROUND_EXCLUDED);
+    assert_int_equal(contribute(&site[0], 0), ROUND_EXCLUDED); /* at the next call, not the next connection */
+    take_back("atoll://test/site/b\n");
+    assert_int_equal(hello_as("atoll://test/site/a", "a", canonical, text), ROUND_JOIN);
+    shut();
+}
+
+static void a_second_process_of_a_site_is_refused(void **state)
+{
+    (void)state;
+    begin(true);
+    hello_all();
+    struct fake clone = site[1];
+    clone.instance++;
+    assert_int_equal(hello(&clone, true).outcome, ROUND_CONFLICT);
+    clone.incarnation++;
+    assert_int_equal(hello(&clone, true).outcome, ROUND_CURRENT);
+    assert_int_equal(hello(&site[1], true).outcome, ROUND_SUPERSEDED);
+    assert_int_equal(contribute(&site[1], 0), ROUND_SUPERSEDED);
+    assert_int_equal(contribute(&clone, 0), ROUND_RECEIPT);
+    shut();
+}
+
+/* ---- recovery ----------------------------------------------------------------------------------------- */
+
+static void spool_file(unsigned i, unsigned fragment, char path[300])
+{
+    size_t n;
+    char hex[65];
+    uint8_t *payload = payload_of(i, fragment, &n);
+    struct digest d = digest_of(payload, n);
+    digest_hex(&d, hex);
+    snprintf(path, 300, "spool/%u/%llu/%s.%s", fragment, (unsigned long long)t.member.state[fragment].round, names[i],
+             hex);
+    free(payload);
+}
+
+static void an_accept_counts_again_only_after_hello(void **state)
+{
+    (void)state;
+    begin(true);
+    hello_all();
+    assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT);
+    assert_int_equal(contribute(&site[1], 0), ROUND_RECEIPT);
+    crash();
+    assert_int_equal(hello(&site[2], true).outcome, ROUND_CURRENT);
+    assert_int_equal(contribute(&site[2], 0), ROUND_RECEIPT);
+    assert_int_equal(t.member.state[0].round, 0); /* a and b have not said hello */
+    struct wire_hello_answer answer = hello(&site[0], true);
+    assert_false(digest_zero(&answer.fragments[0].accepted));
+    assert_true(digest_zero(&answer.fragments[1].accepted));
+    assert_int_equal(t.member.state[0].round, 0);
+    assert_int_equal(hello(&site[1], true).outcome, ROUND_CURRENT);
+    assert_int_equal(t.member.state[0].round, 1); /* no byte was sent again */
+    shut();
+}
+
+static void a_durable_payload_without_record_is_taken_up(void **state)
+{
+    (void)state;
+    begin(true);
+    hello_all();
+    assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT);
+    assert_int_equal(t.world->ops->remove(t.world, "journal"), ERR_OK); /* as if it had died before ACCEPT */
+    crash();
+    struct wire_hello_answer answer = hello(&site[0], true);
+    assert_true(digest_zero(&answer.fragments[0].accepted));
+    size_t n;
+    void *upload;
+    uint8_t *payload = payload_of(0, 0, &n);
+    struct wire_contribution m = header(&site[0], 0, payload, n);
+    assert_int_equal(offer(&site[0], &m, &upload).outcome, ROUND_RECEIPT);
+    crash();
+    answer = hello(&site[0], true);
+    assert_memory_equal(&answer.fragments[0].accepted, &m.payload, sizeof m.payload);
+    free(payload);
+    shut();
+}
+
+static void a_damaged_payload_is_asked_for_again(void **state)
+{
+    (void)state;
+    char path[300];
+    begin(true);
+    hello_all();
+    assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT);
+    assert_int_equal(contribute(&site[1], 0), ROUND_RECEIPT);
+    spool_file(0, 0, path);
+    assert_true(t.world->ops->exists(t.world, path));
+    struct file_part junk = {"junk", 4};
+    assert_int_equal(t.world->ops->write(t.world, path, &junk, 1), ERR_OK);
+    /* while it runs: the commit finds it and halts */
+    size_t n;
+    uint8_t *payload = payload_of(2, 0, &n);
+    assert_int_equal(contribute(&site[2], 0), ROUND_RECEIPT);
+    assert_int_equal(aggregator_failed(t.a), ERR_CORRUPT);
+    assert_int_equal(t.member.state[0].round, 0);
+    crash();
+    hello_all();
+    assert_int_equal(t.member.state[0].round, 0);
+    assert_int_equal(contribute(&site[1], 0), ROUND_RECEIPT);
+    assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT);
+    assert_int_equal(t.member.state[0].round, 1);
+    free(payload);
+    shut();
+}
+
+static enum err ignore(void *self, const struct journal_record *r)
+{
+    (void)self;
+    (void)r;
+    return ERR_OK;
+}
+
+static void an_older_copy_of_the_state_halts(void **state)
+{
+    (void)state;
+    struct journal j;
+    begin(true);
+    hello_all();
+    round_all(0);
+    assert_int_equal(journal_open(&j, t.world, "journal", ignore, NULL), ERR_OK);
+    struct journal_record r = {.kind = JOURNAL_COMMIT, .round = 1};
+    assert_int_equal(journal_append(&j, &r), ERR_OK);
+    shut();
+    assert_int_equal(try_open(), ERR_CORRUPT);
+    assert_non_null(strstr(err_message(), "restored from an older copy"));
+    shut();
+}
+
+static void another_runs_directory_is_refused(void **state)
+{
+    (void)state;
+    begin(true);
+    shut();
+    t.canonical = "outer.every=4\nouter.fragments=8\n";
+    assert_int_equal(try_open(), ERR_MISMATCH);
+    assert_non_null(strstr(err_message(), "outer.fragments: 8 here, 2 there"));
+    shut();
+}
+
+static void epochs_rise_and_the_spool_is_swept(void **state)
+{
+    (void)state;
+    begin(true);
+    hello_all();
+    uint64_t first = site[0].epoch;
+    round_all(0);
+    assert_false(t.world->ops->exists(t.world, "spool/0/0"));
+    struct file_part junk = {"junk", 4};
+    assert_int_equal(t.world->ops->write(t.world, "spool/0/0/a.old", &junk, 1), ERR_OK);
+    crash();
+    assert_false(t.world->ops->exists(t.world, "spool/0/0"));
+    hello_all();
+    assert_int_equal(site[0].epoch, first + 1);
+    shut();
+}
+
+/* ---- polls, fetches ----------------------------------------------------------------------------------- */
+
+static struct wire_answer fetch(const struct fake *f, enum wire_what what, uint64_t round, uint64_t offset,
+                                const uint8_t **data, size_t *n, void **source)
+{
+    struct wire_answer answer;
+    struct wire_fetch m = {.head = head(f), .what = what, .round = round, .offset = offset};
+    t.s.fetch(t.s.self, uri(f->index), &m, data, n, source, &answer);
+    return answer;
+}
+
+static void commits_are_told_and_fetched(void **state)
+{
+    (void)state;
+    const uint8_t *data, *same;
+    size_t n;
+    void *source, *second;
+    begin(true);
+    hello_all();
+    assert_int_equal(contribute(&site[1], 0), ROUND_RECEIPT);
+    struct wire_poll_answer p = poll_round(&site[1], 0, 0);
+    assert_int_equal(p.answer.outcome, ROUND_PENDING);
+    assert_string_equal(p.answer.text, "a,c");
+    assert_int_equal(fetch(&site[1], WIRE_AGGREGATE, 0, 0, &data, &n, &source).outcome, ROUND_GONE);
+    assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT);
+    assert_int_equal(contribute(&site[2], 0), ROUND_RECEIPT);
+    p = poll_round(&site[1], 0, 0);
+    assert_int_equal(p.answer.outcome, ROUND_COMMIT);
+    assert_int_equal(manifest_included(&p.manifest), N);
+    assert_float_equal(manifest_weight(&p.manifest), 6, 0);
+    assert_int_equal(p.manifest.sites[2].data_cursor, 2);
+    struct digest d = manifest_digest(&p.manifest);
+    assert_memory_equal(&d, &t.member.state[0].manifest, sizeof d);
+    assert_int_equal(fetch(&site[1], WIRE_AGGREGATE, 0, 0, &data, &n, &source).outcome, ROUND_NONE);
+    assert_int_equal(n, p.manifest.aggregate_bytes);
+    d = digest_of(data, n);
+    assert_memory_equal(&d, &p.manifest.aggregate, sizeof d);
+    assert_int_equal(fetch(&site[0], WIRE_AGGREGATE, 0, n, &same, &n, &second).outcome, ROUND_NONE);
+    assert_ptr_equal(data, same); /* one copy, two readers */
+    t.s.fetched(t.s.self, source);
+    t.s.fetched(t.s.self, second);
+    assert_int_equal(fetch(&site[0], WIRE_AGGREGATE, 0, n + 1, &same, &n, &second).outcome, ROUND_INVALID);
+    assert_int_equal(fetch(&site[0], WIRE_SNAPSHOT, 1, 0, &data, &n, &source).outcome, ROUND_NONE);
+    assert_int_equal(n, member_snapshot_bytes(&t.member, 0));
+    d = digest_of(data, n);
+    assert_memory_equal(&d, &p.manifest.state_after, sizeof d);
+    round_all(0); /* the snapshot that is being read stays whole; the next reader gets it, later ones do not */
+    assert_memory_equal(&d, &p.manifest.state_after, sizeof d);
+    t.s.fetched(t.s.self, source);
+    assert_int_equal(fetch(&site[0], WIRE_SNAPSHOT, 1, 0, &data, &n, &source).outcome, ROUND_GONE);
+    round_all(0);
+    round_all(0);
+    assert_int_equal(poll_round(&site[0], 0, 3).answer.outcome, ROUND_COMMIT);
+    assert_int_equal(fetch(&site[0], WIRE_AGGREGATE, 0, 0, &data, &n, &source).outcome, ROUND_GONE); /* older than 3 */
+    shut();
+}
+
+static void a_site_that_was_away_catches_up(void **state)
+{
+    (void)state;
+    begin(true);
+    hello_all();
+    struct wire_hello m = {.head = head(&site[0]), .major = WIRE_MAJOR, .config = canonical, .has_state = true,
+                           .fragment_count = P};
+    struct wire_hello_answer answer;
+    for (unsigned i = 0; i < P; i++)
+        m.fragments[i].state = t.member.state[i].digest;
+    round_all(0);
+    t.s.hello(t.s.self, uri(0), &m, &answer);
+    assert_int_equal(answer.outcome, ROUND_BEHIND);
+    assert_int_equal(answer.fragments[0].round, 1);
+    assert_int_equal(answer.fragments[1].round, 0);
+    m.fragments[0].state.bytes[0] ^= 1; /* it began from other parameters */
+    t.s.hello(t.s.self, uri(0), &m, &answer);
+    assert_int_equal(answer.outcome, ROUND_MISMATCH);
+    m.fragments[0].state.bytes[0] ^= 1;
+    m.fragments[0].manifest.bytes[0] ^= 1;
+    t.s.hello(t.s.self, uri(0), &m, &answer);
+    assert_int_equal(answer.outcome, ROUND_CONFLICT);
+    m.fragments[0] = (struct wire_fragment_state){.round = 2};
+    t.s.hello(t.s.self, uri(0), &m, &answer);
+    assert_int_equal(answer.outcome, ROUND_CONFLICT);
+    shut();
+}
+
+static void wait_until(uint64_t wake_ms)
+{
+    while (t.world->ops->now_ms(t.world) < wake_ms)
+        usleep(1000);
+}
+
+static void a_quorum_goes_on_at_the_deadline(void **state)
+{
+    (void)state;
+    begin(false);
+    hello_all();
+    assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT);
+    assert_int_equal(contribute(&site[2], 0), ROUND_RECEIPT);
+    assert_int_equal(t.member.state[0].round, 0);
+    size_t n;
+    void *upload;
+    uint8_t *payload = payload_of(1, 0, &n);
+    struct wire_contribution m = header(&site[1], 0, payload, n);
+    assert_int_equal(offer(&site[1], &m, &upload).outcome, ROUND_RESUME);
+    wait_until(work());
+    work();
+    assert_int_equal(t.member.state[0].round, 1);
+    assert_int_equal(chunk(upload, payload, 0, 50).outcome, ROUND_BEHIND); /* the rest of the bytes is spared */
+    finish(upload, false);
+    assert_int_equal(offer(&site[1], &m, &upload).outcome, ROUND_BEHIND);
+    struct wire_poll_answer p = poll_round(&site[1], 0, 0);
+    assert_int_equal(manifest_included(&p.manifest), 2);
+    assert_false(p.manifest.sites[1].included);
+    assert_true(p.manifest.sites[0].included && p.manifest.sites[2].included);
+    free(payload);
+    shut();
+}
+
+/* ---- disk full ---------------------------------------------------------------------------------------- */
+
+static void fill_but(const char *path, size_t leave)
+{
+    uint64_t left;
+    char block[4096] = {1};
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    while (file_free_bytes(t.root, &left) == ERR_OK && left > leave + sizeof block && fwrite(block, sizeof block, 1, f))
+        fflush(f);
+    fclose(f);
+}
+
+static void a_full_disk_refuses_then_goes_on(void **state)
+{
+    (void)state;
+    char filler[100];
+    assert_int_equal(file_mkdirs(t.root), ERR_OK);
+    if (mount("tmpfs", t.root, "tmpfs", 0, "size=4m") != 0) {
+        print_message("SKIPPED: a full disk needs the right to mount a tmpfs (%s)\n", strerror(errno));
+        skip();
+    }
+    snprintf(filler, sizeof filler, "%s/filler", t.root);
+    begin(true);
+    hello_all();
+    /* no room for a payload: said before a byte is sent, and the site may come again */
+    size_t n;
+    void *upload;
+    uint8_t *payload = payload_of(0, 0, &n);
+    fill_but(filler, 0);
+    struct wire_contribution m = header(&site[0], 0, payload, n);
+    struct wire_answer answer = offer(&site[0], &m, &upload);
+    assert_int_equal(answer.outcome, ROUND_FULL);
+    assert_true(answer.retry_ms > 0);
+    assert_int_equal(aggregator_failed(t.a), ERR_OK);
+    unlink(filler);
+    for (unsigned i = 0; i < N - 1; i++)
+        assert_int_equal(contribute(&site[i], 0), ROUND_RECEIPT);
+    free(payload);
+    payload = payload_of(2, 0, &n);
+    m = header(&site[2], 0, payload, n);
+    assert_int_equal(offer(&site[2], &m, &upload).outcome, ROUND_RESUME);
+    chunk(upload, payload, 0, n);
+    fill_but(filler, 4096); /* the ACCEPT fits, the state does not: the reserve does */
+    assert_int_equal(finish(upload, true).outcome, ROUND_RECEIPT);
+    assert_true(t.world->ops->exists(t.world, "reserve"));
+    work();
+    assert_int_equal(aggregator_failed(t.a), ERR_OK);
+    assert_int_equal(t.member.state[0].round, 1);
+    /* and without any reserve the round stalls, and ends when there is room */
+    unlink(filler);
+    for (unsigned i = 0; i < N - 1; i++)
+        assert_int_equal(contribute(&site[i], 0), ROUND_RECEIPT);
+    free(payload);
+    payload = payload_of(2, 0, &n);
+    m = header(&site[2], 0, payload, n);
+    assert_int_equal(offer(&site[2], &m, &upload).outcome, ROUND_RESUME);
+    chunk(upload, payload, 0, n);
+    assert_int_equal(t.world->ops->remove(t.world, "reserve"), ERR_OK);
+    fill_but(filler, 4096);
+    assert_int_equal(finish(upload, true).outcome, ROUND_RECEIPT);
+    uint64_t wake_ms = work();
+    assert_int_equal(t.member.state[0].round, 1);
+    assert_int_equal(aggregator_failed(t.a), ERR_OK);
+    assert_in_range(wake_ms - t.world->ops->now_ms(t.world), 1, 10000);
+    unlink(filler);
+    crash(); /* sooner than the retry: the journal knows all three */
+    hello_all();
+    assert_int_equal(t.member.state[0].round, 2);
+    free(payload);
+    shut();
+    assert_int_equal(umount(t.root), 0);
+}
+
+/* ---- frame -------------------------------------------------------------------------------------------- */
+
+static void no_log(void *self, enum log_level level, const char *line)
+{
+    (void)self;
+    if (level == LOG_DEBUG || getenv("VERBOSE"))
+        fprintf(stderr, "%s\n", line);
+}
+
+static int open_all(void **state)
+{
+    (void)state;
+    static struct tensor tensors[TOY_TENSORS_MAX];
+    struct dev_options o = {.kind = "cpu", .model_type = "f32", .threads = 1};
+    log_to(no_log, NULL);
+    snprintf(t.root, sizeof t.root, "/tmp/test_aggregator.%d", (int)getpid());
+    snprintf(t.revoked, sizeof t.revoked, "%s.revoked", t.root);
+    t.forever = arena_make(0);
+    t.table = toy_table(tensors, 4);
+    t.slab = arena_array(&t.forever, t.table.elements, sizeof *t.slab);
+    for (size_t i = 0; i < t.table.elements; i++)
+        t.slab[i] = toy_used(&t.table, i) ? (float)(i % 129) / 64 - 1 : 0;
+    t.schedule = (struct schedule){.steps = 20, .every = 4, .fragments = P, .whole_rounds = 1, .codec = CODEC_INT4};
+    return dev_open(&t.cpu, &o) != ERR_OK || codec_open(&t.work, t.cpu) != ERR_OK ||
+           fragment_make(&t.fragments, &t.table, P, &t.forever) != ERR_OK;
+}
+
+static int close_all(void **state)
+{
+    int failed = fresh(state);
+    codec_close(t.work);
+    dev_close(t.cpu);
+    arena_free(&t.forever);
+    return failed;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(a_disturbed_run_ends_with_the_same_bytes, fresh),
+        cmocka_unit_test_setup(the_outer_step_is_the_weighted_mean, fresh),
+        cmocka_unit_test_setup(a_newer_stream_supersedes_the_older, fresh),
+        cmocka_unit_test_setup(bad_headers_store_nothing, fresh),
+        cmocka_unit_test_setup(bad_payloads_are_never_accepted, fresh),
+        cmocka_unit_test_setup(only_the_named_site_is_served, fresh),
+        cmocka_unit_test_setup(a_second_process_of_a_site_is_refused, fresh),
+        cmocka_unit_test_setup(an_accept_counts_again_only_after_hello, fresh),
+        cmocka_unit_test_setup(a_durable_payload_without_record_is_taken_up, fresh),
+        cmocka_unit_test_setup(a_damaged_payload_is_asked_for_again, fresh),
+        cmocka_unit_test_setup(an_older_copy_of_the_state_halts, fresh),
+        cmocka_unit_test_setup(another_runs_directory_is_refused, fresh),
+        cmocka_unit_test_setup(epochs_rise_and_the_spool_is_swept, fresh),
+        cmocka_unit_test_setup(commits_are_told_and_fetched, fresh),
+        cmocka_unit_test_setup(a_site_that_was_away_catches_up, fresh),
+        cmocka_unit_test_setup(a_quorum_goes_on_at_the_deadline, fresh),
+        cmocka_unit_test_setup(a_full_disk_refuses_then_goes_on, fresh),
+    };
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
