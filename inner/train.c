@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 #include <time.h>
+#include "inner/evaluate.h"
 
 static double seconds(void) /* for reports only: nothing computed depends on it */
 {
@@ -94,24 +95,15 @@ void train_close(struct train *t)
 /* The first windows of the held-out text, cut among the ranks. */
 enum err train_evaluate(struct train *t, double *loss, size_t *tokens)
 {
-    const struct settings *s = t->settings;
-    double sums[2] = {0, 0}; /* losses, tokens */
+    struct evaluate_sums mine;
     *loss = 0;
     *tokens = 0;
     if (!t->held_out.windows)
         return ERR_OK;
-    uint64_t wanted = (uint64_t)(s->train_eval_tokens / s->train_sequence), size = (uint64_t)t->coll->size;
-    uint64_t windows = wanted < 1 ? 1 : wanted < t->held_out.windows ? wanted : t->held_out.windows;
-    uint64_t end = windows * (uint64_t)(t->coll->rank + 1) / size;
-    for (uint64_t at = windows * (uint64_t)t->coll->rank / size; at < end;) {
-        size_t count = end - at < t->micro_sequences ? (size_t)(end - at) : t->micro_sequences, losses;
-        double sum;
-        loader_windows(&t->held_out, at, count, &t->batch);
-        TRY(model_eval(t->model, &t->batch, &sum, &losses));
-        sums[0] += sum;
-        sums[1] += (double)losses;
-        at += count;
-    }
+    uint64_t windows = evaluate_count(&t->held_out, t->settings->train_eval_tokens);
+    uint64_t rank = (uint64_t)t->coll->rank, size = (uint64_t)t->coll->size;
+    TRY(evaluate_windows(t->model, &t->held_out, &t->batch, windows * rank / size, windows * (rank + 1) / size, &mine));
+    double sums[2] = {mine.loss, mine.count};
     TRY(t->coll->ops->sum_host(t->coll, sums, 2));
     *loss = sums[0] / sums[1];
     *tokens = (size_t)sums[1];

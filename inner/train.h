@@ -85,5 +85,9 @@ enum err train_evaluate(struct train *t, double *loss, size_t *tokens) MUST;
 enum err train_checkpoint(struct train *t) MUST; /* now, durable; all ranks call */
 /* Parameters, moments and step from the newest checkpoint, or from the seed. All ranks call; train_run does it first. */
 enum err train_resume(struct train *t) MUST;
+/* Stores a checkpoint of step 0 with these parameters (host slab) and empty moments, for a run to start from. ERR_CONFIG: the
+ * directory holds checkpoints already. */
+enum err train_begin_from(const struct settings *s, const struct table *t, const float *params, const char *dir,
+                          struct arena *a) MUST;
 
 #endif

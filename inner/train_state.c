@@ -7,13 +7,18 @@
 
 enum { PARTS = 4 };
 
+static void fill_parts(struct checkpoint_part parts[PARTS], float *params, float *m, float *v, uint64_t *tokens,
+                       size_t elements)
+{
+    parts[0] = (struct checkpoint_part){"params", params, elements * sizeof *params};
+    parts[1] = (struct checkpoint_part){"m", m, elements * sizeof *m};
+    parts[2] = (struct checkpoint_part){"v", v, elements * sizeof *v};
+    parts[3] = (struct checkpoint_part){"tokens", tokens, sizeof *tokens};
+}
+
 static void list_parts(struct train *t, struct checkpoint_part parts[PARTS])
 {
-    size_t bytes = t->table.elements * sizeof(float);
-    parts[0] = (struct checkpoint_part){"params", model_params(t->model), bytes};
-    parts[1] = (struct checkpoint_part){"m", t->optim.m, bytes};
-    parts[2] = (struct checkpoint_part){"v", t->optim.v, bytes};
-    parts[3] = (struct checkpoint_part){"tokens", &t->tokens, sizeof t->tokens};
+    fill_parts(parts, model_params(t->model), t->optim.m, t->optim.v, &t->tokens, t->table.elements);
 }
 
 static struct checkpoint_meta describe(const struct train *t)
@@ -97,4 +102,23 @@ enum err train_resume(struct train *t)
         table_init(&t->table, (uint64_t)t->settings->run_seed, model_params(t->model));
     model_params_changed(t->model);
     return dev_sync(t->dev);
+}
+
+enum err train_begin_from(const struct settings *s, const struct table *t, const float *params, const char *dir,
+                          struct arena *a)
+{
+    struct checkpoint_part parts[PARTS];
+    struct config_table keys = keys_inner((struct settings *)(uintptr_t)s);
+    uint64_t tokens = 0;
+    float *zeros;
+    char *pinned, *current;
+    TRY_ALLOC(zeros = arena_array(a, t->elements, sizeof *zeros));
+    TRY_ALLOC(current = arena_printf(a, "%s/CURRENT", dir));
+    TRY(config_canonical(&keys, 1, a, &pinned));
+    if (file_exists(current))
+        return err_set(ERR_CONFIG, "%s holds checkpoints of a run already; use another run.dir", dir);
+    struct checkpoint_meta meta = {.seed = (uint64_t)s->run_seed, .model = table_digest(t), .settings = pinned,
+                                   .device = "import"};
+    fill_parts(parts, (float *)(uintptr_t)params, zeros, zeros, &tokens, t->elements);
+    return checkpoint_save(dir, &meta, parts, PARTS, 1);
 }

@@ -8,6 +8,10 @@
 /* X(name, needs: NET or ANY build, summary) */
 #define CMD_LIST(X)                                                                                      \
     X(data, ANY, "plain text into token shards: a held-out part, and one part for each site")         \
+    X(eval, ANY, "held-out loss and perplexity of a trained model")                                    \
+    X(sample, ANY, "text that a trained model writes")                                                 \
+    X(export, ANY, "a trained model as transformers reads it (safetensors, GPT-2 names)")              \
+    X(import, ANY, "a model with GPT-2 names as the start of a run")                                   \
     X(report, ANY, "one HTML page with plots about one or more run directories")
 
 #define X(name, needs, summary) enum err cmd_##name(int argc, char **argv) MUST;
