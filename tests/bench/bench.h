@@ -7,6 +7,12 @@
  */
 #include <stddef.h>
 
+#ifdef __clang__
+#define BENCH_COMPILER "clang " __clang_version__
+#else
+#define BENCH_COMPILER "gcc " __VERSION__
+#endif
+
 enum { BENCH_REPEATS_MAX = 101 };
 
 struct bench_times {

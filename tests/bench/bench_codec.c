@@ -71,7 +71,7 @@ static enum err measure(struct dev *d, const struct codec *c, struct codec_work 
         char what[64], flags[128];
         int decoded = s == AGGREGATE || (s == MEAN && !c->adds) ? SITES : 1;
         snprintf(what, sizeof what, "%s %s", c->name, steps[s]);
-        snprintf(flags, sizeof flags, "threads=%d values=%d %s", d->threads, COUNT, __VERSION__);
+        snprintf(flags, sizeof flags, "threads=%d values=%d %s", d->threads, COUNT, BENCH_COMPILER);
         bench_write(csv, &(struct bench_row){.bench = "codec",
                                              .what = what,
                                              .unit = "GB/s f32",
