@@ -9,7 +9,8 @@
 struct link_counters { /* bytes by layer, both directions, since open */
     uint64_t payload_up, payload_down;   /* contributions; aggregates and snapshots */
     uint64_t messages_up, messages_down; /* protobuf bytes, gRPC's 5-byte prefix included, payload included */
-    uint64_t wire_up, wire_down;         /* what the kernel's socket counters say, TLS and HTTP/2 included; 0: unknown */
+    uint64_t wire_up, wire_down;         /* the kernel's counters of this process's sockets to the aggregator's port: TLS and
+                                          * HTTP/2 included, resent segments too; 0: unknown */
 };
 
 struct link; /* a site's end */
@@ -41,9 +42,10 @@ struct link_service {
     /* RESUME with *upload set: chunks follow from answer->offset. Any other outcome is final. A newer stream of the
      * same site and fragment makes the older upload stale: its next chunk answers SUPERSEDED. */
     void (*offer)(void *self, const char *peer, const struct wire_contribution *m, struct wire_answer *answer, void **upload);
-    /* NONE: stored so far up to answer->offset; anything else is final. */
+    /* NONE: stored so far up to answer->offset; anything else is final. The link has checked CRC, order and size; n <= 1 MiB. */
     void (*chunk)(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n, struct wire_answer *answer);
-    /* complete: all bytes came: verify, make durable, RECEIPT or refusal. Not complete: the stream died; lets go of it. */
+    /* Exactly once for each upload that offer set. complete: all bytes came: verify, make durable, RECEIPT or refusal. Not
+     * complete: the stream died, or chunk() gave a final answer; lets go of it, answer is ignored. */
     void (*finish)(void *self, void *upload, bool complete, struct wire_answer *answer);
     /* PENDING: the link holds the call and asks again after work() ran, until the caller's hold time ends. */
     void (*poll)(void *self, const char *peer, const struct wire_poll *m, struct wire_poll_answer *answer);
@@ -53,8 +55,9 @@ struct link_service {
     void (*fetched)(void *self, void *source);
     void (*report)(void *self, const char *peer, const struct wire_report *m, struct wire_answer *answer);
     void (*leave)(void *self, const char *peer, const struct wire_leave *m, struct wire_answer *answer);
-    /* After every call, and at the time the last work() returned: commits what is ready, ticks the round.
-     * Returns when it wants to run next (world's now_ms; UINT64_MAX: only after a call). *stop: halt serving. */
+    /* Once at the start, after every hello, offer, finish, report and leave, and at the time the last work() returned: commits
+     * what is ready, ticks the round. Returns when it wants to run next (CLOCK_MONOTONIC in ms, the real world's now_ms;
+     * UINT64_MAX: only after a call). *stop: halt serving; work() is not called again. */
     uint64_t (*work)(void *self, bool *stop);
 };
 
@@ -74,7 +77,12 @@ struct link_listen {
 };
 struct link_server;
 
-enum err link_open(struct link **l, const struct link_dial *d) MUST;   /* does not connect yet */
+/* First thing in main of a process that dials or serves: malloc settings without which gRPC gives memory back and takes it
+ * again at every message (15-40 % of its CPU). Price: up to 1 GiB of freed heap stays resident. */
+void link_tune(void);
+/* Does not connect yet: the first call does. No system roots, no plaintext. Files replaced by rename are used from the next
+ * call on; the server's from the next connection on. */
+enum err link_open(struct link **l, const struct link_dial *d) MUST;
 enum err link_serve(struct link_server **s, const struct link_listen *l, const struct link_service *service,
                     int *port) MUST;                                    /* ERR_BUSY: port in use */
 bool link_stopped(const struct link_server *s);                        /* the service asked to halt */

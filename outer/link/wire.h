@@ -11,7 +11,9 @@
 enum {
     WIRE_MAJOR = 1, WIRE_MINOR = 0,
     WIRE_NAME_MAX = 64, WIRE_TEXT_MAX = 2048, WIRE_CONFIG_MAX = 65536,
-    WIRE_CHUNK_BYTES = 1 << 20, WIRE_MESSAGE_MAX = WIRE_CHUNK_BYTES + 65536
+    WIRE_CHUNK_BYTES = 1 << 20, WIRE_MESSAGE_MAX = WIRE_CHUNK_BYTES + 65536,
+    WIRE_CHUNK_HEADER_MAX = 32,      /* 2 varints of 10, a fixed32, a length of 4, and 4 tags, at most */
+    WIRE_DECODE_BYTES_MAX = 1 << 20  /* of memory that one message may cause: what a decoder's arena is capped to */
 };
 
 struct wire_head { /* in every request of a site */
@@ -63,6 +65,7 @@ struct wire_poll {
     struct wire_head head;
     uint32_t fragment;
     uint64_t round;
+    uint32_t hold_ms;            /* set by the link */
 };
 struct wire_poll_answer {
     struct wire_answer answer;   /* COMMIT, PENDING (text: who is missing), GONE, ... */
@@ -89,5 +92,42 @@ struct wire_leave {
     struct wire_head head;
     char text[256];
 };
+struct wire_chunk { /* of a contribution or a download; the data stands behind the header */
+    uint64_t offset, total;
+    uint32_t crc32c, size_bytes;
+};
+
+/* X(kind, struct, largest message in bytes). UPLOAD and DOWNLOAD are the first message of their streams. */
+#define WIRE_LIST(X)                                                                                     \
+    X(HELLO, wire_hello, 131072)                                                                         \
+    X(HELLO_ANSWER, wire_hello_answer, 16384)                                                            \
+    X(POLL, wire_poll, 1024)                                                                             \
+    X(POLL_ANSWER, wire_poll_answer, 24576)                                                              \
+    X(REPORT, wire_report, 1024)                                                                         \
+    X(LEAVE, wire_leave, 1024)                                                                           \
+    X(UPLOAD, wire_contribution, 1024)                                                                   \
+    X(FETCH, wire_fetch, 1024)                                                                           \
+    X(DOWNLOAD, wire_answer, 4096)                                                                       \
+    X(ANSWER, wire_answer, 4096)
+
+enum wire_kind {
+#define X(kind, type, largest) WIRE_##kind,
+    WIRE_LIST(X)
+#undef X
+    WIRE_KINDS
+};
+
+/* message: the struct that WIRE_LIST names. Encoding what a decoder would refuse is a bug: it asserts. */
+enum err wire_encode(enum wire_kind kind, const void *message, struct arena *a, uint8_t **data, size_t *size_bytes) MUST;
+/* ERR_PROTO: malformed or over a limit. What the struct borrows (config) lies in the arena, which the caller caps. */
+enum err wire_decode(enum wire_kind kind, void *message, const uint8_t *data, size_t size_bytes, struct arena *a) MUST;
+size_t wire_largest(enum wire_kind kind);
+
+/* Header of a chunk; the data follows, so that it can go out from where it lies. Returns the header's bytes. */
+size_t wire_chunk_header(uint8_t out[WIRE_CHUNK_HEADER_MAX], const struct wire_chunk *c);
+/* Reads the header at the start of a message of message_bytes, of which the first head_bytes are at hand (all or at least
+ * WIRE_CHUNK_HEADER_MAX). Checked: the header's form, data exactly to the message's end, at most WIRE_CHUNK_BYTES, inside total. */
+enum err wire_chunk_parse(struct wire_chunk *c, const uint8_t *head, size_t head_bytes, size_t message_bytes,
+                          size_t *data_at) MUST;
 
 #endif

@@ -1,0 +1,69 @@
+#ifndef LINK_CALL_H
+#define LINK_CALL_H
+/* Inside the real link only: one gRPC call as a state machine, for both ends, and what the process has once: gRPC itself and the
+ * one thread that is always inside grpc_completion_queue_next. That thread drives keepalive and reconnects of every
+ * channel; it sets flags and signals, nothing else. A call belongs to one thread; only link_call_wake comes from others.
+ */
+#include <grpc/grpc.h>
+#include <pthread.h>
+#include "outer/link/link.h"
+
+enum { LINK_KEEPALIVE_MS = 20000 };
+
+/* Largest chunk and message bytes of a method by its number; also the order of the methods everywhere. */
+enum link_method { LINK_HELLO, LINK_POLL, LINK_REPORT, LINK_LEAVE, LINK_CONTRIBUTE, LINK_FETCH, LINK_METHODS };
+extern const char *const link_paths[LINK_METHODS];
+
+struct link_call;
+struct link_tag { /* what the completion queue hands back */
+    struct link_call *call;
+    bool pending, done, ok;
+};
+struct link_call {
+    grpc_call *call;
+    pthread_mutex_t mutex; /* guards the tags, pins and again */
+    pthread_cond_t cond;
+    struct link_tag start, initmd, send, recv, fin, status;
+    grpc_metadata_array md_initial, md_trailing;
+    grpc_byte_buffer *sending, *received;
+    grpc_status_code code; /* client: the result of the call */
+    grpc_slice details;
+    const char *error;
+    int cancelled;         /* server: valid after status */
+    unsigned pins;         /* slices that still point into the payload */
+    bool again;            /* link_call_wake was called */
+};
+
+/* gRPC started (TLS forced to 1.3 before), the queue and its thread there; counted, the last close ends both. */
+enum err link_core_open(grpc_completion_queue **cq) MUST;
+void link_core_close(void);
+uint64_t link_now_ms(void);
+
+struct link_call *link_call_open(grpc_channel *channel, void *method, grpc_completion_queue *cq, uint64_t timeout_ms);
+struct link_call *link_call_accept(grpc_call *call);
+bool link_call_send(struct link_call *c, grpc_byte_buffer *bb);       /* consumes bb; true: flow control took it, no more */
+bool link_call_send_start(struct link_call *c, grpc_byte_buffer *bb); /* the same, to be waited for */
+bool link_call_recv_start(struct link_call *c);
+grpc_byte_buffer *link_call_received(struct link_call *c);            /* after recv; the caller destroys it; NULL: end, or dead */
+grpc_byte_buffer *link_call_recv(struct link_call *c);
+bool link_call_half_close(struct link_call *c);
+bool link_call_reply(struct link_call *c, grpc_status_code code, const char *text);
+bool link_call_wait(struct link_call *c, struct link_tag *tag);
+void link_call_wait_any(struct link_call *c, struct link_tag *a, struct link_tag *b);
+bool link_call_done(struct link_call *c, struct link_tag *tag);       /* came back, not yet waited for */
+/* Until woken, over, or the time: true when woken. */
+bool link_call_wait_again(struct link_call *c, uint64_t until_ms);
+void link_call_wake(struct link_call *c);
+void link_call_close(struct link_call *c); /* waits for every operation and every pinned slice */
+
+grpc_byte_buffer *link_buffer(const uint8_t *data, size_t size_bytes); /* copies: small messages */
+/* One chunk, not copied: data stays pinned until the call is closed or c->pins is 0. */
+grpc_byte_buffer *link_chunk(struct link_call *c, const struct wire_chunk *chunk, const uint8_t *data);
+/* Bytes [skip, skip + size) of a message to dst. */
+size_t link_copy(grpc_byte_buffer *bb, size_t skip, void *dst, size_t size);
+/* Whole message decoded; consumes bb. */
+enum err link_decode(grpc_byte_buffer *bb, enum wire_kind kind, void *message, struct arena *a) MUST;
+/* Header and data of a chunk; does not consume bb. The data is copied to data[WIRE_CHUNK_BYTES], its CRC is checked. */
+enum err link_chunk_read(grpc_byte_buffer *bb, struct wire_chunk *chunk, uint8_t *data) MUST;
+
+#endif

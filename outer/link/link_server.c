@@ -1,0 +1,724 @@
+/* The aggregator's end of the real link. One acceptor hands each call to a thread of its own: calls are few (a handful per site,
+ * capped) and long (held polls, contributions), so a thread each is the simplest form that blocks nobody. The service runs under
+ * one lock; a work thread calls work() beside it.
+ */
+#include <errno.h>
+#include <grpc/grpc_security.h>
+#include <grpc/support/time.h>
+#include <netdb.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "kernels/base/log.h"
+#include "outer/link/link_call.h"
+#include "outer/link/tls.h"
+
+enum {
+    CALLS_MAX = 512,        /* under way, all sites */
+    CALLS_PER_SITE_MAX = 8,
+    HOLD_MS_MAX = 60000,
+    ACK_CHUNKS = 8,         /* an Answer that tells the stored offset every so many chunks */
+    CONNECTION_AGE_MS = 3600000 /* expiry and withdrawal of a certificate bite only in a handshake */
+};
+
+struct server_call {
+    struct server_call *next;
+    struct link_server *server;
+    struct link_call *c;
+    enum link_method method;
+    pthread_t thread;
+    void *source;          /* of a download; given back when no slice points into it any more */
+    char peer[TLS_URI_MAX];
+    bool busy;             /* the site has too many under way */
+};
+struct request { /* one waiting for the next call of each method */
+    grpc_call *call;
+    gpr_timespec deadline;
+    grpc_metadata_array metadata;
+    enum link_method method;
+};
+struct link_server {
+    struct link_service service;
+    grpc_completion_queue *cq, *notify;
+    grpc_server *server;
+    void *methods[LINK_METHODS];
+    struct request requests[LINK_METHODS];
+    pthread_t acceptor, worker;
+    char *ca, *certificate, *key, *address;
+    struct link_tls files;
+    _Atomic uint64_t stamp;
+    atomic_bool stopped;
+    pthread_mutex_t service_mutex; /* the service's functions */
+    pthread_mutex_t mutex;         /* guards all below */
+    pthread_cond_t changed;
+    struct server_call *calls, *ended; /* under way; to be joined */
+    unsigned call_count;
+    bool work_due, stopping;
+};
+
+/* ---- work, and who waits for it ---- */
+
+static void work_soon(struct link_server *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    s->work_due = true;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+static void wake_held(struct link_server *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    for (struct server_call *call = s->calls; call; call = call->next)
+        if (call->method == LINK_POLL)
+            link_call_wake(call->c);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+static bool work_wait(struct link_server *s, uint64_t wake_ms)
+{
+    struct timespec until = {(time_t)(wake_ms / 1000), (long)(wake_ms % 1000) * 1000000};
+    bool ever = wake_ms < UINT64_MAX / 2;
+    pthread_mutex_lock(&s->mutex);
+    int late = 0;
+    while (!s->work_due && !s->stopping && !late)
+        late = ever ? pthread_cond_timedwait(&s->changed, &s->mutex, &until) : pthread_cond_wait(&s->changed, &s->mutex);
+    s->work_due = false;
+    bool go = !s->stopping;
+    pthread_mutex_unlock(&s->mutex);
+    return go;
+}
+
+static void work_stop(struct link_server *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    s->stopping = true;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+static void *work_main(void *server)
+{
+    struct link_server *s = server;
+    uint64_t wake_ms = 0;
+    bool stop = false;
+    while (!stop && work_wait(s, wake_ms)) {
+        pthread_mutex_lock(&s->service_mutex);
+        wake_ms = s->service.work(s->service.self, &stop);
+        pthread_mutex_unlock(&s->service_mutex);
+        wake_held(s);
+    }
+    atomic_store(&s->stopped, stop);
+    return NULL;
+}
+
+/* ---- who is calling ---- */
+
+static bool property_is(grpc_auth_context *ctx, const char *name, const char *value)
+{
+    grpc_auth_property_iterator it = grpc_auth_context_find_properties_by_name(ctx, name);
+    const grpc_auth_property *p = grpc_auth_property_iterator_next(&it);
+    return p && p->value_length == strlen(value) && memcmp(p->value, value, p->value_length) == 0;
+}
+
+/* The caller's name: exactly one URI in the certificate it showed in this very connection. */
+static bool peer_uri(grpc_call *call, char out[TLS_URI_MAX])
+{
+    grpc_auth_context *ctx = grpc_call_auth_context(call);
+    bool ok = false;
+    if (ctx && grpc_auth_context_peer_is_authenticated(ctx) &&
+        property_is(ctx, GRPC_TRANSPORT_SECURITY_TYPE_PROPERTY_NAME, GRPC_SSL_TRANSPORT_SECURITY_TYPE) &&
+        property_is(ctx, GRPC_SSL_SESSION_REUSED_PROPERTY, "false")) {
+        grpc_auth_property_iterator it =
+            grpc_auth_context_find_properties_by_name(ctx, GRPC_PEER_URI_PROPERTY_NAME);
+        const grpc_auth_property *uri = grpc_auth_property_iterator_next(&it);
+        if (uri && uri->value_length < TLS_URI_MAX && !memchr(uri->value, 0, uri->value_length) &&
+            !grpc_auth_property_iterator_next(&it)) {
+            memcpy(out, uri->value, uri->value_length);
+            out[uri->value_length] = 0;
+            ok = true;
+        }
+    }
+    if (ctx)
+        grpc_auth_context_release(ctx);
+    return ok;
+}
+
+static unsigned calls_of(const struct link_server *s, const char *peer) /* under its mutex */
+{
+    unsigned n = 0;
+    for (const struct server_call *call = s->calls; call; call = call->next)
+        n += strcmp(call->peer, peer) == 0;
+    return n;
+}
+
+/* ---- small calls ---- */
+
+static bool answer_send(struct link_call *c, enum wire_kind kind, const void *answer, struct arena *a)
+{
+    uint8_t *data;
+    size_t n;
+    return wire_encode(kind, answer, a, &data, &n) == ERR_OK && link_call_send(c, link_buffer(data, n));
+}
+
+static bool request_read(struct link_call *c, enum wire_kind kind, void *message, struct arena *a)
+{
+    grpc_byte_buffer *bb = link_call_recv(c);
+    if (!bb)
+        err_set(ERR_PROTO, "no request");
+    return bb && link_decode(bb, kind, message, a) == ERR_OK;
+}
+
+/* The service answers, again after each work(), until it is no longer PENDING or the caller's time is over. */
+static void poll_held(struct server_call *call, const struct wire_poll *m, struct wire_poll_answer *answer)
+{
+    struct link_server *s = call->server;
+    uint64_t until = link_now_ms() + (m->hold_ms < HOLD_MS_MAX ? m->hold_ms : HOLD_MS_MAX);
+    bool again;
+    do {
+        *answer = (struct wire_poll_answer){0};
+        pthread_mutex_lock(&s->service_mutex);
+        s->service.poll(s->service.self, call->peer, m, answer);
+        pthread_mutex_unlock(&s->service_mutex);
+        pthread_mutex_lock(&s->mutex);
+        bool stopping = s->stopping;
+        pthread_mutex_unlock(&s->mutex);
+        again = answer->answer.outcome == ROUND_PENDING && !stopping && link_call_wait_again(call->c, until);
+    } while (again);
+}
+
+union message {
+    struct wire_hello hello;
+    struct wire_poll poll;
+    struct wire_report report;
+    struct wire_leave leave;
+};
+union answer {
+    struct wire_hello_answer hello;
+    struct wire_poll_answer poll;
+    struct wire_answer plain;
+};
+static const struct {
+    enum wire_kind request, answer;
+} kinds[] = {
+    [LINK_HELLO] = {WIRE_HELLO, WIRE_HELLO_ANSWER},
+    [LINK_POLL] = {WIRE_POLL, WIRE_POLL_ANSWER},
+    [LINK_REPORT] = {WIRE_REPORT, WIRE_ANSWER},
+    [LINK_LEAVE] = {WIRE_LEAVE, WIRE_ANSWER},
+};
+
+static void service_call(struct server_call *call, const union message *m, union answer *answer)
+{
+    struct link_server *s = call->server;
+    const struct link_service *service = &s->service;
+    pthread_mutex_lock(&s->service_mutex);
+    if (call->method == LINK_HELLO)
+        service->hello(service->self, call->peer, &m->hello, &answer->hello);
+    else if (call->method == LINK_REPORT)
+        service->report(service->self, call->peer, &m->report, &answer->plain);
+    else
+        service->leave(service->self, call->peer, &m->leave, &answer->plain);
+    pthread_mutex_unlock(&s->service_mutex);
+    work_soon(s);
+}
+
+static void unary_serve(struct server_call *call)
+{
+    struct arena a = arena_make(WIRE_DECODE_BYTES_MAX);
+    union message m;
+    union answer answer = {0};
+    if (!request_read(call->c, kinds[call->method].request, &m, &a)) {
+        link_call_reply(call->c, GRPC_STATUS_INVALID_ARGUMENT, err_message());
+    } else {
+        if (call->method == LINK_POLL)
+            poll_held(call, &m.poll, &answer.poll);
+        else
+            service_call(call, &m, &answer);
+        answer_send(call->c, kinds[call->method].answer, &answer, &a);
+        link_call_reply(call->c, GRPC_STATUS_OK, "");
+    }
+    arena_free(&a);
+}
+
+/* ---- contribution ---- */
+
+struct upload {
+    struct server_call *call;
+    void *handle;
+    uint64_t at, total;
+    uint8_t *chunk;             /* WIRE_CHUNK_BYTES */
+    struct wire_answer answer;  /* the last one; NONE while all is well */
+};
+
+static void upload_finish(struct upload *u, bool complete)
+{
+    struct link_server *s = u->call->server;
+    struct wire_answer ignored = {0};
+    if (complete)
+        u->answer = (struct wire_answer){0};
+    pthread_mutex_lock(&s->service_mutex);
+    s->service.finish(s->service.self, u->handle, complete, complete ? &u->answer : &ignored);
+    pthread_mutex_unlock(&s->service_mutex);
+    work_soon(s);
+}
+
+static void upload_store(struct upload *u, const struct wire_chunk *chunk)
+{
+    struct link_server *s = u->call->server;
+    u->answer = (struct wire_answer){0};
+    pthread_mutex_lock(&s->service_mutex);
+    s->service.chunk(s->service.self, u->handle, chunk->offset, u->chunk, chunk->size_bytes, &u->answer);
+    pthread_mutex_unlock(&s->service_mutex);
+    if (u->answer.outcome == ROUND_NONE)
+        u->at = chunk->offset + chunk->size_bytes;
+}
+
+/* One chunk. Exactly the next offset is taken, what is there already is ignored, damaged or missing bytes end the stream with
+ * RESUME at the last good offset. False: the stream is dead. */
+static bool upload_take(struct upload *u)
+{
+    grpc_byte_buffer *bb = link_call_recv(u->call->c);
+    if (!bb)
+        return false;
+    struct wire_chunk chunk;
+    enum err e = link_chunk_read(bb, &chunk, u->chunk);
+    grpc_byte_buffer_destroy(bb);
+    if (e == ERR_OK && chunk.total != u->total)
+        e = err_set(ERR_PROTO, "a chunk of %llu bytes in all, offered were %llu", (unsigned long long)chunk.total,
+                    (unsigned long long)u->total);
+    if (e == ERR_OK && chunk.offset > u->at)
+        e = err_set(ERR_CORRUPT, "bytes from %llu on are missing", (unsigned long long)u->at);
+    if (e == ERR_OK && chunk.offset == u->at)
+        upload_store(u, &chunk);
+    else if (e == ERR_OK && chunk.offset + chunk.size_bytes > u->at)
+        e = err_set(ERR_PROTO, "a chunk from %llu on overlaps %llu", (unsigned long long)chunk.offset,
+                    (unsigned long long)u->at);
+    if (e != ERR_OK) {
+        u->answer.outcome = e == ERR_CORRUPT ? ROUND_RESUME : ROUND_INVALID;
+        u->answer.offset = u->at;
+        snprintf(u->answer.text, sizeof u->answer.text, "%s", err_message());
+    }
+    return true;
+}
+
+static void upload_serve(struct upload *u, struct arena *a)
+{
+    struct link_call *c = u->call->c;
+    unsigned chunks = 0;
+    bool alive = true;
+    u->answer = (struct wire_answer){0};
+    while (alive && u->at < u->total && u->answer.outcome == ROUND_NONE) {
+        alive = upload_take(u);
+        if (alive && u->answer.outcome == ROUND_NONE && ++chunks % ACK_CHUNKS == 0) {
+            u->answer.offset = u->at;
+            answer_send(c, WIRE_ANSWER, &u->answer, a);
+            arena_reset(a);
+        }
+    }
+    upload_finish(u, alive && u->answer.outcome == ROUND_NONE);
+    if (!alive) {
+        link_call_reply(c, GRPC_STATUS_INVALID_ARGUMENT, "the contribution ended early");
+        return;
+    }
+    answer_send(c, WIRE_ANSWER, &u->answer, a);
+    link_call_reply(c, GRPC_STATUS_OK, "");
+}
+
+static void contribute_serve(struct server_call *call)
+{
+    struct link_server *s = call->server;
+    struct arena a = arena_make(WIRE_DECODE_BYTES_MAX);
+    struct wire_contribution m;
+    struct upload u = {.call = call, .chunk = malloc(WIRE_CHUNK_BYTES)};
+    ASSERT(u.chunk);
+    if (!request_read(call->c, WIRE_UPLOAD, &m, &a)) {
+        link_call_reply(call->c, GRPC_STATUS_INVALID_ARGUMENT, err_message());
+    } else {
+        pthread_mutex_lock(&s->service_mutex);
+        s->service.offer(s->service.self, call->peer, &m, &u.answer, &u.handle);
+        pthread_mutex_unlock(&s->service_mutex);
+        work_soon(s);
+        bool resume = u.answer.outcome == ROUND_RESUME;
+        ASSERT(!resume || (u.handle && u.answer.offset <= m.payload_bytes));
+        u.at = u.answer.offset;
+        u.total = m.payload_bytes;
+        answer_send(call->c, WIRE_ANSWER, &u.answer, &a);
+        if (resume)
+            upload_serve(&u, &a);
+        else
+            link_call_reply(call->c, GRPC_STATUS_OK, "");
+    }
+    free(u.chunk);
+    arena_free(&a);
+}
+
+/* ---- download ---- */
+
+static void chunks_send(struct link_call *c, const uint8_t *data, size_t size_bytes, uint64_t at)
+{
+    bool alive = true;
+    while (alive && at < size_bytes) {
+        size_t left = size_bytes - at;
+        struct wire_chunk chunk = {.offset = at, .total = size_bytes};
+        chunk.size_bytes = left < WIRE_CHUNK_BYTES ? (uint32_t)left : WIRE_CHUNK_BYTES;
+        chunk.crc32c = digest_crc32c(0, data + at, chunk.size_bytes);
+        alive = link_call_send(c, link_chunk(c, &chunk, data + at));
+        at += chunk.size_bytes;
+    }
+}
+
+static void fetch_serve(struct server_call *call)
+{
+    struct link_server *s = call->server;
+    struct arena a = arena_make(WIRE_DECODE_BYTES_MAX);
+    struct wire_fetch m;
+    struct wire_answer answer = {0};
+    const uint8_t *data = NULL;
+    size_t size = 0;
+    if (!request_read(call->c, WIRE_FETCH, &m, &a)) {
+        link_call_reply(call->c, GRPC_STATUS_INVALID_ARGUMENT, err_message());
+    } else {
+        pthread_mutex_lock(&s->service_mutex);
+        s->service.fetch(s->service.self, call->peer, &m, &data, &size, &call->source, &answer);
+        pthread_mutex_unlock(&s->service_mutex);
+        if (answer_send(call->c, WIRE_DOWNLOAD, &answer, &a) && answer.outcome == ROUND_NONE)
+            chunks_send(call->c, data, size, m.offset);
+        link_call_reply(call->c, GRPC_STATUS_OK, "");
+    }
+    arena_free(&a);
+}
+
+/* ---- calls ---- */
+
+static void call_unlist(struct server_call *call) /* nobody wakes it any more */
+{
+    struct link_server *s = call->server;
+    pthread_mutex_lock(&s->mutex);
+    struct server_call **at = &s->calls;
+    while (*at != call)
+        at = &(*at)->next;
+    *at = call->next;
+    pthread_mutex_unlock(&s->mutex);
+}
+
+static void call_close(struct server_call *call)
+{
+    struct link_server *s = call->server;
+    call_unlist(call);
+    link_call_close(call->c);
+    if (call->source) {
+        pthread_mutex_lock(&s->service_mutex);
+        s->service.fetched(s->service.self, call->source);
+        pthread_mutex_unlock(&s->service_mutex);
+    }
+    pthread_mutex_lock(&s->mutex);
+    call->next = s->ended;
+    s->ended = call;
+    s->call_count--;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+static void *call_main(void *arg)
+{
+    struct server_call *call = arg;
+    if (!call->peer[0])
+        link_call_reply(call->c, GRPC_STATUS_PERMISSION_DENIED,
+                        "the certificate must name exactly one URI, atoll://run/role/name");
+    else if (call->busy)
+        link_call_reply(call->c, GRPC_STATUS_RESOURCE_EXHAUSTED, "busy: too many calls of this site at once");
+    else if (call->method == LINK_CONTRIBUTE)
+        contribute_serve(call);
+    else if (call->method == LINK_FETCH)
+        fetch_serve(call);
+    else
+        unary_serve(call);
+    call_close(call);
+    return NULL;
+}
+
+static void ended_join(struct link_server *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    struct server_call *list = s->ended;
+    s->ended = NULL;
+    pthread_mutex_unlock(&s->mutex);
+    while (list) {
+        struct server_call *call = list;
+        list = call->next;
+        pthread_join(call->thread, NULL);
+        free(call);
+    }
+}
+
+static void call_refuse(grpc_call *call)
+{
+    grpc_call_cancel(call, NULL);
+    grpc_call_unref(call);
+}
+
+static void call_take(struct link_server *s, struct request *r)
+{
+    ended_join(s);
+    struct server_call *call = calloc(1, sizeof *call);
+    pthread_mutex_lock(&s->mutex);
+    bool room = call && s->call_count < CALLS_MAX && !s->stopping;
+    if (room) {
+        *call = (struct server_call){.server = s, .method = r->method, .next = s->calls};
+        if (!peer_uri(r->call, call->peer))
+            call->peer[0] = 0;
+        call->busy = calls_of(s, call->peer) >= CALLS_PER_SITE_MAX;
+        call->c = link_call_accept(r->call);
+        if (pthread_create(&call->thread, NULL, call_main, call) == 0) {
+            s->calls = call;
+            s->call_count++;
+        } else {
+            room = false;
+        }
+    }
+    pthread_mutex_unlock(&s->mutex);
+    if (room)
+        return;
+    if (call && call->c) {
+        grpc_call_cancel(call->c->call, NULL);
+        link_call_close(call->c);
+    } else {
+        call_refuse(r->call);
+    }
+    free(call);
+}
+
+static void request_next(struct link_server *s, enum link_method method)
+{
+    struct request *r = &s->requests[method];
+    grpc_metadata_array_destroy(&r->metadata);
+    grpc_metadata_array_init(&r->metadata);
+    r->method = method;
+    grpc_server_request_registered_call(s->server, s->methods[method], &r->call, &r->deadline, &r->metadata, NULL, s->cq,
+                                        s->notify, r); /* an error: the server shuts down */
+}
+
+static void *accept_main(void *server)
+{
+    struct link_server *s = server;
+    for (;;) {
+        grpc_event ev = grpc_completion_queue_next(s->notify, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+        if (ev.type == GRPC_QUEUE_SHUTDOWN)
+            return NULL;
+        if (ev.tag == s) { /* the server has shut down */
+            grpc_completion_queue_shutdown(s->notify);
+            continue;
+        }
+        struct request *r = ev.tag;
+        if (!ev.success)
+            continue;
+        call_take(s, r);
+        request_next(s, r->method);
+    }
+}
+
+/* ---- credentials: read again for each handshake when the files have changed ---- */
+
+static grpc_ssl_certificate_config_reload_status config_fetch(void *server, grpc_ssl_server_certificate_config **config)
+{
+    struct link_server *s = server;
+    uint64_t stamp = tls_stamp(&s->files);
+    if (stamp == atomic_load(&s->stamp))
+        return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
+    struct tls_pem pem;
+    if (stamp == 0 || tls_load(&pem, &s->files) != ERR_OK) {
+        log_event(LOG_WARN, "certificate_reload", "ok=0 file=%s", s->files.certificate);
+        return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_FAIL; /* core goes on with the ones it has */
+    }
+    grpc_ssl_pem_key_cert_pair pair = {.private_key = pem.key, .cert_chain = pem.certificate};
+    *config = grpc_ssl_server_certificate_config_create(pem.ca, &pair, 1);
+    tls_forget(&pem);
+    atomic_store(&s->stamp, stamp);
+    return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
+}
+
+static grpc_server_credentials *credentials_make(struct link_server *s)
+{
+    return grpc_ssl_server_credentials_create_with_options(grpc_ssl_server_credentials_create_options_using_config_fetcher(
+        GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY, config_fetch, s));
+}
+
+/* ---- start and end ---- */
+
+/* Core says only that it could not bind; the system says why. */
+static enum err bind_failed(const char *address)
+{
+    char host[256];
+    const char *colon = strrchr(address, ':');
+    snprintf(host, sizeof host, "%.*s", colon ? (int)(colon - address) : 0, address);
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found = NULL;
+    int e = colon ? getaddrinfo(host, colon + 1, &hints, &found) : EAI_NONAME;
+    if (e != 0)
+        return err_set(ERR_CONFIG, "cannot listen on '%s': %s; it must be address:port", address, gai_strerror(e));
+    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
+    bool bound = bind(fd, found->ai_addr, found->ai_addrlen) == 0 && listen(fd, 1) == 0;
+    int why = bound ? 0 : errno;
+    close(fd);
+    freeaddrinfo(found);
+    if (why == EADDRINUSE || bound)
+        return err_set(ERR_BUSY, "cannot listen on %s: the port is in use: stop the other process or change serve.listen", address);
+    return err_set(ERR_CONFIG, "cannot listen on %s: %s", address, strerror(why));
+}
+
+static grpc_server *server_make(int keepalive)
+{
+    int timeout = keepalive / 2 > 1000 ? keepalive / 2 : 1000;
+    grpc_arg list[] = {
+        {GRPC_ARG_INTEGER, (char *)"grpc.keepalive_time_ms", {.integer = keepalive}},
+        {GRPC_ARG_INTEGER, (char *)"grpc.keepalive_timeout_ms", {.integer = timeout}},
+        {GRPC_ARG_INTEGER, (char *)"grpc.keepalive_permit_without_calls", {.integer = 1}},
+        {GRPC_ARG_INTEGER, (char *)"grpc.http2.min_ping_interval_without_data_ms", {.integer = keepalive / 2}},
+        {GRPC_ARG_INTEGER, (char *)"grpc.http2.max_ping_strikes", {.integer = 0}},
+        {GRPC_ARG_INTEGER, (char *)"grpc.max_receive_message_length", {.integer = WIRE_MESSAGE_MAX}},
+        {GRPC_ARG_INTEGER, (char *)"grpc.compression_enabled_algorithms_bitset", {.integer = 1}},
+        {GRPC_ARG_INTEGER, (char *)"grpc.so_reuseport", {.integer = 0}}, /* 1: two servers bind one port silently */
+        {GRPC_ARG_INTEGER, (char *)"grpc.max_concurrent_streams", {.integer = 2 * CALLS_PER_SITE_MAX}},
+        {GRPC_ARG_INTEGER, (char *)"grpc.max_connection_age_ms", {.integer = CONNECTION_AGE_MS}},
+        {GRPC_ARG_INTEGER, (char *)"grpc.max_connection_age_grace_ms", {.integer = CONNECTION_AGE_MS}},
+    };
+    grpc_channel_args args = {sizeof list / sizeof *list, list};
+    return grpc_server_create(&args, NULL);
+}
+
+static void server_free(struct link_server *s)
+{
+    for (int i = 0; i < LINK_METHODS; i++)
+        grpc_metadata_array_destroy(&s->requests[i].metadata);
+    grpc_server_destroy(s->server);
+    grpc_completion_queue_destroy(s->notify);
+    link_core_close();
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->mutex);
+    pthread_mutex_destroy(&s->service_mutex);
+    free(s->ca);
+    free(s->certificate);
+    free(s->key);
+    free(s->address);
+    free(s);
+}
+
+static void locks_init(struct link_server *s)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&s->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    pthread_mutex_init(&s->mutex, NULL);
+    pthread_mutex_init(&s->service_mutex, NULL);
+}
+
+static enum err server_bind(struct link_server *s, int *port)
+{
+    for (int i = 0; i < LINK_METHODS; i++)
+        s->methods[i] = grpc_server_register_method(s->server, link_paths[i], NULL, GRPC_SRM_PAYLOAD_NONE, 0);
+    grpc_server_register_completion_queue(s->server, s->notify, NULL);
+    grpc_server_register_completion_queue(s->server, s->cq, NULL);
+    grpc_server_credentials *credentials = credentials_make(s);
+    *port = grpc_server_add_http2_port(s->server, s->address, credentials);
+    grpc_server_credentials_release(credentials);
+    return *port ? ERR_OK : bind_failed(s->address);
+}
+
+/* Signals are for the threads that the program means, not for ours. */
+static enum err server_threads(struct link_server *s)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool worker = pthread_create(&s->worker, NULL, work_main, s) == 0;
+    bool acceptor = worker && pthread_create(&s->acceptor, NULL, accept_main, s) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (acceptor)
+        return ERR_OK;
+    work_stop(s);
+    if (worker)
+        pthread_join(s->worker, NULL);
+    return err_set(ERR_MEMORY, "cannot start the aggregator's threads");
+}
+
+/* A server that never started: its queue is empty after its shutdown. */
+static void server_abandon(struct link_server *s)
+{
+    grpc_server_shutdown_and_notify(s->server, s->notify, s);
+    grpc_completion_queue_next(s->notify, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+    grpc_completion_queue_shutdown(s->notify);
+    while (grpc_completion_queue_next(s->notify, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL).type != GRPC_QUEUE_SHUTDOWN)
+        ;
+    server_free(s);
+}
+
+enum err link_serve(struct link_server **out, const struct link_listen *l, const struct link_service *service, int *port)
+{
+    struct tls_pem pem; /* sentences for the operator, before core says only that it failed */
+    TRY(tls_load(&pem, &l->tls));
+    tls_forget(&pem);
+    struct link_server *s = calloc(1, sizeof *s);
+    if (!s)
+        return err_set(ERR_MEMORY, "no memory for the aggregator's link");
+    enum err e = link_core_open(&s->cq);
+    if (e != ERR_OK) {
+        free(s);
+        return e;
+    }
+    locks_init(s);
+    s->service = *service;
+    s->ca = strdup(l->tls.ca);
+    s->certificate = strdup(l->tls.certificate);
+    s->key = strdup(l->tls.key);
+    s->address = strdup(l->address);
+    s->files = (struct link_tls){s->ca, s->certificate, s->key};
+    s->notify = grpc_completion_queue_create_for_next(NULL);
+    s->server = server_make(l->keepalive_ms ? (int)l->keepalive_ms : LINK_KEEPALIVE_MS);
+    e = server_bind(s, port);
+    if (e == ERR_OK)
+        e = server_threads(s);
+    if (e != ERR_OK) {
+        server_abandon(s);
+        return e;
+    }
+    grpc_server_start(s->server);
+    for (int i = 0; i < LINK_METHODS; i++)
+        request_next(s, (enum link_method)i);
+    *out = s;
+    return ERR_OK;
+}
+
+bool link_stopped(const struct link_server *s)
+{
+    return atomic_load(&s->stopped);
+}
+
+static void calls_wait(struct link_server *s, uint64_t until_ms)
+{
+    struct timespec until = {(time_t)(until_ms / 1000), (long)(until_ms % 1000) * 1000000};
+    int late = 0;
+    pthread_mutex_lock(&s->mutex);
+    while (s->call_count && !late)
+        late = pthread_cond_timedwait(&s->changed, &s->mutex, &until);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+void link_shutdown(struct link_server *s, uint32_t grace_ms)
+{
+    work_stop(s);
+    wake_held(s);
+    pthread_join(s->worker, NULL);
+    grpc_server_shutdown_and_notify(s->server, s->notify, s);
+    calls_wait(s, link_now_ms() + grace_ms);
+    grpc_server_cancel_all_calls(s->server);
+    pthread_join(s->acceptor, NULL);
+    calls_wait(s, UINT64_MAX / 4);
+    ended_join(s);
+    server_free(s);
+}

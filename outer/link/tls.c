@@ -1,0 +1,642 @@
+#include "outer/link/tls.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/bio.h>
+#include <openssl/bn.h>
+#include <openssl/conf.h>
+#include <openssl/ec.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "kernels/base/file.h"
+
+/* gRPC 1.51 resets MinProtocol and lets TLS 1.2 in; it does not touch Protocol. Tickets: a resumed handshake would present no
+ * certificate again, and either line alone still resumes or still sends them. */
+static const char CONFIGURATION[] = "openssl_conf = atoll\n"
+                                    "[atoll]\n"
+                                    "ssl_conf = ssl\n"
+                                    "[ssl]\n"
+                                    "system_default = tls\n"
+                                    "[tls]\n"
+                                    "Protocol = -ALL,TLSv1.3\n"
+                                    "Ciphersuites = TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256\n"
+                                    "Options = -SessionTicket\n"
+                                    "NumTickets = 0\n";
+
+enum err tls_force13(void)
+{
+    BIO *text = BIO_new_mem_buf(CONFIGURATION, -1);
+    CONF *conf = NCONF_new(NULL);
+    long line = 0;
+    bool ok = OPENSSL_init_ssl(OPENSSL_INIT_NO_LOAD_CONFIG, NULL) == 1 && text && conf &&
+              NCONF_load_bio(conf, text, &line) == 1 && CONF_modules_load(conf, NULL, 0) == 1;
+    NCONF_free(conf);
+    BIO_free(text);
+    SSL_CTX *probe = ok ? SSL_CTX_new(TLS_method()) : NULL; /* made the way gRPC makes its own */
+    ok = probe && (SSL_CTX_get_options(probe) & SSL_OP_NO_TLSv1_2) && (SSL_CTX_get_options(probe) & SSL_OP_NO_TLSv1_1) &&
+         SSL_CTX_get_num_tickets(probe) == 0;
+    SSL_CTX_free(probe);
+    if (!ok)
+        return err_set(ERR_UNSUPPORTED, "this OpenSSL (%s) does not let TLS be limited to version 1.3: refusing to start",
+                       OpenSSL_version(OPENSSL_VERSION));
+    return ERR_OK;
+}
+
+/* ---- files ---- */
+
+/* Closed to everybody else, and not something another user put in its place. */
+static enum err key_check(const char *path, const struct stat *st)
+{
+    if (st->st_uid != geteuid() && st->st_uid != 0)
+        return err_set(ERR_DENIED, "%s: the key belongs to another user (%u): chown it to the user that runs atoll", path,
+                       st->st_uid);
+    if (st->st_mode & 077)
+        return err_set(ERR_DENIED, "%s: others can read the key (mode %03o): chmod 600 it", path, st->st_mode & 0777);
+    return ERR_OK;
+}
+
+static enum err pem_read_open(int fd, const char *path, bool secret, char **text)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+        return err_set(ERR_INPUT, "%s: not a regular file", path);
+    if (secret)
+        TRY(key_check(path, &st));
+    if (st.st_size == 0 || st.st_size >= TLS_PEM_MAX)
+        return err_set(ERR_INPUT, "%s: %lld bytes are not a PEM file", path, (long long)st.st_size);
+    size_t size = (size_t)st.st_size;
+    char *p = calloc(1, size + 1);
+    if (!p)
+        return err_set(ERR_MEMORY, "%zu bytes for %s", size, path);
+    ssize_t got = read(fd, p, size);
+    if (got != st.st_size || memchr(p, 0, size)) {
+        explicit_bzero(p, size);
+        free(p);
+        return err_set(ERR_INPUT, "%s: cannot be read as PEM text", path);
+    }
+    *text = p;
+    return ERR_OK;
+}
+
+static enum err pem_read(const char *path, bool secret, char **text)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | (secret ? O_NOFOLLOW : 0));
+    if (fd < 0 && errno == ELOOP)
+        return err_set(ERR_DENIED, "%s: the key is a symbolic link: name the file itself", path);
+    if (fd < 0)
+        return err_set(ERR_INPUT, "%s: cannot open: %s (atoll cert issue makes it)", path, strerror(errno));
+    enum err e = pem_read_open(fd, path, secret, text);
+    close(fd);
+    return e;
+}
+
+static void wipe(char **text)
+{
+    if (*text)
+        explicit_bzero(*text, strlen(*text));
+    free(*text);
+    *text = NULL;
+}
+
+enum err tls_load(struct tls_pem *p, const struct link_tls *files)
+{
+    *p = (struct tls_pem){0};
+    enum err e = pem_read(files->ca, false, &p->ca);
+    if (e == ERR_OK)
+        e = pem_read(files->certificate, false, &p->certificate);
+    if (e == ERR_OK)
+        e = pem_read(files->key, true, &p->key);
+    if (e != ERR_OK)
+        tls_forget(p);
+    return e;
+}
+
+void tls_forget(struct tls_pem *p)
+{
+    wipe(&p->ca);
+    wipe(&p->certificate);
+    wipe(&p->key);
+}
+
+/* FNV-1a over what a rename changes. */
+uint64_t tls_stamp(const struct link_tls *files)
+{
+    const char *paths[] = {files->ca, files->certificate, files->key};
+    uint64_t stamp = 0xcbf29ce484222325;
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        struct stat st;
+        if (stat(paths[i], &st) != 0)
+            return 0;
+        uint64_t words[] = {st.st_ino, (uint64_t)st.st_size, (uint64_t)st.st_mtim.tv_sec, (uint64_t)st.st_mtim.tv_nsec};
+        for (size_t k = 0; k < sizeof words / sizeof *words; k++)
+            stamp = (stamp ^ words[k]) * 0x100000001b3;
+    }
+    return stamp;
+}
+
+/* ---- names ---- */
+
+bool tls_name_ok(const char *name)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+    size_t n = strlen(name);
+    return n > 0 && n < TLS_NAME_MAX && strspn(name, allowed) == n && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+}
+
+static const char *const roles[] = {[TLS_SITE] = "site", [TLS_AGGREGATOR] = "aggregator", [TLS_OPERATOR] = "operator"};
+
+const char *tls_role_name(enum tls_role role)
+{
+    ASSERT(role < sizeof roles / sizeof *roles);
+    return roles[role];
+}
+
+bool tls_role_parse(enum tls_role *role, const char *name)
+{
+    for (unsigned i = 0; i < sizeof roles / sizeof *roles; i++)
+        if (strcmp(roles[i], name) == 0) {
+            *role = (enum tls_role)i;
+            return true;
+        }
+    return false;
+}
+
+void tls_uri(char out[TLS_URI_MAX], const char *run, enum tls_role role, const char *name)
+{
+    int n = snprintf(out, TLS_URI_MAX, "atoll://%s/%s/%s", run, tls_role_name(role), name);
+    ASSERT(n > 0 && n < TLS_URI_MAX);
+}
+
+bool tls_uri_ok(const char *uri)
+{
+    char run[TLS_NAME_MAX], role[TLS_NAME_MAX], name[TLS_NAME_MAX];
+    int end = 0;
+    enum tls_role r;
+    return sscanf(uri, "atoll://%63[^/]/%63[^/]/%63[^/]%n", run, role, name, &end) == 3 && uri[end] == 0 &&
+           tls_name_ok(run) && tls_name_ok(name) && tls_role_parse(&r, role);
+}
+
+/* ---- certificates: reading ---- */
+
+static enum err library_failed(const char *what)
+{
+    char text[256] = "no reason given";
+    unsigned long code = ERR_get_error();
+    if (code)
+        ERR_error_string_n(code, text, sizeof text);
+    ERR_clear_error();
+    return err_set(ERR_INTERNAL, "cannot %s: %s", what, text);
+}
+
+static enum err certificate_parse(const char *text, const char *path, X509 **x)
+{
+    BIO *bio = BIO_new_mem_buf(text, -1);
+    *x = bio ? PEM_read_bio_X509(bio, NULL, NULL, NULL) : NULL;
+    BIO_free(bio);
+    ERR_clear_error();
+    return *x ? ERR_OK : err_set(ERR_INPUT, "%s: holds no certificate in PEM form", path);
+}
+
+static enum err certificate_read(const char *path, X509 **x)
+{
+    char *text = NULL;
+    TRY(pem_read(path, false, &text));
+    enum err e = certificate_parse(text, path, x);
+    wipe(&text);
+    return e;
+}
+
+static enum err key_parse(const char *text, const char *path, EVP_PKEY **key)
+{
+    BIO *bio = BIO_new_mem_buf(text, -1);
+    *key = bio ? PEM_read_bio_PrivateKey(bio, NULL, NULL, NULL) : NULL;
+    BIO_free(bio);
+    ERR_clear_error();
+    return *key ? ERR_OK : err_set(ERR_INPUT, "%s: holds no private key in PEM form", path);
+}
+
+static int64_t time_out(const ASN1_TIME *t)
+{
+    ASN1_TIME *epoch = ASN1_TIME_set(NULL, 0);
+    int days = 0, seconds = 0;
+    if (epoch)
+        ASN1_TIME_diff(&days, &seconds, epoch, t);
+    ASN1_TIME_free(epoch);
+    return (int64_t)days * 86400 + seconds;
+}
+
+static void host_add(struct tls_facts *f, const char *host)
+{
+    size_t n = strlen(f->hosts);
+    snprintf(f->hosts + n, sizeof f->hosts - n, "%s%s", n ? " " : "", host);
+}
+
+static void address_add(struct tls_facts *f, const ASN1_OCTET_STRING *ip)
+{
+    char text[INET6_ADDRSTRLEN] = "?";
+    int n = ASN1_STRING_length(ip);
+    inet_ntop(n == 16 ? AF_INET6 : AF_INET, ASN1_STRING_get0_data(ip), text, sizeof text);
+    if (n == 4 || n == 16)
+        host_add(f, text);
+}
+
+/* A URI with a NUL or too long for us is counted and left out: then it equals no identity. */
+static void names_out(struct tls_facts *f, X509 *x)
+{
+    GENERAL_NAMES *names = X509_get_ext_d2i(x, NID_subject_alt_name, NULL, NULL);
+    for (int i = 0; i < sk_GENERAL_NAME_num(names); i++) {
+        const GENERAL_NAME *g = sk_GENERAL_NAME_value(names, i);
+        if (g->type == GEN_IPADD) {
+            address_add(f, g->d.iPAddress);
+            continue;
+        }
+        if (g->type != GEN_URI && g->type != GEN_DNS)
+            continue;
+        const char *s = (const char *)ASN1_STRING_get0_data(g->d.ia5);
+        size_t n = (size_t)ASN1_STRING_length(g->d.ia5);
+        bool plain = n < TLS_URI_MAX && !memchr(s, 0, n);
+        if (g->type == GEN_DNS && plain)
+            host_add(f, s);
+        if (g->type == GEN_URI && f->uri_count++ == 0 && plain)
+            memcpy(f->uri, s, n);
+    }
+    GENERAL_NAMES_free(names);
+}
+
+static void facts_out(struct tls_facts *f, X509 *x)
+{
+    *f = (struct tls_facts){0};
+    X509_NAME_oneline(X509_get_subject_name(x), f->subject, sizeof f->subject);
+    X509_NAME_oneline(X509_get_issuer_name(x), f->issuer, sizeof f->issuer);
+    BIGNUM *serial = ASN1_INTEGER_to_BN(X509_get0_serialNumber(x), NULL);
+    char *hex = serial ? BN_bn2hex(serial) : NULL;
+    snprintf(f->serial, sizeof f->serial, "%s", hex ? hex : "?");
+    OPENSSL_free(hex);
+    BN_free(serial);
+    names_out(f, x);
+    f->from_unix = time_out(X509_get0_notBefore(x));
+    f->until_unix = time_out(X509_get0_notAfter(x));
+    f->authority = X509_check_ca(x) > 0;
+    f->client = X509_check_purpose(x, X509_PURPOSE_SSL_CLIENT, 0) > 0;
+    f->server = X509_check_purpose(x, X509_PURPOSE_SSL_SERVER, 0) > 0;
+}
+
+enum err tls_facts(struct tls_facts *f, const char *path)
+{
+    X509 *x = NULL;
+    TRY(certificate_read(path, &x));
+    facts_out(f, x);
+    X509_free(x);
+    return ERR_OK;
+}
+
+/* ---- a process's own files ---- */
+
+static void date(char out[32], int64_t unix_s)
+{
+    time_t t = (time_t)unix_s;
+    struct tm tm;
+    if (!gmtime_r(&t, &tm) || strftime(out, 32, "%Y-%m-%d %H:%M UTC", &tm) == 0)
+        snprintf(out, 32, "?");
+}
+
+static enum err facts_check(const struct tls_facts *f, const char *path, const char *uri, enum tls_role role,
+                            int64_t now_unix)
+{
+    char when[32];
+    date(when, now_unix < f->from_unix ? f->from_unix : f->until_unix);
+    if (now_unix < f->from_unix)
+        return err_set(ERR_DENIED, "%s: the certificate is valid only from %s on: check this machine's clock", path, when);
+    if (now_unix >= f->until_unix)
+        return err_set(ERR_DENIED, "%s: the certificate expired at %s: issue a new one with atoll cert issue", path, when);
+    if (f->uri_count != 1)
+        return err_set(ERR_DENIED, "%s: the certificate names %u URIs, an identity is exactly one: issue it with atoll cert issue",
+                       path, f->uri_count);
+    if (strcmp(f->uri, uri) != 0)
+        return err_set(ERR_DENIED, "%s: the certificate is for %s, this process is %s: use that one's certificate, or issue one",
+                       path, f->uri, uri);
+    if (role == TLS_AGGREGATOR ? !f->server : !f->client)
+        return err_set(ERR_DENIED, "%s: the certificate's extended key usage does not let it be a %s: issue it with atoll cert issue",
+                       path, tls_role_name(role));
+    return ERR_OK;
+}
+
+static enum err chain_check(X509 *leaf, X509 *ca, const struct link_tls *files, int64_t now_unix)
+{
+    X509_STORE *store = X509_STORE_new();
+    X509_STORE_CTX *ctx = X509_STORE_CTX_new();
+    bool ready = store && ctx && X509_STORE_add_cert(store, ca) == 1 && X509_STORE_CTX_init(ctx, store, leaf, NULL) == 1;
+    if (ready)
+        X509_VERIFY_PARAM_set_time(X509_STORE_CTX_get0_param(ctx), (time_t)now_unix);
+    bool good = ready && X509_verify_cert(ctx) == 1;
+    const char *why = ready ? X509_verify_cert_error_string(X509_STORE_CTX_get_error(ctx)) : "out of memory";
+    enum err e = good ? ERR_OK
+                      : err_set(ERR_DENIED, "%s: not certified by the authority in %s (%s): use the ca.pem of the same run",
+                                files->certificate, files->ca, why);
+    X509_STORE_CTX_free(ctx);
+    X509_STORE_free(store);
+    ERR_clear_error();
+    return e;
+}
+
+static enum err pair_check(X509 *leaf, const char *key_text, const struct link_tls *files)
+{
+    EVP_PKEY *key = NULL;
+    TRY(key_parse(key_text, files->key, &key));
+    bool match = X509_check_private_key(leaf, key) == 1;
+    EVP_PKEY_free(key);
+    ERR_clear_error();
+    return match ? ERR_OK
+                 : err_set(ERR_DENIED, "%s: this key does not belong to %s: copy both files of one atoll cert issue",
+                           files->key, files->certificate);
+}
+
+enum err tls_check(const struct link_tls *files, const char *run, enum tls_role role, const char *name, int64_t now_unix,
+                   int64_t *days_left)
+{
+    struct tls_pem pem;
+    TRY(tls_load(&pem, files));
+    X509 *leaf = NULL, *ca = NULL;
+    enum err e = certificate_parse(pem.certificate, files->certificate, &leaf);
+    if (e == ERR_OK)
+        e = certificate_parse(pem.ca, files->ca, &ca);
+    if (e == ERR_OK) {
+        char uri[TLS_URI_MAX];
+        struct tls_facts f;
+        tls_uri(uri, run, role, name);
+        facts_out(&f, leaf);
+        *days_left = (f.until_unix - now_unix) / 86400;
+        e = facts_check(&f, files->certificate, uri, role, now_unix);
+    }
+    if (e == ERR_OK)
+        e = chain_check(leaf, ca, files, now_unix);
+    if (e == ERR_OK)
+        e = pair_check(leaf, pem.key, files);
+    X509_free(leaf);
+    X509_free(ca);
+    tls_forget(&pem);
+    return e;
+}
+
+/* ---- certificates: making ---- */
+
+static EVP_PKEY *key_make(bool p256)
+{
+    return p256 ? EVP_EC_gen("P-256") : EVP_PKEY_Q_keygen(NULL, NULL, "ED25519");
+}
+
+static bool serial_make(X509 *x)
+{
+    BIGNUM *n = BN_new(); /* 127 random bits, positive: RFC 5280 allows 20 bytes */
+    bool ok = n && BN_rand(n, 127, BN_RAND_TOP_ANY, BN_RAND_BOTTOM_ANY) == 1 &&
+              BN_to_ASN1_INTEGER(n, X509_get_serialNumber(x));
+    BN_free(n);
+    return ok;
+}
+
+static bool extension_add(X509 *x, X509 *issuer, int nid, const char *value)
+{
+    X509V3_CTX ctx;
+    X509V3_set_ctx(&ctx, issuer, x, NULL, NULL, 0);
+    X509_EXTENSION *extension = X509V3_EXT_conf_nid(NULL, &ctx, nid, value);
+    bool ok = extension && X509_add_ext(x, extension, -1) == 1;
+    X509_EXTENSION_free(extension);
+    return ok;
+}
+
+struct making {
+    EVP_PKEY *key, *ca_key;
+    X509 *x, *ca; /* an authority signs itself: ca == x */
+};
+
+static void making_free(struct making *m)
+{
+    if (m->ca != m->x)
+        X509_free(m->ca);
+    if (m->ca_key != m->key)
+        EVP_PKEY_free(m->ca_key);
+    X509_free(m->x);
+    EVP_PKEY_free(m->key);
+}
+
+static bool certificate_begin(struct making *m, const char *common_name, struct tls_validity v)
+{
+    X509_NAME *name = X509_get_subject_name(m->x);
+    return X509_set_version(m->x, X509_VERSION_3) == 1 && serial_make(m->x) && X509_set_pubkey(m->x, m->key) == 1 &&
+           ASN1_TIME_set(X509_getm_notBefore(m->x), (time_t)v.from_unix) &&
+           ASN1_TIME_set(X509_getm_notAfter(m->x), (time_t)v.until_unix) &&
+           X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_UTF8, (const unsigned char *)common_name, -1, -1, 0) == 1 &&
+           X509_set_issuer_name(m->x, X509_get_subject_name(m->ca)) == 1;
+}
+
+static bool certificate_sign(struct making *m)
+{
+    const EVP_MD *md = EVP_PKEY_is_a(m->ca_key, "ED25519") ? NULL : EVP_sha256(); /* Ed25519 hashes by itself */
+    return X509_sign(m->x, m->ca_key, md) > 0;
+}
+
+static enum err bio_write(BIO *bio, const char *path, unsigned mode)
+{
+    char *data = NULL;
+    long n = BIO_get_mem_data(bio, &data);
+    struct file_part part = {data, (size_t)n};
+    return file_write(path, &part, 1, mode);
+}
+
+static enum err pair_write(const struct making *m, const char *directory, const char *name)
+{
+    char path[4096];
+    BIO *key = BIO_new(BIO_s_secmem()), *certificate = BIO_new(BIO_s_mem());
+    bool ok = key && certificate && PEM_write_bio_PKCS8PrivateKey(key, m->key, NULL, NULL, 0, NULL, NULL) == 1 &&
+              PEM_write_bio_X509(certificate, m->x) == 1;
+    enum err e = ok ? file_mkdirs(directory) : library_failed("write key and certificate");
+    if (e == ERR_OK) {
+        snprintf(path, sizeof path, "%s/%s.key", directory, name);
+        e = bio_write(key, path, 0600);
+    }
+    if (e == ERR_OK) {
+        snprintf(path, sizeof path, "%s/%s.pem", directory, name);
+        e = bio_write(certificate, path, 0644);
+    }
+    BIO_free(key);
+    BIO_free(certificate);
+    return e;
+}
+
+enum err tls_authority(const char *directory, const char *run, bool p256, struct tls_validity v)
+{
+    char path[4096], common_name[2 * TLS_NAME_MAX], uri[TLS_URI_MAX];
+    if (!tls_name_ok(run))
+        return err_set(ERR_CONFIG, "run name '%s': 1 to 63 letters, digits, '-', '_' or '.'", run);
+    snprintf(path, sizeof path, "%s/ca.key", directory);
+    if (file_exists(path))
+        return err_set(ERR_INPUT, "%s: there is an authority already; every certificate hangs on it, so remove it yourself "
+                                  "or use another directory", path);
+    struct making m = {.key = key_make(p256), .x = X509_new()};
+    m.ca = m.x;
+    m.ca_key = m.key;
+    snprintf(common_name, sizeof common_name, "atoll %.60s", run); /* X.520: a common name has at most 64 characters */
+    snprintf(uri, sizeof uri, "URI:atoll://%s/authority", run);
+    bool ok = m.key && m.x && certificate_begin(&m, common_name, v) &&
+              extension_add(m.x, m.x, NID_basic_constraints, "critical,CA:TRUE,pathlen:0") &&
+              extension_add(m.x, m.x, NID_key_usage, "critical,keyCertSign,cRLSign") &&
+              extension_add(m.x, m.x, NID_subject_key_identifier, "hash") &&
+              extension_add(m.x, m.x, NID_subject_alt_name, uri) && certificate_sign(&m);
+    enum err e = ok ? pair_write(&m, directory, "ca") : library_failed("make the authority's certificate");
+    making_free(&m);
+    return e;
+}
+
+static enum err authority_read(struct making *m, const char *directory, char run[TLS_NAME_MAX])
+{
+    char path[4096], *text = NULL;
+    snprintf(path, sizeof path, "%s/ca.pem", directory);
+    TRY(certificate_read(path, &m->ca));
+    struct tls_facts f;
+    facts_out(&f, m->ca);
+    int end = 0;
+    if (sscanf(f.uri, "atoll://%63[^/]/authority%n", run, &end) != 1 || end == 0 || f.uri[end] != 0 || !tls_name_ok(run))
+        return err_set(ERR_INPUT, "%s: not made by atoll cert authority: it names no run", path);
+    snprintf(path, sizeof path, "%s/ca.key", directory);
+    TRY(pem_read(path, true, &text));
+    enum err e = key_parse(text, path, &m->ca_key);
+    wipe(&text);
+    if (e == ERR_OK && X509_check_private_key(m->ca, m->ca_key) != 1)
+        e = err_set(ERR_INPUT, "%s: this key does not belong to ca.pem beside it", path);
+    ERR_clear_error();
+    return e;
+}
+
+/* "URI:atoll://run/role/name,DNS:host,IP:address". Hosts are of a set without commas, so none can add a name. */
+static enum err names_text(char *out, size_t size, const struct tls_request *r, const char *uri)
+{
+    size_t n = (size_t)snprintf(out, size, "URI:%s", uri);
+    for (size_t i = 0; i < r->host_count; i++) {
+        const char *host = r->hosts[i];
+        struct in6_addr address;
+        bool ip = inet_pton(AF_INET, host, &address) == 1 || inet_pton(AF_INET6, host, &address) == 1;
+        if (!ip && (!tls_name_ok(host) || strchr(host, '_')))
+            return err_set(ERR_CONFIG, "--host %s: neither an IP address nor a DNS name", host);
+        n += (size_t)snprintf(out + n, size - n, ",%s:%s", ip ? "IP" : "DNS", host);
+        if (n >= size)
+            return err_set(ERR_CONFIG, "too many hosts for one certificate");
+    }
+    return ERR_OK;
+}
+
+static enum err leaf_make(struct making *m, const struct tls_request *r, const char *run, const char *uri)
+{
+    char names[2048];
+    TRY(names_text(names, sizeof names, r, uri));
+    if (time_out(X509_get0_notAfter(m->ca)) < r->validity.until_unix)
+        return err_set(ERR_CONFIG, "the authority of run %s expires before that: use fewer --days, or make a new authority", run);
+    m->key = key_make(r->p256);
+    m->x = X509_new();
+    bool ok = m->key && m->x && certificate_begin(m, r->name, r->validity) &&
+              extension_add(m->x, m->ca, NID_basic_constraints, "critical,CA:FALSE") &&
+              extension_add(m->x, m->ca, NID_key_usage, "critical,digitalSignature") &&
+              extension_add(m->x, m->ca, NID_ext_key_usage, r->role == TLS_AGGREGATOR ? "serverAuth" : "clientAuth") &&
+              extension_add(m->x, m->ca, NID_authority_key_identifier, "keyid:always") &&
+              extension_add(m->x, m->ca, NID_subject_alt_name, names) && certificate_sign(m);
+    return ok ? ERR_OK : library_failed("make the certificate");
+}
+
+/* A directory of certificates alone, to copy to a site, holds the authority's certificate too, never its key. */
+static enum err authority_copy(const struct tls_request *r)
+{
+    char from[4096], to[4096], *text = NULL;
+    snprintf(from, sizeof from, "%s/ca.pem", r->directory);
+    snprintf(to, sizeof to, "%s/ca.pem", r->out);
+    TRY(pem_read(from, false, &text));
+    struct file_part part = {text, strlen(text)};
+    enum err e = file_write(to, &part, 1, 0644);
+    wipe(&text);
+    return e;
+}
+
+enum err tls_issue(const struct tls_request *r)
+{
+    char run[TLS_NAME_MAX], uri[TLS_URI_MAX];
+    if (!tls_name_ok(r->name) || strcmp(r->name, "ca") == 0)
+        return err_set(ERR_CONFIG, "name '%s': 1 to 63 letters, digits, '-', '_' or '.', and not 'ca'", r->name);
+    if (r->role == TLS_AGGREGATOR && r->host_count == 0)
+        return err_set(ERR_CONFIG, "an aggregator needs --host: the DNS names and addresses that sites dial");
+    struct making m = {0};
+    bool revoked = false;
+    enum err e = authority_read(&m, r->directory, run);
+    if (e == ERR_OK) {
+        tls_uri(uri, run, r->role, r->name);
+        e = tls_revoked(r->directory, uri, &revoked);
+    }
+    if (e == ERR_OK && revoked)
+        e = err_set(ERR_CONFIG, "%s is in %s/revoked.txt and would be refused: use another name, or remove that line", uri,
+                    r->directory);
+    if (e == ERR_OK)
+        e = leaf_make(&m, r, run, uri);
+    if (e == ERR_OK)
+        e = pair_write(&m, r->out, r->name);
+    if (e == ERR_OK && strcmp(r->out, r->directory) != 0)
+        e = authority_copy(r);
+    making_free(&m);
+    return e;
+}
+
+/* ---- revoked identities ---- */
+
+static enum err revoked_read(const char *path, struct arena *a, char **text)
+{
+    uint8_t *data = (uint8_t *)"";
+    size_t size;
+    if (file_exists(path))
+        TRY(file_read(path, 1 << 20, a, &data, &size));
+    *text = (char *)data;
+    return ERR_OK;
+}
+
+static bool line_find(const char *text, const char *uri)
+{
+    size_t n = strlen(uri);
+    for (const char *p = text; *p; p += strcspn(p, "\n"), p += *p == '\n') {
+        p += strspn(p, " \t");
+        if (strncmp(p, uri, n) == 0 && strspn(p + n, " \t\r\n#") + (p[n] == 0) > 0)
+            return true;
+    }
+    return false;
+}
+
+enum err tls_revoked(const char *directory, const char *uri, bool *revoked)
+{
+    char path[4096], *text;
+    struct arena a = arena_make(0);
+    snprintf(path, sizeof path, "%s/revoked.txt", directory);
+    enum err e = revoked_read(path, &a, &text);
+    *revoked = e == ERR_OK && line_find(text, uri);
+    arena_free(&a);
+    return e;
+}
+
+enum err tls_revoke(const char *directory, const char *uri, bool *was_there)
+{
+    char path[4096], *text;
+    if (!tls_uri_ok(uri))
+        return err_set(ERR_CONFIG, "'%s' is no identity: atoll://RUN/ROLE/NAME, as atoll cert show prints it", uri);
+    struct arena a = arena_make(0);
+    snprintf(path, sizeof path, "%s/revoked.txt", directory);
+    enum err e = revoked_read(path, &a, &text);
+    *was_there = e == ERR_OK && line_find(text, uri);
+    if (e == ERR_OK && !*was_there) {
+        size_t n = strlen(text);
+        struct file_part parts[] = {{text, n}, {"\n", n && text[n - 1] != '\n'}, {uri, strlen(uri)}, {"\n", 1}};
+        e = file_write(path, parts, sizeof parts / sizeof *parts, 0644);
+    }
+    arena_free(&a);
+    return e;
+}

@@ -1,0 +1,250 @@
+#ifndef LINK_FAKE_H
+#define LINK_FAKE_H
+/* A small aggregator for tests of the link: keeps what it is told, answers what the test sets. Certificates of one run in the
+ * scratch directory, made as an operator makes them. All under the link's service lock; a test reads after the call came back.
+ */
+#include <pthread.h>
+#include <time.h>
+#include <unistd.h>
+#include "kernels/base/log.h"
+#include "outer/link/link.h"
+#include "outer/link/tls.h"
+#include "tests/inner/scratch.h"
+
+enum { FAKE_BYTES_MAX = 8 << 20, FAKE_KEEPALIVE_MS = 1000 };
+
+struct fake {
+    char peer[TLS_URI_MAX], config[256], left[256];
+    struct wire_hello hello;
+    struct wire_report report;
+    struct wire_contribution offered;
+    unsigned hellos, offers, finishes, broken, fetches, fetched, works;
+    uint8_t stored[FAKE_BYTES_MAX];
+    uint64_t have, resumed_at;
+    uint64_t fail_at;            /* chunk() at this offset answers SUPERSEDED; 0: never */
+    pthread_barrier_t *pause;    /* chunk() waits here twice when it reaches pause_at, with the lock held */
+    uint64_t pause_at;
+    bool committed, commit_next; /* work() makes the second into the first */
+    const char *listed;          /* the only peer that is let in; NULL: all */
+    bool stop;
+    uint64_t work_every_ms;
+};
+
+static inline bool fake_lets(struct fake *f, const char *peer, enum round_outcome *outcome)
+{
+    snprintf(f->peer, sizeof f->peer, "%s", peer);
+    bool in = !f->listed || strcmp(f->listed, peer) == 0;
+    if (!in)
+        *outcome = ROUND_EXCLUDED;
+    return in;
+}
+
+static inline void fake_hello(void *self, const char *peer, const struct wire_hello *m, struct wire_hello_answer *answer)
+{
+    struct fake *f = self;
+    f->hellos++;
+    if (!fake_lets(f, peer, &answer->outcome))
+        return;
+    f->hello = *m;
+    snprintf(f->config, sizeof f->config, "%s", m->config);
+    answer->outcome = ROUND_CURRENT;
+    answer->epoch = 7;
+    answer->instance = 0xfedcba9876543210;
+    answer->fragment_count = m->fragment_count;
+    memcpy(answer->fragments, m->fragments, sizeof answer->fragments);
+}
+
+static inline void fake_offer(void *self, const char *peer, const struct wire_contribution *m, struct wire_answer *answer,
+                              void **upload)
+{
+    struct fake *f = self;
+    f->offers++;
+    if (!fake_lets(f, peer, &answer->outcome))
+        return;
+    f->offered = *m;
+    answer->outcome = m->payload_bytes <= FAKE_BYTES_MAX ? ROUND_RESUME : ROUND_INVALID;
+    answer->offset = f->resumed_at = f->have;
+    *upload = answer->outcome == ROUND_RESUME ? f : NULL;
+}
+
+static inline void fake_chunk(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n,
+                              struct wire_answer *answer)
+{
+    struct fake *f = self;
+    assert_ptr_equal(upload, f);
+    assert_int_equal(offset, f->have);
+    if (f->pause && offset >= f->pause_at) {
+        pthread_barrier_t *pause = f->pause;
+        f->pause = NULL;
+        pthread_barrier_wait(pause);
+        pthread_barrier_wait(pause);
+    }
+    if (f->fail_at && offset >= f->fail_at) {
+        answer->outcome = ROUND_SUPERSEDED;
+        return;
+    }
+    memcpy(f->stored + offset, data, n);
+    f->have = offset + n;
+}
+
+static inline void fake_finish(void *self, void *upload, bool complete, struct wire_answer *answer)
+{
+    struct fake *f = self;
+    assert_ptr_equal(upload, f);
+    f->finishes++;
+    f->broken += !complete;
+    if (complete)
+        answer->outcome = ROUND_RECEIPT;
+}
+
+static inline void fake_poll(void *self, const char *peer, const struct wire_poll *m, struct wire_poll_answer *answer)
+{
+    struct fake *f = self;
+    (void)m;
+    if (!fake_lets(f, peer, &answer->answer.outcome))
+        return;
+    answer->answer.outcome = f->committed ? ROUND_COMMIT : ROUND_PENDING;
+    snprintf(answer->answer.text, sizeof answer->answer.text, "waiting for b");
+    snprintf(answer->manifest.run, sizeof answer->manifest.run, "test");
+    answer->manifest.round = m->round;
+    answer->manifest.parent = digest_of("parent", 6);
+    answer->manifest.site_count = 1;
+}
+
+static inline void fake_fetch(void *self, const char *peer, const struct wire_fetch *m, const uint8_t **data, size_t *size,
+                              void **source, struct wire_answer *answer)
+{
+    struct fake *f = self;
+    if (!fake_lets(f, peer, &answer->outcome))
+        return;
+    if (m->round == 99) {
+        answer->outcome = ROUND_GONE;
+        return;
+    }
+    f->fetches++;
+    *data = f->stored;
+    *size = f->have;
+    *source = f;
+}
+
+static inline void fake_fetched(void *self, void *source)
+{
+    assert_ptr_equal(self, source);
+    ((struct fake *)self)->fetched++;
+}
+
+static inline void fake_report(void *self, const char *peer, const struct wire_report *m, struct wire_answer *answer)
+{
+    struct fake *f = self;
+    if (!fake_lets(f, peer, &answer->outcome))
+        return;
+    f->report = *m;
+    f->commit_next = true;
+    answer->outcome = ROUND_CURRENT;
+}
+
+static inline void fake_leave(void *self, const char *peer, const struct wire_leave *m, struct wire_answer *answer)
+{
+    struct fake *f = self;
+    if (!fake_lets(f, peer, &answer->outcome))
+        return;
+    snprintf(f->left, sizeof f->left, "%s", m->text);
+    answer->outcome = ROUND_CURRENT;
+}
+
+static inline uint64_t fake_now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static inline uint64_t fake_work(void *self, bool *stop)
+{
+    struct fake *f = self;
+    f->works++;
+    f->committed = f->committed || f->commit_next;
+    f->commit_next = false;
+    *stop = f->stop;
+    return f->work_every_ms ? fake_now_ms() + f->work_every_ms : UINT64_MAX;
+}
+
+static inline struct link_service fake_service(struct fake *f)
+{
+    return (struct link_service){f,         fake_hello, fake_offer,   fake_chunk,  fake_finish, fake_poll,
+                                 fake_fetch, fake_fetched, fake_report, fake_leave, fake_work};
+}
+
+/* ---- the run's files: ca, aggregator, sites a and b ---- */
+
+static inline void fake_issue(enum tls_role role, const char *name)
+{
+    const char *hosts[] = {"localhost", "127.0.0.1"};
+    int64_t now = (int64_t)time(NULL);
+    struct tls_request r = {.directory = scratch_root, .out = scratch_root, .role = role, .name = name, .hosts = hosts,
+                            .host_count = role == TLS_AGGREGATOR ? 2 : 0, .validity = {now - 60, now + 86400}};
+    assert_int_equal(tls_issue(&r), ERR_OK);
+}
+
+static inline void fake_files(void)
+{
+    int64_t now = (int64_t)time(NULL);
+    assert_int_equal(tls_authority(scratch_root, "test", false, (struct tls_validity){now - 60, now + 10 * 86400}), ERR_OK);
+    fake_issue(TLS_AGGREGATOR, "aggregator");
+    fake_issue(TLS_SITE, "a");
+    fake_issue(TLS_SITE, "b");
+}
+
+/* Paths of a process's files; names live until the eighth call of scratch(). */
+static inline struct link_tls fake_tls(const char *ca, const char *name)
+{
+    char file[96];
+    struct link_tls t = {.ca = scratch(ca)};
+    snprintf(file, sizeof file, "%s.pem", name);
+    t.certificate = scratch(file);
+    snprintf(file, sizeof file, "%s.key", name);
+    t.key = scratch(file);
+    return t;
+}
+
+static inline struct link_server *fake_serve(struct fake *f, int *port)
+{
+    char address[32];
+    struct link_service service = fake_service(f);
+    snprintf(address, sizeof address, "127.0.0.1:%d", *port);
+    struct link_listen l = {address, fake_tls("ca.pem", "aggregator"), FAKE_KEEPALIVE_MS};
+    struct link_server *s = NULL;
+    if (link_serve(&s, &l, &service, port) != ERR_OK)
+        fail_msg("%s", err_message());
+    return s;
+}
+
+static inline struct link *fake_dial(int port, const char *ca, const char *name)
+{
+    char target[32];
+    snprintf(target, sizeof target, "127.0.0.1:%d", port);
+    struct link_dial d = {target, NULL, fake_tls(ca, name), FAKE_KEEPALIVE_MS};
+    struct link *l = NULL;
+    if (link_open(&l, &d) != ERR_OK)
+        fail_msg("%s", err_message());
+    return l;
+}
+
+static inline struct wire_head fake_head(const char *site)
+{
+    struct wire_head h = {.run = "test", .epoch = 3, .incarnation = 5, .instance = 11, .roster_version = 1};
+    snprintf(h.site, sizeof h.site, "%s", site);
+    h.config = digest_of("config", 6);
+    return h;
+}
+
+static inline enum err fake_say_hello(struct link *l, const char *site, struct wire_hello_answer *answer)
+{
+    static struct wire_hello m;
+    m = (struct wire_hello){.head = fake_head(site), .major = WIRE_MAJOR, .config = "outer.every=50\n", .has_state = true,
+                            .fragment_count = 2};
+    m.fragments[1] = (struct wire_fragment_state){.round = 41, .state = digest_of("s", 1), .sealed = true};
+    return l->ops->hello(l, &m, answer);
+}
+
+#endif

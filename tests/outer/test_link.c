@@ -1,0 +1,345 @@
+/* The real link over loopback mTLS with a small aggregator: what breaks here is a site that hangs, a contribution that is lost or
+ * altered, a poll that never comes back. Handshakes are in test_link_tls.c.
+ */
+#include "tests/outer/link_fake.h"
+
+static struct fake fake;
+
+static uint8_t *pattern(size_t n)
+{
+    uint8_t *p = malloc(n);
+    assert_non_null(p);
+    for (size_t i = 0; i < n; i++)
+        p[i] = (uint8_t)(i * 2654435761u >> 13);
+    return p;
+}
+
+static struct wire_contribution contribution(const uint8_t *payload, size_t n)
+{
+    struct wire_contribution m = {.head = fake_head("a"), .fragment = 1, .codec = 2, .round = 41, .payload_bytes = n,
+                                  .weight = 0.75f, .data_cursor = 1u << 20};
+    m.payload = digest_of(payload, n);
+    m.signature[63] = 9;
+    return m;
+}
+
+static void every_call(void **state)
+{
+    (void)state;
+    memset(&fake, 0, sizeof fake);
+    int port = 0;
+    struct link_server *s = fake_serve(&fake, &port);
+    struct link *l = fake_dial(port, "ca.pem", "a");
+    struct wire_hello_answer hello;
+    assert_int_equal(fake_say_hello(l, "a", &hello), ERR_OK);
+    assert_int_equal(hello.outcome, ROUND_CURRENT);
+    assert_true(hello.instance == 0xfedcba9876543210);
+    assert_int_equal(hello.fragments[1].round, 41);
+    assert_true(hello.fragments[1].sealed);
+    assert_string_equal(fake.peer, "atoll://test/site/a");
+    assert_string_equal(fake.config, "outer.every=50\n");
+
+    struct wire_poll poll = {.head = fake_head("a"), .fragment = 1, .round = 41};
+    struct wire_poll_answer polled;
+    uint64_t before = fake_now_ms();
+    assert_int_equal(l->ops->poll(l, &poll, 300, &polled), ERR_OK);
+    assert_int_equal(polled.answer.outcome, ROUND_PENDING);
+    assert_string_equal(polled.answer.text, "waiting for b");
+    assert_true(fake_now_ms() - before >= 300 && fake_now_ms() - before < 1500);
+
+    struct wire_report report = {.head = fake_head("a"), .fragment = 1, .round = 42, .step = -1, .loss = 1.751,
+                                 .tokens = 123456789012};
+    struct wire_answer answer;
+    assert_int_equal(l->ops->report(l, &report, &answer), ERR_OK);
+    assert_int_equal(answer.outcome, ROUND_CURRENT);
+    assert_true(fake.report.loss == 1.751 && fake.report.step == -1 && fake.report.tokens == 123456789012);
+    assert_int_equal(l->ops->poll(l, &poll, 5000, &polled), ERR_OK); /* the report's work() committed */
+    assert_int_equal(polled.answer.outcome, ROUND_COMMIT);
+    assert_string_equal(polled.manifest.run, "test");
+    assert_int_equal(polled.manifest.round, 41);
+
+    struct wire_leave leave = {.head = fake_head("a"), .text = "done"};
+    assert_int_equal(l->ops->leave(l, &leave, &answer), ERR_OK);
+    assert_string_equal(fake.left, "done");
+    l->ops->close(l);
+    link_shutdown(s, 1000);
+}
+
+static void up_and_down(void **state)
+{
+    (void)state;
+    memset(&fake, 0, sizeof fake);
+    int port = 0;
+    size_t n = 3 * WIRE_CHUNK_BYTES + 12345;
+    uint8_t *payload = pattern(n), *back = calloc(1, n);
+    struct link_server *s = fake_serve(&fake, &port);
+    struct link *l = fake_dial(port, "ca.pem", "a");
+    struct wire_contribution m = contribution(payload, n);
+    struct wire_answer answer;
+    assert_int_equal(l->ops->contribute(l, &m, payload, &answer), ERR_OK);
+    assert_int_equal(answer.outcome, ROUND_RECEIPT);
+    assert_int_equal(fake.have, n);
+    assert_memory_equal(fake.stored, payload, n);
+    assert_int_equal(fake.finishes, 1);
+    assert_true(fake.offered.weight == 0.75f && fake.offered.signature[63] == 9);
+    assert_true(digest_equal(&fake.offered.payload, &m.payload));
+
+    struct wire_fetch f = {.head = fake_head("a"), .what = WIRE_SNAPSHOT, .round = 5};
+    assert_int_equal(l->ops->fetch(l, &f, back, n, &answer), ERR_OK);
+    assert_int_equal(answer.outcome, ROUND_NONE);
+    assert_memory_equal(back, payload, n);
+    memset(back, 0, n);
+    f.offset = WIRE_CHUNK_BYTES + 7; /* only what is missing */
+    assert_int_equal(l->ops->fetch(l, &f, back, n, &answer), ERR_OK);
+    assert_int_equal(back[f.offset - 1], 0);
+    assert_memory_equal(back + f.offset, payload + f.offset, n - f.offset);
+    f.offset = 0;
+    assert_int_equal(l->ops->fetch(l, &f, back, n - 1, &answer), ERR_PROTO); /* not the size we know it has */
+    f.round = 99;
+    assert_int_equal(l->ops->fetch(l, &f, back, n, &answer), ERR_OK);
+    assert_int_equal(answer.outcome, ROUND_GONE);
+
+    struct link_counters c;
+    l->ops->counters(l, &c);
+    assert_int_equal(c.payload_up, n);
+    assert_true(c.payload_down >= n + (n - WIRE_CHUNK_BYTES - 7));
+    assert_true(c.messages_up > c.payload_up && c.messages_up < c.payload_up + 4000);
+    assert_true(c.wire_up > c.messages_up && c.wire_up < c.messages_up + c.messages_up / 50 + 20000);
+    assert_true(c.wire_down > c.payload_down);
+    l->ops->close(l);
+    link_shutdown(s, 1000);
+    assert_int_equal(fake.fetched, fake.fetches);
+    free(payload);
+    free(back);
+}
+
+struct killing {
+    struct link_server *server;
+    pthread_barrier_t barrier;
+};
+
+static void *kill_in_mid_chunk(void *arg)
+{
+    struct killing *k = arg;
+    pthread_barrier_wait(&k->barrier); /* a chunk is being stored */
+    pthread_barrier_wait(&k->barrier);
+    link_shutdown(k->server, 0);
+    return NULL;
+}
+
+/* The aggregator dies while chunks come; started again on what it had stored, it gets the rest and only the rest. */
+static void cut_and_resumed(void **state)
+{
+    (void)state;
+    memset(&fake, 0, sizeof fake);
+    int port = 0;
+    size_t n = 7 * WIRE_CHUNK_BYTES + 1;
+    uint8_t *payload = pattern(n);
+    struct killing k = {.server = fake_serve(&fake, &port)};
+    pthread_barrier_init(&k.barrier, NULL, 2);
+    fake.pause = &k.barrier;
+    fake.pause_at = 2 * WIRE_CHUNK_BYTES;
+    pthread_t killer;
+    assert_int_equal(pthread_create(&killer, NULL, kill_in_mid_chunk, &k), 0);
+    struct link *l = fake_dial(port, "ca.pem", "a");
+    struct wire_contribution m = contribution(payload, n);
+    struct wire_answer answer;
+    enum err e = l->ops->contribute(l, &m, payload, &answer);
+    pthread_join(killer, NULL);
+    pthread_barrier_destroy(&k.barrier);
+    if (e == ERR_OK) /* the machine was fast enough to send all before the end: nothing to resume */
+        assert_int_equal(answer.outcome, ROUND_RECEIPT);
+    else
+        assert_int_equal(e, ERR_LINK);
+    assert_int_equal(fake.finishes, 1);
+    uint64_t had = fake.have;
+    assert_true(had >= 3 * WIRE_CHUNK_BYTES);
+
+    int again = port;
+    struct link_server *s = fake_serve(&fake, &again);
+    assert_int_equal(again, port);
+    uint64_t until = fake_now_ms() + 3000;
+    while ((e = l->ops->contribute(l, &m, payload, &answer)) == ERR_LINK && fake_now_ms() < until)
+        usleep(20000);
+    assert_int_equal(e, ERR_OK);
+    assert_int_equal(answer.outcome, ROUND_RECEIPT);
+    assert_int_equal(fake.resumed_at, had);
+    assert_int_equal(fake.have, n);
+    assert_memory_equal(fake.stored, payload, n);
+    l->ops->close(l);
+    link_shutdown(s, 1000);
+    free(payload);
+}
+
+static void refused_in_mid_stream(void **state)
+{
+    (void)state;
+    memset(&fake, 0, sizeof fake);
+    int port = 0;
+    size_t n = 6 * WIRE_CHUNK_BYTES;
+    uint8_t *payload = pattern(n);
+    struct link_server *s = fake_serve(&fake, &port);
+    struct link *l = fake_dial(port, "ca.pem", "a");
+    struct wire_contribution m = contribution(payload, n);
+    struct wire_answer answer;
+    fake.fail_at = 2 * WIRE_CHUNK_BYTES;
+    assert_int_equal(l->ops->contribute(l, &m, payload, &answer), ERR_OK);
+    assert_int_equal(answer.outcome, ROUND_SUPERSEDED);
+    assert_int_equal(fake.have, 2 * WIRE_CHUNK_BYTES);
+    assert_int_equal(fake.broken, 1);
+    assert_int_equal(fake.finishes, 1);
+    m.payload_bytes = (uint64_t)1 << 63; /* refused by the service before a byte is sent */
+    assert_int_equal(l->ops->contribute(l, &m, payload, &answer), ERR_OK);
+    assert_int_equal(answer.outcome, ROUND_INVALID);
+    assert_int_equal(fake.finishes, 1);
+    l->ops->close(l);
+    link_shutdown(s, 1000);
+    free(payload);
+}
+
+/* ---- service and shutdown ---- */
+
+static void work_runs_at_its_time(void **state)
+{
+    (void)state;
+    memset(&fake, 0, sizeof fake);
+    fake.work_every_ms = 50;
+    int port = 0;
+    struct link_server *s = fake_serve(&fake, &port);
+    usleep(400000);
+    assert_false(link_stopped(s));
+    struct link *l = fake_dial(port, "ca.pem", "a");
+    fake.stop = true;
+    struct wire_hello_answer hello;
+    assert_int_equal(fake_say_hello(l, "a", &hello), ERR_OK);
+    for (int i = 0; i < 100 && !link_stopped(s); i++)
+        usleep(10000);
+    assert_true(link_stopped(s));
+    l->ops->close(l);
+    link_shutdown(s, 1000);
+    assert_in_range(fake.works, 5, 30);
+}
+
+struct poller {
+    struct link *l;
+    pthread_t thread;
+    enum err e;
+    uint64_t ms;
+    char text[256];
+};
+
+static void *poll_long(void *arg)
+{
+    struct poller *p = arg;
+    struct wire_poll m = {.head = fake_head("a")};
+    struct wire_poll_answer answer;
+    uint64_t before = fake_now_ms();
+    p->e = p->l->ops->poll(p->l, &m, 30000, &answer);
+    p->ms = fake_now_ms() - before;
+    snprintf(p->text, sizeof p->text, "%s", err_message());
+    return NULL;
+}
+
+static void held_polls_end_with_the_server(void **state)
+{
+    (void)state;
+    memset(&fake, 0, sizeof fake);
+    int port = 0;
+    struct link_server *s = fake_serve(&fake, &port);
+    struct poller p[10] = {0};
+    p[0].l = fake_dial(port, "ca.pem", "a");
+    struct wire_hello_answer hello;
+    assert_int_equal(fake_say_hello(p[0].l, "a", &hello), ERR_OK);
+    usleep(100000); /* its call has ended at the other end, too */
+    for (int i = 0; i < 10; i++) {
+        p[i].l = p[0].l;
+        assert_int_equal(pthread_create(&p[i].thread, NULL, poll_long, &p[i]), 0);
+    }
+    usleep(500000);
+    uint64_t before = fake_now_ms();
+    link_shutdown(s, 5000);
+    assert_true(fake_now_ms() - before < 2000);
+    int held = 0, refused = 0;
+    for (int i = 0; i < 10; i++) {
+        pthread_join(p[i].thread, NULL);
+        held += p[i].e == ERR_OK;
+        refused += p[i].e == ERR_LINK && strstr(p[i].text, "busy");
+    }
+    assert_int_equal(held, 8); /* no more than that for one site at once */
+    assert_int_equal(refused, 2);
+    p[0].l->ops->close(p[0].l);
+}
+
+static void port_in_use(void **state)
+{
+    (void)state;
+    memset(&fake, 0, sizeof fake);
+    int port = 0;
+    struct link_server *s = fake_serve(&fake, &port), *second = NULL;
+    char address[32];
+    snprintf(address, sizeof address, "127.0.0.1:%d", port);
+    struct link_service service = fake_service(&fake);
+    struct link_listen l = {address, fake_tls("ca.pem", "aggregator"), FAKE_KEEPALIVE_MS};
+    assert_int_equal(link_serve(&second, &l, &service, &port), ERR_BUSY);
+    assert_says("in use");
+    l.address = "192.0.2.1:7443"; /* of no machine: RFC 5737 */
+    assert_int_equal(link_serve(&second, &l, &service, &port), ERR_CONFIG);
+    assert_says("192.0.2.1");
+    l.address = "nonsense";
+    assert_int_equal(link_serve(&second, &l, &service, &port), ERR_CONFIG);
+    link_shutdown(s, 1000);
+}
+
+static void away_and_back(void **state)
+{
+    (void)state;
+    memset(&fake, 0, sizeof fake);
+    int port = 0;
+    struct link_server *s = fake_serve(&fake, &port);
+    struct link *l = fake_dial(port, "ca.pem", "a");
+    struct wire_hello_answer hello;
+    assert_int_equal(fake_say_hello(l, "a", &hello), ERR_OK);
+    link_shutdown(s, 0);
+    uint64_t gone = fake_now_ms();
+    while (fake_now_ms() - gone < 1000) { /* calls in between fail at once, with a sentence */
+        uint64_t before = fake_now_ms();
+        assert_int_equal(fake_say_hello(l, "a", &hello), ERR_LINK);
+        assert_true(fake_now_ms() - before < 1000);
+        assert_says("127.0.0.1");
+        usleep(100000);
+    }
+    s = fake_serve(&fake, &port);
+    uint64_t back = fake_now_ms();
+    enum err e;
+    while ((e = fake_say_hello(l, "a", &hello)) == ERR_LINK && fake_now_ms() - back < 4000)
+        usleep(50000);
+    assert_int_equal(e, ERR_OK);
+    assert_true(fake_now_ms() - back < 3000);
+    l->ops->close(l);
+    link_shutdown(s, 1000);
+}
+
+static int prepare(void **state)
+{
+    link_tune();
+    log_to(NULL, NULL);
+    if (tls_force13() != ERR_OK || scratch_open(state) != 0)
+        return -1;
+    fake_files();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_call),
+        cmocka_unit_test(up_and_down),
+        cmocka_unit_test(cut_and_resumed),
+        cmocka_unit_test(refused_in_mid_stream),
+        cmocka_unit_test(work_runs_at_its_time),
+        cmocka_unit_test(held_polls_end_with_the_server),
+        cmocka_unit_test(port_in_use),
+        cmocka_unit_test(away_and_back),
+    };
+    return cmocka_run_group_tests(tests, prepare, scratch_close);
+}
