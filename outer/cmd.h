@@ -7,6 +7,8 @@
 
 /* X(name, needs: NET or ANY build, summary) */
 #define CMD_LIST(X)                                                                                      \
+    X(demo, NET, "two sites and an aggregator on this machine, on real text, with a report")         \
+    X(train, ANY, "train: alone, or as one site of a run")                                           \
     X(cert, NET, "the certificate authority of a run, and the certificates of its sites and aggregator")  \
     X(data, ANY, "plain text into token shards: a held-out part, and one part for each site")         \
     X(eval, ANY, "held-out loss and perplexity of a trained model")                                    \

@@ -73,12 +73,17 @@ static struct link_counters since(const struct link_counters *now, const struct 
         .wire_down = now->wire_down > then->wire_down ? now->wire_down - then->wire_down : 0};
 }
 
-/* Weight of a contribution: this site's tokens of the round over the nominal ones of a full round. */
-static double round_weight(const struct site_train *s, unsigned f, uint64_t round)
+/* Where the local steps of this round began: at its fragment's last merge. */
+static int64_t round_begin(const struct site_train *s, unsigned f, uint64_t round)
 {
-    const struct schedule *c = &s->o.schedule;
-    int64_t begin = round ? schedule_step(c, f, round - 1) : 0;
-    return s->o.share * (double)(schedule_step(c, f, round) - begin) / (double)c->every;
+    int64_t planned = round ? schedule_step(&s->o.schedule, f, round - 1) : 0;
+    return s->merged_step[f] > planned ? s->merged_step[f] : planned;
+}
+
+/* Weight of a contribution: this site's tokens of the round over the nominal ones of a full round. */
+static double round_weight(const struct site_train *s, const struct train *t, unsigned f, uint64_t round)
+{
+    return s->o.share * (double)(t->step - round_begin(s, f, round)) / (double)s->o.schedule.every;
 }
 
 static void tell(struct site_train *s, struct site_train_round *r, const struct link_counters *before)
@@ -98,11 +103,17 @@ static void tell(struct site_train *s, struct site_train_round *r, const struct 
     s->o.rounded(s->o.self, r);
 }
 
+/* The round is merged and durable here: a wish to stop is the training loop's to obey. */
+static enum err said(enum err e)
+{
+    return e == ERR_STOPPED ? ERR_OK : e;
+}
+
 /* The lead's part of a round: gather, exchange, tell. s->fragment then holds the new outer parameters. */
 static enum err exchange(struct site_train *s, struct train *t, const struct train_report *report, unsigned f,
                          uint64_t round)
 {
-    struct site_train_round r = {.step = t->step, .fragment = f, .round = round, .weight = round_weight(s, f, round),
+    struct site_train_round r = {.step = t->step, .fragment = f, .round = round, .weight = round_weight(s, t, f, round),
                                  .replayed = s->o.member->state[f].round > round};
     struct link_counters before;
     double begin = seconds_now();
@@ -112,33 +123,75 @@ static enum err exchange(struct site_train *s, struct train *t, const struct tra
     TRY(site_round(s->o.site, f, round, s->fragment, (float)r.weight, t->tokens));
     r.seconds = seconds_now() - begin;
     tell(s, &r, &before);
-    return site_report(s->o.site, f, t->step, report->loss, report->tokens_per_second, t->tokens);
+    if (r.replayed && round + 1 < schedule_rounds(&s->o.schedule, f)) /* it was told before the restart */
+        return ERR_OK;
+    return said(site_report(s->o.site, f, t->step, report->loss, report->tokens_per_second, t->tokens));
+}
+
+/* Quorum mode: may the round wait for an aggregator that is away, while this site trains on? At most outer.extra_steps, and
+ * not beyond the step where the fragment's next round ends. */
+static enum err may_postpone(struct site_train *s, const struct train *t, unsigned f, uint64_t round, bool *later)
+{
+    enum { ASK_EVERY_S = 1 };
+    int64_t extra = t->step - schedule_step(&s->o.schedule, f, round);
+    int64_t room = s->o.schedule.every - 1 < s->o.extra_steps ? s->o.schedule.every - 1 : s->o.extra_steps;
+    *later = false;
+    if (s->o.strict || extra >= room || t->step == s->o.schedule.steps)
+        return ERR_OK;
+    *later = extra > 0 && seconds_now() - s->asked < ASK_EVERY_S;
+    if (*later)
+        return ERR_OK;
+    TRY(site_unreachable(s->o.site, f, round, (uint64_t)extra, later));
+    s->asked = seconds_now();
+    if (*later && extra == 0)
+        log_event(LOG_WARN, "train_on", "fragment=%u round=%llu at_most_steps=%lld reason=\"aggregator unreachable\"", f,
+                  (unsigned long long)round, (long long)room);
+    return ERR_OK;
+}
+
+/* The round that ends at this step, or one that was postponed. */
+static bool round_now(const struct site_train *s, const struct train *t, unsigned f, uint64_t *round)
+{
+    if (t->step > 0 && schedule_due(&s->o.schedule, t->step, f, round))
+        return true;
+    *round = s->postponed[f] - 1;
+    return s->postponed[f] > 0;
+}
+
+/* One fragment on every rank; *merged false when its round is postponed. */
+static enum err one_round(struct site_train *s, struct train *t, const struct train_report *report, unsigned f,
+                          uint64_t round, bool *merged)
+{
+    bool later = false;
+    enum err e = ERR_OK;
+    if (lead(s))
+        e = may_postpone(s, t, f, round, &later);
+    if (lead(s) && e == ERR_OK && !later)
+        e = exchange(s, t, report, f, round);
+    TRY(agree(s, e));
+    TRY(s->o.coll->ops->broadcast_host(s->o.coll, &later, sizeof later));
+    *merged = !later;
+    s->postponed[f] = later ? round + 1 : 0;
+    if (later)
+        return ERR_OK;
+    s->merged_step[f] = t->step;
+    return spread(s, t, f);
 }
 
 /* All rounds that end at this step, on every rank. */
 static enum err rounds_due(struct site_train *s, struct train *t, const struct train_report *report)
 {
-    bool changed = false;
+    bool changed = false, merged;
     uint64_t round;
     for (unsigned f = 0; f < s->o.schedule.fragments; f++) {
-        if (t->step == 0 || !schedule_due(&s->o.schedule, t->step, f, &round))
+        if (!round_now(s, t, f, &round))
             continue;
-        TRY(agree(s, lead(s) ? exchange(s, t, report, f, round) : ERR_OK));
-        TRY(spread(s, t, f));
-        changed = true;
+        TRY(one_round(s, t, report, f, round, &merged));
+        changed = changed || merged;
     }
     if (changed)
         model_params_changed(t->model);
     return ERR_OK;
-}
-
-enum err site_train_step(struct site_train *s, struct train *t, const struct train_report *r)
-{
-    enum err e = rounds_due(s, t, r);
-    if (e != ERR_STOPPED)
-        return e;
-    TRY(train_checkpoint(t)); /* the wait was given up, the step's work is not */
-    return err_set(ERR_STOPPED, "stopped at step %lld while waiting for a round; it is stored", (long long)t->step);
 }
 
 /* Rounds of a fragment that end before this step: what a checkpoint of it has merged for certain. */
@@ -160,26 +213,31 @@ enum err site_train_saved(struct site_train *s, int64_t oldest_step)
     return ERR_OK;
 }
 
-/* Can the steps from t->step be repeated with the recorded states? If not, the step at which the newest states stand. */
-static int64_t place_to_go_on(struct site_train *s, const struct train *t)
+static int64_t reached(const struct site_train *s)
+{
+    uint64_t rounds[ROUND_FRAGMENTS_MAX];
+    for (unsigned f = 0; f < s->o.schedule.fragments; f++)
+        rounds[f] = s->o.member->state[f].round;
+    return schedule_reached(&s->o.schedule, rounds);
+}
+
+/* Can the steps from t->step on be repeated with the recorded states, so that a restart ends with the same bits? */
+static bool repeatable(struct site_train *s, const struct train *t)
 {
     const struct schedule *c = &s->o.schedule;
-    bool replay = true;
-    int64_t newest = 0;
     uint64_t due;
     for (unsigned f = 0; f < c->fragments; f++) {
         uint64_t have = s->o.member->state[f].round, need = merged_before(c, f, t->step);
-        if (have > 0 && schedule_step(c, f, have - 1) > newest)
-            newest = schedule_step(c, f, have - 1);
-        if (have < need)
-            replay = false; /* the outer state is older than the checkpoint: an adopted snapshot, or files put back */
         uint64_t here = t->step > 0 && schedule_due(c, t->step, f, &due) ? 1 : 0;
-        if (have > need + here && !s->o.strict)
-            replay = false; /* the others went on: nothing we would repeat could still be sent */
-        for (uint64_t r = need + 1; r <= have && replay; r++)
-            replay = member_load_theta(s->o.member, f, r, s->fragment) == ERR_OK;
+        if (have < need) /* older than the checkpoint: an adopted snapshot, or files put back */
+            return false;
+        if (have > need + here && !s->o.strict) /* the others went on: nothing repeated could still be sent */
+            return false;
+        for (uint64_t r = need + 1; r <= have; r++)
+            if (member_load_theta(s->o.member, f, r, s->fragment) != ERR_OK)
+                return false;
     }
-    return replay ? t->step : newest;
+    return true;
 }
 
 /* The outer parameters of all fragments become the local ones. */
@@ -194,8 +252,22 @@ static enum err take_outer(struct site_train *s, struct train *t)
     return ERR_OK;
 }
 
+/* All rounds of the run are recorded here: what is left to do needs nobody, and the aggregator may have gone. */
+static bool ended(const struct site_train *s)
+{
+    for (unsigned f = 0; f < s->o.schedule.fragments; f++)
+        if (s->o.member->state[f].round < schedule_rounds(&s->o.schedule, f))
+            return false;
+    return true;
+}
+
 static enum err start_lead(struct site_train *s, struct train *t, int64_t *step)
 {
+    if (member_found(s->o.member)) {
+        TRY(member_load(s->o.member));
+        if (ended(s))
+            return ERR_OK;
+    }
     struct arena scratch = arena_make(0);
     float *initial = arena_array(&scratch, t->table.elements, sizeof *initial);
     enum err e = initial ? ERR_OK : ERR_MEMORY;
@@ -204,27 +276,52 @@ static enum err start_lead(struct site_train *s, struct train *t, int64_t *step)
         e = site_start(s->o.site, initial);
     }
     arena_free(&scratch);
-    if (e == ERR_OK)
-        *step = place_to_go_on(s, t);
+    if (e == ERR_OK && !repeatable(s, t))
+        *step = reached(s);
     return e;
 }
 
-enum err site_train_start(struct site_train *s, struct train *t, bool *moved)
+/* Every rank goes on at the lead's `step`, with the outer parameters. */
+static enum err go_on_at(struct site_train *s, struct train *t, int64_t step, bool *moved)
 {
-    int64_t step = t->step;
-    TRY(agree(s, lead(s) ? start_lead(s, t, &step) : ERR_OK));
     TRY(s->o.coll->ops->broadcast_host(s->o.coll, &step, sizeof step));
     *moved = step != t->step;
-    if (*moved) {
-        if (lead(s))
-            log_event(LOG_WARN, "moved", "from_step=%lld to_step=%lld reason=\"the run went on without this site\"",
-                      (long long)t->step, (long long)step);
-        uint64_t per_step = (uint64_t)t->settings->train_batch_tokens;
-        t->step = step;
-        t->tokens = (uint64_t)step * per_step;
-        return take_outer(s, t);
+    if (!*moved)
+        return ERR_OK;
+    if (lead(s))
+        log_event(LOG_WARN, "moved", "from_step=%lld to_step=%lld reason=\"the run went on without this site\"",
+                  (long long)t->step, (long long)step);
+    for (unsigned f = 0; f < s->o.schedule.fragments; f++)
+        s->merged_step[f] = step;
+    t->step = step;
+    t->tokens = (uint64_t)step * (uint64_t)t->settings->train_batch_tokens;
+    return take_outer(s, t);
+}
+
+enum err site_train_start(struct site_train *s, struct train *t)
+{
+    int64_t step = t->step;
+    bool moved;
+    TRY(agree(s, lead(s) ? start_lead(s, t, &step) : ERR_OK));
+    TRY(go_on_at(s, t, step, &moved));
+    return moved ? ERR_OK : rounds_due(s, t, &(struct train_report){.step = t->step, .loss = NAN});
+}
+
+enum err site_train_step(struct site_train *s, struct train *t, const struct train_report *r)
+{
+    bool moved;
+    enum err e = rounds_due(s, t, r);
+    if (e == ERR_STOPPED) {
+        TRY(train_checkpoint(t)); /* the wait was given up, the step's work is not */
+        return err_set(ERR_STOPPED, "stopped at step %lld while waiting for a round; it is stored", (long long)t->step);
     }
-    return rounds_due(s, t, &(struct train_report){.step = t->step, .loss = NAN});
+    if (e != ERR_OK || s->o.strict)
+        return e;
+    for (unsigned f = 0; f < s->o.schedule.fragments; f++)
+        if (s->postponed[f])
+            return ERR_OK;
+    int64_t step = lead(s) && reached(s) > t->step ? reached(s) : t->step;
+    return go_on_at(s, t, step, &moved);
 }
 
 /* Do the local parameters equal the outer ones? They do where every fragment has just been merged. */

@@ -30,6 +30,7 @@ struct site_train_options {
     struct coll *coll;
     unsigned site_count;
     bool strict;                   /* replay every step that a restart lost; else go on where the others are */
+    int64_t extra_steps;           /* quorum mode: steps to train on while the aggregator is unreachable */
     double share;                  /* site.share: weight of a full round */
     bool evaluate;                 /* will be asked for the outer loss between rounds: takes memory for it */
     void (*rounded)(void *self, const struct site_train_round *r); /* lead only */
@@ -40,15 +41,20 @@ struct site_train {
     float *fragment; /* host, largest fragment */
     float *local;    /* host slab, the local parameters while the outer ones are looked at; NULL without evaluate */
     struct arena arena;
+    /* The same on every rank: */
+    int64_t merged_step[ROUND_FRAGMENTS_MAX]; /* where each fragment was merged last; 0: as scheduled */
+    uint64_t postponed[ROUND_FRAGMENTS_MAX];  /* a due round that waits for the aggregator, + 1; 0: none */
+    double asked;                             /* when we last looked whether it is back, seconds */
 };
 
 /* local_elements: t->table.elements of the trainer. */
 enum err site_train_open(struct site_train *s, const struct site_train_options *o, size_t local_elements) MUST;
 void site_train_close(struct site_train *s);
-/* Before the first step, after a checkpoint was loaded: hello, catch-up, and the rounds due at this very step. May move t->step
- * forward (joined, or came back after the others went on): *moved. */
-enum err site_train_start(struct site_train *s, struct train *t, bool *moved) MUST;
-/* After a step, with its report (the aggregator's live view). Stopped while waiting: the step is checkpointed, ERR_STOPPED. */
+/* Before the first step, after a checkpoint was loaded: hello, catch-up, and the rounds due at this very step. Moves t->step to
+ * where the others are when its steps cannot be repeated (joined by snapshot, or came back in quorum mode). */
+enum err site_train_start(struct site_train *s, struct train *t) MUST;
+/* After a step, with its report (the aggregator's live view). Stopped while waiting: the step is checkpointed,
+ * ERR_STOPPED. In quorum mode it may move t->step forward, as above. */
 enum err site_train_step(struct site_train *s, struct train *t, const struct train_report *r) MUST;
 /* A checkpoint is durable; the oldest one kept is of this step: outer states from before it may go. */
 enum err site_train_saved(struct site_train *s, int64_t oldest_step) MUST;

@@ -1,0 +1,132 @@
+#!/bin/sh
+# Wrong input, each with a sentence that says what, where and what to do, with its exit code, and nothing lost.
+. "$(dirname "$0")/lib.sh"
+steps=24
+configure a,b
+
+cases=0
+expect() { # expect CODE "WORDS" COMMAND...: ends with that code and says all these words (separated by |)
+    code=$1 words=$2
+    shift 2
+    status=0
+    timeout 30 "$@" >said.out 2>&1 || status=$?
+    [ "$status" -eq "$code" ] || fail "wanted exit code $code, got $status from: $*"
+    says "$words" said.out
+    cases=$((cases + 1))
+}
+says() { # says "WORDS|WORDS" FILE
+    rest=$1
+    while [ -n "$rest" ]; do
+        word=${rest%%|*}
+        case $rest in *"|"*) rest=${rest#*|} ;; *) rest="" ;; esac
+        grep -qF -- "$word" "$2" || fail "\"$word\" is not in $2"
+    done
+}
+alone() { # the command line of a site alone; more arguments follow
+    echo "$atoll train --config run.yaml --site.aggregator= --site.name a --run.dir alone --log.progress none"
+}
+data="--data.train data/train-0-*.bin"
+set -f # patterns are the program's to expand
+
+# --- keys and values -------------------------------------------------------------------------------------
+sed 's/^  seed: 7/  sede: 7/' run.yaml >typo.yaml
+expect 4 "typo.yaml:|run.sede|run.seed" "$atoll" train --config typo.yaml
+expect 4 "model.widht|model.width" $(alone) $data --model.widht 64
+expect 4 "train.lr|-1" $(alone) $data --train.lr -1
+expect 4 "train.steps|many" $(alone) $data --train.steps many
+expect 4 "model.heads|model.width" $(alone) $data --model.heads 3
+expect 4 "outer.every|outer.fragments" $(alone) $data --outer.every 10 --outer.fragments 4
+expect 4 "model.heads|outer.every" $(alone) $data --model.heads 3 --outer.every 10 --outer.fragments 4
+expect 4 "train.sequence|model.context" $(alone) $data --train.sequence 64 --model.context 32
+expect 4 "site.name|nobody" "$atoll" train --config run.yaml --site.name nobody
+expect 4 "none.yaml" "$atoll" train --config none.yaml
+expect 4 "--confg|--config" "$atoll" train --confg run.yaml
+expect 4 "no such command" "$atoll" tarin
+
+# --- text and shards -------------------------------------------------------------------------------------
+expect 4 "data.train" $(alone)
+expect 4 "none-*.bin" $(alone) --data.train none-*.bin
+: >empty.txt
+expect 4 "empty.txt" "$atoll" data --out x empty.txt
+echo "too short" >short.txt
+expect 4 "short" "$atoll" data --out x --sequence 32 short.txt
+shard=data/train-0-0000.bin
+head -c 2000 $shard >cut.bin
+expect 4 "cut.bin" $(alone) --data.train cut.bin
+{ printf '\001\002\003\004' && tail -c +5 $shard; } >magic.bin
+expect 4 "magic.bin" $(alone) --data.train magic.bin
+{ head -c 4 $shard && printf '\011' && tail -c +6 $shard; } >version.bin
+expect 4 "version.bin" $(alone) --data.train version.bin
+expect 4 "model.vocab|100" $(alone) $data --model.vocab 100 --data.tokenizer external
+
+# --- a run that goes wrong -------------------------------------------------------------------------------
+expect 1 "not finite|lower the learning rate" $(alone) $data --run.dir nan --train.optimizer adamw --train.lr 100 --train.clip 0 \
+    --train.warmup 0 --train.steps 400
+! grep -q '"kind":"final"' nan/metrics.jsonl || fail "a diverged run has a final word"
+
+# --- checkpoints: another model, other settings, one byte -------------------------------------------------
+expect 0 "ev=final" $(alone) $data
+expect 4 "checkpoint|model" $(alone) $data --model.width 64
+expect 4 "train.lr" $(alone) $data --train.lr 0.02
+rm -rf hurt && cp -r alone hurt
+newest=$(ls hurt/inner | grep '^0' | tail -n 1)
+size=$(wc -c <"hurt/inner/$newest/state")
+printf 'x' | dd of="hurt/inner/$newest/state" bs=1 seek=$((size / 2)) conv=notrunc 2>/dev/null
+expect 0 "$newest|ev=final" $(alone) $data --run.dir hurt # the one before it serves
+for step in $(ls hurt/inner | grep '^0'); do
+    printf 'xyz' | dd of="hurt/inner/$step/state" bs=1 seek=$((size / 3)) conv=notrunc 2>/dev/null
+done
+expect 1 "hurt/inner|restore" $(alone) $data --run.dir hurt
+
+# --- the same directory twice ------------------------------------------------------------------------------
+$(alone) $data --run.dir twice --train.steps 100000 >first.out 2>&1 &
+first=$!
+processes="$processes $first"
+sleep 0.5
+expect 4 "twice|another process" $(alone) $data --run.dir twice
+kill -INT $first
+ends 75 $first "the first process"
+
+# --- a full disk -------------------------------------------------------------------------------------------
+mkdir -p small
+if mount -t tmpfs -o size=400k tmpfs small 2>/dev/null; then
+    status=0
+    $(alone) $data --run.dir small/run >full.out 2>&1 || status=$?
+    umount small
+    [ "$status" -eq 1 ] || fail "a full disk ended with $status"
+    says "full" full.out
+    cases=$((cases + 1))
+else
+    echo "skipped here: a full disk (mounting a small one is not permitted)"
+fi
+
+# --- the link ----------------------------------------------------------------------------------------------
+train a # nobody listens yet
+a=$pid
+sleep 1.5
+says "unreachable" a.out
+kill -INT "$a"
+ends 75 "$a" "a site without an aggregator"
+cases=$((cases + 1))
+
+serve
+expect 4 "127.0.0.1:$port|in use" "$atoll" serve --config run.yaml --serve.dir other
+expect 4 "aggregator|another process" "$atoll" serve --config run.yaml --serve.listen 127.0.0.1:0
+site="$atoll train --config run.yaml --site.name b --run.dir b $data --log.progress none"
+expect 4 "outer.every: 4|8" $site --outer.every 4
+expect 4 "train.lr" $site --train.lr 0.5
+expect 4 "tls2" $site --tls.dir tls2
+"$atoll" cert authority --run e2e --dir foreign >foreign.out 2>&1
+"$atoll" cert issue --role site --name b --dir foreign >>foreign.out 2>&1
+expect 2 "certificate" $site --tls.dir foreign
+"$atoll" cert authority --run other --dir otherrun >foreign.out 2>&1
+mkdir mixed && cp tls/ca.pem mixed/ca.pem && cp tls/a.pem mixed/b.pem && cp tls/a.key mixed/b.key
+expect 2 "certificate" $site --tls.dir mixed # a's certificate under b's name
+"$atoll" cert issue --role site --name c --dir tls >>foreign.out 2>&1
+expect 4 "outer.sites" "$atoll" train --config run.yaml --site.name c --run.dir c $data
+"$atoll" cert revoke atoll://e2e/site/b --dir tls >>foreign.out 2>&1
+expect 2 "certificate" $site
+rm -f tls/revoked.txt
+kill "$serve_pid"
+wait "$serve_pid" || :
+echo "$cases cases"

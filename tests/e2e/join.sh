@@ -1,0 +1,26 @@
+#!/bin/sh
+# Quorum mode, three sites: two go on without the third; it comes late and takes a snapshot; it is killed, stays away,
+# and catches up. In the end all three and the aggregator hold the same outer state.
+. "$(dirname "$0")/lib.sh"
+steps=400 every=8 mode=quorum straggler_s=0.3 catch_up=3
+configure a,b,c
+serve
+train a
+a=$pid
+train b
+b=$pid
+until_rounds a 6
+train c
+c=$pid
+until_rounds c 3
+kill -9 "$c"
+wait "$c" 2>/dev/null || :
+until_rounds a $(($(rounds a) + 3))
+train c
+ends 0 "$a" "site a"
+ends 0 "$b" "site b"
+ends 0 "$pid" "site c"
+serve_ends
+fa=$(final a) fb=$(final b) fc=$(final c)
+[ -n "$fa" ] && [ "${fa% *}" = "${fb% *}" ] && [ "${fa% *}" = "${fc% *}" ] || fail "sites differ: $fa / $fb / $fc"
+grep -q 'ev=moved' c.out || fail "site c never had to move forward"

@@ -1,0 +1,53 @@
+#!/bin/sh
+# The promise: kill -9 of a site and of the aggregator at any moment, any number of times, and what is in the end has the same
+# SHA-256 (parameters, momentum, residuals) as the run that nobody disturbed. One fragment and four, int8.
+. "$(dirname "$0")/lib.sh"
+
+undisturbed() {
+    serve
+    train a
+    a=$pid
+    train b
+    ends 0 "$a" "site a"
+    ends 0 "$pid" "site b"
+    serve_ends
+}
+
+# One process dies at a time, at moments that differ from kill to kill, and comes back with the same command.
+disturbed() {
+    serve
+    train a
+    a=$pid
+    train b
+    b=$pid
+    n=0
+    for who in a serve b a serve b serve a; do
+        n=$((n + 1))
+        until_rounds b $((n * 5 - 4))
+        sleep "0.0$((n * 37 % 10))$((n * 53 % 10))"
+        case $who in
+        serve) kill -9 "$serve_pid" 2>/dev/null && wait "$serve_pid" 2>/dev/null || :; serve ;;
+        a) kill -9 "$a" 2>/dev/null && wait "$a" 2>/dev/null || :; train a; a=$pid ;;
+        b) kill -9 "$b" 2>/dev/null && wait "$b" 2>/dev/null || :; train b; b=$pid ;;
+        esac
+    done
+    ends 0 "$a" "site a"
+    ends 0 "$b" "site b"
+    serve_ends
+    killed=$n
+}
+
+for fragments in 1 4; do
+    rm -rf a b aggregator data tls ./*.out
+    steps=180 every=4 codec=int8 checkpoint_every=13
+    configure a,b
+    undisturbed
+    wanted_a=$(final a) wanted_b=$(final b)
+    rm -rf a b aggregator ./*.out
+    disturbed
+    [ "$(final a)" = "$wanted_a" ] || fail "P=$fragments: site a ended at $(final a), undisturbed $wanted_a"
+    [ "$(final b)" = "$wanted_b" ] || fail "P=$fragments: site b ended at $(final b), undisturbed $wanted_b"
+    starts=$(cat a/metrics.jsonl b/metrics.jsonl | grep -c '"kind":"start"')
+    [ "$starts" -ge 4 ] || fail "only $starts starts are on record: nothing was killed on the way"
+    echo "P=$fragments: $killed kills, $starts starts of sites, same digests: $wanted_a"
+done

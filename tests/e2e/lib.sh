@@ -1,0 +1,146 @@
+# What the end-to-end scripts share. Sourced with the program and a scratch directory as $1 and $2:
+#   . "$(dirname "$0")/lib.sh"
+# Then the working directory is the scratch directory, with text.txt in it; all processes started here end with the script.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+repository=$(cd "$here/../.." && pwd)
+atoll=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
+rm -rf "$2"
+mkdir -p "$2"
+cd "$2"
+export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive NO_COLOR=1
+processes=""
+
+cleanup() {
+    for p in $processes; do kill -9 "$p" 2>/dev/null || :; done
+}
+trap cleanup EXIT
+trap 'exit 1' INT TERM
+
+fail() { # fail WORDS...: says what was wrong, and the ends of all logs
+    echo "FAILED: $*"
+    for log in *.out; do
+        [ -s "$log" ] && echo "--- $log" && tail -n 12 "$log"
+    done
+    exit 1
+}
+
+# A few hundred kilobytes of English that every checkout has.
+i=0
+while [ $i -lt 12 ]; do
+    cat "$repository/LICENSE" "$repository"/docs/*.md
+    i=$((i + 1))
+done >text.txt
+
+# A port that is free now.
+free_port() {
+    port=$((20000 + ($$ * 7 + ${1:-0} * 131) % 20000))
+    while ss -ltn 2>/dev/null | grep -q ":$port "; do port=$((port + 1)); done
+}
+
+# configure SITES [section.key=value...]: run.yaml, shards, certificates of a tiny model
+configure() {
+    sites=$1
+    shift
+    free_port
+    count=$(echo "$sites" | tr ',' ' ' | wc -w)
+    cat >run.yaml <<END
+run:
+  name: e2e
+  seed: 7
+model:
+  layers: 4
+  heads: 2
+  width: 32
+  context: 32
+data:
+  tokenizer: bytes
+  eval: [data/eval-*.bin]
+train:
+  steps: ${steps:-40}
+  batch_tokens: 128
+  sequence: 32
+  lr: 0.01
+  warmup: 5
+  eval_tokens: 2048
+  checkpoint_every: ${checkpoint_every:-7}
+device:
+  dtype: f32
+  threads: 1
+outer:
+  sites: [$sites]
+  every: ${every:-8}
+  fragments: ${fragments:-1}
+  codec: ${codec:-int8}
+  mode: ${mode:-strict}
+  straggler_s: ${straggler_s:-2}
+  catch_up: ${catch_up:-8}
+site:
+  aggregator: 127.0.0.1:$port
+  aggregator_name: localhost
+tls:
+  dir: tls
+serve:
+  listen: 127.0.0.1:$port
+  dir: aggregator
+END
+    "$atoll" data --out data --sites "$count" --sequence 32 text.txt >data.out 2>&1 || fail "atoll data"
+    "$atoll" cert authority --run e2e --dir tls >cert.out 2>&1 || fail "atoll cert authority"
+    "$atoll" cert issue --role aggregator --host localhost,127.0.0.1 --dir tls >>cert.out 2>&1 || fail "atoll cert issue"
+    for s in $(echo "$sites" | tr ',' ' '); do
+        "$atoll" cert issue --role site --name "$s" --dir tls >>cert.out 2>&1 || fail "atoll cert issue $s"
+    done
+}
+
+# Position of a site in the roster: which part of the text is its own.
+part_of() {
+    case $1 in a) echo 0 ;; b) echo 1 ;; c) echo 2 ;; esac
+}
+
+# serve, train: in the background; the process number is in $serve_pid, $pid. Further arguments go to the program.
+serve() {
+    "$atoll" serve --config run.yaml "$@" >>serve.out 2>&1 &
+    serve_pid=$!
+    processes="$processes $serve_pid"
+}
+train() {
+    site=$1
+    shift
+    "$atoll" train --config run.yaml --site.name "$site" --run.dir "$site" --data.train "data/train-$(part_of "$site")-*.bin" \
+        --log.progress none "$@" >>"$site.out" 2>&1 &
+    pid=$!
+    processes="$processes $pid"
+}
+
+# ends CODE PROCESS WHO: it ends with that exit code
+ends() {
+    code=0
+    wait "$2" || code=$?
+    [ "$code" -eq "$1" ] || fail "$3 ended with exit code $code, wanted $1"
+}
+
+# The aggregator ends by itself when all have reported their last round.
+serve_ends() {
+    ends 0 "$serve_pid" "the aggregator"
+}
+
+# final SITE: "parameters momentum residual" of its last word
+final() {
+    sed -n 's/.*"kind":"final".*"parameters":"\([0-9a-f]*\)","momentum":"\([0-9a-f-]*\)","residual":"\([0-9a-f-]*\)".*/\1 \2 \3/p' \
+        "$1/metrics.jsonl" | tail -n 1
+}
+
+# rounds SITE: how many rounds are on record
+rounds() {
+    if [ -e "$1/metrics.jsonl" ]; then grep -c '"kind":"round"' "$1/metrics.jsonl" || :; else echo 0; fi
+}
+
+# until_rounds SITE N: waits until that many are on record
+until_rounds() {
+    tries=0
+    while [ "$(rounds "$1")" -lt "$2" ]; do
+        sleep 0.02
+        tries=$((tries + 1))
+        [ $tries -lt 1500 ] || fail "site $1 did not reach $2 rounds"
+    done
+}

@@ -1,0 +1,51 @@
+#!/bin/sh
+# Ctrl-C: the site finishes its step, stores, leaves with exit code 75; the same command goes on and ends with the same bits.
+# SIGTERM and SIGUSR1 mean the same. Alone, and as a site of a run whose other site waits meanwhile.
+. "$(dirname "$0")/lib.sh"
+steps=400 every=8
+configure a,b
+
+"$atoll" train --config run.yaml --site.aggregator= --site.name a --run.dir whole --data.train 'data/train-0-*.bin' \
+    --log.progress none >whole.out 2>&1 || fail "the run that nobody stops"
+for signal in INT TERM USR1; do
+    "$atoll" train --config run.yaml --site.aggregator= --site.name a --run.dir parts --data.train 'data/train-0-*.bin' \
+        --log.progress none >>parts.out 2>&1 &
+    p=$!
+    processes="$processes $p"
+    sleep 0.4
+    kill -s $signal $p
+    ends 75 $p "a site alone after SIG$signal"
+done
+"$atoll" train --config run.yaml --site.aggregator= --site.name a --run.dir parts --data.train 'data/train-0-*.bin' \
+    --log.progress none >>parts.out 2>&1 || fail "the last part"
+[ "$(grep -c '"kind":"stop"' parts/metrics.jsonl)" -eq 3 ] || fail "three stops should be on record"
+digest() { sed -n 's/.*"kind":"final".*"parameters":"\([0-9a-f]*\)".*/\1/p' "$1/metrics.jsonl"; }
+[ -n "$(digest whole)" ] && [ "$(digest whole)" = "$(digest parts)" ] || fail "stopped and whole run differ"
+
+steps=120 every=4
+configure a,b
+serve
+train a
+a=$pid
+train b
+ends 0 "$a" "site a"
+ends 0 "$pid" "site b"
+serve_ends
+wanted=$(final a)
+rm -rf a b aggregator
+serve
+train a
+a=$pid
+train b
+b=$pid
+for n in 3 9 15; do
+    until_rounds b $n
+    kill -INT "$a"
+    ends 75 "$a" "site a after Ctrl-C"
+    train a
+    a=$pid
+done
+ends 0 "$a" "site a"
+ends 0 "$b" "site b"
+serve_ends
+[ "$(final a)" = "$wanted" ] || fail "site a ended at $(final a), undisturbed $wanted"

@@ -1,0 +1,36 @@
+#!/bin/sh
+# A site of two ranks over MPI, beside a site of one. All members must agree; a stop must end both ranks with 75.
+. "$(dirname "$0")/lib.sh"
+if ! command -v mpirun >/dev/null; then
+    echo "SKIPPED: no mpirun here"
+    exit 77
+fi
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+    OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_vader_single_copy_mechanism=none
+configure a,b
+if mpirun -n 2 "$atoll" train --config run.yaml --dry-run --site.name a 2>&1 | grep -q "no MPI"; then
+    echo "SKIPPED: this build has no MPI"
+    exit 77
+fi
+site_a() {
+    mpirun -n 2 "$atoll" train --config run.yaml --site.name a --run.dir a --data.train 'data/train-0-*.bin' \
+        --log.progress none >>a.out 2>&1 &
+    a=$!
+    processes="$processes $a"
+}
+steps=200 every=8
+configure a,b
+serve
+site_a
+train b
+b=$pid
+until_rounds b 3
+kill -USR1 "$a" # mpirun forwards it and waits
+ends 75 "$a" "the site of two ranks after SIGUSR1"
+site_a
+ends 0 "$a" "the site of two ranks"
+ends 0 "$b" "site b"
+serve_ends
+fa=$(final a) fb=$(final b)
+[ -n "$fa" ] && [ "${fa% *}" = "${fb% *}" ] || fail "sites differ: $fa / $fb"
+grep -q '"ranks":2' a/metrics.jsonl || fail "site a did not have two ranks"

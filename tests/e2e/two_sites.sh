@@ -1,0 +1,36 @@
+#!/bin/sh
+# The thinnest whole way: certificates, shards, an aggregator, two sites. All members must end with the same outer state; the
+# report, eval, sample must work on what they leave. Once more with four fragments.
+. "$(dirname "$0")/lib.sh"
+
+run() { # run FRAGMENTS CODEC
+    rm -rf a b aggregator data tls ./*.out
+    fragments=$1 codec=$2
+    configure a,b
+    serve
+    train a
+    a=$pid
+    train b
+    ends 0 "$a" "site a"
+    ends 0 "$pid" "site b"
+    serve_ends
+    fa=$(final a) fb=$(final b)
+    [ -n "$fa" ] || fail "site a said no final digests"
+    [ "${fa% *}" = "${fb% *}" ] || fail "sites differ: $fa / $fb"
+    outer=$(sed -n 's/.*"outer":"\([0-9a-f]*\)".*/\1/p' a/metrics.jsonl | tail -n 1)
+    grep -q "ev=final.*$outer" serve.out || fail "the aggregator ended with another outer state than $outer"
+    # what was predicted is what was counted, to the byte
+    awk -F'"up":|"up_predicted":|"down":|"down_predicted":' '/"kind":"round"/ {
+        split($2, u, ","); split($3, p, ","); split($4, d, ","); split($5, q, ",")
+        if (u[1] != p[1] || d[1] != q[1]) { print "predicted and counted differ: " $0; bad = 1 } } END { exit bad }' \
+        a/metrics.jsonl || fail "bytes"
+}
+
+run 1 int8
+"$atoll" report a b --out report.html >report.out 2>&1 || fail "atoll report"
+grep -q "site b" report.html || fail "the report misses site b"
+"$atoll" eval --config run.yaml --run.dir a >eval.out 2>&1 || fail "atoll eval"
+"$atoll" sample --config run.yaml --run.dir a --tokens 20 >sample.out 2>&1 || fail "atoll sample"
+run 4 int4
+run 2 bf16
+run 1 f32
