@@ -77,7 +77,7 @@ unsigned aggregator_missing(const struct aggregator *a, unsigned fragment, char 
     return count;
 }
 
-/* "b(unheard 12 s),c(never heard)" would tell the operator where to look: in the log each missing site has its own line. */
+/* One line for each missing site: whether it is bound and when it was last heard tells where to look. */
 static void notice_sites(const struct aggregator *a, unsigned fragment, uint64_t now_ms)
 {
     uint64_t counted = round_counted(&a->core, fragment);
@@ -124,21 +124,17 @@ static bool all_done(const struct aggregator *a)
     return true;
 }
 
-/* The fragment that has waited longest speaks for all. */
-static void show_waiting(const struct aggregator *a, uint64_t now_ms, char out[AGGREGATOR_TEXT_MAX])
+/* Since when some round waits for this site. */
+static uint64_t missing_since(const struct aggregator *a, unsigned site)
 {
-    unsigned longest = 0;
-    char names[AGGREGATOR_TEXT_MAX - 64];
-    *out = 0;
-    for (unsigned i = 1; i < a->core.fragments; i++)
-        if (a->fragment[i].first_ms < a->fragment[longest].first_ms)
-            longest = i;
-    uint64_t first_ms = a->fragment[longest].first_ms;
-    if (first_ms != UINT64_MAX && aggregator_missing(a, longest, names, sizeof names))
-        snprintf(out, AGGREGATOR_TEXT_MAX, "waiting for %s (%" PRIu64 " s)", names, (now_ms - first_ms) / 1000);
+    uint64_t since = UINT64_MAX;
+    for (unsigned i = 0; i < a->core.fragments; i++)
+        if (!a->core.f[i].entries[site].counted && a->fragment[i].first_ms < since)
+            since = a->fragment[i].first_ms;
+    return since == UINT64_MAX ? 0 : since;
 }
 
-static void show(struct aggregator *a, uint64_t now_ms)
+static void show(struct aggregator *a)
 {
     pthread_mutex_lock(&a->mutex);
     struct aggregator_status *s = &a->shown;
@@ -147,6 +143,7 @@ static void show(struct aggregator *a, uint64_t now_ms)
     s->bound = 0;
     for (unsigned i = 0; i < a->o.site_count; i++) {
         a->site[i].status.bound = a->core.s[i].bound;
+        a->site[i].status.missing_ms = missing_since(a, i);
         s->site[i] = a->site[i].status;
         s->bound += a->core.s[i].bound;
     }
@@ -157,7 +154,6 @@ static void show(struct aggregator *a, uint64_t now_ms)
     s->epoch = a->epoch;
     s->payload_up = a->payload_up;
     s->payload_down = a->payload_down;
-    show_waiting(a, now_ms, s->waiting);
     s->done = all_done(a);
     s->failed = a->failed;
     memcpy(s->why, a->why, sizeof s->why);
@@ -230,7 +226,7 @@ static uint64_t aggregator_work(void *self, bool *stop)
     uint64_t notice_ms = notice_missing(a, now_ms);
     wake_ms = a->wake_ms < wake_ms ? a->wake_ms : wake_ms;
     wake_ms = notice_ms < wake_ms ? notice_ms : wake_ms;
-    show(a, now_ms);
+    show(a);
     *stop = a->failed != ERR_OK;
     return wake_ms;
 }
@@ -255,22 +251,21 @@ struct link_service aggregator_service(struct aggregator *a)
 /* ---- recovery ----------------------------------------------------------------------------------------- */
 
 /* run.cfg: the pinned settings this directory was begun with. */
-static enum err recover_settings(struct aggregator *a)
+enum err aggregator_claim(struct world *w, const char *canonical)
 {
     struct arena scratch = arena_make(0);
-    const struct world_ops *ops = a->world->ops;
     uint8_t *text;
     size_t n;
-    if (!ops->exists(a->world, "run.cfg")) {
-        struct file_part part = {a->o.canonical, strlen(a->o.canonical)};
-        return ops->write(a->world, "run.cfg", &part, 1);
+    if (!w->ops->exists(w, "run.cfg")) {
+        struct file_part part = {canonical, strlen(canonical)};
+        return w->ops->write(w, "run.cfg", &part, 1);
     }
-    enum err e = ops->read(a->world, "run.cfg", WIRE_CONFIG_MAX, &scratch, &text, &n);
-    if (e == ERR_OK && strcmp((char *)text, a->o.canonical) != 0) {
+    enum err e = w->ops->read(w, "run.cfg", WIRE_CONFIG_MAX, &scratch, &text, &n);
+    if (e == ERR_OK && strcmp((char *)text, canonical) != 0) {
         char *difference;
-        e = config_difference(a->o.canonical, (char *)text, &scratch, &difference);
+        e = config_difference(canonical, (char *)text, &scratch, &difference);
         if (e == ERR_OK)
-            e = err_set(ERR_MISMATCH, "this directory was begun with other settings (there): %s", difference);
+            e = err_set(ERR_MISMATCH, "the aggregator's directory was begun with other settings (there): %s", difference);
     }
     arena_free(&scratch);
     return e;
@@ -364,7 +359,7 @@ static void recover_core(struct aggregator *a)
 
 static enum err recover(struct aggregator *a)
 {
-    TRY(recover_settings(a));
+    TRY(aggregator_claim(a->world, a->o.canonical));
     TRY(recover_epoch(a));
     recover_core(a);
     TRY(journal_open(&a->journal, a->world, AGGREGATOR_JOURNAL, recover_record, a));
@@ -394,7 +389,7 @@ enum err aggregator_open(struct aggregator **out, struct world *w, struct member
     if (a->failed != ERR_OK)
         return a->failed;
     pthread_mutex_init(&a->mutex, NULL);
-    show(a, aggregator_now(a));
+    show(a);
     log_event(LOG_INFO, "aggregator", "run=%s epoch=%" PRIu64 " mode=%s sites=%u fragments=%u quorum=%u", o->run,
               a->epoch, o->strict ? "strict" : "quorum", o->site_count, a->core.fragments, a->core.quorum);
     *out = a;

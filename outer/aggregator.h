@@ -25,17 +25,20 @@ struct aggregator; /* opaque */
 
 enum { AGGREGATOR_EPOCH_FIRST = 1, AGGREGATOR_TEXT_MAX = 256 };
 
-/* The member is open and loaded or begun. New epoch; reads the journal, cuts a torn tail, keeps verified ACCEPTs.
- * ERR_MISMATCH: the directory is another run's, the sentence names the differing keys. */
+/* Is this directory new, or begun with the same pinned settings? Ask before the member is opened: its states are of no use
+ * otherwise. ERR_MISMATCH names the differing keys. */
+enum err aggregator_claim(struct world *w, const char *canonical) MUST;
+/* The member is open and loaded or begun. New epoch; reads the journal, cuts a torn tail, keeps verified ACCEPTs. */
 enum err aggregator_open(struct aggregator **a, struct world *w, struct member *m,
                          const struct aggregator_options *o, struct arena *perm) MUST;
 struct link_service aggregator_service(struct aggregator *a);
 void aggregator_close(struct aggregator *a);
 
-/* What a person wants to see; any thread. As it was after the last work(). */
+/* What a person wants to see; any thread. As it was after the last work(). Times are the world's now_ms. */
 struct aggregator_site_status {
     bool bound, left;
     uint64_t heard_ms;           /* world's now_ms of its last call; 0: never in this epoch */
+    uint64_t missing_ms;         /* since when a round waits for it; 0: none does */
     int64_t step;
     double loss, tokens_per_second; /* NAN: not reported */
     uint64_t tokens, bytes_up, bytes_down;
@@ -44,7 +47,6 @@ struct aggregator_status {
     unsigned sites, bound, fragments;
     uint64_t round[ROUND_FRAGMENTS_MAX], rounds[ROUND_FRAGMENTS_MAX]; /* committed, scheduled */
     uint64_t epoch, payload_up, payload_down; /* bytes, since open */
-    char waiting[AGGREGATOR_TEXT_MAX];        /* "waiting for b, c (12 s)"; "" */
     bool done;                   /* every fragment had its last round; every site reported it or left */
     enum err failed;             /* why it halted; ERR_OK when it did not */
     char why[AGGREGATOR_TEXT_MAX];

@@ -26,10 +26,13 @@ static enum err revoked_read(struct aggregator *a)
     for (size_t i = 0; i < n; i++)
         room += text[i] == '\n';
     TRY_ALLOC(a->revoked_uris = arena_array(&a->revoked, room, sizeof *a->revoked_uris));
-    char *rest, *line = strtok_r((char *)text, " \t\r\n", &rest);
-    for (; line && a->revoked_count < room; line = strtok_r(NULL, " \t\r\n", &rest))
-        if (*line != '#')
+    char *rest, *line = strtok_r((char *)text, "\r\n", &rest);
+    for (; line && a->revoked_count < room; line = strtok_r(NULL, "\r\n", &rest)) {
+        line += strspn(line, " \t");
+        line[strcspn(line, " \t#")] = 0; /* a reason may stand behind it */
+        if (*line)
             a->revoked_uris[a->revoked_count++] = line;
+    }
     return ERR_OK;
 }
 
