@@ -10,6 +10,7 @@
     X(demo, NET, "two sites and an aggregator on this machine, on real text, with a report")         \
     X(train, ANY, "train: alone, or as one site of a run")                                           \
     X(cert, NET, "the certificate authority of a run, and the certificates of its sites and aggregator")  \
+    X(serve, NET, "the aggregator of a run: collects contributions, commits rounds, keeps the outer state") \
     X(data, ANY, "plain text into token shards: a held-out part, and one part for each site")         \
     X(eval, ANY, "held-out loss and perplexity of a trained model")                                    \
     X(sample, ANY, "text that a trained model writes")                                                 \

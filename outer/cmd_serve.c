@@ -275,6 +275,7 @@ static enum err serve(struct serve *v, const struct args *args)
 {
     char said[1024];
     TRY(configure(v, args));
+    link_tune();
     block_signals(v);
     log_prefix("site=aggregator ");
     enum err e = open_all(v);
