@@ -10,7 +10,7 @@ enum { ARENA_ALIGN = 64, ARENA_BLOCK_BYTES = 64 * 1024 };
 
 struct arena_block {
     struct arena_block *next;
-    char *at;          /* aligned; everything behind it is still zero, as calloc gave it */
+    char *at; /* aligned; everything behind it is still zero, as calloc gave it */
     size_t left_bytes;
 };
 
@@ -34,7 +34,8 @@ static struct arena_block *block_make(size_t bytes)
     return b;
 }
 
-/* A block with room for bytes. A big request gets its own block behind the newest one, whose rest stays in use. */
+/* A block with room for bytes. A big request gets its own block behind the newest one, whose rest
+ * stays in use. */
 static struct arena_block *block_with_room(struct arena *a, size_t bytes)
 {
     if (a->blocks && a->blocks->left_bytes >= bytes)
@@ -55,7 +56,8 @@ void *arena_alloc(struct arena *a, size_t bytes)
     size_t rounded = (bytes ? bytes + ARENA_ALIGN - 1 : ARENA_ALIGN) & ~(size_t)(ARENA_ALIGN - 1);
     size_t used = a->used_bytes + rounded;
     if (rounded < bytes || used < rounded || (a->cap_bytes && used > a->cap_bytes)) {
-        err_set(ERR_MEMORY, "%zu bytes wanted, %zu in use, limit %zu", bytes, a->used_bytes, a->cap_bytes);
+        err_set(ERR_MEMORY, "%zu bytes wanted, %zu in use, limit %zu", bytes, a->used_bytes,
+                a->cap_bytes);
         return NULL;
     }
     struct arena_block *b = block_with_room(a, rounded);

@@ -81,7 +81,8 @@ bool bytes_done(const struct bytes_reader *r)
 struct bytes_writer bytes_writer(void *data, size_t capacity_bytes)
 {
     uint8_t *start = data;
-    return (struct bytes_writer){.start = start, .at = start, .end = start ? start + capacity_bytes : NULL};
+    return (struct bytes_writer){
+        .start = start, .at = start, .end = start ? start + capacity_bytes : NULL};
 }
 
 void bytes_put(struct bytes_writer *w, const void *data, size_t n)

@@ -4,12 +4,14 @@
 #include <sys/random.h>
 #include "kernels/base/err.h"
 
-/* libcrypto fails here only without memory or without SHA-256: nothing a caller could do better than stop. */
+/* libcrypto fails here only without memory or without SHA-256: nothing a caller could do better
+ * than stop. */
 struct digest digest_of(const void *data, size_t size_bytes)
 {
     struct digest d;
     unsigned length = 0;
-    ASSERT(EVP_Digest(size_bytes ? data : "", size_bytes, d.bytes, &length, EVP_sha256(), NULL) == 1);
+    ASSERT(EVP_Digest(size_bytes ? data : "", size_bytes, d.bytes, &length, EVP_sha256(), NULL) ==
+           1);
     ASSERT(length == sizeof d.bytes);
     return d;
 }
@@ -85,7 +87,8 @@ void digest_random(void *out, size_t size_bytes)
 {
     uint8_t *at = out;
     while (size_bytes) {
-        size_t step = size_bytes < 256 ? size_bytes : 256; /* up to 256 bytes a signal cannot interrupt */
+        /* Up to 256 bytes a signal cannot interrupt. */
+        size_t step = size_bytes < 256 ? size_bytes : 256;
         ASSERT(getrandom(at, step, 0) == (ssize_t)step);
         at += step;
         size_bytes -= step;
@@ -93,7 +96,7 @@ void digest_random(void *out, size_t size_bytes)
 }
 
 /* Castagnoli's polynomial, reflected. */
-#define CRC_STEP(c) ((c) & 1 ? (c) >> 1 ^ 0x82F63B78u : (c) >> 1)
+#define CRC_STEP(c) ((c)&1 ? (c) >> 1 ^ 0x82F63B78u : (c) >> 1)
 static uint32_t crc_bits(uint32_t c)
 {
     for (int i = 0; i < 8; i++)
@@ -103,7 +106,8 @@ static uint32_t crc_bits(uint32_t c)
 
 static uint32_t crc_portable(uint32_t crc, const uint8_t *p, size_t n)
 {
-    uint32_t table[16], base[16]; /* by nibbles: filled at each call, so there is nothing to initialise */
+    /* By nibbles, filled at each call, so there is nothing to initialise. */
+    uint32_t table[16], base[16];
     for (uint32_t i = 0; i < 16; i++) {
         base[i] = crc_bits(i);
         table[i] = crc_bits(i << 4);
@@ -116,7 +120,8 @@ static uint32_t crc_portable(uint32_t crc, const uint8_t *p, size_t n)
 }
 
 #ifdef __x86_64__
-__attribute__((target("sse4.2"))) static uint32_t crc_sse42(uint32_t crc, const uint8_t *p, size_t n)
+__attribute__((target("sse4.2"))) static uint32_t crc_sse42(uint32_t crc, const uint8_t *p,
+                                                            size_t n)
 {
     uint64_t c = crc;
     for (; n >= 8; n -= 8, p += 8) {

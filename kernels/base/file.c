@@ -11,7 +11,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-static const char TEMPORARY[] = ".tmp"; /* one writer per directory, so a left-over one is nobody's */
+/* One writer per directory, so a left-over one is nobody's. */
+static const char TEMPORARY[] = ".tmp";
 
 /* errno -> our error, with a sentence. missing_is: what ENOENT and EACCES mean here. */
 static enum err file_failed(const char *what, const char *path, enum err missing_is)
@@ -20,7 +21,8 @@ static enum err file_failed(const char *what, const char *path, enum err missing
     enum err kind = ERR_IO;
     if (e == ENOSPC || e == EDQUOT)
         kind = ERR_FULL;
-    else if (e == ENOENT || e == EACCES || e == EPERM || e == ENOTDIR || e == EISDIR || e == ENAMETOOLONG)
+    else if (e == ENOENT || e == EACCES || e == EPERM || e == ENOTDIR || e == EISDIR ||
+             e == ENAMETOOLONG)
         kind = missing_is;
     return err_set(kind, "%s: cannot %s: %s", path, what, strerror(e));
 }
@@ -85,7 +87,8 @@ static enum err read_all(int fd, const char *path, uint8_t *to, size_t n)
     return ERR_OK;
 }
 
-enum err file_read(const char *path, size_t max_bytes, struct arena *a, uint8_t **data, size_t *size_bytes)
+enum err file_read(const char *path, size_t max_bytes, struct arena *a, uint8_t **data,
+                   size_t *size_bytes)
 {
     int fd;
     size_t size;
@@ -120,10 +123,11 @@ static enum err write_all(int fd, const char *path, const uint8_t *from, size_t 
     return ERR_OK;
 }
 
-/* Writes the temporary and makes its bytes durable. A failed fsync is final: the kernel may have dropped the pages
- * and marked them clean, so trying again would prove nothing (protocol.md row 22). */
-static enum err write_temporary(const char *temporary, const struct file_part *parts, size_t part_count,
-                                unsigned mode)
+/* Writes the temporary and makes its bytes durable. A failed fsync is final: the kernel may have
+ * dropped the pages and marked them clean, so trying again would prove nothing (protocol.md row
+ * 22). */
+static enum err write_temporary(const char *temporary, const struct file_part *parts,
+                                size_t part_count, unsigned mode)
 {
     int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (fd < 0)
@@ -138,7 +142,8 @@ static enum err write_temporary(const char *temporary, const struct file_part *p
     return e;
 }
 
-/* The directory part of path: "." or "/" where there is none. out has PATH_MAX bytes; path is shorter. */
+/* The directory part of path: "." or "/" where there is none. out has PATH_MAX bytes; path is
+ * shorter. */
 static void parent_of(char *out, const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -152,7 +157,8 @@ static void parent_of(char *out, const char *path)
     }
 }
 
-enum err file_write(const char *path, const struct file_part *parts, size_t part_count, unsigned mode)
+enum err file_write(const char *path, const struct file_part *parts, size_t part_count,
+                    unsigned mode)
 {
     char temporary[PATH_MAX], directory[PATH_MAX];
     int length = snprintf(temporary, sizeof temporary, "%s%s", path, TEMPORARY);

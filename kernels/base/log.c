@@ -7,7 +7,8 @@
 
 enum { LOG_LINE_MAX = 4096, LOG_PREFIX_MAX = 256 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below, and the sink's calls */
+/* Guards all below, and the sink's calls. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static log_sink *sink;
 static void *sink_self;
 static enum log_level level_min = LOG_INFO;
@@ -56,8 +57,11 @@ void log_event(enum log_level level, const char *event, const char *format, ...)
     va_end(arguments);
     pthread_mutex_lock(&lock);
     if (level >= level_min) {
-        const char *mark = level == LOG_ERROR ? "level=error " : level == LOG_WARN ? "level=warn " : "";
-        snprintf(line, sizeof line, "%s%sev=%s%s%s", prefix, mark, event, *values ? " " : "", values);
+        const char *mark = level == LOG_ERROR  ? "level=error "
+                           : level == LOG_WARN ? "level=warn "
+                                               : "";
+        snprintf(line, sizeof line, "%s%sev=%s%s%s", prefix, mark, event, *values ? " " : "",
+                 values);
         if (sink)
             sink(sink_self, level, line);
         else

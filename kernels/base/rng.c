@@ -2,8 +2,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3 (SC 2011), 10 rounds. Multipliers and Weyl
- * constants from there. Counter words: index (2), stream (2); key: seed. */
+/* Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3 (SC 2011), 10 rounds.
+ * Multipliers and Weyl constants from there. Counter words: index (2), stream (2); key: seed. */
 void rng_block(uint64_t seed, uint64_t stream, uint64_t index, uint32_t out[4])
 {
     uint32_t c0 = (uint32_t)index, c1 = (uint32_t)(index >> 32);
@@ -54,9 +54,9 @@ double rng_unit(uint64_t seed, uint64_t stream, uint64_t index)
     return unit(rng_u64(seed, stream, index));
 }
 
-/* ln x for x in (0, 1], normal. Own, as is cos below: libm's results change with its version and with the processor,
- * and every member must start from the same bits. x = m 2^e, ln m = 2 atanh((m-1)/(m+1)); |s| < 0.1716, so the
- * 12 terms leave less than 1e-18. */
+/* ln x for x in (0, 1], normal. Own, as is cos below: libm's results change with its version and
+ * with the processor, and every member must start from the same bits. x = m 2^e, ln m = 2
+ * atanh((m-1)/(m+1)); |s| < 0.1716, so the 12 terms leave less than 1e-18. */
 static double natural_log(double x)
 {
     uint64_t bits;
@@ -75,7 +75,8 @@ static double natural_log(double x)
     return e * 0.6931471805599453 + 2 * s * sum;
 }
 
-/* cos(2 pi u) for u in [0, 1), a multiple of 2^-53: the quarter turns are taken off exactly, then Taylor to r^18. */
+/* cos(2 pi u) for u in [0, 1), a multiple of 2^-53: the quarter turns are taken off exactly, then
+ * Taylor to r^18. */
 static double cos_turn(double u)
 {
     int quarter = (int)(4 * u + 0.5);

@@ -1,6 +1,7 @@
-/* The exact set on the CPU (dev.h): formulas from kernels/scalar, loops here. A value depends on its own block of 256
- * alone, in a fixed order, so neither the thread count nor the vector width changes a bit. `omp simd` says that
- * outputs alias inputs at the same index at most. Of the device only `threads` is used.
+/* The exact set on the CPU (dev.h): formulas from kernels/scalar, loops here. A value depends on
+ * its own block of 256 alone, in a fixed order, so neither the thread count nor the vector width
+ * changes a bit. `omp simd` says that outputs alias inputs at the same index at most. Of the device
+ * only `threads` is used.
  */
 #include "kernels/dev.h"
 #include "kernels/scalar/grid.h"
@@ -10,15 +11,16 @@ enum { BITS_MAX = 16, GROUP = 8 }; /* 8 values begin and end on a byte at any wi
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "packed streams are little-endian");
 _Static_assert(DEV_GRID_EMPTY == GRID_EMPTY, "one value for an empty block");
 
-void cpu_delta(struct dev *d, float *z, const float *outer, const float *local, const float *residual,
-               float weight, size_t count)
+void cpu_delta(struct dev *d, float *z, const float *outer, const float *local,
+               const float *residual, float weight, size_t count)
 {
 #pragma omp parallel for simd num_threads(d->threads) schedule(static)
     for (size_t i = 0; i < count; i++)
         z[i] = outer_delta(outer[i], local[i], residual[i], weight);
 }
 
-/* Sum of squares in double: lane j takes z[j], z[16 + j], ... in order; then 8 + 8, 4 + 4, 2 + 2, 1 + 1 lanes. */
+/* Sum of squares in double: lane j takes z[j], z[16 + j], ... in order; then 8 + 8, 4 + 4, 2 + 2, 1
+ * + 1 lanes. */
 static double block_squares(const float *z)
 {
     enum { LANES = 16 };
@@ -42,7 +44,8 @@ void cpu_block_code(struct dev *d, uint8_t *code, const float *z, size_t count)
         code[b] = grid_code(block_squares(z + b * DEV_BLOCK));
 }
 
-void cpu_quantise(struct dev *d, int32_t *q, float *residual, const float *z, const struct dev_grid *g)
+void cpu_quantise(struct dev *d, int32_t *q, float *residual, const float *z,
+                  const struct dev_grid *g)
 {
     float q_max = (float)g->q_max;
 #pragma omp parallel for num_threads(d->threads) schedule(static)
@@ -58,7 +61,8 @@ void cpu_quantise(struct dev *d, int32_t *q, float *residual, const float *z, co
     }
 }
 
-void cpu_dequantise(struct dev *d, float *z, const int32_t *q, const struct dev_grid *g, float divisor)
+void cpu_dequantise(struct dev *d, float *z, const int32_t *q, const struct dev_grid *g,
+                    float divisor)
 {
 #pragma omp parallel for num_threads(d->threads) schedule(static)
     for (size_t b = 0; b < g->count / DEV_BLOCK; b++) {
@@ -87,11 +91,11 @@ void cpu_widen_bf16(struct dev *d, float *z, const uint16_t *h, size_t count)
         z[i] = bf16_float(h[i]);
 }
 
-/* One block. A group of 8 values is `bits` bytes: two words of 4 values are joined and stored as 16 bytes, of which
- * the next group overwrites what is too much; so it goes to a padded buffer first. `bits` is a constant
- * wherever this is inlined. */
-static inline __attribute__((always_inline)) void block_pack(uint8_t *out, const int32_t *q, int32_t bias,
-                                                             const unsigned bits)
+/* One block. A group of 8 values is `bits` bytes: two words of 4 values are joined and stored as 16
+ * bytes, of which the next group overwrites what is too much; so it goes to a padded buffer first.
+ * `bits` is a constant wherever this is inlined. */
+static inline __attribute__((always_inline)) void block_pack(uint8_t *out, const int32_t *q,
+                                                             int32_t bias, const unsigned bits)
 {
     uint8_t stream[DEV_BLOCK * BITS_MAX / 8 + 16];
     for (size_t g = 0; g < DEV_BLOCK / GROUP; g++) {
@@ -110,9 +114,10 @@ static inline __attribute__((always_inline)) void block_pack(uint8_t *out, const
     memcpy(out, stream, DEV_BLOCK / GROUP * bits);
 }
 
-/* One block. Value i of a group starts at bit i*bits; a load of 4 bytes from there holds it whole. */
-static inline __attribute__((always_inline)) void block_unpack(int32_t *q, const uint8_t *in, int32_t bias,
-                                                               const unsigned bits, const bool add)
+/* One block. Value i of a group starts at bit i*bits; a load of 4 bytes from there holds it whole.
+ */
+static inline __attribute__((always_inline)) void
+block_unpack(int32_t *q, const uint8_t *in, int32_t bias, const unsigned bits, const bool add)
 {
     uint8_t stream[DEV_BLOCK * BITS_MAX / 8 + 4];
     memcpy(stream, in, DEV_BLOCK / GROUP * bits);
@@ -127,17 +132,19 @@ static inline __attribute__((always_inline)) void block_unpack(int32_t *q, const
 }
 
 /* The widths, so that shifts and offsets are constants in each loop. */
-#define WIDTHS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16)
+#define WIDTHS(X)                                                                                  \
+    X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16)
 
-void cpu_pack(struct dev *d, uint8_t *out, const int32_t *q, int32_t bias, unsigned bits, size_t count)
+void cpu_pack(struct dev *d, uint8_t *out, const int32_t *q, int32_t bias, unsigned bits,
+              size_t count)
 {
     ASSERT(bits >= 1 && bits <= BITS_MAX);
 #pragma omp parallel for num_threads(d->threads) schedule(static)
     for (size_t b = 0; b < count / DEV_BLOCK; b++)
         switch (bits) {
-#define X(width)                                                                                         \
-    case width:                                                                                          \
-        block_pack(out + b * (DEV_BLOCK / 8) * width, q + b * DEV_BLOCK, bias, width);                   \
+#define X(width)                                                                                   \
+    case width:                                                                                    \
+        block_pack(out + b * (DEV_BLOCK / 8) * width, q + b * DEV_BLOCK, bias, width);             \
         break;
             WIDTHS(X)
 #undef X
@@ -151,17 +158,17 @@ void cpu_unpack(struct dev *d, int32_t *q, const uint8_t *in, int32_t bias, unsi
 #pragma omp parallel for num_threads(d->threads) schedule(static)
     for (size_t b = 0; b < count / DEV_BLOCK; b++)
         switch (bits) {
-#define X(width)                                                                                         \
-    case width:                                                                                          \
-        block_unpack(q + b * DEV_BLOCK, in + b * (DEV_BLOCK / 8) * width, bias, width, add);             \
+#define X(width)                                                                                   \
+    case width:                                                                                    \
+        block_unpack(q + b * DEV_BLOCK, in + b * (DEV_BLOCK / 8) * width, bias, width, add);       \
         break;
             WIDTHS(X)
 #undef X
         }
 }
 
-void cpu_outer_step(struct dev *d, float *theta, float *momentum, const float *mean, float lr, float mu,
-                    size_t count)
+void cpu_outer_step(struct dev *d, float *theta, float *momentum, const float *mean, float lr,
+                    float mu, size_t count)
 {
     if (!momentum) {
 #pragma omp parallel for simd num_threads(d->threads) schedule(static)

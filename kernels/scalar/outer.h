@@ -1,6 +1,7 @@
 #ifndef OUTER_H
 #define OUTER_H
-/* The outer loop's element formulas, for C and CUDA C. Exact set: every operation rounds once, in the order written. */
+/* The outer loop's element formulas, for C and CUDA C. Exact set: every operation rounds once, in
+ * the order written. */
 #include "kernels/scalar/bf16.h"
 
 /* z = weight * delta + residual; delta = outer - local. */

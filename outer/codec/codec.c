@@ -24,8 +24,8 @@ const struct codec *codec_find(const char *name)
     return NULL;
 }
 
-/* On a CPU a piece and its integers (1 MiB each) stay in the caches, and the cores meet seldom enough at the end of an
- * op: 2^14 was a third slower. On a GPU a launch must be worth it. */
+/* On a CPU a piece and its integers (1 MiB each) stay in the caches, and the cores meet seldom
+ * enough at the end of an op: 2^14 was a third slower. On a GPU a launch must be worth it. */
 enum { PIECE_CPU = 1 << 18, PIECE_GPU = 1 << 24 };
 
 static enum err work_alloc(struct codec_work *w)
@@ -74,10 +74,11 @@ void codec_close(struct codec_work *w)
     free(w);
 }
 
-/* step = c * RMS / Q with c = 8, 4, 2 for Q = 127, 7, 1 (design.md, The grid): the clip c is far above the RMS because clipping
- * hurts and rounding does not. A code says that the mean square lies in [2^k, 2^(k+1)), k = code - 128; its middle
- * gives log2 RMS = (k + 1/2) / 2. log2(c/Q) = -3.989, -0.807, 1. The nearest whole number to their
- * sum is ceil(k/2) - 4, - 1, + 1: for even and odd k alike the fractions are .26 and .76, .44 and .94, .25 and .75. */
+/* step = c * RMS / Q with c = 8, 4, 2 for Q = 127, 7, 1 (design.md, The grid): the clip c is far
+ * above the RMS because clipping hurts and rounding does not. A code says that the mean square lies
+ * in [2^k, 2^(k+1)), k = code - 128; its middle gives log2 RMS = (k + 1/2) / 2. log2(c/Q) = -3.989,
+ * -0.807, 1. The nearest whole number to their sum is ceil(k/2) - 4, - 1, + 1: for even and odd k
+ * alike the fractions are .26 and .76, .44 and .94, .25 and .75. */
 void codec_exponents(int8_t *exponents, const uint8_t *grid, int q_max, size_t blocks)
 {
     ASSERT(q_max == 127 || q_max == 7 || q_max == 1);
@@ -128,13 +129,15 @@ enum err codec_check_size(size_t size_bytes, size_t want)
 enum err codec_check_codes(const uint8_t *codes, size_t blocks)
 {
     const uint8_t *bad = memchr(codes, 255, blocks);
-    return bad ? err_set(ERR_PROTO, "encoded values: block %zu has code 255", (size_t)(bad - codes)) : ERR_OK;
+    return bad ? err_set(ERR_PROTO, "encoded values: block %zu has code 255", (size_t)(bad - codes))
+               : ERR_OK;
 }
 
 enum err codec_check_mean(unsigned n, float weight_sum)
 {
     if (n < 1 || n > CODEC_SITES_MAX)
-        return err_set(ERR_PROTO, "aggregate: %u contributions, 1 to %d expected", n, CODEC_SITES_MAX);
+        return err_set(ERR_PROTO, "aggregate: %u contributions, 1 to %d expected", n,
+                       CODEC_SITES_MAX);
     if (!(weight_sum > 0) || !isfinite(weight_sum))
         return err_set(ERR_PROTO, "aggregate: sum of weights is %g", (double)weight_sum);
     return ERR_OK;

@@ -1,24 +1,29 @@
 #ifndef CODEC_H
 #define CODEC_H
-/* How contributions are encoded: the seam between the outer loop and f32, bf16, int8, int4. Everything here is in the
- * exact set: the same bits on every device, compiler and thread count. One table entry per codec, no optional
- * members. A call may wait for the device. What counts values is a multiple of 256: blocks of DEV_BLOCK.
+/* How contributions are encoded: the seam between the outer loop and f32, bf16, int8, int4.
+ * Everything here is in the exact set: the same bits on every device, compiler and thread count.
+ * One table entry per codec, no optional members. A call may wait for the device. What counts
+ * values is a multiple of 256: blocks of DEV_BLOCK.
  *
- * Grid: one byte per block, the mean over the sites of the block codes (log2 of the mean square, dev.h block_code) of
- * the last committed round of this fragment; all 0 before the first. Every codec carries block codes, so a whole
- * round in bf16 also yields the next grid. Codecs that add quantise on it: step = 2^exponent, from codec_exponents.
- *   payload    [codes: count/256 bytes][values]
- *   aggregate  adds:    [sum of codes: u16 little-endian per block][sums of integers, ceil(log2(2nQ+1)) bits each]
- *              relayed: the n payloads, in site order
- * A site whose block is all zero has no opinion on its scale: it sends the grid's code back.
+ * Grid: one byte per block, the mean over the sites of the block codes (log2 of the mean square,
+ * dev.h block_code) of the last committed round of this fragment; all 0 before the first. Every
+ * codec carries block codes, so a whole round in bf16 also yields the next grid. Codecs that add
+ * quantise on it: step = 2^exponent, from codec_exponents. A site whose block is all zero has no
+ * opinion on its scale: it sends the grid's code back.
+ * - payload: [codes: count/256 bytes][values]
+ * - aggregate, adds: [sums of codes: u16 little-endian each][sums of integers,
+ *   ceil(log2(2nQ+1)) bits each]
+ * - aggregate, relayed: the n payloads, in site order
  *
- * z = weight * delta + residual is what goes in. For every finite z, decode(payload) + residual' == z without rounding
- * (protocol.md I3); a payload's integers never exceed Q; a value of 2^24 steps and more is not sent in this round:
- * code 0, all of it in the residual, while its block code widens the next grid.
+ * z = weight * delta + residual is what goes in. For every finite z, decode(payload) + residual' ==
+ * z without rounding (protocol.md I3); a payload's integers never exceed Q; a value of 2^24 steps
+ * and more is not sent in this round: code 0, all of it in the residual, while its block code
+ * widens the next grid.
  */
 #include "kernels/dev.h"
 
-enum codec_kind { CODEC_F32, CODEC_BF16, CODEC_INT8, CODEC_INT4, CODEC_COUNT }; /* numbers go on the wire */
+/* The numbers go on the wire. */
+enum codec_kind { CODEC_F32, CODEC_BF16, CODEC_INT8, CODEC_INT4, CODEC_COUNT };
 enum { CODEC_SITES_MAX = 256 }; /* 256 * 254 still fits the u16 sums of codes */
 
 struct codec_work; /* device buffers for one piece of the values at a time; see codec_open */
@@ -30,24 +35,29 @@ struct codec {
     int q_max; /* Q; 0 when relayed */
     size_t (*payload_bytes)(const struct codec *c, size_t count);                   /* exact */
     size_t (*aggregate_bytes)(const struct codec *c, size_t count, unsigned sites); /* exact */
-    /* z (count, device) -> payload (host) and residual (device; may be z). ERR_DIVERGED: z is not finite. */
-    enum err (*encode)(const struct codec *c, struct codec_work *w, uint8_t *payload, float *residual,
-                       const float *z, const uint8_t *grid, size_t count);
-    /* What the aggregator refuses, ERR_PROTO: wrong size, code 255, value not finite, integer outside
+    /* z (count, device) -> payload (host) and residual (device; may be z). ERR_DIVERGED: z is not
+     * finite. */
+    enum err (*encode)(const struct codec *c, struct codec_work *w, uint8_t *payload,
+                       float *residual, const float *z, const uint8_t *grid, size_t count);
+    /* What the aggregator refuses, ERR_PROTO: wrong size, code 255, value not finite, integer
+     * outside
      * [-Q, Q]. Host only. */
-    enum err (*check)(const struct codec *c, const uint8_t *payload, size_t size_bytes, size_t count);
+    enum err (*check)(const struct codec *c, const uint8_t *payload, size_t size_bytes,
+                      size_t count);
     /* n checked payloads in site order -> aggregate, both host. */
     enum err (*aggregate)(const struct codec *c, struct codec_work *w, uint8_t *aggregate,
                           const uint8_t *const *payloads, unsigned n, size_t count);
     /* aggregate (host) -> mean (count, device) and next_grid (count/256, host; may be grid).
-     * mean = sum / weight_sum, one f32 division. The sum is an exact integer times 2^e (adds), or f32
-     * additions in site order (relayed). ERR_PROTO: wrong size, a sum that n payloads cannot have, not finite. */
+     * mean = sum / weight_sum, one f32 division. The sum is an exact integer times 2^e (adds), or
+     * f32 additions in site order (relayed). ERR_PROTO: wrong size, a sum that n payloads cannot
+     * have, not finite. */
     enum err (*mean)(const struct codec *c, struct codec_work *w, float *mean, uint8_t *next_grid,
                      const uint8_t *aggregate, size_t size_bytes, unsigned n, float weight_sum,
                      const uint8_t *grid, size_t count);
-    /* One checked payload (host) -> values (device): for giving back, residual = residual' + decoded. Exact. */
-    enum err (*decode)(const struct codec *c, struct codec_work *w, float *z, const uint8_t *payload,
-                       const uint8_t *grid, size_t count);
+    /* One checked payload (host) -> values (device): for giving back, residual = residual' +
+     * decoded. Exact. */
+    enum err (*decode)(const struct codec *c, struct codec_work *w, float *z,
+                       const uint8_t *payload, const uint8_t *grid, size_t count);
 };
 
 const struct codec *codec_find(const char *name);    /* NULL: no such codec */
@@ -56,11 +66,13 @@ const struct codec *codec_get(enum codec_kind kind); /* NULL: no such number */
 enum err codec_open(struct codec_work **w, struct dev *d) MUST;
 void codec_close(struct codec_work *w); /* NULL is fine */
 
-/* Exponents of the steps on a grid for Q = 127, 7 or 1; a code of 0 gives DEV_GRID_EMPTY. Host, integers only. */
+/* Exponents of the steps on a grid for Q = 127, 7 or 1; a code of 0 gives DEV_GRID_EMPTY. Host,
+ * integers only. */
 void codec_exponents(int8_t *exponents, const uint8_t *grid, int q_max, size_t blocks);
 
-/* Leak: residual *= beta in place (host), and forgotten += what that took away (f64; NULL: not booked). Called where z
- * is formed, before delta; trained = included + residual + forgotten. beta 1 does nothing. */
+/* Leak: residual *= beta in place (host), and forgotten += what that took away (f64; NULL: not
+ * booked). Called where z is formed, before delta; trained = included + residual + forgotten. beta
+ * 1 does nothing. */
 void codec_leak(float *residual, double *forgotten, float beta, size_t count);
 
 #endif

@@ -1,5 +1,6 @@
-/* Codecs that add: integers in [-Q, Q] on the shared grid. Value + Q goes into bits(1) bits; a sum over n sites plus n*Q into
- * bits(n), with bits(n) = ceil(log2(2nQ + 1)): the aggregate loses nothing and no payload can make it overflow. */
+/* Codecs that add: integers in [-Q, Q] on the shared grid. Value + Q goes into bits(1) bits; a sum
+ * over n sites plus n*Q into bits(n), with bits(n) = ceil(log2(2nQ + 1)): the aggregate loses
+ * nothing and no payload can make it overflow. */
 #include "outer/codec/codec_work.h"
 
 static unsigned sum_bits(const struct codec *c, unsigned n)
@@ -26,7 +27,8 @@ size_t codec_grid_aggregate_bytes(const struct codec *c, size_t count, unsigned 
 }
 
 /* The steps of one piece, on the device. */
-static struct dev_grid piece_grid(const struct codec *c, struct codec_work *w, const uint8_t *grid, size_t n)
+static struct dev_grid piece_grid(const struct codec *c, struct codec_work *w, const uint8_t *grid,
+                                  size_t n)
 {
     codec_exponents(w->exponents_host, grid, c->q_max, codec_blocks(n));
     w->d->ops->copy(w->d, w->exponents, w->exponents_host, codec_blocks(n));
@@ -34,23 +36,24 @@ static struct dev_grid piece_grid(const struct codec *c, struct codec_work *w, c
 }
 
 /* n values from a host stream, `at` values into it -> w->integers, set or added. */
-static void get_integers(struct codec_work *w, const uint8_t *stream, unsigned bits, int32_t bias, bool add,
-                         size_t at, size_t n)
+static void get_integers(struct codec_work *w, const uint8_t *stream, unsigned bits, int32_t bias,
+                         bool add, size_t at, size_t n)
 {
     const struct dev_ops *ops = w->d->ops;
     ops->copy(w->d, w->stream, stream + stream_bytes(bits, at), stream_bytes(bits, n));
     ops->unpack(w->d, w->integers, w->stream, bias, bits, add, n);
 }
 
-static void put_integers(struct codec_work *w, uint8_t *stream, unsigned bits, int32_t bias, size_t at, size_t n)
+static void put_integers(struct codec_work *w, uint8_t *stream, unsigned bits, int32_t bias,
+                         size_t at, size_t n)
 {
     const struct dev_ops *ops = w->d->ops;
     ops->pack(w->d, w->stream, w->integers, bias, bits, n);
     ops->copy(w->d, stream + stream_bytes(bits, at), w->stream, stream_bytes(bits, n));
 }
 
-enum err codec_grid_encode(const struct codec *c, struct codec_work *w, uint8_t *payload, float *residual,
-                           const float *z, const uint8_t *grid, size_t count)
+enum err codec_grid_encode(const struct codec *c, struct codec_work *w, uint8_t *payload,
+                           float *residual, const float *z, const uint8_t *grid, size_t count)
 {
     size_t blocks = codec_blocks(count);
     for (size_t at = 0; at < count; at += w->piece) {
@@ -102,9 +105,9 @@ static enum err mean_codes(uint8_t *next_grid, const uint8_t *sums, unsigned n, 
     return ERR_OK;
 }
 
-enum err codec_grid_mean(const struct codec *c, struct codec_work *w, float *mean, uint8_t *next_grid,
-                         const uint8_t *aggregate, size_t size_bytes, unsigned n, float weight_sum,
-                         const uint8_t *grid, size_t count)
+enum err codec_grid_mean(const struct codec *c, struct codec_work *w, float *mean,
+                         uint8_t *next_grid, const uint8_t *aggregate, size_t size_bytes,
+                         unsigned n, float weight_sum, const uint8_t *grid, size_t count)
 {
     const struct dev_ops *ops = w->d->ops;
     size_t blocks = codec_blocks(count);
@@ -127,8 +130,8 @@ enum err codec_grid_mean(const struct codec *c, struct codec_work *w, float *mea
     return mean_codes(next_grid, aggregate, n, blocks); /* last: next_grid may be grid */
 }
 
-enum err codec_grid_decode(const struct codec *c, struct codec_work *w, float *z, const uint8_t *payload,
-                           const uint8_t *grid, size_t count)
+enum err codec_grid_decode(const struct codec *c, struct codec_work *w, float *z,
+                           const uint8_t *payload, const uint8_t *grid, size_t count)
 {
     size_t blocks = codec_blocks(count);
     for (size_t at = 0; at < count; at += w->piece) {

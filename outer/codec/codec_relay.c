@@ -1,5 +1,5 @@
-/* Codecs that do not add: the aggregator passes the contributions on, every member decodes them and adds in site order.
- * n sites: n times the payload down. */
+/* Codecs that do not add: the aggregator passes the contributions on, every member decodes them and
+ * adds in site order. n sites: n times the payload down. */
 #include <string.h>
 #include "outer/codec/codec_work.h"
 
@@ -19,8 +19,8 @@ enum err codec_relay(const struct codec *c, struct codec_work *w, uint8_t *aggre
 }
 
 /* One piece: the first site's values, then f32 additions in site order, then one division. */
-static void relay_piece(struct codec_work *w, float *mean, const struct codec_relayed *r, size_t at, size_t n,
-                        codec_values *get)
+static void relay_piece(struct codec_work *w, float *mean, const struct codec_relayed *r, size_t at,
+                        size_t n, codec_values *get)
 {
     const struct dev_ops *ops = w->d->ops;
     size_t size = r->size_bytes / r->n;
@@ -32,8 +32,8 @@ static void relay_piece(struct codec_work *w, float *mean, const struct codec_re
     ops->divide(w->d, mean, r->weight_sum, n);
 }
 
-enum err codec_relay_mean(const struct codec *c, struct codec_work *w, float *mean, uint8_t *next_grid,
-                          const struct codec_relayed *r, codec_values *get)
+enum err codec_relay_mean(const struct codec *c, struct codec_work *w, float *mean,
+                          uint8_t *next_grid, const struct codec_relayed *r, codec_values *get)
 {
     TRY(codec_check_mean(r->n, r->weight_sum));
     TRY(codec_check_size(r->size_bytes, c->aggregate_bytes(c, r->count, r->n)));

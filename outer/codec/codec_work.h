@@ -1,7 +1,8 @@
 #ifndef CODEC_WORK_H
 #define CODEC_WORK_H
-/* What the codecs share among themselves; callers see codec.h only. Values go through the device in pieces, so that the
- * buffers are small and, on a CPU, every pass after the first finds its operands in the cache.
+/* What the codecs share among themselves; callers see codec.h only. Values go through the device in
+ * pieces, so that the buffers are small and, on a CPU, every pass after the first finds its
+ * operands in the cache.
  */
 #include "outer/codec/codec.h"
 
@@ -28,16 +29,20 @@ static inline size_t codec_blocks(size_t count)
 
 /* Block codes of one piece of z -> host. */
 void codec_put_codes(struct codec_work *w, uint8_t *codes, const float *z, size_t n);
-/* Waits for the device, then: ERR_DIVERGED if a code says not finite; a code of 0 becomes the grid's. */
-enum err codec_finish(struct codec_work *w, uint8_t *codes, const uint8_t *grid, size_t blocks) MUST;
+/* Waits for the device, then: ERR_DIVERGED if a code says not finite; a code of 0 becomes the
+ * grid's. */
+enum err codec_finish(struct codec_work *w, uint8_t *codes, const uint8_t *grid,
+                      size_t blocks) MUST;
 enum err codec_check_size(size_t size_bytes, size_t want) MUST;
 enum err codec_check_codes(const uint8_t *codes, size_t blocks) MUST;
 enum err codec_check_mean(unsigned n, float weight_sum) MUST;
 /* round(sum / n), integers only. */
 uint8_t codec_mean_code(uint32_t sum, unsigned n);
 
-/* Relayed codecs (codec_relay.c). get: the values of one piece, `at` values into the payload's -> device. */
-typedef void codec_values(struct codec_work *w, float *z, const uint8_t *values, size_t at, size_t n);
+/* Relayed codecs (codec_relay.c). get: the values of one piece, `at` values into the payload's ->
+ * device. */
+typedef void codec_values(struct codec_work *w, float *z, const uint8_t *values, size_t at,
+                          size_t n);
 size_t codec_relay_bytes(const struct codec *c, size_t count, unsigned sites);
 enum err codec_relay(const struct codec *c, struct codec_work *w, uint8_t *aggregate,
                      const uint8_t *const *payloads, unsigned n, size_t count) MUST;
@@ -47,22 +52,24 @@ struct codec_relayed { /* arguments of mean */
     unsigned n;
     float weight_sum;
 };
-enum err codec_relay_mean(const struct codec *c, struct codec_work *w, float *mean, uint8_t *next_grid,
-                          const struct codec_relayed *r, codec_values *get) MUST;
+enum err codec_relay_mean(const struct codec *c, struct codec_work *w, float *mean,
+                          uint8_t *next_grid, const struct codec_relayed *r,
+                          codec_values *get) MUST;
 enum err codec_relay_decode(struct codec_work *w, float *z, const uint8_t *payload, size_t count,
                             codec_values *get) MUST;
 
-/* Codecs that add (codec_grid.c), for any Q = c->q_max. Everything but the check of a payload's integers. */
+/* Codecs that add (codec_grid.c), for any Q = c->q_max. Everything but the check of a payload's
+ * integers. */
 size_t codec_grid_payload_bytes(const struct codec *c, size_t count);
 size_t codec_grid_aggregate_bytes(const struct codec *c, size_t count, unsigned sites);
-enum err codec_grid_encode(const struct codec *c, struct codec_work *w, uint8_t *payload, float *residual,
-                           const float *z, const uint8_t *grid, size_t count);
+enum err codec_grid_encode(const struct codec *c, struct codec_work *w, uint8_t *payload,
+                           float *residual, const float *z, const uint8_t *grid, size_t count);
 enum err codec_grid_aggregate(const struct codec *c, struct codec_work *w, uint8_t *aggregate,
                               const uint8_t *const *payloads, unsigned n, size_t count);
-enum err codec_grid_mean(const struct codec *c, struct codec_work *w, float *mean, uint8_t *next_grid,
-                         const uint8_t *aggregate, size_t size_bytes, unsigned n, float weight_sum,
-                         const uint8_t *grid, size_t count);
-enum err codec_grid_decode(const struct codec *c, struct codec_work *w, float *z, const uint8_t *payload,
-                           const uint8_t *grid, size_t count);
+enum err codec_grid_mean(const struct codec *c, struct codec_work *w, float *mean,
+                         uint8_t *next_grid, const uint8_t *aggregate, size_t size_bytes,
+                         unsigned n, float weight_sum, const uint8_t *grid, size_t count);
+enum err codec_grid_decode(const struct codec *c, struct codec_work *w, float *z,
+                           const uint8_t *payload, const uint8_t *grid, size_t count);
 
 #endif

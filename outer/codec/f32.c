@@ -1,5 +1,5 @@
-/* f32: 32 bits per value and one byte per block, count*4 + count/256 bytes; residual 0. The reference every other
- * codec is compared with. Relayed. */
+/* f32: 32 bits per value and one byte per block, count*4 + count/256 bytes; residual 0. The
+ * reference every other codec is compared with. Relayed. */
 #include <string.h>
 #include "outer/codec/codec_work.h"
 
@@ -9,8 +9,8 @@ static size_t payload_bytes(const struct codec *c, size_t count)
     return codec_blocks(count) + count * sizeof(float);
 }
 
-static enum err encode(const struct codec *c, struct codec_work *w, uint8_t *payload, float *residual,
-                       const float *z, const uint8_t *grid, size_t count)
+static enum err encode(const struct codec *c, struct codec_work *w, uint8_t *payload,
+                       float *residual, const float *z, const uint8_t *grid, size_t count)
 {
     (void)c;
     const struct dev_ops *ops = w->d->ops;
@@ -24,7 +24,8 @@ static enum err encode(const struct codec *c, struct codec_work *w, uint8_t *pay
     return codec_finish(w, payload, grid, blocks);
 }
 
-static enum err check(const struct codec *c, const uint8_t *payload, size_t size_bytes, size_t count)
+static enum err check(const struct codec *c, const uint8_t *payload, size_t size_bytes,
+                      size_t count)
 {
     size_t blocks = codec_blocks(count);
     TRY(codec_check_size(size_bytes, c->payload_bytes(c, count)));
@@ -52,8 +53,8 @@ static enum err mean(const struct codec *c, struct codec_work *w, float *out, ui
     return codec_relay_mean(c, w, out, next_grid, &r, get);
 }
 
-static enum err decode(const struct codec *c, struct codec_work *w, float *z, const uint8_t *payload,
-                       const uint8_t *grid, size_t count)
+static enum err decode(const struct codec *c, struct codec_work *w, float *z,
+                       const uint8_t *payload, const uint8_t *grid, size_t count)
 {
     (void)c;
     (void)grid;

@@ -1,9 +1,10 @@
-/* int4: integers in [-7, 7] on the grid, stored plus 7, the even value in the low half of its byte: count/2 + count/256 bytes,
- * 4.03 bits per value. Error at most half a step where not clipped (at 4 RMS); all of it in the residual.
- * Adds: the aggregate of 4 sites takes 6 bits. */
+/* int4: integers in [-7, 7] on the grid, stored plus 7, the even value in the low half of its byte:
+ * count/2 + count/256 bytes, 4.03 bits per value. Error at most half a step where not clipped (at 4
+ * RMS); all of it in the residual. Adds: the aggregate of 4 sites takes 6 bits. */
 #include "outer/codec/codec_work.h"
 
-static enum err check(const struct codec *c, const uint8_t *payload, size_t size_bytes, size_t count)
+static enum err check(const struct codec *c, const uint8_t *payload, size_t size_bytes,
+                      size_t count)
 {
     size_t blocks = codec_blocks(count);
     TRY(codec_check_size(size_bytes, c->payload_bytes(c, count)));

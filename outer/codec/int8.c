@@ -1,9 +1,11 @@
-/* int8: integers in [-127, 127] on the grid, stored plus 127: count + count/256 bytes, 8.03 bits per value. Error at most
- * half a step where not clipped (at 8 RMS); all of it in the residual. Adds: the aggregate of 4 sites takes 10 bits. */
+/* int8: integers in [-127, 127] on the grid, stored plus 127: count + count/256 bytes, 8.03 bits
+ * per value. Error at most half a step where not clipped (at 8 RMS); all of it in the residual.
+ * Adds: the aggregate of 4 sites takes 10 bits. */
 #include <string.h>
 #include "outer/codec/codec_work.h"
 
-static enum err check(const struct codec *c, const uint8_t *payload, size_t size_bytes, size_t count)
+static enum err check(const struct codec *c, const uint8_t *payload, size_t size_bytes,
+                      size_t count)
 {
     size_t blocks = codec_blocks(count);
     TRY(codec_check_size(size_bytes, c->payload_bytes(c, count)));

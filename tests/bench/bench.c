@@ -72,8 +72,8 @@ void bench_write(const char *csv, const struct bench_row *row)
     machine_name(machine, sizeof machine);
     strftime(date, sizeof date, "%Y-%m-%d", gmtime(&now));
     double ratio = row->baseline > 0 ? row->value / row->baseline : 0;
-    fprintf(f, "%s,%s,%s,%s,%s,%.4g,%s,%.4g,%.4g,%s\n", date, machine, ATOLL_COMMIT, row->bench, row->what,
-            row->value, row->unit, row->baseline, ratio, row->flags);
+    fprintf(f, "%s,%s,%s,%s,%s,%.4g,%s,%.4g,%.4g,%s\n", date, machine, ATOLL_COMMIT, row->bench,
+            row->what, row->value, row->unit, row->baseline, ratio, row->flags);
     if (*csv)
         fclose(f);
 }

@@ -1,9 +1,11 @@
 #ifndef BENCH_H
 #define BENCH_H
-/* Measuring, for the programs in this folder: what is compared runs interleaved in one process, the median of the
- * repetitions counts, and every figure becomes one row of a CSV file. Nothing here is asserted by tests.
- *   date,machine,commit,bench,case,value,unit,baseline,ratio,flags
- * baseline: the value of what is compared with, in the same unit; ratio: value / baseline. 0 and 0 without one.
+/* Measuring, for the programs in this folder: what is compared runs interleaved in one process, the
+ * median of the repetitions counts, and every figure becomes one row of a CSV file. Nothing here is
+ * asserted by tests. Columns:
+ * - date,machine,commit,bench,case,value,unit,baseline,ratio,flags
+ * baseline is the value of what is compared with, in the same unit; ratio is value / baseline.
+ * Without one both are 0.
  */
 #include <stddef.h>
 
@@ -27,7 +29,8 @@ struct bench_row {
 double bench_now(void); /* seconds, monotonic */
 void bench_add(struct bench_times *t, double seconds);
 double bench_median(const struct bench_times *t);
-/* --csv PATH appends rows there, otherwise they go to stdout with the header. NULL: wrong arguments, usage printed. */
+/* --csv PATH appends rows there, otherwise they go to stdout with the header. NULL: wrong
+ * arguments, usage printed. */
 const char *bench_arguments(int argc, char **argv);
 void bench_write(const char *csv, const struct bench_row *row); /* csv "": stdout */
 

@@ -1,12 +1,14 @@
-/* Codecs on the CPU, in GB/s of f32, against a memory copy by the same number of threads in the same run.
+/* Codecs on the CPU, in GB/s of f32, against a memory copy by the same number of threads in the
+ * same run.
  *
- * Floor, bytes of memory per value of 4 (one read, one write, one read for ownership where a cache line is written; a copy of
- * this size writes past the cache: 4 + 4):
- *   encode int8     z 4, residual 4 + 4, payload 1 + 1              14: at most 0.57 of a copy
- *   aggregate of 4  payloads 4, sums 1.25 + 1.25, per contribution  1.6: memory is not the limit, instructions are
- *   mean of 4       sums 1.25, mean 4 + 4                           9.3: at most 0.87
- * encode reads z twice and everything else once per piece of 2^18 values, which stays in the caches.
- * GB/s of f32 count what is decoded: the aggregate of 4 and the relayed mean of 4 decode four contributions.
+ * Floor: bytes of memory per value. What is written is read first to own its cache lines; a copy of
+ * this size writes past the cache, so it costs 4 + 4.
+ * - encode int8: z 4, residual 4 + 4, payload 1 + 1: 14, at most 0.57 of a copy.
+ * - mean of 4 int8: sums 1.25, mean 4 + 4: 9.3, at most 0.87.
+ * - aggregate of 4 int8: payloads 4, sums 1.25 + 1.25, so 1.6 per contribution: instructions are
+ *   the limit, not memory.
+ * All other passes find their piece of 2^18 values in the caches. GB/s of f32 count what is
+ * decoded: the aggregate of 4 and the relayed mean of 4 decode four contributions.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +19,8 @@
 
 enum { COUNT = 1 << 24, BLOCKS = COUNT / DEV_BLOCK, SITES = 4, REPEATS = 9 };
 enum { ENCODE, AGGREGATE, MEAN, DECODE, STEPS };
-static const char *const steps[STEPS] = {"encode+residual", "aggregate of 4", "mean of 4", "decode"};
+static const char *const steps[STEPS] = {"encode+residual", "aggregate of 4", "mean of 4",
+                                         "decode"};
 
 struct buffers {
     float *z, *residual, *out;
@@ -34,7 +37,8 @@ static double copy_seconds(struct dev *d, const struct buffers *b)
     return bench_now() - start;
 }
 
-static enum err step(const struct codec *c, struct codec_work *w, const struct buffers *b, int which)
+static enum err step(const struct codec *c, struct codec_work *w, const struct buffers *b,
+                     int which)
 {
     const uint8_t *payloads[SITES];
     for (int i = 0; i < SITES; i++)
@@ -45,15 +49,15 @@ static enum err step(const struct codec *c, struct codec_work *w, const struct b
     case AGGREGATE:
         return c->aggregate(c, w, b->aggregate, payloads, SITES, COUNT);
     case MEAN:
-        return c->mean(c, w, b->out, b->next, b->aggregate, c->aggregate_bytes(c, COUNT, SITES), SITES, SITES,
-                       b->grid, COUNT);
+        return c->mean(c, w, b->out, b->next, b->aggregate, c->aggregate_bytes(c, COUNT, SITES),
+                       SITES, SITES, b->grid, COUNT);
     default:
         return c->decode(c, w, b->out, b->payload[0], b->grid, COUNT);
     }
 }
 
-static enum err measure(struct dev *d, const struct codec *c, struct codec_work *w, const struct buffers *b,
-                        const char *csv)
+static enum err measure(struct dev *d, const struct codec *c, struct codec_work *w,
+                        const struct buffers *b, const char *csv)
 {
     struct bench_times copy = {0}, times[STEPS] = {0};
     for (int i = 0; i < SITES; i++)
@@ -72,12 +76,13 @@ static enum err measure(struct dev *d, const struct codec *c, struct codec_work 
         int decoded = s == AGGREGATE || (s == MEAN && !c->adds) ? SITES : 1;
         snprintf(what, sizeof what, "%s %s", c->name, steps[s]);
         snprintf(flags, sizeof flags, "threads=%d values=%d %s", d->threads, COUNT, BENCH_COMPILER);
-        bench_write(csv, &(struct bench_row){.bench = "codec",
-                                             .what = what,
-                                             .unit = "GB/s f32",
-                                             .flags = flags,
-                                             .value = decoded * bytes / bench_median(&times[s]) / 1e9,
-                                             .baseline = bytes / bench_median(&copy) / 1e9});
+        bench_write(csv,
+                    &(struct bench_row){.bench = "codec",
+                                        .what = what,
+                                        .unit = "GB/s f32",
+                                        .flags = flags,
+                                        .value = decoded * bytes / bench_median(&times[s]) / 1e9,
+                                        .baseline = bytes / bench_median(&copy) / 1e9});
     }
     return ERR_OK;
 }

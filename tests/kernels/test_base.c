@@ -1,4 +1,5 @@
-/* What breaks if kernels/base is wrong: every digest, every durable file, every parser of foreign bytes. */
+/* What breaks if kernels/base is wrong: every digest, every durable file, every parser of foreign
+ * bytes. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -90,7 +91,9 @@ static void rng_matches_published_vectors(void **state)
     } known[] = {
         {0, 0, 0, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
         {~0ull, ~0ull, ~0ull, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-        {0x85a308d3243f6a88, 0x0370734413198a2e, 0x299f31d0a4093822,
+        {0x85a308d3243f6a88,
+         0x0370734413198a2e,
+         0x299f31d0a4093822,
          {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
@@ -100,7 +103,8 @@ static void rng_matches_published_vectors(void **state)
     }
 }
 
-/* Against libm's log and cos, and the moments of 200000 draws (standard errors 0.0022, 0.0032, 0.011). */
+/* Against libm's log and cos, and the moments of 200000 draws (standard errors 0.0022, 0.0032,
+ * 0.011). */
 static void rng_normal_is_normal(void **state)
 {
     (void)state;
@@ -264,7 +268,8 @@ static void file_errors_name_path_and_reason(void **state)
     file_unmap(&m);
 }
 
-/* A write that fails half-way (here at the file size limit) leaves the old file and no temporary. */
+/* A write that fails half-way (here at the file size limit) leaves the old file and no temporary.
+ */
 static void file_write_failing_keeps_the_old_file(void **state)
 {
     (void)state;
@@ -339,7 +344,8 @@ static void log_writes_logfmt(void **state)
     char line[256] = "", quoted[32];
     log_to(keep_line, line);
     log_prefix("site=%s rank=%d ", "a", 0);
-    log_event(LOG_INFO, "round_close", "round=%u name=%s", 41u, log_quote(quoted, sizeof quoted, "a \"b\""));
+    log_event(LOG_INFO, "round_close", "round=%u name=%s", 41u,
+              log_quote(quoted, sizeof quoted, "a \"b\""));
     assert_string_equal(line, "site=a rank=0 ev=round_close round=41 name=\"a \\\"b\\\"\"");
     log_event(LOG_DEBUG, "hidden", "x=1");
     assert_non_null(strstr(line, "round_close"));

@@ -1,6 +1,7 @@
-/* What breaks if the exact set is wrong: members disagree about the outer state, or training leaks away in rounding.
- * References are slow loops in double or in bits; products of two floats are exact in double, and a sum of two floats
- * rounded to double and then to float is the float sum. Random inputs: stream RNG_TEST, seed in each test.
+/* What breaks if the exact set is wrong: members disagree about the outer state, or training leaks
+ * away in rounding. References are slow loops in double or in bits; products of two floats are
+ * exact in double, and a sum of two floats rounded to double and then to float is the float sum.
+ * Random inputs: stream RNG_TEST, seed in each test.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -74,11 +75,11 @@ static void block_code_is_log2_of_the_mean_square(void **state)
     z[DEV_BLOCK + 5] = NAN;
     z[2 * DEV_BLOCK + 255] = -INFINITY;
     for (size_t i = 0; i < DEV_BLOCK; i++) {
-        z[3 * DEV_BLOCK + i] = i == 77 ? 0x1p-149f : 0;   /* smallest denormal: clamps to 1 */
-        z[4 * DEV_BLOCK + i] = 3.4028235e38f;             /* clamps to 254 */
-        z[5 * DEV_BLOCK + i] = i & 1 ? 0.5f : -0.5f;      /* mean square 1/4 exactly: code 126 */
-        z[6 * DEV_BLOCK + i] = i < 255 ? 0.5f : 0.4999f;  /* just below: code 125 */
-        z[7 * DEV_BLOCK + i] = i ? -0.0f : 1.0f;          /* 1/256: code 120 */
+        z[3 * DEV_BLOCK + i] = i == 77 ? 0x1p-149f : 0;  /* smallest denormal: clamps to 1 */
+        z[4 * DEV_BLOCK + i] = 3.4028235e38f;            /* clamps to 254 */
+        z[5 * DEV_BLOCK + i] = i & 1 ? 0.5f : -0.5f;     /* mean square 1/4 exactly: code 126 */
+        z[6 * DEV_BLOCK + i] = i < 255 ? 0.5f : 0.4999f; /* just below: code 125 */
+        z[7 * DEV_BLOCK + i] = i ? -0.0f : 1.0f;         /* 1/256: code 120 */
     }
     cpu_block_code(&one, code, z, COUNT);
     static const uint8_t want[8] = {0, 255, 255, 1, 254, 126, 125, 120};
@@ -99,7 +100,8 @@ static void quantise_keeps_every_bit(void **state)
     make_grid(5);
     for (int k = 0; k < 3; k++) {
         fill(z, 6 + (uint64_t)k, -30, 30);
-        for (size_t i = 3 * DEV_BLOCK; i < 20 * DEV_BLOCK; i++) { /* near the grid: k/4 steps, ties and all */
+        /* Near the grid: k/4 steps, ties and all. */
+        for (size_t i = 3 * DEV_BLOCK; i < 20 * DEV_BLOCK; i++) {
             int64_t quarter = (int64_t)rng_below(9, RNG_TEST, i, 1200) - 600;
             z[i] = (float)((double)quarter * 0.25 * step_of(i));
         }
@@ -145,8 +147,9 @@ static void bf16_is_nearest_even(void **state)
     (void)state;
     static uint16_t h[COUNT];
     fill(z, 13, -140, 127);
-    static const float special[] = {0.0f, -0.0f, 0x1.01p0f, 0x1.03p0f, 0x1.010002p0f, 0x1p-149f, -0x1.8p-134f,
-                                    3.4028235e38f, -3.4028235e38f, 0x1.fep127f, 0x1.fefffep127f, 0x1.ffp127f};
+    static const float special[] = {0.0f,           -0.0f,       0x1.01p0f,       0x1.03p0f,
+                                    0x1.010002p0f,  0x1p-149f,   -0x1.8p-134f,    3.4028235e38f,
+                                    -3.4028235e38f, 0x1.fep127f, 0x1.fefffep127f, 0x1.ffp127f};
     memcpy(z, special, sizeof special);
     memcpy(residual, z, sizeof z);
     cpu_round_bf16(&one, h, residual, residual, COUNT);
@@ -201,8 +204,10 @@ static void outer_step_rounds_each_operation(void **state)
     cpu_outer_step(&one, out, residual, c, lr, mu, COUNT);
     for (size_t i = 0; i < COUNT; i++) {
         float kept = (float)((double)mu * (double)b[i]), buf = (float)((double)kept + (double)c[i]);
-        float ahead = (float)((double)mu * (double)buf), way = (float)((double)c[i] + (double)ahead);
-        float step = (float)((double)lr * (double)way), theta = (float)((double)a[i] - (double)step);
+        float ahead = (float)((double)mu * (double)buf),
+              way = (float)((double)c[i] + (double)ahead);
+        float step = (float)((double)lr * (double)way),
+              theta = (float)((double)a[i] - (double)step);
         assert_true(residual[i] == buf && out[i] == theta);
     }
     memcpy(out, a, sizeof a);
@@ -229,8 +234,10 @@ static void run_all(int threads, uint8_t *record, size_t size)
     struct {
         const void *data;
         size_t size;
-    } parts[] = {{out, sizeof out},   {residual, sizeof residual}, {q, sizeof q},   {q2, sizeof q2},
-                 {code, sizeof code}, {stream, COUNT / 8 * 9},     {h, sizeof h},   {c, sizeof c},
+    } parts[] = {{out, sizeof out},   {residual, sizeof residual},
+                 {q, sizeof q},       {q2, sizeof q2},
+                 {code, sizeof code}, {stream, COUNT / 8 * 9},
+                 {h, sizeof h},       {c, sizeof c},
                  {b, sizeof b},       {z, sizeof z}};
     make_grid(31);
     fill(a, 32, -12, 8);

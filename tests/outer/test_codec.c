@@ -1,6 +1,7 @@
-/* What breaks if a codec is wrong: sites and aggregator disagree about a round, or training leaks away between delta and
- * outer step. References: a bit reader and sums in integers and double, written here; digests of whole payloads in
- * tests/golden/codec, equal for gcc and clang, every processor and thread count. `test_codec --digests` prints them.
+/* What breaks if a codec is wrong: sites and aggregator disagree about a round, or training leaks
+ * away between delta and outer step. References: a bit reader and sums in integers and double,
+ * written here; digests of whole payloads in tests/golden/codec, equal for gcc and clang, every
+ * processor and thread count. `test_codec --digests` prints them.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -43,8 +44,8 @@ static void device(int threads)
     work->piece = PIECE;
 }
 
-/* Values of about 2^-9 with a spread of scales per block, and the blocks that break things: all zero, denormal, huge, one
- * value only, negative zero. */
+/* Values of about 2^-9 with a spread of scales per block, and the blocks that break things: all
+ * zero, denormal, huge, one value only, negative zero. */
 static void make_inputs(uint64_t seed)
 {
     for (size_t s = 0; s < SITES; s++) {
@@ -59,7 +60,8 @@ static void make_inputs(uint64_t seed)
             z[s][2 * DEV_BLOCK + i] = (float)r * (r & 1 ? 0x1p95f : -0x1p95f);
             z[s][3 * DEV_BLOCK + i] = i == 100 + s ? -0.01f : 0;
             z[s][4 * DEV_BLOCK + i] = -0.0f;
-            z[s][5 * DEV_BLOCK + i] = (float)ldexp(1, (int)(i % 40) - 30); /* steps and 2^24 steps, on the dot */
+            /* Steps and 2^24 steps, on the dot. */
+            z[s][5 * DEV_BLOCK + i] = (float)ldexp(1, (int)(i % 40) - 30);
         }
     }
     for (size_t b = 0; b < BLOCKS; b++) /* near the truth, sometimes far off, sometimes empty */
@@ -74,7 +76,8 @@ static void encode_all(const struct codec *c)
     for (size_t s = 0; s < SITES; s++) {
         payloads[s] = payload[s];
         memcpy(residual[s], z[s], sizeof z[s]);
-        assert_int_equal(c->encode(c, work, payload[s], residual[s], residual[s], grid, COUNT), ERR_OK);
+        assert_int_equal(c->encode(c, work, payload[s], residual[s], residual[s], grid, COUNT),
+                         ERR_OK);
         assert_int_equal(c->check(c, payload[s], c->payload_bytes(c, COUNT), COUNT), ERR_OK);
     }
 }
@@ -118,7 +121,8 @@ static void names_and_sizes(void **state)
         assert_ptr_equal(c, codec_get((enum codec_kind)k));
         assert_int_equal(c->payload_bytes(c, 25600), 100 + (size_t)(25600 * bits[k] / 8));
         size_t codes = c->adds ? 200 : 400;
-        assert_int_equal(c->aggregate_bytes(c, 25600, 4), codes + (size_t)(25600 * aggregate4[k] / 8));
+        assert_int_equal(c->aggregate_bytes(c, 25600, 4),
+                         codes + (size_t)(25600 * aggregate4[k] / 8));
     }
     assert_null(codec_find("int3"));
     assert_null(codec_get(CODEC_COUNT));
@@ -136,7 +140,8 @@ static void exponents_are_the_nearest_powers_of_two(void **state)
             uint8_t byte = (uint8_t)code;
             int8_t e;
             codec_exponents(&e, &byte, q_max[k], 1);
-            double rms = pow(2, ((double)code - 128 + 0.5) / 2), want = round(log2(clip[k] * rms / q_max[k]));
+            double rms = pow(2, ((double)code - 128 + 0.5) / 2),
+                   want = round(log2(clip[k] * rms / q_max[k]));
             assert_true(code ? e == want : e == DEV_GRID_EMPTY);
         }
 }
@@ -164,7 +169,8 @@ static void decode_plus_residual_is_z(void **state)
 static void error_is_what_the_bits_allow(void **state)
 {
     (void)state;
-    static const double worst[] = {0, 2e-5, 6e-4, 0.07}; /* steps of 1/16 to 1/8, and 1/2 to 1 RMS: step^2 / 12 */
+    /* step^2 / 12 for steps up to 0.088 RMS (int8) and 0.71 RMS (int4), plus some clipping. */
+    static const double worst[] = {0, 2e-5, 1e-3, 0.06};
     make_inputs(200);
     for (int k = 0; k < 4; k++) {
         const struct codec *c = codec_find(names[k]);
@@ -185,7 +191,7 @@ static void codes_say_the_scale(void **state)
     make_inputs(300);
     for (int k = 0; k < 4; k++) {
         encode_all(codec_find(names[k]));
-        assert_int_equal(payload[0][0], 77);      /* all zero: no opinion, the grid's code */
+        assert_int_equal(payload[0][0], 77); /* all zero: no opinion, the grid's code */
         assert_int_equal(payload[0][1], 1);
         assert_int_equal(payload[0][2], 254);
         assert_int_equal(payload[0][4], grid[4]); /* negative zeros are zeros */
@@ -210,7 +216,8 @@ static void aggregate_is_the_exact_sum(void **state)
         for (unsigned n = 1; n <= SITES; n++) {
             size_t size = c->aggregate_bytes(c, COUNT, n);
             assert_int_equal(c->aggregate(c, work, aggregate, payloads, n, COUNT), ERR_OK);
-            assert_int_equal(c->mean(c, work, out, next, aggregate, size, n, weight, grid, COUNT), ERR_OK);
+            assert_int_equal(c->mean(c, work, out, next, aggregate, size, n, weight, grid, COUNT),
+                             ERR_OK);
             for (size_t i = 0; i < COUNT; i++) {
                 double sum = value_of(c, 0, i);
                 for (unsigned s = 1; s < n; s++)
@@ -261,7 +268,8 @@ static void largest_sums_fit(void **state)
         largest[0] = 254;
         size_t size = c->aggregate_bytes(c, DEV_BLOCK, CODEC_SITES_MAX);
         assert_int_equal(c->aggregate(c, work, sum, many, CODEC_SITES_MAX, DEV_BLOCK), ERR_OK);
-        assert_int_equal(c->mean(c, work, out, &code, sum, size, CODEC_SITES_MAX, 1, &code, DEV_BLOCK), ERR_OK);
+        assert_int_equal(
+            c->mean(c, work, out, &code, sum, size, CODEC_SITES_MAX, 1, &code, DEV_BLOCK), ERR_OK);
         for (size_t i = 0; i < DEV_BLOCK; i++)
             assert_true(out[i] == (float)(CODEC_SITES_MAX * c->q_max * step));
         assert_int_equal(code, 254);
@@ -285,10 +293,11 @@ static void malformed_payloads_are_refused(void **state)
         assert_non_null(strstr(err_message(), "256 has code 255"));
         payload[0][BLOCKS - 1] = 254;
         assert_int_equal(c->check(c, payload[0], size, COUNT), ERR_OK);
-        static const char *const evil[4][2] = {{"\0\0\x80\x7f", "\x01\0\x80\xff"}, /* inf, NaN */
-                                               {"\x80\x7f\0\0", "\x81\xff\0\0"},
-                                               {"\xff\0\0\0", "\0\0\0\xff"}, /* 128 */
-                                               {"\x0f\0\0\0", "\0\0\0\xf0"}}; /* 8, low and high half */
+        static const char *const evil[4][2] = {
+            {"\0\0\x80\x7f", "\x01\0\x80\xff"}, /* inf, NaN */
+            {"\x80\x7f\0\0", "\x81\xff\0\0"},
+            {"\xff\0\0\0", "\0\0\0\xff"},  /* 128 */
+            {"\x0f\0\0\0", "\0\0\0\xf0"}}; /* 8, low and high half */
         for (int e = 0; e < 2; e++) {
             memcpy(payload[0] + size - 4, evil[k][e], 4);
             assert_int_equal(c->check(c, payload[0], size, COUNT), ERR_PROTO);
@@ -306,18 +315,24 @@ static void malformed_aggregates_are_refused(void **state)
         size_t size = c->aggregate_bytes(c, COUNT, n);
         encode_all(c);
         assert_int_equal(c->aggregate(c, work, aggregate, payloads, n, COUNT), ERR_OK);
-        assert_int_equal(c->mean(c, work, out, next, aggregate, size + 1, n, 3, grid, COUNT), ERR_PROTO);
-        assert_int_equal(c->mean(c, work, out, next, aggregate, size - 1, n, 3, grid, COUNT), ERR_PROTO);
+        assert_int_equal(c->mean(c, work, out, next, aggregate, size + 1, n, 3, grid, COUNT),
+                         ERR_PROTO);
+        assert_int_equal(c->mean(c, work, out, next, aggregate, size - 1, n, 3, grid, COUNT),
+                         ERR_PROTO);
         assert_int_equal(c->mean(c, work, out, next, aggregate, 0, 0, 3, grid, COUNT), ERR_PROTO);
-        assert_int_equal(c->mean(c, work, out, next, aggregate, size, n, 0, grid, COUNT), ERR_PROTO);
-        assert_int_equal(c->mean(c, work, out, next, aggregate, size, n, NAN, grid, COUNT), ERR_PROTO);
+        assert_int_equal(c->mean(c, work, out, next, aggregate, size, n, 0, grid, COUNT),
+                         ERR_PROTO);
+        assert_int_equal(c->mean(c, work, out, next, aggregate, size, n, NAN, grid, COUNT),
+                         ERR_PROTO);
         memset(aggregate + size - 4, 255, 4); /* a sum of all ones bits; inf or NaN where relayed */
-        assert_int_equal(c->mean(c, work, out, next, aggregate, size, n, 3, grid, COUNT), ERR_PROTO);
+        assert_int_equal(c->mean(c, work, out, next, aggregate, size, n, 3, grid, COUNT),
+                         ERR_PROTO);
         assert_int_equal(c->aggregate(c, work, aggregate, payloads, n, COUNT), ERR_OK);
         memcpy(aggregate + 2 * 7, "\xfb\x02", 2); /* one more than 3 * 254 */
         if (!c->adds)
             aggregate[7] = 255;
-        assert_int_equal(c->mean(c, work, out, next, aggregate, size, n, 3, grid, COUNT), ERR_PROTO);
+        assert_int_equal(c->mean(c, work, out, next, aggregate, size, n, 3, grid, COUNT),
+                         ERR_PROTO);
     }
 }
 
@@ -331,14 +346,15 @@ static void infinite_deltas_are_not_sent(void **state)
             const struct codec *c = codec_find(names[k]);
             float before = z[0][COUNT - 3];
             z[0][COUNT - 3] = evil[e];
-            assert_int_equal(c->encode(c, work, payload[0], residual[0], z[0], grid, COUNT), ERR_DIVERGED);
+            assert_int_equal(c->encode(c, work, payload[0], residual[0], z[0], grid, COUNT),
+                             ERR_DIVERGED);
             assert_non_null(strstr(err_message(), "block 256"));
             z[0][COUNT - 3] = before;
         }
 }
 
-/* Several rounds with feedback on a constant delta: what arrives over the rounds approaches what was trained, and
- * trained = included + residual + forgotten holds in integers of 2^-60. */
+/* Several rounds with feedback on a constant delta: what arrives over the rounds approaches what
+ * was trained, and trained = included + residual + forgotten holds to the last bit. */
 static void rounds_lose_nothing(void **state)
 {
     (void)state;
@@ -361,11 +377,13 @@ static void rounds_lose_nothing(void **state)
             assert_int_equal(c->decode(c, work, out, payload[0], grid, COUNT), ERR_OK);
             assert_int_equal(c->aggregate(c, work, aggregate, payloads, 1, COUNT), ERR_OK);
             size_t size = c->aggregate_bytes(c, COUNT, 1);
-            assert_int_equal(c->mean(c, work, out, grid, aggregate, size, 1, 1, grid, COUNT), ERR_OK);
+            assert_int_equal(c->mean(c, work, out, grid, aggregate, size, 1, 1, grid, COUNT),
+                             ERR_OK);
             double error = 0, whole = 0;
             for (size_t i = 0; i < COUNT; i++) {
                 included[i] += (double)out[i];
-                assert_true((round + 1) * (double)delta[i] == included[i] + (double)carried[i] + forgotten[i]);
+                assert_true((round + 1) * (double)delta[i] ==
+                            included[i] + (double)carried[i] + forgotten[i]);
                 error += pow(included[i] - (round + 1) * (double)delta[i], 2);
                 whole += pow((round + 1) * (double)delta[i], 2);
             }
@@ -383,8 +401,9 @@ static void codec_digests(const struct codec *c, char hex[5][65])
     size_t size = c->aggregate_bytes(c, COUNT, 3);
     assert_int_equal(c->aggregate(c, work, aggregate, payloads, 3, COUNT), ERR_OK);
     assert_int_equal(c->mean(c, work, out, next, aggregate, size, 3, 3.7f, grid, COUNT), ERR_OK);
-    struct digest d[5] = {digest_of(payload[0], c->payload_bytes(c, COUNT)), digest_of(residual[0], sizeof residual[0]),
-                          digest_of(aggregate, size), digest_of(out, sizeof out), digest_of(next, sizeof next)};
+    struct digest d[5] = {digest_of(payload[0], c->payload_bytes(c, COUNT)),
+                          digest_of(residual[0], sizeof residual[0]), digest_of(aggregate, size),
+                          digest_of(out, sizeof out), digest_of(next, sizeof next)};
     for (int i = 0; i < 5; i++)
         digest_hex(&d[i], hex[i]);
 }

@@ -1,4 +1,5 @@
-/* What breaks if the outer optimizer is wrong: convergence, silently. Steps are compared with float64. */
+/* What breaks if the outer optimizer is wrong: convergence, silently. Steps are compared with
+ * float64. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -33,7 +34,8 @@ static void first_step_of_nesterov(void **state)
     start();
     nesterov_step(dev, &o, theta, momentum, mean, COUNT);
     for (size_t i = 0; i < COUNT; i++) {
-        double before = (double)rng_normal(1, RNG_TEST, i), want = before - 0.7 * 1.9 * (double)mean[i];
+        double before = (double)rng_normal(1, RNG_TEST, i),
+               want = before - 0.7 * 1.9 * (double)mean[i];
         assert_true(fabs((double)theta[i] - want) <= 1e-7 * fabs(before) + 1e-8);
         assert_true(momentum[i] == mean[i]);
     }
@@ -63,7 +65,8 @@ static void ten_steps_follow_float64(void **state)
     }
 }
 
-/* One site, average: theta - (theta - local) is local up to one rounding of the delta. sgd with lr 1 is the same. */
+/* One site, average: theta - (theta - local) is local up to one rounding of the delta. sgd with lr
+ * 1 is the same. */
 static void one_site_gets_its_parameters_back(void **state)
 {
     (void)state;
