@@ -55,6 +55,7 @@ static enum err configure(struct job *j, const struct args *args)
     const struct config_table tables[] = {keys_inner(&j->s), keys_outer(&j->o)};
     TRY(config_load(tables, 2, j->config_path, args->setting_count, args->setting, &j->perm));
     TRY(check(j));
+    TRY(keys_outer_check_site(&j->o));
     j->outer = *j->o.site_aggregator != 0;
     if (!*j->o.site_name && j->o.outer_sites.count == 1)
         j->o.site_name = j->o.outer_sites.items[0];

@@ -106,8 +106,6 @@ static void check_site(struct rules *r, const struct outer_settings *o, const st
         broken(r, "site.aggregator = \"%.80s\" is not host:port", o->site_aggregator);
     if (*o->site_name && o->outer_sites.count && !listed(&o->outer_sites, o->site_name))
         broken(r, "site.name = \"%.80s\" is none of outer.sites", o->site_name);
-    if (!*o->site_name && *o->site_aggregator && o->outer_sites.count > 1)
-        broken(r, "site.name is missing; say which of outer.sites this process is");
     /* a sum of sequences: what does not divide would silently change the weight of this site */
     double sequences = tokens / (double)s->train_sequence;
     if (sequences < 0.5 || fabs(sequences - nearbyint(sequences)) > 1e-6)
@@ -129,4 +127,11 @@ enum err keys_outer_check(const struct outer_settings *o, const struct settings 
     if (!*o->serve_dir)
         broken(&r, "serve.dir is empty; name the aggregator's directory");
     return r.length ? err_set(ERR_CONFIG, "%s", r.text) : ERR_OK;
+}
+
+enum err keys_outer_check_site(const struct outer_settings *o)
+{
+    if (!*o->site_name && *o->site_aggregator && o->outer_sites.count > 1)
+        return err_set(ERR_CONFIG, "site.name is missing; say which of outer.sites this process is");
+    return ERR_OK;
 }

@@ -37,5 +37,7 @@ struct settings;
 struct config_table keys_outer(struct outer_settings *o);
 /* Rules over several keys of both tables; ERR_CONFIG lists every violated one. */
 enum err keys_outer_check(const struct outer_settings *o, const struct settings *s) MUST;
+/* Beside it, for `atoll train`: the same file also serves the aggregator, which has no site.name. */
+enum err keys_outer_check_site(const struct outer_settings *o) MUST;
 
 #endif

@@ -53,7 +53,10 @@ static void each_rule_names_what_to_do(void **state)
     refused("--outer.sites a,b,a", "\"a\" stands there twice");
     refused("--outer.sites a,b.c", "\"b.c\": allowed are 1 to 63 letters");
     refused("--outer.sites a,b --site.name c", "none of outer.sites");
-    refused("--outer.sites a,b --site.aggregator h:1", "site.name is missing");
+    assert_int_equal(checked("--outer.sites a,b --site.aggregator h:1"), ERR_OK); /* the aggregator's own view */
+    assert_int_equal(keys_outer_check_site(&outer), ERR_CONFIG);
+    assert_int_equal(checked("--outer.sites a --site.aggregator h:1"), ERR_OK);
+    assert_int_equal(keys_outer_check_site(&outer), ERR_OK);
     refused("--site.name a --site.aggregator h:1", "outer.sites is empty");
     refused("--outer.sites a --site.aggregator nowhere", "not host:port");
     refused("--outer.sites a --site.aggregator h:0", "not host:port");
