@@ -1,0 +1,158 @@
+/* What test_ranks.sh starts, alone and under mpirun: a short training run of this rank, or the comparison of two.
+ *
+ *     ranks train DIR [stop|nan]    6 steps; the last rank asks to stop in step 3, or breaks its parameters after it
+ *     ranks compare DIR DIR         first moments of the two checkpoints: equal within 1e-5 of their norm
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "inner/train.h"
+#include "kernels/base/bytes.h"
+#include "kernels/base/log.h"
+
+static volatile int stop;
+static const char *mishap = "";
+
+static enum err make_shard(const char *path)
+{
+    enum { TOKENS = 4000 };
+    static uint8_t data[SHARD_HEADER_BYTES + 2 * TOKENS];
+    struct bytes_writer w = bytes_writer(data, sizeof data);
+    struct file_part part = {data, sizeof data};
+    bytes_put_u32(&w, SHARD_MAGIC_U16);
+    bytes_put_u32(&w, SHARD_VERSION_U16);
+    bytes_put_u32(&w, TOKENS);
+    w.at = data + SHARD_HEADER_BYTES;
+    for (unsigned i = 0; i < TOKENS; i++)
+        bytes_put_u16(&w, (uint16_t)(i * i * 5 / 3 % 31));
+    return file_write(path, &part, 1, 0644);
+}
+
+static enum err configure(struct settings *s, const char *shard, struct arena *a)
+{
+    char *words[] = {"--model.vocab", "31", "--data.tokenizer", "external", "--model.layers", "2", "--model.heads", "2",
+                     "--model.width", "32", "--model.context", "16", "--train.sequence", "16", "--train.batch_tokens", "256",
+                     "--train.micro_tokens", "64", "--train.steps", "6", "--train.warmup", "0", "--device.dtype", "f32",
+                     "--train.eval_tokens", "480"};
+    struct config_table t = keys_inner(s);
+    const char **items;
+    TRY(config_load(&t, 1, NULL, sizeof words / sizeof *words, words, a));
+    TRY_ALLOC(items = arena_array(a, 1, sizeof *items));
+    items[0] = shard;
+    s->data_train = s->data_eval = (struct config_list){items, 1};
+    return ERR_OK;
+}
+
+static enum err on_start(void *self, struct train *t)
+{
+    (void)self, (void)t;
+    return ERR_OK;
+}
+
+static enum err on_step(void *self, struct train *t, const struct train_report *r)
+{
+    (void)self;
+    bool last = t->coll->rank == t->coll->size - 1;
+    if (last && r->step == 2 && !strcmp(mishap, "stop"))
+        stop = 1;
+    if (last && r->step == 3 && !strcmp(mishap, "nan"))
+        model_params(t->model)[table_find(&t->table, "norm.weight")->offset] = NAN;
+    return ERR_OK;
+}
+
+static enum err on_eval(void *self, struct train *t, const struct train_eval *e)
+{
+    (void)self;
+    if (t->coll->rank == 0)
+        printf("eval step %lld tokens %zu loss %.5f\n", (long long)e->step, e->tokens, e->loss);
+    return ERR_OK;
+}
+
+static enum err on_saved(void *self, struct train *t, int64_t step)
+{
+    (void)self, (void)t, (void)step;
+    return ERR_OK;
+}
+
+/* One line of each rank: how it ended, and the digest of its parameters. */
+static enum err train(struct coll *c, const char *dir, struct arena *a)
+{
+    static struct settings s;
+    static struct train t;
+    const struct train_hook hook = {NULL, on_start, on_step, on_eval, on_saved};
+    struct dev_options o = {.kind = "cpu", .model_type = "f32", .threads = 1};
+    struct dev *d;
+    char *shard, *inner, hex[65];
+    TRY_ALLOC(shard = arena_printf(a, "%s/text.bin", dir));
+    TRY_ALLOC(inner = arena_printf(a, "%s/inner", dir));
+    if (c->rank == 0) {
+        TRY(file_mkdirs(dir));
+        TRY(make_shard(shard));
+    }
+    TRY(c->ops->barrier(c));
+    TRY(configure(&s, shard, a));
+    TRY(dev_open(&d, &o));
+    TRY(train_open(&t, &s, d, c, 0, inner, a));
+    t.stop = &stop;
+    enum err e = train_run(&t, &hook);
+    struct digest digest = digest_of(model_params(t.model), t.table.elements * sizeof(float));
+    digest_hex(&digest, hex);
+    printf("rank %d of %d: %s after step %lld, %s\n", c->rank, c->size, err_name(e), (long long)t.step, hex);
+    train_close(&t);
+    dev_close(d);
+    return ERR_OK;
+}
+
+static enum err first_moments(const char *dir, struct arena *a, const float **m, size_t *count)
+{
+    struct checkpoint_meta meta;
+    struct checkpoint_part *parts;
+    size_t n;
+    TRY(checkpoint_open(arena_printf(a, "%s/inner", dir), a, &meta, &parts, &n));
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(parts[i].name, "m")) {
+            *m = parts[i].data;
+            *count = parts[i].size_bytes / sizeof **m;
+            return ERR_OK;
+        }
+    return err_set(ERR_INPUT, "%s: no first moments", dir);
+}
+
+static enum err compare(const char *one, const char *two, struct arena *a)
+{
+    const float *m[2];
+    size_t count[2];
+    double off = 0, size = 0;
+    TRY(first_moments(one, a, &m[0], &count[0]));
+    TRY(first_moments(two, a, &m[1], &count[1]));
+    for (size_t i = 0; i < count[0] && count[0] == count[1]; i++) {
+        off += pow((double)m[0][i] - (double)m[1][i], 2);
+        size += pow((double)m[0][i], 2);
+    }
+    printf("first moments differ by %.3g of their norm\n", sqrt(off / size));
+    return size > 0 && sqrt(off) <= 1e-5 * sqrt(size) ? ERR_OK : err_set(ERR_DISAGREE, "the runs differ");
+}
+
+int main(int argc, char **argv)
+{
+    struct arena a = arena_make(0);
+    struct coll *c = NULL;
+    enum err e = ERR_CONFIG;
+    log_min(LOG_WARN);
+    if (argc > 3 && !strcmp(argv[1], "compare"))
+        e = compare(argv[2], argv[3], &a);
+    else if (argc > 2 && !strcmp(argv[1], "train")) {
+        mishap = argc > 3 ? argv[3] : "";
+        e = coll_open(&c, "cpu");
+        if (!e)
+            e = train(c, argv[2], &a);
+    }
+    if (e) {
+        fprintf(stderr, "ranks: %s\n", err_message());
+        coll_abort(c, 1);
+    }
+    coll_close(c);
+    arena_free(&a);
+    return e != ERR_OK;
+}
