@@ -1,7 +1,10 @@
 /* The real link over loopback mTLS with a small aggregator: what breaks here is a site that hangs, a contribution that is lost or
  * altered, a poll that never comes back. Handshakes are in test_link_tls.c.
  */
-#include "tests/outer/link_fake.h"
+#include <grpc/grpc_security.h>
+#include <poll.h>
+#include "outer/link/link_call.h"
+#include "tests/outer/link_craft.h"
 
 static struct fake fake;
 
@@ -197,6 +200,136 @@ static void refused_in_mid_stream(void **state)
     free(payload);
 }
 
+/* ---- chunks that no site of ours would send: a call by hand ---- */
+
+struct by_hand {
+    grpc_completion_queue *cq;
+    grpc_channel *channel;
+    struct link_call *c;
+    struct arena arena;
+};
+
+static void by_hand_open(struct by_hand *h, int port, uint64_t total)
+{
+    struct tls_pem pem;
+    char target[32];
+    struct link_tls files = fake_tls("ca.pem", "a");
+    h->arena = arena_make(WIRE_DECODE_BYTES_MAX);
+    assert_int_equal(link_core_open(&h->cq), ERR_OK);
+    assert_int_equal(tls_load(&pem, &files), ERR_OK);
+    snprintf(target, sizeof target, "127.0.0.1:%d", port);
+    grpc_ssl_pem_key_cert_pair pair = {pem.key, pem.certificate};
+    grpc_channel_credentials *credentials = grpc_ssl_credentials_create_ex(pem.ca, &pair, NULL, NULL);
+    h->channel = grpc_channel_create(target, credentials, NULL);
+    grpc_channel_credentials_release(credentials);
+    tls_forget(&pem);
+    h->c = link_call_open(h->channel, grpc_channel_register_call(h->channel, link_paths[LINK_CONTRIBUTE], NULL, NULL), h->cq,
+                          5000);
+    if (!total)
+        return;
+    struct wire_contribution m = {.head = fake_head("a"), .payload_bytes = total};
+    struct wire_answer answer;
+    uint8_t *data;
+    size_t n;
+    assert_int_equal(wire_encode(WIRE_UPLOAD, &m, &h->arena, &data, &n), ERR_OK);
+    assert_true(link_call_send(h->c, link_buffer(data, n)));
+    assert_int_equal(link_decode(link_call_recv(h->c), WIRE_ANSWER, &answer, &h->arena), ERR_OK);
+    assert_int_equal(answer.outcome, ROUND_RESUME);
+}
+
+static void by_hand_close(struct by_hand *h)
+{
+    grpc_call_cancel(h->c->call, NULL);
+    link_call_close(h->c);
+    grpc_channel_destroy(h->channel);
+    arena_free(&h->arena);
+    link_core_close();
+}
+
+static enum round_outcome by_hand_chunk(struct by_hand *h, struct wire_chunk chunk, const uint8_t *data)
+{
+    struct wire_answer answer = {0};
+    uint8_t message[WIRE_CHUNK_HEADER_MAX + 64];
+    size_t n = wire_chunk_header(message, &chunk);
+    assert_true(chunk.size_bytes <= 64);
+    memcpy(message + n, data, chunk.size_bytes);
+    link_call_send(h->c, link_buffer(message, n + chunk.size_bytes));
+    if (link_decode(link_call_recv(h->c), WIRE_ANSWER, &answer, &h->arena) != ERR_OK)
+        fail_msg("%s", err_message());
+    return answer.outcome;
+}
+
+static void damaged_chunks(void **state)
+{
+    (void)state;
+    static const uint8_t data[64] = "sixty-four bytes of a contribution";
+    uint32_t crc = digest_crc32c(0, data, 64);
+    static const struct {
+        uint64_t offset, total;
+        bool damaged;
+        enum round_outcome outcome;
+    } cases[] = {
+        {0, 128, true, ROUND_RESUME},    /* CRC */
+        {64, 128, false, ROUND_RESUME},  /* a gap */
+        {0, 192, false, ROUND_INVALID},  /* other size than offered */
+    };
+    int port = 0;
+    memset(&fake, 0, sizeof fake);
+    struct link_server *s = fake_serve(&fake, &port);
+    struct by_hand h;
+    for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+        by_hand_open(&h, port, 128);
+        struct wire_chunk chunk = {cases[i].offset, cases[i].total, crc ^ cases[i].damaged, 64};
+        assert_int_equal(by_hand_chunk(&h, chunk, data), cases[i].outcome);
+        by_hand_close(&h);
+        assert_int_equal(fake.have, 0);
+    }
+    by_hand_open(&h, port, 128); /* what is there already is ignored, then it goes on */
+    uint8_t twice[2 * (WIRE_CHUNK_HEADER_MAX + 64)];
+    struct wire_chunk first = {0, 128, crc, 64};
+    size_t n = wire_chunk_header(twice, &first);
+    memcpy(twice + n, data, 64);
+    assert_true(link_call_send(h.c, link_buffer(twice, n + 64)));
+    assert_true(link_call_send(h.c, link_buffer(twice, n + 64)));
+    assert_int_equal(by_hand_chunk(&h, (struct wire_chunk){64, 128, crc, 64}, data), ROUND_RECEIPT);
+    by_hand_close(&h);
+    assert_memory_equal(fake.stored + 64, data, 64);
+    link_shutdown(s, 1000);
+    assert_int_equal(fake.offers, 4);
+    assert_int_equal(fake.finishes, 4);
+    assert_int_equal(fake.broken, 3);
+}
+
+static grpc_status_code by_hand_first(int port, size_t n, uint8_t byte)
+{
+    struct by_hand h;
+    by_hand_open(&h, port, 0);
+    uint8_t *message = malloc(n);
+    assert_non_null(message);
+    memset(message, byte, n);
+    link_call_send(h.c, link_buffer(message, n));
+    free(message);
+    assert_null(link_call_recv(h.c));
+    link_call_wait(h.c, &h.c->status);
+    grpc_status_code code = h.c->code;
+    by_hand_close(&h);
+    return code;
+}
+
+static void oversize_and_malformed(void **state)
+{
+    (void)state;
+    int port = 0;
+    memset(&fake, 0, sizeof fake);
+    struct link_server *s = fake_serve(&fake, &port);
+    assert_int_equal(by_hand_first(port, WIRE_MESSAGE_MAX + 1, 0), GRPC_STATUS_RESOURCE_EXHAUSTED);
+    assert_int_equal(by_hand_first(port, WIRE_MESSAGE_MAX - 1, 0), GRPC_STATUS_INVALID_ARGUMENT);
+    assert_int_equal(by_hand_first(port, 100, 0xff), GRPC_STATUS_INVALID_ARGUMENT);
+    assert_int_equal(by_hand_first(port, 1025, 'x'), GRPC_STATUS_INVALID_ARGUMENT);
+    assert_int_equal(fake.offers, 0);
+    link_shutdown(s, 1000);
+}
+
 /* ---- service and shutdown ---- */
 
 static void work_runs_at_its_time(void **state)
@@ -270,6 +403,69 @@ static void held_polls_end_with_the_server(void **state)
     p[0].l->ops->close(p[0].l);
 }
 
+/* ---- a link that is cut without a word ---- */
+
+struct relay { /* passes bytes both ways until it is told to swallow them: TCP stays up, nothing arrives */
+    int listener, port;
+    volatile bool swallow, end;
+    pthread_t thread;
+};
+
+static void *relay_main(void *arg)
+{
+    struct relay *r = arg;
+    struct pollfd fds[2 * 8 + 1] = {{.fd = r->listener, .events = POLLIN}};
+    nfds_t count = 1;
+    char bytes[65536];
+    while (!r->end) {
+        if (poll(fds, count, 50) <= 0)
+            continue;
+        for (nfds_t i = 1; i < count; i++) {
+            if (!(fds[i].revents & POLLIN))
+                continue;
+            ssize_t n = recv(fds[i].fd, bytes, sizeof bytes, 0);
+            nfds_t other = i % 2 ? i + 1 : i - 1;
+            if (n > 0 && !r->swallow)
+                send(fds[other].fd, bytes, (size_t)n, MSG_NOSIGNAL);
+            if (n <= 0)
+                fds[i].events = 0;
+        }
+        if (fds[0].revents & POLLIN && count + 2 <= sizeof fds / sizeof *fds) {
+            fds[count++] = (struct pollfd){.fd = accept(r->listener, NULL, NULL), .events = POLLIN};
+            fds[count++] = (struct pollfd){.fd = craft_connect(r->port), .events = POLLIN};
+        }
+    }
+    for (nfds_t i = 0; i < count; i++)
+        close(fds[i].fd);
+    return NULL;
+}
+
+static void keepalive_notices_a_dead_link(void **state)
+{
+    (void)state;
+    memset(&fake, 0, sizeof fake);
+    struct relay r = {0};
+    int port;
+    struct link_server *s = fake_serve(&fake, &r.port);
+    r.listener = craft_listen(&port);
+    assert_int_equal(pthread_create(&r.thread, NULL, relay_main, &r), 0);
+    struct poller p = {.l = fake_dial(port, "ca.pem", "a")};
+    struct wire_hello_answer hello;
+    assert_int_equal(fake_say_hello(p.l, "a", &hello), ERR_OK);
+    assert_int_equal(pthread_create(&p.thread, NULL, poll_long, &p), 0);
+    usleep(200000);
+    r.swallow = true;
+    pthread_join(p.thread, NULL); /* asked to be held for 30 s */
+    assert_int_equal(p.e, ERR_LINK);
+    assert_true(p.ms < 5000);
+    p.l->ops->close(p.l);
+    link_shutdown(s, 3000); /* the server lets go of its end by itself, too */
+    r.end = true;
+    pthread_join(r.thread, NULL);
+}
+
+/* ---- addresses, and an aggregator that comes back ---- */
+
 static void port_in_use(void **state)
 {
     (void)state;
@@ -336,6 +532,9 @@ int main(void)
         cmocka_unit_test(up_and_down),
         cmocka_unit_test(cut_and_resumed),
         cmocka_unit_test(refused_in_mid_stream),
+        cmocka_unit_test(damaged_chunks),
+        cmocka_unit_test(oversize_and_malformed),
+        cmocka_unit_test(keepalive_notices_a_dead_link),
         cmocka_unit_test(work_runs_at_its_time),
         cmocka_unit_test(held_polls_end_with_the_server),
         cmocka_unit_test(port_in_use),

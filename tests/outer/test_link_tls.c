@@ -1,0 +1,270 @@
+/* Who gets in, and who does not: each handshake that must be refused, and identities that the handshake lets through. What breaks
+ * here is a stranger in the run, or a site that is kept out without a word.
+ */
+#include <signal.h>
+#include "tests/outer/link_craft.h"
+
+static struct fake fake;
+static struct link_server *server;
+static int port;
+static char logged[65536]; /* the aggregator's log says why */
+
+static void log_keep(void *self, enum log_level level, const char *line)
+{
+    (void)self;
+    (void)level;
+    size_t n = strlen(logged);
+    snprintf(logged + n, sizeof logged - n, "%s\n", line);
+}
+
+static enum err hello(struct link *l)
+{
+    struct wire_hello_answer answer;
+    err_clear();
+    enum err e = fake_say_hello(l, "a", &answer);
+    return e == ERR_OK && answer.outcome != ROUND_CURRENT ? ERR_PROTO : e;
+}
+
+static enum err hello_as(const char *ca, const char *name)
+{
+    struct link *l = fake_dial(port, ca, name);
+    logged[0] = 0;
+    enum err e = hello(l);
+    l->ops->close(l);
+    return e;
+}
+
+/* The order is the point: the good one last, so that the server is shown to be still well. */
+static void refused_certificates(void **state)
+{
+    (void)state;
+    enum { HOUR = 3600 };
+    static const char SITE[] = "URI:atoll://test/site/a", EKU[] = "clientAuth";
+    static const struct {
+        struct craft c;
+        enum err e;
+        const char *says, *logs;
+    } cases[] = {
+        {{"x", "other", SITE, EKU, -60, HOUR}, ERR_LINK, "its log says why", "Handshake failed"},
+        {{"x", "ca", SITE, EKU, -2 * HOUR, -HOUR}, ERR_LINK, "its log says why", "certificate verify failed"},
+        {{"x", "ca", SITE, EKU, HOUR, 2 * HOUR}, ERR_LINK, "its log says why", "certificate verify failed"},
+        {{"x", "ca", SITE, "serverAuth", -60, HOUR}, ERR_LINK, "its log says why", "certificate verify failed"},
+        {{"x", "ca", "URI:atoll://test/site/a,URI:atoll://test/site/b", EKU, -60, HOUR}, ERR_DENIED, "exactly one URI", ""},
+        {{"x", "ca", NULL, EKU, -60, HOUR}, ERR_DENIED, "exactly one URI", ""},
+        {{"x", "ca", "DNS:atoll://test/site/a", EKU, -60, HOUR}, ERR_DENIED, "exactly one URI", ""},
+        {{"x", "ca", "email:atoll@test,IP:127.0.0.1", EKU, -60, HOUR}, ERR_DENIED, "exactly one URI", ""},
+    };
+    unsigned before = fake.hellos;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        craft(&cases[i].c);
+        enum err e = hello_as("ca.pem", "x");
+        if (e != cases[i].e || !strstr(err_message(), cases[i].says) || !strstr(logged, cases[i].logs))
+            fail_msg("case %zu: %s: %s\nlog: %s", i, err_name(e), err_message(), logged);
+    }
+    assert_int_equal(fake.hellos, before); /* no service code saw any of them */
+    assert_int_equal(hello_as("ca.pem", "a"), ERR_OK);
+}
+
+static void refused_at_the_site(void **state)
+{
+    (void)state;
+    assert_int_equal(hello_as("other.pem", "a"), ERR_DENIED); /* the aggregator is of another authority */
+    assert_says("other.pem");
+    struct link *l = NULL;
+    char target[32];
+    snprintf(target, sizeof target, "127.0.0.1:%d", port);
+    struct link_dial d = {target, "elsewhere.example", fake_tls("ca.pem", "a"), FAKE_KEEPALIVE_MS};
+    assert_int_equal(link_open(&l, &d), ERR_OK);
+    assert_int_equal(hello(l), ERR_DENIED);
+    assert_says("site.aggregator_name");
+    l->ops->close(l);
+    d.server_name = "localhost"; /* another name of the same certificate */
+    assert_int_equal(link_open(&l, &d), ERR_OK);
+    assert_int_equal(hello(l), ERR_OK);
+    l->ops->close(l);
+}
+
+static void unlisted_and_delisted(void **state)
+{
+    (void)state;
+    struct link *l = fake_dial(port, "ca.pem", "b");
+    fake.listed = "atoll://test/site/b";
+    assert_int_equal(hello(l), ERR_OK);
+    fake.listed = "atoll://test/site/a"; /* the connection stays up, the next call is refused all the same */
+    assert_int_equal(hello(l), ERR_PROTO);
+    fake.listed = NULL;
+    l->ops->close(l);
+}
+
+/* ---- strangers by hand ---- */
+
+static int tickets;
+
+static int ticket_came(SSL *ssl, SSL_SESSION *session)
+{
+    (void)ssl;
+    (void)session;
+    tickets++;
+    return 0;
+}
+
+/* True when the server let us in: it answers HTTP/2's preface with its SETTINGS. */
+static bool let_in(int lowest, int highest, const char *name, const char *suites)
+{
+    static const char PREFACE[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0";
+    SSL_CTX *ctx = craft_context(TLS_client_method(), lowest, highest, name);
+    if (suites)
+        assert_int_equal(SSL_CTX_set_ciphersuites(ctx, suites), 1);
+    SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_CLIENT);
+    SSL_CTX_sess_set_new_cb(ctx, ticket_came);
+    SSL *ssl = SSL_new(ctx);
+    int fd = craft_connect(port);
+    uint8_t frame[9] = {0};
+    SSL_set_fd(ssl, fd);
+    SSL_set_alpn_protos(ssl, (const unsigned char *)"\2h2", 3);
+    bool in = SSL_connect(ssl) == 1 && SSL_write(ssl, PREFACE, sizeof PREFACE - 1) > 0 &&
+              SSL_read(ssl, frame, sizeof frame) == sizeof frame && frame[3] == 4;
+    SSL_free(ssl);
+    close(fd);
+    SSL_CTX_free(ctx);
+    return in;
+}
+
+static void only_tls13_with_certificate(void **state)
+{
+    (void)state;
+    tickets = 0;
+    assert_true(let_in(TLS1_3_VERSION, TLS1_3_VERSION, "a", NULL));
+    assert_int_equal(tickets, 0); /* a resumed connection would show no certificate */
+    assert_false(let_in(TLS1_2_VERSION, TLS1_2_VERSION, "a", NULL));
+    assert_false(let_in(TLS1_VERSION, TLS1_1_VERSION, "a", NULL));
+    assert_false(let_in(TLS1_3_VERSION, TLS1_3_VERSION, NULL, NULL));
+    assert_false(let_in(TLS1_3_VERSION, TLS1_3_VERSION, "a", "TLS_AES_128_GCM_SHA256"));
+}
+
+static void plaintext_client(void **state)
+{
+    (void)state;
+    static const char PREFACE[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0";
+    char back[9];
+    int fd = craft_connect(port);
+    assert_true(send(fd, PREFACE, sizeof PREFACE - 1, MSG_NOSIGNAL) > 0);
+    assert_true(recv(fd, back, sizeof back, 0) <= 0);
+    close(fd);
+}
+
+struct old_server {
+    int fd;
+    bool accepted;
+};
+
+static void *old_server_main(void *arg)
+{
+    struct old_server *s = arg;
+    SSL_CTX *ctx = craft_context(TLS_server_method(), TLS1_2_VERSION, TLS1_2_VERSION, "old");
+    SSL *ssl = SSL_new(ctx);
+    int fd = accept(s->fd, NULL, NULL);
+    struct timeval patience = {.tv_sec = 3};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    SSL_set_fd(ssl, fd);
+    s->accepted = SSL_accept(ssl) == 1;
+    SSL_free(ssl);
+    close(fd);
+    SSL_CTX_free(ctx);
+    return NULL;
+}
+
+static void tls12_server(void **state)
+{
+    (void)state;
+    craft(&(struct craft){"old", "ca", "DNS:localhost,IP:127.0.0.1", "serverAuth", -60, 3600});
+    struct old_server s = {0};
+    pthread_t thread;
+    int its_port;
+    s.fd = craft_listen(&its_port);
+    assert_int_equal(pthread_create(&thread, NULL, old_server_main, &s), 0);
+    struct link *l = fake_dial(its_port, "ca.pem", "a");
+    assert_int_equal(hello(l), ERR_LINK);
+    pthread_join(thread, NULL);
+    assert_false(s.accepted);
+    l->ops->close(l);
+    close(s.fd);
+}
+
+/* ---- rotation ---- */
+
+static long serial_shown(void)
+{
+    SSL_CTX *ctx = craft_context(TLS_client_method(), TLS1_3_VERSION, TLS1_3_VERSION, "a");
+    SSL *ssl = SSL_new(ctx);
+    int fd = craft_connect(port);
+    SSL_set_fd(ssl, fd);
+    SSL_set_alpn_protos(ssl, (const unsigned char *)"\2h2", 3);
+    assert_int_equal(SSL_connect(ssl), 1);
+    X509 *x = SSL_get1_peer_certificate(ssl);
+    assert_non_null(x);
+    long serial = ASN1_INTEGER_get(X509_get0_serialNumber(x));
+    X509_free(x);
+    SSL_free(ssl);
+    close(fd);
+    SSL_CTX_free(ctx);
+    return serial;
+}
+
+static void replaced_without_restart(void **state)
+{
+    (void)state;
+    struct link *l = fake_dial(port, "ca.pem", "b");
+    assert_int_equal(hello(l), ERR_OK);
+    craft(&(struct craft){"aggregator", "ca", "URI:atoll://test/aggregator/aggregator,DNS:localhost,IP:127.0.0.1",
+                          "serverAuth", -60, 3600});
+    assert_int_equal(serial_shown(), 77);
+    scratch_write("aggregator.pem", "damaged", 7); /* goes on with what it has */
+    assert_int_equal(serial_shown(), 77);
+    assert_int_equal(hello(l), ERR_OK);
+    fake_issue(TLS_AGGREGATOR, "aggregator");
+    assert_true(serial_shown() != 77);
+
+    craft(&(struct craft){"b", "ca", "URI:atoll://test/site/renewed", "clientAuth", -60, 3600}); /* the site's own files */
+    assert_int_equal(hello(l), ERR_OK);
+    assert_string_equal(fake.peer, "atoll://test/site/renewed");
+    l->ops->close(l);
+}
+
+static int prepare(void **state)
+{
+    link_tune();
+    signal(SIGPIPE, SIG_IGN); /* our own clients write to servers that hang up */
+    log_to(log_keep, NULL);
+    if (tls_force13() != ERR_OK || scratch_open(state) != 0)
+        return -1;
+    fake_files();
+    char *directory = strdup(scratch("other.dir"));
+    int64_t now = (int64_t)time(NULL);
+    bool made = tls_authority(directory, "test", false, (struct tls_validity){now - 60, now + 86400}) == ERR_OK;
+    char from[256];
+    for (int i = 0; i < 2; i++) {
+        snprintf(from, sizeof from, "%s/ca.%s", directory, i ? "pem" : "key");
+        made = made && rename(from, scratch(i ? "other.pem" : "other.key")) == 0;
+    }
+    free(directory);
+    server = fake_serve(&fake, &port);
+    return made ? 0 : -1;
+}
+
+static int finish(void **state)
+{
+    link_shutdown(server, 1000);
+    return scratch_close(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(refused_certificates),    cmocka_unit_test(refused_at_the_site),
+        cmocka_unit_test(unlisted_and_delisted),   cmocka_unit_test(only_tls13_with_certificate),
+        cmocka_unit_test(plaintext_client),        cmocka_unit_test(tls12_server),
+        cmocka_unit_test(replaced_without_restart),
+    };
+    return cmocka_run_group_tests(tests, prepare, finish);
+}
