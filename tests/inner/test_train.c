@@ -5,6 +5,13 @@
 #include "inner/train.h"
 #include "kernels/base/bytes.h"
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SANITIZED = 1 }; /* their shadow memory is not ours to promise */
+#elif defined(__has_feature)
+enum { SANITIZED = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) };
+#else
+enum { SANITIZED = 0 };
+#endif
 static struct arena arena;
 static volatile int stop;
 
@@ -297,6 +304,36 @@ static void too_much_memory_is_refused_before_it_is_taken(void **state)
     assert_says("train.micro_tokens = 128 would fit");
 }
 
+/* Peak resident memory of this process, bytes. */
+static double resident(void)
+{
+    char line[128];
+    double kib = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (!strncmp(line, "VmHWM:", 6))
+            kib = strtod(line + 6, NULL);
+    if (f)
+        fclose(f);
+    return 1024 * kib;
+}
+
+static void promised_memory_is_what_is_used(void **state)
+{
+    (void)state;
+    struct run r;
+    begin(&r, "memory", (const char *[]){TINY, "--model.vocab", "6000", "--model.width", "128", "--model.context", "64",
+                                         "--train.sequence", "64", "--train.batch_tokens", "4096", "--train.steps", "2",
+                                         "--train.warmup", "0", NULL});
+    assert_int_equal(train_run(&r.t, NULL), ERR_OK);
+    double promised = (double)r.t.memory.total, used = resident(), allowed = 0.1 * promised + (64 << 20);
+    if (!used)
+        skip(); /* no /proc here */
+    if (!SANITIZED && fabs(used - promised) > allowed)
+        fail_msg("promised %.1f MiB, used %.1f MiB", promised / (1 << 20), used / (1 << 20));
+    end(&r);
+}
+
 static void learning_rate_follows_the_schedule(void **state)
 {
     (void)state;
@@ -323,6 +360,7 @@ int main(void)
         cmocka_unit_test_setup(a_diverged_step_reaches_no_hook, reset),
         cmocka_unit_test_setup(batch_must_divide_among_ranks, reset),
         cmocka_unit_test_setup(too_much_memory_is_refused_before_it_is_taken, reset),
+        cmocka_unit_test_setup(promised_memory_is_what_is_used, reset),
         cmocka_unit_test_setup(learning_rate_follows_the_schedule, reset),
     };
     int failed = cmocka_run_group_tests(tests, make_text, scratch_close);
