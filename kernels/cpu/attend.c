@@ -259,3 +259,64 @@ void ROWS_NAME(attention_bwd)(const struct rows_attention *r, size_t sequence, s
     scatter(r->dqkv, r->type, 3 * h.C, h.C + column, &h, 0, h.length, h.dk);
     scatter(r->dqkv, r->type, 3 * h.C, 2 * h.C + column, &h, 0, h.length, h.dv);
 }
+
+/* ---- between a library's products ---- */
+
+/* Columns of the block that query i sees. */
+static size_t columns_seen(const struct rows_scores *r, size_t i, size_t columns)
+{
+    size_t query = r->row0 + i, keys = r->causal && query < r->length ? query + 1 : r->length;
+    size_t seen = keys > r->column0 ? keys - r->column0 : 0;
+    return query >= r->length ? 0 : seen < columns ? seen : columns;
+}
+
+/* The block holds all keys that its queries see. Padded queries get probabilities 0. */
+void ROWS_NAME(scores_fwd)(const struct rows_scores *r, size_t rows, size_t columns)
+{
+    float scale = r->scale * (1.0f / LN2);
+    for (size_t i = 0; i < rows; i++) {
+        float *s = r->s + i * columns, inverse = 0;
+        size_t n = columns_seen(r, i, columns);
+        for (size_t j = 0; j < n; j++)
+            s[j] *= scale;
+        if (n > 0)
+            r->lse[i] = softmax_row(s, n, columns, &inverse);
+        else
+            memset(s, 0, columns * sizeof *s);
+        for (size_t j = 0; j < columns; j++)
+            r->p[i * columns + j] = bf16_round(s[j] * inverse);
+    }
+}
+
+/* p = exp(scale s - lse), ds = scale p (dp - dot). */
+void ROWS_NAME(scores_bwd)(const struct rows_scores *r, size_t rows, size_t columns)
+{
+    float scale2 = r->scale * (1.0f / LN2), scale = r->scale;
+    for (size_t i = 0; i < rows; i++) {
+        const float *s = r->s + i * columns, *dp = r->dp + i * columns;
+        uint16_t *p = r->p + i * columns, *ds = r->ds + i * columns;
+        size_t n = columns_seen(r, i, columns);
+        float lse = n ? r->lse[i] * (1.0f / LN2) : 0.0f, dot = n ? r->dot[i] : 0.0f;
+#pragma omp simd
+        for (size_t j = 0; j < n; j++) {
+            float probability = exp2_fast(s[j] * scale2 - lse);
+            p[j] = bf16_round(probability);
+            ds[j] = bf16_round(probability * (dp[j] - dot) * scale);
+        }
+        memset(p + n, 0, (columns - n) * sizeof *p);
+        memset(ds + n, 0, (columns - n) * sizeof *ds);
+    }
+}
+
+float ROWS_NAME(dot)(const void *a, const void *b, enum dtype type, size_t n)
+{
+    float sum = 0, x[256], y[256];
+    for (size_t i = 0; i < n; i += 256) {
+        size_t count = n - i < 256 ? n - i : 256;
+        const float *xv = row_view(x, a, type, i, count), *yv = row_view(y, b, type, i, count);
+#pragma omp simd reduction(+ : sum)
+        for (size_t j = 0; j < count; j++)
+            sum += xv[j] * yv[j];
+    }
+    return sum;
+}

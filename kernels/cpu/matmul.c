@@ -26,27 +26,31 @@ typedef dnnl_memory_desc_t layout;
 #define APPEND_SUM(po)  dnnl_post_ops_append_sum(po, 1.0f)
 #endif
 
-enum { PRIMITIVES_MAX = 512 }; /* shapes of a run: some 40; the oldest goes when they are more */
-enum { A, B, C, BIAS, OPERANDS };
+/* Shapes of a run: some 40, with attention over sequences of many lengths a few hundred. When more
+ * than SHARED_MAX are there, all are dropped and made again as needed. */
+enum { SLOTS = 4096, SHARED_MAX = 1024, SINGLE_MAX = 3072 };
+enum { A, B, C, BIAS, SCRATCHPAD, OPERANDS };
 
 struct shape { /* compared by memcmp: eight-byte members only, no padding */
     uint64_t M, N, K, lda, ldb, ldc;
     uint64_t a_t, b_t, accumulate, bias, in, out;
+    uint64_t single; /* for one thread; several may run it, each with its own operands */
 };
 
 struct primitive {
     struct shape shape;
     dnnl_primitive_t run; /* NULL: the library has no such product, widen to f32 */
-    dnnl_memory_t memory[OPERANDS];
+    int threads;          /* sets of operands: 1, or all threads of the device */
+    dnnl_memory_t memory[][OPERANDS];
 };
 
 struct matmul {
     dnnl_engine_t engine;
-    dnnl_stream_t stream;
+    dnnl_stream_t *streams; /* one per thread */
     int threads;
     char version[48], bf16[64];
-    struct primitive made[PRIMITIVES_MAX];
-    size_t count, oldest;
+    struct primitive *made[SLOTS]; /* by hash of the shape, open addressing */
+    size_t count;
 };
 
 static enum err failed(dnnl_status_t status, const char *what)
@@ -57,12 +61,23 @@ static enum err failed(dnnl_status_t status, const char *what)
 
 static void primitive_free(struct primitive *p)
 {
+    if (!p)
+        return;
     if (p->run)
         dnnl_primitive_destroy(p->run);
-    for (int i = 0; i < OPERANDS; i++)
-        if (p->memory[i])
-            dnnl_memory_destroy(p->memory[i]);
-    *p = (struct primitive){0};
+    for (int t = 0; t < p->threads; t++)
+        for (int i = 0; i < OPERANDS; i++)
+            if (p->memory[t][i])
+                dnnl_memory_destroy(p->memory[t][i]);
+    free(p);
+}
+
+static void drop_all(struct matmul *m)
+{
+    for (size_t i = 0; i < SLOTS; i++)
+        primitive_free(m->made[i]);
+    memset(m->made, 0, sizeof m->made);
+    m->count = 0;
 }
 
 static dnnl_status_t layout_make(layout *md, uint64_t rows, uint64_t columns, uint64_t stride,
@@ -75,7 +90,7 @@ static dnnl_status_t layout_make(layout *md, uint64_t rows, uint64_t columns, ui
 }
 
 static dnnl_status_t describe(struct matmul *m, dnnl_primitive_desc_t *pd, const struct shape *s,
-                              const layout md[OPERANDS])
+                              const layout md[SCRATCHPAD])
 {
     dnnl_primitive_attr_t attr;
     dnnl_post_ops_t post;
@@ -84,6 +99,8 @@ static dnnl_status_t describe(struct matmul *m, dnnl_primitive_desc_t *pd, const
     if (s->accumulate)
         APPEND_SUM(post);
     dnnl_primitive_attr_set_post_ops(attr, post);
+    if (s->single) /* the library's own scratchpad belongs to the thread that made the primitive */
+        dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
     dnnl_post_ops_destroy(post);
 #if DNNL_VERSION_MAJOR >= 3
 #if DNNL_VERSION_MAJOR > 3 || DNNL_VERSION_MINOR >= 4
@@ -102,28 +119,36 @@ static dnnl_status_t describe(struct matmul *m, dnnl_primitive_desc_t *pd, const
     return status;
 }
 
-static dnnl_status_t primitive_finish(struct matmul *m, struct primitive *p,
-                                      const layout md[OPERANDS], dnnl_primitive_desc_t pd)
+static dnnl_status_t memory_make(struct matmul *m, struct primitive *p, const layout md[SCRATCHPAD],
+                                 dnnl_primitive_desc_t pd)
 {
-    dnnl_status_t status = dnnl_primitive_create(&p->run, pd);
-    for (int i = 0; i < OPERANDS && status == dnnl_success; i++)
-        if (i != BIAS || p->shape.bias)
-            status = dnnl_memory_create(&p->memory[i], LAYOUT(&md[i]), m->engine, DNNL_MEMORY_NONE);
+    dnnl_status_t status = dnnl_success;
+    for (int t = 0; t < p->threads; t++) {
+        for (int i = 0; i < SCRATCHPAD && status == dnnl_success; i++)
+            if (i != BIAS || p->shape.bias)
+                status = dnnl_memory_create(&p->memory[t][i], LAYOUT(&md[i]), m->engine,
+                                            DNNL_MEMORY_NONE);
+        if (p->shape.single && status == dnnl_success)
+            status =
+                dnnl_memory_create(&p->memory[t][SCRATCHPAD],
+                                   dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0),
+                                   m->engine, DNNL_MEMORY_ALLOCATE);
+    }
     return status;
 }
 
-/* run stays NULL where the library says it has no such product. */
-static enum err primitive_make(struct matmul *m, struct primitive *p, const struct shape *s,
-                               char *name)
+/* run stays NULL where the library says it has no such product. name: what it calls the
+ * implementation. */
+static enum err primitive_fill(struct matmul *m, struct primitive *p, char name[64])
 {
-    layout md[OPERANDS];
+    const struct shape *s = &p->shape;
+    layout md[SCRATCHPAD];
     dnnl_primitive_desc_t pd = NULL;
-    p->shape = *s;
     dnnl_status_t made[] = {layout_make(&md[A], s->M, s->K, s->lda, s->a_t, s->in),
                             layout_make(&md[B], s->K, s->N, s->ldb, s->b_t, s->in),
                             layout_make(&md[C], s->M, s->N, s->ldc, false, s->out),
                             layout_make(&md[BIAS], 1, s->N, s->N, false, DTYPE_F32)};
-    for (int i = 0; i < OPERANDS; i++)
+    for (int i = 0; i < SCRATCHPAD; i++)
         if (made[i] != dnnl_success)
             return failed(made[i], "describe a matrix");
     dnnl_status_t status = describe(m, &pd, s, md);
@@ -132,24 +157,46 @@ static enum err primitive_make(struct matmul *m, struct primitive *p, const stru
         if (name &&
             dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &info) == dnnl_success)
             snprintf(name, 64, "%s", info);
-        status = primitive_finish(m, p, md, pd);
+        status = dnnl_primitive_create(&p->run, pd);
+        if (status == dnnl_success)
+            status = memory_make(m, p, md, pd);
         dnnl_primitive_desc_destroy(pd);
     } else if (status == dnnl_unimplemented && s->in == DTYPE_BF16) {
         status = dnnl_success;
     }
-    for (int i = 0; i < OPERANDS; i++)
+    for (int i = 0; i < SCRATCHPAD; i++)
         LAYOUT_FREE(&md[i]);
     return status == dnnl_success ? ERR_OK : failed(status, "make a matrix product");
+}
+
+/* The thread count is per calling thread and is baked into what is made. */
+static enum err primitive_make(struct matmul *m, struct primitive **out, const struct shape *s,
+                               char *name)
+{
+    int sets = s->single ? m->threads : 1;
+    struct primitive *p = *out = calloc(1, sizeof *p + (size_t)sets * sizeof *p->memory);
+    if (!p)
+        return err_set(ERR_MEMORY, "no memory for a matrix product");
+    p->shape = *s;
+    p->threads = sets;
+    omp_set_num_threads(s->single ? 1 : m->threads);
+    enum err e = primitive_fill(m, p, name);
+    omp_set_num_threads(m->threads);
+    if (e) {
+        primitive_free(p);
+        *out = NULL;
+    }
+    return e;
 }
 
 /* Which bf16 product the library has here: asked once with a shape that every implementation takes.
  */
 static enum err probe_bf16(struct matmul *m)
 {
-    struct shape s = {64, 64, 64, 64, 64, 64, 0, 1, 0, 0, DTYPE_BF16, DTYPE_BF16};
-    struct primitive p = {0};
+    struct shape s = {64, 64, 64, 64, 64, 64, 0, 1, 0, 0, DTYPE_BF16, DTYPE_BF16, 0};
+    struct primitive *p;
     enum err e = primitive_make(m, &p, &s, m->bf16);
-    primitive_free(&p);
+    primitive_free(p);
     return e;
 }
 
@@ -159,10 +206,13 @@ enum err matmul_open(struct matmul **out, int threads)
     if (!m)
         return err_set(ERR_MEMORY, "no memory for matrix products");
     m->threads = threads;
+    m->streams = calloc((size_t)threads, sizeof *m->streams);
+    if (!m->streams)
+        return err_set(ERR_MEMORY, "no memory for matrix products");
     omp_set_num_threads(threads);
     dnnl_status_t status = dnnl_engine_create(&m->engine, dnnl_cpu, 0);
-    if (status == dnnl_success)
-        status = dnnl_stream_create(&m->stream, m->engine, dnnl_stream_default_flags);
+    for (int i = 0; i < threads && status == dnnl_success; i++)
+        status = dnnl_stream_create(&m->streams[i], m->engine, dnnl_stream_default_flags);
     if (status != dnnl_success)
         return failed(status, "start");
     const dnnl_version_t *v = dnnl_version();
@@ -174,10 +224,11 @@ void matmul_close(struct matmul *m)
 {
     if (!m)
         return;
-    for (size_t i = 0; i < m->count; i++)
-        primitive_free(&m->made[i]);
-    if (m->stream)
-        dnnl_stream_destroy(m->stream);
+    drop_all(m);
+    for (int i = 0; m->streams && i < m->threads; i++)
+        if (m->streams[i])
+            dnnl_stream_destroy(m->streams[i]);
+    free(m->streams);
     if (m->engine)
         dnnl_engine_destroy(m->engine);
     free(m);
@@ -193,42 +244,56 @@ const char *matmul_bf16(const struct matmul *m)
     return m->bf16;
 }
 
-static enum err primitive_find(struct matmul *m, struct primitive **out, const struct shape *s)
+static struct shape shape_of(const struct product *p, bool single)
 {
-    for (size_t i = 0; i < m->count; i++)
-        if (memcmp(&m->made[i].shape, s, sizeof *s) == 0) {
-            *out = &m->made[i];
-            return ERR_OK;
-        }
-    size_t at = m->count;
-    if (at == PRIMITIVES_MAX) {
-        at = m->oldest;
-        m->oldest = (m->oldest + 1) % PRIMITIVES_MAX;
-        primitive_free(&m->made[at]);
-    } else {
-        m->count++;
-    }
-    *out = &m->made[at];
-    return primitive_make(m, *out, s, NULL);
+    return (struct shape){p->M,   p->N,   p->K,   p->lda,        p->ldb,
+                          p->ldc, p->a_t, p->b_t, p->accumulate, p->bias != NULL,
+                          p->in,  p->out, single};
 }
 
-static enum err execute(struct matmul *m, struct primitive *p, const struct product *x)
+/* The slot of this shape: where it is, or the free one where it belongs (FNV-1a over its members).
+ */
+static struct primitive **slot_of(struct matmul *m, const struct shape *s)
 {
-    void *data[OPERANDS] = {(void *)(uintptr_t)x->a, (void *)(uintptr_t)x->b, x->c,
-                            (void *)(uintptr_t)x->bias};
-    static const int names[OPERANDS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST,
-                                        DNNL_ARG_BIAS};
+    uint64_t members[sizeof *s / sizeof(uint64_t)], hash = 14695981039346656037u;
+    memcpy(members, s, sizeof *s);
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++)
+        hash = (hash ^ members[i]) * 1099511628211u;
+    size_t at = (size_t)(hash ^ hash >> 32) % SLOTS;
+    while (m->made[at] && memcmp(&m->made[at]->shape, s, sizeof *s) != 0)
+        at = (at + 1) % SLOTS;
+    return &m->made[at];
+}
+
+static enum err primitive_find(struct matmul *m, struct primitive **out, const struct shape *s)
+{
+    struct primitive **slot = slot_of(m, s);
+    if (!*slot) {
+        m->count++;
+        TRY(primitive_make(m, slot, s, NULL));
+    }
+    *out = *slot;
+    return ERR_OK;
+}
+
+static enum err execute(struct matmul *m, struct primitive *p, int thread,
+                        void *const data[SCRATCHPAD])
+{
+    static const int names[OPERANDS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS,
+                                        DNNL_ARG_SCRATCHPAD};
     dnnl_exec_arg_t arguments[OPERANDS];
+    dnnl_memory_t *memory = p->memory[thread];
     int count = 0;
     for (int i = 0; i < OPERANDS; i++) {
-        if (!p->memory[i])
+        if (!memory[i])
             continue;
-        dnnl_memory_set_data_handle(p->memory[i], data[i]);
-        arguments[count++] = (dnnl_exec_arg_t){names[i], p->memory[i]};
+        if (i != SCRATCHPAD)
+            dnnl_memory_set_data_handle(memory[i], data[i]);
+        arguments[count++] = (dnnl_exec_arg_t){names[i], memory[i]};
     }
-    dnnl_status_t status = dnnl_primitive_execute(p->run, m->stream, count, arguments);
+    dnnl_status_t status = dnnl_primitive_execute(p->run, m->streams[thread], count, arguments);
     if (status == dnnl_success)
-        status = dnnl_stream_wait(m->stream);
+        status = dnnl_stream_wait(m->streams[thread]);
     return status == dnnl_success ? ERR_OK : failed(status, "multiply");
 }
 
@@ -271,20 +336,45 @@ static void run_widened(struct cpu *c, const struct product *p)
         convert_rows(c, p->c, DTYPE_BF16, p->ldc, result, DTYPE_F32, p->N, p->M, p->N);
 }
 
+/* The library's interface takes inputs as void *. */
+static void *input(const void *p)
+{
+    return (void *)(uintptr_t)p;
+}
+
 void matmul_run(struct cpu *c, const struct product *p)
 {
     struct matmul *m = c->matmul;
-    struct shape s = {p->M,   p->N,   p->K,          p->lda,          p->ldb, p->ldc,
-                      p->a_t, p->b_t, p->accumulate, p->bias != NULL, p->in,  p->out};
+    struct shape s = shape_of(p, false);
     struct primitive *found = NULL;
     if (p->M == 0 || c->dev.failed)
         return;
-    omp_set_num_threads(m->threads); /* per calling thread, and baked into what is made here */
+    if (m->count > SHARED_MAX)
+        drop_all(m);
+    omp_set_num_threads(m->threads); /* the caller may be a thread that has not set it */
     enum err e = primitive_find(m, &found, &s);
     if (!e && !found->run)
         run_widened(c, p);
     else if (!e)
-        e = execute(m, found, p);
+        e = execute(m, found, 0, (void *[]){input(p->a), input(p->b), p->c, input(p->bias)});
     if (e)
         cpu_fail(&c->dev, e);
+}
+
+struct primitive *matmul_single(struct cpu *c, const struct product *p)
+{
+    struct shape s = shape_of(p, true);
+    struct primitive *found = NULL;
+    if (c->matmul->count >= SINGLE_MAX)
+        return NULL;
+    enum err e = primitive_find(c->matmul, &found, &s);
+    if (e)
+        cpu_fail(&c->dev, e);
+    return e || !found->run ? NULL : found;
+}
+
+enum err matmul_single_run(struct cpu *c, struct primitive *p, int thread, const void *a,
+                           const void *b, void *out)
+{
+    return execute(c->matmul, p, thread, (void *[]){input(a), input(b), out, NULL});
 }

@@ -24,6 +24,19 @@ struct rows_attention {
     const void *dout, *out_in; /* backward reads both */
 };
 
+/* A block (rows,columns) of one sequence's scores; row i is query row0 + i, column j key column0 +
+ * j. Queries or keys from length on are padding. */
+struct rows_scores {
+    float *s;         /* q k^T, not yet scaled; destroyed */
+    float *dp; /* backward: dout v^T */
+    uint16_t *p, *ds; /* bf16: probabilities (both), gradient of q k^T (backward) */
+    float *lse;       /* of query row0 on; forward writes, backward reads */
+    float *dot;       /* backward: sum(dout out) of query row0 on */
+    size_t row0, column0, length;
+    bool causal;
+    float scale;
+};
+
 struct rows_lamb { /* sums of squares of p and of the update u over one chunk */
     double p2, u2;
 };
@@ -66,7 +79,11 @@ struct rows_lamb { /* sums of squares of p and of the update u over one chunk */
     X(void, attention_fwd,                                                                         \
       (const struct rows_attention *r, size_t sequence, size_t head, float *buf))                  \
     X(void, attention_bwd,                                                                         \
-      (const struct rows_attention *r, size_t sequence, size_t head, float *buf))
+      (const struct rows_attention *r, size_t sequence, size_t head, float *buf))                  \
+    /* What lies between the products when those are a library's; see rows_scores. */              \
+    X(void, scores_fwd, (const struct rows_scores *r, size_t rows, size_t columns))                \
+    X(void, scores_bwd, (const struct rows_scores *r, size_t rows, size_t columns))                \
+    X(float, dot, (const void *a, const void *b, enum dtype type, size_t n))
 
 struct rows {
     const char *isa;

@@ -1,6 +1,7 @@
 /* Attention over packed sequences against the textbook in double, and its gradient against finite
- * differences: lengths of one token, primes, whole blocks; head dimensions with and without
- * padding. If this is wrong, tokens see the future or another sequence. */
+ * differences: lengths of one token, primes, whole blocks of 64 and not (bf16: products by the
+ * library from 64 tokens on); head dimensions with and without padding. If this is wrong, tokens
+ * see the future or another sequence. */
 #include "tests/kernels/check.h"
 
 struct attention {
@@ -84,7 +85,7 @@ static void attention_case(struct dev *d, const int32_t *cu, size_t sequences, s
     }
     snprintf(strchr(check_place, '=') + 2, 60, " T=%zu NH=%zu HD=%zu causal=%d", T, NH, HD, causal);
     attention_loss(&a);
-    near("out", d, out[0], type, a.out, T * C, bound(d, 2e-6, 0.004));
+    near("out", d, out[0], type, a.out, T * C, bound(d, 2e-6, 0.0078));
     near("lse", d, args.lse, DTYPE_F32, a.lse, NH * T, 2e-6);
     near_slope("dqkv", d, dqkv[0], type, 0, attention_loss, &a, a.qkv, T * 3 * C,
                bound(d, 1e-5, 0.015));
@@ -105,6 +106,8 @@ static void check_attention(struct dev *d)
     }
     attention_case(d, (const int32_t[]){0, 33, 37}, 2, 1, 128, true);
     attention_case(d, (const int32_t[]){0, 47}, 1, 1, 64, true);
+    attention_case(d, (const int32_t[]){0, 128, 194}, 2, 1, 8, true);
+    attention_case(d, (const int32_t[]){0, 128}, 1, 2, 8, false);
 }
 
 /* Scores of several hundred must neither overflow nor lose the row's sum. */
@@ -137,7 +140,7 @@ static void check_large_scores(struct dev *d)
     void *out = room(d, T * HD * dtype_size(type));
     d->ops->attention_fwd(d, out, &args);
     attention_loss(&a);
-    near("out", d, out, type, a.out, T * HD, bound(d, 2e-4, 0.004));
+    near("out", d, out, type, a.out, T * HD, bound(d, 2e-4, 0.0078));
 }
 
 static void attention_agrees(void **state)

@@ -289,7 +289,7 @@ static void open_says_what_is_missing(void **state)
     assert_int_equal(dev_open(&d, &(struct dev_options){.kind = "cpu", .threads = 1}), ERR_OK);
     assert_int_equal(dev_alloc(d, &p, 0), ERR_OK);
     assert_null(p);
-    assert_int_equal(dev_alloc(d, &p, (size_t)1 << 60), ERR_MEMORY);
+    assert_int_equal(dev_alloc(d, &p, SIZE_MAX), ERR_MEMORY);
     dev_free(d, p);
     dev_close(d);
     dev_close(NULL);
