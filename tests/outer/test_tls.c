@@ -1,0 +1,226 @@
+/* The authority behind `atoll cert`, and what a process finds out about its own files before it connects. What breaks here is an
+ * operator in front of "handshake failed", or a key that others can read.
+ */
+#include <sys/stat.h>
+#include <unistd.h>
+#include "outer/link/tls.h"
+#include "tests/inner/scratch.h"
+
+enum { NOW = 1800000000, DAY = 86400 };
+
+static struct tls_request site_a(void)
+{
+    return (struct tls_request){.directory = scratch_root, .out = scratch_root, .role = TLS_SITE, .name = "a",
+                                .validity = {NOW - 300, NOW + 90 * DAY}};
+}
+
+static struct link_tls files(const char *name)
+{
+    static char certificate[2][256], key[2][256];
+    static unsigned turn;
+    unsigned i = turn++ % 2;
+    snprintf(certificate[i], sizeof certificate[0], "%s/%s.pem", scratch_root, name);
+    snprintf(key[i], sizeof key[0], "%s/%s.key", scratch_root, name);
+    return (struct link_tls){scratch("ca.pem"), certificate[i], key[i]};
+}
+
+static enum err check_at(const struct link_tls *f, int64_t now, int64_t *days)
+{
+    return tls_check(f, "test", TLS_SITE, "a", now, days);
+}
+
+static void issued_and_checked(void **state)
+{
+    (void)state;
+    for (int p256 = 0; p256 < 2; p256++) {
+        struct tls_request r = site_a();
+        r.p256 = p256;
+        assert_int_equal(tls_issue(&r), ERR_OK);
+        struct link_tls f = files("a");
+        int64_t days = 0;
+        if (check_at(&f, NOW, &days) != ERR_OK)
+            fail_msg("%s", err_message());
+        assert_int_equal(days, 90);
+        struct tls_facts facts;
+        assert_int_equal(tls_facts(&facts, f.certificate), ERR_OK);
+        assert_string_equal(facts.uri, "atoll://test/site/a");
+        assert_true(facts.uri_count == 1 && facts.client && !facts.server && !facts.authority);
+        assert_true(facts.from_unix == NOW - 300 && facts.until_unix == NOW + 90 * DAY);
+        struct stat st;
+        assert_int_equal(stat(f.key, &st), 0);
+        assert_int_equal(st.st_mode & 0777, 0600);
+    }
+    struct tls_facts ca;
+    assert_int_equal(tls_facts(&ca, scratch("ca.pem")), ERR_OK);
+    assert_true(ca.authority);
+}
+
+static void aggregator_needs_hosts(void **state)
+{
+    (void)state;
+    static const char *const hosts[] = {"localhost", "203.0.113.7", "2001:db8::1"};
+    struct tls_request r = site_a();
+    r.role = TLS_AGGREGATOR;
+    r.name = "aggregator";
+    assert_int_equal(tls_issue(&r), ERR_CONFIG);
+    assert_says("--host");
+    r.hosts = hosts;
+    r.host_count = 3;
+    assert_int_equal(tls_issue(&r), ERR_OK);
+    struct tls_facts f;
+    assert_int_equal(tls_facts(&f, scratch("aggregator.pem")), ERR_OK);
+    assert_string_equal(f.hosts, "localhost 203.0.113.7 2001:db8::1");
+    assert_true(f.server && !f.client);
+    static const char *const smuggled[] = {"x,URI:atoll://test/site/b", "x y", "", "x\n"};
+    for (int i = 0; i < 4; i++) {
+        r.hosts = &smuggled[i];
+        r.host_count = 1;
+        assert_int_equal(tls_issue(&r), ERR_CONFIG);
+    }
+}
+
+static void refused_at_start(void **state)
+{
+    (void)state;
+    struct tls_request r = site_a();
+    assert_int_equal(tls_issue(&r), ERR_OK);
+    r.name = "b";
+    assert_int_equal(tls_issue(&r), ERR_OK);
+    struct link_tls a = files("a"), b = files("b");
+    int64_t days;
+    assert_int_equal(check_at(&a, NOW + 90 * DAY, &days), ERR_DENIED);
+    assert_says("expired at 2027-04-15");
+    assert_int_equal(days, 0);
+    assert_int_equal(check_at(&a, NOW - 301, &days), ERR_DENIED);
+    assert_says("clock");
+    assert_int_equal(check_at(&b, NOW, &days), ERR_DENIED);
+    assert_says("is for atoll://test/site/b, this process is atoll://test/site/a");
+    assert_int_equal(tls_check(&a, "test", TLS_AGGREGATOR, "a", NOW, &days), ERR_DENIED);
+    assert_int_equal(tls_check(&a, "other", TLS_SITE, "a", NOW, &days), ERR_DENIED);
+    struct link_tls mixed = {a.ca, a.certificate, b.key};
+    assert_int_equal(check_at(&mixed, NOW, &days), ERR_DENIED);
+    assert_says("does not belong");
+    char *other = strdup(scratch("other"));
+    assert_int_equal(tls_authority(other, "test", true, (struct tls_validity){NOW - 300, NOW + 999 * DAY}), ERR_OK);
+    mixed = (struct link_tls){scratch("other/ca.pem"), a.certificate, a.key};
+    assert_int_equal(check_at(&mixed, NOW, &days), ERR_DENIED);
+    assert_says("not certified by the authority in");
+    free(other);
+}
+
+static void keys_are_guarded(void **state)
+{
+    (void)state;
+    struct tls_request r = site_a();
+    assert_int_equal(tls_issue(&r), ERR_OK);
+    struct link_tls f = files("a");
+    struct tls_pem pem;
+    assert_int_equal(tls_load(&pem, &f), ERR_OK);
+    tls_forget(&pem);
+    assert_null(pem.key);
+    assert_int_equal(chmod(f.key, 0640), 0);
+    assert_int_equal(tls_load(&pem, &f), ERR_DENIED);
+    assert_says("chmod 600");
+    assert_int_equal(chmod(f.key, 0600), 0);
+    char link[300];
+    snprintf(link, sizeof link, "%s/link.key", scratch_root);
+    assert_int_equal(symlink(f.key, link), 0);
+    struct link_tls linked = {f.ca, f.certificate, link};
+    assert_int_equal(tls_load(&pem, &linked), ERR_DENIED);
+    assert_says("symbolic link");
+    linked.key = "/dev/zero";
+    assert_int_equal(tls_load(&pem, &linked), ERR_INPUT);
+    linked.key = scratch("missing.key");
+    assert_int_equal(tls_load(&pem, &linked), ERR_INPUT);
+    assert_says("missing.key");
+    if (geteuid() == 0) { /* a key of another user */
+        assert_int_equal(chown(f.key, 12345, 12345), 0);
+        assert_int_equal(tls_load(&pem, &f), ERR_DENIED);
+    }
+}
+
+static void unusable_files(void **state)
+{
+    (void)state;
+    struct tls_request r = site_a();
+    assert_int_equal(tls_issue(&r), ERR_OK);
+    struct link_tls f = files("a");
+    int64_t days;
+    uint64_t stamp = tls_stamp(&f);
+    assert_true(stamp != 0 && stamp == tls_stamp(&f));
+    assert_int_equal(tls_issue(&r), ERR_OK);
+    assert_true(stamp != tls_stamp(&f));
+    scratch_write("a.pem", "not PEM", 7);
+    assert_int_equal(check_at(&f, NOW, &days), ERR_INPUT);
+    assert_says("no certificate");
+    scratch_write("a.pem", "", 0);
+    assert_int_equal(check_at(&f, NOW, &days), ERR_INPUT);
+    assert_int_equal(remove(f.certificate), 0);
+    assert_int_equal(tls_stamp(&f), 0);
+    assert_int_equal(check_at(&f, NOW, &days), ERR_INPUT);
+    assert_says("atoll cert issue");
+}
+
+static void authority_is_never_replaced(void **state)
+{
+    (void)state;
+    assert_int_equal(tls_authority(scratch_root, "test", false, (struct tls_validity){NOW, NOW + DAY}), ERR_INPUT);
+    assert_says("there is an authority already");
+    struct tls_request r = site_a();
+    r.validity.until_unix = NOW + 1001 * DAY; /* beyond the authority's own end */
+    assert_int_equal(tls_issue(&r), ERR_CONFIG);
+    static const char *const bad[] = {"", "a/b", "a b", "..", "ca", "a,URI:x",
+                                      "a-name-of-sixty-four-letters-is-one-too-long-for-us-and-refused-x"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        r = site_a();
+        r.name = bad[i];
+        assert_int_equal(tls_issue(&r), ERR_CONFIG);
+    }
+}
+
+static void revoked_names(void **state)
+{
+    (void)state;
+    bool there = true;
+    assert_int_equal(tls_revoked(scratch_root, "atoll://test/site/z", &there), ERR_OK);
+    assert_false(there);
+    static const char by_hand[] = "# by hand\n  atoll://test/site/y # left";
+    scratch_write("revoked.txt", by_hand, sizeof by_hand - 1);
+    assert_int_equal(tls_revoke(scratch_root, "atoll://test/site/z", &there), ERR_OK);
+    assert_false(there);
+    assert_int_equal(tls_revoke(scratch_root, "atoll://test/site/z", &there), ERR_OK);
+    assert_true(there);
+    static const struct {
+        const char *uri;
+        bool revoked;
+    } cases[] = {{"atoll://test/site/z", true}, {"atoll://test/site/y", true}, {"atoll://test/site/zz", false},
+                 {"atoll://test/site/", false}, {"by hand", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(tls_revoked(scratch_root, cases[i].uri, &there), ERR_OK);
+        if (there != cases[i].revoked)
+            fail_msg("%s", cases[i].uri);
+    }
+    assert_int_equal(tls_revoke(scratch_root, "z", &there), ERR_CONFIG);
+    assert_int_equal(tls_revoke(scratch_root, "atoll://test/king/z", &there), ERR_CONFIG);
+    struct tls_request r = site_a();
+    r.name = "z";
+    assert_int_equal(tls_issue(&r), ERR_CONFIG);
+    assert_says("revoked.txt");
+}
+
+static int prepare(void **state)
+{
+    struct tls_validity v = {NOW - 300, NOW + 1000 * DAY};
+    return tls_force13() == ERR_OK && scratch_open(state) == 0 && tls_authority(scratch_root, "test", false, v) == ERR_OK ? 0 : -1;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(issued_and_checked), cmocka_unit_test(aggregator_needs_hosts),
+        cmocka_unit_test(refused_at_start),   cmocka_unit_test(keys_are_guarded),
+        cmocka_unit_test(unusable_files),     cmocka_unit_test(authority_is_never_replaced),
+        cmocka_unit_test(revoked_names),
+    };
+    return cmocka_run_group_tests(tests, prepare, scratch_close);
+}
