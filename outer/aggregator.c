@@ -111,17 +111,39 @@ static uint64_t notice_missing(struct aggregator *a, uint64_t now_ms)
 
 /* ---- what others see ---------------------------------------------------------------------------------- */
 
+bool aggregator_last(const struct aggregator *a)
+{
+    for (unsigned i = 0; i < a->core.fragments; i++)
+        if (a->core.f[i].round < aggregator_rounds(a, i))
+            return false;
+    return true;
+}
+
 static bool all_done(const struct aggregator *a)
 {
-    for (unsigned i = 0; i < a->core.fragments; i++) {
-        uint64_t rounds = aggregator_rounds(a, i);
-        if (a->core.f[i].round < rounds)
+    for (unsigned i = 0; i < a->o.site_count; i++)
+        if (!a->site[i].finished && !a->site[i].status.left)
             return false;
-        for (unsigned s = 0; s < a->o.site_count; s++)
-            if (a->core.f[i].adopted[s] < rounds && !a->site[s].status.left)
-                return false;
-    }
-    return true;
+    return aggregator_last(a);
+}
+
+void aggregator_finished(struct aggregator *a, unsigned site)
+{
+    struct file_part lines[2 * ROUND_SITES_MAX];
+    size_t n = 0;
+    if (a->site[site].finished)
+        return;
+    a->site[site].finished = true;
+    for (unsigned i = 0; i < a->o.site_count; i++)
+        if (a->site[i].finished) {
+            lines[n++] = (struct file_part){a->o.sites[i], strlen(a->o.sites[i])};
+            lines[n++] = (struct file_part){"\n", 1};
+        }
+    enum err e = a->world->ops->write(a->world, AGGREGATOR_FINISHED, lines, n);
+    if (e == ERR_FULL) /* a restart would wait for this site: no reason to halt now */
+        log_event(LOG_ERROR, "disk_full", "file=%s", AGGREGATOR_FINISHED);
+    else if (e != ERR_OK)
+        aggregator_halt(a, e);
 }
 
 /* Since when some round waits for this site. */
@@ -347,6 +369,22 @@ static enum err recover_commits(struct aggregator *a)
     return ERR_OK;
 }
 
+static enum err recover_finished(struct aggregator *a)
+{
+    struct arena scratch = arena_make(0);
+    uint8_t *text;
+    size_t n;
+    if (!aggregator_last(a) || !a->world->ops->exists(a->world, AGGREGATOR_FINISHED))
+        return ERR_OK;
+    enum err e = a->world->ops->read(a->world, AGGREGATOR_FINISHED, ROUND_SITES_MAX * WIRE_NAME_MAX, &scratch, &text, &n);
+    char *rest, *name = e == ERR_OK ? strtok_r((char *)text, "\n", &rest) : NULL;
+    for (; name; name = strtok_r(NULL, "\n", &rest))
+        for (unsigned i = 0; i < a->o.site_count; i++)
+            a->site[i].finished |= strcmp(a->o.sites[i], name) == 0;
+    arena_free(&scratch);
+    return e;
+}
+
 static void recover_core(struct aggregator *a)
 {
     const struct member *m = a->member;
@@ -366,6 +404,7 @@ static enum err recover(struct aggregator *a)
     if (a->journal.cut_bytes)
         log_event(LOG_WARN, "journal_cut", "bytes=%" PRIu64, a->journal.cut_bytes);
     TRY(recover_commits(a));
+    TRY(recover_finished(a));
     TRY(aggregator_spool_sweep(a));
     return aggregator_reserve(a);
 }

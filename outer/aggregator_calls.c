@@ -122,8 +122,7 @@ void aggregator_refused(struct aggregator *a, int site, const char *peer, const 
 {
     char quoted[1024], from[256];
     uint64_t now_ms = aggregator_now(a);
-    static const struct aggregator_site nobody;
-    struct aggregator_site stranger = nobody, *s = site >= 0 ? &a->site[site] : &stranger;
+    struct aggregator_site *s = site >= 0 ? &a->site[site] : &a->stranger;
     if (s->refused == outcome && now_ms - s->refused_ms < REFUSED_LOG_MS)
         return;
     s->refused = outcome;
@@ -235,6 +234,8 @@ static void hello_bind(struct aggregator *a, unsigned site, const struct wire_he
     aggregator_step(a, &e, &u);
     a->site[site].status.left = false;
     a->site[site].refused = ROUND_NONE;
+    if (answer->outcome == ROUND_CURRENT && aggregator_last(a))
+        aggregator_finished(a, site);
     answer->epoch = a->epoch;
     answer->instance = a->instance;
     answer->fragment_count = a->core.fragments;
@@ -424,6 +425,11 @@ void aggregator_report(void *self, const char *peer, const struct wire_report *m
     int site = call_step(a, peer, &m->head, "report", &e, answer);
     if (site < 0 || (answer->outcome != ROUND_CURRENT && answer->outcome != ROUND_BEHIND))
         return;
+    bool last = aggregator_last(a);
+    for (unsigned i = 0; i < a->core.fragments; i++)
+        last = last && a->core.f[i].adopted[site] == a->core.f[i].round;
+    if (last)
+        aggregator_finished(a, (unsigned)site);
     struct aggregator_site_status *s = &a->site[site].status;
     s->step = m->step;
     s->loss = m->loss;

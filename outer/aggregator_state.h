@@ -10,6 +10,7 @@
 
 #define AGGREGATOR_JOURNAL "journal"
 #define AGGREGATOR_RESERVE "reserve"
+#define AGGREGATOR_FINISHED "finished" /* names of sites that have the last state, one per line */
 enum { AGGREGATOR_PATH_MAX = 256, AGGREGATOR_ROSTER_VERSION = 1 };
 
 struct upload { /* one contribution on its way in */
@@ -33,6 +34,7 @@ struct source { /* bytes that at least one site is fetching */
 };
 struct aggregator_site {
     struct aggregator_site_status status;
+    bool finished;                  /* has the last state of every fragment; durable */
     unsigned streams;               /* uploads that have not ended */
     enum round_outcome refused;     /* last refusal that was logged, and when: a site that repeats itself */
     uint64_t refused_ms;            /* must not fill the disk with log */
@@ -52,7 +54,7 @@ struct aggregator {
     struct round core;
     struct journal journal;
     uint64_t epoch, instance;
-    struct aggregator_site site[ROUND_SITES_MAX];
+    struct aggregator_site site[ROUND_SITES_MAX], stranger; /* callers that are no site share one refusal */
     struct aggregator_fragment fragment[ROUND_FRAGMENTS_MAX];
     struct upload *uploads;
     struct source *sources;
@@ -73,6 +75,9 @@ uint64_t aggregator_now(const struct aggregator *a);
 void aggregator_step(struct aggregator *a, struct round_event *e, struct round_update *u);
 void aggregator_halt(struct aggregator *a, enum err e); /* keeps this thread's sentence */
 uint64_t aggregator_rounds(const struct aggregator *a, unsigned fragment);
+bool aggregator_last(const struct aggregator *a); /* every fragment has had its last round */
+/* The site has all of it: durable, so that a restart after the end does not wait for sites that are gone. */
+void aggregator_finished(struct aggregator *a, unsigned site);
 /* "b, c": sites that the round in flight still waits for; returns how many. */
 unsigned aggregator_missing(const struct aggregator *a, unsigned fragment, char *out, size_t size_bytes);
 

@@ -251,11 +251,16 @@ static struct digest quiet_run(void)
         while (t.member.state[p].round < schedule_rounds(&t.schedule, p))
             round_all(p);
     assert_false(aggregator_done(t.a));
-    for (unsigned i = 0; i < N; i++)
+    for (unsigned i = 0; i < N - 1; i++)
         for (unsigned p = 0; p < P; p++)
             assert_int_equal(report(&site[i], p), ROUND_CURRENT);
+    crash(); /* two have told, the third was down: its hello says that it has the last state */
+    assert_false(aggregator_done(t.a));
+    assert_int_equal(hello(&site[N - 1], true).outcome, ROUND_CURRENT);
     assert_true(aggregator_done(t.a));
     struct digest d = member_digest(&t.member, false);
+    crash(); /* the sites are gone, and will not report again */
+    assert_true(aggregator_done(t.a));
     shut();
     return d;
 }
