@@ -75,8 +75,7 @@ void member_close(struct member *m)
     *m = (struct member){0};
 }
 
-/* ---- the state's parts, digests, file
- * ------------------------------------------------------------------ */
+/* ---- the state's parts, digests, file ---- */
 
 /* theta, momentum, codes: what all members share. */
 static size_t shared_parts(const struct member_state *s, size_t elements, struct file_part out[3])
@@ -235,8 +234,7 @@ static enum err state_read(struct member *m, unsigned fragment, uint64_t round,
     return e;
 }
 
-/* ---- CURRENT
- * ---------------------------------------------------------------------------------------- */
+/* ---- CURRENT ---- */
 
 static size_t current_text(char out[CURRENT_BYTES_MAX], uint64_t round,
                            const struct digest *manifest)
@@ -285,8 +283,7 @@ static enum err current_read(struct member *m, unsigned fragment, uint64_t *roun
     return e;
 }
 
-/* ---- manifests and aggregates
- * --------------------------------------------------------------------------- */
+/* ---- manifests and aggregates ---- */
 
 static enum err manifest_write(struct member *m, unsigned fragment, const struct manifest *manifest)
 {
@@ -343,8 +340,7 @@ enum err member_aggregate(struct member *m, unsigned fragment, uint64_t round, s
     return ERR_OK;
 }
 
-/* ---- begin, load, keep
- * ---------------------------------------------------------------------------------- */
+/* ---- begin, load, keep ---- */
 
 bool member_found(const struct member *m)
 {
@@ -480,8 +476,7 @@ enum err member_prune(struct member *m, unsigned fragment, uint64_t oldest_round
     return prune(m, fragment, m->pruned[fragment]);
 }
 
-/* ---- the outer step
- * ------------------------------------------------------------------------------------- */
+/* ---- the outer step ---- */
 
 struct digest member_grid(const struct member *m, unsigned fragment)
 {
@@ -593,8 +588,7 @@ enum err member_commit(struct member *m, unsigned fragment, const struct manifes
     return settle(m, fragment, manifest, aggregate, aggregate_bytes);
 }
 
-/* ---- snapshot, final digest
- * ----------------------------------------------------------------------------- */
+/* ---- snapshot, final digest ---- */
 
 size_t member_snapshot_bytes(const struct member *m, unsigned fragment)
 {

@@ -2,6 +2,7 @@
  * adopt: lines 11 to 16, with S1 to S11 of docs/protocol.md beside them.
  */
 #include "outer/site.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
@@ -87,8 +88,7 @@ void site_close(struct site *s)
         s->box.valid = false;
 }
 
-/* ---- S6: what a manifest must be
- * ------------------------------------------------------------------------- */
+/* ---- S6: what a manifest must be ---- */
 
 /* Of this run at all: enough for a snapshot, whose chain begins there. */
 static enum err manifest_ours(const struct site *s, unsigned fragment, uint64_t round,
@@ -129,8 +129,7 @@ static enum err manifest_next(const struct site *s, unsigned fragment, const str
     return ERR_OK;
 }
 
-/* ---- fetching
- * ------------------------------------------------------------------------------------------- */
+/* ---- fetching ---- */
 
 /* Until complete; ROUND_GONE is left to the caller. */
 static enum err fetch(struct site *s, enum wire_what what, unsigned fragment, uint64_t round,
@@ -165,8 +164,10 @@ static enum err poll(struct site *s, unsigned fragment, uint64_t round, uint32_t
             continue;
         enum round_outcome o = a->answer.outcome;
         if (o == ROUND_COMMIT || o == ROUND_PENDING || o == ROUND_GONE) {
-            if (a->answer.round > s->round_there[fragment])
+            if (a->answer.round > s->round_there[fragment]) {
                 s->round_there[fragment] = a->answer.round;
+                s->accepted_there[fragment] = (struct digest){0}; /* was of the round before */
+            }
             return ERR_OK;
         }
         bool rebind = o == ROUND_REBIND;
@@ -212,8 +213,7 @@ static enum err leap(struct site *s, unsigned fragment)
     return site_outbox_prune(s, fragment);
 }
 
-/* ---- adopting a round
- * ----------------------------------------------------------------------------------- */
+/* ---- adopting a round ---- */
 
 /* Our outer state is wrong although its inputs were right, twice: the aggregator's bytes replace
  * it, the residual is our own. */
@@ -295,8 +295,7 @@ static enum err catch_up(struct site *s, unsigned fragment)
     return ERR_OK;
 }
 
-/* ---- start
- * ---------------------------------------------------------------------------------------------- */
+/* ---- start, part by part ---- */
 
 /* After a hello: same round, other digest. */
 static enum err compare(struct site *s, unsigned fragment)
@@ -324,24 +323,7 @@ static enum err resend(struct site *s, unsigned fragment)
     return s->box.valid ? site_outbox_send(s) : ERR_OK;
 }
 
-enum err site_start(struct site *s, const float *initial_slab)
-{
-    bool found = member_found(s->member);
-    if (found)
-        TRY(member_load(s->member));
-    TRY(site_hello(s, found));
-    if (!found)
-        TRY(member_begin(s->member, initial_slab));
-    for (unsigned f = 0; f < s->member->fragments->count; f++) {
-        TRY(compare(s, f));
-        TRY(catch_up(s, f));
-        TRY(resend(s, f));
-    }
-    return ERR_OK;
-}
-
-/* ---- the round
- * ------------------------------------------------------------------------------------------ */
+/* ---- the round ---- */
 
 static enum err theta_to(struct site *s, unsigned fragment, uint64_t round, float *local)
 {
@@ -405,8 +387,7 @@ enum err site_unreachable(struct site *s, unsigned fragment, uint64_t round, uin
     return e == ERR_LINK ? ERR_OK : e;
 }
 
-/* ---- report, leave
- * -------------------------------------------------------------------------------------- */
+/* ---- report, start, leave ---- */
 
 static bool ended(const struct site *s, unsigned fragment)
 {
@@ -454,6 +435,34 @@ enum err site_report(struct site *s, unsigned fragment, int64_t step, double los
                 (unsigned long long)state->round);
         TRY(site_react(s, &a));
     }
+}
+
+/* What was adopted without a step of the trainer: nobody else would tell, and the aggregator's run
+ * ends only when every site has told it of the last round. */
+static enum err report_standing(struct site *s, unsigned fragment)
+{
+    uint64_t round = s->member->state[fragment].round;
+    if (round == 0)
+        return ERR_OK;
+    return site_report(s, fragment, schedule_step(&s->member->schedule, fragment, round - 1), NAN,
+                       NAN, 0);
+}
+
+enum err site_start(struct site *s, const float *initial_slab)
+{
+    bool found = member_found(s->member);
+    if (found)
+        TRY(member_load(s->member));
+    TRY(site_hello(s, found));
+    if (!found)
+        TRY(member_begin(s->member, initial_slab));
+    for (unsigned f = 0; f < s->member->fragments->count; f++) {
+        TRY(compare(s, f));
+        TRY(catch_up(s, f));
+        TRY(resend(s, f));
+        TRY(report_standing(s, f));
+    }
+    return ERR_OK;
 }
 
 enum err site_leave(struct site *s, const char *why)

@@ -93,8 +93,7 @@ struct wire_head site_head(const struct site *s)
     return h;
 }
 
-/* ---- id/site
- * -------------------------------------------------------------------------------------------- */
+/* ---- id/site ---- */
 
 static enum err identity_write(struct site *s)
 {
@@ -144,8 +143,7 @@ enum err site_identify(struct site *s)
     return identity_write(s);
 }
 
-/* ---- hello
- * ---------------------------------------------------------------------------------------------- */
+/* ---- hello ---- */
 
 /* One aggregator per epoch, and never an earlier epoch: durable before anything is said under it.
  */
@@ -245,6 +243,10 @@ enum err site_react(struct site *s, const struct wire_answer *a)
 {
     switch (a->outcome) {
     case ROUND_REBIND:
+        return site_hello(s, true);
+    case ROUND_SUPERSEDED: /* by another stream of this process, or by a newer process: hello tells
+                            */
+        TRY(back_off(s, "another stream of this site is being served"));
         return site_hello(s, true);
     case ROUND_FULL:
         site_notice(s, "aggregator's disk is full, retrying in %.1f s", a->retry_ms / 1000.0);

@@ -298,11 +298,13 @@ enum err site_outbox_settle(struct site *s, unsigned fragment, const struct mani
  * this. */
 enum err site_outbox_prune(struct site *s, unsigned fragment)
 {
-    char path[PATH_BYTES], **names;
+    char path[PATH_BYTES], **names = NULL;
     struct arena scratch = arena_make(0);
     size_t count = 0;
+    enum err e = ERR_OK;
     snprintf(path, sizeof path, "outbox/%u", fragment);
-    enum err e = s->world->ops->list(s->world, path, &scratch, &names, &count);
+    if (s->world->ops->exists(s->world, path))
+        e = s->world->ops->list(s->world, path, &scratch, &names, &count);
     for (size_t i = 0; e == ERR_OK && i < count; i++) {
         unsigned long long round;
         char rest;

@@ -1,0 +1,47 @@
+#ifndef SIM_H
+#define SIM_H
+/* The whole outer loop in one thread and virtual time: the production site, aggregator, core,
+ * journal, member and codecs on a simulated link, disk and clock, with a toy trainer inside each
+ * site. One 64-bit seed draws configuration, intensities of faults and every single fault; chaos
+ * first, then it heals, then the run must end.
+ *
+ * Checked while it runs: I3 and I4 exactly (integers), I5 parent chain, I6 no receipt without
+ * durable payload and record, nothing sent that is not stored, I7 one payload per site and round,
+ * the set counted only after hello. At the end: all members equal, equal to the replay of the
+ * manifests, the residual books close, commits came within the bound. What a run returns lets the
+ * caller compare with the run without faults (I1).
+ *
+ * The trainer repeats bit for bit in strict mode; in quorum mode it does not, on purpose, as on a
+ * GPU.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+#include "kernels/base/digest.h"
+#include "outer/codec/codec.h"
+
+enum { SIM_SITES_MAX = 5, SIM_WHY_MAX = 512 };
+
+struct sim_options {
+    uint64_t seed;
+    unsigned sites, fragments;
+    int64_t steps, every;
+    enum codec_kind codec;
+    float feedback;
+    bool strict;
+    uint64_t keep;     /* outer.catch_up */
+    bool faults;       /* false: the run to compare with */
+    bool late, absent; /* quorum: the last site starts late; the first is away for long */
+};
+struct sim_result {
+    bool ok;
+    char why[SIM_WHY_MAX];
+    struct digest state;                   /* of all members */
+    struct digest residual[SIM_SITES_MAX]; /* theta, momentum, codes, residual of each site */
+    uint64_t virtual_ms, calls, crashes, restarts, commits, snapshots, excluded, gap_ms;
+    unsigned books_checked; /* sites whose I3 was checked to the end */
+};
+
+struct sim_options sim_draw(uint64_t seed); /* the configuration of a seed */
+void sim_run_options(const struct sim_options *o, struct sim_result *r);
+
+#endif

@@ -1,0 +1,411 @@
+/* What must hold in every run (docs/protocol.md, "What follows"), from the outside: messages as
+ * they pass, files as they lie on the simulated disks.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "kernels/base/log.h"
+#include "outer/sim_own.h"
+
+enum { OUTBOX_HEADER_BYTES = 256, FIXED_BITS = 100 };
+
+/* Exact, or a violation: the toy's values lie between 2^-70 and 2^20. */
+static sim_fixed fixed(struct sim *s, double x)
+{
+    int e;
+    int64_t mantissa = (int64_t)ldexp(frexp(x, &e), 53);
+    int shift = e - 53 + FIXED_BITS;
+    if (mantissa == 0)
+        return 0;
+    if (shift >= 0 && shift < 70)
+        return (sim_fixed)mantissa * ((sim_fixed)1 << shift);
+    if (shift < 0 && shift > -53 && !(mantissa & (((int64_t)1 << -shift) - 1)))
+        return mantissa / ((int64_t)1 << -shift);
+    sim_violate(s, "a value of %g is outside of what the books can hold", x);
+    return 0;
+}
+
+static const struct codec *codec_at(const struct sim *s, unsigned f, uint64_t round)
+{
+    return codec_get(schedule_codec(&s->schedule, f, round));
+}
+
+/* Values of a payload on a grid, in the simulator's own memory. */
+static float *decoded(struct sim *s, unsigned f, uint64_t round, const uint8_t *payload,
+                      const uint8_t *grid, struct arena *a)
+{
+    const struct codec *c = codec_at(s, f, round);
+    size_t n = s->fragments.f[f].elements;
+    float *values = arena_array(a, n, sizeof *values);
+    ASSERT(values);
+    if (c->decode(c, s->work, values, payload, grid, n) != ERR_OK)
+        sim_violate(s, "a payload of round %llu does not decode", (unsigned long long)round);
+    return values;
+}
+
+/* ---- the outbox: what a site trained ---- */
+
+/* z - residual before = the weighted delta, and what is sent + what is kept = z (I3). */
+static void book_trained(struct sim_node *n, unsigned f, uint64_t round, const uint8_t *data,
+                         size_t size)
+{
+    struct sim *s = n->sim;
+    const struct codec *c = codec_at(s, f, round);
+    const struct member_state *state = &n->member.state[f];
+    struct arena a = arena_make(0);
+    size_t count = s->fragments.f[f].elements, payload = c->payload_bytes(c, count);
+    const float *residual = (const float *)(const void *)(data + OUTBOX_HEADER_BYTES + payload);
+    const double *forgotten = (const double *)(const void *)(residual + count);
+    bool forgets = s->o.feedback < 1;
+    float *sent = decoded(s, f, round, data + OUTBOX_HEADER_BYTES, state->codes, &a), kept;
+    double lost;
+    if (size != OUTBOX_HEADER_BYTES + payload + count * (sizeof kept + (forgets ? sizeof lost : 0)))
+        sim_violate(s, "the outbox of site %s has %zu bytes", n->name, size);
+    for (size_t i = 0; i < count && !s->clock.halted; i++) {
+        memcpy(&kept, &residual[i], sizeof kept);
+        sim_fixed trained = fixed(s, sent[i]) + fixed(s, kept) - fixed(s, state->residual[i]);
+        if (forgets) {
+            memcpy(&lost, &forgotten[i], sizeof lost);
+            trained += fixed(s, lost) - fixed(s, state->forgotten[i]);
+        }
+        double delta = (double)n->weight * ((double)state->theta[i] - n->part[i]);
+        if (fabs(ldexp((double)trained, -FIXED_BITS) - delta) > 1e-6)
+            sim_violate(s, "site %s round %llu element %zu: trained %g, booked %g", n->name,
+                        (unsigned long long)round, i, delta, ldexp((double)trained, -FIXED_BITS));
+        n->trained[s->first[f] + i] += trained;
+    }
+    arena_free(&a);
+}
+
+void sim_wrote(void *self, struct world_sim *w, const char *path, const uint8_t *data, size_t n)
+{
+    struct sim_node *node = self;
+    unsigned f;
+    unsigned long long round;
+    (void)w;
+    if (sscanf(path, "outbox/%u/%20llu", &f, &round) != 2)
+        return;
+    if (node->made[f][round])
+        sim_violate(node->sim, "site %s made a second contribution to fragment %u round %llu",
+                    node->name, f, round);
+    else
+        book_trained(node, f, round, data, n);
+    node->made[f][round] = true;
+}
+
+/* ---- messages ---- */
+
+static struct sim_node *node_of(struct sim *s, const struct wire_head *h)
+{
+    unsigned i = 0;
+    while (i < s->o.sites && strcmp(s->names[i], h->site))
+        i++;
+    ASSERT(i < s->o.sites);
+    return &s->node[i];
+}
+
+static void saw_hello(void *self, const struct wire_hello *m, const struct wire_hello_answer *a)
+{
+    struct sim *s = self;
+    struct sim_node *n = node_of(s, &m->head);
+    if (a->outcome == ROUND_DIVERGED)
+        sim_violate(s, "site %s has another state than the aggregator", n->name);
+    if ((a->outcome == ROUND_CURRENT || a->outcome == ROUND_BEHIND || a->outcome == ROUND_JOIN) &&
+        a->epoch > n->hello_epoch)
+        n->hello_epoch = a->epoch;
+}
+
+/* I7, and bytes before words. */
+static void saw_offered(void *self, const struct wire_contribution *m, const uint8_t *payload)
+{
+    struct sim *s = self;
+    struct sim_node *n = node_of(s, &m->head);
+    uint8_t **first = &n->payload[m->fragment][m->round];
+    char path[64];
+    size_t size;
+    snprintf(path, sizeof path, "outbox/%u/%llu", m->fragment, (unsigned long long)m->round);
+    const uint8_t *stored = world_sim_look(&n->world, path, &size);
+    if (!stored || size < OUTBOX_HEADER_BYTES + m->payload_bytes ||
+        memcmp(stored + OUTBOX_HEADER_BYTES, payload, m->payload_bytes))
+        sim_violate(s, "site %s sends what it has not stored", n->name);
+    if (*first && memcmp(*first, payload, m->payload_bytes))
+        sim_violate(s, "site %s sends other bytes for fragment %u round %llu", n->name, m->fragment,
+                    (unsigned long long)m->round);
+    if (*first)
+        return;
+    *first = arena_alloc(&s->arena, m->payload_bytes);
+    ASSERT(*first);
+    memcpy(*first, payload, m->payload_bytes);
+}
+
+/* I6: a receipt promises the payload and its record. */
+static void saw_answered(void *self, const struct wire_contribution *m, const struct wire_answer *a)
+{
+    struct sim *s = self;
+    char path[256], hex[65];
+    size_t size;
+    if (a->outcome != ROUND_RECEIPT)
+        return;
+    digest_hex(&m->payload, hex);
+    snprintf(path, sizeof path, "spool/%u/%llu/%s.%s", m->fragment, (unsigned long long)m->round,
+             m->head.site, hex);
+    const uint8_t *spool = world_sim_look(&s->disk, path, &size);
+    struct digest d = digest_of(spool, size);
+    if (!spool || !digest_equal(&d, &m->payload))
+        sim_violate(s, "a receipt for %s without a durable payload", path);
+    const uint8_t *journal = world_sim_look(&s->disk, "journal", &size);
+    if (!journal || !memmem(journal, size, m->payload.bytes, sizeof m->payload.bytes))
+        sim_violate(s, "a receipt for %s without a durable record", path);
+}
+
+static void saw_fetching(void *self, const struct wire_fetch *m)
+{
+    struct sim *s = self;
+    if (m->what != WIRE_SNAPSHOT)
+        return;
+    s->r->snapshots++;
+    node_of(s, &m->head)->void_books = true;
+}
+
+/* ---- commits ---- */
+
+/* I4: the aggregate is the sum of what the sites first sent, each once, by the codec's own sum and
+ * by integers. */
+static void check_sum(struct sim *s, unsigned f, struct sim_commit *c)
+{
+    const struct manifest *m = &c->manifest;
+    const struct codec *codec = codec_at(s, f, m->round);
+    size_t n = s->fragments.f[f].elements;
+    const uint8_t *payloads[SIM_SITES_MAX];
+    struct arena a = arena_make(0);
+    unsigned k = 0;
+    for (unsigned i = 0; i < m->site_count; i++)
+        if (m->sites[i].included)
+            payloads[k++] = s->node[i].payload[f][m->round];
+    uint8_t *sum = arena_alloc(&a, m->aggregate_bytes);
+    ASSERT(sum && codec->aggregate_bytes(codec, n, k) == m->aggregate_bytes);
+    if (codec->aggregate(codec, s->work, sum, payloads, k, n) != ERR_OK ||
+        memcmp(sum, c->aggregate, m->aggregate_bytes))
+        sim_violate(s, "fragment %u round %llu: the aggregate is not the sum of the contributions",
+                    f, (unsigned long long)m->round);
+    arena_free(&a);
+}
+
+/* The grid of a round lies with the state before it, which every member has; here, the aggregator's
+ * disk. */
+static void book_included(struct sim *s, unsigned f, const struct manifest *m, const uint8_t *grid)
+{
+    struct arena a = arena_make(0);
+    size_t n = s->fragments.f[f].elements;
+    const struct codec *c = codec_at(s, f, m->round);
+    sim_fixed *sum = arena_array(&a, n, sizeof *sum);
+    float *mean = arena_array(&a, n, sizeof *mean);
+    uint8_t *next = arena_alloc(&a, n / DEV_BLOCK);
+    ASSERT(sum && mean && next);
+    for (unsigned k = 0; k < m->site_count; k++) {
+        struct sim_node *node = &s->node[k];
+        if (!m->sites[k].included)
+            continue;
+        float *values = decoded(s, f, m->round, node->payload[f][m->round], grid, &a);
+        for (size_t i = 0; i < n; i++) {
+            sim_fixed v = fixed(s, values[i]);
+            node->included[s->first[f] + i] += v;
+            sum[i] += v;
+        }
+    }
+    if (c->mean(c, s->work, mean, next, s->commits[f][m->round].aggregate, m->aggregate_bytes,
+                manifest_included(m), manifest_weight(m), grid, n) != ERR_OK)
+        sim_violate(s, "fragment %u round %llu: the aggregate does not decode", f,
+                    (unsigned long long)m->round);
+    for (size_t i = 0; i < n && !s->clock.halted; i++) {
+        double exact = ldexp((double)sum[i], -FIXED_BITS), got = (double)mean[i];
+        double tolerance = c->adds ? 0 : 1e-6; /* relayed: f32 additions in site order */
+        float once = (float)((float)exact / manifest_weight(m)); /* one rounding, of the division */
+        if (fabs(got - (double)once) > tolerance)
+            sim_violate(s, "fragment %u round %llu element %zu: mean %g, exactly %g", f,
+                        (unsigned long long)m->round, i, got, (double)once);
+    }
+    arena_free(&a);
+}
+
+static void check_manifest(struct sim *s, unsigned f, const struct manifest *m)
+{
+    uint64_t t = m->round;
+    struct digest parent = t ? manifest_digest(&s->commits[f][t - 1].manifest) : (struct digest){0};
+    if (!digest_equal(&parent, &m->parent)) /* I5 */
+        sim_violate(s, "fragment %u round %llu: other parent", f, (unsigned long long)t);
+    if (manifest_included(m) < (s->o.strict ? s->o.sites : s->o.sites / 2 + 1))
+        sim_violate(s, "fragment %u round %llu: %u of %u sites", f, (unsigned long long)t,
+                    manifest_included(m), s->o.sites);
+    for (unsigned i = 0; i < m->site_count; i++) {
+        const struct sim_node *n = &s->node[i];
+        s->r->excluded += !m->sites[i].included;
+        if (!m->sites[i].included)
+            continue;
+        size_t bytes =
+            codec_at(s, f, t)->payload_bytes(codec_at(s, f, t), s->fragments.f[f].elements);
+        struct digest d =
+            n->payload[f][t] ? digest_of(n->payload[f][t], bytes) : (struct digest){0};
+        if (!digest_equal(&d, &m->sites[i].payload))
+            sim_violate(s, "fragment %u round %llu: site %s included with bytes it never sent", f,
+                        (unsigned long long)t, n->name);
+        if (n->hello_epoch < m->epoch) /* protocol 3.3 */
+            sim_violate(s, "fragment %u round %llu: site %s counted without hello in epoch %llu", f,
+                        (unsigned long long)t, n->name, (unsigned long long)m->epoch);
+    }
+}
+
+/* Bytes of a file of frag/f/round/ on the aggregator's disk. */
+static const uint8_t *kept(struct sim *s, unsigned f, uint64_t round, const char *name,
+                           size_t *size)
+{
+    char path[64];
+    snprintf(path, sizeof path, "frag/%u/%llu/%s", f, (unsigned long long)round, name);
+    const uint8_t *data = world_sim_look(&s->disk, path, size);
+    if (!data)
+        sim_violate(s, "%s is gone", path);
+    return data;
+}
+
+static void commit_seen(struct sim *s, unsigned f)
+{
+    uint64_t t = s->committed[f];
+    struct sim_commit *c = &s->commits[f][t];
+    size_t size, aggregate_size, n = s->fragments.f[f].elements;
+    const uint8_t *manifest = kept(s, f, t + 1, "MANIFEST", &size);
+    const uint8_t *aggregate = kept(s, f, t + 1, "aggregate", &aggregate_size);
+    const uint8_t *before = kept(s, f, t, "state", &size);
+    if (!manifest || !aggregate || !before)
+        return;
+    const uint8_t *grid =
+        before + size - n / DEV_BLOCK; /* the aggregator keeps no residual: codes are last */
+    manifest = kept(s, f, t + 1, "MANIFEST", &size);
+    if (!manifest_decode(&c->manifest, manifest, size - 32)) {
+        sim_violate(s, "fragment %u round %llu: the manifest does not decode", f,
+                    (unsigned long long)t);
+        return;
+    }
+    c->aggregate = arena_alloc(&s->arena, aggregate_size);
+    ASSERT(c->aggregate);
+    memcpy(c->aggregate, aggregate, aggregate_size);
+    s->committed[f]++;
+    s->r->commits++;
+    check_manifest(s, f, &c->manifest);
+    if (!s->clock.halted)
+        check_sum(s, f, c);
+    if (!s->clock.halted)
+        book_included(s, f, &c->manifest, grid);
+    uint64_t since = s->clock.now_ms - s->progress_ms;
+    if (s->clock.now_ms > s->heal_ms && since > s->r->gap_ms)
+        s->r->gap_ms = since;
+    s->progress_ms = s->clock.now_ms;
+}
+
+static void saw_work(void *self)
+{
+    struct sim *s = self;
+    for (unsigned f = 0; s->server.up && f < s->o.fragments; f++)
+        while (s->committed[f] < s->member.state[f].round && !s->clock.halted)
+            commit_seen(s, f);
+}
+
+void sim_watch(struct sim *s)
+{
+    s->watch = (struct link_sim_watch){.self = s,
+                                       .hello = saw_hello,
+                                       .offered = saw_offered,
+                                       .answered = saw_answered,
+                                       .fetching = saw_fetching,
+                                       .worked = saw_work};
+}
+
+/* ---- the end ---- */
+
+/* A member as its disk holds it. */
+static bool disk_load(struct sim *s, struct world_sim *w, bool site, struct member *m,
+                      struct arena *a)
+{
+    struct member_options o = sim_member_options(s, site);
+    w->faults = NULL;
+    w->dead = false;
+    enum err e = member_open(m, &w->world, s->cpu, &o, a);
+    if (e == ERR_OK)
+        e = member_load(m);
+    if (e != ERR_OK)
+        sim_violate(s, "the disk of %s does not load: %s", w->name, err_message());
+    return e == ERR_OK;
+}
+
+/* I2: the manifests and aggregates alone lead to the same state. */
+static void check_replay(struct sim *s)
+{
+    struct member_options o = sim_member_options(s, false);
+    struct world_sim w;
+    struct member m;
+    struct arena a = arena_make(0);
+    world_sim_open(&w, &s->clock, "replay", 1);
+    enum err e = member_open(&m, &w.world, s->cpu, &o, &a);
+    if (e == ERR_OK)
+        e = member_begin(&m, s->initial);
+    for (unsigned f = 0; f < s->o.fragments; f++)
+        for (uint64_t t = 0; e == ERR_OK && t < s->committed[f]; t++) {
+            struct sim_commit *c = &s->commits[f][t];
+            e = member_apply(&m, f, &c->manifest, false, c->aggregate, c->manifest.aggregate_bytes);
+            if (e == ERR_OK)
+                e = member_commit(&m, f, &c->manifest, c->aggregate, c->manifest.aggregate_bytes);
+        }
+    struct digest d = member_digest(&m, false);
+    if (e != ERR_OK || !digest_equal(&d, &s->r->state))
+        sim_violate(s, "the replay of the manifests leads elsewhere (%s)",
+                    e == ERR_OK ? "digest" : err_message());
+    member_close(&m);
+    world_sim_close(&w);
+    arena_free(&a);
+}
+
+/* I3: trained = included + residual + forgotten, element by element, as integers. */
+static void check_books(struct sim_node *n, const struct member *m)
+{
+    struct sim *s = n->sim;
+    if (n->void_books)
+        return;
+    for (unsigned f = 0; f < s->o.fragments; f++)
+        for (size_t i = 0; i < s->fragments.f[f].elements && !s->clock.halted; i++) {
+            sim_fixed left = n->trained[s->first[f] + i] - n->included[s->first[f] + i] -
+                             fixed(s, m->state[f].residual[i]);
+            if (m->state[f].forgotten)
+                left -= fixed(s, m->state[f].forgotten[i]);
+            if (left)
+                sim_violate(s,
+                            "site %s fragment %u element %zu: trained - included - residual - "
+                            "forgotten = %g",
+                            n->name, f, i, ldexp((double)left, -FIXED_BITS));
+        }
+    s->r->books_checked++;
+}
+
+void sim_check_end(struct sim *s)
+{
+    struct arena a = arena_make(0);
+    struct member m;
+    if (disk_load(s, &s->disk, false, &m, &a))
+        s->r->state = member_digest(&m, false);
+    member_close(&m);
+    for (unsigned f = 0; f < s->o.fragments; f++)
+        if (s->committed[f] != schedule_rounds(&s->schedule, f))
+            sim_violate(s, "fragment %u ended after %llu rounds", f,
+                        (unsigned long long)s->committed[f]);
+    for (unsigned i = 0; i < s->o.sites && !s->clock.halted; i++) {
+        if (!disk_load(s, &s->node[i].world, true, &m, &a))
+            continue;
+        struct digest d = member_digest(&m, false);
+        s->r->residual[i] = member_digest(&m, true);
+        if (!digest_equal(&d, &s->r->state))
+            sim_violate(s, "site %s ends with another state than the aggregator", s->names[i]);
+        check_books(&s->node[i], &m);
+        member_close(&m);
+    }
+    if (!s->clock.halted)
+        check_replay(s);
+    arena_free(&a);
+}

@@ -1,0 +1,32 @@
+#ifndef SIM_CLOCK_H
+#define SIM_CLOCK_H
+/* Virtual time, chance and coroutines of the simulator: one thread, one 64-bit seed. A task is
+ * ordinary code on a stack of its own that gives way in sim_sleep only; the earliest sleeper runs
+ * next, equals in an order drawn from the seed. Same seed, same run.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <ucontext.h>
+
+struct sim_task;
+struct sim_clock {
+    uint64_t now_ms, seed, drawn;
+    struct sim_task *tasks, *running;
+    bool halted; /* set by anyone: sim_run returns */
+    ucontext_t home;
+};
+
+void sim_clock_open(struct sim_clock *c, uint64_t seed);
+void sim_clock_close(
+    struct sim_clock *c); /* tasks that have not ended are dropped with their stacks */
+void sim_start(struct sim_clock *c, void (*run)(void *self), void *self);
+/* The running task sleeps until then, or until sim_kick(c, on). on may be NULL. */
+void sim_sleep(struct sim_clock *c, uint64_t until_ms, const void *on);
+void sim_kick(struct sim_clock *c, const void *on);
+bool sim_run(struct sim_clock *c,
+             uint64_t limit_ms); /* false: halted, or at limit_ms somebody still sleeps */
+uint64_t sim_below(struct sim_clock *c, uint64_t n); /* uniform in [0, n) */
+bool sim_chance(struct sim_clock *c, double p);
+
+#endif

@@ -1,0 +1,121 @@
+/* Seeded faults against the promise (docs/protocol.md, "What follows"). A failing seed prints the
+ * line that repeats it. test_sim                      the suite test_sim --seed N [--log]     one
+ * seed, with its log in virtual time test_sim --from N --count M   a range
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "kernels/base/log.h"
+#include "outer/sim.h"
+
+enum { SUITE_SEEDS = 1000 };
+
+static void quiet(void *self, enum log_level level, const char *line)
+{
+    (void)self;
+    (void)level;
+    (void)line;
+}
+
+static void loud(void *self, enum log_level level, const char *line)
+{
+    (void)self;
+    (void)level;
+    printf("%s\n", line);
+}
+
+static bool differs(struct sim_result *r, const char *what)
+{
+    snprintf(r->why, sizeof r->why, "strict mode: %s differs from the run without faults", what);
+    return r->ok = false;
+}
+
+/* I1: the same SHA-256 as the run without faults, of every member's everything. */
+static bool compare(struct sim_options o, struct sim_result *r)
+{
+    struct sim_result calm;
+    o.faults = false;
+    sim_run_options(&o, &calm);
+    if (!calm.ok) {
+        *r = calm;
+        return false;
+    }
+    if (!digest_equal(&calm.state, &r->state))
+        return differs(r, "the outer state");
+    for (unsigned i = 0; i < o.sites; i++)
+        if (!digest_equal(&calm.residual[i], &r->residual[i]))
+            return differs(r, "a residual");
+    return true;
+}
+
+struct totals {
+    uint64_t seeds, failed, calls, crashes, restarts, commits, snapshots, excluded, gap_ms, books,
+        virtual_ms;
+};
+
+static bool run(uint64_t seed, struct totals *t)
+{
+    struct sim_options o = sim_draw(seed);
+    struct sim_result r;
+    sim_run_options(&o, &r);
+    if (r.ok && o.strict)
+        compare(o, &r);
+    t->seeds++;
+    t->failed += !r.ok;
+    t->calls += r.calls;
+    t->crashes += r.crashes;
+    t->restarts += r.restarts;
+    t->commits += r.commits;
+    t->snapshots += r.snapshots;
+    t->excluded += r.excluded;
+    t->books += r.books_checked;
+    t->virtual_ms += r.virtual_ms;
+    t->gap_ms = r.gap_ms > t->gap_ms ? r.gap_ms : t->gap_ms;
+    if (!r.ok)
+        printf("FAILED test_sim --seed %llu: %s (%u sites, %u fragments, %s, %s)\n",
+               (unsigned long long)seed, r.why, o.sites, o.fragments, codec_get(o.codec)->name,
+               o.strict ? "strict" : "quorum");
+    return r.ok;
+}
+
+static uint64_t number(const char *s)
+{
+    return strtoull(s, NULL, 10);
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t from = 1, count = SUITE_SEEDS;
+    struct totals t = {0};
+    log_to(quiet, NULL);
+    for (int i = 1; i < argc; i++) {
+        bool value = i + 1 < argc;
+        if (!strcmp(argv[i], "--seed") && value) {
+            from = number(argv[++i]);
+            count = 1;
+        } else if (!strcmp(argv[i], "--from") && value) {
+            from = number(argv[++i]);
+        } else if (!strcmp(argv[i], "--count") && value) {
+            count = number(argv[++i]);
+        } else if (!strcmp(argv[i], "--log")) {
+            log_to(loud, NULL);
+        } else {
+            printf("unknown argument %s\n", argv[i]);
+            return 2;
+        }
+    }
+    clock_t begin = clock();
+    for (uint64_t seed = from; seed < from + count && t.failed < 20; seed++)
+        run(seed, &t);
+    double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
+    printf("seeds=%llu failed=%llu seconds=%.1f hours_simulated=%.0f calls=%llu crashes=%llu "
+           "restarts=%llu "
+           "commits=%llu snapshots=%llu excluded=%llu books=%llu longest_gap_s=%.0f\n",
+           (unsigned long long)t.seeds, (unsigned long long)t.failed, seconds,
+           (double)t.virtual_ms / 3.6e6, (unsigned long long)t.calls, (unsigned long long)t.crashes,
+           (unsigned long long)t.restarts, (unsigned long long)t.commits,
+           (unsigned long long)t.snapshots, (unsigned long long)t.excluded,
+           (unsigned long long)t.books, (double)t.gap_ms / 1000);
+    return t.failed ? 1 : 0;
+}
