@@ -231,6 +231,7 @@ static enum err own_directory(struct job *j)
 static enum err dial(struct job *j)
 {
     struct link_dial d = {.target = j->o.site_aggregator, .server_name = NULL};
+    link_tune();
     if (*j->o.site_aggregator_name)
         d.server_name = j->o.site_aggregator_name;
     TRY_ALLOC(d.tls.ca = arena_printf(&j->perm, "%s/ca.pem", j->o.tls_dir));

@@ -32,6 +32,8 @@ struct job {
     struct record record;
     struct progress progress;
     struct progress_line line;
+    char notice[128];              /* words of the last notice logged */
+    double noticed;                /* and when, seconds */
     struct link_counters moved;    /* bytes so far, of this process */
     double began, last_round;      /* seconds */
     int64_t began_step;            /* -1: no step yet */

@@ -1,5 +1,6 @@
 /* What a training process says: log lines, metrics.jsonl, the live line, the final digests. */
 #include <math.h>
+#include <string.h>
 #include <time.h>
 #include "kernels/base/log.h"
 #include "outer/job.h"
@@ -145,18 +146,32 @@ static void show(struct job *j, const struct train_report *r)
     progress_update(&j->progress, 0, l);
 }
 
+/* The same news with another number ("unreachable for 3 s", "for 4 s") is shown at once, but logged sparsely. */
+static bool is_news(struct job *j, const char *text)
+{
+    enum { REPEAT_S = 30 };
+    size_t words = strcspn(text, "0123456789");
+    bool same = words < sizeof j->notice && strncmp(text, j->notice, words) == 0 && !j->notice[words];
+    if (same && job_now() - j->noticed < REPEAT_S)
+        return false;
+    snprintf(j->notice, sizeof j->notice, "%.*s", (int)words, text);
+    j->noticed = job_now();
+    return true;
+}
+
 void job_tell_notice(void *self, const char *text)
 {
     struct job *j = self;
+    char quoted[256];
     snprintf(j->line.state, sizeof j->line.state, "%s", text);
     progress_update(&j->progress, 0, &j->line);
-    char quoted[256];
+    if (!is_news(j, text))
+        return;
     log_event(LOG_INFO, "wait", "text=%s", log_quote(quoted, sizeof quoted, text));
     record_begin(&j->record, "notice");
     record_text(&j->record, "text", text);
     record_end(&j->record);
 }
-
 
 void job_tell_step(struct job *j, const struct train_report *r)
 {

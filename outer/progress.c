@@ -155,7 +155,9 @@ void progress_update(struct progress *p, unsigned index, const struct progress_l
                (now - p->printed[index] >= PROGRESS_SPARSE_S || line->step == line->steps)) {
         char text[PROGRESS_TEXT_MAX];
         progress_format(text, line);
-        fprintf(stderr, "%s\n", text);
+        if (strcmp(text, p->said[index]) != 0)
+            fprintf(stderr, "%s\n", text);
+        memcpy(p->said[index], text, sizeof text);
         p->printed[index] = now;
     }
     pthread_mutex_unlock(&lock);

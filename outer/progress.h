@@ -27,6 +27,7 @@ struct progress {
     unsigned count, drawn;              /* lines; of these on the screen now */
     struct progress_line lines[PROGRESS_LINES_MAX];
     double printed[PROGRESS_LINES_MAX]; /* when, sparse mode */
+    char said[PROGRESS_LINES_MAX][PROGRESS_TEXT_MAX]; /* and what: nothing is printed twice */
     double drawn_at;
     FILE *log;                          /* every log line; NULL: none */
 };

@@ -284,7 +284,7 @@ static enum err advance(struct site *s, unsigned fragment, uint32_t hold_ms)
     if (a.answer.outcome == ROUND_GONE)
         return leap(s, fragment);
     if (a.answer.outcome == ROUND_PENDING && *a.answer.text)
-        site_notice(s, "%s", a.answer.text);
+        site_notice(s, "waiting for %s", a.answer.text);
     return now - start < PENDING_MS ? site_wait(s, PENDING_MS) : ERR_OK;
 }
 

@@ -110,6 +110,7 @@ ends 75 "$a" "a site without an aggregator"
 cases=$((cases + 1))
 
 serve
+listening
 expect 4 "127.0.0.1:$port|in use" "$atoll" serve --config run.yaml --serve.dir other
 expect 4 "aggregator|another process" "$atoll" serve --config run.yaml --serve.listen 127.0.0.1:0
 site="$atoll train --config run.yaml --site.name b --run.dir b $data --log.progress none"

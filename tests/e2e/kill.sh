@@ -39,7 +39,7 @@ disturbed() {
 
 for fragments in 1 4; do
     rm -rf a b aggregator data tls ./*.out
-    steps=180 every=4 codec=int8 checkpoint_every=13
+    steps=$((180 / fragments + 30)) every=4 codec=int8 checkpoint_every=13
     configure a,b
     undisturbed
     wanted_a=$(final a) wanted_b=$(final b)

@@ -84,7 +84,8 @@ serve:
   listen: 127.0.0.1:$port
   dir: aggregator
 END
-    "$atoll" data --out data --sites "$count" --sequence 32 text.txt >data.out 2>&1 || fail "atoll data"
+    "$atoll" data --out data --sites "$count" --sequence 32 --force text.txt >data.out 2>&1 || fail "atoll data"
+    rm -rf tls
     "$atoll" cert authority --run e2e --dir tls >cert.out 2>&1 || fail "atoll cert authority"
     "$atoll" cert issue --role aggregator --host localhost,127.0.0.1 --dir tls >>cert.out 2>&1 || fail "atoll cert issue"
     for s in $(echo "$sites" | tr ',' ' '); do
@@ -110,6 +111,16 @@ train() {
         --log.progress none "$@" >>"$site.out" 2>&1 &
     pid=$!
     processes="$processes $pid"
+}
+
+# Waits until the aggregator listens.
+listening() {
+    tries=0
+    while ! grep -q "ev=listening" serve.out; do
+        sleep 0.05
+        tries=$((tries + 1))
+        [ $tries -lt 200 ] || fail "the aggregator does not listen"
+    done
 }
 
 # ends CODE PROCESS WHO: it ends with that exit code
