@@ -32,9 +32,9 @@ def arguments():
     p.add_argument("--text", required=True)
     p.add_argument("--dir", required=True)
     p.add_argument("--csv")
-    p.add_argument("--steps", type=int, default=300)
-    p.add_argument("--batch", type=int, default=4096, help="tokens of one site's step")
-    p.add_argument("--lr", default="0.01")
+    p.add_argument("--steps", type=int, default=600)
+    p.add_argument("--batch", type=int, default=2048, help="tokens of one site's step")
+    p.add_argument("--lr", default="0.015")
     p.add_argument("--seed", default="1")
     p.add_argument("--outer-lr", default="0.7")
     p.add_argument("--momentum", default="0.9")
@@ -68,11 +68,11 @@ def prepare(a, root, sites):
 
 def shards(data, site=None):
     """Training shards of one site (from 0), or of all."""
-    return f'["{data}/train-{"*" if site is None else site}-*.bin"]'
+    return f"{data}/train-{'*' if site is None else site}-*.bin"
 
 
 def common(a, data, batch, name):
-    return MODEL + ["--run.name", name, "--run.seed", a.seed, "--data.eval", f'["{data}/eval-*.bin"]',
+    return MODEL + ["--run.name", name, "--run.seed", a.seed, "--data.eval", f"{data}/eval-*.bin",
                     "--train.steps", a.steps, "--train.batch_tokens", batch, "--train.sequence", 128,
                     "--train.optimizer", "lamb", "--train.lr", a.lr, "--train.warmup", max(1, a.steps // 10),
                     "--train.checkpoint_every", 0, "--train.eval_tokens", 131072, "--device.dtype", "f32",
@@ -107,11 +107,11 @@ def together(a, root, name, sites, every, codec):
     port = free_port()
     check([a.atoll, "cert", "authority", "--run", name, "--dir", tls], log)
     check([a.atoll, "cert", "issue", "--role", "aggregator", "--name", "aggregator", "--host", "localhost",
-           "--run", name, "--dir", tls], log)
+           "--dir", tls], log)
     for n in names:
-        check([a.atoll, "cert", "issue", "--role", "site", "--name", n, "--run", name, "--dir", tls], log)
+        check([a.atoll, "cert", "issue", "--role", "site", "--name", n, "--dir", tls], log)
     shared = common(a, data, a.batch, name) + [
-        "--outer.sites", "[" + ", ".join(names) + "]", "--outer.every", every, "--outer.codec", codec,
+        "--outer.sites", ",".join(names), "--outer.every", every, "--outer.codec", codec,
         "--outer.lr", a.outer_lr, "--outer.momentum", a.momentum, "--tls.dir", tls]
     serve = run([a.atoll, "serve", "--serve.dir", root / f"{name}-agg", "--serve.listen", f"127.0.0.1:{port}"]
                 + shared, log)
