@@ -156,7 +156,8 @@ static bool hello_config(struct aggregator *a, const struct wire_hello *m, struc
         put_text(answer->text, "the configuration text is not the one its digest names");
     } else if (!digest_equal(&d, &a->config)) {
         answer->outcome = ROUND_MISMATCH;
-        enum err e = config_difference(a->o.canonical, theirs, &scratch, &difference);
+        /* The site prints it, so "here" is the site. */
+        enum err e = config_difference(theirs, a->o.canonical, &scratch, &difference);
         put_text(answer->text, e == ERR_OK ? difference : "the configuration differs");
     } else {
         equal = true;

@@ -114,7 +114,7 @@ listening
 expect 4 "127.0.0.1:$port|in use" "$atoll" serve --config run.yaml --serve.dir other
 expect 4 "aggregator|another process" "$atoll" serve --config run.yaml --serve.listen 127.0.0.1:0
 site="$atoll train --config run.yaml --site.name b --run.dir b $data --log.progress none"
-expect 4 "outer.every: 4|8" $site --outer.every 4
+expect 4 "outer.every: 4 here, 8 there" $site --outer.every 4
 expect 4 "train.lr" $site --train.lr 0.5
 expect 4 "tls2" $site --tls.dir tls2
 "$atoll" cert authority --run e2e --dir foreign >foreign.out 2>&1
