@@ -4,6 +4,7 @@
 #include <string.h>
 #include "kernels/base/log.h"
 #include "outer/aggregator_state.h"
+#include "outer/mutant.h"
 
 enum {
     COMMIT_RETRY_MS = 5000,
@@ -74,6 +75,8 @@ static enum err maps_open(struct aggregator *a, unsigned fragment, uint64_t set,
         TRY(a->world->ops->map(a->world, path, &m->map[m->count]));
         const struct file_map *map = &m->map[m->count];
         m->payload[m->count++] = map->data;
+        if (MUTANT(ADDED_TWICE) && m->count > 1)
+            m->payload[m->count - 1] = m->payload[0];
         struct digest d = digest_of(map->data, map->size_bytes);
         if (!digest_equal(&d, &f->entries[i].payload))
             return err_set(ERR_CORRUPT, "%s: damaged since its receipt; a restart asks the site for it again", path);

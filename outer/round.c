@@ -2,6 +2,7 @@
  * the first that applies wins. Identity of the caller (certificate, roster, configuration) was checked before:
  * those rows need names and texts, which the aggregator has. */
 #include "outer/round.h"
+#include "outer/mutant.h"
 #include <string.h>
 #include "kernels/base/err.h"
 
@@ -212,6 +213,7 @@ static void step_restored(struct round *r, const struct round_event *e, struct r
     if (e->round != f->round || f->entries[e->site].accepted)
         return;
     entry_accept(&f->entries[e->site], e);
+    f->entries[e->site].counted = MUTANT(COUNTED_UNHEARD);
     answer(u, ROUND_RECEIPT, NULL);
 }
 
@@ -289,7 +291,8 @@ static void step_time(struct round *r, uint64_t now_ms, struct round_update *u)
             continue;
         if (!r->strict && f->deadline_ms == UINT64_MAX)
             f->deadline_ms = now_ms + r->straggler_ms;
-        bool ready = count == r->sites || (count >= r->quorum && now_ms >= f->deadline_ms);
+        unsigned least = MUTANT(MAJORITY_OF_LIVE) && !r->strict ? count : r->quorum;
+        bool ready = count == r->sites || (count >= least && now_ms >= f->deadline_ms);
         uint64_t look = ready ? now_ms : f->deadline_ms > now_ms ? f->deadline_ms : UINT64_MAX;
         if (ready && !u->seal) {
             f->sealed = u->seal = true;

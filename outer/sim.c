@@ -62,18 +62,20 @@ static float toy_noise(uint64_t a, uint64_t b, uint64_t c)
     return (float)((int64_t)(x >> 40) - (1 << 23)) / (1 << 23);
 }
 
-/* Towards a target of the site's own, with noise; elementwise, so the same bits everywhere. In
- * quorum mode the noise depends on the process: such a trainer does not repeat. */
+/* Towards a target of the site's own, with noise, moments and a pull between elements of different
+ * fragments. In quorum mode the noise depends on the process: such a trainer does not repeat. */
 static void toy_step(struct sim_node *n)
 {
     struct sim *s = n->sim;
     uint64_t salt = s->o.strict ? 0 : n->lives;
+    float *moment = n->slab + s->table.elements;
     for (size_t k = 0; k < s->table.count; k++)
         for (size_t i = s->tensors[k].offset; i < s->tensors[k].offset + s->tensors[k].count; i++) {
             float target = toy_noise(n->index + 1, i, 1),
                   noise = toy_noise((uint64_t)n->step, i, n->index + 8 * salt);
-            float pull = (n->slab[i] - target) * 0.1f;
-            n->slab[i] -= (pull + noise * 0.05f) * 0.2f;
+            float pull = (n->slab[i] - target) * 0.1f + n->slab[s->table.elements - 1 - i] * 0.02f;
+            moment[i] = moment[i] * 0.5f + pull + noise * 0.05f;
+            n->slab[i] -= moment[i] * 0.1f;
         }
     n->step++;
 }
@@ -84,7 +86,7 @@ static enum err inner_save(struct sim_node *n)
 {
     struct sim *s = n->sim;
     struct file_part parts[2] = {{&n->step, sizeof n->step},
-                                 {n->slab, s->table.elements * sizeof *n->slab}};
+                                 {n->slab, 2 * s->table.elements * sizeof *n->slab}};
     TRY(n->world.world.ops->write(&n->world.world, "inner", parts, 2));
     for (unsigned f = 0; f < s->o.fragments; f++) {
         uint64_t merged = 0;
@@ -101,12 +103,13 @@ static void inner_load(struct sim_node *n)
     struct sim *s = n->sim;
     size_t size, bytes = s->table.elements * sizeof *n->slab;
     const uint8_t *data = world_sim_look(&n->world, "inner", &size);
-    ASSERT(!data || size == sizeof n->step + bytes);
+    ASSERT(!data || size == sizeof n->step + 2 * bytes);
     n->step = 0;
+    memset(n->slab, 0, 2 * bytes);
     memcpy(n->slab, s->initial, bytes);
     if (data) {
         memcpy(&n->step, data, sizeof n->step);
-        memcpy(n->slab, data + sizeof n->step, bytes);
+        memcpy(n->slab, data + sizeof n->step, 2 * bytes);
     }
 }
 
@@ -235,8 +238,7 @@ static enum err aggregator_serve(struct sim *s, struct aggregator *a)
             link_sim_work(&s->server);
     }
     enum err e = aggregator_failed(a);
-    /* One that starts after a site has ended for good cannot hear that site's last report again. */
-    if (s->finished && !aggregator_done(a) && s->server.up_ms < s->first_done_ms)
+    if (s->finished && !aggregator_done(a))
         sim_violate(s, "all sites are done and the aggregator is not");
     link_sim_down(&s->server);
     return e;
@@ -370,7 +372,9 @@ static void faults_draw(struct sim *s)
         s->node[s->o.sites - 1].start_ms = sim_below(&s->clock, s->heal_ms);
     if (s->o.absent) {
         s->node[0].away_from_ms = 1 + sim_below(&s->clock, 20000);
-        s->node[0].away_until_ms = s->node[0].away_from_ms + sim_below(&s->clock, s->heal_ms);
+        s->node[0].away_until_ms = s->node[0].away_from_ms + sim_below(&s->clock, 3 * s->heal_ms);
+        if (s->heal_ms < s->node[0].away_until_ms)
+            s->heal_ms = s->node[0].away_until_ms;
         sim_start(&s->clock, absence_task, &s->node[0]);
     }
     if (sim_chance(&s->clock, 0.7))
@@ -388,9 +392,9 @@ static enum err node_make(struct sim *s, unsigned i)
     snprintf(n->name, sizeof n->name, "s%u", i);
     s->names[i] = n->name;
     n->checkpoint_every =
-        1 + (int64_t)rng_below(s->o.seed, RNG_TEST, 10 + i, (uint64_t)s->o.every * 2);
+        1 + (int64_t)rng_below(s->o.seed, RNG_TEST, 10 + i, (uint64_t)s->o.every * 4);
     n->step_ms = 50 + rng_below(s->o.seed, RNG_TEST, 20 + i, 500);
-    TRY_ALLOC(n->slab = arena_array(&s->arena, elements, sizeof *n->slab));
+    TRY_ALLOC(n->slab = arena_array(&s->arena, 2 * elements, sizeof *n->slab));
     TRY_ALLOC(n->part = arena_array(&s->arena, elements, sizeof *n->part));
     TRY_ALLOC(n->trained = arena_array(&s->arena, elements, sizeof *n->trained));
     TRY_ALLOC(n->included = arena_array(&s->arena, elements, sizeof *n->included));

@@ -25,7 +25,8 @@ struct sim_node { /* a site */
     struct link_sim link;
     struct member member;
     struct site *site;
-    float *slab, *part; /* the toy's parameters; the fragment that is being exchanged */
+    float *slab; /* the toy's parameters, then their moments */
+    float *part; /* the fragment that is being exchanged */
     float weight;
     int64_t step, checkpoint_every;
     uint64_t start_ms, step_ms, away_from_ms, away_until_ms;

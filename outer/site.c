@@ -7,6 +7,7 @@
 #include <string.h>
 #include "kernels/base/log.h"
 #include "outer/site_own.h"
+#include "outer/mutant.h"
 
 enum {
     HOLD_MS =
@@ -166,7 +167,8 @@ static enum err poll(struct site *s, unsigned fragment, uint64_t round, uint32_t
         if (o == ROUND_COMMIT || o == ROUND_PENDING || o == ROUND_GONE) {
             if (a->answer.round > s->round_there[fragment]) {
                 s->round_there[fragment] = a->answer.round;
-                s->accepted_there[fragment] = (struct digest){0}; /* was of the round before */
+                if (!MUTANT(ACCEPTED_STALE)) /* it was of the round before */
+                    s->accepted_there[fragment] = (struct digest){0};
             }
             return ERR_OK;
         }
@@ -327,7 +329,8 @@ static enum err resend(struct site *s, unsigned fragment)
 
 static enum err theta_to(struct site *s, unsigned fragment, uint64_t round, float *local)
 {
-    enum err e = member_load_theta(s->member, fragment, round, local);
+    enum err e = MUTANT(REPLAY_NEWEST) ? ERR_INPUT
+                                       : member_load_theta(s->member, fragment, round, local);
     if (e == ERR_INPUT) /* not kept: after a leap there was none */
         return member_load_theta(s->member, fragment, s->member->state[fragment].round, local);
     return e;
@@ -442,7 +445,7 @@ enum err site_report(struct site *s, unsigned fragment, int64_t step, double los
 static enum err report_standing(struct site *s, unsigned fragment)
 {
     uint64_t round = s->member->state[fragment].round;
-    if (round == 0)
+    if (round == 0 || MUTANT(STANDING_UNTOLD))
         return ERR_OK;
     return site_report(s, fragment, schedule_step(&s->member->schedule, fragment, round - 1), NAN,
                        NAN, 0);

@@ -6,6 +6,7 @@
 #include "kernels/base/log.h"
 #include "kernels/base/rng.h"
 #include "outer/site_own.h"
+#include "outer/mutant.h"
 
 enum {
     BACKOFF_FIRST_MS = 200,
@@ -244,8 +245,9 @@ enum err site_react(struct site *s, const struct wire_answer *a)
     switch (a->outcome) {
     case ROUND_REBIND:
         return site_hello(s, true);
-    case ROUND_SUPERSEDED: /* by another stream of this process, or by a newer process: hello tells
-                            */
+    case ROUND_SUPERSEDED: /* by another stream of ours, or by a newer process: hello tells */
+        if (MUTANT(SUPERSEDED_FATAL))
+            return refused(a->outcome, a->text);
         TRY(back_off(s, "another stream of this site is being served"));
         return site_hello(s, true);
     case ROUND_FULL:

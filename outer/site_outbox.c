@@ -5,6 +5,7 @@
 #include <string.h>
 #include "kernels/base/log.h"
 #include "outer/site_own.h"
+#include "outer/mutant.h"
 
 enum { PATH_BYTES = 64, HEADER_BYTES = 256 };
 static const char magic[8] = "atollO1";
@@ -125,7 +126,7 @@ enum err site_outbox_load(struct site *s, unsigned fragment, uint64_t round)
         return ERR_OK;
     s->box.valid = false;
     path_of(path, fragment, round);
-    if (!s->world->ops->exists(s->world, path))
+    if (MUTANT(RECOMPUTED) || !s->world->ops->exists(s->world, path))
         return ERR_OK;
     struct arena scratch = arena_make(0);
     uint8_t *data;
@@ -193,7 +194,8 @@ enum err site_outbox_make(struct site *s, unsigned fragment, const float *local,
                                .extra_steps = s->extra_steps[fragment]};
     s->box.payload = digest_of(s->payload, s->box.payload_bytes);
     uint64_t encoded = s->world->ops->now_ms(s->world);
-    TRY(box_write(s)); /* S3, durable before the first byte is sent */
+    if (!MUTANT(SENT_UNSTORED))
+        TRY(box_write(s)); /* S3, durable before the first byte is sent */
     s->box.valid = true;
     s->extra_steps[fragment] = 0;
     s->times.encode_ms = (double)(encoded - start);
@@ -273,7 +275,7 @@ enum err site_outbox_settle(struct site *s, unsigned fragment, const struct mani
     bool included = entry && entry->included;
     size_t n = fragment_of(s, fragment)->elements;
     TRY(site_outbox_load(s, fragment, m->round));
-    const struct site_box *b = s->box.valid ? &s->box : NULL;
+    const struct site_box *b = s->box.valid && !MUTANT(SETTLED_BLIND) ? &s->box : NULL;
     if (included && b && !digest_equal(&entry->payload, &b->payload))
         return err_set(
             ERR_DISAGREE,
@@ -287,7 +289,7 @@ enum err site_outbox_settle(struct site *s, unsigned fragment, const struct mani
         memcpy(next->forgotten, b ? s->forgotten : state->forgotten, n * sizeof *next->forgotten);
     if (included && !b)
         book_lost(s, fragment, m->round);
-    else if (b && !included)
+    else if (b && (!included || MUTANT(RESIDUAL_DOUBLED)) && !MUTANT(RESIDUAL_LOST))
         return give_back(s, fragment);
     else
         memcpy(next->residual, b ? s->residual : state->residual, n * sizeof *next->residual);

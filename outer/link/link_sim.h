@@ -9,7 +9,7 @@
 #include "outer/sim_clock.h"
 #include "outer/world_sim.h"
 
-enum { LINK_SIM_CHUNK_BYTES = 2048, LINK_SIM_TIMEOUT_MS = 4000 };
+enum { LINK_SIM_CHUNK_BYTES = 1024, LINK_SIM_TIMEOUT_MS = 4000 };
 
 struct link_sim_faults {
     double lost, lost_answer, twice, cut; /* chances per message; cut: per chunk */

@@ -7,9 +7,10 @@
 #include <string.h>
 #include <time.h>
 #include "kernels/base/log.h"
+#include "outer/mutant.h"
 #include "outer/sim.h"
 
-enum { SUITE_SEEDS = 1000 };
+enum { SUITE_SEEDS = 1000, FAILURES_MAX = 20 };
 
 static void quiet(void *self, enum log_level level, const char *line)
 {
@@ -79,6 +80,31 @@ static bool run(uint64_t seed, struct totals *t)
     return r.ok;
 }
 
+#ifdef ATOLL_MUTANTS
+enum mutant mutant;
+
+static bool mutant_set(const char *name)
+{
+    static const char *const names[] = {
+#define X(symbol, text) [MUTANT_##symbol] = #symbol,
+        MUTANT_LIST(X)
+#undef X
+    };
+    for (size_t i = 1; i < sizeof names / sizeof names[0]; i++)
+        if (!name)
+            printf("%s\n", names[i]);
+        else if (!strcmp(names[i], name))
+            mutant = (enum mutant)i;
+    return mutant != MUTANT_NONE;
+}
+#else
+static bool mutant_set(const char *name)
+{
+    (void)name;
+    return false;
+}
+#endif
+
 static uint64_t number(const char *s)
 {
     return strtoull(s, NULL, 10);
@@ -86,7 +112,7 @@ static uint64_t number(const char *s)
 
 int main(int argc, char **argv)
 {
-    uint64_t from = 1, count = SUITE_SEEDS;
+    uint64_t from = 1, count = SUITE_SEEDS, failures_max = FAILURES_MAX;
     struct totals t = {0};
     log_to(quiet, NULL);
     for (int i = 1; i < argc; i++) {
@@ -98,6 +124,11 @@ int main(int argc, char **argv)
             from = number(argv[++i]);
         } else if (!strcmp(argv[i], "--count") && value) {
             count = number(argv[++i]);
+        } else if (!strcmp(argv[i], "--list")) {
+            return mutant_set(NULL);
+        } else if (!strcmp(argv[i], "--mutant") && value && mutant_set(argv[i + 1])) {
+            failures_max = 1;
+            i++;
         } else if (!strcmp(argv[i], "--log")) {
             log_to(loud, NULL);
         } else {
@@ -106,7 +137,7 @@ int main(int argc, char **argv)
         }
     }
     clock_t begin = clock();
-    for (uint64_t seed = from; seed < from + count && t.failed < 20; seed++)
+    for (uint64_t seed = from; seed < from + count && t.failed < failures_max; seed++)
         run(seed, &t);
     double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
     printf("seeds=%llu failed=%llu seconds=%.1f hours_simulated=%.0f calls=%llu crashes=%llu "

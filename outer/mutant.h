@@ -1,0 +1,37 @@
+#ifndef MUTANT_H
+#define MUTANT_H
+/* Deliberate protocol bugs, to show that the simulator would find them. In the program MUTANT(x) is false and its branch
+ * is gone; a test compiles the outer loop once more with ATOLL_MUTANTS and switches one on.
+ */
+#define MUTANT_LIST(X)                                                                             \
+    X(RECEIPT_UNRECORDED, "receipt before the journal has the contribution")                       \
+    X(RECEIPT_UNSYNCED, "receipt while the payload is not under its final, durable name")          \
+    X(ADDED_TWICE, "a contribution stands in the sum a second time")                               \
+    X(COUNTED_UNHEARD, "a journalled contribution counts without hello in the new epoch")          \
+    X(MAJORITY_OF_LIVE, "majority of the sites that are bound, not of the configured ones")        \
+    X(EPOCH_KEPT, "the aggregator starts again under its old epoch")                               \
+    X(SENT_UNSTORED, "a contribution is sent before it is stored")                                 \
+    X(RECOMPUTED, "a contribution is made again after a restart instead of sent again")            \
+    X(RESIDUAL_LOST, "what was sent but not included does not come back into the residual")        \
+    X(RESIDUAL_DOUBLED, "what was included comes back into the residual too")                      \
+    X(REPLAY_NEWEST, "a restart replays with the newest state instead of the recorded one")        \
+    X(SETTLED_BLIND, "a round is settled without a look at the outbox")                            \
+    X(ACCEPTED_STALE, "an acceptance is believed to be of the next round")                         \
+    X(STANDING_UNTOLD, "a site that catches up without training does not report")                  \
+    X(SUPERSEDED_FATAL, "a late duplicate of the own stream ends the site")
+
+enum mutant {
+    MUTANT_NONE,
+#define X(name, text) MUTANT_##name,
+    MUTANT_LIST(X)
+#undef X
+};
+
+#ifdef ATOLL_MUTANTS
+extern enum mutant mutant;
+#define MUTANT(name) (mutant == MUTANT_##name)
+#else
+#define MUTANT(name) 0
+#endif
+
+#endif
