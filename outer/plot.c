@@ -73,7 +73,7 @@ static void draw_axes(struct plot *p, const struct plot_options *o)
         fputs("</text>", p->out);
     }
     struct plot_axis nice = plot_axis_make(p->x.lo, p->x.hi, 6);
-    double step = o->bars && nice.step < 1 ? 1 : nice.step;
+    double step = !o->bars ? nice.step : nice.step < 1 ? 1 : nice.step < 3 ? 2 : nice.step; /* bars count: no halves */
     for (double value = ceil(p->x.lo / step - 1e-9) * step; value <= p->x.hi + step * 1e-6; value += step) {
         if (!o->bars)
             fprintf(p->out, "<line class=\"tickmark\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", px(p, value),
@@ -121,8 +121,8 @@ void plot_dots(struct plot *p, unsigned color, const double *x, const double *y,
     for (size_t i = 0; i < n; i++) {
         if (!isfinite(x[i]) || !isfinite(y[i]))
             continue;
-        fprintf(p->out, "<circle r=\"3.2\" class=\"dot\" style=\"fill:var(--s%u)\" cx=\"%.1f\" cy=\"%.1f\"><title>",
-                color % PLOT_COLORS, px(p, x[i]), py(p, y[i]));
+        fprintf(p->out, "<circle r=\"3.2\" class=\"dot\" clip-path=\"url(#clip%u)\" style=\"fill:var(--s%u)\" cx=\"%.1f\" cy=\"%.1f\"><title>",
+                p->id, color % PLOT_COLORS, px(p, x[i]), py(p, y[i]));
         plot_escape(p->out, what);
         fprintf(p->out, " %.4f at %g</title></circle>\n", y[i], x[i]);
     }

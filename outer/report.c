@@ -7,6 +7,8 @@
 #include "outer/progress.h"
 
 enum { BARS_MAX = 48, POINTS_MAX = 700 };
+/* The first fall of a loss would squeeze all the rest: this share of the steps may leave its picture. */
+static const double FALL = 0.08;
 
 static const char head[] =
     "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
@@ -165,10 +167,10 @@ static void write_loss(FILE *out, const struct report_run *runs, size_t count, s
     double lo = INFINITY, hi = -INFINITY, steps = 1;
     for (size_t i = 0; i < count; i++)
         steps = fmax(steps, runs[i].loss.count ? runs[i].loss.x[runs[i].loss.count - 1] : 1);
-    for (size_t i = 0; i < count; i++) /* the first fall would squeeze all the rest: it may leave the picture */
-        bounds(&runs[i].loss, steps / 25, &lo, &hi);
+    for (size_t i = 0; i < count; i++)
+        bounds(&runs[i].loss, steps * FALL, &lo, &hi);
     fputs("<div><h2>Training loss</h2><p class=\"note\">Each run on its own text, smoothed; the thin line behind it is every "
-          "step.</p>", out);
+          "step. The first fall is above the picture.</p>", out);
     if (!isfinite(lo)) {
         fputs("<p class=\"soft\">No step is on record yet.</p></div>", out);
         return;
@@ -193,12 +195,12 @@ static void write_loss(FILE *out, const struct report_run *runs, size_t count, s
 static void write_held_out(FILE *out, const struct report_run *runs, size_t count)
 {
     double lo = INFINITY, hi = -INFINITY, steps = 1;
-    for (size_t i = 0; i < count; i++) {
-        bounds(&runs[i].held_out, 0, &lo, &hi);
+    for (size_t i = 0; i < count; i++)
         steps = fmax(steps, runs[i].held_out.count ? runs[i].held_out.x[runs[i].held_out.count - 1] : 1);
-    }
+    for (size_t i = 0; i < count; i++)
+        bounds(&runs[i].held_out, steps * FALL, &lo, &hi);
     fputs("<div><h2>Held-out loss</h2><p class=\"note\">The same text for all, seen by none. After a round all sites hold the "
-          "same parameters, so their points coincide.</p>", out);
+          "same parameters: their points coincide.</p>", out);
     if (!isfinite(lo)) {
         fputs("<p class=\"soft\">No evaluation is on record (train.eval_every, data.eval).</p></div>", out);
         return;
