@@ -35,10 +35,10 @@ struct watched { /* a run whose metrics we follow */
     struct record_reader reader;
     char path[512];
     struct progress_line line;
-    double mean_step_s, every;
+    double every;                 /* steps between rounds */
     double first_loss, last_loss; /* held out */
     double up, up_predicted, down, down_predicted, wire_up, wire_down;
-    double started;
+    double started;               /* unix seconds; 0: no step yet */
 };
 struct demo {
     const char *dir, *text;
@@ -245,17 +245,19 @@ static void take(struct watched *w, const struct record_row *row)
     struct progress_line *l = &w->line;
     double step = record_number(row, "step");
     if (record_is(row, "start")) {
-        w->started = record_number(row, "t");
+        w->started = 0; /* counts from the first step: evaluation and start-up are no pace */
         l->steps = (int64_t)record_number(row, "steps");
         double rounds = record_number(row, "rounds");
         l->rounds = isfinite(rounds) ? (uint64_t)rounds : 0;
         w->every = l->rounds ? (double)l->steps / (double)l->rounds : 0;
     } else if (record_is(row, "step")) {
-        double elapsed = record_number(row, "t") - w->started, step_s = record_number(row, "step_ms") / 1e3;
+        double step_s = record_number(row, "step_ms") / 1e3, t = record_number(row, "t");
+        if (w->started == 0)
+            w->started = t - step * step_s;
         l->step = (int64_t)step;
         l->loss = record_number(row, "loss");
         l->tokens_per_second = record_number(row, "tokens_per_second");
-        l->eta_seconds = elapsed / step * ((double)l->steps - step);
+        l->eta_seconds = (t - w->started) / step * ((double)l->steps - step);
         l->sync_seconds = w->every > 0 ? (ceil(step / w->every) * w->every - step) * step_s : -1;
     } else if (record_is(row, "round")) {
         w->up += record_number(row, "up");

@@ -125,6 +125,11 @@ mkdir mixed && cp tls/ca.pem mixed/ca.pem && cp tls/a.pem mixed/b.pem && cp tls/
 expect 2 "certificate" $site --tls.dir mixed # a's certificate under b's name
 "$atoll" cert issue --role site --name c --dir tls >>foreign.out 2>&1
 expect 4 "outer.sites" "$atoll" train --config run.yaml --site.name c --run.dir c $data
+train a # waits for b; the same name again, from another directory
+sleep 1
+expect 1 "another process with this site's name" $atoll train --config run.yaml --site.name a --run.dir a2 $data --log.progress none
+kill -INT "$pid"
+ends 75 "$pid" "the first process of site a"
 "$atoll" cert revoke atoll://e2e/site/b --dir tls >>foreign.out 2>&1
 expect 2 "certificate" $site
 rm -f tls/revoked.txt
