@@ -201,6 +201,7 @@ static enum err after_step(struct train *t, const struct train_hook *hook, const
 enum err train_run(struct train *t, const struct train_hook *hook)
 {
     bool stop = false;
+    ASSERT(!hook || (hook->start && hook->step && hook->eval && hook->saved));
     TRY(train_resume(t));
     if (hook)
         TRY(hook->start(hook->self, t));

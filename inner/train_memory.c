@@ -54,14 +54,19 @@ static size_t fitting(const struct train *t, size_t bytes)
     return 0;
 }
 
+static double mib(size_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
+
 enum err train_memory_check(const struct train *t)
 {
     const struct train_memory *m = &t->memory;
     size_t have = available();
-    log_event(LOG_INFO, "memory", "parameters_mib=%zu model_copy_mib=%zu gradients_mib=%zu moments_mib=%zu "
-              "activations_mib=%zu workspace_mib=%zu data_mib=%zu total_mib=%zu", m->model.parameters >> 20,
-              m->model.model_copy >> 20, m->model.gradients >> 20, m->moments >> 20, m->model.activations >> 20,
-              m->model.workspace >> 20, m->data >> 20, m->total >> 20);
+    log_event(LOG_INFO, "memory", "parameters_mib=%.1f model_copy_mib=%.1f gradients_mib=%.1f moments_mib=%.1f "
+              "activations_mib=%.1f workspace_mib=%.1f data_mib=%.1f total_mib=%.1f", mib(m->model.parameters),
+              mib(m->model.model_copy), mib(m->model.gradients), mib(m->moments), mib(m->model.activations),
+              mib(m->model.workspace), mib(m->data), mib(m->total));
     size_t need = m->total - m->data; /* pages of mapped files can be taken back */
     if (need <= have)
         return ERR_OK;
