@@ -113,25 +113,25 @@ serve
 listening
 expect 4 "127.0.0.1:$port|in use" "$atoll" serve --config run.yaml --serve.dir other
 expect 4 "aggregator|another process" "$atoll" serve --config run.yaml --serve.listen 127.0.0.1:0
-site="$atoll train --config run.yaml --site.name b --run.dir b $data --log.progress none"
-expect 4 "outer.every: 4 here, 8 there" $site --outer.every 4
-expect 4 "train.lr" $site --train.lr 0.5
-expect 4 "tls2" $site --tls.dir tls2
+site_b="$atoll train --config run.yaml --site.name b --run.dir b $data --log.progress none"
+expect 4 "outer.every: 4 here, 8 there" $site_b --outer.every 4
+expect 4 "train.lr" $site_b --train.lr 0.5
+expect 4 "tls2" $site_b --tls.dir tls2
 "$atoll" cert authority --run e2e --dir foreign >foreign.out 2>&1
 "$atoll" cert issue --role site --name b --dir foreign >>foreign.out 2>&1
-expect 2 "certificate" $site --tls.dir foreign
+expect 2 "certificate" $site_b --tls.dir foreign
 "$atoll" cert authority --run other --dir otherrun >foreign.out 2>&1
 mkdir mixed && cp tls/ca.pem mixed/ca.pem && cp tls/a.pem mixed/b.pem && cp tls/a.key mixed/b.key
-expect 2 "certificate" $site --tls.dir mixed # a's certificate under b's name
+expect 2 "certificate" $site_b --tls.dir mixed # a's certificate under b's name
 "$atoll" cert issue --role site --name c --dir tls >>foreign.out 2>&1
 expect 4 "outer.sites" "$atoll" train --config run.yaml --site.name c --run.dir c $data
 train a # waits for b; the same name again, from another directory
 sleep 1
-expect 1 "another process with this site's name" $atoll train --config run.yaml --site.name a --run.dir a2 $data --log.progress none
+expect 4 "superseded|a newer process of this site" $atoll train --config run.yaml --site.name a --run.dir a2 $data --log.progress none
 kill -INT "$pid"
 ends 75 "$pid" "the first process of site a"
 "$atoll" cert revoke atoll://e2e/site/b --dir tls >>foreign.out 2>&1
-expect 2 "certificate" $site
+expect 2 "certificate" $site_b
 rm -f tls/revoked.txt
 kill "$serve_pid"
 wait "$serve_pid" || :
