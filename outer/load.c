@@ -58,7 +58,7 @@ static enum err load_checkpoint(struct load *l, const char *dir)
 static enum err take_theta(struct load *l, struct member *m, struct dev *cpu, const struct fragments *f, const char *dir)
 {
     if (!member_found(m))
-        return err_set(ERR_INPUT, "%s holds no outer state yet", dir);
+        return err_set(ERR_INPUT, "%s holds no outer state of outer.fragments = %lld", dir, (long long)l->o.outer_fragments);
     TRY(member_load(m));
     for (unsigned i = 0; i < f->count; i++)
         fragment_scatter(cpu, l->params, m->state[i].theta, &f->f[i]);

@@ -30,6 +30,8 @@ run 1 int8
 "$atoll" report a b --out report.html >report.out 2>&1 || fail "atoll report"
 grep -q "site b" report.html || fail "the report misses site b"
 "$atoll" eval --config run.yaml --run.dir a >eval.out 2>&1 || fail "atoll eval"
+"$atoll" eval --config run.yaml --from aggregator >eval-aggregator.out 2>&1 || fail "atoll eval of the aggregator's state"
+[ "$(grep loss eval.out)" = "$(grep loss eval-aggregator.out)" ] || fail "site a and the aggregator hold different models"
 "$atoll" sample --config run.yaml --run.dir a --tokens 20 >sample.out 2>&1 || fail "atoll sample"
 run 4 int4
 run 2 bf16

@@ -1,0 +1,36 @@
+#!/bin/sh
+# A model taken elsewhere and back: import, export, sample, train on. The file we write is byte for byte what the reference
+# writer of safetensors made of the same model (tests/golden/gpt); that transformers computes the same logits is
+# deploy/check-export.py.
+. "$(dirname "$0")/lib.sh"
+
+golden=$repository/tests/golden/gpt/model.safetensors
+model="--run.dir run --data.tokenizer external --model.vocab 48 --model.width 16 --model.layers 2 --model.heads 2
+       --model.context 12 --train.sequence 12 --train.batch_tokens 48 --train.steps 3 --train.warmup 0 --device.dtype f32"
+refused() { # refused WORDS COMMAND...: exit code 4 and these words
+    words=$1 code=0
+    shift
+    "$@" >refused.out 2>&1 || code=$?
+    [ "$code" = 4 ] && grep -q "$words" refused.out || fail "exit code $code without \"$words\" from: $*"
+}
+
+"$atoll" import $model --model "$golden" >import.out 2>&1 || fail "atoll import"
+"$atoll" export $model --out gpt2 >export.out 2>&1 || fail "atoll export"
+cmp gpt2/model.safetensors "$golden" || fail "the exported file differs"
+grep -q '"n_embd": 16' gpt2/config.json || fail "config.json"
+"$atoll" export $model --out half --bf16 >>export.out 2>&1 || fail "atoll export --bf16"
+[ "$(wc -c <half/model.safetensors)" -lt "$(wc -c <"$golden")" ] || fail "bf16 is not smaller"
+
+# The logits behind the first golden sequence, to 1e-5.
+ids=$(sed -n 's/^tokens0 [0-9]* //p' "$repository/tests/golden/gpt/values.txt" | cut -d' ' -f1-12 | tr ' ' ,)
+"$atoll" sample $model --ids "$ids" --logits >logits 2>sample.out || fail "atoll sample --logits"
+sed -n 's/^logits [0-9]* //p' "$repository/tests/golden/gpt/values.txt" | tr ' ' '\n' | head -n 48 >wanted
+paste logits wanted | awk '{ d = $1 - $2; if (d > 1e-5 || d < -1e-5) exit 1 } END { exit NR != 48 }' || fail "logits"
+"$atoll" sample $model --ids 1,2 --tokens 20 >once.out && "$atoll" sample $model --ids 1,2 --tokens 20 >twice.out
+cmp once.out twice.out || fail "the same seed writes another text"
+
+refused "holds checkpoints" "$atoll" import $model --model "$golden"
+refused "model.layers: 3 here, 2 there" "$atoll" export $model --model.layers 3 --out gpt2
+refused "has no tensor" "$atoll" import $model --model.layers 3 --run.dir other --model "$golden"
+refused "train first" "$atoll" sample --run.dir nowhere
+refused "no id below" "$atoll" sample $model --ids 1,48
