@@ -5,11 +5,10 @@
  * residual. member_apply is the outer step, the same bits on every member. Files, as protocol
  * section 2; all relative to the world's root, F a number:
  *
- *   frag/F/<round>/state      header, theta, momentum, codes, residual, forgotten, each part under
- * a digest frag/F/<round>/MANIFEST   that made state <round> (of round <round> - 1), canonical
- * bytes and their digest frag/F/<round>/aggregate  its input; the manifest holds its digest
- *   frag/F/CURRENT            names a round and a manifest digest; its rename is the one commit
- * point
+ *   frag/F/<round>/state      theta, momentum, codes, residual, forgotten, each under a digest
+ *   frag/F/<round>/MANIFEST   that made this state: of round <round> - 1
+ *   frag/F/<round>/aggregate  what it was made from; the manifest holds its digest
+ *   frag/F/CURRENT            names a round and a manifest; its rename is the one commit point
  *
  * Host memory: member_memory_bytes(), all taken at open; member_load, and reading a kept state,
  * take one fragment's state file for the time of the call. One thread. State digests are of

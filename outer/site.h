@@ -6,9 +6,10 @@
  * parameters as flat arrays only; binding to the trainer is outer/site_train.c.
  *
  * Files beside the member's, relative to the world's root:
- *   id/site              incarnation (one more at each open), highest epoch of an aggregator seen
- *   outbox/F/<round>     header, payload, residual', forgotten: durable before the first byte is
- * sent, and sent again as it is Memory: site_memory_bytes(), taken at open.
+ *   id/site           incarnation (one more at each open), highest epoch of an aggregator seen
+ *   outbox/F/<round>  header, payload, residual', forgotten: durable before the first byte is sent
+ *
+ * Memory: site_memory_bytes(), taken at open.
  */
 #include "outer/link/link.h"
 #include "outer/member.h"

@@ -1,0 +1,911 @@
+/* What a site does with each answer (docs/protocol.md, "Answers"), against the real aggregator
+ * called directly, with one answer at a time bent. Three sites, quorum 2; the test plays the other
+ * two. Virtual clock, real files. What breaks here: bytes sent that are not stored, work lost or
+ * counted twice, a site that stops where it should wait.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "kernels/base/log.h"
+#include "outer/aggregator.h"
+#include "outer/site.h"
+#include "tests/outer/toy.h"
+
+enum { SITES = 3, ELEMENTS_MAX = 4096 };
+static const char *const names[SITES] = {"s0", "s1", "s2"};
+static const char canonical[] = "run.name=t\n";
+
+static struct dev *cpu;
+static uint64_t now;
+static struct world_ops clocked; /* the real world's, with a clock that jumps */
+
+static uint64_t clock_now(struct world *w)
+{
+    (void)w;
+    return now;
+}
+
+static void clock_sleep(struct world *w, uint64_t ms)
+{
+    (void)w;
+    now += ms;
+}
+
+/* ---- a link that calls the service, and bends ---- */
+
+struct bench;
+struct direct {
+    struct link link; /* first */
+    struct link_service *service;
+    struct bench *bench;
+    unsigned hellos, offers, polls, fetches, reports;
+    /* Bends: a count of calls it holds for, then the truth again. */
+    unsigned down, refuse, spoil_aggregate, spoil_manifest;
+    enum round_outcome outcome;           /* of `refuse`: of contribute */
+    void (*manifest)(struct manifest *m); /* of `spoil_manifest` */
+    void (*pending)(struct bench *b);     /* a poll was answered pending */
+    struct digest sent;                   /* digest of the last bytes that left */
+};
+struct bench {
+    char root[64];
+    struct arena arena;
+    struct tensor tensors[TOY_TENSORS_MAX];
+    struct table table;
+    struct fragments fragments;
+    float initial[ELEMENTS_MAX], local[ELEMENTS_MAX];
+    struct world *site_world, *aggregator_world;
+    struct member site_member, aggregator_member;
+    struct aggregator *aggregator;
+    struct link_service service;
+    struct site *site;
+    struct direct link;
+    volatile int stop;
+    bool strict;
+    uint64_t keep;
+};
+
+static bool once(unsigned *n)
+{
+    return *n && (*n)--;
+}
+
+static enum err work(struct direct *l)
+{
+    bool stop;
+    l->service->work(l->service->self, &stop);
+    return ERR_OK;
+}
+
+static enum err direct_down(struct direct *l)
+{
+    return once(&l->down) ? err_set(ERR_LINK, "bent") : ERR_OK;
+}
+
+static const char peer[] = "atoll://t/site/s0";
+
+static enum err direct_hello(struct link *link, const struct wire_hello *m,
+                             struct wire_hello_answer *a)
+{
+    struct direct *l = (struct direct *)link;
+    l->hellos++;
+    TRY(direct_down(l));
+    l->service->hello(l->service->self, peer, m, a);
+    return work(l);
+}
+
+static void deliver(struct link_service *s, const char *from, const struct wire_contribution *m,
+                    const uint8_t *payload, struct wire_answer *a)
+{
+    void *upload;
+    s->offer(s->self, from, m, a, &upload);
+    if (a->outcome != ROUND_RESUME)
+        return;
+    uint64_t at = a->offset;
+    s->chunk(s->self, upload, at, payload + at, m->payload_bytes - at, a);
+    s->finish(s->self, upload, true, a);
+}
+
+static enum err direct_contribute(struct link *link, const struct wire_contribution *m,
+                                  const uint8_t *payload, struct wire_answer *a)
+{
+    struct direct *l = (struct direct *)link;
+    l->offers++;
+    l->sent = digest_of(payload, m->payload_bytes);
+    assert_true(digest_equal(&l->sent, &m->payload));
+    TRY(direct_down(l));
+    if (once(&l->refuse)) {
+        *a = (struct wire_answer){.outcome = l->outcome, .retry_ms = 700};
+        return ERR_OK;
+    }
+    deliver(l->service, peer, m, payload, a);
+    return work(l);
+}
+
+static enum err direct_poll(struct link *link, const struct wire_poll *m, uint32_t hold_ms,
+                            struct wire_poll_answer *a)
+{
+    struct direct *l = (struct direct *)link;
+    l->polls++;
+    TRY(direct_down(l));
+    l->service->poll(l->service->self, peer, m, a);
+    if (a->answer.outcome == ROUND_PENDING) {
+        now += hold_ms;
+        work(l);
+        if (l->pending)
+            l->pending(l->bench);
+    }
+    if (a->answer.outcome == ROUND_COMMIT && once(&l->spoil_manifest))
+        l->manifest(&a->manifest);
+    return ERR_OK;
+}
+
+static enum err direct_fetch(struct link *link, const struct wire_fetch *m, uint8_t *out,
+                             size_t size_bytes, struct wire_answer *a)
+{
+    struct direct *l = (struct direct *)link;
+    const uint8_t *data;
+    size_t size;
+    void *source;
+    l->fetches++;
+    TRY(direct_down(l));
+    l->service->fetch(l->service->self, peer, m, &data, &size, &source, a);
+    if (a->outcome != ROUND_NONE)
+        return ERR_OK;
+    assert_int_equal(size, size_bytes);
+    memcpy(out, data, size);
+    l->service->fetched(l->service->self, source);
+    if (once(&l->spoil_aggregate))
+        out[size / 2] ^= 1;
+    return ERR_OK;
+}
+
+static enum err direct_report(struct link *link, const struct wire_report *m, struct wire_answer *a)
+{
+    struct direct *l = (struct direct *)link;
+    l->reports++;
+    TRY(direct_down(l));
+    l->service->report(l->service->self, peer, m, a);
+    return work(l);
+}
+
+static enum err direct_leave(struct link *link, const struct wire_leave *m, struct wire_answer *a)
+{
+    struct direct *l = (struct direct *)link;
+    TRY(direct_down(l));
+    l->service->leave(l->service->self, peer, m, a);
+    return work(l);
+}
+
+static void direct_counters(struct link *link, struct link_counters *out)
+{
+    (void)link;
+    *out = (struct link_counters){0};
+}
+
+static void direct_close(struct link *link)
+{
+    (void)link;
+}
+
+static const struct link_ops direct_ops = {
+    .hello = direct_hello,
+    .contribute = direct_contribute,
+    .poll = direct_poll,
+    .fetch = direct_fetch,
+    .report = direct_report,
+    .leave = direct_leave,
+    .counters = direct_counters,
+    .close = direct_close,
+};
+
+/* ---- the bench ---- */
+
+static struct member_options member_of(const struct bench *b, bool site)
+{
+    struct member_options o = {.fragments = &b->fragments, .residuals = site, .keep = b->keep};
+    o.schedule = (struct schedule){
+        .steps = 1000, .every = 10, .fragments = 1, .whole_rounds = 1, .codec = CODEC_INT8};
+    assert_int_equal(nesterov_make(&o.outer, "nesterov", 0.7f, 0.9f), ERR_OK);
+    return o;
+}
+
+static struct world *world_of(struct bench *b, const char *name)
+{
+    struct world *w;
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", b->root, name);
+    assert_int_equal(world_open_real(&w, path), ERR_OK);
+    clocked = *w->ops;
+    clocked.now_ms = clock_now;
+    clocked.sleep_ms = clock_sleep;
+    w->ops = &clocked;
+    return w;
+}
+
+static void aggregator_begin(struct bench *b)
+{
+    struct member_options o = member_of(b, false);
+    struct aggregator_options a = {.run = "t",
+                                   .sites = names,
+                                   .site_count = SITES,
+                                   .canonical = canonical,
+                                   .strict = b->strict,
+                                   .straggler_ms = 10000};
+    b->aggregator_world = world_of(b, "aggregator");
+    assert_int_equal(member_open(&b->aggregator_member, b->aggregator_world, cpu, &o, &b->arena),
+                     ERR_OK);
+    if (member_found(&b->aggregator_member))
+        assert_int_equal(member_load(&b->aggregator_member), ERR_OK);
+    else
+        assert_int_equal(member_begin(&b->aggregator_member, b->initial), ERR_OK);
+    assert_int_equal(
+        aggregator_open(&b->aggregator, b->aggregator_world, &b->aggregator_member, &a, &b->arena),
+        ERR_OK);
+    b->service = aggregator_service(b->aggregator);
+}
+
+static void aggregator_end(struct bench *b)
+{
+    aggregator_close(b->aggregator);
+    member_close(&b->aggregator_member);
+    world_close_real(b->aggregator_world);
+}
+
+static void site_begin(struct bench *b)
+{
+    struct member_options o = member_of(b, true);
+    struct site_options s = {.run = "t",
+                             .name = "s0",
+                             .index = 0,
+                             .site_count = SITES,
+                             .canonical = canonical,
+                             .strict = b->strict,
+                             .feedback = 1,
+                             .straggler_ms = 10000,
+                             .seed = 1,
+                             .stop = &b->stop};
+    b->site_world = world_of(b, "site");
+    assert_int_equal(member_open(&b->site_member, b->site_world, cpu, &o, &b->arena), ERR_OK);
+    assert_int_equal(
+        site_open(&b->site, b->site_world, &b->link.link, &b->site_member, &s, &b->arena), ERR_OK);
+}
+
+static void site_end(struct bench *b)
+{
+    site_close(b->site);
+    member_close(&b->site_member);
+    world_close_real(b->site_world);
+}
+
+static void site_again(struct bench *b) /* kill -9 and a start */
+{
+    site_end(b);
+    site_begin(b);
+}
+
+static struct bench *bench_open(bool strict)
+{
+    struct bench *b = calloc(1, sizeof *b);
+    assert_non_null(b);
+    b->strict = strict;
+    b->keep = 3;
+    snprintf(b->root, sizeof b->root, "/tmp/test_site.XXXXXX");
+    assert_non_null(mkdtemp(b->root));
+    b->arena = arena_make(0);
+    b->table = toy_table(b->tensors, 1);
+    assert_true(b->table.elements <= ELEMENTS_MAX);
+    assert_int_equal(fragment_make(&b->fragments, &b->table, 1, &b->arena), ERR_OK);
+    for (size_t i = 0; i < b->table.elements; i++)
+        b->initial[i] = toy_used(&b->table, i) ? (float)(i % 64) / 64 : 0;
+    b->link = (struct direct){.link = {&direct_ops}, .service = &b->service, .bench = b};
+    aggregator_begin(b);
+    site_begin(b);
+    return b;
+}
+
+static void bench_close(struct bench *b)
+{
+    site_end(b);
+    aggregator_end(b);
+    arena_free(&b->arena);
+    assert_int_equal(file_remove_tree(b->root), ERR_OK);
+    free(b);
+}
+
+/* ---- the other sites ---- */
+
+static struct wire_head head_of(const struct bench *b, unsigned site)
+{
+    struct aggregator_status *status = calloc(1, sizeof *status);
+    struct wire_head h = {
+        .config = digest_of(canonical, strlen(canonical)), .incarnation = 1, .instance = 7 + site};
+    assert_non_null(status);
+    aggregator_status(b->aggregator, status);
+    h.epoch = status->epoch;
+    free(status);
+    snprintf(h.run, sizeof h.run, "t");
+    snprintf(h.site, sizeof h.site, "%s", names[site]);
+    return h;
+}
+
+/* Hello and a contribution of z = 1/64 everywhere, by site 1 or 2, to the round in flight. */
+static void other(struct bench *b, unsigned site)
+{
+    const struct member_state *s = &b->aggregator_member.state[0];
+    const struct codec *c = codec_get(schedule_codec(&b->aggregator_member.schedule, 0, s->round));
+    size_t n = b->fragments.f[0].elements;
+    float z[ELEMENTS_MAX], residual[ELEMENTS_MAX];
+    uint8_t *payload = arena_alloc(&b->arena, c->payload_bytes(c, n));
+    char from[64];
+    snprintf(from, sizeof from, "atoll://t/site/%s", names[site]);
+    for (size_t i = 0; i < n; i++)
+        z[i] = 1.0f / 64;
+    assert_int_equal(c->encode(c, b->aggregator_member.work, payload, residual, z, s->codes, n),
+                     ERR_OK);
+    struct wire_hello *hello = calloc(1, sizeof *hello);
+    struct wire_hello_answer *ha = calloc(1, sizeof *ha);
+    *hello = (struct wire_hello){
+        .head = head_of(b, site), .major = WIRE_MAJOR, .config = canonical, .has_state = false};
+    b->service.hello(b->service.self, from, hello, ha);
+    assert_int_equal(ha->outcome, ROUND_JOIN);
+    free(hello);
+    free(ha);
+    struct wire_contribution m = {.head = head_of(b, site),
+                                  .codec = c->kind,
+                                  .round = s->round,
+                                  .parent = s->manifest,
+                                  .payload_bytes = c->payload_bytes(c, n),
+                                  .grid = member_grid(&b->aggregator_member, 0),
+                                  .payload = digest_of(payload, c->payload_bytes(c, n)),
+                                  .weight = 1};
+    struct wire_answer a;
+    deliver(&b->service, from, &m, payload, &a);
+    assert_int_equal(a.outcome, ROUND_RECEIPT);
+    work(&b->link);
+}
+
+static void others(struct bench *b)
+{
+    other(b, 1);
+    other(b, 2);
+}
+
+/* The site trained: 1/32 down, everywhere. */
+static void train(struct bench *b)
+{
+    for (size_t i = 0; i < b->fragments.f[0].elements; i++)
+        b->local[i] = b->site_member.state[0].theta[i] - 1.0f / 32 - (float)(i % 7) / 1024;
+}
+
+static enum err round_of(struct bench *b, uint64_t round)
+{
+    train(b);
+    return site_round(b->site, 0, round, b->local, 1, 100);
+}
+
+static void start(struct bench *b)
+{
+    assert_int_equal(site_start(b->site, b->initial), ERR_OK);
+}
+
+static bool equal_states(const struct bench *b)
+{
+    return b->site_member.state[0].round == b->aggregator_member.state[0].round &&
+           digest_equal(&b->site_member.state[0].digest, &b->aggregator_member.state[0].digest);
+}
+
+/* ---- tests ---- */
+
+static void test_round_and_report(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(true);
+    start(b);
+    others(b);
+    assert_int_equal(round_of(b, 0), ERR_OK);
+    assert_true(equal_states(b));
+    assert_memory_equal(b->local, b->site_member.state[0].theta,
+                        b->fragments.f[0].elements * sizeof *b->local);
+    assert_int_equal(site_report(b->site, 0, 10, 1.5, 100, 1000), ERR_OK);
+    assert_int_equal(b->link.offers, 1);
+    assert_int_equal(site_leave(b->site, "test"), ERR_OK);
+    bench_close(b);
+}
+
+/* DiLoCo with a mean of three deltas, first step: theta - lr*(1+mu)*mean, in float64 (whole rounds:
+ * exact to bf16). */
+static void test_one_round_by_hand(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(true);
+    start(b);
+    others(b);
+    assert_int_equal(round_of(b, 0), ERR_OK);
+    for (size_t i = 0; i < b->table.elements; i++) {
+        double mean = (2.0 / 64 + 1.0 / 32 + (double)(i % 7) / 1024) / 3;
+        assert_true(fabs(b->local[i] - ((double)b->initial[i] - 0.7 * 1.9 * mean)) < 1e-4);
+    }
+    bench_close(b);
+}
+
+/* Full, resume, down, rebind: the same bytes again, until received. */
+static void test_same_bytes_until_received(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(true);
+    static const enum round_outcome soft[] = {ROUND_FULL,  ROUND_RESUME,     ROUND_REBIND,
+                                              ROUND_EARLY, ROUND_LOST_STATE, ROUND_SUPERSEDED};
+    start(b);
+    for (size_t i = 0; i < sizeof soft / sizeof soft[0]; i++) {
+        uint64_t before = now;
+        unsigned offers = b->link.offers;
+        others(b);
+        b->link.refuse = 2;
+        b->link.outcome = soft[i];
+        assert_int_equal(round_of(b, i), ERR_OK);
+        assert_int_equal(b->link.offers, offers + 3);
+        assert_true(soft[i] == ROUND_REBIND || now - before >= 200); /* no hammering */
+        assert_true(soft[i] != ROUND_FULL || now - before >= 1400);  /* as told */
+        assert_true(equal_states(b));
+    }
+    bench_close(b);
+}
+
+static void test_hard_refusals(void **state)
+{
+    (void)state;
+    static const struct {
+        enum round_outcome outcome;
+        enum err e;
+    } hard[] = {{ROUND_DENIED, ERR_DENIED},     {ROUND_EXCLUDED, ERR_DENIED},
+                {ROUND_INVALID, ERR_PROTO},     {ROUND_MISMATCH, ERR_MISMATCH},
+                {ROUND_CONFLICT, ERR_DISAGREE}, {ROUND_GONE, ERR_PROTO}};
+    struct bench *b = bench_open(true);
+    start(b);
+    for (size_t i = 0; i < sizeof hard / sizeof hard[0]; i++) {
+        b->link.refuse = 1;
+        b->link.outcome = hard[i].outcome;
+        assert_int_equal(round_of(b, 0), hard[i].e);
+        assert_non_null(strstr(err_message(), round_outcome_name(hard[i].outcome)));
+    }
+    others(b);
+    assert_int_equal(round_of(b, 0), ERR_OK); /* nothing was lost by any of them */
+    bench_close(b);
+}
+
+static bool outbox(const struct bench *b, unsigned round)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/site/outbox/0/%u", b->root, round);
+    return file_exists(path);
+}
+
+static void test_not_finite_is_neither_stored_nor_sent(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(true);
+    start(b);
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    for (size_t i = 0; i < 3; i++) {
+        train(b);
+        b->local[37] = bad[i];
+        assert_int_equal(site_round(b->site, 0, 0, b->local, 1, 0), ERR_DIVERGED);
+        assert_int_equal(b->link.offers, 0);
+        assert_false(outbox(b, 0));
+    }
+    bench_close(b);
+}
+
+/* Killed after the bytes were stored, in every wait: the stored ones go, whatever the trainer would
+ * make now. */
+static void test_killed_and_sent_again(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(true);
+    start(b);
+    b->link.refuse = 1;
+    b->link.outcome = ROUND_INVALID; /* ends the call after S3 */
+    assert_int_equal(round_of(b, 0), ERR_PROTO);
+    struct digest first = b->link.sent;
+    assert_true(outbox(b, 0));
+    site_again(b);
+    start(b); /* sends at once: the others wait for it */
+    assert_true(digest_equal(&first, &b->link.sent));
+    assert_int_equal(b->link.offers, 2);
+    others(b);
+    for (size_t i = 0; i < b->table.elements; i++)
+        b->local[i] = 99; /* another trainer; its bytes must not matter */
+    assert_int_equal(site_round(b->site, 0, 0, b->local, 1, 0), ERR_OK);
+    assert_int_equal(b->link.offers, 2);
+    assert_true(equal_states(b));
+    bench_close(b);
+}
+
+static void test_damaged_outbox(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(true);
+    char path[128];
+    start(b);
+    b->link.refuse = 1;
+    b->link.outcome = ROUND_INVALID;
+    assert_int_equal(round_of(b, 0), ERR_PROTO);
+    snprintf(path, sizeof path, "%s/site/outbox/0/0", b->root);
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    fseek(f, 0, SEEK_END);
+    long size = ftell(f);
+    for (long at = 0; at < size; at += at < 300 ? 1 : 977) {
+        fseek(f, at, SEEK_SET);
+        int c = fgetc(f);
+        fseek(f, at, SEEK_SET);
+        fputc(c ^ 2, f);
+        fflush(f);
+        site_again(b);
+        assert_int_equal(site_start(b->site, b->initial), ERR_CORRUPT);
+        fseek(f, at, SEEK_SET);
+        fputc(c, f);
+        fflush(f);
+    }
+    fclose(f);
+    site_again(b);
+    start(b);
+    bench_close(b);
+}
+
+static void test_stop_while_waiting(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(true);
+    start(b);
+    b->link.down = 3;
+    b->stop = 1;
+    assert_int_equal(round_of(b, 0), ERR_STOPPED);
+    b->stop = 0;
+    others(b);
+    assert_int_equal(round_of(b, 0), ERR_OK);
+    bench_close(b);
+}
+
+/* Rounds whose state is recorded: nothing is sent, the recorded theta comes back, also over the
+ * newest. */
+static void test_replay_sends_nothing(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(true);
+    float theta[3][ELEMENTS_MAX];
+    size_t bytes = b->table.elements * sizeof(float);
+    start(b);
+    for (uint64_t t = 0; t < 3; t++) {
+        others(b);
+        assert_int_equal(round_of(b, t), ERR_OK);
+        memcpy(theta[t], b->local, bytes);
+    }
+    site_again(b);
+    start(b);
+    unsigned offers = b->link.offers, polls = b->link.polls;
+    for (uint64_t t = 0; t < 3; t++) {
+        b->local[0] = -1;
+        assert_int_equal(site_round(b->site, 0, t, b->local, 1, 0), ERR_OK);
+        assert_memory_equal(theta[t], b->local, bytes);
+    }
+    assert_int_equal(b->link.offers, offers);
+    assert_int_equal(b->link.polls, polls);
+    assert_int_equal(site_round(b->site, 0, 5, b->local, 1, 0),
+                     ERR_INTERNAL); /* a round left out */
+    bench_close(b);
+}
+
+/* Quorum: sealed without us. What was encoded comes back whole: residual = z. */
+static void test_late_work_stays(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(false);
+    start(b);
+    b->link.down = 1; /* stored, not sent; meanwhile the others' deadline passes */
+    b->stop = 1;
+    assert_int_equal(round_of(b, 0), ERR_STOPPED);
+    b->stop = 0;
+    others(b);
+    now += 20000;
+    work(&b->link);
+    assert_int_equal(b->aggregator_member.state[0].round, 1);
+    assert_int_equal(round_of(b, 0), ERR_OK);
+    assert_true(equal_states(b));
+    for (size_t i = 0; i < b->fragments.f[0].elements; i++) {
+        float local = b->initial[i] - 1.0f / 32 - (float)(i % 7) / 1024;
+        assert_true(b->site_member.state[0].residual[i] == b->initial[i] - local);
+    }
+    bench_close(b);
+}
+
+/* Away for two rounds, kept: by aggregates, residual untouched. Away for more: a snapshot, residual
+ * zero. */
+static void test_catch_up_and_leap(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(false);
+    size_t bytes = b->table.elements * sizeof(float);
+    float residual[ELEMENTS_MAX];
+    start(b);
+    for (uint64_t t = 0; t < 2; t++) {
+        others(b);
+        assert_int_equal(round_of(b, t), ERR_OK);
+    }
+    memcpy(residual, b->site_member.state[0].residual, bytes);
+    for (int t = 0; t < 2; t++) {
+        others(b);
+        now += 20000;
+        work(&b->link);
+    }
+    site_again(b);
+    start(b);
+    assert_true(equal_states(b));
+    assert_int_equal(b->site_member.state[0].round, 4);
+    assert_memory_equal(residual, b->site_member.state[0].residual, bytes);
+    for (int t = 0; t < 5; t++) {
+        others(b);
+        now += 20000;
+        work(&b->link);
+    }
+    site_again(b);
+    start(b);
+    assert_true(equal_states(b));
+    assert_int_equal(b->site_member.state[0].round, 9);
+    for (size_t i = 0; i < b->table.elements; i++)
+        assert_true(b->site_member.state[0].residual[i] == 0);
+    others(b); /* and it takes part again */
+    assert_int_equal(round_of(b, 9), ERR_OK);
+    assert_true(equal_states(b));
+    bench_close(b);
+}
+
+static void test_joins_late(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(false);
+    for (int t = 0; t < 6; t++) {
+        others(b);
+        now += 20000;
+        work(&b->link);
+    }
+    start(b);
+    assert_int_equal(b->site_member.state[0].round, 6);
+    assert_true(equal_states(b));
+    others(b);
+    assert_int_equal(round_of(b, 6), ERR_OK);
+    assert_true(equal_states(b));
+    bench_close(b);
+}
+
+static void test_other_initial_parameters(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(true);
+    b->initial[3] += 1;
+    assert_int_equal(site_start(b->site, b->initial), ERR_MISMATCH);
+    assert_non_null(strstr(err_message(), "initial parameters"));
+    b->initial[3] -= 1;
+    bench_close(b);
+}
+
+static void spoil_parent(struct manifest *m)
+{
+    m->parent.bytes[0] ^= 1;
+}
+static void spoil_run(struct manifest *m)
+{
+    m->run[0] = 'x';
+}
+static void spoil_own(struct manifest *m)
+{
+    m->sites[0].payload.bytes[5] ^= 1;
+}
+static void spoil_omit(struct manifest *m)
+{
+    m->sites[0] = (struct manifest_entry){.site = 0, .reason = ROUND_LATE};
+}
+static void spoil_size(struct manifest *m)
+{
+    m->aggregate_bytes += 1;
+}
+static void spoil_codec(struct manifest *m)
+{
+    m->codec = CODEC_F32;
+}
+
+/* A manifest that is not what it must be is never adopted; the true one still is. */
+static void test_spoiled_manifests(void **state)
+{
+    (void)state;
+    static const struct {
+        void (*spoil)(struct manifest *m);
+        enum err e;
+    } cases[] = {{spoil_parent, ERR_DISAGREE}, {spoil_run, ERR_PROTO},  {spoil_own, ERR_DISAGREE},
+                 {spoil_omit, ERR_DISAGREE},   {spoil_size, ERR_PROTO}, {spoil_codec, ERR_PROTO}};
+    struct bench *b = bench_open(true);
+    start(b);
+    others(b);
+    assert_int_equal(round_of(b, 0), ERR_OK);
+    others(b);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        b->link.spoil_manifest = 1;
+        b->link.manifest = cases[i].spoil;
+        assert_int_equal(round_of(b, 1), cases[i].e);
+        assert_int_equal(b->site_member.state[0].round, 1);
+    }
+    b->link.spoil_manifest = 0;
+    assert_int_equal(round_of(b, 1), ERR_OK);
+    assert_true(equal_states(b));
+    bench_close(b);
+}
+
+static void test_spoiled_aggregate_is_fetched_again(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(true);
+    start(b);
+    others(b);
+    b->link.spoil_aggregate = 2;
+    assert_int_equal(round_of(b, 0), ERR_OK);
+    assert_int_equal(b->link.fetches, 3);
+    assert_true(equal_states(b));
+    others(b);
+    b->link.spoil_aggregate = 3;
+    assert_int_equal(round_of(b, 1), ERR_PROTO);
+    assert_int_equal(b->site_member.state[0].round, 1);
+    bench_close(b);
+}
+
+/* A flipped bit in memory: the step is repeated from the disk and then right; nothing is fetched
+ * for it. */
+static void test_flipped_bit_is_repaired(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(true);
+    start(b);
+    others(b);
+    assert_int_equal(round_of(b, 0), ERR_OK);
+    others(b);
+    train(b);
+    b->link.refuse = 1;
+    b->link.outcome = ROUND_INVALID;
+    assert_int_equal(site_round(b->site, 0, 1, b->local, 1, 0),
+                     ERR_PROTO); /* stored from the good state */
+    b->site_member.state[0].momentum[11] += 1;
+    assert_int_equal(site_round(b->site, 0, 1, b->local, 1, 0), ERR_OK);
+    assert_int_equal(b->link.fetches, 2);
+    assert_true(equal_states(b));
+    bench_close(b);
+}
+
+static unsigned long long spoiled_rounds;
+static void spoil_after(struct manifest *m)
+{
+    m->state_after.bytes[9] ^= 1;
+    spoiled_rounds++;
+}
+
+/* The digest differs twice: healed by a snapshot, and the residual is the site's own still. */
+static void test_heals(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(false);
+    start(b);
+    others(b);
+    assert_int_equal(round_of(b, 0), ERR_OK);
+    others(b);
+    spoiled_rounds = 0;
+    b->link.spoil_manifest = 1;
+    b->link.manifest = spoil_after;
+    assert_int_equal(round_of(b, 1), ERR_OK);
+    assert_int_equal(spoiled_rounds, 1);
+    assert_true(equal_states(b));
+    double sum = 0;
+    for (size_t i = 0; i < b->table.elements; i++)
+        sum += fabs((double)b->site_member.state[0].residual[i]);
+    assert_true(sum > 0);
+    others(b);
+    assert_int_equal(round_of(b, 2), ERR_OK);
+    bench_close(b);
+}
+
+/* The aggregator is killed after the receipt; a stored contribution counts again after hello,
+ * without bytes. */
+static void restart_aggregator(struct bench *b)
+{
+    b->link.pending = NULL;
+    aggregator_end(b);
+    aggregator_begin(b);
+    others(b);
+}
+
+static void test_aggregator_restarts(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(true);
+    start(b);
+    b->link.pending = restart_aggregator;
+    assert_int_equal(round_of(b, 0), ERR_OK);
+    assert_int_equal(b->link.offers, 1);
+    assert_int_equal(b->link.hellos, 2);
+    assert_true(equal_states(b));
+    bench_close(b);
+}
+
+/* outer.extra_steps: only in quorum mode, only before something is stored, only while nobody
+ * answers. */
+static void test_unreachable(void **state)
+{
+    (void)state;
+    bool away;
+    struct bench *b = bench_open(false);
+    start(b);
+    b->link.down = 1;
+    assert_int_equal(site_unreachable(b->site, 0, 0, 0, &away), ERR_OK);
+    assert_true(away);
+    assert_int_equal(site_unreachable(b->site, 0, 0, 1, &away), ERR_OK);
+    assert_false(away);
+    bench_close(b);
+    b = bench_open(true);
+    start(b);
+    b->link.down = 1;
+    assert_int_equal(site_unreachable(b->site, 0, 0, 0, &away), ERR_OK);
+    assert_false(away);
+    bench_close(b);
+}
+
+/* An aggregator that is away for an hour: back-off grows to its cap and no further, and the round
+ * is made then. */
+static void test_back_off(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(true);
+    start(b);
+    others(b);
+    b->link.down = 40;
+    uint64_t before = now;
+    assert_int_equal(round_of(b, 0), ERR_OK);
+    assert_true(now - before >
+                40 * 2500 - 30000); /* half of straggler_ms / 2 and more, past the first few */
+    assert_true(now - before < 40 * 5000);
+    bench_close(b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_round_and_report),
+        cmocka_unit_test(test_one_round_by_hand),
+        cmocka_unit_test(test_same_bytes_until_received),
+        cmocka_unit_test(test_hard_refusals),
+        cmocka_unit_test(test_not_finite_is_neither_stored_nor_sent),
+        cmocka_unit_test(test_killed_and_sent_again),
+        cmocka_unit_test(test_damaged_outbox),
+        cmocka_unit_test(test_stop_while_waiting),
+        cmocka_unit_test(test_replay_sends_nothing),
+        cmocka_unit_test(test_late_work_stays),
+        cmocka_unit_test(test_catch_up_and_leap),
+        cmocka_unit_test(test_joins_late),
+        cmocka_unit_test(test_other_initial_parameters),
+        cmocka_unit_test(test_spoiled_manifests),
+        cmocka_unit_test(test_spoiled_aggregate_is_fetched_again),
+        cmocka_unit_test(test_flipped_bit_is_repaired),
+        cmocka_unit_test(test_heals),
+        cmocka_unit_test(test_aggregator_restarts),
+        cmocka_unit_test(test_unreachable),
+        cmocka_unit_test(test_back_off),
+    };
+    log_min(LOG_ERROR + 1);
+    if (dev_open(&cpu, &(struct dev_options){.kind = "cpu", .model_type = "f32", .threads = 1}) !=
+        ERR_OK)
+        return 1;
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    dev_close(cpu);
+    return failed;
+}
