@@ -22,7 +22,8 @@ struct link_ops {
     /* Held by the aggregator until committed, at most hold_ms; then PENDING. */
     enum err (*poll)(struct link *l, const struct wire_poll *m, uint32_t hold_ms, struct wire_poll_answer *answer);
     /* Exactly size_bytes into out (the caller knows the size: configuration or manifest); resumes by itself from
-     * m->offset. answer.outcome NONE: complete. The caller verifies the digest. */
+     * m->offset. answer.outcome NONE: complete. ERR_LINK: out is good up to answer->offset, go on from there. The caller
+     * verifies the digest. */
     enum err (*fetch)(struct link *l, const struct wire_fetch *m, uint8_t *out, size_t size_bytes,
                       struct wire_answer *answer);
     enum err (*report)(struct link *l, const struct wire_report *m, struct wire_answer *answer);

@@ -380,14 +380,18 @@ enum err link_decode(grpc_byte_buffer *bb, enum wire_kind kind, void *message, s
     return e == ERR_OK ? wire_decode(kind, message, data, n, a) : e;
 }
 
-enum err link_chunk_read(grpc_byte_buffer *bb, struct wire_chunk *chunk, uint8_t *data)
+enum err link_chunk_head(grpc_byte_buffer *bb, struct wire_chunk *chunk, size_t *data_at)
 {
     uint8_t head[WIRE_CHUNK_HEADER_MAX];
-    size_t at, n = link_copy(bb, 0, head, sizeof head);
-    TRY(wire_chunk_parse(chunk, head, n, grpc_byte_buffer_length(bb), &at));
-    if (link_copy(bb, at, data, chunk->size_bytes) != chunk->size_bytes)
+    size_t n = link_copy(bb, 0, head, sizeof head);
+    return wire_chunk_parse(chunk, head, n, grpc_byte_buffer_length(bb), data_at);
+}
+
+enum err link_chunk_data(grpc_byte_buffer *bb, const struct wire_chunk *chunk, size_t data_at, uint8_t *dst)
+{
+    if (link_copy(bb, data_at, dst, chunk->size_bytes) != chunk->size_bytes)
         return err_set(ERR_PROTO, "a chunk cannot be read");
-    if (digest_crc32c(0, data, chunk->size_bytes) != chunk->crc32c)
+    if (digest_crc32c(0, dst, chunk->size_bytes) != chunk->crc32c)
         return err_set(ERR_CORRUPT, "the chunk at %llu was damaged on its way", (unsigned long long)chunk->offset);
     return ERR_OK;
 }

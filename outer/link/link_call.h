@@ -63,7 +63,9 @@ grpc_byte_buffer *link_chunk(struct link_call *c, const struct wire_chunk *chunk
 size_t link_copy(grpc_byte_buffer *bb, size_t skip, void *dst, size_t size);
 /* Whole message decoded; consumes bb. */
 enum err link_decode(grpc_byte_buffer *bb, enum wire_kind kind, void *message, struct arena *a) MUST;
-/* Header and data of a chunk; does not consume bb. The data is copied to data[WIRE_CHUNK_BYTES], its CRC is checked. */
-enum err link_chunk_read(grpc_byte_buffer *bb, struct wire_chunk *chunk, uint8_t *data) MUST;
+/* Header of a chunk, and where its data begins; then, when the caller wants it, the data to dst: the only copy on the way in.
+ * ERR_CORRUPT: its CRC is wrong. Neither consumes bb. */
+enum err link_chunk_head(grpc_byte_buffer *bb, struct wire_chunk *chunk, size_t *data_at) MUST;
+enum err link_chunk_data(grpc_byte_buffer *bb, const struct wire_chunk *chunk, size_t data_at, uint8_t *dst) MUST;
 
 #endif

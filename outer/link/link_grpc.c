@@ -366,7 +366,7 @@ static enum err grpc_contribute(struct link *base, const struct wire_contributio
 struct download {
     struct link_grpc *l;
     struct link_call *c;
-    uint8_t *out, *chunk;
+    uint8_t *out;
     uint64_t total, at;
     struct wire_answer *answer;
 };
@@ -374,12 +374,13 @@ struct download {
 static enum err download_chunk(struct download *d, grpc_byte_buffer *bb)
 {
     struct wire_chunk chunk;
-    TRY(link_chunk_read(bb, &chunk, d->chunk));
+    size_t data_at;
+    TRY(link_chunk_head(bb, &chunk, &data_at));
     if (chunk.total != d->total || chunk.offset != d->at)
         return err_set(ERR_PROTO, "%s sent bytes at %llu of %llu, expected %llu of %llu", d->l->target,
                        (unsigned long long)chunk.offset, (unsigned long long)chunk.total, (unsigned long long)d->at,
                        (unsigned long long)d->total);
-    memcpy(d->out + d->at, d->chunk, chunk.size_bytes);
+    TRY(link_chunk_data(bb, &chunk, data_at, d->out + d->at));
     d->at += chunk.size_bytes;
     count(d->l, NULL, NULL, 0, chunk.size_bytes);
     return ERR_OK;
@@ -435,16 +436,13 @@ static enum err grpc_fetch(struct link *base, const struct wire_fetch *m, uint8_
     if (m->offset > size_bytes)
         return err_set(ERR_INTERNAL, "a download from %llu of %zu bytes", (unsigned long long)m->offset, size_bytes);
     struct download d = {.l = self_of(base), .out = out, .total = size_bytes, .at = m->offset, .answer = answer};
-    d.chunk = malloc(WIRE_CHUNK_BYTES);
-    if (!d.chunk)
-        return err_set(ERR_MEMORY, "no memory for a chunk");
     uint64_t before;
     enum err e;
     do {
         before = d.at;
         e = fetch_once(&d, m);
     } while ((e == ERR_LINK || e == ERR_CORRUPT) && d.at > before);
-    free(d.chunk);
+    answer->offset = d.at;
     return e == ERR_CORRUPT ? err_add(ERR_PROTO, "%s: ", d.l->target) : e;
 }
 

@@ -277,26 +277,35 @@ static void upload_store(struct upload *u, const struct wire_chunk *chunk)
         u->at = chunk->offset + chunk->size_bytes;
 }
 
-/* One chunk. Exactly the next offset is taken, what is there already is ignored, damaged or missing bytes end the stream with
- * RESUME at the last good offset. False: the stream is dead. */
+/* Exactly the next offset is taken, what is there already is ignored. ERR_CORRUPT: damaged, or a gap. */
+static enum err upload_chunk(struct upload *u, grpc_byte_buffer *bb)
+{
+    struct wire_chunk chunk;
+    size_t data_at;
+    TRY(link_chunk_head(bb, &chunk, &data_at));
+    if (chunk.total != u->total)
+        return err_set(ERR_PROTO, "a chunk of %llu bytes in all, offered were %llu", (unsigned long long)chunk.total,
+                       (unsigned long long)u->total);
+    if (chunk.offset > u->at)
+        return err_set(ERR_CORRUPT, "bytes from %llu on are missing", (unsigned long long)u->at);
+    if (chunk.offset + chunk.size_bytes <= u->at)
+        return ERR_OK;
+    if (chunk.offset < u->at)
+        return err_set(ERR_PROTO, "a chunk from %llu on overlaps %llu", (unsigned long long)chunk.offset,
+                       (unsigned long long)u->at);
+    TRY(link_chunk_data(bb, &chunk, data_at, u->chunk));
+    upload_store(u, &chunk);
+    return ERR_OK;
+}
+
+/* Damaged or missing bytes end the stream with RESUME at the last good offset. False: the stream is dead. */
 static bool upload_take(struct upload *u)
 {
     grpc_byte_buffer *bb = link_call_recv(u->call->c);
     if (!bb)
         return false;
-    struct wire_chunk chunk;
-    enum err e = link_chunk_read(bb, &chunk, u->chunk);
+    enum err e = upload_chunk(u, bb);
     grpc_byte_buffer_destroy(bb);
-    if (e == ERR_OK && chunk.total != u->total)
-        e = err_set(ERR_PROTO, "a chunk of %llu bytes in all, offered were %llu", (unsigned long long)chunk.total,
-                    (unsigned long long)u->total);
-    if (e == ERR_OK && chunk.offset > u->at)
-        e = err_set(ERR_CORRUPT, "bytes from %llu on are missing", (unsigned long long)u->at);
-    if (e == ERR_OK && chunk.offset == u->at)
-        upload_store(u, &chunk);
-    else if (e == ERR_OK && chunk.offset + chunk.size_bytes > u->at)
-        e = err_set(ERR_PROTO, "a chunk from %llu on overlaps %llu", (unsigned long long)chunk.offset,
-                    (unsigned long long)u->at);
     if (e != ERR_OK) {
         u->answer.outcome = e == ERR_CORRUPT ? ROUND_RESUME : ROUND_INVALID;
         u->answer.offset = u->at;

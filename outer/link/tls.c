@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "kernels/base/file.h"
+#include "kernels/base/log.h"
 
 /* gRPC 1.51 resets MinProtocol and lets TLS 1.2 in; it does not touch Protocol. Tickets: a resumed handshake would present no
  * certificate again, and either line alone still resumes or still sends them. */
@@ -380,6 +381,9 @@ enum err tls_check(const struct link_tls *files, const char *run, enum tls_role 
         e = chain_check(leaf, ca, files, now_unix);
     if (e == ERR_OK)
         e = pair_check(leaf, pem.key, files);
+    if (e == ERR_OK && *days_left < 30)
+        log_event(*days_left < 1 ? LOG_ERROR : *days_left < 7 ? LOG_WARN : LOG_INFO, "certificate_expires",
+                  "file=%s days=%lld do=\"atoll cert issue\"", files->certificate, (long long)*days_left);
     X509_free(leaf);
     X509_free(ca);
     tls_forget(&pem);

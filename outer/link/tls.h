@@ -29,7 +29,8 @@ void tls_forget(struct tls_pem *p); /* wipes the key; accepts a zeroed struct */
 uint64_t tls_stamp(const struct link_tls *files);
 
 /* What a process can know about its own files before it connects: signed by the authority, valid at now_unix, made for this
- * role and name, key and certificate belong together. ERR_DENIED with what, where and what to do. */
+ * role and name, key and certificate belong together. ERR_DENIED with what, where and what to do. Logs ev=certificate_expires
+ * in the last 30 days, louder in the last 7, as an error in the last one. */
 enum err tls_check(const struct link_tls *files, const char *run, enum tls_role role, const char *name, int64_t now_unix,
                    int64_t *days_left) MUST;
 

@@ -11,7 +11,7 @@
 #include "outer/link/tls.h"
 #include "tests/inner/scratch.h"
 
-enum { FAKE_BYTES_MAX = 8 << 20, FAKE_KEEPALIVE_MS = 1000 };
+enum { FAKE_BYTES_MAX = 8 << 20, FAKE_KEEPALIVE_MS = 2000 };
 
 struct fake {
     char peer[TLS_URI_MAX], config[256], left[256];
