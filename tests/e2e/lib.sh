@@ -116,7 +116,7 @@ train() {
 # Waits until the aggregator listens.
 listening() {
     tries=0
-    while ! grep -q "ev=listening" serve.out; do
+    while ! grep -qs "ev=listening" serve.out; do
         sleep 0.05
         tries=$((tries + 1))
         [ $tries -lt 200 ] || fail "the aggregator does not listen"
