@@ -1,21 +1,24 @@
 #ifndef CMD_H
 #define CMD_H
-/* The subcommands: one cmd_NAME.c each, argv[0] is the subcommand's name. They return, main.c exits: their sentence is
- * err_message(). What a command needs of third parties or of the network decides whether a build has it.
+/* The subcommands: one cmd_NAME.c each, argv[0] is the subcommand's name. They return, main.c
+ * exits: their sentence is err_message(). What a command needs of third parties or of the network
+ * decides whether a build has it.
  */
 #include "kernels/base/err.h"
 
 /* X(name, needs: NET or ANY build, summary) */
-#define CMD_LIST(X)                                                                                      \
-    X(demo, NET, "two sites and an aggregator on this machine, on real text, with a report")         \
-    X(train, ANY, "train: alone, or as one site of a run")                                           \
-    X(cert, NET, "the certificate authority of a run, and the certificates of its sites and aggregator")  \
-    X(serve, NET, "the aggregator of a run: collects contributions, commits rounds, keeps the outer state") \
-    X(data, ANY, "plain text into token shards: a held-out part, and one part for each site")         \
-    X(eval, ANY, "held-out loss and perplexity of a trained model")                                    \
-    X(sample, ANY, "text that a trained model writes")                                                 \
-    X(export, ANY, "a trained model as transformers reads it (safetensors, GPT-2 names)")              \
-    X(import, ANY, "a model with GPT-2 names as the start of a run")                                   \
+#define CMD_LIST(X)                                                                                \
+    X(demo, NET, "two sites and an aggregator on this machine, on real text, with a report")       \
+    X(train, ANY, "train: alone, or as one site of a run")                                         \
+    X(cert, NET,                                                                                   \
+      "the certificate authority of a run, and the certificates of its sites and aggregator")      \
+    X(serve, NET,                                                                                  \
+      "the aggregator of a run: collects contributions, commits rounds, keeps the outer state")    \
+    X(data, ANY, "plain text into token shards: a held-out part, and one part for each site")      \
+    X(eval, ANY, "held-out loss and perplexity of a trained model")                                \
+    X(sample, ANY, "text that a trained model writes")                                             \
+    X(export, ANY, "a trained model as transformers reads it (safetensors, GPT-2 names)")          \
+    X(import, ANY, "a model with GPT-2 names as the start of a run")                               \
     X(report, ANY, "one HTML page with plots about one or more run directories")
 
 #define X(name, needs, summary) enum err cmd_##name(int argc, char **argv) MUST;

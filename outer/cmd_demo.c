@@ -1,6 +1,7 @@
-/* atoll demo: everything on this machine, as real processes: certificates, shards, an aggregator, two sites over mutual TLS on
- * loopback, then one site alone on the same tokens per site; live lines while it runs, a summary and a report at
- * the end. It only starts this program's own commands and reads the sites' metrics.jsonl; nothing here trains.
+/* atoll demo: everything on this machine, as real processes: certificates, shards, an aggregator,
+ * two sites over mutual TLS on loopback, then one site alone on the same tokens per site; live
+ * lines while it runs, a summary and a report at the end. It only starts this program's own
+ * commands and reads the sites' metrics.jsonl; nothing here trains.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -28,8 +29,8 @@ static const char *const site_name[SITES] = {"a", "b"};
 
 struct child {
     const char *name, *log;
-    pid_t pid;        /* 0: not running */
-    int status;       /* exit code, 128 + signal */
+    pid_t pid;  /* 0: not running */
+    int status; /* exit code, 128 + signal */
 };
 struct watched { /* a run whose metrics we follow */
     struct record_reader reader;
@@ -38,19 +39,19 @@ struct watched { /* a run whose metrics we follow */
     double every;                 /* steps between rounds */
     double first_loss, last_loss; /* held out */
     double up, up_predicted, down, down_predicted, wire_up, wire_down;
-    double started;               /* unix seconds; 0: no step yet */
+    double started; /* unix seconds; 0: no step yet */
 };
 struct demo {
     const char *dir, *text;
     int64_t steps;
-    int settings;              /* count of --section.key arguments, passed on to every process */
+    int settings; /* count of --section.key arguments, passed on to every process */
     char **setting;
     struct arena arena;
     struct child children[CHILDREN_MAX];
     unsigned child_count;
     struct progress progress;
     struct watched sites[SITES], alone;
-    char address[32];          /* of the aggregator */
+    char address[32]; /* of the aggregator */
 };
 
 static volatile sig_atomic_t stopped;
@@ -66,7 +67,7 @@ static void pause_ms(long ms)
     nanosleep(&t, NULL);
 }
 
-/* ---- processes -------------------------------------------------------------------------------------------- */
+/* ---- processes ----------------------------------------------------------------------------- */
 static const char *path_of(struct demo *d, const char *name)
 {
     const char *path = arena_printf(&d->arena, "%s/%s", d->dir, name);
@@ -75,7 +76,8 @@ static const char *path_of(struct demo *d, const char *name)
 }
 
 /* argv is NULL-terminated, without the program. Output goes to DIR/name.log. */
-static enum err start(struct demo *d, const char *name, const char *const *argv, struct child **child)
+static enum err start(struct demo *d, const char *name, const char *const *argv,
+                      struct child **child)
 {
     char *full[ARGUMENTS_MAX + 2] = {"atoll"};
     posix_spawn_file_actions_t files;
@@ -168,7 +170,7 @@ static enum err finish(struct demo *d, const char *name, const char *const *argv
     return status == 0 ? ERR_OK : failed(c);
 }
 
-/* ---- preparations ----------------------------------------------------------------------------------------- */
+/* ---- preparations -------------------------------------------------------------------------- */
 /* Only a directory that an earlier demo made is replaced. */
 static enum err make_directory(struct demo *d)
 {
@@ -178,19 +180,23 @@ static enum err make_directory(struct demo *d)
     if (file_exists(d->dir)) {
         TRY(file_list(d->dir, &d->arena, &names, &count));
         if (count && !file_exists(config))
-            return err_set(ERR_CONFIG, "%s exists and is not from a demo: give another --dir, or remove it", d->dir);
+            return err_set(ERR_CONFIG,
+                           "%s exists and is not from a demo: give another --dir, or remove it",
+                           d->dir);
         TRY(file_remove_tree(d->dir));
     }
     return file_mkdirs(d->dir);
 }
 
-/* A port that is free now. Somebody may take it before the aggregator does; then that one says so. */
+/* A port that is free now. Somebody may take it before the aggregator does; then that one says so.
+ */
 static enum err choose_port(struct demo *d)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof a;
     int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool good = s >= 0 && bind(s, (struct sockaddr *)&a, size) == 0 && getsockname(s, (struct sockaddr *)&a, &size) == 0;
+    bool good = s >= 0 && bind(s, (struct sockaddr *)&a, size) == 0 &&
+                getsockname(s, (struct sockaddr *)&a, &size) == 0;
     if (s >= 0)
         close(s);
     if (!good)
@@ -200,12 +206,14 @@ static enum err choose_port(struct demo *d)
 }
 
 static const char config_text[] =
-    "# Written by `atoll demo`. The same file serves the aggregator and all sites; what differs between them is on\n"
+    "# Written by `atoll demo`. The same file serves the aggregator and all sites; what differs "
+    "between them is on\n"
     "# their command lines (see the report, \"Reproduce with\").\n"
     "run:\n  name: demo\n  seed: 1\n"
     "model:\n  layers: 4\n  heads: 4\n  width: 128\n  context: 128\n"
     "data:\n  tokenizer: bytes\n  eval: [\"%s/data/eval-*.bin\"]\n"
-    "train:\n  steps: %lld\n  batch_tokens: 1024\n  sequence: 128\n  optimizer: lamb\n  lr: 0.01\n  warmup: 50\n"
+    "train:\n  steps: %lld\n  batch_tokens: 1024\n  sequence: 128\n  optimizer: lamb\n  lr: 0.01\n "
+    " warmup: 50\n"
     "  eval_every: %lld\n  eval_tokens: 32768\n  checkpoint_every: 200\n"
     "device:\n  threads: 1\n"
     "outer:\n  sites: [a, b]\n  every: 20\n  fragments: 1\n  codec: int8\n"
@@ -216,8 +224,9 @@ static const char config_text[] =
 static enum err write_config(struct demo *d)
 {
     char *text;
-    TRY_ALLOC(text = arena_printf(&d->arena, config_text, d->dir, (long long)d->steps, (long long)d->steps / 10,
-                                  d->address, d->dir, d->address, d->dir));
+    TRY_ALLOC(text =
+                  arena_printf(&d->arena, config_text, d->dir, (long long)d->steps,
+                               (long long)d->steps / 10, d->address, d->dir, d->address, d->dir));
     return file_write(path_of(d, "demo.yaml"), &(struct file_part){text, strlen(text)}, 1, 0644);
 }
 
@@ -227,19 +236,25 @@ static enum err prepare(struct demo *d)
     TRY(choose_port(d));
     TRY(write_config(d));
     fprintf(stderr, "text      %s -> token shards\n", d->text);
-    TRY(finish(d, "data", (const char *const[]){"data", "--out", path_of(d, "data"), "--sites", "2", d->text, NULL}));
-    fprintf(stderr, "identity  certificate authority, aggregator, sites a and b (mutual TLS 1.3)\n");
+    TRY(finish(
+        d, "data",
+        (const char *const[]){"data", "--out", path_of(d, "data"), "--sites", "2", d->text, NULL}));
+    fprintf(stderr,
+            "identity  certificate authority, aggregator, sites a and b (mutual TLS 1.3)\n");
     const char *tls = path_of(d, "tls");
-    TRY(finish(d, "cert", (const char *const[]){"cert", "authority", "--run", "demo", "--dir", tls, NULL}));
-    TRY(finish(d, "cert", (const char *const[]){"cert", "issue", "--role", "aggregator", "--host", "localhost,127.0.0.1",
-                                                "--dir", tls, NULL}));
+    TRY(finish(d, "cert",
+               (const char *const[]){"cert", "authority", "--run", "demo", "--dir", tls, NULL}));
+    TRY(finish(d, "cert",
+               (const char *const[]){"cert", "issue", "--role", "aggregator", "--host",
+                                     "localhost,127.0.0.1", "--dir", tls, NULL}));
     for (int i = 0; i < SITES; i++)
-        TRY(finish(d, "cert", (const char *const[]){"cert", "issue", "--role", "site", "--name", site_name[i], "--dir", tls,
-                                                    NULL}));
+        TRY(finish(d, "cert",
+                   (const char *const[]){"cert", "issue", "--role", "site", "--name", site_name[i],
+                                         "--dir", tls, NULL}));
     return ERR_OK;
 }
 
-/* ---- watching --------------------------------------------------------------------------------------------- */
+/* ---- watching ------------------------------------------------------------------------------ */
 static void take(struct watched *w, const struct record_row *row)
 {
     struct progress_line *l = &w->line;
@@ -288,18 +303,29 @@ static void look(struct demo *d, struct watched *w, unsigned index)
 
 static void watch(struct demo *d, struct watched *w, const char *name, const char *label)
 {
-    *w = (struct watched){.line = {.loss = NAN, .tokens_per_second = NAN, .sync_seconds = -1, .eta_seconds = -1},
-                          .first_loss = NAN, .last_loss = NAN};
+    *w = (struct watched){
+        .line = {.loss = NAN, .tokens_per_second = NAN, .sync_seconds = -1, .eta_seconds = -1},
+        .first_loss = NAN,
+        .last_loss = NAN};
     snprintf(w->line.site, sizeof w->line.site, "%s", label);
     snprintf(w->path, sizeof w->path, "%s/%s/%s", d->dir, name, RECORD_FILE);
 }
 
-/* ---- the two parts ---------------------------------------------------------------------------------------- */
-static enum err start_train(struct demo *d, const char *name, const char *data, bool alone, struct child **child)
+/* ---- the two parts ------------------------------------------------------------------------- */
+static enum err start_train(struct demo *d, const char *name, const char *data, bool alone,
+                            struct child **child)
 {
-    const char *argv[ARGUMENTS_MAX + 1] = {"train", "--config", path_of(d, "demo.yaml"), "--site.name", alone ? "a" : name,
-                                           "--run.dir", path_of(d, name), "--data.train", path_of(d, data),
-                                           "--log.progress", "none"};
+    const char *argv[ARGUMENTS_MAX + 1] = {"train",
+                                           "--config",
+                                           path_of(d, "demo.yaml"),
+                                           "--site.name",
+                                           alone ? "a" : name,
+                                           "--run.dir",
+                                           path_of(d, name),
+                                           "--data.train",
+                                           path_of(d, data),
+                                           "--log.progress",
+                                           "none"};
     int n = 11;
     if (alone) {
         argv[n++] = "--site.aggregator";
@@ -326,7 +352,8 @@ static enum err sites_together(struct demo *d)
     TRY(start_serve(d, &serve));
     for (int i = 0; i < SITES; i++) {
         watch(d, &d->sites[i], site_name[i], i ? "site b" : "site a");
-        TRY(start_train(d, site_name[i], i ? "data/train-1-*.bin" : "data/train-0-*.bin", false, &site[i]));
+        TRY(start_train(d, site_name[i], i ? "data/train-1-*.bin" : "data/train-0-*.bin", false,
+                        &site[i]));
     }
     TRY(progress_open(&d->progress, "auto", SITES, NULL));
     while (any && !stopped) {
@@ -347,7 +374,8 @@ static enum err sites_together(struct demo *d)
             return failed(site[i]);
     if (serve->pid == 0 && serve->status)
         return failed(serve);
-    for (int wait = 0; wait < 50 && running(serve) && !stopped; wait++) /* it ends by itself once all have reported */
+    for (int wait = 0; wait < 50 && running(serve) && !stopped;
+         wait++) /* it ends by itself once all have reported */
         pause_ms(POLL_MS);
     return stopped ? err_set(ERR_STOPPED, "stopped on request") : ERR_OK;
 }
@@ -370,15 +398,17 @@ static enum err one_alone(struct demo *d)
     return c->status == 0 ? ERR_OK : failed(c);
 }
 
-/* ---- the end ---------------------------------------------------------------------------------------------- */
+/* ---- the end ------------------------------------------------------------------------------- */
 static void print_losses(const struct demo *d)
 {
     double together = d->sites[0].last_loss, alone = d->alone.last_loss;
     printf("\nHeld-out loss, nats per byte (perplexity)\n");
-    printf("  before training            %.4f (%.1f)\n", d->sites[0].first_loss, exp(d->sites[0].first_loss));
+    printf("  before training            %.4f (%.1f)\n", d->sites[0].first_loss,
+           exp(d->sites[0].first_loss));
     printf("  one site alone             %.4f (%.2f)\n", alone, exp(alone));
-    printf("  two sites together         %.4f (%.2f)   same tokens per site, same number of steps\n", together,
-           exp(together));
+    printf(
+        "  two sites together         %.4f (%.2f)   same tokens per site, same number of steps\n",
+        together, exp(together));
     if (together < alone)
         printf("  gained by the second site  %.4f (%.1f %% lower perplexity)\n", alone - together,
                100 * (1 - exp(together - alone)));
@@ -388,7 +418,8 @@ static void print_bytes(const struct demo *d)
 {
     char text[6][32];
     const struct watched *w = &d->sites[0];
-    const double bytes[] = {w->up_predicted, w->up, w->wire_up, w->down_predicted, w->down, w->wire_down};
+    const double bytes[] = {w->up_predicted,   w->up,   w->wire_up,
+                            w->down_predicted, w->down, w->wire_down};
     for (int i = 0; i < 6; i++)
         progress_bytes(text[i], sizeof text[i], bytes[i]);
     printf("\nOn the link, site a, %llu exchanges  predicted   counted   with TLS and framing\n",
@@ -399,8 +430,10 @@ static void print_bytes(const struct demo *d)
 
 static enum err print_sample(struct demo *d)
 {
-    const char *argv[] = {"sample", "--config", path_of(d, "demo.yaml"), "--run.dir", path_of(d, "a"), "--tokens", "300",
-                          "--prompt", "The ", NULL};
+    const char *argv[] = {"sample",    "--config",      path_of(d, "demo.yaml"),
+                          "--run.dir", path_of(d, "a"), "--tokens",
+                          "300",       "--prompt",      "The ",
+                          NULL};
     TRY(finish(d, "sample", argv));
     printf("\nWhat the model writes after \"The \"\n");
     FILE *f = fopen(path_of(d, "sample.log"), "re");
@@ -426,7 +459,8 @@ static enum err summary(struct demo *d)
     print_bytes(d);
     TRY(print_sample(d));
     printf("\nReport  %s (opens offline)\nLogs    %s/*.log, %s/*/log.txt\n", out, d->dir, d->dir);
-    printf("Next    atoll export --config %s/demo.yaml --run.dir %s/a --out %s/gpt2\n", d->dir, d->dir, d->dir);
+    printf("Next    atoll export --config %s/demo.yaml --run.dir %s/a --out %s/gpt2\n", d->dir,
+           d->dir, d->dir);
     return ERR_OK;
 }
 
@@ -434,7 +468,8 @@ static enum err demo(struct demo *d)
 {
     setenv("OMP_WAIT_POLICY", "passive", 0); /* three processes share few cores: nobody spins */
     TRY(prepare(d));
-    fprintf(stderr, "train     two sites and an aggregator at %s, %lld steps each\n", d->address, (long long)d->steps);
+    fprintf(stderr, "train     two sites and an aggregator at %s, %lld steps each\n", d->address,
+            (long long)d->steps);
     TRY(sites_together(d));
     fprintf(stderr, "compare   site a alone, same text, same seed, same number of steps\n");
     TRY(one_alone(d));
@@ -445,15 +480,28 @@ enum err cmd_demo(int argc, char **argv)
 {
     struct demo d = {.dir = "atoll-demo", .steps = 600, .arena = arena_make(0)};
     const struct args_option options[] = {
-        {.name = "text", .kind = ARGS_TEXT, .target = &d.text, .value = "FILE", .required = true,
+        {.name = "text",
+         .kind = ARGS_TEXT,
+         .target = &d.text,
+         .value = "FILE",
+         .required = true,
          .help = "Plain text to train on; a megabyte or more."},
-        {.name = "dir", .kind = ARGS_TEXT, .target = &d.dir, .value = "DIR",
+        {.name = "dir",
+         .kind = ARGS_TEXT,
+         .target = &d.dir,
+         .value = "DIR",
          .help = "Where everything goes; an earlier demo there is replaced."},
-        {.name = "steps", .kind = ARGS_INT, .target = &d.steps, .value = "N", .min = 20, .max = 1e6,
+        {.name = "steps",
+         .kind = ARGS_INT,
+         .target = &d.steps,
+         .value = "N",
+         .min = 20,
+         .max = 1e6,
          .help = "Inner steps of each site."},
     };
     struct args args = {.command = "demo",
-                        .summary = "Two sites and an aggregator on this machine, over mutual TLS, on real text; then one site "
+                        .summary = "Two sites and an aggregator on this machine, over mutual TLS, "
+                                   "on real text; then one site "
                                    "alone for comparison; a summary and a report.",
                         .example = "atoll demo --text book.txt",
                         .settings = true,

@@ -1,5 +1,6 @@
-/* atoll train: one site (or a site alone), one process of one or more ranks. Opens everything, runs, closes everything; what
- * happens between steps is in site_train.c, what it looks like in progress.c and record.c.
+/* atoll train: one site (or a site alone), one process of one or more ranks. Opens everything,
+ * runs, closes everything; what happens between steps is in site_train.c, what it looks like in
+ * progress.c and record.c.
  */
 #include <math.h>
 #include <signal.h>
@@ -14,14 +15,17 @@
 #include "outer/job.h"
 #include "outer/version.h"
 
-/* ---- stop on request ------------------------------------------------------------------------------ */
+/* ---- stop on request ----------------------------------------------------------------------- */
 static volatile int stop;
 
-/* First: finish the step, store, leave. Second: a person has lost patience; kill -9 is safe here, so is this. */
+/* First: finish the step, store, leave. Second: a person has lost patience; kill -9 is safe here,
+ * so is this. */
 static void on_signal(int number)
 {
-    static const char first[] = "\natoll: finishing this step, then saving and leaving; once more ends at once\n";
-    static const char second[] = "\natoll: ended at once; the steps since the last checkpoint will be repeated\n";
+    static const char first[] =
+        "\natoll: finishing this step, then saving and leaving; once more ends at once\n";
+    static const char second[] =
+        "\natoll: ended at once; the steps since the last checkpoint will be repeated\n";
     const char *text = stop ? second : first;
     size_t n = stop ? sizeof second - 1 : sizeof first - 1;
     if (write(STDERR_FILENO, text, n) < 0 || stop)
@@ -37,7 +41,7 @@ static void catch_signals(void)
         sigaction(numbers[i], &action, NULL);
 }
 
-/* ---- configuration ------------------------------------------------------------------------------------- */
+/* ---- configuration ------------------------------------------------------------------------- */
 /* Rules of both tables, all violated ones in one message. */
 static enum err check(const struct job *j)
 {
@@ -66,7 +70,8 @@ static enum err configure(struct job *j, const struct args *args)
     struct digest digest = table_digest(&table);
     TRY(identity_text(&j->s, &j->o, &digest, &j->perm, &j->identity));
     j->schedule = schedule_make(&j->s, &j->o);
-    TRY(fragment_make(&j->fragments, &table, j->outer ? (unsigned)j->o.outer_fragments : 1, &j->perm));
+    TRY(fragment_make(&j->fragments, &table, j->outer ? (unsigned)j->o.outer_fragments : 1,
+                      &j->perm));
     /* After the identity: these differ from site to site. */
     j->s.train_batch_tokens = llround(j->o.site_share * (double)j->s.train_batch_tokens);
     /* Without inner checkpoints a killed site would need every outer state since the first step. */
@@ -92,7 +97,8 @@ static void print_predictions(const struct job *j)
     unsigned sites = (unsigned)j->o.outer_sites.count;
     uint64_t rounds = site_train_rounds(&j->schedule, j->s.train_steps);
     progress_bytes(up, sizeof up, (double)schedule_upload_bytes(&j->schedule, elements));
-    progress_bytes(down, sizeof down, (double)schedule_download_bytes(&j->schedule, elements, sites));
+    progress_bytes(down, sizeof down,
+                   (double)schedule_download_bytes(&j->schedule, elements, sites));
     progress_bytes(disk, sizeof disk, (double)(states_kept(j) * all * 12));
     printf("\n# The link, of this site in the whole run: %llu exchanges, %s up, %s down (payload)\n"
            "# Disk, outer states kept for restarts: %s\n",
@@ -104,9 +110,12 @@ static void print_memory(const struct train_memory *m, const struct table *t)
     const struct {
         const char *what;
         size_t bytes;
-    } rows[] = {{"parameters (f32)", m->model.parameters}, {"bf16 copy", m->model.model_copy},
-                {"gradients", m->model.gradients},         {"optimizer moments", m->moments},
-                {"activations", m->model.activations},     {"workspace", m->model.workspace},
+    } rows[] = {{"parameters (f32)", m->model.parameters},
+                {"bf16 copy", m->model.model_copy},
+                {"gradients", m->model.gradients},
+                {"optimizer moments", m->moments},
+                {"activations", m->model.activations},
+                {"workspace", m->model.workspace},
                 {"all", m->total}};
     printf("\n# Memory of one rank, %zu parameters in %zu tensors:\n", t->parameters, t->count);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -115,9 +124,13 @@ static void print_memory(const struct train_memory *m, const struct table *t)
 
 static enum err member_settings(const struct job *j, struct member_options *m)
 {
-    *m = (struct member_options){.fragments = &j->fragments, .schedule = j->schedule, .residuals = true,
-                                 .forgets = j->o.outer_feedback < 1, .keep = (uint64_t)j->o.outer_catch_up};
-    return nesterov_make(&m->outer, j->o.outer_optimizer, (float)j->o.outer_lr, (float)j->o.outer_momentum);
+    *m = (struct member_options){.fragments = &j->fragments,
+                                 .schedule = j->schedule,
+                                 .residuals = true,
+                                 .forgets = j->o.outer_feedback < 1,
+                                 .keep = (uint64_t)j->o.outer_catch_up};
+    return nesterov_make(&m->outer, j->o.outer_optimizer, (float)j->o.outer_lr,
+                         (float)j->o.outer_momentum);
 }
 
 static enum err dry_run(struct job *j)
@@ -133,13 +146,14 @@ static enum err dry_run(struct job *j)
     if (j->outer) {
         struct member_options o;
         TRY(member_settings(j, &o));
-        printf("#   %-20s %8.1f MiB\n", "outer loop, lead", (double)member_memory_bytes(&o) / (1 << 20));
+        printf("#   %-20s %8.1f MiB\n", "outer loop, lead",
+               (double)member_memory_bytes(&o) / (1 << 20));
         print_predictions(j);
     }
     return ERR_OK;
 }
 
-/* ---- the hook ---------------------------------------------------------------------------------------------- */
+/* ---- the hook ------------------------------------------------------------------------------ */
 static bool is_lead(const struct job *j)
 {
     return j->coll->rank == 0;
@@ -150,8 +164,9 @@ static enum err hook_start(void *self, struct train *t)
     struct job *j = self;
     if (is_lead(j))
         TRY(job_tell_start(j, t->step));
-    log_event(LOG_INFO, "start", "step=%lld of=%lld tokens_per_step=%lld parameters=%zu", (long long)t->step,
-              (long long)j->s.train_steps, (long long)j->s.train_batch_tokens, t->table.parameters);
+    log_event(LOG_INFO, "start", "step=%lld of=%lld tokens_per_step=%lld parameters=%zu",
+              (long long)t->step, (long long)j->s.train_steps, (long long)j->s.train_batch_tokens,
+              t->table.parameters);
     j->last_round = job_now();
     if (j->outer)
         TRY(site_train_start(&j->exchange, t));
@@ -205,7 +220,7 @@ static enum err hook_saved(void *self, struct train *t, int64_t step)
     return j->outer ? site_train_saved(&j->exchange, oldest) : ERR_OK;
 }
 
-/* ---- open, run, close ------------------------------------------------------------------------------------- */
+/* ---- open, run, close ---------------------------------------------------------------------- */
 static enum err path_in(struct job *j, const char **path, const char *name)
 {
     TRY_ALLOC(*path = arena_printf(&j->perm, "%s/%s", j->s.run_dir, name));
@@ -235,15 +250,19 @@ static enum err dial(struct job *j)
     if (*j->o.site_aggregator_name)
         d.server_name = j->o.site_aggregator_name;
     TRY_ALLOC(d.tls.ca = arena_printf(&j->perm, "%s/ca.pem", j->o.tls_dir));
-    TRY_ALLOC(d.tls.certificate = arena_printf(&j->perm, "%s/%s.pem", j->o.tls_dir, j->o.site_name));
+    TRY_ALLOC(d.tls.certificate =
+                  arena_printf(&j->perm, "%s/%s.pem", j->o.tls_dir, j->o.site_name));
     TRY_ALLOC(d.tls.key = arena_printf(&j->perm, "%s/%s.key", j->o.tls_dir, j->o.site_name));
     return link_open(&j->link, &d);
 }
 #else
 static enum err dial(struct job *j)
 {
-    return err_set(ERR_UNSUPPORTED, "site.aggregator = %s: this build has no network (-DNET=OFF); leave the key out to "
-                                    "train alone", j->o.site_aggregator);
+    return err_set(
+        ERR_UNSUPPORTED,
+        "site.aggregator = %s: this build has no network (-DNET=OFF); leave the key out to "
+        "train alone",
+        j->o.site_aggregator);
 }
 #endif
 
@@ -251,10 +270,17 @@ static enum err open_site(struct job *j)
 {
     struct member_options m;
     bool strict = strcmp(j->o.outer_mode, "strict") == 0;
-    struct site_options o = {.run = j->s.run_name, .name = j->o.site_name, .index = (unsigned)j->index,
-                             .site_count = (unsigned)j->o.outer_sites.count, .canonical = j->identity, .strict = strict,
-                             .feedback = (float)j->o.outer_feedback, .straggler_ms = (uint64_t)(1e3 * j->o.outer_straggler_s),
-                             .seed = (uint64_t)j->s.run_seed, .stop = &stop, .notice = job_tell_notice,
+    struct site_options o = {.run = j->s.run_name,
+                             .name = j->o.site_name,
+                             .index = (unsigned)j->index,
+                             .site_count = (unsigned)j->o.outer_sites.count,
+                             .canonical = j->identity,
+                             .strict = strict,
+                             .feedback = (float)j->o.outer_feedback,
+                             .straggler_ms = (uint64_t)(1e3 * j->o.outer_straggler_s),
+                             .seed = (uint64_t)j->s.run_seed,
+                             .stop = &stop,
+                             .notice = job_tell_notice,
                              .notice_self = j};
     TRY(member_settings(j, &m));
     TRY(member_open(&j->member, j->world, j->dev, &m, &j->perm));
@@ -265,24 +291,31 @@ static enum err open_site(struct job *j)
 static enum err open_exchange(struct job *j)
 {
     int64_t every = j->o.outer_every, look = j->s.train_eval_every;
-    struct site_train_options o = {.site = j->site, .member = &j->member, .link = j->link, .fragments = &j->fragments,
-                                   .schedule = j->schedule, .coll = j->coll,
+    struct site_train_options o = {.site = j->site,
+                                   .member = &j->member,
+                                   .link = j->link,
+                                   .fragments = &j->fragments,
+                                   .schedule = j->schedule,
+                                   .coll = j->coll,
                                    .site_count = (unsigned)j->o.outer_sites.count,
                                    .strict = strcmp(j->o.outer_mode, "strict") == 0,
-                                   .extra_steps = j->o.outer_extra_steps, .share = j->o.site_share,
+                                   .extra_steps = j->o.outer_extra_steps,
+                                   .share = j->o.site_share,
                                    .evaluate = look && (j->fragments.count > 1 || look % every),
-                                   .rounded = job_tell_round, .self = j};
+                                   .rounded = job_tell_round,
+                                   .self = j};
     return site_train_open(&j->exchange, &o, j->train.table.elements);
 }
 
 static void say_what(const struct job *j)
 {
     char device[320], launcher[160];
-    log_event(LOG_INFO, "atoll", "version=%s commit=%s compiler=\"%s\" run=%s site=%s", version_number(),
-              version_commit(), version_compiler(), j->s.run_name, *j->o.site_name ? j->o.site_name : "-");
+    log_event(LOG_INFO, "atoll", "version=%s commit=%s compiler=\"%s\" run=%s site=%s",
+              version_number(), version_commit(), version_compiler(), j->s.run_name,
+              *j->o.site_name ? j->o.site_name : "-");
     log_event(LOG_INFO, "hardware", "device=%s threads=%d ranks=%d coll=%s launcher=%s",
-              log_quote(device, sizeof device, j->dev->note), j->dev->threads, j->coll->size, j->coll->kind,
-              log_quote(launcher, sizeof launcher, j->coll->found));
+              log_quote(device, sizeof device, j->dev->note), j->dev->threads, j->coll->size,
+              j->coll->kind, log_quote(launcher, sizeof launcher, j->coll->found));
 }
 
 static enum err open_all(struct job *j)
@@ -339,7 +372,8 @@ static enum err run(struct job *j)
     return e;
 }
 
-/* An error that only this rank knows of would leave the others in a collective: the whole job ends. */
+/* An error that only this rank knows of would leave the others in a collective: the whole job ends.
+ */
 static void end_job(struct job *j, enum err e)
 {
     if (e == ERR_OK || e == ERR_STOPPED || e == ERR_DIVERGED || j->coll->size == 1)
@@ -352,7 +386,8 @@ static enum err train(struct job *j, const struct args *args, bool dry)
 {
     TRY(configure(j, args));
     TRY(coll_open(&j->coll, j->s.device_kind));
-    const struct dev_options device = {.kind = j->s.device_kind, .model_type = j->s.device_dtype,
+    const struct dev_options device = {.kind = j->s.device_kind,
+                                       .model_type = j->s.device_dtype,
                                        .threads = (int)j->s.device_threads};
     enum err e = dev_open(&j->dev, &device);
     log_prefix("site=%s rank=%d ", *j->o.site_name ? j->o.site_name : "-", j->coll->rank);
@@ -393,20 +428,31 @@ enum err cmd_train(int argc, char **argv)
     struct job j = {.lock = -1, .began_step = -1, .perm = arena_make(0)};
     bool dry = false, keys = false;
     const struct args_option options[] = {
-        {.name = "config", .kind = ARGS_TEXT, .target = &j.config_path, .value = "FILE",
+        {.name = "config",
+         .kind = ARGS_TEXT,
+         .target = &j.config_path,
+         .value = "FILE",
          .help = "Configuration (YAML); without it, defaults and --section.key arguments."},
-        {.name = "dry-run", .kind = ARGS_FLAG, .target = &dry,
-         .help = "Print the resolved configuration, the memory and the bytes on the link, and stop."},
-        {.name = "help-keys", .kind = ARGS_FLAG, .target = &keys, .help = "Print every key, as Markdown, and stop."},
+        {.name = "dry-run",
+         .kind = ARGS_FLAG,
+         .target = &dry,
+         .help =
+             "Print the resolved configuration, the memory and the bytes on the link, and stop."},
+        {.name = "help-keys",
+         .kind = ARGS_FLAG,
+         .target = &keys,
+         .help = "Print every key, as Markdown, and stop."},
     };
-    struct args args = {.command = "train",
-                        .summary = "Trains: as a site of a run when site.aggregator is given, else alone. Ctrl-C finishes the step, "
-                                   "saves and leaves with exit code 75; the same command goes on from there.",
-                        .example = "atoll train --config deploy/examples/minute.yaml --site.name a --run.dir run-a "
-                                   "--data.train data/train-a.bin",
-                        .settings = true,
-                        .options = options,
-                        .count = sizeof options / sizeof *options};
+    struct args args = {
+        .command = "train",
+        .summary = "Trains: as a site of a run when site.aggregator is given, else alone. Ctrl-C "
+                   "finishes the step, "
+                   "saves and leaves with exit code 75; the same command goes on from there.",
+        .example = "atoll train --config deploy/examples/minute.yaml --site.name a --run.dir run-a "
+                   "--data.train data/train-a.bin",
+        .settings = true,
+        .options = options,
+        .count = sizeof options / sizeof *options};
     j.command = command_line(&j.perm, argc, argv);
     enum err e = args_parse(&args, argc, argv, &j.perm);
     if (e == ERR_OK && keys)

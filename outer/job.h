@@ -1,8 +1,8 @@
 #ifndef JOB_H
 #define JOB_H
-/* One `atoll train` process: all that it opens, in one place. cmd_train.c opens, runs and closes it; job_tell.c says what
- * happens, to the log, to metrics.jsonl and to the person who looks (lead only: the others' record and
- * progress are closed and take nothing).
+/* One `atoll train` process: all that it opens, in one place. cmd_train.c opens, runs and closes
+ * it; job_tell.c says what happens, to the log, to metrics.jsonl and to the person who looks (lead
+ * only: the others' record and progress are closed and take nothing).
  */
 #include "outer/progress.h"
 #include "outer/record.h"
@@ -12,31 +12,30 @@ struct job {
     struct settings s;
     struct outer_settings o;
     const char *config_path;
-    const char *command;           /* as typed, for the record */
+    const char *command; /* as typed, for the record */
     struct arena perm;
     struct coll *coll;
     struct dev *dev;
-    bool outer;                    /* has an aggregator */
-    int lock;                      /* of run.dir when it trains alone; -1 */
-    struct world *world;           /* owns run.dir otherwise */
+    bool outer;          /* has an aggregator */
+    int lock;            /* of run.dir when it trains alone; -1 */
+    struct world *world; /* owns run.dir otherwise */
     struct train train;
-    bool train_opened;
     struct schedule schedule;
     struct fragments fragments;
     struct member member;
     struct link *link;
     struct site *site;
     struct site_train exchange;
-    char *identity;                /* canonical pinned settings */
-    int index;                     /* of this site in the roster; 0 alone */
+    char *identity; /* canonical pinned settings */
+    int index;      /* of this site in the roster; 0 alone */
     struct record record;
     struct progress progress;
     struct progress_line line;
-    char notice[128];              /* words of the last notice logged */
-    double noticed;                /* and when, seconds */
-    struct link_counters moved;    /* bytes so far, of this process */
-    double began, last_round;      /* seconds */
-    int64_t began_step;            /* -1: no step yet */
+    char notice[128];           /* words of the last notice logged */
+    double noticed;             /* and when, seconds */
+    struct link_counters moved; /* bytes so far, of this process */
+    double began, last_round;   /* seconds */
+    int64_t began_step;         /* -1: no step yet */
 };
 
 double job_now(void); /* seconds, monotonic */
@@ -45,10 +44,11 @@ void job_sizes(const struct job *j, size_t elements[ROUND_FRAGMENTS_MAX]);
 
 enum err job_tell_start(struct job *j, int64_t step) MUST;
 void job_tell_step(struct job *j, const struct train_report *r);
-void job_tell_round(void *self, const struct site_train_round *r); /* as site_train wants it: self is the job */
+/* As site_train and site want them: self is the job. */
+void job_tell_round(void *self, const struct site_train_round *r);
+void job_tell_notice(void *self, const char *text);
 void job_tell_eval(struct job *j, int64_t step, double loss, size_t tokens, const char *of);
-void job_tell_notice(void *self, const char *text);                /* as site wants it */
 void job_tell_stop(struct job *j, const char *reason);
-enum err job_tell_final(struct job *j) MUST;                       /* digests of what was trained */
+enum err job_tell_final(struct job *j) MUST; /* digests of what was trained */
 
 #endif

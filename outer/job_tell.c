@@ -47,7 +47,8 @@ enum err job_tell_start(struct job *j, int64_t step)
         record_int(r, "rounds", (int64_t)site_train_rounds(&j->schedule, j->s.train_steps));
         record_int(r, "up_predicted", (int64_t)schedule_upload_bytes(&j->schedule, elements));
         record_int(r, "down_predicted",
-                   (int64_t)schedule_download_bytes(&j->schedule, elements, (unsigned)j->o.outer_sites.count));
+                   (int64_t)schedule_download_bytes(&j->schedule, elements,
+                                                    (unsigned)j->o.outer_sites.count));
     }
     record_text(r, "command", j->command);
     record_text(r, "config", config);
@@ -77,8 +78,8 @@ void job_tell_eval(struct job *j, int64_t step, double loss, size_t tokens, cons
     record_int(&j->record, "tokens", (int64_t)tokens);
     record_text(&j->record, "of", of);
     record_end(&j->record);
-    log_event(LOG_INFO, "eval", "step=%lld held_out_loss=%.6f perplexity=%.4f tokens=%zu of=%s", (long long)step, loss,
-              exp(loss), tokens, of);
+    log_event(LOG_INFO, "eval", "step=%lld held_out_loss=%.6f perplexity=%.4f tokens=%zu of=%s",
+              (long long)step, loss, exp(loss), tokens, of);
 }
 
 /* site_train calls it after each round, on the lead. */
@@ -90,9 +91,13 @@ void job_tell_round(void *self, const struct site_train_round *r)
     const struct {
         const char *key;
         double ms;
-    } parts[] = {{"compute_ms", 1e3 * (now - j->last_round - r->seconds)}, {"encode_ms", r->times.encode_ms},
-                 {"store_ms", r->times.store_ms}, {"send_ms", r->times.send_ms}, {"wait_ms", r->times.wait_ms},
-                 {"fetch_ms", r->times.fetch_ms}, {"apply_ms", r->times.apply_ms}};
+    } parts[] = {{"compute_ms", 1e3 * (now - j->last_round - r->seconds)},
+                 {"encode_ms", r->times.encode_ms},
+                 {"store_ms", r->times.store_ms},
+                 {"send_ms", r->times.send_ms},
+                 {"wait_ms", r->times.wait_ms},
+                 {"fetch_ms", r->times.fetch_ms},
+                 {"apply_ms", r->times.apply_ms}};
     j->moved.payload_up += r->counted.payload_up;
     j->moved.payload_down += r->counted.payload_down;
     j->moved.wire_up += r->counted.wire_up;
@@ -117,12 +122,14 @@ void job_tell_round(void *self, const struct site_train_round *r)
     record_int(o, "wire_down", (int64_t)r->counted.wire_down);
     record_end(o);
     log_event(LOG_INFO, "round",
-              "step=%lld fragment=%u round=%llu included=%u of=%u replayed=%d seconds=%.3f up=%llu down=%llu",
-              (long long)r->step, r->fragment, (unsigned long long)r->round, r->included, r->sites, r->replayed,
-              r->seconds, (unsigned long long)r->counted.payload_up, (unsigned long long)r->counted.payload_down);
+              "step=%lld fragment=%u round=%llu included=%u of=%u replayed=%d seconds=%.3f up=%llu "
+              "down=%llu",
+              (long long)r->step, r->fragment, (unsigned long long)r->round, r->included, r->sites,
+              r->replayed, r->seconds, (unsigned long long)r->counted.payload_up,
+              (unsigned long long)r->counted.payload_down);
 }
 
-/* ---- what a person sees ----------------------------------------------------------------------------------- */
+/* ---- what a person sees -------------------------------------------------------------------- */
 static void show(struct job *j, const struct train_report *r)
 {
     struct progress_line *l = &j->line;
@@ -132,7 +139,8 @@ static void show(struct job *j, const struct train_report *r)
         snprintf(l->site, sizeof l->site, "%s", *j->o.site_name ? j->o.site_name : j->s.run_name);
     }
     double elapsed = job_now() - j->began;
-    int64_t done = r->step - j->began_step, next = j->outer ? schedule_next(&j->schedule, r->step) : 0;
+    int64_t done = r->step - j->began_step,
+            next = j->outer ? schedule_next(&j->schedule, r->step) : 0;
     l->step = r->step;
     l->steps = r->steps;
     l->loss = r->loss;
@@ -146,12 +154,14 @@ static void show(struct job *j, const struct train_report *r)
     progress_update(&j->progress, 0, l);
 }
 
-/* The same news with another number ("unreachable for 3 s", "for 4 s") is shown at once, but logged sparsely. */
+/* The same news with another number ("unreachable for 3 s", "for 4 s") is shown at once, but logged
+ * sparsely. */
 static bool is_news(struct job *j, const char *text)
 {
     enum { REPEAT_S = 30 };
     size_t words = strcspn(text, "0123456789");
-    bool same = words < sizeof j->notice && strncmp(text, j->notice, words) == 0 && !j->notice[words];
+    bool same =
+        words < sizeof j->notice && strncmp(text, j->notice, words) == 0 && !j->notice[words];
     if (same && job_now() - j->noticed < REPEAT_S)
         return false;
     snprintf(j->notice, sizeof j->notice, "%.*s", (int)words, text);
@@ -187,10 +197,11 @@ void job_tell_stop(struct job *j, const char *reason)
     record_end(&j->record);
 }
 
-/* ---- the final word ----------------------------------------------------------------------------------------- */
+/* ---- the final word ------------------------------------------------------------------------ */
 enum part { PART_THETA, PART_MOMENTUM, PART_RESIDUAL };
 
-/* SHA-256 over all fragments in order; the inner parameters where there is no outer loop. "-": there is none. */
+/* SHA-256 over all fragments in order; the inner parameters where there is no outer loop. "-":
+ * there is none. */
 static void digest_text(const struct job *j, enum part part, char hex[65])
 {
     struct digest_stream s;
@@ -202,7 +213,9 @@ static void digest_text(const struct job *j, enum part part, char hex[65])
     digest_open(&s);
     for (unsigned f = 0; j->outer && f < j->fragments.count; f++) {
         const struct member_state *state = &j->member.state[f];
-        const float *x = part == PART_THETA ? state->theta : part == PART_MOMENTUM ? state->momentum : state->residual;
+        const float *x = part == PART_THETA      ? state->theta
+                         : part == PART_MOMENTUM ? state->momentum
+                                                 : state->residual;
         digest_add(&s, x, j->fragments.f[f].elements * sizeof *x);
     }
     if (!j->outer && part == PART_THETA)
@@ -222,8 +235,8 @@ enum err job_tell_final(struct job *j)
         struct digest d = member_digest(&j->member, false);
         digest_hex(&d, outer);
     }
-    log_event(LOG_INFO, "final", "step=%lld parameters=%s momentum=%s residual=%s outer=%s", (long long)j->train.step,
-              hex[0], hex[1], hex[2], outer);
+    log_event(LOG_INFO, "final", "step=%lld parameters=%s momentum=%s residual=%s outer=%s",
+              (long long)j->train.step, hex[0], hex[1], hex[2], outer);
     record_begin(&j->record, "final");
     record_int(&j->record, "step", j->train.step);
     for (int i = 0; i < (j->outer ? 3 : 1); i++)

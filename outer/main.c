@@ -23,12 +23,14 @@ enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
 static int help(void)
 {
-    puts("atoll trains transformer language models in several datacenters at once, joined only by slow links.\n"
+    puts("atoll trains transformer language models in several datacenters at once, joined only by "
+         "slow links.\n"
          "\nusage: atoll COMMAND [options]     atoll COMMAND --help says more\n");
     for (int i = 0; i < COMMAND_COUNT; i++)
         printf("  %-8s %s%s\n", commands[i].name, commands[i].summary,
                commands[i].run ? "" : " (not in this build: -DNET=OFF)");
-    puts("\n  --help, --version\n\nFirst steps: deploy/run-demo.sh, or `atoll demo`; then README.md.");
+    puts("\n  --help, --version\n\nFirst steps: deploy/run-demo.sh, or `atoll demo`; then "
+         "README.md.");
     return 0;
 }
 
@@ -38,14 +40,16 @@ static int finish(const char *command, enum err e)
     if (e == ERR_OK)
         return 0;
     const char *sentence = err_message();
-    fprintf(stderr, "atoll %s: %s\n  what it means: %s (%s)\n  what to do: %s\n  exit code: %d\n", command,
-            *sentence ? sentence : err_text(e), err_text(e), err_name(e), err_action(e), err_exit_code(e));
+    fprintf(stderr, "atoll %s: %s\n  what it means: %s (%s)\n  what to do: %s\n  exit code: %d\n",
+            command, *sentence ? sentence : err_text(e), err_text(e), err_name(e), err_action(e),
+            err_exit_code(e));
     return err_exit_code(e);
 }
 
 int main(int argc, char **argv)
 {
-    if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)
+    if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+        strcmp(argv[1], "help") == 0)
         return help();
     if (strcmp(argv[1], "--version") == 0) {
         printf("%s\n", version_line());
@@ -55,9 +59,11 @@ int main(int argc, char **argv)
         if (strcmp(argv[1], commands[i].name) != 0)
             continue;
         if (!commands[i].run)
-            return finish(argv[1], err_set(ERR_UNSUPPORTED, "this build has no network: configure with -DNET=ON "
-                                                            "(needs libgrpc-dev, libprotobuf-c-dev)"));
+            return finish(argv[1], err_set(ERR_UNSUPPORTED,
+                                           "this build has no network: configure with -DNET=ON "
+                                           "(needs libgrpc-dev, libprotobuf-c-dev)"));
         return finish(argv[1], commands[i].run(argc - 1, argv + 1));
     }
-    return finish(argv[1], err_set(ERR_CONFIG, "there is no such command; `atoll --help` lists them"));
+    return finish(argv[1],
+                  err_set(ERR_CONFIG, "there is no such command; `atoll --help` lists them"));
 }

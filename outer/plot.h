@@ -1,8 +1,9 @@
 #ifndef PLOT_H
 #define PLOT_H
-/* Charts as inline SVG, for the report: axes with round tick values, lines with their names at their ends, stacked bars.
- * No script, no font, nothing fetched. Colours come from the page's CSS variables (--s0 .. --s7 for series, --p0 ..
- * for parts of bars), so that light and dark both work. Writes to a FILE; errors are the caller's to find (ferror).
+/* Charts as inline SVG, for the report: axes with round tick values, lines with their names at
+ * their ends, stacked bars. No script, no font, nothing fetched. Colours come from the page's CSS
+ * variables (--s0 .. --s7 for series, --p0 .. for parts of bars), so that light and dark both work.
+ * Writes to a FILE; errors are the caller's to find (ferror).
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,28 +23,32 @@ struct plot {
     FILE *out;
     double width, height, left, right, top, bottom; /* user units; margins */
     struct plot_axis x, y;
-    unsigned id;         /* of this chart on the page: for its clip path */
+    unsigned id; /* of this chart on the page: for its clip path */
     struct plot_tag tags[PLOT_TAGS_MAX];
     unsigned tag_count;
 };
 struct plot_options {
-    const char *title;           /* for screen readers; the page prints its own heading */
+    const char *title; /* for screen readers; the page prints its own heading */
     const char *x_label, *y_label;
     double x_lo, x_hi, y_lo, y_hi;
-    bool bars;                   /* x counts bars: no gridlines upright, ticks under bar centres */
-    bool tags;                   /* leaves room on the right for names */
+    bool bars; /* x counts bars: no gridlines upright, ticks under bar centres */
+    bool tags; /* leaves room on the right for names */
 };
 
 /* Steps of 1, 2, 2.5 or 5 times a power of ten, about `ticks` of them, around [lo, hi]. */
 struct plot_axis plot_axis_make(double lo, double hi, int ticks);
 void plot_begin(struct plot *p, FILE *out, const struct plot_options *o);
 /* faint: the raw values behind a smoothed line. Points that are not finite leave a gap. */
-void plot_line(struct plot *p, unsigned color, bool faint, const double *x, const double *y, size_t n);
-void plot_dots(struct plot *p, unsigned color, const double *x, const double *y, size_t n, const char *what);
+void plot_line(struct plot *p, unsigned color, bool faint, const double *x, const double *y,
+               size_t n);
+void plot_dots(struct plot *p, unsigned color, const double *x, const double *y, size_t n,
+               const char *what);
 void plot_tag(struct plot *p, unsigned color, double y, const char *text);
 /* A part of the bar that spans x - half .. x + half, from y_lo to y_hi; what: hover text. */
-void plot_bar(struct plot *p, unsigned color, double x, double half, double y_lo, double y_hi, const char *what);
-void plot_mark(struct plot *p, double x, double half, double y); /* a short level line: the predicted value */
+void plot_bar(struct plot *p, unsigned color, double x, double half, double y_lo, double y_hi,
+              const char *what);
+void plot_mark(struct plot *p, double x, double half,
+               double y); /* a short level line: the predicted value */
 void plot_end(struct plot *p);
 void plot_escape(FILE *out, const char *text); /* HTML text */
 

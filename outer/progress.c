@@ -9,7 +9,8 @@
 #include <unistd.h>
 #include "kernels/base/log.h"
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the screen: log lines come from any thread */
+static pthread_mutex_t lock =
+    PTHREAD_MUTEX_INITIALIZER; /* guards the screen: log lines come from any thread */
 
 static double seconds_now(void)
 {
@@ -52,16 +53,18 @@ void progress_format(char out[PROGRESS_TEXT_MAX], const struct progress_line *l)
         snprintf(loss, sizeof loss, "%.4f", l->loss);
     if (isfinite(l->tokens_per_second))
         snprintf(rate, sizeof rate, l->tokens_per_second < 9999.5 ? "%.0f" : "%.1fk",
-                 l->tokens_per_second < 9999.5 ? l->tokens_per_second : l->tokens_per_second / 1000);
-    int n = snprintf(out, PROGRESS_TEXT_MAX, "%-10s | step %5lld/%lld | loss %s | %s tok/s", l->site,
-                     (long long)l->step, (long long)l->steps, loss, rate);
+                 l->tokens_per_second < 9999.5 ? l->tokens_per_second
+                                               : l->tokens_per_second / 1000);
+    int n = snprintf(out, PROGRESS_TEXT_MAX, "%-10s | step %5lld/%lld | loss %s | %s tok/s",
+                     l->site, (long long)l->step, (long long)l->steps, loss, rate);
     if (l->rounds && n > 0 && n < PROGRESS_TEXT_MAX) {
         if (l->state[0])
             snprintf(sync, sizeof sync, " | %.44s", l->state);
         else if (l->sync_seconds >= 0)
             snprintf(sync, sizeof sync, " | sync in %.1f s", l->sync_seconds);
-        n += snprintf(out + n, (size_t)(PROGRESS_TEXT_MAX - n), " | round %llu/%llu | up %s | down %s%s",
-                      (unsigned long long)l->round, (unsigned long long)l->rounds, up, down, sync);
+        n += snprintf(out + n, (size_t)(PROGRESS_TEXT_MAX - n),
+                      " | round %llu/%llu | up %s | down %s%s", (unsigned long long)l->round,
+                      (unsigned long long)l->rounds, up, down, sync);
     } else if (l->state[0] && n > 0 && n < PROGRESS_TEXT_MAX) {
         n += snprintf(out + n, (size_t)(PROGRESS_TEXT_MAX - n), " | %s", l->state);
     }

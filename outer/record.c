@@ -35,7 +35,8 @@ enum err record_open(struct record *r, const char *path, struct arena *perm)
     TRY_ALLOC(r->line = arena_alloc(perm, RECORD_LINE_MAX));
     r->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (r->fd < 0)
-        return err_set(ERR_IO, "%s: cannot open it for the run's records: %s", path, strerror(errno));
+        return err_set(ERR_IO, "%s: cannot open it for the run's records: %s", path,
+                       strerror(errno));
     r->open = true;
     return cut_torn_line(r->fd, path);
 }
@@ -68,8 +69,8 @@ void record_begin(struct record *r, const char *kind)
     clock_gettime(CLOCK_REALTIME, &now);
     r->used = 0;
     r->bad = false;
-    put(r, "{\"v\":%d,\"kind\":\"%s\",\"t\":%lld.%03ld", RECORD_VERSION, kind, (long long)now.tv_sec,
-        now.tv_nsec / 1000000);
+    put(r, "{\"v\":%d,\"kind\":\"%s\",\"t\":%lld.%03ld", RECORD_VERSION, kind,
+        (long long)now.tv_sec, now.tv_nsec / 1000000);
 }
 
 void record_int(struct record *r, const char *key, int64_t value)
@@ -163,7 +164,8 @@ static char *skip_blank(char *p)
     return p;
 }
 
-/* p stands behind an opening quote: unescapes in place, ends the string, returns the place behind the closing quote or NULL. */
+/* p stands behind an opening quote: unescapes in place, ends the string, returns the place behind
+ * the closing quote or NULL. */
 static char *take_string(char *p)
 {
     char *to = p;

@@ -7,39 +7,63 @@
 #include "outer/progress.h"
 
 enum { BARS_MAX = 48, POINTS_MAX = 700 };
-/* The first fall of a loss would squeeze all the rest: this share of the steps may leave its picture. */
+/* The first fall of a loss would squeeze all the rest: this share of the steps may leave its
+ * picture. */
 static const double FALL = 0.08;
 
+/* clang-format off */
 static const char head[] =
     "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-    "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><meta name=\"color-scheme\" content=\"light dark\">\n"
+    "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
+    "<meta name=\"color-scheme\" content=\"light dark\">\n"
     "<style>\n"
-    ":root{--bg:#fff;--card:#fff;--ink:#1c2127;--soft:#5b6570;--rule:#e3e7eb;--axis:#9aa4ae;--mark:#1c2127;"
-    "--s0:#0b6bb3;--s1:#d1570a;--s2:#12805c;--s3:#a6478c;--s4:#8a6d00;--s5:#2f8f9d;--s6:#b3343f;--s7:#6a737d;"
+    ":root{--bg:#fff;--card:#fff;--ink:#1c2127;--soft:#5b6570;--rule:#e3e7eb;--axis:#9aa4ae;--mark:#1c2127;\n"
+    "--s0:#0b6bb3;--s1:#d1570a;--s2:#12805c;--s3:#a6478c;--s4:#8a6d00;--s5:#2f8f9d;--s6:#b3343f;--s7:#6a737d;\n"
     "--p0:#9fc3e3;--p1:#12805c;--p2:#8a6d00;--p3:#d1570a;--p4:#c3cad1;--p5:#a6478c;--p6:#0b6bb3}\n"
-    "@media(prefers-color-scheme:dark){:root{--bg:#14171a;--card:#1a1e22;--ink:#e6e9ec;--soft:#9aa5b0;--rule:#2b3137;"
-    "--axis:#56606a;--mark:#f2f4f6;--s0:#5ab0f2;--s1:#ff9a57;--s2:#4fc79b;--s3:#e08ac8;--s4:#dcbb4a;--s5:#6fced9;"
-    "--s6:#ff8088;--s7:#a9b3bd;--p0:#335c80;--p1:#4fc79b;--p2:#dcbb4a;--p3:#ff9a57;--p4:#49525b;--p5:#e08ac8;--p6:#5ab0f2}}\n"
-    "*{box-sizing:border-box}body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"
-    "'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif}main{max-width:1180px;margin:0 auto;padding:28px 20px 60px}\n"
-    "h1{font-size:24px;margin:0}h2{font-size:16px;margin:0 0 2px}p{margin:4px 0}.soft{color:var(--soft)}"
-    "section{margin-top:34px}.note{color:var(--soft);font-size:13px;margin:0 0 10px;max-width:75ch}\n"
-    ".tiles{display:flex;flex-wrap:wrap;gap:12px;margin-top:18px}.tile{border:1px solid var(--rule);border-radius:8px;"
-    "padding:10px 14px;background:var(--card);min-width:132px}.tile b{display:block;font-size:21px;font-weight:600;"
-    "font-variant-numeric:tabular-nums}.tile span{color:var(--soft);font-size:12.5px}\n"
+    "@media(prefers-color-scheme:dark){:root{\n"
+    "--bg:#14171a;--card:#1a1e22;--ink:#e6e9ec;--soft:#9aa5b0;--rule:#2b3137;--axis:#56606a;--mark:#f2f4f6;\n"
+    "--s0:#5ab0f2;--s1:#ff9a57;--s2:#4fc79b;--s3:#e08ac8;--s4:#dcbb4a;--s5:#6fced9;--s6:#ff8088;--s7:#a9b3bd;\n"
+    "--p0:#335c80;--p1:#4fc79b;--p2:#dcbb4a;--p3:#ff9a57;--p4:#49525b;--p5:#e08ac8;--p6:#5ab0f2}}\n"
+    "*{box-sizing:border-box}\n"
+    "body{margin:0;background:var(--bg);color:var(--ink);"
+    "font:15px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif}\n"
+    "main{max-width:1180px;margin:0 auto;padding:28px 20px 60px}\n"
+    "h1{font-size:24px;margin:0}\n"
+    "h2{font-size:16px;margin:0 0 2px}\n"
+    "p{margin:4px 0}\n"
+    "section{margin-top:34px}\n"
+    ".soft{color:var(--soft)}\n"
+    ".note{color:var(--soft);font-size:13px;margin:0 0 10px;max-width:75ch}\n"
+    ".tiles{display:flex;flex-wrap:wrap;gap:12px;margin-top:18px}\n"
+    ".tile{border:1px solid var(--rule);border-radius:8px;padding:10px 14px;background:var(--card);min-width:132px}\n"
+    ".tile b{display:block;font-size:21px;font-weight:600;font-variant-numeric:tabular-nums}\n"
+    ".tile span{color:var(--soft);font-size:12.5px}\n"
     ".grid2{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,470px),1fr));gap:30px 28px}\n"
-    ".grid2>div{display:flex;flex-direction:column}.grid2 svg{margin-top:auto}svg{display:block;width:100%;height:auto}svg text{font-size:12px;fill:var(--soft)}svg .label{font-size:12px}"
-    "svg .tag{font-size:12.5px;font-weight:600}.grid{stroke:var(--rule);stroke-width:1}.axis,.tickmark{stroke:var(--axis);"
-    "stroke-width:1}.line{fill:none;stroke-width:1.8;stroke-linejoin:round;stroke-linecap:round}.raw{fill:none;"
-    "stroke-width:.8;opacity:.28}.dot{stroke:var(--bg);stroke-width:1}.mark{stroke:var(--mark);stroke-width:1.6}\n"
-    ".legend{display:flex;flex-wrap:wrap;gap:4px 16px;font-size:13px;color:var(--soft);margin:0 0 6px}.legend i{display:"
-    "inline-block;width:12px;height:12px;border-radius:2px;margin-right:6px;vertical-align:-1px}.legend i.l{height:0;"
-    "border-top:2px solid var(--mark);border-radius:0;vertical-align:4px}\n"
-    ".wide{overflow-x:auto}table{border-collapse:collapse;font-size:13.5px;font-variant-numeric:tabular-nums}th{text-align:"
-    "left;font-weight:600;color:var(--soft);white-space:nowrap}td,th{padding:4px 16px 4px 0;border-bottom:1px solid "
-    "var(--rule);vertical-align:top}td.n,th.n{text-align:right}pre{background:var(--card);border:1px solid var(--rule);"
-    "border-radius:8px;padding:12px 14px;overflow-x:auto;font-size:12.5px;line-height:1.45;margin:8px 0}code{font-size:"
-    "12.5px}summary{cursor:pointer;font-weight:600}\n</style>\n";
+    ".grid2>div{display:flex;flex-direction:column}\n"
+    ".grid2 svg{margin-top:auto}\n"
+    "svg{display:block;width:100%;height:auto}\n"
+    "svg text{font-size:12px;fill:var(--soft)}\n"
+    "svg .tag{font-size:12.5px;font-weight:600}\n"
+    ".grid{stroke:var(--rule);stroke-width:1}\n"
+    ".axis,.tickmark{stroke:var(--axis);stroke-width:1}\n"
+    ".line{fill:none;stroke-width:1.8;stroke-linejoin:round;stroke-linecap:round}\n"
+    ".raw{fill:none;stroke-width:.8;opacity:.28}\n"
+    ".dot{stroke:var(--bg);stroke-width:1}\n"
+    ".mark{stroke:var(--mark);stroke-width:1.6}\n"
+    ".legend{display:flex;flex-wrap:wrap;gap:4px 16px;font-size:13px;color:var(--soft);margin:0 0 6px}\n"
+    ".legend i{display:inline-block;width:12px;height:12px;border-radius:2px;margin-right:6px;vertical-align:-1px}\n"
+    ".legend i.l{height:0;border-top:2px solid var(--mark);border-radius:0;vertical-align:4px}\n"
+    ".wide{overflow-x:auto}\n"
+    "table{border-collapse:collapse;font-size:13.5px;font-variant-numeric:tabular-nums}\n"
+    "th{text-align:left;font-weight:600;color:var(--soft);white-space:nowrap}\n"
+    "td,th{padding:4px 16px 4px 0;border-bottom:1px solid var(--rule);vertical-align:top}\n"
+    "td.n,th.n{text-align:right}\n"
+    "pre{background:var(--card);border:1px solid var(--rule);border-radius:8px;padding:12px 14px;"
+    "overflow-x:auto;font-size:12.5px;line-height:1.45;margin:8px 0}\n"
+    "code{font-size:12.5px}\n"
+    "summary{cursor:pointer;font-weight:600}\n"
+    "</style>\n";
+/* clang-format on */
 
 static unsigned run_color(const struct report_run *runs, size_t i)
 {
@@ -51,7 +75,7 @@ static double last_y(const struct report_points *p)
     return p->count ? p->y[p->count - 1] : NAN;
 }
 
-/* ---- tiles ------------------------------------------------------------------------------------- */
+/* ---- tiles --------------------------------------------------------------------------------- */
 static void tile(FILE *out, const char *value, const char *what)
 {
     fputs("<div class=\"tile\"><b>", out);
@@ -92,8 +116,8 @@ static void write_tiles(FILE *out, const struct report_run *runs, size_t count)
             alone = &runs[i];
     if (site->held_out.count) {
         snprintf(value, sizeof value, "%.3f", last_y(&site->held_out));
-        snprintf(what, sizeof what, "held-out loss%s (%.3f at start)", site->alone ? "" : ", all sites together",
-                 site->held_out.y[0]);
+        snprintf(what, sizeof what, "held-out loss%s (%.3f at start)",
+                 site->alone ? "" : ", all sites together", site->held_out.y[0]);
         tile(out, value, what);
     }
     if (alone && alone->held_out.count) {
@@ -109,7 +133,8 @@ static void write_tiles(FILE *out, const struct report_run *runs, size_t count)
         progress_bytes(value, sizeof value, t.up);
         tile(out, value, "sent by each site");
         /* per-step data-parallel in f32: every step's gradients leave the site */
-        double per_step = site->parameters * 4 * (site->loss.count ? site->loss.x[site->loss.count - 1] : 0);
+        double per_step =
+            site->parameters * 4 * (site->loss.count ? site->loss.x[site->loss.count - 1] : 0);
         if (t.up > 0 && per_step > 0) {
             snprintf(value, sizeof value, "%.0f x", per_step / t.up);
             tile(out, value, "less than f32 gradients each step");
@@ -120,7 +145,7 @@ static void write_tiles(FILE *out, const struct report_run *runs, size_t count)
     fputs("</div>\n", out);
 }
 
-/* ---- loss ---------------------------------------------------------------------------------------- */
+/* ---- loss ---------------------------------------------------------------------------------- */
 /* Mean over the points within `half` of i that are finite. */
 static double mean_around(const struct report_points *p, size_t i, size_t half)
 {
@@ -169,16 +194,24 @@ static void write_loss(FILE *out, const struct report_run *runs, size_t count, s
         steps = fmax(steps, runs[i].loss.count ? runs[i].loss.x[runs[i].loss.count - 1] : 1);
     for (size_t i = 0; i < count; i++)
         bounds(&runs[i].loss, steps * FALL, &lo, &hi);
-    fputs("<div><h2>Training loss</h2><p class=\"note\">Each run on its own text, smoothed; the thin line behind it is every "
-          "step. The first fall is above the picture.</p>", out);
+    fputs("<div><h2>Training loss</h2><p class=\"note\">Each run on its own text, smoothed; the "
+          "thin line behind it is every "
+          "step. The first fall is above the picture.</p>",
+          out);
     if (!isfinite(lo)) {
         fputs("<p class=\"soft\">No step is on record yet.</p></div>", out);
         return;
     }
     struct plot p;
-    plot_begin(&p, out, &(struct plot_options){.title = "Training loss by step", .x_label = "step",
-                                               .y_label = "nats per token", .x_lo = 0, .x_hi = steps, .y_lo = lo,
-                                               .y_hi = hi, .tags = true});
+    plot_begin(&p, out,
+               &(struct plot_options){.title = "Training loss by step",
+                                      .x_label = "step",
+                                      .y_label = "nats per token",
+                                      .x_lo = 0,
+                                      .x_hi = steps,
+                                      .y_lo = lo,
+                                      .y_hi = hi,
+                                      .tags = true});
     for (size_t i = 0; i < count; i++) {
         struct report_points raw = thin(&runs[i].loss, 1, a);
         plot_line(&p, run_color(runs, i), true, raw.x, raw.y, raw.count);
@@ -196,19 +229,30 @@ static void write_held_out(FILE *out, const struct report_run *runs, size_t coun
 {
     double lo = INFINITY, hi = -INFINITY, steps = 1;
     for (size_t i = 0; i < count; i++)
-        steps = fmax(steps, runs[i].held_out.count ? runs[i].held_out.x[runs[i].held_out.count - 1] : 1);
+        steps = fmax(steps,
+                     runs[i].held_out.count ? runs[i].held_out.x[runs[i].held_out.count - 1] : 1);
     for (size_t i = 0; i < count; i++)
         bounds(&runs[i].held_out, steps * FALL, &lo, &hi);
-    fputs("<div><h2>Held-out loss</h2><p class=\"note\">The same text for all, seen by none. After a round all sites hold the "
-          "same parameters: their points coincide.</p>", out);
+    fputs("<div><h2>Held-out loss</h2><p class=\"note\">The same text for all, seen by none. After "
+          "a round all sites hold the "
+          "same parameters: their points coincide.</p>",
+          out);
     if (!isfinite(lo)) {
-        fputs("<p class=\"soft\">No evaluation is on record (train.eval_every, data.eval).</p></div>", out);
+        fputs(
+            "<p class=\"soft\">No evaluation is on record (train.eval_every, data.eval).</p></div>",
+            out);
         return;
     }
     struct plot p;
-    plot_begin(&p, out, &(struct plot_options){.title = "Held-out loss by step", .x_label = "step",
-                                               .y_label = "nats per token", .x_lo = 0, .x_hi = steps, .y_lo = lo,
-                                               .y_hi = hi, .tags = true});
+    plot_begin(&p, out,
+               &(struct plot_options){.title = "Held-out loss by step",
+                                      .x_label = "step",
+                                      .y_label = "nats per token",
+                                      .x_lo = 0,
+                                      .x_hi = steps,
+                                      .y_lo = lo,
+                                      .y_hi = hi,
+                                      .tags = true});
     for (size_t i = count; i-- > 0;) {
         const struct report_points *h = &runs[i].held_out;
         plot_line(&p, run_color(runs, i), false, h->x, h->y, h->count);
@@ -221,7 +265,7 @@ static void write_held_out(FILE *out, const struct report_run *runs, size_t coun
     fputs("</div>\n", out);
 }
 
-/* ---- rounds: bars, several rounds to a bar when there are many ------------------------------------------ */
+/* ---- rounds: bars, several rounds to a bar when there are many ----------------------------- */
 static double byte_unit(double most, const char **name)
 {
     double unit = most >= 2e9 ? 1e9 : most >= 2e6 ? 1e6 : most >= 2e3 ? 1e3 : 1;
@@ -249,9 +293,15 @@ static void write_bytes(FILE *out, const struct report_run *r)
     plot_escape(out, r->name);
     fputs("</h2>", out);
     struct plot p;
-    plot_begin(&p, out, &(struct plot_options){.title = "Bytes by exchange", .x_label = "exchange", .y_label = label,
-                                               .x_lo = 0.5, .x_hi = (double)r->round_count + 0.5, .y_lo = 0,
-                                               .y_hi = most / unit, .bars = true});
+    plot_begin(&p, out,
+               &(struct plot_options){.title = "Bytes by exchange",
+                                      .x_label = "exchange",
+                                      .y_label = label,
+                                      .x_lo = 0.5,
+                                      .x_hi = (double)r->round_count + 0.5,
+                                      .y_lo = 0,
+                                      .y_hi = most / unit,
+                                      .bars = true});
     for (size_t i = 0; i < r->round_count; i += group) {
         double up = 0, up_p = 0, down = 0, down_p = 0, n = 0;
         for (size_t k = i; k < i + group && k < r->round_count; k++, n++) {
@@ -261,9 +311,11 @@ static void write_bytes(FILE *out, const struct report_run *r)
             down_p += r->rounds[k].down_predicted;
         }
         double middle = (double)i + 1 + (n - 1) / 2, quarter = n * 0.2;
-        snprintf(what, sizeof what, "exchange %zu: up %.0f B counted, %.0f B predicted", i + 1, up / n, up_p / n);
+        snprintf(what, sizeof what, "exchange %zu: up %.0f B counted, %.0f B predicted", i + 1,
+                 up / n, up_p / n);
         plot_bar(&p, 6, middle - quarter, quarter * 0.92, 0, up / n / unit, what);
-        snprintf(what, sizeof what, "exchange %zu: down %.0f B counted, %.0f B predicted", i + 1, down / n, down_p / n);
+        snprintf(what, sizeof what, "exchange %zu: down %.0f B counted, %.0f B predicted", i + 1,
+                 down / n, down_p / n);
         plot_bar(&p, 3, middle + quarter, quarter * 0.92, 0, down / n / unit, what);
         plot_mark(&p, middle - quarter, quarter, up_p / n / unit);
         plot_mark(&p, middle + quarter, quarter, down_p / n / unit);
@@ -301,10 +353,15 @@ static void write_times(FILE *out, const struct report_run *r, int from)
     fputs("<div><h2>", out);
     plot_escape(out, r->name);
     fputs(from == 0 ? ": whole round</h2>" : ": exchange only</h2>", out);
-    plot_begin(&p, out, &(struct plot_options){.title = "Time by exchange", .x_label = "exchange",
-                                               .y_label = unit == 1000 ? "seconds" : "milliseconds", .x_lo = 0.5,
-                                               .x_hi = (double)r->round_count + 0.5, .y_lo = 0, .y_hi = most / unit,
-                                               .bars = true});
+    plot_begin(&p, out,
+               &(struct plot_options){.title = "Time by exchange",
+                                      .x_label = "exchange",
+                                      .y_label = unit == 1000 ? "seconds" : "milliseconds",
+                                      .x_lo = 0.5,
+                                      .x_hi = (double)r->round_count + 0.5,
+                                      .y_lo = 0,
+                                      .y_hi = most / unit,
+                                      .bars = true});
     for (size_t i = 0; i < r->round_count; i += group) {
         double below = 0;
         size_t n = in_bar(r, i, group);
@@ -312,7 +369,8 @@ static void write_times(FILE *out, const struct report_run *r, int from)
             double ms = mean_ms(r, i, n, k);
             char what[96];
             snprintf(what, sizeof what, "exchange %zu: %s %.1f ms", i + 1, report_time_name[k], ms);
-            plot_bar(&p, (unsigned)k, (double)i + 1 + ((double)n - 1) / 2, (double)n * 0.4, below, below + ms / unit, what);
+            plot_bar(&p, (unsigned)k, (double)i + 1 + ((double)n - 1) / 2, (double)n * 0.4, below,
+                     below + ms / unit, what);
             below += ms / unit;
         }
     }
@@ -327,20 +385,29 @@ static void write_rounds(FILE *out, const struct report_run *runs, size_t count)
         largest = bar_group(&runs[i]) > largest ? bar_group(&runs[i]) : largest;
     if (largest == 0)
         return;
-    fputs("<section><h2>Bytes by exchange</h2><p class=\"note\">Payload of contributions and aggregates as the link counted it; "
-          "the line across a bar is what was predicted from the configuration before the run.", out);
+    fputs("<section><h2>Bytes by exchange</h2><p class=\"note\">Payload of contributions and "
+          "aggregates as the link counted it; "
+          "the line across a bar is what was predicted from the configuration before the run.",
+          out);
     if (largest > 1)
         fprintf(out, " One bar is the mean of %zu exchanges.", largest);
-    fputs("</p><div class=\"legend\"><span><i style=\"background:var(--p6)\"></i>up</span><span><i style=\"background:"
-          "var(--p3)\"></i>down</span><span><i class=\"l\"></i>predicted</span></div><div class=\"grid2\">\n", out);
+    fputs("</p><div class=\"legend\"><span><i style=\"background:var(--p6)\"></i>up</span><span><i "
+          "style=\"background:"
+          "var(--p3)\"></i>down</span><span><i class=\"l\"></i>predicted</span></div><div "
+          "class=\"grid2\">\n",
+          out);
     for (size_t i = 0; i < count; i++)
         if (runs[i].round_count)
             write_bytes(out, &runs[i]);
-    fputs("</div></section>\n<section><h2>Where the time goes</h2><p class=\"note\">Per exchange: computing since the one "
-          "before, then encode, store (durable outbox), send, wait (for the other sites and the commit), fetch, "
-          "apply.</p><div class=\"legend\">", out);
+    fputs("</div></section>\n<section><h2>Where the time goes</h2><p class=\"note\">Per exchange: "
+          "computing since the one "
+          "before, then encode, store (durable outbox), send, wait (for the other sites and the "
+          "commit), fetch, "
+          "apply.</p><div class=\"legend\">",
+          out);
     for (int k = 0; k < REPORT_TIMES; k++)
-        fprintf(out, "<span><i style=\"background:var(--p%d)\"></i>%s</span>", k, report_time_name[k]);
+        fprintf(out, "<span><i style=\"background:var(--p%d)\"></i>%s</span>", k,
+                report_time_name[k]);
     fputs("</div><div class=\"grid2\">\n", out);
     for (size_t i = 0; i < count; i++)
         if (runs[i].round_count) {
@@ -350,14 +417,24 @@ static void write_rounds(FILE *out, const struct report_run *runs, size_t count)
     fputs("</div></section>\n", out);
 }
 
-/* ---- tables --------------------------------------------------------------------------------------------- */
+/* ---- tables -------------------------------------------------------------------------------- */
 struct summary { /* one run's column */
     char cell[16][40];
 };
-static const char *const summary_row[] = {
-    "steps", "tokens/s", "training loss, last step", "held-out loss, first", "held-out loss, last", "payload up",
-    "predicted", "payload down", "predicted", "with TLS and framing, up", "down", "time computing", "time in exchanges",
-    "of that, waiting for others"};
+static const char *const summary_row[] = {"steps",
+                                          "tokens/s",
+                                          "training loss, last step",
+                                          "held-out loss, first",
+                                          "held-out loss, last",
+                                          "payload up",
+                                          "predicted",
+                                          "payload down",
+                                          "predicted",
+                                          "with TLS and framing, up",
+                                          "down",
+                                          "time computing",
+                                          "time in exchanges",
+                                          "of that, waiting for others"};
 enum { SUMMARY_ROWS = sizeof summary_row / sizeof *summary_row };
 
 static struct summary summarise(const struct report_run *r)
@@ -431,11 +508,13 @@ static void write_events(FILE *out, const struct report_run *runs, size_t count,
         for (size_t k = 0; k < runs[i].event_count; k++)
             all[n++] = (struct happened){&runs[i], &runs[i].events[k]};
     qsort(all, total, sizeof *all, by_time);
-    fputs("<section><h2>Events</h2><div class=\"wide\"><table><tr><th class=\"n\">after</th><th>where</th><th>what</th></tr>\n",
+    fputs("<section><h2>Events</h2><div class=\"wide\"><table><tr><th "
+          "class=\"n\">after</th><th>where</th><th>what</th></tr>\n",
           out);
     for (size_t i = 0; i < total; i++) {
         if (i == EVENTS_SHOWN / 2 && total > EVENTS_SHOWN) {
-            fprintf(out, "<tr><td></td><td></td><td class=\"soft\">%zu more</td></tr>\n", total - EVENTS_SHOWN);
+            fprintf(out, "<tr><td></td><td></td><td class=\"soft\">%zu more</td></tr>\n",
+                    total - EVENTS_SHOWN);
             i += total - EVENTS_SHOWN;
         }
         char after[32];
@@ -452,9 +531,13 @@ static void write_events(FILE *out, const struct report_run *runs, size_t count,
 static void write_digests(FILE *out, const struct report_run *runs, size_t count)
 {
     static const char *const name[] = {"parameters", "momentum", "residual"};
-    fputs("<section><h2>Final state</h2><p class=\"note\">SHA-256 of the outer state. All sites must agree on parameters and "
-          "momentum; residuals are each site's own. A run repeated with the same settings, and any run that was "
-          "killed and restarted on the way, ends with the same three.</p><div class=\"wide\"><table>\n", out);
+    fputs("<section><h2>Final state</h2><p class=\"note\">SHA-256 of the outer state. All sites "
+          "must agree on parameters and "
+          "momentum; residuals are each site's own. A run repeated with the same settings, and any "
+          "run that was "
+          "killed and restarted on the way, ends with the same three.</p><div "
+          "class=\"wide\"><table>\n",
+          out);
     for (size_t i = 0; i < count; i++)
         for (int k = 0; k < 3; k++) {
             if (!runs[i].digest[k][0])
@@ -470,17 +553,22 @@ static void write_digests(FILE *out, const struct report_run *runs, size_t count
 
 static void write_settings(FILE *out, const struct report_run *runs, size_t count)
 {
-    fputs("<section><h2>Versions and hardware</h2><div class=\"wide\"><table><tr><th></th><th>version</th><th>commit</th><th>"
-          "compiler</th><th>device</th><th class=\"n\">ranks</th><th class=\"n\">threads</th></tr>\n", out);
+    fputs(
+        "<section><h2>Versions and hardware</h2><div "
+        "class=\"wide\"><table><tr><th></th><th>version</th><th>commit</th><th>"
+        "compiler</th><th>device</th><th class=\"n\">ranks</th><th class=\"n\">threads</th></tr>\n",
+        out);
     for (size_t i = 0; i < count; i++) {
-        const char *cell[] = {runs[i].name, runs[i].version, runs[i].commit, runs[i].compiler, runs[i].device};
+        const char *cell[] = {runs[i].name, runs[i].version, runs[i].commit, runs[i].compiler,
+                              runs[i].device};
         fputs("<tr>", out);
         for (int k = 0; k < 5; k++) {
             fputs(k ? "<td>" : "<th>", out);
             plot_escape(out, cell[k]);
             fputs(k ? "</td>" : "</th>", out);
         }
-        fprintf(out, "<td class=\"n\">%.0f</td><td class=\"n\">%.0f</td></tr>\n", runs[i].ranks, runs[i].threads);
+        fprintf(out, "<td class=\"n\">%.0f</td><td class=\"n\">%.0f</td></tr>\n", runs[i].ranks,
+                runs[i].threads);
     }
     fputs("</table></div></section>\n<section><h2>Reproduce with</h2><pre>", out);
     for (size_t i = 0; i < count; i++) {
@@ -510,7 +598,8 @@ static void write_page(FILE *out, const struct report_run *runs, size_t count, s
     plot_escape(out, runs[0].run);
     fputs("</title></head><body><main>\n<h1>Atoll run \xe2\x80\x9c", out);
     plot_escape(out, runs[0].run);
-    fprintf(out, "\xe2\x80\x9d</h1><p class=\"soft\">%s, %zu run director%s</p>\n", when, count, count == 1 ? "y" : "ies");
+    fprintf(out, "\xe2\x80\x9d</h1><p class=\"soft\">%s, %zu run director%s</p>\n", when, count,
+            count == 1 ? "y" : "ies");
     write_tiles(out, runs, count);
     fputs("<section class=\"grid2\">\n", out);
     write_loss(out, runs, count, a);
@@ -524,7 +613,8 @@ static void write_page(FILE *out, const struct report_run *runs, size_t count, s
     fputs("</main></body></html>\n", out);
 }
 
-enum err report_write(const char *path, const struct report_run *runs, size_t count, struct arena *a)
+enum err report_write(const char *path, const struct report_run *runs, size_t count,
+                      struct arena *a)
 {
     char *text = NULL;
     size_t size = 0;

@@ -1,11 +1,13 @@
 #ifndef REPORT_H
 #define REPORT_H
-/* One self-contained HTML page about a run: charts as inline SVG, tables, configuration, versions, how to repeat it. It
- * opens offline, needs no script and no font, is light or dark as the reader's system is.
+/* One self-contained HTML page about a run: charts as inline SVG, tables, configuration, versions,
+ * how to repeat it. It opens offline, needs no script and no font, is light or dark as the reader's
+ * system is.
  */
 #include "outer/report_data.h"
 
 /* Runs are sites of one run and, behind them, those that trained alone. Durable, atomic. */
-enum err report_write(const char *path, const struct report_run *runs, size_t count, struct arena *a) MUST;
+enum err report_write(const char *path, const struct report_run *runs, size_t count,
+                      struct arena *a) MUST;
 
 #endif

@@ -2,7 +2,8 @@
 #include <math.h>
 #include <string.h>
 
-const char *const report_time_name[REPORT_TIMES] = {"compute", "encode", "store", "send", "wait", "fetch", "apply"};
+const char *const report_time_name[REPORT_TIMES] = {"compute", "encode", "store", "send",
+                                                    "wait",    "fetch",  "apply"};
 
 /* Room for one more item in a growing array of the arena. */
 static enum err room(void **items, size_t count, size_t *capacity, size_t size, struct arena *a)
@@ -49,12 +50,17 @@ static double number_or(const struct record_row *row, const char *key, double fa
 
 static enum err add_round(struct report_run *r, const struct record_row *row, struct arena *a)
 {
-    struct report_round n = {.step = record_number(row, "step"), .fragment = record_number(row, "fragment"),
-                             .round = record_number(row, "round"), .included = record_number(row, "included"),
-                             .sites = record_number(row, "sites"), .up = number_or(row, "up", 0),
-                             .up_predicted = number_or(row, "up_predicted", 0), .down = number_or(row, "down", 0),
+    struct report_round n = {.step = record_number(row, "step"),
+                             .fragment = record_number(row, "fragment"),
+                             .round = record_number(row, "round"),
+                             .included = record_number(row, "included"),
+                             .sites = record_number(row, "sites"),
+                             .up = number_or(row, "up", 0),
+                             .up_predicted = number_or(row, "up_predicted", 0),
+                             .down = number_or(row, "down", 0),
                              .down_predicted = number_or(row, "down_predicted", 0),
-                             .wire_up = number_or(row, "wire_up", 0), .wire_down = number_or(row, "wire_down", 0),
+                             .wire_up = number_or(row, "wire_up", 0),
+                             .wire_down = number_or(row, "wire_down", 0),
                              .replayed = record_number(row, "replayed") > 0};
     for (int i = 0; i < REPORT_TIMES; i++) {
         char key[32];
@@ -64,14 +70,16 @@ static enum err add_round(struct report_run *r, const struct record_row *row, st
     if (n.replayed) /* its exchange is on record from before the restart */
         return ERR_OK;
     while (r->round_count && r->rounds[r->round_count - 1].step >= n.step &&
-           (r->rounds[r->round_count - 1].step > n.step || r->rounds[r->round_count - 1].fragment >= n.fragment))
+           (r->rounds[r->round_count - 1].step > n.step ||
+            r->rounds[r->round_count - 1].fragment >= n.fragment))
         r->round_count--;
     TRY(room((void **)&r->rounds, r->round_count, &r->round_capacity, sizeof *r->rounds, a));
     r->rounds[r->round_count++] = n;
     return ERR_OK;
 }
 
-static enum err keep(const char **to, const struct record_row *row, const char *key, struct arena *a)
+static enum err keep(const char **to, const struct record_row *row, const char *key,
+                     struct arena *a)
 {
     const char *text = record_string(row, key);
     TRY_ALLOC(*to = arena_string(a, text, strlen(text)));
@@ -82,7 +90,8 @@ static enum err take_start(struct report_run *r, const struct record_row *row, s
 {
     char text[160];
     double step = number_or(row, "step", 0);
-    snprintf(text, sizeof text, step > 0 || r->starts ? "started again at step %.0f" : "started", step);
+    snprintf(text, sizeof text, step > 0 || r->starts ? "started again at step %.0f" : "started",
+             step);
     TRY(add_event(r, record_number(row, "t"), text, a));
     r->starts++;
     r->parameters = number_or(row, "parameters", 0);
@@ -129,7 +138,8 @@ static enum err take(struct report_run *r, const struct record_row *row, struct 
     if (record_is(row, "final"))
         return take_final(r, row, a);
     if (record_is(row, "stop")) {
-        snprintf(text, sizeof text, "stopped at step %.0f: %.100s", step, record_string(row, "reason"));
+        snprintf(text, sizeof text, "stopped at step %.0f: %.100s", step,
+                 record_string(row, "reason"));
         return add_event(r, record_number(row, "t"), text, a);
     }
     if (record_is(row, "notice"))
@@ -139,8 +149,14 @@ static enum err take(struct report_run *r, const struct record_row *row, struct 
 
 enum err report_data_read(struct report_run *r, const char *dir, struct arena *a)
 {
-    *r = (struct report_run){.dir = dir, .run = "", .config = "", .version = "", .commit = "", .compiler = "",
-                             .device = "", .command = ""};
+    *r = (struct report_run){.dir = dir,
+                             .run = "",
+                             .config = "",
+                             .version = "",
+                             .commit = "",
+                             .compiler = "",
+                             .device = "",
+                             .command = ""};
     char *path;
     TRY_ALLOC(path = arena_printf(a, "%s/%s", dir, RECORD_FILE));
     size_t length = strlen(dir);
@@ -153,7 +169,8 @@ enum err report_data_read(struct report_run *r, const char *dir, struct arena *a
     struct record_reader reader;
     struct record_row row;
     if (!record_reader_open(&reader, path))
-        return err_set(ERR_INPUT, "%s: there is no such file: give the run.dir of an `atoll train`", path);
+        return err_set(ERR_INPUT, "%s: there is no such file: give the run.dir of an `atoll train`",
+                       path);
     enum err e = ERR_OK;
     while (e == ERR_OK && record_next(&reader, &row)) {
         double t = record_number(&row, "t");

@@ -1,12 +1,13 @@
 #ifndef REPORT_DATA_H
 #define REPORT_DATA_H
-/* What a report needs to know of each run directory, read from its metrics.jsonl. Steps and rounds that came twice (a
- * restarted site repeats some) are kept once, the later one.
+/* What a report needs to know of each run directory, read from its metrics.jsonl. Steps and rounds
+ * that came twice (a restarted site repeats some) are kept once, the later one.
  */
 #include "outer/record.h"
 
 enum { REPORT_TIMES = 7, REPORT_RUNS_MAX = 64 };
-extern const char *const report_time_name[REPORT_TIMES]; /* compute, encode, store, send, wait, fetch, apply */
+extern const char
+    *const report_time_name[REPORT_TIMES]; /* compute, encode, store, send, wait, fetch, apply */
 
 struct report_points {
     double *x, *y;
@@ -24,9 +25,9 @@ struct report_event {
 };
 struct report_run {
     const char *dir;
-    char name[64];                  /* the site's, or the directory's last part when it trained alone */
-    bool alone;                     /* no outer loop: a baseline */
-    struct report_points loss;      /* training, by step */
+    char name[64];             /* the site's, or the directory's last part when it trained alone */
+    bool alone;                /* no outer loop: a baseline */
+    struct report_points loss; /* training, by step */
     struct report_points held_out;
     struct report_round *rounds;
     size_t round_count, round_capacity;
@@ -36,9 +37,10 @@ struct report_run {
     double first_t, last_t, tokens, tokens_per_second; /* the last one is the mean over the steps */
     double parameters, steps, ranks, threads;
     bool finished;
-    const char *run, *config, *version, *commit, *compiler, *device, *command; /* of the last start; in the arena */
-    char digest[4][65];             /* parameters, momentum, residual, outer; "" before the end */
-    uint64_t skipped;               /* unreadable lines */
+    const char *run, *config, *version, *commit, *compiler, *device,
+        *command;       /* of the last start; in the arena */
+    char digest[4][65]; /* parameters, momentum, residual, outer; "" before the end */
+    uint64_t skipped;   /* unreadable lines */
 };
 
 /* ERR_INPUT: the directory has no record. */

@@ -24,10 +24,12 @@ static enum err agree(const struct site_train *s, enum err mine)
     TRY(s->o.coll->ops->broadcast_host(s->o.coll, &status, sizeof status));
     if (lead(s) || status == ERR_OK)
         return mine;
-    return err_set((enum err)status, "the lead of this site stopped: %s", err_text((enum err)status));
+    return err_set((enum err)status, "the lead of this site stopped: %s",
+                   err_text((enum err)status));
 }
 
-enum err site_train_open(struct site_train *s, const struct site_train_options *o, size_t local_elements)
+enum err site_train_open(struct site_train *s, const struct site_train_options *o,
+                         size_t local_elements)
 {
     size_t largest = 0;
     *s = (struct site_train){.o = *o, .arena = arena_make(0)};
@@ -66,7 +68,8 @@ static enum err spread(struct site_train *s, struct train *t, unsigned f)
 static struct link_counters since(const struct link_counters *now, const struct link_counters *then)
 {
     return (struct link_counters){
-        .payload_up = now->payload_up - then->payload_up, .payload_down = now->payload_down - then->payload_down,
+        .payload_up = now->payload_up - then->payload_up,
+        .payload_down = now->payload_down - then->payload_down,
         .messages_up = now->messages_up - then->messages_up,
         .messages_down = now->messages_down - then->messages_down,
         .wire_up = now->wire_up > then->wire_up ? now->wire_up - then->wire_up : 0,
@@ -80,13 +83,16 @@ static int64_t round_begin(const struct site_train *s, unsigned f, uint64_t roun
     return s->merged_step[f] > planned ? s->merged_step[f] : planned;
 }
 
-/* Weight of a contribution: this site's tokens of the round over the nominal ones of a full round. */
-static double round_weight(const struct site_train *s, const struct train *t, unsigned f, uint64_t round)
+/* Weight of a contribution: this site's tokens of the round over the nominal ones of a full round.
+ */
+static double round_weight(const struct site_train *s, const struct train *t, unsigned f,
+                           uint64_t round)
 {
     return s->o.share * (double)(t->step - round_begin(s, f, round)) / (double)s->o.schedule.every;
 }
 
-static void tell(struct site_train *s, struct site_train_round *r, const struct link_counters *before)
+static void tell(struct site_train *s, struct site_train_round *r,
+                 const struct link_counters *before)
 {
     const struct codec *codec = codec_get(schedule_codec(&s->o.schedule, r->fragment, r->round));
     size_t elements = s->o.fragments->f[r->fragment].elements;
@@ -109,11 +115,15 @@ static enum err said(enum err e)
     return e == ERR_STOPPED ? ERR_OK : e;
 }
 
-/* The lead's part of a round: gather, exchange, tell. s->fragment then holds the new outer parameters. */
-static enum err exchange(struct site_train *s, struct train *t, const struct train_report *report, unsigned f,
-                         uint64_t round)
+/* The lead's part of a round: gather, exchange, tell. s->fragment then holds the new outer
+ * parameters. */
+static enum err exchange(struct site_train *s, struct train *t, const struct train_report *report,
+                         unsigned f, uint64_t round)
 {
-    struct site_train_round r = {.step = t->step, .fragment = f, .round = round, .weight = round_weight(s, t, f, round),
+    struct site_train_round r = {.step = t->step,
+                                 .fragment = f,
+                                 .round = round,
+                                 .weight = round_weight(s, t, f, round),
                                  .replayed = s->o.member->state[f].round > round};
     struct link_counters before;
     double begin = seconds_now();
@@ -123,18 +133,22 @@ static enum err exchange(struct site_train *s, struct train *t, const struct tra
     TRY(site_round(s->o.site, f, round, s->fragment, (float)r.weight, t->tokens));
     r.seconds = seconds_now() - begin;
     tell(s, &r, &before);
-    if (r.replayed && round + 1 < schedule_rounds(&s->o.schedule, f)) /* it was told before the restart */
+    if (r.replayed &&
+        round + 1 < schedule_rounds(&s->o.schedule, f)) /* it was told before the restart */
         return ERR_OK;
-    return said(site_report(s->o.site, f, t->step, report->loss, report->tokens_per_second, t->tokens));
+    return said(
+        site_report(s->o.site, f, t->step, report->loss, report->tokens_per_second, t->tokens));
 }
 
-/* Quorum mode: may the round wait for an aggregator that is away, while this site trains on? At most outer.extra_steps, and
- * not beyond the step where the fragment's next round ends. */
-static enum err may_postpone(struct site_train *s, const struct train *t, unsigned f, uint64_t round, bool *later)
+/* Quorum mode: may the round wait for an aggregator that is away, while this site trains on? At
+ * most outer.extra_steps, and not beyond the step where the fragment's next round ends. */
+static enum err may_postpone(struct site_train *s, const struct train *t, unsigned f,
+                             uint64_t round, bool *later)
 {
     enum { ASK_EVERY_S = 1 };
     int64_t extra = t->step - schedule_step(&s->o.schedule, f, round);
-    int64_t room = s->o.schedule.every - 1 < s->o.extra_steps ? s->o.schedule.every - 1 : s->o.extra_steps;
+    int64_t room =
+        s->o.schedule.every - 1 < s->o.extra_steps ? s->o.schedule.every - 1 : s->o.extra_steps;
     *later = false;
     if (s->o.strict || extra >= room || t->step == s->o.schedule.steps)
         return ERR_OK;
@@ -144,13 +158,15 @@ static enum err may_postpone(struct site_train *s, const struct train *t, unsign
     TRY(site_unreachable(s->o.site, f, round, (uint64_t)extra, later));
     s->asked = seconds_now();
     if (*later && extra == 0)
-        log_event(LOG_WARN, "train_on", "fragment=%u round=%llu at_most_steps=%lld reason=\"aggregator unreachable\"", f,
+        log_event(LOG_WARN, "train_on",
+                  "fragment=%u round=%llu at_most_steps=%lld reason=\"aggregator unreachable\"", f,
                   (unsigned long long)round, (long long)room);
     return ERR_OK;
 }
 
 /* The round that ends at this step, or one that was postponed. */
-static bool round_now(const struct site_train *s, const struct train *t, unsigned f, uint64_t *round)
+static bool round_now(const struct site_train *s, const struct train *t, unsigned f,
+                      uint64_t *round)
 {
     if (t->step > 0 && schedule_due(&s->o.schedule, t->step, f, round))
         return true;
@@ -159,8 +175,8 @@ static bool round_now(const struct site_train *s, const struct train *t, unsigne
 }
 
 /* One fragment on every rank; *merged false when its round is postponed. */
-static enum err one_round(struct site_train *s, struct train *t, const struct train_report *report, unsigned f,
-                          uint64_t round, bool *merged)
+static enum err one_round(struct site_train *s, struct train *t, const struct train_report *report,
+                          unsigned f, uint64_t round, bool *merged)
 {
     bool later = false;
     enum err e = ERR_OK;
@@ -194,7 +210,8 @@ static enum err rounds_due(struct site_train *s, struct train *t, const struct t
     return ERR_OK;
 }
 
-/* Rounds of a fragment that end before this step: what a checkpoint of it has merged for certain. */
+/* Rounds of a fragment that end before this step: what a checkpoint of it has merged for certain.
+ */
 static uint64_t merged_before(const struct schedule *c, unsigned f, int64_t step)
 {
     uint64_t n = 0;
@@ -203,7 +220,8 @@ static uint64_t merged_before(const struct schedule *c, unsigned f, int64_t step
     return n;
 }
 
-/* A site keeps the outer states that a restart from its oldest checkpoint would repeat, and no more. */
+/* A site keeps the outer states that a restart from its oldest checkpoint would repeat, and no
+ * more. */
 enum err site_train_saved(struct site_train *s, int64_t oldest_step)
 {
     if (!lead(s))
@@ -221,7 +239,8 @@ static int64_t reached(const struct site_train *s)
     return schedule_reached(&s->o.schedule, rounds);
 }
 
-/* Can the steps from t->step on be repeated with the recorded states, so that a restart ends with the same bits? */
+/* Can the steps from t->step on be repeated with the recorded states, so that a restart ends with
+ * the same bits? */
 static bool repeatable(struct site_train *s, const struct train *t)
 {
     const struct schedule *c = &s->o.schedule;
@@ -231,7 +250,8 @@ static bool repeatable(struct site_train *s, const struct train *t)
         uint64_t here = t->step > 0 && schedule_due(c, t->step, f, &due) ? 1 : 0;
         if (have < need) /* older than the checkpoint: an adopted snapshot, or files put back */
             return false;
-        if (have > need + here && !s->o.strict) /* the others went on: nothing repeated could still be sent */
+        if (have > need + here &&
+            !s->o.strict) /* the others went on: nothing repeated could still be sent */
             return false;
         for (uint64_t r = need + 1; r <= have; r++)
             if (member_load_theta(s->o.member, f, r, s->fragment) != ERR_OK)
@@ -245,14 +265,16 @@ static enum err take_outer(struct site_train *s, struct train *t)
 {
     for (unsigned f = 0; f < s->o.fragments->count; f++) {
         if (lead(s))
-            memcpy(s->fragment, s->o.member->state[f].theta, s->o.fragments->f[f].elements * sizeof(float));
+            memcpy(s->fragment, s->o.member->state[f].theta,
+                   s->o.fragments->f[f].elements * sizeof(float));
         TRY(spread(s, t, f));
     }
     model_params_changed(t->model);
     return ERR_OK;
 }
 
-/* All rounds of the run are recorded here: what is left to do needs nobody, and the aggregator may have gone. */
+/* All rounds of the run are recorded here: what is left to do needs nobody, and the aggregator may
+ * have gone. */
 static bool ended(const struct site_train *s)
 {
     for (unsigned f = 0; f < s->o.schedule.fragments; f++)
@@ -289,7 +311,8 @@ static enum err go_on_at(struct site_train *s, struct train *t, int64_t step, bo
     if (!*moved)
         return ERR_OK;
     if (lead(s))
-        log_event(LOG_WARN, "moved", "from_step=%lld to_step=%lld reason=\"the run went on without this site\"",
+        log_event(LOG_WARN, "moved",
+                  "from_step=%lld to_step=%lld reason=\"the run went on without this site\"",
                   (long long)t->step, (long long)step);
     for (unsigned f = 0; f < s->o.schedule.fragments; f++)
         s->merged_step[f] = step;
@@ -313,7 +336,8 @@ enum err site_train_step(struct site_train *s, struct train *t, const struct tra
     enum err e = rounds_due(s, t, r);
     if (e == ERR_STOPPED) {
         TRY(train_checkpoint(t)); /* the wait was given up, the step's work is not */
-        return err_set(ERR_STOPPED, "stopped at step %lld while waiting for a round; it is stored", (long long)t->step);
+        return err_set(ERR_STOPPED, "stopped at step %lld while waiting for a round; it is stored",
+                       (long long)t->step);
     }
     if (e != ERR_OK || s->o.strict)
         return e;
@@ -324,7 +348,8 @@ enum err site_train_step(struct site_train *s, struct train *t, const struct tra
     return go_on_at(s, t, step, &moved);
 }
 
-/* Do the local parameters equal the outer ones? They do where every fragment has just been merged. */
+/* Do the local parameters equal the outer ones? They do where every fragment has just been merged.
+ */
 static bool merged_here(const struct site_train *s, int64_t step)
 {
     uint64_t round;
@@ -334,7 +359,8 @@ static bool merged_here(const struct site_train *s, int64_t step)
     return true;
 }
 
-enum err site_train_eval(struct site_train *s, struct train *t, double *loss, size_t *tokens, bool *same)
+enum err site_train_eval(struct site_train *s, struct train *t, double *loss, size_t *tokens,
+                         bool *same)
 {
     size_t bytes = t->table.elements * sizeof(float);
     *same = merged_here(s, t->step) || !s->local;

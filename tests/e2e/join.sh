@@ -24,3 +24,27 @@ serve_ends
 fa=$(final a) fb=$(final b) fc=$(final c)
 [ -n "$fa" ] && [ "${fa% *}" = "${fb% *}" ] && [ "${fa% *}" = "${fc% *}" ] || fail "sites differ: $fa / $fb / $fc"
 grep -q 'ev=moved' c.out || fail "site c never had to move forward"
+
+# The aggregator is away: where outer.extra_steps allows it the sites train on for a while, say so, and go on together.
+rm -rf a b c aggregator ./*.out
+steps=240 extra_steps=5
+configure a,b,c
+serve
+train a
+a=$pid
+train b
+b=$pid
+train c
+c=$pid
+until_rounds a 5
+kill -9 "$serve_pid"
+wait "$serve_pid" 2>/dev/null || :
+sleep 1.5
+serve
+ends 0 "$a" "site a"
+ends 0 "$b" "site b"
+ends 0 "$c" "site c"
+serve_ends
+fa=$(final a) fb=$(final b) fc=$(final c)
+[ -n "$fa" ] && [ "${fa% *}" = "${fb% *}" ] && [ "${fa% *}" = "${fc% *}" ] || fail "sites differ: $fa / $fb / $fc"
+grep -q 'ev=train_on' a.out b.out c.out || fail "no site trained on while the aggregator was away"

@@ -75,6 +75,7 @@ outer:
   mode: ${mode:-strict}
   straggler_s: ${straggler_s:-2}
   catch_up: ${catch_up:-8}
+  extra_steps: ${extra_steps:-0}
 site:
   aggregator: 127.0.0.1:$port
   aggregator_name: localhost

@@ -1,5 +1,6 @@
-/* metrics.jsonl is what the live table, the report and people's plots read. Broken, it would lose or invent steps after a
- * crash, or stop the reader at a line of another version; and the report would count an exchange twice.
+/* metrics.jsonl is what the live table, the report and people's plots read. Broken, it would lose
+ * or invent steps after a crash, or stop the reader at a line of another version; and the report
+ * would count an exchange twice.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -118,9 +119,10 @@ static void reader_follows(void **state)
 static void bad_lines_are_refused(void **state)
 {
     (void)state;
-    const char *const bad[] = {"",        "{",          "{\"a\"}",          "{\"a\":}",       "{\"a\":1",
-                               "[1]",     "{\"a\":{}}", "{\"a\":[1]}",      "{\"a\":\"b}",    "{\"a\":\"\\",
-                               "{a:1}",   "{\"a\":1,}", "{\"a\":\"\\u00",   "nonsense"};
+    const char *const bad[] = {
+        "",      "{",          "{\"a\"}",        "{\"a\":}",    "{\"a\":1",
+        "[1]",   "{\"a\":{}}", "{\"a\":[1]}",    "{\"a\":\"b}", "{\"a\":\"\\",
+        "{a:1}", "{\"a\":1,}", "{\"a\":\"\\u00", "nonsense"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char line[64];
         struct record_row row;
@@ -129,22 +131,28 @@ static void bad_lines_are_refused(void **state)
     }
 }
 
-/* After a restart steps and rounds repeat: the later line counts, an exchange that was only replayed does not. */
+/* After a restart steps and rounds repeat: the later line counts, an exchange that was only
+ * replayed does not. */
 static void replay_counts_once(void **state)
 {
     struct place *p = *state;
     struct report_run run;
-    append(p, "{\"kind\":\"start\",\"t\":10,\"site\":\"a\",\"aggregator\":\"h:1\",\"step\":0,\"steps\":4}\n"
+    append(p, "{\"kind\":\"start\",\"t\":10,\"site\":\"a\",\"aggregator\":\"h:1\",\"step\":0,"
+              "\"steps\":4}\n"
               "{\"kind\":\"step\",\"t\":11,\"step\":1,\"loss\":5}\n"
               "{\"kind\":\"step\",\"t\":12,\"step\":2,\"loss\":4}\n"
-              "{\"kind\":\"round\",\"t\":12,\"step\":2,\"fragment\":0,\"round\":0,\"up\":100,\"replayed\":0}\n"
+              "{\"kind\":\"round\",\"t\":12,\"step\":2,\"fragment\":0,\"round\":0,\"up\":100,"
+              "\"replayed\":0}\n"
               "{\"kind\":\"step\",\"t\":13,\"step\":3,\"loss\":9}\n"
-              "{\"kind\":\"start\",\"t\":20,\"site\":\"a\",\"aggregator\":\"h:1\",\"step\":1,\"steps\":4}\n"
+              "{\"kind\":\"start\",\"t\":20,\"site\":\"a\",\"aggregator\":\"h:1\",\"step\":1,"
+              "\"steps\":4}\n"
               "{\"kind\":\"step\",\"t\":21,\"step\":2,\"loss\":4}\n"
-              "{\"kind\":\"round\",\"t\":21,\"step\":2,\"fragment\":0,\"round\":0,\"up\":0,\"replayed\":1}\n"
+              "{\"kind\":\"round\",\"t\":21,\"step\":2,\"fragment\":0,\"round\":0,\"up\":0,"
+              "\"replayed\":1}\n"
               "{\"kind\":\"step\",\"t\":22,\"step\":3,\"loss\":3}\n"
               "{\"kind\":\"step\",\"t\":23,\"step\":4,\"loss\":2}\n"
-              "{\"kind\":\"round\",\"t\":23,\"step\":4,\"fragment\":0,\"round\":1,\"up\":50,\"replayed\":0}\n"
+              "{\"kind\":\"round\",\"t\":23,\"step\":4,\"fragment\":0,\"round\":1,\"up\":50,"
+              "\"replayed\":0}\n"
               "{\"kind\":\"of the future\",\"t\":24}\n");
     assert_int_equal(report_data_read(&run, p->dir, &p->arena), ERR_OK);
     assert_int_equal(run.loss.count, 4);
@@ -162,9 +170,13 @@ static void page_stands_alone(void **state)
     struct report_run run;
     uint8_t *page;
     size_t size;
-    append(p, "{\"kind\":\"start\",\"t\":10,\"run\":\"<script>x</script>\",\"site\":\"a\",\"aggregator\":\"h:1\",\"config\":"
-              "\"a: <b>\",\"step\":0,\"steps\":2}\n{\"kind\":\"step\",\"t\":11,\"step\":1,\"loss\":5}\n"
-              "{\"kind\":\"step\",\"t\":12,\"step\":2,\"loss\":null}\n{\"kind\":\"eval\",\"t\":12,\"step\":2,\"loss\":4.25}\n");
+    append(
+        p,
+        "{\"kind\":\"start\",\"t\":10,\"run\":\"<script>x</"
+        "script>\",\"site\":\"a\",\"aggregator\":\"h:1\",\"config\":"
+        "\"a: <b>\",\"step\":0,\"steps\":2}\n{\"kind\":\"step\",\"t\":11,\"step\":1,\"loss\":5}\n"
+        "{\"kind\":\"step\",\"t\":12,\"step\":2,\"loss\":null}\n{\"kind\":\"eval\",\"t\":12,"
+        "\"step\":2,\"loss\":4.25}\n");
     assert_int_equal(report_data_read(&run, p->dir, &p->arena), ERR_OK);
     assert_int_equal(report_write(p->page, &run, 1, &p->arena), ERR_OK);
     assert_int_equal(file_read(p->page, 1 << 24, &p->arena, &page, &size), ERR_OK);
@@ -192,11 +204,20 @@ static void line_says_all(void **state)
 {
     (void)state;
     char text[PROGRESS_TEXT_MAX];
-    struct progress_line l = {.site = "a", .step = 61, .steps = 740, .loss = 3.25, .tokens_per_second = 91886, .round = 3,
-                              .rounds = 37, .bytes_up = 2900000, .bytes_down = 999, .sync_seconds = 12,
+    struct progress_line l = {.site = "a",
+                              .step = 61,
+                              .steps = 740,
+                              .loss = 3.25,
+                              .tokens_per_second = 91886,
+                              .round = 3,
+                              .rounds = 37,
+                              .bytes_up = 2900000,
+                              .bytes_down = 999,
+                              .sync_seconds = 12,
                               .eta_seconds = 3723};
     progress_format(text, &l);
-    assert_string_equal(text, "a          | step    61/740 | loss 3.2500 | 91.9k tok/s | round 3/37 | up 2.9 MB | down 999 B | "
+    assert_string_equal(text, "a          | step    61/740 | loss 3.2500 | 91.9k tok/s | round "
+                              "3/37 | up 2.9 MB | down 999 B | "
                               "sync in 12.0 s | ETA 1:02:03");
     snprintf(l.state, sizeof l.state, "waiting for b");
     l.eta_seconds = -1;
