@@ -14,6 +14,7 @@
 #include "outer/args.h"
 #include "outer/cmd.h"
 #include "outer/identity.h"
+#include "outer/link/tls.h"
 #include "outer/progress.h"
 #include "outer/version.h"
 
@@ -127,6 +128,8 @@ static enum err open_link(struct serve *v)
     TRY_ALLOC(l.tls.ca = arena_printf(&v->perm, "%s/ca.pem", v->o.tls_dir));
     TRY_ALLOC(l.tls.certificate = arena_printf(&v->perm, "%s/aggregator.pem", v->o.tls_dir));
     TRY_ALLOC(l.tls.key = arena_printf(&v->perm, "%s/aggregator.key", v->o.tls_dir));
+    int64_t days_left;
+    TRY(tls_check(&l.tls, v->s.run_name, TLS_AGGREGATOR, "aggregator", (int64_t)time(NULL), &days_left));
     TRY(link_serve(&v->server, &l, &service, &port));
     log_event(LOG_INFO, "listening", "address=%s port=%d", l.address, port);
     return ERR_OK;

@@ -7,12 +7,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #include "kernels/base/log.h"
 #include "outer/args.h"
 #include "outer/cmd.h"
 #include "outer/identity.h"
 #include "outer/job.h"
+#include "outer/link/tls.h"
 #include "outer/version.h"
 
 /* ---- stop on request ----------------------------------------------------------------------- */
@@ -253,6 +255,8 @@ static enum err dial(struct job *j)
     TRY_ALLOC(d.tls.certificate =
                   arena_printf(&j->perm, "%s/%s.pem", j->o.tls_dir, j->o.site_name));
     TRY_ALLOC(d.tls.key = arena_printf(&j->perm, "%s/%s.key", j->o.tls_dir, j->o.site_name));
+    int64_t days_left;
+    TRY(tls_check(&d.tls, j->s.run_name, TLS_SITE, j->o.site_name, (int64_t)time(NULL), &days_left));
     return link_open(&j->link, &d);
 }
 #else
