@@ -6,8 +6,8 @@ uint64_t evaluate_count(const struct loader *l, int64_t tokens)
     return wanted < 1 ? 1 : wanted < l->windows ? wanted : l->windows;
 }
 
-enum err evaluate_windows(struct model *m, const struct loader *l, struct batch *b, uint64_t first, uint64_t end,
-                          struct evaluate_sums *sums)
+enum err evaluate_windows(struct model *m, const struct loader *l, struct batch *b, uint64_t first,
+                          uint64_t end, struct evaluate_sums *sums)
 {
     uint64_t most = b->tokens_max / l->options.sequence;
     *sums = (struct evaluate_sums){0};

@@ -1,7 +1,7 @@
 #ifndef EVALUATE_H
 #define EVALUATE_H
-/* Loss of a model over held-out windows, in micro-batches as large as its batch. One rank's share: sums over ranks
- * are the caller's.
+/* Loss of a model over held-out windows, in micro-batches as large as its batch. One rank's share:
+ * sums over ranks are the caller's.
  */
 #include "inner/data/loader.h"
 #include "inner/model/model.h"
@@ -12,8 +12,8 @@ struct evaluate_sums {
 };
 
 /* Windows [first, end) of the set, in the order of storage; `b` is scratch. */
-enum err evaluate_windows(struct model *m, const struct loader *l, struct batch *b, uint64_t first, uint64_t end,
-                          struct evaluate_sums *sums) MUST;
+enum err evaluate_windows(struct model *m, const struct loader *l, struct batch *b, uint64_t first,
+                          uint64_t end, struct evaluate_sums *sums) MUST;
 /* How many windows `tokens` are: at least one, at most all. */
 uint64_t evaluate_count(const struct loader *l, int64_t tokens);
 

@@ -16,14 +16,16 @@ size_t sample_tokens(const struct settings *s)
     return filled((size_t)s->model_context);
 }
 
-enum err sample_open(struct sample *x, struct model *m, const struct settings *s, const struct sample_options *o,
-                     struct arena *perm)
+enum err sample_open(struct sample *x, struct model *m, const struct settings *s,
+                     const struct sample_options *o, struct arena *perm)
 {
-    *x = (struct sample){.model = m, .o = *o, .context = (size_t)s->model_context, .vocab = (size_t)s->model_vocab};
+    *x = (struct sample){
+        .model = m, .o = *o, .context = (size_t)s->model_context, .vocab = (size_t)s->model_vocab};
     ASSERT(model_tokens_max(m) >= sample_tokens(s));
     TRY_ALLOC(x->logits = arena_array(perm, x->vocab, sizeof *x->logits));
     TRY_ALLOC(x->order = arena_array(perm, x->vocab, sizeof *x->order));
-    return batch_open(&x->batch, perm, sample_tokens(s), sample_tokens(s) / (size_t)s->model_context + 2);
+    return batch_open(&x->batch, perm, sample_tokens(s),
+                      sample_tokens(s) / (size_t)s->model_context + 2);
 }
 
 /* The filling is cut so that none of its sequences is longer than the context. */
@@ -35,7 +37,8 @@ static void fill(struct sample *x, const int32_t *ids, size_t count)
     b->cu_seqlens[0] = 0;
     memset(b->tokens, 0, b->tokens_count * sizeof *b->tokens);
     memcpy(b->tokens, ids, count * sizeof *ids);
-    for (size_t at = 0, length = count; at < b->tokens_count; at += length, length = b->tokens_count - at) {
+    for (size_t at = 0, length = count; at < b->tokens_count;
+         at += length, length = b->tokens_count - at) {
         length = length < x->context ? length : x->context;
         for (size_t i = 0; i < length; i++) {
             b->positions[at + i] = (int32_t)i;
@@ -45,7 +48,8 @@ static void fill(struct sample *x, const int32_t *ids, size_t count)
     }
 }
 
-/* Larger logit first, smaller id first among equals: a total order, so the result does not depend on the sort. */
+/* Larger logit first, smaller id first among equals: a total order, so the result does not depend
+ * on the sort. */
 static int by_logit(const void *a, const void *b, void *logits)
 {
     int64_t i = *(const int64_t *)a, j = *(const int64_t *)b;

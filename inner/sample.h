@@ -1,8 +1,8 @@
 #ifndef SAMPLE_H
 #define SAMPLE_H
-/* Text from a model: one id at a time, drawn from the model's distribution over the last context of ids. The n-th draw is
- * a function of (seed, n), so the same prompt and seed give the same text. There is no cache of keys and values:
- * each id costs a forward pass over the context.
+/* Text from a model: one id at a time, drawn from the model's distribution over the last context of
+ * ids. The n-th draw is a function of (seed, n), so the same prompt and seed give the same text.
+ * There is no cache of keys and values: each id costs a forward pass over the context.
  */
 #include "inner/model/model.h"
 
@@ -15,17 +15,19 @@ struct sample {
     struct model *model;
     struct sample_options o;
     size_t context, vocab;
-    struct batch batch; /* the text as sequence 0, filled up by a second one: few shapes, so few products to make ready */
+    struct batch batch; /* the text as sequence 0, filled up by a second one: few shapes, so few
+                           products to make ready */
     float *logits;
-    int64_t *order;     /* (vocab) scratch */
+    int64_t *order; /* (vocab) scratch */
 };
 
 /* The model must hold at least sample_tokens(s) tokens; evaluation models will do. */
 size_t sample_tokens(const struct settings *s);
-enum err sample_open(struct sample *x, struct model *m, const struct settings *s, const struct sample_options *o,
-                     struct arena *perm) MUST;
+enum err sample_open(struct sample *x, struct model *m, const struct settings *s,
+                     const struct sample_options *o, struct arena *perm) MUST;
 /* The id that follows ids[0 .. count), count > 0; `n` numbers the draw. */
-enum err sample_next(struct sample *x, const int32_t *ids, size_t count, uint64_t n, int32_t *id) MUST;
+enum err sample_next(struct sample *x, const int32_t *ids, size_t count, uint64_t n,
+                     int32_t *id) MUST;
 /* The draw alone, from logits: what tests check. */
 int32_t sample_draw(struct sample *x, uint64_t n);
 

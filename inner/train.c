@@ -12,10 +12,11 @@ static double seconds(void) /* for reports only: nothing computed depends on it 
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* ---- open ------------------------------------------------------------------------------------------------ */
+/* ---- open ---------------------------------------------------------------------------------- */
 size_t train_micro_tokens(const struct settings *s, int ranks)
 {
-    size_t of_rank = (size_t)s->train_batch_tokens / (size_t)ranks, micro = (size_t)s->train_micro_tokens;
+    size_t of_rank = (size_t)s->train_batch_tokens / (size_t)ranks,
+           micro = (size_t)s->train_micro_tokens;
     return micro && micro < of_rank ? micro : of_rank;
 }
 
@@ -24,17 +25,23 @@ static enum err check_ranks(const struct settings *s, int ranks)
     int64_t unit = s->train_sequence * ranks;
     if (s->train_batch_tokens % unit == 0)
         return ERR_OK;
-    return err_set(ERR_CONFIG, "train.batch_tokens = %lld is not a multiple of train.sequence x ranks = %lld x %d",
-                   (long long)s->train_batch_tokens, (long long)s->train_sequence, ranks);
+    return err_set(
+        ERR_CONFIG,
+        "train.batch_tokens = %lld is not a multiple of train.sequence x ranks = %lld x %d",
+        (long long)s->train_batch_tokens, (long long)s->train_sequence, ranks);
 }
 
 static enum err open_data(struct train *t, struct arena *perm)
 {
     const struct settings *s = t->settings;
     struct loader_options o = {
-        .seed = (uint64_t)s->run_seed, .site = t->data_site, .rank = (uint32_t)t->coll->rank,
-        .ranks = (uint32_t)t->coll->size, .sequence = (size_t)s->train_sequence,
-        .batch_tokens = (size_t)s->train_batch_tokens, .vocab = s->model_vocab,
+        .seed = (uint64_t)s->run_seed,
+        .site = t->data_site,
+        .rank = (uint32_t)t->coll->rank,
+        .ranks = (uint32_t)t->coll->size,
+        .sequence = (size_t)s->train_sequence,
+        .batch_tokens = (size_t)s->train_batch_tokens,
+        .vocab = s->model_vocab,
     };
     TRY(loader_open(&t->loader, perm, &s->data_train, &o));
     if (s->data_eval.count) {
@@ -71,11 +78,15 @@ static enum err open_parts(struct train *t, struct arena *perm)
     return config_canonical(&pinned, 1, perm, &t->pinned);
 }
 
-enum err train_open(struct train *t, const struct settings *s, struct dev *d, struct coll *c, uint32_t data_site,
-                    const char *checkpoint_dir, struct arena *perm)
+enum err train_open(struct train *t, const struct settings *s, struct dev *d, struct coll *c,
+                    uint32_t data_site, const char *checkpoint_dir, struct arena *perm)
 {
-    *t = (struct train){.settings = s, .dev = d, .coll = c, .data_site = data_site,
-                        .checkpoint_dir = checkpoint_dir, .saved_step = -1};
+    *t = (struct train){.settings = s,
+                        .dev = d,
+                        .coll = c,
+                        .data_site = data_site,
+                        .checkpoint_dir = checkpoint_dir,
+                        .saved_step = -1};
     enum err e = open_parts(t, perm);
     if (e)
         train_close(t);
@@ -91,7 +102,7 @@ void train_close(struct train *t)
     *t = (struct train){0};
 }
 
-/* ---- evaluation ------------------------------------------------------------------------------------------ */
+/* ---- evaluation ---------------------------------------------------------------------------- */
 /* The first windows of the held-out text, cut among the ranks. */
 enum err train_evaluate(struct train *t, double *loss, size_t *tokens)
 {
@@ -102,7 +113,8 @@ enum err train_evaluate(struct train *t, double *loss, size_t *tokens)
         return ERR_OK;
     uint64_t windows = evaluate_count(&t->held_out, t->settings->train_eval_tokens);
     uint64_t rank = (uint64_t)t->coll->rank, size = (uint64_t)t->coll->size;
-    TRY(evaluate_windows(t->model, &t->held_out, &t->batch, windows * rank / size, windows * (rank + 1) / size, &mine));
+    TRY(evaluate_windows(t->model, &t->held_out, &t->batch, windows * rank / size,
+                         windows * (rank + 1) / size, &mine));
     double sums[2] = {mine.loss, mine.count};
     TRY(t->coll->ops->sum_host(t->coll, sums, 2));
     *loss = sums[0] / sums[1];
@@ -119,16 +131,18 @@ static enum err show_eval(struct train *t, const struct train_hook *hook)
     return hook->eval(hook->self, t, &e);
 }
 
-/* ---- one step -------------------------------------------------------------------------------------------- */
-/* Gradients of this rank's share into the model's slab, their sum over micro-batches and, later, ranks being the gradient of
- * the mean loss of the step. */
+/* ---- one step ------------------------------------------------------------------------------ */
+/* Gradients of this rank's share into the model's slab, their sum over micro-batches and, later,
+ * ranks being the gradient of the mean loss of the step. */
 static enum err accumulate(struct train *t, double *loss_sum, double *loss_count)
 {
     size_t sequences = t->loader.rank_sequences;
-    float scale = (float)(1.0 / (double)t->settings->train_batch_tokens); /* every position has a target */
+    float scale =
+        (float)(1.0 / (double)t->settings->train_batch_tokens); /* every position has a target */
     model_grads_zero(t->model);
     for (size_t at = 0; at < sequences; at += t->micro_sequences) {
-        size_t left = sequences - at, count = left < t->micro_sequences ? left : t->micro_sequences, losses;
+        size_t left = sequences - at, count = left < t->micro_sequences ? left : t->micro_sequences,
+               losses;
         double sum;
         loader_step(&t->loader, (uint64_t)t->step, at, count, &t->batch);
         TRY(model_step(t->model, &t->batch, scale, &sum, &losses));
@@ -149,7 +163,8 @@ static enum err agree(struct train *t, double sums[3])
 
 static enum err step(struct train *t, struct train_report *r, bool *stop)
 {
-    double start = seconds(), sums[3] = {0, 0, t->stop && *t->stop}; /* losses, tokens, ranks asked to stop */
+    double start = seconds(),
+           sums[3] = {0, 0, t->stop && *t->stop}; /* losses, tokens, ranks asked to stop */
     TRY(accumulate(t, &sums[0], &sums[1]));
     r->compute_seconds = seconds() - start;
     TRY(agree(t, sums));
@@ -181,8 +196,8 @@ static enum err save(struct train *t, const struct train_hook *hook)
     return hook ? hook->saved(hook->self, t, t->step) : ERR_OK;
 }
 
-static enum err after_step(struct train *t, const struct train_hook *hook, const struct train_report *r,
-                           bool stop)
+static enum err after_step(struct train *t, const struct train_hook *hook,
+                           const struct train_report *r, bool stop)
 {
     const struct settings *s = t->settings;
     bool last = t->step == s->train_steps;
@@ -193,8 +208,8 @@ static enum err after_step(struct train *t, const struct train_hook *hook, const
     if (last || stop || due(t->step, s->train_checkpoint_every))
         TRY(save(t, hook));
     if (stop && !last)
-        return err_set(ERR_STOPPED, "stopped after step %lld of %lld; %s holds it", (long long)t->step,
-                       (long long)s->train_steps, t->checkpoint_dir);
+        return err_set(ERR_STOPPED, "stopped after step %lld of %lld; %s holds it",
+                       (long long)t->step, (long long)s->train_steps, t->checkpoint_dir);
     return ERR_OK;
 }
 

@@ -1,47 +1,53 @@
 #ifndef TRAIN_H
 #define TRAIN_H
-/* The inner loop of one rank: batch, forward and backward, all-reduce, optimizer step, checkpoint, evaluation. It has
- * never heard of another site: whatever happens between steps (an outer exchange, a live display) comes in
- * through one hook. train.c is the loop, train_state.c what survives the process, train_memory.c the start-up table.
+/* The inner loop of one rank: batch, forward and backward, all-reduce, optimizer step, checkpoint,
+ * evaluation. It has never heard of another site: whatever happens between steps (an outer
+ * exchange, a live display) comes in through one hook. train.c is the loop, train_state.c what
+ * survives the process, train_memory.c the start-up table.
  *
- * Everything that a step reads besides parameters and moments (data, learning rate, random numbers) is a pure function of
- * the step, so a checkpoint of those three resumes bit for bit on the same device, library and thread count.
+ * Everything that a step reads besides parameters and moments (data, learning rate, random numbers)
+ * is a pure function of the step, so a checkpoint of those three resumes bit for bit on the same
+ * device, library and thread count.
  */
 #include "inner/checkpoint.h"
 #include "inner/coll/coll.h"
 #include "inner/data/loader.h"
 #include "inner/optim/optim.h"
 
-struct train_report { /* of the step just finished; what displays and records print */
+struct train_report {    /* of the step just finished; what displays and records print */
     int64_t step, steps; /* step counts finished steps */
     double loss;         /* mean nats per token over all ranks of this site */
     float norm, lr;      /* gradient norm before the clip */
-    double step_seconds, compute_seconds, tokens_per_second; /* compute: forward and backward of this rank */
-    uint64_t tokens;     /* of this site so far */
+    double step_seconds;
+    double compute_seconds; /* forward and backward of this rank */
+    double tokens_per_second;
+    uint64_t tokens; /* of this site so far */
 };
 struct train_eval {
     int64_t step;
-    double loss;         /* held-out, nats per token */
+    double loss; /* held-out, nats per token */
     size_t tokens;
 };
-struct train_memory {    /* bytes of one rank */
+struct train_memory { /* bytes of one rank */
     struct model_memory model;
     size_t moments;
-    size_t data;         /* mapped shards: the system may take these pages back */
+    size_t data; /* mapped shards: the system may take these pages back */
     size_t total;
 };
 
 struct train;
 
-/* Called by every rank at the same places, the parameters at rest. May change model_params(); must then call
- * model_params_changed(). The same code path on every rank; only rank 0 may talk to the outside and it broadcasts.
- * All members are given. */
+/* Called by every rank at the same places, the parameters at rest. May change model_params(); must
+ * then call model_params_changed(). The same code path on every rank; only rank 0 may talk to the
+ * outside and it broadcasts. All members are given. */
 struct train_hook {
     void *self;
-    enum err (*start)(void *self, struct train *t);              /* before the first step, after resume */
+    /* Before the first step, after resume. */
+    enum err (*start)(void *self, struct train *t);
     enum err (*step)(void *self, struct train *t, const struct train_report *r);
     enum err (*eval)(void *self, struct train *t, const struct train_eval *e);
-    enum err (*saved)(void *self, struct train *t, int64_t step); /* a checkpoint of this step is durable */
+    /* A checkpoint of this step is durable. */
+    enum err (*saved)(void *self, struct train *t, int64_t step);
 };
 
 struct train { /* open for the hook to read */
@@ -51,43 +57,50 @@ struct train { /* open for the hook to read */
     struct table table;
     struct model *model;
     struct optim optim;
-    int64_t step;            /* finished steps */
+    int64_t step; /* finished steps */
     uint64_t tokens;
     const char *checkpoint_dir;
-    uint32_t data_site;      /* which data stream this site draws: part of (seed, site, rank, step) */
-    volatile int *stop;      /* set by a signal handler: finish the step, store, return ERR_STOPPED; NULL: none */
+    uint32_t data_site; /* which data stream this site draws: part of (seed, site, rank, step) */
+    /* Set by a signal handler: finish the step, store, return ERR_STOPPED. NULL: none. */
+    volatile int *stop;
     struct train_memory memory;
     /* train's own */
     struct loader loader, held_out;
-    struct batch batch;      /* one micro-batch */
+    struct batch batch; /* one micro-batch */
     size_t micro_sequences;
-    char *pinned;            /* canonical settings that a resumed run must share */
-    int64_t saved_step;      /* of the newest checkpoint, -1: none */
+    char *pinned;       /* canonical settings that a resumed run must share */
+    int64_t saved_step; /* of the newest checkpoint, -1: none */
 };
 
 /* Tokens of one micro-batch of one of `ranks` ranks. */
 size_t train_micro_tokens(const struct settings *s, int ranks);
 /* What one rank will hold; `data` is 0 until shards are open. */
-struct train_memory train_plan(const struct settings *s, const struct table *t, enum dtype model_type, int ranks);
-/* Logs the table (ev=memory), compares it with what the machine has left: ERR_MEMORY names settings that would fit. */
+struct train_memory train_plan(const struct settings *s, const struct table *t,
+                               enum dtype model_type, int ranks);
+/* Logs the table (ev=memory), compares it with what the machine has left: ERR_MEMORY names settings
+ * that would fit. */
 enum err train_memory_check(const struct train *t) MUST;
 
-/* `s` must have passed keys_check. ERR_CONFIG: the batch does not divide among the ranks. Parameters are not set yet. */
-enum err train_open(struct train *t, const struct settings *s, struct dev *d, struct coll *c, uint32_t data_site,
-                    const char *checkpoint_dir, struct arena *perm) MUST;
+/* `s` must have passed keys_check. ERR_CONFIG: the batch does not divide among the ranks.
+ * Parameters are not set yet. */
+enum err train_open(struct train *t, const struct settings *s, struct dev *d, struct coll *c,
+                    uint32_t data_site, const char *checkpoint_dir, struct arena *perm) MUST;
 void train_close(struct train *t); /* a zeroed or partly opened one is fine */
-/* Resumes from the newest checkpoint when there is one, else starts from the seed. ERR_OK: all steps done and stored;
- * ERR_STOPPED: stopped on request and stored; ERR_DIVERGED: loss or gradient not finite, before any hook saw the step and
- * on all ranks alike. Any other error may be this rank's alone: the caller ends the job with coll_abort. hook may be NULL. */
+/* Resumes from the newest checkpoint when there is one, else starts from the seed. ERR_OK: all
+ * steps done and stored; ERR_STOPPED: stopped on request and stored; ERR_DIVERGED: loss or gradient
+ * not finite, before any hook saw the step and on all ranks alike. Any other error may be this
+ * rank's alone: the caller ends the job with coll_abort. hook may be NULL. */
 enum err train_run(struct train *t, const struct train_hook *hook) MUST;
-/* Held-out loss of the current parameters; tokens 0 when there is no held-out text. All ranks call. */
+/* Held-out loss of the current parameters; tokens 0 when there is no held-out text. All ranks call.
+ */
 enum err train_evaluate(struct train *t, double *loss, size_t *tokens) MUST;
 enum err train_checkpoint(struct train *t) MUST; /* now, durable; all ranks call */
-/* Parameters, moments and step from the newest checkpoint, or from the seed. All ranks call; train_run does it first. */
+/* Parameters, moments and step from the newest checkpoint, or from the seed. All ranks call;
+ * train_run does it first. */
 enum err train_resume(struct train *t) MUST;
-/* Stores a checkpoint of step 0 with these parameters (host slab) and empty moments, for a run to start from. ERR_CONFIG: the
- * directory holds checkpoints already. */
-enum err train_begin_from(const struct settings *s, const struct table *t, const float *params, const char *dir,
-                          struct arena *a) MUST;
+/* Stores a checkpoint of step 0 with these parameters (host slab) and empty moments, for a run to
+ * start from. ERR_CONFIG: the directory holds checkpoints already. */
+enum err train_begin_from(const struct settings *s, const struct table *t, const float *params,
+                          const char *dir, struct arena *a) MUST;
 
 #endif

@@ -4,7 +4,8 @@
 #include <string.h>
 #include "kernels/base/log.h"
 
-struct train_memory train_plan(const struct settings *s, const struct table *t, enum dtype model_type, int ranks)
+struct train_memory train_plan(const struct settings *s, const struct table *t,
+                               enum dtype model_type, int ranks)
 {
     struct train_memory m = {.moments = optim_plan(t)};
     m.model = model_plan(s, t, model_type, train_micro_tokens(s, ranks), true);
@@ -13,8 +14,8 @@ struct train_memory train_plan(const struct settings *s, const struct table *t, 
     return m;
 }
 
-/* The number of kB behind `name` in /proc/meminfo, or the number that a cgroup's file holds (name ""), in bytes;
- * SIZE_MAX: not known, or "max". Plain stdio: these files have no size. */
+/* The number of kB behind `name` in /proc/meminfo, or the number that a cgroup's file holds (name
+ * ""), in bytes; SIZE_MAX: not known, or "max". Plain stdio: these files have no size. */
 static size_t read_bytes(const char *path, const char *name, size_t unit)
 {
     char line[128];
@@ -36,7 +37,9 @@ static size_t available(void)
     size_t machine = read_bytes("/proc/meminfo", "MemAvailable:", 1024);
     size_t limit = read_bytes("/sys/fs/cgroup/memory.max", "", 1);
     size_t used = read_bytes("/sys/fs/cgroup/memory.current", "", 1);
-    size_t left = limit == SIZE_MAX || used == SIZE_MAX ? SIZE_MAX : limit > used ? limit - used : 0;
+    size_t left = limit == SIZE_MAX || used == SIZE_MAX ? SIZE_MAX
+                  : limit > used                        ? limit - used
+                                                        : 0;
     return left < machine ? left : machine;
 }
 
@@ -63,17 +66,25 @@ enum err train_memory_check(const struct train *t)
 {
     const struct train_memory *m = &t->memory;
     size_t have = available();
-    log_event(LOG_INFO, "memory", "parameters_mib=%.1f model_copy_mib=%.1f gradients_mib=%.1f moments_mib=%.1f "
-              "activations_mib=%.1f workspace_mib=%.1f data_mib=%.1f total_mib=%.1f", mib(m->model.parameters),
-              mib(m->model.model_copy), mib(m->model.gradients), mib(m->moments), mib(m->model.activations),
-              mib(m->model.workspace), mib(m->data), mib(m->total));
+    log_event(LOG_INFO, "memory",
+              "parameters_mib=%.1f model_copy_mib=%.1f gradients_mib=%.1f moments_mib=%.1f "
+              "activations_mib=%.1f workspace_mib=%.1f data_mib=%.1f total_mib=%.1f",
+              mib(m->model.parameters), mib(m->model.model_copy), mib(m->model.gradients),
+              mib(m->moments), mib(m->model.activations), mib(m->model.workspace), mib(m->data),
+              mib(m->total));
     size_t need = m->total - m->data; /* pages of mapped files can be taken back */
     if (need <= have)
         return ERR_OK;
     size_t micro = fitting(t, have);
     if (micro)
-        return err_set(ERR_MEMORY, "this rank needs %zu MiB, the machine has %zu MiB left: train.micro_tokens = %zu "
-                                   "would fit", need >> 20, have >> 20, micro);
-    return err_set(ERR_MEMORY, "this rank needs %zu MiB, the machine has %zu MiB left: use a smaller model.width, "
-                               "model.layers or train.sequence", need >> 20, have >> 20);
+        return err_set(
+            ERR_MEMORY,
+            "this rank needs %zu MiB, the machine has %zu MiB left: train.micro_tokens = %zu "
+            "would fit",
+            need >> 20, have >> 20, micro);
+    return err_set(
+        ERR_MEMORY,
+        "this rank needs %zu MiB, the machine has %zu MiB left: use a smaller model.width, "
+        "model.layers or train.sequence",
+        need >> 20, have >> 20);
 }

@@ -10,8 +10,9 @@ enum { BATCH_TOKENS = 4096 };
 
 static void print_text(const struct load *l, double loss, double tokens)
 {
-    printf("model        %s\nheld out     %.0f tokens\nloss         %.6f nats per token\nperplexity   %.4f\n", l->source,
-           tokens, loss, exp(loss));
+    printf("model        %s\nheld out     %.0f tokens\nloss         %.6f nats per "
+           "token\nperplexity   %.4f\n",
+           l->source, tokens, loss, exp(loss));
     if (!strcmp(l->s.data_tokenizer, "bytes"))
         printf("bits per byte %.4f\n", loss / log(2));
 }
@@ -19,7 +20,10 @@ static void print_text(const struct load *l, double loss, double tokens)
 static enum err evaluate(struct load *l, int64_t tokens, const char *format)
 {
     size_t S = (size_t)l->s.train_sequence, sequences = S < BATCH_TOKENS ? BATCH_TOKENS / S : 1;
-    struct loader_options o = {.seed = (uint64_t)l->s.run_seed, .ranks = 1, .sequence = S, .batch_tokens = S,
+    struct loader_options o = {.seed = (uint64_t)l->s.run_seed,
+                               .ranks = 1,
+                               .sequence = S,
+                               .batch_tokens = S,
                                .vocab = l->s.model_vocab};
     struct loader text;
     struct batch b;
@@ -38,8 +42,8 @@ static enum err evaluate(struct load *l, int64_t tokens, const char *format)
     TRY(e);
     double loss = sums.loss / sums.count;
     if (json)
-        printf("{\"step\":%lld,\"tokens\":%.0f,\"loss\":%.9g,\"perplexity\":%.9g}\n", (long long)l->step, sums.count, loss,
-               exp(loss));
+        printf("{\"step\":%lld,\"tokens\":%.0f,\"loss\":%.9g,\"perplexity\":%.9g}\n",
+               (long long)l->step, sums.count, loss, exp(loss));
     else
         print_text(l, loss, sums.count);
     return ERR_OK;
@@ -52,12 +56,24 @@ enum err cmd_eval(int argc, char **argv)
     const char *format = "text";
     const struct args_option options[] = {
         LOAD_ROWS(&from),
-        {.name = "tokens", .kind = ARGS_INT, .target = &tokens, .value = "N", .min = 0, .max = 1e15,
+        {.name = "tokens",
+         .kind = ARGS_INT,
+         .target = &tokens,
+         .value = "N",
+         .min = 0,
+         .max = 1e15,
          .help = "Held-out tokens to look at; 0: all."},
-        {.name = "format", .kind = ARGS_TEXT, .target = &format, .value = "text|json", .help = "json: one object."},
+        {.name = "format",
+         .kind = ARGS_TEXT,
+         .target = &format,
+         .value = "text|json",
+         .help = "json: one object."},
     };
-    struct args args = {.command = "eval", .summary = "Held-out loss and perplexity of a trained model (data.eval).",
-                        .example = "atoll eval --config run.yaml --run.dir run/a", .settings = true, .options = options,
+    struct args args = {.command = "eval",
+                        .summary = "Held-out loss and perplexity of a trained model (data.eval).",
+                        .example = "atoll eval --config run.yaml --run.dir run/a",
+                        .settings = true,
+                        .options = options,
                         .count = sizeof options / sizeof *options};
     struct arena a = arena_make(0);
     struct load l = {0};

@@ -1,4 +1,5 @@
-/* atoll export: a trained model as a Hugging Face GPT-2; atoll import: the other way, as step 0 of a run. */
+/* atoll export: a trained model as a Hugging Face GPT-2; atoll import: the other way, as step 0 of
+ * a run. */
 #include <stdio.h>
 #include <string.h>
 #include "inner/model/names.h"
@@ -13,14 +14,25 @@ enum err cmd_export(int argc, char **argv)
     bool bf16 = false;
     const struct args_option options[] = {
         LOAD_ROWS(&from),
-        {.name = "out", .kind = ARGS_TEXT, .target = &out, .value = "DIR", .required = true,
+        {.name = "out",
+         .kind = ARGS_TEXT,
+         .target = &out,
+         .value = "DIR",
+         .required = true,
          .help = "Directory for model.safetensors and config.json."},
-        {.name = "bf16", .kind = ARGS_FLAG, .target = &bf16, .help = "Half the size, parameters rounded to bfloat16."},
+        {.name = "bf16",
+         .kind = ARGS_FLAG,
+         .target = &bf16,
+         .help = "Half the size, parameters rounded to bfloat16."},
     };
-    struct args args = {.command = "export",
-                        .summary = "Writes a trained model as transformers reads it (GPT2LMHeadModel.from_pretrained).",
-                        .example = "atoll export --config run.yaml --run.dir run/a --out gpt2", .settings = true,
-                        .options = options, .count = sizeof options / sizeof *options};
+    struct args args = {
+        .command = "export",
+        .summary =
+            "Writes a trained model as transformers reads it (GPT2LMHeadModel.from_pretrained).",
+        .example = "atoll export --config run.yaml --run.dir run/a --out gpt2",
+        .settings = true,
+        .options = options,
+        .count = sizeof options / sizeof *options};
     struct arena a = arena_make(0);
     struct load l = {0};
     enum err e = args_parse(&args, argc, argv, &a);
@@ -29,7 +41,8 @@ enum err cmd_export(int argc, char **argv)
     if (!e && !args.help)
         e = names_export(&l.s, &l.table, l.params, bf16, out);
     if (!e && !args.help)
-        printf("%s/model.safetensors, %s/config.json: %zu parameters from %s\n", out, out, l.table.parameters, l.source);
+        printf("%s/model.safetensors, %s/config.json: %zu parameters from %s\n", out, out,
+               l.table.parameters, l.source);
     load_close(&l);
     arena_free(&a);
     return e;
@@ -62,16 +75,27 @@ enum err cmd_import(int argc, char **argv)
 {
     struct import i = {0};
     const struct args_option options[] = {
-        {.name = "config", .kind = ARGS_TEXT, .target = &i.config, .value = "FILE",
+        {.name = "config",
+         .kind = ARGS_TEXT,
+         .target = &i.config,
+         .value = "FILE",
          .help = "Configuration of the run that will start from it."},
-        {.name = "model", .kind = ARGS_TEXT, .target = &i.file, .value = "FILE", .required = true,
+        {.name = "model",
+         .kind = ARGS_TEXT,
+         .target = &i.file,
+         .value = "FILE",
+         .required = true,
          .help = "A model.safetensors with GPT-2's names."},
     };
-    struct args args = {.command = "import",
-                        .summary = "Makes a Hugging Face GPT-2 the initial parameters of a run: `atoll train` with the same\n"
-                                   "configuration starts from it. Every site of a run imports the same file.",
-                        .example = "atoll import --config run.yaml --run.dir run/a --model gpt2/model.safetensors",
-                        .settings = true, .options = options, .count = sizeof options / sizeof *options};
+    struct args args = {
+        .command = "import",
+        .summary = "Makes a Hugging Face GPT-2 the initial parameters of a run: `atoll train` with "
+                   "the same\n"
+                   "configuration starts from it. Every site of a run imports the same file.",
+        .example = "atoll import --config run.yaml --run.dir run/a --model gpt2/model.safetensors",
+        .settings = true,
+        .options = options,
+        .count = sizeof options / sizeof *options};
     struct arena a = arena_make(0);
     enum err e = args_parse(&args, argc, argv, &a);
     if (!e && !args.help)

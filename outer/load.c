@@ -14,14 +14,15 @@ static enum err configure(struct load *l, const char *path, const struct args *a
     return ERR_OK;
 }
 
-/* ---- inner checkpoint ------------------------------------------------------------------------------------ */
+/* ---- inner checkpoint ---------------------------------------------------------------------- */
 static enum err other_model(struct load *l, const char *dir, const struct checkpoint_meta *meta)
 {
     const struct config_table inner = keys_inner(&l->s);
     char *ours, *text;
     TRY(config_canonical(&inner, 1, &l->perm, &ours));
     TRY(config_difference(ours, meta->settings, &l->perm, &text));
-    return err_set(ERR_MISMATCH, "%s holds another model than the configuration describes: %s", dir, text);
+    return err_set(ERR_MISMATCH, "%s holds another model than the configuration describes: %s", dir,
+                   text);
 }
 
 static enum err take_params(struct load *l, const char *dir, const struct checkpoint_meta *meta,
@@ -54,16 +55,19 @@ static enum err load_checkpoint(struct load *l, const char *dir)
     return e;
 }
 
-/* ---- outer state ----------------------------------------------------------------------------------------- */
-static enum err take_theta(struct load *l, struct member *m, struct dev *cpu, const struct fragments *f, const char *dir)
+/* ---- outer state --------------------------------------------------------------------------- */
+static enum err take_theta(struct load *l, struct member *m, struct dev *cpu,
+                           const struct fragments *f, const char *dir)
 {
     if (!member_found(m))
-        return err_set(ERR_INPUT, "%s holds no outer state of outer.fragments = %lld", dir, (long long)l->o.outer_fragments);
+        return err_set(ERR_INPUT, "%s holds no outer state of outer.fragments = %lld", dir,
+                       (long long)l->o.outer_fragments);
     TRY(member_load(m));
     for (unsigned i = 0; i < f->count; i++)
         fragment_scatter(cpu, l->params, m->state[i].theta, &f->f[i]);
     l->step = -1;
-    snprintf(l->source, sizeof l->source, "%.256s, outer round %llu", dir, (unsigned long long)m->state[0].round);
+    snprintf(l->source, sizeof l->source, "%.256s, outer round %llu", dir,
+             (unsigned long long)m->state[0].round);
     return dev_sync(cpu);
 }
 
@@ -76,8 +80,10 @@ static enum err load_outer(struct load *l, const char *dir)
     struct dev_options host = {.kind = "cpu", .model_type = "f32"};
     TRY_ALLOC(f = arena_alloc(&l->perm, sizeof *f));
     TRY(fragment_make(f, &l->table, (unsigned)l->o.outer_fragments, &l->perm));
-    struct member_options o = {.fragments = f, .schedule = schedule_make(&l->s, &l->o), .keep = MEMBER_STATES_MIN};
-    TRY(nesterov_make(&o.outer, l->o.outer_optimizer, (float)l->o.outer_lr, (float)l->o.outer_momentum));
+    struct member_options o = {
+        .fragments = f, .schedule = schedule_make(&l->s, &l->o), .keep = MEMBER_STATES_MIN};
+    TRY(nesterov_make(&o.outer, l->o.outer_optimizer, (float)l->o.outer_lr,
+                      (float)l->o.outer_momentum));
     enum err e = dev_open(&cpu, &host);
     if (!e)
         e = world_open_real(&w, dir);
@@ -92,7 +98,7 @@ static enum err load_outer(struct load *l, const char *dir)
     return e;
 }
 
-/* ---- open ------------------------------------------------------------------------------------------------ */
+/* ---- open ---------------------------------------------------------------------------------- */
 static enum err load_from(struct load *l, const char *from)
 {
     char *inner, *current, *outer;
@@ -105,8 +111,11 @@ static enum err load_from(struct load *l, const char *from)
         return load_checkpoint(l, from);
     if (file_exists(outer))
         return load_outer(l, from);
-    return err_set(ERR_INPUT, "%s holds neither checkpoints (%s) nor outer state (%s); train first, or name another "
-                              "directory with --from", from, inner, outer);
+    return err_set(
+        ERR_INPUT,
+        "%s holds neither checkpoints (%s) nor outer state (%s); train first, or name another "
+        "directory with --from",
+        from, inner, outer);
 }
 
 enum err load_open(struct load *l, const struct load_options *o, const struct args *args)
@@ -122,11 +131,13 @@ enum err load_open(struct load *l, const struct load_options *o, const struct ar
 
 enum err load_model(struct load *l, size_t tokens_max)
 {
-    struct dev_options o = {.kind = l->s.device_kind, .model_type = l->s.device_dtype,
+    struct dev_options o = {.kind = l->s.device_kind,
+                            .model_type = l->s.device_dtype,
                             .threads = (int)l->s.device_threads};
     TRY(dev_open(&l->dev, &o));
     TRY(model_open(&l->model, l->dev, &l->s, &l->table, tokens_max, false, &l->perm));
-    l->dev->ops->copy(l->dev, model_params(l->model), l->params, l->table.elements * sizeof *l->params);
+    l->dev->ops->copy(l->dev, model_params(l->model), l->params,
+                      l->table.elements * sizeof *l->params);
     model_params_changed(l->model);
     return dev_sync(l->dev);
 }

@@ -1,10 +1,12 @@
 #ifndef LOAD_H
 #define LOAD_H
-/* A trained model from where it lies, for eval, sample and export: configuration, parameters, device. What
+/* A trained model from where it lies, for eval, sample and export: configuration, parameters,
+ * device. What
  * --from (default: run.dir) may name:
  *   a site's run directory, or its inner/    the newest intact inner checkpoint
- *   an aggregator's directory                the outer parameters of all fragments; it must not be running
- * Everything else is ERR_INPUT. The configuration must describe the same model: ERR_MISMATCH.
+ *   an aggregator's directory                the outer parameters of all fragments; it must not be
+ * running Everything else is ERR_INPUT. The configuration must describe the same model:
+ * ERR_MISMATCH.
  */
 #include "inner/model/model.h"
 #include "outer/args.h"
@@ -15,11 +17,17 @@ struct load_options { /* targets of the options that these commands share */
 };
 enum { LOAD_OPTIONS = 2 };
 /* The rows for a command's option table. */
-#define LOAD_ROWS(o)                                                                                                 \
-    {.name = "config", .kind = ARGS_TEXT, .target = &(o)->config, .value = "FILE",                                   \
-     .help = "Configuration of the run; without it the defaults and --section.key arguments count."},                \
-    {.name = "from", .kind = ARGS_TEXT, .target = &(o)->from, .value = "DIR",                                        \
-     .help = "A site's run directory (default: run.dir), or an aggregator's."}
+#define LOAD_ROWS(o)                                                                               \
+    {.name = "config",                                                                             \
+     .kind = ARGS_TEXT,                                                                            \
+     .target = &(o)->config,                                                                       \
+     .value = "FILE",                                                                              \
+     .help =                                                                                       \
+         "Configuration of the run; without it the defaults and --section.key arguments count."},  \
+    {                                                                                              \
+        .name = "from", .kind = ARGS_TEXT, .target = &(o)->from, .value = "DIR",                   \
+        .help = "A site's run directory (default: run.dir), or an aggregator's."                   \
+    }
 
 struct load {
     struct settings s;

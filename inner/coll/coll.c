@@ -1,4 +1,4 @@
-/* Chooses the collectives: the launcher table of engine.md 4.1. */
+/* Chooses the collectives: the table of launchers. */
 #include "inner/coll/coll.h"
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,8 @@ struct launcher {
     const char *size;        /* the variable with the number of ranks; NULL: ask MPI */
     enum way way;
 };
-static const struct launcher launchers[] = { /* first match wins */
+static const struct launcher launchers[] = {
+    /* first match wins */
     {"Open MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", WAY_MPI},
     {"PMI", "PMI_SIZE", "PMI_SIZE", WAY_MPI},
     {"PMIx", "PMIX_RANK", NULL, WAY_MPI},
@@ -41,8 +42,10 @@ static enum err open_mpi(struct coll **c, const struct launcher *l)
 #else
     if (launched(l) == 1)
         return coll_self_open(c);
-    return err_set(ERR_UNSUPPORTED, "%ld ranks were launched (%s, seen by %s) and this build has no MPI: build "
-                                    "with -DMPI=ON, or start one rank", launched(l), l->name, l->mark);
+    return err_set(ERR_UNSUPPORTED,
+                   "%ld ranks were launched (%s, seen by %s) and this build has no MPI: build "
+                   "with -DMPI=ON, or start one rank",
+                   launched(l), l->name, l->mark);
 #endif
 }
 
@@ -51,10 +54,14 @@ enum err coll_open(struct coll **c, const char *device_kind)
     const struct launcher *l = find();
     *c = NULL;
     if (strcmp(device_kind, "cpu"))
-        return err_set(ERR_UNSUPPORTED, "this build has no collectives for device.kind = %s", device_kind);
+        return err_set(ERR_UNSUPPORTED, "this build has no collectives for device.kind = %s",
+                       device_kind);
     if (l->way == WAY_ENVIRONMENT && launched(l) != 1)
-        return err_set(ERR_UNSUPPORTED, "%ld ranks were launched by %s (seen by %s); CPU ranks need MPI: use mpirun, "
-                                        "or srun --mpi=pmix", launched(l), l->name, l->mark);
+        return err_set(
+            ERR_UNSUPPORTED,
+            "%ld ranks were launched by %s (seen by %s); CPU ranks need MPI: use mpirun, "
+            "or srun --mpi=pmix",
+            launched(l), l->name, l->mark);
     if (l->way == WAY_MPI)
         TRY(open_mpi(c, l));
     else

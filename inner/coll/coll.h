@@ -1,16 +1,17 @@
 #ifndef COLL_H
 #define COLL_H
-/* Collectives inside one site: self (one rank), mpi (CPU ranks). Every rank calls in the same order; a dead rank
- * ends the site's job. All in place. Opened once per process; fast set, but repeatable for a fixed number of
- * ranks. The launcher's environment says how many ranks there are (engine.md 4.1), never how to train.
+/* Collectives inside one site: self (one rank), mpi (CPU ranks). Every rank calls in the same
+ * order; a dead rank ends the site's job. All in place. Opened once per process; fast set, but
+ * repeatable for a fixed number of ranks. The launcher's environment says how many ranks there
+ * are, never how to train.
  */
 #include "kernels/dev.h"
 
 struct coll;
 struct coll_ops {
-    enum err (*sum)(struct coll *c, float *x, size_t count);             /* device f32, all-reduce */
-    enum err (*sum_host)(struct coll *c, double *x, size_t count);       /* few host values */
-    enum err (*broadcast)(struct coll *c, void *x, size_t bytes);        /* from rank 0, device memory */
+    enum err (*sum)(struct coll *c, float *x, size_t count);       /* device f32, all-reduce */
+    enum err (*sum_host)(struct coll *c, double *x, size_t count); /* few host values */
+    enum err (*broadcast)(struct coll *c, void *x, size_t bytes);  /* from rank 0, device memory */
     enum err (*broadcast_host)(struct coll *c, void *x, size_t bytes);
     enum err (*barrier)(struct coll *c);
     void (*close)(struct coll *c);
@@ -23,11 +24,12 @@ struct coll { /* backends embed it first */
     const char *found; /* which row of the launcher table matched, for the log */
 };
 
-/* Chooses by launcher and device. ERR_UNSUPPORTED when several ranks are launched and this build cannot join them. */
+/* Chooses by launcher and device. ERR_UNSUPPORTED when several ranks are launched and this build
+ * cannot join them. */
 enum err coll_open(struct coll **c, const char *device_kind) MUST;
 void coll_close(struct coll *c); /* NULL is fine */
-/* This rank must end and the others cannot know: ends the whole job with this exit code. A site of one rank
- * just returns, and so does its caller. */
+/* This rank must end and the others cannot know: ends the whole job with this exit code. A site of
+ * one rank just returns, and so does its caller. */
 void coll_abort(struct coll *c, int exit_code);
 
 /* The backends; coll_open calls the one it chose. */

@@ -1,5 +1,5 @@
-/* CPU ranks over MPI, on one host or many; the only file that includes mpi.h. MPI's own error handler stays: a failed
- * call ends the job, which is what a site does when it loses a rank.
+/* CPU ranks over MPI, on one host or many; the only file that includes mpi.h. MPI's own error
+ * handler stays: a failed call ends the job, which is what a site does when it loses a rank.
  */
 #include "inner/coll/coll.h"
 #include <mpi.h>
@@ -71,11 +71,13 @@ static int local_rank(void)
 
 enum err coll_mpi_open(struct coll **c)
 {
-    static const struct coll_ops ops = {sum, sum_host, broadcast, broadcast, barrier, close_mpi, abort_mpi};
+    static const struct coll_ops ops = {sum,     sum_host,  broadcast, broadcast,
+                                        barrier, close_mpi, abort_mpi};
     static struct coll_mpi mpi; /* MPI itself can be opened once per process */
     int given;
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &given) != MPI_SUCCESS)
-        return err_set(ERR_UNSUPPORTED, "MPI_Init failed: start the ranks with mpirun of the same MPI");
+        return err_set(ERR_UNSUPPORTED,
+                       "MPI_Init failed: start the ranks with mpirun of the same MPI");
     mpi.coll = (struct coll){.ops = &ops, .local_rank = local_rank(), .kind = "mpi"};
     mpi.world = MPI_COMM_WORLD;
     MPI_Comm_rank(mpi.world, &mpi.coll.rank);

@@ -37,7 +37,8 @@ static void abort_self(struct coll *c, int exit_code)
 
 enum err coll_self_open(struct coll **c)
 {
-    static const struct coll_ops ops = {sum, sum_host, broadcast, broadcast, barrier, close_self, abort_self};
+    static const struct coll_ops ops = {sum,     sum_host,   broadcast, broadcast,
+                                        barrier, close_self, abort_self};
     static struct coll self; /* stateless: one serves every caller */
     self = (struct coll){.ops = &ops, .rank = 0, .size = 1, .kind = "self", .found = "none"};
     *c = &self;

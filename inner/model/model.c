@@ -1,9 +1,10 @@
-/* The transformer: which op reads what, in which order, forward and backward. All arithmetic is in the device's
- * ops. GPT-2 (Radford et al. 2019): x = wte[token] + wpe[position]; per layer x += proj(attention(qkv(norm1(x)))),
- * x += down(gelu(up(norm2(x)))); logits = norm(x) wte^T.
+/* The transformer: which op reads what, in which order, forward and backward. All arithmetic is in
+ * the device's ops. GPT-2 (Radford et al. 2019): x = wte[token] + wpe[position]; per layer x +=
+ * proj(attention(qkv(norm1(x)))), x += down(gelu(up(norm2(x)))); logits = norm(x) wte^T.
  *
- * The residual stream is added inside norm_fwd, so each of its states is written once (r1 in front of norm1, r2 in front
- * of norm2) and kept for backward. Backward carries one gradient of the stream, `dres`, and adds to it in place.
+ * The residual stream is added inside norm_fwd, so each of its states is written once (r1 in front
+ * of norm1, r2 in front of norm2) and kept for backward. Backward carries one gradient of the
+ * stream, `dres`, and adds to it in place.
  */
 #include "inner/model/model.h"
 #include <math.h>
@@ -26,16 +27,16 @@ struct block_at {
 };
 
 struct norm_kept {
-    void *sum;         /* (T, C) the stream in front of the norm */
+    void *sum;          /* (T, C) the stream in front of the norm */
     float *mean, *rstd; /* (T) */
 };
 struct kept { /* of one layer, for its backward */
     struct norm_kept norm1, norm2;
-    void *h1, *h2;     /* (T, C) normalised */
-    void *qkv;         /* (T, 3C) */
-    void *att;         /* (T, C) */
-    float *lse;        /* (NH, T) */
-    void *pre, *act;   /* (T, F) before and after the activation */
+    void *h1, *h2;   /* (T, C) normalised */
+    void *qkv;       /* (T, 3C) */
+    void *att;       /* (T, C) */
+    float *lse;      /* (NH, T) */
+    void *pre, *act; /* (T, F) before and after the activation */
 };
 
 struct model {
@@ -52,20 +53,20 @@ struct model {
     float *params, *grads;
     void *copy;
 
-    void *slab;          /* all of the following */
-    struct kept *kept;   /* [L]; all the same when opened without train */
+    void *slab;        /* all of the following */
+    struct kept *kept; /* [L]; all the same when opened without train */
     struct norm_kept last;
-    void *h;             /* (T, C) what the head reads */
-    void *branch;        /* (T, C) proj's or down's output on its way into the stream */
-    void *dres, *dh;     /* (T, C) */
-    void *dwide;         /* (T, max(3C, F)) */
-    float *losses;       /* (T) */
-    float *logits;       /* (V) */
+    void *h;         /* (T, C) what the head reads */
+    void *branch;    /* (T, C) proj's or down's output on its way into the stream */
+    void *dres, *dh; /* (T, C) */
+    void *dwide;     /* (T, max(3C, F)) */
+    float *losses;   /* (T) */
+    float *logits;   /* (V) */
     int32_t *tokens, *targets, *positions, *cu_seqlens; /* the batch on the device */
     float *losses_host;
 };
 
-/* ---- memory: one walk both plans (base NULL) and lays out ------------------------------------------------ */
+/* ---- memory: one walk both plans (base NULL) and lays out ---------------------------------- */
 struct layout {
     char *base;
     size_t used;
@@ -130,10 +131,11 @@ static void lay_out(struct layout *l, struct model *m, enum dtype type)
     m->cu_seqlens = take(l, (T + 1) * sizeof *m->cu_seqlens);
 }
 
-static void configure(struct model *m, const struct settings *s, const struct table *t, size_t tokens_max,
-                      bool train)
+static void configure(struct model *m, const struct settings *s, const struct table *t,
+                      size_t tokens_max, bool train)
 {
-    *m = (struct model){.table = t, .tokens_max = tokens_max, .train = train, .causal = s->model_causal};
+    *m = (struct model){
+        .table = t, .tokens_max = tokens_max, .train = train, .causal = s->model_causal};
     m->C = (size_t)s->model_width;
     m->F = table_mlp(s);
     m->L = (size_t)s->model_layers;
@@ -144,8 +146,8 @@ static void configure(struct model *m, const struct settings *s, const struct ta
     m->act = strcmp(s->model_activation, "gelu_erf") ? DEV_ACT_GELU_TANH : DEV_ACT_GELU_ERF;
 }
 
-/* The CPU's classifier works through chunks of logits of at most 64 MiB (at least 256 rows); the rest of the ops' own memory
- * is partial sums and tiles of attention, a few MiB. */
+/* The CPU's classifier works through chunks of logits of at most 64 MiB (at least 256 rows); the
+ * rest of the ops' own memory is partial sums and tiles of attention, a few MiB. */
 static size_t workspace_bytes(const struct model *m, enum dtype type)
 {
     size_t row = m->V * sizeof(float), rows = ((size_t)64 << 20) / row;
@@ -154,8 +156,8 @@ static size_t workspace_bytes(const struct model *m, enum dtype type)
     return rows * (row + (m->train ? m->V * dtype_size(type) : 0)) + ((size_t)4 << 20);
 }
 
-struct model_memory model_plan(const struct settings *s, const struct table *t, enum dtype model_type,
-                               size_t tokens_max, bool train)
+struct model_memory model_plan(const struct settings *s, const struct table *t,
+                               enum dtype model_type, size_t tokens_max, bool train)
 {
     struct model m;
     struct layout l = {0};
@@ -170,7 +172,7 @@ struct model_memory model_plan(const struct settings *s, const struct table *t, 
     };
 }
 
-/* ---- open ------------------------------------------------------------------------------------------------ */
+/* ---- open ---------------------------------------------------------------------------------- */
 static ptrdiff_t offset_of(const struct table *t, int layer, const char *name)
 {
     char full[TABLE_NAME_MAX];
@@ -213,8 +215,8 @@ static enum err take_slabs(struct model *m, const struct settings *s)
     return ERR_OK;
 }
 
-enum err model_open(struct model **out, struct dev *d, const struct settings *s, const struct table *t,
-                    size_t tokens_max, bool train, struct arena *perm)
+enum err model_open(struct model **out, struct dev *d, const struct settings *s,
+                    const struct table *t, size_t tokens_max, bool train, struct arena *perm)
 {
     struct model *m;
     *out = NULL;
@@ -277,7 +279,7 @@ void model_grads_zero(struct model *m)
     m->dev->ops->zero(m->dev, m->grads, m->table->elements * sizeof *m->grads);
 }
 
-/* ---- one op each, arguments from offsets ----------------------------------------------------------------- */
+/* ---- one op each, arguments from offsets --------------------------------------------------- */
 static float *param(const struct model *m, ptrdiff_t at)
 {
     return at == NONE ? NULL : m->params + at;
@@ -297,8 +299,12 @@ static const void *weight(const struct model *m, ptrdiff_t at)
 
 static struct dev_norm_args norm_args(const struct model *m, struct norm_at at, size_t T)
 {
-    return (struct dev_norm_args){.kind = m->norm, .eps = norm_eps, .T = T, .C = m->C,
-                                  .gain = param(m, at.gain), .bias = param(m, at.bias)};
+    return (struct dev_norm_args){.kind = m->norm,
+                                  .eps = norm_eps,
+                                  .T = T,
+                                  .C = m->C,
+                                  .gain = param(m, at.gain),
+                                  .bias = param(m, at.bias)};
 }
 
 /* y = norm(x + residual); the sum stays in k for backward. */
@@ -310,35 +316,48 @@ static void norm_fwd(struct model *m, void *y, struct norm_kept k, struct norm_a
 }
 
 /* dres += norm'(dy); dsum NULL: dres = norm'(dy). */
-static void norm_bwd(struct model *m, const void *dy, const void *dsum, struct norm_kept k, struct norm_at at,
-                     size_t T)
+static void norm_bwd(struct model *m, const void *dy, const void *dsum, struct norm_kept k,
+                     struct norm_at at, size_t T)
 {
     struct dev_norm_args a = norm_args(m, at, T);
-    m->dev->ops->norm_bwd(m->dev, m->dres, grad(m, at.gain), grad(m, at.bias), dy, dsum, k.sum, k.mean,
-                          k.rstd, &a);
+    m->dev->ops->norm_bwd(m->dev, m->dres, grad(m, at.gain), grad(m, at.bias), dy, dsum, k.sum,
+                          k.mean, k.rstd, &a);
 }
 
-static struct dev_linear linear_args(const struct model *m, struct linear_at at, const void *x, size_t T,
-                                     size_t K, size_t N)
+static struct dev_linear linear_args(const struct model *m, struct linear_at at, const void *x,
+                                     size_t T, size_t K, size_t N)
 {
-    return (struct dev_linear){.x = x, .w = weight(m, at.weight), .bias = param(m, at.bias), .T = T, .K = K,
-                               .N = N, .act = DEV_ACT_NONE};
+    return (struct dev_linear){.x = x,
+                               .w = weight(m, at.weight),
+                               .bias = param(m, at.bias),
+                               .T = T,
+                               .K = K,
+                               .N = N,
+                               .act = DEV_ACT_NONE};
 }
 
 static void linear_bwd(struct model *m, const struct dev_linear *fwd, struct linear_at at, void *dx,
                        const void *dy)
 {
-    struct dev_linear_grad g = {.dy = dy, .dx = dx, .dw = grad(m, at.weight), .dbias = grad(m, at.bias)};
+    struct dev_linear_grad g = {
+        .dy = dy, .dx = dx, .dw = grad(m, at.weight), .dbias = grad(m, at.bias)};
     m->dev->ops->linear_bwd(m->dev, fwd, &g);
 }
 
-static struct dev_attention attention_args(const struct model *m, const struct batch *b, const struct kept *k)
+static struct dev_attention attention_args(const struct model *m, const struct batch *b,
+                                           const struct kept *k)
 {
     size_t HD = m->C / m->NH;
-    return (struct dev_attention){.qkv = k->qkv, .cu_seqlens = m->cu_seqlens,
-                                  .cu_seqlens_host = b->cu_seqlens, .sequences = b->sequences,
-                                  .T = b->tokens_count, .NH = m->NH, .HD = HD, .causal = m->causal,
-                                  .scale = (float)(1.0 / sqrt((double)HD)), .lse = k->lse};
+    return (struct dev_attention){.qkv = k->qkv,
+                                  .cu_seqlens = m->cu_seqlens,
+                                  .cu_seqlens_host = b->cu_seqlens,
+                                  .sequences = b->sequences,
+                                  .T = b->tokens_count,
+                                  .NH = m->NH,
+                                  .HD = HD,
+                                  .causal = m->causal,
+                                  .scale = (float)(1.0 / sqrt((double)HD)),
+                                  .lse = k->lse};
 }
 
 static struct dev_linear up_args(const struct model *m, size_t i, size_t T)
@@ -349,7 +368,7 @@ static struct dev_linear up_args(const struct model *m, size_t i, size_t T)
     return a;
 }
 
-/* ---- forward --------------------------------------------------------------------------------------------- */
+/* ---- forward ------------------------------------------------------------------------------- */
 static void batch_to_device(struct model *m, const struct batch *b)
 {
     struct dev *d = m->dev;
@@ -397,7 +416,7 @@ static void forward(struct model *m, const struct batch *b)
     norm_fwd(m, m->h, m->last, m->norm_at, m->branch, m->kept[m->L - 1].norm2.sum, T);
 }
 
-/* ---- backward -------------------------------------------------------------------------------------------- */
+/* ---- backward ------------------------------------------------------------------------------ */
 /* dres: the stream's gradient behind layer i on entry, in front of it on return. */
 static void layer_bwd(struct model *m, const struct batch *b, size_t i)
 {
@@ -426,16 +445,23 @@ static void backward(struct model *m, const struct batch *b)
     norm_bwd(m, m->dh, NULL, m->last, m->norm_at, T);
     for (size_t i = m->L; i-- > 0;)
         layer_bwd(m, b, i);
-    d->ops->embed_bwd(d, grad(m, m->wte), grad(m, m->wpe), m->dres, m->tokens, m->positions, T, m->C,
-                      m->VP);
+    d->ops->embed_bwd(d, grad(m, m->wte), grad(m, m->wpe), m->dres, m->tokens, m->positions, T,
+                      m->C, m->VP);
 }
 
-/* ---- losses ---------------------------------------------------------------------------------------------- */
+/* ---- losses -------------------------------------------------------------------------------- */
 static void classify(struct model *m, const struct batch *b, float grad_scale, bool gradients)
 {
-    struct dev_classifier c = {.x = m->h, .w = weight(m, m->wte), .targets = m->targets, .T = b->tokens_count,
-                               .C = m->C, .V = m->V, .VP = m->VP, .grad_scale = grad_scale,
-                               .losses = m->losses, .dx = gradients ? m->dh : NULL,
+    struct dev_classifier c = {.x = m->h,
+                               .w = weight(m, m->wte),
+                               .targets = m->targets,
+                               .T = b->tokens_count,
+                               .C = m->C,
+                               .V = m->V,
+                               .VP = m->VP,
+                               .grad_scale = grad_scale,
+                               .losses = m->losses,
+                               .dx = gradients ? m->dh : NULL,
                                .dw = gradients ? grad(m, m->wte) : NULL};
     m->dev->ops->classifier(m->dev, &c);
 }

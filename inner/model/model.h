@@ -1,37 +1,42 @@
 #ifndef MODEL_H
 #define MODEL_H
-/* One transformer; GPT-2 (and later BERT, ALBERT, Llama) are settings of its one block. It owns the parameter
- * and gradient slabs and all activations on a device, taken at open, their sizes known before. Batches are packed.
- * One thread. Asynchronous where the device is; model_step and model_eval wait.
+/* One transformer; GPT-2 (and later BERT, ALBERT, Llama) are settings of its one block. It owns the
+ * parameter and gradient slabs and all activations on a device, taken at open, their sizes known
+ * before. Batches are packed. One thread. Asynchronous where the device is; model_step and
+ * model_eval wait.
  */
 #include "inner/model/table.h"
 #include "inner/data/batch.h"
 
 struct model; /* opaque: activations and their layout */
 
-/* Bytes by class; the start-up table, known before anything is taken. Workspace is what the ops take for
- * themselves: on the CPU a chunk of logits and its gradient, with an allowance for the rest. */
+/* Bytes by class; the start-up table, known before anything is taken. Workspace is what the ops
+ * take for themselves: on the CPU a chunk of logits and its gradient, with an allowance for the
+ * rest. */
 struct model_memory {
     size_t parameters, model_copy, gradients, activations, workspace;
 };
 
 /* train false: no gradients, and one layer's activations serve all layers. */
-struct model_memory model_plan(const struct settings *s, const struct table *t, enum dtype model_type,
-                               size_t tokens_max, bool train);
+struct model_memory model_plan(const struct settings *s, const struct table *t,
+                               enum dtype model_type, size_t tokens_max, bool train);
 /* `t` and `s` are borrowed for the model's life. Parameters are zero until written. */
-enum err model_open(struct model **m, struct dev *d, const struct settings *s, const struct table *t,
-                    size_t tokens_max, bool train, struct arena *perm) MUST;
-void model_close(struct model *m);         /* NULL is fine */
-float *model_params(struct model *m);      /* device slab, f32, t->elements */
-float *model_grads(struct model *m);       /* same layout; NULL when opened without train */
-void *model_copy(struct model *m);         /* bf16 copy of the parameters, NULL when the model type is f32 */
-void model_params_changed(struct model *m); /* after writing model_params: refreshes the bf16 copy */
+enum err model_open(struct model **m, struct dev *d, const struct settings *s,
+                    const struct table *t, size_t tokens_max, bool train, struct arena *perm) MUST;
+void model_close(struct model *m);    /* NULL is fine */
+float *model_params(struct model *m); /* device slab, f32, t->elements */
+float *model_grads(struct model *m);  /* same layout; NULL when opened without train */
+void *model_copy(struct model *m);    /* bf16 copy of the parameters; NULL when the type is f32 */
+/* After writing model_params: refreshes the bf16 copy. */
+void model_params_changed(struct model *m);
 void model_grads_zero(struct model *m);
 size_t model_tokens_max(const struct model *m);
-/* Adds the gradient of grad_scale * sum of losses to the gradient slab; *loss_sum gets the sum of the losses in nats
- * over targets >= 0, *loss_count their number. */
-enum err model_step(struct model *m, const struct batch *b, float grad_scale, double *loss_sum, size_t *loss_count) MUST;
-enum err model_eval(struct model *m, const struct batch *b, double *loss_sum, size_t *loss_count) MUST;
+/* Adds the gradient of grad_scale * sum of losses to the gradient slab; *loss_sum gets the sum of
+ * the losses in nats over targets >= 0, *loss_count their number. */
+enum err model_step(struct model *m, const struct batch *b, float grad_scale, double *loss_sum,
+                    size_t *loss_count) MUST;
+enum err model_eval(struct model *m, const struct batch *b, double *loss_sum,
+                    size_t *loss_count) MUST;
 /* Logits of the last position of one sequence of the batch: host (vocab). */
 enum err model_logits(struct model *m, const struct batch *b, size_t sequence, float *logits) MUST;
 

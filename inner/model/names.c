@@ -34,9 +34,9 @@ static const char prefix[] = "transformer.";
 
 /* One tensor on both sides. */
 struct pair {
-    char theirs[64];              /* with prefix */
-    const struct tensor *tensor;  /* NULL: a bias that we lack */
-    size_t rows, columns;         /* ours; columns 0: a vector */
+    char theirs[64];             /* with prefix */
+    const struct tensor *tensor; /* NULL: a bias that we lack */
+    size_t rows, columns;        /* ours; columns 0: a vector */
     bool transposed;
 };
 
@@ -56,7 +56,8 @@ static size_t bias_length(const struct settings *s, const char *ours)
     return !strcmp(ours, "attn.qkv.bias") ? 3 * C : !strcmp(ours, "mlp.up.bias") ? table_mlp(s) : C;
 }
 
-static struct pair pair_of(const struct settings *s, const struct table *t, const struct name *n, int layer)
+static struct pair pair_of(const struct settings *s, const struct table *t, const struct name *n,
+                           int layer)
 {
     struct pair p = {.transposed = n->transposed};
     char ours[TABLE_NAME_MAX];
@@ -74,8 +75,8 @@ static struct pair pair_of(const struct settings *s, const struct table *t, cons
     return p;
 }
 
-static enum err list_pairs(const struct settings *s, const struct table *t, struct arena *a, struct pair **pairs,
-                           size_t *count)
+static enum err list_pairs(const struct settings *s, const struct table *t, struct arena *a,
+                           struct pair **pairs, size_t *count)
 {
     size_t most = OUTSIDE + INSIDE * (size_t)s->model_layers;
     TRY_ALLOC(*pairs = arena_array(a, most, sizeof **pairs));
@@ -94,7 +95,7 @@ static size_t place(const struct pair *p, size_t r, size_t c)
     return p->transposed ? c * p->rows + r : r * (p->columns ? p->columns : 1) + c;
 }
 
-/* ---- export ---------------------------------------------------------------------------------------------- */
+/* ---- export -------------------------------------------------------------------------------- */
 static enum err convert(const struct pair *p, const float *slab, bool bf16, struct arena *a,
                         struct safetensors_tensor *out)
 {
@@ -107,8 +108,11 @@ static enum err convert(const struct pair *p, const float *slab, bool bf16, stru
             uint16_t h = bf16_round(x);
             memcpy(data + place(p, r, c) * size, bf16 ? (void *)&h : (void *)&x, size);
         }
-    *out = (struct safetensors_tensor){.name = p->theirs, .dtype = bf16 ? SAFETENSORS_BF16 : SAFETENSORS_F32,
-                                       .rank = p->columns ? 2 : 1, .data = data, .size_bytes = count * size};
+    *out = (struct safetensors_tensor){.name = p->theirs,
+                                       .dtype = bf16 ? SAFETENSORS_BF16 : SAFETENSORS_F32,
+                                       .rank = p->columns ? 2 : 1,
+                                       .data = data,
+                                       .size_bytes = count * size};
     out->shape[0] = p->transposed ? columns : p->rows;
     out->shape[1] = p->transposed ? p->rows : columns;
     return ERR_OK;
@@ -118,22 +122,36 @@ static enum err write_config(const struct settings *s, bool bf16, const char *di
 {
     char *path, *text;
     TRY_ALLOC(path = arena_printf(a, "%s/config.json", dir));
-    TRY_ALLOC(text = arena_printf(
-                  a, "{\n  \"architectures\": [\"GPT2LMHeadModel\"],\n  \"model_type\": \"gpt2\",\n"
-                     "  \"vocab_size\": %lld,\n  \"n_positions\": %lld,\n  \"n_embd\": %lld,\n  \"n_layer\": %lld,\n"
-                     "  \"n_head\": %lld,\n  \"n_inner\": %zu,\n  \"activation_function\": \"%s\",\n"
-                     "  \"layer_norm_epsilon\": 1e-05,\n  \"embd_pdrop\": 0.0,\n  \"attn_pdrop\": 0.0,\n"
-                     "  \"resid_pdrop\": 0.0,\n  \"bos_token_id\": null,\n  \"eos_token_id\": null,\n"
-                     "  \"tie_word_embeddings\": true,\n  \"torch_dtype\": \"%s\"\n}\n",
-                  (long long)s->model_vocab, (long long)s->model_context, (long long)s->model_width,
-                  (long long)s->model_layers, (long long)s->model_heads, table_mlp(s),
-                  strcmp(s->model_activation, "gelu") ? "gelu" : "gelu_new", bf16 ? "bfloat16" : "float32"));
+    static const char format[] = "{\n"
+                                 "  \"architectures\": [\"GPT2LMHeadModel\"],\n"
+                                 "  \"model_type\": \"gpt2\",\n"
+                                 "  \"vocab_size\": %lld,\n"
+                                 "  \"n_positions\": %lld,\n"
+                                 "  \"n_embd\": %lld,\n"
+                                 "  \"n_layer\": %lld,\n"
+                                 "  \"n_head\": %lld,\n"
+                                 "  \"n_inner\": %zu,\n"
+                                 "  \"activation_function\": \"%s\",\n"
+                                 "  \"layer_norm_epsilon\": 1e-05,\n"
+                                 "  \"embd_pdrop\": 0.0,\n"
+                                 "  \"attn_pdrop\": 0.0,\n"
+                                 "  \"resid_pdrop\": 0.0,\n"
+                                 "  \"bos_token_id\": null,\n"
+                                 "  \"eos_token_id\": null,\n"
+                                 "  \"tie_word_embeddings\": true,\n"
+                                 "  \"torch_dtype\": \"%s\"\n"
+                                 "}\n";
+    const char *act = strcmp(s->model_activation, "gelu") ? "gelu" : "gelu_new";
+    TRY_ALLOC(text = arena_printf(a, format, (long long)s->model_vocab, (long long)s->model_context,
+                                  (long long)s->model_width, (long long)s->model_layers,
+                                  (long long)s->model_heads, table_mlp(s), act,
+                                  bf16 ? "bfloat16" : "float32"));
     struct file_part part = {text, strlen(text)};
     return file_write(path, &part, 1, 0644);
 }
 
-static enum err write_all(const struct settings *s, const struct table *t, const float *slab, bool bf16,
-                          const char *dir, struct arena *a)
+static enum err write_all(const struct settings *s, const struct table *t, const float *slab,
+                          bool bf16, const char *dir, struct arena *a)
 {
     static const char *const metadata[] = {"format", "pt", NULL};
     struct pair *pairs;
@@ -151,7 +169,8 @@ static enum err write_all(const struct settings *s, const struct table *t, const
     return write_config(s, bf16, dir, a);
 }
 
-enum err names_export(const struct settings *s, const struct table *t, const float *slab, bool bf16, const char *dir)
+enum err names_export(const struct settings *s, const struct table *t, const float *slab, bool bf16,
+                      const char *dir)
 {
     struct arena a = arena_make(0);
     enum err e = write_all(s, t, slab, bf16, dir, &a);
@@ -159,7 +178,7 @@ enum err names_export(const struct settings *s, const struct table *t, const flo
     return e;
 }
 
-/* ---- import ---------------------------------------------------------------------------------------------- */
+/* ---- import -------------------------------------------------------------------------------- */
 static float element(const struct safetensors_tensor *x, size_t i)
 {
     uint16_t h;
@@ -188,14 +207,18 @@ static enum err check(const struct pair *p, const struct safetensors_tensor *x, 
     if (x->dtype != SAFETENSORS_F32 && x->dtype != SAFETENSORS_BF16)
         return err_set(ERR_UNSUPPORTED, "%s: %s is neither F32 nor BF16", path, x->name);
     if (!same_shape(p, x))
-        return err_set(ERR_MISMATCH, "%s: %s has another shape than the model of this configuration", path, x->name);
+        return err_set(ERR_MISMATCH,
+                       "%s: %s has another shape than the model of this configuration", path,
+                       x->name);
     for (size_t i = 0; i < p->rows && !p->tensor; i++)
         if (element(x, i) != 0)
-            return err_set(ERR_MISMATCH, "%s: %s is not zero, but model.bias = false", path, x->name);
+            return err_set(ERR_MISMATCH, "%s: %s is not zero, but model.bias = false", path,
+                           x->name);
     return ERR_OK;
 }
 
-static enum err fetch(const struct pair *p, const struct safetensors *file, float *slab, const char *path)
+static enum err fetch(const struct pair *p, const struct safetensors *file, float *slab,
+                      const char *path)
 {
     const struct safetensors_tensor *x = safetensors_find(file, p->theirs);
     size_t columns = p->columns ? p->columns : 1;
@@ -208,8 +231,8 @@ static enum err fetch(const struct pair *p, const struct safetensors *file, floa
     return ERR_OK;
 }
 
-static enum err read_all(const struct settings *s, const struct table *t, float *slab, const struct safetensors *file,
-                         const char *path, struct arena *a)
+static enum err read_all(const struct settings *s, const struct table *t, float *slab,
+                         const struct safetensors *file, const char *path, struct arena *a)
 {
     struct pair *pairs;
     size_t count;
@@ -220,7 +243,8 @@ static enum err read_all(const struct settings *s, const struct table *t, float 
     return ERR_OK;
 }
 
-enum err names_import(const struct settings *s, const struct table *t, float *slab, const char *path)
+enum err names_import(const struct settings *s, const struct table *t, float *slab,
+                      const char *path)
 {
     struct arena a = arena_make(0);
     struct safetensors file;

@@ -44,7 +44,8 @@ static struct tensor *append(struct made *m, const char *name, int64_t rows, int
     return x;
 }
 
-static void append_matrix(struct made *m, const char *name, int64_t rows, int64_t columns, double std)
+static void append_matrix(struct made *m, const char *name, int64_t rows, int64_t columns,
+                          double std)
 {
     struct tensor *x = append(m, name, rows, columns);
     x->init = TABLE_NORMAL;
@@ -57,23 +58,24 @@ static void append_vector(struct made *m, const char *name, int64_t count, enum 
     append(m, name, count, 1)->init = init;
 }
 
-static void append_norm(struct made *m, const char *weight, const char *bias, const struct settings *s)
+static void append_norm(struct made *m, const char *weight, const char *bias,
+                        const struct settings *s)
 {
     append_vector(m, weight, s->model_width, TABLE_ONE);
     if (s->model_bias && !strcmp(s->model_norm, "layer"))
         append_vector(m, bias, s->model_width, TABLE_ZERO);
 }
 
-static void append_linear(struct made *m, const char *weight, const char *bias, const struct settings *s,
-                          int64_t out, int64_t in, double std)
+static void append_linear(struct made *m, const char *weight, const char *bias,
+                          const struct settings *s, int64_t out, int64_t in, double std)
 {
     append_matrix(m, weight, out, in, std);
     if (s->model_bias)
         append_vector(m, bias, out, TABLE_ZERO);
 }
 
-/* GPT-2's initialisation: 0.02, and what ends in the residual stream divided by the root of the number of such
- * additions, 2L (Radford et al. 2019, section 2.3). */
+/* GPT-2's initialisation: 0.02, and what ends in the residual stream divided by the root of the
+ * number of such additions, 2L (Radford et al. 2019, section 2.3). */
 static void append_layer(struct made *m, const struct settings *s)
 {
     int64_t C = s->model_width, F = (int64_t)table_mlp(s);
@@ -125,8 +127,8 @@ struct digest table_digest(const struct table *t)
     for (size_t i = 0; i < t->count; i++) {
         const struct tensor *x = &t->tensors[i];
         char line[160];
-        int n = snprintf(line, sizeof line, "%s %lld %lld %zu %zu\n", x->name, (long long)x->shape[0],
-                         (long long)x->shape[1], x->offset, x->count);
+        int n = snprintf(line, sizeof line, "%s %lld %lld %zu %zu\n", x->name,
+                         (long long)x->shape[0], (long long)x->shape[1], x->offset, x->count);
         digest_add(&s, line, (size_t)n);
     }
     return digest_close(&s);

@@ -1,17 +1,25 @@
 #ifndef TABLE_H
 #define TABLE_H
-/* The one table of tensors: name, shape, initialisation, decay, layer, and the offset into every flat slab
- * (parameters, gradients, each moment, outer state). All-reduce, checkpoint, delta, digest are loops over ranges.
- * Every tensor starts at a multiple of 256 elements, so that blocks of 256 never cross tensors; the gaps are
- * zero in every slab and stay zero. Pure data: no device, no I/O.
+/* The one table of tensors: name, shape, initialisation, decay, layer, and the offset into every
+ * flat slab (parameters, gradients, each moment, outer state). All-reduce, checkpoint, delta,
+ * digest are loops over ranges. Every tensor starts at a multiple of 256 elements, so that blocks
+ * of 256 never cross tensors; the gaps are zero in every slab and stay zero. Pure data: no device,
+ * no I/O.
  *
- * Order and names (N = 0 .. layers-1; biases only with model.bias, and none on an RMS norm):
- *   wte.weight (V, C)   wpe.weight (context, C)
- *   layers.N.norm1.weight .bias        layers.N.attn.qkv.weight (3C, C) .bias   layers.N.attn.proj.weight (C, C) .bias
- *   layers.N.norm2.weight .bias        layers.N.mlp.up.weight (F, C) .bias      layers.N.mlp.down.weight (C, F) .bias
- *   norm.weight .bias
- * The head is wte.weight again (tied). Its rows are padded to a multiple of 64 for the products; the padding rows
- * belong to the tensor's range, are zero like the gaps, and get no gradient.
+ * Order and names, N = 0 .. layers-1; biases only with model.bias, and none on an RMS norm:
+ *
+ *   wte.weight (V, C)
+ *   wpe.weight (context, C)
+ *   layers.N.norm1.weight .bias (C)
+ *   layers.N.attn.qkv.weight (3C, C) .bias
+ *   layers.N.attn.proj.weight (C, C) .bias
+ *   layers.N.norm2.weight .bias (C)
+ *   layers.N.mlp.up.weight (F, C) .bias
+ *   layers.N.mlp.down.weight (C, F) .bias
+ *   norm.weight .bias (C)
+ *
+ * The head is wte.weight again (tied). Its rows are padded to a multiple of 64 for the products;
+ * the padding rows belong to the tensor's range, are zero like the gaps, and get no gradient.
  */
 #include "kernels/dev.h"
 #include "inner/keys.h"
@@ -20,19 +28,19 @@ enum { TABLE_NAME_MAX = 48, TABLE_RANK_MAX = 2, TABLE_ALIGN = 256, TABLE_VOCAB_A
 enum table_init { TABLE_NORMAL, TABLE_ZERO, TABLE_ONE };
 
 struct tensor {
-    char name[TABLE_NAME_MAX];      /* "layers.3.attn.qkv.weight" */
-    int64_t shape[TABLE_RANK_MAX];  /* (out, in) for linear weights; shape[1] = 1 for vectors; without padding */
-    size_t offset, count;           /* elements; offset a multiple of 256; count with the padding rows */
+    char name[TABLE_NAME_MAX];     /* "layers.3.attn.qkv.weight" */
+    int64_t shape[TABLE_RANK_MAX]; /* without padding; (out, in) for matrices, (n, 1) for vectors */
+    size_t offset, count;          /* elements; offset a multiple of 256; count with the padding */
     enum table_init init;
-    float std;                      /* of TABLE_NORMAL; GPT-2: 0.02, projections 0.02/sqrt(2L) */
-    bool decay;                     /* matrices yes; biases, norms no */
-    int layer;                      /* 0..L-1; -1 embeddings, L final norm */
+    float std;  /* of TABLE_NORMAL; GPT-2: 0.02, projections 0.02/sqrt(2L) */
+    bool decay; /* matrices yes; biases, norms no */
+    int layer;  /* 0..L-1; -1 embeddings, L final norm */
 };
 struct table {
     struct tensor *tensors;
     size_t count;
-    size_t elements;                /* of one slab, gaps included, a multiple of 256 */
-    size_t parameters;              /* without gaps and padding */
+    size_t elements;   /* of one slab, gaps included, a multiple of 256 */
+    size_t parameters; /* without gaps and padding */
 };
 
 enum err table_make(struct table *t, const struct settings *s, struct arena *perm) MUST;

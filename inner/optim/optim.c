@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Bounds of LAMB's trust ratio: DeepSpeed's clip(rho, .01, 10), methods.md 8. */
+/* Bounds of LAMB's trust ratio: those of DeepSpeed, clip(rho, .01, 10). */
 static const float trust_min = 0.01f, trust_max = 10.0f;
 
 /* Share of the peak, from 1 to lr_end, x from 0 to 1 through the decay. */
@@ -11,7 +11,8 @@ static double decayed(const struct settings *s, double x)
 {
     if (!strcmp(s->train_decay, "none"))
         return 1.0;
-    double left = strcmp(s->train_decay, "linear") ? 0.5 * (1.0 + cos(3.14159265358979323846 * x)) : 1.0 - x;
+    double left =
+        strcmp(s->train_decay, "linear") ? 0.5 * (1.0 + cos(3.14159265358979323846 * x)) : 1.0 - x;
     return s->train_lr_end + (1.0 - s->train_lr_end) * left;
 }
 
@@ -44,7 +45,8 @@ enum err optim_open(struct optim *o, struct dev *d, const struct settings *s, co
     *o = (struct optim){.dev = d, .settings = s, .range_count = t->count, .elements = t->elements};
     TRY_ALLOC(o->ranges = arena_array(perm, t->count, sizeof *o->ranges));
     for (size_t i = 0; i < t->count; i++)
-        o->ranges[i] = (struct dev_range){t->tensors[i].offset, t->tensors[i].count, t->tensors[i].decay};
+        o->ranges[i] =
+            (struct dev_range){t->tensors[i].offset, t->tensors[i].count, t->tensors[i].decay};
     enum err e = take_slabs(o);
     if (e)
         optim_close(o);
@@ -66,12 +68,21 @@ static struct dev_adam arguments(const struct optim *o, struct model *m, int64_t
     const struct settings *s = o->settings;
     double t = (double)(step + 1);
     return (struct dev_adam){
-        .p = model_params(m), .m = o->m, .v = o->v, .g = model_grads(m), .model = model_copy(m),
-        .gscale = &o->scalars[1], .lr = (float)optim_lr(s, step), .beta1 = (float)s->train_beta1,
-        .beta2 = (float)s->train_beta2, .eps = (float)s->train_eps,
+        .p = model_params(m),
+        .m = o->m,
+        .v = o->v,
+        .g = model_grads(m),
+        .model = model_copy(m),
+        .gscale = &o->scalars[1],
+        .lr = (float)optim_lr(s, step),
+        .beta1 = (float)s->train_beta1,
+        .beta2 = (float)s->train_beta2,
+        .eps = (float)s->train_eps,
         .weight_decay = (float)s->train_weight_decay,
-        .bias1 = (float)(1.0 - pow(s->train_beta1, t)), .bias2 = (float)(1.0 - pow(s->train_beta2, t)),
-        .trust_min = trust_min, .trust_max = trust_max,
+        .bias1 = (float)(1.0 - pow(s->train_beta1, t)),
+        .bias2 = (float)(1.0 - pow(s->train_beta2, t)),
+        .trust_min = trust_min,
+        .trust_max = trust_max,
     };
 }
 
@@ -85,7 +96,8 @@ enum err optim_step(struct optim *o, struct model *m, int64_t step, float *norm)
     TRY(dev_sync(d));
     *norm = sqrtf(sum);
     if (!isfinite(sum))
-        return err_set(ERR_DIVERGED, "the gradient of step %lld is not finite", (long long)(step + 1));
+        return err_set(ERR_DIVERGED, "the gradient of step %lld is not finite",
+                       (long long)(step + 1));
     struct dev_adam a = arguments(o, m, step);
     if (!strcmp(o->settings->train_optimizer, "adamw"))
         d->ops->adamw(d, &a, o->ranges, o->range_count);

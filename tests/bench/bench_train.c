@@ -1,6 +1,7 @@
-/* Training steps of GPTs of about 10 M and 30 M parameters: forward, backward, clip, AdamW, on random ids. It answers "go N"
- * on stdin with the seconds of each of N steps on one line, so that tests/bench/train.py can take turns between this and
- * others; at "stop" or the end of input it ends. Built by `ninja bench`.
+/* Training steps of GPTs of about 10 M and 30 M parameters: forward, backward, clip, AdamW, on
+ * random ids. It answers "go N" on stdin with the seconds of each of N steps on one line, so that
+ * tests/bench/train.py can take turns between this and others; at "stop" or the end of input it
+ * ends. Built by `ninja bench`.
  *
  *     bench_train 10m|30m f32|bf16 THREADS
  */
@@ -18,10 +19,15 @@ static enum err configure(struct settings *s, const char *size, struct arena *a)
 {
     const char *shape[2][3] = {{"6", "320", "5"}, {"8", "512", "8"}};
     int i = !strcmp(size, "30m");
-    char *words[] = {"--model.vocab", "8192", "--data.tokenizer", "external", "--model.context", "256",
-                     "--train.sequence", "256", "--train.optimizer", "adamw", "--train.warmup", "0",
-                     "--model.layers", (char *)(uintptr_t)shape[i][0], "--model.width", (char *)(uintptr_t)shape[i][1],
-                     "--model.heads", (char *)(uintptr_t)shape[i][2]};
+    char *words[] = {"--model.vocab",     "8192",
+                     "--data.tokenizer",  "external",
+                     "--model.context",   "256",
+                     "--train.sequence",  "256",
+                     "--train.optimizer", "adamw",
+                     "--train.warmup",    "0",
+                     "--model.layers",    (char *)(uintptr_t)shape[i][0],
+                     "--model.width",     (char *)(uintptr_t)shape[i][1],
+                     "--model.heads",     (char *)(uintptr_t)shape[i][2]};
     struct config_table t = keys_inner(s);
     if (!i && strcmp(size, "10m"))
         return err_set(ERR_CONFIG, "\"%s\" is neither 10m nor 30m", size);
@@ -60,7 +66,8 @@ static void next_batch(struct run *r)
     r->b.sequences = SEQUENCES;
     for (int i = 0; i < TOKENS; i++) {
         r->b.tokens[i] = (int32_t)rng_below((uint64_t)r->step, RNG_TEST, (uint64_t)i, 8192);
-        r->b.targets[i] = (int32_t)rng_below((uint64_t)r->step, RNG_TEST, (uint64_t)(i + TOKENS), 8192);
+        r->b.targets[i] =
+            (int32_t)rng_below((uint64_t)r->step, RNG_TEST, (uint64_t)(i + TOKENS), 8192);
         r->b.positions[i] = i % SEQUENCE;
         r->b.cu_seqlens[i / SEQUENCE + 1] = (i / SEQUENCE + 1) * SEQUENCE;
     }

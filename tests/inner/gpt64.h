@@ -1,8 +1,9 @@
 #ifndef GPT64_H
 #define GPT64_H
-/* The oracle: the same network once more, plainly, in float64, one loop per line of the papers and sharing nothing
- * with the model but its table of names. Written from Radford et al. 2019 (GPT-2), Ba et al. 2016 (LayerNorm), Zhang & Sennrich
- * 2019 (RMSNorm), Hendrycks & Gimpel 2016 (GELU, both forms).
+/* The oracle: the same network once more, plainly, in float64, one loop per line of the papers and
+ * sharing nothing with the model but its table of names. Written from Radford et al. 2019 (GPT-2),
+ * Ba et al. 2016 (LayerNorm), Zhang & Sennrich 2019 (RMSNorm), Hendrycks & Gimpel 2016 (GELU, both
+ * forms).
  */
 #include <math.h>
 #include <stdio.h>
@@ -28,7 +29,8 @@ static inline const double *gpt64_find(const struct gpt64 *g, int layer, const c
     return x ? g->p + x->offset : NULL;
 }
 
-static inline void gpt64_norm(const struct gpt64 *g, double *y, const double *x, const double *gain, const double *bias)
+static inline void gpt64_norm(const struct gpt64 *g, double *y, const double *x, const double *gain,
+                              const double *bias)
 {
     for (size_t t = 0; t < g->T; t++, x += g->C, y += g->C) {
         double mean = 0, square = 0;
@@ -41,8 +43,8 @@ static inline void gpt64_norm(const struct gpt64 *g, double *y, const double *x,
     }
 }
 
-static inline void gpt64_linear(const struct gpt64 *g, double *y, const double *x, const double *w, const double *bias,
-                                size_t K, size_t N)
+static inline void gpt64_linear(const struct gpt64 *g, double *y, const double *x, const double *w,
+                                const double *bias, size_t K, size_t N)
 {
     for (size_t t = 0; t < g->T; t++)
         for (size_t n = 0; n < N; n++) {
@@ -61,8 +63,8 @@ static inline double gpt64_gelu(const struct gpt64 *g, double x)
 }
 
 /* Query t of one head; its sequence is [begin, end). */
-static inline void gpt64_attend(const struct gpt64 *g, double *out, const double *qkv, size_t head, size_t t,
-                                size_t begin, size_t end)
+static inline void gpt64_attend(const struct gpt64 *g, double *out, const double *qkv, size_t head,
+                                size_t t, size_t begin, size_t end)
 {
     size_t HD = g->C / g->NH, last = g->s->model_causal ? t + 1 : end;
     double *score = calloc(end, sizeof *score), sum = 0;
@@ -75,12 +77,14 @@ static inline void gpt64_attend(const struct gpt64 *g, double *out, const double
     for (size_t i = 0; i < HD; i++) {
         out[t * g->C + head * HD + i] = 0;
         for (size_t u = begin; u < last; u++)
-            out[t * g->C + head * HD + i] += score[u] / sum * qkv[u * 3 * g->C + 2 * g->C + head * HD + i];
+            out[t * g->C + head * HD + i] +=
+                score[u] / sum * qkv[u * 3 * g->C + 2 * g->C + head * HD + i];
     }
     free(score);
 }
 
-static inline void gpt64_attention(const struct gpt64 *g, double *out, const double *qkv, const struct batch *b)
+static inline void gpt64_attention(const struct gpt64 *g, double *out, const double *qkv,
+                                   const struct batch *b)
 {
     for (size_t i = 0; i < b->sequences; i++)
         for (int32_t t = b->cu_seqlens[i]; t < b->cu_seqlens[i + 1]; t++)
@@ -95,8 +99,8 @@ static inline void gpt64_add(const struct gpt64 *g, double *x, const double *y)
         x[i] += y[i];
 }
 
-static inline void gpt64_layer(const struct gpt64 *g, int l, double *x, double *h, double *wide, double *out,
-                               const struct batch *b)
+static inline void gpt64_layer(const struct gpt64 *g, int l, double *x, double *h, double *wide,
+                               double *out, const struct batch *b)
 {
     size_t C = g->C, F = g->F;
 #define P(name) gpt64_find(g, l, name)
@@ -115,17 +119,19 @@ static inline void gpt64_layer(const struct gpt64 *g, int l, double *x, double *
 }
 
 /* Sum of losses over targets >= 0; logits (T, V) too when wanted. */
-static inline double gpt64_loss(const struct settings *s, const struct table *t, const double *p, const struct batch *b,
-                                double *logits)
+static inline double gpt64_loss(const struct settings *s, const struct table *t, const double *p,
+                                const struct batch *b, double *logits)
 {
-    struct gpt64 g = {s, t, p, (size_t)s->model_width, table_mlp(s), (size_t)s->model_heads, b->tokens_count};
+    struct gpt64 g = {
+        s, t, p, (size_t)s->model_width, table_mlp(s), (size_t)s->model_heads, b->tokens_count};
     size_t V = (size_t)s->model_vocab, wide_max = g.F > 3 * g.C ? g.F : 3 * g.C;
     double *x = calloc(g.T * g.C, 8), *h = calloc(g.T * g.C, 8), *out = calloc(g.T * g.C, 8);
     double *wide = calloc(g.T * wide_max, 8), *l = calloc(g.T * V, 8), loss = 0;
     const double *wte = gpt64_find(&g, -1, "wte.weight"), *wpe = gpt64_find(&g, -1, "wpe.weight");
     for (size_t i = 0; i < g.T; i++)
         for (size_t c = 0; c < g.C; c++)
-            x[i * g.C + c] = wte[(size_t)b->tokens[i] * g.C + c] + wpe[(size_t)b->positions[i] * g.C + c];
+            x[i * g.C + c] =
+                wte[(size_t)b->tokens[i] * g.C + c] + wpe[(size_t)b->positions[i] * g.C + c];
     for (int i = 0; i < s->model_layers; i++)
         gpt64_layer(&g, i, x, h, wide, out, b);
     gpt64_norm(&g, h, x, gpt64_find(&g, -1, "norm.weight"), gpt64_find(&g, -1, "norm.bias"));

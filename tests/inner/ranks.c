@@ -1,7 +1,9 @@
-/* What test_ranks.sh starts, alone and under mpirun: a short training run of this rank, or the comparison of two.
+/* What test_ranks.sh starts, alone and under mpirun: a short training run of this rank, or the
+ * comparison of two.
  *
- *     ranks train DIR [stop|nan]    6 steps; the last rank asks to stop in step 3, or breaks its parameters after it
- *     ranks compare DIR DIR         first moments of the two checkpoints: equal within 1e-5 of their norm
+ *     ranks train DIR [stop|nan]    6 steps; the last rank asks to stop in step 3, or breaks its
+ * parameters after it ranks compare DIR DIR         first moments of the two checkpoints: equal
+ * within 1e-5 of their norm
  */
 #include <math.h>
 #include <stdio.h>
@@ -31,10 +33,13 @@ static enum err make_shard(const char *path)
 
 static enum err configure(struct settings *s, const char *shard, struct arena *a)
 {
-    char *words[] = {"--model.vocab", "31", "--data.tokenizer", "external", "--model.layers", "2", "--model.heads", "2",
-                     "--model.width", "32", "--model.context", "16", "--train.sequence", "16", "--train.batch_tokens", "256",
-                     "--train.micro_tokens", "64", "--train.steps", "6", "--train.warmup", "0", "--device.dtype", "f32",
-                     "--train.eval_tokens", "480"};
+    char *words[] = {"--model.vocab",        "31", "--data.tokenizer",     "external",
+                     "--model.layers",       "2",  "--model.heads",        "2",
+                     "--model.width",        "32", "--model.context",      "16",
+                     "--train.sequence",     "16", "--train.batch_tokens", "256",
+                     "--train.micro_tokens", "64", "--train.steps",        "6",
+                     "--train.warmup",       "0",  "--device.dtype",       "f32",
+                     "--train.eval_tokens",  "480"};
     struct config_table t = keys_inner(s);
     const char **items;
     TRY(config_load(&t, 1, NULL, sizeof words / sizeof *words, words, a));
@@ -98,7 +103,8 @@ static enum err train(struct coll *c, const char *dir, struct arena *a)
     enum err e = train_run(&t, &hook);
     struct digest digest = digest_of(model_params(t.model), t.table.elements * sizeof(float));
     digest_hex(&digest, hex);
-    printf("rank %d of %d: %s after step %lld, %s\n", c->rank, c->size, err_name(e), (long long)t.step, hex);
+    printf("rank %d of %d: %s after step %lld, %s\n", c->rank, c->size, err_name(e),
+           (long long)t.step, hex);
     train_close(&t);
     dev_close(d);
     return ERR_OK;
@@ -131,7 +137,8 @@ static enum err compare(const char *one, const char *two, struct arena *a)
         size += pow((double)m[0][i], 2);
     }
     printf("first moments differ by %.3g of their norm\n", sqrt(off / size));
-    return size > 0 && sqrt(off) <= 1e-5 * sqrt(size) ? ERR_OK : err_set(ERR_DISAGREE, "the runs differ");
+    return size > 0 && sqrt(off) <= 1e-5 * sqrt(size) ? ERR_OK
+                                                      : err_set(ERR_DISAGREE, "the runs differ");
 }
 
 int main(int argc, char **argv)

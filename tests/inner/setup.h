@@ -1,11 +1,13 @@
 #ifndef SETUP_H
 #define SETUP_H
-/* What tests of the model and of training start from: settings, a device, parameters, packed batches. */
+/* What tests of the model and of training start from: settings, a device, parameters, packed
+ * batches. */
 #include "tests/inner/scratch.h"
 #include "inner/model/model.h"
 #include "kernels/base/rng.h"
 
-/* Settings with the defaults, changed by words "--model.width", "16", ..., NULL. In memory of `a`. */
+/* Settings with the defaults, changed by words "--model.width", "16", ..., NULL. In memory of `a`.
+ */
 static inline struct settings *setup_settings(struct arena *a, const char *const *words)
 {
     struct settings *s = arena_alloc(a, sizeof *s);
@@ -28,7 +30,8 @@ static inline struct dev *setup_device(const char *type, int threads)
     return d;
 }
 
-/* Random parameters everywhere, so that no term of a gradient vanishes; gains around 1, padding zero. */
+/* Random parameters everywhere, so that no term of a gradient vanishes; gains around 1, padding
+ * zero. */
 static inline void setup_random(const struct table *t, float *slab, double scale)
 {
     memset(slab, 0, t->elements * sizeof *slab);
@@ -40,8 +43,10 @@ static inline void setup_random(const struct table *t, float *slab, double scale
     }
 }
 
-/* Sequences of these lengths, 0 at the end, ids from a seed; every seventh position has no target. */
-static inline void setup_batch(struct batch *b, struct arena *a, const int *lengths, int64_t vocab, uint64_t seed)
+/* Sequences of these lengths, 0 at the end, ids from a seed; every seventh position has no target.
+ */
+static inline void setup_batch(struct batch *b, struct arena *a, const int *lengths, int64_t vocab,
+                               uint64_t seed)
 {
     size_t T = 0, n = 0;
     for (; lengths[n]; n++)
@@ -54,7 +59,8 @@ static inline void setup_batch(struct batch *b, struct arena *a, const int *leng
             b->cu_seqlens[i + 1] = (int32_t)at + 1;
             b->positions[at] = p;
             b->tokens[at] = (int32_t)rng_below(seed, RNG_TEST, 2 * at, (uint64_t)vocab);
-            b->targets[at] = at % 7 == 6 ? -1 : (int32_t)rng_below(seed, RNG_TEST, 2 * at + 1, (uint64_t)vocab);
+            b->targets[at] =
+                at % 7 == 6 ? -1 : (int32_t)rng_below(seed, RNG_TEST, 2 * at + 1, (uint64_t)vocab);
         }
 }
 

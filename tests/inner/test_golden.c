@@ -1,5 +1,6 @@
-/* What breaks if this is wrong: our GPT-2 is not GPT-2, AdamW and LAMB are not the published ones, and what we export means
- * something else elsewhere. Oracle: tests/golden/gpt (transformers and torch in float64). */
+/* What breaks if this is wrong: our GPT-2 is not GPT-2, AdamW and LAMB are not the published ones,
+ * and what we export means something else elsewhere. Oracle: tests/golden/gpt (transformers and
+ * torch in float64). */
 #include "tests/inner/setup.h"
 #include <math.h>
 #include "inner/model/names.h"
@@ -29,8 +30,11 @@ static double *values(const char *name, size_t expected)
     uint8_t *text;
     size_t size;
     char *at, *key = arena_printf(&arena, "\n%s ", name);
-    assert_int_equal(file_read(arena_printf(&arena, "%s/values.txt", golden), 1 << 20, &arena, &text, &size), ERR_OK);
-    at = !strncmp((char *)text, key + 1, strlen(key + 1)) ? (char *)text - 1 : strstr((char *)text, key);
+    assert_int_equal(
+        file_read(arena_printf(&arena, "%s/values.txt", golden), 1 << 20, &arena, &text, &size),
+        ERR_OK);
+    at = !strncmp((char *)text, key + 1, strlen(key + 1)) ? (char *)text - 1
+                                                          : strstr((char *)text, key);
     assert_non_null(at);
     at += strlen(key);
     assert_int_equal(strtoul(at, &at, 10), expected);
@@ -69,11 +73,39 @@ struct gpt {
 static void build(struct gpt *g, const char *optimizer)
 {
     *g = (struct gpt){0};
-    g->s = setup_settings(&arena, (const char *[]){
-        "--model.vocab", "48", "--model.width", "16", "--model.layers", "2", "--model.heads", "2", "--model.context", "12",
-        "--data.tokenizer", "external", "--train.steps", "10", "--train.lr", "0.01", "--train.warmup", "3",
-        "--train.lr_end", "0.1", "--train.weight_decay", "0.1", "--train.clip", "0.3", "--train.beta1", "0.9",
-        "--train.beta2", "0.95", "--train.eps", "1e-6", "--train.optimizer", optimizer, NULL});
+    g->s = setup_settings(&arena, (const char *[]){"--model.vocab",
+                                                   "48",
+                                                   "--model.width",
+                                                   "16",
+                                                   "--model.layers",
+                                                   "2",
+                                                   "--model.heads",
+                                                   "2",
+                                                   "--model.context",
+                                                   "12",
+                                                   "--data.tokenizer",
+                                                   "external",
+                                                   "--train.steps",
+                                                   "10",
+                                                   "--train.lr",
+                                                   "0.01",
+                                                   "--train.warmup",
+                                                   "3",
+                                                   "--train.lr_end",
+                                                   "0.1",
+                                                   "--train.weight_decay",
+                                                   "0.1",
+                                                   "--train.clip",
+                                                   "0.3",
+                                                   "--train.beta1",
+                                                   "0.9",
+                                                   "--train.beta2",
+                                                   "0.95",
+                                                   "--train.eps",
+                                                   "1e-6",
+                                                   "--train.optimizer",
+                                                   optimizer,
+                                                   NULL});
     assert_int_equal(table_make(&g->t, g->s, &arena), ERR_OK);
     g->d = setup_device("f32", 2);
     assert_int_equal(model_open(&g->m, g->d, g->s, &g->t, B * T, true, &arena), ERR_OK);
@@ -156,7 +188,8 @@ static void trains_like(const char *optimizer)
         assert_int_equal(model_step(g.m, &g.b, 1.0f / (B * T), &sum, &count), ERR_OK);
         assert_int_equal(optim_step(&o, g.m, step, &norm), ERR_OK);
         if (fabs(sum / (B * T) - losses[step]) > 2e-6 * losses[step])
-            fail_msg("%s step %d: loss %.9f, should be %.9f", optimizer, step, sum / (B * T), losses[step]);
+            fail_msg("%s step %d: loss %.9f, should be %.9f", optimizer, step, sum / (B * T),
+                     losses[step]);
         assert_true(fabs((double)norm - norms[step]) < 1e-5 * norms[step]);
     }
     assert_int_equal(names_import(g.s, &g.t, want, path_of(optimizer)), ERR_OK);
@@ -177,7 +210,7 @@ static void lamb_is_the_papers(void **state)
     trains_like("lamb");
 }
 
-/* ---- names ----------------------------------------------------------------------------------------------- */
+/* ---- names --------------------------------------------------------------------------------- */
 static void export_is_what_was_imported(void **state)
 {
     (void)state;
@@ -189,7 +222,8 @@ static void export_is_what_was_imported(void **state)
     assert_int_equal(safetensors_open(&theirs, &arena, path_of("model")), ERR_OK);
     assert_int_equal(ours.count, theirs.count);
     for (size_t i = 0; i < theirs.count; i++) {
-        const struct safetensors_tensor *x = &theirs.tensors[i], *y = safetensors_find(&ours, x->name);
+        const struct safetensors_tensor *x = &theirs.tensors[i],
+                                        *y = safetensors_find(&ours, x->name);
         assert_non_null(y);
         assert_int_equal(x->size_bytes, y->size_bytes);
         assert_memory_equal(x->shape, y->shape, x->rank * sizeof *x->shape);
@@ -220,7 +254,7 @@ static void a_file_of_another_model_is_refused(void **state)
     drop(&g);
 }
 
-/* ---- sampling -------------------------------------------------------------------------------------------- */
+/* ---- sampling ------------------------------------------------------------------------------ */
 static void draws_follow_the_distribution(void **state)
 {
     (void)state;
@@ -250,7 +284,8 @@ static void draws_follow_the_distribution(void **state)
     drop(&g);
 }
 
-/* The filling behind the text must not show: temperature 0 gives the largest of the golden logits. */
+/* The filling behind the text must not show: temperature 0 gives the largest of the golden logits.
+ */
 static void greedy_takes_the_largest_logit(void **state)
 {
     (void)state;

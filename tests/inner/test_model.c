@@ -1,5 +1,6 @@
-/* What breaks if this is wrong: a forgotten term of the gradient trains worse, silently; sequences packed together
- * see each other; the start-up table promises what is not so. Oracle: gpt64.h and finite differences of it. */
+/* What breaks if this is wrong: a forgotten term of the gradient trains worse, silently; sequences
+ * packed together see each other; the start-up table promises what is not so. Oracle: gpt64.h and
+ * finite differences of it. */
 #include "tests/inner/setup.h"
 #include "tests/inner/gpt64.h"
 
@@ -13,8 +14,9 @@ static int reset(void **state)
     return 0;
 }
 
-#define SMALL "--model.vocab", "37", "--model.layers", "2", "--model.heads", "2", "--model.width", "16", \
-              "--model.context", "16", "--data.tokenizer", "external"
+#define SMALL                                                                                      \
+    "--model.vocab", "37", "--model.layers", "2", "--model.heads", "2", "--model.width", "16",     \
+        "--model.context", "16", "--data.tokenizer", "external"
 
 struct under_test {
     struct settings *s;
@@ -26,7 +28,8 @@ struct under_test {
     double *p64;
 };
 
-static void build(struct under_test *u, const char *const *words, const int *lengths, const char *type)
+static void build(struct under_test *u, const char *const *words, const int *lengths,
+                  const char *type)
 {
     u->s = setup_settings(&arena, words);
     assert_int_equal(table_make(&u->t, u->s, &arena), ERR_OK);
@@ -50,7 +53,7 @@ static void drop(struct under_test *u)
 
 static const int packed[] = {7, 1, 11, 5, 0};
 
-/* ---- against float64 ------------------------------------------------------------------------------------- */
+/* ---- against float64 ----------------------------------------------------------------------- */
 /* d loss / d p[at], central; the error of h = 1e-5 in float64 is about 1e-9 of the loss. */
 static double difference(struct under_test *u, size_t at)
 {
@@ -64,7 +67,8 @@ static double difference(struct under_test *u, size_t at)
 }
 
 /* Some elements of one tensor; all of a short one. */
-static void check_tensor(struct under_test *u, const struct tensor *x, const float *grads, double scale, double bound)
+static void check_tensor(struct under_test *u, const struct tensor *x, const float *grads,
+                         double scale, double bound)
 {
     size_t count = (size_t)(x->shape[0] * x->shape[1]), stride = count / 12 + 1;
     double error = 0, size = 0;
@@ -75,7 +79,8 @@ static void check_tensor(struct under_test *u, const struct tensor *x, const flo
     }
     assert_true(size > 0);
     if (!(sqrt(error) <= bound * sqrt(size)))
-        fail_msg("gradient of %s: off by %.3g of its norm %.3g, bound %.1g", x->name, sqrt(error / size), sqrt(size), bound);
+        fail_msg("gradient of %s: off by %.3g of its norm %.3g, bound %.1g", x->name,
+                 sqrt(error / size), sqrt(size), bound);
 }
 
 static void check_gradients(const char *const *words, const char *type, double bound)
@@ -104,8 +109,9 @@ static void gpt2_block(void **state)
 static void rms_erf_without_biases(void **state)
 {
     (void)state;
-    check_gradients((const char *[]){SMALL, "--model.norm", "rms", "--model.activation", "gelu_erf", "--model.bias",
-                                     "false", "--model.causal", "false", "--model.mlp", "40", NULL},
+    check_gradients((const char *[]){SMALL, "--model.norm", "rms", "--model.activation", "gelu_erf",
+                                     "--model.bias", "false", "--model.causal", "false",
+                                     "--model.mlp", "40", NULL},
                     "f32", 2e-5);
 }
 
@@ -133,16 +139,18 @@ static void logits_of_the_last_position(void **state)
     for (size_t i = 0; i < u.b.sequences; i++) {
         assert_int_equal(model_logits(u.m, &u.b, i, got), ERR_OK);
         for (size_t v = 0; v < 37; v++)
-            assert_true(fabs((double)got[v] - want[(size_t)(u.b.cu_seqlens[i + 1] - 1) * 37 + v]) < 1e-4);
+            assert_true(fabs((double)got[v] - want[(size_t)(u.b.cu_seqlens[i + 1] - 1) * 37 + v]) <
+                        1e-4);
     }
     drop(&u);
 }
 
-/* ---- packing, accumulation ------------------------------------------------------------------------------- */
+/* ---- packing, accumulation ----------------------------------------------------------------- */
 static double loss_alone(struct under_test *u, size_t i)
 {
     struct batch one;
-    size_t begin = (size_t)u->b.cu_seqlens[i], count = (size_t)u->b.cu_seqlens[i + 1] - begin, losses;
+    size_t begin = (size_t)u->b.cu_seqlens[i], count = (size_t)u->b.cu_seqlens[i + 1] - begin,
+           losses;
     double sum;
     assert_int_equal(batch_open(&one, &arena, count, 1), ERR_OK);
     memcpy(one.tokens, u->b.tokens + begin, count * sizeof *one.tokens);
@@ -212,13 +220,22 @@ static void evaluation_needs_less_and_agrees(void **state)
     drop(&u);
 }
 
-/* ---- table ----------------------------------------------------------------------------------------------- */
+/* ---- table --------------------------------------------------------------------------------- */
 static void table_of_gpt2(void **state)
 {
     (void)state;
     struct table t, other;
-    const char *const words[] = {"--model.vocab", "50257", "--model.layers", "12", "--model.heads", "12",
-                                 "--model.width", "768", "--model.context", "1024", NULL};
+    const char *const words[] = {"--model.vocab",
+                                 "50257",
+                                 "--model.layers",
+                                 "12",
+                                 "--model.heads",
+                                 "12",
+                                 "--model.width",
+                                 "768",
+                                 "--model.context",
+                                 "1024",
+                                 NULL};
     struct settings *s = setup_settings(&arena, words);
     assert_int_equal(table_make(&t, s, &arena), ERR_OK);
     assert_int_equal(t.parameters, 124439808); /* GPT-2 124M, as transformers counts it */
@@ -242,7 +259,8 @@ static void initialisation_depends_on_seed_and_element(void **state)
     struct table t;
     struct settings *s = setup_settings(&arena, (const char *[]){NULL});
     assert_int_equal(table_make(&t, s, &arena), ERR_OK);
-    float *a = arena_array(&arena, t.elements, sizeof *a), *b = arena_array(&arena, t.elements, sizeof *b);
+    float *a = arena_array(&arena, t.elements, sizeof *a),
+          *b = arena_array(&arena, t.elements, sizeof *b);
     table_init(&t, 1, a);
     table_init(&t, 1, b);
     assert_memory_equal(a, b, t.elements * sizeof *a);

@@ -1,5 +1,6 @@
-/* What breaks if this is wrong: a model that does not learn, a resumed run that is another run, accumulation or a second
- * rank that changes the gradient, a diverged step that reaches other sites, memory that was not promised. */
+/* What breaks if this is wrong: a model that does not learn, a resumed run that is another run,
+ * accumulation or a second rank that changes the gradient, a diverged step that reaches other
+ * sites, memory that was not promised. */
 #include "tests/inner/setup.h"
 #include <math.h>
 #include "inner/train.h"
@@ -47,9 +48,11 @@ static int make_text(void **state)
     return 0;
 }
 
-#define TINY "--model.vocab", "23", "--data.tokenizer", "external", "--model.layers", "2", "--model.heads", "2", \
-             "--model.width", "32", "--model.context", "16", "--train.sequence", "16", "--train.batch_tokens", "256", \
-             "--train.warmup", "4", "--train.checkpoint_every", "0", "--device.dtype", "f32"
+#define TINY                                                                                       \
+    "--model.vocab", "23", "--data.tokenizer", "external", "--model.layers", "2", "--model.heads", \
+        "2", "--model.width", "32", "--model.context", "16", "--train.sequence", "16",             \
+        "--train.batch_tokens", "256", "--train.warmup", "4", "--train.checkpoint_every", "0",     \
+        "--device.dtype", "f32"
 
 struct run { /* one process's worth */
     struct settings *s;
@@ -67,7 +70,8 @@ static void begin(struct run *r, const char *dir, const char *const *words)
     r->s->data_eval = r->s->data_train;
     r->d = setup_device(r->s->device_dtype, 2);
     assert_int_equal(coll_open(&r->c, "cpu"), ERR_OK);
-    if (train_open(&r->t, r->s, r->d, r->c, 0, arena_printf(&arena, "%s/%s", scratch_root, dir), &arena))
+    if (train_open(&r->t, r->s, r->d, r->c, 0, arena_printf(&arena, "%s/%s", scratch_root, dir),
+                   &arena))
         fail_msg("%s", err_message());
     r->t.stop = &stop;
 }
@@ -79,12 +83,12 @@ static void end(struct run *r)
     dev_close(r->d);
 }
 
-/* ---- a hook that records --------------------------------------------------------------------------------- */
+/* ---- a hook that records ------------------------------------------------------------------- */
 struct seen {
     double loss[64], eval_first, eval_last;
     int steps, evals, saves, starts;
-    int stop_after;    /* raise the flag in this step; 0: never */
-    int poison_after;  /* put a NaN into the parameters after this step */
+    int stop_after;   /* raise the flag in this step; 0: never */
+    int poison_after; /* put a NaN into the parameters after this step */
 };
 
 static enum err seen_start(void *self, struct train *t)
@@ -129,14 +133,15 @@ static struct train_hook hook_of(struct seen *s)
     return (struct train_hook){s, seen_start, seen_step, seen_eval, seen_saved};
 }
 
-/* ---- learning -------------------------------------------------------------------------------------------- */
+/* ---- learning ------------------------------------------------------------------------------ */
 static void learns(const char *optimizer, const char *lr)
 {
     struct run r;
     struct seen s = {0};
     struct train_hook h = hook_of(&s);
-    begin(&r, optimizer, (const char *[]){TINY, "--train.steps", "60", "--train.optimizer", optimizer, "--train.lr",
-                                          lr, "--train.eval_every", "20", NULL});
+    begin(&r, optimizer,
+          (const char *[]){TINY, "--train.steps", "60", "--train.optimizer", optimizer,
+                           "--train.lr", lr, "--train.eval_every", "20", NULL});
     if (train_run(&r.t, &h))
         fail_msg("%s", err_message());
     assert_int_equal(s.steps, 60);
@@ -144,7 +149,8 @@ static void learns(const char *optimizer, const char *lr)
     assert_int_equal(s.saves, 1);
     assert_true(fabs(s.eval_first - log(23)) < 0.05);
     if (!(s.eval_last < 1.2))
-        fail_msg("%s: held-out loss went from %.3f to %.3f only", optimizer, s.eval_first, s.eval_last);
+        fail_msg("%s: held-out loss went from %.3f to %.3f only", optimizer, s.eval_first,
+                 s.eval_last);
     end(&r);
 }
 
@@ -160,7 +166,7 @@ static void lamb_learns(void **state)
     learns("lamb", "0.1");
 }
 
-/* ---- resume ---------------------------------------------------------------------------------------------- */
+/* ---- resume -------------------------------------------------------------------------------- */
 struct final {
     float *params, *m, *v;
 };
@@ -168,7 +174,8 @@ struct final {
 static struct final copy_final(struct run *r)
 {
     size_t bytes = r->t.table.elements * sizeof(float);
-    struct final f = {arena_alloc(&arena, bytes), arena_alloc(&arena, bytes), arena_alloc(&arena, bytes)};
+    struct final f = {arena_alloc(&arena, bytes), arena_alloc(&arena, bytes),
+                      arena_alloc(&arena, bytes)};
     r->d->ops->copy(r->d, f.params, model_params(r->t.model), bytes);
     r->d->ops->copy(r->d, f.m, r->t.optim.m, bytes);
     r->d->ops->copy(r->d, f.v, r->t.optim.v, bytes);
@@ -178,7 +185,8 @@ static struct final copy_final(struct run *r)
 /* Ten steps in one process, or five and five in two. */
 static void resumes(const char *type, const char *optimizer)
 {
-    const char *const words[] = {TINY, "--train.steps", "10", "--device.dtype", type, "--train.optimizer", optimizer, NULL};
+    const char *const words[] = {TINY, "--train.steps",     "10",      "--device.dtype",
+                                 type, "--train.optimizer", optimizer, NULL};
     char dir[2][32];
     struct final f[2];
     struct run r;
@@ -231,9 +239,10 @@ static void checkpoint_of_another_run_is_refused(void **state)
     end(&r);
 }
 
-/* ---- gradients ------------------------------------------------------------------------------------------- */
-/* 16 sequences at once or 4 x 4: sums in another order. f32 gradients of magnitude g: n additions lose
- * at most about n 2^-24 of the sum of magnitudes; 1e-5 of the norm is 20 times what is seen. */
+/* ---- gradients ----------------------------------------------------------------------------- */
+/* 16 sequences at once or 4 x 4: sums in another order. f32 gradients of magnitude g: n additions
+ * lose at most about n 2^-24 of the sum of magnitudes; 1e-5 of the norm is 20 times what is seen.
+ */
 static void accumulation_changes_nothing(void **state)
 {
     (void)state;
@@ -242,8 +251,9 @@ static void accumulation_changes_nothing(void **state)
     struct run r;
     size_t n = 0;
     for (int i = 0; i < 2; i++) {
-        begin(&r, i ? "micro" : "macro", (const char *[]){TINY, "--train.steps", "4", "--train.warmup", "0",
-                                                          "--train.micro_tokens", micro[i], NULL});
+        begin(&r, i ? "micro" : "macro",
+              (const char *[]){TINY, "--train.steps", "4", "--train.warmup", "0",
+                               "--train.micro_tokens", micro[i], NULL});
         assert_int_equal(r.t.micro_sequences, i ? 4 : 16);
         assert_int_equal(train_run(&r.t, NULL), ERR_OK);
         f[i] = copy_final(&r);
@@ -260,7 +270,7 @@ static void accumulation_changes_nothing(void **state)
         fail_msg("first moments differ by %.3g of their norm", sqrt(off / size));
 }
 
-/* ---- what goes wrong ------------------------------------------------------------------------------------- */
+/* ---- what goes wrong ----------------------------------------------------------------------- */
 static void a_diverged_step_reaches_no_hook(void **state)
 {
     (void)state;
@@ -322,11 +332,13 @@ static void promised_memory_is_what_is_used(void **state)
 {
     (void)state;
     struct run r;
-    begin(&r, "memory", (const char *[]){TINY, "--model.vocab", "6000", "--model.width", "128", "--model.context", "64",
-                                         "--train.sequence", "64", "--train.batch_tokens", "4096", "--train.steps", "2",
-                                         "--train.warmup", "0", NULL});
+    begin(&r, "memory",
+          (const char *[]){TINY, "--model.vocab", "6000", "--model.width", "128", "--model.context",
+                           "64", "--train.sequence", "64", "--train.batch_tokens", "4096",
+                           "--train.steps", "2", "--train.warmup", "0", NULL});
     assert_int_equal(train_run(&r.t, NULL), ERR_OK);
-    double promised = (double)r.t.memory.total, used = resident(), allowed = 0.1 * promised + (64 << 20);
+    double promised = (double)r.t.memory.total, used = resident(),
+           allowed = 0.1 * promised + (64 << 20);
     if (used == 0)
         skip(); /* no /proc here */
     if (!SANITIZED && fabs(used - promised) > allowed)
@@ -337,10 +349,11 @@ static void promised_memory_is_what_is_used(void **state)
 static void learning_rate_follows_the_schedule(void **state)
 {
     (void)state;
-    struct settings *s = setup_settings(&arena, (const char *[]){"--train.steps", "100", "--train.warmup", "10",
-                                                                 "--train.hold", "10", "--train.lr", "2",
-                                                                 "--train.lr_end", "0.5", NULL});
-    double want[][2] = {{0, 0.2}, {4, 1}, {9, 2}, {10, 2}, {19, 2}, {20, 2}, {60, 1.5}, {100, 1}, {200, 1}};
+    struct settings *s = setup_settings(
+        &arena, (const char *[]){"--train.steps", "100", "--train.warmup", "10", "--train.hold",
+                                 "10", "--train.lr", "2", "--train.lr_end", "0.5", NULL});
+    double want[][2] = {{0, 0.2}, {4, 1},    {9, 2},   {10, 2}, {19, 2},
+                        {20, 2},  {60, 1.5}, {100, 1}, {200, 1}};
     for (size_t i = 0; i < sizeof want / sizeof *want; i++)
         assert_true(fabs(optim_lr(s, (int64_t)want[i][0]) - want[i][1]) < 1e-12);
     s->train_decay = "linear";
