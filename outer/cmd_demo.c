@@ -271,7 +271,8 @@ static void take(struct watched *w, const struct record_row *row)
             w->started = t - step * step_s;
         l->step = (int64_t)step;
         l->loss = record_number(row, "loss");
-        l->tokens_per_second = record_number(row, "tokens_per_second");
+        l->tokens_per_second =
+            progress_smooth(l->tokens_per_second, record_number(row, "tokens_per_second"));
         l->eta_seconds = (t - w->started) / step * ((double)l->steps - step);
         l->sync_seconds = w->every > 0 ? (ceil(step / w->every) * w->every - step) * step_s : -1;
     } else if (record_is(row, "round")) {
