@@ -24,7 +24,8 @@
 
 extern char **environ;
 
-enum { SITES = 2, ARGUMENTS_MAX = 48, POLL_MS = 200, CHILDREN_MAX = 8 };
+enum { SITES = 2, SETTINGS_MAX = 48, ARGUMENTS_MAX = SETTINGS_MAX + 16, POLL_MS = 200 };
+enum { CHILDREN_MAX = 8 };
 static const char *const site_name[SITES] = {"a", "b"};
 
 struct child {
@@ -515,7 +516,9 @@ enum err cmd_demo(int argc, char **argv)
                         .options = options,
                         .count = sizeof options / sizeof *options};
     enum err e = args_parse(&args, argc, argv, &d.arena);
-    if (e == ERR_OK && !args.help) {
+    if (e == ERR_OK && args.setting_count > SETTINGS_MAX)
+        e = err_set(ERR_CONFIG, "demo: more than %d arguments for the configuration", SETTINGS_MAX);
+    else if (e == ERR_OK && !args.help) {
         struct sigaction action = {.sa_handler = on_signal};
         sigaction(SIGINT, &action, NULL);
         sigaction(SIGTERM, &action, NULL);
