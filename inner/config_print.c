@@ -56,11 +56,11 @@ static enum err put_list(struct out *o, const struct config_list *list)
     return puts_to(o, "]");
 }
 
-/* The shortest decimal that reads back to the same double. */
+/* The shortest decimal that reads back to the same double; from 6 digits on, so that 900 is not 9e+02. */
 static enum err put_real(struct out *o, double v)
 {
     char text[40];
-    for (int precision = 1; precision <= 17; precision++) {
+    for (int precision = 6; precision <= 17; precision++) {
         snprintf(text, sizeof text, "%.*g", precision, v);
         if (strtod(text, NULL) == v)
             break;

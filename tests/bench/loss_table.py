@@ -32,7 +32,7 @@ def arguments():
     p.add_argument("--text", required=True)
     p.add_argument("--dir", required=True)
     p.add_argument("--csv")
-    p.add_argument("--steps", type=int, default=600)
+    p.add_argument("--steps", type=int, default=400)
     p.add_argument("--batch", type=int, default=2048, help="tokens of one site's step")
     p.add_argument("--lr", default="0.015")
     p.add_argument("--seed", default="1")
@@ -75,7 +75,7 @@ def common(a, data, batch, name):
     return MODEL + ["--run.name", name, "--run.seed", a.seed, "--data.eval", f"{data}/eval-*.bin",
                     "--train.steps", a.steps, "--train.batch_tokens", batch, "--train.sequence", 128,
                     "--train.optimizer", "lamb", "--train.lr", a.lr, "--train.warmup", max(1, a.steps // 10),
-                    "--train.checkpoint_every", 0, "--train.eval_tokens", 131072, "--device.dtype", "f32",
+                    "--train.checkpoint_every", 0, "--train.eval_tokens", 65536, "--device.dtype", "f32",
                     "--log.progress", "none"]
 
 

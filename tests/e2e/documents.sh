@@ -1,0 +1,14 @@
+#!/bin/sh
+# What breaks if this fails: the documentation names keys or settings that the program does not have.
+. "$(dirname "$0")/lib.sh"
+
+"$atoll" train --help-keys >keys.md
+diff -u "$repository/docs/configuration.md" keys.md ||
+    fail "docs/configuration.md is not what the key table says: atoll train --help-keys > docs/configuration.md"
+
+for config in "$repository"/deploy/examples/*.yaml; do
+    site=$(sed -n 's/^ *sites: \[\([a-z]*\).*/\1/p' "$config")
+    "$atoll" train --config "$config" --site.name "$site" --dry-run >dry.out 2>&1 || fail "$config does not pass --dry-run"
+    grep -q "^model:" dry.out || fail "$config: --dry-run does not print the resolved configuration"
+done
+echo "configuration page and examples are those of the program"
