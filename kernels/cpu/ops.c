@@ -100,11 +100,12 @@ void cpu_norm_bwd(struct dev *d, void *dx, float *dgain, float *dbias, const voi
     float *buf = cpu_scratch(c, 0, (size_t)d->threads * stride * sizeof *buf);
     if (!buf)
         return;
+    for (int i = 0; i < d->threads; i++) /* also for threads that OpenMP does not grant */
+        memset(buf + (size_t)i * stride, 0, 2 * a->C * sizeof *buf);
 #pragma omp parallel num_threads(d->threads)
     {
         int i = omp_get_thread_num(), count = omp_get_num_threads();
         float *own = buf + (size_t)i * stride;
-        memset(own, 0, 2 * a->C * sizeof *own);
         c->rows->norm_bwd(&n, own, own + a->C, cpu_part(a->T, i, count, 1),
                           cpu_part(a->T, i + 1, count, 1), own + 2 * a->C);
     }

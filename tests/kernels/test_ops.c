@@ -154,7 +154,7 @@ static void sumsq_ignores_threads(void **state)
 {
     (void)state;
     float first = 0;
-    for (int threads = 1; threads <= 3; threads++) {
+    for (int threads = 1; threads <= CHECK_THREADS; threads++) {
         struct dev_options o = {"cpu", "f32", threads, NULL};
         struct dev *d;
         assert_int_equal(dev_open(&d, &o), ERR_OK);
