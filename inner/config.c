@@ -49,12 +49,13 @@ static enum err errors_report(struct config_errors *e)
     size_t kept = e->count < CONFIG_ERRORS_MAX ? e->count : CONFIG_ERRORS_MAX, size = 64;
     for (size_t i = 0; i < kept; i++)
         size += strlen(e->lines[i]) + 1;
-    char *all, *at;
-    TRY_ALLOC(all = at = arena_alloc(e->a, size));
+    char *all;
+    TRY_ALLOC(all = arena_alloc(e->a, size));
+    size_t used = 0;
     for (size_t i = 0; i < kept; i++)
-        at += sprintf(at, "%s%s", i ? "\n" : "", e->lines[i]);
+        used += (size_t)snprintf(all + used, size - used, "%s%s", i ? "\n" : "", e->lines[i]);
     if (e->count > kept)
-        sprintf(at, "\n... and %zu more", e->count - kept);
+        snprintf(all + used, size - used, "\n... and %zu more", e->count - kept);
     return err_set(ERR_CONFIG, "%s", all);
 }
 

@@ -18,7 +18,7 @@ struct sim;
 struct sim_node { /* a site */
     struct sim *sim;
     unsigned index, lives;
-    char name[8];
+    char name[12];
     struct world_sim world;
     struct world_sim_faults disk;
     struct link_sim_faults net;

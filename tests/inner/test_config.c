@@ -208,9 +208,10 @@ static void arguments_are_checked(void **state)
 static void more_errors_than_fit_are_counted(void **state)
 {
     (void)state;
-    char text[4096] = "train:\n", *at = text + strlen(text);
+    char text[4096] = "train:\n";
+    size_t used = strlen(text);
     for (int i = 0; i < CONFIG_ERRORS_MAX + 3; i++)
-        at += sprintf(at, "  zz%d: 1\n", i);
+        used += (size_t)snprintf(text + used, sizeof text - used, "  zz%d: 1\n", i);
     assert_int_equal(load_text(text), ERR_CONFIG);
     assert_says("... and 3 more");
 }

@@ -21,10 +21,13 @@ static int reset(void **state)
 /* Numbered documents of a few lines: any piece of 20 bytes or more says where it is from. */
 static char *make_text(size_t documents, size_t *size)
 {
-    char *text = malloc(documents * 120 + 1), *at = text;
+    size_t room = documents * 120 + 1, used = 0;
+    char *text = malloc(room);
+    assert_non_null(text);
     for (size_t i = 0; i < documents; i++)
-        at += sprintf(at, "Document %zu.\nIts second line, %zu.\n%s\n", i, i * i, i % 3 ? "And a third.\n" : "");
-    *size = (size_t)(at - text);
+        used += (size_t)snprintf(text + used, room - used, "Document %zu.\nIts second line, %zu.\n%s\n", i, i * i,
+                                 i % 3 ? "And a third.\n" : "");
+    *size = used;
     return text;
 }
 
