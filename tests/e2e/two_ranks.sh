@@ -12,8 +12,10 @@ if mpirun -n 2 "$atoll" train --config run.yaml --dry-run --site.name a 2>&1 | g
     echo "SKIPPED: this build has no MPI"
     exit 77
 fi
+# Open MPI drops memory of its own at MPI_Finalize, out of modules that are unloaded by then, so no suppression can name
+# them; our own leaks show in the runs of one rank.
 site_a() {
-    mpirun -n 2 "$atoll" train --config run.yaml --site.name a --run.dir a --data.train 'data/train-0-*.bin' \
+    ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" mpirun -n 2 "$atoll" train --config run.yaml --site.name a --run.dir a --data.train 'data/train-0-*.bin' \
         --log.progress none >>a.out 2>&1 &
     a=$!
     processes="$processes $a"

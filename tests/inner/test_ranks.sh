@@ -23,6 +23,9 @@ if [ "$mpi" = 0 ] || ! command -v mpirun > /dev/null; then
     exit 77
 fi
 
+# Open MPI drops memory of its own at MPI_Finalize, out of modules that are unloaded by then, so no suppression can name
+# them; our own leaks show in the runs of one rank.
+export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
 for how in whole stop nan; do
     mpirun -n 2 --bind-to none "$ranks" train "$dir/$how" "$how" > "$dir/$how.txt" || fail "mpirun, $how"
 done
