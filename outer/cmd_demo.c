@@ -447,6 +447,15 @@ static enum err print_sample(struct demo *d)
     return ERR_OK;
 }
 
+/* This program, as it can be typed. */
+static const char *program(struct demo *d)
+{
+    char path[4096];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    const char *text = n > 0 ? arena_string(&d->arena, path, (size_t)n) : NULL;
+    return text ? text : "atoll";
+}
+
 static enum err summary(struct demo *d)
 {
     struct report_run runs[SITES + 1];
@@ -459,8 +468,8 @@ static enum err summary(struct demo *d)
     print_bytes(d);
     TRY(print_sample(d));
     printf("\nReport  %s (opens offline)\nLogs    %s/*.log, %s/*/log.txt\n", out, d->dir, d->dir);
-    printf("Next    atoll export --config %s/demo.yaml --run.dir %s/a --out %s/gpt2\n", d->dir,
-           d->dir, d->dir);
+    printf("Next    %s export --config %s/demo.yaml --run.dir %s/a --out %s/gpt2\n", program(d),
+           d->dir, d->dir, d->dir);
     return ERR_OK;
 }
 
