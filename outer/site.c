@@ -136,13 +136,17 @@ static enum err manifest_next(const struct site *s, unsigned fragment, const str
 static enum err fetch(struct site *s, enum wire_what what, unsigned fragment, uint64_t round,
                       size_t size, bool *gone)
 {
-    uint64_t start = s->world->ops->now_ms(s->world);
+    uint64_t start = s->world->ops->now_ms(s->world), offset = 0;
     for (;;) {
-        struct wire_fetch m = {
-            .head = site_head(s), .what = what, .fragment = fragment, .round = round};
+        struct wire_fetch m = {.head = site_head(s),
+                               .what = what,
+                               .fragment = fragment,
+                               .round = round,
+                               .offset = offset};
         struct wire_answer a = {.outcome = ROUND_NONE};
         bool again;
         TRY(site_called(s, s->link->ops->fetch(s->link, &m, s->download, size, &a), &again));
+        offset = again ? a.offset : 0; /* what came before the cut is good: go on behind it */
         *gone = !again && a.outcome == ROUND_GONE;
         if (!again && (*gone || a.outcome == ROUND_NONE))
             break;

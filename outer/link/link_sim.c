@@ -323,6 +323,7 @@ static enum err sim_fetch(struct link *link, const struct wire_fetch *m, uint8_t
             have == size_bytes) /* all bytes are here: the end of the stream is nothing */
             e = ERR_OK;
     }
+    answer->offset = have;
     return l->world->dead ? down() : e;
 }
 
