@@ -87,7 +87,7 @@ def held_out(directory):
         if row["kind"] == "eval":
             loss = row["loss"]
         if row["kind"] == "round":
-            sent += row.get("payload_up", row.get("bytes_up", 0)) or 0
+            sent += row["up"]
     return loss, sent
 
 
