@@ -6,6 +6,17 @@
 #define COMPILER "gcc " __VERSION__
 #endif
 
+#ifdef ATOLL_NET
+#define NETWORK ""
+#else
+#define NETWORK ", no network"
+#endif
+#ifdef HAVE_MPI
+#define RANKS ""
+#else
+#define RANKS ", no MPI"
+#endif
+
 const char *version_number(void)
 {
     return ATOLL_VERSION;
@@ -23,5 +34,5 @@ const char *version_compiler(void)
 
 const char *version_line(void)
 {
-    return "atoll " ATOLL_VERSION " (" ATOLL_COMMIT ", " COMPILER ")";
+    return "atoll " ATOLL_VERSION " (" ATOLL_COMMIT ", " COMPILER NETWORK RANKS ")";
 }

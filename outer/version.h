@@ -5,6 +5,6 @@
 const char *version_number(void);   /* "0.1.0" */
 const char *version_commit(void);   /* "8f894fd" or "unknown" */
 const char *version_compiler(void); /* "gcc 12.2.0" */
-const char *version_line(void);     /* all of it */
+const char *version_line(void);     /* all of it, and what was left out */
 
 #endif

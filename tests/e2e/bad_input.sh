@@ -82,7 +82,7 @@ expect 1 "hurt/inner|restore" $(alone) $data --run.dir hurt
 $(alone) $data --run.dir twice --train.steps 100000 >first.out 2>&1 &
 first=$!
 processes="$processes $first"
-sleep 0.5
+until_lines 1 "ev=start" first.out
 expect 4 "twice|another process" $(alone) $data --run.dir twice
 kill -INT $first
 ends 75 $first "the first process"
@@ -103,8 +103,7 @@ fi
 # --- the link ----------------------------------------------------------------------------------------------
 train a # nobody listens yet
 a=$pid
-sleep 1.5
-says "unreachable" a.out
+until_lines 1 "unreachable" a.out
 kill -INT "$a"
 ends 75 "$a" "a site without an aggregator"
 cases=$((cases + 1))
@@ -126,7 +125,7 @@ expect 2 "certificate" $site_b --tls.dir mixed # a's certificate under b's name
 "$atoll" cert issue --role site --name c --dir tls >>foreign.out 2>&1
 expect 4 "outer.sites" "$atoll" train --config run.yaml --site.name c --run.dir c $data
 train a # waits for b; the same name again, from another directory
-sleep 1
+until_lines 1 "ev=bound" a.out
 expect 4 "superseded|a newer process of this site" $atoll train --config run.yaml --site.name a --run.dir a2 $data --log.progress none
 kill -INT "$pid"
 ends 75 "$pid" "the first process of site a"

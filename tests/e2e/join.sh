@@ -37,9 +37,10 @@ b=$pid
 train c
 c=$pid
 until_rounds a 5
+trained_on=$(lines "ev=train_on" a.out)
 kill -9 "$serve_pid"
 wait "$serve_pid" 2>/dev/null || :
-sleep 1.5
+until_lines $((trained_on + 1)) "ev=train_on" a.out
 serve
 ends 0 "$a" "site a"
 ends 0 "$b" "site b"

@@ -32,10 +32,11 @@ while [ $i -lt 12 ]; do
     i=$((i + 1))
 done >text.txt
 
-# A port that is free now.
+# A port that is free now, and no other script's: processes that live at one time have different numbers. Below 32768, where
+# no outgoing connection takes it while the aggregator is away.
 free_port() {
-    port=$((20000 + ($$ * 7 + ${1:-0} * 131) % 20000))
-    while ss -ltn 2>/dev/null | grep -q ":$port "; do port=$((port + 1)); done
+    port=$((10000 + $$ % 20000))
+    while grep -qis ":$(printf %04x $port) [0-9a-f]*:[0-9a-f]* 0a" /proc/net/tcp /proc/net/tcp6; do port=$((port + 1)); done
 }
 
 # configure SITES [section.key=value...]: run.yaml, shards, certificates of a tiny model
@@ -114,14 +115,24 @@ train() {
     processes="$processes $pid"
 }
 
+# lines WORDS FILE: how many lines of it have these words
+lines() {
+    if [ -e "$2" ]; then grep -cF -- "$1" "$2" || :; else echo 0; fi
+}
+
+# until_lines N WORDS FILE: waits until it has that many of these lines. Patient: machines are busy, sanitizers slow.
+until_lines() {
+    tries=0
+    while [ "$(lines "$2" "$3")" -lt "$1" ]; do
+        sleep 0.02
+        tries=$((tries + 1))
+        [ $tries -lt 3000 ] || fail "fewer than $1 lines with $2 in $3"
+    done
+}
+
 # Waits until the aggregator listens.
 listening() {
-    tries=0
-    while ! grep -qs "ev=listening" serve.out; do
-        sleep 0.05
-        tries=$((tries + 1))
-        [ $tries -lt 200 ] || fail "the aggregator does not listen"
-    done
+    until_lines 1 "ev=listening" serve.out
 }
 
 # ends CODE PROCESS WHO: it ends with that exit code
@@ -144,15 +155,10 @@ final() {
 
 # rounds SITE: how many rounds are on record
 rounds() {
-    if [ -e "$1/metrics.jsonl" ]; then grep -c '"kind":"round"' "$1/metrics.jsonl" || :; else echo 0; fi
+    lines '"kind":"round"' "$1/metrics.jsonl"
 }
 
 # until_rounds SITE N: waits until that many are on record
 until_rounds() {
-    tries=0
-    while [ "$(rounds "$1")" -lt "$2" ]; do
-        sleep 0.02
-        tries=$((tries + 1))
-        [ $tries -lt 1500 ] || fail "site $1 did not reach $2 rounds"
-    done
+    until_lines "$2" '"kind":"round"' "$1/metrics.jsonl"
 }

@@ -2,7 +2,7 @@
 # Ctrl-C: the site finishes its step, stores, leaves with exit code 75; the same command goes on and ends with the same bits.
 # SIGTERM and SIGUSR1 mean the same. Alone, and as a site of a run whose other site waits meanwhile.
 . "$(dirname "$0")/lib.sh"
-steps=400 every=8
+steps=1200 every=8 # far more than are done before a signal arrives
 configure a,b
 
 "$atoll" train --config run.yaml --site.aggregator= --site.name a --run.dir whole --data.train 'data/train-0-*.bin' \
@@ -12,7 +12,7 @@ for signal in INT TERM USR1; do
         --log.progress none >>parts.out 2>&1 &
     p=$!
     processes="$processes $p"
-    sleep 0.4
+    until_lines $(($(lines '"kind":"step"' parts/metrics.jsonl) + 5)) '"kind":"step"' parts/metrics.jsonl
     kill -s $signal $p
     ends 75 $p "a site alone after SIG$signal"
 done
@@ -40,8 +40,10 @@ train b
 b=$pid
 for n in 3 9 15; do
     until_rounds b $n
+    kill -STOP "$b" # without it site a cannot end before the signal arrives
     kill -INT "$a"
     ends 75 "$a" "site a after Ctrl-C"
+    kill -CONT "$b"
     train a
     a=$pid
 done

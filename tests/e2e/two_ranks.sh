@@ -27,8 +27,10 @@ site_a
 train b
 b=$pid
 until_rounds b 3
+kill -STOP "$b" # without it site a cannot end before the signal arrives
 kill -USR1 "$a" # mpirun forwards it and waits
 ends 75 "$a" "the site of two ranks after SIGUSR1"
+kill -CONT "$b"
 site_a
 ends 0 "$a" "the site of two ranks"
 ends 0 "$b" "site b"
