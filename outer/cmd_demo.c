@@ -24,7 +24,8 @@
 
 extern char **environ;
 
-enum { SITES = 2, ARGUMENTS_MAX = 48, POLL_MS = 200, CHILDREN_MAX = 8 };
+enum { SITES = 2, SETTINGS_MAX = 48, ARGUMENTS_MAX = SETTINGS_MAX + 16, POLL_MS = 200 };
+enum { CHILDREN_MAX = 8 };
 static const char *const site_name[SITES] = {"a", "b"};
 
 struct child {
@@ -171,6 +172,13 @@ static enum err finish(struct demo *d, const char *name, const char *const *argv
 }
 
 /* ---- preparations -------------------------------------------------------------------------- */
+/* --section.key arguments of the demo go to every process. */
+static void settings_to(const struct demo *d, const char **argv, int n)
+{
+    for (int i = 0; i < d->settings && n < ARGUMENTS_MAX; i++)
+        argv[n++] = d->setting[i];
+}
+
 /* Only a directory that an earlier demo made is replaced. */
 static enum err make_directory(struct demo *d)
 {
@@ -210,11 +218,11 @@ static const char config_text[] =
     "between them is on\n"
     "# their command lines (see the report, \"Reproduce with\").\n"
     "run:\n  name: demo\n  seed: 1\n"
-    "model:\n  layers: 4\n  heads: 4\n  width: 128\n  context: 128\n"
+    "model:\n  layers: 4\n  heads: 4\n  width: 128\n  context: 64\n"
     "data:\n  tokenizer: bytes\n  eval: [\"%s/data/eval-*.bin\"]\n"
-    "train:\n  steps: %lld\n  batch_tokens: 1024\n  sequence: 128\n  optimizer: lamb\n  lr: 0.01\n "
-    " warmup: 50\n"
-    "  eval_every: %lld\n  eval_tokens: 32768\n  checkpoint_every: 200\n"
+    "train:\n  steps: %lld\n  batch_tokens: 768\n  sequence: 64\n  optimizer: adamw\n  lr: 0.004\n"
+    "  beta2: 0.99\n  warmup: 50\n  eval_every: %lld\n  eval_tokens: 32768\n"
+    "  checkpoint_every: 200\n"
     "device:\n  threads: 1\n"
     "outer:\n  sites: [a, b]\n  every: 20\n  fragments: 1\n  codec: int8\n"
     "site:\n  aggregator: %s\n  aggregator_name: localhost\n"
@@ -271,7 +279,8 @@ static void take(struct watched *w, const struct record_row *row)
             w->started = t - step * step_s;
         l->step = (int64_t)step;
         l->loss = record_number(row, "loss");
-        l->tokens_per_second = record_number(row, "tokens_per_second");
+        l->tokens_per_second =
+            progress_smooth(l->tokens_per_second, record_number(row, "tokens_per_second"));
         l->eta_seconds = (t - w->started) / step * ((double)l->steps - step);
         l->sync_seconds = w->every > 0 ? (ceil(step / w->every) * w->every - step) * step_s : -1;
     } else if (record_is(row, "round")) {
@@ -330,18 +339,17 @@ static enum err start_train(struct demo *d, const char *name, const char *data, 
     if (alone) {
         argv[n++] = "--site.aggregator";
         argv[n++] = "";
+        argv[n++] = "--device.threads"; /* it has the machine to itself */
+        argv[n++] = "2";
     }
-    for (int i = 0; i < d->settings && n < ARGUMENTS_MAX; i++)
-        argv[n++] = d->setting[i];
+    settings_to(d, argv, n);
     return start(d, name, argv, child);
 }
 
 static enum err start_serve(struct demo *d, struct child **child)
 {
     const char *argv[ARGUMENTS_MAX + 1] = {"serve", "--config", path_of(d, "demo.yaml")};
-    int n = 3;
-    for (int i = 0; i < d->settings && n < ARGUMENTS_MAX; i++)
-        argv[n++] = d->setting[i];
+    settings_to(d, argv, 3);
     return start(d, "aggregator", argv, child);
 }
 
@@ -430,10 +438,10 @@ static void print_bytes(const struct demo *d)
 
 static enum err print_sample(struct demo *d)
 {
-    const char *argv[] = {"sample",    "--config",      path_of(d, "demo.yaml"),
-                          "--run.dir", path_of(d, "a"), "--tokens",
-                          "300",       "--prompt",      "The ",
-                          NULL};
+    const char *argv[ARGUMENTS_MAX + 1] = {"sample",    "--config",      path_of(d, "demo.yaml"),
+                                           "--run.dir", path_of(d, "a"), "--tokens",
+                                           "300",       "--prompt",      "The "};
+    settings_to(d, argv, 9);
     TRY(finish(d, "sample", argv));
     printf("\nWhat the model writes after \"The \"\n");
     FILE *f = fopen(path_of(d, "sample.log"), "re");
@@ -487,7 +495,7 @@ static enum err demo(struct demo *d)
 
 enum err cmd_demo(int argc, char **argv)
 {
-    struct demo d = {.dir = "atoll-demo", .steps = 600, .arena = arena_make(0)};
+    struct demo d = {.dir = "atoll-demo", .steps = 1600, .arena = arena_make(0)};
     const struct args_option options[] = {
         {.name = "text",
          .kind = ARGS_TEXT,
@@ -517,7 +525,9 @@ enum err cmd_demo(int argc, char **argv)
                         .options = options,
                         .count = sizeof options / sizeof *options};
     enum err e = args_parse(&args, argc, argv, &d.arena);
-    if (e == ERR_OK && !args.help) {
+    if (e == ERR_OK && args.setting_count > SETTINGS_MAX)
+        e = err_set(ERR_CONFIG, "demo: more than %d arguments for the configuration", SETTINGS_MAX);
+    else if (e == ERR_OK && !args.help) {
         struct sigaction action = {.sa_handler = on_signal};
         sigaction(SIGINT, &action, NULL);
         sigaction(SIGTERM, &action, NULL);

@@ -136,6 +136,7 @@ static void show(struct job *j, const struct train_report *r)
     if (j->began_step < 0) { /* the first step shown: evaluation and start-up do not count */
         j->began = job_now() - r->step_seconds;
         j->began_step = r->step - 1;
+        l->tokens_per_second = NAN;
         snprintf(l->site, sizeof l->site, "%s", *j->o.site_name ? j->o.site_name : j->s.run_name);
     }
     double elapsed = job_now() - j->began;
@@ -144,7 +145,7 @@ static void show(struct job *j, const struct train_report *r)
     l->step = r->step;
     l->steps = r->steps;
     l->loss = r->loss;
-    l->tokens_per_second = r->tokens_per_second;
+    l->tokens_per_second = progress_smooth(l->tokens_per_second, r->tokens_per_second);
     l->round = j->outer ? site_train_rounds(&j->schedule, r->step) : 0;
     l->rounds = j->outer ? site_train_rounds(&j->schedule, r->steps) : 0;
     l->bytes_up = j->moved.payload_up;

@@ -19,6 +19,11 @@ static double seconds_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
+double progress_smooth(double before, double value)
+{
+    return isfinite(before) ? before + 0.1 * (value - before) : value;
+}
+
 void progress_bytes(char *out, size_t size, double bytes)
 {
     static const char *const unit[] = {"B", "kB", "MB", "GB", "TB"};
@@ -138,6 +143,8 @@ enum err progress_open(struct progress *p, const char *mode, unsigned count, con
         p->lines[i] = (struct progress_line){
             .loss = NAN, .tokens_per_second = NAN, .sync_seconds = -1, .eta_seconds = -1};
     p->open = true;
+    if (p->live && log_path)
+        fprintf(stderr, "log  %s\n", log_path);
     log_to(sink, p);
     return ERR_OK;
 }

@@ -41,6 +41,8 @@ void progress_close(struct progress *p); /* draws the last state, gives the log 
 void progress_update(struct progress *p, unsigned index, const struct progress_line *line);
 /* Text of a line, without colour; also for tests. */
 void progress_format(char out[PROGRESS_TEXT_MAX], const struct progress_line *line);
+/* Mean over about the last ten values, for a rate that people read; NAN: none before. */
+double progress_smooth(double before, double value);
 void progress_bytes(char *out, size_t size, double bytes); /* "2.9 MB" */
 void progress_duration(char *out, size_t size,
                        double seconds); /* "0:41", "1:02:03"; "-" when negative */
