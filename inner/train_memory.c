@@ -65,7 +65,7 @@ static double mib(size_t bytes)
 enum err train_memory_check(const struct train *t)
 {
     const struct train_memory *m = &t->memory;
-    size_t have = available();
+    size_t have = t->dev->memory_bytes ? t->dev->memory_bytes : available();
     log_event(LOG_INFO, "memory",
               "parameters_mib=%.1f model_copy_mib=%.1f gradients_mib=%.1f moments_mib=%.1f "
               "activations_mib=%.1f workspace_mib=%.1f data_mib=%.1f total_mib=%.1f",

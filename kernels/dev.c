@@ -1,14 +1,28 @@
 /* Opens a device by name and forwards memory and sync; every op goes straight through dev->ops. */
 #include "kernels/dev.h"
+#include <stdlib.h>
 #include <string.h>
+#include "kernels/cuda/module.h"
+
+/* "cuda" or "cuda:N"; the module comes from libatoll_cuda.so. */
+static enum err open_cuda(struct dev **d, const struct dev_options *o)
+{
+    const struct cuda_module *m;
+    char *end = NULL;
+    long index = o->kind[4] ? strtol(o->kind + 5, &end, 10) : 0;
+    if (end && (*end || end == o->kind + 5 || index < 0 || index > 1023))
+        return err_set(ERR_CONFIG, "device '%s': the GPU's number is 0 to 1023", o->kind);
+    TRY(module_cuda(&m));
+    return m->open(d, (int)index, o);
+}
 
 enum err dev_open(struct dev **d, const struct dev_options *o)
 {
     *d = NULL;
     if (!o->kind || strcmp(o->kind, "cpu") == 0)
         return cpu_open(d, o);
-    if (strcmp(o->kind, "cuda") == 0)
-        return err_set(ERR_UNSUPPORTED, "this build has no CUDA module; set device to cpu");
+    if (strcmp(o->kind, "cuda") == 0 || strncmp(o->kind, "cuda:", 5) == 0)
+        return open_cuda(d, o);
     return err_set(ERR_CONFIG, "device '%s' is none of cpu, cuda", o->kind);
 }
 

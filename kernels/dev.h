@@ -180,11 +180,12 @@ struct dev { /* backends embed it first */
     enum dtype model_type;
     int threads;           /* host threads the CPU backend uses */
     enum err failed;       /* sticky */
+    size_t memory_bytes;   /* free at open; 0: the machine's own memory, whose system knows */
     char note[160];        /* for the log: processor, ISA, library and its version */
 };
 
 struct dev_options {
-    const char *kind;      /* "cpu" or "cuda" */
+    const char *kind;      /* "cpu", "cuda", or "cuda:N" for the Nth GPU of this machine (N = local rank) */
     const char *model_type; /* "f32", "bf16", "auto": bf16 where the processor multiplies it faster */
     int threads;           /* 0: all the affinity mask allows */
     const char *isa;       /* CPU inner loops: "v2", "v3", "v4" of x86-64; NULL: the processor's best */

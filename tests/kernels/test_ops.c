@@ -280,8 +280,10 @@ static void open_says_what_is_missing(void **state)
 {
     (void)state;
     struct dev *d;
-    assert_int_equal(dev_open(&d, &(struct dev_options){.kind = "cuda"}), ERR_UNSUPPORTED);
+    enum err cuda = dev_open(&d, &(struct dev_options){.kind = "cuda:1023"}); /* nobody has so many */
+    assert_int_equal(cuda, ERR_UNSUPPORTED);
     assert_null(d);
+    assert_int_equal(dev_open(&d, &(struct dev_options){.kind = "cuda:x"}), ERR_CONFIG);
     assert_int_equal(dev_open(&d, &(struct dev_options){.kind = "tpu"}), ERR_CONFIG);
     assert_int_equal(dev_open(&d, &(struct dev_options){.model_type = "f16"}), ERR_CONFIG);
     assert_int_equal(dev_open(&d, &(struct dev_options){.isa = "v9"}), ERR_UNSUPPORTED);

@@ -1,0 +1,238 @@
+/* Attention for what attention.cu does not take (f32; head dimensions that are no multiple of 8, or
+ * above 128, up to 256), and what both share. A warp for each row of a head: right, repeatable and
+ * slow. |err| <= 1e-5 of the largest value in f32.
+ */
+#include "kernels/cuda/tile.cuh"
+
+enum { WARPS = 4, EACH = 8, HD_MAX = EACH * WARP };
+
+struct plain_args {
+    const void *qkv, *dout, *in;
+    void *out;
+    const int32_t *cu;
+    float *lse;
+    const float *dots;
+    int sequences, T, HD, C, causal;
+    float scale;
+};
+struct row {
+    int token, begin, end, head; /* its sequence is begin .. end */
+};
+
+/* The row of this warp; token -1: none. Warps run over tokens first, heads are blockIdx.y. */
+static __device__ __forceinline__ struct row row_of(const struct plain_args &a)
+{
+    struct row r = {(int)(thread_index() / WARP), 0, 0, (int)blockIdx.y};
+    if (r.token >= a.T)
+        return {-1, 0, 0, 0};
+    int low = 0, high = a.sequences; /* cu[low] <= token < cu[high] */
+    while (high - low > 1) {
+        int middle = (low + high) / 2;
+        if (a.cu[middle] <= r.token)
+            low = middle;
+        else
+            high = middle;
+    }
+    while (a.cu[low + 1] <= r.token) /* empty sequences */
+        low++;
+    r.begin = a.cu[low];
+    r.end = a.cu[low + 1];
+    return r;
+}
+
+/* Lane holds columns lane, lane + 32, ... of a head's row. */
+template <typename T>
+static __device__ __forceinline__ void head_load(float *to, const void *x, size_t at, int HD)
+{
+    int lane = threadIdx.x % WARP;
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        to[i] = lane + i * WARP < HD ? widen(((const T *)x)[at + lane + i * WARP]) : 0.0f;
+}
+
+template <typename T>
+static __device__ __forceinline__ void head_store(void *x, size_t at, const float *from, int HD)
+{
+    int lane = threadIdx.x % WARP;
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        if (lane + i * WARP < HD)
+            narrow((T *)x + at + lane + i * WARP, from[i]);
+}
+
+static __device__ __forceinline__ float dot(const float *a, const float *b)
+{
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        sum += a[i] * b[i];
+    return warp_sum(sum);
+}
+
+/* Where part (0 q, 1 k, 2 v) of a token's head begins in qkv. */
+static __device__ __forceinline__ size_t at_qkv(const struct plain_args &a, int token, int part,
+                                                int head)
+{
+    return ((size_t)token * 3 + part) * a.C + (size_t)head * a.HD;
+}
+
+template <typename T> static __global__ void plain_fwd(const struct plain_args a)
+{
+    const struct row r = row_of(a);
+    if (r.token < 0)
+        return;
+    float q[EACH], x[EACH], o[EACH], top = -INFINITY, sum = 0;
+    head_load<T>(q, a.qkv, at_qkv(a, r.token, 0, r.head), a.HD);
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        o[i] = 0;
+    int end = a.causal ? r.token + 1 : r.end;
+    for (int key = r.begin; key < end; key++) {
+        head_load<T>(x, a.qkv, at_qkv(a, key, 1, r.head), a.HD);
+        float s = dot(q, x) * a.scale, high = fmaxf(top, s);
+        float shrink = expf(top - high), p = expf(s - high);
+        top = high;
+        sum = sum * shrink + p;
+        head_load<T>(x, a.qkv, at_qkv(a, key, 2, r.head), a.HD);
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+            o[i] = o[i] * shrink + p * x[i];
+    }
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        o[i] /= sum;
+    head_store<T>(a.out, (size_t)r.token * a.C + (size_t)r.head * a.HD, o, a.HD);
+    if (threadIdx.x % WARP == 0)
+        a.lse[(size_t)r.head * a.T + r.token] = top + logf(sum);
+}
+
+/* dots (NH, T) = sum over a head's columns of dout out. */
+template <typename T> static __global__ void plain_dots(float *dots, const struct plain_args a)
+{
+    const struct row r = row_of(a);
+    if (r.token < 0)
+        return;
+    float x[EACH], y[EACH];
+    size_t at = (size_t)r.token * a.C + (size_t)r.head * a.HD;
+    head_load<T>(x, a.dout, at, a.HD);
+    head_load<T>(y, a.in, at, a.HD);
+    float sum = dot(x, y);
+    if (threadIdx.x % WARP == 0)
+        dots[(size_t)r.head * a.T + r.token] = sum;
+}
+
+template <typename T> static __global__ void plain_bwd_queries(const struct plain_args a)
+{
+    const struct row r = row_of(a);
+    if (r.token < 0)
+        return;
+    float q[EACH], dout[EACH], k[EACH], v[EACH], dq[EACH];
+    head_load<T>(q, a.qkv, at_qkv(a, r.token, 0, r.head), a.HD);
+    head_load<T>(dout, a.dout, (size_t)r.token * a.C + (size_t)r.head * a.HD, a.HD);
+    size_t at = (size_t)r.head * a.T + r.token;
+    float lse = a.lse[at], dots = a.dots[at];
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        dq[i] = 0;
+    int end = a.causal ? r.token + 1 : r.end;
+    for (int key = r.begin; key < end; key++) {
+        head_load<T>(k, a.qkv, at_qkv(a, key, 1, r.head), a.HD);
+        head_load<T>(v, a.qkv, at_qkv(a, key, 2, r.head), a.HD);
+        float ds = expf(dot(q, k) * a.scale - lse) * (dot(dout, v) - dots) * a.scale;
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+            dq[i] += ds * k[i];
+    }
+    head_store<T>(a.out, at_qkv(a, r.token, 0, r.head), dq, a.HD);
+}
+
+template <typename T> static __global__ void plain_bwd_keys(const struct plain_args a)
+{
+    const struct row r = row_of(a);
+    if (r.token < 0)
+        return;
+    float k[EACH], v[EACH], q[EACH], dout[EACH], dk[EACH], dv[EACH];
+    head_load<T>(k, a.qkv, at_qkv(a, r.token, 1, r.head), a.HD);
+    head_load<T>(v, a.qkv, at_qkv(a, r.token, 2, r.head), a.HD);
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        dk[i] = dv[i] = 0;
+    for (int query = a.causal ? r.token : r.begin; query < r.end; query++) {
+        head_load<T>(q, a.qkv, at_qkv(a, query, 0, r.head), a.HD);
+        head_load<T>(dout, a.dout, (size_t)query * a.C + (size_t)r.head * a.HD, a.HD);
+        size_t at = (size_t)r.head * a.T + query;
+        float p = expf(dot(q, k) * a.scale - a.lse[at]);
+        float ds = p * (dot(dout, v) - a.dots[at]) * a.scale;
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            dk[i] += ds * q[i];
+            dv[i] += p * dout[i];
+        }
+    }
+    head_store<T>(a.out, at_qkv(a, r.token, 1, r.head), dk, a.HD);
+    head_store<T>(a.out, at_qkv(a, r.token, 2, r.head), dv, a.HD);
+}
+
+static struct plain_args args_of(const struct dev_attention *a)
+{
+    struct plain_args x = {};
+    x.qkv = a->qkv;
+    x.cu = a->cu_seqlens;
+    x.lse = a->lse;
+    x.sequences = (int)a->sequences, x.T = (int)a->T, x.HD = (int)a->HD, x.C = (int)(a->NH * a->HD);
+    x.causal = a->causal;
+    x.scale = a->scale;
+    return x;
+}
+
+static bool fits(struct cuda *c, const struct dev_attention *a)
+{
+    if (a->HD <= HD_MAX)
+        return true;
+    cuda_fail(c, err_set(ERR_UNSUPPORTED,
+                         "attention on the GPU takes head dimensions up to %d, this is %zu", HD_MAX,
+                         a->HD));
+    return false;
+}
+
+#define RUN(c, a, kernel, ...)                                                                     \
+    do {                                                                                           \
+        dim3 grid_(blocks_for((a)->T, WARPS), (unsigned)(a)->NH);                                  \
+        if ((c)->dev.model_type == DTYPE_F32)                                                      \
+            LAUNCH(c, kernel<float>, grid_, WARPS *WARP, 0, __VA_ARGS__);                          \
+        else                                                                                       \
+            LAUNCH(c, kernel<uint16_t>, grid_, WARPS *WARP, 0, __VA_ARGS__);                       \
+    } while (0)
+
+extern "C" void cuda_attention_plain_fwd(struct cuda *c, void *out, const struct dev_attention *a)
+{
+    struct plain_args x = args_of(a);
+    x.out = out;
+    if (fits(c, a))
+        RUN(c, a, plain_fwd, x);
+}
+
+extern "C" void cuda_attention_dots(struct cuda *c, float *dots, const void *dout, const void *out,
+                                    const struct dev_attention *a)
+{
+    struct plain_args x = args_of(a);
+    x.dout = dout;
+    x.in = out;
+    if (fits(c, a))
+        RUN(c, a, plain_dots, dots, x);
+}
+
+extern "C" void cuda_attention_plain_bwd(struct cuda *c, void *dqkv, const void *dout,
+                                         const void *out, const float *dots,
+                                         const struct dev_attention *a)
+{
+    struct plain_args x = args_of(a);
+    x.out = dqkv;
+    x.dout = dout;
+    x.in = out;
+    x.dots = dots;
+    if (!fits(c, a))
+        return;
+    RUN(c, a, plain_bwd_queries, x);
+    RUN(c, a, plain_bwd_keys, x);
+}

@@ -1,0 +1,101 @@
+#ifndef CUDA_H
+#define CUDA_H
+/* What the files of kernels/cuda share: the device, its scratch memory, its first failure, the
+ * matrix products. Read by C and by CUDA C; contains no CUDA type, so that only dev_cuda.c,
+ * matmul_cuda.c and the .cu files include CUDA headers. Nothing outside kernels/cuda includes it.
+ *
+ * One stream: an op's kernels run in the order of the calls, so scratch memory and outputs need no
+ * events. Launches return at once; what fails comes out of dev_sync.
+ */
+#include "kernels/dev.h"
+
+struct matmul;
+
+/* Who holds which scratch memory while it runs. Two slots only where both are live at once. */
+enum cuda_slot { CUDA_SLOT_OP, CUDA_SLOT_LOGITS, CUDA_SLOT_TABLE, CUDA_SLOTS };
+
+struct cuda {
+    struct dev dev; /* first */
+    void *stream;   /* cudaStream_t */
+    struct matmul *matmul;
+    void *scratch[CUDA_SLOTS];
+    size_t scratch_bytes[CUDA_SLOTS];
+    int index;        /* which GPU */
+    int processors;   /* multiprocessors of this GPU */
+    void *table_host; /* optimizer: the ranges whose chunk table lies in CUDA_SLOT_TABLE */
+    size_t table_bytes, table_chunks;
+    char message[512]; /* sentence of the first failure */
+};
+
+static inline struct cuda *cuda_of(struct dev *d)
+{
+    return (struct cuda *)d;
+}
+
+/* Keeps the first failure of this device, with the sentence that err_set left. */
+void cuda_fail(struct cuda *c, enum err e);
+/* Behind every launch: a refused one is a failure of this device. */
+void cuda_launched(struct cuda *c, const char *kernel);
+/* Uninitialised device memory, 256-byte aligned, valid until the next call with the same slot;
+ * grows to the largest request and stays. NULL: the failure is kept, the op returns. */
+void *cuda_scratch(struct cuda *c, enum cuda_slot slot, size_t bytes);
+/* Frees what the device keeps; accepts a partly opened one. */
+void cuda_scratch_free(struct cuda *c);
+
+/* ---- products: c (M,N) = or += op(a) (M,K) op(b) (K,N), row-major ------------------------------
+ */
+enum fuse {
+    FUSE_NONE,
+    FUSE_BIAS,      /* + bias (N) */
+    FUSE_BIAS_GELU, /* pre = a b + bias, c = gelu_tanh(pre) */
+    FUSE_COLUMNS,   /* column sums of b (K,N) with b_t, or of a (K,M) with a_t, go to sums */
+};
+struct product {
+    const void *a, *b;
+    void *c;
+    size_t M, N, K;
+    size_t lda, ldb, ldc; /* row strides as stored: a is (M,K), or (K,M) when a_t */
+    bool a_t, b_t;
+    bool accumulate; /* c is f32 and added to */
+    enum dtype in, out;
+    enum fuse fuse;
+    const void *bias; /* FUSE_BIAS*: (N), type of c */
+    void *pre;        /* FUSE_BIAS_GELU: (M,N), type and stride of c */
+    float *sums;      /* FUSE_COLUMNS: (M) f32, overwritten: row sums of op(a) */
+};
+
+enum err cuda_matmul_open(struct matmul **m) MUST;
+void cuda_matmul_close(struct matmul *m);         /* NULL is fine; before it, cuda_matmul_free */
+void cuda_matmul_free(struct cuda *c);            /* workspace and library of this device */
+void cuda_matmul_version(char *out, size_t size); /* "cuBLASLt 13.1.0" */
+/* False: the library has no such fused product at this shape, nothing was done and the caller
+ * computes it in parts. Without a fuse there always is one, or the device fails. With M, N or K 0
+ * nothing is added, and true. */
+bool cuda_matmul_run(struct cuda *c, const struct product *p);
+
+/* to (N) += the partial sums (parts,N), in the order of the parts. */
+void cuda_parts_add(struct cuda *c, float *to, const float *partial, size_t parts, size_t N);
+
+/* ---- parts of the linear layers and the classifier (linear.cu) ---------------------------------
+ */
+/* x (count) += bias of its column; then y = act(x) unless act is NONE. */
+void cuda_bias_act(struct cuda *c, void *y, void *x, const float *bias, enum dev_act act,
+                   size_t rows, size_t N);
+/* dy (rows,N) *= act'(pre), unless act is NONE; dbias (N) += column sums, unless NULL. */
+void cuda_act_bwd(struct cuda *c, void *dy, float *dbias, const void *pre, enum dev_act act,
+                  size_t rows, size_t N);
+/* Cross-entropy of rows of logits (rows,width), V of them real; grad (rows,width) model type, NULL:
+ * losses only; may be logits itself when the model type is f32. */
+void cuda_xent(struct cuda *c, float *losses, void *grad, float *logits, const int32_t *targets,
+               float grad_scale, size_t rows, size_t V, size_t width);
+/* Attention that attention.cu does not take, and sum(dout out) of each head (NH, T), which both
+ * need. */
+void cuda_attention_plain_fwd(struct cuda *c, void *out, const struct dev_attention *a);
+void cuda_attention_plain_bwd(struct cuda *c, void *dqkv, const void *dout, const void *out,
+                              const float *dots, const struct dev_attention *a);
+void cuda_attention_dots(struct cuda *c, float *dots, const void *dout, const void *out,
+                         const struct dev_attention *a);
+/* to (count) += from, f32. */
+void cuda_add_f32(struct cuda *c, float *to, const float *from, size_t count);
+
+#endif

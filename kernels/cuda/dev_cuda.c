@@ -1,0 +1,257 @@
+/* The CUDA device: one GPU, one stream, memory, the first failure; and the module's entry. Besides
+ * matmul_cuda.c the only C file that includes CUDA headers.
+ *
+ * copy() to the host returns when the bytes are there; to the device it returns when the source may
+ * change. Everything else is asynchronous.
+ */
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/host.h"
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static cudaStream_t stream(const struct cuda *c)
+{
+    return (cudaStream_t)c->stream;
+}
+
+void cuda_fail(struct cuda *c, enum err e)
+{
+    if (c->dev.failed)
+        return;
+    c->dev.failed = e;
+    snprintf(c->message, sizeof c->message, "%s", err_message());
+}
+
+/* A failed call of the runtime is kept; true: it went well. */
+static bool check(struct cuda *c, cudaError_t e, const char *what)
+{
+    if (e == cudaSuccess)
+        return true;
+    cuda_fail(c, err_set(e == cudaErrorMemoryAllocation ? ERR_MEMORY : ERR_INTERNAL,
+                         "CUDA: %s: %s (%d)", what, cudaGetErrorString(e), (int)e));
+    return false;
+}
+
+void cuda_launched(struct cuda *c, const char *kernel)
+{
+    check(c, cudaGetLastError(), kernel);
+}
+
+static enum err no_memory(size_t bytes, const char *what)
+{
+    size_t left = 0, all = 0;
+    cudaGetLastError(); /* the refused allocation is not a failure of the device */
+    cudaMemGetInfo(&left, &all);
+    return err_set(ERR_MEMORY,
+                   "no %zu MiB of GPU memory for %s: %zu of %zu MiB are left; use a smaller "
+                   "train.micro_tokens",
+                   bytes >> 20, what, left >> 20, all >> 20);
+}
+
+void *cuda_scratch(struct cuda *c, enum cuda_slot slot, size_t bytes)
+{
+    if (bytes <= c->scratch_bytes[slot])
+        return c->scratch[slot];
+    cudaFree(c->scratch[slot]); /* waits for the kernels that use it */
+    c->scratch[slot] = NULL;
+    c->scratch_bytes[slot] = 0;
+    size_t rounded = (bytes + 0xfffff) &
+                     ~(size_t)0xfffff; /* whole MiB: shapes that differ a little do not move it */
+    if (cudaMalloc(&c->scratch[slot], rounded) != cudaSuccess) {
+        c->scratch[slot] = NULL;
+        cuda_fail(c, no_memory(rounded, "the ops' scratch"));
+        return NULL;
+    }
+    c->scratch_bytes[slot] = rounded;
+    return c->scratch[slot];
+}
+
+void cuda_scratch_free(struct cuda *c)
+{
+    for (int i = 0; i < CUDA_SLOTS; i++)
+        cudaFree(c->scratch[i]);
+    free(c->table_host);
+}
+
+static void device_close(struct dev *d)
+{
+    struct cuda *c = cuda_of(d);
+    if (c->stream)
+        cudaStreamSynchronize(stream(c));
+    cuda_matmul_free(c);
+    cuda_scratch_free(c);
+    if (c->stream)
+        cudaStreamDestroy(stream(c));
+    free(c);
+}
+
+static enum err device_alloc(struct dev *d, void **p, size_t bytes)
+{
+    struct cuda *c = cuda_of(d);
+    if (cudaMalloc(p, bytes) != cudaSuccess) {
+        *p = NULL;
+        return no_memory(bytes, "a slab");
+    }
+    check(c, cudaMemsetAsync(*p, 0, bytes, stream(c)), "zeroing memory");
+    return ERR_OK;
+}
+
+static void device_free(struct dev *d, void *p)
+{
+    (void)d;
+    cudaFree(p);
+}
+
+static bool on_host(const void *p)
+{
+    struct cudaPointerAttributes a;
+    return cudaPointerGetAttributes(&a, p) != cudaSuccess || a.type == cudaMemoryTypeUnregistered ||
+           a.type == cudaMemoryTypeHost;
+}
+
+static void device_copy(struct dev *d, void *to, const void *from, size_t bytes)
+{
+    struct cuda *c = cuda_of(d);
+    if (!bytes || !check(c, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream(c)), "copy"))
+        return;
+    if (on_host(to))
+        check(c, cudaStreamSynchronize(stream(c)), "copy to the host");
+}
+
+static void device_zero(struct dev *d, void *p, size_t bytes)
+{
+    if (bytes)
+        check(cuda_of(d), cudaMemsetAsync(p, 0, bytes, stream(cuda_of(d))), "zero");
+}
+
+static enum err device_sync(struct dev *d)
+{
+    struct cuda *c = cuda_of(d);
+    check(c, cudaStreamSynchronize(stream(c)), "a kernel");
+    return d->failed ? err_set(d->failed, "%s", c->message) : ERR_OK;
+}
+
+static const struct dev_ops ops = {
+#define X(name, arguments) .name = cuda_##name,
+    DEV_OPS(X)
+#undef X
+        .close = device_close,
+    .alloc = device_alloc,
+    .free = device_free,
+    .copy = device_copy,
+    .zero = device_zero,
+    .sync = device_sync,
+};
+
+static enum err type_choose(struct cuda *c, const char *name)
+{
+    c->dev.model_type = DTYPE_BF16; /* "auto": every GPU this is built for multiplies bf16 faster */
+    if (name && strcmp(name, "f32") == 0)
+        c->dev.model_type = DTYPE_F32;
+    else if (name && strcmp(name, "bf16") && strcmp(name, "auto"))
+        return err_set(ERR_CONFIG, "model type '%s' is none of f32, bf16, auto", name);
+    return ERR_OK;
+}
+
+/* Why there is no GPU `index`, in the operator's words. */
+static enum err find_gpu(int index)
+{
+    int count = 0, driver = 0;
+    cudaError_t e = cudaGetDeviceCount(&count);
+    cudaDriverGetVersion(&driver);
+    if (driver == 0)
+        return err_set(ERR_UNSUPPORTED,
+                       "no NVIDIA driver on this machine (libcuda.so.1 is not there)");
+    if (e != cudaSuccess)
+        return err_set(ERR_UNSUPPORTED, "no usable GPU: %s (the driver does CUDA %d.%d)",
+                       cudaGetErrorString(e), driver / 1000, driver % 1000 / 10);
+    if (index >= count)
+        return err_set(ERR_UNSUPPORTED,
+                       "GPU %d is not there: this machine shows %d (one rank for each GPU)", index,
+                       count);
+    return ERR_OK;
+}
+
+static void note(struct cuda *c, const struct cudaDeviceProp *p)
+{
+    char library[40];
+    cuda_matmul_version(library, sizeof library);
+    snprintf(c->dev.note, sizeof c->dev.note,
+             "cuda gpu=%d name=\"%.60s\" sm=%d%d processors=%d type=%s products=\"%s\"", c->index,
+             p->name, p->major, p->minor, c->processors,
+             c->dev.model_type == DTYPE_F32 ? "f32" : "bf16", library);
+}
+
+static enum err open_parts(struct cuda *c, const struct dev_options *o)
+{
+    struct cudaDeviceProp p;
+    size_t left = 0, all = 0;
+    cudaStream_t s;
+    TRY(type_choose(c, o->model_type));
+    TRY(find_gpu(c->index));
+    if (cudaSetDevice(c->index) != cudaSuccess ||
+        cudaGetDeviceProperties(&p, c->index) != cudaSuccess ||
+        cudaMemGetInfo(&left, &all) != cudaSuccess || cudaStreamCreate(&s) != cudaSuccess)
+        return err_set(ERR_UNSUPPORTED, "GPU %d cannot be opened: %s", c->index,
+                       cudaGetErrorString(cudaGetLastError()));
+    c->stream = s;
+    c->processors = p.multiProcessorCount;
+    c->dev.memory_bytes = left;
+    if (p.major < 8)
+        return err_set(ERR_UNSUPPORTED, "%s has compute capability %d.%d; bf16 needs 8.0", p.name,
+                       p.major, p.minor);
+    TRY(cuda_matmul_open(&c->matmul));
+    note(c, &p);
+    return ERR_OK;
+}
+
+static enum err open_device(struct dev **d, int index, const struct dev_options *o)
+{
+    struct cuda *c = calloc(1, sizeof *c);
+    *d = NULL;
+    if (!c)
+        return err_set(ERR_MEMORY, "no memory for the CUDA device");
+    c->dev = (struct dev){.ops = &ops, .kind = "cuda", .threads = 1};
+    c->index = index;
+    enum err e = open_parts(c, o);
+    if (e) {
+        device_close(&c->dev);
+        return e;
+    }
+    *d = &c->dev;
+    return ERR_OK;
+}
+
+static void describe(char *out, size_t size)
+{
+    int driver = 0, runtime = 0, count = 0;
+    char library[40];
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    cudaError_t e = cudaGetDeviceCount(&count);
+    cuda_matmul_version(library, sizeof library);
+    int n = snprintf(
+        out, size, "cuda.toolkit %d.%d\ncuda.products %s\ncuda.driver %d.%d%s\ncuda.gpus %d%s%s\n",
+        runtime / 1000, runtime % 1000 / 10, library, driver / 1000, driver % 1000 / 10,
+        driver ? "" : " (none installed)", e == cudaSuccess ? count : 0,
+        e == cudaSuccess ? "" : ": ", e == cudaSuccess ? "" : cudaGetErrorString(e));
+    for (int i = 0; i < count && e == cudaSuccess && n > 0 && (size_t)n < size; i++) {
+        struct cudaDeviceProp p;
+        if (cudaGetDeviceProperties(&p, i) == cudaSuccess)
+            n += snprintf(out + n, size - (size_t)n, "cuda.gpu%d %s, sm_%d%d, %zu MiB\n", i, p.name,
+                          p.major, p.minor, p.totalGlobalMem >> 20);
+    }
+}
+
+__attribute__((visibility("default"))) const struct cuda_module *
+atoll_cuda_module(const struct cuda_host *host);
+
+const struct cuda_module *atoll_cuda_module(const struct cuda_host *host)
+{
+    static const struct cuda_module module = {CUDA_INTERFACE, sizeof(struct dev), open_device,
+                                              describe};
+    host_set(host);
+    return &module;
+}

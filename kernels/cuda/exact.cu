@@ -1,0 +1,368 @@
+/* The exact set on the GPU (dev.h): the bits of kernels/cpu/exact.c. Formulas come from the same
+ * kernels/scalar headers; this file is compiled with --fmad=false and nvcc's defaults
+ * -ftz=false -prec-div=true (IEEE division, denormals kept), so each written operation rounds once.
+ * Why each op cannot differ from the CPU's stands at it. tests/cuda/test_cuda_exact.c compares
+ * bytes; tests/cuda/fma.sh looks for contracted operations in its PTX.
+ */
+#include "kernels/cuda/tile.cuh"
+#include "kernels/scalar/grid.h"
+#include "kernels/scalar/outer.h"
+
+enum { THREADS = 256, LANES = 16, GROUP = 8, BITS_MAX = 16 };
+
+/* Element by element, one thread for four values: order cannot matter, roundings are written out.
+ */
+#define LAUNCH4(c, kernel, ...)                                                                    \
+    do {                                                                                           \
+        if (count)                                                                                 \
+            LAUNCH(c, kernel, blocks_for(count, THREADS * 4), THREADS, 0, __VA_ARGS__);            \
+    } while (0)
+
+static __global__ void delta(float *z, const float *outer, const float *local,
+                             const float *residual, float weight, size_t count, bool wide)
+{
+    size_t i = thread_index() * 4;
+    if (i < count) {
+        four o = get4(outer, i, count, wide), l = get4(local, i, count, wide);
+        four r = get4(residual, i, count, wide);
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            o.x[k] = outer_delta(o.x[k], l.x[k], r.x[k], weight);
+        put4(z, i, count, wide, o);
+    }
+}
+
+extern "C" void cuda_delta(struct dev *d, float *z, const float *outer, const float *local,
+                           const float *residual, float weight, size_t count)
+{
+    bool wide = aligned16(z) && aligned16(outer) && aligned16(local) && aligned16(residual);
+    LAUNCH4(cuda_of(d), delta, z, outer, local, residual, weight, count, wide);
+}
+
+/* Half a warp for each block of 256. Thread j is the CPU's lane j: it adds the squares of z[j],
+ * z[16+j], ... in that order, then lanes 8 + 8, 4 + 4, 2 + 2, 1 + 1, the same pairs. A square of a
+ * float is exact in double. The other half-warp's block never enters: shuffles have width 16. */
+static __global__ void block_code(uint8_t *code, const float *z, size_t blocks)
+{
+    size_t block = thread_index() / LANES;
+    unsigned j = threadIdx.x % LANES;
+    double sum = 0;
+    if (block < blocks) {
+        const float *x = z + block * DEV_BLOCK + j;
+#pragma unroll
+        for (int i = 0; i < DEV_BLOCK; i += LANES) {
+            double v = (double)x[i];
+            sum += v * v;
+        }
+    }
+#pragma unroll
+    for (int half = LANES / 2; half; half /= 2)
+        sum += __shfl_down_sync(WARP_ALL, sum, half, LANES);
+    if (block < blocks && j == 0)
+        code[block] = grid_code(sum);
+}
+
+extern "C" void cuda_block_code(struct dev *d, uint8_t *code, const float *z, size_t count)
+{
+    size_t blocks = count / DEV_BLOCK;
+    if (blocks)
+        LAUNCH(cuda_of(d), block_code, blocks_for(blocks * LANES, THREADS), THREADS, 0, code, z,
+               blocks);
+}
+
+/* step and inverse are powers of two made of bits; grid_round and the subtraction are exact for
+ * finite values, as grid.h shows, and the same operations otherwise. */
+static __global__ void quantise(int32_t *q, float *residual, const float *z, const int8_t *exponent,
+                                float q_max, size_t count, bool wide)
+{
+    size_t i = thread_index() * 4;
+    if (i < count) {
+        float step = grid_step(exponent[i / DEV_BLOCK]);
+        float inverse = grid_inverse(exponent[i / DEV_BLOCK]);
+        four x = get4(z, i, count, wide);
+        int32_t whole[4];
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            float w = grid_round(x.x[k], inverse, q_max);
+            whole[k] = (int32_t)w;
+            x.x[k] = x.x[k] - w * step;
+        }
+        if (wide) {
+            *(int4 *)(q + i) = make_int4(whole[0], whole[1], whole[2], whole[3]);
+        } else {
+            for (int k = 0; k < 4; k++) /* count is a multiple of 256: no tail */
+                q[i + k] = whole[k];
+        }
+        put4(residual, i, count, wide, x);
+    }
+}
+
+extern "C" void cuda_quantise(struct dev *d, int32_t *q, float *residual, const float *z,
+                              const struct dev_grid *g)
+{
+    size_t count = g->count;
+    bool wide = aligned16(q) && aligned16(residual) && aligned16(z);
+    LAUNCH4(cuda_of(d), quantise, q, residual, z, g->exponent, (float)g->q_max, count, wide);
+}
+
+/* int to float rounds to nearest even on both sides; the product is exact; the division is IEEE. */
+static __global__ void dequantise(float *z, const int32_t *q, const int8_t *exponent, float divisor,
+                                  size_t count, bool wide)
+{
+    size_t i = thread_index() * 4;
+    if (i < count) {
+        float step = grid_step(exponent[i / DEV_BLOCK]);
+        four x;
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            x.x[k] = (float)q[i + k] * step / divisor;
+        put4(z, i, count, wide, x);
+    }
+}
+
+extern "C" void cuda_dequantise(struct dev *d, float *z, const int32_t *q, const struct dev_grid *g,
+                                float divisor)
+{
+    size_t count = g->count;
+    LAUNCH4(cuda_of(d), dequantise, z, q, g->exponent, divisor, count, aligned16(z));
+}
+
+/* Bits only, and one exact subtraction. */
+static __global__ void round_bf16(uint16_t *h, float *residual, const float *z, size_t count,
+                                  bool wide)
+{
+    size_t i = thread_index() * 4;
+    if (i < count) {
+        four x = get4(z, i, count, wide);
+        uint16_t r[4];
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            r[k] = grid_bf16(x.x[k]);
+            x.x[k] = x.x[k] - bf16_float(r[k]);
+        }
+        if (wide && i + 4 <= count) {
+            *(ushort4 *)(h + i) = make_ushort4(r[0], r[1], r[2], r[3]);
+        } else {
+            for (int k = 0; k < 4 && i + k < count; k++)
+                h[i + k] = r[k];
+        }
+        put4(residual, i, count, wide, x);
+    }
+}
+
+extern "C" void cuda_round_bf16(struct dev *d, uint16_t *h, float *residual, const float *z,
+                                size_t count)
+{
+    bool wide = aligned16(h) && aligned16(residual) && aligned16(z);
+    LAUNCH4(cuda_of(d), round_bf16, h, residual, z, count, wide);
+}
+
+static __global__ void widen_bf16(float *z, const uint16_t *h, size_t count, bool wide)
+{
+    size_t i = thread_index() * 4;
+    if (i < count) {
+        four x;
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            x.x[k] = i + k < count ? bf16_float(h[i + k]) : 0.0f;
+        put4(z, i, count, wide, x);
+    }
+}
+
+extern "C" void cuda_widen_bf16(struct dev *d, float *z, const uint16_t *h, size_t count)
+{
+    LAUNCH4(cuda_of(d), widen_bf16, z, h, count, aligned16(z));
+}
+
+/* Integers: a warp for each block of 256, a lane for each group of 8 values, which is `bits` bytes.
+ * The stream is put together in shared memory and leaves it as words. */
+template <int BITS>
+static __global__ void pack(uint8_t *out, const int32_t *q, int32_t bias, size_t blocks)
+{
+    enum { BYTES = DEV_BLOCK / GROUP * BITS };
+    __shared__ uint32_t streams[THREADS / WARP][BYTES / 4];
+    size_t block = thread_index() / WARP;
+    unsigned lane = threadIdx.x % WARP;
+    uint8_t *stream = (uint8_t *)streams[threadIdx.x / WARP];
+    if (block < blocks) {
+        const int32_t *from = q + block * DEV_BLOCK + lane * GROUP;
+        uint64_t low = 0, high = 0;
+#pragma unroll
+        for (int i = 0; i < GROUP / 2; i++) {
+            low |= (uint64_t)(uint32_t)(from[i] + bias) << i * BITS;
+            high |= (uint64_t)(uint32_t)(from[4 + i] + bias) << i * BITS;
+        }
+        uint64_t words[2] = {low, high};
+        if (BITS < BITS_MAX) {
+            words[0] = low | high << (4 * BITS) % 64;
+            words[1] = high >> (64 - 4 * BITS) % 64;
+        }
+#pragma unroll
+        for (int i = 0; i < BITS; i++)
+            stream[lane * BITS + i] = (uint8_t)(words[i / 8] >> i % 8 * 8);
+    }
+    __syncwarp();
+    if (block >= blocks)
+        return;
+    uint8_t *to = out + block * BYTES;
+    if (((uintptr_t)to & 3) == 0)
+        for (unsigned i = lane; i < BYTES / 4; i += WARP)
+            ((uint32_t *)to)[i] = streams[threadIdx.x / WARP][i];
+    else
+        for (unsigned i = lane; i < BYTES; i += WARP)
+            to[i] = stream[i];
+}
+
+template <int BITS>
+static __global__ void unpack(int32_t *q, const uint8_t *in, int32_t bias, bool add, size_t blocks)
+{
+    enum { BYTES = DEV_BLOCK / GROUP * BITS };
+    __shared__ uint32_t
+        streams[THREADS / WARP][BYTES / 4 + 1]; /* a value's last byte may lie behind */
+    size_t block = thread_index() / WARP;
+    unsigned lane = threadIdx.x % WARP;
+    uint8_t *stream = (uint8_t *)streams[threadIdx.x / WARP];
+    if (block < blocks) {
+        const uint8_t *from = in + block * BYTES;
+        if (((uintptr_t)from & 3) == 0)
+            for (unsigned i = lane; i < BYTES / 4; i += WARP)
+                streams[threadIdx.x / WARP][i] = ((const uint32_t *)from)[i];
+        else
+            for (unsigned i = lane; i < BYTES; i += WARP)
+                stream[i] = from[i];
+        if (lane == 0)
+            streams[threadIdx.x / WARP][BYTES / 4] = 0;
+    }
+    __syncwarp();
+    if (block >= blocks)
+        return;
+    int32_t *to = q + block * DEV_BLOCK;
+    for (unsigned i = lane; i < DEV_BLOCK; i += WARP) { /* neighbours write neighbours */
+        const uint8_t *at = stream + i * BITS / 8;
+        uint32_t word = at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16;
+        int32_t value = (int32_t)(word >> i * BITS % 8 & ((1u << BITS) - 1)) - bias;
+        to[i] = add ? to[i] + value : value;
+    }
+}
+
+/* The widths, so that shifts and offsets are constants in each kernel. */
+#define WIDTHS(X)                                                                                  \
+    X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16)
+
+extern "C" void cuda_pack(struct dev *d, uint8_t *out, const int32_t *q, int32_t bias,
+                          unsigned bits, size_t count)
+{
+    size_t blocks = count / DEV_BLOCK;
+    ASSERT(bits >= 1 && bits <= BITS_MAX);
+    if (blocks == 0)
+        return;
+    switch (bits) {
+#define X(width)                                                                                   \
+    case width:                                                                                    \
+        LAUNCH(cuda_of(d), pack<width>, blocks_for(blocks, THREADS / WARP), THREADS, 0, out, q,    \
+               bias, blocks);                                                                      \
+        break;
+        WIDTHS(X)
+#undef X
+    }
+}
+
+extern "C" void cuda_unpack(struct dev *d, int32_t *q, const uint8_t *in, int32_t bias,
+                            unsigned bits, bool add, size_t count)
+{
+    size_t blocks = count / DEV_BLOCK;
+    ASSERT(bits >= 1 && bits <= BITS_MAX);
+    if (blocks == 0)
+        return;
+    switch (bits) {
+#define X(width)                                                                                   \
+    case width:                                                                                    \
+        LAUNCH(cuda_of(d), unpack<width>, blocks_for(blocks, THREADS / WARP), THREADS, 0, q, in,   \
+               bias, add, blocks);                                                                 \
+        break;
+        WIDTHS(X)
+#undef X
+    }
+}
+
+/* outer.h writes every rounding as its own statement. */
+static __global__ void outer_step(float *theta, float *momentum, const float *mean, float lr,
+                                  float mu, size_t count, bool wide)
+{
+    size_t i = thread_index() * 4;
+    if (i < count) {
+        four t = get4(theta, i, count, wide), m = get4(mean, i, count, wide);
+        if (momentum) {
+            four b = get4(momentum, i, count, wide);
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                b.x[k] = outer_momentum(b.x[k], m.x[k], mu);
+                t.x[k] = outer_nesterov(t.x[k], b.x[k], m.x[k], lr, mu);
+            }
+            put4(momentum, i, count, wide, b);
+        } else {
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                t.x[k] = outer_sgd(t.x[k], m.x[k], lr);
+        }
+        put4(theta, i, count, wide, t);
+    }
+}
+
+extern "C" void cuda_outer_step(struct dev *d, float *theta, float *momentum, const float *mean,
+                                float lr, float mu, size_t count)
+{
+    bool wide = aligned16(theta) && aligned16(momentum) && aligned16(mean);
+    LAUNCH4(cuda_of(d), outer_step, theta, momentum, mean, lr, mu, count, wide);
+}
+
+static __global__ void accumulate(float *acc, const float *x, float scale, size_t count, bool wide)
+{
+    size_t i = thread_index() * 4;
+    if (i < count) {
+        four a = get4(acc, i, count, wide), v = get4(x, i, count, wide);
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            a.x[k] = outer_accumulate(a.x[k], v.x[k], scale);
+        put4(acc, i, count, wide, a);
+    }
+}
+
+extern "C" void cuda_accumulate(struct dev *d, float *acc, const float *x, float scale,
+                                size_t count)
+{
+    LAUNCH4(cuda_of(d), accumulate, acc, x, scale, count, aligned16(acc) && aligned16(x));
+}
+
+static __global__ void divide(float *x, float divisor, size_t count, bool wide)
+{
+    size_t i = thread_index() * 4;
+    if (i < count) {
+        four v = get4(x, i, count, wide);
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            v.x[k] = v.x[k] / divisor;
+        put4(x, i, count, wide, v);
+    }
+}
+
+extern "C" void cuda_divide(struct dev *d, float *x, float divisor, size_t count)
+{
+    LAUNCH4(cuda_of(d), divide, x, divisor, count, aligned16(x));
+}
+
+/* An integer OR: the order of the blocks cannot matter. */
+static __global__ void exceeds(uint32_t *over, const int32_t *q, int32_t limit, size_t count)
+{
+    size_t i = thread_index();
+    int any = i < count && (q[i] > limit || q[i] < -limit);
+    if (__syncthreads_or(any) && threadIdx.x == 0)
+        atomicOr((unsigned *)over, 1u);
+}
+
+extern "C" void cuda_exceeds(struct dev *d, uint32_t *over, const int32_t *q, int32_t limit,
+                             size_t count)
+{
+    if (count)
+        LAUNCH(cuda_of(d), exceeds, blocks_for(count, THREADS), THREADS, 0, over, q, limit, count);
+}

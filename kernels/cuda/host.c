@@ -1,0 +1,34 @@
+/* The module's own err_set and err_bug: they call the program's. Hidden, so that neither side
+ * resolves to the other by accident. */
+#include "kernels/cuda/host.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const struct cuda_host *host;
+static _Thread_local char sentence[512];
+
+void host_set(const struct cuda_host *h)
+{
+    host = h;
+}
+
+enum err err_set(enum err e, const char *format, ...)
+{
+    va_list a;
+    va_start(a, format);
+    vsnprintf(sentence, sizeof sentence, format, a);
+    va_end(a);
+    return host->fail(e, sentence);
+}
+
+const char *err_message(void)
+{
+    return sentence;
+}
+
+void err_bug(const char *file, int line, const char *expression)
+{
+    host->bug(file, line, expression);
+    abort();
+}

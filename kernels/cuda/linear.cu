@@ -1,0 +1,255 @@
+/* The passes around the matrix products: bias and activation where the library has no fused
+ * product, the activation's gradient with the bias gradient, and the fused cross-entropy. Error
+ * bounds are those of kernels/cpu/linear.c.
+ */
+#include "kernels/cuda/tile.cuh"
+#include "kernels/scalar/gelu.h"
+
+enum { THREADS = 256, XENT_THREADS = 512 };
+
+static __device__ __forceinline__ float act_of(enum dev_act act, float x)
+{
+    return act == DEV_ACT_GELU_TANH ? gelu_tanh(x) : act == DEV_ACT_GELU_ERF ? gelu_erf(x) : x;
+}
+
+static __device__ __forceinline__ float act_slope(enum dev_act act, float x)
+{
+    return act == DEV_ACT_GELU_TANH ? gelu_tanh_slope(x) : gelu_erf_slope(x);
+}
+
+/* One row for each block: bias stays in the L1 cache. */
+template <typename T, int VEC>
+static __global__ void bias_act(T *y, T *x, const float *bias, enum dev_act act, size_t N)
+{
+    size_t row = blockIdx.x * N;
+    for (size_t n = threadIdx.x * (size_t)VEC; n < N; n += blockDim.x * (size_t)VEC) {
+        float v[VEC];
+        load<T, VEC>(v, x + row + n);
+        if (bias) {
+#pragma unroll
+            for (int k = 0; k < VEC; k++)
+                v[k] = rounded<T>(v[k] + bias[n + k]); /* as backward sees it */
+            store<T, VEC>(x + row + n, v);
+        }
+        if (act == DEV_ACT_NONE)
+            continue;
+#pragma unroll
+        for (int k = 0; k < VEC; k++)
+            v[k] = act_of(act, v[k]);
+        store<T, VEC>(y + row + n, v);
+    }
+}
+
+extern "C" void cuda_bias_act(struct cuda *c, void *y, void *x, const float *bias, enum dev_act act,
+                              size_t rows, size_t N)
+{
+    bool f32 = c->dev.model_type == DTYPE_F32;
+    bool wide = N % (f32 ? 4 : 8) == 0 && aligned16(y) && aligned16(x);
+#define RUN(T, VEC)                                                                                \
+    LAUNCH(c, (bias_act<T, VEC>), blocks_for(rows, 1), THREADS, 0, (T *)y, (T *)x, bias, act, N)
+    if (f32 && wide)
+        RUN(float, 4);
+    else if (f32)
+        RUN(float, 1);
+    else if (wide)
+        RUN(uint16_t, 8);
+    else
+        RUN(uint16_t, 1);
+#undef RUN
+}
+
+/* A block takes a strip of 32 VEC columns and a run of rows, a warp every eighth of them; the
+ * warps' column sums are added in order, then the runs' (cuda_parts_add). */
+enum { ACT_WARPS = 8 };
+
+template <typename T, int VEC>
+static __global__ void act_bwd(T *dy, float *partial, const T *pre, enum dev_act act, size_t rows,
+                               size_t N)
+{
+    __shared__ float held[ACT_WARPS][WARP * VEC];
+    unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    size_t column = (blockIdx.x * (size_t)WARP + lane) * VEC;
+    size_t each = (rows + gridDim.y - 1) / gridDim.y, begin = blockIdx.y * each;
+    size_t end = begin + each < rows ? begin + each : rows;
+    float sum[VEC];
+#pragma unroll
+    for (int k = 0; k < VEC; k++)
+        sum[k] = 0;
+    if (column < N)
+#pragma unroll 2
+        for (size_t r = begin + warp; r < end; r += ACT_WARPS) {
+            float g[VEC], x[VEC];
+            load<T, VEC>(g, dy + r * N + column);
+            if (act != DEV_ACT_NONE) {
+                load<T, VEC>(x, pre + r * N + column);
+#pragma unroll
+                for (int k = 0; k < VEC; k++)
+                    g[k] *= act_slope(act, x[k]);
+                store<T, VEC>(dy + r * N + column, g);
+            }
+#pragma unroll
+            for (int k = 0; k < VEC; k++)
+                sum[k] += g[k];
+        }
+    if (!partial)
+        return;
+#pragma unroll
+    for (int k = 0; k < VEC; k++)
+        held[warp][lane * VEC + k] = sum[k];
+    __syncthreads();
+    size_t first = blockIdx.x * (size_t)WARP * VEC;
+    for (unsigned i = threadIdx.x; i < WARP * VEC; i += ACT_WARPS * WARP) {
+        float total = held[0][i];
+        for (int w = 1; w < ACT_WARPS; w++)
+            total += held[w][i];
+        if (first + i < N)
+            partial[blockIdx.y * N + first + i] = total;
+    }
+}
+
+extern "C" void cuda_act_bwd(struct cuda *c, void *dy, float *dbias, const void *pre,
+                             enum dev_act act, size_t rows, size_t N)
+{
+    bool f32 = c->dev.model_type == DTYPE_F32;
+    size_t full = f32 ? 4 : 8, vec = N % full == 0 && aligned16(dy) && aligned16(pre) ? full : 1;
+    size_t strips = blocks_for(N, WARP * vec),
+           runs = ((size_t)c->processors * 8 + strips - 1) / strips;
+    size_t most = (rows + 2 * ACT_WARPS - 1) / (2 * ACT_WARPS);
+    runs = runs < most ? runs : most;
+    float *partial = NULL;
+    if (dbias && !(partial = (float *)cuda_scratch(c, CUDA_SLOT_OP, runs * N * sizeof *partial)))
+        return;
+    dim3 grid((unsigned)strips, (unsigned)runs);
+#define RUN(T, VEC)                                                                                \
+    LAUNCH(c, (act_bwd<T, VEC>), grid, ACT_WARPS *WARP, 0, (T *)dy, partial, (const T *)pre, act,  \
+           rows, N)
+    if (f32 && vec > 1)
+        RUN(float, 4);
+    else if (f32)
+        RUN(float, 1);
+    else if (vec > 1)
+        RUN(uint16_t, 8);
+    else
+        RUN(uint16_t, 1);
+#undef RUN
+    if (dbias)
+        cuda_parts_add(c, dbias, partial, runs, N);
+}
+
+/* ---- cross-entropy: a block for each row; two passes over it, the second from the L2 cache
+ * -------- */
+struct softmax { /* running maximum (of log2 units) and sum of 2^(x - top) */
+    float top, sum;
+};
+
+static __device__ __forceinline__ void softmax_add(struct softmax *s, const float *x, int n)
+{
+    float top = s->top;
+    for (int k = 0; k < n; k++)
+        top = fmaxf(top, x[k]);
+    if (top == -INFINITY)
+        return;
+    float sum = s->sum * exp2_hardware(s->top - top);
+    for (int k = 0; k < n; k++)
+        sum += exp2_hardware(x[k] - top);
+    *s = {top, sum};
+}
+
+/* Over the block: the largest top, and the sums brought to it, added in a fixed order. */
+static __device__ __forceinline__ struct softmax softmax_block(struct softmax s,
+                                                               float (*held)[WARP])
+{
+    float top = warp_max(s.top);
+    if (threadIdx.x % WARP == 0)
+        held[0][threadIdx.x / WARP] = top;
+    __syncthreads();
+    for (unsigned w = 0; w < blockDim.x / WARP; w++)
+        top = fmaxf(top, held[0][w]);
+    float sum = s.top == -INFINITY ? 0.0f : s.sum * exp2_hardware(s.top - top);
+    return {top, block_sum(sum, held[1])};
+}
+
+/* VEC f32 values in T: 16 bytes of f32, 8 of bf16. */
+template <typename T, int VEC>
+static __device__ __forceinline__ void store_part(T *to, const float *v)
+{
+    if (VEC == 4 && sizeof(T) == 2) {
+        *(ushort4 *)to = make_ushort4(bf16_round(v[0]), bf16_round(v[VEC / 4]),
+                                      bf16_round(v[VEC / 2]), bf16_round(v[VEC - 1]));
+    } else {
+        store<T, VEC>(to, v);
+    }
+}
+
+template <typename T, int VEC>
+static __global__ void __launch_bounds__(XENT_THREADS, 2)
+    xent(float *losses, T *grad, float *logits, const int32_t *targets, float grad_scale, size_t V,
+         size_t width)
+{
+    __shared__ float held[2][WARP];
+    size_t row = blockIdx.x;
+    float *x = logits + row * width;
+    int32_t target = targets[row];
+    struct softmax s = {-INFINITY, 0};
+    float at_target = target < 0 ? 0.0f : x[target];
+    size_t stride = XENT_THREADS * (size_t)VEC;
+    for (size_t i = threadIdx.x * (size_t)VEC; i < V; i += stride) {
+        float v[VEC];
+#pragma unroll
+        for (int k = 0; k < VEC; k++)
+            v[k] = -INFINITY;
+        if (VEC > 1 && i + VEC <= V)
+            load<float, VEC>(v, x + i);
+        else
+            for (int k = 0; k < VEC && i + k < V; k++)
+                v[k] = x[i + k];
+#pragma unroll
+        for (int k = 0; k < VEC; k++)
+            v[k] *= LOG2E;
+        softmax_add(&s, v, VEC);
+    }
+    s = softmax_block(s, held);
+    if (threadIdx.x == 0)
+        losses[row] = target < 0 ? 0.0f : logf(s.sum) + s.top * LN2 - at_target;
+    if (!grad)
+        return;
+    float factor = target < 0 ? 0.0f : grad_scale / s.sum;
+    size_t steps = (width + stride - 1) / stride;
+    for (size_t n = steps; n-- > 0;) { /* backwards: what was read last is nearest */
+        size_t i = n * stride + threadIdx.x * (size_t)VEC;
+        float v[VEC];
+        if (VEC > 1 && i + VEC <= width) /* width is a multiple of VEC */
+            load<float, VEC>(v, x + i);
+        else if (i < width)
+            v[0] = x[i];
+        else
+            continue;
+#pragma unroll
+        for (int k = 0; k < VEC; k++) {
+            v[k] = i + k < V ? exp2_hardware(v[k] * LOG2E - s.top) * factor : 0.0f;
+            if (i + k == (size_t)target) /* no position where target < 0 */
+                v[k] -= grad_scale;
+        }
+        store_part<T, VEC>(grad + row * width + i, v);
+    }
+}
+
+extern "C" void cuda_xent(struct cuda *c, float *losses, void *grad, float *logits,
+                          const int32_t *targets, float grad_scale, size_t rows, size_t V,
+                          size_t width)
+{
+    bool f32 = c->dev.model_type == DTYPE_F32;
+    bool wide = width % 4 == 0 && aligned16(logits) && aligned16(grad);
+#define RUN(T, VEC)                                                                                \
+    LAUNCH(c, (xent<T, VEC>), blocks_for(rows, 1), XENT_THREADS, 0, losses, (T *)grad, logits,     \
+           targets, grad_scale, V, width)
+    if (f32 && wide)
+        RUN(float, 4);
+    else if (f32)
+        RUN(float, 1);
+    else if (wide)
+        RUN(uint16_t, 4);
+    else
+        RUN(uint16_t, 1);
+#undef RUN
+}

@@ -1,0 +1,266 @@
+/* Matrix products through cuBLASLt, with fused epilogues; the only file that includes the library.
+ * The library is column-major: row-major c (M,N) = a b is its c^T (N,M) = b^T a^T, so its A is our
+ * b and its B our a, and a bias along N runs along its rows, as its epilogues want.
+ *
+ * The heuristic is asked once per shape, types, epilogue and alignment; the first algorithm whose
+ * workspace fits is kept. One stream and one kept algorithm: a product repeats bit for bit on the
+ * same GPU, library version and shape.
+ */
+#include "kernels/cuda/cuda.h"
+#include <cublasLt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PLANS_MAX = 512, WORKSPACE_BYTES = 32 << 20 }; /* 32 MiB: cuBLAS's own choice on Hopper */
+
+struct key { /* what the choice of an algorithm depends on; zeroed before it is filled, compared as
+                bytes */
+    size_t M, N, K, lda, ldb, ldc;
+    int a_t, b_t, accumulate, in, out, fuse;
+    uint32_t a_align, b_align, c_align;
+};
+struct plan {
+    struct key key;
+    bool none; /* the library has no such product */
+    cublasLtMatmulDesc_t product;
+    cublasLtMatrixLayout_t a, b, c; /* the library's A, B, C = D */
+    cublasLtMatmulAlgo_t algo;
+};
+struct matmul {
+    cublasLtHandle_t library;
+    cublasLtMatmulPreference_t preference;
+    struct plan plans[PLANS_MAX];
+    size_t count;
+    void *workspace; /* device memory, taken by the first product */
+};
+
+static enum err failed(const char *what, cublasStatus_t status)
+{
+    return err_set(ERR_INTERNAL, "cuBLASLt: %s failed: %s", what, cublasLtGetStatusName(status));
+}
+
+#define LT(call)                                                                                   \
+    do {                                                                                           \
+        cublasStatus_t status_ = (call);                                                           \
+        if (status_ != CUBLAS_STATUS_SUCCESS)                                                      \
+            return failed(#call, status_);                                                         \
+    } while (0)
+
+static enum err open_parts(struct matmul *m)
+{
+    uint64_t bytes = WORKSPACE_BYTES;
+    LT(cublasLtCreate(&m->library));
+    LT(cublasLtMatmulPreferenceCreate(&m->preference));
+    LT(cublasLtMatmulPreferenceSetAttribute(m->preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                            &bytes, sizeof bytes));
+    return ERR_OK;
+}
+
+enum err cuda_matmul_open(struct matmul **out)
+{
+    struct matmul *m = calloc(1, sizeof *m);
+    *out = NULL;
+    if (!m)
+        return err_set(ERR_MEMORY, "no memory for the plans of the matrix products");
+    enum err e = open_parts(m);
+    if (e)
+        cuda_matmul_close(m);
+    else
+        *out = m;
+    return e;
+}
+
+void cuda_matmul_close(struct matmul *m)
+{
+    if (!m)
+        return;
+    for (size_t i = 0; i < m->count; i++) { /* destroying NULL is fine in this library */
+        cublasLtMatmulDescDestroy(m->plans[i].product);
+        cublasLtMatrixLayoutDestroy(m->plans[i].a);
+        cublasLtMatrixLayoutDestroy(m->plans[i].b);
+        cublasLtMatrixLayoutDestroy(m->plans[i].c);
+    }
+    if (m->preference)
+        cublasLtMatmulPreferenceDestroy(m->preference);
+    if (m->library)
+        cublasLtDestroy(m->library);
+    free(m);
+}
+
+void cuda_matmul_version(char *out, size_t size)
+{
+    size_t v = cublasLtGetVersion();
+    snprintf(out, size, "cuBLASLt %zu.%zu.%zu", v / 10000, v / 100 % 100, v % 100);
+}
+
+/* The largest power of two up to 256 that divides the address. */
+static uint32_t alignment(const void *p)
+{
+    uintptr_t low = (uintptr_t)p & -(uintptr_t)p;
+    return low == 0 || low > 256 ? 256 : (uint32_t)low;
+}
+
+static struct key key_of(const struct product *p)
+{
+    struct key k;
+    memset(&k, 0, sizeof k);
+    k.M = p->M, k.N = p->N, k.K = p->K, k.lda = p->lda, k.ldb = p->ldb, k.ldc = p->ldc;
+    k.a_t = p->a_t, k.b_t = p->b_t, k.accumulate = p->accumulate;
+    k.in = (int)p->in, k.out = (int)p->out, k.fuse = (int)p->fuse;
+    k.a_align = alignment(p->a), k.b_align = alignment(p->b), k.c_align = alignment(p->c);
+    return k;
+}
+
+static cudaDataType_t data_type(enum dtype t)
+{
+    return t == DTYPE_F32 ? CUDA_R_32F : CUDA_R_16BF;
+}
+
+static cublasLtEpilogue_t epilogue(enum fuse f)
+{
+    switch (f) {
+    case FUSE_BIAS:
+        return CUBLASLT_EPILOGUE_BIAS;
+    case FUSE_BIAS_GELU:
+        return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    case FUSE_COLUMNS:
+        return CUBLASLT_EPILOGUE_BGRADB;
+    case FUSE_NONE:
+        break;
+    }
+    return CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+static enum err set(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t what, const void *value,
+                    size_t size)
+{
+    LT(cublasLtMatmulDescSetAttribute(d, what, value, size));
+    return ERR_OK;
+}
+
+/* Pointers of the epilogue: they change from call to call, the algorithm does not depend on them.
+ */
+static enum err point(const struct plan *plan, const struct product *p)
+{
+    const void *bias = p->fuse == FUSE_COLUMNS ? p->sums : p->bias;
+    if (p->fuse != FUSE_NONE)
+        TRY(set(plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
+    if (p->fuse == FUSE_BIAS_GELU)
+        TRY(set(plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &p->pre, sizeof p->pre));
+    return ERR_OK;
+}
+
+/* f32 products are f32 products: no TF32. */
+static enum err describe(struct plan *plan, const struct product *p)
+{
+    cublasOperation_t a_op = p->b_t ? CUBLAS_OP_T : CUBLAS_OP_N,
+                      b_op = p->a_t ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasLtEpilogue_t e = epilogue(p->fuse);
+    int64_t aux_stride = (int64_t)p->ldc;
+    int32_t bias_type = (int32_t)data_type(p->out);
+    LT(cublasLtMatmulDescCreate(&plan->product, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    TRY(set(plan->product, CUBLASLT_MATMUL_DESC_TRANSA, &a_op, sizeof a_op));
+    TRY(set(plan->product, CUBLASLT_MATMUL_DESC_TRANSB, &b_op, sizeof b_op));
+    TRY(set(plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &e, sizeof e));
+    if (p->fuse != FUSE_NONE)
+        TRY(set(plan->product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias_type, sizeof bias_type));
+    if (p->fuse == FUSE_BIAS_GELU)
+        TRY(set(plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &aux_stride,
+                sizeof aux_stride));
+    TRY(point(plan, p));
+    size_t rows = p->b_t ? p->K : p->N, columns = p->b_t ? p->N : p->K;
+    LT(cublasLtMatrixLayoutCreate(&plan->a, data_type(p->in), rows, columns, (int64_t)p->ldb));
+    rows = p->a_t ? p->M : p->K, columns = p->a_t ? p->K : p->M;
+    LT(cublasLtMatrixLayoutCreate(&plan->b, data_type(p->in), rows, columns, (int64_t)p->lda));
+    LT(cublasLtMatrixLayoutCreate(&plan->c, data_type(p->out), p->N, p->M, (int64_t)p->ldc));
+    return ERR_OK;
+}
+
+/* plan->none when the library has no algorithm for it: an answer, not a failure. */
+static enum err choose(struct matmul *m, struct plan *plan)
+{
+    const cublasLtMatmulPreferenceAttributes_t what[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    const uint32_t bytes[] = {plan->key.b_align, plan->key.a_align, plan->key.c_align,
+                              plan->key.c_align};
+    cublasLtMatmulHeuristicResult_t found;
+    int count = 0;
+    for (int i = 0; i < 4; i++)
+        LT(cublasLtMatmulPreferenceSetAttribute(m->preference, what[i], &bytes[i],
+                                                sizeof bytes[i]));
+    cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(m->library, plan->product, plan->a, plan->b, plan->c,
+                                       plan->c, m->preference, 1, &found, &count);
+    plan->none =
+        status != CUBLAS_STATUS_SUCCESS || count == 0 || found.state != CUBLAS_STATUS_SUCCESS;
+    plan->algo = found.algo;
+    if (plan->none && plan->key.fuse == FUSE_NONE)
+        return failed("cublasLtMatmulAlgoGetHeuristic", status);
+    return ERR_OK;
+}
+
+/* The plan of this shape, made at its first use. */
+static enum err find(struct matmul *m, const struct product *p, struct plan **found)
+{
+    struct key k = key_of(p);
+    for (size_t i = 0; i < m->count; i++)
+        if (memcmp(&m->plans[i].key, &k, sizeof k) == 0) {
+            *found = &m->plans[i];
+            return ERR_OK;
+        }
+    if (m->count == PLANS_MAX)
+        return err_set(ERR_UNSUPPORTED,
+                       "more than %d shapes of matrix products; keep the batch's size constant",
+                       PLANS_MAX);
+    struct plan *plan = *found = &m->plans[m->count++];
+    plan->key = k;
+    TRY(describe(plan, p));
+    return choose(m, plan);
+}
+
+/* GELU's auxiliary stride is a multiple of 8 and its pointer of 16 bytes. */
+static bool allowed(const struct product *p)
+{
+    return p->fuse != FUSE_BIAS_GELU || (p->ldc % 8 == 0 && alignment(p->pre) >= 16);
+}
+
+static enum err run(struct cuda *c, const struct product *p, bool *done)
+{
+    struct matmul *m = c->matmul;
+    struct plan *plan = NULL;
+    const float one = 1, beta = p->accumulate ? 1 : 0;
+    TRY(find(m, p, &plan));
+    *done = !plan->none;
+    if (plan->none)
+        return ERR_OK;
+    if (!m->workspace)
+        TRY(c->dev.ops->alloc(&c->dev, &m->workspace, WORKSPACE_BYTES));
+    TRY(point(plan, p));
+    LT(cublasLtMatmul(m->library, plan->product, &one, p->b, plan->a, p->a, plan->b, &beta, p->c,
+                      plan->c, p->c, plan->c, &plan->algo, m->workspace, WORKSPACE_BYTES,
+                      (cudaStream_t)c->stream));
+    return ERR_OK;
+}
+
+bool cuda_matmul_run(struct cuda *c, const struct product *p)
+{
+    bool done = false;
+    if (p->M == 0 || p->N == 0 || p->K == 0)
+        return true;
+    if (c->dev.failed || !allowed(p))
+        return false;
+    enum err e = run(c, p, &done);
+    if (e)
+        cuda_fail(c, e);
+    return done;
+}
+
+void cuda_matmul_free(struct cuda *c)
+{
+    if (!c->matmul)
+        return;
+    c->dev.ops->free(&c->dev, c->matmul->workspace);
+    cuda_matmul_close(c->matmul);
+}

@@ -1,0 +1,39 @@
+#ifndef CUDA_MODULE_H
+#define CUDA_MODULE_H
+/* The CUDA libraries are hundreds of megabytes and most machines have none, so everything that
+ * needs them is in shared objects that are opened only when the configuration asks for a GPU:
+ * libatoll_cuda.so (the ops) and libatoll_nccl.so (inner/coll). This is what the program and such a
+ * module say to each other. A module uses nothing of the program but what cuda_host gives it, and
+ * exports one function.
+ */
+#include "kernels/dev.h"
+
+struct cuda_host { /* the program's side: errors keep their one sentence per thread */
+    enum err (*fail)(enum err e, const char *sentence);              /* err_set */
+    void (*bug)(const char *file, int line, const char *expression); /* err_bug: does not return */
+};
+
+/* Which ops with which arguments: a module of another build is refused, not called wrongly. */
+#define CUDA_INTERFACE_OP(name, arguments) #name #arguments ";"
+#define CUDA_INTERFACE                     DEV_OPS(CUDA_INTERFACE_OP)
+
+struct cuda_module {
+    const char *interface; /* CUDA_INTERFACE of the module's build */
+    size_t dev_bytes;      /* sizeof(struct dev) there */
+    enum err (*open)(struct dev **d, int index, const struct dev_options *o);
+    /* Lines "name  value" about toolkit, driver and GPUs, for `atoll doctor`; works without a GPU.
+     */
+    void (*describe)(char *out, size_t size);
+};
+typedef const struct cuda_module *cuda_module_get(const struct cuda_host *host);
+#define CUDA_MODULE_FILE "libatoll_cuda.so"
+#define CUDA_MODULE_NAME "atoll_cuda_module"
+
+/* Opens FILE beside the program, or where the system's loader looks; it stays open. ERR_UNSUPPORTED
+ * says what is missing. *symbol: the function called NAME. */
+enum err module_find(const char *file, const char *name, void **symbol) MUST;
+const struct cuda_host *module_host(void); /* this program's side */
+enum err
+module_cuda(const struct cuda_module **m) MUST; /* found, asked and compared; once per process */
+
+#endif

@@ -1,0 +1,213 @@
+/* Linear layers, the fused classifier and logits on the GPU: products of matmul.c's kind and the
+ * passes around them. Error bounds: kernels/cpu/linear.c; in bf16 the bias is rounded to bf16
+ * first, since the library adds it in the type of the result.
+ */
+#include "kernels/cuda/cuda.h"
+
+enum { CHUNK_BYTES = 1 << 30, CHUNK_ROWS_MIN = 256 };
+
+static size_t type_bytes(const struct cuda *c)
+{
+    return dtype_size(c->dev.model_type);
+}
+
+/* x w^T: what linear_fwd, the classifier and logits share. */
+static struct product forward(const struct cuda *c, void *y, const void *x, const void *w, size_t T,
+                              size_t K, size_t N)
+{
+    enum dtype type = c->dev.model_type;
+    return (struct product){.a = x,
+                            .b = w,
+                            .c = y,
+                            .M = T,
+                            .N = N,
+                            .K = K,
+                            .lda = K,
+                            .ldb = K,
+                            .ldc = N,
+                            .b_t = true,
+                            .in = type,
+                            .out = type};
+}
+
+/* The bias in the model type, in scratch memory of the op; NULL: the device failed. */
+static const void *bias_model(struct cuda *c, const struct dev_linear *a)
+{
+    if (c->dev.model_type == DTYPE_F32)
+        return a->bias;
+    void *bias = cuda_scratch(c, CUDA_SLOT_OP, a->N * type_bytes(c));
+    if (bias)
+        cuda_cast(&c->dev, bias, a->bias, a->N);
+    return bias;
+}
+
+static enum fuse fuse_of(const struct dev_linear *a)
+{
+    if (!a->bias)
+        return FUSE_NONE;
+    return a->act == DEV_ACT_GELU_TANH ? FUSE_BIAS_GELU : FUSE_BIAS;
+}
+
+/* One product with everything in it where the library has that; else the product, then one pass. */
+void cuda_linear_fwd(struct dev *d, void *y, const struct dev_linear *a)
+{
+    struct cuda *c = cuda_of(d);
+    bool act = a->act != DEV_ACT_NONE;
+    void *sum = act ? a->pre : y; /* x w^T + bias goes here */
+    ASSERT(!act || a->pre);
+    struct product p = forward(c, sum, a->x, a->w, a->T, a->K, a->N);
+    p.fuse = fuse_of(a);
+    if (p.fuse != FUSE_NONE && !(p.bias = bias_model(c, a)))
+        return;
+    if (p.fuse == FUSE_BIAS_GELU) {
+        p.c = y;
+        p.pre = a->pre;
+    }
+    bool fused = cuda_matmul_run(c, &p);
+    if (!fused) {
+        p = forward(c, sum, a->x, a->w, a->T, a->K, a->N);
+        if (!cuda_matmul_run(c, &p))
+            return;
+    }
+    bool left = p.fuse != FUSE_BIAS_GELU && act; /* the activation, or all of it */
+    if (left || (!fused && a->bias))
+        cuda_bias_act(c, y, sum, fused ? NULL : a->bias, a->act, a->T, a->N);
+}
+
+/* dw (N,K) += dy^T x; dbias += column sums of dy, in the same product where the library can. */
+static void weight_gradient(struct cuda *c, const struct dev_linear *a,
+                            const struct dev_linear_grad *g, bool dbias)
+{
+    struct product p = {.a = g->dy,
+                        .b = a->x,
+                        .c = g->dw,
+                        .M = a->N,
+                        .N = a->K,
+                        .K = a->T,
+                        .lda = a->N,
+                        .ldb = a->K,
+                        .ldc = a->K,
+                        .a_t = true,
+                        .accumulate = true,
+                        .in = c->dev.model_type,
+                        .out = DTYPE_F32};
+    if (dbias) {
+        p.sums = cuda_scratch(c, CUDA_SLOT_OP, a->N * sizeof *p.sums);
+        if (!p.sums)
+            return;
+        p.fuse = FUSE_COLUMNS;
+        if (cuda_matmul_run(c, &p)) {
+            cuda_add_f32(c, g->dbias, p.sums, a->N);
+            return;
+        }
+        void *dy = (void *)(uintptr_t)g->dy; /* only read: no activation */
+        cuda_act_bwd(c, dy, g->dbias, NULL, DEV_ACT_NONE, a->T, a->N);
+        p.fuse = FUSE_NONE;
+    }
+    cuda_matmul_run(c, &p); /* a failure is kept */
+}
+
+void cuda_linear_bwd(struct dev *d, const struct dev_linear *a, const struct dev_linear_grad *g)
+{
+    struct cuda *c = cuda_of(d);
+    bool act = a->act != DEV_ACT_NONE;
+    void *dy = (void *)(uintptr_t)g->dy; /* overwritten only with an act, as the op says */
+    if (!a->T)
+        return;
+    if (act) /* one pass makes both: act' and its column sums */
+        cuda_act_bwd(c, dy, g->dbias, a->pre, a->act, a->T, a->N);
+    if (g->dx) {
+        struct product p = {.a = g->dy,
+                            .b = a->w,
+                            .c = g->dx,
+                            .M = a->T,
+                            .N = a->K,
+                            .K = a->N,
+                            .lda = a->N,
+                            .ldb = a->K,
+                            .ldc = a->K,
+                            .in = d->model_type,
+                            .out = d->model_type};
+        if (!cuda_matmul_run(c, &p))
+            return;
+    }
+    weight_gradient(c, a, g, g->dbias && !act);
+}
+
+void cuda_logits(struct dev *d, float *logits, const void *x, const void *w, size_t T, size_t C,
+                 size_t V)
+{
+    struct product p = forward(cuda_of(d), logits, x, w, T, C, V);
+    p.out = DTYPE_F32;
+    cuda_matmul_run(cuda_of(d), &p); /* a failure is kept */
+}
+
+/* Rows per chunk: each chunk reads and writes dw once. Of GPT-2's 50304 x 768, 5336 rows are 1 GiB
+ * of logits: 65,536 tokens move dw 13 times, 4 GB, where 256 rows would move it 256 times, 79 GB.
+ */
+static size_t chunk_rows(const struct dev_classifier *a)
+{
+    size_t rows = CHUNK_BYTES / (a->VP * sizeof(float));
+    rows = rows < CHUNK_ROWS_MIN ? CHUNK_ROWS_MIN : rows;
+    return rows < a->T ? rows : a->T;
+}
+
+/* One chunk: rows first .. first + rows. False: the device failed. */
+static bool classify(struct cuda *c, const struct dev_classifier *a, float *logits, void *grad,
+                     size_t first, size_t rows)
+{
+    size_t C = a->C, VP = a->VP;
+    enum dtype type = c->dev.model_type;
+    const void *x = (const char *)a->x + first * C * type_bytes(c);
+    struct product p = forward(c, logits, x, a->w, rows, C, VP);
+    p.out = DTYPE_F32;
+    if (!cuda_matmul_run(c, &p))
+        return false;
+    cuda_xent(c, a->losses + first, grad, logits, a->targets + first, a->grad_scale, rows, a->V,
+              VP);
+    if (!a->dx)
+        return true;
+    struct product dx = {.a = grad,
+                         .b = a->w,
+                         .c = (char *)a->dx + first * C * type_bytes(c),
+                         .M = rows,
+                         .N = C,
+                         .K = VP,
+                         .lda = VP,
+                         .ldb = C,
+                         .ldc = C,
+                         .in = type,
+                         .out = type};
+    struct product dw = {.a = grad,
+                         .b = x,
+                         .c = a->dw,
+                         .M = VP,
+                         .N = C,
+                         .K = rows,
+                         .lda = VP,
+                         .ldb = C,
+                         .ldc = C,
+                         .a_t = true,
+                         .accumulate = true,
+                         .in = type,
+                         .out = DTYPE_F32};
+    return cuda_matmul_run(c, &dx) && cuda_matmul_run(c, &dw);
+}
+
+/* Logits are f32 whatever the model type, their gradient is in the model type; (rows, VP) of each
+ * exist at a time. Columns V .. VP are computed, take no part in the softmax and get gradient 0. */
+void cuda_classifier(struct dev *d, const struct dev_classifier *a)
+{
+    struct cuda *c = cuda_of(d);
+    if (!a->T)
+        return;
+    size_t chunk = chunk_rows(a), logit_bytes = (chunk * a->VP * sizeof(float) + 255) / 256 * 256;
+    size_t grad_bytes = a->dx && d->model_type == DTYPE_BF16 ? chunk * a->VP * sizeof(uint16_t) : 0;
+    float *logits = cuda_scratch(c, CUDA_SLOT_LOGITS, logit_bytes + grad_bytes);
+    if (!logits)
+        return;
+    void *grad = a->dx ? (char *)logits + (grad_bytes ? logit_bytes : 0) : NULL; /* f32: in place */
+    for (size_t first = 0; first < a->T; first += chunk)
+        if (!classify(c, a, logits, grad, first, a->T - first < chunk ? a->T - first : chunk))
+            return;
+}

@@ -1,0 +1,671 @@
+/* The memory-bound ops of the fast set: norms, embedding, elements, sums. Each reads its inputs
+ * once and writes its outputs once, 16 bytes at a time where shapes and pointers allow (VEC), one
+ * value at a time otherwise. Sums have a fixed order, so every op repeats bit for bit on one kind
+ * of GPU. Error bounds are those of kernels/cpu/ops.c.
+ */
+#include "kernels/cuda/tile.cuh"
+
+enum { THREADS = 256, BLOCK_MAX = 1024 };
+
+/* run(T, VEC): the widest kernel that these sizes and pointers allow. */
+#define BY_TYPE(c, wide, run)                                                                      \
+    do {                                                                                           \
+        bool f32_ = (c)->dev.model_type == DTYPE_F32;                                              \
+        if (f32_ && (wide))                                                                        \
+            run(float, 4);                                                                         \
+        else if (f32_)                                                                             \
+            run(float, 1);                                                                         \
+        else if (wide)                                                                             \
+            run(uint16_t, 8);                                                                      \
+        else                                                                                       \
+            run(uint16_t, 1);                                                                      \
+    } while (0)
+
+static size_t wide_count(const struct cuda *c)
+{
+    return c->dev.model_type == DTYPE_F32 ? 4 : 8;
+}
+
+/* ---- norms: a block holds ROWS rows in registers, a thread VEC columns of each
+ * ------------------- */
+enum { NORM_ROWS = 4, NORM_BWD_ROWS = 2, NORM_THREADS = 640 }; /* 640: 96 registers each */
+
+struct norm_fwd_args {
+    void *y, *sum;
+    float *mean, *rstd;
+    const void *x, *residual;
+    const float *gain, *bias;
+    float eps;
+    size_t rows, C;
+    bool layer;
+};
+
+/* ROWS sums over the block, in all threads. Two buffers by turns: one __syncthreads each. */
+template <int ROWS>
+static __device__ __forceinline__ void norm_sums(float *x, float (*held)[ROWS][WARP], int *turn)
+{
+    float(*now)[WARP] = held[*turn];
+    *turn ^= 1;
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        float s = warp_sum(x[r]);
+        if (threadIdx.x % WARP == 0)
+            now[r][threadIdx.x / WARP] = s;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        float s = now[r][0];
+        for (unsigned w = 1; w < blockDim.x / WARP; w++)
+            s += now[r][w];
+        x[r] = s;
+    }
+}
+
+template <typename T, int VEC>
+static __device__ __forceinline__ void norm_load(float *v, const struct norm_fwd_args &a, size_t at)
+{
+    load<T, VEC>(v, (const T *)a.x + at);
+    if (a.residual) {
+        float r[VEC];
+        load<T, VEC>(r, (const T *)a.residual + at);
+#pragma unroll
+        for (int k = 0; k < VEC; k++)
+            v[k] = rounded<T>(v[k] + r[k]); /* as backward will read it */
+    }
+    if (a.sum && (a.residual || a.sum != a.x))
+        store<T, VEC>((T *)a.sum + at, v);
+}
+
+template <typename T, int VEC>
+static __global__ void __launch_bounds__(NORM_THREADS) norm_fwd(const struct norm_fwd_args a)
+{
+    enum { ROWS = NORM_ROWS };
+    __shared__ float held[2][ROWS][WARP];
+    int turn = 0;
+    size_t column = threadIdx.x * (size_t)VEC, row = (size_t)blockIdx.x * ROWS;
+    bool in = column < a.C;
+    float v[ROWS][VEC], mean[ROWS], square[ROWS], C = (float)a.C;
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        mean[r] = 0;
+#pragma unroll
+        for (int k = 0; k < VEC; k++)
+            v[r][k] = 0;
+        if (in && row + r < a.rows)
+            norm_load<T, VEC>(v[r], a, (row + r) * a.C + column);
+#pragma unroll
+        for (int k = 0; k < VEC; k++)
+            mean[r] += v[r][k];
+    }
+    if (a.layer)
+        norm_sums<ROWS>(mean, held, &turn);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        mean[r] = a.layer ? mean[r] / C : 0.0f;
+        square[r] = 0;
+#pragma unroll
+        for (int k = 0; k < VEC; k++)
+            square[r] += in ? (v[r][k] - mean[r]) * (v[r][k] - mean[r]) : 0.0f;
+    }
+    norm_sums<ROWS>(square, held, &turn);
+    float gain[VEC], bias[VEC];
+#pragma unroll
+    for (int k = 0; k < VEC; k++) {
+        gain[k] = in ? a.gain[column + k] : 0.0f;
+        bias[k] = in && a.bias ? a.bias[column + k] : 0.0f;
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        float rstd = 1.0f / sqrtf(square[r] / C + a.eps);
+        if (row + r >= a.rows)
+            continue;
+        if (threadIdx.x == 0) {
+            a.rstd[row + r] = rstd;
+            if (a.layer)
+                a.mean[row + r] = mean[r];
+        }
+#pragma unroll
+        for (int k = 0; k < VEC; k++)
+            v[r][k] = (v[r][k] - mean[r]) * rstd * gain[k] + bias[k];
+        if (in)
+            store<T, VEC>((T *)a.y + (row + r) * a.C + column, v[r]);
+    }
+}
+
+/* Threads of a block that covers C columns; 0: too many columns, the failure is kept. */
+static unsigned norm_threads(struct cuda *c, size_t C, size_t vec)
+{
+    size_t threads = ((C + vec - 1) / vec + WARP - 1) / WARP * WARP;
+    if (threads <= NORM_THREADS)
+        return (unsigned)threads;
+    cuda_fail(c, err_set(ERR_UNSUPPORTED,
+                         "norms on the GPU take up to %zu channels, this is %zu; "
+                         "a multiple of 8 allows more",
+                         (size_t)NORM_THREADS * vec, C));
+    return 0;
+}
+
+extern "C" void cuda_norm_fwd(struct dev *d, void *y, void *sum, float *mean, float *rstd,
+                              const void *x, const void *residual, const struct dev_norm_args *n)
+{
+    struct cuda *c = cuda_of(d);
+    struct norm_fwd_args a = {y,       sum,     mean,   rstd, x,    residual,
+                              n->gain, n->bias, n->eps, n->T, n->C, n->kind == DEV_NORM_LAYER};
+    ASSERT(sum || !residual);
+    bool wide = n->C % wide_count(c) == 0 && aligned16(y) && aligned16(sum) && aligned16(x) &&
+                aligned16(residual);
+    unsigned threads = norm_threads(c, n->C, wide ? wide_count(c) : 1);
+    if (!threads || !n->T)
+        return;
+#define RUN(type, vec) LAUNCH(c, (norm_fwd<type, vec>), blocks_for(n->T, NORM_ROWS), threads, 0, a)
+    BY_TYPE(c, wide, RUN);
+#undef RUN
+}
+
+struct norm_bwd_args {
+    void *dx;
+    const void *dy, *dsum, *sum;
+    const float *mean, *rstd, *gain;
+    float *partial; /* (gridDim.x, 2, C): dgain, dbias of this block's rows */
+    size_t rows, C;
+    bool layer;
+};
+
+/* With h = (v - mean) rstd and e = dy gain: dx = dsum + rstd (e - mean(e) - h mean(e h)). */
+template <typename T, int VEC>
+static __global__ void __launch_bounds__(NORM_THREADS) norm_bwd(const struct norm_bwd_args a)
+{
+    enum { ROWS = NORM_BWD_ROWS };
+    __shared__ float held[2][2 * ROWS][WARP];
+    int turn = 0;
+    size_t column = threadIdx.x * (size_t)VEC;
+    bool in = column < a.C;
+    float C = (float)a.C, gain[VEC], dgain[VEC], dbias[VEC];
+#pragma unroll
+    for (int k = 0; k < VEC; k++) {
+        gain[k] = in ? a.gain[column + k] : 0.0f;
+        dgain[k] = dbias[k] = 0;
+    }
+    for (size_t row = (size_t)blockIdx.x * ROWS; row < a.rows; row += (size_t)gridDim.x * ROWS) {
+        float h[ROWS][VEC], dy[ROWS][VEC], rstd[ROWS], sums[2 * ROWS];
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            bool real = in && row + r < a.rows;
+            size_t at = (row + r) * a.C + column;
+#pragma unroll
+            for (int k = 0; k < VEC; k++)
+                h[r][k] = dy[r][k] = 0;
+            if (real) {
+                load<T, VEC>(h[r], (const T *)a.sum + at);
+                load<T, VEC>(dy[r], (const T *)a.dy + at);
+            }
+            rstd[r] = row + r < a.rows ? a.rstd[row + r] : 0.0f;
+            float mean = a.layer && row + r < a.rows ? a.mean[row + r] : 0.0f;
+            sums[r] = sums[ROWS + r] = 0;
+#pragma unroll
+            for (int k = 0; k < VEC; k++) {
+                float e = dy[r][k] * gain[k];
+                h[r][k] = (h[r][k] - mean) * rstd[r];
+                sums[r] += e;
+                sums[ROWS + r] += e * h[r][k];
+                dgain[k] += dy[r][k] * h[r][k];
+                dbias[k] += dy[r][k];
+            }
+        }
+        norm_sums<2 * ROWS>(sums, held, &turn);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            if (!in || row + r >= a.rows)
+                continue;
+            size_t at = (row + r) * a.C + column;
+            float e_mean = a.layer ? sums[r] / C : 0.0f, eh_mean = sums[ROWS + r] / C, out[VEC];
+#pragma unroll
+            for (int k = 0; k < VEC; k++)
+                out[k] = 0;
+            if (a.dsum)
+                load<T, VEC>(out, (const T *)a.dsum + at);
+#pragma unroll
+            for (int k = 0; k < VEC; k++)
+                out[k] += rstd[r] * (dy[r][k] * gain[k] - e_mean - h[r][k] * eh_mean);
+            store<T, VEC>((T *)a.dx + at, out);
+        }
+    }
+    if (!in)
+        return;
+    float *own = a.partial + (size_t)blockIdx.x * 2 * a.C + column;
+#pragma unroll
+    for (int k = 0; k < VEC; k++) {
+        own[k] = dgain[k];
+        own[a.C + k] = dbias[k];
+    }
+}
+
+/* Columns of partial (parts, stride) starting at its first N: a thread adds a run of parts of one
+ * column, the runs of eight threads are added in order. */
+enum { PARTS_RUNS = 8 };
+static __global__ void parts_add(float *to, const float *partial, size_t parts, size_t stride,
+                                 size_t N)
+{
+    __shared__ float held[PARTS_RUNS][WARP];
+    unsigned lane = threadIdx.x % WARP, run = threadIdx.x / WARP;
+    size_t column = (size_t)blockIdx.x * WARP + lane;
+    size_t each = (parts + PARTS_RUNS - 1) / PARTS_RUNS, begin = run * each;
+    size_t end = begin + each < parts ? begin + each : parts;
+    float sum = 0;
+    if (column < N)
+#pragma unroll 8
+        for (size_t p = begin; p < end; p++)
+            sum += partial[p * stride + column];
+    held[run][lane] = sum;
+    __syncthreads();
+    if (run || column >= N)
+        return;
+    for (int r = 1; r < PARTS_RUNS; r++)
+        sum += held[r][lane];
+    to[column] += sum;
+}
+
+static void parts_add_strided(struct cuda *c, float *to, const float *partial, size_t parts,
+                              size_t stride, size_t N)
+{
+    LAUNCH(c, parts_add, blocks_for(N, WARP), PARTS_RUNS * WARP, 0, to, partial, parts, stride, N);
+}
+
+extern "C" void cuda_parts_add(struct cuda *c, float *to, const float *partial, size_t parts,
+                               size_t N)
+{
+    parts_add_strided(c, to, partial, parts, N, N);
+}
+
+extern "C" void cuda_norm_bwd(struct dev *d, void *dx, float *dgain, float *dbias, const void *dy,
+                              const void *dsum, const void *sum, const float *mean,
+                              const float *rstd, const struct dev_norm_args *n)
+{
+    struct cuda *c = cuda_of(d);
+    bool wide = n->C % wide_count(c) == 0 && aligned16(dx) && aligned16(dy) && aligned16(dsum) &&
+                aligned16(sum);
+    unsigned threads = norm_threads(c, n->C, wide ? wide_count(c) : 1);
+    if (!threads || !n->T)
+        return;
+    size_t blocks = (n->T + NORM_BWD_ROWS - 1) / NORM_BWD_ROWS;
+    size_t most = (size_t)c->processors * (threads > 768 ? 1 : 768 / threads);
+    blocks = blocks < most ? blocks : most;
+    float *partial = (float *)cuda_scratch(c, CUDA_SLOT_OP, blocks * 2 * n->C * sizeof *partial);
+    if (!partial)
+        return;
+    struct norm_bwd_args a = {
+        dx, dy, dsum, sum, mean, rstd, n->gain, partial, n->T, n->C, n->kind == DEV_NORM_LAYER};
+#define RUN(type, vec) LAUNCH(c, (norm_bwd<type, vec>), (unsigned)blocks, threads, 0, a)
+    BY_TYPE(c, wide, RUN);
+#undef RUN
+    parts_add_strided(c, dgain, partial, blocks, 2 * n->C, n->C);
+    if (n->bias)
+        parts_add_strided(c, dbias, partial + n->C, blocks, 2 * n->C, n->C);
+}
+
+/* ---- embedding
+ * ------------------------------------------------------------------------------------ */
+template <typename T, int VEC>
+static __global__ void embed_fwd(T *x, const T *wte, const T *wpe, const int32_t *tokens,
+                                 const int32_t *positions, size_t C)
+{
+    size_t t = blockIdx.x;
+    const T *token = wte + (size_t)tokens[t] * C;
+    const T *position = wpe ? wpe + (size_t)positions[t] * C : NULL;
+    for (size_t i = threadIdx.x * (size_t)VEC; i < C; i += blockDim.x * (size_t)VEC) {
+        float v[VEC], p[VEC];
+        load<T, VEC>(v, token + i);
+        if (position) {
+            load<T, VEC>(p, position + i);
+#pragma unroll
+            for (int k = 0; k < VEC; k++)
+                v[k] += p[k];
+        }
+        store<T, VEC>(x + t * C + i, v);
+    }
+}
+
+static unsigned row_threads(size_t C, size_t vec)
+{
+    size_t threads = ((C + vec - 1) / vec + WARP - 1) / WARP * WARP;
+    return threads < THREADS ? (unsigned)threads : (unsigned)THREADS;
+}
+
+extern "C" void cuda_embed_fwd(struct dev *d, void *x, const void *wte, const void *wpe,
+                               const int32_t *tokens, const int32_t *positions, size_t T, size_t C)
+{
+    struct cuda *c = cuda_of(d);
+    bool wide = C % wide_count(c) == 0 && aligned16(x) && aligned16(wte) && aligned16(wpe);
+    if (!T)
+        return;
+#define RUN(type, vec)                                                                             \
+    LAUNCH(c, (embed_fwd<type, vec>), blocks_for(T, 1), row_threads(C, vec), 0, (type *)x,         \
+           (const type *)wte, (const type *)wpe, tokens, positions, C)
+    BY_TYPE(c, wide, RUN);
+#undef RUN
+}
+
+/* Backward sorts the positions of the batch by token, stably, so that the rows of one token add up
+ * in the order of the batch, without float atomics: a radix sort of 8 bits a pass. A block takes
+ * SORT_TILE items, each of its warps a run of them. Integer counts may use atomics: their sum has
+ * no order. */
+enum { DIGITS = 256, SORT_WARPS = 8, SORT_RUN = 128, SORT_TILE = SORT_WARPS * SORT_RUN };
+
+struct sort_pass {
+    const int32_t *keys_in, *order_in; /* order_in NULL: 0, 1, 2, ... */
+    int32_t *keys, *order;
+    uint32_t *counts; /* (DIGITS, blocks) */
+    size_t count;
+    int shift;
+};
+
+static __device__ __forceinline__ unsigned sort_digit(const struct sort_pass &s, size_t i)
+{
+    return (unsigned)(s.keys_in[i] >> s.shift) & (DIGITS - 1);
+}
+
+static __global__ void sort_count(const struct sort_pass s)
+{
+    __shared__ uint32_t counts[DIGITS];
+    counts[threadIdx.x] = 0;
+    __syncthreads();
+    size_t begin = (size_t)blockIdx.x * SORT_TILE;
+    for (size_t i = begin + threadIdx.x; i < begin + SORT_TILE && i < s.count; i += DIGITS)
+        atomicAdd(&counts[sort_digit(s, i)], 1u);
+    __syncthreads();
+    s.counts[(size_t)threadIdx.x * gridDim.x + blockIdx.x] = counts[threadIdx.x];
+}
+
+/* counts becomes its exclusive prefix sum; one block. */
+static __global__ void sort_scan(uint32_t *counts, size_t n)
+{
+    __shared__ uint32_t sums[2][BLOCK_MAX];
+    uint32_t carry = 0;
+    for (size_t begin = 0; begin < n; begin += BLOCK_MAX) {
+        size_t i = begin + threadIdx.x;
+        uint32_t own = i < n ? counts[i] : 0;
+        int from = 0;
+        sums[0][threadIdx.x] = own;
+        __syncthreads();
+        for (unsigned step = 1; step < BLOCK_MAX; step *= 2, from ^= 1) {
+            uint32_t left = threadIdx.x >= step ? sums[from][threadIdx.x - step] : 0;
+            sums[from ^ 1][threadIdx.x] = sums[from][threadIdx.x] + left;
+            __syncthreads();
+        }
+        if (i < n)
+            counts[i] = carry + sums[from][threadIdx.x] - own;
+        carry += sums[from][BLOCK_MAX - 1];
+        __syncthreads();
+    }
+}
+
+static __global__ void sort_scatter(const struct sort_pass s)
+{
+    __shared__ uint32_t next[SORT_WARPS][DIGITS]; /* where this warp's next item of a digit goes */
+    unsigned warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    size_t begin = (size_t)blockIdx.x * SORT_TILE + warp * SORT_RUN;
+    for (unsigned w = 0; w < SORT_WARPS; w++)
+        next[w][threadIdx.x] = 0;
+    __syncthreads();
+    for (size_t i = begin + lane; i < begin + SORT_RUN && i < s.count; i += WARP)
+        atomicAdd(&next[warp][sort_digit(s, i)], 1u);
+    __syncthreads();
+    uint32_t place = s.counts[(size_t)threadIdx.x * gridDim.x + blockIdx.x];
+    for (unsigned w = 0; w < SORT_WARPS; w++) {
+        uint32_t count = next[w][threadIdx.x];
+        next[w][threadIdx.x] = place;
+        place += count;
+    }
+    __syncthreads();
+    for (size_t i = begin + lane; i - lane < begin + SORT_RUN; i += WARP) {
+        bool real = i < s.count;
+        unsigned digit = real ? sort_digit(s, i) : DIGITS + lane; /* never equal to another */
+        unsigned same = __match_any_sync(WARP_ALL, digit);
+        unsigned before = __popc(same & ((1u << lane) - 1));
+        uint32_t to = real ? next[warp][digit] + before : 0;
+        __syncwarp();
+        if (real) {
+            s.keys[to] = s.keys_in[i];
+            s.order[to] = s.order_in ? s.order_in[i] : (int32_t)i;
+            if (same >> lane == 1) /* the last of its digit */
+                next[warp][digit] = to + 1;
+        }
+        __syncwarp();
+    }
+}
+
+/* table row keys[i] += rows order[i], order[i+1], ... of dx while the key stays; a block per run.
+ */
+template <typename T, int VEC>
+static __global__ void embed_rows(float *table, const T *dx, const int32_t *keys,
+                                  const int32_t *order, size_t count, size_t C)
+{
+    size_t first = blockIdx.x;
+    int32_t key = keys[first];
+    if (first && keys[first - 1] == key)
+        return;
+    for (size_t column = threadIdx.x * (size_t)VEC; column < C;
+         column += blockDim.x * (size_t)VEC) {
+        float sum[VEC];
+#pragma unroll
+        for (int k = 0; k < VEC; k++)
+            sum[k] = 0;
+        for (size_t i = first; i < count && keys[i] == key; i++) {
+            float v[VEC];
+            load<T, VEC>(v, dx + (size_t)order[i] * C + column);
+#pragma unroll
+            for (int k = 0; k < VEC; k++)
+                sum[k] += v[k];
+        }
+#pragma unroll
+        for (int k = 0; k < VEC; k++)
+            table[(size_t)key * C + column + k] += sum[k];
+    }
+}
+
+/* Sorted keys and their order in scratch memory; both valid until the slot's next use. */
+static bool sort_keys(struct cuda *c, const int32_t *keys, size_t count, int bits,
+                      const int32_t **sorted, const int32_t **order)
+{
+    unsigned blocks = blocks_for(count, SORT_TILE);
+    size_t bytes = (4 * count + (size_t)DIGITS * blocks) * sizeof(int32_t);
+    int32_t *buf = (int32_t *)cuda_scratch(c, CUDA_SLOT_OP, bytes);
+    if (!buf)
+        return false;
+    struct sort_pass s = {keys, NULL, buf, buf + count, (uint32_t *)(buf + 4 * count), count, 0};
+    for (int pass = 0; s.shift < bits; pass ^= 1, s.shift += 8) {
+        s.keys = buf + (pass ? 2 * count : 0);
+        s.order = s.keys + count;
+        LAUNCH(c, sort_count, blocks, DIGITS, 0, s);
+        LAUNCH(c, sort_scan, 1, BLOCK_MAX, 0, s.counts, (size_t)DIGITS * blocks);
+        LAUNCH(c, sort_scatter, blocks, SORT_WARPS * WARP, 0, s);
+        s.keys_in = s.keys;
+        s.order_in = s.order;
+    }
+    *sorted = s.keys_in;
+    *order = s.order_in;
+    return true;
+}
+
+static void embed_add(struct cuda *c, float *table, const void *dx, const int32_t *keys, size_t T,
+                      size_t C, int bits)
+{
+    const int32_t *sorted, *order;
+    if (!sort_keys(c, keys, T, bits, &sorted, &order))
+        return;
+    bool wide = C % wide_count(c) == 0 && aligned16(dx);
+#define RUN(type, vec)                                                                             \
+    LAUNCH(c, (embed_rows<type, vec>), blocks_for(T, 1), row_threads(C, vec), 0, table,            \
+           (const type *)dx, sorted, order, T, C)
+    BY_TYPE(c, wide, RUN);
+#undef RUN
+}
+
+extern "C" void cuda_embed_bwd(struct dev *d, float *dwte, float *dwpe, const void *dx,
+                               const int32_t *tokens, const int32_t *positions, size_t T, size_t C,
+                               size_t VP)
+{
+    int bits = 1;
+    while ((VP - 1) >> bits)
+        bits++;
+    if (!T)
+        return;
+    embed_add(cuda_of(d), dwte, dx, tokens, T, C, bits);
+    if (dwpe)
+        embed_add(cuda_of(d), dwpe, dx, positions, T, C, 24); /* 16.7 M positions */
+}
+
+/* ---- elements
+ * ------------------------------------------------------------------------------------- */
+template <typename T, int VEC>
+static __global__ void add(T *y, const T *a, const T *b, size_t count)
+{
+    size_t i = thread_index() * VEC;
+    if (i >= count)
+        return;
+    float v[VEC], w[VEC];
+    load<T, VEC>(v, a + i);
+    load<T, VEC>(w, b + i);
+#pragma unroll
+    for (int k = 0; k < VEC; k++)
+        v[k] += w[k];
+    store<T, VEC>(y + i, v);
+}
+
+extern "C" void cuda_add(struct dev *d, void *y, const void *a, const void *b, size_t count)
+{
+    struct cuda *c = cuda_of(d);
+    bool wide = count % wide_count(c) == 0 && aligned16(y) && aligned16(a) && aligned16(b);
+    if (!count)
+        return;
+#define RUN(type, vec)                                                                             \
+    LAUNCH(c, (add<type, vec>), blocks_for(count, THREADS *vec), THREADS, 0, (type *)y,            \
+           (const type *)a, (const type *)b, count)
+    BY_TYPE(c, wide, RUN);
+#undef RUN
+}
+
+template <typename T, int VEC> static __global__ void cast(T *out, const float *x, size_t count)
+{
+    size_t i = thread_index() * VEC;
+    if (i >= count)
+        return;
+    float v[VEC];
+    if (VEC == 1) {
+        v[0] = x[i];
+    } else {
+#pragma unroll
+        for (int k = 0; k < VEC; k += 4) {
+            four f = get4(x, i + k, count, true);
+            memcpy(v + k, f.x, sizeof f.x);
+        }
+    }
+    store<T, VEC>(out + i, v);
+}
+
+extern "C" void cuda_cast(struct dev *d, void *out, const float *x, size_t count)
+{
+    struct cuda *c = cuda_of(d);
+    bool wide = count % wide_count(c) == 0 && aligned16(out) && aligned16(x);
+    if (!count)
+        return;
+#define RUN(type, vec)                                                                             \
+    LAUNCH(c, (cast<type, vec>), blocks_for(count, THREADS *vec), THREADS, 0, (type *)out, x, count)
+    BY_TYPE(c, wide, RUN);
+#undef RUN
+}
+
+static __global__ void scale(float *x, float s, size_t count, bool wide)
+{
+    size_t i = thread_index() * 4;
+    if (i >= count)
+        return;
+    four v = get4(x, i, count, wide);
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        v.x[k] *= s;
+    put4(x, i, count, wide, v);
+}
+
+extern "C" void cuda_scale(struct dev *d, float *x, float s, size_t count)
+{
+    if (count)
+        LAUNCH(cuda_of(d), scale, blocks_for(count, THREADS * 4), THREADS, 0, x, s, count,
+               aligned16(x));
+}
+
+static __global__ void add_f32(float *to, const float *from, size_t count, bool wide)
+{
+    size_t i = thread_index() * 4;
+    if (i >= count)
+        return;
+    four a = get4(to, i, count, wide), b = get4(from, i, count, wide);
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        a.x[k] += b.x[k];
+    put4(to, i, count, wide, a);
+}
+
+extern "C" void cuda_add_f32(struct cuda *c, float *to, const float *from, size_t count)
+{
+    LAUNCH(c, add_f32, blocks_for(count, THREADS * 4), THREADS, 0, to, from, count,
+           aligned16(to) && aligned16(from));
+}
+
+/* ---- sums
+ * ----------------------------------------------------------------------------------------- */
+/* Doubles; a block's run of values does not depend on the GPU, so neither does the sum. */
+enum { SUM_RUN = 65536 };
+
+static __global__ void sumsq_runs(double *partial, const float *x, size_t count, bool wide)
+{
+    __shared__ double held[WARP];
+    size_t begin = (size_t)blockIdx.x * SUM_RUN, end = begin + SUM_RUN;
+    end = end < count ? end : count;
+    double sum = 0;
+#pragma unroll 4
+    for (size_t i = begin + threadIdx.x * 4; i < end; i += THREADS * 4) {
+        four v = get4(x, i, end, wide);
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            sum += (double)v.x[k] * (double)v.x[k];
+    }
+    sum = block_sum(sum, held);
+    if (threadIdx.x == 0)
+        partial[blockIdx.x] = sum;
+}
+
+static __global__ void sumsq_total(float *out, const double *partial, size_t parts)
+{
+    __shared__ double held[WARP];
+    double sum = 0;
+    for (size_t i = threadIdx.x; i < parts; i += THREADS)
+        sum += partial[i];
+    sum = block_sum(sum, held);
+    if (threadIdx.x == 0)
+        *out = (float)sum;
+}
+
+extern "C" void cuda_sumsq(struct dev *d, float *out, const float *x, size_t count)
+{
+    struct cuda *c = cuda_of(d);
+    size_t parts = (count + SUM_RUN - 1) / SUM_RUN;
+    double *partial = (double *)cuda_scratch(c, CUDA_SLOT_OP, (parts + 1) * sizeof *partial);
+    if (!partial)
+        return;
+    if (parts)
+        LAUNCH(c, sumsq_runs, (unsigned)parts, THREADS, 0, partial, x, count, aligned16(x));
+    LAUNCH(c, sumsq_total, 1, THREADS, 0, out, partial, parts);
+}
+
+static __global__ void clip_scale(float *out, const float *sumsq, float max_norm)
+{
+    float norm = sqrtf(*sumsq);
+    *out = max_norm > 0 && norm > max_norm ? max_norm / norm : 1.0f;
+}
+
+extern "C" void cuda_clip_scale(struct dev *d, float *out, const float *sumsq, float max_norm)
+{
+    LAUNCH(cuda_of(d), clip_scale, 1, 1, 0, out, sumsq, max_norm);
+}
