@@ -390,7 +390,10 @@ static enum err train(struct job *j, const struct args *args, bool dry)
 {
     TRY(configure(j, args));
     TRY(coll_open(&j->coll, j->s.device_kind));
-    const struct dev_options device = {.kind = j->s.device_kind,
+    char gpu[32]; /* one rank for each GPU of a host */
+    snprintf(gpu, sizeof gpu, "cuda:%d", j->coll->local_rank);
+    bool cpu = !strcmp(j->s.device_kind, "cpu");
+    const struct dev_options device = {.kind = cpu ? "cpu" : gpu,
                                        .model_type = j->s.device_dtype,
                                        .threads = (int)j->s.device_threads};
     enum err e = dev_open(&j->dev, &device);

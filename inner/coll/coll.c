@@ -1,5 +1,6 @@
 /* Chooses the collectives: the table of launchers. */
-#include "inner/coll/coll.h"
+#include "inner/coll/coll_nccl.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,15 +9,16 @@ struct launcher {
     const char *name, *mark; /* the variable that betrays it */
     const char *size;        /* the variable with the number of ranks; NULL: ask MPI */
     enum way way;
+    const char *rank, *local_rank; /* variables, where the environment is all there is */
 };
 static const struct launcher launchers[] = {
     /* first match wins */
-    {"Open MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", WAY_MPI},
-    {"PMI", "PMI_SIZE", "PMI_SIZE", WAY_MPI},
-    {"PMIx", "PMIX_RANK", NULL, WAY_MPI},
-    {"torchrun", "WORLD_SIZE", "WORLD_SIZE", WAY_ENVIRONMENT},
-    {"Slurm", "SLURM_NTASKS", "SLURM_NTASKS", WAY_ENVIRONMENT},
-    {"none", NULL, NULL, WAY_SELF},
+    {"Open MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", WAY_MPI, NULL, NULL},
+    {"PMI", "PMI_SIZE", "PMI_SIZE", WAY_MPI, NULL, NULL},
+    {"PMIx", "PMIX_RANK", NULL, WAY_MPI, NULL, NULL},
+    {"torchrun", "WORLD_SIZE", "WORLD_SIZE", WAY_ENVIRONMENT, "RANK", "LOCAL_RANK"},
+    {"Slurm", "SLURM_NTASKS", "SLURM_NTASKS", WAY_ENVIRONMENT, "SLURM_PROCID", "SLURM_LOCALID"},
+    {"none", NULL, NULL, WAY_SELF, NULL, NULL},
 };
 
 static const struct launcher *find(void)
@@ -49,13 +51,96 @@ static enum err open_mpi(struct coll **c, const struct launcher *l)
 #endif
 }
 
+/* ---- GPUs: NCCL does the sums; MPI or the launcher's environment says who is rank 0 -------------
+ */
+enum { JOIN_SECONDS = 120 };
+
+static enum err nccl_module(const struct coll_nccl_module **m)
+{
+    void *symbol;
+    coll_nccl_get *get;
+    TRY(module_find(COLL_NCCL_FILE, COLL_NCCL_NAME, &symbol));
+    memcpy(&get, &symbol, sizeof get); /* C has no cast from object to function pointers */
+    *m = get(module_host());
+    if ((*m)->coll_bytes != sizeof(struct coll))
+        return err_set(ERR_UNSUPPORTED, "%s is of another build of this program", COLL_NCCL_FILE);
+    return ERR_OK;
+}
+
+/* The environment's number; ERR_CONFIG names the variable that is missing. */
+static enum err number(const char *name, int *value)
+{
+    const char *text = getenv(name);
+    if (!text)
+        return err_set(ERR_CONFIG, "several ranks were launched, but %s is not set", name);
+    *value = (int)strtol(text, NULL, 10);
+    return ERR_OK;
+}
+
+/* Always set by us: one inherited from a shell would join this job to another. No thread runs yet.
+ */
+static enum err say_address(void)
+{
+    const char *host = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
+    char address[320];
+    if (!host || !port)
+        return err_set(ERR_CONFIG,
+                       "several ranks were launched: set MASTER_ADDR and MASTER_PORT to "
+                       "rank 0's host and a free port there");
+    snprintf(address, sizeof address, "%s:%s", host, port);
+    return setenv("NCCL_COMM_ID", address, 1) ? err_set(ERR_MEMORY, "no memory for the environment")
+                                              : ERR_OK;
+}
+
+static enum err nccl_by_environment(struct coll **c, const struct launcher *l)
+{
+    const struct coll_nccl_module *m;
+    struct coll_nccl_options o = {.size = (int)launched(l), .timeout_s = JOIN_SECONDS};
+    TRY(number(l->rank, &o.rank));
+    TRY(number(l->local_rank, &o.local_rank));
+    TRY(say_address());
+    TRY(nccl_module(&m));
+    return m->open(c, &o);
+}
+
+static struct coll *bootstrap; /* MPI, open as long as the NCCL ranks that it brought together */
+
+static enum err nccl_by_mpi(struct coll **c, const struct launcher *l)
+{
+    const struct coll_nccl_module *m;
+    TRY(open_mpi(&bootstrap, l));
+    struct coll_nccl_options o = {.rank = bootstrap->rank,
+                                  .size = bootstrap->size,
+                                  .local_rank = bootstrap->local_rank,
+                                  .id_given = true,
+                                  .timeout_s = JOIN_SECONDS};
+    if (o.size == 1)
+        return coll_self_open(c);
+    TRY(nccl_module(&m));
+    if (o.rank == 0)
+        TRY(m->id(o.id));
+    TRY(bootstrap->ops->broadcast_host(bootstrap, o.id, sizeof o.id));
+    return m->open(c, &o);
+}
+
+static enum err open_gpu(struct coll **c, const struct launcher *l)
+{
+    if (launched(l) == 1)
+        TRY(coll_self_open(c));
+    else if (l->way == WAY_MPI)
+        TRY(nccl_by_mpi(c, l));
+    else
+        TRY(nccl_by_environment(c, l));
+    (*c)->found = l->name;
+    return ERR_OK;
+}
+
 enum err coll_open(struct coll **c, const char *device_kind)
 {
     const struct launcher *l = find();
     *c = NULL;
-    if (strcmp(device_kind, "cpu"))
-        return err_set(ERR_UNSUPPORTED, "this build has no collectives for device.kind = %s",
-                       device_kind);
+    if (strcmp(device_kind, "cuda") == 0)
+        return open_gpu(c, l);
     if (l->way == WAY_ENVIRONMENT && launched(l) != 1)
         return err_set(
             ERR_UNSUPPORTED,
@@ -74,6 +159,9 @@ void coll_close(struct coll *c)
 {
     if (c)
         c->ops->close(c);
+    if (bootstrap)
+        bootstrap->ops->close(bootstrap);
+    bootstrap = NULL;
 }
 
 void coll_abort(struct coll *c, int exit_code)

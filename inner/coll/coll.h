@@ -1,6 +1,6 @@
 #ifndef COLL_H
 #define COLL_H
-/* Collectives inside one site: self (one rank), mpi (CPU ranks). Every rank calls in the same
+/* Collectives inside one site: self (one rank), mpi (CPU ranks), nccl (GPUs). Every rank calls in the same
  * order; a dead rank ends the site's job. All in place. Opened once per process; fast set, but
  * repeatable for a fixed number of ranks. The launcher's environment says how many ranks there
  * are, never how to train.
@@ -20,7 +20,7 @@ struct coll_ops {
 struct coll { /* backends embed it first */
     const struct coll_ops *ops;
     int rank, size, local_rank;
-    const char *kind;  /* "self", "mpi" */
+    const char *kind;  /* "self", "mpi", "nccl" */
     const char *found; /* which row of the launcher table matched, for the log */
 };
 

@@ -1,0 +1,225 @@
+/* GPUs over NCCL: one process for each GPU; the only file that includes nccl.h. Sums run on the
+ * legacy default stream, which CUDA orders behind everything the device's stream was given before
+ * and in front of all it gets afterwards, so the seam needs no stream of its own.
+ *
+ * A communicator that reports an error, or a collective that does not end in time, means that
+ * another rank is gone: the communicator is aborted and ERR_LINK ends this rank, whose launcher
+ * ends the job; the site restarts and rejoins its run.
+ */
+#include "inner/coll/coll_nccl.h"
+#include "kernels/cuda/host.h"
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { HOST_MAX = 4096 }; /* doubles of one sum_host, staged on the device */
+
+struct coll_nccl {
+    struct coll coll; /* first */
+    ncclComm_t comm;
+    cudaEvent_t done;
+    double *staging; /* device */
+    int timeout_s;
+};
+
+static struct coll_nccl *nccl_of(struct coll *c)
+{
+    return (struct coll_nccl *)c;
+}
+
+static double seconds(void) /* for deadlines: nothing computed depends on it */
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static enum err broken(struct coll_nccl *n, const char *what, ncclResult_t r)
+{
+    const char *why = n->comm ? ncclGetLastError(n->comm) : "";
+    enum err e = err_set(
+        ERR_LINK,
+        "rank %d of %d: %s: %s %s; another rank of this site is gone, or its network: the job "
+        "ends and may be started again",
+        n->coll.rank, n->coll.size, what, ncclGetErrorString(r), why ? why : "");
+    if (n->comm)
+        ncclCommAbort(n->comm);
+    n->comm = NULL;
+    return e;
+}
+
+static enum err cuda_failed(cudaError_t e, const char *what)
+{
+    return e == cudaSuccess ? ERR_OK
+                            : err_set(ERR_INTERNAL, "CUDA: %s: %s", what, cudaGetErrorString(e));
+}
+
+/* Until the communicator has taken the call (it was opened non-blocking). */
+static enum err taken(struct coll_nccl *n, ncclResult_t r, const char *what)
+{
+    double end = seconds() + n->timeout_s;
+    while (r == ncclInProgress && seconds() < end) {
+        usleep(100);
+        if (ncclCommGetAsyncError(n->comm, &r) != ncclSuccess)
+            break;
+    }
+    return r == ncclSuccess ? ERR_OK : broken(n, what, r);
+}
+
+/* Until all that this rank has asked for is done, watching for ranks that died. */
+static enum err finished(struct coll_nccl *n, const char *what)
+{
+    double end = seconds() + n->timeout_s;
+    TRY(cuda_failed(cudaEventRecord(n->done, NULL), "event"));
+    for (;;) {
+        ncclResult_t r = ncclSuccess;
+        cudaError_t e = cudaEventQuery(n->done);
+        if (e != cudaErrorNotReady)
+            return cuda_failed(e, what);
+        ncclResult_t asked = ncclCommGetAsyncError(n->comm, &r);
+        if (asked != ncclSuccess || (r != ncclSuccess && r != ncclInProgress))
+            return broken(n, what, asked != ncclSuccess ? asked : r);
+        if (seconds() > end)
+            return broken(n, "a collective did not end in time", ncclInternalError);
+        usleep(20);
+    }
+}
+
+static enum err sum(struct coll *c, float *x, size_t count)
+{
+    struct coll_nccl *n = nccl_of(c);
+    if (!n->comm)
+        return err_set(ERR_LINK, "the ranks of this site are no longer connected");
+    TRY(taken(n, ncclAllReduce(x, x, count, ncclFloat, ncclSum, n->comm, NULL), "all-reduce"));
+    return finished(n, "all-reduce");
+}
+
+static enum err sum_host(struct coll *c, double *x, size_t count)
+{
+    struct coll_nccl *n = nccl_of(c);
+    ASSERT(count <= HOST_MAX);
+    if (!n->comm)
+        return err_set(ERR_LINK, "the ranks of this site are no longer connected");
+    TRY(cuda_failed(cudaMemcpy(n->staging, x, count * sizeof *x, cudaMemcpyHostToDevice), "copy"));
+    TRY(taken(n, ncclAllReduce(n->staging, n->staging, count, ncclDouble, ncclSum, n->comm, NULL),
+              "all-reduce"));
+    TRY(finished(n, "all-reduce of host values"));
+    return cuda_failed(cudaMemcpy(x, n->staging, count * sizeof *x, cudaMemcpyDeviceToHost),
+                       "copy");
+}
+
+static enum err broadcast(struct coll *c, void *x, size_t bytes)
+{
+    struct coll_nccl *n = nccl_of(c);
+    if (!n->comm)
+        return err_set(ERR_LINK, "the ranks of this site are no longer connected");
+    TRY(taken(n, ncclBroadcast(x, x, bytes, ncclUint8, 0, n->comm, NULL), "broadcast"));
+    return finished(n, "broadcast");
+}
+
+static enum err broadcast_host(struct coll *c, void *x, size_t bytes)
+{
+    struct coll_nccl *n = nccl_of(c);
+    for (size_t at = 0; at < bytes; at += HOST_MAX * sizeof(double)) {
+        size_t part =
+            bytes - at < HOST_MAX * sizeof(double) ? bytes - at : HOST_MAX * sizeof(double);
+        TRY(cuda_failed(cudaMemcpy(n->staging, (char *)x + at, part, cudaMemcpyHostToDevice),
+                        "copy"));
+        TRY(broadcast(c, n->staging, part));
+        TRY(cuda_failed(cudaMemcpy((char *)x + at, n->staging, part, cudaMemcpyDeviceToHost),
+                        "copy"));
+    }
+    return ERR_OK;
+}
+
+static enum err barrier(struct coll *c)
+{
+    double nothing = 0;
+    return sum_host(c, &nothing, 1);
+}
+
+static void close_nccl(struct coll *c)
+{
+    struct coll_nccl *n = nccl_of(c);
+    if (n->comm && ncclCommFinalize(n->comm) != ncclSuccess)
+        ncclCommAbort(n->comm);
+    else if (n->comm)
+        ncclCommDestroy(n->comm);
+    if (n->done)
+        cudaEventDestroy(n->done);
+    cudaFree(n->staging);
+    free(n);
+}
+
+/* The other ranks learn it from their communicators, the launcher from the exit code. */
+static void abort_nccl(struct coll *c, int exit_code)
+{
+    struct coll_nccl *n = nccl_of(c);
+    if (n->comm)
+        ncclCommAbort(n->comm);
+    _exit(exit_code);
+}
+
+static enum err open_parts(struct coll_nccl *n, const struct coll_nccl_options *o)
+{
+    ncclUniqueId id;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    _Static_assert(sizeof id.internal == COLL_NCCL_ID_BYTES, "an id of NCCL");
+    config.blocking = 0;
+    TRY(cuda_failed(cudaSetDevice(o->local_rank), "choosing the GPU of this rank"));
+    TRY(cuda_failed(cudaEventCreateWithFlags(&n->done, cudaEventDisableTiming), "event"));
+    TRY(cuda_failed(cudaMalloc((void **)&n->staging, HOST_MAX * sizeof *n->staging),
+                    "staging memory"));
+    if (o->id_given) {
+        memcpy(id.internal, o->id, sizeof id.internal);
+    } else {
+        ncclResult_t r = ncclGetUniqueId(&id); /* the same everywhere: NCCL_COMM_ID */
+        if (r != ncclSuccess)
+            return broken(n, "finding rank 0", r);
+    }
+    return taken(n, ncclCommInitRankConfig(&n->comm, o->size, id, o->rank, &config),
+                 "joining the other ranks");
+}
+
+static enum err new_id(unsigned char out[COLL_NCCL_ID_BYTES])
+{
+    ncclUniqueId id;
+    ncclResult_t r = ncclGetUniqueId(&id);
+    if (r != ncclSuccess)
+        return err_set(ERR_LINK, "NCCL has no address for the other ranks: %s",
+                       ncclGetErrorString(r));
+    memcpy(out, id.internal, COLL_NCCL_ID_BYTES);
+    return ERR_OK;
+}
+
+static enum err open_nccl(struct coll **c, const struct coll_nccl_options *o)
+{
+    static const struct coll_ops ops = {sum,     sum_host,   broadcast, broadcast_host,
+                                        barrier, close_nccl, abort_nccl};
+    struct coll_nccl *n = calloc(1, sizeof *n);
+    *c = NULL;
+    if (!n)
+        return err_set(ERR_MEMORY, "no memory for the collectives");
+    n->coll = (struct coll){
+        .ops = &ops, .rank = o->rank, .size = o->size, .local_rank = o->local_rank, .kind = "nccl"};
+    n->timeout_s = o->timeout_s;
+    enum err e = open_parts(n, o);
+    if (e)
+        close_nccl(&n->coll);
+    else
+        *c = &n->coll;
+    return e;
+}
+
+__attribute__((visibility("default"))) const struct coll_nccl_module *
+atoll_nccl_module(const struct cuda_host *host);
+
+const struct coll_nccl_module *atoll_nccl_module(const struct cuda_host *host)
+{
+    static const struct coll_nccl_module module = {sizeof(struct coll), new_id, open_nccl};
+    host_set(host);
+    return &module;
+}

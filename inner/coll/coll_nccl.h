@@ -1,0 +1,26 @@
+#ifndef COLL_NCCL_H
+#define COLL_NCCL_H
+/* What the program and libatoll_nccl.so say to each other. The module opens a communicator for one
+ * GPU of one rank; how the ranks found each other is coll.c's affair.
+ */
+#include "inner/coll/coll.h"
+#include "kernels/cuda/module.h"
+
+enum { COLL_NCCL_ID_BYTES = 128 };
+
+struct coll_nccl_options {
+    int rank, size, local_rank; /* the GPU is local_rank */
+    bool id_given;              /* else NCCL_COMM_ID in the environment says where rank 0 is */
+    unsigned char id[COLL_NCCL_ID_BYTES];
+    int timeout_s; /* for the ranks to join; then for a collective to end */
+};
+struct coll_nccl_module {
+    size_t coll_bytes; /* sizeof(struct coll) of the module's build */
+    enum err (*id)(unsigned char id[COLL_NCCL_ID_BYTES]); /* a new one; rank 0 passes it on */
+    enum err (*open)(struct coll **c, const struct coll_nccl_options *o);
+};
+typedef const struct coll_nccl_module *coll_nccl_get(const struct cuda_host *host);
+#define COLL_NCCL_FILE "libatoll_nccl.so"
+#define COLL_NCCL_NAME "atoll_nccl_module"
+
+#endif
