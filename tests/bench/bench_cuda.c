@@ -1,0 +1,377 @@
+/* Speed of the GPU's ops at the shapes of GPT-2 124M beside this GPU's own ceilings, measured in
+ * the same run: a device-to-device copy, a large bf16 product. Random data: zeros run faster than
+ * anything real. Exit code 77 without a GPU. Rows as bench.h says; baseline is the ceiling in the
+ * same unit. bench_cuda [--csv PATH]
+ */
+#include "tests/bench/bench.h"
+#include "kernels/base/rng.h"
+#include "kernels/dev.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { REPEATS = 11, T = 65536, C = 768, SKIP = 77 };
+static struct dev *d;
+static const char *csv;
+static double copy_rate, product_rate; /* GB/s, TFLOP/s */
+
+static void die(enum err e)
+{
+    if (e == ERR_OK)
+        return;
+    fprintf(stderr, "bench_cuda: %s\n", err_message());
+    exit(err_exit_code(e));
+}
+
+static void *room(size_t bytes)
+{
+    void *p;
+    die(dev_alloc(d, &p, bytes));
+    return p;
+}
+
+/* A million random values, repeated: 4 MB of host time instead of gigabytes. */
+static float *random_f32(size_t n, double scale)
+{
+    enum { UNIT = 1 << 20 };
+    static float host[UNIT];
+    float *p = room(n * sizeof *p);
+    for (size_t i = 0; i < UNIT; i++)
+        host[i] = (float)(scale * (double)rng_normal(1, RNG_TEST, i));
+    for (size_t i = 0; i < n; i += UNIT)
+        d->ops->copy(d, p + i, host, (n - i < UNIT ? n - i : UNIT) * sizeof *host);
+    return p;
+}
+
+static void *random_bf16(size_t n, double scale)
+{
+    float *x = random_f32(n, scale);
+    void *p = room(n * 2);
+    d->ops->cast(d, p, x, n);
+    die(dev_sync(d));
+    dev_free(d, x);
+    return p;
+}
+
+typedef void work(const void *context);
+
+/* Median seconds of one run: enough of them between two clock readings to fill 5 ms. */
+static double seconds_of(work *run, const void *context)
+{
+    struct bench_times t = {.count = 0};
+    int count = 1;
+    run(context);
+    die(dev_sync(d));
+    double start = bench_now();
+    run(context);
+    die(dev_sync(d));
+    double once = bench_now() - start;
+    if (once < 5e-3)
+        count = (int)(5e-3 / once) + 1;
+    for (int r = 0; r < REPEATS; r++) {
+        start = bench_now();
+        for (int i = 0; i < count; i++)
+            run(context);
+        die(dev_sync(d));
+        bench_add(&t, (bench_now() - start) / count);
+    }
+    return bench_median(&t);
+}
+
+static void row(const char *what, const char *unit, double value, double baseline)
+{
+    bench_write(csv, &(struct bench_row){"cuda", what, unit, "bf16", value, baseline});
+}
+
+static void gigabytes(const char *what, work *run, const void *context, double bytes)
+{
+    row(what, "GB/s", bytes * 1e-9 / seconds_of(run, context), copy_rate);
+}
+
+static void teraflops(const char *what, work *run, const void *context, double flop)
+{
+    row(what, "TFLOP/s", flop * 1e-12 / seconds_of(run, context), product_rate);
+}
+
+/* ---- ceilings
+ * ---------------------------------------------------------------------------------------- */
+struct copy {
+    void *to, *from;
+    size_t bytes;
+};
+
+static void run_copy(const void *context)
+{
+    const struct copy *k = context;
+    d->ops->copy(d, k->to, k->from, k->bytes);
+}
+
+static void run_linear(const void *context)
+{
+    const struct dev_linear *a = context;
+    d->ops->linear_fwd(d, a->pre, a);
+}
+
+static void ceilings(void)
+{
+    struct copy k = {room((size_t)4 << 30), room((size_t)4 << 30), (size_t)4 << 30};
+    copy_rate = 2e-9 * (double)k.bytes / seconds_of(run_copy, &k);
+    dev_free(d, k.to);
+    dev_free(d, k.from);
+    struct dev_linear a = {.x = random_bf16(8192 * 8192, 1),
+                           .w = random_bf16(8192 * 8192, 1),
+                           .T = 8192,
+                           .K = 8192,
+                           .N = 8192,
+                           .pre = room((size_t)8192 * 8192 * 2)};
+    product_rate = 2e-12 * 8192 * 8192 * 8192 / seconds_of(run_linear, &a);
+    row("copy 4 GiB", "GB/s", copy_rate, 0);
+    row("product 8192^3", "TFLOP/s", product_rate, 0);
+}
+
+/* ---- memory-bound
+ * ------------------------------------------------------------------------------------ */
+struct norm {
+    struct dev_norm_args a;
+    void *x, *sum, *y;
+    float *mean, *rstd, *dgain, *dbias;
+};
+
+static void run_norm_fwd(const void *context)
+{
+    const struct norm *n = context;
+    d->ops->norm_fwd(d, n->y, n->sum, n->mean, n->rstd, n->x, n->sum, &n->a);
+}
+
+static void run_norm_bwd(const void *context)
+{
+    const struct norm *n = context;
+    d->ops->norm_bwd(d, n->x, n->dgain, n->dbias, n->y, n->x, n->sum, n->mean, n->rstd, &n->a);
+}
+
+static void norms(void)
+{
+    double bytes = 4.0 * 2 * T * C; /* x, residual in; sum, y out; the same number backward */
+    struct norm n = {{DEV_NORM_LAYER, 1e-5f, T, C, random_f32(C, 1), random_f32(C, 1)},
+                     random_bf16((size_t)T * C, 1),
+                     random_bf16((size_t)T * C, 1),
+                     random_bf16((size_t)T * C, 1),
+                     room(T * 4),
+                     room(T * 4),
+                     room(C * 4),
+                     room(C * 4)};
+    gigabytes("norm_fwd + residual 65536x768", run_norm_fwd, &n, bytes);
+    gigabytes("norm_bwd + residual 65536x768", run_norm_bwd, &n, bytes);
+}
+
+struct adam {
+    struct dev_adam a;
+    struct dev_range ranges[64];
+};
+
+static void run_adamw(const void *context)
+{
+    const struct adam *k = context;
+    d->ops->adamw(d, &k->a, k->ranges, 64);
+}
+
+static void run_lamb(const void *context)
+{
+    const struct adam *k = context;
+    d->ops->lamb(d, &k->a, k->ranges, 64);
+}
+
+static void optimizers(void)
+{
+    size_t n = (size_t)1 << 30;
+    static struct adam k;
+    k.a = (struct dev_adam){.p = random_f32(n, 1),
+                            .m = random_f32(n, 0.01),
+                            .v = random_f32(n, 0),
+                            .g = random_f32(n, 0.01),
+                            .model = room(n * 2),
+                            .lr = 1e-4f,
+                            .beta1 = 0.9f,
+                            .beta2 = 0.95f,
+                            .eps = 1e-8f,
+                            .weight_decay = 0.1f,
+                            .bias1 = 0.5f,
+                            .bias2 = 0.5f,
+                            .trust_min = 0.01f,
+                            .trust_max = 10};
+    for (size_t i = 0; i < 64; i++)
+        k.ranges[i] = (struct dev_range){i * (n / 64), n / 64, true};
+    double adamw = seconds_of(run_adamw, &k), lamb = seconds_of(run_lamb, &k);
+    row("AdamW 2^30 parameters", "ms", adamw * 1e3,
+        30.0 * (double)n / copy_rate * 1e-6); /* baseline: bytes / copy */
+    row("LAMB 2^30 parameters", "ms", lamb * 1e3, 42.0 * (double)n / copy_rate * 1e-6);
+    dev_free(d, k.a.p);
+    dev_free(d, k.a.m);
+    dev_free(d, k.a.v);
+    dev_free(d, (void *)(uintptr_t)k.a.g);
+    dev_free(d, k.a.model);
+}
+
+/* ---- codec
+ * ------------------------------------------------------------------------------------------- */
+struct codec {
+    size_t n;
+    float *z;
+    int32_t *q;
+    uint8_t *stream;
+    struct dev_grid g;
+};
+
+static void run_encode(const void *context)
+{
+    const struct codec *k = context;
+    d->ops->quantise(d, k->q, k->z, k->z, &k->g);
+    d->ops->pack(d, k->stream, k->q, 7, 4, k->n);
+}
+
+static void run_decode(const void *context)
+{
+    const struct codec *k = context;
+    d->ops->unpack(d, k->q, k->stream, 7, 4, true, k->n);
+    d->ops->dequantise(d, k->z, k->q, &k->g, 2.0f);
+}
+
+static void codec(void)
+{
+    size_t n = (size_t)1 << 27;
+    struct codec k = {n, random_f32(n, 1), room(n * 4), room(n / 2), {n, 7, room(n / DEV_BLOCK)}};
+    gigabytes("int4 encode + residual", run_encode, &k,
+              (double)n * (4 + 4 + 0.5)); /* what a fused one would move */
+    gigabytes("int4 decode + sum", run_decode, &k, (double)n * (0.5 + 4 + 4));
+}
+
+/* ---- attention, classifier, layer
+ * -------------------------------------------------------------------- */
+struct attention {
+    struct dev_attention a;
+    void *out, *dout, *dqkv;
+};
+
+static void run_attention_fwd(const void *context)
+{
+    const struct attention *k = context;
+    d->ops->attention_fwd(d, k->out, &k->a);
+}
+
+static void run_attention_bwd(const void *context)
+{
+    const struct attention *k = context;
+    d->ops->attention_bwd(d, k->dqkv, k->dout, k->out, &k->a);
+}
+
+static void attention(size_t L, size_t HD)
+{
+    enum { TOKENS = 32768, WIDTH = 1024 };
+    static int32_t cu[TOKENS + 1];
+    size_t S = TOKENS / L, NH = WIDTH / HD;
+    for (size_t i = 0; i <= S; i++)
+        cu[i] = (int32_t)(i * L);
+    int32_t *device_cu = room((S + 1) * 4);
+    d->ops->copy(d, device_cu, cu, (S + 1) * 4);
+    struct attention k = {{random_bf16((size_t)TOKENS * 3 * WIDTH, 1), device_cu, cu, S, TOKENS, NH,
+                           HD, true, 0.125f, room((size_t)TOKENS * NH * 4)},
+                          room((size_t)TOKENS * WIDTH * 2),
+                          random_bf16((size_t)TOKENS * WIDTH, 1),
+                          room((size_t)TOKENS * 3 * WIDTH * 2)};
+    for (int causal = 1; causal >= 0; causal--) {
+        char what[80];
+        double flop = 4.0 * TOKENS * (double)L * WIDTH /
+                      (causal ? 2 : 1); /* as FlashAttention's papers count */
+        k.a.causal = causal;
+        snprintf(what, sizeof what, "attention fwd L=%zu HD=%zu causal=%d", L, HD, causal);
+        teraflops(what, run_attention_fwd, &k, flop);
+        snprintf(what, sizeof what, "attention bwd L=%zu HD=%zu causal=%d", L, HD, causal);
+        teraflops(what, run_attention_bwd, &k, 2.5 * flop);
+    }
+    void *all[] = {(void *)(uintptr_t)k.a.qkv, device_cu, k.a.lse, k.out, k.dout, k.dqkv};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        dev_free(d, all[i]);
+}
+
+static void run_classifier(const void *context)
+{
+    d->ops->classifier(d, context);
+}
+
+static void classifier(void)
+{
+    enum { V = 50257, VP = 50304, ROWS = 16384 };
+    int32_t *targets = calloc(ROWS, sizeof *targets), *on_device = room(ROWS * 4);
+    d->ops->copy(d, on_device, targets, ROWS * sizeof *targets);
+    free(targets);
+    struct dev_classifier a = {random_bf16((size_t)ROWS * C, 1),
+                               random_bf16((size_t)VP * C, 0.05),
+                               on_device,
+                               ROWS,
+                               C,
+                               V,
+                               VP,
+                               1e-4f,
+                               room(ROWS * 4),
+                               room((size_t)ROWS * C * 2),
+                               room((size_t)VP * C * 4)};
+    teraflops("classifier fwd + bwd 16384x50304x768", run_classifier, &a, 3 * 2.0 * ROWS * C * V);
+}
+
+struct layer {
+    struct dev_linear a;
+    struct dev_linear_grad g;
+    void *y;
+};
+
+static void run_layer_fwd(const void *context)
+{
+    const struct layer *l = context;
+    d->ops->linear_fwd(d, l->y, &l->a);
+}
+
+static void run_layer_bwd(const void *context)
+{
+    const struct layer *l = context;
+    d->ops->linear_bwd(d, &l->a, &l->g);
+}
+
+static void linear(const char *name, size_t K, size_t N, enum dev_act act)
+{
+    char what[80];
+    struct layer l = {
+        {random_bf16((size_t)T * K, 1), random_bf16(N * K, 0.02), random_f32(N, 1), T, K, N, act,
+         room((size_t)T * N * 2)},
+        {random_bf16((size_t)T * N, 1e-3), room((size_t)T * K * 2), room(N * K * 4), room(N * 4)},
+        room((size_t)T * N * 2)};
+    double flop = 2.0 * T * (double)K * (double)N;
+    snprintf(what, sizeof what, "%s fwd", name);
+    teraflops(what, run_layer_fwd, &l, flop);
+    snprintf(what, sizeof what, "%s bwd", name);
+    teraflops(what, run_layer_bwd, &l, 2 * flop);
+}
+
+int main(int argc, char **argv)
+{
+    csv = bench_arguments(argc, argv);
+    if (!csv)
+        return 4;
+    if (dev_open(&d, &(struct dev_options){.kind = "cuda", .model_type = "bf16"})) {
+        printf("SKIPPED: %s\n", err_message());
+        return SKIP;
+    }
+    puts(d->note);
+    ceilings();
+    norms();
+    linear("qkv 768->2304", C, 3 * C, DEV_ACT_NONE);
+    linear("up + GELU 768->3072", C, 4 * C, DEV_ACT_GELU_TANH);
+    linear("down 3072->768", 4 * C, C, DEV_ACT_NONE);
+    for (size_t L = 512; L <= 4096; L *= 2) {
+        attention(L, 64);
+        attention(L, 128);
+    }
+    classifier();
+    codec();
+    optimizers();
+    dev_close(d);
+    return 0;
+}

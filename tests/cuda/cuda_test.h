@@ -1,0 +1,11 @@
+#ifndef CUDA_TEST_H
+#define CUDA_TEST_H
+/* The device under test: a GPU (test_device.c), or its kernels emulated on this host (emulate.cc).
+ */
+#include "kernels/dev.h"
+
+enum { CUDA_TEST_SKIP = 77 }; /* ctest's code for a skipped test */
+/* ERR_UNSUPPORTED, with the reason, on a host without a GPU. */
+enum err cuda_test_open(struct dev **d, const char *model_type) MUST;
+
+#endif

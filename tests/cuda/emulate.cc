@@ -1,0 +1,384 @@
+/* The fibers behind emulate.h, and a device that runs the CUDA ops on them: host memory, products
+ * by plain loops. cuda_test_open() of this file opens it; test_device.c has the one for a real GPU.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <vector>
+#include "kernels/cuda/tile.cuh"
+extern "C" {
+#include "tests/cuda/cuda_test.h"
+}
+
+/* Saves what the ABI of x86-64 lets a call keep, leaves the stack pointer in *from, goes on at
+ * `to`. The library's swapcontext makes a system call each time: ten times slower. */
+extern "C" void emulate_switch(void **from, void *to);
+asm(".text\n"
+    ".globl emulate_switch\n"
+    "emulate_switch:\n"
+    "    push %rbp\n    push %rbx\n    push %r12\n    push %r13\n    push %r14\n    push %r15\n"
+    "    mov %rsp, (%rdi)\n"
+    "    mov %rsi, %rsp\n"
+    "    pop %r15\n    pop %r14\n    pop %r13\n    pop %r12\n    pop %rbx\n    pop %rbp\n"
+    "    ret\n");
+
+enum { THREADS_MAX = 1024, STACK_BYTES = 64 << 10, SHARED_MAX = 227 << 10, LANES = 32 };
+enum waiting { WAIT_NOTHING, WAIT_WARP, WAIT_BLOCK };
+
+struct copy {
+    void *to;
+    const void *from;
+    bool real;
+};
+struct fiber {
+    void *stack; /* where it was left */
+    struct uint3 index;
+    bool done;
+    enum waiting waiting;
+    unsigned until; /* the generation that lets it go on */
+    std::vector<std::vector<copy>> groups;
+    std::vector<copy> open;
+};
+struct warp {
+    unsigned arrived, live, generation;
+    int op;
+    unsigned char slots[2]
+                       [LANES * EMULATE_SLOT]; /* by turns: a lane is at most one meeting ahead */
+};
+
+struct uint3 *emulate_thread;
+struct uint3 emulate_block;
+struct dim3 emulate_block_size, emulate_grid_size;
+unsigned char *emulate_shared;
+
+static struct fiber fibers[THREADS_MAX];
+static struct warp warps[THREADS_MAX / LANES];
+static struct {
+    unsigned arrived, live, generation;
+    int any, result;
+} block;
+static void *scheduler;
+static unsigned char *stacks;
+static emulate_kernel *kernel_run;
+static void *kernel_arguments;
+static struct fiber *running;
+static unsigned launches;
+
+static void die(const char *what)
+{
+    fprintf(stderr, "emulated kernel: %s, thread %u of block %u,%u\n", what,
+            running ? running->index.x : 0, emulate_block.x, emulate_block.y);
+    abort();
+}
+
+static void wait_for(enum waiting what, unsigned generation)
+{
+    running->waiting = what;
+    running->until = generation;
+    emulate_switch(&running->stack, scheduler);
+}
+
+static void warp_release(struct warp *w)
+{
+    if (w->arrived && w->arrived == w->live) {
+        w->arrived = 0;
+        w->generation++;
+    }
+}
+
+static void block_release(void)
+{
+    if (block.arrived && block.arrived == block.live) {
+        block.arrived = 0;
+        block.result = block.any;
+        block.any = 0;
+        block.generation++;
+    }
+}
+
+const unsigned char *emulate_meet(enum emulate_op op, const void *mine, size_t bytes)
+{
+    struct warp *w = &warps[running->index.x / LANES];
+    unsigned generation = w->generation;
+    unsigned char *slots = w->slots[generation % 2];
+    if (w->arrived && w->op != (int)op)
+        die("lanes of a warp meet in different operations");
+    w->op = (int)op;
+    if (bytes)
+        memcpy(slots + running->index.x % LANES * EMULATE_SLOT, mine, bytes);
+    w->arrived++;
+    warp_release(w);
+    if (w->generation == generation)
+        wait_for(WAIT_WARP, generation + 1);
+    return slots;
+}
+
+int emulate_barrier_or(int mine)
+{
+    unsigned generation = block.generation;
+    block.any |= mine;
+    block.arrived++;
+    block_release();
+    if (block.generation == generation)
+        wait_for(WAIT_BLOCK, generation + 1);
+    return block.result;
+}
+
+void emulate_copy(void *to, const void *from, bool real)
+{
+    if ((uintptr_t)to % 16 || (real && (uintptr_t)from % 16))
+        die("cp.async is not aligned");
+    running->open.push_back({to, from, real});
+}
+
+void emulate_commit(void)
+{
+    running->groups.push_back(running->open);
+    running->open.clear();
+}
+
+void emulate_wait(int left)
+{
+    while (running->groups.size() > (size_t)left) {
+        for (const copy &c : running->groups.front())
+            if (c.real)
+                memcpy(c.to, c.from, 16);
+            else
+                memset(c.to, 0, 16);
+        running->groups.erase(running->groups.begin());
+    }
+}
+
+static void fiber_main(void)
+{
+    kernel_run(kernel_arguments);
+    struct warp *w = &warps[running->index.x / LANES];
+    running->done = true;
+    running->groups.clear();
+    running->open.clear();
+    w->live--;
+    block.live--;
+    warp_release(w);
+    block_release();
+    emulate_switch(&running->stack, scheduler);
+}
+
+static bool ready(const struct fiber *f)
+{
+    if (f->done)
+        return false;
+    if (f->waiting == WAIT_WARP)
+        return warps[f->index.x / LANES].generation == f->until;
+    if (f->waiting == WAIT_BLOCK)
+        return block.generation == f->until;
+    return true;
+}
+
+/* Runs the lanes of one warp until none can go on. */
+static bool warp_run(unsigned w)
+{
+    bool any = false, progress = true;
+    unsigned threads = emulate_block_size.x;
+    while (progress) {
+        progress = false;
+        for (unsigned i = w * LANES; i < (w + 1) * LANES && i < threads; i++)
+            if (ready(&fibers[i])) {
+                running = &fibers[i];
+                running->waiting = WAIT_NOTHING;
+                emulate_thread = &running->index;
+                emulate_switch(&scheduler, running->stack);
+                progress = any = true;
+            }
+    }
+    return any;
+}
+
+static void block_start(unsigned threads)
+{
+    block = {0, threads, 0, 0, 0};
+    memset(warps, 0, sizeof warps);
+    memset(emulate_shared, 0xff, SHARED_MAX); /* NaN: unwritten shared memory shows */
+    for (unsigned i = 0; i < threads; i++) {
+        struct fiber *f = &fibers[i];
+        f->index = {i, 0, 0};
+        f->done = false;
+        f->waiting = WAIT_NOTHING;
+        warps[i / LANES].live++;
+        void **top = (void **)(stacks + (size_t)(i + 1) * STACK_BYTES);
+        top[-2] = (void *)fiber_main; /* entered by ret, with the stack as after a call */
+        f->stack = top - 8;
+    }
+}
+
+static void block_run(unsigned threads)
+{
+    unsigned count = (threads + LANES - 1) / LANES;
+    block_start(threads);
+    for (bool any = true; block.live; any = false) {
+        for (unsigned i = 0; i < count; i++)
+            any |= warp_run(launches % 2 ? i : count - 1 - i);
+        if (!any)
+            die("threads wait for each other");
+    }
+}
+
+void emulate_launch(emulate_kernel *run, void *arguments, struct dim3 grid, struct dim3 size,
+                    size_t shared)
+{
+    if (!stacks) {
+        stacks = (unsigned char *)aligned_alloc(4096, (size_t)THREADS_MAX * STACK_BYTES);
+        emulate_shared = (unsigned char *)aligned_alloc(1024, SHARED_MAX);
+    }
+    if (size.x > THREADS_MAX || size.y != 1 || size.z != 1 || shared > SHARED_MAX || grid.z != 1)
+        die("a launch that no GPU takes");
+    kernel_run = run;
+    kernel_arguments = arguments;
+    emulate_block_size = size;
+    emulate_grid_size = grid;
+    launches++;
+    for (unsigned y = 0; y < grid.y; y++)
+        for (unsigned x = 0; x < grid.x; x++) {
+            emulate_block = {x, y, 0};
+            block_run(size.x);
+        }
+}
+
+/* ---- the device
+ * ------------------------------------------------------------------------------------ */
+extern "C" {
+
+void cuda_fail(struct cuda *c, enum err e)
+{
+    if (c->dev.failed)
+        return;
+    c->dev.failed = e;
+    snprintf(c->message, sizeof c->message, "%s", err_message());
+}
+
+void *cuda_scratch(struct cuda *c, enum cuda_slot slot, size_t bytes)
+{
+    if (bytes > c->scratch_bytes[slot]) {
+        free(c->scratch[slot]);
+        c->scratch_bytes[slot] = (bytes + 255) / 256 * 256;
+        c->scratch[slot] = aligned_alloc(256, c->scratch_bytes[slot]);
+    }
+    return c->scratch[slot];
+}
+
+static float read(const void *x, enum dtype type, size_t i)
+{
+    return type == DTYPE_F32 ? ((const float *)x)[i] : bf16_float(((const uint16_t *)x)[i]);
+}
+
+static void write(void *x, enum dtype type, size_t i, double value)
+{
+    if (type == DTYPE_F32)
+        ((float *)x)[i] = (float)value;
+    else
+        ((uint16_t *)x)[i] = bf16_round((float)value);
+}
+
+static double gelu(double x)
+{
+    return 0.5 * x * (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x)));
+}
+
+static double element(const struct product *p, size_t m, size_t n)
+{
+    double sum = 0;
+    for (size_t k = 0; k < p->K; k++)
+        sum += (double)read(p->a, p->in, p->a_t ? k * p->lda + m : m * p->lda + k) *
+               (double)read(p->b, p->in, p->b_t ? n * p->ldb + k : k * p->ldb + n);
+    return sum;
+}
+
+static void finish(const struct product *p, size_t m, size_t n, double sum)
+{
+    size_t at = m * p->ldc + n;
+    if (p->accumulate)
+        sum += (double)((const float *)p->c)[at];
+    if (p->fuse == FUSE_BIAS || p->fuse == FUSE_BIAS_GELU)
+        sum += (double)read(p->bias, p->out, n);
+    if (p->fuse == FUSE_BIAS_GELU) {
+        write(p->pre, p->out, at, sum);
+        sum = gelu((double)read(p->pre, p->out, at));
+    }
+    write(p->c, p->out, at, sum);
+}
+
+/* Has fused products for even N only, so that tests see both ways through products.c. */
+bool cuda_matmul_run(struct cuda *c, const struct product *p)
+{
+    (void)c;
+    if (p->fuse != FUSE_NONE && p->N % 2)
+        return false;
+    for (size_t m = 0; m < p->M; m++) {
+        for (size_t n = 0; n < p->N; n++)
+            finish(p, m, n, element(p, m, n));
+        double sum = 0;
+        for (size_t k = 0; p->fuse == FUSE_COLUMNS && k < p->K; k++)
+            sum += (double)read(p->a, p->in, k * p->lda + m);
+        if (p->fuse == FUSE_COLUMNS)
+            p->sums[m] = (float)sum;
+    }
+    return true;
+}
+
+static void device_close(struct dev *d)
+{
+    for (int i = 0; i < CUDA_SLOTS; i++)
+        free(cuda_of(d)->scratch[i]);
+    free(cuda_of(d)->table_host);
+    free(d);
+}
+
+static enum err device_alloc(struct dev *, void **p, size_t bytes)
+{
+    *p = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    memset(*p, 0, bytes);
+    return ERR_OK;
+}
+
+static void device_free(struct dev *, void *p)
+{
+    free(p);
+}
+
+static void device_copy(struct dev *, void *to, const void *from, size_t bytes)
+{
+    memmove(to, from, bytes);
+}
+
+static void device_zero(struct dev *, void *p, size_t bytes)
+{
+    memset(p, 0, bytes);
+}
+
+static enum err device_sync(struct dev *d)
+{
+    return d->failed ? err_set(d->failed, "%s", cuda_of(d)->message) : ERR_OK;
+}
+
+static struct dev_ops ops_make(void)
+{
+    struct dev_ops o;
+#define X(name, arguments) o.name = cuda_##name;
+    DEV_OPS(X)
+#undef X
+    o.close = device_close, o.alloc = device_alloc, o.free = device_free;
+    o.copy = device_copy, o.zero = device_zero, o.sync = device_sync;
+    return o;
+}
+
+enum err cuda_test_open(struct dev **d, const char *model_type)
+{
+    static const struct dev_ops ops = ops_make();
+    struct cuda *c = (struct cuda *)calloc(1, sizeof *c);
+    c->dev.ops = &ops;
+    c->dev.kind = "emulated";
+    c->dev.threads = 1;
+    c->dev.model_type = strcmp(model_type, "f32") ? DTYPE_BF16 : DTYPE_F32;
+    c->processors = 3; /* few, so that small tests run persistent loops more than once */
+    *d = &c->dev;
+    return ERR_OK;
+}
+}

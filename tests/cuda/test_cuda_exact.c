@@ -1,0 +1,271 @@
+/* The exact set of the CUDA backend against the CPU's, by memcmp: random values of every size,
+ * denormals, the largest floats, ties and their neighbours, counts and addresses that are no
+ * multiple of 16 bytes. If one bit differs, members of a run disagree about the outer state. Not
+ * finite: only what the ops promise (a code of 255, no contribution); the payload of a NaN is the
+ * processor's affair.
+ */
+#include "tests/kernels/check.h"
+#include "tests/cuda/cuda_test.h"
+
+enum { BLOCKS = 41, COUNT = BLOCKS * DEV_BLOCK, ODD = COUNT - 3, ARRAYS = 4, ROUNDS = 6 };
+static struct dev *gpu, cpu = {.threads = 1};
+static float values[ARRAYS][COUNT];
+static int32_t integers[COUNT];
+static int8_t exponents[BLOCKS];
+
+static float special(uint32_t r)
+{
+    static const uint32_t bits[] = {0,           0x80000000u, 1,           0x80000001u, 0x007fffffu,
+                                    0x00800000u, 0x7f7fffffu, 0xff7fffffu, 0x7f7f0000u, 0x7f7f8000u,
+                                    0x3f808000u, 0x3f818000u, 0x4b7fffffu, 0x4b800000u, 0xcb800000u,
+                                    0x4b000000u, 0x3f000000u, 0x3effffffu};
+    return float_of_bits(bits[r % (sizeof bits / sizeof *bits)]);
+}
+
+/* round 0: any finite bits; 1: denormals; 2: huge; 3: halves and their neighbours; 4: special; 5: a
+ * mixture. */
+static float draw(int round, uint64_t i)
+{
+    uint32_t r[4], kind = (uint32_t)round;
+    rng_block(11 + (uint64_t)round, RNG_TEST, i, r);
+    kind = round == 5 ? r[2] % 5 : kind;
+    uint32_t bits = r[0];
+    if (kind == 1)
+        bits &= 0x807fffffu;
+    if (kind == 2)
+        bits = (bits & 0x807fffffu) | (0xf0u + r[1] % 15) << 23;
+    if (kind == 3) {
+        float half = (float)((int)(r[0] % 1000) - 500) * 0.5f * ldexpf(1, (int)(r[1] % 9) - 4);
+        bits = float_bits(half) + r[3] % 3 - 1;
+    }
+    if (kind == 4)
+        return special(r[1]);
+    return (bits & 0x7f800000u) == 0x7f800000u ? 1.0f : float_of_bits(bits);
+}
+
+static void draw_all(int round)
+{
+    for (size_t k = 0; k < ARRAYS; k++)
+        for (size_t i = 0; i < COUNT; i++)
+            values[k][i] = draw(round, k * COUNT + i);
+    for (size_t i = 0; i < COUNT; i++)
+        integers[i] = (int32_t)rng_below(12, RNG_TEST, i + (uint64_t)round * COUNT, 65025) - 32512;
+    for (size_t i = 0; i < BLOCKS; i++)
+        exponents[i] = (int8_t)((int)rng_below(13, RNG_TEST, i, 31) - 15);
+    exponents[0] = DEV_GRID_EMPTY;
+    exponents[1] = -100;
+    exponents[2] = 100;
+}
+
+static void *to_gpu(const void *x, size_t bytes)
+{
+    void *p = room(gpu, bytes + 64);
+    gpu->ops->copy(gpu, p, x, bytes);
+    return p;
+}
+
+static void same(const char *what, int round, const void *on_gpu, const void *want, size_t bytes)
+{
+    uint8_t *got = arena_alloc(&check_host, bytes + 1);
+    gpu->ops->copy(gpu, got, on_gpu, bytes);
+    assert_int_equal(dev_sync(gpu), ERR_OK);
+    for (size_t i = 0; i < bytes; i++)
+        if (got[i] != ((const uint8_t *)want)[i])
+            fail_msg("%s, round %d: byte %zu of %zu is %02x, the CPU says %02x", what, round, i,
+                     bytes, got[i], ((const uint8_t *)want)[i]);
+}
+
+static float *copy_of(const float *x)
+{
+    float *y = arena_alloc(&check_host, COUNT * sizeof *y);
+    memcpy(y, x, COUNT * sizeof *y);
+    return y;
+}
+
+static void elements(int round)
+{
+    float *z = copy_of(values[2]), *gz = to_gpu(z, COUNT * 4);
+    cpu_delta(&cpu, z, values[0], values[1], z, 0.3f, ODD); /* z aliases residual */
+    gpu->ops->delta(gpu, gz, to_gpu(values[0], COUNT * 4), to_gpu(values[1], COUNT * 4), gz, 0.3f,
+                    ODD);
+    for (size_t i = 0; i < COUNT; i++)
+        if (!isfinite(z[i])) /* infinity minus infinity: a NaN of the processor's kind */
+            z[i] = 0;
+    float *host = arena_alloc(&check_host, COUNT * 4);
+    gpu->ops->copy(gpu, host, gz, COUNT * 4);
+    for (size_t i = 0; i < COUNT; i++)
+        host[i] = isfinite(host[i]) ? host[i] : 0;
+    assert_memory_equal(host, z, COUNT * 4);
+    float *acc = copy_of(values[3]), *gacc = to_gpu(acc, COUNT * 4);
+    cpu_accumulate(&cpu, acc + 1, values[0], 0.37f, ODD - 1); /* no multiple of 16 bytes */
+    gpu->ops->accumulate(gpu, gacc + 1, to_gpu(values[0], COUNT * 4), 0.37f, ODD - 1);
+    same("accumulate", round, gacc, acc, COUNT * 4);
+    cpu_divide(&cpu, acc, 3.0f, COUNT);
+    gpu->ops->divide(gpu, gacc, 3.0f, COUNT);
+    same("divide", round, gacc, acc, COUNT * 4);
+}
+
+static void outer(int round)
+{
+    float *theta = copy_of(values[0]), *momentum = copy_of(values[1]), *mean = copy_of(values[2]);
+    for (size_t i = 0; i < COUNT; i++) { /* stay finite: 0.9 and 0.7 of less than 2^126 */
+        theta[i] *= 0.125f, momentum[i] *= 0.125f, mean[i] *= 0.125f;
+    }
+    float *gt = to_gpu(theta, COUNT * 4), *gm = to_gpu(momentum, COUNT * 4),
+          *gx = to_gpu(mean, COUNT * 4);
+    cpu_outer_step(&cpu, theta, momentum, mean, 0.7f, 0.9f, ODD);
+    gpu->ops->outer_step(gpu, gt, gm, gx, 0.7f, 0.9f, ODD);
+    same("theta", round, gt, theta, COUNT * 4);
+    same("momentum", round, gm, momentum, COUNT * 4);
+    cpu_outer_step(&cpu, theta, NULL, mean, 0.7f, 0, COUNT);
+    gpu->ops->outer_step(gpu, gt, NULL, gx, 0.7f, 0, COUNT);
+    same("theta without momentum", round, gt, theta, COUNT * 4);
+}
+
+static void grid(int round)
+{
+    static const int q_max[3] = {127, 7, 1};
+    static int32_t q[COUNT];
+    static uint8_t code[BLOCKS];
+    int8_t *ge = to_gpu(exponents, sizeof exponents);
+    int32_t *gq = room(gpu, sizeof q);
+    for (int k = 0; k < 3; k++) {
+        float *z = copy_of(values[k]), *gz = to_gpu(z, COUNT * 4);
+        struct dev_grid g = {COUNT, q_max[k], exponents}, gg = {COUNT, q_max[k], ge};
+        cpu_block_code(&cpu, code, z, COUNT);
+        uint8_t *gcode = room(gpu, BLOCKS);
+        gpu->ops->block_code(gpu, gcode, gz, COUNT);
+        same("block_code", round, gcode, code, BLOCKS);
+        cpu_quantise(&cpu, q, z, z, &g);
+        gpu->ops->quantise(gpu, gq, gz, gz, &gg);
+        same("q", round, gq, q, sizeof q);
+        same("residual", round, gz, z, COUNT * 4);
+        float *out = arena_alloc(&check_host, COUNT * 4), *gout = room(gpu, COUNT * 4);
+        cpu_dequantise(&cpu, out, integers, &g, (float)(k * 2 + 3));
+        gpu->ops->dequantise(gpu, gout, to_gpu(integers, sizeof integers), &gg, (float)(k * 2 + 3));
+        same("dequantise", round, gout, out, COUNT * 4);
+    }
+}
+
+/* A block with a value that is not finite, anywhere, is 255 on both. */
+static void not_finite(void **state)
+{
+    (void)state;
+    uint8_t code[BLOCKS], *gcode = room(gpu, BLOCKS);
+    draw_all(3);
+    for (size_t i = 0; i < BLOCKS; i++)
+        values[0][i * DEV_BLOCK + i * 6] = i % 3 == 0 ? NAN : i % 3 == 1 ? INFINITY : -INFINITY;
+    cpu_block_code(&cpu, code, values[0], COUNT);
+    gpu->ops->block_code(gpu, gcode, to_gpu(values[0], COUNT * 4), COUNT);
+    same("block_code", 0, gcode, code, BLOCKS);
+    assert_int_equal(code[7], 255);
+    check_done(gpu);
+}
+
+static void bf16(int round)
+{
+    static uint16_t h[COUNT];
+    float *z = copy_of(values[0]), *gz = to_gpu(z, COUNT * 4);
+    uint16_t *gh = to_gpu(h, sizeof h);
+    cpu_round_bf16(&cpu, h, z, z, ODD);
+    gpu->ops->round_bf16(gpu, gh, gz, gz, ODD);
+    same("h", round, gh, h, ODD * 2);
+    same("residual of bf16", round, gz, z, COUNT * 4);
+    cpu_widen_bf16(&cpu, z, h, ODD);
+    gpu->ops->widen_bf16(gpu, gz, gh, ODD);
+    same("widened", round, gz, z, COUNT * 4);
+}
+
+static void on_all_rounds(void (*check)(int round))
+{
+    for (int round = 0; round < ROUNDS; round++) {
+        draw_all(round);
+        check(round);
+        check_done(gpu);
+    }
+}
+
+static void elements_are_equal(void **state)
+{
+    (void)state;
+    on_all_rounds(elements);
+}
+
+static void outer_step_is_equal(void **state)
+{
+    (void)state;
+    on_all_rounds(outer);
+}
+
+static void grid_is_equal(void **state)
+{
+    (void)state;
+    on_all_rounds(grid);
+}
+
+static void bf16_is_equal(void **state)
+{
+    (void)state;
+    on_all_rounds(bf16);
+}
+
+static void streams_are_equal(void **state)
+{
+    (void)state;
+    static uint8_t stream[COUNT * 2 + 1];
+    static int32_t back[COUNT];
+    for (unsigned bits = 1; bits <= 16; bits++) {
+        int32_t bias = 1 << (bits - 1);
+        size_t bytes = COUNT / 8 * bits;
+        for (size_t i = 0; i < COUNT; i++)
+            integers[i] = (int32_t)(rng_u32(bits, RNG_TEST, i) & ((1u << bits) - 1)) - bias;
+        int32_t *gq = to_gpu(integers, sizeof integers);
+        uint8_t *gstream = room(gpu, sizeof stream);
+        for (size_t shift = 0; shift < 2; shift++) { /* words, and bytes */
+            cpu_pack(&cpu, stream + shift, integers, bias, bits, COUNT);
+            gpu->ops->pack(gpu, gstream + shift, gq, bias, bits, COUNT);
+            same("packed", (int)bits, gstream + shift, stream + shift, bytes);
+            for (int add = 0; add < 2; add++) {
+                cpu_unpack(&cpu, back, stream + shift, bias, bits, add, COUNT);
+                gpu->ops->unpack(gpu, gq, gstream + shift, bias, bits, add, COUNT);
+                same("unpacked", (int)bits, gq, back, sizeof back);
+            }
+            gpu->ops->copy(gpu, gq, integers, sizeof integers);
+        }
+        check_done(gpu);
+    }
+}
+
+static void exceeds_finds_one(void **state)
+{
+    (void)state;
+    static int32_t q[COUNT];
+    for (size_t i = 0; i < 5; i++) {
+        uint32_t over = 0, *gover = to_gpu(&over, 4);
+        memset(q, 0, sizeof q);
+        q[i * 2621 % ODD] = i % 2 ? -128 : 128;
+        int32_t limit = i == 4 ? 128 : 127;
+        cpu_exceeds(&cpu, &over, q, limit, ODD);
+        gpu->ops->exceeds(gpu, gover, to_gpu(q, sizeof q), limit, ODD);
+        assert_int_equal(over, i < 4);
+        same("over", (int)i, gover, &over, 4);
+        check_done(gpu);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(elements_are_equal), cmocka_unit_test(outer_step_is_equal),
+        cmocka_unit_test(grid_is_equal),      cmocka_unit_test(bf16_is_equal),
+        cmocka_unit_test(streams_are_equal),  cmocka_unit_test(not_finite),
+        cmocka_unit_test(exceeds_finds_one),
+    };
+    if (cuda_test_open(&gpu, "f32") == ERR_UNSUPPORTED) {
+        printf("SKIPPED: %s\n", err_message());
+        return CUDA_TEST_SKIP;
+    }
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    dev_close(gpu);
+    return failed;
+}

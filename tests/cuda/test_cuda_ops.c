@@ -1,0 +1,428 @@
+/* Every fast op of the CUDA backend against the same op of the CPU backend, which is the
+ * specification, on the same random inputs; bounds at each. Each op runs twice and must give the
+ * same bytes. Linked twice: with a GPU (skips without one), and with its kernels emulated on this
+ * host, where shapes are small. If these are wrong, a GPU trains another model than a CPU.
+ */
+#include "tests/kernels/check.h"
+#include "tests/cuda/cuda_test.h"
+
+enum { KEPT_MAX = 8 };
+struct kept { /* one output of one run */
+    const char *what;
+    double *x;
+    size_t n;
+    double bound; /* of the largest value */
+};
+static struct kept kept[3][KEPT_MAX]; /* CPU, GPU, GPU again */
+static size_t kept_count[3];
+static int run_index;
+static struct dev *devices[2];
+
+static void keep(struct dev *d, const char *what, const void *p, size_t n, enum dtype type,
+                 double limit)
+{
+    struct kept *k = &kept[run_index][kept_count[run_index]++];
+    assert_true(kept_count[run_index] <= KEPT_MAX);
+    *k = (struct kept){what, malloc((n + 1) * sizeof(double)), n, limit};
+    memcpy(k->x, download(d, p, n, type), n * sizeof(double));
+}
+
+static void compare(void (*run)(struct dev *d, const void *c), const void *c)
+{
+    for (run_index = 0; run_index < 3; run_index++) {
+        struct dev *d = devices[run_index > 0];
+        check_index = 0;
+        kept_count[run_index] = 0;
+        run(d, c);
+        assert_int_equal(dev_sync(d), ERR_OK);
+        check_done(d);
+    }
+    for (size_t i = 0; i < kept_count[0]; i++) {
+        const struct kept *want = &kept[0][i], *got = &kept[1][i];
+        near_doubles(want->what, got->x, want->x, want->n, want->bound, 1e-30);
+        if (memcmp(got->x, kept[2][i].x, want->n * sizeof(double)))
+            fail_msg("%s, %s: two runs differ", check_place, want->what);
+        for (int k = 0; k < 3; k++)
+            free(kept[k][i].x);
+    }
+}
+
+/* Large shapes too: on a GPU, unless a sanitizer slows it down (CUDA_TEST_SMALL=1). */
+static bool on_gpu(void)
+{
+    return strcmp(devices[1]->kind, "cuda") == 0 && !getenv("CUDA_TEST_SMALL");
+}
+
+static void on_both_types(void (*check)(void))
+{
+    static const char *types[] = {"f32", "bf16"};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(
+            dev_open(&devices[0], &(struct dev_options){.kind = "cpu", .model_type = types[i]}),
+            ERR_OK);
+        assert_int_equal(cuda_test_open(&devices[1], types[i]), ERR_OK);
+        snprintf(check_place, sizeof check_place, "%s %s ", devices[1]->kind, types[i]);
+        check();
+        dev_close(devices[0]);
+        dev_close(devices[1]);
+    }
+}
+
+static float *halves(struct dev *d, size_t n) /* gradients are added to */
+{
+    double *x = doubles(n);
+    for (size_t i = 0; i < n; i++)
+        x[i] = 0.5;
+    return upload(d, x, n, DTYPE_F32);
+}
+
+/* ---- norms
+ * ------------------------------------------------------------------------------------------- */
+struct norm_case {
+    size_t T, C;
+    enum dev_norm kind;
+    bool residual, dsum;
+};
+
+static void run_norm(struct dev *d, const void *context)
+{
+    const struct norm_case *n = context;
+    enum dtype type = d->model_type;
+    size_t T = n->T, C = n->C, TC = T * C, bytes = TC * dtype_size(type);
+    bool layer = n->kind == DEV_NORM_LAYER;
+    struct dev_norm_args a = {n->kind,
+                              1e-5f,
+                              T,
+                              C,
+                              upload(d, numbers(C, 1, DTYPE_F32), C, DTYPE_F32),
+                              layer ? upload(d, numbers(C, 1, DTYPE_F32), C, DTYPE_F32) : NULL};
+    void *x = upload(d, numbers(TC, 1, type), TC, type), *y = room(d, bytes);
+    void *residual = upload(d, numbers(TC, 1, type), TC, type), *sum = n->residual ? residual : x;
+    float *mean = room(d, T * 4), *rstd = room(d, T * 4);
+    d->ops->norm_fwd(d, y, sum, mean, rstd, x, n->residual ? residual : NULL, &a); /* sum aliases */
+    keep(d, "y", y, TC, type, bound(d, 2e-6, 0.008));
+    keep(d, "sum", sum, TC, type, 0);
+    keep(d, "rstd", rstd, T, DTYPE_F32, 2e-6);
+    float *dgain = halves(d, C), *dbias = halves(d, C);
+    void *dx = n->dsum ? upload(d, numbers(TC, 1, type), TC, type) : room(d, bytes);
+    void *dy = upload(d, numbers(TC, 1, type), TC, type);
+    d->ops->norm_bwd(d, dx, dgain, layer ? dbias : NULL, dy, n->dsum ? dx : NULL, sum, mean, rstd,
+                     &a);
+    keep(d, "dx", dx, TC, type, bound(d, 1e-5, 0.008));
+    keep(d, "dgain", dgain, C, DTYPE_F32, 1e-5);
+    keep(d, "dbias", dbias, C, DTYPE_F32, 1e-5);
+}
+
+static void check_norms(void)
+{
+    static const struct norm_case cases[] = {
+        {1, 3, DEV_NORM_LAYER, false, false},     {5, 8, DEV_NORM_LAYER, true, true},
+        {37, 70, DEV_NORM_LAYER, true, false},    {37, 72, DEV_NORM_RMS, true, true},
+        {97, 768, DEV_NORM_LAYER, true, true},    {41, 264, DEV_NORM_RMS, false, true},
+        {4096, 1600, DEV_NORM_LAYER, true, true}, {8192, 2048, DEV_NORM_RMS, true, true},
+    };
+    for (size_t i = 0; i < (on_gpu() ? 8 : 6); i++)
+        compare(run_norm, &cases[i]);
+}
+
+/* ---- embedding
+ * --------------------------------------------------------------------------------------- */
+struct embed_case {
+    size_t T, C, V, P;
+    bool positions;
+};
+
+static void run_embed(struct dev *d, const void *context)
+{
+    const struct embed_case *e = context;
+    enum dtype type = d->model_type;
+    size_t T = e->T, C = e->C;
+    int32_t *tokens = arena_array(&check_host, T, sizeof *tokens),
+            *positions = arena_array(&check_host, T, sizeof *positions);
+    for (size_t t = 0; t < T; t++) {
+        tokens[t] = (int32_t)(rng_below(4, RNG_TEST, t, 3) ? rng_below(5, RNG_TEST, t, e->V)
+                                                           : 0); /* 0 is common */
+        positions[t] = (int32_t)(t % e->P);
+    }
+    void *wte = upload(d, numbers(e->V * C, 1, type), e->V * C, type),
+         *out = room(d, T * C * dtype_size(type));
+    void *wpe = upload(d, numbers(e->P * C, 1, type), e->P * C, type),
+         *dx = upload(d, numbers(T * C, 1, type), T * C, type);
+    const int32_t *tok = upload_ints(d, tokens, T), *pos = upload_ints(d, positions, T);
+    d->ops->embed_fwd(d, out, wte, e->positions ? wpe : NULL, tok, pos, T, C);
+    keep(d, "x", out, T * C, type, 0); /* one addition, one rounding */
+    float *dwte = halves(d, e->V * C), *dwpe = halves(d, e->P * C);
+    d->ops->embed_bwd(d, dwte, e->positions ? dwpe : NULL, dx, tok, pos, T, C, e->V);
+    keep(d, "dwte", dwte, e->V * C, DTYPE_F32, 2e-6);
+    keep(d, "dwpe", dwpe, e->P * C, DTYPE_F32, 2e-6);
+}
+
+static void check_embed(void)
+{
+    static const struct embed_case cases[] = {
+        {1, 8, 2, 1, true},       {29, 70, 11, 8, true},           {2500, 16, 700, 300, true},
+        {130, 24, 1, 130, false}, {32768, 768, 50304, 1024, true},
+    };
+    for (size_t i = 0; i < (on_gpu() ? 5 : 4); i++)
+        compare(run_embed, &cases[i]);
+}
+
+/* ---- products
+ * ---------------------------------------------------------------------------------------- */
+struct linear_case {
+    size_t T, K, N;
+    enum dev_act act;
+    bool bias;
+};
+
+static void run_linear(struct dev *d, const void *context)
+{
+    const struct linear_case *l = context;
+    enum dtype type = d->model_type;
+    size_t TN = l->T * l->N, TK = l->T * l->K, NK = l->N * l->K, size = dtype_size(type);
+    struct dev_linear a = {.x = upload(d, numbers(TK, 1, type), TK, type),
+                           .w = upload(d, numbers(NK, 1 / sqrt((double)l->K), type), NK, type),
+                           .bias = l->bias ? upload(d, numbers(l->N, 1, DTYPE_F32), l->N, DTYPE_F32)
+                                           : NULL,
+                           .T = l->T,
+                           .K = l->K,
+                           .N = l->N,
+                           .act = l->act,
+                           .pre = l->act ? room(d, TN * size) : NULL};
+    void *y = room(d, TN * size), *dx = room(d, TK * size);
+    d->ops->linear_fwd(d, y, &a);
+    keep(d, "y", y, TN, type, bound(d, 4e-6, 0.012)); /* bf16: bias, sum and activation round */
+    if (l->act)
+        keep(d, "pre", a.pre, TN, type, bound(d, 4e-6, 0.008));
+    float *dw = halves(d, NK), *dbias = halves(d, l->N);
+    struct dev_linear_grad g = {upload(d, numbers(TN, 1, type), TN, type), dx, dw,
+                                l->bias ? dbias : NULL};
+    d->ops->linear_bwd(d, &a, &g);
+    keep(d, "dx", dx, TK, type, bound(d, 1e-5, 0.012));
+    keep(d, "dw", dw, NK, DTYPE_F32, bound(d, 1e-5, 0.008));
+    keep(d, "dbias", dbias, l->N, DTYPE_F32, bound(d, 1e-5, 0.008));
+}
+
+static void check_linear(void)
+{
+    static const struct linear_case cases[] = {
+        {1, 5, 7, DEV_ACT_NONE, true},         {13, 17, 31, DEV_ACT_NONE, false},
+        {13, 18, 32, DEV_ACT_NONE, true},      {37, 96, 50, DEV_ACT_GELU_TANH, true},
+        {37, 24, 49, DEV_ACT_GELU_TANH, true}, {61, 24, 64, DEV_ACT_GELU_ERF, true},
+        {9, 16, 40, DEV_ACT_GELU_TANH, false}, {1024, 768, 3072, DEV_ACT_GELU_TANH, true},
+        {1000, 3072, 768, DEV_ACT_NONE, true},
+    };
+    for (size_t i = 0; i < (on_gpu() ? 9 : 7); i++)
+        compare(run_linear, &cases[i]);
+}
+
+struct classifier_case {
+    size_t T, C, V, VP;
+};
+
+static void run_classifier(struct dev *d, const void *context)
+{
+    const struct classifier_case *k = context;
+    enum dtype type = d->model_type;
+    size_t T = k->T, C = k->C, VP = k->VP;
+    int32_t *targets = arena_array(&check_host, T, sizeof *targets);
+    for (size_t t = 0; t < T; t++)
+        targets[t] = t % 5 == 3 ? -1 : (int32_t)rng_below(3, RNG_TEST, t, k->V);
+    struct dev_classifier a = {.x = upload(d, numbers(T * C, 1, type), T * C, type),
+                               .w = upload(d, numbers(VP * C, 1, type), VP * C, type),
+                               .targets = upload_ints(d, targets, T),
+                               .T = T,
+                               .C = C,
+                               .V = k->V,
+                               .VP = VP,
+                               .grad_scale = 0.25f,
+                               .losses = room(d, T * 4),
+                               .dx = room(d, T * C * dtype_size(type)),
+                               .dw = halves(d, VP * C)};
+    d->ops->classifier(d, &a);
+    keep(d, "losses", a.losses, T, DTYPE_F32, 5e-6);
+    keep(d, "dx", a.dx, T * C, type, bound(d, 1e-5, 0.01));
+    keep(d, "dw", a.dw, VP * C, DTYPE_F32, bound(d, 1e-5, 0.01));
+    float *alone = room(d, T * 4), *logits = room(d, T * VP * 4);
+    a.losses = alone;
+    a.dx = NULL;
+    a.dw = NULL;
+    d->ops->classifier(d, &a);
+    keep(d, "losses alone", alone, T, DTYPE_F32, 5e-6);
+    d->ops->logits(d, logits, a.x, a.w, T, C, k->V);
+    keep(d, "logits", logits, T * k->V, DTYPE_F32, 4e-6);
+}
+
+static void check_classifier(void)
+{
+    static const struct classifier_case cases[] = {{1, 3, 2, 2},
+                                                   {17, 19, 37, 48},
+                                                   {20, 32, 257, 384},
+                                                   {7, 9, 2100, 2101},
+                                                   {700, 768, 50257, 50304}};
+    for (size_t i = 0; i < (on_gpu() ? 5 : 4); i++)
+        compare(run_classifier, &cases[i]);
+}
+
+/* ---- attention
+ * --------------------------------------------------------------------------------------- */
+struct attention_case {
+    const int32_t *cu;
+    size_t sequences, NH, HD;
+    bool causal;
+};
+
+static void run_attention(struct dev *d, const void *context)
+{
+    const struct attention_case *k = context;
+    enum dtype type = d->model_type;
+    size_t T = (size_t)k->cu[k->sequences], C = k->NH * k->HD, size = dtype_size(type);
+    struct dev_attention a = {.qkv = upload(d, numbers(T * 3 * C, 1, type), T * 3 * C, type),
+                              .cu_seqlens = upload_ints(d, k->cu, k->sequences + 1),
+                              .cu_seqlens_host = k->cu,
+                              .sequences = k->sequences,
+                              .T = T,
+                              .NH = k->NH,
+                              .HD = k->HD,
+                              .causal = k->causal,
+                              .scale = (float)(1 / sqrt((double)k->HD)),
+                              .lse = room(d, k->NH * T * 4)};
+    void *out = room(d, T * C * size), *dqkv = room(d, T * 3 * C * size);
+    snprintf(check_place + strcspn(check_place, "T"), 48, "T=%zu HD=%zu causal=%d", T, k->HD,
+             k->causal);
+    d->ops->attention_fwd(d, out, &a);
+    d->ops->attention_bwd(d, dqkv, upload(d, numbers(T * C, 1, type), T * C, type), out, &a);
+    keep(d, "out", out, T * C, type, bound(d, 4e-6, 0.008));
+    keep(d, "lse", a.lse, k->NH * T, DTYPE_F32, 4e-6);
+    keep(d, "dqkv", dqkv, T * 3 * C, type, bound(d, 2e-5, 0.016));
+}
+
+/* Lengths of one token, of whole tiles, one more and one less; an empty sequence. */
+static void check_attention(void)
+{
+    static const int32_t many[] = {0, 1, 2, 9, 40, 41, 72, 72, 137}, two[] = {0, 64, 129};
+    static const int32_t large[] = {0, 1024, 1500, 2524, 4572};
+    static const size_t dimensions[] = {64, 128, 32, 40, 7};
+    for (int causal = 0; causal < 2; causal++) {
+        for (size_t i = 0; i < sizeof dimensions / sizeof *dimensions; i++) {
+            compare(run_attention, &(struct attention_case){many, 8, 2, dimensions[i], causal});
+            compare(run_attention, &(struct attention_case){two, 2, 1, dimensions[i], causal});
+        }
+        if (on_gpu())
+            for (int i = 0; i < 3; i++)
+                compare(run_attention,
+                        &(struct attention_case){large, 4, 4, dimensions[i], causal});
+    }
+}
+
+/* ---- elements, sums
+ * ---------------------------------------------------------------------------------- */
+static void run_elements(struct dev *d, const void *context)
+{
+    size_t n = *(const size_t *)context;
+    enum dtype type = d->model_type;
+    void *a = upload(d, numbers(n, 1, type), n, type), *b = upload(d, numbers(n, 1, type), n, type);
+    void *copy = room(d, n * dtype_size(type));
+    float *x = upload(d, numbers(n, 3, DTYPE_F32), n, DTYPE_F32), *out = room(d, 4 * 4);
+    d->ops->add(d, a, a, b, n);
+    keep(d, "a + b", a, n, type, 0);
+    d->ops->cast(d, copy, x, n);
+    keep(d, "cast", copy, n, type, 0);
+    d->ops->sumsq(d, out, x, n);
+    d->ops->clip_scale(d, out + 1, out, 0.5f);
+    d->ops->clip_scale(d, out + 2, out, 1e9f);
+    d->ops->clip_scale(d, out + 3, out, 0);
+    keep(d, "sumsq", out, 1, DTYPE_F32, 2e-7);
+    keep(d, "clip", out + 1, 3, DTYPE_F32, 2e-7);
+    d->ops->scale(d, x, 0.3f, n);
+    keep(d, "scaled", x, n, DTYPE_F32, 0);
+}
+
+static void check_elements(void)
+{
+    static const size_t counts[] = {1, 77, 4096, 66001, 3000001};
+    for (size_t i = 0; i < (on_gpu() ? 5 : 4); i++)
+        compare(run_elements, &counts[i]);
+}
+
+/* ---- optimizers
+ * -------------------------------------------------------------------------------------- */
+enum { SLAB = 60000 };
+static const struct dev_range ranges[] = {
+    {0, 1, true}, {1, 3, false}, {8, 40000, true}, {40011, 12345, false}};
+
+struct optimizer_case {
+    bool lamb;
+    double size;
+    float trust_max;
+};
+
+static void run_optimizer(struct dev *d, const void *context)
+{
+    const struct optimizer_case *o = context;
+    double *v = numbers(SLAB, 0.1, DTYPE_F32), half = 0.5;
+    for (size_t i = 0; i < SLAB; i++)
+        v[i] = fabs(v[i]);
+    void *model = d->model_type == DTYPE_BF16 ? room(d, SLAB * 2) : NULL;
+    struct dev_adam a = {.p = upload(d, numbers(SLAB, o->size, DTYPE_F32), SLAB, DTYPE_F32),
+                         .m = upload(d, numbers(SLAB, 0.1, DTYPE_F32), SLAB, DTYPE_F32),
+                         .v = upload(d, v, SLAB, DTYPE_F32),
+                         .g = upload(d, numbers(SLAB, 1, DTYPE_F32), SLAB, DTYPE_F32),
+                         .model = model,
+                         .gscale = upload(d, &half, 1, DTYPE_F32),
+                         .lr = 0.01f,
+                         .beta1 = 0.9f,
+                         .beta2 = 0.999f,
+                         .eps = 1e-6f,
+                         .weight_decay = 0.1f,
+                         .bias1 = 0.19f,
+                         .bias2 = 0.001999f,
+                         .trust_min = 0.01f,
+                         .trust_max = o->trust_max};
+    for (int i = 0; i < 2; i++) /* the second call finds the table of the first */
+        (o->lamb ? d->ops->lamb : d->ops->adamw)(d, &a, ranges, 4);
+    keep(d, "p", a.p, SLAB, DTYPE_F32, 4e-6);
+    keep(d, "m", a.m, SLAB, DTYPE_F32, 1e-6);
+    keep(d, "v", a.v, SLAB, DTYPE_F32, 1e-6);
+    if (model)
+        keep(d, "model", model, SLAB, DTYPE_BF16, 0.004);
+}
+
+static void check_optimizers(void)
+{
+    static const struct optimizer_case cases[] = {
+        {false, 1, 10}, {true, 1, 10}, {true, 1, 0.05f}, {true, 0, 10}};
+    for (size_t i = 0; i < 4; i++)
+        compare(run_optimizer, &cases[i]);
+}
+
+#define TEST(name)                                                                                 \
+    static void name##_agree(void **state)                                                         \
+    {                                                                                              \
+        (void)state;                                                                               \
+        on_both_types(check_##name);                                                               \
+    }
+TEST(norms)
+TEST(embed)
+TEST(linear)
+TEST(classifier)
+TEST(attention)
+TEST(elements)
+TEST(optimizers)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(norms_agree),      cmocka_unit_test(embed_agree),
+        cmocka_unit_test(linear_agree),     cmocka_unit_test(classifier_agree),
+        cmocka_unit_test(attention_agree),  cmocka_unit_test(elements_agree),
+        cmocka_unit_test(optimizers_agree),
+    };
+    struct dev *d;
+    if (cuda_test_open(&d, "bf16") == ERR_UNSUPPORTED) {
+        printf("SKIPPED: %s\n", err_message());
+        return CUDA_TEST_SKIP;
+    }
+    dev_close(d);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

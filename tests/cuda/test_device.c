@@ -1,0 +1,7 @@
+/* cuda_test_open() on a GPU, through the module, as the program does. */
+#include "tests/cuda/cuda_test.h"
+
+enum err cuda_test_open(struct dev **d, const char *model_type)
+{
+    return dev_open(d, &(struct dev_options){.kind = "cuda", .model_type = model_type});
+}

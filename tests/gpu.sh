@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# Everything that needs a GPU, in one command: builds with -DNET=OFF -DMPI=OFF -DCUDA=ON, runs the kernel tests, the exact
+# set, the model, compute-sanitizer on the kernel tests, and the register report. The last line is
+# "N passed, N failed, N skipped"; every skip says why.
+#   tests/gpu.sh [--debs FOLDER] [--arch LIST] [--bench]
+#     --debs   FOLDER with Debian packages, for a machine without a registry: they are unpacked into a prefix, nothing is
+#              installed. Make it where a registry is reachable:
+#                mkdir debs; cd debs; apt-get download libdnnl-dev libdnnl2 libcmocka-dev libcmocka0 libyaml-dev \
+#                    libyaml-0-2 libjansson-dev libjansson4 libssl-dev libssl3
+#              (the names of the machine's own release: libdnnl3 from Debian 13 on). Add cmake and ninja's if the machine
+#              lacks them.
+#     --arch   CUDA architectures, default 90a-real
+#     --bench  then measure: bench_cuda, and train_torch_cuda.py if python3 has torch
+set -uo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD
+debs='' arch=90a-real bench=no
+while [ $# -gt 0 ]; do
+    case $1 in
+    --debs) debs=$(cd "$2" && pwd); shift 2 ;;
+    --arch) arch=$2; shift 2 ;;
+    --bench) bench=yes; shift ;;
+    *) echo "usage: tests/gpu.sh [--debs FOLDER] [--arch LIST] [--bench]" >&2; exit 4 ;;
+    esac
+done
+build=${ATOLL_BUILD:-$root/build-gpu}
+passed=0 failed=0 skipped=0
+verdict() { # name, exit status, reason of a skip
+    case $2 in
+    0) passed=$((passed + 1)); echo "PASSED   $1" ;;
+    77) skipped=$((skipped + 1)); echo "SKIPPED  $1: ${3:-see above}" ;;
+    *) failed=$((failed + 1)); echo "FAILED   $1 (exit $2)" ;;
+    esac
+}
+finish() {
+    echo "$passed passed, $failed failed, $skipped skipped"
+    [ "$failed" -eq 0 ]
+    exit
+}
+
+if [ -n "$debs" ]; then
+    prefix=$build-prefix
+    mkdir -p "$prefix"
+    for deb in "$debs"/*.deb; do
+        dpkg -x "$deb" "$prefix" || { verdict "unpack $deb" 1; finish; }
+    done
+    lib=$(dirname "$(find "$prefix" -name 'libdnnl.so*' | head -n 1)")
+    export CMAKE_PREFIX_PATH=$prefix/usr PKG_CONFIG_PATH=$lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$prefix
+    export C_INCLUDE_PATH=$prefix/usr/include:$prefix/usr/include/$(basename "$lib") CPLUS_INCLUDE_PATH=$prefix/usr/include
+    export LIBRARY_PATH=$lib CMAKE_LIBRARY_PATH=$lib
+fi
+export PATH=$PATH:/usr/local/cuda/bin
+command -v nvcc >/dev/null || { echo "CUDA: no nvcc, not compiled"; verdict build 77 "no nvcc"; finish; }
+
+generator=$(command -v ninja >/dev/null && echo Ninja || echo "Unix Makefiles")
+targets="test_cuda_ops test_cuda_exact test_cuda_model test_ops test_exact atoll_cuda bench_cuda atoll"
+mkdir -p "$build"
+if cmake -S . -B "$build" -G "$generator" -DNET=OFF -DMPI=OFF -DCUDA=ON "-DCUDA_ARCHITECTURES=$arch" >"$build/build.log" 2>&1 &&
+    cmake --build "$build" -j "$(nproc)" --target $targets >>"$build/build.log" 2>&1; then
+    verdict build 0
+else
+    tail -n 40 "$build/build.log"
+    verdict build 1
+    finish
+fi
+cmake --build "$build" --target atoll_nccl >>"$build/build.log" 2>&1
+[ -e "$build/bin/libatoll_nccl.so" ]
+verdict "NCCL module" $(($? ? 77 : 0)) "no NCCL here; one GPU per site"
+"$build/bin/atoll" doctor
+
+for t in test_cuda_ops test_cuda_exact test_cuda_model; do
+    "$build/tests/$t"
+    verdict $t $? "no GPU"
+done
+if command -v compute-sanitizer >/dev/null && nvidia-smi >/dev/null 2>&1; then
+    for tool in memcheck racecheck; do
+        for t in test_cuda_ops test_cuda_exact test_cuda_model; do
+            CUDA_TEST_SMALL=1 timeout 240 compute-sanitizer --tool $tool --error-exitcode 9 "$build/tests/$t" | tail -n 5
+            verdict "$tool $t" "${PIPESTATUS[0]}"
+        done
+    done
+else
+    verdict "compute-sanitizer" 77 "no compute-sanitizer or no GPU"
+fi
+tests/cuda/fma.sh
+verdict "exact set has no contraction" $?
+tests/bench/cuda_registers.sh "${arch%%-*}" >"$build/registers.txt"
+status=$?
+tail -n 1 "$build/registers.txt"
+verdict "registers: no spills" $status
+if [ $bench = yes ]; then
+    "$build/tests/bench_cuda"
+    verdict bench_cuda $? "no GPU"
+    if python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
+        python3 tests/bench/train_torch_cuda.py
+        verdict "PyTorch beside it" $?
+    else
+        verdict "PyTorch beside it" 77 "python3 has no torch with a GPU"
+    fi
+fi
+finish
