@@ -278,16 +278,56 @@ static size_t bar_group(const struct report_run *r)
     return (r->round_count + BARS_MAX - 1) / BARS_MAX;
 }
 
+struct bar { /* means over its exchanges, bytes */
+    double up, up_predicted, down, down_predicted;
+};
+
+static size_t in_bar(const struct report_run *r, size_t first, size_t group)
+{
+    return r->round_count - first < group ? r->round_count - first : group;
+}
+
+static struct bar bar_of(const struct report_run *r, size_t first, size_t n)
+{
+    struct bar b = {0};
+    for (size_t i = first; i < first + n; i++) {
+        b.up += r->rounds[i].up / (double)n;
+        b.up_predicted += r->rounds[i].up_predicted / (double)n;
+        b.down += r->rounds[i].down / (double)n;
+        b.down_predicted += r->rounds[i].down_predicted / (double)n;
+    }
+    return b;
+}
+
+static void draw_bytes(struct plot *p, const struct report_run *r, size_t group, double unit)
+{
+    for (size_t i = 0; i < r->round_count; i += group) {
+        size_t n = in_bar(r, i, group);
+        struct bar b = bar_of(r, i, n);
+        double middle = (double)i + 1 + ((double)n - 1) / 2, quarter = (double)n * 0.2;
+        char what[128];
+        snprintf(what, sizeof what, "exchange %zu: up %.0f B counted, %.0f B predicted", i + 1,
+                 b.up, b.up_predicted);
+        plot_bar(p, 6, middle - quarter, quarter * 0.92, 0, b.up / unit, what);
+        snprintf(what, sizeof what, "exchange %zu: down %.0f B counted, %.0f B predicted", i + 1,
+                 b.down, b.down_predicted);
+        plot_bar(p, 3, middle + quarter, quarter * 0.92, 0, b.down / unit, what);
+        plot_mark(p, middle - quarter, quarter, b.up_predicted / unit);
+        plot_mark(p, middle + quarter, quarter, b.down_predicted / unit);
+    }
+}
+
 static void write_bytes(FILE *out, const struct report_run *r)
 {
     size_t group = bar_group(r);
     double most = 0;
-    for (size_t i = 0; i < r->round_count; i++)
-        most = fmax(most, fmax(fmax(r->rounds[i].up, r->rounds[i].up_predicted),
-                               fmax(r->rounds[i].down, r->rounds[i].down_predicted)));
+    for (size_t i = 0; i < r->round_count; i += group) {
+        struct bar b = bar_of(r, i, in_bar(r, i, group));
+        most = fmax(most, fmax(fmax(b.up, b.up_predicted), fmax(b.down, b.down_predicted)));
+    }
     const char *unit_name;
     double unit = byte_unit(most, &unit_name);
-    char label[48], what[128];
+    char label[48];
     snprintf(label, sizeof label, "%s per exchange", unit_name);
     fputs("<div><h2>", out);
     plot_escape(out, r->name);
@@ -302,24 +342,7 @@ static void write_bytes(FILE *out, const struct report_run *r)
                                       .y_lo = 0,
                                       .y_hi = most / unit,
                                       .bars = true});
-    for (size_t i = 0; i < r->round_count; i += group) {
-        double up = 0, up_p = 0, down = 0, down_p = 0, n = 0;
-        for (size_t k = i; k < i + group && k < r->round_count; k++, n++) {
-            up += r->rounds[k].up;
-            up_p += r->rounds[k].up_predicted;
-            down += r->rounds[k].down;
-            down_p += r->rounds[k].down_predicted;
-        }
-        double middle = (double)i + 1 + (n - 1) / 2, quarter = n * 0.2;
-        snprintf(what, sizeof what, "exchange %zu: up %.0f B counted, %.0f B predicted", i + 1,
-                 up / n, up_p / n);
-        plot_bar(&p, 6, middle - quarter, quarter * 0.92, 0, up / n / unit, what);
-        snprintf(what, sizeof what, "exchange %zu: down %.0f B counted, %.0f B predicted", i + 1,
-                 down / n, down_p / n);
-        plot_bar(&p, 3, middle + quarter, quarter * 0.92, 0, down / n / unit, what);
-        plot_mark(&p, middle - quarter, quarter, up_p / n / unit);
-        plot_mark(&p, middle + quarter, quarter, down_p / n / unit);
-    }
+    draw_bytes(&p, r, group, unit);
     plot_end(&p);
     fputs("</div>\n", out);
 }
@@ -330,11 +353,6 @@ static double mean_ms(const struct report_run *r, size_t first, size_t n, int pa
     for (size_t i = first; i < first + n; i++)
         sum += r->rounds[i].ms[part];
     return sum / (double)n;
-}
-
-static size_t in_bar(const struct report_run *r, size_t first, size_t group)
-{
-    return r->round_count - first < group ? r->round_count - first : group;
 }
 
 /* from: first of the parts shown; 0 with compute, 1 the exchange alone. */
