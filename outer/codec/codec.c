@@ -9,6 +9,7 @@ static const struct codec *const codecs[CODEC_COUNT] = {
     [CODEC_BF16] = &bf16_codec,
     [CODEC_INT8] = &int8_codec,
     [CODEC_INT4] = &int4_codec,
+    [CODEC_INT2] = &int2_codec,
 };
 
 const struct codec *codec_get(enum codec_kind kind)

@@ -20,7 +20,7 @@ struct codec_work {
     int8_t *exponents_host; /* piece / 256 */
 };
 
-extern const struct codec f32_codec, bf16_codec, int8_codec, int4_codec;
+extern const struct codec f32_codec, bf16_codec, int8_codec, int4_codec, int2_codec;
 
 static inline size_t codec_blocks(size_t count)
 {
