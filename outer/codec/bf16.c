@@ -41,11 +41,12 @@ static enum err check(const struct codec *c, const uint8_t *payload, size_t size
     return bad ? err_set(ERR_PROTO, "encoded values: one is not finite") : ERR_OK;
 }
 
-static void get(struct codec_work *w, float *z, const uint8_t *values, size_t at, size_t n)
+static void get(const struct codec *c, struct codec_work *w, float *z, const struct codec_part *p)
 {
+    (void)c;
     uint16_t *half = (uint16_t *)(void *)w->stream;
-    w->d->ops->copy(w->d, half, values + at * sizeof *half, n * sizeof *half);
-    w->d->ops->widen_bf16(w->d, z, half, n);
+    w->d->ops->copy(w->d, half, p->values + p->at * sizeof *half, p->count * sizeof *half);
+    w->d->ops->widen_bf16(w->d, z, half, p->count);
 }
 
 static enum err mean(const struct codec *c, struct codec_work *w, float *out, uint8_t *next_grid,
@@ -60,9 +61,8 @@ static enum err mean(const struct codec *c, struct codec_work *w, float *out, ui
 static enum err decode(const struct codec *c, struct codec_work *w, float *z,
                        const uint8_t *payload, const uint8_t *grid, size_t count)
 {
-    (void)c;
     (void)grid;
-    return codec_relay_decode(w, z, payload, count, get);
+    return codec_relay_decode(c, w, z, payload, count, get);
 }
 
 const struct codec bf16_codec = {

@@ -10,6 +10,9 @@ static const struct codec *const codecs[CODEC_COUNT] = {
     [CODEC_INT8] = &int8_codec,
     [CODEC_INT4] = &int4_codec,
     [CODEC_INT2] = &int2_codec,
+    [CODEC_E3M0] = &e3m0_codec.c,
+    [CODEC_FP8_E4M3] = &fp8_e4m3_codec.c,
+    [CODEC_FP8_E5M2] = &fp8_e5m2_codec.c,
 };
 
 const struct codec *codec_get(enum codec_kind kind)
@@ -46,7 +49,10 @@ static enum err work_alloc(struct codec_work *w)
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         TRY(dev_alloc(w->d, buffers[i].p, buffers[i].bytes));
     w->exponents_host = malloc(blocks);
-    return w->exponents_host ? ERR_OK : err_set(ERR_MEMORY, "codec: %zu bytes wanted", blocks);
+    w->host = malloc(n * sizeof *w->host);
+    return w->exponents_host && w->host
+               ? ERR_OK
+               : err_set(ERR_MEMORY, "codec: %zu bytes wanted", blocks + n * sizeof *w->host);
 }
 
 enum err codec_open(struct codec_work **w, struct dev *d)
@@ -72,6 +78,7 @@ void codec_close(struct codec_work *w)
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         dev_free(w->d, buffers[i]);
     free(w->exponents_host);
+    free(w->host);
     free(w);
 }
 

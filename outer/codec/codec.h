@@ -1,6 +1,6 @@
 #ifndef CODEC_H
 #define CODEC_H
-/* How contributions are encoded: the seam between the outer loop and f32, bf16, int8, int4, int2.
+/* How contributions are encoded: the seam between the outer loop and the codecs, a file each.
  * Everything here is in the exact set: the same bits on every device, compiler and thread count.
  * One table entry per codec, no optional members. A call may wait for the device. What counts
  * values is a multiple of 256: blocks of DEV_BLOCK.
@@ -23,7 +23,17 @@
 #include "kernels/dev.h"
 
 /* The numbers go on the wire. */
-enum codec_kind { CODEC_F32, CODEC_BF16, CODEC_INT8, CODEC_INT4, CODEC_INT2, CODEC_COUNT };
+enum codec_kind {
+    CODEC_F32,
+    CODEC_BF16,
+    CODEC_INT8,
+    CODEC_INT4,
+    CODEC_INT2,
+    CODEC_E3M0,
+    CODEC_FP8_E4M3,
+    CODEC_FP8_E5M2,
+    CODEC_COUNT
+};
 enum { CODEC_SITES_MAX = 256 }; /* 256 * 254 still fits the u16 sums of codes */
 
 struct codec_work; /* device buffers for one piece of the values at a time; see codec_open */

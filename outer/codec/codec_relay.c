@@ -19,13 +19,16 @@ enum err codec_relay(const struct codec *c, struct codec_work *w, uint8_t *aggre
 }
 
 /* One piece: the first site's values, then f32 additions in site order, then one division. */
-static void relay_piece(struct codec_work *w, float *mean, const struct codec_relayed *r, size_t at,
-                        size_t n, codec_values *get)
+static void relay_piece(const struct codec *c, struct codec_work *w, float *mean,
+                        const struct codec_relayed *r, size_t at, size_t n, codec_values *get)
 {
     const struct dev_ops *ops = w->d->ops;
     size_t size = r->size_bytes / r->n;
     for (unsigned i = 0; i < r->n; i++) {
-        get(w, i ? w->values : mean, r->aggregate + i * size + codec_blocks(r->count), at, n);
+        const uint8_t *payload = r->aggregate + i * size;
+        get(c, w, i ? w->values : mean,
+            &(struct codec_part){payload + codec_blocks(at), payload + codec_blocks(r->count), at,
+                                 n});
         if (i)
             ops->accumulate(w->d, mean, w->values, 1.0f, n);
     }
@@ -42,7 +45,7 @@ enum err codec_relay_mean(const struct codec *c, struct codec_work *w, float *me
         TRY(c->check(c, r->aggregate + i * size, size, r->count));
     for (size_t at = 0; at < r->count; at += w->piece) {
         size_t n = r->count - at < w->piece ? r->count - at : w->piece;
-        relay_piece(w, mean + at, r, at, n, get);
+        relay_piece(c, w, mean + at, r, at, n, get);
     }
     for (size_t b = 0; b < codec_blocks(r->count); b++) {
         uint32_t sum = 0;
@@ -53,12 +56,13 @@ enum err codec_relay_mean(const struct codec *c, struct codec_work *w, float *me
     return dev_sync(w->d);
 }
 
-enum err codec_relay_decode(struct codec_work *w, float *z, const uint8_t *payload, size_t count,
-                            codec_values *get)
+enum err codec_relay_decode(const struct codec *c, struct codec_work *w, float *z,
+                            const uint8_t *payload, size_t count, codec_values *get)
 {
     for (size_t at = 0; at < count; at += w->piece) {
         size_t n = count - at < w->piece ? count - at : w->piece;
-        get(w, z + at, payload + codec_blocks(count), at, n);
+        get(c, w, z + at,
+            &(struct codec_part){payload + codec_blocks(at), payload + codec_blocks(count), at, n});
     }
     return dev_sync(w->d);
 }

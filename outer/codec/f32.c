@@ -39,9 +39,10 @@ static enum err check(const struct codec *c, const uint8_t *payload, size_t size
     return bad ? err_set(ERR_PROTO, "encoded values: one is not finite") : ERR_OK;
 }
 
-static void get(struct codec_work *w, float *z, const uint8_t *values, size_t at, size_t n)
+static void get(const struct codec *c, struct codec_work *w, float *z, const struct codec_part *p)
 {
-    w->d->ops->copy(w->d, z, values + at * sizeof(float), n * sizeof(float));
+    (void)c;
+    w->d->ops->copy(w->d, z, p->values + p->at * sizeof *z, p->count * sizeof *z);
 }
 
 static enum err mean(const struct codec *c, struct codec_work *w, float *out, uint8_t *next_grid,
@@ -56,9 +57,8 @@ static enum err mean(const struct codec *c, struct codec_work *w, float *out, ui
 static enum err decode(const struct codec *c, struct codec_work *w, float *z,
                        const uint8_t *payload, const uint8_t *grid, size_t count)
 {
-    (void)c;
     (void)grid;
-    return codec_relay_decode(w, z, payload, count, get);
+    return codec_relay_decode(c, w, z, payload, count, get);
 }
 
 const struct codec f32_codec = {

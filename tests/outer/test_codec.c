@@ -26,7 +26,7 @@ enum {
 /* By number on the wire. bits: of a value, one way; bits4: of a value in the aggregate of 4, both
  * without the block codes. worst: the residual's energy against z's on a grid that fits; steps are
  * up to 0.088 RMS (int8), 0.71 (int4) and 2.8 (int2) and the error step^2 / 12 while they are small;
- * plus some clipping. evil: last bytes of a payload that are refused. */
+ * plus some clipping. e3m0: 0.048 of a value that is anywhere between 3/4 and 3/2 of its level. evil: last bytes of a payload that are refused. */
 static const struct {
     const char *name;
     double bits, bits4, worst;
@@ -37,6 +37,9 @@ static const struct {
     {"int8", 8, 10, 1e-3, {"\xff\0\0\0", "\0\0\0\xff"}}, /* 128 */
     {"int4", 4, 6, 0.06, {"\x0f\0\0\0", "\0\0\0\xf0"}},  /* 8, low and high half */
     {"int2", 2, 4, 0.8, {"\x03\0\0\0", "\0\0\0\xc0"}},   /* 2, first and last */
+    {"e3m0", 4.125, 16.5, 0.06, {"\x88\0\0\0", "\0\0\0\x80"}}, /* -0 */
+    {"fp8_e4m3", 8, 32, 1e-3, {"\x7f\0\0\0", "\0\0\0\x80"}}, /* NaN, -0 */
+    {"fp8_e5m2", 8, 32, 4e-3, {"\x7c\0\0\0", "\0\0\0\x80"}}, /* infinity, -0 */
 };
 enum { CODECS = sizeof table / sizeof *table };
 _Static_assert((int)CODECS == (int)CODEC_COUNT, "a row per codec");
@@ -111,6 +114,15 @@ static unsigned width(const struct codec *c, unsigned n)
     return (unsigned)ceil(log2(2.0 * n * c->q_max + 1));
 }
 
+/* An 8-bit float with m bits of mantissa, in units of scale. */
+static double fp8(uint8_t u, int m, int bias, double scale)
+{
+    int exponent = u >> m & ((128 >> m) - 1), mantissa = u & ((1 << m) - 1);
+    double size = exponent ? ldexp(mantissa + (1 << m), exponent - bias - m)
+                           : ldexp(mantissa, 1 - bias - m);
+    return (u & 0x80 ? -size : size) * scale;
+}
+
 /* What site s's payload says about value i, without the code under test. */
 static double value_of(const struct codec *c, size_t s, size_t i)
 {
@@ -120,6 +132,22 @@ static double value_of(const struct codec *c, size_t s, size_t i)
         codec_exponents(&e, &grid[i / DEV_BLOCK], c->q_max, 1);
         double step = e == DEV_GRID_EMPTY ? 0 : ldexp(1, e);
         return ((double)bits_at(values, i, width(c, 1)) - c->q_max) * step;
+    }
+    switch (c->kind) {
+    case CODEC_E3M0: {
+        const uint8_t *block = values + i / DEV_BLOCK * 132;
+        uint32_t nibble = bits_at(block + 4, i % DEV_BLOCK, 4), scale = bits_at(block, 0, 32);
+        float largest;
+        memcpy(&largest, &scale, 4);
+        double size = nibble % 8 ? ldexp((double)largest, (int)(nibble % 8) - 7) : 0;
+        return nibble & 8 ? -size : size;
+    }
+    case CODEC_FP8_E4M3:
+        return fp8(values[i], 3, 7, ldexp(1, (int)floor(payload[s][i / DEV_BLOCK] / 2.0) - 67));
+    case CODEC_FP8_E5M2:
+        return fp8(values[i], 2, 15, ldexp(1, (int)floor(payload[s][i / DEV_BLOCK] / 2.0) - 74));
+    default:
+        break;
     }
     uint32_t u = c->kind == CODEC_F32 ? bits_at(values, i, 32) : bits_at(values, i, 16) << 16;
     float f;
@@ -319,6 +347,26 @@ static void malformed_payloads_are_refused(void **state)
     }
 }
 
+/* One input, one byte string: the scale of e3m0 is the block's largest magnitude, and somebody has
+ * it. */
+static void scales_that_no_block_has_are_refused(void **state)
+{
+    (void)state;
+    static const uint32_t scales[] = {0x7f800000, 0x7fc00000, 0xbf800000, 0x80000000, 1, 0x0d7fffff};
+    const struct codec *c = codec_get(CODEC_E3M0);
+    uint8_t one[1 + 4 + DEV_BLOCK / 2] = {100, 0, 0, 0x80, 0x3f, 0xf1};
+    assert_int_equal(c->check(c, one, sizeof one, DEV_BLOCK), ERR_OK);
+    one[5] = 0xe1; /* nobody at the top */
+    assert_int_equal(c->check(c, one, sizeof one, DEV_BLOCK), ERR_PROTO);
+    one[5] = 0xf1;
+    memset(one + 1, 0, 4); /* values without a scale */
+    assert_int_equal(c->check(c, one, sizeof one, DEV_BLOCK), ERR_PROTO);
+    for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
+        memcpy(one + 1, &scales[i], 4);
+        assert_int_equal(c->check(c, one, sizeof one, DEV_BLOCK), ERR_PROTO);
+    }
+}
+
 static void malformed_aggregates_are_refused(void **state)
 {
     (void)state;
@@ -471,6 +519,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(sums_do_not_depend_on_order),
         cmocka_unit_test(largest_sums_fit),
         cmocka_unit_test(malformed_payloads_are_refused),
+        cmocka_unit_test(scales_that_no_block_has_are_refused),
         cmocka_unit_test(malformed_aggregates_are_refused),
         cmocka_unit_test(infinite_deltas_are_not_sent),
         cmocka_unit_test(rounds_lose_nothing),
