@@ -147,12 +147,7 @@ static inline double bound(const struct dev *d, double f32, double bf16)
     return d->model_type == DTYPE_F32 ? f32 : bf16;
 }
 
-/* ThreadSanitizer does not understand libgomp: it would report every reduction as a race. */
-#ifdef __SANITIZE_THREAD__
-enum { CHECK_THREADS = 1 };
-#else
 enum { CHECK_THREADS = 3 };
-#endif
 
 /* Runs the check on the CPU with every instruction set of this processor, both types, 1 to 3
  * threads. */
