@@ -2,7 +2,7 @@
 # Ctrl-C: the site finishes its step, stores, leaves with exit code 75; the same command goes on and ends with the same bits.
 # SIGTERM and SIGUSR1 mean the same. Alone, and as a site of a run whose other site waits meanwhile.
 . "$(dirname "$0")/lib.sh"
-steps=1200 every=8 # far more than are done before a signal arrives
+steps=1200 every=8 checkpoint_every=100 # far more than are done before a signal arrives
 configure a,b
 
 "$atoll" train --config run.yaml --site.aggregator= --site.name a --run.dir whole --data.train 'data/train-0-*.bin' \
@@ -22,7 +22,7 @@ done
 digest() { sed -n 's/.*"kind":"final".*"parameters":"\([0-9a-f]*\)".*/\1/p' "$1/metrics.jsonl"; }
 [ -n "$(digest whole)" ] && [ "$(digest whole)" = "$(digest parts)" ] || fail "stopped and whole run differ"
 
-steps=120 every=4
+steps=120 every=4 checkpoint_every=7
 configure a,b
 serve
 train a
