@@ -8,7 +8,7 @@
     X(outer, sites, LIST, "", 0, 0, NULL, "", true, "Names of the configured sites (the roster); at most 64, letters, digits, - and _.") \
     X(outer, every, INT, "50", 1, 1e6, NULL, "steps", true, "H: inner steps between two rounds of a fragment.") \
     X(outer, fragments, INT, "1", 1, 64, NULL, "", true, "P: parts of the model synchronised in turn; 1 is classic DiLoCo; divides outer.every.") \
-    X(outer, codec, CHOICE, "int8", 0, 0, "f32|bf16|int8|int4|int2|e3m0|fp8_e4m3|fp8_e5m2", "", true, "How contributions are encoded.")  \
+    X(outer, codec, CHOICE, "int8", 0, 0, "f32|bf16|int8|int4|int2|e3m0|fp8_e4m3|fp8_e5m2|topk", "", true, "How contributions are encoded.")  \
     X(outer, whole_rounds, INT, "1", 1, 1e6, NULL, "rounds", true, "First rounds sent whole, in bf16 (f32 stays f32): they set the grid and empty the residual; the last round always is.") \
     X(outer, feedback, REAL, "1", 0, 1, NULL, "", true, "Share of the residual carried to the next round (1: classic error feedback).") \
     X(outer, optimizer, CHOICE, "nesterov", 0, 0, "nesterov|sgd|average", "", true, "Outer optimizer.")      \

@@ -13,6 +13,7 @@ static const struct codec *const codecs[CODEC_COUNT] = {
     [CODEC_E3M0] = &e3m0_codec.c,
     [CODEC_FP8_E4M3] = &fp8_e4m3_codec.c,
     [CODEC_FP8_E5M2] = &fp8_e5m2_codec.c,
+    [CODEC_TOPK] = &topk_codec.c,
 };
 
 const struct codec *codec_get(enum codec_kind kind)

@@ -32,6 +32,7 @@ enum codec_kind {
     CODEC_E3M0,
     CODEC_FP8_E4M3,
     CODEC_FP8_E5M2,
+    CODEC_TOPK,
     CODEC_COUNT
 };
 enum { CODEC_SITES_MAX = 256 }; /* 256 * 254 still fits the u16 sums of codes */

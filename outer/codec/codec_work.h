@@ -40,7 +40,8 @@ enum err codec_check_mean(unsigned n, float weight_sum) MUST;
 /* round(sum / n), integers only. */
 uint8_t codec_mean_code(uint32_t sum, unsigned n);
 
-/* Relayed codecs (codec_relay.c). get: `count` values of a payload, from value `at` on -> device. */
+/* Relayed codecs (codec_relay.c). get: `count` values of a payload, from value `at` on -> device.
+ */
 struct codec_part {
     const uint8_t *codes;  /* of these values */
     const uint8_t *values; /* of the whole payload */
@@ -84,7 +85,7 @@ enum err codec_host_mean(const struct codec *c, struct codec_work *w, float *mea
                          unsigned n, float weight_sum, const uint8_t *grid, size_t count);
 enum err codec_host_decode(const struct codec *c, struct codec_work *w, float *z,
                            const uint8_t *payload, const uint8_t *grid, size_t count);
-extern const struct codec_host e3m0_codec, fp8_e4m3_codec, fp8_e5m2_codec;
+extern const struct codec_host e3m0_codec, fp8_e4m3_codec, fp8_e5m2_codec, topk_codec;
 
 /* Codecs that add (codec_grid.c), for any Q = c->q_max. Everything but the check of a payload's
  * integers. */

@@ -1,16 +1,16 @@
-/* fp8_e4m3 and fp8_e5m2: 8 bits per value on a power of two per block, count + count/256 bytes, 8.03
- * bits per value. The scale costs nothing: it follows from the block code the payload carries
- * anyway, and no value of a block exceeds 16 RMS. Nearest even (Micikevicius et al. 2022,
+/* fp8_e4m3 and fp8_e5m2: 8 bits per value on a power of two per block, count + count/256
+ * bytes, 8.03 bits per value. The scale costs nothing: it follows from the block code the payload
+ * carries anyway, and no value of a block exceeds 16 RMS. Nearest even (Micikevicius et al. 2022,
  * 2209.05433, formats; no NaN, infinity or negative zero is ever sent). Error at most 2^-4 (E4M3),
  * 2^-3 (E5M2) of a value down to 2^-11, 2^-26 of the block's RMS; all of it in the residual, exact:
  * the difference is no larger than z and a multiple of z's last place. Relayed. */
 #include "kernels/scalar/grid.h"
 #include "outer/codec/codec_work.h"
 
-enum { E4M3 = 3, E5M2 = 2 };                    /* bits of the mantissa */
-#define FP8_BIAS(m)  ((m) == E4M3 ? 7 : 15)     /* 1 is (bias << m) */
+enum { E4M3 = 3, E5M2 = 2 };                /* bits of the mantissa */
+#define FP8_BIAS(m)  ((m) == E4M3 ? 7 : 15) /* 1 is (bias << m) */
 #define FP8_MAX(m)   ((m) == E4M3 ? 0x7e : 0x7b)
-#define FP8_BELOW(m) ((m) == E4M3 ? 8 : 15)     /* the block is scaled below 2^this */
+#define FP8_BELOW(m) ((m) == E4M3 ? 8 : 15) /* the block is scaled below 2^this */
 
 /* Mean square below 2^(code - 127), so no value reaches 2^(ceil((code - 127) / 2) + 4). */
 static inline int scale_exponent(uint8_t code, int m)
@@ -36,7 +36,8 @@ static inline float fp8_float(uint32_t u, int m)
 static inline uint32_t fp8_round(float x, int m)
 {
     uint32_t bits = float_bits(x), size = bits & 0x7fffffffu;
-    float y = float_of_bits(size), bound = smallest_step(m) * (float)(1 << m), inverse = 1 / smallest_step(m);
+    float y = float_of_bits(size), bound = smallest_step(m) * (float)(1 << m),
+          inverse = 1 / smallest_step(m);
     uint32_t even = size + ((1u << (22 - m)) - 1) + (size >> (23 - m) & 1);
     uint32_t normal = (even >> (23 - m)) - ((127u - (uint32_t)FP8_BIAS(m)) << m);
     float few = ((y < bound ? y : 0) * inverse + GRID_NEAREST) - GRID_NEAREST;

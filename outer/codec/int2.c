@@ -1,8 +1,8 @@
-/* int2: -1, 0 or 1 on the grid, stored plus 1, four values to a byte from the low bits up: count/4 +
- * count/256 bytes, 2.03 bits per value. A step is about 2 RMS: what is below half of it waits in the
- * residual until it has grown. Adds: the aggregate of 4 sites takes 4 bits.
- * Five values to a byte would take 1.63 bits up; two bits keep the payload a stream that pack and
- * unpack of every device know. */
+/* int2: -1, 0 or 1 on the grid, stored plus 1, four values to a byte from the low bits up: count/4
+ * + count/256 bytes, 2.03 bits per value. A step is about 2 RMS: what is below half of it waits in
+ * the residual until it has grown. Adds: the aggregate of 4 sites takes 4 bits. Five values to a
+ * byte would take 1.63 bits up; two bits keep the payload a stream that pack and unpack of every
+ * device know. */
 #include "outer/codec/codec_work.h"
 
 static enum err check(const struct codec *c, const uint8_t *payload, size_t size_bytes,

@@ -40,7 +40,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes)
         all_finite(values);
     }
     if (c->mean(c, w, values, next, bytes, size_bytes - 2, n, 1, grid, COUNT) == ERR_OK) {
-        if (c->adds || n == 1) /* the sum of relayed ones may overflow: the member refuses it then */
+        if (c->adds ||
+            n == 1) /* the sum of relayed ones may overflow: the member refuses it then */
             all_finite(values);
         for (size_t b = 0; b < COUNT / DEV_BLOCK; b++)
             ASSERT(next[b] != 255);

@@ -25,8 +25,9 @@ enum {
 };
 /* By number on the wire. bits: of a value, one way; bits4: of a value in the aggregate of 4, both
  * without the block codes. worst: the residual's energy against z's on a grid that fits; steps are
- * up to 0.088 RMS (int8), 0.71 (int4) and 2.8 (int2) and the error step^2 / 12 while they are small;
- * plus some clipping. e3m0: 0.048 of a value that is anywhere between 3/4 and 3/2 of its level. evil: last bytes of a payload that are refused. */
+ * up to 0.088 RMS (int8), 0.71 (int4) and 2.8 (int2) and the error step^2 / 12 while they are
+ * small; plus some clipping. e3m0: 0.048 of a value that is anywhere between 3/4 and 3/2 of its
+ * level. evil: last bytes of a payload that are refused. */
 static const struct {
     const char *name;
     double bits, bits4, worst;
@@ -34,12 +35,17 @@ static const struct {
 } table[] = {
     {"f32", 32, 128, 0, {"\0\0\x80\x7f", "\x01\0\x80\xff"}}, /* inf, NaN */
     {"bf16", 16, 64, 2e-5, {"\x80\x7f\0\0", "\x81\xff\0\0"}},
-    {"int8", 8, 10, 1e-3, {"\xff\0\0\0", "\0\0\0\xff"}}, /* 128 */
-    {"int4", 4, 6, 0.06, {"\x0f\0\0\0", "\0\0\0\xf0"}},  /* 8, low and high half */
-    {"int2", 2, 4, 0.8, {"\x03\0\0\0", "\0\0\0\xc0"}},   /* 2, first and last */
+    {"int8", 8, 10, 1e-3, {"\xff\0\0\0", "\0\0\0\xff"}},       /* 128 */
+    {"int4", 4, 6, 0.06, {"\x0f\0\0\0", "\0\0\0\xf0"}},        /* 8, low and high half */
+    {"int2", 2, 4, 0.8, {"\x03\0\0\0", "\0\0\0\xc0"}},         /* 2, first and last */
     {"e3m0", 4.125, 16.5, 0.06, {"\x88\0\0\0", "\0\0\0\x80"}}, /* -0 */
-    {"fp8_e4m3", 8, 32, 1e-3, {"\x7f\0\0\0", "\0\0\0\x80"}}, /* NaN, -0 */
-    {"fp8_e5m2", 8, 32, 4e-3, {"\x7c\0\0\0", "\0\0\0\x80"}}, /* infinity, -0 */
+    {"fp8_e4m3", 8, 32, 1e-3, {"\x7f\0\0\0", "\0\0\0\x80"}},   /* NaN, -0 */
+    {"fp8_e5m2", 8, 32, 4e-3, {"\x7c\0\0\0", "\0\0\0\x80"}},   /* infinity, -0 */
+    {"topk",
+     528 * 8 / 25600.0,
+     4 * 528 * 8 / 25600.0,
+     0.6,                                 /* 6 chunks and a quarter: 7 */
+     {"\xff\xff\xff\xff", "\0\0\0\x80"}}, /* an index beyond the end, a bit behind the last */
 };
 enum { CODECS = sizeof table / sizeof *table };
 _Static_assert((int)CODECS == (int)CODEC_COUNT, "a row per codec");
@@ -118,9 +124,33 @@ static unsigned width(const struct codec *c, unsigned n)
 static double fp8(uint8_t u, int m, int bias, double scale)
 {
     int exponent = u >> m & ((128 >> m) - 1), mantissa = u & ((1 << m) - 1);
-    double size = exponent ? ldexp(mantissa + (1 << m), exponent - bias - m)
-                           : ldexp(mantissa, 1 - bias - m);
+    double size =
+        exponent ? ldexp(mantissa + (1 << m), exponent - bias - m) : ldexp(mantissa, 1 - bias - m);
     return (u & 0x80 ? -size : size) * scale;
+}
+
+/* Asked for value after value of a site: a chunk is read when its first is wanted. */
+static double topk_value(size_t s, size_t i)
+{
+    static double chunk[SITES][4096];
+    if (i % 4096 == 0) {
+        size_t n = COUNT - i < 4096 ? COUNT - i : 4096, k = n / 64, bit = 0, at = 0;
+        const uint8_t *in = payload[s] + BLOCKS + i / 4096 * 84;
+        memset(chunk[s], 0, sizeof chunk[s]);
+        for (size_t j = 0; j < k; j++) {
+            uint32_t two = bits_at(in + 4, j, 2), u = bits_at(in, two & 1, 16) << 16;
+            float size;
+            memcpy(&size, &u, 4);
+            for (; bits_at(in + 4 + k / 4, bit, 1); bit++)
+                at += 32;
+            for (size_t low = 0; low < 5; low++)
+                at += (size_t)bits_at(in + 4 + k / 4, ++bit, 1) << low;
+            bit++;
+            assert_true(at < n);
+            chunk[s][at++] = two & 2 ? (double)-size : (double)size;
+        }
+    }
+    return chunk[s][i % 4096];
 }
 
 /* What site s's payload says about value i, without the code under test. */
@@ -142,6 +172,8 @@ static double value_of(const struct codec *c, size_t s, size_t i)
         double size = nibble % 8 ? ldexp((double)largest, (int)(nibble % 8) - 7) : 0;
         return nibble & 8 ? -size : size;
     }
+    case CODEC_TOPK:
+        return topk_value(s, i);
     case CODEC_FP8_E4M3:
         return fp8(values[i], 3, 7, ldexp(1, (int)floor(payload[s][i / DEV_BLOCK] / 2.0) - 67));
     case CODEC_FP8_E5M2:
@@ -352,7 +384,8 @@ static void malformed_payloads_are_refused(void **state)
 static void scales_that_no_block_has_are_refused(void **state)
 {
     (void)state;
-    static const uint32_t scales[] = {0x7f800000, 0x7fc00000, 0xbf800000, 0x80000000, 1, 0x0d7fffff};
+    static const uint32_t scales[] = {0x7f800000, 0x7fc00000, 0xbf800000,
+                                      0x80000000, 1,          0x0d7fffff};
     const struct codec *c = codec_get(CODEC_E3M0);
     uint8_t one[1 + 4 + DEV_BLOCK / 2] = {100, 0, 0, 0x80, 0x3f, 0xf1};
     assert_int_equal(c->check(c, one, sizeof one, DEV_BLOCK), ERR_OK);
@@ -364,6 +397,47 @@ static void scales_that_no_block_has_are_refused(void **state)
     for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
         memcpy(one + 1, &scales[i], 4);
         assert_int_equal(c->check(c, one, sizeof one, DEV_BLOCK), ERR_PROTO);
+    }
+}
+
+/* 64 of 4096 and 4 of 256, by counting who is larger, or as large and before; what they are sent
+ * as; and that a chunk with too few values, or too wide ones, still loses nothing. */
+static void topk_takes_the_largest(void **state)
+{
+    (void)state;
+    enum { N = 4096 + 256 };
+    const struct codec *c = codec_get(CODEC_TOPK);
+    for (int kind = 0; kind < 6; kind++) {
+        for (size_t i = 0; i < N; i++) {
+            float x = rng_normal(77, RNG_TEST, i);
+            bool few = rng_below(78, RNG_TEST, i, kind == 2 ? 150 : 40) == 0;
+            int wide = (int)(i % 23) * (kind == 3 ? 1 : kind == 4 ? 4 : 10) - 100;
+            z[0][i] = kind == 0   ? x
+                      : kind == 1 ? (float)((int)(x * 2)) /* many of a size */
+                      : kind == 2 ? (few ? x : 0)
+                                  : (few ? (float)ldexp((double)x, wide) : 0);
+        }
+        assert_int_equal(c->encode(c, work, payload[0], residual[0], z[0], grid, N), ERR_OK);
+        assert_int_equal(c->check(c, payload[0], c->payload_bytes(c, N), N), ERR_OK);
+        assert_int_equal(c->decode(c, work, out, payload[0], grid, N), ERR_OK);
+        double missed = 0, whole = 0;
+        for (size_t i = 0; i < N; i++) {
+            size_t from = i / 4096 * 4096, end = from ? N : 4096, before = 0;
+            for (size_t j = from; j < end; j++)
+                before +=
+                    fabsf(z[0][j]) > fabsf(z[0][i]) || (fabsf(z[0][j]) == fabsf(z[0][i]) && j < i);
+            bool largest = before < (end - from) / 64;
+            assert_true((double)residual[0][i] == (double)z[0][i] - (double)out[i]);
+            if (kind < 2)
+                assert_true((out[i] != 0) == largest);
+            assert_true(out[i] == 0 || (largest && (out[i] > 0) == (z[0][i] > 0)));
+            if (largest) {
+                missed += pow((double)residual[0][i], 2);
+                whole += pow((double)z[0][i], 2);
+            }
+        }
+        if (kind < 2) /* two magnitudes of Lloyd: 0.004 of Gaussian tails */
+            assert_true(missed < 0.008 * whole);
     }
 }
 
@@ -520,6 +594,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(largest_sums_fit),
         cmocka_unit_test(malformed_payloads_are_refused),
         cmocka_unit_test(scales_that_no_block_has_are_refused),
+        cmocka_unit_test(topk_takes_the_largest),
         cmocka_unit_test(malformed_aggregates_are_refused),
         cmocka_unit_test(infinite_deltas_are_not_sent),
         cmocka_unit_test(rounds_lose_nothing),
