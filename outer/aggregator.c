@@ -279,6 +279,8 @@ enum err aggregator_claim(struct world *w, const char *canonical)
     struct arena scratch = arena_make(0);
     uint8_t *text;
     size_t n;
+    if (w->ops->exists(w, "id/site"))
+        return err_set(ERR_CONFIG, "serve.dir is a site's run.dir; give the aggregator its own");
     if (!w->ops->exists(w, "run.cfg")) {
         struct file_part part = {canonical, strlen(canonical)};
         return w->ops->write(w, "run.cfg", &part, 1);

@@ -6,7 +6,8 @@
  * parameters as flat arrays only; binding to the trainer is outer/site_train.c.
  *
  * Files beside the member's, relative to the world's root:
- *   id/site           incarnation (one more at each open), highest epoch of an aggregator seen
+ *   id/site           incarnation (one more at each open), highest epoch of an aggregator seen,
+ *                     name: no other site, and no aggregator, takes the directory up
  *   outbox/F/<round>  header, payload, residual', forgotten: durable before the first byte is sent
  *
  * Memory: site_memory_bytes(), taken at open.

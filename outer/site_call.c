@@ -13,10 +13,11 @@ enum {
     BACKOFF_LAST_MS =
         30000,      /* also with a longer straggler deadline: an operator looks at the screen */
     SLICE_MS = 200, /* how soon a stop request is seen */
-    IDENTITY_BYTES = 64
+    IDENTITY_NAME = 64, /* of a name of at most 63 bytes, zeros behind */
+    IDENTITY_BYTES = 128
 };
 static const char identity_path[] = "id/site";
-static const char magic[8] = "atollI1";
+static const char magic[8] = "atollI2";
 
 void site_notice(struct site *s, const char *format, ...)
 {
@@ -99,18 +100,22 @@ struct wire_head site_head(const struct site *s)
 static enum err identity_write(struct site *s)
 {
     uint8_t bytes[IDENTITY_BYTES] = {0};
+    char name[IDENTITY_NAME] = {0};
     struct bytes_writer w = bytes_writer(bytes, sizeof bytes - 32);
+    snprintf(name, sizeof name, "%s", s->o.name);
     bytes_put(&w, magic, sizeof magic);
     bytes_put_u64(&w, s->incarnation);
     bytes_put_u64(&w, s->epoch);
     bytes_put_u64(&w, s->aggregator_instance);
+    bytes_put(&w, name, sizeof name);
     struct digest d = digest_of(bytes, sizeof bytes - sizeof d.bytes);
     memcpy(bytes + sizeof bytes - sizeof d.bytes, d.bytes, sizeof d.bytes);
     return s->world->ops->write(s->world, identity_path, &(struct file_part){bytes, sizeof bytes},
                                 1);
 }
 
-static bool identity_parse(struct site *s, const uint8_t *data, size_t size)
+static bool identity_parse(struct site *s, const uint8_t *data, size_t size,
+                           char name[IDENTITY_NAME])
 {
     char start[sizeof magic];
     struct digest d;
@@ -122,20 +127,31 @@ static bool identity_parse(struct site *s, const uint8_t *data, size_t size)
     s->incarnation = bytes_get_u64(&r);
     s->epoch = bytes_get_u64(&r);
     s->aggregator_instance = bytes_get_u64(&r);
+    bytes_get(&r, name, IDENTITY_NAME);
     return !memcmp(start, magic, sizeof magic) &&
-           !memcmp(bytes_view(&r, sizeof d.bytes), d.bytes, sizeof d.bytes);
+           !memcmp(bytes_view(&r, sizeof d.bytes), d.bytes, sizeof d.bytes) &&
+           !name[IDENTITY_NAME - 1];
 }
 
+/* Residual, stored contribution and incarnation are one site's: another one that took them up would
+ * send the first one's work a second time. */
 enum err site_identify(struct site *s)
 {
     struct arena scratch = arena_make(0);
+    char name[IDENTITY_NAME] = {0};
     uint8_t *data;
     size_t size;
     enum err e = ERR_OK;
+    if (s->world->ops->exists(s->world, "run.cfg"))
+        return err_set(ERR_CONFIG, "run.dir is an aggregator's directory; give site %s its own",
+                       s->o.name);
     if (s->world->ops->exists(s->world, identity_path)) {
         e = s->world->ops->read(s->world, identity_path, IDENTITY_BYTES, &scratch, &data, &size);
-        if (e == ERR_OK && !identity_parse(s, data, size))
+        if (e == ERR_OK && !identity_parse(s, data, size, name))
             e = err_set(ERR_CORRUPT, "%s: damaged", identity_path);
+        else if (e == ERR_OK && strcmp(name, s->o.name) != 0)
+            e = err_set(ERR_CONFIG, "run.dir is the directory of site %s; give site %s its own", name,
+                        s->o.name);
     }
     arena_free(&scratch);
     TRY(e);

@@ -129,6 +129,7 @@ until_lines 1 "ev=bound" a.out
 expect 4 "superseded|a newer process of this site" $atoll train --config run.yaml --site.name a --run.dir a2 $data --log.progress none
 kill -INT "$pid"
 ends 75 "$pid" "the first process of site a"
+expect 4 "run.dir|of site a|site b" "$atoll" train --config run.yaml --site.name b --run.dir a $data --log.progress none
 "$atoll" cert revoke atoll://e2e/site/b --dir tls >>foreign.out 2>&1
 expect 2 "certificate" $site_b
 rm -f tls/revoked.txt

@@ -256,11 +256,11 @@ static void aggregator_end(struct bench *b)
     world_close_real(b->aggregator_world);
 }
 
-static void site_begin(struct bench *b)
+static enum err site_open_as(struct bench *b, const char *name, const char *directory)
 {
     struct member_options o = member_of(b, true);
     struct site_options s = {.run = "t",
-                             .name = "s0",
+                             .name = name,
                              .index = 0,
                              .site_count = SITES,
                              .canonical = canonical,
@@ -269,10 +269,14 @@ static void site_begin(struct bench *b)
                              .straggler_ms = 10000,
                              .seed = 1,
                              .stop = &b->stop};
-    b->site_world = world_of(b, "site");
+    b->site_world = world_of(b, directory);
     assert_int_equal(member_open(&b->site_member, b->site_world, cpu, &o, &b->arena), ERR_OK);
-    assert_int_equal(
-        site_open(&b->site, b->site_world, &b->link.link, &b->site_member, &s, &b->arena), ERR_OK);
+    return site_open(&b->site, b->site_world, &b->link.link, &b->site_member, &s, &b->arena);
+}
+
+static void site_begin(struct bench *b)
+{
+    assert_int_equal(site_open_as(b, "s0", "site"), ERR_OK);
 }
 
 static void site_end(struct bench *b)
@@ -877,6 +881,26 @@ static void test_back_off(void **state)
     bench_close(b);
 }
 
+/* Taken up by another site, its residual and its stored contribution would count twice. */
+static void test_directory_is_one_owners(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(false);
+    assert_int_equal(aggregator_claim(b->site_world, canonical), ERR_CONFIG);
+    site_end(b);
+    assert_int_equal(site_open_as(b, "s1", "site"), ERR_CONFIG);
+    site_end(b);
+    aggregator_end(b);
+    struct world *w = world_of(b, "taken");
+    assert_int_equal(aggregator_claim(w, canonical), ERR_OK);
+    world_close_real(w);
+    assert_int_equal(site_open_as(b, "s0", "taken"), ERR_CONFIG);
+    site_end(b);
+    site_begin(b);
+    aggregator_begin(b);
+    bench_close(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -900,6 +924,7 @@ int main(void)
         cmocka_unit_test(test_aggregator_restarts),
         cmocka_unit_test(test_unreachable),
         cmocka_unit_test(test_back_off),
+        cmocka_unit_test(test_directory_is_one_owners),
     };
     log_min(LOG_ERROR + 1);
     if (dev_open(&cpu, &(struct dev_options){.kind = "cpu", .model_type = "f32", .threads = 1}) !=
