@@ -41,6 +41,7 @@ static void catch_signals(void)
     const int numbers[] = {SIGINT, SIGTERM, SIGUSR1};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         sigaction(numbers[i], &action, NULL);
+    signal(SIGPIPE, SIG_IGN); /* who read our lines has gone: log.txt has them, training goes on */
 }
 
 /* ---- configuration ------------------------------------------------------------------------- */

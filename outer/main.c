@@ -1,4 +1,6 @@
 /* The program: a table of subcommands. Nothing else exits. */
+#include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include "outer/cmd.h"
@@ -46,6 +48,16 @@ static int finish(const char *command, enum err e)
     return err_exit_code(e);
 }
 
+/* What was printed must have arrived: a full disk shows only here. */
+static enum err flushed(enum err e)
+{
+    bool arrived = fflush(stdout) == 0 && !ferror(stdout);
+    if (e != ERR_OK || arrived)
+        return e;
+    return err_set(errno == ENOSPC ? ERR_FULL : ERR_IO, "standard output: cannot write: %s",
+                   strerror(errno));
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
@@ -62,7 +74,7 @@ int main(int argc, char **argv)
             return finish(argv[1], err_set(ERR_UNSUPPORTED,
                                            "this build has no network: configure with -DNET=ON "
                                            "(needs libgrpc-dev, libprotobuf-c-dev)"));
-        return finish(argv[1], commands[i].run(argc - 1, argv + 1));
+        return finish(argv[1], flushed(commands[i].run(argc - 1, argv + 1)));
     }
     return finish(argv[1],
                   err_set(ERR_CONFIG, "there is no such command; `atoll --help` lists them"));

@@ -87,6 +87,13 @@ expect 4 "twice|another process" $(alone) $data --run.dir twice
 kill -INT $first
 ends 75 $first "the first process"
 
+# --- nobody reads, nowhere to write ------------------------------------------------------------------------
+{ status=0; $(alone) $data --run.dir unread 2>&1 || status=$?; echo "$status" >unread.status; } | head -n 1 >/dev/null
+[ "$(cat unread.status)" -eq 0 ] || fail "training ended with $(cat unread.status) when its reader left"
+grep -q '"kind":"final"' unread/metrics.jsonl || fail "training did not finish when its reader left"
+cases=$((cases + 1))
+expect 1 "standard output|full" sh -c '"$0" train --help-keys >/dev/full' "$atoll"
+
 # --- a full disk -------------------------------------------------------------------------------------------
 mkdir -p small
 if mount -t tmpfs -o size=400k tmpfs small 2>/dev/null; then
