@@ -161,6 +161,9 @@ enum err file_write(const char *path, const struct file_part *parts, size_t part
                     unsigned mode)
 {
     char temporary[PATH_MAX], directory[PATH_MAX];
+    struct stat st;
+    if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode)) /* a rename would replace /dev/stdout */
+        return err_set(ERR_INPUT, "%s: exists and is not a regular file", path);
     int length = snprintf(temporary, sizeof temporary, "%s%s", path, TEMPORARY);
     if (length >= PATH_MAX)
         return err_set(ERR_IO, "%s: path too long", path);

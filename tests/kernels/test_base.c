@@ -259,6 +259,9 @@ static void file_errors_name_path_and_reason(void **state)
     assert_non_null(strstr(err_message(), "No such file"));
     assert_int_equal(file_map(&m, root), ERR_INPUT);
     struct file_part p = {"x", 1};
+    assert_int_equal(symlink("elsewhere", in_root("link")), 0); /* as /dev/stdout is one */
+    assert_int_equal(file_write(in_root("link"), &p, 1, 0644), ERR_INPUT);
+    assert_int_equal(unlink(in_root("link")), 0);
     assert_int_equal(file_write(in_root("no/such/dir"), &p, 1, 0644), ERR_IO);
     assert_int_equal(file_remove(in_root("absent")), ERR_OK);
     assert_int_equal(file_remove_tree(in_root("absent")), ERR_OK);
