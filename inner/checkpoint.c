@@ -159,8 +159,10 @@ static void prune(const char *dir, uint64_t step, unsigned keep, struct arena *a
         e = path_of(path, dir, steps[i], "");
         e = e ? e : file_remove_tree(path);
     }
+    char quoted[1024];
     if (e)
-        log_event(LOG_WARN, "checkpoint_prune", "error=\"%s\"", err_message());
+        log_event(LOG_WARN, "checkpoint_prune", "error=%s",
+                  log_quote(quoted, sizeof quoted, err_message()));
 }
 
 static enum err save(const char *dir, const struct checkpoint_meta *meta, const struct checkpoint_part *parts,
@@ -295,7 +297,9 @@ static enum err newest_open(const char *dir, struct arena *a, struct state *s, b
         file_unmap(&s->map);
         if (e != ERR_CORRUPT && e != ERR_INPUT)
             return e;
-        log_event(LOG_WARN, "checkpoint_damaged", "error=\"%s\" action=\"trying the one before\"", err_message());
+        char quoted[1024];
+        log_event(LOG_WARN, "checkpoint_damaged", "error=%s action=\"trying the one before\"",
+                  log_quote(quoted, sizeof quoted, err_message()));
         if (!*first)
             snprintf(first, sizeof first, "%s", err_message());
     }

@@ -68,10 +68,11 @@ static void warn_if_different(const struct checkpoint_meta *was, const struct ch
 {
     if (!strcmp(was->device, is->device) && was->threads == is->threads && was->ranks == is->ranks)
         return;
+    char before[256], now[256];
     log_event(LOG_WARN, "resume",
-              "bits=differ was=\"%.100s\" was_threads=%u was_ranks=%u is=\"%.100s\" is_threads=%u "
-              "is_ranks=%u",
-              was->device, was->threads, was->ranks, is->device, is->threads, is->ranks);
+              "bits=differ was=%s was_threads=%u was_ranks=%u is=%s is_threads=%u is_ranks=%u",
+              log_quote(before, sizeof before, was->device), was->threads, was->ranks,
+              log_quote(now, sizeof now, is->device), is->threads, is->ranks);
 }
 
 static enum err load(struct train *t, bool *found)

@@ -367,11 +367,12 @@ static enum err run(struct job *j)
     else
         job_tell_stop(j, err_message());
     if (j->site && (e == ERR_OK || e == ERR_STOPPED)) {
-        char said[1024]; /* what ended the run is the message, not how the good-bye went */
+        char quoted[1024], said[1024]; /* what ended the run is the message, not how the good-bye went */
         snprintf(said, sizeof said, "%s", err_message());
         enum err left = site_leave(j->site, e == ERR_OK ? "all steps done" : "stopped on request");
         if (left != ERR_OK)
-            log_event(LOG_WARN, "leave", "reason=\"%s\"", err_message());
+            log_event(LOG_WARN, "leave", "reason=%s",
+                      log_quote(quoted, sizeof quoted, err_message()));
         err_set(e, "%s", said);
     }
     return e;
@@ -383,7 +384,9 @@ static void end_job(struct job *j, enum err e)
 {
     if (e == ERR_OK || e == ERR_STOPPED || e == ERR_DIVERGED || j->coll->size == 1)
         return;
-    log_event(LOG_ERROR, "ends", "error=%s reason=\"%s\"", err_name(e), err_message());
+    char quoted[1024];
+    log_event(LOG_ERROR, "ends", "error=%s reason=%s", err_name(e),
+              log_quote(quoted, sizeof quoted, err_message()));
     coll_abort(j->coll, err_exit_code(e));
 }
 
