@@ -16,7 +16,7 @@ for name in $("$program" --list); do
         echo "$name: not found within $seeds seeds"
         failed=1
     else
-        echo "$name: $(echo "$found" | grep -v '^seeds=' | head -n 1)"
+        echo "$name: $(echo "$found" | grep -vE '^(seeds=|==)' | head -n 1)"
     fi
 done
 exit $failed
