@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Held-out loss at equal tokens: two and four sites, H = 20 and 50, codec f32 / int8 / int4, beside synchronous
-data-parallel of the same global batch and beside one site alone.
+"""Held-out loss at equal tokens a site: any exchange beside synchronous data-parallel of the same global batch and beside one
+site alone.
 
-Every row is real: `atoll serve` and `atoll train` as processes over mutual TLS on loopback, real text. The model is small
-(byte vocabulary, 4 layers of width 128) so that the table takes under 40 minutes on two cores; all rows use the same inner
-optimizer, learning rate, schedule, steps and tokens per site. "synchronous" is one site whose batch is the sites' batches
-together, reading all their shards. Prints a Markdown table, writes one CSV row per run.
+A row is named SITES-H-CODEC with any further settings behind it, +section.key=value each:
+    2-20-int4    4-50-topk    2-20-int4+outer.overlap_steps=5    sync-4    alone
+Every row is real: `atoll serve` and `atoll train` as processes over mutual TLS on loopback, real text. All rows of one model use
+the same inner optimizer, learning rate, schedule, steps and tokens per site. "sync-N" is one site whose batch is the N sites'
+batches together, reading all their shards. Rows that the CSV holds already (same model, steps, batch, lr, seed) are not run
+again. Prints a Markdown table, appends one CSV row per run.
 
     tests/bench/loss_table.py --atoll build/bin/atoll --text gcide.txt --dir /tmp/loss --csv tests/bench/loss.csv
-    tests/bench/loss_table.py ... --only 2-20-int8      one row;   --steps 100   a quick look
+    tests/bench/loss_table.py ... --model 10m --rows 2-20-f32,2-20-int4        some rows;   --steps 100   a quick look
 """
 import argparse
 import csv
@@ -23,7 +25,16 @@ import subprocess
 import sys
 import time
 
-MODEL = ["--model.layers", "4", "--model.width", "128", "--model.heads", "4", "--model.context", "128"]
+MODELS = {  # layers, width, heads: bytes as vocabulary, context 128
+    "1m": (4, 128, 4),   # 0.8 M parameters
+    "10m": (6, 384, 6),  # 10.8 M parameters
+}
+CODECS = ("f32", "bf16", "fp8_e5m2", "fp8_e4m3", "int8", "int4", "e3m0", "int2", "sign", "topk")
+ROWS = (["alone", "sync-2"] + [f"2-20-{c}" for c in CODECS] + [f"2-{h}-{c}" for h in (50, 100) for c in ("f32", "int4")]
+        + ["sync-4", "4-20-f32", "4-20-int4", "sync-8", "8-20-f32", "8-20-int4"]
+        + [f"2-20-{c}+outer.overlap_steps={t}" for c in ("f32", "int4") for t in (1, 5)])
+COLUMNS = ["date", "machine", "commit", "model", "row", "steps", "tokens_per_site", "lr", "seed", "held_out_loss",
+           "payload_up_bytes_per_site"]
 
 
 def arguments():
@@ -38,7 +49,9 @@ def arguments():
     p.add_argument("--seed", default="1")
     p.add_argument("--outer-lr", default="0.7")
     p.add_argument("--momentum", default="0.9")
-    p.add_argument("--only", default="", help="names of rows, separated by commas")
+    p.add_argument("--model", default="1m", choices=MODELS)
+    p.add_argument("--dtype", default="f32", choices=("f32", "bf16"), help="of the inner steps")
+    p.add_argument("--rows", default=",".join(ROWS), help="names of rows, separated by commas")
     return p.parse_args()
 
 
@@ -72,10 +85,12 @@ def shards(data, site=None):
 
 
 def common(a, data, batch, name):
-    return MODEL + ["--run.name", name, "--run.seed", a.seed, "--data.eval", f"{data}/eval-*.bin",
+    layers, width, heads = MODELS[a.model]
+    return ["--model.layers", layers, "--model.width", width, "--model.heads", heads, "--model.context", 128,
+            "--run.name", name, "--run.seed", a.seed, "--data.eval", f"{data}/eval-*.bin",
                     "--train.steps", a.steps, "--train.batch_tokens", batch, "--train.sequence", 128,
                     "--train.optimizer", "lamb", "--train.lr", a.lr, "--train.warmup", max(1, a.steps // 10),
-                    "--train.checkpoint_every", 0, "--train.eval_tokens", 65536, "--device.dtype", "f32",
+                    "--train.checkpoint_every", 0, "--train.eval_tokens", 65536, "--device.dtype", a.dtype,
                     "--log.progress", "none"]
 
 
@@ -99,20 +114,20 @@ def alone(a, root, name, data, which, batch):
     return held_out(out)[0], 0
 
 
-def together(a, root, name, sites, every, codec):
+def together(a, root, name, sites, every, codec, more):
     data = prepare(a, root, sites)
-    names = list("abcd")[:sites]
+    names = list("abcdefgh")[:sites]
     tls = root / f"{name}-tls"
     log = root / f"{name}.log"
     port = free_port()
-    check([a.atoll, "cert", "authority", "--run", name, "--dir", tls], log)
+    check([a.atoll, "cert", "authority", "--run", "table", "--dir", tls], log)
     check([a.atoll, "cert", "issue", "--role", "aggregator", "--name", "aggregator", "--host", "localhost",
            "--dir", tls], log)
     for n in names:
         check([a.atoll, "cert", "issue", "--role", "site", "--name", n, "--dir", tls], log)
-    shared = common(a, data, a.batch, name) + [
+    shared = common(a, data, a.batch, "table") + [
         "--outer.sites", ",".join(names), "--outer.every", every, "--outer.codec", codec,
-        "--outer.lr", a.outer_lr, "--outer.momentum", a.momentum, "--tls.dir", tls]
+        "--outer.lr", a.outer_lr, "--outer.momentum", a.momentum, "--tls.dir", tls] + more
     serve = run([a.atoll, "serve", "--serve.dir", root / f"{name}-agg", "--serve.listen", f"127.0.0.1:{port}"]
                 + shared, log)
     jobs = [run([a.atoll, "train", "--site.name", n, "--run.dir", root / f"{name}-{n}", "--site.aggregator",
@@ -127,55 +142,71 @@ def together(a, root, name, sites, every, codec):
     return held_out(root / f"{name}-a")
 
 
+def key(a, name):
+    """What makes a row of the CSV the same experiment."""
+    model = a.model if a.dtype == "f32" else f"{a.model}-{a.dtype}"
+    return (model, name, str(a.steps), str(a.steps * a.batch), a.lr, a.seed)
+
+
+def known(a):
+    """Rows that were run before -> (loss, bytes)."""
+    rows = {}
+    if a.csv and os.path.exists(a.csv):
+        for r in csv.DictReader(open(a.csv)):
+            rows[tuple(r[c] for c in ("model", "row", "steps", "tokens_per_site", "lr", "seed"))] = (
+                float(r["held_out_loss"]), int(r["payload_up_bytes_per_site"]))
+    return rows
+
+
+def measure(a, root, name):
+    if name == "alone":
+        data = prepare(a, root, 2)
+        return alone(a, root, name, data, shards(data, 0), a.batch)
+    if name.startswith("sync-"):
+        n = int(name[5:])
+        data = prepare(a, root, n)
+        return alone(a, root, name, data, shards(data), n * a.batch)
+    plain, *settings = name.split("+")
+    sites, every, codec = plain.split("-")
+    more = [x for s in settings for x in ("--" + s.split("=")[0], s.split("=")[1])]
+    return together(a, root, name, int(sites), int(every), codec, more)
+
+
 def main():
     a = arguments()
     root = pathlib.Path(a.dir)
     root.mkdir(parents=True, exist_ok=True)
     a.atoll = str(pathlib.Path(a.atoll).resolve())
     os.environ["OMP_WAIT_POLICY"] = "passive"
-    rows = [("alone", lambda: alone(a, root, "alone", prepare(a, root, 2), shards(prepare(a, root, 2), 0), a.batch))]
-    for n in (2, 4):
-        rows.append((f"sync-{n}", lambda n=n: alone(a, root, f"sync-{n}", prepare(a, root, n),
-                                                    shards(prepare(a, root, n)), n * a.batch)))
-        for every in (20, 50):
-            for codec in ("f32", "int8", "int4"):
-                rows.append((f"{n}-{every}-{codec}", lambda n=n, e=every, c=codec:
-                             together(a, root, f"{n}-{e}-{c}", n, e, c)))
-    wanted = [w for w in a.only.split(",") if w]
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True).stdout.strip()
-    results = {}
-    for name, job in rows:
-        if wanted and name not in wanted:
-            continue
+    done, results = known(a), {}
+    for name in a.rows.split(","):
         start = time.time()
-        loss, sent = job()
-        results[name] = loss
-        print(f"{name:10s} held-out {loss:.4f}  payload up {sent / 1e6:8.2f} MB a site  {time.time() - start:5.0f} s",
+        fresh = key(a, name) not in done
+        loss, sent = measure(a, root, name) if fresh else done[key(a, name)]
+        results[name] = loss, sent
+        print(f"{name:32s} held-out {loss:.4f}  payload up {sent / 1e6:8.2f} MB a site  {time.time() - start:5.0f} s",
               flush=True)
-        if a.csv:
+        if a.csv and fresh:
             new = not os.path.exists(a.csv)
             with open(a.csv, "a", newline="") as f:
-                w = csv.writer(f)
+                w = csv.writer(f, lineterminator="\n")
                 if new:
-                    w.writerow(["date", "machine", "commit", "row", "steps", "tokens_per_site", "lr", "seed",
-                                "held_out_loss", "payload_up_bytes_per_site"])
-                w.writerow([datetime.date.today(), platform.processor() or platform.machine(), commit, name, a.steps,
-                            a.steps * a.batch, a.lr, a.seed, f"{loss:.5f}", sent])
+                    w.writerow(COLUMNS)
+                w.writerow([datetime.date.today(), platform.processor() or platform.machine(), commit, *key(a, name),
+                            f"{loss:.5f}", sent])
     table(results)
 
 
 def table(r):
-    def cell(name, reference):
-        if name not in r:
-            return "-"
-        return f"{r[name]:.4f} ({100 * (r[name] / r[reference] - 1):+.2f} %)" if reference in r else f"{r[name]:.4f}"
-    print("\n| sites | H | f32 | int8 | int4 | synchronous, same global batch | one site alone |")
-    print("|---|---|---|---|---|---|---|")
-    for n in (2, 4):
-        for every in (20, 50):
-            cells = " | ".join(cell(f"{n}-{every}-{c}", f"sync-{n}") for c in ("f32", "int8", "int4"))
-            print(f"| {n} | {every} | {cells} | {cell(f'sync-{n}', 'none')} | {cell('alone', f'sync-{n}')} |")
-    print("\nPercentages: against the synchronous run of the same global batch.")
+    """Each row beside synchronous training of the same global batch, and beside f32 of the same sites and H."""
+    def against(loss, reference):
+        return f"{100 * (loss / r[reference][0] - 1):+.2f} %" if reference in r else "-"
+    print("\n| row | held-out loss | against synchronous | against f32 | payload up, MB a site |\n|---|---|---|---|---|")
+    for name, (loss, sent) in r.items():
+        part = name.split("+")[0].split("-")
+        sites, f32 = ("sync-" + part[0], f"{part[0]}-{part[1]}-f32") if len(part) == 3 else ("sync-2", "")
+        print(f"| {name} | {loss:.4f} | {against(loss, sites)} | {against(loss, f32)} | {sent / 1e6:.1f} |")
 
 
 main()
