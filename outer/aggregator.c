@@ -324,7 +324,7 @@ static void recover_accept(struct aggregator *a, const struct journal_record *r)
 {
     char path[AGGREGATOR_PATH_MAX], quoted[512];
     aggregator_spool_path(a, r->fragment, r->round, r->site, &r->digest, path);
-    enum err e = aggregator_spool_verify(a, path, r->fragment, r->round, &r->digest);
+    enum err e = aggregator_spool_verify(a, path, r->fragment, &r->digest);
     if (e != ERR_OK) {
         log_event(LOG_WARN, "payload_lost", "fragment=%u round=%" PRIu64 " site=%s why=%s", r->fragment, r->round,
                   a->o.sites[r->site], log_quote(quoted, sizeof quoted, err_message()));
@@ -335,7 +335,8 @@ static void recover_accept(struct aggregator *a, const struct journal_record *r)
     }
     struct round_event event = {.kind = ROUND_RESTORED, .site = r->site, .fragment = r->fragment, .round = r->round,
                                 .payload = r->digest, .payload_bytes = r->payload_bytes, .weight = r->weight,
-                                .incarnation = r->incarnation, .data_cursor = r->data_cursor};
+                                .incarnation = r->incarnation, .data_cursor = r->data_cursor,
+                                .backlog = MUTANT(BACKLOG_FORGOTTEN) ? 0 : r->backlog};
     struct round_update u;
     aggregator_step(a, &event, &u);
 }

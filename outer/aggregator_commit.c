@@ -11,11 +11,6 @@ enum {
     RESERVE_SLACK_BYTES = 1 << 17 /* headers, manifest, CURRENT, journal records, whole blocks */
 };
 
-static const struct codec *codec_of(const struct aggregator *a, unsigned fragment, uint64_t round)
-{
-    return codec_get(schedule_codec(&a->member->schedule, fragment, round));
-}
-
 /* ---- the reserve -------------------------------------------------------------------------------------- */
 
 /* What a commit writes: a state and the aggregate, for the fragment that needs most. */
@@ -94,7 +89,7 @@ static void manifest_fill(const struct aggregator *a, unsigned fragment, uint64_
     m->fragment = fragment;
     m->round = f->round;
     m->parent = f->parent;
-    m->codec = (uint32_t)schedule_codec(&a->member->schedule, fragment, f->round);
+    m->codec = (uint32_t)member_codec(a->member, fragment);
     m->site_count = a->o.site_count;
     for (unsigned i = 0; i < a->o.site_count; i++) {
         const struct round_entry *e = &f->entries[i];
@@ -107,6 +102,7 @@ static void manifest_fill(const struct aggregator *a, unsigned fragment, uint64_
         to->payload = e->payload;
         to->weight = e->weight;
         to->data_cursor = e->data_cursor;
+        to->backlog = e->backlog;
     }
     m->epoch = a->epoch;
     m->instance = a->instance;
@@ -116,7 +112,7 @@ static void manifest_fill(const struct aggregator *a, unsigned fragment, uint64_
 static enum err commit_sum(struct aggregator *a, unsigned fragment, uint64_t set, struct arena *scratch,
                            uint8_t **aggregate, size_t *aggregate_bytes)
 {
-    const struct codec *c = codec_of(a, fragment, a->core.f[fragment].round);
+    const struct codec *c = codec_get(member_codec(a->member, fragment));
     size_t count = a->member->fragments->f[fragment].elements;
     struct maps maps;
     enum err e = maps_open(a, fragment, set, &maps);
@@ -166,7 +162,8 @@ static enum err journal_compact(struct aggregator *a)
                 keep[n++] = (struct journal_record){.kind = JOURNAL_ACCEPT, .fragment = i, .site = s,
                                                     .round = f->round, .digest = e->payload,
                                                     .payload_bytes = e->payload_bytes, .incarnation = e->incarnation,
-                                                    .data_cursor = e->data_cursor, .weight = e->weight};
+                                                    .data_cursor = e->data_cursor, .weight = e->weight,
+                                                    .backlog = e->backlog};
         }
     }
     enum err e = keep ? journal_rewrite(&a->journal, keep, n) : ERR_MEMORY;

@@ -19,10 +19,9 @@ void aggregator_spool_path(const struct aggregator *a, unsigned fragment, uint64
     ASSERT(n < AGGREGATOR_PATH_MAX - 5); /* room for .part */
 }
 
-enum err aggregator_spool_verify(struct aggregator *a, const char *path, unsigned fragment, uint64_t round,
-                                 const struct digest *payload)
+enum err aggregator_spool_verify(struct aggregator *a, const char *path, unsigned fragment, const struct digest *payload)
 {
-    const struct codec *c = codec_get(schedule_codec(&a->member->schedule, fragment, round));
+    const struct codec *c = codec_get(member_codec(a->member, fragment));
     struct file_map m;
     TRY(a->world->ops->map(a->world, path, &m));
     struct digest d = digest_of(m.data, m.size_bytes);
@@ -80,15 +79,15 @@ static void say_failed(struct aggregator *a, enum err e, struct wire_answer *ans
 /* Rows that need no core: is the header something a site of this run may say? */
 static bool header_good(const struct aggregator *a, const struct wire_contribution *m, struct wire_answer *answer)
 {
-    const struct schedule *s = &a->member->schedule;
     if (m->fragment >= a->core.fragments)
         say(answer, ROUND_INVALID, "no such fragment");
     else if (m->round >= aggregator_rounds(a, m->fragment))
         say(answer, ROUND_INVALID, "beyond the last scheduled round");
     else if (!isfinite(m->weight) || m->weight <= 0)
         say(answer, ROUND_INVALID, "weight is not a positive number");
-    else if (m->codec != (uint32_t)schedule_codec(s, m->fragment, m->round))
-        say(answer, ROUND_MISMATCH, "codec: not the one the schedule says for this round");
+    else if (m->round == a->member->state[m->fragment].round &&
+             m->codec != (uint32_t)member_codec(a->member, m->fragment))
+        say(answer, ROUND_MISMATCH, "codec: not the one that configuration and parent manifest say for this round");
     else
         return true;
     return false;
@@ -97,7 +96,7 @@ static bool header_good(const struct aggregator *a, const struct wire_contributi
 static struct round_event event_of(const struct aggregator *a, enum round_event_kind kind, unsigned site,
                                    const struct wire_contribution *m)
 {
-    const struct codec *c = codec_get(schedule_codec(&a->member->schedule, m->fragment, m->round));
+    const struct codec *c = codec_get(member_codec(a->member, m->fragment));
     struct digest grid = member_grid(a->member, m->fragment);
     struct round_event e = aggregator_event(kind, site, &m->head);
     e.fragment = m->fragment;
@@ -108,6 +107,7 @@ static struct round_event event_of(const struct aggregator *a, enum round_event_
     e.expected_bytes = c->payload_bytes(c, a->member->fragments->f[m->fragment].elements);
     e.weight = m->weight;
     e.data_cursor = m->data_cursor;
+    e.backlog = m->backlog;
     e.grid_differs = !digest_equal(&grid, &m->grid);
     return e;
 }
@@ -276,7 +276,7 @@ static enum err journal_accept(struct aggregator *a, const struct upload *up)
     struct journal_record r = {.kind = JOURNAL_ACCEPT, .fragment = m->fragment, .site = up->site, .round = m->round,
                                .digest = m->payload, .payload_bytes = m->payload_bytes,
                                .incarnation = m->head.incarnation, .data_cursor = m->data_cursor,
-                               .weight = m->weight};
+                               .weight = m->weight, .backlog = m->backlog};
     return journal_append(&a->journal, &r);
 }
 
@@ -322,7 +322,7 @@ static void contribution_accept(struct aggregator *a, struct upload *up, struct 
     if (step_contribution(a, ROUND_OFFER, up->site, m, answer) != ROUND_RESUME)
         return; /* committed meanwhile, or received on another stream */
     const char *path = up->handle < 0 ? up->final : up->part;
-    enum err e = aggregator_spool_verify(a, path, m->fragment, m->round, &m->payload);
+    enum err e = aggregator_spool_verify(a, path, m->fragment, &m->payload);
     if (e == ERR_CORRUPT || e == ERR_PROTO) {
         contribution_refuse(a, up, path, e, answer);
         return;

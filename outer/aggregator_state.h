@@ -105,8 +105,9 @@ void aggregator_chunk(void *self, void *upload, uint64_t offset, const uint8_t *
 void aggregator_finish(void *self, void *upload, bool complete, struct wire_answer *answer);
 void aggregator_spool_path(const struct aggregator *a, unsigned fragment, uint64_t round, unsigned site,
                            const struct digest *payload, char out[AGGREGATOR_PATH_MAX]);
-/* Is the stored contribution what its digest says, and something that decodes? ERR_CORRUPT, ERR_PROTO. */
-enum err aggregator_spool_verify(struct aggregator *a, const char *path, unsigned fragment, uint64_t round,
+/* Is the stored contribution to the round in flight what its digest says, and something that decodes? ERR_CORRUPT,
+ * ERR_PROTO. */
+enum err aggregator_spool_verify(struct aggregator *a, const char *path, unsigned fragment,
                                  const struct digest *payload) MUST;
 /* Removes spool directories of rounds that are over. */
 enum err aggregator_spool_sweep(struct aggregator *a) MUST;

@@ -23,6 +23,7 @@ static void body_put(struct bytes_writer *w, const struct journal_record *r)
     bytes_put_u64(w, r->incarnation);
     bytes_put_u64(w, r->data_cursor);
     bytes_put_f32(w, r->weight);
+    bytes_put_u8(w, r->backlog);
 }
 
 static bool body_get(struct bytes_reader b, struct journal_record *r)
@@ -36,6 +37,7 @@ static bool body_get(struct bytes_reader b, struct journal_record *r)
         r->incarnation = bytes_get_u64(&b);
         r->data_cursor = bytes_get_u64(&b);
         r->weight = bytes_get_f32(&b);
+        r->backlog = bytes_get_u8(&b);
     }
     return bytes_done(&b);
 }

@@ -32,6 +32,7 @@ struct journal_record {
     /* ACCEPT */
     uint64_t payload_bytes, incarnation, data_cursor;
     float weight;
+    uint8_t backlog;
 };
 
 struct journal {

@@ -11,6 +11,7 @@
     X(outer, codec, CHOICE, "int8", 0, 0, "f32|bf16|int8|int4|int2|e3m0|fp8_e4m3|fp8_e5m2|topk", "", true, "How contributions are encoded.")  \
     X(outer, whole_rounds, INT, "1", 1, 1e6, NULL, "rounds", true, "First rounds sent whole, in bf16 (f32 stays f32): they set the grid and empty the residual; the last round always is.") \
     X(outer, feedback, REAL, "1", 0, 1, NULL, "", true, "Share of the residual carried to the next round (1: classic error feedback).") \
+    X(outer, back_off, REAL, "0", 0, 1e6, NULL, "", true, "A round after one in which some site's residual was more than about this many times its delta is sent whole, which empties it; 0: never.") \
     X(outer, optimizer, CHOICE, "nesterov", 0, 0, "nesterov|sgd|average", "", true, "Outer optimizer.")      \
     X(outer, lr, REAL, "0.7", 0, 10, NULL, "", true, "Outer learning rate; average uses 1.")                 \
     X(outer, momentum, REAL, "0.9", 0, 0.9999, NULL, "", true, "Outer momentum of nesterov.")                \

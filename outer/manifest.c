@@ -6,8 +6,9 @@
 #include <math.h>
 #include <string.h>
 #include "kernels/base/err.h"
+#include "outer/codec/codec.h"
 
-static const char magic[8] = "atollM1";
+static const char magic[8] = "atollM2";
 
 static void put_name(struct bytes_writer *w, const char *name)
 {
@@ -35,6 +36,7 @@ static void put_entry(struct bytes_writer *w, const struct manifest_entry *e)
     bytes_put(w, e->payload.bytes, sizeof e->payload.bytes);
     bytes_put_f32(w, e->weight);
     bytes_put_u64(w, e->data_cursor);
+    bytes_put_u8(w, e->backlog);
 }
 
 static void get_entry(struct bytes_reader *r, struct manifest_entry *e)
@@ -46,6 +48,7 @@ static void get_entry(struct bytes_reader *r, struct manifest_entry *e)
     bytes_get(r, e->payload.bytes, sizeof e->payload.bytes);
     e->weight = bytes_get_f32(r);
     e->data_cursor = bytes_get_u64(r);
+    e->backlog = bytes_get_u8(r);
     r->bad |= included > 1;
 }
 
@@ -123,12 +126,12 @@ size_t manifest_encode(const struct manifest *m, uint8_t out[MANIFEST_BYTES_MAX]
  */
 static bool entry_sane(const struct manifest_entry *e)
 {
-    if (!isfinite(e->weight) || signbit(e->weight))
+    if (!isfinite(e->weight) || signbit(e->weight) || e->backlog > CODEC_BACKLOG_MAX)
         return false;
     if (e->included)
         return e->reason == ROUND_NONE && e->weight > 0 && !digest_zero(&e->payload);
     return (e->reason == ROUND_NONE || e->reason == ROUND_LATE) &&
-           (!digest_zero(&e->payload) || e->weight == 0);
+           (!digest_zero(&e->payload) || (e->weight == 0 && e->backlog == 0));
 }
 
 static bool manifest_sane(const struct manifest *m)
@@ -178,4 +181,13 @@ unsigned manifest_included(const struct manifest *m)
     for (uint32_t i = 0; i < m->site_count; i++)
         n += m->sites[i].included;
     return n;
+}
+
+uint8_t manifest_backlog(const struct manifest *m)
+{
+    uint8_t most = 0;
+    for (uint32_t i = 0; i < m->site_count; i++)
+        if (m->sites[i].included && m->sites[i].backlog > most)
+            most = m->sites[i].backlog;
+    return most;
 }

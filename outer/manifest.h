@@ -16,6 +16,7 @@ struct manifest_entry {
     struct digest payload;    /* zero when absent */
     float weight;
     uint64_t data_cursor;     /* tokens of this site so far */
+    uint8_t backlog;          /* codec_backlog of its contribution; 0 when absent */
 };
 struct manifest {
     char run[MANIFEST_NAME_MAX];
@@ -41,5 +42,6 @@ bool manifest_decode(struct manifest *m, const uint8_t *data, size_t size_bytes)
 struct digest manifest_digest(const struct manifest *m);                           /* of the body */
 float manifest_weight(const struct manifest *m);                                   /* sum over included, site order, f32 */
 unsigned manifest_included(const struct manifest *m);
+uint8_t manifest_backlog(const struct manifest *m);                                /* the highest of the included */
 
 #endif

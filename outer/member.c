@@ -6,7 +6,7 @@
 #include <string.h>
 #include "kernels/base/log.h"
 
-enum { PATH_BYTES = 96, HEADER_BYTES = 160, CURRENT_BYTES_MAX = 256 };
+enum { PATH_BYTES = 96, HEADER_BYTES = 160, BACKLOG_AT = 15, CURRENT_BYTES_MAX = 256 };
 static const char magic[8] = "atollS1";
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "digests are of little-endian values");
@@ -138,7 +138,7 @@ static void header_make(uint8_t out[HEADER_BYTES], const struct member_state *s,
     bytes_put_u8(&w, s->momentum != NULL);
     bytes_put_u8(&w, s->residual != NULL);
     bytes_put_u8(&w, s->forgotten != NULL);
-    bytes_put_u8(&w, 0);
+    bytes_put_u8(&w, s->backlog);
     bytes_put_u64(&w, s->round);
     bytes_put_u64(&w, elements);
     bytes_put(&w, s->manifest.bytes, sizeof s->manifest.bytes);
@@ -201,6 +201,7 @@ static bool state_parse(struct member_state *s, unsigned fragment, uint64_t roun
         return false;
     struct bytes_reader r = bytes_reader(data + 32, size_bytes - 32);
     s->round = round;
+    s->backlog = data[BACKLOG_AT];
     bytes_get(&r, s->manifest.bytes, sizeof s->manifest.bytes);
     bytes_get(&r, s->digest.bytes, sizeof s->digest.bytes);
     bytes_get(&r, own_digest.bytes, sizeof own_digest.bytes);
@@ -478,6 +479,12 @@ enum err member_prune(struct member *m, unsigned fragment, uint64_t oldest_round
 
 /* ---- the outer step ---- */
 
+enum codec_kind member_codec(const struct member *m, unsigned fragment)
+{
+    const struct member_state *s = &m->state[fragment];
+    return schedule_codec(&m->schedule, fragment, s->round, s->backlog);
+}
+
 struct digest member_grid(const struct member *m, unsigned fragment)
 {
     return digest_of(m->state[fragment].codes, fragment_of(m, fragment)->elements / DEV_BLOCK);
@@ -559,6 +566,7 @@ static void become(struct member *m, unsigned fragment)
         memcpy((void *)(uintptr_t)to[i].data, from[i].data, from[i].size_bytes);
     s->round = m->spare.round;
     s->manifest = m->spare.manifest;
+    s->backlog = m->spare.backlog;
     s->digest = m->spare.digest;
 }
 
@@ -569,6 +577,7 @@ static enum err settle(struct member *m, unsigned fragment, const struct manifes
 {
     char path[PATH_BYTES];
     m->spare.manifest = manifest_digest(manifest);
+    m->spare.backlog = manifest_backlog(manifest);
     path_of(path, fragment, m->spare.round, "aggregate");
     if (aggregate)
         TRY(m->world->ops->write(m->world, path, &(struct file_part){aggregate, aggregate_bytes},

@@ -26,6 +26,7 @@ enum { MEMBER_STATES_MIN = 2 }; /* states of a fragment that are kept whatever h
 struct member_state {
     uint64_t round;
     struct digest manifest;  /* that made it; zero at round 0 */
+    uint8_t backlog;         /* manifest_backlog of it */
     struct digest digest;    /* SHA-256 of theta, momentum, codes */
     float *theta, *momentum; /* host, elements each; momentum NULL for plain averaging */
     uint8_t *codes;          /* elements / 256: mean block code of the last round */
@@ -72,6 +73,9 @@ enum err member_load(struct member *m) MUST;
 /* A kept earlier state's theta (elements values; for the replay after a restart). ERR_INPUT: not
  * kept; ERR_CORRUPT. */
 enum err member_load_theta(struct member *m, unsigned fragment, uint64_t round, float *theta) MUST;
+/* Codec of round state.round, the same on every member: a function of the configuration and the
+ * state's manifest. */
+enum codec_kind member_codec(const struct member *m, unsigned fragment);
 /* Digest of the grid that round state.round is encoded on; what contributions and manifests carry.
  */
 struct digest member_grid(const struct member *m, unsigned fragment);

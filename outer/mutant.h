@@ -18,7 +18,8 @@
     X(SETTLED_BLIND, "a round is settled without a look at the outbox")                            \
     X(ACCEPTED_STALE, "an acceptance is believed to be of the next round")                         \
     X(STANDING_UNTOLD, "a site that catches up without training does not report")                  \
-    X(SUPERSEDED_FATAL, "a late duplicate of the own stream ends the site")
+    X(SUPERSEDED_FATAL, "a late duplicate of the own stream ends the site")                        \
+    X(BACKLOG_FORGOTTEN, "a restart forgets how much the contributions it has left behind")
 
 enum mutant {
     MUTANT_NONE,

@@ -192,6 +192,7 @@ static void entry_accept(struct round_entry *entry, const struct round_event *e)
     entry->incarnation = e->incarnation;
     entry->weight = e->weight;
     entry->data_cursor = e->data_cursor;
+    entry->backlog = e->backlog;
 }
 
 /* Everything is asked again: the round may have been sealed or committed while the bytes came. */

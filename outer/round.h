@@ -66,6 +66,7 @@ struct round_event {
     uint64_t payload_bytes;
     float weight;
     uint64_t data_cursor;
+    uint8_t backlog;          /* of the contribution, for its manifest */
     bool has_state;           /* HELLO: false when it joins */
     /* What the caller knows and the core does not keep. */
     bool grid_differs;        /* OFFER: encoded on another grid than the round's */
@@ -95,6 +96,7 @@ struct round_entry { /* one site in the round in flight of one fragment */
     uint64_t payload_bytes, incarnation;
     float weight;
     uint64_t data_cursor;     /* tokens of this site so far */
+    uint8_t backlog;
 };
 struct round_fragment {
     uint64_t round;

@@ -11,6 +11,7 @@ struct schedule schedule_make(const struct settings *s, const struct outer_setti
         .fragments = (unsigned)o->outer_fragments,
         .whole_rounds = (uint64_t)o->outer_whole_rounds,
         .codec = c->kind,
+        .back_off = codec_backlog(o->outer_back_off * o->outer_back_off, 1),
     };
 }
 
@@ -57,9 +58,11 @@ bool schedule_due(const struct schedule *s, int64_t step, unsigned fragment, uin
 }
 
 /* A whole round empties the residual. f32 is whole as it is: narrowing it would only lose bits. */
-enum codec_kind schedule_codec(const struct schedule *s, unsigned fragment, uint64_t round)
+enum codec_kind schedule_codec(const struct schedule *s, unsigned fragment, uint64_t round,
+                               uint8_t backlog)
 {
-    bool whole = round < s->whole_rounds || round + 1 == schedule_rounds(s, fragment);
+    bool whole = round < s->whole_rounds || round + 1 == schedule_rounds(s, fragment) ||
+                 (s->back_off && backlog >= s->back_off);
     return whole && s->codec != CODEC_F32 ? CODEC_BF16 : s->codec;
 }
 
@@ -91,7 +94,7 @@ int64_t schedule_reached(const struct schedule *s, const uint64_t *rounds)
 
 static const struct codec *codec_at(const struct schedule *s, unsigned fragment, uint64_t round)
 {
-    return codec_get(schedule_codec(s, fragment, round));
+    return codec_get(schedule_codec(s, fragment, round, 0));
 }
 
 uint64_t schedule_upload_bytes(const struct schedule *s, const size_t *elements)

@@ -416,7 +416,9 @@ static enum err sim_make(struct sim *s)
                                     .every = s->o.every,
                                     .fragments = s->o.fragments,
                                     .whole_rounds = 1,
-                                    .codec = s->o.codec};
+                                    .codec = s->o.codec,
+                                    .back_off =
+                                        codec_backlog((double)s->o.back_off * s->o.back_off, 1)};
     TRY_ALLOC(s->initial = arena_array(&s->arena, s->table.elements, sizeof *s->initial));
     for (size_t k = 0; k < s->table.count; k++)
         for (size_t i = 0; i < s->tensors[k].count; i++)
@@ -481,9 +483,9 @@ void sim_run_options(const struct sim_options *o, struct sim_result *r)
 
 struct sim_options sim_draw(uint64_t seed)
 {
-    enum { SITES, FRAGMENTS, EVERY, ROUNDS, TAIL, CODEC, FEEDBACK, STRICT, KEEP, LATE, ABSENT };
+    enum { SITES, FRAGMENTS, EVERY, ROUNDS, TAIL, CODEC, FEEDBACK, STRICT, KEEP, LATE, ABSENT, BACK_OFF };
 #define DRAW(what, n) rng_below(seed, RNG_TEST, what, n)
-    static const float feedbacks[] = {1, 1, 0.5f};
+    static const float feedbacks[] = {1, 1, 0.5f}, back_offs[] = {0, 0, 0.25f, 2};
     struct sim_options o = {.seed = seed, .faults = true};
     o.sites = 1 + (unsigned)DRAW(SITES, SIM_SITES_MAX);
     o.fragments = DRAW(FRAGMENTS, 2) ? 1 : 4;
@@ -491,6 +493,7 @@ struct sim_options sim_draw(uint64_t seed)
     o.steps = o.every * (2 + (int64_t)DRAW(ROUNDS, 7)) + (int64_t)DRAW(TAIL, 3);
     o.codec = (enum codec_kind)DRAW(CODEC, CODEC_COUNT);
     o.feedback = feedbacks[DRAW(FEEDBACK, 3)];
+    o.back_off = back_offs[DRAW(BACK_OFF, 4)];
     o.strict = DRAW(STRICT, 2);
     o.keep = 2 + DRAW(KEEP, 3);
     o.late = !o.strict && DRAW(LATE, 2);

@@ -26,7 +26,7 @@ struct sim_options {
     unsigned sites, fragments;
     int64_t steps, every;
     enum codec_kind codec;
-    float feedback;
+    float feedback, back_off;
     bool strict;
     uint64_t keep;     /* outer.catch_up */
     bool faults;       /* false: the run to compare with */
@@ -37,7 +37,8 @@ struct sim_result {
     char why[SIM_WHY_MAX];
     struct digest state;                   /* of all members */
     struct digest residual[SIM_SITES_MAX]; /* theta, momentum, codes, residual of each site */
-    uint64_t virtual_ms, calls, crashes, restarts, commits, snapshots, excluded, gap_ms;
+    uint64_t virtual_ms, calls, crashes, restarts, commits, snapshots, excluded, gap_ms,
+        backed_off; /* rounds that a backlog made whole */
     unsigned books_checked; /* sites whose I3 was checked to the end */
 };
 

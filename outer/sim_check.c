@@ -27,7 +27,9 @@ static sim_fixed fixed(struct sim *s, double x)
 
 static const struct codec *codec_at(const struct sim *s, unsigned f, uint64_t round)
 {
-    return codec_get(schedule_codec(&s->schedule, f, round));
+    const struct manifest *parent = &s->commits[f][round - (round > 0)].manifest;
+    return codec_get(
+        schedule_codec(&s->schedule, f, round, round ? manifest_backlog(parent) : 0));
 }
 
 /* Values of a payload on a grid, in the simulator's own memory. */
@@ -290,6 +292,7 @@ static void commit_seen(struct sim *s, unsigned f)
     memcpy(c->aggregate, aggregate, aggregate_size);
     s->committed[f]++;
     s->r->commits++;
+    s->r->backed_off += c->manifest.codec != schedule_codec(&s->schedule, f, t, 0);
     check_manifest(s, f, &c->manifest);
     if (!s->clock.halted)
         check_sum(s, f, c);

@@ -109,12 +109,12 @@ static enum err manifest_ours(const struct site *s, unsigned fragment, uint64_t 
     return ERR_OK;
 }
 
-/* The next one of our chain, with the codec and the size that the configuration implies. */
+/* The next one of our chain, with the codec and the size that configuration and state imply. */
 static enum err manifest_next(const struct site *s, unsigned fragment, const struct manifest *m)
 {
     const struct member_state *state = &s->member->state[fragment];
     size_t n = s->member->fragments->f[fragment].elements;
-    enum codec_kind kind = schedule_codec(&s->member->schedule, fragment, m->round);
+    enum codec_kind kind = member_codec(s->member, fragment);
     const struct codec *c = codec_get(kind);
     TRY(manifest_ours(s, fragment, state->round, m));
     if (!digest_equal(&m->parent, &state->manifest))
@@ -124,7 +124,7 @@ static enum err manifest_next(const struct site *s, unsigned fragment, const str
     if (m->codec != kind || m->aggregate_bytes != c->aggregate_bytes(c, n, manifest_included(m)))
         return err_set(
             ERR_PROTO,
-            "fragment %u round %llu: codec %u, aggregate of %llu bytes: not as configured",
+            "fragment %u round %llu: codec %u, aggregate of %llu bytes: not what this state implies",
             fragment, (unsigned long long)m->round, m->codec,
             (unsigned long long)m->aggregate_bytes);
     return ERR_OK;

@@ -41,6 +41,7 @@ static void header_make(uint8_t out[HEADER_BYTES], const struct site_box *b,
     bytes_put_f32(&w, b->weight);
     bytes_put_u64(&w, b->data_cursor);
     bytes_put_u64(&w, b->extra_steps);
+    bytes_put_u8(&w, b->backlog);
     bytes_put(&w, b->payload.bytes, sizeof b->payload.bytes);
     bytes_put(&w, b->parent.bytes, sizeof b->parent.bytes);
     bytes_put(&w, b->grid.bytes, sizeof b->grid.bytes);
@@ -61,6 +62,7 @@ static bool header_parse(struct site_box *b, struct digest *own, const uint8_t *
     b->weight = bytes_get_f32(&r);
     b->data_cursor = bytes_get_u64(&r);
     b->extra_steps = bytes_get_u64(&r);
+    b->backlog = bytes_get_u8(&r);
     bytes_get(&r, b->payload.bytes, sizeof b->payload.bytes);
     bytes_get(&r, b->parent.bytes, sizeof b->parent.bytes);
     bytes_get(&r, b->grid.bytes, sizeof b->grid.bytes);
@@ -156,6 +158,21 @@ static enum err form(struct site *s, unsigned fragment, const float *local, floa
     return dev_sync(d);
 }
 
+/* Sum of (a - b)^2 in f64, always in the same order; b NULL: of a^2. Eight sums side by side, so that
+ * the compiler may vectorise; n is a multiple of DEV_BLOCK. */
+static double squares(const float *a, const float *b, size_t n)
+{
+    double lane[8] = {0}, sum = 0;
+    for (size_t i = 0; i < n; i += 8)
+        for (size_t k = 0; k < 8; k++) {
+            double x = (double)(b ? a[i + k] - b[i + k] : a[i + k]);
+            lane[k] += x * x;
+        }
+    for (size_t k = 0; k < 8; k++)
+        sum += lane[k];
+    return sum;
+}
+
 /* Invariant I3: what is sent and what is kept are together exactly what was trained (protocol 4).
  */
 static enum err identity_check(struct site *s, const struct codec *c, unsigned fragment)
@@ -173,11 +190,12 @@ enum err site_outbox_make(struct site *s, unsigned fragment, const float *local,
                           uint64_t data_cursor)
 {
     const struct member_state *state = &s->member->state[fragment];
-    const struct codec *c = codec_get(schedule_codec(&s->member->schedule, fragment, state->round));
+    const struct codec *c = codec_get(member_codec(s->member, fragment));
     size_t n = fragment_of(s, fragment)->elements;
     uint64_t start = s->world->ops->now_ms(s->world);
     s->box.valid = false;
     TRY(form(s, fragment, local, weight)); /* S1 */
+    double delta = squares(s->z, s->residual, n);
     enum err e =
         c->encode(c, s->member->work, s->payload, s->residual, s->z, state->codes, n); /* S2 */
     if (e != ERR_OK)
@@ -191,7 +209,8 @@ enum err site_outbox_make(struct site *s, unsigned fragment, const float *local,
                                .grid = member_grid(s->member, fragment),
                                .weight = weight,
                                .data_cursor = data_cursor,
-                               .extra_steps = s->extra_steps[fragment]};
+                               .extra_steps = s->extra_steps[fragment],
+                               .backlog = codec_backlog(squares(s->residual, NULL, n), delta)};
     s->box.payload = digest_of(s->payload, s->box.payload_bytes);
     uint64_t encoded = s->world->ops->now_ms(s->world);
     if (!MUTANT(SENT_UNSTORED))
@@ -216,6 +235,7 @@ enum err site_outbox_send(struct site *s)
                                       .payload_bytes = b->payload_bytes,
                                       .data_cursor = b->data_cursor,
                                       .extra_steps = b->extra_steps,
+                                      .backlog = b->backlog,
                                       .parent = b->parent,
                                       .grid = b->grid,
                                       .payload = b->payload,

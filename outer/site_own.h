@@ -16,6 +16,7 @@ struct site_box { /* the one contribution in memory; its file is the truth */
     struct digest payload, parent, grid;
     float weight;
     uint64_t data_cursor, extra_steps;
+    uint8_t backlog; /* codec_backlog of residual' */
 };
 struct site {
     struct world *world;

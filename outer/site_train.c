@@ -94,18 +94,20 @@ static double round_weight(const struct site_train *s, const struct train *t, un
 static void tell(struct site_train *s, struct site_train_round *r,
                  const struct link_counters *before)
 {
-    const struct codec *codec = codec_get(schedule_codec(&s->o.schedule, r->fragment, r->round));
+    const struct codec *codec = codec_get(schedule_codec(&s->o.schedule, r->fragment, r->round, 0));
     size_t elements = s->o.fragments->f[r->fragment].elements;
     struct link_counters after;
     struct manifest manifest;
     s->o.link->ops->counters(s->o.link, &after);
     r->counted = since(&after, before);
     r->times = site_last(s->o.site);
+    r->sites = s->o.site_count;
+    if (member_manifest(s->o.member, r->fragment, r->round, &manifest) == ERR_OK) {
+        r->included = manifest_included(&manifest);
+        codec = codec_get((enum codec_kind)manifest.codec); /* a backlog may have made it whole */
+    }
     r->up_predicted = codec->payload_bytes(codec, elements);
     r->down_predicted = codec->aggregate_bytes(codec, elements, s->o.site_count);
-    r->sites = s->o.site_count;
-    if (member_manifest(s->o.member, r->fragment, r->round, &manifest) == ERR_OK)
-        r->included = manifest_included(&manifest);
     s->o.rounded(s->o.self, r);
 }
 

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "kernels/scalar/grid.h"
 #include "outer/codec/codec_work.h"
 
 static const struct codec *const codecs[CODEC_COUNT] = {
@@ -96,6 +97,13 @@ void codec_exponents(int8_t *exponents, const uint8_t *grid, int q_max, size_t b
         int half_up = (grid[b] + 1) / 2 - 64; /* ceil((code - 128) / 2) */
         exponents[b] = (int8_t)(grid[b] ? half_up + clip : DEV_GRID_EMPTY);
     }
+}
+
+uint8_t codec_backlog(double residual, double delta)
+{
+    double ratio = delta > 0 ? residual / delta : residual > 0 ? INFINITY : 0;
+    uint8_t code = grid_code(256 * ratio); /* which divides by 256 */
+    return code == GRID_CODE_BAD ? CODEC_BACKLOG_MAX : residual > 0 && code == 0 ? 1 : code;
 }
 
 void codec_leak(float *residual, double *forgotten, float beta, size_t count)

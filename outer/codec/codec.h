@@ -35,6 +35,7 @@ enum codec_kind {
     CODEC_TOPK,
     CODEC_COUNT
 };
+enum { CODEC_BACKLOG_MAX = 254 };
 enum { CODEC_SITES_MAX = 256 }; /* 256 * 254 still fits the u16 sums of codes */
 
 struct codec_work; /* device buffers for one piece of the values at a time; see codec_open */
@@ -80,6 +81,12 @@ void codec_close(struct codec_work *w); /* NULL is fine */
 /* Exponents of the steps on a grid for Q = 127, 7 or 1; a code of 0 gives DEV_GRID_EMPTY. Host,
  * integers only. */
 void codec_exponents(int8_t *exponents, const uint8_t *grid, int q_max, size_t blocks);
+
+/* How much work waits in a site's residual, as the one byte that its contribution's header carries:
+ * log2 of the ratio of two sums of squares, residual' over weighted delta of the round, rounded
+ * down, + 128 (half octaves of the ratio of norms); 0: the residual is empty, at most
+ * CODEC_BACKLOG_MAX. */
+uint8_t codec_backlog(double residual, double delta);
 
 /* Leak: residual *= beta in place (host), and forgotten += what that took away (f64; NULL: not
  * booked). Called where z is formed, before delta; trained = included + residual + forgotten. beta

@@ -2,6 +2,7 @@
  * every text, digest, count and enumeration is checked before it reaches a struct.
  */
 #include "outer/link/wire.h"
+#include "outer/codec/codec.h"
 #include <math.h>
 #include <string.h>
 #include "proto/atoll.pb-c.h"
@@ -183,6 +184,7 @@ static enum err upload_encode(struct packed *to, const void *message)
     offer.weight = m->weight;
     offer.data_cursor = m->data_cursor;
     offer.extra_steps = m->extra_steps;
+    offer.backlog = m->backlog;
     if (memcmp(m->signature, unsigned_, sizeof unsigned_) != 0)
         offer.signature = (blob){sizeof m->signature, (uint8_t *)(uintptr_t)m->signature};
     Atoll__Upload p = ATOLL__UPLOAD__INIT;
@@ -418,6 +420,8 @@ static enum err upload_decode(void *message, const void *unpacked, struct arena 
         return err_set(ERR_PROTO, "a signature of %zu bytes, it has %zu", p->signature.len, sizeof m->signature);
     if (!isfinite(p->weight) || p->weight < 0)
         return err_set(ERR_PROTO, "a weight that is negative or not finite");
+    if (p->backlog > CODEC_BACKLOG_MAX)
+        return err_set(ERR_PROTO, "a backlog of code %u, at most %d is possible", p->backlog, CODEC_BACKLOG_MAX);
     if (p->signature.len)
         memcpy(m->signature, p->signature.data, sizeof m->signature);
     m->round = p->round;
@@ -426,6 +430,7 @@ static enum err upload_decode(void *message, const void *unpacked, struct arena 
     m->weight = p->weight;
     m->data_cursor = p->data_cursor;
     m->extra_steps = p->extra_steps;
+    m->backlog = (uint8_t)p->backlog;
     return ERR_OK;
 }
 

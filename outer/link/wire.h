@@ -52,6 +52,7 @@ struct wire_contribution { /* header of a contribution; the payload follows in c
     uint64_t round, payload_bytes, data_cursor, extra_steps;
     struct digest parent, grid, payload;
     float weight;
+    uint8_t backlog;             /* codec_backlog */
     uint8_t signature[64];       /* place of the site's signature */
 };
 struct wire_answer {

@@ -149,7 +149,7 @@ static uint8_t *payload_of(unsigned i, unsigned fragment, size_t *n)
 {
     size_t count = t.fragments.f[fragment].elements;
     uint64_t round = t.member.state[fragment].round;
-    const struct codec *c = codec_get(schedule_codec(&t.schedule, fragment, round));
+    const struct codec *c = codec_get(schedule_codec(&t.schedule, fragment, round, 0));
     float *z = malloc(count * sizeof *z), *residual = malloc(count * sizeof *z);
     *n = c->payload_bytes(c, count);
     uint8_t *payload = malloc(*n);
@@ -165,7 +165,7 @@ static struct wire_contribution header(const struct fake *f, unsigned fragment, 
 {
     const struct member_state *s = &t.member.state[fragment];
     return (struct wire_contribution){.head = head(f), .fragment = fragment, .round = s->round, .payload_bytes = n,
-                                      .codec = (uint32_t)schedule_codec(&t.schedule, fragment, s->round),
+                                      .codec = (uint32_t)member_codec(&t.member, fragment),
                                       .data_cursor = 1000 * s->round + f->index, .parent = s->manifest,
                                       .grid = member_grid(&t.member, fragment), .payload = digest_of(payload, n),
                                       .weight = 1.0f + (float)f->index};
@@ -336,7 +336,7 @@ static void the_outer_step_is_the_weighted_mean(void **state)
     double *mean = calloc(count, sizeof *mean);
     float *z = malloc(count * sizeof *z), *before = malloc(count * sizeof *before);
     memcpy(before, t.member.state[0].theta, count * sizeof *before);
-    const struct codec *c = codec_get(schedule_codec(&t.schedule, 0, 0));
+    const struct codec *c = codec_get(schedule_codec(&t.schedule, 0, 0, 0));
     for (unsigned i = 0; i < N; i++) { /* contributions are weighted already: sum of z over sum of weights */
         uint8_t *payload = payload_of(i, 0, &n);
         assert_int_equal(c->decode(c, t.work, z, payload, t.member.state[0].codes, count), ERR_OK);

@@ -494,6 +494,23 @@ static void infinite_deltas_are_not_sent(void **state)
 
 /* Several rounds with feedback on a constant delta: what arrives over the rounds approaches what
  * was trained, and trained = included + residual + forgotten holds to the last bit. */
+/* Against log2 of the C library, and at its ends. */
+static void backlog_is_the_logarithm(void **state)
+{
+    (void)state;
+    assert_int_equal(codec_backlog(0, 0), 0);
+    assert_int_equal(codec_backlog(0, 5), 0);
+    assert_int_equal(codec_backlog(1e-60, 0), CODEC_BACKLOG_MAX);
+    assert_int_equal(codec_backlog(1e300, 1e-300), CODEC_BACKLOG_MAX);
+    assert_int_equal(codec_backlog(1e-50, 1e300), 1);
+    for (uint64_t i = 0; i < 1000; i++) {
+        double delta = exp(10 * (double)rng_normal(21, RNG_TEST, 2 * i)),
+               left = exp(10 * (double)rng_normal(21, RNG_TEST, 2 * i + 1));
+        double code = floor(log2(left / delta)) + 128;
+        assert_int_equal(codec_backlog(left, delta), fmin(fmax(code, 1), CODEC_BACKLOG_MAX));
+    }
+}
+
 static void rounds_lose_nothing(void **state)
 {
     (void)state;
@@ -597,6 +614,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(topk_takes_the_largest),
         cmocka_unit_test(malformed_aggregates_are_refused),
         cmocka_unit_test(infinite_deltas_are_not_sent),
+        cmocka_unit_test(backlog_is_the_logarithm),
         cmocka_unit_test(rounds_lose_nothing),
         cmocka_unit_test(golden_digests_at_every_thread_count),
     };

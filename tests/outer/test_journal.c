@@ -44,6 +44,7 @@ static struct journal_record record(unsigned i)
         r.incarnation = 1ull << 40 | i;
         r.data_cursor = 5 * (uint64_t)i;
         r.weight = 1.0f / (float)(i + 1);
+        r.backlog = (uint8_t)(7 * i);
     }
     return r;
 }
@@ -53,7 +54,7 @@ static bool same(const struct journal_record *a, const struct journal_record *b)
     return a->kind == b->kind && a->fragment == b->fragment && a->site == b->site && a->round == b->round &&
            digest_equal(&a->digest, &b->digest) && a->payload_bytes == b->payload_bytes &&
            a->incarnation == b->incarnation && a->data_cursor == b->data_cursor &&
-           memcmp(&a->weight, &b->weight, 4) == 0;
+           a->backlog == b->backlog && memcmp(&a->weight, &b->weight, 4) == 0;
 }
 
 static void see_all(unsigned from, unsigned count)

@@ -42,7 +42,8 @@ static struct manifest example(uint32_t sites)
                                              .included = true,
                                              .payload = digest_made((uint8_t)(9 + i)),
                                              .weight = 1.5f,
-                                             .data_cursor = 1000 + i};
+                                             .data_cursor = 1000 + i,
+                                             .backlog = (uint8_t)(100 + i)};
     if (sites > 2)
         m.sites[1] = (struct manifest_entry){.site = 1, .reason = ROUND_LATE};
     return m;
@@ -62,6 +63,7 @@ static void test_round_trip(void **state)
         assert_memory_equal(bytes, again, n);
         assert_string_equal(back.run, m.run);
         assert_int_equal(back.sites[counts[i] - 1].data_cursor, m.sites[counts[i] - 1].data_cursor);
+        assert_int_equal(back.sites[counts[i] - 1].backlog, 100 + counts[i] - 1);
     }
 }
 
@@ -123,6 +125,8 @@ static void test_refuses_what_makes_no_sense(void **state)
     REFUSE(m.sites[1].reason = ROUND_FULL);
     REFUSE(m.sites[1].weight = 1);
     REFUSE(m.sites[1].weight = -0.0f);
+    REFUSE(m.sites[0].backlog = 255);
+    REFUSE(m.sites[1].backlog = 1); /* absent: it has said nothing */
 #undef REFUSE
 }
 
@@ -153,6 +157,9 @@ static void test_weight_and_count(void **state)
     struct manifest m = example(3);
     assert_int_equal(manifest_included(&m), 2);
     assert_true(manifest_weight(&m) == 3.0f);
+    assert_int_equal(manifest_backlog(&m), 102);
+    m.sites[2].included = false; /* late: its work is not in the round, nor its word on the next */
+    assert_int_equal(manifest_backlog(&m), 100);
 }
 
 int main(void)

@@ -74,7 +74,7 @@ struct made {
 static void round_make(struct made *out, struct member *m, unsigned f, uint64_t seed)
 {
     const struct member_state *s = &m->state[f];
-    const struct codec *c = codec_get(schedule_codec(&m->schedule, f, s->round));
+    const struct codec *c = codec_get(member_codec(m, f));
     size_t n = fragments.f[f].elements;
     uint8_t *payloads[SITES];
     float z[ELEMENTS_MAX], residual[ELEMENTS_MAX];

@@ -102,9 +102,9 @@ static void test_codec_and_bytes(void **state)
     (void)state;
     struct schedule s = plan(280, 100, 2, 1);
     const size_t elements[2] = {2560, 512};
-    assert_int_equal(schedule_codec(&s, 0, 0), CODEC_BF16);
-    assert_int_equal(schedule_codec(&s, 0, 1), CODEC_INT8);
-    assert_int_equal(schedule_codec(&s, 0, 2), CODEC_BF16);
+    assert_int_equal(schedule_codec(&s, 0, 0, 0), CODEC_BF16);
+    assert_int_equal(schedule_codec(&s, 0, 1, 0), CODEC_INT8);
+    assert_int_equal(schedule_codec(&s, 0, 2, 0), CODEC_BF16);
     /* One code per 256 values; bf16 2 bytes, int8 1 byte a value; two whole rounds and one int8
      * each. */
     uint64_t up = 0, down = 0;
@@ -117,7 +117,22 @@ static void test_codec_and_bytes(void **state)
     assert_int_equal(schedule_upload_bytes(&s, elements), up);
     assert_int_equal(schedule_download_bytes(&s, elements, 3), down);
     s.codec = CODEC_F32;
-    assert_int_equal(schedule_codec(&s, 1, 0), CODEC_F32);
+    assert_int_equal(schedule_codec(&s, 1, 0, 0), CODEC_F32);
+}
+
+/* A round after one that left too much behind is whole; nothing else changes, and 0 never does. */
+static void test_backlog_makes_whole(void **state)
+{
+    (void)state;
+    struct schedule s = plan(1000, 100, 1, 1);
+    for (unsigned backlog = 0; backlog <= CODEC_BACKLOG_MAX; backlog++)
+        assert_int_equal(schedule_codec(&s, 0, 4, (uint8_t)backlog), CODEC_INT8);
+    s.back_off = codec_backlog(4 * 4, 1);
+    assert_int_equal(schedule_codec(&s, 0, 4, codec_backlog(3.9 * 3.9, 1)), CODEC_INT8);
+    assert_int_equal(schedule_codec(&s, 0, 4, codec_backlog(4.1 * 4.1, 1)), CODEC_BF16);
+    assert_int_equal(schedule_codec(&s, 0, 4, CODEC_BACKLOG_MAX), CODEC_BF16);
+    s.codec = CODEC_F32;
+    assert_int_equal(schedule_codec(&s, 0, 4, CODEC_BACKLOG_MAX), CODEC_F32);
 }
 
 int main(void)
@@ -127,6 +142,7 @@ int main(void)
         cmocka_unit_test(test_consistent),
         cmocka_unit_test(test_reached_skips_no_open_round),
         cmocka_unit_test(test_codec_and_bytes),
+        cmocka_unit_test(test_backlog_makes_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -341,7 +341,7 @@ static struct wire_head head_of(const struct bench *b, unsigned site)
 static void other(struct bench *b, unsigned site)
 {
     const struct member_state *s = &b->aggregator_member.state[0];
-    const struct codec *c = codec_get(schedule_codec(&b->aggregator_member.schedule, 0, s->round));
+    const struct codec *c = codec_get(member_codec(&b->aggregator_member, 0));
     size_t n = b->fragments.f[0].elements;
     float z[ELEMENTS_MAX], residual[ELEMENTS_MAX];
     uint8_t *payload = arena_alloc(&b->arena, c->payload_bytes(c, n));

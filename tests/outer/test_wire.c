@@ -65,7 +65,7 @@ static void fill(enum wire_kind kind, union any *m)
     } else if (kind == WIRE_LEAVE) {
         m->LEAVE = (struct wire_leave){head(), "Ctrl-C"};
     } else if (kind == WIRE_UPLOAD) {
-        m->UPLOAD = (struct wire_contribution){head(), 1, 2, 41, 256u << 20, 5, 6, name("p"), name("g"), name("y"), 0.75f, {1}};
+        m->UPLOAD = (struct wire_contribution){head(), 1, 2, 41, 256u << 20, 5, 6, name("p"), name("g"), name("y"), 0.75f, 130, {1}};
     } else if (kind == WIRE_FETCH) {
         m->FETCH = (struct wire_fetch){head(), WIRE_SNAPSHOT, 1, 41, 12345678901};
     } else {
@@ -107,6 +107,7 @@ static void round_trips(void **state)
     assert_memory_equal(&back.UPLOAD.parent, &m.UPLOAD.parent, 32);
     assert_memory_equal(&back.UPLOAD.grid, &m.UPLOAD.grid, 32);
     assert_true(back.UPLOAD.head.epoch == 1ull << 40 && back.UPLOAD.head.incarnation == 9 && back.UPLOAD.weight == 0.75f);
+    assert_int_equal(back.UPLOAD.backlog, 130);
     assert_true(back.UPLOAD.data_cursor == 5 && back.UPLOAD.extra_steps == 6 && back.UPLOAD.payload_bytes == 256u << 20);
 }
 
