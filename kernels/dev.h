@@ -146,7 +146,8 @@ enum { DEV_BLOCK = 256, DEV_GRID_EMPTY = -128 };
     X(round_bf16, (struct dev *d, uint16_t *h, float *residual, const float *z, size_t count))           \
     X(widen_bf16, (struct dev *d, float *z, const uint16_t *h, size_t count))                            \
     /* Bits, little-endian within the stream: value i occupies bits [i*bits, (i+1)*bits) of out;         \
-     * value = q + bias, 0 <= value < 2^bits, 1 <= bits <= 16. count a multiple of 256, so runs end on bytes. */ \
+     * value = q + bias, 0 <= value < 2^bits, 1 <= bits <= 18 (the sum of 1024 int8). count a multiple of 256, so runs \
+     * end on bytes. */                                                                                  \
     X(pack, (struct dev *d, uint8_t *out, const int32_t *q, int32_t bias, unsigned bits, size_t count))  \
     /* q = value - bias, or q += value - bias. */                                                        \
     X(unpack, (struct dev *d, int32_t *q, const uint8_t *in, int32_t bias, unsigned bits, bool add,      \

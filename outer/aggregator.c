@@ -47,11 +47,13 @@ void aggregator_step(struct aggregator *a, struct round_event *e, struct round_u
     round_step(&a->core, e, u);
     if (e->kind != ROUND_TICK || u->seal)
         step_log(e, u);
-    if (u->seal)
+    if (u->seal) {
+        a->fragment[u->seal_fragment].sealed = true;
         a->fragment[u->seal_fragment].seal_set = u->seal_set;
+    }
     a->wake_ms = u->wake_ms;
     for (unsigned i = 0; i < a->core.fragments; i++)
-        if (a->fragment[i].first_ms == UINT64_MAX && round_counted(&a->core, i)) {
+        if (a->fragment[i].first_ms == UINT64_MAX && a->core.f[i].count) {
             a->fragment[i].first_ms = e->now_ms;
             a->fragment[i].notice_every_ms = NOTICE_FIRST_MS;
             a->fragment[i].notice_ms = e->now_ms + NOTICE_FIRST_MS;
@@ -64,27 +66,24 @@ void aggregator_step(struct aggregator *a, struct round_event *e, struct round_u
 
 unsigned aggregator_missing(const struct aggregator *a, unsigned fragment, char *out, size_t size_bytes)
 {
-    uint64_t counted = round_counted(&a->core, fragment);
-    unsigned count = 0;
+    const struct round_fragment *f = &a->core.f[fragment];
     size_t used = 0;
     *out = 0;
-    for (unsigned i = 0; i < a->o.site_count; i++) {
-        if (counted >> i & 1)
+    for (unsigned i = 0; i < a->o.site_count && used + 1 < size_bytes; i++) {
+        if (set_has(&f->counted, i))
             continue;
-        int n = snprintf(out + used, size_bytes - used, "%s%s", count ? "," : "", a->o.sites[i]);
+        int n = snprintf(out + used, size_bytes - used, "%s%s", used ? "," : "", a->o.sites[i]);
         used = n < 0 || used + (size_t)n >= size_bytes ? size_bytes - 1 : used + (size_t)n;
-        count++;
     }
-    return count;
+    return a->o.site_count - f->count;
 }
 
 /* One line for each missing site: whether it is bound and when it was last heard tells where to look. */
 static void notice_sites(const struct aggregator *a, unsigned fragment, uint64_t now_ms)
 {
-    uint64_t counted = round_counted(&a->core, fragment);
     for (unsigned i = 0; i < a->o.site_count; i++) {
         const struct aggregator_site_status *s = &a->site[i].status;
-        if (counted >> i & 1)
+        if (set_has(&a->core.f[fragment].counted, i))
             continue;
         log_event(LOG_WARN, "waiting",
                   "fragment=%u round=%" PRIu64 " since_s=%" PRIu64 " missing=%s bound=%d heard_s=%lld", fragment,
@@ -122,10 +121,12 @@ bool aggregator_last(const struct aggregator *a)
 
 static bool all_done(const struct aggregator *a)
 {
+    if (!aggregator_last(a))
+        return false;
     for (unsigned i = 0; i < a->o.site_count; i++)
         if (!a->site[i].finished && !a->site[i].status.left)
             return false;
-    return aggregator_last(a);
+    return true;
 }
 
 void aggregator_finished(struct aggregator *a, unsigned site)
@@ -147,14 +148,34 @@ void aggregator_finished(struct aggregator *a, unsigned site)
         aggregator_halt(a, e);
 }
 
+void aggregator_heard(struct aggregator *a, unsigned site)
+{
+    a->site[site].status.heard_ms = aggregator_now(a);
+    set_put(&a->touched, site, true);
+}
+
 /* Since when some round waits for this site. */
 static uint64_t missing_since(const struct aggregator *a, unsigned site)
 {
     uint64_t since = UINT64_MAX;
-    for (unsigned i = 0; i < a->core.fragments; i++)
-        if (!a->core.f[i].entries[site].counted && a->fragment[i].first_ms < since)
-            since = a->fragment[i].first_ms;
+    for (unsigned i = 0; i < a->shown.fragments; i++)
+        if (!set_has(&a->waiting[i].counted, site) && a->waiting[i].first_ms < since)
+            since = a->waiting[i].first_ms;
     return since == UINT64_MAX ? 0 : since;
+}
+
+/* Only the sites that were heard of: after every call, so its cost must not grow with their number. */
+static void show_sites(struct aggregator *a)
+{
+    for (unsigned w = 0; w < SET_WORDS; w++)
+        for (; a->touched.word[w]; a->touched.word[w] &= a->touched.word[w] - 1) {
+            unsigned i = 64 * w + (unsigned)__builtin_ctzll(a->touched.word[w]);
+            struct aggregator_site_status *to = &a->shown.site[i];
+            bool before = to->bound;
+            a->site[i].status.bound = a->core.s[i].bound;
+            *to = a->site[i].status;
+            a->shown.bound += (unsigned)to->bound - (unsigned)before;
+        }
 }
 
 static void show(struct aggregator *a)
@@ -163,14 +184,10 @@ static void show(struct aggregator *a)
     struct aggregator_status *s = &a->shown;
     s->sites = a->o.site_count;
     s->fragments = a->core.fragments;
-    s->bound = 0;
-    for (unsigned i = 0; i < a->o.site_count; i++) {
-        a->site[i].status.bound = a->core.s[i].bound;
-        a->site[i].status.missing_ms = missing_since(a, i);
-        s->site[i] = a->site[i].status;
-        s->bound += a->core.s[i].bound;
-    }
+    show_sites(a);
     for (unsigned i = 0; i < a->core.fragments; i++) {
+        a->waiting[i].first_ms = a->fragment[i].first_ms;
+        a->waiting[i].counted = a->core.f[i].counted;
         s->round[i] = a->core.f[i].round;
         s->rounds[i] = aggregator_rounds(a, i);
     }
@@ -188,21 +205,29 @@ void aggregator_status(const struct aggregator *a, struct aggregator_status *out
     pthread_mutex_t *mutex = (pthread_mutex_t *)(uintptr_t)&a->mutex;
     pthread_mutex_lock(mutex);
     *out = a->shown;
+    for (unsigned i = 0; i < out->sites; i++)
+        out->site[i].missing_ms = missing_since(a, i);
     pthread_mutex_unlock(mutex);
 }
 
 bool aggregator_done(const struct aggregator *a)
 {
-    struct aggregator_status s;
-    aggregator_status(a, &s);
-    return s.done;
+    pthread_mutex_t *mutex = (pthread_mutex_t *)(uintptr_t)&a->mutex;
+    pthread_mutex_lock(mutex);
+    bool done = a->shown.done;
+    pthread_mutex_unlock(mutex);
+    return done;
 }
 
 enum err aggregator_failed(const struct aggregator *a)
 {
-    struct aggregator_status s;
-    aggregator_status(a, &s);
-    return s.failed == ERR_OK ? ERR_OK : err_set(s.failed, "%s", s.why);
+    pthread_mutex_t *mutex = (pthread_mutex_t *)(uintptr_t)&a->mutex;
+    pthread_mutex_lock(mutex);
+    enum err e = a->shown.failed;
+    if (e != ERR_OK)
+        err_set(e, "%s", a->shown.why);
+    pthread_mutex_unlock(mutex);
+    return e;
 }
 
 /* ---- work --------------------------------------------------------------------------------------------- */
@@ -213,14 +238,14 @@ static uint64_t commit_pending(struct aggregator *a, uint64_t now_ms)
     uint64_t wake_ms = UINT64_MAX;
     for (unsigned i = 0; i < a->core.fragments && a->failed == ERR_OK; i++) {
         struct aggregator_fragment *f = &a->fragment[i];
-        if (!f->seal_set)
+        if (!f->sealed)
             continue;
         if (now_ms >= f->retry_ms) {
             enum err e = aggregator_commit(a, i);
             if (e != ERR_OK && e != ERR_FULL)
                 aggregator_halt(a, e);
         }
-        if (f->seal_set && f->retry_ms < wake_ms)
+        if (f->sealed && f->retry_ms < wake_ms)
             wake_ms = f->retry_ms;
     }
     return wake_ms;
@@ -229,7 +254,7 @@ static uint64_t commit_pending(struct aggregator *a, uint64_t now_ms)
 static bool any_sealed(const struct aggregator *a, uint64_t now_ms)
 {
     for (unsigned i = 0; i < a->core.fragments; i++)
-        if (a->fragment[i].seal_set && now_ms >= a->fragment[i].retry_ms)
+        if (a->fragment[i].sealed && now_ms >= a->fragment[i].retry_ms)
             return true;
     return false;
 }
@@ -389,21 +414,23 @@ static enum err recover_finished(struct aggregator *a)
     return e;
 }
 
-static void recover_core(struct aggregator *a)
+static enum err recover_core(struct aggregator *a, struct arena *perm)
 {
     const struct member *m = a->member;
-    round_init(&a->core, a->o.site_count, m->fragments->count, a->o.strict, a->o.straggler_ms, a->epoch);
+    TRY(round_init(&a->core, a->o.site_count, m->fragments->count, a->o.strict, a->o.straggler_ms, a->epoch, perm));
     for (unsigned i = 0; i < a->core.fragments; i++) {
         round_place(&a->core, i, m->state[i].round, &m->state[i].manifest, &m->state[i].digest);
         a->fragment[i].first_ms = UINT64_MAX;
+        a->fragment[i].found_round = m->state[i].round;
     }
+    return ERR_OK;
 }
 
-static enum err recover(struct aggregator *a)
+static enum err recover(struct aggregator *a, struct arena *perm)
 {
     TRY(aggregator_claim(a->world, a->o.canonical));
     TRY(recover_epoch(a));
-    recover_core(a);
+    TRY(recover_core(a, perm));
     TRY(journal_open(&a->journal, a->world, AGGREGATOR_JOURNAL, recover_record, a));
     if (a->journal.cut_bytes)
         log_event(LOG_WARN, "journal_cut", "bytes=%" PRIu64, a->journal.cut_bytes);
@@ -426,9 +453,11 @@ enum err aggregator_open(struct aggregator **out, struct world *w, struct member
     a->o = *o;
     a->config = digest_of(o->canonical, strlen(o->canonical));
     a->revoked = arena_make(1 << 20);
-    for (unsigned i = 0; i < o->site_count; i++)
+    for (unsigned i = 0; i < o->site_count; i++) {
         a->site[i].status.loss = a->site[i].status.tokens_per_second = NAN;
-    TRY(recover(a));
+        set_put(&a->touched, i, true);
+    }
+    TRY(recover(a, perm));
     if (a->failed != ERR_OK)
         return a->failed;
     pthread_mutex_init(&a->mutex, NULL);

@@ -4,8 +4,8 @@
  * thread and no socket of its own: the link calls it. What is acknowledged is durable; the rename of CURRENT is the
  * one commit point; a restart reads the directory and goes on (protocol 3.5).
  *
- * Memory, beside the member's (theta, momentum, codes of every fragment and one spare): the core's tables (300 KiB); while
- * a round commits one aggregate of one fragment, the contributions being mapped from the spool, not copied; while sites fetch, one
+ * Memory, beside the member's (theta, momentum, codes of every fragment and one spare): the core's tables
+ * (about 100 bytes for each site and fragment); while a round commits one aggregate of one fragment, the contributions being mapped from the spool, not copied; while sites fetch, one
  * copy of each different aggregate or snapshot that is being sent, however many sites read it. Nothing grows with
  * sites x model. Disk: the spool holds at most one contribution per site and fragment.
  */

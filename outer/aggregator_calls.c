@@ -107,7 +107,7 @@ int aggregator_caller(struct aggregator *a, const char *peer, const struct wire_
         site = -1;
     }
     if (site >= 0)
-        a->site[site].status.heard_ms = aggregator_now(a);
+        aggregator_heard(a, (unsigned)site);
     return site;
 }
 
@@ -263,7 +263,7 @@ static int hello_site(struct aggregator *a, const char *peer, const struct wire_
         put_text(answer->text, "other number of fragments than the configuration's");
         return site;
     }
-    a->site[site].status.heard_ms = aggregator_now(a);
+    aggregator_heard(a, (unsigned)site);
     for (unsigned i = 0; i < a->core.fragments; i++)
         hello_fragment(a, (unsigned)site, m, i, answer);
     if (hello_weight(answer->outcome) < 4)

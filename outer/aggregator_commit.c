@@ -58,13 +58,13 @@ static void maps_close(struct aggregator *a, struct maps *m)
 
 /* Every load verifies a digest. A contribution that has rotted since its receipt: halt; the restart drops it, and its site,
  * which keeps it until the commit, sends it again. */
-static enum err maps_open(struct aggregator *a, unsigned fragment, uint64_t set, struct maps *m)
+static enum err maps_open(struct aggregator *a, unsigned fragment, const struct set *set, struct maps *m)
 {
     const struct round_fragment *f = &a->core.f[fragment];
     m->count = 0;
     for (unsigned i = 0; i < a->o.site_count; i++) {
         char path[AGGREGATOR_PATH_MAX];
-        if (!(set >> i & 1))
+        if (!set_has(set, i))
             continue;
         aggregator_spool_path(a, fragment, f->round, i, &f->entries[i].payload, path);
         TRY(a->world->ops->map(a->world, path, &m->map[m->count]));
@@ -79,7 +79,7 @@ static enum err maps_open(struct aggregator *a, unsigned fragment, uint64_t set,
     return ERR_OK;
 }
 
-static void manifest_fill(const struct aggregator *a, unsigned fragment, uint64_t set, struct manifest *m)
+static void manifest_fill(const struct aggregator *a, unsigned fragment, const struct set *set, struct manifest *m)
 {
     const struct round_fragment *f = &a->core.f[fragment];
     memset(m, 0, sizeof *m);
@@ -95,7 +95,7 @@ static void manifest_fill(const struct aggregator *a, unsigned fragment, uint64_
         const struct round_entry *e = &f->entries[i];
         struct manifest_entry *to = &m->sites[i];
         to->site = i;
-        to->included = set >> i & 1;
+        to->included = set_has(set, i);
         if (!e->accepted)
             continue; /* absent: reason ROUND_NONE, all zero */
         to->reason = to->included ? ROUND_NONE : ROUND_LATE;
@@ -109,7 +109,7 @@ static void manifest_fill(const struct aggregator *a, unsigned fragment, uint64_
     m->unix_ms = a->world->ops->unix_ms(a->world);
 }
 
-static enum err commit_sum(struct aggregator *a, unsigned fragment, uint64_t set, struct arena *scratch,
+static enum err commit_sum(struct aggregator *a, unsigned fragment, const struct set *set, struct arena *scratch,
                            uint8_t **aggregate, size_t *aggregate_bytes)
 {
     const struct codec *c = codec_get(member_codec(a->member, fragment));
@@ -131,7 +131,7 @@ static enum err commit_state(struct aggregator *a, unsigned fragment, struct man
     struct arena scratch = arena_make(0);
     uint8_t *aggregate;
     size_t n;
-    uint64_t set = a->fragment[fragment].seal_set;
+    const struct set *set = &a->fragment[fragment].seal_set;
     enum err e = commit_sum(a, fragment, set, &scratch, &aggregate, &n);
     if (e == ERR_OK) {
         manifest_fill(a, fragment, set, m);
@@ -211,7 +211,8 @@ static enum err commit_done(struct aggregator *a, unsigned fragment, const struc
     struct round_update u;
     char path[AGGREGATOR_PATH_MAX];
     uint64_t first_ms = f->first_ms, now_ms = aggregator_now(a);
-    f->seal_set = f->retry_ms = 0;
+    f->sealed = false;
+    f->retry_ms = 0;
     f->first_ms = UINT64_MAX;
     aggregator_step(a, &e, &u);
     commit_log(a, fragment, m, first_ms == UINT64_MAX ? 0 : now_ms - first_ms);

@@ -123,7 +123,9 @@ static enum round_outcome step_contribution(struct aggregator *a, enum round_eve
     return u.outcome;
 }
 
-/* One part file per site, fragment and round: a beginning of other bytes is nobody's any more. */
+/* One part file per site, fragment and round: a beginning of other bytes is nobody's any more. Only a site that offers a
+ * second time, or did so before this process began, can have left one: a look at each of a thousand sites would cost a
+ * million names a round. */
 static enum err parts_clear(struct aggregator *a, const struct upload *up)
 {
     struct arena scratch = arena_make(0);
@@ -175,7 +177,7 @@ static void uploads_supersede(struct aggregator *a, unsigned site, unsigned frag
         }
 }
 
-static enum err upload_open(struct aggregator *a, unsigned site, const struct wire_contribution *m,
+static enum err upload_open(struct aggregator *a, unsigned site, const struct wire_contribution *m, bool clear,
                             struct upload **out)
 {
     struct upload *up = *out = calloc(1, sizeof *up);
@@ -190,7 +192,7 @@ static enum err upload_open(struct aggregator *a, unsigned site, const struct wi
     up->next = a->uploads;
     a->uploads = up;
     a->site[site].streams++;
-    enum err e = parts_clear(a, up);
+    enum err e = clear ? parts_clear(a, up) : ERR_OK;
     if (e == ERR_OK && !a->world->ops->exists(a->world, up->final))
         e = a->world->ops->part_open(a->world, up->part, m->payload_bytes, &up->handle, &up->have);
     if (e != ERR_OK) {
@@ -210,7 +212,9 @@ void aggregator_offer(void *self, const char *peer, const struct wire_contributi
     *upload = NULL;
     memset(answer, 0, sizeof *answer);
     int site = aggregator_caller(a, peer, &m->head, &answer->outcome, answer->text);
+    bool clear = true;
     if (site >= 0 && header_good(a, m, answer)) {
+        clear = a->core.f[m->fragment].entries[site].offered || m->round == a->fragment[m->fragment].found_round;
         if (step_contribution(a, ROUND_OFFER, (unsigned)site, m, answer) == ROUND_RECEIPT)
             return;
     }
@@ -223,7 +227,7 @@ void aggregator_offer(void *self, const char *peer, const struct wire_contributi
         answer->retry_ms = FULL_RETRY_MS;
         return;
     }
-    enum err e = upload_open(a, (unsigned)site, m, &up);
+    enum err e = upload_open(a, (unsigned)site, m, clear, &up);
     if (e != ERR_OK) {
         say_failed(a, e, answer);
     } else if (up->handle < 0) { /* complete and durable since before a crash: only the record is missing */
@@ -265,7 +269,7 @@ void aggregator_chunk(void *self, void *upload, uint64_t offset, const uint8_t *
     up->have += n;
     answer->offset = up->have;
     a->payload_up += n;
-    a->site[up->site].status.heard_ms = aggregator_now(a);
+    aggregator_heard(a, up->site);
 }
 
 /* ---- finish ------------------------------------------------------------------------------------------- */

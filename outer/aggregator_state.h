@@ -40,10 +40,12 @@ struct aggregator_site {
     uint64_t refused_ms;            /* must not fill the disk with log */
 };
 struct aggregator_fragment {
-    uint64_t seal_set;              /* sealed, commit pending; 0: not */
+    bool sealed;                    /* commit pending, of: */
+    struct set seal_set;
     uint64_t retry_ms;              /* not before: the disk was full */
     uint64_t first_ms;              /* when the first contribution counted; UINT64_MAX: none yet */
     uint64_t notice_ms, notice_every_ms; /* next "waiting" line */
+    uint64_t found_round;           /* in flight when this process began: its spool may hold anything */
     uint64_t committed;             /* highest round + 1 with a COMMIT record; 0: none */
 };
 struct aggregator {
@@ -55,6 +57,7 @@ struct aggregator {
     struct journal journal;
     uint64_t epoch, instance;
     struct aggregator_site site[ROUND_SITES_MAX], stranger; /* callers that are no site share one refusal */
+    struct set touched;             /* sites whose status may have changed since it was shown */
     struct aggregator_fragment fragment[ROUND_FRAGMENTS_MAX];
     struct upload *uploads;
     struct source *sources;
@@ -65,12 +68,18 @@ struct aggregator {
     uint64_t payload_up, payload_down, wake_ms;
     enum err failed;
     char why[AGGREGATOR_TEXT_MAX];
-    pthread_mutex_t mutex;          /* guards `shown`, which is all that other threads may see */
+    pthread_mutex_t mutex;          /* guards `shown` and `waiting`, all that other threads may see */
     struct aggregator_status shown;
+    struct { /* what a site's missing_ms is made of, when somebody asks */
+        uint64_t first_ms;
+        struct set counted;
+    } waiting[ROUND_FRAGMENTS_MAX];
 };
 
 /* ---- aggregator.c ---- */
 uint64_t aggregator_now(const struct aggregator *a);
+/* The site was heard of just now. */
+void aggregator_heard(struct aggregator *a, unsigned site);
 /* One event through the core: remembers seals and halts, logs the trace. The event's time is set here. */
 void aggregator_step(struct aggregator *a, struct round_event *e, struct round_update *u);
 void aggregator_halt(struct aggregator *a, enum err e); /* keeps this thread's sentence */

@@ -9,7 +9,10 @@
 #include "inner/keys.h"
 #include "outer/round.h"
 
-enum { SITE_NAME_MAX = 63 }; /* as run.name: it is part of a certificate's URI and of file names */
+enum {
+    SITE_NAME_MAX = 63,    /* as run.name: it is part of a certificate's URI and of file names */
+    ROSTER_BYTES_MAX = 32768 /* of all names: the roster is part of every hello, which has room for twice that */
+};
 
 static const struct config_key keys[] = {
 #define X(...) CONFIG_ROW(struct outer_settings, __VA_ARGS__)
@@ -68,6 +71,12 @@ static void check_sites(struct rules *r, const struct config_list *sites)
         broken(r, "outer.sites has %zu names, at most %d are possible", sites->count, ROUND_SITES_MAX);
         return;
     }
+    size_t bytes = 0;
+    for (size_t i = 0; i < sites->count; i++)
+        bytes += strlen(sites->items[i]) + 1;
+    if (bytes > ROSTER_BYTES_MAX)
+        broken(r, "outer.sites: %zu bytes of names, at most %d are possible; %zu sites can have names of %zu bytes",
+               bytes, ROSTER_BYTES_MAX, sites->count, ROSTER_BYTES_MAX / sites->count - 1);
     for (size_t i = 0; i < sites->count; i++) {
         if (!name_good(sites->items[i]))
             broken(r, "outer.sites: \"%.80s\": allowed are 1 to %d letters, digits, - and _", sites->items[i],

@@ -5,7 +5,7 @@
 
 /* X(section, name, type, default, min, max, choices, unit, pinned, help) */
 #define KEYS_OUTER(X)                                                                                         \
-    X(outer, sites, LIST, "", 0, 0, NULL, "", true, "Names of the configured sites (the roster); at most 64, letters, digits, - and _.") \
+    X(outer, sites, LIST, "", 0, 0, NULL, "", true, "Names of the configured sites (the roster); at most 1024, letters, digits, - and _.") \
     X(outer, every, INT, "50", 1, 1e6, NULL, "steps", true, "H: inner steps between two rounds of a fragment.") \
     X(outer, fragments, INT, "1", 1, 64, NULL, "", true, "P: parts of the model synchronised in turn; 1 is classic DiLoCo; divides outer.every.") \
     X(outer, codec, CHOICE, "int8", 0, 0, "f32|bf16|int8|int4|int2|e3m0|fp8_e4m3|fp8_e5m2|topk", "", true, "How contributions are encoded.")  \

@@ -6,8 +6,8 @@
 #include <string.h>
 #include "kernels/base/err.h"
 
-void round_init(struct round *r, unsigned sites, unsigned fragments, bool strict, uint64_t straggler_ms,
-                uint64_t epoch)
+enum err round_init(struct round *r, unsigned sites, unsigned fragments, bool strict, uint64_t straggler_ms,
+                    uint64_t epoch, struct arena *perm)
 {
     ASSERT(sites >= 1 && sites <= ROUND_SITES_MAX);
     ASSERT(fragments >= 1 && fragments <= ROUND_FRAGMENTS_MAX);
@@ -19,8 +19,14 @@ void round_init(struct round *r, unsigned sites, unsigned fragments, bool strict
     r->quorum = strict ? sites : sites / 2 + 1;
     r->straggler_ms = straggler_ms;
     r->epoch = epoch;
-    for (unsigned i = 0; i < fragments; i++)
-        r->f[i].deadline_ms = UINT64_MAX;
+    TRY_ALLOC(r->s = arena_array(perm, sites, sizeof *r->s));
+    for (unsigned i = 0; i < fragments; i++) {
+        struct round_fragment *f = &r->f[i];
+        f->deadline_ms = UINT64_MAX;
+        TRY_ALLOC(f->entries = arena_array(perm, sites, sizeof *f->entries));
+        TRY_ALLOC(f->adopted = arena_array(perm, sites, sizeof *f->adopted));
+    }
+    return ERR_OK;
 }
 
 void round_place(struct round *r, unsigned fragment, uint64_t round, const struct digest *manifest,
@@ -33,16 +39,16 @@ void round_place(struct round *r, unsigned fragment, uint64_t round, const struc
     f->state = *state;
     f->sealed = false;
     f->deadline_ms = UINT64_MAX;
-    f->disagree = 0;
-    memset(f->entries, 0, sizeof f->entries);
+    f->disagree = f->counted = (struct set){0};
+    f->count = 0;
+    memset(f->entries, 0, r->sites * sizeof *f->entries);
 }
 
-uint64_t round_counted(const struct round *r, unsigned fragment)
+/* The count goes along, so that an event costs the same with two sites as with a thousand. */
+static void count(struct round_fragment *f, unsigned site, bool in)
 {
-    uint64_t set = 0;
-    for (unsigned i = 0; i < r->sites; i++)
-        set |= (uint64_t)r->f[fragment].entries[i].counted << i;
-    return set;
+    f->count += (unsigned)in - (unsigned)set_has(&f->counted, site);
+    set_put(&f->counted, site, in);
 }
 
 static void answer(struct round_update *u, enum round_outcome outcome, const char *text)
@@ -127,10 +133,8 @@ static void step_bind(struct round *r, const struct round_event *e, struct round
     if (!step_process(r, e, u))
         return;
     *s = (struct round_site){true, true, e->incarnation, e->instance};
-    for (unsigned i = 0; i < r->fragments; i++) {
-        struct round_entry *entry = &r->f[i].entries[e->site];
-        entry->counted = entry->accepted;
-    }
+    for (unsigned i = 0; i < r->fragments; i++)
+        count(&r->f[i], e->site, r->f[i].entries[e->site].accepted);
     answer(u, ROUND_CURRENT, NULL);
 }
 
@@ -203,7 +207,7 @@ static void step_stored(struct round *r, const struct round_event *e, struct rou
     if (!step_bound(r, e, u) || !step_round(f, e, u) || !step_entry(f, e, u))
         return;
     entry_accept(entry, e);
-    entry->counted = true;
+    count(f, e->site, true);
     u->accept = true;
     answer(u, ROUND_RECEIPT, NULL);
 }
@@ -214,7 +218,7 @@ static void step_restored(struct round *r, const struct round_event *e, struct r
     if (e->round != f->round || f->entries[e->site].accepted)
         return;
     entry_accept(&f->entries[e->site], e);
-    f->entries[e->site].counted = MUTANT(COUNTED_UNHEARD);
+    count(f, e->site, MUTANT(COUNTED_UNHEARD));
     answer(u, ROUND_RECEIPT, NULL);
 }
 
@@ -246,10 +250,10 @@ static void step_disagree(struct round *r, const struct round_event *e, struct r
         return;
     if (!digest_equal(&e->state, &f->other)) { /* they count only as long as they agree with one another */
         f->other = e->state;
-        f->disagree = 0;
+        f->disagree = (struct set){0};
     }
-    f->disagree |= 1ull << e->site;
-    u->halt = (unsigned)__builtin_popcountll(f->disagree) >= r->sites / 2 + 1;
+    set_put(&f->disagree, e->site, true);
+    u->halt = set_count(&f->disagree) >= r->sites / 2 + 1;
 }
 
 static void step_report(struct round *r, const struct round_event *e, struct round_update *u)
@@ -266,7 +270,7 @@ static void step_report(struct round *r, const struct round_event *e, struct rou
         step_disagree(r, e, u);
         return;
     }
-    f->disagree &= ~(1ull << e->site);
+    set_put(&f->disagree, e->site, false);
     if (e->round > f->adopted[e->site])
         f->adopted[e->site] = e->round;
     answer(u, now ? ROUND_CURRENT : ROUND_BEHIND, NULL);
@@ -286,19 +290,18 @@ static void step_time(struct round *r, uint64_t now_ms, struct round_update *u)
     u->wake_ms = UINT64_MAX;
     for (unsigned i = 0; i < r->fragments; i++) {
         struct round_fragment *f = &r->f[i];
-        uint64_t set = f->sealed ? 0 : round_counted(r, i);
-        unsigned count = (unsigned)__builtin_popcountll(set);
-        if (!count)
+        unsigned n = f->sealed ? 0 : f->count;
+        if (!n)
             continue;
         if (!r->strict && f->deadline_ms == UINT64_MAX)
             f->deadline_ms = now_ms + r->straggler_ms;
-        unsigned least = MUTANT(MAJORITY_OF_LIVE) && !r->strict ? count : r->quorum;
-        bool ready = count == r->sites || (count >= least && now_ms >= f->deadline_ms);
+        unsigned least = MUTANT(MAJORITY_OF_LIVE) && !r->strict ? n : r->quorum;
+        bool ready = n == r->sites || (n >= least && now_ms >= f->deadline_ms);
         uint64_t look = ready ? now_ms : f->deadline_ms > now_ms ? f->deadline_ms : UINT64_MAX;
         if (ready && !u->seal) {
             f->sealed = u->seal = true;
             u->seal_fragment = i;
-            u->seal_set = set;
+            u->seal_set = f->counted;
         } else if (look < u->wake_ms) {
             u->wake_ms = look;
         }

@@ -1,7 +1,7 @@
 #ifndef ROUND_H
 #define ROUND_H
 /* The protocol core, pure: round_step takes one event (with the time in it) and says what the caller must do and
- * when to call again. No socket, clock, thread, file or allocation inside; the same code runs in `atoll serve`
+ * when to call again. No socket, clock, thread or file inside, memory at round_init alone; the same code runs in `atoll serve`
  * and in the simulator. It knows digests and sizes, never payloads. Tables: docs/protocol.md.
  *
  * Every fragment has its own round number, set and parent and waits for no other. Round t takes a fragment's
@@ -10,9 +10,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "kernels/base/arena.h"
 #include "kernels/base/digest.h"
+#include "outer/set.h"
 
-enum { ROUND_SITES_MAX = 64, ROUND_FRAGMENTS_MAX = 64 };
+enum { ROUND_SITES_MAX = SET_MAX, ROUND_FRAGMENTS_MAX = 64 };
 
 enum round_outcome { /* on the wire: never renumber */
     ROUND_NONE = 0,
@@ -83,7 +85,7 @@ struct round_update {
     bool alarm;                 /* an operator should look at it */
     bool seal;                  /* a fragment's set is fixed: aggregate and commit it, then COMMITTED */
     unsigned seal_fragment;
-    uint64_t seal_set;          /* bit per site, when seal */
+    struct set seal_set;        /* when seal */
     bool halt;                  /* stop serving, keep all files */
     uint64_t wake_ms;           /* call again with TICK at this time; UINT64_MAX: only on events */
 };
@@ -91,7 +93,6 @@ struct round_update {
 struct round_entry { /* one site in the round in flight of one fragment */
     bool offered;             /* a stream began: `payload` by `incarnation` */
     bool accepted;            /* durable */
-    bool counted;             /* accepted in this epoch, or before it and the site has said hello since */
     struct digest payload;
     uint64_t payload_bytes, incarnation;
     float weight;
@@ -103,9 +104,11 @@ struct round_fragment {
     struct digest parent, state;  /* manifest that made `state`; zero and the initial digest in round 0 */
     bool sealed;
     uint64_t deadline_ms;         /* UINT64_MAX: none */
-    struct round_entry entries[ROUND_SITES_MAX];
-    uint64_t adopted[ROUND_SITES_MAX]; /* highest state each site reported with our digest */
-    uint64_t disagree;                 /* bit per site that reported `other` instead of `state` */
+    struct round_entry *entries;  /* [sites] */
+    struct set counted;           /* accepted in this epoch, or before it and the site has said hello since */
+    unsigned count;               /* of them */
+    uint64_t *adopted;            /* [sites] highest state each site reported with our digest */
+    struct set disagree;          /* sites that reported `other` instead of `state` */
     struct digest other;
 };
 struct round_site {
@@ -118,17 +121,17 @@ struct round { /* open: tests and drivers read it; only the functions below writ
     bool strict;
     uint64_t straggler_ms, epoch;
     struct round_fragment f[ROUND_FRAGMENTS_MAX];
-    struct round_site s[ROUND_SITES_MAX];
+    struct round_site *s; /* [sites] */
 };
 
-void round_init(struct round *r, unsigned sites, unsigned fragments, bool strict, uint64_t straggler_ms,
-                uint64_t epoch);
+/* Takes what it needs, about 100 bytes for each site and fragment, here and never again. */
+enum err round_init(struct round *r, unsigned sites, unsigned fragments, bool strict, uint64_t straggler_ms,
+                    uint64_t epoch, struct arena *perm) MUST;
 /* Where a fragment stands when the process starts: its round, manifest and state digest. */
 void round_place(struct round *r, unsigned fragment, uint64_t round, const struct digest *manifest,
                  const struct digest *state);
 /* At most one seal per step; when another fragment is ready too, wake_ms is now. */
 void round_step(struct round *r, const struct round_event *e, struct round_update *u);
-uint64_t round_counted(const struct round *r, unsigned fragment); /* bit per site counted in the round in flight */
 const char *round_outcome_name(enum round_outcome o);             /* "receipt" */
 const char *round_event_name(enum round_event_kind k);            /* "offer" */
 /* Event and update as logfmt values without the event's name and time; production logs and golden traces. */

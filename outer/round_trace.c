@@ -58,6 +58,17 @@ static void line_text(struct line *l, const char *key, const char *text)
     l->left -= used;
 }
 
+/* One hexadecimal number, site 0 the lowest bit: as wide as it must be. */
+static void line_set(struct line *l, const struct set *s)
+{
+    unsigned w = SET_WORDS - 1;
+    while (w && !s->word[w])
+        w--;
+    line_add(l, " set=0x%llx", (unsigned long long)s->word[w]);
+    while (w--)
+        line_add(l, "%016llx", (unsigned long long)s->word[w]);
+}
+
 void round_trace(const struct round_event *e, const struct round_update *u, char *out, size_t size_bytes)
 {
     ASSERT(size_bytes > 0);
@@ -80,7 +91,7 @@ void round_trace(const struct round_event *e, const struct round_update *u, char
         line_add(&l, " accept=%llu", 1);
     if (u->seal) {
         line_add(&l, " seal=%llu", u->seal_fragment);
-        line_add(&l, " set=0x%llx", (unsigned long long)u->seal_set);
+        line_set(&l, &u->seal_set);
     }
     if (u->alarm)
         line_add(&l, " alarm=%llu", 1);

@@ -7,7 +7,7 @@
 #include "kernels/scalar/grid.h"
 #include "kernels/scalar/outer.h"
 
-enum { BITS_MAX = 16, GROUP = 8 }; /* 8 values begin and end on a byte at any width */
+enum { BITS_MAX = 18, BITS_PAIR = 16, GROUP = 8 }; /* 8 values begin and end on a byte at any width */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "packed streams are little-endian");
 _Static_assert(DEV_GRID_EMPTY == GRID_EMPTY, "one value for an empty block");
 
@@ -97,7 +97,7 @@ void cpu_widen_bf16(struct dev *d, float *z, const uint16_t *h, size_t count)
 static inline __attribute__((always_inline)) void block_pack(uint8_t *out, const int32_t *q,
                                                              int32_t bias, const unsigned bits)
 {
-    uint8_t stream[DEV_BLOCK * BITS_MAX / 8 + 16];
+    uint8_t stream[DEV_BLOCK * BITS_PAIR / 8 + 16];
     for (size_t g = 0; g < DEV_BLOCK / GROUP; g++) {
         uint64_t low = 0, high = 0;
         for (unsigned i = 0; i < GROUP / 2; i++) {
@@ -105,11 +105,25 @@ static inline __attribute__((always_inline)) void block_pack(uint8_t *out, const
             high |= (uint64_t)(uint32_t)(q[g * GROUP + 4 + i] + bias) << i * bits;
         }
         uint64_t words[2] = {low, high};
-        if (bits < BITS_MAX) {
+        if (bits < BITS_PAIR) {
             words[0] = low | high << 4 * bits;
             words[1] = high >> (64 - 4 * bits);
         }
         memcpy(stream + g * bits, words, sizeof words);
+    }
+    memcpy(out, stream, DEV_BLOCK / GROUP * bits);
+}
+
+/* Wider than the two words hold: value by value, of which the next overwrites what is too much. */
+static inline __attribute__((always_inline)) void
+block_pack_wide(uint8_t *out, const int32_t *q, int32_t bias, const unsigned bits)
+{
+    uint8_t stream[DEV_BLOCK * BITS_MAX / 8 + 4] = {0};
+    for (size_t i = 0; i < DEV_BLOCK; i++) {
+        uint32_t word;
+        memcpy(&word, stream + i * bits / 8, sizeof word);
+        word |= (uint32_t)(q[i] + bias) << i * bits % 8;
+        memcpy(stream + i * bits / 8, &word, sizeof word);
     }
     memcpy(out, stream, DEV_BLOCK / GROUP * bits);
 }
@@ -134,6 +148,7 @@ block_unpack(int32_t *q, const uint8_t *in, int32_t bias, const unsigned bits, c
 /* The widths, so that shifts and offsets are constants in each loop. */
 #define WIDTHS(X)                                                                                  \
     X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16)
+#define WIDTHS_WIDE(X) X(17) X(18)
 
 void cpu_pack(struct dev *d, uint8_t *out, const int32_t *q, int32_t bias, unsigned bits,
               size_t count)
@@ -147,6 +162,12 @@ void cpu_pack(struct dev *d, uint8_t *out, const int32_t *q, int32_t bias, unsig
         block_pack(out + b * (DEV_BLOCK / 8) * width, q + b * DEV_BLOCK, bias, width);             \
         break;
             WIDTHS(X)
+#undef X
+#define X(width)                                                                                   \
+    case width:                                                                                    \
+        block_pack_wide(out + b * (DEV_BLOCK / 8) * width, q + b * DEV_BLOCK, bias, width);        \
+        break;
+            WIDTHS_WIDE(X)
 #undef X
         }
 }
@@ -163,6 +184,7 @@ void cpu_unpack(struct dev *d, int32_t *q, const uint8_t *in, int32_t bias, unsi
         block_unpack(q + b * DEV_BLOCK, in + b * (DEV_BLOCK / 8) * width, bias, width, add);       \
         break;
             WIDTHS(X)
+            WIDTHS_WIDE(X)
 #undef X
         }
 }

@@ -8,7 +8,7 @@
 #include "kernels/scalar/grid.h"
 #include "kernels/scalar/outer.h"
 
-enum { THREADS = 256, LANES = 16, GROUP = 8, BITS_MAX = 16 };
+enum { THREADS = 256, LANES = 16, GROUP = 8, BITS_MAX = 18, BITS_PAIR = 16 };
 
 /* Element by element, one thread for four values: order cannot matter, roundings are written out.
  */
@@ -189,13 +189,23 @@ static __global__ void pack(uint8_t *out, const int32_t *q, int32_t bias, size_t
         uint64_t low = 0, high = 0;
 #pragma unroll
         for (int i = 0; i < GROUP / 2; i++) {
-            low |= (uint64_t)(uint32_t)(from[i] + bias) << i * BITS;
-            high |= (uint64_t)(uint32_t)(from[4 + i] + bias) << i * BITS;
+            low |= (uint64_t)(uint32_t)(from[i] + bias) << i * BITS % 64;
+            high |= (uint64_t)(uint32_t)(from[4 + i] + bias) << i * BITS % 64;
         }
-        uint64_t words[2] = {low, high};
-        if (BITS < BITS_MAX) {
+        uint64_t words[3] = {low, high, 0};
+        if (BITS < BITS_PAIR) {
             words[0] = low | high << (4 * BITS) % 64;
             words[1] = high >> (64 - 4 * BITS) % 64;
+        }
+        if (BITS > BITS_PAIR) { /* values lie across the words */
+            words[0] = words[1] = 0;
+#pragma unroll
+            for (int i = 0; i < GROUP; i++) {
+                uint64_t value = (uint32_t)(from[i] + bias);
+                words[i * BITS / 64] |= value << i * BITS % 64;
+                if (i * BITS % 64 + BITS > 64)
+                    words[i * BITS / 64 + 1] |= value >> (64 - i * BITS % 64) % 64;
+            }
         }
 #pragma unroll
         for (int i = 0; i < BITS; i++)
@@ -240,6 +250,8 @@ static __global__ void unpack(int32_t *q, const uint8_t *in, int32_t bias, bool 
     for (unsigned i = lane; i < DEV_BLOCK; i += WARP) { /* neighbours write neighbours */
         const uint8_t *at = stream + i * BITS / 8;
         uint32_t word = at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16;
+        if (BITS > BITS_PAIR)
+            word |= (uint32_t)at[3] << 24;
         int32_t value = (int32_t)(word >> i * BITS % 8 & ((1u << BITS) - 1)) - bias;
         to[i] = add ? to[i] + value : value;
     }
@@ -247,7 +259,7 @@ static __global__ void unpack(int32_t *q, const uint8_t *in, int32_t bias, bool 
 
 /* The widths, so that shifts and offsets are constants in each kernel. */
 #define WIDTHS(X)                                                                                  \
-    X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16)
+    X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16) X(17) X(18)
 
 extern "C" void cuda_pack(struct dev *d, uint8_t *out, const int32_t *q, int32_t bias,
                           unsigned bits, size_t count)

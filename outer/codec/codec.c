@@ -43,7 +43,7 @@ static enum err work_alloc(struct codec_work *w)
     } buffers[] = {
         {(void **)&w->values, n * sizeof *w->values},
         {(void **)&w->integers, n * sizeof *w->integers},
-        {(void **)&w->stream, n * 2},
+        {(void **)&w->stream, n / 8 * CODEC_STREAM_BITS},
         {(void **)&w->codes, blocks},
         {(void **)&w->exponents, blocks},
         {(void **)&w->over, sizeof *w->over},

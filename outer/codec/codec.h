@@ -11,8 +11,8 @@
  * quantise on it: step = 2^exponent, from codec_exponents. A site whose block is all zero has no
  * opinion on its scale: it sends the grid's code back.
  * - payload: [codes: count/256 bytes][values]
- * - aggregate, adds: [sums of codes: u16 little-endian each][sums of integers,
- *   ceil(log2(2nQ+1)) bits each]
+ * - aggregate, adds: [sums of codes: u16 little-endian each, u32 for more than 256
+ *   contributions][sums of integers, ceil(log2(2nQ+1)) bits each]
  * - aggregate, relayed: the n payloads, in site order
  *
  * z = weight * delta + residual is what goes in. For every finite z, decode(payload) + residual' ==
@@ -36,7 +36,7 @@ enum codec_kind {
     CODEC_COUNT
 };
 enum { CODEC_BACKLOG_MAX = 254 };
-enum { CODEC_SITES_MAX = 256 }; /* 256 * 254 still fits the u16 sums of codes */
+enum { CODEC_SITES_MAX = 1024 };
 
 struct codec_work; /* device buffers for one piece of the values at a time; see codec_open */
 

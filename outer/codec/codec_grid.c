@@ -21,9 +21,15 @@ size_t codec_grid_payload_bytes(const struct codec *c, size_t count)
     return codec_blocks(count) + stream_bytes(sum_bits(c, 1), count);
 }
 
+/* Bytes of one sum of n codes of at most 254. */
+static size_t code_bytes(unsigned n)
+{
+    return n <= 256 ? 2 : 4;
+}
+
 size_t codec_grid_aggregate_bytes(const struct codec *c, size_t count, unsigned sites)
 {
-    return codec_blocks(count) * sizeof(uint16_t) + stream_bytes(sum_bits(c, sites), count);
+    return codec_blocks(count) * code_bytes(sites) + stream_bytes(sum_bits(c, sites), count);
 }
 
 /* The steps of one piece, on the device. */
@@ -66,15 +72,15 @@ enum err codec_grid_encode(const struct codec *c, struct codec_work *w, uint8_t 
     return codec_finish(w, payload, grid, blocks);
 }
 
-/* Sums of codes, u16 little-endian. */
+/* Little-endian. */
 static void sum_codes(uint8_t *sums, const uint8_t *const *payloads, unsigned n, size_t blocks)
 {
     for (size_t b = 0; b < blocks; b++) {
         uint32_t sum = 0;
         for (unsigned i = 0; i < n; i++)
             sum += payloads[i][b];
-        sums[2 * b] = (uint8_t)sum;
-        sums[2 * b + 1] = (uint8_t)(sum >> 8);
+        for (size_t k = 0; k < code_bytes(n); k++)
+            *sums++ = (uint8_t)(sum >> 8 * k);
     }
 }
 
@@ -88,7 +94,7 @@ enum err codec_grid_aggregate(const struct codec *c, struct codec_work *w, uint8
         size_t values = count - at < w->piece ? count - at : w->piece;
         for (unsigned i = 0; i < n; i++)
             get_integers(w, payloads[i] + blocks, sum_bits(c, 1), c->q_max, i > 0, at, values);
-        put_integers(w, aggregate + 2 * blocks, sum_bits(c, n), (int32_t)n * c->q_max, at, values);
+        put_integers(w, aggregate + code_bytes(n) * blocks, sum_bits(c, n), (int32_t)n * c->q_max, at, values);
     }
     return dev_sync(w->d);
 }
@@ -97,7 +103,9 @@ enum err codec_grid_aggregate(const struct codec *c, struct codec_work *w, uint8
 static enum err mean_codes(uint8_t *next_grid, const uint8_t *sums, unsigned n, size_t blocks)
 {
     for (size_t b = 0; b < blocks; b++) {
-        uint32_t sum = sums[2 * b] | (uint32_t)sums[2 * b + 1] << 8;
+        uint32_t sum = 0;
+        for (size_t k = 0; k < code_bytes(n); k++)
+            sum |= (uint32_t)*sums++ << 8 * k;
         if (sum > n * 254)
             return err_set(ERR_PROTO, "aggregate: block %zu has a sum of codes of %u", b, sum);
         next_grid[b] = codec_mean_code(sum, n);
@@ -119,7 +127,7 @@ enum err codec_grid_mean(const struct codec *c, struct codec_work *w, float *mea
     for (size_t at = 0; at < count; at += w->piece) {
         size_t values = count - at < w->piece ? count - at : w->piece;
         struct dev_grid g = piece_grid(c, w, grid + codec_blocks(at), values);
-        get_integers(w, aggregate + 2 * blocks, sum_bits(c, n), bias, false, at, values);
+        get_integers(w, aggregate + code_bytes(n) * blocks, sum_bits(c, n), bias, false, at, values);
         ops->exceeds(w->d, w->over, w->integers, bias, values);
         ops->dequantise(w->d, mean + at, w->integers, &g, weight_sum);
     }

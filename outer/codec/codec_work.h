@@ -6,13 +6,15 @@
  */
 #include "outer/codec/codec.h"
 
+enum { CODEC_STREAM_BITS = 18 }; /* the sum of CODEC_SITES_MAX integers of int8 */
+
 struct codec_work {
     struct dev *d;
     size_t piece; /* values, a multiple of DEV_BLOCK; the sizes below follow from it */
     /* device */
     float *values;     /* piece */
     int32_t *integers; /* piece */
-    uint8_t *stream;   /* 2 * piece: up to 16 bits per value, or bf16 */
+    uint8_t *stream;   /* piece: up to CODEC_STREAM_BITS per value, or bf16 */
     uint8_t *codes;    /* piece / 256 */
     int8_t *exponents; /* piece / 256 */
     uint32_t *over;    /* one: set by the op exceeds */

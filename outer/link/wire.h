@@ -103,7 +103,7 @@ struct wire_chunk { /* of a contribution or a download; the data stands behind t
     X(HELLO, wire_hello, 131072)                                                                         \
     X(HELLO_ANSWER, wire_hello_answer, 16384)                                                            \
     X(POLL, wire_poll, 1024)                                                                             \
-    X(POLL_ANSWER, wire_poll_answer, 24576)                                                              \
+    X(POLL_ANSWER, wire_poll_answer, 57344)                                                              \
     X(REPORT, wire_report, 1024)                                                                         \
     X(LEAVE, wire_leave, 1024)                                                                           \
     X(UPLOAD, wire_contribution, 1024)                                                                   \

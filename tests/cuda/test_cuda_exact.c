@@ -212,9 +212,9 @@ static void bf16_is_equal(void **state)
 static void streams_are_equal(void **state)
 {
     (void)state;
-    static uint8_t stream[COUNT * 2 + 1];
+    static uint8_t stream[COUNT / 8 * 18 + 1];
     static int32_t back[COUNT];
-    for (unsigned bits = 1; bits <= 16; bits++) {
+    for (unsigned bits = 1; bits <= 18; bits++) {
         int32_t bias = 1 << (bits - 1);
         size_t bytes = COUNT / 8 * bits;
         for (size_t i = 0; i < COUNT; i++)

@@ -169,8 +169,8 @@ static void bf16_is_nearest_even(void **state)
 static void packed_streams_are_bits_in_order(void **state)
 {
     (void)state;
-    static uint8_t stream[COUNT * 2 + 1], want[COUNT * 2];
-    for (unsigned bits = 1; bits <= 16; bits++) {
+    static uint8_t stream[COUNT / 8 * 18 + 1], want[COUNT / 8 * 18];
+    for (unsigned bits = 1; bits <= 18; bits++) {
         int32_t bias = 1 << (bits - 1);
         size_t size = COUNT / 8 * bits;
         memset(want, 0, sizeof want);

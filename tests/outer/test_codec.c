@@ -202,7 +202,9 @@ static void names_and_sizes(void **state)
     assert_null(codec_find("int3"));
     assert_null(codec_get(CODEC_COUNT));
     const struct codec *c = codec_find("int8");
-    assert_int_equal(c->aggregate_bytes(c, 256, CODEC_SITES_MAX), 2 + 256 * 16 / 8);
+    assert_int_equal(c->aggregate_bytes(c, 256, 256), 2 + 256 * 16 / 8);
+    assert_int_equal(c->aggregate_bytes(c, 256, 257), 4 + 256 * 16 / 8);
+    assert_int_equal(c->aggregate_bytes(c, 256, CODEC_SITES_MAX), 4 + 256 * 18 / 8);
 }
 
 static void exponents_are_the_nearest_powers_of_two(void **state)
@@ -331,7 +333,8 @@ static void sums_do_not_depend_on_order(void **state)
 static void largest_sums_fit(void **state)
 {
     (void)state;
-    static uint8_t largest[1 + DEV_BLOCK], sum[2 + 2 * DEV_BLOCK];
+    static uint8_t largest[1 + DEV_BLOCK], sum[4 + DEV_BLOCK / 8 * 18];
+    static const unsigned counts[] = {256, 259, CODEC_SITES_MAX}; /* 16 bits and 2 bytes, 17 and 4, 18 and 4 */
     const uint8_t *many[CODEC_SITES_MAX];
     uint8_t code = 136; /* int8: step 2^0, int4: 2^3, int2: 2^5 */
     static const struct {
@@ -341,16 +344,17 @@ static void largest_sums_fit(void **state)
     } cases[] = {{CODEC_INT8, 254, 1}, {CODEC_INT4, 0xee, 8}, {CODEC_INT2, 0xaa, 32}};
     for (size_t i = 0; i < CODEC_SITES_MAX; i++)
         many[i] = largest;
-    for (int k = 0; k < 3; k++) {
+    for (int j = 0; j < 9; j++) {
+        unsigned n = counts[j / 3];
+        int k = j % 3;
         const struct codec *c = codec_get(cases[k].kind);
         memset(largest, cases[k].all, sizeof largest);
         largest[0] = 254;
-        size_t size = c->aggregate_bytes(c, DEV_BLOCK, CODEC_SITES_MAX);
-        assert_int_equal(c->aggregate(c, work, sum, many, CODEC_SITES_MAX, DEV_BLOCK), ERR_OK);
-        assert_int_equal(
-            c->mean(c, work, out, &code, sum, size, CODEC_SITES_MAX, 1, &code, DEV_BLOCK), ERR_OK);
+        size_t size = c->aggregate_bytes(c, DEV_BLOCK, n);
+        assert_int_equal(c->aggregate(c, work, sum, many, n, DEV_BLOCK), ERR_OK);
+        assert_int_equal(c->mean(c, work, out, &code, sum, size, n, 1, &code, DEV_BLOCK), ERR_OK);
         for (size_t i = 0; i < DEV_BLOCK; i++)
-            assert_true(out[i] == (float)(CODEC_SITES_MAX * c->q_max * cases[k].step));
+            assert_true(out[i] == (float)((int)n * c->q_max * cases[k].step));
         assert_int_equal(code, 254);
         code = 136;
     }

@@ -16,7 +16,7 @@ static struct outer_settings outer;
 /* Loads `--key value` pairs separated by blanks; returns what the checks say. */
 static enum err checked(const char *settings)
 {
-    static char text[8192];
+    static char text[65536];
     char *argv[32];
     int argc = 0;
     struct config_table tables[] = {keys_inner(&inner), keys_outer(&outer)};
@@ -67,17 +67,32 @@ static void each_rule_names_what_to_do(void **state)
     refused("--outer.every 50 --outer.fragments 4 --serve.listen x", "\nserve.listen"); /* all at once */
 }
 
+static char *sites(char *list, int count, const char *format)
+{
+    size_t n = (size_t)sprintf(list, "--outer.sites ");
+    for (int i = 0; i < count; i++) {
+        n += (size_t)sprintf(list + n, "%s", i ? "," : "");
+        n += (size_t)sprintf(list + n, format, i);
+    }
+    return list;
+}
+
 static void many_bad_names_fit_the_message(void **state)
 {
     (void)state;
-    char list[4096] = "--outer.sites ";
-    for (int i = 0; i < 64; i++)
-        sprintf(list + strlen(list), "%s%s%d!", i ? "," : "", "abcdefghijklmnopqrstuvwxyz", i);
+    char list[65536];
+    sites(list, 64, "abcdefghijklmnopqrstuvwxyz%d!");
     refused(list, "abcdefghijklmnopqrstuvwxyz0!");
-    strcpy(list, "--outer.sites ");
-    for (int i = 0; i < 65; i++)
-        sprintf(list + strlen(list), "%ss%d", i ? "," : "", i);
-    refused(list, "65 names, at most 64");
+}
+
+/* The roster travels in every hello: its names must fit into it. */
+static void a_thousand_sites_and_no_more(void **state)
+{
+    (void)state;
+    char list[65536];
+    assert_int_equal(checked(sites(list, 1024, "s%d")), ERR_OK);
+    refused(sites(list, 1025, "s%d"), "1025 names, at most 1024");
+    refused(sites(list, 1000, "a-datacenter-with-a-long-name-%d"), "1000 sites can have names of 31 bytes");
 }
 
 static void identity_is_the_pinned_settings_and_the_table(void **state)
@@ -115,6 +130,7 @@ int main(void)
         cmocka_unit_test(defaults_and_good_settings_pass),
         cmocka_unit_test(each_rule_names_what_to_do),
         cmocka_unit_test(many_bad_names_fit_the_message),
+        cmocka_unit_test(a_thousand_sites_and_no_more),
         cmocka_unit_test(identity_is_the_pinned_settings_and_the_table),
     };
     return cmocka_run_group_tests(tests, NULL, close_all);

@@ -14,6 +14,14 @@
 
 static const char *const stories[] = {"first", "strict", "quorum", "restart", "identity", "standing", "fragments"};
 static struct round core;
+static struct arena memory;
+
+static void core_init(unsigned sites, unsigned fragments, bool strict, uint64_t straggler_ms, uint64_t epoch)
+{
+    arena_free(&memory);
+    memory = arena_make(0);
+    assert_int_equal(round_init(&core, sites, fragments, strict, straggler_ms, epoch, &memory), ERR_OK);
+}
 
 struct words { /* key=value words of one line; views into the line */
     char *key[32], *value[32];
@@ -77,7 +85,7 @@ static void story_run(struct words w)
     bool strict = strcmp(word(&w, "mode", "strict"), "strict") == 0;
     uint64_t straggler = number(&w, "straggler", 0), epoch = number(&w, "epoch", 0);
     none_left(&w);
-    round_init(&core, (unsigned)sites, (unsigned)fragments, strict, straggler, epoch);
+    core_init((unsigned)sites, (unsigned)fragments, strict, straggler, epoch);
     struct digest initial = digest_of("initial", 7);
     for (unsigned i = 0; i < fragments; i++)
         round_place(&core, i, 0, &(struct digest){0}, &initial);
@@ -243,7 +251,7 @@ static unsigned any_run(bool strict, unsigned fragments)
     unsigned rounds = 0;
     uint64_t now_ms = 0;
     memset(accepted, 0, sizeof accepted);
-    round_init(&core, SITES, fragments, strict, 50, 1);
+    core_init(SITES, fragments, strict, 50, 1);
     for (unsigned i = 0; i < fragments; i++)
         round_place(&core, i, 0, &(struct digest){0}, &initial);
     for (unsigned n = 0; n < EVENTS * fragments; n++) {
@@ -257,11 +265,11 @@ static unsigned any_run(bool strict, unsigned fragments)
             accepted[e.fragment] |= 1ull << e.site;
         }
         if (u.seal) {
-            assert_int_equal(u.seal_set, accepted[u.seal_fragment]);
-            int count = __builtin_popcountll(u.seal_set);
+            assert_int_equal(u.seal_set.word[0], accepted[u.seal_fragment]);
+            unsigned count = set_count(&u.seal_set);
             assert_true(strict ? count == SITES : count >= SITES / 2 + 1);
             for (unsigned i = 0; i < SITES; i++)
-                if (u.seal_set >> i & 1) {
+                if (set_has(&u.seal_set, i)) {
                     struct digest p = payload_of(i, u.seal_fragment, core.f[u.seal_fragment].round);
                     assert_true(digest_equal(&core.f[u.seal_fragment].entries[i].payload, &p));
                 }
@@ -293,7 +301,7 @@ static void the_set_is_independent_of_order(void **state)
         unsigned order[N] = {code & 3, code >> 2 & 3, code >> 4 & 3, code >> 6 & 3}, seen = 0;
         for (unsigned i = 0; i < N; i++)
             seen |= 1u << order[i];
-        round_init(&core, N, 1, true, 0, 1);
+        core_init(N, 1, true, 0, 1);
         struct round_update u = {0};
         for (unsigned i = 0; i < 2 * N; i++) { /* each twice, when the order names a site twice even more often */
             struct round_event e = {.kind = ROUND_BIND, .site = order[i % N], .epoch = 1, .payload_bytes = 8,
@@ -315,6 +323,50 @@ static void the_set_is_independent_of_order(void **state)
     }
 }
 
+/* As many sites as there may be: the set is all of them, the trace writes it as one number, and a majority of them
+ * that reports another state halts. Every word of the set is crossed. */
+static void a_thousand_sites(void **state)
+{
+    (void)state;
+    enum { N = ROUND_SITES_MAX };
+    struct round_update u = {0};
+    struct round_event e = {.epoch = 1, .weight = 1, .payload_bytes = 8, .expected_bytes = 8};
+    char line[1024];
+    core_init(N, 2, true, 0, 1);
+    for (unsigned i = 0; i < N; i++) {
+        assert_false(u.seal);
+        e.site = N - 1 - i;
+        e.kind = ROUND_BIND;
+        round_step(&core, &e, &u);
+        e.kind = ROUND_STORED;
+        e.payload = payload_of(e.site, 0, 0);
+        round_step(&core, &e, &u);
+        assert_true(u.accept);
+        assert_int_equal(core.f[0].count, i + 1);
+    }
+    assert_true(u.seal);
+    assert_int_equal(set_count(&u.seal_set), N);
+    round_trace(&e, &u, line, sizeof line);
+    const char *set = strstr(line, " set=0x");
+    assert_non_null(set);
+    assert_int_equal(strspn(set + 7, "f"), N / 4);
+    e = (struct round_event){.kind = ROUND_COMMITTED, .round = 1};
+    e.parent = e.state = digest_of("one", 3);
+    round_step(&core, &e, &u);
+    assert_int_equal(core.f[0].count + set_count(&core.f[0].counted), 0);
+    e = (struct round_event){.kind = ROUND_REPORT, .round = 1, .epoch = 1, .state = digest_of("two", 3)};
+    for (unsigned i = 0; i <= N / 2; i++) {
+        assert_false(u.halt);
+        e.site = 2 * i % N;
+        round_step(&core, &e, &u);
+        e.site += 1; /* odd ones never: the even ones are half, and no majority */
+    }
+    assert_false(u.halt);
+    e.site = 1;
+    round_step(&core, &e, &u);
+    assert_true(u.halt);
+}
+
 int main(int argc, char **argv)
 {
     enum { N = sizeof stories / sizeof *stories };
@@ -323,10 +375,11 @@ int main(int argc, char **argv)
             story_write(stories[i]);
         return 0;
     }
-    struct CMUnitTest tests[N + 2];
+    struct CMUnitTest tests[N + 3];
     for (size_t i = 0; i < N; i++)
         tests[i] = (struct CMUnitTest){stories[i], story_check, NULL, NULL, (void *)(uintptr_t)stories[i]};
     tests[N] = (struct CMUnitTest)cmocka_unit_test(random_orders_count_once);
     tests[N + 1] = (struct CMUnitTest)cmocka_unit_test(the_set_is_independent_of_order);
+    tests[N + 2] = (struct CMUnitTest)cmocka_unit_test(a_thousand_sites);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
