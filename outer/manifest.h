@@ -2,7 +2,7 @@
 #define MANIFEST_H
 /* The record that commits a round. The body is canonical bytes, digested and chained by `parent`; in strict mode it
  * is a pure function of the contributions, so a round committed again has the same digest. The envelope (epoch,
- * instance, time, later the signature) travels beside it, outside the digest. At most MANIFEST_BYTES_MAX: 50 bytes for each
+ * instance, time, later the signature) travels beside it, outside the digest. At most MANIFEST_BYTES_MAX: 51 bytes for each
  * site, and less than 2 KiB.
  */
 #include "kernels/base/bytes.h"
