@@ -43,7 +43,7 @@ static struct manifest example(uint32_t sites)
                                              .payload = digest_made((uint8_t)(9 + i)),
                                              .weight = 1.5f,
                                              .data_cursor = 1000 + i,
-                                             .backlog = (uint8_t)(100 + i)};
+                                             .backlog = (uint8_t)(i % 255)};
     if (sites > 2)
         m.sites[1] = (struct manifest_entry){.site = 1, .reason = ROUND_LATE};
     return m;
