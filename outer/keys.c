@@ -58,6 +58,26 @@ static void check_every(struct rules *r, const struct outer_settings *o, const s
                parts, (long long)s->model_layers);
 }
 
+static void check_overlap(struct rules *r, const struct outer_settings *o)
+{
+    long long tau = o->outer_overlap_steps, every = o->outer_every;
+    if (tau > every)
+        broken(r, "outer.overlap_steps = %lld is more than outer.every = %lld: a fragment has one round in flight; the most is %lld, "
+                  "or take outer.every = %lld",
+               tau, every, every, (tau + o->outer_fragments - 1) / o->outer_fragments * o->outer_fragments);
+    if (o->outer_mix < 0 && o->outer_mix != -1)
+        broken(r, "outer.mix = %g is not a share; the nearest is 0, and -1 leaves it to atoll", o->outer_mix);
+    if (tau && o->outer_mix == 1)
+        broken(r, "outer.mix = 1 never takes anything from the others; the published value is 0.5");
+}
+
+double keys_mix(const struct outer_settings *o)
+{
+    if (o->outer_mix >= 0)
+        return o->outer_mix;
+    return o->outer_overlap_steps == o->outer_every ? 0 : 0.5;
+}
+
 static bool name_good(const char *name)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
@@ -126,6 +146,7 @@ enum err keys_outer_check(const struct outer_settings *o, const struct settings 
 {
     struct rules r = {0};
     check_every(&r, o, s);
+    check_overlap(&r, o);
     check_sites(&r, &o->outer_sites);
     check_site(&r, o, s);
     if (o->outer_extra_steps && strcmp(o->outer_mode, "strict") == 0)

@@ -8,6 +8,8 @@
     X(outer, sites, LIST, "", 0, 0, NULL, "", true, "Names of the configured sites (the roster); at most 1024, letters, digits, - and _.") \
     X(outer, every, INT, "50", 1, 1e6, NULL, "steps", true, "H: inner steps between two rounds of a fragment.") \
     X(outer, fragments, INT, "1", 1, 64, NULL, "", true, "P: parts of the model synchronised in turn; 1 is classic DiLoCo; divides outer.every.") \
+    X(outer, overlap_steps, INT, "0", 0, 1e6, NULL, "steps", true, "tau: steps that training goes on while a round is exchanged; 0: it waits. outer.every: the one-round delay (DiLoCoX).") \
+    X(outer, mix, REAL, "-1", -1, 1, NULL, "", true, "alpha: share of the local parameters when an overlapped commit is applied (the rest: the outer ones); -1: 0.5, and 0 with the one-round delay.") \
     X(outer, codec, CHOICE, "int8", 0, 0, "f32|bf16|int8|int4|int2|e3m0|fp8_e4m3|fp8_e5m2|topk", "", true, "How contributions are encoded.")  \
     X(outer, whole_rounds, INT, "1", 1, 1e6, NULL, "rounds", true, "First rounds sent whole, in bf16 (f32 stays f32): they set the grid and empty the residual; the last round always is.") \
     X(outer, feedback, REAL, "1", 0, 1, NULL, "", true, "Share of the residual carried to the next round (1: classic error feedback).") \
@@ -40,5 +42,7 @@ struct config_table keys_outer(struct outer_settings *o);
 enum err keys_outer_check(const struct outer_settings *o, const struct settings *s) MUST;
 /* Beside it, for `atoll train`: the same file also serves the aggregator, which has no site.name. */
 enum err keys_outer_check_site(const struct outer_settings *o) MUST;
+/* outer.mix, or what -1 stands for (Streaming DiLoCo's plain average; DiLoCoX takes the outer ones). */
+double keys_mix(const struct outer_settings *o);
 
 #endif

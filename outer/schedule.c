@@ -8,6 +8,7 @@ struct schedule schedule_make(const struct settings *s, const struct outer_setti
     return (struct schedule){
         .steps = s->train_steps,
         .every = o->outer_every,
+        .overlap = o->outer_overlap_steps,
         .fragments = (unsigned)o->outer_fragments,
         .whole_rounds = (uint64_t)o->outer_whole_rounds,
         .codec = c->kind,
@@ -55,6 +56,70 @@ bool schedule_due(const struct schedule *s, int64_t step, unsigned fragment, uin
         return false;
     *round = schedule_rounds(s, fragment) - 1;
     return true;
+}
+
+/* ---- overlap ---- */
+
+bool schedule_delayed(const struct schedule *s)
+{
+    return s->overlap == s->every;
+}
+
+uint64_t schedule_base(const struct schedule *s, uint64_t round)
+{
+    return schedule_delayed(s) && round ? round - 1 : round;
+}
+
+int64_t schedule_apply(const struct schedule *s, unsigned fragment, uint64_t round)
+{
+    int64_t sent = schedule_step(s, fragment, round), planned = sent + s->overlap;
+    if (round + 1 == schedule_rounds(s, fragment))
+        return sent; /* after the last step nothing hides an exchange */
+    int64_t next = schedule_step(s, fragment, round + 1);
+    return planned < next ? planned : next;
+}
+
+/* Rounds whose step is not after `step`; at(r) grows with r. */
+static uint64_t rounds_until(const struct schedule *s, unsigned fragment, int64_t step,
+                             int64_t (*at)(const struct schedule *s, unsigned fragment,
+                                           uint64_t round))
+{
+    uint64_t low = 0, high = schedule_rounds(s, fragment);
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        if (at(s, fragment, middle) <= step)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+uint64_t schedule_sent(const struct schedule *s, unsigned fragment, int64_t step)
+{
+    return rounds_until(s, fragment, step, schedule_step);
+}
+
+uint64_t schedule_applied(const struct schedule *s, unsigned fragment, int64_t step)
+{
+    return rounds_until(s, fragment, step, schedule_apply);
+}
+
+/* Most fly right after a send. The pattern repeats after `every` steps; until all fragments fly it
+ * takes two of these. */
+unsigned schedule_flights(const struct schedule *s)
+{
+    unsigned most = 0;
+    if (!s->overlap)
+        return 0;
+    for (int64_t step = schedule_next(s, 0); step && step <= 3 * s->every;
+         step = schedule_next(s, step)) {
+        unsigned flying = 0;
+        for (unsigned f = 0; f < s->fragments; f++)
+            flying += schedule_sent(s, f, step) > schedule_applied(s, f, step);
+        most = flying > most ? flying : most;
+    }
+    return most;
 }
 
 /* A whole round empties the residual. f32 is whole as it is: narrowing it would only lose bits. */

@@ -4,7 +4,9 @@
  * every site does the same and a run repeats; and with which codec, a function of the configuration
  * and of the round's parent manifest. Fragment p is due after step s when s
  * > p*H/P and (s - p*H/P) mod H = 0 (Streaming DiLoCo's offsets), and every fragment once more
- * after the last step.
+ * after the last step. With overlap the commit of a round is put into the local parameters `overlap`
+ * steps after its send. schedule_step and schedule_rounds alone know the send steps; all other
+ * functions are made from these two.
  */
 #include "outer/codec/codec.h"
 #include "outer/keys.h"
@@ -12,6 +14,8 @@
 
 struct schedule {
     int64_t steps, every;
+    int64_t overlap; /* tau, 0..every: steps between send and apply; 0: training waits. every: the
+                        one-round delay, where a round is sent before the one before it is applied */
     unsigned fragments;
     uint64_t whole_rounds;
     enum codec_kind codec;
@@ -25,6 +29,18 @@ uint64_t schedule_rounds(const struct schedule *s, unsigned fragment); /* in the
 int64_t schedule_step(const struct schedule *s, unsigned fragment,
                       uint64_t round); /* step that ends it */
 /* backlog: manifest_backlog of the parent manifest; 0 in round 0. Members: member_codec. */
+/* Step after which the commit of the round is put into the local parameters: `overlap` steps after
+ * its send, but not after the fragment's next send; a round at the last step is waited for there. */
+int64_t schedule_apply(const struct schedule *s, unsigned fragment, uint64_t round);
+/* Rounds of a fragment that are sent, that are applied, by the end of `step`. What is between the
+ * two is in flight: at most one round. */
+uint64_t schedule_sent(const struct schedule *s, unsigned fragment, int64_t step);
+uint64_t schedule_applied(const struct schedule *s, unsigned fragment, int64_t step);
+bool schedule_delayed(const struct schedule *s); /* the one-round delay */
+/* The state whose theta the local parameters were last mixed with when this round is sent: delta is
+ * taken against it. */
+uint64_t schedule_base(const struct schedule *s, uint64_t round);
+unsigned schedule_flights(const struct schedule *s); /* most rounds in flight at once */
 enum codec_kind schedule_codec(const struct schedule *s, unsigned fragment, uint64_t round,
                                uint8_t backlog);
 int64_t schedule_next(const struct schedule *s,

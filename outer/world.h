@@ -7,6 +7,8 @@
 #include "kernels/base/file.h"
 
 struct world;
+struct world_gate;   /* one thread at a time is inside */
+struct world_thread;
 struct world_ops {
     uint64_t (*now_ms)(struct world *w);                    /* monotonic */
     uint64_t (*unix_ms)(struct world *w);                   /* wall clock: log text and manifests' envelope only */
@@ -29,6 +31,16 @@ struct world_ops {
     enum err (*part_open)(struct world *w, const char *path, uint64_t total, int *handle, uint64_t *have);
     enum err (*part_write)(struct world *w, int handle, uint64_t offset, const void *data, size_t n);
     enum err (*part_close)(struct world *w, int handle, const char *path, const char *final);
+    /* Threads of one process, each blocked from signals, and gates between them. A gate is not entered twice. */
+    enum err (*thread_start)(struct world *w, struct world_thread **t, void (*run)(void *self), void *self);
+    void (*thread_join)(struct world *w, struct world_thread *t); /* until it has ended; frees it */
+    enum err (*gate_open)(struct world *w, struct world_gate **g);
+    void (*gate_close)(struct world *w, struct world_gate *g);    /* nobody is inside or waits; NULL is fine */
+    void (*enter)(struct world *w, struct world_gate *g);
+    void (*leave)(struct world *w, struct world_gate *g);
+    /* Inside: lets others in until one of them calls wake, or ms have passed, perhaps earlier; then is inside again. */
+    void (*wait)(struct world *w, struct world_gate *g, uint64_t ms);
+    void (*wake)(struct world *w, struct world_gate *g);          /* inside; all that wait */
 };
 struct world { /* implementations embed it first */
     const struct world_ops *ops;

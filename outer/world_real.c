@@ -2,6 +2,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -262,6 +264,106 @@ static enum err real_part_close(struct world *w, int handle, const char *path, c
     return real_sync_parent(to);
 }
 
+/* ---- threads ---- */
+
+struct world_thread {
+    pthread_t thread;
+    void (*run)(void *self);
+    void *self;
+};
+
+static void *thread_main(void *self)
+{
+    struct world_thread *t = self;
+    t->run(t->self);
+    return NULL;
+}
+
+/* Signals are for the thread that the program means. */
+static enum err real_thread_start(struct world *w, struct world_thread **out, void (*run)(void *self), void *self)
+{
+    sigset_t all, before;
+    (void)w;
+    struct world_thread *t = malloc(sizeof *t);
+    if (!t)
+        return err_set(ERR_MEMORY, "no memory for a thread");
+    *t = (struct world_thread){.run = run, .self = self};
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&t->thread, NULL, thread_main, t);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failed) {
+        free(t);
+        return err_set(ERR_MEMORY, "cannot start a thread: %s", strerror(failed));
+    }
+    *out = t;
+    return ERR_OK;
+}
+
+static void real_thread_join(struct world *w, struct world_thread *t)
+{
+    (void)w;
+    pthread_join(t->thread, NULL);
+    free(t);
+}
+
+struct world_gate {
+    pthread_mutex_t mutex;
+    pthread_cond_t woken;
+};
+
+static enum err real_gate_open(struct world *w, struct world_gate **out)
+{
+    pthread_condattr_t monotonic;
+    (void)w;
+    struct world_gate *g = malloc(sizeof *g);
+    if (!g)
+        return err_set(ERR_MEMORY, "no memory for a gate");
+    pthread_mutex_init(&g->mutex, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&g->woken, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    *out = g;
+    return ERR_OK;
+}
+
+static void real_gate_close(struct world *w, struct world_gate *g)
+{
+    (void)w;
+    if (!g)
+        return;
+    pthread_cond_destroy(&g->woken);
+    pthread_mutex_destroy(&g->mutex);
+    free(g);
+}
+
+static void real_enter(struct world *w, struct world_gate *g)
+{
+    (void)w;
+    pthread_mutex_lock(&g->mutex);
+}
+
+static void real_leave(struct world *w, struct world_gate *g)
+{
+    (void)w;
+    pthread_mutex_unlock(&g->mutex);
+}
+
+static void real_wait(struct world *w, struct world_gate *g, uint64_t ms)
+{
+    uint64_t until = clock_ms(CLOCK_MONOTONIC) + ms;
+    struct timespec t = {(time_t)(until / 1000), (long)(until % 1000) * 1000000};
+    (void)w;
+    pthread_cond_timedwait(&g->woken, &g->mutex, &t);
+}
+
+static void real_wake(struct world *w, struct world_gate *g)
+{
+    (void)w;
+    pthread_cond_broadcast(&g->woken);
+}
+
 static const struct world_ops real_ops = {
     .now_ms = real_now_ms,
     .unix_ms = real_unix_ms,
@@ -279,6 +381,14 @@ static const struct world_ops real_ops = {
     .part_open = real_part_open,
     .part_write = real_part_write,
     .part_close = real_part_close,
+    .thread_start = real_thread_start,
+    .thread_join = real_thread_join,
+    .gate_open = real_gate_open,
+    .gate_close = real_gate_close,
+    .enter = real_enter,
+    .leave = real_leave,
+    .wait = real_wait,
+    .wake = real_wake,
 };
 
 enum err world_open_real(struct world **w, const char *root)

@@ -335,6 +335,86 @@ static enum err sim_part_close(struct world *w, int handle, const char *path, co
     return fate.e;
 }
 
+/* ---- threads ---- */
+
+struct world_thread {
+    void (*run)(void *self);
+    void *self;
+    struct sim_clock *clock;
+    bool ended;
+};
+struct world_gate {
+    bool held;
+    char woken; /* its address: what those inside wait for; held's: those outside */
+};
+
+static void thread_main(void *self)
+{
+    struct world_thread *t = self;
+    t->run(t->self);
+    t->ended = true;
+    sim_kick(t->clock, t);
+}
+
+static enum err sim_thread_start(struct world *w, struct world_thread **out, void (*run)(void *self), void *self)
+{
+    struct world_thread *t = arena_alloc(&sim(w)->threads, sizeof *t);
+    TRY_ALLOC(t);
+    *t = (struct world_thread){.run = run, .self = self, .clock = sim(w)->clock};
+    sim_start(sim(w)->clock, thread_main, t);
+    *out = t;
+    return ERR_OK;
+}
+
+static void sim_thread_join(struct world *w, struct world_thread *t)
+{
+    while (!t->ended)
+        sim_sleep(sim(w)->clock, UINT64_MAX, t);
+}
+
+static enum err sim_gate_open(struct world *w, struct world_gate **out)
+{
+    struct world_gate *g = arena_alloc(&sim(w)->threads, sizeof *g);
+    TRY_ALLOC(g);
+    *g = (struct world_gate){0};
+    *out = g;
+    return ERR_OK;
+}
+
+static void sim_gate_close(struct world *w, struct world_gate *g)
+{
+    (void)w;
+    ASSERT(!g || !g->held);
+}
+
+static void sim_enter(struct world *w, struct world_gate *g)
+{
+    while (g->held)
+        sim_sleep(sim(w)->clock, UINT64_MAX, &g->held);
+    g->held = true;
+}
+
+static void sim_leave(struct world *w, struct world_gate *g)
+{
+    ASSERT(g->held);
+    g->held = false;
+    sim_kick(sim(w)->clock, &g->held);
+}
+
+static void sim_wait(struct world *w, struct world_gate *g, uint64_t ms)
+{
+    struct sim_clock *c = sim(w)->clock;
+    uint64_t until = ms < UINT64_MAX - c->now_ms ? c->now_ms + ms : UINT64_MAX;
+    sim_leave(w, g);
+    sim_sleep(c, until, &g->woken);
+    sim_enter(w, g);
+}
+
+static void sim_wake(struct world *w, struct world_gate *g)
+{
+    sim_kick(sim(w)->clock, &g->woken);
+}
+
 static const struct world_ops ops = {
     .now_ms = sim_now_ms,
     .unix_ms = sim_unix_ms,
@@ -352,17 +432,30 @@ static const struct world_ops ops = {
     .part_open = sim_part_open,
     .part_write = sim_part_write,
     .part_close = sim_part_close,
+    .thread_start = sim_thread_start,
+    .thread_join = sim_thread_join,
+    .gate_open = sim_gate_open,
+    .gate_close = sim_gate_close,
+    .enter = sim_enter,
+    .leave = sim_leave,
+    .wait = sim_wait,
+    .wake = sim_wake,
 };
 
 void world_sim_open(struct world_sim *w, struct sim_clock *c, const char *name, uint64_t seed)
 {
-    *w = (struct world_sim){.world = {&ops}, .clock = c, .name = name, .random_seed = seed};
+    *w = (struct world_sim){.world = {&ops},
+                            .clock = c,
+                            .name = name,
+                            .random_seed = seed,
+                            .threads = arena_make(0)};
 }
 
 void world_sim_close(struct world_sim *w)
 {
     while (w->files)
         drop(w, w->files);
+    arena_free(&w->threads);
 }
 
 /* Unsynced pieces: any length up to what was written, any sector of it perhaps never written. */

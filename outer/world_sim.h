@@ -4,7 +4,8 @@
  * faults of a disk. A crash can strike inside any changing operation: whole files are then old or
  * new, an append is torn, a file that arrives in pieces keeps any mixture of what was not synced, a
  * tree is half removed. From that moment the process is dead: nothing it still does has an effect,
- * every call fails, and it unwinds; then world_sim_restart.
+ * every call fails, and it unwinds; then world_sim_restart. A thread is one more task of the clock;
+ * gates work in a dead process too, so that its threads can end.
  */
 #include "outer/sim_clock.h"
 #include "outer/world.h"
@@ -25,6 +26,7 @@ struct world_sim {
     bool
         gives_way; /* its operations may take time: a site; never code that holds the link's lock */
     struct world_sim_file *files;
+    struct arena threads; /* and gates, of all its processes */
     uint64_t random_seed, random_drawn;
     /* After every whole file written, durable, also in the last moment of a process. */
     void (*wrote)(void *self, struct world_sim *w, const char *path, const uint8_t *data, size_t n);

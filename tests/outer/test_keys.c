@@ -62,9 +62,24 @@ static void each_rule_names_what_to_do(void **state)
     refused("--outer.sites a --site.aggregator h:0", "not host:port");
     refused("--serve.listen 7443", "not address:port");
     refused("--serve.listen h:70000", "not address:port");
+    refused("--outer.overlap_steps 51", "the most is 50, or take outer.every = 51");
+    refused("--outer.every 48 --outer.fragments 4 --outer.overlap_steps 50", "or take outer.every = 52");
+    refused("--outer.overlap_steps 5 --outer.mix 1", "never takes anything");
+    refused("--outer.mix -0.5", "the nearest is 0");
     refused("--outer.extra_steps 5", "needs outer.mode = quorum");
     refused("--site.share 0.011", "not a multiple of train.sequence");
     refused("--outer.every 50 --outer.fragments 4 --serve.listen x", "\nserve.listen"); /* all at once */
+}
+
+static void mix_is_half_or_nothing(void **state)
+{
+    (void)state;
+    assert_int_equal(checked("--outer.sites a --outer.overlap_steps 5"), ERR_OK);
+    assert_true(keys_mix(&outer) == 0.5);
+    assert_int_equal(checked("--outer.sites a --outer.overlap_steps 50"), ERR_OK);
+    assert_true(keys_mix(&outer) == 0);
+    assert_int_equal(checked("--outer.sites a --outer.overlap_steps 50 --outer.mix 0.25"), ERR_OK);
+    assert_true(keys_mix(&outer) == 0.25);
 }
 
 static char *sites(char *list, int count, const char *format)
@@ -129,6 +144,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_and_good_settings_pass),
         cmocka_unit_test(each_rule_names_what_to_do),
+        cmocka_unit_test(mix_is_half_or_nothing),
         cmocka_unit_test(many_bad_names_fit_the_message),
         cmocka_unit_test(a_thousand_sites_and_no_more),
         cmocka_unit_test(identity_is_the_pinned_settings_and_the_table),

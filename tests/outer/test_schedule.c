@@ -135,6 +135,74 @@ static void test_backlog_makes_whole(void **state)
     assert_int_equal(schedule_codec(&s, 0, 4, CODEC_BACKLOG_MAX), CODEC_F32);
 }
 
+/* H = 4, P = 4, tau = 2, by hand: fragment f sends at f + 4, f + 8, ...; two are in flight. The
+ * round at 10 of fragment 2 would be applied at 12, and is; the one at 11 of fragment 3 at 13, after
+ * the end: at the last step. */
+static void test_overlap_by_hand(void **state)
+{
+    (void)state;
+    struct schedule s = plan(12, 4, 4, 1);
+    s.overlap = 2;
+    assert_int_equal(schedule_apply(&s, 0, 0), 6);
+    assert_int_equal(schedule_apply(&s, 3, 0), 9);
+    assert_int_equal(schedule_apply(&s, 2, 1), 12);
+    assert_int_equal(schedule_apply(&s, 3, 1), 12);
+    assert_int_equal(schedule_apply(&s, 0, 2), 12);
+    assert_int_equal(schedule_flights(&s), 2);
+    assert_int_equal(schedule_base(&s, 3), 3);
+    s.overlap = 4;
+    assert_true(schedule_delayed(&s));
+    assert_int_equal(schedule_apply(&s, 0, 0), 8);
+    assert_int_equal(schedule_flights(&s), 4);
+    assert_int_equal(schedule_base(&s, 0), 0);
+    assert_int_equal(schedule_base(&s, 1), 0);
+    assert_int_equal(schedule_base(&s, 3), 2);
+    s.overlap = 0;
+    assert_int_equal(schedule_apply(&s, 0, 0), 4);
+    assert_int_equal(schedule_flights(&s), 0);
+    assert_false(schedule_delayed(&s));
+}
+
+/* Whatever the configuration: an apply is never before its send, nor after the next one, nor later
+ * than planned; at most one round of a fragment flies; all are applied at the end. */
+static void test_overlap_consistent(void **state)
+{
+    (void)state;
+    for (int64_t steps = 1; steps < 40; steps++)
+        for (unsigned fragments = 1; fragments <= 4; fragments *= 2)
+            for (int64_t every = fragments; every <= 12; every += fragments)
+                for (int64_t tau = 0; tau <= every; tau++) {
+                    struct schedule s = plan(steps, every, fragments, 1);
+                    s.overlap = tau;
+                    unsigned most = 0;
+                    for (int64_t step = 0; step <= steps; step++) {
+                        unsigned flying = 0;
+                        for (unsigned f = 0; f < fragments; f++) {
+                            uint64_t sent = 0, applied = 0;
+                            for (uint64_t r = 0; r < schedule_rounds(&s, f); r++) {
+                                int64_t at = schedule_step(&s, f, r);
+                                int64_t apply = schedule_apply(&s, f, r);
+                                bool last = r + 1 == schedule_rounds(&s, f);
+                                assert_true(apply >= at && apply <= at + tau && apply <= steps);
+                                assert_true(last ? apply == steps
+                                                 : apply <= schedule_step(&s, f, r + 1));
+                                assert_true(last || apply == at + tau ||
+                                            apply == schedule_step(&s, f, r + 1));
+                                sent += at <= step;
+                                applied += apply <= step;
+                            }
+                            assert_int_equal(schedule_sent(&s, f, step), sent);
+                            assert_int_equal(schedule_applied(&s, f, step), applied);
+                            assert_true(sent == applied || sent == applied + 1);
+                            flying += (unsigned)(sent - applied);
+                        }
+                        most = flying > most ? flying : most;
+                        assert_true(step < steps || flying == 0);
+                    }
+                    assert_int_equal(schedule_flights(&s), most);
+                }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -142,6 +210,8 @@ int main(void)
         cmocka_unit_test(test_consistent),
         cmocka_unit_test(test_reached_skips_no_open_round),
         cmocka_unit_test(test_codec_and_bytes),
+        cmocka_unit_test(test_overlap_by_hand),
+        cmocka_unit_test(test_overlap_consistent),
         cmocka_unit_test(test_backlog_makes_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
