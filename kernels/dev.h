@@ -87,6 +87,13 @@ struct dev_grid { /* quantisation of one run of values on the shared grid, block
     int q_max;               /* Q: 127, 7 or 1; unused by dequantise */
     const int8_t *exponent;  /* per block: step = 2^exponent, -100..100; DEV_GRID_EMPTY: not sent, q = 0 */
 };
+struct dev_delayed { /* one round of delayed Nesterov's cycle */
+    float *theta, *momentum, *gathered;
+    const float *mean;
+    float lr, mu, share;     /* share: 1/N */
+    bool first, last;        /* of the cycle; both when N is 1 */
+    size_t count;
+};
 enum { DEV_BLOCK = 256, DEV_GRID_EMPTY = -128 };
 
 /* ---- the list. X(name, (arguments)) ------------------------------------------------------------------- */
@@ -156,6 +163,9 @@ enum { DEV_BLOCK = 256, DEV_GRID_EMPTY = -128 };
      * buf = mu*buf + mean; theta = theta - lr*(mean + mu*buf)   (DiLoCo, 2311.08105; Nesterov). */      \
     X(outer_step, (struct dev *d, float *theta, float *momentum, const float *mean, float lr, float mu,  \
                    size_t count))                                                                        \
+    /* Delayed Nesterov (2401.09135), in place. x = share*mean; gathered = first ? x : gathered + x;     \
+     * last: momentum = mu*momentum + gathered; theta -= lr*(x + mu*momentum); else theta -= lr*x. */    \
+    X(outer_delayed, (struct dev *d, const struct dev_delayed *o))                                       \
     /* acc = acc + scale * x, two roundings: sums of relayed contributions in site order. */             \
     X(accumulate, (struct dev *d, float *acc, const float *x, float scale, size_t count))                \
     /* *over (device) becomes 1 if any |q| > limit, else it stays. */                                    \

@@ -101,7 +101,7 @@ static enum err open_member(struct serve *v)
     struct member_options o = {.fragments = &v->fragments, .schedule = v->schedule,
                                .keep = (uint64_t)v->o.outer_catch_up};
     struct dev_options device = {.kind = "cpu", .model_type = "f32", .threads = (int)v->s.device_threads};
-    TRY(nesterov_make(&o.outer, v->o.outer_optimizer, (float)v->o.outer_lr, (float)v->o.outer_momentum));
+    TRY(nesterov_configure(&o.outer, &v->o));
     TRY(dev_open(&v->cpu, &device));
     TRY(member_open(&v->member, v->world, v->cpu, &o, &v->perm));
     return member_found(&v->member) ? member_load(&v->member) : begin(v);

@@ -132,8 +132,7 @@ static enum err member_settings(const struct job *j, struct member_options *m)
                                  .residuals = true,
                                  .forgets = j->o.outer_feedback < 1,
                                  .keep = (uint64_t)j->o.outer_catch_up};
-    return nesterov_make(&m->outer, j->o.outer_optimizer, (float)j->o.outer_lr,
-                         (float)j->o.outer_momentum);
+    return nesterov_configure(&m->outer, &j->o);
 }
 
 static enum err dry_run(struct job *j)

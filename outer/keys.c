@@ -149,6 +149,9 @@ enum err keys_outer_check(const struct outer_settings *o, const struct settings 
     check_overlap(&r, o);
     check_sites(&r, &o->outer_sites);
     check_site(&r, o, s);
+    if (o->outer_delay > 1 && strcmp(o->outer_optimizer, "delayed_nesterov") != 0)
+        broken(&r, "outer.delay = %lld needs outer.optimizer = delayed_nesterov, not %s; or leave it at 1",
+               (long long)o->outer_delay, o->outer_optimizer);
     if (o->outer_extra_steps && strcmp(o->outer_mode, "strict") == 0)
         broken(&r, "outer.extra_steps = %lld needs outer.mode = quorum; a strict site waits for its commit",
                (long long)o->outer_extra_steps);

@@ -14,7 +14,8 @@
     X(outer, whole_rounds, INT, "1", 1, 1e6, NULL, "rounds", true, "First rounds sent whole, in bf16 (f32 stays f32): they set the grid and empty the residual; the last round always is.") \
     X(outer, feedback, REAL, "1", 0, 1, NULL, "", true, "Share of the residual carried to the next round (1: classic error feedback).") \
     X(outer, back_off, REAL, "0", 0, 1e6, NULL, "", true, "A round after one in which some site's residual was more than about this many times its delta is sent whole, which empties it; 0: never.") \
-    X(outer, optimizer, CHOICE, "nesterov", 0, 0, "nesterov|sgd|average", "", true, "Outer optimizer.")      \
+    X(outer, optimizer, CHOICE, "nesterov", 0, 0, "nesterov|delayed_nesterov|sgd|average", "", true, "Outer optimizer.") \
+    X(outer, delay, INT, "1", 1, 1e4, NULL, "rounds", true, "N of delayed_nesterov: every round steps by 1/N of the mean, every N-th applies the momentum too; 1 is nesterov.") \
     X(outer, lr, REAL, "0.7", 0, 10, NULL, "", true, "Outer learning rate; average uses 1.")                 \
     X(outer, momentum, REAL, "0.9", 0, 0.9999, NULL, "", true, "Outer momentum of nesterov.")                \
     X(outer, mode, CHOICE, "strict", 0, 0, "strict|quorum", "", true, "strict: every configured site in every round; quorum: a majority may go on at the deadline.") \

@@ -82,8 +82,7 @@ static enum err load_outer(struct load *l, const char *dir)
     TRY(fragment_make(f, &l->table, (unsigned)l->o.outer_fragments, &l->perm));
     struct member_options o = {
         .fragments = f, .schedule = schedule_make(&l->s, &l->o), .keep = MEMBER_STATES_MIN};
-    TRY(nesterov_make(&o.outer, l->o.outer_optimizer, (float)l->o.outer_lr,
-                      (float)l->o.outer_momentum));
+    TRY(nesterov_configure(&o.outer, &l->o));
     enum err e = dev_open(&cpu, &host);
     if (!e)
         e = world_open_real(&w, dir);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "kernels/base/log.h"
 
+enum { SHARED_MAX = 4, OWN_MAX = 2, PARTS_MAX = SHARED_MAX + OWN_MAX };
 enum { PATH_BYTES = 96, HEADER_BYTES = 160, BACKLOG_AT = 15, CURRENT_BYTES_MAX = 256 };
 static const char magic[8] = "atollS1";
 
@@ -27,8 +28,9 @@ static size_t largest(const struct fragments *f)
 
 static size_t state_bytes(const struct member_options *o, size_t elements)
 {
-    size_t floats = (size_t)1 + nesterov_momentum(&o->outer) + o->residuals;
-    return elements * (floats * sizeof(float) + o->forgets * sizeof(double)) + elements / DEV_BLOCK;
+    size_t each = nesterov_bytes(&o->outer) + o->residuals * sizeof(float) +
+                  o->forgets * sizeof(double);
+    return elements * each + elements / DEV_BLOCK;
 }
 
 size_t member_memory_bytes(const struct member_options *o)
@@ -46,6 +48,8 @@ static enum err state_alloc(struct member_state *s, const struct member_options 
     TRY_ALLOC(s->codes = arena_alloc(perm, elements / DEV_BLOCK));
     if (nesterov_momentum(&o->outer))
         TRY_ALLOC(s->momentum = arena_array(perm, elements, sizeof *s->momentum));
+    if (nesterov_gathers(&o->outer))
+        TRY_ALLOC(s->gathered = arena_array(perm, elements, sizeof *s->gathered));
     if (o->residuals)
         TRY_ALLOC(s->residual = arena_array(perm, elements, sizeof *s->residual));
     if (o->forgets)
@@ -77,19 +81,23 @@ void member_close(struct member *m)
 
 /* ---- the state's parts, digests, file ---- */
 
-/* theta, momentum, codes: what all members share. */
-static size_t shared_parts(const struct member_state *s, size_t elements, struct file_part out[3])
+/* theta, momentum, gathered, codes: what all members share. */
+static size_t shared_parts(const struct member_state *s, size_t elements,
+                           struct file_part out[SHARED_MAX])
 {
     size_t n = 0;
     out[n++] = (struct file_part){s->theta, elements * sizeof *s->theta};
     if (s->momentum)
         out[n++] = (struct file_part){s->momentum, elements * sizeof *s->momentum};
+    if (s->gathered)
+        out[n++] = (struct file_part){s->gathered, elements * sizeof *s->gathered};
     out[n++] = (struct file_part){s->codes, elements / DEV_BLOCK};
     return n;
 }
 
 /* residual, forgotten: a site's own. */
-static size_t own_parts(const struct member_state *s, size_t elements, struct file_part out[2])
+static size_t own_parts(const struct member_state *s, size_t elements,
+                        struct file_part out[OWN_MAX])
 {
     size_t n = 0;
     if (s->residual)
@@ -123,7 +131,7 @@ static struct digest parts_digest(const struct file_part *parts, size_t n)
 
 static struct digest shared_digest(const struct member_state *s, size_t elements)
 {
-    struct file_part parts[3];
+    struct file_part parts[SHARED_MAX];
     return parts_digest(parts, shared_parts(s, elements, parts));
 }
 
@@ -135,7 +143,7 @@ static void header_make(uint8_t out[HEADER_BYTES], const struct member_state *s,
     struct bytes_writer w = bytes_writer(out, HEADER_BYTES - sizeof own->bytes);
     bytes_put(&w, magic, sizeof magic);
     bytes_put_u32(&w, fragment);
-    bytes_put_u8(&w, s->momentum != NULL);
+    bytes_put_u8(&w, (uint8_t)((s->momentum != NULL) + (s->gathered != NULL)));
     bytes_put_u8(&w, s->residual != NULL);
     bytes_put_u8(&w, s->forgotten != NULL);
     bytes_put_u8(&w, s->backlog);
@@ -163,7 +171,7 @@ static enum err state_write(struct member *m, unsigned fragment, const struct me
 {
     char path[PATH_BYTES];
     uint8_t header[HEADER_BYTES];
-    struct file_part parts[6] = {{header, sizeof header}};
+    struct file_part parts[1 + PARTS_MAX] = {{header, sizeof header}};
     size_t elements = fragment_of(m, fragment)->elements;
     size_t shared = shared_parts(s, elements, parts + 1),
            own = own_parts(s, elements, parts + 1 + shared);
@@ -173,8 +181,8 @@ static enum err state_write(struct member *m, unsigned fragment, const struct me
     return m->world->ops->write(m->world, path, parts, 1 + shared + own);
 }
 
-static bool take(struct bytes_reader *r, const struct file_part *parts, size_t n, void *const *into,
-                 struct digest *d)
+/* Fills the memory that the parts name. */
+static bool take(struct bytes_reader *r, const struct file_part *parts, size_t n, struct digest *d)
 {
     struct digest_stream s;
     digest_open(&s);
@@ -183,7 +191,7 @@ static bool take(struct bytes_reader *r, const struct file_part *parts, size_t n
         if (!from)
             break;
         digest_add(&s, from, parts[i].size_bytes);
-        memcpy(into[i], from, parts[i].size_bytes);
+        memcpy((void *)(uintptr_t)parts[i].data, from, parts[i].size_bytes);
     }
     *d = digest_close(&s);
     return !r->bad;
@@ -194,7 +202,7 @@ static bool state_parse(struct member_state *s, unsigned fragment, uint64_t roun
                         const uint8_t *data, size_t size_bytes)
 {
     uint8_t header[HEADER_BYTES];
-    struct file_part shared[3], own[2];
+    struct file_part shared[SHARED_MAX], own[OWN_MAX];
     struct digest own_digest, digest;
     size_t n = shared_parts(s, elements, shared), k = own_parts(s, elements, own);
     if (size_bytes != HEADER_BYTES + parts_bytes(shared, n) + parts_bytes(own, k))
@@ -209,11 +217,9 @@ static bool state_parse(struct member_state *s, unsigned fragment, uint64_t roun
     if (memcmp(header, data, sizeof header) != 0)
         return false;
     r = bytes_reader(data + HEADER_BYTES, size_bytes - HEADER_BYTES);
-    void *shared_into[3] = {s->theta, s->momentum ? (void *)s->momentum : s->codes, s->codes};
-    void *own_into[2] = {s->residual ? (void *)s->residual : s->forgotten, s->forgotten};
-    if (!take(&r, shared, n, shared_into, &digest) || !digest_equal(&digest, &s->digest))
+    if (!take(&r, shared, n, &digest) || !digest_equal(&digest, &s->digest))
         return false;
-    return take(&r, own, k, own_into, &digest) && digest_equal(&digest, &own_digest);
+    return take(&r, own, k, &digest) && digest_equal(&digest, &own_digest);
 }
 
 /* Reads state `round` into s, whose pointers say which parts there are. */
@@ -524,7 +530,11 @@ static enum err step(struct member *m, unsigned fragment, const struct manifest 
     memcpy(next->theta, s->theta, n * sizeof *next->theta);
     if (next->momentum)
         memcpy(next->momentum, s->momentum, n * sizeof *next->momentum);
-    nesterov_step(m->cpu, &m->o.outer, next->theta, next->momentum, m->mean, n);
+    if (next->gathered)
+        memcpy(next->gathered, s->gathered, n * sizeof *next->gathered);
+    nesterov_step(m->cpu, &m->o.outer,
+                  &(struct nesterov_state){next->theta, next->momentum, next->gathered}, m->mean,
+                  s->round, n);
     return dev_sync(m->cpu);
 }
 
@@ -556,7 +566,7 @@ enum err member_apply(struct member *m, unsigned fragment, struct manifest *mani
 static void become(struct member *m, unsigned fragment)
 {
     struct member_state *s = &m->state[fragment];
-    struct file_part to[5], from[5];
+    struct file_part to[PARTS_MAX], from[PARTS_MAX];
     size_t n = fragment_of(m, fragment)->elements;
     size_t k = shared_parts(s, n, to);
     shared_parts(&m->spare, n, from);
@@ -601,14 +611,14 @@ enum err member_commit(struct member *m, unsigned fragment, const struct manifes
 
 size_t member_snapshot_bytes(const struct member *m, unsigned fragment)
 {
-    struct file_part parts[3];
+    struct file_part parts[SHARED_MAX];
     return parts_bytes(
         parts, shared_parts(&m->state[fragment], fragment_of(m, fragment)->elements, parts));
 }
 
 enum err member_snapshot_write(const struct member *m, unsigned fragment, uint8_t *out)
 {
-    struct file_part parts[3];
+    struct file_part parts[SHARED_MAX];
     size_t n = shared_parts(&m->state[fragment], fragment_of(m, fragment)->elements, parts);
     for (size_t i = 0; i < n; i++) {
         memcpy(out, parts[i].data, parts[i].size_bytes);
@@ -619,7 +629,7 @@ enum err member_snapshot_write(const struct member *m, unsigned fragment, uint8_
 
 static void own_zero(struct member *m, unsigned fragment)
 {
-    struct file_part parts[2];
+    struct file_part parts[OWN_MAX];
     size_t n = own_parts(&m->spare, fragment_of(m, fragment)->elements, parts);
     for (size_t i = 0; i < n; i++)
         memset((void *)(uintptr_t)parts[i].data, 0, parts[i].size_bytes);
@@ -629,7 +639,7 @@ enum err member_snapshot_adopt(struct member *m, unsigned fragment, const struct
                                const uint8_t *data, size_t size_bytes, bool own)
 {
     struct member_state *next = &m->spare;
-    struct file_part parts[3];
+    struct file_part parts[SHARED_MAX];
     struct digest d = digest_of(data, size_bytes);
     size_t n = shared_parts(next, fragment_of(m, fragment)->elements, parts);
     if (size_bytes != parts_bytes(parts, n) || !digest_equal(&d, &manifest->state_after))
@@ -651,7 +661,7 @@ struct digest member_digest(const struct member *m, bool residual)
     struct digest_stream s;
     digest_open(&s);
     for (unsigned p = 0; p < m->fragments->count; p++) {
-        struct file_part parts[5];
+        struct file_part parts[PARTS_MAX];
         size_t n = fragment_of(m, p)->elements, k = shared_parts(&m->state[p], n, parts);
         if (residual)
             k += own_parts(&m->state[p], n, parts + k);

@@ -1,11 +1,11 @@
 #ifndef MEMBER_H
 #define MEMBER_H
 /* The outer state as every member (each site, the aggregator) holds it, per fragment: theta,
- * momentum, block codes (the next grid), round, manifest and state digest; a site's also the
+ * what the optimizer keeps, block codes (the next grid), round, manifest and state digest; a site's also the
  * residual. member_apply is the outer step, the same bits on every member. Files, as protocol
  * section 2; all relative to the world's root, F a number:
  *
- *   frag/F/<round>/state      theta, momentum, codes, residual, forgotten, each under a digest
+ *   frag/F/<round>/state      theta, momentum, gathered, codes, residual, forgotten, each under a digest
  *   frag/F/<round>/MANIFEST   that made this state: of round <round> - 1
  *   frag/F/<round>/aggregate  what it was made from; the manifest holds its digest
  *   frag/F/CURRENT            names a round and a manifest; its rename is the one commit point
@@ -27,8 +27,8 @@ struct member_state {
     uint64_t round;
     struct digest manifest;  /* that made it; zero at round 0 */
     uint8_t backlog;         /* manifest_backlog of it */
-    struct digest digest;    /* SHA-256 of theta, momentum, codes */
-    float *theta, *momentum; /* host, elements each; momentum NULL for plain averaging */
+    struct digest digest;    /* SHA-256 of theta, momentum, gathered, codes */
+    float *theta, *momentum, *gathered; /* host, elements each; NULL where the optimizer has none */
     uint8_t *codes;          /* elements / 256: mean block code of the last round */
     float *residual;         /* site only */
     double *forgotten;       /* site with outer.feedback < 1 only */
@@ -97,7 +97,7 @@ enum err member_manifest(struct member *m, unsigned fragment, uint64_t round,
                          struct manifest *out) MUST; /* kept ones; ERR_INPUT */
 enum err member_aggregate(struct member *m, unsigned fragment, uint64_t round, struct arena *a,
                           uint8_t **data, size_t *size_bytes) MUST;
-/* Snapshot for a joiner: theta, momentum, codes; the size follows from the configuration, the
+/* Snapshot for a joiner: theta, momentum, gathered, codes; the size follows from the configuration, the
  * digest of the bytes is the state digest. */
 size_t member_snapshot_bytes(const struct member *m, unsigned fragment);
 enum err member_snapshot_write(const struct member *m, unsigned fragment, uint8_t *out) MUST;

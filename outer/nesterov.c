@@ -10,25 +10,60 @@ enum err nesterov_make(struct nesterov *o, const char *name, float lr, float mu)
     if (!(mu >= 0) || !(mu < 1))
         return err_set(ERR_CONFIG, "outer momentum %g: must be in [0, 1)", (double)mu);
     if (strcmp(name, "nesterov") == 0)
-        *o = (struct nesterov){NESTEROV_MOMENTUM, lr, mu};
+        *o = (struct nesterov){NESTEROV_MOMENTUM, lr, mu, 1};
+    else if (strcmp(name, "delayed_nesterov") == 0)
+        *o = (struct nesterov){NESTEROV_DELAYED, lr, mu, 1};
     else if (strcmp(name, "sgd") == 0)
-        *o = (struct nesterov){NESTEROV_SGD, lr, 0};
+        *o = (struct nesterov){NESTEROV_SGD, lr, 0, 1};
     else if (strcmp(name, "average") == 0)
-        *o = (struct nesterov){NESTEROV_AVERAGE, 1, 0};
+        *o = (struct nesterov){NESTEROV_AVERAGE, 1, 0, 1};
     else
-        return err_set(ERR_CONFIG, "outer optimizer \"%s\": nesterov, sgd or average expected",
+        return err_set(ERR_CONFIG,
+                       "outer optimizer \"%s\": nesterov, delayed_nesterov, sgd or average expected",
                        name);
+    return ERR_OK;
+}
+
+enum err nesterov_configure(struct nesterov *o, const struct outer_settings *s)
+{
+    TRY(nesterov_make(o, s->outer_optimizer, (float)s->outer_lr, (float)s->outer_momentum));
+    if (o->kind == NESTEROV_DELAYED)
+        o->delay = (unsigned)s->outer_delay;
     return ERR_OK;
 }
 
 bool nesterov_momentum(const struct nesterov *o)
 {
-    return o->kind == NESTEROV_MOMENTUM;
+    return o->kind == NESTEROV_MOMENTUM || o->kind == NESTEROV_DELAYED;
 }
 
-void nesterov_step(struct dev *d, const struct nesterov *o, float *theta, float *momentum,
-                   const float *mean, size_t count)
+bool nesterov_gathers(const struct nesterov *o)
 {
-    ASSERT(nesterov_momentum(o) == (momentum != NULL));
-    d->ops->outer_step(d, theta, momentum, mean, o->lr, o->mu, count);
+    return o->kind == NESTEROV_DELAYED;
+}
+
+size_t nesterov_bytes(const struct nesterov *o)
+{
+    return sizeof(float) * ((size_t)1 + nesterov_momentum(o) + nesterov_gathers(o));
+}
+
+void nesterov_step(struct dev *d, const struct nesterov *o, const struct nesterov_state *s,
+                   const float *mean, uint64_t round, size_t count)
+{
+    ASSERT(nesterov_momentum(o) == (s->momentum != NULL));
+    ASSERT(nesterov_gathers(o) == (s->gathered != NULL));
+    struct dev_delayed delayed = {.theta = s->theta,
+                                  .momentum = s->momentum,
+                                  .gathered = s->gathered,
+                                  .mean = mean,
+                                  .lr = o->lr,
+                                  .mu = o->mu,
+                                  .share = 1.0f / (float)o->delay,
+                                  .first = round % o->delay == 0,
+                                  .last = round % o->delay == o->delay - 1,
+                                  .count = count};
+    if (nesterov_gathers(o))
+        d->ops->outer_delayed(d, &delayed);
+    else
+        d->ops->outer_step(d, s->theta, s->momentum, mean, o->lr, o->mu, count);
 }

@@ -411,7 +411,8 @@ static enum err sim_make(struct sim *s)
     TRY(dev_open(&s->cpu, &(struct dev_options){.kind = "cpu", .model_type = "f32", .threads = 1}));
     TRY(codec_open(&s->work, s->cpu));
     TRY(fragment_make(&s->fragments, &s->table, s->o.fragments, &s->arena));
-    TRY(nesterov_make(&s->outer, "nesterov", 0.7f, 0.9f));
+    TRY(nesterov_make(&s->outer, s->o.optimizer, 0.7f, 0.9f));
+    s->outer.delay = s->o.delay;
     s->schedule = (struct schedule){.steps = s->o.steps,
                                     .every = s->o.every,
                                     .fragments = s->o.fragments,
@@ -483,9 +484,10 @@ void sim_run_options(const struct sim_options *o, struct sim_result *r)
 
 struct sim_options sim_draw(uint64_t seed)
 {
-    enum { SITES, FRAGMENTS, EVERY, ROUNDS, TAIL, CODEC, FEEDBACK, STRICT, KEEP, LATE, ABSENT, BACK_OFF };
+    enum { SITES, FRAGMENTS, EVERY, ROUNDS, TAIL, CODEC, FEEDBACK, STRICT, KEEP, LATE, ABSENT, BACK_OFF, OPTIMIZER };
 #define DRAW(what, n) rng_below(seed, RNG_TEST, what, n)
     static const float feedbacks[] = {1, 1, 0.5f}, back_offs[] = {0, 0, 0.25f, 2};
+    static const char *const optimizers[] = {"nesterov", "nesterov", "sgd", "delayed_nesterov"};
     struct sim_options o = {.seed = seed, .faults = true};
     o.sites = 1 + (unsigned)DRAW(SITES, SIM_SITES_MAX);
     o.fragments = DRAW(FRAGMENTS, 2) ? 1 : 4;
@@ -494,6 +496,8 @@ struct sim_options sim_draw(uint64_t seed)
     o.codec = (enum codec_kind)DRAW(CODEC, CODEC_COUNT);
     o.feedback = feedbacks[DRAW(FEEDBACK, 3)];
     o.back_off = back_offs[DRAW(BACK_OFF, 4)];
+    o.optimizer = optimizers[DRAW(OPTIMIZER, 4)];
+    o.delay = strcmp(o.optimizer, "delayed_nesterov") ? 1 : 1 + o.sites;
     o.strict = DRAW(STRICT, 2);
     o.keep = 2 + DRAW(KEEP, 3);
     o.late = !o.strict && DRAW(LATE, 2);

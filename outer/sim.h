@@ -27,6 +27,8 @@ struct sim_options {
     int64_t steps, every;
     enum codec_kind codec;
     float feedback, back_off;
+    const char *optimizer;
+    unsigned delay; /* of delayed_nesterov */
     bool strict;
     uint64_t keep;     /* outer.catch_up */
     bool faults;       /* false: the run to compare with */

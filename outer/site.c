@@ -39,11 +39,11 @@ static size_t largest_elements(const struct member_options *o)
     return most;
 }
 
-/* Aggregate of all sites, or a snapshot: theta, momentum, codes. */
+/* Aggregate of all sites, or a snapshot: all that members share. */
 static size_t largest_download(const struct member_options *o, unsigned site_count)
 {
     size_t elements = largest_elements(o);
-    size_t most = elements * (nesterov_momentum(&o->outer) ? 8 : 4) + elements / DEV_BLOCK;
+    size_t most = elements * nesterov_bytes(&o->outer) + elements / DEV_BLOCK;
     for (unsigned k = 0; k < CODEC_COUNT; k++) {
         const struct codec *c = codec_get((enum codec_kind)k);
         bool used = c->kind == o->schedule.codec || c->kind == CODEC_BF16;

@@ -206,6 +206,30 @@ void cpu_outer_step(struct dev *d, float *theta, float *momentum, const float *m
     }
 }
 
+void cpu_outer_delayed(struct dev *d, const struct dev_delayed *o)
+{
+    float *theta = o->theta, *momentum = o->momentum, *gathered = o->gathered;
+    const float *mean = o->mean;
+    float lr = o->lr, mu = o->mu, share = o->share;
+    bool first = o->first;
+    if (!o->last) {
+#pragma omp parallel for simd num_threads(d->threads) schedule(static)
+        for (size_t i = 0; i < o->count; i++) {
+            float x = share * mean[i];
+            gathered[i] = outer_gather(gathered[i], x, first);
+            theta[i] = outer_sgd(theta[i], x, lr);
+        }
+        return;
+    }
+#pragma omp parallel for simd num_threads(d->threads) schedule(static)
+    for (size_t i = 0; i < o->count; i++) {
+        float x = share * mean[i];
+        gathered[i] = outer_gather(gathered[i], x, first);
+        momentum[i] = outer_momentum(momentum[i], gathered[i], mu);
+        theta[i] = outer_nesterov(theta[i], momentum[i], x, lr, mu);
+    }
+}
+
 void cpu_accumulate(struct dev *d, float *acc, const float *x, float scale, size_t count)
 {
 #pragma omp parallel for simd num_threads(d->threads) schedule(static)

@@ -328,6 +328,38 @@ extern "C" void cuda_outer_step(struct dev *d, float *theta, float *momentum, co
     LAUNCH4(cuda_of(d), outer_step, theta, momentum, mean, lr, mu, count, wide);
 }
 
+static __global__ void outer_delayed(struct dev_delayed o, bool wide)
+{
+    size_t i = thread_index() * 4;
+    if (i < o.count) {
+        four t = get4(o.theta, i, o.count, wide), g = get4(o.gathered, i, o.count, wide);
+        four m = get4(o.mean, i, o.count, wide), b = get4(o.momentum, i, o.count, wide);
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            float x = o.share * m.x[k];
+            g.x[k] = outer_gather(g.x[k], x, o.first);
+            if (o.last) {
+                b.x[k] = outer_momentum(b.x[k], g.x[k], o.mu);
+                t.x[k] = outer_nesterov(t.x[k], b.x[k], x, o.lr, o.mu);
+            } else {
+                t.x[k] = outer_sgd(t.x[k], x, o.lr);
+            }
+        }
+        put4(o.theta, i, o.count, wide, t);
+        put4(o.gathered, i, o.count, wide, g);
+        if (o.last)
+            put4(o.momentum, i, o.count, wide, b);
+    }
+}
+
+extern "C" void cuda_outer_delayed(struct dev *d, const struct dev_delayed *o)
+{
+    size_t count = o->count;
+    bool wide = aligned16(o->theta) && aligned16(o->momentum) && aligned16(o->gathered) &&
+                aligned16(o->mean);
+    LAUNCH4(cuda_of(d), outer_delayed, *o, wide);
+}
+
 static __global__ void accumulate(float *acc, const float *x, float scale, size_t count, bool wide)
 {
     size_t i = thread_index() * 4;

@@ -33,6 +33,14 @@ SCALAR float outer_sgd(float theta, float mean, float lr)
     return theta - step;
 }
 
+/* Delayed Nesterov (2401.09135) in a cycle of N rounds: the share mean/N of a round, gathered over
+ * the cycle; theta takes outer_sgd of the share, in the last round outer_nesterov of it, with the
+ * momentum of the gathered shares. The first round sets, so that N = 1 is outer_nesterov to the bit. */
+SCALAR float outer_gather(float gathered, float share, bool first)
+{
+    return first ? share : gathered + share;
+}
+
 SCALAR float outer_accumulate(float acc, float x, float scale)
 {
     float scaled = scale * x;

@@ -122,6 +122,30 @@ static void outer(int round)
     same("theta without momentum", round, gt, theta, COUNT * 4);
 }
 
+static void delayed(int round)
+{
+    float *theta = copy_of(values[0]), *momentum = copy_of(values[1]), *mean = copy_of(values[2]),
+          *gathered = copy_of(values[3]);
+    for (size_t i = 0; i < COUNT; i++) {
+        theta[i] *= 0.125f, momentum[i] *= 0.125f, mean[i] *= 0.125f, gathered[i] *= 0.125f;
+    }
+    struct dev_delayed c = {theta, momentum, gathered, mean, 0.7f, 0.9f, 1 / 3.0f, false, false, ODD},
+                       g = c;
+    g.theta = to_gpu(theta, COUNT * 4);
+    g.momentum = to_gpu(momentum, COUNT * 4);
+    g.gathered = to_gpu(gathered, COUNT * 4);
+    g.mean = to_gpu(mean, COUNT * 4);
+    for (int k = 0; k < 4; k++) { /* every place in a cycle: middle, first, last, both */
+        c.first = g.first = k % 2;
+        c.last = g.last = k / 2;
+        cpu_outer_delayed(&cpu, &c);
+        gpu->ops->outer_delayed(gpu, &g);
+        same("delayed theta", round, g.theta, theta, COUNT * 4);
+        same("delayed momentum", round, g.momentum, momentum, COUNT * 4);
+        same("gathered", round, g.gathered, gathered, COUNT * 4);
+    }
+}
+
 static void grid(int round)
 {
     static const int q_max[3] = {127, 7, 1};
@@ -197,6 +221,12 @@ static void outer_step_is_equal(void **state)
     on_all_rounds(outer);
 }
 
+static void outer_delayed_is_equal(void **state)
+{
+    (void)state;
+    on_all_rounds(delayed);
+}
+
 static void grid_is_equal(void **state)
 {
     (void)state;
@@ -259,7 +289,7 @@ int main(void)
         cmocka_unit_test(elements_are_equal), cmocka_unit_test(outer_step_is_equal),
         cmocka_unit_test(grid_is_equal),      cmocka_unit_test(bf16_is_equal),
         cmocka_unit_test(streams_are_equal),  cmocka_unit_test(not_finite),
-        cmocka_unit_test(exceeds_finds_one),
+        cmocka_unit_test(exceeds_finds_one), cmocka_unit_test(outer_delayed_is_equal),
     };
     if (cuda_test_open(&gpu, "f32") == ERR_UNSUPPORTED) {
         printf("SKIPPED: %s\n", err_message());

@@ -255,6 +255,8 @@ static void run_all(int threads, uint8_t *record, size_t size)
     cpu_accumulate(&d, out, a, 0.77f, COUNT);
     cpu_divide(&d, out, 7.0f, COUNT);
     cpu_outer_step(&d, b, c, out, 0.7f, 0.9f, COUNT);
+    for (int k = 0; k < 4; k++)
+        cpu_outer_delayed(&d, &(struct dev_delayed){b, c, z, out, 0.7f, 0.9f, 0.25f, k % 2, k / 2, COUNT});
     size_t used = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         assert_true(used + parts[i].size <= size);

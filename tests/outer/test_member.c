@@ -22,6 +22,7 @@ static struct arena arena;
 static struct fragments fragments;
 static char root[64];
 static float initial[ELEMENTS_MAX];
+static const char *optimizer = "nesterov"; /* of what options() says */
 
 struct node {
     struct world *world;
@@ -36,7 +37,9 @@ static struct member_options options(bool site)
         .fragments = &fragments, .residuals = site, .forgets = site, .keep = 3};
     o.schedule = (struct schedule){
         .steps = 1000, .every = 10, .fragments = FRAGMENTS, .whole_rounds = 1, .codec = CODEC_INT8};
-    assert_int_equal(nesterov_make(&o.outer, "nesterov", 0.7f, 0.9f), ERR_OK);
+    assert_int_equal(nesterov_make(&o.outer, optimizer, 0.7f, 0.9f), ERR_OK);
+    if (nesterov_gathers(&o.outer))
+        o.outer.delay = 3;
     return o;
 }
 
@@ -44,7 +47,7 @@ static void node_open(struct node *n, const char *name, bool site)
 {
     struct member_options o = options(site);
     *n = (struct node){.arena = arena_make(0)};
-    snprintf(n->path, sizeof n->path, "%s/%s", root, name);
+    snprintf(n->path, sizeof n->path, "%s/%s/%s", root, optimizer, name);
     assert_int_equal(world_open_real(&n->world, n->path), ERR_OK);
     assert_int_equal(member_open(&n->member, n->world, cpu, &o, &n->arena), ERR_OK);
 }
@@ -450,6 +453,37 @@ static void test_memory_is_what_is_said(void **state)
     node_close(&s);
 }
 
+/* The rest of a cycle is state like any other: under the digest, in the file, in the snapshot. */
+static void test_delayed(void **state)
+{
+    static struct made r;
+    struct node a, s;
+    optimizer = "delayed_nesterov";
+    test_load_is_what_was_saved(state);
+    test_aggregator_repairs(state);
+    test_snapshot(state);
+    test_memory_is_what_is_said(state);
+    node_open(&a, "da", false);
+    node_open(&s, "ds", true);
+    assert_int_equal(member_begin(&a.member, initial), ERR_OK);
+    assert_int_equal(member_begin(&s.member, initial), ERR_OK);
+    for (uint64_t t = 0; t < 4; t++) { /* restarted in the middle of each cycle */
+        round_make(&r, &a.member, 0, t);
+        round_commit(&a.member, 0, &r, true);
+        round_commit(&s.member, 0, &r, false);
+        node_again(&s, "ds", true);
+        assert_int_equal(member_load(&s.member), ERR_OK);
+    }
+    round_make(&r, &a.member, 0, 4);
+    round_commit(&a.member, 0, &r, true);
+    s.member.state[0].gathered[7] += 1;
+    assert_int_equal(member_apply(&s.member, 0, &r.manifest, false, r.aggregate, r.bytes),
+                     ERR_DISAGREE);
+    node_close(&a);
+    node_close(&s);
+    optimizer = "nesterov";
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -461,6 +495,7 @@ int main(void)
         cmocka_unit_test(test_aggregator_repairs),
         cmocka_unit_test(test_snapshot),
         cmocka_unit_test(test_memory_is_what_is_said),
+        cmocka_unit_test(test_delayed),
     };
     log_min(LOG_ERROR); /* damage is reported hundreds of times */
     if (dev_open(&cpu, &(struct dev_options){.kind = "cpu", .model_type = "f32", .threads = 1}) !=
