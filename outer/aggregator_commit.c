@@ -18,9 +18,8 @@ static uint64_t reserve_bytes(const struct aggregator *a)
 {
     uint64_t most = 0;
     for (unsigned i = 0; i < a->core.fragments; i++) {
-        const struct codec *c = codec_get(CODEC_BF16); /* whole rounds are the largest there are, f32 apart */
-        if (a->member->schedule.codec == CODEC_F32)
-            c = codec_get(CODEC_F32);
+        /* whole rounds are the largest there are, f32 apart */
+        const struct codec *c = codec_get(schedule_codec(&a->member->schedule, i, 0, 0));
         uint64_t n = member_snapshot_bytes(a->member, i) +
                      c->aggregate_bytes(c, a->member->fragments->f[i].elements, a->o.site_count);
         most = n > most ? n : most;

@@ -13,6 +13,7 @@
 #include "outer/aggregator.h"
 #include "outer/args.h"
 #include "outer/cmd.h"
+#include "outer/exchange.h"
 #include "outer/identity.h"
 #include "outer/link/tls.h"
 #include "outer/progress.h"
@@ -30,8 +31,7 @@ struct serve {
     const char *config_path;
     struct arena perm;
     struct table table;
-    struct fragments fragments;
-    struct schedule schedule;
+    struct exchange exchange;
     char *identity;
     struct dev *cpu;
     struct world *world;
@@ -74,10 +74,9 @@ static enum err configure(struct serve *v, const struct args *args)
     TRY(check(v));
     log_min(level_of(v->o.log_level));
     TRY(table_make(&v->table, &v->s, &v->perm));
-    TRY(fragment_make(&v->fragments, &v->table, (unsigned)v->o.outer_fragments, &v->perm));
+    TRY(exchange_make(&v->exchange, &v->s, &v->o, &v->table, &v->perm));
     struct digest digest = table_digest(&v->table);
     TRY(identity_text(&v->s, &v->o, &digest, &v->perm, &v->identity));
-    v->schedule = schedule_make(&v->s, &v->o);
     return ERR_OK;
 }
 
@@ -98,10 +97,10 @@ static enum err begin(struct serve *v)
 
 static enum err open_member(struct serve *v)
 {
-    struct member_options o = {.fragments = &v->fragments, .schedule = v->schedule,
+    struct member_options o = {.fragments = &v->exchange.fragments, .schedule = v->exchange.schedule,
+                               .outer = v->exchange.outer,
                                .keep = (uint64_t)v->o.outer_catch_up};
     struct dev_options device = {.kind = "cpu", .model_type = "f32", .threads = (int)v->s.device_threads};
-    TRY(nesterov_configure(&o.outer, &v->o));
     TRY(dev_open(&v->cpu, &device));
     TRY(member_open(&v->member, v->world, v->cpu, &o, &v->perm));
     return member_found(&v->member) ? member_load(&v->member) : begin(v);
@@ -142,14 +141,14 @@ static void say_what(const struct serve *v)
     size_t elements[ROUND_FRAGMENTS_MAX];
     unsigned sites = (unsigned)v->o.outer_sites.count;
     struct member_options o = v->member.o;
-    for (unsigned i = 0; i < v->fragments.count; i++)
-        elements[i] = v->fragments.f[i].elements;
+    for (unsigned i = 0; i < v->exchange.fragments.count; i++)
+        elements[i] = v->exchange.fragments.f[i].elements;
     log_event(LOG_INFO, "atoll", "version=%s commit=%s run=%s device=%s", version_number(), version_commit(),
               v->s.run_name, log_quote(quoted, sizeof quoted, v->cpu->note));
     log_event(LOG_INFO, "plan", "parameters=%zu memory_mib=%.1f up_per_site=%llu down_per_site=%llu",
               v->table.parameters, (double)member_memory_bytes(&o) / (1 << 20),
-              (unsigned long long)schedule_upload_bytes(&v->schedule, elements),
-              (unsigned long long)schedule_download_bytes(&v->schedule, elements, sites));
+              (unsigned long long)schedule_upload_bytes(&v->exchange.schedule, elements),
+              (unsigned long long)schedule_download_bytes(&v->exchange.schedule, elements, sites));
 }
 
 static enum err open_all(struct serve *v)
@@ -200,7 +199,7 @@ static void show(struct serve *v, const struct aggregator_status *now)
     }
     for (unsigned i = 0; i < now->sites; i++) {
         const struct aggregator_site_status *s = &now->site[i];
-        struct progress_line line = {.step = s->step, .steps = v->schedule.steps, .loss = s->loss,
+        struct progress_line line = {.step = s->step, .steps = v->exchange.schedule.steps, .loss = s->loss,
                                      .tokens_per_second = s->tokens_per_second, .round = rounds, .rounds = of,
                                      .bytes_up = s->bytes_up, .bytes_down = s->bytes_down, .sync_seconds = -1,
                                      .eta_seconds = -1};

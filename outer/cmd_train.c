@@ -72,9 +72,7 @@ static enum err configure(struct job *j, const struct args *args)
     TRY(table_make(&table, &j->s, &j->perm));
     struct digest digest = table_digest(&table);
     TRY(identity_text(&j->s, &j->o, &digest, &j->perm, &j->identity));
-    j->schedule = schedule_make(&j->s, &j->o);
-    TRY(fragment_make(&j->fragments, &table, j->outer ? (unsigned)j->o.outer_fragments : 1,
-                      &j->perm));
+    TRY(exchange_make(&j->plan, &j->s, &j->o, &table, &j->perm));
     /* After the identity: these differ from site to site. */
     j->s.train_batch_tokens = llround(j->o.site_share * (double)j->s.train_batch_tokens);
     /* Without inner checkpoints a killed site would need every outer state since the first step. */
@@ -95,13 +93,13 @@ static void print_predictions(const struct job *j)
     size_t elements[ROUND_FRAGMENTS_MAX], all = 0;
     char up[32], down[32], disk[32];
     job_sizes(j, elements);
-    for (unsigned f = 0; f < j->fragments.count; f++)
+    for (unsigned f = 0; f < j->plan.fragments.count; f++)
         all += elements[f];
     unsigned sites = (unsigned)j->o.outer_sites.count;
-    uint64_t rounds = site_train_rounds(&j->schedule, j->s.train_steps);
-    progress_bytes(up, sizeof up, (double)schedule_upload_bytes(&j->schedule, elements));
+    uint64_t rounds = site_train_rounds(&j->plan.schedule, j->s.train_steps);
+    progress_bytes(up, sizeof up, (double)schedule_upload_bytes(&j->plan.schedule, elements));
     progress_bytes(down, sizeof down,
-                   (double)schedule_download_bytes(&j->schedule, elements, sites));
+                   (double)schedule_download_bytes(&j->plan.schedule, elements, sites));
     progress_bytes(disk, sizeof disk, (double)(states_kept(j) * all * 12));
     printf("\n# The link, of this site in the whole run: %llu exchanges, %s up, %s down (payload)\n"
            "# Disk, outer states kept for restarts: %s\n",
@@ -125,14 +123,14 @@ static void print_memory(const struct train_memory *m, const struct table *t)
         printf("#   %-20s %8.1f MiB\n", rows[i].what, (double)rows[i].bytes / (1 << 20));
 }
 
-static enum err member_settings(const struct job *j, struct member_options *m)
+static struct member_options member_settings(const struct job *j)
 {
-    *m = (struct member_options){.fragments = &j->fragments,
-                                 .schedule = j->schedule,
+    return (struct member_options){.fragments = &j->plan.fragments,
+                                 .schedule = j->plan.schedule,
+                                 .outer = j->plan.outer,
                                  .residuals = true,
                                  .forgets = j->o.outer_feedback < 1,
                                  .keep = (uint64_t)j->o.outer_catch_up};
-    return nesterov_configure(&m->outer, &j->o);
 }
 
 static enum err dry_run(struct job *j)
@@ -146,8 +144,7 @@ static enum err dry_run(struct job *j)
     struct train_memory m = train_plan(&j->s, &table, j->dev->model_type, j->coll->size);
     print_memory(&m, &table);
     if (j->outer) {
-        struct member_options o;
-        TRY(member_settings(j, &o));
+        struct member_options o = member_settings(j);
         printf("#   %-20s %8.1f MiB\n", "outer loop, lead",
                (double)member_memory_bytes(&o) / (1 << 20));
         print_predictions(j);
@@ -272,7 +269,7 @@ static enum err dial(struct job *j)
 
 static enum err open_site(struct job *j)
 {
-    struct member_options m;
+    struct member_options m = member_settings(j);
     bool strict = strcmp(j->o.outer_mode, "strict") == 0;
     struct site_options o = {.run = j->s.run_name,
                              .name = j->o.site_name,
@@ -286,7 +283,6 @@ static enum err open_site(struct job *j)
                              .stop = &stop,
                              .notice = job_tell_notice,
                              .notice_self = j};
-    TRY(member_settings(j, &m));
     TRY(member_open(&j->member, j->world, j->dev, &m, &j->perm));
     TRY(dial(j));
     return site_open(&j->site, j->world, j->link, &j->member, &o, &j->perm);
@@ -298,14 +294,14 @@ static enum err open_exchange(struct job *j)
     struct site_train_options o = {.site = j->site,
                                    .member = &j->member,
                                    .link = j->link,
-                                   .fragments = &j->fragments,
-                                   .schedule = j->schedule,
+                                   .fragments = &j->plan.fragments,
+                                   .schedule = j->plan.schedule,
                                    .coll = j->coll,
                                    .site_count = (unsigned)j->o.outer_sites.count,
                                    .strict = strcmp(j->o.outer_mode, "strict") == 0,
                                    .extra_steps = j->o.outer_extra_steps,
                                    .share = j->o.site_share,
-                                   .evaluate = look && (j->fragments.count > 1 || look % every),
+                                   .evaluate = look && (j->plan.fragments.count > 1 || look % every),
                                    .rounded = job_tell_round,
                                    .self = j};
     return site_train_open(&j->exchange, &o, j->train.table.elements);

@@ -4,6 +4,7 @@
  * it; job_tell.c says what happens, to the log, to metrics.jsonl and to the person who looks (lead
  * only: the others' record and progress are closed and take nothing).
  */
+#include "outer/exchange.h"
 #include "outer/progress.h"
 #include "outer/record.h"
 #include "outer/site_train.h"
@@ -20,8 +21,7 @@ struct job {
     int lock;            /* of run.dir when it trains alone; -1 */
     struct world *world; /* owns run.dir otherwise */
     struct train train;
-    struct schedule schedule;
-    struct fragments fragments;
+    struct exchange plan;
     struct member member;
     struct link *link;
     struct site *site;

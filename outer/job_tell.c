@@ -15,8 +15,8 @@ double job_now(void)
 
 void job_sizes(const struct job *j, size_t elements[ROUND_FRAGMENTS_MAX])
 {
-    for (unsigned f = 0; f < j->fragments.count; f++)
-        elements[f] = j->fragments.f[f].elements;
+    for (unsigned f = 0; f < j->plan.fragments.count; f++)
+        elements[f] = j->plan.fragments.f[f].elements;
 }
 
 enum err job_tell_start(struct job *j, int64_t step)
@@ -44,10 +44,10 @@ enum err job_tell_start(struct job *j, int64_t step)
     if (j->outer) {
         size_t elements[ROUND_FRAGMENTS_MAX];
         job_sizes(j, elements);
-        record_int(r, "rounds", (int64_t)site_train_rounds(&j->schedule, j->s.train_steps));
-        record_int(r, "up_predicted", (int64_t)schedule_upload_bytes(&j->schedule, elements));
+        record_int(r, "rounds", (int64_t)site_train_rounds(&j->plan.schedule, j->s.train_steps));
+        record_int(r, "up_predicted", (int64_t)schedule_upload_bytes(&j->plan.schedule, elements));
         record_int(r, "down_predicted",
-                   (int64_t)schedule_download_bytes(&j->schedule, elements,
+                   (int64_t)schedule_download_bytes(&j->plan.schedule, elements,
                                                     (unsigned)j->o.outer_sites.count));
     }
     record_text(r, "command", j->command);
@@ -141,13 +141,13 @@ static void show(struct job *j, const struct train_report *r)
     }
     double elapsed = job_now() - j->began;
     int64_t done = r->step - j->began_step,
-            next = j->outer ? schedule_next(&j->schedule, r->step) : 0;
+            next = j->outer ? schedule_next(&j->plan.schedule, r->step) : 0;
     l->step = r->step;
     l->steps = r->steps;
     l->loss = r->loss;
     l->tokens_per_second = progress_smooth(l->tokens_per_second, r->tokens_per_second);
-    l->round = j->outer ? site_train_rounds(&j->schedule, r->step) : 0;
-    l->rounds = j->outer ? site_train_rounds(&j->schedule, r->steps) : 0;
+    l->round = j->outer ? site_train_rounds(&j->plan.schedule, r->step) : 0;
+    l->rounds = j->outer ? site_train_rounds(&j->plan.schedule, r->steps) : 0;
     l->bytes_up = j->moved.payload_up;
     l->bytes_down = j->moved.payload_down;
     l->sync_seconds = next > r->step ? (double)(next - r->step) * r->step_seconds : -1;
@@ -212,12 +212,12 @@ static void digest_text(const struct job *j, enum part part, char hex[65])
     if (part == PART_MOMENTUM && j->outer && !j->member.state[0].momentum)
         return;
     digest_open(&s);
-    for (unsigned f = 0; j->outer && f < j->fragments.count; f++) {
+    for (unsigned f = 0; j->outer && f < j->plan.fragments.count; f++) {
         const struct member_state *state = &j->member.state[f];
         const float *x = part == PART_THETA      ? state->theta
                          : part == PART_MOMENTUM ? state->momentum
                                                  : state->residual;
-        digest_add(&s, x, j->fragments.f[f].elements * sizeof *x);
+        digest_add(&s, x, j->plan.fragments.f[f].elements * sizeof *x);
     }
     if (!j->outer && part == PART_THETA)
         digest_add(&s, model_params(j->train.model), j->train.table.elements * sizeof(float));

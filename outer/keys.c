@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "inner/keys.h"
-#include "outer/round.h"
+#include "outer/fragment.h"
 
 enum {
     SITE_NAME_MAX = 63,    /* as run.name: it is part of a certificate's URI and of file names */
@@ -47,13 +47,17 @@ static void broken(struct rules *r, const char *format, ...)
 static void check_every(struct rules *r, const struct outer_settings *o, const struct settings *s)
 {
     long long every = o->outer_every, parts = o->outer_fragments, below = every / parts * parts;
+    if (!strcmp(o->outer_partition, "slices"))
+        return; /* the slices say when */
     if (every % parts && below)
         broken(r, "outer.every = %lld is not a multiple of outer.fragments = %lld; the nearest are %lld and %lld",
                every, parts, below, below + parts);
     else if (every % parts)
         broken(r, "outer.every = %lld is not a multiple of outer.fragments = %lld; the least is %lld", every,
                parts, parts);
-    if (parts > s->model_layers)
+    bool whole_blocks =
+        !strcmp(o->outer_partition, "strided") || !strcmp(o->outer_partition, "sequential");
+    if (whole_blocks && parts > s->model_layers)
         broken(r, "outer.fragments = %lld is more than model.layers = %lld; a fragment holds at least one layer",
                parts, (long long)s->model_layers);
 }
@@ -76,6 +80,28 @@ double keys_mix(const struct outer_settings *o)
     if (o->outer_mix >= 0)
         return o->outer_mix;
     return o->outer_overlap_steps == o->outer_every ? 0 : 0.5;
+}
+
+/* Each entry's form here; that they hold every layer once is fragment_make's to see. */
+static void check_slices(struct rules *r, const struct outer_settings *o, const struct settings *s)
+{
+    const struct config_list *slices = &o->outer_slices;
+    struct fragment_slice slice;
+    bool listed = strcmp(o->outer_partition, "slices") == 0;
+    if (!listed && slices->count)
+        broken(r, "outer.slices is given, but outer.partition = %s; make it slices, or leave the list out",
+               o->outer_partition);
+    if (listed && (slices->count < 1 || slices->count > ROUND_FRAGMENTS_MAX))
+        broken(r, "outer.slices has %zu entries; outer.partition = slices needs 1 to %d of the form FIRST-LAST@STEP",
+               slices->count, ROUND_FRAGMENTS_MAX);
+    if (listed && o->outer_fragments != 1 && (size_t)o->outer_fragments != slices->count)
+        broken(r, "outer.fragments = %lld, but outer.slices has %zu entries; leave outer.fragments out",
+               (long long)o->outer_fragments, slices->count);
+    for (size_t i = 0; listed && i < slices->count; i++)
+        if (!fragment_slice_parse(&slice, slices->items[i], (int)s->model_layers, o->outer_every))
+            broken(r, "outer.slices: \"%.80s\" is not FIRST-LAST@STEP with layers embed, 0..%lld, final and a step of "
+                      "1..%lld (outer.every)", slices->items[i], (long long)s->model_layers - 1,
+                   (long long)o->outer_every);
 }
 
 static bool name_good(const char *name)
@@ -147,6 +173,7 @@ enum err keys_outer_check(const struct outer_settings *o, const struct settings 
     struct rules r = {0};
     check_every(&r, o, s);
     check_overlap(&r, o);
+    check_slices(&r, o, s);
     check_sites(&r, &o->outer_sites);
     check_site(&r, o, s);
     if (o->outer_delay > 1 && strcmp(o->outer_optimizer, "delayed_nesterov") != 0)

@@ -10,6 +10,8 @@
     X(outer, fragments, INT, "1", 1, 64, NULL, "", true, "P: parts of the model synchronised in turn; 1 is classic DiLoCo; divides outer.every.") \
     X(outer, overlap_steps, INT, "0", 0, 1e6, NULL, "steps", true, "tau: steps that training goes on while a round is exchanged; 0: it waits. outer.every: the one-round delay (DiLoCoX).") \
     X(outer, mix, REAL, "-1", -1, 1, NULL, "", true, "alpha: share of the local parameters when an overlapped commit is applied (the rest: the outer ones); -1: 0.5, and 0 with the one-round delay.") \
+    X(outer, partition, CHOICE, "strided", 0, 0, "strided|sequential|balanced|random|slices", "", true, "How the model is cut into fragments: block i to fragment i mod P; consecutive blocks; tensors by size; every 256 values drawn for one (SPARTA); as outer.slices lists (DreamDDP).") \
+    X(outer, slices, LIST, "", 0, 0, NULL, "", true, "partition slices: FIRST-LAST@STEP each: layers (embed, 0, 1, ..., final) sent STEP steps into every period of outer.every.") \
     X(outer, codec, CHOICE, "int8", 0, 0, "f32|bf16|int8|int4|int2|e3m0|fp8_e4m3|fp8_e5m2|topk", "", true, "How contributions are encoded.")  \
     X(outer, whole_rounds, INT, "1", 1, 1e6, NULL, "rounds", true, "First rounds sent whole, in bf16 (f32 stays f32): they set the grid and empty the residual; the last round always is.") \
     X(outer, feedback, REAL, "1", 0, 1, NULL, "", true, "Share of the residual carried to the next round (1: classic error feedback).") \

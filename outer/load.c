@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "inner/checkpoint.h"
+#include "outer/exchange.h"
 #include "outer/member.h"
 
 static enum err configure(struct load *l, const char *path, const struct args *args)
@@ -64,7 +65,8 @@ static enum err take_theta(struct load *l, struct member *m, struct dev *cpu,
                        (long long)l->o.outer_fragments);
     TRY(member_load(m));
     for (unsigned i = 0; i < f->count; i++)
-        fragment_scatter(cpu, l->params, m->state[i].theta, &f->f[i]);
+        if (f->f[i].state == FRAGMENT_PARAMETERS)
+            fragment_scatter(cpu, l->params, m->state[i].theta, &f->f[i]);
     l->step = -1;
     snprintf(l->source, sizeof l->source, "%.256s, outer round %llu", dir,
              (unsigned long long)m->state[0].round);
@@ -76,20 +78,21 @@ static enum err load_outer(struct load *l, const char *dir)
     struct world *w = NULL;
     struct dev *cpu = NULL;
     struct member m = {0};
-    struct fragments *f;
+    struct exchange *x;
     struct dev_options host = {.kind = "cpu", .model_type = "f32"};
-    TRY_ALLOC(f = arena_alloc(&l->perm, sizeof *f));
-    TRY(fragment_make(f, &l->table, (unsigned)l->o.outer_fragments, &l->perm));
-    struct member_options o = {
-        .fragments = f, .schedule = schedule_make(&l->s, &l->o), .keep = MEMBER_STATES_MIN};
-    TRY(nesterov_configure(&o.outer, &l->o));
+    TRY_ALLOC(x = arena_alloc(&l->perm, sizeof *x));
+    TRY(exchange_make(x, &l->s, &l->o, &l->table, &l->perm));
+    struct member_options o = {.fragments = &x->fragments,
+                               .schedule = x->schedule,
+                               .outer = x->outer,
+                               .keep = MEMBER_STATES_MIN};
     enum err e = dev_open(&cpu, &host);
     if (!e)
         e = world_open_real(&w, dir);
     if (!e)
         e = member_open(&m, w, cpu, &o, &l->perm);
     if (!e)
-        e = take_theta(l, &m, cpu, f, dir);
+        e = take_theta(l, &m, cpu, &x->fragments, dir);
     member_close(&m);
     if (w)
         world_close_real(w);

@@ -1,55 +1,52 @@
 #include "outer/schedule.h"
 
-struct schedule schedule_make(const struct settings *s, const struct outer_settings *o)
+struct schedule schedule_streaming(int64_t steps, int64_t every, unsigned fragments,
+                                   uint64_t whole_rounds, enum codec_kind codec)
 {
-    const struct codec *c = codec_find(o->outer_codec);
-    ASSERT(c); /* the key's choices are the codecs' names */
-    ASSERT(o->outer_every % o->outer_fragments == 0);
-    return (struct schedule){
-        .steps = s->train_steps,
-        .every = o->outer_every,
-        .overlap = o->outer_overlap_steps,
-        .fragments = (unsigned)o->outer_fragments,
-        .whole_rounds = (uint64_t)o->outer_whole_rounds,
-        .codec = c->kind,
-        .back_off = codec_backlog(o->outer_back_off * o->outer_back_off, 1),
-    };
+    struct schedule s = {.steps = steps, .fragments = fragments, .whole_rounds = whole_rounds};
+    ASSERT(fragments >= 1 && fragments <= ROUND_FRAGMENTS_MAX && every % fragments == 0);
+    for (unsigned p = 0; p < fragments; p++)
+        s.beat[p] = (struct schedule_beat){every, p * (every / fragments), codec};
+    return s;
 }
 
-static int64_t offset_of(const struct schedule *s, unsigned fragment)
+static const struct schedule_beat *beat_of(const struct schedule *s, unsigned fragment)
 {
     ASSERT(fragment < s->fragments);
-    return (int64_t)fragment * (s->every / (int64_t)s->fragments);
+    return &s->beat[fragment];
 }
 
 /* Rounds on the fragment's own beat, the one at the last step included when it falls there. */
 static uint64_t beats(const struct schedule *s, unsigned fragment)
 {
-    int64_t left = s->steps - offset_of(s, fragment);
-    return left > 0 ? (uint64_t)(left / s->every) : 0;
+    const struct schedule_beat *b = beat_of(s, fragment);
+    int64_t left = s->steps - b->offset;
+    return left > 0 ? (uint64_t)(left / b->every) : 0;
 }
 
 int64_t schedule_step(const struct schedule *s, unsigned fragment, uint64_t round)
 {
+    const struct schedule_beat *b = beat_of(s, fragment);
     ASSERT(round < schedule_rounds(s, fragment));
-    uint64_t regular = beats(s, fragment);
-    return round < regular ? offset_of(s, fragment) + ((int64_t)round + 1) * s->every : s->steps;
+    return round < beats(s, fragment) ? b->offset + ((int64_t)round + 1) * b->every : s->steps;
 }
 
 uint64_t schedule_rounds(const struct schedule *s, unsigned fragment)
 {
+    const struct schedule_beat *b = beat_of(s, fragment);
     uint64_t regular = beats(s, fragment);
-    bool ends_on_beat = regular && offset_of(s, fragment) + (int64_t)regular * s->every == s->steps;
+    bool ends_on_beat = regular && b->offset + (int64_t)regular * b->every == s->steps;
     return regular + !ends_on_beat;
 }
 
 bool schedule_due(const struct schedule *s, int64_t step, unsigned fragment, uint64_t *round)
 {
-    int64_t since = step - offset_of(s, fragment);
+    const struct schedule_beat *b = beat_of(s, fragment);
+    int64_t since = step - b->offset;
     if (step < 1 || step > s->steps)
         return false;
-    if (since > 0 && since % s->every == 0) {
-        *round = (uint64_t)(since / s->every) - 1;
+    if (since > 0 && since % b->every == 0) {
+        *round = (uint64_t)(since / b->every) - 1;
         return true;
     }
     if (step < s->steps)
@@ -60,14 +57,14 @@ bool schedule_due(const struct schedule *s, int64_t step, unsigned fragment, uin
 
 /* ---- overlap ---- */
 
-bool schedule_delayed(const struct schedule *s)
+bool schedule_delayed(const struct schedule *s, unsigned fragment)
 {
-    return s->overlap == s->every;
+    return s->overlap == beat_of(s, fragment)->every;
 }
 
-uint64_t schedule_base(const struct schedule *s, uint64_t round)
+uint64_t schedule_base(const struct schedule *s, unsigned fragment, uint64_t round)
 {
-    return schedule_delayed(s) && round ? round - 1 : round;
+    return schedule_delayed(s, fragment) && round ? round - 1 : round;
 }
 
 int64_t schedule_apply(const struct schedule *s, unsigned fragment, uint64_t round)
@@ -105,14 +102,17 @@ uint64_t schedule_applied(const struct schedule *s, unsigned fragment, int64_t s
     return rounds_until(s, fragment, step, schedule_apply);
 }
 
-/* Most fly right after a send. The pattern repeats after `every` steps; until all fragments fly it
- * takes two of these. */
+/* Most fly right after a send. The pattern repeats after the longest period (others divide
+ * it); until all fragments fly it takes two of these. */
 unsigned schedule_flights(const struct schedule *s)
 {
     unsigned most = 0;
+    int64_t longest = 0;
+    for (unsigned f = 0; f < s->fragments; f++)
+        longest = s->beat[f].every > longest ? s->beat[f].every : longest;
     if (!s->overlap)
         return 0;
-    for (int64_t step = schedule_next(s, 0); step && step <= 3 * s->every;
+    for (int64_t step = schedule_next(s, 0); step && step <= 3 * longest;
          step = schedule_next(s, step)) {
         unsigned flying = 0;
         for (unsigned f = 0; f < s->fragments; f++)
@@ -128,19 +128,30 @@ enum codec_kind schedule_codec(const struct schedule *s, unsigned fragment, uint
 {
     bool whole = round < s->whole_rounds || round + 1 == schedule_rounds(s, fragment) ||
                  (s->back_off && backlog >= s->back_off);
-    return whole && s->codec != CODEC_F32 ? CODEC_BF16 : s->codec;
+    enum codec_kind own = beat_of(s, fragment)->codec;
+    return whole && own != CODEC_F32 ? CODEC_BF16 : own;
+}
+
+bool schedule_uses(const struct schedule *s, enum codec_kind codec)
+{
+    for (unsigned p = 0; p < s->fragments; p++)
+        if (s->beat[p].codec == codec || (codec == CODEC_BF16 && s->beat[p].codec != CODEC_F32))
+            return true;
+    return false;
 }
 
 int64_t schedule_next(const struct schedule *s, int64_t step)
 {
-    int64_t beat =
-        s->every / (int64_t)s->fragments; /* dues fall on its multiples and on the last step */
+    int64_t next = s->steps;
     if (step >= s->steps)
         return 0;
-    int64_t next = ((step < 0 ? 0 : step) / beat + 1) * beat;
-    if (next < s->every) /* fragment 0 opens at step every */
-        next = s->every;
-    return next < s->steps ? next : s->steps;
+    for (unsigned p = 0; p < s->fragments; p++) {
+        const struct schedule_beat *b = beat_of(s, p);
+        int64_t since = step > b->offset ? step - b->offset : 0;
+        int64_t due = b->offset + (since / b->every + 1) * b->every;
+        next = due < next ? due : next;
+    }
+    return next;
 }
 
 int64_t schedule_reached(const struct schedule *s, const uint64_t *rounds)

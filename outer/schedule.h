@@ -2,27 +2,34 @@
 #define SCHEDULE_H
 /* Which step sends which round of which fragment: a function of the configuration alone, so that
  * every site does the same and a run repeats; and with which codec, a function of the configuration
- * and of the round's parent manifest. Fragment p is due after step s when s
- * > p*H/P and (s - p*H/P) mod H = 0 (Streaming DiLoCo's offsets), and every fragment once more
- * after the last step. With overlap the commit of a round is put into the local parameters `overlap`
- * steps after its send. schedule_step and schedule_rounds alone know the send steps; all other
- * functions are made from these two.
+ * and of the round's parent manifest. Fragment p is due after step s when s > offset and (s -
+ * offset) mod every = 0, and every fragment once more after the last step. Streaming DiLoCo
+ * (2501.18512) has one period H for all and offset p*H/P; listed slices (DreamDDP) have offsets of
+ * their own, moments (DES-LOC) their own period. With overlap the commit of a round is put into the
+ * local parameters `overlap` steps after its send. schedule_step and schedule_rounds alone know the
+ * send steps; all other functions are made from these two.
  */
 #include "outer/codec/codec.h"
-#include "outer/keys.h"
-#include "inner/keys.h"
+#include "outer/round.h"
 
+struct schedule_beat {
+    int64_t every, offset; /* offset > -every: negative where the first period is shorter */
+    enum codec_kind codec;
+};
 struct schedule {
-    int64_t steps, every;
+    int64_t steps;
     int64_t overlap; /* tau, 0..every: steps between send and apply; 0: training waits. every: the
                         one-round delay, where a round is sent before the one before it is applied */
     unsigned fragments;
     uint64_t whole_rounds;
-    enum codec_kind codec;
     uint8_t back_off; /* a backlog of this and more makes the next round whole; 0: never */
+    struct schedule_beat beat[ROUND_FRAGMENTS_MAX];
 };
 
-struct schedule schedule_make(const struct settings *s, const struct outer_settings *o);
+/* All fragments alike, offsets p*every/fragments: every is a multiple of fragments. */
+struct schedule schedule_streaming(int64_t steps, int64_t every, unsigned fragments,
+                                   uint64_t whole_rounds, enum codec_kind codec);
+bool schedule_uses(const struct schedule *s, enum codec_kind codec); /* in any round */
 /* Is fragment due after `step` finished steps (1..steps)? Sets the round (from 0) it is. */
 bool schedule_due(const struct schedule *s, int64_t step, unsigned fragment, uint64_t *round);
 uint64_t schedule_rounds(const struct schedule *s, unsigned fragment); /* in the whole run */
@@ -36,10 +43,10 @@ int64_t schedule_apply(const struct schedule *s, unsigned fragment, uint64_t rou
  * two is in flight: at most one round. */
 uint64_t schedule_sent(const struct schedule *s, unsigned fragment, int64_t step);
 uint64_t schedule_applied(const struct schedule *s, unsigned fragment, int64_t step);
-bool schedule_delayed(const struct schedule *s); /* the one-round delay */
+bool schedule_delayed(const struct schedule *s, unsigned fragment); /* the one-round delay */
 /* The state whose theta the local parameters were last mixed with when this round is sent: delta is
  * taken against it. */
-uint64_t schedule_base(const struct schedule *s, uint64_t round);
+uint64_t schedule_base(const struct schedule *s, unsigned fragment, uint64_t round);
 unsigned schedule_flights(const struct schedule *s); /* most rounds in flight at once */
 enum codec_kind schedule_codec(const struct schedule *s, unsigned fragment, uint64_t round,
                                uint8_t backlog);

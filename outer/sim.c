@@ -410,16 +410,12 @@ static enum err sim_make(struct sim *s)
     toy_table(s);
     TRY(dev_open(&s->cpu, &(struct dev_options){.kind = "cpu", .model_type = "f32", .threads = 1}));
     TRY(codec_open(&s->work, s->cpu));
-    TRY(fragment_make(&s->fragments, &s->table, s->o.fragments, &s->arena));
+    TRY(fragment_make(&s->fragments, &s->table, &(struct fragment_plan){.count = s->o.fragments},
+                      &s->arena));
     TRY(nesterov_make(&s->outer, s->o.optimizer, 0.7f, 0.9f));
     s->outer.delay = s->o.delay;
-    s->schedule = (struct schedule){.steps = s->o.steps,
-                                    .every = s->o.every,
-                                    .fragments = s->o.fragments,
-                                    .whole_rounds = 1,
-                                    .codec = s->o.codec,
-                                    .back_off =
-                                        codec_backlog((double)s->o.back_off * s->o.back_off, 1)};
+    s->schedule = schedule_streaming(s->o.steps, s->o.every, s->o.fragments, 1, s->o.codec);
+    s->schedule.back_off = codec_backlog((double)s->o.back_off * s->o.back_off, 1);
     TRY_ALLOC(s->initial = arena_array(&s->arena, s->table.elements, sizeof *s->initial));
     for (size_t k = 0; k < s->table.count; k++)
         for (size_t i = 0; i < s->tensors[k].count; i++)

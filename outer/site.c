@@ -24,7 +24,7 @@ static size_t largest_payload(const struct member_options *o)
     for (unsigned f = 0; f < o->fragments->count; f++)
         for (unsigned k = 0; k < CODEC_COUNT; k++) {
             const struct codec *c = codec_get((enum codec_kind)k);
-            bool used = c->kind == o->schedule.codec || c->kind == CODEC_BF16;
+            bool used = schedule_uses(&o->schedule, c->kind);
             size_t bytes = c->payload_bytes(c, o->fragments->f[f].elements);
             most = used && bytes > most ? bytes : most;
         }
@@ -46,7 +46,7 @@ static size_t largest_download(const struct member_options *o, unsigned site_cou
     size_t most = elements * nesterov_bytes(&o->outer) + elements / DEV_BLOCK;
     for (unsigned k = 0; k < CODEC_COUNT; k++) {
         const struct codec *c = codec_get((enum codec_kind)k);
-        bool used = c->kind == o->schedule.codec || c->kind == CODEC_BF16;
+        bool used = schedule_uses(&o->schedule, c->kind);
         size_t bytes = c->aggregate_bytes(c, elements, site_count);
         most = used && bytes > most ? bytes : most;
     }

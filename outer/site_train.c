@@ -88,7 +88,7 @@ static int64_t round_begin(const struct site_train *s, unsigned f, uint64_t roun
 static double round_weight(const struct site_train *s, const struct train *t, unsigned f,
                            uint64_t round)
 {
-    return s->o.share * (double)(t->step - round_begin(s, f, round)) / (double)s->o.schedule.every;
+    return s->o.share * (double)(t->step - round_begin(s, f, round)) / (double)s->o.schedule.beat[f].every;
 }
 
 static void tell(struct site_train *s, struct site_train_round *r,
@@ -149,8 +149,8 @@ static enum err may_postpone(struct site_train *s, const struct train *t, unsign
 {
     enum { ASK_EVERY_S = 1 };
     int64_t extra = t->step - schedule_step(&s->o.schedule, f, round);
-    int64_t room =
-        s->o.schedule.every - 1 < s->o.extra_steps ? s->o.schedule.every - 1 : s->o.extra_steps;
+    int64_t every = s->o.schedule.beat[f].every;
+    int64_t room = every - 1 < s->o.extra_steps ? every - 1 : s->o.extra_steps;
     *later = false;
     if (s->o.strict || extra >= room || t->step == s->o.schedule.steps)
         return ERR_OK;

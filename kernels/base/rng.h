@@ -12,7 +12,8 @@ enum rng_stream {
     RNG_SAMPLE = 3,  /* text generation */
     RNG_SIM = 4,     /* simulator faults */
     RNG_JITTER = 5,  /* retry back-off */
-    RNG_TEST = 6
+    RNG_TEST = 6,
+    RNG_PARTITION = 7 /* random fragments */
 };
 
 void rng_block(uint64_t seed, uint64_t stream, uint64_t index, uint32_t out[4]);

@@ -856,9 +856,9 @@ static int open_all(void **state)
     t.slab = arena_array(&t.forever, t.table.elements, sizeof *t.slab);
     for (size_t i = 0; i < t.table.elements; i++)
         t.slab[i] = toy_used(&t.table, i) ? (float)(i % 129) / 64 - 1 : 0;
-    t.schedule = (struct schedule){.steps = 20, .every = 4, .fragments = P, .whole_rounds = 1, .codec = CODEC_INT4};
+    t.schedule = schedule_streaming(20, 4, P, 1, CODEC_INT4);
     return dev_open(&t.cpu, &o) != ERR_OK || codec_open(&t.work, t.cpu) != ERR_OK ||
-           fragment_make(&t.fragments, &t.table, P, &t.forever) != ERR_OK;
+           fragment_make(&t.fragments, &t.table, &(struct fragment_plan){.count = P}, &t.forever) != ERR_OK;
 }
 
 static int close_all(void **state)

@@ -48,6 +48,10 @@ static void each_rule_names_what_to_do(void **state)
 {
     (void)state;
     refused("--outer.every 50 --outer.fragments 4", "the nearest are 48 and 52");
+    refused("--outer.slices 0@5", "outer.partition = strided");
+    refused("--outer.partition slices", "0 entries");
+    refused("--outer.partition slices --outer.slices embed-0@5,1-final@60 --outer.every 50", "1..50");
+    refused("--outer.partition slices --outer.slices embed-final@50 --outer.fragments 2", "leave outer.fragments out");
     refused("--outer.every 3 --outer.fragments 4", "the least is 4");
     refused("--outer.fragments 5", "more than model.layers = 4");
     refused("--outer.sites a,b,a", "\"a\" stands there twice");

@@ -35,8 +35,7 @@ static struct member_options options(bool site)
 {
     struct member_options o = {
         .fragments = &fragments, .residuals = site, .forgets = site, .keep = 3};
-    o.schedule = (struct schedule){
-        .steps = 1000, .every = 10, .fragments = FRAGMENTS, .whole_rounds = 1, .codec = CODEC_INT8};
+    o.schedule = schedule_streaming(1000, 10, FRAGMENTS, 1, CODEC_INT8);
     assert_int_equal(nesterov_make(&o.outer, optimizer, 0.7f, 0.9f), ERR_OK);
     if (nesterov_gathers(&o.outer))
         o.outer.delay = 3;
@@ -129,7 +128,7 @@ static int setup(void **state)
     arena = arena_make(0);
     table = toy_table(tensors, 3);
     assert_true(table.elements <= ELEMENTS_MAX);
-    assert_int_equal(fragment_make(&fragments, &table, FRAGMENTS, &arena), ERR_OK);
+    assert_int_equal(fragment_make(&fragments, &table, &(struct fragment_plan){.count = FRAGMENTS}, &arena), ERR_OK);
     for (size_t i = 0; i < table.elements; i++)
         initial[i] =
             toy_used(&table, i) ? (float)((int)rng_below(1, RNG_TEST, i, 129) - 64) / 64 : 0;

@@ -10,11 +10,7 @@
 
 static struct schedule plan(int64_t steps, int64_t every, unsigned fragments, uint64_t whole)
 {
-    return (struct schedule){.steps = steps,
-                             .every = every,
-                             .fragments = fragments,
-                             .whole_rounds = whole,
-                             .codec = CODEC_INT8};
+    return schedule_streaming(steps, every, fragments, whole, CODEC_INT8);
 }
 
 /* Written down by hand: H = 100, P = 2: fragment 1 starts at 150 (Streaming DiLoCo 2.2), and all at
@@ -45,6 +41,36 @@ static void test_by_hand(void **state)
     assert_int_equal(schedule_next(&s, 100), 150);
     assert_int_equal(schedule_next(&s, 250), 280);
     assert_int_equal(schedule_next(&s, 280), 0);
+}
+
+/* H = 10, three slices sent 2, 5 and 10 steps into every period, one of them three times as often. */
+static void test_own_beats(void **state)
+{
+    (void)state;
+    struct schedule s = {.steps = 24, .fragments = 4, .whole_rounds = 1};
+    s.beat[0] = (struct schedule_beat){10, 2 - 10, CODEC_INT4};
+    s.beat[1] = (struct schedule_beat){10, 5 - 10, CODEC_INT4};
+    s.beat[2] = (struct schedule_beat){10, 0, CODEC_INT4};
+    s.beat[3] = (struct schedule_beat){3, 0, CODEC_BF16};
+    static const int64_t sent[4][10] = {
+        {2, 12, 22, 24}, {5, 15, 24}, {10, 20, 24}, {3, 6, 9, 12, 15, 18, 21, 24}};
+    static const uint64_t rounds[4] = {4, 3, 3, 8};
+    for (unsigned f = 0; f < 4; f++) {
+        assert_int_equal(schedule_rounds(&s, f), rounds[f]);
+        for (uint64_t r = 0; r < rounds[f]; r++)
+            assert_int_equal(schedule_step(&s, f, r), sent[f][r]);
+    }
+    for (int64_t step = 0; step < 24; step++) {
+        int64_t next = step + 1;
+        uint64_t round;
+        while (!schedule_due(&s, next, 0, &round) && !schedule_due(&s, next, 1, &round) &&
+               !schedule_due(&s, next, 2, &round) && !schedule_due(&s, next, 3, &round))
+            next++;
+        assert_int_equal(schedule_next(&s, step), next);
+    }
+    assert_int_equal(schedule_reached(&s, (uint64_t[]){1, 0, 0, 0}), 2);
+    assert_true(schedule_uses(&s, CODEC_INT4) && schedule_uses(&s, CODEC_BF16));
+    assert_false(schedule_uses(&s, CODEC_F32) || schedule_uses(&s, CODEC_INT8));
 }
 
 /* Whatever the configuration: rounds of a fragment are 0, 1, 2, ... without a gap, the last one at
@@ -116,7 +142,7 @@ static void test_codec_and_bytes(void **state)
     }
     assert_int_equal(schedule_upload_bytes(&s, elements), up);
     assert_int_equal(schedule_download_bytes(&s, elements, 3), down);
-    s.codec = CODEC_F32;
+    s.beat[1].codec = CODEC_F32;
     assert_int_equal(schedule_codec(&s, 1, 0, 0), CODEC_F32);
 }
 
@@ -131,7 +157,7 @@ static void test_backlog_makes_whole(void **state)
     assert_int_equal(schedule_codec(&s, 0, 4, codec_backlog(3.9 * 3.9, 1)), CODEC_INT8);
     assert_int_equal(schedule_codec(&s, 0, 4, codec_backlog(4.1 * 4.1, 1)), CODEC_BF16);
     assert_int_equal(schedule_codec(&s, 0, 4, CODEC_BACKLOG_MAX), CODEC_BF16);
-    s.codec = CODEC_F32;
+    s.beat[0].codec = CODEC_F32;
     assert_int_equal(schedule_codec(&s, 0, 4, CODEC_BACKLOG_MAX), CODEC_F32);
 }
 
@@ -149,18 +175,18 @@ static void test_overlap_by_hand(void **state)
     assert_int_equal(schedule_apply(&s, 3, 1), 12);
     assert_int_equal(schedule_apply(&s, 0, 2), 12);
     assert_int_equal(schedule_flights(&s), 2);
-    assert_int_equal(schedule_base(&s, 3), 3);
+    assert_int_equal(schedule_base(&s, 0, 3), 3);
     s.overlap = 4;
-    assert_true(schedule_delayed(&s));
+    assert_true(schedule_delayed(&s, 0));
     assert_int_equal(schedule_apply(&s, 0, 0), 8);
     assert_int_equal(schedule_flights(&s), 4);
-    assert_int_equal(schedule_base(&s, 0), 0);
-    assert_int_equal(schedule_base(&s, 1), 0);
-    assert_int_equal(schedule_base(&s, 3), 2);
+    assert_int_equal(schedule_base(&s, 0, 0), 0);
+    assert_int_equal(schedule_base(&s, 0, 1), 0);
+    assert_int_equal(schedule_base(&s, 0, 3), 2);
     s.overlap = 0;
     assert_int_equal(schedule_apply(&s, 0, 0), 4);
     assert_int_equal(schedule_flights(&s), 0);
-    assert_false(schedule_delayed(&s));
+    assert_false(schedule_delayed(&s, 0));
 }
 
 /* Whatever the configuration: an apply is never before its send, nor after the next one, nor later
@@ -207,6 +233,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_by_hand),
+        cmocka_unit_test(test_own_beats),
         cmocka_unit_test(test_consistent),
         cmocka_unit_test(test_reached_skips_no_open_round),
         cmocka_unit_test(test_codec_and_bytes),

@@ -208,8 +208,7 @@ static const struct link_ops direct_ops = {
 static struct member_options member_of(const struct bench *b, bool site)
 {
     struct member_options o = {.fragments = &b->fragments, .residuals = site, .keep = b->keep};
-    o.schedule = (struct schedule){
-        .steps = 1000, .every = 10, .fragments = 1, .whole_rounds = 1, .codec = CODEC_INT8};
+    o.schedule = schedule_streaming(1000, 10, 1, 1, CODEC_INT8);
     assert_int_equal(nesterov_make(&o.outer, "nesterov", 0.7f, 0.9f), ERR_OK);
     return o;
 }
@@ -303,7 +302,7 @@ static struct bench *bench_open(bool strict)
     b->arena = arena_make(0);
     b->table = toy_table(b->tensors, 1);
     assert_true(b->table.elements <= ELEMENTS_MAX);
-    assert_int_equal(fragment_make(&b->fragments, &b->table, 1, &b->arena), ERR_OK);
+    assert_int_equal(fragment_make(&b->fragments, &b->table, &(struct fragment_plan){.count = 1}, &b->arena), ERR_OK);
     for (size_t i = 0; i < b->table.elements; i++)
         b->initial[i] = toy_used(&b->table, i) ? (float)(i % 64) / 64 : 0;
     b->link = (struct direct){.link = {&direct_ops}, .service = &b->service, .bench = b};
