@@ -183,7 +183,16 @@ static struct link_call *call_new(grpc_call *call)
     grpc_metadata_array_init(&c->md_trailing);
     c->details = grpc_empty_slice();
     c->call = call;
+    c->row.round = LEDGER_NO_ROUND;
     return c;
+}
+
+void link_call_about(struct link_call *c, enum ledger_what what, uint32_t fragment, uint64_t round, uint64_t total)
+{
+    c->row.what = what;
+    c->row.fragment = fragment;
+    c->row.round = round;
+    c->row.total = total;
 }
 
 /* Status and initial metadata are awaited from the start; without the latter a RECV_MESSAGE never completes. Never
@@ -213,6 +222,7 @@ struct link_call *link_call_open(grpc_channel *channel, void *method, grpc_compl
 struct link_call *link_call_accept(grpc_call *call)
 {
     struct link_call *c = call_new(call);
+    c->server = true;
     grpc_op closed = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
     closed.data.recv_close_on_server.cancelled = &c->cancelled;
     grpc_op start = {.op = GRPC_OP_SEND_INITIAL_METADATA};
@@ -234,6 +244,8 @@ bool link_call_send_start(struct link_call *c, grpc_byte_buffer *bb)
     link_call_wait(c, &c->start);
     sending_drop(c);
     c->sending = bb;
+    ledger_message(c->server ? &c->row.down : &c->row.up, grpc_byte_buffer_length(bb), c->payload_bytes);
+    c->payload_bytes = 0;
     op.data.send_message.send_message = bb;
     return op_start(c, &op, &c->send);
 }
@@ -258,6 +270,8 @@ grpc_byte_buffer *link_call_received(struct link_call *c)
     link_call_wait(c, &c->recv);
     grpc_byte_buffer *bb = c->received;
     c->received = NULL;
+    if (bb)
+        ledger_message(c->server ? &c->row.up : &c->row.down, grpc_byte_buffer_length(bb), 0);
     return bb;
 }
 
@@ -341,6 +355,7 @@ grpc_byte_buffer *link_chunk(struct link_call *c, const struct wire_chunk *chunk
     grpc_byte_buffer *bb = grpc_raw_byte_buffer_create(part, 2);
     grpc_slice_unref(part[0]);
     grpc_slice_unref(part[1]);
+    c->payload_bytes = chunk->size_bytes;
     return bb;
 }
 
@@ -380,11 +395,15 @@ enum err link_decode(grpc_byte_buffer *bb, enum wire_kind kind, void *message, s
     return e == ERR_OK ? wire_decode(kind, message, data, n, a) : e;
 }
 
-enum err link_chunk_head(grpc_byte_buffer *bb, struct wire_chunk *chunk, size_t *data_at)
+enum err link_chunk_head(struct link_call *c, grpc_byte_buffer *bb, struct wire_chunk *chunk, size_t *data_at)
 {
     uint8_t head[WIRE_CHUNK_HEADER_MAX];
     size_t n = link_copy(bb, 0, head, sizeof head);
-    return wire_chunk_parse(chunk, head, n, grpc_byte_buffer_length(bb), data_at);
+    struct ledger_side *came = c->server ? &c->row.up : &c->row.down;
+    TRY(wire_chunk_parse(chunk, head, n, grpc_byte_buffer_length(bb), data_at));
+    came->grpc -= chunk->size_bytes; /* counted with its message before anybody knew */
+    came->payload += chunk->size_bytes;
+    return ERR_OK;
 }
 
 enum err link_chunk_data(grpc_byte_buffer *bb, const struct wire_chunk *chunk, size_t data_at, uint8_t *dst)

@@ -6,6 +6,7 @@
  */
 #include <grpc/grpc.h>
 #include <pthread.h>
+#include "outer/ledger.h"
 #include "outer/link/link.h"
 
 enum { LINK_KEEPALIVE_MS = 20000 };
@@ -32,6 +33,9 @@ struct link_call {
     int cancelled;         /* server: valid after status */
     unsigned pins;         /* slices that still point into the payload */
     bool again;            /* link_call_wake was called */
+    bool server;           /* the aggregator's end: what it sends goes down */
+    size_t payload_bytes;  /* of the message that is sent next */
+    struct ledger_row row; /* its messages so far, counted as they are handed to core and taken from it */
 };
 
 /* gRPC started (TLS forced to 1.3 before), the queue and its thread there; counted, the last close ends both. */
@@ -41,6 +45,8 @@ uint64_t link_now_ms(void);
 
 struct link_call *link_call_open(grpc_channel *channel, void *method, grpc_completion_queue *cq, uint64_t timeout_ms);
 struct link_call *link_call_accept(grpc_call *call);
+/* What the call is about, for its row; total: a transfer's whole payload. */
+void link_call_about(struct link_call *c, enum ledger_what what, uint32_t fragment, uint64_t round, uint64_t total);
 bool link_call_send(struct link_call *c, grpc_byte_buffer *bb);       /* consumes bb; true: flow control took it, no more */
 bool link_call_send_start(struct link_call *c, grpc_byte_buffer *bb); /* the same, to be waited for */
 bool link_call_recv_start(struct link_call *c);
@@ -65,7 +71,7 @@ size_t link_copy(grpc_byte_buffer *bb, size_t skip, void *dst, size_t size);
 enum err link_decode(grpc_byte_buffer *bb, enum wire_kind kind, void *message, struct arena *a) MUST;
 /* Header of a chunk, and where its data begins; then, when the caller wants it, the data to dst: the only copy on the way in.
  * ERR_CORRUPT: its CRC is wrong. Neither consumes bb. */
-enum err link_chunk_head(grpc_byte_buffer *bb, struct wire_chunk *chunk, size_t *data_at) MUST;
+enum err link_chunk_head(struct link_call *c, grpc_byte_buffer *bb, struct wire_chunk *chunk, size_t *data_at) MUST;
 enum err link_chunk_data(grpc_byte_buffer *bb, const struct wire_chunk *chunk, size_t data_at, uint8_t *dst) MUST;
 
 #endif

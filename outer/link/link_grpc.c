@@ -108,7 +108,7 @@ static void call_end(struct link_grpc *l, struct link_call *c)
     link_call_close(c);
     pthread_mutex_lock(&l->mutex);
     l->calls--;
-    link_sockets_sample(&l->sockets);
+    link_sockets_scan(&l->sockets);
     pthread_mutex_unlock(&l->mutex);
 }
 
@@ -375,7 +375,7 @@ static enum err download_chunk(struct download *d, grpc_byte_buffer *bb)
 {
     struct wire_chunk chunk;
     size_t data_at;
-    TRY(link_chunk_head(bb, &chunk, &data_at));
+    TRY(link_chunk_head(d->c, bb, &chunk, &data_at));
     if (chunk.total != d->total || chunk.offset != d->at)
         return err_set(ERR_PROTO, "%s sent bytes at %llu of %llu, expected %llu of %llu", d->l->target,
                        (unsigned long long)chunk.offset, (unsigned long long)chunk.total, (unsigned long long)d->at,
@@ -452,7 +452,7 @@ static void grpc_counters(struct link *base, struct link_counters *out)
 {
     struct link_grpc *l = self_of(base);
     pthread_mutex_lock(&l->mutex);
-    link_sockets_sample(&l->sockets);
+    link_sockets_scan(&l->sockets);
     *out = l->counters;
     out->wire_up = l->sockets.up;
     out->wire_down = l->sockets.down;
@@ -476,6 +476,7 @@ static void grpc_close(struct link *base)
     ASSERT(l->calls == 0);
     channels_destroy(l);
     link_core_close();
+    link_sockets_close(&l->sockets);
     link_free(l);
 }
 

@@ -282,7 +282,7 @@ static enum err upload_chunk(struct upload *u, grpc_byte_buffer *bb)
 {
     struct wire_chunk chunk;
     size_t data_at;
-    TRY(link_chunk_head(bb, &chunk, &data_at));
+    TRY(link_chunk_head(u->call->c, bb, &chunk, &data_at));
     if (chunk.total != u->total)
         return err_set(ERR_PROTO, "a chunk of %llu bytes in all, offered were %llu", (unsigned long long)chunk.total,
                        (unsigned long long)u->total);
