@@ -4,6 +4,7 @@
  * time, seeded faults). Sites dial; all the aggregator has to say is the answer to a call. A site's calls block the
  * calling thread; ERR_LINK means "not delivered or no answer": back off and ask again, everything may come twice.
  */
+#include "outer/ledger.h"
 #include "outer/link/wire.h"
 
 struct link_counters { /* bytes by layer, both directions, since open */
@@ -70,11 +71,15 @@ struct link_dial {
     const char *server_name; /* NULL: from target */
     struct link_tls tls;
     uint32_t keepalive_ms;   /* 0: the default 20000; tests use less */
+    ledger_sink *book;       /* gets a row for every call when it has ended, and the kernel's counters; NULL: nobody */
+    void *book_self;
 };
 struct link_listen {
     const char *address;     /* host:port; port 0 picks one */
     struct link_tls tls;
     uint32_t keepalive_ms;
+    ledger_sink *book;       /* as above, with the site's name */
+    void *book_self;
 };
 struct link_server;
 

@@ -187,12 +187,45 @@ static struct link_call *call_new(grpc_call *call)
     return c;
 }
 
-void link_call_about(struct link_call *c, enum ledger_what what, uint32_t fragment, uint64_t round, uint64_t total)
+static void row_about(struct link_call *c, enum ledger_what what, uint32_t fragment, uint64_t round)
 {
     c->row.what = what;
     c->row.fragment = fragment;
     c->row.round = round;
-    c->row.total = total;
+}
+
+void link_call_about(struct link_call *c, enum link_method method, const void *m)
+{
+    const struct wire_poll *poll = m;
+    const struct wire_report *report = m;
+    const struct wire_contribution *offer = m;
+    const struct wire_fetch *fetch = m;
+    switch (method) {
+    case LINK_POLL:
+        row_about(c, LEDGER_POLL, poll->fragment, poll->round);
+        break;
+    case LINK_REPORT: /* of the round that led to this state */
+        row_about(c, LEDGER_REPORT, report->fragment, report->round ? report->round - 1 : 0);
+        break;
+    case LINK_CONTRIBUTE:
+        row_about(c, LEDGER_CONTRIBUTION, offer->fragment, offer->round);
+        c->row.total = offer->payload_bytes;
+        break;
+    case LINK_FETCH:
+        row_about(c, fetch->what == WIRE_SNAPSHOT ? LEDGER_SNAPSHOT : LEDGER_AGGREGATE, fetch->fragment, fetch->round);
+        break;
+    default:
+        row_about(c, method == LINK_HELLO ? LEDGER_HELLO : LEDGER_LEAVE, 0, LEDGER_NO_ROUND);
+    }
+}
+
+struct ledger_row link_call_row(struct link_call *c)
+{
+    link_call_wait(c, &c->status);
+    struct ledger_row row = c->row;
+    row.broken = c->server ? c->cancelled != 0 : c->code != GRPC_STATUS_OK;
+    ledger_call(&row);
+    return row;
 }
 
 /* Status and initial metadata are awaited from the start; without the latter a RECV_MESSAGE never completes. Never

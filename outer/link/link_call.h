@@ -45,8 +45,10 @@ uint64_t link_now_ms(void);
 
 struct link_call *link_call_open(grpc_channel *channel, void *method, grpc_completion_queue *cq, uint64_t timeout_ms);
 struct link_call *link_call_accept(grpc_call *call);
-/* What the call is about, for its row; total: a transfer's whole payload. */
-void link_call_about(struct link_call *c, enum ledger_what what, uint32_t fragment, uint64_t round, uint64_t total);
+/* The request m of this method is the call's: its row is about that. */
+void link_call_about(struct link_call *c, enum link_method method, const void *m);
+/* Waits for the call's end; then its row is complete. */
+struct ledger_row link_call_row(struct link_call *c);
 bool link_call_send(struct link_call *c, grpc_byte_buffer *bb);       /* consumes bb; true: flow control took it, no more */
 bool link_call_send_start(struct link_call *c, grpc_byte_buffer *bb); /* the same, to be waited for */
 bool link_call_recv_start(struct link_call *c);

@@ -26,6 +26,8 @@ struct link_grpc {
     unsigned calls; /* under way */
     struct link_counters counters;
     struct link_sockets sockets;
+    ledger_sink *book;
+    void *book_self;
 };
 
 static struct link_grpc *self_of(struct link *l)
@@ -85,6 +87,7 @@ static enum err channels_make(struct link_grpc *l)
         l->methods[i] = grpc_channel_register_call(l->channels[on], link_paths[i], NULL, NULL);
     }
     l->stamp = stamp;
+    l->sockets.certificate_bytes = tls_certificate_bytes(&pem);
     tls_forget(&pem);
     return ERR_OK;
 }
@@ -96,19 +99,32 @@ static struct link_call *call_begin(struct link_grpc *l, enum link_method method
     uint64_t stamp = l->calls ? l->stamp : tls_stamp(&l->files);
     if (stamp && stamp != l->stamp && channels_make(l) != ERR_OK)
         err_clear();
-    l->calls++;
+    link_sockets_spoke(&l->sockets, NULL, link_now_ms(), l->calls++ == 0);
     int on = method == LINK_CONTRIBUTE || method == LINK_FETCH ? BULK : CONTROL;
     struct link_call *c = link_call_open(l->channels[on], l->methods[method], l->cq, timeout_ms);
     pthread_mutex_unlock(&l->mutex);
     return c;
 }
 
+/* Under the lock, so that what is booked is of one moment. */
+static void book(struct link_grpc *l, const struct ledger_row *call)
+{
+    struct ledger_row row;
+    link_sockets_scan(&l->sockets);
+    while (l->book && link_sockets_next(&l->sockets, &row))
+        l->book(l->book_self, &row);
+    if (l->book && call)
+        l->book(l->book_self, call);
+}
+
 static void call_end(struct link_grpc *l, struct link_call *c)
 {
+    struct ledger_row row = link_call_row(c);
     link_call_close(c);
     pthread_mutex_lock(&l->mutex);
     l->calls--;
-    link_sockets_scan(&l->sockets);
+    link_sockets_spoke(&l->sockets, NULL, link_now_ms(), false);
+    book(l, &row);
     pthread_mutex_unlock(&l->mutex);
 }
 
@@ -120,6 +136,7 @@ static void count(struct link_grpc *l, const grpc_byte_buffer *up, const grpc_by
     l->counters.messages_down += down ? grpc_byte_buffer_length((grpc_byte_buffer *)(uintptr_t)down) + 5 : 0;
     l->counters.payload_up += payload_up;
     l->counters.payload_down += payload_down;
+    link_sockets_look(&l->sockets, CHANNELS);
     pthread_mutex_unlock(&l->mutex);
 }
 
@@ -212,6 +229,7 @@ static enum err unary(struct link *base, enum link_method method, enum wire_kind
     enum err e = wire_encode(kind, m, &a, &data, &n);
     if (e == ERR_OK) {
         struct link_call *c = call_begin(l, method, (uint64_t)hold_ms + l->keepalive_ms + l->keepalive_ms / 2);
+        link_call_about(c, method, m);
         e = unary_call(l, c, link_buffer(data, n), answer_kind, answer, &a);
         call_end(l, c);
     }
@@ -342,7 +360,9 @@ static enum err contribute_once(struct link_grpc *l, const struct wire_contribut
     if (e == ERR_OK) {
         struct upload u = {.l = l, .payload = payload, .total = m->payload_bytes, .answer = answer};
         u.c = call_begin(l, LINK_CONTRIBUTE, UINT64_MAX);
+        link_call_about(u.c, LINK_CONTRIBUTE, m);
         e = upload_all(&u, link_buffer(data, n));
+        u.c->row.done = e == ERR_OK && answer->outcome == ROUND_RECEIPT;
         call_end(l, u.c);
         *damaged = e == ERR_OK && answer->outcome == ROUND_RESUME;
     }
@@ -420,7 +440,10 @@ static enum err fetch_once(struct download *d, const struct wire_fetch *m)
     enum err e = wire_encode(WIRE_FETCH, &from, &a, &data, &n);
     if (e == ERR_OK) {
         d->c = call_begin(d->l, LINK_FETCH, UINT64_MAX);
+        link_call_about(d->c, LINK_FETCH, m);
+        d->c->row.total = d->total;
         e = download_all(d, link_buffer(data, n), &a);
+        d->c->row.done = e == ERR_OK && d->at == d->total;
         if (e != ERR_OK)
             grpc_call_cancel(d->c->call, NULL);
         call_end(d->l, d->c);
@@ -474,6 +497,9 @@ static void grpc_close(struct link *base)
 {
     struct link_grpc *l = self_of(base);
     ASSERT(l->calls == 0);
+    pthread_mutex_lock(&l->mutex);
+    book(l, NULL);
+    pthread_mutex_unlock(&l->mutex);
     channels_destroy(l);
     link_core_close();
     link_sockets_close(&l->sockets);
@@ -510,6 +536,9 @@ enum err link_open(struct link **out, const struct link_dial *d)
     l->files = (struct link_tls){l->ca, l->certificate, l->key};
     l->keepalive_ms = d->keepalive_ms ? d->keepalive_ms : LINK_KEEPALIVE_MS;
     l->sockets.port = (uint16_t)port;
+    l->sockets.keepalive_ms = l->keepalive_ms;
+    l->book = d->book;
+    l->book_self = d->book_self;
     enum err e = link_core_open(&l->cq);
     if (e != ERR_OK) {
         link_free(l);

@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <grpc/grpc_security.h>
+#include <grpc/support/alloc.h>
 #include <grpc/support/time.h>
 #include <netdb.h>
 #include <signal.h>
@@ -15,6 +16,7 @@
 #include <unistd.h>
 #include "kernels/base/log.h"
 #include "outer/link/link_call.h"
+#include "outer/link/link_socket.h"
 #include "outer/link/tls.h"
 
 enum {
@@ -58,6 +60,9 @@ struct link_server {
     struct server_call *calls, *ended; /* under way; to be joined */
     unsigned call_count;
     bool work_due, stopping;
+    struct link_sockets sockets;
+    ledger_sink *book;
+    void *book_self;
 };
 
 /* ---- work, and who waits for it ---- */
@@ -156,6 +161,49 @@ static unsigned calls_of(const struct link_server *s, const char *peer) /* under
     return n;
 }
 
+/* ---- what the calls cost ---- */
+
+/* A connection that breaks takes along what it carried after it was last read: so it is read with every chunk. */
+static void sockets_read(struct link_server *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    link_sockets_look(&s->sockets, 0);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+static const char *site_of(const char *peer) /* atoll://run/site/NAME */
+{
+    const char *slash = strrchr(peer, '/');
+    return slash && slash[1] ? slash + 1 : "-";
+}
+
+/* The call that begins, on which connection, after how long a silence of its site. */
+static void sockets_begin(struct link_server *s, grpc_call *call, const char *peer) /* under its mutex */
+{
+    char *from = grpc_call_get_peer(call);
+    link_sockets_own(&s->sockets, from, site_of(peer));
+    link_sockets_spoke(&s->sockets, site_of(peer), link_now_ms(), calls_of(s, peer) == 0);
+    gpr_free(from);
+}
+
+static void book_sockets(struct link_server *s) /* under its mutex */
+{
+    struct ledger_row row;
+    link_sockets_scan(&s->sockets);
+    while (s->book && link_sockets_next(&s->sockets, &row))
+        s->book(s->book_self, &row);
+}
+
+static void book(struct link_server *s, const char *peer, struct ledger_row *call) /* under its mutex */
+{
+    book_sockets(s);
+    link_sockets_spoke(&s->sockets, site_of(peer), link_now_ms(), false);
+    if (!s->book)
+        return;
+    snprintf(call->site, sizeof call->site, "%s", site_of(peer));
+    s->book(s->book_self, call);
+}
+
 /* ---- small calls ---- */
 
 static bool answer_send(struct link_call *c, enum wire_kind kind, const void *answer, struct arena *a)
@@ -234,6 +282,7 @@ static void unary_serve(struct server_call *call)
     if (!request_read(call->c, kinds[call->method].request, &m, &a)) {
         link_call_reply(call->c, GRPC_STATUS_INVALID_ARGUMENT, err_message());
     } else {
+        link_call_about(call->c, call->method, &m);
         if (call->method == LINK_POLL)
             poll_held(call, &m.poll, &answer.poll);
         else
@@ -302,6 +351,7 @@ static enum err upload_chunk(struct upload *u, grpc_byte_buffer *bb)
 static bool upload_take(struct upload *u)
 {
     grpc_byte_buffer *bb = link_call_recv(u->call->c);
+    sockets_read(u->call->server);
     if (!bb)
         return false;
     enum err e = upload_chunk(u, bb);
@@ -333,6 +383,7 @@ static void upload_serve(struct upload *u, struct arena *a)
         link_call_reply(c, GRPC_STATUS_INVALID_ARGUMENT, "the contribution ended early");
         return;
     }
+    c->row.done = u->answer.outcome == ROUND_RECEIPT;
     answer_send(c, WIRE_ANSWER, &u->answer, a);
     link_call_reply(c, GRPC_STATUS_OK, "");
 }
@@ -351,6 +402,7 @@ static void contribute_serve(struct server_call *call)
         s->service.offer(s->service.self, call->peer, &m, &u.answer, &u.handle);
         pthread_mutex_unlock(&s->service_mutex);
         work_soon(s);
+        link_call_about(call->c, LINK_CONTRIBUTE, &m);
         bool resume = u.answer.outcome == ROUND_RESUME;
         ASSERT(!resume || (u.handle && u.answer.offset <= m.payload_bytes));
         u.at = u.answer.offset;
@@ -367,7 +419,7 @@ static void contribute_serve(struct server_call *call)
 
 /* ---- download ---- */
 
-static void chunks_send(struct link_call *c, const uint8_t *data, size_t size_bytes, uint64_t at)
+static bool chunks_send(struct link_server *s, struct link_call *c, const uint8_t *data, size_t size_bytes, uint64_t at)
 {
     bool alive = true;
     while (alive && at < size_bytes) {
@@ -377,7 +429,9 @@ static void chunks_send(struct link_call *c, const uint8_t *data, size_t size_by
         chunk.crc32c = digest_crc32c(0, data + at, chunk.size_bytes);
         alive = link_call_send(c, link_chunk(c, &chunk, data + at));
         at += chunk.size_bytes;
+        sockets_read(s);
     }
+    return alive;
 }
 
 static void fetch_serve(struct server_call *call)
@@ -394,9 +448,11 @@ static void fetch_serve(struct server_call *call)
         pthread_mutex_lock(&s->service_mutex);
         s->service.fetch(s->service.self, call->peer, &m, &data, &size, &call->source, &answer);
         pthread_mutex_unlock(&s->service_mutex);
-        if (answer_send(call->c, WIRE_DOWNLOAD, &answer, &a) && answer.outcome == ROUND_NONE)
-            chunks_send(call->c, data, size, m.offset);
-        link_call_reply(call->c, GRPC_STATUS_OK, "");
+        link_call_about(call->c, LINK_FETCH, &m);
+        call->c->row.total = size;
+        bool all = answer_send(call->c, WIRE_DOWNLOAD, &answer, &a) && answer.outcome == ROUND_NONE &&
+                   chunks_send(s, call->c, data, size, m.offset);
+        call->c->row.done = link_call_reply(call->c, GRPC_STATUS_OK, "") && all;
     }
     arena_free(&a);
 }
@@ -418,6 +474,7 @@ static void call_close(struct server_call *call)
 {
     struct link_server *s = call->server;
     call_unlist(call);
+    struct ledger_row row = link_call_row(call->c);
     link_call_close(call->c);
     if (call->source) {
         pthread_mutex_lock(&s->service_mutex);
@@ -425,6 +482,7 @@ static void call_close(struct server_call *call)
         pthread_mutex_unlock(&s->service_mutex);
     }
     pthread_mutex_lock(&s->mutex);
+    book(s, call->peer, &row);
     call->next = s->ended;
     s->ended = call;
     s->call_count--;
@@ -481,6 +539,7 @@ static void call_take(struct link_server *s, struct request *r)
         if (!peer_uri(r->call, call->peer))
             call->peer[0] = 0;
         call->busy = calls_of(s, call->peer) >= CALLS_PER_SITE_MAX;
+        sockets_begin(s, r->call, call->peer);
         call->c = link_call_accept(r->call);
         if (pthread_create(&call->thread, NULL, call_main, call) == 0) {
             s->calls = call;
@@ -606,6 +665,7 @@ static void server_free(struct link_server *s)
     grpc_server_destroy(s->server);
     grpc_completion_queue_destroy(s->notify);
     link_core_close();
+    link_sockets_close(&s->sockets);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->mutex);
     pthread_mutex_destroy(&s->service_mutex);
@@ -671,6 +731,7 @@ enum err link_serve(struct link_server **out, const struct link_listen *l, const
 {
     struct tls_pem pem; /* sentences for the operator, before core says only that it failed */
     TRY(tls_load(&pem, &l->tls));
+    size_t certificate_bytes = tls_certificate_bytes(&pem);
     tls_forget(&pem);
     struct link_server *s = calloc(1, sizeof *s);
     if (!s)
@@ -689,7 +750,11 @@ enum err link_serve(struct link_server **out, const struct link_listen *l, const
     s->files = (struct link_tls){s->ca, s->certificate, s->key};
     s->notify = grpc_completion_queue_create_for_next(NULL);
     s->server = server_make(l->keepalive_ms ? (int)l->keepalive_ms : LINK_KEEPALIVE_MS);
+    s->book = l->book;
+    s->book_self = l->book_self;
     e = server_bind(s, port);
+    s->sockets = (struct link_sockets){.port = (uint16_t)*port, .listening = true, .certificate_bytes = certificate_bytes,
+                                       .keepalive_ms = l->keepalive_ms ? l->keepalive_ms : LINK_KEEPALIVE_MS};
     if (e == ERR_OK)
         e = server_threads(s);
     if (e != ERR_OK) {
@@ -725,6 +790,9 @@ void link_shutdown(struct link_server *s, uint32_t grace_ms)
     pthread_join(s->worker, NULL);
     grpc_server_shutdown_and_notify(s->server, s->notify, s);
     calls_wait(s, link_now_ms() + grace_ms);
+    pthread_mutex_lock(&s->mutex);
+    book_sockets(s);
+    pthread_mutex_unlock(&s->mutex);
     grpc_server_cancel_all_calls(s->server);
     pthread_join(s->acceptor, NULL);
     calls_wait(s, UINT64_MAX / 4);

@@ -81,7 +81,7 @@ static void look(struct link_sockets *s, int fd)
     add(s, fd, cookie, &peer);
 }
 
-void link_sockets_read(struct link_sockets *s)
+static void read_all(struct link_sockets *s)
 {
     for (unsigned i = 0; i < s->count; i++)
         read_one(s, &s->list[i]);
@@ -98,14 +98,52 @@ void link_sockets_scan(struct link_sockets *s)
         if (atoi(entry->d_name) > 2)
             look(s, atoi(entry->d_name));
     closedir(d);
-    link_sockets_read(s);
+    read_all(s);
+}
+
+static unsigned there(const struct link_sockets *s)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < s->count; i++)
+        n += s->list[i].there;
+    return n;
+}
+
+void link_sockets_look(struct link_sockets *s, unsigned expected)
+{
+    if (there(s) < expected)
+        link_sockets_scan(s);
+    else
+        read_all(s);
+}
+
+static struct link_socket *find_peer(struct link_sockets *s, const char *peer)
+{
+    for (unsigned i = 0; i < s->count; i++)
+        if (s->list[i].there && strcmp(s->list[i].peer, peer) == 0)
+            return &s->list[i];
+    return NULL;
 }
 
 void link_sockets_own(struct link_sockets *s, const char *peer, const char *site)
 {
-    for (unsigned i = 0; i < s->count; i++)
-        if (s->list[i].there && strcmp(s->list[i].peer, peer) == 0)
-            snprintf(s->list[i].site, sizeof s->list[i].site, "%s", site);
+    if (!find_peer(s, peer))
+        link_sockets_scan(s);
+    struct link_socket *k = find_peer(s, peer);
+    if (k && !*k->site)
+        snprintf(k->site, sizeof k->site, "%s", site);
+}
+
+void link_sockets_spoke(struct link_sockets *s, const char *site, uint64_t now_ms, bool after_silence)
+{
+    for (unsigned i = 0; i < s->count; i++) {
+        struct link_socket *k = &s->list[i];
+        if (!k->there || (site && strcmp(k->site, site) != 0))
+            continue;
+        if (after_silence && k->spoke_ms && now_ms - k->spoke_ms >= s->keepalive_ms)
+            k->idle_ms += now_ms - k->spoke_ms;
+        k->spoke_ms = now_ms;
+    }
 }
 
 static void row_begin(const struct link_sockets *s, const struct link_socket *k, enum ledger_what what,
@@ -124,6 +162,12 @@ static bool row_make(const struct link_sockets *s, struct link_socket *k, struct
         row_begin(s, k, LEDGER_CONNECTION, row);
         ledger_connection(row, s->certificate_bytes);
         k->told = true;
+        return true;
+    }
+    if (k->idle_ms) {
+        row_begin(s, k, LEDGER_CONNECTION, row);
+        ledger_idle(row, k->idle_ms, s->keepalive_ms);
+        k->idle_ms = 0;
         return true;
     }
     uint64_t sent = k->sent - k->booked_sent, received = k->received - k->booked_received;

@@ -17,11 +17,13 @@ struct link_socket {
     char site[LEDGER_SITE_MAX];   /* at the aggregator's end; "": not known yet */
     uint64_t sent, received, resent;       /* when last read */
     uint64_t booked_sent, booked_received, booked_resent;
+    uint64_t spoke_ms, idle_ms;   /* last time of a call; silence not booked yet */
 };
 struct link_sockets {
     uint16_t port;
     bool listening;              /* the aggregator's end: what it receives goes up */
-    uint64_t certificate_bytes;  /* of this process's own certificate, for the model of the handshake */
+    uint64_t certificate_bytes;  /* of this process's own certificate: for the model of handshakes */
+    uint64_t keepalive_ms;       /* likewise, of idle connections */
     struct link_socket *list;
     unsigned count, room;
     uint64_t up, down; /* sum over all sockets ever seen; what one sent after it was last read is lost with it */
@@ -29,9 +31,12 @@ struct link_sockets {
 
 void link_sockets_close(struct link_sockets *s);
 void link_sockets_scan(struct link_sockets *s); /* finds new ones, reads all */
-void link_sockets_read(struct link_sockets *s); /* the known ones only: as cheap as a few system calls */
+/* Reads the known ones, as cheap as a few system calls; scans when they are fewer than expected. */
+void link_sockets_look(struct link_sockets *s, unsigned expected);
 /* The connection from this peer is this site's. */
 void link_sockets_own(struct link_sockets *s, const char *peer, const char *site);
+/* A call begins or ends on the connections of this site (NULL: on any). after_silence: none was under way before. */
+void link_sockets_spoke(struct link_sockets *s, const char *site, uint64_t now_ms, bool after_silence);
 /* What was not booked yet, row by row, a site's own rows without a name; false: no more. */
 bool link_sockets_next(struct link_sockets *s, struct ledger_row *row);
 

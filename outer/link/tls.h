@@ -25,6 +25,7 @@ struct tls_pem {
 };
 enum err tls_load(struct tls_pem *p, const struct link_tls *files) MUST;
 void tls_forget(struct tls_pem *p); /* wipes the key; accepts a zeroed struct */
+size_t tls_certificate_bytes(const struct tls_pem *p); /* DER of its first certificate, about */
 /* Changes when one of the files is replaced. 0: one of them is missing. */
 uint64_t tls_stamp(const struct link_tls *files);
 

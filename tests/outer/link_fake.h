@@ -28,6 +28,8 @@ struct fake {
     const char *listed;          /* the only peer that is let in; NULL: all */
     bool stop;
     uint64_t work_every_ms;
+    ledger_sink *book;           /* of the server's end */
+    void *book_self;
 };
 
 static inline bool fake_lets(struct fake *f, const char *peer, enum round_outcome *outcome)
@@ -212,7 +214,8 @@ static inline struct link_server *fake_serve(struct fake *f, int *port)
     char address[32];
     struct link_service service = fake_service(f);
     snprintf(address, sizeof address, "127.0.0.1:%d", *port);
-    struct link_listen l = {address, fake_tls("ca.pem", "aggregator"), FAKE_KEEPALIVE_MS};
+    struct link_listen l = {.address = address, .tls = fake_tls("ca.pem", "aggregator"), .keepalive_ms = FAKE_KEEPALIVE_MS,
+                            .book = f->book, .book_self = f->book_self};
     struct link_server *s = NULL;
     if (link_serve(&s, &l, &service, port) != ERR_OK)
         fail_msg("%s", err_message());
@@ -223,7 +226,7 @@ static inline struct link *fake_dial(int port, const char *ca, const char *name)
 {
     char target[32];
     snprintf(target, sizeof target, "127.0.0.1:%d", port);
-    struct link_dial d = {target, NULL, fake_tls(ca, name), FAKE_KEEPALIVE_MS};
+    struct link_dial d = {.target = target, .tls = fake_tls(ca, name), .keepalive_ms = FAKE_KEEPALIVE_MS};
     struct link *l = NULL;
     if (link_open(&l, &d) != ERR_OK)
         fail_msg("%s", err_message());

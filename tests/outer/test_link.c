@@ -544,7 +544,7 @@ static void port_in_use(void **state)
     char address[32];
     snprintf(address, sizeof address, "127.0.0.1:%d", port);
     struct link_service service = fake_service(&fake);
-    struct link_listen l = {address, fake_tls("ca.pem", "aggregator"), FAKE_KEEPALIVE_MS};
+    struct link_listen l = {.address = address, .tls = fake_tls("ca.pem", "aggregator"), .keepalive_ms = FAKE_KEEPALIVE_MS};
     assert_int_equal(link_serve(&second, &l, &service, &port), ERR_BUSY);
     assert_says("in use");
     l.address = "192.0.2.1:7443"; /* of no machine: RFC 5737 */

@@ -73,7 +73,8 @@ static void refused_at_the_site(void **state)
     struct link *l = NULL;
     char target[32];
     snprintf(target, sizeof target, "127.0.0.1:%d", port);
-    struct link_dial d = {target, "elsewhere.example", fake_tls("ca.pem", "a"), FAKE_KEEPALIVE_MS};
+    struct link_dial d = {.target = target, .server_name = "elsewhere.example", .tls = fake_tls("ca.pem", "a"),
+                          .keepalive_ms = FAKE_KEEPALIVE_MS};
     assert_int_equal(link_open(&l, &d), ERR_OK);
     assert_int_equal(hello(l), ERR_DENIED);
     assert_says("site.aggregator_name");
