@@ -26,29 +26,37 @@ static size_t largest(const struct fragments *f)
     return most;
 }
 
-static size_t state_bytes(const struct member_options *o, size_t elements)
+/* The outer step of a fragment: moments are averaged, whatever the parameters get (DES-LOC). */
+static const struct nesterov *outer_of(const struct member_options *o, unsigned fragment)
 {
-    size_t each = nesterov_bytes(&o->outer) + o->residuals * sizeof(float) +
-                  o->forgets * sizeof(double);
+    static const struct nesterov average = {.kind = NESTEROV_AVERAGE, .lr = 1, .delay = 1};
+    return o->fragments->f[fragment].state == FRAGMENT_PARAMETERS ? &o->outer : &average;
+}
+
+static size_t state_bytes(const struct member_options *o, const struct nesterov *outer,
+                          size_t elements)
+{
+    size_t each =
+        nesterov_bytes(outer) + o->residuals * sizeof(float) + o->forgets * sizeof(double);
     return elements * each + elements / DEV_BLOCK;
 }
 
 size_t member_memory_bytes(const struct member_options *o)
 {
-    size_t most = largest(o->fragments), bytes = state_bytes(o, most) + most * sizeof(float);
+    size_t most = largest(o->fragments), bytes = state_bytes(o, &o->outer, most) + most * sizeof(float);
     for (unsigned p = 0; p < o->fragments->count; p++)
-        bytes += state_bytes(o, o->fragments->f[p].elements);
+        bytes += state_bytes(o, outer_of(o, p), o->fragments->f[p].elements);
     return bytes;
 }
 
-static enum err state_alloc(struct member_state *s, const struct member_options *o, size_t elements,
-                            struct arena *perm)
+static enum err state_alloc(struct member_state *s, const struct member_options *o,
+                            const struct nesterov *outer, size_t elements, struct arena *perm)
 {
     TRY_ALLOC(s->theta = arena_array(perm, elements, sizeof *s->theta));
     TRY_ALLOC(s->codes = arena_alloc(perm, elements / DEV_BLOCK));
-    if (nesterov_momentum(&o->outer))
+    if (nesterov_momentum(outer))
         TRY_ALLOC(s->momentum = arena_array(perm, elements, sizeof *s->momentum));
-    if (nesterov_gathers(&o->outer))
+    if (nesterov_gathers(outer))
         TRY_ALLOC(s->gathered = arena_array(perm, elements, sizeof *s->gathered));
     if (o->residuals)
         TRY_ALLOC(s->residual = arena_array(perm, elements, sizeof *s->residual));
@@ -67,8 +75,9 @@ enum err member_open(struct member *m, struct world *w, struct dev *cpu,
     size_t most = largest(o->fragments);
     TRY_ALLOC(m->state = arena_array(perm, o->fragments->count, sizeof *m->state));
     for (unsigned p = 0; p < o->fragments->count; p++)
-        TRY(state_alloc(&m->state[p], o, o->fragments->f[p].elements, perm));
-    TRY(state_alloc(&m->spare, o, most, perm));
+        TRY(state_alloc(&m->state[p], o, outer_of(o, p), o->fragments->f[p].elements, perm));
+    TRY(state_alloc(&m->buffers, o, &o->outer, most, perm));
+    m->spare = m->buffers;
     TRY_ALLOC(m->mean = arena_array(perm, most, sizeof *m->mean));
     return codec_open(&m->work, cpu);
 }
@@ -77,6 +86,15 @@ void member_close(struct member *m)
 {
     codec_close(m->work);
     *m = (struct member){0};
+}
+
+/* The spare takes the shape of a fragment's state: parts that it has not are NULL. */
+static struct member_state *spare_of(struct member *m, unsigned fragment)
+{
+    const struct member_state *s = &m->state[fragment];
+    m->spare.momentum = s->momentum ? m->buffers.momentum : NULL;
+    m->spare.gathered = s->gathered ? m->buffers.gathered : NULL;
+    return &m->spare;
 }
 
 /* ---- the state's parts, digests, file ---- */
@@ -234,7 +252,7 @@ static enum err state_read(struct member *m, unsigned fragment, uint64_t round,
     if (!m->world->ops->exists(m->world, path))
         return err_set(ERR_INPUT, "%s: not kept", path);
     enum err e = m->world->ops->read(
-        m->world, path, HEADER_BYTES + state_bytes(&m->o, elements) + 1, &scratch, &data, &size);
+        m->world, path, HEADER_BYTES + state_bytes(&m->o, &m->o.outer, elements) + 1, &scratch, &data, &size);
     if (e == ERR_OK && !state_parse(s, fragment, round, elements, data, size))
         e = err_set(ERR_CORRUPT, "%s: damaged, or of another model", path);
     arena_free(&scratch);
@@ -366,7 +384,8 @@ enum err member_begin(struct member *m, const float *initial_slab)
         struct member_state *s = &m->state[p];
         const struct fragment *f = fragment_of(m, p);
         ASSERT(s->round == 0);
-        fragment_gather(m->cpu, s->theta, initial_slab, f);
+        if (f->state == FRAGMENT_PARAMETERS) /* moments begin at zero, as their memory does */
+            fragment_gather(m->cpu, s->theta, initial_slab, f);
         TRY(dev_sync(m->cpu));
         s->manifest = (struct digest){0};
         s->digest = shared_digest(s, f->elements);
@@ -430,7 +449,7 @@ enum err member_load_theta(struct member *m, unsigned fragment, uint64_t round, 
     const struct member_state *s = &m->state[fragment];
     size_t elements = fragment_of(m, fragment)->elements;
     if (round != s->round) { /* into the spare: nothing is being made between rounds */
-        struct member_state kept = m->spare;
+        struct member_state kept = *spare_of(m, fragment);
         TRY(state_read(m, fragment, round, &kept));
         s = &m->spare;
     }
@@ -518,7 +537,7 @@ static enum err step(struct member *m, unsigned fragment, const struct manifest 
                      const uint8_t *aggregate, size_t aggregate_bytes)
 {
     const struct member_state *s = &m->state[fragment];
-    struct member_state *next = &m->spare;
+    struct member_state *next = spare_of(m, fragment);
     size_t n = fragment_of(m, fragment)->elements;
     const struct codec *c = codec_get(manifest->codec);
     if (!c || !manifest_included(manifest))
@@ -532,7 +551,7 @@ static enum err step(struct member *m, unsigned fragment, const struct manifest 
         memcpy(next->momentum, s->momentum, n * sizeof *next->momentum);
     if (next->gathered)
         memcpy(next->gathered, s->gathered, n * sizeof *next->gathered);
-    nesterov_step(m->cpu, &m->o.outer,
+    nesterov_step(m->cpu, outer_of(&m->o, fragment),
                   &(struct nesterov_state){next->theta, next->momentum, next->gathered}, m->mean,
                   s->round, n);
     return dev_sync(m->cpu);
@@ -638,7 +657,7 @@ static void own_zero(struct member *m, unsigned fragment)
 enum err member_snapshot_adopt(struct member *m, unsigned fragment, const struct manifest *manifest,
                                const uint8_t *data, size_t size_bytes, bool own)
 {
-    struct member_state *next = &m->spare;
+    struct member_state *next = spare_of(m, fragment);
     struct file_part parts[SHARED_MAX];
     struct digest d = digest_of(data, size_bytes);
     size_t n = shared_parts(next, fragment_of(m, fragment)->elements, parts);

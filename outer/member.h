@@ -49,6 +49,7 @@ struct member {
     const struct fragments *fragments; /* o.fragments */
     struct schedule schedule;          /* o.schedule */
     struct member_state *state;        /* [fragments] current */
+    struct member_state buffers; /* of the spare, all there are */
     struct member_state spare;         /* next state while it is being made: largest fragment */
     float *mean; /* largest fragment: mean delta; scratch outside member_apply */
     /* A site keeps its states from this round on: member_prune. */

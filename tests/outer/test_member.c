@@ -483,6 +483,49 @@ static void test_delayed(void **state)
     optimizer = "nesterov";
 }
 
+/* A fragment of a moment beside one of parameters: begins at zero, is averaged whatever the outer
+ * optimizer, keeps no momentum, and shares the spare with the other. */
+static void test_moments_are_averaged(void **state)
+{
+    (void)state;
+    static double theta[ELEMENTS_MAX];
+    static struct made r;
+    struct node a, s;
+    fragments.f[1].state = FRAGMENT_SECOND;
+    optimizer = "delayed_nesterov";
+    node_open(&a, "ma", false);
+    node_open(&s, "ms", true);
+    assert_int_equal(member_begin(&a.member, initial), ERR_OK);
+    assert_int_equal(member_begin(&s.member, initial), ERR_OK);
+    size_t n = fragments.f[1].elements;
+    memset(theta, 0, sizeof theta);
+    assert_null(a.member.state[1].momentum);
+    assert_non_null(a.member.state[0].gathered);
+    assert_int_equal(member_snapshot_bytes(&a.member, 1), n * sizeof(float) + n / 256);
+    for (uint64_t t = 0; t < 4; t++) {
+        for (unsigned f = 0; f < 2; f++) {
+            round_make(&r, &a.member, f, 10 * t + f);
+            round_commit(&a.member, f, &r, true);
+            round_commit(&s.member, f, &r, false);
+        }
+        for (size_t k = 0; k < n; k++) {
+            theta[k] -= r.mean[k];
+            assert_true(fabs(theta[k] - a.member.state[1].theta[k]) < 1e-6);
+        }
+        node_again(&s, "ms", true);
+        assert_int_equal(member_load(&s.member), ERR_OK);
+    }
+    struct digest da = member_digest(&a.member, false), ds = member_digest(&s.member, false);
+    assert_true(digest_equal(&da, &ds));
+    struct member_options o = options(true);
+    size_t said = member_memory_bytes(&o);
+    assert_true(s.arena.used_bytes >= said && s.arena.used_bytes < said + 4096);
+    node_close(&a);
+    node_close(&s);
+    optimizer = "nesterov";
+    fragments.f[1].state = FRAGMENT_PARAMETERS;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -495,6 +538,7 @@ int main(void)
         cmocka_unit_test(test_snapshot),
         cmocka_unit_test(test_memory_is_what_is_said),
         cmocka_unit_test(test_delayed),
+        cmocka_unit_test(test_moments_are_averaged),
     };
     log_min(LOG_ERROR); /* damage is reported hundreds of times */
     if (dev_open(&cpu, &(struct dev_options){.kind = "cpu", .model_type = "f32", .threads = 1}) !=
