@@ -42,7 +42,7 @@ enum err config_error(struct config_errors *e, int line, const char *format, ...
     return ERR_OK;
 }
 
-static enum err errors_report(struct config_errors *e)
+enum err config_errors_report(struct config_errors *e)
 {
     if (!e->count)
         return ERR_OK;
@@ -337,16 +337,6 @@ static enum err load_defaults(struct loading *l)
     return ERR_OK;
 }
 
-static enum err load_file(struct loading *l, const char *path, struct config_entries *entries)
-{
-    uint8_t *text = NULL;
-    size_t size_bytes = 0;
-    enum err e = file_read(path, CONFIG_FILE_MAX, l->a, &text, &size_bytes);
-    if (e)
-        return err_add(e, "configuration: ");
-    return config_yaml((const char *)text, size_bytes, l->a, entries, &l->errors);
-}
-
 static const struct config_entry *first_of(const struct config_entries *entries, size_t end, const char *key)
 {
     for (size_t i = 0; i < end; i++)
@@ -414,17 +404,28 @@ static enum err check_given(struct loading *l, const struct config_entries *entr
     return ERR_OK;
 }
 
-enum err config_load(const struct config_table *tables, size_t table_count, const char *path, int argc,
-                     char **argv, struct arena *a)
+enum err config_load_text(const struct config_table *tables, size_t table_count, const char *name, const char *text,
+                          size_t size_bytes, int argc, char **argv, struct arena *a)
 {
-    struct loading l = {.tables = tables, .table_count = table_count, .a = a, .errors = {.a = a, .path = path}};
+    struct loading l = {.tables = tables, .table_count = table_count, .a = a, .errors = {.a = a, .path = name}};
     struct config_entries entries = {0};
     TRY(load_defaults(&l));
-    if (path)
-        TRY(load_file(&l, path, &entries));
+    if (text)
+        TRY(config_yaml(text, size_bytes, a, &entries, &l.errors));
     TRY(apply_file(&l, &entries));
     for (int i = 0, used; i < argc; i += used)
         TRY(apply_argument(&l, argc - i, argv + i, &used));
     TRY(check_given(&l, &entries, argc, argv));
-    return errors_report(&l.errors);
+    return config_errors_report(&l.errors);
+}
+
+enum err config_load(const struct config_table *tables, size_t table_count, const char *path, int argc,
+                     char **argv, struct arena *a)
+{
+    uint8_t *text = NULL;
+    size_t size_bytes = 0;
+    enum err e = path ? file_read(path, CONFIG_FILE_MAX, a, &text, &size_bytes) : ERR_OK;
+    if (e)
+        return err_add(e, "configuration: ");
+    return config_load_text(tables, table_count, path, (const char *)text, size_bytes, argc, argv, a);
 }

@@ -57,6 +57,9 @@ struct config_table {
  * ERR_CONFIG: the sentence holds every error, one per line. */
 enum err config_load(const struct config_table *tables, size_t table_count, const char *path, int argc,
                      char **argv, struct arena *a) MUST;
+/* The same from a text in memory; name stands in for its path in messages. */
+enum err config_load_text(const struct config_table *tables, size_t table_count, const char *name, const char *text,
+                          size_t size_bytes, int argc, char **argv, struct arena *a) MUST;
 /* The resolved configuration as YAML text with comments (which keys differ from the default). */
 enum err config_print(const struct config_table *tables, size_t table_count, struct arena *a, char **text) MUST;
 /* Canonical text of the pinned keys, "section.key=value\n" sorted; same text <=> same settings. */

@@ -32,6 +32,8 @@ struct config_errors { /* sentences, one per error, in `a` */
 /* line 0: an error of the command line. ERR_MEMORY only. */
 enum err config_error(struct config_errors *e, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4))) MUST;
+/* ERR_CONFIG with all of them, one per line; ERR_OK when there are none. */
+enum err config_errors_report(struct config_errors *e) MUST;
 enum err config_entry_add(struct config_entries *list, struct arena *a, struct config_entry entry) MUST;
 /* What is wrong goes to `errors`; the return value is about memory alone. Also the fuzz target. */
 enum err config_yaml(const char *text, size_t size_bytes, struct arena *a, struct config_entries *entries,

@@ -13,7 +13,9 @@ enum rng_stream {
     RNG_SIM = 4,     /* simulator faults */
     RNG_JITTER = 5,  /* retry back-off */
     RNG_TEST = 6,
-    RNG_PARTITION = 7 /* random fragments */
+    RNG_PARTITION = 7, /* random fragments */
+    RNG_WAN = 8,       /* emulated network: + direction << 32; index = packet */
+    RNG_WAN_JITTER = 9 /* + direction << 32; index = time slot */
 };
 
 void rng_block(uint64_t seed, uint64_t stream, uint64_t index, uint32_t out[4]);
