@@ -422,7 +422,7 @@ static enum err load_before(struct member *m, unsigned fragment, uint64_t round)
     return e;
 }
 
-static enum err load_fragment(struct member *m, unsigned fragment)
+enum err member_load_fragment(struct member *m, unsigned fragment)
 {
     uint64_t round = 0;
     struct digest manifest = {0};
@@ -440,7 +440,7 @@ static enum err load_fragment(struct member *m, unsigned fragment)
 enum err member_load(struct member *m)
 {
     for (unsigned p = 0; p < m->fragments->count; p++)
-        TRY(load_fragment(m, p));
+        TRY(member_load_fragment(m, p));
     return ERR_OK;
 }
 

@@ -71,6 +71,7 @@ member_begin(struct member *m,
  * from the one before and the aggregate; a site goes one state back and gets the round again. Else
  * ERR_CORRUPT names the file. */
 enum err member_load(struct member *m) MUST;
+enum err member_load_fragment(struct member *m, unsigned fragment) MUST; /* the same, of one */
 /* A kept earlier state's theta (elements values; for the replay after a restart). ERR_INPUT: not
  * kept; ERR_CORRUPT. */
 enum err member_load_theta(struct member *m, unsigned fragment, uint64_t round, float *theta) MUST;

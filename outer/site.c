@@ -55,38 +55,65 @@ static size_t largest_download(const struct member_options *o, unsigned site_cou
 
 size_t site_memory_bytes(const struct member_options *o, unsigned site_count)
 {
-    size_t floats = largest_elements(o) * (2 * sizeof(float) + (o->forgets ? sizeof(double) : 0));
-    return floats + largest_payload(o) + largest_download(o, site_count);
+    size_t elements = largest_elements(o), lanes = schedule_flights(&o->schedule);
+    size_t floats = elements * (2 * sizeof(float) + (o->forgets ? sizeof(double) : 0));
+    size_t lane = floats + largest_payload(o) + largest_download(o, site_count);
+    return lane + lanes * (lane + elements * sizeof(float));
+}
+
+enum err site_lane_make(struct site_lane *l, struct site *s, struct arena *perm)
+{
+    const struct member_options *o = &s->member->o;
+    size_t elements = largest_elements(o);
+    *l = (struct site_lane){.site = s};
+    TRY_ALLOC(l->payload = arena_alloc(perm, largest_payload(o)));
+    TRY_ALLOC(l->residual = arena_array(perm, elements, sizeof *l->residual));
+    TRY_ALLOC(l->z = arena_array(perm, elements, sizeof *l->z));
+    TRY_ALLOC(l->download = arena_alloc(perm, largest_download(o, s->o.site_count)));
+    if (o->forgets)
+        TRY_ALLOC(l->forgotten = arena_array(perm, elements, sizeof *l->forgotten));
+    return ERR_OK;
 }
 
 enum err site_open(struct site **out, struct world *w, struct link *l, struct member *m,
                    const struct site_options *o, struct arena *perm)
 {
     struct site *s;
-    size_t elements = largest_elements(&m->o);
     ASSERT(m->o.residuals && o->site_count <= ROUND_SITES_MAX && o->index < o->site_count);
     ASSERT(m->o.forgets == (o->feedback < 1));
     *out = NULL;
     TRY_ALLOC(s = arena_alloc(perm, sizeof *s));
-    *s = (struct site){.world = w,
-                       .link = l,
-                       .member = m,
-                       .o = *o,
-                       .config = digest_of(o->canonical, strlen(o->canonical))};
-    TRY_ALLOC(s->payload = arena_alloc(perm, largest_payload(&m->o)));
-    TRY_ALLOC(s->residual = arena_array(perm, elements, sizeof *s->residual));
-    TRY_ALLOC(s->z = arena_array(perm, elements, sizeof *s->z));
-    TRY_ALLOC(s->download = arena_alloc(perm, largest_download(&m->o, o->site_count)));
-    if (m->o.forgets)
-        TRY_ALLOC(s->forgotten = arena_array(perm, elements, sizeof *s->forgotten));
+    s->world = w;
+    s->link = l;
+    s->member = m;
+    s->o = *o;
+    s->config = digest_of(o->canonical, strlen(o->canonical));
+    TRY(w->ops->gate_open(w, &s->gate));
     *out = s;
-    return site_identify(s);
+    TRY(site_lane_make(&s->main, s, perm));
+    TRY(site_identify(s));
+    return site_lanes_open(s, perm);
 }
 
 void site_close(struct site *s)
 {
-    if (s)
-        s->box.valid = false;
+    if (!s)
+        return;
+    site_lanes_end(s);
+    s->world->ops->gate_close(s->world, s->post);
+    s->world->ops->gate_close(s->world, s->gate);
+    s->post = s->gate = NULL;
+}
+
+static void enter(struct site *s)
+{
+    s->world->ops->enter(s->world, s->gate);
+}
+
+static enum err leave(struct site *s, enum err e)
+{
+    s->world->ops->leave(s->world, s->gate);
+    return e;
 }
 
 /* ---- S6: what a manifest must be ---- */
@@ -133,9 +160,10 @@ static enum err manifest_next(const struct site *s, unsigned fragment, const str
 /* ---- fetching ---- */
 
 /* Until complete; ROUND_GONE is left to the caller. */
-static enum err fetch(struct site *s, enum wire_what what, unsigned fragment, uint64_t round,
+static enum err fetch(struct site_lane *l, enum wire_what what, unsigned fragment, uint64_t round,
                       size_t size, bool *gone)
 {
+    struct site *s = l->site;
     uint64_t start = s->world->ops->now_ms(s->world), offset = 0;
     for (;;) {
         struct wire_fetch m = {.head = site_head(s),
@@ -145,26 +173,33 @@ static enum err fetch(struct site *s, enum wire_what what, unsigned fragment, ui
                                .offset = offset};
         struct wire_answer a = {.outcome = ROUND_NONE};
         bool again;
-        TRY(site_called(s, s->link->ops->fetch(s->link, &m, s->download, size, &a), &again));
+        site_away(s);
+        enum err e = s->link->ops->fetch(s->link, &m, l->download, size, &a);
+        site_back(s);
+        TRY(site_called(l, e, &again));
         offset = again ? a.offset : 0; /* what came before the cut is good: go on behind it */
         *gone = !again && a.outcome == ROUND_GONE;
         if (!again && (*gone || a.outcome == ROUND_NONE))
             break;
         if (!again)
-            TRY(site_react(s, &a));
+            TRY(site_react(l, &a));
     }
-    s->times.fetch_ms += (double)(s->world->ops->now_ms(s->world) - start);
+    l->times.fetch_ms += (double)(s->world->ops->now_ms(s->world) - start);
     return ERR_OK;
 }
 
-static enum err poll(struct site *s, unsigned fragment, uint64_t round, uint32_t hold_ms,
+static enum err poll(struct site_lane *l, unsigned fragment, uint64_t round, uint32_t hold_ms,
                      struct wire_poll_answer *a)
 {
+    struct site *s = l->site;
     for (;;) {
         struct wire_poll m = {.head = site_head(s), .fragment = fragment, .round = round};
         bool again;
         *a = (struct wire_poll_answer){.answer.outcome = ROUND_NONE};
-        TRY(site_called(s, s->link->ops->poll(s->link, &m, hold_ms, a), &again));
+        site_away(s);
+        enum err e = s->link->ops->poll(s->link, &m, hold_ms, a);
+        site_back(s);
+        TRY(site_called(l, e, &again));
         if (again)
             continue;
         enum round_outcome o = a->answer.outcome;
@@ -177,29 +212,44 @@ static enum err poll(struct site *s, unsigned fragment, uint64_t round, uint32_t
             return ERR_OK;
         }
         bool rebind = o == ROUND_REBIND;
-        TRY(site_react(s, &a->answer));
+        TRY(site_react(l, &a->answer));
         if (rebind) /* its memory of our contribution may have changed: the caller looks */
             return ERR_OK;
     }
 }
 
-/* State `round` as bytes. own: keeps what is in the spare's residual; else it starts at zero. *done
- * false: the aggregator has gone on in the meantime. */
-static enum err snapshot(struct site *s, unsigned fragment, uint64_t round, bool own, bool *done)
+/* The site's own part of a fragment into or out of the lane: over calls, since the member's spare is
+ * any lane's. */
+static void own_copy(const struct site *s, unsigned fragment, float *residual, double *forgotten,
+                     const float *residual_from, const double *forgotten_from)
 {
+    size_t n = s->member->fragments->f[fragment].elements;
+    memcpy(residual, residual_from, n * sizeof *residual);
+    if (forgotten)
+        memcpy(forgotten, forgotten_from, n * sizeof *forgotten);
+}
+
+/* State `round` as bytes. own: keeps the residual that lies in the lane; else it starts at zero. *done
+ * false: the aggregator has gone on in the meantime. */
+static enum err snapshot(struct site_lane *l, unsigned fragment, uint64_t round, bool own, bool *done)
+{
+    struct site *s = l->site;
     struct wire_poll_answer a;
     size_t size = member_snapshot_bytes(s->member, fragment);
     bool gone;
     ASSERT(round > 0);
     *done = false;
-    TRY(poll(s, fragment, round - 1, 0, &a));
+    TRY(poll(l, fragment, round - 1, 0, &a));
     if (a.answer.outcome != ROUND_COMMIT)
         return ERR_OK;
     TRY(manifest_ours(s, fragment, round - 1, &a.manifest));
-    TRY(fetch(s, WIRE_SNAPSHOT, fragment, round, size, &gone));
+    TRY(fetch(l, WIRE_SNAPSHOT, fragment, round, size, &gone));
     if (gone)
         return ERR_OK;
-    enum err e = member_snapshot_adopt(s->member, fragment, &a.manifest, s->download, size, own);
+    struct member_state *next = &s->member->spare;
+    if (own)
+        own_copy(s, fragment, next->residual, next->forgotten, l->residual, l->forgotten);
+    enum err e = member_snapshot_adopt(s->member, fragment, &a.manifest, l->download, size, own);
     if (e == ERR_PROTO) /* never loaded; asked for again */
         return ERR_OK;
     *done = e == ERR_OK;
@@ -207,30 +257,34 @@ static enum err snapshot(struct site *s, unsigned fragment, uint64_t round, bool
 }
 
 /* Too far behind for aggregates: the newest state there is. */
-static enum err leap(struct site *s, unsigned fragment)
+static enum err leap(struct site_lane *l, unsigned fragment)
 {
+    struct site *s = l->site;
     for (bool done = false; !done;) {
-        site_notice(s, "fetching a snapshot of fragment %u", fragment);
-        TRY(site_hello(s, true));
+        site_notice(l, "fetching a snapshot of fragment %u", fragment);
+        TRY(site_hello(l, true));
         if (s->round_there[fragment] == 0)
             return err_set(ERR_PROTO, "the aggregator has neither round 0 nor anything after it");
-        TRY(snapshot(s, fragment, s->round_there[fragment], false, &done));
+        TRY(snapshot(l, fragment, s->round_there[fragment], false, &done));
     }
-    return site_outbox_prune(s, fragment);
+    return site_outbox_prune(l, fragment);
 }
 
 /* ---- adopting a round ---- */
 
 /* Our outer state is wrong although its inputs were right, twice: the aggregator's bytes replace
- * it, the residual is our own. */
-static enum err heal(struct site *s, unsigned fragment, uint64_t round)
+ * it, the residual is our own, of state `kept`. */
+static enum err heal(struct site_lane *l, unsigned fragment, uint64_t round,
+                     const struct member_state *kept)
 {
     bool done = false;
+    l->box.valid = false; /* the lane's residual is no longer the box's */
+    own_copy(l->site, fragment, l->residual, l->forgotten, kept->residual, kept->forgotten);
     log_event(LOG_WARN, "healing", "fragment=%u round=%llu", fragment, (unsigned long long)round);
-    site_notice(s, "outer state of fragment %u differs from the aggregator's, replacing it",
+    site_notice(l, "outer state of fragment %u differs from the aggregator's, replacing it",
                 fragment);
     for (int i = 0; i < FETCHES_MAX && !done; i++)
-        TRY(snapshot(s, fragment, round, true, &done));
+        TRY(snapshot(l, fragment, round, true, &done));
     return done ? ERR_OK
                 : err_set(ERR_DISAGREE,
                           "fragment %u: state %llu differs and no snapshot of it could be had",
@@ -238,27 +292,29 @@ static enum err heal(struct site *s, unsigned fragment, uint64_t round)
 }
 
 /* S7: the outer step, once more from the stored state when its digest is not the manifest's. */
-static enum err apply(struct site *s, unsigned fragment, struct manifest *m)
+static enum err apply(struct site_lane *l, unsigned fragment, struct manifest *m)
 {
-    enum err e = member_apply(s->member, fragment, m, false, s->download, m->aggregate_bytes);
+    struct site *s = l->site;
+    enum err e = member_apply(s->member, fragment, m, false, l->download, m->aggregate_bytes);
     if (e != ERR_DISAGREE)
         return e;
     log_event(LOG_WARN, "state_differs", "fragment=%u round=%llu", fragment,
               (unsigned long long)m->round);
-    TRY(member_load(s->member));
-    return member_apply(s->member, fragment, m, false, s->download, m->aggregate_bytes);
+    TRY(member_load_fragment(s->member, fragment));
+    return member_apply(s->member, fragment, m, false, l->download, m->aggregate_bytes);
 }
 
-static enum err adopt(struct site *s, unsigned fragment, struct manifest *m)
+static enum err adopt(struct site_lane *l, unsigned fragment, struct manifest *m)
 {
+    struct site *s = l->site;
     enum err e = ERR_PROTO;
     TRY(manifest_next(s, fragment, m)); /* S6 */
     for (int i = 0; i < FETCHES_MAX && e == ERR_PROTO; i++) {
         bool gone;
-        TRY(fetch(s, WIRE_AGGREGATE, fragment, m->round, m->aggregate_bytes, &gone));
+        TRY(fetch(l, WIRE_AGGREGATE, fragment, m->round, m->aggregate_bytes, &gone));
         if (gone)
-            return leap(s, fragment);
-        e = apply(s, fragment, m); /* line 14; S7 */
+            return leap(l, fragment);
+        e = apply(l, fragment, m); /* line 14; S7 */
     }
     uint64_t start = s->world->ops->now_ms(s->world);
     if (e == ERR_DISAGREE && m->round == 0)
@@ -267,45 +323,48 @@ static enum err adopt(struct site *s, unsigned fragment, struct manifest *m)
                        fragment);
     if (e != ERR_OK && e != ERR_DISAGREE)
         return e;
-    TRY(site_outbox_settle(s, fragment, m)); /* S8 */
+    TRY(site_outbox_settle(l, fragment, m)); /* S8 */
     if (e == ERR_DISAGREE)
-        TRY(heal(s, fragment, m->round + 1));
+        TRY(heal(l, fragment, m->round + 1, &s->member->spare));
     else
-        TRY(member_commit(s->member, fragment, m, s->download,
+        TRY(member_commit(s->member, fragment, m, l->download,
                           m->aggregate_bytes)); /* S9, commit point */
-    s->times.apply_ms += (double)(s->world->ops->now_ms(s->world) - start);
-    return site_outbox_prune(s, fragment);
+    l->times.apply_ms += (double)(s->world->ops->now_ms(s->world) - start);
+    return site_outbox_prune(l, fragment);
 }
 
 /* One question about the round we stand before; at most one state further. */
-static enum err advance(struct site *s, unsigned fragment, uint32_t hold_ms)
+static enum err advance(struct site_lane *l, unsigned fragment, uint32_t hold_ms)
 {
+    struct site *s = l->site;
     struct wire_poll_answer a;
     uint64_t start = s->world->ops->now_ms(s->world);
-    TRY(poll(s, fragment, s->member->state[fragment].round, hold_ms, &a));
+    TRY(poll(l, fragment, s->member->state[fragment].round, hold_ms, &a));
     uint64_t now = s->world->ops->now_ms(s->world);
-    s->times.wait_ms += (double)(now - start);
+    l->times.wait_ms += (double)(now - start);
     if (a.answer.outcome == ROUND_COMMIT)
-        return adopt(s, fragment, &a.manifest);
+        return adopt(l, fragment, &a.manifest);
     if (a.answer.outcome == ROUND_GONE)
-        return leap(s, fragment);
+        return leap(l, fragment);
     if (a.answer.outcome == ROUND_PENDING && *a.answer.text)
-        site_notice(s, "waiting for %s", a.answer.text);
-    return now - start < PENDING_MS ? site_wait(s, PENDING_MS) : ERR_OK;
+        site_notice(l, "waiting for %s", a.answer.text);
+    return now - start < PENDING_MS ? site_wait(l, PENDING_MS) : ERR_OK;
 }
 
-static enum err catch_up(struct site *s, unsigned fragment)
+static enum err catch_up(struct site_lane *l, unsigned fragment)
 {
+    struct site *s = l->site;
     while (s->member->state[fragment].round < s->round_there[fragment])
-        TRY(advance(s, fragment, 0));
+        TRY(advance(l, fragment, 0));
     return ERR_OK;
 }
 
 /* ---- start, part by part ---- */
 
 /* After a hello: same round, other digest. */
-static enum err compare(struct site *s, unsigned fragment)
+static enum err compare(struct site_lane *l, unsigned fragment)
 {
+    struct site *s = l->site;
     const struct member_state *state = &s->member->state[fragment];
     if (s->round_there[fragment] != state->round ||
         digest_equal(&s->state_there[fragment], &state->digest))
@@ -314,19 +373,16 @@ static enum err compare(struct site *s, unsigned fragment)
         return err_set(ERR_MISMATCH,
                        "fragment %u: other initial parameters than the run's: other seed or build",
                        fragment);
-    size_t n = s->member->fragments->f[fragment].elements;
-    memcpy(s->member->spare.residual, state->residual, n * sizeof *state->residual);
-    if (state->forgotten)
-        memcpy(s->member->spare.forgotten, state->forgotten, n * sizeof *state->forgotten);
-    return heal(s, fragment, state->round);
+    return heal(l, fragment, state->round, state);
 }
 
 /* The others may be waiting for bytes that are stored here: they go before the steps are repeated.
  */
-static enum err resend(struct site *s, unsigned fragment)
+static enum err resend(struct site_lane *l, unsigned fragment)
 {
-    TRY(site_outbox_load(s, fragment, s->member->state[fragment].round));
-    return s->box.valid ? site_outbox_send(s) : ERR_OK;
+    struct site *s = l->site;
+    TRY(site_outbox_load(l, fragment, s->member->state[fragment].round));
+    return l->box.valid ? site_outbox_send(l) : ERR_OK;
 }
 
 /* ---- the round ---- */
@@ -342,56 +398,84 @@ static enum err theta_to(struct site *s, unsigned fragment, uint64_t round, floa
 
 /* What is stored is sent; what was accepted from this site but is no longer stored is never made a
  * second time. */
-static enum err contribution(struct site *s, unsigned fragment, const float *local, float weight,
-                             uint64_t data_cursor)
+static enum err contribution(struct site_lane *l, const struct site_sending *w, const float *local)
 {
-    uint64_t round = s->member->state[fragment].round;
-    TRY(site_outbox_load(s, fragment, round));
-    if (s->box.valid)
+    struct site *s = l->site;
+    unsigned f = w->fragment;
+    uint64_t round = s->member->state[f].round;
+    TRY(site_outbox_load(l, f, round));
+    if (l->box.valid)
         return ERR_OK;
-    if (s->round_there[fragment] == round && !digest_zero(&s->accepted_there[fragment])) {
-        log_event(LOG_WARN, "outbox_lost", "fragment=%u round=%llu", fragment,
-                  (unsigned long long)round);
+    if (s->round_there[f] == round && !digest_zero(&s->accepted_there[f])) {
+        log_event(LOG_WARN, "outbox_lost", "fragment=%u round=%llu", f, (unsigned long long)round);
         return ERR_OK;
     }
-    return site_outbox_make(s, fragment, local, weight, data_cursor);
+    if (w->again)
+        return err_set(ERR_CORRUPT,
+                       "outbox/%u/%llu is gone, and the parameters it was made of have been trained "
+                       "on; remove the newest checkpoints in run.dir/inner, so that the steps are "
+                       "repeated from before it",
+                       f, (unsigned long long)round);
+    return site_outbox_make(l, w, local);
+}
+
+enum err site_round_on(struct site_lane *l, const struct site_sending *w, float *local)
+{
+    struct site *s = l->site;
+    unsigned f = w->fragment;
+    const struct member_state *state = &s->member->state[f];
+    l->times = (struct site_times){0};
+    if (state->round > w->round)
+        return theta_to(s, f, w->round + 1, local);
+    if (state->round < w->round)
+        return err_set(ERR_INTERNAL, "fragment %u: round %llu is due before round %llu", f,
+                       (unsigned long long)w->round, (unsigned long long)state->round);
+    TRY(contribution(l, w, local)); /* lines 11, 12; S1 to S3 */
+    site_lane_stored(l);
+    while (state->round == w->round) {
+        bool here = l->box.valid && l->box.fragment == f && l->box.round == w->round;
+        if (here && !l->box.received && s->round_there[f] <= w->round)
+            TRY(site_outbox_send(l)); /* S4, S5 */
+        else
+            TRY(advance(l, f, HOLD_MS)); /* S6 to S9 */
+    }
+    TRY(catch_up(l, f));
+    return theta_to(s, f, state->round, local); /* line 15; S10 */
 }
 
 enum err site_round(struct site *s, unsigned fragment, uint64_t round, float *local, float weight,
                     uint64_t data_cursor)
 {
-    const struct member_state *state = &s->member->state[fragment];
-    if (state->round > round)
-        return theta_to(s, fragment, round + 1, local);
-    if (state->round < round)
-        return err_set(ERR_INTERNAL, "fragment %u: round %llu is due before round %llu", fragment,
-                       (unsigned long long)round, (unsigned long long)state->round);
-    s->times = (struct site_times){0};
-    TRY(contribution(s, fragment, local, weight, data_cursor)); /* lines 11, 12; S1 to S3 */
-    while (state->round == round) {
-        bool here = s->box.valid && s->box.fragment == fragment && s->box.round == round;
-        if (here && !s->box.received && s->round_there[fragment] <= round)
-            TRY(site_outbox_send(s)); /* S4, S5 */
-        else
-            TRY(advance(s, fragment, HOLD_MS)); /* S6 to S9 */
-    }
-    TRY(catch_up(s, fragment));
-    return theta_to(s, fragment, state->round, local); /* line 15; S10 */
+    struct site_sending w = {.fragment = fragment,
+                             .round = round,
+                             .base = round,
+                             .weight = weight,
+                             .data_cursor = data_cursor};
+    enter(s);
+    return leave(s, site_round_on(&s->main, &w, local));
+}
+
+static enum err unreachable_now(struct site_lane *l, unsigned fragment, uint64_t round,
+                                uint64_t extra_steps, bool *unreachable)
+{
+    struct site *s = l->site;
+    *unreachable = false;
+    s->extra_steps[fragment] = extra_steps;
+    if (s->o.strict || s->member->state[fragment].round != round)
+        return ERR_OK;
+    TRY(site_outbox_load(l, fragment, round));
+    if (l->box.valid)
+        return ERR_OK;
+    enum err e = site_hello_once(l, true);
+    *unreachable = e == ERR_LINK;
+    return e == ERR_LINK ? ERR_OK : e;
 }
 
 enum err site_unreachable(struct site *s, unsigned fragment, uint64_t round, uint64_t extra_steps,
                           bool *unreachable)
 {
-    *unreachable = false;
-    s->extra_steps[fragment] = extra_steps;
-    if (s->o.strict || s->member->state[fragment].round != round)
-        return ERR_OK;
-    TRY(site_outbox_load(s, fragment, round));
-    if (s->box.valid)
-        return ERR_OK;
-    enum err e = site_hello_once(s, true);
-    *unreachable = e == ERR_LINK;
-    return e == ERR_LINK ? ERR_OK : e;
+    enter(s);
+    return leave(s, unreachable_now(&s->main, fragment, round, extra_steps, unreachable));
 }
 
 /* ---- report, start, leave ---- */
@@ -402,9 +486,10 @@ static bool ended(const struct site *s, unsigned fragment)
 }
 
 /* S11. */
-enum err site_report(struct site *s, unsigned fragment, int64_t step, double loss,
-                     double tokens_per_second, uint64_t tokens)
+enum err site_report_on(struct site_lane *l, const struct site_sending *w)
 {
+    struct site *s = l->site;
+    unsigned fragment = w->fragment;
     const struct member_state *state = &s->member->state[fragment];
     uint64_t start = s->world->ops->now_ms(s->world);
     for (;;) {
@@ -415,13 +500,15 @@ enum err site_report(struct site *s, unsigned fragment, int64_t step, double los
                                 .fragment = fragment,
                                 .round = state->round,
                                 .state = state->digest,
-                                .step = step,
-                                .loss = loss,
-                                .tokens_per_second = tokens_per_second,
-                                .tokens = tokens,
+                                .step = w->step,
+                                .loss = w->loss,
+                                .tokens_per_second = w->tokens_per_second,
+                                .tokens = w->tokens,
                                 .bytes_up = bytes.messages_up,
                                 .bytes_down = bytes.messages_down};
+        site_away(s);
         enum err e = s->link->ops->report(s->link, &m, &a);
+        site_back(s);
         if (e == ERR_LINK && !ended(s, fragment))
             return ERR_OK;
         if (e == ERR_LINK && s->world->ops->now_ms(s->world) - start > LAST_REPORT_MS) {
@@ -430,7 +517,7 @@ enum err site_report(struct site *s, unsigned fragment, int64_t step, double los
             return ERR_OK;
         }
         bool again;
-        TRY(site_called(s, e, &again));
+        TRY(site_called(l, e, &again));
         if (again)
             continue;
         if (a.outcome == ROUND_CURRENT || a.outcome == ROUND_BEHIND)
@@ -440,48 +527,79 @@ enum err site_report(struct site *s, unsigned fragment, int64_t step, double los
                 ERR_DISAGREE,
                 "fragment %u: our state %llu is not the aggregator's; a restart heals it", fragment,
                 (unsigned long long)state->round);
-        TRY(site_react(s, &a));
+        TRY(site_react(l, &a));
     }
+}
+
+enum err site_report(struct site *s, unsigned fragment, int64_t step, double loss,
+                     double tokens_per_second, uint64_t tokens)
+{
+    struct site_sending w = {.fragment = fragment,
+                             .step = step,
+                             .loss = loss,
+                             .tokens_per_second = tokens_per_second,
+                             .tokens = tokens};
+    enter(s);
+    return leave(s, site_report_on(&s->main, &w));
 }
 
 /* What was adopted without a step of the trainer: nobody else would tell, and the aggregator's run
  * ends only when every site has told it of the last round. */
-static enum err report_standing(struct site *s, unsigned fragment)
+static enum err report_standing(struct site_lane *l, unsigned fragment)
 {
+    struct site *s = l->site;
     uint64_t round = s->member->state[fragment].round;
     if (round == 0 || MUTANT(STANDING_UNTOLD))
         return ERR_OK;
-    return site_report(s, fragment, schedule_step(&s->member->schedule, fragment, round - 1), NAN,
-                       NAN, 0);
+    struct site_sending w = {.fragment = fragment,
+                             .step = schedule_step(&s->member->schedule, fragment, round - 1),
+                             .loss = NAN,
+                             .tokens_per_second = NAN};
+    return site_report_on(l, &w);
 }
 
-enum err site_start(struct site *s, const float *initial_slab)
+static enum err begin(struct site_lane *l, const float *initial_slab)
 {
+    struct site *s = l->site;
     bool found = member_found(s->member);
     if (found)
         TRY(member_load(s->member));
-    TRY(site_hello(s, found));
+    TRY(site_hello(l, found));
     if (!found)
         TRY(member_begin(s->member, initial_slab));
     for (unsigned f = 0; f < s->member->fragments->count; f++) {
-        TRY(compare(s, f));
-        TRY(catch_up(s, f));
-        TRY(resend(s, f));
-        TRY(report_standing(s, f));
+        TRY(compare(l, f));
+        TRY(catch_up(l, f));
+        TRY(resend(l, f));
+        TRY(report_standing(l, f));
     }
     return ERR_OK;
 }
 
+enum err site_start(struct site *s, const float *initial_slab)
+{
+    enter(s);
+    return leave(s, begin(&s->main, initial_slab));
+}
+
 enum err site_leave(struct site *s, const char *why)
 {
-    struct wire_leave m = {.head = site_head(s)};
+    struct wire_leave m;
     struct wire_answer a;
+    site_lanes_end(s); /* nothing is said after the good-bye */
+    m = (struct wire_leave){.head = site_head(s)};
     snprintf(m.text, sizeof m.text, "%s", why);
     enum err e = s->link->ops->leave(s->link, &m, &a);
     return e == ERR_LINK ? ERR_OK : e;
 }
 
+enum err site_prune(struct site *s, unsigned fragment, uint64_t oldest_round)
+{
+    enter(s);
+    return leave(s, member_prune(s->member, fragment, oldest_round));
+}
+
 struct site_times site_last(const struct site *s)
 {
-    return s->times;
+    return s->main.times;
 }

@@ -1,9 +1,14 @@
 #ifndef SITE_H
 #define SITE_H
 /* A site's end of the outer loop, DiLoCo's Algorithm 1 line by line: z = weight * delta + residual,
- * encode, outbox durable, contribute, commit, outer step, residual, theta. Blocking, no thread of
- * its own; runs on the real link and world and, unchanged, on the simulated ones. It knows
- * parameters as flat arrays only; binding to the trainer is outer/site_train.c.
+ * encode, outbox durable, contribute, commit, outer step, residual, theta. Runs on the real link and
+ * world and, unchanged, on the simulated ones. It knows parameters as flat arrays only; binding to
+ * the trainer is outer/site_train.c.
+ *
+ * One thread calls it. site_round blocks that thread for a whole round. With overlap
+ * (schedule.overlap > 0) rounds also run beside it, one for each fragment, each on a lane: a thread
+ * that does what site_round does. Then site_lend, site_send, ..., site_collect; the caller is never
+ * held up by another lane's work. The member belongs to the site from site_start to site_close.
  *
  * Files beside the member's, relative to the world's root:
  *   id/site           incarnation (one more at each open), highest epoch of an aggregator seen,
@@ -32,6 +37,25 @@ struct site_options {
 };
 struct site_times { /* ms of the last round, for the step profile */
     double encode_ms, store_ms, send_ms, wait_ms, fetch_ms, apply_ms;
+};
+struct site_sending { /* a round that leaves */
+    unsigned fragment;
+    uint64_t round, base; /* base: state whose theta the delta is taken against (schedule_base) */
+    float weight;
+    uint64_t data_cursor;
+    bool again; /* sent before a restart: its contribution is stored, there is no other */
+    /* For the report when it is adopted. */
+    int64_t step;
+    double loss, tokens_per_second;
+    uint64_t tokens;
+};
+struct site_landed { /* and what came of it */
+    struct site_times times;
+    bool replayed;       /* its state was on record: nothing went over the link */
+    unsigned included;   /* 0: not known */
+    enum codec_kind codec;
+    uint64_t reached;    /* state of the fragment now: round + 1, or later after an absence */
+    double flight_ms;
 };
 struct site; /* opaque */
 
@@ -67,5 +91,25 @@ enum err site_report(struct site *s, unsigned fragment, int64_t step, double los
 /* One attempt; an aggregator that is away is no error. */
 enum err site_leave(struct site *s, const char *why) MUST;
 struct site_times site_last(const struct site *s);
+/* member_prune, between the rounds of the lanes. */
+enum err site_prune(struct site *s, unsigned fragment, uint64_t oldest_round) MUST;
+
+/* ---- overlapped rounds ---- */
+
+/* Memory of a free lane (elements of the fragment) for what was trained; site_send, on the same
+ * fragment, is next. Waits for a lane if all are at work. */
+enum err site_lend(struct site *s, unsigned fragment, float **local) MUST;
+void site_send(struct site *s, const struct site_sending *w); /* returns at once */
+/* Until the contributions of all rounds sent are durable: before a checkpoint that has them behind
+ * it. */
+enum err site_stored(struct site *s) MUST;
+/* Has a lane failed, collected or not? Passes on what lanes had to say. Never waits. */
+enum err site_failed(struct site *s) MUST;
+/* Would site_collect return at once? */
+bool site_has_landed(struct site *s, unsigned fragment);
+/* Waits until the round of this fragment is adopted: *theta, to go on with, is good until the next
+ * site_lend. ERR_STOPPED: asked to stop; the contribution is stored, a restart goes on with it. */
+enum err site_collect(struct site *s, unsigned fragment, const float **theta,
+                      struct site_landed *landed) MUST;
 
 #endif

@@ -19,8 +19,9 @@ enum {
 static const char identity_path[] = "id/site";
 static const char magic[8] = "atollI2";
 
-void site_notice(struct site *s, const char *format, ...)
+void site_notice(struct site_lane *l, const char *format, ...)
 {
+    struct site *s = l->site;
     char text[512];
     va_list args;
     if (!s->o.notice)
@@ -28,58 +29,78 @@ void site_notice(struct site *s, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    s->o.notice(s->o.notice_self, text);
+    if (l == &s->main)
+        s->o.notice(s->o.notice_self, text);
+    else
+        site_lane_notice(l, text);
 }
 
 static bool stopped(const struct site *s)
 {
-    return s->o.stop && *s->o.stop;
+    return s->closing || (s->o.stop && __atomic_load_n(s->o.stop, __ATOMIC_RELAXED));
 }
 
-enum err site_wait(struct site *s, uint64_t ms)
+void site_away(struct site *s)
 {
+    s->world->ops->leave(s->world, s->gate);
+}
+
+void site_back(struct site *s)
+{
+    s->world->ops->enter(s->world, s->gate);
+}
+
+enum err site_wait(struct site_lane *l, uint64_t ms)
+{
+    struct site *s = l->site;
     uint64_t now = s->world->ops->now_ms(s->world), end = now + ms;
     while (!stopped(s) && now < end) {
         uint64_t left = end - now;
-        s->world->ops->sleep_ms(s->world, s->o.stop && left > SLICE_MS ? SLICE_MS : left);
+        bool sliced = (s->o.stop || s->post) && left > SLICE_MS;
+        site_away(s);
+        s->world->ops->sleep_ms(s->world, sliced ? SLICE_MS : left);
+        site_back(s);
         now = s->world->ops->now_ms(s->world);
     }
     return stopped(s) ? err_set(ERR_STOPPED, "stopped while waiting for the aggregator") : ERR_OK;
 }
 
 /* Doubles from call to call; a random half of it keeps sites from coming back in step. */
-static uint64_t backoff_ms(struct site *s)
+static uint64_t backoff_ms(struct site_lane *l)
 {
+    struct site *s = l->site;
     uint64_t most = s->o.straggler_ms / 2;
     most = most < BACKOFF_FIRST_MS  ? BACKOFF_FIRST_MS
            : most > BACKOFF_LAST_MS ? BACKOFF_LAST_MS
                                     : most;
-    unsigned doublings = s->failures < 16 ? s->failures : 16;
+    unsigned doublings = l->failures < 16 ? l->failures : 16;
     uint64_t ms = (uint64_t)BACKOFF_FIRST_MS << doublings;
     ms = ms < most ? ms : most;
     return ms / 2 + rng_below(s->o.seed, RNG_JITTER, s->jitter++, ms / 2 + 1);
 }
 
-static enum err back_off(struct site *s, const char *why)
+static enum err back_off(struct site_lane *l, const char *why)
 {
-    uint64_t now = s->world->ops->now_ms(s->world), ms = backoff_ms(s);
-    if (!s->failures++)
-        s->down_since_ms = now;
-    site_notice(s, "%s for %llu s, retrying in %.1f s", why,
-                (unsigned long long)(now - s->down_since_ms) / 1000, (double)ms / 1000);
-    return site_wait(s, ms);
+    struct site *s = l->site;
+    uint64_t now = s->world->ops->now_ms(s->world), ms = backoff_ms(l);
+    if (!l->failures++)
+        l->down_since_ms = now;
+    site_notice(l, "%s for %llu s, retrying in %.1f s", why,
+                (unsigned long long)(now - l->down_since_ms) / 1000, (double)ms / 1000);
+    return site_wait(l, ms);
 }
 
-enum err site_called(struct site *s, enum err e, bool *again)
+enum err site_called(struct site_lane *l, enum err e, bool *again)
 {
+    struct site *s = l->site;
     *again = e == ERR_LINK;
     if (stopped(s))
         return err_set(ERR_STOPPED, "stopped while talking to the aggregator");
     if (e == ERR_LINK)
-        return back_off(s, "aggregator unreachable");
-    if (e == ERR_OK && s->failures && s->o.notice)
-        site_notice(s, "aggregator reached again");
-    s->failures = 0;
+        return back_off(l, "aggregator unreachable");
+    if (e == ERR_OK && l->failures && s->o.notice)
+        site_notice(l, "aggregator reached again");
+    l->failures = 0;
     return e;
 }
 
@@ -181,6 +202,12 @@ static enum err bind(struct site *s, const struct wire_hello_answer *a)
     return identity_write(s);
 }
 
+static void heard_of(struct site_box *b, unsigned fragment, const struct wire_fragment_state *there)
+{
+    if (b->fragment == fragment)
+        b->received = there->round == b->round && digest_equal(&there->accepted, &b->payload);
+}
+
 static enum err heard(struct site *s, const struct wire_hello_answer *a)
 {
     unsigned count = s->member->fragments->count;
@@ -194,9 +221,9 @@ static enum err heard(struct site *s, const struct wire_hello_answer *a)
         s->round_there[f] = there->round;
         s->state_there[f] = there->state;
         s->accepted_there[f] = there->accepted;
-        if (s->box.fragment == f)
-            s->box.received =
-                there->round == s->box.round && digest_equal(&there->accepted, &s->box.payload);
+        heard_of(&s->main.box, f, there);
+        for (unsigned i = 0; i < s->lanes; i++)
+            heard_of(&s->lane[i].box, f, there);
     }
     return ERR_OK;
 }
@@ -219,8 +246,9 @@ static enum err refused(enum round_outcome o, const char *text)
                    round_outcome_name(o), (int)o, text);
 }
 
-enum err site_hello_once(struct site *s, bool has_state)
+enum err site_hello_once(struct site_lane *l, bool has_state)
 {
+    struct site *s = l->site;
     struct wire_hello m = {.head = site_head(s),
                            .major = WIRE_MAJOR,
                            .minor = WIRE_MINOR,
@@ -233,7 +261,12 @@ enum err site_hello_once(struct site *s, bool has_state)
         m.fragments[f] = (struct wire_fragment_state){
             .round = state->round, .state = state->digest, .manifest = state->manifest};
     }
-    TRY(s->link->ops->hello(s->link, &m, &a));
+    site_away(s);
+    enum err e = s->link->ops->hello(s->link, &m, &a);
+    site_back(s);
+    TRY(e);
+    if (s->epoch != m.head.epoch) /* the answers crossed: this one may be of an aggregator that ended */
+        return err_set(ERR_LINK, "another round of this site was answered first");
     switch (a.outcome) {
     case ROUND_CURRENT:
     case ROUND_BEHIND:
@@ -249,32 +282,32 @@ enum err site_hello_once(struct site *s, bool has_state)
     }
 }
 
-enum err site_hello(struct site *s, bool has_state)
+enum err site_hello(struct site_lane *l, bool has_state)
 {
     for (bool again = true; again;)
-        TRY(site_called(s, site_hello_once(s, has_state), &again));
+        TRY(site_called(l, site_hello_once(l, has_state), &again));
     return ERR_OK;
 }
 
-enum err site_react(struct site *s, const struct wire_answer *a)
+enum err site_react(struct site_lane *l, const struct wire_answer *a)
 {
     switch (a->outcome) {
     case ROUND_REBIND:
-        return site_hello(s, true);
+        return site_hello(l, true);
     case ROUND_SUPERSEDED: /* by another stream of ours, or by a newer process: hello tells */
         if (MUTANT(SUPERSEDED_FATAL))
             return refused(a->outcome, a->text);
-        TRY(back_off(s, "another stream of this site is being served"));
-        return site_hello(s, true);
+        TRY(back_off(l, "another stream of this site is being served"));
+        return site_hello(l, true);
     case ROUND_FULL:
-        site_notice(s, "aggregator's disk is full, retrying in %.1f s", a->retry_ms / 1000.0);
-        return site_wait(s, a->retry_ms ? a->retry_ms : BACKOFF_LAST_MS);
+        site_notice(l, "aggregator's disk is full, retrying in %.1f s", a->retry_ms / 1000.0);
+        return site_wait(l, a->retry_ms ? a->retry_ms : BACKOFF_LAST_MS);
     case ROUND_RESUME: /* the stream ended before the last byte was good: offer again */
-        return back_off(s, "contribution incomplete");
+        return back_off(l, "contribution incomplete");
     case ROUND_EARLY:
-        return back_off(s, "not yet in this round");
+        return back_off(l, "not yet in this round");
     case ROUND_LOST_STATE:
-        return back_off(s, "aggregator has lost state and halted");
+        return back_off(l, "aggregator has lost state and halted");
     default:
         return refused(a->outcome, a->text);
     }

@@ -21,11 +21,11 @@ static void path_of(char out[PATH_BYTES], unsigned fragment, uint64_t round)
 }
 
 /* residual' and forgotten behind the payload. */
-static size_t own_parts(const struct site *s, size_t elements, struct file_part out[2])
+static size_t own_parts(struct site_lane *l, size_t elements, struct file_part out[2])
 {
-    out[0] = (struct file_part){s->residual, elements * sizeof *s->residual};
-    out[1] = (struct file_part){s->forgotten, elements * sizeof *s->forgotten};
-    return s->forgotten ? 2 : 1;
+    out[0] = (struct file_part){l->residual, elements * sizeof *l->residual};
+    out[1] = (struct file_part){l->forgotten, elements * sizeof *l->forgotten};
+    return l->forgotten ? 2 : 1;
 }
 
 static void header_make(uint8_t out[HEADER_BYTES], const struct site_box *b,
@@ -80,25 +80,27 @@ static struct digest own_digest(const struct file_part *parts, size_t n)
     return digest_close(&d);
 }
 
-static enum err box_write(struct site *s)
+static enum err box_write(struct site_lane *l)
 {
+    struct site *s = l->site;
     char path[PATH_BYTES];
     uint8_t header[HEADER_BYTES];
-    struct file_part parts[4] = {{header, sizeof header}, {s->payload, s->box.payload_bytes}};
-    size_t own = own_parts(s, fragment_of(s, s->box.fragment)->elements, parts + 2);
+    struct file_part parts[4] = {{header, sizeof header}, {l->payload, l->box.payload_bytes}};
+    size_t own = own_parts(l, fragment_of(s, l->box.fragment)->elements, parts + 2);
     struct digest d = own_digest(parts + 2, own);
-    header_make(header, &s->box, &d);
-    path_of(path, s->box.fragment, s->box.round);
+    header_make(header, &l->box, &d);
+    path_of(path, l->box.fragment, l->box.round);
     return s->world->ops->write(s->world, path, parts, 2 + own);
 }
 
-static bool box_parse(struct site *s, unsigned fragment, uint64_t round, const uint8_t *data,
+static bool box_parse(struct site_lane *l, unsigned fragment, uint64_t round, const uint8_t *data,
                       size_t size)
 {
+    struct site *s = l->site;
     struct site_box b = {.valid = true};
     struct digest own, digest;
     struct file_part parts[2];
-    size_t elements = fragment_of(s, fragment)->elements, n = own_parts(s, elements, parts);
+    size_t elements = fragment_of(s, fragment)->elements, n = own_parts(l, elements, parts);
     if (size < HEADER_BYTES || !header_parse(&b, &own, data) || b.fragment != fragment ||
         b.round != round)
         return false;
@@ -107,26 +109,27 @@ static bool box_parse(struct site *s, unsigned fragment, uint64_t round, const u
         size != HEADER_BYTES + b.payload_bytes + parts[0].size_bytes +
                     (n > 1 ? parts[1].size_bytes : 0))
         return false;
-    memcpy(s->payload, data + HEADER_BYTES, b.payload_bytes);
-    memcpy(s->residual, data + HEADER_BYTES + b.payload_bytes, parts[0].size_bytes);
+    memcpy(l->payload, data + HEADER_BYTES, b.payload_bytes);
+    memcpy(l->residual, data + HEADER_BYTES + b.payload_bytes, parts[0].size_bytes);
     if (n > 1)
-        memcpy(s->forgotten, data + size - parts[1].size_bytes, parts[1].size_bytes);
+        memcpy(l->forgotten, data + size - parts[1].size_bytes, parts[1].size_bytes);
     digest = own_digest(parts, n);
     if (!digest_equal(&digest, &own))
         return false;
-    digest = digest_of(s->payload, b.payload_bytes);
+    digest = digest_of(l->payload, b.payload_bytes);
     if (!digest_equal(&digest, &b.payload))
         return false;
-    s->box = b;
+    l->box = b;
     return true;
 }
 
-enum err site_outbox_load(struct site *s, unsigned fragment, uint64_t round)
+enum err site_outbox_load(struct site_lane *l, unsigned fragment, uint64_t round)
 {
+    struct site *s = l->site;
     char path[PATH_BYTES];
-    if (s->box.valid && s->box.fragment == fragment && s->box.round == round)
+    if (l->box.valid && l->box.fragment == fragment && l->box.round == round)
         return ERR_OK;
-    s->box.valid = false;
+    l->box.valid = false;
     path_of(path, fragment, round);
     if (MUTANT(RECOMPUTED) || !s->world->ops->exists(s->world, path))
         return ERR_OK;
@@ -134,27 +137,46 @@ enum err site_outbox_load(struct site *s, unsigned fragment, uint64_t round)
     uint8_t *data;
     size_t size, most = HEADER_BYTES + fragment_of(s, fragment)->elements * 32;
     enum err e = s->world->ops->read(s->world, path, most, &scratch, &data, &size);
-    if (e == ERR_OK && !box_parse(s, fragment, round, data, size))
+    if (e == ERR_OK && !box_parse(l, fragment, round, data, size))
         e = err_set(ERR_CORRUPT, "%s: damaged; without it this site's work of the round is lost",
                     path);
     arena_free(&scratch);
     TRY(e);
-    s->box.received = s->round_there[fragment] == round &&
-                      digest_equal(&s->accepted_there[fragment], &s->box.payload);
+    l->box.received = s->round_there[fragment] == round &&
+                      digest_equal(&s->accepted_there[fragment], &l->box.payload);
     return ERR_OK;
 }
 
-/* z = weight * (theta - local) + residual, after the leak took its share of the residual. */
-static enum err form(struct site *s, unsigned fragment, const float *local, float weight)
+/* Theta that the delta is taken against: of the state, or, with the one-round delay, of the one before
+ * it, which is kept. After a leap there is none before it. */
+static enum err base_of(struct site_lane *l, const struct site_sending *w, const float **theta)
 {
-    const struct member_state *state = &s->member->state[fragment];
+    struct site *s = l->site;
+    const struct member_state *state = &s->member->state[w->fragment];
+    float *kept = (float *)(void *)l->download; /* as large as a snapshot: theta is in one */
+    *theta = state->theta;
+    if (w->base == state->round)
+        return ERR_OK;
+    enum err e = member_load_theta(s->member, w->fragment, w->base, kept);
+    if (e == ERR_OK)
+        *theta = kept;
+    return e == ERR_INPUT ? ERR_OK : e;
+}
+
+/* z = weight * (theta - local) + residual, after the leak took its share of the residual. */
+static enum err form(struct site_lane *l, const struct site_sending *w, const float *local)
+{
+    struct site *s = l->site;
+    const struct member_state *state = &s->member->state[w->fragment];
     struct dev *d = s->member->cpu;
-    size_t n = fragment_of(s, fragment)->elements;
-    memcpy(s->residual, state->residual, n * sizeof *s->residual);
-    if (s->forgotten)
-        memcpy(s->forgotten, state->forgotten, n * sizeof *s->forgotten);
-    codec_leak(s->residual, s->forgotten, s->o.feedback, n);
-    d->ops->delta(d, s->z, state->theta, local, s->residual, weight, n);
+    size_t n = fragment_of(s, w->fragment)->elements;
+    const float *theta;
+    TRY(base_of(l, w, &theta));
+    memcpy(l->residual, state->residual, n * sizeof *l->residual);
+    if (l->forgotten)
+        memcpy(l->forgotten, state->forgotten, n * sizeof *l->forgotten);
+    codec_leak(l->residual, l->forgotten, s->o.feedback, n);
+    d->ops->delta(d, l->z, theta, local, l->residual, w->weight, n);
     return dev_sync(d);
 }
 
@@ -175,56 +197,59 @@ static double squares(const float *a, const float *b, size_t n)
 
 /* Invariant I3: what is sent and what is kept are together exactly what was trained (protocol 4).
  */
-static enum err identity_check(struct site *s, const struct codec *c, unsigned fragment)
+static enum err identity_check(struct site_lane *l, const struct codec *c, unsigned fragment)
 {
+    struct site *s = l->site;
     size_t n = fragment_of(s, fragment)->elements;
-    TRY(c->decode(c, s->member->work, s->member->mean, s->payload, s->member->state[fragment].codes,
+    TRY(c->decode(c, s->member->work, s->member->mean, l->payload, s->member->state[fragment].codes,
                   n));
     TRY(dev_sync(s->member->cpu));
     for (size_t i = 0; i < n; i++)
-        ASSERT(s->member->mean[i] + s->residual[i] == s->z[i]);
+        ASSERT(s->member->mean[i] + l->residual[i] == l->z[i]);
     return ERR_OK;
 }
 
-enum err site_outbox_make(struct site *s, unsigned fragment, const float *local, float weight,
-                          uint64_t data_cursor)
+enum err site_outbox_make(struct site_lane *l, const struct site_sending *w, const float *local)
 {
+    struct site *s = l->site;
+    unsigned fragment = w->fragment;
     const struct member_state *state = &s->member->state[fragment];
     const struct codec *c = codec_get(member_codec(s->member, fragment));
     size_t n = fragment_of(s, fragment)->elements;
     uint64_t start = s->world->ops->now_ms(s->world);
-    s->box.valid = false;
-    TRY(form(s, fragment, local, weight)); /* S1 */
-    double delta = squares(s->z, s->residual, n);
+    l->box.valid = false;
+    TRY(form(l, w, local)); /* S1 */
+    double delta = squares(l->z, l->residual, n);
     enum err e =
-        c->encode(c, s->member->work, s->payload, s->residual, s->z, state->codes, n); /* S2 */
+        c->encode(c, s->member->work, l->payload, l->residual, l->z, state->codes, n); /* S2 */
     if (e != ERR_OK)
         return err_add(e, "fragment %u, round %llu: ", fragment, (unsigned long long)state->round);
-    TRY(identity_check(s, c, fragment));
-    s->box = (struct site_box){.fragment = fragment,
+    TRY(identity_check(l, c, fragment));
+    l->box = (struct site_box){.fragment = fragment,
                                .round = state->round,
                                .codec = c->kind,
                                .payload_bytes = c->payload_bytes(c, n),
                                .parent = state->manifest,
                                .grid = member_grid(s->member, fragment),
-                               .weight = weight,
-                               .data_cursor = data_cursor,
+                               .weight = w->weight,
+                               .data_cursor = w->data_cursor,
                                .extra_steps = s->extra_steps[fragment],
-                               .backlog = codec_backlog(squares(s->residual, NULL, n), delta)};
-    s->box.payload = digest_of(s->payload, s->box.payload_bytes);
+                               .backlog = codec_backlog(squares(l->residual, NULL, n), delta)};
+    l->box.payload = digest_of(l->payload, l->box.payload_bytes);
     uint64_t encoded = s->world->ops->now_ms(s->world);
     if (!MUTANT(SENT_UNSTORED))
-        TRY(box_write(s)); /* S3, durable before the first byte is sent */
-    s->box.valid = true;
+        TRY(box_write(l)); /* S3, durable before the first byte is sent */
+    l->box.valid = true;
     s->extra_steps[fragment] = 0;
-    s->times.encode_ms = (double)(encoded - start);
-    s->times.store_ms = (double)(s->world->ops->now_ms(s->world) - encoded);
+    l->times.encode_ms = (double)(encoded - start);
+    l->times.store_ms = (double)(s->world->ops->now_ms(s->world) - encoded);
     return ERR_OK;
 }
 
-enum err site_outbox_send(struct site *s)
+enum err site_outbox_send(struct site_lane *l)
 {
-    struct site_box *b = &s->box;
+    struct site *s = l->site;
+    struct site_box *b = &l->box;
     uint64_t start = s->world->ops->now_ms(s->world);
     ASSERT(b->valid);
     while (!b->received) {
@@ -242,18 +267,21 @@ enum err site_outbox_send(struct site *s)
                                       .weight = b->weight};
         struct wire_answer a = {.outcome = ROUND_NONE};
         bool again;
-        TRY(site_called(s, s->link->ops->contribute(s->link, &m, s->payload, &a), &again));
+        site_away(s);
+        enum err e = s->link->ops->contribute(s->link, &m, l->payload, &a);
+        site_back(s);
+        TRY(site_called(l, e, &again));
         if (again)
             continue;
         /* Overtaken (BEHIND, LATE): nothing more to send, the manifest says what became of it. */
         b->received =
             a.outcome == ROUND_RECEIPT || a.outcome == ROUND_BEHIND || a.outcome == ROUND_LATE;
         if (!b->received)
-            TRY(site_react(s, &a));
+            TRY(site_react(l, &a));
         if (s->round_there[b->fragment] > b->round) /* a hello in between may have said so */
             break;
     }
-    s->times.send_ms += (double)(s->world->ops->now_ms(s->world) - start);
+    l->times.send_ms += (double)(s->world->ops->now_ms(s->world) - start);
     return ERR_OK;
 }
 
@@ -266,36 +294,39 @@ static const struct manifest_entry *own_entry(const struct site *s, const struct
 }
 
 /* residual' + decoded payload = z, exactly: delayed, not lost. */
-static enum err give_back(struct site *s, unsigned fragment)
+static enum err give_back(struct site_lane *l, unsigned fragment)
 {
+    struct site *s = l->site;
     struct member *m = s->member;
-    const struct codec *c = codec_get(s->box.codec);
+    const struct codec *c = codec_get(l->box.codec);
     size_t n = fragment_of(s, fragment)->elements;
-    TRY(c->decode(c, m->work, m->mean, s->payload, m->state[fragment].codes, n));
+    TRY(c->decode(c, m->work, m->mean, l->payload, m->state[fragment].codes, n));
     TRY(dev_sync(m->cpu));
     for (size_t i = 0; i < n; i++)
-        m->spare.residual[i] = s->residual[i] + m->mean[i];
+        m->spare.residual[i] = l->residual[i] + m->mean[i];
     return ERR_OK;
 }
 
 /* Included without a stored contribution: this site's disk was lost after it had sent. */
-static void book_lost(struct site *s, unsigned fragment, uint64_t round)
+static void book_lost(struct site_lane *l, unsigned fragment, uint64_t round)
 {
+    struct site *s = l->site;
     size_t n = fragment_of(s, fragment)->elements;
     log_event(LOG_WARN, "residual_lost", "fragment=%u round=%llu", fragment,
               (unsigned long long)round);
     memset(s->member->spare.residual, 0, n * sizeof *s->member->spare.residual);
 }
 
-enum err site_outbox_settle(struct site *s, unsigned fragment, const struct manifest *m)
+enum err site_outbox_settle(struct site_lane *l, unsigned fragment, const struct manifest *m)
 {
+    struct site *s = l->site;
     const struct member_state *state = &s->member->state[fragment];
     struct member_state *next = &s->member->spare;
     const struct manifest_entry *entry = own_entry(s, m);
     bool included = entry && entry->included;
     size_t n = fragment_of(s, fragment)->elements;
-    TRY(site_outbox_load(s, fragment, m->round));
-    const struct site_box *b = s->box.valid && !MUTANT(SETTLED_BLIND) ? &s->box : NULL;
+    TRY(site_outbox_load(l, fragment, m->round));
+    const struct site_box *b = l->box.valid && !MUTANT(SETTLED_BLIND) ? &l->box : NULL;
     if (included && b && !digest_equal(&entry->payload, &b->payload))
         return err_set(
             ERR_DISAGREE,
@@ -306,20 +337,21 @@ enum err site_outbox_settle(struct site *s, unsigned fragment, const struct mani
                        "fragment %u round %llu: strict mode, but the manifest leaves this site out",
                        fragment, (unsigned long long)m->round);
     if (next->forgotten)
-        memcpy(next->forgotten, b ? s->forgotten : state->forgotten, n * sizeof *next->forgotten);
+        memcpy(next->forgotten, b ? l->forgotten : state->forgotten, n * sizeof *next->forgotten);
     if (included && !b)
-        book_lost(s, fragment, m->round);
+        book_lost(l, fragment, m->round);
     else if (b && (!included || MUTANT(RESIDUAL_DOUBLED)) && !MUTANT(RESIDUAL_LOST))
-        return give_back(s, fragment);
+        return give_back(l, fragment);
     else
-        memcpy(next->residual, b ? s->residual : state->residual, n * sizeof *next->residual);
+        memcpy(next->residual, b ? l->residual : state->residual, n * sizeof *next->residual);
     return ERR_OK;
 }
 
 /* The last settled one stays: a state that turns out damaged is made again from the one before and
  * this. */
-enum err site_outbox_prune(struct site *s, unsigned fragment)
+enum err site_outbox_prune(struct site_lane *l, unsigned fragment)
 {
+    struct site *s = l->site;
     char path[PATH_BYTES], **names = NULL;
     struct arena scratch = arena_make(0);
     size_t count = 0;
