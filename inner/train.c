@@ -62,6 +62,12 @@ static size_t mapped_bytes(const struct loader *l)
     return bytes;
 }
 
+static size_t bucket_elements(const struct settings *s)
+{
+    double elements = s->train_bucket_mb * (1 << 20) / sizeof(float);
+    return s->train_bucket_mb > 0 && elements < 1 ? 1 : (size_t)elements;
+}
+
 static enum err open_parts(struct train *t, struct arena *perm)
 {
     const struct settings *s = t->settings;
@@ -73,7 +79,12 @@ static enum err open_parts(struct train *t, struct arena *perm)
     t->memory.total += t->memory.data;
     TRY(train_memory_check(t));
     TRY(model_open(&t->model, t->dev, s, &t->table, t->batch.tokens_max, true, perm));
-    TRY(optim_open(&t->optim, t->dev, s, &t->table, perm));
+    TRY(optim_open(&t->optim, t->dev, t->coll, s, &t->table, perm));
+    t->reduce = (struct reduce){.coll = t->coll,
+                                .grads = model_grads(t->model),
+                                .elements = t->table.elements,
+                                .bucket = bucket_elements(s),
+                                .first = t->optim.first};
     struct config_table pinned = keys_inner((struct settings *)(uintptr_t)s);
     return config_canonical(&pinned, 1, perm, &t->pinned);
 }
@@ -132,20 +143,23 @@ static enum err show_eval(struct train *t, const struct train_hook *hook)
 }
 
 /* ---- one step ------------------------------------------------------------------------------ */
-/* Gradients of this rank's share into the model's slab, their sum over micro-batches and, later,
- * ranks being the gradient of the mean loss of the step. */
+/* Gradients of this rank's share into the model's slab, their sum over micro-batches and ranks
+ * being the gradient of the mean loss of the step. During the last micro-batch's backward what is
+ * final is already summed over the ranks (methods.md 7). */
 static enum err accumulate(struct train *t, double *loss_sum, double *loss_count)
 {
     size_t sequences = t->loader.rank_sequences;
     float scale =
         (float)(1.0 / (double)t->settings->train_batch_tokens); /* every position has a target */
+    const struct model_ready last = {&t->reduce, reduce_ready};
     model_grads_zero(t->model);
+    reduce_begin(&t->reduce);
     for (size_t at = 0; at < sequences; at += t->micro_sequences) {
         size_t left = sequences - at, count = left < t->micro_sequences ? left : t->micro_sequences,
                losses;
         double sum;
         loader_step(&t->loader, (uint64_t)t->step, at, count, &t->batch);
-        TRY(model_step(t->model, &t->batch, scale, &sum, &losses));
+        TRY(model_step(t->model, &t->batch, scale, left == count ? &last : NULL, &sum, &losses));
         *loss_sum += sum;
         *loss_count += (double)losses;
     }
@@ -167,8 +181,9 @@ static enum err step(struct train *t, struct train_report *r, bool *stop)
            sums[3] = {0, 0, t->stop && *t->stop}; /* losses, tokens, ranks asked to stop */
     TRY(accumulate(t, &sums[0], &sums[1]));
     r->compute_seconds = seconds() - start;
+    TRY(reduce_finish(&t->reduce));
+    r->exposed_seconds = seconds() - start - r->compute_seconds;
     TRY(agree(t, sums));
-    TRY(t->coll->ops->sum(t->coll, model_grads(t->model), t->table.elements));
     r->lr = (float)optim_lr(t->settings, t->step);
     TRY(optim_step(&t->optim, t->model, t->step, &r->norm));
     t->step++;

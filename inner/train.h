@@ -10,7 +10,7 @@
  * device, library and thread count.
  */
 #include "inner/checkpoint.h"
-#include "inner/coll/coll.h"
+#include "inner/coll/reduce.h"
 #include "inner/data/loader.h"
 #include "inner/optim/optim.h"
 
@@ -20,6 +20,7 @@ struct train_report {    /* of the step just finished; what displays and records
     float norm, lr;      /* gradient norm before the clip */
     double step_seconds;
     double compute_seconds; /* forward and backward of this rank */
+    double exposed_seconds; /* then it waited for sums of gradients */
     double tokens_per_second;
     uint64_t tokens; /* of this site so far */
 };
@@ -30,7 +31,9 @@ struct train_eval {
 };
 struct train_memory { /* bytes of one rank */
     struct model_memory model;
-    size_t moments;
+    size_t moments; /* with train.zero = 1 one rank's share of them */
+    size_t staging; /* of the lead while it stores or loads moments that are shared out, in host
+                       memory; 0 on a GPU, whose memory this table is about */
     size_t data; /* mapped shards: the system may take these pages back */
     size_t total;
 };
@@ -67,6 +70,7 @@ struct train { /* open for the hook to read */
     /* train's own */
     struct loader loader, held_out;
     struct batch batch; /* one micro-batch */
+    struct reduce reduce;
     size_t micro_sequences;
     char *pinned;       /* canonical settings that a resumed run must share */
     int64_t saved_step; /* of the newest checkpoint, -1: none */
@@ -94,7 +98,9 @@ enum err train_run(struct train *t, const struct train_hook *hook) MUST;
 /* Held-out loss of the current parameters; tokens 0 when there is no held-out text. All ranks call.
  */
 enum err train_evaluate(struct train *t, double *loss, size_t *tokens) MUST;
-enum err train_checkpoint(struct train *t) MUST; /* now, durable; all ranks call */
+/* Now, durable; all ranks call. Not between a backward and its step: the slab of gradients may be
+ * used. */
+enum err train_checkpoint(struct train *t) MUST;
 /* Parameters, moments and step from the newest checkpoint, or from the seed. All ranks call;
  * train_run does it first. */
 enum err train_resume(struct train *t) MUST;

@@ -1,5 +1,10 @@
-/* What survives the process: parameters, both moments, the step and the tokens counted. On a CPU
- * the device's memory is the host's and is read and written in place. */
+/* What survives the process: parameters, both moments, the step and the tokens counted. The files
+ * are the same whatever the number of ranks and whether they share the moments out (train.zero), so
+ * a run may be resumed with another number of ranks. On a CPU the device's memory is the host's and
+ * is read and written in place where it holds the whole; else the lead goes through host memory
+ * that it takes for the purpose. Shared-out moments pass through the slab of gradients, which
+ * nobody needs between two steps.
+ */
 #include "inner/train.h"
 #include <stdio.h>
 #include <string.h>
@@ -16,10 +21,76 @@ static void fill_parts(struct checkpoint_part parts[PARTS], float *params, float
     parts[3] = (struct checkpoint_part){"tokens", tokens, sizeof *tokens};
 }
 
-static void list_parts(struct train *t, struct checkpoint_part parts[PARTS])
+struct staging { /* whole slabs in host memory, on the lead */
+    float *params, *m, *v;
+    struct arena arena;
+};
+
+static enum err staging_open(const struct train *t, struct staging *s)
 {
-    fill_parts(parts, model_params(t->model), t->optim.m, t->optim.v, &t->tokens,
-               t->table.elements);
+    size_t elements = t->table.elements;
+    bool direct = t->dev->host_memory, shared = t->optim.first;
+    *s = (struct staging){.arena = arena_make(0)};
+    if (direct)
+        s->params = model_params(t->model);
+    else
+        TRY_ALLOC(s->params = arena_array(&s->arena, elements, sizeof *s->params));
+    if (direct && !shared)
+        s->m = t->optim.m;
+    else
+        TRY_ALLOC(s->m = arena_array(&s->arena, elements, sizeof *s->m));
+    if (direct)
+        s->v = shared ? model_grads(t->model) : t->optim.v;
+    else
+        TRY_ALLOC(s->v = arena_array(&s->arena, elements, sizeof *s->v));
+    return ERR_OK;
+}
+
+static void move(struct train *t, float *to, const float *from, size_t count)
+{
+    if (to != from)
+        t->dev->ops->copy(t->dev, to, from, count * sizeof *to);
+}
+
+/* A moment -> the lead's host memory. */
+static enum err collect(struct train *t, float *host, float *moment)
+{
+    const struct optim *o = &t->optim;
+    float *whole = moment;
+    if (o->first) {
+        whole = model_grads(t->model);
+        move(t, whole + o->begin, moment, o->end - o->begin);
+        TRY(dev_sync(t->dev));
+        TRY(t->coll->ops->gather(t->coll, whole, o->first));
+    }
+    if (t->coll->rank == 0)
+        move(t, host, whole, t->table.elements);
+    return dev_sync(t->dev);
+}
+
+/* The lead's host memory -> a slab of every rank's device. */
+static enum err spread_slab(struct train *t, float *slab, const float *host)
+{
+    if (t->coll->rank == 0)
+        move(t, slab, host, t->table.elements);
+    TRY(dev_sync(t->dev));
+    return t->coll->ops->broadcast(t->coll, slab, t->table.elements * sizeof *slab);
+}
+
+static enum err spread_moment(struct train *t, float *moment, const float *host)
+{
+    const struct optim *o = &t->optim;
+    if (!o->first)
+        return spread_slab(t, moment, host);
+    TRY(spread_slab(t, model_grads(t->model), host));
+    move(t, moment, model_grads(t->model) + o->begin, o->end - o->begin);
+    return dev_sync(t->dev);
+}
+
+static void list_parts(struct train *t, const struct staging *s,
+                       struct checkpoint_part parts[PARTS])
+{
+    fill_parts(parts, s->params, s->m, s->v, &t->tokens, t->table.elements);
 }
 
 static struct checkpoint_meta describe(const struct train *t)
@@ -48,17 +119,32 @@ static enum err share(struct train *t, enum err e)
                 : ERR_OK;
 }
 
-enum err train_checkpoint(struct train *t)
+/* m before v: on the lead v may stay in the slab of gradients. */
+static enum err store(struct train *t, struct staging *s)
 {
-    enum err e = ERR_OK;
-    if (t->coll->rank == 0) {
+    bool lead = t->coll->rank == 0;
+    enum err e = lead ? staging_open(t, s) : ERR_OK;
+    TRY(share(t, e));
+    if (lead)
+        move(t, s->params, model_params(t->model), t->table.elements);
+    TRY(collect(t, s->m, t->optim.m));
+    TRY(collect(t, s->v, t->optim.v));
+    if (lead) {
         struct checkpoint_part parts[PARTS];
         struct checkpoint_meta meta = describe(t);
-        list_parts(t, parts);
+        list_parts(t, s, parts);
         e = checkpoint_save(t->checkpoint_dir, &meta, parts, PARTS,
                             (unsigned)t->settings->train_checkpoint_keep);
     }
-    TRY(share(t, e));
+    return share(t, e);
+}
+
+enum err train_checkpoint(struct train *t)
+{
+    struct staging s = {0};
+    enum err e = store(t, &s);
+    arena_free(&s.arena);
+    TRY(e);
     t->saved_step = t->step;
     return ERR_OK;
 }
@@ -75,11 +161,12 @@ static void warn_if_different(const struct checkpoint_meta *was, const struct ch
               log_quote(now, sizeof now, is->device), is->threads, is->ranks);
 }
 
-static enum err load(struct train *t, bool *found)
+static enum err load(struct train *t, struct staging *s, bool *found)
 {
     struct checkpoint_part parts[PARTS];
     struct checkpoint_meta want = describe(t), got;
-    list_parts(t, parts);
+    TRY(staging_open(t, s));
+    list_parts(t, s, parts);
     TRY(checkpoint_load(t->checkpoint_dir, &want, parts, PARTS, &got, found));
     if (!*found)
         return ERR_OK;
@@ -92,26 +179,43 @@ static enum err load(struct train *t, bool *found)
     return ERR_OK;
 }
 
-static enum err spread(struct train *t)
+/* v before m: the lead's may lie in the slab of gradients already. */
+static enum err spread(struct train *t, const struct staging *s)
 {
-    struct checkpoint_part parts[PARTS];
-    list_parts(t, parts);
-    for (size_t i = 0; i < PARTS; i++)
-        TRY(t->coll->ops->broadcast(t->coll, parts[i].data, parts[i].size_bytes));
-    TRY(t->coll->ops->broadcast_host(t->coll, &t->step, sizeof t->step));
-    return t->coll->ops->broadcast_host(t->coll, &t->saved_step, sizeof t->saved_step);
+    struct coll *c = t->coll;
+    TRY(spread_moment(t, t->optim.v, s->v));
+    TRY(spread_moment(t, t->optim.m, s->m));
+    TRY(spread_slab(t, model_params(t->model), s->params));
+    TRY(c->ops->broadcast_host(c, &t->tokens, sizeof t->tokens));
+    TRY(c->ops->broadcast_host(c, &t->step, sizeof t->step));
+    return c->ops->broadcast_host(c, &t->saved_step, sizeof t->saved_step);
+}
+
+/* Every rank by itself. */
+static enum err start_from_seed(struct train *t, struct staging *s)
+{
+    arena_free(&s->arena);
+    TRY(staging_open(t, s));
+    table_init(&t->table, (uint64_t)t->settings->run_seed, s->params);
+    move(t, model_params(t->model), s->params, t->table.elements);
+    return dev_sync(t->dev);
+}
+
+static enum err resume(struct train *t, struct staging *s)
+{
+    bool found = false;
+    enum err e = t->coll->rank == 0 ? load(t, s, &found) : ERR_OK;
+    TRY(share(t, e));
+    TRY(t->coll->ops->broadcast_host(t->coll, &found, sizeof found));
+    return found ? spread(t, s) : start_from_seed(t, s);
 }
 
 enum err train_resume(struct train *t)
 {
-    bool found = false;
-    enum err e = t->coll->rank == 0 ? load(t, &found) : ERR_OK;
-    TRY(share(t, e));
-    TRY(t->coll->ops->broadcast_host(t->coll, &found, sizeof found));
-    if (found)
-        TRY(spread(t));
-    else
-        table_init(&t->table, (uint64_t)t->settings->run_seed, model_params(t->model));
+    struct staging s = {0};
+    enum err e = resume(t, &s);
+    arena_free(&s.arena);
+    TRY(e);
     model_params_changed(t->model);
     return dev_sync(t->dev);
 }

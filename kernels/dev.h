@@ -95,6 +95,7 @@ struct dev_delayed { /* one round of delayed Nesterov's cycle */
     size_t count;
 };
 enum { DEV_BLOCK = 256, DEV_GRID_EMPTY = -128 };
+enum { DEV_RUN = 16384 }; /* LAMB's norms are summed over runs of so many values of a range, then over runs */
 
 /* ---- the list. X(name, (arguments)) ------------------------------------------------------------------- */
 #define DEV_OPS(X)                                                                                       \
@@ -124,10 +125,10 @@ enum { DEV_BLOCK = 256, DEV_GRID_EMPTY = -128 };
     X(logits, (struct dev *d, float *logits, const void *x, const void *w, size_t T, size_t C, size_t V)) \
     /* y = a + b, model type; y may alias a or b. */                                                     \
     X(add, (struct dev *d, void *y, const void *a, const void *b, size_t count))                         \
-    /* *out (device f32 scalar) = sum of x^2; the same bits at every thread count. */                    \
-    X(sumsq, (struct dev *d, float *out, const float *x, size_t count))                                  \
+    /* *out (device) = sum of x^2; the same bits at every thread count. */                               \
+    X(sumsq, (struct dev *d, double *out, const float *x, size_t count))                                 \
     /* *out = norm > max_norm ? max_norm / norm : 1, norm = sqrt(*sumsq); max_norm <= 0: 1. */           \
-    X(clip_scale, (struct dev *d, float *out, const float *sumsq, float max_norm))                       \
+    X(clip_scale, (struct dev *d, float *out, const double *sumsq, float max_norm))                      \
     /* x *= s (host scalar), f32. */                                                                     \
     X(scale, (struct dev *d, float *x, float s, size_t count))                                           \
     /* model type copy of f32 values, round to nearest even. */                                          \
@@ -136,6 +137,14 @@ enum { DEV_BLOCK = 256, DEV_GRID_EMPTY = -128 };
     X(adamw, (struct dev *d, const struct dev_adam *a, const struct dev_range *ranges, size_t n))        \
     /* You et al. 2020 (methods.md 8): one range = one tensor; exempt (decay false): ratio 1, wd 0. */   \
     X(lamb, (struct dev *d, const struct dev_adam *a, const struct dev_range *ranges, size_t n))         \
+    /* The same in two steps, for tensors of which a rank holds only parts: the moments, and of each     \
+     * range norms (n, 2) = sums of squares of p and of the update; then, with a tensor's sums in        \
+     * norms, the update. A tensor cut at multiples of DEV_RUN gets what lamb gives up to 1e-15 of the   \
+     * norms, which almost always is the same bits. */                                                   \
+    X(lamb_norms, (struct dev *d, double *norms, const struct dev_adam *a,                               \
+                   const struct dev_range *ranges, size_t n))                                            \
+    X(lamb_apply, (struct dev *d, const double *norms, const struct dev_adam *a,                         \
+                   const struct dev_range *ranges, size_t n))                                            \
     /* ---- exact set: same bits on every device, compiler, thread count -------------------------- */   \
     /* z = weight * (outer - local) + residual, each operation rounded once, f32. z may alias residual. */ \
     X(delta, (struct dev *d, float *z, const float *outer, const float *local, const float *residual,    \
@@ -191,6 +200,7 @@ struct dev { /* backends embed it first */
     enum dtype model_type;
     int threads;           /* host threads the CPU backend uses */
     enum err failed;       /* sticky */
+    bool host_memory;      /* the program may read and write device memory itself, after dev_sync */
     size_t memory_bytes;   /* free at open; 0: the machine's own memory, whose system knows */
     char note[160];        /* for the log: processor, ISA, library and its version */
 };

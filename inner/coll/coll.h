@@ -8,8 +8,19 @@
 #include "kernels/dev.h"
 
 struct coll;
+enum { COLL_ALL = -1 };
 struct coll_ops {
-    enum err (*sum)(struct coll *c, float *x, size_t count);       /* device f32, all-reduce */
+    /* Begins a sum over the ranks, behind what the device was given so far; x (device f32) is the
+     * call's until finish. owner: the rank that gets the sum, what the others' x then holds is
+     * undefined; or COLL_ALL. Sums run in the order of their starts, beside what the device is
+     * given next. */
+    enum err (*start)(struct coll *c, float *x, size_t count, int owner);
+    /* Never waits. MPI advances only inside its calls, so whoever has started something calls this
+     * now and then. */
+    enum err (*progress)(struct coll *c);
+    enum err (*finish)(struct coll *c); /* all that was started is done */
+    /* Rank r brings x[first[r] .. first[r + 1]) of device memory, everybody gets all of x. */
+    enum err (*gather)(struct coll *c, float *x, const size_t *first);
     enum err (*sum_host)(struct coll *c, double *x, size_t count); /* few host values */
     enum err (*broadcast)(struct coll *c, void *x, size_t bytes);  /* from rank 0, device memory */
     enum err (*broadcast_host)(struct coll *c, void *x, size_t bytes);

@@ -1,6 +1,8 @@
-/* GPUs over NCCL: one process for each GPU; the only file that includes nccl.h. Sums run on the
- * legacy default stream, which CUDA orders behind everything the device's stream was given before
- * and in front of all it gets afterwards, so the seam needs no stream of its own.
+/* GPUs over NCCL: one process for each GPU; the only file that includes nccl.h. What a caller waits
+ * for runs on the legacy default stream, which CUDA orders behind everything the device's stream
+ * was given before and in front of all it gets afterwards. Started sums run on a stream of their
+ * own beside the device's, behind an event of the legacy stream: that event lies behind the
+ * gradients and costs the device's stream nothing, which is in that order anyway.
  *
  * A communicator that reports an error, or a collective that does not end in time, means that
  * another rank is gone: the communicator is aborted and ERR_LINK ends this rank, whose launcher
@@ -15,12 +17,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { HOST_MAX = 4096 }; /* doubles of one sum_host, staged on the device */
+enum { HOST_MAX = 4096 }; /* doubles that sum_host stages on the device at a time */
 
 struct coll_nccl {
     struct coll coll; /* first */
     ncclComm_t comm;
-    cudaEvent_t done;
+    cudaEvent_t done, ready;
+    cudaStream_t beside; /* started sums */
     double *staging; /* device */
     int timeout_s;
 };
@@ -70,10 +73,10 @@ static enum err taken(struct coll_nccl *n, ncclResult_t r, const char *what)
 }
 
 /* Until all that this rank has asked for is done, watching for ranks that died. */
-static enum err finished(struct coll_nccl *n, const char *what)
+static enum err finished(struct coll_nccl *n, cudaStream_t stream, const char *what)
 {
     double end = seconds() + n->timeout_s;
-    TRY(cuda_failed(cudaEventRecord(n->done, NULL), "event"));
+    TRY(cuda_failed(cudaEventRecord(n->done, stream), "event"));
     for (;;) {
         ncclResult_t r = ncclSuccess;
         cudaError_t e = cudaEventQuery(n->done);
@@ -88,36 +91,82 @@ static enum err finished(struct coll_nccl *n, const char *what)
     }
 }
 
-static enum err sum(struct coll *c, float *x, size_t count)
+static enum err connected(const struct coll_nccl *n)
+{
+    return n->comm ? ERR_OK
+                   : err_set(ERR_LINK, "the ranks of this site are no longer connected");
+}
+
+static enum err start(struct coll *c, float *x, size_t count, int owner)
 {
     struct coll_nccl *n = nccl_of(c);
-    if (!n->comm)
-        return err_set(ERR_LINK, "the ranks of this site are no longer connected");
-    TRY(taken(n, ncclAllReduce(x, x, count, ncclFloat, ncclSum, n->comm, NULL), "all-reduce"));
-    return finished(n, "all-reduce");
+    TRY(connected(n));
+    TRY(cuda_failed(cudaEventRecord(n->ready, NULL), "event"));
+    TRY(cuda_failed(cudaStreamWaitEvent(n->beside, n->ready, 0), "event"));
+    if (owner == COLL_ALL)
+        return taken(n, ncclAllReduce(x, x, count, ncclFloat, ncclSum, n->comm, n->beside),
+                     "all-reduce");
+    return taken(n, ncclReduce(x, x, count, ncclFloat, ncclSum, owner, n->comm, n->beside),
+                 "reduce");
+}
+
+static enum err progress(struct coll *c) /* NCCL needs no help; a dead rank shows early */
+{
+    struct coll_nccl *n = nccl_of(c);
+    ncclResult_t r = ncclSuccess;
+    TRY(connected(n));
+    ncclResult_t asked = ncclCommGetAsyncError(n->comm, &r);
+    if (asked == ncclSuccess && (r == ncclSuccess || r == ncclInProgress))
+        return ERR_OK;
+    return broken(n, "a sum of gradients", asked != ncclSuccess ? asked : r);
+}
+
+static enum err finish(struct coll *c)
+{
+    struct coll_nccl *n = nccl_of(c);
+    TRY(connected(n));
+    return finished(n, n->beside, "a sum of gradients");
+}
+
+/* NCCL's own all-gather wants parts of one size; a group of broadcasts runs as one operation. */
+static enum err gather(struct coll *c, float *x, const size_t *first)
+{
+    struct coll_nccl *n = nccl_of(c);
+    TRY(connected(n));
+    ncclResult_t r = ncclGroupStart();
+    for (int i = 0; i < n->coll.size && (r == ncclSuccess || r == ncclInProgress); i++)
+        r = ncclBroadcast(x + first[i], x + first[i], first[i + 1] - first[i], ncclFloat, i,
+                          n->comm, NULL);
+    ncclResult_t end = ncclGroupEnd();
+    TRY(taken(n, r == ncclSuccess || r == ncclInProgress ? end : r, "all-gather"));
+    return finished(n, NULL, "all-gather");
+}
+
+static enum err sum_part(struct coll_nccl *n, double *x, size_t count)
+{
+    TRY(cuda_failed(cudaMemcpy(n->staging, x, count * sizeof *x, cudaMemcpyHostToDevice), "copy"));
+    TRY(taken(n, ncclAllReduce(n->staging, n->staging, count, ncclDouble, ncclSum, n->comm, NULL),
+              "all-reduce"));
+    TRY(finished(n, NULL, "all-reduce of host values"));
+    return cuda_failed(cudaMemcpy(x, n->staging, count * sizeof *x, cudaMemcpyDeviceToHost),
+                       "copy");
 }
 
 static enum err sum_host(struct coll *c, double *x, size_t count)
 {
     struct coll_nccl *n = nccl_of(c);
-    ASSERT(count <= HOST_MAX);
-    if (!n->comm)
-        return err_set(ERR_LINK, "the ranks of this site are no longer connected");
-    TRY(cuda_failed(cudaMemcpy(n->staging, x, count * sizeof *x, cudaMemcpyHostToDevice), "copy"));
-    TRY(taken(n, ncclAllReduce(n->staging, n->staging, count, ncclDouble, ncclSum, n->comm, NULL),
-              "all-reduce"));
-    TRY(finished(n, "all-reduce of host values"));
-    return cuda_failed(cudaMemcpy(x, n->staging, count * sizeof *x, cudaMemcpyDeviceToHost),
-                       "copy");
+    TRY(connected(n));
+    for (size_t at = 0; at < count; at += HOST_MAX)
+        TRY(sum_part(n, x + at, count - at < HOST_MAX ? count - at : HOST_MAX));
+    return ERR_OK;
 }
 
 static enum err broadcast(struct coll *c, void *x, size_t bytes)
 {
     struct coll_nccl *n = nccl_of(c);
-    if (!n->comm)
-        return err_set(ERR_LINK, "the ranks of this site are no longer connected");
+    TRY(connected(n));
     TRY(taken(n, ncclBroadcast(x, x, bytes, ncclUint8, 0, n->comm, NULL), "broadcast"));
-    return finished(n, "broadcast");
+    return finished(n, NULL, "broadcast");
 }
 
 static enum err broadcast_host(struct coll *c, void *x, size_t bytes)
@@ -150,6 +199,10 @@ static void close_nccl(struct coll *c)
         ncclCommDestroy(n->comm);
     if (n->done)
         cudaEventDestroy(n->done);
+    if (n->ready)
+        cudaEventDestroy(n->ready);
+    if (n->beside)
+        cudaStreamDestroy(n->beside);
     cudaFree(n->staging);
     free(n);
 }
@@ -171,6 +224,8 @@ static enum err open_parts(struct coll_nccl *n, const struct coll_nccl_options *
     config.blocking = 0;
     TRY(cuda_failed(cudaSetDevice(o->local_rank), "choosing the GPU of this rank"));
     TRY(cuda_failed(cudaEventCreateWithFlags(&n->done, cudaEventDisableTiming), "event"));
+    TRY(cuda_failed(cudaEventCreateWithFlags(&n->ready, cudaEventDisableTiming), "event"));
+    TRY(cuda_failed(cudaStreamCreateWithFlags(&n->beside, cudaStreamNonBlocking), "stream"));
     TRY(cuda_failed(cudaMalloc((void **)&n->staging, HOST_MAX * sizeof *n->staging),
                     "staging memory"));
     if (o->id_given) {
@@ -197,8 +252,16 @@ static enum err new_id(unsigned char out[COLL_NCCL_ID_BYTES])
 
 static enum err open_nccl(struct coll **c, const struct coll_nccl_options *o)
 {
-    static const struct coll_ops ops = {sum,     sum_host,   broadcast, broadcast_host,
-                                        barrier, close_nccl, abort_nccl};
+    static const struct coll_ops ops = {.start = start,
+                                        .progress = progress,
+                                        .finish = finish,
+                                        .gather = gather,
+                                        .sum_host = sum_host,
+                                        .broadcast = broadcast,
+                                        .broadcast_host = broadcast_host,
+                                        .barrier = barrier,
+                                        .close = close_nccl,
+                                        .abort = abort_nccl};
     struct coll_nccl *n = calloc(1, sizeof *n);
     *c = NULL;
     if (!n)

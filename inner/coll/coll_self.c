@@ -1,9 +1,15 @@
 /* One rank: every sum is already there. */
 #include "inner/coll/coll.h"
 
-static enum err sum(struct coll *c, float *x, size_t count)
+static enum err start(struct coll *c, float *x, size_t count, int owner)
 {
-    (void)c, (void)x, (void)count;
+    (void)c, (void)x, (void)count, (void)owner;
+    return ERR_OK;
+}
+
+static enum err gather(struct coll *c, float *x, const size_t *first)
+{
+    (void)c, (void)x, (void)first;
     return ERR_OK;
 }
 
@@ -19,7 +25,7 @@ static enum err broadcast(struct coll *c, void *x, size_t bytes)
     return ERR_OK;
 }
 
-static enum err barrier(struct coll *c)
+static enum err nothing(struct coll *c)
 {
     (void)c;
     return ERR_OK;
@@ -37,8 +43,16 @@ static void abort_self(struct coll *c, int exit_code)
 
 enum err coll_self_open(struct coll **c)
 {
-    static const struct coll_ops ops = {sum,     sum_host,   broadcast, broadcast,
-                                        barrier, close_self, abort_self};
+    static const struct coll_ops ops = {.start = start,
+                                        .progress = nothing,
+                                        .finish = nothing,
+                                        .gather = gather,
+                                        .sum_host = sum_host,
+                                        .broadcast = broadcast,
+                                        .broadcast_host = broadcast,
+                                        .barrier = nothing,
+                                        .close = close_self,
+                                        .abort = abort_self};
     static struct coll self; /* stateless: one serves every caller */
     self = (struct coll){.ops = &ops, .rank = 0, .size = 1, .kind = "self", .found = "none"};
     *c = &self;

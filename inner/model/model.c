@@ -46,6 +46,7 @@ struct model {
     enum dev_norm norm;
     enum dev_act act;
     bool causal, train;
+    bool recompute; /* activations of a block are made again in its backward */
 
     struct block_at *at; /* [L] */
     struct norm_at norm_at;
@@ -54,7 +55,8 @@ struct model {
     void *copy;
 
     void *slab;        /* all of the following */
-    struct kept *kept; /* [L]; all the same when opened without train */
+    struct kept *kept; /* [L]; all the same when opened without train, but for norm1 when recomputed
+                        */
     struct norm_kept last;
     void *h;         /* (T, C) what the head reads */
     void *branch;    /* (T, C) proj's or down's output on its way into the stream */
@@ -64,6 +66,7 @@ struct model {
     float *logits;   /* (V) */
     int32_t *tokens, *targets, *positions, *cu_seqlens; /* the batch on the device */
     float *losses_host;
+    const struct model_ready *ready; /* of the backward that runs, or NULL */
 };
 
 /* ---- memory: one walk both plans (base NULL) and lays out ---------------------------------- */
@@ -113,8 +116,10 @@ static void lay_out(struct layout *l, struct model *m, enum dtype type)
     size_t T = m->tokens_max, size = dtype_size(type);
     struct kept k = {0};
     for (size_t i = 0; i < m->L; i++) {
-        if (i == 0 || m->train)
+        if (i == 0 || (m->train && !m->recompute))
             k = take_layer(l, m, T, size);
+        else if (m->train)
+            k.norm1 = take_norm(l, m, T, size);
         if (m->kept)
             m->kept[i] = k;
     }
@@ -142,6 +147,7 @@ static void configure(struct model *m, const struct settings *s, const struct ta
     m->NH = (size_t)s->model_heads;
     m->V = (size_t)s->model_vocab;
     m->VP = table_vocab_padded(s);
+    m->recompute = train && !strcmp(s->train_recompute, "block");
     m->norm = strcmp(s->model_norm, "rms") ? DEV_NORM_LAYER : DEV_NORM_RMS;
     m->act = strcmp(s->model_activation, "gelu_erf") ? DEV_ACT_GELU_TANH : DEV_ACT_GELU_ERF;
 }
@@ -315,6 +321,13 @@ static void norm_fwd(struct model *m, void *y, struct norm_kept k, struct norm_a
     m->dev->ops->norm_fwd(m->dev, y, k.sum, k.mean, k.rstd, x, residual, &a);
 }
 
+/* Backward runs through the slab from its end, so what lies behind `at` is final, too. */
+static void tell(const struct model *m, ptrdiff_t at)
+{
+    if (m->ready)
+        m->ready->final(m->ready->self, (size_t)at);
+}
+
 /* dres += norm'(dy); dsum NULL: dres = norm'(dy). */
 static void norm_bwd(struct model *m, const void *dy, const void *dsum, struct norm_kept k,
                      struct norm_at at, size_t T)
@@ -322,6 +335,7 @@ static void norm_bwd(struct model *m, const void *dy, const void *dsum, struct n
     struct dev_norm_args a = norm_args(m, at, T);
     m->dev->ops->norm_bwd(m->dev, m->dres, grad(m, at.gain), grad(m, at.bias), dy, dsum, k.sum,
                           k.mean, k.rstd, &a);
+    tell(m, at.gain);
 }
 
 static struct dev_linear linear_args(const struct model *m, struct linear_at at, const void *x,
@@ -342,6 +356,7 @@ static void linear_bwd(struct model *m, const struct dev_linear *fwd, struct lin
     struct dev_linear_grad g = {
         .dy = dy, .dx = dx, .dw = grad(m, at.weight), .dbias = grad(m, at.bias)};
     m->dev->ops->linear_bwd(m->dev, fwd, &g);
+    tell(m, at.weight);
 }
 
 static struct dev_attention attention_args(const struct model *m, const struct batch *b,
@@ -381,17 +396,13 @@ static void batch_to_device(struct model *m, const struct batch *b)
     d->ops->copy(d, m->cu_seqlens, b->cu_seqlens, (b->sequences + 1) * sizeof *b->cu_seqlens);
 }
 
-/* Leaves the branch that the layer adds to its r2 in m->branch. */
-static void layer_fwd(struct model *m, const struct batch *b, size_t i)
+/* From h1 to what the layer's last product reads; all that backward needs of it. */
+static void layer_inside(struct model *m, const struct batch *b, size_t i)
 {
     struct dev *d = m->dev;
     const struct kept *k = &m->kept[i];
     const struct block_at *at = &m->at[i];
     size_t T = b->tokens_count, C = m->C;
-    if (i == 0)
-        norm_fwd(m, k->h1, k->norm1, at->norm1, k->norm1.sum, NULL, T);
-    else
-        norm_fwd(m, k->h1, k->norm1, at->norm1, m->branch, m->kept[i - 1].norm2.sum, T);
     struct dev_linear qkv = linear_args(m, at->qkv, k->h1, T, C, 3 * C);
     d->ops->linear_fwd(d, k->qkv, &qkv);
     struct dev_attention attention = attention_args(m, b, k);
@@ -399,9 +410,34 @@ static void layer_fwd(struct model *m, const struct batch *b, size_t i)
     struct dev_linear proj = linear_args(m, at->proj, k->att, T, C, C);
     d->ops->linear_fwd(d, m->branch, &proj);
     norm_fwd(m, k->h2, k->norm2, at->norm2, m->branch, k->norm1.sum, T);
-    struct dev_linear up = up_args(m, i, T), down = linear_args(m, at->down, k->act, T, m->F, C);
+    struct dev_linear up = up_args(m, i, T);
     d->ops->linear_fwd(d, k->act, &up);
-    d->ops->linear_fwd(d, m->branch, &down);
+}
+
+/* Leaves the branch that the layer adds to its r2 in m->branch. */
+static void layer_fwd(struct model *m, const struct batch *b, size_t i)
+{
+    const struct kept *k = &m->kept[i];
+    const struct block_at *at = &m->at[i];
+    size_t T = b->tokens_count;
+    if (i == 0)
+        norm_fwd(m, k->h1, k->norm1, at->norm1, k->norm1.sum, NULL, T);
+    else
+        norm_fwd(m, k->h1, k->norm1, at->norm1, m->branch, m->kept[i - 1].norm2.sum, T);
+    layer_inside(m, b, i);
+    struct dev_linear down = linear_args(m, at->down, k->act, T, m->F, m->C);
+    m->dev->ops->linear_fwd(m->dev, m->branch, &down);
+}
+
+/* The activations of a layer once more from the stream in front of it: the same ops on the same
+ * bits. The last layer's are still there. */
+static void layer_again(struct model *m, const struct batch *b, size_t i)
+{
+    const struct kept *k = &m->kept[i];
+    if (!m->recompute || i == m->L - 1)
+        return;
+    norm_fwd(m, k->h1, k->norm1, m->at[i].norm1, k->norm1.sum, NULL, b->tokens_count);
+    layer_inside(m, b, i);
 }
 
 static void forward(struct model *m, const struct batch *b)
@@ -443,10 +479,13 @@ static void backward(struct model *m, const struct batch *b)
     struct dev *d = m->dev;
     size_t T = b->tokens_count;
     norm_bwd(m, m->dh, NULL, m->last, m->norm_at, T);
-    for (size_t i = m->L; i-- > 0;)
+    for (size_t i = m->L; i-- > 0;) {
+        layer_again(m, b, i);
         layer_bwd(m, b, i);
+    }
     d->ops->embed_bwd(d, grad(m, m->wte), grad(m, m->wpe), m->dres, m->tokens, m->positions, T,
                       m->C, m->VP);
+    tell(m, 0);
 }
 
 /* ---- losses -------------------------------------------------------------------------------- */
@@ -480,13 +519,15 @@ static enum err add_losses(struct model *m, const struct batch *b, double *sum, 
     return ERR_OK;
 }
 
-enum err model_step(struct model *m, const struct batch *b, float grad_scale, double *loss_sum,
-                    size_t *loss_count)
+enum err model_step(struct model *m, const struct batch *b, float grad_scale,
+                    const struct model_ready *ready, double *loss_sum, size_t *loss_count)
 {
     ASSERT(m->train);
     forward(m, b);
     classify(m, b, grad_scale, true);
+    m->ready = ready;
     backward(m, b);
+    m->ready = NULL;
     return add_losses(m, b, loss_sum, loss_count);
 }
 

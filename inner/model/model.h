@@ -17,7 +17,9 @@ struct model_memory {
     size_t parameters, model_copy, gradients, activations, workspace;
 };
 
-/* train false: no gradients, and one layer's activations serve all layers. */
+/* train false: no gradients, and one layer's activations serve all layers. With train.recompute =
+ * block they do so in training, too: only the stream in front of each block is kept, and the
+ * backward makes the block's activations again, the same bits. */
 struct model_memory model_plan(const struct settings *s, const struct table *t,
                                enum dtype model_type, size_t tokens_max, bool train);
 /* `t` and `s` are borrowed for the model's life. Parameters are zero until written. */
@@ -31,10 +33,16 @@ void *model_copy(struct model *m);    /* bf16 copy of the parameters; NULL when 
 void model_params_changed(struct model *m);
 void model_grads_zero(struct model *m);
 size_t model_tokens_max(const struct model *m);
+/* Called during a backward: the gradients from element `from` to the end of the slab are final (on
+ * the device's stream: behind what it was given so far). `from` falls to 0, tensor by tensor. */
+struct model_ready {
+    void *self;
+    void (*final)(void *self, size_t from);
+};
 /* Adds the gradient of grad_scale * sum of losses to the gradient slab; *loss_sum gets the sum of
- * the losses in nats over targets >= 0, *loss_count their number. */
-enum err model_step(struct model *m, const struct batch *b, float grad_scale, double *loss_sum,
-                    size_t *loss_count) MUST;
+ * the losses in nats over targets >= 0, *loss_count their number. ready NULL: nobody asks. */
+enum err model_step(struct model *m, const struct batch *b, float grad_scale,
+                    const struct model_ready *ready, double *loss_sum, size_t *loss_count) MUST;
 enum err model_eval(struct model *m, const struct batch *b, double *loss_sum,
                     size_t *loss_count) MUST;
 /* Logits of the last position of one sequence of the batch: host (vocab). */

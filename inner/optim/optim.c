@@ -27,27 +27,95 @@ double optim_lr(const struct settings *s, int64_t step)
     return s->train_lr * decayed(s, x < 1.0 ? x : 1.0);
 }
 
-size_t optim_plan(const struct table *t)
+/* ---- parts ---------------------------------------------------------------------------------- */
+size_t optim_cut(const struct table *t, int rank, int ranks)
 {
-    return 2 * t->elements * sizeof(float);
+    size_t even = t->elements / (size_t)ranks * (size_t)rank;
+    if (rank == ranks)
+        return t->elements;
+    for (size_t i = t->count; i-- > 0;) {
+        const struct tensor *x = &t->tensors[i];
+        if (x->offset > even)
+            continue;
+        size_t runs = (even - x->offset) / DEV_RUN * DEV_RUN,
+               next = i + 1 < t->count ? x[1].offset : t->elements;
+        return runs < x->count ? x->offset + runs : next;
+    }
+    return 0;
 }
 
+static bool in_parts(const struct settings *s, int ranks)
+{
+    return s->train_zero && ranks > 1;
+}
+
+size_t optim_plan(const struct settings *s, const struct table *t, int ranks)
+{
+    size_t most = 0, parts = in_parts(s, ranks) ? (size_t)ranks : 1;
+    for (size_t r = 0; r < parts; r++) {
+        size_t mine = optim_cut(t, (int)r + 1, (int)parts) - optim_cut(t, (int)r, (int)parts);
+        most = mine > most ? mine : most;
+    }
+    return 2 * most * sizeof(float);
+}
+
+static enum err cut_parts(struct optim *o, const struct table *t, struct arena *perm)
+{
+    struct coll *c = o->coll;
+    o->end = t->elements;
+    if (!in_parts(o->settings, c->size))
+        return ERR_OK;
+    TRY_ALLOC(o->first = arena_array(perm, (size_t)c->size + 1, sizeof *o->first));
+    for (int r = 0; r <= c->size; r++)
+        o->first[r] = optim_cut(t, r, c->size);
+    o->begin = o->first[c->rank];
+    o->end = o->first[c->rank + 1];
+    return ERR_OK;
+}
+
+/* The tensors' ranges within this rank's part, counted from its begin. */
+static enum err cut_ranges(struct optim *o, const struct table *t, struct arena *perm)
+{
+    TRY_ALLOC(o->ranges = arena_array(perm, t->count, sizeof *o->ranges));
+    TRY_ALLOC(o->norms_host = arena_array(perm, 2 * t->count, sizeof *o->norms_host));
+    o->tensors = t->count;
+    for (size_t i = 0; i < t->count; i++) {
+        const struct tensor *x = &t->tensors[i];
+        size_t from = x->offset > o->begin ? x->offset : o->begin, to = x->offset + x->count;
+        to = to < o->end ? to : o->end;
+        if (from >= to)
+            continue;
+        if (o->range_count == 0)
+            o->first_tensor = i;
+        o->ranges[o->range_count++] = (struct dev_range){from - o->begin, to - from, x->decay};
+    }
+    return ERR_OK;
+}
+
+/* ---- open ---------------------------------------------------------------------------------- */
 static enum err take_slabs(struct optim *o)
 {
-    TRY(dev_alloc(o->dev, (void **)&o->m, o->elements * sizeof *o->m));
-    TRY(dev_alloc(o->dev, (void **)&o->v, o->elements * sizeof *o->v));
-    return dev_alloc(o->dev, (void **)&o->scalars, 2 * sizeof *o->scalars);
+    size_t count = o->end - o->begin;
+    TRY(dev_alloc(o->dev, (void **)&o->m, count * sizeof *o->m));
+    TRY(dev_alloc(o->dev, (void **)&o->v, count * sizeof *o->v));
+    TRY(dev_alloc(o->dev, (void **)&o->square, sizeof *o->square));
+    TRY(dev_alloc(o->dev, (void **)&o->gscale, sizeof *o->gscale));
+    return dev_alloc(o->dev, (void **)&o->norms,
+                     o->first ? 2 * o->range_count * sizeof *o->norms : 0);
 }
 
-enum err optim_open(struct optim *o, struct dev *d, const struct settings *s, const struct table *t,
-                    struct arena *perm)
+static enum err open_parts(struct optim *o, const struct table *t, struct arena *perm)
 {
-    *o = (struct optim){.dev = d, .settings = s, .range_count = t->count, .elements = t->elements};
-    TRY_ALLOC(o->ranges = arena_array(perm, t->count, sizeof *o->ranges));
-    for (size_t i = 0; i < t->count; i++)
-        o->ranges[i] =
-            (struct dev_range){t->tensors[i].offset, t->tensors[i].count, t->tensors[i].decay};
-    enum err e = take_slabs(o);
+    TRY(cut_parts(o, t, perm));
+    TRY(cut_ranges(o, t, perm));
+    return take_slabs(o);
+}
+
+enum err optim_open(struct optim *o, struct dev *d, struct coll *c, const struct settings *s,
+                    const struct table *t, struct arena *perm)
+{
+    *o = (struct optim){.dev = d, .coll = c, .settings = s};
+    enum err e = open_parts(o, t, perm);
     if (e)
         optim_close(o);
     return e;
@@ -59,21 +127,24 @@ void optim_close(struct optim *o)
         return;
     dev_free(o->dev, o->m);
     dev_free(o->dev, o->v);
-    dev_free(o->dev, o->scalars);
+    dev_free(o->dev, o->square);
+    dev_free(o->dev, o->gscale);
+    dev_free(o->dev, o->norms);
     *o = (struct optim){0};
 }
 
+/* ---- step ---------------------------------------------------------------------------------- */
 static struct dev_adam arguments(const struct optim *o, struct model *m, int64_t step)
 {
     const struct settings *s = o->settings;
     double t = (double)(step + 1);
     return (struct dev_adam){
-        .p = model_params(m),
+        .p = model_params(m) + o->begin,
         .m = o->m,
         .v = o->v,
-        .g = model_grads(m),
-        .model = model_copy(m),
-        .gscale = &o->scalars[1],
+        .g = model_grads(m) + o->begin,
+        .model = model_copy(m) ? (uint16_t *)model_copy(m) + o->begin : NULL,
+        .gscale = o->gscale,
         .lr = (float)optim_lr(s, step),
         .beta1 = (float)s->train_beta1,
         .beta2 = (float)s->train_beta2,
@@ -86,22 +157,57 @@ static struct dev_adam arguments(const struct optim *o, struct model *m, int64_t
     };
 }
 
+/* The global norm, and from it the scale of the gradient. */
+static enum err clip(struct optim *o, struct model *m, int64_t step, float *norm)
+{
+    struct dev *d = o->dev;
+    double square;
+    d->ops->sumsq(d, o->square, model_grads(m) + o->begin, o->end - o->begin);
+    d->ops->copy(d, &square, o->square, sizeof square);
+    TRY(dev_sync(d));
+    if (o->first) {
+        TRY(o->coll->ops->sum_host(o->coll, &square, 1));
+        d->ops->copy(d, o->square, &square, sizeof square);
+    }
+    d->ops->clip_scale(d, o->gscale, o->square, (float)o->settings->train_clip);
+    *norm = (float)sqrt(square);
+    if (!isfinite(*norm))
+        return err_set(ERR_DIVERGED, "the gradient of step %lld is not finite",
+                       (long long)(step + 1));
+    return ERR_OK;
+}
+
+/* LAMB where a tensor's norms are the sum of what several ranks hold of it. */
+static enum err lamb_in_parts(struct optim *o, const struct dev_adam *a)
+{
+    struct dev *d = o->dev;
+    double *mine = o->norms_host + 2 * o->first_tensor;
+    size_t bytes = 2 * o->range_count * sizeof *mine;
+    memset(o->norms_host, 0, 2 * o->tensors * sizeof *o->norms_host);
+    d->ops->lamb_norms(d, o->norms, a, o->ranges, o->range_count);
+    d->ops->copy(d, mine, o->norms, bytes);
+    TRY(dev_sync(d));
+    TRY(o->coll->ops->sum_host(o->coll, o->norms_host, 2 * o->tensors));
+    d->ops->copy(d, o->norms, mine, bytes);
+    d->ops->lamb_apply(d, o->norms, a, o->ranges, o->range_count);
+    return ERR_OK;
+}
+
 enum err optim_step(struct optim *o, struct model *m, int64_t step, float *norm)
 {
     struct dev *d = o->dev;
-    float sum = 0;
-    d->ops->sumsq(d, &o->scalars[0], model_grads(m), o->elements);
-    d->ops->clip_scale(d, &o->scalars[1], &o->scalars[0], (float)o->settings->train_clip);
-    d->ops->copy(d, &sum, &o->scalars[0], sizeof sum);
-    TRY(dev_sync(d));
-    *norm = sqrtf(sum);
-    if (!isfinite(sum))
-        return err_set(ERR_DIVERGED, "the gradient of step %lld is not finite",
-                       (long long)(step + 1));
+    TRY(clip(o, m, step, norm));
     struct dev_adam a = arguments(o, m, step);
     if (!strcmp(o->settings->train_optimizer, "adamw"))
         d->ops->adamw(d, &a, o->ranges, o->range_count);
+    else if (o->first)
+        TRY(lamb_in_parts(o, &a));
     else
         d->ops->lamb(d, &a, o->ranges, o->range_count);
+    TRY(dev_sync(d));
+    if (!o->first)
+        return ERR_OK;
+    TRY(o->coll->ops->gather(o->coll, model_params(m), o->first));
+    model_params_changed(m); /* of the others' parts */
     return dev_sync(d);
 }

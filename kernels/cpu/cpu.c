@@ -173,7 +173,7 @@ enum err cpu_open(struct dev **d, const struct dev_options *o)
     *d = NULL;
     if (!c)
         return err_set(ERR_MEMORY, "no memory for the CPU device");
-    c->dev = (struct dev){.ops = &ops, .kind = "cpu"};
+    c->dev = (struct dev){.ops = &ops, .kind = "cpu", .host_memory = true};
     c->dev.threads = o->threads > 0 ? o->threads : threads_allowed();
     enum err e = open_parts(c, o);
     if (e) {

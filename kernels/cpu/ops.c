@@ -4,7 +4,7 @@
 #include <omp.h>
 
 enum {
-    CHUNK = 16384
+    CHUNK = DEV_RUN
 }; /* elements: 64 KiB of f32. Sums are made per chunk and added in chunk order */
 
 static const void *at(const void *base, enum dtype type, size_t offset)
@@ -127,8 +127,8 @@ void cpu_add(struct dev *d, void *y, const void *a, const void *b, size_t count)
                   count - i < CHUNK ? count - i : CHUNK);
 }
 
-/* Relative error <= 1e-7: doubles inside, rounded once. */
-void cpu_sumsq(struct dev *d, float *out, const float *x, size_t count)
+/* Relative error <= count 2^-53. */
+void cpu_sumsq(struct dev *d, double *out, const float *x, size_t count)
 {
     struct cpu *c = cpu_of(d);
     size_t chunks = (count + CHUNK - 1) / CHUNK;
@@ -140,13 +140,13 @@ void cpu_sumsq(struct dev *d, float *out, const float *x, size_t count)
         partial[i] = c->rows->sumsq(x + i * CHUNK, i + 1 < chunks ? CHUNK : count - i * CHUNK);
     for (size_t i = 0; i < chunks; i++)
         sum += partial[i];
-    *out = (float)sum;
+    *out = sum;
 }
 
-void cpu_clip_scale(struct dev *d, float *out, const float *sumsq, float max_norm)
+void cpu_clip_scale(struct dev *d, float *out, const double *sumsq, float max_norm)
 {
     (void)d;
-    float norm = __builtin_sqrtf(*sumsq);
+    float norm = (float)__builtin_sqrt(*sumsq);
     *out = max_norm > 0 && norm > max_norm ? max_norm / norm : 1.0f;
 }
 
@@ -210,46 +210,90 @@ static float trust_ratio(const struct dev_adam *a, bool decay, double p2, double
     return ratio > a->trust_max ? a->trust_max : ratio;
 }
 
-/* One tensor. The second pass runs backwards over each thread's part, so that what the first left
- * in cache is read first; it makes the update again from m and v rather than storing it (reading 8
- * bytes instead of writing and reading 4). */
-static void lamb_range(struct cpu *c, const struct dev_adam *a, const struct dev_range *range,
-                       struct rows_lamb *partial)
+static size_t chunks_of(const struct dev_range *range)
+{
+    return (range->count + CHUNK - 1) / CHUNK;
+}
+
+/* Chunk k of a range; returns its length. */
+static size_t chunk_at(const struct dev_range *range, size_t k, size_t *offset)
+{
+    *offset = range->offset + k * CHUNK;
+    return k + 1 < chunks_of(range) ? CHUNK : range->count - k * CHUNK;
+}
+
+/* Moments of one range and its sums, chunk by chunk in order. */
+static struct rows_lamb lamb_sums(struct cpu *c, const struct dev_adam *a,
+                                  const struct dev_range *range, struct rows_lamb *partial)
 {
     struct adam_scalars s = scalars(a, range);
-    size_t chunks = (range->count + CHUNK - 1) / CHUNK;
+    size_t chunks = chunks_of(range);
     struct rows_lamb sum = {0, 0};
 #pragma omp parallel for num_threads(c->dev.threads) schedule(static) if (chunks > 1)
     for (size_t k = 0; k < chunks; k++) {
-        size_t i = range->offset + k * CHUNK,
-               count = k + 1 < chunks ? CHUNK : range->count - k * CHUNK;
+        size_t i, count = chunk_at(range, k, &i);
         partial[k] = c->rows->lamb_moments(a->p + i, a->m + i, a->v + i, a->g + i, &s, count);
     }
     for (size_t k = 0; k < chunks; k++)
         sum = (struct rows_lamb){sum.p2 + partial[k].p2, sum.u2 + partial[k].u2};
+    return sum;
+}
+
+/* Runs backwards over each thread's part, so that what lamb_sums left in cache is read first; makes
+ * the update again from m and v rather than storing it (reading 8 bytes instead of writing and
+ * reading 4). */
+static void lamb_update(struct cpu *c, const struct dev_adam *a, const struct dev_range *range,
+                        struct rows_lamb sum)
+{
+    struct adam_scalars s = scalars(a, range);
+    size_t chunks = chunks_of(range);
     float step = a->lr * trust_ratio(a, range->decay, sum.p2, sum.u2);
 #pragma omp parallel num_threads(c->dev.threads) if (chunks > 1)
     {
         int t = omp_get_thread_num(), n = omp_get_num_threads();
         size_t begin = cpu_part(chunks, t, n, 1), k = cpu_part(chunks, t + 1, n, 1);
         while (k-- > begin) {
-            size_t i = range->offset + k * CHUNK,
-                   count = k + 1 < chunks ? CHUNK : range->count - k * CHUNK;
+            size_t i, count = chunk_at(range, k, &i);
             c->rows->lamb_apply(a->p + i, a->m + i, a->v + i, model_at(a, i), &s, step, count);
         }
     }
 }
 
-/* |err| <= 1e-5 (|p| + lr ratio (|u| + 1)): the norms hold 1e-5. */
-void cpu_lamb(struct dev *d, const struct dev_adam *a, const struct dev_range *ranges, size_t n)
+/* One partial sum for each chunk of the longest range; NULL: the device failed. */
+static struct rows_lamb *partials(struct cpu *c, const struct dev_range *ranges, size_t n)
 {
-    struct cpu *c = cpu_of(d);
     size_t longest = 0;
     for (size_t r = 0; r < n; r++)
         longest = ranges[r].count > longest ? ranges[r].count : longest;
-    struct rows_lamb *partial = cpu_scratch(c, 0, (longest / CHUNK + 1) * sizeof *partial);
-    if (!partial)
-        return;
+    return cpu_scratch(c, 0, (longest / CHUNK + 1) * sizeof(struct rows_lamb));
+}
+
+/* |err| <= 1e-5 (|p| + lr ratio (|u| + 1)): the norms hold 1e-5. Tensor by tensor: a small one is
+ * still in cache at its second pass. */
+void cpu_lamb(struct dev *d, const struct dev_adam *a, const struct dev_range *ranges, size_t n)
+{
+    struct cpu *c = cpu_of(d);
+    struct rows_lamb *partial = partials(c, ranges, n);
+    for (size_t r = 0; partial && r < n; r++)
+        lamb_update(c, a, &ranges[r], lamb_sums(c, a, &ranges[r], partial));
+}
+
+void cpu_lamb_norms(struct dev *d, double *norms, const struct dev_adam *a,
+                    const struct dev_range *ranges, size_t n)
+{
+    struct cpu *c = cpu_of(d);
+    struct rows_lamb *partial = partials(c, ranges, n);
+    for (size_t r = 0; partial && r < n; r++) {
+        struct rows_lamb sum = lamb_sums(c, a, &ranges[r], partial);
+        norms[2 * r] = sum.p2;
+        norms[2 * r + 1] = sum.u2;
+    }
+}
+
+/* Bound of cpu_lamb. */
+void cpu_lamb_apply(struct dev *d, const double *norms, const struct dev_adam *a,
+                    const struct dev_range *ranges, size_t n)
+{
     for (size_t r = 0; r < n; r++)
-        lamb_range(c, a, &ranges[r], partial);
+        lamb_update(cpu_of(d), a, &ranges[r], (struct rows_lamb){norms[2 * r], norms[2 * r + 1]});
 }

@@ -8,7 +8,7 @@
 #include "kernels/scalar/adam.h"
 #include <stdlib.h>
 
-enum { THREADS = 256, CHUNK = 16384 };
+enum { THREADS = 256, CHUNK = DEV_RUN };
 
 struct chunk {
     size_t offset;
@@ -29,7 +29,7 @@ struct adam_args {
     const struct chunk *chunks;
     const uint32_t *first; /* (ranges + 1): a range's chunks are first[r] .. first[r + 1] */
     struct norms *norms;   /* per chunk */
-    float *steps;          /* per range: lr times trust ratio */
+    struct norms *sums;    /* per range */
     bool wide;             /* the slabs are 16-byte aligned */
 };
 
@@ -106,9 +106,8 @@ static __global__ void lamb_moments(const struct adam_args a)
         a.norms[blockIdx.x] = {p_sum, u_sum};
 }
 
-/* A block for each range: its chunks' norms in a fixed order, then the step it may take. ||p|| /
- * ||u|| within its bounds; 1 for exempt ranges and where either norm is 0. */
-static __global__ void lamb_ratio(const struct adam_args a)
+/* A block for each range: its chunks' norms in a fixed order. */
+static __global__ void lamb_sums(const struct adam_args a)
 {
     __shared__ double held[2][WARP];
     uint32_t first = a.first[blockIdx.x], end = a.first[blockIdx.x + 1];
@@ -119,15 +118,20 @@ static __global__ void lamb_ratio(const struct adam_args a)
     }
     p2 = block_sum(p2, held[0]);
     u2 = block_sum(u2, held[1]);
-    if (threadIdx.x || first == end)
-        return;
-    float ratio = 1.0f;
-    if (a.chunks[first].decay && p2 > 0 && u2 > 0) {
-        ratio = (float)sqrt(p2 / u2);
-        ratio = ratio < a.trust_min ? a.trust_min : ratio;
-        ratio = ratio > a.trust_max ? a.trust_max : ratio;
-    }
-    a.steps[blockIdx.x] = a.lr * ratio;
+    if (threadIdx.x == 0)
+        a.sums[blockIdx.x] = {p2, u2};
+}
+
+/* lr times ||p|| / ||u|| within its bounds; lr for exempt ranges and where either norm is 0. */
+static __device__ __forceinline__ float lamb_step(const struct adam_args &a,
+                                                  const struct chunk &chunk)
+{
+    struct norms sum = a.sums[chunk.range];
+    if (!chunk.decay || !(sum.p2 > 0) || !(sum.u2 > 0))
+        return a.lr;
+    float ratio = (float)sqrt(sum.p2 / sum.u2);
+    ratio = ratio < a.trust_min ? a.trust_min : ratio;
+    return a.lr * (ratio > a.trust_max ? a.trust_max : ratio);
 }
 
 /* Last chunks first: the first pass left them in the L2 cache. */
@@ -136,7 +140,7 @@ static __global__ void lamb_apply(const struct adam_args a)
     const struct chunk chunk = a.chunks[gridDim.x - 1 - blockIdx.x];
     const struct adam_scalars s = scalars_of(a, chunk);
     bool wide = a.wide && chunk.offset % 4 == 0;
-    float step = a.steps[chunk.range];
+    float step = lamb_step(a, chunk);
     size_t end = chunk.offset + chunk.count;
     for (size_t i = chunk.offset + threadIdx.x * 4; i < end; i += THREADS * 4) {
         four p = get4(a.p, i, end, wide), m = get4(a.m, i, end, wide), v = get4(a.v, i, end, wide);
@@ -149,10 +153,10 @@ static __global__ void lamb_apply(const struct adam_args a)
     }
 }
 
-/* ---- the table: chunks | first | norms | steps, in one piece of device memory
+/* ---- the table: chunks | first | norms | sums, in one piece of device memory
  * --------------------- */
 struct table {
-    size_t chunks, chunk_bytes, first_bytes, norm_bytes, step_bytes;
+    size_t chunks, chunk_bytes, first_bytes, norm_bytes, sum_bytes;
 };
 
 static size_t up16(size_t bytes)
@@ -168,7 +172,7 @@ static struct table table_size(const struct dev_range *ranges, size_t n)
     t.chunk_bytes = t.chunks * sizeof(struct chunk);
     t.first_bytes = up16((n + 1) * sizeof(uint32_t));
     t.norm_bytes = t.chunks * sizeof(struct norms);
-    t.step_bytes = up16(n * sizeof(float));
+    t.sum_bytes = n * sizeof(struct norms);
     return t;
 }
 
@@ -221,7 +225,7 @@ static bool adam_args_make(struct cuda *c, struct adam_args *to, const struct de
     struct table t = table_size(ranges, n);
     char *base =
         t.chunks ? (char *)cuda_scratch(c, CUDA_SLOT_TABLE,
-                                        t.chunk_bytes + t.first_bytes + t.norm_bytes + t.step_bytes)
+                                        t.chunk_bytes + t.first_bytes + t.norm_bytes + t.sum_bytes)
                  : NULL;
     if (!base || !table_upload(c, &t, ranges, n))
         return false;
@@ -236,7 +240,7 @@ static bool adam_args_make(struct cuda *c, struct adam_args *to, const struct de
     to->chunks = (const struct chunk *)base;
     to->first = (const uint32_t *)(base + t.chunk_bytes);
     to->norms = (struct norms *)(base + t.chunk_bytes + t.first_bytes);
-    to->steps = (float *)(base + t.chunk_bytes + t.first_bytes + t.norm_bytes);
+    to->sums = (struct norms *)(base + t.chunk_bytes + t.first_bytes + t.norm_bytes);
     to->wide = aligned16(a->p) && aligned16(a->m) && aligned16(a->v) && aligned16(a->g) &&
                aligned16(a->model);
     return true;
@@ -259,6 +263,29 @@ extern "C" void cuda_lamb(struct dev *d, const struct dev_adam *a, const struct 
     if (!adam_args_make(cuda_of(d), &args, a, ranges, n, &chunks))
         return;
     LAUNCH(cuda_of(d), lamb_moments, blocks_for(chunks, 1), THREADS, 0, args);
-    LAUNCH(cuda_of(d), lamb_ratio, blocks_for(n, 1), THREADS, 0, args);
+    LAUNCH(cuda_of(d), lamb_sums, blocks_for(n, 1), THREADS, 0, args);
+    LAUNCH(cuda_of(d), lamb_apply, blocks_for(chunks, 1), THREADS, 0, args);
+}
+
+extern "C" void cuda_lamb_norms(struct dev *d, double *norms, const struct dev_adam *a,
+                                const struct dev_range *ranges, size_t n)
+{
+    struct adam_args args;
+    size_t chunks;
+    if (!adam_args_make(cuda_of(d), &args, a, ranges, n, &chunks))
+        return;
+    args.sums = (struct norms *)norms;
+    LAUNCH(cuda_of(d), lamb_moments, blocks_for(chunks, 1), THREADS, 0, args);
+    LAUNCH(cuda_of(d), lamb_sums, blocks_for(n, 1), THREADS, 0, args);
+}
+
+extern "C" void cuda_lamb_apply(struct dev *d, const double *norms, const struct dev_adam *a,
+                                const struct dev_range *ranges, size_t n)
+{
+    struct adam_args args;
+    size_t chunks;
+    if (!adam_args_make(cuda_of(d), &args, a, ranges, n, &chunks))
+        return;
+    args.sums = (struct norms *)(uintptr_t)norms;
     LAUNCH(cuda_of(d), lamb_apply, blocks_for(chunks, 1), THREADS, 0, args);
 }

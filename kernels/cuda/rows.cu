@@ -636,7 +636,7 @@ static __global__ void sumsq_runs(double *partial, const float *x, size_t count,
         partial[blockIdx.x] = sum;
 }
 
-static __global__ void sumsq_total(float *out, const double *partial, size_t parts)
+static __global__ void sumsq_total(double *out, const double *partial, size_t parts)
 {
     __shared__ double held[WARP];
     double sum = 0;
@@ -644,10 +644,10 @@ static __global__ void sumsq_total(float *out, const double *partial, size_t par
         sum += partial[i];
     sum = block_sum(sum, held);
     if (threadIdx.x == 0)
-        *out = (float)sum;
+        *out = sum;
 }
 
-extern "C" void cuda_sumsq(struct dev *d, float *out, const float *x, size_t count)
+extern "C" void cuda_sumsq(struct dev *d, double *out, const float *x, size_t count)
 {
     struct cuda *c = cuda_of(d);
     size_t parts = (count + SUM_RUN - 1) / SUM_RUN;
@@ -659,13 +659,13 @@ extern "C" void cuda_sumsq(struct dev *d, float *out, const float *x, size_t cou
     LAUNCH(c, sumsq_total, 1, THREADS, 0, out, partial, parts);
 }
 
-static __global__ void clip_scale(float *out, const float *sumsq, float max_norm)
+static __global__ void clip_scale(float *out, const double *sumsq, float max_norm)
 {
-    float norm = sqrtf(*sumsq);
+    float norm = (float)sqrt(*sumsq);
     *out = max_norm > 0 && norm > max_norm ? max_norm / norm : 1.0f;
 }
 
-extern "C" void cuda_clip_scale(struct dev *d, float *out, const float *sumsq, float max_norm)
+extern "C" void cuda_clip_scale(struct dev *d, float *out, const double *sumsq, float max_norm)
 {
     LAUNCH(cuda_of(d), clip_scale, 1, 1, 0, out, sumsq, max_norm);
 }

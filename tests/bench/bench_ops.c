@@ -60,7 +60,7 @@ static enum err fill(struct work *k)
         TRY(model(d, models[i], sizes[i]));
     float **rows[] = {&k->dw,  &k->bias,   &k->dbias,  &k->mean, &k->rstd,
                       &k->lse, &k->dtable, &k->square, &k->one};
-    size_t counts[] = {(size_t)CUBE * CUBE, F, F, T, T, NH * T, (size_t)WIDE_P * C, 1, 1};
+    size_t counts[] = {(size_t)CUBE * CUBE, F, F, T, T, NH * T, (size_t)WIDE_P * C, 2, 1};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         TRY(floats(d, rows[i], counts[i]));
     float **slabs[] = {&k->p, &k->m, &k->v, &k->g};
@@ -220,7 +220,7 @@ static void run_lamb(struct work *k)
 
 static void run_sumsq(struct work *k)
 {
-    k->d->ops->sumsq(k->d, k->square, k->g, PARAMETERS);
+    k->d->ops->sumsq(k->d, (double *)(void *)k->square, k->g, PARAMETERS);
 }
 
 /* Floating-point operations, or bytes: f of f32 and e of model type per element. */

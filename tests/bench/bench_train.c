@@ -38,6 +38,7 @@ struct run {
     struct settings s;
     struct table t;
     struct dev *d;
+    struct coll *c;
     struct model *m;
     struct optim o;
     struct batch b;
@@ -52,7 +53,8 @@ static enum err open_run(struct run *r, const char *size, const char *type, int 
     TRY(table_make(&r->t, &r->s, &r->a));
     TRY(dev_open(&r->d, &o));
     TRY(model_open(&r->m, r->d, &r->s, &r->t, TOKENS, true, &r->a));
-    TRY(optim_open(&r->o, r->d, &r->s, &r->t, &r->a));
+    TRY(coll_self_open(&r->c));
+    TRY(optim_open(&r->o, r->d, r->c, &r->s, &r->t, &r->a));
     TRY(batch_open(&r->b, &r->a, TOKENS, SEQUENCES));
     table_init(&r->t, 1, model_params(r->m));
     model_params_changed(r->m);
@@ -81,7 +83,7 @@ static enum err one_step(struct run *r, double *seconds)
     next_batch(r);
     double start = bench_now();
     model_grads_zero(r->m);
-    TRY(model_step(r->m, &r->b, 1.0f / TOKENS, &loss, &count));
+    TRY(model_step(r->m, &r->b, 1.0f / TOKENS, NULL, &loss, &count));
     TRY(optim_step(&r->o, r->m, r->step++, &norm));
     *seconds = bench_now() - start;
     return ERR_OK;

@@ -1,9 +1,11 @@
 /* What test_ranks.sh starts, alone and under mpirun: a short training run of this rank, or the
  * comparison of two.
  *
- *     ranks train DIR [stop|nan]    6 steps; the last rank asks to stop in step 3, or breaks its
- * parameters after it ranks compare DIR DIR         first moments of the two checkpoints: equal
- * within 1e-5 of their norm
+ *     ranks train DIR HOW [--KEY VALUE ..]    6 steps; HOW: whole; stop: the last rank asks for it
+ *                                             in step 3; nan: it breaks its parameters after it
+ *     ranks compare DIR DIR                   first moments of two checkpoints: equal within 1e-5
+ *                                             of their norm
+ *     ranks same DIR DIR                      parameters and moments: the same bits
  */
 #include <math.h>
 #include <stdio.h>
@@ -31,18 +33,23 @@ static enum err make_shard(const char *path)
     return file_write(path, &part, 1, 0644);
 }
 
-static enum err configure(struct settings *s, const char *shard, struct arena *a)
+static enum err configure(struct settings *s, const char *shard, int extra, char **extras,
+                          struct arena *a)
 {
-    char *words[] = {"--model.vocab",        "31", "--data.tokenizer",     "external",
+    enum { BASE = 28, EXTRA_MAX = 16 };
+    char *words[BASE + EXTRA_MAX] = {"--model.vocab",        "31", "--data.tokenizer",     "external",
                      "--model.layers",       "2",  "--model.heads",        "2",
                      "--model.width",        "32", "--model.context",      "16",
-                     "--train.sequence",     "16", "--train.batch_tokens", "256",
+                     "--train.sequence",     "16", "--train.batch_tokens", "384",
                      "--train.micro_tokens", "64", "--train.steps",        "6",
                      "--train.warmup",       "0",  "--device.dtype",       "f32",
-                     "--train.eval_tokens",  "480"};
+                     "--train.eval_tokens",  "480", "--model.mlp", "1024"}; /* several DEV_RUNs */
     struct config_table t = keys_inner(s);
     const char **items;
-    TRY(config_load(&t, 1, NULL, sizeof words / sizeof *words, words, a));
+    if (extra > EXTRA_MAX || words[BASE - 1] == NULL || words[BASE])
+        return err_set(ERR_CONFIG, "the list of settings and its length do not agree");
+    memcpy(words + BASE, extras, (size_t)extra * sizeof *words);
+    TRY(config_load(&t, 1, NULL, BASE + extra, words, a));
     TRY_ALLOC(items = arena_array(a, 1, sizeof *items));
     items[0] = shard;
     s->data_train = s->data_eval = (struct config_list){items, 1};
@@ -81,7 +88,7 @@ static enum err on_saved(void *self, struct train *t, int64_t step)
 }
 
 /* One line of each rank: how it ended, and the digest of its parameters. */
-static enum err train(struct coll *c, const char *dir, struct arena *a)
+static enum err train(struct coll *c, const char *dir, int extra, char **extras, struct arena *a)
 {
     static struct settings s;
     static struct train t;
@@ -96,7 +103,7 @@ static enum err train(struct coll *c, const char *dir, struct arena *a)
         TRY(make_shard(shard));
     }
     TRY(c->ops->barrier(c));
-    TRY(configure(&s, shard, a));
+    TRY(configure(&s, shard, extra, extras, a));
     TRY(dev_open(&d, &o));
     TRY(train_open(&t, &s, d, c, 0, inner, a));
     t.stop = &stop;
@@ -110,19 +117,20 @@ static enum err train(struct coll *c, const char *dir, struct arena *a)
     return ERR_OK;
 }
 
-static enum err first_moments(const char *dir, struct arena *a, const float **m, size_t *count)
+static enum err slab(const char *dir, const char *name, struct arena *a, const float **x,
+                     size_t *count)
 {
     struct checkpoint_meta meta;
     struct checkpoint_part *parts;
     size_t n;
     TRY(checkpoint_open(arena_printf(a, "%s/inner", dir), a, &meta, &parts, &n));
     for (size_t i = 0; i < n; i++)
-        if (!strcmp(parts[i].name, "m")) {
-            *m = parts[i].data;
-            *count = parts[i].size_bytes / sizeof **m;
+        if (!strcmp(parts[i].name, name)) {
+            *x = parts[i].data;
+            *count = parts[i].size_bytes / sizeof **x;
             return ERR_OK;
         }
-    return err_set(ERR_INPUT, "%s: no first moments", dir);
+    return err_set(ERR_INPUT, "%s: no %s", dir, name);
 }
 
 static enum err compare(const char *one, const char *two, struct arena *a)
@@ -130,8 +138,8 @@ static enum err compare(const char *one, const char *two, struct arena *a)
     const float *m[2];
     size_t count[2];
     double off = 0, size = 0;
-    TRY(first_moments(one, a, &m[0], &count[0]));
-    TRY(first_moments(two, a, &m[1], &count[1]));
+    TRY(slab(one, "m", a, &m[0], &count[0]));
+    TRY(slab(two, "m", a, &m[1], &count[1]));
     for (size_t i = 0; i < count[0] && count[0] == count[1]; i++) {
         off += pow((double)m[0][i] - (double)m[1][i], 2);
         size += pow((double)m[0][i], 2);
@@ -139,6 +147,20 @@ static enum err compare(const char *one, const char *two, struct arena *a)
     printf("first moments differ by %.3g of their norm\n", sqrt(off / size));
     return size > 0 && sqrt(off) <= 1e-5 * sqrt(size) ? ERR_OK
                                                       : err_set(ERR_DISAGREE, "the runs differ");
+}
+
+static enum err same(const char *one, const char *two, struct arena *a)
+{
+    static const char *const names[] = {"params", "m", "v"};
+    for (int i = 0; i < 3; i++) {
+        const float *x[2];
+        size_t count[2];
+        TRY(slab(one, names[i], a, &x[0], &count[0]));
+        TRY(slab(two, names[i], a, &x[1], &count[1]));
+        if (count[0] != count[1] || memcmp(x[0], x[1], count[0] * sizeof *x[0]))
+            return err_set(ERR_DISAGREE, "%s and %s: other %s", one, two, names[i]);
+    }
+    return ERR_OK;
 }
 
 int main(int argc, char **argv)
@@ -149,11 +171,13 @@ int main(int argc, char **argv)
     log_min(LOG_WARN);
     if (argc > 3 && !strcmp(argv[1], "compare"))
         e = compare(argv[2], argv[3], &a);
-    else if (argc > 2 && !strcmp(argv[1], "train")) {
-        mishap = argc > 3 ? argv[3] : "";
+    else if (argc > 3 && !strcmp(argv[1], "same"))
+        e = same(argv[2], argv[3], &a);
+    else if (argc > 3 && !strcmp(argv[1], "train")) {
+        mishap = argv[3];
         e = coll_open(&c, "cpu");
         if (!e)
-            e = train(c, argv[2], &a);
+            e = train(c, argv[2], argc - 4, argv + 4, &a);
     }
     if (e) {
         fprintf(stderr, "ranks: %s\n", err_message());

@@ -165,7 +165,7 @@ static void gradients_of_every_tensor(void **state)
     build(&g, "adamw");
     float *want = arena_array(&arena, g.t.elements, sizeof *want);
     assert_int_equal(names_import(g.s, &g.t, want, path_of("gradients")), ERR_OK);
-    assert_int_equal(model_step(g.m, &g.b, 1.0f / (B * T), &sum, &count), ERR_OK);
+    assert_int_equal(model_step(g.m, &g.b, 1.0f / (B * T), NULL, &sum, &count), ERR_OK);
     compare(&g.t, model_grads(g.m), want, 1e-5);
     drop(&g);
 }
@@ -181,11 +181,13 @@ static void trains_like(const char *optimizer)
     size_t count;
     build(&g, optimizer);
     float *want = arena_array(&arena, g.t.elements, sizeof *want);
-    assert_int_equal(optim_open(&o, g.d, g.s, &g.t, &arena), ERR_OK);
+    struct coll *alone;
+    assert_int_equal(coll_self_open(&alone), ERR_OK);
+    assert_int_equal(optim_open(&o, g.d, alone, g.s, &g.t, &arena), ERR_OK);
     for (int step = 0; step < STEPS; step++) {
         fill_batch(&g.b, step);
         model_grads_zero(g.m);
-        assert_int_equal(model_step(g.m, &g.b, 1.0f / (B * T), &sum, &count), ERR_OK);
+        assert_int_equal(model_step(g.m, &g.b, 1.0f / (B * T), NULL, &sum, &count), ERR_OK);
         assert_int_equal(optim_step(&o, g.m, step, &norm), ERR_OK);
         if (fabs(sum / (B * T) - losses[step]) > 2e-6 * losses[step])
             fail_msg("%s step %d: loss %.9f, should be %.9f", optimizer, step, sum / (B * T),

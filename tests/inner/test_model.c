@@ -89,7 +89,7 @@ static void check_gradients(const char *const *words, const char *type, double b
     build(&u, words, packed, type);
     double sum, want = gpt64_loss(u.s, &u.t, u.p64, &u.b, NULL);
     size_t count;
-    assert_int_equal(model_step(u.m, &u.b, 0.125f, &sum, &count), ERR_OK);
+    assert_int_equal(model_step(u.m, &u.b, 0.125f, NULL, &sum, &count), ERR_OK);
     assert_int_equal(count, 24 - 3);
     if (!(fabs(sum - want) <= bound * want))
         fail_msg("loss %.8f, float64 says %.8f", sum, want);
@@ -185,9 +185,9 @@ static void gradients_add_up_and_padding_stays_zero(void **state)
     size_t bytes = u.t.elements * sizeof(float), count;
     float *once = arena_alloc(&arena, bytes);
     double sum;
-    assert_int_equal(model_step(u.m, &u.b, 1.0f, &sum, &count), ERR_OK);
+    assert_int_equal(model_step(u.m, &u.b, 1.0f, NULL, &sum, &count), ERR_OK);
     u.d->ops->copy(u.d, once, model_grads(u.m), bytes);
-    assert_int_equal(model_step(u.m, &u.b, 1.0f, &sum, &count), ERR_OK);
+    assert_int_equal(model_step(u.m, &u.b, 1.0f, NULL, &sum, &count), ERR_OK);
     const float *twice = model_grads(u.m);
     for (size_t i = 0; i < u.t.elements; i++)
         assert_true(fabsf(twice[i] - 2 * once[i]) <= 1e-4f * (1 + fabsf(once[i])));
@@ -218,6 +218,100 @@ static void evaluation_needs_less_and_agrees(void **state)
                 model_plan(u.s, &u.t, DTYPE_F32, 24, true).activations);
     model_close(eval);
     drop(&u);
+}
+
+/* ---- what is final, what is made again ------------------------------------------------------ */
+struct told {
+    struct under_test *u;
+    float *seen; /* gradients as they were when they were called final */
+    size_t from, calls;
+};
+
+static void on_final(void *self, size_t from)
+{
+    struct told *t = self;
+    assert_true(from <= t->from);
+    t->u->d->ops->copy(t->u->d, t->seen + from, model_grads(t->u->m) + from,
+                       (t->from - from) * sizeof *t->seen);
+    t->calls += from < t->from;
+    t->from = from;
+}
+
+static void final_gradients_do_not_change(void **state)
+{
+    (void)state;
+    struct under_test u;
+    double sum;
+    size_t count;
+    build(&u, (const char *[]){SMALL, NULL}, packed, "f32");
+    struct told told = {.u = &u, .from = u.t.elements};
+    const struct model_ready ready = {&told, on_final};
+    told.seen = arena_array(&arena, u.t.elements, sizeof *told.seen);
+    assert_int_equal(model_step(u.m, &u.b, 1.0f, NULL, &sum, &count), ERR_OK); /* += on these */
+    assert_int_equal(model_step(u.m, &u.b, 1.0f, &ready, &sum, &count), ERR_OK);
+    assert_int_equal(told.from, 0);
+    assert_int_equal(told.calls, 1 + 2 * 6 + 1); /* final norm, each block's six parts, tables */
+    assert_memory_equal(told.seen, model_grads(u.m), u.t.elements * sizeof *told.seen);
+    drop(&u);
+}
+
+static size_t taken_bytes;
+static enum err (*alloc_plain)(struct dev *d, void **p, size_t bytes);
+
+static enum err alloc_counted(struct dev *d, void **p, size_t bytes)
+{
+    taken_bytes += bytes;
+    return alloc_plain(d, p, bytes);
+}
+
+/* Loss and gradients; what the device was asked for is what the plan says. */
+static double step_with(const char *recompute, const char *type, float **grads, size_t *activations)
+{
+    struct under_test u;
+    struct model *m;
+    double loss;
+    size_t count;
+    build(&u, (const char *[]){SMALL, "--model.layers", "5", "--train.recompute", recompute, NULL},
+          packed, type);
+    struct model_memory plan = model_plan(u.s, &u.t, u.d->model_type, u.b.tokens_count, true);
+    struct dev_ops counted = *u.d->ops;
+    const struct dev_ops *plain = u.d->ops;
+    taken_bytes = 0;
+    alloc_plain = plain->alloc;
+    counted.alloc = alloc_counted;
+    u.d->ops = &counted;
+    assert_int_equal(model_open(&m, u.d, u.s, &u.t, u.b.tokens_count, true, &arena), ERR_OK);
+    assert_int_equal(taken_bytes,
+                     plan.parameters + plan.model_copy + plan.gradients + plan.activations);
+    u.d->ops = plain;
+    model_close(m);
+    *activations = plan.activations;
+    assert_int_equal(model_step(u.m, &u.b, 1.0f, NULL, &loss, &count), ERR_OK);
+    assert_int_equal(model_step(u.m, &u.b, 1.0f, NULL, &loss, &count), ERR_OK);
+    *grads = arena_array(&arena, u.t.elements, sizeof **grads);
+    memcpy(*grads, model_grads(u.m), u.t.elements * sizeof **grads);
+    drop(&u);
+    return loss;
+}
+
+static void recomputed_activations_give_the_same_bits(void **state)
+{
+    (void)state;
+    const char *const types[] = {"f32", "bf16"};
+    for (int i = 0; i < 2; i++) {
+        float *kept, *again;
+        size_t all, few;
+        double a = step_with("none", types[i], &kept, &all),
+               b = step_with("block", types[i], &again, &few);
+        assert_true(a == b);
+        struct table t;
+        assert_int_equal(
+            table_make(&t, setup_settings(&arena, (const char *[]){SMALL, "--model.layers", "5", NULL}),
+                       &arena),
+            ERR_OK);
+        assert_memory_equal(kept, again, t.elements * sizeof *kept);
+        assert_true(few * 2 < all);
+    }
 }
 
 /* ---- table --------------------------------------------------------------------------------- */
@@ -286,6 +380,8 @@ int main(void)
         cmocka_unit_test_setup(packed_sequences_do_not_see_each_other, reset),
         cmocka_unit_test_setup(gradients_add_up_and_padding_stays_zero, reset),
         cmocka_unit_test_setup(evaluation_needs_less_and_agrees, reset),
+        cmocka_unit_test_setup(final_gradients_do_not_change, reset),
+        cmocka_unit_test_setup(recomputed_activations_give_the_same_bits, reset),
         cmocka_unit_test_setup(table_of_gpt2, reset),
         cmocka_unit_test_setup(initialisation_depends_on_seed_and_element, reset),
     };

@@ -1,5 +1,6 @@
 #!/bin/sh
-# What breaks if this is wrong: two ranks train another model than one, a rank waits for ever for one that stopped or diverged.
+# What breaks if this is wrong: two ranks train another model than one, a rank waits for ever for one that stopped or diverged,
+# buckets or shared-out moments change the step, a checkpoint fits one number of ranks only.
 # Arguments: the program `ranks`, a scratch directory, whether this build has MPI (1 or 0).
 set -eu
 ranks=$1 dir=$2 mpi=$3
@@ -9,13 +10,13 @@ fail() { echo "FAILED: $*"; exit 1; }
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export OMPI_MCA_btl_vader_single_copy_mechanism=none OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 
-"$ranks" train "$dir/one" > "$dir/one.txt"
+"$ranks" train "$dir/one" whole > "$dir/one.txt"
 grep -q "rank 0 of 1: OK after step 6" "$dir/one.txt" || fail "one rank"
 # Launched by something that says two ranks but gives no MPI: refused with a sentence, not trained twice.
-if WORLD_SIZE=2 RANK=0 "$ranks" train "$dir/refused" 2> "$dir/refused.txt"; then fail "torchrun was accepted"; fi
+if WORLD_SIZE=2 RANK=0 "$ranks" train "$dir/refused" whole 2> "$dir/refused.txt"; then fail "torchrun was accepted"; fi
 grep -q "CPU ranks need MPI" "$dir/refused.txt" || fail "no sentence about MPI"
 if [ "$mpi" = 0 ]; then
-    if OMPI_COMM_WORLD_SIZE=2 "$ranks" train "$dir/refused" 2> "$dir/refused.txt"; then fail "two ranks without MPI"; fi
+    if OMPI_COMM_WORLD_SIZE=2 "$ranks" train "$dir/refused" whole 2> "$dir/refused.txt"; then fail "two ranks without MPI"; fi
     grep -q "has no MPI" "$dir/refused.txt" || fail "no sentence about this build"
 fi
 if [ "$mpi" = 0 ] || ! command -v mpirun > /dev/null; then
@@ -36,6 +37,43 @@ done
 [ "$(grep -c 'STOPPED after step 3' "$dir/stop.txt")" = 2 ] || fail "one rank's stop is not everybody's"
 [ "$(grep -c 'DIVERGED after step 3' "$dir/nan.txt")" = 2 ] || fail "one rank's divergence is not everybody's"
 # And goes on where it stopped, to the same bits.
-mpirun -n 2 --bind-to none "$ranks" train "$dir/stop" > "$dir/again.txt"
+mpirun -n 2 --bind-to none "$ranks" train "$dir/stop" whole > "$dir/again.txt"
 [ "$(grep -o '[0-9a-f]\{64\}' "$dir/again.txt" | sort -u)" = "$(grep -o '[0-9a-f]\{64\}' "$dir/whole.txt" | sort -u)" ] ||
     fail "the resumed run is another run"
+
+# run RANKS DIR HOW [--KEY VALUE..]
+run() {
+    n=$1 to=$2 how=$3
+    shift 3
+    mpirun -n "$n" --bind-to none "$ranks" train "$dir/$to" "$how" "$@" > "$dir/$to.$n.txt" || fail "mpirun -n $n, $to"
+}
+same() { "$ranks" same "$dir/$1" "$dir/$2" || fail "$1 and $2 differ"; }
+near() { "$ranks" compare "$dir/$1" "$dir/$2" || fail "$1 and $2 differ"; }
+
+# Two ranks: a + b = b + a, so buckets and shared-out moments give the same bits as one all-reduce and whole moments do.
+run 2 buckets whole --train.bucket_mb 0.01
+same buckets whole
+run 2 zero whole --train.zero 1 --train.bucket_mb 0.1
+same zero whole
+run 2 adamw whole --train.optimizer adamw
+run 2 adamw_zero whole --train.optimizer adamw --train.zero 1 --train.bucket_mb 0.01
+same adamw_zero adamw
+# Three add in an order that depends on where a sum begins.
+run 3 three whole --train.bucket_mb 0
+run 3 three_zero whole --train.bucket_mb 0.05 --train.zero 1
+near three one
+near three_zero one
+# One number of ranks stores, another goes on: shared out or not, the file is the same.
+run 2 moved stop --train.zero 1
+run 2 moved whole --train.zero 0
+same moved whole
+run 2 back stop
+run 2 back whole --train.zero 1
+same back whole
+run 3 fewer stop --train.zero 1
+run 1 fewer whole --train.zero 1
+near fewer one
+run 2 more stop --train.zero 1
+run 3 more whole --train.zero 1 --train.recompute block
+near more one
+grep -q "OK after step 6" "$dir/more.3.txt" || fail "the run that was moved"

@@ -1,0 +1,30 @@
+#ifndef REDUCE_H
+#define REDUCE_H
+/* Gradient buckets. The slab of gradients becomes final from its end to its beginning while the
+ * backward runs; whatever is final and not yet begun is summed over the ranks as soon as it exceeds
+ * one bucket (GradientFlow's lazy all-reduce, arXiv 1902.06855: one pool in backward order, no
+ * copies). With owners (ZeRO-1) each part goes to the rank that will read it and to no other, a
+ * reduce-scatter in pieces.
+ *
+ * Every rank begins the same sums in the same order, whatever its data. Two ranks: the same bits at
+ * any bucket size. More: the order of additions may depend on where a bucket begins;
+ * |difference| <= (ranks - 1) 2^-23 sum|g|. One rank: nothing happens.
+ */
+#include "inner/coll/coll.h"
+
+struct reduce {
+    struct coll *coll;
+    float *grads;       /* device, borrowed */
+    size_t elements;    /* of the slab */
+    size_t bucket;      /* elements; 0: everything at once, behind the backward */
+    const size_t *first; /* (ranks + 1) owners' parts; NULL: every rank gets every sum */
+    size_t begun;       /* from here to the end; reduce's own */
+    enum err failed;    /* the first failure; comes out of reduce_finish */
+};
+
+void reduce_begin(struct reduce *r); /* a new step: nothing is final */
+/* Gradients from element `from` on are final; `from` only falls. Callable as a model_ready. */
+void reduce_ready(void *reduce, size_t from);
+enum err reduce_finish(struct reduce *r) MUST; /* all of it is final, summed and here */
+
+#endif

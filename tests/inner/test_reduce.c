@@ -1,0 +1,174 @@
+/* What breaks if this is wrong: a gradient is summed twice or by nobody, two ranks begin sums in
+ * different orders and wait for ever, a rank updates parameters from sums that went elsewhere. */
+#include "tests/inner/setup.h"
+#include "inner/coll/reduce.h"
+#include "inner/optim/optim.h"
+
+enum { ELEMENTS = 1000, STARTS_MAX = 64 };
+static struct arena arena;
+static struct {
+    size_t from[STARTS_MAX], count[STARTS_MAX];
+    int owner[STARTS_MAX];
+    size_t starts, progressed, finished, refuse;
+} seen;
+static float grads[ELEMENTS];
+
+static enum err start(struct coll *c, float *x, size_t count, int owner)
+{
+    (void)c;
+    if (seen.starts == seen.refuse)
+        return err_set(ERR_LINK, "refused");
+    assert_true(seen.starts < STARTS_MAX && count > 0);
+    seen.from[seen.starts] = (size_t)(x - grads);
+    seen.count[seen.starts] = count;
+    seen.owner[seen.starts++] = owner;
+    return ERR_OK;
+}
+
+static enum err progress(struct coll *c)
+{
+    (void)c;
+    seen.progressed++;
+    return ERR_OK;
+}
+
+static enum err finish(struct coll *c)
+{
+    (void)c;
+    seen.finished++;
+    return ERR_OK;
+}
+
+static const struct coll_ops ops = {.start = start, .progress = progress, .finish = finish};
+
+static struct reduce begin(int ranks, size_t bucket, const size_t *first)
+{
+    static struct coll coll;
+    coll = (struct coll){.ops = &ops, .size = ranks};
+    memset(&seen, 0, sizeof seen);
+    seen.refuse = STARTS_MAX;
+    struct reduce r = {&coll, grads, ELEMENTS, bucket, first, 0, ERR_OK};
+    reduce_begin(&r);
+    return r;
+}
+
+/* Each element once, each by its owner. */
+static void check_cover(const size_t *first)
+{
+    int times[ELEMENTS] = {0};
+    for (size_t s = 0; s < seen.starts; s++)
+        for (size_t i = seen.from[s]; i < seen.from[s] + seen.count[s]; i++) {
+            times[i]++;
+            assert_true(!first || (first[seen.owner[s]] <= i && i < first[seen.owner[s] + 1]));
+        }
+    for (size_t i = 0; i < ELEMENTS; i++)
+        assert_int_equal(times[i], 1);
+}
+
+static const size_t steps[] = {990, 900, 890, 880, 500, 500, 499, 0};
+
+static void walk(struct reduce *r)
+{
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        reduce_ready(r, steps[i]);
+    assert_int_equal(reduce_finish(r), ERR_OK);
+    assert_int_equal(seen.finished, 1);
+}
+
+static void pieces_of_a_bucket_and_more(void **state)
+{
+    (void)state;
+    struct reduce r = begin(2, 100, NULL);
+    walk(&r);
+    check_cover(NULL);
+    assert_int_equal(seen.starts, 3); /* 900, 500, 0: 499 waits for more */
+    assert_int_equal(seen.from[0], 900);
+    assert_int_equal(seen.from[1], 500);
+    assert_int_equal(seen.progressed, 8);
+    for (size_t i = 0; i < seen.starts; i++)
+        assert_int_equal(seen.owner[i], COLL_ALL);
+}
+
+static void no_buckets_one_sum_at_the_end(void **state)
+{
+    (void)state;
+    struct reduce r = begin(2, 0, NULL);
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        reduce_ready(&r, steps[i]);
+    assert_int_equal(seen.starts, 0);
+    assert_int_equal(reduce_finish(&r), ERR_OK);
+    assert_int_equal(seen.starts, 1);
+    check_cover(NULL);
+}
+
+static void parts_go_to_their_owners(void **state)
+{
+    (void)state;
+    static const size_t first[] = {0, 333, 333, 700, ELEMENTS}; /* the second has nothing */
+    struct reduce r = begin(4, 100, first);
+    walk(&r);
+    check_cover(first);
+    for (size_t i = 1; i < seen.starts; i++) /* from the end, as the backward goes */
+        assert_true(seen.from[i] < seen.from[i - 1]);
+}
+
+static void one_rank_sums_nothing(void **state)
+{
+    (void)state;
+    struct reduce r = begin(1, 100, NULL);
+    walk(&r);
+    assert_int_equal(seen.starts, 0);
+}
+
+static void a_failure_comes_out_at_the_end(void **state)
+{
+    (void)state;
+    struct reduce r = begin(2, 100, NULL);
+    seen.refuse = 1;
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        reduce_ready(&r, steps[i]);
+    assert_int_equal(reduce_finish(&r), ERR_LINK);
+    assert_says("refused");
+    assert_int_equal(seen.finished, 0);
+}
+
+/* Parts cover the slab, rise, differ by less than a tensor's run, and cut inside tensors only at
+ * multiples of DEV_RUN. */
+static void parts_of_the_slab(void **state)
+{
+    (void)state;
+    struct table t;
+    struct settings *s = setup_settings(
+        &arena, (const char *[]){"--model.width", "256", "--model.layers", "3", "--train.zero", "1",
+                                 NULL});
+    assert_int_equal(table_make(&t, s, &arena), ERR_OK);
+    for (int ranks = 1; ranks <= 40; ranks++) {
+        assert_int_equal(optim_cut(&t, 0, ranks), 0);
+        assert_int_equal(optim_cut(&t, ranks, ranks), t.elements);
+        for (int r = 0; r < ranks; r++) {
+            size_t at = optim_cut(&t, r, ranks), even = t.elements / (size_t)ranks * (size_t)r;
+            assert_true(at <= optim_cut(&t, r + 1, ranks));
+            assert_true(at <= even + TABLE_ALIGN && even < at + DEV_RUN + TABLE_ALIGN);
+            for (size_t i = 0; i < t.count; i++)
+                if (t.tensors[i].offset <= at && at < t.tensors[i].offset + t.tensors[i].count)
+                    assert_int_equal((at - t.tensors[i].offset) % DEV_RUN, 0);
+        }
+        size_t most = optim_plan(s, &t, ranks), fair = 8 * t.elements / (size_t)ranks;
+        assert_true(most >= fair / 8 * 8 && most <= fair + 8 * 2 * DEV_RUN);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pieces_of_a_bucket_and_more),
+        cmocka_unit_test(no_buckets_one_sum_at_the_end),
+        cmocka_unit_test(parts_go_to_their_owners),
+        cmocka_unit_test(one_rank_sums_nothing),
+        cmocka_unit_test(a_failure_comes_out_at_the_end),
+        cmocka_unit_test(parts_of_the_slab),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    arena_free(&arena);
+    return failed;
+}
