@@ -1,0 +1,275 @@
+/* What breaks if the planner is wrong: a run that was promised to train 95 % of its time and waits for half of it. The
+ * formulas are held against tables that others published, against the schedule's exact bytes, and against the search itself.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+#include "outer/plan.h"
+#include "outer/plan_tables.h"
+#include "toy.h"
+
+static struct tensor tensors[TOY_TENSORS_MAX];
+static struct table table;
+
+/* ---- the published bandwidth tables ---- */
+
+/* Both papers simulated on bandwidths of 10^(-1 + 4k/49) Gbit/s, k = 0..49, and printed the first that reaches a
+ * utilisation: neighbours differ by 21 %, which is the accuracy of their tables. */
+static const double grid_step = 4.0 / 49;
+
+static int grid_index(double gbit)
+{
+    return (int)lround((log10(gbit) + 1) / grid_step);
+}
+
+/* The first grid bandwidth with which `gbits` in all, in P exchanges, leave this share of H steps. */
+static int first_index(double steps_s, unsigned fragments, double gbits, double hidden_s, double share)
+{
+    for (int k = 0; k < 60; k++) {
+        double s = gbits / fragments / pow(10, -1 + k * grid_step);
+        if (plan_share(steps_s, fragments, s, hidden_s, 0) >= share - 1e-9)
+            return k;
+    }
+    return 60;
+}
+
+struct row {
+    double parameters_g, step_s;
+    unsigned fragments; /* 3 layers each */
+    double gbit[5];
+};
+static const double shares[5] = {0.5, 0.8, 0.9, 0.95, 0.99};
+
+/* How many entries are off by one grid point; none may be off by more. */
+static int off(const struct row *rows, size_t count, int every, double bits, bool fragments, double overlap)
+{
+    int n = 0;
+    for (size_t i = 0; i < count; i++)
+        for (int k = 0; k < 5; k++) {
+            unsigned p = fragments ? rows[i].fragments : 1;
+            double hidden = (overlap + 2.0 / 3) * rows[i].step_s; /* and the backward pass goes on meanwhile */
+            int got = first_index(every * rows[i].step_s, p, bits * rows[i].parameters_g, hidden, shares[k]);
+            int want = grid_index(rows[i].gbit[k]);
+            assert_in_range(got + 1, want, want + 2);
+            n += got != want;
+        }
+    return n;
+}
+
+/* 2501.18512, table 4: H = 100; 13.4 bits on the wire for each parameter fit all 15 entries, 3.6 for the codec of 4. */
+static void streaming_diloco_table_4(void **state)
+{
+    (void)state;
+    static const struct row diloco[] = {{1, 0.1, 8, {1.4, 6.2, 13.3, 23.3, 86.8}},
+                                        {10, 0.8, 16, {1.7, 7.5, 16, 33.9, 104.8}},
+                                        {100, 4.9, 36, {3.0, 11, 23.3, 49.4, 184}}};
+    static const struct row streaming[] = {{1, 0.1, 8, {0.4, 0.9, 1.7, 2.0, 3.0}},
+                                           {10, 0.8, 16, {0.4, 0.9, 1.4, 1.4, 1.7}},
+                                           {100, 4.9, 36, {0.5, 0.9, 1.1, 1.1, 1.4}}};
+    assert_int_equal(off(diloco, 3, 100, 13.4, false, 0), 0);
+    assert_in_range(off(streaming, 3, 100, 3.6, true, 1), 0, 1);
+}
+
+/* 2503.09799, table 6: 10 G parameters, 0.8 s; another simulation, in which 10.8 bits fit best. */
+static void scaling_laws_table_6(void **state)
+{
+    (void)state;
+    static const struct {
+        int every;
+        double gbit[3];
+    } rows[] = {{10, {49.4, 152.6, 222.3}}, {50, {11.0, 41.0, 126.5}}, {100, {6.2, 23.3, 86.8}}, {300, {2.0, 9.1, 41.0}}};
+    static const double share[3] = {0.8, 0.95, 0.99};
+    int n = 0;
+    for (size_t i = 0; i < 4; i++)
+        for (int k = 0; k < 3; k++) {
+            int got = first_index(rows[i].every * 0.8, 1, 108, 0.8 * 2 / 3, share[k]), want = grid_index(rows[i].gbit[k]);
+            assert_in_range(got + 1, want, want + 2);
+            n += got != want;
+        }
+    assert_in_range(n, 0, 2);
+}
+
+/* ---- the tables of losses ---- */
+
+static void value_is(struct plan_value v, double want, bool extrapolated)
+{
+    if (fabs(v.value - want) > 1e-9 || v.extrapolated != extrapolated)
+        fail_msg("%g%s, expected %g%s", v.value, v.extrapolated ? " extrapolated" : "", want,
+                 extrapolated ? " extrapolated" : "");
+}
+
+static void tables_return_their_points(void **state)
+{
+    (void)state;
+    double high;
+    value_is(plan_loss_sites(35e6, 8), 3.9, false);
+    value_is(plan_loss_sites(1.3e9, 4), 0.5, false);
+    value_is(plan_loss_sites(10e9, 2), -0.19, false);
+    value_is(plan_loss_sites(10e9, 8), 1.1, true);
+    value_is(plan_loss_sites(1e6, 2), 0.7, true);
+    value_is(plan_loss_sites(335e6, 16), 3.1, true);             /* the slope from 4 to 8 goes on */
+    value_is(plan_loss_sites(sqrt(90e6 * 180e6), 2), 0.4, false); /* half way in the logarithm */
+    value_is(plan_loss_every(30, &high), 0, false);
+    assert_true(fabs(high) < 1e-9);
+    value_is(plan_loss_every(100, &high), 0.7, false);
+    assert_true(fabs(high - 3.0) < 0.01);
+    assert_true(plan_loss_every(1000, &high).extrapolated);
+    assert_true(plan_loss_every(1000, &high).value > plan_loss_every(500, &high).value);
+    value_is(plan_rate(35e6, 8), 1.0, false);
+    value_is(plan_rate(5e9, 4), 0.6, false);
+    value_is(plan_rate(5e9, 64), 1.0, true);
+    assert_true(fabs(plan_steps_factor(1) - 1.224) < 0.001);
+    assert_true(plan_steps_factor(0) == 1);
+}
+
+/* ---- predictions ---- */
+
+static struct plan_task task(double mbit, double rtt_s)
+{
+    return (struct plan_task){.sites = 4,
+                              .step_s = 0.5,
+                              .parameters = 1e9,
+                              .link = {.up_bps = mbit * 1e6, .down_bps = mbit * 1e6, .rtt_s = rtt_s, .streams = 1}};
+}
+
+/* The bytes are the schedule's, whatever the rounds. */
+static void bytes_are_the_schedules(void **state)
+{
+    (void)state;
+    struct plan_task t = task(100, 0.05);
+    size_t elements[] = {25600, 51200, 2560, 256};
+    for (int c = 0; c < CODEC_COUNT; c++)
+        for (int64_t steps = 1; steps < 200; steps += 33)
+            for (uint64_t whole = 1; whole < 6; whole += 2) {
+                struct schedule s = schedule_streaming(steps, 20, 4, whole, (enum codec_kind)c);
+                struct plan_result r;
+                plan_predict(&t, &s, elements, &r);
+                assert_int_equal(r.up_bytes, schedule_upload_bytes(&s, elements));
+                assert_int_equal(r.down_bytes, schedule_download_bytes(&s, elements, 4));
+            }
+}
+
+/* By hand: one round of 256 MiB f32 each way at 100 Mbit/s, no delay: 3.6 % headers, and nothing else. */
+static void time_by_hand(void **state)
+{
+    (void)state;
+    struct plan_task t = task(100, 0);
+    size_t elements = 1 << 26;
+    struct schedule s = schedule_streaming(1000, 100, 1, 1, CODEC_F32);
+    struct plan_result r;
+    t.sites = 1;
+    plan_predict(&t, &s, &elements, &r);
+    double one = (double)(elements * 4 + elements / 256) * 8 / 100e6;
+    assert_true(fabs(r.exchange_s / (2 * one) - 1.037) < 0.002);
+    assert_true(fabs(r.total_s - (500 + 10 * r.exchange_s)) < 1e-6);
+    assert_true(fabs(r.utilisation - 500 / r.total_s) < 1e-12 && fabs(r.steady - r.utilisation) < 1e-12);
+    s.overlap = 60; /* 30 s of 43 are hidden */
+    struct plan_result o;
+    plan_predict(&t, &s, &elements, &o);
+    assert_true(fabs(o.exposed_s - (r.exchange_s - 30)) < 1e-6);
+    t.aggregator_bps = 10e6; /* its line is ten times slower */
+    plan_predict(&t, &s, &elements, &o);
+    assert_true(fabs(o.exchange_s / r.exchange_s - 10) < 1e-6);
+}
+
+/* Delay, slow start, loss: each takes time, and more of it more. */
+static void slower_links_take_longer(void **state)
+{
+    (void)state;
+    struct plan_link l = {.up_bps = 1e9, .down_bps = 1e9, .rtt_s = 0, .streams = 1};
+    double last = plan_transfer_s(&l, 1e8, 1e9);
+    for (double rtt = 0.001; rtt < 1; rtt *= 3) {
+        l.rtt_s = rtt;
+        double now = plan_transfer_s(&l, 1e8, 1e9);
+        assert_true(now >= last && now < last + 20 * rtt);
+        last = now;
+    }
+    l.rtt_s = 0.1;
+    l.loss = 0.001; /* Mathis: 1448 * 8 / 0.1 * sqrt(1.5 / 0.001) = 4.49 Mbit/s */
+    assert_true(fabs(plan_rate_bps(&l, 1e9) / 4.486e6 - 1) < 0.001);
+    l.streams = 8;
+    assert_true(fabs(plan_rate_bps(&l, 1e9) / (8 * 4.486e6) - 1) < 0.001);
+    assert_true(plan_rate_bps(&l, 1e6) == 1e6);
+}
+
+/* ---- the search ---- */
+
+static void the_search_keeps_its_promises(void **state)
+{
+    (void)state;
+    struct plan_task t = task(1, 0.1);
+    struct schedule s = schedule_streaming(10000, 50, 1, 1, CODEC_INT8);
+    struct plan_option found[PLAN_OPTIONS_MAX], nearest;
+    size_t count;
+    assert_int_equal(plan_search(&t, &s, &table, 0.9, found, &count, &nearest), ERR_OK);
+    assert_true(count >= 3);
+    for (size_t i = 0; i < count; i++) {
+        struct plan_result again;
+        struct plan_option *o = &found[i];
+        size_t elements[ROUND_FRAGMENTS_MAX];
+        struct arena a = arena_make(0);
+        struct fragments f;
+        struct fragment_plan plan = {.kind = FRAGMENT_STRIDED, .count = o->schedule.fragments, .synchronised = {true}};
+        assert_int_equal(fragment_make(&f, &table, &plan, &a), ERR_OK);
+        for (unsigned k = 0; k < f.count; k++)
+            elements[k] = f.f[k].elements;
+        plan_predict(&t, &o->schedule, elements, &again);
+        assert_true(again.utilisation == o->result.utilisation && again.utilisation >= 0.9);
+        assert_int_equal(o->schedule.beat[0].every % o->schedule.fragments, 0);
+        assert_true(o->schedule.overlap < o->schedule.beat[0].every);
+        assert_true(i == 0 || o->result.equal_s >= found[i - 1].result.equal_s * (1 - 1e-4));
+        assert_true(i == 0 || o->schedule.beat[0].codec != found[i - 1].schedule.beat[0].codec);
+        arena_free(&a);
+    }
+    t.link.up_bps = t.link.down_bps = 1e12; /* a link that costs nothing: short rounds, nothing to hide */
+    t.link.rtt_s = 0;
+    assert_int_equal(plan_search(&t, &s, &table, 0.9, found, &count, &nearest), ERR_OK);
+    assert_int_equal(found[0].schedule.overlap, 0);
+    assert_true(found[0].schedule.beat[0].every <= 25);
+}
+
+static void impossible_links_have_a_nearest_one(void **state)
+{
+    (void)state;
+    struct plan_task t = task(0.0001, 0.1);
+    struct schedule s = schedule_streaming(10000, 50, 1, 1, CODEC_INT8);
+    struct plan_option found[PLAN_OPTIONS_MAX], nearest;
+    struct plan_link link;
+    bool by_rate;
+    size_t count;
+    assert_int_equal(plan_search(&t, &s, &table, 0.95, found, &count, &nearest), ERR_OK);
+    assert_int_equal(count, 0);
+    assert_true(nearest.result.utilisation > 0 && nearest.result.utilisation < 0.95);
+    assert_int_equal(plan_nearest_link(&t, &s, &table, 0.95, &link, &by_rate), ERR_OK);
+    assert_true(by_rate && link.up_bps > t.link.up_bps && link.rtt_s == t.link.rtt_s);
+    t.link = link;
+    assert_int_equal(plan_search(&t, &s, &table, 0.95, found, &count, &nearest), ERR_OK);
+    assert_true(count > 0);
+    t.link.up_bps *= 0.98;
+    t.link.down_bps *= 0.98;
+    assert_int_equal(plan_search(&t, &s, &table, 0.95, found, &count, &nearest), ERR_OK);
+    assert_int_equal(count, 0);
+    t = task(1000, 36000); /* ten hours there and back: no rate helps */
+    assert_int_equal(plan_nearest_link(&t, &s, &table, 0.95, &link, &by_rate), ERR_OK);
+    assert_true(!by_rate && link.rtt_s < 36000 && link.rtt_s > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(streaming_diloco_table_4),
+        cmocka_unit_test(scaling_laws_table_6),
+        cmocka_unit_test(tables_return_their_points),
+        cmocka_unit_test(bytes_are_the_schedules),
+        cmocka_unit_test(time_by_hand),
+        cmocka_unit_test(slower_links_take_longer),
+        cmocka_unit_test(the_search_keeps_its_promises),
+        cmocka_unit_test(impossible_links_have_a_nearest_one),
+    };
+    table = toy_table(tensors, 12);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
