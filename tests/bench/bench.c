@@ -33,6 +33,14 @@ double bench_median(const struct bench_times *t)
     return sorted.count ? sorted.seconds[sorted.count / 2] : 0;
 }
 
+double bench_worst(const struct bench_times *t)
+{
+    double worst = 0;
+    for (size_t i = 0; i < t->count; i++)
+        worst = t->seconds[i] > worst ? t->seconds[i] : worst;
+    return worst;
+}
+
 const char *bench_arguments(int argc, char **argv)
 {
     if (argc == 1) {

@@ -29,6 +29,7 @@ struct bench_row {
 double bench_now(void); /* seconds, monotonic */
 void bench_add(struct bench_times *t, double seconds);
 double bench_median(const struct bench_times *t);
+double bench_worst(const struct bench_times *t); /* the longest */
 /* --csv PATH appends rows there, otherwise they go to stdout with the header. NULL: wrong
  * arguments, usage printed. */
 const char *bench_arguments(int argc, char **argv);

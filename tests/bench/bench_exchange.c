@@ -1,0 +1,469 @@
+/* How long one exchange takes over an emulated network, as a multiple of what the line needs: bytes
+ * / rate + one round trip. A contribution up (until its receipt) and an aggregate down through the
+ * real link, a raw TCP stream of the same size, and an all-reduce of PyTorch's gloo between two
+ * ranks, which also carries every byte once each way. All hold their connections open, and take
+ * turns, so each comes after a pause, as exchanges do in training.
+ *
+ *     build/tests/bench_exchange --csv tests/bench/results.csv        (from the repository; python3
+ * with torch for gloo)
+ *
+ * Rates count IP packets with their headers: 1500-byte packets carry 1448 bytes of a TCP stream,
+ * so 1.036 x bytes / rate is the least.
+ */
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include "kernels/base/file.h"
+#include "outer/args.h"
+#include "outer/child.h"
+#include "outer/link/tls.h"
+#include "outer/wan/wan.h"
+#include "tests/bench/bench.h"
+
+enum { SITE, AGGREGATOR, RAW_PORT = 5001, LINK_PORT = 7443, GLOO_PORT = 5002 };
+enum { CONTRIBUTION, AGGREGATE, RAW, GLOO, CASES };
+static const char *const case_names[CASES] = {"contribution", "aggregate", "raw TCP",
+                                              "gloo all-reduce"};
+static const struct condition {
+    double rate_mbit, rtt_ms, loss_percent;
+} conditions[] = {{1000, 100, 0}, {1000, 100, 0.1}, {100, 50, 0}, {100, 50, 0.1}};
+enum { CONDITIONS = sizeof conditions / sizeof *conditions };
+
+struct bench {
+    const char *csv, *congestion, *python;
+    int64_t buffer_kib, mib, repeats;
+    bool slow_start;
+    size_t bytes;
+    uint8_t *payload;
+    struct wan wan;
+    struct arena arena;
+};
+struct worker { /* a process at the site that exchanges whenever it is told */
+    int tell, hear;
+    pid_t pid;
+};
+
+static char root[64];
+
+/* ---- the link ------------------------------------------------------------------------------ */
+static struct bench *serving; /* in the aggregator's process */
+
+static void take_offer(void *self, const char *peer, const struct wire_contribution *m,
+                       struct wire_answer *answer, void **handle)
+{
+    (void)peer;
+    (void)m;
+    answer->outcome = ROUND_RESUME;
+    *handle = self;
+}
+
+static void take_chunk(void *self, void *handle, uint64_t offset, const uint8_t *data, size_t n,
+                       struct wire_answer *answer)
+{
+    (void)self;
+    (void)handle;
+    (void)data;
+    answer->outcome = offset + n > serving->bytes ? ROUND_INVALID : ROUND_NONE;
+}
+
+static void take_finish(void *self, void *handle, bool complete, struct wire_answer *answer)
+{
+    (void)self;
+    (void)handle;
+    answer->outcome = complete ? ROUND_RECEIPT : ROUND_INVALID;
+}
+
+static void give(void *self, const char *peer, const struct wire_fetch *m, const uint8_t **data,
+                 size_t *size_bytes, void **source, struct wire_answer *answer)
+{
+    (void)peer;
+    (void)m;
+    *data = serving->payload;
+    *size_bytes = serving->bytes;
+    *source = self;
+    answer->outcome = ROUND_NONE;
+}
+
+static void given(void *self, void *source)
+{
+    (void)self;
+    (void)source;
+}
+
+static uint64_t no_work(void *self, bool *stop)
+{
+    (void)self;
+    (void)stop;
+    return UINT64_MAX;
+}
+
+static struct link_tls files(struct bench *b, const char *name)
+{
+    return (struct link_tls){arena_printf(&b->arena, "%s/ca.pem", root),
+                             arena_printf(&b->arena, "%s/%s.pem", root, name),
+                             arena_printf(&b->arena, "%s/%s.key", root, name)};
+}
+
+static enum err link_aggregator(struct bench *b, const char *address)
+{
+    struct link_service service = {.self = b,
+                                   .offer = take_offer,
+                                   .chunk = take_chunk,
+                                   .finish = take_finish,
+                                   .fetch = give,
+                                   .fetched = given,
+                                   .work = no_work};
+    struct link_listen at = {.address = arena_printf(&b->arena, "%s:%d", address, LINK_PORT),
+                             .tls = files(b, "aggregator")};
+    struct link_server *s;
+    int port;
+    serving = b;
+    link_tune();
+    TRY(link_serve(&s, &at, &service, &port));
+    for (;;)
+        pause();
+}
+
+static enum err link_exchange(struct bench *b, struct link *l, int which)
+{
+    struct wire_answer answer;
+    if (which == AGGREGATE) {
+        struct wire_fetch f = {.what = WIRE_AGGREGATE};
+        return l->ops->fetch(l, &f, b->payload, b->bytes, &answer);
+    }
+    struct wire_contribution m = {.payload_bytes = b->bytes, .weight = 1};
+    TRY(l->ops->contribute(l, &m, b->payload, &answer));
+    return answer.outcome == ROUND_RECEIPT ? ERR_OK
+                                           : err_set(ERR_PROTO, "outcome %d", answer.outcome);
+}
+
+/* Serves requests: a byte says which exchange, the seconds come back; negative: it failed. */
+static enum err link_site(struct bench *b, const char *address, int hear, int tell)
+{
+    struct link_dial d = {.target = arena_printf(&b->arena, "%s:%d", address, LINK_PORT),
+                          .tls = files(b, "a"),
+                          .server_name = "localhost"};
+    struct link *l;
+    unsigned char which;
+    link_tune();
+    TRY(link_open(&l, &d));
+    while (read(hear, &which, 1) == 1) {
+        double start = bench_now();
+        enum err e = link_exchange(b, l, which);
+        double took = e == ERR_OK ? bench_now() - start : -1;
+        if (e != ERR_OK)
+            fprintf(stderr, "bench_exchange: %s: %s\n", case_names[which], err_message());
+        if (write(tell, &took, sizeof took) != (ssize_t)sizeof took)
+            break;
+    }
+    l->ops->close(l);
+    return ERR_OK;
+}
+
+/* ---- raw TCP ------------------------------------------------------------------------------- */
+static struct sockaddr_in raw_address(const char *address)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(RAW_PORT)};
+    inet_pton(AF_INET, address, &a.sin_addr);
+    return a;
+}
+
+static enum err raw_aggregator(struct bench *b, const char *address)
+{
+    struct sockaddr_in a = raw_address(address);
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(listener, (struct sockaddr *)&a, sizeof a) != 0 || listen(listener, 1) != 0)
+        return err_set(ERR_IO, "raw TCP cannot listen");
+    int s = accept(listener, NULL, NULL);
+    size_t have = 0;
+    for (ssize_t n; (n = read(s, b->payload, (size_t)1 << 20)) > 0;) {
+        have += (size_t)n;
+        if (have == b->bytes && write(s, "", 1) == 1)
+            have = 0;
+    }
+    return ERR_OK;
+}
+
+static double raw_exchange(struct bench *b, int s)
+{
+    char receipt;
+    double start = bench_now();
+    for (size_t at = 0; at < b->bytes;) {
+        ssize_t n = write(s, b->payload + at, b->bytes - at);
+        if (n <= 0)
+            return -1;
+        at += (size_t)n;
+    }
+    return read(s, &receipt, 1) == 1 ? bench_now() - start : -1;
+}
+
+static enum err raw_site(struct bench *b, const char *address, int hear, int tell)
+{
+    struct sockaddr_in a = raw_address(address);
+    int s = socket(AF_INET, SOCK_STREAM, 0);
+    unsigned char which;
+    if (connect(s, (struct sockaddr *)&a, sizeof a) != 0)
+        return err_set(ERR_LINK, "raw TCP cannot connect");
+    while (read(hear, &which, 1) == 1) {
+        double took = raw_exchange(b, s);
+        if (write(tell, &took, sizeof took) != (ssize_t)sizeof took)
+            break;
+    }
+    return ERR_OK;
+}
+
+/* ---- processes ----------------------------------------------------------------------------- */
+/* In a child at that place; gloo becomes python3. */
+static enum err become(struct bench *b, int which, unsigned place, int hear, int tell)
+{
+    char address[WAN_ADDRESS_MAX], bytes[32], port[16];
+    wan_address(&b->wan, place, AGGREGATOR, address);
+    if (which == RAW)
+        return place == SITE ? raw_site(b, address, hear, tell) : raw_aggregator(b, address);
+    if (which != GLOO)
+        return place == SITE ? link_site(b, address, hear, tell) : link_aggregator(b, address);
+    snprintf(bytes, sizeof bytes, "%zu", b->bytes);
+    snprintf(port, sizeof port, "%d", GLOO_PORT);
+    if (hear >= 0 && (dup2(hear, 0) < 0 || dup2(tell, 1) < 0))
+        return err_set(ERR_IO, "no pipe for python3");
+    setenv("GLOO_SOCKET_IFNAME", "wan0", 1);
+    execlp(b->python, b->python, "tests/bench/exchange_gloo.py", place == SITE ? "1" : "0", address,
+           port, bytes, NULL);
+    return err_set(ERR_UNSUPPORTED, "cannot start %s", b->python);
+}
+
+static pid_t fork_at(struct bench *b, int which, unsigned place, int hear, int tell)
+{
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid != 0)
+        return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    enum err e =
+        namespace_enter(wan_place(&b->wan, place)) ? ERR_IO : become(b, which, place, hear, tell);
+    if (e != ERR_OK)
+        fprintf(stderr, "bench_exchange: %s: %s\n", case_names[which], err_message());
+    _exit(e != ERR_OK);
+}
+
+static void worker_open(struct bench *b, struct worker *w, int which)
+{
+    int down[2], up[2];
+    ASSERT(pipe2(down, O_CLOEXEC) == 0 && pipe2(up, O_CLOEXEC) == 0);
+    w->pid = fork_at(b, which, SITE, down[0], up[1]);
+    close(down[0]);
+    close(up[1]);
+    w->tell = down[1];
+    w->hear = up[0];
+}
+
+static double worker_run(struct worker *w, int which)
+{
+    unsigned char byte = (unsigned char)which;
+    double took;
+    if (write(w->tell, &byte, 1) != 1 || read(w->hear, &took, sizeof took) != (ssize_t)sizeof took)
+        return -1;
+    return took;
+}
+
+/* ---- measuring ----------------------------------------------------------------------------- */
+static double ideal(const struct bench *b, const struct condition *c)
+{
+    return (double)b->bytes * 8 / (c->rate_mbit * 1e6) + c->rtt_ms / 1e3;
+}
+
+static void report(struct bench *b, const struct condition *c, int which,
+                   const struct bench_times *t, double first)
+{
+    char what[96], flags[160];
+    const char *moments[] = {"", " first"};
+    snprintf(flags, sizeof flags, "%lld MiB %s buffers %lld KiB%s worst of %zu: %.3f",
+             (long long)b->mib, *b->congestion ? b->congestion : "default",
+             (long long)b->buffer_kib, b->slow_start ? "" : " no slow start after idle", t->count,
+             bench_worst(t));
+    for (int i = 0; i < 2; i++) {
+        snprintf(what, sizeof what, "%s%s %g Mbit/s %g ms loss %g %%", case_names[which],
+                 moments[i], c->rate_mbit, c->rtt_ms, c->loss_percent);
+        bench_write(b->csv, &(struct bench_row){"exchange", what, "s", flags,
+                                                i ? first : bench_median(t), ideal(b, c)});
+    }
+}
+
+static void take_turns(struct bench *b, const struct condition *c)
+{
+    static const int worker_of[CASES] = {0, 0, 1, 2}; /* both ways of the link on one connection */
+    static const int kinds[] = {CONTRIBUTION, RAW, GLOO};
+    struct bench_times times[CASES] = {0};
+    struct worker workers[3];
+    pid_t servers[3];
+    double first[CASES];
+    for (int i = 0; i < 3; i++)
+        servers[i] = fork_at(b, kinds[i], AGGREGATOR, -1, -1);
+    child_pause(500);
+    for (int i = 0; i < 3; i++)
+        worker_open(b, &workers[i], kinds[i]);
+    for (int r = 0; r <= b->repeats; r++)
+        for (int which = 0; which < CASES; which++) {
+            double took = worker_run(&workers[worker_of[which]], which);
+            if (r == 0)
+                first[which] = took;
+            else if (took > 0)
+                bench_add(&times[which], took);
+            fprintf(stderr, "%-16s %7.3f s  %.3f of the line\n", case_names[which], took,
+                    took / ideal(b, c));
+        }
+    for (int which = 0; which < CASES; which++) {
+        if (times[which].count)
+            report(b, c, which, &times[which], first[which]);
+        else
+            fprintf(stderr, "SKIPPED: %s did not run\n", case_names[which]);
+    }
+    for (int i = 0; i < 3; i++) {
+        kill(servers[i], SIGKILL);
+        kill(workers[i].pid, SIGKILL);
+        close(workers[i].tell);
+        close(workers[i].hear);
+        waitpid(servers[i], NULL, 0);
+        waitpid(workers[i].pid, NULL, 0);
+    }
+}
+
+static enum err condition_run(struct bench *b, const struct condition *c)
+{
+    struct topology t;
+    char *text = arena_printf(
+        &b->arena,
+        "wan:\n  sites: [a, aggregator]\n  tcp_buffer_kib: %lld\n  congestion: '%s'\n"
+        "  slow_start_after_idle: %s\nlink:\n  rate_mbit: %g\n  delay_ms: %g\n  loss_percent: %g\n",
+        (long long)b->buffer_kib, b->congestion, b->slow_start ? "true" : "false", c->rate_mbit,
+        c->rtt_ms / 2, c->loss_percent);
+    TRY_ALLOC(text);
+    TRY(topology_parse(&t, "bench", text, strlen(text), NULL, &b->arena));
+    fprintf(stderr, "\n%g Mbit/s, %g ms, loss %g %%: the line needs %.3f s\n", c->rate_mbit,
+            c->rtt_ms, c->loss_percent, ideal(b, c));
+    TRY(wan_open(&b->wan, &t));
+    take_turns(b, c);
+    wan_print(&b->wan, stderr);
+    wan_close(&b->wan);
+    return ERR_OK;
+}
+
+static enum err certificates(void)
+{
+    static const char *const hosts[] = {"localhost"};
+    int64_t now = (int64_t)time(NULL);
+    struct tls_validity v = {now - 60, now + 86400};
+    struct tls_request r = {.directory = root,
+                            .out = root,
+                            .role = TLS_AGGREGATOR,
+                            .name = "aggregator",
+                            .hosts = hosts,
+                            .host_count = 1,
+                            .validity = v};
+    TRY(tls_force13());
+    TRY(tls_authority(root, "bench", false, v));
+    TRY(tls_issue(&r));
+    r = (struct tls_request){.directory = root, .out = root, .name = "a", .validity = v};
+    return tls_issue(&r);
+}
+
+static enum err run(struct bench *b, int64_t only)
+{
+    b->bytes = (size_t)b->mib << 20;
+    TRY_ALLOC(b->payload = malloc(b->bytes));
+    for (size_t i = 0; i < b->bytes; i++)
+        b->payload[i] = (uint8_t)(i * 2654435761u >> 13);
+    TRY(certificates());
+    for (int64_t i = 0; i < CONDITIONS; i++)
+        if (only < 0 || only == i)
+            TRY(condition_run(b, &conditions[i]));
+    return ERR_OK;
+}
+
+int main(int argc, char **argv)
+{
+    struct bench b = {.csv = "",
+                      .congestion = "",
+                      .python = "python3",
+                      .buffer_kib = 65536,
+                      .mib = 64,
+                      .repeats = 5,
+                      .arena = arena_make(0)};
+    int64_t only = -1;
+    const struct args_option options[] = {
+        {.name = "csv",
+         .kind = ARGS_TEXT,
+         .target = &b.csv,
+         .value = "FILE",
+         .help = "Append rows there, not on stdout."},
+        {.name = "condition",
+         .kind = ARGS_INT,
+         .target = &only,
+         .value = "N",
+         .min = -1,
+         .max = CONDITIONS - 1,
+         .help = "0: 1 Gbit/s 100 ms; 1: with 0.1 % loss; 2: 100 Mbit/s 50 ms; 3: with 0.1 % loss; "
+                 "-1: all."},
+        {.name = "congestion",
+         .kind = ARGS_TEXT,
+         .target = &b.congestion,
+         .value = "NAME",
+         .help = "cubic, bbr; the kernel's without it."},
+        {.name = "buffer-kib",
+         .kind = ARGS_INT,
+         .target = &b.buffer_kib,
+         .value = "N",
+         .min = 0,
+         .max = 2e6,
+         .help = "Largest TCP buffers; 0: the kernel's."},
+        {.name = "slow-start",
+         .kind = ARGS_FLAG,
+         .target = &b.slow_start,
+         .help = "Keep TCP's slow start after a pause."},
+        {.name = "mib",
+         .kind = ARGS_INT,
+         .target = &b.mib,
+         .value = "N",
+         .min = 1,
+         .max = 2048,
+         .help = "Size of an exchange."},
+        {.name = "repeats",
+         .kind = ARGS_INT,
+         .target = &b.repeats,
+         .value = "N",
+         .min = 1,
+         .max = 100,
+         .help = "Exchanges after the first."},
+        {.name = "python",
+         .kind = ARGS_TEXT,
+         .target = &b.python,
+         .value = "PROGRAM",
+         .help = "A python3 that has torch."},
+    };
+    struct args args = {.command = "bench_exchange",
+                        .summary = "Exchange time over an emulated network.",
+                        .example = "build/tests/bench_exchange --condition 2",
+                        .options = options,
+                        .count = sizeof options / sizeof *options};
+    signal(SIGPIPE, SIG_IGN);
+    enum err e = args_parse(&args, argc, argv, &b.arena);
+    strcpy(root, "/tmp/atoll-bench-XXXXXX");
+    if (e == ERR_OK && !args.help)
+        e = mkdtemp(root) ? run(&b, only) : ERR_IO;
+    if (e != ERR_OK)
+        fprintf(stderr, "bench_exchange: %s\n", err_message());
+    wan_close(&b.wan);
+    (void)!file_remove_tree(root);
+    free(b.payload);
+    arena_free(&b.arena);
+    return e != ERR_OK;
+}
