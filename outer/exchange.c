@@ -17,7 +17,8 @@ static enum err plan_make(struct fragment_plan *p, const struct settings *s,
     *p = (struct fragment_plan){.kind = kind_of(o->outer_partition),
                                 .count = (unsigned)o->outer_fragments,
                                 .seed = (uint64_t)s->run_seed,
-                                .synchronised = {[FRAGMENT_PARAMETERS] = true}};
+                                .synchronised = {true, o->outer_first_every > 0,
+                                                 o->outer_second_every > 0}};
     if (p->kind != FRAGMENT_SLICES)
         return ERR_OK;
     p->count = (unsigned)o->outer_slices.count;
@@ -31,20 +32,27 @@ static enum err plan_make(struct fragment_plan *p, const struct settings *s,
     return ERR_OK;
 }
 
+/* Part i of a state in its period: at the same step of the period as the parameters' part. */
+static struct schedule_beat beat_of(const struct outer_settings *o, const struct fragment_plan *p,
+                                    unsigned i, int64_t every, const char *codec)
+{
+    const struct codec *c = codec_find(codec);
+    int64_t offset = p->kind == FRAGMENT_SLICES ? p->slices[i].at - o->outer_every
+                                                : i * (o->outer_every / (int64_t)p->count);
+    ASSERT(c); /* the key's choices are codecs' names */
+    return (struct schedule_beat){every, offset, c->kind};
+}
+
 static struct schedule schedule_of(const struct settings *s, const struct outer_settings *o,
                                    const struct fragment_plan *p)
 {
-    const struct codec *c = codec_find(o->outer_codec);
+    const int64_t every[] = {o->outer_every, o->outer_first_every, o->outer_second_every};
     struct schedule x = {.steps = s->train_steps,
-                         .fragments = p->count,
                          .whole_rounds = (uint64_t)o->outer_whole_rounds};
-    ASSERT(c); /* the key's choices are the codecs' names */
-    if (p->kind != FRAGMENT_SLICES)
-        x = schedule_streaming(x.steps, o->outer_every, x.fragments, x.whole_rounds, c->kind);
-    else
-        for (unsigned i = 0; i < p->count; i++)
-            x.beat[i] =
-                (struct schedule_beat){o->outer_every, p->slices[i].at - o->outer_every, c->kind};
+    for (unsigned state = 0; state < FRAGMENT_STATES; state++)
+        for (unsigned i = 0; p->synchronised[state] && i < p->count; i++)
+            x.beat[x.fragments++] =
+                beat_of(o, p, i, every[state], state ? o->outer_moments_codec : o->outer_codec);
     x.overlap = o->outer_overlap_steps;
     x.back_off = codec_backlog(o->outer_back_off * o->outer_back_off, 1);
     return x;

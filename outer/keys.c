@@ -104,6 +104,30 @@ static void check_slices(struct rules *r, const struct outer_settings *o, const 
                    (long long)o->outer_every);
 }
 
+/* A moment's rounds fall on steps where parameters are exchanged too, so that a restart finds them together. */
+static void check_moments(struct rules *r, const struct outer_settings *o, const struct settings *s)
+{
+    const struct {
+        const char *name;
+        long long every;
+    } moment[] = {{"first", o->outer_first_every}, {"second", o->outer_second_every}};
+    long long base = o->outer_every, parts = 1;
+    for (size_t i = 0; i < 2; i++) {
+        long long below = moment[i].every / base * base;
+        parts += moment[i].every > 0;
+        if (below != moment[i].every)
+            broken(r, "outer.%s_every = %lld is not a multiple of outer.every = %lld; the nearest are %lld and %lld",
+                   moment[i].name, moment[i].every, base, below, below + base);
+    }
+    if (parts > 1 && s->train_zero)
+        broken(r, "train.zero = 1 shares the moments out among the ranks, and outer.first_every or second_every sends them "
+                  "whole from one; use train.zero = 0");
+    parts *= strcmp(o->outer_partition, "slices") ? o->outer_fragments : (long long)o->outer_slices.count;
+    if (parts > ROUND_FRAGMENTS_MAX)
+        broken(r, "%lld fragments of parameters and moments are more than %d; use fewer outer.fragments", parts,
+               ROUND_FRAGMENTS_MAX);
+}
+
 static bool name_good(const char *name)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
@@ -174,6 +198,7 @@ enum err keys_outer_check(const struct outer_settings *o, const struct settings 
     check_every(&r, o, s);
     check_overlap(&r, o);
     check_slices(&r, o, s);
+    check_moments(&r, o, s);
     check_sites(&r, &o->outer_sites);
     check_site(&r, o, s);
     if (o->outer_delay > 1 && strcmp(o->outer_optimizer, "delayed_nesterov") != 0)

@@ -56,12 +56,21 @@ uint64_t site_train_rounds(const struct schedule *s, int64_t step)
     return ended;
 }
 
-/* s->fragment of the lead -> the model's parameters of every rank. */
+static float *slab_of(const struct train *t, enum fragment_state state)
+{
+    float *const slabs[FRAGMENT_STATES] = {model_params(t->model), t->optim.m, t->optim.v};
+    return slabs[state];
+}
+
+/* s->fragment of the lead -> the parameters, or moments, of every rank. A second moment is a mean of
+ * squares; what a codec's rounding takes below zero would be a root of a negative number. */
 static enum err spread(struct site_train *s, struct train *t, unsigned f)
 {
     const struct fragment *part = &s->o.fragments->f[f];
+    for (size_t i = 0; lead(s) && part->state == FRAGMENT_SECOND && i < part->elements; i++)
+        s->fragment[i] = s->fragment[i] > 0 ? s->fragment[i] : 0;
     TRY(s->o.coll->ops->broadcast_host(s->o.coll, s->fragment, part->elements * sizeof(float)));
-    fragment_scatter(t->dev, model_params(t->model), s->fragment, part);
+    fragment_scatter(t->dev, slab_of(t, part->state), s->fragment, part);
     return dev_sync(t->dev);
 }
 
@@ -130,7 +139,8 @@ static enum err exchange(struct site_train *s, struct train *t, const struct tra
     struct link_counters before;
     double begin = seconds_now();
     s->o.link->ops->counters(s->o.link, &before);
-    fragment_gather(t->dev, s->fragment, model_params(t->model), &s->o.fragments->f[f]);
+    fragment_gather(t->dev, s->fragment, slab_of(t, s->o.fragments->f[f].state),
+                    &s->o.fragments->f[f]);
     TRY(dev_sync(t->dev));
     TRY(site_round(s->o.site, f, round, s->fragment, (float)r.weight, t->tokens));
     r.seconds = seconds_now() - begin;
@@ -262,10 +272,10 @@ static bool repeatable(struct site_train *s, const struct train *t)
     return true;
 }
 
-/* The outer parameters of all fragments become the local ones. */
-static enum err take_outer(struct site_train *s, struct train *t)
+/* The first `count` fragments' outer state becomes the local one; the parameters' come first. */
+static enum err take_outer(struct site_train *s, struct train *t, unsigned count)
 {
-    for (unsigned f = 0; f < s->o.fragments->count; f++) {
+    for (unsigned f = 0; f < count; f++) {
         if (lead(s))
             memcpy(s->fragment, s->o.member->state[f].theta,
                    s->o.fragments->f[f].elements * sizeof(float));
@@ -320,7 +330,7 @@ static enum err go_on_at(struct site_train *s, struct train *t, int64_t step, bo
         s->merged_step[f] = step;
     t->step = step;
     t->tokens = (uint64_t)step * (uint64_t)t->settings->train_batch_tokens;
-    return take_outer(s, t);
+    return take_outer(s, t, s->o.fragments->count);
 }
 
 enum err site_train_start(struct site_train *s, struct train *t)
@@ -355,7 +365,7 @@ enum err site_train_step(struct site_train *s, struct train *t, const struct tra
 static bool merged_here(const struct site_train *s, int64_t step)
 {
     uint64_t round;
-    for (unsigned f = 0; f < s->o.schedule.fragments; f++)
+    for (unsigned f = 0; f < s->o.fragments->parts; f++)
         if (step > 0 && !schedule_due(&s->o.schedule, step, f, &round))
             return false;
     return true;
@@ -370,7 +380,7 @@ enum err site_train_eval(struct site_train *s, struct train *t, double *loss, si
         return ERR_OK;
     t->dev->ops->copy(t->dev, s->local, model_params(t->model), bytes);
     TRY(dev_sync(t->dev));
-    TRY(take_outer(s, t));
+    TRY(take_outer(s, t, s->o.fragments->parts));
     TRY(train_evaluate(t, loss, tokens));
     t->dev->ops->copy(t->dev, model_params(t->model), s->local, bytes);
     model_params_changed(t->model);

@@ -10,6 +10,7 @@ mkdir -p "$2"
 cd "$2"
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive NO_COLOR=1
 processes=""
+settings="" # of every process, --section.key value ...
 
 cleanup() {
     for p in $processes; do kill -9 "$p" 2>/dev/null || :; done
@@ -102,7 +103,7 @@ part_of() {
 
 # serve, train: in the background; the process number is in $serve_pid, $pid. Further arguments go to the program.
 serve() {
-    "$atoll" serve --config run.yaml "$@" >>serve.out 2>&1 &
+    "$atoll" serve --config run.yaml $settings "$@" >>serve.out 2>&1 &
     serve_pid=$!
     processes="$processes $serve_pid"
 }
@@ -110,7 +111,7 @@ train() {
     site=$1
     shift
     "$atoll" train --config run.yaml --site.name "$site" --run.dir "$site" --data.train "data/train-$(part_of "$site")-*.bin" \
-        --log.progress none "$@" >>"$site.out" 2>&1 &
+        --log.progress none $settings "$@" >>"$site.out" 2>&1 &
     pid=$!
     processes="$processes $pid"
 }
