@@ -11,4 +11,12 @@ for config in "$repository"/deploy/examples/*.yaml; do
     "$atoll" train --config "$config" --site.name "$site" --dry-run >dry.out 2>&1 || fail "$config does not pass --dry-run"
     grep -q "^model:" dry.out || fail "$config: --dry-run does not print the resolved configuration"
 done
-echo "configuration page and examples are those of the program"
+# Every block of docs/methods.md, over a model of 24 layers.
+awk '/^```/ { open = !open; if (open) n++; next } open { print > ("method-" n ".yaml") }' "$repository/docs/methods.md"
+for block in method-*.yaml; do
+    { cat "$block"; echo "model: {layers: 24, heads: 4, width: 32}"; } >"full-$block"
+    "$atoll" train --config "full-$block" --site.aggregator localhost:1 --outer.sites a --dry-run >dry.out 2>&1 ||
+        { cat "$block" dry.out; fail "docs/methods.md: a block does not pass --dry-run"; }
+done
+
+echo "configuration page, examples and methods are those of the program"
