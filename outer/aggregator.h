@@ -19,6 +19,8 @@ struct aggregator_options {
     const char *canonical;       /* pinned keys; its digest is the configuration digest */
     bool strict;
     uint64_t straggler_ms;
+    void (*committed)(void *self, const struct manifest *m); /* after each commit, in the thread of work(); NULL: nobody asks */
+    void *self;
     const char *revoked_path;    /* list of refused identities, one URI per line, read again when it changes; NULL: none */
 };
 struct aggregator; /* opaque */

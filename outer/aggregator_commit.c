@@ -215,6 +215,8 @@ static enum err commit_done(struct aggregator *a, unsigned fragment, const struc
     f->first_ms = UINT64_MAX;
     aggregator_step(a, &e, &u);
     commit_log(a, fragment, m, first_ms == UINT64_MAX ? 0 : now_ms - first_ms);
+    if (a->o.committed)
+        a->o.committed(a->o.self, m);
     TRY(commit_record(a, fragment));
     snprintf(path, sizeof path, "spool/%u/%" PRIu64, fragment, m->round);
     return a->world->ops->remove(a->world, path);

@@ -21,6 +21,7 @@
     X(import, ANY, "a model with GPT-2 names as the start of a run")                               \
     X(report, ANY, "one HTML page with plots about one or more run directories")                   \
     X(wan, ANY, "commands at the places of an emulated network: rate, delay, loss, outages")        \
+    X(ledger, ANY, "bytes on the link by layer, site, round: predicted, counted, the kernel's")    \
     X(doctor, ANY, "what this machine and this build can do: processor, memory, MPI, gRPC, GPUs")
 
 #define X(name, needs, summary) enum err cmd_##name(int argc, char **argv) MUST;

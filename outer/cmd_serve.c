@@ -15,6 +15,7 @@
 #include "outer/cmd.h"
 #include "outer/exchange.h"
 #include "outer/identity.h"
+#include "outer/ledger_book.h"
 #include "outer/link/tls.h"
 #include "outer/progress.h"
 #include "outer/version.h"
@@ -39,6 +40,7 @@ struct serve {
     struct aggregator *aggregator;
     struct link_server *server;
     struct progress progress;
+    struct ledger_book ledger;
     sigset_t signals;
 };
 
@@ -106,11 +108,20 @@ static enum err open_member(struct serve *v)
     return member_found(&v->member) ? member_load(&v->member) : begin(v);
 }
 
+/* In the thread that works for the link. */
+static void committed(void *self, const struct manifest *m)
+{
+    struct serve *v = self;
+    size_t elements = v->member.fragments->f[m->fragment].elements;
+    struct schedule_bytes b = schedule_bytes((enum codec_kind)m->codec, elements, manifest_included(m));
+    ledger_book_predict(&v->ledger, m->fragment, m->round, b.up, b.down);
+}
+
 static enum err open_aggregator(struct serve *v)
 {
     struct aggregator_options o = {.run = v->s.run_name, .sites = v->o.outer_sites.items,
                                    .site_count = (unsigned)v->o.outer_sites.count, .canonical = v->identity,
-                                   .strict = strcmp(v->o.outer_mode, "strict") == 0,
+                                   .strict = strcmp(v->o.outer_mode, "strict") == 0, .committed = committed, .self = v,
                                    .straggler_ms = (uint64_t)llround(v->o.outer_straggler_s * 1000)};
     TRY_ALLOC(o.revoked_path = arena_printf(&v->perm, "%s/revoked.txt", v->o.tls_dir));
     if (!o.strict && o.site_count < 3)
@@ -121,7 +132,7 @@ static enum err open_aggregator(struct serve *v)
 
 static enum err open_link(struct serve *v)
 {
-    struct link_listen l = {.address = v->o.serve_listen};
+    struct link_listen l = {.address = v->o.serve_listen, .book = ledger_book_add, .book_self = &v->ledger};
     struct link_service service = aggregator_service(v->aggregator);
     int port;
     TRY_ALLOC(l.tls.ca = arena_printf(&v->perm, "%s/ca.pem", v->o.tls_dir));
@@ -158,6 +169,7 @@ static enum err open_all(struct serve *v)
     TRY_ALLOC(log = arena_printf(&v->perm, "%s/log.txt", v->o.serve_dir));
     TRY(progress_open(&v->progress, v->o.log_progress, (unsigned)v->o.outer_sites.count, log));
     TRY(aggregator_claim(v->world, v->identity));
+    TRY(ledger_book_open(&v->ledger, v->o.serve_dir, v->s.run_name, "aggregator", &v->perm));
     TRY(open_member(v));
     say_what(v);
     TRY(open_aggregator(v));
@@ -168,6 +180,7 @@ static void close_all(struct serve *v)
 {
     if (v->server)
         link_shutdown(v->server, GRACE_MS);
+    ledger_book_close(&v->ledger);
     aggregator_close(v->aggregator);
     member_close(&v->member);
     dev_close(v->cpu);

@@ -238,6 +238,8 @@ static enum err own_directory(struct job *j)
         TRY(file_lock(j->s.run_dir, &j->lock));
     TRY(path_in(j, &path, RECORD_FILE));
     TRY(record_open(&j->record, path, &j->perm));
+    if (j->outer)
+        TRY(ledger_book_open(&j->ledger, j->s.run_dir, j->s.run_name, j->o.site_name, &j->perm));
     TRY(path_in(j, &log, "log.txt"));
     return progress_open(&j->progress, j->o.log_progress, 1, log);
 }
@@ -245,7 +247,7 @@ static enum err own_directory(struct job *j)
 #ifdef ATOLL_NET
 static enum err dial(struct job *j)
 {
-    struct link_dial d = {.target = j->o.site_aggregator, .server_name = NULL};
+    struct link_dial d = {.target = j->o.site_aggregator, .book = ledger_book_add, .book_self = &j->ledger};
     link_tune();
     if (*j->o.site_aggregator_name)
         d.server_name = j->o.site_aggregator_name;
@@ -340,6 +342,7 @@ static void close_all(struct job *j)
         site_close(j->site);
     if (j->link)
         j->link->ops->close(j->link);
+    ledger_book_close(&j->ledger);
     site_train_close(&j->exchange);
     member_close(&j->member);
     train_close(&j->train);

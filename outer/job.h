@@ -5,6 +5,7 @@
  * only: the others' record and progress are closed and take nothing).
  */
 #include "outer/exchange.h"
+#include "outer/ledger_book.h"
 #include "outer/progress.h"
 #include "outer/record.h"
 #include "outer/site_train.h"
@@ -29,6 +30,7 @@ struct job {
     char *identity; /* canonical pinned settings */
     int index;      /* of this site in the roster; 0 alone */
     struct record record;
+    struct ledger_book ledger; /* with an aggregator */
     struct progress progress;
     struct progress_line line;
     char notice[128];           /* words of the last notice logged */

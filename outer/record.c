@@ -67,7 +67,8 @@ void record_begin(struct record *r, const char *kind)
         return;
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    r->used = 0;
+    r->used = r->held ? r->used : 0;
+    r->begun = r->used;
     r->bad = false;
     put(r, "{\"v\":%d,\"kind\":\"%s\",\"t\":%lld.%03ld", RECORD_VERSION, kind,
         (long long)now.tv_sec, now.tv_nsec / 1000000);
@@ -106,24 +107,46 @@ void record_text(struct record *r, const char *key, const char *value)
     put(r, "\"");
 }
 
-void record_end(struct record *r)
+static void write_out(struct record *r)
 {
-    static bool said; /* one process writes one record file */
-    if (!r->open)
-        return;
-    put(r, "}\n");
-    if (r->bad) {
-        log_event(LOG_WARN, "record_dropped", "reason=too_long");
-        return;
-    }
+    static bool said; /* one process writes few record files, all into one directory */
     off_t before = lseek(r->fd, 0, SEEK_END);
-    if (write(r->fd, r->line, r->used) == (ssize_t)r->used)
+    size_t n = r->used;
+    r->used = 0;
+    if (n == 0 || write(r->fd, r->line, n) == (ssize_t)n)
         return;
     if (!said)
         log_event(LOG_WARN, "record_dropped", "reason=\"%s\"", strerror(errno));
     said = true;
     if (ftruncate(r->fd, before) != 0) /* a half-written line is cut at the next open */
         return;
+}
+
+void record_end(struct record *r)
+{
+    if (!r->open)
+        return;
+    put(r, "}\n");
+    if (r->bad) {
+        log_event(LOG_WARN, "record_dropped", "reason=too_long");
+        r->used = r->begun;
+        return;
+    }
+    if (!r->held || r->used > RECORD_LINE_MAX / 2)
+        write_out(r);
+}
+
+void record_hold(struct record *r)
+{
+    r->held = true;
+    r->used = 0;
+}
+
+void record_release(struct record *r)
+{
+    r->held = false;
+    if (r->open)
+        write_out(r);
 }
 
 bool record_reader_open(struct record_reader *r, const char *path)

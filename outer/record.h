@@ -21,9 +21,9 @@ enum { RECORD_VERSION = 1, RECORD_FIELDS_MAX = 64, RECORD_LINE_MAX = 1 << 18 };
 
 struct record { /* the writer; zeroed: closed, everything below does nothing */
     int fd;
-    bool open, bad; /* bad: the object did not fit */
+    bool open, bad, held; /* bad: the object did not fit; held: lines wait for record_release */
     char *line;
-    size_t used;
+    size_t used, begun; /* begun: where the object being written starts */
 };
 
 /* path's directory exists. */
@@ -37,6 +37,10 @@ void record_text(struct record *r, const char *key,
 /* Writes the line. A full disk must not stop training: it is logged once and the file goes on when
  * there is room. */
 void record_end(struct record *r);
+/* The lines between the two go into the file in one write, so that a kill takes all of them or none; as long as they fit into
+ * the buffer. */
+void record_hold(struct record *r);
+void record_release(struct record *r);
 
 struct record_row { /* one object; views into the reader's line, valid until the next record_next */
     const char *key[RECORD_FIELDS_MAX], *value[RECORD_FIELDS_MAX];

@@ -168,29 +168,30 @@ int64_t schedule_reached(const struct schedule *s, const uint64_t *rounds)
     return reached < limit ? reached : limit;
 }
 
-static const struct codec *codec_at(const struct schedule *s, unsigned fragment, uint64_t round)
+struct schedule_bytes schedule_bytes(enum codec_kind codec, size_t elements, unsigned sites)
 {
-    return codec_get(schedule_codec(s, fragment, round, 0));
+    const struct codec *c = codec_get(codec);
+    return (struct schedule_bytes){c->payload_bytes(c, elements), c->aggregate_bytes(c, elements, sites)};
+}
+
+static struct schedule_bytes all_bytes(const struct schedule *s, const size_t *elements, unsigned sites)
+{
+    struct schedule_bytes sum = {0};
+    for (unsigned p = 0; p < s->fragments; p++)
+        for (uint64_t t = 0; t < schedule_rounds(s, p); t++) {
+            struct schedule_bytes b = schedule_bytes(schedule_codec(s, p, t, 0), elements[p], sites);
+            sum.up += b.up;
+            sum.down += b.down;
+        }
+    return sum;
 }
 
 uint64_t schedule_upload_bytes(const struct schedule *s, const size_t *elements)
 {
-    uint64_t sum = 0;
-    for (unsigned p = 0; p < s->fragments; p++)
-        for (uint64_t t = 0; t < schedule_rounds(s, p); t++) {
-            const struct codec *c = codec_at(s, p, t);
-            sum += c->payload_bytes(c, elements[p]);
-        }
-    return sum;
+    return all_bytes(s, elements, 1).up;
 }
 
 uint64_t schedule_download_bytes(const struct schedule *s, const size_t *elements, unsigned sites)
 {
-    uint64_t sum = 0;
-    for (unsigned p = 0; p < s->fragments; p++)
-        for (uint64_t t = 0; t < schedule_rounds(s, p); t++) {
-            const struct codec *c = codec_at(s, p, t);
-            sum += c->aggregate_bytes(c, elements[p], sites);
-        }
-    return sum;
+    return all_bytes(s, elements, sites).down;
 }

@@ -103,7 +103,7 @@ static double round_weight(const struct site_train *s, const struct train *t, un
 static void tell(struct site_train *s, struct site_train_round *r,
                  const struct link_counters *before)
 {
-    const struct codec *codec = codec_get(schedule_codec(&s->o.schedule, r->fragment, r->round, 0));
+    enum codec_kind codec = schedule_codec(&s->o.schedule, r->fragment, r->round, 0);
     size_t elements = s->o.fragments->f[r->fragment].elements;
     struct link_counters after;
     struct manifest manifest;
@@ -113,10 +113,12 @@ static void tell(struct site_train *s, struct site_train_round *r,
     r->sites = s->o.site_count;
     if (member_manifest(s->o.member, r->fragment, r->round, &manifest) == ERR_OK) {
         r->included = manifest_included(&manifest);
-        codec = codec_get((enum codec_kind)manifest.codec); /* a backlog may have made it whole */
+        codec = (enum codec_kind)manifest.codec; /* a backlog may have made it whole */
     }
-    r->up_predicted = codec->payload_bytes(codec, elements);
-    r->down_predicted = codec->aggregate_bytes(codec, elements, s->o.site_count);
+    struct schedule_bytes predicted =
+        schedule_bytes(codec, elements, r->included ? r->included : s->o.site_count);
+    r->up_predicted = predicted.up;
+    r->down_predicted = predicted.down;
     s->o.rounded(s->o.self, r);
 }
 

@@ -28,7 +28,8 @@
     X(14, DEADLINE, "the deadline passed", 3, "restart; raise the limit the message names")              \
     X(15, STOPPED, "stopped on request, state stored", 75, "restart to go on")                           \
     X(16, UNSUPPORTED, "this build or machine cannot do that", 4, "use another build or setting")        \
-    X(17, INTERNAL, "internal error", 5, "report it with the log")
+    X(17, INTERNAL, "internal error", 5, "report it with the log")                                       \
+    X(18, DIFFERS, "what was counted is not what was predicted", 1, "report it with the ledgers of both ends")
 
 enum err {
 #define X(number, name, text, exit, action) ERR_##name = number,

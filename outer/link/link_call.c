@@ -224,7 +224,12 @@ struct ledger_row link_call_row(struct link_call *c)
     link_call_wait(c, &c->status);
     struct ledger_row row = c->row;
     row.broken = c->server ? c->cancelled != 0 : c->code != GRPC_STATUS_OK;
-    ledger_call(&row);
+    if (!c->server && !link_call_wait(c, &c->start)) { /* never had a connection: nothing left */
+        row.calls++;
+        row.up = (struct ledger_side){0};
+    } else {
+        ledger_call(&row);
+    }
     return row;
 }
 
