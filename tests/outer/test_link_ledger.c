@@ -1,0 +1,201 @@
+/* What the real link books, held against the payload and against the kernel: contributions and downloads of several sizes over
+ * loopback mTLS. Payload must be equal to the byte at both ends; all layers together within 1 % of the socket counters,
+ * in which bytes that TCP sent again count once. Broken, the ledger would be wrong by a layer and nobody would see.
+ */
+#include <pthread.h>
+#include "outer/link/link_call.h"
+#include "tests/outer/link_fake.h"
+
+static struct fake fake;
+
+struct sums { /* a sink that adds up */
+    pthread_mutex_t mutex;
+    struct ledger_row what[LEDGER_WHATS];
+    struct ledger_row all;
+    char site[LEDGER_SITE_MAX];
+};
+
+static void sum_up(void *self, const struct ledger_row *row)
+{
+    struct sums *s = self;
+    pthread_mutex_lock(&s->mutex);
+    ledger_add(&s->what[row->what], row);
+    ledger_add(&s->all, row);
+    memcpy(s->site, row->site, sizeof s->site);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+static struct link *dial(int port, struct sums *s)
+{
+    char target[32];
+    struct link *l = NULL;
+    snprintf(target, sizeof target, "127.0.0.1:%d", port);
+    struct link_dial d = {.target = target, .tls = fake_tls("ca.pem", "a"), .keepalive_ms = FAKE_KEEPALIVE_MS,
+                          .book = sum_up, .book_self = s};
+    assert_int_equal(link_open(&l, &d), ERR_OK);
+    return l;
+}
+
+static uint8_t *pattern(size_t n)
+{
+    uint8_t *p = malloc(n);
+    assert_non_null(p);
+    for (size_t i = 0; i < n; i++)
+        p[i] = (uint8_t)(i * 2654435761u >> 13);
+    return p;
+}
+
+static void up_and_down(struct link *l, const uint8_t *payload, uint8_t *back, size_t n)
+{
+    struct wire_contribution m = {.head = fake_head("a"), .fragment = 1, .round = 41, .payload_bytes = n, .weight = 1,
+                                  .payload = digest_of(payload, n)};
+    struct wire_answer answer = {0};
+    fake.have = 0;
+    if (l->ops->contribute(l, &m, payload, &answer) != ERR_OK)
+        fail_msg("%s", err_message());
+    assert_int_equal(answer.outcome, ROUND_RECEIPT);
+    struct wire_fetch f = {.head = fake_head("a"), .what = WIRE_AGGREGATE, .fragment = 1, .round = 41};
+    memset(&answer, 0, sizeof answer);
+    if (l->ops->fetch(l, &f, back, n, &answer) != ERR_OK)
+        fail_msg("%s", err_message());
+    assert_memory_equal(back, payload, n);
+}
+
+static void within_one_percent(const char *who, const struct ledger_side *s)
+{
+    double layers = (double)ledger_sum(s), socket = (double)s->socket;
+    if (layers > 1.01 * socket || layers < 0.99 * socket)
+        fail_msg("%s: layers %.0f, the kernel %.0f: %+.3f %% (payload %llu, grpc %llu, http2 %llu, tls %llu)", who, layers,
+                 socket, 100 * (layers / socket - 1), (unsigned long long)s->payload, (unsigned long long)s->grpc,
+                 (unsigned long long)s->http2, (unsigned long long)s->tls);
+}
+
+/* Each size alone, so that the errors of two cannot cancel. */
+static void layers_add_up_to_the_kernels_bytes(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {700000, WIRE_CHUNK_BYTES, 3 * WIRE_CHUNK_BYTES + 12345, FAKE_BYTES_MAX};
+    uint8_t *payload = pattern(FAKE_BYTES_MAX), *back = malloc(FAKE_BYTES_MAX);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct sums site = {.mutex = PTHREAD_MUTEX_INITIALIZER}, server = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+        int port = 0;
+        memset(&fake, 0, sizeof fake);
+        fake.book = sum_up;
+        fake.book_self = &server;
+        struct link_server *s = fake_serve(&fake, &port);
+        struct link *l = dial(port, &site);
+        struct wire_hello_answer hello;
+        assert_int_equal(fake_say_hello(l, "a", &hello), ERR_OK);
+        for (int k = 0; k < 3; k++)
+            up_and_down(l, payload, back, sizes[i]);
+        assert_int_equal(fake_say_hello(l, "a", &hello), ERR_OK); /* what the server still had to send is read now */
+        l->ops->close(l);
+        link_shutdown(s, 1000);
+        const struct ledger_row *up = &site.what[LEDGER_CONTRIBUTION], *down = &site.what[LEDGER_AGGREGATE];
+        assert_int_equal(up->up.payload, 3 * sizes[i]);
+        assert_int_equal(down->down.payload, 3 * sizes[i]);
+        assert_true(up->total == sizes[i] && down->total == sizes[i] && up->done && down->done);
+        assert_true(!up->broken && !down->broken);
+        assert_int_equal(server.what[LEDGER_CONTRIBUTION].up.payload, 3 * sizes[i]);
+        assert_int_equal(server.what[LEDGER_AGGREGATE].down.payload, 3 * sizes[i]);
+        assert_int_equal(server.what[LEDGER_CONTRIBUTION].up.grpc, up->up.grpc);
+        assert_int_equal(server.what[LEDGER_AGGREGATE].down.grpc, down->down.grpc);
+        assert_string_equal(server.site, "a");
+        within_one_percent("site, up", &site.all.up);
+        within_one_percent("site, down", &site.all.down);
+        within_one_percent("aggregator, up", &server.all.up);
+        within_one_percent("aggregator, down", &server.all.down);
+    }
+    free(payload);
+    free(back);
+}
+
+/* The chunks' own bytes are exactly those of the wire format, wherever a length gets longer. */
+static void predicted_headers_are_the_wires(void **state)
+{
+    (void)state;
+    static const uint64_t totals[] = {1, 127, 128, 16383, 16384, 1 << 20, (1 << 20) + 1, 5 << 20, UINT64_C(3) << 32};
+    for (size_t i = 0; i < sizeof totals / sizeof *totals; i++) {
+        uint64_t grpc = 0;
+        uint32_t chunk_bytes = totals[i] >> 32 ? 1 << 30 : WIRE_CHUNK_BYTES;
+        for (uint64_t at = 0; at < totals[i]; at += chunk_bytes) {
+            uint8_t head[WIRE_CHUNK_HEADER_MAX];
+            uint64_t left = totals[i] - at, size = left < chunk_bytes ? left : chunk_bytes;
+            struct wire_chunk chunk = {at, totals[i], 1, (uint32_t)(size < WIRE_CHUNK_BYTES ? size : WIRE_CHUNK_BYTES)};
+            grpc += wire_chunk_header(head, &chunk) + 5;
+            if (size > WIRE_CHUNK_BYTES) /* the longer length that the wire's chunks never have */
+                grpc += 2;
+        }
+        struct ledger_side s = ledger_predict(totals[i], chunk_bytes);
+        assert_int_equal(s.payload, totals[i]);
+        assert_int_equal(s.grpc, grpc);
+    }
+}
+
+/* Rows of a contribution that was cut say so, and the bytes of both attempts are there. */
+static void a_cut_contribution_is_booked_twice(void **state)
+{
+    (void)state;
+    size_t n = 5 * WIRE_CHUNK_BYTES;
+    uint8_t *payload = pattern(n);
+    struct sums site = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+    int port = 0;
+    memset(&fake, 0, sizeof fake);
+    struct link_server *s = fake_serve(&fake, &port);
+    struct link *l = dial(port, &site);
+    struct wire_contribution m = {.head = fake_head("a"), .fragment = 1, .round = 41, .payload_bytes = n, .weight = 1,
+                                  .payload = digest_of(payload, n)};
+    struct wire_answer answer = {0};
+    fake.fail_at = 2 * WIRE_CHUNK_BYTES;
+    assert_int_equal(l->ops->contribute(l, &m, payload, &answer), ERR_OK);
+    assert_int_equal(answer.outcome, ROUND_SUPERSEDED);
+    uint64_t first = site.what[LEDGER_CONTRIBUTION].up.payload;
+    assert_true(first >= 2 * WIRE_CHUNK_BYTES && first <= n);
+    assert_false(site.what[LEDGER_CONTRIBUTION].done);
+    fake.fail_at = 0;
+    assert_int_equal(l->ops->contribute(l, &m, payload, &answer), ERR_OK);
+    assert_int_equal(answer.outcome, ROUND_RECEIPT);
+    assert_true(site.what[LEDGER_CONTRIBUTION].done);
+    assert_int_equal(site.what[LEDGER_CONTRIBUTION].up.payload, first + 3 * WIRE_CHUNK_BYTES);
+    l->ops->close(l);
+    link_shutdown(s, 1000);
+    free(payload);
+}
+
+/* A dial that nobody answers costs calls, no bytes. */
+static void nobody_there_costs_nothing(void **state)
+{
+    (void)state;
+    struct sums site = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+    struct wire_hello_answer hello;
+    int port = 0;
+    memset(&fake, 0, sizeof fake);
+    link_shutdown(fake_serve(&fake, &port), 0); /* a port that is free now */
+    struct link *l = dial(port, &site);
+    assert_int_equal(fake_say_hello(l, "a", &hello), ERR_LINK);
+    l->ops->close(l);
+    assert_int_equal(site.what[LEDGER_HELLO].calls, 1);
+    assert_int_equal(site.what[LEDGER_HELLO].broken, 1);
+    assert_int_equal(ledger_sum(&site.all.up) + ledger_sum(&site.all.down), 0);
+}
+
+static int prepare(void **state)
+{
+    link_tune();
+    log_to(NULL, NULL);
+    if (tls_force13() != ERR_OK || scratch_open(state) != 0)
+        return -1;
+    fake_files();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(predicted_headers_are_the_wires),
+        cmocka_unit_test(layers_add_up_to_the_kernels_bytes),
+        cmocka_unit_test(a_cut_contribution_is_booked_twice),
+        cmocka_unit_test(nobody_there_costs_nothing),
+    };
+    return cmocka_run_group_tests(tests, prepare, scratch_close);
+}
