@@ -152,14 +152,17 @@ static void configure(struct model *m, const struct settings *s, const struct ta
     m->act = strcmp(s->model_activation, "gelu_erf") ? DEV_ACT_GELU_TANH : DEV_ACT_GELU_ERF;
 }
 
-/* The CPU's classifier works through chunks of logits of at most 64 MiB (at least 256 rows); the
- * rest of the ops' own memory is partial sums and tiles of attention, a few MiB. */
-static size_t workspace_bytes(const struct model *m, enum dtype type)
+/* What the ops take for themselves. CPU: a chunk of logits and its gradient; partial sums and tiles
+ * of attention, a few MiB. GPU: a chunk of logits, cuBLASLt's 32 MiB, sums of attention for each
+ * head and token, the optimizer's table and partial sums, a few MiB. */
+static size_t workspace_bytes(const struct model *m, const struct settings *s, enum dtype type)
 {
-    size_t row = m->V * sizeof(float), rows = ((size_t)64 << 20) / row;
-    rows = rows < 256 ? 256 : rows;
-    rows = rows < m->tokens_max ? rows : m->tokens_max;
-    return rows * (row + (m->train ? m->V * dtype_size(type) : 0)) + ((size_t)4 << 20);
+    size_t T = m->tokens_max, width = dev_logit_width(m->V, m->VP);
+    if (!strcmp(s->device_kind, "cuda"))
+        return dev_logit_rows(DEV_LOGITS_CUDA, T, m->VP) * m->VP * sizeof(float) +
+               m->NH * T * sizeof(float) + ((size_t)48 << 20);
+    size_t of_logit = sizeof(float) + (m->train && type == DTYPE_BF16 ? dtype_size(type) : 0);
+    return dev_logit_rows(DEV_LOGITS_CPU, T, width) * width * of_logit + ((size_t)4 << 20);
 }
 
 struct model_memory model_plan(const struct settings *s, const struct table *t,
@@ -174,7 +177,7 @@ struct model_memory model_plan(const struct settings *s, const struct table *t,
         .model_copy = model_type == DTYPE_F32 ? 0 : t->elements * dtype_size(model_type),
         .gradients = train ? t->elements * sizeof(float) : 0,
         .activations = l.used,
-        .workspace = workspace_bytes(&m, model_type),
+        .workspace = workspace_bytes(&m, s, model_type),
     };
 }
 

@@ -105,18 +105,6 @@ void cpu_logits(struct dev *d, float *logits, const void *x, const void *w, size
     product_fwd(cpu_of(d), logits, DTYPE_F32, x, w, NULL, T, V, C);
 }
 
-enum { CHUNK_BYTES = 64 << 20, CHUNK_ROWS_MIN = 256 };
-
-/* Rows per chunk. Each chunk reads and writes dw once, so few rows cost bandwidth: 256 rows of a
- * vocabulary of 50304 at C = 512 are 30 ms of products against 6 ms for dw; 64 MiB of logits bound
- * the rest. */
-static size_t chunk_rows(const struct dev_classifier *a, size_t width)
-{
-    size_t rows = CHUNK_BYTES / (width * sizeof(float));
-    rows = rows < CHUNK_ROWS_MIN ? CHUNK_ROWS_MIN : rows;
-    return rows < a->T ? rows : a->T;
-}
-
 static void classify_rows(struct cpu *c, const struct dev_classifier *a, float *logits, char *grad,
                           size_t width, size_t first, size_t rows)
 {
@@ -135,9 +123,8 @@ void cpu_classifier(struct dev *d, const struct dev_classifier *a)
 {
     struct cpu *c = cpu_of(d);
     enum dtype type = d->model_type;
-    size_t width = (a->V + 31) / 32 * 32;
-    width = width < a->VP ? width : a->VP;
-    size_t chunk = chunk_rows(a, width);
+    size_t width = dev_logit_width(a->V, a->VP),
+           chunk = dev_logit_rows(DEV_LOGITS_CPU, a->T, width);
     size_t logit_bytes = (chunk * width * sizeof(float) + 63) / 64 * 64;
     size_t grad_bytes = a->dx && type == DTYPE_BF16 ? chunk * width * sizeof(uint16_t) : 0;
     float *logits = cpu_scratch(c, 0, logit_bytes + grad_bytes);

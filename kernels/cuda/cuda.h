@@ -84,10 +84,26 @@ void cuda_bias_act(struct cuda *c, void *y, void *x, const float *bias, enum dev
 /* dy (rows,N) *= act'(pre), unless act is NONE; dbias (N) += column sums, unless NULL. */
 void cuda_act_bwd(struct cuda *c, void *dy, float *dbias, const void *pre, enum dev_act act,
                   size_t rows, size_t N);
-/* Cross-entropy of rows of logits (rows,width), V of them real; grad (rows,width) model type, NULL:
- * losses only; may be logits itself when the model type is f32. */
-void cuda_xent(struct cuda *c, float *losses, void *grad, float *logits, const int32_t *targets,
+/* Cross-entropy of rows of logits (rows,width), V of them real. gradient: it takes the logits'
+ * place, in the model type, where cuda_xent_grad says. */
+void cuda_xent(struct cuda *c, float *losses, float *logits, bool gradient, const int32_t *targets,
                float grad_scale, size_t rows, size_t V, size_t width);
+/* bf16: the second half of each row of logits, so that the last values, which are read first, may
+ * be overwritten first. */
+struct cuda_xent_grad {
+    void *at;
+    size_t stride; /* of rows, in elements */
+};
+static inline struct cuda_xent_grad cuda_xent_grad(const struct cuda *c, float *logits,
+                                                   size_t width)
+{
+    struct cuda_xent_grad grad = {logits, width};
+    if (c->dev.model_type == DTYPE_BF16) {
+        grad.at = (uint16_t *)(void *)logits + width;
+        grad.stride = 2 * width;
+    }
+    return grad;
+}
 /* Attention that attention.cu does not take, and sum(dout out) of each head (NH, T), which both
  * need. */
 void cuda_attention_plain_fwd(struct cuda *c, void *out, const struct dev_attention *a);

@@ -195,7 +195,7 @@ static __global__ void pack(uint8_t *out, const int32_t *q, int32_t bias, size_t
         uint64_t words[3] = {low, high, 0};
         if (BITS < BITS_PAIR) {
             words[0] = low | high << (4 * BITS) % 64;
-            words[1] = high >> (64 - 4 * BITS) % 64;
+            words[1] = high >> ((64 - 4 * BITS) & 63); /* of the branch not taken, too */
         }
         if (BITS > BITS_PAIR) { /* values lie across the words */
             words[0] = words[1] = 0;

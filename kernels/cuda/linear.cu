@@ -183,8 +183,8 @@ static __device__ __forceinline__ void store_part(T *to, const float *v)
 
 template <typename T, int VEC>
 static __global__ void __launch_bounds__(XENT_THREADS, 2)
-    xent(float *losses, T *grad, float *logits, const int32_t *targets, float grad_scale, size_t V,
-         size_t width)
+    xent(float *losses, T *grad, size_t grad_stride, float *logits, const int32_t *targets,
+         float grad_scale, size_t V, size_t width)
 {
     __shared__ float held[2][WARP];
     size_t row = blockIdx.x;
@@ -215,14 +215,18 @@ static __global__ void __launch_bounds__(XENT_THREADS, 2)
         return;
     float factor = target < 0 ? 0.0f : grad_scale / s.sum;
     size_t steps = (width + stride - 1) / stride;
-    for (size_t n = steps; n-- > 0;) { /* backwards: what was read last is nearest */
+    /* Backwards: what was read last is nearest. Value i of a bf16 gradient overwrites logit (width +
+     * i) / 2 >= i, so every logit from this step's on must have been read by all before any of
+     * these is written. */
+    for (size_t n = steps; n-- > 0;) {
         size_t i = n * stride + threadIdx.x * (size_t)VEC;
+        bool mine = i < width; /* a multiple of VEC */
         float v[VEC];
-        if (VEC > 1 && i + VEC <= width) /* width is a multiple of VEC */
+        if (mine)
             load<float, VEC>(v, x + i);
-        else if (i < width)
-            v[0] = x[i];
-        else
+        if (sizeof(T) == 2)
+            __syncthreads();
+        if (!mine)
             continue;
 #pragma unroll
         for (int k = 0; k < VEC; k++) {
@@ -230,19 +234,20 @@ static __global__ void __launch_bounds__(XENT_THREADS, 2)
             if (i + k == (size_t)target) /* no position where target < 0 */
                 v[k] -= grad_scale;
         }
-        store_part<T, VEC>(grad + row * width + i, v);
+        store_part<T, VEC>(grad + row * grad_stride + i, v);
     }
 }
 
-extern "C" void cuda_xent(struct cuda *c, float *losses, void *grad, float *logits,
+extern "C" void cuda_xent(struct cuda *c, float *losses, float *logits, bool gradient,
                           const int32_t *targets, float grad_scale, size_t rows, size_t V,
                           size_t width)
 {
     bool f32 = c->dev.model_type == DTYPE_F32;
-    bool wide = width % 4 == 0 && aligned16(logits) && aligned16(grad);
+    const struct cuda_xent_grad grad = cuda_xent_grad(c, logits, width);
+    bool wide = width % 4 == 0 && aligned16(logits);
 #define RUN(T, VEC)                                                                                \
-    LAUNCH(c, (xent<T, VEC>), blocks_for(rows, 1), XENT_THREADS, 0, losses, (T *)grad, logits,     \
-           targets, grad_scale, V, width)
+    LAUNCH(c, (xent<T, VEC>), blocks_for(rows, 1), XENT_THREADS, 0, losses,                        \
+           gradient ? (T *)grad.at : NULL, grad.stride, logits, targets, grad_scale, V, width)
     if (f32 && wide)
         RUN(float, 4);
     else if (f32)

@@ -4,8 +4,6 @@
  */
 #include "kernels/cuda/cuda.h"
 
-enum { CHUNK_BYTES = 1 << 30, CHUNK_ROWS_MIN = 256 };
-
 static size_t type_bytes(const struct cuda *c)
 {
     return dtype_size(c->dev.model_type);
@@ -142,49 +140,40 @@ void cuda_logits(struct dev *d, float *logits, const void *x, const void *w, siz
     cuda_matmul_run(cuda_of(d), &p); /* a failure is kept */
 }
 
-/* Rows per chunk: each chunk reads and writes dw once. Of GPT-2's 50304 x 768, 5336 rows are 1 GiB
- * of logits: 65,536 tokens move dw 13 times, 4 GB, where 256 rows would move it 256 times, 79 GB.
- */
-static size_t chunk_rows(const struct dev_classifier *a)
-{
-    size_t rows = CHUNK_BYTES / (a->VP * sizeof(float));
-    rows = rows < CHUNK_ROWS_MIN ? CHUNK_ROWS_MIN : rows;
-    return rows < a->T ? rows : a->T;
-}
-
 /* One chunk: rows first .. first + rows. False: the device failed. */
-static bool classify(struct cuda *c, const struct dev_classifier *a, float *logits, void *grad,
-                     size_t first, size_t rows)
+static bool classify(struct cuda *c, const struct dev_classifier *a, float *logits, size_t first,
+                     size_t rows)
 {
     size_t C = a->C, VP = a->VP;
     enum dtype type = c->dev.model_type;
+    const struct cuda_xent_grad grad = cuda_xent_grad(c, logits, VP);
     const void *x = (const char *)a->x + first * C * type_bytes(c);
     struct product p = forward(c, logits, x, a->w, rows, C, VP);
     p.out = DTYPE_F32;
     if (!cuda_matmul_run(c, &p))
         return false;
-    cuda_xent(c, a->losses + first, grad, logits, a->targets + first, a->grad_scale, rows, a->V,
-              VP);
+    cuda_xent(c, a->losses + first, logits, a->dx != NULL, a->targets + first, a->grad_scale, rows,
+              a->V, VP);
     if (!a->dx)
         return true;
-    struct product dx = {.a = grad,
+    struct product dx = {.a = grad.at,
                          .b = a->w,
                          .c = (char *)a->dx + first * C * type_bytes(c),
                          .M = rows,
                          .N = C,
                          .K = VP,
-                         .lda = VP,
+                         .lda = grad.stride,
                          .ldb = C,
                          .ldc = C,
                          .in = type,
                          .out = type};
-    struct product dw = {.a = grad,
+    struct product dw = {.a = grad.at,
                          .b = x,
                          .c = a->dw,
                          .M = VP,
                          .N = C,
                          .K = rows,
-                         .lda = VP,
+                         .lda = grad.stride,
                          .ldb = C,
                          .ldc = C,
                          .a_t = true,
@@ -194,20 +183,19 @@ static bool classify(struct cuda *c, const struct dev_classifier *a, float *logi
     return cuda_matmul_run(c, &dx) && cuda_matmul_run(c, &dw);
 }
 
-/* Logits are f32 whatever the model type, their gradient is in the model type; (rows, VP) of each
- * exist at a time. Columns V .. VP are computed, take no part in the softmax and get gradient 0. */
+/* Logits are f32 whatever the model type, their gradient is in the model type and takes their place;
+ * one chunk of rows exists at a time. Columns V .. VP are computed, take no part in the softmax and
+ * get gradient 0. */
 void cuda_classifier(struct dev *d, const struct dev_classifier *a)
 {
     struct cuda *c = cuda_of(d);
     if (!a->T)
         return;
-    size_t chunk = chunk_rows(a), logit_bytes = (chunk * a->VP * sizeof(float) + 255) / 256 * 256;
-    size_t grad_bytes = a->dx && d->model_type == DTYPE_BF16 ? chunk * a->VP * sizeof(uint16_t) : 0;
-    float *logits = cuda_scratch(c, CUDA_SLOT_LOGITS, logit_bytes + grad_bytes);
+    size_t chunk = dev_logit_rows(DEV_LOGITS_CUDA, a->T, a->VP);
+    float *logits = cuda_scratch(c, CUDA_SLOT_LOGITS, chunk * a->VP * sizeof *logits);
     if (!logits)
         return;
-    void *grad = a->dx ? (char *)logits + (grad_bytes ? logit_bytes : 0) : NULL; /* f32: in place */
     for (size_t first = 0; first < a->T; first += chunk)
-        if (!classify(c, a, logits, grad, first, a->T - first < chunk ? a->T - first : chunk))
+        if (!classify(c, a, logits, first, a->T - first < chunk ? a->T - first : chunk))
             return;
 }

@@ -347,6 +347,28 @@ static void table_of_gpt2(void **state)
     assert_false(digest_equal(&a, &b));
 }
 
+/* All logits of 65,536 tokens would be 12.3 GiB. */
+static void logits_never_exist_whole(void **state)
+{
+    (void)state;
+    for (int gpu = 0; gpu < 2; gpu++) {
+        struct table t;
+        const char *const words[] = {"--model.vocab", "50257", "--model.width", "64", "--device.kind",
+                                     gpu ? "cuda" : "cpu", NULL};
+        struct settings *s = setup_settings(&arena, words);
+        assert_int_equal(table_make(&t, s, &arena), ERR_OK);
+        size_t most = gpu ? (512 + 64) << 20 : (64 + 32 + 5) << 20,
+               one = model_plan(s, &t, DTYPE_BF16, 1, true).workspace,
+               all = model_plan(s, &t, DTYPE_BF16, 65536, true).workspace;
+        assert_true(all <= most && all >= most / 2 && one < all);
+    }
+    for (size_t T = 1; T < 3000; T += 7) {
+        size_t rows = dev_logit_rows(1 << 20, T, 512);
+        assert_true(rows <= T && rows * 512 * 4 <= 1 << 20 && rows > 0);
+        assert_true((T - 1) / rows == (T - 1) / 512); /* as many chunks as the largest would give */
+    }
+}
+
 static void initialisation_depends_on_seed_and_element(void **state)
 {
     (void)state;
@@ -383,6 +405,7 @@ int main(void)
         cmocka_unit_test_setup(final_gradients_do_not_change, reset),
         cmocka_unit_test_setup(recomputed_activations_give_the_same_bits, reset),
         cmocka_unit_test_setup(table_of_gpt2, reset),
+        cmocka_unit_test_setup(logits_never_exist_whole, reset),
         cmocka_unit_test_setup(initialisation_depends_on_seed_and_element, reset),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
