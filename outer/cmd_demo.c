@@ -224,7 +224,7 @@ static const char config_text[] =
     "  beta2: 0.99\n  warmup: 50\n  eval_every: %lld\n  eval_tokens: 32768\n"
     "  checkpoint_every: 200\n"
     "device:\n  threads: 1\n"
-    "outer:\n  sites: [a, b]\n  every: 20\n  fragments: 1\n  codec: int8\n"
+    "outer:\n  sites: [a, b]\n  every: 20\n  fragments: 1\n  codec: int8\n  lr: 0.7\n"
     "site:\n  aggregator: %s\n  aggregator_name: localhost\n"
     "tls:\n  dir: %s/tls\n"
     "serve:\n  listen: %s\n  dir: %s/aggregator\n";

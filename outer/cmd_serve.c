@@ -18,6 +18,7 @@
 #include "outer/ledger_book.h"
 #include "outer/link/tls.h"
 #include "outer/progress.h"
+#include "outer/tuning.h"
 #include "outer/version.h"
 
 enum {
@@ -41,6 +42,7 @@ struct serve {
     struct link_server *server;
     struct progress progress;
     struct ledger_book ledger;
+    struct tuning tuning;
     sigset_t signals;
 };
 
@@ -74,6 +76,7 @@ static enum err configure(struct serve *v, const struct args *args)
     const struct config_table tables[] = {keys_inner(&v->s), keys_outer(&v->o)};
     TRY(config_load(tables, 2, v->config_path, args->setting_count, args->setting, &v->perm));
     TRY(check(v));
+    v->tuning = tuning_settle(&v->o); /* before the identity: what is pinned is the value */
     log_min(level_of(v->o.log_level));
     TRY(table_make(&v->table, &v->s, &v->perm));
     TRY(exchange_make(&v->exchange, &v->s, &v->o, &v->table, &v->perm));
@@ -160,6 +163,7 @@ static void say_what(const struct serve *v)
               v->table.parameters, (double)member_memory_bytes(&o) / (1 << 20),
               (unsigned long long)schedule_upload_bytes(&v->exchange.schedule, elements),
               (unsigned long long)schedule_download_bytes(&v->exchange.schedule, elements, sites));
+    tuning_log(&v->tuning);
 }
 
 static enum err open_all(struct serve *v)

@@ -63,6 +63,7 @@ static enum err configure(struct job *j, const struct args *args)
     TRY(config_load(tables, 2, j->config_path, args->setting_count, args->setting, &j->perm));
     TRY(check(j));
     TRY(keys_outer_check_site(&j->o));
+    j->tuning = tuning_settle(&j->o); /* before the identity: what is pinned is the value */
     j->outer = *j->o.site_aggregator != 0;
     if (!*j->o.site_name && j->o.outer_sites.count == 1)
         j->o.site_name = j->o.outer_sites.items[0];
@@ -104,6 +105,16 @@ static void print_predictions(const struct job *j)
     printf("\n# The link, of this site in the whole run: %llu exchanges, %s up, %s down (payload)\n"
            "# Disk, outer states kept for restarts: %s\n",
            (unsigned long long)rounds, up, down, disk);
+}
+
+static void print_tuning(const struct job *j)
+{
+    char text[256], warning[512];
+    tuning_text(&j->tuning, text, sizeof text);
+    tuning_warning(&j->tuning, warning, sizeof warning);
+    printf("# Outer learning rate: %s\n", text);
+    if (*warning)
+        printf("# WARNING: %s\n", warning);
 }
 
 static void print_memory(const struct train_memory *m, const struct table *t)
@@ -149,6 +160,7 @@ static enum err dry_run(struct job *j)
         printf("#   %-20s %8.1f MiB\n", "outer loop, lead",
                (double)member_memory_bytes(&o) / (1 << 20));
         print_predictions(j);
+        print_tuning(j);
     }
     return ERR_OK;
 }
@@ -319,6 +331,8 @@ static void say_what(const struct job *j)
     log_event(LOG_INFO, "hardware", "device=%s threads=%d ranks=%d coll=%s launcher=%s",
               log_quote(device, sizeof device, j->dev->note), j->dev->threads, j->coll->size,
               j->coll->kind, log_quote(launcher, sizeof launcher, j->coll->found));
+    if (j->outer)
+        tuning_log(&j->tuning);
 }
 
 static enum err open_all(struct job *j)

@@ -9,6 +9,7 @@
 #include "outer/progress.h"
 #include "outer/record.h"
 #include "outer/site_train.h"
+#include "outer/tuning.h"
 
 struct job {
     struct settings s;
@@ -23,6 +24,9 @@ struct job {
     struct world *world; /* owns run.dir otherwise */
     struct train train;
     struct exchange plan;
+    struct tuning tuning;
+    double rho[ROUND_FRAGMENTS_MAX]; /* measured, smoothed over rounds; 0 before the second */
+    bool warned;                     /* of an outer step that is too far */
     struct member member;
     struct link *link;
     struct site *site;

@@ -82,6 +82,34 @@ void job_tell_eval(struct job *j, int64_t step, double loss, size_t tokens, cons
               (long long)step, loss, exp(loss), tokens, of);
 }
 
+/* Momentum and agreement of a round, and once a warning when what is measured says that the outer
+ * step goes too far: rounds whose deltas are more alike than the published ones. */
+static void tell_gauge(struct job *j, const struct site_train_round *r)
+{
+    enum { ROUNDS_MIN = 4 }; /* before the average says anything */
+    const struct gauge_reading *g = &r->gauge;
+    const struct tuning *t = &j->tuning;
+    double *rho = &j->rho[r->fragment];
+    const struct {
+        const char *key;
+        double value;
+    } values[] = {{"gain", g->gain},   {"aligned", g->aligned},     {"transverse", g->transverse},
+                  {"rho", g->rho},     {"agreement", g->agreement}, {"behind", g->behind}};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        record_real(&j->record, values[i].key, values[i].value);
+    if (isfinite(g->rho))
+        *rho = r->round == 1 ? g->rho : 0.75 * *rho + 0.25 * g->rho;
+    double effective = tuning_effective(t->lr, t->mu, *rho);
+    bool steps = j->plan.fragments.f[r->fragment].state == FRAGMENT_PARAMETERS; /* others: means */
+    if (!steps || r->round < ROUNDS_MIN || j->warned || effective <= TUNING_GUARD * t->reference)
+        return;
+    j->warned = true;
+    log_event(LOG_WARN, "outer_step",
+              "rho=%.3f effective=%.3g published=%.3g right_lr=%.2g why=\"successive deltas are so much "
+              "alike that the momentum steps too far; take a lower outer.lr or a larger outer.every\"",
+              *rho, effective, t->reference, t->lr * t->reference / effective);
+}
+
 /* site_train calls it after each round, on the lead. */
 void job_tell_round(void *self, const struct site_train_round *r)
 {
@@ -121,13 +149,15 @@ void job_tell_round(void *self, const struct site_train_round *r)
     record_int(o, "down_predicted", (int64_t)r->down_predicted);
     record_int(o, "wire_up", (int64_t)r->counted.wire_up);
     record_int(o, "wire_down", (int64_t)r->counted.wire_down);
+    tell_gauge(j, r);
     record_end(o);
     log_event(LOG_INFO, "round",
               "step=%lld fragment=%u round=%llu included=%u of=%u replayed=%d seconds=%.3f up=%llu "
-              "down=%llu",
+              "down=%llu gain=%.3g rho=%.3g agreement=%.3g behind=%.3g",
               (long long)r->step, r->fragment, (unsigned long long)r->round, r->included, r->sites,
               r->replayed, r->seconds, (unsigned long long)r->counted.payload_up,
-              (unsigned long long)r->counted.payload_down);
+              (unsigned long long)r->counted.payload_down, r->gauge.gain, r->gauge.rho,
+              r->gauge.agreement, r->gauge.behind);
 }
 
 /* ---- what a person sees -------------------------------------------------------------------- */

@@ -21,7 +21,7 @@
     X(outer, back_off, REAL, "0", 0, 1e6, NULL, "", true, "A round after one in which some site's residual was more than about this many times its delta is sent whole, which empties it; 0: never.") \
     X(outer, optimizer, CHOICE, "nesterov", 0, 0, "nesterov|delayed_nesterov|sgd|average", "", true, "Outer optimizer.") \
     X(outer, delay, INT, "1", 1, 1e4, NULL, "rounds", true, "N of delayed_nesterov: every round steps by 1/N of the mean, every N-th applies the momentum too; 1 is nesterov.") \
-    X(outer, lr, REAL, "0.7", 0, 10, NULL, "", true, "Outer learning rate; average uses 1.")                 \
+    X(outer, lr, REAL, "0", 0, 10, NULL, "", true, "Outer learning rate; 0: the published one for this many sites and steps (--dry-run says which). average uses 1.") \
     X(outer, momentum, REAL, "0.9", 0, 0.9999, NULL, "", true, "Outer momentum of nesterov.")                \
     X(outer, mode, CHOICE, "strict", 0, 0, "strict|quorum", "", true, "strict: every configured site in every round; quorum: a majority may go on at the deadline.") \
     X(outer, straggler_s, REAL, "60", 0.05, 1e6, NULL, "s", true, "quorum: how long after the first contribution a round waits. The one timeout setting.") \

@@ -4,12 +4,14 @@
 #include "inner/checkpoint.h"
 #include "outer/exchange.h"
 #include "outer/member.h"
+#include "outer/tuning.h"
 
 static enum err configure(struct load *l, const char *path, const struct args *args)
 {
     const struct config_table tables[] = {keys_inner(&l->s), keys_outer(&l->o)};
     TRY(config_load(tables, 2, path, args->setting_count, args->setting, &l->perm));
     TRY(keys_check(&l->s));
+    tuning_settle(&l->o);
     TRY(table_make(&l->table, &l->s, &l->perm));
     TRY_ALLOC(l->params = arena_array(&l->perm, l->table.elements, sizeof *l->params));
     return ERR_OK;

@@ -26,6 +26,7 @@ enum err nesterov_make(struct nesterov *o, const char *name, float lr, float mu)
 
 enum err nesterov_configure(struct nesterov *o, const struct outer_settings *s)
 {
+    ASSERT(s->outer_lr > 0); /* tuning_settle came before */
     TRY(nesterov_make(o, s->outer_optimizer, (float)s->outer_lr, (float)s->outer_momentum));
     if (o->kind == NESTEROV_DELAYED)
         o->delay = (unsigned)s->outer_delay;
@@ -52,6 +53,10 @@ void nesterov_step(struct dev *d, const struct nesterov *o, const struct nestero
 {
     ASSERT(nesterov_momentum(o) == (s->momentum != NULL));
     ASSERT(nesterov_gathers(o) == (s->gathered != NULL));
+    if (!nesterov_gathers(o)) {
+        d->ops->outer_step(d, s->theta, s->momentum, mean, o->lr, o->mu, count);
+        return;
+    }
     struct dev_delayed delayed = {.theta = s->theta,
                                   .momentum = s->momentum,
                                   .gathered = s->gathered,
@@ -62,8 +67,5 @@ void nesterov_step(struct dev *d, const struct nesterov *o, const struct nestero
                                   .first = round % o->delay == 0,
                                   .last = round % o->delay == o->delay - 1,
                                   .count = count};
-    if (nesterov_gathers(o))
-        d->ops->outer_delayed(d, &delayed);
-    else
-        d->ops->outer_step(d, s->theta, s->momentum, mean, o->lr, o->mu, count);
+    d->ops->outer_delayed(d, &delayed);
 }

@@ -58,7 +58,10 @@ size_t site_memory_bytes(const struct member_options *o, unsigned site_count)
     size_t elements = largest_elements(o), lanes = schedule_flights(&o->schedule);
     size_t floats = elements * (2 * sizeof(float) + (o->forgets ? sizeof(double) : 0));
     size_t lane = floats + largest_payload(o) + largest_download(o, site_count);
-    return lane + lanes * (lane + elements * sizeof(float));
+    size_t gauges = 0;
+    for (unsigned f = 0; f < o->fragments->count; f++)
+        gauges += sizeof(struct gauge) + gauge_bytes(o->fragments->f[f].elements);
+    return gauges + lane + lanes * (lane + elements * sizeof(float));
 }
 
 enum err site_lane_make(struct site_lane *l, struct site *s, struct arena *perm)
@@ -89,6 +92,9 @@ enum err site_open(struct site **out, struct world *w, struct link *l, struct me
     s->o = *o;
     s->config = digest_of(o->canonical, strlen(o->canonical));
     TRY(w->ops->gate_open(w, &s->gate));
+    TRY_ALLOC(s->gauge = arena_array(perm, m->fragments->count, sizeof *s->gauge));
+    for (unsigned f = 0; f < m->fragments->count; f++)
+        TRY(gauge_open(&s->gauge[f], m->fragments->f[f].elements, perm));
     *out = s;
     TRY(site_lane_make(&s->main, s, perm));
     TRY(site_identify(s));
@@ -304,6 +310,16 @@ static enum err apply(struct site_lane *l, unsigned fragment, struct manifest *m
     return member_apply(s->member, fragment, m, false, l->download, m->aggregate_bytes);
 }
 
+/* After the step, while member->mean is this round's and the state is the one before. */
+static void measure(struct site *s, unsigned fragment)
+{
+    const struct member *m = s->member;
+    const struct member_state *before = &m->state[fragment];
+    const struct nesterov *o = &m->o.outer;
+    gauge_round(&s->gauge[fragment], before->round, m->mean, before->momentum,
+                !before->momentum ? 0 : o->delay > 1 ? NAN : (double)o->mu);
+}
+
 static enum err adopt(struct site_lane *l, unsigned fragment, struct manifest *m)
 {
     struct site *s = l->site;
@@ -323,6 +339,8 @@ static enum err adopt(struct site_lane *l, unsigned fragment, struct manifest *m
                        fragment);
     if (e != ERR_OK && e != ERR_DISAGREE)
         return e;
+    if (e == ERR_OK)
+        measure(s, fragment);
     TRY(site_outbox_settle(l, fragment, m)); /* S8 */
     if (e == ERR_DISAGREE)
         TRY(heal(l, fragment, m->round + 1, &s->member->spare));
@@ -416,7 +434,15 @@ static enum err contribution(struct site_lane *l, const struct site_sending *w, 
                        "on; remove the newest checkpoints in run.dir/inner, so that the steps are "
                        "repeated from before it",
                        f, (unsigned long long)round);
-    return site_outbox_make(l, w, local);
+    enum err e = site_outbox_make(l, w, local);
+    bool others_can = !s->o.strict && s->o.site_count / 2 + 1 < s->o.site_count;
+    if (e != ERR_DIVERGED || !others_can)
+        return e;
+    char quoted[512];
+    log_event(LOG_ERROR, "sits_out", "fragment=%u round=%llu why=%s", f, (unsigned long long)round,
+              log_quote(quoted, sizeof quoted, err_message()));
+    site_notice(l, "sits round %llu out: %s", (unsigned long long)round, err_message());
+    return ERR_OK;
 }
 
 enum err site_round_on(struct site_lane *l, const struct site_sending *w, float *local)
@@ -602,4 +628,12 @@ enum err site_prune(struct site *s, unsigned fragment, uint64_t oldest_round)
 struct site_times site_last(const struct site *s)
 {
     return s->main.times;
+}
+
+struct gauge_reading site_gauge(struct site *s, unsigned fragment, uint64_t round)
+{
+    enter(s);
+    struct gauge_reading r = gauge_read(&s->gauge[fragment], round);
+    (void)leave(s, ERR_OK);
+    return r;
 }

@@ -17,6 +17,7 @@
  *
  * Memory: site_memory_bytes(), taken at open.
  */
+#include "outer/gauge.h"
 #include "outer/link/link.h"
 #include "outer/member.h"
 
@@ -56,6 +57,7 @@ struct site_landed { /* and what came of it */
     enum codec_kind codec;
     uint64_t reached;    /* state of the fragment now: round + 1, or later after an absence */
     double flight_ms;
+    struct gauge_reading gauge;
 };
 struct site; /* opaque */
 
@@ -74,8 +76,10 @@ enum err site_start(struct site *s, const float *initial_slab) MUST;
  * becomes the theta to go on with. Returns with member->state[fragment].round > round: round + 1,
  * or later after an absence (then a trainer may skip to schedule_reached()). When that state is
  * already recorded (replay after a restart) nothing is sent and the recorded theta of state round +
- * 1 comes back, or the newest one where that is not kept. ERR_DIVERGED: z is not finite, nothing
- * was stored or sent. ERR_STOPPED: asked to. */
+ * 1 comes back, or the newest one where that is not kept. A z that is not finite or holds a spike
+ * (codec_spike) is neither stored nor sent: in quorum mode, where the others can commit without this
+ * site, it sits the round out and what it trained since is lost; else ERR_DIVERGED. ERR_STOPPED:
+ * asked to. */
 enum err site_round(struct site *s, unsigned fragment, uint64_t round, float *local, float weight,
                     uint64_t data_cursor) MUST;
 /* Asks, before a site_round that has nothing stored yet, whether it would wait for an aggregator
@@ -91,6 +95,7 @@ enum err site_report(struct site *s, unsigned fragment, int64_t step, double los
 /* One attempt; an aggregator that is away is no error. */
 enum err site_leave(struct site *s, const char *why) MUST;
 struct site_times site_last(const struct site *s);
+struct gauge_reading site_gauge(struct site *s, unsigned fragment, uint64_t round);
 /* member_prune, between the rounds of the lanes. */
 enum err site_prune(struct site *s, unsigned fragment, uint64_t oldest_round) MUST;
 

@@ -1,6 +1,7 @@
 /* The outbox: a site's contribution to a round is made once, stored durably, and from then on only
  * its stored bytes are sent. It is settled when the round's manifest says whether it was included.
  */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
@@ -195,6 +196,18 @@ static double squares(const float *a, const float *b, size_t n)
     return sum;
 }
 
+/* A full residual would carry it for hundreds of rounds, and its scale would hide 255 others. */
+static enum err spike_check(const struct site_lane *l, const struct fragment *f)
+{
+    size_t n = f->elements, i = codec_spike(l->payload, l->z, n);
+    if (i == n || f->state != FRAGMENT_PARAMETERS) /* squares of gradients do spread so far */
+        return ERR_OK;
+    return err_set(ERR_DIVERGED,
+                   "value %zu of the delta is %g, at least %d times what nine in ten blocks hold: a damaged "
+                   "parameter; a restart repeats the steps since the last checkpoint",
+                   i, (double)l->z[i], CODEC_SPIKE);
+}
+
 /* Invariant I3: what is sent and what is kept are together exactly what was trained (protocol 4).
  */
 static enum err identity_check(struct site_lane *l, const struct codec *c, unsigned fragment)
@@ -220,11 +233,16 @@ enum err site_outbox_make(struct site_lane *l, const struct site_sending *w, con
     l->box.valid = false;
     TRY(form(l, w, local)); /* S1 */
     double delta = squares(l->z, l->residual, n);
+    gauge_own(&s->gauge[fragment], state->round, l->z, l->residual);
     enum err e =
         c->encode(c, s->member->work, l->payload, l->residual, l->z, state->codes, n); /* S2 */
+    if (e == ERR_OK)
+        e = spike_check(l, fragment_of(s, fragment));
     if (e != ERR_OK)
         return err_add(e, "fragment %u, round %llu: ", fragment, (unsigned long long)state->round);
     TRY(identity_check(l, c, fragment));
+    double left = squares(l->residual, NULL, n);
+    gauge_behind(&s->gauge[fragment], sqrt(left / delta)); /* NaN when nothing moved */
     l->box = (struct site_box){.fragment = fragment,
                                .round = state->round,
                                .codec = c->kind,
@@ -234,7 +252,7 @@ enum err site_outbox_make(struct site_lane *l, const struct site_sending *w, con
                                .weight = w->weight,
                                .data_cursor = w->data_cursor,
                                .extra_steps = s->extra_steps[fragment],
-                               .backlog = codec_backlog(squares(l->residual, NULL, n), delta)};
+                               .backlog = codec_backlog(left, delta)};
     l->box.payload = digest_of(l->payload, l->box.payload_bytes);
     uint64_t encoded = s->world->ops->now_ms(s->world);
     if (!MUTANT(SENT_UNSTORED))

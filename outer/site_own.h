@@ -5,6 +5,7 @@
  * settled), site_lane.c (rounds beside training).
  */
 #include <stdatomic.h>
+#include "outer/gauge.h"
 #include "outer/site.h"
 
 enum { SITE_TEXT_MAX = 1024 };
@@ -61,6 +62,7 @@ struct site {
         accepted_there[ROUND_FRAGMENTS_MAX]; /* ours for round_there, from the last hello */
     uint64_t extra_steps[ROUND_FRAGMENTS_MAX];
     uint64_t jitter;
+    struct gauge *gauge; /* [fragments] */
     struct site_lane main;
     /* All above, the member, the files. Whoever works is inside, and outside only during a call to the
      * aggregator and in a wait: nothing shared is half changed when another lane runs, and whatever

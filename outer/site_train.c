@@ -110,6 +110,7 @@ static void tell(struct site_train *s, struct site_train_round *r,
     s->o.link->ops->counters(s->o.link, &after);
     r->counted = since(&after, before);
     r->times = site_last(s->o.site);
+    r->gauge = site_gauge(s->o.site, r->fragment, r->round);
     r->sites = s->o.site_count;
     if (member_manifest(s->o.member, r->fragment, r->round, &manifest) == ERR_OK) {
         r->included = manifest_included(&manifest);

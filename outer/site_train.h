@@ -21,6 +21,7 @@ struct site_train_round { /* what a finished round looked like; bytes are of thi
     struct site_times times;
     uint64_t up_predicted, down_predicted;
     struct link_counters counted; /* during this round */
+    struct gauge_reading gauge;
 };
 struct site_train_options {
     struct site *site; /* these three NULL on ranks other than the lead */

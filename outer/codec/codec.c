@@ -106,6 +106,47 @@ uint8_t codec_backlog(double residual, double delta)
     return code == GRID_CODE_BAD ? CODEC_BACKLOG_MAX : residual > 0 && code == 0 ? 1 : code;
 }
 
+/* The code that nine in ten of the blocks that hold anything do not exceed. */
+static unsigned usual_code(const uint8_t *codes, size_t blocks)
+{
+    size_t with[256] = {0}, all = 0, seen = 0;
+    unsigned code = 1;
+    for (size_t b = 0; b < blocks; b++)
+        with[codes[b]]++;
+    all = blocks - with[0];
+    if (!all)
+        return 255;
+    while (seen += with[code], seen <= (all - 1) * 9 / 10)
+        code++;
+    return code;
+}
+
+/* The value that makes up 15/16 of its block's sum of squares; DEV_BLOCK: there is none. */
+static size_t alone(const float *z)
+{
+    double sum = 0, most = 0;
+    size_t at = 0;
+    for (size_t i = 0; i < DEV_BLOCK; i++) {
+        double square = (double)z[i] * (double)z[i];
+        sum += square;
+        at = square > most ? i : at;
+        most = square > most ? square : most;
+    }
+    return most * 16 > sum * 15 ? at : DEV_BLOCK;
+}
+
+size_t codec_spike(const uint8_t *codes, const float *z, size_t count)
+{
+    /* 4096 times the usual RMS alone in 256 values: 256 times as block RMS, 16 codes (half octaves). */
+    unsigned limit = usual_code(codes, codec_blocks(count)) + 16;
+    for (size_t b = 0; b < codec_blocks(count); b++) {
+        size_t i = codes[b] > limit ? alone(z + b * DEV_BLOCK) : DEV_BLOCK;
+        if (i < DEV_BLOCK)
+            return b * DEV_BLOCK + i;
+    }
+    return count;
+}
+
 void codec_leak(float *residual, double *forgotten, float beta, size_t count)
 {
     if (beta == 1.0f)

@@ -88,6 +88,13 @@ void codec_exponents(int8_t *exponents, const uint8_t *grid, int q_max, size_t b
  * CODEC_BACKLOG_MAX. */
 uint8_t codec_backlog(double residual, double delta);
 
+/* A value that no training makes: from 4096 times the RMS of nine in ten blocks on, and alone in its
+ * block (15/16 of the sum of squares). codes: of this z, as a payload begins with. Parameters of one
+ * fragment move at rates that differ by 10^3 at most, rows that are rare in the text move as a whole,
+ * while a flipped exponent bit multiplies by 2^128 or 2^8. Its place in z, or count: none. */
+enum { CODEC_SPIKE = 4096 };
+size_t codec_spike(const uint8_t *codes, const float *z, size_t count);
+
 /* Leak: residual *= beta in place (host), and forgotten += what that took away (f64; NULL: not
  * booked). Called where z is formed, before delta; trained = included + residual + forgotten. beta
  * 1 does nothing. */

@@ -515,6 +515,39 @@ static void backlog_is_the_logarithm(void **state)
     }
 }
 
+/* One value that is alone in its block and far above the others, and nothing else: not rows that move
+ * as a whole, not blocks that hold little or one parameter, not what the scale of a run is. */
+static void spikes_are_seen(void **state)
+{
+    (void)state;
+    enum { N = 64 * DEV_BLOCK };
+    static float x[N], rest[N];
+    static uint8_t bytes[4 * N], none[64];
+    const struct codec *c = codec_find("bf16");
+    for (int scale = -50; scale <= 25; scale += 25)
+        for (int spike = -1; spike < N; spike += 1021)
+            for (int large = 0; large < 2; large++) {
+                for (size_t i = 0; i < N; i++) {
+                    size_t block = i / DEV_BLOCK;
+                    float rate = block % 9 == 8 ? 0.002f : block == 5 ? 700 : 1; /* rare rows; gains */
+                    x[i] = ldexpf(rate * rng_normal(31, RNG_TEST, i), scale);
+                    if (block == 7 || (block == 9 && i % DEV_BLOCK > 0)) /* frozen; one parameter */
+                        x[i] = 0;
+                }
+                if (spike >= 0)
+                    x[spike] = ldexpf(large ? -40000 : 900, scale);
+                bool seen = spike >= 0 && large && spike / DEV_BLOCK != 5;
+                assert_int_equal(c->encode(c, work, bytes, rest, x, none, N), ERR_OK);
+                assert_int_equal(codec_spike(bytes, x, N), seen ? (size_t)spike : N);
+            }
+    memset(x, 0, sizeof x);
+    assert_int_equal(c->encode(c, work, bytes, rest, x, none, N), ERR_OK);
+    assert_int_equal(codec_spike(bytes, x, N), N);
+    x[3] = 1; /* nothing to compare it with */
+    assert_int_equal(c->encode(c, work, bytes, rest, x, none, N), ERR_OK);
+    assert_int_equal(codec_spike(bytes, x, N), N);
+}
+
 static void rounds_lose_nothing(void **state)
 {
     (void)state;
@@ -619,6 +652,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(malformed_aggregates_are_refused),
         cmocka_unit_test(infinite_deltas_are_not_sent),
         cmocka_unit_test(backlog_is_the_logarithm),
+        cmocka_unit_test(spikes_are_seen),
         cmocka_unit_test(rounds_lose_nothing),
         cmocka_unit_test(golden_digests_at_every_thread_count),
     };

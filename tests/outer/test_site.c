@@ -504,6 +504,57 @@ static void test_not_finite_is_neither_stored_nor_sent(void **state)
     bench_close(b);
 }
 
+/* A damaged parameter ends a strict site, and nothing of it leaves. */
+static void test_spike_is_neither_stored_nor_sent(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(true);
+    start(b);
+    train(b);
+    b->local[37] = ldexpf(b->local[37], 30);
+    assert_int_equal(site_round(b->site, 0, 0, b->local, 1, 0), ERR_DIVERGED);
+    assert_non_null(strstr(err_message(), "value 37 of the delta"));
+    assert_int_equal(b->link.offers, 0);
+    assert_false(outbox(b, 0));
+    others(b);
+    assert_int_equal(round_of(b, 0), ERR_OK); /* after a restart: the same steps, undamaged */
+    assert_true(equal_states(b));
+    bench_close(b);
+}
+
+/* In quorum mode the others commit without it; it takes their result and is back in the next. */
+static void test_damaged_site_sits_out(void **state)
+{
+    (void)state;
+    static const float bad[] = {NAN, 1e9f, -1e30f};
+    struct bench *b = bench_open(false);
+    size_t n = b->fragments.f[0].elements;
+    start(b);
+    for (uint64_t i = 0; i < 3; i++) {
+        struct manifest m;
+        unsigned offers = b->link.offers;
+        others(b);
+        train(b);
+        b->local[37] = bad[i];
+        float *kept = arena_array(&b->arena, n, sizeof *kept);
+        memcpy(kept, b->site_member.state[0].residual, n * sizeof *kept);
+        assert_int_equal(site_round(b->site, 0, 2 * i, b->local, 1, 0), ERR_OK);
+        assert_int_equal(b->link.offers, offers);
+        assert_false(outbox(b, (unsigned)(2 * i)));
+        assert_true(equal_states(b));
+        assert_memory_equal(b->local, b->site_member.state[0].theta, n * sizeof *b->local);
+        assert_memory_equal(kept, b->site_member.state[0].residual, n * sizeof *kept);
+        assert_int_equal(member_manifest(&b->site_member, 0, 2 * i, &m), ERR_OK);
+        assert_int_equal(manifest_included(&m), 2);
+        assert_false(m.sites[0].included);
+        others(b);
+        assert_int_equal(round_of(b, 2 * i + 1), ERR_OK);
+        assert_int_equal(member_manifest(&b->site_member, 0, 2 * i + 1, &m), ERR_OK);
+        assert_int_equal(manifest_included(&m), 3);
+    }
+    bench_close(b);
+}
+
 /* Killed after the bytes were stored, in every wait: the stored ones go, whatever the trainer would
  * make now. */
 static void test_killed_and_sent_again(void **state)
@@ -908,6 +959,8 @@ int main(void)
         cmocka_unit_test(test_same_bytes_until_received),
         cmocka_unit_test(test_hard_refusals),
         cmocka_unit_test(test_not_finite_is_neither_stored_nor_sent),
+        cmocka_unit_test(test_spike_is_neither_stored_nor_sent),
+        cmocka_unit_test(test_damaged_site_sits_out),
         cmocka_unit_test(test_killed_and_sent_again),
         cmocka_unit_test(test_damaged_outbox),
         cmocka_unit_test(test_stop_while_waiting),
