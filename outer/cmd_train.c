@@ -19,6 +19,7 @@
 
 /* ---- stop on request ----------------------------------------------------------------------- */
 static volatile int stop;
+static bool several; /* ranks: mpirun sends SIGTERM when it has lost one, and a second later kills */
 
 /* First: finish the step, store, leave. Second: a person has lost patience; kill -9 is safe here,
  * so is this. */
@@ -28,8 +29,12 @@ static void on_signal(int number)
         "\natoll: finishing this step, then saving and leaving; once more ends at once\n";
     static const char second[] =
         "\natoll: ended at once; the steps since the last checkpoint will be repeated\n";
-    const char *text = stop ? second : first;
-    size_t n = stop ? sizeof second - 1 : sizeof first - 1;
+    static const char lost[] =
+        "\natoll: told to end by the launcher, as when a rank is lost (it says which); start the "
+        "site again, it goes on from its last checkpoint\n";
+    bool launcher = several && number == SIGTERM && !stop;
+    const char *text = stop ? second : launcher ? lost : first;
+    size_t n = stop ? sizeof second - 1 : launcher ? sizeof lost - 1 : sizeof first - 1;
     if (write(STDERR_FILENO, text, n) < 0 || stop)
         _exit(128 + number);
     stop = 1;
@@ -407,6 +412,7 @@ static enum err train(struct job *j, const struct args *args, bool dry)
 {
     TRY(configure(j, args));
     TRY(coll_open(&j->coll, j->s.device_kind));
+    several = j->coll->size > 1;
     char gpu[32]; /* one rank for each GPU of a host */
     snprintf(gpu, sizeof gpu, "cuda:%d", j->coll->local_rank);
     bool cpu = !strcmp(j->s.device_kind, "cpu");

@@ -11,6 +11,7 @@
 #include "inner/coll/coll_nccl.h"
 #include "kernels/cuda/host.h"
 #include <cuda_runtime_api.h>
+#include <math.h>
 #include <nccl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,10 +73,13 @@ static enum err taken(struct coll_nccl *n, ncclResult_t r, const char *what)
     return r == ncclSuccess ? ERR_OK : broken(n, what, r);
 }
 
-/* Until all that this rank has asked for is done, watching for ranks that died. */
-static enum err finished(struct coll_nccl *n, cudaStream_t stream, const char *what)
+/* Until all that this rank has asked for is done, watching for ranks that died. Sums of
+ * gradients have a deadline, since ranks come to them at nearly the same time; the rest has none:
+ * the lead may be waiting for another datacenter. */
+static enum err finished(struct coll_nccl *n, cudaStream_t stream, double timeout_s,
+                         const char *what)
 {
-    double end = seconds() + n->timeout_s;
+    double end = seconds() + timeout_s;
     TRY(cuda_failed(cudaEventRecord(n->done, stream), "event"));
     for (;;) {
         ncclResult_t r = ncclSuccess;
@@ -125,7 +129,7 @@ static enum err finish(struct coll *c)
 {
     struct coll_nccl *n = nccl_of(c);
     TRY(connected(n));
-    return finished(n, n->beside, "a sum of gradients");
+    return finished(n, n->beside, n->timeout_s, "a sum of gradients");
 }
 
 /* NCCL's own all-gather wants parts of one size; a group of broadcasts runs as one operation. */
@@ -139,7 +143,7 @@ static enum err gather(struct coll *c, float *x, const size_t *first)
                           n->comm, NULL);
     ncclResult_t end = ncclGroupEnd();
     TRY(taken(n, r == ncclSuccess || r == ncclInProgress ? end : r, "all-gather"));
-    return finished(n, NULL, "all-gather");
+    return finished(n, NULL, n->timeout_s, "all-gather");
 }
 
 static enum err sum_part(struct coll_nccl *n, double *x, size_t count)
@@ -147,7 +151,7 @@ static enum err sum_part(struct coll_nccl *n, double *x, size_t count)
     TRY(cuda_failed(cudaMemcpy(n->staging, x, count * sizeof *x, cudaMemcpyHostToDevice), "copy"));
     TRY(taken(n, ncclAllReduce(n->staging, n->staging, count, ncclDouble, ncclSum, n->comm, NULL),
               "all-reduce"));
-    TRY(finished(n, NULL, "all-reduce of host values"));
+    TRY(finished(n, NULL, INFINITY, "all-reduce of host values"));
     return cuda_failed(cudaMemcpy(x, n->staging, count * sizeof *x, cudaMemcpyDeviceToHost),
                        "copy");
 }
@@ -166,7 +170,7 @@ static enum err broadcast(struct coll *c, void *x, size_t bytes)
     struct coll_nccl *n = nccl_of(c);
     TRY(connected(n));
     TRY(taken(n, ncclBroadcast(x, x, bytes, ncclUint8, 0, n->comm, NULL), "broadcast"));
-    return finished(n, NULL, "broadcast");
+    return finished(n, NULL, INFINITY, "broadcast");
 }
 
 static enum err broadcast_host(struct coll *c, void *x, size_t bytes)
