@@ -5,6 +5,7 @@
 #include <time.h>
 #include "outer/plot.h"
 #include "outer/progress.h"
+#include "outer/report_outer.h"
 
 enum { BARS_MAX = 48, POINTS_MAX = 700 };
 /* The first fall of a loss would squeeze all the rest: this share of the steps may leave its
@@ -604,7 +605,7 @@ static void write_settings(FILE *out, const struct report_run *runs, size_t coun
     fputs("</section>\n", out);
 }
 
-static void write_page(FILE *out, const struct report_run *runs, size_t count, struct arena *a)
+static enum err write_page(FILE *out, const struct report_run *runs, size_t count, struct arena *a)
 {
     char when[64] = "";
     time_t t = (time_t)runs[0].first_t;
@@ -624,11 +625,13 @@ static void write_page(FILE *out, const struct report_run *runs, size_t count, s
     write_held_out(out, runs, count);
     fputs("</section>\n", out);
     write_rounds(out, runs, count);
+    TRY(report_outer(out, runs, count, a));
     write_summary(out, runs, count);
     write_events(out, runs, count, a);
     write_digests(out, runs, count);
     write_settings(out, runs, count);
     fputs("</main></body></html>\n", out);
+    return ERR_OK;
 }
 
 enum err report_write(const char *path, const struct report_run *runs, size_t count,
@@ -639,13 +642,13 @@ enum err report_write(const char *path, const struct report_run *runs, size_t co
     FILE *out = open_memstream(&text, &size);
     if (!out)
         return err_set(ERR_MEMORY, "no memory for the report");
-    write_page(out, runs, count, a);
+    enum err e = write_page(out, runs, count, a);
     bool bad = ferror(out);
-    if (fclose(out) != 0 || bad) {
+    if (fclose(out) != 0 || bad || e != ERR_OK) {
         free(text);
         return err_set(ERR_MEMORY, "no memory for the report");
     }
-    enum err e = file_write(path, &(struct file_part){text, size}, 1, 0644);
+    e = file_write(path, &(struct file_part){text, size}, 1, 0644);
     free(text);
     return e;
 }

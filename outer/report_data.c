@@ -5,6 +5,8 @@
 const char *const report_time_name[REPORT_TIMES] = {"compute", "encode", "store", "send",
                                                     "wait",    "fetch",  "apply"};
 
+const char *const report_gauge_name[REPORT_GAUGES] = {"gain", "rho", "agreement", "behind"};
+
 /* Room for one more item in a growing array of the arena. */
 static enum err room(void **items, size_t count, size_t *capacity, size_t size, struct arena *a)
 {
@@ -67,6 +69,8 @@ static enum err add_round(struct report_run *r, const struct record_row *row, st
         snprintf(key, sizeof key, "%s_ms", report_time_name[i]);
         n.ms[i] = number_or(row, key, 0);
     }
+    for (int i = 0; i < REPORT_GAUGES; i++)
+        n.gauge[i] = record_number(row, report_gauge_name[i]);
     if (n.replayed) /* its exchange is on record from before the restart */
         return ERR_OK;
     while (r->round_count && r->rounds[r->round_count - 1].step >= n.step &&

@@ -6,6 +6,8 @@
 #include "outer/record.h"
 
 enum { REPORT_TIMES = 7, REPORT_RUNS_MAX = 64 };
+enum report_gauge { REPORT_GAIN, REPORT_RHO, REPORT_AGREEMENT, REPORT_BEHIND, REPORT_GAUGES };
+extern const char *const report_gauge_name[REPORT_GAUGES]; /* the record's keys */
 extern const char
     *const report_time_name[REPORT_TIMES]; /* compute, encode, store, send, wait, fetch, apply */
 
@@ -17,6 +19,7 @@ struct report_round {
     double step, fragment, round, included, sites;
     double up, up_predicted, down, down_predicted, wire_up, wire_down; /* bytes */
     double ms[REPORT_TIMES];
+    double gauge[REPORT_GAUGES]; /* NaN: not known */
     bool replayed;
 };
 struct report_event {

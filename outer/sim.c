@@ -1,4 +1,5 @@
 #include "outer/sim.h"
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -128,6 +129,15 @@ static void skip(struct sim_node *n)
         fragment_scatter(s->cpu, n->slab, n->member.state[f].theta, &s->fragments.f[f]);
 }
 
+static void damage(struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    if (!s->o.damaged || n->index != 1 || !sim_chance(&s->clock, 0.3))
+        return;
+    n->part[3] = n->step % 2 ? NAN : -INFINITY;
+    s->r->damaged++;
+}
+
 static enum err rounds_due(struct sim_node *n)
 {
     struct sim *s = n->sim;
@@ -136,6 +146,7 @@ static enum err rounds_due(struct sim_node *n)
         if (!schedule_due(&s->schedule, n->step, f, &round))
             continue;
         fragment_gather(s->cpu, n->part, n->slab, &s->fragments.f[f]);
+        damage(n);
         TRY(site_round(n->site, f, round, n->part, n->weight, (uint64_t)n->step * 100));
         fragment_scatter(s->cpu, n->slab, n->part, &s->fragments.f[f]);
         TRY(site_report(n->site, f, n->step, 1, 1, (uint64_t)n->step * 100));
@@ -480,7 +491,7 @@ void sim_run_options(const struct sim_options *o, struct sim_result *r)
 
 struct sim_options sim_draw(uint64_t seed)
 {
-    enum { SITES, FRAGMENTS, EVERY, ROUNDS, TAIL, CODEC, FEEDBACK, STRICT, KEEP, LATE, ABSENT, BACK_OFF, OPTIMIZER };
+    enum { SITES, FRAGMENTS, EVERY, ROUNDS, TAIL, CODEC, FEEDBACK, STRICT, KEEP, LATE, ABSENT, BACK_OFF, OPTIMIZER, DAMAGED };
 #define DRAW(what, n) rng_below(seed, RNG_TEST, what, n)
     static const float feedbacks[] = {1, 1, 0.5f}, back_offs[] = {0, 0, 0.25f, 2};
     static const char *const optimizers[] = {"nesterov", "nesterov", "sgd", "delayed_nesterov"};
@@ -498,6 +509,7 @@ struct sim_options sim_draw(uint64_t seed)
     o.keep = 2 + DRAW(KEEP, 3);
     o.late = !o.strict && DRAW(LATE, 2);
     o.absent = !o.strict && DRAW(ABSENT, 2);
+    o.damaged = !o.strict && o.sites > 2 && DRAW(DAMAGED, 3) == 0;
 #undef DRAW
     return o;
 }

@@ -32,7 +32,9 @@ struct sim_options {
     bool strict;
     uint64_t keep;     /* outer.catch_up */
     bool faults;       /* false: the run to compare with */
-    bool late, absent; /* quorum: the last site starts late; the first is away for long */
+    /* quorum: the last site starts late; the first is away for long; what the second of three or more
+     * trained is not finite now and then */
+    bool late, absent, damaged;
 };
 struct sim_result {
     bool ok;
@@ -40,7 +42,8 @@ struct sim_result {
     struct digest state;                   /* of all members */
     struct digest residual[SIM_SITES_MAX]; /* theta, momentum, codes, residual of each site */
     uint64_t virtual_ms, calls, crashes, restarts, commits, snapshots, excluded, gap_ms,
-        backed_off; /* rounds that a backlog made whole */
+        backed_off, /* rounds that a backlog made whole */
+        damaged;    /* deltas that were not finite */
     unsigned books_checked; /* sites whose I3 was checked to the end */
 };
 

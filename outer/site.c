@@ -441,6 +441,7 @@ static enum err contribution(struct site_lane *l, const struct site_sending *w, 
     char quoted[512];
     log_event(LOG_ERROR, "sits_out", "fragment=%u round=%llu why=%s", f, (unsigned long long)round,
               log_quote(quoted, sizeof quoted, err_message()));
+    l->sat_out = true;
     site_notice(l, "sits round %llu out: %s", (unsigned long long)round, err_message());
     return ERR_OK;
 }
@@ -451,6 +452,7 @@ enum err site_round_on(struct site_lane *l, const struct site_sending *w, float 
     unsigned f = w->fragment;
     const struct member_state *state = &s->member->state[f];
     l->times = (struct site_times){0};
+    l->sat_out = false;
     if (state->round > w->round)
         return theta_to(s, f, w->round + 1, local);
     if (state->round < w->round)

@@ -58,6 +58,7 @@ struct site_landed { /* and what came of it */
     uint64_t reached;    /* state of the fragment now: round + 1, or later after an absence */
     double flight_ms;
     struct gauge_reading gauge;
+    bool sat_out; /* what was trained is damaged (site_round): go on with theta alone, whatever alpha */
 };
 struct site; /* opaque */
 

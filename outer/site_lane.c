@@ -32,6 +32,7 @@ static void describe(struct site_lane *l, bool replayed, uint64_t begun_ms)
         .codec = schedule_codec(&s->member->schedule, w->fragment, w->round, 0),
         .reached = s->member->state[w->fragment].round,
         .flight_ms = (double)(s->world->ops->now_ms(s->world) - begun_ms),
+        .sat_out = l->sat_out,
         .gauge = gauge_read(&s->gauge[w->fragment], w->round)};
     if (member_manifest(s->member, w->fragment, w->round, &m) == ERR_OK) {
         l->landing.included = manifest_included(&m);

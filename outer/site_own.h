@@ -35,6 +35,7 @@ struct site_lane {
     unsigned failures; /* calls without an answer in a row */
     uint64_t down_since_ms;
     struct site_times times;
+    bool sat_out; /* of the round just done, or being done */
     /* An overlapped round; guarded by site->post while `flying`, the thread's until `landed`: */
     struct world_thread *thread;
     struct site_sending sending;

@@ -190,6 +190,36 @@ static void page_stands_alone(void **state)
     assert_non_null(strstr(text, "a: &lt;b&gt;"));
 }
 
+/* The gauges of the outer step: drawn where the record has some, gaps where it has null, and no
+ * section for a record from before there were any. */
+static void gauges_are_drawn(void **state)
+{
+    struct place *p = *state;
+    struct report_run run;
+    uint8_t *page;
+    size_t size;
+    append(p, "{\"kind\":\"start\",\"t\":10,\"site\":\"a\",\"aggregator\":\"h:1\",\"step\":0,"
+              "\"steps\":4}\n"
+              "{\"kind\":\"round\",\"t\":12,\"step\":2,\"fragment\":0,\"round\":0}\n");
+    assert_int_equal(report_data_read(&run, p->dir, &p->arena), ERR_OK);
+    assert_true(isnan(run.rounds[0].gauge[REPORT_RHO]));
+    assert_int_equal(report_write(p->page, &run, 1, &p->arena), ERR_OK);
+    assert_int_equal(file_read(p->page, 1 << 24, &p->arena, &page, &size), ERR_OK);
+    assert_null(strstr((const char *)page, "The outer step"));
+    append(p, "{\"kind\":\"round\",\"t\":13,\"step\":4,\"fragment\":0,\"round\":1,\"gain\":2.25,"
+              "\"rho\":null,\"agreement\":-0.5,\"behind\":12.5}\n");
+    assert_int_equal(report_data_read(&run, p->dir, &p->arena), ERR_OK);
+    assert_true(run.rounds[1].gauge[REPORT_GAIN] == 2.25);
+    assert_true(run.rounds[1].gauge[REPORT_AGREEMENT] == -0.5);
+    assert_true(run.rounds[1].gauge[REPORT_BEHIND] == 12.5);
+    assert_int_equal(report_write(p->page, &run, 1, &p->arena), ERR_OK);
+    assert_int_equal(file_read(p->page, 1 << 24, &p->arena, &page, &size), ERR_OK);
+    assert_non_null(strstr((const char *)page, "The outer step"));
+    assert_non_null(strstr((const char *)page, ">agreement<"));
+    assert_null(strstr((const char *)page, ">rho<")); /* nothing to draw */
+    assert_null(strstr((const char *)page, "nan"));
+}
+
 static void no_record_is_said(void **state)
 {
     struct place *p = *state;
@@ -237,6 +267,7 @@ int main(void)
         cmocka_unit_test(bad_lines_are_refused),
         cmocka_unit_test_setup_teardown(replay_counts_once, setup, teardown),
         cmocka_unit_test_setup_teardown(page_stands_alone, setup, teardown),
+        cmocka_unit_test_setup_teardown(gauges_are_drawn, setup, teardown),
         cmocka_unit_test_setup_teardown(no_record_is_said, setup, teardown),
         cmocka_unit_test(line_says_all),
     };
