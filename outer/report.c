@@ -478,7 +478,7 @@ static struct summary summarise(const struct report_run *r)
     for (int k = 0; k < 6; k++)
         progress_bytes(s.cell[5 + k], sizeof s.cell[5 + k], bytes[k]);
     const double share[] = {t.ms[0] / all, exchange / all, exchange > 0 ? t.ms[4] / exchange : 0};
-    for (int k = 0; k < 3; k++)
+    for (int k = 0; all > 0 && k < 3; k++)
         snprintf(s.cell[11 + k], sizeof s.cell[11 + k], "%.1f %%", 100 * share[k]);
     return s;
 }

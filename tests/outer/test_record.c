@@ -200,6 +200,8 @@ static void gauges_are_drawn(void **state)
     size_t size;
     append(p, "{\"kind\":\"start\",\"t\":10,\"site\":\"a\",\"aggregator\":\"h:1\",\"step\":0,"
               "\"steps\":4}\n"
+              "{\"kind\":\"step\",\"t\":11,\"step\":1,\"loss\":5}\n"
+              "{\"kind\":\"step\",\"t\":12,\"step\":2,\"loss\":4}\n"
               "{\"kind\":\"round\",\"t\":12,\"step\":2,\"fragment\":0,\"round\":0}\n");
     assert_int_equal(report_data_read(&run, p->dir, &p->arena), ERR_OK);
     assert_true(isnan(run.rounds[0].gauge[REPORT_RHO]));
