@@ -83,12 +83,15 @@ static void notice_sites(const struct aggregator *a, unsigned fragment, uint64_t
 {
     for (unsigned i = 0; i < a->o.site_count; i++) {
         const struct aggregator_site_status *s = &a->site[i].status;
+        char heard[32] = "never";
         if (set_has(&a->core.f[fragment].counted, i))
             continue;
+        if (s->heard_ms)
+            snprintf(heard, sizeof heard, "%" PRIu64 "s_ago", (now_ms - s->heard_ms) / 1000);
         log_event(LOG_WARN, "waiting",
-                  "fragment=%u round=%" PRIu64 " since_s=%" PRIu64 " missing=%s bound=%d heard_s=%lld", fragment,
+                  "fragment=%u round=%" PRIu64 " since_s=%" PRIu64 " missing=%s bound=%d heard=%s", fragment,
                   a->core.f[fragment].round, (now_ms - a->fragment[fragment].first_ms) / 1000, a->o.sites[i], s->bound,
-                  s->heard_ms ? (long long)((now_ms - s->heard_ms) / 1000) : -1);
+                  heard);
     }
 }
 

@@ -297,7 +297,7 @@ static void contribution_journal(struct aggregator *a, struct upload *up, struct
     enum round_outcome o = step_contribution(a, ROUND_STORED, up->site, &up->header, answer);
     ASSERT(o == ROUND_RECEIPT); /* asked just before, and nothing came between */
     unsigned count = aggregator_missing(a, fragment, missing, sizeof missing);
-    log_event(LOG_INFO, "accept", "fragment=%u round=%" PRIu64 " site=%s bytes=%" PRIu64 " missing=%u%s%s", fragment,
+    log_event(LOG_DETAIL, "accept", "fragment=%u round=%" PRIu64 " site=%s bytes=%" PRIu64 " missing=%u%s%s", fragment,
               up->header.round, a->o.sites[up->site], up->header.payload_bytes, count, count ? " waiting_for=" : "",
               missing);
 }

@@ -293,6 +293,8 @@ static void take(struct watched *w, const struct record_row *row)
         l->round++;
         l->bytes_up = (uint64_t)w->up;
         l->bytes_down = (uint64_t)w->down;
+        l->predicted_up = (uint64_t)w->up_predicted;
+        l->predicted_down = (uint64_t)w->down_predicted;
     } else if (record_is(row, "eval")) {
         w->last_loss = record_number(row, "loss");
         if (step == 0)

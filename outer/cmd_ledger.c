@@ -208,6 +208,9 @@ static void print_why(const struct ledger_transfers *t, const char *direction)
     if (t->lost)
         printf("  %s: %" PRIu64 " bytes were sent by a process that was killed before it booked them\n", direction,
                t->lost);
+    if (t->absent)
+        printf("  %s: %" PRIu64 " rounds (%" PRIu64 " bytes) are on record without it: not sent, or sent by a process that was "
+               "killed before it booked it\n", direction, t->absent, t->absent_bytes);
     if (t->incomplete)
         printf("  %s: %" PRIu64 " transfers with %" PRIu64 " bytes so far did not end\n", direction, t->incomplete,
                t->incomplete_bytes);

@@ -62,22 +62,13 @@ static enum err check(const struct serve *v)
     return outer != ERR_OK ? outer : inner != ERR_OK ? err_set(inner, "%s", text) : ERR_OK;
 }
 
-static enum log_level level_of(const char *name)
-{
-    static const char *const names[] = {"debug", "info", "warn", "error"};
-    int level = LOG_ERROR;
-    while (level > LOG_DEBUG && strcmp(names[level], name) != 0)
-        level--;
-    return (enum log_level)level;
-}
-
 static enum err configure(struct serve *v, const struct args *args)
 {
     const struct config_table tables[] = {keys_inner(&v->s), keys_outer(&v->o)};
     TRY(config_load(tables, 2, v->config_path, args->setting_count, args->setting, &v->perm));
     TRY(check(v));
     v->tuning = tuning_settle(&v->o); /* before the identity: what is pinned is the value */
-    log_min(level_of(v->o.log_level));
+    log_min(log_level_of(v->o.log_level));
     TRY(table_make(&v->table, &v->s, &v->perm));
     TRY(exchange_make(&v->exchange, &v->s, &v->o, &v->table, &v->perm));
     struct digest digest = table_digest(&v->table);
@@ -172,6 +163,8 @@ static enum err open_all(struct serve *v)
     TRY(world_open_real(&v->world, v->o.serve_dir));
     TRY_ALLOC(log = arena_printf(&v->perm, "%s/log.txt", v->o.serve_dir));
     TRY(progress_open(&v->progress, v->o.log_progress, (unsigned)v->o.outer_sites.count, log));
+    if (!v->progress.live && strcmp(v->o.log_progress, "auto") == 0)
+        v->progress.quiet = true; /* one line for each commit says as much */
     TRY(aggregator_claim(v->world, v->identity));
     TRY(ledger_book_open(&v->ledger, v->o.serve_dir, v->s.run_name, "aggregator", &v->perm));
     TRY(open_member(v));

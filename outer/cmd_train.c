@@ -69,6 +69,7 @@ static enum err configure(struct job *j, const struct args *args)
     TRY(check(j));
     TRY(keys_outer_check_site(&j->o));
     j->tuning = tuning_settle(&j->o); /* before the identity: what is pinned is the value */
+    log_min(log_level_of(j->o.log_level));
     j->outer = *j->o.site_aggregator != 0;
     if (!*j->o.site_name && j->o.outer_sites.count == 1)
         j->o.site_name = j->o.outer_sites.items[0];

@@ -40,6 +40,7 @@ struct job {
     char notice[128];           /* words of the last notice logged */
     double noticed;             /* and when, seconds */
     struct link_counters moved; /* bytes so far, of this process */
+    struct schedule_bytes predicted; /* payload of the rounds they belong to */
     double began, last_round;   /* seconds */
     int64_t began_step;         /* -1: no step yet */
 };

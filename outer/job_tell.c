@@ -126,8 +126,13 @@ void job_tell_round(void *self, const struct site_train_round *r)
                  {"wait_ms", r->times.wait_ms},
                  {"fetch_ms", r->times.fetch_ms},
                  {"apply_ms", r->times.apply_ms}};
-    j->moved.payload_up += r->counted.payload_up;
-    j->moved.payload_down += r->counted.payload_down;
+    struct ledger_round moved = ledger_book_round(&j->ledger, r->fragment, r->round);
+    if (!r->replayed) {
+        j->moved.payload_up += moved.up;
+        j->moved.payload_down += moved.down;
+        j->predicted.up += r->up_predicted;
+        j->predicted.down += r->down_predicted;
+    }
     j->moved.wire_up += r->counted.wire_up;
     j->moved.wire_down += r->counted.wire_down;
     j->last_round = now;
@@ -143,9 +148,9 @@ void job_tell_round(void *self, const struct site_train_round *r)
     record_real(o, "weight", r->weight);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         record_real(o, parts[i].key, parts[i].ms);
-    record_int(o, "up", (int64_t)r->counted.payload_up);
+    record_int(o, "up", r->replayed ? 0 : (int64_t)moved.up);
     record_int(o, "up_predicted", (int64_t)r->up_predicted);
-    record_int(o, "down", (int64_t)r->counted.payload_down);
+    record_int(o, "down", r->replayed ? 0 : (int64_t)moved.down);
     record_int(o, "down_predicted", (int64_t)r->down_predicted);
     record_int(o, "wire_up", (int64_t)r->counted.wire_up);
     record_int(o, "wire_down", (int64_t)r->counted.wire_down);
@@ -155,8 +160,8 @@ void job_tell_round(void *self, const struct site_train_round *r)
               "step=%lld fragment=%u round=%llu included=%u of=%u replayed=%d seconds=%.3f up=%llu "
               "down=%llu gain=%.3g rho=%.3g agreement=%.3g behind=%.3g",
               (long long)r->step, r->fragment, (unsigned long long)r->round, r->included, r->sites,
-              r->replayed, r->seconds, (unsigned long long)r->counted.payload_up,
-              (unsigned long long)r->counted.payload_down, r->gauge.gain, r->gauge.rho,
+              r->replayed, r->seconds, (unsigned long long)moved.up,
+              (unsigned long long)moved.down, r->gauge.gain, r->gauge.rho,
               r->gauge.agreement, r->gauge.behind);
 }
 
@@ -181,6 +186,8 @@ static void show(struct job *j, const struct train_report *r)
     l->rounds = j->outer ? site_train_rounds(&j->plan.schedule, r->steps) : 0;
     l->bytes_up = j->moved.payload_up;
     l->bytes_down = j->moved.payload_down;
+    l->predicted_up = j->predicted.up;
+    l->predicted_down = j->predicted.down;
     l->sync_seconds = next > r->step ? (double)(next - r->step) * r->step_seconds : -1;
     l->eta_seconds = elapsed / (double)done * (double)(r->steps - r->step);
     progress_update(&j->progress, 0, l);

@@ -115,6 +115,37 @@ static struct ledger_row *row_of(struct ledger_book *b, const struct ledger_row 
     return &b->rows[b->count++];
 }
 
+static struct ledger_round *round_of(struct ledger_book *b, uint32_t fragment, uint64_t round)
+{
+    size_t kept = b->round_count < LEDGER_ROUNDS_KEPT ? b->round_count : LEDGER_ROUNDS_KEPT;
+    for (size_t i = 0; i < kept; i++)
+        if (b->rounds[i].fragment == fragment && b->rounds[i].round == round)
+            return &b->rounds[i];
+    return NULL;
+}
+
+static void round_add(struct ledger_book *b, const struct ledger_row *row)
+{
+    struct ledger_round *r = round_of(b, row->fragment, row->round);
+    if (!r) {
+        r = &b->rounds[b->round_count++ % LEDGER_ROUNDS_KEPT];
+        *r = (struct ledger_round){.fragment = row->fragment, .round = row->round};
+    }
+    r->up += row->up.payload;
+    r->down += row->down.payload;
+}
+
+struct ledger_round ledger_book_round(struct ledger_book *b, uint32_t fragment, uint64_t round)
+{
+    struct ledger_round found = {.fragment = fragment, .round = round};
+    pthread_mutex_lock(&b->mutex);
+    const struct ledger_round *r = round_of(b, fragment, round);
+    if (r)
+        found = *r;
+    pthread_mutex_unlock(&b->mutex);
+    return found;
+}
+
 void ledger_book_add(void *book, const struct ledger_row *row)
 {
     struct ledger_book *b = book;
@@ -125,6 +156,8 @@ void ledger_book_add(void *book, const struct ledger_row *row)
     struct ledger_row *to = row_of(b, &named);
     if (to)
         ledger_add(to, &named);
+    if (ledger_transfer(row->what))
+        round_add(b, row);
     if (ledger_transfer(row->what) || seconds_now() - b->written > WRITE_S)
         write_rows(b);
     pthread_mutex_unlock(&b->mutex);

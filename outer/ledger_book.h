@@ -17,6 +17,8 @@
 
 #define LEDGER_FILE "ledger.jsonl"
 
+enum { LEDGER_ROUNDS_KEPT = 256 }; /* rounds whose payload this process can be asked for: more than are in flight */
+
 struct ledger_book {
     pthread_mutex_t mutex; /* guards all below */
     struct record record;
@@ -25,6 +27,11 @@ struct ledger_book {
     struct ledger_row *rows;    /* not written yet */
     size_t count, room;
     double written;             /* when, seconds */
+    struct ledger_round {
+        uint32_t fragment;
+        uint64_t round, up, down; /* payload */
+    } rounds[LEDGER_ROUNDS_KEPT];
+    size_t round_count;         /* ever; the last ones are there */
 };
 
 /* directory exists. member: a site's name, or "aggregator". */
@@ -32,6 +39,8 @@ enum err ledger_book_open(struct ledger_book *b, const char *directory, const ch
                           struct arena *perm) MUST;
 void ledger_book_add(void *book, const struct ledger_row *row); /* a ledger_sink */
 void ledger_book_predict(struct ledger_book *b, uint32_t fragment, uint64_t round, uint64_t up, uint64_t down);
+/* Payload that this process moved for a round, whatever else was on the link meanwhile. */
+struct ledger_round ledger_book_round(struct ledger_book *b, uint32_t fragment, uint64_t round);
 void ledger_book_close(struct ledger_book *b); /* writes the end; accepts a zeroed struct */
 
 #endif

@@ -171,26 +171,35 @@ static bool same(const struct ledger_row *a, const struct ledger_row *b)
     return compare(a, b) == 0;
 }
 
+static bool same_round(const struct ledger_row *a, const struct ledger_row *b)
+{
+    return a->what == b->what && a->fragment == b->fragment && a->round == b->round;
+}
+
+static void absent(struct ledger_member *m, const struct ledger_row *prediction)
+{
+    struct ledger_transfers *t = prediction->what == LEDGER_CONTRIBUTION ? &m->up : &m->down;
+    t->absent++;
+    t->absent_bytes += prediction->predicted;
+}
+
 /* One row for each key; predictions (no site: first among their round's) go into the transfers of all sites. */
 static void join(struct ledger_member *m)
 {
-    uint64_t predicted = 0;
-    const struct ledger_row *of = NULL;
     size_t n = 0;
     if (m->count)
         qsort(m->rows, m->count, sizeof *m->rows, compare);
-    struct ledger_row now = {0};
+    struct ledger_row prediction = {0};
     for (size_t i = 0; i < m->count; i++) {
         struct ledger_row row = m->rows[i];
-        if (!of || row.what != now.what || row.fragment != now.fragment || row.round != now.round)
-            predicted = 0;
-        now = row;
-        of = &now;
+        bool last = i + 1 == m->count || !same_round(&row, &m->rows[i + 1]);
         if (!*row.site) {
-            predicted = row.predicted;
+            prediction = row;
+            if (last)
+                absent(m, &row);
             continue;
         }
-        row.predicted = predicted;
+        row.predicted = same_round(&prediction, &row) ? prediction.predicted : 0;
         if (n && same(&m->rows[n - 1], &row))
             ledger_add(&m->rows[n - 1], &row);
         else
@@ -252,9 +261,16 @@ static enum err check_end(struct reading *g)
         return err_set(ERR_INPUT, "%s: it is empty: nothing has been sent yet", g->path);
     m->unfinished += m->running;
     join(m);
-    for (size_t i = 0; i < m->count; i++)
-        if (ledger_transfer(m->rows[i].what))
-            add_transfer(m, &m->rows[i], m->rows[i].what == LEDGER_CONTRIBUTION ? &m->up : &m->down);
+    struct ledger_row sum = {0};
+    for (size_t i = 0; i < m->count; i++) {
+        const struct ledger_row *row = &m->rows[i];
+        ledger_add(&sum, row);
+        m->connections += row->what == LEDGER_CONNECTION ? row->calls : 0;
+        if (ledger_transfer(row->what))
+            add_transfer(m, row, row->what == LEDGER_CONTRIBUTION ? &m->up : &m->down);
+    }
+    m->up.layers = sum.up;
+    m->down.layers = sum.down;
     return ERR_OK;
 }
 

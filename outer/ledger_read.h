@@ -22,8 +22,11 @@ struct ledger_member { /* one directory */
         uint64_t predicted_total;
         uint64_t transfers, unpredicted, incomplete; /* counts; incomplete: begun, never finished */
         uint64_t incomplete_bytes;
+        uint64_t absent, absent_bytes;  /* a site's rounds with a prediction and no transfer on record */
         uint64_t wrong;                 /* another size than predicted, or bytes missing that no kill explains */
+        struct ledger_side layers;      /* of all rows, small calls and connections included */
     } up, down;
+    uint64_t connections;
 };
 
 /* ERR_INPUT: no ledger, a foreign or newer one, of another run than *first (NULL: any). ERR_CORRUPT: damaged, with its line. */

@@ -48,9 +48,19 @@ void progress_duration(char *out, size_t size, double seconds)
         snprintf(out, size, "%ld:%02ld", s / 60, s % 60);
 }
 
+static void predicted_text(char *out, size_t size, const struct progress_line *l)
+{
+    char up[32], down[32];
+    progress_bytes(up, sizeof up, (double)l->predicted_up);
+    progress_bytes(down, sizeof down, (double)l->predicted_down);
+    if (l->predicted_up || l->predicted_down)
+        snprintf(out, size, " (predicted %s, %s)", up, down);
+}
+
 void progress_format(char out[PROGRESS_TEXT_MAX], const struct progress_line *l)
 {
-    char up[32], down[32], eta[32], rate[32] = "-", loss[32] = "-", sync[48] = "";
+    char up[32], down[32], eta[32], rate[32] = "-", loss[32] = "-", sync[48] = "",
+         predicted[96] = "";
     progress_bytes(up, sizeof up, (double)l->bytes_up);
     progress_bytes(down, sizeof down, (double)l->bytes_down);
     progress_duration(eta, sizeof eta, l->eta_seconds);
@@ -62,14 +72,18 @@ void progress_format(char out[PROGRESS_TEXT_MAX], const struct progress_line *l)
                                                : l->tokens_per_second / 1000);
     int n = snprintf(out, PROGRESS_TEXT_MAX, "%-10s | step %5lld/%lld | loss %s | %s tok/s",
                      l->site, (long long)l->step, (long long)l->steps, loss, rate);
+    if (l->bytes_up != l->predicted_up || l->bytes_down != l->predicted_down)
+        predicted_text(predicted, sizeof predicted, l);
+    else if (l->bytes_up)
+        snprintf(predicted, sizeof predicted, " as predicted");
     if (l->rounds && n > 0 && n < PROGRESS_TEXT_MAX) {
         if (l->state[0])
             snprintf(sync, sizeof sync, " | %.44s", l->state);
         else if (l->sync_seconds >= 0)
             snprintf(sync, sizeof sync, " | sync in %.1f s", l->sync_seconds);
         n += snprintf(out + n, (size_t)(PROGRESS_TEXT_MAX - n),
-                      " | round %llu/%llu | up %s | down %s%s", (unsigned long long)l->round,
-                      (unsigned long long)l->rounds, up, down, sync);
+                      " | round %llu/%llu | up %s | down %s%s%s", (unsigned long long)l->round,
+                      (unsigned long long)l->rounds, up, down, predicted, sync);
     } else if (l->state[0] && n > 0 && n < PROGRESS_TEXT_MAX) {
         n += snprintf(out + n, (size_t)(PROGRESS_TEXT_MAX - n), " | %s", l->state);
     }
@@ -93,8 +107,12 @@ static void erase(struct progress *p)
 static void draw(struct progress *p)
 {
     int width = columns() - 1;
+    p->drawn = 0;
     for (unsigned i = 0; i < p->count; i++) {
         char text[PROGRESS_TEXT_MAX];
+        if (!p->lines[i].site[0]) /* nothing was ever said of it */
+            continue;
+        p->drawn++;
         progress_format(text, &p->lines[i]);
         const char *bar = strchr(text, '|');
         int name = bar ? (int)(bar - text) : 0;
@@ -103,7 +121,6 @@ static void draw(struct progress *p)
         else
             fprintf(stderr, "%.*s\n", width, text);
     }
-    p->drawn = p->count;
     p->drawn_at = seconds_now();
 }
 
@@ -118,7 +135,7 @@ static void sink(void *self, enum log_level level, const char *line)
         fprintf(p->log, "t=%lld.%03ld %s\n", (long long)now.tv_sec, now.tv_nsec / 1000000, line);
         fflush(p->log);
     }
-    bool shown = !p->log || !p->live || level >= LOG_WARN;
+    bool shown = level >= (p->log && p->live ? LOG_WARN : LOG_INFO);
     if (shown) {
         if (p->live)
             erase(p);

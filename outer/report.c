@@ -625,6 +625,7 @@ static enum err write_page(FILE *out, const struct report_run *runs, size_t coun
     write_held_out(out, runs, count);
     fputs("</section>\n", out);
     write_rounds(out, runs, count);
+    report_ledger(out, runs, count);
     TRY(report_outer(out, runs, count, a));
     write_summary(out, runs, count);
     write_events(out, runs, count, a);

@@ -10,4 +10,7 @@
 enum err report_write(const char *path, const struct report_run *runs, size_t count,
                       struct arena *a) MUST;
 
+/* Inside the report: its section about the link. */
+void report_ledger(FILE *out, const struct report_run *runs, size_t count);
+
 #endif

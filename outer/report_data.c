@@ -151,6 +151,18 @@ static enum err take(struct report_run *r, const struct record_row *row, struct 
     return ERR_OK; /* of a later version: what it means is not ours to guess */
 }
 
+/* A page without the ledger's table is better than none: it says why. */
+static enum err read_ledger(struct report_run *r, const char *dir, struct arena *a)
+{
+    enum err e = ledger_read(&r->ledger, dir, NULL, a);
+    if (e == ERR_OK || e == ERR_MEMORY)
+        return e;
+    snprintf(r->ledger_why, sizeof r->ledger_why, "%s", err_message());
+    r->ledger = (struct ledger_member){0};
+    err_clear();
+    return ERR_OK;
+}
+
 enum err report_data_read(struct report_run *r, const char *dir, struct arena *a)
 {
     *r = (struct report_run){.dir = dir,
@@ -185,6 +197,8 @@ enum err report_data_read(struct report_run *r, const char *dir, struct arena *a
     }
     r->skipped = reader.skipped;
     record_reader_close(&reader);
+    if (e == ERR_OK && !r->alone)
+        e = read_ledger(r, dir, a);
     if (e == ERR_OK && r->starts == 0)
         return err_set(ERR_INPUT, "%s: it holds no record of a run", path);
     return e;

@@ -3,7 +3,7 @@
 /* What a report needs to know of each run directory, read from its metrics.jsonl. Steps and rounds
  * that came twice (a restarted site repeats some) are kept once, the later one.
  */
-#include "outer/record.h"
+#include "outer/ledger_read.h"
 
 enum { REPORT_TIMES = 7, REPORT_RUNS_MAX = 64 };
 enum report_gauge { REPORT_GAIN, REPORT_RHO, REPORT_AGREEMENT, REPORT_BEHIND, REPORT_GAUGES };
@@ -44,6 +44,8 @@ struct report_run {
         *command;       /* of the last start; in the arena */
     char digest[4][65]; /* parameters, momentum, residual, outer; "" before the end */
     uint64_t skipped;   /* unreadable lines */
+    struct ledger_member ledger; /* lives 0: there is none, or a damaged one: */
+    char ledger_why[256];
 };
 
 /* ERR_INPUT: the directory has no record. */

@@ -15,7 +15,8 @@ enum {
     PENDING_MS = 50, /* least time between two polls that both say pending */
     FETCHES_MAX = 3, /* of an aggregate whose digest is wrong, before giving up */
     LAST_REPORT_MS =
-        60000 /* how long a site tries to say that it has all; the aggregator may have ended */
+        60000, /* how long a site tries to say that it has all; the aggregator may have ended */
+    ALONE_MS = 10000 /* the same when all was on record at its start: one that starts with it is there by then */
 };
 
 static size_t largest_payload(const struct member_options *o)
@@ -513,6 +514,22 @@ static bool ended(const struct site *s, unsigned fragment)
     return s->member->state[fragment].round >= schedule_rounds(&s->member->schedule, fragment);
 }
 
+/* The run was over when this process began: it says so at once. An aggregator that is only starting may still want to hear
+ * it; true: it has had its time. */
+static bool alone(struct site *s)
+{
+    uint64_t now = s->world->ops->now_ms(s->world);
+    if (s->heard)
+        return false;
+    if (!s->alone_ms) {
+        s->alone_ms = now;
+        log_event(LOG_INFO, "complete",
+                  "text=\"all rounds are recorded here; no aggregator answers, and none is needed\" tries_s=%d",
+                  ALONE_MS / 1000);
+    }
+    return now - s->alone_ms > ALONE_MS;
+}
+
 /* S11. */
 enum err site_report_on(struct site_lane *l, const struct site_sending *w)
 {
@@ -538,6 +555,8 @@ enum err site_report_on(struct site_lane *l, const struct site_sending *w)
         enum err e = s->link->ops->report(s->link, &m, &a);
         site_back(s);
         if (e == ERR_LINK && !ended(s, fragment))
+            return ERR_OK;
+        if (e == ERR_LINK && alone(s))
             return ERR_OK;
         if (e == ERR_LINK && s->world->ops->now_ms(s->world) - start > LAST_REPORT_MS) {
             log_event(LOG_WARN, "unreported", "fragment=%u round=%llu", fragment,

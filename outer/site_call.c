@@ -215,6 +215,7 @@ static enum err heard(struct site *s, const struct wire_hello_answer *a)
         return err_set(ERR_PROTO, "the aggregator has %u fragments, this site %u",
                        a->fragment_count, count);
     TRY(bind(s, a));
+    s->heard = true;
     s->roster_version = a->roster_version;
     for (unsigned f = 0; f < count; f++) {
         const struct wire_fragment_state *there = &a->fragments[f];

@@ -57,6 +57,8 @@ struct site {
     uint64_t incarnation, instance;      /* of this process */
     uint64_t epoch, aggregator_instance; /* highest epoch seen, durable before it is answered */
     uint32_t roster_version;
+    bool heard; /* an aggregator answered a hello of this process */
+    uint64_t alone_ms; /* all rounds were on record at the start, and none answers: since when; 0: not so */
     uint64_t round_there[ROUND_FRAGMENTS_MAX];      /* the aggregator's, as last heard */
     struct digest state_there[ROUND_FRAGMENTS_MAX]; /* its digest, from the last hello */
     struct digest

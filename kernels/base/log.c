@@ -11,7 +11,7 @@ enum { LOG_LINE_MAX = 4096, LOG_PREFIX_MAX = 256 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static log_sink *sink;
 static void *sink_self;
-static enum log_level level_min = LOG_INFO;
+static enum log_level level_min = LOG_DETAIL;
 static char prefix[LOG_PREFIX_MAX];
 
 /* One write per line, so that lines of several processes on one terminal do not mix. */
@@ -47,6 +47,18 @@ void log_min(enum log_level level)
     pthread_mutex_unlock(&lock);
 }
 
+enum log_level log_level_of(const char *name)
+{
+    static const struct {
+        const char *name;
+        enum log_level level;
+    } names[] = {{"debug", LOG_DEBUG}, {"warn", LOG_WARN}, {"error", LOG_ERROR}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i].name, name) == 0)
+            return names[i].level;
+    return LOG_DETAIL;
+}
+
 void log_event(enum log_level level, const char *event, const char *format, ...)
 {
     char values[LOG_LINE_MAX - LOG_PREFIX_MAX];
@@ -64,7 +76,7 @@ void log_event(enum log_level level, const char *event, const char *format, ...)
                  values);
         if (sink)
             sink(sink_self, level, line);
-        else
+        else if (level != LOG_DETAIL)
             log_stderr(line);
     }
     pthread_mutex_unlock(&lock);

@@ -7,13 +7,15 @@
  */
 #include <stddef.h>
 
-enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
+/* DETAIL: for a log file, at log.level info; where there is only stderr it is not shown. */
+enum log_level { LOG_DEBUG, LOG_DETAIL, LOG_INFO, LOG_WARN, LOG_ERROR };
 
 typedef void log_sink(void *self, enum log_level level, const char *line); /* line has no newline */
 
 void log_to(log_sink *sink, void *self);        /* NULL: stderr */
 void log_prefix(const char *format, ...) __attribute__((format(printf, 1, 2)));
-void log_min(enum log_level level);             /* default LOG_INFO */
+void log_min(enum log_level level);             /* least level that goes to the sink; default LOG_DETAIL */
+enum log_level log_level_of(const char *name);  /* debug, info, warn, error, as log.level says them */
 /* log_event(LOG_INFO, "round_close", "round=%u sites=%u", r, n)  ->  "ev=round_close round=41 sites=3" */
 void log_event(enum log_level level, const char *event, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -87,6 +87,13 @@ expect 4 "twice|another process" $(alone) $data --run.dir twice
 kill -INT $first
 ends 75 $first "the first process"
 
+# --- ledgers -----------------------------------------------------------------------------------------------
+expect 4 "alone/ledger.jsonl|run.dir" "$atoll" ledger alone
+expect 4 "--by|fragment" "$atoll" ledger --by colour alone
+expect 4 "directories" "$atoll" ledger
+mkdir -p foreign-ledger && cp alone/metrics.jsonl foreign-ledger/ledger.jsonl
+expect 4 "foreign-ledger/ledger.jsonl|no ledger" "$atoll" ledger foreign-ledger
+
 # --- nobody reads, nowhere to write ------------------------------------------------------------------------
 { status=0; $(alone) $data --run.dir unread 2>&1 || status=$?; echo "$status" >unread.status; } | head -n 1 >/dev/null
 [ "$(cat unread.status)" -eq 0 ] || fail "training ended with $(cat unread.status) when its reader left"

@@ -53,6 +53,14 @@ for what in "P=1" "P=4" "P=2 with moments"; do
     disturbed
     [ "$(final a)" = "$wanted_a" ] || fail "$what: site a ended at $(final a), undisturbed $wanted_a"
     [ "$(final b)" = "$wanted_b" ] || fail "$what: site b ended at $(final b), undisturbed $wanted_b"
+    # What was killed is booked: counted - sent again + lost with a process = predicted, else exit code 1; both ends expected the same.
+    "$atoll" ledger a b aggregator >ledger.out 2>&1 || fail "P=$fragments: atoll ledger"
+    grep -q "killed" ledger.out || fail "P=$fragments: the ledger knows of no kill"
+    for s in a b; do
+        there=$("$atoll" ledger --csv --by site aggregator | awk -F, -v s=$s '$4 == s { print $7 }')
+        here=$("$atoll" ledger --csv $s | awk -F, 'NR > 1 { print $7 }')
+        [ "$here" -gt 0 ] && [ "$there" -gt 0 ] || fail "P=$fragments: site $s: predicted $here bytes, at the aggregator $there"
+    done
     starts=$(cat a/metrics.jsonl b/metrics.jsonl | grep -c '"kind":"start"')
     [ "$starts" -ge 4 ] || fail "only $starts starts are on record: nothing was killed on the way"
     echo "$what: $killed kills, $starts starts of sites, same digests: $wanted_a"

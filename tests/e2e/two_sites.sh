@@ -24,6 +24,11 @@ run() { # run FRAGMENTS CODEC
         split($2, u, ","); split($3, p, ","); split($4, d, ","); split($5, q, ",")
         if (u[1] != p[1] || d[1] != q[1]) { print "predicted and counted differ: " $0; bad = 1 } } END { exit bad }' \
         a/metrics.jsonl || fail "bytes"
+    # and every layer of it adds up to what the kernel's sockets carried, at each end
+    "$atoll" ledger a b aggregator >ledger.out 2>&1 || fail "atoll ledger"
+    ! grep -q "!" ledger.out || fail "the ledger flags a difference: $(grep "!" ledger.out)"
+    "$atoll" ledger --csv --by layer a b aggregator | awk -F, 'NR > 1 && ($7 != $8 || $14 != $15 || !$7 || !$14) { bad = 1 }
+        END { exit bad || NR != 4 }' || fail "the ledger's payload is not what was predicted"
 }
 
 run 1 int8

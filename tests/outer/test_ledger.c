@@ -137,6 +137,7 @@ static void kills_are_booked(void **state)
     contribute("", 2, 1000, 300, true); /* 700 went out before the kill, their row did not */
     ledger_book_predict(&book, 0, 2, 1000, 0);
     contribute("", 3, 1000, 100, false); /* never finished */
+    ledger_book_predict(&book, 0, 4, 1000, 0); /* accepted before the kill, and nothing of it booked */
     ledger_book_close(&book);
     struct ledger_member m = read_of("b");
     assert_int_equal(m.lives, 2);
@@ -148,6 +149,8 @@ static void kills_are_booked(void **state)
     assert_int_equal(m.up.total, 3000);
     assert_int_equal(m.up.predicted, 3000);
     assert_int_equal(m.up.wrong, 0);
+    assert_int_equal(m.up.absent, 1);
+    assert_int_equal(m.up.absent_bytes, 1000);
     assert_int_equal(m.up.incomplete, 1);
     assert_int_equal(m.up.incomplete_bytes, 100);
 }

@@ -245,12 +245,20 @@ static void line_says_all(void **state)
                               .rounds = 37,
                               .bytes_up = 2900000,
                               .bytes_down = 999,
+                              .predicted_up = 2900000,
+                              .predicted_down = 999,
                               .sync_seconds = 12,
                               .eta_seconds = 3723};
     progress_format(text, &l);
     assert_string_equal(text, "a          | step    61/740 | loss 3.2500 | 91.9k tok/s | round "
-                              "3/37 | up 2.9 MB | down 999 B | "
+                              "3/37 | up 2.9 MB | down 999 B as predicted | "
                               "sync in 12.0 s | ETA 1:02:03");
+    l.bytes_up = 3100000;
+    progress_format(text, &l);
+    assert_non_null(strstr(text, "up 3.1 MB | down 999 B (predicted 2.9 MB, 999 B)"));
+    l.predicted_up = l.predicted_down = 0; /* the aggregator's lines */
+    progress_format(text, &l);
+    assert_null(strstr(text, "predicted"));
     snprintf(l.state, sizeof l.state, "waiting for b");
     l.eta_seconds = -1;
     l.loss = NAN;
