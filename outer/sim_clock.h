@@ -12,7 +12,9 @@
 struct sim_task;
 struct sim_clock {
     uint64_t now_ms, seed, drawn;
-    struct sim_task *tasks, *running;
+    struct sim_task **heap, **waiting; /* by time; by what they wait on */
+    size_t tasks, room;
+    struct sim_task *running;
     bool halted; /* set by anyone: sim_run returns */
     ucontext_t home;
 };
