@@ -9,6 +9,7 @@
 #include "outer/aggregator_state.h"
 #include "outer/mutant.h"
 
+enum { NAMED_MAX = 16 }; /* names of missing sites in one sentence */
 enum { NOTICE_FIRST_MS = 10000, NOTICE_LAST_MS = 300000 }; /* "waiting" lines: 10 s, then twice as rare each time */
 
 uint64_t aggregator_now(const struct aggregator *a)
@@ -69,13 +70,18 @@ unsigned aggregator_missing(const struct aggregator *a, unsigned fragment, char 
     const struct round_fragment *f = &a->core.f[fragment];
     size_t used = 0;
     *out = 0;
+    unsigned named = 0, count = a->o.site_count - f->count;
     for (unsigned i = 0; i < a->o.site_count && used + 1 < size_bytes; i++) {
         if (set_has(&f->counted, i))
             continue;
+        if (named++ == NAMED_MAX) {
+            snprintf(out + used, size_bytes - used, ",+%u", count - NAMED_MAX);
+            break;
+        }
         int n = snprintf(out + used, size_bytes - used, "%s%s", used ? "," : "", a->o.sites[i]);
         used = n < 0 || used + (size_t)n >= size_bytes ? size_bytes - 1 : used + (size_t)n;
     }
-    return a->o.site_count - f->count;
+    return count;
 }
 
 /* One line for each missing site: whether it is bound and when it was last heard tells where to look. */

@@ -79,7 +79,7 @@ enum err member_open(struct member *m, struct world *w, struct dev *cpu,
     TRY(state_alloc(&m->buffers, o, &o->outer, most, perm));
     m->spare = m->buffers;
     TRY_ALLOC(m->mean = arena_array(perm, most, sizeof *m->mean));
-    return codec_open(&m->work, cpu);
+    return codec_open_for(&m->work, cpu, most);
 }
 
 void member_close(struct member *m)

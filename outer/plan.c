@@ -20,8 +20,8 @@ static double wire_chunk(uint64_t payload)
     return (double)ledger_ip(ledger_sum(&s), 0);
 }
 
-/* What a payload takes on the line. All whole chunks as the first one: their offsets differ by a byte or two. */
-static double wire_bytes(double payload)
+/* All whole chunks as the first one: their offsets differ by a byte or two. */
+double plan_wire_bytes(double payload)
 {
     uint64_t bytes = (uint64_t)payload, chunks = bytes / WIRE_CHUNK_BYTES;
     return (double)chunks * wire_chunk(WIRE_CHUNK_BYTES) + wire_chunk(bytes % WIRE_CHUNK_BYTES);
@@ -38,7 +38,7 @@ double plan_rate_bps(const struct plan_link *l, double bps)
 
 double plan_transfer_s(const struct plan_link *l, double bytes, double bps)
 {
-    double rate = plan_rate_bps(l, bps) / 8, wire = wire_bytes(bytes);
+    double rate = plan_rate_bps(l, bps) / 8, wire = plan_wire_bytes(bytes);
     double first = (double)l->streams * WINDOW_SEGMENTS * SEGMENT_BYTES, full = rate * l->rtt_s;
     if (full <= first)
         return wire / rate;
@@ -69,12 +69,12 @@ static struct cost round_cost(const struct plan_task *t, enum codec_kind kind, s
     struct cost r = {.up_s = plan_transfer_s(&t->link, up, t->link.up_bps),
                      .down_s = plan_transfer_s(&t->link, down, t->link.down_bps)};
     if (t->aggregator_bps > 0) {
-        double in = t->sites * wire_bytes(up) * 8 / t->aggregator_bps,
-               out = t->sites * wire_bytes(down) * 8 / t->aggregator_bps;
+        double in = t->sites * plan_wire_bytes(up) * 8 / t->aggregator_bps,
+               out = t->sites * plan_wire_bytes(down) * 8 / t->aggregator_bps;
         r.up_s = in > r.up_s ? in : r.up_s;
         r.down_s = out > r.down_s ? out : r.down_s;
     }
-    r.exchange_s = r.up_s + r.down_s + ROUND_TRIPS * t->link.rtt_s;
+    r.exchange_s = r.up_s + r.down_s + ROUND_TRIPS * t->link.rtt_s + t->outer_s * (double)elements;
     return r;
 }
 
@@ -85,6 +85,13 @@ static double exposed_s(const struct plan_task *t, const struct schedule *s, dou
         return exchange_s + REPORT_TRIPS * t->link.rtt_s;
     double hidden = (double)s->overlap * t->step_s;
     return exchange_s > hidden ? exchange_s - hidden : 0;
+}
+
+/* What the last round takes beyond what was counted for it. */
+static double last_s(const struct plan_task *t, const struct schedule *s, enum codec_kind kind, size_t elements)
+{
+    double all = round_cost(t, kind, elements).exchange_s;
+    return all - exposed_s(t, s, all);
 }
 
 struct sums { /* over rounds */
@@ -130,6 +137,8 @@ static void predict_time(const struct plan_task *t, const struct schedule *s, co
         add_rounds(&regular, t, s, kind, elements[f], rounds);
         add_rounds(&all, t, s, kind, elements[f], rounds - whole);
         add_rounds(&all, t, s, large, elements[f], whole);
+        if (s->overlap) /* nothing hides the exchange after the last step */
+            all.exposed_s += last_s(t, s, large, elements[f]);
     }
     double steady_s = steps_s + regular.exposed_s;
     r->exposed_s = regular.exposed_s / steps_s * (double)s->beat[0].every * t->step_s;
@@ -156,7 +165,7 @@ void plan_predict(const struct plan_task *t, const struct schedule *s, const siz
     ASSERT(t->step_s > 0 && t->link.up_bps > 0 && t->link.down_bps > 0 && t->link.streams > 0);
     predict_time(t, s, elements, r);
     predict_loss(t, s, r);
-    double left = wire_bytes((double)r->up_bytes) + wire_bytes((double)r->down_bytes);
+    double left = plan_wire_bytes((double)r->up_bytes) + plan_wire_bytes((double)r->down_bytes);
     r->cost = t->sites * left / 1e9 * t->price_gb;
     r->equal_s = r->total_s * plan_steps_factor(r->loss_percent);
 }

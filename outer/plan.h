@@ -24,6 +24,7 @@ struct plan_task {
     double step_s;             /* of the slowest site */
     double parameters;
     struct plan_link link;     /* of the site with the worst one */
+    double outer_s;            /* for a value: encode, decode, outer step, on the site's processors */
     double aggregator_bps;     /* its own line, each direction, shared by all sites; 0: no limit */
     double price_gb;           /* per 1e9 bytes that leave a site or the aggregator */
 };
@@ -41,6 +42,7 @@ struct plan_result {
     double equal_s;            /* time until the loss that data-parallel training has after the same steps */
 };
 
+double plan_wire_bytes(double payload); /* what a payload takes on the line, headers and records included */
 /* TCP with slow start after the pause of a round: seconds for `bytes` one way, the delay of the line itself left out. */
 double plan_transfer_s(const struct plan_link *l, double bytes, double bps);
 /* What the link carries with this loss: Mathis et al. 1997, or CUBIC's average window (RFC 9438) where that is larger. */

@@ -32,7 +32,7 @@ const struct codec *codec_find(const char *name)
 
 /* On a CPU a piece and its integers (1 MiB each) stay in the caches, and the cores meet seldom
  * enough at the end of an op: 2^14 was a third slower. On a GPU a launch must be worth it. */
-enum { PIECE_CPU = 1 << 18, PIECE_GPU = 1 << 24 };
+enum { PIECE_CPU = 1 << 18, PIECE_GPU = 1 << 24, PIECE_LEAST = 4096 }; /* the last: of top-k's chunks */
 
 static enum err work_alloc(struct codec_work *w)
 {
@@ -59,11 +59,19 @@ static enum err work_alloc(struct codec_work *w)
 
 enum err codec_open(struct codec_work **w, struct dev *d)
 {
+    return codec_open_for(w, d, PIECE_GPU);
+}
+
+enum err codec_open_for(struct codec_work **w, struct dev *d, size_t largest)
+{
+    size_t least = (largest + PIECE_LEAST - 1) / PIECE_LEAST * PIECE_LEAST;
     *w = calloc(1, sizeof **w);
     if (!*w)
         return err_set(ERR_MEMORY, "codec: %zu bytes wanted", sizeof **w);
     (*w)->d = d;
     (*w)->piece = strcmp(d->kind, "cpu") == 0 ? PIECE_CPU : PIECE_GPU;
+    if (least < (*w)->piece)
+        (*w)->piece = least;
     enum err e = work_alloc(*w);
     if (e != ERR_OK) {
         codec_close(*w);

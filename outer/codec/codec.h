@@ -76,6 +76,8 @@ const struct codec *codec_find(const char *name);    /* NULL: no such codec */
 const struct codec *codec_get(enum codec_kind kind); /* NULL: no such number */
 
 enum err codec_open(struct codec_work **w, struct dev *d) MUST;
+/* For at most this many values at a time: buffers of megabytes are for large fragments only. */
+enum err codec_open_for(struct codec_work **w, struct dev *d, size_t largest) MUST;
 void codec_close(struct codec_work *w); /* NULL is fine */
 
 /* Exponents of the steps on a grid for Q = 127, 7 or 1; a code of 0 gives DEV_GRID_EMPTY. Host,

@@ -1,0 +1,188 @@
+/* What breaks if the simulated run is wrong: plans that no link keeps. Bytes are the schedule's to the byte, time is the
+ * planner's within 3 %, and a thousand sites go through the same code as two.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <cmocka.h>
+#include "kernels/base/log.h"
+#include "outer/simulate.h"
+
+enum { SITES_MAX = 1000 };
+static struct simulate_site sites[SITES_MAX];
+static char names[SITES_MAX][12];
+static struct arena arena;
+static struct dev_range range = {.count = DEV_BLOCK};
+
+static void quiet(void *self, enum log_level level, const char *line)
+{
+    (void)self, (void)level, (void)line;
+}
+
+static struct exchange exchange(int64_t steps, int64_t every, unsigned fragments, size_t elements, enum codec_kind codec)
+{
+    struct exchange x = {.schedule = schedule_streaming(steps, every, fragments, 1, codec)};
+    x.fragments.count = x.fragments.parts = fragments;
+    for (unsigned f = 0; f < fragments; f++)
+        x.fragments.f[f] = (struct fragment){.ranges = &range, .range_count = 1, .elements = elements, .parameters = elements};
+    assert_int_equal(nesterov_make(&x.outer, "nesterov", 0.7f, 0.9f), ERR_OK);
+    return x;
+}
+
+static struct simulate_options options(const struct exchange *x, unsigned count, double step_s, double mbit, double rtt_s)
+{
+    for (unsigned i = 0; i < count; i++) {
+        snprintf(names[i], sizeof names[i], "s%u", i);
+        sites[i] = (struct simulate_site){
+            names[i], step_s, {.up_bps = mbit * 1e6, .down_bps = mbit * 1e6, .rtt_s = rtt_s, .streams = 1}};
+    }
+    return (struct simulate_options){
+        .exchange = x, .sites = sites, .site_count = count, .strict = true, .straggler_s = 60, .feedback = 1, .seed = 1};
+}
+
+static struct simulate_result run(const struct simulate_options *o)
+{
+    struct simulate_result r;
+    if (simulate(o, &r, &arena) != ERR_OK)
+        fail_msg("%s", err_message());
+    return r;
+}
+
+static struct plan_result predicted(const struct simulate_options *o)
+{
+    size_t elements[ROUND_FRAGMENTS_MAX];
+    struct plan_result p;
+    struct plan_task t = {.sites = o->site_count,
+                          .step_s = o->sites[0].step_s,
+                          .parameters = 1e9,
+                          .link = o->sites[0].link,
+                          .outer_s = o->outer_s,
+                          .aggregator_bps = o->aggregator_bps};
+    for (unsigned f = 0; f < o->exchange->fragments.count; f++)
+        elements[f] = o->exchange->fragments.f[f].elements;
+    plan_predict(&t, &o->exchange->schedule, elements, &p);
+    return p;
+}
+
+static void near(const char *what, double got, double want, double share)
+{
+    if (fabs(got / want - 1) > share)
+        fail_msg("%s: %g, expected %g", what, got, want);
+}
+
+/* Blocking and overlapped, one fragment and several, every codec, slow and fast links. */
+static void agrees_with_the_plan(void **state)
+{
+    (void)state;
+    for (int c = 0; c < CODEC_COUNT; c++)
+        for (int overlap = 0; overlap < 2; overlap++)
+            for (unsigned parts = 1; parts <= 4; parts += 3) {
+                struct exchange x = exchange(400, 40, parts, 64 << 16, (enum codec_kind)c);
+                x.schedule.overlap = overlap ? 5 : 0;
+                struct simulate_options o = options(&x, 3, 0.25, c & 1 ? 1000 : 50, c & 2 ? 0.2 : 0.02);
+                o.outer_s = c & 4 ? 5e-9 : 0;
+                struct simulate_result r = run(&o);
+                struct plan_result p = predicted(&o);
+                near("total", r.total_s, p.total_s, 0.03);
+                near("utilisation", r.utilisation, p.utilisation, 0.03);
+                for (unsigned i = 0; i < 3; i++) {
+                    assert_int_equal(r.site[i].up_bytes, p.up_bytes);
+                    assert_int_equal(r.site[i].down_bytes, p.down_bytes);
+                    assert_int_equal(r.site[i].merged, r.rounds);
+                    assert_int_equal(r.site[i].missed, 0);
+                    assert_int_equal(r.site[i].stale_max, x.schedule.overlap);
+                }
+            }
+}
+
+/* The slowest site sets the pace; the others wait for it, and all of them for the aggregator's line when that is shared. */
+static void the_slowest_decides(void **state)
+{
+    (void)state;
+    struct exchange x = exchange(200, 20, 1, 64 << 12, CODEC_INT8);
+    struct simulate_options o = options(&x, 4, 0.1, 1000, 0.01);
+    struct simulate_result even = run(&o);
+    sites[2].step_s = 0.3;
+    struct simulate_result uneven = run(&o);
+    assert_true(uneven.total_s > 3 * 20 && uneven.total_s < even.total_s + 2.05 * 20);
+    assert_true(uneven.site[0].train_s < 20.1 && uneven.site[2].train_s > 59.9);
+    sites[2].step_s = 0.1;
+    o.aggregator_bps = 10e6; /* a megabyte from each of four: 3.4 s a round */
+    struct simulate_result shared = run(&o);
+    near("shared line", shared.total_s, predicted(&o).total_s, 0.03);
+    assert_true(shared.total_s > even.total_s + 5);
+}
+
+static void quorum_goes_on_without_the_late(void **state)
+{
+    (void)state;
+    struct exchange x = exchange(200, 20, 1, 64 << 10, CODEC_INT4);
+    struct simulate_options o = options(&x, 3, 0.1, 100, 0.01);
+    o.strict = false;
+    o.straggler_s = 1;
+    sites[2].step_s = 1;
+    struct simulate_result r = run(&o); /* 20 s for a round that ends after 3 */
+    assert_int_equal(r.site[0].merged, r.rounds);
+    assert_int_equal(r.site[2].merged, 0);
+    assert_int_equal(r.site[2].missed, r.rounds);
+    near("rounds", r.site[0].total_s, 10 * 3, 0.05); /* strict: 200 s */
+    sites[2].step_s = 0.12; /* late, but within the second */
+    r = run(&o);
+    assert_int_equal(r.site[2].merged, r.rounds);
+    near("rounds", r.site[0].total_s, 10 * 2.4, 0.05);
+}
+
+/* A thousand sites through the real round: quorum of all, manifests of 51 KB, sums of 14 bits. */
+static void a_thousand_sites(void **state)
+{
+    (void)state;
+    struct exchange x = exchange(1000, 500, 1, 64 << 16, CODEC_INT4);
+    struct simulate_options o = options(&x, SITES_MAX, 1, 1000, 0.05);
+    clock_t begin = clock();
+    struct simulate_result r = run(&o);
+    double cpu_s = (double)(clock() - begin) / CLOCKS_PER_SEC;
+    size_t elements = x.fragments.f[0].elements;
+    for (unsigned i = 0; i < SITES_MAX; i++)
+        assert_int_equal(r.site[i].down_bytes, schedule_download_bytes(&x.schedule, &elements, SITES_MAX));
+    near("total", r.total_s, predicted(&o).total_s, 0.03);
+    if (cpu_s > 40) /* 4 s; an effort that grows with the square of the sites would be minutes */
+        fail_msg("%.1f s of CPU for %llu rounds", cpu_s, (unsigned long long)r.rounds);
+}
+
+static void repeats(void **state)
+{
+    (void)state;
+    struct exchange x = exchange(200, 20, 2, 64 << 10, CODEC_TOPK);
+    x.schedule.overlap = 3;
+    struct simulate_options o = options(&x, 5, 0.11, 30, 0.07);
+    struct simulate_result a = run(&o), b = run(&o);
+    assert_true(a.total_s == b.total_s && a.calls == b.calls && a.exchange_s == b.exchange_s);
+    o.rounds_max = 3;
+    struct simulate_result c = run(&o);
+    assert_int_equal(c.rounds, 2 * 3 + 1); /* the second fragment is half a period later: fragment 0 once more, at the end */
+}
+
+static int close_all(void **state)
+{
+    (void)state;
+    arena_free(&arena);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(agrees_with_the_plan),
+        cmocka_unit_test(the_slowest_decides),
+        cmocka_unit_test(quorum_goes_on_without_the_late),
+        cmocka_unit_test(repeats),
+        cmocka_unit_test(a_thousand_sites),
+    };
+    log_to(quiet, NULL);
+    return cmocka_run_group_tests(tests, NULL, close_all);
+}
