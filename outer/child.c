@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -23,8 +24,11 @@ static void become(const struct child_command *command)
 {
     sigset_t none;
     int bad = 0;
+    signal(SIGTERM, SIG_DFL);
+    signal(SIGINT, SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
+    setpgid(0, 0);
     if (command->log) {
         int in = open("/dev/null", O_RDONLY),
             out = open(command->log, O_WRONLY | O_CREAT | O_APPEND, 0644);
@@ -37,6 +41,7 @@ static void become(const struct child_command *command)
     }
     if (!bad && command->where)
         bad = namespace_enter(command->where);
+    prctl(PR_SET_PDEATHSIG, SIGTERM); /* entering a namespace would undo it */
     if (!bad) {
         if (command->program)
             execvp(command->program, command->argv);
@@ -52,11 +57,16 @@ enum err child_start(struct child *c, const struct child_command *command)
 {
     *c = (struct child){.name = command->name, .log = command->log};
     fflush(stdout);
+    sigset_t all, ours;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &ours); /* our handlers are not the child's */
     pid_t pid = fork();
-    if (pid < 0)
-        return err_set(ERR_IO, "cannot start %s: %s", command->name, strerror(errno));
     if (pid == 0)
         become(command);
+    sigprocmask(SIG_SETMASK, &ours, NULL);
+    if (pid < 0)
+        return err_set(ERR_IO, "cannot start %s: %s", command->name, strerror(errno));
+    setpgid(pid, pid); /* here too: whoever comes first */
     c->pid = pid;
     return ERR_OK;
 }
@@ -80,7 +90,7 @@ void child_end(struct child *children, unsigned count)
     for (int turn = 0; turn < 2; turn++) {
         for (unsigned i = 0; i < count; i++)
             if (child_running(&children[i]))
-                kill(children[i].pid, signals[turn]);
+                kill(-children[i].pid, signals[turn]);
         for (int waited = 0; waited < PATIENCE_MS; waited += POLL_MS) {
             bool any = false;
             for (unsigned i = 0; i < count; i++)
@@ -92,7 +102,8 @@ void child_end(struct child *children, unsigned count)
     }
 }
 
-void child_show_tail(const struct child *c)
+/* What a person would look at first. */
+static void show_tail(const struct child *c)
 {
     char line[TAIL_LINES][400];
     int n = 0;
@@ -104,4 +115,14 @@ void child_show_tail(const struct child *c)
     fclose(f);
     for (int i = n > TAIL_LINES ? n - TAIL_LINES : 0; i < n; i++)
         fprintf(stderr, "    %s", line[i % TAIL_LINES]);
+}
+
+enum err child_failed(const struct child *c)
+{
+    enum err e = c->status == 75 ? ERR_STOPPED : c->status == 4 ? ERR_CONFIG : ERR_INTERNAL;
+    if (!c->log)
+        return err_set(e, "%s ended with exit code %d", c->name, c->status);
+    fprintf(stderr, "\nlast lines of %s:\n", c->log);
+    show_tail(c);
+    return err_set(e, "%s ended with exit code %d; its log is %s", c->name, c->status, c->log);
 }

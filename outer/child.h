@@ -18,12 +18,14 @@ struct child_command {
     const struct namespace *where; /* NULL: here */
 };
 
-/* Input is /dev/null when there is a log. A program that cannot be started ends with 127. */
+/* In a process group of its own, so that what it starts ends with it. Input is /dev/null when there
+ * is a log. A program that cannot be started ends with 127; one whose starter dies gets SIGTERM. */
 enum err child_start(struct child *c, const struct child_command *command) MUST;
 bool child_running(struct child *c); /* afterwards c->status */
 /* Asks all to stop, then insists; none outlives this call. */
 void child_end(struct child *children, unsigned count);
-void child_show_tail(const struct child *c); /* the last lines of its log, on stderr */
+/* The error for one that has ended badly; the last lines of its log go to stderr. */
+enum err child_failed(const struct child *c);
 void child_pause(long ms);
 
 #endif

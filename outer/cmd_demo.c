@@ -5,34 +5,26 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <netinet/in.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include "outer/args.h"
+#include "outer/child.h"
 #include "outer/cmd.h"
 #include "outer/progress.h"
 #include "outer/report.h"
-
-extern char **environ;
+#include "outer/wan/wan.h"
 
 enum { SITES = 2, SETTINGS_MAX = 48, ARGUMENTS_MAX = SETTINGS_MAX + 16, POLL_MS = 200 };
-enum { CHILDREN_MAX = 8 };
+enum { CHILDREN_MAX = 8, ADDRESS_MAX = 32 };
 static const char *const site_name[SITES] = {"a", "b"};
 
-struct child {
-    const char *name, *log;
-    pid_t pid;  /* 0: not running */
-    int status; /* exit code, 128 + signal */
-};
 struct watched { /* a run whose metrics we follow */
     struct record_reader reader;
     char path[512];
@@ -44,6 +36,7 @@ struct watched { /* a run whose metrics we follow */
 };
 struct demo {
     const char *dir, *text;
+    const char *topology_source; /* NULL: loopback */
     int64_t steps;
     int settings; /* count of --section.key arguments, passed on to every process */
     char **setting;
@@ -52,7 +45,10 @@ struct demo {
     unsigned child_count;
     struct progress progress;
     struct watched sites[SITES], alone;
-    char address[32]; /* of the aggregator */
+    struct topology topology;
+    struct wan wan;
+    int port;
+    char address[ADDRESS_MAX]; /* of the aggregator, as it binds it */
 };
 
 static volatile sig_atomic_t stopped;
@@ -60,12 +56,6 @@ static volatile sig_atomic_t stopped;
 static void on_signal(int number)
 {
     stopped = number;
-}
-
-static void pause_ms(long ms)
-{
-    struct timespec t = {ms / 1000, ms % 1000 * 1000000};
-    nanosleep(&t, NULL);
 }
 
 /* ---- processes ----------------------------------------------------------------------------- */
@@ -76,99 +66,54 @@ static const char *path_of(struct demo *d, const char *name)
     return path;
 }
 
-/* argv is NULL-terminated, without the program. Output goes to DIR/name.log. */
-static enum err start(struct demo *d, const char *name, const char *const *argv,
+static unsigned place_of(const struct demo *d, const char *name)
+{
+    int place = topology_place(&d->topology, name);
+    ASSERT(place >= 0); /* network_open has looked */
+    return (unsigned)place;
+}
+
+/* Where a place finds the aggregator. */
+static void reach(const struct demo *d, const char *from, char out[ADDRESS_MAX])
+{
+    char host[WAN_ADDRESS_MAX] = "127.0.0.1";
+    if (d->topology_source)
+        wan_address(&d->wan, place_of(d, from), place_of(d, "aggregator"), host);
+    snprintf(out, ADDRESS_MAX, "%s:%d", host, d->port);
+}
+
+/* argv is NULL-terminated, without the program. Output goes to DIR/name.log. place: of the emulated
+ * network; NULL: not in it. */
+static enum err start(struct demo *d, const char *name, const char *const *argv, const char *place,
                       struct child **child)
 {
     char *full[ARGUMENTS_MAX + 2] = {"atoll"};
-    posix_spawn_file_actions_t files;
+    struct child_command command = {.name = name, .argv = full};
     ASSERT(d->child_count < CHILDREN_MAX);
-    struct child *c = &d->children[d->child_count++];
+    *child = &d->children[d->child_count++];
     for (int i = 0; argv[i]; i++) {
         ASSERT(i < ARGUMENTS_MAX);
         full[i + 1] = (char *)(uintptr_t)argv[i];
     }
-    TRY_ALLOC(c->log = arena_printf(&d->arena, "%s/%s.log", d->dir, name));
-    c->name = name;
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_addopen(&files, 1, c->log, O_WRONLY | O_CREAT | O_APPEND, 0644);
-    posix_spawn_file_actions_adddup2(&files, 1, 2);
-    int bad = posix_spawn(&c->pid, "/proc/self/exe", &files, NULL, full, environ);
-    posix_spawn_file_actions_destroy(&files);
-    *child = c;
-    return bad ? err_set(ERR_IO, "cannot start `atoll %s`: %s", argv[0], strerror(bad)) : ERR_OK;
-}
-
-/* True while it runs; afterwards c->status. */
-static bool running(struct child *c)
-{
-    int status;
-    if (c->pid == 0)
-        return false;
-    pid_t got = waitpid(c->pid, &status, WNOHANG);
-    if (got == 0)
-        return true;
-    c->status = got < 0 ? 1 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    c->pid = 0;
-    return false;
-}
-
-/* Asks all to stop, then insists; none outlives the demo. */
-static void end_children(struct demo *d)
-{
-    const int signals[] = {SIGTERM, SIGKILL};
-    for (int round = 0; round < 2; round++) {
-        for (unsigned i = 0; i < d->child_count; i++)
-            if (running(&d->children[i]))
-                kill(d->children[i].pid, signals[round]);
-        for (int wait = 0; wait < 50; wait++) {
-            bool any = false;
-            for (unsigned i = 0; i < d->child_count; i++)
-                any = running(&d->children[i]) || any;
-            if (!any)
-                return;
-            pause_ms(POLL_MS);
-        }
-    }
-}
-
-/* The last lines of a log: what a person would look at first. */
-static void show_tail(const char *path)
-{
-    char line[8][400];
-    int n = 0;
-    FILE *f = fopen(path, "re");
-    if (!f)
-        return;
-    while (fgets(line[n % 8], sizeof line[0], f))
-        n++;
-    fclose(f);
-    for (int i = n > 8 ? n - 8 : 0; i < n; i++)
-        fprintf(stderr, "    %s", line[i % 8]);
-}
-
-static enum err failed(const struct child *c)
-{
-    fprintf(stderr, "\nlast lines of %s:\n", c->log);
-    show_tail(c->log);
-    enum err e = c->status == 75 ? ERR_STOPPED : c->status == 4 ? ERR_CONFIG : ERR_INTERNAL;
-    return err_set(e, "%s ended with exit code %d; its log is %s", c->name, c->status, c->log);
+    TRY_ALLOC(command.log = arena_printf(&d->arena, "%s/%s.log", d->dir, name));
+    if (place && d->topology_source)
+        command.where = wan_place(&d->wan, place_of(d, place));
+    return child_start(*child, &command);
 }
 
 /* One that ends soon by itself. */
 static enum err finish(struct demo *d, const char *name, const char *const *argv)
 {
     struct child *c;
-    TRY(start(d, name, argv, &c));
-    while (running(c) && !stopped)
-        pause_ms(20);
+    TRY(start(d, name, argv, NULL, &c));
+    while (child_running(c) && !stopped)
+        child_pause(20);
     if (stopped)
         return err_set(ERR_STOPPED, "stopped on request");
     int status = c->status;
     if (status == 0)
         d->child_count--; /* its place is free again */
-    return status == 0 ? ERR_OK : failed(c);
+    return status == 0 ? ERR_OK : child_failed(c);
 }
 
 /* ---- preparations -------------------------------------------------------------------------- */
@@ -209,7 +154,31 @@ static enum err choose_port(struct demo *d)
         close(s);
     if (!good)
         return err_set(ERR_IO, "no free port on loopback: %s", strerror(errno));
-    snprintf(d->address, sizeof d->address, "127.0.0.1:%u", ntohs(a.sin_port));
+    d->port = ntohs(a.sin_port);
+    return ERR_OK;
+}
+
+/* With --wan the sites and the aggregator are places of an emulated network. */
+static enum err network_open(struct demo *d)
+{
+    static const char *const needed[] = {"a", "b", "aggregator"};
+    struct config_list *ports = &d->topology.set.wan_ports; /* of the relay, should it be needed */
+    if (!d->topology_source) {
+        reach(d, "aggregator", d->address);
+        return ERR_OK;
+    }
+    TRY(topology_load(&d->topology, d->topology_source, NULL, &d->arena));
+    for (int i = 0; i < SITES + 1; i++)
+        if (topology_place(&d->topology, needed[i]) < 0)
+            return err_set(ERR_CONFIG,
+                           "--wan %s: wan.sites lacks \"%s\"; the demo has a, b and aggregator",
+                           d->topology_source, needed[i]);
+    TRY_ALLOC(ports->items = arena_array(&d->arena, 1, sizeof *ports->items));
+    TRY_ALLOC(ports->items[0] = arena_printf(&d->arena, "%d", d->port));
+    ports->count = 1;
+    TRY(wan_open(&d->wan, &d->topology, WAN_AUTO, &d->arena));
+    reach(d, "aggregator", d->address);
+    fprintf(stderr, "network   %s\n", d->topology_source);
     return ERR_OK;
 }
 
@@ -242,6 +211,7 @@ static enum err prepare(struct demo *d)
 {
     TRY(make_directory(d));
     TRY(choose_port(d));
+    TRY(network_open(d));
     TRY(write_config(d));
     fprintf(stderr, "text      %s -> token shards\n", d->text);
     TRY(finish(
@@ -326,6 +296,7 @@ static void watch(struct demo *d, struct watched *w, const char *name, const cha
 static enum err start_train(struct demo *d, const char *name, const char *data, bool alone,
                             struct child **child)
 {
+    char address[ADDRESS_MAX];
     const char *argv[ARGUMENTS_MAX + 1] = {"train",
                                            "--config",
                                            path_of(d, "demo.yaml"),
@@ -336,28 +307,31 @@ static enum err start_train(struct demo *d, const char *name, const char *data, 
                                            "--data.train",
                                            path_of(d, data),
                                            "--log.progress",
-                                           "none"};
-    int n = 11;
-    if (alone) {
-        argv[n++] = "--site.aggregator";
-        argv[n++] = "";
+                                           "none",
+                                           "--site.aggregator",
+                                           alone ? "" : address};
+    int n = 13;
+    if (!alone)
+        reach(d, name, address);
+    else {
         argv[n++] = "--device.threads"; /* it has the machine to itself */
         argv[n++] = "2";
     }
     settings_to(d, argv, n);
-    return start(d, name, argv, child);
+    return start(d, name, argv, alone ? NULL : name, child);
 }
 
 static enum err start_serve(struct demo *d, struct child **child)
 {
     const char *argv[ARGUMENTS_MAX + 1] = {"serve", "--config", path_of(d, "demo.yaml")};
     settings_to(d, argv, 3);
-    return start(d, "aggregator", argv, child);
+    return start(d, "aggregator", argv, "aggregator", child);
 }
 
 static enum err sites_together(struct demo *d)
 {
     struct child *serve, *site[SITES];
+    enum err network = ERR_OK;
     bool any = true;
     TRY(start_serve(d, &serve));
     for (int i = 0; i < SITES; i++) {
@@ -366,27 +340,29 @@ static enum err sites_together(struct demo *d)
                         &site[i]));
     }
     TRY(progress_open(&d->progress, "auto", SITES, NULL));
-    while (any && !stopped) {
+    while (any && !stopped && network == ERR_OK) {
         any = false;
+        network = d->topology_source ? wan_check(&d->wan) : ERR_OK;
         for (int i = 0; i < SITES; i++) {
-            any = running(site[i]) || any;
+            any = child_running(site[i]) || any;
             look(d, &d->sites[i], (unsigned)i);
             if (site[i]->pid == 0 && site[i]->status)
                 stopped = SIGTERM;
         }
-        if (!running(serve) && serve->status)
+        if (!child_running(serve) && serve->status)
             stopped = SIGTERM;
-        pause_ms(POLL_MS);
+        child_pause(POLL_MS);
     }
     progress_close(&d->progress);
+    TRY(network);
     for (int i = 0; i < SITES; i++)
         if (site[i]->pid == 0 && site[i]->status)
-            return failed(site[i]);
+            return child_failed(site[i]);
     if (serve->pid == 0 && serve->status)
-        return failed(serve);
-    for (int wait = 0; wait < 50 && running(serve) && !stopped;
+        return child_failed(serve);
+    for (int wait = 0; wait < 50 && child_running(serve) && !stopped;
          wait++) /* it ends by itself once all have reported */
-        pause_ms(POLL_MS);
+        child_pause(POLL_MS);
     return stopped ? err_set(ERR_STOPPED, "stopped on request") : ERR_OK;
 }
 
@@ -398,14 +374,14 @@ static enum err one_alone(struct demo *d)
     TRY(progress_open(&d->progress, "auto", 1, NULL));
     bool more = true;
     while (more && !stopped) {
-        more = running(c);
+        more = child_running(c);
         look(d, &d->alone, 0);
-        pause_ms(POLL_MS);
+        child_pause(POLL_MS);
     }
     progress_close(&d->progress);
     if (stopped)
         return err_set(ERR_STOPPED, "stopped on request");
-    return c->status == 0 ? ERR_OK : failed(c);
+    return c->status == 0 ? ERR_OK : child_failed(c);
 }
 
 /* ---- the end ------------------------------------------------------------------------------- */
@@ -476,6 +452,8 @@ static enum err summary(struct demo *d)
     TRY(report_write(out, runs, SITES + 1, &d->arena));
     print_losses(d);
     print_bytes(d);
+    if (d->topology_source)
+        wan_print(&d->wan, stdout);
     TRY(print_sample(d));
     printf("\nReport  %s (opens offline)\nLogs    %s/*.log, %s/*/log.txt\n", out, d->dir, d->dir);
     printf("Next    %s export --config %s/demo.yaml --run.dir %s/a --out %s/gpt2\n", program(d),
@@ -510,6 +488,13 @@ enum err cmd_demo(int argc, char **argv)
          .target = &d.dir,
          .value = "DIR",
          .help = "Where everything goes; an earlier demo there is replaced."},
+        {.name = "wan",
+         .kind = ARGS_TEXT,
+         .target = &d.topology_source,
+         .value = "FILE",
+         .help =
+             "Topology of an emulated network between them, or a preset's name; `atoll wan --list` "
+             "shows those. Without it: loopback."},
         {.name = "steps",
          .kind = ARGS_INT,
          .target = &d.steps,
@@ -538,7 +523,8 @@ enum err cmd_demo(int argc, char **argv)
         e = demo(&d);
         char said[1024];
         snprintf(said, sizeof said, "%s", err_message());
-        end_children(&d);
+        child_end(d.children, d.child_count);
+        wan_close(&d.wan);
         err_set(e, "%s", said);
     }
     arena_free(&d.arena);

@@ -9,10 +9,10 @@
 #include "outer/cmd.h"
 #include "outer/wan/wan.h"
 
-enum { POLL_MS = 50 };
+enum { POLL_MS = 50, MODES = 3 };
 
 struct session {
-    const char *source, *sites, *logs, *until;
+    const char *source, *sites, *mode, *logs, *until;
     bool print, keys, list;
     double seconds;
     char **command; /* after --; NULL: the topology's own */
@@ -132,8 +132,7 @@ static enum err ended_well(struct session *s, int until)
         struct child *c = &s->child[i];
         if (c->status == 0 || (until >= 0 && until != (int)i))
             continue;
-        return err_set(ERR_INTERNAL, "the command of %s ended with exit code %d", c->name,
-                       c->status);
+        return child_failed(c);
     }
     return ERR_OK;
 }
@@ -158,6 +157,13 @@ static enum err run(struct session *s)
 
 static enum err session(struct session *s)
 {
+    static const char *const modes[MODES] = {
+        [WAN_AUTO] = "auto", [WAN_PACKETS] = "packets", [WAN_RELAY] = "relay"};
+    int mode = 0;
+    while (mode < MODES && strcmp(s->mode, modes[mode]) != 0)
+        mode++;
+    if (mode == MODES)
+        return err_set(ERR_CONFIG, "--mode \"%.40s\": allowed is auto, packets, relay", s->mode);
     bool any = s->command != NULL;
     for (unsigned i = 0; i < s->topology.places; i++)
         any = any || *s->topology.command[i];
@@ -165,7 +171,7 @@ static enum err session(struct session *s)
         return err_set(ERR_CONFIG,
                        "nothing to run: give a command after --, or a section `run` in %s",
                        s->source);
-    TRY(wan_open(&s->wan, &s->topology));
+    TRY(wan_open(&s->wan, &s->topology, (enum wan_mode)mode, &s->arena));
     return run(s);
 }
 
@@ -194,7 +200,7 @@ static enum err answer(struct session *s)
 
 enum err cmd_wan(int argc, char **argv)
 {
-    struct session s = {.arena = arena_make(0)};
+    struct session s = {.mode = "auto", .arena = arena_make(0)};
     const struct args_option options[] = {
         {.name = "topology",
          .kind = ARGS_TEXT,
@@ -207,6 +213,12 @@ enum err cmd_wan(int argc, char **argv)
          .value = "A,B,..",
          .help = "Other names for its places, in their order; further ones are joined to all by "
                  "`link`."},
+        {.name = "mode",
+         .kind = ARGS_TEXT,
+         .target = &s.mode,
+         .value = "MODE",
+         .help = "packets: namespaces and TUN devices; relay: TCP streams on loopback, with rate, "
+                 "delay, jitter and outages only; auto: packets where this machine allows them."},
         {.name = "until",
          .kind = ARGS_TEXT,
          .target = &s.until,

@@ -27,7 +27,10 @@
     X(wan, congestion, TEXT, "", 0, 0, NULL, "", false,                                            \
       "TCP congestion control in all places (cubic, bbr); empty: the kernel's.")                   \
     X(wan, slow_start_after_idle, BOOL, "true", 0, 0, NULL, "", false,                             \
-      "TCP forgets its window after a pause (the kernel's default).")
+      "TCP forgets its window after a pause (the kernel's default).")                              \
+    X(wan, ports, LIST, "7443", 0, 0, NULL, "", false,                                             \
+      "TCP ports that the relay carries, where namespaces are refused; the emulator carries "      \
+      "everything.")
 
 #define TOPOLOGY_LINK_KEYS(X)                                                                      \
     X(link, rate_mbit, REAL, "0", 0, 1e6, NULL, "Mbit/s", false,                                   \

@@ -7,6 +7,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "outer/wan/relay.h"
 
 enum { NETWORK = 10 << 24 | 77 << 16 };
 
@@ -39,8 +40,8 @@ static size_t counters_bytes(const struct topology *t)
     return (size_t)t->places * t->places * sizeof(struct flow_counters);
 }
 
-/* In the child: routes packets, or relays streams, until it is asked to end. */
-static void work(const struct wan *w)
+/* In the child, until it is asked to end. */
+static void work(const struct wan *w, struct relay *relay)
 {
     const struct topology *t = w->topology;
     static struct flow flows[EMULATOR_PLACES_MAX * EMULATOR_PLACES_MAX];
@@ -49,10 +50,14 @@ static void work(const struct wan *w)
         flow_open(&flows[i], &t->flows[i], &w->counters[i]);
     for (unsigned i = 0; i < t->places; i++)
         e.tun[i] = w->place[i].tun;
-    emulator_run(&e);
+    relay->flows = flows;
+    if (w->relay)
+        relay_run(relay);
+    else
+        emulator_run(&e);
 }
 
-static enum err process_start(struct wan *w)
+static enum err process_start(struct wan *w, struct relay *relay)
 {
     pid_t parent = getpid();
     void *shared = mmap(NULL, counters_bytes(w->topology), PROT_READ | PROT_WRITE,
@@ -60,25 +65,68 @@ static enum err process_start(struct wan *w)
     if (shared == MAP_FAILED)
         return err_set(ERR_MEMORY, "wan: no memory for counters");
     w->counters = shared;
+    /* Until the child has its own handler, a request to end must wait, not meet ours. */
+    sigset_t ours, held;
+    sigemptyset(&held);
+    sigaddset(&held, SIGTERM);
+    sigprocmask(SIG_BLOCK, &held, &ours);
     pid_t pid = fork();
+    if (pid != 0)
+        sigprocmask(SIG_SETMASK, &ours, NULL);
     if (pid < 0)
         return err_set(ERR_IO, "wan: cannot start a process: %s", strerror(errno));
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGTERM);
         if (getppid() == parent)
-            work(w);
+            work(w, relay);
         _exit(0);
     }
     w->pid = pid;
     return ERR_OK;
 }
 
-enum err wan_open(struct wan *w, const struct topology *t)
+static void warn(const struct topology *t, const char *why)
 {
-    *w = (struct wan){.topology = t};
+    bool chance = false;
+    for (unsigned i = 0; i < t->places * t->places; i++)
+        chance =
+            chance || t->flows[i].loss > 0 || t->flows[i].duplicate > 0 || t->flows[i].reorder > 0;
+    fprintf(stderr,
+            "WARNING: %s%sa relay of TCP streams stands in for the emulated network: rate, delay, "
+            "jitter "
+            "and outages only.\n"
+            "WARNING: NOT emulated: %sfull queues, TCP's behaviour on a long line. Good for tests, "
+            "not for figures.\n",
+            why, *why ? ";\nWARNING: " : "",
+            chance ? "loss, duplication and reordering (which this topology asks for), " : "");
+}
+
+static enum err places_or_relay(struct wan *w, enum wan_mode mode)
+{
+    w->relay = mode == WAN_RELAY;
+    if (w->relay) {
+        warn(w->topology, "");
+        return ERR_OK;
+    }
     enum err e = places_open(w);
+    if (e != ERR_UNSUPPORTED || mode != WAN_AUTO)
+        return e;
+    warn(w->topology, err_message());
+    places_close(w);
+    w->relay = true;
+    return ERR_OK;
+}
+
+enum err wan_open(struct wan *w, const struct topology *t, enum wan_mode mode, struct arena *a)
+{
+    struct relay relay = {0};
+    *w = (struct wan){.topology = t};
+    enum err e = places_or_relay(w, mode);
+    if (e == ERR_OK && w->relay)
+        e = relay_open(&relay, t->places, &t->set.wan_ports, a);
     if (e == ERR_OK)
-        e = process_start(w);
+        e = process_start(w, &relay);
+    relay_close(&relay); /* the process has its own */
     if (e != ERR_OK)
         wan_close(w);
     return e;
@@ -86,14 +134,15 @@ enum err wan_open(struct wan *w, const struct topology *t)
 
 void wan_address(const struct wan *w, unsigned from, unsigned to, char out[WAN_ADDRESS_MAX])
 {
-    (void)w;
-    (void)from;
-    snprintf(out, WAN_ADDRESS_MAX, "10.77.0.%u", to + 1);
+    if (w->relay)
+        snprintf(out, WAN_ADDRESS_MAX, "127.77.%u.%u", from == to ? 0 : from + 1, to + 1);
+    else
+        snprintf(out, WAN_ADDRESS_MAX, "10.77.0.%u", to + 1);
 }
 
 const struct namespace *wan_place(const struct wan *w, unsigned place)
 {
-    return &w->place[place];
+    return w->relay ? NULL : &w->place[place];
 }
 
 enum err wan_check(struct wan *w)
@@ -124,12 +173,12 @@ void wan_print(const struct wan *w, FILE *out)
     fprintf(
         out,
         "\nEmulated network %s, seed %lld\n  %-12s %-12s %10s %10s %10s %7s %7s %7s %6s %6s %10s\n",
-        t->source, (long long)t->set.wan_seed, "from", "to", "packets", "MB", "arrived", "queue",
-        "lost", "outage", "twice", "late", "queue kB");
+        t->source, (long long)t->set.wan_seed, "from", "to", w->relay ? "pieces" : "packets", "MB",
+        "arrived", "queue", "lost", "outage", "twice", "late", "queue kB");
     for (unsigned from = 0; from < t->places; from++)
         for (unsigned to = 0; to < t->places; to++)
             print_flow(&w->counters[from * t->places + to], t->place[from], t->place[to], out);
-    for (unsigned i = 0; i < t->places; i++) {
+    for (unsigned i = 0; i < t->places && !w->relay; i++) {
         uint64_t missed = namespace_missed(&w->place[i]);
         if (missed)
             fprintf(out,

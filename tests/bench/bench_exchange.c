@@ -350,7 +350,7 @@ static enum err condition_run(struct bench *b, const struct condition *c)
     TRY(topology_parse(&t, "bench", text, strlen(text), NULL, &b->arena));
     fprintf(stderr, "\n%g Mbit/s, %g ms, loss %g %%: the line needs %.3f s\n", c->rate_mbit,
             c->rtt_ms, c->loss_percent, ideal(b, c));
-    TRY(wan_open(&b->wan, &t));
+    TRY(wan_open(&b->wan, &t, WAN_PACKETS, &b->arena));
     take_turns(b, c);
     wan_print(&b->wan, stderr);
     wan_close(&b->wan);
