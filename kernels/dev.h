@@ -37,11 +37,16 @@ struct dev_linear { /* y = act(x w^T + bias);  backward of the same */
     void *pre;         /* (T, N) model type: x w^T + bias before act, kept for backward; NULL if act NONE */
 };
 struct dev_linear_grad {
-    const void *dy;     /* (T, N) model type; gradient of y AFTER act; the op applies act' with fwd.pre.
-                           With an act, dy is overwritten by the gradient before act. */
+    const void *dy;     /* (T, N) model type, read: gradient of x w^T + bias. Where the layer ends in
+                           an act, the layer behind has been given it, below */
     void *dx;           /* (T, K) model type, overwritten; NULL: not wanted */
     float *dw;          /* (N, K) f32, += */
-    float *dbias;       /* (N) f32, +=, NULL if no bias */
+    float *dbias;       /* (N) f32, +=, NULL if no bias, or the layer behind made it */
+    /* The layer in front ends in an act, x = act(pre): dx becomes the gradient of pre, and its column
+     * sums that layer's bias gradient. One pass behind the product, or in it (cuBLASLt's DGELU_BGRAD). */
+    enum dev_act act;
+    const void *pre;    /* (T, K) model type; NULL with act NONE */
+    float *pre_dbias;   /* (K) f32, +=; NULL: not wanted, or act NONE */
 };
 struct dev_norm_args {
     enum dev_norm kind;

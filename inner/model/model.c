@@ -456,6 +456,29 @@ static void forward(struct model *m, const struct batch *b)
 }
 
 /* ---- backward ------------------------------------------------------------------------------ */
+/* In: dres, the gradient of down's output. Out: dh, that of h2. down's input gradient goes through
+ * the activation on its way and brings up's bias gradient. */
+static void mlp_bwd(struct model *m, size_t i, size_t T)
+{
+    struct dev *d = m->dev;
+    const struct kept *k = &m->kept[i];
+    const struct block_at *at = &m->at[i];
+    struct dev_linear down = linear_args(m, at->down, k->act, T, m->F, m->C), up = up_args(m, i, T);
+    struct dev_linear_grad of_down = {.dy = m->dres,
+                                      .dx = m->dwide,
+                                      .dw = grad(m, at->down.weight),
+                                      .dbias = grad(m, at->down.bias),
+                                      .act = m->act,
+                                      .pre = k->pre,
+                                      .pre_dbias = grad(m, at->up.bias)};
+    struct dev_linear_grad of_up = {
+        .dy = m->dwide, .dx = m->dh, .dw = grad(m, at->up.weight)}; /* its bias has been seen to */
+    d->ops->linear_bwd(d, &down, &of_down);
+    tell(m, at->down.weight);
+    d->ops->linear_bwd(d, &up, &of_up);
+    tell(m, at->up.weight);
+}
+
 /* dres: the stream's gradient behind layer i on entry, in front of it on return. */
 static void layer_bwd(struct model *m, const struct batch *b, size_t i)
 {
@@ -463,9 +486,7 @@ static void layer_bwd(struct model *m, const struct batch *b, size_t i)
     const struct kept *k = &m->kept[i];
     const struct block_at *at = &m->at[i];
     size_t T = b->tokens_count, C = m->C;
-    struct dev_linear down = linear_args(m, at->down, k->act, T, m->F, C), up = up_args(m, i, T);
-    linear_bwd(m, &down, at->down, m->dwide, m->dres);
-    linear_bwd(m, &up, at->up, m->dh, m->dwide);
+    mlp_bwd(m, i, T);
     norm_bwd(m, m->dh, m->dres, k->norm2, at->norm2, T);
     struct dev_linear proj = linear_args(m, at->proj, k->att, T, C, C);
     linear_bwd(m, &proj, at->proj, m->dh, m->dres);

@@ -65,37 +65,40 @@ static void add_partials(struct cpu *c, float *to, const float *partial, size_t 
         c->rows->accumulate(to, partial + (size_t)i * N, DTYPE_F32, N);
 }
 
-/* dy *= act'(pre), dbias += column sums: one pass. */
-static void act_backward(struct cpu *c, const struct dev_linear *a, const struct dev_linear_grad *g)
+/* dy (T,N) *= act'(pre), dbias (N) += column sums: one pass. dy is only read with act NONE. */
+static void act_backward(struct cpu *c, void *dy, float *dbias, const void *pre, enum dev_act act,
+                         size_t T, size_t N)
 {
     enum dtype type = c->dev.model_type;
-    void *dy = (void *)(uintptr_t)g->dy; /* overwritten only with an act, as the op says */
-    if (a->act == DEV_ACT_NONE && !g->dbias)
-        return;
-    float *partial = cpu_scratch(c, 0, (size_t)c->dev.threads * a->N * sizeof *partial);
+    size_t threads = (size_t)c->dev.threads;
+    float *partial = cpu_scratch(c, 0, threads * N * sizeof *partial);
     if (!partial)
         return;
-    memset(partial, 0, (size_t)c->dev.threads * a->N * sizeof *partial);
+    memset(partial, 0, threads * N * sizeof *partial);
 #pragma omp parallel num_threads(c->dev.threads)
     {
         int i = omp_get_thread_num(), n = omp_get_num_threads();
-        size_t begin = cpu_part(a->T, i, n, 1), end = cpu_part(a->T, i + 1, n, 1);
-        size_t offset = begin * a->N * dtype_size(type);
-        c->rows->act_bwd((char *)dy + offset, g->dbias ? partial + (size_t)i * a->N : NULL,
-                         a->pre ? (const char *)a->pre + offset : NULL, a->act, type, end - begin,
-                         a->N);
+        size_t begin = cpu_part(T, i, n, 1), end = cpu_part(T, i + 1, n, 1);
+        size_t offset = begin * N * dtype_size(type);
+        c->rows->act_bwd((char *)dy + offset, dbias ? partial + (size_t)i * N : NULL,
+                         pre ? (const char *)pre + offset : NULL, act, type, end - begin, N);
     }
-    if (g->dbias)
-        add_partials(c, g->dbias, partial, a->N);
+    if (dbias)
+        add_partials(c, dbias, partial, N);
 }
 
-/* dx, dw: bound of matmul.h with K = N and K = T. dbias: |err| <= T 2^-24 sum|dy|. */
+/* dx, dw: bound of matmul.h with K = N and K = T. dbias, pre_dbias: |err| <= T 2^-24 sum of what
+ * they add. With an act dx is rounded to the model type before act' as well as behind it. */
 void cpu_linear_bwd(struct dev *d, const struct dev_linear *a, const struct dev_linear_grad *g)
 {
     struct cpu *c = cpu_of(d);
-    act_backward(c, a, g);
+    ASSERT(g->act == DEV_ACT_NONE || (g->pre && g->dx));
+    if (g->dbias)
+        act_backward(c, (void *)(uintptr_t)g->dy, g->dbias, NULL, DEV_ACT_NONE, a->T, a->N);
     if (g->dx)
         product_dx(c, g->dx, g->dy, a->w, a->T, a->N, a->K);
+    if (g->act != DEV_ACT_NONE)
+        act_backward(c, g->dx, g->pre_dbias, g->pre, g->act, a->T, a->K);
     product_dw(c, g->dw, g->dy, a->x, a->T, a->N, a->K);
 }
 

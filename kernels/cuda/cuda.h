@@ -49,6 +49,8 @@ enum fuse {
     FUSE_BIAS,      /* + bias (N) */
     FUSE_BIAS_GELU, /* pre = a b + bias, c = gelu_tanh(pre) */
     FUSE_COLUMNS,   /* column sums of b (K,N) with b_t, or of a (K,M) with a_t, go to sums */
+    FUSE_DGELU,     /* c = a b gelu_tanh'(pre) */
+    FUSE_DGELU_COLUMNS, /* and its column sums (N), in the type of c, go to sums */
 };
 struct product {
     const void *a, *b;
@@ -60,8 +62,8 @@ struct product {
     enum dtype in, out;
     enum fuse fuse;
     const void *bias; /* FUSE_BIAS*: (N), type of c */
-    void *pre;        /* FUSE_BIAS_GELU: (M,N), type and stride of c */
-    float *sums;      /* FUSE_COLUMNS: (M) f32, overwritten: row sums of op(a) */
+    void *pre;        /* FUSE_BIAS_GELU, written; FUSE_DGELU*, read: (M,N), type and stride of c */
+    void *sums;       /* FUSE_COLUMNS: (M) f32, overwritten: row sums of op(a); FUSE_DGELU_COLUMNS */
 };
 
 enum err cuda_matmul_open(struct matmul **m) MUST;

@@ -126,10 +126,24 @@ static cublasLtEpilogue_t epilogue(enum fuse f)
         return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
     case FUSE_COLUMNS:
         return CUBLASLT_EPILOGUE_BGRADB;
+    case FUSE_DGELU:
+        return CUBLASLT_EPILOGUE_DGELU;
+    case FUSE_DGELU_COLUMNS:
+        return CUBLASLT_EPILOGUE_DGELU_BGRAD;
     case FUSE_NONE:
         break;
     }
     return CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+static bool has_bias(enum fuse f) /* or its gradient: the same pointer */
+{
+    return f != FUSE_NONE && f != FUSE_DGELU;
+}
+
+static bool has_pre(enum fuse f)
+{
+    return f == FUSE_BIAS_GELU || f == FUSE_DGELU || f == FUSE_DGELU_COLUMNS;
 }
 
 static enum err set(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t what, const void *value,
@@ -143,10 +157,10 @@ static enum err set(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t what,
  */
 static enum err point(const struct plan *plan, const struct product *p)
 {
-    const void *bias = p->fuse == FUSE_COLUMNS ? p->sums : p->bias;
-    if (p->fuse != FUSE_NONE)
+    const void *bias = p->sums ? p->sums : p->bias;
+    if (has_bias(p->fuse))
         TRY(set(plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
-    if (p->fuse == FUSE_BIAS_GELU)
+    if (has_pre(p->fuse))
         TRY(set(plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &p->pre, sizeof p->pre));
     return ERR_OK;
 }
@@ -163,9 +177,9 @@ static enum err describe(struct plan *plan, const struct product *p)
     TRY(set(plan->product, CUBLASLT_MATMUL_DESC_TRANSA, &a_op, sizeof a_op));
     TRY(set(plan->product, CUBLASLT_MATMUL_DESC_TRANSB, &b_op, sizeof b_op));
     TRY(set(plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &e, sizeof e));
-    if (p->fuse != FUSE_NONE)
+    if (has_bias(p->fuse))
         TRY(set(plan->product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias_type, sizeof bias_type));
-    if (p->fuse == FUSE_BIAS_GELU)
+    if (has_pre(p->fuse))
         TRY(set(plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &aux_stride,
                 sizeof aux_stride));
     TRY(point(plan, p));
@@ -223,7 +237,7 @@ static enum err find(struct matmul *m, const struct product *p, struct plan **fo
 /* GELU's auxiliary stride is a multiple of 8 and its pointer of 16 bytes. */
 static bool allowed(const struct product *p)
 {
-    return p->fuse != FUSE_BIAS_GELU || (p->ldc % 8 == 0 && alignment(p->pre) >= 16);
+    return !has_pre(p->fuse) || (p->ldc % 8 == 0 && alignment(p->pre) >= 16);
 }
 
 static enum err run(struct cuda *c, const struct product *p, bool *done)

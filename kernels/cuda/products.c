@@ -74,7 +74,7 @@ void cuda_linear_fwd(struct dev *d, void *y, const struct dev_linear *a)
 
 /* dw (N,K) += dy^T x; dbias += column sums of dy, in the same product where the library can. */
 static void weight_gradient(struct cuda *c, const struct dev_linear *a,
-                            const struct dev_linear_grad *g, bool dbias)
+                            const struct dev_linear_grad *g)
 {
     struct product p = {.a = g->dy,
                         .b = a->x,
@@ -89,8 +89,8 @@ static void weight_gradient(struct cuda *c, const struct dev_linear *a,
                         .accumulate = true,
                         .in = c->dev.model_type,
                         .out = DTYPE_F32};
-    if (dbias) {
-        p.sums = cuda_scratch(c, CUDA_SLOT_OP, a->N * sizeof *p.sums);
+    if (g->dbias) {
+        p.sums = cuda_scratch(c, CUDA_SLOT_OP, a->N * sizeof(float));
         if (!p.sums)
             return;
         p.fuse = FUSE_COLUMNS;
@@ -101,35 +101,72 @@ static void weight_gradient(struct cuda *c, const struct dev_linear *a,
         void *dy = (void *)(uintptr_t)g->dy; /* only read: no activation */
         cuda_act_bwd(c, dy, g->dbias, NULL, DEV_ACT_NONE, a->T, a->N);
         p.fuse = FUSE_NONE;
+        p.sums = NULL;
     }
     cuda_matmul_run(c, &p); /* a failure is kept */
+}
+
+/* to (N) += sums, which the library made in the model type; `wide` is room for them as f32. */
+static void sums_add(struct cuda *c, float *to, const void *sums, float *wide, size_t N)
+{
+    if (c->dev.model_type == DTYPE_BF16)
+        cuda_widen_bf16(&c->dev, wide, sums, N);
+    cuda_add_f32(c, to, c->dev.model_type == DTYPE_BF16 ? wide : sums, N);
+}
+
+/* True: done, act' and column sums in the product. In bf16 the library rounds the sums to bf16:
+ * 2^-9 relative, as in all who use this epilogue. */
+static bool input_gradient_fused(struct cuda *c, struct product p, const struct dev_linear_grad *g)
+{
+    float *wide = NULL;
+    if (g->act != DEV_ACT_GELU_TANH) /* the library's only GELU */
+        return false;
+    p.fuse = FUSE_DGELU;
+    p.pre = (void *)(uintptr_t)g->pre; /* read */
+    if (g->pre_dbias) {
+        if (!(wide = cuda_scratch(c, CUDA_SLOT_OP, 2 * p.N * sizeof *wide)))
+            return false;
+        p.fuse = FUSE_DGELU_COLUMNS;
+        p.sums = wide + p.N;
+    }
+    if (!cuda_matmul_run(c, &p))
+        return false;
+    if (g->pre_dbias)
+        sums_add(c, g->pre_dbias, p.sums, wide, p.N);
+    return true;
+}
+
+/* False: the device failed. */
+static bool input_gradient(struct cuda *c, const struct dev_linear *a,
+                           const struct dev_linear_grad *g)
+{
+    struct product p = {.a = g->dy,
+                        .b = a->w,
+                        .c = g->dx,
+                        .M = a->T,
+                        .N = a->K,
+                        .K = a->N,
+                        .lda = a->N,
+                        .ldb = a->K,
+                        .ldc = a->K,
+                        .in = c->dev.model_type,
+                        .out = c->dev.model_type};
+    if (input_gradient_fused(c, p, g))
+        return true;
+    if (!cuda_matmul_run(c, &p))
+        return false;
+    if (g->act != DEV_ACT_NONE)
+        cuda_act_bwd(c, g->dx, g->pre_dbias, g->pre, g->act, a->T, a->K);
+    return true;
 }
 
 void cuda_linear_bwd(struct dev *d, const struct dev_linear *a, const struct dev_linear_grad *g)
 {
     struct cuda *c = cuda_of(d);
-    bool act = a->act != DEV_ACT_NONE;
-    void *dy = (void *)(uintptr_t)g->dy; /* overwritten only with an act, as the op says */
-    if (!a->T)
+    ASSERT(g->act == DEV_ACT_NONE || (g->pre && g->dx));
+    if (!a->T || (g->dx && !input_gradient(c, a, g)))
         return;
-    if (act) /* one pass makes both: act' and its column sums */
-        cuda_act_bwd(c, dy, g->dbias, a->pre, a->act, a->T, a->N);
-    if (g->dx) {
-        struct product p = {.a = g->dy,
-                            .b = a->w,
-                            .c = g->dx,
-                            .M = a->T,
-                            .N = a->K,
-                            .K = a->N,
-                            .lda = a->N,
-                            .ldb = a->K,
-                            .ldc = a->K,
-                            .in = d->model_type,
-                            .out = d->model_type};
-        if (!cuda_matmul_run(c, &p))
-            return;
-    }
-    weight_gradient(c, a, g, g->dbias && !act);
+    weight_gradient(c, a, g);
 }
 
 void cuda_logits(struct dev *d, float *logits, const void *x, const void *w, size_t T, size_t C,

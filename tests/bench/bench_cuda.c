@@ -335,13 +335,15 @@ static void run_layer_bwd(const void *context)
     d->ops->linear_bwd(d, &l->a, &l->g);
 }
 
-static void linear(const char *name, size_t K, size_t N, enum dev_act act)
+/* act: behind it in forward; front: in front of it in backward. */
+static void linear(const char *name, size_t K, size_t N, enum dev_act act, enum dev_act front)
 {
     char what[80];
     struct layer l = {
         {random_bf16((size_t)T * K, 1), random_bf16(N * K, 0.02), random_f32(N, 1), T, K, N, act,
          room((size_t)T * N * 2)},
-        {random_bf16((size_t)T * N, 1e-3), room((size_t)T * K * 2), room(N * K * 4), room(N * 4)},
+        {random_bf16((size_t)T * N, 1e-3), room((size_t)T * K * 2), room(N * K * 4), room(N * 4),
+         front, front ? random_bf16((size_t)T * K, 1) : NULL, front ? room(K * 4) : NULL},
         room((size_t)T * N * 2)};
     double flop = 2.0 * T * (double)K * (double)N;
     snprintf(what, sizeof what, "%s fwd", name);
@@ -362,9 +364,9 @@ int main(int argc, char **argv)
     puts(d->note);
     ceilings();
     norms();
-    linear("qkv 768->2304", C, 3 * C, DEV_ACT_NONE);
-    linear("up + GELU 768->3072", C, 4 * C, DEV_ACT_GELU_TANH);
-    linear("down 3072->768", 4 * C, C, DEV_ACT_NONE);
+    linear("qkv 768->2304", C, 3 * C, DEV_ACT_NONE, DEV_ACT_NONE);
+    linear("up + GELU 768->3072", C, 4 * C, DEV_ACT_GELU_TANH, DEV_ACT_NONE);
+    linear("down 3072->768", 4 * C, C, DEV_ACT_NONE, DEV_ACT_GELU_TANH);
     for (size_t L = 512; L <= 4096; L *= 2) {
         attention(L, 64);
         attention(L, 128);

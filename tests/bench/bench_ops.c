@@ -55,7 +55,7 @@ static enum err fill(struct work *k)
     void **models[] = {&k->x,        &k->y,   &k->pre,  &k->w,    &k->dx,
                        &k->residual, &k->qkv, &k->dqkv, &k->table};
     size_t sizes[] = {
-        T * C, T * F, T * F, F * C, T * C, T * C, T * 3 * C, T * 3 * C, (size_t)WIDE_P * C};
+        T * C, T * F, T * F, F * C, T * C, T * C, T * 3 * C, T * F, (size_t)WIDE_P * C};
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
         TRY(model(d, models[i], sizes[i]));
     float **rows[] = {&k->dw,  &k->bias,   &k->dbias,  &k->mean, &k->rstd,
@@ -114,13 +114,15 @@ static void run_gelu_fwd(struct work *k)
 static void run_linear_bwd(struct work *k)
 {
     struct dev_linear a = linear(k, DEV_ACT_NONE);
-    k->d->ops->linear_bwd(k->d, &a, &(struct dev_linear_grad){k->y, k->dx, k->dw, k->dbias});
+    k->d->ops->linear_bwd(k->d, &a, &(struct dev_linear_grad){
+        .dy = k->y, .dx = k->dx, .dw = k->dw, .dbias = k->dbias});
 }
 
 static void run_gelu_bwd(struct work *k)
 {
-    struct dev_linear a = linear(k, DEV_ACT_GELU_TANH);
-    k->d->ops->linear_bwd(k->d, &a, &(struct dev_linear_grad){k->y, k->dx, k->dw, k->dbias});
+    struct dev_linear a = {k->y, k->w, NULL, T, F, C, DEV_ACT_NONE, NULL};
+    k->d->ops->linear_bwd(k->d, &a, &(struct dev_linear_grad){
+        .dy = k->x, .dx = k->dqkv, .dw = k->dw, .act = DEV_ACT_GELU_TANH, .pre = k->pre, .pre_dbias = k->dbias});
 }
 
 static void run_norm_fwd(struct work *k)
@@ -234,7 +236,7 @@ static const struct {
     {"linear fwd 512->2048", run_linear_fwd, 2.0 * T *C *F, 0, 0, 0},
     {"linear+gelu fwd 512->2048", run_gelu_fwd, 2.0 * T *C *F, 0, 0, 0},
     {"linear bwd 512->2048", run_linear_bwd, 4.0 * T *C *F, 0, 0, 0},
-    {"linear+gelu bwd 512->2048", run_gelu_bwd, 4.0 * T *C *F, 0, 0, 0},
+    {"linear+gelu bwd 2048->512", run_gelu_bwd, 4.0 * T *C *F, 0, 0, 0},
     {"attention fwd 256 HD 64 causal", run_attention_fwd, 2.0 * T *C * 257, 0, 0, 0},
     {"attention bwd 256 HD 64 causal", run_attention_bwd, 5.0 * T *C * 257, 0, 0, 0},
     {"classifier V 257", run_classifier, 6.0 * T *C *V, 0, 0, 0},

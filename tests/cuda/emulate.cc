@@ -282,6 +282,12 @@ static double gelu(double x)
     return 0.5 * x * (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x)));
 }
 
+static double gelu_slope(double x)
+{
+    double h = 1e-5;
+    return (gelu(x + h) - gelu(x - h)) / (2 * h);
+}
+
 static double element(const struct product *p, size_t m, size_t n)
 {
     double sum = 0;
@@ -291,7 +297,8 @@ static double element(const struct product *p, size_t m, size_t n)
     return sum;
 }
 
-static void finish(const struct product *p, size_t m, size_t n, double sum)
+/* Writes the element; returns it before rounding. */
+static double finish(const struct product *p, size_t m, size_t n, double sum)
 {
     size_t at = m * p->ldc + n;
     if (p->accumulate)
@@ -302,7 +309,18 @@ static void finish(const struct product *p, size_t m, size_t n, double sum)
         write(p->pre, p->out, at, sum);
         sum = gelu((double)read(p->pre, p->out, at));
     }
+    if (p->fuse == FUSE_DGELU || p->fuse == FUSE_DGELU_COLUMNS)
+        sum *= gelu_slope((double)read(p->pre, p->out, at));
     write(p->c, p->out, at, sum);
+    return sum;
+}
+
+static void columns(const struct product *p, size_t m)
+{
+    double sum = 0;
+    for (size_t k = 0; k < p->K; k++)
+        sum += (double)read(p->a, p->in, k * p->lda + m);
+    ((float *)p->sums)[m] = (float)sum;
 }
 
 /* Has fused products for even N only, so that tests see both ways through products.c. */
@@ -311,15 +329,15 @@ bool cuda_matmul_run(struct cuda *c, const struct product *p)
     (void)c;
     if (p->fuse != FUSE_NONE && p->N % 2)
         return false;
+    std::vector<double> sums(p->N);
     for (size_t m = 0; m < p->M; m++) {
         for (size_t n = 0; n < p->N; n++)
-            finish(p, m, n, element(p, m, n));
-        double sum = 0;
-        for (size_t k = 0; p->fuse == FUSE_COLUMNS && k < p->K; k++)
-            sum += (double)read(p->a, p->in, k * p->lda + m);
+            sums[n] += finish(p, m, n, element(p, m, n));
         if (p->fuse == FUSE_COLUMNS)
-            p->sums[m] = (float)sum;
+            columns(p, m);
     }
+    for (size_t n = 0; p->fuse == FUSE_DGELU_COLUMNS && n < p->N; n++)
+        write(p->sums, p->out, n, sums[n]);
     return true;
 }
 

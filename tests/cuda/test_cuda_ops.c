@@ -195,10 +195,17 @@ static void run_linear(struct dev *d, const void *context)
     if (l->act)
         keep(d, "pre", a.pre, TN, type, bound(d, 4e-6, 0.008));
     float *dw = halves(d, NK), *dbias = halves(d, l->N);
-    struct dev_linear_grad g = {upload(d, numbers(TN, 1, type), TN, type), dx, dw,
-                                l->bias ? dbias : NULL};
+    struct dev_linear_grad g = {.dy = upload(d, numbers(TN, 1, type), TN, type),
+                                .dx = dx,
+                                .dw = dw,
+                                .dbias = l->bias ? dbias : NULL,
+                                .act = l->act, /* of the layer in front */
+                                .pre = l->act ? upload(d, numbers(TK, 1, type), TK, type) : NULL};
+    float *pre_dbias = halves(d, l->K);
+    g.pre_dbias = l->act && l->bias ? pre_dbias : NULL;
     d->ops->linear_bwd(d, &a, &g);
     keep(d, "dx", dx, TK, type, bound(d, 1e-5, 0.012));
+    keep(d, "pre_dbias", pre_dbias, l->K, DTYPE_F32, bound(d, 1e-5, 0.01));
     keep(d, "dw", dw, NK, DTYPE_F32, bound(d, 1e-5, 0.008));
     keep(d, "dbias", dbias, l->N, DTYPE_F32, bound(d, 1e-5, 0.008));
 }

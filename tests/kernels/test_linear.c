@@ -8,6 +8,8 @@ struct linear {
     enum dev_act act;
     double *x, *w, *bias, *dy; /* bias NULL: none */
     double *pre, *y;
+    enum dev_act front; /* of the layer in front: x = act(before + shift), shift a bias of it */
+    double *before, *shift;
 };
 
 static double act_of(enum dev_act act, double x)
@@ -22,7 +24,9 @@ static double act_of(enum dev_act act, double x)
 static double linear_loss(const void *ctx)
 {
     const struct linear *l = ctx;
-    double loss = 0;
+    double loss = 0; /* of x w^T + bias: the activation of y is the layer's behind, in backward */
+    for (size_t i = 0; l->front && i < l->T * l->K; i++)
+        l->x[i] = act_of(l->front, l->before[i] + l->shift[i % l->K]);
     for (size_t t = 0; t < l->T; t++)
         for (size_t n = 0; n < l->N; n++) {
             double sum = l->bias ? l->bias[n] : 0;
@@ -30,7 +34,7 @@ static double linear_loss(const void *ctx)
                 sum += l->x[t * l->K + k] * l->w[n * l->K + k];
             l->pre[t * l->N + n] = sum;
             l->y[t * l->N + n] = act_of(l->act, sum);
-            loss += l->dy[t * l->N + n] * l->y[t * l->N + n];
+            loss += l->dy[t * l->N + n] * sum;
         }
     return loss;
 }
@@ -68,7 +72,8 @@ static void linear_case(struct dev *d, struct linear l)
         half[i] = 0.5; /* dw and dbias are added to */
     float *dw = upload(d, half, l.N * l.K, DTYPE_F32), *dbias = upload(d, half, l.N, DTYPE_F32);
     void *y = room(d, TN * dtype_size(type)), *dx = room(d, l.T * l.K * dtype_size(type));
-    struct dev_linear_grad g = {upload(d, l.dy, TN, type), dx, dw, l.bias ? dbias : NULL};
+    struct dev_linear_grad g = {
+        .dy = upload(d, l.dy, TN, type), .dx = dx, .dw = dw, .dbias = l.bias ? dbias : NULL};
     d->ops->linear_fwd(d, y, &a);
     linear_loss(&l);
     near("y", d, y, type, l.y, TN, bound(d, 2e-6, 0.006));
@@ -82,8 +87,45 @@ static void linear_case(struct dev *d, struct linear l)
                    bound(d, 4e-6, 0.01));
 }
 
+/* Through the activation of the layer in front: dx is the gradient of what it was applied to. */
+static void front_case(struct dev *d, struct linear l, enum dev_act front, bool bias)
+{
+    enum dtype type = d->model_type;
+    size_t TK = l.T * l.K, NK = l.N * l.K;
+    double *half = doubles(NK + l.K);
+    for (size_t i = 0; i < NK + l.K; i++)
+        half[i] = 0.5;
+    l.front = front;
+    l.before = numbers(TK, 1.5, type);
+    l.shift = doubles(l.K);
+    linear_loss(&l); /* makes x */
+    struct dev_linear a = {.x = upload(d, l.x, TK, type),
+                           .w = upload(d, l.w, NK, type),
+                           .T = l.T,
+                           .K = l.K,
+                           .N = l.N};
+    void *dx = room(d, TK * dtype_size(type)), *dy = upload(d, l.dy, l.T * l.N, type);
+    struct dev_linear_grad g = {.dy = dy,
+                                .dx = dx,
+                                .dw = upload(d, half, NK, DTYPE_F32),
+                                .act = front,
+                                .pre = upload(d, l.before, TK, type),
+                                .pre_dbias = bias ? upload(d, half, l.K, DTYPE_F32) : NULL};
+    d->ops->linear_bwd(d, &a, &g);
+    near("dy is only read", d, dy, type, l.dy, l.T * l.N, 0);
+    near_slope("d before", d, dx, type, 0, linear_loss, &l, l.before, TK, bound(d, 4e-6, 0.01));
+    near_slope("dw", d, g.dw, DTYPE_F32, 0.5, linear_loss, &l, l.w, NK, bound(d, 4e-6, 0.01));
+    if (bias)
+        near_slope("pre_dbias", d, g.pre_dbias, DTYPE_F32, 0.5, linear_loss, &l, l.shift, l.K,
+                   bound(d, 4e-6, 0.01));
+}
+
 static void check_linear(struct dev *d)
 {
+    front_case(d, linear_make(d, 37, 50, 24, DEV_ACT_NONE, false), DEV_ACT_GELU_TANH, true);
+    front_case(d, linear_make(d, 1, 7, 5, DEV_ACT_NONE, false), DEV_ACT_GELU_TANH, false);
+    front_case(d, linear_make(d, 61, 64, 23, DEV_ACT_NONE, false), DEV_ACT_GELU_ERF, true);
+
     linear_case(d, linear_make(d, 1, 5, 7, DEV_ACT_NONE, true));
     linear_case(d, linear_make(d, 13, 17, 31, DEV_ACT_NONE, false));
     linear_case(d, linear_make(d, 37, 96, 50, DEV_ACT_GELU_TANH, true));
@@ -132,7 +174,8 @@ static void check_repeats(struct dev *d)
         d->ops->linear_fwd(d, y[i], &a);
         d->ops->linear_bwd(
             d, &a,
-            &(struct dev_linear_grad){upload(d, l.dy, TN, type), NULL, grads[i], grads[i] + NK});
+            &(struct dev_linear_grad){
+                .dy = upload(d, l.dy, TN, type), .dw = grads[i], .dbias = grads[i] + NK});
     }
     assert_memory_equal(y[0], y[1], TN * size);
     assert_memory_equal(grads[0], grads[1], (NK + l.N) * sizeof(float));
