@@ -263,10 +263,23 @@ static void digest_text(const struct job *j, enum part part, char hex[65])
     digest_hex(&d, hex);
 }
 
+/* On a terminal the last line says what there is, also where no step was left to do. */
+static void show_done(struct job *j)
+{
+    struct progress_line *l = &j->line;
+    *l = (struct progress_line){.step = j->train.step, .steps = j->s.train_steps, .loss = NAN, .tokens_per_second = NAN,
+                                .sync_seconds = -1, .eta_seconds = -1};
+    snprintf(l->site, sizeof l->site, "%s", *j->o.site_name ? j->o.site_name : j->s.run_name);
+    snprintf(l->state, sizeof l->state, "all steps were done before");
+    progress_update(&j->progress, 0, l);
+}
+
 enum err job_tell_final(struct job *j)
 {
     static const char *const name[] = {"parameters", "momentum", "residual"};
     char hex[3][65], outer[65] = "-";
+    if (j->began_step < 0)
+        show_done(j);
     TRY(dev_sync(j->dev));
     for (int i = 0; i < 3; i++)
         digest_text(j, (enum part)i, hex[i]);

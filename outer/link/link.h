@@ -11,7 +11,7 @@ struct link_counters { /* bytes by layer, both directions, since open */
     uint64_t payload_up, payload_down;   /* contributions; aggregates and snapshots */
     uint64_t messages_up, messages_down; /* protobuf bytes, gRPC's 5-byte prefix included, payload included */
     uint64_t wire_up, wire_down;         /* the kernel's counters of this process's sockets to the aggregator's port: TLS and
-                                          * HTTP/2 included, resent segments too; 0: unknown */
+                                          * HTTP/2 included, what TCP sent again once; 0: unknown */
 };
 
 struct link; /* a site's end */
