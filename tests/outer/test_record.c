@@ -100,6 +100,40 @@ static void torn_line_is_cut(void **state)
     record_reader_close(&reader);
 }
 
+/* Held lines come together or not at all; one that is too long takes none of the others along. */
+static void held_lines_come_together(void **state)
+{
+    struct place *p = *state;
+    struct record r;
+    struct record_reader reader;
+    struct record_row row;
+    char *longer = malloc(RECORD_LINE_MAX + 1);
+    memset(longer, 'x', RECORD_LINE_MAX);
+    longer[RECORD_LINE_MAX] = 0;
+    assert_int_equal(record_open(&r, p->path, &p->arena), ERR_OK);
+    record_hold(&r);
+    for (int i = 1; i <= 2; i++) {
+        record_begin(&r, "step");
+        record_int(&r, "step", i);
+        record_end(&r);
+        record_begin(&r, "long");
+        record_text(&r, "text", longer);
+        record_end(&r);
+    }
+    assert_true(record_reader_open(&reader, p->path));
+    assert_false(record_next(&reader, &row));
+    record_release(&r);
+    for (int i = 1; i <= 2; i++) {
+        assert_true(record_next(&reader, &row));
+        assert_true(record_number(&row, "step") == i);
+    }
+    assert_false(record_next(&reader, &row));
+    assert_int_equal(reader.skipped, 0);
+    record_reader_close(&reader);
+    record_close(&r);
+    free(longer);
+}
+
 /* A reader beside the writer sees whole lines only, and the rest later. */
 static void reader_follows(void **state)
 {
@@ -273,6 +307,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(values_come_back, setup, teardown),
         cmocka_unit_test_setup_teardown(torn_line_is_cut, setup, teardown),
+        cmocka_unit_test_setup_teardown(held_lines_come_together, setup, teardown),
         cmocka_unit_test_setup_teardown(reader_follows, setup, teardown),
         cmocka_unit_test(bad_lines_are_refused),
         cmocka_unit_test_setup_teardown(replay_counts_once, setup, teardown),
