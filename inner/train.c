@@ -207,6 +207,8 @@ static enum err save(struct train *t, const struct train_hook *hook)
 {
     if (t->saved_step == t->step)
         return ERR_OK;
+    if (hook)
+        TRY(hook->saving(hook->self, t));
     TRY(train_checkpoint(t));
     return hook ? hook->saved(hook->self, t, t->step) : ERR_OK;
 }
@@ -231,7 +233,7 @@ static enum err after_step(struct train *t, const struct train_hook *hook,
 enum err train_run(struct train *t, const struct train_hook *hook)
 {
     bool stop = false;
-    ASSERT(!hook || (hook->start && hook->step && hook->eval && hook->saved));
+    ASSERT(!hook || (hook->start && hook->step && hook->eval && hook->saving && hook->saved));
     TRY(train_resume(t));
     if (hook)
         TRY(hook->start(hook->self, t));

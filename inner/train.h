@@ -49,6 +49,8 @@ struct train_hook {
     enum err (*start)(void *self, struct train *t);
     enum err (*step)(void *self, struct train *t, const struct train_report *r);
     enum err (*eval)(void *self, struct train *t, const struct train_eval *e);
+    /* A checkpoint of t->step is about to be written. */
+    enum err (*saving)(void *self, struct train *t);
     /* A checkpoint of this step is durable. */
     enum err (*saved)(void *self, struct train *t, int64_t step);
 };

@@ -214,6 +214,13 @@ static enum err hook_eval(void *self, struct train *t, const struct train_eval *
     return ERR_OK;
 }
 
+static enum err hook_saving(void *self, struct train *t)
+{
+    struct job *j = self;
+    (void)t;
+    return j->outer ? site_train_saving(&j->exchange) : ERR_OK;
+}
+
 /* Checkpoints are directories named by their step, so the first name is the oldest. */
 static enum err oldest_checkpoint(const char *dir, int64_t *step)
 {
@@ -304,7 +311,11 @@ static enum err open_site(struct job *j)
                              .stop = &stop,
                              .notice = job_tell_notice,
                              .notice_self = j};
-    TRY(member_open(&j->member, j->world, j->dev, &m, &j->perm));
+    if (m.schedule.overlap)
+        TRY(dev_open(&j->beside, &(struct dev_options){.kind = "cpu",
+                                                       .model_type = "f32",
+                                                       .threads = (j->dev->threads + 3) / 4}));
+    TRY(member_open(&j->member, j->world, j->beside ? j->beside : j->dev, &m, &j->perm));
     TRY(dial(j));
     return site_open(&j->site, j->world, j->link, &j->member, &o, &j->perm);
 }
@@ -318,11 +329,14 @@ static enum err open_exchange(struct job *j)
                                    .fragments = &j->plan.fragments,
                                    .schedule = j->plan.schedule,
                                    .coll = j->coll,
+                                   .world = j->world,
                                    .site_count = (unsigned)j->o.outer_sites.count,
                                    .strict = strcmp(j->o.outer_mode, "strict") == 0,
                                    .extra_steps = j->o.outer_extra_steps,
                                    .share = j->o.site_share,
-                                   .evaluate = look && (j->plan.fragments.count > 1 || look % every),
+                                   .mix = keys_mix(&j->o),
+                                   .evaluate = look && (j->plan.fragments.count > 1 || look % every ||
+                                                        j->o.outer_overlap_steps),
                                    .rounded = job_tell_round,
                                    .self = j};
     return site_train_open(&j->exchange, &o, j->train.table.elements);
@@ -376,7 +390,7 @@ static void close_all(struct job *j)
 
 static enum err run(struct job *j)
 {
-    const struct train_hook hook = {j, hook_start, hook_step, hook_eval, hook_saved};
+    const struct train_hook hook = {j, hook_start, hook_step, hook_eval, hook_saving, hook_saved};
     j->train.stop = &stop;
     enum err e = train_run(&j->train, &hook);
     if (!is_lead(j))
@@ -432,6 +446,7 @@ static enum err train(struct job *j, const struct args *args, bool dry)
         end_job(j, e);
         close_all(j);
     }
+    dev_close(j->beside);
     dev_close(j->dev);
     coll_close(j->coll);
     return e;

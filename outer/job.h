@@ -19,6 +19,7 @@ struct job {
     struct arena perm;
     struct coll *coll;
     struct dev *dev;
+    struct dev *beside;  /* host arithmetic of overlapped rounds: a device has one thread; or NULL */
     bool outer;          /* has an aggregator */
     int lock;            /* of run.dir when it trains alone; -1 */
     struct world *world; /* owns run.dir otherwise */

@@ -640,6 +640,12 @@ enum err site_leave(struct site *s, const char *why)
     return e == ERR_LINK ? ERR_OK : e;
 }
 
+enum err site_theta(struct site *s, unsigned fragment, uint64_t round, float *theta)
+{
+    enter(s);
+    return leave(s, theta_to(s, fragment, round, theta));
+}
+
 enum err site_prune(struct site *s, unsigned fragment, uint64_t oldest_round)
 {
     enter(s);

@@ -97,6 +97,8 @@ enum err site_report(struct site *s, unsigned fragment, int64_t step, double los
 enum err site_leave(struct site *s, const char *why) MUST;
 struct site_times site_last(const struct site *s);
 struct gauge_reading site_gauge(struct site *s, unsigned fragment, uint64_t round);
+/* Theta of a recorded state, or of the newest where that one is not kept. */
+enum err site_theta(struct site *s, unsigned fragment, uint64_t round, float *theta) MUST;
 /* member_prune, between the rounds of the lanes. */
 enum err site_prune(struct site *s, unsigned fragment, uint64_t oldest_round) MUST;
 
@@ -111,10 +113,12 @@ void site_send(struct site *s, const struct site_sending *w); /* returns at once
 enum err site_stored(struct site *s) MUST;
 /* Has a lane failed, collected or not? Passes on what lanes had to say. Never waits. */
 enum err site_failed(struct site *s) MUST;
-/* Would site_collect return at once? */
-bool site_has_landed(struct site *s, unsigned fragment);
-/* Waits until the round of this fragment is adopted: *theta, to go on with, is good until the next
- * site_lend. ERR_STOPPED: asked to stop; the contribution is stored, a restart goes on with it. */
+/* In flight, and the aggregator does not answer? */
+bool site_is_away(struct site *s, unsigned fragment);
+/* Waits until the round of this fragment is adopted. ERR_STOPPED: asked to stop; the contribution is
+ * stored, a restart goes on with it. */
+enum err site_await(struct site *s, unsigned fragment) MUST;
+/* site_await, and the lane is free again. *theta, to go on with, is good until the next site_lend. */
 enum err site_collect(struct site *s, unsigned fragment, const float **theta,
                       struct site_landed *landed) MUST;
 

@@ -83,8 +83,10 @@ static enum err back_off(struct site_lane *l, const char *why)
 {
     struct site *s = l->site;
     uint64_t now = s->world->ops->now_ms(s->world), ms = backoff_ms(l);
-    if (!l->failures++)
+    if (!l->failures++) {
         l->down_since_ms = now;
+        site_lane_away(l, true);
+    }
     site_notice(l, "%s for %llu s, retrying in %.1f s", why,
                 (unsigned long long)(now - l->down_since_ms) / 1000, (double)ms / 1000);
     return site_wait(l, ms);
@@ -98,8 +100,10 @@ enum err site_called(struct site_lane *l, enum err e, bool *again)
         return err_set(ERR_STOPPED, "stopped while talking to the aggregator");
     if (e == ERR_LINK)
         return back_off(l, "aggregator unreachable");
-    if (e == ERR_OK && l->failures && s->o.notice)
+    if (e == ERR_OK && l->failures) {
         site_notice(l, "aggregator reached again");
+        site_lane_away(l, false);
+    }
     l->failures = 0;
     return e;
 }

@@ -113,6 +113,16 @@ void site_lane_stored(struct site_lane *l)
     out(s);
 }
 
+void site_lane_away(struct site_lane *l, bool away)
+{
+    struct site *s = l->site;
+    if (!l->thread)
+        return;
+    in(s);
+    l->away = away;
+    out(s);
+}
+
 void site_lane_notice(struct site_lane *l, const char *text)
 {
     struct site *s = l->site;
@@ -188,7 +198,7 @@ enum err site_lend(struct site *s, unsigned fragment, float **local)
     while (!(l = lane_free(s)))
         look(s); /* there is one lane for each round in flight: this one only has to report yet */
     l->lent = true;
-    l->landed = l->stored = false;
+    l->landed = l->stored = l->away = false;
     l->sending = (struct site_sending){.fragment = fragment};
     *local = l->local;
     out(s);
@@ -224,13 +234,30 @@ enum err site_stored(struct site *s)
     return e;
 }
 
-bool site_has_landed(struct site *s, unsigned fragment)
+bool site_is_away(struct site *s, unsigned fragment)
 {
     in(s);
     const struct site_lane *l = lane_of(s, fragment);
-    bool landed = l && l->landed;
+    bool away = l && !l->landed && l->away;
     out(s);
-    return landed;
+    return away;
+}
+
+/* Inside post. */
+static enum err await(struct site *s, const struct site_lane *l)
+{
+    ASSERT(l);
+    while (!l->landed)
+        look(s);
+    return l->e == ERR_OK ? ERR_OK : err_set(l->e, "%s", l->why);
+}
+
+enum err site_await(struct site *s, unsigned fragment)
+{
+    in(s);
+    enum err e = await(s, lane_of(s, fragment));
+    out(s);
+    return e;
 }
 
 enum err site_collect(struct site *s, unsigned fragment, const float **theta,
@@ -238,10 +265,7 @@ enum err site_collect(struct site *s, unsigned fragment, const float **theta,
 {
     in(s);
     struct site_lane *l = lane_of(s, fragment);
-    ASSERT(l);
-    while (!l->landed)
-        look(s);
-    enum err e = l->e == ERR_OK ? ERR_OK : err_set(l->e, "%s", l->why);
+    enum err e = await(s, l);
     l->lent = false;
     *theta = l->local;
     *landed = l->landing;

@@ -44,6 +44,7 @@ struct site_lane {
     bool lent;      /* to the caller, until it has collected */
     bool flying;    /* the thread is at work */
     bool stored;    /* the contribution is durable, or was not needed */
+    bool away;      /* the aggregator does not answer it */
     bool landed;    /* adopted, or failed: e */
     enum err e;
     char why[SITE_TEXT_MAX];
@@ -90,6 +91,7 @@ enum err site_lane_make(struct site_lane *l, struct site *s, struct arena *perm)
 enum err site_lanes_open(struct site *s, struct arena *perm) MUST;
 void site_lanes_end(struct site *s); /* the threads; calls under way come back first */
 void site_lane_stored(struct site_lane *l);
+void site_lane_away(struct site_lane *l, bool away);
 void site_lane_notice(struct site_lane *l, const char *text);
 
 /* site_call.c */

@@ -1,28 +1,27 @@
-#include "outer/site_train.h"
+#include "outer/site_train_own.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include "kernels/base/log.h"
 
-static double seconds_now(void)
+double site_train_now(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-static bool lead(const struct site_train *s)
+bool site_train_lead(const struct site_train *s)
 {
     return s->o.coll->rank == 0;
 }
 
-/* Every rank learns how the lead fared before anybody waits for data. */
-static enum err agree(const struct site_train *s, enum err mine)
+enum err site_train_agree(const struct site_train *s, enum err mine)
 {
     int32_t status = (int32_t)mine;
     TRY(s->o.coll->ops->broadcast_host(s->o.coll, &status, sizeof status));
-    if (lead(s) || status == ERR_OK)
+    if (site_train_lead(s) || status == ERR_OK)
         return mine;
     return err_set((enum err)status, "the lead of this site stopped: %s",
                    err_text((enum err)status));
@@ -37,6 +36,8 @@ enum err site_train_open(struct site_train *s, const struct site_train_options *
         if (o->fragments->f[f].elements > largest)
             largest = o->fragments->f[f].elements;
     TRY_ALLOC(s->fragment = arena_array(&s->arena, largest, sizeof *s->fragment));
+    if (o->schedule.overlap)
+        TRY_ALLOC(s->gathered = arena_array(&s->arena, largest, sizeof *s->gathered));
     if (o->evaluate)
         TRY_ALLOC(s->local = arena_array(&s->arena, local_elements, sizeof *s->local));
     return ERR_OK;
@@ -51,8 +52,7 @@ uint64_t site_train_rounds(const struct schedule *s, int64_t step)
 {
     uint64_t ended = 0;
     for (unsigned f = 0; f < s->fragments; f++)
-        for (uint64_t r = 0; r < schedule_rounds(s, f) && schedule_step(s, f, r) <= step; r++)
-            ended++;
+        ended += schedule_sent(s, f, step);
     return ended;
 }
 
@@ -62,16 +62,33 @@ static float *slab_of(const struct train *t, enum fragment_state state)
     return slabs[state];
 }
 
-/* s->fragment of the lead -> the parameters, or moments, of every rank. A second moment is a mean of
- * squares; what a codec's rounding takes below zero would be a root of a negative number. */
-static enum err spread(struct site_train *s, struct train *t, unsigned f)
+enum err site_train_gather(struct train *t, float *out, const struct fragment *part)
+{
+    fragment_gather(t->dev, out, slab_of(t, part->state), part);
+    return dev_sync(t->dev);
+}
+
+enum err site_train_scatter(struct train *t, const float *in, const struct fragment *part)
+{
+    fragment_scatter(t->dev, slab_of(t, part->state), in, part);
+    return dev_sync(t->dev);
+}
+
+/* A second moment is a mean of squares; what a codec's rounding takes below zero would be a root of a
+ * negative number. */
+enum err site_train_share(struct site_train *s, unsigned f)
 {
     const struct fragment *part = &s->o.fragments->f[f];
-    for (size_t i = 0; lead(s) && part->state == FRAGMENT_SECOND && i < part->elements; i++)
+    for (size_t i = 0; site_train_lead(s) && part->state == FRAGMENT_SECOND && i < part->elements; i++)
         s->fragment[i] = s->fragment[i] > 0 ? s->fragment[i] : 0;
-    TRY(s->o.coll->ops->broadcast_host(s->o.coll, s->fragment, part->elements * sizeof(float)));
-    fragment_scatter(t->dev, slab_of(t, part->state), s->fragment, part);
-    return dev_sync(t->dev);
+    return s->o.coll->ops->broadcast_host(s->o.coll, s->fragment, part->elements * sizeof(float));
+}
+
+/* s->fragment of the lead -> the parameters, or moments, of every rank. */
+static enum err spread(struct site_train *s, struct train *t, unsigned f)
+{
+    TRY(site_train_share(s, f));
+    return site_train_scatter(t, s->fragment, &s->o.fragments->f[f]);
 }
 
 static struct link_counters since(const struct link_counters *now, const struct link_counters *then)
@@ -94,33 +111,38 @@ static int64_t round_begin(const struct site_train *s, unsigned f, uint64_t roun
 
 /* Weight of a contribution: this site's tokens of the round over the nominal ones of a full round.
  */
-static double round_weight(const struct site_train *s, const struct train *t, unsigned f,
-                           uint64_t round)
+double site_train_weight(const struct site_train *s, const struct train *t, unsigned f,
+                         uint64_t round)
 {
     return s->o.share * (double)(t->step - round_begin(s, f, round)) / (double)s->o.schedule.beat[f].every;
 }
 
-static void tell(struct site_train *s, struct site_train_round *r,
-                 const struct link_counters *before)
+void site_train_tell(struct site_train *s, struct site_train_round *r, enum codec_kind codec)
+{
+    size_t elements = s->o.fragments->f[r->fragment].elements;
+    struct schedule_bytes predicted =
+        schedule_bytes(codec, elements, r->included ? r->included : s->o.site_count);
+    struct link_counters now;
+    s->o.link->ops->counters(s->o.link, &now);
+    r->counted = since(&now, &s->counted);
+    s->counted = now;
+    r->up_predicted = predicted.up;
+    r->down_predicted = predicted.down;
+    r->sites = s->o.site_count;
+    s->o.rounded(s->o.self, r);
+}
+
+static void tell(struct site_train *s, struct site_train_round *r)
 {
     enum codec_kind codec = schedule_codec(&s->o.schedule, r->fragment, r->round, 0);
-    size_t elements = s->o.fragments->f[r->fragment].elements;
-    struct link_counters after;
     struct manifest manifest;
-    s->o.link->ops->counters(s->o.link, &after);
-    r->counted = since(&after, before);
     r->times = site_last(s->o.site);
     r->gauge = site_gauge(s->o.site, r->fragment, r->round);
-    r->sites = s->o.site_count;
     if (member_manifest(s->o.member, r->fragment, r->round, &manifest) == ERR_OK) {
         r->included = manifest_included(&manifest);
         codec = (enum codec_kind)manifest.codec; /* a backlog may have made it whole */
     }
-    struct schedule_bytes predicted =
-        schedule_bytes(codec, elements, r->included ? r->included : s->o.site_count);
-    r->up_predicted = predicted.up;
-    r->down_predicted = predicted.down;
-    s->o.rounded(s->o.self, r);
+    site_train_tell(s, r, codec);
 }
 
 /* The round is merged and durable here: a wish to stop is the training loop's to obey. */
@@ -137,17 +159,15 @@ static enum err exchange(struct site_train *s, struct train *t, const struct tra
     struct site_train_round r = {.step = t->step,
                                  .fragment = f,
                                  .round = round,
-                                 .weight = round_weight(s, t, f, round),
+                                 .weight = site_train_weight(s, t, f, round),
                                  .replayed = s->o.member->state[f].round > round};
-    struct link_counters before;
-    double begin = seconds_now();
-    s->o.link->ops->counters(s->o.link, &before);
-    fragment_gather(t->dev, s->fragment, slab_of(t, s->o.fragments->f[f].state),
-                    &s->o.fragments->f[f]);
-    TRY(dev_sync(t->dev));
+    double begin = site_train_now();
+    TRY(site_train_gather(t, s->fragment, &s->o.fragments->f[f]));
+    r.gather_ms = 1e3 * (site_train_now() - begin);
     TRY(site_round(s->o.site, f, round, s->fragment, (float)r.weight, t->tokens));
-    r.seconds = seconds_now() - begin;
-    tell(s, &r, &before);
+    r.seconds = site_train_now() - begin;
+    r.flight_ms = r.exposed_ms = 1e3 * r.seconds - r.gather_ms; /* training waited for all of it */
+    tell(s, &r);
     if (r.replayed &&
         round + 1 < schedule_rounds(&s->o.schedule, f)) /* it was told before the restart */
         return ERR_OK;
@@ -167,11 +187,11 @@ static enum err may_postpone(struct site_train *s, const struct train *t, unsign
     *later = false;
     if (s->o.strict || extra >= room || t->step == s->o.schedule.steps)
         return ERR_OK;
-    *later = extra > 0 && seconds_now() - s->asked < ASK_EVERY_S;
+    *later = extra > 0 && site_train_now() - s->asked < ASK_EVERY_S;
     if (*later)
         return ERR_OK;
     TRY(site_unreachable(s->o.site, f, round, (uint64_t)extra, later));
-    s->asked = seconds_now();
+    s->asked = site_train_now();
     if (*later && extra == 0)
         log_event(LOG_WARN, "train_on",
                   "fragment=%u round=%llu at_most_steps=%lld reason=\"aggregator unreachable\"", f,
@@ -195,11 +215,11 @@ static enum err one_round(struct site_train *s, struct train *t, const struct tr
 {
     bool later = false;
     enum err e = ERR_OK;
-    if (lead(s))
+    if (site_train_lead(s))
         e = may_postpone(s, t, f, round, &later);
-    if (lead(s) && e == ERR_OK && !later)
+    if (site_train_lead(s) && e == ERR_OK && !later)
         e = exchange(s, t, report, f, round);
-    TRY(agree(s, e));
+    TRY(site_train_agree(s, e));
     TRY(s->o.coll->ops->broadcast_host(s->o.coll, &later, sizeof later));
     *merged = !later;
     s->postponed[f] = later ? round + 1 : 0;
@@ -214,6 +234,8 @@ static enum err rounds_due(struct site_train *s, struct train *t, const struct t
 {
     bool changed = false, merged;
     uint64_t round;
+    if (s->o.schedule.overlap)
+        return site_overlap_step(s, t, report);
     for (unsigned f = 0; f < s->o.schedule.fragments; f++) {
         if (!round_now(s, t, f, &round))
             continue;
@@ -225,32 +247,30 @@ static enum err rounds_due(struct site_train *s, struct train *t, const struct t
     return ERR_OK;
 }
 
-/* Rounds of a fragment that end before this step: what a checkpoint of it has merged for certain.
- */
-static uint64_t merged_before(const struct schedule *c, unsigned f, int64_t step)
-{
-    uint64_t n = 0;
-    while (n < schedule_rounds(c, f) && schedule_step(c, f, n) < step)
-        n++;
-    return n;
-}
-
 /* A site keeps the outer states that a restart from its oldest checkpoint would repeat, and no
- * more. */
+ * more: what is applied before that step, that checkpoint has for certain. */
 enum err site_train_saved(struct site_train *s, int64_t oldest_step)
 {
-    if (!lead(s))
+    if (!site_train_lead(s))
         return ERR_OK;
     for (unsigned f = 0; f < s->o.schedule.fragments; f++)
-        TRY(member_prune(s->o.member, f, merged_before(&s->o.schedule, f, oldest_step)));
+        TRY(site_prune(s->o.site, f, schedule_applied(&s->o.schedule, f, oldest_step - 1)));
     return ERR_OK;
+}
+
+enum err site_train_saving(struct site_train *s)
+{
+    enum err e = ERR_OK;
+    if (s->o.schedule.overlap)
+        e = site_train_agree(s, site_train_lead(s) ? site_stored(s->o.site) : ERR_OK);
+    return e;
 }
 
 static int64_t reached(const struct site_train *s)
 {
     uint64_t rounds[ROUND_FRAGMENTS_MAX];
     for (unsigned f = 0; f < s->o.schedule.fragments; f++)
-        rounds[f] = s->o.member->state[f].round;
+        rounds[f] = s->o.schedule.overlap ? s->have[f] : s->o.member->state[f].round;
     return schedule_reached(&s->o.schedule, rounds);
 }
 
@@ -259,13 +279,13 @@ static int64_t reached(const struct site_train *s)
 static bool repeatable(struct site_train *s, const struct train *t)
 {
     const struct schedule *c = &s->o.schedule;
-    uint64_t due;
+    /* Without overlap a checkpoint may be from before the rounds at its step, or after them. */
+    int64_t done = c->overlap && !s->before ? t->step : t->step - 1;
     for (unsigned f = 0; f < c->fragments; f++) {
-        uint64_t have = s->o.member->state[f].round, need = merged_before(c, f, t->step);
-        uint64_t here = t->step > 0 && schedule_due(c, t->step, f, &due) ? 1 : 0;
+        uint64_t have = s->o.member->state[f].round, need = schedule_applied(c, f, done);
         if (have < need) /* older than the checkpoint: an adopted snapshot, or files put back */
             return false;
-        if (have > need + here &&
+        if (have > schedule_sent(c, f, t->step) &&
             !s->o.strict) /* the others went on: nothing repeated could still be sent */
             return false;
         for (uint64_t r = need + 1; r <= have; r++)
@@ -275,13 +295,20 @@ static bool repeatable(struct site_train *s, const struct train *t)
     return true;
 }
 
+/* What the outer parameters are at this step: with overlap they may be known before they are applied.
+ */
+static uint64_t outer_round(const struct site_train *s, const struct train *t, unsigned f)
+{
+    return s->o.schedule.overlap ? schedule_applied(&s->o.schedule, f, t->step) : UINT64_MAX;
+}
+
 /* The first `count` fragments' outer state becomes the local one; the parameters' come first. */
 static enum err take_outer(struct site_train *s, struct train *t, unsigned count)
 {
     for (unsigned f = 0; f < count; f++) {
-        if (lead(s))
-            memcpy(s->fragment, s->o.member->state[f].theta,
-                   s->o.fragments->f[f].elements * sizeof(float));
+        enum err e = site_train_lead(s) ? site_theta(s->o.site, f, outer_round(s, t, f), s->fragment)
+                                        : ERR_OK;
+        TRY(site_train_agree(s, e));
         TRY(spread(s, t, f));
     }
     model_params_changed(t->model);
@@ -300,6 +327,8 @@ static bool ended(const struct site_train *s)
 
 static enum err start_lead(struct site_train *s, struct train *t, int64_t *step)
 {
+    if (s->o.schedule.overlap)
+        TRY(site_overlap_marked(s, t, &s->before));
     if (member_found(s->o.member)) {
         TRY(member_load(s->o.member));
         if (ended(s))
@@ -313,6 +342,8 @@ static enum err start_lead(struct site_train *s, struct train *t, int64_t *step)
         e = site_start(s->o.site, initial);
     }
     arena_free(&scratch);
+    for (unsigned f = 0; f < s->o.schedule.fragments; f++)
+        s->have[f] = s->o.member->state[f].round;
     if (e == ERR_OK && !repeatable(s, t))
         *step = reached(s);
     return e;
@@ -325,10 +356,11 @@ static enum err go_on_at(struct site_train *s, struct train *t, int64_t step, bo
     *moved = step != t->step;
     if (!*moved)
         return ERR_OK;
-    if (lead(s))
+    if (site_train_lead(s))
         log_event(LOG_WARN, "moved",
                   "from_step=%lld to_step=%lld reason=\"the run went on without this site\"",
                   (long long)t->step, (long long)step);
+    TRY(site_overlap_clear(s));
     for (unsigned f = 0; f < s->o.schedule.fragments; f++)
         s->merged_step[f] = step;
     t->step = step;
@@ -340,9 +372,17 @@ enum err site_train_start(struct site_train *s, struct train *t)
 {
     int64_t step = t->step;
     bool moved;
-    TRY(agree(s, lead(s) ? start_lead(s, t, &step) : ERR_OK));
+    TRY(site_train_agree(s, site_train_lead(s) ? start_lead(s, t, &step) : ERR_OK));
     TRY(go_on_at(s, t, step, &moved));
-    return moved ? ERR_OK : rounds_due(s, t, &(struct train_report){.step = t->step, .loss = NAN});
+    if (moved)
+        return ERR_OK;
+    if (s->o.schedule.overlap) {
+        TRY(s->o.coll->ops->broadcast_host(s->o.coll, &s->before, sizeof s->before));
+        TRY(site_overlap_resume(s, t));
+        if (!s->before && t->step < s->o.schedule.steps) /* the checkpoint has this step's rounds */
+            return ERR_OK;
+    }
+    return rounds_due(s, t, &(struct train_report){.step = t->step, .loss = NAN});
 }
 
 enum err site_train_step(struct site_train *s, struct train *t, const struct train_report *r)
@@ -350,6 +390,9 @@ enum err site_train_step(struct site_train *s, struct train *t, const struct tra
     bool moved;
     enum err e = rounds_due(s, t, r);
     if (e == ERR_STOPPED) {
+        TRY(site_train_saving(s));
+        if (s->o.schedule.overlap)
+            TRY(site_train_agree(s, site_train_lead(s) ? site_overlap_mark(s, t) : ERR_OK));
         TRY(train_checkpoint(t)); /* the wait was given up, the step's work is not */
         return err_set(ERR_STOPPED, "stopped at step %lld while waiting for a round; it is stored",
                        (long long)t->step);
@@ -359,7 +402,7 @@ enum err site_train_step(struct site_train *s, struct train *t, const struct tra
     for (unsigned f = 0; f < s->o.schedule.fragments; f++)
         if (s->postponed[f])
             return ERR_OK;
-    int64_t step = lead(s) && reached(s) > t->step ? reached(s) : t->step;
+    int64_t step = site_train_lead(s) && reached(s) > t->step ? reached(s) : t->step;
     return go_on_at(s, t, step, &moved);
 }
 
@@ -368,6 +411,8 @@ enum err site_train_step(struct site_train *s, struct train *t, const struct tra
 static bool merged_here(const struct site_train *s, int64_t step)
 {
     uint64_t round;
+    if (s->o.schedule.overlap)
+        return step == s->o.schedule.steps;
     for (unsigned f = 0; f < s->o.fragments->parts; f++)
         if (step > 0 && !schedule_due(&s->o.schedule, step, f, &round))
             return false;

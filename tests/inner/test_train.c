@@ -86,7 +86,7 @@ static void end(struct run *r)
 /* ---- a hook that records ------------------------------------------------------------------- */
 struct seen {
     double loss[64], eval_first, eval_last;
-    int steps, evals, saves, starts;
+    int steps, evals, savings, saves, starts;
     int stop_after;   /* raise the flag in this step; 0: never */
     int poison_after; /* put a NaN into the parameters after this step */
 };
@@ -121,16 +121,24 @@ static enum err seen_eval(void *self, struct train *t, const struct train_eval *
     return ERR_OK;
 }
 
+static enum err seen_saving(void *self, struct train *t)
+{
+    struct seen *s = self;
+    s->savings++;
+    return t->saved_step < t->step ? ERR_OK : ERR_INTERNAL;
+}
+
 static enum err seen_saved(void *self, struct train *t, int64_t step)
 {
     struct seen *s = self;
-    s->saves++;
+    if (++s->saves != s->savings)
+        return ERR_INTERNAL;
     return step == t->step ? ERR_OK : ERR_INTERNAL;
 }
 
 static struct train_hook hook_of(struct seen *s)
 {
-    return (struct train_hook){s, seen_start, seen_step, seen_eval, seen_saved};
+    return (struct train_hook){s, seen_start, seen_step, seen_eval, seen_saving, seen_saved};
 }
 
 /* ---- learning ------------------------------------------------------------------------------ */
