@@ -1,5 +1,6 @@
-/* atoll ledger: what went over the link, by layer, site, round, fragment or kind of call: predicted beside counted beside what
- * the kernel's sockets say. Ends with an error when a payload is not what was predicted.
+/* atoll ledger: what went over the link, by layer, site, round, fragment or kind of call: predicted
+ * beside counted beside what the kernel's sockets say. Ends with an error when a payload is not
+ * what was predicted.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -65,7 +66,8 @@ static int by_round(const void *x, const void *y)
     const struct ledger_row *a = x, *b = y;
     if (a->round != b->round)
         return a->round < b->round ? -1 : 1;
-    return a->round == LEDGER_NO_ROUND ? 0 : (a->fragment > b->fragment) - (a->fragment < b->fragment);
+    return a->round == LEDGER_NO_ROUND ? 0
+                                       : (a->fragment > b->fragment) - (a->fragment < b->fragment);
 }
 
 static int by_fragment(const void *x, const void *y)
@@ -90,9 +92,11 @@ static int by_nothing(const void *x, const void *y)
     return 0;
 }
 
-static int (*const order[BYS])(const void *, const void *) = {by_nothing, by_site, by_round, by_fragment, by_call};
+static int (*const order[BYS])(const void *, const void *) = {by_nothing, by_site, by_round,
+                                                              by_fragment, by_call};
 
-static void label(char out[96], enum by by, const struct ledger_member *m, const struct ledger_row *row)
+static void label(char out[96], enum by by, const struct ledger_member *m,
+                  const struct ledger_row *row)
 {
     bool none = row->round == LEDGER_NO_ROUND;
     if (by == BY_LAYER)
@@ -110,7 +114,8 @@ static void label(char out[96], enum by by, const struct ledger_member *m, const
 }
 
 /* Lines of a member's table, in the order of `by`. */
-static enum err lines_make(const struct ledger_member *m, enum by by, struct arena *a, struct line **lines, size_t *count)
+static enum err lines_make(const struct ledger_member *m, enum by by, struct arena *a,
+                           struct line **lines, size_t *count)
 {
     struct ledger_row *rows;
     TRY_ALLOC(rows = arena_array(a, m->count + 1, sizeof *rows));
@@ -140,59 +145,71 @@ static double apart_percent(uint64_t layers, uint64_t socket)
 
 static void print_head(const struct ledger_member *m)
 {
-    printf("%s of run %s (%s): %u process%s", m->name, m->run, m->directory, m->lives, m->lives == 1 ? "" : "es");
+    printf("%s of run %s (%s): %u process%s", m->name, m->run, m->directory, m->lives,
+           m->lives == 1 ? "" : "es");
     if (m->unfinished > m->running)
         printf(", %u killed", m->unfinished - m->running);
     printf("%s\n", m->running ? ", the last one still running or killed" : "");
 }
 
-static void print_layer(const char *name, uint64_t up_model, uint64_t up, uint64_t down_model, uint64_t down,
-                        const char *note)
+static void print_layer(const char *name, uint64_t up_model, uint64_t up, uint64_t down_model,
+                        uint64_t down, const char *note)
 {
-    printf("  %-22s %15" PRIu64 " %15" PRIu64 " %15" PRIu64 " %15" PRIu64 "%s\n", name, up_model, up, down_model, down,
-           note);
+    printf("  %-22s %15" PRIu64 " %15" PRIu64 " %15" PRIu64 " %15" PRIu64 "%s\n", name, up_model,
+           up, down_model, down, note);
 }
 
 static void print_sockets(const struct line *l)
 {
     uint64_t up = ledger_sum(&l->up.counted), down = ledger_sum(&l->down.counted);
     uint64_t socket_up = l->up.counted.socket, socket_down = l->down.counted.socket;
-    printf("  %-22s %15s %15" PRIu64 " %15s %15" PRIu64 "\n", "kernel's sockets", "", socket_up, "", socket_down);
-    printf("  %-22s %15s %14.3f%% %15s %14.3f%%%s\n", "layers beside kernel", "", apart_percent(up, socket_up), "",
-           apart_percent(down, socket_down),
-           ledger_near(up, socket_up, l->connections) && ledger_near(down, socket_down, l->connections) ? ""
-                                                                                                      : "  ! over 1 %");
+    printf("  %-22s %15s %15" PRIu64 " %15s %15" PRIu64 "\n", "kernel's sockets", "", socket_up, "",
+           socket_down);
+    printf("  %-22s %15s %14.3f%% %15s %14.3f%%%s\n", "layers beside kernel", "",
+           apart_percent(up, socket_up), "", apart_percent(down, socket_down),
+           ledger_near(up, socket_up, l->connections) &&
+                   ledger_near(down, socket_down, l->connections)
+               ? ""
+               : "  ! over 1 %");
     printf("  %-22s %15s %15" PRIu64 " %15s %15" PRIu64 "  estimate\n", "with TCP and IP", "",
            ledger_ip(socket_up, socket_down), "", ledger_ip(socket_down, socket_up));
 }
 
 static void print_layers(const struct line *l)
 {
-    const struct ledger_side *u = &l->up.counted, *d = &l->down.counted, *um = &l->up.model, *dm = &l->down.model;
-    printf("  %-22s %15s %15s %15s %15s\n", "bytes", "up, predicted", "counted", "down, predicted", "counted");
-    print_layer("payload", l->up.predicted, u->payload, l->down.predicted, d->payload, l->wrong ? "  ! differs" : "");
-    print_layer("protobuf and gRPC", um->grpc, u->grpc, dm->grpc, d->grpc, "  predicted: the transfers alone");
-    print_layer("HTTP/2 frames", um->http2, u->http2, dm->http2, d->http2, "  counted: model of the messages");
-    print_layer("TLS records", um->tls, u->tls, dm->tls, d->tls, "  counted: model of the messages");
+    const struct ledger_side *u = &l->up.counted, *d = &l->down.counted, *um = &l->up.model,
+                             *dm = &l->down.model;
+    printf("  %-22s %15s %15s %15s %15s\n", "bytes", "up, predicted", "counted", "down, predicted",
+           "counted");
+    print_layer("payload", l->up.predicted, u->payload, l->down.predicted, d->payload,
+                l->wrong ? "  ! differs" : "");
+    print_layer("protobuf and gRPC", um->grpc, u->grpc, dm->grpc, d->grpc,
+                "  predicted: the transfers alone");
+    print_layer("HTTP/2 frames", um->http2, u->http2, dm->http2, d->http2,
+                "  counted: model of the messages");
+    print_layer("TLS records", um->tls, u->tls, dm->tls, d->tls,
+                "  counted: model of the messages");
     print_layer("all layers", ledger_sum(um), ledger_sum(u), ledger_sum(dm), ledger_sum(d), "");
     print_sockets(l);
-    printf("  %" PRIu64 " calls, %" PRIu64 " broken off; %" PRIu64 " connections; %" PRIu64 " bytes sent again by TCP\n",
+    printf("  %" PRIu64 " calls, %" PRIu64 " broken off; %" PRIu64 " connections; %" PRIu64
+           " bytes sent again by TCP\n",
            l->calls, l->broken, l->connections, l->resent_by_tcp);
 }
 
 static void print_lines(const struct line *lines, size_t count, enum by by)
 {
     bool sockets = by == BY_SITE;
-    printf("  %-20s %13s %13s %13s %13s %11s %11s %11s %13s%s\n", by_name[by], "up, predicted", "payload up",
-           "dn, predicted", "payload down", "protobuf", "HTTP/2", "TLS", "all layers",
+    printf("  %-20s %13s %13s %13s %13s %11s %11s %11s %13s%s\n", by_name[by], "up, predicted",
+           "payload up", "dn, predicted", "payload down", "protobuf", "HTTP/2", "TLS", "all layers",
            sockets ? "       sockets    apart" : "");
     for (size_t i = 0; i < count; i++) {
         const struct line *l = &lines[i];
         const struct ledger_side *u = &l->up.counted, *d = &l->down.counted;
         uint64_t all = ledger_sum(u) + ledger_sum(d), socket = u->socket + d->socket;
-        printf("  %-20s %13" PRIu64 " %13" PRIu64 " %13" PRIu64 " %13" PRIu64 " %11" PRIu64 " %11" PRIu64 " %11" PRIu64
-               " %13" PRIu64, l->label, l->up.predicted, u->payload, l->down.predicted, d->payload, u->grpc + d->grpc,
-               u->http2 + d->http2, u->tls + d->tls, all);
+        printf("  %-20s %13" PRIu64 " %13" PRIu64 " %13" PRIu64 " %13" PRIu64 " %11" PRIu64
+               " %11" PRIu64 " %11" PRIu64 " %13" PRIu64,
+               l->label, l->up.predicted, u->payload, l->down.predicted, d->payload,
+               u->grpc + d->grpc, u->http2 + d->http2, u->tls + d->tls, all);
         if (sockets)
             printf(" %13" PRIu64 " %7.3f%%%s", socket, apart_percent(all, socket),
                    ledger_near(all, socket, l->connections) ? "" : " !");
@@ -206,29 +223,38 @@ static void print_why(const struct ledger_transfers *t, const char *direction)
     if (t->resent)
         printf("  %s: %" PRIu64 " bytes were sent again\n", direction, t->resent);
     if (t->lost)
-        printf("  %s: %" PRIu64 " bytes were sent by a process that was killed before it booked them\n", direction,
-               t->lost);
+        printf("  %s: %" PRIu64
+               " bytes were sent by a process that was killed before it booked them\n",
+               direction, t->lost);
     if (t->absent)
-        printf("  %s: %" PRIu64 " rounds (%" PRIu64 " bytes) are on record without it: not sent, or sent by a process that was "
-               "killed before it booked it\n", direction, t->absent, t->absent_bytes);
+        printf("  %s: %" PRIu64 " rounds (%" PRIu64
+               " bytes) are on record without it: not sent, or sent by a process that was "
+               "killed before it booked it\n",
+               direction, t->absent, t->absent_bytes);
     if (t->incomplete)
-        printf("  %s: %" PRIu64 " transfers with %" PRIu64 " bytes so far did not end\n", direction, t->incomplete,
-               t->incomplete_bytes);
+        printf("  %s: %" PRIu64 " transfers with %" PRIu64 " bytes so far did not end\n", direction,
+               t->incomplete, t->incomplete_bytes);
     if (t->unpredicted)
-        printf("  %s: %" PRIu64 " transfers (%" PRIu64 " bytes) without a prediction: snapshots, or a round that is under "
-               "way\n", direction, t->unpredicted, t->total - t->predicted_total);
+        printf("  %s: %" PRIu64 " transfers (%" PRIu64
+               " bytes) without a prediction: snapshots, or a round that is under "
+               "way\n",
+               direction, t->unpredicted, t->total - t->predicted_total);
 }
 
-static void print_csv(const struct ledger_member *m, const struct line *lines, size_t count, enum by by)
+static void print_csv(const struct ledger_member *m, const struct line *lines, size_t count,
+                      enum by by)
 {
     for (size_t i = 0; i < count; i++) {
         const struct line *l = &lines[i];
         const struct flow *flows[] = {&l->up, &l->down};
-        printf("%s,%s,%s,%s,%" PRIu64 ",%" PRIu64, m->directory, m->name, by_name[by], l->label, l->calls, l->broken);
+        printf("%s,%s,%s,%s,%" PRIu64 ",%" PRIu64, m->directory, m->name, by_name[by], l->label,
+               l->calls, l->broken);
         for (int k = 0; k < 2; k++)
-            printf(",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64, flows[k]->predicted,
-                   flows[k]->counted.payload, flows[k]->counted.grpc, flows[k]->counted.http2, flows[k]->counted.tls,
-                   ledger_sum(&flows[k]->counted), flows[k]->counted.socket);
+            printf(",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
+                   ",%" PRIu64,
+                   flows[k]->predicted, flows[k]->counted.payload, flows[k]->counted.grpc,
+                   flows[k]->counted.http2, flows[k]->counted.tls, ledger_sum(&flows[k]->counted),
+                   flows[k]->counted.socket);
         printf(",%" PRIu64 "\n", l->wrong);
     }
 }
@@ -255,14 +281,15 @@ static enum err print_member(const struct ledger_member *m, enum by by, bool csv
 
 /* ---- what is wrong ---- */
 
-static enum err differs(const struct ledger_member *m, const struct ledger_row *row, const char *than)
+static enum err differs(const struct ledger_member *m, const struct ledger_row *row,
+                        const char *than)
 {
     bool up = row->what == LEDGER_CONTRIBUTION;
     return err_set(ERR_DIFFERS,
-                   "%s: %s of site %s, fragment %" PRIu32 " round %" PRIu64 ": predicted %" PRIu64 ", agreed %" PRIu64
-                   ", counted %" PRIu64 " bytes of payload%s",
-                   m->directory, ledger_name(row->what), row->site, row->fragment, row->round, row->predicted, row->total,
-                   up ? row->up.payload : row->down.payload, than);
+                   "%s: %s of site %s, fragment %" PRIu32 " round %" PRIu64 ": predicted %" PRIu64
+                   ", agreed %" PRIu64 ", counted %" PRIu64 " bytes of payload%s",
+                   m->directory, ledger_name(row->what), row->site, row->fragment, row->round,
+                   row->predicted, row->total, up ? row->up.payload : row->down.payload, than);
 }
 
 static enum err check_member(const struct ledger_member *m)
@@ -290,7 +317,8 @@ static enum err check(const struct ledger_member *members, size_t count)
         TRY(check_member(&members[i]));
     for (size_t i = 0; i < count; i++)
         for (size_t k = 0; k < count; k++)
-            if (!strcmp(members[k].name, "aggregator") && strcmp(members[i].name, "aggregator") != 0)
+            if (!strcmp(members[k].name, "aggregator") &&
+                strcmp(members[i].name, "aggregator") != 0)
                 TRY(check_ends(&members[i], &members[k]));
     return ERR_OK;
 }
@@ -301,8 +329,8 @@ static enum err read_all(const struct args *args, struct ledger_member *members,
         TRY(ledger_read(&members[i], args->operand[i], i ? members : NULL, a));
         for (int k = 0; k < i; k++)
             if (strcmp(members[k].name, members[i].name) == 0)
-                return err_set(ERR_CONFIG, "%s and %s are both of %s: give each member once", args->operand[k],
-                               args->operand[i], members[i].name);
+                return err_set(ERR_CONFIG, "%s and %s are both of %s: give each member once",
+                               args->operand[k], args->operand[i], members[i].name);
     }
     return ERR_OK;
 }
@@ -317,13 +345,16 @@ static enum err ledger(const struct args *args, const char *by_text, bool csv, s
     if (by == BYS)
         return err_set(ERR_CONFIG, "--by %s: one of layer, site, round, fragment, call", by_text);
     if (count == 0 || count > MEMBERS_MAX)
-        return err_set(ERR_CONFIG, "ledger: give the directories of sites, of the aggregator, or of both: "
-                                   "atoll ledger run-a run-b aggregator");
+        return err_set(ERR_CONFIG,
+                       "ledger: give the directories of sites, of the aggregator, or of both: "
+                       "atoll ledger run-a run-b aggregator");
     TRY_ALLOC(members = arena_array(a, count, sizeof *members));
     TRY(read_all(args, members, a));
     if (csv)
-        puts("directory,member,by,label,calls,broken,up_predicted,up_payload,up_grpc,up_http2,up_tls,up_layers,up_socket,"
-             "down_predicted,down_payload,down_grpc,down_http2,down_tls,down_layers,down_socket,wrong");
+        puts("directory,member,by,label,calls,broken,up_predicted,up_payload,up_grpc,up_http2,up_"
+             "tls,up_layers,up_socket,"
+             "down_predicted,down_payload,down_grpc,down_http2,down_tls,down_layers,down_socket,"
+             "wrong");
     for (size_t i = 0; i < count; i++)
         TRY(print_member(&members[i], (enum by)by, csv, a));
     return check(members, count);
@@ -339,17 +370,21 @@ enum err cmd_ledger(int argc, char **argv)
          .target = &by,
          .value = "WHAT",
          .help = "layer, site, round, fragment or call (hello, poll, ...)."},
-        {.name = "csv", .kind = ARGS_FLAG, .target = &csv, .help = "Comma-separated, with all layers of both directions."},
+        {.name = "csv",
+         .kind = ARGS_FLAG,
+         .target = &csv,
+         .help = "Comma-separated, with all layers of both directions."},
     };
-    struct args args = {
-        .command = "ledger",
-        .summary = "Adds up what went over the link: payload as predicted and as counted, protobuf and gRPC, HTTP/2, TLS, and "
-                   "the kernel's socket counters beside them. Ends with exit code 1 when a payload is not what was "
-                   "predicted.",
-        .example = "atoll ledger run-a run-b aggregator --by site",
-        .operands = "DIR...",
-        .options = options,
-        .count = sizeof options / sizeof *options};
+    struct args args = {.command = "ledger",
+                        .summary = "Adds up what went over the link: payload as predicted and as "
+                                   "counted, protobuf and gRPC, HTTP/2, TLS, and "
+                                   "the kernel's socket counters beside them. Ends with exit code "
+                                   "1 when a payload is not what was "
+                                   "predicted.",
+                        .example = "atoll ledger run-a run-b aggregator --by site",
+                        .operands = "DIR...",
+                        .options = options,
+                        .count = sizeof options / sizeof *options};
     struct arena arena = arena_make(0);
     enum err e = args_parse(&args, argc, argv, &arena);
     if (e == ERR_OK && !args.help)

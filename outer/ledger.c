@@ -1,29 +1,39 @@
 #include "outer/ledger.h"
 #include <string.h>
 
-/* Observed with gRPC 1.51.1 and OpenSSL 3.0 (Debian 12), TLS 1.3, AES-256-GCM, between a site and its aggregator; a record
- * is counted with the 22 bytes around its plaintext. test_ledger.c holds them against the kernel. */
+/* Observed with gRPC 1.51.1 and OpenSSL 3.0 (Debian 12), TLS 1.3, AES-256-GCM, between a site and
+ * its aggregator; a record is counted with the 22 bytes around its plaintext. test_ledger.c holds
+ * them against the kernel. */
 enum {
     PREFIX = 5,           /* gRPC, before each message */
     REQUEST_HEADERS = 18, /* all fields from the dynamic table, a cached deadline */
     RESPONSE_HEADERS = 12,
     TRAILERS = 10,
-    HALF_CLOSE = 9,       /* an empty DATA frame ends the request */
-    PING = 17, WINDOW_UPDATE = 13,
-    /* A call wakes the flow control of both ends: about one ping or its answer each way, and one window update. */
+    HALF_CLOSE = 9, /* an empty DATA frame ends the request */
+    PING = 17,
+    WINDOW_UPDATE = 13,
+    /* A call wakes the flow control of both ends: about one ping or its answer each way, and one
+       window update. */
     CALL_EXTRA = PING + WINDOW_UPDATE,
-    UPDATES_PER_MIB = 2 * WINDOW_UPDATE, /* stream and connection together, in a record of their own */
-    /* Handshake without the certificate: hello, change of cipher, verify, finished; and the first frames: preface, settings,
-     * and header fields that are not in the table yet. */
-    SITE_HANDSHAKE = 500, SERVER_HANDSHAKE = 560,
-    SITE_FIRST = 390, SERVER_FIRST = 250
+    UPDATES_PER_MIB =
+        2 * WINDOW_UPDATE, /* stream and connection together, in a record of their own */
+    /* Handshake without the certificate: hello, change of cipher, verify, finished; and the first
+     * frames: preface, settings, and header fields that are not in the table yet. */
+    SITE_HANDSHAKE = 500,
+    SERVER_HANDSHAKE = 560,
+    SITE_FIRST = 390,
+    SERVER_FIRST = 250
 };
 
 static const char *const names[LEDGER_WHATS] = {
-    [LEDGER_HELLO] = "hello",         [LEDGER_POLL] = "poll",
-    [LEDGER_REPORT] = "report",       [LEDGER_LEAVE] = "leave",
-    [LEDGER_CONTRIBUTION] = "contribution", [LEDGER_AGGREGATE] = "aggregate",
-    [LEDGER_SNAPSHOT] = "snapshot",   [LEDGER_CONNECTION] = "connection",
+    [LEDGER_HELLO] = "hello",
+    [LEDGER_POLL] = "poll",
+    [LEDGER_REPORT] = "report",
+    [LEDGER_LEAVE] = "leave",
+    [LEDGER_CONTRIBUTION] = "contribution",
+    [LEDGER_AGGREGATE] = "aggregate",
+    [LEDGER_SNAPSHOT] = "snapshot",
+    [LEDGER_CONNECTION] = "connection",
     [LEDGER_SOCKET] = "socket",
 };
 
@@ -129,7 +139,8 @@ static uint64_t varint_bytes(uint64_t v)
     return n;
 }
 
-/* A chunk's fields before its data (proto/atoll.proto, Upload and Download): offset unless 0, total, CRC, length. */
+/* A chunk's fields before its data (proto/atoll.proto, Upload and Download): offset unless 0,
+ * total, CRC, length. */
 static uint64_t chunk_header(uint64_t offset, uint64_t total, uint64_t size)
 {
     uint64_t offset_bytes = offset ? 1 + varint_bytes(offset) : 0;
@@ -149,6 +160,7 @@ struct ledger_side ledger_predict(uint64_t payload, uint32_t chunk_bytes)
 uint64_t ledger_ip(uint64_t bytes, uint64_t bytes_back)
 {
     enum { SEGMENT = 1448, HEADERS = 52 };
-    uint64_t segments = (bytes + SEGMENT - 1) / SEGMENT, back = (bytes_back + SEGMENT - 1) / SEGMENT;
+    uint64_t segments = (bytes + SEGMENT - 1) / SEGMENT,
+             back = (bytes_back + SEGMENT - 1) / SEGMENT;
     return bytes + (segments + back / 2) * HEADERS;
 }

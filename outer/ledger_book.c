@@ -12,8 +12,8 @@ static double seconds_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-enum err ledger_book_open(struct ledger_book *b, const char *directory, const char *run, const char *member,
-                          struct arena *perm)
+enum err ledger_book_open(struct ledger_book *b, const char *directory, const char *run,
+                          const char *member, struct arena *perm)
 {
     const char *path;
     *b = (struct ledger_book){.written = seconds_now()};
@@ -93,7 +93,8 @@ static void write_rows(struct ledger_book *b)
 
 static bool same(const struct ledger_row *a, const struct ledger_row *b)
 {
-    return a->what == b->what && a->fragment == b->fragment && a->round == b->round && strcmp(a->site, b->site) == 0;
+    return a->what == b->what && a->fragment == b->fragment && a->round == b->round &&
+           strcmp(a->site, b->site) == 0;
 }
 
 /* Its row among those that wait, a new one where there is none; NULL: no memory. */
@@ -110,7 +111,8 @@ static struct ledger_row *row_of(struct ledger_book *b, const struct ledger_row 
         b->rows = rows;
         b->room = room;
     }
-    b->rows[b->count] = (struct ledger_row){.what = row->what, .fragment = row->fragment, .round = row->round};
+    b->rows[b->count] =
+        (struct ledger_row){.what = row->what, .fragment = row->fragment, .round = row->round};
     memcpy(b->rows[b->count].site, row->site, sizeof row->site);
     return &b->rows[b->count++];
 }
@@ -163,7 +165,8 @@ void ledger_book_add(void *book, const struct ledger_row *row)
     pthread_mutex_unlock(&b->mutex);
 }
 
-void ledger_book_predict(struct ledger_book *b, uint32_t fragment, uint64_t round, uint64_t up, uint64_t down)
+void ledger_book_predict(struct ledger_book *b, uint32_t fragment, uint64_t round, uint64_t up,
+                         uint64_t down)
 {
     pthread_mutex_lock(&b->mutex);
     record_begin(&b->record, "predicted");

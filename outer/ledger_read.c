@@ -17,15 +17,16 @@ static enum err damaged(const struct reading *g, const char *what)
 {
     if (!g->m->lives)
         return err_set(ERR_INPUT, "%s: it is no ledger of atoll", g->path);
-    return err_set(ERR_CORRUPT, "%s, line %llu: %s; its sums would be wrong: restore the file", g->path,
-                   (unsigned long long)g->line, what);
+    return err_set(ERR_CORRUPT, "%s, line %llu: %s; its sums would be wrong: restore the file",
+                   g->path, (unsigned long long)g->line, what);
 }
 
 /* A whole number of bytes or calls; false: anything else. */
 static bool take(const struct record_row *row, const char *key, uint64_t *value)
 {
     double number = record_number(row, key);
-    *value = number >= 0 && number <= 9007199254740992.0 ? (uint64_t)number : 0; /* what a double holds exactly */
+    *value = number >= 0 && number <= 9007199254740992.0 ? (uint64_t)number
+                                                         : 0; /* what a double holds exactly */
     return number >= 0 && number <= 9007199254740992.0 && number == floor(number);
 }
 
@@ -57,7 +58,8 @@ static bool take_round(const struct record_row *row, struct ledger_row *to)
     to->round = LEDGER_NO_ROUND;
     if (!*record_string(row, "round"))
         return true;
-    if (!take(row, "round", &to->round) || !take(row, "fragment", &fragment) || fragment > UINT32_MAX)
+    if (!take(row, "round", &to->round) || !take(row, "fragment", &fragment) ||
+        fragment > UINT32_MAX)
         return false;
     to->fragment = (uint32_t)fragment;
     return true;
@@ -67,11 +69,12 @@ static bool take_flow(const struct record_row *row, struct ledger_row *to)
 {
     uint64_t done = 0;
     bool good = ledger_find(record_string(row, "what"), &to->what) && to->what != LEDGER_SOCKET &&
-                take_name(to->site, row, "site") && take_round(row, to) && take(row, "calls", &to->calls) &&
-                take(row, "broken", &to->broken) && take_side(row, "up", &to->up) &&
-                take_side(row, "down", &to->down);
+                take_name(to->site, row, "site") && take_round(row, to) &&
+                take(row, "calls", &to->calls) && take(row, "broken", &to->broken) &&
+                take_side(row, "up", &to->up) && take_side(row, "down", &to->down);
     if (good && ledger_transfer(to->what))
-        good = take(row, "total", &to->total) && take(row, "done", &done) && to->round != LEDGER_NO_ROUND;
+        good = take(row, "total", &to->total) && take(row, "done", &done) &&
+               to->round != LEDGER_NO_ROUND;
     to->done = done != 0;
     return good;
 }
@@ -100,7 +103,8 @@ static enum err append(struct reading *g, const struct ledger_row *row)
     return ERR_OK;
 }
 
-/* A prediction holds for the transfers of every site: a row of each direction without a site, joined after the sort. */
+/* A prediction holds for the transfers of every site: a row of each direction without a site,
+ * joined after the sort. */
 static enum err append_predicted(struct reading *g, const struct record_row *row)
 {
     struct ledger_row up = {.what = LEDGER_CONTRIBUTION}, down = {.what = LEDGER_AGGREGATE};
@@ -118,8 +122,10 @@ static enum err take_life(struct reading *g, const struct record_row *row)
     if (!take_name(run, row, "run") || !take_name(name, row, "member"))
         return damaged(g, "a process without its run and name");
     if (m->lives && (strcmp(m->run, run) != 0 || strcmp(m->name, name) != 0))
-        return err_set(ERR_INPUT, "%s, line %llu: %s of run %s, but the file began with %s of run %s: two ledgers in one",
-                       g->path, (unsigned long long)g->line, name, run, m->name, m->run);
+        return err_set(
+            ERR_INPUT,
+            "%s, line %llu: %s of run %s, but the file began with %s of run %s: two ledgers in one",
+            g->path, (unsigned long long)g->line, name, run, m->name, m->run);
     memcpy(m->run, run, sizeof run);
     memcpy(m->name, name, sizeof name);
     m->unfinished += m->running;
@@ -145,9 +151,11 @@ static enum err take_row(struct reading *g, const struct record_row *row)
     if (record_is(row, "predicted"))
         return append_predicted(g, row);
     if (record_is(row, "flow"))
-        return take_flow(row, &to) ? append(g, &to) : damaged(g, "a row of calls that is not whole");
+        return take_flow(row, &to) ? append(g, &to)
+                                   : damaged(g, "a row of calls that is not whole");
     if (record_is(row, "socket"))
-        return take_socket(row, &to) ? append(g, &to) : damaged(g, "a row of sockets that is not whole");
+        return take_socket(row, &to) ? append(g, &to)
+                                     : damaged(g, "a row of sockets that is not whole");
     return damaged(g, "a row of no known kind");
 }
 
@@ -183,7 +191,8 @@ static void absent(struct ledger_member *m, const struct ledger_row *prediction)
     t->absent_bytes += prediction->predicted;
 }
 
-/* One row for each key; predictions (no site: first among their round's) go into the transfers of all sites. */
+/* One row for each key; predictions (no site: first among their round's) go into the transfers of
+ * all sites. */
 static void join(struct ledger_member *m)
 {
     size_t n = 0;
@@ -222,7 +231,8 @@ bool ledger_good(const struct ledger_member *m, const struct ledger_row *row)
     return !row->done || payload_of(row) >= row->total || m->unfinished > 0;
 }
 
-static void add_transfer(const struct ledger_member *m, const struct ledger_row *row, struct ledger_transfers *t)
+static void add_transfer(const struct ledger_member *m, const struct ledger_row *row,
+                         struct ledger_transfers *t)
 {
     uint64_t payload = payload_of(row);
     t->wrong += !ledger_good(m, row);
@@ -274,8 +284,8 @@ static enum err check_end(struct reading *g)
     return ERR_OK;
 }
 
-enum err ledger_read(struct ledger_member *m, const char *directory, const struct ledger_member *first,
-                     struct arena *a)
+enum err ledger_read(struct ledger_member *m, const char *directory,
+                     const struct ledger_member *first, struct arena *a)
 {
     struct record_reader reader;
     struct record_row row;
@@ -284,8 +294,11 @@ enum err ledger_read(struct ledger_member *m, const char *directory, const struc
     *m = (struct ledger_member){.directory = directory};
     struct reading g = {.m = m, .path = path, .a = a};
     if (!record_reader_open(&reader, path))
-        return err_set(ERR_INPUT, "%s: there is no such file: give the run.dir of a site (atoll train with site.aggregator) "
-                                  "or the serve.dir of an aggregator", path);
+        return err_set(ERR_INPUT,
+                       "%s: there is no such file: give the run.dir of a site (atoll train with "
+                       "site.aggregator) "
+                       "or the serve.dir of an aggregator",
+                       path);
     enum err e = ERR_OK;
     while (e == ERR_OK && record_next(&reader, &row)) {
         g.line++;
@@ -299,7 +312,7 @@ enum err ledger_read(struct ledger_member *m, const char *directory, const struc
     if (e == ERR_OK)
         e = check_end(&g);
     if (e == ERR_OK && first && strcmp(first->run, m->run) != 0)
-        e = err_set(ERR_INPUT, "%s is of run %s, %s of run %s: give directories of one run", directory, m->run,
-                    first->directory, first->run);
+        e = err_set(ERR_INPUT, "%s is of run %s, %s of run %s: give directories of one run",
+                    directory, m->run, first->directory, first->run);
     return e;
 }

@@ -26,15 +26,18 @@ static double apart(const struct ledger_side *s)
 
 static void write_notes(FILE *out, const struct ledger_member *m)
 {
-    fprintf(out, "<p class=\"note\">Layers beside the kernel: %+.3f %% up, %+.3f %% down.", apart(&m->up.layers),
-            apart(&m->down.layers));
+    fprintf(out, "<p class=\"note\">Layers beside the kernel: %+.3f %% up, %+.3f %% down.",
+            apart(&m->up.layers), apart(&m->down.layers));
     if (m->up.wrong || m->down.wrong)
         fprintf(out, " <b>%" PRIu64 " transfers are not as predicted: atoll ledger names them.</b>",
                 m->up.wrong + m->down.wrong);
     if (m->up.resent || m->down.resent)
-        fprintf(out, " Sent again: %" PRIu64 " bytes up, %" PRIu64 " down.", m->up.resent, m->down.resent);
+        fprintf(out, " Sent again: %" PRIu64 " bytes up, %" PRIu64 " down.", m->up.resent,
+                m->down.resent);
     if (m->up.lost || m->down.lost)
-        fprintf(out, " Sent by processes that were killed before they booked it: %" PRIu64 " bytes up, %" PRIu64 " down.",
+        fprintf(out,
+                " Sent by processes that were killed before they booked it: %" PRIu64
+                " bytes up, %" PRIu64 " down.",
                 m->up.lost, m->down.lost);
     fputs("</p>", out);
 }
@@ -43,9 +46,12 @@ static void write_member(FILE *out, const struct ledger_member *m)
 {
     const struct ledger_side *u = &m->up.layers, *d = &m->down.layers;
     const uint64_t none = UINT64_MAX;
-    fputs("<div class=\"wide\"><table><tr><th>bytes</th><th class=\"n\">up, predicted</th><th class=\"n\">counted</th>"
-          "<th class=\"n\">down, predicted</th><th class=\"n\">counted</th></tr>\n", out);
-    row(out, "payload", (const uint64_t[]){m->up.predicted, u->payload, m->down.predicted, d->payload});
+    fputs("<div class=\"wide\"><table><tr><th>bytes</th><th class=\"n\">up, predicted</th><th "
+          "class=\"n\">counted</th>"
+          "<th class=\"n\">down, predicted</th><th class=\"n\">counted</th></tr>\n",
+          out);
+    row(out, "payload",
+        (const uint64_t[]){m->up.predicted, u->payload, m->down.predicted, d->payload});
     row(out, "protobuf and gRPC", (const uint64_t[]){none, u->grpc, none, d->grpc});
     row(out, "HTTP/2 frames (model)", (const uint64_t[]){none, u->http2, none, d->http2});
     row(out, "TLS records (model)", (const uint64_t[]){none, u->tls, none, d->tls});
@@ -62,8 +68,10 @@ void report_ledger(FILE *out, const struct report_run *runs, size_t count)
         any = any || !runs[i].alone;
     if (!any)
         return;
-    fputs("<section><h2>Every byte on the link</h2><p class=\"note\">Payload as predicted from the configuration and as "
-          "counted, everything around it, and what the kernel says that its sockets carried.</p><div class=\"grid2\">\n",
+    fputs("<section><h2>Every byte on the link</h2><p class=\"note\">Payload as predicted from the "
+          "configuration and as "
+          "counted, everything around it, and what the kernel says that its sockets "
+          "carried.</p><div class=\"grid2\">\n",
           out);
     for (size_t i = 0; i < count; i++) {
         if (runs[i].alone)

@@ -223,7 +223,8 @@ struct ledger_row link_call_row(struct link_call *c)
 {
     link_call_wait(c, &c->status);
     struct ledger_row row = c->row;
-    row.broken = c->server ? c->cancelled != 0 : c->code != GRPC_STATUS_OK;
+    bool ended = c->server ? c->cancelled == 0 : c->code == GRPC_STATUS_OK;
+    row.broken = !ended && !row.done; /* a site may hang up once its receipt is there */
     if (!c->server && !link_call_wait(c, &c->start)) { /* never had a connection: nothing left */
         row.calls++;
         row.up = (struct ledger_side){0};

@@ -8,11 +8,14 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* getsockopt and its like change nothing: that core may close or reuse the descriptor meanwhile does no harm. */
-static bool address_of(int fd, bool remote, struct sockaddr_in6 *a) /* IPv4's has family and port at the same place */
+/* getsockopt and its like change nothing: that core may close or reuse the descriptor meanwhile
+ * does no harm. */
+static bool address_of(int fd, bool remote,
+                       struct sockaddr_in6 *a) /* IPv4's has family and port at the same place */
 {
     socklen_t n = sizeof *a;
-    int e = remote ? getpeername(fd, (struct sockaddr *)a, &n) : getsockname(fd, (struct sockaddr *)a, &n);
+    int e = remote ? getpeername(fd, (struct sockaddr *)a, &n)
+                   : getsockname(fd, (struct sockaddr *)a, &n);
     return e == 0 && (a->sin6_family == AF_INET || a->sin6_family == AF_INET6);
 }
 
@@ -26,7 +29,8 @@ static void peer_text(char out[LINK_PEER_MAX], const struct sockaddr_in6 *a)
     else if (a->sin6_family == AF_INET6)
         v4 = NULL;
     inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? v4 : &a->sin6_addr, text, sizeof text);
-    snprintf(out, LINK_PEER_MAX, v4 ? "ipv4:%s:%u" : "ipv6:%%5B%s%%5D:%u", text, ntohs(a->sin6_port));
+    snprintf(out, LINK_PEER_MAX, v4 ? "ipv4:%s:%u" : "ipv6:%%5B%s%%5D:%u", text,
+             ntohs(a->sin6_port));
 }
 
 static uint64_t cookie_of(int fd)
@@ -42,7 +46,8 @@ static void read_one(struct link_sockets *s, struct link_socket *k)
     socklen_t n = sizeof info;
     if (cookie_of(k->fd) != k->cookie || getsockopt(k->fd, IPPROTO_TCP, TCP_INFO, &info, &n) != 0)
         return;
-    uint64_t sent = info.tcpi_bytes_sent - info.tcpi_bytes_retrans, received = info.tcpi_bytes_received;
+    uint64_t sent = info.tcpi_bytes_sent - info.tcpi_bytes_retrans,
+             received = info.tcpi_bytes_received;
     s->up += s->listening ? received - k->received : sent - k->sent;
     s->down += s->listening ? sent - k->sent : received - k->received;
     k->sent = sent;
@@ -70,7 +75,8 @@ static void look(struct link_sockets *s, int fd)
     struct sockaddr_in6 here, peer;
     uint64_t cookie;
     if (!address_of(fd, true, &peer) || !address_of(fd, false, &here) ||
-        ntohs(s->listening ? here.sin6_port : peer.sin6_port) != s->port || !(cookie = cookie_of(fd)))
+        ntohs(s->listening ? here.sin6_port : peer.sin6_port) != s->port ||
+        !(cookie = cookie_of(fd)))
         return;
     for (unsigned i = 0; i < s->count; i++)
         if (s->list[i].cookie == cookie) {
@@ -134,7 +140,8 @@ void link_sockets_own(struct link_sockets *s, const char *peer, const char *site
         snprintf(k->site, sizeof k->site, "%s", site);
 }
 
-void link_sockets_spoke(struct link_sockets *s, const char *site, uint64_t now_ms, bool after_silence)
+void link_sockets_spoke(struct link_sockets *s, const char *site, uint64_t now_ms,
+                        bool after_silence)
 {
     for (unsigned i = 0; i < s->count; i++) {
         struct link_socket *k = &s->list[i];
@@ -146,8 +153,8 @@ void link_sockets_spoke(struct link_sockets *s, const char *site, uint64_t now_m
     }
 }
 
-static void row_begin(const struct link_sockets *s, const struct link_socket *k, enum ledger_what what,
-                      struct ledger_row *row)
+static void row_begin(const struct link_sockets *s, const struct link_socket *k,
+                      enum ledger_what what, struct ledger_row *row)
 {
     *row = (struct ledger_row){.what = what, .round = LEDGER_NO_ROUND};
     if (s->listening)

@@ -1,32 +1,34 @@
 #ifndef LINK_SOCKET_H
 #define LINK_SOCKET_H
-/* What the kernel knows about sockets that gRPC owns and does not show: their byte counters. They are found among this
- * process's file descriptors by their port: at a site the one they are connected to, so two links of one process to one port
- * count both; at the aggregator the one it listens on. Bytes that TCP sent again count once; they are told apart.
- * The caller's lock guards it.
+/* What the kernel knows about sockets that gRPC owns and does not show: their byte counters. They
+ * are found among this process's file descriptors by their port: at a site the one they are
+ * connected to, so two links of one process to one port count both; at the aggregator the one it
+ * listens on. Bytes that TCP sent again count once; they are told apart. The caller's lock guards
+ * it.
  */
 #include "outer/ledger.h"
 
 enum { LINK_PEER_MAX = 80 };
 
 struct link_socket {
-    uint64_t cookie;              /* the kernel's name of it */
+    uint64_t cookie; /* the kernel's name of it */
     int fd;
-    bool there, told;             /* found at the last scan; its connection is booked */
-    char peer[LINK_PEER_MAX];     /* as gRPC writes it: ipv4:127.0.0.1:4711 */
-    char site[LEDGER_SITE_MAX];   /* at the aggregator's end; "": not known yet */
-    uint64_t sent, received, resent;       /* when last read */
+    bool there, told;                /* found at the last scan; its connection is booked */
+    char peer[LINK_PEER_MAX];        /* as gRPC writes it: ipv4:127.0.0.1:4711 */
+    char site[LEDGER_SITE_MAX];      /* at the aggregator's end; "": not known yet */
+    uint64_t sent, received, resent; /* when last read */
     uint64_t booked_sent, booked_received, booked_resent;
-    uint64_t spoke_ms, idle_ms;   /* last time of a call; silence not booked yet */
+    uint64_t spoke_ms, idle_ms; /* last time of a call; silence not booked yet */
 };
 struct link_sockets {
     uint16_t port;
-    bool listening;              /* the aggregator's end: what it receives goes up */
-    uint64_t certificate_bytes;  /* of this process's own certificate: for the model of handshakes */
-    uint64_t keepalive_ms;       /* likewise, of idle connections */
+    bool listening;             /* the aggregator's end: what it receives goes up */
+    uint64_t certificate_bytes; /* of this process's own certificate: for the model of handshakes */
+    uint64_t keepalive_ms;      /* likewise, of idle connections */
     struct link_socket *list;
     unsigned count, room;
-    uint64_t up, down; /* sum over all sockets ever seen; what one sent after it was last read is lost with it */
+    uint64_t up, down; /* sum over all sockets ever seen; what one sent after it was last read is
+                          lost with it */
 };
 
 void link_sockets_close(struct link_sockets *s);
@@ -35,8 +37,10 @@ void link_sockets_scan(struct link_sockets *s); /* finds new ones, reads all */
 void link_sockets_look(struct link_sockets *s, unsigned expected);
 /* The connection from this peer is this site's. */
 void link_sockets_own(struct link_sockets *s, const char *peer, const char *site);
-/* A call begins or ends on the connections of this site (NULL: on any). after_silence: none was under way before. */
-void link_sockets_spoke(struct link_sockets *s, const char *site, uint64_t now_ms, bool after_silence);
+/* A call begins or ends on the connections of this site (NULL: on any). after_silence: none was
+ * under way before. */
+void link_sockets_spoke(struct link_sockets *s, const char *site, uint64_t now_ms,
+                        bool after_silence);
 /* What was not booked yet, row by row, a site's own rows without a name; false: no more. */
 bool link_sockets_next(struct link_sockets *s, struct ledger_row *row);
 

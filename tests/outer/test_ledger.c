@@ -1,5 +1,6 @@
-/* The ledger's arithmetic and its file. Broken, it would show bytes that never were, hide bytes that a kill took, or call a
- * damaged file a sum. What a link books is held against the kernel in test_link_ledger.c.
+/* The ledger's arithmetic and its file. Broken, it would show bytes that never were, hide bytes
+ * that a kill took, or call a damaged file a sum. What a link books is held against the kernel in
+ * test_link_ledger.c.
  */
 #include <inttypes.h>
 #include <unistd.h>
@@ -13,7 +14,8 @@ static void records_are_cut_as_openssl_cuts_them(void **state)
     (void)state;
     static const struct {
         uint64_t message, records;
-    } cases[] = {{0, 1}, {16284 - 14, 1}, {16284 - 13, 2}, {2 * 16284 - 14, 2}, {2 * 16284 - 13, 3}};
+    } cases[] = {
+        {0, 1}, {16284 - 14, 1}, {16284 - 13, 2}, {2 * 16284 - 14, 2}, {2 * 16284 - 13, 3}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ledger_side s = {0};
         ledger_message(&s, cases[i].message, 0);
@@ -27,7 +29,8 @@ static void records_are_cut_as_openssl_cuts_them(void **state)
 static void a_prediction_is_the_sum_of_its_chunks(void **state)
 {
     (void)state;
-    /* 3 bytes in chunks of 2: {total=3 (2), crc (5), length (2), data 2}, {offset=2 (2), total (2), crc (5), length (2), 1} */
+    /* 3 bytes in chunks of 2: {total=3 (2), crc (5), length (2), data 2}, {offset=2 (2), total (2),
+     * crc (5), length (2), 1} */
     struct ledger_side s = ledger_predict(3, 2);
     assert_int_equal(s.payload, 3);
     assert_int_equal(s.grpc, 2 + 5 + 2 + 5 + 2 + 2 + 5 + 2 + 5);
@@ -62,15 +65,21 @@ static void begin(const char *member)
 
 static void contribute(const char *site, uint64_t round, uint64_t total, uint64_t sent, bool done)
 {
-    struct ledger_row row = {.what = LEDGER_CONTRIBUTION, .round = round, .calls = 1, .broken = !done, .total = total,
-                             .done = done, .up = {.payload = sent, .grpc = 7, .http2 = 9, .tls = 22}};
+    struct ledger_row row = {.what = LEDGER_CONTRIBUTION,
+                             .round = round,
+                             .calls = 1,
+                             .broken = !done,
+                             .total = total,
+                             .done = done,
+                             .up = {.payload = sent, .grpc = 7, .http2 = 9, .tls = 22}};
     snprintf(row.site, sizeof row.site, "%s", site);
     ledger_book_add(&book, &row);
 }
 
 static void kernel(uint64_t up, uint64_t down)
 {
-    struct ledger_row row = {.what = LEDGER_SOCKET, .round = LEDGER_NO_ROUND, .up.socket = up, .down.socket = down};
+    struct ledger_row row = {
+        .what = LEDGER_SOCKET, .round = LEDGER_NO_ROUND, .up.socket = up, .down.socket = down};
     ledger_book_add(&book, &row);
 }
 
@@ -93,7 +102,10 @@ static void what_is_booked_comes_back(void **state)
 {
     (void)state;
     begin("a");
-    struct ledger_row poll = {.what = LEDGER_POLL, .round = 3, .calls = 1, .up = {.grpc = 60, .http2 = 9, .tls = 22},
+    struct ledger_row poll = {.what = LEDGER_POLL,
+                              .round = 3,
+                              .calls = 1,
+                              .up = {.grpc = 60, .http2 = 9, .tls = 22},
                               .down = {.grpc = 30}};
     ledger_book_add(&book, &poll);
     ledger_book_add(&book, &poll);
@@ -118,7 +130,8 @@ static void what_is_booked_comes_back(void **state)
     assert_true(m.rows[1].done && m.rows[1].total == 1000 && m.rows[1].up.payload == 1000);
     assert_int_equal(m.rows[2].up.socket, 1110);
     assert_int_equal(m.rows[2].down.socket, 55);
-    assert_true(m.up.counted == 1000 && m.up.predicted == 1000 && m.up.total == 1000 && m.up.transfers == 1);
+    assert_true(m.up.counted == 1000 && m.up.predicted == 1000 && m.up.total == 1000 &&
+                m.up.transfers == 1);
     assert_true(!m.up.resent && !m.up.lost && !m.up.wrong && !m.up.unpredicted && !m.up.incomplete);
 }
 
@@ -137,7 +150,8 @@ static void kills_are_booked(void **state)
     contribute("", 2, 1000, 300, true); /* 700 went out before the kill, their row did not */
     ledger_book_predict(&book, 0, 2, 1000, 0);
     contribute("", 3, 1000, 100, false); /* never finished */
-    ledger_book_predict(&book, 0, 4, 1000, 0); /* accepted before the kill, and nothing of it booked */
+    ledger_book_predict(&book, 0, 4, 1000,
+                        0); /* accepted before the kill, and nothing of it booked */
     ledger_book_close(&book);
     struct ledger_member m = read_of("b");
     assert_int_equal(m.lives, 2);
@@ -173,7 +187,8 @@ static void another_size_is_wrong(void **state)
     assert_true(ledger_good(&m, &m.rows[2]));
 }
 
-/* The aggregator's: a prediction holds for every site; what stands at one end is found at the other. */
+/* The aggregator's: a prediction holds for every site; what stands at one end is found at the
+ * other. */
 static void sites_are_told_apart(void **state)
 {
     (void)state;
@@ -209,12 +224,16 @@ static void refuse(const char *text, enum err code, const char *words)
     fclose(f);
     enum err e = ledger_read(&m, scratch("bad"), NULL, &arena);
     if (e != code || !strstr(err_message(), words) || !strstr(err_message(), LEDGER_FILE))
-        fail_msg("%s, wanted %s with \"%s\": %s; of:\n%s", err_name(e), err_name(code), words, err_message(), text);
+        fail_msg("%s, wanted %s with \"%s\": %s; of:\n%s", err_name(e), err_name(code), words,
+                 err_message(), text);
 }
 
 #define LIFE "{\"v\":1,\"kind\":\"life\",\"t\":1,\"run\":\"test\",\"member\":\"a\"}\n"
-#define FLOW(numbers) "{\"v\":1,\"kind\":\"flow\",\"t\":1,\"what\":\"poll\",\"site\":\"a\"," numbers "}\n"
-#define LAYERS "\"up\":0,\"up_grpc\":0,\"up_http2\":0,\"up_tls\":0,\"down\":0,\"down_grpc\":0,\"down_http2\":0,\"down_tls\":0"
+#define FLOW(numbers)                                                                              \
+    "{\"v\":1,\"kind\":\"flow\",\"t\":1,\"what\":\"poll\",\"site\":\"a\"," numbers "}\n"
+#define LAYERS                                                                                     \
+    "\"up\":0,\"up_grpc\":0,\"up_http2\":0,\"up_tls\":0,\"down\":0,\"down_grpc\":0,\"down_"        \
+    "http2\":0,\"down_tls\":0"
 
 static void bad_files_are_refused(void **state)
 {
@@ -223,7 +242,9 @@ static void bad_files_are_refused(void **state)
     assert_int_equal(ledger_read(&m, scratch("nowhere"), NULL, &arena), ERR_INPUT);
     assert_says("run.dir");
     refuse("", ERR_INPUT, "empty");
-    refuse("\x7f""ELF\x01\x02 nonsense\n", ERR_INPUT, "no ledger");
+    refuse("\x7f"
+           "ELF\x01\x02 nonsense\n",
+           ERR_INPUT, "no ledger");
     refuse("{\"v\":1,\"kind\":\"start\",\"t\":1}\n", ERR_INPUT, "no ledger");
     refuse(LIFE "{\"v\":1,\"kind\":\"flow\",\"t\":1,\"wh\n" LIFE, ERR_CORRUPT, "line 2");
     refuse(LIFE FLOW("\"calls\":1,\"broken\":0," LAYERS) "\x01\x02\n", ERR_CORRUPT, "line 3");
@@ -231,12 +252,17 @@ static void bad_files_are_refused(void **state)
     refuse(LIFE FLOW("\"calls\":-1,\"broken\":0," LAYERS), ERR_CORRUPT, "line 2");
     refuse(LIFE FLOW("\"calls\":1.5,\"broken\":0," LAYERS), ERR_CORRUPT, "line 2");
     refuse(LIFE FLOW("\"calls\":1e300,\"broken\":0," LAYERS), ERR_CORRUPT, "line 2");
-    refuse(LIFE FLOW("\"fragment\":99999999999,\"round\":1,\"calls\":1,\"broken\":0," LAYERS), ERR_CORRUPT, "line 2");
-    refuse(LIFE "{\"v\":1,\"kind\":\"predicted\",\"t\":1,\"round\":1,\"up\":5}\n", ERR_CORRUPT, "line 2");
-    refuse(LIFE "{\"v\":1,\"kind\":\"socket\",\"t\":1,\"site\":\"a\",\"up\":5}\n", ERR_CORRUPT, "line 2");
+    refuse(LIFE FLOW("\"fragment\":99999999999,\"round\":1,\"calls\":1,\"broken\":0," LAYERS),
+           ERR_CORRUPT, "line 2");
+    refuse(LIFE "{\"v\":1,\"kind\":\"predicted\",\"t\":1,\"round\":1,\"up\":5}\n", ERR_CORRUPT,
+           "line 2");
+    refuse(LIFE "{\"v\":1,\"kind\":\"socket\",\"t\":1,\"site\":\"a\",\"up\":5}\n", ERR_CORRUPT,
+           "line 2");
     refuse(LIFE "{\"v\":1,\"kind\":\"other\",\"t\":1}\n", ERR_CORRUPT, "no known kind");
-    refuse("{\"v\":2,\"kind\":\"life\",\"t\":1,\"run\":\"test\",\"member\":\"a\"}\n", ERR_INPUT, "version");
-    refuse(LIFE "{\"v\":1,\"kind\":\"life\",\"t\":1,\"run\":\"test\",\"member\":\"b\"}\n", ERR_INPUT, "two ledgers");
+    refuse("{\"v\":2,\"kind\":\"life\",\"t\":1,\"run\":\"test\",\"member\":\"a\"}\n", ERR_INPUT,
+           "version");
+    refuse(LIFE "{\"v\":1,\"kind\":\"life\",\"t\":1,\"run\":\"test\",\"member\":\"b\"}\n",
+           ERR_INPUT, "two ledgers");
     refuse("{\"v\":1,\"kind\":\"life\",\"t\":1,\"run\":\"test\"}\n", ERR_INPUT, "no ledger");
 }
 
@@ -249,7 +275,8 @@ static void a_torn_end_is_passed_over(void **state)
     snprintf(path, sizeof path, "%s/%s", scratch("torn"), LEDGER_FILE);
     FILE *f = fopen(path, "w");
     assert_non_null(f);
-    fputs(LIFE FLOW("\"calls\":1,\"broken\":0," LAYERS) "{\"v\":1,\"kind\":\"flow\",\"t\":1,\"wh", f);
+    fputs(LIFE FLOW("\"calls\":1,\"broken\":0," LAYERS) "{\"v\":1,\"kind\":\"flow\",\"t\":1,\"wh",
+          f);
     fclose(f);
     assert_int_equal(ledger_read(&m, scratch("torn"), NULL, &arena), ERR_OK);
     assert_int_equal(m.count, 1);
@@ -269,7 +296,8 @@ static void one_percent(void **state)
     assert_false(ledger_near(1010001, 1000000, 0));
     assert_false(ledger_near(989999, 1000000, 0));
     assert_true(ledger_near(1014096, 1000000, 1));
-    assert_true(ledger_ip(1448, 0) == 1500 && ledger_ip(1449, 0) == 1449 + 104 && ledger_ip(1, 2 * 1448) == 1 + 104);
+    assert_true(ledger_ip(1448, 0) == 1500 && ledger_ip(1449, 0) == 1449 + 104 &&
+                ledger_ip(1, 2 * 1448) == 1 + 104);
 }
 
 int main(void)

@@ -1,6 +1,7 @@
-/* What the real link books, held against the payload and against the kernel: contributions and downloads of several sizes over
- * loopback mTLS. Payload must be equal to the byte at both ends; all layers together within 1 % of the socket counters,
- * in which bytes that TCP sent again count once. Broken, the ledger would be wrong by a layer and nobody would see.
+/* What the real link books, held against the payload and against the kernel: contributions and
+ * downloads of several sizes over loopback mTLS. Payload must be equal to the byte at both ends;
+ * all layers together within 1 % of the socket counters, in which bytes that TCP sent again count
+ * once. Broken, the ledger would be wrong by a layer and nobody would see.
  */
 #include <pthread.h>
 #include "outer/link/link_call.h"
@@ -30,8 +31,11 @@ static struct link *dial(int port, struct sums *s)
     char target[32];
     struct link *l = NULL;
     snprintf(target, sizeof target, "127.0.0.1:%d", port);
-    struct link_dial d = {.target = target, .tls = fake_tls("ca.pem", "a"), .keepalive_ms = FAKE_KEEPALIVE_MS,
-                          .book = sum_up, .book_self = s};
+    struct link_dial d = {.target = target,
+                          .tls = fake_tls("ca.pem", "a"),
+                          .keepalive_ms = FAKE_KEEPALIVE_MS,
+                          .book = sum_up,
+                          .book_self = s};
     assert_int_equal(link_open(&l, &d), ERR_OK);
     return l;
 }
@@ -47,7 +51,11 @@ static uint8_t *pattern(size_t n)
 
 static void send_up(struct link *l, const uint8_t *payload, size_t n)
 {
-    struct wire_contribution m = {.head = fake_head("a"), .fragment = 1, .round = 41, .payload_bytes = n, .weight = 1,
+    struct wire_contribution m = {.head = fake_head("a"),
+                                  .fragment = 1,
+                                  .round = 41,
+                                  .payload_bytes = n,
+                                  .weight = 1,
                                   .payload = digest_of(payload, n)};
     struct wire_answer answer = {0};
     fake.have = 0;
@@ -58,7 +66,8 @@ static void send_up(struct link *l, const uint8_t *payload, size_t n)
 
 static void fetch_down(struct link *l, const uint8_t *payload, uint8_t *back, size_t n)
 {
-    struct wire_fetch f = {.head = fake_head("a"), .what = WIRE_AGGREGATE, .fragment = 1, .round = 41};
+    struct wire_fetch f = {
+        .head = fake_head("a"), .what = WIRE_AGGREGATE, .fragment = 1, .round = 41};
     struct wire_answer answer = {0};
     if (l->ops->fetch(l, &f, back, n, &answer) != ERR_OK)
         fail_msg("%s", err_message());
@@ -69,19 +78,24 @@ static void within_one_percent(const char *who, const struct ledger_side *s)
 {
     double layers = (double)ledger_sum(s), socket = (double)s->socket;
     if (layers > 1.01 * socket || layers < 0.99 * socket)
-        fail_msg("%s: layers %.0f, the kernel %.0f: %+.3f %% (payload %llu, grpc %llu, http2 %llu, tls %llu)", who, layers,
-                 socket, 100 * (layers / socket - 1), (unsigned long long)s->payload, (unsigned long long)s->grpc,
-                 (unsigned long long)s->http2, (unsigned long long)s->tls);
+        fail_msg("%s: layers %.0f, the kernel %.0f: %+.3f %% (payload %llu, grpc %llu, http2 %llu, "
+                 "tls %llu)",
+                 who, layers, socket, 100 * (layers / socket - 1), (unsigned long long)s->payload,
+                 (unsigned long long)s->grpc, (unsigned long long)s->http2,
+                 (unsigned long long)s->tls);
 }
 
-/* Each size alone, so that the errors of two cannot cancel; more up than down, so that the directions cannot either. */
+/* Each size alone, so that the errors of two cannot cancel; more up than down, so that the
+ * directions cannot either. */
 static void layers_add_up_to_the_kernels_bytes(void **state)
 {
     (void)state;
-    static const size_t sizes[] = {700000, WIRE_CHUNK_BYTES, 3 * WIRE_CHUNK_BYTES + 12345, FAKE_BYTES_MAX};
+    static const size_t sizes[] = {700000, WIRE_CHUNK_BYTES, 3 * WIRE_CHUNK_BYTES + 12345,
+                                   FAKE_BYTES_MAX};
     uint8_t *payload = pattern(FAKE_BYTES_MAX), *back = malloc(FAKE_BYTES_MAX);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        struct sums site = {.mutex = PTHREAD_MUTEX_INITIALIZER}, server = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+        struct sums site = {.mutex = PTHREAD_MUTEX_INITIALIZER},
+                    server = {.mutex = PTHREAD_MUTEX_INITIALIZER};
         int port = 0;
         memset(&fake, 0, sizeof fake);
         fake.book = sum_up;
@@ -94,10 +108,12 @@ static void layers_add_up_to_the_kernels_bytes(void **state)
             send_up(l, payload, sizes[i]);
         for (int k = 0; k < 2; k++)
             fetch_down(l, payload, back, sizes[i]);
-        assert_int_equal(fake_say_hello(l, "a", &hello), ERR_OK); /* what the server still had to send is read now */
+        assert_int_equal(fake_say_hello(l, "a", &hello),
+                         ERR_OK); /* what the server still had to send is read now */
         l->ops->close(l);
         link_shutdown(s, 1000);
-        const struct ledger_row *up = &site.what[LEDGER_CONTRIBUTION], *down = &site.what[LEDGER_AGGREGATE];
+        const struct ledger_row *up = &site.what[LEDGER_CONTRIBUTION],
+                                *down = &site.what[LEDGER_AGGREGATE];
         assert_int_equal(up->up.payload, 3 * sizes[i]);
         assert_int_equal(down->down.payload, 2 * sizes[i]);
         assert_true(up->total == sizes[i] && down->total == sizes[i] && up->done && down->done);
@@ -120,14 +136,16 @@ static void layers_add_up_to_the_kernels_bytes(void **state)
 static void predicted_headers_are_the_wires(void **state)
 {
     (void)state;
-    static const uint64_t totals[] = {1, 127, 128, 16383, 16384, 1 << 20, (1 << 20) + 1, 5 << 20, UINT64_C(3) << 32};
+    static const uint64_t totals[] = {
+        1, 127, 128, 16383, 16384, 1 << 20, (1 << 20) + 1, 5 << 20, UINT64_C(3) << 32};
     for (size_t i = 0; i < sizeof totals / sizeof *totals; i++) {
         uint64_t grpc = 0;
         uint32_t chunk_bytes = totals[i] >> 32 ? 1 << 30 : WIRE_CHUNK_BYTES;
         for (uint64_t at = 0; at < totals[i]; at += chunk_bytes) {
             uint8_t head[WIRE_CHUNK_HEADER_MAX];
             uint64_t left = totals[i] - at, size = left < chunk_bytes ? left : chunk_bytes;
-            struct wire_chunk chunk = {at, totals[i], 1, (uint32_t)(size < WIRE_CHUNK_BYTES ? size : WIRE_CHUNK_BYTES)};
+            struct wire_chunk chunk = {
+                at, totals[i], 1, (uint32_t)(size < WIRE_CHUNK_BYTES ? size : WIRE_CHUNK_BYTES)};
             grpc += wire_chunk_header(head, &chunk) + 5;
             if (size > WIRE_CHUNK_BYTES) /* the longer length that the wire's chunks never have */
                 grpc += 2;
@@ -149,7 +167,11 @@ static void a_cut_contribution_is_booked_twice(void **state)
     memset(&fake, 0, sizeof fake);
     struct link_server *s = fake_serve(&fake, &port);
     struct link *l = dial(port, &site);
-    struct wire_contribution m = {.head = fake_head("a"), .fragment = 1, .round = 41, .payload_bytes = n, .weight = 1,
+    struct wire_contribution m = {.head = fake_head("a"),
+                                  .fragment = 1,
+                                  .round = 41,
+                                  .payload_bytes = n,
+                                  .weight = 1,
                                   .payload = digest_of(payload, n)};
     struct wire_answer answer = {0};
     fake.fail_at = 2 * WIRE_CHUNK_BYTES;
