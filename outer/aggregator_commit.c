@@ -21,7 +21,7 @@ static uint64_t reserve_bytes(const struct aggregator *a)
         /* whole rounds are the largest there are, f32 apart */
         const struct codec *c = codec_get(schedule_codec(&a->member->schedule, i, 0, 0));
         uint64_t n = member_snapshot_bytes(a->member, i) +
-                     c->aggregate_bytes(c, a->member->fragments->f[i].elements, a->o.site_count);
+                     c->aggregate_max(c, a->member->fragments->f[i].elements, a->o.site_count);
         most = n > most ? n : most;
     }
     return most + RESERVE_SLACK_BYTES;
@@ -44,7 +44,7 @@ enum err aggregator_reserve(struct aggregator *a)
 
 struct maps { /* the contributions of a set, in site order */
     struct file_map map[ROUND_SITES_MAX];
-    const uint8_t *payload[ROUND_SITES_MAX];
+    struct codec_payload payload[ROUND_SITES_MAX];
     unsigned count;
 };
 
@@ -68,7 +68,7 @@ static enum err maps_open(struct aggregator *a, unsigned fragment, const struct 
         aggregator_spool_path(a, fragment, f->round, i, &f->entries[i].payload, path);
         TRY(a->world->ops->map(a->world, path, &m->map[m->count]));
         const struct file_map *map = &m->map[m->count];
-        m->payload[m->count++] = map->data;
+        m->payload[m->count++] = (struct codec_payload){map->data, map->size_bytes};
         if (MUTANT(ADDED_TWICE) && m->count > 1)
             m->payload[m->count - 1] = m->payload[0];
         struct digest d = digest_of(map->data, map->size_bytes);
@@ -99,6 +99,7 @@ static void manifest_fill(const struct aggregator *a, unsigned fragment, const s
             continue; /* absent: reason ROUND_NONE, all zero */
         to->reason = to->included ? ROUND_NONE : ROUND_LATE;
         to->payload = e->payload;
+        to->payload_bytes = e->payload_bytes;
         to->weight = e->weight;
         to->data_cursor = e->data_cursor;
         to->backlog = e->backlog;
@@ -116,9 +117,9 @@ static enum err commit_sum(struct aggregator *a, unsigned fragment, const struct
     struct maps maps;
     enum err e = maps_open(a, fragment, set, &maps);
     if (e == ERR_OK) {
-        *aggregate_bytes = c->aggregate_bytes(c, count, maps.count);
-        *aggregate = arena_alloc(scratch, *aggregate_bytes);
-        e = *aggregate ? c->aggregate(c, a->member->work, *aggregate, maps.payload, maps.count, count) : ERR_MEMORY;
+        *aggregate = arena_alloc(scratch, c->aggregate_max(c, count, maps.count));
+        e = *aggregate ? c->aggregate(c, a->member->work, *aggregate, aggregate_bytes, maps.payload, maps.count, count)
+                       : ERR_MEMORY;
     }
     maps_close(a, &maps);
     return e;

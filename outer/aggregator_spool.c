@@ -104,7 +104,7 @@ static struct round_event event_of(const struct aggregator *a, enum round_event_
     e.parent = m->parent;
     e.payload = m->payload;
     e.payload_bytes = m->payload_bytes;
-    e.expected_bytes = c->payload_bytes(c, a->member->fragments->f[m->fragment].elements);
+    e.payload_max = c->payload_max(c, a->member->fragments->f[m->fragment].elements);
     e.weight = m->weight;
     e.data_cursor = m->data_cursor;
     e.backlog = m->backlog;

@@ -106,9 +106,11 @@ static enum err open_member(struct serve *v)
 static void committed(void *self, const struct manifest *m)
 {
     struct serve *v = self;
-    size_t elements = v->member.fragments->f[m->fragment].elements;
-    struct schedule_bytes b = schedule_bytes((enum codec_kind)m->codec, elements, manifest_included(m));
-    ledger_book_predict(&v->ledger, m->fragment, m->round, b.up, b.down);
+    ledger_book_predict(&v->ledger, "", m->fragment, m->round, 0, m->aggregate_bytes);
+    for (uint32_t i = 0; i < m->site_count; i++)
+        if (m->sites[i].included)
+            ledger_book_predict(&v->ledger, v->o.outer_sites.items[m->sites[i].site], m->fragment, m->round,
+                                m->sites[i].payload_bytes, 0);
 }
 
 static enum err open_aggregator(struct serve *v)

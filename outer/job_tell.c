@@ -137,7 +137,7 @@ void job_tell_round(void *self, const struct site_train_round *r)
     j->moved.wire_down += r->counted.wire_down;
     j->last_round = now;
     j->line.state[0] = 0;
-    ledger_book_predict(&j->ledger, r->fragment, r->round, r->up_predicted, r->down_predicted);
+    ledger_book_predict(&j->ledger, "", r->fragment, r->round, r->up_predicted, r->down_predicted);
     record_begin(o, "round");
     record_int(o, "step", r->step);
     record_int(o, "fragment", r->fragment);

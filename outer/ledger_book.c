@@ -165,11 +165,13 @@ void ledger_book_add(void *book, const struct ledger_row *row)
     pthread_mutex_unlock(&b->mutex);
 }
 
-void ledger_book_predict(struct ledger_book *b, uint32_t fragment, uint64_t round, uint64_t up,
+void ledger_book_predict(struct ledger_book *b, const char *site, uint32_t fragment, uint64_t round, uint64_t up,
                          uint64_t down)
 {
     pthread_mutex_lock(&b->mutex);
     record_begin(&b->record, "predicted");
+    if (*site)
+        record_text(&b->record, "site", site);
     put_round(&b->record, fragment, round);
     record_int(&b->record, "up", (int64_t)up);
     record_int(&b->record, "down", (int64_t)down);

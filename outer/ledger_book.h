@@ -40,7 +40,8 @@ struct ledger_book {
 enum err ledger_book_open(struct ledger_book *b, const char *directory, const char *run,
                           const char *member, struct arena *perm) MUST;
 void ledger_book_add(void *book, const struct ledger_row *row); /* a ledger_sink */
-void ledger_book_predict(struct ledger_book *b, uint32_t fragment, uint64_t round, uint64_t up,
+/* site "": of every site of the round. 0: not said. */
+void ledger_book_predict(struct ledger_book *b, const char *site, uint32_t fragment, uint64_t round, uint64_t up,
                          uint64_t down);
 /* Payload that this process moved for a round, whatever else was on the link meanwhile. */
 struct ledger_round ledger_book_round(struct ledger_book *b, uint32_t fragment, uint64_t round);

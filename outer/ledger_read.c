@@ -103,16 +103,18 @@ static enum err append(struct reading *g, const struct ledger_row *row)
     return ERR_OK;
 }
 
-/* A prediction holds for the transfers of every site: a row of each direction without a site,
- * joined after the sort. */
+/* A prediction, of every site or of one: a row of each direction, joined after the sort. */
 static enum err append_predicted(struct reading *g, const struct record_row *row)
 {
     struct ledger_row up = {.what = LEDGER_CONTRIBUTION}, down = {.what = LEDGER_AGGREGATE};
     if (!take_round(row, &up) || !take_round(row, &down) || up.round == LEDGER_NO_ROUND ||
         !take(row, "up", &up.predicted) || !take(row, "down", &down.predicted))
         return damaged(g, "a prediction without its numbers");
-    TRY(append(g, &up));
-    return append(g, &down);
+    if (*record_string(row, "site") && (!take_name(up.site, row, "site") || !take_name(down.site, row, "site")))
+        return damaged(g, "a prediction of a site without a name");
+    if (up.predicted)
+        TRY(append(g, &up));
+    return down.predicted ? append(g, &down) : ERR_OK;
 }
 
 static enum err take_life(struct reading *g, const struct record_row *row)
@@ -208,7 +210,8 @@ static void join(struct ledger_member *m)
                 absent(m, &row);
             continue;
         }
-        row.predicted = same_round(&prediction, &row) ? prediction.predicted : 0;
+        if (!row.predicted && same_round(&prediction, &row))
+            row.predicted = prediction.predicted;
         if (n && same(&m->rows[n - 1], &row))
             ledger_add(&m->rows[n - 1], &row);
         else

@@ -34,6 +34,7 @@ static void put_entry(struct bytes_writer *w, const struct manifest_entry *e)
     bytes_put_u8(w, e->included);
     bytes_put_u8(w, e->reason);
     bytes_put(w, e->payload.bytes, sizeof e->payload.bytes);
+    bytes_put_u64(w, e->payload_bytes);
     bytes_put_f32(w, e->weight);
     bytes_put_u64(w, e->data_cursor);
     bytes_put_u8(w, e->backlog);
@@ -46,6 +47,7 @@ static void get_entry(struct bytes_reader *r, struct manifest_entry *e)
     e->included = included == 1;
     e->reason = bytes_get_u8(r);
     bytes_get(r, e->payload.bytes, sizeof e->payload.bytes);
+    e->payload_bytes = bytes_get_u64(r);
     e->weight = bytes_get_f32(r);
     e->data_cursor = bytes_get_u64(r);
     e->backlog = bytes_get_u8(r);
@@ -126,7 +128,8 @@ size_t manifest_encode(const struct manifest *m, uint8_t out[MANIFEST_BYTES_MAX]
  */
 static bool entry_sane(const struct manifest_entry *e)
 {
-    if (!isfinite(e->weight) || signbit(e->weight) || e->backlog > CODEC_BACKLOG_MAX)
+    if (!isfinite(e->weight) || signbit(e->weight) || e->backlog > CODEC_BACKLOG_MAX ||
+        digest_zero(&e->payload) != (e->payload_bytes == 0))
         return false;
     if (e->included)
         return e->reason == ROUND_NONE && e->weight > 0 && !digest_zero(&e->payload);

@@ -2,19 +2,20 @@
 #define MANIFEST_H
 /* The record that commits a round. The body is canonical bytes, digested and chained by `parent`; in strict mode it
  * is a pure function of the contributions, so a round committed again has the same digest. The envelope (epoch,
- * instance, time, later the signature) travels beside it, outside the digest. At most MANIFEST_BYTES_MAX: 51 bytes for each
+ * instance, time, later the signature) travels beside it, outside the digest. At most MANIFEST_BYTES_MAX: 59 bytes for each
  * site, and less than 2 KiB.
  */
 #include "kernels/base/bytes.h"
 #include "outer/round.h"
 
-enum { MANIFEST_BYTES_MAX = 53248, MANIFEST_NAME_MAX = 64 };
+enum { MANIFEST_BYTES_MAX = 61440, MANIFEST_NAME_MAX = 64 };
 
 struct manifest_entry {
     uint32_t site;
     bool included;
     uint8_t reason;           /* excluded: round_outcome, ROUND_LATE or ROUND_NONE (absent) */
     struct digest payload;    /* zero when absent */
+    uint64_t payload_bytes;   /* 0 when absent */
     float weight;
     uint64_t data_cursor;     /* tokens of this site so far */
     uint8_t backlog;          /* codec_backlog of its contribution; 0 when absent */

@@ -65,7 +65,7 @@ struct cost { /* of one round of one fragment */
 static struct cost round_cost(const struct plan_task *t, enum codec_kind kind, size_t elements)
 {
     const struct codec *c = codec_get(kind);
-    double up = (double)c->payload_bytes(c, elements), down = (double)c->aggregate_bytes(c, elements, t->sites);
+    double up = (double)c->payload_max(c, elements), down = (double)c->aggregate_max(c, elements, t->sites);
     struct cost r = {.up_s = plan_transfer_s(&t->link, up, t->link.up_bps),
                      .down_s = plan_transfer_s(&t->link, down, t->link.down_bps)};
     if (t->aggregator_bps > 0) {
@@ -107,8 +107,8 @@ static void add_rounds(struct sums *sum, const struct plan_task *t, const struct
     sum->exposed_s += (double)rounds * exposed_s(t, s, c.exchange_s);
     sum->up_s += (double)rounds * c.up_s;
     sum->down_s += (double)rounds * c.down_s;
-    sum->up_bytes += rounds * codec->payload_bytes(codec, elements);
-    sum->down_bytes += rounds * codec->aggregate_bytes(codec, elements, t->sites);
+    sum->up_bytes += rounds * codec->payload_max(codec, elements);
+    sum->down_bytes += rounds * codec->aggregate_max(codec, elements, t->sites);
 }
 
 /* The first rounds and the last go whole: schedule_codec. */

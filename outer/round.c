@@ -175,8 +175,8 @@ static void step_offer(struct round *r, const struct round_event *e, struct roun
     struct round_entry *entry = &f->entries[e->site];
     if (!step_bound(r, e, u) || !step_round(f, e, u) || !step_entry(f, e, u))
         return;
-    if (e->payload_bytes != e->expected_bytes)
-        answer(u, ROUND_INVALID, "declared length is not the one the configuration implies");
+    if (e->payload_bytes < 1 || e->payload_bytes > e->payload_max)
+        answer(u, ROUND_INVALID, "declared length is beyond what the configuration allows");
     else if (entry->offered && !digest_equal(&entry->payload, &e->payload) &&
              e->incarnation <= entry->incarnation)
         alarm(u, ROUND_CONFLICT, "the same process offered other bytes for this round");

@@ -72,7 +72,7 @@ struct round_event {
     bool has_state;           /* HELLO: false when it joins */
     /* What the caller knows and the core does not keep. */
     bool grid_differs;        /* OFFER: encoded on another grid than the round's */
-    uint64_t expected_bytes;  /* OFFER: what the configuration implies */
+    uint64_t payload_max;     /* OFFER: what the configuration allows */
     bool kept;                /* HELLO, REPORT below our round: our own record of that round is still there, */
     struct digest our_parent, our_state; /* and says this */
 };

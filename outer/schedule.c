@@ -171,7 +171,7 @@ int64_t schedule_reached(const struct schedule *s, const uint64_t *rounds)
 struct schedule_bytes schedule_bytes(enum codec_kind codec, size_t elements, unsigned sites)
 {
     const struct codec *c = codec_get(codec);
-    return (struct schedule_bytes){c->payload_bytes(c, elements), c->aggregate_bytes(c, elements, sites)};
+    return (struct schedule_bytes){c->payload_max(c, elements), c->aggregate_max(c, elements, sites)};
 }
 
 static struct schedule_bytes all_bytes(const struct schedule *s, const size_t *elements, unsigned sites)

@@ -55,14 +55,13 @@ int64_t schedule_next(const struct schedule *s,
 /* Where a trainer may go on whose outer state (rounds[fragments] applied) is ahead of its own
  * steps: the latest step that skips no round still to be sent. */
 int64_t schedule_reached(const struct schedule *s, const uint64_t *rounds);
-/* Payload of one round at one site: its contribution, and the aggregate of so many. The one prediction that is printed, recorded
- * and held against what was counted. */
+/* Payload of one round at one site: its contribution, and the aggregate of so many, at most: what does
+ * not change is not sent. What a round did take stands in its manifest. */
 struct schedule_bytes {
     uint64_t up, down;
 };
 struct schedule_bytes schedule_bytes(enum codec_kind codec, size_t elements, unsigned sites);
-/* Payload bytes of one site in the whole run, all `sites` in every round: the prediction that is
- * printed beside what was counted; rounds that a backlog makes whole come on top. elements[fragments].
+/* Payload bytes of one site in the whole run, all `sites` in every round, at most; rounds that a backlog makes whole come on top. elements[fragments].
  */
 uint64_t schedule_upload_bytes(const struct schedule *s, const size_t *elements);
 uint64_t schedule_download_bytes(const struct schedule *s, const size_t *elements, unsigned sites);

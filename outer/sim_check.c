@@ -33,14 +33,15 @@ static const struct codec *codec_at(const struct sim *s, unsigned f, uint64_t ro
 }
 
 /* Values of a payload on a grid, in the simulator's own memory. */
-static float *decoded(struct sim *s, unsigned f, uint64_t round, const uint8_t *payload,
+static float *decoded(struct sim *s, unsigned f, uint64_t round, struct codec_payload payload,
                       const uint8_t *grid, struct arena *a)
 {
     const struct codec *c = codec_at(s, f, round);
     size_t n = s->fragments.f[f].elements;
     float *values = arena_array(a, n, sizeof *values);
     ASSERT(values);
-    if (c->decode(c, s->work, values, payload, grid, n) != ERR_OK)
+    if (c->check(c, payload.data, payload.size_bytes, n) != ERR_OK ||
+        c->decode(c, s->work, values, payload.data, payload.size_bytes, grid, n) != ERR_OK)
         sim_violate(s, "a payload of round %llu does not decode", (unsigned long long)round);
     return values;
 }
@@ -52,17 +53,19 @@ static void book_trained(struct sim_node *n, unsigned f, uint64_t round, const u
                          size_t size)
 {
     struct sim *s = n->sim;
-    const struct codec *c = codec_at(s, f, round);
     const struct member_state *state = &n->member.state[f];
     struct arena a = arena_make(0);
-    size_t count = s->fragments.f[f].elements, payload = c->payload_bytes(c, count);
+    bool forgets = s->o.feedback < 1;
+    float kept;
+    double lost;
+    size_t count = s->fragments.f[f].elements;
+    size_t own = count * (sizeof kept + (forgets ? sizeof lost : 0)) + OUTBOX_HEADER_BYTES;
+    size_t payload = size > own ? size - own : 0;
     const float *residual = (const float *)(const void *)(data + OUTBOX_HEADER_BYTES + payload);
     const double *forgotten = (const double *)(const void *)(residual + count);
-    bool forgets = s->o.feedback < 1;
-    float *sent = decoded(s, f, round, data + OUTBOX_HEADER_BYTES, state->codes, &a), kept;
-    double lost;
-    if (size != OUTBOX_HEADER_BYTES + payload + count * (sizeof kept + (forgets ? sizeof lost : 0)))
-        sim_violate(s, "the outbox of site %s has %zu bytes", n->name, size);
+    float *sent = decoded(s, f, round,
+                          (struct codec_payload){data + OUTBOX_HEADER_BYTES, payload},
+                          state->codes, &a);
     for (size_t i = 0; i < count && !s->clock.halted; i++) {
         memcpy(&kept, &residual[i], sizeof kept);
         sim_fixed trained = fixed(s, sent[i]) + fixed(s, kept) - fixed(s, state->residual[i]);
@@ -122,7 +125,7 @@ static void saw_offered(void *self, const struct wire_contribution *m, const uin
 {
     struct sim *s = self;
     struct sim_node *n = node_of(s, &m->head);
-    uint8_t **first = &n->payload[m->fragment][m->round];
+    struct codec_payload *first = &n->payload[m->fragment][m->round];
     char path[64];
     size_t size;
     snprintf(path, sizeof path, "outbox/%u/%llu", m->fragment, (unsigned long long)m->round);
@@ -130,14 +133,16 @@ static void saw_offered(void *self, const struct wire_contribution *m, const uin
     if (!stored || size < OUTBOX_HEADER_BYTES + m->payload_bytes ||
         memcmp(stored + OUTBOX_HEADER_BYTES, payload, m->payload_bytes))
         sim_violate(s, "site %s sends what it has not stored", n->name);
-    if (*first && memcmp(*first, payload, m->payload_bytes))
+    if (first->data && (first->size_bytes != m->payload_bytes ||
+                        memcmp(first->data, payload, m->payload_bytes)))
         sim_violate(s, "site %s sends other bytes for fragment %u round %llu", n->name, m->fragment,
                     (unsigned long long)m->round);
-    if (*first)
+    if (first->data)
         return;
-    *first = arena_alloc(&s->arena, m->payload_bytes);
-    ASSERT(*first);
-    memcpy(*first, payload, m->payload_bytes);
+    uint8_t *copy = arena_alloc(&s->arena, m->payload_bytes);
+    ASSERT(copy);
+    memcpy(copy, payload, m->payload_bytes);
+    *first = (struct codec_payload){copy, m->payload_bytes};
 }
 
 /* I6: a receipt promises the payload and its record. */
@@ -178,16 +183,17 @@ static void check_sum(struct sim *s, unsigned f, struct sim_commit *c)
     const struct manifest *m = &c->manifest;
     const struct codec *codec = codec_at(s, f, m->round);
     size_t n = s->fragments.f[f].elements;
-    const uint8_t *payloads[SIM_SITES_MAX];
+    struct codec_payload payloads[SIM_SITES_MAX];
     struct arena a = arena_make(0);
     unsigned k = 0;
     for (unsigned i = 0; i < m->site_count; i++)
         if (m->sites[i].included)
             payloads[k++] = s->node[i].payload[f][m->round];
-    uint8_t *sum = arena_alloc(&a, m->aggregate_bytes);
-    ASSERT(sum && codec->aggregate_bytes(codec, n, k) == m->aggregate_bytes);
-    if (codec->aggregate(codec, s->work, sum, payloads, k, n) != ERR_OK ||
-        memcmp(sum, c->aggregate, m->aggregate_bytes))
+    uint8_t *sum = arena_alloc(&a, codec->aggregate_max(codec, n, k));
+    size_t size;
+    ASSERT(sum);
+    if (codec->aggregate(codec, s->work, sum, &size, payloads, k, n) != ERR_OK ||
+        size != m->aggregate_bytes || memcmp(sum, c->aggregate, size))
         sim_violate(s, "fragment %u round %llu: the aggregate is not the sum of the contributions",
                     f, (unsigned long long)m->round);
     arena_free(&a);
@@ -244,10 +250,9 @@ static void check_manifest(struct sim *s, unsigned f, const struct manifest *m)
         s->r->excluded += !m->sites[i].included;
         if (!m->sites[i].included)
             continue;
-        size_t bytes =
-            codec_at(s, f, t)->payload_bytes(codec_at(s, f, t), s->fragments.f[f].elements);
+        const struct codec_payload *sent = &n->payload[f][t];
         struct digest d =
-            n->payload[f][t] ? digest_of(n->payload[f][t], bytes) : (struct digest){0};
+            sent->data ? digest_of(sent->data, sent->size_bytes) : (struct digest){0};
         if (!digest_equal(&d, &m->sites[i].payload))
             sim_violate(s, "fragment %u round %llu: site %s included with bytes it never sent", f,
                         (unsigned long long)t, n->name);

@@ -35,7 +35,7 @@ struct sim_node { /* a site */
     sim_fixed *trained, *included;
     bool void_books; /* took a snapshot: its residual was given up */
     bool made[SIM_FRAGMENTS_MAX][SIM_ROUNDS_MAX];
-    uint8_t *payload[SIM_FRAGMENTS_MAX][SIM_ROUNDS_MAX]; /* as first sent */
+    struct codec_payload payload[SIM_FRAGMENTS_MAX][SIM_ROUNDS_MAX]; /* as first sent */
     uint64_t hello_epoch;
 };
 struct sim_commit {

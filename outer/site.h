@@ -54,7 +54,7 @@ struct site_landed { /* and what came of it */
     struct site_times times;
     bool replayed;       /* its state was on record: nothing went over the link */
     unsigned included;   /* 0: not known */
-    enum codec_kind codec;
+    uint64_t up_bytes, down_bytes; /* payload, as the manifest says; 0: not known */
     uint64_t reached;    /* state of the fragment now: round + 1, or later after an absence */
     double flight_ms;
     struct gauge_reading gauge;
@@ -99,6 +99,8 @@ struct site_times site_last(const struct site *s);
 struct gauge_reading site_gauge(struct site *s, unsigned fragment, uint64_t round);
 /* Theta of a recorded state, or of the newest where that one is not kept. */
 enum err site_theta(struct site *s, unsigned fragment, uint64_t round, float *theta) MUST;
+/* Payload bytes of this site's contribution, as its offer said and the manifest says; 0: absent. */
+uint64_t site_sent_bytes(const struct site *s, const struct manifest *m);
 /* member_prune, between the rounds of the lanes. */
 enum err site_prune(struct site *s, unsigned fragment, uint64_t oldest_round) MUST;
 

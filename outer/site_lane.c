@@ -29,14 +29,14 @@ static void describe(struct site_lane *l, bool replayed, uint64_t begun_ms)
     l->landing = (struct site_landed){
         .times = l->times,
         .replayed = replayed,
-        .codec = schedule_codec(&s->member->schedule, w->fragment, w->round, 0),
         .reached = s->member->state[w->fragment].round,
         .flight_ms = (double)(s->world->ops->now_ms(s->world) - begun_ms),
         .sat_out = l->sat_out,
         .gauge = gauge_read(&s->gauge[w->fragment], w->round)};
     if (member_manifest(s->member, w->fragment, w->round, &m) == ERR_OK) {
         l->landing.included = manifest_included(&m);
-        l->landing.codec = (enum codec_kind)m.codec;
+        l->landing.up_bytes = site_sent_bytes(s, &m);
+        l->landing.down_bytes = m.aggregate_bytes;
     }
 }
 

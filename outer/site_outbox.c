@@ -106,7 +106,7 @@ static bool box_parse(struct site_lane *l, unsigned fragment, uint64_t round, co
         b.round != round)
         return false;
     const struct codec *c = codec_get(b.codec);
-    if (!c || b.payload_bytes != c->payload_bytes(c, elements) ||
+    if (!c || b.payload_bytes > c->payload_max(c, elements) ||
         size != HEADER_BYTES + b.payload_bytes + parts[0].size_bytes +
                     (n > 1 ? parts[1].size_bytes : 0))
         return false;
@@ -199,7 +199,11 @@ static double squares(const float *a, const float *b, size_t n)
 /* A full residual would carry it for hundreds of rounds, and its scale would hide 255 others. */
 static enum err spike_check(const struct site_lane *l, const struct fragment *f)
 {
-    size_t n = f->elements, i = codec_spike(l->payload, l->z, n);
+    struct member *m = l->site->member;
+    uint8_t *codes = (uint8_t *)(void *)m->mean; /* free until the round's mean is formed */
+    m->cpu->ops->block_code(m->cpu, codes, l->z, f->elements);
+    TRY(dev_sync(m->cpu));
+    size_t n = f->elements, i = codec_spike(codes, l->z, n);
     if (i == n || f->state != FRAGMENT_PARAMETERS) /* squares of gradients do spread so far */
         return ERR_OK;
     return err_set(ERR_DIVERGED,
@@ -210,12 +214,13 @@ static enum err spike_check(const struct site_lane *l, const struct fragment *f)
 
 /* Invariant I3: what is sent and what is kept are together exactly what was trained (protocol 4).
  */
-static enum err identity_check(struct site_lane *l, const struct codec *c, unsigned fragment)
+static enum err identity_check(struct site_lane *l, const struct codec *c, unsigned fragment,
+                               size_t payload_bytes)
 {
     struct site *s = l->site;
     size_t n = fragment_of(s, fragment)->elements;
-    TRY(c->decode(c, s->member->work, s->member->mean, l->payload, s->member->state[fragment].codes,
-                  n));
+    TRY(c->decode(c, s->member->work, s->member->mean, l->payload, payload_bytes,
+                  s->member->state[fragment].codes, n));
     TRY(dev_sync(s->member->cpu));
     for (size_t i = 0; i < n; i++)
         ASSERT(s->member->mean[i] + l->residual[i] == l->z[i]);
@@ -234,19 +239,20 @@ enum err site_outbox_make(struct site_lane *l, const struct site_sending *w, con
     TRY(form(l, w, local)); /* S1 */
     double delta = squares(l->z, l->residual, n);
     gauge_own(&s->gauge[fragment], state->round, l->z, l->residual);
-    enum err e =
-        c->encode(c, s->member->work, l->payload, l->residual, l->z, state->codes, n); /* S2 */
+    size_t bytes;
+    enum err e = c->encode(c, s->member->work, l->payload, &bytes, l->residual, l->z, state->codes,
+                           n); /* S2 */
     if (e == ERR_OK)
         e = spike_check(l, fragment_of(s, fragment));
     if (e != ERR_OK)
         return err_add(e, "fragment %u, round %llu: ", fragment, (unsigned long long)state->round);
-    TRY(identity_check(l, c, fragment));
+    TRY(identity_check(l, c, fragment, bytes));
     double left = squares(l->residual, NULL, n);
     gauge_behind(&s->gauge[fragment], sqrt(left / delta)); /* NaN when nothing moved */
     l->box = (struct site_box){.fragment = fragment,
                                .round = state->round,
                                .codec = c->kind,
-                               .payload_bytes = c->payload_bytes(c, n),
+                               .payload_bytes = bytes,
                                .parent = state->manifest,
                                .grid = member_grid(s->member, fragment),
                                .weight = w->weight,
@@ -311,6 +317,12 @@ static const struct manifest_entry *own_entry(const struct site *s, const struct
     return NULL;
 }
 
+uint64_t site_sent_bytes(const struct site *s, const struct manifest *m)
+{
+    const struct manifest_entry *e = own_entry(s, m);
+    return e ? e->payload_bytes : 0;
+}
+
 /* residual' + decoded payload = z, exactly: delayed, not lost. */
 static enum err give_back(struct site_lane *l, unsigned fragment)
 {
@@ -318,7 +330,7 @@ static enum err give_back(struct site_lane *l, unsigned fragment)
     struct member *m = s->member;
     const struct codec *c = codec_get(l->box.codec);
     size_t n = fragment_of(s, fragment)->elements;
-    TRY(c->decode(c, m->work, m->mean, l->payload, m->state[fragment].codes, n));
+    TRY(c->decode(c, m->work, m->mean, l->payload, l->box.payload_bytes, m->state[fragment].codes, n));
     TRY(dev_sync(m->cpu));
     for (size_t i = 0; i < n; i++)
         m->spare.residual[i] = l->residual[i] + m->mean[i];

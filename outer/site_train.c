@@ -117,32 +117,27 @@ double site_train_weight(const struct site_train *s, const struct train *t, unsi
     return s->o.share * (double)(t->step - round_begin(s, f, round)) / (double)s->o.schedule.beat[f].every;
 }
 
-void site_train_tell(struct site_train *s, struct site_train_round *r, enum codec_kind codec)
+void site_train_tell(struct site_train *s, struct site_train_round *r)
 {
-    size_t elements = s->o.fragments->f[r->fragment].elements;
-    struct schedule_bytes predicted =
-        schedule_bytes(codec, elements, r->included ? r->included : s->o.site_count);
     struct link_counters now;
     s->o.link->ops->counters(s->o.link, &now);
     r->counted = since(&now, &s->counted);
     s->counted = now;
-    r->up_predicted = predicted.up;
-    r->down_predicted = predicted.down;
     r->sites = s->o.site_count;
     s->o.rounded(s->o.self, r);
 }
 
 static void tell(struct site_train *s, struct site_train_round *r)
 {
-    enum codec_kind codec = schedule_codec(&s->o.schedule, r->fragment, r->round, 0);
     struct manifest manifest;
     r->times = site_last(s->o.site);
     r->gauge = site_gauge(s->o.site, r->fragment, r->round);
     if (member_manifest(s->o.member, r->fragment, r->round, &manifest) == ERR_OK) {
         r->included = manifest_included(&manifest);
-        codec = (enum codec_kind)manifest.codec; /* a backlog may have made it whole */
+        r->down_predicted = manifest.aggregate_bytes;
+        r->up_predicted = site_sent_bytes(s->o.site, &manifest);
     }
-    site_train_tell(s, r, codec);
+    site_train_tell(s, r);
 }
 
 /* The round is merged and durable here: a wish to stop is the training loop's to obey. */

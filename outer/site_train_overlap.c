@@ -74,6 +74,8 @@ static void tell(struct site_train *s, const struct train *t, unsigned f,
     struct site_train_round r = {.step = t->step,
                                  .fragment = f,
                                  .included = landed->included,
+                                 .up_predicted = landed->up_bytes,
+                                 .down_predicted = landed->down_bytes,
                                  .round = round,
                                  .weight = s->weight[f],
                                  .replayed = landed->replayed,
@@ -86,7 +88,7 @@ static void tell(struct site_train *s, const struct train *t, unsigned f,
     r.seconds = 1e-3 * (r.gather_ms + r.exposed_ms + r.mix_ms);
     s->have[f] = landed->reached;
     s->exposed_ms[f] = 0;
-    site_train_tell(s, &r, landed->codec);
+    site_train_tell(s, &r);
 }
 
 /* The lead has waited: theta is there. */

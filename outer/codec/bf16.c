@@ -1,80 +1,52 @@
-/* bf16: 16 bits per value and one byte per block, count*2 + count/256 bytes. Nearest even; what it
- * rounds away, at most 2^-9 of a value, is the residual. For whole rounds, which empty the
+/* bf16: 16 bits per value and 9 per block, at most count*2 + count/256*9/8 bytes. Nearest even;
+ * what it rounds away, at most 2^-9 of a value, is the residual. For whole rounds, which empty the
  * residual. Relayed. */
 #include <string.h>
 #include "outer/codec/codec_work.h"
 
-static size_t payload_bytes(const struct codec *c, size_t count)
+static const uint8_t *encode_piece(const struct codec *c, struct codec_work *w,
+                                   const struct codec_piece *p)
 {
     (void)c;
-    return codec_blocks(count) + count * sizeof(uint16_t);
-}
-
-static enum err encode(const struct codec *c, struct codec_work *w, uint8_t *payload,
-                       float *residual, const float *z, const uint8_t *grid, size_t count)
-{
-    (void)c;
-    const struct dev_ops *ops = w->d->ops;
     uint16_t *half = (uint16_t *)(void *)w->stream;
-    size_t blocks = codec_blocks(count);
-    for (size_t at = 0; at < count; at += w->piece) {
-        size_t n = count - at < w->piece ? count - at : w->piece;
-        codec_put_codes(w, payload + codec_blocks(at), z + at, n);
-        ops->round_bf16(w->d, half, residual + at, z + at, n);
-        ops->copy(w->d, payload + blocks + at * sizeof *half, half, n * sizeof *half);
-    }
-    return codec_finish(w, payload, grid, blocks);
+    w->d->ops->round_bf16(w->d, half, p->residual, p->z, p->count);
+    return codec_seen(w, half, p->count * sizeof *half);
 }
 
-static enum err check(const struct codec *c, const uint8_t *payload, size_t size_bytes,
-                      size_t count)
+static const char *wrong(const uint8_t *block)
 {
-    size_t blocks = codec_blocks(count);
-    TRY(codec_check_size(size_bytes, c->payload_bytes(c, count)));
-    TRY(codec_check_codes(payload, blocks));
     uint32_t bad = 0;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < DEV_BLOCK; i++) {
         uint16_t bits;
-        memcpy(&bits, payload + blocks + i * sizeof bits, sizeof bits);
+        memcpy(&bits, block + i * sizeof bits, sizeof bits);
         bad |= (bits & 0x7f80u) == 0x7f80u;
     }
-    return bad ? err_set(ERR_PROTO, "encoded values: one is not finite") : ERR_OK;
+    return bad ? "a value that is not finite" : NULL;
 }
 
-static void get(const struct codec *c, struct codec_work *w, float *z, const struct codec_part *p)
+static void values(const struct codec *c, struct codec_work *w, float *z,
+                   const struct codec_run *run)
 {
     (void)c;
     uint16_t *half = (uint16_t *)(void *)w->stream;
-    w->d->ops->copy(w->d, half, p->values + p->at * sizeof *half, p->count * sizeof *half);
-    w->d->ops->widen_bf16(w->d, z, half, p->count);
+    size_t n = run->blocks * DEV_BLOCK;
+    w->d->ops->copy(w->d, half, run->bytes, n * sizeof *half);
+    w->d->ops->widen_bf16(w->d, z, half, n);
 }
 
-static enum err mean(const struct codec *c, struct codec_work *w, float *out, uint8_t *next_grid,
-                     const uint8_t *aggregate, size_t size_bytes, unsigned n, float weight_sum,
-                     const uint8_t *grid, size_t count)
-{
-    (void)grid;
-    struct codec_relayed r = {aggregate, size_bytes, count, n, weight_sum};
-    return codec_relay_mean(c, w, out, next_grid, &r, get);
-}
-
-static enum err decode(const struct codec *c, struct codec_work *w, float *z,
-                       const uint8_t *payload, const uint8_t *grid, size_t count)
-{
-    (void)grid;
-    return codec_relay_decode(c, w, z, payload, count, get);
-}
-
-const struct codec bf16_codec = {
-    .name = "bf16",
-    .kind = CODEC_BF16,
-    .adds = false,
-    .q_max = 0,
-    .payload_bytes = payload_bytes,
-    .aggregate_bytes = codec_relay_bytes,
-    .encode = encode,
-    .check = check,
-    .aggregate = codec_relay,
-    .mean = mean,
-    .decode = decode,
+const struct codec_relay bf16_codec = {
+    .dense = {.c = {.name = "bf16",
+                    .kind = CODEC_BF16,
+                    .payload_max = codec_dense_max,
+                    .aggregate_max = codec_relay_max,
+                    .encode = codec_dense_encode,
+                    .check = codec_dense_check,
+                    .aggregate = codec_relay_aggregate,
+                    .mean = codec_relay_mean,
+                    .decode = codec_relay_decode},
+              .block_bytes = DEV_BLOCK * sizeof(uint16_t),
+              .nothing = 0,
+              .encode_piece = encode_piece,
+              .wrong = wrong},
+    .values = values,
 };

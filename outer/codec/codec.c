@@ -6,15 +6,15 @@
 #include "outer/codec/codec_work.h"
 
 static const struct codec *const codecs[CODEC_COUNT] = {
-    [CODEC_F32] = &f32_codec,
-    [CODEC_BF16] = &bf16_codec,
-    [CODEC_INT8] = &int8_codec,
-    [CODEC_INT4] = &int4_codec,
-    [CODEC_INT2] = &int2_codec,
-    [CODEC_E3M0] = &e3m0_codec.c,
-    [CODEC_FP8_E4M3] = &fp8_e4m3_codec.c,
-    [CODEC_FP8_E5M2] = &fp8_e5m2_codec.c,
-    [CODEC_TOPK] = &topk_codec.c,
+    [CODEC_F32] = &f32_codec.dense.c,
+    [CODEC_BF16] = &bf16_codec.dense.c,
+    [CODEC_INT8] = &int8_codec.c,
+    [CODEC_INT4] = &int4_codec.c,
+    [CODEC_INT2] = &int2_codec.c,
+    [CODEC_E3M0] = &e3m0_codec.relay.dense.c,
+    [CODEC_FP8_E4M3] = &fp8_e4m3_codec.relay.dense.c,
+    [CODEC_FP8_E5M2] = &fp8_e5m2_codec.relay.dense.c,
+    [CODEC_TOPK] = &topk_codec,
 };
 
 const struct codec *codec_get(enum codec_kind kind)
@@ -51,10 +51,12 @@ static enum err work_alloc(struct codec_work *w)
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         TRY(dev_alloc(w->d, buffers[i].p, buffers[i].bytes));
     w->exponents_host = malloc(blocks);
+    w->present = malloc(blocks);
     w->host = malloc(n * sizeof *w->host);
-    return w->exponents_host && w->host
+    w->bytes = malloc(n * 4);
+    return w->exponents_host && w->present && w->host && w->bytes
                ? ERR_OK
-               : err_set(ERR_MEMORY, "codec: %zu bytes wanted", blocks + n * sizeof *w->host);
+               : err_set(ERR_MEMORY, "codec: %zu bytes wanted", blocks * 2 + n * 8);
 }
 
 enum err codec_open(struct codec_work **w, struct dev *d)
@@ -69,7 +71,8 @@ enum err codec_open_for(struct codec_work **w, struct dev *d, size_t largest)
     if (!*w)
         return err_set(ERR_MEMORY, "codec: %zu bytes wanted", sizeof **w);
     (*w)->d = d;
-    (*w)->piece = strcmp(d->kind, "cpu") == 0 ? PIECE_CPU : PIECE_GPU;
+    (*w)->here = strcmp(d->kind, "cpu") == 0;
+    (*w)->piece = (*w)->here ? PIECE_CPU : PIECE_GPU;
     if (least < (*w)->piece)
         (*w)->piece = least;
     enum err e = work_alloc(*w);
@@ -88,7 +91,9 @@ void codec_close(struct codec_work *w)
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         dev_free(w->d, buffers[i]);
     free(w->exponents_host);
+    free(w->present);
     free(w->host);
+    free(w->bytes);
     free(w);
 }
 
@@ -173,6 +178,14 @@ void codec_put_codes(struct codec_work *w, uint8_t *codes, const float *z, size_
     w->d->ops->copy(w->d, codes, w->codes, codec_blocks(n));
 }
 
+const uint8_t *codec_seen(struct codec_work *w, const void *bytes, size_t size_bytes)
+{
+    if (w->here)
+        return bytes;
+    w->d->ops->copy(w->d, w->bytes, bytes, size_bytes);
+    return w->bytes;
+}
+
 enum err codec_finish(struct codec_work *w, uint8_t *codes, const uint8_t *grid, size_t blocks)
 {
     TRY(dev_sync(w->d));
@@ -190,13 +203,6 @@ enum err codec_check_size(size_t size_bytes, size_t want)
     if (size_bytes != want)
         return err_set(ERR_PROTO, "encoded values: %zu bytes, %zu expected", size_bytes, want);
     return ERR_OK;
-}
-
-enum err codec_check_codes(const uint8_t *codes, size_t blocks)
-{
-    const uint8_t *bad = memchr(codes, 255, blocks);
-    return bad ? err_set(ERR_PROTO, "encoded values: block %zu has code 255", (size_t)(bad - codes))
-               : ERR_OK;
 }
 
 enum err codec_check_mean(unsigned n, float weight_sum)

@@ -7,17 +7,21 @@
  *
  * Grid: one byte per block, the mean over the sites of the block codes (log2 of the mean square,
  * dev.h block_code) of the last committed round of this fragment; all 0 before the first. Every
- * codec carries block codes, so a whole round in bf16 also yields the next grid. Codecs that add
- * quantise on it: step = 2^exponent, from codec_exponents. A site whose block is all zero has no
- * opinion on its scale: it sends the grid's code back.
- * - payload: [codes: count/256 bytes][values]
+ * dense codec carries block codes, so a whole round in bf16 also yields the next grid; topk leaves
+ * the grid as it is. Codecs that add quantise on it: step = 2^exponent, from codec_exponents. A
+ * site whose block is all zero has no opinion on its scale: it sends the grid's code back.
+ * - payload, dense: [codes: a byte per block][present: a bit per block, low bits first, filled up
+ *   with zeros][the blocks that are present]; a block that would say nothing is not there: frozen
+ *   and unchanged tensors cost 9/256 bit per value. topk: a bit stream of its own (topk.c).
  * - aggregate, adds: [sums of codes: u16 little-endian each, u32 for more than 256
- *   contributions][sums of integers, ceil(log2(2nQ+1)) bits each]
- * - aggregate, relayed: the n payloads, in site order
+ *   contributions][present in any payload][sums of integers, ceil(log2(2nQ+1)) bits each]
+ * - aggregate, relayed: [sizes of the n payloads: u64 little-endian][the payloads, in site order]
+ * A payload's size is known once it is encoded and stands in the offer; payload_max bounds it
+ * beforehand, check refuses what is longer or shorter than its own content says.
  *
- * z = weight * delta + residual is what goes in. For every finite z, decode(payload) + residual' ==
- * z without rounding (protocol.md I3); a payload's integers never exceed Q; a value of 2^24 steps
- * and more is not sent in this round: code 0, all of it in the residual, while its block code
+ * z = weight * delta + residual is what goes in. For every finite z, decode(payload) + residual' is
+ * z without rounding (protocol.md I3). A payload's integers never exceed Q; a value of 2^24
+ * steps and more is not sent in this round: code 0, all of it in the residual, while its block code
  * widens the next grid.
  */
 #include "kernels/dev.h"
@@ -40,25 +44,31 @@ enum { CODEC_SITES_MAX = 1024 };
 
 struct codec_work; /* device buffers for one piece of the values at a time; see codec_open */
 
+struct codec_payload {
+    const uint8_t *data;
+    size_t size_bytes;
+};
+
 struct codec {
     const char *name;
     enum codec_kind kind;
     bool adds; /* integers that sum; otherwise relayed */
     int q_max; /* Q; 0 when relayed */
-    size_t (*payload_bytes)(const struct codec *c, size_t count);                   /* exact */
-    size_t (*aggregate_bytes)(const struct codec *c, size_t count, unsigned sites); /* exact */
-    /* z (count, device) -> payload (host) and residual (device; may be z). ERR_DIVERGED: z is not
-     * finite. */
+    size_t (*payload_max)(const struct codec *c, size_t count);
+    size_t (*aggregate_max)(const struct codec *c, size_t count, unsigned sites);
+    /* z (count, device) -> payload (host, room for payload_max), its size, and residual (device;
+     * may be z). ERR_DIVERGED: z is not finite. */
     enum err (*encode)(const struct codec *c, struct codec_work *w, uint8_t *payload,
-                       float *residual, const float *z, const uint8_t *grid, size_t count);
+                       size_t *size_bytes, float *residual, const float *z, const uint8_t *grid,
+                       size_t count);
     /* What the aggregator refuses, ERR_PROTO: wrong size, code 255, value not finite, integer
-     * outside
-     * [-Q, Q]. Host only. */
+     * outside [-Q, Q], whatever encode could not have made. Host only. */
     enum err (*check)(const struct codec *c, const uint8_t *payload, size_t size_bytes,
                       size_t count);
-    /* n checked payloads in site order -> aggregate, both host. */
+    /* n checked payloads in site order -> aggregate (room for aggregate_max), both host. */
     enum err (*aggregate)(const struct codec *c, struct codec_work *w, uint8_t *aggregate,
-                          const uint8_t *const *payloads, unsigned n, size_t count);
+                          size_t *size_bytes, const struct codec_payload *payloads, unsigned n,
+                          size_t count);
     /* aggregate (host) -> mean (count, device) and next_grid (count/256, host; may be grid).
      * mean = sum / weight_sum, one f32 division. The sum is an exact integer times 2^e (adds), or
      * f32 additions in site order (relayed). ERR_PROTO: wrong size, a sum that n payloads cannot
@@ -69,7 +79,8 @@ struct codec {
     /* One checked payload (host) -> values (device): for giving back, residual = residual' +
      * decoded. Exact. */
     enum err (*decode)(const struct codec *c, struct codec_work *w, float *z,
-                       const uint8_t *payload, const uint8_t *grid, size_t count);
+                       const uint8_t *payload, size_t size_bytes, const uint8_t *grid,
+                       size_t count);
 };
 
 const struct codec *codec_find(const char *name);    /* NULL: no such codec */
@@ -80,8 +91,8 @@ enum err codec_open(struct codec_work **w, struct dev *d) MUST;
 enum err codec_open_for(struct codec_work **w, struct dev *d, size_t largest) MUST;
 void codec_close(struct codec_work *w); /* NULL is fine */
 
-/* Exponents of the steps on a grid for Q = 127, 7 or 1; a code of 0 gives DEV_GRID_EMPTY. Host,
- * integers only. */
+/* Exponents of the steps on a grid for Q = 127, 7 or 1; a code of 0 gives
+ * DEV_GRID_EMPTY. Host, integers only. */
 void codec_exponents(int8_t *exponents, const uint8_t *grid, int q_max, size_t blocks);
 
 /* How much work waits in a site's residual, as the one byte that its contribution's header carries:
@@ -91,7 +102,7 @@ void codec_exponents(int8_t *exponents, const uint8_t *grid, int q_max, size_t b
 uint8_t codec_backlog(double residual, double delta);
 
 /* A value that no training makes: from 4096 times the RMS of nine in ten blocks on, and alone in its
- * block (15/16 of the sum of squares). codes: of this z, as a payload begins with. Parameters of one
+ * block (15/16 of the sum of squares). codes: of this z, dev.h block_code. Parameters of one
  * fragment move at rates that differ by 10^3 at most, rows that are rare in the text move as a whole,
  * while a flipped exponent bit multiplies by 2^128 or 2^8. Its place in z, or count: none. */
 enum { CODEC_SPIKE = 4096 };

@@ -1,6 +1,8 @@
 /* Codecs that add: integers in [-Q, Q] on the shared grid. Value + Q goes into bits(1) bits; a sum
  * over n sites plus n*Q into bits(n), with bits(n) = ceil(log2(2nQ + 1)): the aggregate loses
- * nothing and no payload can make it overflow. */
+ * nothing and no payload can make it overflow. A block is present in the aggregate that is present
+ * in any payload. */
+#include <string.h>
 #include "outer/codec/codec_work.h"
 
 static unsigned sum_bits(const struct codec *c, unsigned n)
@@ -11,14 +13,9 @@ static unsigned sum_bits(const struct codec *c, unsigned n)
     return bits;
 }
 
-static size_t stream_bytes(unsigned bits, size_t count)
+static size_t block_bytes(unsigned bits)
 {
-    return count / 8 * bits;
-}
-
-size_t codec_grid_payload_bytes(const struct codec *c, size_t count)
-{
-    return codec_blocks(count) + stream_bytes(sum_bits(c, 1), count);
+    return DEV_BLOCK / 8 * bits;
 }
 
 /* Bytes of one sum of n codes of at most 254. */
@@ -27,80 +24,96 @@ static size_t code_bytes(unsigned n)
     return n <= 256 ? 2 : 4;
 }
 
-size_t codec_grid_aggregate_bytes(const struct codec *c, size_t count, unsigned sites)
+size_t codec_grid_max(const struct codec *c, size_t count, unsigned sites)
 {
-    return codec_blocks(count) * code_bytes(sites) + stream_bytes(sum_bits(c, sites), count);
+    size_t blocks = codec_blocks(count);
+    return blocks * (code_bytes(sites) + block_bytes(sum_bits(c, sites))) +
+           codec_present_bytes(blocks);
 }
 
-/* The steps of one piece, on the device. */
+void codec_grid_steps(struct codec_work *w, const uint8_t *grid, int q_max, size_t n)
+{
+    codec_exponents(w->exponents_host, grid, q_max, codec_blocks(n));
+    w->d->ops->copy(w->d, w->exponents, w->exponents_host, codec_blocks(n));
+}
+
 static struct dev_grid piece_grid(const struct codec *c, struct codec_work *w, const uint8_t *grid,
                                   size_t n)
 {
-    codec_exponents(w->exponents_host, grid, c->q_max, codec_blocks(n));
-    w->d->ops->copy(w->d, w->exponents, w->exponents_host, codec_blocks(n));
+    codec_grid_steps(w, grid, c->q_max, n);
     return (struct dev_grid){.count = n, .q_max = c->q_max, .exponent = w->exponents};
 }
 
-/* n values from a host stream, `at` values into it -> w->integers, set or added. */
-static void get_integers(struct codec_work *w, const uint8_t *stream, unsigned bits, int32_t bias,
-                         bool add, size_t at, size_t n)
+void codec_grid_read(struct codec_work *w, struct codec_in *in, int32_t bias, bool add, size_t n)
 {
     const struct dev_ops *ops = w->d->ops;
-    ops->copy(w->d, w->stream, stream + stream_bytes(bits, at), stream_bytes(bits, n));
-    ops->unpack(w->d, w->integers, w->stream, bias, bits, add, n);
-}
-
-static void put_integers(struct codec_work *w, uint8_t *stream, unsigned bits, int32_t bias,
-                         size_t at, size_t n)
-{
-    const struct dev_ops *ops = w->d->ops;
-    ops->pack(w->d, w->stream, w->integers, bias, bits, n);
-    ops->copy(w->d, stream + stream_bytes(bits, at), w->stream, stream_bytes(bits, n));
-}
-
-enum err codec_grid_encode(const struct codec *c, struct codec_work *w, uint8_t *payload,
-                           float *residual, const float *z, const uint8_t *grid, size_t count)
-{
-    size_t blocks = codec_blocks(count);
-    for (size_t at = 0; at < count; at += w->piece) {
-        size_t n = count - at < w->piece ? count - at : w->piece;
-        struct dev_grid g = piece_grid(c, w, grid + codec_blocks(at), n);
-        codec_put_codes(w, payload + codec_blocks(at), z + at, n);
-        w->d->ops->quantise(w->d, w->integers, residual + at, z + at, &g);
-        put_integers(w, payload + blocks, sum_bits(c, 1), c->q_max, at, n);
+    unsigned bits = (unsigned)(in->block_bytes * 8 / DEV_BLOCK);
+    for (size_t done = 0; done < n;) {
+        struct codec_run run = codec_in_run(in, codec_blocks(n - done));
+        size_t values = run.blocks * DEV_BLOCK;
+        if (run.bytes) {
+            ops->copy(w->d, w->stream, run.bytes, run.blocks * in->block_bytes);
+            ops->unpack(w->d, w->integers + done, w->stream, bias, bits, add, values);
+        } else if (!add) {
+            ops->zero(w->d, w->integers + done, values * sizeof *w->integers);
+        }
+        done += values;
     }
-    return codec_finish(w, payload, grid, blocks);
 }
 
-/* Little-endian. */
-static void sum_codes(uint8_t *sums, const uint8_t *const *payloads, unsigned n, size_t blocks)
+const uint8_t *codec_grid_encode(const struct codec *c, struct codec_work *w,
+                                 const struct codec_piece *p)
+{
+    struct dev_grid g = piece_grid(c, w, p->grid, p->count);
+    unsigned bits = sum_bits(c, 1);
+    w->d->ops->quantise(w->d, w->integers, p->residual, p->z, &g);
+    w->d->ops->pack(w->d, w->stream, w->integers, c->q_max, bits, p->count);
+    return codec_seen(w, w->stream, codec_blocks(p->count) * block_bytes(bits));
+}
+
+void codec_grid_sum_codes(uint8_t *sums, const struct codec_payload *payloads, unsigned n,
+                          size_t blocks)
 {
     for (size_t b = 0; b < blocks; b++) {
         uint32_t sum = 0;
         for (unsigned i = 0; i < n; i++)
-            sum += payloads[i][b];
+            sum += payloads[i].data[b];
         for (size_t k = 0; k < code_bytes(n); k++)
             *sums++ = (uint8_t)(sum >> 8 * k);
     }
 }
 
 enum err codec_grid_aggregate(const struct codec *c, struct codec_work *w, uint8_t *aggregate,
-                              const uint8_t *const *payloads, unsigned n, size_t count)
+                              size_t *size_bytes, const struct codec_payload *payloads, unsigned n,
+                              size_t count)
 {
     ASSERT(n >= 1 && n <= CODEC_SITES_MAX);
     size_t blocks = codec_blocks(count);
-    sum_codes(aggregate, payloads, n, blocks);
+    unsigned bits = sum_bits(c, n);
+    struct codec_in in[CODEC_SITES_MAX];
+    struct codec_out out =
+        codec_out_open(aggregate + code_bytes(n) * blocks, block_bytes(bits), blocks);
+    codec_grid_sum_codes(aggregate, payloads, n, blocks);
+    for (unsigned i = 0; i < n; i++)
+        in[i] = codec_dense_in(c, payloads[i].data, count);
     for (size_t at = 0; at < count; at += w->piece) {
-        size_t values = count - at < w->piece ? count - at : w->piece;
-        for (unsigned i = 0; i < n; i++)
-            get_integers(w, payloads[i] + blocks, sum_bits(c, 1), c->q_max, i > 0, at, values);
-        put_integers(w, aggregate + code_bytes(n) * blocks, sum_bits(c, n), (int32_t)n * c->q_max, at, values);
+        size_t values = count - at < w->piece ? count - at : w->piece, here = codec_blocks(values);
+        memset(w->present, 0, here);
+        for (unsigned i = 0; i < n; i++) {
+            for (size_t b = 0; b < here; b++)
+                w->present[b] |= codec_is_present(in[i].present, in[i].block + b);
+            codec_grid_read(w, &in[i], c->q_max, i > 0, values);
+        }
+        w->d->ops->pack(w->d, w->stream, w->integers, (int32_t)n * c->q_max, bits, values);
+        const uint8_t *sums = codec_seen(w, w->stream, here * block_bytes(bits));
+        TRY(dev_sync(w->d));
+        codec_out_put(&out, w->d->threads, sums, w->present, here);
     }
-    return dev_sync(w->d);
+    *size_bytes = (size_t)(out.end - aggregate);
+    return ERR_OK;
 }
 
-/* Sums of codes -> mean codes. A sum that n codes of at most 254 cannot have is refused. */
-static enum err mean_codes(uint8_t *next_grid, const uint8_t *sums, unsigned n, size_t blocks)
+enum err codec_grid_mean_codes(uint8_t *next_grid, const uint8_t *sums, unsigned n, size_t blocks)
 {
     for (size_t b = 0; b < blocks; b++) {
         uint32_t sum = 0;
@@ -118,35 +131,44 @@ enum err codec_grid_mean(const struct codec *c, struct codec_work *w, float *mea
                          unsigned n, float weight_sum, const uint8_t *grid, size_t count)
 {
     const struct dev_ops *ops = w->d->ops;
-    size_t blocks = codec_blocks(count);
+    size_t blocks = codec_blocks(count), sums = code_bytes(n) * blocks, rest;
     uint32_t over = 0;
     TRY(codec_check_mean(n, weight_sum));
-    TRY(codec_check_size(size_bytes, c->aggregate_bytes(c, count, n)));
+    size_t block = block_bytes(sum_bits(c, n)), head = sums + codec_present_bytes(blocks);
+    if (size_bytes < head)
+        return codec_check_size(size_bytes, head);
+    TRY(codec_in_bytes(aggregate + sums, block, blocks, &rest));
+    TRY(codec_check_size(size_bytes, sums + rest));
+    struct codec_in in = codec_in_open(aggregate, aggregate + sums, block, blocks);
     int32_t bias = (int32_t)n * c->q_max;
     ops->zero(w->d, w->over, sizeof over);
     for (size_t at = 0; at < count; at += w->piece) {
         size_t values = count - at < w->piece ? count - at : w->piece;
         struct dev_grid g = piece_grid(c, w, grid + codec_blocks(at), values);
-        get_integers(w, aggregate + code_bytes(n) * blocks, sum_bits(c, n), bias, false, at, values);
+        codec_grid_read(w, &in, bias, false, values);
         ops->exceeds(w->d, w->over, w->integers, bias, values);
         ops->dequantise(w->d, mean + at, w->integers, &g, weight_sum);
+        TRY(dev_sync(w->d)); /* the next piece's exponents take the place of these */
     }
     ops->copy(w->d, &over, w->over, sizeof over);
     TRY(dev_sync(w->d));
     if (over)
         return err_set(ERR_PROTO, "aggregate: a sum beyond what %u contributions can reach", n);
-    return mean_codes(next_grid, aggregate, n, blocks); /* last: next_grid may be grid */
+    return codec_grid_mean_codes(next_grid, aggregate, n, blocks); /* last: may be grid */
 }
 
 enum err codec_grid_decode(const struct codec *c, struct codec_work *w, float *z,
-                           const uint8_t *payload, const uint8_t *grid, size_t count)
+                           const uint8_t *payload, size_t size_bytes, const uint8_t *grid,
+                           size_t count)
 {
-    size_t blocks = codec_blocks(count);
+    (void)size_bytes;
+    struct codec_in in = codec_dense_in(c, payload, count);
     for (size_t at = 0; at < count; at += w->piece) {
-        size_t n = count - at < w->piece ? count - at : w->piece;
-        struct dev_grid g = piece_grid(c, w, grid + codec_blocks(at), n);
-        get_integers(w, payload + blocks, sum_bits(c, 1), c->q_max, false, at, n);
+        size_t values = count - at < w->piece ? count - at : w->piece;
+        struct dev_grid g = piece_grid(c, w, grid + codec_blocks(at), values);
+        codec_grid_read(w, &in, c->q_max, false, values);
         w->d->ops->dequantise(w->d, z + at, w->integers, &g, 1.0f);
+        TRY(dev_sync(w->d));
     }
-    return dev_sync(w->d);
+    return ERR_OK;
 }

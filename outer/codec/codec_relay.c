@@ -3,66 +3,104 @@
 #include <string.h>
 #include "outer/codec/codec_work.h"
 
-size_t codec_relay_bytes(const struct codec *c, size_t count, unsigned sites)
+enum { SIZE_BYTES = 8 }; /* of a payload's size before the payloads */
+
+size_t codec_relay_max(const struct codec *c, size_t count, unsigned sites)
 {
-    return sites * c->payload_bytes(c, count);
+    return sites * (SIZE_BYTES + c->payload_max(c, count));
 }
 
-enum err codec_relay(const struct codec *c, struct codec_work *w, uint8_t *aggregate,
-                     const uint8_t *const *payloads, unsigned n, size_t count)
+enum err codec_relay_aggregate(const struct codec *c, struct codec_work *w, uint8_t *aggregate,
+                               size_t *size_bytes, const struct codec_payload *payloads, unsigned n,
+                               size_t count)
 {
-    (void)w;
-    size_t size = c->payload_bytes(c, count);
-    for (unsigned i = 0; i < n; i++)
-        memcpy(aggregate + i * size, payloads[i], size);
+    (void)c, (void)w, (void)count;
+    ASSERT(n >= 1 && n <= CODEC_SITES_MAX);
+    size_t end = n * SIZE_BYTES;
+    for (unsigned i = 0; i < n; i++) {
+        uint64_t size = payloads[i].size_bytes;
+        for (unsigned k = 0; k < SIZE_BYTES; k++)
+            aggregate[i * SIZE_BYTES + k] = (uint8_t)(size >> 8 * k);
+        memcpy(aggregate + end, payloads[i].data, size);
+        end += size;
+    }
+    *size_bytes = end;
     return ERR_OK;
 }
 
-/* One piece: the first site's values, then f32 additions in site order, then one division. */
-static void relay_piece(const struct codec *c, struct codec_work *w, float *mean,
-                        const struct codec_relayed *r, size_t at, size_t n, codec_values *get)
+enum err codec_relay_list(const struct codec *c, const uint8_t *aggregate, size_t size_bytes,
+                          unsigned n, size_t count, struct codec_payload payloads[CODEC_SITES_MAX])
 {
-    const struct dev_ops *ops = w->d->ops;
-    size_t size = r->size_bytes / r->n;
-    for (unsigned i = 0; i < r->n; i++) {
-        const uint8_t *payload = r->aggregate + i * size;
-        get(c, w, i ? w->values : mean,
-            &(struct codec_part){payload + codec_blocks(at), payload + codec_blocks(r->count), at,
-                                 n});
-        if (i)
-            ops->accumulate(w->d, mean, w->values, 1.0f, n);
+    size_t end = n * SIZE_BYTES;
+    if (size_bytes < end)
+        return codec_check_size(size_bytes, end);
+    for (unsigned i = 0; i < n; i++) {
+        uint64_t size = 0;
+        for (unsigned k = 0; k < SIZE_BYTES; k++)
+            size |= (uint64_t)aggregate[i * SIZE_BYTES + k] << 8 * k;
+        if (size > size_bytes - end)
+            return err_set(ERR_PROTO, "aggregate: contribution %u reaches beyond the end", i);
+        payloads[i] = (struct codec_payload){aggregate + end, size};
+        end += size;
     }
-    ops->divide(w->d, mean, r->weight_sum, n);
+    TRY(codec_check_size(size_bytes, end));
+    for (unsigned i = 0; i < n; i++)
+        TRY(c->check(c, payloads[i].data, payloads[i].size_bytes, count));
+    return ERR_OK;
 }
 
-enum err codec_relay_mean(const struct codec *c, struct codec_work *w, float *mean,
-                          uint8_t *next_grid, const struct codec_relayed *r, codec_values *get)
+/* The next n values of a payload -> device. */
+static void values_next(const struct codec *c, struct codec_work *w, float *z, struct codec_in *in,
+                        size_t n)
 {
-    TRY(codec_check_mean(r->n, r->weight_sum));
-    TRY(codec_check_size(r->size_bytes, c->aggregate_bytes(c, r->count, r->n)));
-    size_t size = r->size_bytes / r->n;
-    for (unsigned i = 0; i < r->n; i++)
-        TRY(c->check(c, r->aggregate + i * size, size, r->count));
-    for (size_t at = 0; at < r->count; at += w->piece) {
-        size_t n = r->count - at < w->piece ? r->count - at : w->piece;
-        relay_piece(c, w, mean + at, r, at, n, get);
+    const struct codec_relay *r = (const struct codec_relay *)c;
+    for (size_t done = 0; done < n;) {
+        struct codec_run run = codec_in_run(in, codec_blocks(n - done));
+        if (run.bytes)
+            r->values(c, w, z + done, &run);
+        else
+            w->d->ops->zero(w->d, z + done, run.blocks * DEV_BLOCK * sizeof *z);
+        done += run.blocks * DEV_BLOCK;
     }
-    for (size_t b = 0; b < codec_blocks(r->count); b++) {
+}
+
+/* The first site's values, then f32 additions in site order, then one division. */
+enum err codec_relay_mean(const struct codec *c, struct codec_work *w, float *mean,
+                          uint8_t *next_grid, const uint8_t *aggregate, size_t size_bytes,
+                          unsigned n, float weight_sum, const uint8_t *grid, size_t count)
+{
+    (void)grid;
+    struct codec_payload payloads[CODEC_SITES_MAX];
+    struct codec_in in[CODEC_SITES_MAX];
+    TRY(codec_check_mean(n, weight_sum));
+    TRY(codec_relay_list(c, aggregate, size_bytes, n, count, payloads));
+    for (unsigned i = 0; i < n; i++)
+        in[i] = codec_dense_in(c, payloads[i].data, count);
+    for (size_t at = 0; at < count; at += w->piece) {
+        size_t values = count - at < w->piece ? count - at : w->piece;
+        for (unsigned i = 0; i < n; i++) {
+            values_next(c, w, i ? w->values : mean + at, &in[i], values);
+            if (i)
+                w->d->ops->accumulate(w->d, mean + at, w->values, 1.0f, values);
+        }
+        w->d->ops->divide(w->d, mean + at, weight_sum, values);
+    }
+    for (size_t b = 0; b < codec_blocks(count); b++) {
         uint32_t sum = 0;
-        for (unsigned i = 0; i < r->n; i++)
-            sum += r->aggregate[i * size + b];
-        next_grid[b] = codec_mean_code(sum, r->n);
+        for (unsigned i = 0; i < n; i++)
+            sum += payloads[i].data[b];
+        next_grid[b] = codec_mean_code(sum, n);
     }
     return dev_sync(w->d);
 }
 
 enum err codec_relay_decode(const struct codec *c, struct codec_work *w, float *z,
-                            const uint8_t *payload, size_t count, codec_values *get)
+                            const uint8_t *payload, size_t size_bytes, const uint8_t *grid,
+                            size_t count)
 {
-    for (size_t at = 0; at < count; at += w->piece) {
-        size_t n = count - at < w->piece ? count - at : w->piece;
-        get(c, w, z + at,
-            &(struct codec_part){payload + codec_blocks(at), payload + codec_blocks(count), at, n});
-    }
+    (void)size_bytes, (void)grid;
+    struct codec_in in = codec_dense_in(c, payload, count);
+    for (size_t at = 0; at < count; at += w->piece)
+        values_next(c, w, z + at, &in, count - at < w->piece ? count - at : w->piece);
     return dev_sync(w->d);
 }

@@ -11,6 +11,7 @@ enum { CODEC_STREAM_BITS = 18 }; /* the sum of CODEC_SITES_MAX integers of int8 
 struct codec_work {
     struct dev *d;
     size_t piece; /* values, a multiple of DEV_BLOCK; the sizes below follow from it */
+    bool here;    /* the device's memory is the host's: nothing to copy between them */
     /* device */
     float *values;     /* piece */
     int32_t *integers; /* piece */
@@ -20,10 +21,10 @@ struct codec_work {
     uint32_t *over;    /* one: set by the op exceeds */
     /* host */
     int8_t *exponents_host; /* piece / 256 */
+    uint8_t *present;       /* piece / 256: 1 for a block that goes on the wire */
     float *host;            /* piece */
+    uint8_t *bytes; /* 4 * piece: the blocks of a piece before the empty ones are left out */
 };
-
-extern const struct codec f32_codec, bf16_codec, int8_codec, int4_codec, int2_codec;
 
 static inline size_t codec_blocks(size_t count)
 {
@@ -37,70 +38,136 @@ void codec_put_codes(struct codec_work *w, uint8_t *codes, const float *z, size_
 enum err codec_finish(struct codec_work *w, uint8_t *codes, const uint8_t *grid,
                       size_t blocks) MUST;
 enum err codec_check_size(size_t size_bytes, size_t want) MUST;
-enum err codec_check_codes(const uint8_t *codes, size_t blocks) MUST;
 enum err codec_check_mean(unsigned n, float weight_sum) MUST;
 /* round(sum / n), integers only. */
 uint8_t codec_mean_code(uint32_t sum, unsigned n);
+/* Device bytes where the host can read them: themselves, or copied to w->bytes. */
+const uint8_t *codec_seen(struct codec_work *w, const void *bytes, size_t size_bytes);
 
-/* Relayed codecs (codec_relay.c). get: `count` values of a payload, from value `at` on -> device.
- */
-struct codec_part {
-    const uint8_t *codes;  /* of these values */
-    const uint8_t *values; /* of the whole payload */
-    size_t at, count;
-};
-typedef void codec_values(const struct codec *c, struct codec_work *w, float *z,
-                          const struct codec_part *p);
-size_t codec_relay_bytes(const struct codec *c, size_t count, unsigned sites);
-enum err codec_relay(const struct codec *c, struct codec_work *w, uint8_t *aggregate,
-                     const uint8_t *const *payloads, unsigned n, size_t count) MUST;
-struct codec_relayed { /* arguments of mean */
-    const uint8_t *aggregate;
-    size_t size_bytes, count;
-    unsigned n;
-    float weight_sum;
-};
-enum err codec_relay_mean(const struct codec *c, struct codec_work *w, float *mean,
-                          uint8_t *next_grid, const struct codec_relayed *r,
-                          codec_values *get) MUST;
-enum err codec_relay_decode(const struct codec *c, struct codec_work *w, float *z,
-                            const uint8_t *payload, size_t count, codec_values *get) MUST;
+/* ---- blocks that may be absent (codec_dense.c) ---- */
 
-/* Relayed codecs that the host encodes (codec_host.c), in chunks of whole blocks; the last chunk
- * may be shorter. Bytes of the values: block_bytes per block, chunk_bytes per chunk, chunk after
- * chunk, so a payload's size follows from the count alone. codes: the payload's own block codes. */
-struct codec_host {
+/* [present bits][blocks], as they are written and as they are read. */
+struct codec_out {
+    uint8_t *present, *end; /* end: behind the last block so far */
+    size_t block, block_bytes;
+};
+struct codec_in {
+    const uint8_t *codes, *present, *next;
+    size_t block, block_bytes;
+};
+struct codec_run { /* blocks one after the other that are all present, or all absent */
+    const uint8_t *codes, *bytes; /* bytes NULL: absent */
+    size_t blocks;
+};
+static inline size_t codec_present_bytes(size_t blocks)
+{
+    return (blocks + 7) / 8;
+}
+static inline bool codec_is_present(const uint8_t *present, size_t block)
+{
+    return present[block / 8] >> block % 8 & 1;
+}
+struct codec_out codec_out_open(uint8_t *present, size_t block_bytes, size_t blocks);
+/* The next blocks, dense, and which of them are present. */
+void codec_out_put(struct codec_out *o, int threads, const uint8_t *dense, const uint8_t *present,
+                   size_t blocks);
+struct codec_in codec_in_open(const uint8_t *codes, const uint8_t *present, size_t block_bytes,
+                              size_t blocks);
+struct codec_run codec_in_run(struct codec_in *in, size_t most_blocks);
+/* Bytes of bits and blocks; fill bits that are set: ERR_PROTO. */
+enum err codec_in_bytes(const uint8_t *present, size_t block_bytes, size_t blocks,
+                        size_t *size_bytes) MUST;
+
+struct codec_piece { /* of one encode */
+    float *residual;
+    const float *z; /* both device; may be the same */
+    const uint8_t *grid, *codes;
+    size_t count;
+};
+struct codec_dense {
     struct codec c; /* first */
-    size_t chunk;   /* values; divides a piece */
-    size_t block_bytes, chunk_bytes;
-    void (*encode)(uint8_t *out, const uint8_t *codes, float *z, size_t n); /* z: then residual */
-    const char *(*wrong)(const uint8_t *in, size_t n); /* NULL: what encode could have made */
-    void (*decode)(float *z, const uint8_t *codes, const uint8_t *in, size_t n); /* of a good one */
+    size_t block_bytes;
+    /* A block all of whose bytes are this is absent. NOTHING_NONE: encode_piece says which, in
+     * w->present. */
+    int nothing;
+    /* The piece's blocks, all of them, where the host can read them. */
+    const uint8_t *(*encode_piece)(const struct codec *c, struct codec_work *w,
+                                   const struct codec_piece *p);
+    const char *(*wrong)(const uint8_t *block); /* NULL: what encode could have made */
 };
-size_t codec_host_payload_bytes(const struct codec *c, size_t count);
-enum err codec_host_encode(const struct codec *c, struct codec_work *w, uint8_t *payload,
-                           float *residual, const float *z, const uint8_t *grid, size_t count);
-enum err codec_host_check(const struct codec *c, const uint8_t *payload, size_t size_bytes,
-                          size_t count);
-enum err codec_host_mean(const struct codec *c, struct codec_work *w, float *mean,
-                         uint8_t *next_grid, const uint8_t *aggregate, size_t size_bytes,
-                         unsigned n, float weight_sum, const uint8_t *grid, size_t count);
-enum err codec_host_decode(const struct codec *c, struct codec_work *w, float *z,
-                           const uint8_t *payload, const uint8_t *grid, size_t count);
-extern const struct codec_host e3m0_codec, fp8_e4m3_codec, fp8_e5m2_codec, topk_codec;
+enum { NOTHING_NONE = -1 };
+size_t codec_dense_max(const struct codec *c, size_t count);
+enum err codec_dense_encode(const struct codec *c, struct codec_work *w, uint8_t *payload,
+                            size_t *size_bytes, float *residual, const float *z,
+                            const uint8_t *grid, size_t count);
+enum err codec_dense_check(const struct codec *c, const uint8_t *payload, size_t size_bytes,
+                           size_t count);
+struct codec_in codec_dense_in(const struct codec *c, const uint8_t *payload, size_t count);
 
-/* Codecs that add (codec_grid.c), for any Q = c->q_max. Everything but the check of a payload's
- * integers. */
-size_t codec_grid_payload_bytes(const struct codec *c, size_t count);
-size_t codec_grid_aggregate_bytes(const struct codec *c, size_t count, unsigned sites);
-enum err codec_grid_encode(const struct codec *c, struct codec_work *w, uint8_t *payload,
-                           float *residual, const float *z, const uint8_t *grid, size_t count);
+/* ---- relayed codecs (codec_relay.c) ---- */
+
+/* A run of present blocks -> values, device. */
+typedef void codec_values(const struct codec *c, struct codec_work *w, float *z,
+                          const struct codec_run *run);
+struct codec_relay {
+    struct codec_dense dense; /* first */
+    codec_values *values;
+};
+size_t codec_relay_max(const struct codec *c, size_t count, unsigned sites);
+enum err codec_relay_aggregate(const struct codec *c, struct codec_work *w, uint8_t *aggregate,
+                               size_t *size_bytes, const struct codec_payload *payloads, unsigned n,
+                               size_t count);
+/* The payloads of an aggregate, each checked. */
+enum err codec_relay_list(const struct codec *c, const uint8_t *aggregate, size_t size_bytes,
+                          unsigned n, size_t count,
+                          struct codec_payload payloads[CODEC_SITES_MAX]) MUST;
+enum err codec_relay_mean(const struct codec *c, struct codec_work *w, float *mean,
+                          uint8_t *next_grid, const uint8_t *aggregate, size_t size_bytes,
+                          unsigned n, float weight_sum, const uint8_t *grid, size_t count);
+enum err codec_relay_decode(const struct codec *c, struct codec_work *w, float *z,
+                            const uint8_t *payload, size_t size_bytes, const uint8_t *grid,
+                            size_t count);
+extern const struct codec_relay f32_codec, bf16_codec;
+
+/* Relayed codecs that the host encodes (codec_host.c), a block at a time. code: the payload's own
+ * code of the block. */
+struct codec_host {
+    struct codec_relay relay; /* first */
+    void (*encode)(uint8_t *out, uint8_t code, float *residual,
+                   const float *z);                            /* may be the same */
+    void (*decode)(float *z, uint8_t code, const uint8_t *in); /* of a good one */
+};
+const uint8_t *codec_host_encode(const struct codec *c, struct codec_work *w,
+                                 const struct codec_piece *p);
+codec_values codec_host_values;
+extern const struct codec_host e3m0_codec, fp8_e4m3_codec, fp8_e5m2_codec;
+
+/* ---- codecs that add (codec_grid.c), for any Q = c->q_max ---- */
+
+/* Exponents of a piece -> w->exponents. */
+void codec_grid_steps(struct codec_work *w, const uint8_t *grid, int q_max, size_t n);
+/* The next n integers -> w->integers, set or added; of an absent block they are 0. */
+void codec_grid_read(struct codec_work *w, struct codec_in *in, int32_t bias, bool add, size_t n);
+/* Sums of codes, little-endian; and the mean codes of such sums, ERR_PROTO where n codes of at
+ * most 254 cannot have them. */
+void codec_grid_sum_codes(uint8_t *sums, const struct codec_payload *payloads, unsigned n,
+                          size_t blocks);
+enum err codec_grid_mean_codes(uint8_t *next_grid, const uint8_t *sums, unsigned n,
+                               size_t blocks) MUST;
+size_t codec_grid_max(const struct codec *c, size_t count, unsigned sites);
+const uint8_t *codec_grid_encode(const struct codec *c, struct codec_work *w,
+                                 const struct codec_piece *p);
 enum err codec_grid_aggregate(const struct codec *c, struct codec_work *w, uint8_t *aggregate,
-                              const uint8_t *const *payloads, unsigned n, size_t count);
+                              size_t *size_bytes, const struct codec_payload *payloads, unsigned n,
+                              size_t count);
 enum err codec_grid_mean(const struct codec *c, struct codec_work *w, float *mean,
                          uint8_t *next_grid, const uint8_t *aggregate, size_t size_bytes,
                          unsigned n, float weight_sum, const uint8_t *grid, size_t count);
 enum err codec_grid_decode(const struct codec *c, struct codec_work *w, float *z,
-                           const uint8_t *payload, const uint8_t *grid, size_t count);
+                           const uint8_t *payload, size_t size_bytes, const uint8_t *grid,
+                           size_t count);
+extern const struct codec_dense int8_codec, int4_codec, int2_codec;
+
+extern const struct codec topk_codec;
 
 #endif

@@ -1,10 +1,10 @@
-/* e3m0: 4 bits per value and an f32 scale per block, count/2 + count/64 + count/256 bytes, 4.16
- * bits per value. Streaming DiLoCo's 4-bit float (2501.18512), in the form of field.md 2.3: the
- * scale s is the block's largest magnitude; nibble = sign (8) + level L; value 0 for L = 0, else
- * +-2^(L-7) s; the even value in the low half of its byte. Nearest, halves towards zero. A value of
- * level L lies between 1/2 and 3/2 of what is sent (level 1: up from 1/2), so the residual is exact
- * (Sterbenz). A block whose largest is below 2^-100, where levels would round, waits in the
- * residual. Relayed.
+/* e3m0: 4 bits per value, an f32 scale and 9 bits per block, at most count/2 + count/64 +
+ * count/256*9/8 bytes, 4.16 bits per value. Streaming DiLoCo's 4-bit float (2501.18512), in the
+ * form of field.md 2.3: the scale s is the block's largest magnitude; nibble = sign (8) + level L;
+ * value 0 for L = 0, else +-2^(L-7) s; the even value in the low half of its byte. Nearest, halves
+ * towards zero. A value of level L lies between 1/2 and 3/2 of what is sent (level 1: up from 1/2),
+ * so the residual is exact (Sterbenz). A block whose largest is below 2^-100, where levels would
+ * round, waits in the residual. Relayed.
  */
 #include <string.h>
 #include "kernels/scalar/bf16.h"
@@ -14,86 +14,106 @@ enum { LEVELS = 7, SCALE_BYTES = 4 };
 #define SMALLEST 0x0d800000u /* bits of 2^-100 */
 #define INFINITE 0x7f800000u
 
-static float level_value(uint32_t nibble, float s)
+static inline float level_value(uint32_t nibble, float s)
 {
-    uint32_t level = nibble & LEVELS;
-    float v = level ? s * float_of_bits((127 - LEVELS + level) << 23) : 0;
-    return nibble & 8 ? -v : v;
+    uint32_t level = nibble & LEVELS, there = level ? 0xffffffffu : 0;
+    uint32_t size = float_bits(s * float_of_bits((127 - LEVELS + level) << 23)) & there;
+    return float_of_bits(size | (nibble & 8) << 28);
 }
 
 /* Magnitudes compare as integers; a NaN is above infinity. */
-static uint32_t largest(const float *z, size_t n)
+static uint32_t largest(const float *z)
 {
     int32_t most = 0;
-    for (size_t i = 0; i < n; i++) {
+#pragma omp simd reduction(max : most)
+    for (size_t i = 0; i < DEV_BLOCK; i++) {
         int32_t size = (int32_t)(float_bits(z[i]) & 0x7fffffffu);
         most = size > most ? size : most;
     }
     return (uint32_t)most < SMALLEST || (uint32_t)most >= INFINITE ? 0 : (uint32_t)most;
 }
 
-static void encode(uint8_t *out, const uint8_t *codes, float *z, size_t n)
+/* How many bounds a magnitude exceeds: 1/2 of level 1, and 3/4 of each level from 2 on. Those are
+ * 3/4 s times a power of two, whose bits are a whole number of exponents apart, so a subtraction
+ * and a shift count them. half, most: bits of s/2^7 and 3/4 s. */
+static inline uint32_t level_of(int32_t size, int32_t half, int32_t most)
 {
-    (void)codes;
-    uint32_t scale = largest(z, n);
-    float s = float_of_bits(scale), above[LEVELS];
-    for (uint32_t l = 1; l <= LEVELS; l++) /* half of level 1, then 3/4 of each */
-        above[l - 1] = level_value(l, s) * (l == 1 ? 0.5f : 0.75f);
-    memcpy(out, &scale, SCALE_BYTES);
-    memset(out + SCALE_BYTES, 0, n / 2);
-    for (size_t i = 0; i < n && scale; i++) {
-        float size = float_of_bits(float_bits(z[i]) & 0x7fffffffu);
-        uint32_t level = 0;
-        for (int l = 0; l < LEVELS; l++)
-            level += size > above[l];
-        uint32_t nibble = level ? level | (float_bits(z[i]) >> 31) << 3 : 0;
-        out[SCALE_BYTES + i / 2] |= (uint8_t)(nibble << i % 2 * 4);
-        z[i] -= level_value(nibble, s);
-    }
+    int32_t above = ((size - most - 1) >> 23) + LEVELS - 1;
+    above = above < 0 ? 0 : above > LEVELS - 1 ? LEVELS - 1 : above;
+    return (uint32_t)(above + (size > half));
 }
 
-static const char *wrong(const uint8_t *in, size_t n)
+static void encode(uint8_t *out, uint8_t code, float *residual, const float *z)
 {
-    uint32_t scale, top = 0, sent = 0, minus = 0;
-    memcpy(&scale, in, SCALE_BYTES);
-    for (size_t i = 0; i < n; i++) {
-        uint32_t nibble = in[SCALE_BYTES + i / 2] >> i % 2 * 4 & 15;
-        top |= (nibble & LEVELS) == LEVELS;
-        sent |= nibble;
-        minus |= nibble == 8;
+    (void)code;
+    uint8_t nibble[DEV_BLOCK];
+    uint32_t scale = largest(z);
+    float s = float_of_bits(scale);
+    int32_t half = (int32_t)scale - (LEVELS << 23), most = (int32_t)float_bits(0.75f * s);
+    if (!scale) {
+        memset(out, 0, SCALE_BYTES + DEV_BLOCK / 2);
+        memmove(residual, z, DEV_BLOCK * sizeof *z);
+        return;
     }
-    if (scale >= INFINITE || (scale && scale < SMALLEST))
+#pragma omp simd
+    for (size_t i = 0; i < DEV_BLOCK; i++) {
+        uint32_t bits = float_bits(z[i]),
+                 level = level_of((int32_t)(bits & 0x7fffffffu), half, most);
+        uint32_t n = level | (level ? bits >> 31 << 3 : 0);
+        nibble[i] = (uint8_t)n;
+        residual[i] = z[i] - level_value(n, s);
+    }
+    memcpy(out, &scale, SCALE_BYTES);
+    for (size_t i = 0; i < DEV_BLOCK / 2; i++)
+        out[SCALE_BYTES + i] = (uint8_t)(nibble[2 * i] | nibble[2 * i + 1] << 4);
+}
+
+static const char *wrong(const uint8_t *in)
+{
+    uint32_t scale, top = 0, minus = 0;
+    memcpy(&scale, in, SCALE_BYTES);
+    for (size_t i = 0; i < DEV_BLOCK / 2; i++) {
+        uint32_t low = in[SCALE_BYTES + i] & 15, high = in[SCALE_BYTES + i] >> 4;
+        top |= ((low & LEVELS) == LEVELS) | ((high & LEVELS) == LEVELS);
+        minus |= (low == 8) | (high == 8);
+    }
+    if (scale >= INFINITE || scale < SMALLEST)
         return "a scale out of range";
     if (minus)
         return "-0";
-    return (scale ? top : !sent) ? NULL : "a scale that is not the largest magnitude";
+    return top ? NULL : "a scale that is not the largest magnitude";
 }
 
-static void decode(float *z, const uint8_t *codes, const uint8_t *in, size_t n)
+static void decode(float *z, uint8_t code, const uint8_t *in)
 {
-    (void)codes;
+    (void)code;
+    uint8_t nibble[DEV_BLOCK];
     float s;
     memcpy(&s, in, SCALE_BYTES);
-    for (size_t i = 0; i < n; i++)
-        z[i] = level_value(in[SCALE_BYTES + i / 2] >> i % 2 * 4 & 15, s);
+    for (size_t i = 0; i < DEV_BLOCK / 2; i++) {
+        nibble[2 * i] = in[SCALE_BYTES + i] & 15;
+        nibble[2 * i + 1] = in[SCALE_BYTES + i] >> 4;
+    }
+#pragma omp simd
+    for (size_t i = 0; i < DEV_BLOCK; i++)
+        z[i] = level_value(nibble[i], s);
 }
 
 const struct codec_host e3m0_codec = {
-    .c = {.name = "e3m0",
-          .kind = CODEC_E3M0,
-          .adds = false,
-          .q_max = 0,
-          .payload_bytes = codec_host_payload_bytes,
-          .aggregate_bytes = codec_relay_bytes,
-          .encode = codec_host_encode,
-          .check = codec_host_check,
-          .aggregate = codec_relay,
-          .mean = codec_host_mean,
-          .decode = codec_host_decode},
-    .chunk = DEV_BLOCK,
-    .block_bytes = SCALE_BYTES + DEV_BLOCK / 2,
-    .chunk_bytes = 0,
+    .relay = {.dense = {.c = {.name = "e3m0",
+                              .kind = CODEC_E3M0,
+                              .payload_max = codec_dense_max,
+                              .aggregate_max = codec_relay_max,
+                              .encode = codec_dense_encode,
+                              .check = codec_dense_check,
+                              .aggregate = codec_relay_aggregate,
+                              .mean = codec_relay_mean,
+                              .decode = codec_relay_decode},
+                        .block_bytes = SCALE_BYTES + DEV_BLOCK / 2,
+                        .nothing = 0,
+                        .encode_piece = codec_host_encode,
+                        .wrong = wrong},
+              .values = codec_host_values},
     .encode = encode,
-    .wrong = wrong,
     .decode = decode,
 };

@@ -1,9 +1,10 @@
-/* fp8_e4m3 and fp8_e5m2: 8 bits per value on a power of two per block, count + count/256
- * bytes, 8.03 bits per value. The scale costs nothing: it follows from the block code the payload
- * carries anyway, and no value of a block exceeds 16 RMS. Nearest even (Micikevicius et al. 2022,
- * 2209.05433, formats; no NaN, infinity or negative zero is ever sent). Error at most 2^-4 (E4M3),
- * 2^-3 (E5M2) of a value down to 2^-11, 2^-26 of the block's RMS; all of it in the residual, exact:
- * the difference is no larger than z and a multiple of z's last place. Relayed. */
+/* fp8_e4m3 and fp8_e5m2: 8 bits per value on a power of two per block, and 9 bits per block: at
+ * most count + count/256*9/8 bytes, 8.04 bits per value. The scale costs nothing: it follows from
+ * the block code the payload carries anyway, and no value of a block exceeds 16 RMS. Nearest even
+ * (Micikevicius et al. 2022, 2209.05433, formats; no NaN, infinity or negative zero is ever sent).
+ * Error at most 2^-4 (E4M3), 2^-3 (E5M2) of a value down to 2^-11, 2^-26 of the block's RMS; all of
+ * it in the residual, exact: the difference is no larger than z and a multiple of z's last place.
+ * Relayed. */
 #include "kernels/scalar/grid.h"
 #include "outer/codec/codec_work.h"
 
@@ -27,10 +28,10 @@ static inline float smallest_step(int m)
 static inline float fp8_float(uint32_t u, int m)
 {
     uint32_t size = u & 0x7f;
-    float small = (float)size * smallest_step(m);
+    float small = (float)(int32_t)size * smallest_step(m);
     float normal = float_of_bits((size + ((127u - (uint32_t)FP8_BIAS(m)) << m)) << (23 - m));
     float x = size >> m ? normal : small;
-    return u >> 7 ? -x : x;
+    return float_of_bits(float_bits(x) | (u & 0x80) << 24);
 }
 
 static inline uint32_t fp8_round(float x, int m)
@@ -41,103 +42,103 @@ static inline uint32_t fp8_round(float x, int m)
     uint32_t even = size + ((1u << (22 - m)) - 1) + (size >> (23 - m) & 1);
     uint32_t normal = (even >> (23 - m)) - ((127u - (uint32_t)FP8_BIAS(m)) << m);
     float few = ((y < bound ? y : 0) * inverse + GRID_NEAREST) - GRID_NEAREST;
-    uint32_t u = y < bound ? (uint32_t)few : normal;
+    uint32_t u = y < bound ? (uint32_t)(int32_t)few : normal;
     u = u <= FP8_MAX(m) ? u : 0; /* the code was at its end, or not finite: not sent */
     return u ? u | (bits >> 31) << 7 : 0;
 }
 
-static inline void fp8_encode(uint8_t *out, uint8_t code, float *z, size_t n, int m)
+static inline void fp8_encode(uint8_t *out, uint8_t code, float *residual, const float *z, int m)
 {
     int e = scale_exponent(code, m);
     float scale = grid_step(e), inverse = grid_inverse(e);
-    for (size_t i = 0; i < n; i++) {
+#pragma omp simd
+    for (size_t i = 0; i < DEV_BLOCK; i++) {
         uint32_t u = fp8_round(z[i] * inverse, m);
         out[i] = (uint8_t)u;
-        z[i] -= fp8_float(u, m) * scale;
+        residual[i] = z[i] - fp8_float(u, m) * scale;
     }
 }
 
-static inline void fp8_decode(float *z, uint8_t code, const uint8_t *in, size_t n, int m)
+static inline void fp8_decode(float *z, uint8_t code, const uint8_t *in, int m)
 {
     float scale = grid_step(scale_exponent(code, m));
-    for (size_t i = 0; i < n; i++)
+#pragma omp simd
+    for (size_t i = 0; i < DEV_BLOCK; i++)
         z[i] = fp8_float(in[i], m) * scale;
 }
 
-static inline const char *fp8_wrong(const uint8_t *in, size_t n, uint32_t max)
+static inline const char *fp8_wrong(const uint8_t *in, uint32_t max)
 {
     uint32_t bad = 0;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < DEV_BLOCK; i++)
         bad |= (in[i] & 0x7fu) > max || in[i] == 0x80;
     return bad ? "a value that is not finite, or -0" : NULL;
 }
 
-static void e4m3_encode(uint8_t *out, const uint8_t *codes, float *z, size_t n)
+static void e4m3_encode(uint8_t *out, uint8_t code, float *residual, const float *z)
 {
-    fp8_encode(out, *codes, z, n, E4M3);
+    fp8_encode(out, code, residual, z, E4M3);
 }
 
-static const char *e4m3_wrong(const uint8_t *in, size_t n)
+static const char *e4m3_wrong(const uint8_t *in)
 {
-    return fp8_wrong(in, n, FP8_MAX(E4M3));
+    return fp8_wrong(in, FP8_MAX(E4M3));
 }
 
-static void e4m3_decode(float *z, const uint8_t *codes, const uint8_t *in, size_t n)
+static void e4m3_decode(float *z, uint8_t code, const uint8_t *in)
 {
-    fp8_decode(z, *codes, in, n, E4M3);
+    fp8_decode(z, code, in, E4M3);
 }
 
-static void e5m2_encode(uint8_t *out, const uint8_t *codes, float *z, size_t n)
+static void e5m2_encode(uint8_t *out, uint8_t code, float *residual, const float *z)
 {
-    fp8_encode(out, *codes, z, n, E5M2);
+    fp8_encode(out, code, residual, z, E5M2);
 }
 
-static const char *e5m2_wrong(const uint8_t *in, size_t n)
+static const char *e5m2_wrong(const uint8_t *in)
 {
-    return fp8_wrong(in, n, FP8_MAX(E5M2));
+    return fp8_wrong(in, FP8_MAX(E5M2));
 }
 
-static void e5m2_decode(float *z, const uint8_t *codes, const uint8_t *in, size_t n)
+static void e5m2_decode(float *z, uint8_t code, const uint8_t *in)
 {
-    fp8_decode(z, *codes, in, n, E5M2);
+    fp8_decode(z, code, in, E5M2);
 }
 
 const struct codec_host fp8_e4m3_codec = {
-    .c = {.name = "fp8_e4m3",
-          .kind = CODEC_FP8_E4M3,
-          .adds = false,
-          .q_max = 0,
-          .payload_bytes = codec_host_payload_bytes,
-          .aggregate_bytes = codec_relay_bytes,
-          .encode = codec_host_encode,
-          .check = codec_host_check,
-          .aggregate = codec_relay,
-          .mean = codec_host_mean,
-          .decode = codec_host_decode},
-    .chunk = DEV_BLOCK,
-    .block_bytes = DEV_BLOCK,
-    .chunk_bytes = 0,
+    .relay = {.dense = {.c = {.name = "fp8_e4m3",
+                              .kind = CODEC_FP8_E4M3,
+                              .payload_max = codec_dense_max,
+                              .aggregate_max = codec_relay_max,
+                              .encode = codec_dense_encode,
+                              .check = codec_dense_check,
+                              .aggregate = codec_relay_aggregate,
+                              .mean = codec_relay_mean,
+                              .decode = codec_relay_decode},
+                        .block_bytes = DEV_BLOCK,
+                        .nothing = 0,
+                        .encode_piece = codec_host_encode,
+                        .wrong = e4m3_wrong},
+              .values = codec_host_values},
     .encode = e4m3_encode,
-    .wrong = e4m3_wrong,
     .decode = e4m3_decode,
 };
 
 const struct codec_host fp8_e5m2_codec = {
-    .c = {.name = "fp8_e5m2",
-          .kind = CODEC_FP8_E5M2,
-          .adds = false,
-          .q_max = 0,
-          .payload_bytes = codec_host_payload_bytes,
-          .aggregate_bytes = codec_relay_bytes,
-          .encode = codec_host_encode,
-          .check = codec_host_check,
-          .aggregate = codec_relay,
-          .mean = codec_host_mean,
-          .decode = codec_host_decode},
-    .chunk = DEV_BLOCK,
-    .block_bytes = DEV_BLOCK,
-    .chunk_bytes = 0,
+    .relay = {.dense = {.c = {.name = "fp8_e5m2",
+                              .kind = CODEC_FP8_E5M2,
+                              .payload_max = codec_dense_max,
+                              .aggregate_max = codec_relay_max,
+                              .encode = codec_dense_encode,
+                              .check = codec_dense_check,
+                              .aggregate = codec_relay_aggregate,
+                              .mean = codec_relay_mean,
+                              .decode = codec_relay_decode},
+                        .block_bytes = DEV_BLOCK,
+                        .nothing = 0,
+                        .encode_piece = codec_host_encode,
+                        .wrong = e5m2_wrong},
+              .values = codec_host_values},
     .encode = e5m2_encode,
-    .wrong = e5m2_wrong,
     .decode = e5m2_decode,
 };

@@ -202,7 +202,7 @@ static enum err line_contribute(struct link *link, const struct wire_contributio
     const struct link_service *s = &l->hub->server->service;
     const struct codec *c = codec_get((enum codec_kind)m->codec);
     size_t elements = l->hub->elements[m->fragment];
-    double real = (double)c->payload_bytes(c, elements);
+    double real = (double)c->payload_max(c, elements);
     void *upload;
     link_line_wait(l, l->outer_s * (double)elements);
     TRY(there(l));
@@ -248,7 +248,7 @@ static double real_bytes(const struct link_line *l, const struct wire_fetch *m, 
     if (m->what == WIRE_SNAPSHOT)
         return (double)size / DEV_BLOCK * (double)elements;
     ASSERT(c); /* nobody fetches an aggregate before he has its manifest */
-    return (double)c->aggregate_bytes(c, elements, l->committed[m->fragment].included);
+    return (double)c->aggregate_max(c, elements, l->committed[m->fragment].included);
 }
 
 static enum err line_fetch(struct link *link, const struct wire_fetch *m, uint8_t *out, size_t size_bytes,

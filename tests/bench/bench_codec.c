@@ -25,6 +25,7 @@ static const char *const steps[STEPS] = {"encode+residual", "aggregate of 4", "m
 struct buffers {
     float *z, *residual, *out;
     uint8_t *payload[SITES], *aggregate, *grid, *next;
+    size_t size[SITES], aggregate_size;
 };
 
 static double copy_seconds(struct dev *d, const struct buffers *b)
@@ -37,31 +38,31 @@ static double copy_seconds(struct dev *d, const struct buffers *b)
     return bench_now() - start;
 }
 
-static enum err step(const struct codec *c, struct codec_work *w, const struct buffers *b,
+static enum err step(const struct codec *c, struct codec_work *w, struct buffers *b,
                      int which)
 {
-    const uint8_t *payloads[SITES];
+    struct codec_payload payloads[SITES];
     for (int i = 0; i < SITES; i++)
-        payloads[i] = b->payload[i];
+        payloads[i] = (struct codec_payload){b->payload[i], b->size[i]};
     switch (which) {
     case ENCODE:
-        return c->encode(c, w, b->payload[0], b->residual, b->z, b->grid, COUNT);
+        return c->encode(c, w, b->payload[0], &b->size[0], b->residual, b->z, b->grid, COUNT);
     case AGGREGATE:
-        return c->aggregate(c, w, b->aggregate, payloads, SITES, COUNT);
+        return c->aggregate(c, w, b->aggregate, &b->aggregate_size, payloads, SITES, COUNT);
     case MEAN:
-        return c->mean(c, w, b->out, b->next, b->aggregate, c->aggregate_bytes(c, COUNT, SITES),
-                       SITES, SITES, b->grid, COUNT);
+        return c->mean(c, w, b->out, b->next, b->aggregate, b->aggregate_size, SITES,
+                       SITES, b->grid, COUNT);
     default:
-        return c->decode(c, w, b->out, b->payload[0], b->grid, COUNT);
+        return c->decode(c, w, b->out, b->payload[0], b->size[0], b->grid, COUNT);
     }
 }
 
 static enum err measure(struct dev *d, const struct codec *c, struct codec_work *w,
-                        const struct buffers *b, const char *csv)
+                        struct buffers *b, const char *csv)
 {
     struct bench_times copy = {0}, times[STEPS] = {0};
     for (int i = 0; i < SITES; i++)
-        TRY(c->encode(c, w, b->payload[i], b->residual, b->z, b->grid, COUNT));
+        TRY(c->encode(c, w, b->payload[i], &b->size[i], b->residual, b->z, b->grid, COUNT));
     for (int r = 0; r < REPEATS; r++) {
         bench_add(&copy, copy_seconds(d, b));
         for (int s = 0; s < STEPS; s++) {
@@ -96,8 +97,8 @@ static enum err fill(struct dev *d, struct buffers *b, struct arena *a)
     TRY_ALLOC(b->next = arena_alloc(a, BLOCKS));
     const struct codec *largest = codec_get(CODEC_F32);
     for (int i = 0; i < SITES; i++)
-        TRY_ALLOC(b->payload[i] = arena_alloc(a, largest->payload_bytes(largest, COUNT)));
-    TRY_ALLOC(b->aggregate = arena_alloc(a, largest->aggregate_bytes(largest, COUNT, SITES)));
+        TRY_ALLOC(b->payload[i] = arena_alloc(a, largest->payload_max(largest, COUNT)));
+    TRY_ALLOC(b->aggregate = arena_alloc(a, largest->aggregate_max(largest, COUNT, SITES)));
     for (size_t i = 0; i < COUNT; i++)
         b->z[i] = 0.01f * (float)((int32_t)rng_u32(1, RNG_TEST, i) >> 8) * 0x1p-23f;
     d->ops->block_code(d, b->grid, b->z, COUNT);

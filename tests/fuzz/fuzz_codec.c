@@ -36,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes)
     unsigned n = 1 + data[1] % SITES_MAX;
     const uint8_t *bytes = data + 2;
     if (c->check(c, bytes, size_bytes - 2, COUNT) == ERR_OK) {
-        ASSERT(c->decode(c, w, values, bytes, grid, COUNT) == ERR_OK);
+        ASSERT(c->decode(c, w, values, bytes, size_bytes - 2, grid, COUNT) == ERR_OK);
         all_finite(values);
     }
     if (c->mean(c, w, values, next, bytes, size_bytes - 2, n, 1, grid, COUNT) == ERR_OK) {

@@ -20,11 +20,12 @@ enum {
     PIECE = 256 * DEV_BLOCK, /* so that there is a second, short piece */
     BLOCKS = COUNT / DEV_BLOCK,
     SITES = 5,
-    PAYLOAD_MAX = BLOCKS + 4 * COUNT,
-    AGGREGATE_MAX = SITES * PAYLOAD_MAX
+    HEAD = BLOCKS + (BLOCKS + 7) / 8, /* codes, bits of what is present */
+    PAYLOAD_MAX = HEAD + 4 * COUNT,
+    AGGREGATE_MAX = SITES * (PAYLOAD_MAX + 8)
 };
 /* By number on the wire. bits: of a value, one way; bits4: of a value in the aggregate of 4, both
- * without the block codes. worst: the residual's energy against z's on a grid that fits; steps are
+ * at most and without the block codes and what says which blocks are there. worst: the residual's energy against z's on a grid that fits; steps are
  * up to 0.088 RMS (int8), 0.71 (int4) and 2.8 (int2) and the error step^2 / 12 while they are
  * small; plus some clipping. e3m0: 0.048 of a value that is anywhere between 3/4 and 3/2 of its
  * level. evil: last bytes of a payload that are refused. */
@@ -41,11 +42,12 @@ static const struct {
     {"e3m0", 4.125, 16.5, 0.06, {"\x88\0\0\0", "\0\0\0\x80"}}, /* -0 */
     {"fp8_e4m3", 8, 32, 1e-3, {"\x7f\0\0\0", "\0\0\0\x80"}},   /* NaN, -0 */
     {"fp8_e5m2", 8, 32, 4e-3, {"\x7c\0\0\0", "\0\0\0\x80"}},   /* infinity, -0 */
+    /* 6 chunks and a quarter: 6 * 652 + 173 bits. An index beyond the end, a bit behind the last. */
     {"topk",
-     528 * 8 / 25600.0,
-     4 * 528 * 8 / 25600.0,
-     0.6,                                 /* 6 chunks and a quarter: 7 */
-     {"\xff\xff\xff\xff", "\0\0\0\x80"}}, /* an index beyond the end, a bit behind the last */
+     511 * 8 / 25600.0,
+     4 * 511 * 8 / 25600.0,
+     0.6,
+     {"\xff\xff\xff\xff", "\0\0\0\x80"}},
 };
 enum { CODECS = sizeof table / sizeof *table };
 _Static_assert((int)CODECS == (int)CODEC_COUNT, "a row per codec");
@@ -55,7 +57,7 @@ static struct dev *dev;
 static struct codec_work *work;
 static float z[SITES][COUNT], residual[SITES][COUNT], out[COUNT];
 static uint8_t payload[SITES][PAYLOAD_MAX], aggregate[AGGREGATE_MAX];
-static const uint8_t *payloads[SITES];
+static struct codec_payload payloads[SITES];
 static uint8_t grid[BLOCKS], next[BLOCKS];
 
 static void device(int threads)
@@ -99,20 +101,27 @@ static void make_inputs(uint64_t seed)
 static void encode_all(const struct codec *c)
 {
     for (size_t s = 0; s < SITES; s++) {
-        payloads[s] = payload[s];
+        payloads[s].data = payload[s];
         memcpy(residual[s], z[s], sizeof z[s]);
-        assert_int_equal(c->encode(c, work, payload[s], residual[s], residual[s], grid, COUNT),
+        assert_int_equal(c->encode(c, work, payload[s], &payloads[s].size_bytes, residual[s],
+                                   residual[s], grid, COUNT),
                          ERR_OK);
-        assert_int_equal(c->check(c, payload[s], c->payload_bytes(c, COUNT), COUNT), ERR_OK);
+        assert_true(payloads[s].size_bytes <= c->payload_max(c, COUNT));
+        assert_int_equal(c->check(c, payload[s], payloads[s].size_bytes, COUNT), ERR_OK);
     }
+}
+
+static uint32_t bits_from(const uint8_t *stream, size_t at, unsigned bits)
+{
+    uint32_t v = 0;
+    for (unsigned k = 0; k < bits; k++)
+        v |= (uint32_t)(stream[(at + k) / 8] >> (at + k) % 8 & 1) << k;
+    return v;
 }
 
 static uint32_t bits_at(const uint8_t *stream, size_t i, unsigned bits)
 {
-    uint32_t v = 0;
-    for (unsigned k = 0; k < bits; k++)
-        v |= (uint32_t)(stream[(i * bits + k) / 8] >> (i * bits + k) % 8 & 1) << k;
-    return v;
+    return bits_from(stream, i * bits, bits);
 }
 
 static unsigned width(const struct codec *c, unsigned n)
@@ -129,59 +138,79 @@ static double fp8(uint8_t u, int m, int bias, double scale)
     return (u & 0x80 ? -size : size) * scale;
 }
 
-/* Asked for value after value of a site: a chunk is read when its first is wanted. */
+/* Asked for value after value of a site: a chunk is read when its first is wanted, where the one
+ * before ended. */
 static double topk_value(size_t s, size_t i)
 {
     static double chunk[SITES][4096];
+    static size_t end[SITES];
     if (i % 4096 == 0) {
-        size_t n = COUNT - i < 4096 ? COUNT - i : 4096, k = n / 64, bit = 0, at = 0;
-        const uint8_t *in = payload[s] + BLOCKS + i / 4096 * 84;
+        size_t n = COUNT - i < 4096 ? COUNT - i : 4096, k = n / 64, at = 0, bit = i ? end[s] : 0;
         memset(chunk[s], 0, sizeof chunk[s]);
-        for (size_t j = 0; j < k; j++) {
-            uint32_t two = bits_at(in + 4, j, 2), u = bits_at(in, two & 1, 16) << 16;
-            float size;
-            memcpy(&size, &u, 4);
-            for (; bits_at(in + 4 + k / 4, bit, 1); bit++)
+        uint32_t upper = bits_from(payload[s], bit, 9), less = upper ? bits_from(payload[s], bit + 9, 5) : 31;
+        double level[2] = {0, ldexp(8 + upper % 8, (int)(upper / 8) - 47)};
+        if (less < 31)
+            level[0] = ldexp(8 + (upper - less) % 8, (int)((upper - less) / 8) - 47);
+        size_t two = bit + 14;
+        bit = upper ? two + 2 * k : bit + 9;
+        for (size_t j = 0; upper && j < k; j++) {
+            uint32_t what = bits_from(payload[s], two + 2 * j, 2);
+            for (; bits_from(payload[s], bit, 1); bit++)
                 at += 32;
-            for (size_t low = 0; low < 5; low++)
-                at += (size_t)bits_at(in + 4 + k / 4, ++bit, 1) << low;
-            bit++;
+            at += bits_from(payload[s], bit + 1, 5);
+            bit += 6;
             assert_true(at < n);
-            chunk[s][at++] = two & 2 ? (double)-size : (double)size;
+            chunk[s][at++] = what & 2 ? -level[what & 1] : level[what & 1];
         }
+        end[s] = bit;
     }
     return chunk[s][i % 4096];
+}
+
+/* The bytes of the block of value i; NULL: it is not there. Asked for value after value. */
+static const uint8_t *block_of(size_t s, size_t i, size_t block_bytes)
+{
+    static const uint8_t *block[SITES];
+    if (i % DEV_BLOCK == 0) {
+        block[s] = payload[s] + HEAD;
+        for (size_t k = 0; k < i / DEV_BLOCK; k++)
+            block[s] += bits_at(payload[s] + BLOCKS, k, 1) * block_bytes;
+    }
+    return bits_at(payload[s] + BLOCKS, i / DEV_BLOCK, 1) ? block[s] : NULL;
 }
 
 /* What site s's payload says about value i, without the code under test. */
 static double value_of(const struct codec *c, size_t s, size_t i)
 {
-    const uint8_t *values = payload[s] + BLOCKS;
+    static const double block_bytes[] = {1024, 512, 256, 128, 64, 132, 256, 256};
+    if (c->kind == CODEC_TOPK)
+        return topk_value(s, i);
+    const uint8_t *values = block_of(s, i, (size_t)block_bytes[c->kind]);
+    size_t k = i % DEV_BLOCK;
+    if (!values)
+        return 0;
     if (c->adds) {
         int8_t e;
         codec_exponents(&e, &grid[i / DEV_BLOCK], c->q_max, 1);
         double step = e == DEV_GRID_EMPTY ? 0 : ldexp(1, e);
-        return ((double)bits_at(values, i, width(c, 1)) - c->q_max) * step;
+        return ((double)bits_at(values, k, width(c, 1)) - c->q_max) * step;
     }
     switch (c->kind) {
     case CODEC_E3M0: {
-        const uint8_t *block = values + i / DEV_BLOCK * 132;
-        uint32_t nibble = bits_at(block + 4, i % DEV_BLOCK, 4), scale = bits_at(block, 0, 32);
+        uint32_t nibble = bits_at(values + 4, k, 4), scale = bits_at(values, 0, 32);
         float largest;
         memcpy(&largest, &scale, 4);
         double size = nibble % 8 ? ldexp((double)largest, (int)(nibble % 8) - 7) : 0;
         return nibble & 8 ? -size : size;
     }
-    case CODEC_TOPK:
-        return topk_value(s, i);
     case CODEC_FP8_E4M3:
-        return fp8(values[i], 3, 7, ldexp(1, (int)floor(payload[s][i / DEV_BLOCK] / 2.0) - 67));
+        return fp8(values[k], 3, 7, ldexp(1, (int)floor(payload[s][i / DEV_BLOCK] / 2.0) - 67));
     case CODEC_FP8_E5M2:
-        return fp8(values[i], 2, 15, ldexp(1, (int)floor(payload[s][i / DEV_BLOCK] / 2.0) - 74));
+        return fp8(values[k], 2, 15, ldexp(1, (int)floor(payload[s][i / DEV_BLOCK] / 2.0) - 74));
     default:
         break;
     }
-    uint32_t u = c->kind == CODEC_F32 ? bits_at(values, i, 32) : bits_at(values, i, 16) << 16;
+    uint32_t u = c->kind == CODEC_F32 ? bits_at(values, k, 32) : bits_at(values, k, 16) << 16;
     float f;
     memcpy(&f, &u, 4);
     return (double)f;
@@ -194,17 +223,18 @@ static void names_and_sizes(void **state)
         const struct codec *c = codec_find(table[k].name);
         assert_non_null(c);
         assert_ptr_equal(c, codec_get((enum codec_kind)k));
-        assert_int_equal(c->payload_bytes(c, 25600), 100 + (size_t)(25600 * table[k].bits / 8));
-        size_t codes = c->adds ? 200 : 400;
-        assert_int_equal(c->aggregate_bytes(c, 25600, 4),
-                         codes + (size_t)(25600 * table[k].bits4 / 8));
+        size_t head = c->kind == CODEC_TOPK ? 0 : 100 + 13; /* a bit per block fills 13 bytes */
+        assert_int_equal(c->payload_max(c, 25600), head + (size_t)(25600 * table[k].bits / 8));
+        assert_int_equal(c->aggregate_max(c, 25600, 4),
+                         (c->adds ? 200 + 13 : 4 * (8 + head)) +
+                             (size_t)(25600 * table[k].bits4 / 8));
     }
     assert_null(codec_find("int3"));
     assert_null(codec_get(CODEC_COUNT));
     const struct codec *c = codec_find("int8");
-    assert_int_equal(c->aggregate_bytes(c, 256, 256), 2 + 256 * 16 / 8);
-    assert_int_equal(c->aggregate_bytes(c, 256, 257), 4 + 256 * 16 / 8);
-    assert_int_equal(c->aggregate_bytes(c, 256, CODEC_SITES_MAX), 4 + 256 * 18 / 8);
+    assert_int_equal(c->aggregate_max(c, 256, 256), 3 + 256 * 16 / 8);
+    assert_int_equal(c->aggregate_max(c, 256, 257), 5 + 256 * 16 / 8);
+    assert_int_equal(c->aggregate_max(c, 256, CODEC_SITES_MAX), 5 + 256 * 18 / 8);
 }
 
 static void exponents_are_the_nearest_powers_of_two(void **state)
@@ -232,7 +262,8 @@ static void decode_plus_residual_is_z(void **state)
         const struct codec *c = codec_find(table[k].name);
         encode_all(c);
         for (size_t s = 0; s < SITES; s++) {
-            assert_int_equal(c->decode(c, work, out, payload[s], grid, COUNT), ERR_OK);
+            assert_int_equal(c->decode(c, work, out, payload[s], payloads[s].size_bytes, grid,
+                                       COUNT), ERR_OK);
             for (size_t i = 0; i < COUNT; i++) {
                 assert_true((double)out[i] == value_of(c, s, i));
                 assert_true((double)residual[s][i] == (double)z[s][i] - (double)out[i]);
@@ -250,7 +281,9 @@ static void error_is_what_the_bits_allow(void **state)
     for (int k = 0; k < CODECS; k++) {
         const struct codec *c = codec_find(table[k].name);
         dev->ops->block_code(dev, grid, z[0], COUNT);
-        assert_int_equal(c->encode(c, work, payload[0], residual[0], z[0], grid, COUNT), ERR_OK);
+        size_t size;
+        assert_int_equal(c->encode(c, work, payload[0], &size, residual[0], z[0], grid, COUNT),
+                         ERR_OK);
         double kept = 0, whole = 0;
         for (size_t i = 6 * DEV_BLOCK; i < COUNT; i++) {
             kept += (double)residual[0][i] * (double)residual[0][i];
@@ -265,7 +298,10 @@ static void codes_say_the_scale(void **state)
     (void)state;
     make_inputs(300);
     for (int k = 0; k < CODECS; k++) {
-        encode_all(codec_find(table[k].name));
+        const struct codec *c = codec_find(table[k].name);
+        if (c->kind == CODEC_TOPK) /* has none */
+            continue;
+        encode_all(c);
         assert_int_equal(payload[0][0], 77); /* all zero: no opinion, the grid's code */
         assert_int_equal(payload[0][1], 1);
         assert_int_equal(payload[0][2], 254);
@@ -289,8 +325,9 @@ static void aggregate_is_the_exact_sum(void **state)
         const struct codec *c = codec_find(table[k].name);
         encode_all(c);
         for (unsigned n = 1; n <= SITES; n++) {
-            size_t size = c->aggregate_bytes(c, COUNT, n);
-            assert_int_equal(c->aggregate(c, work, aggregate, payloads, n, COUNT), ERR_OK);
+            size_t size;
+            assert_int_equal(c->aggregate(c, work, aggregate, &size, payloads, n, COUNT), ERR_OK);
+            assert_true(size <= c->aggregate_max(c, COUNT, n));
             assert_int_equal(c->mean(c, work, out, next, aggregate, size, n, weight, grid, COUNT),
                              ERR_OK);
             for (size_t i = 0; i < COUNT; i++) {
@@ -298,6 +335,10 @@ static void aggregate_is_the_exact_sum(void **state)
                 for (unsigned s = 1; s < n; s++)
                     sum = (double)(float)(sum + value_of(c, s, i));
                 assert_true(out[i] == (float)(sum / (double)weight));
+            }
+            if (c->kind == CODEC_TOPK) {
+                assert_memory_equal(next, grid, BLOCKS);
+                continue;
             }
             for (size_t b = 0; b < BLOCKS; b++) {
                 unsigned codes = 0;
@@ -315,7 +356,7 @@ static void sums_do_not_depend_on_order(void **state)
 {
     (void)state;
     static uint8_t other[AGGREGATE_MAX];
-    static const uint8_t *turned[SITES];
+    static struct codec_payload turned[SITES];
     make_inputs(500);
     for (int k = 0; k < CODECS; k++) {
         const struct codec *c = codec_find(table[k].name);
@@ -324,18 +365,20 @@ static void sums_do_not_depend_on_order(void **state)
         encode_all(c);
         for (size_t s = 0; s < SITES; s++)
             turned[s] = payloads[(s + 2) % SITES];
-        assert_int_equal(c->aggregate(c, work, aggregate, payloads, SITES, COUNT), ERR_OK);
-        assert_int_equal(c->aggregate(c, work, other, turned, SITES, COUNT), ERR_OK);
-        assert_memory_equal(aggregate, other, c->aggregate_bytes(c, COUNT, SITES));
+        size_t size, again;
+        assert_int_equal(c->aggregate(c, work, aggregate, &size, payloads, SITES, COUNT), ERR_OK);
+        assert_int_equal(c->aggregate(c, work, other, &again, turned, SITES, COUNT), ERR_OK);
+        assert_int_equal(size, again);
+        assert_memory_equal(aggregate, other, size);
     }
 }
 
 static void largest_sums_fit(void **state)
 {
     (void)state;
-    static uint8_t largest[1 + DEV_BLOCK], sum[4 + DEV_BLOCK / 8 * 18];
+    static uint8_t largest[2 + DEV_BLOCK], sum[5 + DEV_BLOCK / 8 * 18];
     static const unsigned counts[] = {256, 259, CODEC_SITES_MAX}; /* 16 bits and 2 bytes, 17 and 4, 18 and 4 */
-    const uint8_t *many[CODEC_SITES_MAX];
+    struct codec_payload many[CODEC_SITES_MAX];
     uint8_t code = 136; /* int8: step 2^0, int4: 2^3, int2: 2^5 */
     static const struct {
         enum codec_kind kind;
@@ -343,15 +386,17 @@ static void largest_sums_fit(void **state)
         int step;
     } cases[] = {{CODEC_INT8, 254, 1}, {CODEC_INT4, 0xee, 8}, {CODEC_INT2, 0xaa, 32}};
     for (size_t i = 0; i < CODEC_SITES_MAX; i++)
-        many[i] = largest;
+        many[i].data = largest; /* a payload of one block tells its own size */
     for (int j = 0; j < 9; j++) {
         unsigned n = counts[j / 3];
         int k = j % 3;
         const struct codec *c = codec_get(cases[k].kind);
         memset(largest, cases[k].all, sizeof largest);
         largest[0] = 254;
-        size_t size = c->aggregate_bytes(c, DEV_BLOCK, n);
-        assert_int_equal(c->aggregate(c, work, sum, many, n, DEV_BLOCK), ERR_OK);
+        largest[1] = 1;
+        size_t size;
+        assert_int_equal(c->aggregate(c, work, sum, &size, many, n, DEV_BLOCK), ERR_OK);
+        assert_int_equal(size, c->aggregate_max(c, DEV_BLOCK, n));
         assert_int_equal(c->mean(c, work, out, &code, sum, size, n, 1, &code, DEV_BLOCK), ERR_OK);
         for (size_t i = 0; i < DEV_BLOCK; i++)
             assert_true(out[i] == (float)((int)n * c->q_max * cases[k].step));
@@ -366,20 +411,75 @@ static void malformed_payloads_are_refused(void **state)
     make_inputs(600);
     for (int k = 0; k < CODECS; k++) {
         const struct codec *c = codec_find(table[k].name);
-        size_t size = c->payload_bytes(c, COUNT);
         encode_all(c);
+        size_t size = payloads[0].size_bytes;
         for (size_t cut = 0; cut < size; cut += cut < size - 999 ? 997 : 1)
             assert_int_equal(c->check(c, payload[0], cut, COUNT), ERR_PROTO);
         assert_int_equal(c->check(c, payload[0], size + 1, COUNT), ERR_PROTO);
+        for (int e = 0; e < 2; e++) {
+            uint8_t was[4];
+            memcpy(was, payload[0] + size - 4, 4);
+            memcpy(payload[0] + size - 4, table[k].evil[e], 4);
+            assert_int_equal(c->check(c, payload[0], size, COUNT), ERR_PROTO);
+            memcpy(payload[0] + size - 4, was, 4);
+        }
+        if (c->kind == CODEC_TOPK)
+            continue;
         payload[0][BLOCKS - 1] = 255;
         assert_int_equal(c->check(c, payload[0], size, COUNT), ERR_PROTO);
         assert_non_null(strstr(err_message(), "256 has code 255"));
         payload[0][BLOCKS - 1] = 254;
         assert_int_equal(c->check(c, payload[0], size, COUNT), ERR_OK);
-        for (int e = 0; e < 2; e++) {
-            memcpy(payload[0] + size - 4, table[k].evil[e], 4);
-            assert_int_equal(c->check(c, payload[0], size, COUNT), ERR_PROTO);
+        payload[0][HEAD - 1] |= 2; /* 257 blocks: their last bit is the lowest of its byte */
+        assert_int_equal(c->check(c, payload[0], size, COUNT), ERR_PROTO);
+        assert_non_null(strstr(err_message(), "a bit for block 257 of 257"));
+    }
+}
+
+/* What does not change costs its code and its bit, at every place; and a block that is there has
+ * something to say. */
+static void unchanged_blocks_are_not_sent(void **state)
+{
+    (void)state;
+    for (int k = 0; k < CODECS; k++) {
+        const struct codec *c = codec_find(table[k].name);
+        if (c->kind == CODEC_TOPK)
+            continue;
+        size_t block = (size_t)(table[k].bits * DEV_BLOCK / 8);
+        for (int frozen = 0; frozen < 4; frozen++) { /* the first, the last, each second, all */
+            size_t changed = 0;
+            for (size_t s = 0; s < 3; s++)
+                for (size_t i = 0; i < COUNT; i++) {
+                    size_t b = i / DEV_BLOCK;
+                    bool still = frozen == 0   ? b < 100
+                                 : frozen == 1 ? b > 200
+                                 : frozen == 2 ? b % 2
+                                               : true;
+                    z[s][i] = still ? 0 : rng_normal(30 + s, RNG_TEST, i);
+                    changed += s == 0 && !still && i % DEV_BLOCK == 0;
+                }
+            memset(grid, 128, sizeof grid);
+            encode_all(c);
+            assert_int_equal(payloads[0].size_bytes, HEAD + changed * block);
+            size_t size;
+            assert_int_equal(c->aggregate(c, work, aggregate, &size, payloads, 3, COUNT), ERR_OK);
+            if (c->adds)
+                assert_int_equal(size, HEAD + BLOCKS + changed * DEV_BLOCK / 8 * width(c, 3));
+            assert_int_equal(c->mean(c, work, out, next, aggregate, size, 3, 3, grid, COUNT),
+                             ERR_OK);
+            for (size_t i = 0; i < COUNT; i++) {
+                double sum = value_of(c, 0, i);
+                for (unsigned s = 1; s < 3; s++)
+                    sum = (double)(float)(sum + value_of(c, s, i));
+                assert_true(out[i] == (float)(sum / 3));
+            }
         }
+        memset(payload[0] + BLOCKS, 0, HEAD - BLOCKS);
+        payload[0][BLOCKS] = 4; /* block 2, and it is empty */
+        memset(payload[0] + HEAD, c->q_max == 127 ? 0x7f : c->q_max == 7 ? 0x77 : c->q_max ? 0x55 : 0,
+               block);
+        assert_int_equal(c->check(c, payload[0], HEAD + block, COUNT), ERR_PROTO);
+        assert_non_null(strstr(err_message(), "says nothing, block 2"));
     }
 }
 
@@ -391,15 +491,15 @@ static void scales_that_no_block_has_are_refused(void **state)
     static const uint32_t scales[] = {0x7f800000, 0x7fc00000, 0xbf800000,
                                       0x80000000, 1,          0x0d7fffff};
     const struct codec *c = codec_get(CODEC_E3M0);
-    uint8_t one[1 + 4 + DEV_BLOCK / 2] = {100, 0, 0, 0x80, 0x3f, 0xf1};
+    uint8_t one[2 + 4 + DEV_BLOCK / 2] = {100, 1, 0, 0, 0x80, 0x3f, 0xf1};
     assert_int_equal(c->check(c, one, sizeof one, DEV_BLOCK), ERR_OK);
-    one[5] = 0xe1; /* nobody at the top */
+    one[6] = 0xe1; /* nobody at the top */
     assert_int_equal(c->check(c, one, sizeof one, DEV_BLOCK), ERR_PROTO);
-    one[5] = 0xf1;
-    memset(one + 1, 0, 4); /* values without a scale */
+    one[6] = 0xf1;
+    memset(one + 2, 0, 4); /* values without a scale */
     assert_int_equal(c->check(c, one, sizeof one, DEV_BLOCK), ERR_PROTO);
     for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
-        memcpy(one + 1, &scales[i], 4);
+        memcpy(one + 2, &scales[i], 4);
         assert_int_equal(c->check(c, one, sizeof one, DEV_BLOCK), ERR_PROTO);
     }
 }
@@ -421,9 +521,10 @@ static void topk_takes_the_largest(void **state)
                       : kind == 2 ? (few ? x : 0)
                                   : (few ? (float)ldexp((double)x, wide) : 0);
         }
-        assert_int_equal(c->encode(c, work, payload[0], residual[0], z[0], grid, N), ERR_OK);
-        assert_int_equal(c->check(c, payload[0], c->payload_bytes(c, N), N), ERR_OK);
-        assert_int_equal(c->decode(c, work, out, payload[0], grid, N), ERR_OK);
+        size_t size;
+        assert_int_equal(c->encode(c, work, payload[0], &size, residual[0], z[0], grid, N), ERR_OK);
+        assert_int_equal(c->check(c, payload[0], size, N), ERR_OK);
+        assert_int_equal(c->decode(c, work, out, payload[0], size, grid, N), ERR_OK);
         double missed = 0, whole = 0;
         for (size_t i = 0; i < N; i++) {
             size_t from = i / 4096 * 4096, end = from ? N : 4096, before = 0;
@@ -452,9 +553,9 @@ static void malformed_aggregates_are_refused(void **state)
     for (int k = 0; k < CODECS; k++) {
         const struct codec *c = codec_find(table[k].name);
         unsigned n = 3;
-        size_t size = c->aggregate_bytes(c, COUNT, n);
+        size_t size;
         encode_all(c);
-        assert_int_equal(c->aggregate(c, work, aggregate, payloads, n, COUNT), ERR_OK);
+        assert_int_equal(c->aggregate(c, work, aggregate, &size, payloads, n, COUNT), ERR_OK);
         assert_int_equal(c->mean(c, work, out, next, aggregate, size + 1, n, 3, grid, COUNT),
                          ERR_PROTO);
         assert_int_equal(c->mean(c, work, out, next, aggregate, size - 1, n, 3, grid, COUNT),
@@ -470,10 +571,11 @@ static void malformed_aggregates_are_refused(void **state)
             memcpy(aggregate + size - 4, table[k].evil[0], 4);
         assert_int_equal(c->mean(c, work, out, next, aggregate, size, n, 3, grid, COUNT),
                          ERR_PROTO);
-        assert_int_equal(c->aggregate(c, work, aggregate, payloads, n, COUNT), ERR_OK);
-        memcpy(aggregate + 2 * 7, "\xfb\x02", 2); /* one more than 3 * 254 */
-        if (!c->adds)
-            aggregate[7] = 255;
+        assert_int_equal(c->aggregate(c, work, aggregate, &size, payloads, n, COUNT), ERR_OK);
+        if (c->adds)
+            memcpy(aggregate + 2 * 7, "\xfb\x02", 2); /* one more than 3 * 254 */
+        else
+            aggregate[0]++; /* the first payload's size */
         assert_int_equal(c->mean(c, work, out, next, aggregate, size, n, 3, grid, COUNT),
                          ERR_PROTO);
     }
@@ -489,7 +591,8 @@ static void infinite_deltas_are_not_sent(void **state)
             const struct codec *c = codec_find(table[k].name);
             float before = z[0][COUNT - 3];
             z[0][COUNT - 3] = evil[e];
-            assert_int_equal(c->encode(c, work, payload[0], residual[0], z[0], grid, COUNT),
+            size_t size;
+            assert_int_equal(c->encode(c, work, payload[0], &size, residual[0], z[0], grid, COUNT),
                              ERR_DIVERGED);
             assert_non_null(strstr(err_message(), "block 256"));
             z[0][COUNT - 3] = before;
@@ -522,7 +625,8 @@ static void spikes_are_seen(void **state)
     (void)state;
     enum { N = 64 * DEV_BLOCK };
     static float x[N], rest[N];
-    static uint8_t bytes[4 * N], none[64];
+    static uint8_t bytes[64 + 8 + 4 * N], none[64];
+    size_t size;
     const struct codec *c = codec_find("bf16");
     for (int scale = -50; scale <= 25; scale += 25)
         for (int spike = -1; spike < N; spike += 1021)
@@ -537,14 +641,14 @@ static void spikes_are_seen(void **state)
                 if (spike >= 0)
                     x[spike] = ldexpf(large ? -40000 : 900, scale);
                 bool seen = spike >= 0 && large && spike / DEV_BLOCK != 5;
-                assert_int_equal(c->encode(c, work, bytes, rest, x, none, N), ERR_OK);
+                assert_int_equal(c->encode(c, work, bytes, &size, rest, x, none, N), ERR_OK);
                 assert_int_equal(codec_spike(bytes, x, N), seen ? (size_t)spike : N);
             }
     memset(x, 0, sizeof x);
-    assert_int_equal(c->encode(c, work, bytes, rest, x, none, N), ERR_OK);
+    assert_int_equal(c->encode(c, work, bytes, &size, rest, x, none, N), ERR_OK);
     assert_int_equal(codec_spike(bytes, x, N), N);
     x[3] = 1; /* nothing to compare it with */
-    assert_int_equal(c->encode(c, work, bytes, rest, x, none, N), ERR_OK);
+    assert_int_equal(c->encode(c, work, bytes, &size, rest, x, none, N), ERR_OK);
     assert_int_equal(codec_spike(bytes, x, N), N);
 }
 
@@ -566,10 +670,12 @@ static void rounds_lose_nothing(void **state)
             codec_leak(carried, forgotten, leak ? 0.5f : 1.0f, COUNT);
             for (size_t i = 0; i < COUNT; i++)
                 z[0][i] = delta[i] + carried[i];
-            assert_int_equal(c->encode(c, work, payload[0], carried, z[0], grid, COUNT), ERR_OK);
-            assert_int_equal(c->decode(c, work, out, payload[0], grid, COUNT), ERR_OK);
-            assert_int_equal(c->aggregate(c, work, aggregate, payloads, 1, COUNT), ERR_OK);
-            size_t size = c->aggregate_bytes(c, COUNT, 1);
+            size_t size;
+            assert_int_equal(c->encode(c, work, payload[0], &size, carried, z[0], grid, COUNT),
+                             ERR_OK);
+            assert_int_equal(c->decode(c, work, out, payload[0], size, grid, COUNT), ERR_OK);
+            payloads[0] = (struct codec_payload){payload[0], size};
+            assert_int_equal(c->aggregate(c, work, aggregate, &size, payloads, 1, COUNT), ERR_OK);
             assert_int_equal(c->mean(c, work, out, grid, aggregate, size, 1, 1, grid, COUNT),
                              ERR_OK);
             double error = 0, whole = 0;
@@ -591,10 +697,10 @@ static void codec_digests(const struct codec *c, char hex[5][65])
 {
     make_inputs(1);
     encode_all(c);
-    size_t size = c->aggregate_bytes(c, COUNT, 3);
-    assert_int_equal(c->aggregate(c, work, aggregate, payloads, 3, COUNT), ERR_OK);
+    size_t size;
+    assert_int_equal(c->aggregate(c, work, aggregate, &size, payloads, 3, COUNT), ERR_OK);
     assert_int_equal(c->mean(c, work, out, next, aggregate, size, 3, 3.7f, grid, COUNT), ERR_OK);
-    struct digest d[5] = {digest_of(payload[0], c->payload_bytes(c, COUNT)),
+    struct digest d[5] = {digest_of(payload[0], payloads[0].size_bytes),
                           digest_of(residual[0], sizeof residual[0]), digest_of(aggregate, size),
                           digest_of(out, sizeof out), digest_of(next, sizeof next)};
     for (int i = 0; i < 5; i++)
@@ -647,6 +753,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(sums_do_not_depend_on_order),
         cmocka_unit_test(largest_sums_fit),
         cmocka_unit_test(malformed_payloads_are_refused),
+        cmocka_unit_test(unchanged_blocks_are_not_sent),
         cmocka_unit_test(scales_that_no_block_has_are_refused),
         cmocka_unit_test(topk_takes_the_largest),
         cmocka_unit_test(malformed_aggregates_are_refused),

@@ -113,7 +113,7 @@ static void what_is_booked_comes_back(void **state)
     kernel(1100, 50);
     ledger_book_add(&book, &poll);
     kernel(10, 5);
-    ledger_book_predict(&book, 0, 3, 1000, 2000);
+    ledger_book_predict(&book, "", 0, 3, 1000, 2000);
     ledger_book_close(&book);
     struct ledger_member m = read_of("a");
     assert_string_equal(m.name, "a");
@@ -141,16 +141,16 @@ static void kills_are_booked(void **state)
     (void)state;
     begin("b");
     contribute("", 0, 1000, 1000, true);
-    ledger_book_predict(&book, 0, 0, 1000, 0);
+    ledger_book_predict(&book, "", 0, 0, 1000, 0);
     contribute("", 1, 1000, 700, false); /* cut: of these, 400 had arrived */
     contribute("", 1, 1000, 600, true);
-    ledger_book_predict(&book, 0, 1, 1000, 0);
+    ledger_book_predict(&book, "", 0, 1, 1000, 0);
     killed();
     begin("b");
     contribute("", 2, 1000, 300, true); /* 700 went out before the kill, their row did not */
-    ledger_book_predict(&book, 0, 2, 1000, 0);
+    ledger_book_predict(&book, "", 0, 2, 1000, 0);
     contribute("", 3, 1000, 100, false); /* never finished */
-    ledger_book_predict(&book, 0, 4, 1000,
+    ledger_book_predict(&book, "", 0, 4, 1000,
                         0); /* accepted before the kill, and nothing of it booked */
     ledger_book_close(&book);
     struct ledger_member m = read_of("b");
@@ -174,11 +174,11 @@ static void another_size_is_wrong(void **state)
     (void)state;
     begin("c");
     contribute("", 0, 1000, 1000, true);
-    ledger_book_predict(&book, 0, 0, 1001, 0);
+    ledger_book_predict(&book, "", 0, 0, 1001, 0);
     contribute("", 1, 1000, 999, true); /* nobody was killed: a byte is missing */
-    ledger_book_predict(&book, 0, 1, 1000, 0);
+    ledger_book_predict(&book, "", 0, 1, 1000, 0);
     contribute("", 2, 1000, 1000, true);
-    ledger_book_predict(&book, 0, 2, 1000, 0);
+    ledger_book_predict(&book, "", 0, 2, 1000, 0);
     ledger_book_close(&book);
     struct ledger_member m = read_of("c");
     assert_int_equal(m.up.wrong, 2);
@@ -195,18 +195,25 @@ static void sites_are_told_apart(void **state)
     begin("aggregator");
     contribute("b", 5, 64, 64, true);
     contribute("a", 5, 64, 64, true);
-    ledger_book_predict(&book, 0, 5, 64, 80);
+    ledger_book_predict(&book, "", 0, 5, 64, 80);
     contribute("a", 6, 64, 64, true);
+    contribute("b", 7, 60, 60, true); /* what does not change is not sent: sizes of a round differ */
+    contribute("a", 7, 64, 64, true);
+    ledger_book_predict(&book, "", 0, 7, 0, 80);
+    ledger_book_predict(&book, "a", 0, 7, 64, 0);
+    ledger_book_predict(&book, "b", 0, 7, 61, 0);
     ledger_book_close(&book);
     struct ledger_member m = read_of("aggregator");
-    assert_int_equal(m.count, 3);
+    assert_int_equal(m.count, 5);
+    assert_true(m.rows[3].predicted == 64 && m.rows[4].predicted == 61);
+    assert_true(ledger_good(&m, &m.rows[3]) && !ledger_good(&m, &m.rows[4]));
     assert_true(m.rows[0].predicted == 64 && m.rows[1].predicted == 64 && m.rows[2].predicted == 0);
     assert_string_equal(m.rows[0].site, "a");
-    assert_int_equal(m.up.transfers, 3);
+    assert_int_equal(m.up.transfers, 5);
     assert_int_equal(m.up.unpredicted, 1);
     struct ledger_row key = {.what = LEDGER_CONTRIBUTION, .round = 5, .site = "b"};
     assert_ptr_equal(ledger_row_of(&m, &key), &m.rows[1]);
-    key.round = 7;
+    key.round = 8;
     assert_null(ledger_row_of(&m, &key));
 }
 

@@ -41,6 +41,7 @@ static struct manifest example(uint32_t sites)
         m.sites[i] = (struct manifest_entry){.site = i,
                                              .included = true,
                                              .payload = digest_made((uint8_t)(9 + i)),
+                                             .payload_bytes = 77 + i,
                                              .weight = 1.5f,
                                              .data_cursor = 1000 + i,
                                              .backlog = (uint8_t)((100 + i) % 255)};
@@ -121,6 +122,8 @@ static void test_refuses_what_makes_no_sense(void **state)
     REFUSE(m.sites[0].weight = NAN);
     REFUSE(m.sites[0].weight = INFINITY);
     REFUSE(m.sites[0].payload = (struct digest){0});
+    REFUSE(m.sites[0].payload_bytes = 0);
+    REFUSE(m.sites[1].payload_bytes = 1);
     REFUSE(m.sites[0].reason = ROUND_LATE);
     REFUSE(m.sites[1].reason = ROUND_FULL);
     REFUSE(m.sites[1].weight = 1);

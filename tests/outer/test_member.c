@@ -78,7 +78,7 @@ static void round_make(struct made *out, struct member *m, unsigned f, uint64_t 
     const struct member_state *s = &m->state[f];
     const struct codec *c = codec_get(member_codec(m, f));
     size_t n = fragments.f[f].elements;
-    uint8_t *payloads[SITES];
+    struct codec_payload payloads[SITES];
     float z[ELEMENTS_MAX], residual[ELEMENTS_MAX];
     out->manifest = (struct manifest){.run = "t",
                                       .fragment = f,
@@ -90,23 +90,25 @@ static void round_make(struct made *out, struct member *m, unsigned f, uint64_t 
     for (unsigned i = 0; i < SITES; i++) {
         for (size_t k = 0; k < n; k++)
             z[k] = (float)((int)rng_below(seed + i, RNG_TEST, k, 2001) - 1000) / (1 << 20);
-        payloads[i] = arena_alloc(&arena, c->payload_bytes(c, n));
-        assert_int_equal(c->encode(c, m->work, payloads[i], residual, z, s->codes, n), ERR_OK);
+        uint8_t *payload = arena_alloc(&arena, c->payload_max(c, n));
+        payloads[i].data = payload;
+        assert_int_equal(c->encode(c, m->work, payload, &payloads[i].size_bytes, residual, z,
+                                   s->codes, n),
+                         ERR_OK);
         for (size_t k = 0; k < n; k++)
             out->mean[k] += (double)z[k] - residual[k];
         out->manifest.sites[i] =
             (struct manifest_entry){.site = i,
                                     .included = true,
                                     .weight = 1,
-                                    .payload = digest_of(payloads[i], c->payload_bytes(c, n))};
+                                    .payload = digest_of(payload, payloads[i].size_bytes),
+                                    .payload_bytes = payloads[i].size_bytes};
     }
     for (size_t k = 0; k < n; k++)
         out->mean[k] /= SITES;
-    out->bytes = c->aggregate_bytes(c, n, SITES);
-    out->aggregate = arena_alloc(&arena, out->bytes);
-    assert_int_equal(
-        c->aggregate(c, m->work, out->aggregate, (const uint8_t *const *)payloads, SITES, n),
-        ERR_OK);
+    out->aggregate = arena_alloc(&arena, c->aggregate_max(c, n, SITES));
+    assert_int_equal(c->aggregate(c, m->work, out->aggregate, &out->bytes, payloads, SITES, n),
+                     ERR_OK);
 }
 
 static void round_commit(struct member *m, unsigned f, struct made *r, bool made)

@@ -118,7 +118,7 @@ static struct round_event story_event(uint64_t now_ms, enum round_event_kind kin
     e.state = named(&w, "state", kind == ROUND_COMMITTED ? after : f->state);
     e.payload = named(&w, "payload", digest_of(payload, strlen(payload)));
     e.payload_bytes = number(&w, "bytes", 100);
-    e.expected_bytes = 100;
+    e.payload_max = 100;
     e.has_state = number(&w, "has_state", 1);
     e.grid_differs = number(&w, "grid_differs", 0);
     e.kept = number(&w, "kept", 0);
@@ -220,7 +220,7 @@ static struct round_event any_event(struct random *r, uint64_t now_ms)
                                                   ROUND_REPORT, ROUND_TICK, ROUND_LEAVE};
     struct round_event e = {.kind = kinds[below(r, 8)], .now_ms = now_ms, .site = (unsigned)below(r, SITES),
                             .fragment = (unsigned)below(r, core.fragments), .incarnation = 1, .instance = 1,
-                            .epoch = core.epoch, .payload_bytes = 100, .expected_bytes = 100, .has_state = true};
+                            .epoch = core.epoch, .payload_bytes = 100, .payload_max = 100, .has_state = true};
     const struct round_fragment *f = &core.f[e.fragment];
     uint64_t back = below(r, 3);
     e.round = f->round >= back ? f->round - back : 0;
@@ -330,7 +330,7 @@ static void a_thousand_sites(void **state)
     (void)state;
     enum { N = ROUND_SITES_MAX };
     struct round_update u = {0};
-    struct round_event e = {.epoch = 1, .weight = 1, .payload_bytes = 8, .expected_bytes = 8};
+    struct round_event e = {.epoch = 1, .weight = 1, .payload_bytes = 8, .payload_max = 8};
     char line[1024];
     core_init(N, 2, true, 0, 1);
     for (unsigned i = 0; i < N; i++) {

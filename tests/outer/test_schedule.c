@@ -131,13 +131,13 @@ static void test_codec_and_bytes(void **state)
     assert_int_equal(schedule_codec(&s, 0, 0, 0), CODEC_BF16);
     assert_int_equal(schedule_codec(&s, 0, 1, 0), CODEC_INT8);
     assert_int_equal(schedule_codec(&s, 0, 2, 0), CODEC_BF16);
-    /* One code per 256 values; bf16 2 bytes, int8 1 byte a value; two whole rounds and one int8
-     * each. */
+    /* One code and one bit per 256 values; bf16 2 bytes, int8 1 byte a value; two whole rounds and
+     * one int8 each; before each relayed payload 8 bytes of size. */
     uint64_t up = 0, down = 0;
     for (unsigned f = 0; f < 2; f++) {
-        uint64_t n = elements[f], whole = n / 256 + 2 * n;
-        up += 2 * whole + n / 256 + n;
-        down += 2 * 3 * whole + 2 * (n / 256) +
+        uint64_t n = elements[f], bits = (n / 256 + 7) / 8, whole = n / 256 + bits + 2 * n;
+        up += 2 * whole + n / 256 + bits + n;
+        down += 2 * 3 * (whole + 8) + 2 * (n / 256) + bits +
                 n * 10 / 8; /* 3 sites: relayed; sums in 10 bits (2*3*127+1 <= 1024) */
     }
     assert_int_equal(schedule_upload_bytes(&s, elements), up);

@@ -343,12 +343,14 @@ static void other(struct bench *b, unsigned site)
     const struct codec *c = codec_get(member_codec(&b->aggregator_member, 0));
     size_t n = b->fragments.f[0].elements;
     float z[ELEMENTS_MAX], residual[ELEMENTS_MAX];
-    uint8_t *payload = arena_alloc(&b->arena, c->payload_bytes(c, n));
+    uint8_t *payload = arena_alloc(&b->arena, c->payload_max(c, n));
+    size_t bytes;
     char from[64];
     snprintf(from, sizeof from, "atoll://t/site/%s", names[site]);
     for (size_t i = 0; i < n; i++)
         z[i] = 1.0f / 64;
-    assert_int_equal(c->encode(c, b->aggregator_member.work, payload, residual, z, s->codes, n),
+    assert_int_equal(c->encode(c, b->aggregator_member.work, payload, &bytes, residual, z,
+                               s->codes, n),
                      ERR_OK);
     struct wire_hello *hello = calloc(1, sizeof *hello);
     struct wire_hello_answer *ha = calloc(1, sizeof *ha);
@@ -362,9 +364,9 @@ static void other(struct bench *b, unsigned site)
                                   .codec = c->kind,
                                   .round = s->round,
                                   .parent = s->manifest,
-                                  .payload_bytes = c->payload_bytes(c, n),
+                                  .payload_bytes = bytes,
                                   .grid = member_grid(&b->aggregator_member, 0),
-                                  .payload = digest_of(payload, c->payload_bytes(c, n)),
+                                  .payload = digest_of(payload, bytes),
                                   .weight = 1};
     struct wire_answer a;
     deliver(&b->service, from, &m, payload, &a);
