@@ -239,6 +239,11 @@ static void add_transfer(const struct ledger_member *m, const struct ledger_row 
 {
     uint64_t payload = payload_of(row);
     t->wrong += !ledger_good(m, row);
+    if (!row->calls) { /* a prediction of this site, and nothing of it booked */
+        t->absent++;
+        t->absent_bytes += row->predicted;
+        return;
+    }
     if (!row->done) {
         t->incomplete++;
         t->incomplete_bytes += payload;
