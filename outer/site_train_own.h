@@ -16,7 +16,7 @@ enum err site_train_scatter(struct train *t, const float *in, const struct fragm
 enum err site_train_share(struct site_train *s, unsigned f) MUST;
 double site_train_weight(const struct site_train *s, const struct train *t, unsigned f,
                          uint64_t round);
-/* The lead tells of a round: included and codec are set, the rest of the bytes is filled here. */
+/* The lead tells of a round: what its manifest says is set, what was counted is filled in here. */
 void site_train_tell(struct site_train *s, struct site_train_round *r);
 
 /* site_train_overlap.c. All that is applied and sent after this step, on every rank. ERR_STOPPED:
