@@ -165,8 +165,8 @@ void ledger_book_add(void *book, const struct ledger_row *row)
     pthread_mutex_unlock(&b->mutex);
 }
 
-void ledger_book_predict(struct ledger_book *b, const char *site, uint32_t fragment, uint64_t round, uint64_t up,
-                         uint64_t down)
+void ledger_book_predict(struct ledger_book *b, const char *site, uint32_t fragment, uint64_t round,
+                         uint64_t up, uint64_t down)
 {
     pthread_mutex_lock(&b->mutex);
     record_begin(&b->record, "predicted");

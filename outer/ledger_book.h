@@ -41,8 +41,8 @@ enum err ledger_book_open(struct ledger_book *b, const char *directory, const ch
                           const char *member, struct arena *perm) MUST;
 void ledger_book_add(void *book, const struct ledger_row *row); /* a ledger_sink */
 /* site "": of every site of the round. 0: not said. */
-void ledger_book_predict(struct ledger_book *b, const char *site, uint32_t fragment, uint64_t round, uint64_t up,
-                         uint64_t down);
+void ledger_book_predict(struct ledger_book *b, const char *site, uint32_t fragment, uint64_t round,
+                         uint64_t up, uint64_t down);
 /* Payload that this process moved for a round, whatever else was on the link meanwhile. */
 struct ledger_round ledger_book_round(struct ledger_book *b, uint32_t fragment, uint64_t round);
 void ledger_book_close(struct ledger_book *b); /* writes the end; accepts a zeroed struct */

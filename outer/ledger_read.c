@@ -110,7 +110,8 @@ static enum err append_predicted(struct reading *g, const struct record_row *row
     if (!take_round(row, &up) || !take_round(row, &down) || up.round == LEDGER_NO_ROUND ||
         !take(row, "up", &up.predicted) || !take(row, "down", &down.predicted))
         return damaged(g, "a prediction without its numbers");
-    if (*record_string(row, "site") && (!take_name(up.site, row, "site") || !take_name(down.site, row, "site")))
+    if (*record_string(row, "site") &&
+        (!take_name(up.site, row, "site") || !take_name(down.site, row, "site")))
         return damaged(g, "a prediction of a site without a name");
     if (up.predicted)
         TRY(append(g, &up));

@@ -197,7 +197,8 @@ static void sites_are_told_apart(void **state)
     contribute("a", 5, 64, 64, true);
     ledger_book_predict(&book, "", 0, 5, 64, 80);
     contribute("a", 6, 64, 64, true);
-    contribute("b", 7, 60, 60, true); /* what does not change is not sent: sizes of a round differ */
+    contribute("b", 7, 60, 60,
+               true); /* what does not change is not sent: sizes of a round differ */
     contribute("a", 7, 64, 64, true);
     ledger_book_predict(&book, "", 0, 7, 0, 80);
     ledger_book_predict(&book, "a", 0, 7, 64, 0);
