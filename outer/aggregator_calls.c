@@ -391,15 +391,15 @@ void aggregator_fetch(void *self, const char *peer, const struct wire_fetch *m, 
     } else if (err != ERR_OK) { /* a damaged one is as good as gone: a snapshot serves as well */
         answer->outcome = ROUND_GONE;
         put_text(answer->text, there ? err_message() : "not what is kept: poll for the present round");
-    } else if (m->offset > s->size_bytes) {
+    } else if (m->offset > s->size_bytes || m->size_bytes > s->size_bytes - m->offset) {
         aggregator_fetched(a, s);
         answer->outcome = ROUND_INVALID;
-        put_text(answer->text, "offset behind the end");
+        put_text(answer->text, "a part behind the end");
     } else {
         *data = s->data;
         *size_bytes = s->size_bytes;
         *source = s;
-        a->payload_down += s->size_bytes - m->offset;
+        a->payload_down += m->size_bytes ? m->size_bytes : s->size_bytes - m->offset;
     }
 }
 

@@ -139,7 +139,8 @@ static enum err parts_clear(struct aggregator *a, const struct upload *up)
     for (size_t i = 0; e == ERR_OK && i < count; i++) {
         char path[2 * AGGREGATOR_PATH_MAX];
         snprintf(path, sizeof path, "%s/%.250s", directory, names[i]);
-        if (strncmp(names[i], mine, strlen(mine)) == 0 && strcmp(path, up->part) != 0 && strcmp(path, up->final) != 0)
+        bool kept = !strcmp(path, up->part) || !strcmp(path, up->have) || !strcmp(path, up->final);
+        if (strncmp(names[i], mine, strlen(mine)) == 0 && !kept)
             e = a->world->ops->remove(a->world, path);
     }
     arena_free(&scratch);
@@ -148,12 +149,14 @@ static enum err parts_clear(struct aggregator *a, const struct upload *up)
 
 static void upload_close(struct aggregator *a, struct upload *up)
 {
-    if (up->handle < 0)
-        return;
-    enum err e = a->world->ops->part_close(a->world, up->handle, up->part, NULL);
-    up->handle = -1;
-    if (e != ERR_OK)
-        aggregator_halt(a, e);
+    int *open[] = {&up->handle, &up->marks};
+    const char *const paths[] = {up->part, up->have};
+    for (int i = 0; i < 2; i++) {
+        enum err e = *open[i] < 0 ? ERR_OK : a->world->ops->part_close(a->world, *open[i], paths[i], NULL);
+        *open[i] = -1;
+        if (e != ERR_OK)
+            aggregator_halt(a, e);
+    }
 }
 
 static void upload_free(struct aggregator *a, struct upload *up)
@@ -177,6 +180,38 @@ static void uploads_supersede(struct aggregator *a, unsigned site, unsigned frag
         }
 }
 
+/* What the marks say is in the part file survives a kill, since the bytes were written first. After a power cut they may lie; then
+ * the digest is wrong, and both files go. Marks that no sender can have made count as none. */
+static enum err marks_open(struct aggregator *a, struct upload *up)
+{
+    struct arena scratch = arena_make(0);
+    uint64_t bytes;
+    uint8_t *data;
+    size_t n;
+    blocks_make(&up->blocks, up->header.payload_bytes);
+    enum err e = a->world->ops->part_open(a->world, up->have, 8 * up->blocks.count, &up->marks, &bytes);
+    if (e == ERR_OK && bytes) {
+        e = a->world->ops->read(a->world, up->have, 8 * BLOCKS_MAX, &scratch, &data, &n);
+        struct bytes_reader r = bytes_reader(data, e == ERR_OK ? n : 0);
+        for (uint32_t k = 0; e == ERR_OK && k < n / 8; k++)
+            up->blocks.stored[k] = bytes_get_u64(&r);
+        if (!blocks_valid(&up->blocks))
+            blocks_make(&up->blocks, up->header.payload_bytes);
+    }
+    arena_free(&scratch);
+    return e;
+}
+
+static enum err parts_open(struct aggregator *a, struct upload *up)
+{
+    uint64_t bytes;
+    bool begun = a->world->ops->exists(a->world, up->part);
+    if (!begun) /* marks without their bytes */
+        TRY(a->world->ops->remove(a->world, up->have));
+    TRY(a->world->ops->part_open(a->world, up->part, up->header.payload_bytes, &up->handle, &bytes));
+    return marks_open(a, up);
+}
+
 static enum err upload_open(struct aggregator *a, unsigned site, const struct wire_contribution *m, bool clear,
                             struct upload **out)
 {
@@ -185,16 +220,17 @@ static enum err upload_open(struct aggregator *a, unsigned site, const struct wi
         return err_set(ERR_MEMORY, "no memory for a contribution");
     uploads_supersede(a, site, m->fragment);
     up->site = site;
-    up->handle = -1;
+    up->handle = up->marks = -1;
     up->header = *m;
     aggregator_spool_path(a, m->fragment, m->round, site, &m->payload, up->final);
     snprintf(up->part, sizeof up->part, "%.250s.part", up->final);
+    snprintf(up->have, sizeof up->have, "%.250s.have", up->final);
     up->next = a->uploads;
     a->uploads = up;
     a->site[site].streams++;
     enum err e = clear ? parts_clear(a, up) : ERR_OK;
     if (e == ERR_OK && !a->world->ops->exists(a->world, up->final))
-        e = a->world->ops->part_open(a->world, up->part, m->payload_bytes, &up->handle, &up->have);
+        e = parts_open(a, up);
     if (e != ERR_OK) {
         upload_free(a, up);
         *out = NULL;
@@ -234,12 +270,30 @@ void aggregator_offer(void *self, const char *peer, const struct wire_contributi
         contribution_accept(a, up, answer);
         upload_free(a, up);
     } else {
-        answer->offset = up->have;
+        answer->offset = blocks_first(&up->blocks);
+        answer->blocks = up->blocks;
         *upload = up;
     }
 }
 
 /* ---- chunks ------------------------------------------------------------------------------------------- */
+
+/* Bytes first, then the marks of the blocks they lie in. */
+static enum err chunk_store(struct aggregator *a, struct upload *up, uint64_t offset, const uint8_t *data, size_t n)
+{
+    uint32_t from = blocks_at(&up->blocks, offset), to = blocks_at(&up->blocks, offset + n - 1);
+    struct blocks after = up->blocks;
+    uint8_t mark[8];
+    blocks_add(&after, offset, n);
+    TRY(a->world->ops->part_write(a->world, up->handle, offset, data, n));
+    for (uint32_t k = from; k <= to; k++) {
+        struct bytes_writer w = bytes_writer(mark, sizeof mark);
+        bytes_put_u64(&w, after.stored[k]);
+        TRY(a->world->ops->part_write(a->world, up->marks, 8 * (uint64_t)k, mark, sizeof mark));
+    }
+    up->blocks = after;
+    return ERR_OK;
+}
 
 void aggregator_chunk(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n,
                       struct wire_answer *answer)
@@ -248,7 +302,7 @@ void aggregator_chunk(void *self, void *upload, uint64_t offset, const uint8_t *
     struct upload *up = upload;
     memset(answer, 0, sizeof *answer);
     answer->round = a->core.f[up->header.fragment].round;
-    answer->offset = up->have;
+    answer->offset = offset;
     if (up->stale) {
         say(answer, ROUND_SUPERSEDED, "a newer stream of this contribution took its place");
         return;
@@ -257,17 +311,20 @@ void aggregator_chunk(void *self, void *upload, uint64_t offset, const uint8_t *
         say(answer, ROUND_BEHIND, "that round is committed");
         return;
     }
-    if (offset != up->have || n > up->header.payload_bytes - up->have) {
-        say(answer, ROUND_RESUME, "chunk does not follow the one before");
+    enum blocks_fit fit = blocks_fits(&up->blocks, offset, n);
+    if (fit == BLOCKS_GAP) {
+        say(answer, ROUND_RESUME, "chunk does not follow what is stored");
+        answer->offset = blocks_first(&up->blocks);
         return;
     }
-    enum err e = a->world->ops->part_write(a->world, up->handle, offset, data, n);
+    answer->offset = offset + n;
+    if (fit == BLOCKS_KNOWN)
+        return;
+    enum err e = chunk_store(a, up, offset, data, n);
     if (e != ERR_OK) {
         say_failed(a, e, answer);
         return;
     }
-    up->have += n;
-    answer->offset = up->have;
     a->payload_up += n;
     aggregator_heard(a, up->site);
 }
@@ -309,8 +366,10 @@ static void contribution_refuse(struct aggregator *a, struct upload *up, const c
     char sentence[256];
     snprintf(sentence, sizeof sentence, "%s", err_message());
     upload_close(a, up);
-    up->have = 0;
-    enum err e = a->world->ops->remove(a->world, path);
+    blocks_make(&up->blocks, up->header.payload_bytes);
+    enum err e = a->world->ops->remove(a->world, up->have);
+    if (e == ERR_OK)
+        e = a->world->ops->remove(a->world, path);
     if (e != ERR_OK) {
         say_failed(a, e, answer);
         return;
@@ -348,14 +407,14 @@ void aggregator_finish(void *self, void *upload, bool complete, struct wire_answ
     struct upload *up = upload;
     memset(answer, 0, sizeof *answer);
     answer->round = a->core.f[up->header.fragment].round;
-    answer->offset = up->have;
+    answer->offset = blocks_first(&up->blocks);
     if (up->stale)
         say(answer, ROUND_SUPERSEDED, "a newer stream of this contribution took its place");
-    else if (!complete || up->have != up->header.payload_bytes)
+    else if (!complete || blocks_first(&up->blocks) != up->header.payload_bytes)
         say(answer, ROUND_RESUME, "not all bytes came");
     else
         contribution_accept(a, up, answer);
     if (answer->outcome == ROUND_RESUME)
-        answer->offset = up->have;
+        answer->offset = blocks_first(&up->blocks);
     upload_free(a, up);
 }

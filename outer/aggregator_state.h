@@ -17,10 +17,10 @@ struct upload { /* one contribution on its way in */
     struct upload *next;
     unsigned site;
     bool stale;                     /* a newer stream took its place */
-    int handle;                     /* -1: closed */
-    uint64_t have;                  /* bytes in the part file */
+    int handle, marks;              /* part file; what of it is there, 8 bytes for each block. -1: closed */
+    struct blocks blocks;           /* as in marks */
     struct wire_contribution header;
-    char part[AGGREGATOR_PATH_MAX], final[AGGREGATOR_PATH_MAX];
+    char part[AGGREGATOR_PATH_MAX], have[AGGREGATOR_PATH_MAX], final[AGGREGATOR_PATH_MAX];
 };
 struct source { /* bytes that at least one site is fetching */
     struct source *next;

@@ -272,7 +272,12 @@ static enum err own_directory(struct job *j)
 #ifdef ATOLL_NET
 static enum err dial(struct job *j)
 {
-    struct link_dial d = {.target = j->o.site_aggregator, .book = ledger_book_add, .book_self = &j->ledger};
+    struct link_dial d = {.target = j->o.site_aggregator,
+                          .streams = (unsigned)j->o.site_streams,
+                          .rate_up = (uint64_t)(1e6 / 8 * j->o.site_rate_up),
+                          .rate_down = (uint64_t)(1e6 / 8 * j->o.site_rate_down),
+                          .book = ledger_book_add,
+                          .book_self = &j->ledger};
     link_tune();
     if (*j->o.site_aggregator_name)
         d.server_name = j->o.site_aggregator_name;

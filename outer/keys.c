@@ -192,6 +192,12 @@ static void check_site(struct rules *r, const struct outer_settings *o, const st
                o->site_share, (long long)s->train_batch_tokens, (long long)s->train_sequence);
 }
 
+static void check_rate(struct rules *r, const char *key, double rate)
+{
+    if (rate > 0 && rate < 0.01)
+        broken(r, "%s = %g Mbit/s would never end; 0.01 is the least, 0 sets no limit", key, rate);
+}
+
 enum err keys_outer_check(const struct outer_settings *o, const struct settings *s)
 {
     struct rules r = {0};
@@ -204,6 +210,8 @@ enum err keys_outer_check(const struct outer_settings *o, const struct settings 
     if (o->outer_delay > 1 && strcmp(o->outer_optimizer, "delayed_nesterov") != 0)
         broken(&r, "outer.delay = %lld needs outer.optimizer = delayed_nesterov, not %s; or leave it at 1",
                (long long)o->outer_delay, o->outer_optimizer);
+    check_rate(&r, "site.rate_up", o->site_rate_up);
+    check_rate(&r, "site.rate_down", o->site_rate_down);
     if (o->outer_extra_steps && strcmp(o->outer_mode, "strict") == 0)
         broken(&r, "outer.extra_steps = %lld needs outer.mode = quorum; a strict site waits for its commit",
                (long long)o->outer_extra_steps);

@@ -31,6 +31,9 @@
     X(site, share, REAL, "1", 0.01, 100, NULL, "", false, "This site's tokens per step as a multiple of train.batch_tokens; its weight in the mean.") \
     X(site, aggregator, TEXT, "", 0, 0, NULL, "", false, "host:port of the aggregator; empty: train alone, without an outer loop.") \
     X(site, aggregator_name, TEXT, "", 0, 0, NULL, "", false, "DNS name in the aggregator's certificate, when dialling by address.") \
+    X(site, streams, INT, "4", 1, 16, NULL, "", false, "Connections that share one payload, at most; several fill a long or lossy link where one TCP stream does not.") \
+    X(site, rate_up, REAL, "0", 0, 1e6, NULL, "Mbit/s", false, "Most that contributions may take of the uplink; 0: all of it.") \
+    X(site, rate_down, REAL, "0", 0, 1e6, NULL, "Mbit/s", false, "Most that aggregates and snapshots may take of the downlink; 0: all of it.") \
     X(tls, dir, TEXT, "tls", 0, 0, NULL, "", false, "Directory with ca.pem, NAME.pem, NAME.key as atoll cert writes them.") \
     X(serve, listen, TEXT, "127.0.0.1:7443", 0, 0, NULL, "", false, "Address and port the aggregator binds.") \
     X(serve, dir, TEXT, "aggregator", 0, 0, NULL, "", false, "Directory of the aggregator's journal, spool and state.") \

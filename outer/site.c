@@ -171,25 +171,26 @@ static enum err fetch(struct site_lane *l, enum wire_what what, unsigned fragmen
                       size_t size, bool *gone)
 {
     struct site *s = l->site;
-    uint64_t start = s->world->ops->now_ms(s->world), offset = 0;
+    uint64_t start = s->world->ops->now_ms(s->world);
+    struct wire_answer a = {.outcome = ROUND_NONE}; /* after a cut it says what is here already */
     for (;;) {
         struct wire_fetch m = {.head = site_head(s),
                                .what = what,
                                .fragment = fragment,
                                .round = round,
-                               .offset = offset};
-        struct wire_answer a = {.outcome = ROUND_NONE};
+                               .offset = a.offset};
         bool again;
         site_away(s);
         enum err e = s->link->ops->fetch(s->link, &m, l->download, size, &a);
         site_back(s);
         TRY(site_called(l, e, &again));
-        offset = again ? a.offset : 0; /* what came before the cut is good: go on behind it */
         *gone = !again && a.outcome == ROUND_GONE;
         if (!again && (*gone || a.outcome == ROUND_NONE))
             break;
-        if (!again)
-            TRY(site_react(l, &a));
+        if (again)
+            continue;
+        TRY(site_react(l, &a));
+        a = (struct wire_answer){.outcome = ROUND_NONE};
     }
     l->times.fetch_ms += (double)(s->world->ops->now_ms(s->world) - start);
     return ERR_OK;

@@ -79,7 +79,8 @@ static uint64_t backoff_ms(struct site_lane *l)
     return ms / 2 + rng_below(s->o.seed, RNG_JITTER, s->jitter++, ms / 2 + 1);
 }
 
-static enum err back_off(struct site_lane *l, const char *why)
+/* reason: what the link or the aggregator said, if anything. */
+static enum err back_off(struct site_lane *l, const char *why, const char *reason)
 {
     struct site *s = l->site;
     uint64_t now = s->world->ops->now_ms(s->world), ms = backoff_ms(l);
@@ -87,8 +88,9 @@ static enum err back_off(struct site_lane *l, const char *why)
         l->down_since_ms = now;
         site_lane_away(l, true);
     }
-    site_notice(l, "%s for %llu s, retrying in %.1f s", why,
-                (unsigned long long)(now - l->down_since_ms) / 1000, (double)ms / 1000);
+    site_notice(l, "%s for %llu s, retrying in %.1f s%s%s", why,
+                (unsigned long long)(now - l->down_since_ms) / 1000, (double)ms / 1000,
+                *reason ? ": " : "", reason);
     return site_wait(l, ms);
 }
 
@@ -99,7 +101,7 @@ enum err site_called(struct site_lane *l, enum err e, bool *again)
     if (stopped(s))
         return err_set(ERR_STOPPED, "stopped while talking to the aggregator");
     if (e == ERR_LINK)
-        return back_off(l, "aggregator unreachable");
+        return back_off(l, "aggregator unreachable", err_message());
     if (e == ERR_OK && l->failures) {
         site_notice(l, "aggregator reached again");
         site_lane_away(l, false);
@@ -302,17 +304,17 @@ enum err site_react(struct site_lane *l, const struct wire_answer *a)
     case ROUND_SUPERSEDED: /* by another stream of ours, or by a newer process: hello tells */
         if (MUTANT(SUPERSEDED_FATAL))
             return refused(a->outcome, a->text);
-        TRY(back_off(l, "another stream of this site is being served"));
+        TRY(back_off(l, "another stream of this site is being served", ""));
         return site_hello(l, true);
     case ROUND_FULL:
         site_notice(l, "aggregator's disk is full, retrying in %.1f s", a->retry_ms / 1000.0);
         return site_wait(l, a->retry_ms ? a->retry_ms : BACKOFF_LAST_MS);
     case ROUND_RESUME: /* the stream ended before the last byte was good: offer again */
-        return back_off(l, "contribution incomplete");
+        return back_off(l, "contribution incomplete", a->text);
     case ROUND_EARLY:
-        return back_off(l, "not yet in this round");
+        return back_off(l, "not yet in this round", a->text);
     case ROUND_LOST_STATE:
-        return back_off(l, "aggregator has lost state and halted");
+        return back_off(l, "aggregator has lost state and halted", a->text);
     default:
         return refused(a->outcome, a->text);
     }

@@ -17,13 +17,14 @@ struct link_counters { /* bytes by layer, both directions, since open */
 struct link; /* a site's end */
 struct link_ops {
     enum err (*hello)(struct link *l, const struct wire_hello *m, struct wire_hello_answer *answer);
-    /* Offers, resumes at the aggregator's offset, sends the rest, waits for the final answer. */
+    /* Offers, sends what the aggregator does not have yet, over as many connections as configured, waits for the final answer. */
     enum err (*contribute)(struct link *l, const struct wire_contribution *m, const uint8_t *payload,
                            struct wire_answer *answer);
     /* Held by the aggregator until committed, at most hold_ms; then PENDING. */
     enum err (*poll)(struct link *l, const struct wire_poll *m, uint32_t hold_ms, struct wire_poll_answer *answer);
-    /* Exactly size_bytes into out (the caller knows the size: configuration or manifest); resumes by itself from
-     * m->offset. answer.outcome NONE: complete. ERR_LINK: out is good up to answer->offset, go on from there. The caller
+    /* Exactly size_bytes into out (the caller knows the size: configuration or manifest), from m->offset on. answer.outcome NONE:
+     * complete. ERR_LINK: out is good up to answer->offset, and in the blocks behind it as answer->blocks says; called again
+     * with that answer and that out, only what is missing comes. The caller zeroes the answer before the first call, and
      * verifies the digest. */
     enum err (*fetch)(struct link *l, const struct wire_fetch *m, uint8_t *out, size_t size_bytes,
                       struct wire_answer *answer);
@@ -41,17 +42,19 @@ struct link {
 struct link_service {
     void *self;
     void (*hello)(void *self, const char *peer, const struct wire_hello *m, struct wire_hello_answer *answer);
-    /* RESUME with *upload set: chunks follow from answer->offset. Any other outcome is final. A newer stream of the
+    /* RESUME with *upload set: chunks of what answer->blocks lacks follow. Any other outcome is final. A newer stream of the
      * same site and fragment makes the older upload stale: its next chunk answers SUPERSEDED. */
     void (*offer)(void *self, const char *peer, const struct wire_contribution *m, struct wire_answer *answer, void **upload);
-    /* NONE: stored so far up to answer->offset; anything else is final. The link has checked CRC, order and size; n <= 1 MiB. */
+    /* NONE: stored, or there already; RESUME: does not follow what is there of its block; anything else is final as well. The link
+     * has checked CRC and size; n <= 1 MiB. Chunks of one upload may come from several streams, in any order of blocks. */
     void (*chunk)(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n, struct wire_answer *answer);
-    /* Exactly once for each upload that offer set. complete: all bytes came: verify, make durable, RECEIPT or refusal. Not
-     * complete: the stream died, or chunk() gave a final answer; lets go of it, answer is ignored. */
+    /* Exactly once for each upload that offer set. complete: no more comes and nothing was wrong: when all bytes are there verify,
+     * make durable, RECEIPT or refusal, else RESUME. Not complete: chunk() gave a final answer; lets go of it, answer is
+     * ignored. */
     void (*finish)(void *self, void *upload, bool complete, struct wire_answer *answer);
     /* PENDING: the link holds the call and asks again after work() ran, until the caller's hold time ends. */
     void (*poll)(void *self, const char *peer, const struct wire_poll *m, struct wire_poll_answer *answer);
-    /* NONE: *data (borrowed until fetched) and *size_bytes to stream from m->offset. */
+    /* NONE: *data (borrowed until fetched) and *size_bytes, of which the part from m->offset on is streamed. */
     void (*fetch)(void *self, const char *peer, const struct wire_fetch *m, const uint8_t **data, size_t *size_bytes,
                   void **source, struct wire_answer *answer);
     void (*fetched)(void *self, void *source);
@@ -66,11 +69,14 @@ struct link_service {
 struct link_tls { /* PEM texts' paths */
     const char *ca, *certificate, *key;
 };
+enum { LINK_STREAMS_MAX = 16 };
 struct link_dial {
     const char *target;      /* host:port */
     const char *server_name; /* NULL: from target */
     struct link_tls tls;
     uint32_t keepalive_ms;   /* 0: the default 20000; tests use less */
+    unsigned streams;        /* connections for bulk, at most; 0: 1 */
+    uint64_t rate_up, rate_down; /* bulk, bytes of payload per second; 0: as fast as it goes */
     ledger_sink *book;       /* gets a row for every call when it has ended, and the kernel's counters; NULL: nobody */
     void *book_self;
 };

@@ -1,39 +1,15 @@
-/* A site's end of the real link. Two channels, control and bulk, each with a connection of its own: without a local subchannel
- * pool they would share one, and a heartbeat would wait behind a contribution.
+/* A site's end of the real link: its channels and the small calls; contributions are in link_up.c, downloads in link_down.c.
+ * Control and each bulk stream have a channel, and so a connection, of their own: without a local subchannel pool they would
+ * share one, and a heartbeat would wait behind a contribution.
  */
 #include <grpc/grpc_security.h>
 #include <grpc/support/alloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "outer/link/link_call.h"
-#include "outer/link/link_socket.h"
+#include <time.h>
+#include "outer/link/link_client.h"
 #include "outer/link/tls.h"
-
-enum { CONTROL, BULK, CHANNELS };
-enum { CONTRIBUTE_TRIES = 3 }; /* damaged chunks of one contribution before we give up */
-
-struct link_grpc {
-    struct link base;
-    grpc_completion_queue *cq;
-    char *target, *server_name, *ca, *certificate, *key;
-    struct link_tls files;
-    uint32_t keepalive_ms;
-    pthread_mutex_t mutex; /* guards all below */
-    grpc_channel *channels[CHANNELS];
-    void *methods[LINK_METHODS];
-    uint64_t stamp; /* of the files that the channels were made from */
-    unsigned calls; /* under way */
-    struct link_counters counters;
-    struct link_sockets sockets;
-    ledger_sink *book;
-    void *book_self;
-};
-
-static struct link_grpc *self_of(struct link *l)
-{
-    return (struct link_grpc *)l;
-}
 
 /* ---- channels ---- */
 
@@ -67,7 +43,7 @@ static grpc_channel *channel_make(const struct link_grpc *l, const struct tls_pe
 
 static void channels_destroy(struct link_grpc *l)
 {
-    for (int i = 0; i < CHANNELS; i++) {
+    for (unsigned i = 0; i <= l->streams; i++) {
         if (l->channels[i])
             grpc_channel_destroy(l->channels[i]);
         l->channels[i] = NULL;
@@ -80,11 +56,10 @@ static enum err channels_make(struct link_grpc *l)
     uint64_t stamp = tls_stamp(&l->files);
     TRY(tls_load(&pem, &l->files));
     channels_destroy(l);
-    for (int i = 0; i < CHANNELS; i++)
+    for (unsigned i = 0; i <= l->streams; i++) {
         l->channels[i] = channel_make(l, &pem);
-    for (int i = 0; i < LINK_METHODS; i++) {
-        int on = i == LINK_CONTRIBUTE || i == LINK_FETCH ? BULK : CONTROL;
-        l->methods[i] = grpc_channel_register_call(l->channels[on], link_paths[i], NULL, NULL);
+        for (int k = 0; k < LINK_METHODS; k++)
+            l->methods[i][k] = grpc_channel_register_call(l->channels[i], link_paths[k], NULL, NULL);
     }
     l->stamp = stamp;
     l->sockets.certificate_bytes = tls_certificate_bytes(&pem);
@@ -93,15 +68,17 @@ static enum err channels_make(struct link_grpc *l)
 }
 
 /* New files are taken when no call is under way; half replaced ones not before they load. */
-static struct link_call *call_begin(struct link_grpc *l, enum link_method method, uint64_t timeout_ms)
+struct link_call *link_begin(struct link_grpc *l, enum link_method method, unsigned channel, uint64_t timeout_ms)
 {
+    ASSERT(channel <= l->streams);
     pthread_mutex_lock(&l->mutex);
     uint64_t stamp = l->calls ? l->stamp : tls_stamp(&l->files);
     if (stamp && stamp != l->stamp && channels_make(l) != ERR_OK)
         err_clear();
     link_sockets_spoke(&l->sockets, NULL, link_now_ms(), l->calls++ == 0);
-    int on = method == LINK_CONTRIBUTE || method == LINK_FETCH ? BULK : CONTROL;
-    struct link_call *c = link_call_open(l->channels[on], l->methods[method], l->cq, timeout_ms);
+    l->connected += !l->used[channel];
+    l->used[channel] = true;
+    struct link_call *c = link_call_open(l->channels[channel], l->methods[channel][method], l->cq, timeout_ms);
     pthread_mutex_unlock(&l->mutex);
     return c;
 }
@@ -117,7 +94,7 @@ static void book(struct link_grpc *l, const struct ledger_row *call)
         l->book(l->book_self, call);
 }
 
-static void call_end(struct link_grpc *l, struct link_call *c)
+void link_end(struct link_grpc *l, struct link_call *c)
 {
     struct ledger_row row = link_call_row(c);
     link_call_close(c);
@@ -128,24 +105,36 @@ static void call_end(struct link_grpc *l, struct link_call *c)
     pthread_mutex_unlock(&l->mutex);
 }
 
-static void count(struct link_grpc *l, const grpc_byte_buffer *up, const grpc_byte_buffer *down, size_t payload_up,
-                  size_t payload_down)
+void link_count(struct link_grpc *l, const grpc_byte_buffer *up, const grpc_byte_buffer *down, size_t payload_up,
+                size_t payload_down)
 {
     pthread_mutex_lock(&l->mutex);
     l->counters.messages_up += up ? grpc_byte_buffer_length((grpc_byte_buffer *)(uintptr_t)up) + 5 : 0;
     l->counters.messages_down += down ? grpc_byte_buffer_length((grpc_byte_buffer *)(uintptr_t)down) + 5 : 0;
     l->counters.payload_up += payload_up;
     l->counters.payload_down += payload_down;
-    link_sockets_look(&l->sockets, CHANNELS);
+    link_sockets_look(&l->sockets, l->connected);
     pthread_mutex_unlock(&l->mutex);
 }
 
-static grpc_byte_buffer *received(struct link_grpc *l, struct link_call *c)
+grpc_byte_buffer *link_received(struct link_grpc *l, struct link_call *c)
 {
     grpc_byte_buffer *bb = link_call_received(c);
     if (bb)
-        count(l, NULL, bb, 0, 0);
+        link_count(l, NULL, bb, 0, 0);
     return bb;
+}
+
+void link_pace(struct link_grpc *l, struct pace *p, size_t bytes)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    pthread_mutex_lock(&l->mutex);
+    uint64_t wait_ns = pace_wait_ns(p, (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec, bytes);
+    pthread_mutex_unlock(&l->mutex);
+    struct timespec wait = {(time_t)(wait_ns / 1000000000), (long)(wait_ns % 1000000000)};
+    if (wait_ns)
+        nanosleep(&wait, NULL);
 }
 
 /* ---- the result of a call ---- */
@@ -163,7 +152,7 @@ static enum err unavailable(const struct link_grpc *l, const char *text)
     return err_set(ERR_LINK, "%s: no connection (%s)", l->target, text);
 }
 
-static enum err call_result(struct link_grpc *l, struct link_call *c)
+enum err link_result(struct link_grpc *l, struct link_call *c)
 {
     link_call_wait(c, &c->status);
     char *text = grpc_slice_to_c_string(c->details);
@@ -203,11 +192,11 @@ static enum err call_result(struct link_grpc *l, struct link_call *c)
 static enum err unary_call(struct link_grpc *l, struct link_call *c, grpc_byte_buffer *request, enum wire_kind answer_kind,
                            void *answer, struct arena *a)
 {
-    count(l, request, NULL, 0, 0);
+    link_count(l, request, NULL, 0, 0);
     grpc_byte_buffer *bb = NULL;
     if (link_call_send(c, request) && link_call_half_close(c) && link_call_recv_start(c))
-        bb = received(l, c);
-    enum err e = call_result(l, c);
+        bb = link_received(l, c);
+    enum err e = link_result(l, c);
     if (e == ERR_OK && !bb)
         return err_set(ERR_PROTO, "%s ended a call without an answer", l->target);
     if (e == ERR_OK) {
@@ -222,16 +211,16 @@ static enum err unary_call(struct link_grpc *l, struct link_call *c, grpc_byte_b
 static enum err unary(struct link *base, enum link_method method, enum wire_kind kind, const void *m, uint32_t hold_ms,
                       enum wire_kind answer_kind, void *answer)
 {
-    struct link_grpc *l = self_of(base);
+    struct link_grpc *l = (struct link_grpc *)base;
     struct arena a = arena_make(WIRE_DECODE_BYTES_MAX);
     uint8_t *data;
     size_t n;
     enum err e = wire_encode(kind, m, &a, &data, &n);
     if (e == ERR_OK) {
-        struct link_call *c = call_begin(l, method, (uint64_t)hold_ms + l->keepalive_ms + l->keepalive_ms / 2);
+        struct link_call *c = link_begin(l, method, LINK_CONTROL, (uint64_t)hold_ms + l->keepalive_ms + l->keepalive_ms / 2);
         link_call_about(c, method, m);
         e = unary_call(l, c, link_buffer(data, n), answer_kind, answer, &a);
-        call_end(l, c);
+        link_end(l, c);
     }
     arena_free(&a);
     return e;
@@ -259,221 +248,11 @@ static enum err grpc_leave(struct link *l, const struct wire_leave *m, struct wi
     return unary(l, LINK_LEAVE, WIRE_LEAVE, m, 0, WIRE_ANSWER, answer);
 }
 
-/* ---- contribution ---- */
-
-struct upload {
-    struct link_grpc *l;
-    struct link_call *c;
-    const uint8_t *payload;
-    uint64_t total;
-    struct wire_answer *answer;
-    bool final; /* answer holds the end of the story */
-};
-
-/* Takes the Answer that has come. ERR_LINK without a sentence: the stream is over, its status says why. */
-static enum err upload_answer(struct upload *u)
-{
-    struct arena a = arena_make(WIRE_DECODE_BYTES_MAX);
-    grpc_byte_buffer *bb = received(u->l, u->c);
-    enum err e = bb ? link_decode(bb, WIRE_ANSWER, u->answer, &a) : ERR_LINK;
-    arena_free(&a);
-    if (e == ERR_OK && u->answer->offset > u->total)
-        e = err_set(ERR_PROTO, "%s wants to go on at %llu of %llu bytes", u->l->target,
-                    (unsigned long long)u->answer->offset, (unsigned long long)u->total);
-    u->final = e == ERR_OK && u->answer->outcome != ROUND_NONE;
-    return e;
-}
-
-/* Answers that came while we send: progress, or the end. */
-static enum err upload_answers(struct upload *u)
-{
-    while (!u->final && link_call_done(u->c, &u->c->recv)) {
-        TRY(upload_answer(u));
-        if (!u->final && !link_call_recv_start(u->c))
-            return ERR_LINK;
-    }
-    return ERR_OK;
-}
-
-/* *open: false when the stream takes no more; why, the answers or the status will say. */
-static enum err upload_chunk(struct upload *u, uint64_t offset, uint32_t size, bool *open)
-{
-    const uint8_t *data = u->payload + offset;
-    struct wire_chunk chunk = {offset, u->total, digest_crc32c(0, data, size), size};
-    grpc_byte_buffer *bb = link_chunk(u->c, &chunk, data);
-    count(u->l, bb, NULL, size, 0);
-    *open = link_call_send_start(u->c, bb);
-    while (*open && !u->final && !link_call_done(u->c, &u->c->send)) {
-        link_call_wait_any(u->c, &u->c->send, &u->c->recv);
-        TRY(upload_answers(u));
-    }
-    if (*open && !u->final)
-        *open = link_call_wait(u->c, &u->c->send);
-    return ERR_OK;
-}
-
-static enum err upload_chunks(struct upload *u)
-{
-    uint64_t offset = u->answer->offset;
-    bool open = true;
-    u->final = false;
-    if (!link_call_recv_start(u->c))
-        return ERR_LINK;
-    while (open && !u->final && offset < u->total) {
-        uint64_t left = u->total - offset;
-        uint32_t size = left < WIRE_CHUNK_BYTES ? (uint32_t)left : WIRE_CHUNK_BYTES;
-        TRY(upload_chunk(u, offset, size, &open));
-        offset += size;
-    }
-    if (open && !u->final)
-        link_call_half_close(u->c);
-    while (!u->final) {
-        TRY(upload_answer(u));
-        if (!u->final && !link_call_recv_start(u->c))
-            return ERR_LINK;
-    }
-    return ERR_OK;
-}
-
-static enum err upload_all(struct upload *u, grpc_byte_buffer *offer)
-{
-    count(u->l, offer, NULL, 0, 0);
-    enum err e = link_call_send(u->c, offer) && link_call_recv_start(u->c) ? upload_answer(u) : ERR_LINK;
-    if (e == ERR_OK && u->answer->outcome == ROUND_RESUME)
-        e = upload_chunks(u);
-    if (e != ERR_LINK) { /* what may still be on its way is not wanted */
-        if (e != ERR_OK || u->c->send.pending)
-            grpc_call_cancel(u->c->call, NULL);
-        return e;
-    }
-    e = call_result(u->l, u->c);
-    return e == ERR_OK ? err_set(ERR_LINK, "%s ended a contribution without an answer", u->l->target) : e;
-}
-
-static enum err contribute_once(struct link_grpc *l, const struct wire_contribution *m, const uint8_t *payload,
-                                struct wire_answer *answer, bool *damaged)
-{
-    struct arena a = arena_make(WIRE_DECODE_BYTES_MAX);
-    uint8_t *data;
-    size_t n;
-    enum err e = wire_encode(WIRE_UPLOAD, m, &a, &data, &n);
-    if (e == ERR_OK) {
-        struct upload u = {.l = l, .payload = payload, .total = m->payload_bytes, .answer = answer};
-        u.c = call_begin(l, LINK_CONTRIBUTE, UINT64_MAX);
-        link_call_about(u.c, LINK_CONTRIBUTE, m);
-        e = upload_all(&u, link_buffer(data, n));
-        u.c->row.done = e == ERR_OK && answer->outcome == ROUND_RECEIPT;
-        call_end(l, u.c);
-        *damaged = e == ERR_OK && answer->outcome == ROUND_RESUME;
-    }
-    arena_free(&a);
-    return e;
-}
-
-static enum err grpc_contribute(struct link *base, const struct wire_contribution *m, const uint8_t *payload,
-                                struct wire_answer *answer)
-{
-    bool damaged = true;
-    for (int i = 0; i < CONTRIBUTE_TRIES && damaged; i++)
-        TRY(contribute_once(self_of(base), m, payload, answer, &damaged));
-    return damaged ? err_set(ERR_PROTO, "%s found the contribution damaged %d times: %s", self_of(base)->target,
-                             CONTRIBUTE_TRIES, answer->text)
-                   : ERR_OK;
-}
-
-/* ---- download ---- */
-
-struct download {
-    struct link_grpc *l;
-    struct link_call *c;
-    uint8_t *out;
-    uint64_t total, at;
-    struct wire_answer *answer;
-};
-
-static enum err download_chunk(struct download *d, grpc_byte_buffer *bb)
-{
-    struct wire_chunk chunk;
-    size_t data_at;
-    TRY(link_chunk_head(d->c, bb, &chunk, &data_at));
-    if (chunk.total != d->total || chunk.offset != d->at)
-        return err_set(ERR_PROTO, "%s sent bytes at %llu of %llu, expected %llu of %llu", d->l->target,
-                       (unsigned long long)chunk.offset, (unsigned long long)chunk.total, (unsigned long long)d->at,
-                       (unsigned long long)d->total);
-    TRY(link_chunk_data(bb, &chunk, data_at, d->out + d->at));
-    d->at += chunk.size_bytes;
-    count(d->l, NULL, NULL, 0, chunk.size_bytes);
-    return ERR_OK;
-}
-
-static enum err download_all(struct download *d, grpc_byte_buffer *request, struct arena *a)
-{
-    count(d->l, request, NULL, 0, 0);
-    grpc_byte_buffer *bb = NULL;
-    if (link_call_send(d->c, request) && link_call_half_close(d->c) && link_call_recv_start(d->c))
-        bb = received(d->l, d->c);
-    if (!bb) {
-        enum err e = call_result(d->l, d->c);
-        return e == ERR_OK ? err_set(ERR_PROTO, "%s ended a download without an answer", d->l->target) : e;
-    }
-    TRY(link_decode(bb, WIRE_DOWNLOAD, d->answer, a));
-    while (d->answer->outcome == ROUND_NONE && d->at < d->total) {
-        bb = link_call_recv_start(d->c) ? received(d->l, d->c) : NULL;
-        if (!bb) {
-            enum err e = call_result(d->l, d->c);
-            return e == ERR_OK ? err_set(ERR_PROTO, "%s ended a download early", d->l->target) : e;
-        }
-        enum err e = download_chunk(d, bb);
-        grpc_byte_buffer_destroy(bb);
-        TRY(e);
-    }
-    return ERR_OK;
-}
-
-static enum err fetch_once(struct download *d, const struct wire_fetch *m)
-{
-    struct arena a = arena_make(WIRE_DECODE_BYTES_MAX);
-    uint8_t *data;
-    size_t n;
-    struct wire_fetch from = *m;
-    from.offset = d->at;
-    enum err e = wire_encode(WIRE_FETCH, &from, &a, &data, &n);
-    if (e == ERR_OK) {
-        d->c = call_begin(d->l, LINK_FETCH, UINT64_MAX);
-        link_call_about(d->c, LINK_FETCH, m);
-        d->c->row.total = d->total;
-        e = download_all(d, link_buffer(data, n), &a);
-        d->c->row.done = e == ERR_OK && d->at == d->total;
-        if (e != ERR_OK)
-            grpc_call_cancel(d->c->call, NULL);
-        call_end(d->l, d->c);
-    }
-    arena_free(&a);
-    return e;
-}
-
-/* Goes on at once for as long as each try brings bytes: a link that was cut, a chunk that was damaged. */
-static enum err grpc_fetch(struct link *base, const struct wire_fetch *m, uint8_t *out, size_t size_bytes,
-                           struct wire_answer *answer)
-{
-    if (m->offset > size_bytes)
-        return err_set(ERR_INTERNAL, "a download from %llu of %zu bytes", (unsigned long long)m->offset, size_bytes);
-    struct download d = {.l = self_of(base), .out = out, .total = size_bytes, .at = m->offset, .answer = answer};
-    uint64_t before;
-    enum err e;
-    do {
-        before = d.at;
-        e = fetch_once(&d, m);
-    } while ((e == ERR_LINK || e == ERR_CORRUPT) && d.at > before);
-    answer->offset = d.at;
-    return e == ERR_CORRUPT ? err_add(ERR_PROTO, "%s: ", d.l->target) : e;
-}
-
 /* ---- open and close ---- */
 
 static void grpc_counters(struct link *base, struct link_counters *out)
 {
-    struct link_grpc *l = self_of(base);
+    struct link_grpc *l = (struct link_grpc *)base;
     pthread_mutex_lock(&l->mutex);
     link_sockets_scan(&l->sockets);
     *out = l->counters;
@@ -495,7 +274,7 @@ static void link_free(struct link_grpc *l)
 
 static void grpc_close(struct link *base)
 {
-    struct link_grpc *l = self_of(base);
+    struct link_grpc *l = (struct link_grpc *)base;
     ASSERT(l->calls == 0);
     pthread_mutex_lock(&l->mutex);
     book(l, NULL);
@@ -508,9 +287,9 @@ static void grpc_close(struct link *base)
 
 static const struct link_ops grpc_ops = {
     .hello = grpc_hello,
-    .contribute = grpc_contribute,
+    .contribute = link_contribute,
     .poll = grpc_poll,
-    .fetch = grpc_fetch,
+    .fetch = link_fetch,
     .report = grpc_report,
     .leave = grpc_leave,
     .counters = grpc_counters,
@@ -523,6 +302,7 @@ enum err link_open(struct link **out, const struct link_dial *d)
     int port = colon ? atoi(colon + 1) : 0;
     if (port <= 0 || port > 65535)
         return err_set(ERR_CONFIG, "'%s' is no address of an aggregator: host:port", d->target);
+    ASSERT(d->streams <= LINK_STREAMS_MAX);
     struct link_grpc *l = calloc(1, sizeof *l);
     if (!l)
         return err_set(ERR_MEMORY, "no memory for a link");
@@ -536,9 +316,9 @@ enum err link_open(struct link **out, const struct link_dial *d)
     l->files = (struct link_tls){l->ca, l->certificate, l->key};
     l->keepalive_ms = d->keepalive_ms ? d->keepalive_ms : LINK_KEEPALIVE_MS;
     l->sockets.port = (uint16_t)port;
-    l->sockets.keepalive_ms = l->keepalive_ms;
-    l->book = d->book;
-    l->book_self = d->book_self;
+    l->streams = d->streams ? d->streams : 1;
+    l->pace_up.bytes_per_s = d->rate_up;
+    l->pace_down.bytes_per_s = d->rate_down;
     enum err e = link_core_open(&l->cq);
     if (e != ERR_OK) {
         link_free(l);

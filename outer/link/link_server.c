@@ -20,9 +20,10 @@
 #include "outer/link/tls.h"
 
 enum {
-    CALLS_MAX = 512,        /* under way, all sites */
-    CALLS_PER_SITE_MAX = 8,
+    CALLS_MAX = 2048,       /* under way, all sites */
+    CALLS_PER_SITE_MAX = 64, /* polls of fragments in flight, and up to twice LINK_STREAMS_MAX for bulk */
     HOLD_MS_MAX = 60000,
+    CHUNK_LEAST = 4096,
     ACK_CHUNKS = 8,         /* an Answer that tells the stored offset every so many chunks */
     CONNECTION_AGE_MS = 3600000 /* expiry and withdrawal of a certificate bite only in a handshake */
 };
@@ -58,6 +59,7 @@ struct link_server {
     pthread_mutex_t mutex;         /* guards all below */
     pthread_cond_t changed;
     struct server_call *calls, *ended; /* under way; to be joined */
+    struct transfer *transfers;
     unsigned call_count;
     bool work_due, stopping;
     struct link_sockets sockets;
@@ -295,143 +297,239 @@ static void unary_serve(struct server_call *call)
 
 /* ---- contribution ---- */
 
-struct upload {
+struct transfer { /* one contribution on its way, on one or several streams; under the server's mutex but for what is said */
+    struct transfer *next;
+    char peer[TLS_URI_MAX];
+    uint64_t id, total;
+    uint32_t fragment;
+    void *handle;              /* the service's */
+    unsigned streams;
+    bool over;                 /* nobody may join or store any more */
+    struct wire_answer broken; /* what ended a joined stream before all was stored; NONE: nothing */
+};
+struct stream {
     struct server_call *call;
-    void *handle;
-    uint64_t at, total;
+    struct transfer *t;
     uint8_t *chunk;             /* WIRE_CHUNK_BYTES */
     struct wire_answer answer;  /* the last one; NONE while all is well */
+    struct arena arena;
 };
 
-static void upload_finish(struct upload *u, bool complete)
+static struct transfer *transfer_open(struct server_call *call, const struct wire_contribution *m, void *handle)
 {
-    struct link_server *s = u->call->server;
-    struct wire_answer ignored = {0};
-    if (complete)
-        u->answer = (struct wire_answer){0};
-    pthread_mutex_lock(&s->service_mutex);
-    s->service.finish(s->service.self, u->handle, complete, complete ? &u->answer : &ignored);
-    pthread_mutex_unlock(&s->service_mutex);
-    work_soon(s);
+    struct link_server *s = call->server;
+    struct transfer *t = calloc(1, sizeof *t);
+    ASSERT(t);
+    *t = (struct transfer){.id = m->transfer, .total = m->payload_bytes, .fragment = m->fragment, .handle = handle, .streams = 1};
+    snprintf(t->peer, sizeof t->peer, "%s", call->peer);
+    pthread_mutex_lock(&s->mutex);
+    t->next = s->transfers;
+    s->transfers = t;
+    pthread_mutex_unlock(&s->mutex);
+    return t;
 }
 
-static void upload_store(struct upload *u, const struct wire_chunk *chunk)
+/* NULL: there is none, or not any more. */
+static struct transfer *transfer_join(struct server_call *call, const struct wire_contribution *m)
+{
+    struct link_server *s = call->server;
+    pthread_mutex_lock(&s->mutex);
+    struct transfer *t = s->transfers;
+    while (t && (t->over || t->id != m->transfer || t->fragment != m->fragment || t->total != m->payload_bytes ||
+                 strcmp(t->peer, call->peer) != 0))
+        t = t->next;
+    if (t)
+        t->streams++;
+    pthread_mutex_unlock(&s->mutex);
+    return t;
+}
+
+/* over: nothing is stored after this. */
+static void transfer_over(struct link_server *s, struct transfer *t)
+{
+    pthread_mutex_lock(&s->mutex);
+    t->over = true;
+    pthread_mutex_unlock(&s->mutex);
+}
+
+static void transfer_release(struct link_server *s, struct transfer *t)
+{
+    pthread_mutex_lock(&s->mutex);
+    bool last = --t->streams == 0;
+    for (struct transfer **at = &s->transfers; last && *at; at = &(*at)->next)
+        if (*at == t) {
+            *at = t->next;
+            break;
+        }
+    pthread_mutex_unlock(&s->mutex);
+    if (last)
+        free(t);
+}
+
+static void chunk_store(struct stream *u, const struct wire_chunk *chunk)
 {
     struct link_server *s = u->call->server;
     u->answer = (struct wire_answer){0};
     pthread_mutex_lock(&s->service_mutex);
-    s->service.chunk(s->service.self, u->handle, chunk->offset, u->chunk, chunk->size_bytes, &u->answer);
+    pthread_mutex_lock(&s->mutex);
+    bool over = u->t->over;
+    pthread_mutex_unlock(&s->mutex);
+    if (over)
+        u->answer.outcome = ROUND_SUPERSEDED;
+    else
+        s->service.chunk(s->service.self, u->t->handle, chunk->offset, u->chunk, chunk->size_bytes, &u->answer);
     pthread_mutex_unlock(&s->service_mutex);
-    if (u->answer.outcome == ROUND_NONE)
-        u->at = chunk->offset + chunk->size_bytes;
 }
 
-/* Exactly the next offset is taken, what is there already is ignored. ERR_CORRUPT: damaged, or a gap. */
-static enum err upload_chunk(struct upload *u, grpc_byte_buffer *bb)
+static enum err chunk_take(struct stream *u, grpc_byte_buffer *bb)
 {
     struct wire_chunk chunk;
     size_t data_at;
     TRY(link_chunk_head(u->call->c, bb, &chunk, &data_at));
-    if (chunk.total != u->total)
+    if (chunk.total != u->t->total)
         return err_set(ERR_PROTO, "a chunk of %llu bytes in all, offered were %llu", (unsigned long long)chunk.total,
-                       (unsigned long long)u->total);
-    if (chunk.offset > u->at)
-        return err_set(ERR_CORRUPT, "bytes from %llu on are missing", (unsigned long long)u->at);
-    if (chunk.offset + chunk.size_bytes <= u->at)
-        return ERR_OK;
-    if (chunk.offset < u->at)
-        return err_set(ERR_PROTO, "a chunk from %llu on overlaps %llu", (unsigned long long)chunk.offset,
-                       (unsigned long long)u->at);
+                       (unsigned long long)u->t->total);
     TRY(link_chunk_data(bb, &chunk, data_at, u->chunk));
-    upload_store(u, &chunk);
+    chunk_store(u, &chunk);
     return ERR_OK;
 }
 
-/* Damaged or missing bytes end the stream with RESUME at the last good offset. False: the stream is dead. */
-static bool upload_take(struct upload *u)
+/* Damaged bytes end the stream with RESUME: the next offer learns what is stored. False: the stream has no more. */
+static bool stream_take(struct stream *u)
 {
     grpc_byte_buffer *bb = link_call_recv(u->call->c);
     sockets_read(u->call->server);
     if (!bb)
         return false;
-    enum err e = upload_chunk(u, bb);
+    enum err e = chunk_take(u, bb);
     grpc_byte_buffer_destroy(bb);
     if (e != ERR_OK) {
-        u->answer.outcome = e == ERR_CORRUPT ? ROUND_RESUME : ROUND_INVALID;
-        u->answer.offset = u->at;
+        u->answer = (struct wire_answer){.outcome = e == ERR_CORRUPT ? ROUND_RESUME : ROUND_INVALID};
         snprintf(u->answer.text, sizeof u->answer.text, "%s", err_message());
     }
     return true;
 }
 
-static void upload_serve(struct upload *u, struct arena *a)
+/* Until the site sends no more, or something is wrong. */
+static void stream_chunks(struct stream *u)
 {
-    struct link_call *c = u->call->c;
     unsigned chunks = 0;
-    bool alive = true;
     u->answer = (struct wire_answer){0};
-    while (alive && u->at < u->total && u->answer.outcome == ROUND_NONE) {
-        alive = upload_take(u);
-        if (alive && u->answer.outcome == ROUND_NONE && ++chunks % ACK_CHUNKS == 0) {
-            u->answer.offset = u->at;
-            answer_send(c, WIRE_ANSWER, &u->answer, a);
-            arena_reset(a);
+    u->chunk = malloc(WIRE_CHUNK_BYTES); /* not before the service has said that it wants the bytes */
+    ASSERT(u->chunk);
+    while (u->answer.outcome == ROUND_NONE && stream_take(u))
+        if (u->answer.outcome == ROUND_NONE && ++chunks % ACK_CHUNKS == 0) {
+            answer_send(u->call->c, WIRE_ANSWER, &u->answer, &u->arena);
+            arena_reset(&u->arena);
         }
-    }
-    upload_finish(u, alive && u->answer.outcome == ROUND_NONE);
-    if (!alive) {
-        link_call_reply(c, GRPC_STATUS_INVALID_ARGUMENT, "the contribution ended early");
+    free(u->chunk);
+}
+
+static void stream_end(struct stream *u)
+{
+    answer_send(u->call->c, WIRE_ANSWER, &u->answer, &u->arena);
+    link_call_reply(u->call->c, GRPC_STATUS_OK, "");
+}
+
+/* The leading stream: the site ends it last, so when it has no more the others have stored theirs, or are dead. The service knows
+ * whether all bytes are there. */
+static void stream_lead(struct stream *u)
+{
+    struct link_server *s = u->call->server;
+    stream_chunks(u);
+    transfer_over(s, u->t);
+    bool complete = u->answer.outcome == ROUND_NONE;
+    struct wire_answer answer = {0};
+    pthread_mutex_lock(&s->service_mutex);
+    s->service.finish(s->service.self, u->t->handle, complete, &answer);
+    pthread_mutex_unlock(&s->service_mutex);
+    work_soon(s);
+    pthread_mutex_lock(&s->mutex);
+    if (complete)
+        u->answer = answer;
+    if (u->answer.outcome == ROUND_RESUME && u->t->broken.outcome != ROUND_NONE)
+        u->answer = u->t->broken;
+    pthread_mutex_unlock(&s->mutex);
+    transfer_release(s, u->t);
+    u->call->c->row.done = u->answer.outcome == ROUND_RECEIPT;
+    stream_end(u);
+}
+
+/* Another stream: OK once everything that it carried is stored. What stopped it is told on the leading one as well. */
+static void stream_joined(struct stream *u)
+{
+    struct link_server *s = u->call->server;
+    stream_chunks(u);
+    pthread_mutex_lock(&s->mutex);
+    if (u->answer.outcome != ROUND_NONE && u->answer.outcome != ROUND_SUPERSEDED)
+        u->t->broken = u->answer;
+    pthread_mutex_unlock(&s->mutex);
+    transfer_release(s, u->t);
+    stream_end(u);
+}
+
+static void contribution_offer(struct server_call *call, const struct wire_contribution *m, struct stream *u)
+{
+    struct link_server *s = call->server;
+    void *handle = NULL;
+    if (m->stream) {
+        u->t = transfer_join(call, m);
+        u->answer.outcome = u->t ? ROUND_RESUME : ROUND_SUPERSEDED;
         return;
     }
-    c->row.done = u->answer.outcome == ROUND_RECEIPT;
-    answer_send(c, WIRE_ANSWER, &u->answer, a);
-    link_call_reply(c, GRPC_STATUS_OK, "");
+    pthread_mutex_lock(&s->service_mutex);
+    s->service.offer(s->service.self, call->peer, m, &u->answer, &handle);
+    pthread_mutex_unlock(&s->service_mutex);
+    work_soon(s);
+    bool resume = u->answer.outcome == ROUND_RESUME;
+    ASSERT(!resume || (handle && u->answer.offset <= m->payload_bytes));
+    if (resume)
+        u->t = transfer_open(call, m, handle);
 }
 
 static void contribute_serve(struct server_call *call)
 {
-    struct link_server *s = call->server;
-    struct arena a = arena_make(WIRE_DECODE_BYTES_MAX);
     struct wire_contribution m;
-    struct upload u = {.call = call, .chunk = malloc(WIRE_CHUNK_BYTES)};
-    ASSERT(u.chunk);
-    if (!request_read(call->c, WIRE_UPLOAD, &m, &a)) {
+    struct stream u = {.call = call, .arena = arena_make(WIRE_DECODE_BYTES_MAX)};
+    if (!request_read(call->c, WIRE_UPLOAD, &m, &u.arena)) {
         link_call_reply(call->c, GRPC_STATUS_INVALID_ARGUMENT, err_message());
-    } else {
-        pthread_mutex_lock(&s->service_mutex);
-        s->service.offer(s->service.self, call->peer, &m, &u.answer, &u.handle);
-        pthread_mutex_unlock(&s->service_mutex);
-        work_soon(s);
-        link_call_about(call->c, LINK_CONTRIBUTE, &m);
-        bool resume = u.answer.outcome == ROUND_RESUME;
-        ASSERT(!resume || (u.handle && u.answer.offset <= m.payload_bytes));
-        u.at = u.answer.offset;
-        u.total = m.payload_bytes;
-        answer_send(call->c, WIRE_ANSWER, &u.answer, &a);
-        if (resume)
-            upload_serve(&u, &a);
-        else
-            link_call_reply(call->c, GRPC_STATUS_OK, "");
+        arena_free(&u.arena);
+        return;
     }
-    free(u.chunk);
-    arena_free(&a);
+    link_call_about(call->c, LINK_CONTRIBUTE, &m);
+    contribution_offer(call, &m, &u);
+    answer_send(call->c, WIRE_ANSWER, &u.answer, &u.arena);
+    if (!u.t)
+        link_call_reply(call->c, GRPC_STATUS_OK, "");
+    else if (m.stream)
+        stream_joined(&u);
+    else
+        stream_lead(&u);
+    arena_free(&u.arena);
 }
 
 /* ---- download ---- */
 
-static bool chunks_send(struct link_server *s, struct link_call *c, const uint8_t *data, size_t size_bytes, uint64_t at)
+/* Bytes [at, end), not copied: all sites that read the same bytes send from the same memory. */
+static bool chunks_send(struct server_call *call, const uint8_t *data, size_t size_bytes, uint64_t at, uint64_t end,
+                        uint32_t chunk_bytes)
 {
     bool alive = true;
-    while (alive && at < size_bytes) {
-        size_t left = size_bytes - at;
+    while (alive && at < end) {
+        uint64_t left = end - at;
         struct wire_chunk chunk = {.offset = at, .total = size_bytes};
-        chunk.size_bytes = left < WIRE_CHUNK_BYTES ? (uint32_t)left : WIRE_CHUNK_BYTES;
+        chunk.size_bytes = left < chunk_bytes ? (uint32_t)left : chunk_bytes;
         chunk.crc32c = digest_crc32c(0, data + at, chunk.size_bytes);
-        alive = link_call_send(c, link_chunk(c, &chunk, data + at));
+        alive = link_call_send(call->c, link_chunk(call->c, &chunk, data + at));
         at += chunk.size_bytes;
-        sockets_read(s);
+        sockets_read(call->server);
     }
     return alive;
+}
+
+static uint32_t chunk_size(uint32_t wanted)
+{
+    return wanted == 0 || wanted > WIRE_CHUNK_BYTES ? WIRE_CHUNK_BYTES : wanted < CHUNK_LEAST ? CHUNK_LEAST : wanted;
 }
 
 static void fetch_serve(struct server_call *call)
@@ -448,11 +546,14 @@ static void fetch_serve(struct server_call *call)
         pthread_mutex_lock(&s->service_mutex);
         s->service.fetch(s->service.self, call->peer, &m, &data, &size, &call->source, &answer);
         pthread_mutex_unlock(&s->service_mutex);
+        bool sending = answer.outcome == ROUND_NONE;
+        ASSERT(!sending || (m.offset <= size && m.size_bytes <= size - m.offset));
+        uint64_t end = m.size_bytes ? m.offset + m.size_bytes : size;
         link_call_about(call->c, LINK_FETCH, &m);
         call->c->row.total = size;
-        bool all = answer_send(call->c, WIRE_DOWNLOAD, &answer, &a) && answer.outcome == ROUND_NONE &&
-                   chunks_send(s, call->c, data, size, m.offset);
-        call->c->row.done = link_call_reply(call->c, GRPC_STATUS_OK, "") && all;
+        bool all = answer_send(call->c, WIRE_DOWNLOAD, &answer, &a) && sending &&
+                   chunks_send(call, data, size, m.offset, end, chunk_size(m.chunk_bytes));
+        call->c->row.done = link_call_reply(call->c, GRPC_STATUS_OK, "") && all && end == size;
     }
     arena_free(&a);
 }

@@ -45,6 +45,9 @@ static Atoll__Answer answer_out(const struct wire_answer *m)
     p.offset = m->offset;
     p.round = m->round;
     p.retry_ms = m->retry_ms;
+    ASSERT(m->blocks.count <= BLOCKS_MAX);
+    p.n_stored = m->outcome == ROUND_RESUME ? m->blocks.count : 0;
+    p.stored = (uint64_t *)(uintptr_t)m->blocks.stored;
     return p;
 }
 
@@ -185,6 +188,8 @@ static enum err upload_encode(struct packed *to, const void *message)
     offer.data_cursor = m->data_cursor;
     offer.extra_steps = m->extra_steps;
     offer.backlog = m->backlog;
+    offer.transfer = m->transfer;
+    offer.stream = m->stream;
     if (memcmp(m->signature, unsigned_, sizeof unsigned_) != 0)
         offer.signature = (blob){sizeof m->signature, (uint8_t *)(uintptr_t)m->signature};
     Atoll__Upload p = ATOLL__UPLOAD__INIT;
@@ -202,6 +207,8 @@ static enum err fetch_encode(struct packed *to, const void *message)
     p.fragment = m->fragment;
     p.round = m->round;
     p.offset = m->offset;
+    p.size = m->size_bytes;
+    p.chunk = m->chunk_bytes;
     return pack(to, &p.base);
 }
 
@@ -307,6 +314,11 @@ static enum err answer_in(struct wire_answer *out, const Atoll__Answer *p)
     out->offset = p->offset;
     out->round = p->round;
     out->retry_ms = p->retry_ms;
+    if (p->n_stored > BLOCKS_MAX)
+        return err_set(ERR_PROTO, "%zu blocks, at most %d are possible", p->n_stored, BLOCKS_MAX);
+    if (p->n_stored)
+        memcpy(out->blocks.stored, p->stored, p->n_stored * sizeof *p->stored);
+    out->blocks.count = (uint32_t)p->n_stored;
     return ERR_OK;
 }
 
@@ -431,6 +443,8 @@ static enum err upload_decode(void *message, const void *unpacked, struct arena 
     m->data_cursor = p->data_cursor;
     m->extra_steps = p->extra_steps;
     m->backlog = (uint8_t)p->backlog;
+    m->transfer = p->transfer;
+    m->stream = p->stream;
     return ERR_OK;
 }
 
@@ -444,6 +458,8 @@ static enum err fetch_decode(void *message, const void *unpacked, struct arena *
     m->what = (enum wire_what)p->what;
     m->round = p->round;
     m->offset = p->offset;
+    m->size_bytes = p->size;
+    m->chunk_bytes = p->chunk;
     TRY(fragment_in(&m->fragment, p->fragment));
     return head_in(&m->head, p->head);
 }

@@ -5,6 +5,7 @@
  * before memory is taken; a decoder refuses what is malformed or over a limit.
  */
 #include "kernels/base/arena.h"
+#include "outer/link/blocks.h"
 #include "outer/manifest.h"
 #include "outer/round.h"
 
@@ -53,12 +54,15 @@ struct wire_contribution { /* header of a contribution; the payload follows in c
     struct digest parent, grid, payload;
     float weight;
     uint8_t backlog;             /* codec_backlog */
+    uint64_t transfer;           /* set by the link: streams that carry one transfer together */
+    uint32_t stream;             /* set by the link: 0 leads, the others join it */
     uint8_t signature[64];       /* place of the site's signature */
 };
 struct wire_answer {
     enum round_outcome outcome;
     char text[WIRE_TEXT_MAX];
-    uint64_t offset;             /* RESUME */
+    uint64_t offset;             /* RESUME: the first byte that is missing */
+    struct blocks blocks;        /* RESUME of an offer: what is there; of a fetch: see link.h */
     uint64_t round;              /* aggregator's current round of the fragment */
     uint32_t retry_ms;           /* FULL */
 };
@@ -79,6 +83,8 @@ struct wire_fetch {
     uint32_t fragment;
     uint64_t round;              /* AGGREGATE: of that round; SNAPSHOT: state `round` */
     uint64_t offset;             /* resume */
+    uint64_t size_bytes;         /* set by the link: from there; 0: to the end */
+    uint32_t chunk_bytes;        /* set by the link: at most, in one message; 0: as the aggregator likes */
 };
 struct wire_report { /* adopted; also the live view's source */
     struct wire_head head;
@@ -109,7 +115,7 @@ struct wire_chunk { /* of a contribution or a download; the data stands behind t
     X(UPLOAD, wire_contribution, 1024)                                                                   \
     X(FETCH, wire_fetch, 1024)                                                                           \
     X(DOWNLOAD, wire_answer, 4096)                                                                       \
-    X(ANSWER, wire_answer, 4096)
+    X(ANSWER, wire_answer, 8192)
 
 enum wire_kind {
 #define X(kind, type, largest) WIRE_##kind,

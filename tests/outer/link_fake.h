@@ -11,7 +11,7 @@
 #include "outer/link/tls.h"
 #include "tests/inner/scratch.h"
 
-enum { FAKE_BYTES_MAX = 8 << 20, FAKE_KEEPALIVE_MS = 2000 };
+enum { FAKE_BYTES_MAX = 16 << 20, FAKE_KEEPALIVE_MS = 2000 };
 
 struct fake {
     char peer[TLS_URI_MAX], config[256], left[256];
@@ -20,7 +20,8 @@ struct fake {
     struct wire_contribution offered;
     unsigned hellos, offers, finishes, broken, fetches, fetched, works;
     uint8_t stored[FAKE_BYTES_MAX];
-    uint64_t have, resumed_at;
+    struct blocks blocks;
+    uint64_t have, resumed_at;   /* bytes stored; when the last offer came */
     uint64_t fail_at;            /* chunk() at this offset answers SUPERSEDED; 0: never */
     pthread_barrier_t *pause;    /* chunk() waits here twice when it reaches pause_at, with the lock held */
     uint64_t pause_at;
@@ -65,7 +66,13 @@ static inline void fake_offer(void *self, const char *peer, const struct wire_co
         return;
     f->offered = *m;
     answer->outcome = m->payload_bytes <= FAKE_BYTES_MAX ? ROUND_RESUME : ROUND_INVALID;
-    answer->offset = f->resumed_at = f->have;
+    if (f->blocks.total != m->payload_bytes) {
+        blocks_make(&f->blocks, m->payload_bytes);
+        blocks_fill(&f->blocks, f->have);
+    }
+    f->resumed_at = f->have;
+    answer->offset = blocks_first(&f->blocks);
+    answer->blocks = f->blocks;
     *upload = answer->outcome == ROUND_RESUME ? f : NULL;
 }
 
@@ -74,8 +81,8 @@ static inline void fake_chunk(void *self, void *upload, uint64_t offset, const u
 {
     struct fake *f = self;
     assert_ptr_equal(upload, f);
-    assert_int_equal(offset, f->have);
-    if (f->pause && offset >= f->pause_at) {
+    enum blocks_fit fit = blocks_fits(&f->blocks, offset, n);
+    if (f->pause && f->have >= f->pause_at) {
         pthread_barrier_t *pause = f->pause;
         f->pause = NULL;
         pthread_barrier_wait(pause);
@@ -85,8 +92,12 @@ static inline void fake_chunk(void *self, void *upload, uint64_t offset, const u
         answer->outcome = ROUND_SUPERSEDED;
         return;
     }
+    answer->outcome = fit == BLOCKS_GAP ? ROUND_RESUME : ROUND_NONE;
+    if (fit != BLOCKS_NEW)
+        return;
     memcpy(f->stored + offset, data, n);
-    f->have = offset + n;
+    blocks_add(&f->blocks, offset, n);
+    f->have = blocks_sum(&f->blocks);
 }
 
 static inline void fake_finish(void *self, void *upload, bool complete, struct wire_answer *answer)
@@ -96,7 +107,7 @@ static inline void fake_finish(void *self, void *upload, bool complete, struct w
     f->finishes++;
     f->broken += !complete;
     if (complete)
-        answer->outcome = ROUND_RECEIPT;
+        answer->outcome = f->have == f->blocks.total ? ROUND_RECEIPT : ROUND_RESUME;
 }
 
 static inline void fake_poll(void *self, const char *peer, const struct wire_poll *m, struct wire_poll_answer *answer)
@@ -121,6 +132,10 @@ static inline void fake_fetch(void *self, const char *peer, const struct wire_fe
         return;
     if (m->round == 99) {
         answer->outcome = ROUND_GONE;
+        return;
+    }
+    if (m->offset > f->have || m->size_bytes > f->have - m->offset) {
+        answer->outcome = ROUND_INVALID;
         return;
     }
     f->fetches++;

@@ -46,7 +46,8 @@ static void fill(enum wire_kind kind, union any *m)
     static char config[WIRE_CONFIG_MAX];
     memset(config, 'k', sizeof config - 1);
     memset(m, 0, sizeof *m);
-    struct wire_answer answer = {ROUND_RESUME, "why: \"quoted\"\n", 1ull << 50, 41, 1500};
+    struct wire_answer answer = {.outcome = ROUND_RESUME, .text = "why: \"quoted\"\n", .offset = 1ull << 50,
+                                 .blocks = {.count = BLOCKS_MAX, .stored = {1 << 20, 0, 77}}, .round = 41, .retry_ms = 1500};
     if (kind == WIRE_HELLO) {
         m->HELLO = (struct wire_hello){head(), 1, 7, config, true, ROUND_FRAGMENTS_MAX, {{0}}};
         for (unsigned i = 0; i < ROUND_FRAGMENTS_MAX; i++)
@@ -65,9 +66,10 @@ static void fill(enum wire_kind kind, union any *m)
     } else if (kind == WIRE_LEAVE) {
         m->LEAVE = (struct wire_leave){head(), "Ctrl-C"};
     } else if (kind == WIRE_UPLOAD) {
-        m->UPLOAD = (struct wire_contribution){head(), 1, 2, 41, 256u << 20, 5, 6, name("p"), name("g"), name("y"), 0.75f, 130, {1}};
+        m->UPLOAD = (struct wire_contribution){head(), 1, 2, 41, 256u << 20, 5, 6, name("p"), name("g"), name("y"), 0.75f,
+                                               130, 1ull << 33, 15, {1}};
     } else if (kind == WIRE_FETCH) {
-        m->FETCH = (struct wire_fetch){head(), WIRE_SNAPSHOT, 1, 41, 12345678901};
+        m->FETCH = (struct wire_fetch){head(), WIRE_SNAPSHOT, 1, 41, 12345678901, 1ull << 35, 16384};
     } else {
         m->ANSWER = answer;
     }
@@ -109,6 +111,15 @@ static void round_trips(void **state)
     assert_true(back.UPLOAD.head.epoch == 1ull << 40 && back.UPLOAD.head.incarnation == 9 && back.UPLOAD.weight == 0.75f);
     assert_int_equal(back.UPLOAD.backlog, 130);
     assert_true(back.UPLOAD.data_cursor == 5 && back.UPLOAD.extra_steps == 6 && back.UPLOAD.payload_bytes == 256u << 20);
+    assert_true(back.UPLOAD.transfer == 1ull << 33 && back.UPLOAD.stream == 15);
+    fill(WIRE_ANSWER, &m);
+    assert_int_equal(wire_encode(WIRE_ANSWER, &m, &arena, &data, &n), ERR_OK);
+    assert_int_equal(wire_decode(WIRE_ANSWER, &back, data, n, &arena), ERR_OK);
+    assert_memory_equal(&back.ANSWER.blocks, &m.ANSWER.blocks, sizeof m.ANSWER.blocks);
+    fill(WIRE_FETCH, &m);
+    assert_int_equal(wire_encode(WIRE_FETCH, &m, &arena, &data, &n), ERR_OK);
+    assert_int_equal(wire_decode(WIRE_FETCH, &back, data, n, &arena), ERR_OK);
+    assert_true(back.FETCH.offset == 12345678901 && back.FETCH.size_bytes == 1ull << 35 && back.FETCH.chunk_bytes == 16384);
 }
 
 /* Every prefix either fails or is a valid message of fewer fields; none reads past its end (a copy of exact size: ASan). */
