@@ -65,7 +65,6 @@ static void each_rule_names_what_to_do(void **state)
     refused("--outer.sites a --site.aggregator nowhere", "not host:port");
     refused("--outer.sites a --site.aggregator h:0", "not host:port");
     refused("--site.rate_up 0.001", "0.01 is the least");
-    refused("--site.streams 17", "site.streams");
     refused("--serve.listen 7443", "not address:port");
     refused("--serve.listen h:70000", "not address:port");
     refused("--outer.overlap_steps 51", "the most is 50, or take outer.every = 51");
