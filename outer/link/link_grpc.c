@@ -316,6 +316,9 @@ enum err link_open(struct link **out, const struct link_dial *d)
     l->files = (struct link_tls){l->ca, l->certificate, l->key};
     l->keepalive_ms = d->keepalive_ms ? d->keepalive_ms : LINK_KEEPALIVE_MS;
     l->sockets.port = (uint16_t)port;
+    l->sockets.keepalive_ms = l->keepalive_ms;
+    l->book = d->book;
+    l->book_self = d->book_self;
     l->streams = d->streams ? d->streams : 1;
     l->pace_up.bytes_per_s = d->rate_up;
     l->pace_down.bytes_per_s = d->rate_down;

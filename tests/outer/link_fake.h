@@ -66,7 +66,7 @@ static inline void fake_offer(void *self, const char *peer, const struct wire_co
         return;
     f->offered = *m;
     answer->outcome = m->payload_bytes <= FAKE_BYTES_MAX ? ROUND_RESUME : ROUND_INVALID;
-    if (f->blocks.total != m->payload_bytes) {
+    if (f->blocks.total != m->payload_bytes || blocks_sum(&f->blocks) != f->have) {
         blocks_make(&f->blocks, m->payload_bytes);
         blocks_fill(&f->blocks, f->have);
     }
