@@ -220,25 +220,22 @@ static void print_lines(const struct line *lines, size_t count, enum by by)
 /* What stands between counted and predicted, in words; nothing where they are equal. */
 static void print_why(const struct ledger_transfers *t, const char *direction)
 {
-    if (t->resent)
-        printf("  %s: %" PRIu64 " bytes were sent again\n", direction, t->resent);
-    if (t->lost)
-        printf("  %s: %" PRIu64
-               " bytes were sent by a process that was killed before it booked them\n",
-               direction, t->lost);
-    if (t->absent)
-        printf("  %s: %" PRIu64 " rounds (%" PRIu64
-               " bytes) are on record without it: not sent, or sent by a process that was "
-               "killed before it booked it\n",
-               direction, t->absent, t->absent_bytes);
-    if (t->incomplete)
-        printf("  %s: %" PRIu64 " transfers with %" PRIu64 " bytes so far did not end\n", direction,
-               t->incomplete, t->incomplete_bytes);
-    if (t->unpredicted)
-        printf("  %s: %" PRIu64 " transfers (%" PRIu64
-               " bytes) without a prediction: snapshots, or a round that is under "
-               "way\n",
-               direction, t->unpredicted, t->total - t->predicted_total);
+    const struct {
+        uint64_t count, bytes; /* count 0: not told */
+        const char *why;
+    } parts[] = {
+        {t->resent > 0, t->resent, "sent again"},
+        {t->lost > 0, t->lost, "sent by a process that was killed before it booked them"},
+        {t->absent, t->absent_bytes,
+         "of rounds without a transfer on record: not sent, or by a process that was killed"},
+        {t->incomplete, t->incomplete_bytes, "of transfers that did not end"},
+        {t->unpredicted, t->total - t->predicted_total,
+         "of transfers without a prediction: snapshots, rounds taken up after an absence or under "
+         "way"},
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (parts[i].count)
+            printf("  %s: %" PRIu64 " bytes %s\n", direction, parts[i].bytes, parts[i].why);
 }
 
 static void print_csv(const struct ledger_member *m, const struct line *lines, size_t count,

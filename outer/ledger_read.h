@@ -2,8 +2,8 @@
 #define LEDGER_READ_H
 /* The ledgers of one run, read and added up: of a site, of the aggregator, or of several of them.
  * Everything is checked: a line that is damaged would make every sum wrong, so it is an error with
- * its place; only a last line without its end, a kill's, is passed over. Reads files of any size in
- * memory that grows with calls, not with bytes sent.
+ * its place; only a last line without its end, a kill's, is passed over. Memory: about
+ * half a kilobyte for each site, round, fragment and kind of call.
  */
 #include "outer/ledger_book.h"
 

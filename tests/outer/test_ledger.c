@@ -4,6 +4,7 @@
  */
 #include <inttypes.h>
 #include <unistd.h>
+#include "kernels/base/rng.h"
 #include "outer/ledger_read.h"
 #include "tests/inner/scratch.h"
 
@@ -274,6 +275,50 @@ static void bad_files_are_refused(void **state)
     refuse("{\"v\":1,\"kind\":\"life\",\"t\":1,\"run\":\"test\"}\n", ERR_INPUT, "no ledger");
 }
 
+/* Any byte changed, any place cut: a sum or a sentence, never a crash. */
+static void any_damage_is_survived(void **state)
+{
+    (void)state;
+    static const char good[] = LIFE FLOW("\"fragment\":1,\"round\":2,\"calls\":1,\"broken\":"
+                                         "0," LAYERS) "{\"v\":1,\"kind\":\"flow\",\"t\":1,\"what\":"
+                                                      "\"contribution\",\"site\":\"a\","
+                                                      "\"fragment\":1,"
+                                                      "\"round\":2,\"calls\":1,\"broken\":0,"
+                                                      "\"total\":9,\"done\":1," LAYERS "}\n"
+                                                      "{\"v\":1,\"kind\":\"predicted\",\"t\":1,"
+                                                      "\"fragment\":1,\"round\":2,\"up\":9,"
+                                                      "\"down\":9}\n"
+                                                      "{\"v\":1,\"kind\":\"socket\",\"t\":1,"
+                                                      "\"site\":\"a\",\"up\":5,\"down\":5,"
+                                                      "\"resent\":0}\n"
+                                                      "{\"v\":1,\"kind\":\"end\",\"t\":1}\n";
+    char path[300];
+    assert_int_equal(file_mkdirs(scratch("hurt")), ERR_OK);
+    snprintf(path, sizeof path, "%s/%s", scratch("hurt"), LEDGER_FILE);
+    unsigned read = 0, refused = 0;
+    for (uint64_t i = 0; i < 4000; i++) {
+        char text[sizeof good];
+        size_t n = sizeof good - 1;
+        memcpy(text, good, sizeof good);
+        text[rng_below(1, RNG_JITTER, 3 * i, n)] = (char)rng_below(1, RNG_JITTER, 3 * i + 1, 256);
+        if (i % 4 == 0)
+            n = rng_below(1, RNG_JITTER, 3 * i + 2, n);
+        unlink(path); /* a file cut to nothing is written through when it is closed: slow */
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        assert_int_equal(fwrite(text, 1, n, f), n);
+        fclose(f);
+        struct ledger_member m;
+        struct arena a = arena_make(0);
+        enum err e = ledger_read(&m, scratch("hurt"), NULL, &a);
+        assert_true(e == ERR_OK || e == ERR_INPUT || e == ERR_CORRUPT);
+        read += e == ERR_OK;
+        refused += e != ERR_OK;
+        arena_free(&a);
+    }
+    assert_true(read > 100 && refused > 100); /* both ways were taken */
+}
+
 static void a_torn_end_is_passed_over(void **state)
 {
     (void)state;
@@ -319,6 +364,7 @@ int main(void)
         cmocka_unit_test(another_size_is_wrong),
         cmocka_unit_test(sites_are_told_apart),
         cmocka_unit_test(bad_files_are_refused),
+        cmocka_unit_test(any_damage_is_survived),
         cmocka_unit_test(a_torn_end_is_passed_over),
         cmocka_unit_test(one_percent),
     };
