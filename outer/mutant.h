@@ -19,6 +19,7 @@
     X(ACCEPTED_STALE, "an acceptance is believed to be of the next round")                         \
     X(STANDING_UNTOLD, "a site that catches up without training does not report")                  \
     X(SAVED_UNSTORED, "a checkpoint is written before the contributions behind it are stored")     \
+    X(APPLIED_EARLY, "a restart takes a round for applied one step too early")                     \
     X(SUPERSEDED_FATAL, "a late duplicate of the own stream ends the site")                        \
     X(BACKLOG_FORGOTTEN, "a restart forgets how much the contributions it has left behind")
 

@@ -1,4 +1,5 @@
 #include "outer/schedule.h"
+#include "outer/mutant.h"
 
 struct schedule schedule_streaming(int64_t steps, int64_t every, unsigned fragments,
                                    uint64_t whole_rounds, enum codec_kind codec)
@@ -100,6 +101,13 @@ uint64_t schedule_sent(const struct schedule *s, unsigned fragment, int64_t step
 uint64_t schedule_applied(const struct schedule *s, unsigned fragment, int64_t step)
 {
     return rounds_until(s, fragment, step, schedule_apply);
+}
+
+bool schedule_flying(const struct schedule *s, unsigned fragment, int64_t step, uint64_t *round)
+{
+    uint64_t sent = schedule_sent(s, fragment, step);
+    *round = sent - 1;
+    return sent > schedule_applied(s, fragment, step + MUTANT(APPLIED_EARLY));
 }
 
 /* Most fly right after a send. The pattern repeats after the longest period (others divide

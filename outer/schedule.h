@@ -43,6 +43,7 @@ int64_t schedule_apply(const struct schedule *s, unsigned fragment, uint64_t rou
  * two is in flight: at most one round. */
 uint64_t schedule_sent(const struct schedule *s, unsigned fragment, int64_t step);
 uint64_t schedule_applied(const struct schedule *s, unsigned fragment, int64_t step);
+bool schedule_flying(const struct schedule *s, unsigned fragment, int64_t step, uint64_t *round);
 bool schedule_delayed(const struct schedule *s, unsigned fragment); /* the one-round delay */
 /* The state whose theta the local parameters were last mixed with when this round is sent: delta is
  * taken against it. */

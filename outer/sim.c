@@ -88,14 +88,10 @@ static enum err inner_save(struct sim_node *n)
     struct sim *s = n->sim;
     struct file_part parts[2] = {{&n->step, sizeof n->step},
                                  {n->slab, 2 * s->table.elements * sizeof *n->slab}};
+    TRY(site_stored(n->site));
     TRY(n->world.world.ops->write(&n->world.world, "inner", parts, 2));
-    for (unsigned f = 0; f < s->o.fragments; f++) {
-        uint64_t merged = 0;
-        while (merged < schedule_rounds(&s->schedule, f) &&
-               schedule_step(&s->schedule, f, merged) < n->step)
-            merged++;
-        TRY(member_prune(&n->member, f, merged));
-    }
+    for (unsigned f = 0; f < s->o.fragments; f++)
+        TRY(site_prune(n->site, f, schedule_applied(&s->schedule, f, n->step - 1)));
     return ERR_OK;
 }
 
@@ -115,26 +111,26 @@ static void inner_load(struct sim_node *n)
 }
 
 /* Quorum: the others went on without us; so do we, from their newest state. */
-static void skip(struct sim_node *n)
+static enum err skip(struct sim_node *n, bool *skipped)
 {
     struct sim *s = n->sim;
-    uint64_t rounds[SIM_FRAGMENTS_MAX];
-    for (unsigned f = 0; f < s->o.fragments; f++)
-        rounds[f] = n->member.state[f].round;
-    int64_t reached = schedule_reached(&s->schedule, rounds);
-    if (s->o.strict || reached <= n->step)
-        return;
+    int64_t reached = schedule_reached(&s->schedule, n->have);
+    *skipped = !s->o.strict && reached > n->step;
+    if (!*skipped)
+        return ERR_OK;
+    TRY(sim_overlap_clear(n));
     n->step = reached;
     for (unsigned f = 0; f < s->o.fragments; f++)
         fragment_scatter(s->cpu, n->slab, n->member.state[f].theta, &s->fragments.f[f]);
+    return ERR_OK;
 }
 
-static void damage(struct sim_node *n)
+void sim_damage(struct sim_node *n, float *part)
 {
     struct sim *s = n->sim;
     if (!s->o.damaged || n->index != 1 || !sim_chance(&s->clock, 0.3))
         return;
-    n->part[3] = n->step % 2 ? NAN : -INFINITY;
+    part[3] = n->step % 2 ? NAN : -INFINITY;
     s->r->damaged++;
 }
 
@@ -142,13 +138,17 @@ static enum err rounds_due(struct sim_node *n)
 {
     struct sim *s = n->sim;
     uint64_t round;
+    if (s->o.overlap)
+        return sim_overlap_due(n);
     for (unsigned f = 0; f < s->o.fragments; f++) {
         if (!schedule_due(&s->schedule, n->step, f, &round))
             continue;
         fragment_gather(s->cpu, n->part, n->slab, &s->fragments.f[f]);
-        damage(n);
+        sim_damage(n, n->part);
+        memcpy(n->sent + s->first[f], n->part, s->fragments.f[f].elements * sizeof *n->part);
         TRY(site_round(n->site, f, round, n->part, n->weight, (uint64_t)n->step * 100));
         fragment_scatter(s->cpu, n->slab, n->part, &s->fragments.f[f]);
+        n->have[f] = n->member.state[f].round;
         TRY(site_report(n->site, f, n->step, 1, 1, (uint64_t)n->step * 100));
     }
     return ERR_OK;
@@ -158,8 +158,14 @@ static enum err site_train(struct sim_node *n)
 {
     struct sim *s = n->sim;
     inner_load(n);
+    bool skipped;
     TRY(site_start(n->site, s->initial));
-    skip(n);
+    for (unsigned f = 0; f < s->o.fragments; f++)
+        n->have[f] = n->member.state[f].round;
+    memset(n->flight, 0, sizeof n->flight);
+    TRY(skip(n, &skipped));
+    if (s->o.overlap && !skipped)
+        TRY(sim_overlap_resume(n));
     while (n->step < s->o.steps) {
         sim_sleep(&s->clock, s->clock.now_ms + n->step_ms + sim_below(&s->clock, n->step_ms),
                   &n->world);
@@ -167,7 +173,7 @@ static enum err site_train(struct sim_node *n)
             return err_set(ERR_STOPPED, "crash");
         toy_step(n);
         TRY(rounds_due(n));
-        skip(n);
+        TRY(skip(n, &skipped));
         if (n->step % n->checkpoint_every == 0)
             TRY(inner_save(n));
     }
@@ -407,6 +413,8 @@ static enum err node_make(struct sim *s, unsigned i)
     n->step_ms = 50 + rng_below(s->o.seed, RNG_TEST, 20 + i, 500);
     TRY_ALLOC(n->slab = arena_array(&s->arena, 2 * elements, sizeof *n->slab));
     TRY_ALLOC(n->part = arena_array(&s->arena, elements, sizeof *n->part));
+    TRY_ALLOC(n->sent = arena_array(&s->arena, elements, sizeof *n->sent));
+    TRY_ALLOC(n->gathered = arena_array(&s->arena, elements, sizeof *n->gathered));
     TRY_ALLOC(n->trained = arena_array(&s->arena, elements, sizeof *n->trained));
     TRY_ALLOC(n->included = arena_array(&s->arena, elements, sizeof *n->included));
     world_sim_open(&n->world, &s->clock, n->name, s->o.seed * 31 + i);
@@ -426,6 +434,7 @@ static enum err sim_make(struct sim *s)
     TRY(nesterov_make(&s->outer, s->o.optimizer, 0.7f, 0.9f));
     s->outer.delay = s->o.delay;
     s->schedule = schedule_streaming(s->o.steps, s->o.every, s->o.fragments, 1, s->o.codec);
+    s->schedule.overlap = s->o.overlap;
     s->schedule.back_off = codec_backlog((double)s->o.back_off * s->o.back_off, 1);
     TRY_ALLOC(s->initial = arena_array(&s->arena, s->table.elements, sizeof *s->initial));
     for (size_t k = 0; k < s->table.count; k++)
@@ -491,9 +500,10 @@ void sim_run_options(const struct sim_options *o, struct sim_result *r)
 
 struct sim_options sim_draw(uint64_t seed)
 {
-    enum { SITES, FRAGMENTS, EVERY, ROUNDS, TAIL, CODEC, FEEDBACK, STRICT, KEEP, LATE, ABSENT, BACK_OFF, OPTIMIZER, DAMAGED };
+    enum { SITES, FRAGMENTS, EVERY, ROUNDS, TAIL, CODEC, FEEDBACK, STRICT, KEEP, LATE, ABSENT, BACK_OFF, OPTIMIZER, DAMAGED, OVERLAP, MIX };
 #define DRAW(what, n) rng_below(seed, RNG_TEST, what, n)
-    static const float feedbacks[] = {1, 1, 0.5f}, back_offs[] = {0, 0, 0.25f, 2};
+    static const float feedbacks[] = {1, 1, 0.5f}, back_offs[] = {0, 0, 0.25f, 2},
+                       mixes[] = {0.5f, 0.5f, 0};
     static const char *const optimizers[] = {"nesterov", "nesterov", "sgd", "delayed_nesterov"};
     struct sim_options o = {.seed = seed, .faults = true};
     o.sites = 1 + (unsigned)DRAW(SITES, SIM_SITES_MAX);
@@ -506,6 +516,9 @@ struct sim_options sim_draw(uint64_t seed)
     o.optimizer = optimizers[DRAW(OPTIMIZER, 4)];
     o.delay = strcmp(o.optimizer, "delayed_nesterov") ? 1 : 1 + o.sites;
     o.strict = DRAW(STRICT, 2);
+    o.overlap = (int64_t)DRAW(OVERLAP, 2 * (uint64_t)o.every + 1); /* half of them: none, or the delay */
+    o.overlap = o.overlap <= o.every ? o.overlap : o.overlap % 3 ? 0 : o.every;
+    o.mix = o.overlap == o.every ? 0 : mixes[DRAW(MIX, 3)];
     o.keep = 2 + DRAW(KEEP, 3);
     o.late = !o.strict && DRAW(LATE, 2);
     o.absent = !o.strict && DRAW(ABSENT, 2);

@@ -24,7 +24,8 @@ enum { SIM_SITES_MAX = 5, SIM_WHY_MAX = 512 };
 struct sim_options {
     uint64_t seed;
     unsigned sites, fragments;
-    int64_t steps, every;
+    int64_t steps, every, overlap;
+    float mix; /* with overlap */
     enum codec_kind codec;
     float feedback, back_off;
     const char *optimizer;

@@ -7,7 +7,7 @@
 #include "kernels/base/log.h"
 #include "outer/sim_own.h"
 
-enum { OUTBOX_HEADER_BYTES = 256, FIXED_BITS = 100 };
+enum { OUTBOX_HEADER_BYTES = 256, STATE_HEADER_BYTES = 160, FIXED_BITS = 100 };
 
 /* Exact, or a violation: the toy's values lie between 2^-70 and 2^20. */
 static sim_fixed fixed(struct sim *s, double x)
@@ -48,6 +48,17 @@ static float *decoded(struct sim *s, unsigned f, uint64_t round, struct codec_pa
 
 /* ---- the outbox: what a site trained ---- */
 
+/* Theta that the round's delta is taken against, as the site's disk or memory has it. */
+static const float *base_of(struct sim_node *n, unsigned f, uint64_t round)
+{
+    uint64_t base = schedule_base(&n->sim->schedule, f, round);
+    char path[64];
+    size_t size;
+    snprintf(path, sizeof path, "frag/%u/%llu/state", f, (unsigned long long)base);
+    const uint8_t *kept = base < round ? world_sim_look(&n->world, path, &size) : NULL;
+    return kept ? (const float *)(const void *)(kept + STATE_HEADER_BYTES) : n->member.state[f].theta;
+}
+
 /* z - residual before = the weighted delta, and what is sent + what is kept = z (I3). */
 static void book_trained(struct sim_node *n, unsigned f, uint64_t round, const uint8_t *data,
                          size_t size)
@@ -66,6 +77,7 @@ static void book_trained(struct sim_node *n, unsigned f, uint64_t round, const u
     float *sent = decoded(s, f, round,
                           (struct codec_payload){data + OUTBOX_HEADER_BYTES, payload},
                           state->codes, &a);
+    const float *base = base_of(n, f, round), *local = n->sent + s->first[f];
     for (size_t i = 0; i < count && !s->clock.halted; i++) {
         memcpy(&kept, &residual[i], sizeof kept);
         sim_fixed trained = fixed(s, sent[i]) + fixed(s, kept) - fixed(s, state->residual[i]);
@@ -73,7 +85,7 @@ static void book_trained(struct sim_node *n, unsigned f, uint64_t round, const u
             memcpy(&lost, &forgotten[i], sizeof lost);
             trained += fixed(s, lost) - fixed(s, state->forgotten[i]);
         }
-        double delta = (double)n->weight * ((double)state->theta[i] - n->part[i]);
+        double delta = (double)n->weight * ((double)base[i] - (double)local[i]);
         if (fabs(ldexp((double)trained, -FIXED_BITS) - delta) > 1e-6)
             sim_violate(s, "site %s round %llu element %zu: trained %g, booked %g", n->name,
                         (unsigned long long)round, i, delta, ldexp((double)trained, -FIXED_BITS));

@@ -27,6 +27,10 @@ struct sim_node { /* a site */
     struct site *site;
     float *slab; /* the toy's parameters, then their moments */
     float *part; /* the fragment that is being exchanged */
+    float *sent; /* all fragments as they were sent last, in fragment order */
+    float *gathered;
+    uint64_t flight[SIM_FRAGMENTS_MAX]; /* round in flight, + 1; 0: none */
+    uint64_t have[SIM_FRAGMENTS_MAX];   /* state when it was applied last */
     float weight;
     int64_t step, checkpoint_every;
     uint64_t start_ms, step_ms, away_from_ms, away_until_ms;
@@ -72,6 +76,13 @@ struct sim {
 
 struct member_options sim_member_options(const struct sim *s, bool site);
 void sim_violate(struct sim *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+void sim_damage(struct sim_node *n, float *part); /* what the site trained, now and then */
+
+/* sim_overlap.c: all that is applied and sent after this step */
+enum err sim_overlap_due(struct sim_node *n) MUST;
+enum err sim_overlap_resume(struct sim_node *n) MUST; /* what was in flight at the checkpoint */
+enum err sim_overlap_clear(struct sim_node *n) MUST;  /* lands all, takes none */
 
 /* sim_check.c */
 void sim_watch(struct sim *s);

@@ -430,6 +430,11 @@ static enum err contribution(struct site_lane *l, const struct site_sending *w, 
         log_event(LOG_WARN, "outbox_lost", "fragment=%u round=%llu", f, (unsigned long long)round);
         return ERR_OK;
     }
+    bool others_can = !s->o.strict && s->o.site_count / 2 + 1 < s->o.site_count;
+    if (w->again && others_can) { /* it sat out, or its outbox is lost */
+        l->sat_out = true;
+        return ERR_OK;
+    }
     if (w->again)
         return err_set(ERR_CORRUPT,
                        "outbox/%u/%llu is gone, and the parameters it was made of have been trained "
@@ -437,7 +442,6 @@ static enum err contribution(struct site_lane *l, const struct site_sending *w, 
                        "repeated from before it",
                        f, (unsigned long long)round);
     enum err e = site_outbox_make(l, w, local);
-    bool others_can = !s->o.strict && s->o.site_count / 2 + 1 < s->o.site_count;
     if (e != ERR_DIVERGED || !others_can)
         return e;
     char quoted[512];

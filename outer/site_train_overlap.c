@@ -104,7 +104,8 @@ static enum err apply(struct site_train *s, struct train *t, unsigned f, float a
             memcpy(s->fragment, theta, s->o.fragments->f[f].elements * sizeof *theta);
     }
     TRY(site_train_agree(s, e));
-    TRY(mix(s, t, f, alpha, gathered));
+    TRY(s->o.coll->ops->broadcast_host(s->o.coll, &landed.sat_out, sizeof landed.sat_out));
+    TRY(mix(s, t, f, landed.sat_out ? 0 : alpha, gathered)); /* what is damaged is not kept */
     if (site_train_lead(s))
         tell(s, t, f, &landed, 1e3 * (site_train_now() - begin));
     s->flight[f] = 0;
@@ -262,11 +263,11 @@ enum err site_overlap_resume(struct site_train *s, struct train *t)
 {
     int64_t done = s->before ? t->step - 1 : t->step; /* steps whose rounds the checkpoint has */
     for (unsigned f = 0; f < s->o.schedule.fragments; f++) {
-        uint64_t sent = schedule_sent(&s->o.schedule, f, done);
-        if (sent == schedule_applied(&s->o.schedule, f, done))
+        uint64_t round;
+        if (!schedule_flying(&s->o.schedule, f, done, &round))
             continue;
-        s->flight[f] = sent;
-        TRY(site_train_agree(s, site_train_lead(s) ? again(s, f, sent - 1) : ERR_OK));
+        s->flight[f] = round + 1;
+        TRY(site_train_agree(s, site_train_lead(s) ? again(s, f, round) : ERR_OK));
     }
     return ERR_OK;
 }
