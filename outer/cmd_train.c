@@ -147,7 +147,7 @@ static struct member_options member_settings(const struct job *j)
                                  .schedule = j->plan.schedule,
                                  .outer = j->plan.outer,
                                  .residuals = true,
-                                 .forgets = j->o.outer_feedback < 1,
+                                 .forgets = schedule_forgets(&j->plan.schedule, (float)j->o.outer_feedback),
                                  .keep = (uint64_t)j->o.outer_catch_up};
 }
 

@@ -16,9 +16,9 @@
     X(outer, first_every, INT, "0", 0, 1e6, NULL, "steps", true, "Period of the rounds that average the optimizer's first moment (DES-LOC: 3 x outer.every); 0: it stays a site's own.") \
     X(outer, second_every, INT, "0", 0, 1e6, NULL, "steps", true, "The same for the second moment (DES-LOC: 6 x outer.every).") \
     X(outer, moments_codec, CHOICE, "bf16", 0, 0, "f32|bf16|int8", "", true, "How moments are encoded; finer than parameters: the second is divided by.") \
-    X(outer, whole_rounds, INT, "1", 1, 1e6, NULL, "rounds", true, "First rounds sent whole, in bf16 (f32 stays f32): they set the grid and empty the residual; the last round always is.") \
+    X(outer, whole_rounds, INT, "1", 1, 1e6, NULL, "rounds", true, "First rounds sent whole, in bf16 (f32 stays f32): they set the grid and empty the residual; so is the last, unless a residual is more than about twice its delta.") \
     X(outer, feedback, REAL, "1", 0, 1, NULL, "", true, "Share of the residual carried to the next round (1: classic error feedback).") \
-    X(outer, back_off, REAL, "0", 0, 1e6, NULL, "", true, "A round after one in which some site's residual was more than about this many times its delta is sent whole, which empties it; 0: never.") \
+    X(outer, back_off, REAL, "0", 0, 1e6, NULL, "", true, "Back-off: after a round in which some site's residual was more than about this many times its delta the next is sent whole, in bf16, and what the residuals hold is forgotten (it is too old to apply at once); 0: never. Keeps 8 bytes a parameter more at the lead.") \
     X(outer, optimizer, CHOICE, "nesterov", 0, 0, "nesterov|delayed_nesterov|sgd|average", "", true, "Outer optimizer.") \
     X(outer, delay, INT, "1", 1, 1e4, NULL, "rounds", true, "N of delayed_nesterov: every round steps by 1/N of the mean, every N-th applies the momentum too; 1 is nesterov.") \
     X(outer, lr, REAL, "0", 0, 10, NULL, "", true, "Outer learning rate; 0: the published one for this many sites and steps (--dry-run says which). average uses 1.") \

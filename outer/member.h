@@ -31,14 +31,14 @@ struct member_state {
     float *theta, *momentum, *gathered; /* host, elements each; NULL where the optimizer has none */
     uint8_t *codes;          /* elements / 256: mean block code of the last round */
     float *residual;         /* site only */
-    double *forgotten;       /* site with outer.feedback < 1 only */
+    double *forgotten;       /* site that forgets only */
 };
 struct member_options {
     const struct fragments *fragments;
     struct schedule schedule;
     struct nesterov outer;
     bool residuals; /* a site */
-    bool forgets;   /* a site with outer.feedback < 1 */
+    bool forgets;   /* a site with schedule_forgets() */
     uint64_t keep;  /* manifests and aggregates kept per fragment (outer.catch_up); less than 2
                        counts as 2 */
 };

@@ -22,7 +22,7 @@ struct schedule {
                         one-round delay, where a round is sent before the one before it is applied */
     unsigned fragments;
     uint64_t whole_rounds;
-    uint8_t back_off; /* a backlog of this and more makes the next round whole; 0: never */
+    uint8_t back_off; /* backlog from which on the next round backs off; 0: never */
     struct schedule_beat beat[ROUND_FRAGMENTS_MAX];
 };
 
@@ -35,6 +35,10 @@ bool schedule_due(const struct schedule *s, int64_t step, unsigned fragment, uin
 uint64_t schedule_rounds(const struct schedule *s, unsigned fragment); /* in the whole run */
 int64_t schedule_step(const struct schedule *s, unsigned fragment,
                       uint64_t round); /* step that ends it */
+/* After this backlog a round is sent whole, without what the residuals hold: it is forgotten. */
+bool schedule_backs_off(const struct schedule *s, uint8_t backlog);
+/* Does a site book what it forgets (member_options.forgets)? */
+bool schedule_forgets(const struct schedule *s, float feedback);
 /* backlog: manifest_backlog of the parent manifest; 0 in round 0. Members: member_codec. */
 /* Step after which the commit of the round is put into the local parameters: `overlap` steps after
  * its send, but not after the fragment's next send; a round at the last step is waited for there. */

@@ -27,7 +27,7 @@ struct member_options sim_member_options(const struct sim *s, bool site)
                                    .schedule = s->schedule,
                                    .outer = s->outer,
                                    .residuals = site,
-                                   .forgets = site && s->o.feedback < 1,
+                                   .forgets = site && schedule_forgets(&s->schedule, s->o.feedback),
                                    .keep = s->o.keep};
 }
 

@@ -66,7 +66,7 @@ static void book_trained(struct sim_node *n, unsigned f, uint64_t round, const u
     struct sim *s = n->sim;
     const struct member_state *state = &n->member.state[f];
     struct arena a = arena_make(0);
-    bool forgets = s->o.feedback < 1;
+    bool forgets = schedule_forgets(&s->schedule, s->o.feedback);
     float kept;
     double lost;
     size_t count = s->fragments.f[f].elements;

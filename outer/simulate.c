@@ -61,7 +61,7 @@ static struct member_options member_settings(const struct simulate_run *s, bool 
                                    .schedule = s->schedule,
                                    .outer = s->o->exchange->outer,
                                    .residuals = site,
-                                   .forgets = site && s->o->feedback < 1,
+                                   .forgets = site && schedule_forgets(&s->schedule, (float)s->o->feedback),
                                    .keep = MEMBER_STATES_MIN};
 }
 

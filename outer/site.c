@@ -84,7 +84,7 @@ enum err site_open(struct site **out, struct world *w, struct link *l, struct me
 {
     struct site *s;
     ASSERT(m->o.residuals && o->site_count <= ROUND_SITES_MAX && o->index < o->site_count);
-    ASSERT(m->o.forgets == (o->feedback < 1));
+    ASSERT(m->o.forgets == schedule_forgets(&m->schedule, o->feedback));
     *out = NULL;
     TRY_ALLOC(s = arena_alloc(perm, sizeof *s));
     s->world = w;

@@ -176,7 +176,8 @@ static enum err form(struct site_lane *l, const struct site_sending *w, const fl
     memcpy(l->residual, state->residual, n * sizeof *l->residual);
     if (l->forgotten)
         memcpy(l->forgotten, state->forgotten, n * sizeof *l->forgotten);
-    codec_leak(l->residual, l->forgotten, s->o.feedback, n);
+    bool fresh = schedule_backs_off(&s->member->schedule, state->backlog);
+    codec_leak(l->residual, l->forgotten, fresh ? 0 : s->o.feedback, n);
     d->ops->delta(d, l->z, theta, local, l->residual, w->weight, n);
     return dev_sync(d);
 }

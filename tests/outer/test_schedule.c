@@ -157,8 +157,20 @@ static void test_backlog_makes_whole(void **state)
     assert_int_equal(schedule_codec(&s, 0, 4, codec_backlog(3.9 * 3.9, 1)), CODEC_INT8);
     assert_int_equal(schedule_codec(&s, 0, 4, codec_backlog(4.1 * 4.1, 1)), CODEC_BF16);
     assert_int_equal(schedule_codec(&s, 0, 4, CODEC_BACKLOG_MAX), CODEC_BF16);
+    /* The last round empties a residual only while that is no longer than twice the delta, */
+    uint64_t last = schedule_rounds(&s, 0) - 1;
+    s.back_off = 0;
+    assert_int_equal(schedule_codec(&s, 0, last, codec_backlog(1.9 * 1.9, 1)), CODEC_BF16);
+    assert_int_equal(schedule_codec(&s, 0, last, codec_backlog(2.1 * 2.1, 1)), CODEC_INT8);
+    s.back_off = codec_backlog(4 * 4, 1); /* unless it is forgotten */
+    assert_int_equal(schedule_codec(&s, 0, last, codec_backlog(3 * 3, 1)), CODEC_INT8);
+    assert_int_equal(schedule_codec(&s, 0, last, codec_backlog(4.1 * 4.1, 1)), CODEC_BF16);
     s.beat[0].codec = CODEC_F32;
     assert_int_equal(schedule_codec(&s, 0, 4, CODEC_BACKLOG_MAX), CODEC_F32);
+    s.back_off = 0;
+    assert_true(!schedule_forgets(&s, 1) && schedule_forgets(&s, 0.5f));
+    s.back_off = 1;
+    assert_true(schedule_forgets(&s, 1));
 }
 
 /* H = 4, P = 4, tau = 2, by hand: fragment f sends at f + 4, f + 8, ...; two are in flight. The

@@ -67,6 +67,7 @@ struct bench {
     volatile int stop;
     bool strict;
     uint64_t keep;
+    uint8_t back_off;
 };
 
 static bool once(unsigned *n)
@@ -209,6 +210,8 @@ static struct member_options member_of(const struct bench *b, bool site)
 {
     struct member_options o = {.fragments = &b->fragments, .residuals = site, .keep = b->keep};
     o.schedule = schedule_streaming(1000, 10, 1, 1, CODEC_INT8);
+    o.schedule.back_off = b->back_off;
+    o.forgets = site && schedule_forgets(&o.schedule, 1);
     assert_int_equal(nesterov_make(&o.outer, "nesterov", 0.7f, 0.9f), ERR_OK);
     return o;
 }
@@ -503,6 +506,51 @@ static void test_not_finite_is_neither_stored_nor_sent(void **state)
         assert_int_equal(b->link.offers, 0);
         assert_false(outbox(b, 0));
     }
+    bench_close(b);
+}
+
+/* The round after one that left too much behind is whole and of fresh work alone; what had waited is
+ * booked as forgotten. */
+static void test_backlog_backs_off(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(true);
+    site_end(b);
+    aggregator_end(b);
+    b->back_off = 90; /* well below what int8 leaves */
+    aggregator_begin(b);
+    site_begin(b);
+    start(b);
+    size_t n = b->fragments.f[0].elements;
+    float *waited = arena_array(&b->arena, n, sizeof *waited);
+    const struct member_state *s = &b->site_member.state[0];
+    const enum codec_kind want[] = {CODEC_BF16, CODEC_INT8, CODEC_BF16, CODEC_INT8};
+    double some = 0;
+    for (uint64_t round = 0; round < 4; round++) {
+        struct manifest m;
+        memcpy(waited, s->residual, n * sizeof *waited);
+        double *before = arena_array(&b->arena, n, sizeof *before);
+        memcpy(before, s->forgotten, n * sizeof *before);
+        assert_int_equal(member_codec(&b->site_member, 0), want[round]);
+        others(b);
+        assert_int_equal(round_of(b, round), ERR_OK);
+        assert_true(equal_states(b));
+        assert_int_equal(member_manifest(&b->site_member, 0, round, &m), ERR_OK);
+        assert_int_equal(m.codec, want[round]);
+        assert_int_equal(m.sites[0].backlog >= 90, want[round] == CODEC_INT8);
+        for (size_t i = 0; i < n; i++) {
+            double forgot = s->forgotten[i] - before[i];
+            assert_true(forgot == (round == 2 ? (double)waited[i] : 0));
+            some += fabs(forgot);
+        }
+    }
+    assert_true(some > 0);
+    site_again(b); /* the decision survives restarts of both */
+    aggregator_end(b);
+    aggregator_begin(b);
+    start(b);
+    assert_int_equal(member_codec(&b->site_member, 0), CODEC_BF16);
+    assert_int_equal(member_codec(&b->aggregator_member, 0), CODEC_BF16);
     bench_close(b);
 }
 
@@ -961,6 +1009,7 @@ int main(void)
         cmocka_unit_test(test_same_bytes_until_received),
         cmocka_unit_test(test_hard_refusals),
         cmocka_unit_test(test_not_finite_is_neither_stored_nor_sent),
+        cmocka_unit_test(test_backlog_backs_off),
         cmocka_unit_test(test_spike_is_neither_stored_nor_sent),
         cmocka_unit_test(test_damaged_site_sits_out),
         cmocka_unit_test(test_killed_and_sent_again),
