@@ -26,7 +26,7 @@ static void sum_up(void *self, const struct ledger_row *row)
     pthread_mutex_unlock(&s->mutex);
 }
 
-static struct link *dial(int port, struct sums *s)
+static struct link *dial(int port, unsigned streams, struct sums *s)
 {
     char target[32];
     struct link *l = NULL;
@@ -34,6 +34,7 @@ static struct link *dial(int port, struct sums *s)
     struct link_dial d = {.target = target,
                           .tls = fake_tls("ca.pem", "a"),
                           .keepalive_ms = FAKE_KEEPALIVE_MS,
+                          .streams = streams,
                           .book = sum_up,
                           .book_self = s};
     assert_int_equal(link_open(&l, &d), ERR_OK);
@@ -87,9 +88,8 @@ static void within_one_percent(const char *who, const struct ledger_side *s)
 
 /* Each size alone, so that the errors of two cannot cancel; more up than down, so that the
  * directions cannot either. */
-static void layers_add_up_to_the_kernels_bytes(void **state)
+static void add_up(unsigned streams)
 {
-    (void)state;
     static const size_t sizes[] = {700000, WIRE_CHUNK_BYTES, 3 * WIRE_CHUNK_BYTES + 12345,
                                    FAKE_BYTES_MAX};
     uint8_t *payload = pattern(FAKE_BYTES_MAX), *back = malloc(FAKE_BYTES_MAX);
@@ -101,7 +101,7 @@ static void layers_add_up_to_the_kernels_bytes(void **state)
         fake.book = sum_up;
         fake.book_self = &server;
         struct link_server *s = fake_serve(&fake, &port);
-        struct link *l = dial(port, &site);
+        struct link *l = dial(port, streams, &site);
         struct wire_hello_answer hello;
         assert_int_equal(fake_say_hello(l, "a", &hello), ERR_OK);
         for (int k = 0; k < 3; k++)
@@ -130,6 +130,18 @@ static void layers_add_up_to_the_kernels_bytes(void **state)
     }
     free(payload);
     free(back);
+}
+
+static void layers_add_up_to_the_kernels_bytes(void **state)
+{
+    (void)state;
+    add_up(1);
+}
+
+static void so_they_do_over_several_connections(void **state)
+{
+    (void)state;
+    add_up(4);
 }
 
 /* The chunks' own bytes are exactly those of the wire format, wherever a length gets longer. */
@@ -166,7 +178,7 @@ static void a_cut_contribution_is_booked_twice(void **state)
     int port = 0;
     memset(&fake, 0, sizeof fake);
     struct link_server *s = fake_serve(&fake, &port);
-    struct link *l = dial(port, &site);
+    struct link *l = dial(port, 1, &site);
     struct wire_contribution m = {.head = fake_head("a"),
                                   .fragment = 1,
                                   .round = 41,
@@ -199,7 +211,7 @@ static void nobody_there_costs_nothing(void **state)
     int port = 0;
     memset(&fake, 0, sizeof fake);
     link_shutdown(fake_serve(&fake, &port), 0); /* a port that is free now */
-    struct link *l = dial(port, &site);
+    struct link *l = dial(port, 1, &site);
     assert_int_equal(fake_say_hello(l, "a", &hello), ERR_LINK);
     l->ops->close(l);
     assert_int_equal(site.what[LEDGER_HELLO].calls, 1);
@@ -222,6 +234,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(predicted_headers_are_the_wires),
         cmocka_unit_test(layers_add_up_to_the_kernels_bytes),
+        cmocka_unit_test(so_they_do_over_several_connections),
         cmocka_unit_test(a_cut_contribution_is_booked_twice),
         cmocka_unit_test(nobody_there_costs_nothing),
     };
