@@ -167,8 +167,8 @@ static void print_sockets(const struct line *l)
            socket_down);
     printf("  %-22s %15s %14.3f%% %15s %14.3f%%%s\n", "layers beside kernel", "",
            apart_percent(up, socket_up), "", apart_percent(down, socket_down),
-           ledger_near(up, socket_up, l->connections) &&
-                   ledger_near(down, socket_down, l->connections)
+           ledger_near(up, socket_up, socket_down, l->connections) &&
+                   ledger_near(down, socket_down, socket_up, l->connections)
                ? ""
                : "  ! over 1 %");
     printf("  %-22s %15s %15" PRIu64 " %15s %15" PRIu64 "  estimate\n", "with TCP and IP", "",
@@ -212,7 +212,7 @@ static void print_lines(const struct line *lines, size_t count, enum by by)
                u->grpc + d->grpc, u->http2 + d->http2, u->tls + d->tls, all);
         if (sockets)
             printf(" %13" PRIu64 " %7.3f%%%s", socket, apart_percent(all, socket),
-                   ledger_near(all, socket, l->connections) ? "" : " !");
+                   ledger_near(all, socket, 0, l->connections) ? "" : " !");
         printf("%s\n", l->wrong ? "  ! differs" : "");
     }
 }

@@ -15,7 +15,7 @@ enum {
     /* A call wakes the flow control of both ends: about one ping or its answer each way, and one
        window update. */
     CALL_EXTRA = PING + WINDOW_UPDATE,
-    UPDATES_PER_MIB =
+    UPDATES_PER_2MIB =
         2 * WINDOW_UPDATE, /* stream and connection together, in a record of their own */
     /* Handshake without the certificate: hello, change of cipher, verify, finished; and the first
      * frames: preface, settings, and header fields that are not in the table yet. */
@@ -99,7 +99,7 @@ void ledger_message(struct ledger_side *s, uint64_t message_bytes, uint64_t payl
 
 void ledger_call(struct ledger_row *row)
 {
-    uint64_t up = row->up.payload >> 20, down = row->down.payload >> 20;
+    uint64_t up = row->up.payload >> 21, down = row->down.payload >> 21;
     row->calls++;
     frame(&row->up, REQUEST_HEADERS);
     frame(&row->up, HALF_CLOSE);
@@ -107,9 +107,9 @@ void ledger_call(struct ledger_row *row)
     frame(&row->down, RESPONSE_HEADERS);
     frame(&row->down, TRAILERS);
     frame(&row->down, CALL_EXTRA);
-    row->up.http2 += down * UPDATES_PER_MIB;
+    row->up.http2 += down * UPDATES_PER_2MIB;
     row->up.tls += down * LEDGER_RECORD_EXTRA;
-    row->down.http2 += up * UPDATES_PER_MIB;
+    row->down.http2 += up * UPDATES_PER_2MIB;
     row->down.tls += up * LEDGER_RECORD_EXTRA;
 }
 

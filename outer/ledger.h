@@ -9,7 +9,7 @@
  * gRPC 1.51 and OpenSSL 3.0 make of those messages, observed on the wire: one DATA frame for each
  * message (both ends raise the largest frame above our largest message), records of at most 16284
  * bytes of plaintext, each batch of frames starting a new one. What depends on time (pings, window
- * updates) enters as a mean per call and per MiB. Held against the kernel's counters: within 1 %.
+ * updates) enters as a mean per call and per 2 MiB. Held against the kernel's counters: within 1 %.
  */
 #include <stdbool.h>
 #include <stdint.h>

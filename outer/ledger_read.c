@@ -265,10 +265,10 @@ const struct ledger_row *ledger_row_of(const struct ledger_member *m, const stru
     return m->count ? bsearch(row, m->rows, m->count, sizeof *row, compare) : NULL;
 }
 
-bool ledger_near(uint64_t layers, uint64_t socket, uint64_t connections)
+bool ledger_near(uint64_t layers, uint64_t socket, uint64_t other_way, uint64_t connections)
 {
     uint64_t apart = layers > socket ? layers - socket : socket - layers;
-    return apart <= socket / 100 + connections * CONNECTION_SLACK;
+    return apart <= socket / 100 + other_way / 10000 + connections * CONNECTION_SLACK;
 }
 
 /* ---- reading ---- */

@@ -40,8 +40,9 @@ enum err ledger_read(struct ledger_member *m, const char *directory,
 bool ledger_good(const struct ledger_member *m, const struct ledger_row *row);
 /* The row of m about the same as this one; NULL: none. */
 const struct ledger_row *ledger_row_of(const struct ledger_member *m, const struct ledger_row *row);
-/* The kernel's bytes beside the layers' sum: may they differ so? 1 %, and a few kilobytes for each
- * connection, whose handshake and pings are means. */
-bool ledger_near(uint64_t layers, uint64_t socket, uint64_t connections);
+/* The kernel's bytes of one direction beside the layers' sum: may they differ so? 1 %; a
+ * ten-thousandth of what went the other way, whose window updates are means; and a few kilobytes
+ * for each connection, whose handshake and pings are. */
+bool ledger_near(uint64_t layers, uint64_t socket, uint64_t other_way, uint64_t connections);
 
 #endif

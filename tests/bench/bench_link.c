@@ -206,6 +206,19 @@ static enum err measure(struct raw *raw, struct link *l, const uint8_t *payload,
     return ERR_OK;
 }
 
+/* What the ledger's layers add up to, beside what the kernel's counters say of the same sockets: the ratio is the model's. */
+static void take_row(void *sum, const struct ledger_row *row) /* a link books under its lock */
+{
+    ledger_add(sum, row);
+}
+
+static void write_framing(const char *csv, const struct ledger_row *sum)
+{
+    const char *flags = "12 x 256 MiB up " BENCH_COMPILER;
+    double apart = 100 * ((double)ledger_sum(&sum->up) / (double)sum->up.socket - 1);
+    bench_write(csv, &(struct bench_row){"link", "ledger: layers over the kernel's bytes", "%", flags, apart, 0});
+}
+
 static enum err run(const char *csv)
 {
     struct link_service service = {.offer = take_offer, .chunk = take_chunk, .finish = take_finish, .work = no_work};
@@ -223,7 +236,8 @@ static enum err run(const char *csv)
     TRY(certificates());
     TRY(link_serve(&s, &listen_at, &service, &port));
     snprintf(target, sizeof target, "127.0.0.1:%d", port);
-    struct link_dial d = {.target = target, .tls = files("a")};
+    struct ledger_row sum = {0};
+    struct link_dial d = {.target = target, .tls = files("a"), .book = take_row, .book_self = &sum};
     TRY(link_open(&l, &d));
     raw_open(&raw, &thread);
     enum err e = measure(&raw, l, payload, csv);
@@ -231,6 +245,8 @@ static enum err run(const char *csv)
     pthread_join(thread, NULL);
     l->ops->close(l);
     link_shutdown(s, 1000);
+    if (e == ERR_OK)
+        write_framing(csv, &sum);
     free(payload);
     return e;
 }

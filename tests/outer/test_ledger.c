@@ -345,10 +345,12 @@ static void a_torn_end_is_passed_over(void **state)
 static void one_percent(void **state)
 {
     (void)state;
-    assert_true(ledger_near(1010000, 1000000, 0));
-    assert_false(ledger_near(1010001, 1000000, 0));
-    assert_false(ledger_near(989999, 1000000, 0));
-    assert_true(ledger_near(1014096, 1000000, 1));
+    assert_true(ledger_near(1010000, 1000000, 0, 0));
+    assert_false(ledger_near(1010001, 1000000, 0, 0));
+    assert_false(ledger_near(989999, 1000000, 0, 0));
+    assert_true(ledger_near(1014096, 1000000, 0, 1));
+    assert_true(ledger_near(2000, 1000, 9900000, 0));
+    assert_false(ledger_near(2001, 1000, 9900000, 0));
     assert_true(ledger_ip(1448, 0) == 1500 && ledger_ip(1449, 0) == 1449 + 104 &&
                 ledger_ip(1, 2 * 1448) == 1 + 104);
 }
