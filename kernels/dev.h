@@ -119,6 +119,10 @@ struct dev_delayed { /* one round of delayed Nesterov's cycle */
     bool first, last;        /* of the cycle; both when N is 1 */
     size_t count;
 };
+struct dev_random { /* which random bits: f(seed, RNG_ROUND, step, element) */
+    uint64_t seed, step;
+    size_t first; /* element number of x[0], a multiple of 8 */
+};
 enum { DEV_BLOCK = 256, DEV_GRID_EMPTY = -128 };
 enum { DEV_RUN = 16384 }; /* LAMB's norms are summed over runs of so many values of a range, then over runs */
 
@@ -185,6 +189,10 @@ enum { DEV_RUN = 16384 }; /* LAMB's norms are summed over runs of so many values
     /* h = bf16(z) nearest even, the largest finite one instead of infinity; residual = z - h, exact.    \
      * residual may alias z. */                                                                          \
     X(round_bf16, (struct dev *d, uint16_t *h, float *residual, const float *z, size_t count))           \
+    /* h = one of z's two neighbours in bf16, with the mean z (bf16_stochastic): 16 bits for each element \
+     * out of Philox(seed, RNG_ROUND | step << 32, element / 8), two to a word, low half first. */       \
+    X(round_stochastic, (struct dev *d, uint16_t *h, const float *z, const struct dev_random *r,         \
+                         size_t count))                                                                  \
     X(widen_bf16, (struct dev *d, float *z, const uint16_t *h, size_t count))                            \
     /* Bits, little-endian within the stream: value i occupies bits [i*bits, (i+1)*bits) of out;         \
      * value = q + bias, 0 <= value < 2^bits, 1 <= bits <= 18 (the sum of 1024 int8). count a multiple of 256, so runs \

@@ -46,6 +46,8 @@ struct model {
     enum dev_norm norm;
     enum dev_act act;
     bool causal, train;
+    bool stochastic; /* rounding of the copy */
+    uint64_t seed, step;
     bool recompute; /* activations of a block are made again in its backward */
 
     struct block_at *at; /* [L] */
@@ -147,6 +149,8 @@ static void configure(struct model *m, const struct settings *s, const struct ta
     m->NH = (size_t)s->model_heads;
     m->V = (size_t)s->model_vocab;
     m->VP = table_vocab_padded(s);
+    m->stochastic = !strcmp(s->train_rounding, "stochastic");
+    m->seed = (uint64_t)s->run_seed;
     m->recompute = train && !strcmp(s->train_recompute, "block");
     m->norm = strcmp(s->model_norm, "rms") ? DEV_NORM_LAYER : DEV_NORM_RMS;
     m->act = strcmp(s->model_activation, "gelu_erf") ? DEV_ACT_GELU_TANH : DEV_ACT_GELU_ERF;
@@ -277,9 +281,22 @@ size_t model_tokens_max(const struct model *m)
     return m->tokens_max;
 }
 
+bool model_rounds_by_step(const struct model *m)
+{
+    return m->copy && m->stochastic;
+}
+
+void model_name_step(struct model *m, int64_t step)
+{
+    m->step = (uint64_t)step;
+}
+
 void model_params_changed(struct model *m)
 {
-    if (m->copy)
+    const struct dev_random r = {.seed = m->seed, .step = m->step};
+    if (model_rounds_by_step(m))
+        m->dev->ops->round_stochastic(m->dev, m->copy, m->params, &r, m->table->elements);
+    else if (m->copy)
         m->dev->ops->cast(m->dev, m->copy, m->params, m->table->elements);
 }
 

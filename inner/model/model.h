@@ -29,8 +29,11 @@ void model_close(struct model *m);    /* NULL is fine */
 float *model_params(struct model *m); /* device slab, f32, t->elements */
 float *model_grads(struct model *m);  /* same layout; NULL when opened without train */
 void *model_copy(struct model *m);    /* bf16 copy of the parameters; NULL when the type is f32 */
-/* After writing model_params: refreshes the bf16 copy. */
+/* After writing model_params: refreshes the bf16 copy, with train.rounding = stochastic by the random
+ * bits of the step that was named last (0 before): the same parameters and step, the same copy. */
 void model_params_changed(struct model *m);
+bool model_rounds_by_step(const struct model *m); /* there is a copy and its rounding is stochastic */
+void model_name_step(struct model *m, int64_t step);
 void model_grads_zero(struct model *m);
 size_t model_tokens_max(const struct model *m);
 /* Called during a backward: the gradients from element `from` to the end of the slab are final (on

@@ -143,7 +143,8 @@ static struct dev_adam arguments(const struct optim *o, struct model *m, int64_t
         .m = o->m,
         .v = o->v,
         .g = model_grads(m) + o->begin,
-        .model = model_copy(m) ? (uint16_t *)model_copy(m) + o->begin : NULL,
+        .model = model_copy(m) && !model_rounds_by_step(m) ? (uint16_t *)model_copy(m) + o->begin
+                                                           : NULL,
         .gscale = o->gscale,
         .lr = (float)optim_lr(s, step),
         .beta1 = (float)s->train_beta1,
@@ -205,9 +206,10 @@ enum err optim_step(struct optim *o, struct model *m, int64_t step, float *norm)
     else
         d->ops->lamb(d, &a, o->ranges, o->range_count);
     TRY(dev_sync(d));
-    if (!o->first)
-        return ERR_OK;
-    TRY(o->coll->ops->gather(o->coll, model_params(m), o->first));
-    model_params_changed(m); /* of the others' parts */
+    model_name_step(m, step + 1);
+    if (o->first)
+        TRY(o->coll->ops->gather(o->coll, model_params(m), o->first));
+    if (o->first || model_rounds_by_step(m)) /* else the update has written the copy */
+        model_params_changed(m);
     return dev_sync(d);
 }

@@ -5,7 +5,9 @@
  */
 #include "kernels/dev.h"
 #include "kernels/scalar/grid.h"
+#include "kernels/base/rng.h"
 #include "kernels/scalar/outer.h"
+#include "kernels/scalar/philox.h"
 
 enum { BITS_MAX = 18, BITS_PAIR = 16, GROUP = 8 }; /* 8 values begin and end on a byte at any width */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "packed streams are little-endian");
@@ -81,6 +83,19 @@ void cpu_round_bf16(struct dev *d, uint16_t *h, float *residual, const float *z,
         uint16_t rounded = grid_bf16(z[i]);
         h[i] = rounded;
         residual[i] = z[i] - bf16_float(rounded);
+    }
+}
+
+void cpu_round_stochastic(struct dev *d, uint16_t *h, const float *z, const struct dev_random *r,
+                          size_t count)
+{
+    ASSERT(r->first % 8 == 0);
+#pragma omp parallel for num_threads(d->threads) schedule(static)
+    for (size_t i = 0; i < count; i += 8) {
+        uint32_t bits[4];
+        philox(r->seed, RNG_ROUND | r->step << 32, (r->first + i) / 8, bits);
+        for (size_t k = 0; k < 8 && i + k < count; k++)
+            h[i + k] = bf16_stochastic(z[i + k], bits[k / 2] >> k % 2 * 16 & 0xffff);
     }
 }
 

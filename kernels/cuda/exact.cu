@@ -6,7 +6,9 @@
  */
 #include "kernels/cuda/tile.cuh"
 #include "kernels/scalar/grid.h"
+#include "kernels/base/rng.h"
 #include "kernels/scalar/outer.h"
+#include "kernels/scalar/philox.h"
 
 enum { THREADS = 256, LANES = 16, GROUP = 8, BITS_MAX = 18, BITS_PAIR = 16 };
 
@@ -155,6 +157,28 @@ extern "C" void cuda_round_bf16(struct dev *d, uint16_t *h, float *residual, con
 {
     bool wide = aligned16(h) && aligned16(residual) && aligned16(z);
     LAUNCH4(cuda_of(d), round_bf16, h, residual, z, count, wide);
+}
+
+/* Integers, and the bits of one float each. */
+static __global__ void round_stochastic(uint16_t *h, const float *z, struct dev_random r,
+                                        size_t count)
+{
+    size_t i = thread_index() * GROUP;
+    uint32_t bits[4];
+    philox(r.seed, RNG_ROUND | r.step << 32, (r.first + i) / GROUP, bits);
+#pragma unroll
+    for (size_t k = 0; k < GROUP; k++)
+        if (i + k < count)
+            h[i + k] = bf16_stochastic(z[i + k], bits[k / 2] >> k % 2 * 16 & 0xffff);
+}
+
+extern "C" void cuda_round_stochastic(struct dev *d, uint16_t *h, const float *z,
+                                      const struct dev_random *r, size_t count)
+{
+    ASSERT(r->first % GROUP == 0);
+    if (count)
+        LAUNCH(cuda_of(d), round_stochastic, blocks_for(count, THREADS * GROUP), THREADS, 0, h, z,
+               *r, count);
 }
 
 static __global__ void widen_bf16(float *z, const uint16_t *h, size_t count, bool wide)

@@ -40,4 +40,14 @@ SCALAR uint16_t bf16_round(float x)
     return (uint16_t)((u & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
 }
 
+/* One of the two neighbours of a finite x, the upper with the probability that makes the mean x;
+ * never infinity. random: 16 uniform bits. Anything else as bf16_round. */
+SCALAR uint16_t bf16_stochastic(float x, uint32_t random)
+{
+    uint32_t u = float_bits(x), up = (u + random) >> 16;
+    if ((u & 0x7f800000u) == 0x7f800000u)
+        return bf16_round(x);
+    return (uint16_t)((up & 0x7f80u) == 0x7f80u ? u >> 16 : up);
+}
+
 #endif

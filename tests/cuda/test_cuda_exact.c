@@ -198,6 +198,10 @@ static void bf16(int round)
     cpu_widen_bf16(&cpu, z, h, ODD);
     gpu->ops->widen_bf16(gpu, gz, gh, ODD);
     same("widened", round, gz, z, COUNT * 4);
+    const struct dev_random r = {7, (uint64_t)round, 8 * ((size_t)1 << 33)};
+    cpu_round_stochastic(&cpu, h, values[0], &r, ODD);
+    gpu->ops->round_stochastic(gpu, gh, to_gpu(values[0], COUNT * 4), &r, ODD);
+    same("stochastic", round, gh, h, ODD * 2);
 }
 
 static void on_all_rounds(void (*check)(int round))

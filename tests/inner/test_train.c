@@ -191,15 +191,16 @@ static struct final copy_final(struct run *r)
 }
 
 /* Ten steps in one process, or five and five in two. */
-static void resumes(const char *type, const char *optimizer)
+static void resumes(const char *type, const char *optimizer, const char *rounding)
 {
     const char *const words[] = {TINY, "--train.steps",     "10",      "--device.dtype",
-                                 type, "--train.optimizer", optimizer, NULL};
-    char dir[2][32];
+                                 type, "--train.optimizer", optimizer,
+                                 "--train.rounding", rounding, NULL};
+    char dir[2][48];
     struct final f[2];
     struct run r;
-    snprintf(dir[0], sizeof dir[0], "whole-%s-%s", type, optimizer);
-    snprintf(dir[1], sizeof dir[1], "halves-%s-%s", type, optimizer);
+    snprintf(dir[0], sizeof dir[0], "whole-%s-%s-%s", type, optimizer, rounding);
+    snprintf(dir[1], sizeof dir[1], "halves-%s-%s-%s", type, optimizer, rounding);
     begin(&r, dir[0], words);
     assert_int_equal(train_run(&r.t, NULL), ERR_OK);
     f[0] = copy_final(&r);
@@ -229,8 +230,9 @@ static void resumes(const char *type, const char *optimizer)
 static void resumed_run_is_the_same_run(void **state)
 {
     (void)state;
-    resumes("f32", "lamb");
-    resumes("bf16", "adamw");
+    resumes("f32", "lamb", "nearest");
+    resumes("bf16", "adamw", "nearest");
+    resumes("bf16", "lamb", "stochastic");
 }
 
 static void checkpoint_of_another_run_is_refused(void **state)

@@ -12,6 +12,7 @@
 #include <string.h>
 #include "kernels/base/rng.h"
 #include "kernels/dev.h"
+#include "kernels/scalar/bf16.h"
 
 enum { COUNT = 37 * DEV_BLOCK, BLOCKS = COUNT / DEV_BLOCK };
 static struct dev one = {.threads = 1};
@@ -224,13 +225,70 @@ static void outer_step_rounds_each_operation(void **state)
     }
 }
 
+/* Mean of many draws of x = low + p * step, low a bf16: within four sigma of x, always one of the
+ * two neighbours. */
+static void unbiased(float low, double p)
+{
+    enum { DRAWS = 1 << 18 };
+    static float same[DRAWS];
+    static uint16_t h[DRAWS];
+    float high = bf16_float((uint16_t)((float_bits(low) >> 16) + 1));
+    float x = (float)((double)low + p * ((double)high - (double)low));
+    double up = 0, want = ((double)x - (double)low) / ((double)high - (double)low);
+    for (size_t i = 0; i < DRAWS; i++)
+        same[i] = x;
+    cpu_round_stochastic(&one, h, same, &(struct dev_random){5, 6, 0}, DRAWS);
+    for (size_t i = 0; i < DRAWS; i++) {
+        assert_true(bf16_float(h[i]) == low || bf16_float(h[i]) == high);
+        up += bf16_float(h[i]) == high;
+    }
+    double sigma = sqrt(want * (1 - want) / DRAWS);
+    if (fabs(up / DRAWS - want) > 4 * sigma)
+        fail_msg("%g rounds up in %.5f of the cases, wanted %.5f", (double)x, up / DRAWS, want);
+}
+
+static void stochastic_rounding_is_unbiased(void **state)
+{
+    (void)state;
+    const float low[] = {1.0f, -0.0078125f, 3.0e8f, 0x1p-130f, 1.9921875f};
+    const double p[] = {0, 0.5, 0.25, 0.9, 0x1p-10};
+    for (size_t i = 0; i < sizeof low / sizeof *low; i++)
+        for (size_t k = 0; k < sizeof p / sizeof *p; k++)
+            unbiased(bf16_float(bf16_round(low[i])), p[k]);
+    float special[] = {INFINITY, -INFINITY, 3.4028234e38f, -3.4028234e38f, NAN, 0, -0.0f, 1};
+    uint16_t h[8];
+    for (uint64_t step = 0; step < 100; step++) {
+        cpu_round_stochastic(&one, h, special, &(struct dev_random){1, step, 0}, 8);
+        assert_true(bf16_float(h[0]) == INFINITY && bf16_float(h[1]) == -INFINITY);
+        assert_true(h[2] == 0x7f7f && h[3] == 0xff7f); /* finite stays finite */
+        assert_true(isnan(bf16_float(h[4])));
+        assert_true(h[5] == 0 && h[6] == 0x8000 && h[7] == 0x3f80);
+    }
+}
+
+/* A part of the slab rounds as it does within the whole; another step, seed: other bits. */
+static void stochastic_rounding_knows_the_element(void **state)
+{
+    (void)state;
+    static uint16_t all[COUNT], part[COUNT];
+    fill(a, 41, -12, 8);
+    cpu_round_stochastic(&one, all, a, &(struct dev_random){1, 2, 16}, COUNT);
+    cpu_round_stochastic(&one, part, a, &(struct dev_random){1, 2, 16}, 1000);
+    cpu_round_stochastic(&one, part + 1000, a + 1000, &(struct dev_random){1, 2, 1016}, COUNT - 1000);
+    assert_memory_equal(all, part, sizeof all);
+    cpu_round_stochastic(&one, part, a, &(struct dev_random){1, 3, 16}, COUNT);
+    assert_memory_not_equal(all, part, sizeof all);
+    cpu_round_stochastic(&one, part, a, &(struct dev_random){2, 2, 16}, COUNT);
+    assert_memory_not_equal(all, part, sizeof all);
+}
+
 /* All ops at a thread count into one long record. */
 static void run_all(int threads, uint8_t *record, size_t size)
 {
     struct dev d = {.threads = threads};
     struct dev_grid g = {COUNT, 127, exponents};
     static uint8_t code[BLOCKS], stream[COUNT * 2];
-    static uint16_t h[COUNT];
+    static uint16_t h[COUNT], s[COUNT];
     struct {
         const void *data;
         size_t size;
@@ -238,6 +296,7 @@ static void run_all(int threads, uint8_t *record, size_t size)
                  {q, sizeof q},       {q2, sizeof q2},
                  {code, sizeof code}, {stream, COUNT / 8 * 9},
                  {h, sizeof h},       {c, sizeof c},
+                 {s, sizeof s},
                  {b, sizeof b},       {z, sizeof z}};
     make_grid(31);
     fill(a, 32, -12, 8);
@@ -251,6 +310,7 @@ static void run_all(int threads, uint8_t *record, size_t size)
     cpu_unpack(&d, q2, stream, 254, 9, true, COUNT);
     cpu_dequantise(&d, out, q2, &g, 3.0f);
     cpu_round_bf16(&d, h, z, z, COUNT);
+    cpu_round_stochastic(&d, s, a, &(struct dev_random){3, 4, 40}, COUNT);
     cpu_widen_bf16(&d, a, h, COUNT);
     cpu_accumulate(&d, out, a, 0.77f, COUNT);
     cpu_divide(&d, out, 7.0f, COUNT);
@@ -285,6 +345,8 @@ int main(void)
         cmocka_unit_test(quantise_keeps_every_bit),
         cmocka_unit_test(dequantise_divides_once),
         cmocka_unit_test(bf16_is_nearest_even),
+        cmocka_unit_test(stochastic_rounding_is_unbiased),
+        cmocka_unit_test(stochastic_rounding_knows_the_element),
         cmocka_unit_test(packed_streams_are_bits_in_order),
         cmocka_unit_test(outer_step_rounds_each_operation),
         cmocka_unit_test(thread_count_changes_no_bit),
