@@ -46,6 +46,7 @@
     X(train, checkpoint_keep, INT, "2", 1, 1000, NULL, "", false, "Inner checkpoints kept.")               \
     X(device, kind, CHOICE, "cpu", 0, 0, "cpu|cuda", "", false, "Where the arithmetic runs.")              \
     X(device, dtype, CHOICE, "auto", 0, 0, "f32|bf16|auto", "", false, "Model type of activations and products; auto: bf16 where it is faster.") \
+    X(device, graphs, BOOL, "false", 0, 0, NULL, "", false, "GPU: forward and backward of repeated batch shapes are launched as CUDA graphs. Not yet run on a GPU.") \
     X(device, threads, INT, "0", 0, 1024, NULL, "", false, "CPU threads of one rank; 0: all cores this rank may use.")
 
 struct settings {

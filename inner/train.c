@@ -159,7 +159,7 @@ static enum err accumulate(struct train *t, double *loss_sum, double *loss_count
                losses;
         double sum;
         loader_step(&t->loader, (uint64_t)t->step, at, count, &t->batch);
-        TRY(model_step(t->model, &t->batch, scale, left == count ? &last : NULL, &sum, &losses));
+        TRY(model_step(t->model, &t->batch, scale, left == count && t->coll->size > 1 ? &last : NULL, &sum, &losses));
         *loss_sum += sum;
         *loss_count += (double)losses;
     }

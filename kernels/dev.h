@@ -215,6 +215,15 @@ enum { DEV_RUN = 16384 }; /* LAMB's norms are summed over runs of so many values
     /* x = x / divisor, one rounding. */                                                                 \
     X(divide, (struct dev *d, float *x, float divisor, size_t count))
 
+/* A fixed sequence of ops on fixed memory: what `ops` calls depends on (owner, key) alone, but for the
+ * values in the memory. It calls ops of this device only, no copy, no sync, no alloc. */
+struct dev_repeat {
+    const void *owner; /* whoever names the keys */
+    uint64_t key;
+    void (*ops)(void *self);
+    void *self;
+};
+
 struct dev_ops {
 #define X(name, arguments) void(*name) arguments;
     DEV_OPS(X)
@@ -225,6 +234,9 @@ struct dev_ops {
     void (*copy)(struct dev *d, void *to, const void *from, size_t bytes); /* host or device, any direction */
     void (*zero)(struct dev *d, void *p, size_t bytes);
     enum err (*sync)(struct dev *d);
+    /* Runs the sequence. The CPU calls it; CUDA with dev_options.graphs calls it the first time, records
+     * it in a graph the second time, and from then on launches the graph. */
+    void (*repeat)(struct dev *d, const struct dev_repeat *r);
 };
 
 struct dev { /* backends embed it first */
@@ -242,6 +254,7 @@ struct dev_options {
     const char *kind;      /* "cpu", "cuda", or "cuda:N" for the Nth GPU of this machine (N = local rank) */
     const char *model_type; /* "f32", "bf16", "auto": bf16 where the processor multiplies it faster */
     int threads;           /* 0: all the affinity mask allows */
+    bool graphs;           /* CUDA: repeated sequences become graphs */
     const char *isa;       /* CPU inner loops: "v2", "v3", "v4" of x86-64; NULL: the processor's best */
 };
 

@@ -438,7 +438,8 @@ static enum err train(struct job *j, const struct args *args, bool dry)
     bool cpu = !strcmp(j->s.device_kind, "cpu");
     const struct dev_options device = {.kind = cpu ? "cpu" : gpu,
                                        .model_type = j->s.device_dtype,
-                                       .threads = (int)j->s.device_threads};
+                                       .threads = (int)j->s.device_threads,
+                                       .graphs = j->s.device_graphs};
     enum err e = dev_open(&j->dev, &device);
     log_prefix("site=%s rank=%d ", *j->o.site_name ? j->o.site_name : "-", j->coll->rank);
     if (e == ERR_OK && dry)

@@ -464,7 +464,6 @@ static void forward(struct model *m, const struct batch *b)
 {
     struct dev *d = m->dev;
     size_t T = b->tokens_count;
-    batch_to_device(m, b);
     d->ops->embed_fwd(d, m->kept[0].norm1.sum, weight(m, m->wte), weight(m, m->wpe), m->tokens,
                       m->positions, T, m->C);
     for (size_t i = 0; i < m->L; i++)
@@ -560,22 +559,68 @@ static enum err add_losses(struct model *m, const struct batch *b, double *sum, 
     return ERR_OK;
 }
 
+/* ---- passes: sequences of ops that repeat while the batch's layout does --------------------------- */
+enum pass_kind { PASS_FORWARD, PASS_BACKWARD, PASS_EVAL };
+struct pass {
+    struct model *m;
+    const struct batch *b;
+    float grad_scale;
+    enum pass_kind kind;
+};
+
+static void pass_ops(void *self)
+{
+    const struct pass *p = self;
+    if (p->kind == PASS_BACKWARD) {
+        backward(p->m, p->b);
+        return;
+    }
+    forward(p->m, p->b);
+    classify(p->m, p->b, p->grad_scale, p->kind == PASS_FORWARD);
+}
+
+/* What the ops of a pass depend on beside the contents of memory: FNV-1a over it. Attention cuts its
+ * work by the sequences' lengths. */
+static uint64_t pass_key(const struct pass *p)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    uint32_t scale;
+    memcpy(&scale, &p->grad_scale, sizeof scale);
+    const uint64_t words[] = {(uint64_t)p->kind, scale, p->b->sequences, p->b->tokens_count};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        hash = (hash ^ words[i]) * 0x100000001b3u;
+    for (size_t i = 0; i <= p->b->sequences; i++)
+        hash = (hash ^ (uint32_t)p->b->cu_seqlens[i]) * 0x100000001b3u;
+    return hash;
+}
+
+static void pass_run(struct pass p, enum pass_kind kind)
+{
+    p.kind = kind;
+    const struct dev_repeat r = {p.m, pass_key(&p), pass_ops, &p};
+    p.m->dev->ops->repeat(p.m->dev, &r);
+}
+
 enum err model_step(struct model *m, const struct batch *b, float grad_scale,
                     const struct model_ready *ready, double *loss_sum, size_t *loss_count)
 {
+    struct pass p = {.m = m, .b = b, .grad_scale = grad_scale};
     ASSERT(m->train);
-    forward(m, b);
-    classify(m, b, grad_scale, true);
+    batch_to_device(m, b);
+    pass_run(p, PASS_FORWARD);
     m->ready = ready;
-    backward(m, b);
+    if (ready) /* somebody must be told on the way: op by op */
+        backward(m, b);
+    else
+        pass_run(p, PASS_BACKWARD);
     m->ready = NULL;
     return add_losses(m, b, loss_sum, loss_count);
 }
 
 enum err model_eval(struct model *m, const struct batch *b, double *loss_sum, size_t *loss_count)
 {
-    forward(m, b);
-    classify(m, b, 0.0f, false);
+    batch_to_device(m, b);
+    pass_run((struct pass){.m = m, .b = b}, PASS_EVAL);
     return add_losses(m, b, loss_sum, loss_count);
 }
 
@@ -583,6 +628,7 @@ enum err model_logits(struct model *m, const struct batch *b, size_t sequence, f
 {
     struct dev *d = m->dev;
     ASSERT(sequence < b->sequences && b->cu_seqlens[sequence + 1] > b->cu_seqlens[sequence]);
+    batch_to_device(m, b);
     forward(m, b);
     size_t row = (size_t)b->cu_seqlens[sequence + 1] - 1;
     const char *x = (const char *)m->h + row * m->C * dtype_size(d->model_type);

@@ -84,6 +84,12 @@ static enum err device_sync(struct dev *d)
     return d->failed ? err_set(d->failed, "%s", cpu_of(d)->message) : ERR_OK;
 }
 
+static void device_repeat(struct dev *d, const struct dev_repeat *r)
+{
+    (void)d;
+    r->ops(r->self);
+}
+
 static const struct dev_ops ops = {
 #define X(name, arguments) .name = cpu_##name,
     DEV_OPS(X)
@@ -94,6 +100,7 @@ static const struct dev_ops ops = {
     .copy = device_copy,
     .zero = device_zero,
     .sync = device_sync,
+    .repeat = device_repeat,
 };
 
 /* The best level this processor has, or the one asked for. NULL: it lacks that one. */

@@ -14,9 +14,23 @@ struct matmul;
 /* Who holds which scratch memory while it runs. Two slots only where both are live at once. */
 enum cuda_slot { CUDA_SLOT_OP, CUDA_SLOT_LOGITS, CUDA_SLOT_TABLE, CUDA_SLOTS };
 
+/* A sequence of ops that came at least once. */
+struct cuda_graph {
+    const void *owner;
+    uint64_t key;
+    uint64_t memory; /* of struct cuda when it was recorded */
+    void *run;       /* cudaGraphExec_t; NULL: not recorded yet */
+    bool refused;    /* cannot be recorded: it runs op by op */
+};
+enum { CUDA_GRAPHS_MAX = 32 };
+
 struct cuda {
     struct dev dev; /* first */
     void *stream;   /* cudaStream_t */
+    bool graphs_wanted;
+    struct cuda_graph graphs[CUDA_GRAPHS_MAX];
+    size_t graph_count;
+    uint64_t memory; /* counts up when memory that a graph may use goes away */
     struct matmul *matmul;
     void *scratch[CUDA_SLOTS];
     size_t scratch_bytes[CUDA_SLOTS];

@@ -55,6 +55,7 @@ void *cuda_scratch(struct cuda *c, enum cuda_slot slot, size_t bytes)
     if (bytes <= c->scratch_bytes[slot])
         return c->scratch[slot];
     cudaFree(c->scratch[slot]); /* waits for the kernels that use it */
+    c->memory++;
     c->scratch[slot] = NULL;
     c->scratch_bytes[slot] = 0;
     size_t rounded = (bytes + 0xfffff) &
@@ -75,11 +76,20 @@ void cuda_scratch_free(struct cuda *c)
     free(c->table_host);
 }
 
+static void graph_drop(struct cuda_graph *g)
+{
+    if (g->run)
+        cudaGraphExecDestroy((cudaGraphExec_t)g->run);
+    g->run = NULL;
+}
+
 static void device_close(struct dev *d)
 {
     struct cuda *c = cuda_of(d);
     if (c->stream)
         cudaStreamSynchronize(stream(c));
+    for (size_t i = 0; i < c->graph_count; i++)
+        graph_drop(&c->graphs[i]);
     cuda_matmul_free(c);
     cuda_scratch_free(c);
     if (c->stream)
@@ -100,8 +110,8 @@ static enum err device_alloc(struct dev *d, void **p, size_t bytes)
 
 static void device_free(struct dev *d, void *p)
 {
-    (void)d;
     cudaFree(p);
+    cuda_of(d)->memory++;
 }
 
 static bool on_host(const void *p)
@@ -133,6 +143,66 @@ static enum err device_sync(struct dev *d)
     return d->failed ? err_set(d->failed, "%s", c->message) : ERR_OK;
 }
 
+/* ---- graphs --------------------------------------------------------------------------------
+ * A step of GPT-2 124M launches some 300 kernels of 5 to 500 us; a graph spares the host's time for
+ * each and the gaps behind the short ones. The first run of a sequence is op by op, since it makes
+ * the plans of the products and takes scratch memory, neither of which can be recorded; the second
+ * is recorded. Memory that goes away makes all records void. */
+static struct cuda_graph *graph_find(struct cuda *c, const struct dev_repeat *r, bool *new)
+{
+    *new = false;
+    for (size_t i = 0; i < c->graph_count; i++)
+        if (c->graphs[i].owner == r->owner && c->graphs[i].key == r->key)
+            return &c->graphs[i];
+    if (c->graph_count == CUDA_GRAPHS_MAX)
+        return NULL;
+    struct cuda_graph *g = &c->graphs[c->graph_count++];
+    *g = (struct cuda_graph){.owner = r->owner, .key = r->key, .memory = c->memory};
+    *new = true;
+    return g;
+}
+
+/* Nothing of the sequence has run when this returns. A refusal is no failure of the device. */
+static void graph_record(struct cuda *c, struct cuda_graph *g, const struct dev_repeat *r)
+{
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t run = NULL;
+    enum err failed = c->dev.failed;
+    uint64_t memory = c->memory;
+    if (cudaStreamBeginCapture(stream(c), cudaStreamCaptureModeThreadLocal) == cudaSuccess) {
+        r->ops(r->self);
+        if (cudaStreamEndCapture(stream(c), &graph) == cudaSuccess && c->memory == memory &&
+            !c->dev.failed && cudaGraphInstantiate(&run, graph, 0) == cudaSuccess)
+            g->run = run;
+    }
+    if (graph)
+        cudaGraphDestroy(graph);
+    g->refused = !g->run;
+    g->memory = c->memory;
+    if (g->refused) {
+        cudaGetLastError();
+        c->dev.failed = failed;
+    }
+}
+
+static void device_repeat(struct dev *d, const struct dev_repeat *r)
+{
+    struct cuda *c = cuda_of(d);
+    bool new = true;
+    struct cuda_graph *g = c->graphs_wanted && !d->failed ? graph_find(c, r, &new) : NULL;
+    if (g && !new && g->memory != c->memory) { /* once more op by op, then record again */
+        graph_drop(g);
+        g->memory = c->memory;
+        new = true;
+    }
+    if (g && !new && !g->run && !g->refused)
+        graph_record(c, g, r);
+    if (g && g->run)
+        check(c, cudaGraphLaunch((cudaGraphExec_t)g->run, stream(c)), "a graph");
+    else
+        r->ops(r->self);
+}
+
 static const struct dev_ops ops = {
 #define X(name, arguments) .name = cuda_##name,
     DEV_OPS(X)
@@ -143,6 +213,7 @@ static const struct dev_ops ops = {
     .copy = device_copy,
     .zero = device_zero,
     .sync = device_sync,
+    .repeat = device_repeat,
 };
 
 static enum err type_choose(struct cuda *c, const char *name)
@@ -215,6 +286,7 @@ static enum err open_device(struct dev **d, int index, const struct dev_options 
         return err_set(ERR_MEMORY, "no memory for the CUDA device");
     c->dev = (struct dev){.ops = &ops, .kind = "cuda", .threads = 1};
     c->index = index;
+    c->graphs_wanted = o->graphs;
     enum err e = open_parts(c, o);
     if (e) {
         device_close(&c->dev);

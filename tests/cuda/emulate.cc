@@ -376,6 +376,11 @@ static enum err device_sync(struct dev *d)
     return d->failed ? err_set(d->failed, "%s", cuda_of(d)->message) : ERR_OK;
 }
 
+static void device_repeat(struct dev *, const struct dev_repeat *r)
+{
+    r->ops(r->self);
+}
+
 static struct dev_ops ops_make(void)
 {
     struct dev_ops o;
@@ -384,6 +389,7 @@ static struct dev_ops ops_make(void)
 #undef X
     o.close = device_close, o.alloc = device_alloc, o.free = device_free;
     o.copy = device_copy, o.zero = device_zero, o.sync = device_sync;
+    o.repeat = device_repeat;
     return o;
 }
 

@@ -314,6 +314,47 @@ static void recomputed_activations_give_the_same_bits(void **state)
     }
 }
 
+/* ---- passes that repeat --------------------------------------------------------------------- */
+static uint64_t keys[16];
+static size_t key_count;
+
+static void repeat_seen(struct dev *d, const struct dev_repeat *r)
+{
+    (void)d;
+    keys[key_count++] = r->key;
+    r->ops(r->self);
+}
+
+/* A device may replay what it has recorded under a key, so a key says all that the ops depend on. */
+static void a_pass_is_named_by_all_it_depends_on(void **state)
+{
+    (void)state;
+    static const int other[] = {7, 2, 10, 5, 0}; /* as many tokens and sequences, cut elsewhere */
+    struct under_test u;
+    struct batch b, c;
+    double sum;
+    size_t count;
+    build(&u, (const char *[]){SMALL, NULL}, packed, "f32");
+    setup_batch(&b, &arena, packed, u.s->model_vocab, 4); /* other tokens, same layout */
+    setup_batch(&c, &arena, other, u.s->model_vocab, 3);
+    struct dev_ops seen = *u.d->ops;
+    seen.repeat = repeat_seen;
+    u.d->ops = &seen;
+    key_count = 0;
+    assert_int_equal(model_step(u.m, &u.b, 0.5f, NULL, &sum, &count), ERR_OK);  /* 0, 1 */
+    assert_int_equal(model_step(u.m, &b, 0.5f, NULL, &sum, &count), ERR_OK);    /* 2, 3 */
+    assert_int_equal(model_step(u.m, &b, 0.25f, NULL, &sum, &count), ERR_OK);   /* 4, 5 */
+    assert_int_equal(model_step(u.m, &c, 0.5f, NULL, &sum, &count), ERR_OK);    /* 6, 7 */
+    assert_int_equal(model_eval(u.m, &u.b, &sum, &count), ERR_OK);              /* 8 */
+    assert_int_equal(key_count, 9);
+    assert_true(keys[0] == keys[2] && keys[1] == keys[3]);
+    static const size_t different[] = {0, 1, 4, 6, 7, 8};
+    for (size_t i = 0; i < 6; i++)
+        for (size_t j = 0; j < i; j++)
+            assert_true(keys[different[i]] != keys[different[j]]);
+    drop(&u);
+}
+
 /* ---- table --------------------------------------------------------------------------------- */
 static void table_of_gpt2(void **state)
 {
@@ -404,6 +445,7 @@ int main(void)
         cmocka_unit_test_setup(evaluation_needs_less_and_agrees, reset),
         cmocka_unit_test_setup(final_gradients_do_not_change, reset),
         cmocka_unit_test_setup(recomputed_activations_give_the_same_bits, reset),
+        cmocka_unit_test_setup(a_pass_is_named_by_all_it_depends_on, reset),
         cmocka_unit_test_setup(table_of_gpt2, reset),
         cmocka_unit_test_setup(logits_never_exist_whole, reset),
         cmocka_unit_test_setup(initialisation_depends_on_seed_and_element, reset),
