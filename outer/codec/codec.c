@@ -15,6 +15,8 @@ static const struct codec *const codecs[CODEC_COUNT] = {
     [CODEC_FP8_E4M3] = &fp8_e4m3_codec.relay.dense.c,
     [CODEC_FP8_E5M2] = &fp8_e5m2_codec.relay.dense.c,
     [CODEC_TOPK] = &topk_codec,
+    [CODEC_SIGN] = &sign_codec.c,
+    [CODEC_CSC] = &csc_codec.c,
 };
 
 const struct codec *codec_get(enum codec_kind kind)
@@ -32,7 +34,11 @@ const struct codec *codec_find(const char *name)
 
 /* On a CPU a piece and its integers (1 MiB each) stay in the caches, and the cores meet seldom
  * enough at the end of an op: 2^14 was a third slower. On a GPU a launch must be worth it. */
-enum { PIECE_CPU = 1 << 18, PIECE_GPU = 1 << 24, PIECE_LEAST = 4096 }; /* the last: of top-k's chunks */
+enum {
+    PIECE_CPU = 1 << 18,
+    PIECE_GPU = 1 << 24,
+    PIECE_LEAST = 4096
+}; /* the last: of top-k's chunks */
 
 static enum err work_alloc(struct codec_work *w)
 {
@@ -150,7 +156,8 @@ static size_t alone(const float *z)
 
 size_t codec_spike(const uint8_t *codes, const float *z, size_t count)
 {
-    /* 4096 times the usual RMS alone in 256 values: 256 times as block RMS, 16 codes (half octaves). */
+    /* 4096 times the usual RMS alone in 256 values: 256 times as block RMS, 16 codes (half
+     * octaves). */
     unsigned limit = usual_code(codes, codec_blocks(count)) + 16;
     for (size_t b = 0; b < codec_blocks(count); b++) {
         size_t i = codes[b] > limit ? alone(z + b * DEV_BLOCK) : DEV_BLOCK;

@@ -14,15 +14,17 @@
  *   with zeros][the blocks that are present]; a block that would say nothing is not there: frozen
  *   and unchanged tensors cost 9/256 bit per value. topk: a bit stream of its own (topk.c).
  * - aggregate, adds: [sums of codes: u16 little-endian each, u32 for more than 256
- *   contributions][present in any payload][sums of integers, ceil(log2(2nQ+1)) bits each]
+ *   contributions][present in any payload][sums of integers, ceil(log2(2nQ+1)) bits each] (sign:
+ * sign.c)
  * - aggregate, relayed: [sizes of the n payloads: u64 little-endian][the payloads, in site order]
  * A payload's size is known once it is encoded and stands in the offer; payload_max bounds it
  * beforehand, check refuses what is longer or shorter than its own content says.
  *
  * z = weight * delta + residual is what goes in. For every finite z, decode(payload) + residual' is
- * z without rounding (protocol.md I3). A payload's integers never exceed Q; a value of 2^24
- * steps and more is not sent in this round: code 0, all of it in the residual, while its block code
- * widens the next grid.
+ * a sum without rounding, and it is z (protocol.md I3); for sign, the nearest z that a step can be
+ * split from (slack): what was trained is then booked from that one, as it is from z's own
+ * rounding. A payload's integers never exceed Q; a value of 2^24 steps and more is not sent in this
+ * round: code 0, all of it in the residual, while its block code widens the next grid.
  */
 #include "kernels/dev.h"
 
@@ -37,6 +39,8 @@ enum codec_kind {
     CODEC_FP8_E4M3,
     CODEC_FP8_E5M2,
     CODEC_TOPK,
+    CODEC_SIGN,
+    CODEC_CSC,
     CODEC_COUNT
 };
 enum { CODEC_BACKLOG_MAX = 254 };
@@ -52,8 +56,9 @@ struct codec_payload {
 struct codec {
     const char *name;
     enum codec_kind kind;
-    bool adds; /* integers that sum; otherwise relayed */
-    int q_max; /* Q; 0 when relayed */
+    bool adds;   /* integers that sum; otherwise relayed */
+    int q_max;   /* Q; 0 when relayed */
+    float slack; /* |decode + residual' - z| is at most this times |decode| */
     size_t (*payload_max)(const struct codec *c, size_t count);
     size_t (*aggregate_max)(const struct codec *c, size_t count, unsigned sites);
     /* z (count, device) -> payload (host, room for payload_max), its size, and residual (device;
@@ -101,10 +106,11 @@ void codec_exponents(int8_t *exponents, const uint8_t *grid, int q_max, size_t b
  * CODEC_BACKLOG_MAX. */
 uint8_t codec_backlog(double residual, double delta);
 
-/* A value that no training makes: from 4096 times the RMS of nine in ten blocks on, and alone in its
- * block (15/16 of the sum of squares). codes: of this z, dev.h block_code. Parameters of one
- * fragment move at rates that differ by 10^3 at most, rows that are rare in the text move as a whole,
- * while a flipped exponent bit multiplies by 2^128 or 2^8. Its place in z, or count: none. */
+/* A value that no training makes: from 4096 times the RMS of nine in ten blocks on, and alone in
+ * its block (15/16 of the sum of squares). codes: of this z, dev.h block_code. Parameters of one
+ * fragment move at rates that differ by 10^3 at most, rows that are rare in the text move as a
+ * whole, while a flipped exponent bit multiplies by 2^128 or 2^8. Its place in z, or count: none.
+ */
 enum { CODEC_SPIKE = 4096 };
 size_t codec_spike(const uint8_t *codes, const float *z, size_t count);
 

@@ -18,8 +18,7 @@ static size_t block_bytes(unsigned bits)
     return DEV_BLOCK / 8 * bits;
 }
 
-/* Bytes of one sum of n codes of at most 254. */
-static size_t code_bytes(unsigned n)
+size_t codec_grid_code_bytes(unsigned n)
 {
     return n <= 256 ? 2 : 4;
 }
@@ -27,20 +26,15 @@ static size_t code_bytes(unsigned n)
 size_t codec_grid_max(const struct codec *c, size_t count, unsigned sites)
 {
     size_t blocks = codec_blocks(count);
-    return blocks * (code_bytes(sites) + block_bytes(sum_bits(c, sites))) +
+    return blocks * (codec_grid_code_bytes(sites) + block_bytes(sum_bits(c, sites))) +
            codec_present_bytes(blocks);
-}
-
-void codec_grid_steps(struct codec_work *w, const uint8_t *grid, int q_max, size_t n)
-{
-    codec_exponents(w->exponents_host, grid, q_max, codec_blocks(n));
-    w->d->ops->copy(w->d, w->exponents, w->exponents_host, codec_blocks(n));
 }
 
 static struct dev_grid piece_grid(const struct codec *c, struct codec_work *w, const uint8_t *grid,
                                   size_t n)
 {
-    codec_grid_steps(w, grid, c->q_max, n);
+    codec_exponents(w->exponents_host, grid, c->q_max, codec_blocks(n));
+    w->d->ops->copy(w->d, w->exponents, w->exponents_host, codec_blocks(n));
     return (struct dev_grid){.count = n, .q_max = c->q_max, .exponent = w->exponents};
 }
 
@@ -78,7 +72,7 @@ void codec_grid_sum_codes(uint8_t *sums, const struct codec_payload *payloads, u
         uint32_t sum = 0;
         for (unsigned i = 0; i < n; i++)
             sum += payloads[i].data[b];
-        for (size_t k = 0; k < code_bytes(n); k++)
+        for (size_t k = 0; k < codec_grid_code_bytes(n); k++)
             *sums++ = (uint8_t)(sum >> 8 * k);
     }
 }
@@ -92,7 +86,7 @@ enum err codec_grid_aggregate(const struct codec *c, struct codec_work *w, uint8
     unsigned bits = sum_bits(c, n);
     struct codec_in in[CODEC_SITES_MAX];
     struct codec_out out =
-        codec_out_open(aggregate + code_bytes(n) * blocks, block_bytes(bits), blocks);
+        codec_out_open(aggregate + codec_grid_code_bytes(n) * blocks, block_bytes(bits), blocks);
     codec_grid_sum_codes(aggregate, payloads, n, blocks);
     for (unsigned i = 0; i < n; i++)
         in[i] = codec_dense_in(c, payloads[i].data, count);
@@ -117,7 +111,7 @@ enum err codec_grid_mean_codes(uint8_t *next_grid, const uint8_t *sums, unsigned
 {
     for (size_t b = 0; b < blocks; b++) {
         uint32_t sum = 0;
-        for (size_t k = 0; k < code_bytes(n); k++)
+        for (size_t k = 0; k < codec_grid_code_bytes(n); k++)
             sum |= (uint32_t)*sums++ << 8 * k;
         if (sum > n * 254)
             return err_set(ERR_PROTO, "aggregate: block %zu has a sum of codes of %u", b, sum);
@@ -131,7 +125,7 @@ enum err codec_grid_mean(const struct codec *c, struct codec_work *w, float *mea
                          unsigned n, float weight_sum, const uint8_t *grid, size_t count)
 {
     const struct dev_ops *ops = w->d->ops;
-    size_t blocks = codec_blocks(count), sums = code_bytes(n) * blocks, rest;
+    size_t blocks = codec_blocks(count), sums = codec_grid_code_bytes(n) * blocks, rest;
     uint32_t over = 0;
     TRY(codec_check_mean(n, weight_sum));
     size_t block = block_bytes(sum_bits(c, n)), head = sums + codec_present_bytes(blocks);

@@ -144,8 +144,8 @@ extern const struct codec_host e3m0_codec, fp8_e4m3_codec, fp8_e5m2_codec;
 
 /* ---- codecs that add (codec_grid.c), for any Q = c->q_max ---- */
 
-/* Exponents of a piece -> w->exponents. */
-void codec_grid_steps(struct codec_work *w, const uint8_t *grid, int q_max, size_t n);
+/* Bytes of one sum of n codes of at most 254. */
+size_t codec_grid_code_bytes(unsigned n);
 /* The next n integers -> w->integers, set or added; of an absent block they are 0. */
 void codec_grid_read(struct codec_work *w, struct codec_in *in, int32_t bias, bool add, size_t n);
 /* Sums of codes, little-endian; and the mean codes of such sums, ERR_PROTO where n codes of at
@@ -166,7 +166,7 @@ enum err codec_grid_mean(const struct codec *c, struct codec_work *w, float *mea
 enum err codec_grid_decode(const struct codec *c, struct codec_work *w, float *z,
                            const uint8_t *payload, size_t size_bytes, const uint8_t *grid,
                            size_t count);
-extern const struct codec_dense int8_codec, int4_codec, int2_codec;
+extern const struct codec_dense int8_codec, int4_codec, int2_codec, sign_codec, csc_codec;
 
 extern const struct codec topk_codec;
 

@@ -48,6 +48,9 @@ static const struct {
      4 * 511 * 8 / 25600.0,
      0.6,
      {"\xff\xff\xff\xff", "\0\0\0\x80"}},
+    {"sign", 1, 3, 0.55, {NULL, NULL}}, /* any bits are signs */
+    /* One chunk of 7: 16 blocks of 4 bits; of 4 sites 64 of 6 bits. */
+    {"csc", 4 * 0.16, 6 * 0.64, 0.97, {"\x0f\0\0\0", "\0\0\0\xf0"}},
 };
 enum { CODECS = sizeof table / sizeof *table };
 _Static_assert((int)CODECS == (int)CODEC_COUNT, "a row per codec");
@@ -182,7 +185,7 @@ static const uint8_t *block_of(size_t s, size_t i, size_t block_bytes)
 /* What site s's payload says about value i, without the code under test. */
 static double value_of(const struct codec *c, size_t s, size_t i)
 {
-    static const double block_bytes[] = {1024, 512, 256, 128, 64, 132, 256, 256};
+    static const double block_bytes[] = {1024, 512, 256, 128, 64, 132, 256, 256, 0, 32, 128};
     if (c->kind == CODEC_TOPK)
         return topk_value(s, i);
     const uint8_t *values = block_of(s, i, (size_t)block_bytes[c->kind]);
@@ -193,6 +196,8 @@ static double value_of(const struct codec *c, size_t s, size_t i)
         int8_t e;
         codec_exponents(&e, &grid[i / DEV_BLOCK], c->q_max, 1);
         double step = e == DEV_GRID_EMPTY ? 0 : ldexp(1, e);
+        if (c->kind == CODEC_SIGN) /* half of int2's: the RMS itself */
+            return bits_at(values, k, 1) ? step / 2 : -step / 2;
         return ((double)bits_at(values, k, width(c, 1)) - c->q_max) * step;
     }
     switch (c->kind) {
@@ -226,7 +231,7 @@ static void names_and_sizes(void **state)
         size_t head = c->kind == CODEC_TOPK ? 0 : 100 + 13; /* a bit per block fills 13 bytes */
         assert_int_equal(c->payload_max(c, 25600), head + (size_t)(25600 * table[k].bits / 8));
         assert_int_equal(c->aggregate_max(c, 25600, 4),
-                         (c->adds ? 200 + 13 : 4 * (8 + head)) +
+                         (c->kind == CODEC_SIGN ? 400 + 13 : c->adds ? 200 + 13 : 4 * (8 + head)) +
                              (size_t)(25600 * table[k].bits4 / 8));
     }
     assert_null(codec_find("int3"));
@@ -266,8 +271,10 @@ static void decode_plus_residual_is_z(void **state)
                                        COUNT), ERR_OK);
             for (size_t i = 0; i < COUNT; i++) {
                 assert_true((double)out[i] == value_of(c, s, i));
-                assert_true((double)residual[s][i] == (double)z[s][i] - (double)out[i]);
-                assert_true(out[i] + residual[s][i] == z[s][i]);
+                float sum = out[i] + residual[s][i];
+                assert_true((double)sum == (double)out[i] + (double)residual[s][i]);
+                assert_true(fabs((double)sum - (double)z[s][i]) <=
+                            (c->kind == CODEC_SIGN ? ldexp(fabs((double)out[i]), -25) : 0));
             }
         }
     }
@@ -416,7 +423,7 @@ static void malformed_payloads_are_refused(void **state)
         for (size_t cut = 0; cut < size; cut += cut < size - 999 ? 997 : 1)
             assert_int_equal(c->check(c, payload[0], cut, COUNT), ERR_PROTO);
         assert_int_equal(c->check(c, payload[0], size + 1, COUNT), ERR_PROTO);
-        for (int e = 0; e < 2; e++) {
+        for (int e = 0; e < 2 && table[k].evil[e]; e++) {
             uint8_t was[4];
             memcpy(was, payload[0] + size - 4, 4);
             memcpy(payload[0] + size - 4, table[k].evil[e], 4);
@@ -443,7 +450,7 @@ static void unchanged_blocks_are_not_sent(void **state)
     (void)state;
     for (int k = 0; k < CODECS; k++) {
         const struct codec *c = codec_find(table[k].name);
-        if (c->kind == CODEC_TOPK)
+        if (c->kind == CODEC_TOPK || c->kind == CODEC_CSC)
             continue;
         size_t block = (size_t)(table[k].bits * DEV_BLOCK / 8);
         for (int frozen = 0; frozen < 4; frozen++) { /* the first, the last, each second, all */
@@ -463,7 +470,9 @@ static void unchanged_blocks_are_not_sent(void **state)
             assert_int_equal(payloads[0].size_bytes, HEAD + changed * block);
             size_t size;
             assert_int_equal(c->aggregate(c, work, aggregate, &size, payloads, 3, COUNT), ERR_OK);
-            if (c->adds)
+            if (c->kind == CODEC_SIGN)
+                assert_int_equal(size, HEAD + 3 * BLOCKS + changed * DEV_BLOCK / 8 * 2);
+            else if (c->adds)
                 assert_int_equal(size, HEAD + BLOCKS + changed * DEV_BLOCK / 8 * width(c, 3));
             assert_int_equal(c->mean(c, work, out, next, aggregate, size, 3, 3, grid, COUNT),
                              ERR_OK);
@@ -474,6 +483,8 @@ static void unchanged_blocks_are_not_sent(void **state)
                 assert_true(out[i] == (float)(sum / 3));
             }
         }
+        if (c->kind == CODEC_SIGN)
+            continue;
         memset(payload[0] + BLOCKS, 0, HEAD - BLOCKS);
         payload[0][BLOCKS] = 4; /* block 2, and it is empty */
         memset(payload[0] + HEAD, c->q_max == 127 ? 0x7f : c->q_max == 7 ? 0x77 : c->q_max ? 0x55 : 0,
@@ -546,6 +557,82 @@ static void topk_takes_the_largest(void **state)
     }
 }
 
+/* What is too small to be split from a step is rounded, what is too large is not sent, and signs of
+ * sites that have them add up beside sites that have none. */
+static void signs_are_of_what_a_step_fits(void **state)
+{
+    (void)state;
+    enum { N = 4 * DEV_BLOCK };
+    const struct codec *c = codec_get(CODEC_SIGN);
+    uint8_t codes[4] = {128, 128, 0, 128}; /* a step is 1 */
+    for (size_t s = 0; s < 3; s++) {
+        for (size_t i = 0; i < N; i++) {
+            z[s][i] = ldexpf(rng_normal(50 + s, RNG_TEST, i), -(int)(i % 60));
+            z[s][i] += i == 0 ? 16 : 0;
+            if (i / DEV_BLOCK == 1)
+                z[s][i] = s == 0 ? ldexpf(1, 23) : s == 1 ? 0 : -1;
+        }
+        assert_int_equal(c->encode(c, work, payload[s], &payloads[s].size_bytes, residual[s], z[s],
+                                   codes, N),
+                         ERR_OK);
+        payloads[s].data = payload[s];
+        assert_int_equal(payload[s][4], s == 2 ? 11 : 9); /* not block 1; nobody has a step for 2 */
+        assert_int_equal(payloads[s].size_bytes, 5 + (s == 2 ? 3 : 2) * 32);
+        for (size_t i = 0; i < N; i++) {
+            bool sent = i / DEV_BLOCK != 2 && (i / DEV_BLOCK != 1 || s == 2);
+            float v = sent ? (signbit(z[s][i]) ? -1.0f : 1.0f) : 0;
+            assert_true(residual[s][i] == z[s][i] - v);
+            if (fabsf(z[s][i]) >= 0.5f)
+                assert_true(residual[s][i] + v == z[s][i]);
+        }
+    }
+    size_t size;
+    uint8_t after[4];
+    assert_int_equal(c->aggregate(c, work, aggregate, &size, payloads, 3, N), ERR_OK);
+    assert_int_equal(size, 8 + 8 + 1 + 3 * 64);
+    assert_memory_equal(aggregate + 8, "\3\0\1\0\0\0\3\0\13", 9);
+    assert_int_equal(c->mean(c, work, out, after, aggregate, size, 3, 2, codes, N), ERR_OK);
+    for (size_t i = 0; i < N; i++) {
+        float sum = 0;
+        for (size_t s = 0; s < 3; s++)
+            sum += z[s][i] < 0 ? -1 : 1;
+        assert_true(out[i] == (i / DEV_BLOCK == 1   ? -0.5f
+                               : i / DEV_BLOCK == 2 ? 0
+                                                    : sum / 2));
+    }
+}
+
+/* The tenth of the chunks with the largest sums of magnitudes, the lower of equals; all of int4 in
+ * them, all of the residual in the others; and no payload has more. */
+static void chunks_with_the_largest_norms_are_sent(void **state)
+{
+    (void)state;
+    const struct codec *c = codec_get(CODEC_CSC), *whole = codec_get(CODEC_INT4);
+    static const size_t chosen[2][2] = {{3, 16}, {0, 1}};
+    for (int equal = 0; equal < 2; equal++) {
+        size_t size, large;
+        for (size_t i = 0; i < COUNT; i++) {
+            bool much = i / 4096 == 3 || i / 4096 == 16; /* the last is of one block */
+            z[0][i] = equal ? (float)(i % 8) - 3
+                            : rng_normal(60, RNG_TEST, i) * (i / 4096 == 16 ? 90 : much ? 3 : 1);
+        }
+        memset(grid, 128, sizeof grid);
+        assert_int_equal(
+            whole->encode(whole, work, payload[1], &large, residual[1], z[0], grid, COUNT), ERR_OK);
+        assert_int_equal(c->encode(c, work, payload[0], &size, residual[0], z[0], grid, COUNT),
+                         ERR_OK);
+        assert_int_equal(c->check(c, payload[0], size, COUNT), ERR_OK);
+        assert_int_equal(size, HEAD + (equal ? 32 : 17) * DEV_BLOCK / 2);
+        assert_memory_equal(payload[0], payload[1], BLOCKS); /* codes of all */
+        for (size_t i = 0; i < COUNT; i++) {
+            bool sent = i / 4096 == chosen[equal][0] || i / 4096 == chosen[equal][1];
+            assert_true(residual[0][i] == (sent ? residual[1][i] : z[0][i]));
+        }
+        assert_int_equal(c->check(c, payload[1], large, COUNT), ERR_PROTO);
+        assert_non_null(strstr(err_message(), "17 chunks, at most 2"));
+    }
+}
+
 static void malformed_aggregates_are_refused(void **state)
 {
     (void)state;
@@ -565,7 +652,9 @@ static void malformed_aggregates_are_refused(void **state)
                          ERR_PROTO);
         assert_int_equal(c->mean(c, work, out, next, aggregate, size, n, NAN, grid, COUNT),
                          ERR_PROTO);
-        if (c->adds)
+        if (c->kind == CODEC_SIGN)
+            aggregate[4 * BLOCKS - 2]--; /* as many pluses as there were signs, and one sign less */
+        else if (c->adds)
             memset(aggregate + size - 4, 255, 4); /* a sum of all ones bits */
         else
             memcpy(aggregate + size - 4, table[k].evil[0], 4);
@@ -756,6 +845,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(unchanged_blocks_are_not_sent),
         cmocka_unit_test(scales_that_no_block_has_are_refused),
         cmocka_unit_test(topk_takes_the_largest),
+        cmocka_unit_test(signs_are_of_what_a_step_fits),
+        cmocka_unit_test(chunks_with_the_largest_norms_are_sent),
         cmocka_unit_test(malformed_aggregates_are_refused),
         cmocka_unit_test(infinite_deltas_are_not_sent),
         cmocka_unit_test(backlog_is_the_logarithm),

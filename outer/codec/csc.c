@@ -1,0 +1,167 @@
+/* csc: of all chunks of 4096 values of a fragment the tenth with the largest L1 norms, ties to the
+ * lower index, in int4's form on int4's grid; all others wait in the residual (coarse-grained
+ * sparse communication of GradientFlow, 1902.06855, with each site choosing for itself: no question
+ * goes round before bulk data does). Codes of all blocks are sent, so that the grid knows what has
+ * gathered where. Which chunks were chosen is said by the bits of present blocks: at most
+ * count/256*9/8 + chosen*2048 bytes, 0.44 bits per value. Adds: the aggregate holds what any site
+ * has chosen, at most n times as much, 6 bits per value of 4 sites. */
+#include <stdlib.h>
+#include <string.h>
+#include "kernels/scalar/bf16.h"
+#include "outer/codec/codec_work.h"
+
+enum { CHUNK = 4096, BLOCKS = CHUNK / DEV_BLOCK, SHARE = 10 };
+
+static size_t chunks_of(size_t count)
+{
+    return (count + CHUNK - 1) / CHUNK;
+}
+
+static size_t chosen_of(size_t count)
+{
+    return (chunks_of(count) + SHARE - 1) / SHARE;
+}
+
+struct norm {
+    double sum;
+    size_t chunk;
+};
+
+/* Of magnitudes in double, lane by lane in order, then lane after lane: the same at every width. */
+static double norm_of(const float *z, size_t n)
+{
+    enum { LANES = 16 };
+    double lane[LANES] = {0}, sum = 0;
+    for (size_t i = 0; i < n; i += LANES)
+#pragma omp simd
+        for (size_t j = 0; j < LANES; j++)
+            lane[j] += (double)float_of_bits(float_bits(z[i + j]) & 0x7fffffffu);
+    for (size_t j = 0; j < LANES; j++)
+        sum += lane[j];
+    return sum;
+}
+
+static enum err norms(struct codec_work *w, struct norm *norm, const float *z, size_t count)
+{
+    for (size_t at = 0; at < count; at += w->piece) {
+        size_t n = count - at < w->piece ? count - at : w->piece;
+        const float *here = w->here ? z + at : w->host;
+        if (!w->here)
+            w->d->ops->copy(w->d, w->host, z + at, n * sizeof *z);
+        TRY(dev_sync(w->d));
+#pragma omp parallel for num_threads(w->d->threads) schedule(static)
+        for (size_t i = 0; i < n; i += CHUNK)
+            norm[(at + i) / CHUNK] =
+                (struct norm){norm_of(here + i, n - i < CHUNK ? n - i : CHUNK), (at + i) / CHUNK};
+    }
+    return ERR_OK;
+}
+
+/* Largest first. Bits order as the sums do, and what is not finite has its place. */
+static int larger(const void *x, const void *y)
+{
+    const struct norm *a = x, *b = y;
+    uint64_t p, q;
+    memcpy(&p, &a->sum, sizeof p);
+    memcpy(&q, &b->sum, sizeof q);
+    if (p != q)
+        return p > q ? -1 : 1;
+    return a->chunk < b->chunk ? -1 : 1;
+}
+
+/* The grid, but 0 where nothing is to be sent. */
+static enum err choose(struct codec_work *w, uint8_t *sent, const float *z, const uint8_t *grid,
+                       size_t count, struct arena *a)
+{
+    struct norm *norm;
+    size_t blocks = codec_blocks(count);
+    ASSERT(w->piece % CHUNK == 0);
+    TRY_ALLOC(norm = arena_array(a, chunks_of(count), sizeof *norm));
+    TRY(norms(w, norm, z, count));
+    qsort(norm, chunks_of(count), sizeof *norm, larger);
+    memset(sent, 0, blocks);
+    for (size_t i = 0; i < chosen_of(count); i++) {
+        size_t b = norm[i].chunk * BLOCKS, n = blocks - b < BLOCKS ? blocks - b : BLOCKS;
+        memcpy(sent + b, grid + b, n);
+    }
+    return ERR_OK;
+}
+
+static enum err encode(const struct codec *c, struct codec_work *w, uint8_t *payload,
+                       size_t *size_bytes, float *residual, const float *z, const uint8_t *grid,
+                       size_t count)
+{
+    struct arena scratch = arena_make(0);
+    size_t blocks = codec_blocks(count);
+    uint8_t *sent = arena_alloc(&scratch, blocks);
+    enum err e = sent ? choose(w, sent, z, grid, count, &scratch)
+                      : err_set(ERR_MEMORY, "codec: %zu bytes wanted", blocks);
+    if (e == ERR_OK)
+        e = codec_dense_encode(c, w, payload, size_bytes, residual, z, sent, count);
+    for (size_t b = 0; e == ERR_OK && b < blocks; b++) /* all zero, and not chosen */
+        if (!payload[b])
+            payload[b] = grid[b];
+    arena_free(&scratch);
+    return e;
+}
+
+static enum err check(const struct codec *c, const uint8_t *payload, size_t size_bytes,
+                      size_t count)
+{
+    TRY(codec_dense_check(c, payload, size_bytes, count));
+    size_t chosen = 0, blocks = codec_blocks(count);
+    for (size_t chunk = 0; chunk < blocks; chunk += BLOCKS) {
+        bool here = false;
+        for (size_t b = chunk; b < chunk + BLOCKS && b < blocks; b++)
+            here |= codec_is_present(payload + blocks, b);
+        chosen += here;
+    }
+    return chosen <= chosen_of(count)
+               ? ERR_OK
+               : err_set(ERR_PROTO, "encoded values: %zu chunks, at most %zu are chosen", chosen,
+                         chosen_of(count));
+}
+
+/* Blocks that so many sites can choose. */
+static size_t blocks_max(size_t count, unsigned sites)
+{
+    size_t most = sites * chosen_of(count) * BLOCKS;
+    return most < codec_blocks(count) ? most : codec_blocks(count);
+}
+
+static size_t payload_max(const struct codec *c, size_t count)
+{
+    size_t left = codec_blocks(count) - blocks_max(count, 1);
+    return codec_dense_max(c, count) - left * int4_codec.block_bytes;
+}
+
+static size_t aggregate_max(const struct codec *c, size_t count, unsigned sites)
+{
+    size_t blocks = codec_blocks(count),
+           head = blocks * codec_grid_code_bytes(sites) + codec_present_bytes(blocks);
+    size_t all = codec_grid_max(c, count, sites) - head;
+    return head + (blocks ? all / blocks * blocks_max(count, sites) : 0);
+}
+
+static const char *wrong(const uint8_t *block)
+{
+    return int4_codec.wrong(block);
+}
+
+const struct codec_dense csc_codec = {
+    .c = {.name = "csc",
+          .kind = CODEC_CSC,
+          .adds = true,
+          .q_max = 7,
+          .payload_max = payload_max,
+          .aggregate_max = aggregate_max,
+          .encode = encode,
+          .check = check,
+          .aggregate = codec_grid_aggregate,
+          .mean = codec_grid_mean,
+          .decode = codec_grid_decode},
+    .block_bytes = DEV_BLOCK / 2,
+    .nothing = 0x77,
+    .encode_piece = codec_grid_encode,
+    .wrong = wrong,
+};

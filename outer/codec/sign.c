@@ -1,0 +1,240 @@
+/* sign: 1 bit per value (1: plus, 0: minus and -0) and 9 per block, at most count/8 + count/256*9/8
+ * bytes, 1.04 bits per value: +-step for every value, never 0. step is the power of two that is
+ * nearest to the block's RMS on the grid (1-bit Adam's scale, 2102.02888, methods.md base codec
+ * step; its two-sided feedback is not needed, for signs add). Adds: the aggregate counts pluses, of
+ * 4 sites in 3 bits: ceil(log2(n+1)).
+ *
+ * Exact: z -+ step is a float where |z| >= step/2 (Sterbenz up to 2 steps; above, a multiple of z's
+ * last place and smaller than z). Below, it is rounded to a multiple of 2^-24 steps, which moves z
+ * by 2^-25 steps at most; decode + residual' is that z without rounding, as if z had been computed
+ * on a grid of 2^-24 steps (c->slack). A block with a value of 2^23 steps or more, or on an empty
+ * grid, or all zero, waits.
+ *
+ * Aggregate: [sums of codes][in how many payloads a block is present, as long as a sum of
+ * codes][present in any][counts of pluses]. Sum of m signs with U pluses: 2U - m. */
+#include <string.h>
+#include "kernels/scalar/grid.h"
+#include "outer/codec/codec_work.h"
+
+enum { BLOCK_BYTES = DEV_BLOCK / 8, ROOM = 23 };
+
+static void exponents(int8_t *e, const uint8_t *grid, size_t blocks)
+{
+    codec_exponents(e, grid, 1, blocks); /* of 2 RMS */
+    for (size_t b = 0; b < blocks; b++)
+        e[b] = (int8_t)(e[b] == DEV_GRID_EMPTY ? DEV_GRID_EMPTY : e[b] - 1);
+}
+
+/* Mean square below 2^(code - 127), so no value reaches 2^(ceil((code - 127) / 2) + 4). The codes
+ * at the ends say less. */
+static bool fits(uint8_t code, int e)
+{
+    return code > 0 && code < 254 && e != DEV_GRID_EMPTY && (code + 2) / 2 - 64 + 4 <= e + ROOM;
+}
+
+/* residual may be z. */
+static void block_encode(uint8_t *out, float *residual, const float *z, int e)
+{
+    uint8_t plus[DEV_BLOCK];
+    uint32_t step = float_bits(grid_step(e));
+#pragma omp simd
+    for (size_t i = 0; i < DEV_BLOCK; i++) {
+        uint32_t bits = float_bits(z[i]);
+        plus[i] = (uint8_t)(bits >> 31 ^ 1);
+        residual[i] = z[i] - float_of_bits(step | (bits & 0x80000000u));
+    }
+    for (size_t i = 0; i < BLOCK_BYTES; i++) {
+        uint64_t eight; /* bytes 0 or 1: byte k ends up as bit 56 + k, without carries */
+        memcpy(&eight, plus + 8 * i, sizeof eight);
+        out[i] = (uint8_t)(eight * 0x0102040810204080u >> 56);
+    }
+}
+
+static const uint8_t *encode_piece(const struct codec *c, struct codec_work *w,
+                                   const struct codec_piece *p)
+{
+    (void)c;
+    size_t blocks = codec_blocks(p->count);
+    const float *z = w->here ? p->z : w->host;
+    float *residual = w->here ? p->residual : w->host;
+    if (!w->here)
+        w->d->ops->copy(w->d, w->host, p->z, p->count * sizeof *z);
+    if (dev_sync(w->d) != ERR_OK) /* the codes are there now, too; the failure sticks */
+        return w->bytes;
+    exponents(w->exponents_host, p->grid, blocks);
+#pragma omp parallel for num_threads(w->d->threads) schedule(static)
+    for (size_t b = 0; b < blocks; b++) {
+        w->present[b] = fits(p->codes[b], w->exponents_host[b]);
+        if (w->present[b])
+            block_encode(w->bytes + b * BLOCK_BYTES, residual + b * DEV_BLOCK, z + b * DEV_BLOCK,
+                         w->exponents_host[b]);
+        else
+            memmove(residual + b * DEV_BLOCK, z + b * DEV_BLOCK, DEV_BLOCK * sizeof *z);
+    }
+    if (!w->here)
+        w->d->ops->copy(w->d, p->residual, w->host, p->count * sizeof *z);
+    return w->bytes;
+}
+
+static const char *wrong(const uint8_t *block)
+{
+    (void)block;
+    return NULL; /* any bits are signs */
+}
+
+static unsigned count_bits(unsigned n)
+{
+    unsigned bits = 0;
+    while (n >> bits)
+        bits++;
+    return bits;
+}
+
+static size_t aggregate_max(const struct codec *c, size_t count, unsigned sites)
+{
+    (void)c;
+    size_t blocks = codec_blocks(count);
+    return blocks * (2 * codec_grid_code_bytes(sites) + BLOCK_BYTES * count_bits(sites)) +
+           codec_present_bytes(blocks);
+}
+
+static enum err aggregate(const struct codec *c, struct codec_work *w, uint8_t *out,
+                          size_t *size_bytes, const struct codec_payload *payloads, unsigned n,
+                          size_t count)
+{
+    ASSERT(n >= 1 && n <= CODEC_SITES_MAX);
+    size_t blocks = codec_blocks(count), sums = blocks * codec_grid_code_bytes(n);
+    unsigned bits = count_bits(n);
+    struct codec_in in[CODEC_SITES_MAX];
+    struct codec_out o = codec_out_open(out + 2 * sums, BLOCK_BYTES * bits, blocks);
+    codec_grid_sum_codes(out, payloads, n, blocks);
+    memset(out + sums, 0, sums);
+    for (unsigned i = 0; i < n; i++)
+        in[i] = codec_dense_in(c, payloads[i].data, count);
+    for (size_t at = 0; at < count; at += w->piece) {
+        size_t values = count - at < w->piece ? count - at : w->piece, here = codec_blocks(values);
+        for (size_t b = 0, first = codec_blocks(at); b < here; b++) {
+            unsigned m = 0;
+            for (unsigned i = 0; i < n; i++)
+                m += codec_is_present(in[i].present, first + b);
+            w->present[b] = m > 0;
+            for (size_t k = 0; k < codec_grid_code_bytes(n); k++)
+                out[sums + (first + b) * codec_grid_code_bytes(n) + k] = (uint8_t)(m >> 8 * k);
+        }
+        for (unsigned i = 0; i < n; i++)
+            codec_grid_read(w, &in[i], 0, i > 0, values);
+        w->d->ops->pack(w->d, w->stream, w->integers, 0, bits, values);
+        const uint8_t *counts = codec_seen(w, w->stream, here * BLOCK_BYTES * bits);
+        TRY(dev_sync(w->d));
+        codec_out_put(&o, w->d->threads, counts, w->present, here);
+    }
+    *size_bytes = (size_t)(o.end - out);
+    return ERR_OK;
+}
+
+/* The counts of pluses in w->integers -> sums of signs. false: more pluses than signs. */
+static bool signs_of(struct codec_work *w, const uint16_t *m, size_t n)
+{
+    int32_t *q = w->here ? w->integers : (int32_t *)(void *)w->host;
+    uint32_t over = 0;
+    if (!w->here)
+        w->d->ops->copy(w->d, q, w->integers, n * sizeof *q);
+    if (dev_sync(w->d) != ERR_OK)
+        return true; /* the failure sticks */
+#pragma omp parallel for num_threads(w->d->threads) schedule(static) reduction(| : over)
+    for (size_t b = 0; b < codec_blocks(n); b++)
+        for (size_t i = b * DEV_BLOCK; i < (b + 1) * DEV_BLOCK; i++) {
+            over |= (uint32_t)(q[i] > m[b]);
+            q[i] = 2 * q[i] - m[b];
+        }
+    if (!w->here)
+        w->d->ops->copy(w->d, w->integers, q, n * sizeof *q);
+    return !over;
+}
+
+/* The next piece of an aggregate or payload -> values. m: of each of its blocks. */
+static enum err piece_values(struct codec_work *w, float *z, struct codec_in *in, const uint16_t *m,
+                             const uint8_t *grid, size_t n, float divisor)
+{
+    struct dev_grid g = {.count = n, .exponent = w->exponents};
+    codec_grid_read(w, in, 0, false, n);
+    if (!signs_of(w, m, n))
+        return err_set(ERR_PROTO, "aggregate: more pluses than signs");
+    exponents(w->exponents_host, grid, codec_blocks(n));
+    w->d->ops->copy(w->d, w->exponents, w->exponents_host, codec_blocks(n));
+    w->d->ops->dequantise(w->d, z, w->integers, &g, divisor);
+    return dev_sync(w->d);
+}
+
+/* Sums of presence, as they must be: at most n, and 0 where no block is. */
+static enum err presence(uint16_t *m, const uint8_t *sums, const uint8_t *present, size_t first,
+                         size_t blocks, unsigned n)
+{
+    for (size_t b = 0; b < blocks; b++) {
+        uint32_t sum = 0;
+        for (size_t k = 0; k < codec_grid_code_bytes(n); k++)
+            sum |= (uint32_t)sums[(first + b) * codec_grid_code_bytes(n) + k] << 8 * k;
+        if (sum > n || (sum > 0) != codec_is_present(present, first + b))
+            return err_set(ERR_PROTO, "aggregate: block %zu of %u contributions in %u", first + b,
+                           n, sum);
+        m[b] = (uint16_t)sum;
+    }
+    return ERR_OK;
+}
+
+static enum err mean(const struct codec *c, struct codec_work *w, float *out, uint8_t *next_grid,
+                     const uint8_t *data, size_t size_bytes, unsigned n, float weight_sum,
+                     const uint8_t *grid, size_t count)
+{
+    (void)c;
+    TRY(codec_check_mean(n, weight_sum));
+    size_t blocks = codec_blocks(count), sums = blocks * codec_grid_code_bytes(n), rest;
+    size_t block = BLOCK_BYTES * count_bits(n), head = 2 * sums + codec_present_bytes(blocks);
+    const uint8_t *present = data + 2 * sums;
+    if (size_bytes < head)
+        return codec_check_size(size_bytes, head);
+    TRY(codec_in_bytes(present, block, blocks, &rest));
+    TRY(codec_check_size(size_bytes, 2 * sums + rest));
+    struct codec_in in = codec_in_open(data, present, block, blocks);
+    uint16_t *m = (uint16_t *)(void *)w->bytes;
+    for (size_t at = 0; at < count; at += w->piece) {
+        size_t values = count - at < w->piece ? count - at : w->piece, first = codec_blocks(at);
+        TRY(presence(m, data + sums, present, first, codec_blocks(values), n));
+        TRY(piece_values(w, out + at, &in, m, grid + first, values, weight_sum));
+    }
+    return codec_grid_mean_codes(next_grid, data, n, blocks); /* last: may be grid */
+}
+
+static enum err decode(const struct codec *c, struct codec_work *w, float *z,
+                       const uint8_t *payload, size_t size_bytes, const uint8_t *grid, size_t count)
+{
+    (void)size_bytes;
+    struct codec_in in = codec_dense_in(c, payload, count);
+    uint16_t *m = (uint16_t *)(void *)w->bytes;
+    for (size_t at = 0; at < count; at += w->piece) {
+        size_t values = count - at < w->piece ? count - at : w->piece, first = codec_blocks(at);
+        for (size_t b = 0; b < codec_blocks(values); b++)
+            m[b] = codec_is_present(in.present, first + b);
+        TRY(piece_values(w, z + at, &in, m, grid + first, values, 1));
+    }
+    return ERR_OK;
+}
+
+const struct codec_dense sign_codec = {
+    .c = {.name = "sign",
+          .kind = CODEC_SIGN,
+          .adds = true,
+          .q_max = 1,
+          .slack = 0x1p-25f,
+          .payload_max = codec_dense_max,
+          .aggregate_max = aggregate_max,
+          .encode = codec_dense_encode,
+          .check = codec_dense_check,
+          .aggregate = aggregate,
+          .mean = mean,
+          .decode = decode},
+    .block_bytes = BLOCK_BYTES,
+    .nothing = NOTHING_NONE,
+    .encode_piece = encode_piece,
+    .wrong = wrong,
+};
