@@ -80,7 +80,10 @@ static enum err open_parts(struct train *t, struct arena *perm)
     TRY(train_memory_check(t));
     TRY(model_open(&t->model, t->dev, s, &t->table, t->batch.tokens_max, true, perm));
     TRY(optim_open(&t->optim, t->dev, t->coll, s, &t->table, perm));
+    TRY(dev_alloc(t->dev, &t->half, t->memory.half));
     t->reduce = (struct reduce){.coll = t->coll,
+                                .dev = t->dev,
+                                .half = t->half,
                                 .grads = model_grads(t->model),
                                 .elements = t->table.elements,
                                 .bucket = bucket_elements(s),
@@ -106,6 +109,8 @@ enum err train_open(struct train *t, const struct settings *s, struct dev *d, st
 
 void train_close(struct train *t)
 {
+    if (t->dev)
+        dev_free(t->dev, t->half);
     optim_close(&t->optim);
     model_close(t->model);
     loader_close(&t->held_out);

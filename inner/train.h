@@ -32,6 +32,7 @@ struct train_eval {
 struct train_memory { /* bytes of one rank */
     struct model_memory model;
     size_t moments; /* with train.zero = 1 one rank's share of them */
+    size_t half;    /* bf16 copies of the gradients, with train.sums = bf16 and several ranks */
     size_t staging; /* of the lead while it stores or loads moments that are shared out, in host
                        memory; 0 on a GPU, whose memory this table is about */
     size_t data; /* mapped shards: the system may take these pages back */
@@ -73,6 +74,7 @@ struct train { /* open for the hook to read */
     struct loader loader, held_out;
     struct batch batch; /* one micro-batch */
     struct reduce reduce;
+    void *half; /* device: bf16 gradients on their way, or NULL */
     size_t micro_sequences;
     char *pinned;       /* canonical settings that a resumed run must share */
     int64_t saved_step; /* of the newest checkpoint, -1: none */

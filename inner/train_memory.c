@@ -13,7 +13,9 @@ struct train_memory train_plan(const struct settings *s, const struct table *t,
               m.model.workspace + m.moments;
     if (m.moments < 2 * m.model.parameters && !strcmp(s->device_kind, "cpu"))
         m.staging = m.model.parameters;
-    m.total += m.staging;
+    if (ranks > 1 && !strcmp(s->train_sums, "bf16"))
+        m.half = m.model.gradients / 2;
+    m.total += m.staging + m.half;
     return m;
 }
 
@@ -73,9 +75,9 @@ enum err train_memory_check(const struct train *t)
     const struct train_memory *m = &t->memory;
     size_t have = t->dev->memory_bytes ? t->dev->memory_bytes : available();
     log_event(LOG_INFO, "memory",
-              "parameters_mib=%.1f model_copy_mib=%.1f gradients_mib=%.1f moments_mib=%.1f "
+              "parameters_mib=%.1f model_copy_mib=%.1f gradients_mib=%.1f half_mib=%.1f moments_mib=%.1f "
               "activations_mib=%.1f workspace_mib=%.1f staging_mib=%.1f data_mib=%.1f total_mib=%.1f",
-              mib(m->model.parameters), mib(m->model.model_copy), mib(m->model.gradients),
+              mib(m->model.parameters), mib(m->model.model_copy), mib(m->model.gradients), mib(m->half),
               mib(m->moments), mib(m->model.activations), mib(m->model.workspace), mib(m->staging), mib(m->data),
               mib(m->total));
     size_t need = m->total - m->data; /* pages of mapped files can be taken back */

@@ -134,6 +134,7 @@ static void print_memory(const struct train_memory *m, const struct table *t)
                 {"optimizer moments", m->moments},
                 {"activations", m->model.activations},
                 {"workspace", m->model.workspace},
+                {"bf16 gradients", m->half},
                 {"checkpoint staging", m->staging},
                 {"all", m->total}};
     printf("\n# Memory of one rank, %zu parameters in %zu tensors:\n", t->parameters, t->count);

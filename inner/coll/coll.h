@@ -10,11 +10,11 @@
 struct coll;
 enum { COLL_ALL = -1 };
 struct coll_ops {
-    /* Begins a sum over the ranks, behind what the device was given so far; x (device f32) is the
-     * call's until finish. owner: the rank that gets the sum, what the others' x then holds is
+    /* Begins a sum over the ranks, behind what the device was given so far; x (device memory) is the
+     * call's until finish. In bf16 each addition of two ranks' values is rounded. owner: the rank that gets the sum, what the others' x then holds is
      * undefined; or COLL_ALL. Sums run in the order of their starts, beside what the device is
      * given next. */
-    enum err (*start)(struct coll *c, float *x, size_t count, int owner);
+    enum err (*start)(struct coll *c, void *x, enum dtype type, size_t count, int owner);
     /* Never waits. MPI advances only inside its calls, so whoever has started something calls this
      * now and then. */
     enum err (*progress)(struct coll *c);

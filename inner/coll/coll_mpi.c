@@ -2,13 +2,15 @@
  * handler stays: a failed call ends the job, which is what a site does when it loses a rank.
  */
 #include "inner/coll/coll.h"
+#include "kernels/scalar/bf16.h"
 #include <mpi.h>
 
 enum { COUNT_MAX = 1 << 30 }; /* MPI counts are int */
 enum { QUEUE_MAX = 1024 };
 
 struct sum { /* begun or waiting for its turn */
-    float *x;
+    void *x;
+    enum dtype type;
     int count, owner;
 };
 struct coll_mpi {
@@ -17,6 +19,7 @@ struct coll_mpi {
     struct sum queue[QUEUE_MAX]; /* [head] is running; a ring */
     size_t head, queued;
     MPI_Request running;
+    MPI_Op sum_bf16; /* MPI has no such type: 16-bit words with a sum of our own */
 };
 
 static MPI_Comm world(struct coll *c)
@@ -36,11 +39,22 @@ static void run_head(struct coll_mpi *m)
 {
     const struct sum *s = &m->queue[m->head];
     bool mine = s->owner == m->coll.rank;
+    MPI_Datatype type = s->type == DTYPE_F32 ? MPI_FLOAT : MPI_UINT16_T;
+    MPI_Op op = s->type == DTYPE_F32 ? MPI_SUM : m->sum_bf16;
     if (s->owner == COLL_ALL)
-        MPI_Iallreduce(MPI_IN_PLACE, s->x, s->count, MPI_FLOAT, MPI_SUM, m->world, &m->running);
+        MPI_Iallreduce(MPI_IN_PLACE, s->x, s->count, type, op, m->world, &m->running);
     else
-        MPI_Ireduce(mine ? MPI_IN_PLACE : s->x, mine ? s->x : NULL, s->count, MPI_FLOAT, MPI_SUM,
-                    s->owner, m->world, &m->running);
+        MPI_Ireduce(mine ? MPI_IN_PLACE : s->x, mine ? s->x : NULL, s->count, type, op, s->owner,
+                    m->world, &m->running);
+}
+
+static void add_bf16(void *in, void *inout, int *count, MPI_Datatype *type)
+{
+    const uint16_t *a = in;
+    uint16_t *b = inout;
+    (void)type;
+    for (int i = 0; i < *count; i++)
+        b[i] = bf16_round(bf16_float(a[i]) + bf16_float(b[i]));
 }
 
 static void next(struct coll_mpi *m)
@@ -72,14 +86,14 @@ static enum err finish(struct coll *c)
     return ERR_OK;
 }
 
-static enum err start(struct coll *c, float *x, size_t count, int owner)
+static enum err start(struct coll *c, void *x, enum dtype type, size_t count, int owner)
 {
     struct coll_mpi *m = (struct coll_mpi *)c;
     for (size_t at = 0; at < count; at += COUNT_MAX) {
         if (m->queued == QUEUE_MAX)
             TRY(finish(c));
         m->queue[(m->head + m->queued++) % QUEUE_MAX] =
-            (struct sum){x + at, chunk(count - at), owner};
+            (struct sum){(char *)x + at * dtype_size(type), type, chunk(count - at), owner};
         if (m->queued == 1)
             run_head(m);
     }
@@ -117,7 +131,7 @@ static enum err barrier(struct coll *c)
 
 static void close_mpi(struct coll *c)
 {
-    (void)c;
+    MPI_Op_free(&((struct coll_mpi *)c)->sum_bf16);
     MPI_Finalize();
 }
 
@@ -155,6 +169,7 @@ enum err coll_mpi_open(struct coll **c)
                        "MPI_Init failed: start the ranks with mpirun of the same MPI");
     mpi.coll = (struct coll){.ops = &ops, .local_rank = local_rank(), .kind = "mpi"};
     mpi.world = MPI_COMM_WORLD;
+    MPI_Op_create(add_bf16, 1, &mpi.sum_bf16);
     MPI_Comm_rank(mpi.world, &mpi.coll.rank);
     MPI_Comm_size(mpi.world, &mpi.coll.size);
     *c = &mpi.coll;

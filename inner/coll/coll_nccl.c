@@ -101,16 +101,17 @@ static enum err connected(const struct coll_nccl *n)
                    : err_set(ERR_LINK, "the ranks of this site are no longer connected");
 }
 
-static enum err start(struct coll *c, float *x, size_t count, int owner)
+static enum err start(struct coll *c, void *x, enum dtype type, size_t count, int owner)
 {
     struct coll_nccl *n = nccl_of(c);
+    ncclDataType_t as = type == DTYPE_F32 ? ncclFloat : ncclBfloat16;
     TRY(connected(n));
     TRY(cuda_failed(cudaEventRecord(n->ready, NULL), "event"));
     TRY(cuda_failed(cudaStreamWaitEvent(n->beside, n->ready, 0), "event"));
     if (owner == COLL_ALL)
-        return taken(n, ncclAllReduce(x, x, count, ncclFloat, ncclSum, n->comm, n->beside),
+        return taken(n, ncclAllReduce(x, x, count, as, ncclSum, n->comm, n->beside),
                      "all-reduce");
-    return taken(n, ncclReduce(x, x, count, ncclFloat, ncclSum, owner, n->comm, n->beside),
+    return taken(n, ncclReduce(x, x, count, as, ncclSum, owner, n->comm, n->beside),
                  "reduce");
 }
 

@@ -6,6 +6,17 @@ void reduce_begin(struct reduce *r)
     r->failed = ERR_OK;
 }
 
+/* The sum of [from, to) begins. */
+static enum err start_range(struct reduce *r, size_t from, size_t to, int owner)
+{
+    const struct coll_ops *c = r->coll->ops;
+    float *x = r->grads + from;
+    if (!r->half)
+        return c->start(r->coll, x, DTYPE_F32, to - from, owner);
+    r->dev->ops->round_bf16(r->dev, r->half + from, x, x, to - from); /* x comes back at the end */
+    return c->start(r->coll, r->half + from, DTYPE_BF16, to - from, owner);
+}
+
 /* What of [from, to) lies in rank i's part goes there. */
 static enum err start_parts(struct reduce *r, size_t from, size_t to)
 {
@@ -13,7 +24,7 @@ static enum err start_parts(struct reduce *r, size_t from, size_t to)
         size_t begin = r->first[i] > from ? r->first[i] : from,
                end = r->first[i + 1] < to ? r->first[i + 1] : to;
         if (begin < end)
-            TRY(r->coll->ops->start(r->coll, r->grads + begin, end - begin, i));
+            TRY(start_range(r, begin, end, i));
     }
     return ERR_OK;
 }
@@ -24,8 +35,7 @@ static enum err start(struct reduce *r, size_t from)
     r->begun = from;
     if (from == to)
         return ERR_OK;
-    return r->first ? start_parts(r, from, to)
-                    : r->coll->ops->start(r->coll, r->grads + from, to - from, COLL_ALL);
+    return r->first ? start_parts(r, from, to) : start_range(r, from, to, COLL_ALL);
 }
 
 void reduce_ready(void *reduce, size_t from)
@@ -42,7 +52,13 @@ void reduce_ready(void *reduce, size_t from)
 
 enum err reduce_finish(struct reduce *r)
 {
-    if (!r->failed && r->coll->size > 1)
+    if (r->coll->size == 1)
+        return ERR_OK;
+    if (!r->failed)
         r->failed = start(r, 0);
-    return r->failed ? r->failed : r->coll->ops->finish(r->coll);
+    TRY(r->failed);
+    TRY(r->coll->ops->finish(r->coll));
+    if (r->half)
+        r->dev->ops->widen_bf16(r->dev, r->grads, r->half, r->elements);
+    return ERR_OK;
 }

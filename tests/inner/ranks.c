@@ -3,8 +3,8 @@
  *
  *     ranks train DIR HOW [--KEY VALUE ..]    6 steps; HOW: whole; stop: the last rank asks for it
  *                                             in step 3; nan: it breaks its parameters after it
- *     ranks compare DIR DIR                   first moments of two checkpoints: equal within 1e-5
- *                                             of their norm
+ *     ranks compare DIR DIR [BOUND]           first moments of two checkpoints: equal within BOUND
+ *                                             (1e-5) of their norm
  *     ranks same DIR DIR                      parameters and moments: the same bits
  */
 #include <math.h>
@@ -133,7 +133,7 @@ static enum err slab(const char *dir, const char *name, struct arena *a, const f
     return err_set(ERR_INPUT, "%s: no %s", dir, name);
 }
 
-static enum err compare(const char *one, const char *two, struct arena *a)
+static enum err compare(const char *one, const char *two, double bound, struct arena *a)
 {
     const float *m[2];
     size_t count[2];
@@ -145,8 +145,8 @@ static enum err compare(const char *one, const char *two, struct arena *a)
         size += pow((double)m[0][i], 2);
     }
     printf("first moments differ by %.3g of their norm\n", sqrt(off / size));
-    return size > 0 && sqrt(off) <= 1e-5 * sqrt(size) ? ERR_OK
-                                                      : err_set(ERR_DISAGREE, "the runs differ");
+    return size > 0 && sqrt(off) <= bound * sqrt(size) ? ERR_OK
+                                                       : err_set(ERR_DISAGREE, "the runs differ");
 }
 
 static enum err same(const char *one, const char *two, struct arena *a)
@@ -170,7 +170,7 @@ int main(int argc, char **argv)
     enum err e = ERR_CONFIG;
     log_min(LOG_WARN);
     if (argc > 3 && !strcmp(argv[1], "compare"))
-        e = compare(argv[2], argv[3], &a);
+        e = compare(argv[2], argv[3], argc > 4 ? strtod(argv[4], NULL) : 1e-5, &a);
     else if (argc > 3 && !strcmp(argv[1], "same"))
         e = same(argv[2], argv[3], &a);
     else if (argc > 3 && !strcmp(argv[1], "train")) {

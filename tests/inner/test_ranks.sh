@@ -58,6 +58,13 @@ same zero whole
 run 2 adamw whole --train.optimizer adamw
 run 2 adamw_zero whole --train.optimizer adamw --train.zero 1 --train.bucket_mb 0.01
 same adamw_zero adamw
+# Sums in bf16: another run, near this one; the same for all ranks, for any bucket, shared out or not.
+run 2 bf16 whole --train.sums bf16
+run 2 bf16_zero whole --train.sums bf16 --train.bucket_mb 0.01 --train.zero 1
+same bf16_zero bf16
+[ "$(grep -o '[0-9a-f]\{64\}' "$dir/bf16.2.txt" | sort -u | wc -l)" = 1 ] || fail "sums in bf16: the ranks differ"
+if "$ranks" same "$dir/bf16" "$dir/whole" 2> /dev/null; then fail "sums in bf16 changed nothing"; fi
+"$ranks" compare "$dir/bf16" "$dir/one" 0.02 || fail "sums in bf16 are far off"
 # Three add in an order that depends on where a sum begins.
 run 3 three whole --train.bucket_mb 0
 run 3 three_zero whole --train.bucket_mb 0.05 --train.zero 1

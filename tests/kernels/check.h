@@ -155,8 +155,10 @@ static inline void on_every_device(void (*check)(struct dev *d))
 {
     static const char *isas[] = {"v2", "v3", "v4", NULL}, *types[] = {"f32", "bf16"};
     for (int k = 0; k < 4 * 2 * CHECK_THREADS; k++) {
-        struct dev_options o = {"cpu", types[k / CHECK_THREADS % 2], k % CHECK_THREADS + 1,
-                                isas[k / CHECK_THREADS / 2]};
+        struct dev_options o = {.kind = "cpu",
+                                .model_type = types[k / CHECK_THREADS % 2],
+                                .threads = k % CHECK_THREADS + 1,
+                                .isa = isas[k / CHECK_THREADS / 2]};
         struct dev *d;
         enum err e = dev_open(&d, &o);
         if (e == ERR_UNSUPPORTED && o.isa)

@@ -257,7 +257,7 @@ static void check_classifier(struct dev *d)
 static void classifier_chunks(void **state)
 {
     (void)state;
-    struct dev_options o = {"cpu", "f32", CHECK_THREADS, NULL};
+    struct dev_options o = {.kind = "cpu", .model_type = "f32", .threads = CHECK_THREADS};
     struct dev *d;
     assert_int_equal(dev_open(&d, &o), ERR_OK);
     size_t T = 600, C = 8, V = 70001, VP = 70016;

@@ -157,7 +157,7 @@ static void sumsq_ignores_threads(void **state)
     (void)state;
     double first = 0;
     for (int threads = 1; threads <= CHECK_THREADS; threads++) {
-        struct dev_options o = {"cpu", "f32", threads, NULL};
+        struct dev_options o = {.kind = "cpu", .model_type = "f32", .threads = threads};
         struct dev *d;
         assert_int_equal(dev_open(&d, &o), ERR_OK);
         check_index = 0;
