@@ -36,6 +36,7 @@ struct server_call {
     pthread_t thread;
     void *source;          /* of a download; given back when no slice points into it any more */
     char peer[TLS_URI_MAX];
+    uint64_t socket;       /* the kernel's name of its connection; 0: not found */
     bool busy;             /* the site has too many under way */
 };
 struct request { /* one waiting for the next call of each method */
@@ -166,10 +167,11 @@ static unsigned calls_of(const struct link_server *s, const char *peer) /* under
 /* ---- what the calls cost ---- */
 
 /* A connection that breaks takes along what it carried after it was last read: so it is read with every chunk. */
-static void sockets_read(struct link_server *s)
+static void socket_read(const struct server_call *call)
 {
+    struct link_server *s = call->server;
     pthread_mutex_lock(&s->mutex);
-    link_sockets_look(&s->sockets, 0);
+    link_sockets_read(&s->sockets, call->socket);
     pthread_mutex_unlock(&s->mutex);
 }
 
@@ -180,30 +182,32 @@ static const char *site_of(const char *peer) /* atoll://run/site/NAME */
 }
 
 /* The call that begins, on which connection, after how long a silence of its site. */
-static void sockets_begin(struct link_server *s, grpc_call *call, const char *peer) /* under its mutex */
+static void socket_begin(struct server_call *call, grpc_call *core) /* under the server's mutex */
 {
-    char *from = grpc_call_get_peer(call);
-    link_sockets_own(&s->sockets, from, site_of(peer));
-    link_sockets_spoke(&s->sockets, site_of(peer), link_now_ms(), calls_of(s, peer) == 0);
+    struct link_server *s = call->server;
+    char *from = grpc_call_get_peer(core);
+    call->socket = link_sockets_own(&s->sockets, from, site_of(call->peer));
+    link_sockets_spoke(&s->sockets, site_of(call->peer), link_now_ms(), calls_of(s, call->peer) == 0);
     gpr_free(from);
 }
 
 static void book_sockets(struct link_server *s) /* under its mutex */
 {
     struct ledger_row row;
-    link_sockets_scan(&s->sockets);
     while (s->book && link_sockets_next(&s->sockets, &row))
         s->book(s->book_self, &row);
 }
 
-static void book(struct link_server *s, const char *peer, struct ledger_row *call) /* under its mutex */
+static void book(const struct server_call *call, struct ledger_row *row) /* under the server's mutex */
 {
+    struct link_server *s = call->server;
+    link_sockets_settle(&s->sockets, call->socket);
     book_sockets(s);
-    link_sockets_spoke(&s->sockets, site_of(peer), link_now_ms(), false);
+    link_sockets_spoke(&s->sockets, site_of(call->peer), link_now_ms(), false);
     if (!s->book)
         return;
-    snprintf(call->site, sizeof call->site, "%s", site_of(peer));
-    s->book(s->book_self, call);
+    snprintf(row->site, sizeof row->site, "%s", site_of(call->peer));
+    s->book(s->book_self, row);
 }
 
 /* ---- small calls ---- */
@@ -398,7 +402,7 @@ static enum err chunk_take(struct stream *u, grpc_byte_buffer *bb)
 static bool stream_take(struct stream *u)
 {
     grpc_byte_buffer *bb = link_call_recv(u->call->c);
-    sockets_read(u->call->server);
+    socket_read(u->call);
     if (!bb)
         return false;
     enum err e = chunk_take(u, bb);
@@ -522,7 +526,7 @@ static bool chunks_send(struct server_call *call, const uint8_t *data, size_t si
         chunk.crc32c = digest_crc32c(0, data + at, chunk.size_bytes);
         alive = link_call_send(call->c, link_chunk(call->c, &chunk, data + at));
         at += chunk.size_bytes;
-        sockets_read(call->server);
+        socket_read(call);
     }
     return alive;
 }
@@ -583,7 +587,7 @@ static void call_close(struct server_call *call)
         pthread_mutex_unlock(&s->service_mutex);
     }
     pthread_mutex_lock(&s->mutex);
-    book(s, call->peer, &row);
+    book(call, &row);
     call->next = s->ended;
     s->ended = call;
     s->call_count--;
@@ -640,7 +644,7 @@ static void call_take(struct link_server *s, struct request *r)
         if (!peer_uri(r->call, call->peer))
             call->peer[0] = 0;
         call->busy = calls_of(s, call->peer) >= CALLS_PER_SITE_MAX;
-        sockets_begin(s, r->call, call->peer);
+        socket_begin(call, r->call);
         call->c = link_call_accept(r->call);
         if (pthread_create(&call->thread, NULL, call_main, call) == 0) {
             s->calls = call;
@@ -892,6 +896,7 @@ void link_shutdown(struct link_server *s, uint32_t grace_ms)
     grpc_server_shutdown_and_notify(s->server, s->notify, s);
     calls_wait(s, link_now_ms() + grace_ms);
     pthread_mutex_lock(&s->mutex);
+    link_sockets_scan(&s->sockets);
     book_sockets(s);
     pthread_mutex_unlock(&s->mutex);
     grpc_server_cancel_all_calls(s->server);

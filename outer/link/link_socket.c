@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 
 /* getsockopt and its like change nothing: that core may close or reuse the descriptor meanwhile
  * does no harm. */
@@ -55,36 +56,68 @@ static void read_one(struct link_sockets *s, struct link_socket *k)
     k->resent = info.tcpi_bytes_retrans;
 }
 
+/* The descriptor's entry in s->at; NULL: no memory. */
+static unsigned *at_of(struct link_sockets *s, int fd)
+{
+    if ((unsigned)fd >= s->at_room) {
+        unsigned room = (unsigned)fd + 64;
+        unsigned *at = realloc(s->at, room * sizeof *at);
+        if (!at)
+            return NULL;
+        memset(at + s->at_room, 0, (room - s->at_room) * sizeof *at);
+        s->at = at;
+        s->at_room = room;
+    }
+    return &s->at[fd];
+}
+
 static void add(struct link_sockets *s, int fd, uint64_t cookie, const struct sockaddr_in6 *peer)
 {
+    unsigned *at = at_of(s, fd);
+    if (!at)
+        return; /* not counted: the ledger will show it */
     if (s->count == s->room) {
         unsigned room = s->room ? 2 * s->room : 8;
         struct link_socket *list = realloc(s->list, room * sizeof *list);
         if (!list)
-            return; /* not counted: the ledger will show it */
+            return;
         s->list = list;
         s->room = room;
     }
     struct link_socket *k = &s->list[s->count++];
     *k = (struct link_socket){.cookie = cookie, .fd = fd, .there = true};
     peer_text(k->peer, peer);
+    *at = s->count;
 }
 
+/* One system call for a socket that is known. */
 static void look(struct link_sockets *s, int fd)
 {
     struct sockaddr_in6 here, peer;
-    uint64_t cookie;
-    if (!address_of(fd, true, &peer) || !address_of(fd, false, &here) ||
-        ntohs(s->listening ? here.sin6_port : peer.sin6_port) != s->port ||
-        !(cookie = cookie_of(fd)))
+    uint64_t cookie = cookie_of(fd);
+    unsigned at = (unsigned)fd < s->at_room ? s->at[fd] : 0;
+    if (!cookie)
         return;
-    for (unsigned i = 0; i < s->count; i++)
-        if (s->list[i].cookie == cookie) {
-            s->list[i].fd = fd;
-            s->list[i].there = true;
-            return;
-        }
-    add(s, fd, cookie, &peer);
+    if (at && s->list[at - 1].cookie == cookie)
+        s->list[at - 1].there = true;
+    else if (address_of(fd, true, &peer) && address_of(fd, false, &here) &&
+             ntohs(s->listening ? here.sin6_port : peer.sin6_port) == s->port)
+        add(s, fd, cookie, &peer);
+}
+
+/* Its descriptor may be another socket's by now. */
+static void move(struct link_sockets *s, unsigned from, unsigned to)
+{
+    unsigned *at = &s->at[s->list[from - 1].fd];
+    *at = *at == from ? to : *at;
+}
+
+static void drop(struct link_sockets *s, unsigned i)
+{
+    move(s, i + 1, 0);
+    if (i + 1 < s->count)
+        move(s, s->count, i + 1);
+    s->list[i] = s->list[--s->count];
 }
 
 static void read_all(struct link_sockets *s)
@@ -93,8 +126,16 @@ static void read_all(struct link_sockets *s)
         read_one(s, &s->list[i]);
 }
 
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
 void link_sockets_scan(struct link_sockets *s)
 {
+    uint64_t begin = now_ns();
     DIR *d = opendir("/proc/self/fd");
     if (!d)
         return;
@@ -105,6 +146,25 @@ void link_sockets_scan(struct link_sockets *s)
             look(s, atoi(entry->d_name));
     closedir(d);
     read_all(s);
+    s->scanned_ns = now_ns();
+    s->scan_ns = s->scanned_ns - begin;
+}
+
+void link_sockets_read(struct link_sockets *s, uint64_t cookie)
+{
+    for (unsigned i = 0; cookie && i < s->count; i++)
+        if (s->list[i].cookie == cookie)
+            read_one(s, &s->list[i]);
+}
+
+void link_sockets_settle(struct link_sockets *s, uint64_t cookie)
+{
+    enum { SHARE = 20, LONGEST_NS = 20000000 }; /* a scan that was interrupted says nothing */
+    uint64_t took = s->scan_ns < LONGEST_NS ? s->scan_ns : LONGEST_NS;
+    if (now_ns() - s->scanned_ns >= SHARE * took)
+        link_sockets_scan(s);
+    else
+        link_sockets_read(s, cookie);
 }
 
 static unsigned there(const struct link_sockets *s)
@@ -131,13 +191,14 @@ static struct link_socket *find_peer(struct link_sockets *s, const char *peer)
     return NULL;
 }
 
-void link_sockets_own(struct link_sockets *s, const char *peer, const char *site)
+uint64_t link_sockets_own(struct link_sockets *s, const char *peer, const char *site)
 {
     if (!find_peer(s, peer))
         link_sockets_scan(s);
     struct link_socket *k = find_peer(s, peer);
     if (k && !*k->site)
         snprintf(k->site, sizeof k->site, "%s", site);
+    return k ? k->cookie : 0;
 }
 
 void link_sockets_spoke(struct link_sockets *s, const char *site, uint64_t now_ms,
@@ -198,7 +259,7 @@ bool link_sockets_next(struct link_sockets *s, struct ledger_row *row)
         if (s->list[i].there)
             i++;
         else /* closed, and all of it booked */
-            s->list[i] = s->list[--s->count];
+            drop(s, i);
     }
     return false;
 }
@@ -206,6 +267,6 @@ bool link_sockets_next(struct link_sockets *s, struct ledger_row *row)
 void link_sockets_close(struct link_sockets *s)
 {
     free(s->list);
-    s->list = NULL;
-    s->count = s->room = 0;
+    free(s->at);
+    *s = (struct link_sockets){0};
 }

@@ -27,16 +27,25 @@ struct link_sockets {
     uint64_t keepalive_ms;      /* likewise, of idle connections */
     struct link_socket *list;
     unsigned count, room;
+    unsigned
+        *at; /* by descriptor: its place in the list + 1; 0: not one of ours, as far as known */
+    unsigned at_room;
+    uint64_t scanned_ns, scan_ns; /* when, and how long that took */
     uint64_t up, down; /* sum over all sockets ever seen; what one sent after it was last read is
                           lost with it */
 };
 
 void link_sockets_close(struct link_sockets *s);
 void link_sockets_scan(struct link_sockets *s); /* finds new ones, reads all */
-/* Reads the known ones, as cheap as a few system calls; scans when they are fewer than expected. */
+/* Scans when fewer than expected are known, else reads those: a few system calls. For a site's end.
+ */
 void link_sockets_look(struct link_sockets *s, unsigned expected);
-/* The connection from this peer is this site's. */
-void link_sockets_own(struct link_sockets *s, const char *peer, const char *site);
+/* The same for an end with thousands of them: reads the one of this name (0: none), and scans as
+ * often as takes a twentieth of the time. */
+void link_sockets_settle(struct link_sockets *s, uint64_t cookie);
+void link_sockets_read(struct link_sockets *s, uint64_t cookie);
+/* The connection from this peer is this site's. Its name, for the functions above; 0: not found. */
+uint64_t link_sockets_own(struct link_sockets *s, const char *peer, const char *site);
 /* A call begins or ends on the connections of this site (NULL: on any). after_silence: none was
  * under way before. */
 void link_sockets_spoke(struct link_sockets *s, const char *site, uint64_t now_ms,
