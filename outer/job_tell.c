@@ -125,7 +125,12 @@ void job_tell_round(void *self, const struct site_train_round *r)
                  {"send_ms", r->times.send_ms},
                  {"wait_ms", r->times.wait_ms},
                  {"fetch_ms", r->times.fetch_ms},
-                 {"apply_ms", r->times.apply_ms}};
+                 {"apply_ms", r->times.apply_ms},
+                 {"gather_ms", r->gather_ms},
+                 {"mix_ms", r->mix_ms},
+                 {"flight_ms", r->flight_ms},
+                 {"exposed_ms", r->exposed_ms},
+                 {"hidden_ms", fmax(0, r->flight_ms - r->exposed_ms)}};
     struct ledger_round moved = ledger_book_round(&j->ledger, r->fragment, r->round);
     if (!r->replayed) {
         j->moved.payload_up += moved.up;
@@ -157,10 +162,11 @@ void job_tell_round(void *self, const struct site_train_round *r)
     tell_gauge(j, r);
     record_end(o);
     log_event(LOG_INFO, "round",
-              "step=%lld fragment=%u round=%llu included=%u of=%u replayed=%d seconds=%.3f up=%llu "
+              "step=%lld fragment=%u round=%llu included=%u of=%u replayed=%d seconds=%.3f hidden=%.3f up=%llu "
               "down=%llu gain=%.3g rho=%.3g agreement=%.3g behind=%.3g",
               (long long)r->step, r->fragment, (unsigned long long)r->round, r->included, r->sites,
-              r->replayed, r->seconds, (unsigned long long)moved.up,
+              r->replayed, r->seconds, 1e-3 * fmax(0, r->flight_ms - r->exposed_ms),
+              (unsigned long long)moved.up,
               (unsigned long long)moved.down, r->gauge.gain, r->gauge.rho,
               r->gauge.agreement, r->gauge.behind);
 }

@@ -8,7 +8,8 @@
  *
  * and by kind: start (a process began or resumed: configuration, versions, hardware, predictions),
  * step, round (times in ms: compute since the last round, encode, store, send, wait, fetch, apply;
- * bytes predicted and counted; gain, aligned, transverse, rho, agreement, behind: outer/gauge.h),
+ * of the whole exchange, flight, training waited for exposed, and hidden went on beside it; gather and
+ * mix are training's own; bytes predicted and counted; gain, aligned, transverse, rho, agreement, behind: outer/gauge.h),
  * eval, notice, stop, final (digests). Values are numbers, strings,
  * or null for a number that is not finite. A restarted site replays steps, so a step may come
  * twice: the later line counts. A line cut short by a crash is cut off at the next open. One

@@ -397,6 +397,24 @@ static void write_times(FILE *out, const struct report_run *r, int from)
     fputs("</div>\n", out);
 }
 
+/* Overlap (outer.overlap_steps): what it was good for. */
+static void write_hidden(FILE *out, const struct report_run *r)
+{
+    double hidden = 0, exposed = 0;
+    for (size_t i = 0; i < r->round_count; i++) {
+        hidden += 1e-3 * r->rounds[i].hidden_ms;
+        exposed += 1e-3 * r->rounds[i].exposed_ms;
+    }
+    if (hidden == 0)
+        return;
+    fputs("<p class=\"note\">", out);
+    plot_escape(out, r->name);
+    fprintf(out,
+            ": of %.1f s of exchanges %.1f s (%.1f %%) went on beside training; it waited for the "
+            "other %.1f s.</p>\n",
+            hidden + exposed, hidden, 100 * hidden / (hidden + exposed), exposed);
+}
+
 static void write_rounds(FILE *out, const struct report_run *runs, size_t count)
 {
     size_t largest = 0;
@@ -422,8 +440,11 @@ static void write_rounds(FILE *out, const struct report_run *runs, size_t count)
           "computing since the one "
           "before, then encode, store (durable outbox), send, wait (for the other sites and the "
           "commit), fetch, "
-          "apply.</p><div class=\"legend\">",
+          "apply. Overlapped exchanges run beside the computing.</p>",
           out);
+    for (size_t i = 0; i < count; i++)
+        write_hidden(out, &runs[i]);
+    fputs("<div class=\"legend\">", out);
     for (int k = 0; k < REPORT_TIMES; k++)
         fprintf(out, "<span><i style=\"background:var(--p%d)\"></i>%s</span>", k,
                 report_time_name[k]);

@@ -63,6 +63,8 @@ static enum err add_round(struct report_run *r, const struct record_row *row, st
                              .down_predicted = number_or(row, "down_predicted", 0),
                              .wire_up = number_or(row, "wire_up", 0),
                              .wire_down = number_or(row, "wire_down", 0),
+                             .hidden_ms = number_or(row, "hidden_ms", 0),
+                             .exposed_ms = number_or(row, "exposed_ms", 0),
                              .replayed = record_number(row, "replayed") > 0};
     for (int i = 0; i < REPORT_TIMES; i++) {
         char key[32];
@@ -75,7 +77,8 @@ static enum err add_round(struct report_run *r, const struct record_row *row, st
         return ERR_OK;
     while (r->round_count && r->rounds[r->round_count - 1].step >= n.step &&
            (r->rounds[r->round_count - 1].step > n.step ||
-            r->rounds[r->round_count - 1].fragment >= n.fragment))
+            (r->rounds[r->round_count - 1].fragment == n.fragment && /* overlapped ones end here too */
+             r->rounds[r->round_count - 1].round >= n.round)))
         r->round_count--;
     TRY(room((void **)&r->rounds, r->round_count, &r->round_capacity, sizeof *r->rounds, a));
     r->rounds[r->round_count++] = n;

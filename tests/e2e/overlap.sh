@@ -22,7 +22,7 @@ disturbed() {
     train b
     b=$pid
     n=0
-    for who in a int serve b a serve int b a; do
+    for who in a int serve b serve int; do
         n=$((n + 1))
         until_rounds b $((n * 4 - 3))
         sleep "0.0$((n * 37 % 10))$((n * 53 % 10))"
@@ -56,9 +56,9 @@ compare() { # compare FRAGMENTS EVERY TAU STEPS
     [ "$(final a)" = "$wanted_a" ] || fail "tau=$3: site a ended at $(final a), undisturbed $wanted_a"
     [ "$(final b)" = "$wanted_b" ] || fail "tau=$3: site b ended at $(final b), undisturbed $wanted_b"
     starts=$(cat a/metrics.jsonl b/metrics.jsonl | grep -c '"kind":"start"')
-    [ "$starts" -ge 5 ] || fail "only $starts starts are on record: nothing was killed on the way"
+    [ "$starts" -ge 4 ] || fail "only $starts starts are on record: nothing was killed on the way"
     echo "P=$1 tau=$3 of $2: $killed interruptions, $starts starts of sites, same digests: $wanted_a"
 }
 
-compare 4 4 2 75
-compare 2 6 6 120
+compare 4 4 2 40
+compare 2 6 6 75
