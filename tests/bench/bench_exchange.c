@@ -318,8 +318,9 @@ static void take_turns(struct bench *b, const struct condition *c)
                 first[which] = took;
             else if (took > 0)
                 bench_add(&times[which], took);
-            fprintf(stderr, "%-16s %7.3f s  %.3f of the line\n", case_names[which], took,
-                    took / ideal(b, c));
+            if (took > 0)
+                fprintf(stderr, "%-16s %7.3f s  %.3f of the line\n", case_names[which], took,
+                        took / ideal(b, c));
         }
     for (int which = 0; which < CASES; which++) {
         if (times[which].count)
