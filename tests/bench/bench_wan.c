@@ -253,7 +253,8 @@ static void packets(size_t payload)
     for (double offered = 40000; offered < 4e6; offered *= 1.125) {
         struct outcome o = run(&(struct load){"  delay_ms: 10\n", offered, 2, payload});
         double wanted = offered * 2;
-        if (!o.sent || o.missed > 1e-4 * wanted || (double)o.flow.arrived < (1 - 1e-4) * wanted)
+        if (!o.sent || (double)o.missed > 1e-4 * wanted ||
+            (double)o.flow.arrived < (1 - 1e-4) * wanted)
             break;
         best = (double)o.flow.arrived / (got->last - got->first);
     }
