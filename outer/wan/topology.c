@@ -497,5 +497,9 @@ enum err topology_reference(struct arena *a, char **text)
     struct topology_link link;
     struct config_table tables[] = {{wan_keys, sizeof wan_keys / sizeof *wan_keys, &set},
                                     {link_keys, LINK_KEYS, &link}};
-    return config_reference(tables, 2, a, text);
+    TRY(config_reference(tables, 2, a, text));
+    char *sections = strstr(*text, "## "); /* behind what is said of `atoll train` */
+    ASSERT(sections);
+    *text = sections;
+    return ERR_OK;
 }

@@ -40,7 +40,7 @@ enum { CONDITIONS = sizeof conditions / sizeof *conditions };
 
 struct bench {
     const char *csv, *congestion, *python;
-    int64_t buffer_kib, mib, repeats;
+    int64_t buffer_kib, mib, repeats, streams;
     bool slow_start;
     size_t bytes;
     uint8_t *payload;
@@ -135,7 +135,7 @@ static enum err link_aggregator(struct bench *b, const char *address)
 
 static enum err link_exchange(struct bench *b, struct link *l, int which)
 {
-    struct wire_answer answer;
+    struct wire_answer answer = {0};
     if (which == AGGREGATE) {
         struct wire_fetch f = {.what = WIRE_AGGREGATE};
         return l->ops->fetch(l, &f, b->payload, b->bytes, &answer);
@@ -151,7 +151,8 @@ static enum err link_site(struct bench *b, const char *address, int hear, int te
 {
     struct link_dial d = {.target = arena_printf(&b->arena, "%s:%d", address, LINK_PORT),
                           .tls = files(b, "a"),
-                          .server_name = "localhost"};
+                          .server_name = "localhost",
+                          .streams = (unsigned)b->streams};
     struct link *l;
     unsigned char which;
     link_tune();
@@ -286,8 +287,8 @@ static void report(struct bench *b, const struct condition *c, int which,
 {
     char what[96], flags[160];
     const char *moments[] = {"", " first"};
-    snprintf(flags, sizeof flags, "%lld MiB %s buffers %lld KiB%s worst of %zu: %.3f",
-             (long long)b->mib, *b->congestion ? b->congestion : "default",
+    snprintf(flags, sizeof flags, "%lld MiB streams=%lld %s buffers %lld KiB%s worst of %zu: %.3f",
+             (long long)b->mib, (long long)b->streams, *b->congestion ? b->congestion : "default",
              (long long)b->buffer_kib, b->slow_start ? "" : " no slow start after idle", t->count,
              bench_worst(t));
     for (int i = 0; i < 2; i++) {
@@ -398,6 +399,7 @@ int main(int argc, char **argv)
                       .buffer_kib = 65536,
                       .mib = 64,
                       .repeats = 5,
+                      .streams = 4,
                       .arena = arena_make(0)};
     int64_t only = -1;
     const struct args_option options[] = {
@@ -430,6 +432,13 @@ int main(int argc, char **argv)
          .kind = ARGS_FLAG,
          .target = &b.slow_start,
          .help = "Keep TCP's slow start after a pause."},
+        {.name = "streams",
+         .kind = ARGS_INT,
+         .target = &b.streams,
+         .value = "N",
+         .min = 1,
+         .max = 64,
+         .help = "Connections of the link for bulk data."},
         {.name = "mib",
          .kind = ARGS_INT,
          .target = &b.mib,

@@ -6,6 +6,15 @@
 diff -u "$repository/docs/configuration.md" keys.md ||
     fail "docs/configuration.md is not what the key table says: atoll train --help-keys > docs/configuration.md"
 
+"$atoll" wan --help-keys >keys.md
+sed -n '/^## wan$/,$p' "$repository/docs/wan.md" | diff -u - keys.md ||
+    fail "docs/wan.md does not end as the key table says: atoll wan --help-keys"
+# Every whole topology of the page.
+awk '/^```/ { open = !open; if (open) n++; next } open { print > ("topology-" n) }' "$repository/docs/wan.md"
+for block in topology-*; do
+    ! grep -q '^wan:' "$block" || "$atoll" wan --topology "$block" --print >/dev/null || fail "docs/wan.md: a topology is refused"
+done
+
 for config in "$repository"/deploy/examples/*.yaml; do
     site=$(sed -n 's/^ *sites: \[\([a-z]*\).*/\1/p' "$config")
     "$atoll" train --config "$config" --site.name "$site" --dry-run >dry.out 2>&1 || fail "$config does not pass --dry-run"
