@@ -16,7 +16,7 @@ enum { LEVELS = 7, SCALE_BYTES = 4 };
 
 static inline float level_value(uint32_t nibble, float s)
 {
-    uint32_t level = nibble & LEVELS, there = level ? 0xffffffffu : 0;
+    uint32_t level = nibble & LEVELS, there = 0 - (uint32_t)(level > 0); /* masks: no branches */
     uint32_t size = float_bits(s * float_of_bits((127 - LEVELS + level) << 23)) & there;
     return float_of_bits(size | (nibble & 8) << 28);
 }
@@ -39,7 +39,8 @@ static uint32_t largest(const float *z)
 static inline uint32_t level_of(int32_t size, int32_t half, int32_t most)
 {
     int32_t above = ((size - most - 1) >> 23) + LEVELS - 1;
-    above = above < 0 ? 0 : above > LEVELS - 1 ? LEVELS - 1 : above;
+    above &= ~(above >> 31);
+    above = above < LEVELS - 1 ? above : LEVELS - 1;
     return (uint32_t)(above + (size > half));
 }
 
@@ -59,7 +60,7 @@ static void encode(uint8_t *out, uint8_t code, float *residual, const float *z)
     for (size_t i = 0; i < DEV_BLOCK; i++) {
         uint32_t bits = float_bits(z[i]),
                  level = level_of((int32_t)(bits & 0x7fffffffu), half, most);
-        uint32_t n = level | (level ? bits >> 31 << 3 : 0);
+        uint32_t n = level | ((bits >> 31 << 3) & (0 - (uint32_t)(level > 0)));
         nibble[i] = (uint8_t)n;
         residual[i] = z[i] - level_value(n, s);
     }

@@ -30,21 +30,23 @@ static inline float fp8_float(uint32_t u, int m)
     uint32_t size = u & 0x7f;
     float small = (float)(int32_t)size * smallest_step(m);
     float normal = float_of_bits((size + ((127u - (uint32_t)FP8_BIAS(m)) << m)) << (23 - m));
-    float x = size >> m ? normal : small;
-    return float_of_bits(float_bits(x) | (u & 0x80) << 24);
+    uint32_t tiny = 0 - (uint32_t)((int32_t)size < 1 << m); /* masks: no branches */
+    uint32_t x = (float_bits(small) & tiny) | (float_bits(normal) & ~tiny);
+    return float_of_bits(x | (u & 0x80) << 24);
 }
 
 static inline uint32_t fp8_round(float x, int m)
 {
     uint32_t bits = float_bits(x), size = bits & 0x7fffffffu;
-    float y = float_of_bits(size), bound = smallest_step(m) * (float)(1 << m),
-          inverse = 1 / smallest_step(m);
+    float bound = smallest_step(m) * (float)(1 << m), inverse = 1 / smallest_step(m);
+    uint32_t tiny = 0 - (uint32_t)((int32_t)size < (int32_t)float_bits(bound));
     uint32_t even = size + ((1u << (22 - m)) - 1) + (size >> (23 - m) & 1);
     uint32_t normal = (even >> (23 - m)) - ((127u - (uint32_t)FP8_BIAS(m)) << m);
-    float few = ((y < bound ? y : 0) * inverse + GRID_NEAREST) - GRID_NEAREST;
-    uint32_t u = y < bound ? (uint32_t)(int32_t)few : normal;
-    u = u <= FP8_MAX(m) ? u : 0; /* the code was at its end, or not finite: not sent */
-    return u ? u | (bits >> 31) << 7 : 0;
+    float few = (float_of_bits(size & tiny) * inverse + GRID_NEAREST) - GRID_NEAREST;
+    uint32_t u = ((uint32_t)(int32_t)few & tiny) | (normal & ~tiny);
+    /* The code was at its end, or not finite: not sent. And no -0. */
+    u &= 0 - (uint32_t)((int32_t)u <= FP8_MAX(m));
+    return u | ((bits >> 31) << 7 & (0 - (uint32_t)((int32_t)u > 0)));
 }
 
 static inline void fp8_encode(uint8_t *out, uint8_t code, float *residual, const float *z, int m)
