@@ -12,7 +12,7 @@
     X(outer, mix, REAL, "-1", -1, 1, NULL, "", true, "alpha: share of the local parameters when an overlapped commit is applied (the rest: the outer ones); -1: 0.5, and 0 with the one-round delay.") \
     X(outer, partition, CHOICE, "strided", 0, 0, "strided|sequential|balanced|random|slices", "", true, "How the model is cut into fragments: block i to fragment i mod P; consecutive blocks; tensors by size; every 256 values drawn for one (SPARTA); as outer.slices lists (DreamDDP).") \
     X(outer, slices, LIST, "", 0, 0, NULL, "", true, "partition slices: FIRST-LAST@STEP each: layers (embed, 0, 1, ..., final) sent STEP steps into every period of outer.every.") \
-    X(outer, codec, CHOICE, "int8", 0, 0, "f32|bf16|int8|int4|int2|e3m0|fp8_e4m3|fp8_e5m2|topk|sign|csc", "", true, "How contributions are encoded.")  \
+    X(outer, codec, CHOICE, "int8", 0, 0, "f32|bf16|int8|int4|int2|e3m0|fp8_e4m3|fp8_e5m2|topk|sign|csc|fp8_sr", "", true, "How contributions are encoded.")  \
     X(outer, first_every, INT, "0", 0, 1e6, NULL, "steps", true, "Period of the rounds that average the optimizer's first moment (DES-LOC: 3 x outer.every); 0: it stays a site's own.") \
     X(outer, second_every, INT, "0", 0, 1e6, NULL, "steps", true, "The same for the second moment (DES-LOC: 6 x outer.every).") \
     X(outer, moments_codec, CHOICE, "bf16", 0, 0, "f32|bf16|int8", "", true, "How moments are encoded; finer than parameters: the second is divided by.") \

@@ -28,7 +28,7 @@ struct site_options {
     bool strict;
     float feedback;        /* outer.feedback: share of the residual that is carried on */
     uint64_t straggler_ms; /* other deadlines derive from it */
-    uint64_t seed;         /* jitter */
+    uint64_t seed;         /* jitter, stochastic codecs */
     volatile int *stop; /* asked to stop: return ERR_STOPPED from waits, outbox and state are safe;
                            may be NULL */
     /* Progress while waiting, may be NULL: "waiting for b", "aggregator unreachable for 12 s,

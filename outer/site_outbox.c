@@ -242,6 +242,7 @@ enum err site_outbox_make(struct site_lane *l, const struct site_sending *w, con
     double delta = squares(l->z, l->residual, n);
     gauge_own(&s->gauge[fragment], state->round, l->z, l->residual);
     size_t bytes;
+    codec_seed(s->member->work, s->o.seed, s->o.index, fragment, state->round);
     enum err e = c->encode(c, s->member->work, l->payload, &bytes, l->residual, l->z, state->codes,
                            n); /* S2 */
     if (e == ERR_OK)

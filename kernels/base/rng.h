@@ -16,7 +16,8 @@ enum rng_stream {
     RNG_PARTITION = 7, /* random fragments */
     RNG_WAN = 8,       /* emulated network: + direction << 32; index = packet */
     RNG_WAN_JITTER = 9, /* + direction << 32; index = time slot */
-    RNG_ROUND = 10 /* bf16 copies of parameters: + step << 32; index = element / 8 */
+    RNG_ROUND = 10, /* bf16 copies of parameters: + step << 32; index = element / 8 */
+    RNG_CODEC = 11 /* + site << 8, + fragment << 18, + round << 32; index = element / 4 */
 };
 
 void rng_block(uint64_t seed, uint64_t stream, uint64_t index, uint32_t out[4]);

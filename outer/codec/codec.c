@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "kernels/base/rng.h"
 #include "kernels/scalar/grid.h"
 #include "outer/codec/codec_work.h"
 
@@ -17,6 +18,7 @@ static const struct codec *const codecs[CODEC_COUNT] = {
     [CODEC_TOPK] = &topk_codec,
     [CODEC_SIGN] = &sign_codec.c,
     [CODEC_CSC] = &csc_codec.c,
+    [CODEC_FP8_SR] = &fp8_sr_codec.relay.dense.c,
 };
 
 const struct codec *codec_get(enum codec_kind kind)
@@ -87,6 +89,14 @@ enum err codec_open_for(struct codec_work **w, struct dev *d, size_t largest)
         *w = NULL;
     }
     return e;
+}
+
+void codec_seed(struct codec_work *w, uint64_t seed, unsigned site, unsigned fragment,
+                uint64_t round)
+{
+    ASSERT(site < CODEC_SITES_MAX && fragment < 1 << 14);
+    w->random_seed = seed;
+    w->random_stream = RNG_CODEC | (uint64_t)site << 8 | (uint64_t)fragment << 18 | round << 32;
 }
 
 void codec_close(struct codec_work *w)

@@ -41,6 +41,7 @@ enum codec_kind {
     CODEC_TOPK,
     CODEC_SIGN,
     CODEC_CSC,
+    CODEC_FP8_SR,
     CODEC_COUNT
 };
 enum { CODEC_BACKLOG_MAX = 254 };
@@ -95,6 +96,10 @@ enum err codec_open(struct codec_work **w, struct dev *d) MUST;
 /* For at most this many values at a time: buffers of megabytes are for large fragments only. */
 enum err codec_open_for(struct codec_work **w, struct dev *d, size_t largest) MUST;
 void codec_close(struct codec_work *w); /* NULL is fine */
+/* Where the random bits of the next encode come from, for codecs that round stochastically: the
+ * same bits whenever a site encodes the same round again. */
+void codec_seed(struct codec_work *w, uint64_t seed, unsigned site, unsigned fragment,
+                uint64_t round);
 
 /* Exponents of the steps on a grid for Q = 127, 7 or 1; a code of 0 gives
  * DEV_GRID_EMPTY. Host, integers only. */

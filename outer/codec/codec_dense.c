@@ -53,7 +53,8 @@ enum err codec_dense_encode(const struct codec *c, struct codec_work *w, uint8_t
     struct codec_out out = codec_out_open(payload + blocks, n, blocks);
     for (size_t at = 0; at < count; at += w->piece) {
         size_t first = codec_blocks(at), values = count - at < w->piece ? count - at : w->piece;
-        struct codec_piece p = {residual + at, z + at, grid + first, payload + first, values};
+        struct codec_piece p = {residual + at,   z + at, grid + first,
+                                payload + first, first,  values};
         codec_put_codes(w, payload + first, z + at, values);
         const uint8_t *made = d->encode_piece(c, w, &p);
         TRY(dev_sync(w->d));

@@ -22,7 +22,8 @@ const uint8_t *codec_host_encode(const struct codec *c, struct codec_work *w,
         return w->bytes;
 #pragma omp parallel for num_threads(w->d->threads) schedule(static)
     for (size_t b = 0; b < codec_blocks(p->count); b++)
-        h->encode(w->bytes + b * n, p->codes[b], residual + b * DEV_BLOCK, z + b * DEV_BLOCK);
+        h->encode(w, p->block + b, w->bytes + b * n, p->codes[b], residual + b * DEV_BLOCK,
+                  z + b * DEV_BLOCK);
     if (!w->here)
         ops->copy(w->d, p->residual, w->host, p->count * sizeof *z);
     return w->bytes;

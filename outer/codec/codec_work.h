@@ -10,8 +10,9 @@ enum { CODEC_STREAM_BITS = 18 }; /* the sum of CODEC_SITES_MAX integers of int8 
 
 struct codec_work {
     struct dev *d;
-    size_t piece; /* values, a multiple of DEV_BLOCK; the sizes below follow from it */
-    bool here;    /* the device's memory is the host's: nothing to copy between them */
+    size_t piece;          /* values, a multiple of DEV_BLOCK; the sizes below follow from it */
+    bool here;             /* the device's memory is the host's: nothing to copy between them */
+    uint64_t random_seed, random_stream; /* codec_seed */
     /* device */
     float *values;     /* piece */
     int32_t *integers; /* piece */
@@ -82,7 +83,7 @@ struct codec_piece { /* of one encode */
     float *residual;
     const float *z; /* both device; may be the same */
     const uint8_t *grid, *codes;
-    size_t count;
+    size_t block, count; /* block: the first one's number in the fragment */
 };
 struct codec_dense {
     struct codec c; /* first */
@@ -133,14 +134,15 @@ extern const struct codec_relay f32_codec, bf16_codec;
  * code of the block. */
 struct codec_host {
     struct codec_relay relay; /* first */
-    void (*encode)(uint8_t *out, uint8_t code, float *residual,
-                   const float *z);                            /* may be the same */
+    /* residual and z may be the same. block: its number in the fragment; w: for its seed. */
+    void (*encode)(const struct codec_work *w, size_t block, uint8_t *out, uint8_t code,
+                   float *residual, const float *z);
     void (*decode)(float *z, uint8_t code, const uint8_t *in); /* of a good one */
 };
 const uint8_t *codec_host_encode(const struct codec *c, struct codec_work *w,
                                  const struct codec_piece *p);
 codec_values codec_host_values;
-extern const struct codec_host e3m0_codec, fp8_e4m3_codec, fp8_e5m2_codec;
+extern const struct codec_host e3m0_codec, fp8_e4m3_codec, fp8_e5m2_codec, fp8_sr_codec;
 
 /* ---- codecs that add (codec_grid.c), for any Q = c->q_max ---- */
 

@@ -44,9 +44,10 @@ static inline uint32_t level_of(int32_t size, int32_t half, int32_t most)
     return (uint32_t)(above + (size > half));
 }
 
-static void encode(uint8_t *out, uint8_t code, float *residual, const float *z)
+static void encode(const struct codec_work *w, size_t block, uint8_t *out, uint8_t code,
+                   float *residual, const float *z)
 {
-    (void)code;
+    (void)w, (void)block, (void)code;
     uint8_t nibble[DEV_BLOCK];
     uint32_t scale = largest(z);
     float s = float_of_bits(scale);

@@ -4,8 +4,11 @@
  * (Micikevicius et al. 2022, 2209.05433, formats; no NaN, infinity or negative zero is ever sent).
  * Error at most 2^-4 (E4M3), 2^-3 (E5M2) of a value down to 2^-11, 2^-26 of the block's RMS; all of
  * it in the residual, exact: the difference is no larger than z and a multiple of z's last place.
- * Relayed. */
+ * fp8_sr: E5M2 with stochastic rounding (Wang et al. 2018, 1812.08011, methods.md D), bits by seed,
+ * site, fragment, round and element; its error is twice the nearest one's and has no bias, which
+ * matters where the residual is not carried on (outer.feedback: 0). Relayed. */
 #include "kernels/scalar/grid.h"
+#include "kernels/scalar/philox.h"
 #include "outer/codec/codec_work.h"
 
 enum { E4M3 = 3, E5M2 = 2 };                /* bits of the mantissa */
@@ -77,8 +80,10 @@ static inline const char *fp8_wrong(const uint8_t *in, uint32_t max)
     return bad ? "a value that is not finite, or -0" : NULL;
 }
 
-static void e4m3_encode(uint8_t *out, uint8_t code, float *residual, const float *z)
+static void e4m3_encode(const struct codec_work *w, size_t block, uint8_t *out, uint8_t code,
+                        float *residual, const float *z)
 {
+    (void)w, (void)block;
     fp8_encode(out, code, residual, z, E4M3);
 }
 
@@ -92,8 +97,10 @@ static void e4m3_decode(float *z, uint8_t code, const uint8_t *in)
     fp8_decode(z, code, in, E4M3);
 }
 
-static void e5m2_encode(uint8_t *out, uint8_t code, float *residual, const float *z)
+static void e5m2_encode(const struct codec_work *w, size_t block, uint8_t *out, uint8_t code,
+                        float *residual, const float *z)
 {
+    (void)w, (void)block;
     fp8_encode(out, code, residual, z, E5M2);
 }
 
@@ -105,6 +112,38 @@ static const char *e5m2_wrong(const uint8_t *in)
 static void e5m2_decode(float *z, uint8_t code, const uint8_t *in)
 {
     fp8_decode(z, code, in, E5M2);
+}
+
+/* x / 2^21 in [0, 1): E5M2's neighbour above where it carries. A value below half the smallest step
+ * is not sent: z less a whole step could round. */
+static inline uint32_t sr_round(float x, uint32_t r21)
+{
+    uint32_t bits = float_bits(x), size = bits & 0x7fffffffu;
+    float bound = smallest_step(E5M2) * (1 << E5M2), inverse = 1 / smallest_step(E5M2);
+    uint32_t tiny = 0 - (uint32_t)((int32_t)size < (int32_t)float_bits(bound));
+    uint32_t normal = ((size + r21) >> (23 - E5M2)) - ((127u - (uint32_t)FP8_BIAS(E5M2)) << E5M2);
+    float few = float_of_bits(size & tiny) * inverse;
+    uint32_t there = 0 - (uint32_t)((int32_t)float_bits(few) >= (int32_t)float_bits(0.5f));
+    uint32_t up = (uint32_t)(int32_t)(few + (float)(int32_t)r21 * 0x1p-21f) & there;
+    uint32_t u = (up & tiny) | (normal & ~tiny);
+    u &= 0 - (uint32_t)((int32_t)u <= FP8_MAX(E5M2));
+    return u | ((bits >> 31) << 7 & (0 - (uint32_t)((int32_t)u > 0)));
+}
+
+static void sr_encode(const struct codec_work *w, size_t block, uint8_t *out, uint8_t code,
+                      float *residual, const float *z)
+{
+    uint32_t random[DEV_BLOCK];
+    int e = scale_exponent(code, E5M2);
+    float scale = grid_step(e), inverse = grid_inverse(e);
+    for (size_t i = 0; i < DEV_BLOCK / 4; i++)
+        philox(w->random_seed, w->random_stream, block * (DEV_BLOCK / 4) + i, random + 4 * i);
+#pragma omp simd
+    for (size_t i = 0; i < DEV_BLOCK; i++) {
+        uint32_t u = sr_round(z[i] * inverse, random[i] >> 11);
+        out[i] = (uint8_t)u;
+        residual[i] = z[i] - fp8_float(u, E5M2) * scale;
+    }
 }
 
 const struct codec_host fp8_e4m3_codec = {
@@ -142,5 +181,24 @@ const struct codec_host fp8_e5m2_codec = {
                         .wrong = e5m2_wrong},
               .values = codec_host_values},
     .encode = e5m2_encode,
+    .decode = e5m2_decode,
+};
+
+const struct codec_host fp8_sr_codec = {
+    .relay = {.dense = {.c = {.name = "fp8_sr",
+                              .kind = CODEC_FP8_SR,
+                              .payload_max = codec_dense_max,
+                              .aggregate_max = codec_relay_max,
+                              .encode = codec_dense_encode,
+                              .check = codec_dense_check,
+                              .aggregate = codec_relay_aggregate,
+                              .mean = codec_relay_mean,
+                              .decode = codec_relay_decode},
+                        .block_bytes = DEV_BLOCK,
+                        .nothing = 0,
+                        .encode_piece = codec_host_encode,
+                        .wrong = e5m2_wrong},
+              .values = codec_host_values},
+    .encode = sr_encode,
     .decode = e5m2_decode,
 };

@@ -51,6 +51,7 @@ static const struct {
     {"sign", 1, 3, 0.55, {NULL, NULL}}, /* any bits are signs */
     /* One chunk of 7: 16 blocks of 4 bits; of 4 sites 64 of 6 bits. */
     {"csc", 4 * 0.16, 6 * 0.64, 0.97, {"\x0f\0\0\0", "\0\0\0\xf0"}},
+    {"fp8_sr", 8, 32, 8e-3, {"\x7c\0\0\0", "\0\0\0\x80"}},
 };
 enum { CODECS = sizeof table / sizeof *table };
 _Static_assert((int)CODECS == (int)CODEC_COUNT, "a row per codec");
@@ -106,6 +107,7 @@ static void encode_all(const struct codec *c)
     for (size_t s = 0; s < SITES; s++) {
         payloads[s].data = payload[s];
         memcpy(residual[s], z[s], sizeof z[s]);
+        codec_seed(work, 1, (unsigned)s, 2, 3);
         assert_int_equal(c->encode(c, work, payload[s], &payloads[s].size_bytes, residual[s],
                                    residual[s], grid, COUNT),
                          ERR_OK);
@@ -185,7 +187,7 @@ static const uint8_t *block_of(size_t s, size_t i, size_t block_bytes)
 /* What site s's payload says about value i, without the code under test. */
 static double value_of(const struct codec *c, size_t s, size_t i)
 {
-    static const double block_bytes[] = {1024, 512, 256, 128, 64, 132, 256, 256, 0, 32, 128};
+    static const double block_bytes[] = {1024, 512, 256, 128, 64, 132, 256, 256, 0, 32, 128, 256};
     if (c->kind == CODEC_TOPK)
         return topk_value(s, i);
     const uint8_t *values = block_of(s, i, (size_t)block_bytes[c->kind]);
@@ -211,6 +213,7 @@ static double value_of(const struct codec *c, size_t s, size_t i)
     case CODEC_FP8_E4M3:
         return fp8(values[k], 3, 7, ldexp(1, (int)floor(payload[s][i / DEV_BLOCK] / 2.0) - 67));
     case CODEC_FP8_E5M2:
+    case CODEC_FP8_SR:
         return fp8(values[k], 2, 15, ldexp(1, (int)floor(payload[s][i / DEV_BLOCK] / 2.0) - 74));
     default:
         break;
@@ -633,6 +636,45 @@ static void chunks_with_the_largest_norms_are_sent(void **state)
     }
 }
 
+/* E[SR(y)] = y within 4.5 sigma, values between 1 and 4 smallest steps and normal ones; the same
+ * round makes the same bytes, another one others. */
+static void stochastic_rounding_has_no_bias(void **state)
+{
+    (void)state;
+    enum { N = DEV_BLOCK, TRIES = 4000 };
+    static double sum[N];
+    const struct codec *c = codec_get(CODEC_FP8_SR);
+    uint8_t codes[1] = {128}, before[400];
+    size_t size;
+    for (size_t i = 0; i < N; i++) {
+        float x = 1 + (float)rng_unit(70, RNG_TEST, i);
+        sum[i] = 0;
+        z[0][i] = i == 0 ? 20 : ldexpf(x, i % 2 ? -26 + (int)(i % 4) / 2 : -3 - (int)(i % 9));
+    }
+    for (uint64_t t = 0; t < TRIES; t++) {
+        codec_seed(work, 7, 3, 5, t);
+        assert_int_equal(c->encode(c, work, payload[0], &size, residual[0], z[0], codes, N), ERR_OK);
+        assert_int_equal(c->decode(c, work, out, payload[0], size, codes, N), ERR_OK);
+        for (size_t i = 0; i < N; i++) {
+            assert_true((double)z[0][i] - (double)residual[0][i] == (double)out[i]);
+            sum[i] += (double)out[i];
+        }
+    }
+    /* Mean square 400/256: code 128, scale 2^(65 - 64 + 4 - 15); the smallest step is 2^-16 of it. */
+    for (size_t i = 1; i < N; i++) {
+        double x = (double)z[0][i], unit = fmax(ldexp(0.25, ilogb(x)), ldexp(1, -16 - 10));
+        double share = x / unit - floor(x / unit);
+        assert_true(fabs(sum[i] / TRIES - x) <= 4.5 * unit * sqrt(share * (1 - share) / TRIES));
+    }
+    memcpy(before, payload[0], size);
+    codec_seed(work, 7, 3, 5, TRIES - 1);
+    assert_int_equal(c->encode(c, work, payload[0], &size, residual[0], z[0], codes, N), ERR_OK);
+    assert_memory_equal(before, payload[0], size);
+    codec_seed(work, 7, 3, 5, TRIES);
+    assert_int_equal(c->encode(c, work, payload[0], &size, residual[0], z[0], codes, N), ERR_OK);
+    assert_true(memcmp(before, payload[0], size) != 0);
+}
+
 static void malformed_aggregates_are_refused(void **state)
 {
     (void)state;
@@ -847,6 +889,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(topk_takes_the_largest),
         cmocka_unit_test(signs_are_of_what_a_step_fits),
         cmocka_unit_test(chunks_with_the_largest_norms_are_sent),
+        cmocka_unit_test(stochastic_rounding_has_no_bias),
         cmocka_unit_test(malformed_aggregates_are_refused),
         cmocka_unit_test(infinite_deltas_are_not_sent),
         cmocka_unit_test(backlog_is_the_logarithm),
