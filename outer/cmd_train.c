@@ -317,10 +317,12 @@ static enum err open_site(struct job *j)
                              .stop = &stop,
                              .notice = job_tell_notice,
                              .notice_self = j};
-    if (m.schedule.overlap)
-        TRY(dev_open(&j->beside, &(struct dev_options){.kind = "cpu",
-                                                       .model_type = "f32",
-                                                       .threads = (j->dev->threads + 3) / 4}));
+    bool gpu = !j->dev->host_memory; /* outer state is the host's, and so is its arithmetic */
+    if (m.schedule.overlap || gpu)
+        TRY(dev_open(&j->beside,
+                     &(struct dev_options){.kind = "cpu",
+                                           .model_type = "f32",
+                                           .threads = gpu ? 0 : (j->dev->threads + 3) / 4}));
     TRY(member_open(&j->member, j->world, j->beside ? j->beside : j->dev, &m, &j->perm));
     TRY(dial(j));
     return site_open(&j->site, j->world, j->link, &j->member, &o, &j->perm);

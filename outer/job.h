@@ -19,7 +19,8 @@ struct job {
     struct arena perm;
     struct coll *coll;
     struct dev *dev;
-    struct dev *beside;  /* host arithmetic of overlapped rounds: a device has one thread; or NULL */
+    struct dev *beside;  /* host arithmetic of overlapped rounds, since a device has one thread, and of
+                            a site on a GPU; or NULL */
     bool outer;          /* has an aggregator */
     int lock;            /* of run.dir when it trains alone; -1 */
     struct world *world; /* owns run.dir otherwise */

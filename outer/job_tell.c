@@ -67,6 +67,8 @@ static void record_step(struct job *j, const struct train_report *r)
     record_real(&j->record, "tokens_per_second", r->tokens_per_second);
     record_real(&j->record, "step_ms", 1e3 * r->step_seconds);
     record_real(&j->record, "compute_ms", 1e3 * r->compute_seconds);
+    if (j->coll->size > 1) /* waited for sums of gradients behind the backward */
+        record_real(&j->record, "exposed_ms", 1e3 * r->exposed_seconds);
     record_end(&j->record);
 }
 
@@ -245,6 +247,19 @@ void job_tell_stop(struct job *j, const char *reason)
 /* ---- the final word ------------------------------------------------------------------------ */
 enum part { PART_THETA, PART_MOMENTUM, PART_RESIDUAL };
 
+/* The inner parameters, piece by piece through host memory: a GPU's are out of reach. */
+static void digest_inner(const struct job *j, struct digest_stream *s)
+{
+    static float piece[1 << 16];
+    struct dev *d = j->dev;
+    size_t elements = j->train.table.elements, most = sizeof piece / sizeof *piece;
+    for (size_t at = 0; at < elements; at += most) {
+        size_t count = elements - at < most ? elements - at : most;
+        d->ops->copy(d, piece, model_params(j->train.model) + at, count * sizeof *piece);
+        digest_add(s, piece, count * sizeof *piece);
+    }
+}
+
 /* SHA-256 over all fragments in order; the inner parameters where there is no outer loop. "-":
  * there is none. */
 static void digest_text(const struct job *j, enum part part, char hex[65])
@@ -264,7 +279,7 @@ static void digest_text(const struct job *j, enum part part, char hex[65])
         digest_add(&s, x, j->plan.fragments.f[f].elements * sizeof *x);
     }
     if (!j->outer && part == PART_THETA)
-        digest_add(&s, model_params(j->train.model), j->train.table.elements * sizeof(float));
+        digest_inner(j, &s);
     struct digest d = digest_close(&s);
     digest_hex(&d, hex);
 }
