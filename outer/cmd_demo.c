@@ -456,6 +456,7 @@ static enum err summary(struct demo *d)
         wan_print(&d->wan, stdout);
     TRY(print_sample(d));
     printf("\nReport  %s (opens offline)\nLogs    %s/*.log, %s/*/log.txt\n", out, d->dir, d->dir);
+    printf("Bytes   %s ledger %s/a %s/b %s/aggregator\n", program(d), d->dir, d->dir, d->dir);
     printf("Next    %s export --config %s/demo.yaml --run.dir %s/a --out %s/gpt2\n", program(d),
            d->dir, d->dir, d->dir);
     return ERR_OK;
