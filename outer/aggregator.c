@@ -38,6 +38,8 @@ static void step_log(const struct round_event *e, const struct round_update *u)
 {
     char values[1024];
     enum log_level level = u->halt ? LOG_ERROR : u->alarm ? LOG_WARN : LOG_DEBUG;
+    if (!log_wanted(level))
+        return;
     round_trace(e, u, values, sizeof values);
     log_event(level, round_event_name(e->kind), "%s", values);
 }

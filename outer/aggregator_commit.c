@@ -81,7 +81,7 @@ static enum err maps_open(struct aggregator *a, unsigned fragment, const struct 
 static void manifest_fill(const struct aggregator *a, unsigned fragment, const struct set *set, struct manifest *m)
 {
     const struct round_fragment *f = &a->core.f[fragment];
-    memset(m, 0, sizeof *m);
+    manifest_clear(m);
     snprintf(m->run, sizeof m->run, "%s", a->o.run);
     m->config = a->config;
     m->roster_version = AGGREGATOR_ROSTER_VERSION;
@@ -93,6 +93,7 @@ static void manifest_fill(const struct aggregator *a, unsigned fragment, const s
     for (unsigned i = 0; i < a->o.site_count; i++) {
         const struct round_entry *e = &f->entries[i];
         struct manifest_entry *to = &m->sites[i];
+        *to = (struct manifest_entry){0};
         to->site = i;
         to->included = set_has(set, i);
         if (!e->accepted)

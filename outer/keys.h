@@ -38,7 +38,15 @@
     X(serve, listen, TEXT, "127.0.0.1:7443", 0, 0, NULL, "", false, "Address and port the aggregator binds.") \
     X(serve, dir, TEXT, "aggregator", 0, 0, NULL, "", false, "Directory of the aggregator's journal, spool and state.") \
     X(log, level, CHOICE, "info", 0, 0, "debug|info|warn|error", "", false, "Least level written.")          \
-    X(log, progress, CHOICE, "auto", 0, 0, "auto|line|live|none", "", false, "Progress on stderr; auto: live on a terminal, sparse lines elsewhere.")
+    X(log, progress, CHOICE, "auto", 0, 0, "auto|line|live|none", "", false, "Progress on stderr; auto: live on a terminal, sparse lines elsewhere.") \
+    X(plan, step_s, REAL, "0", 0, 1e6, NULL, "s", false, "Time of one inner step as measured (atoll probe --step); 0: not known. With the rates below, atoll train says each round what was predicted.") \
+    X(plan, up_mbit, REAL, "0", 0, 1e7, NULL, "Mbit/s", false, "Rate of this site's line to the aggregator, IP packets; 0: not known.") \
+    X(plan, down_mbit, REAL, "0", 0, 1e7, NULL, "Mbit/s", false, "Rate from the aggregator to this site.") \
+    X(plan, rtt_ms, REAL, "0", 0, 3600000, NULL, "ms", false, "Round trip between this site and the aggregator.") \
+    X(plan, loss_percent, REAL, "0", 0, 99, NULL, "%", false, "Packets lost on the way; 0 with measured rates, which hold it already.") \
+    X(plan, outer_ns, REAL, "0", 0, 1e6, NULL, "ns", false, "Time to encode a parameter's value and to apply the outer step to it (atoll probe --step).") \
+    X(plan, aggregator_mbit, REAL, "0", 0, 1e7, NULL, "Mbit/s", false, "Rate of the aggregator's line, each direction, shared by all sites; 0: no limit.") \
+    X(plan, price_gb, REAL, "0", 0, 1e6, NULL, "", false, "Price of 1e9 bytes that leave a site or the aggregator, in any currency.")
 
 struct outer_settings {
 #define X(...) CONFIG_FIELD(__VA_ARGS__)

@@ -4,6 +4,7 @@
  */
 #include "outer/manifest.h"
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 #include "kernels/base/err.h"
 #include "outer/codec/codec.h"
@@ -148,15 +149,20 @@ static bool manifest_sane(const struct manifest *m)
     return true;
 }
 
+void manifest_clear(struct manifest *m)
+{
+    memset(m, 0, offsetof(struct manifest, sites));
+}
+
 bool manifest_decode(struct manifest *m, const uint8_t *data, size_t size_bytes)
 {
-    *m = (struct manifest){0};
+    manifest_clear(m);
     struct bytes_reader r = bytes_reader(data, size_bytes);
     get_body(&r, m);
     get_envelope(&r, m);
     if (bytes_done(&r) && manifest_sane(m))
         return true;
-    *m = (struct manifest){0};
+    manifest_clear(m);
     return false;
 }
 

@@ -33,12 +33,13 @@ struct manifest {
     struct digest aggregate;
     uint64_t aggregate_bytes;
     uint32_t site_count;
-    struct manifest_entry sites[ROUND_SITES_MAX];
     /* envelope */
     uint64_t epoch, instance, unix_ms;
     uint8_t signature[64];                 /* place of the aggregator's signature; zero until identities sign */
+    struct manifest_entry sites[ROUND_SITES_MAX]; /* [site_count]; last, so that nobody clears a thousand for two */
 };
 
+void manifest_clear(struct manifest *m); /* all but the sites, of which there are none then */
 size_t manifest_encode(const struct manifest *m, uint8_t out[MANIFEST_BYTES_MAX]); /* bytes written */
 bool manifest_decode(struct manifest *m, const uint8_t *data, size_t size_bytes);  /* false: malformed or not canonical */
 struct digest manifest_digest(const struct manifest *m);                           /* of the body */

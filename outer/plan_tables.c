@@ -22,7 +22,7 @@ static double clamp(double x, double low, double high)
     return x < low ? low : x > high ? high : x;
 }
 
-enum { SIZES = 8, SITES = 4, RATE_SIZES = 4 };
+enum { SIZES = 8, SITES = 4 };
 static const double sites_measured[SITES] = {1, 2, 4, 8};
 
 /* One table of size x sites; a share of sites above 1 goes on with the last slope. */
@@ -78,17 +78,6 @@ struct plan_value plan_loss_codec(enum codec_kind codec)
         if (rows[i].codec == codec)
             return (struct plan_value){rows[i].percent, false};
     return (struct plan_value){0.5, true};
-}
-
-struct plan_value plan_rate(double parameters, double sites)
-{
-    static const double sizes[RATE_SIZES] = {35e6, 90e6, 180e6, 335e6};
-    static const double rate[RATE_SIZES][SITES] = {
-        {0.6, 0.6, 0.6, 1.0}, {0.4, 0.6, 0.8, 0.8}, {0.6, 0.6, 0.6, 0.8}, {0.4, 0.6, 0.6, 0.8}};
-    double share;
-    size_t i = interval(sizes, RATE_SIZES, clamp(parameters, sizes[0], sizes[RATE_SIZES - 1]), &share);
-    double value = table_at(rate[i], rate[i + 1], share, clamp(sites, 1, 16));
-    return (struct plan_value){clamp(value, 0.2, 1), parameters < sizes[0] || sites > 8};
 }
 
 double plan_steps_factor(double percent)

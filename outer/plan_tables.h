@@ -23,8 +23,6 @@ struct plan_value plan_loss_overlap(double tau);
 /* What a codec adds, in percent: e3m0 nothing (2501.18512, table 5), int4 0.09 (2604.21428), int2 0.23, top-k 0.5 (our own
  * small models, docs/results.md); f32, bf16, fp8 and int8 nothing. Another codec: 0.5, as extrapolated. */
 struct plan_value plan_loss_codec(enum codec_kind codec);
-/* Outer learning rate for Nesterov 0.9 at H = 30 (2503.09799, figure 7). */
-struct plan_value plan_rate(double parameters, double sites);
 /* Steps that make up for a loss that is `percent` higher, as a factor: at 20 tokens per parameter loss falls as
  * N^-0.0985 (2503.09799, joint fit), and compute is N^2. */
 double plan_steps_factor(double percent);

@@ -203,7 +203,8 @@ static enum err poll(struct site_lane *l, unsigned fragment, uint64_t round, uin
     for (;;) {
         struct wire_poll m = {.head = site_head(s), .fragment = fragment, .round = round};
         bool again;
-        *a = (struct wire_poll_answer){.answer.outcome = ROUND_NONE};
+        a->answer = (struct wire_answer){.outcome = ROUND_NONE};
+        manifest_clear(&a->manifest);
         site_away(s);
         enum err e = s->link->ops->poll(s->link, &m, hold_ms, a);
         site_back(s);

@@ -59,11 +59,21 @@ enum log_level log_level_of(const char *name)
     return LOG_DETAIL;
 }
 
+bool log_wanted(enum log_level level)
+{
+    pthread_mutex_lock(&lock);
+    bool wanted = level >= level_min;
+    pthread_mutex_unlock(&lock);
+    return wanted;
+}
+
 void log_event(enum log_level level, const char *event, const char *format, ...)
 {
     char values[LOG_LINE_MAX - LOG_PREFIX_MAX];
     char line[LOG_LINE_MAX + LOG_PREFIX_MAX];
     va_list arguments;
+    if (!log_wanted(level))
+        return;
     va_start(arguments, format);
     vsnprintf(values, sizeof values, format, arguments);
     va_end(arguments);

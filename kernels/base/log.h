@@ -5,6 +5,7 @@
  * their own time in front: a sink gets the line without t. Above LOG_INFO the line says level=warn or level=error.
  * Thread-safe. Values with blanks are quoted by the caller through %s of log_quote().
  */
+#include <stdbool.h>
 #include <stddef.h>
 
 /* DETAIL: for a log file, at log.level info; where there is only stderr it is not shown. */
@@ -17,6 +18,7 @@ void log_prefix(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void log_min(enum log_level level);             /* least level that goes to the sink; default LOG_DETAIL */
 enum log_level log_level_of(const char *name);  /* debug, info, warn, error, as log.level says them */
 /* log_event(LOG_INFO, "round_close", "round=%u sites=%u", r, n)  ->  "ev=round_close round=41 sites=3" */
+bool log_wanted(enum log_level level); /* at least log_min: for callers that have to make the text first */
 void log_event(enum log_level level, const char *event, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Quotes s for a logfmt value into buf when it needs it; returns buf or s. */

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { HOLD_MS = 3600000 };
+
 struct link_line_held {
     struct link_line_held *next, **from;
     const struct wire_poll *m;
@@ -229,8 +231,8 @@ static enum err line_poll(struct link *link, const struct wire_poll *m, uint32_t
     struct link_line_held held = {.m = m, .peer = l->peer};
     TRY(there(l));
     s->poll(s->self, l->peer, m, answer);
-    if (answer->answer.outcome == ROUND_PENDING && hold_ms) {
-        hold(l->hub, &held, m->fragment, l->hub->server->clock->now_ms + hold_ms);
+    if (answer->answer.outcome == ROUND_PENDING && hold_ms) { /* without faults asking every two seconds finds out nothing */
+        hold(l->hub, &held, m->fragment, l->hub->server->clock->now_ms + HOLD_MS);
         s->poll(s->self, l->peer, m, answer);
     }
     if (answer->answer.outcome == ROUND_COMMIT) {

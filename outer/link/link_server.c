@@ -234,7 +234,8 @@ static void poll_held(struct server_call *call, const struct wire_poll *m, struc
     uint64_t until = link_now_ms() + (m->hold_ms < HOLD_MS_MAX ? m->hold_ms : HOLD_MS_MAX);
     bool again;
     do {
-        *answer = (struct wire_poll_answer){0};
+        answer->answer = (struct wire_answer){0};
+        manifest_clear(&answer->manifest);
         pthread_mutex_lock(&s->service_mutex);
         s->service.poll(s->service.self, call->peer, m, answer);
         pthread_mutex_unlock(&s->service_mutex);
