@@ -32,14 +32,12 @@ static bool serving(struct link_sim_server *s, uint64_t generation)
  */
 void link_sim_work(struct link_sim_server *s)
 {
-    uint64_t before_ms = s->wake_ms;
     s->calls++;
     if (serving(s, s->generation))
         s->wake_ms = s->service.work(s->service.self, &s->stopped);
     s->watch->worked(s->watch->self);
     sim_kick(s->clock, s);
-    if (s->wake_ms < before_ms || s->stopped)
-        sim_kick(s->clock, s->world);
+    sim_kick(s->clock, s->world);
 }
 
 /* ---- one message ---- */
