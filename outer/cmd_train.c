@@ -312,6 +312,7 @@ static enum err open_site(struct job *j)
                              .canonical = j->identity,
                              .strict = strict,
                              .feedback = (float)j->o.outer_feedback,
+                             .extra_steps = j->o.outer_extra_steps,
                              .straggler_ms = (uint64_t)(1e3 * j->o.outer_straggler_s),
                              .seed = (uint64_t)j->s.run_seed,
                              .stop = &stop,

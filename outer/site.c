@@ -54,9 +54,9 @@ static size_t largest_download(const struct member_options *o, unsigned site_cou
     return most;
 }
 
-size_t site_memory_bytes(const struct member_options *o, unsigned site_count)
+size_t site_memory_bytes(const struct member_options *o, unsigned site_count, int64_t extra_steps)
 {
-    size_t elements = largest_elements(o), lanes = schedule_flights(&o->schedule);
+    size_t elements = largest_elements(o), lanes = site_lanes_count(&o->schedule, extra_steps);
     size_t floats = elements * (2 * sizeof(float) + (o->forgets ? sizeof(double) : 0));
     size_t lane = floats + largest_payload(o) + largest_download(o, site_count);
     size_t gauges = 0;

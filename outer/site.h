@@ -27,6 +27,7 @@ struct site_options {
     const char *canonical;      /* pinned keys (identity_text) */
     bool strict;
     float feedback;        /* outer.feedback: share of the residual that is carried on */
+    int64_t extra_steps;   /* an apply may be this late: outer.extra_steps */
     uint64_t straggler_ms; /* other deadlines derive from it */
     uint64_t seed;         /* jitter, stochastic codecs */
     volatile int *stop; /* asked to stop: return ERR_STOPPED from waits, outbox and state are safe;
@@ -63,7 +64,7 @@ struct site_landed { /* and what came of it */
 struct site; /* opaque */
 
 /* Beside member_memory_bytes(). */
-size_t site_memory_bytes(const struct member_options *o, unsigned site_count);
+size_t site_memory_bytes(const struct member_options *o, unsigned site_count, int64_t extra_steps);
 /* The member is open, not yet begun or loaded: site_start does that. */
 enum err site_open(struct site **s, struct world *w, struct link *l, struct member *m,
                    const struct site_options *o, struct arena *perm) MUST;

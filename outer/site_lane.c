@@ -277,10 +277,18 @@ enum err site_collect(struct site *s, unsigned fragment, const float **theta,
 
 /* ---- open and close ---- */
 
+/* A round that is applied late flies longer, while others leave. */
+unsigned site_lanes_count(const struct schedule *s, int64_t extra_steps)
+{
+    struct schedule late = *s;
+    late.overlap += s->overlap ? extra_steps : 0;
+    return schedule_flights(&late);
+}
+
 enum err site_lanes_open(struct site *s, struct arena *perm)
 {
     const struct member_options *o = &s->member->o;
-    unsigned lanes = schedule_flights(&o->schedule);
+    unsigned lanes = site_lanes_count(&o->schedule, s->o.extra_steps);
     size_t elements = 0;
     if (!lanes)
         return ERR_OK;
