@@ -7,6 +7,7 @@
 #include "outer/args.h"
 #include "outer/cmd.h"
 #include "outer/version.h"
+#include "outer/wan/namespace.h"
 
 static void show_cpu(void)
 {
@@ -37,6 +38,19 @@ static void show_build(void)
 #else
     puts("mpi no: one CPU rank per site (-DMPI=OFF, or MPI was not found)");
 #endif
+}
+
+/* By making a place of an emulated network and dropping it. */
+static void show_wan(void)
+{
+    struct namespace n;
+    struct namespace_setup setup = {
+        .address = 10u << 24 | 1, .mtu = 1500, .congestion = "", .slow_start_after_idle = true};
+    if (namespace_open(&n, &setup) == ERR_OK)
+        puts("emulated networks yes: packets, as in `atoll wan`");
+    else
+        printf("emulated networks no: a relay with rate, delay, outages only: %s\n", err_message());
+    namespace_close(&n);
 }
 
 static void show_gpu(void)
@@ -77,6 +91,7 @@ enum err cmd_doctor(int argc, char **argv)
     show_cpu();
     show_memory();
     show_build();
+    show_wan();
     show_gpu();
     return ERR_OK;
 }

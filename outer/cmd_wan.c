@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include "kernels/base/file.h"
 #include "outer/args.h"
 #include "outer/child.h"
 #include "outer/cmd.h"
@@ -171,6 +172,8 @@ static enum err session(struct session *s)
         return err_set(ERR_CONFIG,
                        "nothing to run: give a command after --, or a section `run` in %s",
                        s->source);
+    if (s->logs)
+        TRY(file_mkdirs(s->logs));
     TRY(wan_open(&s->wan, &s->topology, (enum wan_mode)mode, &s->arena));
     return run(s);
 }

@@ -77,6 +77,10 @@ if [ "$(id -u)" = 0 ] && setpriv --reuid 65534 --regid 65534 --clear-groups "$at
     [ "$(grep -c '^65534$' nobody.out)" = 3 ] && [ "$(grep -c wan0 nobody.out)" = 3 ] || fail "three places of nobody"
 fi
 
+"$atoll" wan --topology satellite --mode relay --logs logs/new --seconds 1 -- sh -c 'echo here; sleep 60' >seconds.out 2>&1 ||
+    fail "--seconds, --logs"
+[ "$(cat logs/new/a.log)" = here ] || fail "the log of a place"
+
 refused() { # refused WORDS ARGUMENTS...: exit code 4 and these words
     words=$1 code=0
     shift
