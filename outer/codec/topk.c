@@ -4,11 +4,12 @@
  * of 256 and at most 4096, k = n/64:
  * - 9 bits: code of the upper magnitude, (8 + code % 8) * 2^(code/8 - 47); 0: nothing of this chunk
  *   is sent, and that is all of it;
- * - 5 bits: the lower one's code is so much less; 31: there is none, 0 is sent for its values;
+ * - 4 bits: the lower one's code is twice so much less; 15: there is none, 0 is sent for its
+ * values;
  * - k times two bits, in order of index: level (1: upper) and sign (2);
  * - k gaps g = index - index before - 1, Rice code: g/32 ones, a zero, the 5 low bits.
- * That is 14 + 8k + sum of g/32 bits, at most 14 + 8k + (n - k)/32: 652 for 4096 values, 0.159 bits
- * per value, and 622, 0.152, where indices are spread evenly (7.5 bits each). No block codes: the
+ * That is 13 + 8k + sum of g/32 bits, at most 13 + 8k + (n - k)/32: 651 for 4096 values, 0.159 bits
+ * per value, and 621, 0.152, where indices are spread evenly (7.5 bits each). No block codes: the
  * grid stays what it was. A chunk without anything to say costs 9 bits.
  *
  * The magnitudes are Lloyd's: the means above and below the middle between them, rounded to 3 bits
@@ -27,9 +28,9 @@ enum {
     ROUNDS = 6,
     CODE_BITS = 9,
     CODES = 1 << CODE_BITS,
-    LESS_BITS = 5,
+    LESS_BITS = 4,
     NO_LOWER = (1 << LESS_BITS) - 1,
-    WORDS = 11 /* of 64 bits: 652 bits of a chunk */
+    WORDS = 11 /* of 64 bits: 651 bits of a chunk */
 };
 #define INFINITE   0x7f800000u
 #define NOT_FINITE UINT32_MAX
@@ -258,9 +259,10 @@ static void chunk_encode(struct bits_out *out, float *residual, size_t n)
     put(out, (uint64_t)code[1], CODE_BITS);
     if (!code[1])
         return;
-    bool lower = code[0] > 0 && code[0] <= code[1] && code[1] - code[0] < NO_LOWER;
-    put(out, lower ? (uint64_t)(code[1] - code[0]) : NO_LOWER, LESS_BITS);
-    float level[2] = {lower ? code_value(code[0]) : 0, code_value(code[1])};
+    int32_t less = (code[1] - code[0] + 1) / 2; /* rounds the lower one down */
+    bool lower = code[0] > 0 && code[0] <= code[1] && less < NO_LOWER && 2 * less < code[1];
+    put(out, lower ? (uint64_t)less : NO_LOWER, LESS_BITS);
+    float level[2] = {lower ? code_value(code[1] - 2 * less) : 0, code_value(code[1])};
     for (size_t i = 0; i < k; i++) {
         int l = (double)size[i] >= bound;
         float *r = &residual[index[i]];
@@ -280,10 +282,10 @@ static const char *chunk_read(struct chunk *c, struct bits_in *in, size_t n)
     if (!upper)
         return NULL;
     int32_t less = (int32_t)take(in, LESS_BITS);
-    if (less != NO_LOWER && less >= upper)
+    if (less != NO_LOWER && 2 * less >= upper)
         return "a magnitude out of range";
     c->k = n / SHARE;
-    c->level[0] = less == NO_LOWER ? 0 : code_value(upper - less);
+    c->level[0] = less == NO_LOWER ? 0 : code_value(upper - 2 * less);
     c->level[1] = code_value(upper);
     for (size_t i = 0; i < c->k; i++) {
         c->two[i] = (uint8_t)take(in, 2);

@@ -42,10 +42,10 @@ static const struct {
     {"e3m0", 4.125, 16.5, 0.06, {"\x88\0\0\0", "\0\0\0\x80"}}, /* -0 */
     {"fp8_e4m3", 8, 32, 1e-3, {"\x7f\0\0\0", "\0\0\0\x80"}},   /* NaN, -0 */
     {"fp8_e5m2", 8, 32, 4e-3, {"\x7c\0\0\0", "\0\0\0\x80"}},   /* infinity, -0 */
-    /* 6 chunks and a quarter: 6 * 652 + 173 bits. An index beyond the end, a bit behind the last. */
+    /* 6 chunks and a quarter: 6 * 651 + 172 bits. An index beyond the end, a bit behind the last. */
     {"topk",
-     511 * 8 / 25600.0,
-     4 * 511 * 8 / 25600.0,
+     (510 * 8 + 1) / 25600.0,
+     (4 * 510 * 8 + 1) / 25600.0,
      0.6,
      {"\xff\xff\xff\xff", "\0\0\0\x80"}},
     {"sign", 1, 3, 0.55, {NULL, NULL}}, /* any bits are signs */
@@ -152,11 +152,11 @@ static double topk_value(size_t s, size_t i)
     if (i % 4096 == 0) {
         size_t n = COUNT - i < 4096 ? COUNT - i : 4096, k = n / 64, at = 0, bit = i ? end[s] : 0;
         memset(chunk[s], 0, sizeof chunk[s]);
-        uint32_t upper = bits_from(payload[s], bit, 9), less = upper ? bits_from(payload[s], bit + 9, 5) : 31;
+        uint32_t upper = bits_from(payload[s], bit, 9), less = upper ? bits_from(payload[s], bit + 9, 4) : 15;
         double level[2] = {0, ldexp(8 + upper % 8, (int)(upper / 8) - 47)};
-        if (less < 31)
-            level[0] = ldexp(8 + (upper - less) % 8, (int)((upper - less) / 8) - 47);
-        size_t two = bit + 14;
+        if (less < 15)
+            level[0] = ldexp(8 + (upper - 2 * less) % 8, (int)((upper - 2 * less) / 8) - 47);
+        size_t two = bit + 13;
         bit = upper ? two + 2 * k : bit + 9;
         for (size_t j = 0; upper && j < k; j++) {
             uint32_t what = bits_from(payload[s], two + 2 * j, 2);
@@ -555,8 +555,8 @@ static void topk_takes_the_largest(void **state)
                 whole += pow((double)z[0][i], 2);
             }
         }
-        if (kind < 2) /* two magnitudes of Lloyd: 0.004 of Gaussian tails */
-            assert_true(missed < 0.008 * whole);
+        if (kind < 2) /* two magnitudes of Lloyd: 0.004 of Gaussian tails before they are rounded */
+            assert_true(missed < (kind == 0 ? 0.007 : 0.012) * whole);
     }
 }
 
