@@ -6,6 +6,7 @@
  */
 #include "outer/exchange.h"
 #include "outer/ledger_book.h"
+#include "outer/plan.h"
 #include "outer/progress.h"
 #include "outer/record.h"
 #include "outer/site_train.h"
@@ -39,6 +40,8 @@ struct job {
     struct ledger_book ledger; /* with an aggregator */
     struct progress progress;
     struct progress_line line;
+    struct plan_watch watch;    /* of plan.*, where it is given */
+    int64_t planned_step;       /* the last round was predicted at; 0: none yet */
     char notice[128];           /* words of the last notice logged */
     double noticed;             /* and when, seconds */
     struct link_counters moved; /* bytes so far, of this process */

@@ -4,6 +4,7 @@
 #include <time.h>
 #include "kernels/base/log.h"
 #include "outer/job.h"
+#include "outer/plan_settings.h"
 #include "outer/version.h"
 
 double job_now(void)
@@ -25,6 +26,7 @@ enum err job_tell_start(struct job *j, int64_t step)
     struct record *r = &j->record;
     char *config;
     TRY(config_print(tables, 2, &j->perm, &config));
+    j->planned_step = step;
     record_begin(r, "start");
     record_text(r, "run", j->s.run_name);
     record_text(r, "site", j->o.site_name);
@@ -112,6 +114,41 @@ static void tell_gauge(struct job *j, const struct site_train_round *r)
               *rho, effective, t->reference, t->lr * t->reference / effective);
 }
 
+/* Predicted beside measured, where plan.* says what to predict from. A whole round, and one that was on record, is not what the
+ * plan is about. */
+static void tell_plan(struct job *j, const struct site_train_round *r, double compute_s)
+{
+    struct plan_task t;
+    struct plan_result p;
+    size_t elements[ROUND_FRAGMENTS_MAX];
+    const struct schedule *s = &j->plan.schedule;
+    int64_t steps = r->step - j->planned_step;
+    bool whole = r->round < s->whole_rounds || r->round + 1 == schedule_rounds(s, r->fragment);
+    if (!plan_settings_given(&j->o))
+        return;
+    j->planned_step = r->step;
+    if (whole || r->replayed || steps <= 0)
+        return;
+    plan_settings_task(&t, &j->o, j->train.table.parameters);
+    job_sizes(j, elements);
+    plan_predict(&t, s, elements, &p);
+    double step_s = compute_s / (double)steps, waited_s = 1e-3 * r->exposed_ms;
+    double share = compute_s / (compute_s + r->seconds), flight_s = 1e-3 * r->flight_ms;
+    record_real(&j->record, "flight_ms_planned", 1e3 * p.exchange_s);
+    record_real(&j->record, "utilisation", share);
+    record_real(&j->record, "utilisation_planned", p.steady);
+    log_event(LOG_INFO, "planned",
+              "round=%llu exchange_s=%.3f planned=%.3f waited_s=%.3f step_s=%.4f planned=%.4f trains=%.4f planned=%.4f",
+              (unsigned long long)r->round, flight_s, p.exchange_s, waited_s, step_s, t.step_s, share, p.steady);
+    if (!plan_left(&j->watch, flight_s, p.exchange_s, step_s, t.step_s))
+        return;
+    log_event(LOG_WARN, "plan_left",
+              "exchange_s=%.3f planned=%.3f step_s=%.4f planned=%.4f why=\"%d rounds in a row more than 25 %% off: the plan no "
+              "longer holds\" do=\"atoll probe, then atoll plan%s%s --plan.step_s %.4g\"",
+              flight_s, p.exchange_s, step_s, t.step_s, PLAN_DEVIANT_MAX, j->config_path ? " --config " : "",
+              j->config_path ? j->config_path : "", step_s);
+}
+
 /* site_train calls it after each round, on the lead. */
 void job_tell_round(void *self, const struct site_train_round *r)
 {
@@ -162,6 +199,7 @@ void job_tell_round(void *self, const struct site_train_round *r)
     record_int(o, "wire_up", (int64_t)r->counted.wire_up);
     record_int(o, "wire_down", (int64_t)r->counted.wire_down);
     tell_gauge(j, r);
+    tell_plan(j, r, 1e-3 * parts[0].ms);
     record_end(o);
     log_event(LOG_INFO, "round",
               "step=%lld fragment=%u round=%llu included=%u of=%u replayed=%d seconds=%.3f hidden=%.3f up=%llu "

@@ -170,6 +170,22 @@ void plan_predict(const struct plan_task *t, const struct schedule *s, const siz
     r->equal_s = r->total_s * plan_steps_factor(r->loss_percent);
 }
 
+/* ---- beside what is measured ---- */
+
+static bool deviates(double got, double want)
+{
+    return fabs(got - want) > 0.05 && (got > want * PLAN_DEVIANT || got * PLAN_DEVIANT < want);
+}
+
+bool plan_left(struct plan_watch *w, double exchange_s, double predicted_s, double step_s, double planned_step_s)
+{
+    bool off = deviates(exchange_s, predicted_s) || deviates(step_s, planned_step_s);
+    w->deviant = off ? w->deviant + 1 : 0;
+    bool now = w->deviant >= PLAN_DEVIANT_MAX && !w->told;
+    w->told = w->told || now;
+    return now;
+}
+
 /* ---- the search ---- */
 
 static const int64_t everies[] = {10, 15, 20, 25, 30, 40, 50, 60, 75, 100, 150, 200, 300, 400, 500, 750, PLAN_EVERY_MAX};

@@ -53,6 +53,18 @@ double plan_share(double steps_s, unsigned fragments, double exchange_s, double 
 /* The settings in force are the schedule's; elements[fragments] as its predictions want them. */
 void plan_predict(const struct plan_task *t, const struct schedule *s, const size_t *elements, struct plan_result *r);
 
+/* ---- beside what is measured ---- */
+
+enum { PLAN_DEVIANT_MAX = 3 };
+#define PLAN_DEVIANT 1.25
+struct plan_watch { /* zeroed: nothing measured yet */
+    unsigned deviant; /* rounds in a row that left the plan */
+    bool told;
+};
+/* After a round: does the plan no longer hold? True once, when exchange or step took more than PLAN_DEVIANT times what was
+ * predicted, or less than its inverse, in PLAN_DEVIANT_MAX rounds in a row. Differences under 50 ms count for nothing. */
+bool plan_left(struct plan_watch *w, double exchange_s, double predicted_s, double step_s, double planned_step_s);
+
 /* ---- the search ---- */
 enum { PLAN_OPTIONS_MAX = CODEC_COUNT, PLAN_EVERY_MAX = 1000, PLAN_OVERLAP_MAX = 10 };
 struct plan_option {

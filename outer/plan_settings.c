@@ -17,7 +17,7 @@ void plan_settings_task(struct plan_task *t, const struct outer_settings *o, siz
                                      .down_bps = o->plan_down_mbit * 1e6,
                                      .rtt_s = o->plan_rtt_ms / 1e3,
                                      .loss = o->plan_loss_percent / 100,
-                                     .streams = 1},
+                                     .streams = (unsigned)o->site_streams},
                             .outer_s = o->plan_outer_ns / 1e9,
                             .aggregator_bps = o->plan_aggregator_mbit * 1e6,
                             .price_gb = o->plan_price_gb};

@@ -193,6 +193,23 @@ static void slower_links_take_longer(void **state)
     assert_true(plan_rate_bps(&l, 1e6) == 1e6);
 }
 
+/* The plan is given up after three rounds in a row, once; a round that fits begins anew. */
+static void a_plan_that_is_left_is_told_once(void **state)
+{
+    (void)state;
+    struct plan_watch w = {0};
+    assert_false(plan_left(&w, 2.0, 1.0, 0.5, 0.5));
+    assert_false(plan_left(&w, 0.5, 1.0, 0.5, 0.5));
+    assert_false(plan_left(&w, 1.2, 1.0, 0.5, 0.5)); /* within */
+    assert_false(plan_left(&w, 1.3, 1.0, 0.5, 0.5));
+    assert_false(plan_left(&w, 1.0, 1.0, 0.7, 0.5)); /* the step, too */
+    assert_true(plan_left(&w, 1.3, 1.0, 0.5, 0.5));
+    assert_false(plan_left(&w, 1.3, 1.0, 0.5, 0.5));
+    w = (struct plan_watch){0};
+    for (int i = 0; i < 5; i++) /* milliseconds are noise */
+        assert_false(plan_left(&w, 0.02, 0.001, 0.5, 0.5));
+}
+
 /* ---- the search ---- */
 
 static void the_search_keeps_its_promises(void **state)
@@ -264,6 +281,7 @@ int main(void)
         cmocka_unit_test(bytes_are_the_schedules),
         cmocka_unit_test(time_by_hand),
         cmocka_unit_test(slower_links_take_longer),
+        cmocka_unit_test(a_plan_that_is_left_is_told_once),
         cmocka_unit_test(the_search_keeps_its_promises),
         cmocka_unit_test(impossible_links_have_a_nearest_one),
     };
