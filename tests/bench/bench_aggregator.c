@@ -1,0 +1,345 @@
+/* What one round costs the aggregator at 2, 8 and 64 sites over real mutual TLS: CPU seconds per GiB that went in or out, and the
+ * memory above what it had before the first call. The aggregator is a process of its own (this program again, --serve), so that
+ * only its own figures count; the sites are threads of the parent, each with its certificate and its link.
+ *
+ * Floor: a decrypted and an encrypted byte, about 0.6 s/GiB each way with AES-GCM and the kernel's copies; SHA-256, the sum and
+ * the file come on top. Memory must not grow with sites x model: contributions are files, the aggregate exists once.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include "kernels/base/log.h"
+#include "outer/aggregator.h"
+#include "outer/link/tls.h"
+#include "tests/bench/bench.h"
+
+enum { ELEMENTS = 4 << 20, SITES_MAX = 64, NAME = 8 };
+static const char canonical[] = "bench\n";
+
+static char root[64];
+static char names[SITES_MAX][NAME];
+static const char *list[SITES_MAX];
+
+/* ---- a member, as both ends need one ---- */
+
+struct held {
+    struct tensor tensor;
+    struct table table;
+    struct fragments fragments;
+    struct schedule schedule;
+    struct dev *cpu;
+    struct world *world;
+    struct member member;
+    struct arena perm;
+};
+
+static enum err held_open(struct held *h, const char *directory)
+{
+    struct dev_options device = {.kind = "cpu", .model_type = "f32", .threads = 1};
+    struct member_options o = {.fragments = &h->fragments, .keep = 2};
+    h->perm = arena_make(0);
+    h->tensor = (struct tensor){.name = "w", .shape = {ELEMENTS, 1}, .count = ELEMENTS, .layer = -1};
+    h->table = (struct table){.tensors = &h->tensor, .count = 1, .elements = ELEMENTS, .parameters = ELEMENTS};
+    TRY(fragment_make(&h->fragments, &h->table, &(struct fragment_plan){.count = 1}, &h->perm));
+    o.schedule = h->schedule = schedule_streaming(2, 1, 1, 1, CODEC_INT8);
+    TRY(nesterov_make(&o.outer, "nesterov", 0.7f, 0.9f));
+    TRY(dev_open(&h->cpu, &device));
+    TRY(world_open_real(&h->world, directory));
+    TRY(member_open(&h->member, h->world, h->cpu, &o, &h->perm));
+    float *slab = calloc(ELEMENTS, sizeof *slab);
+    TRY_ALLOC(slab);
+    enum err e = member_begin(&h->member, slab);
+    free(slab);
+    return e;
+}
+
+static void held_close(struct held *h)
+{
+    member_close(&h->member);
+    dev_close(h->cpu);
+    world_close_real(h->world);
+    arena_free(&h->perm);
+}
+
+/* ---- the aggregator's process ---- */
+
+static double status_kib(const char *key)
+{
+    char line[128];
+    double kib = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (strncmp(line, key, strlen(key)) == 0)
+            kib = strtod(line + strlen(key) + 1, NULL);
+    if (f)
+        fclose(f);
+    return kib;
+}
+
+static double cpu_now(void)
+{
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+}
+
+static struct link_tls files(const char *name, char paths[3][128])
+{
+    snprintf(paths[0], sizeof paths[0], "%s/ca.pem", root);
+    snprintf(paths[1], sizeof paths[1], "%s/%s.pem", root, name);
+    snprintf(paths[2], sizeof paths[2], "%s/%s.key", root, name);
+    return (struct link_tls){paths[0], paths[1], paths[2]};
+}
+
+/* Says its port, serves until its standard input ends, says what that took. */
+static enum err serve(unsigned sites)
+{
+    static struct held h;
+    struct aggregator *a;
+    struct link_server *s;
+    char directory[96], paths[3][128], byte;
+    struct aggregator_options o = {.run = "bench", .sites = list, .site_count = sites, .canonical = canonical, .strict = true};
+    struct link_listen l = {.address = "127.0.0.1:0", .tls = files("aggregator", paths)};
+    int port;
+    link_tune();
+    snprintf(directory, sizeof directory, "%s/aggregator-%u", root, sites);
+    TRY(held_open(&h, directory));
+    TRY(aggregator_open(&a, h.world, &h.member, &o, &h.perm));
+    struct link_service service = aggregator_service(a);
+    TRY(link_serve(&s, &l, &service, &port));
+    double before_kib = status_kib("VmRSS"), before_cpu = cpu_now();
+    printf("%d\n", port);
+    fflush(stdout);
+    while (read(STDIN_FILENO, &byte, 1) > 0)
+        ;
+    printf("%.0f %.3f\n", status_kib("VmHWM") - before_kib, cpu_now() - before_cpu);
+    fflush(stdout);
+    link_shutdown(s, 1000);
+    aggregator_close(a);
+    held_close(&h);
+    return ERR_OK;
+}
+
+/* ---- the sites ---- */
+
+struct client {
+    unsigned index;
+    int port;
+    const struct wire_contribution *m;
+    const uint8_t *payload;
+    pthread_t thread;
+    uint64_t bytes;
+    enum err e;
+    char why[256];
+};
+
+static enum err exchange(struct client *c, struct link *l)
+{
+    struct wire_contribution m = *c->m;
+    struct wire_hello hello = {.head = m.head, .major = WIRE_MAJOR, .config = canonical};
+    struct wire_hello_answer *welcome = malloc(sizeof *welcome);
+    struct wire_poll_answer *polled = malloc(sizeof *polled);
+    struct wire_answer answer = {0};
+    TRY_ALLOC(welcome);
+    TRY_ALLOC(polled);
+    snprintf(hello.head.site, sizeof hello.head.site, "%s", names[c->index]);
+    TRY(l->ops->hello(l, &hello, welcome));
+    m.head = hello.head;
+    m.head.epoch = welcome->epoch;
+    TRY(l->ops->contribute(l, &m, c->payload, &answer));
+    if (answer.outcome != ROUND_RECEIPT)
+        return err_set(ERR_PROTO, "contribution: %s", answer.text);
+    struct wire_poll poll = {.head = m.head};
+    do
+        TRY(l->ops->poll(l, &poll, 30000, polled));
+    while (polled->answer.outcome == ROUND_PENDING);
+    if (polled->answer.outcome != ROUND_COMMIT)
+        return err_set(ERR_PROTO, "poll: %s", polled->answer.text);
+    size_t size = polled->manifest.aggregate_bytes;
+    uint8_t *aggregate = malloc(size);
+    TRY_ALLOC(aggregate);
+    struct wire_fetch fetch = {.head = m.head, .what = WIRE_AGGREGATE};
+    answer = (struct wire_answer){0};
+    enum err e = l->ops->fetch(l, &fetch, aggregate, size, &answer);
+    c->bytes = m.payload_bytes + size;
+    free(aggregate);
+    free(welcome);
+    free(polled);
+    return e;
+}
+
+static void *client_main(void *arg)
+{
+    struct client *c = arg;
+    char target[32], paths[3][128];
+    struct link *l;
+    snprintf(target, sizeof target, "127.0.0.1:%d", c->port);
+    struct link_dial d = {.target = target, .tls = files(names[c->index], paths)};
+    c->e = link_open(&l, &d);
+    if (c->e == ERR_OK) {
+        c->e = exchange(c, l);
+        snprintf(c->why, sizeof c->why, "%s", err_message());
+        l->ops->close(l);
+    }
+    return NULL;
+}
+
+/* One contribution for all of them: what it holds does not matter, that it decodes does. */
+static enum err all_exchange(struct held *h, unsigned sites, int port, uint64_t *bytes)
+{
+    const struct codec *k = codec_get(CODEC_BF16);
+    static struct client c[SITES_MAX];
+    size_t n = k->payload_max(k, ELEMENTS);
+    uint8_t *payload = malloc(n);
+    float *z = calloc(ELEMENTS, sizeof *z), *residual = malloc(ELEMENTS * sizeof *residual);
+    TRY_ALLOC(payload && z && residual ? payload : NULL);
+    for (size_t i = 0; i < ELEMENTS; i++)
+        z[i] = (float)((i * 2654435761u >> 13) % 97) / 64;
+    TRY(k->encode(k, h->member.work, payload, &n, residual, z, h->member.state[0].codes, ELEMENTS));
+    struct wire_contribution m = {.head = {.run = "bench", .incarnation = 1, .instance = 1, .roster_version = 1,
+                                           .config = digest_of(canonical, strlen(canonical))},
+                                  .codec = CODEC_BF16, .payload_bytes = n, .weight = 1,
+                                  .grid = member_grid(&h->member, 0), .payload = digest_of(payload, n)};
+    enum err e = ERR_OK;
+    *bytes = 0;
+    for (unsigned i = 0; i < sites; i++) {
+        c[i] = (struct client){.index = i, .port = port, .m = &m, .payload = payload};
+        ASSERT(pthread_create(&c[i].thread, NULL, client_main, &c[i]) == 0);
+    }
+    for (unsigned i = 0; i < sites; i++) {
+        pthread_join(c[i].thread, NULL);
+        *bytes += c[i].bytes;
+        if (c[i].e != ERR_OK)
+            e = err_set(c[i].e, "site %u: %s", i, c[i].why);
+    }
+    free(payload);
+    free(z);
+    free(residual);
+    return e;
+}
+
+/* ---- measuring ---- */
+
+struct child {
+    pid_t pid;
+    FILE *in, *out; /* to it, from it */
+};
+
+static enum err child_start(struct child *c, unsigned sites)
+{
+    int to[2], from[2];
+    char count[16], self[] = "/proc/self/exe";
+    snprintf(count, sizeof count, "%u", sites);
+    if (pipe(to) != 0 || pipe(from) != 0)
+        return err_set(ERR_IO, "no pipe");
+    c->pid = fork(); /* before gRPC: nothing of it is started yet in this process but between two children */
+    if (c->pid == 0) {
+        dup2(to[0], STDIN_FILENO);
+        dup2(from[1], STDOUT_FILENO);
+        close(to[1]);
+        close(from[0]);
+        execl(self, self, "--serve", root, count, (char *)NULL);
+        _exit(127);
+    }
+    close(to[0]);
+    close(from[1]);
+    c->in = fdopen(to[1], "w");
+    c->out = fdopen(from[0], "r");
+    return c->in && c->out ? ERR_OK : err_set(ERR_IO, "no aggregator");
+}
+
+static void rows(const char *csv, unsigned sites, double cpu, double kib, double seconds, uint64_t bytes)
+{
+    char what[64];
+    double gib = (double)bytes / (1 << 30);
+    const char *flags = "one round; 4 Mi parameters bf16; aggregator's process only; " BENCH_COMPILER;
+    snprintf(what, sizeof what, "aggregator at %u sites", sites);
+    bench_write(csv, &(struct bench_row){"link", what, "CPU s/GiB", flags, cpu / gib, 0});
+    bench_write(csv, &(struct bench_row){"link", what, "MiB above idle", flags, kib / 1024, 0});
+    bench_write(csv, &(struct bench_row){"link", what, "MB/s in and out", flags, (double)bytes / 1e6 / seconds, 0});
+}
+
+static enum err measure(struct held *h, const char *csv, unsigned sites)
+{
+    struct child c = {0};
+    int port = 0, status;
+    double kib = 0, cpu = 0;
+    uint64_t bytes;
+    TRY(child_start(&c, sites));
+    if (fscanf(c.out, "%d", &port) != 1)
+        return err_set(ERR_IO, "the aggregator did not start");
+    double start = bench_now();
+    enum err e = all_exchange(h, sites, port, &bytes);
+    double seconds = bench_now() - start;
+    fclose(c.in);
+    if (e == ERR_OK && fscanf(c.out, "%lf %lf", &kib, &cpu) != 2)
+        e = err_set(ERR_IO, "the aggregator ended early");
+    fclose(c.out);
+    waitpid(c.pid, &status, 0);
+    if (e == ERR_OK)
+        rows(csv, sites, cpu, kib, seconds, bytes);
+    return e;
+}
+
+static enum err certificates(void)
+{
+    static const char *const hosts[] = {"127.0.0.1"};
+    int64_t now = (int64_t)time(NULL);
+    struct tls_request r = {.directory = root, .out = root, .role = TLS_AGGREGATOR, .name = "aggregator", .hosts = hosts,
+                            .host_count = 1, .validity = {now - 60, now + 3600}};
+    TRY(tls_authority(root, "bench", false, r.validity));
+    TRY(tls_issue(&r));
+    for (unsigned i = 0; i < SITES_MAX; i++) {
+        r = (struct tls_request){.directory = root, .out = root, .name = names[i], .validity = r.validity};
+        TRY(tls_issue(&r));
+    }
+    return ERR_OK;
+}
+
+static enum err run(const char *csv)
+{
+    static const unsigned counts[] = {2, 8, 64};
+    static struct held h;
+    char directory[96];
+    snprintf(directory, sizeof directory, "%s/site", root);
+    TRY(certificates());
+    TRY(held_open(&h, directory));
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        TRY(measure(&h, csv, counts[i]));
+    held_close(&h);
+    return ERR_OK;
+}
+
+int main(int argc, char **argv)
+{
+    enum err e;
+    bool child = argc == 4 && strcmp(argv[1], "--serve") == 0;
+    const char *csv = child ? "" : bench_arguments(argc, argv);
+    for (unsigned i = 0; i < SITES_MAX; i++) {
+        snprintf(names[i], sizeof names[i], "s%u", i);
+        list[i] = names[i];
+    }
+    if (!csv)
+        return 1;
+    log_min(LOG_ERROR);
+    if (child) {
+        snprintf(root, sizeof root, "%s", argv[2]);
+        e = serve((unsigned)atoi(argv[3]));
+    } else {
+        link_tune();
+        signal(SIGPIPE, SIG_IGN);
+        strcpy(root, "/tmp/atoll-bench-XXXXXX");
+        e = mkdtemp(root) ? run(csv) : ERR_IO;
+        if (file_remove_tree(root) != ERR_OK)
+            fprintf(stderr, "%s stays\n", root);
+    }
+    if (e != ERR_OK)
+        fprintf(stderr, "%s\n", err_message());
+    return e == ERR_OK ? 0 : 1;
+}
