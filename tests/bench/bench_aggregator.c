@@ -1,5 +1,6 @@
 /* What one round costs the aggregator at 2, 8 and 64 sites over real mutual TLS: CPU seconds per GiB that went in or out, and the
- * memory above what it had before the first call. The aggregator is a process of its own (this program again, --serve), so that
+ * memory of its own (RssAnon, looked at every 10 ms; mapped files are the page cache's) above what it had before the first
+ * call; for int8, which adds, and for the bf16 of a whole round, whose aggregate is the list of the contributions. The aggregator is a process of its own (this program again, --serve), so that
  * only its own figures count; the sites are threads of the parent, each with its certificate and its link.
  *
  * Floor: a decrypted and an encrypted byte, about 0.6 s/GiB each way with AES-GCM and the kernel's copies; SHA-256, the sum and
@@ -39,7 +40,7 @@ struct held {
     struct arena perm;
 };
 
-static enum err held_open(struct held *h, const char *directory)
+static enum err held_open(struct held *h, const char *directory, unsigned whole_rounds)
 {
     struct dev_options device = {.kind = "cpu", .model_type = "f32", .threads = 1};
     struct member_options o = {.fragments = &h->fragments, .keep = 2};
@@ -47,7 +48,7 @@ static enum err held_open(struct held *h, const char *directory)
     h->tensor = (struct tensor){.name = "w", .shape = {ELEMENTS, 1}, .count = ELEMENTS, .layer = -1};
     h->table = (struct table){.tensors = &h->tensor, .count = 1, .elements = ELEMENTS, .parameters = ELEMENTS};
     TRY(fragment_make(&h->fragments, &h->table, &(struct fragment_plan){.count = 1}, &h->perm));
-    o.schedule = h->schedule = schedule_streaming(2, 1, 1, 1, CODEC_INT8);
+    o.schedule = h->schedule = schedule_streaming(2, 1, 1, whole_rounds, CODEC_INT8);
     TRY(nesterov_make(&o.outer, "nesterov", 0.7f, 0.9f));
     TRY(dev_open(&h->cpu, &device));
     TRY(world_open_real(&h->world, directory));
@@ -97,8 +98,19 @@ static struct link_tls files(const char *name, char paths[3][128])
     return (struct link_tls){paths[0], paths[1], paths[2]};
 }
 
+static volatile double peak_kib;
+
+static void *watch_main(void *unused)
+{
+    for (;; usleep(10000)) {
+        double now = status_kib("RssAnon");
+        peak_kib = now > peak_kib ? now : peak_kib;
+    }
+    return unused;
+}
+
 /* Says its port, serves until its standard input ends, says what that took. */
-static enum err serve(unsigned sites)
+static enum err serve(unsigned sites, unsigned whole_rounds)
 {
     static struct held h;
     struct aggregator *a;
@@ -106,19 +118,21 @@ static enum err serve(unsigned sites)
     char directory[96], paths[3][128], byte;
     struct aggregator_options o = {.run = "bench", .sites = list, .site_count = sites, .canonical = canonical, .strict = true};
     struct link_listen l = {.address = "127.0.0.1:0", .tls = files("aggregator", paths)};
+    pthread_t watch;
     int port;
     link_tune();
-    snprintf(directory, sizeof directory, "%s/aggregator-%u", root, sites);
-    TRY(held_open(&h, directory));
+    snprintf(directory, sizeof directory, "%s/aggregator-%u-%u", root, sites, whole_rounds);
+    TRY(held_open(&h, directory, whole_rounds));
     TRY(aggregator_open(&a, h.world, &h.member, &o, &h.perm));
     struct link_service service = aggregator_service(a);
     TRY(link_serve(&s, &l, &service, &port));
-    double before_kib = status_kib("VmRSS"), before_cpu = cpu_now();
+    double before_kib = status_kib("RssAnon"), before_cpu = cpu_now();
+    ASSERT(pthread_create(&watch, NULL, watch_main, NULL) == 0);
     printf("%d\n", port);
     fflush(stdout);
     while (read(STDIN_FILENO, &byte, 1) > 0)
         ;
-    printf("%.0f %.3f\n", status_kib("VmHWM") - before_kib, cpu_now() - before_cpu);
+    printf("%.0f %.3f\n", peak_kib - before_kib, cpu_now() - before_cpu);
     fflush(stdout);
     link_shutdown(s, 1000);
     aggregator_close(a);
@@ -193,7 +207,7 @@ static void *client_main(void *arg)
 /* One contribution for all of them: what it holds does not matter, that it decodes does. */
 static enum err all_exchange(struct held *h, unsigned sites, int port, uint64_t *bytes)
 {
-    const struct codec *k = codec_get(CODEC_BF16);
+    const struct codec *k = codec_get(h->schedule.whole_rounds ? CODEC_BF16 : CODEC_INT8);
     static struct client c[SITES_MAX];
     size_t n = k->payload_max(k, ELEMENTS);
     uint8_t *payload = malloc(n);
@@ -204,7 +218,7 @@ static enum err all_exchange(struct held *h, unsigned sites, int port, uint64_t 
     TRY(k->encode(k, h->member.work, payload, &n, residual, z, h->member.state[0].codes, ELEMENTS));
     struct wire_contribution m = {.head = {.run = "bench", .incarnation = 1, .instance = 1, .roster_version = 1,
                                            .config = digest_of(canonical, strlen(canonical))},
-                                  .codec = CODEC_BF16, .payload_bytes = n, .weight = 1,
+                                  .codec = (uint32_t)k->kind, .payload_bytes = n, .weight = 1,
                                   .grid = member_grid(&h->member, 0), .payload = digest_of(payload, n)};
     enum err e = ERR_OK;
     *bytes = 0;
@@ -231,7 +245,7 @@ struct child {
     FILE *in, *out; /* to it, from it */
 };
 
-static enum err child_start(struct child *c, unsigned sites)
+static enum err child_start(struct child *c, unsigned sites, unsigned whole_rounds)
 {
     int to[2], from[2];
     char count[16], self[] = "/proc/self/exe";
@@ -244,7 +258,7 @@ static enum err child_start(struct child *c, unsigned sites)
         dup2(from[1], STDOUT_FILENO);
         close(to[1]);
         close(from[0]);
-        execl(self, self, "--serve", root, count, (char *)NULL);
+        execl(self, self, "--serve", root, count, whole_rounds ? "1" : "0", (char *)NULL);
         _exit(127);
     }
     close(to[0]);
@@ -254,12 +268,12 @@ static enum err child_start(struct child *c, unsigned sites)
     return c->in && c->out ? ERR_OK : err_set(ERR_IO, "no aggregator");
 }
 
-static void rows(const char *csv, unsigned sites, double cpu, double kib, double seconds, uint64_t bytes)
+static void rows(const char *csv, unsigned sites, const char *codec, double cpu, double kib, double seconds, uint64_t bytes)
 {
     char what[64];
     double gib = (double)bytes / (1 << 30);
-    const char *flags = "one round; 4 Mi parameters bf16; aggregator's process only; " BENCH_COMPILER;
-    snprintf(what, sizeof what, "aggregator at %u sites", sites);
+    const char *flags = "one round; 4 Mi parameters; aggregator's process only; " BENCH_COMPILER;
+    snprintf(what, sizeof what, "aggregator at %u sites %s", sites, codec);
     bench_write(csv, &(struct bench_row){"link", what, "CPU s/GiB", flags, cpu / gib, 0});
     bench_write(csv, &(struct bench_row){"link", what, "MiB above idle", flags, kib / 1024, 0});
     bench_write(csv, &(struct bench_row){"link", what, "MB/s in and out", flags, (double)bytes / 1e6 / seconds, 0});
@@ -271,7 +285,7 @@ static enum err measure(struct held *h, const char *csv, unsigned sites)
     int port = 0, status;
     double kib = 0, cpu = 0;
     uint64_t bytes;
-    TRY(child_start(&c, sites));
+    TRY(child_start(&c, sites, (unsigned)h->schedule.whole_rounds));
     if (fscanf(c.out, "%d", &port) != 1)
         return err_set(ERR_IO, "the aggregator did not start");
     double start = bench_now();
@@ -283,7 +297,7 @@ static enum err measure(struct held *h, const char *csv, unsigned sites)
     fclose(c.out);
     waitpid(c.pid, &status, 0);
     if (e == ERR_OK)
-        rows(csv, sites, cpu, kib, seconds, bytes);
+        rows(csv, sites, h->schedule.whole_rounds ? "bf16 relayed" : "int8", cpu, kib, seconds, bytes);
     return e;
 }
 
@@ -305,21 +319,24 @@ static enum err certificates(void)
 static enum err run(const char *csv)
 {
     static const unsigned counts[] = {2, 8, 64};
-    static struct held h;
     char directory[96];
-    snprintf(directory, sizeof directory, "%s/site", root);
     TRY(certificates());
-    TRY(held_open(&h, directory));
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        TRY(measure(&h, csv, counts[i]));
-    held_close(&h);
+    for (unsigned whole = 0; whole < 2; whole++) {
+        struct held h = {0};
+        snprintf(directory, sizeof directory, "%s/site-%u", root, whole);
+        TRY(held_open(&h, directory, whole));
+        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+            if (!whole || counts[i] < SITES_MAX) /* 64 times 64 contributions say nothing new */
+                TRY(measure(&h, csv, counts[i]));
+        held_close(&h);
+    }
     return ERR_OK;
 }
 
 int main(int argc, char **argv)
 {
     enum err e;
-    bool child = argc == 4 && strcmp(argv[1], "--serve") == 0;
+    bool child = argc == 5 && strcmp(argv[1], "--serve") == 0;
     const char *csv = child ? "" : bench_arguments(argc, argv);
     for (unsigned i = 0; i < SITES_MAX; i++) {
         snprintf(names[i], sizeof names[i], "s%u", i);
@@ -330,7 +347,7 @@ int main(int argc, char **argv)
     log_min(LOG_ERROR);
     if (child) {
         snprintf(root, sizeof root, "%s", argv[2]);
-        e = serve((unsigned)atoi(argv[3]));
+        e = serve((unsigned)atoi(argv[3]), (unsigned)atoi(argv[4]));
     } else {
         link_tune();
         signal(SIGPIPE, SIG_IGN);
