@@ -17,9 +17,14 @@ uint64_t aggregator_now(const struct aggregator *a)
     return a->world->ops->now_ms(a->world);
 }
 
+bool aggregator_serves(const struct aggregator *a, unsigned fragment)
+{
+    return a->o.count <= 1 || fragment % a->o.count == a->o.index;
+}
+
 uint64_t aggregator_rounds(const struct aggregator *a, unsigned fragment)
 {
-    return schedule_rounds(&a->member->schedule, fragment);
+    return aggregator_serves(a, fragment) ? schedule_rounds(&a->member->schedule, fragment) : 0;
 }
 
 void aggregator_halt(struct aggregator *a, enum err e)
@@ -433,6 +438,10 @@ static enum err recover_core(struct aggregator *a, struct arena *perm)
         round_place(&a->core, i, m->state[i].round, &m->state[i].manifest, &m->state[i].digest);
         a->fragment[i].first_ms = UINT64_MAX;
         a->fragment[i].found_round = m->state[i].round;
+        if (m->state[i].round && !aggregator_serves(a, i))
+            return err_set(ERR_CONFIG, "serve.dir holds rounds of fragment %u, which aggregator %u of %u does not serve: give "
+                                       "each aggregator its own directory, and always the same serve.index", i, a->o.index,
+                           a->o.count);
     }
     return ERR_OK;
 }

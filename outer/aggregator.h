@@ -21,6 +21,7 @@ struct aggregator_options {
     uint64_t straggler_ms;
     void (*committed)(void *self, const struct manifest *m); /* after each commit, in the thread of work(); NULL: nobody asks */
     void *self;
+    unsigned index, count;       /* of several that share the fragments: fragment f is of the one at f % count; 0, 0: alone */
     const char *revoked_path;    /* list of refused identities, one URI per line, read again when it changes; NULL: none */
 };
 struct aggregator; /* opaque */

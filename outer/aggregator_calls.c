@@ -86,6 +86,10 @@ static int caller_check(struct aggregator *a, const char *peer, const struct wir
     } else if (strcmp(head->run, a->o.run) != 0) {
         *outcome = ROUND_MISMATCH;
         snprintf(text, WIRE_TEXT_MAX, "run.name: %s here, %s there", a->o.run, head->run);
+    } else if (head->aggregator != a->o.index) {
+        *outcome = ROUND_MISMATCH;
+        snprintf(text, WIRE_TEXT_MAX, "this is aggregator %u, the call is for %" PRIu32 ": compare the order of site.aggregator "
+                                      "with serve.index", a->o.index, head->aggregator);
     } else {
         return site;
     }
@@ -216,7 +220,7 @@ static void hello_fragment(struct aggregator *a, unsigned site, const struct wir
         event_past(a, &e);
     }
     aggregator_step(a, &e, &u);
-    if (fragment && hello_weight(u.outcome) <= hello_weight(answer->outcome))
+    if (answer->outcome != ROUND_NONE && hello_weight(u.outcome) <= hello_weight(answer->outcome))
         return;
     answer->outcome = u.outcome;
     if (u.text)
@@ -265,7 +269,8 @@ static int hello_site(struct aggregator *a, const char *peer, const struct wire_
     }
     aggregator_heard(a, (unsigned)site);
     for (unsigned i = 0; i < a->core.fragments; i++)
-        hello_fragment(a, (unsigned)site, m, i, answer);
+        if (aggregator_serves(a, i))
+            hello_fragment(a, (unsigned)site, m, i, answer);
     if (hello_weight(answer->outcome) < 4)
         hello_bind(a, (unsigned)site, m, answer);
     return site;
@@ -293,9 +298,9 @@ static int call_step(struct aggregator *a, const char *peer, const struct wire_h
     struct round_update u;
     memset(answer, 0, sizeof *answer);
     int site = aggregator_caller(a, peer, head, &answer->outcome, answer->text);
-    if (site >= 0 && given.fragment >= a->core.fragments) {
+    if (site >= 0 && (given.fragment >= a->core.fragments || (given.kind != ROUND_LEAVE && !aggregator_serves(a, given.fragment)))) {
         answer->outcome = ROUND_INVALID;
-        put_text(answer->text, "no such fragment");
+        put_text(answer->text, "no fragment of this aggregator");
         site = -1;
     }
     if (site < 0) {
@@ -428,7 +433,7 @@ void aggregator_report(void *self, const char *peer, const struct wire_report *m
         return;
     bool last = aggregator_last(a);
     for (unsigned i = 0; i < a->core.fragments; i++)
-        last = last && a->core.f[i].adopted[site] == a->core.f[i].round;
+        last = last && (!aggregator_serves(a, i) || a->core.f[i].adopted[site] == a->core.f[i].round);
     if (last)
         aggregator_finished(a, (unsigned)site);
     struct aggregator_site_status *s = &a->site[site].status;

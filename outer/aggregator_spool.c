@@ -79,8 +79,8 @@ static void say_failed(struct aggregator *a, enum err e, struct wire_answer *ans
 /* Rows that need no core: is the header something a site of this run may say? */
 static bool header_good(const struct aggregator *a, const struct wire_contribution *m, struct wire_answer *answer)
 {
-    if (m->fragment >= a->core.fragments)
-        say(answer, ROUND_INVALID, "no such fragment");
+    if (m->fragment >= a->core.fragments || !aggregator_serves(a, m->fragment))
+        say(answer, ROUND_INVALID, "no fragment of this aggregator");
     else if (m->round >= aggregator_rounds(a, m->fragment))
         say(answer, ROUND_INVALID, "beyond the last scheduled round");
     else if (!isfinite(m->weight) || m->weight <= 0)

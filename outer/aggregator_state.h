@@ -83,6 +83,7 @@ void aggregator_heard(struct aggregator *a, unsigned site);
 /* One event through the core: remembers seals and halts, logs the trace. The event's time is set here. */
 void aggregator_step(struct aggregator *a, struct round_event *e, struct round_update *u);
 void aggregator_halt(struct aggregator *a, enum err e); /* keeps this thread's sentence */
+bool aggregator_serves(const struct aggregator *a, unsigned fragment);
 uint64_t aggregator_rounds(const struct aggregator *a, unsigned fragment);
 bool aggregator_last(const struct aggregator *a); /* every fragment has had its last round */
 /* The site has all of it: durable, so that a restart after the end does not wait for sites that are gone. */

@@ -117,6 +117,7 @@ static enum err open_aggregator(struct serve *v)
 {
     struct aggregator_options o = {.run = v->s.run_name, .sites = v->o.outer_sites.items,
                                    .site_count = (unsigned)v->o.outer_sites.count, .canonical = v->identity,
+                                   .index = (unsigned)v->o.serve_index, .count = (unsigned)v->o.outer_aggregators,
                                    .strict = strcmp(v->o.outer_mode, "strict") == 0, .committed = committed, .self = v,
                                    .straggler_ms = (uint64_t)llround(v->o.outer_straggler_s * 1000)};
     TRY_ALLOC(o.revoked_path = arena_printf(&v->perm, "%s/revoked.txt", v->o.tls_dir));
@@ -247,6 +248,13 @@ static enum err stopped(const struct aggregator_status *now)
 static void say_final(const struct serve *v)
 {
     char hex[65];
+    int64_t count = v->o.outer_aggregators;
+    for (unsigned f = (unsigned)v->o.serve_index; count > 1 && f < v->member.fragments->count; f += (unsigned)count) {
+        digest_hex(&v->member.state[f].digest, hex);
+        log_event(LOG_INFO, "final", "fragment=%u state=%s", f, hex);
+    }
+    if (count > 1)
+        return;
     struct digest d = member_digest(&v->member, false);
     digest_hex(&d, hex);
     log_event(LOG_INFO, "final", "outer_state=%s", hex);

@@ -14,6 +14,7 @@
 #include "outer/cmd.h"
 #include "outer/identity.h"
 #include "outer/job.h"
+#include "outer/link/link_many.h"
 #include "outer/link/tls.h"
 #include "outer/version.h"
 
@@ -273,7 +274,10 @@ static enum err own_directory(struct job *j)
 #ifdef ATOLL_NET
 static enum err dial(struct job *j)
 {
-    struct link_dial d = {.target = j->o.site_aggregator,
+    unsigned count = (unsigned)j->o.outer_aggregators;
+    char target[256];
+    struct link *links[WIRE_AGGREGATORS_MAX];
+    struct link_dial d = {.target = target,
                           .streams = (unsigned)j->o.site_streams,
                           .rate_up = (uint64_t)(1e6 / 8 * j->o.site_rate_up),
                           .rate_down = (uint64_t)(1e6 / 8 * j->o.site_rate_down),
@@ -288,7 +292,14 @@ static enum err dial(struct job *j)
     TRY_ALLOC(d.tls.key = arena_printf(&j->perm, "%s/%s.key", j->o.tls_dir, j->o.site_name));
     int64_t days_left;
     TRY(tls_check(&d.tls, j->s.run_name, TLS_SITE, j->o.site_name, (int64_t)time(NULL), &days_left));
-    return link_open(&j->link, &d);
+    for (unsigned i = 0; i < count; i++) {
+        bool there = keys_aggregator(j->o.site_aggregator, i, target, sizeof target);
+        enum err e = there ? link_open(&links[i], &d) : ERR_CONFIG;
+        for (unsigned k = 0; e != ERR_OK && k < i; k++)
+            links[k]->ops->close(links[k]);
+        TRY(e);
+    }
+    return link_many_open(&j->link, links, count);
 }
 #else
 static enum err dial(struct job *j)
@@ -309,6 +320,7 @@ static enum err open_site(struct job *j)
                              .name = j->o.site_name,
                              .index = (unsigned)j->index,
                              .site_count = (unsigned)j->o.outer_sites.count,
+                             .aggregators = (unsigned)j->o.outer_aggregators,
                              .canonical = j->identity,
                              .strict = strict,
                              .feedback = (float)j->o.outer_feedback,

@@ -176,13 +176,49 @@ static bool address_good(const char *s, long least)
     return port >= least && port <= 65535;
 }
 
+bool keys_aggregator(const char *list, unsigned index, char *out, size_t size)
+{
+    for (; index; index--) {
+        list += strcspn(list, ",");
+        if (!*list++)
+            return false;
+    }
+    size_t n = strcspn(list, ",");
+    if (!n || n >= size)
+        return false;
+    memcpy(out, list, n);
+    out[n] = 0;
+    return true;
+}
+
+static void check_aggregators(struct rules *r, const struct outer_settings *o)
+{
+    char item[256];
+    unsigned count = 1;
+    for (const char *c = o->site_aggregator; *c; c++)
+        count += *c == ',';
+    if (o->outer_aggregators > o->outer_fragments)
+        broken(r, "outer.aggregators = %lld is more than outer.fragments = %lld; each serves at least one",
+               (long long)o->outer_aggregators, (long long)o->outer_fragments);
+    if (o->serve_index >= o->outer_aggregators)
+        broken(r, "serve.index = %lld, but outer.aggregators = %lld; indices go from 0 to %lld", (long long)o->serve_index,
+               (long long)o->outer_aggregators, (long long)o->outer_aggregators - 1);
+    if (!*o->site_aggregator)
+        return;
+    if (count != (unsigned)o->outer_aggregators)
+        broken(r, "site.aggregator names %u, outer.aggregators is %lld; give one address for each", count,
+               (long long)o->outer_aggregators);
+    for (unsigned i = 0; i < count; i++)
+        if (!keys_aggregator(o->site_aggregator, i, item, sizeof item) || !address_good(item, 1))
+            broken(r, "site.aggregator = \"%.80s\" is not host:port", o->site_aggregator);
+}
+
 static void check_site(struct rules *r, const struct outer_settings *o, const struct settings *s)
 {
     double tokens = o->site_share * (double)s->train_batch_tokens;
     if (*o->site_aggregator && !o->outer_sites.count)
         broken(r, "outer.sites is empty, but site.aggregator is given; list the names of all sites of the run");
-    if (*o->site_aggregator && !address_good(o->site_aggregator, 1))
-        broken(r, "site.aggregator = \"%.80s\" is not host:port", o->site_aggregator);
+    check_aggregators(r, o);
     if (*o->site_name && o->outer_sites.count && !listed(&o->outer_sites, o->site_name))
         broken(r, "site.name = \"%.80s\" is none of outer.sites", o->site_name);
     /* a sum of sequences: what does not divide would silently change the weight of this site */

@@ -8,6 +8,7 @@
     X(outer, sites, LIST, "", 0, 0, NULL, "", true, "Names of the configured sites (the roster); at most 1024, letters, digits, - and _.") \
     X(outer, every, INT, "50", 1, 1e6, NULL, "steps", true, "H: inner steps between two rounds of a fragment.") \
     X(outer, fragments, INT, "1", 1, 64, NULL, "", true, "P: parts of the model synchronised in turn; 1 is classic DiLoCo; divides outer.every.") \
+    X(outer, aggregators, INT, "1", 1, 16, NULL, "", true, "Aggregators that share the fragments: fragment f is of the one at f modulo this number, so no single network card is the limit.") \
     X(outer, overlap_steps, INT, "0", 0, 1e6, NULL, "steps", true, "tau: steps that training goes on while a round is exchanged; 0: it waits. outer.every: the one-round delay (DiLoCoX).") \
     X(outer, mix, REAL, "-1", -1, 1, NULL, "", true, "alpha: share of the local parameters when an overlapped commit is applied (the rest: the outer ones); -1: 0.5, and 0 with the one-round delay.") \
     X(outer, partition, CHOICE, "strided", 0, 0, "strided|sequential|balanced|random|slices", "", true, "How the model is cut into fragments: block i to fragment i mod P; consecutive blocks; tensors by size; every 256 values drawn for one (SPARTA); as outer.slices lists (DreamDDP).") \
@@ -29,12 +30,13 @@
     X(outer, catch_up, INT, "8", 1, 1e6, NULL, "rounds", true, "Committed rounds kept for sites that were away; older ones come as a snapshot.") \
     X(site, name, TEXT, "", 0, 0, NULL, "", false, "Which of outer.sites this process is; may be left out with one site and no aggregator.") \
     X(site, share, REAL, "1", 0.01, 100, NULL, "", false, "This site's tokens per step as a multiple of train.batch_tokens; its weight in the mean.") \
-    X(site, aggregator, TEXT, "", 0, 0, NULL, "", false, "host:port of the aggregator; empty: train alone, without an outer loop.") \
+    X(site, aggregator, TEXT, "", 0, 0, NULL, "", false, "host:port of the aggregator, or of each of outer.aggregators with commas between; empty: train alone, without an outer loop.") \
     X(site, aggregator_name, TEXT, "", 0, 0, NULL, "", false, "DNS name in the aggregator's certificate, when dialling by address.") \
     X(site, streams, INT, "4", 1, 16, NULL, "", false, "Connections that share one payload, at most; several fill a long or lossy link where one TCP stream does not.") \
     X(site, rate_up, REAL, "0", 0, 1e6, NULL, "Mbit/s", false, "Most that contributions may take of the uplink; 0: all of it.") \
     X(site, rate_down, REAL, "0", 0, 1e6, NULL, "Mbit/s", false, "Most that aggregates and snapshots may take of the downlink; 0: all of it.") \
     X(tls, dir, TEXT, "tls", 0, 0, NULL, "", false, "Directory with ca.pem, NAME.pem, NAME.key as atoll cert writes them.") \
+    X(serve, index, INT, "0", 0, 15, NULL, "", false, "Which of outer.aggregators this process is, from 0; its place in site.aggregator.") \
     X(serve, listen, TEXT, "127.0.0.1:7443", 0, 0, NULL, "", false, "Address and port the aggregator binds.") \
     X(serve, dir, TEXT, "aggregator", 0, 0, NULL, "", false, "Directory of the aggregator's journal, spool and state.") \
     X(log, level, CHOICE, "info", 0, 0, "debug|info|warn|error", "", false, "Least level written.")          \
@@ -58,6 +60,8 @@ struct config_table keys_outer(struct outer_settings *o);
 /* Rules over several keys of both tables; ERR_CONFIG lists every violated one. */
 enum err keys_outer_check(const struct outer_settings *o, const struct settings *s) MUST;
 /* Beside it, for `atoll train`: the same file also serves the aggregator, which has no site.name. */
+/* The item of site.aggregator at this index; false: there are not so many, or it is too long. */
+bool keys_aggregator(const char *list, unsigned index, char *out, size_t size);
 enum err keys_outer_check_site(const struct outer_settings *o) MUST;
 /* outer.mix, or what -1 stands for (Streaming DiLoCo's plain average; DiLoCoX takes the outer ones). */
 double keys_mix(const struct outer_settings *o);

@@ -174,7 +174,7 @@ static enum err fetch(struct site_lane *l, enum wire_what what, unsigned fragmen
     uint64_t start = s->world->ops->now_ms(s->world);
     struct wire_answer a = {.outcome = ROUND_NONE}; /* after a cut it says what is here already */
     for (;;) {
-        struct wire_fetch m = {.head = site_head(s),
+        struct wire_fetch m = {.head = site_head(l, fragment),
                                .what = what,
                                .fragment = fragment,
                                .round = round,
@@ -201,7 +201,7 @@ static enum err poll(struct site_lane *l, unsigned fragment, uint64_t round, uin
 {
     struct site *s = l->site;
     for (;;) {
-        struct wire_poll m = {.head = site_head(s), .fragment = fragment, .round = round};
+        struct wire_poll m = {.head = site_head(l, fragment), .fragment = fragment, .round = round};
         bool again;
         a->answer = (struct wire_answer){.outcome = ROUND_NONE};
         manifest_clear(&a->manifest);
@@ -271,6 +271,7 @@ static enum err leap(struct site_lane *l, unsigned fragment)
     struct site *s = l->site;
     for (bool done = false; !done;) {
         site_notice(l, "fetching a snapshot of fragment %u", fragment);
+        (void)site_head(l, fragment);
         TRY(site_hello(l, true));
         if (s->round_there[fragment] == 0)
             return err_set(ERR_PROTO, "the aggregator has neither round 0 nor anything after it");
@@ -501,6 +502,7 @@ static enum err unreachable_now(struct site_lane *l, unsigned fragment, uint64_t
     TRY(site_outbox_load(l, fragment, round));
     if (l->box.valid)
         return ERR_OK;
+    (void)site_head(l, fragment);
     enum err e = site_hello_once(l, true);
     *unreachable = e == ERR_LINK;
     return e == ERR_LINK ? ERR_OK : e;
@@ -547,7 +549,7 @@ enum err site_report_on(struct site_lane *l, const struct site_sending *w)
         struct link_counters bytes;
         struct wire_answer a = {.outcome = ROUND_NONE};
         s->link->ops->counters(s->link, &bytes);
-        struct wire_report m = {.head = site_head(s),
+        struct wire_report m = {.head = site_head(l, fragment),
                                 .fragment = fragment,
                                 .round = state->round,
                                 .state = state->digest,
@@ -617,7 +619,8 @@ static enum err begin(struct site_lane *l, const float *initial_slab)
     bool found = member_found(s->member);
     if (found)
         TRY(member_load(s->member));
-    TRY(site_hello(l, found));
+    for (l->peer = 0; l->peer < s->o.aggregators || l->peer == 0; l->peer++)
+        TRY(site_hello(l, found));
     if (!found)
         TRY(member_begin(s->member, initial_slab));
     for (unsigned f = 0; f < s->member->fragments->count; f++) {
@@ -640,10 +643,14 @@ enum err site_leave(struct site *s, const char *why)
     struct wire_leave m;
     struct wire_answer a;
     site_lanes_end(s); /* nothing is said after the good-bye */
-    m = (struct wire_leave){.head = site_head(s)};
-    snprintf(m.text, sizeof m.text, "%s", why);
-    enum err e = s->link->ops->leave(s->link, &m, &a);
-    return e == ERR_LINK ? ERR_OK : e;
+    enum err e = ERR_OK;
+    for (unsigned p = 0; e == ERR_OK && (p == 0 || p < s->o.aggregators); p++) {
+        m = (struct wire_leave){.head = site_head(&s->main, p)};
+        snprintf(m.text, sizeof m.text, "%s", why);
+        e = s->link->ops->leave(s->link, &m, &a);
+        e = e == ERR_LINK ? ERR_OK : e;
+    }
+    return e;
 }
 
 enum err site_theta(struct site *s, unsigned fragment, uint64_t round, float *theta)

@@ -24,6 +24,7 @@
 struct site_options {
     const char *run, *name;
     unsigned index, site_count; /* position in the roster */
+    unsigned aggregators; /* that share the fragments in turn; 0: 1. The link takes a call to the one its head names */
     const char *canonical;      /* pinned keys (identity_text) */
     bool strict;
     float feedback;        /* outer.feedback: share of the residual that is carried on */

@@ -14,10 +14,10 @@ enum {
         30000,      /* also with a longer straggler deadline: an operator looks at the screen */
     SLICE_MS = 200, /* how soon a stop request is seen */
     IDENTITY_NAME = 64, /* of a name of at most 63 bytes, zeros behind */
-    IDENTITY_BYTES = 128
+    IDENTITY_BYTES = 112 + 16 * WIRE_AGGREGATORS_MAX
 };
 static const char identity_path[] = "id/site";
-static const char magic[8] = "atollI2";
+static const char magic[8] = "atollI3";
 
 void site_notice(struct site_lane *l, const char *format, ...)
 {
@@ -110,16 +110,28 @@ enum err site_called(struct site_lane *l, enum err e, bool *again)
     return e;
 }
 
-struct wire_head site_head(const struct site *s)
+static unsigned peers(const struct site *s)
+{
+    return s->o.aggregators ? s->o.aggregators : 1;
+}
+
+static struct wire_head head_to(const struct site *s, unsigned peer)
 {
     struct wire_head h = {.config = s->config,
                           .roster_version = s->roster_version,
-                          .epoch = s->epoch,
+                          .epoch = s->peer[peer].epoch,
                           .incarnation = s->incarnation,
-                          .instance = s->instance};
+                          .instance = s->instance,
+                          .aggregator = peer};
     snprintf(h.run, sizeof h.run, "%s", s->o.run);
     snprintf(h.site, sizeof h.site, "%s", s->o.name);
     return h;
+}
+
+struct wire_head site_head(struct site_lane *l, unsigned fragment)
+{
+    l->peer = fragment % peers(l->site);
+    return head_to(l->site, l->peer);
 }
 
 /* ---- id/site ---- */
@@ -132,8 +144,10 @@ static enum err identity_write(struct site *s)
     snprintf(name, sizeof name, "%s", s->o.name);
     bytes_put(&w, magic, sizeof magic);
     bytes_put_u64(&w, s->incarnation);
-    bytes_put_u64(&w, s->epoch);
-    bytes_put_u64(&w, s->aggregator_instance);
+    for (unsigned p = 0; p < WIRE_AGGREGATORS_MAX; p++) {
+        bytes_put_u64(&w, s->peer[p].epoch);
+        bytes_put_u64(&w, s->peer[p].instance);
+    }
     bytes_put(&w, name, sizeof name);
     struct digest d = digest_of(bytes, sizeof bytes - sizeof d.bytes);
     memcpy(bytes + sizeof bytes - sizeof d.bytes, d.bytes, sizeof d.bytes);
@@ -152,8 +166,10 @@ static bool identity_parse(struct site *s, const uint8_t *data, size_t size,
     struct bytes_reader r = bytes_reader(data, size);
     bytes_get(&r, start, sizeof start);
     s->incarnation = bytes_get_u64(&r);
-    s->epoch = bytes_get_u64(&r);
-    s->aggregator_instance = bytes_get_u64(&r);
+    for (unsigned p = 0; p < WIRE_AGGREGATORS_MAX; p++) {
+        s->peer[p].epoch = bytes_get_u64(&r);
+        s->peer[p].instance = bytes_get_u64(&r);
+    }
     bytes_get(&r, name, IDENTITY_NAME);
     return !memcmp(start, magic, sizeof magic) &&
            !memcmp(bytes_view(&r, sizeof d.bytes), d.bytes, sizeof d.bytes) &&
@@ -191,20 +207,20 @@ enum err site_identify(struct site *s)
 
 /* One aggregator per epoch, and never an earlier epoch: durable before anything is said under it.
  */
-static enum err bind(struct site *s, const struct wire_hello_answer *a)
+static enum err bind(struct site *s, struct site_peer *p, const struct wire_hello_answer *a)
 {
-    if (a->epoch < s->epoch || (a->epoch == s->epoch && a->instance != s->aggregator_instance))
+    if (a->epoch < p->epoch || (a->epoch == p->epoch && a->instance != p->instance))
         return err_set(
             ERR_DISAGREE,
             "the aggregator says epoch %llu, instance %llx; epoch %llu, instance %llx was seen: "
             "a second aggregator, or one started from an older copy of its directory",
             (unsigned long long)a->epoch, (unsigned long long)a->instance,
-            (unsigned long long)s->epoch, (unsigned long long)s->aggregator_instance);
-    if (a->epoch == s->epoch)
+            (unsigned long long)p->epoch, (unsigned long long)p->instance);
+    if (a->epoch == p->epoch)
         return ERR_OK;
-    s->epoch = a->epoch;
-    s->aggregator_instance = a->instance;
-    log_event(LOG_INFO, "bound", "epoch=%llu", (unsigned long long)s->epoch);
+    p->epoch = a->epoch;
+    p->instance = a->instance;
+    log_event(LOG_INFO, "bound", "epoch=%llu", (unsigned long long)p->epoch);
     return identity_write(s);
 }
 
@@ -214,16 +230,16 @@ static void heard_of(struct site_box *b, unsigned fragment, const struct wire_fr
         b->received = there->round == b->round && digest_equal(&there->accepted, &b->payload);
 }
 
-static enum err heard(struct site *s, const struct wire_hello_answer *a)
+static enum err heard(struct site *s, unsigned peer, const struct wire_hello_answer *a)
 {
     unsigned count = s->member->fragments->count;
     if (a->fragment_count != count)
         return err_set(ERR_PROTO, "the aggregator has %u fragments, this site %u",
                        a->fragment_count, count);
-    TRY(bind(s, a));
+    TRY(bind(s, &s->peer[peer], a));
     s->heard = true;
     s->roster_version = a->roster_version;
-    for (unsigned f = 0; f < count; f++) {
+    for (unsigned f = peer; f < count; f += peers(s)) {
         const struct wire_fragment_state *there = &a->fragments[f];
         s->round_there[f] = there->round;
         s->state_there[f] = there->state;
@@ -256,7 +272,8 @@ static enum err refused(enum round_outcome o, const char *text)
 enum err site_hello_once(struct site_lane *l, bool has_state)
 {
     struct site *s = l->site;
-    struct wire_hello m = {.head = site_head(s),
+    unsigned peer = l->peer;
+    struct wire_hello m = {.head = head_to(s, peer),
                            .major = WIRE_MAJOR,
                            .minor = WIRE_MINOR,
                            .config = s->o.canonical,
@@ -272,14 +289,14 @@ enum err site_hello_once(struct site_lane *l, bool has_state)
     enum err e = s->link->ops->hello(s->link, &m, &a);
     site_back(s);
     TRY(e);
-    if (s->epoch != m.head.epoch) /* the answers crossed: this one may be of an aggregator that ended */
+    if (s->peer[peer].epoch != m.head.epoch) /* the answers crossed: this one may be of an aggregator that ended */
         return err_set(ERR_LINK, "another round of this site was answered first");
     switch (a.outcome) {
     case ROUND_CURRENT:
     case ROUND_BEHIND:
     case ROUND_JOIN:
     case ROUND_DIVERGED:
-        return heard(s, &a);
+        return heard(s, peer, &a);
     case ROUND_LOST_STATE: /* it has halted; an operator brings it back */
     case ROUND_FULL:
         return err_set(ERR_LINK, "the aggregator answers %s: %s", round_outcome_name(a.outcome),

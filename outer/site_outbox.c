@@ -280,7 +280,7 @@ enum err site_outbox_send(struct site_lane *l)
     uint64_t start = s->world->ops->now_ms(s->world);
     ASSERT(b->valid);
     while (!b->received) {
-        struct wire_contribution m = {.head = site_head(s),
+        struct wire_contribution m = {.head = site_head(l, b->fragment),
                                       .fragment = b->fragment,
                                       .codec = b->codec,
                                       .round = b->round,

@@ -26,6 +26,7 @@ struct site_box { /* the one contribution in memory; its file is the truth */
  * site_round; the others are overlapped rounds', each with a thread of its own (site_lane.c). */
 struct site_lane {
     struct site *site;
+    unsigned peer; /* which aggregator it talks to */
     struct site_box box;
     uint8_t *payload;  /* of the box */
     float *residual;   /* of the box: residual' */
@@ -49,6 +50,9 @@ struct site_lane {
     enum err e;
     char why[SITE_TEXT_MAX];
 };
+struct site_peer { /* one aggregator */
+    uint64_t epoch, instance; /* highest epoch seen, durable before it is answered */
+};
 struct site {
     struct world *world;
     struct link *link;
@@ -56,7 +60,7 @@ struct site {
     struct site_options o;
     struct digest config;
     uint64_t incarnation, instance;      /* of this process */
-    uint64_t epoch, aggregator_instance; /* highest epoch seen, durable before it is answered */
+    struct site_peer peer[WIRE_AGGREGATORS_MAX];
     uint32_t roster_version;
     bool heard; /* an aggregator answered a hello of this process */
     uint64_t alone_ms; /* all rounds were on record at the start, and none answers: since when; 0: not so */
@@ -96,9 +100,10 @@ void site_lane_away(struct site_lane *l, bool away);
 void site_lane_notice(struct site_lane *l, const char *text);
 
 /* site_call.c */
-struct wire_head site_head(const struct site *s);
+/* Of a call about a fragment: from here on the lane talks to the aggregator that serves it. */
+struct wire_head site_head(struct site_lane *l, unsigned fragment);
 enum err site_identify(struct site *s) MUST;                   /* a new incarnation, durable */
-enum err site_hello(struct site_lane *l, bool has_state) MUST;      /* until answered; fills *_there */
+enum err site_hello(struct site_lane *l, bool has_state) MUST;      /* until answered; fills *_there of its fragments */
 enum err site_hello_once(struct site_lane *l, bool has_state) MUST; /* ERR_LINK: no answer */
 /* An answer other than the hoped-for one. ERR_OK: what had to be done is done, ask again. */
 enum err site_react(struct site_lane *l, const struct wire_answer *a) MUST;

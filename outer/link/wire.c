@@ -34,6 +34,7 @@ static Atoll__Head head_out(const struct wire_head *h)
     p.epoch = h->epoch;
     p.incarnation = h->incarnation;
     p.instance = h->instance;
+    p.aggregator = h->aggregator;
     return p;
 }
 
@@ -302,6 +303,7 @@ static enum err head_in(struct wire_head *out, const Atoll__Head *p)
     out->epoch = p->epoch;
     out->incarnation = p->incarnation;
     out->instance = p->instance;
+    out->aggregator = p->aggregator;
     return ERR_OK;
 }
 

@@ -11,6 +11,7 @@
 
 enum {
     WIRE_MAJOR = 1, WIRE_MINOR = 0,
+    WIRE_AGGREGATORS_MAX = 16,
     WIRE_NAME_MAX = 64, WIRE_TEXT_MAX = 2048, WIRE_CONFIG_MAX = 65536,
     WIRE_CHUNK_BYTES = 1 << 20, WIRE_MESSAGE_MAX = WIRE_CHUNK_BYTES + 65536,
     WIRE_CHUNK_HEADER_MAX = 32,      /* 2 varints of 10, a fixed32, a length of 4, and 4 tags, at most */
@@ -23,6 +24,7 @@ struct wire_head { /* in every request of a site */
     struct digest config;        /* of the canonical pinned keys, model table digest included */
     uint32_t roster_version;
     uint64_t epoch, incarnation, instance;
+    uint32_t aggregator;         /* the one that is meant: index, fragments in turn */
 };
 struct wire_fragment_state { /* hello and its answer */
     uint64_t round;
