@@ -49,7 +49,7 @@ grep -q "ev=final.*fragment=3" serve-1.out || fail "aggregator 1 did not keep fr
 ! grep -q "ev=final.*fragment=3" serve-0.out || fail "aggregator 0 kept fragment 3"
 
 # a list that names the first one twice
-rm -rf a
+rm -rf a aggregator-0
 serve_one 0
 until_lines 2 "ev=listening" serve-0.out
 settings="--outer.aggregators 2 --site.aggregator 127.0.0.1:$((port + 1)),127.0.0.1:$((port + 1))"
@@ -61,6 +61,6 @@ wait "$serve_pid" || :
 
 # a directory of the other's
 code=0
-"$atoll" serve --config run.yaml $settings --serve.index 1 --serve.dir aggregator-0 --serve.listen 127.0.0.1:$((port + 2)) \
+"$atoll" serve --config run.yaml $settings --serve.index 0 --serve.dir aggregator-1 --serve.listen 127.0.0.1:$((port + 1)) \
     >wrong.out 2>&1 || code=$?
 [ "$code" = 4 ] && grep -q "its own directory" wrong.out || fail "an aggregator took the directory of another: exit code $code, $(cat wrong.out)"
