@@ -65,6 +65,16 @@ static void each_rule_names_what_to_do(void **state)
     refused("--outer.sites a --site.aggregator nowhere", "not host:port");
     refused("--outer.sites a --site.aggregator h:0", "not host:port");
     refused("--site.rate_up 0.001", "0.01 is the least");
+    refused("--outer.aggregators 2", "more than outer.fragments");
+    refused("--serve.index 1", "indices go from 0 to 0");
+    const char *two = "--outer.sites a --outer.every 48 --outer.fragments 2 --outer.aggregators 2 --site.aggregator ";
+    char line[200];
+    snprintf(line, sizeof line, "%sh:1,i:2", two);
+    assert_int_equal(checked(line), ERR_OK);
+    snprintf(line, sizeof line, "%sh:1", two);
+    refused(line, "names 1, outer.aggregators is 2");
+    snprintf(line, sizeof line, "%sh:1,", two);
+    refused(line, "not host:port");
     refused("--serve.listen 7443", "not address:port");
     refused("--serve.listen h:70000", "not address:port");
     refused("--outer.overlap_steps 51", "the most is 50, or take outer.every = 51");
