@@ -8,6 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "outer/exchange.h"
+#include "outer/tuning.h"
 
 static struct arena arena;
 
@@ -24,6 +25,7 @@ static enum err made(struct exchange *x, char *arguments)
         words[count++] = w;
     TRY(config_load(tables, 2, NULL, count, words, &arena));
     TRY(keys_outer_check(&o, &s));
+    tuning_settle(&o);
     TRY(table_make(&t, &s, &arena));
     return exchange_make(x, &s, &o, &t, &arena);
 }
