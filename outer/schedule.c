@@ -148,6 +148,13 @@ bool schedule_forgets(const struct schedule *s, float feedback)
  * other, and a round that backs off forgets the residual. */
 enum { EMPTIED_MAX = 130 }; /* codec_backlog(4, 1) */
 
+/* A run of one period has rounds at its last step only: these fly too. */
+unsigned schedule_lanes(const struct schedule *s)
+{
+    unsigned flights = schedule_flights(s);
+    return s->overlap && !flights ? 1 : flights;
+}
+
 /* A whole round empties the residual. f32 is whole as it is: narrowing it would only lose bits. */
 enum codec_kind schedule_codec(const struct schedule *s, unsigned fragment, uint64_t round,
                                uint8_t backlog)

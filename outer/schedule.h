@@ -52,7 +52,8 @@ bool schedule_delayed(const struct schedule *s, unsigned fragment); /* the one-r
 /* The state whose theta the local parameters were last mixed with when this round is sent: delta is
  * taken against it. */
 uint64_t schedule_base(const struct schedule *s, unsigned fragment, uint64_t round);
-unsigned schedule_flights(const struct schedule *s); /* most rounds in flight at once */
+unsigned schedule_flights(const struct schedule *s); /* most rounds in flight after a step */
+unsigned schedule_lanes(const struct schedule *s);   /* that many at once; with overlap one at least */
 enum codec_kind schedule_codec(const struct schedule *s, unsigned fragment, uint64_t round,
                                uint8_t backlog);
 int64_t schedule_next(const struct schedule *s,

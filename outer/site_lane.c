@@ -282,7 +282,7 @@ unsigned site_lanes_count(const struct schedule *s, int64_t extra_steps)
 {
     struct schedule late = *s;
     late.overlap += s->overlap ? extra_steps : 0;
-    return schedule_flights(&late);
+    return schedule_lanes(&late);
 }
 
 enum err site_lanes_open(struct site *s, struct arena *perm)

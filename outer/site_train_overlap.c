@@ -149,9 +149,11 @@ static enum err depart(struct site_train *s, struct train *t, const struct train
     return ERR_OK;
 }
 
-/* A round at the last step: nothing hides it, and its theta is what the run leaves. */
-static enum err finish(struct site_train *s, struct train *t, unsigned f)
+/* Rounds at the last step: nothing hides them, and their theta is what the run leaves. One fragment,
+ * the first of those that are left. */
+static enum err finish(struct site_train *s, struct train *t, unsigned *next)
 {
+    unsigned f = (*next)++;
     double begin = site_train_now();
     enum err e = site_train_lead(s) ? site_await(s->o.site, f) : ERR_OK;
     s->exposed_ms[f] += 1e3 * (site_train_now() - begin);
@@ -166,7 +168,7 @@ static enum err send(struct site_train *s, struct train *t, const struct train_r
     TRY(site_train_agree(s, e));
     s->flight[f] = round + 1;
     s->merged_step[f] = t->step;
-    return schedule_apply(&s->o.schedule, f, round) == t->step ? finish(s, t, f) : ERR_OK;
+    return ERR_OK;
 }
 
 /* ---- a step ---- */
@@ -198,11 +200,14 @@ static enum err leave(struct site_train *s, struct train *t, const struct train_
     return send(s, t, report, f, round, first);
 }
 
-/* What lands comes before what leaves: there are as many lanes as rounds in flight after a step. */
+/* What lands comes before what leaves: there are as many lanes as rounds in flight after a step. At
+ * the last step all fragments leave, as many at once as there are lanes. */
 static enum err act(struct site_train *s, struct train *t, const struct train_report *report,
                     const bool later[ROUND_FRAGMENTS_MAX], bool *changed)
 {
     uint64_t round;
+    unsigned lanes = schedule_lanes(&s->o.schedule), finished = 0;
+    bool last = t->step == s->o.schedule.steps;
     for (unsigned f = 0; f < s->o.schedule.fragments; f++) {
         if (!lands(s, t, f) || later[f] || sent_first(s, t, f))
             continue;
@@ -212,9 +217,13 @@ static enum err act(struct site_train *s, struct train *t, const struct train_re
     for (unsigned f = 0; f < s->o.schedule.fragments; f++) {
         if (!due(s, t, f, &round))
             continue;
+        if (last && f - finished == lanes)
+            TRY(finish(s, t, &finished));
         TRY(leave(s, t, report, f, round));
         *changed = true;
     }
+    while (last && finished < s->o.schedule.fragments)
+        TRY(finish(s, t, &finished));
     return ERR_OK;
 }
 

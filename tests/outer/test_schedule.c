@@ -238,6 +238,7 @@ static void test_overlap_consistent(void **state)
                         assert_true(step < steps || flying == 0);
                     }
                     assert_int_equal(schedule_flights(&s), most);
+                    assert_int_equal(schedule_lanes(&s), tau && !most ? 1 : most);
                 }
 }
 
