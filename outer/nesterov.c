@@ -1,6 +1,7 @@
 #include "outer/nesterov.h"
 #include <math.h>
 #include <string.h>
+#include "outer/tuning.h"
 
 enum err nesterov_make(struct nesterov *o, const char *name, float lr, float mu)
 {
@@ -26,8 +27,7 @@ enum err nesterov_make(struct nesterov *o, const char *name, float lr, float mu)
 
 enum err nesterov_configure(struct nesterov *o, const struct outer_settings *s)
 {
-    ASSERT(s->outer_lr > 0); /* tuning_settle came before */
-    TRY(nesterov_make(o, s->outer_optimizer, (float)s->outer_lr, (float)s->outer_momentum));
+    TRY(nesterov_make(o, s->outer_optimizer, (float)tuning_of(s).lr, (float)s->outer_momentum));
     if (o->kind == NESTEROV_DELAYED)
         o->delay = (unsigned)s->outer_delay;
     return ERR_OK;
