@@ -642,6 +642,7 @@ enum err site_leave(struct site *s, const char *why)
 {
     struct wire_leave m;
     struct wire_answer a;
+    site_lanes_settle(s);
     site_lanes_end(s); /* nothing is said after the good-bye */
     enum err e = ERR_OK;
     for (unsigned p = 0; e == ERR_OK && (p == 0 || p < s->o.aggregators); p++) {

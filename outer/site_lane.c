@@ -306,6 +306,18 @@ enum err site_lanes_open(struct site *s, struct arena *perm)
     return ERR_OK;
 }
 
+/* A lane that has landed may still be telling the aggregator so, and of a last round nobody else does. */
+void site_lanes_settle(struct site *s)
+{
+    if (!s->post || s->closing)
+        return;
+    in(s);
+    for (unsigned i = 0; i < s->lanes; i++)
+        while (s->lane[i].flying && s->lane[i].landed)
+            look(s);
+    out(s);
+}
+
 void site_lanes_end(struct site *s)
 {
     if (!s->post || s->closing)

@@ -94,6 +94,7 @@ enum err site_report_on(struct site_lane *l, const struct site_sending *w) MUST;
 enum err site_lane_make(struct site_lane *l, struct site *s, struct arena *perm) MUST; /* buffers */
 unsigned site_lanes_count(const struct schedule *s, int64_t extra_steps);
 enum err site_lanes_open(struct site *s, struct arena *perm) MUST;
+void site_lanes_settle(struct site *s); /* until what has landed is reported */
 void site_lanes_end(struct site *s); /* the threads; calls under way come back first */
 void site_lane_stored(struct site_lane *l);
 void site_lane_away(struct site_lane *l, bool away);
