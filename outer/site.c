@@ -15,8 +15,7 @@ enum {
     PENDING_MS = 50, /* least time between two polls that both say pending */
     FETCHES_MAX = 3, /* of an aggregate whose digest is wrong, before giving up */
     LAST_REPORT_MS =
-        60000, /* how long a site tries to say that it has all; the aggregator may have ended */
-    ALONE_MS = 10000 /* the same when all was on record at its start: one that starts with it is there by then */
+        60000 /* how long a site tries to say that it has all; the aggregator may have ended */
 };
 
 static size_t largest_payload(const struct member_options *o)
@@ -522,20 +521,54 @@ static bool ended(const struct site *s, unsigned fragment)
     return s->member->state[fragment].round >= schedule_rounds(&s->member->schedule, fragment);
 }
 
-/* The run was over when this process began: it says so at once. An aggregator that is only starting may still want to hear
- * it; true: it has had its time. */
-static bool alone(struct site *s)
+/* reported/F: digest of the last state, once the aggregator has confirmed that it knows of it. */
+static void reported_path(char out[32], unsigned fragment)
 {
-    uint64_t now = s->world->ops->now_ms(s->world);
+    snprintf(out, 32, "reported/%u", fragment);
+}
+
+static bool reported(struct site *s, unsigned fragment)
+{
+    char path[32];
+    struct arena scratch = arena_make(0);
+    uint8_t *data;
+    size_t size;
+    reported_path(path, fragment);
+    bool yes = s->world->ops->exists(s->world, path) &&
+               s->world->ops->read(s->world, path, sizeof(struct digest), &scratch, &data, &size) ==
+                   ERR_OK &&
+               size == sizeof(struct digest) &&
+               !memcmp(data, s->member->state[fragment].digest.bytes, size);
+    arena_free(&scratch);
+    return yes;
+}
+
+/* Without it, a restart waits for the aggregator once more: a full disk does no harm. */
+static enum err reported_keep(struct site *s, unsigned fragment)
+{
+    char path[32];
+    const struct digest *d = &s->member->state[fragment].digest;
+    if (!ended(s, fragment))
+        return ERR_OK;
+    reported_path(path, fragment);
+    enum err e =
+        s->world->ops->write(s->world, path, &(struct file_part){d->bytes, sizeof d->bytes}, 1);
+    return e == ERR_FULL ? ERR_OK : e;
+}
+
+/* The run was over when this process began, and nobody answers: it says so at once. True: the
+ * aggregator has confirmed the end before, so that nobody waits for this site. */
+static bool over(struct site *s, unsigned fragment)
+{
     if (s->heard)
         return false;
-    if (!s->alone_ms) {
-        s->alone_ms = now;
-        log_event(LOG_INFO, "complete",
-                  "text=\"all rounds are recorded here; no aggregator answers, and none is needed\" tries_s=%d",
-                  ALONE_MS / 1000);
-    }
-    return now - s->alone_ms > ALONE_MS;
+    bool confirmed = reported(s, fragment);
+    if (!s->told_over)
+        log_event(LOG_INFO, "complete", "text=\"all rounds are recorded here%s\"",
+                  confirmed ? ", and the aggregator knows it"
+                            : "; telling the aggregator, should it still wait");
+    s->told_over = true;
+    return confirmed;
 }
 
 /* S11. */
@@ -564,7 +597,7 @@ enum err site_report_on(struct site_lane *l, const struct site_sending *w)
         site_back(s);
         if (e == ERR_LINK && !ended(s, fragment))
             return ERR_OK;
-        if (e == ERR_LINK && alone(s))
+        if (e == ERR_LINK && over(s, fragment))
             return ERR_OK;
         if (e == ERR_LINK && s->world->ops->now_ms(s->world) - start > LAST_REPORT_MS) {
             log_event(LOG_WARN, "unreported", "fragment=%u round=%llu", fragment,
@@ -575,7 +608,9 @@ enum err site_report_on(struct site_lane *l, const struct site_sending *w)
         TRY(site_called(l, e, &again));
         if (again)
             continue;
-        if (a.outcome == ROUND_CURRENT || a.outcome == ROUND_BEHIND)
+        if (a.outcome == ROUND_CURRENT)
+            return reported_keep(s, fragment);
+        if (a.outcome == ROUND_BEHIND)
             return ERR_OK;
         if (a.outcome == ROUND_DIVERGED)
             return err_set(

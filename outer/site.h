@@ -13,6 +13,7 @@
  * Files beside the member's, relative to the world's root:
  *   id/site           incarnation (one more at each open), highest epoch of an aggregator seen,
  *                     name: no other site, and no aggregator, takes the directory up
+ *   reported/F        digest of the last state, confirmed by the aggregator
  *   outbox/F/<round>  header, payload, residual', forgotten: durable before the first byte is sent
  *
  * Memory: site_memory_bytes(), taken at open.

@@ -63,7 +63,7 @@ struct site {
     struct site_peer peer[WIRE_AGGREGATORS_MAX];
     uint32_t roster_version;
     bool heard; /* an aggregator answered a hello of this process */
-    uint64_t alone_ms; /* all rounds were on record at the start, and none answers: since when; 0: not so */
+    bool told_over; /* that all rounds were on record at the start */
     uint64_t round_there[ROUND_FRAGMENTS_MAX];      /* the aggregator's, as last heard */
     struct digest state_there[ROUND_FRAGMENTS_MAX]; /* its digest, from the last hello */
     struct digest
