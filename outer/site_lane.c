@@ -70,13 +70,18 @@ static void fly(struct site_lane *l)
     s->world->ops->enter(s->world, s->gate);
     uint64_t begun_ms = s->world->ops->now_ms(s->world);
     bool replayed = s->member->state[w->fragment].round > w->round;
+    bool last = w->round + 1 == schedule_rounds(&s->member->schedule, w->fragment);
     enum err e = site_round_on(l, w, l->local);
     if (e == ERR_OK)
         describe(l, replayed, begun_ms);
+    /* The aggregator's run ends when all have told of the last round, and this process ends when it
+     * has landed. A wish to stop is the trainer's to obey. */
+    if (e == ERR_OK && last) {
+        e = site_report_on(l, w);
+        e = e == ERR_STOPPED ? ERR_OK : e;
+    }
     land(l, e);
-    /* What is on record was told before the restart, but for what ends the run. */
-    bool last = w->round + 1 == schedule_rounds(&s->member->schedule, w->fragment);
-    if (e == ERR_OK && (!replayed || last))
+    if (e == ERR_OK && !last && !replayed) /* what is on record was told before the restart */
         e = site_report_on(l, w);
     s->world->ops->leave(s->world, s->gate);
     if (e != ERR_OK)
