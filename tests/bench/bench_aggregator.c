@@ -1,6 +1,7 @@
 /* What one round costs the aggregator at 2, 8 and 64 sites over real mutual TLS: CPU seconds per GiB that went in or out, and the
  * memory of its own (RssAnon, looked at every 10 ms; mapped files are the page cache's) above what it had before the first
- * call; for int8, which adds, and for the bf16 of a whole round, whose aggregate is the list of the contributions. The aggregator is a process of its own (this program again, --serve), so that
+ * call; for int8, which adds, and for the bf16 of a whole round, whose aggregate is the list of the contributions. The aggregator
+ * is a process of its own (this program again, --serve), so that
  * only its own figures count; the sites are threads of the parent, each with its certificate and its link.
  *
  * Floor: a decrypted and an encrypted byte, about 0.6 s/GiB each way with AES-GCM and the kernel's copies; SHA-256, the sum and

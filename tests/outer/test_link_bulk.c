@@ -111,7 +111,7 @@ static void killed_anywhere(void **state)
         fake.pause_at = at * WIRE_CHUNK_BYTES;
         pthread_t killer;
         assert_int_equal(pthread_create(&killer, NULL, kill_in_mid_chunk, &k), 0);
-        struct link *l = dial(port, STREAMS, 0, 0);
+        struct link *l = dial(port, STREAMS, at == 4 ? 6 << 20 : 0, 0); /* paced: chunks of 3/4 of a block */
         struct wire_contribution m = contribution(payload, n);
         struct wire_answer answer = {0};
         enum err e = l->ops->contribute(l, &m, payload, &answer);
