@@ -4,7 +4,7 @@
 #include <string.h>
 #include "inner/train.h"
 #include "outer/cmd.h"
-#include "outer/plan_settings.h"
+#include "outer/plan_layers.h"
 #include "outer/plan_tables.h"
 #include "outer/progress.h"
 #include "outer/site.h"
@@ -15,6 +15,7 @@ struct plan_cmd {
     struct plan_task task;
     const char *config, *probe, *write;
     double utilisation; /* percent */
+    bool layers;
     int64_t sites;
 };
 
@@ -180,6 +181,23 @@ static enum err refuse(const struct plan_cmd *c, const struct plan_option *neare
                    floor(1000 * nearest->result.utilisation) / 10);
 }
 
+/* DreamDDP's schedule for the configured H and codec. */
+static enum err plan_by_layer(struct plan_cmd *c)
+{
+    struct plan_layers l;
+    char text[40];
+    TRY(plan_layers_make(&l, &c->p, &c->task.link));
+    printf("outer:\n  every: %lld\n  partition: slices\n  slices: [", (long long)c->p.o.outer_every);
+    for (unsigned i = 0; i < l.count; i++) {
+        plan_layers_text(&l.slice[i], (int)c->p.s.model_layers, text, sizeof text);
+        printf("%s%s", i ? ", " : "", text);
+    }
+    printf("]\n  overlap_steps: %lld\n  codec: %s\n", (long long)l.span, c->p.o.outer_codec);
+    printf("# %u slices, each hidden under the %lld steps behind it; training waits %.3g s in a period of %.3g s\n", l.count,
+           (long long)l.span, l.wait_s, (double)c->p.o.outer_every * c->p.o.plan_step_s);
+    return ERR_OK;
+}
+
 static enum err plan(struct plan_cmd *c, const struct args *args)
 {
     struct plan_option options[PLAN_OPTIONS_MAX], nearest, now;
@@ -187,6 +205,8 @@ static enum err plan(struct plan_cmd *c, const struct args *args)
     TRY(plan_settings_load(&c->p, c->config, c->probe, c->sites, args));
     TRY(known(&c->p.o));
     plan_settings_task(&c->task, &c->p.o, c->p.table.parameters);
+    if (c->layers)
+        return plan_by_layer(c);
     now.schedule = c->p.exchange.schedule;
     elements_of(&c->p.exchange.fragments, elements);
     plan_predict(&c->task, &now.schedule, elements, &now.result);
@@ -221,6 +241,8 @@ enum err cmd_plan(int argc, char **argv)
          .help = "So many sites instead of outer.sites; 0: as there."},
         {.name = "utilisation", .kind = ARGS_REAL, .target = &c.utilisation, .min = 1, .max = 99.9, .value = "PERCENT",
          .help = "Settings must train at least this share of the run's time."},
+        {.name = "layers", .kind = ARGS_FLAG, .target = &c.layers,
+         .help = "Instead: layers in slices that hide under training (DreamDDP), for the configured H and codec and plan.layers_ms."},
         {.name = "write", .kind = ARGS_TEXT, .target = &c.write, .value = "FILE",
          .help = "Write the configuration of the best row there."},
     };

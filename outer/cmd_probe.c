@@ -295,6 +295,48 @@ static enum err nothing_saved(void *self, struct train *t, int64_t step)
     return ERR_OK;
 }
 
+/* When each layer's gradients became final, in one more backward pass. */
+struct layer_clock {
+    const struct table *table;
+    struct dev *dev;
+    double last, *seconds; /* [layer + 1] */
+};
+
+static void layer_final(void *self, size_t from)
+{
+    struct layer_clock *k = self;
+    size_t i = 0;
+    if (dev_sync(k->dev) != ERR_OK) /* the step says so itself */
+        return;
+    double now = seconds_now();
+    while (i + 1 < k->table->count && k->table->tensors[i + 1].offset <= from)
+        i++;
+    k->seconds[k->table->tensors[i].layer + 1] += now - k->last;
+    k->last = now;
+}
+
+/* Backward time by layer, as plan.layers_ms. */
+static enum err layer_times(struct probe *c, struct train *t)
+{
+    struct layer_clock k = {&t->table, t->dev, 0, NULL};
+    const struct model_ready ready = {&k, layer_final};
+    size_t layers = (size_t)c->p.s.model_layers + 2, losses;
+    const char **items;
+    double sum, forward_s;
+    TRY_ALLOC(k.seconds = arena_array(&c->p.perm, layers, sizeof *k.seconds));
+    TRY_ALLOC(items = arena_array(&c->p.perm, layers, sizeof *items));
+    double begin = seconds_now();
+    TRY(model_eval(t->model, &t->batch, &sum, &losses));
+    TRY(dev_sync(t->dev));
+    forward_s = seconds_now() - begin;
+    k.last = seconds_now() + forward_s; /* the step begins with a forward pass */
+    TRY(model_step(t->model, &t->batch, 1, &ready, &sum, &losses));
+    for (size_t i = 0; i < layers; i++)
+        TRY_ALLOC(items[i] = arena_printf(&c->p.perm, "%.4g", 1e3 * fmax(0, k.seconds[i])));
+    c->p.o.plan_layers_ms = (struct config_list){items, layers};
+    return ERR_OK;
+}
+
 /* Encode, decode and outer step of the configured codec, for one value. */
 static enum err outer_time(struct probe *c, struct dev *d)
 {
@@ -348,6 +390,8 @@ static enum err measure_step(struct probe *c)
     if (e == ERR_OK)
         e = train_run(&train, &hook);
     if (e == ERR_OK)
+        e = layer_times(c, &train);
+    if (e == ERR_OK)
         e = outer_time(c, d);
     train_close(&train);
     dev_close(d);
@@ -369,6 +413,10 @@ static void write_plan(FILE *f, const struct probe *c)
     const struct outer_settings *o = &c->p.o;
     fprintf(f, "plan:\n  step_s: %.6g\n  up_mbit: %.6g\n  down_mbit: %.6g\n  rtt_ms: %.6g\n  outer_ns: %.6g\n", o->plan_step_s,
             o->plan_up_mbit, o->plan_down_mbit, o->plan_rtt_ms, o->plan_outer_ns);
+    fprintf(f, "  layers_ms: [");
+    for (size_t i = 0; i < o->plan_layers_ms.count; i++)
+        fprintf(f, "%s%s", i ? ", " : "", o->plan_layers_ms.items[i]);
+    fprintf(f, "]\n");
 }
 
 static enum err probe(struct probe *c, const struct args *args)

@@ -37,6 +37,8 @@ static enum err take_probe(struct plan_settings *p, const char *path, const stru
     for (size_t i = 0; i < sizeof to / sizeof *to; i++)
         if (from[i] != 0)
             *to[i] = from[i];
+    if (o.plan_layers_ms.count)
+        p->o.plan_layers_ms = o.plan_layers_ms;
     return ERR_OK;
 }
 
