@@ -97,9 +97,12 @@ static void book(struct link_grpc *l, const struct ledger_row *call)
 void link_end(struct link_grpc *l, struct link_call *c)
 {
     struct ledger_row row = link_call_row(c);
+    char *peer = grpc_call_get_peer(c->call);
     link_call_close(c);
     pthread_mutex_lock(&l->mutex);
     l->calls--;
+    link_sockets_own(&l->sockets, peer, "-");
+    gpr_free(peer);
     link_sockets_spoke(&l->sockets, NULL, link_now_ms(), false);
     book(l, &row);
     pthread_mutex_unlock(&l->mutex);

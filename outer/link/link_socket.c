@@ -41,6 +41,12 @@ static uint64_t cookie_of(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &n) == 0 ? cookie : 0;
 }
 
+static void count(struct link_sockets *s, uint64_t sent, uint64_t received)
+{
+    s->up += s->listening ? received : sent;
+    s->down += s->listening ? sent : received;
+}
+
 static void read_one(struct link_sockets *s, struct link_socket *k)
 {
     struct tcp_info info = {0};
@@ -49,8 +55,8 @@ static void read_one(struct link_sockets *s, struct link_socket *k)
         return;
     uint64_t sent = info.tcpi_bytes_sent - info.tcpi_bytes_retrans,
              received = info.tcpi_bytes_received;
-    s->up += s->listening ? received - k->received : sent - k->sent;
-    s->down += s->listening ? sent - k->sent : received - k->received;
+    if (*k->site)
+        count(s, sent - k->sent, received - k->received);
     k->sent = sent;
     k->received = received;
     k->resent = info.tcpi_bytes_retrans;
@@ -183,22 +189,30 @@ void link_sockets_look(struct link_sockets *s, unsigned expected)
         read_all(s);
 }
 
-static struct link_socket *find_peer(struct link_sockets *s, const char *peer)
+/* Returns the last one's name; at the aggregator's end there is one. */
+static uint64_t own(struct link_sockets *s, const char *peer, const char *site)
 {
-    for (unsigned i = 0; i < s->count; i++)
-        if (s->list[i].there && strcmp(s->list[i].peer, peer) == 0)
-            return &s->list[i];
-    return NULL;
+    uint64_t cookie = 0;
+    for (unsigned i = 0; i < s->count; i++) {
+        struct link_socket *k = &s->list[i];
+        if (strcmp(k->peer, peer) != 0)
+            continue;
+        cookie = k->there || !cookie ? k->cookie : cookie;
+        if (*k->site)
+            continue;
+        snprintf(k->site, sizeof k->site, "%s", site);
+        count(s, k->sent, k->received);
+    }
+    return cookie;
 }
 
 uint64_t link_sockets_own(struct link_sockets *s, const char *peer, const char *site)
 {
-    if (!find_peer(s, peer))
-        link_sockets_scan(s);
-    struct link_socket *k = find_peer(s, peer);
-    if (k && !*k->site)
-        snprintf(k->site, sizeof k->site, "%s", site);
-    return k ? k->cookie : 0;
+    uint64_t cookie = own(s, peer, site);
+    if (cookie)
+        return cookie;
+    link_sockets_scan(s);
+    return own(s, peer, site);
 }
 
 void link_sockets_spoke(struct link_sockets *s, const char *site, uint64_t now_ms,
@@ -224,7 +238,7 @@ static void row_begin(const struct link_sockets *s, const struct link_socket *k,
 
 static bool row_make(const struct link_sockets *s, struct link_socket *k, struct ledger_row *row)
 {
-    if (s->listening && !*k->site && k->there) /* whose it is, its first call will say */
+    if (!*k->site && (k->there || !s->listening)) /* whose it is, its first call will say */
         return false;
     if (!k->told) {
         row_begin(s, k, LEDGER_CONNECTION, row);

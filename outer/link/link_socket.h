@@ -1,10 +1,10 @@
 #ifndef LINK_SOCKET_H
 #define LINK_SOCKET_H
 /* What the kernel knows about sockets that gRPC owns and does not show: their byte counters. They
- * are found among this process's file descriptors by their port: at a site the one they are
- * connected to, so two links of one process to one port count both; at the aggregator the one it
- * listens on. Bytes that TCP sent again count once; they are told apart. The caller's lock guards
- * it.
+ * are found among this process's file descriptors by their port, and counted once a call of this
+ * end has named their peer: two links of one process are told apart unless they go to the same
+ * address and port. Bytes that TCP sent again count once; they are told apart. The caller's lock
+ * guards it.
  */
 #include "outer/ledger.h"
 
@@ -15,7 +15,7 @@ struct link_socket {
     int fd;
     bool there, told;                /* found at the last scan; its connection is booked */
     char peer[LINK_PEER_MAX];        /* as gRPC writes it: ipv4:127.0.0.1:4711 */
-    char site[LEDGER_SITE_MAX];      /* at the aggregator's end; "": not known yet */
+    char site[LEDGER_SITE_MAX];      /* whose calls it carries; "": not known yet, not counted */
     uint64_t sent, received, resent; /* when last read */
     uint64_t booked_sent, booked_received, booked_resent;
     uint64_t spoke_ms, idle_ms; /* last time of a call; silence not booked yet */
@@ -44,7 +44,7 @@ void link_sockets_look(struct link_sockets *s, unsigned expected);
  * often as takes a twentieth of the time. */
 void link_sockets_settle(struct link_sockets *s, uint64_t cookie);
 void link_sockets_read(struct link_sockets *s, uint64_t cookie);
-/* The connection from this peer is this site's. Its name, for the functions above; 0: not found. */
+/* The connections with this peer are this site's (a site's end: its own, any name). Its name, for the functions above; 0: not found. */
 uint64_t link_sockets_own(struct link_sockets *s, const char *peer, const char *site);
 /* A call begins or ends on the connections of this site (NULL: on any). after_silence: none was
  * under way before. */

@@ -234,6 +234,46 @@ static void nobody_there_costs_nothing(void **state)
     assert_int_equal(ledger_sum(&site.all.up) + ledger_sum(&site.all.down), 0);
 }
 
+/* Two aggregators on the same port of different machines: each link counts its own connections. */
+static void links_are_told_apart(void **state)
+{
+    (void)state;
+    static struct fake other;
+    struct sums first = {.mutex = PTHREAD_MUTEX_INITIALIZER},
+                second = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+    struct link_server *there;
+    struct link *far = NULL;
+    char address[32];
+    int port = 0;
+    memset(&fake, 0, sizeof fake);
+    struct link_server *here = fake_serve(&fake, &port);
+    snprintf(address, sizeof address, "127.0.0.2:%d", port);
+    struct link_service service = fake_service(&other);
+    struct link_listen listen_at = {.address = address, .tls = fake_tls("ca.pem", "aggregator")};
+    if (link_serve(&there, &listen_at, &service, &port) != ERR_OK)
+        fail_msg("%s", err_message());
+    struct link_dial d = {.target = address,
+                          .server_name = "localhost",
+                          .tls = fake_tls("ca.pem", "a"),
+                          .book = sum_up,
+                          .book_self = &second};
+    assert_int_equal(link_open(&far, &d), ERR_OK);
+    struct link *l = dial(port, 1, &first);
+    size_t n = WIRE_CHUNK_BYTES;
+    uint8_t *payload = pattern(n);
+    struct wire_hello_answer hello;
+    assert_int_equal(fake_say_hello(far, "a", &hello), ERR_OK);
+    send_up(l, payload, n);
+    assert_int_equal(fake_say_hello(far, "a", &hello), ERR_OK);
+    l->ops->close(l);
+    far->ops->close(far);
+    link_shutdown(there, 1000);
+    link_shutdown(here, 1000);
+    assert_true(first.all.up.socket > n);
+    assert_true(second.all.up.socket > 1000 && second.all.up.socket < 20000);
+    free(payload);
+}
+
 static int prepare(void **state)
 {
     link_tune();
@@ -252,6 +292,7 @@ int main(void)
         cmocka_unit_test(so_they_do_over_several_connections),
         cmocka_unit_test(a_cut_contribution_is_booked_twice),
         cmocka_unit_test(nobody_there_costs_nothing),
+        cmocka_unit_test(links_are_told_apart),
     };
     return cmocka_run_group_tests(tests, prepare, scratch_close);
 }
