@@ -5,6 +5,7 @@
 #include "kernels/base/log.h"
 #include "outer/aggregator_state.h"
 #include "outer/mutant.h"
+#include "outer/reencode.h"
 
 enum {
     COMMIT_RETRY_MS = 5000,
@@ -20,8 +21,9 @@ static uint64_t reserve_bytes(const struct aggregator *a)
     for (unsigned i = 0; i < a->core.fragments; i++) {
         /* whole rounds are the largest there are, f32 apart */
         const struct codec *c = codec_get(schedule_codec(&a->member->schedule, i, 0, 0));
-        uint64_t n = member_snapshot_bytes(a->member, i) +
-                     c->aggregate_max(c, a->member->fragments->f[i].elements, a->o.site_count);
+        unsigned payloads = schedule_payloads_max(&a->member->schedule, c->kind, a->o.site_count);
+        uint64_t n = member_state_bytes(a->member, i) +
+                     c->aggregate_max(c, a->member->fragments->f[i].elements, payloads);
         most = n > most ? n : most;
     }
     return most + RESERVE_SLACK_BYTES;
@@ -118,9 +120,16 @@ static enum err commit_sum(struct aggregator *a, unsigned fragment, const struct
     struct maps maps;
     enum err e = maps_open(a, fragment, set, &maps);
     if (e == ERR_OK) {
-        *aggregate = arena_alloc(scratch, c->aggregate_max(c, count, maps.count));
-        e = *aggregate ? c->aggregate(c, a->member->work, *aggregate, aggregate_bytes, maps.payload, maps.count, count)
-                       : ERR_MEMORY;
+        unsigned payloads = schedule_payloads(&a->member->schedule, c->kind, maps.count);
+        bool again = schedule_reencodes(&a->member->schedule, c->kind, maps.count);
+        reencode_keep(a->member, fragment);
+        *aggregate = arena_alloc(scratch, c->aggregate_max(c, count, payloads));
+        if (!*aggregate)
+            e = ERR_MEMORY;
+        else if (again)
+            e = reencode_sum(a->member, fragment, *aggregate, aggregate_bytes, maps.payload, maps.count, scratch);
+        else
+            e = c->aggregate(c, a->member->work, *aggregate, aggregate_bytes, maps.payload, maps.count, count);
     }
     maps_close(a, &maps);
     return e;
@@ -138,8 +147,10 @@ static enum err commit_state(struct aggregator *a, unsigned fragment, struct man
         manifest_fill(a, fragment, set, m);
         e = member_apply(a->member, fragment, m, true, aggregate, n);
     }
-    if (e == ERR_OK)
+    if (e == ERR_OK) {
+        m->backlog = reencode_backlog(a->member, fragment, m);
         e = member_commit(a->member, fragment, m, aggregate, n);
+    }
     arena_free(&scratch);
     return e;
 }

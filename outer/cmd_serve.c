@@ -96,6 +96,7 @@ static enum err open_member(struct serve *v)
     struct member_options o = {.fragments = &v->exchange.fragments, .schedule = v->exchange.schedule,
                                .outer = v->exchange.outer,
                                .keep = (uint64_t)v->o.outer_catch_up};
+    member_aggregates(&o, (unsigned)v->o.outer_sites.count);
     struct dev_options device = {.kind = "cpu", .model_type = "f32", .threads = (int)v->s.device_threads};
     TRY(dev_open(&v->cpu, &device));
     TRY(member_open(&v->member, v->world, v->cpu, &o, &v->perm));

@@ -246,6 +246,8 @@ enum err keys_outer_check(const struct outer_settings *o, const struct settings 
     if (o->outer_delay > 1 && strcmp(o->outer_optimizer, "delayed_nesterov") != 0)
         broken(&r, "outer.delay = %lld needs outer.optimizer = delayed_nesterov, not %s; or leave it at 1",
                (long long)o->outer_delay, o->outer_optimizer);
+    if (o->outer_reencode_from == 1)
+        broken(&r, "outer.reencode_from = 1 would encode one site's contribution twice; 2 is the least, 0 never does");
     check_rate(&r, "site.rate_up", o->site_rate_up);
     check_rate(&r, "site.rate_down", o->site_rate_down);
     if (o->outer_extra_steps && strcmp(o->outer_mode, "strict") == 0)

@@ -20,6 +20,7 @@
     X(outer, whole_rounds, INT, "1", 1, 1e6, NULL, "rounds", true, "First rounds sent whole, in bf16 (f32 stays f32): they set the grid and empty the residual; so is the last, unless a residual is more than about twice its delta.") \
     X(outer, feedback, REAL, "1", 0, 1, NULL, "", true, "Share of the residual carried to the next round (1: classic error feedback).") \
     X(outer, back_off, REAL, "0", 0, 1e6, NULL, "", true, "Back-off: after a round in which some site's residual was more than about this many times its delta the next is sent whole, in bf16, and what the residuals hold is forgotten (it is too old to apply at once); 0: never. Keeps 8 bytes a parameter more at the lead.") \
+    X(outer, reencode_from, INT, "9", 0, 1024, NULL, "sites", true, "Sites in a round from which on the aggregator adds contributions of a codec that does not add (whole rounds too) and encodes the sum again, with a residual of its own, instead of passing all of them on; 0: never. Below 9 the download is at most 8 uploads, which a line of 1:8 takes in the same time.") \
     X(outer, optimizer, CHOICE, "nesterov", 0, 0, "nesterov|delayed_nesterov|sgd|average", "", true, "Outer optimizer.") \
     X(outer, delay, INT, "1", 1, 1e4, NULL, "rounds", true, "N of delayed_nesterov: every round steps by 1/N of the mean, every N-th applies the momentum too; 1 is nesterov.") \
     X(outer, lr, REAL, "0", 0, 10, NULL, "", true, "Outer learning rate; 0: the published one for this many sites and steps (--dry-run says which). average uses 1.") \

@@ -88,6 +88,7 @@ static enum err load_outer(struct load *l, const char *dir)
                                .schedule = x->schedule,
                                .outer = x->outer,
                                .keep = MEMBER_STATES_MIN};
+    member_aggregates(&o, (unsigned)l->o.outer_sites.count);
     enum err e = dev_open(&cpu, &host);
     if (!e)
         e = world_open_real(&w, dir);

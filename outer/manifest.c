@@ -9,7 +9,7 @@
 #include "kernels/base/err.h"
 #include "outer/codec/codec.h"
 
-static const char magic[8] = "atollM2";
+static const char magic[8] = "atollM3";
 
 static void put_name(struct bytes_writer *w, const char *name)
 {
@@ -71,6 +71,7 @@ static void put_body(struct bytes_writer *w, const struct manifest *m)
     bytes_put(w, m->grid.bytes, sizeof m->grid.bytes);
     bytes_put(w, m->aggregate.bytes, sizeof m->aggregate.bytes);
     bytes_put_u64(w, m->aggregate_bytes);
+    bytes_put_u8(w, m->backlog);
     bytes_put_u32(w, m->site_count);
     for (uint32_t i = 0; i < m->site_count; i++)
         put_entry(w, &m->sites[i]);
@@ -93,6 +94,7 @@ static void get_body(struct bytes_reader *r, struct manifest *m)
     bytes_get(r, m->grid.bytes, sizeof m->grid.bytes);
     bytes_get(r, m->aggregate.bytes, sizeof m->aggregate.bytes);
     m->aggregate_bytes = bytes_get_u64(r);
+    m->backlog = bytes_get_u8(r);
     uint32_t count = bytes_get_u32(r);
     r->bad |= count > ROUND_SITES_MAX;
     m->site_count = r->bad ? 0 : count;
@@ -140,7 +142,7 @@ static bool entry_sane(const struct manifest_entry *e)
 
 static bool manifest_sane(const struct manifest *m)
 {
-    if (m->fragment >= ROUND_FRAGMENTS_MAX || digest_zero(&m->parent) != (m->round == 0))
+    if (m->fragment >= ROUND_FRAGMENTS_MAX || m->backlog > CODEC_BACKLOG_MAX || digest_zero(&m->parent) != (m->round == 0))
         return false;
     for (uint32_t i = 0; i < m->site_count; i++)
         if (!entry_sane(&m->sites[i]) || (i && m->sites[i].site <= m->sites[i - 1].site) ||
@@ -194,7 +196,7 @@ unsigned manifest_included(const struct manifest *m)
 
 uint8_t manifest_backlog(const struct manifest *m)
 {
-    uint8_t most = 0;
+    uint8_t most = m->backlog;
     for (uint32_t i = 0; i < m->site_count; i++)
         if (m->sites[i].included && m->sites[i].backlog > most)
             most = m->sites[i].backlog;

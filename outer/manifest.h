@@ -32,6 +32,7 @@ struct manifest {
     struct digest grid;                    /* of the exponents used */
     struct digest aggregate;
     uint64_t aggregate_bytes;
+    uint8_t backlog;                       /* codec_backlog of what waits at the aggregator (reencode.h) */
     uint32_t site_count;
     /* envelope */
     uint64_t epoch, instance, unix_ms;
@@ -45,6 +46,6 @@ bool manifest_decode(struct manifest *m, const uint8_t *data, size_t size_bytes)
 struct digest manifest_digest(const struct manifest *m);                           /* of the body */
 float manifest_weight(const struct manifest *m);                                   /* sum over included, site order, f32 */
 unsigned manifest_included(const struct manifest *m);
-uint8_t manifest_backlog(const struct manifest *m);                                /* the highest of the included */
+uint8_t manifest_backlog(const struct manifest *m);                                /* the highest of the included, and the aggregator's */
 
 #endif

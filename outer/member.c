@@ -37,8 +37,15 @@ static size_t state_bytes(const struct member_options *o, const struct nesterov 
                           size_t elements)
 {
     size_t each =
-        nesterov_bytes(outer) + o->residuals * sizeof(float) + o->forgets * sizeof(double);
+        nesterov_bytes(outer) + (o->residuals || o->reencodes) * sizeof(float) + o->forgets * sizeof(double);
     return elements * each + elements / DEV_BLOCK;
+}
+
+void member_aggregates(struct member_options *o, unsigned sites)
+{
+    /* whole rounds at least are of a codec that does not add */
+    o->reencodes = schedule_reencodes(&o->schedule, CODEC_BF16, sites);
+    o->forgets = o->reencodes && o->schedule.back_off;
 }
 
 size_t member_memory_bytes(const struct member_options *o)
@@ -58,7 +65,7 @@ static enum err state_alloc(struct member_state *s, const struct member_options 
         TRY_ALLOC(s->momentum = arena_array(perm, elements, sizeof *s->momentum));
     if (nesterov_gathers(outer))
         TRY_ALLOC(s->gathered = arena_array(perm, elements, sizeof *s->gathered));
-    if (o->residuals)
+    if (o->residuals || o->reencodes)
         TRY_ALLOC(s->residual = arena_array(perm, elements, sizeof *s->residual));
     if (o->forgets)
         TRY_ALLOC(s->forgotten = arena_array(perm, elements, sizeof *s->forgotten));
@@ -68,7 +75,7 @@ static enum err state_alloc(struct member_state *s, const struct member_options 
 enum err member_open(struct member *m, struct world *w, struct dev *cpu,
                      const struct member_options *o, struct arena *perm)
 {
-    ASSERT((o->residuals || !o->forgets) && o->schedule.fragments == o->fragments->count);
+    ASSERT((o->residuals || o->reencodes || !o->forgets) && !(o->residuals && o->reencodes) && o->schedule.fragments == o->fragments->count);
     *m = (struct member){
         .world = w, .cpu = cpu, .o = *o, .fragments = o->fragments, .schedule = o->schedule};
     m->o.keep = o->keep < MEMBER_STATES_MIN ? MEMBER_STATES_MIN : o->keep;
@@ -113,7 +120,7 @@ static size_t shared_parts(const struct member_state *s, size_t elements,
     return n;
 }
 
-/* residual, forgotten: a site's own. */
+/* residual, forgotten: a member's own. */
 static size_t own_parts(const struct member_state *s, size_t elements,
                         struct file_part out[OWN_MAX])
 {
@@ -395,6 +402,25 @@ enum err member_begin(struct member *m, const float *initial_slab)
     return ERR_OK;
 }
 
+/* The aggregator's residual of a state that is made again. What its own encoding of that round lost
+ * is not a function of the aggregate: given up, said, and the manifest's backlog says how much. */
+static void remade_own(struct member *m, unsigned fragment, const struct manifest *manifest)
+{
+    const struct member_state *s = &m->state[fragment];
+    size_t n = fragment_of(m, fragment)->elements;
+    if (!m->o.reencodes)
+        return;
+    if (s->forgotten)
+        memcpy(m->spare.forgotten, s->forgotten, n * sizeof *s->forgotten);
+    memcpy(m->spare.residual, s->residual, n * sizeof *s->residual);
+    if (!schedule_reencodes(&m->schedule, (enum codec_kind)manifest->codec, manifest_included(manifest)))
+        return;
+    memset(m->spare.residual, 0, n * sizeof *s->residual);
+    m->residuals_lost++;
+    log_event(LOG_WARN, "residual_lost", "fragment=%u round=%llu backlog=%u", fragment,
+              (unsigned long long)manifest->round + 1, manifest->backlog);
+}
+
 /* The state CURRENT names does not verify. Only the aggregator can make it again in full: a site's
  * residual of that state is not a function of the aggregate; the site gets the round again from the
  * aggregator and its own outbox. */
@@ -416,8 +442,10 @@ static enum err load_before(struct member *m, unsigned fragment, uint64_t round)
     enum err e = member_aggregate(m, fragment, round - 1, &scratch, &aggregate, &size);
     if (e == ERR_OK)
         e = member_apply(m, fragment, &manifest, false, aggregate, size);
-    if (e == ERR_OK)
+    if (e == ERR_OK) {
+        remade_own(m, fragment, &manifest);
         e = member_commit(m, fragment, &manifest, aggregate, size);
+    }
     arena_free(&scratch);
     return e;
 }
@@ -545,7 +573,8 @@ static enum err step(struct member *m, unsigned fragment, const struct manifest 
                        "fragment %u round %llu: a manifest without codec or contributions",
                        fragment, (unsigned long long)s->round);
     TRY(c->mean(c, m->work, m->mean, next->codes, aggregate, aggregate_bytes,
-                manifest_included(manifest), manifest_weight(manifest), s->codes, n));
+                schedule_payloads(&m->schedule, c->kind, manifest_included(manifest)),
+                manifest_weight(manifest), s->codes, n));
     memcpy(next->theta, s->theta, n * sizeof *next->theta);
     if (next->momentum)
         memcpy(next->momentum, s->momentum, n * sizeof *next->momentum);
@@ -633,6 +662,13 @@ size_t member_snapshot_bytes(const struct member *m, unsigned fragment)
     struct file_part parts[SHARED_MAX];
     return parts_bytes(
         parts, shared_parts(&m->state[fragment], fragment_of(m, fragment)->elements, parts));
+}
+
+size_t member_state_bytes(const struct member *m, unsigned fragment)
+{
+    struct file_part parts[OWN_MAX];
+    size_t n = own_parts(&m->state[fragment], fragment_of(m, fragment)->elements, parts);
+    return member_snapshot_bytes(m, fragment) + parts_bytes(parts, n);
 }
 
 enum err member_snapshot_write(const struct member *m, unsigned fragment, uint8_t *out)

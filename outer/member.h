@@ -2,7 +2,7 @@
 #define MEMBER_H
 /* The outer state as every member (each site, the aggregator) holds it, per fragment: theta,
  * what the optimizer keeps, block codes (the next grid), round, manifest and state digest; a site's also the
- * residual. member_apply is the outer step, the same bits on every member. Files, as protocol
+ * residual; the aggregator's too, where it re-encodes. member_apply is the outer step, the same bits on every member. Files, as protocol
  * section 2; all relative to the world's root, F a number:
  *
  *   frag/F/<round>/state      theta, momentum, gathered, codes, residual, forgotten, each under a digest
@@ -30,15 +30,16 @@ struct member_state {
     struct digest digest;    /* SHA-256 of theta, momentum, gathered, codes */
     float *theta, *momentum, *gathered; /* host, elements each; NULL where the optimizer has none */
     uint8_t *codes;          /* elements / 256: mean block code of the last round */
-    float *residual;         /* site only */
-    double *forgotten;       /* site that forgets only */
+    float *residual;         /* a site's; the aggregator's where it re-encodes */
+    double *forgotten;       /* of who forgets only */
 };
 struct member_options {
     const struct fragments *fragments;
     struct schedule schedule;
     struct nesterov outer;
     bool residuals; /* a site */
-    bool forgets;   /* a site with schedule_forgets() */
+    bool reencodes; /* the aggregator, and a round may be re-encoded: a residual of its own */
+    bool forgets;   /* a site with schedule_forgets(); the aggregator: member_aggregates */
     uint64_t keep;  /* manifests and aggregates kept per fragment (outer.catch_up); less than 2
                        counts as 2 */
 };
@@ -55,8 +56,11 @@ struct member {
     /* A site keeps its states from this round on: member_prune. */
     uint64_t pruned[ROUND_FRAGMENTS_MAX];
     struct codec_work *work;
+    uint64_t residuals_lost; /* the aggregator's, with states that were damaged: member_load */
 };
 
+/* Options of the aggregator of so many sites: what re-encoding needs. */
+void member_aggregates(struct member_options *o, unsigned sites);
 /* What member_open takes, in bytes; without what the codec's pieces take. */
 size_t member_memory_bytes(const struct member_options *o);
 enum err member_open(struct member *m, struct world *w, struct dev *cpu,
@@ -68,7 +72,7 @@ enum err
 member_begin(struct member *m,
              const float *initial_slab) MUST; /* round 0 from the initial parameters, durable */
 /* CURRENT of every fragment, verified. A state that does not verify: the aggregator makes it again
- * from the one before and the aggregate; a site goes one state back and gets the round again. Else
+ * from the one before and the aggregate, without what re-encoding that round lost (residuals_lost); a site goes one state back and gets the round again. Else
  * ERR_CORRUPT names the file. */
 enum err member_load(struct member *m) MUST;
 enum err member_load_fragment(struct member *m, unsigned fragment) MUST; /* the same, of one */
@@ -84,11 +88,12 @@ struct digest member_grid(const struct member *m, unsigned fragment);
 /* Decodes the aggregate of round state.round, steps into the spare; fills state_before,
  * state_after, grid and the aggregate's digest and size when `made` is set (the aggregator),
  * compares them when not: ERR_DISAGREE when states differ, ERR_PROTO when the aggregate is not what
- * the manifest says. The spare's residual and forgotten are left alone. */
+ * the manifest says. The spare's residual and forgotten are left alone; the aggregator's are
+ * reencode.h's. */
 enum err member_apply(struct member *m, unsigned fragment, struct manifest *manifest, bool made,
                       const uint8_t *aggregate, size_t aggregate_bytes) MUST;
 /* The commit point: writes the spare as state round + 1 with manifest, aggregate (kept for
- * catch-up) and, at a site, the new residual and forgotten (already put into the spare), then
+ * catch-up) and, where there are such, the new residual and forgotten (already put into the spare), then
  * CURRENT; then it is the current state. */
 enum err member_commit(struct member *m, unsigned fragment, const struct manifest *manifest,
                        const uint8_t *aggregate, size_t aggregate_bytes) MUST;
@@ -102,6 +107,7 @@ enum err member_aggregate(struct member *m, unsigned fragment, uint64_t round, s
 /* Snapshot for a joiner: theta, momentum, gathered, codes; the size follows from the configuration, the
  * digest of the bytes is the state digest. */
 size_t member_snapshot_bytes(const struct member *m, unsigned fragment);
+size_t member_state_bytes(const struct member *m, unsigned fragment); /* with what is its own */
 enum err member_snapshot_write(const struct member *m, unsigned fragment, uint8_t *out) MUST;
 /* Becomes the current state, durable. own: residual and forgotten are what the caller put into the
  * spare; otherwise they start at zero, and what the site held is lost. ERR_PROTO: not the bytes of

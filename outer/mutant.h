@@ -21,7 +21,8 @@
     X(SAVED_UNSTORED, "a checkpoint is written before the contributions behind it are stored")     \
     X(APPLIED_EARLY, "a restart takes a round for applied one step too early")                     \
     X(SUPERSEDED_FATAL, "a late duplicate of the own stream ends the site")                        \
-    X(BACKLOG_FORGOTTEN, "a restart forgets how much the contributions it has left behind")
+    X(BACKLOG_FORGOTTEN, "a restart forgets how much the contributions it has left behind")        \
+    X(REENCODED_UNKEPT, "what the aggregator's own encoding of a sum lost is not kept")
 
 enum mutant {
     MUTANT_NONE,

@@ -62,10 +62,10 @@ struct cost { /* of one round of one fragment */
     double exchange_s, up_s, down_s;
 };
 
-static struct cost round_cost(const struct plan_task *t, enum codec_kind kind, size_t elements)
+static struct cost round_cost(const struct plan_task *t, const struct schedule *s, enum codec_kind kind, size_t elements)
 {
-    const struct codec *c = codec_get(kind);
-    double up = (double)c->payload_max(c, elements), down = (double)c->aggregate_max(c, elements, t->sites);
+    struct schedule_bytes b = schedule_bytes(s, kind, elements, t->sites);
+    double up = (double)b.up, down = (double)b.down;
     struct cost r = {.up_s = plan_transfer_s(&t->link, up, t->link.up_bps),
                      .down_s = plan_transfer_s(&t->link, down, t->link.down_bps)};
     if (t->aggregator_bps > 0) {
@@ -90,7 +90,7 @@ static double exposed_s(const struct plan_task *t, const struct schedule *s, dou
 /* What the last round takes beyond what was counted for it. */
 static double last_s(const struct plan_task *t, const struct schedule *s, enum codec_kind kind, size_t elements)
 {
-    double all = round_cost(t, kind, elements).exchange_s;
+    double all = round_cost(t, s, kind, elements).exchange_s;
     return all - exposed_s(t, s, all);
 }
 
@@ -102,13 +102,13 @@ struct sums { /* over rounds */
 static void add_rounds(struct sums *sum, const struct plan_task *t, const struct schedule *s, enum codec_kind kind,
                        size_t elements, uint64_t rounds)
 {
-    struct cost c = round_cost(t, kind, elements);
-    const struct codec *codec = codec_get(kind);
+    struct cost c = round_cost(t, s, kind, elements);
+    struct schedule_bytes b = schedule_bytes(s, kind, elements, t->sites);
     sum->exposed_s += (double)rounds * exposed_s(t, s, c.exchange_s);
     sum->up_s += (double)rounds * c.up_s;
     sum->down_s += (double)rounds * c.down_s;
-    sum->up_bytes += rounds * codec->payload_max(codec, elements);
-    sum->down_bytes += rounds * codec->aggregate_max(codec, elements, t->sites);
+    sum->up_bytes += rounds * b.up;
+    sum->down_bytes += rounds * b.down;
 }
 
 /* The first rounds and the last go whole: schedule_codec. */
@@ -132,7 +132,7 @@ static void predict_time(const struct plan_task *t, const struct schedule *s, co
     for (unsigned f = 0; f < s->fragments; f++) {
         uint64_t rounds = schedule_rounds(s, f), whole = whole_rounds(s, f);
         enum codec_kind kind = s->beat[f].codec, large = kind == CODEC_F32 ? CODEC_F32 : CODEC_BF16;
-        struct cost c = round_cost(t, kind, elements[f]);
+        struct cost c = round_cost(t, s, kind, elements[f]);
         r->exchange_s = c.exchange_s > r->exchange_s ? c.exchange_s : r->exchange_s;
         add_rounds(&regular, t, s, kind, elements[f], rounds);
         add_rounds(&all, t, s, kind, elements[f], rounds - whole);
@@ -215,6 +215,7 @@ static void look(struct search *s, unsigned fragments, int64_t every, int64_t ov
         .schedule = schedule_streaming(s->like.steps, every, fragments, s->like.whole_rounds, codec)};
     o.schedule.overlap = overlap;
     o.schedule.back_off = s->like.back_off;
+    o.schedule.reencode_from = s->like.reencode_from;
     plan_predict(s->task, &o.schedule, s->elements, &o.result);
     if (!s->any || o.result.utilisation > s->nearest.result.utilisation)
         s->nearest = o;

@@ -18,9 +18,9 @@ static size_t elements_of(const struct table *t, int layer)
 static double exchange_s(const struct plan_settings *p, const struct plan_link *l, int layer)
 {
     const struct codec *c = codec_find(p->o.outer_codec);
-    size_t n = elements_of(&p->table, layer);
-    double up = plan_wire_bytes((double)c->payload_max(c, n));
-    double down = plan_wire_bytes((double)c->aggregate_max(c, n, (unsigned)p->o.outer_sites.count));
+    struct schedule_bytes b = schedule_bytes(&p->exchange.schedule, c->kind, elements_of(&p->table, layer),
+                                             (unsigned)p->o.outer_sites.count);
+    double up = plan_wire_bytes((double)b.up), down = plan_wire_bytes((double)b.down);
     return 8 * up / plan_rate_bps(l, l->up_bps) + 8 * down / plan_rate_bps(l, l->down_bps) +
            l->rtt_s;
 }

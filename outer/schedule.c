@@ -201,10 +201,30 @@ int64_t schedule_reached(const struct schedule *s, const uint64_t *rounds)
     return reached < limit ? reached : limit;
 }
 
-struct schedule_bytes schedule_bytes(enum codec_kind codec, size_t elements, unsigned sites)
+/* ---- bytes ---- */
+
+bool schedule_reencodes(const struct schedule *s, enum codec_kind codec, unsigned included)
+{
+    return s->reencode_from && included >= s->reencode_from && !codec_get(codec)->adds;
+}
+
+unsigned schedule_payloads(const struct schedule *s, enum codec_kind codec, unsigned included)
+{
+    return schedule_reencodes(s, codec, included) ? 1 : included;
+}
+
+unsigned schedule_payloads_max(const struct schedule *s, enum codec_kind codec, unsigned sites)
+{
+    return schedule_reencodes(s, codec, sites) ? s->reencode_from - 1 : sites;
+}
+
+struct schedule_bytes schedule_bytes(const struct schedule *s, enum codec_kind codec,
+                                     size_t elements, unsigned sites)
 {
     const struct codec *c = codec_get(codec);
-    return (struct schedule_bytes){c->payload_max(c, elements), c->aggregate_max(c, elements, sites)};
+    unsigned payloads = schedule_payloads(s, codec, sites);
+    return (struct schedule_bytes){c->payload_max(c, elements),
+                                   c->aggregate_max(c, elements, payloads)};
 }
 
 static struct schedule_bytes all_bytes(const struct schedule *s, const size_t *elements, unsigned sites)
@@ -212,7 +232,7 @@ static struct schedule_bytes all_bytes(const struct schedule *s, const size_t *e
     struct schedule_bytes sum = {0};
     for (unsigned p = 0; p < s->fragments; p++)
         for (uint64_t t = 0; t < schedule_rounds(s, p); t++) {
-            struct schedule_bytes b = schedule_bytes(schedule_codec(s, p, t, 0), elements[p], sites);
+            struct schedule_bytes b = schedule_bytes(s, schedule_codec(s, p, t, 0), elements[p], sites);
             sum.up += b.up;
             sum.down += b.down;
         }

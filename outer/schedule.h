@@ -23,6 +23,7 @@ struct schedule {
     unsigned fragments;
     uint64_t whole_rounds;
     uint8_t back_off; /* backlog from which on the next round backs off; 0: never */
+    unsigned reencode_from; /* sites, 2 or more; 0: never. See schedule_reencodes */
     struct schedule_beat beat[ROUND_FRAGMENTS_MAX];
 };
 
@@ -61,12 +62,20 @@ int64_t schedule_next(const struct schedule *s,
 /* Where a trainer may go on whose outer state (rounds[fragments] applied) is ahead of its own
  * steps: the latest step that skips no round still to be sent. */
 int64_t schedule_reached(const struct schedule *s, const uint64_t *rounds);
+/* Does the aggregator encode the sum of this round's contributions again (reencode.h), instead of
+ * passing on so many of a codec that does not add? */
+bool schedule_reencodes(const struct schedule *s, enum codec_kind codec, unsigned included);
+/* Payloads in the aggregate of a round: what codec.h calls n there. The most that any round of so
+ * many configured sites has. */
+unsigned schedule_payloads(const struct schedule *s, enum codec_kind codec, unsigned included);
+unsigned schedule_payloads_max(const struct schedule *s, enum codec_kind codec, unsigned sites);
 /* Payload of one round at one site: its contribution, and the aggregate of so many, at most: what does
  * not change is not sent. What a round did take stands in its manifest. */
 struct schedule_bytes {
     uint64_t up, down;
 };
-struct schedule_bytes schedule_bytes(enum codec_kind codec, size_t elements, unsigned sites);
+struct schedule_bytes schedule_bytes(const struct schedule *s, enum codec_kind codec,
+                                     size_t elements, unsigned sites);
 /* Payload bytes of one site in the whole run, all `sites` in every round, at most; rounds that a backlog makes whole come on top. elements[fragments].
  */
 uint64_t schedule_upload_bytes(const struct schedule *s, const size_t *elements);

@@ -23,12 +23,15 @@ void sim_violate(struct sim *s, const char *format, ...)
 
 struct member_options sim_member_options(const struct sim *s, bool site)
 {
-    return (struct member_options){.fragments = &s->fragments,
+    struct member_options o = {.fragments = &s->fragments,
                                    .schedule = s->schedule,
                                    .outer = s->outer,
                                    .residuals = site,
                                    .forgets = site && schedule_forgets(&s->schedule, s->o.feedback),
                                    .keep = s->o.keep};
+    if (!site)
+        member_aggregates(&o, s->o.sites);
+    return o;
 }
 
 /* ---- the toy ---- */
@@ -276,6 +279,7 @@ static enum err aggregator_process(struct sim *s, struct arena *arena)
         TRY(member_load(&s->member));
     else
         TRY(member_begin(&s->member, s->initial));
+    s->r->residuals_lost += s->member.residuals_lost;
     TRY(aggregator_open(&a, &s->disk.world, &s->member, &ao, arena));
     enum err e = aggregator_serve(s, a);
     aggregator_close(a);
@@ -435,6 +439,7 @@ static enum err sim_make(struct sim *s)
     s->outer.delay = s->o.delay;
     s->schedule = schedule_streaming(s->o.steps, s->o.every, s->o.fragments, 1, s->o.codec);
     s->schedule.overlap = s->o.overlap;
+    s->schedule.reencode_from = s->o.reencode_from;
     s->schedule.back_off = codec_backlog((double)s->o.back_off * s->o.back_off, 1);
     TRY_ALLOC(s->initial = arena_array(&s->arena, s->table.elements, sizeof *s->initial));
     for (size_t k = 0; k < s->table.count; k++)
@@ -500,10 +505,11 @@ void sim_run_options(const struct sim_options *o, struct sim_result *r)
 
 struct sim_options sim_draw(uint64_t seed)
 {
-    enum { SITES, FRAGMENTS, EVERY, ROUNDS, TAIL, CODEC, FEEDBACK, STRICT, KEEP, LATE, ABSENT, BACK_OFF, OPTIMIZER, DAMAGED, OVERLAP, MIX };
+    enum { SITES, FRAGMENTS, EVERY, ROUNDS, TAIL, CODEC, FEEDBACK, STRICT, KEEP, LATE, ABSENT, BACK_OFF, OPTIMIZER, DAMAGED, OVERLAP, MIX, REENCODE };
 #define DRAW(what, n) rng_below(seed, RNG_TEST, what, n)
     static const float feedbacks[] = {1, 1, 0.5f}, back_offs[] = {0, 0, 0.25f, 2},
                        mixes[] = {0.5f, 0.5f, 0};
+    static const unsigned reencode[] = {0, 2, 3};
     static const char *const optimizers[] = {"nesterov", "nesterov", "sgd", "delayed_nesterov"};
     struct sim_options o = {.seed = seed, .faults = true};
     o.sites = 1 + (unsigned)DRAW(SITES, SIM_SITES_MAX);
@@ -520,6 +526,7 @@ struct sim_options sim_draw(uint64_t seed)
     o.overlap = o.overlap <= o.every ? o.overlap : o.overlap % 3 ? 0 : o.every;
     o.mix = o.overlap == o.every ? 0 : mixes[DRAW(MIX, 3)];
     o.keep = 2 + DRAW(KEEP, 3);
+    o.reencode_from = reencode[DRAW(REENCODE, 3)];
     o.late = !o.strict && DRAW(LATE, 2);
     o.absent = !o.strict && DRAW(ABSENT, 2);
     o.damaged = !o.strict && o.sites > 2 && DRAW(DAMAGED, 3) == 0;

@@ -28,6 +28,7 @@ struct sim_options {
     float mix; /* with overlap */
     enum codec_kind codec;
     float feedback, back_off;
+    unsigned reencode_from;
     const char *optimizer;
     unsigned delay; /* of delayed_nesterov */
     bool strict;
@@ -44,7 +45,9 @@ struct sim_result {
     struct digest residual[SIM_SITES_MAX]; /* theta, momentum, codes, residual of each site */
     uint64_t virtual_ms, calls, crashes, restarts, commits, snapshots, excluded, gap_ms,
         backed_off, /* rounds that a backlog made whole */
-        damaged;    /* deltas that were not finite */
+        damaged,    /* deltas that were not finite */
+        reencoded,  /* rounds of one payload, the aggregator's own */
+        residuals_lost; /* the aggregator's, with a damaged state: such a run differs from a calm one */
     unsigned books_checked; /* sites whose I3 was checked to the end */
 };
 

@@ -201,6 +201,8 @@ static void check_sum(struct sim *s, unsigned f, struct sim_commit *c)
     for (unsigned i = 0; i < m->site_count; i++)
         if (m->sites[i].included)
             payloads[k++] = s->node[i].payload[f][m->round];
+    if (schedule_reencodes(&s->schedule, codec->kind, k))
+        return; /* one payload: book_included holds it against the sum */
     uint8_t *sum = arena_alloc(&a, codec->aggregate_max(codec, n, k));
     size_t size;
     ASSERT(sum);
@@ -211,10 +213,43 @@ static void check_sum(struct sim *s, unsigned f, struct sim_commit *c)
     arena_free(&a);
 }
 
-/* The grid of a round lies with the state before it, which every member has; here, the aggregator's
- * disk. */
-static void book_included(struct sim *s, unsigned f, const struct manifest *m, const uint8_t *grid)
+/* A state on the aggregator's disk: the grid of the next round, then what is the aggregator's own. */
+struct sim_state {
+    const uint8_t *grid;
+    const float *residual;   /* NULL: it re-encodes nothing */
+    const double *forgotten; /* NULL: it forgets nothing */
+};
+
+static struct sim_state state_of(const struct sim *s, unsigned f, const uint8_t *data, size_t size)
 {
+    struct member_options o = sim_member_options(s, false);
+    size_t n = s->fragments.f[f].elements;
+    const uint8_t *end = data + size, *forgotten = end - o.forgets * n * sizeof(double);
+    const uint8_t *residual = forgotten - o.reencodes * n * sizeof(float);
+    return (struct sim_state){residual - n / DEV_BLOCK,
+                              o.reencodes ? (const float *)(const void *)residual : NULL,
+                              o.forgets ? (const double *)(const void *)forgotten : NULL};
+}
+
+/* What the aggregator held of element i: its residual, and what it has forgotten. */
+static sim_fixed held(struct sim *s, const struct sim_state *at, size_t i)
+{
+    float residual = 0;
+    double lost = 0;
+    if (at->residual)
+        memcpy(&residual, &at->residual[i], sizeof residual);
+    if (at->forgotten)
+        memcpy(&lost, &at->forgotten[i], sizeof lost);
+    return fixed(s, residual) + fixed(s, lost);
+}
+
+/* What was included + what the aggregator held before = what it passes on + what it holds now: both
+ * from its disk, before and after. */
+static void book_included(struct sim *s, unsigned f, const struct manifest *m,
+                          const struct sim_state *before, const struct sim_state *after)
+{
+    const uint8_t *grid = before->grid;
+    unsigned payloads = schedule_payloads(&s->schedule, (enum codec_kind)m->codec, manifest_included(m));
     struct arena a = arena_make(0);
     size_t n = s->fragments.f[f].elements;
     const struct codec *c = codec_at(s, f, m->round);
@@ -234,10 +269,11 @@ static void book_included(struct sim *s, unsigned f, const struct manifest *m, c
         }
     }
     if (c->mean(c, s->work, mean, next, s->commits[f][m->round].aggregate, m->aggregate_bytes,
-                manifest_included(m), manifest_weight(m), grid, n) != ERR_OK)
+                payloads, manifest_weight(m), grid, n) != ERR_OK)
         sim_violate(s, "fragment %u round %llu: the aggregate does not decode", f,
                     (unsigned long long)m->round);
     for (size_t i = 0; i < n && !s->clock.halted; i++) {
+        sum[i] += held(s, before, i) - held(s, after, i);
         double exact = ldexp((double)sum[i], -FIXED_BITS), got = (double)mean[i];
         double tolerance = c->adds ? 0 : 1e-6; /* relayed: f32 additions in site order */
         float once = (float)((float)exact / manifest_weight(m)); /* one rounding, of the division */
@@ -290,15 +326,14 @@ static void commit_seen(struct sim *s, unsigned f)
 {
     uint64_t t = s->committed[f];
     struct sim_commit *c = &s->commits[f][t];
-    size_t size, aggregate_size, n = s->fragments.f[f].elements;
+    size_t size, before_size, after_size, aggregate_size;
     const uint8_t *manifest = kept(s, f, t + 1, "MANIFEST", &size);
     const uint8_t *aggregate = kept(s, f, t + 1, "aggregate", &aggregate_size);
-    const uint8_t *before = kept(s, f, t, "state", &size);
-    if (!manifest || !aggregate || !before)
+    const uint8_t *before = kept(s, f, t, "state", &before_size);
+    const uint8_t *after = kept(s, f, t + 1, "state", &after_size);
+    if (!manifest || !aggregate || !before || !after)
         return;
-    const uint8_t *grid =
-        before + size - n / DEV_BLOCK; /* the aggregator keeps no residual: codes are last */
-    manifest = kept(s, f, t + 1, "MANIFEST", &size);
+    struct sim_state from = state_of(s, f, before, before_size), to = state_of(s, f, after, after_size);
     if (!manifest_decode(&c->manifest, manifest, size - 32)) {
         sim_violate(s, "fragment %u round %llu: the manifest does not decode", f,
                     (unsigned long long)t);
@@ -309,12 +344,14 @@ static void commit_seen(struct sim *s, unsigned f)
     memcpy(c->aggregate, aggregate, aggregate_size);
     s->committed[f]++;
     s->r->commits++;
+    s->r->reencoded += schedule_reencodes(&s->schedule, (enum codec_kind)c->manifest.codec,
+                                          manifest_included(&c->manifest));
     s->r->backed_off += c->manifest.codec != schedule_codec(&s->schedule, f, t, 0);
     check_manifest(s, f, &c->manifest);
     if (!s->clock.halted)
         check_sum(s, f, c);
     if (!s->clock.halted)
-        book_included(s, f, &c->manifest, grid);
+        book_included(s, f, &c->manifest, &from, &to);
     uint64_t since = s->clock.now_ms - s->progress_ms;
     if (s->clock.now_ms > s->heal_ms && since > s->r->gap_ms)
         s->r->gap_ms = since;
@@ -360,6 +397,7 @@ static bool disk_load(struct sim *s, struct world_sim *w, bool site, struct memb
 static void check_replay(struct sim *s)
 {
     struct member_options o = sim_member_options(s, false);
+    o.reencodes = o.forgets = false; /* the manifests know nothing of the aggregator's residual */
     struct world_sim w;
     struct member m;
     struct arena a = arena_make(0);

@@ -57,12 +57,15 @@ static void failed(struct simulate_run *s, enum err e)
 
 static struct member_options member_settings(const struct simulate_run *s, bool site)
 {
-    return (struct member_options){.fragments = &s->fragments,
+    struct member_options o = {.fragments = &s->fragments,
                                    .schedule = s->schedule,
                                    .outer = s->o->exchange->outer,
                                    .residuals = site,
                                    .forgets = site && schedule_forgets(&s->schedule, (float)s->o->feedback),
                                    .keep = MEMBER_STATES_MIN};
+    if (!site)
+        member_aggregates(&o, s->o->site_count);
+    return o;
 }
 
 /* ---- a site ---- */
@@ -307,7 +310,7 @@ static enum err make(struct simulate_run *s, struct arena *a)
     TRY_ALLOC(s->r->site = arena_array(a, o->site_count, sizeof *s->r->site));
     world_sim_open(&s->disk, &s->clock, "aggregator", o->seed);
     s->server = (struct link_sim_server){.clock = &s->clock, .world = &s->disk, .wake_ms = UINT64_MAX};
-    link_line_hub_open(&s->hub, &s->server, s->elements, o->aggregator_bps);
+    link_line_hub_open(&s->hub, &s->server, s->elements, &s->schedule, o->aggregator_bps);
     for (unsigned i = 0; i < o->site_count; i++) {
         struct node *n = &s->node[i];
         s->names[i] = o->sites[i].name;

@@ -47,7 +47,8 @@ static size_t largest_download(const struct member_options *o, unsigned site_cou
     for (unsigned k = 0; k < CODEC_COUNT; k++) {
         const struct codec *c = codec_get((enum codec_kind)k);
         bool used = schedule_uses(&o->schedule, c->kind);
-        size_t bytes = c->aggregate_max(c, elements, site_count);
+        unsigned payloads = schedule_payloads_max(&o->schedule, c->kind, site_count);
+        size_t bytes = c->aggregate_max(c, elements, payloads);
         most = used && bytes > most ? bytes : most;
     }
     return most;
@@ -154,7 +155,8 @@ static enum err manifest_next(const struct site *s, unsigned fragment, const str
         return err_set(ERR_DISAGREE,
                        "fragment %u round %llu: the manifest has another parent than ours",
                        fragment, (unsigned long long)m->round);
-    if (m->codec != kind || m->aggregate_bytes > c->aggregate_max(c, n, manifest_included(m)))
+    unsigned payloads = schedule_payloads(&s->member->schedule, kind, manifest_included(m));
+    if (m->codec != kind || m->aggregate_bytes > c->aggregate_max(c, n, payloads))
         return err_set(
             ERR_PROTO,
             "fragment %u round %llu: codec %u, aggregate of %llu bytes: not what this state implies",

@@ -182,21 +182,6 @@ static enum err form(struct site_lane *l, const struct site_sending *w, const fl
     return dev_sync(d);
 }
 
-/* Sum of (a - b)^2 in f64, always in the same order; b NULL: of a^2. Eight sums side by side, so that
- * the compiler may vectorise; n is a multiple of DEV_BLOCK. */
-static double squares(const float *a, const float *b, size_t n)
-{
-    double lane[8] = {0}, sum = 0;
-    for (size_t i = 0; i < n; i += 8)
-        for (size_t k = 0; k < 8; k++) {
-            double x = (double)(b ? a[i + k] - b[i + k] : a[i + k]);
-            lane[k] += x * x;
-        }
-    for (size_t k = 0; k < 8; k++)
-        sum += lane[k];
-    return sum;
-}
-
 /* A full residual would carry it for hundreds of rounds, and its scale would hide 255 others. */
 static enum err spike_check(const struct site_lane *l, const struct fragment *f)
 {
@@ -239,7 +224,7 @@ enum err site_outbox_make(struct site_lane *l, const struct site_sending *w, con
     uint64_t start = s->world->ops->now_ms(s->world);
     l->box.valid = false;
     TRY(form(l, w, local)); /* S1 */
-    double delta = squares(l->z, l->residual, n);
+    double delta = codec_squares(l->z, l->residual, n);
     gauge_own(&s->gauge[fragment], state->round, l->z, l->residual);
     size_t bytes;
     codec_seed(s->member->work, s->o.seed, s->o.index, fragment, state->round);
@@ -250,7 +235,7 @@ enum err site_outbox_make(struct site_lane *l, const struct site_sending *w, con
     if (e != ERR_OK)
         return err_add(e, "fragment %u, round %llu: ", fragment, (unsigned long long)state->round);
     TRY(identity_check(l, c, fragment, bytes));
-    double left = squares(l->residual, NULL, n);
+    double left = codec_squares(l->residual, NULL, n);
     gauge_behind(&s->gauge[fragment], sqrt(left / delta)); /* NaN when nothing moved */
     l->box = (struct site_box){.fragment = fragment,
                                .round = state->round,

@@ -111,6 +111,19 @@ void codec_exponents(int8_t *exponents, const uint8_t *grid, int q_max, size_t b
  * CODEC_BACKLOG_MAX. */
 uint8_t codec_backlog(double residual, double delta);
 
+/* Sum of (a - b)^2 in f64, always in the same order; b NULL: of a^2. Host; n a multiple of 8. */
+double codec_squares(const float *a, const float *b, size_t n);
+
+/* Relayed codecs: what payloads add up to, encoded again as one (reencode.h). z = the first one's
+ * values, then f32 additions in site order, as `mean` has it; values: scratch. Both count, device. */
+enum err codec_sum(const struct codec *c, struct codec_work *w, float *z, float *values,
+                   const struct codec_payload *payloads, unsigned n, const uint8_t *grid,
+                   size_t count) MUST;
+/* The sum's own codes would make the next grid too coarse. Where a payload's codes do nothing but
+ * that (f32, bf16), they become the mean of the contributions', as if these had been passed on. */
+void codec_sum_codes(const struct codec *c, uint8_t *payload, const struct codec_payload *payloads,
+                     unsigned n, size_t count);
+
 /* A value that no training makes: from 4096 times the RMS of nine in ten blocks on, and alone in
  * its block (15/16 of the sum of squares). codes: of this z, dev.h block_code. Parameters of one
  * fragment move at rates that differ by 10^3 at most, rows that are rare in the text move as a

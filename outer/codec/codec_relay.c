@@ -64,6 +64,37 @@ static void values_next(const struct codec *c, struct codec_work *w, float *z, s
     }
 }
 
+static void mean_codes(uint8_t *codes, const struct codec_payload *payloads, unsigned n,
+                       size_t blocks)
+{
+    for (size_t b = 0; b < blocks; b++) {
+        uint32_t sum = 0;
+        for (unsigned i = 0; i < n; i++)
+            sum += payloads[i].data[b];
+        codes[b] = codec_mean_code(sum, n);
+    }
+}
+
+enum err codec_sum(const struct codec *c, struct codec_work *w, float *z, float *values,
+                   const struct codec_payload *payloads, unsigned n, const uint8_t *grid,
+                   size_t count)
+{
+    ASSERT(!c->adds && n >= 1);
+    for (unsigned i = 0; i < n; i++) {
+        TRY(c->decode(c, w, i ? values : z, payloads[i].data, payloads[i].size_bytes, grid, count));
+        if (i)
+            w->d->ops->accumulate(w->d, z, values, 1.0f, count);
+    }
+    return dev_sync(w->d);
+}
+
+void codec_sum_codes(const struct codec *c, uint8_t *payload, const struct codec_payload *payloads,
+                     unsigned n, size_t count)
+{
+    if (c->kind == CODEC_F32 || c->kind == CODEC_BF16)
+        mean_codes(payload, payloads, n, codec_blocks(count));
+}
+
 /* The first site's values, then f32 additions in site order, then one division. */
 enum err codec_relay_mean(const struct codec *c, struct codec_work *w, float *mean,
                           uint8_t *next_grid, const uint8_t *aggregate, size_t size_bytes,
@@ -85,12 +116,7 @@ enum err codec_relay_mean(const struct codec *c, struct codec_work *w, float *me
         }
         w->d->ops->divide(w->d, mean + at, weight_sum, values);
     }
-    for (size_t b = 0; b < codec_blocks(count); b++) {
-        uint32_t sum = 0;
-        for (unsigned i = 0; i < n; i++)
-            sum += payloads[i].data[b];
-        next_grid[b] = codec_mean_code(sum, n);
-    }
+    mean_codes(next_grid, payloads, n, codec_blocks(count));
     return dev_sync(w->d);
 }
 

@@ -63,9 +63,11 @@ static void nothing_fetching(void *self, const struct wire_fetch *m)
     (void)self, (void)m;
 }
 
-void link_line_hub_open(struct link_line_hub *h, struct link_sim_server *s, const size_t *elements, double bps)
+void link_line_hub_open(struct link_line_hub *h, struct link_sim_server *s, const size_t *elements,
+                        const struct schedule *schedule, double bps)
 {
-    *h = (struct link_line_hub){.server = s, .elements = elements, .in.bps = bps, .out.bps = bps};
+    *h = (struct link_line_hub){
+        .server = s, .elements = elements, .schedule = schedule, .in.bps = bps, .out.bps = bps};
     h->watch = (struct link_sim_watch){.self = h,
                                        .hello = nothing_hello,
                                        .offered = nothing_offered,
@@ -237,7 +239,8 @@ static enum err line_poll(struct link *link, const struct wire_poll *m, uint32_t
     }
     if (answer->answer.outcome == ROUND_COMMIT) {
         l->committed[m->fragment].codec = codec_get((enum codec_kind)answer->manifest.codec);
-        l->committed[m->fragment].included = manifest_included(&answer->manifest);
+        l->committed[m->fragment].payloads =
+            schedule_payloads(l->hub->schedule, (enum codec_kind)answer->manifest.codec, manifest_included(&answer->manifest));
     }
     return back(l);
 }
@@ -250,7 +253,7 @@ static double real_bytes(const struct link_line *l, const struct wire_fetch *m, 
     if (m->what == WIRE_SNAPSHOT)
         return (double)size / DEV_BLOCK * (double)elements;
     ASSERT(c); /* nobody fetches an aggregate before he has its manifest */
-    return (double)c->aggregate_max(c, elements, l->committed[m->fragment].included);
+    return (double)c->aggregate_max(c, elements, l->committed[m->fragment].payloads);
 }
 
 static enum err line_fetch(struct link *link, const struct wire_fetch *m, uint8_t *out, size_t size_bytes,

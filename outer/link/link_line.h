@@ -20,6 +20,7 @@ struct link_line_hub { /* the aggregator's end */
     struct link_sim_server *server;
     struct link_sim_watch watch; /* the server's */
     const size_t *elements;      /* [fragments], of the real model */
+    const struct schedule *schedule;
     struct link_line_pipe in, out; /* its line; bps 0: no limit */
     struct link_line_held *held[ROUND_FRAGMENTS_MAX];
     uint64_t calls;
@@ -34,13 +35,14 @@ struct link_line {
     double owed_ms;          /* of a wait: what does not make a whole tick of the clock */
     struct {                 /* of the round that a fragment's last manifest committed */
         const struct codec *codec;
-        unsigned included;
+        unsigned payloads; /* in the aggregate */
     } committed[ROUND_FRAGMENTS_MAX];
     char peer[192];
     struct link_counters counters;
 };
 
-void link_line_hub_open(struct link_line_hub *h, struct link_sim_server *s, const size_t *elements, double bps);
+void link_line_hub_open(struct link_line_hub *h, struct link_sim_server *s, const size_t *elements,
+                        const struct schedule *schedule, double bps);
 void link_line_open(struct link_line *l, struct link_line_hub *h, struct world_sim *site, const struct plan_link *plan,
                     double outer_s, const char *run, const char *name);
 /* The running task waits, to the fraction of a tick over many waits; kick wakes it earlier. */
