@@ -48,6 +48,7 @@ static void each_rule_names_what_to_do(void **state)
 {
     (void)state;
     refused("--outer.every 50 --outer.fragments 4", "the nearest are 48 and 52");
+    refused("--outer.reencode_from 1", "2 is the least");
     refused("--outer.slices 0@5", "outer.partition = strided");
     refused("--outer.partition slices", "0 entries");
     refused("--outer.partition slices --outer.slices embed-0@5,1-final@60 --outer.every 50", "1..50");

@@ -33,6 +33,7 @@ static struct manifest example(uint32_t sites)
                          .grid = digest_made(5),
                          .aggregate = digest_made(6),
                          .aggregate_bytes = 12345,
+                         .backlog = 41,
                          .site_count = sites,
                          .epoch = 4,
                          .instance = 99,
@@ -63,6 +64,7 @@ static void test_round_trip(void **state)
         assert_int_equal(manifest_encode(&back, again), n);
         assert_memory_equal(bytes, again, n);
         assert_string_equal(back.run, m.run);
+        assert_int_equal(back.backlog, 41);
         assert_int_equal(back.sites[counts[i] - 1].data_cursor, m.sites[counts[i] - 1].data_cursor);
         assert_int_equal(back.sites[counts[i] - 1].backlog, (100 + counts[i] - 1) % 255);
     }
@@ -128,6 +130,7 @@ static void test_refuses_what_makes_no_sense(void **state)
     REFUSE(m.sites[1].reason = ROUND_FULL);
     REFUSE(m.sites[1].weight = 1);
     REFUSE(m.sites[1].weight = -0.0f);
+    REFUSE(m.backlog = 255);
     REFUSE(m.sites[0].backlog = 255);
     REFUSE(m.sites[1].backlog = 1); /* absent: it has said nothing */
 #undef REFUSE

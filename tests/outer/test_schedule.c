@@ -146,6 +146,26 @@ static void test_codec_and_bytes(void **state)
     assert_int_equal(schedule_codec(&s, 1, 0, 0), CODEC_F32);
 }
 
+/* From so many sites on what does not add comes down as one payload; what adds comes as it did. */
+static void test_reencoded_bytes(void **state)
+{
+    (void)state;
+    struct schedule s = plan(280, 100, 1, 1);
+    const uint64_t n = 2560, whole = 10 + 2 + 2 * n, sums = 2 * 10 + 2;
+    s.reencode_from = 4;
+    assert_int_equal(schedule_payloads(&s, CODEC_TOPK, 3), 3);
+    assert_int_equal(schedule_payloads(&s, CODEC_TOPK, 4), 1);
+    assert_int_equal(schedule_payloads(&s, CODEC_INT8, 4), 4);
+    assert_int_equal(schedule_payloads_max(&s, CODEC_TOPK, 3), 3); /* quorum: 3 of 9 may be there */
+    assert_int_equal(schedule_payloads_max(&s, CODEC_TOPK, 9), 3);
+    assert_int_equal(schedule_bytes(&s, CODEC_BF16, n, 3).down, 3 * (8 + whole));
+    assert_int_equal(schedule_bytes(&s, CODEC_BF16, n, 4).down, 8 + whole);
+    assert_int_equal(schedule_bytes(&s, CODEC_BF16, n, 4).up, whole);
+    assert_int_equal(schedule_bytes(&s, CODEC_INT8, n, 4).down, sums + n * 10 / 8);
+    s.reencode_from = 0;
+    assert_int_equal(schedule_payloads(&s, CODEC_TOPK, 1000), 1000);
+}
+
 /* A round after one that left too much behind is whole; nothing else changes, and 0 never does. */
 static void test_backlog_makes_whole(void **state)
 {
@@ -250,6 +270,7 @@ int main(void)
         cmocka_unit_test(test_consistent),
         cmocka_unit_test(test_reached_skips_no_open_round),
         cmocka_unit_test(test_codec_and_bytes),
+        cmocka_unit_test(test_reencoded_bytes),
         cmocka_unit_test(test_overlap_by_hand),
         cmocka_unit_test(test_overlap_consistent),
         cmocka_unit_test(test_backlog_makes_whole),
