@@ -1,9 +1,9 @@
 #ifndef MEMBER_H
 #define MEMBER_H
 /* The outer state as every member (each site, the aggregator) holds it, per fragment: theta,
- * what the optimizer keeps, block codes (the next grid), round, manifest and state digest; a site's also the
- * residual; the aggregator's too, where it re-encodes. member_apply is the outer step, the same bits on every member. Files, as protocol
- * section 2; all relative to the world's root, F a number:
+ * what the optimizer keeps, block codes (the next grid), round, manifest and state digest; a site's
+ * also the residual, and the aggregator's where it re-encodes. member_apply is the outer step, the
+ * same bits on every member. Files, as protocol section 2; all relative to the world's root, F a number:
  *
  *   frag/F/<round>/state      theta, momentum, gathered, codes, residual, forgotten, each under a digest
  *   frag/F/<round>/MANIFEST   that made this state: of round <round> - 1
@@ -72,8 +72,8 @@ enum err
 member_begin(struct member *m,
              const float *initial_slab) MUST; /* round 0 from the initial parameters, durable */
 /* CURRENT of every fragment, verified. A state that does not verify: the aggregator makes it again
- * from the one before and the aggregate, without what re-encoding that round lost (residuals_lost); a site goes one state back and gets the round again. Else
- * ERR_CORRUPT names the file. */
+ * from the one before and the aggregate, without what re-encoding that round lost (residuals_lost);
+ * a site goes one state back and gets the round again. Else ERR_CORRUPT names the file. */
 enum err member_load(struct member *m) MUST;
 enum err member_load_fragment(struct member *m, unsigned fragment) MUST; /* the same, of one */
 /* A kept earlier state's theta (elements values; for the replay after a restart). ERR_INPUT: not
