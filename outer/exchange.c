@@ -55,6 +55,7 @@ static struct schedule schedule_of(const struct settings *s, const struct outer_
                 beat_of(o, p, i, every[state], state ? o->outer_moments_codec : o->outer_codec);
     x.overlap = o->outer_overlap_steps;
     x.reencode_from = (unsigned)o->outer_reencode_from;
+    x.eager = o->outer_eager;
     x.back_off = codec_backlog(o->outer_back_off * o->outer_back_off, 1);
     return x;
 }

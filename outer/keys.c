@@ -71,6 +71,13 @@ static void check_overlap(struct rules *r, const struct outer_settings *o)
                tau, every, every, (tau + o->outer_fragments - 1) / o->outer_fragments * o->outer_fragments);
     if (o->outer_mix < 0 && o->outer_mix != -1)
         broken(r, "outer.mix = %g is not a share; the nearest is 0, and -1 leaves it to atoll", o->outer_mix);
+    if (o->outer_eager && tau != every)
+        broken(r, "outer.eager needs the one-round delay, and outer.overlap_steps is %lld; the nearest is outer.overlap_steps = %lld, "
+                  "or outer.eager = false",
+               tau, every);
+    if (o->outer_eager && o->outer_mix > 0)
+        broken(r, "outer.eager goes on from its start alone, and outer.mix is %g; the nearest is 0, or outer.eager = false",
+               o->outer_mix);
     if (tau && o->outer_mix == 1)
         broken(r, "outer.mix = 1 never takes anything from the others; the published value is 0.5");
 }

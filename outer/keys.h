@@ -10,6 +10,7 @@
     X(outer, fragments, INT, "1", 1, 64, NULL, "", true, "P: parts of the model synchronised in turn; 1 is classic DiLoCo; divides outer.every.") \
     X(outer, aggregators, INT, "1", 1, 16, NULL, "", true, "Aggregators that share the fragments: fragment f is of the one at f modulo this number, so no single network card is the limit.") \
     X(outer, overlap_steps, INT, "0", 0, 1e6, NULL, "steps", true, "tau: steps that training goes on while a round is exchanged; 0: it waits. outer.every: the one-round delay (DiLoCoX).") \
+    X(outer, eager, BOOL, "false", 0, 0, NULL, "", true, "With the one-round delay: a site goes on from an outer step of its own, with its fresh delta and the others' of the round before (Eager updates).") \
     X(outer, mix, REAL, "-1", -1, 1, NULL, "", true, "alpha: share of the local parameters when an overlapped commit is applied (the rest: the outer ones); -1: 0.5, and 0 with the one-round delay.") \
     X(outer, partition, CHOICE, "strided", 0, 0, "strided|sequential|balanced|random|slices", "", true, "How the model is cut into fragments: block i to fragment i mod P; consecutive blocks; tensors by size; every 256 values drawn for one (SPARTA); as outer.slices lists (DreamDDP).") \
     X(outer, slices, LIST, "", 0, 0, NULL, "", true, "partition slices: FIRST-LAST@STEP each: layers (embed, 0, 1, ..., final) sent STEP steps into every period of outer.every.") \

@@ -561,20 +561,12 @@ static enum err inputs_check(const struct member *m, unsigned fragment,
     return ERR_OK;
 }
 
-static enum err step(struct member *m, unsigned fragment, const struct manifest *manifest,
-                     const uint8_t *aggregate, size_t aggregate_bytes)
+/* The outer step with m->mean, from the current state into the spare. */
+static enum err advance(struct member *m, unsigned fragment)
 {
     const struct member_state *s = &m->state[fragment];
     struct member_state *next = spare_of(m, fragment);
     size_t n = fragment_of(m, fragment)->elements;
-    const struct codec *c = codec_get(manifest->codec);
-    if (!c || !manifest_included(manifest))
-        return err_set(ERR_PROTO,
-                       "fragment %u round %llu: a manifest without codec or contributions",
-                       fragment, (unsigned long long)s->round);
-    TRY(c->mean(c, m->work, m->mean, next->codes, aggregate, aggregate_bytes,
-                schedule_payloads(&m->schedule, c->kind, manifest_included(manifest)),
-                manifest_weight(manifest), s->codes, n));
     memcpy(next->theta, s->theta, n * sizeof *next->theta);
     if (next->momentum)
         memcpy(next->momentum, s->momentum, n * sizeof *next->momentum);
@@ -584,6 +576,62 @@ static enum err step(struct member *m, unsigned fragment, const struct manifest 
                   &(struct nesterov_state){next->theta, next->momentum, next->gathered}, m->mean,
                   s->round, n);
     return dev_sync(m->cpu);
+}
+
+enum err member_ahead(struct member *m, unsigned fragment, float *theta)
+{
+    TRY(advance(m, fragment));
+    memcpy(theta, m->spare.theta, fragment_of(m, fragment)->elements * sizeof *theta);
+    return ERR_OK;
+}
+
+/* m->mean and the codes that follow from an aggregate on the grid `codes`. */
+static enum err mean_of(struct member *m, unsigned fragment, const struct manifest *manifest,
+                        const uint8_t *aggregate, size_t aggregate_bytes, uint8_t *next,
+                        const uint8_t *codes)
+{
+    const struct codec *c = codec_get(manifest->codec);
+    if (!c || !manifest_included(manifest))
+        return err_set(ERR_PROTO,
+                       "fragment %u round %llu: a manifest without codec or contributions",
+                       fragment, (unsigned long long)manifest->round);
+    return c->mean(c, m->work, m->mean, next, aggregate, aggregate_bytes,
+                   schedule_payloads(&m->schedule, c->kind, manifest_included(manifest)),
+                   manifest_weight(manifest), codes, fragment_of(m, fragment)->elements);
+}
+
+static enum err mean_again(struct member *m, unsigned fragment, const struct manifest *manifest,
+                           const uint8_t *aggregate, struct arena *scratch)
+{
+    uint8_t *next;
+    TRY_ALLOC(next = arena_alloc(scratch, fragment_of(m, fragment)->elements / DEV_BLOCK));
+    TRY(mean_of(m, fragment, manifest, aggregate, manifest->aggregate_bytes, next, m->spare.codes));
+    return dev_sync(m->cpu);
+}
+
+enum err member_mean(struct member *m, unsigned fragment, uint64_t round, struct manifest *manifest)
+{
+    struct arena scratch = arena_make(0);
+    struct member_state before = *spare_of(m, fragment);
+    uint8_t *aggregate;
+    size_t size;
+    enum err e = member_manifest(m, fragment, round, manifest);
+    if (e == ERR_OK)
+        e = member_aggregate(m, fragment, round, &scratch, &aggregate, &size);
+    if (e == ERR_OK)
+        e = state_read(m, fragment, round, &before);
+    if (e == ERR_OK)
+        e = mean_again(m, fragment, manifest, aggregate, &scratch);
+    arena_free(&scratch);
+    return e;
+}
+
+static enum err step(struct member *m, unsigned fragment, const struct manifest *manifest,
+                     const uint8_t *aggregate, size_t aggregate_bytes)
+{
+    TRY(mean_of(m, fragment, manifest, aggregate, aggregate_bytes, spare_of(m, fragment)->codes,
+                m->state[fragment].codes));
+    return advance(m, fragment);
 }
 
 enum err member_apply(struct member *m, unsigned fragment, struct manifest *manifest, bool made,

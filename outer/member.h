@@ -92,6 +92,13 @@ struct digest member_grid(const struct member *m, unsigned fragment);
  * reencode.h's. */
 enum err member_apply(struct member *m, unsigned fragment, struct manifest *manifest, bool made,
                       const uint8_t *aggregate, size_t aggregate_bytes) MUST;
+/* m->mean = mean of a kept round, decoded once more; the spare's codes are its grid, *manifest is its
+ * manifest. ERR_INPUT: not kept; ERR_CORRUPT. */
+enum err member_mean(struct member *m, unsigned fragment, uint64_t round,
+                     struct manifest *manifest) MUST;
+/* theta = what the outer step would make of the current state were m->mean the round's mean. Nothing
+ * else changes but the spare. */
+enum err member_ahead(struct member *m, unsigned fragment, float *theta) MUST;
 /* The commit point: writes the spare as state round + 1 with manifest, aggregate (kept for
  * catch-up) and, where there are such, the new residual and forgotten (already put into the spare), then
  * CURRENT; then it is the current state. */

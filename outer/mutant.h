@@ -20,6 +20,7 @@
     X(STANDING_UNTOLD, "a site that catches up without training does not report")                  \
     X(SAVED_UNSTORED, "a checkpoint is written before the contributions behind it are stored")     \
     X(APPLIED_EARLY, "a restart takes a round for applied one step too early")                     \
+    X(START_FORGOTTEN, "an eager start is taken for the committed state when it is read again")     \
     X(SUPERSEDED_FATAL, "a late duplicate of the own stream ends the site")                        \
     X(BACKLOG_FORGOTTEN, "a restart forgets how much the contributions it has left behind")        \
     X(REENCODED_UNKEPT, "what the aggregator's own encoding of a sum lost is not kept")

@@ -63,6 +63,11 @@ bool schedule_delayed(const struct schedule *s, unsigned fragment)
     return s->overlap == beat_of(s, fragment)->every;
 }
 
+bool schedule_eager(const struct schedule *s, unsigned fragment, uint64_t round)
+{
+    return s->eager && schedule_delayed(s, fragment) && round + 1 < schedule_rounds(s, fragment);
+}
+
 uint64_t schedule_base(const struct schedule *s, unsigned fragment, uint64_t round)
 {
     return schedule_delayed(s, fragment) && round ? round - 1 : round;

@@ -20,6 +20,7 @@ struct schedule {
     int64_t steps;
     int64_t overlap; /* tau, 0..every: steps between send and apply; 0: training waits. every: the
                         one-round delay, where a round is sent before the one before it is applied */
+    bool eager; /* with the one-round delay: a site goes on from its own estimate of the round it sends */
     unsigned fragments;
     uint64_t whole_rounds;
     uint8_t back_off; /* backlog from which on the next round backs off; 0: never */
@@ -50,6 +51,8 @@ uint64_t schedule_sent(const struct schedule *s, unsigned fragment, int64_t step
 uint64_t schedule_applied(const struct schedule *s, unsigned fragment, int64_t step);
 bool schedule_flying(const struct schedule *s, unsigned fragment, int64_t step, uint64_t *round);
 bool schedule_delayed(const struct schedule *s, unsigned fragment); /* the one-round delay */
+/* Does a site go on from an eager start when it has sent this round (site_eager.c)? */
+bool schedule_eager(const struct schedule *s, unsigned fragment, uint64_t round);
 /* The state whose theta the local parameters were last mixed with when this round is sent: delta is
  * taken against it. */
 uint64_t schedule_base(const struct schedule *s, unsigned fragment, uint64_t round);

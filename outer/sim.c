@@ -89,10 +89,11 @@ static void toy_step(struct sim_node *n)
 static enum err inner_save(struct sim_node *n)
 {
     struct sim *s = n->sim;
-    struct file_part parts[2] = {{&n->step, sizeof n->step},
-                                 {n->slab, 2 * s->table.elements * sizeof *n->slab}};
+    size_t bytes = s->table.elements * sizeof *n->slab;
+    struct file_part parts[3] = {
+        {&n->step, sizeof n->step}, {n->slab, 2 * bytes}, {n->began, bytes}};
     TRY(site_stored(n->site));
-    TRY(n->world.world.ops->write(&n->world.world, "inner", parts, 2));
+    TRY(n->world.world.ops->write(&n->world.world, "inner", parts, 3));
     for (unsigned f = 0; f < s->o.fragments; f++)
         TRY(site_prune(n->site, f, schedule_applied(&s->schedule, f, n->step - 1)));
     return ERR_OK;
@@ -103,13 +104,16 @@ static void inner_load(struct sim_node *n)
     struct sim *s = n->sim;
     size_t size, bytes = s->table.elements * sizeof *n->slab;
     const uint8_t *data = world_sim_look(&n->world, "inner", &size);
-    ASSERT(!data || size == sizeof n->step + 2 * bytes);
+    ASSERT(!data || size == sizeof n->step + 3 * bytes);
     n->step = 0;
     memset(n->slab, 0, 2 * bytes);
     memcpy(n->slab, s->initial, bytes);
+    for (unsigned f = 0; f < s->o.fragments; f++)
+        fragment_gather(s->cpu, n->began + s->first[f], s->initial, &s->fragments.f[f]);
     if (data) {
         memcpy(&n->step, data, sizeof n->step);
         memcpy(n->slab, data + sizeof n->step, 2 * bytes);
+        memcpy(n->began, data + sizeof n->step + 2 * bytes, bytes);
     }
 }
 
@@ -123,8 +127,13 @@ static enum err skip(struct sim_node *n, bool *skipped)
         return ERR_OK;
     TRY(sim_overlap_clear(n));
     n->step = reached;
-    for (unsigned f = 0; f < s->o.fragments; f++)
-        fragment_scatter(s->cpu, n->slab, n->member.state[f].theta, &s->fragments.f[f]);
+    for (unsigned f = 0; f < s->o.fragments; f++) {
+        uint64_t applied = s->o.overlap ? schedule_applied(&s->schedule, f, reached) : UINT64_MAX;
+        TRY(site_moved(n->site, f));
+        TRY(site_theta(n->site, f, applied, n->part)); /* as site_train.c does */
+        fragment_scatter(s->cpu, n->slab, n->part, &s->fragments.f[f]);
+        memcpy(n->began + s->first[f], n->part, s->fragments.f[f].elements * sizeof *n->part);
+    }
     return ERR_OK;
 }
 
@@ -419,6 +428,8 @@ static enum err node_make(struct sim *s, unsigned i)
     TRY_ALLOC(n->part = arena_array(&s->arena, elements, sizeof *n->part));
     TRY_ALLOC(n->sent = arena_array(&s->arena, elements, sizeof *n->sent));
     TRY_ALLOC(n->gathered = arena_array(&s->arena, elements, sizeof *n->gathered));
+    TRY_ALLOC(n->began = arena_array(&s->arena, elements, sizeof *n->began));
+    TRY_ALLOC(n->base = arena_array(&s->arena, elements, sizeof *n->base));
     TRY_ALLOC(n->trained = arena_array(&s->arena, elements, sizeof *n->trained));
     TRY_ALLOC(n->included = arena_array(&s->arena, elements, sizeof *n->included));
     world_sim_open(&n->world, &s->clock, n->name, s->o.seed * 31 + i);
@@ -440,6 +451,7 @@ static enum err sim_make(struct sim *s)
     s->schedule = schedule_streaming(s->o.steps, s->o.every, s->o.fragments, 1, s->o.codec);
     s->schedule.overlap = s->o.overlap;
     s->schedule.reencode_from = s->o.reencode_from;
+    s->schedule.eager = s->o.eager;
     s->schedule.back_off = codec_backlog((double)s->o.back_off * s->o.back_off, 1);
     TRY_ALLOC(s->initial = arena_array(&s->arena, s->table.elements, sizeof *s->initial));
     for (size_t k = 0; k < s->table.count; k++)
@@ -505,7 +517,7 @@ void sim_run_options(const struct sim_options *o, struct sim_result *r)
 
 struct sim_options sim_draw(uint64_t seed)
 {
-    enum { SITES, FRAGMENTS, EVERY, ROUNDS, TAIL, CODEC, FEEDBACK, STRICT, KEEP, LATE, ABSENT, BACK_OFF, OPTIMIZER, DAMAGED, OVERLAP, MIX, REENCODE };
+    enum { SITES, FRAGMENTS, EVERY, ROUNDS, TAIL, CODEC, FEEDBACK, STRICT, KEEP, LATE, ABSENT, BACK_OFF, OPTIMIZER, DAMAGED, OVERLAP, MIX, REENCODE, EAGER };
 #define DRAW(what, n) rng_below(seed, RNG_TEST, what, n)
     static const float feedbacks[] = {1, 1, 0.5f}, back_offs[] = {0, 0, 0.25f, 2},
                        mixes[] = {0.5f, 0.5f, 0};
@@ -525,6 +537,7 @@ struct sim_options sim_draw(uint64_t seed)
     o.overlap = (int64_t)DRAW(OVERLAP, 2 * (uint64_t)o.every + 1); /* half of them: none, or the delay */
     o.overlap = o.overlap <= o.every ? o.overlap : o.overlap % 3 ? 0 : o.every;
     o.mix = o.overlap == o.every ? 0 : mixes[DRAW(MIX, 3)];
+    o.eager = o.overlap == o.every && DRAW(EAGER, 2);
     o.keep = 2 + DRAW(KEEP, 3);
     o.reencode_from = reencode[DRAW(REENCODE, 3)];
     o.late = !o.strict && DRAW(LATE, 2);

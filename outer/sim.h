@@ -25,7 +25,8 @@ struct sim_options {
     uint64_t seed;
     unsigned sites, fragments;
     int64_t steps, every, overlap;
-    float mix; /* with overlap */
+    float mix;  /* with overlap */
+    bool eager; /* with the one-round delay */
     enum codec_kind codec;
     float feedback, back_off;
     unsigned reencode_from;

@@ -54,6 +54,8 @@ static const float *base_of(struct sim_node *n, unsigned f, uint64_t round)
     uint64_t base = schedule_base(&n->sim->schedule, f, round);
     char path[64];
     size_t size;
+    if (n->sim->schedule.eager) /* what its trainer really began at */
+        return n->base + n->sim->first[f];
     snprintf(path, sizeof path, "frag/%u/%llu/state", f, (unsigned long long)base);
     const uint8_t *kept = base < round ? world_sim_look(&n->world, path, &size) : NULL;
     return kept ? (const float *)(const void *)(kept + STATE_HEADER_BYTES) : n->member.state[f].theta;

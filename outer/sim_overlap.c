@@ -22,6 +22,7 @@ static void mix(struct sim_node *n, unsigned f, float alpha, const float *local)
     for (size_t i = 0; alpha > 0 && i < s->fragments.f[f].elements; i++)
         n->part[i] = alpha * local[i] + beta * n->part[i];
     fragment_scatter(s->cpu, n->slab, n->part, &s->fragments.f[f]);
+    memcpy(n->began + s->first[f], n->part, bytes_of(s, f));
 }
 
 /* local: what the fragment was before this step's applies; NULL: what it is now. */
@@ -42,7 +43,17 @@ static enum err apply(struct sim_node *n, unsigned f, float alpha, const float *
     return ERR_OK;
 }
 
-static enum err send(struct sim_node *n, unsigned f, uint64_t round, bool again)
+/* Eager updates: where the site goes on from while the round is under way. */
+static enum err go_ahead(struct sim_node *n, unsigned f)
+{
+    const float *start;
+    TRY(site_eager(n->site, f, &start));
+    memcpy(n->part, start, bytes_of(n->sim, f));
+    mix(n, f, 0, NULL);
+    return ERR_OK;
+}
+
+static enum err send(struct sim_node *n, unsigned f, uint64_t round, bool ahead, bool again)
 {
     struct sim *s = n->sim;
     float *local;
@@ -56,6 +67,7 @@ static enum err send(struct sim_node *n, unsigned f, uint64_t round, bool again)
                                               .base = schedule_base(&s->schedule, f, round),
                                               .weight = n->weight,
                                               .data_cursor = (uint64_t)n->step * 100,
+                                              .ahead = ahead,
                                               .again = again,
                                               .step = n->step,
                                               .loss = 1,
@@ -68,16 +80,20 @@ static enum err send(struct sim_node *n, unsigned f, uint64_t round, bool again)
 static enum err leave(struct sim_node *n, unsigned f, uint64_t round)
 {
     struct sim *s = n->sim;
-    bool first = schedule_delayed(&s->schedule, f);
+    bool first = schedule_delayed(&s->schedule, f), eager = schedule_eager(&s->schedule, f, round);
+    bool ahead = s->schedule.eager && first && lands(n, f);
+    memcpy(n->base + s->first[f], n->began + s->first[f], bytes_of(s, f));
     fragment_gather(s->cpu, n->gathered, n->slab, &s->fragments.f[f]);
     sim_damage(n, n->gathered);
     if (first && lands(n, f)) {
         TRY(apply(n, f, s->o.mix, n->gathered));
-    } else if (first && round == 0) {
+    } else if (first && round == 0 && !eager) {
         TRY(site_theta(n->site, f, 0, n->part));
         mix(n, f, s->o.mix, n->gathered);
     }
-    TRY(send(n, f, round, false));
+    TRY(send(n, f, round, ahead, false));
+    if (eager)
+        return go_ahead(n, f);
     return schedule_apply(&s->schedule, f, round) == n->step ? apply(n, f, 0, NULL) : ERR_OK;
 }
 
@@ -105,7 +121,7 @@ enum err sim_overlap_resume(struct sim_node *n)
         uint64_t round;
         n->flight[f] = 0;
         if (schedule_flying(&s->schedule, f, n->step, &round))
-            TRY(send(n, f, round, true));
+            TRY(send(n, f, round, false, true));
     }
     return ERR_OK;
 }

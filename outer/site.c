@@ -62,7 +62,7 @@ size_t site_memory_bytes(const struct member_options *o, unsigned site_count, in
     size_t gauges = 0;
     for (unsigned f = 0; f < o->fragments->count; f++)
         gauges += sizeof(struct gauge) + gauge_bytes(o->fragments->f[f].elements);
-    return gauges + lane + lanes * (lane + elements * sizeof(float));
+    return gauges + lane + lanes * (lane + elements * sizeof(float) * (o->schedule.eager ? 2 : 1));
 }
 
 enum err site_lane_make(struct site_lane *l, struct site *s, struct arena *perm)
@@ -410,7 +410,7 @@ static enum err resend(struct site_lane *l, unsigned fragment)
 
 /* ---- the round ---- */
 
-static enum err theta_to(struct site *s, unsigned fragment, uint64_t round, float *local)
+enum err site_theta_to(struct site *s, unsigned fragment, uint64_t round, float *local)
 {
     enum err e = MUTANT(REPLAY_NEWEST) ? ERR_INPUT
                                        : member_load_theta(s->member, fragment, round, local);
@@ -444,6 +444,7 @@ static enum err contribution(struct site_lane *l, const struct site_sending *w, 
                        "on; remove the newest checkpoints in run.dir/inner, so that the steps are "
                        "repeated from before it",
                        f, (unsigned long long)round);
+    TRY(site_eager_others(l, w));
     enum err e = site_outbox_make(l, w, local);
     if (e != ERR_DIVERGED || !others_can)
         return e;
@@ -452,7 +453,7 @@ static enum err contribution(struct site_lane *l, const struct site_sending *w, 
               log_quote(quoted, sizeof quoted, err_message()));
     l->sat_out = true;
     site_notice(l, "sits round %llu out: %s", (unsigned long long)round, err_message());
-    return ERR_OK;
+    return site_eager_drop(l, f, round);
 }
 
 enum err site_round_on(struct site_lane *l, const struct site_sending *w, float *local)
@@ -461,13 +462,16 @@ enum err site_round_on(struct site_lane *l, const struct site_sending *w, float 
     unsigned f = w->fragment;
     const struct member_state *state = &s->member->state[f];
     l->times = (struct site_times){0};
-    l->sat_out = false;
-    if (state->round > w->round)
-        return theta_to(s, f, w->round + 1, local);
+    l->sat_out = l->started = false;
+    if (state->round > w->round) {
+        TRY(site_eager_begin(l, w));
+        return site_theta_to(s, f, w->round + 1, local);
+    }
     if (state->round < w->round)
         return err_set(ERR_INTERNAL, "fragment %u: round %llu is due before round %llu", f,
                        (unsigned long long)w->round, (unsigned long long)state->round);
     TRY(contribution(l, w, local)); /* lines 11, 12; S1 to S3 */
+    TRY(site_eager_begin(l, w));
     site_lane_stored(l);
     while (state->round == w->round) {
         bool here = l->box.valid && l->box.fragment == f && l->box.round == w->round;
@@ -477,7 +481,7 @@ enum err site_round_on(struct site_lane *l, const struct site_sending *w, float 
             TRY(advance(l, f, HOLD_MS)); /* S6 to S9 */
     }
     TRY(catch_up(l, f));
-    return theta_to(s, f, state->round, local); /* line 15; S10 */
+    return site_theta_to(s, f, state->round, local); /* line 15; S10 */
 }
 
 enum err site_round(struct site *s, unsigned fragment, uint64_t round, float *local, float weight,
@@ -694,7 +698,7 @@ enum err site_leave(struct site *s, const char *why)
 enum err site_theta(struct site *s, unsigned fragment, uint64_t round, float *theta)
 {
     enter(s);
-    return leave(s, theta_to(s, fragment, round, theta));
+    return leave(s, site_theta_to(s, fragment, round, theta));
 }
 
 enum err site_prune(struct site *s, unsigned fragment, uint64_t oldest_round)

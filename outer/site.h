@@ -15,6 +15,8 @@
  *                     name: no other site, and no aggregator, takes the directory up
  *   reported/F        digest of the last state, confirmed by the aggregator
  *   outbox/F/<round>  header, payload, residual', forgotten: durable before the first byte is sent
+ *   eager/F/<round>   with outer.eager: where this site went on when it had sent the round; durable
+ *                     before the outbox, kept as long as a restart may repeat that step
  *
  * Memory: site_memory_bytes(), taken at open.
  */
@@ -48,6 +50,7 @@ struct site_sending { /* a round that leaves */
     float weight;
     uint64_t data_cursor;
     bool again; /* sent before a restart: its contribution is stored, there is no other */
+    bool ahead; /* the local steps began at the eager start of the round before, if it has one */
     /* For the report when it is adopted. */
     int64_t step;
     double loss, tokens_per_second;
@@ -113,6 +116,11 @@ enum err site_prune(struct site *s, unsigned fragment, uint64_t oldest_round) MU
  * fragment, is next. Waits for a lane if all are at work. */
 enum err site_lend(struct site *s, unsigned fragment, float **local) MUST;
 void site_send(struct site *s, const struct site_sending *w); /* returns at once */
+/* outer.eager, right after site_send: waits until the contribution is stored, and with it where to go
+ * on from. *start is good until site_collect. Not ended by a stop request: no call is made. */
+enum err site_eager(struct site *s, unsigned fragment, const float **start) MUST;
+/* The site goes on from theta at another step: no start it has stored says where its steps began. */
+enum err site_moved(struct site *s, unsigned fragment) MUST;
 /* Until the contributions of all rounds sent are durable: before a checkpoint that has them behind
  * it. */
 enum err site_stored(struct site *s) MUST;

@@ -241,6 +241,19 @@ enum err site_stored(struct site *s)
     return e;
 }
 
+enum err site_eager(struct site *s, unsigned fragment, const float **start)
+{
+    in(s);
+    const struct site_lane *l = lane_of(s, fragment);
+    ASSERT(l && l->ahead);
+    while (!l->stored && !l->landed)
+        look(s);
+    enum err e = l->stored ? ERR_OK : err_set(l->e, "%s", l->why);
+    *start = l->ahead;
+    out(s);
+    return e;
+}
+
 bool site_is_away(struct site *s, unsigned fragment)
 {
     in(s);
@@ -306,6 +319,8 @@ enum err site_lanes_open(struct site *s, struct arena *perm)
         struct site_lane *l = &s->lane[s->lanes];
         TRY(site_lane_make(l, s, perm));
         TRY_ALLOC(l->local = arena_array(perm, elements, sizeof *l->local));
+        if (o->schedule.eager)
+            TRY_ALLOC(l->ahead = arena_array(perm, elements, sizeof *l->ahead));
         TRY(s->world->ops->thread_start(s->world, &l->thread, lane_run, l));
     }
     return ERR_OK;

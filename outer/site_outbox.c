@@ -148,15 +148,21 @@ enum err site_outbox_load(struct site_lane *l, unsigned fragment, uint64_t round
     return ERR_OK;
 }
 
-/* Theta that the delta is taken against: of the state, or, with the one-round delay, of the one before
- * it, which is kept. After a leap there is none before it. */
+/* What the delta is taken against: the eager start of the round before where there is one, else theta:
+ * of the state, or, with the one-round delay, of the one before it, which is kept. After a leap there
+ * is none before it. */
 static enum err base_of(struct site_lane *l, const struct site_sending *w, const float **theta)
 {
     struct site *s = l->site;
     const struct member_state *state = &s->member->state[w->fragment];
     float *kept = (float *)(void *)l->download; /* as large as a snapshot: theta is in one */
+    bool ahead = false;
     *theta = state->theta;
-    if (w->base == state->round)
+    if (w->ahead)
+        TRY(site_eager_load(l, w->fragment, w->round - 1, kept, &ahead));
+    if (ahead)
+        *theta = kept;
+    if (ahead || w->base == state->round)
         return ERR_OK;
     enum err e = member_load_theta(s->member, w->fragment, w->base, kept);
     if (e == ERR_OK)
@@ -248,6 +254,7 @@ enum err site_outbox_make(struct site_lane *l, const struct site_sending *w, con
                                .extra_steps = s->extra_steps[fragment],
                                .backlog = codec_backlog(left, delta)};
     l->box.payload = digest_of(l->payload, l->box.payload_bytes);
+    TRY(site_eager_make(l, w));
     uint64_t encoded = s->world->ops->now_ms(s->world);
     if (!MUTANT(SENT_UNSTORED))
         TRY(box_write(l)); /* S3, durable before the first byte is sent */
@@ -297,7 +304,7 @@ enum err site_outbox_send(struct site_lane *l)
     return ERR_OK;
 }
 
-static const struct manifest_entry *own_entry(const struct site *s, const struct manifest *m)
+const struct manifest_entry *site_own_entry(const struct site *s, const struct manifest *m)
 {
     for (uint32_t i = 0; i < m->site_count; i++)
         if (m->sites[i].site == s->o.index)
@@ -307,7 +314,7 @@ static const struct manifest_entry *own_entry(const struct site *s, const struct
 
 uint64_t site_sent_bytes(const struct site *s, const struct manifest *m)
 {
-    const struct manifest_entry *e = own_entry(s, m);
+    const struct manifest_entry *e = site_own_entry(s, m);
     return e ? e->payload_bytes : 0;
 }
 
@@ -340,7 +347,7 @@ enum err site_outbox_settle(struct site_lane *l, unsigned fragment, const struct
     struct site *s = l->site;
     const struct member_state *state = &s->member->state[fragment];
     struct member_state *next = &s->member->spare;
-    const struct manifest_entry *entry = own_entry(s, m);
+    const struct manifest_entry *entry = site_own_entry(s, m);
     bool included = entry && entry->included;
     size_t n = fragment_of(s, fragment)->elements;
     TRY(site_outbox_load(l, fragment, m->round));
@@ -365,27 +372,35 @@ enum err site_outbox_settle(struct site_lane *l, unsigned fragment, const struct
     return ERR_OK;
 }
 
-/* The last settled one stays: a state that turns out damaged is made again from the one before and
- * this. */
-enum err site_outbox_prune(struct site_lane *l, unsigned fragment)
+/* Files of rounds before `oldest` in DIR/fragment. */
+static enum err prune(struct site *s, const char *dir, unsigned fragment, uint64_t oldest)
 {
-    struct site *s = l->site;
     char path[PATH_BYTES], **names = NULL;
     struct arena scratch = arena_make(0);
     size_t count = 0;
     enum err e = ERR_OK;
-    snprintf(path, sizeof path, "outbox/%u", fragment);
+    snprintf(path, sizeof path, "%s/%u", dir, fragment);
     if (s->world->ops->exists(s->world, path))
         e = s->world->ops->list(s->world, path, &scratch, &names, &count);
     for (size_t i = 0; e == ERR_OK && i < count; i++) {
         unsigned long long round;
         char rest;
-        if (sscanf(names[i], "%20llu%c", &round, &rest) != 1 ||
-            round + 1 >= s->member->state[fragment].round)
+        if (sscanf(names[i], "%20llu%c", &round, &rest) != 1 || round >= oldest)
             continue;
-        path_of(path, fragment, round);
+        snprintf(path, sizeof path, "%s/%u/%llu", dir, fragment, round);
         e = s->world->ops->remove(s->world, path);
     }
     arena_free(&scratch);
     return e;
+}
+
+/* The last settled one stays: a state that turns out damaged is made again from the one before and
+ * this. Of eager starts, those too that a restart from the oldest inner checkpoint begins at. */
+enum err site_outbox_prune(struct site_lane *l, unsigned fragment)
+{
+    struct site *s = l->site;
+    uint64_t round = s->member->state[fragment].round, settled = round > 1 ? round - 1 : 0;
+    uint64_t repeated = s->member->pruned[fragment];
+    TRY(prune(s, "outbox", fragment, settled));
+    return prune(s, "eager", fragment, repeated < settled ? repeated : settled);
 }

@@ -2,7 +2,7 @@
 #define SITE_OWN_H
 /* What the files of the site share: site.c (the round), site_call.c (one call to the aggregator and
  * what each answer means), site_outbox.c (the contribution that is made once and sent until it is
- * settled), site_lane.c (rounds beside training).
+ * settled), site_lane.c (rounds beside training), site_eager.c (where a site goes on meanwhile).
  */
 #include <stdatomic.h>
 #include "outer/gauge.h"
@@ -42,6 +42,10 @@ struct site_lane {
     struct site_sending sending;
     struct site_landed landing;
     float *local;   /* what the site trained, then the new theta */
+    float *ahead;   /* eager start of the round being sent, before that what the others sent; NULL
+                       where the configuration is not eager */
+    float others;   /* weight of what the others sent */
+    bool started;   /* ahead is the start */
     bool lent;      /* to the caller, until it has collected */
     bool flying;    /* the thread is at work */
     bool stored;    /* the contribution is durable, or was not needed */
@@ -88,6 +92,8 @@ struct site {
 
 /* site.c: on a lane, inside the gate */
 enum err site_round_on(struct site_lane *l, const struct site_sending *w, float *local) MUST;
+/* Theta of a recorded state, or of the newest where that one is not kept. */
+enum err site_theta_to(struct site *s, unsigned fragment, uint64_t round, float *local) MUST;
 enum err site_report_on(struct site_lane *l, const struct site_sending *w) MUST;
 
 /* site_lane.c */
@@ -117,7 +123,21 @@ void site_away(struct site *s);
 void site_back(struct site *s);
 void site_notice(struct site_lane *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* site_eager.c: eager starts, of the lanes of overlapped rounds */
+bool site_eager_due(const struct site_lane *l, const struct site_sending *w);
+/* Before the round's contribution is made: the others' part of the last mean. The lane's box is lost. */
+enum err site_eager_others(struct site_lane *l, const struct site_sending *w) MUST;
+/* With the contribution in the lane, before it is stored: the start, durable. */
+enum err site_eager_make(struct site_lane *l, const struct site_sending *w) MUST;
+/* lane->ahead, as stored; the committed theta where the round has no start: it sat out. */
+enum err site_eager_begin(struct site_lane *l, const struct site_sending *w) MUST;
+/* The start of a round into base. *found false: there is none. */
+enum err site_eager_load(struct site_lane *l, unsigned fragment, uint64_t round, float *base,
+                         bool *found) MUST;
+enum err site_eager_drop(struct site_lane *l, unsigned fragment, uint64_t round) MUST; /* sits out */
+
 /* site_outbox.c */
+const struct manifest_entry *site_own_entry(const struct site *s, const struct manifest *m);
 enum err site_outbox_load(struct site_lane *l, unsigned fragment,
                           uint64_t round) MUST; /* box.valid: found */
 enum err site_outbox_make(struct site_lane *l, const struct site_sending *w,

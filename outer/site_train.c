@@ -356,8 +356,10 @@ static enum err go_on_at(struct site_train *s, struct train *t, int64_t step, bo
                   "from_step=%lld to_step=%lld reason=\"the run went on without this site\"",
                   (long long)t->step, (long long)step);
     TRY(site_overlap_clear(s));
-    for (unsigned f = 0; f < s->o.schedule.fragments; f++)
+    for (unsigned f = 0; f < s->o.schedule.fragments; f++) {
+        TRY(site_train_agree(s, site_train_lead(s) ? site_moved(s->o.site, f) : ERR_OK));
         s->merged_step[f] = step;
+    }
     t->step = step;
     t->tokens = (uint64_t)step * (uint64_t)t->settings->train_batch_tokens;
     return take_outer(s, t, s->o.fragments->count);

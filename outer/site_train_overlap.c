@@ -125,7 +125,7 @@ static enum err apply_initial(struct site_train *s, struct train *t, unsigned f)
 
 /* The lead hands the fragment to a lane; s->gathered holds it already when `gathered`. */
 static enum err depart(struct site_train *s, struct train *t, const struct train_report *report,
-                       unsigned f, uint64_t round, bool gathered)
+                       unsigned f, uint64_t round, bool gathered, bool ahead)
 {
     const struct fragment *part = &s->o.fragments->f[f];
     double begin = site_train_now();
@@ -139,6 +139,7 @@ static enum err depart(struct site_train *s, struct train *t, const struct train
     site_send(s->o.site, &(struct site_sending){.fragment = f,
                                                 .round = round,
                                                 .base = schedule_base(&s->o.schedule, f, round),
+                                                .ahead = ahead,
                                                 .weight = (float)s->weight[f],
                                                 .data_cursor = t->tokens,
                                                 .step = t->step,
@@ -162,13 +163,29 @@ static enum err finish(struct site_train *s, struct train *t, unsigned *next)
 }
 
 static enum err send(struct site_train *s, struct train *t, const struct train_report *report,
-                     unsigned f, uint64_t round, bool gathered)
+                     unsigned f, uint64_t round, bool gathered, bool ahead)
 {
-    enum err e = site_train_lead(s) ? depart(s, t, report, f, round, gathered) : ERR_OK;
+    enum err e = site_train_lead(s) ? depart(s, t, report, f, round, gathered, ahead) : ERR_OK;
     TRY(site_train_agree(s, e));
     s->flight[f] = round + 1;
     s->merged_step[f] = t->step;
     return ERR_OK;
+}
+
+/* The eager start of the round that has just left: its contribution is encoded and stored by then. */
+static enum err go_ahead(struct site_train *s, struct train *t, unsigned f)
+{
+    double begin = site_train_now();
+    const float *start;
+    enum err e = ERR_OK;
+    if (site_train_lead(s)) {
+        e = site_eager(s->o.site, f, &start);
+        if (e == ERR_OK)
+            memcpy(s->fragment, start, s->o.fragments->f[f].elements * sizeof *start);
+    }
+    s->exposed_ms[f] += 1e3 * (site_train_now() - begin);
+    TRY(site_train_agree(s, e));
+    return mix(s, t, f, 0, true);
 }
 
 /* ---- a step ---- */
@@ -188,16 +205,18 @@ static bool sent_first(const struct site_train *s, const struct train *t, unsign
 static enum err leave(struct site_train *s, struct train *t, const struct train_report *report,
                       unsigned f, uint64_t round)
 {
-    bool first = sent_first(s, t, f);
+    bool first = sent_first(s, t, f), eager = schedule_eager(&s->o.schedule, f, round);
+    bool ahead = s->o.schedule.eager && first && lands(s, t, f); /* what these steps began at */
     double begin = site_train_now();
     if (first)
         TRY(site_train_gather(t, s->gathered, &s->o.fragments->f[f]));
     s->gather_ms[f] = 1e3 * (site_train_now() - begin);
     if (first && lands(s, t, f))
         TRY(apply(s, t, f, (float)s->o.mix, true));
-    else if (first && round == 0)
+    else if (first && round == 0 && !eager)
         TRY(apply_initial(s, t, f));
-    return send(s, t, report, f, round, first);
+    TRY(send(s, t, report, f, round, first, ahead));
+    return eager ? go_ahead(s, t, f) : ERR_OK;
 }
 
 /* What lands comes before what leaves: there are as many lanes as rounds in flight after a step. At

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Rounds beside training: two sites, kill -9 and Ctrl-C while rounds are in flight, and what is in the end has the same SHA-256
 # (parameters, momentum, residuals) as the run that nobody disturbed. Four fragments with tau 2 of 4 (two in flight), then the
-# one-round delay. In quorum mode, with applies that are late while the aggregator is away, all members end alike.
+# one-round delay, then the same with eager starts. In quorum mode, with applies that are late while the aggregator is away, all
+# members end alike.
 . "$(dirname "$0")/lib.sh"
 
 undisturbed() {
@@ -39,11 +40,11 @@ disturbed() {
     killed=$n
 }
 
-compare() { # compare FRAGMENTS EVERY TAU STEPS
+compare() { # compare FRAGMENTS EVERY TAU STEPS [EAGER]
     rm -rf a b aggregator data tls ./*.out
     fragments=$1 every=$2 steps=$4 codec=int8 checkpoint_every=13
     configure a,b
-    sed "s/^outer:/outer:\n  overlap_steps: $3/" run.yaml >overlap.yaml
+    sed "s/^outer:/outer:\n  overlap_steps: $3\n  eager: ${5:-false}/" run.yaml >overlap.yaml
     mv overlap.yaml run.yaml
     undisturbed
     wanted_a=$(final a) wanted_b=$(final b)
@@ -57,7 +58,7 @@ compare() { # compare FRAGMENTS EVERY TAU STEPS
     [ "$(final b)" = "$wanted_b" ] || fail "tau=$3: site b ended at $(final b), undisturbed $wanted_b"
     starts=$(cat a/metrics.jsonl b/metrics.jsonl | grep -c '"kind":"start"')
     [ "$starts" -ge 4 ] || fail "only $starts starts are on record: nothing was killed on the way"
-    echo "P=$1 tau=$3 of $2: $killed interruptions, $starts starts of sites, same digests: $wanted_a"
+    echo "P=$1 tau=$3 of $2${5:+, eager}: $killed interruptions, $starts starts of sites, same digests: $wanted_a"
 }
 
 quorum() {
@@ -93,4 +94,7 @@ quorum() {
 
 compare 4 4 2 40
 compare 2 6 6 75
+delayed=$wanted_a
+compare 2 6 6 75 true
+[ "$wanted_a" != "$delayed" ] || fail "eager starts change nothing"
 quorum

@@ -15,25 +15,12 @@
 #include "kernels/base/rng.h"
 #include "outer/aggregator.h"
 #include "outer/site.h"
+#include "tests/outer/link_slow.h"
 #include "tests/outer/toy.h"
 
 enum { PARTS = 4, ELEMENTS_MAX = 8192, EVERY = 4, STEPS = 14 };
 static const char canonical[] = "run.name=t\n";
-static const char peer[] = "atoll://t/site/s0";
 
-/* A link that calls the service, one call at a time, after a while that depends on a seed. */
-struct slow {
-    struct link link; /* first */
-    pthread_mutex_t mutex;
-    struct link_service service;
-    uint64_t seed, drawn;
-    enum err refuse;           /* answer of contribute for fragment 1 */
-    bool down;                 /* no call gets through */
-    unsigned spoil;            /* manifests whose state is bent when they are first seen */
-    uint64_t seen[PARTS];      /* rounds */
-    unsigned offers[PARTS];
-    struct digest sent[PARTS]; /* of the last offer */
-};
 struct bench {
     char root[64];
     struct arena arena;
@@ -46,134 +33,13 @@ struct bench {
     struct world *world, *aggregator_world;
     struct member member, aggregator_member;
     struct aggregator *aggregator;
+    pthread_mutex_t calls;
     struct slow link;
     struct site *site;
     int stop;
     int64_t step;
     uint64_t flight[PARTS];
     float mix;
-};
-
-/* ---- the link ---- */
-
-static struct slow *begin(struct link *link)
-{
-    struct slow *l = (struct slow *)link;
-    pthread_mutex_lock(&l->mutex);
-    useconds_t us = (useconds_t)rng_below(l->seed, RNG_TEST, l->drawn++, 3000);
-    pthread_mutex_unlock(&l->mutex);
-    usleep(us);
-    pthread_mutex_lock(&l->mutex);
-    return l;
-}
-
-static enum err end(struct slow *l, enum err e)
-{
-    bool stop;
-    l->service.work(l->service.self, &stop);
-    pthread_mutex_unlock(&l->mutex);
-    return e;
-}
-
-static enum err down(struct slow *l)
-{
-    pthread_mutex_unlock(&l->mutex);
-    return err_set(ERR_LINK, "down");
-}
-
-static enum err slow_hello(struct link *link, const struct wire_hello *m, struct wire_hello_answer *a)
-{
-    struct slow *l = begin(link);
-    l->service.hello(l->service.self, peer, m, a);
-    return end(l, ERR_OK);
-}
-
-static enum err slow_contribute(struct link *link, const struct wire_contribution *m,
-                                const uint8_t *payload, struct wire_answer *a)
-{
-    struct slow *l = begin(link);
-    void *upload;
-    l->offers[m->fragment]++;
-    l->sent[m->fragment] = digest_of(payload, m->payload_bytes);
-    if (l->down)
-        return down(l);
-    if (l->refuse && m->fragment == 1)
-        return end(l, err_set(l->refuse, "refused on purpose"));
-    l->service.offer(l->service.self, peer, m, a, &upload);
-    if (a->outcome == ROUND_RESUME) {
-        uint64_t at = a->offset;
-        l->service.chunk(l->service.self, upload, at, payload + at, m->payload_bytes - at, a);
-        l->service.finish(l->service.self, upload, true, a);
-    }
-    return end(l, ERR_OK);
-}
-
-static enum err slow_poll(struct link *link, const struct wire_poll *m, uint32_t hold_ms,
-                          struct wire_poll_answer *a)
-{
-    struct slow *l = begin(link);
-    (void)hold_ms;
-    if (l->down)
-        return down(l);
-    l->service.poll(l->service.self, peer, m, a);
-    if (a->answer.outcome == ROUND_COMMIT && l->spoil && m->round > l->seen[m->fragment]) {
-        l->seen[m->fragment] = m->round;
-        l->spoil--;
-        a->manifest.state_after.bytes[3] ^= 1;
-    }
-    return end(l, ERR_OK);
-}
-
-static enum err slow_fetch(struct link *link, const struct wire_fetch *m, uint8_t *out,
-                           size_t size_bytes, struct wire_answer *a)
-{
-    struct slow *l = begin(link);
-    const uint8_t *data;
-    size_t size;
-    void *source;
-    l->service.fetch(l->service.self, peer, m, &data, &size, &source, a);
-    if (a->outcome == ROUND_NONE) {
-        assert_int_equal(size, size_bytes);
-        memcpy(out, data, size);
-        l->service.fetched(l->service.self, source);
-    }
-    return end(l, ERR_OK);
-}
-
-static enum err slow_report(struct link *link, const struct wire_report *m, struct wire_answer *a)
-{
-    struct slow *l = begin(link);
-    l->service.report(l->service.self, peer, m, a);
-    return end(l, ERR_OK);
-}
-
-static enum err slow_leave(struct link *link, const struct wire_leave *m, struct wire_answer *a)
-{
-    struct slow *l = begin(link);
-    l->service.leave(l->service.self, peer, m, a);
-    return end(l, ERR_OK);
-}
-
-static void slow_counters(struct link *link, struct link_counters *out)
-{
-    (void)link;
-    *out = (struct link_counters){0};
-}
-
-static void slow_close(struct link *link)
-{
-    (void)link;
-}
-
-static const struct link_ops slow_ops = {
-    .hello = slow_hello,
-    .contribute = slow_contribute,
-    .poll = slow_poll,
-    .fetch = slow_fetch,
-    .report = slow_report,
-    .leave = slow_leave,
-    .counters = slow_counters,
-    .close = slow_close,
 };
 
 /* ---- the bench ---- */
@@ -259,8 +125,8 @@ static struct bench *bench_open(int64_t tau, enum codec_kind codec, uint64_t see
         b->initial[i] = toy_used(&b->table, i) ? (float)(i % 64) / 64 : 0;
     memcpy(b->slab, b->initial, sizeof b->slab);
     b->mix = tau == EVERY ? 0 : 0.5f;
-    b->link = (struct slow){.link = {&slow_ops}, .seed = seed};
-    pthread_mutex_init(&b->link.mutex, NULL);
+    b->link = (struct slow){.link = {&slow_ops}, .peer = "atoll://t/site/s0", .mutex = &b->calls, .seed = seed};
+    pthread_mutex_init(&b->calls, NULL);
     aggregator_begin(b);
     site_begin(b);
     return b;
@@ -274,7 +140,7 @@ static void bench_close(struct bench *b)
     world_close_real(b->aggregator_world);
     dev_close(b->cpu);
     dev_close(b->aggregator_cpu);
-    pthread_mutex_destroy(&b->link.mutex);
+    pthread_mutex_destroy(&b->calls);
     arena_free(&b->arena);
     assert_int_equal(file_remove_tree(b->root), ERR_OK);
     free(b);
