@@ -1,5 +1,6 @@
 /* Opens a device by name and forwards memory and sync; every op goes straight through dev->ops. */
 #include "kernels/dev.h"
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/cuda/module.h"
@@ -42,6 +43,31 @@ void dev_free(struct dev *d, void *p)
 {
     if (p)
         d->ops->free(d, p);
+}
+
+static void *host_take(void *self, size_t bytes)
+{
+    struct dev *d = self;
+    void *p;
+    return d->ops->host_alloc(d, &p, bytes) == ERR_OK ? p : NULL;
+}
+
+static void host_give(void *self, void *block)
+{
+    struct dev *d = self;
+    d->ops->host_free(d, block);
+}
+
+struct arena dev_arena(struct dev *d)
+{
+    return arena_make_from((struct arena_source){host_take, host_give, d});
+}
+
+int dev_threads(void)
+{
+    cpu_set_t mask;
+    int n = sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : 1;
+    return n < 1 ? 1 : n;
 }
 
 enum err dev_sync(struct dev *d)

@@ -7,7 +7,8 @@
  * "model type" is the dtype of activations and of the weights the products read (dev->model_type: f32 or
  * bf16). Gradients, moments, master weights, statistics and losses are always f32.
  * Ops return nothing and may be asynchronous; the first failure sticks and comes out of dev_sync().
- * Pointers are device memory unless a comment says host. One thread at a time uses a dev.
+ * Pointers are device memory unless a comment says host. One thread at a time uses a dev, any thread
+ * of the process; several devs may share a GPU.
  *
  * Letters: T tokens, C channels, V vocabulary, VP padded vocabulary (rows of the table), NH heads,
  * HD head dimension, N out-features, K in-features. All matrices row-major; linear weights are (N, K).
@@ -231,7 +232,11 @@ struct dev_ops {
     void (*close)(struct dev *d);
     enum err (*alloc)(struct dev *d, void **p, size_t bytes);
     void (*free)(struct dev *d, void *p);
-    void (*copy)(struct dev *d, void *to, const void *from, size_t bytes); /* host or device, any direction */
+    /* Host memory, zeroed, between which and the device copy() is fastest (CUDA: pinned). */
+    enum err (*host_alloc)(struct dev *d, void **p, size_t bytes);
+    void (*host_free)(struct dev *d, void *p);
+    /* Host or device, any direction. Back when the host's bytes are there, or may be changed. */
+    void (*copy)(struct dev *d, void *to, const void *from, size_t bytes);
     void (*zero)(struct dev *d, void *p, size_t bytes);
     enum err (*sync)(struct dev *d);
     /* Runs the sequence. The CPU calls it; CUDA with dev_options.graphs calls it the first time, records
@@ -243,7 +248,7 @@ struct dev { /* backends embed it first */
     const struct dev_ops *ops;
     const char *kind;      /* "cpu", "cuda" */
     enum dtype model_type;
-    int threads;           /* host threads the CPU backend uses */
+    int threads;           /* host threads: of the CPU's ops, and of what is left to the host */
     enum err failed;       /* sticky */
     bool host_memory;      /* the program may read and write device memory itself, after dev_sync */
     size_t memory_bytes;   /* free at open; 0: the machine's own memory, whose system knows */
@@ -253,7 +258,8 @@ struct dev { /* backends embed it first */
 struct dev_options {
     const char *kind;      /* "cpu", "cuda", or "cuda:N" for the Nth GPU of this machine (N = local rank) */
     const char *model_type; /* "f32", "bf16", "auto": bf16 where the processor multiplies it faster */
-    int threads;           /* 0: all the affinity mask allows */
+    int threads;           /* 0: all the affinity mask allows (CUDA: 1) */
+    bool beside;           /* CUDA: the GPU is another dev's of this process; this one gives way */
     bool graphs;           /* CUDA: repeated sequences become graphs */
     const char *isa;       /* CPU inner loops: "v2", "v3", "v4" of x86-64; NULL: the processor's best */
 };
@@ -263,6 +269,8 @@ enum err dev_open(struct dev **d, const struct dev_options *o) MUST;
 void dev_close(struct dev *d);                                     /* NULL is fine */
 enum err dev_alloc(struct dev *d, void **p, size_t bytes) MUST;    /* zeroed, 64-byte aligned; bytes 0 gives NULL */
 void dev_free(struct dev *d, void *p);
+struct arena dev_arena(struct dev *d); /* of host_alloc()'s memory; freed before the device closes */
+int dev_threads(void);                 /* host threads that the affinity mask allows */
 enum err dev_sync(struct dev *d) MUST; /* waits; the first failure since open, with its sentence */
 
 /* The backends' prototypes, from the same list: cpu_embed_fwd, ... and cuda_embed_fwd, ... */

@@ -74,7 +74,7 @@ enum err module_cuda(const struct cuda_module **m)
         memcpy(&get, &symbol, sizeof get); /* C has no cast from object to function pointers */
         const struct cuda_module *candidate = get(module_host());
         if (strcmp(candidate->interface, CUDA_INTERFACE) != 0 ||
-            candidate->dev_bytes != sizeof(struct dev))
+            candidate->dev_bytes != CUDA_DEV_BYTES)
             return err_set(ERR_UNSUPPORTED,
                            "%s is of another build of this program: install both from one build",
                            CUDA_MODULE_FILE);

@@ -153,6 +153,17 @@ static struct member_options member_settings(const struct job *j)
                                  .keep = (uint64_t)j->o.outer_catch_up};
 }
 
+static bool outer_on_gpu(const struct job *j)
+{
+    return !j->dev->host_memory && strcmp(j->o.outer_device, "cpu") != 0;
+}
+
+/* What the outer loop takes of the GPU: the fragment in flight, and the codec's pieces. */
+static size_t outer_device_bytes(const struct job *j, const struct member_options *m)
+{
+    return outer_on_gpu(j) ? member_device_bytes(m) : 0;
+}
+
 static enum err dry_run(struct job *j)
 {
     const struct config_table tables[] = {keys_inner(&j->s), keys_outer(&j->o)};
@@ -167,6 +178,9 @@ static enum err dry_run(struct job *j)
         struct member_options o = member_settings(j);
         printf("#   %-20s %8.1f MiB\n", "outer loop, lead",
                (double)member_memory_bytes(&o) / (1 << 20));
+        if (outer_on_gpu(j))
+            printf("#   %-20s %8.1f MiB\n", "outer loop, lead GPU",
+                   (double)outer_device_bytes(j, &o) / (1 << 20));
         print_predictions(j);
         print_tuning(j);
     }
@@ -312,6 +326,18 @@ static enum err dial(struct job *j)
 }
 #endif
 
+/* The device of the outer arithmetic, where it is not the training's. */
+static enum err open_beside(struct job *j, bool overlap)
+{
+    struct dev_options o = {.kind = "cpu", .model_type = "f32"};
+    if (j->dev->host_memory)
+        o.threads = (j->dev->threads + 3) / 4;
+    else if (outer_on_gpu(j))
+        o = (struct dev_options){
+            .kind = j->gpu, .model_type = "f32", .threads = dev_threads(), .beside = true};
+    return overlap || !j->dev->host_memory ? dev_open(&j->beside, &o) : ERR_OK;
+}
+
 static enum err open_site(struct job *j)
 {
     struct member_options m = member_settings(j);
@@ -330,15 +356,13 @@ static enum err open_site(struct job *j)
                              .stop = &stop,
                              .notice = job_tell_notice,
                              .notice_self = j};
-    bool gpu = !j->dev->host_memory; /* outer state is the host's, and so is its arithmetic */
-    if (m.schedule.overlap || gpu)
-        TRY(dev_open(&j->beside,
-                     &(struct dev_options){.kind = "cpu",
-                                           .model_type = "f32",
-                                           .threads = gpu ? 0 : (j->dev->threads + 3) / 4}));
-    TRY(member_open(&j->member, j->world, j->beside ? j->beside : j->dev, &m, &j->perm));
+    TRY(open_beside(j, m.schedule.overlap > 0));
+    j->host = dev_arena(j->dev);
+    TRY(member_open(&j->member, j->world, j->beside ? j->beside : j->dev, &m, &j->host));
+    log_event(LOG_INFO, "outer_device", "kind=%s memory_mib=%zu", j->member.dev->kind,
+              outer_device_bytes(j, &m) >> 20);
     TRY(dial(j));
-    return site_open(&j->site, j->world, j->link, &j->member, &o, &j->perm);
+    return site_open(&j->site, j->world, j->link, &j->member, &o, &j->host);
 }
 
 static enum err open_exchange(struct job *j)
@@ -350,6 +374,7 @@ static enum err open_exchange(struct job *j)
                                    .fragments = &j->plan.fragments,
                                    .schedule = j->plan.schedule,
                                    .coll = j->coll,
+                                   .dev = j->dev,
                                    .world = j->world,
                                    .site_count = (unsigned)j->o.outer_sites.count,
                                    .strict = strcmp(j->o.outer_mode, "strict") == 0,
@@ -376,6 +401,21 @@ static void say_what(const struct job *j)
         tuning_log(&j->tuning);
 }
 
+/* The training is told of the GPU's memory without what the outer loop will take, so that what does
+ * not fit is refused before anything is taken. */
+static enum err reserve(struct job *j)
+{
+    struct member_options o = member_settings(j);
+    size_t need = outer_device_bytes(j, &o);
+    if (need && need >= j->dev->memory_bytes)
+        return err_set(ERR_CONFIG,
+                       "outer.device: the outer loop takes %zu MiB of the GPU's %zu; set it to "
+                       "cpu, or raise outer.fragments",
+                       need >> 20, j->dev->memory_bytes >> 20);
+    j->dev->memory_bytes -= need;
+    return ERR_OK;
+}
+
 static enum err open_all(struct job *j)
 {
     const char *checkpoints;
@@ -383,6 +423,8 @@ static enum err open_all(struct job *j)
         TRY(own_directory(j));
     say_what(j);
     TRY(path_in(j, &checkpoints, "inner"));
+    if (j->outer && is_lead(j))
+        TRY(reserve(j));
     TRY(train_open(&j->train, &j->s, j->dev, j->coll, (uint32_t)j->index, checkpoints, &j->perm));
     if (!j->outer)
         return ERR_OK;
@@ -401,6 +443,7 @@ static void close_all(struct job *j)
     site_train_close(&j->exchange);
     member_close(&j->member);
     train_close(&j->train);
+    arena_free(&j->host);
     if (j->world)
         world_close_real(j->world);
     if (j->lock >= 0)
@@ -449,10 +492,10 @@ static enum err train(struct job *j, const struct args *args, bool dry)
     TRY(configure(j, args));
     TRY(coll_open(&j->coll, j->s.device_kind));
     several = j->coll->size > 1;
-    char gpu[32]; /* one rank for each GPU of a host */
-    snprintf(gpu, sizeof gpu, "cuda:%d", j->coll->local_rank);
+    /* One rank for each GPU of a host. */
+    snprintf(j->gpu, sizeof j->gpu, "cuda:%d", j->coll->local_rank);
     bool cpu = !strcmp(j->s.device_kind, "cpu");
-    const struct dev_options device = {.kind = cpu ? "cpu" : gpu,
+    const struct dev_options device = {.kind = cpu ? "cpu" : j->gpu,
                                        .model_type = j->s.device_dtype,
                                        .threads = (int)j->s.device_threads,
                                        .graphs = j->s.device_graphs};

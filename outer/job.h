@@ -20,8 +20,10 @@ struct job {
     struct arena perm;
     struct coll *coll;
     struct dev *dev;
-    struct dev *beside;  /* host arithmetic of overlapped rounds, since a device has one thread, and of
-                            a site on a GPU; or NULL */
+    char gpu[32];        /* this rank's */
+    struct dev *beside;  /* outer arithmetic of overlapped rounds, since one thread at a time uses a
+                            device, and of a site on a GPU; or NULL */
+    struct arena host;   /* outer state: memory that the training device copies fast */
     bool outer;          /* has an aggregator */
     int lock;            /* of run.dir when it trains alone; -1 */
     struct world *world; /* owns run.dir otherwise */

@@ -56,6 +56,12 @@ size_t member_memory_bytes(const struct member_options *o)
     return bytes;
 }
 
+size_t member_device_bytes(const struct member_options *o)
+{
+    size_t most = largest(o->fragments);
+    return stage_bytes(most, nesterov_gathers(&o->outer)) + codec_device_bytes(most);
+}
+
 static enum err state_alloc(struct member_state *s, const struct member_options *o,
                             const struct nesterov *outer, size_t elements, struct arena *perm)
 {
@@ -72,12 +78,12 @@ static enum err state_alloc(struct member_state *s, const struct member_options 
     return ERR_OK;
 }
 
-enum err member_open(struct member *m, struct world *w, struct dev *cpu,
+enum err member_open(struct member *m, struct world *w, struct dev *d,
                      const struct member_options *o, struct arena *perm)
 {
     ASSERT((o->residuals || o->reencodes || !o->forgets) && !(o->residuals && o->reencodes) && o->schedule.fragments == o->fragments->count);
     *m = (struct member){
-        .world = w, .cpu = cpu, .o = *o, .fragments = o->fragments, .schedule = o->schedule};
+        .world = w, .dev = d, .o = *o, .fragments = o->fragments, .schedule = o->schedule};
     m->o.keep = o->keep < MEMBER_STATES_MIN ? MEMBER_STATES_MIN : o->keep;
     size_t most = largest(o->fragments);
     TRY_ALLOC(m->state = arena_array(perm, o->fragments->count, sizeof *m->state));
@@ -86,12 +92,14 @@ enum err member_open(struct member *m, struct world *w, struct dev *cpu,
     TRY(state_alloc(&m->buffers, o, &o->outer, most, perm));
     m->spare = m->buffers;
     TRY_ALLOC(m->mean = arena_array(perm, most, sizeof *m->mean));
-    return codec_open_for(&m->work, cpu, most);
+    TRY(stage_open(&m->stage, d, most, nesterov_gathers(&o->outer)));
+    return codec_open_for(&m->work, d, most);
 }
 
 void member_close(struct member *m)
 {
     codec_close(m->work);
+    stage_close(&m->stage);
     *m = (struct member){0};
 }
 
@@ -392,8 +400,8 @@ enum err member_begin(struct member *m, const float *initial_slab)
         const struct fragment *f = fragment_of(m, p);
         ASSERT(s->round == 0);
         if (f->state == FRAGMENT_PARAMETERS) /* moments begin at zero, as their memory does */
-            fragment_gather(m->cpu, s->theta, initial_slab, f);
-        TRY(dev_sync(m->cpu));
+            fragment_gather(m->dev, s->theta, initial_slab, f);
+        TRY(dev_sync(m->dev));
         s->manifest = (struct digest){0};
         s->digest = shared_digest(s, f->elements);
         TRY(state_write(m, p, s));
@@ -481,8 +489,8 @@ enum err member_load_theta(struct member *m, unsigned fragment, uint64_t round, 
         TRY(state_read(m, fragment, round, &kept));
         s = &m->spare;
     }
-    m->cpu->ops->copy(m->cpu, theta, s->theta, elements * sizeof *theta);
-    return dev_sync(m->cpu);
+    m->dev->ops->copy(m->dev, theta, s->theta, elements * sizeof *theta);
+    return dev_sync(m->dev);
 }
 
 static enum err drop(struct member *m, unsigned fragment, uint64_t round, const char *file)
@@ -567,15 +575,30 @@ static enum err advance(struct member *m, unsigned fragment)
     const struct member_state *s = &m->state[fragment];
     struct member_state *next = spare_of(m, fragment);
     size_t n = fragment_of(m, fragment)->elements;
-    memcpy(next->theta, s->theta, n * sizeof *next->theta);
-    if (next->momentum)
-        memcpy(next->momentum, s->momentum, n * sizeof *next->momentum);
-    if (next->gathered)
-        memcpy(next->gathered, s->gathered, n * sizeof *next->gathered);
-    nesterov_step(m->cpu, outer_of(&m->o, fragment),
-                  &(struct nesterov_state){next->theta, next->momentum, next->gathered}, m->mean,
-                  s->round, n);
-    return dev_sync(m->cpu);
+    struct nesterov_state at = {.theta = stage_at(&m->stage, STAGE_THETA, next->theta),
+                                .momentum = stage_at(&m->stage, STAGE_BESIDE, next->momentum),
+                                .gathered = stage_at(&m->stage, STAGE_GATHERED, next->gathered)};
+    m->dev->ops->copy(m->dev, at.theta, s->theta, n * sizeof *at.theta);
+    if (at.momentum)
+        m->dev->ops->copy(m->dev, at.momentum, s->momentum, n * sizeof *at.momentum);
+    if (at.gathered)
+        m->dev->ops->copy(m->dev, at.gathered, s->gathered, n * sizeof *at.gathered);
+    nesterov_step(m->dev, outer_of(&m->o, fragment), &at,
+                  stage_in(&m->stage, STAGE_DELTA, m->mean, n), s->round, n);
+    stage_out(&m->stage, next->theta, at.theta, n);
+    stage_out(&m->stage, next->momentum, at.momentum, n);
+    stage_out(&m->stage, next->gathered, at.gathered, n);
+    return dev_sync(m->dev);
+}
+
+enum err member_decode(struct member *m, enum codec_kind kind, float *out,
+                       const struct codec_payload *payload, const uint8_t *grid, size_t count)
+{
+    const struct codec *c = codec_get(kind);
+    float *values = stage_at(&m->stage, STAGE_THETA, out);
+    TRY(c->decode(c, m->work, values, payload->data, payload->size_bytes, grid, count));
+    stage_out(&m->stage, out, values, count);
+    return dev_sync(m->dev);
 }
 
 enum err member_ahead(struct member *m, unsigned fragment, float *theta)
@@ -595,9 +618,13 @@ static enum err mean_of(struct member *m, unsigned fragment, const struct manife
         return err_set(ERR_PROTO,
                        "fragment %u round %llu: a manifest without codec or contributions",
                        fragment, (unsigned long long)manifest->round);
-    return c->mean(c, m->work, m->mean, next, aggregate, aggregate_bytes,
-                   schedule_payloads(&m->schedule, c->kind, manifest_included(manifest)),
-                   manifest_weight(manifest), codes, fragment_of(m, fragment)->elements);
+    size_t n = fragment_of(m, fragment)->elements;
+    float *mean = stage_at(&m->stage, STAGE_DELTA, m->mean);
+    TRY(c->mean(c, m->work, mean, next, aggregate, aggregate_bytes,
+                schedule_payloads(&m->schedule, c->kind, manifest_included(manifest)),
+                manifest_weight(manifest), codes, n));
+    stage_out(&m->stage, m->mean, mean, n); /* the gauge and eager starts are the host's */
+    return dev_sync(m->dev);
 }
 
 static enum err mean_again(struct member *m, unsigned fragment, const struct manifest *manifest,
@@ -605,8 +632,8 @@ static enum err mean_again(struct member *m, unsigned fragment, const struct man
 {
     uint8_t *next;
     TRY_ALLOC(next = arena_alloc(scratch, fragment_of(m, fragment)->elements / DEV_BLOCK));
-    TRY(mean_of(m, fragment, manifest, aggregate, manifest->aggregate_bytes, next, m->spare.codes));
-    return dev_sync(m->cpu);
+    return mean_of(m, fragment, manifest, aggregate, manifest->aggregate_bytes, next,
+                   m->spare.codes);
 }
 
 enum err member_mean(struct member *m, unsigned fragment, uint64_t round, struct manifest *manifest)

@@ -10,7 +10,8 @@
  *   frag/F/<round>/aggregate  what it was made from; the manifest holds its digest
  *   frag/F/CURRENT            names a round and a manifest; its rename is the one commit point
  *
- * Host memory: member_memory_bytes(), all taken at open; member_load, and reading a kept state,
+ * The arithmetic may be a GPU's: the same bits, a fragment at a time (stage.h). All that is named
+ * here is host memory: member_memory_bytes(), all taken at open; member_load, and reading a kept state,
  * take one fragment's state file for the time of the call. One thread. State digests are of
  * little-endian values; so is the machine.
  */
@@ -19,6 +20,7 @@
 #include "outer/manifest.h"
 #include "outer/nesterov.h"
 #include "outer/schedule.h"
+#include "outer/stage.h"
 #include "outer/world.h"
 
 enum { MEMBER_STATES_MIN = 2 }; /* states of a fragment that are kept whatever happens */
@@ -45,7 +47,7 @@ struct member_options {
 };
 struct member {
     struct world *world;
-    struct dev *cpu; /* host arithmetic of the exact set */
+    struct dev *dev; /* arithmetic of the exact set */
     struct member_options o;
     const struct fragments *fragments; /* o.fragments */
     struct schedule schedule;          /* o.schedule */
@@ -57,13 +59,17 @@ struct member {
     uint64_t pruned[ROUND_FRAGMENTS_MAX];
     struct codec_work *work;
     uint64_t residuals_lost; /* the aggregator's, with states that were damaged: member_load */
+    struct stage stage; /* the fragment in flight, on a device that has memory of its own */
 };
 
 /* Options of the aggregator of so many sites: what re-encoding needs. */
 void member_aggregates(struct member_options *o, unsigned sites);
 /* What member_open takes, in bytes; without what the codec's pieces take. */
 size_t member_memory_bytes(const struct member_options *o);
-enum err member_open(struct member *m, struct world *w, struct dev *cpu,
+/* Beside it, of a device that has memory of its own, with what the codec's pieces take. */
+size_t member_device_bytes(const struct member_options *o);
+/* All state lies in perm's memory, whatever the device; dev_arena() makes copies of it fast. */
+enum err member_open(struct member *m, struct world *w, struct dev *d,
                      const struct member_options *o, struct arena *perm) MUST;
 void member_close(struct member *m); /* a zeroed or partly opened member is fine */
 /* True when the directory holds a state for every fragment. */
@@ -96,6 +102,10 @@ enum err member_apply(struct member *m, unsigned fragment, struct manifest *mani
  * manifest. ERR_INPUT: not kept; ERR_CORRUPT. */
 enum err member_mean(struct member *m, unsigned fragment, uint64_t round,
                      struct manifest *manifest) MUST;
+/* A checked payload's values -> out (host, count). Leaves a GPU's slot for theta to them. */
+enum err member_decode(struct member *m, enum codec_kind kind, float *out,
+                       const struct codec_payload *payload, const uint8_t *grid,
+                       size_t count) MUST;
 /* theta = what the outer step would make of the current state were m->mean the round's mean. Nothing
  * else changes but the spare. */
 enum err member_ahead(struct member *m, unsigned fragment, float *theta) MUST;

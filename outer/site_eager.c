@@ -134,10 +134,9 @@ static enum err own_decoded(struct site_lane *l, unsigned fragment, uint64_t rou
     *known = e == ERR_OK && l->box.valid;
     if (!*known)
         return e == ERR_CORRUPT ? ERR_OK : e;
-    const struct codec *c = codec_get(l->box.codec);
-    TRY(c->decode(c, m->work, l->ahead, l->payload, l->box.payload_bytes, m->spare.codes,
-                  elements_of(l->site, fragment)));
-    return dev_sync(m->cpu);
+    return member_decode(m, l->box.codec, l->ahead,
+                         &(struct codec_payload){l->payload, l->box.payload_bytes}, m->spare.codes,
+                         elements_of(l->site, fragment));
 }
 
 enum err site_eager_others(struct site_lane *l, const struct site_sending *w)
@@ -175,13 +174,12 @@ enum err site_eager_make(struct site_lane *l, const struct site_sending *w)
 {
     struct member *m = l->site->member;
     const struct member_state *state = &m->state[w->fragment];
-    const struct codec *c = codec_get(l->box.codec);
     size_t n = elements_of(l->site, w->fragment);
     float all = l->others + w->weight;
     if (!site_eager_due(l, w))
         return ERR_OK;
-    TRY(c->decode(c, m->work, m->mean, l->payload, l->box.payload_bytes, state->codes, n));
-    TRY(dev_sync(m->cpu));
+    TRY(member_decode(m, l->box.codec, m->mean,
+                      &(struct codec_payload){l->payload, l->box.payload_bytes}, state->codes, n));
     for (size_t i = 0; i < n; i++)
         m->mean[i] = (l->ahead[i] + m->mean[i]) / all;
     TRY(member_ahead(m, w->fragment, l->ahead));

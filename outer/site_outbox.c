@@ -175,8 +175,10 @@ static enum err form(struct site_lane *l, const struct site_sending *w, const fl
 {
     struct site *s = l->site;
     const struct member_state *state = &s->member->state[w->fragment];
-    struct dev *d = s->member->cpu;
+    struct stage *g = &s->member->stage;
+    struct dev *d = s->member->dev;
     size_t n = fragment_of(s, w->fragment)->elements;
+    float *z = stage_at(g, STAGE_DELTA, l->z);
     const float *theta;
     TRY(base_of(l, w, &theta));
     memcpy(l->residual, state->residual, n * sizeof *l->residual);
@@ -184,7 +186,9 @@ static enum err form(struct site_lane *l, const struct site_sending *w, const fl
         memcpy(l->forgotten, state->forgotten, n * sizeof *l->forgotten);
     bool fresh = schedule_backs_off(&s->member->schedule, state->backlog);
     codec_leak(l->residual, l->forgotten, fresh ? 0 : s->o.feedback, n);
-    d->ops->delta(d, l->z, theta, local, l->residual, w->weight, n);
+    d->ops->delta(d, z, stage_in(g, STAGE_THETA, theta, n), stage_in(g, STAGE_BESIDE, local, n),
+                  stage_in(g, STAGE_DELTA, l->residual, n), w->weight, n);
+    stage_out(g, l->z, z, n); /* the checks and the gauge are the host's */
     return dev_sync(d);
 }
 
@@ -193,8 +197,7 @@ static enum err spike_check(const struct site_lane *l, const struct fragment *f)
 {
     struct member *m = l->site->member;
     uint8_t *codes = (uint8_t *)(void *)m->mean; /* free until the round's mean is formed */
-    m->cpu->ops->block_code(m->cpu, codes, l->z, f->elements);
-    TRY(dev_sync(m->cpu));
+    TRY(codec_codes(m->work, codes, stage_at(&m->stage, STAGE_DELTA, l->z), f->elements));
     size_t n = f->elements, i = codec_spike(codes, l->z, n);
     if (i == n || f->state != FRAGMENT_PARAMETERS) /* squares of gradients do spread so far */
         return ERR_OK;
@@ -209,14 +212,12 @@ static enum err spike_check(const struct site_lane *l, const struct fragment *f)
 static enum err identity_check(struct site_lane *l, const struct codec *c, unsigned fragment,
                                size_t payload_bytes)
 {
-    struct site *s = l->site;
-    size_t n = fragment_of(s, fragment)->elements;
-    TRY(c->decode(c, s->member->work, s->member->mean, l->payload, payload_bytes,
-                  s->member->state[fragment].codes, n));
-    TRY(dev_sync(s->member->cpu));
+    struct member *m = l->site->member;
+    size_t n = fragment_of(l->site, fragment)->elements;
+    TRY(member_decode(m, c->kind, m->mean, &(struct codec_payload){l->payload, payload_bytes},
+                      m->state[fragment].codes, n));
     for (size_t i = 0; i < n; i++)
-        ASSERT(fabsf(s->member->mean[i] + l->residual[i] - l->z[i]) <=
-               c->slack * fabsf(s->member->mean[i]));
+        ASSERT(fabsf(m->mean[i] + l->residual[i] - l->z[i]) <= c->slack * fabsf(m->mean[i]));
     return ERR_OK;
 }
 
@@ -234,8 +235,11 @@ enum err site_outbox_make(struct site_lane *l, const struct site_sending *w, con
     gauge_own(&s->gauge[fragment], state->round, l->z, l->residual);
     size_t bytes;
     codec_seed(s->member->work, s->o.seed, s->o.index, fragment, state->round);
-    enum err e = c->encode(c, s->member->work, l->payload, &bytes, l->residual, l->z, state->codes,
-                           n); /* S2 */
+    struct stage *g = &s->member->stage;
+    float *residual = stage_at(g, STAGE_BESIDE, l->residual);
+    enum err e = c->encode(c, s->member->work, l->payload, &bytes, residual,
+                           stage_at(g, STAGE_DELTA, l->z), state->codes, n); /* S2 */
+    stage_out(g, l->residual, residual, n);
     if (e == ERR_OK)
         e = spike_check(l, fragment_of(s, fragment));
     if (e != ERR_OK)
@@ -323,10 +327,10 @@ static enum err give_back(struct site_lane *l, unsigned fragment)
 {
     struct site *s = l->site;
     struct member *m = s->member;
-    const struct codec *c = codec_get(l->box.codec);
     size_t n = fragment_of(s, fragment)->elements;
-    TRY(c->decode(c, m->work, m->mean, l->payload, l->box.payload_bytes, m->state[fragment].codes, n));
-    TRY(dev_sync(m->cpu));
+    TRY(member_decode(m, l->box.codec, m->mean,
+                      &(struct codec_payload){l->payload, l->box.payload_bytes},
+                      m->state[fragment].codes, n));
     for (size_t i = 0; i < n; i++)
         m->spare.residual[i] = l->residual[i] + m->mean[i];
     return ERR_OK;

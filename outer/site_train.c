@@ -31,7 +31,7 @@ enum err site_train_open(struct site_train *s, const struct site_train_options *
                          size_t local_elements)
 {
     size_t largest = 0;
-    *s = (struct site_train){.o = *o, .arena = arena_make(0)};
+    *s = (struct site_train){.o = *o, .arena = dev_arena(o->dev)};
     for (unsigned f = 0; f < o->fragments->count; f++)
         if (o->fragments->f[f].elements > largest)
             largest = o->fragments->f[f].elements;

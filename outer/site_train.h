@@ -35,6 +35,7 @@ struct site_train_options {
     const struct fragments *fragments;
     struct schedule schedule;
     struct coll *coll;
+    struct dev *dev;     /* the trainer's: buffers lie where it copies fast */
     struct world *world; /* NULL on ranks other than the lead */
     unsigned site_count;
     bool strict; /* replay every step that a restart lost; else go on where the others are */

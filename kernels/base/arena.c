@@ -19,13 +19,19 @@ struct arena arena_make(size_t cap_bytes)
     return (struct arena){.cap_bytes = cap_bytes};
 }
 
+struct arena arena_make_from(struct arena_source source)
+{
+    return (struct arena){.source = source};
+}
+
 /* calloc, so that a slab of gigabytes takes its pages only when they are touched. */
-static struct arena_block *block_make(size_t bytes)
+static struct arena_block *block_make(const struct arena_source *s, size_t bytes)
 {
     size_t overhead = sizeof(struct arena_block) + ARENA_ALIGN;
     if (bytes > SIZE_MAX - overhead)
         return NULL;
-    struct arena_block *b = calloc(1, bytes + overhead);
+    struct arena_block *b =
+        s->take ? s->take(s->self, bytes + overhead) : calloc(1, bytes + overhead);
     if (!b)
         return NULL;
     uintptr_t start = (uintptr_t)(b + 1);
@@ -41,7 +47,7 @@ static struct arena_block *block_with_room(struct arena *a, size_t bytes)
     if (a->blocks && a->blocks->left_bytes >= bytes)
         return a->blocks;
     bool own = bytes > ARENA_BLOCK_BYTES / 4;
-    struct arena_block *b = block_make(own ? bytes : ARENA_BLOCK_BYTES);
+    struct arena_block *b = block_make(&a->source, own ? bytes : ARENA_BLOCK_BYTES);
     if (!b)
         return NULL;
     struct arena_block **place = own && a->blocks ? &a->blocks->next : &a->blocks;
@@ -61,10 +67,10 @@ void *arena_alloc(struct arena *a, size_t bytes)
         return NULL;
     }
     struct arena_block *b = block_with_room(a, rounded);
-    if (!b) {
+    if (!b && !a->source.take)
         err_set(ERR_MEMORY, "%zu bytes wanted, the machine has no more", bytes);
+    if (!b)
         return NULL;
-    }
     void *p = b->at;
     b->at += rounded;
     b->left_bytes -= rounded;
@@ -116,7 +122,10 @@ void arena_reset(struct arena *a)
     while (a->blocks) {
         struct arena_block *b = a->blocks;
         a->blocks = b->next;
-        free(b);
+        if (a->source.give)
+            a->source.give(a->source.self, b);
+        else
+            free(b);
     }
     a->used_bytes = 0;
     a->sealed = 0;

@@ -3,18 +3,26 @@
 /* Memory that is taken at open and dropped at once. An arena is a growing list of malloc'd blocks, or, when capped, a fixed
  * limit for whatever a peer's bytes may cause. `struct arena *perm` for what lives as long as its owner;
  * a scratch arena is opened with arena_scratch() and closed at return. Not thread-safe: one owner each.
+ * The blocks may come from somebody else than malloc: dev_arena().
  */
 #include <stddef.h>
 #include "kernels/base/err.h"
 
+struct arena_source { /* of blocks, zeroed; take NULL: calloc and free */
+    void *(*take)(void *self, size_t bytes); /* NULL: no more, err_set done */
+    void (*give)(void *self, void *block);
+    void *self;
+};
 struct arena {
     struct arena_block *blocks; /* newest first */
     size_t used_bytes;          /* all that was handed out */
     size_t cap_bytes;           /* 0: no limit */
     int sealed;                 /* arena_seal(): a later allocation is a bug */
+    struct arena_source source;
 };
 
 struct arena arena_make(size_t cap_bytes); /* takes no memory yet */
+struct arena arena_make_from(struct arena_source source);
 /* Zeroed, 64-byte aligned; NULL only when the cap or the machine's memory is exhausted (err_set done). */
 void *arena_alloc(struct arena *a, size_t bytes) MUST;
 void *arena_array(struct arena *a, size_t count, size_t size) MUST; /* checks the product */

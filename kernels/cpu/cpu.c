@@ -3,7 +3,6 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/matmul.h"
 #include <omp.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -59,6 +58,14 @@ static void device_free(struct dev *d, void *p)
     free(p);
 }
 
+/* The kernel's zero pages: an array takes memory when it is touched. */
+static enum err device_host_alloc(struct dev *d, void **p, size_t bytes)
+{
+    (void)d;
+    *p = calloc(1, bytes);
+    return *p ? ERR_OK : err_set(ERR_MEMORY, "%zu bytes wanted, the machine has no more", bytes);
+}
+
 static void device_copy(struct dev *d, void *to, const void *from, size_t bytes)
 {
 #pragma omp parallel num_threads(d->threads) if (bytes >= BIG)
@@ -97,6 +104,8 @@ static const struct dev_ops ops = {
         .close = device_close,
     .alloc = device_alloc,
     .free = device_free,
+    .host_alloc = device_host_alloc,
+    .host_free = device_free,
     .copy = device_copy,
     .zero = device_zero,
     .sync = device_sync,
@@ -151,13 +160,6 @@ static enum err type_choose(struct cpu *c, const char *name)
     return ERR_OK;
 }
 
-static int threads_allowed(void)
-{
-    cpu_set_t mask;
-    int n = sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : 1;
-    return n < 1 ? 1 : n;
-}
-
 static enum err open_parts(struct cpu *c, const struct dev_options *o)
 {
     c->rows = rows_choose(o->isa);
@@ -181,7 +183,7 @@ enum err cpu_open(struct dev **d, const struct dev_options *o)
     if (!c)
         return err_set(ERR_MEMORY, "no memory for the CPU device");
     c->dev = (struct dev){.ops = &ops, .kind = "cpu", .host_memory = true};
-    c->dev.threads = o->threads > 0 ? o->threads : threads_allowed();
+    c->dev.threads = o->threads > 0 ? o->threads : dev_threads();
     enum err e = open_parts(c, o);
     if (e) {
         device_close(&c->dev);

@@ -4,8 +4,9 @@
  * matrix products. Read by C and by CUDA C; contains no CUDA type, so that only dev_cuda.c,
  * matmul_cuda.c and the .cu files include CUDA headers. Nothing outside kernels/cuda includes it.
  *
- * One stream: an op's kernels run in the order of the calls, so scratch memory and outputs need no
- * events. Launches return at once; what fails comes out of dev_sync.
+ * A process may open several, on one GPU too, and use each from any thread, one at a time: a site's
+ * outer arithmetic runs beside the training. One stream each: an op's kernels run in the order of
+ * the calls, so scratch memory and outputs need no events. Launches return at once; what fails comes out of dev_sync.
  */
 #include "kernels/dev.h"
 
@@ -46,6 +47,8 @@ static inline struct cuda *cuda_of(struct dev *d)
     return (struct cuda *)d;
 }
 
+/* Before what means the calling thread's current GPU: launches, allocations. */
+void cuda_here(const struct cuda *c);
 /* Keeps the first failure of this device, with the sentence that err_set left. */
 void cuda_fail(struct cuda *c, enum err e);
 /* Behind every launch: a refused one is a failure of this device. */

@@ -2,7 +2,7 @@
  * matmul_cuda.c the only C file that includes CUDA headers.
  *
  * copy() to the host returns when the bytes are there; to the device it returns when the source may
- * change. Everything else is asynchronous.
+ * change, which for pinned memory means that the copy is done. Everything else is asynchronous.
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/host.h"
@@ -11,8 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A new thread's current GPU is the machine's first, whichever was opened: the lanes of a site. */
+void cuda_here(const struct cuda *c)
+{
+    static _Thread_local int current = -1;
+    if (current != c->index)
+        current = cudaSetDevice(c->index) == cudaSuccess ? c->index : -1;
+}
+
 static cudaStream_t stream(const struct cuda *c)
 {
+    cuda_here(c);
     return (cudaStream_t)c->stream;
 }
 
@@ -54,6 +63,7 @@ void *cuda_scratch(struct cuda *c, enum cuda_slot slot, size_t bytes)
 {
     if (bytes <= c->scratch_bytes[slot])
         return c->scratch[slot];
+    cuda_here(c);
     cudaFree(c->scratch[slot]); /* waits for the kernels that use it */
     c->memory++;
     c->scratch[slot] = NULL;
@@ -100,6 +110,7 @@ static void device_close(struct dev *d)
 static enum err device_alloc(struct dev *d, void **p, size_t bytes)
 {
     struct cuda *c = cuda_of(d);
+    cuda_here(c);
     if (cudaMalloc(p, bytes) != cudaSuccess) {
         *p = NULL;
         return no_memory(bytes, "a slab");
@@ -114,11 +125,33 @@ static void device_free(struct dev *d, void *p)
     cuda_of(d)->memory++;
 }
 
-static bool on_host(const void *p)
+static enum err device_host_alloc(struct dev *d, void **p, size_t bytes)
+{
+    cuda_here(cuda_of(d));
+    if (cudaHostAlloc(p, bytes, cudaHostAllocPortable) != cudaSuccess) {
+        cudaGetLastError(); /* the refused allocation is not a failure of the device */
+        *p = NULL;
+        return err_set(ERR_MEMORY, "no %zu MiB of pinned memory on this machine", bytes >> 20);
+    }
+    memset(*p, 0, bytes);
+    return ERR_OK;
+}
+
+static void device_host_free(struct dev *d, void *p)
+{
+    cuda_here(cuda_of(d));
+    cudaFreeHost(p);
+}
+
+static enum cudaMemoryType where(const void *p)
 {
     struct cudaPointerAttributes a;
-    return cudaPointerGetAttributes(&a, p) != cudaSuccess || a.type == cudaMemoryTypeUnregistered ||
-           a.type == cudaMemoryTypeHost;
+    return cudaPointerGetAttributes(&a, p) == cudaSuccess ? a.type : cudaMemoryTypeUnregistered;
+}
+
+static bool on_host(const void *p)
+{
+    return where(p) == cudaMemoryTypeUnregistered || where(p) == cudaMemoryTypeHost;
 }
 
 static void device_copy(struct dev *d, void *to, const void *from, size_t bytes)
@@ -126,8 +159,8 @@ static void device_copy(struct dev *d, void *to, const void *from, size_t bytes)
     struct cuda *c = cuda_of(d);
     if (!bytes || !check(c, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream(c)), "copy"))
         return;
-    if (on_host(to))
-        check(c, cudaStreamSynchronize(stream(c)), "copy to the host");
+    if (on_host(to) || where(from) == cudaMemoryTypeHost)
+        check(c, cudaStreamSynchronize(stream(c)), "copy");
 }
 
 static void device_zero(struct dev *d, void *p, size_t bytes)
@@ -210,6 +243,8 @@ static const struct dev_ops ops = {
         .close = device_close,
     .alloc = device_alloc,
     .free = device_free,
+    .host_alloc = device_host_alloc,
+    .host_free = device_host_free,
     .copy = device_copy,
     .zero = device_zero,
     .sync = device_sync,
@@ -245,6 +280,16 @@ static enum err find_gpu(int index)
     return ERR_OK;
 }
 
+/* Beside another: behind it where both have work, and no party to the default stream's waits. */
+static cudaError_t stream_make(cudaStream_t *s, bool beside)
+{
+    int least = 0, most = 0;
+    if (!beside)
+        return cudaStreamCreate(s);
+    cudaDeviceGetStreamPriorityRange(&least, &most);
+    return cudaStreamCreateWithPriority(s, cudaStreamNonBlocking, least);
+}
+
 static void note(struct cuda *c, const struct cudaDeviceProp *p)
 {
     char library[40];
@@ -264,7 +309,7 @@ static enum err open_parts(struct cuda *c, const struct dev_options *o)
     TRY(find_gpu(c->index));
     if (cudaSetDevice(c->index) != cudaSuccess ||
         cudaGetDeviceProperties(&p, c->index) != cudaSuccess ||
-        cudaMemGetInfo(&left, &all) != cudaSuccess || cudaStreamCreate(&s) != cudaSuccess)
+        cudaMemGetInfo(&left, &all) != cudaSuccess || stream_make(&s, o->beside) != cudaSuccess)
         return err_set(ERR_UNSUPPORTED, "GPU %d cannot be opened: %s", c->index,
                        cudaGetErrorString(cudaGetLastError()));
     c->stream = s;
@@ -284,7 +329,7 @@ static enum err open_device(struct dev **d, int index, const struct dev_options 
     *d = NULL;
     if (!c)
         return err_set(ERR_MEMORY, "no memory for the CUDA device");
-    c->dev = (struct dev){.ops = &ops, .kind = "cuda", .threads = 1};
+    c->dev = (struct dev){.ops = &ops, .kind = "cuda", .threads = o->threads > 0 ? o->threads : 1};
     c->index = index;
     c->graphs_wanted = o->graphs;
     enum err e = open_parts(c, o);
@@ -322,7 +367,7 @@ atoll_cuda_module(const struct cuda_host *host);
 
 const struct cuda_module *atoll_cuda_module(const struct cuda_host *host)
 {
-    static const struct cuda_module module = {CUDA_INTERFACE, sizeof(struct dev), open_device,
+    static const struct cuda_module module = {CUDA_INTERFACE, CUDA_DEV_BYTES, open_device,
                                               describe};
     host_set(host);
     return &module;

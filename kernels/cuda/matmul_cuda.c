@@ -252,6 +252,7 @@ static enum err run(struct cuda *c, const struct product *p, bool *done)
     if (!m->workspace)
         TRY(c->dev.ops->alloc(&c->dev, &m->workspace, WORKSPACE_BYTES));
     TRY(point(plan, p));
+    cuda_here(c);
     LT(cublasLtMatmul(m->library, plan->product, &one, p->b, plan->a, p->a, plan->b, &beta, p->c,
                       plan->c, p->c, plan->c, &plan->algo, m->workspace, WORKSPACE_BYTES,
                       (cudaStream_t)c->stream));

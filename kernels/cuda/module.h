@@ -17,9 +17,11 @@ struct cuda_host { /* the program's side: errors keep their one sentence per thr
 #define CUDA_INTERFACE_OP(name, arguments) #name #arguments ";"
 #define CUDA_INTERFACE                     DEV_OPS(CUDA_INTERFACE_OP)
 
+#define CUDA_DEV_BYTES (sizeof(struct dev) + sizeof(struct dev_ops) + sizeof(struct dev_options))
+
 struct cuda_module {
     const char *interface; /* CUDA_INTERFACE of the module's build */
-    size_t dev_bytes;      /* sizeof(struct dev) there */
+    size_t dev_bytes;      /* CUDA_DEV_BYTES there */
     enum err (*open)(struct dev **d, int index, const struct dev_options *o);
     /* Lines "name  value" about toolkit, driver and GPUs, for `atoll doctor`; works without a GPU.
      */

@@ -28,6 +28,7 @@ enum { WARP = 32 };
 #ifndef CUDA_EMULATED
 #define LAUNCH(c, kernel, grid, threads, shared, ...)                                              \
     do {                                                                                           \
+        cuda_here(c);                                                                              \
         kernel<<<(grid), (threads), (shared), (cudaStream_t)(c)->stream>>>(__VA_ARGS__);           \
         cuda_launched((c), #kernel);                                                               \
     } while (0)

@@ -42,6 +42,19 @@ enum {
     PIECE_LEAST = 4096
 }; /* the last: of top-k's chunks */
 
+static size_t piece_of(size_t largest, bool host_memory)
+{
+    size_t most = host_memory ? PIECE_CPU : PIECE_GPU;
+    size_t least = (largest + PIECE_LEAST - 1) / PIECE_LEAST * PIECE_LEAST;
+    return least < most ? least : most;
+}
+
+size_t codec_device_bytes(size_t largest)
+{
+    size_t n = piece_of(largest, false);
+    return n * 8 + n / 8 * CODEC_STREAM_BITS + 2 * codec_blocks(n) + 4;
+}
+
 static enum err work_alloc(struct codec_work *w)
 {
     size_t n = w->piece, blocks = codec_blocks(n);
@@ -60,11 +73,10 @@ static enum err work_alloc(struct codec_work *w)
         TRY(dev_alloc(w->d, buffers[i].p, buffers[i].bytes));
     w->exponents_host = malloc(blocks);
     w->present = malloc(blocks);
-    w->host = malloc(n * sizeof *w->host);
-    w->bytes = malloc(n * 4);
-    return w->exponents_host && w->present && w->host && w->bytes
-               ? ERR_OK
-               : err_set(ERR_MEMORY, "codec: %zu bytes wanted", blocks * 2 + n * 8);
+    if (!w->exponents_host || !w->present)
+        return err_set(ERR_MEMORY, "codec: %zu bytes wanted", blocks * 2);
+    TRY(w->d->ops->host_alloc(w->d, (void **)&w->host, n * sizeof *w->host));
+    return w->d->ops->host_alloc(w->d, (void **)&w->bytes, n * 4);
 }
 
 enum err codec_open(struct codec_work **w, struct dev *d)
@@ -74,15 +86,12 @@ enum err codec_open(struct codec_work **w, struct dev *d)
 
 enum err codec_open_for(struct codec_work **w, struct dev *d, size_t largest)
 {
-    size_t least = (largest + PIECE_LEAST - 1) / PIECE_LEAST * PIECE_LEAST;
     *w = calloc(1, sizeof **w);
     if (!*w)
         return err_set(ERR_MEMORY, "codec: %zu bytes wanted", sizeof **w);
     (*w)->d = d;
-    (*w)->here = strcmp(d->kind, "cpu") == 0;
-    (*w)->piece = (*w)->here ? PIECE_CPU : PIECE_GPU;
-    if (least < (*w)->piece)
-        (*w)->piece = least;
+    (*w)->here = d->host_memory;
+    (*w)->piece = piece_of(largest, d->host_memory);
     enum err e = work_alloc(*w);
     if (e != ERR_OK) {
         codec_close(*w);
@@ -108,8 +117,10 @@ void codec_close(struct codec_work *w)
         dev_free(w->d, buffers[i]);
     free(w->exponents_host);
     free(w->present);
-    free(w->host);
-    free(w->bytes);
+    if (w->host)
+        w->d->ops->host_free(w->d, w->host);
+    if (w->bytes)
+        w->d->ops->host_free(w->d, w->bytes);
     free(w);
 }
 
@@ -193,6 +204,14 @@ void codec_put_codes(struct codec_work *w, uint8_t *codes, const float *z, size_
 {
     w->d->ops->block_code(w->d, w->codes, z, n);
     w->d->ops->copy(w->d, codes, w->codes, codec_blocks(n));
+}
+
+enum err codec_codes(struct codec_work *w, uint8_t *codes, const float *z, size_t count)
+{
+    for (size_t at = 0; at < count; at += w->piece)
+        codec_put_codes(w, codes + codec_blocks(at), z + at,
+                        count - at < w->piece ? count - at : w->piece);
+    return dev_sync(w->d);
 }
 
 const uint8_t *codec_seen(struct codec_work *w, const void *bytes, size_t size_bytes)

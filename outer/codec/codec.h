@@ -96,6 +96,10 @@ enum err codec_open(struct codec_work **w, struct dev *d) MUST;
 /* For at most this many values at a time: buffers of megabytes are for large fragments only. */
 enum err codec_open_for(struct codec_work **w, struct dev *d, size_t largest) MUST;
 void codec_close(struct codec_work *w); /* NULL is fine */
+/* What it takes on a device that has memory of its own. */
+size_t codec_device_bytes(size_t largest);
+/* Block codes of z (count, device) -> codes (count/256, host). */
+enum err codec_codes(struct codec_work *w, uint8_t *codes, const float *z, size_t count) MUST;
 /* Where the random bits of the next encode come from, for codecs that round stochastically: the
  * same bits whenever a site encodes the same round again. */
 void codec_seed(struct codec_work *w, uint64_t seed, unsigned site, unsigned fragment,

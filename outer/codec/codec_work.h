@@ -23,7 +23,8 @@ struct codec_work {
     /* host */
     int8_t *exponents_host; /* piece / 256 */
     uint8_t *present;       /* piece / 256: 1 for a block that goes on the wire */
-    float *host;            /* piece */
+    /* host, and fast to copy */
+    float *host;    /* piece */
     uint8_t *bytes; /* 4 * piece: the blocks of a piece before the empty ones are left out */
 };
 

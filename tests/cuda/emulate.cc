@@ -1,8 +1,11 @@
-/* The fibers behind emulate.h, and a device that runs the CUDA ops on them: host memory, products
- * by plain loops. cuda_test_open() of this file opens it; test_device.c has the one for a real GPU.
+/* The fibers behind emulate.h, and a device that runs the CUDA ops on them: products by plain
+ * loops, and memory that is kept apart as a GPU's is. A host that touches device memory between the
+ * device's calls, and a kernel that touches the host's pinned memory, end in a segmentation fault.
+ * cuda_test_open() of this file opens it; test_device.c has the one for a real GPU.
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <vector>
 #include "kernels/cuda/tile.cuh"
 extern "C" {
@@ -221,6 +224,49 @@ static void block_run(unsigned threads)
     }
 }
 
+/* ---- memory ---- */
+
+struct region {
+    void *p;
+    size_t bytes;
+    bool device;
+};
+static std::vector<region> regions;
+
+static void allow(const struct region &r, bool yes)
+{
+    if (mprotect(r.p, r.bytes, yes ? PROT_READ | PROT_WRITE : PROT_NONE))
+        die("memory cannot be protected");
+}
+
+/* Device memory within its calls, the host's pinned memory outside its kernels. */
+static void allow_all(bool device, bool host)
+{
+    for (const region &r : regions)
+        allow(r, r.device ? device : host);
+}
+
+static void *region_take(size_t bytes, bool device)
+{
+    size_t rounded = (bytes + 4095) / 4096 * 4096;
+    void *p = mmap(NULL, rounded, device ? PROT_NONE : PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        die("no memory");
+    regions.push_back({p, rounded, device});
+    return p;
+}
+
+static void region_give(void *p)
+{
+    for (size_t i = 0; p && i < regions.size(); i++)
+        if (regions[i].p == p) {
+            munmap(p, regions[i].bytes);
+            regions.erase(regions.begin() + (long)i);
+            return;
+        }
+}
+
 void emulate_launch(emulate_kernel *run, void *arguments, struct dim3 grid, struct dim3 size,
                     size_t shared)
 {
@@ -235,11 +281,13 @@ void emulate_launch(emulate_kernel *run, void *arguments, struct dim3 grid, stru
     emulate_block_size = size;
     emulate_grid_size = grid;
     launches++;
+    allow_all(true, false);
     for (unsigned y = 0; y < grid.y; y++)
         for (unsigned x = 0; x < grid.x; x++) {
             emulate_block = {x, y, 0};
             block_run(size.x);
         }
+    allow_all(false, true);
 }
 
 /* ---- the device
@@ -330,6 +378,7 @@ bool cuda_matmul_run(struct cuda *c, const struct product *p)
     if (p->fuse != FUSE_NONE && p->N % 2)
         return false;
     std::vector<double> sums(p->N);
+    allow_all(true, false);
     for (size_t m = 0; m < p->M; m++) {
         for (size_t n = 0; n < p->N; n++)
             sums[n] += finish(p, m, n, element(p, m, n));
@@ -338,6 +387,7 @@ bool cuda_matmul_run(struct cuda *c, const struct product *p)
     }
     for (size_t n = 0; p->fuse == FUSE_DGELU_COLUMNS && n < p->N; n++)
         write(p->sums, p->out, n, sums[n]);
+    allow_all(false, true);
     return true;
 }
 
@@ -351,24 +401,33 @@ static void device_close(struct dev *d)
 
 static enum err device_alloc(struct dev *, void **p, size_t bytes)
 {
-    *p = aligned_alloc(256, (bytes + 255) / 256 * 256);
-    memset(*p, 0, bytes);
+    *p = region_take(bytes, true);
+    return ERR_OK;
+}
+
+static enum err device_host_alloc(struct dev *, void **p, size_t bytes)
+{
+    *p = region_take(bytes, false);
     return ERR_OK;
 }
 
 static void device_free(struct dev *, void *p)
 {
-    free(p);
+    region_give(p);
 }
 
 static void device_copy(struct dev *, void *to, const void *from, size_t bytes)
 {
+    allow_all(true, true);
     memmove(to, from, bytes);
+    allow_all(false, true);
 }
 
 static void device_zero(struct dev *, void *p, size_t bytes)
 {
+    allow_all(true, false);
     memset(p, 0, bytes);
+    allow_all(false, true);
 }
 
 static enum err device_sync(struct dev *d)
@@ -388,6 +447,7 @@ static struct dev_ops ops_make(void)
     DEV_OPS(X)
 #undef X
     o.close = device_close, o.alloc = device_alloc, o.free = device_free;
+    o.host_alloc = device_host_alloc, o.host_free = device_free;
     o.copy = device_copy, o.zero = device_zero, o.sync = device_sync;
     o.repeat = device_repeat;
     return o;

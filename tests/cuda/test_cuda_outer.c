@@ -1,0 +1,266 @@
+/* A site's outer arithmetic on the GPU against the CPU's: the same rounds of the real site and member
+ * on either device, for every codec; payloads, states, residuals and parameters are the same bytes.
+ * If one differs, a run whose sites have different machines falls apart in its first rounds.
+ * Emulated, the device's memory is closed to the host and the host's to the kernels, so this also
+ * shows that each op gets what was staged and the host what came back.
+ */
+#include <stdlib.h>
+#include <unistd.h>
+#include "kernels/base/log.h"
+#include "outer/site.h"
+#include "tests/cuda/cuda_test.h"
+#include "tests/kernels/check.h"
+#include "tests/outer/toy.h"
+
+enum { SITES = 3, FRAGMENTS = 2, ROUNDS = 3, LEFT_OUT = 1, ELEMENTS_MAX = 65536 };
+static const char canonical[] = "run.name=t\n";
+
+static struct tensor tensors[TOY_TENSORS_MAX];
+static struct table table;
+static struct fragments fragments;
+static float initial[ELEMENTS_MAX], local[ELEMENTS_MAX];
+static struct dev *gpu, *cpu;
+
+/* What a round left behind. */
+struct trace {
+    struct digest payload, state, local;
+};
+/* An aggregator in a link: a contribution is summed with two others', and committed at once. Its
+ * arithmetic is the CPU's, so each round also compares the GPU's outer step with it (state_after).
+ */
+struct round_link {
+    struct link link; /* first */
+    struct world *world;
+    struct member member;
+    struct arena arena;
+    struct trace *trace;
+};
+
+static enum err said_hello(struct link *link, const struct wire_hello *m, struct wire_hello_answer *a)
+{
+    struct round_link *l = (struct round_link *)link;
+    (void)m;
+    *a = (struct wire_hello_answer){
+        .outcome = ROUND_CURRENT, .epoch = 1, .instance = 2, .fragment_count = FRAGMENTS};
+    for (unsigned f = 0; f < FRAGMENTS; f++)
+        a->fragments[f] = (struct wire_fragment_state){.round = l->member.state[f].round,
+                                                       .state = l->member.state[f].digest};
+    return ERR_OK;
+}
+
+/* Another site's, of values that need no agreement with anybody's. */
+static void other(struct round_link *l, const struct codec *c, unsigned f, unsigned site,
+                  struct codec_payload *out)
+{
+    size_t n = fragments.f[f].elements;
+    float *z = arena_array(&l->arena, n, sizeof *z);
+    uint8_t *payload = arena_alloc(&l->arena, c->payload_max(c, n));
+    for (size_t i = 0; i < n; i++)
+        z[i] = (float)((int)rng_below(site, RNG_TEST, i, 2001) - 1000) / (1 << 16);
+    codec_seed(l->member.work, 1, site, f, l->member.state[f].round);
+    assert_int_equal(c->encode(c, l->member.work, payload, &out->size_bytes, z, z,
+                               l->member.state[f].codes, n),
+                     ERR_OK);
+    out->data = payload;
+}
+
+static enum err contribute(struct link *link, const struct wire_contribution *m,
+                           const uint8_t *payload, struct wire_answer *a)
+{
+    struct round_link *l = (struct round_link *)link;
+    unsigned f = m->fragment, first = m->round == LEFT_OUT;
+    const struct codec *c = codec_get((enum codec_kind)m->codec);
+    size_t n = fragments.f[f].elements, bytes;
+    struct codec_payload p[SITES] = {{payload, m->payload_bytes}};
+    struct manifest *made = arena_alloc(&l->arena, sizeof *made);
+    uint8_t *aggregate = arena_alloc(&l->arena, c->aggregate_max(c, n, SITES));
+    assert_int_equal(c->check(c, payload, m->payload_bytes, n), ERR_OK);
+    other(l, c, f, 1, &p[1]);
+    other(l, c, f, 2, &p[2]);
+    assert_int_equal(c->aggregate(c, l->member.work, aggregate, &bytes, p + first, SITES - first, n),
+                     ERR_OK);
+    *made = (struct manifest){.run = "t",
+                              .config = digest_of(canonical, strlen(canonical)),
+                              .fragment = f,
+                              .round = m->round,
+                              .parent = m->parent,
+                              .codec = m->codec,
+                              .site_count = SITES};
+    for (unsigned i = 0; i < SITES; i++)
+        made->sites[i] = (struct manifest_entry){.site = i,
+                                                 .included = i >= first,
+                                                 .weight = i ? 1 : m->weight,
+                                                 .backlog = i ? 0 : m->backlog,
+                                                 .payload = digest_of(p[i].data, p[i].size_bytes),
+                                                 .payload_bytes = p[i].size_bytes};
+    assert_int_equal(member_apply(&l->member, f, made, true, aggregate, bytes), ERR_OK);
+    assert_int_equal(member_commit(&l->member, f, made, aggregate, bytes), ERR_OK);
+    l->trace->payload = m->payload;
+    a->outcome = ROUND_RECEIPT;
+    return ERR_OK;
+}
+
+static enum err poll(struct link *link, const struct wire_poll *m, uint32_t hold_ms,
+                     struct wire_poll_answer *a)
+{
+    struct round_link *l = (struct round_link *)link;
+    (void)hold_ms;
+    a->answer.outcome = ROUND_COMMIT;
+    return member_manifest(&l->member, m->fragment, m->round, &a->manifest);
+}
+
+static enum err fetch(struct link *link, const struct wire_fetch *m, uint8_t *out, size_t size_bytes,
+                      struct wire_answer *a)
+{
+    struct round_link *l = (struct round_link *)link;
+    uint8_t *data;
+    size_t size;
+    TRY(member_aggregate(&l->member, m->fragment, m->round, &l->arena, &data, &size));
+    assert_int_equal(size, size_bytes);
+    memcpy(out, data, size);
+    a->outcome = ROUND_NONE;
+    return ERR_OK;
+}
+
+static const struct link_ops link_ops = {
+    .hello = said_hello, .contribute = contribute, .poll = poll, .fetch = fetch};
+
+/* Odd codecs leak and step with delayed Nesterov, so that all that a member may keep is kept. */
+static struct member_options options(enum codec_kind k, bool site)
+{
+    struct member_options o = {.fragments = &fragments, .residuals = site, .keep = 3};
+    o.schedule = schedule_streaming(1000, 10, FRAGMENTS, 1, k);
+    o.forgets = site && k % 2;
+    assert_int_equal(
+        nesterov_make(&o.outer, k % 2 ? "delayed_nesterov" : "nesterov", 0.7f, 0.9f), ERR_OK);
+    if (k % 2)
+        o.outer.delay = 2;
+    return o;
+}
+
+static struct world *world_of(const char *root, const char *name)
+{
+    struct world *w;
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    assert_int_equal(world_open_real(&w, path), ERR_OK);
+    return w;
+}
+
+static struct digest trained(struct site *s, const struct member *m, unsigned f, uint64_t round)
+{
+    size_t n = fragments.f[f].elements;
+    for (size_t i = 0; i < n; i++) /* rows that move at other rates, and some that do not */
+        local[i] = m->state[f].theta[i] -
+                   (float)((int)rng_below(9 + round, RNG_TEST, i, 2001) - 1000) *
+                       ldexpf(1, -14 - (int)(i / DEV_BLOCK % 5)) * (float)(i / DEV_BLOCK % 7 != 3);
+    assert_int_equal(site_round(s, f, round, local, 0.75f, 100), ERR_OK);
+    return digest_of(local, n * sizeof *local);
+}
+
+static void rounds(struct trace trace[ROUNDS * FRAGMENTS], enum codec_kind k, struct dev *d)
+{
+    char root[64];
+    struct round_link l = {.link = {&link_ops}, .arena = arena_make(0)};
+    struct member_options ao = options(k, false), so = options(k, true);
+    struct site_options o = {.run = "t",
+                             .name = "s0",
+                             .site_count = SITES,
+                             .canonical = canonical,
+                             .feedback = so.forgets ? 0.5f : 1,
+                             .straggler_ms = 1000,
+                             .seed = 1};
+    struct arena host = dev_arena(d);
+    struct member m;
+    struct site *s;
+    bool shm = !access("/dev/shm", W_OK); /* what is durable a thousand times need not be so */
+    snprintf(root, sizeof root, "%s/test_cuda_outer.XXXXXX", shm ? "/dev/shm" : "/tmp");
+    assert_non_null(mkdtemp(root));
+    l.world = world_of(root, "aggregator");
+    assert_int_equal(member_open(&l.member, l.world, cpu, &ao, &l.arena), ERR_OK);
+    assert_int_equal(member_begin(&l.member, initial), ERR_OK);
+    struct world *w = world_of(root, "site");
+    assert_int_equal(member_open(&m, w, d, &so, &host), ERR_OK);
+    assert_int_equal(site_open(&s, w, &l.link, &m, &o, &host), ERR_OK);
+    assert_int_equal(site_start(s, initial), ERR_OK);
+    for (unsigned i = 0; i < ROUNDS * FRAGMENTS; i++) {
+        l.trace = &trace[i];
+        trace[i].local = trained(s, &m, i % FRAGMENTS, i / FRAGMENTS);
+        trace[i].state = member_digest(&m, true);
+    }
+    site_close(s);
+    member_close(&m);
+    world_close_real(w);
+    member_close(&l.member);
+    world_close_real(l.world);
+    arena_free(&host);
+    arena_free(&l.arena);
+    assert_int_equal(file_remove_tree(root), ERR_OK);
+}
+
+static void test_every_codec(void **state)
+{
+    (void)state;
+    for (unsigned k = 0; k < CODEC_COUNT; k++) {
+        struct trace on_cpu[ROUNDS * FRAGMENTS], on_gpu[ROUNDS * FRAGMENTS];
+        rounds(on_cpu, (enum codec_kind)k, cpu);
+        rounds(on_gpu, (enum codec_kind)k, gpu);
+        for (unsigned i = 0; i < ROUNDS * FRAGMENTS; i++) {
+            const struct trace *a = &on_cpu[i], *b = &on_gpu[i];
+            if (!digest_equal(&a->payload, &b->payload) || !digest_equal(&a->state, &b->state) ||
+                !digest_equal(&a->local, &b->local))
+                fail_msg("%s, fragment %u, round %u: %s differs", codec_get((enum codec_kind)k)->name,
+                         i % FRAGMENTS, i / FRAGMENTS,
+                         digest_equal(&a->payload, &b->payload) ? "state" : "payload");
+        }
+    }
+}
+
+/* What the memory table says is what is taken, and a CPU takes nothing. */
+static void test_memory(void **state)
+{
+    (void)state;
+    struct stage s = {0};
+    struct member_options o = options(CODEC_INT4, true);
+    size_t n = fragments.f[0].elements > fragments.f[1].elements ? fragments.f[0].elements
+                                                                 : fragments.f[1].elements;
+    float x;
+    assert_int_equal(stage_open(&s, cpu, n, true), ERR_OK);
+    assert_ptr_equal(stage_at(&s, STAGE_GATHERED, &x), &x);
+    assert_ptr_equal(stage_in(&s, STAGE_THETA, &x, 1), &x);
+    for (unsigned i = 0; i < STAGE_SLOTS; i++)
+        assert_null(s.slot[i]);
+    stage_close(&s);
+    assert_int_equal(stage_open(&s, gpu, n, false), ERR_OK);
+    assert_null(s.slot[STAGE_GATHERED]);
+    assert_ptr_not_equal(stage_at(&s, STAGE_THETA, &x), &x);
+    assert_null(stage_at(&s, STAGE_GATHERED, NULL));
+    stage_close(&s);
+    assert_int_equal(stage_bytes(n, false), 3 * n * sizeof(float));
+    assert_true(member_device_bytes(&o) > stage_bytes(n, false));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_codec),
+                                       cmocka_unit_test(test_memory)};
+    struct arena arena = arena_make(0);
+    log_min(LOG_ERROR);
+    if (cuda_test_open(&gpu, "f32") != ERR_OK) {
+        printf("SKIPPED: %s\n", err_message());
+        return CUDA_TEST_SKIP;
+    }
+    if (cpu_open(&cpu, &(struct dev_options){.model_type = "f32", .threads = 1}) != ERR_OK)
+        return 1;
+    table = toy_table(tensors, 9);
+    if (table.elements > ELEMENTS_MAX ||
+        fragment_make(&fragments, &table, &(struct fragment_plan){.count = FRAGMENTS}, &arena) != ERR_OK)
+        return 1;
+    for (size_t i = 0; i < table.elements; i++)
+        initial[i] = (float)((int)rng_below(1, RNG_TEST, i, 129) - 64) / 64;
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    dev_close(gpu);
+    dev_close(cpu);
+    arena_free(&arena);
+    return failed;
+}
