@@ -25,6 +25,10 @@ enum {
     HOLD_MS_MAX = 60000,
     CHUNK_LEAST = 4096,
     ACK_CHUNKS = 8,         /* an Answer that tells the stored offset every so many chunks */
+    BUFFERS = 8,            /* of one chunk each, shared by all streams: who has one waits for nobody but the service */
+    /* What core may hold unread, and as much again for each stream of a contribution (a message that has half come, a window to go
+     * on with, what its connection keeps for later): from 80 % on receive windows shrink. Beyond it core breaks streams off. */
+    UNREAD_BYTES = 64 << 20, UNREAD_STREAM_BYTES = 3 << 20,
     CONNECTION_AGE_MS = 3600000 /* expiry and withdrawal of a certificate bite only in a handshake */
 };
 
@@ -58,7 +62,11 @@ struct link_server {
     atomic_bool stopped;
     pthread_mutex_t service_mutex; /* the service's functions */
     pthread_mutex_t mutex;         /* guards all below */
-    pthread_cond_t changed;
+    pthread_cond_t changed, given_back;
+    uint8_t *buffers[BUFFERS];     /* WIRE_CHUNK_BYTES each, made at the first use; the first `buffers_free` are nobody's */
+    unsigned buffers_made, buffers_free;
+    grpc_resource_quota *quota;
+    unsigned uploads, uploads_most; /* streams of contributions under way; so far */
     struct server_call *calls, *ended; /* under way; to be joined */
     struct transfer *transfers;
     unsigned call_count;
@@ -315,7 +323,6 @@ struct transfer { /* one contribution on its way, on one or several streams; und
 struct stream {
     struct server_call *call;
     struct transfer *t;
-    uint8_t *chunk;             /* WIRE_CHUNK_BYTES */
     struct wire_answer answer;  /* the last one; NONE while all is well */
     struct arena arena;
 };
@@ -371,7 +378,32 @@ static void transfer_release(struct link_server *s, struct transfer *t)
         free(t);
 }
 
-static void chunk_store(struct stream *u, const struct wire_chunk *chunk)
+/* A stream has a buffer only while it stores a chunk that has come: so many sites need no more of them than a few. */
+static uint8_t *buffer_take(struct link_server *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    if (!s->buffers_free && s->buffers_made < BUFFERS) {
+        uint8_t *buffer = malloc(WIRE_CHUNK_BYTES);
+        ASSERT(buffer);
+        s->buffers_made++;
+        s->buffers[s->buffers_free++] = buffer;
+    }
+    while (!s->buffers_free)
+        pthread_cond_wait(&s->given_back, &s->mutex);
+    uint8_t *buffer = s->buffers[--s->buffers_free];
+    pthread_mutex_unlock(&s->mutex);
+    return buffer;
+}
+
+static void buffer_give(struct link_server *s, uint8_t *buffer)
+{
+    pthread_mutex_lock(&s->mutex);
+    s->buffers[s->buffers_free++] = buffer;
+    pthread_cond_signal(&s->given_back);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+static void chunk_store(struct stream *u, const struct wire_chunk *chunk, const uint8_t *data)
 {
     struct link_server *s = u->call->server;
     u->answer = (struct wire_answer){0};
@@ -382,7 +414,7 @@ static void chunk_store(struct stream *u, const struct wire_chunk *chunk)
     if (over)
         u->answer.outcome = ROUND_SUPERSEDED;
     else
-        s->service.chunk(s->service.self, u->t->handle, chunk->offset, u->chunk, chunk->size_bytes, &u->answer);
+        s->service.chunk(s->service.self, u->t->handle, chunk->offset, data, chunk->size_bytes, &u->answer);
     pthread_mutex_unlock(&s->service_mutex);
 }
 
@@ -394,9 +426,12 @@ static enum err chunk_take(struct stream *u, grpc_byte_buffer *bb)
     if (chunk.total != u->t->total)
         return err_set(ERR_PROTO, "a chunk of %llu bytes in all, offered were %llu", (unsigned long long)chunk.total,
                        (unsigned long long)u->t->total);
-    TRY(link_chunk_data(bb, &chunk, data_at, u->chunk));
-    chunk_store(u, &chunk);
-    return ERR_OK;
+    uint8_t *data = buffer_take(u->call->server);
+    enum err e = link_chunk_data(bb, &chunk, data_at, data);
+    if (e == ERR_OK)
+        chunk_store(u, &chunk, data);
+    buffer_give(u->call->server, data);
+    return e;
 }
 
 /* Damaged bytes end the stream with RESUME: the next offer learns what is stored. False: the stream has no more. */
@@ -420,14 +455,11 @@ static void stream_chunks(struct stream *u)
 {
     unsigned chunks = 0;
     u->answer = (struct wire_answer){0};
-    u->chunk = malloc(WIRE_CHUNK_BYTES); /* not before the service has said that it wants the bytes */
-    ASSERT(u->chunk);
     while (u->answer.outcome == ROUND_NONE && stream_take(u))
         if (u->answer.outcome == ROUND_NONE && ++chunks % ACK_CHUNKS == 0) {
             answer_send(u->call->c, WIRE_ANSWER, &u->answer, &u->arena);
             arena_reset(&u->arena);
         }
-    free(u->chunk);
 }
 
 static void stream_end(struct stream *u)
@@ -492,6 +524,24 @@ static void contribution_offer(struct server_call *call, const struct wire_contr
         u->t = transfer_open(call, m, handle);
 }
 
+/* Never back: what was held under a larger quota would be beyond a smaller one. */
+static void quota_grow(struct link_server *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    if (++s->uploads > s->uploads_most) {
+        s->uploads_most = s->uploads;
+        grpc_resource_quota_resize(s->quota, UNREAD_BYTES + (size_t)s->uploads_most * UNREAD_STREAM_BYTES);
+    }
+    pthread_mutex_unlock(&s->mutex);
+}
+
+static void upload_ended(struct link_server *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    s->uploads--;
+    pthread_mutex_unlock(&s->mutex);
+}
+
 static void contribute_serve(struct server_call *call)
 {
     struct wire_contribution m;
@@ -502,6 +552,7 @@ static void contribute_serve(struct server_call *call)
         return;
     }
     link_call_about(call->c, LINK_CONTRIBUTE, &m);
+    quota_grow(call->server);
     contribution_offer(call, &m, &u);
     answer_send(call->c, WIRE_ANSWER, &u.answer, &u.arena);
     if (!u.t)
@@ -510,6 +561,7 @@ static void contribute_serve(struct server_call *call)
         stream_joined(&u);
     else
         stream_lead(&u);
+    upload_ended(call->server);
     arena_free(&u.arena);
 }
 
@@ -744,7 +796,9 @@ static enum err bind_failed(const char *address)
     return err_set(ERR_CONFIG, "cannot listen on %s: %s", address, strerror(why));
 }
 
-static grpc_server *server_make(int keepalive)
+/* Without a quota each connection may hold a window of at least 4 MiB, and of twice rate x delay, unread: sites x 4 MiB at the
+ * least. Core counts what it holds and takes the windows back as the quota fills; what has been asked for still comes. */
+static grpc_server *server_make(grpc_resource_quota *quota, int keepalive)
 {
     int timeout = keepalive / 2 > 1000 ? keepalive / 2 : 1000;
     grpc_arg list[] = {
@@ -759,6 +813,8 @@ static grpc_server *server_make(int keepalive)
         {GRPC_ARG_INTEGER, (char *)"grpc.max_concurrent_streams", {.integer = 2 * CALLS_PER_SITE_MAX}},
         {GRPC_ARG_INTEGER, (char *)"grpc.max_connection_age_ms", {.integer = CONNECTION_AGE_MS}},
         {GRPC_ARG_INTEGER, (char *)"grpc.max_connection_age_grace_ms", {.integer = CONNECTION_AGE_MS}},
+        {GRPC_ARG_POINTER, (char *)GRPC_ARG_RESOURCE_QUOTA,
+         {.pointer = {.p = quota, .vtable = grpc_resource_quota_arg_vtable()}}},
     };
     grpc_channel_args args = {sizeof list / sizeof *list, list};
     return grpc_server_create(&args, NULL);
@@ -769,10 +825,15 @@ static void server_free(struct link_server *s)
     for (int i = 0; i < LINK_METHODS; i++)
         grpc_metadata_array_destroy(&s->requests[i].metadata);
     grpc_server_destroy(s->server);
+    grpc_resource_quota_unref(s->quota);
     grpc_completion_queue_destroy(s->notify);
     link_core_close();
     link_sockets_close(&s->sockets);
+    ASSERT(s->buffers_free == s->buffers_made);
+    for (unsigned i = 0; i < s->buffers_made; i++)
+        free(s->buffers[i]);
     pthread_cond_destroy(&s->changed);
+    pthread_cond_destroy(&s->given_back);
     pthread_mutex_destroy(&s->mutex);
     pthread_mutex_destroy(&s->service_mutex);
     free(s->ca);
@@ -788,6 +849,7 @@ static void locks_init(struct link_server *s)
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&s->changed, &monotonic);
+    pthread_cond_init(&s->given_back, &monotonic);
     pthread_condattr_destroy(&monotonic);
     pthread_mutex_init(&s->mutex, NULL);
     pthread_mutex_init(&s->service_mutex, NULL);
@@ -855,7 +917,9 @@ enum err link_serve(struct link_server **out, const struct link_listen *l, const
     s->address = strdup(l->address);
     s->files = (struct link_tls){s->ca, s->certificate, s->key};
     s->notify = grpc_completion_queue_create_for_next(NULL);
-    s->server = server_make(l->keepalive_ms ? (int)l->keepalive_ms : LINK_KEEPALIVE_MS);
+    s->quota = grpc_resource_quota_create("aggregator");
+    grpc_resource_quota_resize(s->quota, UNREAD_BYTES);
+    s->server = server_make(s->quota, l->keepalive_ms ? (int)l->keepalive_ms : LINK_KEEPALIVE_MS);
     s->book = l->book;
     s->book_self = l->book_self;
     e = server_bind(s, port);
