@@ -346,11 +346,17 @@ static struct source *source_find(struct aggregator *a, enum wire_what what, uin
 
 static enum err source_fill(struct aggregator *a, struct source *s)
 {
-    if (s->what == WIRE_AGGREGATE)
-        return member_aggregate(a->member, s->fragment, s->round, &s->arena, &s->data, &s->size_bytes);
+    if (s->what == WIRE_AGGREGATE) {
+        TRY(member_aggregate(a->member, s->fragment, s->round, &s->map));
+        s->data = s->map.data;
+        s->size_bytes = s->map.size_bytes;
+        return ERR_OK;
+    }
     s->size_bytes = member_snapshot_bytes(a->member, s->fragment);
-    TRY_ALLOC(s->data = arena_alloc(&s->arena, s->size_bytes));
-    return member_snapshot_write(a->member, s->fragment, s->data);
+    uint8_t *snapshot = arena_alloc(&s->arena, s->size_bytes);
+    TRY_ALLOC(snapshot);
+    s->data = snapshot;
+    return member_snapshot_write(a->member, s->fragment, snapshot);
 }
 
 static enum err source_open(struct aggregator *a, const struct wire_fetch *m, struct source **out)
@@ -420,6 +426,8 @@ void aggregator_fetched(void *self, void *source)
             *at = s->next;
             break;
         }
+    if (s->what == WIRE_AGGREGATE)
+        a->world->ops->unmap(a->world, &s->map);
     arena_free(&s->arena);
     free(s);
 }

@@ -112,24 +112,54 @@ static void manifest_fill(const struct aggregator *a, unsigned fragment, const s
     m->unix_ms = a->world->ops->unix_ms(a->world);
 }
 
-static enum err commit_sum(struct aggregator *a, unsigned fragment, const struct set *set, struct arena *scratch,
-                           uint8_t **aggregate, size_t *aggregate_bytes)
+struct aggregate { /* of the round that is being closed */
+    struct arena arena;
+    uint8_t *made;       /* in memory: as long as the model, however many the sites are */
+    struct file_map map; /* or in its file already: one that is relayed is as long as all contributions together */
+    const uint8_t *data;
+    size_t size_bytes;
+};
+
+static void aggregate_close(struct aggregator *a, struct aggregate *g)
+{
+    a->world->ops->unmap(a->world, &g->map);
+    arena_free(&g->arena);
+}
+
+static enum err aggregate_relayed(struct aggregator *a, unsigned fragment, const struct maps *maps, struct aggregate *g)
+{
+    uint8_t *sizes = arena_alloc(&g->arena, 8 * (size_t)maps->count);
+    struct file_part *parts = arena_array(&g->arena, maps->count + 1, sizeof *parts);
+    TRY_ALLOC(sizes && parts ? sizes : NULL);
+    codec_relay_parts(parts, sizes, maps->payload, maps->count);
+    TRY(member_aggregate_put(a->member, fragment, parts, maps->count + 1, &g->map));
+    g->data = g->map.data;
+    g->size_bytes = g->map.size_bytes;
+    return ERR_OK;
+}
+
+static enum err aggregate_made(struct aggregator *a, unsigned fragment, const struct codec *c, const struct maps *maps, bool again,
+                               struct aggregate *g)
+{
+    size_t count = a->member->fragments->f[fragment].elements;
+    unsigned payloads = schedule_payloads(&a->member->schedule, c->kind, maps->count);
+    g->made = arena_alloc(&g->arena, c->aggregate_max(c, count, payloads));
+    TRY_ALLOC(g->made);
+    g->data = g->made;
+    if (again)
+        return reencode_sum(a->member, fragment, g->made, &g->size_bytes, maps->payload, maps->count, &g->arena);
+    return c->aggregate(c, a->member->work, g->made, &g->size_bytes, maps->payload, maps->count, count);
+}
+
+static enum err commit_sum(struct aggregator *a, unsigned fragment, const struct set *set, struct aggregate *g)
 {
     const struct codec *c = codec_get(member_codec(a->member, fragment));
-    size_t count = a->member->fragments->f[fragment].elements;
     struct maps maps;
     enum err e = maps_open(a, fragment, set, &maps);
     if (e == ERR_OK) {
-        unsigned payloads = schedule_payloads(&a->member->schedule, c->kind, maps.count);
         bool again = schedule_reencodes(&a->member->schedule, c->kind, maps.count);
         reencode_keep(a->member, fragment);
-        *aggregate = arena_alloc(scratch, c->aggregate_max(c, count, payloads));
-        if (!*aggregate)
-            e = ERR_MEMORY;
-        else if (again)
-            e = reencode_sum(a->member, fragment, *aggregate, aggregate_bytes, maps.payload, maps.count, scratch);
-        else
-            e = c->aggregate(c, a->member->work, *aggregate, aggregate_bytes, maps.payload, maps.count, count);
+        e = c->adds || again ? aggregate_made(a, fragment, c, &maps, again, g) : aggregate_relayed(a, fragment, &maps, g);
     }
     maps_close(a, &maps);
     return e;
@@ -138,20 +168,18 @@ static enum err commit_sum(struct aggregator *a, unsigned fragment, const struct
 /* Up to and with the commit point. ERR_FULL leaves the old state in force. */
 static enum err commit_state(struct aggregator *a, unsigned fragment, struct manifest *m)
 {
-    struct arena scratch = arena_make(0);
-    uint8_t *aggregate;
-    size_t n;
+    struct aggregate g = {.arena = arena_make(0)};
     const struct set *set = &a->fragment[fragment].seal_set;
-    enum err e = commit_sum(a, fragment, set, &scratch, &aggregate, &n);
+    enum err e = commit_sum(a, fragment, set, &g);
     if (e == ERR_OK) {
         manifest_fill(a, fragment, set, m);
-        e = member_apply(a->member, fragment, m, true, aggregate, n);
+        e = member_apply(a->member, fragment, m, true, g.data, g.size_bytes);
     }
     if (e == ERR_OK) {
         m->backlog = reencode_backlog(a->member, fragment, m);
-        e = member_commit(a->member, fragment, m, aggregate, n);
+        e = member_commit(a->member, fragment, m, g.made, g.size_bytes);
     }
-    arena_free(&scratch);
+    aggregate_close(a, &g);
     return e;
 }
 

@@ -28,8 +28,9 @@ struct source { /* bytes that at least one site is fetching */
     enum wire_what what;
     uint32_t fragment;
     uint64_t round;
-    struct arena arena;
-    uint8_t *data;
+    struct arena arena;             /* a snapshot's; an aggregate is mapped */
+    struct file_map map;
+    const uint8_t *data;
     size_t size_bytes;
 };
 struct aggregator_site {

@@ -364,8 +364,8 @@ enum err member_manifest(struct member *m, unsigned fragment, uint64_t round, st
     return e;
 }
 
-enum err member_aggregate(struct member *m, unsigned fragment, uint64_t round, struct arena *a,
-                          uint8_t **data, size_t *size_bytes)
+enum err member_aggregate(struct member *m, unsigned fragment, uint64_t round,
+                          struct file_map *map)
 {
     char path[PATH_BYTES];
     struct manifest manifest;
@@ -373,11 +373,21 @@ enum err member_aggregate(struct member *m, unsigned fragment, uint64_t round, s
     path_of(path, fragment, round + 1, "aggregate");
     if (!m->world->ops->exists(m->world, path))
         return err_set(ERR_INPUT, "%s: not kept", path);
-    TRY(m->world->ops->read(m->world, path, manifest.aggregate_bytes + 1, a, data, size_bytes));
-    struct digest d = digest_of(*data, *size_bytes);
-    if (*size_bytes != manifest.aggregate_bytes || !digest_equal(&d, &manifest.aggregate))
-        return err_set(ERR_CORRUPT, "%s: damaged", path);
-    return ERR_OK;
+    TRY(m->world->ops->map(m->world, path, map));
+    struct digest d = digest_of(map->data, map->size_bytes);
+    if (map->size_bytes == manifest.aggregate_bytes && digest_equal(&d, &manifest.aggregate))
+        return ERR_OK;
+    m->world->ops->unmap(m->world, map);
+    return err_set(ERR_CORRUPT, "%s: damaged", path);
+}
+
+enum err member_aggregate_put(struct member *m, unsigned fragment, const struct file_part *parts,
+                              size_t n, struct file_map *map)
+{
+    char path[PATH_BYTES];
+    path_of(path, fragment, m->state[fragment].round + 1, "aggregate");
+    TRY(m->world->ops->write(m->world, path, parts, n));
+    return m->world->ops->map(m->world, path, map);
 }
 
 /* ---- begin, load, keep ---- */
@@ -435,10 +445,8 @@ static void remade_own(struct member *m, unsigned fragment, const struct manifes
 static enum err load_before(struct member *m, unsigned fragment, uint64_t round)
 {
     struct member_state *s = &m->state[fragment];
-    struct arena scratch = arena_make(0);
     struct manifest manifest;
-    uint8_t *aggregate;
-    size_t size;
+    struct file_map aggregate;
     if (round == 0)
         return ERR_CORRUPT;
     log_event(LOG_WARN, "state_damaged", "fragment=%u round=%llu action=from_the_state_before",
@@ -447,14 +455,13 @@ static enum err load_before(struct member *m, unsigned fragment, uint64_t round)
     if (m->o.residuals)
         return ERR_OK;
     TRY(member_manifest(m, fragment, round - 1, &manifest));
-    enum err e = member_aggregate(m, fragment, round - 1, &scratch, &aggregate, &size);
-    if (e == ERR_OK)
-        e = member_apply(m, fragment, &manifest, false, aggregate, size);
+    TRY(member_aggregate(m, fragment, round - 1, &aggregate));
+    enum err e = member_apply(m, fragment, &manifest, false, aggregate.data, aggregate.size_bytes);
     if (e == ERR_OK) {
         remade_own(m, fragment, &manifest);
-        e = member_commit(m, fragment, &manifest, aggregate, size);
+        e = member_commit(m, fragment, &manifest, NULL, 0);
     }
-    arena_free(&scratch);
+    m->world->ops->unmap(m->world, &aggregate);
     return e;
 }
 
@@ -640,15 +647,15 @@ enum err member_mean(struct member *m, unsigned fragment, uint64_t round, struct
 {
     struct arena scratch = arena_make(0);
     struct member_state before = *spare_of(m, fragment);
-    uint8_t *aggregate;
-    size_t size;
+    struct file_map aggregate = {0};
     enum err e = member_manifest(m, fragment, round, manifest);
     if (e == ERR_OK)
-        e = member_aggregate(m, fragment, round, &scratch, &aggregate, &size);
+        e = member_aggregate(m, fragment, round, &aggregate);
     if (e == ERR_OK)
         e = state_read(m, fragment, round, &before);
     if (e == ERR_OK)
-        e = mean_again(m, fragment, manifest, aggregate, &scratch);
+        e = mean_again(m, fragment, manifest, aggregate.data, &scratch);
+    m->world->ops->unmap(m->world, &aggregate);
     arena_free(&scratch);
     return e;
 }
@@ -703,8 +710,8 @@ static void become(struct member *m, unsigned fragment)
     s->digest = m->spare.digest;
 }
 
-/* The spare, complete, becomes durable and current. aggregate NULL: from a snapshot, there is none.
- */
+/* The spare, complete, becomes durable and current. aggregate NULL: from a snapshot, there is none;
+ * or it lies there already. */
 static enum err settle(struct member *m, unsigned fragment, const struct manifest *manifest,
                        const uint8_t *aggregate, size_t aggregate_bytes)
 {

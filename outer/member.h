@@ -119,8 +119,13 @@ enum err member_commit(struct member *m, unsigned fragment, const struct manifes
 enum err member_prune(struct member *m, unsigned fragment, uint64_t oldest_round) MUST;
 enum err member_manifest(struct member *m, unsigned fragment, uint64_t round,
                          struct manifest *out) MUST; /* kept ones; ERR_INPUT */
-enum err member_aggregate(struct member *m, unsigned fragment, uint64_t round, struct arena *a,
-                          uint8_t **data, size_t *size_bytes) MUST;
+/* Not copied; the caller unmaps. */
+enum err member_aggregate(struct member *m, unsigned fragment, uint64_t round,
+                          struct file_map *map) MUST;
+/* One made of pieces for the round in flight: durable, and mapped for member_apply. member_commit
+ * then takes NULL for it. It may be larger than memory. */
+enum err member_aggregate_put(struct member *m, unsigned fragment, const struct file_part *parts,
+                              size_t n, struct file_map *map) MUST;
 /* Snapshot for a joiner: theta, momentum, gathered, codes; the size follows from the configuration, the
  * digest of the bytes is the state digest. */
 size_t member_snapshot_bytes(const struct member *m, unsigned fragment);

@@ -109,6 +109,11 @@ void codec_seed(struct codec_work *w, uint64_t seed, unsigned site, unsigned fra
  * DEV_GRID_EMPTY. Host, integers only. */
 void codec_exponents(int8_t *exponents, const uint8_t *grid, int q_max, size_t blocks);
 
+/* Relayed: the aggregate in pieces, n + 1 of them: the sizes, written to `sizes` (8 n bytes), then the payloads where they lie. */
+struct file_part;
+void codec_relay_parts(struct file_part *parts, uint8_t *sizes,
+                       const struct codec_payload *payloads, unsigned n);
+
 /* How much work waits in a site's residual, as the one byte that its contribution's header carries:
  * log2 of the ratio of two sums of squares, residual' over weighted delta of the round, rounded
  * down, + 128 (half octaves of the ratio of norms); 0: the residual is empty, at most

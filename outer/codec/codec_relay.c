@@ -1,6 +1,7 @@
 /* Codecs that do not add: the aggregator passes the contributions on, every member decodes them and
  * adds in site order. n sites: n times the payload down. */
 #include <string.h>
+#include "kernels/base/file.h"
 #include "outer/codec/codec_work.h"
 
 enum { SIZE_BYTES = 8 }; /* of a payload's size before the payloads */
@@ -10,21 +11,31 @@ size_t codec_relay_max(const struct codec *c, size_t count, unsigned sites)
     return sites * (SIZE_BYTES + c->payload_max(c, count));
 }
 
+void codec_relay_parts(struct file_part *parts, uint8_t *sizes,
+                       const struct codec_payload *payloads, unsigned n)
+{
+    parts[0] = (struct file_part){sizes, n * SIZE_BYTES};
+    for (unsigned i = 0; i < n; i++) {
+        uint64_t size = payloads[i].size_bytes;
+        for (unsigned k = 0; k < SIZE_BYTES; k++)
+            sizes[i * SIZE_BYTES + k] = (uint8_t)(size >> 8 * k);
+        parts[i + 1] = (struct file_part){payloads[i].data, size};
+    }
+}
+
 enum err codec_relay_aggregate(const struct codec *c, struct codec_work *w, uint8_t *aggregate,
                                size_t *size_bytes, const struct codec_payload *payloads, unsigned n,
                                size_t count)
 {
     (void)c, (void)w, (void)count;
     ASSERT(n >= 1 && n <= CODEC_SITES_MAX);
-    size_t end = n * SIZE_BYTES;
-    for (unsigned i = 0; i < n; i++) {
-        uint64_t size = payloads[i].size_bytes;
-        for (unsigned k = 0; k < SIZE_BYTES; k++)
-            aggregate[i * SIZE_BYTES + k] = (uint8_t)(size >> 8 * k);
-        memcpy(aggregate + end, payloads[i].data, size);
-        end += size;
+    struct file_part parts[CODEC_SITES_MAX + 1];
+    codec_relay_parts(parts, aggregate, payloads, n);
+    *size_bytes = parts[0].size_bytes;
+    for (unsigned i = 1; i <= n; i++) {
+        memcpy(aggregate + *size_bytes, parts[i].data, parts[i].size_bytes);
+        *size_bytes += parts[i].size_bytes;
     }
-    *size_bytes = end;
     return ERR_OK;
 }
 

@@ -220,8 +220,7 @@ static void test_load_is_what_was_saved(void **state)
     struct node s;
     float theta[ELEMENTS_MAX], kept[ELEMENTS_MAX];
     struct manifest m;
-    uint8_t *data;
-    size_t size;
+    struct file_map aggregate;
     node_open(&s, "l", true);
     assert_false(member_found(&s.member));
     assert_int_equal(member_begin(&s.member, initial), ERR_OK);
@@ -245,9 +244,10 @@ static void test_load_is_what_was_saved(void **state)
     assert_memory_equal(theta, kept, fragments.f[0].elements * sizeof *theta);
     assert_int_equal(member_load_theta(&s.member, 0, 9, kept), ERR_INPUT);
     assert_int_equal(member_manifest(&s.member, 0, 3, &m), ERR_OK);
-    assert_int_equal(member_aggregate(&s.member, 0, 3, &arena, &data, &size), ERR_OK);
-    assert_int_equal(size, r.bytes);
-    assert_memory_equal(data, r.aggregate, size);
+    assert_int_equal(member_aggregate(&s.member, 0, 3, &aggregate), ERR_OK);
+    assert_int_equal(aggregate.size_bytes, r.bytes);
+    assert_memory_equal(aggregate.data, r.aggregate, r.bytes);
+    s.member.world->ops->unmap(s.member.world, &aggregate);
     node_close(&s);
 }
 
@@ -324,8 +324,7 @@ static void test_damage_shows(void **state)
     static uint8_t good[1 << 20];
     struct node s;
     struct manifest m;
-    uint8_t *data;
-    size_t size;
+    struct file_map aggregate;
     node_open(&s, "d", true);
     assert_int_equal(member_begin(&s.member, initial), ERR_OK);
     for (uint64_t t = 0; t < 2; t++) {
@@ -353,7 +352,7 @@ static void test_damage_shows(void **state)
         good[i] ^= 0x80;
         file_put(&s, "2/aggregate", good, n);
         good[i] ^= 0x80;
-        assert_int_equal(member_aggregate(&s.member, 0, 1, &arena, &data, &size), ERR_CORRUPT);
+        assert_int_equal(member_aggregate(&s.member, 0, 1, &aggregate), ERR_CORRUPT);
     }
     file_put(&s, "2/aggregate", good, n);
     n = file_get(&s, "2/state", good, sizeof good);
