@@ -5,8 +5,8 @@
  * only its own figures count; the sites are threads of the parent, each with its certificate and its link.
  *
  * Floor: a decrypted and an encrypted byte, about 0.6 s/GiB each way with AES-GCM and the kernel's copies; SHA-256, the sum and
- * the file come on top. Contributions are files and the aggregate exists once, so memory should not grow with sites x
- * model; a connection costs its buffers. A whole round is relayed: its aggregate does grow with the sites.
+ * the file come on top. Contributions are files, and so is an aggregate that is relayed; one that adds exists once. So memory
+ * should be a share of the model + some MiB for each site, never sites x model: hence two sizes of the model.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -22,9 +22,10 @@
 #include "outer/link/tls.h"
 #include "tests/bench/bench.h"
 
-enum { ELEMENTS = 4 << 20, SITES_MAX = 64, NAME = 8 };
+enum { SITES_MAX = 64, NAME = 8 };
 static const char canonical[] = "bench\n";
 
+static size_t elements; /* of the model */
 static char root[64];
 static char names[SITES_MAX][NAME];
 static const char *list[SITES_MAX];
@@ -44,7 +45,7 @@ struct held {
 
 static void values(float *z)
 {
-    for (size_t i = 0; i < ELEMENTS; i++)
+    for (size_t i = 0; i < elements; i++)
         z[i] = (float)((i * 2654435761u >> 13) % 97) / 64;
 }
 
@@ -53,20 +54,20 @@ static enum err held_open(struct held *h, const char *directory, unsigned whole_
     struct dev_options device = {.kind = "cpu", .model_type = "f32", .threads = 1};
     struct member_options o = {.fragments = &h->fragments, .keep = 2};
     h->perm = arena_make(0);
-    h->tensor = (struct tensor){.name = "w", .shape = {ELEMENTS, 1}, .count = ELEMENTS, .layer = -1};
-    h->table = (struct table){.tensors = &h->tensor, .count = 1, .elements = ELEMENTS, .parameters = ELEMENTS};
+    h->tensor = (struct tensor){.name = "w", .shape = {(int64_t)elements, 1}, .count = elements, .layer = -1};
+    h->table = (struct table){.tensors = &h->tensor, .count = 1, .elements = elements, .parameters = elements};
     TRY(fragment_make(&h->fragments, &h->table, &(struct fragment_plan){.count = 1}, &h->perm));
     o.schedule = h->schedule = schedule_streaming(2, 1, 1, whole_rounds, CODEC_INT8);
     TRY(nesterov_make(&o.outer, "nesterov", 0.7f, 0.9f));
     TRY(dev_open(&h->cpu, &device));
     TRY(world_open_real(&h->world, directory));
     TRY(member_open(&h->member, h->world, h->cpu, &o, &h->perm));
-    float *slab = calloc(ELEMENTS, sizeof *slab);
+    float *slab = calloc(elements, sizeof *slab);
     TRY_ALLOC(slab);
     enum err e = member_begin(&h->member, slab);
     values(slab);
     if (e == ERR_OK) /* the grid that a round before would have left: without it int8 sends nothing */
-        h->cpu->ops->block_code(h->cpu, h->member.state[0].codes, slab, ELEMENTS);
+        h->cpu->ops->block_code(h->cpu, h->member.state[0].codes, slab, elements);
     free(slab);
     return e == ERR_OK ? dev_sync(h->cpu) : e;
 }
@@ -132,7 +133,7 @@ static enum err serve(unsigned sites, unsigned whole_rounds)
     pthread_t watch;
     int port;
     link_tune();
-    snprintf(directory, sizeof directory, "%s/aggregator-%u-%u", root, sites, whole_rounds);
+    snprintf(directory, sizeof directory, "%s/aggregator-%u-%u-%zu", root, sites, whole_rounds, elements >> 20);
     TRY(held_open(&h, directory, whole_rounds));
     TRY(aggregator_open(&a, h.world, &h.member, &o, &h.perm));
     struct link_service service = aggregator_service(a);
@@ -220,12 +221,12 @@ static enum err all_exchange(struct held *h, unsigned sites, int port, uint64_t 
 {
     const struct codec *k = codec_get(h->schedule.whole_rounds ? CODEC_BF16 : CODEC_INT8);
     static struct client c[SITES_MAX];
-    size_t n = k->payload_max(k, ELEMENTS);
+    size_t n = k->payload_max(k, elements);
     uint8_t *payload = malloc(n);
-    float *z = calloc(ELEMENTS, sizeof *z), *residual = malloc(ELEMENTS * sizeof *residual);
+    float *z = calloc(elements, sizeof *z), *residual = malloc(elements * sizeof *residual);
     TRY_ALLOC(payload && z && residual ? payload : NULL);
     values(z);
-    TRY(k->encode(k, h->member.work, payload, &n, residual, z, h->member.state[0].codes, ELEMENTS));
+    TRY(k->encode(k, h->member.work, payload, &n, residual, z, h->member.state[0].codes, elements));
     struct wire_contribution m = {.head = {.run = "bench", .incarnation = 1, .instance = 1, .roster_version = 1,
                                            .config = digest_of(canonical, strlen(canonical))},
                                   .codec = (uint32_t)k->kind, .payload_bytes = n, .weight = 1,
@@ -258,8 +259,9 @@ struct child {
 static enum err child_start(struct child *c, unsigned sites, unsigned whole_rounds)
 {
     int to[2], from[2];
-    char count[16], self[] = "/proc/self/exe";
+    char count[16], mi[16], self[] = "/proc/self/exe";
     snprintf(count, sizeof count, "%u", sites);
+    snprintf(mi, sizeof mi, "%zu", elements >> 20);
     if (pipe(to) != 0 || pipe(from) != 0)
         return err_set(ERR_IO, "no pipe");
     c->pid = fork(); /* before gRPC: nothing of it is started yet in this process but between two children */
@@ -268,7 +270,7 @@ static enum err child_start(struct child *c, unsigned sites, unsigned whole_roun
         dup2(from[1], STDOUT_FILENO);
         close(to[1]);
         close(from[0]);
-        execl(self, self, "--serve", root, count, whole_rounds ? "1" : "0", (char *)NULL);
+        execl(self, self, "--serve", root, count, whole_rounds ? "1" : "0", mi, (char *)NULL);
         _exit(127);
     }
     close(to[0]);
@@ -280,9 +282,9 @@ static enum err child_start(struct child *c, unsigned sites, unsigned whole_roun
 
 static void rows(const char *csv, unsigned sites, const char *codec, double cpu, double kib, double seconds, uint64_t bytes)
 {
-    char what[64];
+    char what[64], flags[128];
     double gib = (double)bytes / (1 << 30);
-    const char *flags = "one round; 4 Mi parameters; aggregator's process only; " BENCH_COMPILER;
+    snprintf(flags, sizeof flags, "one round; %zu Mi parameters; aggregator's process only; %s", elements >> 20, BENCH_COMPILER);
     snprintf(what, sizeof what, "aggregator at %u sites %s", sites, codec);
     bench_write(csv, &(struct bench_row){"link", what, "CPU s/GiB", flags, cpu / gib, 0});
     bench_write(csv, &(struct bench_row){"link", what, "MiB above idle", flags, kib / 1024, 0});
@@ -326,27 +328,33 @@ static enum err certificates(void)
     return ERR_OK;
 }
 
-static enum err run(const char *csv)
+static enum err run_size(const char *csv, unsigned whole)
 {
     static const unsigned counts[] = {2, 8, 64};
     char directory[96];
+    struct held h = {0};
+    snprintf(directory, sizeof directory, "%s/site-%u-%zu", root, whole, elements >> 20);
+    TRY(held_open(&h, directory, whole));
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        if (!whole || counts[i] < SITES_MAX) /* 64 times 64 contributions say nothing new */
+            TRY(measure(&h, csv, counts[i]));
+    held_close(&h);
+    return ERR_OK;
+}
+
+static enum err run(const char *csv)
+{
     TRY(certificates());
-    for (unsigned whole = 0; whole < 2; whole++) {
-        struct held h = {0};
-        snprintf(directory, sizeof directory, "%s/site-%u", root, whole);
-        TRY(held_open(&h, directory, whole));
-        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-            if (!whole || counts[i] < SITES_MAX) /* 64 times 64 contributions say nothing new */
-                TRY(measure(&h, csv, counts[i]));
-        held_close(&h);
-    }
+    for (elements = 4 << 20; elements <= 16 << 20; elements *= 4)
+        for (unsigned whole = 0; whole < 2; whole++)
+            TRY(run_size(csv, whole));
     return ERR_OK;
 }
 
 int main(int argc, char **argv)
 {
     enum err e;
-    bool child = argc == 5 && strcmp(argv[1], "--serve") == 0;
+    bool child = argc == 6 && strcmp(argv[1], "--serve") == 0;
     const char *csv = child ? "" : bench_arguments(argc, argv);
     for (unsigned i = 0; i < SITES_MAX; i++) {
         snprintf(names[i], sizeof names[i], "s%u", i);
@@ -357,6 +365,7 @@ int main(int argc, char **argv)
     log_min(LOG_ERROR);
     if (child) {
         snprintf(root, sizeof root, "%s", argv[2]);
+        elements = (size_t)atoi(argv[5]) << 20;
         e = serve((unsigned)atoi(argv[3]), (unsigned)atoi(argv[4]));
     } else {
         link_tune();
