@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include "outer/cmd.h"
+#include "outer/cmd/cmd.h"
 #include "outer/version.h"
 
 #ifdef ATOLL_NET

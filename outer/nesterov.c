@@ -1,7 +1,7 @@
 #include "outer/nesterov.h"
 #include <math.h>
 #include <string.h>
-#include "outer/tuning.h"
+#include "outer/plan/tuning.h"
 
 enum err nesterov_make(struct nesterov *o, const char *name, float lr, float mu)
 {

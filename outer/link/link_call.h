@@ -6,7 +6,7 @@
  */
 #include <grpc/grpc.h>
 #include <pthread.h>
-#include "outer/ledger.h"
+#include "outer/ledger/ledger.h"
 #include "outer/link/link.h"
 
 enum { LINK_KEEPALIVE_MS = 20000 };

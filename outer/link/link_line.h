@@ -6,7 +6,7 @@
  * Beside link_sim, whose server it uses; one thread, the clock's.
  */
 #include "outer/link/link_sim.h"
-#include "outer/plan.h"
+#include "outer/plan/plan.h"
 
 struct link_line_held; /* a poll that waits */
 struct link_line_flow; /* a payload on a shared line */

@@ -6,8 +6,8 @@
  * nothing reaches another process than the one it was sent to.
  */
 #include "outer/link/link.h"
-#include "outer/sim_clock.h"
-#include "outer/world_sim.h"
+#include "outer/sim/sim_clock.h"
+#include "outer/sim/world_sim.h"
 
 enum { LINK_SIM_CHUNK_BYTES = 1024, LINK_SIM_TIMEOUT_MS = 4000 };
 

@@ -6,7 +6,7 @@
  * address and port. Bytes that TCP sent again count once; they are told apart. The caller's lock
  * guards it.
  */
-#include "outer/ledger.h"
+#include "outer/ledger/ledger.h"
 
 enum { LINK_PEER_MAX = 80 };
 

@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "kernels/base/log.h"
-#include "outer/aggregator.h"
+#include "outer/aggregator/aggregator.h"
 #include "outer/link/tls.h"
 #include "tests/bench/bench.h"
 

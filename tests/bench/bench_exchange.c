@@ -23,8 +23,8 @@
 #include <time.h>
 #include <unistd.h>
 #include "kernels/base/file.h"
-#include "outer/args.h"
-#include "outer/child.h"
+#include "outer/cmd/args.h"
+#include "outer/cmd/child.h"
 #include "outer/link/tls.h"
 #include "outer/wan/wan.h"
 #include "tests/bench/bench.h"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "kernels/base/log.h"
-#include "outer/site.h"
+#include "outer/site/site.h"
 #include "tests/cuda/cuda_test.h"
 #include "tests/kernels/check.h"
 #include "tests/outer/toy.h"

@@ -14,7 +14,7 @@
 #include <sys/mount.h>
 #include <unistd.h>
 #include "kernels/base/log.h"
-#include "outer/aggregator.h"
+#include "outer/aggregator/aggregator.h"
 #include "tests/outer/toy.h"
 
 enum { N = 3, P = 2 };

@@ -1,6 +1,6 @@
 /* What breaks if this is wrong: a mistyped option is ignored, or --help starts the program. */
 #include "tests/inner/scratch.h"
-#include "outer/args.h"
+#include "outer/cmd/args.h"
 
 static struct arena arena;
 static bool force;

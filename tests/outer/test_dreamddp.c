@@ -6,7 +6,7 @@
 #include <math.h>
 #include <cmocka.h>
 #include "kernels/base/rng.h"
-#include "outer/dreamddp.h"
+#include "outer/plan/dreamddp.h"
 
 enum { LAYERS = 10 };
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "outer/exchange.h"
-#include "outer/tuning.h"
+#include "outer/plan/tuning.h"
 
 static struct arena arena;
 

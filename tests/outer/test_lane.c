@@ -13,8 +13,8 @@
 #include <cmocka.h>
 #include "kernels/base/log.h"
 #include "kernels/base/rng.h"
-#include "outer/aggregator.h"
-#include "outer/site.h"
+#include "outer/aggregator/aggregator.h"
+#include "outer/site/site.h"
 #include "tests/outer/link_slow.h"
 #include "tests/outer/toy.h"
 

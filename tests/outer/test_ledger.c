@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <unistd.h>
 #include "kernels/base/rng.h"
-#include "outer/ledger_read.h"
+#include "outer/ledger/ledger_read.h"
 #include "tests/inner/scratch.h"
 
 /* ---- the model ---- */

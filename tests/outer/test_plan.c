@@ -8,8 +8,8 @@
 #include <stdint.h>
 #include <string.h>
 #include <cmocka.h>
-#include "outer/plan.h"
-#include "outer/plan_tables.h"
+#include "outer/plan/plan.h"
+#include "outer/plan/plan_tables.h"
 #include "toy.h"
 
 static struct tensor tensors[TOY_TENSORS_MAX];

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
-#include "outer/plan_layers.h"
+#include "outer/plan/plan_layers.h"
 
 static struct plan_settings p;
 

@@ -12,9 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "outer/progress.h"
-#include "outer/record.h"
-#include "outer/report.h"
+#include "outer/report/progress.h"
+#include "outer/report/record.h"
+#include "outer/report/report.h"
 
 struct place {
     char dir[64], path[128], page[128];

@@ -12,8 +12,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "kernels/base/log.h"
-#include "outer/aggregator.h"
-#include "outer/site.h"
+#include "outer/aggregator/aggregator.h"
+#include "outer/site/site.h"
 #include "tests/outer/toy.h"
 
 enum { SITES = 3, ELEMENTS_MAX = 4096 };

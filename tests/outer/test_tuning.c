@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 #include "outer/nesterov.h"
-#include "outer/tuning.h"
+#include "outer/plan/tuning.h"
 
 static const char *names[32];
 

@@ -13,7 +13,7 @@
 #include <time.h>
 #include "kernels/base/log.h"
 #include "outer/mutant.h"
-#include "outer/sim.h"
+#include "outer/sim/sim.h"
 
 #ifdef __has_feature
 #define SANITIZED(name) __has_feature(name)

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <cmocka.h>
 #include "kernels/base/log.h"
-#include "outer/simulate.h"
+#include "outer/sim/simulate.h"
 
 enum { SITES_MAX = 1000 };
 static struct simulate_site sites[SITES_MAX];

@@ -1,0 +1,504 @@
+/* Opening and recovery, the work between calls, and what the outside may see. */
+#include "outer/aggregator/aggregator.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "kernels/base/log.h"
+#include "outer/aggregator/aggregator_state.h"
+#include "outer/mutant.h"
+
+enum { NAMED_MAX = 16 }; /* names of missing sites in one sentence */
+enum { NOTICE_FIRST_MS = 10000, NOTICE_LAST_MS = 300000 }; /* "waiting" lines: 10 s, then twice as rare each time */
+
+uint64_t aggregator_now(const struct aggregator *a)
+{
+    return a->world->ops->now_ms(a->world);
+}
+
+bool aggregator_serves(const struct aggregator *a, unsigned fragment)
+{
+    return a->o.count <= 1 || fragment % a->o.count == a->o.index;
+}
+
+uint64_t aggregator_rounds(const struct aggregator *a, unsigned fragment)
+{
+    return aggregator_serves(a, fragment) ? schedule_rounds(&a->member->schedule, fragment) : 0;
+}
+
+void aggregator_halt(struct aggregator *a, enum err e)
+{
+    if (a->failed != ERR_OK)
+        return;
+    char quoted[AGGREGATOR_TEXT_MAX];
+    a->failed = e;
+    snprintf(a->why, sizeof a->why, "%s", err_message());
+    log_event(LOG_ERROR, "halt", "error=%s why=%s", err_name(e), log_quote(quoted, sizeof quoted, a->why));
+}
+
+/* ---- the core ----------------------------------------------------------------------------------------- */
+
+static void step_log(const struct round_event *e, const struct round_update *u)
+{
+    char values[1024];
+    enum log_level level = u->halt ? LOG_ERROR : u->alarm ? LOG_WARN : LOG_DEBUG;
+    if (!log_wanted(level))
+        return;
+    round_trace(e, u, values, sizeof values);
+    log_event(level, round_event_name(e->kind), "%s", values);
+}
+
+void aggregator_step(struct aggregator *a, struct round_event *e, struct round_update *u)
+{
+    e->now_ms = aggregator_now(a);
+    round_step(&a->core, e, u);
+    if (e->kind != ROUND_TICK || u->seal)
+        step_log(e, u);
+    if (u->seal) {
+        a->fragment[u->seal_fragment].sealed = true;
+        a->fragment[u->seal_fragment].seal_set = u->seal_set;
+    }
+    a->wake_ms = u->wake_ms;
+    for (unsigned i = 0; i < a->core.fragments; i++)
+        if (a->fragment[i].first_ms == UINT64_MAX && a->core.f[i].count) {
+            a->fragment[i].first_ms = e->now_ms;
+            a->fragment[i].notice_every_ms = NOTICE_FIRST_MS;
+            a->fragment[i].notice_ms = e->now_ms + NOTICE_FIRST_MS;
+        }
+    if (u->halt)
+        aggregator_halt(a, err_set(ERR_DISAGREE, "more than half of the sites agree on another state than ours"));
+}
+
+/* ---- who is missing ----------------------------------------------------------------------------------- */
+
+unsigned aggregator_missing(const struct aggregator *a, unsigned fragment, char *out, size_t size_bytes)
+{
+    const struct round_fragment *f = &a->core.f[fragment];
+    size_t used = 0;
+    *out = 0;
+    unsigned named = 0, count = a->o.site_count - f->count;
+    for (unsigned i = 0; i < a->o.site_count && used + 1 < size_bytes; i++) {
+        if (set_has(&f->counted, i))
+            continue;
+        if (named++ == NAMED_MAX) {
+            snprintf(out + used, size_bytes - used, ",+%u", count - NAMED_MAX);
+            break;
+        }
+        int n = snprintf(out + used, size_bytes - used, "%s%s", used ? "," : "", a->o.sites[i]);
+        used = n < 0 || used + (size_t)n >= size_bytes ? size_bytes - 1 : used + (size_t)n;
+    }
+    return count;
+}
+
+/* One line for each missing site: whether it is bound and when it was last heard tells where to look. */
+static void notice_sites(const struct aggregator *a, unsigned fragment, uint64_t now_ms)
+{
+    for (unsigned i = 0; i < a->o.site_count; i++) {
+        const struct aggregator_site_status *s = &a->site[i].status;
+        char heard[32] = "never";
+        if (set_has(&a->core.f[fragment].counted, i))
+            continue;
+        if (s->heard_ms)
+            snprintf(heard, sizeof heard, "%" PRIu64 "s_ago", (now_ms - s->heard_ms) / 1000);
+        log_event(LOG_WARN, "waiting",
+                  "fragment=%u round=%" PRIu64 " since_s=%" PRIu64 " missing=%s bound=%d heard=%s", fragment,
+                  a->core.f[fragment].round, (now_ms - a->fragment[fragment].first_ms) / 1000, a->o.sites[i], s->bound,
+                  heard);
+    }
+}
+
+static uint64_t notice_missing(struct aggregator *a, uint64_t now_ms)
+{
+    uint64_t wake_ms = UINT64_MAX;
+    for (unsigned i = 0; i < a->core.fragments; i++) {
+        struct aggregator_fragment *f = &a->fragment[i];
+        if (f->first_ms == UINT64_MAX)
+            continue;
+        if (now_ms >= f->notice_ms) {
+            notice_sites(a, i, now_ms);
+            f->notice_every_ms = f->notice_every_ms * 2 < NOTICE_LAST_MS ? f->notice_every_ms * 2 : NOTICE_LAST_MS;
+            f->notice_ms = now_ms + f->notice_every_ms;
+        }
+        wake_ms = f->notice_ms < wake_ms ? f->notice_ms : wake_ms;
+    }
+    return wake_ms;
+}
+
+/* ---- what others see ---------------------------------------------------------------------------------- */
+
+bool aggregator_last(const struct aggregator *a)
+{
+    for (unsigned i = 0; i < a->core.fragments; i++)
+        if (a->core.f[i].round < aggregator_rounds(a, i))
+            return false;
+    return true;
+}
+
+static bool all_done(const struct aggregator *a)
+{
+    if (!aggregator_last(a))
+        return false;
+    for (unsigned i = 0; i < a->o.site_count; i++)
+        if (!a->site[i].finished && !a->site[i].status.left)
+            return false;
+    return true;
+}
+
+void aggregator_finished(struct aggregator *a, unsigned site)
+{
+    struct file_part lines[2 * ROUND_SITES_MAX];
+    size_t n = 0;
+    if (a->site[site].finished)
+        return;
+    a->site[site].finished = true;
+    for (unsigned i = 0; i < a->o.site_count; i++)
+        if (a->site[i].finished) {
+            lines[n++] = (struct file_part){a->o.sites[i], strlen(a->o.sites[i])};
+            lines[n++] = (struct file_part){"\n", 1};
+        }
+    enum err e = a->world->ops->write(a->world, AGGREGATOR_FINISHED, lines, n);
+    if (e == ERR_FULL) /* a restart would wait for this site: no reason to halt now */
+        log_event(LOG_ERROR, "disk_full", "file=%s", AGGREGATOR_FINISHED);
+    else if (e != ERR_OK)
+        aggregator_halt(a, e);
+}
+
+void aggregator_heard(struct aggregator *a, unsigned site)
+{
+    a->site[site].status.heard_ms = aggregator_now(a);
+    set_put(&a->touched, site, true);
+}
+
+/* Since when some round waits for this site. */
+static uint64_t missing_since(const struct aggregator *a, unsigned site)
+{
+    uint64_t since = UINT64_MAX;
+    for (unsigned i = 0; i < a->shown.fragments; i++)
+        if (!set_has(&a->waiting[i].counted, site) && a->waiting[i].first_ms < since)
+            since = a->waiting[i].first_ms;
+    return since == UINT64_MAX ? 0 : since;
+}
+
+/* Only the sites that were heard of: after every call, so its cost must not grow with their number. */
+static void show_sites(struct aggregator *a)
+{
+    for (unsigned w = 0; w < SET_WORDS; w++)
+        for (; a->touched.word[w]; a->touched.word[w] &= a->touched.word[w] - 1) {
+            unsigned i = 64 * w + (unsigned)__builtin_ctzll(a->touched.word[w]);
+            struct aggregator_site_status *to = &a->shown.site[i];
+            bool before = to->bound;
+            a->site[i].status.bound = a->core.s[i].bound;
+            *to = a->site[i].status;
+            a->shown.bound += (unsigned)to->bound - (unsigned)before;
+        }
+}
+
+static void show(struct aggregator *a)
+{
+    pthread_mutex_lock(&a->mutex);
+    struct aggregator_status *s = &a->shown;
+    s->sites = a->o.site_count;
+    s->fragments = a->core.fragments;
+    show_sites(a);
+    for (unsigned i = 0; i < a->core.fragments; i++) {
+        a->waiting[i].first_ms = a->fragment[i].first_ms;
+        a->waiting[i].counted = a->core.f[i].counted;
+        s->round[i] = a->core.f[i].round;
+        s->rounds[i] = aggregator_rounds(a, i);
+    }
+    s->epoch = a->epoch;
+    s->payload_up = a->payload_up;
+    s->payload_down = a->payload_down;
+    s->done = all_done(a);
+    s->failed = a->failed;
+    memcpy(s->why, a->why, sizeof s->why);
+    pthread_mutex_unlock(&a->mutex);
+}
+
+void aggregator_status(const struct aggregator *a, struct aggregator_status *out)
+{
+    pthread_mutex_t *mutex = (pthread_mutex_t *)(uintptr_t)&a->mutex;
+    pthread_mutex_lock(mutex);
+    *out = a->shown;
+    for (unsigned i = 0; i < out->sites; i++)
+        out->site[i].missing_ms = missing_since(a, i);
+    pthread_mutex_unlock(mutex);
+}
+
+bool aggregator_done(const struct aggregator *a)
+{
+    pthread_mutex_t *mutex = (pthread_mutex_t *)(uintptr_t)&a->mutex;
+    pthread_mutex_lock(mutex);
+    bool done = a->shown.done;
+    pthread_mutex_unlock(mutex);
+    return done;
+}
+
+enum err aggregator_failed(const struct aggregator *a)
+{
+    pthread_mutex_t *mutex = (pthread_mutex_t *)(uintptr_t)&a->mutex;
+    pthread_mutex_lock(mutex);
+    enum err e = a->shown.failed;
+    if (e != ERR_OK)
+        err_set(e, "%s", a->shown.why);
+    pthread_mutex_unlock(mutex);
+    return e;
+}
+
+/* ---- work --------------------------------------------------------------------------------------------- */
+
+/* Commits what is sealed and not waiting for space; returns when to try again what is. */
+static uint64_t commit_pending(struct aggregator *a, uint64_t now_ms)
+{
+    uint64_t wake_ms = UINT64_MAX;
+    for (unsigned i = 0; i < a->core.fragments && a->failed == ERR_OK; i++) {
+        struct aggregator_fragment *f = &a->fragment[i];
+        if (!f->sealed)
+            continue;
+        if (now_ms >= f->retry_ms) {
+            enum err e = aggregator_commit(a, i);
+            if (e != ERR_OK && e != ERR_FULL)
+                aggregator_halt(a, e);
+        }
+        if (f->sealed && f->retry_ms < wake_ms)
+            wake_ms = f->retry_ms;
+    }
+    return wake_ms;
+}
+
+static bool any_sealed(const struct aggregator *a, uint64_t now_ms)
+{
+    for (unsigned i = 0; i < a->core.fragments; i++)
+        if (a->fragment[i].sealed && now_ms >= a->fragment[i].retry_ms)
+            return true;
+    return false;
+}
+
+static uint64_t aggregator_work(void *self, bool *stop)
+{
+    struct aggregator *a = self;
+    uint64_t wake_ms = UINT64_MAX, now_ms;
+    do { /* one seal a tick; a commit takes time, in which a deadline may pass */
+        struct round_event tick = {.kind = ROUND_TICK};
+        struct round_update u;
+        now_ms = aggregator_now(a);
+        aggregator_step(a, &tick, &u);
+        wake_ms = commit_pending(a, now_ms);
+        now_ms = aggregator_now(a);
+    } while (a->failed == ERR_OK && (any_sealed(a, now_ms) || a->wake_ms <= now_ms));
+    uint64_t notice_ms = notice_missing(a, now_ms);
+    wake_ms = a->wake_ms < wake_ms ? a->wake_ms : wake_ms;
+    wake_ms = notice_ms < wake_ms ? notice_ms : wake_ms;
+    show(a);
+    *stop = a->failed != ERR_OK;
+    return wake_ms;
+}
+
+struct link_service aggregator_service(struct aggregator *a)
+{
+    return (struct link_service){
+        .self = a,
+        .hello = aggregator_hello,
+        .offer = aggregator_offer,
+        .chunk = aggregator_chunk,
+        .finish = aggregator_finish,
+        .poll = aggregator_poll,
+        .fetch = aggregator_fetch,
+        .fetched = aggregator_fetched,
+        .report = aggregator_report,
+        .leave = aggregator_leave,
+        .work = aggregator_work,
+    };
+}
+
+/* ---- recovery ----------------------------------------------------------------------------------------- */
+
+/* run.cfg: the pinned settings this directory was begun with. */
+enum err aggregator_claim(struct world *w, const char *canonical)
+{
+    struct arena scratch = arena_make(0);
+    uint8_t *text;
+    size_t n;
+    if (w->ops->exists(w, "id/site"))
+        return err_set(ERR_CONFIG, "serve.dir is a site's run.dir; give the aggregator its own");
+    if (!w->ops->exists(w, "run.cfg")) {
+        struct file_part part = {canonical, strlen(canonical)};
+        return w->ops->write(w, "run.cfg", &part, 1);
+    }
+    enum err e = w->ops->read(w, "run.cfg", WIRE_CONFIG_MAX, &scratch, &text, &n);
+    if (e == ERR_OK && strcmp((char *)text, canonical) != 0) {
+        char *difference;
+        e = config_difference(canonical, (char *)text, &scratch, &difference);
+        if (e == ERR_OK)
+            e = err_set(ERR_MISMATCH, "the aggregator's directory was begun with other settings (there): %s", difference);
+    }
+    arena_free(&scratch);
+    return e;
+}
+
+/* Each start is an epoch of its own: counter + 1 and a random instance, durable before the first answer. */
+static enum err recover_epoch(struct aggregator *a)
+{
+    struct arena scratch = arena_make(0);
+    const struct world_ops *ops = a->world->ops;
+    char text[64];
+    uint8_t *old;
+    size_t n;
+    a->epoch = AGGREGATOR_EPOCH_FIRST;
+    if (ops->exists(a->world, "epoch")) {
+        enum err e = ops->read(a->world, "epoch", sizeof text, &scratch, &old, &n);
+        if (e == ERR_OK && sscanf((char *)old, "%" SCNu64, &a->epoch) != 1)
+            e = err_set(ERR_CORRUPT, "epoch: \"%.40s\" is no counter", (char *)old);
+        arena_free(&scratch);
+        TRY(e);
+        a->epoch += !MUTANT(EPOCH_KEPT);
+    }
+    ops->random(a->world, &a->instance, sizeof a->instance);
+    int length = snprintf(text, sizeof text, "%" PRIu64 " %016" PRIx64 "\n", a->epoch, a->instance);
+    struct file_part part = {text, (size_t)length};
+    return ops->write(a->world, "epoch", &part, 1);
+}
+
+/* An ACCEPT of the round in flight counts when its payload is here and holds; else the site will send it again. */
+static void recover_accept(struct aggregator *a, const struct journal_record *r)
+{
+    char path[AGGREGATOR_PATH_MAX], quoted[512];
+    aggregator_spool_path(a, r->fragment, r->round, r->site, &r->digest, path);
+    enum err e = aggregator_spool_verify(a, path, r->fragment, &r->digest);
+    if (e != ERR_OK) {
+        log_event(LOG_WARN, "payload_lost", "fragment=%u round=%" PRIu64 " site=%s why=%s", r->fragment, r->round,
+                  a->o.sites[r->site], log_quote(quoted, sizeof quoted, err_message()));
+        e = a->world->ops->remove(a->world, path); /* it does not verify: the next one must not meet it */
+        if (e != ERR_OK)
+            aggregator_halt(a, e);
+        return;
+    }
+    struct round_event event = {.kind = ROUND_RESTORED, .site = r->site, .fragment = r->fragment, .round = r->round,
+                                .payload = r->digest, .payload_bytes = r->payload_bytes, .weight = r->weight,
+                                .incarnation = r->incarnation, .data_cursor = r->data_cursor,
+                                .backlog = MUTANT(BACKLOG_FORGOTTEN) ? 0 : r->backlog};
+    struct round_update u;
+    aggregator_step(a, &event, &u);
+}
+
+static enum err recover_record(void *self, const struct journal_record *r)
+{
+    struct aggregator *a = self;
+    if (r->fragment >= a->core.fragments || (r->kind == JOURNAL_ACCEPT && r->site >= a->o.site_count))
+        return err_set(ERR_CORRUPT, "journal: names fragment %u, site %u, which this run does not have", r->fragment,
+                       r->site);
+    const struct round_fragment *f = &a->core.f[r->fragment];
+    if (r->kind == JOURNAL_COMMIT) {
+        if (r->round >= f->round)
+            return err_set(ERR_CORRUPT, "frag/%u is at round %" PRIu64 ", but round %" PRIu64
+                           " was committed: restored from an older copy?", r->fragment, f->round, r->round);
+        a->fragment[r->fragment].committed = r->round + 1;
+    } else if (r->round == f->round) {
+        recover_accept(a, r);
+    }
+    return ERR_OK;
+}
+
+/* A crash between the commit point and its record. */
+static enum err recover_commits(struct aggregator *a)
+{
+    for (unsigned i = 0; i < a->core.fragments; i++) {
+        const struct round_fragment *f = &a->core.f[i];
+        if (f->round == 0 || a->fragment[i].committed == f->round)
+            continue;
+        struct journal_record r = {.kind = JOURNAL_COMMIT, .fragment = i, .round = f->round - 1, .digest = f->parent};
+        TRY(journal_append(&a->journal, &r));
+        a->fragment[i].committed = f->round;
+    }
+    return ERR_OK;
+}
+
+static enum err recover_finished(struct aggregator *a)
+{
+    struct arena scratch = arena_make(0);
+    uint8_t *text;
+    size_t n;
+    if (!aggregator_last(a) || !a->world->ops->exists(a->world, AGGREGATOR_FINISHED))
+        return ERR_OK;
+    enum err e = a->world->ops->read(a->world, AGGREGATOR_FINISHED, ROUND_SITES_MAX * WIRE_NAME_MAX, &scratch, &text, &n);
+    char *rest, *name = e == ERR_OK ? strtok_r((char *)text, "\n", &rest) : NULL;
+    for (; name; name = strtok_r(NULL, "\n", &rest))
+        for (unsigned i = 0; i < a->o.site_count; i++)
+            a->site[i].finished |= strcmp(a->o.sites[i], name) == 0;
+    arena_free(&scratch);
+    return e;
+}
+
+static enum err recover_core(struct aggregator *a, struct arena *perm)
+{
+    const struct member *m = a->member;
+    TRY(round_init(&a->core, a->o.site_count, m->fragments->count, a->o.strict, a->o.straggler_ms, a->epoch, perm));
+    for (unsigned i = 0; i < a->core.fragments; i++) {
+        round_place(&a->core, i, m->state[i].round, &m->state[i].manifest, &m->state[i].digest);
+        a->fragment[i].first_ms = UINT64_MAX;
+        a->fragment[i].found_round = m->state[i].round;
+        if (m->state[i].round && !aggregator_serves(a, i))
+            return err_set(ERR_CONFIG, "serve.dir holds rounds of fragment %u, which aggregator %u of %u does not serve: give "
+                                       "each aggregator its own directory, and always the same serve.index", i, a->o.index,
+                           a->o.count);
+    }
+    return ERR_OK;
+}
+
+static enum err recover(struct aggregator *a, struct arena *perm)
+{
+    TRY(aggregator_claim(a->world, a->o.canonical));
+    TRY(recover_epoch(a));
+    TRY(recover_core(a, perm));
+    TRY(journal_open(&a->journal, a->world, AGGREGATOR_JOURNAL, recover_record, a));
+    if (a->journal.cut_bytes)
+        log_event(LOG_WARN, "journal_cut", "bytes=%" PRIu64, a->journal.cut_bytes);
+    TRY(recover_commits(a));
+    TRY(recover_finished(a));
+    TRY(aggregator_spool_sweep(a));
+    return aggregator_reserve(a);
+}
+
+enum err aggregator_open(struct aggregator **out, struct world *w, struct member *m,
+                         const struct aggregator_options *o, struct arena *perm)
+{
+    ASSERT(o->site_count >= 1 && o->site_count <= ROUND_SITES_MAX);
+    ASSERT(m->fragments->count >= 1 && m->fragments->count <= ROUND_FRAGMENTS_MAX);
+    *out = NULL;
+    struct aggregator *a = arena_alloc(perm, sizeof *a);
+    TRY_ALLOC(a);
+    a->world = w;
+    a->member = m;
+    a->o = *o;
+    a->config = digest_of(o->canonical, strlen(o->canonical));
+    a->revoked = arena_make(1 << 20);
+    for (unsigned i = 0; i < o->site_count; i++) {
+        a->site[i].status.loss = a->site[i].status.tokens_per_second = NAN;
+        set_put(&a->touched, i, true);
+    }
+    TRY(recover(a, perm));
+    if (a->failed != ERR_OK)
+        return a->failed;
+    pthread_mutex_init(&a->mutex, NULL);
+    show(a);
+    log_event(LOG_INFO, "aggregator", "run=%s epoch=%" PRIu64 " mode=%s sites=%u fragments=%u quorum=%u", o->run,
+              a->epoch, o->strict ? "strict" : "quorum", o->site_count, a->core.fragments, a->core.quorum);
+    *out = a;
+    return ERR_OK;
+}
+
+void aggregator_close(struct aggregator *a)
+{
+    if (!a)
+        return;
+    struct wire_answer ignored;
+    while (a->uploads)
+        aggregator_finish(a, a->uploads, false, &ignored);
+    while (a->sources) {
+        a->sources->readers = 1;
+        aggregator_fetched(a, a->sources);
+    }
+    arena_free(&a->revoked);
+    pthread_mutex_destroy(&a->mutex);
+}

@@ -1,0 +1,471 @@
+/* The answers to hello, poll, fetch, report and leave, and the checks before all of them. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "kernels/base/log.h"
+#include "outer/aggregator/aggregator_state.h"
+
+enum { REFUSED_LOG_MS = 30000, REVOKED_BYTES_MAX = 1 << 20 };
+
+/* ---- who calls ---------------------------------------------------------------------------------------- */
+
+static bool stat_same(const struct stat *a, const struct stat *b)
+{
+    return a->st_ino == b->st_ino && a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
+           a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
+static enum err revoked_read(struct aggregator *a)
+{
+    uint8_t *text;
+    size_t n, room = 1;
+    arena_reset(&a->revoked);
+    a->revoked_count = 0;
+    TRY(file_read(a->o.revoked_path, REVOKED_BYTES_MAX / 4, &a->revoked, &text, &n));
+    for (size_t i = 0; i < n; i++)
+        room += text[i] == '\n';
+    TRY_ALLOC(a->revoked_uris = arena_array(&a->revoked, room, sizeof *a->revoked_uris));
+    char *rest, *line = strtok_r((char *)text, "\r\n", &rest);
+    for (; line && a->revoked_count < room; line = strtok_r(NULL, "\r\n", &rest)) {
+        line += strspn(line, " \t");
+        line[strcspn(line, " \t#")] = 0; /* a reason may stand behind it */
+        if (*line)
+            a->revoked_uris[a->revoked_count++] = line;
+    }
+    return ERR_OK;
+}
+
+/* Read again when the file changed; a file that has become unreadable must not let anybody back in. */
+static bool revoked(struct aggregator *a, const char *peer)
+{
+    struct stat now;
+    char quoted[512];
+    if (!a->o.revoked_path)
+        return false;
+    bool there = stat(a->o.revoked_path, &now) == 0;
+    if (there && !stat_same(&now, &a->revoked_stat)) {
+        if (revoked_read(a) != ERR_OK) {
+            log_event(LOG_ERROR, "revoked_unreadable", "why=%s", log_quote(quoted, sizeof quoted, err_message()));
+            return true;
+        }
+        a->revoked_stat = now;
+        log_event(LOG_INFO, "revoked_read", "count=%zu", a->revoked_count);
+    }
+    for (size_t i = 0; i < a->revoked_count; i++)
+        if (strcmp(a->revoked_uris[i], peer) == 0)
+            return true;
+    return false;
+}
+
+static int roster_find(const struct aggregator *a, const char *name)
+{
+    for (unsigned i = 0; i < a->o.site_count; i++)
+        if (strcmp(a->o.sites[i], name) == 0)
+            return (int)i;
+    return -1;
+}
+
+/* The refusals that need names; the first that applies. Returns the site or -1. */
+static int caller_check(struct aggregator *a, const char *peer, const struct wire_head *head,
+                        enum round_outcome *outcome, char text[WIRE_TEXT_MAX])
+{
+    char expected[3 * WIRE_NAME_MAX];
+    snprintf(expected, sizeof expected, "atoll://%s/site/%s", a->o.run, head->site);
+    int site = roster_find(a, head->site);
+    if (!peer || strcmp(peer, expected) != 0) {
+        *outcome = ROUND_DENIED;
+        snprintf(text, WIRE_TEXT_MAX, "the certificate says %s, this call needs %s", peer && *peer ? peer : "nothing",
+                 expected);
+    } else if (site < 0) {
+        *outcome = ROUND_EXCLUDED;
+        snprintf(text, WIRE_TEXT_MAX, "%s is not one of outer.sites", head->site);
+    } else if (revoked(a, peer)) {
+        *outcome = ROUND_EXCLUDED;
+        snprintf(text, WIRE_TEXT_MAX, "%s is revoked", peer);
+    } else if (strcmp(head->run, a->o.run) != 0) {
+        *outcome = ROUND_MISMATCH;
+        snprintf(text, WIRE_TEXT_MAX, "run.name: %s here, %s there", a->o.run, head->run);
+    } else if (head->aggregator != a->o.index) {
+        *outcome = ROUND_MISMATCH;
+        snprintf(text, WIRE_TEXT_MAX, "this is aggregator %u, the call is for %" PRIu32 ": compare the order of site.aggregator "
+                                      "with serve.index", a->o.index, head->aggregator);
+    } else {
+        return site;
+    }
+    return -1;
+}
+
+int aggregator_caller(struct aggregator *a, const char *peer, const struct wire_head *head,
+                      enum round_outcome *outcome, char text[WIRE_TEXT_MAX])
+{
+    int site = caller_check(a, peer, head, outcome, text);
+    if (site >= 0 && !digest_equal(&head->config, &a->config)) {
+        *outcome = ROUND_MISMATCH;
+        snprintf(text, WIRE_TEXT_MAX, "other settings than this run's: say hello to learn which");
+        site = -1;
+    } else if (site >= 0 && head->roster_version > AGGREGATOR_ROSTER_VERSION) {
+        *outcome = ROUND_MISMATCH;
+        snprintf(text, WIRE_TEXT_MAX, "roster: version %d here, %" PRIu32 " there", AGGREGATOR_ROSTER_VERSION,
+                 head->roster_version);
+        site = -1;
+    }
+    if (site >= 0)
+        aggregator_heard(a, (unsigned)site);
+    return site;
+}
+
+struct round_event aggregator_event(enum round_event_kind kind, unsigned site, const struct wire_head *head)
+{
+    return (struct round_event){.kind = kind, .site = site, .incarnation = head->incarnation,
+                                .instance = head->instance, .epoch = head->epoch};
+}
+
+void aggregator_refused(struct aggregator *a, int site, const char *peer, const char *call,
+                        enum round_outcome outcome, const char *text)
+{
+    char quoted[1024], from[256];
+    uint64_t now_ms = aggregator_now(a);
+    struct aggregator_site *s = site >= 0 ? &a->site[site] : &a->stranger;
+    if (s->refused == outcome && now_ms - s->refused_ms < REFUSED_LOG_MS)
+        return;
+    s->refused = outcome;
+    s->refused_ms = now_ms;
+    log_event(LOG_WARN, "refused", "call=%s peer=%s answer=%s why=%s", call,
+              log_quote(from, sizeof from, peer ? peer : ""), round_outcome_name(outcome),
+              log_quote(quoted, sizeof quoted, text));
+}
+
+static void put_text(char out[WIRE_TEXT_MAX], const char *text)
+{
+    snprintf(out, WIRE_TEXT_MAX, "%s", text ? text : "");
+}
+
+/* ---- hello -------------------------------------------------------------------------------------------- */
+
+/* Configuration by name: only here does the text travel. True: equal. */
+static bool hello_config(struct aggregator *a, const struct wire_hello *m, struct wire_hello_answer *answer)
+{
+    struct arena scratch = arena_make(4 * WIRE_CONFIG_MAX);
+    const char *theirs = m->config ? m->config : "";
+    struct digest d = digest_of(theirs, strlen(theirs));
+    char *difference = NULL;
+    bool equal = false;
+    if (m->major != WIRE_MAJOR) {
+        answer->outcome = ROUND_MISMATCH;
+        snprintf(answer->text, sizeof answer->text, "protocol version: %d here, %" PRIu32 " there", WIRE_MAJOR,
+                 m->major);
+    } else if (!digest_equal(&d, &m->head.config)) {
+        answer->outcome = ROUND_INVALID;
+        put_text(answer->text, "the configuration text is not the one its digest names");
+    } else if (!digest_equal(&d, &a->config)) {
+        answer->outcome = ROUND_MISMATCH;
+        /* The site prints it, so "here" is the site. */
+        enum err e = config_difference(theirs, a->o.canonical, &scratch, &difference);
+        put_text(answer->text, e == ERR_OK ? difference : "the configuration differs");
+    } else {
+        equal = true;
+    }
+    arena_free(&scratch);
+    return equal;
+}
+
+/* What we keep of a round below ours, for the core to compare. */
+static void event_past(struct aggregator *a, struct round_event *e)
+{
+    struct manifest m;
+    if (e->round >= a->core.f[e->fragment].round)
+        return;
+    if (e->round > 0) {
+        e->kept = member_manifest(a->member, e->fragment, e->round - 1, &m) == ERR_OK;
+        if (e->kept) {
+            e->our_parent = manifest_digest(&m);
+            e->our_state = m.state_after;
+        }
+    } else { /* the initial state: the first manifest says what it was */
+        e->kept = member_manifest(a->member, e->fragment, 0, &m) == ERR_OK;
+        if (e->kept)
+            e->our_state = m.state_before;
+    }
+}
+
+/* The more a site has to do, the higher; refusals above all. */
+static int hello_weight(enum round_outcome o)
+{
+    switch (o) {
+    case ROUND_CURRENT:
+        return 0;
+    case ROUND_BEHIND:
+        return 1;
+    case ROUND_JOIN:
+        return 2;
+    case ROUND_DIVERGED:
+        return 3;
+    default:
+        return 4;
+    }
+}
+
+static void hello_fragment(struct aggregator *a, unsigned site, const struct wire_hello *m, unsigned fragment,
+                           struct wire_hello_answer *answer)
+{
+    struct round_event e = aggregator_event(ROUND_HELLO, site, &m->head);
+    struct round_update u;
+    e.fragment = fragment;
+    e.has_state = m->has_state;
+    if (m->has_state) {
+        e.round = m->fragments[fragment].round;
+        e.parent = m->fragments[fragment].manifest;
+        e.state = m->fragments[fragment].state;
+        event_past(a, &e);
+    }
+    aggregator_step(a, &e, &u);
+    if (answer->outcome != ROUND_NONE && hello_weight(u.outcome) <= hello_weight(answer->outcome))
+        return;
+    answer->outcome = u.outcome;
+    if (u.text)
+        snprintf(answer->text, sizeof answer->text, "fragment %u, round %" PRIu64 " here, %" PRIu64 " there: %s",
+                 fragment, u.round, e.round, u.text);
+    else
+        put_text(answer->text, NULL);
+}
+
+static void hello_bind(struct aggregator *a, unsigned site, const struct wire_hello *m,
+                       struct wire_hello_answer *answer)
+{
+    struct round_event e = aggregator_event(ROUND_BIND, site, &m->head);
+    struct round_update u;
+    bool again = a->core.s[site].bound && a->core.s[site].incarnation == m->head.incarnation;
+    aggregator_step(a, &e, &u);
+    a->site[site].status.left = false;
+    a->site[site].refused = ROUND_NONE;
+    if (answer->outcome == ROUND_CURRENT && aggregator_last(a))
+        aggregator_finished(a, site);
+    answer->epoch = a->epoch;
+    answer->instance = a->instance;
+    answer->fragment_count = a->core.fragments;
+    for (unsigned i = 0; i < a->core.fragments; i++) {
+        const struct round_fragment *f = &a->core.f[i];
+        struct wire_fragment_state *to = &answer->fragments[i];
+        *to = (struct wire_fragment_state){.round = f->round, .state = f->state, .manifest = f->parent,
+                                           .sealed = f->sealed};
+        if (f->entries[site].accepted)
+            to->accepted = f->entries[site].payload;
+    }
+    log_event(again ? LOG_DEBUG : LOG_INFO, "site_bound", "site=%s incarnation=%" PRIu64 " answer=%s",
+              a->o.sites[site], m->head.incarnation, round_outcome_name(answer->outcome));
+}
+
+static int hello_site(struct aggregator *a, const char *peer, const struct wire_hello *m,
+                      struct wire_hello_answer *answer)
+{
+    int site = caller_check(a, peer, &m->head, &answer->outcome, answer->text);
+    if (site < 0 || !hello_config(a, m, answer))
+        return site;
+    if (m->has_state && m->fragment_count != a->core.fragments) {
+        answer->outcome = ROUND_INVALID;
+        put_text(answer->text, "other number of fragments than the configuration's");
+        return site;
+    }
+    aggregator_heard(a, (unsigned)site);
+    for (unsigned i = 0; i < a->core.fragments; i++)
+        if (aggregator_serves(a, i))
+            hello_fragment(a, (unsigned)site, m, i, answer);
+    if (hello_weight(answer->outcome) < 4)
+        hello_bind(a, (unsigned)site, m, answer);
+    return site;
+}
+
+void aggregator_hello(void *self, const char *peer, const struct wire_hello *m, struct wire_hello_answer *answer)
+{
+    struct aggregator *a = self;
+    memset(answer, 0, sizeof *answer);
+    answer->minor = WIRE_MINOR;
+    answer->roster_version = AGGREGATOR_ROSTER_VERSION;
+    int site = hello_site(a, peer, m, answer);
+    if (hello_weight(answer->outcome) == 4)
+        aggregator_refused(a, site, peer, "hello", answer->outcome, answer->text);
+}
+
+/* ---- the other calls ---------------------------------------------------------------------------------- */
+
+/* Caller and core for one call about one fragment; what the core says lands in the answer. -1: refused. */
+static int call_step(struct aggregator *a, const char *peer, const struct wire_head *head, const char *name,
+                     struct round_event *e, struct wire_answer *answer)
+{
+    enum round_event_kind kind = e->kind;
+    struct round_event given = *e;
+    struct round_update u;
+    memset(answer, 0, sizeof *answer);
+    int site = aggregator_caller(a, peer, head, &answer->outcome, answer->text);
+    if (site >= 0 && (given.fragment >= a->core.fragments || (given.kind != ROUND_LEAVE && !aggregator_serves(a, given.fragment)))) {
+        answer->outcome = ROUND_INVALID;
+        put_text(answer->text, "no fragment of this aggregator");
+        site = -1;
+    }
+    if (site < 0) {
+        aggregator_refused(a, -1, peer, name, answer->outcome, answer->text);
+        return -1;
+    }
+    *e = aggregator_event(kind, (unsigned)site, head);
+    e->fragment = given.fragment;
+    e->round = given.round;
+    e->state = given.state;
+    if (kind == ROUND_REPORT)
+        event_past(a, e);
+    aggregator_step(a, e, &u);
+    answer->outcome = u.outcome;
+    answer->round = u.round;
+    put_text(answer->text, u.text);
+    return site;
+}
+
+void aggregator_poll(void *self, const char *peer, const struct wire_poll *m, struct wire_poll_answer *out)
+{
+    struct aggregator *a = self;
+    struct wire_answer *answer = &out->answer;
+    struct round_event e = {.kind = ROUND_POLL, .fragment = m->fragment, .round = m->round};
+    if (call_step(a, peer, &m->head, "poll", &e, answer) < 0)
+        return;
+    if (answer->outcome == ROUND_PENDING) {
+        aggregator_missing(a, m->fragment, answer->text, sizeof answer->text);
+    } else if (answer->outcome == ROUND_COMMIT &&
+               member_manifest(a->member, m->fragment, m->round, &out->manifest) != ERR_OK) {
+        answer->outcome = ROUND_GONE;
+        put_text(answer->text, "older than what is kept: take the snapshot");
+    }
+}
+
+static struct source *source_find(struct aggregator *a, enum wire_what what, uint32_t fragment, uint64_t round)
+{
+    for (struct source *s = a->sources; s; s = s->next)
+        if (s->what == what && s->fragment == fragment && s->round == round)
+            return s;
+    return NULL;
+}
+
+static enum err source_fill(struct aggregator *a, struct source *s)
+{
+    if (s->what == WIRE_AGGREGATE) {
+        TRY(member_aggregate(a->member, s->fragment, s->round, &s->map));
+        s->data = s->map.data;
+        s->size_bytes = s->map.size_bytes;
+        return ERR_OK;
+    }
+    s->size_bytes = member_snapshot_bytes(a->member, s->fragment);
+    uint8_t *snapshot = arena_alloc(&s->arena, s->size_bytes);
+    TRY_ALLOC(snapshot);
+    s->data = snapshot;
+    return member_snapshot_write(a->member, s->fragment, snapshot);
+}
+
+static enum err source_open(struct aggregator *a, const struct wire_fetch *m, struct source **out)
+{
+    struct source *s = source_find(a, m->what, m->fragment, m->round);
+    if (!s) {
+        s = calloc(1, sizeof *s);
+        if (!s)
+            return err_set(ERR_MEMORY, "no memory for a fetch");
+        *s = (struct source){.what = m->what, .fragment = m->fragment, .round = m->round};
+        enum err e = source_fill(a, s);
+        if (e != ERR_OK) {
+            arena_free(&s->arena);
+            free(s);
+            return e;
+        }
+        s->next = a->sources;
+        a->sources = s;
+    }
+    s->readers++;
+    *out = s;
+    return ERR_OK;
+}
+
+void aggregator_fetch(void *self, const char *peer, const struct wire_fetch *m, const uint8_t **data,
+                      size_t *size_bytes, void **source, struct wire_answer *answer)
+{
+    struct aggregator *a = self;
+    struct round_event e = {.kind = ROUND_FETCH, .fragment = m->fragment, .round = m->round};
+    struct source *s = NULL;
+    *data = NULL;
+    *size_bytes = 0;
+    *source = NULL;
+    if (call_step(a, peer, &m->head, "fetch", &e, answer) < 0 || answer->outcome != ROUND_NONE)
+        return;
+    bool there = m->what == WIRE_AGGREGATE ? m->round < answer->round
+                                           : m->round == answer->round || source_find(a, m->what, m->fragment, m->round);
+    enum err err = there ? source_open(a, m, &s) : ERR_INPUT;
+    if (err == ERR_MEMORY) {
+        answer->outcome = ROUND_FULL;
+        answer->retry_ms = 1000;
+        put_text(answer->text, "no memory for it now");
+    } else if (err != ERR_OK) { /* a damaged one is as good as gone: a snapshot serves as well */
+        answer->outcome = ROUND_GONE;
+        put_text(answer->text, there ? err_message() : "not what is kept: poll for the present round");
+    } else if (m->offset > s->size_bytes || m->size_bytes > s->size_bytes - m->offset) {
+        aggregator_fetched(a, s);
+        answer->outcome = ROUND_INVALID;
+        put_text(answer->text, "a part behind the end");
+    } else {
+        *data = s->data;
+        *size_bytes = s->size_bytes;
+        *source = s;
+        a->payload_down += m->size_bytes ? m->size_bytes : s->size_bytes - m->offset;
+    }
+}
+
+void aggregator_fetched(void *self, void *source)
+{
+    struct aggregator *a = self;
+    struct source *s = source;
+    ASSERT(s->readers > 0);
+    if (--s->readers)
+        return;
+    for (struct source **at = &a->sources; *at; at = &(*at)->next)
+        if (*at == s) {
+            *at = s->next;
+            break;
+        }
+    if (s->what == WIRE_AGGREGATE)
+        a->world->ops->unmap(a->world, &s->map);
+    arena_free(&s->arena);
+    free(s);
+}
+
+void aggregator_report(void *self, const char *peer, const struct wire_report *m, struct wire_answer *answer)
+{
+    struct aggregator *a = self;
+    struct round_event e = {.kind = ROUND_REPORT, .fragment = m->fragment, .round = m->round, .state = m->state};
+    int site = call_step(a, peer, &m->head, "report", &e, answer);
+    if (site < 0 || (answer->outcome != ROUND_CURRENT && answer->outcome != ROUND_BEHIND))
+        return;
+    bool last = aggregator_last(a);
+    for (unsigned i = 0; i < a->core.fragments; i++)
+        last = last && (!aggregator_serves(a, i) || a->core.f[i].adopted[site] == a->core.f[i].round);
+    if (last)
+        aggregator_finished(a, (unsigned)site);
+    struct aggregator_site_status *s = &a->site[site].status;
+    s->step = m->step;
+    s->loss = m->loss;
+    s->tokens_per_second = m->tokens_per_second;
+    s->tokens = m->tokens;
+    s->bytes_up = m->bytes_up;
+    s->bytes_down = m->bytes_down;
+    log_event(LOG_DETAIL, "adopted",
+              "site=%s fragment=%u round=%" PRIu64 " step=%" PRId64 " loss=%.4f tokens_per_s=%.0f tokens=%" PRIu64
+              " up=%" PRIu64 " down=%" PRIu64,
+              a->o.sites[site], m->fragment, m->round, m->step, m->loss, m->tokens_per_second, m->tokens, m->bytes_up,
+              m->bytes_down);
+}
+
+void aggregator_leave(void *self, const char *peer, const struct wire_leave *m, struct wire_answer *answer)
+{
+    struct aggregator *a = self;
+    char quoted[512];
+    struct round_event e = {.kind = ROUND_LEAVE};
+    int site = call_step(a, peer, &m->head, "leave", &e, answer);
+    if (site < 0 || answer->outcome != ROUND_CURRENT)
+        return;
+    a->site[site].status.left = true;
+    log_event(LOG_INFO, "site_left", "site=%s why=%s", a->o.sites[site], log_quote(quoted, sizeof quoted, m->text));
+}

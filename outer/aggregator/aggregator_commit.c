@@ -1,0 +1,284 @@
+/* Closing a round: exact sum in site order, outer step, commit point, record, spool away. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include "kernels/base/log.h"
+#include "outer/aggregator/aggregator_state.h"
+#include "outer/mutant.h"
+#include "outer/reencode.h"
+
+enum {
+    COMMIT_RETRY_MS = 5000,
+    RESERVE_SLACK_BYTES = 1 << 17 /* headers, manifest, CURRENT, journal records, whole blocks */
+};
+
+/* ---- the reserve -------------------------------------------------------------------------------------- */
+
+/* What a commit writes: a state and the aggregate, for the fragment that needs most. */
+static uint64_t reserve_bytes(const struct aggregator *a)
+{
+    uint64_t most = 0;
+    for (unsigned i = 0; i < a->core.fragments; i++) {
+        /* whole rounds are the largest there are, f32 apart */
+        const struct codec *c = codec_get(schedule_codec(&a->member->schedule, i, 0, 0));
+        unsigned payloads = schedule_payloads_max(&a->member->schedule, c->kind, a->o.site_count);
+        uint64_t n = member_state_bytes(a->member, i) +
+                     c->aggregate_max(c, a->member->fragments->f[i].elements, payloads);
+        most = n > most ? n : most;
+    }
+    return most + RESERVE_SLACK_BYTES;
+}
+
+enum err aggregator_reserve(struct aggregator *a)
+{
+    int handle;
+    uint64_t have;
+    enum err e = a->world->ops->part_open(a->world, AGGREGATOR_RESERVE, reserve_bytes(a), &handle, &have);
+    if (e == ERR_FULL) { /* not a reason to refuse to start: the sites may be waiting for this very commit */
+        log_event(LOG_WARN, "no_reserve", "bytes=%" PRIu64, reserve_bytes(a));
+        return ERR_OK;
+    }
+    TRY(e);
+    return a->world->ops->part_close(a->world, handle, AGGREGATOR_RESERVE, NULL);
+}
+
+/* ---- sum and step ------------------------------------------------------------------------------------- */
+
+struct maps { /* the contributions of a set, in site order */
+    struct file_map map[ROUND_SITES_MAX];
+    struct codec_payload payload[ROUND_SITES_MAX];
+    unsigned count;
+};
+
+static void maps_close(struct aggregator *a, struct maps *m)
+{
+    for (unsigned i = 0; i < m->count; i++)
+        a->world->ops->unmap(a->world, &m->map[i]);
+    m->count = 0;
+}
+
+/* Every load verifies a digest. A contribution that has rotted since its receipt: halt; the restart drops it, and its site,
+ * which keeps it until the commit, sends it again. */
+static enum err maps_open(struct aggregator *a, unsigned fragment, const struct set *set, struct maps *m)
+{
+    const struct round_fragment *f = &a->core.f[fragment];
+    m->count = 0;
+    for (unsigned i = 0; i < a->o.site_count; i++) {
+        char path[AGGREGATOR_PATH_MAX];
+        if (!set_has(set, i))
+            continue;
+        aggregator_spool_path(a, fragment, f->round, i, &f->entries[i].payload, path);
+        TRY(a->world->ops->map(a->world, path, &m->map[m->count]));
+        const struct file_map *map = &m->map[m->count];
+        m->payload[m->count++] = (struct codec_payload){map->data, map->size_bytes};
+        if (MUTANT(ADDED_TWICE) && m->count > 1)
+            m->payload[m->count - 1] = m->payload[0];
+        struct digest d = digest_of(map->data, map->size_bytes);
+        if (!digest_equal(&d, &f->entries[i].payload))
+            return err_set(ERR_CORRUPT, "%s: damaged since its receipt; a restart asks the site for it again", path);
+    }
+    return ERR_OK;
+}
+
+static void manifest_fill(const struct aggregator *a, unsigned fragment, const struct set *set, struct manifest *m)
+{
+    const struct round_fragment *f = &a->core.f[fragment];
+    manifest_clear(m);
+    snprintf(m->run, sizeof m->run, "%s", a->o.run);
+    m->config = a->config;
+    m->roster_version = AGGREGATOR_ROSTER_VERSION;
+    m->fragment = fragment;
+    m->round = f->round;
+    m->parent = f->parent;
+    m->codec = (uint32_t)member_codec(a->member, fragment);
+    m->site_count = a->o.site_count;
+    for (unsigned i = 0; i < a->o.site_count; i++) {
+        const struct round_entry *e = &f->entries[i];
+        struct manifest_entry *to = &m->sites[i];
+        *to = (struct manifest_entry){0};
+        to->site = i;
+        to->included = set_has(set, i);
+        if (!e->accepted)
+            continue; /* absent: reason ROUND_NONE, all zero */
+        to->reason = to->included ? ROUND_NONE : ROUND_LATE;
+        to->payload = e->payload;
+        to->payload_bytes = e->payload_bytes;
+        to->weight = e->weight;
+        to->data_cursor = e->data_cursor;
+        to->backlog = e->backlog;
+    }
+    m->epoch = a->epoch;
+    m->instance = a->instance;
+    m->unix_ms = a->world->ops->unix_ms(a->world);
+}
+
+struct aggregate { /* of the round that is being closed */
+    struct arena arena;
+    uint8_t *made;       /* in memory: as long as the model, however many the sites are */
+    struct file_map map; /* or in its file already: one that is relayed is as long as all contributions together */
+    const uint8_t *data;
+    size_t size_bytes;
+};
+
+static void aggregate_close(struct aggregator *a, struct aggregate *g)
+{
+    a->world->ops->unmap(a->world, &g->map);
+    arena_free(&g->arena);
+}
+
+static enum err aggregate_relayed(struct aggregator *a, unsigned fragment, const struct maps *maps, struct aggregate *g)
+{
+    uint8_t *sizes = arena_alloc(&g->arena, 8 * (size_t)maps->count);
+    struct file_part *parts = arena_array(&g->arena, maps->count + 1, sizeof *parts);
+    TRY_ALLOC(sizes && parts ? sizes : NULL);
+    codec_relay_parts(parts, sizes, maps->payload, maps->count);
+    TRY(member_aggregate_put(a->member, fragment, parts, maps->count + 1, &g->map));
+    g->data = g->map.data;
+    g->size_bytes = g->map.size_bytes;
+    return ERR_OK;
+}
+
+static enum err aggregate_made(struct aggregator *a, unsigned fragment, const struct codec *c, const struct maps *maps, bool again,
+                               struct aggregate *g)
+{
+    size_t count = a->member->fragments->f[fragment].elements;
+    unsigned payloads = schedule_payloads(&a->member->schedule, c->kind, maps->count);
+    g->made = arena_alloc(&g->arena, c->aggregate_max(c, count, payloads));
+    TRY_ALLOC(g->made);
+    g->data = g->made;
+    if (again)
+        return reencode_sum(a->member, fragment, g->made, &g->size_bytes, maps->payload, maps->count, &g->arena);
+    return c->aggregate(c, a->member->work, g->made, &g->size_bytes, maps->payload, maps->count, count);
+}
+
+static enum err commit_sum(struct aggregator *a, unsigned fragment, const struct set *set, struct aggregate *g)
+{
+    const struct codec *c = codec_get(member_codec(a->member, fragment));
+    struct maps maps;
+    enum err e = maps_open(a, fragment, set, &maps);
+    if (e == ERR_OK) {
+        bool again = schedule_reencodes(&a->member->schedule, c->kind, maps.count);
+        reencode_keep(a->member, fragment);
+        e = c->adds || again ? aggregate_made(a, fragment, c, &maps, again, g) : aggregate_relayed(a, fragment, &maps, g);
+    }
+    maps_close(a, &maps);
+    return e;
+}
+
+/* Up to and with the commit point. ERR_FULL leaves the old state in force. */
+static enum err commit_state(struct aggregator *a, unsigned fragment, struct manifest *m)
+{
+    struct aggregate g = {.arena = arena_make(0)};
+    const struct set *set = &a->fragment[fragment].seal_set;
+    enum err e = commit_sum(a, fragment, set, &g);
+    if (e == ERR_OK) {
+        manifest_fill(a, fragment, set, m);
+        e = member_apply(a->member, fragment, m, true, g.data, g.size_bytes);
+    }
+    if (e == ERR_OK) {
+        m->backlog = reencode_backlog(a->member, fragment, m);
+        e = member_commit(a->member, fragment, m, g.made, g.size_bytes);
+    }
+    aggregate_close(a, &g);
+    return e;
+}
+
+/* ---- after the commit point --------------------------------------------------------------------------- */
+
+/* The records a restart needs: the last commit of each fragment, the accepts of the rounds in flight. */
+static enum err journal_compact(struct aggregator *a)
+{
+    struct arena scratch = arena_make(0);
+    size_t n = 0, room = (size_t)a->core.fragments * (a->o.site_count + 1);
+    struct journal_record *keep = arena_array(&scratch, room, sizeof *keep);
+    for (unsigned i = 0; keep && i < a->core.fragments; i++) {
+        const struct round_fragment *f = &a->core.f[i];
+        if (f->round)
+            keep[n++] = (struct journal_record){.kind = JOURNAL_COMMIT, .fragment = i, .round = f->round - 1,
+                                                .digest = f->parent};
+        for (unsigned s = 0; s < a->o.site_count; s++) {
+            const struct round_entry *e = &f->entries[s];
+            if (e->accepted)
+                keep[n++] = (struct journal_record){.kind = JOURNAL_ACCEPT, .fragment = i, .site = s,
+                                                    .round = f->round, .digest = e->payload,
+                                                    .payload_bytes = e->payload_bytes, .incarnation = e->incarnation,
+                                                    .data_cursor = e->data_cursor, .weight = e->weight,
+                                                    .backlog = e->backlog};
+        }
+    }
+    enum err e = keep ? journal_rewrite(&a->journal, keep, n) : ERR_MEMORY;
+    arena_free(&scratch);
+    return e;
+}
+
+/* The rename decided; a record that finds no room is written by the next recovery. */
+static enum err commit_record(struct aggregator *a, unsigned fragment)
+{
+    const struct round_fragment *f = &a->core.f[fragment];
+    struct journal_record r = {.kind = JOURNAL_COMMIT, .fragment = fragment, .round = f->round - 1,
+                               .digest = f->parent};
+    enum err e = journal_append(&a->journal, &r);
+    if (e == ERR_OK)
+        a->fragment[fragment].committed = f->round;
+    if (e == ERR_OK && journal_long(&a->journal))
+        e = journal_compact(a);
+    if (e == ERR_FULL)
+        log_event(LOG_ERROR, "disk_full", "file=%s", AGGREGATOR_JOURNAL);
+    return e == ERR_FULL ? ERR_OK : e;
+}
+
+static void commit_log(const struct aggregator *a, unsigned fragment, const struct manifest *m, uint64_t waited_ms)
+{
+    char hex[65], missing[256] = "";
+    size_t used = 0;
+    digest_hex(&m->state_after, hex);
+    for (unsigned i = 0; i < m->site_count && used < sizeof missing; i++)
+        if (!m->sites[i].included)
+            used += (size_t)snprintf(missing + used, sizeof missing - used, "%s%s", used ? "," : "", a->o.sites[i]);
+    log_event(LOG_INFO, "commit",
+              "fragment=%u round=%" PRIu64 " of=%" PRIu64 " sites=%u/%u bytes=%" PRIu64
+              " waited_s=%.3f state=%.16s%s%s",
+              fragment, m->round, aggregator_rounds(a, fragment), manifest_included(m), m->site_count,
+              m->aggregate_bytes, (double)waited_ms / 1000, hex, used ? " without=" : "", missing);
+}
+
+static enum err commit_done(struct aggregator *a, unsigned fragment, const struct manifest *m)
+{
+    struct aggregator_fragment *f = &a->fragment[fragment];
+    const struct member_state *s = &a->member->state[fragment];
+    struct round_event e = {.kind = ROUND_COMMITTED, .fragment = fragment, .round = s->round, .parent = s->manifest,
+                            .state = s->digest};
+    struct round_update u;
+    char path[AGGREGATOR_PATH_MAX];
+    uint64_t first_ms = f->first_ms, now_ms = aggregator_now(a);
+    f->sealed = false;
+    f->retry_ms = 0;
+    f->first_ms = UINT64_MAX;
+    aggregator_step(a, &e, &u);
+    commit_log(a, fragment, m, first_ms == UINT64_MAX ? 0 : now_ms - first_ms);
+    if (a->o.committed)
+        a->o.committed(a->o.self, m);
+    TRY(commit_record(a, fragment));
+    snprintf(path, sizeof path, "spool/%u/%" PRIu64, fragment, m->round);
+    return a->world->ops->remove(a->world, path);
+}
+
+enum err aggregator_commit(struct aggregator *a, unsigned fragment)
+{
+    struct manifest m;
+    enum err e = commit_state(a, fragment, &m);
+    bool reserve = e == ERR_FULL && a->world->ops->exists(a->world, AGGREGATOR_RESERVE);
+    if (reserve) { /* this is what it was kept for */
+        log_event(LOG_ERROR, "disk_full", "freed=%s", AGGREGATOR_RESERVE);
+        TRY(a->world->ops->remove(a->world, AGGREGATOR_RESERVE));
+        e = commit_state(a, fragment, &m);
+    }
+    if (e == ERR_FULL) {
+        a->fragment[fragment].retry_ms = aggregator_now(a) + COMMIT_RETRY_MS;
+        log_event(LOG_ERROR, "disk_full", "fragment=%u retry_ms=%d", fragment, COMMIT_RETRY_MS);
+        return e;
+    }
+    TRY(e);
+    TRY(commit_done(a, fragment, &m));
+    return reserve ? aggregator_reserve(a) : ERR_OK;
+}

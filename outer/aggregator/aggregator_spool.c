@@ -1,0 +1,420 @@
+/* Contributions on their way in: offered, arriving in chunks, verified, durable, journalled, acknowledged. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "kernels/base/log.h"
+#include "outer/aggregator/aggregator_state.h"
+#include "outer/mutant.h"
+
+enum { STREAMS_PER_FRAGMENT = 2, FULL_RETRY_MS = 5000 };
+
+void aggregator_spool_path(const struct aggregator *a, unsigned fragment, uint64_t round, unsigned site,
+                           const struct digest *payload, char out[AGGREGATOR_PATH_MAX])
+{
+    char hex[65];
+    digest_hex(payload, hex);
+    int n = snprintf(out, AGGREGATOR_PATH_MAX, "spool/%u/%" PRIu64 "/%s.%s", fragment, round, a->o.sites[site], hex);
+    ASSERT(n < AGGREGATOR_PATH_MAX - 5); /* room for .part */
+}
+
+enum err aggregator_spool_verify(struct aggregator *a, const char *path, unsigned fragment, const struct digest *payload)
+{
+    const struct codec *c = codec_get(member_codec(a->member, fragment));
+    struct file_map m;
+    TRY(a->world->ops->map(a->world, path, &m));
+    struct digest d = digest_of(m.data, m.size_bytes);
+    enum err e = digest_equal(&d, payload) ? ERR_OK : err_set(ERR_CORRUPT, "%s: not the bytes of its digest", path);
+    if (e == ERR_OK)
+        e = c->check(c, m.data, m.size_bytes, a->member->fragments->f[fragment].elements);
+    a->world->ops->unmap(a->world, &m);
+    return e;
+}
+
+enum err aggregator_spool_sweep(struct aggregator *a)
+{
+    for (unsigned i = 0; i < a->core.fragments; i++) {
+        struct arena scratch = arena_make(0);
+        char path[AGGREGATOR_PATH_MAX], current[32], **names = NULL;
+        size_t count = 0;
+        enum err e = ERR_OK;
+        snprintf(path, sizeof path, "spool/%u", i);
+        snprintf(current, sizeof current, "%" PRIu64, a->core.f[i].round);
+        if (a->world->ops->exists(a->world, path))
+            e = a->world->ops->list(a->world, path, &scratch, &names, &count);
+        for (size_t k = 0; e == ERR_OK && k < count; k++) {
+            if (strcmp(names[k], current) == 0)
+                continue;
+            snprintf(path, sizeof path, "spool/%u/%.32s", i, names[k]);
+            e = a->world->ops->remove(a->world, path);
+        }
+        arena_free(&scratch);
+        TRY(e);
+    }
+    return ERR_OK;
+}
+
+/* ---- answers ------------------------------------------------------------------------------------------ */
+
+static void say(struct wire_answer *answer, enum round_outcome outcome, const char *text)
+{
+    answer->outcome = outcome;
+    snprintf(answer->text, sizeof answer->text, "%s", text ? text : "");
+}
+
+/* The disk: full is the site's business to try again, all else is the end of this process. */
+static void say_failed(struct aggregator *a, enum err e, struct wire_answer *answer)
+{
+    say(answer, ROUND_FULL, err_message());
+    answer->retry_ms = FULL_RETRY_MS;
+    if (e == ERR_FULL)
+        log_event(LOG_ERROR, "disk_full", "retry_ms=%d", FULL_RETRY_MS);
+    else
+        aggregator_halt(a, e);
+}
+
+/* ---- offer -------------------------------------------------------------------------------------------- */
+
+/* Rows that need no core: is the header something a site of this run may say? */
+static bool header_good(const struct aggregator *a, const struct wire_contribution *m, struct wire_answer *answer)
+{
+    if (m->fragment >= a->core.fragments || !aggregator_serves(a, m->fragment))
+        say(answer, ROUND_INVALID, "no fragment of this aggregator");
+    else if (m->round >= aggregator_rounds(a, m->fragment))
+        say(answer, ROUND_INVALID, "beyond the last scheduled round");
+    else if (!isfinite(m->weight) || m->weight <= 0)
+        say(answer, ROUND_INVALID, "weight is not a positive number");
+    else if (m->round == a->member->state[m->fragment].round &&
+             m->codec != (uint32_t)member_codec(a->member, m->fragment))
+        say(answer, ROUND_MISMATCH, "codec: not the one that configuration and parent manifest say for this round");
+    else
+        return true;
+    return false;
+}
+
+static struct round_event event_of(const struct aggregator *a, enum round_event_kind kind, unsigned site,
+                                   const struct wire_contribution *m)
+{
+    const struct codec *c = codec_get(member_codec(a->member, m->fragment));
+    struct digest grid = member_grid(a->member, m->fragment);
+    struct round_event e = aggregator_event(kind, site, &m->head);
+    e.fragment = m->fragment;
+    e.round = m->round;
+    e.parent = m->parent;
+    e.payload = m->payload;
+    e.payload_bytes = m->payload_bytes;
+    e.payload_max = c->payload_max(c, a->member->fragments->f[m->fragment].elements);
+    e.weight = m->weight;
+    e.data_cursor = m->data_cursor;
+    e.backlog = m->backlog;
+    e.grid_differs = !digest_equal(&grid, &m->grid);
+    return e;
+}
+
+static enum round_outcome step_contribution(struct aggregator *a, enum round_event_kind kind, unsigned site,
+                                            const struct wire_contribution *m, struct wire_answer *answer)
+{
+    struct round_event e = event_of(a, kind, site, m);
+    struct round_update u;
+    aggregator_step(a, &e, &u);
+    say(answer, u.outcome, u.text);
+    answer->round = u.round;
+    return u.outcome;
+}
+
+/* One part file per site, fragment and round: a beginning of other bytes is nobody's any more. Only a site that offers a
+ * second time, or did so before this process began, can have left one: a look at each of a thousand sites would cost a
+ * million names a round. */
+static enum err parts_clear(struct aggregator *a, const struct upload *up)
+{
+    struct arena scratch = arena_make(0);
+    char directory[AGGREGATOR_PATH_MAX], mine[WIRE_NAME_MAX + 2], **names = NULL;
+    size_t count = 0;
+    enum err e = ERR_OK;
+    snprintf(directory, sizeof directory, "spool/%u/%" PRIu64, up->header.fragment, up->header.round);
+    snprintf(mine, sizeof mine, "%s.", a->o.sites[up->site]); /* a name holds no dot */
+    if (a->world->ops->exists(a->world, directory))
+        e = a->world->ops->list(a->world, directory, &scratch, &names, &count);
+    for (size_t i = 0; e == ERR_OK && i < count; i++) {
+        char path[2 * AGGREGATOR_PATH_MAX];
+        snprintf(path, sizeof path, "%s/%.250s", directory, names[i]);
+        bool kept = !strcmp(path, up->part) || !strcmp(path, up->have) || !strcmp(path, up->final);
+        if (strncmp(names[i], mine, strlen(mine)) == 0 && !kept)
+            e = a->world->ops->remove(a->world, path);
+    }
+    arena_free(&scratch);
+    return e;
+}
+
+static void upload_close(struct aggregator *a, struct upload *up)
+{
+    int *open[] = {&up->handle, &up->marks};
+    const char *const paths[] = {up->part, up->have};
+    for (int i = 0; i < 2; i++) {
+        enum err e = *open[i] < 0 ? ERR_OK : a->world->ops->part_close(a->world, *open[i], paths[i], NULL);
+        *open[i] = -1;
+        if (e != ERR_OK)
+            aggregator_halt(a, e);
+    }
+}
+
+static void upload_free(struct aggregator *a, struct upload *up)
+{
+    upload_close(a, up);
+    for (struct upload **at = &a->uploads; *at; at = &(*at)->next)
+        if (*at == up) {
+            *at = up->next;
+            break;
+        }
+    a->site[up->site].streams--;
+    free(up);
+}
+
+static void uploads_supersede(struct aggregator *a, unsigned site, unsigned fragment)
+{
+    for (struct upload *up = a->uploads; up; up = up->next)
+        if (up->site == site && up->header.fragment == fragment && !up->stale) {
+            up->stale = true;
+            upload_close(a, up); /* the newer stream writes the same file */
+        }
+}
+
+/* What the marks say is in the part file survives a kill, since the bytes were written first. After a power cut they may lie; then
+ * the digest is wrong, and both files go. Marks that no sender can have made count as none. */
+static enum err marks_open(struct aggregator *a, struct upload *up)
+{
+    struct arena scratch = arena_make(0);
+    uint64_t bytes;
+    uint8_t *data;
+    size_t n;
+    blocks_make(&up->blocks, up->header.payload_bytes);
+    enum err e = a->world->ops->part_open(a->world, up->have, 8 * up->blocks.count, &up->marks, &bytes);
+    if (e == ERR_OK && bytes) {
+        e = a->world->ops->read(a->world, up->have, 8 * BLOCKS_MAX, &scratch, &data, &n);
+        struct bytes_reader r = bytes_reader(data, e == ERR_OK ? n : 0);
+        for (uint32_t k = 0; e == ERR_OK && k < n / 8; k++)
+            up->blocks.stored[k] = bytes_get_u64(&r);
+        if (!blocks_valid(&up->blocks))
+            blocks_make(&up->blocks, up->header.payload_bytes);
+    }
+    arena_free(&scratch);
+    return e;
+}
+
+static enum err parts_open(struct aggregator *a, struct upload *up)
+{
+    uint64_t bytes;
+    bool begun = a->world->ops->exists(a->world, up->part);
+    if (!begun) /* marks without their bytes */
+        TRY(a->world->ops->remove(a->world, up->have));
+    TRY(a->world->ops->part_open(a->world, up->part, up->header.payload_bytes, &up->handle, &bytes));
+    return marks_open(a, up);
+}
+
+static enum err upload_open(struct aggregator *a, unsigned site, const struct wire_contribution *m, bool clear,
+                            struct upload **out)
+{
+    struct upload *up = *out = calloc(1, sizeof *up);
+    if (!up)
+        return err_set(ERR_MEMORY, "no memory for a contribution");
+    uploads_supersede(a, site, m->fragment);
+    up->site = site;
+    up->handle = up->marks = -1;
+    up->header = *m;
+    aggregator_spool_path(a, m->fragment, m->round, site, &m->payload, up->final);
+    snprintf(up->part, sizeof up->part, "%.250s.part", up->final);
+    snprintf(up->have, sizeof up->have, "%.250s.have", up->final);
+    up->next = a->uploads;
+    a->uploads = up;
+    a->site[site].streams++;
+    enum err e = clear ? parts_clear(a, up) : ERR_OK;
+    if (e == ERR_OK && !a->world->ops->exists(a->world, up->final))
+        e = parts_open(a, up);
+    if (e != ERR_OK) {
+        upload_free(a, up);
+        *out = NULL;
+    }
+    return e;
+}
+
+static void contribution_accept(struct aggregator *a, struct upload *up, struct wire_answer *answer);
+
+void aggregator_offer(void *self, const char *peer, const struct wire_contribution *m, struct wire_answer *answer,
+                      void **upload)
+{
+    struct aggregator *a = self;
+    struct upload *up;
+    *upload = NULL;
+    memset(answer, 0, sizeof *answer);
+    int site = aggregator_caller(a, peer, &m->head, &answer->outcome, answer->text);
+    bool clear = true;
+    if (site >= 0 && header_good(a, m, answer)) {
+        clear = a->core.f[m->fragment].entries[site].offered || m->round == a->fragment[m->fragment].found_round;
+        if (step_contribution(a, ROUND_OFFER, (unsigned)site, m, answer) == ROUND_RECEIPT)
+            return;
+    }
+    if (answer->outcome != ROUND_RESUME) {
+        aggregator_refused(a, site, peer, "contribute", answer->outcome, answer->text);
+        return;
+    }
+    if (a->site[site].streams >= STREAMS_PER_FRAGMENT * a->core.fragments) {
+        say(answer, ROUND_FULL, "too many open streams of this site");
+        answer->retry_ms = FULL_RETRY_MS;
+        return;
+    }
+    enum err e = upload_open(a, (unsigned)site, m, clear, &up);
+    if (e != ERR_OK) {
+        say_failed(a, e, answer);
+    } else if (up->handle < 0) { /* complete and durable since before a crash: only the record is missing */
+        contribution_accept(a, up, answer);
+        upload_free(a, up);
+    } else {
+        answer->offset = blocks_first(&up->blocks);
+        answer->blocks = up->blocks;
+        *upload = up;
+    }
+}
+
+/* ---- chunks ------------------------------------------------------------------------------------------- */
+
+/* Bytes first, then the marks of the blocks they lie in. */
+static enum err chunk_store(struct aggregator *a, struct upload *up, uint64_t offset, const uint8_t *data, size_t n)
+{
+    uint32_t from = blocks_at(&up->blocks, offset), to = blocks_at(&up->blocks, offset + n - 1);
+    struct blocks after = up->blocks;
+    uint8_t mark[8];
+    blocks_add(&after, offset, n);
+    TRY(a->world->ops->part_write(a->world, up->handle, offset, data, n));
+    for (uint32_t k = from; k <= to; k++) {
+        struct bytes_writer w = bytes_writer(mark, sizeof mark);
+        bytes_put_u64(&w, after.stored[k]);
+        TRY(a->world->ops->part_write(a->world, up->marks, 8 * (uint64_t)k, mark, sizeof mark));
+    }
+    up->blocks = after;
+    return ERR_OK;
+}
+
+void aggregator_chunk(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n,
+                      struct wire_answer *answer)
+{
+    struct aggregator *a = self;
+    struct upload *up = upload;
+    memset(answer, 0, sizeof *answer);
+    answer->round = a->core.f[up->header.fragment].round;
+    answer->offset = offset;
+    if (up->stale) {
+        say(answer, ROUND_SUPERSEDED, "a newer stream of this contribution took its place");
+        return;
+    }
+    if (answer->round != up->header.round) { /* the quorum went on: spare the rest of the bytes */
+        say(answer, ROUND_BEHIND, "that round is committed");
+        return;
+    }
+    enum blocks_fit fit = blocks_fits(&up->blocks, offset, n);
+    if (fit == BLOCKS_GAP) {
+        say(answer, ROUND_RESUME, "chunk does not follow what is stored");
+        answer->offset = blocks_first(&up->blocks);
+        return;
+    }
+    answer->offset = offset + n;
+    if (fit == BLOCKS_KNOWN)
+        return;
+    enum err e = chunk_store(a, up, offset, data, n);
+    if (e != ERR_OK) {
+        say_failed(a, e, answer);
+        return;
+    }
+    a->payload_up += n;
+    aggregator_heard(a, up->site);
+}
+
+/* ---- finish ------------------------------------------------------------------------------------------- */
+
+static enum err journal_accept(struct aggregator *a, const struct upload *up)
+{
+    const struct wire_contribution *m = &up->header;
+    struct journal_record r = {.kind = JOURNAL_ACCEPT, .fragment = m->fragment, .site = up->site, .round = m->round,
+                               .digest = m->payload, .payload_bytes = m->payload_bytes,
+                               .incarnation = m->head.incarnation, .data_cursor = m->data_cursor,
+                               .weight = m->weight, .backlog = m->backlog};
+    return journal_append(&a->journal, &r);
+}
+
+/* The payload lies verified and durable under its final name. Record first, then the core, then the receipt. */
+static void contribution_journal(struct aggregator *a, struct upload *up, struct wire_answer *answer)
+{
+    char missing[256];
+    unsigned fragment = up->header.fragment;
+    enum err e = MUTANT(RECEIPT_UNRECORDED) ? ERR_OK : journal_accept(a, up);
+    if (e != ERR_OK) {
+        say_failed(a, e, answer);
+        return;
+    }
+    enum round_outcome o = step_contribution(a, ROUND_STORED, up->site, &up->header, answer);
+    ASSERT(o == ROUND_RECEIPT); /* asked just before, and nothing came between */
+    unsigned count = aggregator_missing(a, fragment, missing, sizeof missing);
+    log_event(LOG_DETAIL, "accept", "fragment=%u round=%" PRIu64 " site=%s bytes=%" PRIu64 " missing=%u%s%s", fragment,
+              up->header.round, a->o.sites[up->site], up->header.payload_bytes, count, count ? " waiting_for=" : "",
+              missing);
+}
+
+/* Wrong bytes are removed before anything is promised; RESUME at 0 makes the site send them again. */
+static void contribution_refuse(struct aggregator *a, struct upload *up, const char *path, enum err why,
+                                struct wire_answer *answer)
+{
+    char sentence[256];
+    snprintf(sentence, sizeof sentence, "%s", err_message());
+    upload_close(a, up);
+    blocks_make(&up->blocks, up->header.payload_bytes);
+    enum err e = a->world->ops->remove(a->world, up->have);
+    if (e == ERR_OK)
+        e = a->world->ops->remove(a->world, path);
+    if (e != ERR_OK) {
+        say_failed(a, e, answer);
+        return;
+    }
+    say(answer, why == ERR_PROTO ? ROUND_INVALID : ROUND_RESUME, sentence);
+    aggregator_refused(a, (int)up->site, a->o.sites[up->site], "payload", answer->outcome, sentence);
+}
+
+/* All bytes are in the part file (or, after a crash, under the final name). */
+static void contribution_accept(struct aggregator *a, struct upload *up, struct wire_answer *answer)
+{
+    const struct wire_contribution *m = &up->header;
+    if (step_contribution(a, ROUND_OFFER, up->site, m, answer) != ROUND_RESUME)
+        return; /* committed meanwhile, or received on another stream */
+    const char *path = up->handle < 0 ? up->final : up->part;
+    enum err e = aggregator_spool_verify(a, path, m->fragment, &m->payload);
+    if (e == ERR_CORRUPT || e == ERR_PROTO) {
+        contribution_refuse(a, up, path, e, answer);
+        return;
+    }
+    if (e == ERR_OK && up->handle >= 0) {
+        e = a->world->ops->part_close(a->world, up->handle, up->part,
+                                      MUTANT(RECEIPT_UNSYNCED) ? NULL : up->final);
+        up->handle = -1;
+    }
+    if (e != ERR_OK)
+        say_failed(a, e, answer);
+    else
+        contribution_journal(a, up, answer);
+}
+
+void aggregator_finish(void *self, void *upload, bool complete, struct wire_answer *answer)
+{
+    struct aggregator *a = self;
+    struct upload *up = upload;
+    memset(answer, 0, sizeof *answer);
+    answer->round = a->core.f[up->header.fragment].round;
+    answer->offset = blocks_first(&up->blocks);
+    if (up->stale)
+        say(answer, ROUND_SUPERSEDED, "a newer stream of this contribution took its place");
+    else if (!complete || blocks_first(&up->blocks) != up->header.payload_bytes)
+        say(answer, ROUND_RESUME, "not all bytes came");
+    else
+        contribution_accept(a, up, answer);
+    if (answer->outcome == ROUND_RESUME)
+        answer->offset = blocks_first(&up->blocks);
+    upload_free(a, up);
+}

@@ -1,0 +1,222 @@
+/* `atoll cert`: the authority of one run, made and used by its operator. Everything hangs on ca.key, which never leaves the
+ * machine it was made on; sites get ca.pem and their own two files.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include "outer/cmd/args.h"
+#include "outer/cmd/cmd.h"
+#include "kernels/base/file.h"
+#include "outer/link/tls.h"
+
+enum { DAY_S = 86400, HOSTS_MAX = 16, SKEW_S = 300 /* other machines' clocks may be a little behind */ };
+
+static struct tls_validity validity(int64_t days)
+{
+    int64_t now = (int64_t)time(NULL);
+    return (struct tls_validity){now - SKEW_S, now + days * DAY_S};
+}
+
+static const char *date(char out[32], int64_t unix_s)
+{
+    time_t t = (time_t)unix_s;
+    struct tm tm;
+    if (!gmtime_r(&t, &tm) || strftime(out, 32, "%Y-%m-%d %H:%M UTC", &tm) == 0)
+        snprintf(out, 32, "?");
+    return out;
+}
+
+static enum err parse(struct args *a, const struct args_option *options, size_t count, int argc, char **argv,
+                      struct arena *arena)
+{
+    a->options = options;
+    a->count = count;
+    return args_parse(a, argc, argv, arena);
+}
+
+static enum err cert_authority(int argc, char **argv, struct arena *arena)
+{
+    const char *run = NULL, *dir = "tls";
+    int64_t days = 3650;
+    bool p256 = false;
+    const struct args_option options[] = {
+        {"run", ARGS_TEXT, &run, .value = "NAME", .required = true, .help = "The run's name, as run.name in the configuration."},
+        {"dir", ARGS_TEXT, &dir, .value = "DIR", .help = "Where ca.pem and ca.key go."},
+        {"days", ARGS_INT, &days, .value = "N", .min = 1, .max = 36500, .help = "How long the authority is valid."},
+        {"p256", ARGS_FLAG, &p256, .help = "A P-256 key instead of Ed25519."},
+    };
+    struct args a = {.command = "cert authority",
+                     .summary = "Makes the certificate authority of one run. Keep ca.key on this machine, and safe.",
+                     .example = "atoll cert authority --run demo --dir tls"};
+    TRY(parse(&a, options, sizeof options / sizeof *options, argc, argv, arena));
+    if (a.help)
+        return ERR_OK;
+    struct tls_validity v = validity(days);
+    char until[32];
+    TRY(tls_authority(dir, run, p256, v));
+    printf("%s/ca.pem  authority of run %s, until %s\n%s/ca.key  its key: whoever has it can join the run; never copy it to a site\n",
+           dir, run, date(until, v.until_unix), dir);
+    return ERR_OK;
+}
+
+/* "a,b,c" -> list[count]; splits in place. */
+static enum err hosts_split(char *text, const char **list, size_t *count)
+{
+    char *rest = text;
+    for (char *host; (host = strsep(&rest, ","));) {
+        if (*count == HOSTS_MAX)
+            return err_set(ERR_CONFIG, "--host: at most %d names and addresses", HOSTS_MAX);
+        list[(*count)++] = host;
+    }
+    return ERR_OK;
+}
+
+static enum err cert_issue(int argc, char **argv, struct arena *arena)
+{
+    const char *role = NULL, *name = NULL, *hosts = NULL, *dir = "tls", *out = NULL;
+    int64_t days = 90;
+    bool p256 = false;
+    const struct args_option options[] = {
+        {"role", ARGS_TEXT, &role, .value = "ROLE", .required = true, .help = "site, aggregator or operator."},
+        {"name", ARGS_TEXT, &name, .value = "NAME", .help = "The site's name, as in outer.sites; the role's name if left out."},
+        {"host", ARGS_TEXT, &hosts, .value = "LIST", .help = "Aggregator: DNS names and addresses that sites dial, by commas."},
+        {"dir", ARGS_TEXT, &dir, .value = "DIR", .help = "Of ca.pem and ca.key."},
+        {"out", ARGS_TEXT, &out, .value = "DIR", .help = "Where NAME.pem, NAME.key and a copy of ca.pem go; --dir if left out."},
+        {"days", ARGS_INT, &days, .value = "N", .min = 1, .max = 825, .help = "How long it is valid; a process warns in its last 30 days."},
+        {"p256", ARGS_FLAG, &p256, .help = "A P-256 key instead of Ed25519."},
+    };
+    struct args a = {.command = "cert issue",
+                     .summary = "Makes the certificate and key of one process, or replaces them: running processes take the new ones.",
+                     .example = "atoll cert issue --role aggregator --host aggregator.example.org,203.0.113.7 --dir tls"};
+    TRY(parse(&a, options, sizeof options / sizeof *options, argc, argv, arena));
+    if (a.help)
+        return ERR_OK;
+    const char *list[HOSTS_MAX];
+    struct tls_request r = {.directory = dir, .out = out ? out : dir, .hosts = list, .p256 = p256, .validity = validity(days)};
+    if (!tls_role_parse(&r.role, role))
+        return err_set(ERR_CONFIG, "--role %s: site, aggregator or operator", role);
+    if (!name && r.role == TLS_SITE)
+        return err_set(ERR_CONFIG, "a site needs --name, as in outer.sites");
+    r.name = name ? name : role;
+    if (hosts) {
+        char *text = arena_string(arena, hosts, strlen(hosts));
+        TRY_ALLOC(text);
+        TRY(hosts_split(text, list, &r.host_count));
+    }
+    TRY(tls_issue(&r));
+    char until[32], path[4096];
+    struct tls_facts f;
+    snprintf(path, sizeof path, "%s/%s.pem", r.out, r.name);
+    TRY(tls_facts(&f, path));
+    printf("%s  %s, until %s\n%s/%s.key  its key\nThis process needs these two and ca.pem, nothing else.\n", path, f.uri,
+           date(until, f.until_unix), r.out, r.name);
+    return ERR_OK;
+}
+
+static const char *state_of(const struct tls_facts *f, const char *dir, int64_t now)
+{
+    bool revoked = false;
+    if (dir && tls_revoked(dir, f->uri, &revoked) == ERR_OK && revoked)
+        return "revoked";
+    return now < f->from_unix ? "not yet valid" : now >= f->until_unix ? "expired" : "valid";
+}
+
+static enum err cert_show(int argc, char **argv, struct arena *arena)
+{
+    struct args a = {.command = "cert show", .summary = "Says what a certificate is for, and until when.",
+                     .example = "atoll cert show tls/a.pem", .operands = "FILE..."};
+    TRY(parse(&a, NULL, 0, argc, argv, arena));
+    if (a.help)
+        return ERR_OK;
+    if (a.operand_count == 0)
+        return err_set(ERR_CONFIG, "which file? atoll cert show tls/a.pem");
+    for (int i = 0; i < a.operand_count; i++) {
+        struct tls_facts f;
+        char from[32], until[32];
+        int64_t now = (int64_t)time(NULL);
+        TRY(tls_facts(&f, a.operand[i]));
+        printf("%s\n  identity  %s%s\n  hosts     %s\n  may be    %s%s%s\n  valid     %s to %s: %s, %lld days left\n"
+               "  subject   %s\n  issuer    %s\n  serial    %s\n",
+               a.operand[i], f.uri, f.uri_count == 1 ? "" : "  (not exactly one URI: refused)", *f.hosts ? f.hosts : "-",
+               f.authority ? "authority" : "", !f.authority && f.client ? "client" : "",
+               !f.authority && f.server ? "server" : "", date(from, f.from_unix), date(until, f.until_unix),
+               state_of(&f, NULL, now), (long long)((f.until_unix - now) / DAY_S), f.subject, f.issuer, f.serial);
+    }
+    return ERR_OK;
+}
+
+static enum err cert_revoke(int argc, char **argv, struct arena *arena)
+{
+    const char *dir = "tls";
+    const struct args_option options[] = {
+        {"dir", ARGS_TEXT, &dir, .value = "DIR", .help = "Of revoked.txt: the aggregator's tls.dir, which reads it when it changes."},
+    };
+    struct args a = {.command = "cert revoke", .summary = "Puts an identity on the list that the aggregator refuses from its next call on.",
+                     .example = "atoll cert revoke atoll://demo/site/b --dir tls", .operands = "URI"};
+    TRY(parse(&a, options, 1, argc, argv, arena));
+    if (a.help)
+        return ERR_OK;
+    if (a.operand_count != 1)
+        return err_set(ERR_CONFIG, "which identity? atoll cert revoke atoll://RUN/ROLE/NAME");
+    bool was_there;
+    TRY(tls_revoke(dir, a.operand[0], &was_there));
+    printf("%s  %s in %s/revoked.txt\n", a.operand[0], was_there ? "was already" : "is now", dir);
+    return ERR_OK;
+}
+
+static enum err cert_list(int argc, char **argv, struct arena *arena)
+{
+    const char *dir = "tls";
+    const struct args_option options[] = {
+        {"dir", ARGS_TEXT, &dir, .value = "DIR", .help = "The directory to look into."},
+    };
+    struct args a = {.command = "cert list", .summary = "All certificates of a directory, one line each.",
+                     .example = "atoll cert list --dir tls"};
+    TRY(parse(&a, options, 1, argc, argv, arena));
+    if (a.help)
+        return ERR_OK;
+    char **names, path[4096], until[32];
+    size_t count;
+    TRY(file_list(dir, arena, &names, &count));
+    for (size_t i = 0; i < count; i++) {
+        struct tls_facts f;
+        size_t n = strlen(names[i]);
+        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+        if (n > 4 && strcmp(names[i] + n - 4, ".pem") == 0 && tls_facts(&f, path) == ERR_OK)
+            printf("%-24s %-48s until %s  %s\n", names[i], f.uri, date(until, f.until_unix),
+                   state_of(&f, dir, (int64_t)time(NULL)));
+    }
+    return ERR_OK;
+}
+
+static const struct {
+    const char *name, *summary;
+    enum err (*run)(int argc, char **argv, struct arena *arena);
+} commands[] = {
+    {"authority", "make the authority of a run", cert_authority},
+    {"issue", "make or replace the certificate of a site, an aggregator or an operator", cert_issue},
+    {"show", "say what a certificate is for", cert_show},
+    {"revoke", "refuse an identity from now on", cert_revoke},
+    {"list", "all certificates of a directory", cert_list},
+};
+enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
+
+enum err cmd_cert(int argc, char **argv)
+{
+    struct arena arena = arena_make(0);
+    bool help = argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
+    for (int i = 0; i < COMMAND_COUNT && argc > 1; i++)
+        if (strcmp(argv[1], commands[i].name) == 0) {
+            enum err e = commands[i].run(argc - 1, argv + 1, &arena);
+            arena_free(&arena);
+            return e;
+        }
+    if (!help)
+        return err_set(ERR_CONFIG, "cert: authority, issue, show, revoke or list; `atoll cert --help` says more");
+    puts("atoll cert COMMAND: the certificates of a run. Both sides of every connection show one.\n");
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        printf("  %-10s %s\n", commands[i].name, commands[i].summary);
+    puts("\nexample:\n  atoll cert authority --run demo --dir tls\n  atoll cert issue --role aggregator --host localhost --dir tls\n"
+         "  atoll cert issue --role site --name a --dir tls");
+    return ERR_OK;
+}

@@ -1,0 +1,88 @@
+/* atoll eval: held-out loss and perplexity of a trained model. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "inner/evaluate.h"
+#include "outer/cmd/cmd.h"
+#include "outer/cmd/load.h"
+
+enum { BATCH_TOKENS = 4096 };
+
+static void print_text(const struct load *l, double loss, double tokens)
+{
+    printf("model        %s\nheld out     %.0f tokens\nloss         %.6f nats per "
+           "token\nperplexity   %.4f\n",
+           l->source, tokens, loss, exp(loss));
+    if (!strcmp(l->s.data_tokenizer, "bytes"))
+        printf("bits per byte %.4f\n", loss / log(2));
+}
+
+static enum err evaluate(struct load *l, int64_t tokens, const char *format)
+{
+    size_t S = (size_t)l->s.train_sequence, sequences = S < BATCH_TOKENS ? BATCH_TOKENS / S : 1;
+    struct loader_options o = {.seed = (uint64_t)l->s.run_seed,
+                               .ranks = 1,
+                               .sequence = S,
+                               .batch_tokens = S,
+                               .vocab = l->s.model_vocab};
+    struct loader text;
+    struct batch b;
+    struct evaluate_sums sums;
+    bool json = !strcmp(format, "json");
+    if (!json && strcmp(format, "text"))
+        return err_set(ERR_CONFIG, "--format = \"%.40s\": allowed are text, json", format);
+    if (!l->s.data_eval.count)
+        return err_set(ERR_CONFIG, "data.eval is empty: name held-out shards");
+    TRY(batch_open(&b, &l->perm, sequences * S, sequences));
+    TRY(load_model(l, b.tokens_max));
+    TRY(loader_open(&text, &l->perm, &l->s.data_eval, &o));
+    uint64_t windows = tokens ? evaluate_count(&text, tokens) : text.windows;
+    enum err e = evaluate_windows(l->model, &text, &b, 0, windows, &sums);
+    loader_close(&text);
+    TRY(e);
+    double loss = sums.loss / sums.count;
+    if (json)
+        printf("{\"step\":%lld,\"tokens\":%.0f,\"loss\":%.9g,\"perplexity\":%.9g}\n",
+               (long long)l->step, sums.count, loss, exp(loss));
+    else
+        print_text(l, loss, sums.count);
+    return ERR_OK;
+}
+
+enum err cmd_eval(int argc, char **argv)
+{
+    struct load_options from = {0};
+    int64_t tokens = 0;
+    const char *format = "text";
+    const struct args_option options[] = {
+        LOAD_ROWS(&from),
+        {.name = "tokens",
+         .kind = ARGS_INT,
+         .target = &tokens,
+         .value = "N",
+         .min = 0,
+         .max = 1e15,
+         .help = "Held-out tokens to look at; 0: all."},
+        {.name = "format",
+         .kind = ARGS_TEXT,
+         .target = &format,
+         .value = "text|json",
+         .help = "json: one object."},
+    };
+    struct args args = {.command = "eval",
+                        .summary = "Held-out loss and perplexity of a trained model (data.eval).",
+                        .example = "atoll eval --config run.yaml --run.dir run/a",
+                        .settings = true,
+                        .options = options,
+                        .count = sizeof options / sizeof *options};
+    struct arena a = arena_make(0);
+    struct load l = {0};
+    enum err e = args_parse(&args, argc, argv, &a);
+    if (!e && !args.help)
+        e = load_open(&l, &from, &args);
+    if (!e && !args.help)
+        e = evaluate(&l, tokens, format);
+    load_close(&l);
+    arena_free(&a);
+    return e;
+}

@@ -1,0 +1,105 @@
+/* atoll export: a trained model as a Hugging Face GPT-2; atoll import: the other way, as step 0 of
+ * a run. */
+#include <stdio.h>
+#include <string.h>
+#include "inner/model/names.h"
+#include "inner/train.h"
+#include "outer/cmd/cmd.h"
+#include "outer/cmd/load.h"
+
+enum err cmd_export(int argc, char **argv)
+{
+    struct load_options from = {0};
+    const char *out = NULL;
+    bool bf16 = false;
+    const struct args_option options[] = {
+        LOAD_ROWS(&from),
+        {.name = "out",
+         .kind = ARGS_TEXT,
+         .target = &out,
+         .value = "DIR",
+         .required = true,
+         .help = "Directory for model.safetensors and config.json."},
+        {.name = "bf16",
+         .kind = ARGS_FLAG,
+         .target = &bf16,
+         .help = "Half the size, parameters rounded to bfloat16."},
+    };
+    struct args args = {
+        .command = "export",
+        .summary =
+            "Writes a trained model as transformers reads it (GPT2LMHeadModel.from_pretrained).",
+        .example = "atoll export --config run.yaml --run.dir run/a --out gpt2",
+        .settings = true,
+        .options = options,
+        .count = sizeof options / sizeof *options};
+    struct arena a = arena_make(0);
+    struct load l = {0};
+    enum err e = args_parse(&args, argc, argv, &a);
+    if (!e && !args.help)
+        e = load_open(&l, &from, &args);
+    if (!e && !args.help)
+        e = names_export(&l.s, &l.table, l.params, bf16, out);
+    if (!e && !args.help)
+        printf("%s/model.safetensors, %s/config.json: %zu parameters from %s\n", out, out,
+               l.table.parameters, l.source);
+    load_close(&l);
+    arena_free(&a);
+    return e;
+}
+
+struct import {
+    struct settings s;
+    struct outer_settings o; /* only so that a whole configuration file is understood */
+    const char *config, *file;
+};
+
+static enum err import(struct import *i, const struct args *args, struct arena *a)
+{
+    const struct config_table tables[] = {keys_inner(&i->s), keys_outer(&i->o)};
+    struct table t;
+    float *slab;
+    char *dir;
+    TRY(config_load(tables, 2, i->config, args->setting_count, args->setting, a));
+    TRY(keys_check(&i->s));
+    TRY(table_make(&t, &i->s, a));
+    TRY_ALLOC(slab = arena_array(a, t.elements, sizeof *slab));
+    TRY_ALLOC(dir = arena_printf(a, "%s/inner", i->s.run_dir));
+    TRY(names_import(&i->s, &t, slab, i->file));
+    TRY(train_begin_from(&i->s, &t, slab, dir, a));
+    printf("%s: step 0 of a run, %zu parameters from %s\n", dir, t.parameters, i->file);
+    return ERR_OK;
+}
+
+enum err cmd_import(int argc, char **argv)
+{
+    struct import i = {0};
+    const struct args_option options[] = {
+        {.name = "config",
+         .kind = ARGS_TEXT,
+         .target = &i.config,
+         .value = "FILE",
+         .help = "Configuration of the run that will start from it."},
+        {.name = "model",
+         .kind = ARGS_TEXT,
+         .target = &i.file,
+         .value = "FILE",
+         .required = true,
+         .help = "A model.safetensors with GPT-2's names."},
+    };
+    struct args args = {
+        .command = "import",
+        .summary = "Makes a Hugging Face GPT-2 the initial parameters of a run: `atoll train` with "
+                   "the same\n"
+                   "configuration starts from it. Every site of a run imports the same file.",
+        .example = "atoll import --config run.yaml --run.dir run/a --model gpt2/model.safetensors",
+        .settings = true,
+        .options = options,
+        .count = sizeof options / sizeof *options};
+    struct arena a = arena_make(0);
+    enum err e = args_parse(&args, argc, argv, &a);
+    if (!e && !args.help)
+        e = import(&i, &args, &a);
+    arena_free(&a);
+    return e;
+}

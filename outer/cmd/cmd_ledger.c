@@ -1,0 +1,393 @@
+/* atoll ledger: what went over the link, by layer, site, round, fragment or kind of call: predicted
+ * beside counted beside what the kernel's sockets say. Ends with an error when a payload is not
+ * what was predicted.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "outer/cmd/args.h"
+#include "outer/cmd/cmd.h"
+#include "outer/ledger/ledger_read.h"
+#include "outer/link/wire.h"
+
+enum { MEMBERS_MAX = 1025 }; /* the largest roster and its aggregator */
+enum by { BY_LAYER, BY_SITE, BY_ROUND, BY_FRAGMENT, BY_CALL, BYS };
+static const char *const by_name[BYS] = {"layer", "site", "round", "fragment", "call"};
+
+struct line { /* of a table: rows added up */
+    char label[96];
+    uint64_t calls, broken, wrong, connections, resent_by_tcp;
+    struct flow {
+        uint64_t predicted, total;  /* payload of complete transfers */
+        struct ledger_side counted; /* everything */
+        struct ledger_side model;   /* what complete transfers of that payload take */
+    } up, down;
+};
+
+/* ---- adding up ---- */
+
+static void add_model(struct ledger_side *to, uint64_t payload)
+{
+    struct ledger_side s = ledger_predict(payload, WIRE_CHUNK_BYTES);
+    to->payload += s.payload;
+    to->grpc += s.grpc;
+    to->http2 += s.http2;
+    to->tls += s.tls;
+}
+
+static void line_add(struct line *l, const struct ledger_member *m, const struct ledger_row *row)
+{
+    struct ledger_row sum = {.up = l->up.counted, .down = l->down.counted};
+    struct flow *f = row->what == LEDGER_CONTRIBUTION ? &l->up : &l->down;
+    ledger_add(&sum, row);
+    l->up.counted = sum.up;
+    l->down.counted = sum.down;
+    l->calls += row->what < LEDGER_CONNECTION ? row->calls : 0;
+    l->connections += row->what == LEDGER_CONNECTION ? row->calls : 0;
+    l->broken += row->broken;
+    l->resent_by_tcp += row->resent;
+    l->wrong += !ledger_good(m, row);
+    if (!ledger_transfer(row->what) || !row->done)
+        return;
+    f->predicted += row->predicted;
+    f->total += row->total;
+    add_model(&f->model, row->total);
+}
+
+static int by_site(const void *x, const void *y)
+{
+    const struct ledger_row *a = x, *b = y;
+    return strcmp(a->site, b->site);
+}
+
+static int by_round(const void *x, const void *y)
+{
+    const struct ledger_row *a = x, *b = y;
+    if (a->round != b->round)
+        return a->round < b->round ? -1 : 1;
+    return a->round == LEDGER_NO_ROUND ? 0
+                                       : (a->fragment > b->fragment) - (a->fragment < b->fragment);
+}
+
+static int by_fragment(const void *x, const void *y)
+{
+    const struct ledger_row *a = x, *b = y;
+    bool none_a = a->round == LEDGER_NO_ROUND, none_b = b->round == LEDGER_NO_ROUND;
+    if (none_a || none_b)
+        return none_a - none_b;
+    return (a->fragment > b->fragment) - (a->fragment < b->fragment);
+}
+
+static int by_call(const void *x, const void *y)
+{
+    const struct ledger_row *a = x, *b = y;
+    return (a->what > b->what) - (a->what < b->what);
+}
+
+static int by_nothing(const void *x, const void *y)
+{
+    (void)x;
+    (void)y;
+    return 0;
+}
+
+static int (*const order[BYS])(const void *, const void *) = {by_nothing, by_site, by_round,
+                                                              by_fragment, by_call};
+
+static void label(char out[96], enum by by, const struct ledger_member *m,
+                  const struct ledger_row *row)
+{
+    bool none = row->round == LEDGER_NO_ROUND;
+    if (by == BY_LAYER)
+        snprintf(out, 96, "%s", m->name);
+    else if (by == BY_SITE)
+        snprintf(out, 96, "%s", row->site);
+    else if (by == BY_CALL)
+        snprintf(out, 96, "%s", ledger_name(row->what));
+    else if (none)
+        snprintf(out, 96, "no round");
+    else if (by == BY_ROUND)
+        snprintf(out, 96, "%" PRIu64 " of %" PRIu32, row->round, row->fragment);
+    else
+        snprintf(out, 96, "%" PRIu32, row->fragment);
+}
+
+/* Lines of a member's table, in the order of `by`. */
+static enum err lines_make(const struct ledger_member *m, enum by by, struct arena *a,
+                           struct line **lines, size_t *count)
+{
+    struct ledger_row *rows;
+    TRY_ALLOC(rows = arena_array(a, m->count + 1, sizeof *rows));
+    TRY_ALLOC(*lines = arena_array(a, m->count + 1, sizeof **lines));
+    *count = 0;
+    if (!m->count)
+        return ERR_OK;
+    memcpy(rows, m->rows, m->count * sizeof *rows);
+    qsort(rows, m->count, sizeof *rows, order[by]);
+    for (size_t i = 0; i < m->count; i++) {
+        if (i == 0 || order[by](&rows[i - 1], &rows[i]) != 0) {
+            struct line *fresh = &(*lines)[(*count)++];
+            *fresh = (struct line){0};
+            label(fresh->label, by, m, &rows[i]);
+        }
+        line_add(&(*lines)[*count - 1], m, &rows[i]);
+    }
+    return ERR_OK;
+}
+
+/* ---- printing ---- */
+
+static double apart_percent(uint64_t layers, uint64_t socket)
+{
+    return socket ? 100 * ((double)layers - (double)socket) / (double)socket : 0;
+}
+
+static void print_head(const struct ledger_member *m)
+{
+    printf("%s of run %s (%s): %u process%s", m->name, m->run, m->directory, m->lives,
+           m->lives == 1 ? "" : "es");
+    if (m->unfinished > m->running)
+        printf(", %u killed", m->unfinished - m->running);
+    printf("%s\n", m->running ? ", the last one still running or killed" : "");
+}
+
+static void print_layer(const char *name, uint64_t up_model, uint64_t up, uint64_t down_model,
+                        uint64_t down, const char *note)
+{
+    printf("  %-22s %15" PRIu64 " %15" PRIu64 " %15" PRIu64 " %15" PRIu64 "%s\n", name, up_model,
+           up, down_model, down, note);
+}
+
+static void print_sockets(const struct line *l)
+{
+    uint64_t up = ledger_sum(&l->up.counted), down = ledger_sum(&l->down.counted);
+    uint64_t socket_up = l->up.counted.socket, socket_down = l->down.counted.socket;
+    printf("  %-22s %15s %15" PRIu64 " %15s %15" PRIu64 "\n", "kernel's sockets", "", socket_up, "",
+           socket_down);
+    printf("  %-22s %15s %14.3f%% %15s %14.3f%%%s\n", "layers beside kernel", "",
+           apart_percent(up, socket_up), "", apart_percent(down, socket_down),
+           ledger_near(up, socket_up, socket_down, l->connections) &&
+                   ledger_near(down, socket_down, socket_up, l->connections)
+               ? ""
+               : "  ! over 1 %");
+    printf("  %-22s %15s %15" PRIu64 " %15s %15" PRIu64 "  estimate\n", "with TCP and IP", "",
+           ledger_ip(socket_up, socket_down), "", ledger_ip(socket_down, socket_up));
+}
+
+static void print_layers(const struct line *l)
+{
+    const struct ledger_side *u = &l->up.counted, *d = &l->down.counted, *um = &l->up.model,
+                             *dm = &l->down.model;
+    printf("  %-22s %15s %15s %15s %15s\n", "bytes", "up, predicted", "counted", "down, predicted",
+           "counted");
+    print_layer("payload", l->up.predicted, u->payload, l->down.predicted, d->payload,
+                l->wrong ? "  ! differs" : "");
+    print_layer("protobuf and gRPC", um->grpc, u->grpc, dm->grpc, d->grpc,
+                "  predicted: the transfers alone");
+    print_layer("HTTP/2 frames", um->http2, u->http2, dm->http2, d->http2,
+                "  counted: model of the messages");
+    print_layer("TLS records", um->tls, u->tls, dm->tls, d->tls,
+                "  counted: model of the messages");
+    print_layer("all layers", ledger_sum(um), ledger_sum(u), ledger_sum(dm), ledger_sum(d), "");
+    print_sockets(l);
+    printf("  %" PRIu64 " calls, %" PRIu64 " broken off; %" PRIu64 " connections; %" PRIu64
+           " bytes sent again by TCP\n",
+           l->calls, l->broken, l->connections, l->resent_by_tcp);
+}
+
+static void print_lines(const struct line *lines, size_t count, enum by by)
+{
+    bool sockets = by == BY_SITE;
+    printf("  %-20s %13s %13s %13s %13s %11s %11s %11s %13s%s\n", by_name[by], "up, predicted",
+           "payload up", "dn, predicted", "payload down", "protobuf", "HTTP/2", "TLS", "all layers",
+           sockets ? "       sockets    apart" : "");
+    for (size_t i = 0; i < count; i++) {
+        const struct line *l = &lines[i];
+        const struct ledger_side *u = &l->up.counted, *d = &l->down.counted;
+        uint64_t all = ledger_sum(u) + ledger_sum(d), socket = u->socket + d->socket;
+        printf("  %-20s %13" PRIu64 " %13" PRIu64 " %13" PRIu64 " %13" PRIu64 " %11" PRIu64
+               " %11" PRIu64 " %11" PRIu64 " %13" PRIu64,
+               l->label, l->up.predicted, u->payload, l->down.predicted, d->payload,
+               u->grpc + d->grpc, u->http2 + d->http2, u->tls + d->tls, all);
+        if (sockets)
+            printf(" %13" PRIu64 " %7.3f%%%s", socket, apart_percent(all, socket),
+                   ledger_near(all, socket, 0, l->connections) ? "" : " !");
+        printf("%s\n", l->wrong ? "  ! differs" : "");
+    }
+}
+
+/* What stands between counted and predicted, in words; nothing where they are equal. */
+static void print_why(const struct ledger_transfers *t, const char *direction)
+{
+    const struct {
+        uint64_t count, bytes; /* count 0: not told */
+        const char *why;
+    } parts[] = {
+        {t->resent > 0, t->resent, "sent again"},
+        {t->lost > 0, t->lost, "sent by a process that was killed before it booked them"},
+        {t->absent, t->absent_bytes,
+         "of rounds without a transfer on record: not sent, or by a process that was killed"},
+        {t->incomplete, t->incomplete_bytes, "of transfers that did not end"},
+        {t->unpredicted, t->total - t->predicted_total,
+         "of transfers without a prediction: snapshots, rounds taken up after an absence or under "
+         "way"},
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (parts[i].count)
+            printf("  %s: %" PRIu64 " bytes %s\n", direction, parts[i].bytes, parts[i].why);
+}
+
+static void print_csv(const struct ledger_member *m, const struct line *lines, size_t count,
+                      enum by by)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct line *l = &lines[i];
+        const struct flow *flows[] = {&l->up, &l->down};
+        printf("%s,%s,%s,%s,%" PRIu64 ",%" PRIu64, m->directory, m->name, by_name[by], l->label,
+               l->calls, l->broken);
+        for (int k = 0; k < 2; k++)
+            printf(",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
+                   ",%" PRIu64,
+                   flows[k]->predicted, flows[k]->counted.payload, flows[k]->counted.grpc,
+                   flows[k]->counted.http2, flows[k]->counted.tls, ledger_sum(&flows[k]->counted),
+                   flows[k]->counted.socket);
+        printf(",%" PRIu64 "\n", l->wrong);
+    }
+}
+
+static enum err print_member(const struct ledger_member *m, enum by by, bool csv, struct arena *a)
+{
+    struct line *lines;
+    size_t count;
+    TRY(lines_make(m, by, a, &lines, &count));
+    if (csv) {
+        print_csv(m, lines, count, by);
+        return ERR_OK;
+    }
+    print_head(m);
+    if (by == BY_LAYER && count)
+        print_layers(lines);
+    else
+        print_lines(lines, count, by);
+    print_why(&m->up, "up");
+    print_why(&m->down, "down");
+    puts("");
+    return ERR_OK;
+}
+
+/* ---- what is wrong ---- */
+
+static enum err differs(const struct ledger_member *m, const struct ledger_row *row,
+                        const char *than)
+{
+    bool up = row->what == LEDGER_CONTRIBUTION;
+    return err_set(ERR_DIFFERS,
+                   "%s: %s of site %s, fragment %" PRIu32 " round %" PRIu64 ": predicted %" PRIu64
+                   ", agreed %" PRIu64 ", counted %" PRIu64 " bytes of payload%s",
+                   m->directory, ledger_name(row->what), row->site, row->fragment, row->round,
+                   row->predicted, row->total, up ? row->up.payload : row->down.payload, than);
+}
+
+static enum err check_member(const struct ledger_member *m)
+{
+    for (size_t i = 0; i < m->count; i++)
+        if (!ledger_good(m, &m->rows[i]))
+            return differs(m, &m->rows[i], "");
+    return ERR_OK;
+}
+
+/* Both ends of a transfer must have agreed on its size; an aggregator that was killed between the
+ * receipt and its book's row has none, only the round's prediction. */
+static enum err check_ends(const struct ledger_member *site, const struct ledger_member *aggregator)
+{
+    for (size_t i = 0; i < site->count; i++) {
+        const struct ledger_row *row = &site->rows[i], *other = ledger_row_of(aggregator, row);
+        bool booked = other && (other->total || !aggregator->unfinished);
+        if (ledger_transfer(row->what) && row->done && booked && other->total != row->total)
+            return differs(site, row, "; the aggregator has another size");
+    }
+    return ERR_OK;
+}
+
+static enum err check(const struct ledger_member *members, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        TRY(check_member(&members[i]));
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < count; k++)
+            if (!strcmp(members[k].name, "aggregator") &&
+                strcmp(members[i].name, "aggregator") != 0)
+                TRY(check_ends(&members[i], &members[k]));
+    return ERR_OK;
+}
+
+static enum err read_all(const struct args *args, struct ledger_member *members, struct arena *a)
+{
+    for (int i = 0; i < args->operand_count; i++) {
+        TRY(ledger_read(&members[i], args->operand[i], i ? members : NULL, a));
+        for (int k = 0; k < i; k++)
+            if (strcmp(members[k].name, members[i].name) == 0)
+                return err_set(ERR_CONFIG, "%s and %s are both of %s: give each member once",
+                               args->operand[k], args->operand[i], members[i].name);
+    }
+    return ERR_OK;
+}
+
+static enum err ledger(const struct args *args, const char *by_text, bool csv, struct arena *a)
+{
+    struct ledger_member *members;
+    size_t count = (size_t)args->operand_count;
+    int by = 0;
+    while (by < BYS && strcmp(by_name[by], by_text) != 0)
+        by++;
+    if (by == BYS)
+        return err_set(ERR_CONFIG, "--by %s: one of layer, site, round, fragment, call", by_text);
+    if (count == 0 || count > MEMBERS_MAX)
+        return err_set(ERR_CONFIG,
+                       "ledger: give the directories of sites, of the aggregator, or of both: "
+                       "atoll ledger run-a run-b aggregator");
+    TRY_ALLOC(members = arena_array(a, count, sizeof *members));
+    TRY(read_all(args, members, a));
+    if (csv)
+        puts("directory,member,by,label,calls,broken,up_predicted,up_payload,up_grpc,up_http2,up_"
+             "tls,up_layers,up_socket,"
+             "down_predicted,down_payload,down_grpc,down_http2,down_tls,down_layers,down_socket,"
+             "wrong");
+    for (size_t i = 0; i < count; i++)
+        TRY(print_member(&members[i], (enum by)by, csv, a));
+    return check(members, count);
+}
+
+enum err cmd_ledger(int argc, char **argv)
+{
+    const char *by = "layer";
+    bool csv = false;
+    const struct args_option options[] = {
+        {.name = "by",
+         .kind = ARGS_TEXT,
+         .target = &by,
+         .value = "WHAT",
+         .help = "layer, site, round, fragment or call (hello, poll, ...)."},
+        {.name = "csv",
+         .kind = ARGS_FLAG,
+         .target = &csv,
+         .help = "Comma-separated, with all layers of both directions."},
+    };
+    struct args args = {.command = "ledger",
+                        .summary = "Adds up what went over the link: payload as predicted and as "
+                                   "counted, protobuf and gRPC, HTTP/2, TLS, and "
+                                   "the kernel's socket counters beside them. Ends with exit code "
+                                   "1 when a payload is not what was "
+                                   "predicted.",
+                        .example = "atoll ledger run-a run-b aggregator --by site",
+                        .operands = "DIR...",
+                        .options = options,
+                        .count = sizeof options / sizeof *options};
+    struct arena arena = arena_make(0);
+    enum err e = args_parse(&args, argc, argv, &arena);
+    if (e == ERR_OK && !args.help)
+        e = ledger(&args, by, csv, &arena);
+    arena_free(&arena);
+    return e;
+}

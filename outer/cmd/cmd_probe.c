@@ -1,0 +1,475 @@
+/* atoll probe: what the link and this machine can do, as plan.* of a configuration. Over the real link: the same TLS, calls, chunks
+ * and connections that carry contributions. One end listens with the aggregator's certificate, the other dials as a site.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "inner/train.h"
+#include "outer/cmd/cmd.h"
+#include "outer/identity.h"
+#include "outer/link/tls.h"
+#include "outer/plan/plan_settings.h"
+
+enum { PINGS = 20, SIZES = 6, REPEATS = 3, STEPS = 5, FIRST_BYTES = 1 << 16, OUTER_VALUES = 1 << 22 };
+
+struct probe {
+    struct plan_settings p;
+    const char *config, *write;
+    bool listening, step;
+    int64_t most_mib;
+    struct link *link;
+    uint8_t *bytes; /* of the largest payload; what it says does not matter */
+};
+
+static double seconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* ---- the end that listens: takes every payload, gives what is asked for, keeps nothing ---- */
+
+struct taker {
+    uint8_t *bytes;
+    size_t size_bytes;
+    uint64_t have;
+};
+
+static void take_hello(void *self, const char *peer, const struct wire_hello *m, struct wire_hello_answer *answer)
+{
+    (void)self, (void)peer, (void)m;
+    memset(answer, 0, sizeof *answer);
+    answer->outcome = ROUND_EARLY; /* nobody trains here */
+}
+
+static void take_offer(void *self, const char *peer, const struct wire_contribution *m, struct wire_answer *answer,
+                       void **upload)
+{
+    (void)peer, (void)m;
+    memset(answer, 0, sizeof *answer);
+    answer->outcome = ROUND_RESUME;
+    *upload = self;
+}
+
+static void take_chunk(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n, struct wire_answer *answer)
+{
+    (void)self, (void)upload, (void)data;
+    memset(answer, 0, sizeof *answer);
+    answer->offset = offset + n;
+}
+
+static void take_finish(void *self, void *upload, bool complete, struct wire_answer *answer)
+{
+    (void)self, (void)upload;
+    memset(answer, 0, sizeof *answer);
+    answer->outcome = complete ? ROUND_RECEIPT : ROUND_RESUME;
+}
+
+static void take_poll(void *self, const char *peer, const struct wire_poll *m, struct wire_poll_answer *answer)
+{
+    (void)self, (void)peer, (void)m;
+    answer->answer = (struct wire_answer){.outcome = ROUND_GONE};
+}
+
+/* `round` says how many bytes are wanted. */
+static void take_fetch(void *self, const char *peer, const struct wire_fetch *m, const uint8_t **data, size_t *size_bytes,
+                       void **source, struct wire_answer *answer)
+{
+    struct taker *t = self;
+    (void)peer;
+    memset(answer, 0, sizeof *answer);
+    *data = t->bytes;
+    *size_bytes = m->round < t->size_bytes ? m->round : t->size_bytes;
+    *source = t;
+    if (m->offset > *size_bytes)
+        answer->outcome = ROUND_INVALID;
+}
+
+static void take_fetched(void *self, void *source)
+{
+    (void)self, (void)source;
+}
+
+static void take_report(void *self, const char *peer, const struct wire_report *m, struct wire_answer *answer)
+{
+    (void)self, (void)peer, (void)m;
+    memset(answer, 0, sizeof *answer);
+    answer->outcome = ROUND_CURRENT;
+}
+
+static void take_leave(void *self, const char *peer, const struct wire_leave *m, struct wire_answer *answer)
+{
+    (void)m;
+    printf("%s has measured\n", peer ? peer : "somebody");
+    fflush(stdout);
+    take_report(self, peer, NULL, answer);
+}
+
+static uint64_t take_work(void *self, bool *stop)
+{
+    (void)self;
+    *stop = false;
+    return UINT64_MAX;
+}
+
+static enum err paths(struct probe *c, struct link_tls *t, const char *name)
+{
+    TRY_ALLOC(t->ca = arena_printf(&c->p.perm, "%s/ca.pem", c->p.o.tls_dir));
+    TRY_ALLOC(t->certificate = arena_printf(&c->p.perm, "%s/%s.pem", c->p.o.tls_dir, name));
+    TRY_ALLOC(t->key = arena_printf(&c->p.perm, "%s/%s.key", c->p.o.tls_dir, name));
+    return ERR_OK;
+}
+
+static enum err listen_until_stopped(struct probe *c)
+{
+    struct link_listen l = {.address = c->p.o.serve_listen};
+    struct taker t = {c->bytes, (size_t)c->most_mib << 20, 0};
+    const struct link_service service = {.self = &t, .hello = take_hello, .offer = take_offer, .chunk = take_chunk,
+                                         .finish = take_finish, .poll = take_poll, .fetch = take_fetch,
+                                         .fetched = take_fetched, .report = take_report, .leave = take_leave,
+                                         .work = take_work};
+    struct link_server *server;
+    sigset_t signals;
+    int port, got;
+    int64_t days;
+    TRY(paths(c, &l.tls, "aggregator"));
+    TRY(tls_check(&l.tls, c->p.s.run_name, TLS_AGGREGATOR, "aggregator", (int64_t)time(NULL), &days));
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &signals, NULL); /* before the link makes its threads */
+    TRY(link_serve(&server, &l, &service, &port));
+    printf("listening on %s, port %d; Ctrl-C ends it\n", l.address, port);
+    fflush(stdout);
+    sigwait(&signals, &got);
+    link_shutdown(server, 1000);
+    return ERR_OK;
+}
+
+/* ---- the end that measures ---- */
+
+static struct wire_head head_of(const struct probe *c)
+{
+    struct wire_head h = {.incarnation = 1, .instance = 1};
+    snprintf(h.run, sizeof h.run, "%s", c->p.s.run_name);
+    snprintf(h.site, sizeof h.site, "%s", c->p.o.site_name);
+    return h;
+}
+
+static enum err ping(struct probe *c, double *seconds)
+{
+    struct wire_report m = {.head = head_of(c)};
+    struct wire_answer a;
+    double begin = seconds_now();
+    TRY(c->link->ops->report(c->link, &m, &a));
+    *seconds = seconds_now() - begin;
+    if (a.outcome == ROUND_CURRENT)
+        return ERR_OK;
+    return err_set(ERR_UNSUPPORTED,
+                   "%s is an aggregator at work; rates are measured against atoll probe --listen in its place, beside it on "
+                   "another port",
+                   c->p.o.site_aggregator);
+}
+
+static enum err send(struct probe *c, size_t size, double *seconds)
+{
+    struct wire_contribution m = {.head = head_of(c), .payload_bytes = size, .weight = 1};
+    struct wire_answer a;
+    double begin = seconds_now();
+    TRY(c->link->ops->contribute(c->link, &m, c->bytes, &a));
+    *seconds = seconds_now() - begin;
+    return a.outcome == ROUND_RECEIPT ? ERR_OK : err_set(ERR_PROTO, "the other end answers %s", round_outcome_name(a.outcome));
+}
+
+static enum err get(struct probe *c, size_t size, double *seconds)
+{
+    struct wire_fetch m = {.head = head_of(c), .what = WIRE_AGGREGATE, .round = size};
+    struct wire_answer a;
+    double begin = seconds_now();
+    TRY(c->link->ops->fetch(c->link, &m, c->bytes, size, &a));
+    *seconds = seconds_now() - begin;
+    return a.outcome == ROUND_NONE ? ERR_OK : err_set(ERR_PROTO, "the other end answers %s", round_outcome_name(a.outcome));
+}
+
+struct fit { /* seconds = alpha + beta * bytes, least squares (Shi et al. 2021, 2005.13247) */
+    double n, x, y, xx, xy;
+    double variation; /* standard deviation over mean, of the largest size */
+    double bps;
+};
+
+static void fit_add(struct fit *f, double bytes, double seconds)
+{
+    f->n++;
+    f->x += bytes;
+    f->y += seconds;
+    f->xx += bytes * bytes;
+    f->xy += bytes * seconds;
+}
+
+/* One direction, in sizes that grow by four as long as one takes less than two seconds. */
+static enum err rate(struct probe *c, const char *what, enum err (*move)(struct probe *, size_t, double *), struct fit *f)
+{
+    size_t most = (size_t)c->most_mib << 20, largest = 0;
+    double seconds = 0;
+    TRY(move(c, FIRST_BYTES, &seconds)); /* connection and handshake are not part of it */
+    *f = (struct fit){0};
+    for (size_t size = FIRST_BYTES; size <= most && seconds < 2; size *= 4) {
+        double sum = 0, squares = 0;
+        for (int i = 0; i < REPEATS; i++) {
+            TRY(move(c, size, &seconds));
+            fit_add(f, (double)size, seconds);
+            sum += seconds;
+            squares += seconds * seconds;
+        }
+        f->variation = sqrt(fmax(0, squares / REPEATS - sum * sum / REPEATS / REPEATS)) * REPEATS / sum;
+        largest = size;
+    }
+    double beta = (f->n * f->xy - f->x * f->y) / (f->n * f->xx - f->x * f->x);
+    if (!(beta > 0))
+        return err_set(ERR_LINK, "%s: time does not grow with size; --most-mib %" PRId64 " is too little for this link", what,
+                       c->most_mib);
+    f->bps = 8 / beta * plan_wire_bytes((double)largest) / (double)largest;
+    fprintf(stderr, "%-4s %.4g Mbit/s on the line, fitted up to %zu KiB, varies by %.1f %%\n", what, f->bps / 1e6, largest >> 10,
+            100 * f->variation);
+    return ERR_OK;
+}
+
+static enum err measure_link(struct probe *c)
+{
+    struct link_dial d = {.target = c->p.o.site_aggregator, .streams = (unsigned)c->p.o.site_streams};
+    struct fit up, down;
+    double best = INFINITY, worst = 0, seconds;
+    struct wire_leave leave = {.head = head_of(c)};
+    struct wire_answer ignored;
+    int64_t days;
+    if (*c->p.o.site_aggregator_name)
+        d.server_name = c->p.o.site_aggregator_name;
+    TRY(paths(c, &d.tls, c->p.o.site_name));
+    TRY(tls_check(&d.tls, c->p.s.run_name, TLS_SITE, c->p.o.site_name, (int64_t)time(NULL), &days));
+    TRY(link_open(&c->link, &d));
+    TRY(ping(c, &seconds));
+    for (int i = 0; i < PINGS; i++) {
+        TRY(ping(c, &seconds));
+        best = fmin(best, seconds);
+        worst = fmax(worst, seconds);
+    }
+    fprintf(stderr, "rtt  %.3f ms, at most %.3f ms of %d\n", 1e3 * best, 1e3 * worst, PINGS);
+    TRY(rate(c, "up", send, &up));
+    TRY(rate(c, "down", get, &down));
+    c->p.o.plan_rtt_ms = 1e3 * best;
+    c->p.o.plan_up_mbit = up.bps / 1e6;
+    c->p.o.plan_down_mbit = down.bps / 1e6;
+    return c->link->ops->leave(c->link, &leave, &ignored);
+}
+
+/* ---- this machine ---- */
+
+static enum err nothing_start(void *self, struct train *t)
+{
+    (void)self, (void)t;
+    return ERR_OK;
+}
+
+static enum err keep_time(void *self, struct train *t, const struct train_report *r)
+{
+    double *step_s = self;
+    (void)t;
+    *step_s = r->step == 1 || r->step_seconds < *step_s ? r->step_seconds : *step_s;
+    return ERR_OK;
+}
+
+static enum err nothing_eval(void *self, struct train *t, const struct train_eval *e)
+{
+    (void)self, (void)t, (void)e;
+    return ERR_OK;
+}
+
+static enum err nothing_saved(void *self, struct train *t, int64_t step)
+{
+    (void)self, (void)t, (void)step;
+    return ERR_OK;
+}
+
+/* When each layer's gradients became final, in one more backward pass. */
+struct layer_clock {
+    const struct table *table;
+    struct dev *dev;
+    double last, *seconds; /* [layer + 1] */
+};
+
+static void layer_final(void *self, size_t from)
+{
+    struct layer_clock *k = self;
+    size_t i = 0;
+    if (dev_sync(k->dev) != ERR_OK) /* the step says so itself */
+        return;
+    double now = seconds_now();
+    while (i + 1 < k->table->count && k->table->tensors[i + 1].offset <= from)
+        i++;
+    k->seconds[k->table->tensors[i].layer + 1] += now - k->last;
+    k->last = now;
+}
+
+/* Backward time by layer, as plan.layers_ms. */
+static enum err layer_times(struct probe *c, struct train *t)
+{
+    struct layer_clock k = {&t->table, t->dev, 0, NULL};
+    const struct model_ready ready = {&k, layer_final};
+    size_t layers = (size_t)c->p.s.model_layers + 2, losses;
+    const char **items;
+    double sum, forward_s;
+    TRY_ALLOC(k.seconds = arena_array(&c->p.perm, layers, sizeof *k.seconds));
+    TRY_ALLOC(items = arena_array(&c->p.perm, layers, sizeof *items));
+    double begin = seconds_now();
+    TRY(model_eval(t->model, &t->batch, &sum, &losses));
+    TRY(dev_sync(t->dev));
+    forward_s = seconds_now() - begin;
+    k.last = seconds_now() + forward_s; /* the step begins with a forward pass */
+    TRY(model_step(t->model, &t->batch, 1, &ready, &sum, &losses));
+    for (size_t i = 0; i < layers; i++)
+        TRY_ALLOC(items[i] = arena_printf(&c->p.perm, "%.4g", 1e3 * fmax(0, k.seconds[i])));
+    c->p.o.plan_layers_ms = (struct config_list){items, layers};
+    return ERR_OK;
+}
+
+/* Encode, decode and outer step of the configured codec, for one value. */
+static enum err outer_time(struct probe *c, struct dev *d)
+{
+    const struct codec *codec = codec_find(c->p.o.outer_codec);
+    size_t n = OUTER_VALUES, size;
+    struct codec_work *w;
+    struct arena a = arena_make(0);
+    float *z = arena_array(&a, n, sizeof *z), *theta = arena_array(&a, 2 * n, sizeof *theta);
+    uint8_t *grid = arena_alloc(&a, n / DEV_BLOCK), *payload = arena_alloc(&a, codec->payload_max(codec, n));
+    enum err e = z && theta && grid && payload ? codec_open(&w, d) : ERR_MEMORY;
+    if (e == ERR_OK) {
+        memset(grid, 100, n / DEV_BLOCK);
+        for (size_t i = 0; i < n; i++)
+            z[i] = (float)(i % 251) / 65536;
+        c->p.o.plan_outer_ns = INFINITY; /* the first time pays for the pages */
+        for (int i = 0; i < REPEATS && e == ERR_OK; i++) {
+            double begin = seconds_now();
+            e = codec->encode(codec, w, payload, &size, z, z, grid, n);
+            if (e == ERR_OK)
+                e = codec->decode(codec, w, z, payload, size, grid, n);
+            d->ops->outer_step(d, theta, theta + n, z, 0.7f, 0.9f, n);
+            if (e == ERR_OK)
+                e = dev_sync(d);
+            c->p.o.plan_outer_ns = fmin(c->p.o.plan_outer_ns, 1e9 * (seconds_now() - begin) / (double)n);
+        }
+        codec_close(w);
+    }
+    arena_free(&a);
+    return e;
+}
+
+/* The fastest of a few real steps, in a directory that goes away. */
+static enum err measure_step(struct probe *c)
+{
+    struct coll *coll = NULL;
+    struct dev *d = NULL;
+    char dir[] = "/tmp/atoll-probe-XXXXXX";
+    double step_s = 0;
+    const struct train_hook hook = {&step_s, nothing_start, keep_time, nothing_eval, nothing_start, nothing_saved};
+    static struct train train;
+    c->p.s.train_steps = STEPS;
+    c->p.s.train_eval_every = c->p.s.train_checkpoint_every = 0;
+    if (!mkdtemp(dir))
+        return err_set(ERR_IO, "/tmp: no temporary directory can be made");
+    enum err e = coll_open(&coll, c->p.s.device_kind);
+    if (e == ERR_OK)
+        e = dev_open(&d, &(struct dev_options){.kind = c->p.s.device_kind, .model_type = c->p.s.device_dtype,
+                                               .threads = (int)c->p.s.device_threads});
+    if (e == ERR_OK)
+        e = train_open(&train, &c->p.s, d, coll, 0, dir, &c->p.perm);
+    if (e == ERR_OK)
+        e = train_run(&train, &hook);
+    if (e == ERR_OK)
+        e = layer_times(c, &train);
+    if (e == ERR_OK)
+        e = outer_time(c, d);
+    train_close(&train);
+    dev_close(d);
+    coll_close(coll);
+    c->p.o.plan_step_s = step_s;
+    if (e == ERR_OK)
+        fprintf(stderr, "step %.4g s, the fastest of %d; %.3g ns to encode and apply a value with %s\n", step_s, STEPS,
+                c->p.o.plan_outer_ns, c->p.o.outer_codec);
+    if (e == ERR_OK)
+        return file_remove_tree(dir);
+    char why[512];
+    snprintf(why, sizeof why, "%s", err_message());
+    enum err tidied = file_remove_tree(dir);
+    return err_set(e, "%s%s", why, tidied == ERR_OK ? "" : "; the temporary directory could not be removed");
+}
+
+static void write_plan(FILE *f, const struct probe *c)
+{
+    const struct outer_settings *o = &c->p.o;
+    fprintf(f, "plan:\n  step_s: %.6g\n  up_mbit: %.6g\n  down_mbit: %.6g\n  rtt_ms: %.6g\n  outer_ns: %.6g\n", o->plan_step_s,
+            o->plan_up_mbit, o->plan_down_mbit, o->plan_rtt_ms, o->plan_outer_ns);
+    fprintf(f, "  layers_ms: [");
+    for (size_t i = 0; i < o->plan_layers_ms.count; i++)
+        fprintf(f, "%s%s", i ? ", " : "", o->plan_layers_ms.items[i]);
+    fprintf(f, "]\n");
+}
+
+static enum err probe(struct probe *c, const struct args *args)
+{
+    TRY(plan_settings_load(&c->p, c->config, NULL, 0, args));
+    if (!*c->p.o.site_name && c->p.o.outer_sites.count == 1)
+        c->p.o.site_name = c->p.o.outer_sites.items[0];
+    TRY_ALLOC(c->bytes = arena_alloc(&c->p.perm, (size_t)c->most_mib << 20));
+    link_tune();
+    if (c->listening)
+        return listen_until_stopped(c);
+    if (!*c->p.o.site_aggregator && !c->step)
+        return err_set(ERR_CONFIG, "nothing to measure: give --site.aggregator HOST:PORT, --step, or both");
+    if (*c->p.o.site_aggregator)
+        TRY(measure_link(c));
+    if (c->step)
+        TRY(measure_step(c));
+    write_plan(stdout, c);
+    if (!c->write)
+        return ERR_OK;
+    FILE *f = fopen(c->write, "w");
+    if (!f)
+        return err_set(ERR_IO, "%s: cannot write", c->write);
+    write_plan(f, c);
+    return fclose(f) == 0 ? ERR_OK : err_set(ERR_IO, "%s: cannot write", c->write);
+}
+
+enum err cmd_probe(int argc, char **argv)
+{
+    struct probe c = {.most_mib = 64, .p.perm = arena_make(0)};
+    const struct args_option options[] = {
+        {.name = "config", .kind = ARGS_TEXT, .target = &c.config, .value = "FILE",
+         .help = "Configuration (YAML) of the run: site, certificates, model."},
+        {.name = "listen", .kind = ARGS_FLAG, .target = &c.listening,
+         .help = "Be the other end, on serve.listen with the aggregator's certificate, until Ctrl-C."},
+        {.name = "step", .kind = ARGS_FLAG, .target = &c.step,
+         .help = "Also the step time of the configured model on this machine (data.train), and of the codec."},
+        {.name = "most-mib", .kind = ARGS_INT, .target = &c.most_mib, .min = 1, .max = 4096, .value = "MIB",
+         .help = "Largest payload."},
+        {.name = "write", .kind = ARGS_TEXT, .target = &c.write, .value = "FILE", .help = "Write plan.* there, for atoll plan --probe."},
+    };
+    struct args args = {.command = "probe",
+                        .summary = "Measures round trip and both rates to atoll probe --listen over the real link, and with --step the "
+                                   "time of an inner step: values that atoll plan and atoll sim take.",
+                        .example = "atoll probe --config run.yaml --site.name a --site.aggregator hub.example.org:7443 --write link.yaml",
+                        .settings = true,
+                        .options = options,
+                        .count = sizeof options / sizeof *options};
+    enum err e = args_parse(&args, argc, argv, &c.p.perm);
+    if (e == ERR_OK && !args.help)
+        e = probe(&c, &args);
+    if (c.link)
+        c.link->ops->close(c.link);
+    plan_settings_close(&c.p);
+    return e;
+}

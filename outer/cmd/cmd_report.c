@@ -1,0 +1,49 @@
+/* atoll report: one HTML page about one or more run directories. */
+#include <stdio.h>
+#include "outer/cmd/args.h"
+#include "outer/cmd/cmd.h"
+#include "outer/report/report.h"
+
+static enum err report(const struct args *args, const char *out, struct arena *a)
+{
+    struct report_run *runs;
+    size_t count = (size_t)args->operand_count;
+    if (count == 0 || count > REPORT_RUNS_MAX)
+        return err_set(
+            ERR_CONFIG,
+            "report: give one to %d run directories: atoll report run-a run-b --out report.html",
+            REPORT_RUNS_MAX);
+    TRY_ALLOC(runs = arena_array(a, count, sizeof *runs));
+    for (size_t i = 0; i < count; i++)
+        TRY(report_data_read(&runs[i], args->operand[i], a));
+    TRY(report_write(out, runs, count, a));
+    printf("%s\n", out);
+    return ERR_OK;
+}
+
+enum err cmd_report(int argc, char **argv)
+{
+    const char *out = "report.html";
+    const struct args_option options[] = {
+        {.name = "out",
+         .kind = ARGS_TEXT,
+         .target = &out,
+         .value = "FILE",
+         .help = "Where the page goes."},
+    };
+    struct args args = {
+        .command = "report",
+        .summary =
+            "Writes one self-contained HTML page about the given run directories (run.dir of each "
+            "`atoll train`): loss, bytes, time, events, configuration. It opens offline.",
+        .example = "atoll report run-a run-b --out report.html",
+        .operands = "DIR...",
+        .options = options,
+        .count = sizeof options / sizeof *options};
+    struct arena arena = arena_make(0);
+    enum err e = args_parse(&args, argc, argv, &arena);
+    if (e == ERR_OK && !args.help)
+        e = report(&args, out, &arena);
+    arena_free(&arena);
+    return e;
+}

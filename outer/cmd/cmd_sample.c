@@ -1,0 +1,151 @@
+/* atoll sample: text that a trained model writes. With the byte vocabulary the prompt and the
+ * output are text; with another tokenizer they are ids. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "inner/sample.h"
+#include "outer/cmd/cmd.h"
+#include "outer/cmd/load.h"
+
+struct wish {
+    const char *prompt, *ids;
+    int64_t tokens, seed;
+    bool logits;
+    struct sample_options how;
+};
+
+/* "1, 2, 3" or the bytes of a text, behind each other in ids. */
+static enum err read_prompt(const struct load *l, const struct wish *w, struct arena *a,
+                            int32_t **ids, size_t *count)
+{
+    const char *text = w->ids ? w->ids : w->prompt;
+    bool bytes = !strcmp(l->s.data_tokenizer, "bytes") && !w->ids;
+    size_t most = strlen(text) + 1;
+    TRY_ALLOC(*ids = arena_array(a, most + (size_t)w->tokens, sizeof **ids));
+    *count = 0;
+    if (!bytes && !w->ids)
+        return err_set(ERR_CONFIG, "data.tokenizer = %s: give the prompt as --ids 1,2,3",
+                       l->s.data_tokenizer);
+    while (*text) {
+        char *end = (char *)(uintptr_t)text + 1;
+        long id = bytes ? (long)(unsigned char)*text : strtol(text, &end, 10);
+        if (id < 0 || id >= l->s.model_vocab || end == text)
+            return err_set(ERR_CONFIG, "prompt: \"%.20s\" is no id below model.vocab = %lld", text,
+                           (long long)l->s.model_vocab);
+        (*ids)[(*count)++] = (int32_t)id;
+        text = bytes ? end : end + strspn(end, ", ");
+    }
+    return *count ? ERR_OK : err_set(ERR_CONFIG, "the prompt is empty");
+}
+
+static void print_id(const struct load *l, const struct wish *w, int32_t id)
+{
+    if (!strcmp(l->s.data_tokenizer, "bytes") && !w->ids && id < 256)
+        putchar(id);
+    else
+        printf("%d ", (int)id);
+    fflush(stdout);
+}
+
+/* What the model thinks of every id as the next one, for comparing with other programs
+ * (deploy/check-export.py). */
+static enum err write_logits(const struct load *l, struct sample *x, const int32_t *ids,
+                             size_t count)
+{
+    int32_t id;
+    TRY(sample_next(x, ids, count, 0, &id));
+    for (int64_t v = 0; v < l->s.model_vocab; v++)
+        printf("%.9g\n", (double)x->logits[v]);
+    return ERR_OK;
+}
+
+static enum err write_text(struct load *l, const struct wish *w)
+{
+    struct sample x;
+    int32_t *ids;
+    size_t count;
+    TRY(read_prompt(l, w, &l->perm, &ids, &count));
+    TRY(load_model(l, sample_tokens(&l->s)));
+    TRY(sample_open(&x, l->model, &l->s, &w->how, &l->perm));
+    if (w->logits)
+        return write_logits(l, &x, ids, count);
+    for (size_t i = 0; i < count; i++)
+        print_id(l, w, ids[i]);
+    for (int64_t n = 0; n < w->tokens; n++, count++) {
+        TRY(sample_next(&x, ids, count, (uint64_t)n, &ids[count]));
+        print_id(l, w, ids[count]);
+    }
+    putchar('\n');
+    return ERR_OK;
+}
+
+enum err cmd_sample(int argc, char **argv)
+{
+    struct load_options from = {0};
+    struct wish w = {
+        .prompt = "The ", .tokens = 300, .seed = 1, .how = {.temperature = 0.8, .top_k = 40}};
+    const struct args_option options[] = {
+        LOAD_ROWS(&from),
+        {.name = "prompt",
+         .kind = ARGS_TEXT,
+         .target = &w.prompt,
+         .value = "TEXT",
+         .help = "What the text begins with (byte vocabulary)."},
+        {.name = "ids",
+         .kind = ARGS_TEXT,
+         .target = &w.ids,
+         .value = "1,2,..",
+         .help = "The prompt as token ids; the output is ids too."},
+        {.name = "tokens",
+         .kind = ARGS_INT,
+         .target = &w.tokens,
+         .value = "N",
+         .min = 1,
+         .max = 1e6,
+         .help = "How many to write."},
+        {.name = "temperature",
+         .kind = ARGS_REAL,
+         .target = &w.how.temperature,
+         .value = "T",
+         .min = 0,
+         .max = 10,
+         .help = "0 always takes the most likely, 1 the model's own distribution."},
+        {.name = "top-k",
+         .kind = ARGS_INT,
+         .target = &w.how.top_k,
+         .value = "K",
+         .min = 0,
+         .max = 1e6,
+         .help = "Only the K most likely; 0: all."},
+        {.name = "logits",
+         .kind = ARGS_FLAG,
+         .target = &w.logits,
+         .help =
+             "Instead of text the logits of the next id, one line for each id of the vocabulary."},
+        {.name = "seed",
+         .kind = ARGS_INT,
+         .target = &w.seed,
+         .value = "N",
+         .min = 0,
+         .max = 9e15,
+         .help = "The same seed writes the same text."},
+    };
+    struct args args = {.command = "sample",
+                        .summary = "Text that a trained model writes.",
+                        .example =
+                            "atoll sample --config run.yaml --run.dir run/a --prompt \"The \"",
+                        .settings = true,
+                        .options = options,
+                        .count = sizeof options / sizeof *options};
+    struct arena a = arena_make(0);
+    struct load l = {0};
+    enum err e = args_parse(&args, argc, argv, &a);
+    w.how.seed = (uint64_t)w.seed;
+    if (!e && !args.help)
+        e = load_open(&l, &from, &args);
+    if (!e && !args.help)
+        e = write_text(&l, &w);
+    load_close(&l);
+    arena_free(&a);
+    return e;
+}

@@ -1,0 +1,272 @@
+/* atoll sim: the whole run of a configuration in virtual time, through the code that real runs use. */
+#include <malloc.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "kernels/base/log.h"
+#include "outer/cmd/cmd.h"
+#include "outer/plan/plan_settings.h"
+#include "outer/report/progress.h"
+#include "outer/sim/simulate.h"
+#include "outer/wan/topology.h"
+
+struct sim_cmd {
+    struct plan_settings p;
+    struct plan_task task;
+    const char *config, *probe, *topology;
+    int64_t sites, rounds, seed;
+    double days;
+    struct simulate_site *site;
+    unsigned count;
+};
+
+static volatile int stop;
+
+static void on_signal(int number)
+{
+    (void)number;
+    stop = 1;
+}
+
+/* Nobody wants to see what a thousand sites log; warnings say what a real run would warn of. */
+static void sink(void *self, enum log_level level, const char *line)
+{
+    (void)self;
+    if (level >= LOG_ERROR)
+        fprintf(stderr, "%s\n", line);
+}
+
+/* ---- the sites ---- */
+
+/* NAME:key=value,... with the keys of plan.*: step_s, up_mbit, down_mbit, rtt_ms, loss_percent. */
+static enum err set_value(struct simulate_site *s, const char *key, double value, const char *text)
+{
+    if (!strcmp(key, "step_s"))
+        s->step_s = value;
+    else if (!strcmp(key, "up_mbit"))
+        s->link.up_bps = value * 1e6;
+    else if (!strcmp(key, "down_mbit"))
+        s->link.down_bps = value * 1e6;
+    else if (!strcmp(key, "rtt_ms"))
+        s->link.rtt_s = value / 1e3;
+    else if (!strcmp(key, "loss_percent") && value < 100)
+        s->link.loss = value / 100;
+    else
+        return err_set(ERR_CONFIG, "\"%.100s\": %.40s is none of step_s, up_mbit, down_mbit, rtt_ms, loss_percent (below 100)",
+                       text, key);
+    return ERR_OK;
+}
+
+static struct simulate_site *find(struct sim_cmd *c, const char *name, size_t length)
+{
+    for (unsigned i = 0; i < c->count; i++)
+        if (!strncmp(c->site[i].name, name, length) && !c->site[i].name[length])
+            return &c->site[i];
+    return NULL;
+}
+
+static enum err set_site(struct sim_cmd *c, const char *text)
+{
+    const char *colon = strchr(text, ':');
+    struct simulate_site *s = colon ? find(c, text, (size_t)(colon - text)) : NULL;
+    if (!colon)
+        return err_set(ERR_CONFIG, "\"%.100s\": expected is NAME:step_s=0.8,up_mbit=20", text);
+    if (!s)
+        return err_set(ERR_CONFIG, "\"%.100s\": there is no site of this name; the first is %s", text, c->site[0].name);
+    char *copy = arena_string(&c->p.perm, colon + 1, strlen(colon + 1)), *rest, *pair;
+    TRY_ALLOC(copy);
+    for (pair = strtok_r(copy, ",", &rest); pair; pair = strtok_r(NULL, ",", &rest)) {
+        char *equals = strchr(pair, '='), *end = NULL;
+        double value = equals ? strtod(equals + 1, &end) : -1;
+        if (!equals || end == equals + 1 || *end || !(value >= 0) || value > 1e9)
+            return err_set(ERR_CONFIG, "\"%.100s\": %.40s is not key=number", text, pair);
+        *equals = 0;
+        TRY(set_value(s, pair, value, text));
+    }
+    return ERR_OK;
+}
+
+/* The links of an emulated network between its places and the place of the aggregator, by name or by position. */
+static enum err take_topology(struct sim_cmd *c)
+{
+    struct topology t;
+    TRY(topology_load(&t, c->topology, NULL, &c->p.perm));
+    int hub = topology_place(&t, "aggregator");
+    unsigned next = 0;
+    if (hub < 0)
+        return err_set(ERR_CONFIG, "%s: none of its places is the aggregator", t.source);
+    for (unsigned i = 0; i < c->count; i++) {
+        int place = topology_place(&t, c->site[i].name);
+        while (place < 0 && (int)next == hub)
+            next++;
+        place = place >= 0 ? place : (int)next++;
+        if (place >= (int)t.places)
+            return err_set(ERR_CONFIG, "%s has %u places beside the aggregator, the run %u sites", t.source, t.places - 1,
+                           c->count);
+        const struct flow_settings *up = &t.flows[(unsigned)place * t.places + (unsigned)hub],
+                                   *down = &t.flows[(unsigned)hub * t.places + (unsigned)place];
+        struct plan_link *l = &c->site[i].link;
+        l->up_bps = up->rate_bps ? (double)up->rate_bps : PLAN_RATE_MAX;
+        l->down_bps = down->rate_bps ? (double)down->rate_bps : PLAN_RATE_MAX;
+        l->rtt_s = (double)(up->delay_ns + down->delay_ns) / 1e9;
+        l->loss = up->loss > down->loss ? up->loss : down->loss;
+    }
+    return ERR_OK;
+}
+
+static enum err make_sites(struct sim_cmd *c, const struct args *args)
+{
+    const struct config_list *names = &c->p.o.outer_sites;
+    c->count = (unsigned)names->count;
+    TRY_ALLOC(c->site = arena_array(&c->p.perm, c->count, sizeof *c->site));
+    for (unsigned i = 0; i < c->count; i++)
+        c->site[i] = (struct simulate_site){names->items[i], c->task.step_s, c->task.link};
+    if (c->topology)
+        TRY(take_topology(c));
+    for (int i = 0; i < args->operand_count; i++)
+        TRY(set_site(c, args->operand[i]));
+    for (unsigned i = 0; i < c->count; i++) {
+        const struct simulate_site *s = &c->site[i];
+        if (!(s->step_s > 0) || !(s->link.up_bps > 0) || !(s->link.down_bps > 0))
+            return err_set(ERR_CONFIG,
+                           "site %s: a step of %g s, %g up and %g down Mbit/s: nothing would ever arrive; give plan.step_s, "
+                           "plan.up_mbit, plan.down_mbit, or %s:step_s=..,up_mbit=..",
+                           s->name, s->step_s, s->link.up_bps / 1e6, s->link.down_bps / 1e6, s->name);
+    }
+    return ERR_OK;
+}
+
+/* ---- what came out ---- */
+
+static void print_site(const struct simulate_site *s, const struct simulate_site_result *r)
+{
+    char up[32], down[32];
+    progress_bytes(up, sizeof up, (double)r->up_bytes);
+    progress_bytes(down, sizeof down, (double)r->down_bytes);
+    printf("%-16s %6.2f %% %10s %10s %8llu %7llu %9.2f %6lld\n", s->name, 100 * r->train_s / r->total_s, up, down,
+           (unsigned long long)r->merged, (unsigned long long)r->missed, r->stale_steps, (long long)r->stale_max);
+}
+
+static void print_sites(const struct sim_cmd *c, const struct simulate_result *r)
+{
+    enum { SHOWN = 20 };
+    unsigned worst = 0;
+    printf("\n%-16s %8s %10s %10s %8s %7s %9s %6s\n", "site", "trains", "up", "down", "rounds", "missed", "staleness", "most");
+    for (unsigned i = 0; i < c->count; i++) {
+        if (i < SHOWN)
+            print_site(&c->site[i], &r->site[i]);
+        if (r->site[i].train_s / r->site[i].total_s < r->site[worst].train_s / r->site[worst].total_s)
+            worst = i;
+    }
+    if (c->count > SHOWN) {
+        printf("... and %u more; the one that trains least:\n", c->count - SHOWN);
+        print_site(&c->site[worst], &r->site[worst]);
+    }
+}
+
+/* Strict mode: exactly what atoll train predicts, or the simulation is wrong. */
+static void print_bytes(const struct sim_cmd *c, const struct simulate_result *r)
+{
+    struct schedule s = c->p.exchange.schedule;
+    size_t elements[ROUND_FRAGMENTS_MAX];
+    for (unsigned f = 0; f < s.fragments; f++)
+        elements[f] = c->p.exchange.fragments.f[f].elements;
+    s.steps = r->steps;
+    uint64_t up = schedule_upload_bytes(&s, elements), down = schedule_download_bytes(&s, elements, c->count);
+    unsigned same = 0;
+    for (unsigned i = 0; i < c->count; i++)
+        same += r->site[i].up_bytes == up && r->site[i].down_bytes == down;
+    printf("\nPayload as the schedule predicts, %llu bytes up and %llu down a site: at %u of %u sites.\n",
+           (unsigned long long)up, (unsigned long long)down, same, c->count);
+}
+
+static void print_result(const struct sim_cmd *c, const struct simulate_result *r)
+{
+    char total[32], wall[32];
+    progress_duration(total, sizeof total, r->total_s);
+    progress_duration(wall, sizeof wall, r->wall_s);
+    printf("%u sites, %lld steps, %llu rounds of %u fragments, %llu calls\n", c->count, (long long)r->steps,
+           (unsigned long long)r->rounds, c->p.exchange.schedule.fragments, (unsigned long long)r->calls);
+    if (r->steps < c->p.exchange.schedule.steps)
+        printf("Only the first %lld of %lld steps (--rounds); the last round of what was simulated is a whole one.\n",
+               (long long)r->steps, (long long)c->p.exchange.schedule.steps);
+    printf("time %s (%.1f s), of it training %.2f %%; a round takes %.3f s from its send to its commit\n", total, r->total_s,
+           100 * r->utilisation, r->exchange_s);
+    print_sites(c, r);
+    if (!strcmp(c->p.o.outer_mode, "strict"))
+        print_bytes(c, r);
+    printf("Simulated in %s (%.1f s), %.3g times as fast as the run.\n", wall, r->wall_s, r->total_s / r->wall_s);
+}
+
+static enum err sim(struct sim_cmd *c, const struct args *args)
+{
+    struct simulate_result r;
+    TRY(plan_settings_load(&c->p, c->config, c->probe, c->sites, args));
+    plan_settings_task(&c->task, &c->p.o, c->p.table.parameters);
+    TRY(make_sites(c, args));
+    if (c->days > 0)
+        c->p.exchange.schedule.steps = (int64_t)(c->days * 86400 / c->site[0].step_s);
+    if (c->p.exchange.schedule.steps < 1)
+        return err_set(ERR_CONFIG, "--days %g is less than one step of %g s", c->days, c->site[0].step_s);
+    if (strcmp(c->p.o.outer_mode, "strict") && c->p.o.outer_overlap_steps)
+        return err_set(ERR_UNSUPPORTED, "outer.overlap_steps with outer.mode = quorum is not simulated; take one of them out");
+    struct simulate_options o = {.exchange = &c->p.exchange,
+                                 .sites = c->site,
+                                 .site_count = c->count,
+                                 .strict = !strcmp(c->p.o.outer_mode, "strict"),
+                                 .straggler_s = c->p.o.outer_straggler_s,
+                                 .outer_s = c->task.outer_s,
+                                 .aggregator_bps = c->task.aggregator_bps,
+                                 .feedback = c->p.o.outer_feedback,
+                                 .seed = (uint64_t)c->seed,
+                                 .rounds_max = (uint64_t)c->rounds,
+                                 .stop = &stop};
+    mallopt(M_TRIM_THRESHOLD, 1 << 30); /* what is freed is wanted again in the next virtual millisecond */
+    mallopt(M_MMAP_THRESHOLD, 1 << 24);
+    signal(SIGINT, on_signal);
+    signal(SIGTERM, on_signal);
+    log_min(LOG_ERROR);
+    log_to(sink, NULL);
+    enum err e = simulate(&o, &r, &c->p.perm);
+    log_to(NULL, NULL);
+    if (e == ERR_OK)
+        print_result(c, &r);
+    return e;
+}
+
+enum err cmd_sim(int argc, char **argv)
+{
+    struct sim_cmd c = {.seed = 1, .p.perm = arena_make(0)};
+    const struct args_option options[] = {
+        {.name = "config", .kind = ARGS_TEXT, .target = &c.config, .value = "FILE",
+         .help = "Configuration (YAML), the one of atoll train; plan.* is the link and the step time of all sites."},
+        {.name = "probe", .kind = ARGS_TEXT, .target = &c.probe, .value = "FILE",
+         .help = "What atoll probe measured: its plan.* in place of the configuration's."},
+        {.name = "topology", .kind = ARGS_TEXT, .target = &c.topology, .value = "FILE",
+         .help = "Links from a topology or preset of atoll wan, one of whose places is the aggregator."},
+        {.name = "sites", .kind = ARGS_INT, .target = &c.sites, .min = 0, .max = ROUND_SITES_MAX, .value = "N",
+         .help = "So many sites, s0, s1, ..., instead of outer.sites; 0: as there."},
+        {.name = "days", .kind = ARGS_REAL, .target = &c.days, .min = 0, .max = 36500, .value = "DAYS",
+         .help = "Steps for so many days of training instead of train.steps; 0: as there."},
+        {.name = "rounds", .kind = ARGS_INT, .target = &c.rounds, .min = 0, .max = 1e9, .value = "N",
+         .help = "Only the first N rounds of a fragment; 0: all."},
+        {.name = "seed", .kind = ARGS_INT, .target = &c.seed, .min = 0, .max = 9e15, .value = "N",
+         .help = "Order of what happens in the same millisecond."},
+    };
+    struct args args = {.command = "sim",
+                        .summary = "Runs the exchange of a configuration in virtual time: the real protocol, aggregator and codecs on "
+                                   "links with a rate and a delay, the payloads of the real model, training as a wait. Says how "
+                                   "much of the time trains, bytes by site, staleness. No faults.",
+                        .example = "atoll sim --sites 8 --days 365 --plan.step_s 1 --plan.up_mbit 100 --plan.down_mbit 100 "
+                                   "--plan.rtt_ms 80 s3:step_s=1.2,up_mbit=20",
+                        .operands = "[NAME:step_s=S,up_mbit=R,down_mbit=R,rtt_ms=T,loss_percent=L ...]",
+                        .settings = true,
+                        .options = options,
+                        .count = sizeof options / sizeof *options};
+    enum err e = args_parse(&args, argc, argv, &c.p.perm);
+    if (e == ERR_OK && !args.help)
+        e = sim(&c, &args);
+    plan_settings_close(&c.p);
+    return e;
+}

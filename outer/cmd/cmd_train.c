@@ -1,0 +1,575 @@
+/* atoll train: one site (or a site alone), one process of one or more ranks. Opens everything,
+ * runs, closes everything; what happens between steps is in site_train.c, what it looks like in
+ * progress.c and record.c.
+ */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "kernels/base/log.h"
+#include "outer/cmd/args.h"
+#include "outer/cmd/cmd.h"
+#include "outer/identity.h"
+#include "outer/cmd/job.h"
+#include "outer/link/link_many.h"
+#include "outer/link/tls.h"
+#include "outer/version.h"
+
+/* ---- stop on request ----------------------------------------------------------------------- */
+static volatile int stop;
+static bool several; /* ranks: mpirun sends SIGTERM when it has lost one, and a second later kills */
+
+/* First: finish the step, store, leave. Second: a person has lost patience; kill -9 is safe here,
+ * so is this. */
+static void on_signal(int number)
+{
+    static const char first[] =
+        "\natoll: finishing this step, then saving and leaving; once more ends at once\n";
+    static const char second[] =
+        "\natoll: ended at once; the steps since the last checkpoint will be repeated\n";
+    static const char lost[] =
+        "\natoll: told to end by the launcher, as when a rank is lost (it says which); start the "
+        "site again, it goes on from its last checkpoint\n";
+    bool launcher = several && number == SIGTERM && !stop;
+    const char *text = stop ? second : launcher ? lost : first;
+    size_t n = stop ? sizeof second - 1 : launcher ? sizeof lost - 1 : sizeof first - 1;
+    if (write(STDERR_FILENO, text, n) < 0 || stop)
+        _exit(128 + number);
+    stop = 1;
+}
+
+static void catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    const int numbers[] = {SIGINT, SIGTERM, SIGUSR1};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        sigaction(numbers[i], &action, NULL);
+    signal(SIGPIPE, SIG_IGN); /* who read our lines has gone: log.txt has them, training goes on */
+}
+
+/* ---- configuration ------------------------------------------------------------------------- */
+/* Rules of both tables, all violated ones in one message. */
+static enum err check(const struct job *j)
+{
+    enum err inner = keys_check(&j->s);
+    char text[1024];
+    snprintf(text, sizeof text, "%s", inner != ERR_OK ? err_message() : "");
+    enum err outer = keys_outer_check(&j->o, &j->s);
+    if (inner != ERR_OK && outer != ERR_OK)
+        return err_add(outer, "%s\n", text);
+    return outer != ERR_OK ? outer : inner != ERR_OK ? err_set(inner, "%s", text) : ERR_OK;
+}
+
+static enum err configure(struct job *j, const struct args *args)
+{
+    const struct config_table tables[] = {keys_inner(&j->s), keys_outer(&j->o)};
+    TRY(config_load(tables, 2, j->config_path, args->setting_count, args->setting, &j->perm));
+    TRY(check(j));
+    TRY(keys_outer_check_site(&j->o));
+    j->tuning = tuning_settle(&j->o); /* before the identity: what is pinned is the value */
+    log_min(log_level_of(j->o.log_level));
+    j->outer = *j->o.site_aggregator != 0;
+    if (!*j->o.site_name && j->o.outer_sites.count == 1)
+        j->o.site_name = j->o.outer_sites.items[0];
+    j->index = *j->o.site_name && j->o.outer_sites.count ? identity_site(&j->o, j->o.site_name) : 0;
+    ASSERT(j->index >= 0);
+    struct table table;
+    TRY(table_make(&table, &j->s, &j->perm));
+    struct digest digest = table_digest(&table);
+    TRY(identity_text(&j->s, &j->o, &digest, &j->perm, &j->identity));
+    TRY(exchange_make(&j->plan, &j->s, &j->o, &table, &j->perm));
+    /* After the identity: these differ from site to site. */
+    j->s.train_batch_tokens = llround(j->o.site_share * (double)j->s.train_batch_tokens);
+    /* Without inner checkpoints a killed site would need every outer state since the first step. */
+    if (j->outer && j->s.train_checkpoint_every == 0)
+        j->s.train_checkpoint_every = 8 * j->o.outer_every;
+    return ERR_OK;
+}
+
+/* Outer states on disk, at most: those that a restart from the oldest kept checkpoint repeats. */
+static uint64_t states_kept(const struct job *j)
+{
+    int64_t span = j->s.train_checkpoint_every * (j->s.train_checkpoint_keep + 1);
+    return (uint64_t)(span / j->o.outer_every) + 2;
+}
+
+static void print_predictions(const struct job *j)
+{
+    size_t elements[ROUND_FRAGMENTS_MAX], all = 0;
+    char up[32], down[32], disk[32];
+    job_sizes(j, elements);
+    for (unsigned f = 0; f < j->plan.fragments.count; f++)
+        all += elements[f];
+    unsigned sites = (unsigned)j->o.outer_sites.count;
+    uint64_t rounds = site_train_rounds(&j->plan.schedule, j->s.train_steps);
+    progress_bytes(up, sizeof up, (double)schedule_upload_bytes(&j->plan.schedule, elements));
+    progress_bytes(down, sizeof down,
+                   (double)schedule_download_bytes(&j->plan.schedule, elements, sites));
+    progress_bytes(disk, sizeof disk, (double)(states_kept(j) * all * 12));
+    printf("\n# The link, of this site in the whole run: %llu exchanges, %s up, %s down (payload)\n"
+           "# Disk, outer states kept for restarts: %s\n",
+           (unsigned long long)rounds, up, down, disk);
+}
+
+static void print_tuning(const struct job *j)
+{
+    char text[256], warning[512];
+    tuning_text(&j->tuning, text, sizeof text);
+    tuning_warning(&j->tuning, warning, sizeof warning);
+    printf("# Outer learning rate: %s\n", text);
+    if (*warning)
+        printf("# WARNING: %s\n", warning);
+}
+
+static void print_memory(const struct train_memory *m, const struct table *t)
+{
+    const struct {
+        const char *what;
+        size_t bytes;
+    } rows[] = {{"parameters (f32)", m->model.parameters},
+                {"bf16 copy", m->model.model_copy},
+                {"gradients", m->model.gradients},
+                {"optimizer moments", m->moments},
+                {"activations", m->model.activations},
+                {"workspace", m->model.workspace},
+                {"bf16 gradients", m->half},
+                {"checkpoint staging", m->staging},
+                {"all", m->total}};
+    printf("\n# Memory of one rank, %zu parameters in %zu tensors:\n", t->parameters, t->count);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        printf("#   %-20s %8.1f MiB\n", rows[i].what, (double)rows[i].bytes / (1 << 20));
+}
+
+static struct member_options member_settings(const struct job *j)
+{
+    return (struct member_options){.fragments = &j->plan.fragments,
+                                 .schedule = j->plan.schedule,
+                                 .outer = j->plan.outer,
+                                 .residuals = true,
+                                 .forgets = schedule_forgets(&j->plan.schedule, (float)j->o.outer_feedback),
+                                 .keep = (uint64_t)j->o.outer_catch_up};
+}
+
+static bool outer_on_gpu(const struct job *j)
+{
+    return !j->dev->host_memory && strcmp(j->o.outer_device, "cpu") != 0;
+}
+
+/* What the outer loop takes of the GPU: the fragment in flight, and the codec's pieces. */
+static size_t outer_device_bytes(const struct job *j, const struct member_options *m)
+{
+    return outer_on_gpu(j) ? member_device_bytes(m) : 0;
+}
+
+static enum err dry_run(struct job *j)
+{
+    const struct config_table tables[] = {keys_inner(&j->s), keys_outer(&j->o)};
+    struct table table;
+    char *text;
+    TRY(config_print(tables, 2, &j->perm, &text));
+    fputs(text, stdout);
+    TRY(table_make(&table, &j->s, &j->perm));
+    struct train_memory m = train_plan(&j->s, &table, j->dev->model_type, j->coll->size);
+    print_memory(&m, &table);
+    if (j->outer) {
+        struct member_options o = member_settings(j);
+        printf("#   %-20s %8.1f MiB\n", "outer loop, lead",
+               (double)member_memory_bytes(&o) / (1 << 20));
+        if (outer_on_gpu(j))
+            printf("#   %-20s %8.1f MiB\n", "outer loop, lead GPU",
+                   (double)outer_device_bytes(j, &o) / (1 << 20));
+        print_predictions(j);
+        print_tuning(j);
+    }
+    return ERR_OK;
+}
+
+/* ---- the hook ------------------------------------------------------------------------------ */
+static bool is_lead(const struct job *j)
+{
+    return j->coll->rank == 0;
+}
+
+static enum err hook_start(void *self, struct train *t)
+{
+    struct job *j = self;
+    if (is_lead(j))
+        TRY(job_tell_start(j, t->step));
+    log_event(LOG_INFO, "start", "step=%lld of=%lld tokens_per_step=%lld parameters=%zu",
+              (long long)t->step, (long long)j->s.train_steps, (long long)j->s.train_batch_tokens,
+              t->table.parameters);
+    j->last_round = job_now();
+    if (j->outer)
+        TRY(site_train_start(&j->exchange, t));
+    j->last_round = job_now();
+    return ERR_OK;
+}
+
+static enum err hook_step(void *self, struct train *t, const struct train_report *r)
+{
+    struct job *j = self;
+    if (is_lead(j))
+        job_tell_step(j, r);
+    return j->outer ? site_train_step(&j->exchange, t, r) : ERR_OK;
+}
+
+static enum err hook_eval(void *self, struct train *t, const struct train_eval *e)
+{
+    struct job *j = self;
+    struct train_eval outer = *e;
+    bool same = true;
+    if (j->outer)
+        TRY(site_train_eval(&j->exchange, t, &outer.loss, &outer.tokens, &same));
+    if (is_lead(j) && !same)
+        job_tell_eval(j, e->step, e->loss, e->tokens, "local");
+    if (is_lead(j))
+        job_tell_eval(j, e->step, outer.loss, outer.tokens, j->outer ? "outer" : "local");
+    return ERR_OK;
+}
+
+static enum err hook_saving(void *self, struct train *t)
+{
+    struct job *j = self;
+    (void)t;
+    return j->outer ? site_train_saving(&j->exchange) : ERR_OK;
+}
+
+/* Checkpoints are directories named by their step, so the first name is the oldest. */
+static enum err oldest_checkpoint(const char *dir, int64_t *step)
+{
+    struct arena scratch = arena_make(0);
+    char **names;
+    size_t count;
+    enum err e = file_list(dir, &scratch, &names, &count);
+    if (e == ERR_OK && count)
+        *step = strtoll(names[0], NULL, 10);
+    arena_free(&scratch);
+    return e;
+}
+
+static enum err hook_saved(void *self, struct train *t, int64_t step)
+{
+    struct job *j = self;
+    int64_t oldest = 0;
+    if (!is_lead(j))
+        return ERR_OK;
+    log_event(LOG_INFO, "checkpoint", "step=%lld dir=%s", (long long)step, t->checkpoint_dir);
+    TRY(oldest_checkpoint(t->checkpoint_dir, &oldest));
+    return j->outer ? site_train_saved(&j->exchange, oldest) : ERR_OK;
+}
+
+/* ---- open, run, close ---------------------------------------------------------------------- */
+static enum err path_in(struct job *j, const char **path, const char *name)
+{
+    TRY_ALLOC(*path = arena_printf(&j->perm, "%s/%s", j->s.run_dir, name));
+    return ERR_OK;
+}
+
+/* The run's directory is this process's alone. */
+static enum err own_directory(struct job *j)
+{
+    const char *path, *log;
+    TRY(file_mkdirs(j->s.run_dir));
+    if (j->outer)
+        TRY(world_open_real(&j->world, j->s.run_dir));
+    else
+        TRY(file_lock(j->s.run_dir, &j->lock));
+    TRY(path_in(j, &path, RECORD_FILE));
+    TRY(record_open(&j->record, path, &j->perm));
+    if (j->outer)
+        TRY(ledger_book_open(&j->ledger, j->s.run_dir, j->s.run_name, j->o.site_name, &j->perm));
+    TRY(path_in(j, &log, "log.txt"));
+    return progress_open(&j->progress, j->o.log_progress, 1, log);
+}
+
+#ifdef ATOLL_NET
+static enum err dial(struct job *j)
+{
+    unsigned count = (unsigned)j->o.outer_aggregators;
+    char target[256];
+    struct link *links[WIRE_AGGREGATORS_MAX];
+    struct link_dial d = {.target = target,
+                          .streams = (unsigned)j->o.site_streams,
+                          .rate_up = (uint64_t)(1e6 / 8 * j->o.site_rate_up),
+                          .rate_down = (uint64_t)(1e6 / 8 * j->o.site_rate_down),
+                          .book = ledger_book_add,
+                          .book_self = &j->ledger};
+    link_tune();
+    if (*j->o.site_aggregator_name)
+        d.server_name = j->o.site_aggregator_name;
+    TRY_ALLOC(d.tls.ca = arena_printf(&j->perm, "%s/ca.pem", j->o.tls_dir));
+    TRY_ALLOC(d.tls.certificate =
+                  arena_printf(&j->perm, "%s/%s.pem", j->o.tls_dir, j->o.site_name));
+    TRY_ALLOC(d.tls.key = arena_printf(&j->perm, "%s/%s.key", j->o.tls_dir, j->o.site_name));
+    int64_t days_left;
+    TRY(tls_check(&d.tls, j->s.run_name, TLS_SITE, j->o.site_name, (int64_t)time(NULL), &days_left));
+    for (unsigned i = 0; i < count; i++) {
+        bool there = keys_aggregator(j->o.site_aggregator, i, target, sizeof target);
+        enum err e = there ? link_open(&links[i], &d) : ERR_CONFIG;
+        for (unsigned k = 0; e != ERR_OK && k < i; k++)
+            links[k]->ops->close(links[k]);
+        TRY(e);
+    }
+    return link_many_open(&j->link, links, count);
+}
+#else
+static enum err dial(struct job *j)
+{
+    return err_set(
+        ERR_UNSUPPORTED,
+        "site.aggregator = %s: this build has no network (-DNET=OFF); leave the key out to "
+        "train alone",
+        j->o.site_aggregator);
+}
+#endif
+
+/* The device of the outer arithmetic, where it is not the training's. */
+static enum err open_beside(struct job *j, bool overlap)
+{
+    struct dev_options o = {.kind = "cpu", .model_type = "f32"};
+    if (j->dev->host_memory)
+        o.threads = (j->dev->threads + 3) / 4;
+    else if (outer_on_gpu(j))
+        o = (struct dev_options){
+            .kind = j->gpu, .model_type = "f32", .threads = dev_threads(), .beside = true};
+    return overlap || !j->dev->host_memory ? dev_open(&j->beside, &o) : ERR_OK;
+}
+
+static enum err open_site(struct job *j)
+{
+    struct member_options m = member_settings(j);
+    bool strict = strcmp(j->o.outer_mode, "strict") == 0;
+    struct site_options o = {.run = j->s.run_name,
+                             .name = j->o.site_name,
+                             .index = (unsigned)j->index,
+                             .site_count = (unsigned)j->o.outer_sites.count,
+                             .aggregators = (unsigned)j->o.outer_aggregators,
+                             .canonical = j->identity,
+                             .strict = strict,
+                             .feedback = (float)j->o.outer_feedback,
+                             .extra_steps = j->o.outer_extra_steps,
+                             .straggler_ms = (uint64_t)(1e3 * j->o.outer_straggler_s),
+                             .seed = (uint64_t)j->s.run_seed,
+                             .stop = &stop,
+                             .notice = job_tell_notice,
+                             .notice_self = j};
+    TRY(open_beside(j, m.schedule.overlap > 0));
+    j->host = dev_arena(j->dev);
+    TRY(member_open(&j->member, j->world, j->beside ? j->beside : j->dev, &m, &j->host));
+    log_event(LOG_INFO, "outer_device", "kind=%s memory_mib=%zu", j->member.dev->kind,
+              outer_device_bytes(j, &m) >> 20);
+    TRY(dial(j));
+    return site_open(&j->site, j->world, j->link, &j->member, &o, &j->host);
+}
+
+static enum err open_exchange(struct job *j)
+{
+    int64_t every = j->o.outer_every, look = j->s.train_eval_every;
+    struct site_train_options o = {.site = j->site,
+                                   .member = &j->member,
+                                   .link = j->link,
+                                   .fragments = &j->plan.fragments,
+                                   .schedule = j->plan.schedule,
+                                   .coll = j->coll,
+                                   .dev = j->dev,
+                                   .world = j->world,
+                                   .site_count = (unsigned)j->o.outer_sites.count,
+                                   .strict = strcmp(j->o.outer_mode, "strict") == 0,
+                                   .extra_steps = j->o.outer_extra_steps,
+                                   .share = j->o.site_share,
+                                   .mix = keys_mix(&j->o),
+                                   .evaluate = look && (j->plan.fragments.count > 1 || look % every ||
+                                                        j->o.outer_overlap_steps),
+                                   .rounded = job_tell_round,
+                                   .self = j};
+    return site_train_open(&j->exchange, &o, j->train.table.elements);
+}
+
+static void say_what(const struct job *j)
+{
+    char device[320], launcher[160];
+    log_event(LOG_INFO, "atoll", "version=%s commit=%s compiler=\"%s\" run=%s site=%s",
+              version_number(), version_commit(), version_compiler(), j->s.run_name,
+              *j->o.site_name ? j->o.site_name : "-");
+    log_event(LOG_INFO, "hardware", "device=%s threads=%d ranks=%d coll=%s launcher=%s",
+              log_quote(device, sizeof device, j->dev->note), j->dev->threads, j->coll->size,
+              j->coll->kind, log_quote(launcher, sizeof launcher, j->coll->found));
+    if (j->outer)
+        tuning_log(&j->tuning);
+}
+
+/* The training is told of the GPU's memory without what the outer loop will take, so that what does
+ * not fit is refused before anything is taken. */
+static enum err reserve(struct job *j)
+{
+    struct member_options o = member_settings(j);
+    size_t need = outer_device_bytes(j, &o);
+    if (need && need >= j->dev->memory_bytes)
+        return err_set(ERR_CONFIG,
+                       "outer.device: the outer loop takes %zu MiB of the GPU's %zu; set it to "
+                       "cpu, or raise outer.fragments",
+                       need >> 20, j->dev->memory_bytes >> 20);
+    j->dev->memory_bytes -= need;
+    return ERR_OK;
+}
+
+static enum err open_all(struct job *j)
+{
+    const char *checkpoints;
+    if (is_lead(j))
+        TRY(own_directory(j));
+    say_what(j);
+    TRY(path_in(j, &checkpoints, "inner"));
+    if (j->outer && is_lead(j))
+        TRY(reserve(j));
+    TRY(train_open(&j->train, &j->s, j->dev, j->coll, (uint32_t)j->index, checkpoints, &j->perm));
+    if (!j->outer)
+        return ERR_OK;
+    if (is_lead(j))
+        TRY(open_site(j));
+    return open_exchange(j);
+}
+
+static void close_all(struct job *j)
+{
+    if (j->site)
+        site_close(j->site);
+    if (j->link)
+        j->link->ops->close(j->link);
+    ledger_book_close(&j->ledger);
+    site_train_close(&j->exchange);
+    member_close(&j->member);
+    train_close(&j->train);
+    arena_free(&j->host);
+    if (j->world)
+        world_close_real(j->world);
+    if (j->lock >= 0)
+        close(j->lock);
+    progress_close(&j->progress);
+    record_close(&j->record);
+}
+
+static enum err run(struct job *j)
+{
+    const struct train_hook hook = {j, hook_start, hook_step, hook_eval, hook_saving, hook_saved};
+    j->train.stop = &stop;
+    enum err e = train_run(&j->train, &hook);
+    if (!is_lead(j))
+        return e;
+    if (e == ERR_OK)
+        e = job_tell_final(j);
+    else
+        job_tell_stop(j, err_message());
+    if (j->site && (e == ERR_OK || e == ERR_STOPPED)) {
+        char quoted[1024], said[1024]; /* what ended the run is the message, not how the good-bye went */
+        snprintf(said, sizeof said, "%s", err_message());
+        enum err left = site_leave(j->site, e == ERR_OK ? "all steps done" : "stopped on request");
+        if (left != ERR_OK)
+            log_event(LOG_WARN, "leave", "reason=%s",
+                      log_quote(quoted, sizeof quoted, err_message()));
+        err_set(e, "%s", said);
+    }
+    return e;
+}
+
+/* An error that only this rank knows of would leave the others in a collective: the whole job ends.
+ */
+static void end_job(struct job *j, enum err e)
+{
+    if (e == ERR_OK || e == ERR_STOPPED || e == ERR_DIVERGED || j->coll->size == 1)
+        return;
+    char quoted[1024];
+    log_event(LOG_ERROR, "ends", "error=%s reason=%s", err_name(e),
+              log_quote(quoted, sizeof quoted, err_message()));
+    coll_abort(j->coll, err_exit_code(e));
+}
+
+static enum err train(struct job *j, const struct args *args, bool dry)
+{
+    TRY(configure(j, args));
+    TRY(coll_open(&j->coll, j->s.device_kind));
+    several = j->coll->size > 1;
+    /* One rank for each GPU of a host. */
+    snprintf(j->gpu, sizeof j->gpu, "cuda:%d", j->coll->local_rank);
+    bool cpu = !strcmp(j->s.device_kind, "cpu");
+    const struct dev_options device = {.kind = cpu ? "cpu" : j->gpu,
+                                       .model_type = j->s.device_dtype,
+                                       .threads = (int)j->s.device_threads,
+                                       .graphs = j->s.device_graphs};
+    enum err e = dev_open(&j->dev, &device);
+    log_prefix("site=%s rank=%d ", *j->o.site_name ? j->o.site_name : "-", j->coll->rank);
+    if (e == ERR_OK && dry)
+        e = is_lead(j) ? dry_run(j) : ERR_OK;
+    else if (e == ERR_OK) {
+        catch_signals();
+        e = open_all(j);
+        if (e == ERR_OK)
+            e = run(j);
+        end_job(j, e);
+        close_all(j);
+    }
+    dev_close(j->beside);
+    dev_close(j->dev);
+    coll_close(j->coll);
+    return e;
+}
+
+static enum err print_keys(struct job *j)
+{
+    const struct config_table tables[] = {keys_inner(&j->s), keys_outer(&j->o)};
+    char *text;
+    TRY(config_reference(tables, 2, &j->perm, &text));
+    fputs(text, stdout);
+    return ERR_OK;
+}
+
+static const char *command_line(struct arena *a, int argc, char **argv)
+{
+    char *text = arena_printf(a, "atoll");
+    for (int i = 0; i < argc && text; i++)
+        text = arena_printf(a, "%s %s", text, argv[i]);
+    return text ? text : "";
+}
+
+enum err cmd_train(int argc, char **argv)
+{
+    struct job j = {.lock = -1, .began_step = -1, .perm = arena_make(0)};
+    bool dry = false, keys = false;
+    const struct args_option options[] = {
+        {.name = "config",
+         .kind = ARGS_TEXT,
+         .target = &j.config_path,
+         .value = "FILE",
+         .help = "Configuration (YAML); without it, defaults and --section.key arguments."},
+        {.name = "dry-run",
+         .kind = ARGS_FLAG,
+         .target = &dry,
+         .help =
+             "Print the resolved configuration, the memory and the bytes on the link, and stop."},
+        {.name = "help-keys",
+         .kind = ARGS_FLAG,
+         .target = &keys,
+         .help = "Print every key, as Markdown, and stop."},
+    };
+    struct args args = {
+        .command = "train",
+        .summary = "Trains: as a site of a run when site.aggregator is given, else alone. Ctrl-C "
+                   "finishes the step, "
+                   "saves and leaves with exit code 75; the same command goes on from there.",
+        .example = "atoll train --config deploy/examples/minute.yaml --site.name a --run.dir run-a "
+                   "--data.train data/train-a.bin",
+        .settings = true,
+        .options = options,
+        .count = sizeof options / sizeof *options};
+    j.command = command_line(&j.perm, argc, argv);
+    enum err e = args_parse(&args, argc, argv, &j.perm);
+    if (e == ERR_OK && keys)
+        e = print_keys(&j);
+    else if (e == ERR_OK && !args.help)
+        e = train(&j, &args, dry);
+    arena_free(&j.perm);
+    return e;
+}

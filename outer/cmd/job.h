@@ -1,0 +1,68 @@
+#ifndef JOB_H
+#define JOB_H
+/* One `atoll train` process: all that it opens, in one place. cmd_train.c opens, runs and closes
+ * it; job_tell.c says what happens, to the log, to metrics.jsonl and to the person who looks (lead
+ * only: the others' record and progress are closed and take nothing).
+ */
+#include "outer/exchange.h"
+#include "outer/ledger/ledger_book.h"
+#include "outer/plan/plan.h"
+#include "outer/report/progress.h"
+#include "outer/report/record.h"
+#include "outer/site/site_train.h"
+#include "outer/plan/tuning.h"
+
+struct job {
+    struct settings s;
+    struct outer_settings o;
+    const char *config_path;
+    const char *command; /* as typed, for the record */
+    struct arena perm;
+    struct coll *coll;
+    struct dev *dev;
+    char gpu[32];        /* this rank's */
+    struct dev *beside;  /* outer arithmetic of overlapped rounds, since one thread at a time uses a
+                            device, and of a site on a GPU; or NULL */
+    struct arena host;   /* outer state: memory that the training device copies fast */
+    bool outer;          /* has an aggregator */
+    int lock;            /* of run.dir when it trains alone; -1 */
+    struct world *world; /* owns run.dir otherwise */
+    struct train train;
+    struct exchange plan;
+    struct tuning tuning;
+    double rho[ROUND_FRAGMENTS_MAX]; /* measured, smoothed over rounds; 0 before the second */
+    bool warned;                     /* of an outer step that is too far */
+    struct member member;
+    struct link *link;
+    struct site *site;
+    struct site_train exchange;
+    char *identity; /* canonical pinned settings */
+    int index;      /* of this site in the roster; 0 alone */
+    struct record record;
+    struct ledger_book ledger; /* with an aggregator */
+    struct progress progress;
+    struct progress_line line;
+    struct plan_watch watch;    /* of plan.*, where it is given */
+    int64_t planned_step;       /* the last round was predicted at; 0: none yet */
+    char notice[128];           /* words of the last notice logged */
+    double noticed;             /* and when, seconds */
+    struct link_counters moved; /* bytes so far, of this process */
+    struct schedule_bytes predicted; /* payload of the rounds they belong to */
+    double began, last_round;   /* seconds */
+    int64_t began_step;         /* -1: no step yet */
+};
+
+double job_now(void); /* seconds, monotonic */
+/* Elements of each fragment, as the schedule's predictions want them. */
+void job_sizes(const struct job *j, size_t elements[ROUND_FRAGMENTS_MAX]);
+
+enum err job_tell_start(struct job *j, int64_t step) MUST;
+void job_tell_step(struct job *j, const struct train_report *r);
+/* As site_train and site want them: self is the job. */
+void job_tell_round(void *self, const struct site_train_round *r);
+void job_tell_notice(void *self, const char *text);
+void job_tell_eval(struct job *j, int64_t step, double loss, size_t tokens, const char *of);
+void job_tell_stop(struct job *j, const char *reason);
+enum err job_tell_final(struct job *j) MUST; /* digests of what was trained */
+
+#endif

@@ -1,0 +1,359 @@
+/* What a training process says: log lines, metrics.jsonl, the live line, the final digests. */
+#include <math.h>
+#include <string.h>
+#include <time.h>
+#include "kernels/base/log.h"
+#include "outer/cmd/job.h"
+#include "outer/plan/plan_settings.h"
+#include "outer/version.h"
+
+double job_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+void job_sizes(const struct job *j, size_t elements[ROUND_FRAGMENTS_MAX])
+{
+    for (unsigned f = 0; f < j->plan.fragments.count; f++)
+        elements[f] = j->plan.fragments.f[f].elements;
+}
+
+enum err job_tell_start(struct job *j, int64_t step)
+{
+    const struct config_table tables[] = {keys_inner(&j->s), keys_outer(&j->o)};
+    struct record *r = &j->record;
+    char *config;
+    TRY(config_print(tables, 2, &j->perm, &config));
+    j->planned_step = step;
+    record_begin(r, "start");
+    record_text(r, "run", j->s.run_name);
+    record_text(r, "site", j->o.site_name);
+    record_int(r, "index", j->index);
+    record_int(r, "sites", j->outer ? (int64_t)j->o.outer_sites.count : 1);
+    record_text(r, "aggregator", j->o.site_aggregator);
+    record_text(r, "version", version_number());
+    record_text(r, "commit", version_commit());
+    record_text(r, "compiler", version_compiler());
+    record_text(r, "device", j->dev->note);
+    record_int(r, "threads", j->dev->threads);
+    record_int(r, "ranks", j->coll->size);
+    record_int(r, "parameters", (int64_t)j->train.table.parameters);
+    record_int(r, "step", step);
+    record_int(r, "steps", j->s.train_steps);
+    record_int(r, "tokens_per_step", j->s.train_batch_tokens);
+    if (j->outer) {
+        size_t elements[ROUND_FRAGMENTS_MAX];
+        job_sizes(j, elements);
+        record_int(r, "rounds", (int64_t)site_train_rounds(&j->plan.schedule, j->s.train_steps));
+        record_int(r, "up_predicted", (int64_t)schedule_upload_bytes(&j->plan.schedule, elements));
+        record_int(r, "down_predicted",
+                   (int64_t)schedule_download_bytes(&j->plan.schedule, elements,
+                                                    (unsigned)j->o.outer_sites.count));
+    }
+    record_text(r, "command", j->command);
+    record_text(r, "config", config);
+    record_end(r);
+    return ERR_OK;
+}
+
+static void record_step(struct job *j, const struct train_report *r)
+{
+    record_begin(&j->record, "step");
+    record_int(&j->record, "step", r->step);
+    record_real(&j->record, "loss", r->loss);
+    record_real(&j->record, "norm", (double)r->norm);
+    record_real(&j->record, "lr", (double)r->lr);
+    record_int(&j->record, "tokens", (int64_t)r->tokens);
+    record_real(&j->record, "tokens_per_second", r->tokens_per_second);
+    record_real(&j->record, "step_ms", 1e3 * r->step_seconds);
+    record_real(&j->record, "compute_ms", 1e3 * r->compute_seconds);
+    if (j->coll->size > 1) /* waited for sums of gradients behind the backward */
+        record_real(&j->record, "exposed_ms", 1e3 * r->exposed_seconds);
+    record_end(&j->record);
+}
+
+void job_tell_eval(struct job *j, int64_t step, double loss, size_t tokens, const char *of)
+{
+    record_begin(&j->record, "eval");
+    record_int(&j->record, "step", step);
+    record_real(&j->record, "loss", loss);
+    record_int(&j->record, "tokens", (int64_t)tokens);
+    record_text(&j->record, "of", of);
+    record_end(&j->record);
+    log_event(LOG_INFO, "eval", "step=%lld held_out_loss=%.6f perplexity=%.4f tokens=%zu of=%s",
+              (long long)step, loss, exp(loss), tokens, of);
+}
+
+/* Momentum and agreement of a round, and once a warning when what is measured says that the outer
+ * step goes too far: rounds whose deltas are more alike than the published ones. */
+static void tell_gauge(struct job *j, const struct site_train_round *r)
+{
+    enum { ROUNDS_MIN = 4 }; /* before the average says anything */
+    const struct gauge_reading *g = &r->gauge;
+    const struct tuning *t = &j->tuning;
+    double *rho = &j->rho[r->fragment];
+    const struct {
+        const char *key;
+        double value;
+    } values[] = {{"gain", g->gain},   {"aligned", g->aligned},     {"transverse", g->transverse},
+                  {"rho", g->rho},     {"agreement", g->agreement}, {"behind", g->behind}};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        record_real(&j->record, values[i].key, values[i].value);
+    if (isfinite(g->rho))
+        *rho = r->round == 1 ? g->rho : 0.75 * *rho + 0.25 * g->rho;
+    double effective = tuning_effective(t->lr, t->mu, *rho);
+    bool steps = j->plan.fragments.f[r->fragment].state == FRAGMENT_PARAMETERS; /* others: means */
+    if (!steps || r->round < ROUNDS_MIN || j->warned || effective <= TUNING_GUARD * t->reference)
+        return;
+    j->warned = true;
+    log_event(LOG_WARN, "outer_step",
+              "rho=%.3f effective=%.3g published=%.3g right_lr=%.2g why=\"successive deltas are so much "
+              "alike that the momentum steps too far; take a lower outer.lr or a larger outer.every\"",
+              *rho, effective, t->reference, t->lr * t->reference / effective);
+}
+
+/* Predicted beside measured, where plan.* says what to predict from. A whole round, and one that was on record, is not what the
+ * plan is about. */
+static void tell_plan(struct job *j, const struct site_train_round *r, double compute_s)
+{
+    struct plan_task t;
+    struct plan_result p;
+    size_t elements[ROUND_FRAGMENTS_MAX];
+    const struct schedule *s = &j->plan.schedule;
+    int64_t steps = r->step - j->planned_step;
+    bool whole = r->round < s->whole_rounds || r->round + 1 == schedule_rounds(s, r->fragment);
+    if (!plan_settings_given(&j->o))
+        return;
+    j->planned_step = r->step;
+    if (whole || r->replayed || steps <= 0)
+        return;
+    plan_settings_task(&t, &j->o, j->train.table.parameters);
+    job_sizes(j, elements);
+    plan_predict(&t, s, elements, &p);
+    double step_s = compute_s / (double)steps, waited_s = 1e-3 * r->exposed_ms;
+    double share = compute_s / (compute_s + r->seconds), flight_s = 1e-3 * r->flight_ms;
+    record_real(&j->record, "flight_ms_planned", 1e3 * p.exchange_s);
+    record_real(&j->record, "utilisation", share);
+    record_real(&j->record, "utilisation_planned", p.steady);
+    log_event(LOG_INFO, "planned",
+              "round=%llu exchange_s=%.3f planned=%.3f waited_s=%.3f step_s=%.4f planned=%.4f trains=%.4f planned=%.4f",
+              (unsigned long long)r->round, flight_s, p.exchange_s, waited_s, step_s, t.step_s, share, p.steady);
+    if (!plan_left(&j->watch, flight_s, p.exchange_s, step_s, t.step_s))
+        return;
+    log_event(LOG_WARN, "plan_left",
+              "exchange_s=%.3f planned=%.3f step_s=%.4f planned=%.4f why=\"%d rounds in a row more than 25 %% off: the plan no "
+              "longer holds\" do=\"atoll probe, then atoll plan%s%s --plan.step_s %.4g\"",
+              flight_s, p.exchange_s, step_s, t.step_s, PLAN_DEVIANT_MAX, j->config_path ? " --config " : "",
+              j->config_path ? j->config_path : "", step_s);
+}
+
+/* site_train calls it after each round, on the lead. */
+void job_tell_round(void *self, const struct site_train_round *r)
+{
+    struct job *j = self;
+    struct record *o = &j->record;
+    double now = job_now();
+    const struct {
+        const char *key;
+        double ms;
+    } parts[] = {{"compute_ms", 1e3 * (now - j->last_round - r->seconds)},
+                 {"encode_ms", r->times.encode_ms},
+                 {"store_ms", r->times.store_ms},
+                 {"send_ms", r->times.send_ms},
+                 {"wait_ms", r->times.wait_ms},
+                 {"fetch_ms", r->times.fetch_ms},
+                 {"apply_ms", r->times.apply_ms},
+                 {"gather_ms", r->gather_ms},
+                 {"mix_ms", r->mix_ms},
+                 {"flight_ms", r->flight_ms},
+                 {"exposed_ms", r->exposed_ms},
+                 {"hidden_ms", fmax(0, r->flight_ms - r->exposed_ms)}};
+    struct ledger_round moved = ledger_book_round(&j->ledger, r->fragment, r->round);
+    if (!r->replayed) {
+        j->moved.payload_up += moved.up;
+        j->moved.payload_down += moved.down;
+        j->predicted.up += r->up_predicted;
+        j->predicted.down += r->down_predicted;
+    }
+    j->moved.wire_up += r->counted.wire_up;
+    j->moved.wire_down += r->counted.wire_down;
+    j->last_round = now;
+    j->line.state[0] = 0;
+    ledger_book_predict(&j->ledger, "", r->fragment, r->round, r->up_predicted, r->down_predicted);
+    record_begin(o, "round");
+    record_int(o, "step", r->step);
+    record_int(o, "fragment", r->fragment);
+    record_int(o, "round", (int64_t)r->round);
+    record_int(o, "included", r->included);
+    record_int(o, "sites", r->sites);
+    record_int(o, "replayed", r->replayed);
+    record_real(o, "weight", r->weight);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        record_real(o, parts[i].key, parts[i].ms);
+    record_int(o, "up", r->replayed ? 0 : (int64_t)moved.up);
+    record_int(o, "up_predicted", (int64_t)r->up_predicted);
+    record_int(o, "down", r->replayed ? 0 : (int64_t)moved.down);
+    record_int(o, "down_predicted", (int64_t)r->down_predicted);
+    record_int(o, "wire_up", (int64_t)r->counted.wire_up);
+    record_int(o, "wire_down", (int64_t)r->counted.wire_down);
+    tell_gauge(j, r);
+    tell_plan(j, r, 1e-3 * parts[0].ms);
+    record_end(o);
+    log_event(LOG_INFO, "round",
+              "step=%lld fragment=%u round=%llu included=%u of=%u replayed=%d seconds=%.3f hidden=%.3f up=%llu "
+              "down=%llu gain=%.3g rho=%.3g agreement=%.3g behind=%.3g",
+              (long long)r->step, r->fragment, (unsigned long long)r->round, r->included, r->sites,
+              r->replayed, r->seconds, 1e-3 * fmax(0, r->flight_ms - r->exposed_ms),
+              (unsigned long long)moved.up,
+              (unsigned long long)moved.down, r->gauge.gain, r->gauge.rho,
+              r->gauge.agreement, r->gauge.behind);
+}
+
+/* ---- what a person sees -------------------------------------------------------------------- */
+static void show(struct job *j, const struct train_report *r)
+{
+    struct progress_line *l = &j->line;
+    if (j->began_step < 0) { /* the first step shown: evaluation and start-up do not count */
+        j->began = job_now() - r->step_seconds;
+        j->began_step = r->step - 1;
+        l->tokens_per_second = NAN;
+        snprintf(l->site, sizeof l->site, "%s", *j->o.site_name ? j->o.site_name : j->s.run_name);
+    }
+    double elapsed = job_now() - j->began;
+    int64_t done = r->step - j->began_step,
+            next = j->outer ? schedule_next(&j->plan.schedule, r->step) : 0;
+    l->step = r->step;
+    l->steps = r->steps;
+    l->loss = r->loss;
+    l->tokens_per_second = progress_smooth(l->tokens_per_second, r->tokens_per_second);
+    l->round = j->outer ? site_train_rounds(&j->plan.schedule, r->step) : 0;
+    l->rounds = j->outer ? site_train_rounds(&j->plan.schedule, r->steps) : 0;
+    l->bytes_up = j->moved.payload_up;
+    l->bytes_down = j->moved.payload_down;
+    l->predicted_up = j->predicted.up;
+    l->predicted_down = j->predicted.down;
+    l->sync_seconds = next > r->step ? (double)(next - r->step) * r->step_seconds : -1;
+    l->eta_seconds = elapsed / (double)done * (double)(r->steps - r->step);
+    progress_update(&j->progress, 0, l);
+}
+
+/* The same news with another number ("unreachable for 3 s", "for 4 s") is shown at once, but logged
+ * sparsely. */
+static bool is_news(struct job *j, const char *text)
+{
+    enum { REPEAT_S = 30 };
+    size_t words = strcspn(text, "0123456789");
+    bool same =
+        words < sizeof j->notice && strncmp(text, j->notice, words) == 0 && !j->notice[words];
+    if (same && job_now() - j->noticed < REPEAT_S)
+        return false;
+    snprintf(j->notice, sizeof j->notice, "%.*s", (int)words, text);
+    j->noticed = job_now();
+    return true;
+}
+
+void job_tell_notice(void *self, const char *text)
+{
+    struct job *j = self;
+    char quoted[256];
+    snprintf(j->line.state, sizeof j->line.state, "%s", text);
+    progress_update(&j->progress, 0, &j->line);
+    if (!is_news(j, text))
+        return;
+    log_event(LOG_INFO, "wait", "text=%s", log_quote(quoted, sizeof quoted, text));
+    record_begin(&j->record, "notice");
+    record_text(&j->record, "text", text);
+    record_end(&j->record);
+}
+
+void job_tell_step(struct job *j, const struct train_report *r)
+{
+    record_step(j, r);
+    show(j, r);
+}
+
+void job_tell_stop(struct job *j, const char *reason)
+{
+    record_begin(&j->record, "stop");
+    record_int(&j->record, "step", j->train.step);
+    record_text(&j->record, "reason", reason);
+    record_end(&j->record);
+}
+
+/* ---- the final word ------------------------------------------------------------------------ */
+enum part { PART_THETA, PART_MOMENTUM, PART_RESIDUAL };
+
+/* The inner parameters, piece by piece through host memory: a GPU's are out of reach. */
+static void digest_inner(const struct job *j, struct digest_stream *s)
+{
+    static float piece[1 << 16];
+    struct dev *d = j->dev;
+    size_t elements = j->train.table.elements, most = sizeof piece / sizeof *piece;
+    for (size_t at = 0; at < elements; at += most) {
+        size_t count = elements - at < most ? elements - at : most;
+        d->ops->copy(d, piece, model_params(j->train.model) + at, count * sizeof *piece);
+        digest_add(s, piece, count * sizeof *piece);
+    }
+}
+
+/* SHA-256 over all fragments in order; the inner parameters where there is no outer loop. "-":
+ * there is none. */
+static void digest_text(const struct job *j, enum part part, char hex[65])
+{
+    struct digest_stream s;
+    snprintf(hex, 65, "-");
+    if (!j->outer && part != PART_THETA)
+        return;
+    if (part == PART_MOMENTUM && j->outer && !j->member.state[0].momentum)
+        return;
+    digest_open(&s);
+    for (unsigned f = 0; j->outer && f < j->plan.fragments.count; f++) {
+        const struct member_state *state = &j->member.state[f];
+        const float *x = part == PART_THETA      ? state->theta
+                         : part == PART_MOMENTUM ? state->momentum
+                                                 : state->residual;
+        digest_add(&s, x, j->plan.fragments.f[f].elements * sizeof *x);
+    }
+    if (!j->outer && part == PART_THETA)
+        digest_inner(j, &s);
+    struct digest d = digest_close(&s);
+    digest_hex(&d, hex);
+}
+
+/* On a terminal the last line says what there is, also where no step was left to do. */
+static void show_done(struct job *j)
+{
+    struct progress_line *l = &j->line;
+    *l = (struct progress_line){.step = j->train.step, .steps = j->s.train_steps, .loss = NAN, .tokens_per_second = NAN,
+                                .sync_seconds = -1, .eta_seconds = -1};
+    snprintf(l->site, sizeof l->site, "%s", *j->o.site_name ? j->o.site_name : j->s.run_name);
+    snprintf(l->state, sizeof l->state, "all steps were done before");
+    progress_update(&j->progress, 0, l);
+}
+
+enum err job_tell_final(struct job *j)
+{
+    static const char *const name[] = {"parameters", "momentum", "residual"};
+    char hex[3][65], outer[65] = "-";
+    if (j->began_step < 0)
+        show_done(j);
+    TRY(dev_sync(j->dev));
+    for (int i = 0; i < 3; i++)
+        digest_text(j, (enum part)i, hex[i]);
+    if (j->outer) {
+        struct digest d = member_digest(&j->member, false);
+        digest_hex(&d, outer);
+    }
+    log_event(LOG_INFO, "final", "step=%lld parameters=%s momentum=%s residual=%s outer=%s",
+              (long long)j->train.step, hex[0], hex[1], hex[2], outer);
+    record_begin(&j->record, "final");
+    record_int(&j->record, "step", j->train.step);
+    for (int i = 0; i < (j->outer ? 3 : 1); i++)
+        record_text(&j->record, name[i], hex[i]);
+    if (j->outer)
+        record_text(&j->record, "outer", outer);
+    record_end(&j->record);
+    return ERR_OK;
+}

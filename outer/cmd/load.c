@@ -1,0 +1,156 @@
+#include "outer/cmd/load.h"
+#include <stdio.h>
+#include <string.h>
+#include "inner/checkpoint.h"
+#include "outer/exchange.h"
+#include "outer/member.h"
+#include "outer/plan/tuning.h"
+
+static enum err configure(struct load *l, const char *path, const struct args *args)
+{
+    const struct config_table tables[] = {keys_inner(&l->s), keys_outer(&l->o)};
+    TRY(config_load(tables, 2, path, args->setting_count, args->setting, &l->perm));
+    TRY(keys_check(&l->s));
+    tuning_settle(&l->o);
+    TRY(table_make(&l->table, &l->s, &l->perm));
+    TRY_ALLOC(l->params = arena_array(&l->perm, l->table.elements, sizeof *l->params));
+    return ERR_OK;
+}
+
+/* ---- inner checkpoint ---------------------------------------------------------------------- */
+static enum err other_model(struct load *l, const char *dir, const struct checkpoint_meta *meta)
+{
+    const struct config_table inner = keys_inner(&l->s);
+    char *ours, *text;
+    TRY(config_canonical(&inner, 1, &l->perm, &ours));
+    TRY(config_difference(ours, meta->settings, &l->perm, &text));
+    return err_set(ERR_MISMATCH, "%s holds another model than the configuration describes: %s", dir,
+                   text);
+}
+
+static enum err take_params(struct load *l, const char *dir, const struct checkpoint_meta *meta,
+                            const struct checkpoint_part *parts, size_t count)
+{
+    struct digest want = table_digest(&l->table);
+    size_t i = 0;
+    if (!digest_equal(&meta->model, &want))
+        return other_model(l, dir, meta);
+    while (i < count && strcmp(parts[i].name, "params"))
+        i++;
+    if (i == count || parts[i].size_bytes != l->table.elements * sizeof *l->params)
+        return err_set(ERR_INPUT, "%s holds no parameters", dir);
+    memcpy(l->params, parts[i].data, parts[i].size_bytes);
+    l->step = (int64_t)meta->step;
+    snprintf(l->source, sizeof l->source, "%.256s, step %lld", dir, (long long)l->step);
+    return ERR_OK;
+}
+
+static enum err load_checkpoint(struct load *l, const char *dir)
+{
+    struct arena scratch = arena_make(0);
+    struct checkpoint_meta meta;
+    struct checkpoint_part *parts;
+    size_t count;
+    enum err e = checkpoint_open(dir, &scratch, &meta, &parts, &count);
+    if (!e)
+        e = take_params(l, dir, &meta, parts, count);
+    arena_free(&scratch);
+    return e;
+}
+
+/* ---- outer state --------------------------------------------------------------------------- */
+static enum err take_theta(struct load *l, struct member *m, struct dev *cpu,
+                           const struct fragments *f, const char *dir)
+{
+    if (!member_found(m))
+        return err_set(ERR_INPUT, "%s holds no outer state of outer.fragments = %lld", dir,
+                       (long long)l->o.outer_fragments);
+    TRY(member_load(m));
+    for (unsigned i = 0; i < f->count; i++)
+        if (f->f[i].state == FRAGMENT_PARAMETERS)
+            fragment_scatter(cpu, l->params, m->state[i].theta, &f->f[i]);
+    l->step = -1;
+    snprintf(l->source, sizeof l->source, "%.256s, outer round %llu", dir,
+             (unsigned long long)m->state[0].round);
+    return dev_sync(cpu);
+}
+
+static enum err load_outer(struct load *l, const char *dir)
+{
+    struct world *w = NULL;
+    struct dev *cpu = NULL;
+    struct member m = {0};
+    struct exchange *x;
+    struct dev_options host = {.kind = "cpu", .model_type = "f32"};
+    TRY_ALLOC(x = arena_alloc(&l->perm, sizeof *x));
+    TRY(exchange_make(x, &l->s, &l->o, &l->table, &l->perm));
+    struct member_options o = {.fragments = &x->fragments,
+                               .schedule = x->schedule,
+                               .outer = x->outer,
+                               .keep = MEMBER_STATES_MIN};
+    member_aggregates(&o, (unsigned)l->o.outer_sites.count);
+    enum err e = dev_open(&cpu, &host);
+    if (!e)
+        e = world_open_real(&w, dir);
+    if (!e)
+        e = member_open(&m, w, cpu, &o, &l->perm);
+    if (!e)
+        e = take_theta(l, &m, cpu, &x->fragments, dir);
+    member_close(&m);
+    if (w)
+        world_close_real(w);
+    dev_close(cpu);
+    return e;
+}
+
+/* ---- open ---------------------------------------------------------------------------------- */
+static enum err load_from(struct load *l, const char *from)
+{
+    char *inner, *current, *outer;
+    TRY_ALLOC(inner = arena_printf(&l->perm, "%s/inner", from));
+    TRY_ALLOC(current = arena_printf(&l->perm, "%s/CURRENT", from));
+    TRY_ALLOC(outer = arena_printf(&l->perm, "%s/frag", from));
+    if (file_exists(inner))
+        return load_checkpoint(l, inner);
+    if (file_exists(current))
+        return load_checkpoint(l, from);
+    if (file_exists(outer))
+        return load_outer(l, from);
+    return err_set(
+        ERR_INPUT,
+        "%s holds neither checkpoints (%s) nor outer state (%s); train first, or name another "
+        "directory with --from",
+        from, inner, outer);
+}
+
+enum err load_open(struct load *l, const struct load_options *o, const struct args *args)
+{
+    *l = (struct load){.perm = arena_make(0)};
+    enum err e = configure(l, o->config, args);
+    if (!e)
+        e = load_from(l, o->from ? o->from : l->s.run_dir);
+    if (e)
+        load_close(l);
+    return e;
+}
+
+enum err load_model(struct load *l, size_t tokens_max)
+{
+    struct dev_options o = {.kind = l->s.device_kind,
+                            .model_type = l->s.device_dtype,
+                            .threads = (int)l->s.device_threads};
+    TRY(dev_open(&l->dev, &o));
+    TRY(model_open(&l->model, l->dev, &l->s, &l->table, tokens_max, false, &l->perm));
+    l->dev->ops->copy(l->dev, model_params(l->model), l->params,
+                      l->table.elements * sizeof *l->params);
+    model_params_changed(l->model);
+    return dev_sync(l->dev);
+}
+
+void load_close(struct load *l)
+{
+    model_close(l->model);
+    dev_close(l->dev);
+    arena_free(&l->perm);
+    *l = (struct load){0};
+}

@@ -1,0 +1,46 @@
+#ifndef LOAD_H
+#define LOAD_H
+/* A trained model from where it lies, for eval, sample and export: configuration, parameters, device.
+ * What --from (default: run.dir) may name:
+ *   a site's run directory, or its inner/    the newest intact inner checkpoint
+ *   an aggregator's directory                the outer parameters of all fragments; it must not be running
+ * Everything else is ERR_INPUT. The configuration must describe the same model: ERR_MISMATCH.
+ */
+#include "inner/model/model.h"
+#include "outer/cmd/args.h"
+#include "outer/keys.h"
+
+struct load_options { /* targets of the options that these commands share */
+    const char *config, *from;
+};
+enum { LOAD_OPTIONS = 2 };
+/* The rows for a command's option table. */
+#define LOAD_ROWS(o)                                                                               \
+    {.name = "config",                                                                             \
+     .kind = ARGS_TEXT,                                                                            \
+     .target = &(o)->config,                                                                       \
+     .value = "FILE",                                                                              \
+     .help =                                                                                       \
+         "Configuration of the run; without it the defaults and --section.key arguments count."},  \
+    {                                                                                              \
+        .name = "from", .kind = ARGS_TEXT, .target = &(o)->from, .value = "DIR",                   \
+        .help = "A site's run directory (default: run.dir), or an aggregator's."                   \
+    }
+
+struct load {
+    struct settings s;
+    struct outer_settings o;
+    struct table table;
+    float *params;       /* host slab */
+    char source[320];    /* for people: what was loaded */
+    int64_t step;        /* inner steps behind it; -1: not known (outer state) */
+    struct dev *dev;     /* after load_model */
+    struct model *model; /* evaluation model with these parameters */
+    struct arena perm;
+};
+
+enum err load_open(struct load *l, const struct load_options *o, const struct args *args) MUST;
+enum err load_model(struct load *l, size_t tokens_max) MUST;
+void load_close(struct load *l); /* a zeroed or partly opened one is fine */
+
+#endif

@@ -1,0 +1,337 @@
+#include "outer/plan/plan.h"
+#include <math.h>
+#include <string.h>
+#include "outer/ledger/ledger.h"
+#include "outer/link/wire.h"
+#include "outer/plan/plan_tables.h"
+
+enum {
+    SEGMENT_BYTES = 1448,     /* of a packet of 1500 */
+    WINDOW_SEGMENTS = 10,     /* RFC 6928 */
+    /* Between the send of a contribution and its commit at the site: offer and answer; data and receipt; the poll that is
+     * answered with the commit; fetch. */
+    ROUND_TRIPS = 4,
+    REPORT_TRIPS = 1          /* and before training goes on where it waits: the report */
+};
+
+static double wire_chunk(uint64_t payload)
+{
+    struct ledger_side s = ledger_predict(payload, WIRE_CHUNK_BYTES);
+    return (double)ledger_ip(ledger_sum(&s), 0);
+}
+
+/* All whole chunks as the first one: their offsets differ by a byte or two. */
+double plan_wire_bytes(double payload)
+{
+    uint64_t bytes = (uint64_t)payload, chunks = bytes / WIRE_CHUNK_BYTES;
+    return (double)chunks * wire_chunk(WIRE_CHUNK_BYTES) + wire_chunk(bytes % WIRE_CHUNK_BYTES);
+}
+
+double plan_rate_bps(const struct plan_link *l, double bps)
+{
+    if (l->loss <= 0 || l->rtt_s <= 0)
+        return bps;
+    double reno = sqrt(1.5 / l->loss), cubic = 1.054 * pow(l->rtt_s / l->loss, 0.75);
+    double most = l->streams * 8.0 * SEGMENT_BYTES / l->rtt_s * (reno > cubic ? reno : cubic);
+    return most < bps ? most : bps;
+}
+
+double plan_transfer_s(const struct plan_link *l, double bytes, double bps)
+{
+    double rate = plan_rate_bps(l, bps) / 8, wire = plan_wire_bytes(bytes);
+    double first = (double)l->streams * WINDOW_SEGMENTS * SEGMENT_BYTES, full = rate * l->rtt_s;
+    if (full <= first)
+        return wire / rate;
+    /* The window doubles in every round trip until it fills the line. */
+    double doublings = log2(full / first), sent = full - first;
+    if (wire <= sent)
+        return l->rtt_s * log2(wire / first + 1);
+    return l->rtt_s * doublings + (wire - sent) / rate;
+}
+
+double plan_share(double steps_s, unsigned fragments, double exchange_s, double hidden_s, double busy_s)
+{
+    double exposed = exchange_s > hidden_s ? fragments * (exchange_s - hidden_s) : 0;
+    double all = steps_s + exposed;
+    return steps_s / (all > busy_s ? all : busy_s);
+}
+
+/* ---- one round ---- */
+
+struct cost { /* of one round of one fragment */
+    double exchange_s, up_s, down_s;
+};
+
+static struct cost round_cost(const struct plan_task *t, const struct schedule *s, enum codec_kind kind, size_t elements)
+{
+    struct schedule_bytes b = schedule_bytes(s, kind, elements, t->sites);
+    double up = (double)b.up, down = (double)b.down;
+    struct cost r = {.up_s = plan_transfer_s(&t->link, up, t->link.up_bps),
+                     .down_s = plan_transfer_s(&t->link, down, t->link.down_bps)};
+    if (t->aggregator_bps > 0) {
+        double in = t->sites * plan_wire_bytes(up) * 8 / t->aggregator_bps,
+               out = t->sites * plan_wire_bytes(down) * 8 / t->aggregator_bps;
+        r.up_s = in > r.up_s ? in : r.up_s;
+        r.down_s = out > r.down_s ? out : r.down_s;
+    }
+    r.exchange_s = r.up_s + r.down_s + ROUND_TRIPS * t->link.rtt_s + t->outer_s * (double)elements;
+    return r;
+}
+
+/* What training waits for in one round. */
+static double exposed_s(const struct plan_task *t, const struct schedule *s, double exchange_s)
+{
+    if (s->overlap == 0)
+        return exchange_s + REPORT_TRIPS * t->link.rtt_s;
+    double hidden = (double)s->overlap * t->step_s;
+    return exchange_s > hidden ? exchange_s - hidden : 0;
+}
+
+/* What the last round takes beyond what was counted for it. */
+static double last_s(const struct plan_task *t, const struct schedule *s, enum codec_kind kind, size_t elements)
+{
+    double all = round_cost(t, s, kind, elements).exchange_s;
+    return all - exposed_s(t, s, all);
+}
+
+struct sums { /* over rounds */
+    double exposed_s, up_s, down_s;
+    uint64_t up_bytes, down_bytes; /* payload of one site */
+};
+
+static void add_rounds(struct sums *sum, const struct plan_task *t, const struct schedule *s, enum codec_kind kind,
+                       size_t elements, uint64_t rounds)
+{
+    struct cost c = round_cost(t, s, kind, elements);
+    struct schedule_bytes b = schedule_bytes(s, kind, elements, t->sites);
+    sum->exposed_s += (double)rounds * exposed_s(t, s, c.exchange_s);
+    sum->up_s += (double)rounds * c.up_s;
+    sum->down_s += (double)rounds * c.down_s;
+    sum->up_bytes += rounds * b.up;
+    sum->down_bytes += rounds * b.down;
+}
+
+/* The first rounds and the last go whole: schedule_codec. */
+static uint64_t whole_rounds(const struct schedule *s, unsigned f)
+{
+    uint64_t rounds = schedule_rounds(s, f), whole = s->whole_rounds + 1;
+    return whole < rounds ? whole : rounds;
+}
+
+static double busy(const struct sums *s)
+{
+    return s->up_s > s->down_s ? s->up_s : s->down_s; /* both directions at once */
+}
+
+static void predict_time(const struct plan_task *t, const struct schedule *s, const size_t *elements,
+                         struct plan_result *r)
+{
+    struct sums regular = {0}, all = {0};
+    double steps_s = (double)s->steps * t->step_s;
+    r->exchange_s = 0;
+    for (unsigned f = 0; f < s->fragments; f++) {
+        uint64_t rounds = schedule_rounds(s, f), whole = whole_rounds(s, f);
+        enum codec_kind kind = s->beat[f].codec, large = kind == CODEC_F32 ? CODEC_F32 : CODEC_BF16;
+        struct cost c = round_cost(t, s, kind, elements[f]);
+        r->exchange_s = c.exchange_s > r->exchange_s ? c.exchange_s : r->exchange_s;
+        add_rounds(&regular, t, s, kind, elements[f], rounds);
+        add_rounds(&all, t, s, kind, elements[f], rounds - whole);
+        add_rounds(&all, t, s, large, elements[f], whole);
+        if (s->overlap) /* nothing hides the exchange after the last step */
+            all.exposed_s += last_s(t, s, large, elements[f]);
+    }
+    double steady_s = steps_s + regular.exposed_s;
+    r->exposed_s = regular.exposed_s / steps_s * (double)s->beat[0].every * t->step_s;
+    r->steady = steps_s / (steady_s > busy(&regular) ? steady_s : busy(&regular));
+    r->total_s = steps_s + all.exposed_s > busy(&all) ? steps_s + all.exposed_s : busy(&all);
+    r->utilisation = steps_s / r->total_s;
+    r->up_bytes = all.up_bytes;
+    r->down_bytes = all.down_bytes;
+}
+
+static void predict_loss(const struct plan_task *t, const struct schedule *s, struct plan_result *r)
+{
+    double high;
+    struct plan_value sites = plan_loss_sites(t->parameters, t->sites),
+                      every = plan_loss_every((double)s->beat[0].every, &high),
+                      overlap = plan_loss_overlap((double)s->overlap), codec = plan_loss_codec(s->beat[0].codec);
+    r->loss_percent = sites.value + every.value + overlap.value + codec.value;
+    r->loss_high = sites.value + high + overlap.value + codec.value;
+    r->extrapolated = sites.extrapolated || every.extrapolated || overlap.extrapolated || codec.extrapolated;
+}
+
+void plan_predict(const struct plan_task *t, const struct schedule *s, const size_t *elements, struct plan_result *r)
+{
+    ASSERT(t->step_s > 0 && t->link.up_bps > 0 && t->link.down_bps > 0 && t->link.streams > 0);
+    predict_time(t, s, elements, r);
+    predict_loss(t, s, r);
+    double left = plan_wire_bytes((double)r->up_bytes) + plan_wire_bytes((double)r->down_bytes);
+    r->cost = t->sites * left / 1e9 * t->price_gb;
+    r->equal_s = r->total_s * plan_steps_factor(r->loss_percent);
+}
+
+/* ---- beside what is measured ---- */
+
+static bool deviates(double got, double want)
+{
+    return fabs(got - want) > 0.05 && (got > want * PLAN_DEVIANT || got * PLAN_DEVIANT < want);
+}
+
+bool plan_left(struct plan_watch *w, double exchange_s, double predicted_s, double step_s, double planned_step_s)
+{
+    bool off = deviates(exchange_s, predicted_s) || deviates(step_s, planned_step_s);
+    w->deviant = off ? w->deviant + 1 : 0;
+    bool now = w->deviant >= PLAN_DEVIANT_MAX && !w->told;
+    w->told = w->told || now;
+    return now;
+}
+
+/* ---- the search ---- */
+
+static const int64_t everies[] = {10, 15, 20, 25, 30, 40, 50, 60, 75, 100, 150, 200, 300, 400, 500, 750, PLAN_EVERY_MAX};
+static const unsigned parts[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, ROUND_FRAGMENTS_MAX};
+static const int64_t overlaps[] = {0, 1, 2, 3, 5, 8, PLAN_OVERLAP_MAX};
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+struct search {
+    const struct plan_task *task;
+    struct schedule like; /* steps, whole rounds */
+    size_t elements[ROUND_FRAGMENTS_MAX];
+    double utilisation;
+    struct plan_option best[CODEC_COUNT], nearest;
+    bool found[CODEC_COUNT], any;
+};
+
+static bool better(const struct plan_option *a, const struct plan_option *b)
+{
+    if (fabs(a->result.equal_s - b->result.equal_s) > 1e-4 * b->result.equal_s)
+        return a->result.equal_s < b->result.equal_s;
+    return a->result.up_bytes < b->result.up_bytes; /* as good, and cheaper */
+}
+
+static void look(struct search *s, unsigned fragments, int64_t every, int64_t overlap, enum codec_kind codec)
+{
+    struct plan_option o = {
+        .schedule = schedule_streaming(s->like.steps, every, fragments, s->like.whole_rounds, codec)};
+    o.schedule.overlap = overlap;
+    o.schedule.back_off = s->like.back_off;
+    o.schedule.reencode_from = s->like.reencode_from;
+    plan_predict(s->task, &o.schedule, s->elements, &o.result);
+    if (!s->any || o.result.utilisation > s->nearest.result.utilisation)
+        s->nearest = o;
+    s->any = true;
+    if (o.result.utilisation < s->utilisation || (s->found[codec] && !better(&o, &s->best[codec])))
+        return;
+    s->best[codec] = o;
+    s->found[codec] = true;
+}
+
+static void look_at_parts(struct search *s, unsigned fragments)
+{
+    for (size_t h = 0; h < COUNT(everies); h++) {
+        int64_t every = (everies[h] + fragments - 1) / fragments * fragments;
+        if (every > s->like.steps && h > 0)
+            continue; /* one round at the end, whatever it says */
+        for (size_t k = 0; k < COUNT(overlaps); k++)
+            for (int c = 0; c < CODEC_COUNT; c++)
+                if (overlaps[k] < every)
+                    look(s, fragments, every, overlaps[k], (enum codec_kind)c);
+    }
+}
+
+static enum err search(struct search *s, const struct table *table, struct arena *scratch)
+{
+    int layers = 0;
+    for (size_t i = 0; i < table->count; i++)
+        layers = table->tensors[i].layer > layers ? table->tensors[i].layer : layers;
+    for (size_t p = 0; p < COUNT(parts) && (parts[p] == 1 || parts[p] <= (unsigned)layers); p++) {
+        struct fragment_plan plan = {.kind = FRAGMENT_STRIDED, .count = parts[p], .synchronised = {true}};
+        struct fragments f;
+        TRY(fragment_make(&f, table, &plan, scratch));
+        for (unsigned i = 0; i < f.count; i++)
+            s->elements[i] = f.f[i].elements;
+        look_at_parts(s, parts[p]);
+    }
+    return ERR_OK;
+}
+
+enum err plan_search(const struct plan_task *t, const struct schedule *like, const struct table *table,
+                     double utilisation, struct plan_option out[PLAN_OPTIONS_MAX], size_t *count,
+                     struct plan_option *nearest)
+{
+    struct arena scratch = arena_make(0);
+    struct search s = {.task = t, .like = *like, .utilisation = utilisation};
+    enum err e = search(&s, table, &scratch);
+    arena_free(&scratch);
+    TRY(e);
+    *count = 0;
+    *nearest = s.nearest;
+    for (size_t c = 0; c < CODEC_COUNT; c++) {
+        size_t at = *count;
+        if (!s.found[c])
+            continue;
+        for (; at > 0 && better(&s.best[c], &out[at - 1]); at--)
+            out[at] = out[at - 1];
+        out[at] = s.best[c];
+        ++*count;
+    }
+    return ERR_OK;
+}
+
+/* ---- the nearest link ---- */
+
+static enum err reaches(const struct plan_task *t, const struct schedule *like, const struct table *table, double utilisation,
+                        bool *yes)
+{
+    struct plan_option options[PLAN_OPTIONS_MAX], nearest;
+    size_t count;
+    TRY(plan_search(t, like, table, utilisation, options, &count, &nearest));
+    *yes = count > 0;
+    return ERR_OK;
+}
+
+/* Bisection of one number between one that does not do and one that does, in the logarithm. */
+static enum err bisect(struct plan_task *t, const struct schedule *like, const struct table *table, double utilisation,
+                       bool rate)
+{
+    struct plan_link given = t->link;
+    double bad = 0, good = rate ? log(PLAN_RATE_MAX / given.up_bps) : log(1e-9);
+    for (int i = 0; i < 24; i++) {
+        double middle = (bad + good) / 2, factor = exp(middle);
+        bool yes;
+        t->link = given;
+        if (rate) {
+            t->link.up_bps *= factor;
+            t->link.down_bps *= factor;
+        } else {
+            t->link.rtt_s *= factor;
+        }
+        TRY(reaches(t, like, table, utilisation, &yes));
+        if (yes)
+            good = middle;
+        else
+            bad = middle;
+    }
+    t->link = given;
+    if (rate) {
+        t->link.up_bps *= exp(good);
+        t->link.down_bps *= exp(good);
+    } else {
+        t->link.rtt_s *= exp(good);
+    }
+    return ERR_OK;
+}
+
+enum err plan_nearest_link(const struct plan_task *t, const struct schedule *s, const struct table *table,
+                           double utilisation, struct plan_link *link, bool *by_rate)
+{
+    struct plan_task tried = *t;
+    bool yes;
+    tried.link.up_bps = tried.link.down_bps = PLAN_RATE_MAX;
+    TRY(reaches(&tried, s, table, utilisation, &yes));
+    *by_rate = yes;
+    tried = *t;
+    TRY(bisect(&tried, s, table, utilisation, yes));
+    *link = tried.link;
+    return ERR_OK;
+}

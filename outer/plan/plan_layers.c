@@ -1,0 +1,97 @@
+#include "outer/plan/plan_layers.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include "outer/plan/dreamddp.h"
+
+/* Elements of one layer, gaps included; -1: embeddings. */
+static size_t elements_of(const struct table *t, int layer)
+{
+    size_t elements = 0;
+    for (size_t i = 0; i < t->count; i++)
+        if (t->tensors[i].layer == layer)
+            elements += (i + 1 < t->count ? t->tensors[i + 1].offset : t->elements) -
+                        t->tensors[i].offset;
+    return elements;
+}
+
+/* Up, then down, then the round trip. */
+static double exchange_s(const struct plan_settings *p, const struct plan_link *l, int layer)
+{
+    const struct codec *c = codec_find(p->o.outer_codec);
+    struct schedule_bytes b = schedule_bytes(&p->exchange.schedule, c->kind, elements_of(&p->table, layer),
+                                             (unsigned)p->o.outer_sites.count);
+    double up = plan_wire_bytes((double)b.up), down = plan_wire_bytes((double)b.down);
+    return 8 * up / plan_rate_bps(l, l->up_bps) + 8 * down / plan_rate_bps(l, l->down_bps) +
+           l->rtt_s;
+}
+
+/* The measured passes, stretched to what a slot lasts: all its steps, forward passes included. */
+static enum err profile(struct dreamddp_layer *out, const struct plan_settings *p,
+                        const struct plan_link *link, unsigned layers, double slot_s)
+{
+    const struct config_list *ms = &p->o.plan_layers_ms;
+    double sum = 0;
+    if (ms->count != layers)
+        return err_set(ERR_CONFIG,
+                       "plan.layers_ms has %zu entries; a model of %lld layers has %u (embeddings, "
+                       "layers, final norm): measure them with atoll probe --step",
+                       ms->count, (long long)p->s.model_layers, layers);
+    for (unsigned i = 0; i < layers; i++) { /* in the order of the backward pass */
+        const char *text = ms->items[layers - 1 - i];
+        char *end;
+        out[i].backward_s = strtod(text, &end) / 1e3;
+        if (end == text || *end || !(out[i].backward_s >= 0) || out[i].backward_s > 1e6)
+            return err_set(ERR_CONFIG, "plan.layers_ms: \"%.40s\" is no time in ms", text);
+        out[i].exchange_s = exchange_s(p, link, (int)(layers - 1 - i) - 1);
+        sum += out[i].backward_s;
+    }
+    if (!(sum > 0))
+        return err_set(ERR_CONFIG, "plan.layers_ms: all zero; measure them with atoll probe --step");
+    for (unsigned i = 0; i < layers; i++)
+        out[i].backward_s *= slot_s / sum;
+    return ERR_OK;
+}
+
+enum err plan_layers_make(struct plan_layers *out, struct plan_settings *p,
+                          const struct plan_link *link)
+{
+    unsigned layers = (unsigned)p->s.model_layers + 2, slots = layers, *at;
+    struct dreamddp_layer *l;
+    if (slots > p->o.outer_every)
+        slots = (unsigned)p->o.outer_every;
+    if (slots > ROUND_FRAGMENTS_MAX)
+        slots = ROUND_FRAGMENTS_MAX;
+    *out = (struct plan_layers){.span = p->o.outer_every / slots};
+    TRY_ALLOC(l = arena_array(&p->perm, layers, sizeof *l));
+    TRY_ALLOC(at = arena_array(&p->perm, layers, sizeof *at));
+    TRY(profile(l, p, link, layers, (double)out->span * p->o.plan_step_s));
+    TRY(dreamddp_place(l, layers, slots, at, &out->wait_s));
+    for (unsigned i = 0; i < layers; i++) {
+        int layer = (int)(layers - 1 - i) - 1;
+        if (i && at[i] == at[i - 1])
+            out->slice[out->count - 1].first = layer;
+        else
+            out->slice[out->count++] =
+                (struct fragment_slice){layer, layer, (int64_t)(at[i] + 1) * out->span};
+    }
+    return ERR_OK;
+}
+
+static void name(int layer, int layers, char out[16])
+{
+    if (layer < 0 || layer == layers)
+        snprintf(out, 16, "%s", layer < 0 ? "embed" : "final");
+    else
+        snprintf(out, 16, "%d", layer);
+}
+
+void plan_layers_text(const struct fragment_slice *s, int layers, char *out, size_t size_bytes)
+{
+    char first[16], last[16];
+    name(s->first, layers, first);
+    name(s->last, layers, last);
+    if (s->first == s->last)
+        snprintf(out, size_bytes, "%s@%lld", first, (long long)s->at);
+    else
+        snprintf(out, size_bytes, "%s-%s@%lld", first, last, (long long)s->at);
+}

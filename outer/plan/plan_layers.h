@@ -1,0 +1,23 @@
+#ifndef PLAN_LAYERS_H
+#define PLAN_LAYERS_H
+/* `atoll plan --layers`: DreamDDP's layer-wise schedule (dreamddp.h) for a run's layers. A period of
+ * outer.every steps has as many slots as fit, at most one for each layer; a slice that is sent at
+ * the end of a slot hides under the next one's backward passes.
+ */
+#include "outer/plan/plan_settings.h"
+
+struct plan_layers {
+    struct fragment_slice slice[ROUND_FRAGMENTS_MAX];
+    unsigned count;
+    int64_t span;  /* steps of a slot: what outer.overlap_steps may be */
+    double wait_s; /* what a period's exchanges still keep training waiting */
+};
+
+/* plan.layers_ms and the link must be given: ERR_CONFIG otherwise, and when their number is not the
+ * model's layers + 2 or the model has more than the fragments there may be. */
+enum err plan_layers_make(struct plan_layers *out, struct plan_settings *p,
+                          const struct plan_link *link) MUST;
+/* "embed-3@5": as outer.slices lists it. */
+void plan_layers_text(const struct fragment_slice *s, int layers, char *out, size_t size_bytes);
+
+#endif

@@ -1,0 +1,28 @@
+#ifndef PLAN_SETTINGS_H
+#define PLAN_SETTINGS_H
+/* From the settings of a run to what the planner calculates with: `atoll plan`, `atoll sim`, and `atoll train` where plan.*
+ * is given.
+ */
+#include "inner/model/table.h"
+#include "outer/cmd/args.h"
+#include "outer/exchange.h"
+#include "outer/plan/plan.h"
+
+/* Are step time, both rates known? Without them nothing is predicted. */
+bool plan_settings_given(const struct outer_settings *o);
+void plan_settings_task(struct plan_task *t, const struct outer_settings *o, size_t parameters);
+
+struct plan_settings { /* a configuration, read for a plan */
+    struct settings s;
+    struct outer_settings o;
+    struct table table;
+    struct exchange exchange;
+    struct arena perm;
+};
+/* The configuration (NULL: defaults), then plan.* from another file (what atoll probe wrote; NULL: none), then the arguments. All
+ * rules are checked; site.name and certificates are not asked for. sites > 0: so many in place of outer.sites. */
+enum err plan_settings_load(struct plan_settings *p, const char *config, const char *probe, int64_t sites,
+                            const struct args *args) MUST;
+void plan_settings_close(struct plan_settings *p);
+
+#endif

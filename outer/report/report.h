@@ -1,0 +1,16 @@
+#ifndef REPORT_H
+#define REPORT_H
+/* One self-contained HTML page about a run: charts as inline SVG, tables, configuration, versions,
+ * how to repeat it. It opens offline, needs no script and no font, is light or dark as the reader's
+ * system is.
+ */
+#include "outer/report/report_data.h"
+
+/* Runs are sites of one run and, behind them, those that trained alone. Durable, atomic. */
+enum err report_write(const char *path, const struct report_run *runs, size_t count,
+                      struct arena *a) MUST;
+
+/* Inside the report: its section about the link. */
+void report_ledger(FILE *out, const struct report_run *runs, size_t count);
+
+#endif

@@ -1,0 +1,548 @@
+#include "outer/sim/sim.h"
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include "kernels/base/log.h"
+#include "kernels/base/rng.h"
+#include "outer/sim/sim_own.h"
+
+enum { DOWN_MAX_MS = 20000, DAY_MS = 86400000 };
+
+void sim_violate(struct sim *s, const char *format, ...)
+{
+    va_list args;
+    s->clock.halted = true;
+    if (*s->r->why)
+        return;
+    va_start(args, format);
+    vsnprintf(s->r->why, sizeof s->r->why, format, args);
+    va_end(args);
+    log_event(LOG_ERROR, "violation", "%s", s->r->why);
+}
+
+struct member_options sim_member_options(const struct sim *s, bool site)
+{
+    struct member_options o = {.fragments = &s->fragments,
+                                   .schedule = s->schedule,
+                                   .outer = s->outer,
+                                   .residuals = site,
+                                   .forgets = site && schedule_forgets(&s->schedule, s->o.feedback),
+                                   .keep = s->o.keep};
+    if (!site)
+        member_aggregates(&o, s->o.sites);
+    return o;
+}
+
+/* ---- the toy ---- */
+
+static void table_add(struct table *t, size_t count, int layer)
+{
+    ASSERT(t->count < SIM_TENSORS_MAX);
+    t->tensors[t->count++] = (struct tensor){
+        .shape = {(int64_t)count, 1}, .offset = t->elements, .count = count, .layer = layer};
+    t->elements += (count + DEV_BLOCK - 1) / DEV_BLOCK * DEV_BLOCK;
+    t->parameters += count;
+}
+
+static void toy_table(struct sim *s)
+{
+    s->table = (struct table){.tensors = s->tensors};
+    table_add(&s->table, 300, -1);
+    for (int l = 0; l < (int)s->o.fragments; l++) {
+        table_add(&s->table, 280, l);
+        table_add(&s->table, 20, l);
+    }
+    table_add(&s->table, 20, (int)s->o.fragments);
+}
+
+/* splitmix64's finaliser (Steele et al. 2014): one value in [-1, 1) from its arguments. */
+static float toy_noise(uint64_t a, uint64_t b, uint64_t c)
+{
+    uint64_t x = a * 0x9e3779b97f4a7c15u + b * 0xc2b2ae3d27d4eb4fu + c * 0x165667b19e3779f9u;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    x ^= x >> 31;
+    return (float)((int64_t)(x >> 40) - (1 << 23)) / (1 << 23);
+}
+
+/* Towards a target of the site's own, with noise, moments and a pull between elements of different
+ * fragments. In quorum mode the noise depends on the process: such a trainer does not repeat. */
+static void toy_step(struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    uint64_t salt = s->o.strict ? 0 : n->lives;
+    float *moment = n->slab + s->table.elements;
+    for (size_t k = 0; k < s->table.count; k++)
+        for (size_t i = s->tensors[k].offset; i < s->tensors[k].offset + s->tensors[k].count; i++) {
+            float target = toy_noise(n->index + 1, i, 1),
+                  noise = toy_noise((uint64_t)n->step, i, n->index + 8 * salt);
+            float pull = (n->slab[i] - target) * 0.1f + n->slab[s->table.elements - 1 - i] * 0.02f;
+            moment[i] = moment[i] * 0.5f + pull + noise * 0.05f;
+            n->slab[i] -= moment[i] * 0.1f;
+        }
+    n->step++;
+}
+
+/* ---- a site's process ---- */
+
+static enum err inner_save(struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    size_t bytes = s->table.elements * sizeof *n->slab;
+    struct file_part parts[3] = {
+        {&n->step, sizeof n->step}, {n->slab, 2 * bytes}, {n->began, bytes}};
+    TRY(site_stored(n->site));
+    TRY(n->world.world.ops->write(&n->world.world, "inner", parts, 3));
+    for (unsigned f = 0; f < s->o.fragments; f++)
+        TRY(site_prune(n->site, f, schedule_applied(&s->schedule, f, n->step - 1)));
+    return ERR_OK;
+}
+
+static void inner_load(struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    size_t size, bytes = s->table.elements * sizeof *n->slab;
+    const uint8_t *data = world_sim_look(&n->world, "inner", &size);
+    ASSERT(!data || size == sizeof n->step + 3 * bytes);
+    n->step = 0;
+    memset(n->slab, 0, 2 * bytes);
+    memcpy(n->slab, s->initial, bytes);
+    for (unsigned f = 0; f < s->o.fragments; f++)
+        fragment_gather(s->cpu, n->began + s->first[f], s->initial, &s->fragments.f[f]);
+    if (data) {
+        memcpy(&n->step, data, sizeof n->step);
+        memcpy(n->slab, data + sizeof n->step, 2 * bytes);
+        memcpy(n->began, data + sizeof n->step + 2 * bytes, bytes);
+    }
+}
+
+/* Quorum: the others went on without us; so do we, from their newest state. */
+static enum err skip(struct sim_node *n, bool *skipped)
+{
+    struct sim *s = n->sim;
+    int64_t reached = schedule_reached(&s->schedule, n->have);
+    *skipped = !s->o.strict && reached > n->step;
+    if (!*skipped)
+        return ERR_OK;
+    TRY(sim_overlap_clear(n));
+    n->step = reached;
+    for (unsigned f = 0; f < s->o.fragments; f++) {
+        uint64_t applied = s->o.overlap ? schedule_applied(&s->schedule, f, reached) : UINT64_MAX;
+        TRY(site_moved(n->site, f));
+        TRY(site_theta(n->site, f, applied, n->part)); /* as site_train.c does */
+        fragment_scatter(s->cpu, n->slab, n->part, &s->fragments.f[f]);
+        memcpy(n->began + s->first[f], n->part, s->fragments.f[f].elements * sizeof *n->part);
+    }
+    return ERR_OK;
+}
+
+void sim_damage(struct sim_node *n, float *part)
+{
+    struct sim *s = n->sim;
+    if (!s->o.damaged || n->index != 1 || !sim_chance(&s->clock, 0.3))
+        return;
+    part[3] = n->step % 2 ? NAN : -INFINITY;
+    s->r->damaged++;
+}
+
+static enum err rounds_due(struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    uint64_t round;
+    if (s->o.overlap)
+        return sim_overlap_due(n);
+    for (unsigned f = 0; f < s->o.fragments; f++) {
+        if (!schedule_due(&s->schedule, n->step, f, &round))
+            continue;
+        fragment_gather(s->cpu, n->part, n->slab, &s->fragments.f[f]);
+        sim_damage(n, n->part);
+        memcpy(n->sent + s->first[f], n->part, s->fragments.f[f].elements * sizeof *n->part);
+        TRY(site_round(n->site, f, round, n->part, n->weight, (uint64_t)n->step * 100));
+        fragment_scatter(s->cpu, n->slab, n->part, &s->fragments.f[f]);
+        n->have[f] = n->member.state[f].round;
+        TRY(site_report(n->site, f, n->step, 1, 1, (uint64_t)n->step * 100));
+    }
+    return ERR_OK;
+}
+
+static enum err site_train(struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    inner_load(n);
+    bool skipped;
+    TRY(site_start(n->site, s->initial));
+    for (unsigned f = 0; f < s->o.fragments; f++)
+        n->have[f] = n->member.state[f].round;
+    memset(n->flight, 0, sizeof n->flight);
+    TRY(skip(n, &skipped));
+    if (s->o.overlap && !skipped)
+        TRY(sim_overlap_resume(n));
+    while (n->step < s->o.steps) {
+        sim_sleep(&s->clock, s->clock.now_ms + n->step_ms + sim_below(&s->clock, n->step_ms),
+                  &n->world);
+        if (n->world.dead)
+            return err_set(ERR_STOPPED, "crash");
+        toy_step(n);
+        TRY(rounds_due(n));
+        TRY(skip(n, &skipped));
+        if (n->step % n->checkpoint_every == 0)
+            TRY(inner_save(n));
+    }
+    return site_leave(n->site, "done");
+}
+
+static enum err site_process(struct sim_node *n, struct arena *arena)
+{
+    struct sim *s = n->sim;
+    struct member_options mo = sim_member_options(s, true);
+    struct site_options so = {.run = "sim",
+                              .name = n->name,
+                              .index = n->index,
+                              .site_count = s->o.sites,
+                              .canonical = s->canonical,
+                              .strict = s->o.strict,
+                              .feedback = s->o.feedback,
+                              .straggler_ms = 20000,
+                              .seed = s->o.seed + n->index,
+                              .stop = &n->world.stop};
+    link_sim_open(&n->link, &s->server, &n->world, &n->net, "sim", n->name);
+    TRY(member_open(&n->member, &n->world.world, s->cpu, &mo, arena));
+    TRY(site_open(&n->site, &n->world.world, &n->link.link, &n->member, &so, arena));
+    return site_train(n);
+}
+
+/* What a process may end with when the disk fails it; anything else is a finding. */
+static bool excused(enum err e)
+{
+    return e == ERR_IO || e == ERR_FULL;
+}
+
+static void node_down(struct sim *s, struct world_sim *w)
+{
+    s->r->crashes += w->dead;
+    sim_sleep(&s->clock, s->clock.now_ms + 1 + sim_below(&s->clock, DOWN_MAX_MS), NULL);
+    world_sim_restart(w);
+    s->r->restarts++;
+}
+
+static void site_task(void *self)
+{
+    struct sim_node *n = self;
+    struct sim *s = n->sim;
+    sim_sleep(&s->clock, n->start_ms, NULL);
+    while (!n->done) {
+        struct arena arena = arena_make(0);
+        n->lives++;
+        enum err e = site_process(n, &arena);
+        n->done = e == ERR_OK && !n->world.dead;
+        if (!n->done && !n->world.dead && !excused(e))
+            sim_violate(s, "site %s ends with %s: %s", n->name, err_name(e), err_message());
+        site_close(n->site);
+        member_close(&n->member);
+        n->site = NULL;
+        arena_free(&arena);
+        if (n->done)
+            break;
+        if (s->clock.now_ms >= n->away_from_ms && s->clock.now_ms < n->away_until_ms)
+            sim_sleep(&s->clock, n->away_until_ms, NULL);
+        node_down(s, &n->world);
+    }
+    if (!s->first_done_ms)
+        s->first_done_ms = s->clock.now_ms;
+    s->finished = true;
+    for (unsigned i = 0; i < s->o.sites; i++)
+        s->finished &= s->node[i].done;
+    sim_kick(&s->clock, &s->disk);
+}
+
+/* ---- the aggregator's process ---- */
+
+static enum err aggregator_serve(struct sim *s, struct aggregator *a)
+{
+    link_sim_up(&s->server, aggregator_service(a));
+    while (!s->finished && !s->disk.dead && !s->server.stopped) {
+        sim_sleep(&s->clock, s->server.wake_ms, &s->disk);
+        if (s->server.wake_ms <= s->clock.now_ms)
+            link_sim_work(&s->server);
+    }
+    enum err e = aggregator_failed(a);
+    if (s->finished && !aggregator_done(a))
+        sim_violate(s, "all sites are done and the aggregator is not");
+    link_sim_down(&s->server);
+    return e;
+}
+
+static enum err aggregator_process(struct sim *s, struct arena *arena)
+{
+    struct member_options mo = sim_member_options(s, false);
+    struct aggregator_options ao = {.run = "sim",
+                                    .sites = s->names,
+                                    .site_count = s->o.sites,
+                                    .canonical = s->canonical,
+                                    .strict = s->o.strict,
+                                    .straggler_ms = 20000};
+    struct aggregator *a;
+    TRY(member_open(&s->member, &s->disk.world, s->cpu, &mo, arena));
+    if (member_found(&s->member))
+        TRY(member_load(&s->member));
+    else
+        TRY(member_begin(&s->member, s->initial));
+    s->r->residuals_lost += s->member.residuals_lost;
+    TRY(aggregator_open(&a, &s->disk.world, &s->member, &ao, arena));
+    enum err e = aggregator_serve(s, a);
+    aggregator_close(a);
+    return e;
+}
+
+static void aggregator_task(void *self)
+{
+    struct sim *s = self;
+    while (!s->finished) {
+        struct arena arena = arena_make(0);
+        enum err e = aggregator_process(s, &arena);
+        if (e != ERR_OK && !s->disk.dead && !excused(e) &&
+            !(e == ERR_CORRUPT && s->disk_faults.rot > 0))
+            sim_violate(s, "the aggregator ends with %s: %s", err_name(e), err_message());
+        member_close(&s->member);
+        arena_free(&arena);
+        if (!s->finished)
+            node_down(s, &s->disk);
+    }
+}
+
+/* ---- faults ---- */
+
+/* kill -9 at any moment, in waits too; the chances per operation do the rest. */
+static void killer_task(void *self)
+{
+    struct sim *s = self;
+    for (;;) {
+        sim_sleep(&s->clock, s->clock.now_ms + 1 + sim_below(&s->clock, 40000), NULL);
+        if (s->clock.now_ms >= s->heal_ms || s->finished)
+            return;
+        uint64_t victim = sim_below(&s->clock, s->o.sites + 1);
+        struct world_sim *w = victim < s->o.sites ? &s->node[victim].world : &s->disk;
+        world_sim_crash(w);
+        sim_kick(&s->clock, w);
+    }
+}
+
+static void absence_task(void *self)
+{
+    struct sim_node *n = self;
+    sim_sleep(&n->sim->clock, n->away_from_ms, NULL);
+    world_sim_crash(&n->world);
+    sim_kick(&n->sim->clock, &n->world);
+}
+
+static void heal_task(void *self)
+{
+    struct sim *s = self;
+    sim_sleep(&s->clock, s->heal_ms, NULL);
+    s->disk_faults = (struct world_sim_faults){0};
+    for (unsigned i = 0; i < s->o.sites; i++) {
+        s->node[i].disk = (struct world_sim_faults){0};
+        s->node[i].net = (struct link_sim_faults){.delay_ms = s->node[i].net.delay_ms};
+    }
+    s->progress_ms = s->clock.now_ms;
+    while (!s->finished) { /* I9 */
+        sim_sleep(&s->clock, s->clock.now_ms + 5000, NULL);
+        uint64_t gap = s->clock.now_ms - s->progress_ms;
+        if (gap > SIM_GAP_MAX_MS)
+            sim_violate(s, "no commit for %llu s after the last fault",
+                        (unsigned long long)gap / 1000);
+    }
+}
+
+static double intensity(struct sim *s, double most)
+{
+    return sim_chance(&s->clock, 0.4) ? 0 : most * (double)sim_below(&s->clock, 1000) / 1000;
+}
+
+static struct world_sim_faults disk_draw(struct sim *s)
+{
+    struct world_sim_faults f = {.crash = intensity(s, 0.03),
+                                 .eio = intensity(s, 0.01),
+                                 .slow = intensity(s, 0.1),
+                                 .rot = intensity(s, 0.3)};
+    if (sim_chance(&s->clock, 0.3)) {
+        f.full_from_ms = sim_below(&s->clock, s->heal_ms);
+        f.full_until_ms = f.full_from_ms + sim_below(&s->clock, 20000);
+    }
+    return f;
+}
+
+static struct link_sim_faults net_draw(struct sim *s)
+{
+    struct link_sim_faults f = {.lost = intensity(s, 0.2),
+                                .lost_answer = intensity(s, 0.2),
+                                .twice = intensity(s, 0.4),
+                                .cut = intensity(s, 0.2),
+                                .delay_ms = 1 + sim_below(&s->clock, 400)};
+    if (sim_chance(&s->clock, 0.4)) {
+        f.part_from_ms = sim_below(&s->clock, s->heal_ms);
+        f.part_until_ms = f.part_from_ms + sim_below(&s->clock, 60000);
+    }
+    return f;
+}
+
+static void faults_draw(struct sim *s)
+{
+    s->heal_ms = 20000 + sim_below(&s->clock, 100000);
+    s->disk_faults = disk_draw(s);
+    s->disk.faults = &s->disk_faults;
+    for (unsigned i = 0; i < s->o.sites; i++) {
+        struct sim_node *n = &s->node[i];
+        n->disk = disk_draw(s);
+        n->net = net_draw(s);
+        n->world.faults = &n->disk;
+    }
+    if (s->o.late)
+        s->node[s->o.sites - 1].start_ms = sim_below(&s->clock, s->heal_ms);
+    if (s->o.absent) {
+        s->node[0].away_from_ms = 1 + sim_below(&s->clock, 20000);
+        s->node[0].away_until_ms = s->node[0].away_from_ms + sim_below(&s->clock, 3 * s->heal_ms);
+        if (s->heal_ms < s->node[0].away_until_ms)
+            s->heal_ms = s->node[0].away_until_ms;
+        sim_start(&s->clock, absence_task, &s->node[0]);
+    }
+    if (sim_chance(&s->clock, 0.7))
+        sim_start(&s->clock, killer_task, s);
+    sim_start(&s->clock, heal_task, s);
+}
+
+/* ---- a run ---- */
+
+static enum err node_make(struct sim *s, unsigned i)
+{
+    struct sim_node *n = &s->node[i];
+    size_t elements = s->table.elements;
+    *n = (struct sim_node){.sim = s, .index = i, .weight = i % 3 == 2 ? 0.5f : 1};
+    snprintf(n->name, sizeof n->name, "s%u", i);
+    s->names[i] = n->name;
+    n->checkpoint_every =
+        1 + (int64_t)rng_below(s->o.seed, RNG_TEST, 10 + i, (uint64_t)s->o.every * 4);
+    n->step_ms = 50 + rng_below(s->o.seed, RNG_TEST, 20 + i, 500);
+    TRY_ALLOC(n->slab = arena_array(&s->arena, 2 * elements, sizeof *n->slab));
+    TRY_ALLOC(n->part = arena_array(&s->arena, elements, sizeof *n->part));
+    TRY_ALLOC(n->sent = arena_array(&s->arena, elements, sizeof *n->sent));
+    TRY_ALLOC(n->gathered = arena_array(&s->arena, elements, sizeof *n->gathered));
+    TRY_ALLOC(n->began = arena_array(&s->arena, elements, sizeof *n->began));
+    TRY_ALLOC(n->base = arena_array(&s->arena, elements, sizeof *n->base));
+    TRY_ALLOC(n->trained = arena_array(&s->arena, elements, sizeof *n->trained));
+    TRY_ALLOC(n->included = arena_array(&s->arena, elements, sizeof *n->included));
+    world_sim_open(&n->world, &s->clock, n->name, s->o.seed * 31 + i);
+    n->world.gives_way = true;
+    n->world.wrote = sim_wrote;
+    n->world.wrote_self = n;
+    return ERR_OK;
+}
+
+static enum err sim_make(struct sim *s)
+{
+    toy_table(s);
+    TRY(dev_open(&s->cpu, &(struct dev_options){.kind = "cpu", .model_type = "f32", .threads = 1}));
+    TRY(codec_open(&s->work, s->cpu));
+    TRY(fragment_make(&s->fragments, &s->table, &(struct fragment_plan){.count = s->o.fragments},
+                      &s->arena));
+    TRY(nesterov_make(&s->outer, s->o.optimizer, 0.7f, 0.9f));
+    s->outer.delay = s->o.delay;
+    s->schedule = schedule_streaming(s->o.steps, s->o.every, s->o.fragments, 1, s->o.codec);
+    s->schedule.overlap = s->o.overlap;
+    s->schedule.reencode_from = s->o.reencode_from;
+    s->schedule.eager = s->o.eager;
+    s->schedule.back_off = codec_backlog((double)s->o.back_off * s->o.back_off, 1);
+    TRY_ALLOC(s->initial = arena_array(&s->arena, s->table.elements, sizeof *s->initial));
+    for (size_t k = 0; k < s->table.count; k++)
+        for (size_t i = 0; i < s->tensors[k].count; i++)
+            s->initial[s->tensors[k].offset + i] = toy_noise(99, k, i);
+    for (unsigned f = 1; f < s->o.fragments; f++)
+        s->first[f] = s->first[f - 1] + s->fragments.f[f - 1].elements;
+    for (unsigned f = 0; f < s->o.fragments; f++)
+        ASSERT(schedule_rounds(&s->schedule, f) <= SIM_ROUNDS_MAX);
+    snprintf(s->canonical, sizeof s->canonical, "run.name=sim\nrun.seed=%llu\n",
+             (unsigned long long)s->o.seed);
+    world_sim_open(&s->disk, &s->clock, "aggregator", s->o.seed * 31 + 30);
+    for (unsigned i = 0; i < s->o.sites; i++)
+        TRY(node_make(s, i));
+    s->server = (struct link_sim_server){
+        .clock = &s->clock, .world = &s->disk, .watch = &s->watch, .wake_ms = UINT64_MAX};
+    sim_watch(s);
+    return ERR_OK;
+}
+
+static void sim_unmake(struct sim *s)
+{
+    sim_clock_close(&s->clock);
+    world_sim_close(&s->disk);
+    for (unsigned i = 0; i < s->o.sites; i++)
+        world_sim_close(&s->node[i].world);
+    codec_close(s->work);
+    dev_close(s->cpu);
+    arena_free(&s->arena);
+}
+
+void sim_run_options(const struct sim_options *o, struct sim_result *r)
+{
+    static struct sim storage; /* half a megabyte of tables: not for a stack */
+    struct sim *s = &storage;
+    ASSERT(o->sites >= 1 && o->sites <= SIM_SITES_MAX && o->fragments >= 1 &&
+           o->fragments <= SIM_FRAGMENTS_MAX);
+    *r = (struct sim_result){.ok = false};
+    memset(s, 0, sizeof *s);
+    s->o = *o;
+    s->r = r;
+    s->arena = arena_make(0);
+    sim_clock_open(&s->clock, o->seed);
+    enum err e = sim_make(s);
+    if (e != ERR_OK) {
+        sim_violate(s, "the simulator cannot start: %s", err_message());
+    } else {
+        if (o->faults)
+            faults_draw(s);
+        sim_start(&s->clock, aggregator_task, s);
+        for (unsigned i = 0; i < o->sites; i++)
+            sim_start(&s->clock, site_task, &s->node[i]);
+        if (!sim_run(&s->clock, DAY_MS))
+            sim_violate(s, "the run did not end within a day");
+        else
+            sim_check_end(s);
+    }
+    r->virtual_ms = s->clock.now_ms;
+    r->calls = s->server.calls;
+    r->ok = !*r->why;
+    sim_unmake(s);
+}
+
+struct sim_options sim_draw(uint64_t seed)
+{
+    enum { SITES, FRAGMENTS, EVERY, ROUNDS, TAIL, CODEC, FEEDBACK, STRICT, KEEP, LATE, ABSENT, BACK_OFF, OPTIMIZER, DAMAGED, OVERLAP, MIX, REENCODE, EAGER };
+#define DRAW(what, n) rng_below(seed, RNG_TEST, what, n)
+    static const float feedbacks[] = {1, 1, 0.5f}, back_offs[] = {0, 0, 0.25f, 2},
+                       mixes[] = {0.5f, 0.5f, 0};
+    static const unsigned reencode[] = {0, 2, 3};
+    static const char *const optimizers[] = {"nesterov", "nesterov", "sgd", "delayed_nesterov"};
+    struct sim_options o = {.seed = seed, .faults = true};
+    o.sites = 1 + (unsigned)DRAW(SITES, SIM_SITES_MAX);
+    o.fragments = DRAW(FRAGMENTS, 2) ? 1 : 4;
+    o.every = o.fragments == 4 ? 4 : 2 + (int64_t)DRAW(EVERY, 4);
+    o.steps = o.every * (2 + (int64_t)DRAW(ROUNDS, 7)) + (int64_t)DRAW(TAIL, 3);
+    o.codec = (enum codec_kind)DRAW(CODEC, CODEC_COUNT);
+    o.feedback = feedbacks[DRAW(FEEDBACK, 3)];
+    o.back_off = back_offs[DRAW(BACK_OFF, 4)];
+    o.optimizer = optimizers[DRAW(OPTIMIZER, 4)];
+    o.delay = strcmp(o.optimizer, "delayed_nesterov") ? 1 : 1 + o.sites;
+    o.strict = DRAW(STRICT, 2);
+    o.overlap = (int64_t)DRAW(OVERLAP, 2 * (uint64_t)o.every + 1); /* half of them: none, or the delay */
+    o.overlap = o.overlap <= o.every ? o.overlap : o.overlap % 3 ? 0 : o.every;
+    o.mix = o.overlap == o.every ? 0 : mixes[DRAW(MIX, 3)];
+    o.eager = o.overlap == o.every && DRAW(EAGER, 2);
+    o.keep = 2 + DRAW(KEEP, 3);
+    o.reencode_from = reencode[DRAW(REENCODE, 3)];
+    o.late = !o.strict && DRAW(LATE, 2);
+    o.absent = !o.strict && DRAW(ABSENT, 2);
+    o.damaged = !o.strict && o.sites > 2 && DRAW(DAMAGED, 3) == 0;
+#undef DRAW
+    return o;
+}

@@ -1,0 +1,471 @@
+/* What must hold in every run (docs/protocol.md, "What follows"), from the outside: messages as
+ * they pass, files as they lie on the simulated disks.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "kernels/base/log.h"
+#include "outer/sim/sim_own.h"
+
+enum { OUTBOX_HEADER_BYTES = 256, STATE_HEADER_BYTES = 160, FIXED_BITS = 100 };
+
+/* Exact, or a violation: the toy's values lie between 2^-70 and 2^20. */
+static sim_fixed fixed(struct sim *s, double x)
+{
+    int e;
+    int64_t mantissa = (int64_t)ldexp(frexp(x, &e), 53);
+    int shift = e - 53 + FIXED_BITS;
+    if (mantissa == 0)
+        return 0;
+    if (shift >= 0 && shift < 70)
+        return (sim_fixed)mantissa * ((sim_fixed)1 << shift);
+    if (shift < 0 && shift > -53 && !(mantissa & (((int64_t)1 << -shift) - 1)))
+        return mantissa / ((int64_t)1 << -shift);
+    sim_violate(s, "a value of %g is outside of what the books can hold", x);
+    return 0;
+}
+
+static const struct codec *codec_at(const struct sim *s, unsigned f, uint64_t round)
+{
+    const struct manifest *parent = &s->commits[f][round - (round > 0)].manifest;
+    return codec_get(
+        schedule_codec(&s->schedule, f, round, round ? manifest_backlog(parent) : 0));
+}
+
+/* Values of a payload on a grid, in the simulator's own memory. */
+static float *decoded(struct sim *s, unsigned f, uint64_t round, struct codec_payload payload,
+                      const uint8_t *grid, struct arena *a)
+{
+    const struct codec *c = codec_at(s, f, round);
+    size_t n = s->fragments.f[f].elements;
+    float *values = arena_array(a, n, sizeof *values);
+    ASSERT(values);
+    if (c->check(c, payload.data, payload.size_bytes, n) != ERR_OK ||
+        c->decode(c, s->work, values, payload.data, payload.size_bytes, grid, n) != ERR_OK)
+        sim_violate(s, "a payload of round %llu does not decode", (unsigned long long)round);
+    return values;
+}
+
+/* ---- the outbox: what a site trained ---- */
+
+/* Theta that the round's delta is taken against, as the site's disk or memory has it. */
+static const float *base_of(struct sim_node *n, unsigned f, uint64_t round)
+{
+    uint64_t base = schedule_base(&n->sim->schedule, f, round);
+    char path[64];
+    size_t size;
+    if (n->sim->schedule.eager) /* what its trainer really began at */
+        return n->base + n->sim->first[f];
+    snprintf(path, sizeof path, "frag/%u/%llu/state", f, (unsigned long long)base);
+    const uint8_t *kept = base < round ? world_sim_look(&n->world, path, &size) : NULL;
+    return kept ? (const float *)(const void *)(kept + STATE_HEADER_BYTES) : n->member.state[f].theta;
+}
+
+/* z - residual before = the weighted delta, and what is sent + what is kept = z (I3). */
+static void book_trained(struct sim_node *n, unsigned f, uint64_t round, const uint8_t *data,
+                         size_t size)
+{
+    struct sim *s = n->sim;
+    const struct member_state *state = &n->member.state[f];
+    struct arena a = arena_make(0);
+    bool forgets = schedule_forgets(&s->schedule, s->o.feedback);
+    float kept;
+    double lost;
+    size_t count = s->fragments.f[f].elements;
+    size_t own = count * (sizeof kept + (forgets ? sizeof lost : 0)) + OUTBOX_HEADER_BYTES;
+    size_t payload = size > own ? size - own : 0;
+    const float *residual = (const float *)(const void *)(data + OUTBOX_HEADER_BYTES + payload);
+    const double *forgotten = (const double *)(const void *)(residual + count);
+    float *sent = decoded(s, f, round,
+                          (struct codec_payload){data + OUTBOX_HEADER_BYTES, payload},
+                          state->codes, &a);
+    const float *base = base_of(n, f, round), *local = n->sent + s->first[f];
+    for (size_t i = 0; i < count && !s->clock.halted; i++) {
+        memcpy(&kept, &residual[i], sizeof kept);
+        sim_fixed trained = fixed(s, sent[i]) + fixed(s, kept) - fixed(s, state->residual[i]);
+        if (forgets) {
+            memcpy(&lost, &forgotten[i], sizeof lost);
+            trained += fixed(s, lost) - fixed(s, state->forgotten[i]);
+        }
+        double delta = (double)n->weight * ((double)base[i] - (double)local[i]);
+        if (fabs(ldexp((double)trained, -FIXED_BITS) - delta) > 1e-6)
+            sim_violate(s, "site %s round %llu element %zu: trained %g, booked %g", n->name,
+                        (unsigned long long)round, i, delta, ldexp((double)trained, -FIXED_BITS));
+        n->trained[s->first[f] + i] += trained;
+    }
+    arena_free(&a);
+}
+
+void sim_wrote(void *self, struct world_sim *w, const char *path, const uint8_t *data, size_t n)
+{
+    struct sim_node *node = self;
+    unsigned f;
+    unsigned long long round;
+    (void)w;
+    if (sscanf(path, "outbox/%u/%20llu", &f, &round) != 2)
+        return;
+    if (node->made[f][round])
+        sim_violate(node->sim, "site %s made a second contribution to fragment %u round %llu",
+                    node->name, f, round);
+    else
+        book_trained(node, f, round, data, n);
+    node->made[f][round] = true;
+}
+
+/* ---- messages ---- */
+
+static struct sim_node *node_of(struct sim *s, const struct wire_head *h)
+{
+    unsigned i = 0;
+    while (i < s->o.sites && strcmp(s->names[i], h->site))
+        i++;
+    ASSERT(i < s->o.sites);
+    return &s->node[i];
+}
+
+static void saw_hello(void *self, const struct wire_hello *m, const struct wire_hello_answer *a)
+{
+    struct sim *s = self;
+    struct sim_node *n = node_of(s, &m->head);
+    if (a->outcome == ROUND_DIVERGED)
+        sim_violate(s, "site %s has another state than the aggregator", n->name);
+    if ((a->outcome == ROUND_CURRENT || a->outcome == ROUND_BEHIND || a->outcome == ROUND_JOIN) &&
+        a->epoch > n->hello_epoch)
+        n->hello_epoch = a->epoch;
+}
+
+/* I7, and bytes before words. */
+static void saw_offered(void *self, const struct wire_contribution *m, const uint8_t *payload)
+{
+    struct sim *s = self;
+    struct sim_node *n = node_of(s, &m->head);
+    struct codec_payload *first = &n->payload[m->fragment][m->round];
+    char path[64];
+    size_t size;
+    snprintf(path, sizeof path, "outbox/%u/%llu", m->fragment, (unsigned long long)m->round);
+    const uint8_t *stored = world_sim_look(&n->world, path, &size);
+    if (!stored || size < OUTBOX_HEADER_BYTES + m->payload_bytes ||
+        memcmp(stored + OUTBOX_HEADER_BYTES, payload, m->payload_bytes))
+        sim_violate(s, "site %s sends what it has not stored", n->name);
+    if (first->data && (first->size_bytes != m->payload_bytes ||
+                        memcmp(first->data, payload, m->payload_bytes)))
+        sim_violate(s, "site %s sends other bytes for fragment %u round %llu", n->name, m->fragment,
+                    (unsigned long long)m->round);
+    if (first->data)
+        return;
+    uint8_t *copy = arena_alloc(&s->arena, m->payload_bytes);
+    ASSERT(copy);
+    memcpy(copy, payload, m->payload_bytes);
+    *first = (struct codec_payload){copy, m->payload_bytes};
+}
+
+/* I6: a receipt promises the payload and its record. */
+static void saw_answered(void *self, const struct wire_contribution *m, const struct wire_answer *a)
+{
+    struct sim *s = self;
+    char path[256], hex[65];
+    size_t size;
+    if (a->outcome != ROUND_RECEIPT)
+        return;
+    digest_hex(&m->payload, hex);
+    snprintf(path, sizeof path, "spool/%u/%llu/%s.%s", m->fragment, (unsigned long long)m->round,
+             m->head.site, hex);
+    const uint8_t *spool = world_sim_look(&s->disk, path, &size);
+    struct digest d = digest_of(spool, size);
+    if (!spool || !digest_equal(&d, &m->payload))
+        sim_violate(s, "a receipt for %s without a durable payload", path);
+    const uint8_t *journal = world_sim_look(&s->disk, "journal", &size);
+    if (!journal || !memmem(journal, size, m->payload.bytes, sizeof m->payload.bytes))
+        sim_violate(s, "a receipt for %s without a durable record", path);
+}
+
+static void saw_fetching(void *self, const struct wire_fetch *m)
+{
+    struct sim *s = self;
+    if (m->what != WIRE_SNAPSHOT)
+        return;
+    s->r->snapshots++;
+    node_of(s, &m->head)->void_books = true;
+}
+
+/* ---- commits ---- */
+
+/* I4: the aggregate is the sum of what the sites first sent, each once, by the codec's own sum and
+ * by integers. */
+static void check_sum(struct sim *s, unsigned f, struct sim_commit *c)
+{
+    const struct manifest *m = &c->manifest;
+    const struct codec *codec = codec_at(s, f, m->round);
+    size_t n = s->fragments.f[f].elements;
+    struct codec_payload payloads[SIM_SITES_MAX];
+    struct arena a = arena_make(0);
+    unsigned k = 0;
+    for (unsigned i = 0; i < m->site_count; i++)
+        if (m->sites[i].included)
+            payloads[k++] = s->node[i].payload[f][m->round];
+    if (schedule_reencodes(&s->schedule, codec->kind, k))
+        return; /* one payload: book_included holds it against the sum */
+    uint8_t *sum = arena_alloc(&a, codec->aggregate_max(codec, n, k));
+    size_t size;
+    ASSERT(sum);
+    if (codec->aggregate(codec, s->work, sum, &size, payloads, k, n) != ERR_OK ||
+        size != m->aggregate_bytes || memcmp(sum, c->aggregate, size))
+        sim_violate(s, "fragment %u round %llu: the aggregate is not the sum of the contributions",
+                    f, (unsigned long long)m->round);
+    arena_free(&a);
+}
+
+/* A state on the aggregator's disk: the grid of the next round, then what is the aggregator's own. */
+struct sim_state {
+    const uint8_t *grid;
+    const float *residual;   /* NULL: it re-encodes nothing */
+    const double *forgotten; /* NULL: it forgets nothing */
+};
+
+static struct sim_state state_of(const struct sim *s, unsigned f, const uint8_t *data, size_t size)
+{
+    struct member_options o = sim_member_options(s, false);
+    size_t n = s->fragments.f[f].elements;
+    const uint8_t *end = data + size, *forgotten = end - o.forgets * n * sizeof(double);
+    const uint8_t *residual = forgotten - o.reencodes * n * sizeof(float);
+    return (struct sim_state){residual - n / DEV_BLOCK,
+                              o.reencodes ? (const float *)(const void *)residual : NULL,
+                              o.forgets ? (const double *)(const void *)forgotten : NULL};
+}
+
+/* What the aggregator held of element i: its residual, and what it has forgotten. */
+static sim_fixed held(struct sim *s, const struct sim_state *at, size_t i)
+{
+    float residual = 0;
+    double lost = 0;
+    if (at->residual)
+        memcpy(&residual, &at->residual[i], sizeof residual);
+    if (at->forgotten)
+        memcpy(&lost, &at->forgotten[i], sizeof lost);
+    return fixed(s, residual) + fixed(s, lost);
+}
+
+/* What was included + what the aggregator held before = what it passes on + what it holds now: both
+ * from its disk, before and after. */
+static void book_included(struct sim *s, unsigned f, const struct manifest *m,
+                          const struct sim_state *before, const struct sim_state *after)
+{
+    const uint8_t *grid = before->grid;
+    unsigned payloads = schedule_payloads(&s->schedule, (enum codec_kind)m->codec, manifest_included(m));
+    struct arena a = arena_make(0);
+    size_t n = s->fragments.f[f].elements;
+    const struct codec *c = codec_at(s, f, m->round);
+    sim_fixed *sum = arena_array(&a, n, sizeof *sum);
+    float *mean = arena_array(&a, n, sizeof *mean);
+    uint8_t *next = arena_alloc(&a, n / DEV_BLOCK);
+    ASSERT(sum && mean && next);
+    for (unsigned k = 0; k < m->site_count; k++) {
+        struct sim_node *node = &s->node[k];
+        if (!m->sites[k].included)
+            continue;
+        float *values = decoded(s, f, m->round, node->payload[f][m->round], grid, &a);
+        for (size_t i = 0; i < n; i++) {
+            sim_fixed v = fixed(s, values[i]);
+            node->included[s->first[f] + i] += v;
+            sum[i] += v;
+        }
+    }
+    if (c->mean(c, s->work, mean, next, s->commits[f][m->round].aggregate, m->aggregate_bytes,
+                payloads, manifest_weight(m), grid, n) != ERR_OK)
+        sim_violate(s, "fragment %u round %llu: the aggregate does not decode", f,
+                    (unsigned long long)m->round);
+    for (size_t i = 0; i < n && !s->clock.halted; i++) {
+        sum[i] += held(s, before, i) - held(s, after, i);
+        double exact = ldexp((double)sum[i], -FIXED_BITS), got = (double)mean[i];
+        double tolerance = c->adds ? 0 : 1e-6; /* relayed: f32 additions in site order */
+        float once = (float)((float)exact / manifest_weight(m)); /* one rounding, of the division */
+        if (fabs(got - (double)once) > tolerance)
+            sim_violate(s, "fragment %u round %llu element %zu: mean %g, exactly %g", f,
+                        (unsigned long long)m->round, i, got, (double)once);
+    }
+    arena_free(&a);
+}
+
+static void check_manifest(struct sim *s, unsigned f, const struct manifest *m)
+{
+    uint64_t t = m->round;
+    struct digest parent = t ? manifest_digest(&s->commits[f][t - 1].manifest) : (struct digest){0};
+    if (!digest_equal(&parent, &m->parent)) /* I5 */
+        sim_violate(s, "fragment %u round %llu: other parent", f, (unsigned long long)t);
+    if (manifest_included(m) < (s->o.strict ? s->o.sites : s->o.sites / 2 + 1))
+        sim_violate(s, "fragment %u round %llu: %u of %u sites", f, (unsigned long long)t,
+                    manifest_included(m), s->o.sites);
+    for (unsigned i = 0; i < m->site_count; i++) {
+        const struct sim_node *n = &s->node[i];
+        s->r->excluded += !m->sites[i].included;
+        if (!m->sites[i].included)
+            continue;
+        const struct codec_payload *sent = &n->payload[f][t];
+        struct digest d =
+            sent->data ? digest_of(sent->data, sent->size_bytes) : (struct digest){0};
+        if (!digest_equal(&d, &m->sites[i].payload))
+            sim_violate(s, "fragment %u round %llu: site %s included with bytes it never sent", f,
+                        (unsigned long long)t, n->name);
+        if (n->hello_epoch < m->epoch) /* protocol 3.3 */
+            sim_violate(s, "fragment %u round %llu: site %s counted without hello in epoch %llu", f,
+                        (unsigned long long)t, n->name, (unsigned long long)m->epoch);
+    }
+}
+
+/* Bytes of a file of frag/f/round/ on the aggregator's disk. */
+static const uint8_t *kept(struct sim *s, unsigned f, uint64_t round, const char *name,
+                           size_t *size)
+{
+    char path[64];
+    snprintf(path, sizeof path, "frag/%u/%llu/%s", f, (unsigned long long)round, name);
+    const uint8_t *data = world_sim_look(&s->disk, path, size);
+    if (!data)
+        sim_violate(s, "%s is gone", path);
+    return data;
+}
+
+static void commit_seen(struct sim *s, unsigned f)
+{
+    uint64_t t = s->committed[f];
+    struct sim_commit *c = &s->commits[f][t];
+    size_t size, before_size, after_size, aggregate_size;
+    const uint8_t *manifest = kept(s, f, t + 1, "MANIFEST", &size);
+    const uint8_t *aggregate = kept(s, f, t + 1, "aggregate", &aggregate_size);
+    const uint8_t *before = kept(s, f, t, "state", &before_size);
+    const uint8_t *after = kept(s, f, t + 1, "state", &after_size);
+    if (!manifest || !aggregate || !before || !after)
+        return;
+    struct sim_state from = state_of(s, f, before, before_size), to = state_of(s, f, after, after_size);
+    if (!manifest_decode(&c->manifest, manifest, size - 32)) {
+        sim_violate(s, "fragment %u round %llu: the manifest does not decode", f,
+                    (unsigned long long)t);
+        return;
+    }
+    c->aggregate = arena_alloc(&s->arena, aggregate_size);
+    ASSERT(c->aggregate);
+    memcpy(c->aggregate, aggregate, aggregate_size);
+    s->committed[f]++;
+    s->r->commits++;
+    s->r->reencoded += schedule_reencodes(&s->schedule, (enum codec_kind)c->manifest.codec,
+                                          manifest_included(&c->manifest));
+    s->r->backed_off += c->manifest.codec != schedule_codec(&s->schedule, f, t, 0);
+    check_manifest(s, f, &c->manifest);
+    if (!s->clock.halted)
+        check_sum(s, f, c);
+    if (!s->clock.halted)
+        book_included(s, f, &c->manifest, &from, &to);
+    uint64_t since = s->clock.now_ms - s->progress_ms;
+    if (s->clock.now_ms > s->heal_ms && since > s->r->gap_ms)
+        s->r->gap_ms = since;
+    s->progress_ms = s->clock.now_ms;
+}
+
+static void saw_work(void *self)
+{
+    struct sim *s = self;
+    for (unsigned f = 0; s->server.up && f < s->o.fragments; f++)
+        while (s->committed[f] < s->member.state[f].round && !s->clock.halted)
+            commit_seen(s, f);
+}
+
+void sim_watch(struct sim *s)
+{
+    s->watch = (struct link_sim_watch){.self = s,
+                                       .hello = saw_hello,
+                                       .offered = saw_offered,
+                                       .answered = saw_answered,
+                                       .fetching = saw_fetching,
+                                       .worked = saw_work};
+}
+
+/* ---- the end ---- */
+
+/* A member as its disk holds it. */
+static bool disk_load(struct sim *s, struct world_sim *w, bool site, struct member *m,
+                      struct arena *a)
+{
+    struct member_options o = sim_member_options(s, site);
+    w->faults = NULL;
+    w->dead = false;
+    enum err e = member_open(m, &w->world, s->cpu, &o, a);
+    if (e == ERR_OK)
+        e = member_load(m);
+    if (e != ERR_OK)
+        sim_violate(s, "the disk of %s does not load: %s", w->name, err_message());
+    return e == ERR_OK;
+}
+
+/* I2: the manifests and aggregates alone lead to the same state. */
+static void check_replay(struct sim *s)
+{
+    struct member_options o = sim_member_options(s, false);
+    o.reencodes = o.forgets = false; /* the manifests know nothing of the aggregator's residual */
+    struct world_sim w;
+    struct member m;
+    struct arena a = arena_make(0);
+    world_sim_open(&w, &s->clock, "replay", 1);
+    enum err e = member_open(&m, &w.world, s->cpu, &o, &a);
+    if (e == ERR_OK)
+        e = member_begin(&m, s->initial);
+    for (unsigned f = 0; f < s->o.fragments; f++)
+        for (uint64_t t = 0; e == ERR_OK && t < s->committed[f]; t++) {
+            struct sim_commit *c = &s->commits[f][t];
+            e = member_apply(&m, f, &c->manifest, false, c->aggregate, c->manifest.aggregate_bytes);
+            if (e == ERR_OK)
+                e = member_commit(&m, f, &c->manifest, c->aggregate, c->manifest.aggregate_bytes);
+        }
+    struct digest d = member_digest(&m, false);
+    if (e != ERR_OK || !digest_equal(&d, &s->r->state))
+        sim_violate(s, "the replay of the manifests leads elsewhere (%s)",
+                    e == ERR_OK ? "digest" : err_message());
+    member_close(&m);
+    world_sim_close(&w);
+    arena_free(&a);
+}
+
+/* I3: trained = included + residual + forgotten, element by element, as integers. */
+static void check_books(struct sim_node *n, const struct member *m)
+{
+    struct sim *s = n->sim;
+    if (n->void_books)
+        return;
+    for (unsigned f = 0; f < s->o.fragments; f++)
+        for (size_t i = 0; i < s->fragments.f[f].elements && !s->clock.halted; i++) {
+            sim_fixed left = n->trained[s->first[f] + i] - n->included[s->first[f] + i] -
+                             fixed(s, m->state[f].residual[i]);
+            if (m->state[f].forgotten)
+                left -= fixed(s, m->state[f].forgotten[i]);
+            if (left)
+                sim_violate(s,
+                            "site %s fragment %u element %zu: trained - included - residual - "
+                            "forgotten = %g",
+                            n->name, f, i, ldexp((double)left, -FIXED_BITS));
+        }
+    s->r->books_checked++;
+}
+
+void sim_check_end(struct sim *s)
+{
+    struct arena a = arena_make(0);
+    struct member m;
+    if (disk_load(s, &s->disk, false, &m, &a))
+        s->r->state = member_digest(&m, false);
+    member_close(&m);
+    for (unsigned f = 0; f < s->o.fragments; f++)
+        if (s->committed[f] != schedule_rounds(&s->schedule, f))
+            sim_violate(s, "fragment %u ended after %llu rounds", f,
+                        (unsigned long long)s->committed[f]);
+    for (unsigned i = 0; i < s->o.sites && !s->clock.halted; i++) {
+        if (!disk_load(s, &s->node[i].world, true, &m, &a))
+            continue;
+        struct digest d = member_digest(&m, false);
+        s->r->residual[i] = member_digest(&m, true);
+        if (!digest_equal(&d, &s->r->state))
+            sim_violate(s, "site %s ends with another state than the aggregator", s->names[i]);
+        check_books(&s->node[i], &m);
+        member_close(&m);
+    }
+    if (!s->clock.halted)
+        check_replay(s);
+    arena_free(&a);
+}

@@ -1,0 +1,95 @@
+#ifndef SIM_OWN_H
+#define SIM_OWN_H
+/* Shared by sim.c (the nodes) and sim_check.c (what must hold). */
+#include "inner/model/table.h"
+#include "outer/aggregator/aggregator.h"
+#include "outer/link/link_sim.h"
+#include "outer/sim/sim.h"
+#include "outer/site/site.h"
+
+enum { SIM_TENSORS_MAX = 32, SIM_FRAGMENTS_MAX = 4, SIM_ROUNDS_MAX = 16 };
+/* Commits after the last fault: restarts within 20 s, half-open streams 20 s, back-off 30 s,
+ * timeouts, a disk that was full 5 s; then at most this. */
+enum { SIM_GAP_MAX_MS = 180000 };
+
+__extension__ typedef __int128 sim_fixed; /* values times 2^100: sums without rounding */
+
+struct sim;
+struct sim_node { /* a site */
+    struct sim *sim;
+    unsigned index, lives;
+    char name[12];
+    struct world_sim world;
+    struct world_sim_faults disk;
+    struct link_sim_faults net;
+    struct link_sim link;
+    struct member member;
+    struct site *site;
+    float *slab; /* the toy's parameters, then their moments */
+    float *part; /* the fragment that is being exchanged */
+    float *sent; /* all fragments as they were sent last, in fragment order */
+    float *gathered;
+    float *began; /* with eager starts, in fragment order: what each fragment's steps began at, kept with
+                     the checkpoint; base: those of the round sent last */
+    float *base;
+    uint64_t flight[SIM_FRAGMENTS_MAX]; /* round in flight, + 1; 0: none */
+    uint64_t have[SIM_FRAGMENTS_MAX];   /* state when it was applied last */
+    float weight;
+    int64_t step, checkpoint_every;
+    uint64_t start_ms, step_ms, away_from_ms, away_until_ms;
+    bool done;
+    /* books, per element of the slab in fragment order */
+    sim_fixed *trained, *included;
+    bool void_books; /* took a snapshot: its residual was given up */
+    bool made[SIM_FRAGMENTS_MAX][SIM_ROUNDS_MAX];
+    struct codec_payload payload[SIM_FRAGMENTS_MAX][SIM_ROUNDS_MAX]; /* as first sent */
+    uint64_t hello_epoch;
+};
+struct sim_commit {
+    struct manifest manifest;
+    uint8_t *aggregate;
+};
+struct sim {
+    struct sim_options o;
+    struct sim_result *r;
+    struct sim_clock clock;
+    struct arena arena;
+    struct dev *cpu;
+    struct codec_work *work;
+    struct tensor tensors[SIM_TENSORS_MAX];
+    struct table table;
+    struct fragments fragments;
+    size_t first[SIM_FRAGMENTS_MAX]; /* of a fragment's elements in the books */
+    struct schedule schedule;
+    struct nesterov outer;
+    float *initial;
+    char canonical[512];
+    const char *names[SIM_SITES_MAX];
+    struct sim_node node[SIM_SITES_MAX];
+    struct world_sim disk; /* the aggregator's */
+    struct world_sim_faults disk_faults;
+    struct member member; /* its process's */
+    struct link_sim_server server;
+    struct link_sim_watch watch;
+    uint64_t heal_ms, progress_ms, first_done_ms;
+    bool finished;
+    struct sim_commit commits[SIM_FRAGMENTS_MAX][SIM_ROUNDS_MAX];
+    uint64_t committed[SIM_FRAGMENTS_MAX];
+};
+
+struct member_options sim_member_options(const struct sim *s, bool site);
+void sim_violate(struct sim *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+void sim_damage(struct sim_node *n, float *part); /* what the site trained, now and then */
+
+/* sim_overlap.c: all that is applied and sent after this step */
+enum err sim_overlap_due(struct sim_node *n) MUST;
+enum err sim_overlap_resume(struct sim_node *n) MUST; /* what was in flight at the checkpoint */
+enum err sim_overlap_clear(struct sim_node *n) MUST;  /* lands all, takes none */
+
+/* sim_check.c */
+void sim_watch(struct sim *s);
+void sim_wrote(void *self, struct world_sim *w, const char *path, const uint8_t *data, size_t n);
+void sim_check_end(struct sim *s);
+
+#endif

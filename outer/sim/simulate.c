@@ -1,0 +1,396 @@
+#include "outer/sim/simulate.h"
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include "outer/aggregator/aggregator.h"
+#include "outer/link/link_line.h"
+#include "outer/site/site.h"
+
+enum { CENTURY_MS_SHIFT = 42 }; /* 2^42 ms are 139 years: nothing waits longer */
+static const char run_name[] = "sim";
+
+struct simulate_run;
+struct node { /* a site */
+    struct simulate_run *run;
+    const struct simulate_site *as;
+    struct simulate_site_result *r;
+    unsigned index;
+    struct world_sim world;
+    struct link_line link;
+    struct member member;
+    struct site *site;
+    struct arena arena;
+    float local[DEV_BLOCK];
+    int64_t step, sent_step[ROUND_FRAGMENTS_MAX];
+    uint64_t flight[ROUND_FRAGMENTS_MAX]; /* round + 1 */
+    double flight_ms, stale;
+    bool done;
+};
+struct simulate_run {
+    const struct simulate_options *o;
+    struct simulate_result *r;
+    struct schedule schedule;
+    struct fragments fragments; /* of the stand-in */
+    struct dev_range range[ROUND_FRAGMENTS_MAX];
+    size_t elements[ROUND_FRAGMENTS_MAX]; /* of the model */
+    float initial[ROUND_FRAGMENTS_MAX * DEV_BLOCK];
+    const char *names[ROUND_SITES_MAX];
+    struct dev *cpu;
+    struct sim_clock clock;
+    struct link_sim_server server;
+    struct link_line_hub hub;
+    struct world_sim disk; /* the aggregator's */
+    struct node *node;
+    unsigned left; /* sites that have not ended */
+    enum err e;
+    char why[512];
+};
+
+static void failed(struct simulate_run *s, enum err e)
+{
+    if (s->e == ERR_OK) {
+        s->e = e;
+        snprintf(s->why, sizeof s->why, "%s", err_message());
+    }
+    s->clock.halted = true;
+}
+
+static struct member_options member_settings(const struct simulate_run *s, bool site)
+{
+    struct member_options o = {.fragments = &s->fragments,
+                                   .schedule = s->schedule,
+                                   .outer = s->o->exchange->outer,
+                                   .residuals = site,
+                                   .forgets = site && schedule_forgets(&s->schedule, (float)s->o->feedback),
+                                   .keep = MEMBER_STATES_MIN};
+    if (!site)
+        member_aggregates(&o, s->o->site_count);
+    return o;
+}
+
+/* ---- a site ---- */
+
+/* What training made of a block: something else at every site and step, so that no delta is zero. */
+static void train(struct node *n, unsigned f, float *local)
+{
+    const float *theta = n->member.state[f].theta;
+    for (unsigned i = 0; i < DEV_BLOCK; i++)
+        local[i] = theta[i] + (float)((i + n->index + (unsigned)n->step) % 7) / 64 - 3.0f / 64;
+}
+
+static bool included(struct node *n, unsigned f, uint64_t round)
+{
+    struct manifest m;
+    if (n->run->o->strict)
+        return true;
+    return member_manifest(&n->member, f, round, &m) == ERR_OK && m.sites[n->index].included;
+}
+
+static void merged(struct node *n, unsigned f, uint64_t round, double flight_ms)
+{
+    int64_t stale = n->step - n->sent_step[f];
+    bool in = included(n, f, round);
+    n->r->merged += in;
+    n->r->missed += n->member.state[f].round - round - in;
+    n->r->stale_max = stale > n->r->stale_max ? stale : n->r->stale_max;
+    n->stale += (double)stale;
+    n->flight_ms += flight_ms;
+}
+
+static enum err round_waited(struct node *n, unsigned f, uint64_t round)
+{
+    n->sent_step[f] = n->step;
+    train(n, f, n->local);
+    double begin = (double)n->run->clock.now_ms;
+    TRY(site_round(n->site, f, round, n->local, 1, (uint64_t)n->step));
+    merged(n, f, round, (double)n->run->clock.now_ms - begin);
+    TRY(site_report(n->site, f, n->step, 1, 1, (uint64_t)n->step));
+    return site_prune(n->site, f, round + 1);
+}
+
+static enum err land(struct node *n, unsigned f)
+{
+    const float *theta;
+    struct site_landed landed;
+    TRY(site_collect(n->site, f, &theta, &landed));
+    merged(n, f, n->flight[f] - 1, landed.flight_ms);
+    n->flight[f] = 0;
+    return site_prune(n->site, f, landed.reached);
+}
+
+static enum err depart(struct node *n, unsigned f, uint64_t round)
+{
+    const struct schedule *s = &n->run->schedule;
+    struct site_sending w = {.fragment = f,
+                             .round = round,
+                             .base = schedule_base(s, f, round),
+                             .weight = 1,
+                             .data_cursor = (uint64_t)n->step,
+                             .step = n->step,
+                             .loss = 1,
+                             .tokens_per_second = 1,
+                             .tokens = (uint64_t)n->step};
+    float *local;
+    TRY(site_lend(n->site, f, &local));
+    train(n, f, local);
+    site_send(n->site, &w);
+    n->flight[f] = round + 1;
+    n->sent_step[f] = n->step;
+    return ERR_OK;
+}
+
+/* What site_train does after a step: apply what lands, then send what is due; at the last step both. */
+static enum err act(struct node *n, unsigned f)
+{
+    const struct schedule *s = &n->run->schedule;
+    uint64_t round;
+    bool due = schedule_due(s, n->step, f, &round);
+    if (!s->overlap)
+        return due ? round_waited(n, f, round) : ERR_OK;
+    if (n->flight[f] && schedule_apply(s, f, n->flight[f] - 1) <= n->step)
+        TRY(land(n, f));
+    if (due)
+        TRY(depart(n, f, round));
+    return due && schedule_apply(s, f, round) == n->step ? land(n, f) : ERR_OK;
+}
+
+/* The next step after which something is sent or applied. */
+static int64_t next_step(const struct node *n)
+{
+    const struct schedule *s = &n->run->schedule;
+    int64_t next = schedule_next(s, n->step);
+    for (unsigned f = 0; f < s->fragments; f++)
+        if (n->flight[f]) {
+            int64_t at = schedule_apply(s, f, n->flight[f] - 1);
+            next = at > n->step && at < next ? at : next;
+        }
+    return next;
+}
+
+/* Quorum: the others went on without this site, and so does it, from their newest state. */
+static void skip(struct node *n)
+{
+    uint64_t rounds[ROUND_FRAGMENTS_MAX];
+    for (unsigned f = 0; f < n->run->schedule.fragments; f++)
+        rounds[f] = n->member.state[f].round;
+    int64_t reached = schedule_reached(&n->run->schedule, rounds);
+    if (!n->run->o->strict && reached > n->step)
+        n->step = reached;
+}
+
+static enum err site_run(struct node *n)
+{
+    struct simulate_run *s = n->run;
+    TRY(site_start(n->site, s->initial));
+    while (n->step < s->schedule.steps) {
+        int64_t next = next_step(n);
+        double train_s = (double)(next - n->step) * n->as->step_s;
+        n->r->train_s += train_s;
+        link_line_wait(&n->link, train_s);
+        n->step = next;
+        for (unsigned f = 0; f < s->schedule.fragments; f++)
+            TRY(act(n, f));
+        skip(n);
+    }
+    return ERR_OK;
+}
+
+static enum err site_open_all(struct node *n)
+{
+    struct simulate_run *s = n->run;
+    struct member_options mo = member_settings(s, true);
+    struct site_options so = {.run = run_name,
+                              .name = n->as->name,
+                              .index = n->index,
+                              .site_count = s->o->site_count,
+                              .canonical = run_name,
+                              .strict = s->o->strict,
+                              .feedback = (float)s->o->feedback,
+                              .straggler_ms = (uint64_t)(1e3 * s->o->straggler_s),
+                              .seed = s->o->seed + n->index,
+                              .stop = &n->world.stop};
+    TRY(member_open(&n->member, &n->world.world, s->cpu, &mo, &n->arena));
+    return site_open(&n->site, &n->world.world, &n->link.link, &n->member, &so, &n->arena);
+}
+
+static void site_task(void *self)
+{
+    struct node *n = self;
+    struct simulate_run *s = n->run;
+    enum err e = site_open_all(n);
+    if (e == ERR_OK)
+        e = site_run(n);
+    n->r->total_s = (double)s->clock.now_ms / 1e3;
+    struct link_counters bytes;
+    n->link.link.ops->counters(&n->link.link, &bytes);
+    n->r->up_bytes = bytes.payload_up;
+    n->r->down_bytes = bytes.payload_down;
+    if (e == ERR_OK)
+        e = site_leave(n->site, "done");
+    if (e != ERR_OK)
+        failed(s, e);
+    site_close(n->site);
+    s->left--;
+    sim_kick(&s->clock, &s->disk);
+}
+
+/* ---- the aggregator ---- */
+
+static enum err aggregator_run(struct simulate_run *s, struct member *m, struct arena *arena)
+{
+    struct member_options mo = member_settings(s, false);
+    struct aggregator_options ao = {.run = run_name,
+                                    .sites = s->names,
+                                    .site_count = s->o->site_count,
+                                    .canonical = run_name,
+                                    .strict = s->o->strict,
+                                    .straggler_ms = (uint64_t)(1e3 * s->o->straggler_s)};
+    struct aggregator *a;
+    TRY(member_open(m, &s->disk.world, s->cpu, &mo, arena));
+    TRY(member_begin(m, s->initial));
+    TRY(aggregator_open(&a, &s->disk.world, m, &ao, arena));
+    link_sim_up(&s->server, aggregator_service(a));
+    while (s->left && !s->server.stopped) {
+        sim_sleep(&s->clock, s->server.wake_ms, &s->disk);
+        if (s->server.wake_ms <= s->clock.now_ms)
+            link_sim_work(&s->server);
+        if (s->o->stop && *s->o->stop)
+            failed(s, err_set(ERR_STOPPED, "stopped on request"));
+    }
+    enum err e = aggregator_failed(a);
+    link_sim_down(&s->server);
+    aggregator_close(a);
+    return e;
+}
+
+static void aggregator_task(void *self)
+{
+    struct simulate_run *s = self;
+    struct arena arena = arena_make(0);
+    struct member member = {0};
+    enum err e = aggregator_run(s, &member, &arena);
+    if (e != ERR_OK)
+        failed(s, e);
+    member_close(&member);
+    arena_free(&arena);
+}
+
+/* ---- a run ---- */
+
+/* One block for each fragment. A backlog of the stand-in says nothing about the model's: no round is whole for it. */
+static void stand_in(struct simulate_run *s)
+{
+    const struct exchange *x = s->o->exchange;
+    s->schedule = x->schedule;
+    s->schedule.back_off = 0;
+    s->fragments = (struct fragments){.count = x->fragments.count, .parts = x->fragments.parts};
+    for (unsigned f = 0; f < s->fragments.count; f++) {
+        s->elements[f] = x->fragments.f[f].elements;
+        s->range[f] = (struct dev_range){.offset = f * DEV_BLOCK, .count = DEV_BLOCK};
+        s->fragments.f[f] =
+            (struct fragment){.ranges = &s->range[f], .range_count = 1, .elements = DEV_BLOCK, .parameters = DEV_BLOCK};
+    }
+    for (size_t i = 0; i < s->fragments.count * DEV_BLOCK; i++)
+        s->initial[i] = (float)(i % 64) / 64;
+    int64_t last = 0;
+    for (unsigned f = 0; s->o->rounds_max && f < s->schedule.fragments; f++) {
+        uint64_t rounds = schedule_rounds(&x->schedule, f);
+        int64_t at = schedule_step(&x->schedule, f, (s->o->rounds_max < rounds ? s->o->rounds_max : rounds) - 1);
+        last = at > last ? at : last;
+    }
+    s->schedule.steps = last ? last : s->schedule.steps;
+}
+
+static enum err make(struct simulate_run *s, struct arena *a)
+{
+    const struct simulate_options *o = s->o;
+    stand_in(s);
+    TRY(dev_open(&s->cpu, &(struct dev_options){.kind = "cpu", .model_type = "f32", .threads = 1}));
+    TRY_ALLOC(s->node = arena_array(a, o->site_count, sizeof *s->node));
+    TRY_ALLOC(s->r->site = arena_array(a, o->site_count, sizeof *s->r->site));
+    world_sim_open(&s->disk, &s->clock, "aggregator", o->seed);
+    s->server = (struct link_sim_server){.clock = &s->clock, .world = &s->disk, .wake_ms = UINT64_MAX};
+    link_line_hub_open(&s->hub, &s->server, s->elements, &s->schedule, o->aggregator_bps);
+    for (unsigned i = 0; i < o->site_count; i++) {
+        struct node *n = &s->node[i];
+        s->names[i] = o->sites[i].name;
+        n->run = s;
+        n->as = &o->sites[i];
+        n->r = &s->r->site[i];
+        n->index = i;
+        world_sim_open(&n->world, &s->clock, o->sites[i].name, o->seed + 1 + i);
+        link_line_open(&n->link, &s->hub, &n->world, &o->sites[i].link, o->outer_s, run_name, o->sites[i].name);
+    }
+    s->left = o->site_count;
+    return ERR_OK;
+}
+
+static void unmake(struct simulate_run *s)
+{
+    sim_clock_close(&s->clock);
+    world_sim_close(&s->disk);
+    for (unsigned i = 0; s->node && i < s->o->site_count; i++) {
+        struct node *n = &s->node[i];
+        member_close(&n->member);
+        arena_free(&n->arena);
+        if (n->run)
+            world_sim_close(&n->world);
+    }
+    if (s->cpu)
+        dev_close(s->cpu);
+}
+
+static void sum_up(struct simulate_run *s)
+{
+    struct simulate_result *r = s->r;
+    double share = 0, flight_ms = 0;
+    uint64_t flights = 0;
+    r->steps = s->schedule.steps;
+    r->calls = s->hub.calls;
+    for (unsigned f = 0; f < s->schedule.fragments; f++)
+        r->rounds += schedule_rounds(&s->schedule, f);
+    for (unsigned i = 0; i < s->o->site_count; i++) {
+        struct simulate_site_result *site = &r->site[i];
+        r->total_s = site->total_s > r->total_s ? site->total_s : r->total_s;
+        share += site->train_s / site->total_s;
+        flight_ms += s->node[i].flight_ms;
+        flights += site->merged;
+        site->stale_steps = site->merged ? s->node[i].stale / (double)site->merged : 0;
+    }
+    r->utilisation = share / s->o->site_count;
+    r->exchange_s = flights ? flight_ms / 1e3 / (double)flights : 0;
+}
+
+static double seconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+enum err simulate(const struct simulate_options *o, struct simulate_result *r, struct arena *a)
+{
+    struct simulate_run *s;
+    double begin = seconds_now();
+    ASSERT(o->site_count >= 1 && o->site_count <= ROUND_SITES_MAX);
+    *r = (struct simulate_result){0};
+    TRY_ALLOC(s = arena_alloc(a, sizeof *s));
+    *s = (struct simulate_run){.o = o, .r = r};
+    sim_clock_open(&s->clock, o->seed);
+    enum err e = make(s, a);
+    if (e == ERR_OK) {
+        sim_start(&s->clock, aggregator_task, s);
+        for (unsigned i = 0; i < o->site_count; i++)
+            sim_start(&s->clock, site_task, &s->node[i]);
+        bool ended = sim_run(&s->clock, 1ull << CENTURY_MS_SHIFT);
+        if (s->e != ERR_OK)
+            e = err_set(s->e, "%s", s->why);
+        else if (!ended)
+            e = err_set(ERR_INTERNAL, "the simulated run has not ended after a century");
+        else
+            sum_up(s);
+    }
+    unmake(s);
+    r->wall_s = seconds_now() - begin;
+    return e;
+}

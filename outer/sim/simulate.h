@@ -1,0 +1,45 @@
+#ifndef SIMULATE_H
+#define SIMULATE_H
+/* A whole run in virtual time: the production site, aggregator, round core, journal, member and codecs, on links with a rate
+ * and a delay. Every round of the schedule is exchanged, none is extrapolated. What stands in for the model is one block of 256
+ * values for each fragment; time and bytes are of the real fragments' sizes. Training itself is a wait of the given
+ * length. One thread; a site takes about half a megabyte.
+ */
+#include "outer/exchange.h"
+#include "outer/plan/plan.h"
+
+struct simulate_site {
+    const char *name;
+    double step_s;
+    struct plan_link link;
+};
+struct simulate_options {
+    const struct exchange *exchange; /* of the real model */
+    const struct simulate_site *sites;
+    unsigned site_count;
+    bool strict;
+    double straggler_s, outer_s, aggregator_bps; /* outer_s, aggregator_bps: as in struct plan_task */
+    double feedback;
+    uint64_t seed;
+    uint64_t rounds_max;             /* of a fragment; 0: all */
+    volatile int *stop;              /* asked to: ERR_STOPPED; may be NULL */
+};
+struct simulate_site_result {
+    double train_s, total_s;         /* steps; until its last one was merged */
+    uint64_t up_bytes, down_bytes;   /* payload */
+    uint64_t merged, missed;         /* rounds of all fragments: with its contribution; committed without */
+    double stale_steps;              /* mean steps from a contribution's send until its commit is merged */
+    int64_t stale_max;
+};
+struct simulate_result {
+    int64_t steps;                   /* as far as it was simulated */
+    uint64_t rounds, calls;          /* of all fragments; messages to the aggregator */
+    double total_s, wall_s;          /* virtual, of the run; real, of the simulation */
+    double utilisation;              /* steps over total, mean of the sites */
+    double exchange_s;               /* mean time of a round, from a site's send until its commit is there */
+    struct simulate_site_result *site; /* [site_count] */
+};
+
+enum err simulate(const struct simulate_options *o, struct simulate_result *r, struct arena *a) MUST;
+
+#endif

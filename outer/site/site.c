@@ -1,0 +1,721 @@
+/* A site's end of the outer loop. DiLoCo (2311.08105) Algorithm 1 is ticked off in site_round and
+ * adopt: lines 11 to 16, with S1 to S11 of docs/protocol.md beside them.
+ */
+#include "outer/site/site.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "kernels/base/log.h"
+#include "outer/site/site_own.h"
+#include "outer/mutant.h"
+
+enum {
+    HOLD_MS =
+        2000, /* how long the aggregator may hold a poll: also how soon a stop request is seen */
+    PENDING_MS = 50, /* least time between two polls that both say pending */
+    FETCHES_MAX = 3, /* of an aggregate whose digest is wrong, before giving up */
+    LAST_REPORT_MS =
+        60000 /* how long a site tries to say that it has all; the aggregator may have ended */
+};
+
+static size_t largest_payload(const struct member_options *o)
+{
+    size_t most = 0;
+    for (unsigned f = 0; f < o->fragments->count; f++)
+        for (unsigned k = 0; k < CODEC_COUNT; k++) {
+            const struct codec *c = codec_get((enum codec_kind)k);
+            bool used = schedule_uses(&o->schedule, c->kind);
+            size_t bytes = c->payload_max(c, o->fragments->f[f].elements);
+            most = used && bytes > most ? bytes : most;
+        }
+    return most;
+}
+
+static size_t largest_elements(const struct member_options *o)
+{
+    size_t most = 0;
+    for (unsigned f = 0; f < o->fragments->count; f++)
+        most = o->fragments->f[f].elements > most ? o->fragments->f[f].elements : most;
+    return most;
+}
+
+/* Aggregate of all sites, or a snapshot: all that members share. */
+static size_t largest_download(const struct member_options *o, unsigned site_count)
+{
+    size_t elements = largest_elements(o);
+    size_t most = elements * nesterov_bytes(&o->outer) + elements / DEV_BLOCK;
+    for (unsigned k = 0; k < CODEC_COUNT; k++) {
+        const struct codec *c = codec_get((enum codec_kind)k);
+        bool used = schedule_uses(&o->schedule, c->kind);
+        unsigned payloads = schedule_payloads_max(&o->schedule, c->kind, site_count);
+        size_t bytes = c->aggregate_max(c, elements, payloads);
+        most = used && bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+size_t site_memory_bytes(const struct member_options *o, unsigned site_count, int64_t extra_steps)
+{
+    size_t elements = largest_elements(o), lanes = site_lanes_count(&o->schedule, extra_steps);
+    size_t floats = elements * (2 * sizeof(float) + (o->forgets ? sizeof(double) : 0));
+    size_t lane = floats + largest_payload(o) + largest_download(o, site_count);
+    size_t gauges = 0;
+    for (unsigned f = 0; f < o->fragments->count; f++)
+        gauges += sizeof(struct gauge) + gauge_bytes(o->fragments->f[f].elements);
+    return gauges + lane + lanes * (lane + elements * sizeof(float) * (o->schedule.eager ? 2 : 1));
+}
+
+enum err site_lane_make(struct site_lane *l, struct site *s, struct arena *perm)
+{
+    const struct member_options *o = &s->member->o;
+    size_t elements = largest_elements(o);
+    *l = (struct site_lane){.site = s};
+    TRY_ALLOC(l->payload = arena_alloc(perm, largest_payload(o)));
+    TRY_ALLOC(l->residual = arena_array(perm, elements, sizeof *l->residual));
+    TRY_ALLOC(l->z = arena_array(perm, elements, sizeof *l->z));
+    TRY_ALLOC(l->download = arena_alloc(perm, largest_download(o, s->o.site_count)));
+    if (o->forgets)
+        TRY_ALLOC(l->forgotten = arena_array(perm, elements, sizeof *l->forgotten));
+    return ERR_OK;
+}
+
+enum err site_open(struct site **out, struct world *w, struct link *l, struct member *m,
+                   const struct site_options *o, struct arena *perm)
+{
+    struct site *s;
+    ASSERT(m->o.residuals && o->site_count <= ROUND_SITES_MAX && o->index < o->site_count);
+    ASSERT(m->o.forgets == schedule_forgets(&m->schedule, o->feedback));
+    *out = NULL;
+    TRY_ALLOC(s = arena_alloc(perm, sizeof *s));
+    s->world = w;
+    s->link = l;
+    s->member = m;
+    s->o = *o;
+    s->config = digest_of(o->canonical, strlen(o->canonical));
+    TRY(w->ops->gate_open(w, &s->gate));
+    TRY_ALLOC(s->gauge = arena_array(perm, m->fragments->count, sizeof *s->gauge));
+    for (unsigned f = 0; f < m->fragments->count; f++)
+        TRY(gauge_open(&s->gauge[f], m->fragments->f[f].elements, perm));
+    *out = s;
+    TRY(site_lane_make(&s->main, s, perm));
+    TRY(site_identify(s));
+    return site_lanes_open(s, perm);
+}
+
+void site_close(struct site *s)
+{
+    if (!s)
+        return;
+    site_lanes_end(s);
+    s->world->ops->gate_close(s->world, s->post);
+    s->world->ops->gate_close(s->world, s->gate);
+    s->post = s->gate = NULL;
+}
+
+static void enter(struct site *s)
+{
+    s->world->ops->enter(s->world, s->gate);
+}
+
+static enum err leave(struct site *s, enum err e)
+{
+    s->world->ops->leave(s->world, s->gate);
+    return e;
+}
+
+/* ---- S6: what a manifest must be ---- */
+
+/* Of this run at all: enough for a snapshot, whose chain begins there. */
+static enum err manifest_ours(const struct site *s, unsigned fragment, uint64_t round,
+                              const struct manifest *m)
+{
+    bool ours = !strcmp(m->run, s->o.run) && digest_equal(&m->config, &s->config) &&
+                m->fragment == fragment && m->round == round && m->site_count == s->o.site_count;
+    unsigned least = s->o.strict ? s->o.site_count : s->o.site_count / 2 + 1;
+    if (!ours)
+        return err_set(ERR_PROTO,
+                       "fragment %u round %llu: the aggregator sent the manifest of something else",
+                       fragment, (unsigned long long)round);
+    if (manifest_included(m) < least)
+        return err_set(
+            ERR_DISAGREE, "fragment %u round %llu: %u of %u sites included, at least %u must be",
+            fragment, (unsigned long long)round, manifest_included(m), s->o.site_count, least);
+    return ERR_OK;
+}
+
+/* The next one of our chain, with the codec and the size that configuration and state imply. */
+static enum err manifest_next(const struct site *s, unsigned fragment, const struct manifest *m)
+{
+    const struct member_state *state = &s->member->state[fragment];
+    size_t n = s->member->fragments->f[fragment].elements;
+    enum codec_kind kind = member_codec(s->member, fragment);
+    const struct codec *c = codec_get(kind);
+    TRY(manifest_ours(s, fragment, state->round, m));
+    if (!digest_equal(&m->parent, &state->manifest))
+        return err_set(ERR_DISAGREE,
+                       "fragment %u round %llu: the manifest has another parent than ours",
+                       fragment, (unsigned long long)m->round);
+    unsigned payloads = schedule_payloads(&s->member->schedule, kind, manifest_included(m));
+    if (m->codec != kind || m->aggregate_bytes > c->aggregate_max(c, n, payloads))
+        return err_set(
+            ERR_PROTO,
+            "fragment %u round %llu: codec %u, aggregate of %llu bytes: not what this state implies",
+            fragment, (unsigned long long)m->round, m->codec,
+            (unsigned long long)m->aggregate_bytes);
+    return ERR_OK;
+}
+
+/* ---- fetching ---- */
+
+/* Until complete; ROUND_GONE is left to the caller. */
+static enum err fetch(struct site_lane *l, enum wire_what what, unsigned fragment, uint64_t round,
+                      size_t size, bool *gone)
+{
+    struct site *s = l->site;
+    uint64_t start = s->world->ops->now_ms(s->world);
+    struct wire_answer a = {.outcome = ROUND_NONE}; /* after a cut it says what is here already */
+    for (;;) {
+        struct wire_fetch m = {.head = site_head(l, fragment),
+                               .what = what,
+                               .fragment = fragment,
+                               .round = round,
+                               .offset = a.offset};
+        bool again;
+        site_away(s);
+        enum err e = s->link->ops->fetch(s->link, &m, l->download, size, &a);
+        site_back(s);
+        TRY(site_called(l, e, &again));
+        *gone = !again && a.outcome == ROUND_GONE;
+        if (!again && (*gone || a.outcome == ROUND_NONE))
+            break;
+        if (again)
+            continue;
+        TRY(site_react(l, &a));
+        a = (struct wire_answer){.outcome = ROUND_NONE};
+    }
+    l->times.fetch_ms += (double)(s->world->ops->now_ms(s->world) - start);
+    return ERR_OK;
+}
+
+static enum err poll(struct site_lane *l, unsigned fragment, uint64_t round, uint32_t hold_ms,
+                     struct wire_poll_answer *a)
+{
+    struct site *s = l->site;
+    for (;;) {
+        struct wire_poll m = {.head = site_head(l, fragment), .fragment = fragment, .round = round};
+        bool again;
+        a->answer = (struct wire_answer){.outcome = ROUND_NONE};
+        manifest_clear(&a->manifest);
+        site_away(s);
+        enum err e = s->link->ops->poll(s->link, &m, hold_ms, a);
+        site_back(s);
+        TRY(site_called(l, e, &again));
+        if (again)
+            continue;
+        enum round_outcome o = a->answer.outcome;
+        if (o == ROUND_COMMIT || o == ROUND_PENDING || o == ROUND_GONE) {
+            if (a->answer.round > s->round_there[fragment]) {
+                s->round_there[fragment] = a->answer.round;
+                if (!MUTANT(ACCEPTED_STALE)) /* it was of the round before */
+                    s->accepted_there[fragment] = (struct digest){0};
+            }
+            return ERR_OK;
+        }
+        bool rebind = o == ROUND_REBIND;
+        TRY(site_react(l, &a->answer));
+        if (rebind) /* its memory of our contribution may have changed: the caller looks */
+            return ERR_OK;
+    }
+}
+
+/* The site's own part of a fragment into or out of the lane: over calls, since the member's spare is
+ * any lane's. */
+static void own_copy(const struct site *s, unsigned fragment, float *residual, double *forgotten,
+                     const float *residual_from, const double *forgotten_from)
+{
+    size_t n = s->member->fragments->f[fragment].elements;
+    memcpy(residual, residual_from, n * sizeof *residual);
+    if (forgotten)
+        memcpy(forgotten, forgotten_from, n * sizeof *forgotten);
+}
+
+/* State `round` as bytes. own: keeps the residual that lies in the lane; else it starts at zero. *done
+ * false: the aggregator has gone on in the meantime. */
+static enum err snapshot(struct site_lane *l, unsigned fragment, uint64_t round, bool own, bool *done)
+{
+    struct site *s = l->site;
+    struct wire_poll_answer a;
+    size_t size = member_snapshot_bytes(s->member, fragment);
+    bool gone;
+    ASSERT(round > 0);
+    *done = false;
+    TRY(poll(l, fragment, round - 1, 0, &a));
+    if (a.answer.outcome != ROUND_COMMIT)
+        return ERR_OK;
+    TRY(manifest_ours(s, fragment, round - 1, &a.manifest));
+    TRY(fetch(l, WIRE_SNAPSHOT, fragment, round, size, &gone));
+    if (gone)
+        return ERR_OK;
+    struct member_state *next = &s->member->spare;
+    if (own)
+        own_copy(s, fragment, next->residual, next->forgotten, l->residual, l->forgotten);
+    enum err e = member_snapshot_adopt(s->member, fragment, &a.manifest, l->download, size, own);
+    if (e == ERR_PROTO) /* never loaded; asked for again */
+        return ERR_OK;
+    *done = e == ERR_OK;
+    return e;
+}
+
+/* Too far behind for aggregates: the newest state there is. */
+static enum err leap(struct site_lane *l, unsigned fragment)
+{
+    struct site *s = l->site;
+    for (bool done = false; !done;) {
+        site_notice(l, "fetching a snapshot of fragment %u", fragment);
+        (void)site_head(l, fragment);
+        TRY(site_hello(l, true));
+        if (s->round_there[fragment] == 0)
+            return err_set(ERR_PROTO, "the aggregator has neither round 0 nor anything after it");
+        TRY(snapshot(l, fragment, s->round_there[fragment], false, &done));
+    }
+    return site_outbox_prune(l, fragment);
+}
+
+/* ---- adopting a round ---- */
+
+/* Our outer state is wrong although its inputs were right, twice: the aggregator's bytes replace
+ * it, the residual is our own, of state `kept`. */
+static enum err heal(struct site_lane *l, unsigned fragment, uint64_t round,
+                     const struct member_state *kept)
+{
+    bool done = false;
+    l->box.valid = false; /* the lane's residual is no longer the box's */
+    own_copy(l->site, fragment, l->residual, l->forgotten, kept->residual, kept->forgotten);
+    log_event(LOG_WARN, "healing", "fragment=%u round=%llu", fragment, (unsigned long long)round);
+    site_notice(l, "outer state of fragment %u differs from the aggregator's, replacing it",
+                fragment);
+    for (int i = 0; i < FETCHES_MAX && !done; i++)
+        TRY(snapshot(l, fragment, round, true, &done));
+    return done ? ERR_OK
+                : err_set(ERR_DISAGREE,
+                          "fragment %u: state %llu differs and no snapshot of it could be had",
+                          fragment, (unsigned long long)round);
+}
+
+/* S7: the outer step, once more from the stored state when its digest is not the manifest's. */
+static enum err apply(struct site_lane *l, unsigned fragment, struct manifest *m)
+{
+    struct site *s = l->site;
+    enum err e = member_apply(s->member, fragment, m, false, l->download, m->aggregate_bytes);
+    if (e != ERR_DISAGREE)
+        return e;
+    log_event(LOG_WARN, "state_differs", "fragment=%u round=%llu", fragment,
+              (unsigned long long)m->round);
+    TRY(member_load_fragment(s->member, fragment));
+    return member_apply(s->member, fragment, m, false, l->download, m->aggregate_bytes);
+}
+
+/* After the step, while member->mean is this round's and the state is the one before. */
+static void measure(struct site *s, unsigned fragment)
+{
+    const struct member *m = s->member;
+    const struct member_state *before = &m->state[fragment];
+    const struct nesterov *o = &m->o.outer;
+    gauge_round(&s->gauge[fragment], before->round, m->mean, before->momentum,
+                !before->momentum ? 0 : o->delay > 1 ? NAN : (double)o->mu);
+}
+
+static enum err adopt(struct site_lane *l, unsigned fragment, struct manifest *m)
+{
+    struct site *s = l->site;
+    enum err e = ERR_PROTO;
+    TRY(manifest_next(s, fragment, m)); /* S6 */
+    for (int i = 0; i < FETCHES_MAX && e == ERR_PROTO; i++) {
+        bool gone;
+        TRY(fetch(l, WIRE_AGGREGATE, fragment, m->round, m->aggregate_bytes, &gone));
+        if (gone)
+            return leap(l, fragment);
+        e = apply(l, fragment, m); /* line 14; S7 */
+    }
+    uint64_t start = s->world->ops->now_ms(s->world);
+    if (e == ERR_DISAGREE && m->round == 0)
+        return err_set(ERR_MISMATCH,
+                       "fragment %u: other initial parameters than the run's: other seed or build",
+                       fragment);
+    if (e != ERR_OK && e != ERR_DISAGREE)
+        return e;
+    if (e == ERR_OK)
+        measure(s, fragment);
+    TRY(site_outbox_settle(l, fragment, m)); /* S8 */
+    if (e == ERR_DISAGREE)
+        TRY(heal(l, fragment, m->round + 1, &s->member->spare));
+    else
+        TRY(member_commit(s->member, fragment, m, l->download,
+                          m->aggregate_bytes)); /* S9, commit point */
+    l->times.apply_ms += (double)(s->world->ops->now_ms(s->world) - start);
+    return site_outbox_prune(l, fragment);
+}
+
+/* One question about the round we stand before; at most one state further. */
+static enum err advance(struct site_lane *l, unsigned fragment, uint32_t hold_ms)
+{
+    struct site *s = l->site;
+    struct wire_poll_answer a;
+    uint64_t start = s->world->ops->now_ms(s->world);
+    TRY(poll(l, fragment, s->member->state[fragment].round, hold_ms, &a));
+    uint64_t now = s->world->ops->now_ms(s->world);
+    l->times.wait_ms += (double)(now - start);
+    if (a.answer.outcome == ROUND_COMMIT)
+        return adopt(l, fragment, &a.manifest);
+    if (a.answer.outcome == ROUND_GONE)
+        return leap(l, fragment);
+    if (a.answer.outcome == ROUND_PENDING && *a.answer.text)
+        site_notice(l, "waiting for %s", a.answer.text);
+    return now - start < PENDING_MS ? site_wait(l, PENDING_MS) : ERR_OK;
+}
+
+static enum err catch_up(struct site_lane *l, unsigned fragment)
+{
+    struct site *s = l->site;
+    while (s->member->state[fragment].round < s->round_there[fragment])
+        TRY(advance(l, fragment, 0));
+    return ERR_OK;
+}
+
+/* ---- start, part by part ---- */
+
+/* After a hello: same round, other digest. */
+static enum err compare(struct site_lane *l, unsigned fragment)
+{
+    struct site *s = l->site;
+    const struct member_state *state = &s->member->state[fragment];
+    if (s->round_there[fragment] != state->round ||
+        digest_equal(&s->state_there[fragment], &state->digest))
+        return ERR_OK;
+    if (state->round == 0)
+        return err_set(ERR_MISMATCH,
+                       "fragment %u: other initial parameters than the run's: other seed or build",
+                       fragment);
+    return heal(l, fragment, state->round, state);
+}
+
+/* The others may be waiting for bytes that are stored here: they go before the steps are repeated.
+ */
+static enum err resend(struct site_lane *l, unsigned fragment)
+{
+    struct site *s = l->site;
+    TRY(site_outbox_load(l, fragment, s->member->state[fragment].round));
+    return l->box.valid ? site_outbox_send(l) : ERR_OK;
+}
+
+/* ---- the round ---- */
+
+enum err site_theta_to(struct site *s, unsigned fragment, uint64_t round, float *local)
+{
+    enum err e = MUTANT(REPLAY_NEWEST) ? ERR_INPUT
+                                       : member_load_theta(s->member, fragment, round, local);
+    if (e == ERR_INPUT) /* not kept: after a leap there was none */
+        return member_load_theta(s->member, fragment, s->member->state[fragment].round, local);
+    return e;
+}
+
+/* What is stored is sent; what was accepted from this site but is no longer stored is never made a
+ * second time. */
+static enum err contribution(struct site_lane *l, const struct site_sending *w, const float *local)
+{
+    struct site *s = l->site;
+    unsigned f = w->fragment;
+    uint64_t round = s->member->state[f].round;
+    TRY(site_outbox_load(l, f, round));
+    if (l->box.valid)
+        return ERR_OK;
+    if (s->round_there[f] == round && !digest_zero(&s->accepted_there[f])) {
+        log_event(LOG_WARN, "outbox_lost", "fragment=%u round=%llu", f, (unsigned long long)round);
+        return ERR_OK;
+    }
+    bool others_can = !s->o.strict && s->o.site_count / 2 + 1 < s->o.site_count;
+    if (w->again && others_can) { /* it sat out, or its outbox is lost */
+        l->sat_out = true;
+        return ERR_OK;
+    }
+    if (w->again)
+        return err_set(ERR_CORRUPT,
+                       "outbox/%u/%llu is gone, and the parameters it was made of have been trained "
+                       "on; remove the newest checkpoints in run.dir/inner, so that the steps are "
+                       "repeated from before it",
+                       f, (unsigned long long)round);
+    TRY(site_eager_others(l, w));
+    enum err e = site_outbox_make(l, w, local);
+    if (e != ERR_DIVERGED || !others_can)
+        return e;
+    char quoted[512];
+    log_event(LOG_ERROR, "sits_out", "fragment=%u round=%llu why=%s", f, (unsigned long long)round,
+              log_quote(quoted, sizeof quoted, err_message()));
+    l->sat_out = true;
+    site_notice(l, "sits round %llu out: %s", (unsigned long long)round, err_message());
+    return site_eager_drop(l, f, round);
+}
+
+enum err site_round_on(struct site_lane *l, const struct site_sending *w, float *local)
+{
+    struct site *s = l->site;
+    unsigned f = w->fragment;
+    const struct member_state *state = &s->member->state[f];
+    l->times = (struct site_times){0};
+    l->sat_out = l->started = false;
+    if (state->round > w->round) {
+        TRY(site_eager_begin(l, w));
+        return site_theta_to(s, f, w->round + 1, local);
+    }
+    if (state->round < w->round)
+        return err_set(ERR_INTERNAL, "fragment %u: round %llu is due before round %llu", f,
+                       (unsigned long long)w->round, (unsigned long long)state->round);
+    TRY(contribution(l, w, local)); /* lines 11, 12; S1 to S3 */
+    TRY(site_eager_begin(l, w));
+    site_lane_stored(l);
+    while (state->round == w->round) {
+        bool here = l->box.valid && l->box.fragment == f && l->box.round == w->round;
+        if (here && !l->box.received && s->round_there[f] <= w->round)
+            TRY(site_outbox_send(l)); /* S4, S5 */
+        else
+            TRY(advance(l, f, HOLD_MS)); /* S6 to S9 */
+    }
+    TRY(catch_up(l, f));
+    return site_theta_to(s, f, state->round, local); /* line 15; S10 */
+}
+
+enum err site_round(struct site *s, unsigned fragment, uint64_t round, float *local, float weight,
+                    uint64_t data_cursor)
+{
+    struct site_sending w = {.fragment = fragment,
+                             .round = round,
+                             .base = round,
+                             .weight = weight,
+                             .data_cursor = data_cursor};
+    enter(s);
+    return leave(s, site_round_on(&s->main, &w, local));
+}
+
+static enum err unreachable_now(struct site_lane *l, unsigned fragment, uint64_t round,
+                                uint64_t extra_steps, bool *unreachable)
+{
+    struct site *s = l->site;
+    *unreachable = false;
+    s->extra_steps[fragment] = extra_steps;
+    if (s->o.strict || s->member->state[fragment].round != round)
+        return ERR_OK;
+    TRY(site_outbox_load(l, fragment, round));
+    if (l->box.valid)
+        return ERR_OK;
+    (void)site_head(l, fragment);
+    enum err e = site_hello_once(l, true);
+    *unreachable = e == ERR_LINK;
+    return e == ERR_LINK ? ERR_OK : e;
+}
+
+enum err site_unreachable(struct site *s, unsigned fragment, uint64_t round, uint64_t extra_steps,
+                          bool *unreachable)
+{
+    enter(s);
+    return leave(s, unreachable_now(&s->main, fragment, round, extra_steps, unreachable));
+}
+
+/* ---- report, start, leave ---- */
+
+static bool ended(const struct site *s, unsigned fragment)
+{
+    return s->member->state[fragment].round >= schedule_rounds(&s->member->schedule, fragment);
+}
+
+/* reported/F: digest of the last state, once the aggregator has confirmed that it knows of it. */
+static void reported_path(char out[32], unsigned fragment)
+{
+    snprintf(out, 32, "reported/%u", fragment);
+}
+
+static bool reported(struct site *s, unsigned fragment)
+{
+    char path[32];
+    struct arena scratch = arena_make(0);
+    uint8_t *data;
+    size_t size;
+    reported_path(path, fragment);
+    bool yes = s->world->ops->exists(s->world, path) &&
+               s->world->ops->read(s->world, path, sizeof(struct digest), &scratch, &data, &size) ==
+                   ERR_OK &&
+               size == sizeof(struct digest) &&
+               !memcmp(data, s->member->state[fragment].digest.bytes, size);
+    arena_free(&scratch);
+    return yes;
+}
+
+/* Without it, a restart waits for the aggregator once more: a full disk does no harm. */
+static enum err reported_keep(struct site *s, unsigned fragment)
+{
+    char path[32];
+    const struct digest *d = &s->member->state[fragment].digest;
+    if (!ended(s, fragment))
+        return ERR_OK;
+    reported_path(path, fragment);
+    enum err e =
+        s->world->ops->write(s->world, path, &(struct file_part){d->bytes, sizeof d->bytes}, 1);
+    return e == ERR_FULL ? ERR_OK : e;
+}
+
+/* The run was over when this process began, and nobody answers: it says so at once. True: the
+ * aggregator has confirmed the end before, so that nobody waits for this site. */
+static bool over(struct site *s, unsigned fragment)
+{
+    if (s->heard)
+        return false;
+    bool confirmed = reported(s, fragment);
+    if (!s->told_over)
+        log_event(LOG_INFO, "complete", "text=\"all rounds are recorded here%s\"",
+                  confirmed ? ", and the aggregator knows it"
+                            : "; telling the aggregator, should it still wait");
+    s->told_over = true;
+    return confirmed;
+}
+
+/* S11. */
+enum err site_report_on(struct site_lane *l, const struct site_sending *w)
+{
+    struct site *s = l->site;
+    unsigned fragment = w->fragment;
+    const struct member_state *state = &s->member->state[fragment];
+    uint64_t start = s->world->ops->now_ms(s->world);
+    for (;;) {
+        struct link_counters bytes;
+        struct wire_answer a = {.outcome = ROUND_NONE};
+        s->link->ops->counters(s->link, &bytes);
+        struct wire_report m = {.head = site_head(l, fragment),
+                                .fragment = fragment,
+                                .round = state->round,
+                                .state = state->digest,
+                                .step = w->step,
+                                .loss = w->loss,
+                                .tokens_per_second = w->tokens_per_second,
+                                .tokens = w->tokens,
+                                .bytes_up = bytes.messages_up,
+                                .bytes_down = bytes.messages_down};
+        site_away(s);
+        enum err e = s->link->ops->report(s->link, &m, &a);
+        site_back(s);
+        if (e == ERR_LINK && !ended(s, fragment))
+            return ERR_OK;
+        if (e == ERR_LINK && over(s, fragment))
+            return ERR_OK;
+        if (e == ERR_LINK && s->world->ops->now_ms(s->world) - start > LAST_REPORT_MS) {
+            log_event(LOG_WARN, "unreported", "fragment=%u round=%llu", fragment,
+                      (unsigned long long)state->round);
+            return ERR_OK;
+        }
+        bool again;
+        TRY(site_called(l, e, &again));
+        if (again)
+            continue;
+        if (a.outcome == ROUND_CURRENT)
+            return reported_keep(s, fragment);
+        if (a.outcome == ROUND_BEHIND)
+            return ERR_OK;
+        if (a.outcome == ROUND_DIVERGED)
+            return err_set(
+                ERR_DISAGREE,
+                "fragment %u: our state %llu is not the aggregator's; a restart heals it", fragment,
+                (unsigned long long)state->round);
+        TRY(site_react(l, &a));
+    }
+}
+
+enum err site_report(struct site *s, unsigned fragment, int64_t step, double loss,
+                     double tokens_per_second, uint64_t tokens)
+{
+    struct site_sending w = {.fragment = fragment,
+                             .step = step,
+                             .loss = loss,
+                             .tokens_per_second = tokens_per_second,
+                             .tokens = tokens};
+    enter(s);
+    return leave(s, site_report_on(&s->main, &w));
+}
+
+/* What was adopted without a step of the trainer: nobody else would tell, and the aggregator's run
+ * ends only when every site has told it of the last round. */
+static enum err report_standing(struct site_lane *l, unsigned fragment)
+{
+    struct site *s = l->site;
+    uint64_t round = s->member->state[fragment].round;
+    if (round == 0 || MUTANT(STANDING_UNTOLD))
+        return ERR_OK;
+    struct site_sending w = {.fragment = fragment,
+                             .step = schedule_step(&s->member->schedule, fragment, round - 1),
+                             .loss = NAN,
+                             .tokens_per_second = NAN};
+    return site_report_on(l, &w);
+}
+
+static enum err begin(struct site_lane *l, const float *initial_slab)
+{
+    struct site *s = l->site;
+    bool found = member_found(s->member);
+    if (found)
+        TRY(member_load(s->member));
+    for (l->peer = 0; l->peer < s->o.aggregators || l->peer == 0; l->peer++)
+        TRY(site_hello(l, found));
+    if (!found)
+        TRY(member_begin(s->member, initial_slab));
+    for (unsigned f = 0; f < s->member->fragments->count; f++) {
+        TRY(compare(l, f));
+        TRY(catch_up(l, f));
+        TRY(resend(l, f));
+        TRY(report_standing(l, f));
+    }
+    return ERR_OK;
+}
+
+enum err site_start(struct site *s, const float *initial_slab)
+{
+    enter(s);
+    return leave(s, begin(&s->main, initial_slab));
+}
+
+enum err site_leave(struct site *s, const char *why)
+{
+    struct wire_leave m;
+    struct wire_answer a;
+    site_lanes_settle(s);
+    site_lanes_end(s); /* nothing is said after the good-bye */
+    enum err e = ERR_OK;
+    for (unsigned p = 0; e == ERR_OK && (p == 0 || p < s->o.aggregators); p++) {
+        m = (struct wire_leave){.head = site_head(&s->main, p)};
+        snprintf(m.text, sizeof m.text, "%s", why);
+        e = s->link->ops->leave(s->link, &m, &a);
+        e = e == ERR_LINK ? ERR_OK : e;
+    }
+    return e;
+}
+
+enum err site_theta(struct site *s, unsigned fragment, uint64_t round, float *theta)
+{
+    enter(s);
+    return leave(s, site_theta_to(s, fragment, round, theta));
+}
+
+enum err site_prune(struct site *s, unsigned fragment, uint64_t oldest_round)
+{
+    enter(s);
+    return leave(s, member_prune(s->member, fragment, oldest_round));
+}
+
+struct site_times site_last(const struct site *s)
+{
+    return s->main.times;
+}
+
+struct gauge_reading site_gauge(struct site *s, unsigned fragment, uint64_t round)
+{
+    enter(s);
+    struct gauge_reading r = gauge_read(&s->gauge[fragment], round);
+    (void)leave(s, ERR_OK);
+    return r;
+}

@@ -1,0 +1,338 @@
+/* One call to the aggregator, and what each answer means at a site (docs/protocol.md, "Answers").
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include "kernels/base/log.h"
+#include "kernels/base/rng.h"
+#include "outer/site/site_own.h"
+#include "outer/mutant.h"
+
+enum {
+    BACKOFF_FIRST_MS = 200,
+    BACKOFF_LAST_MS =
+        30000,      /* also with a longer straggler deadline: an operator looks at the screen */
+    SLICE_MS = 200, /* how soon a stop request is seen */
+    IDENTITY_NAME = 64, /* of a name of at most 63 bytes, zeros behind */
+    IDENTITY_BYTES = 112 + 16 * WIRE_AGGREGATORS_MAX
+};
+static const char identity_path[] = "id/site";
+static const char magic[8] = "atollI3";
+
+void site_notice(struct site_lane *l, const char *format, ...)
+{
+    struct site *s = l->site;
+    char text[512];
+    va_list args;
+    if (!s->o.notice)
+        return;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (l == &s->main)
+        s->o.notice(s->o.notice_self, text);
+    else
+        site_lane_notice(l, text);
+}
+
+static bool stopped(const struct site *s)
+{
+    return s->closing || (s->o.stop && __atomic_load_n(s->o.stop, __ATOMIC_RELAXED));
+}
+
+void site_away(struct site *s)
+{
+    s->world->ops->leave(s->world, s->gate);
+}
+
+void site_back(struct site *s)
+{
+    s->world->ops->enter(s->world, s->gate);
+}
+
+enum err site_wait(struct site_lane *l, uint64_t ms)
+{
+    struct site *s = l->site;
+    uint64_t now = s->world->ops->now_ms(s->world), end = now + ms;
+    while (!stopped(s) && now < end) {
+        uint64_t left = end - now;
+        bool sliced = (s->o.stop || s->post) && left > SLICE_MS;
+        site_away(s);
+        s->world->ops->sleep_ms(s->world, sliced ? SLICE_MS : left);
+        site_back(s);
+        now = s->world->ops->now_ms(s->world);
+    }
+    return stopped(s) ? err_set(ERR_STOPPED, "stopped while waiting for the aggregator") : ERR_OK;
+}
+
+/* Doubles from call to call; a random half of it keeps sites from coming back in step. */
+static uint64_t backoff_ms(struct site_lane *l)
+{
+    struct site *s = l->site;
+    uint64_t most = s->o.straggler_ms / 2;
+    most = most < BACKOFF_FIRST_MS  ? BACKOFF_FIRST_MS
+           : most > BACKOFF_LAST_MS ? BACKOFF_LAST_MS
+                                    : most;
+    unsigned doublings = l->failures < 16 ? l->failures : 16;
+    uint64_t ms = (uint64_t)BACKOFF_FIRST_MS << doublings;
+    ms = ms < most ? ms : most;
+    return ms / 2 + rng_below(s->o.seed, RNG_JITTER, s->jitter++, ms / 2 + 1);
+}
+
+/* reason: what the link or the aggregator said, if anything. */
+static enum err back_off(struct site_lane *l, const char *why, const char *reason)
+{
+    struct site *s = l->site;
+    uint64_t now = s->world->ops->now_ms(s->world), ms = backoff_ms(l);
+    if (!l->failures++) {
+        l->down_since_ms = now;
+        site_lane_away(l, true);
+    }
+    site_notice(l, "%s for %llu s, retrying in %.1f s%s%s", why,
+                (unsigned long long)(now - l->down_since_ms) / 1000, (double)ms / 1000,
+                *reason ? ": " : "", reason);
+    return site_wait(l, ms);
+}
+
+enum err site_called(struct site_lane *l, enum err e, bool *again)
+{
+    struct site *s = l->site;
+    *again = e == ERR_LINK;
+    if (stopped(s))
+        return err_set(ERR_STOPPED, "stopped while talking to the aggregator");
+    if (e == ERR_LINK)
+        return back_off(l, "aggregator unreachable", err_message());
+    if (e == ERR_OK && l->failures) {
+        site_notice(l, "aggregator reached again");
+        site_lane_away(l, false);
+    }
+    l->failures = 0;
+    return e;
+}
+
+static unsigned peers(const struct site *s)
+{
+    return s->o.aggregators ? s->o.aggregators : 1;
+}
+
+static struct wire_head head_to(const struct site *s, unsigned peer)
+{
+    struct wire_head h = {.config = s->config,
+                          .roster_version = s->roster_version,
+                          .epoch = s->peer[peer].epoch,
+                          .incarnation = s->incarnation,
+                          .instance = s->instance,
+                          .aggregator = peer};
+    snprintf(h.run, sizeof h.run, "%s", s->o.run);
+    snprintf(h.site, sizeof h.site, "%s", s->o.name);
+    return h;
+}
+
+struct wire_head site_head(struct site_lane *l, unsigned fragment)
+{
+    l->peer = fragment % peers(l->site);
+    return head_to(l->site, l->peer);
+}
+
+/* ---- id/site ---- */
+
+static enum err identity_write(struct site *s)
+{
+    uint8_t bytes[IDENTITY_BYTES] = {0};
+    char name[IDENTITY_NAME] = {0};
+    struct bytes_writer w = bytes_writer(bytes, sizeof bytes - 32);
+    snprintf(name, sizeof name, "%s", s->o.name);
+    bytes_put(&w, magic, sizeof magic);
+    bytes_put_u64(&w, s->incarnation);
+    for (unsigned p = 0; p < WIRE_AGGREGATORS_MAX; p++) {
+        bytes_put_u64(&w, s->peer[p].epoch);
+        bytes_put_u64(&w, s->peer[p].instance);
+    }
+    bytes_put(&w, name, sizeof name);
+    struct digest d = digest_of(bytes, sizeof bytes - sizeof d.bytes);
+    memcpy(bytes + sizeof bytes - sizeof d.bytes, d.bytes, sizeof d.bytes);
+    return s->world->ops->write(s->world, identity_path, &(struct file_part){bytes, sizeof bytes},
+                                1);
+}
+
+static bool identity_parse(struct site *s, const uint8_t *data, size_t size,
+                           char name[IDENTITY_NAME])
+{
+    char start[sizeof magic];
+    struct digest d;
+    if (size != IDENTITY_BYTES)
+        return false;
+    d = digest_of(data, size - sizeof d.bytes);
+    struct bytes_reader r = bytes_reader(data, size);
+    bytes_get(&r, start, sizeof start);
+    s->incarnation = bytes_get_u64(&r);
+    for (unsigned p = 0; p < WIRE_AGGREGATORS_MAX; p++) {
+        s->peer[p].epoch = bytes_get_u64(&r);
+        s->peer[p].instance = bytes_get_u64(&r);
+    }
+    bytes_get(&r, name, IDENTITY_NAME);
+    return !memcmp(start, magic, sizeof magic) &&
+           !memcmp(bytes_view(&r, sizeof d.bytes), d.bytes, sizeof d.bytes) &&
+           !name[IDENTITY_NAME - 1];
+}
+
+/* Residual, stored contribution and incarnation are one site's: another one that took them up would
+ * send the first one's work a second time. */
+enum err site_identify(struct site *s)
+{
+    struct arena scratch = arena_make(0);
+    char name[IDENTITY_NAME] = {0};
+    uint8_t *data;
+    size_t size;
+    enum err e = ERR_OK;
+    if (s->world->ops->exists(s->world, "run.cfg"))
+        return err_set(ERR_CONFIG, "run.dir is an aggregator's directory; give site %s its own",
+                       s->o.name);
+    if (s->world->ops->exists(s->world, identity_path)) {
+        e = s->world->ops->read(s->world, identity_path, IDENTITY_BYTES, &scratch, &data, &size);
+        if (e == ERR_OK && !identity_parse(s, data, size, name))
+            e = err_set(ERR_CORRUPT, "%s: damaged", identity_path);
+        else if (e == ERR_OK && strcmp(name, s->o.name) != 0)
+            e = err_set(ERR_CONFIG, "run.dir is the directory of site %s; give site %s its own", name,
+                        s->o.name);
+    }
+    arena_free(&scratch);
+    TRY(e);
+    s->incarnation++;
+    s->world->ops->random(s->world, &s->instance, sizeof s->instance);
+    return identity_write(s);
+}
+
+/* ---- hello ---- */
+
+/* One aggregator per epoch, and never an earlier epoch: durable before anything is said under it.
+ */
+static enum err bind(struct site *s, struct site_peer *p, const struct wire_hello_answer *a)
+{
+    if (a->epoch < p->epoch || (a->epoch == p->epoch && a->instance != p->instance))
+        return err_set(
+            ERR_DISAGREE,
+            "the aggregator says epoch %llu, instance %llx; epoch %llu, instance %llx was seen: "
+            "a second aggregator, or one started from an older copy of its directory",
+            (unsigned long long)a->epoch, (unsigned long long)a->instance,
+            (unsigned long long)p->epoch, (unsigned long long)p->instance);
+    if (a->epoch == p->epoch)
+        return ERR_OK;
+    p->epoch = a->epoch;
+    p->instance = a->instance;
+    log_event(LOG_INFO, "bound", "epoch=%llu", (unsigned long long)p->epoch);
+    return identity_write(s);
+}
+
+static void heard_of(struct site_box *b, unsigned fragment, const struct wire_fragment_state *there)
+{
+    if (b->fragment == fragment)
+        b->received = there->round == b->round && digest_equal(&there->accepted, &b->payload);
+}
+
+static enum err heard(struct site *s, unsigned peer, const struct wire_hello_answer *a)
+{
+    unsigned count = s->member->fragments->count;
+    if (a->fragment_count != count)
+        return err_set(ERR_PROTO, "the aggregator has %u fragments, this site %u",
+                       a->fragment_count, count);
+    TRY(bind(s, &s->peer[peer], a));
+    s->heard = true;
+    s->roster_version = a->roster_version;
+    for (unsigned f = peer; f < count; f += peers(s)) {
+        const struct wire_fragment_state *there = &a->fragments[f];
+        s->round_there[f] = there->round;
+        s->state_there[f] = there->state;
+        s->accepted_there[f] = there->accepted;
+        heard_of(&s->main.box, f, there);
+        for (unsigned i = 0; i < s->lanes; i++)
+            heard_of(&s->lane[i].box, f, there);
+    }
+    return ERR_OK;
+}
+
+static enum err refused(enum round_outcome o, const char *text)
+{
+    static const struct {
+        enum round_outcome outcome;
+        enum err e;
+    } table[] = {
+        {ROUND_DENIED, ERR_DENIED},     {ROUND_EXCLUDED, ERR_DENIED},
+        {ROUND_INVALID, ERR_PROTO},     {ROUND_MISMATCH, ERR_MISMATCH},
+        {ROUND_CONFLICT, ERR_DISAGREE}, {ROUND_SUPERSEDED, ERR_BUSY},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+        if (table[i].outcome == o)
+            return err_set(table[i].e, "the aggregator answers %s: %s", round_outcome_name(o),
+                           text);
+    return err_set(ERR_PROTO, "the aggregator answers %s (%d), which does not fit: %s",
+                   round_outcome_name(o), (int)o, text);
+}
+
+enum err site_hello_once(struct site_lane *l, bool has_state)
+{
+    struct site *s = l->site;
+    unsigned peer = l->peer;
+    struct wire_hello m = {.head = head_to(s, peer),
+                           .major = WIRE_MAJOR,
+                           .minor = WIRE_MINOR,
+                           .config = s->o.canonical,
+                           .has_state = has_state,
+                           .fragment_count = s->member->fragments->count};
+    struct wire_hello_answer a = {.outcome = ROUND_NONE};
+    for (unsigned f = 0; has_state && f < m.fragment_count; f++) {
+        const struct member_state *state = &s->member->state[f];
+        m.fragments[f] = (struct wire_fragment_state){
+            .round = state->round, .state = state->digest, .manifest = state->manifest};
+    }
+    site_away(s);
+    enum err e = s->link->ops->hello(s->link, &m, &a);
+    site_back(s);
+    TRY(e);
+    if (s->peer[peer].epoch != m.head.epoch) /* the answers crossed: this one may be of an aggregator that ended */
+        return err_set(ERR_LINK, "another round of this site was answered first");
+    switch (a.outcome) {
+    case ROUND_CURRENT:
+    case ROUND_BEHIND:
+    case ROUND_JOIN:
+    case ROUND_DIVERGED:
+        return heard(s, peer, &a);
+    case ROUND_LOST_STATE: /* it has halted; an operator brings it back */
+    case ROUND_FULL:
+        return err_set(ERR_LINK, "the aggregator answers %s: %s", round_outcome_name(a.outcome),
+                       a.text);
+    default:
+        return refused(a.outcome, a.text);
+    }
+}
+
+enum err site_hello(struct site_lane *l, bool has_state)
+{
+    for (bool again = true; again;)
+        TRY(site_called(l, site_hello_once(l, has_state), &again));
+    return ERR_OK;
+}
+
+enum err site_react(struct site_lane *l, const struct wire_answer *a)
+{
+    switch (a->outcome) {
+    case ROUND_REBIND:
+        return site_hello(l, true);
+    case ROUND_SUPERSEDED: /* by another stream of ours, or by a newer process: hello tells */
+        if (MUTANT(SUPERSEDED_FATAL))
+            return refused(a->outcome, a->text);
+        TRY(back_off(l, "another stream of this site is being served", ""));
+        return site_hello(l, true);
+    case ROUND_FULL:
+        site_notice(l, "aggregator's disk is full, retrying in %.1f s", a->retry_ms / 1000.0);
+        return site_wait(l, a->retry_ms ? a->retry_ms : BACKOFF_LAST_MS);
+    case ROUND_RESUME: /* the stream ended before the last byte was good: offer again */
+        return back_off(l, "contribution incomplete", a->text);
+    case ROUND_EARLY:
+        return back_off(l, "not yet in this round", a->text);
+    case ROUND_LOST_STATE:
+        return back_off(l, "aggregator has lost state and halted", a->text);
+    default:
+        return refused(a->outcome, a->text);
+    }
+}

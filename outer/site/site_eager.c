@@ -1,0 +1,198 @@
+/* Eager starts (Eager Updates, 2502.12996): with the one-round delay a site that has sent round t
+ * goes on from an outer step of its own, from the committed state t, with
+ *   D~ = mean(t-1) + (own(t) - own(t-1)) / M,
+ * own fresh delta and the others' of one round ago: an estimate of the state that round t will
+ * make. Formed as (others(t-1) + own(t)) / (weights of both), which is the same where weights are
+ * equal; own is what was sent, decoded, as the mean has it. What is not known of the others (round
+ * 0, after a snapshot) counts as zero. Exact set. The committed state knows nothing of it; a start
+ * is the base of the site's next delta, so it is made once, stored before the contribution, and
+ * then only read. The paper lets the replicas' own outer states drift; here each start is a step
+ * from the committed state.
+ */
+#include <stdio.h>
+#include <string.h>
+#include "kernels/base/log.h"
+#include "outer/site/site_own.h"
+#include "outer/mutant.h"
+
+enum { PATH_BYTES = 64, HEADER_BYTES = 24 };
+static const char magic[8] = "atollE1";
+
+static size_t elements_of(const struct site *s, unsigned fragment)
+{
+    return s->member->fragments->f[fragment].elements;
+}
+
+static void path_of(char out[PATH_BYTES], unsigned fragment, uint64_t round)
+{
+    snprintf(out, PATH_BYTES, "eager/%u/%llu", fragment, (unsigned long long)round);
+}
+
+bool site_eager_due(const struct site_lane *l, const struct site_sending *w)
+{
+    return l->ahead && schedule_eager(&l->site->member->schedule, w->fragment, w->round);
+}
+
+/* ---- the file: header, values, SHA-256 of both ---- */
+
+static struct digest check_of(const uint8_t header[HEADER_BYTES], const void *values, size_t bytes)
+{
+    struct digest_stream d;
+    digest_open(&d);
+    digest_add(&d, header, HEADER_BYTES);
+    digest_add(&d, values, bytes);
+    return digest_close(&d);
+}
+
+static void header_make(uint8_t out[HEADER_BYTES], unsigned fragment, uint64_t round)
+{
+    struct bytes_writer w = bytes_writer(out, HEADER_BYTES);
+    bytes_put(&w, magic, sizeof magic);
+    bytes_put_u64(&w, fragment);
+    bytes_put_u64(&w, round);
+}
+
+static enum err start_write(struct site_lane *l, unsigned fragment, uint64_t round)
+{
+    struct world *w = l->site->world;
+    char path[PATH_BYTES];
+    uint8_t header[HEADER_BYTES];
+    size_t bytes = elements_of(l->site, fragment) * sizeof *l->ahead;
+    path_of(path, fragment, round);
+    header_make(header, fragment, round);
+    struct digest check = check_of(header, l->ahead, bytes);
+    struct file_part parts[3] = {
+        {header, sizeof header}, {l->ahead, bytes}, {check.bytes, sizeof check.bytes}};
+    return w->ops->write(w, path, parts, 3);
+}
+
+static bool start_parse(float *out, unsigned fragment, uint64_t round, size_t bytes,
+                        const uint8_t *data, size_t size)
+{
+    uint8_t header[HEADER_BYTES];
+    if (size != HEADER_BYTES + bytes + sizeof(struct digest))
+        return false;
+    header_make(header, fragment, round);
+    struct digest check = check_of(header, data + HEADER_BYTES, bytes);
+    if (memcmp(header, data, sizeof header) ||
+        memcmp(check.bytes, data + HEADER_BYTES + bytes, sizeof check.bytes))
+        return false;
+    memcpy(out, data + HEADER_BYTES, bytes);
+    return true;
+}
+
+enum err site_eager_load(struct site_lane *l, unsigned fragment, uint64_t round, float *base,
+                         bool *found)
+{
+    struct world *w = l->site->world;
+    struct arena scratch = arena_make(0);
+    char path[PATH_BYTES];
+    uint8_t *data;
+    size_t size, bytes = elements_of(l->site, fragment) * sizeof *base;
+    path_of(path, fragment, round);
+    *found = !MUTANT(START_FORGOTTEN) && w->ops->exists(w, path);
+    if (!*found)
+        return ERR_OK;
+    enum err e = w->ops->read(w, path, HEADER_BYTES + bytes + sizeof(struct digest) + 1, &scratch,
+                              &data, &size);
+    if (e == ERR_OK && !start_parse(base, fragment, round, bytes, data, size))
+        e = err_set(ERR_CORRUPT,
+                    "%s: damaged; without it nobody knows where the steps of fragment %u after "
+                    "round %llu began",
+                    path, fragment, (unsigned long long)round);
+    arena_free(&scratch);
+    return e;
+}
+
+enum err site_eager_drop(struct site_lane *l, unsigned fragment, uint64_t round)
+{
+    char path[PATH_BYTES];
+    path_of(path, fragment, round);
+    return l->ahead ? l->site->world->ops->remove(l->site->world, path) : ERR_OK;
+}
+
+enum err site_moved(struct site *s, unsigned fragment)
+{
+    char path[PATH_BYTES];
+    if (!s->member->schedule.eager)
+        return ERR_OK;
+    snprintf(path, sizeof path, "eager/%u", fragment);
+    s->world->ops->enter(s->world, s->gate);
+    enum err e = s->world->ops->remove(s->world, path);
+    s->world->ops->leave(s->world, s->gate);
+    return e;
+}
+
+/* ---- where to go on ---- */
+
+/* What this site's contribution to a round decodes to, on the grid that lies in the member's spare;
+ * the lane's box is that round's then. *known false: it is not stored here. */
+static enum err own_decoded(struct site_lane *l, unsigned fragment, uint64_t round, bool *known)
+{
+    struct member *m = l->site->member;
+    enum err e = site_outbox_load(l, fragment, round);
+    *known = e == ERR_OK && l->box.valid;
+    if (!*known)
+        return e == ERR_CORRUPT ? ERR_OK : e;
+    return member_decode(m, l->box.codec, l->ahead,
+                         &(struct codec_payload){l->payload, l->box.payload_bytes}, m->spare.codes,
+                         elements_of(l->site, fragment));
+}
+
+enum err site_eager_others(struct site_lane *l, const struct site_sending *w)
+{
+    struct site *s = l->site;
+    const float *mean = s->member->mean;
+    struct manifest last;
+    size_t n = elements_of(s, w->fragment);
+    bool known = false;
+    if (!site_eager_due(l, w))
+        return ERR_OK;
+    memset(l->ahead, 0, n * sizeof *l->ahead);
+    l->others = (float)(s->o.site_count - 1) * w->weight; /* not heard: as many as there are */
+    if (w->round == 0)
+        return ERR_OK;
+    enum err e = member_mean(s->member, w->fragment, w->round - 1, &last);
+    if (e == ERR_INPUT || e == ERR_CORRUPT) {
+        log_event(LOG_WARN, "eager_alone",
+                  "fragment=%u round=%llu reason=\"the mean of the round before is not kept here\"",
+                  w->fragment, (unsigned long long)w->round);
+        return ERR_OK;
+    }
+    TRY(e);
+    const struct manifest_entry *own = site_own_entry(s, &last);
+    float all = manifest_weight(&last), mine = own && own->included ? own->weight : 0;
+    if (mine > 0)
+        TRY(own_decoded(l, w->fragment, w->round - 1, &known));
+    l->others = all - mine;
+    for (size_t i = 0; i < n; i++) /* a lost contribution counts as the mean was */
+        l->ahead[i] = known ? all * mean[i] - l->ahead[i] : l->others * mean[i];
+    return ERR_OK;
+}
+
+enum err site_eager_make(struct site_lane *l, const struct site_sending *w)
+{
+    struct member *m = l->site->member;
+    const struct member_state *state = &m->state[w->fragment];
+    size_t n = elements_of(l->site, w->fragment);
+    float all = l->others + w->weight;
+    if (!site_eager_due(l, w))
+        return ERR_OK;
+    TRY(member_decode(m, l->box.codec, m->mean,
+                      &(struct codec_payload){l->payload, l->box.payload_bytes}, state->codes, n));
+    for (size_t i = 0; i < n; i++)
+        m->mean[i] = (l->ahead[i] + m->mean[i]) / all;
+    TRY(member_ahead(m, w->fragment, l->ahead));
+    l->started = true;
+    return start_write(l, w->fragment, w->round);
+}
+
+enum err site_eager_begin(struct site_lane *l, const struct site_sending *w)
+{
+    struct site *s = l->site;
+    bool found;
+    if (l->started || w->again || !site_eager_due(l, w))
+        return ERR_OK;
+    TRY(site_eager_load(l, w->fragment, w->round, l->ahead, &found));
+    return found ? ERR_OK : site_theta_to(s, w->fragment, w->round, l->ahead);
+}

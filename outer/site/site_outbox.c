@@ -1,0 +1,410 @@
+/* The outbox: a site's contribution to a round is made once, stored durably, and from then on only
+ * its stored bytes are sent. It is settled when the round's manifest says whether it was included.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "kernels/base/log.h"
+#include "outer/site/site_own.h"
+#include "outer/mutant.h"
+
+enum { PATH_BYTES = 64, HEADER_BYTES = 256 };
+static const char magic[8] = "atollO1";
+
+static const struct fragment *fragment_of(const struct site *s, unsigned fragment)
+{
+    return &s->member->fragments->f[fragment];
+}
+
+static void path_of(char out[PATH_BYTES], unsigned fragment, uint64_t round)
+{
+    snprintf(out, PATH_BYTES, "outbox/%u/%llu", fragment, (unsigned long long)round);
+}
+
+/* residual' and forgotten behind the payload. */
+static size_t own_parts(struct site_lane *l, size_t elements, struct file_part out[2])
+{
+    out[0] = (struct file_part){l->residual, elements * sizeof *l->residual};
+    out[1] = (struct file_part){l->forgotten, elements * sizeof *l->forgotten};
+    return l->forgotten ? 2 : 1;
+}
+
+static void header_make(uint8_t out[HEADER_BYTES], const struct site_box *b,
+                        const struct digest *own)
+{
+    memset(out, 0, HEADER_BYTES);
+    struct bytes_writer w = bytes_writer(out, HEADER_BYTES - sizeof own->bytes);
+    bytes_put(&w, magic, sizeof magic);
+    bytes_put_u32(&w, b->fragment);
+    bytes_put_u32(&w, b->codec);
+    bytes_put_u64(&w, b->round);
+    bytes_put_u64(&w, b->payload_bytes);
+    bytes_put_f32(&w, b->weight);
+    bytes_put_u64(&w, b->data_cursor);
+    bytes_put_u64(&w, b->extra_steps);
+    bytes_put_u8(&w, b->backlog);
+    bytes_put(&w, b->payload.bytes, sizeof b->payload.bytes);
+    bytes_put(&w, b->parent.bytes, sizeof b->parent.bytes);
+    bytes_put(&w, b->grid.bytes, sizeof b->grid.bytes);
+    bytes_put(&w, own->bytes, sizeof own->bytes);
+    ASSERT(!w.bad);
+    struct digest d = digest_of(out, HEADER_BYTES - sizeof d.bytes);
+    memcpy(out + HEADER_BYTES - sizeof d.bytes, d.bytes, sizeof d.bytes);
+}
+
+static bool header_parse(struct site_box *b, struct digest *own, const uint8_t *data)
+{
+    uint8_t again[HEADER_BYTES];
+    struct bytes_reader r = bytes_reader(data + sizeof magic, HEADER_BYTES - sizeof magic);
+    b->fragment = bytes_get_u32(&r);
+    b->codec = (enum codec_kind)bytes_get_u32(&r);
+    b->round = bytes_get_u64(&r);
+    b->payload_bytes = bytes_get_u64(&r);
+    b->weight = bytes_get_f32(&r);
+    b->data_cursor = bytes_get_u64(&r);
+    b->extra_steps = bytes_get_u64(&r);
+    b->backlog = bytes_get_u8(&r);
+    bytes_get(&r, b->payload.bytes, sizeof b->payload.bytes);
+    bytes_get(&r, b->parent.bytes, sizeof b->parent.bytes);
+    bytes_get(&r, b->grid.bytes, sizeof b->grid.bytes);
+    bytes_get(&r, own->bytes, sizeof own->bytes);
+    header_make(again, b, own);
+    return memcmp(again, data, sizeof again) == 0;
+}
+
+static struct digest own_digest(const struct file_part *parts, size_t n)
+{
+    struct digest_stream d;
+    digest_open(&d);
+    for (size_t i = 0; i < n; i++)
+        digest_add(&d, parts[i].data, parts[i].size_bytes);
+    return digest_close(&d);
+}
+
+static enum err box_write(struct site_lane *l)
+{
+    struct site *s = l->site;
+    char path[PATH_BYTES];
+    uint8_t header[HEADER_BYTES];
+    struct file_part parts[4] = {{header, sizeof header}, {l->payload, l->box.payload_bytes}};
+    size_t own = own_parts(l, fragment_of(s, l->box.fragment)->elements, parts + 2);
+    struct digest d = own_digest(parts + 2, own);
+    header_make(header, &l->box, &d);
+    path_of(path, l->box.fragment, l->box.round);
+    return s->world->ops->write(s->world, path, parts, 2 + own);
+}
+
+static bool box_parse(struct site_lane *l, unsigned fragment, uint64_t round, const uint8_t *data,
+                      size_t size)
+{
+    struct site *s = l->site;
+    struct site_box b = {.valid = true};
+    struct digest own, digest;
+    struct file_part parts[2];
+    size_t elements = fragment_of(s, fragment)->elements, n = own_parts(l, elements, parts);
+    if (size < HEADER_BYTES || !header_parse(&b, &own, data) || b.fragment != fragment ||
+        b.round != round)
+        return false;
+    const struct codec *c = codec_get(b.codec);
+    if (!c || b.payload_bytes > c->payload_max(c, elements) ||
+        size != HEADER_BYTES + b.payload_bytes + parts[0].size_bytes +
+                    (n > 1 ? parts[1].size_bytes : 0))
+        return false;
+    memcpy(l->payload, data + HEADER_BYTES, b.payload_bytes);
+    memcpy(l->residual, data + HEADER_BYTES + b.payload_bytes, parts[0].size_bytes);
+    if (n > 1)
+        memcpy(l->forgotten, data + size - parts[1].size_bytes, parts[1].size_bytes);
+    digest = own_digest(parts, n);
+    if (!digest_equal(&digest, &own))
+        return false;
+    digest = digest_of(l->payload, b.payload_bytes);
+    if (!digest_equal(&digest, &b.payload))
+        return false;
+    l->box = b;
+    return true;
+}
+
+enum err site_outbox_load(struct site_lane *l, unsigned fragment, uint64_t round)
+{
+    struct site *s = l->site;
+    char path[PATH_BYTES];
+    if (l->box.valid && l->box.fragment == fragment && l->box.round == round)
+        return ERR_OK;
+    l->box.valid = false;
+    path_of(path, fragment, round);
+    if (MUTANT(RECOMPUTED) || !s->world->ops->exists(s->world, path))
+        return ERR_OK;
+    struct arena scratch = arena_make(0);
+    uint8_t *data;
+    size_t size, most = HEADER_BYTES + fragment_of(s, fragment)->elements * 32;
+    enum err e = s->world->ops->read(s->world, path, most, &scratch, &data, &size);
+    if (e == ERR_OK && !box_parse(l, fragment, round, data, size))
+        e = err_set(ERR_CORRUPT, "%s: damaged; without it this site's work of the round is lost",
+                    path);
+    arena_free(&scratch);
+    TRY(e);
+    l->box.received = s->round_there[fragment] == round &&
+                      digest_equal(&s->accepted_there[fragment], &l->box.payload);
+    return ERR_OK;
+}
+
+/* What the delta is taken against: the eager start of the round before where there is one, else theta:
+ * of the state, or, with the one-round delay, of the one before it, which is kept. After a leap there
+ * is none before it. */
+static enum err base_of(struct site_lane *l, const struct site_sending *w, const float **theta)
+{
+    struct site *s = l->site;
+    const struct member_state *state = &s->member->state[w->fragment];
+    float *kept = (float *)(void *)l->download; /* as large as a snapshot: theta is in one */
+    bool ahead = false;
+    *theta = state->theta;
+    if (w->ahead)
+        TRY(site_eager_load(l, w->fragment, w->round - 1, kept, &ahead));
+    if (ahead)
+        *theta = kept;
+    if (ahead || w->base == state->round)
+        return ERR_OK;
+    enum err e = member_load_theta(s->member, w->fragment, w->base, kept);
+    if (e == ERR_OK)
+        *theta = kept;
+    return e == ERR_INPUT ? ERR_OK : e;
+}
+
+/* z = weight * (theta - local) + residual, after the leak took its share of the residual. */
+static enum err form(struct site_lane *l, const struct site_sending *w, const float *local)
+{
+    struct site *s = l->site;
+    const struct member_state *state = &s->member->state[w->fragment];
+    struct stage *g = &s->member->stage;
+    struct dev *d = s->member->dev;
+    size_t n = fragment_of(s, w->fragment)->elements;
+    float *z = stage_at(g, STAGE_DELTA, l->z);
+    const float *theta;
+    TRY(base_of(l, w, &theta));
+    memcpy(l->residual, state->residual, n * sizeof *l->residual);
+    if (l->forgotten)
+        memcpy(l->forgotten, state->forgotten, n * sizeof *l->forgotten);
+    bool fresh = schedule_backs_off(&s->member->schedule, state->backlog);
+    codec_leak(l->residual, l->forgotten, fresh ? 0 : s->o.feedback, n);
+    d->ops->delta(d, z, stage_in(g, STAGE_THETA, theta, n), stage_in(g, STAGE_BESIDE, local, n),
+                  stage_in(g, STAGE_DELTA, l->residual, n), w->weight, n);
+    stage_out(g, l->z, z, n); /* the checks and the gauge are the host's */
+    return dev_sync(d);
+}
+
+/* A full residual would carry it for hundreds of rounds, and its scale would hide 255 others. */
+static enum err spike_check(const struct site_lane *l, const struct fragment *f)
+{
+    struct member *m = l->site->member;
+    uint8_t *codes = (uint8_t *)(void *)m->mean; /* free until the round's mean is formed */
+    TRY(codec_codes(m->work, codes, stage_at(&m->stage, STAGE_DELTA, l->z), f->elements));
+    size_t n = f->elements, i = codec_spike(codes, l->z, n);
+    if (i == n || f->state != FRAGMENT_PARAMETERS) /* squares of gradients do spread so far */
+        return ERR_OK;
+    return err_set(ERR_DIVERGED,
+                   "value %zu of the delta is %g, at least %d times what nine in ten blocks hold: a damaged "
+                   "parameter; a restart repeats the steps since the last checkpoint",
+                   i, (double)l->z[i], CODEC_SPIKE);
+}
+
+/* Invariant I3: what is sent and what is kept are together exactly what was trained (protocol 4).
+ */
+static enum err identity_check(struct site_lane *l, const struct codec *c, unsigned fragment,
+                               size_t payload_bytes)
+{
+    struct member *m = l->site->member;
+    size_t n = fragment_of(l->site, fragment)->elements;
+    TRY(member_decode(m, c->kind, m->mean, &(struct codec_payload){l->payload, payload_bytes},
+                      m->state[fragment].codes, n));
+    for (size_t i = 0; i < n; i++)
+        ASSERT(fabsf(m->mean[i] + l->residual[i] - l->z[i]) <= c->slack * fabsf(m->mean[i]));
+    return ERR_OK;
+}
+
+enum err site_outbox_make(struct site_lane *l, const struct site_sending *w, const float *local)
+{
+    struct site *s = l->site;
+    unsigned fragment = w->fragment;
+    const struct member_state *state = &s->member->state[fragment];
+    const struct codec *c = codec_get(member_codec(s->member, fragment));
+    size_t n = fragment_of(s, fragment)->elements;
+    uint64_t start = s->world->ops->now_ms(s->world);
+    l->box.valid = false;
+    TRY(form(l, w, local)); /* S1 */
+    double delta = codec_squares(l->z, l->residual, n);
+    gauge_own(&s->gauge[fragment], state->round, l->z, l->residual);
+    size_t bytes;
+    codec_seed(s->member->work, s->o.seed, s->o.index, fragment, state->round);
+    struct stage *g = &s->member->stage;
+    float *residual = stage_at(g, STAGE_BESIDE, l->residual);
+    enum err e = c->encode(c, s->member->work, l->payload, &bytes, residual,
+                           stage_at(g, STAGE_DELTA, l->z), state->codes, n); /* S2 */
+    stage_out(g, l->residual, residual, n);
+    if (e == ERR_OK)
+        e = spike_check(l, fragment_of(s, fragment));
+    if (e != ERR_OK)
+        return err_add(e, "fragment %u, round %llu: ", fragment, (unsigned long long)state->round);
+    TRY(identity_check(l, c, fragment, bytes));
+    double left = codec_squares(l->residual, NULL, n);
+    gauge_behind(&s->gauge[fragment], sqrt(left / delta)); /* NaN when nothing moved */
+    l->box = (struct site_box){.fragment = fragment,
+                               .round = state->round,
+                               .codec = c->kind,
+                               .payload_bytes = bytes,
+                               .parent = state->manifest,
+                               .grid = member_grid(s->member, fragment),
+                               .weight = w->weight,
+                               .data_cursor = w->data_cursor,
+                               .extra_steps = s->extra_steps[fragment],
+                               .backlog = codec_backlog(left, delta)};
+    l->box.payload = digest_of(l->payload, l->box.payload_bytes);
+    TRY(site_eager_make(l, w));
+    uint64_t encoded = s->world->ops->now_ms(s->world);
+    if (!MUTANT(SENT_UNSTORED))
+        TRY(box_write(l)); /* S3, durable before the first byte is sent */
+    l->box.valid = true;
+    s->extra_steps[fragment] = 0;
+    l->times.encode_ms = (double)(encoded - start);
+    l->times.store_ms = (double)(s->world->ops->now_ms(s->world) - encoded);
+    return ERR_OK;
+}
+
+enum err site_outbox_send(struct site_lane *l)
+{
+    struct site *s = l->site;
+    struct site_box *b = &l->box;
+    uint64_t start = s->world->ops->now_ms(s->world);
+    ASSERT(b->valid);
+    while (!b->received) {
+        struct wire_contribution m = {.head = site_head(l, b->fragment),
+                                      .fragment = b->fragment,
+                                      .codec = b->codec,
+                                      .round = b->round,
+                                      .payload_bytes = b->payload_bytes,
+                                      .data_cursor = b->data_cursor,
+                                      .extra_steps = b->extra_steps,
+                                      .backlog = b->backlog,
+                                      .parent = b->parent,
+                                      .grid = b->grid,
+                                      .payload = b->payload,
+                                      .weight = b->weight};
+        struct wire_answer a = {.outcome = ROUND_NONE};
+        bool again;
+        site_away(s);
+        enum err e = s->link->ops->contribute(s->link, &m, l->payload, &a);
+        site_back(s);
+        TRY(site_called(l, e, &again));
+        if (again)
+            continue;
+        /* Overtaken (BEHIND, LATE): nothing more to send, the manifest says what became of it. */
+        b->received =
+            a.outcome == ROUND_RECEIPT || a.outcome == ROUND_BEHIND || a.outcome == ROUND_LATE;
+        if (!b->received)
+            TRY(site_react(l, &a));
+        if (s->round_there[b->fragment] > b->round) /* a hello in between may have said so */
+            break;
+    }
+    l->times.send_ms += (double)(s->world->ops->now_ms(s->world) - start);
+    return ERR_OK;
+}
+
+const struct manifest_entry *site_own_entry(const struct site *s, const struct manifest *m)
+{
+    for (uint32_t i = 0; i < m->site_count; i++)
+        if (m->sites[i].site == s->o.index)
+            return &m->sites[i];
+    return NULL;
+}
+
+uint64_t site_sent_bytes(const struct site *s, const struct manifest *m)
+{
+    const struct manifest_entry *e = site_own_entry(s, m);
+    return e ? e->payload_bytes : 0;
+}
+
+/* residual' + decoded payload = z, exactly: delayed, not lost. */
+static enum err give_back(struct site_lane *l, unsigned fragment)
+{
+    struct site *s = l->site;
+    struct member *m = s->member;
+    size_t n = fragment_of(s, fragment)->elements;
+    TRY(member_decode(m, l->box.codec, m->mean,
+                      &(struct codec_payload){l->payload, l->box.payload_bytes},
+                      m->state[fragment].codes, n));
+    for (size_t i = 0; i < n; i++)
+        m->spare.residual[i] = l->residual[i] + m->mean[i];
+    return ERR_OK;
+}
+
+/* Included without a stored contribution: this site's disk was lost after it had sent. */
+static void book_lost(struct site_lane *l, unsigned fragment, uint64_t round)
+{
+    struct site *s = l->site;
+    size_t n = fragment_of(s, fragment)->elements;
+    log_event(LOG_WARN, "residual_lost", "fragment=%u round=%llu", fragment,
+              (unsigned long long)round);
+    memset(s->member->spare.residual, 0, n * sizeof *s->member->spare.residual);
+}
+
+enum err site_outbox_settle(struct site_lane *l, unsigned fragment, const struct manifest *m)
+{
+    struct site *s = l->site;
+    const struct member_state *state = &s->member->state[fragment];
+    struct member_state *next = &s->member->spare;
+    const struct manifest_entry *entry = site_own_entry(s, m);
+    bool included = entry && entry->included;
+    size_t n = fragment_of(s, fragment)->elements;
+    TRY(site_outbox_load(l, fragment, m->round));
+    const struct site_box *b = l->box.valid && !MUTANT(SETTLED_BLIND) ? &l->box : NULL;
+    if (included && b && !digest_equal(&entry->payload, &b->payload))
+        return err_set(
+            ERR_DISAGREE,
+            "fragment %u round %llu: the manifest includes other bytes than this site sent",
+            fragment, (unsigned long long)m->round);
+    if (!included && s->o.strict)
+        return err_set(ERR_DISAGREE,
+                       "fragment %u round %llu: strict mode, but the manifest leaves this site out",
+                       fragment, (unsigned long long)m->round);
+    if (next->forgotten)
+        memcpy(next->forgotten, b ? l->forgotten : state->forgotten, n * sizeof *next->forgotten);
+    if (included && !b)
+        book_lost(l, fragment, m->round);
+    else if (b && (!included || MUTANT(RESIDUAL_DOUBLED)) && !MUTANT(RESIDUAL_LOST))
+        return give_back(l, fragment);
+    else
+        memcpy(next->residual, b ? l->residual : state->residual, n * sizeof *next->residual);
+    return ERR_OK;
+}
+
+/* Files of rounds before `oldest` in DIR/fragment. */
+static enum err prune(struct site *s, const char *dir, unsigned fragment, uint64_t oldest)
+{
+    char path[PATH_BYTES], **names = NULL;
+    struct arena scratch = arena_make(0);
+    size_t count = 0;
+    enum err e = ERR_OK;
+    snprintf(path, sizeof path, "%s/%u", dir, fragment);
+    if (s->world->ops->exists(s->world, path))
+        e = s->world->ops->list(s->world, path, &scratch, &names, &count);
+    for (size_t i = 0; e == ERR_OK && i < count; i++) {
+        unsigned long long round;
+        char rest;
+        if (sscanf(names[i], "%20llu%c", &round, &rest) != 1 || round >= oldest)
+            continue;
+        snprintf(path, sizeof path, "%s/%u/%llu", dir, fragment, round);
+        e = s->world->ops->remove(s->world, path);
+    }
+    arena_free(&scratch);
+    return e;
+}
+
+/* The last settled one stays: a state that turns out damaged is made again from the one before and
+ * this. Of eager starts, those too that a restart from the oldest inner checkpoint begins at. */
+enum err site_outbox_prune(struct site_lane *l, unsigned fragment)
+{
+    struct site *s = l->site;
+    uint64_t round = s->member->state[fragment].round, settled = round > 1 ? round - 1 : 0;
+    uint64_t repeated = s->member->pruned[fragment];
+    TRY(prune(s, "outbox", fragment, settled));
+    return prune(s, "eager", fragment, repeated < settled ? repeated : settled);
+}

@@ -1,0 +1,95 @@
+#ifndef SITE_TRAIN_H
+#define SITE_TRAIN_H
+/* Joins a site's outer loop to its inner one. All ranks call these at the same steps; only the lead
+ * (rank 0) has a site, a member and a link, exchanges, and hands the result on: its status first,
+ * so that no rank waits for bytes that never come, then the new outer parameters.
+ *
+ * Without overlap a checkpoint of step s may be from before or after the rounds that are due at s:
+ * site_train_start does them (again). A round whose state is on record sends nothing and puts the
+ * recorded parameters in, so both lead to the same bits. Mixing is not so: with overlap a checkpoint
+ * is from after them, or a mark beside it says that it is not; what was in flight flies again, with
+ * the stored contribution, which is why site_train_saving comes first.
+ */
+#include "inner/train.h"
+#include "outer/site/site.h"
+
+struct site_train_round { /* what a finished round looked like; bytes are of this site */
+    int64_t step;
+    unsigned fragment, included, sites;
+    uint64_t round;
+    double weight;
+    bool replayed;  /* its state was on record: nothing went over the link */
+    double seconds; /* that training stood still for it: gathered, waited, mixed */
+    struct site_times times;
+    double flight_ms;  /* from the send until the commit was adopted */
+    double exposed_ms; /* of these, training waited; the rest was hidden */
+    double gather_ms, mix_ms;
+    uint64_t up_predicted, down_predicted;
+    struct link_counters counted; /* since the last round that was told of */
+    struct gauge_reading gauge;
+};
+struct site_train_options {
+    struct site *site; /* these three NULL on ranks other than the lead */
+    struct member *member;
+    struct link *link;
+    const struct fragments *fragments;
+    struct schedule schedule;
+    struct coll *coll;
+    struct dev *dev;     /* the trainer's: buffers lie where it copies fast */
+    struct world *world; /* NULL on ranks other than the lead */
+    unsigned site_count;
+    bool strict; /* replay every step that a restart lost; else go on where the others are */
+    int64_t extra_steps; /* quorum mode: steps to train on while the aggregator is unreachable */
+    double share;        /* site.share: weight of a full round */
+    double mix;          /* keys_mix: share of the local parameters when a commit is applied */
+    bool evaluate;       /* will be asked for the outer loss between rounds: takes memory for it */
+    void (*rounded)(void *self, const struct site_train_round *r); /* lead only */
+    void *self;
+};
+struct site_train {
+    struct site_train_options o;
+    float *fragment; /* host, largest fragment */
+    float *local;    /* host slab, the local parameters while the outer ones are looked at; NULL
+                        without evaluate */
+    float *gathered; /* host, largest fragment: local parameters; NULL without overlap */
+    struct arena arena;
+    struct link_counters counted; /* at the last round that was told of */
+    /* The lead's, with overlap: */
+    uint64_t have[ROUND_FRAGMENTS_MAX]; /* state of each fragment when it was applied last */
+    double weight[ROUND_FRAGMENTS_MAX], gather_ms[ROUND_FRAGMENTS_MAX],
+        exposed_ms[ROUND_FRAGMENTS_MAX]; /* of the round in flight */
+    /* The same on every rank: */
+    uint64_t flight[ROUND_FRAGMENTS_MAX]; /* round in flight, + 1; 0: none */
+    bool before; /* the checkpoint we started from is from before the rounds at its step */
+    int64_t
+        merged_step[ROUND_FRAGMENTS_MAX]; /* where each fragment was sent last; 0: as scheduled */
+    uint64_t postponed[ROUND_FRAGMENTS_MAX]; /* a due round that waits for the aggregator, + 1; 0:
+                                                none */
+    double asked;                            /* when we last looked whether it is back, seconds */
+};
+
+/* local_elements: t->table.elements of the trainer. */
+enum err site_train_open(struct site_train *s, const struct site_train_options *o,
+                         size_t local_elements) MUST;
+void site_train_close(struct site_train *s);
+/* Before the first step, after a checkpoint was loaded: hello, catch-up, and the rounds due at this
+ * very step. Moves t->step to where the others are when its steps cannot be repeated (joined by
+ * snapshot, or came back in quorum mode). */
+enum err site_train_start(struct site_train *s, struct train *t) MUST;
+/* After a step, with its report (the aggregator's live view). Stopped while waiting: the step is
+ * checkpointed, ERR_STOPPED. In quorum mode it may move t->step forward, as above. */
+enum err site_train_step(struct site_train *s, struct train *t, const struct train_report *r) MUST;
+/* A checkpoint is about to be written: what it has behind it must be stored, since nobody can make it
+ * again. All ranks call. */
+enum err site_train_saving(struct site_train *s) MUST;
+/* A checkpoint is durable; the oldest one kept is of this step: outer states from before it may go.
+ */
+enum err site_train_saved(struct site_train *s, int64_t oldest_step) MUST;
+/* Held-out loss of the outer parameters. *same: they are the local ones at this step, nothing was
+ * evaluated. */
+enum err site_train_eval(struct site_train *s, struct train *t, double *loss, size_t *tokens,
+                         bool *same) MUST;
+uint64_t site_train_rounds(const struct schedule *s,
+                           int64_t step); /* rounds of all fragments that end by then */
+
+#endif

@@ -1,0 +1,359 @@
+/* Rounds beside training (Streaming DiLoCo, 2501.18512, Algorithm 2): a fragment is sent after its
+ * step, training goes on, and its commit is applied outer.overlap_steps later. Which step does what
+ * is the schedule's; a link that was slower makes the step wait.
+ */
+#include <math.h>
+#include <string.h>
+#include "kernels/base/bytes.h"
+#include "kernels/base/log.h"
+#include "outer/site/site_train_own.h"
+
+enum { MARK_BYTES = 40 };
+static const char mark_path[] = "id/before";
+
+static bool flying(const struct site_train *s, unsigned f)
+{
+    return s->flight[f] > 0;
+}
+
+/* Is the flight of this fragment to be applied by now? */
+static bool lands(const struct site_train *s, const struct train *t, unsigned f)
+{
+    return flying(s, f) && schedule_apply(&s->o.schedule, f, s->flight[f] - 1) <= t->step;
+}
+
+/* ---- before anything is changed: wait for what lands ---- */
+
+/* Quorum mode: may the apply wait for an aggregator that is away, while this site trains on? At most
+ * outer.extra_steps, and not beyond the fragment's next send. */
+static bool may_postpone(const struct site_train *s, const struct train *t, unsigned f)
+{
+    const struct schedule *c = &s->o.schedule;
+    uint64_t round = s->flight[f] - 1;
+    int64_t planned = schedule_apply(c, f, round), last = planned + s->o.extra_steps;
+    if (s->o.strict || t->step >= last || t->step >= schedule_step(c, f, round + 1))
+        return false;
+    return site_is_away(s->o.site, f);
+}
+
+static enum err await(struct site_train *s, const struct train *t, bool later[ROUND_FRAGMENTS_MAX])
+{
+    TRY(site_failed(s->o.site));
+    for (unsigned f = 0; f < s->o.schedule.fragments; f++) {
+        if (!lands(s, t, f))
+            continue;
+        later[f] = may_postpone(s, t, f);
+        double begin = site_train_now();
+        if (!later[f])
+            TRY(site_await(s->o.site, f));
+        s->exposed_ms[f] += 1e3 * (site_train_now() - begin);
+    }
+    return ERR_OK;
+}
+
+/* ---- apply ---- */
+
+/* local = alpha * local + (1 - alpha) * theta, theta in s->fragment; local is left in s->gathered,
+ * where it is already when `gathered`. */
+static enum err mix(struct site_train *s, struct train *t, unsigned f, float alpha, bool gathered)
+{
+    const struct fragment *part = &s->o.fragments->f[f];
+    float beta = 1 - alpha;
+    TRY(site_train_share(s, f));
+    if (alpha > 0 && !gathered)
+        TRY(site_train_gather(t, s->gathered, part));
+    for (size_t i = 0; alpha > 0 && i < part->elements; i++)
+        s->fragment[i] = alpha * s->gathered[i] + beta * s->fragment[i];
+    return site_train_scatter(t, s->fragment, part);
+}
+
+static void tell(struct site_train *s, const struct train *t, unsigned f,
+                 const struct site_landed *landed, double mix_ms)
+{
+    uint64_t round = s->flight[f] - 1;
+    struct site_train_round r = {.step = t->step,
+                                 .fragment = f,
+                                 .included = landed->included,
+                                 .up_predicted = landed->up_bytes,
+                                 .down_predicted = landed->down_bytes,
+                                 .round = round,
+                                 .weight = s->weight[f],
+                                 .replayed = landed->replayed,
+                                 .times = landed->times,
+                                 .gauge = landed->gauge,
+                                 .gather_ms = s->gather_ms[f],
+                                 .mix_ms = mix_ms,
+                                 .flight_ms = landed->flight_ms,
+                                 .exposed_ms = s->exposed_ms[f]};
+    r.seconds = 1e-3 * (r.gather_ms + r.exposed_ms + r.mix_ms);
+    s->have[f] = landed->reached;
+    s->exposed_ms[f] = 0;
+    site_train_tell(s, &r);
+}
+
+/* The lead has waited: theta is there. */
+static enum err apply(struct site_train *s, struct train *t, unsigned f, float alpha, bool gathered)
+{
+    double begin = site_train_now();
+    struct site_landed landed = {.included = 0};
+    enum err e = ERR_OK;
+    if (site_train_lead(s)) {
+        const float *theta;
+        e = site_collect(s->o.site, f, &theta, &landed);
+        if (e == ERR_OK)
+            memcpy(s->fragment, theta, s->o.fragments->f[f].elements * sizeof *theta);
+    }
+    TRY(site_train_agree(s, e));
+    TRY(s->o.coll->ops->broadcast_host(s->o.coll, &landed.sat_out, sizeof landed.sat_out));
+    TRY(mix(s, t, f, landed.sat_out ? 0 : alpha, gathered)); /* what is damaged is not kept */
+    if (site_train_lead(s))
+        tell(s, t, f, &landed, 1e3 * (site_train_now() - begin));
+    s->flight[f] = 0;
+    return ERR_OK;
+}
+
+/* One-round delay: when round 0 leaves there is no commit to apply, so the parameters begin anew, as
+ * they do after every other round (DiLoCoX, 2506.21263). */
+static enum err apply_initial(struct site_train *s, struct train *t, unsigned f)
+{
+    enum err e = site_train_lead(s) ? site_theta(s->o.site, f, 0, s->fragment) : ERR_OK;
+    TRY(site_train_agree(s, e));
+    return mix(s, t, f, (float)s->o.mix, true);
+}
+
+/* ---- send ---- */
+
+/* The lead hands the fragment to a lane; s->gathered holds it already when `gathered`. */
+static enum err depart(struct site_train *s, struct train *t, const struct train_report *report,
+                       unsigned f, uint64_t round, bool gathered, bool ahead)
+{
+    const struct fragment *part = &s->o.fragments->f[f];
+    double begin = site_train_now();
+    float *local;
+    s->weight[f] = site_train_weight(s, t, f, round);
+    TRY(site_lend(s->o.site, f, &local));
+    if (gathered)
+        memcpy(local, s->gathered, part->elements * sizeof *local);
+    else
+        TRY(site_train_gather(t, local, part));
+    site_send(s->o.site, &(struct site_sending){.fragment = f,
+                                                .round = round,
+                                                .base = schedule_base(&s->o.schedule, f, round),
+                                                .ahead = ahead,
+                                                .weight = (float)s->weight[f],
+                                                .data_cursor = t->tokens,
+                                                .step = t->step,
+                                                .loss = report->loss,
+                                                .tokens_per_second = report->tokens_per_second,
+                                                .tokens = t->tokens});
+    s->gather_ms[f] += 1e3 * (site_train_now() - begin);
+    return ERR_OK;
+}
+
+/* Rounds at the last step: nothing hides them, and their theta is what the run leaves. One fragment,
+ * the first of those that are left. */
+static enum err finish(struct site_train *s, struct train *t, unsigned *next)
+{
+    unsigned f = (*next)++;
+    double begin = site_train_now();
+    enum err e = site_train_lead(s) ? site_await(s->o.site, f) : ERR_OK;
+    s->exposed_ms[f] += 1e3 * (site_train_now() - begin);
+    TRY(site_train_agree(s, e));
+    return apply(s, t, f, 0, false);
+}
+
+static enum err send(struct site_train *s, struct train *t, const struct train_report *report,
+                     unsigned f, uint64_t round, bool gathered, bool ahead)
+{
+    enum err e = site_train_lead(s) ? depart(s, t, report, f, round, gathered, ahead) : ERR_OK;
+    TRY(site_train_agree(s, e));
+    s->flight[f] = round + 1;
+    s->merged_step[f] = t->step;
+    return ERR_OK;
+}
+
+/* The eager start of the round that has just left: its contribution is encoded and stored by then. */
+static enum err go_ahead(struct site_train *s, struct train *t, unsigned f)
+{
+    double begin = site_train_now();
+    const float *start;
+    enum err e = ERR_OK;
+    if (site_train_lead(s)) {
+        e = site_eager(s->o.site, f, &start);
+        if (e == ERR_OK)
+            memcpy(s->fragment, start, s->o.fragments->f[f].elements * sizeof *start);
+    }
+    s->exposed_ms[f] += 1e3 * (site_train_now() - begin);
+    TRY(site_train_agree(s, e));
+    return mix(s, t, f, 0, true);
+}
+
+/* ---- a step ---- */
+
+static bool due(const struct site_train *s, const struct train *t, unsigned f, uint64_t *round)
+{
+    return t->step > 0 && schedule_due(&s->o.schedule, t->step, f, round);
+}
+
+/* Sent before the round before it is applied, at the same step. */
+static bool sent_first(const struct site_train *s, const struct train *t, unsigned f)
+{
+    uint64_t round;
+    return schedule_delayed(&s->o.schedule, f) && due(s, t, f, &round);
+}
+
+static enum err leave(struct site_train *s, struct train *t, const struct train_report *report,
+                      unsigned f, uint64_t round)
+{
+    bool first = sent_first(s, t, f), eager = schedule_eager(&s->o.schedule, f, round);
+    bool ahead = s->o.schedule.eager && first && lands(s, t, f); /* what these steps began at */
+    double begin = site_train_now();
+    if (first)
+        TRY(site_train_gather(t, s->gathered, &s->o.fragments->f[f]));
+    s->gather_ms[f] = 1e3 * (site_train_now() - begin);
+    if (first && lands(s, t, f))
+        TRY(apply(s, t, f, (float)s->o.mix, true));
+    else if (first && round == 0 && !eager)
+        TRY(apply_initial(s, t, f));
+    TRY(send(s, t, report, f, round, first, ahead));
+    return eager ? go_ahead(s, t, f) : ERR_OK;
+}
+
+/* What lands comes before what leaves: there are as many lanes as rounds in flight after a step. At
+ * the last step all fragments leave, as many at once as there are lanes. */
+static enum err act(struct site_train *s, struct train *t, const struct train_report *report,
+                    const bool later[ROUND_FRAGMENTS_MAX], bool *changed)
+{
+    uint64_t round;
+    unsigned lanes = schedule_lanes(&s->o.schedule), finished = 0;
+    bool last = t->step == s->o.schedule.steps;
+    for (unsigned f = 0; f < s->o.schedule.fragments; f++) {
+        if (!lands(s, t, f) || later[f] || sent_first(s, t, f))
+            continue;
+        TRY(apply(s, t, f, (float)s->o.mix, false));
+        *changed = true;
+    }
+    for (unsigned f = 0; f < s->o.schedule.fragments; f++) {
+        if (!due(s, t, f, &round))
+            continue;
+        if (last && f - finished == lanes)
+            TRY(finish(s, t, &finished));
+        TRY(leave(s, t, report, f, round));
+        *changed = true;
+    }
+    while (last && finished < s->o.schedule.fragments)
+        TRY(finish(s, t, &finished));
+    return ERR_OK;
+}
+
+/* A step at which nothing flies, lands or leaves costs no word between the ranks. */
+static bool idle(const struct site_train *s, const struct train *t)
+{
+    uint64_t round;
+    for (unsigned f = 0; f < s->o.schedule.fragments; f++)
+        if (flying(s, f) || due(s, t, f, &round))
+            return false;
+    return true;
+}
+
+enum err site_overlap_step(struct site_train *s, struct train *t, const struct train_report *report)
+{
+    bool later[ROUND_FRAGMENTS_MAX] = {false}, changed = false;
+    if (idle(s, t))
+        return ERR_OK;
+    TRY(site_train_agree(s, site_train_lead(s) ? await(s, t, later) : ERR_OK));
+    if (s->o.extra_steps)
+        TRY(s->o.coll->ops->broadcast_host(s->o.coll, later, sizeof later));
+    TRY(act(s, t, report, later, &changed));
+    if (changed)
+        model_params_changed(t->model);
+    return ERR_OK;
+}
+
+/* ---- restart and moves ---- */
+
+static enum err again(struct site_train *s, unsigned f, uint64_t round)
+{
+    float *unused;
+    TRY(site_lend(s->o.site, f, &unused));
+    site_send(s->o.site,
+              &(struct site_sending){.fragment = f,
+                                     .round = round,
+                                     .base = schedule_base(&s->o.schedule, f, round),
+                                     .again = true,
+                                     .step = schedule_step(&s->o.schedule, f, round),
+                                     .loss = NAN,
+                                     .tokens_per_second = NAN});
+    return ERR_OK;
+}
+
+enum err site_overlap_resume(struct site_train *s, struct train *t)
+{
+    int64_t done = s->before ? t->step - 1 : t->step; /* steps whose rounds the checkpoint has */
+    for (unsigned f = 0; f < s->o.schedule.fragments; f++) {
+        uint64_t round;
+        if (!schedule_flying(&s->o.schedule, f, done, &round))
+            continue;
+        s->flight[f] = round + 1;
+        TRY(site_train_agree(s, site_train_lead(s) ? again(s, f, round) : ERR_OK));
+    }
+    return ERR_OK;
+}
+
+enum err site_overlap_clear(struct site_train *s)
+{
+    for (unsigned f = 0; f < s->o.schedule.fragments; f++) {
+        const float *unused;
+        struct site_landed landed;
+        enum err e = ERR_OK;
+        if (!flying(s, f))
+            continue;
+        if (site_train_lead(s))
+            e = site_collect(s->o.site, f, &unused, &landed);
+        TRY(site_train_agree(s, e));
+        s->flight[f] = 0;
+    }
+    return ERR_OK;
+}
+
+/* ---- the mark ---- */
+
+/* The step and the parameters themselves: whichever checkpoint a restart loads, it is this one or it
+ * is not. */
+static enum err mark_make(struct site_train *s, struct train *t, uint8_t mark[MARK_BYTES])
+{
+    struct digest_stream d;
+    struct bytes_writer w = bytes_writer(mark, MARK_BYTES);
+    digest_open(&d);
+    for (unsigned f = 0; f < s->o.fragments->count; f++) {
+        TRY(site_train_gather(t, s->fragment, &s->o.fragments->f[f]));
+        digest_add(&d, s->fragment, s->o.fragments->f[f].elements * sizeof *s->fragment);
+    }
+    struct digest sum = digest_close(&d);
+    bytes_put_u64(&w, (uint64_t)t->step);
+    bytes_put(&w, sum.bytes, sizeof sum.bytes);
+    return ERR_OK;
+}
+
+enum err site_overlap_mark(struct site_train *s, struct train *t)
+{
+    uint8_t mark[MARK_BYTES];
+    TRY(mark_make(s, t, mark));
+    return s->o.world->ops->write(s->o.world, mark_path, &(struct file_part){mark, sizeof mark}, 1);
+}
+
+enum err site_overlap_marked(struct site_train *s, struct train *t, bool *before)
+{
+    struct arena scratch = arena_make(0);
+    uint8_t mark[MARK_BYTES], *data;
+    size_t size;
+    *before = false;
+    if (!s->o.world->ops->exists(s->o.world, mark_path))
+        return ERR_OK;
+    enum err e = s->o.world->ops->read(s->o.world, mark_path, MARK_BYTES, &scratch, &data, &size);
+    if (e == ERR_OK)
+        e = mark_make(s, t, mark);
+    *before = e == ERR_OK && size == MARK_BYTES && !memcmp(mark, data, MARK_BYTES);
+    arena_free(&scratch);
+    return e;
+}

@@ -1,0 +1,34 @@
+#ifndef SITE_TRAIN_OWN_H
+#define SITE_TRAIN_OWN_H
+/* What site_train.c (rounds that training waits for, start, moves) and site_train_overlap.c (rounds
+ * beside training) share.
+ */
+#include "outer/site/site_train.h"
+
+bool site_train_lead(const struct site_train *s);
+double site_train_now(void); /* seconds */
+/* Every rank learns how the lead fared before anybody waits for data. */
+enum err site_train_agree(const struct site_train *s, enum err mine) MUST;
+/* A fragment of the slab it is part of: the device's memory to and from the host's. */
+enum err site_train_gather(struct train *t, float *out, const struct fragment *part) MUST;
+enum err site_train_scatter(struct train *t, const float *in, const struct fragment *part) MUST;
+/* s->fragment of the lead to every rank. */
+enum err site_train_share(struct site_train *s, unsigned f) MUST;
+double site_train_weight(const struct site_train *s, const struct train *t, unsigned f,
+                         uint64_t round);
+/* The lead tells of a round: what its manifest says is set, what was counted is filled in here. */
+void site_train_tell(struct site_train *s, struct site_train_round *r);
+
+/* site_train_overlap.c. All that is applied and sent after this step, on every rank. ERR_STOPPED:
+ * asked to while waiting; then either nothing was changed, or it is the last step. */
+enum err site_overlap_step(struct site_train *s, struct train *t,
+                           const struct train_report *report) MUST;
+/* After a checkpoint was loaded: what was in flight when it was written flies again. */
+enum err site_overlap_resume(struct site_train *s, struct train *t) MUST;
+enum err site_overlap_clear(struct site_train *s) MUST; /* lands all, takes none */
+/* A checkpoint of this step is about to be written before the step's rounds were applied; normally
+ * it is afterwards. Kept beside it, so that a restart knows. */
+enum err site_overlap_mark(struct site_train *s, struct train *t) MUST;
+enum err site_overlap_marked(struct site_train *s, struct train *t, bool *before) MUST;
+
+#endif
