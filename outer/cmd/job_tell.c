@@ -314,7 +314,8 @@ static void digest_text(const struct job *j, enum part part, char hex[65])
         const float *x = part == PART_THETA      ? state->theta
                          : part == PART_MOMENTUM ? state->momentum
                                                  : state->residual;
-        digest_add(&s, x, j->plan.fragments.f[f].elements * sizeof *x);
+        if (x) /* a moment's fragment has no momentum */
+            digest_add(&s, x, j->plan.fragments.f[f].elements * sizeof *x);
     }
     if (!j->outer && part == PART_THETA)
         digest_inner(j, &s);
