@@ -23,6 +23,7 @@ struct link_grpc {
     unsigned calls; /* under way */
     uint64_t transfers; /* so far: their names */
     struct pace pace_up, pace_down;
+    uint64_t fresh[ROUND_FRAGMENTS_MAX]; /* from this round on nothing was offered, since one before had its receipt; 0: none had */
     struct link_counters counters;
     struct link_sockets sockets;
     bool used[LINK_BULK + LINK_STREAMS_MAX];

@@ -2,6 +2,9 @@
  * missing than one chunk, further streams on connections of their own join it, each on a thread; all take blocks from one list
  * as they have room, so a slow connection holds up no other. The leading stream ends last. A stream that dies leaves its
  * block to the next offer, which says what has arrived of it: no stored byte is sent twice.
+ *
+ * The first offer of a round, from a site whose round before had its receipt over this very link, finds nothing stored: its bytes
+ * follow at once, and save the round trip. Is it refused, what went out meanwhile was in vain.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -27,6 +30,8 @@ struct stream {
     pthread_t thread;
     bool started;
     struct wire_answer answer;
+    bool early;             /* bytes go out, the offer is not yet answered */
+    bool welcome;           /* it has just been: the others may join */
     bool final;             /* answer holds the end of the story */
 };
 
@@ -65,15 +70,21 @@ static enum err stream_answer(struct stream *s)
     grpc_byte_buffer *bb = link_received(s->u->l, s->c);
     enum err e = bb ? link_decode(bb, WIRE_ANSWER, &s->answer, &a) : ERR_LINK;
     arena_free(&a);
-    s->final = e == ERR_OK && s->answer.outcome != ROUND_NONE;
+    s->welcome = e == ERR_OK && s->early && s->answer.outcome == ROUND_RESUME;
+    s->early = s->early && !s->welcome;
+    s->final = e == ERR_OK && s->answer.outcome != ROUND_NONE && !s->welcome;
     return e;
 }
+
+static void joins_start(struct upload *u, struct stream *s);
 
 /* Answers that came while we send: progress, or the end. */
 static enum err stream_answers(struct stream *s)
 {
     while (!s->final && link_call_done(s->c, &s->c->recv)) {
         TRY(stream_answer(s));
+        if (s->welcome)
+            joins_start(s->u, s);
         if (!s->final && !link_call_recv_start(s->c))
             return ERR_LINK;
     }
@@ -119,7 +130,7 @@ static enum err stream_blocks(struct stream *s, bool *open)
     uint32_t block;
     *open = true;
     s->final = false;
-    if (!link_call_recv_start(s->c))
+    if (!s->early && !link_call_recv_start(s->c))
         return ERR_LINK;
     while (*open && !s->final && block_take(s->u, &block))
         TRY(stream_block(s, block, open));
@@ -136,7 +147,7 @@ static enum err stream_final(struct stream *s)
     return ERR_OK;
 }
 
-/* The offer, and its answer. */
+/* The offer; early: its answer may come while the bytes are on their way. */
 static enum err stream_offer(struct stream *s)
 {
     struct arena a = arena_make(WIRE_DECODE_BYTES_MAX);
@@ -148,7 +159,9 @@ static enum err stream_offer(struct stream *s)
     if (e == ERR_OK) {
         grpc_byte_buffer *bb = link_buffer(data, n);
         link_count(s->u->l, bb, NULL, 0, 0);
-        e = link_call_send(s->c, bb) && link_call_recv_start(s->c) ? stream_answer(s) : ERR_LINK;
+        e = link_call_send(s->c, bb) && link_call_recv_start(s->c) ? ERR_OK : ERR_LINK;
+        if (e == ERR_OK && !s->early)
+            e = stream_answer(s);
     }
     arena_free(&a);
     return e;
@@ -182,11 +195,20 @@ static void *join_main(void *arg)
     return NULL;
 }
 
+static uint64_t chunks_left(struct upload *u)
+{
+    uint64_t bytes = 0;
+    pthread_mutex_lock(&u->mutex);
+    for (uint32_t k = 0; k < u->blocks.count; k++)
+        bytes += u->taken[k] ? 0 : blocks_bytes(&u->blocks, k) - u->blocks.stored[k];
+    pthread_mutex_unlock(&u->mutex);
+    return (bytes + WIRE_CHUNK_BYTES - 1) / WIRE_CHUNK_BYTES;
+}
+
 /* As many as have something to do. Signals are for the threads that the program means. */
 static void joins_start(struct upload *u, struct stream *s)
 {
-    uint64_t missing = u->m.payload_bytes - blocks_sum(&u->blocks);
-    uint64_t chunks = (missing - 1) / WIRE_CHUNK_BYTES + 1;
+    uint64_t chunks = chunks_left(u);
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -225,8 +247,11 @@ static enum err upload_blocks(struct upload *u, const struct wire_answer *answer
 static enum err upload_chunks(struct upload *u, struct stream *s)
 {
     bool open;
-    TRY(upload_blocks(u, &s->answer));
-    if (blocks_sum(&u->blocks) < u->m.payload_bytes)
+    if (s->early)
+        blocks_make(&u->blocks, u->m.payload_bytes);
+    else
+        TRY(upload_blocks(u, &s->answer));
+    if (!s->early && blocks_sum(&u->blocks) < u->m.payload_bytes)
         joins_start(u, s);
     enum err e = stream_blocks(s, &open);
     if (e != ERR_OK || !open || s->final)
@@ -241,7 +266,7 @@ static enum err upload_chunks(struct upload *u, struct stream *s)
 static enum err upload_all(struct upload *u, struct stream *s)
 {
     enum err e = stream_offer(s);
-    if (e == ERR_OK && s->answer.outcome == ROUND_RESUME)
+    if (e == ERR_OK && (s->early || s->answer.outcome == ROUND_RESUME))
         e = upload_chunks(u, s);
     if (e != ERR_LINK) { /* what may still be on its way is not wanted */
         if (e != ERR_OK || s->c->send.pending)
@@ -250,6 +275,27 @@ static enum err upload_all(struct upload *u, struct stream *s)
     }
     e = link_result(u->l, s->c);
     return e == ERR_OK ? err_set(ERR_LINK, "%s ended a contribution without an answer", u->l->target) : e;
+}
+
+/* Asked once for each round: from then on the answer to the offer comes first. */
+static bool early_may(struct link_grpc *l, const struct wire_contribution *m)
+{
+    ASSERT(m->fragment < ROUND_FRAGMENTS_MAX);
+    uint64_t *fresh = &l->fresh[m->fragment];
+    pthread_mutex_lock(&l->mutex);
+    bool may = *fresh && m->round >= *fresh;
+    if (may)
+        *fresh = m->round + 1;
+    pthread_mutex_unlock(&l->mutex);
+    return may;
+}
+
+static void early_next(struct link_grpc *l, const struct wire_contribution *m)
+{
+    uint64_t *fresh = &l->fresh[m->fragment];
+    pthread_mutex_lock(&l->mutex);
+    *fresh = m->round + 1 > *fresh ? m->round + 1 : *fresh;
+    pthread_mutex_unlock(&l->mutex);
 }
 
 /* *had: bytes that were there before. */
@@ -264,10 +310,12 @@ static enum err contribute_once(struct link_grpc *l, const struct wire_contribut
     pthread_mutex_lock(&l->mutex);
     u.m.transfer = ++l->transfers;
     pthread_mutex_unlock(&l->mutex);
-    s[0] = (struct stream){.u = &u, .c = link_begin(l, LINK_CONTRIBUTE, LINK_BULK, UINT64_MAX)};
+    s[0] = (struct stream){.u = &u, .c = link_begin(l, LINK_CONTRIBUTE, LINK_BULK, UINT64_MAX), .early = early_may(l, m)};
     link_call_about(s[0].c, LINK_CONTRIBUTE, &u.m);
     enum err e = upload_all(&u, &s[0]);
     s[0].c->row.done = e == ERR_OK && s[0].answer.outcome == ROUND_RECEIPT;
+    if (s[0].c->row.done)
+        early_next(l, m);
     link_end(l, s[0].c);
     *answer = s[0].answer;
     *had = blocks_sum(&u.blocks);

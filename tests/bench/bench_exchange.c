@@ -135,12 +135,13 @@ static enum err link_aggregator(struct bench *b, const char *address)
 
 static enum err link_exchange(struct bench *b, struct link *l, int which)
 {
+    static uint64_t round;
     struct wire_answer answer = {0};
     if (which == AGGREGATE) {
         struct wire_fetch f = {.what = WIRE_AGGREGATE};
         return l->ops->fetch(l, &f, b->payload, b->bytes, &answer);
     }
-    struct wire_contribution m = {.payload_bytes = b->bytes, .weight = 1};
+    struct wire_contribution m = {.payload_bytes = b->bytes, .weight = 1, .round = round++};
     TRY(l->ops->contribute(l, &m, b->payload, &answer));
     return answer.outcome == ROUND_RECEIPT ? ERR_OK
                                            : err_set(ERR_PROTO, "outcome %d", answer.outcome);

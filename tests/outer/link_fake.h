@@ -29,6 +29,7 @@ struct fake {
     const char *listed;          /* the only peer that is let in; NULL: all */
     bool stop;
     uint64_t work_every_ms;
+    unsigned offer_ms;           /* offer() takes so long */
     ledger_sink *book;           /* of the server's end */
     void *book_self;
 };
@@ -61,6 +62,7 @@ static inline void fake_offer(void *self, const char *peer, const struct wire_co
                               void **upload)
 {
     struct fake *f = self;
+    usleep(1000 * f->offer_ms);
     f->offers++;
     if (!fake_lets(f, peer, &answer->outcome))
         return;

@@ -329,6 +329,7 @@ struct sending {
     struct link *l;
     const uint8_t *payload;
     size_t n;
+    unsigned rounds; /* after the first */
     pthread_t thread;
     enum err e;
     volatile bool done;
@@ -338,10 +339,56 @@ static void *send_main(void *arg)
 {
     struct sending *x = arg;
     struct wire_contribution m = contribution(x->payload, x->n);
+    m.round += x->rounds;
     struct wire_answer answer = {0};
     x->e = x->l->ops->contribute(x->l, &m, x->payload, &answer);
     x->done = true;
     return NULL;
+}
+
+/* What was sent while the aggregator had not yet answered the offer, then all of it; x->rounds after the first. */
+static uint64_t sent_before_answer(struct sending *x)
+{
+    uint64_t before = counters(x->l).payload_up;
+    fake.have = 0;
+    fake.blocks = (struct blocks){0};
+    fake.offer_ms = 400;
+    assert_int_equal(pthread_create(&x->thread, NULL, send_main, x), 0);
+    usleep(200000);
+    uint64_t early = counters(x->l).payload_up - before;
+    pthread_join(x->thread, NULL);
+    assert_int_equal(x->e, ERR_OK);
+    assert_int_equal(counters(x->l).payload_up - before, x->n); /* none of it twice */
+    assert_int_equal(fake.have, x->n);
+    assert_memory_equal(fake.stored, x->payload, x->n);
+    return early;
+}
+
+static void bytes_follow_the_offer(void **state)
+{
+    (void)state;
+    int port = 0;
+    memset(&fake, 0, sizeof fake);
+    struct sending x = {.n = FAKE_BYTES_MAX - 5};
+    uint8_t *payload = pattern(x.n);
+    x.payload = payload;
+    struct link_server *s = fake_serve(&fake, &port);
+    x.l = dial(port, STREAMS, 0, 0);
+    assert_int_equal(sent_before_answer(&x), 0); /* a restart may have left something there */
+    x.rounds = 1;
+    assert_true(sent_before_answer(&x) > 0);
+    x.rounds = 2;
+    fake.listed = "nobody";
+    struct wire_contribution m = contribution(payload, x.n);
+    struct wire_answer answer = {0};
+    m.round += x.rounds;
+    assert_int_equal(x.l->ops->contribute(x.l, &m, payload, &answer), ERR_OK);
+    assert_int_equal(answer.outcome, ROUND_EXCLUDED);
+    fake.listed = NULL;
+    assert_int_equal(sent_before_answer(&x), 0); /* this round was offered before */
+    x.l->ops->close(x.l);
+    link_shutdown(s, 1000);
+    free(payload);
 }
 
 /* 2 Mbit/s, three quarters of it given to bulk, full all the time: calls pass in between. */
@@ -397,6 +444,7 @@ int main(void)
         cmocka_unit_test(connections_die),
         cmocka_unit_test(download_cut_and_resumed),
         cmocka_unit_test(bulk_is_paced),
+        cmocka_unit_test(bytes_follow_the_offer),
         cmocka_unit_test(control_is_never_starved),
     };
     return cmocka_run_group_tests(tests, prepare, scratch_close);
