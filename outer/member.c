@@ -7,7 +7,8 @@
 #include "kernels/base/log.h"
 
 enum { SHARED_MAX = 4, OWN_MAX = 2, PARTS_MAX = SHARED_MAX + OWN_MAX };
-enum { PATH_BYTES = 96, HEADER_BYTES = 160, BACKLOG_AT = 15, CURRENT_BYTES_MAX = 256 };
+enum { PATH_BYTES = 96, CURRENT_BYTES_MAX = 256 };
+enum { HEADER_BYTES = 160, PARTS_AT = 12, BACKLOG_AT = 15 };
 static const char magic[8] = "atollS1";
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "digests are of little-endian values");
@@ -200,6 +201,15 @@ static void current_path(char out[PATH_BYTES], unsigned fragment)
     snprintf(out, PATH_BYTES, "frag/%u/CURRENT", fragment);
 }
 
+/* Names the whole path; what to do is the runbook's, "Damaged file". */
+static enum err damaged(const struct member *m, const char *path)
+{
+    return err_set(ERR_CORRUPT, "%s/%s: damaged; %s", m->world->root, path,
+                   m->o.residuals
+                       ? "move the site's run directory away, start again: it rejoins by snapshot"
+                       : "stop, keep files, see which site is ahead before restoring; see runbook");
+}
+
 static enum err state_write(struct member *m, unsigned fragment, const struct member_state *s)
 {
     char path[PATH_BYTES];
@@ -255,6 +265,49 @@ static bool state_parse(struct member_state *s, unsigned fragment, uint64_t roun
     return take(&r, own, k, &digest) && digest_equal(&digest, &own_digest);
 }
 
+/* What was set otherwise when an intact state file was made that has not the parts of s; NULL: it
+ * is not intact. */
+static const char *made_with(const struct member_state *s, size_t elements, const uint8_t *data,
+                             size_t size_bytes)
+{
+    struct digest d;
+    if (size_bytes < HEADER_BYTES || memcmp(data, magic, sizeof magic) != 0)
+        return NULL;
+    d = digest_of(data, HEADER_BYTES - sizeof d.bytes);
+    if (memcmp(data + HEADER_BYTES - sizeof d.bytes, d.bytes, sizeof d.bytes) != 0)
+        return NULL;
+    struct bytes_reader r = bytes_reader(data + PARTS_AT, HEADER_BYTES - PARTS_AT);
+    bool optimizer = bytes_get_u8(&r) != (s->momentum != NULL) + (s->gathered != NULL);
+    bool residual = bytes_get_u8(&r) != (s->residual != NULL);
+    bool forgotten = bytes_get_u8(&r) != (s->forgotten != NULL);
+    bytes_get_u8(&r);
+    bytes_get_u64(&r);
+    return bytes_get_u64(&r) != elements ? "another model, outer.fragments or outer.partition"
+           : optimizer                   ? "another outer.optimizer"
+           : residual                    ? "another outer.reencode_from or outer.sites, or by a site"
+           : forgotten                   ? "another outer.back_off or outer.feedback"
+                                         : NULL;
+}
+
+/* Of any settings: more than what this member keeps may be found. */
+static size_t file_bytes_max(size_t elements)
+{
+    size_t floats = sizeof(float) * 4; /* theta, momentum, gathered, residual */
+    return HEADER_BYTES + elements * (floats + sizeof(double)) + elements / DEV_BLOCK;
+}
+
+static enum err not_ours(const struct member *m, const char *path, const struct member_state *s,
+                         size_t elements, const uint8_t *data, size_t size_bytes)
+{
+    const char *other = made_with(s, elements, data, size_bytes);
+    if (!other)
+        return damaged(m, path);
+    return err_set(ERR_MISMATCH,
+                   "%s/%s: made with %s (its parts are others); use the settings it was made with, "
+                   "or another directory",
+                   m->world->root, path, other);
+}
+
 /* Reads state `round` into s, whose pointers say which parts there are. */
 static enum err state_read(struct member *m, unsigned fragment, uint64_t round,
                            struct member_state *s)
@@ -266,10 +319,10 @@ static enum err state_read(struct member *m, unsigned fragment, uint64_t round,
     path_of(path, fragment, round, "state");
     if (!m->world->ops->exists(m->world, path))
         return err_set(ERR_INPUT, "%s: not kept", path);
-    enum err e = m->world->ops->read(
-        m->world, path, HEADER_BYTES + state_bytes(&m->o, &m->o.outer, elements) + 1, &scratch, &data, &size);
+    enum err e =
+        m->world->ops->read(m->world, path, file_bytes_max(elements), &scratch, &data, &size);
     if (e == ERR_OK && !state_parse(s, fragment, round, elements, data, size))
-        e = err_set(ERR_CORRUPT, "%s: damaged, or of another model", path);
+        e = not_ours(m, path, s, elements, data, size);
     arena_free(&scratch);
     return e;
 }
@@ -318,7 +371,7 @@ static enum err current_read(struct member *m, unsigned fragment, uint64_t *roun
     current_path(path, fragment);
     enum err e = m->world->ops->read(m->world, path, CURRENT_BYTES_MAX, &scratch, &data, &size);
     if (e == ERR_OK && !current_parse((const char *)data, size, round, manifest))
-        e = err_set(ERR_CORRUPT, "%s: damaged", path);
+        e = damaged(m, path);
     arena_free(&scratch);
     return e;
 }
@@ -359,7 +412,7 @@ enum err member_manifest(struct member *m, unsigned fragment, uint64_t round, st
         m->world->ops->read(m->world, path, MANIFEST_BYTES_MAX + 32, &scratch, &data, &size);
     if (e == ERR_OK &&
         !(manifest_parse(out, data, size) && out->round == round && out->fragment == fragment))
-        e = err_set(ERR_CORRUPT, "%s: damaged", path);
+        e = damaged(m, path);
     arena_free(&scratch);
     return e;
 }
@@ -378,7 +431,7 @@ enum err member_aggregate(struct member *m, unsigned fragment, uint64_t round,
     if (map->size_bytes == manifest.aggregate_bytes && digest_equal(&d, &manifest.aggregate))
         return ERR_OK;
     m->world->ops->unmap(m->world, map);
-    return err_set(ERR_CORRUPT, "%s: damaged", path);
+    return damaged(m, path);
 }
 
 enum err member_aggregate_put(struct member *m, unsigned fragment, const struct file_part *parts,
@@ -475,8 +528,8 @@ enum err member_load_fragment(struct member *m, unsigned fragment)
     if (e == ERR_CORRUPT || e == ERR_INPUT)
         return load_before(m, fragment, round);
     if (e == ERR_OK && !digest_equal(&s->manifest, &manifest))
-        e = err_set(ERR_CORRUPT, "frag/%u/CURRENT and state %llu name different manifests",
-                    fragment, (unsigned long long)round);
+        e = err_set(ERR_CORRUPT, "%s/frag/%u/CURRENT and state %llu name different manifests",
+                    m->world->root, fragment, (unsigned long long)round);
     return e;
 }
 

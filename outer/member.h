@@ -79,7 +79,8 @@ member_begin(struct member *m,
              const float *initial_slab) MUST; /* round 0 from the initial parameters, durable */
 /* CURRENT of every fragment, verified. A state that does not verify: the aggregator makes it again
  * from the one before and the aggregate, without what re-encoding that round lost (residuals_lost);
- * a site goes one state back and gets the round again. Else ERR_CORRUPT names the file. */
+ * a site goes one state back and gets the round again. Else ERR_CORRUPT names the file. ERR_MISMATCH: an
+ * intact one, made with other settings; they are named. */
 enum err member_load(struct member *m) MUST;
 enum err member_load_fragment(struct member *m, unsigned fragment) MUST; /* the same, of one */
 /* A kept earlier state's theta (elements values; for the replay after a restart). ERR_INPUT: not

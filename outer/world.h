@@ -44,6 +44,7 @@ struct world_ops {
 };
 struct world { /* implementations embed it first */
     const struct world_ops *ops;
+    const char *root; /* for messages; lives as long */
 };
 
 /* root is made; its LOCK is held until close: ERR_BUSY when another process owns the directory. */

@@ -407,7 +407,7 @@ enum err world_open_real(struct world **w, const char *root)
         free(r);
         return e;
     }
-    r->world.ops = &real_ops;
+    r->world = (struct world){&real_ops, r->root};
     *w = &r->world;
     return ERR_OK;
 }

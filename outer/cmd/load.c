@@ -3,6 +3,8 @@
 #include <string.h>
 #include "inner/checkpoint.h"
 #include "outer/exchange.h"
+#include "outer/identity.h"
+#include "outer/link/wire.h"
 #include "outer/member.h"
 #include "outer/plan/tuning.h"
 
@@ -17,24 +19,58 @@ static enum err configure(struct load *l, const char *path, const struct args *a
     return ERR_OK;
 }
 
-/* ---- inner checkpoint ---------------------------------------------------------------------- */
-static enum err other_model(struct load *l, const char *dir, const struct checkpoint_meta *meta)
+/* ---- the same model? ----------------------------------------------------------------------- */
+/* The lines of a canonical text whose keys begin so. */
+static enum err lines_of(const char *text, const char *section, struct arena *a, char **out)
 {
-    const struct config_table inner = keys_inner(&l->s);
-    char *ours, *text;
-    TRY(config_canonical(&inner, 1, &l->perm, &ours));
-    TRY(config_difference(ours, meta->settings, &l->perm, &text));
+    size_t used = 0;
+    TRY_ALLOC(*out = arena_alloc(a, strlen(text) + 2));
+    for (size_t n; *text; text += n) {
+        n = strcspn(text, "\n");
+        n += text[n] == '\n';
+        if (strncmp(text, section, strlen(section)) != 0)
+            continue;
+        memcpy(*out + used, text, n);
+        used += n;
+    }
+    (*out)[used] = 0;
+    return ERR_OK;
+}
+
+static enum err compare(struct load *l, const char *dir, const char *section, const char *ours,
+                        const char *theirs)
+{
+    char *here, *there, *text;
+    TRY(lines_of(ours, section, &l->perm, &here));
+    TRY(lines_of(theirs, section, &l->perm, &there));
+    TRY(config_difference(here, there, &l->perm, &text));
+    if (!*text)
+        return ERR_OK;
     return err_set(ERR_MISMATCH, "%s holds another model than the configuration describes: %s", dir,
                    text);
+}
+
+/* ---- inner checkpoint ---------------------------------------------------------------------- */
+/* meta->settings may be empty: of a writer without any. Then only tensors are compared. */
+static enum err check_model(struct load *l, const char *dir, const struct checkpoint_meta *meta)
+{
+    const struct config_table inner = keys_inner(&l->s);
+    struct digest want = table_digest(&l->table);
+    char *ours;
+    TRY(config_canonical(&inner, 1, &l->perm, &ours));
+    if (*meta->settings)
+        TRY(compare(l, dir, "model.", ours, meta->settings));
+    if (digest_equal(&meta->model, &want))
+        return ERR_OK;
+    return err_set(ERR_MISMATCH, "%s holds other tensors than the configuration describes",
+                   dir);
 }
 
 static enum err take_params(struct load *l, const char *dir, const struct checkpoint_meta *meta,
                             const struct checkpoint_part *parts, size_t count)
 {
-    struct digest want = table_digest(&l->table);
     size_t i = 0;
-    if (!digest_equal(&meta->model, &want))
-        return other_model(l, dir, meta);
+    TRY(check_model(l, dir, meta));
     while (i < count && strcmp(parts[i].name, "params"))
         i++;
     if (i == count || parts[i].size_bytes != l->table.elements * sizeof *l->params)
@@ -59,6 +95,41 @@ static enum err load_checkpoint(struct load *l, const char *dir)
 }
 
 /* ---- outer state --------------------------------------------------------------------------- */
+/* run.cfg: an aggregator's settings; where its outer.* differ, the state's parts differ. */
+static enum err check_run(struct load *l, struct world *w, const char *dir)
+{
+    struct digest table = table_digest(&l->table);
+    uint8_t *theirs;
+    char *ours;
+    size_t n;
+    if (!w->ops->exists(w, "run.cfg"))
+        return err_set(ERR_INPUT,
+                       "%s holds outer state, but neither checkpoints nor an aggregator's run.cfg; "
+                       "name another directory with --from",
+                       dir);
+    TRY(identity_text(&l->s, &l->o, &table, &l->perm, &ours));
+    TRY(w->ops->read(w, "run.cfg", WIRE_CONFIG_MAX, &l->perm, &theirs, &n));
+    TRY(compare(l, dir, "model.", ours, (char *)theirs));
+    return compare(l, dir, "outer.", ours, (char *)theirs);
+}
+
+/* One of several aggregators commits rounds of its share alone: of the others it has round 0. */
+static enum err check_share(const struct load *l, const struct member *m, const char *dir)
+{
+    char missing[6 * ROUND_FRAGMENTS_MAX] = "";
+    size_t used = 0;
+    if (l->o.outer_aggregators <= 1)
+        return ERR_OK;
+    for (unsigned f = 0; f < m->fragments->count; f++)
+        if (m->state[f].round == 0)
+            used += (size_t)snprintf(missing + used, sizeof missing - used, "%s%u",
+                                     used ? ", " : "", f);
+    return err_set(ERR_CONFIG,
+                   "%s is of one of outer.aggregators = %lld and holds only its share: "
+                   "no rounds of fragments %s; name a site's run directory with --from",
+                   dir, (long long)l->o.outer_aggregators, missing);
+}
+
 static enum err take_theta(struct load *l, struct member *m, struct dev *cpu,
                            const struct fragments *f, const char *dir)
 {
@@ -66,6 +137,7 @@ static enum err take_theta(struct load *l, struct member *m, struct dev *cpu,
         return err_set(ERR_INPUT, "%s holds no outer state of outer.fragments = %lld", dir,
                        (long long)l->o.outer_fragments);
     TRY(member_load(m));
+    TRY(check_share(l, m, dir));
     for (unsigned i = 0; i < f->count; i++)
         if (f->f[i].state == FRAGMENT_PARAMETERS)
             fragment_scatter(cpu, l->params, m->state[i].theta, &f->f[i]);
@@ -92,6 +164,8 @@ static enum err load_outer(struct load *l, const char *dir)
     enum err e = dev_open(&cpu, &host);
     if (!e)
         e = world_open_real(&w, dir);
+    if (!e)
+        e = check_run(l, w, dir);
     if (!e)
         e = member_open(&m, w, cpu, &o, &l->perm);
     if (!e)

@@ -444,7 +444,7 @@ static const struct world_ops ops = {
 
 void world_sim_open(struct world_sim *w, struct sim_clock *c, const char *name, uint64_t seed)
 {
-    *w = (struct world_sim){.world = {&ops},
+    *w = (struct world_sim){.world = {&ops, "sim"},
                             .clock = c,
                             .name = name,
                             .random_seed = seed,

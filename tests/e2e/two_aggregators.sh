@@ -48,6 +48,18 @@ grep -q "ev=final.*fragment=2" serve-0.out || fail "aggregator 0 did not keep fr
 grep -q "ev=final.*fragment=3" serve-1.out || fail "aggregator 1 did not keep fragment 3"
 ! grep -q "ev=final.*fragment=3" serve-0.out || fail "aggregator 0 kept fragment 3"
 
+# each holds its share of the model alone
+for from in "aggregator-0 1, 3" "aggregator-1 0, 2"; do
+    code=0
+    "$atoll" eval --config run.yaml $settings --from "${from%% *}" >share.out 2>&1 || code=$?
+    [ "$code" = 4 ] && grep -q "${from%% *} .*no rounds of fragments ${from#* };.*site's run directory" share.out ||
+        fail "atoll eval took a share of the model: exit code $code"
+done
+code=0
+"$atoll" eval --config run.yaml --from aggregator-0 >share.out 2>&1 || code=$?
+[ "$code" = 4 ] && grep -q "outer.aggregators: 1 here, 2 there" share.out || fail "a share of the model, exit code $code"
+"$atoll" eval --config run.yaml $settings --from a >eval.out 2>&1 || fail "atoll eval of a site's directory"
+
 # a list that names the first one twice
 rm -rf a aggregator-0
 serve_one 0

@@ -37,6 +37,19 @@ grep -q "site b" report.html || fail "the report misses site b"
 "$atoll" eval --config run.yaml --run.dir a >eval.out 2>&1 || fail "atoll eval"
 "$atoll" eval --config run.yaml --from aggregator >eval-aggregator.out 2>&1 || fail "atoll eval of the aggregator's state"
 [ "$(grep loss eval.out)" = "$(grep loss eval-aggregator.out)" ] || fail "site a and the aggregator hold different models"
+refused() { # refused CODE WORDS COMMAND...
+    wanted=$1 words=$2 code=0
+    shift 2
+    "$@" >refused.out 2>&1 || code=$?
+    [ "$code" = "$wanted" ] && grep -q "$words" refused.out || fail "exit code $code without \"$words\" from: $*"
+}
+refused 4 "model.heads: 4 here, 2 there" "$atoll" eval --config run.yaml --from aggregator --model.heads 4
+refused 4 "outer.optimizer: sgd here" "$atoll" export --config run.yaml --from aggregator --outer.optimizer sgd --out x
+again="$atoll train --config run.yaml --site.name a --data.train data/train-0-*.bin --log.progress none"
+refused 4 "/a/frag/0/.*another outer.optimizer" $again --run.dir a --outer.optimizer sgd
+refused 4 "/a/frag/0/.*another outer.back_off" $again --run.dir a --outer.back_off 2
+cp -r a hurt && : >hurt/frag/0/CURRENT
+refused 1 "/hurt/frag/0/CURRENT: damaged; move .* away" $again --run.dir hurt
 "$atoll" sample --config run.yaml --run.dir a --tokens 20 >sample.out 2>&1 || fail "atoll sample"
 run 4 int4
 run 2 bf16

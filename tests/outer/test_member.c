@@ -406,6 +406,56 @@ static void test_aggregator_repairs(void **state)
     node_close(&a);
 }
 
+/* Loads a site's directory with one thing set otherwise. */
+static enum err loaded_with(const char *path, const char *kind, bool residuals, bool forgets)
+{
+    struct node n = {.arena = arena_make(0)};
+    struct member_options o = options(true);
+    o.residuals = residuals;
+    o.forgets = forgets;
+    assert_int_equal(nesterov_make(&o.outer, kind, 0.7f, 0.9f), ERR_OK);
+    assert_int_equal(world_open_real(&n.world, path), ERR_OK);
+    assert_int_equal(member_open(&n.member, n.world, cpu, &o, &n.arena), ERR_OK);
+    enum err e = member_load(&n.member);
+    node_close(&n);
+    return e;
+}
+
+/* Made with other settings is not damaged; damaged names the whole path and what to do. */
+static void test_other_settings(void **state)
+{
+    (void)state;
+    static struct made r;
+    static const char *const others[] = {"sgd", "delayed_nesterov"};
+    static uint8_t good[1 << 20];
+    struct node s;
+    char path[128];
+    node_open(&s, "os", true);
+    assert_int_equal(member_begin(&s.member, initial), ERR_OK);
+    round_make(&r, &s.member, 0, 1);
+    round_commit(&s.member, 0, &r, true);
+    size_t n = file_get(&s, "1/state", good, sizeof good);
+    memcpy(path, s.path, sizeof path);
+    node_close(&s);
+    assert_int_equal(loaded_with(path, "nesterov", true, true), ERR_OK);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(loaded_with(path, others[i], true, true), ERR_MISMATCH);
+        assert_non_null(strstr(err_message(), "/os/frag/0/1/state: made with"));
+        assert_non_null(strstr(err_message(), "outer.optimizer"));
+    }
+    assert_int_equal(loaded_with(path, "nesterov", true, false), ERR_MISMATCH);
+    assert_non_null(strstr(err_message(), "outer.back_off"));
+    assert_int_equal(loaded_with(path, "nesterov", false, false), ERR_MISMATCH);
+    assert_non_null(strstr(err_message(), "by a site"));
+    good[12] ^= 1; /* a header that only claims other parts is damaged: one state back */
+    file_put(&s, "1/state", good, n);
+    assert_int_equal(loaded_with(path, "nesterov", true, true), ERR_OK);
+    file_put(&s, "CURRENT", good, 0);
+    assert_int_equal(loaded_with(path, "nesterov", true, true), ERR_CORRUPT);
+    assert_non_null(strstr(err_message(), "/os/frag/0/CURRENT: damaged; move the site's run"));
+    assert_ptr_equal(strstr(err_message(), path), err_message());
+}
+
 static void test_snapshot(void **state)
 {
     (void)state;
@@ -536,6 +586,7 @@ int main(void)
         cmocka_unit_test(test_retention),
         cmocka_unit_test(test_damage_shows),
         cmocka_unit_test(test_aggregator_repairs),
+        cmocka_unit_test(test_other_settings),
         cmocka_unit_test(test_snapshot),
         cmocka_unit_test(test_memory_is_what_is_said),
         cmocka_unit_test(test_delayed),
