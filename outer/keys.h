@@ -48,7 +48,7 @@
     X(plan, up_mbit, REAL, "0", 0, 1e7, NULL, "Mbit/s", false, "Rate of this site's line to the aggregator, IP packets; 0: not known.") \
     X(plan, down_mbit, REAL, "0", 0, 1e7, NULL, "Mbit/s", false, "Rate from the aggregator to this site.") \
     X(plan, rtt_ms, REAL, "0", 0, 3600000, NULL, "ms", false, "Round trip between this site and the aggregator.") \
-    X(plan, loss_percent, REAL, "0", 0, 99, NULL, "%", false, "Packets lost on the way; 0 with measured rates, which hold it already.") \
+    X(plan, loss_percent, REAL, "0", 0, 10, NULL, "%", false, "Packets lost on the way; 0 with measured rates, which hold it already. Above 10 % TCP hardly works, and no formula for its rate holds.") \
     X(plan, outer_ns, REAL, "0", 0, 1e6, NULL, "ns", false, "Time to encode a parameter's value and to apply the outer step to it (atoll probe --step).") \
     X(plan, layers_ms, LIST, "", 0, 0, NULL, "ms", false, "Backward time of the embeddings, every layer and the final norm (atoll probe --step), for atoll plan --layers.") \
     X(plan, aggregator_mbit, REAL, "0", 0, 1e7, NULL, "Mbit/s", false, "Rate of the aggregator's line, each direction, shared by all sites; 0: no limit.") \

@@ -26,7 +26,7 @@
     X(12, DIVERGED, "training diverged", 1, "lower the learning rate, or look at the data")              \
     X(13, DISAGREE, "the outer states disagree", 1, "stop, keep all files, see runbook")                    \
     X(14, DEADLINE, "the deadline passed", 3, "restart; raise the limit the message names")              \
-    X(15, STOPPED, "stopped on request, state stored", 75, "restart to go on")                           \
+    X(15, STOPPED, "stopped on request", 75, "start it again; a run goes on from what it stored")           \
     X(16, UNSUPPORTED, "this build or machine cannot do that", 4, "use another build or setting")        \
     X(17, INTERNAL, "internal error", 5, "report it with the log")                                       \
     X(18, DIFFERS, "what was counted is not what was predicted", 1, "report it with the ledgers of both ends")

@@ -10,12 +10,14 @@
 #include "outer/site/site.h"
 #include "outer/plan/tuning.h"
 
+enum { UTILISATION_MIN = 1 }; /* percent */
+
 struct plan_cmd {
     struct plan_settings p;
     struct plan_task task;
     const char *config, *probe, *write;
     double utilisation; /* percent */
-    bool layers;
+    bool layers, force;
     int64_t sites;
 };
 
@@ -46,7 +48,8 @@ static void print_head(void)
            "exchange", "up/site", "down/site", "run", "cost", "loss", "equal");
 }
 
-static void print_option(const struct plan_cmd *c, const struct plan_option *o)
+/* parts: P, fragments of the parameters; those of moments are the schedule's too. */
+static void print_option(const struct plan_cmd *c, const struct plan_option *o, unsigned parts)
 {
     const struct plan_result *r = &o->result;
     char up[32], down[32], run[32], equal[32], loss[32];
@@ -57,7 +60,7 @@ static void print_option(const struct plan_cmd *c, const struct plan_option *o)
     snprintf(loss, sizeof loss, "%+.1f..%+.1f %%%s", fmin(r->loss_percent, r->loss_high), fmax(r->loss_percent, r->loss_high),
              r->extrapolated ? "*" : "");
     printf("%-10s %5lld %3u %4lld %5.2f  %5.1f %%  %7.2f s  %9s  %9s  %9s  %10.2f  %14s  %9s\n",
-           codec_get(o->schedule.beat[0].codec)->name, (long long)o->schedule.beat[0].every, o->schedule.fragments,
+           codec_get(o->schedule.beat[0].codec)->name, (long long)o->schedule.beat[0].every, parts,
            (long long)o->schedule.overlap, outer_lr(c, o), 100 * r->utilisation, r->exchange_s, up, down, run, r->cost,
            loss, equal);
 }
@@ -164,8 +167,10 @@ static enum err refuse(const struct plan_cmd *c, const struct plan_option *neare
 {
     struct plan_link link;
     bool by_rate;
-    char possible[256];
-    double share = c->utilisation / 100;
+    char possible[256], less[48] = "";
+    double share = c->utilisation / 100, most = floor(1000 * nearest->result.utilisation) / 10;
+    if (most >= UTILISATION_MIN)
+        snprintf(less, sizeof less, "; or --utilisation %.1f", most);
     TRY(plan_nearest_link(&c->task, &c->p.exchange.schedule, &c->p.table, share, &link, &by_rate));
     if (by_rate)
         snprintf(possible, sizeof possible, "%.3g up and %.3g down Mbit/s at %.4g ms", link.up_bps / 1e6, link.down_bps / 1e6,
@@ -174,11 +179,10 @@ static enum err refuse(const struct plan_cmd *c, const struct plan_option *neare
         snprintf(possible, sizeof possible, "a round trip of %.3g ms", 1e3 * link.rtt_s);
     return err_set(ERR_CONFIG,
                    "no settings train %.4g %% of the time on this link; the most is %.1f %%, with %s, H %lld, %u fragments, %lld "
-                   "steps of overlap, where one round takes %.3g s\nthe nearest possible: %s; or --utilisation %.1f",
+                   "steps of overlap, where one round takes %.3g s\nthe nearest possible: %s%s",
                    c->utilisation, 100 * nearest->result.utilisation, codec_get(nearest->schedule.beat[0].codec)->name,
                    (long long)nearest->schedule.beat[0].every, nearest->schedule.fragments,
-                   (long long)nearest->schedule.overlap, nearest->result.exchange_s, possible,
-                   floor(1000 * nearest->result.utilisation) / 10);
+                   (long long)nearest->schedule.overlap, nearest->result.exchange_s, possible, less);
 }
 
 /* DreamDDP's schedule for the configured H and codec. */
@@ -187,14 +191,23 @@ static enum err plan_by_layer(struct plan_cmd *c)
     struct plan_layers l;
     char text[40];
     TRY(plan_layers_make(&l, &c->p, &c->task.link));
+    int64_t every = 0;
+    double period_s = (double)c->p.o.outer_every * c->p.o.plan_step_s;
+    bool slow = l.wait_s > PLAN_LAYERS_WAIT * period_s;
+    if (slow)
+        TRY(plan_layers_every(&every, &c->p, &c->task.link));
     printf("outer:\n  every: %lld\n  partition: slices\n  slices: [", (long long)c->p.o.outer_every);
     for (unsigned i = 0; i < l.count; i++) {
         plan_layers_text(&l.slice[i], (int)c->p.s.model_layers, text, sizeof text);
         printf("%s%s", i ? ", " : "", text);
     }
     printf("]\n  overlap_steps: %lld\n  codec: %s\n", (long long)l.span, c->p.o.outer_codec);
-    printf("# %u slices, each hidden under the %lld steps behind it; training waits %.3g s in a period of %.3g s\n", l.count,
-           (long long)l.span, l.wait_s, (double)c->p.o.outer_every * c->p.o.plan_step_s);
+    printf("# %u slices, each %s the %lld steps behind it; training waits %.3g s (%.3g %% of the period)\n", l.count,
+           slow ? "partly hidden under" : "hidden under", (long long)l.span, l.wait_s, 100 * l.wait_s / period_s);
+    if (every)
+        printf("# the line is too slow for this H; try outer.every %lld\n", (long long)every);
+    else if (slow)
+        printf("# the line is too slow for any H up to %d; take a smaller codec or a faster line\n", PLAN_EVERY_MAX);
     return ERR_OK;
 }
 
@@ -202,6 +215,9 @@ static enum err plan(struct plan_cmd *c, const struct args *args)
 {
     struct plan_option options[PLAN_OPTIONS_MAX], nearest, now;
     size_t count, elements[ROUND_FRAGMENTS_MAX];
+    if (c->layers && c->write)
+        return err_set(ERR_CONFIG, "--layers writes no file: merge what it prints into the configuration");
+    TRY(plan_settings_may_write(c->write, c->force));
     TRY(plan_settings_load(&c->p, c->config, c->probe, c->sites, args));
     TRY(known(&c->p.o));
     plan_settings_task(&c->task, &c->p.o, c->p.table.parameters);
@@ -214,9 +230,9 @@ static enum err plan(struct plan_cmd *c, const struct args *args)
     print_task(c);
     print_head();
     for (size_t i = 0; i < count; i++)
-        print_option(c, &options[i]);
+        print_option(c, &options[i], options[i].schedule.fragments);
     printf("as configured:\n");
-    print_option(c, &now);
+    print_option(c, &now, c->p.exchange.fragments.parts);
     print_legend();
     if (!count)
         return refuse(c, &nearest);
@@ -239,12 +255,13 @@ enum err cmd_plan(int argc, char **argv)
          .help = "What atoll probe measured: its plan.* in place of the configuration's."},
         {.name = "sites", .kind = ARGS_INT, .target = &c.sites, .min = 0, .max = ROUND_SITES_MAX, .value = "N",
          .help = "So many sites instead of outer.sites; 0: as there."},
-        {.name = "utilisation", .kind = ARGS_REAL, .target = &c.utilisation, .min = 1, .max = 99.9, .value = "PERCENT",
+        {.name = "utilisation", .kind = ARGS_REAL, .target = &c.utilisation, .min = UTILISATION_MIN, .max = 99.9, .value = "PERCENT",
          .help = "Settings must train at least this share of the run's time."},
         {.name = "layers", .kind = ARGS_FLAG, .target = &c.layers,
          .help = "Instead: layers in slices that hide under training (DreamDDP), for the configured H and codec and plan.layers_ms."},
         {.name = "write", .kind = ARGS_TEXT, .target = &c.write, .value = "FILE",
-         .help = "Write the configuration of the best row there."},
+         .help = "Write the configuration of the best row there, in a new file."},
+        {.name = "force", .kind = ARGS_FLAG, .target = &c.force, .help = "Replace the file of --write."},
     };
     struct args args = {.command = "plan",
                         .summary = "Chooses H, fragments, overlap and codec for a link and a step time, with the predicted share of "

@@ -19,7 +19,7 @@ enum { PINGS = 20, SIZES = 6, REPEATS = 3, STEPS = 5, FIRST_BYTES = 1 << 16, OUT
 struct probe {
     struct plan_settings p;
     const char *config, *write;
-    bool listening, step;
+    bool listening, step, force;
     int64_t most_mib;
     struct link *link;
     uint8_t *bytes; /* of the largest payload; what it says does not matter */
@@ -44,7 +44,9 @@ static void take_hello(void *self, const char *peer, const struct wire_hello *m,
 {
     (void)self, (void)peer, (void)m;
     memset(answer, 0, sizeof *answer);
-    answer->outcome = ROUND_EARLY; /* nobody trains here */
+    answer->outcome = ROUND_MISMATCH; /* nobody trains here */
+    snprintf(answer->text, sizeof answer->text, "the other end is atoll probe --listen, which only measures; end it and start "
+                                                "atoll serve there");
 }
 
 static void take_offer(void *self, const char *peer, const struct wire_contribution *m, struct wire_answer *answer,
@@ -247,6 +249,8 @@ static enum err measure_link(struct probe *c)
     struct wire_leave leave = {.head = head_of(c)};
     struct wire_answer ignored;
     int64_t days;
+    if (!*c->p.o.site_name)
+        return err_set(ERR_CONFIG, "site.name is empty: whose certificate is it to show? --site.name NAME, one of outer.sites");
     if (*c->p.o.site_aggregator_name)
         d.server_name = c->p.o.site_aggregator_name;
     TRY(paths(c, &d.tls, c->p.o.site_name));
@@ -408,12 +412,16 @@ static enum err measure_step(struct probe *c)
     return err_set(e, "%s%s", why, tidied == ERR_OK ? "" : "; the temporary directory could not be removed");
 }
 
+/* What was measured, nothing else. */
 static void write_plan(FILE *f, const struct probe *c)
 {
     const struct outer_settings *o = &c->p.o;
-    fprintf(f, "plan:\n  step_s: %.6g\n  up_mbit: %.6g\n  down_mbit: %.6g\n  rtt_ms: %.6g\n  outer_ns: %.6g\n", o->plan_step_s,
-            o->plan_up_mbit, o->plan_down_mbit, o->plan_rtt_ms, o->plan_outer_ns);
-    fprintf(f, "  layers_ms: [");
+    fprintf(f, "plan:\n");
+    if (*o->site_aggregator)
+        fprintf(f, "  up_mbit: %.6g\n  down_mbit: %.6g\n  rtt_ms: %.6g\n", o->plan_up_mbit, o->plan_down_mbit, o->plan_rtt_ms);
+    if (!c->step)
+        return;
+    fprintf(f, "  step_s: %.6g\n  outer_ns: %.6g\n  layers_ms: [", o->plan_step_s, o->plan_outer_ns);
     for (size_t i = 0; i < o->plan_layers_ms.count; i++)
         fprintf(f, "%s%s", i ? ", " : "", o->plan_layers_ms.items[i]);
     fprintf(f, "]\n");
@@ -421,6 +429,7 @@ static void write_plan(FILE *f, const struct probe *c)
 
 static enum err probe(struct probe *c, const struct args *args)
 {
+    TRY(plan_settings_may_write(c->write, c->force));
     TRY(plan_settings_load(&c->p, c->config, NULL, 0, args));
     if (!*c->p.o.site_name && c->p.o.outer_sites.count == 1)
         c->p.o.site_name = c->p.o.outer_sites.items[0];
@@ -456,7 +465,8 @@ enum err cmd_probe(int argc, char **argv)
          .help = "Also the step time of the configured model on this machine (data.train), and of the codec."},
         {.name = "most-mib", .kind = ARGS_INT, .target = &c.most_mib, .min = 1, .max = 4096, .value = "MIB",
          .help = "Largest payload."},
-        {.name = "write", .kind = ARGS_TEXT, .target = &c.write, .value = "FILE", .help = "Write plan.* there, for atoll plan --probe."},
+        {.name = "write", .kind = ARGS_TEXT, .target = &c.write, .value = "FILE", .help = "Write plan.* there, in a new file, for atoll plan --probe."},
+        {.name = "force", .kind = ARGS_FLAG, .target = &c.force, .help = "Replace the file of --write."},
     };
     struct args args = {.command = "probe",
                         .summary = "Measures round trip and both rates to atoll probe --listen over the real link, and with --step the "

@@ -77,6 +77,22 @@ enum err plan_layers_make(struct plan_layers *out, struct plan_settings *p,
     return ERR_OK;
 }
 
+enum err plan_layers_every(int64_t *every, struct plan_settings *p, const struct plan_link *link)
+{
+    int64_t configured = p->o.outer_every;
+    enum err e = ERR_OK;
+    *every = 0;
+    for (int64_t n = configured; e == ERR_OK && !*every && n <= PLAN_EVERY_MAX; n += configured) {
+        struct plan_layers l;
+        p->o.outer_every = n;
+        e = plan_layers_make(&l, p, link);
+        if (e == ERR_OK && l.wait_s <= PLAN_LAYERS_WAIT * (double)n * p->o.plan_step_s)
+            *every = n;
+    }
+    p->o.outer_every = configured;
+    return e;
+}
+
 static void name(int layer, int layers, char out[16])
 {
     if (layer < 0 || layer == layers)

@@ -1,6 +1,7 @@
 #include "outer/plan/plan_settings.h"
 #include <stdio.h>
 #include <string.h>
+#include "kernels/base/file.h"
 #include "outer/plan/tuning.h"
 
 bool plan_settings_given(const struct outer_settings *o)
@@ -79,6 +80,13 @@ enum err plan_settings_load(struct plan_settings *p, const char *config, const c
     tuning_settle(&p->o);
     TRY(table_make(&p->table, &p->s, &p->perm));
     return exchange_make(&p->exchange, &p->s, &p->o, &p->table, &p->perm);
+}
+
+enum err plan_settings_may_write(const char *path, bool force)
+{
+    if (!path || force || !file_exists(path))
+        return ERR_OK;
+    return err_set(ERR_CONFIG, "%s exists and is left as it is; --write another file, or add --force to replace it", path);
 }
 
 void plan_settings_close(struct plan_settings *p)

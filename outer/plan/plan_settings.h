@@ -23,6 +23,9 @@ struct plan_settings { /* a configuration, read for a plan */
  * rules are checked; site.name and certificates are not asked for. sites > 0: so many in place of outer.sites. */
 enum err plan_settings_load(struct plan_settings *p, const char *config, const char *probe, int64_t sites,
                             const struct args *args) MUST;
+/* Before anything is calculated: is there a file already where something is to be written? It may be the run's configuration:
+ * ERR_CONFIG unless `force`. path NULL: nothing is written. */
+enum err plan_settings_may_write(const char *path, bool force) MUST;
 void plan_settings_close(struct plan_settings *p);
 
 #endif

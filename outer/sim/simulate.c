@@ -23,7 +23,7 @@ struct node { /* a site */
     float local[DEV_BLOCK];
     int64_t step, sent_step[ROUND_FRAGMENTS_MAX];
     uint64_t flight[ROUND_FRAGMENTS_MAX]; /* round + 1 */
-    double flight_ms, stale;
+    double flight_ms, stale, trained_s; /* virtual time at which the steps under way are done */
     bool done;
 };
 struct simulate_run {
@@ -178,6 +178,15 @@ static void skip(struct node *n)
         n->step = reached;
 }
 
+/* Once in a while: somebody may want to know, or have had enough. */
+static void look_up(struct simulate_run *s, int64_t step)
+{
+    if (s->o->progress)
+        s->o->progress(s->o->progress_self, step, s->schedule.steps);
+    if (s->o->stop && *s->o->stop)
+        s->r->stopped = s->clock.halted = true;
+}
+
 static enum err site_run(struct node *n)
 {
     struct simulate_run *s = n->run;
@@ -186,8 +195,10 @@ static enum err site_run(struct node *n)
         int64_t next = next_step(n);
         double train_s = (double)(next - n->step) * n->as->step_s;
         n->r->train_s += train_s;
+        n->trained_s = (double)s->clock.now_ms / 1e3 + train_s;
         link_line_wait(&n->link, train_s);
         n->step = next;
+        look_up(s, n->step);
         for (unsigned f = 0; f < s->schedule.fragments; f++)
             TRY(act(n, f));
         skip(n);
@@ -213,6 +224,18 @@ static enum err site_open_all(struct node *n)
     return site_open(&n->site, &n->world.world, &n->link.link, &n->member, &so, &n->arena);
 }
 
+/* At its end, or where the simulation was stopped: steps under way count as far as they are. */
+static void account(struct node *n)
+{
+    struct link_counters bytes;
+    n->link.link.ops->counters(&n->link.link, &bytes);
+    n->r->total_s = (double)(n->run->clock.now_ms + !n->run->clock.now_ms) / 1e3; /* shares are of it */
+    if (n->trained_s > n->r->total_s)
+        n->r->train_s -= n->trained_s - n->r->total_s;
+    n->r->up_bytes = bytes.payload_up;
+    n->r->down_bytes = bytes.payload_down;
+}
+
 static void site_task(void *self)
 {
     struct node *n = self;
@@ -220,11 +243,7 @@ static void site_task(void *self)
     enum err e = site_open_all(n);
     if (e == ERR_OK)
         e = site_run(n);
-    n->r->total_s = (double)s->clock.now_ms / 1e3;
-    struct link_counters bytes;
-    n->link.link.ops->counters(&n->link.link, &bytes);
-    n->r->up_bytes = bytes.payload_up;
-    n->r->down_bytes = bytes.payload_down;
+    account(n);
     if (e == ERR_OK)
         e = site_leave(n->site, "done");
     if (e != ERR_OK)
@@ -254,8 +273,6 @@ static enum err aggregator_run(struct simulate_run *s, struct member *m, struct 
         sim_sleep(&s->clock, s->server.wake_ms, &s->disk);
         if (s->server.wake_ms <= s->clock.now_ms)
             link_sim_work(&s->server);
-        if (s->o->stop && *s->o->stop)
-            failed(s, err_set(ERR_STOPPED, "stopped on request"));
     }
     enum err e = aggregator_failed(a);
     link_sim_down(&s->server);
@@ -347,10 +364,15 @@ static void sum_up(struct simulate_run *s)
     uint64_t flights = 0;
     r->steps = s->schedule.steps;
     r->calls = s->hub.calls;
-    for (unsigned f = 0; f < s->schedule.fragments; f++)
+    for (unsigned f = 0; !r->stopped && f < s->schedule.fragments; f++)
         r->rounds += schedule_rounds(&s->schedule, f);
     for (unsigned i = 0; i < s->o->site_count; i++) {
         struct simulate_site_result *site = &r->site[i];
+        if (site->total_s <= 0) /* stopped before its end */
+            account(&s->node[i]);
+        if (r->stopped && site->merged + site->missed > r->rounds)
+            r->rounds = site->merged + site->missed;
+        r->steps = s->node[i].step < r->steps ? s->node[i].step : r->steps;
         r->total_s = site->total_s > r->total_s ? site->total_s : r->total_s;
         share += site->train_s / site->total_s;
         flight_ms += s->node[i].flight_ms;
@@ -385,7 +407,7 @@ enum err simulate(const struct simulate_options *o, struct simulate_result *r, s
         bool ended = sim_run(&s->clock, 1ull << CENTURY_MS_SHIFT);
         if (s->e != ERR_OK)
             e = err_set(s->e, "%s", s->why);
-        else if (!ended)
+        else if (!ended && !r->stopped)
             e = err_set(ERR_INTERNAL, "the simulated run has not ended after a century");
         else
             sum_up(s);

@@ -3,7 +3,7 @@
 /* A whole run in virtual time: the production site, aggregator, round core, journal, member and codecs, on links with a rate
  * and a delay. Every round of the schedule is exchanged, none is extrapolated. What stands in for the model is one block of 256
  * values for each fragment; time and bytes are of the real fragments' sizes. Training itself is a wait of the given
- * length. One thread; a site takes about half a megabyte.
+ * length. One thread; a site takes about half a megabyte, more with many fragments.
  */
 #include "outer/exchange.h"
 #include "outer/plan/plan.h"
@@ -22,7 +22,9 @@ struct simulate_options {
     double feedback;
     uint64_t seed;
     uint64_t rounds_max;             /* of a fragment; 0: all */
-    volatile int *stop;              /* asked to: ERR_STOPPED; may be NULL */
+    volatile int *stop;              /* asked to: the result is of what was simulated so far; may be NULL */
+    void (*progress)(void *self, int64_t step, int64_t steps); /* some site is there: at each of its rounds; may be NULL */
+    void *progress_self;
 };
 struct simulate_site_result {
     double train_s, total_s;         /* steps; until its last one was merged */
@@ -32,7 +34,8 @@ struct simulate_site_result {
     int64_t stale_max;
 };
 struct simulate_result {
-    int64_t steps;                   /* as far as it was simulated */
+    bool stopped;                    /* before its end */
+    int64_t steps;                   /* as far as it was simulated, by all sites */
     uint64_t rounds, calls;          /* of all fragments; messages to the aggregator */
     double total_s, wall_s;          /* virtual, of the run; real, of the simulation */
     double utilisation;              /* steps over total, mean of the sites */

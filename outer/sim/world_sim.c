@@ -10,7 +10,7 @@ struct world_sim_file {
     struct world_sim_file *next;
     char path[PATH_BYTES];
     uint8_t *data;
-    size_t size_bytes;
+    size_t size_bytes, room;
     bool synced;
     int handle; /* of an open part; 0: none */
 };
@@ -60,15 +60,16 @@ static void drop(struct world_sim *s, struct world_sim_file *f)
     free(f);
 }
 
+/* Room doubles where a file grows: a journal is appended to in every round of a long run. */
 static void resize(struct world_sim_file *f, size_t size)
 {
-    uint8_t *data = malloc(size ? size : 1);
-    ASSERT(data);
-    memset(data, 0, size);
-    if (f->data)
-        memcpy(data, f->data, size < f->size_bytes ? size : f->size_bytes);
-    free(f->data);
-    f->data = data;
+    if (!f->data || size > f->room) {
+        f->room = size < 2 * f->size_bytes ? 2 * f->size_bytes : size + !size;
+        f->data = realloc(f->data, f->room);
+        ASSERT(f->data);
+    }
+    if (size > f->size_bytes)
+        memset(f->data + f->size_bytes, 0, size - f->size_bytes);
     f->size_bytes = size;
 }
 

@@ -19,6 +19,8 @@ processes="$processes $probe_pid"
 until_lines 1 "listening on" listen.out
 "$atoll" probe --config run.yaml --site.name a --step --data.train "data/train-0-*.bin" --most-mib 4 --write link.yaml \
     >probe.out 2>&1 || fail "atoll probe"
+refused train --config run.yaml --site.name a --run.dir wrong --data.train "data/train-0-*.bin"
+grep -q "the other end is atoll probe --listen" bad.out || fail "who takes the probe for an aggregator is not told"
 kill $probe_pid
 ends 0 $probe_pid "atoll probe --listen"
 for key in step_s up_mbit down_mbit rtt_ms outer_ns; do
@@ -30,18 +32,50 @@ done
 grep -q "as configured" plan.out || fail "atoll plan says nothing about the settings in force"
 "$atoll" train --config best.yaml --dry-run >dry.out 2>&1 || fail "atoll plan wrote a configuration that is refused"
 
+# What is there stays: the configuration of a run is not replaced by a plan.
+cp run.yaml before.yaml
+refused plan --config run.yaml --probe link.yaml --utilisation 20 --write run.yaml
+grep -q "run.yaml exists" bad.out || fail "atoll plan does not say what is in the way"
+refused probe --config run.yaml --step --write run.yaml
+cmp -s run.yaml before.yaml || fail "the run's configuration was overwritten"
+"$atoll" plan --config run.yaml --probe link.yaml --utilisation 20 --write best.yaml --force >/dev/null 2>&1 ||
+    fail "atoll plan --force"
+"$atoll" probe --config run.yaml --site.aggregator "" --step --data.train "data/train-0-*.bin" --write step.yaml >probe.out 2>&1 ||
+    fail "atoll probe --step alone"
+grep -q "step_s: [0-9.]*[1-9]" step.yaml || fail "atoll probe --step wrote no step time"
+! grep -q "mbit\|rtt" step.yaml || fail "atoll probe wrote a link that it did not measure"
+refused probe --config run.yaml
+grep -q "site.name is empty" bad.out || fail "atoll probe without site.name does not name it"
+
 # Impossible links: the reason, the nearest that would do, nothing written.
 rm -f none.yaml
 refused plan --config run.yaml --plan.step_s 0.001 --plan.up_mbit 0.0001 --plan.down_mbit 0.0001 --write none.yaml
 grep -q "the nearest possible: .* Mbit/s" bad.out || fail "the nearest possible link is not named"
 [ ! -e none.yaml ] || fail "a configuration was written for an impossible link"
+! grep -q -- "--utilisation" bad.out || fail "a utilisation is proposed that is refused"
 refused plan --config run.yaml --plan.step_s 1 --plan.down_mbit 1
+refused plan --config run.yaml --probe link.yaml --plan.loss_percent 50
 refused plan --config run.yaml --sites 1025
 refused plan --config run.yaml --plan.rtt_ms -1
 refused plan --config run.yaml --utilisation 100
 refused sim --config run.yaml --probe link.yaml nobody:step_s=1
 refused sim --config run.yaml --probe link.yaml a:up_mbit=0
 refused sim --config run.yaml --probe link.yaml a:up_mbit=fast
+refused sim --config run.yaml --probe link.yaml a:loss_percent=11
+grep -q "must be at most 10 %" bad.out || fail "how many packets may get lost is not said"
+
+# Moments are fragments of the schedule, not of the parameters.
+"$atoll" plan --config run.yaml --probe link.yaml --utilisation 20 --outer.first_every 16 >moment.out 2>&1 || fail "atoll plan"
+[ "$(sed -n '/as configured/{n;p;}' moment.out | awk '{ print $3 }')" = 1 ] || fail "P counts what is no part of the parameters"
+
+# Ctrl-C: what it has so far.
+"$atoll" sim --config run.yaml --probe link.yaml --train.steps 1000000000 >stopped.out 2>&1 &
+sim_pid=$!
+processes="$processes $sim_pid"
+sleep 1
+kill -INT $sim_pid
+ends 75 $sim_pid "atoll sim"
+grep -q "^Stopped: of 1000000000 steps" stopped.out && grep -q "^Simulated in" stopped.out || fail "a stopped simulation says nothing"
 
 # The simulated run sends what the real one does; one site alone is a run too.
 "$atoll" sim --config run.yaml --probe link.yaml >sim.out 2>&1 || fail "atoll sim"

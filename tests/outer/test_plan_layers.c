@@ -54,6 +54,21 @@ static void test_slices(void **state)
     assert_int_equal(made(&l, "1,2,2,2,2,1", "30", 2e4), ERR_OK);
     covers(&l, 30);
     assert_true(l.count > 2 && l.wait_s > 1); /* a line that cannot hide it */
+    int64_t every, longest = 0;
+    struct plan_link link = {.up_bps = 2e4, .down_bps = 2e4, .rtt_s = 0.01, .streams = 1};
+    assert_int_equal(plan_layers_every(&every, &p, &link), ERR_OK);
+    assert_int_equal(p.o.outer_every, 30);
+    assert_true(every > 30 && every % 30 == 0);
+    for (int64_t n = 30; n <= every; n += 30) { /* the first that waits little enough */
+        char text[24];
+        snprintf(text, sizeof text, "%lld", (long long)n);
+        assert_int_equal(made(&l, "1,2,2,2,2,1", text, 2e4), ERR_OK);
+        longest = l.wait_s <= PLAN_LAYERS_WAIT * (double)n ? n : longest;
+        assert_true(n == every ? longest == every : longest == 0);
+    }
+    link.up_bps = link.down_bps = 100;
+    assert_int_equal(plan_layers_every(&every, &p, &link), ERR_OK);
+    assert_int_equal(every, 0);
     assert_int_equal(made(&l, "1,2,2,2,2,1", "2", 2e4), ERR_OK);
     covers(&l, 2);
     assert_true(l.span == 1 && l.count <= 2);

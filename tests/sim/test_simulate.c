@@ -167,6 +167,34 @@ static void repeats(void **state)
     assert_int_equal(c.rounds, 2 * 3 + 1); /* the second fragment is half a period later: fragment 0 once more, at the end */
 }
 
+static volatile int enough;
+
+static void stop_at_half(void *self, int64_t step, int64_t steps)
+{
+    *(int64_t *)self = step;
+    enough = 2 * step >= steps;
+}
+
+/* Asked to end: what was simulated so far is the beginning of the whole run. */
+static void stops(void **state)
+{
+    (void)state;
+    int64_t told = 0;
+    struct exchange x = exchange(200, 20, 1, 64 << 10, CODEC_INT4);
+    struct simulate_options o = options(&x, 3, 0.1, 100, 0.01);
+    struct simulate_result whole = run(&o);
+    assert_true(!whole.stopped && whole.rounds == 10);
+    o.stop = &enough;
+    o.progress = stop_at_half;
+    o.progress_self = &told;
+    struct simulate_result r = run(&o);
+    assert_true(r.stopped && told == 100);
+    assert_in_range(r.steps, 80, 100);
+    assert_int_equal(r.rounds, 4); /* of the fifth nobody has had the commit */
+    assert_true(r.site[0].train_s <= 10.001 && r.total_s < whole.total_s / 2);
+    near("utilisation", r.utilisation, whole.utilisation, 0.1);
+}
+
 static int close_all(void **state)
 {
     (void)state;
@@ -181,6 +209,7 @@ int main(void)
         cmocka_unit_test(the_slowest_decides),
         cmocka_unit_test(quorum_goes_on_without_the_late),
         cmocka_unit_test(repeats),
+        cmocka_unit_test(stops),
         cmocka_unit_test(a_thousand_sites),
     };
     log_to(quiet, NULL);
