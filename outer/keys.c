@@ -78,6 +78,10 @@ static void check_overlap(struct rules *r, const struct outer_settings *o)
     if (o->outer_eager && o->outer_mix > 0)
         broken(r, "outer.eager goes on from its start alone, and outer.mix is %g; the nearest is 0, or outer.eager = false",
                o->outer_mix);
+    if (!tau && o->outer_mix >= 0)
+        broken(r, "outer.mix = %g is for overlapped rounds, and outer.overlap_steps is 0; the nearest is outer.mix = -1, "
+                  "or outer.overlap_steps = %lld",
+               o->outer_mix, every);
     if (tau && o->outer_mix == 1)
         broken(r, "outer.mix = 1 never takes anything from the others; the published value is 0.5");
 }

@@ -30,7 +30,7 @@ enum round_outcome { /* on the wire: never renumber */
     ROUND_MISMATCH = 10,    /* other run, configuration, codec, version: text names the keys */
     ROUND_CONFLICT = 11,    /* same round, other bytes; or a state we cannot have */
     ROUND_SUPERSEDED = 12,  /* a newer incarnation of the site is bound */
-    ROUND_LOST_STATE = 13,  /* the site proves a later round than ours: we halt */
+    ROUND_LOST_STATE = 13,  /* reserved: the site proves a later round than ours. Claims are CONFLICT */
     ROUND_FULL = 14,        /* no space: retry later */
     ROUND_CURRENT = 15,     /* hello, report: the site stands where we stand */
     ROUND_JOIN = 16,        /* hello without state, or too far behind: take the snapshot */

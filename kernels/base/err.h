@@ -29,7 +29,10 @@
     X(15, STOPPED, "stopped on request", 75, "start it again; a run goes on from what it stored")           \
     X(16, UNSUPPORTED, "this build or machine cannot do that", 4, "use another build or setting")        \
     X(17, INTERNAL, "internal error", 5, "report it with the log")                                       \
-    X(18, DIFFERS, "what was counted is not what was predicted", 1, "report it with the ledgers of both ends")
+    X(18, DIFFERS, "what was counted is not what was predicted", 1, "report it with the ledgers of both ends") \
+    X(19, TAKEN, "this site's former process may still be counted as connected", 1,                      \
+      "see that it has ended, wait a few seconds, start again")                                          \
+    X(20, COMMAND, "a command failed", 1, "read what it said; a restart runs it again")
 
 enum err {
 #define X(number, name, text, exit, action) ERR_##name = number,

@@ -119,10 +119,14 @@ static void show_tail(const struct child *c)
 
 enum err child_failed(const struct child *c)
 {
-    enum err e = c->status == 75 ? ERR_STOPPED : c->status == 4 ? ERR_CONFIG : ERR_INTERNAL;
+    enum err e = c->status == 75  ? ERR_STOPPED
+                 : c->status == 4 ? ERR_CONFIG
+                 : c->status == 5 ? ERR_INTERNAL
+                                  : ERR_COMMAND;
     if (!c->log)
-        return err_set(e, "%s ended with exit code %d", c->name, c->status);
+        return err_set(e, "%s: its command ended with exit code %d%s", c->name, c->status,
+                       c->status == 127 ? ": not found, or it cannot be started" : "");
     fprintf(stderr, "\nlast lines of %s:\n", c->log);
     show_tail(c);
-    return err_set(e, "%s ended with exit code %d; its log is %s", c->name, c->status, c->log);
+    return err_set(e, "%s: its command ended with exit code %d; its log is %s", c->name, c->status, c->log);
 }

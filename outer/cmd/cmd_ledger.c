@@ -297,16 +297,14 @@ static enum err check_member(const struct ledger_member *m)
     return ERR_OK;
 }
 
-/* Both ends of a transfer must have agreed on its size; an aggregator that was killed between the
- * receipt and its book's row has none, only the round's prediction. */
 static enum err check_ends(const struct ledger_member *site, const struct ledger_member *aggregator)
 {
-    for (size_t i = 0; i < site->count; i++) {
-        const struct ledger_row *row = &site->rows[i], *other = ledger_row_of(aggregator, row);
-        bool booked = other && (other->total || !aggregator->unfinished);
-        if (ledger_transfer(row->what) && row->done && booked && other->total != row->total)
-            return differs(site, row, "; the aggregator has another size");
-    }
+    for (size_t i = 0; i < site->count; i++)
+        if (!ledger_ends_agree(aggregator, &site->rows[i]))
+            return differs(site, &site->rows[i],
+                           ledger_row_of(aggregator, &site->rows[i])
+                               ? "; the aggregator has another size"
+                               : "; the aggregator has none on record");
     return ERR_OK;
 }
 
@@ -316,8 +314,7 @@ static enum err check(const struct ledger_member *members, size_t count)
         TRY(check_member(&members[i]));
     for (size_t i = 0; i < count; i++)
         for (size_t k = 0; k < count; k++)
-            if (!strcmp(members[k].name, "aggregator") &&
-                strcmp(members[i].name, "aggregator") != 0)
+            if (members[k].aggregator && !members[i].aggregator)
                 TRY(check_ends(&members[i], &members[k]));
     return ERR_OK;
 }

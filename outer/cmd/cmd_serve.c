@@ -170,7 +170,8 @@ static enum err open_all(struct serve *v)
     if (!v->progress.live && strcmp(v->o.log_progress, "auto") == 0)
         v->progress.quiet = true; /* one line for each commit says as much */
     TRY(aggregator_claim(v->world, v->identity));
-    TRY(ledger_book_open(&v->ledger, v->o.serve_dir, v->s.run_name, "aggregator", &v->perm));
+    TRY(ledger_book_open(&v->ledger, v->o.serve_dir, v->s.run_name, "aggregator", (unsigned)v->o.serve_index,
+                         (unsigned)v->o.outer_aggregators, &v->perm));
     TRY(open_member(v));
     say_what(v);
     TRY(open_aggregator(v));

@@ -280,7 +280,7 @@ static enum err own_directory(struct job *j)
     TRY(path_in(j, &path, RECORD_FILE));
     TRY(record_open(&j->record, path, &j->perm));
     if (j->outer)
-        TRY(ledger_book_open(&j->ledger, j->s.run_dir, j->s.run_name, j->o.site_name, &j->perm));
+        TRY(ledger_book_open(&j->ledger, j->s.run_dir, j->s.run_name, j->o.site_name, 0, 0, &j->perm));
     TRY(path_in(j, &log, "log.txt"));
     return progress_open(&j->progress, j->o.log_progress, 1, log);
 }

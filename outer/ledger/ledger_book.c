@@ -13,7 +13,8 @@ static double seconds_now(void)
 }
 
 enum err ledger_book_open(struct ledger_book *b, const char *directory, const char *run,
-                          const char *member, struct arena *perm)
+                          const char *member, unsigned index, unsigned aggregators,
+                          struct arena *perm)
 {
     const char *path;
     *b = (struct ledger_book){.written = seconds_now()};
@@ -26,6 +27,10 @@ enum err ledger_book_open(struct ledger_book *b, const char *directory, const ch
     record_begin(&b->record, "life");
     record_text(&b->record, "run", run);
     record_text(&b->record, "member", member);
+    if (aggregators > 1) {
+        record_int(&b->record, "index", index);
+        record_int(&b->record, "aggregators", aggregators);
+    }
     record_end(&b->record);
     return ERR_OK;
 }

@@ -36,9 +36,10 @@ struct ledger_book {
     size_t round_count; /* ever; the last ones are there */
 };
 
-/* directory exists. member: a site's name, or "aggregator". */
+/* directory exists. member: a site's name, or "aggregator", which is number index of `aggregators`. */
 enum err ledger_book_open(struct ledger_book *b, const char *directory, const char *run,
-                          const char *member, struct arena *perm) MUST;
+                          const char *member, unsigned index, unsigned aggregators,
+                          struct arena *perm) MUST;
 void ledger_book_add(void *book, const struct ledger_row *row); /* a ledger_sink */
 /* site "": of every site of the round. 0: not said. */
 void ledger_book_predict(struct ledger_book *b, const char *site, uint32_t fragment, uint64_t round,

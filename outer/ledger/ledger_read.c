@@ -1,4 +1,5 @@
 #include "outer/ledger/ledger_read.h"
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,17 +119,45 @@ static enum err append_predicted(struct reading *g, const struct record_row *row
     return down.predicted ? append(g, &down) : ERR_OK;
 }
 
+/* Which of several aggregators; without these keys the only one. */
+static bool take_index(const struct record_row *row, struct ledger_member *m,
+                       char name[LEDGER_SITE_MAX])
+{
+    uint64_t index = 0, of = 1;
+    m->aggregator = !strcmp(name, "aggregator");
+    if (!m->aggregator || !*record_string(row, "aggregators"))
+        return true;
+    if (!take(row, "index", &index) || !take(row, "aggregators", &of) || index >= of)
+        return false;
+    m->index = index;
+    m->aggregators = of;
+    snprintf(name, LEDGER_SITE_MAX, "aggregator %" PRIu64, index);
+    return true;
+}
+
+/* No directory has two processes at one time: the file, or each of its lines, is there twice. */
+static bool begun_before(const struct ledger_member *m, double t)
+{
+    return m->lives && (t == m->begun || t == m->begun_last);
+}
+
 static enum err take_life(struct reading *g, const struct record_row *row)
 {
     struct ledger_member *m = g->m;
     char run[LEDGER_SITE_MAX], name[LEDGER_SITE_MAX];
-    if (!take_name(run, row, "run") || !take_name(name, row, "member"))
+    double t = record_number(row, "t");
+    if (!take_name(run, row, "run") || !take_name(name, row, "member") ||
+        !take_index(row, m, name))
         return damaged(g, "a process without its run and name");
     if (m->lives && (strcmp(m->run, run) != 0 || strcmp(m->name, name) != 0))
         return err_set(
             ERR_INPUT,
             "%s, line %llu: %s of run %s, but the file began with %s of run %s: two ledgers in one",
             g->path, (unsigned long long)g->line, name, run, m->name, m->run);
+    if (begun_before(m, t))
+        return damaged(g, "a process that has begun already: rows are there twice");
+    m->begun = m->lives ? m->begun : t;
+    m->begun_last = t;
     memcpy(m->run, run, sizeof run);
     memcpy(m->name, name, sizeof name);
     m->unfinished += m->running;
@@ -263,6 +292,19 @@ static void add_transfer(const struct ledger_member *m, const struct ledger_row 
 const struct ledger_row *ledger_row_of(const struct ledger_member *m, const struct ledger_row *row)
 {
     return m->count ? bsearch(row, m->rows, m->count, sizeof *row, compare) : NULL;
+}
+
+bool ledger_ends_agree(const struct ledger_member *aggregator, const struct ledger_row *site_row)
+{
+    const struct ledger_row *other = ledger_row_of(aggregator, site_row);
+    if (!ledger_transfer(site_row->what) || !site_row->done)
+        return true;
+    if (aggregator->aggregators > 1 &&
+        site_row->fragment % aggregator->aggregators != aggregator->index)
+        return true;
+    if (!other || !other->total) /* it knows the transfer from the round's prediction, or not at all */
+        return site_row->total == 0 || aggregator->unfinished > 0;
+    return other->total == site_row->total;
 }
 
 bool ledger_near(uint64_t layers, uint64_t socket, uint64_t other_way, uint64_t connections)

@@ -9,7 +9,10 @@
 
 struct ledger_member { /* one directory */
     const char *directory;
-    char name[LEDGER_SITE_MAX]; /* a site's, or "aggregator" */
+    char name[LEDGER_SITE_MAX]; /* a site's, "aggregator", or of several "aggregator 1" */
+    bool aggregator;
+    uint64_t index, aggregators; /* of an aggregator: fragment % aggregators == index is its own */
+    double begun, begun_last;    /* when its first and last process began, unix seconds */
     char run[LEDGER_SITE_MAX];
     unsigned lives, unfinished; /* processes; of these, without an end on record */
     bool running;               /* the last one has no end (yet) */
@@ -40,6 +43,9 @@ enum err ledger_read(struct ledger_member *m, const char *directory,
 bool ledger_good(const struct ledger_member *m, const struct ledger_row *row);
 /* The row of m about the same as this one; NULL: none. */
 const struct ledger_row *ledger_row_of(const struct ledger_member *m, const struct ledger_row *row);
+/* Both ends of a transfer must have agreed on its size. Another aggregator's fragment, or one whose
+ * row this aggregator may not have written yet, or lost with a killed process, agrees with anything. */
+bool ledger_ends_agree(const struct ledger_member *aggregator, const struct ledger_row *site_row);
 /* The kernel's bytes of one direction beside the layers' sum: may they differ so? 1 %; a
  * ten-thousandth of what went the other way, whose window updates are means; and a few kilobytes
  * for each connection, whose handshake and pings are. */

@@ -269,6 +269,21 @@ static enum err refused(enum round_outcome o, const char *text)
                    round_outcome_name(o), (int)o, text);
 }
 
+/* A directory that was lost began anew at number 1, and the aggregator still knows the site by its
+ * former process's number. One refusal is the pause in which a person can see that the former process
+ * is gone; the next start is beyond its number (or the one after, if a disk was lost before). */
+static enum err taken(struct site *s, enum round_outcome o, const char *text)
+{
+    if (s->incarnation < UINT32_MAX)
+        s->incarnation <<= 16;
+    TRY(identity_write(s));
+    return err_set(o == ROUND_CONFLICT ? ERR_TAKEN : ERR_BUSY,
+                   "the aggregator answers %s: %s; this directory is new, and the process of site %s "
+                   "before it may still be counted as connected. See that it has ended, wait a few seconds and "
+                   "start again, until this directory is taken: one that still runs is then told to stop",
+                   round_outcome_name(o), text, s->o.name);
+}
+
 enum err site_hello_once(struct site_lane *l, bool has_state)
 {
     struct site *s = l->site;
@@ -297,6 +312,9 @@ enum err site_hello_once(struct site_lane *l, bool has_state)
     case ROUND_JOIN:
     case ROUND_DIVERGED:
         return heard(s, peer, &a);
+    case ROUND_CONFLICT:
+    case ROUND_SUPERSEDED:
+        return has_state ? refused(a.outcome, a.text) : taken(s, a.outcome, a.text);
     case ROUND_LOST_STATE: /* it has halted; an operator brings it back */
     case ROUND_FULL:
         return err_set(ERR_LINK, "the aggregator answers %s: %s", round_outcome_name(a.outcome),

@@ -117,10 +117,36 @@ static enum err places_or_relay(struct wan *w, enum wan_mode mode)
     return ERR_OK;
 }
 
+/* Before anything falls back to the relay, which would hide a mistyped name. */
+static enum err congestion_check(const char *name)
+{
+    char offered[512];
+    FILE *f = *name ? fopen("/proc/sys/net/ipv4/tcp_available_congestion_control", "re") : NULL;
+    if (!f) /* the kernel's own is wanted; or it does not say what it has */
+        return ERR_OK;
+    size_t n = fread(offered, 1, sizeof offered - 1, f);
+    fclose(f);
+    offered[n] = 0;
+    offered[strcspn(offered, "\n")] = 0;
+    size_t length = strlen(name);
+    for (const char *at = offered; *at; at += strspn(at, " ")) {
+        size_t word = strcspn(at, " ");
+        if (word == length && !strncmp(at, name, length))
+            return ERR_OK;
+        at += word;
+    }
+    return err_set(ERR_CONFIG,
+                   "wan.congestion = %.40s: this kernel offers %s; leave it empty for the kernel's "
+                   "own (a module is loaded with: modprobe tcp_%.40s)",
+                   name, offered, name);
+}
+
 enum err wan_open(struct wan *w, const struct topology *t, enum wan_mode mode, struct arena *a)
 {
     struct relay relay = {0};
-    *w = (struct wan){.topology = t};
+    *w = (struct wan){0};
+    TRY(congestion_check(t->set.wan_congestion));
+    w->topology = t;
     enum err e = places_or_relay(w, mode);
     if (e == ERR_OK && w->relay)
         e = relay_open(&relay, t->places, &t->set.wan_ports, a);

@@ -60,6 +60,18 @@ code=0
 [ "$code" = 4 ] && grep -q "outer.aggregators: 1 here, 2 there" share.out || fail "a share of the model, exit code $code"
 "$atoll" eval --config run.yaml $settings --from a >eval.out 2>&1 || fail "atoll eval of a site's directory"
 
+# the ledgers of all, one of them with a killed process; and twice the same one
+"$atoll" ledger a b aggregator-0 aggregator-1 >ledger.out 2>&1 || fail "atoll ledger of two aggregators"
+grep -q "^aggregator 0 of run" ledger.out && grep -q "^aggregator 1 of run" ledger.out || fail "the aggregators are not told apart"
+cp -r aggregator-0 aggregator-copy
+code=0
+"$atoll" ledger aggregator-0 aggregator-copy >twice.out 2>&1 || code=$?
+[ "$code" = 4 ] && grep -q "both of aggregator 0" twice.out || fail "one aggregator twice: exit code $code"
+cat aggregator-0/ledger.jsonl aggregator-0/ledger.jsonl >aggregator-copy/ledger.jsonl
+code=0
+"$atoll" ledger aggregator-copy >twice.out 2>&1 || code=$?
+[ "$code" = 1 ] && grep -q "rows are there twice" twice.out || fail "a ledger's lines twice: exit code $code"
+
 # a list that names the first one twice
 rm -rf a aggregator-0
 serve_one 0

@@ -92,6 +92,14 @@ refused "nothing to run" --topology satellite
 refused "has no place \"c\"" --topology satellite --mode relay -- echo '{address:c}'
 refused "allowed is auto, packets, relay" --topology satellite --mode tcp -- true
 refused "no such place" --topology satellite --until x -- true
+sed "s/^wan:/wan:\n  congestion: nope/" net.yaml >nope.yaml
+for mode in auto relay; do
+    refused "this kernel offers .*$(cut -d' ' -f1 /proc/sys/net/ipv4/tcp_available_congestion_control)" --topology nope.yaml --mode $mode -- true
+done
 code=0
 "$atoll" wan --topology satellite --mode relay -- sh -c 'exit 3' >exit.out 2>&1 || code=$?
-[ "$code" != 0 ] && grep -q "ended with exit code 3" exit.out || fail "a command's failure is lost"
+[ "$code" = 1 ] && grep -q "[ab]: its command ended with exit code 3" exit.out || fail "a command's failure is lost"
+code=0
+"$atoll" wan --topology satellite --mode relay -- /nonexistent >exit.out 2>&1 || code=$?
+[ "$code" = 1 ] && grep -q "cannot start /nonexistent" exit.out && ! grep -q "internal error" exit.out ||
+    fail "a command that is not there: exit code $code"

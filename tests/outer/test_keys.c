@@ -82,6 +82,8 @@ static void each_rule_names_what_to_do(void **state)
     refused("--outer.every 48 --outer.fragments 4 --outer.overlap_steps 50", "or take outer.every = 52");
     refused("--outer.overlap_steps 5 --outer.mix 1", "never takes anything");
     refused("--outer.mix -0.5", "the nearest is 0");
+    refused("--outer.mix 0", "the nearest is outer.mix = -1, or outer.overlap_steps = 50");
+    refused("--outer.every 40 --outer.mix 0.5", "or outer.overlap_steps = 40");
     refused("--outer.eager true", "the nearest is outer.overlap_steps = 50, or outer.eager = false");
     refused("--outer.eager true --outer.overlap_steps 49", "the nearest is outer.overlap_steps = 50");
     refused("--outer.eager true --outer.overlap_steps 50 --outer.mix 0.5", "the nearest is 0, or outer.eager = false");

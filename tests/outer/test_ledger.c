@@ -58,10 +58,18 @@ static void every_kind_has_one_name(void **state)
 static struct arena arena;
 static struct ledger_book book;
 
+static const char *scratch_file(const char *directory)
+{
+    static char path[300];
+    snprintf(path, sizeof path, "%s/%s", scratch(directory), LEDGER_FILE);
+    return path;
+}
+
 static void begin(const char *member)
 {
     assert_int_equal(file_mkdirs(scratch(member)), ERR_OK);
-    assert_int_equal(ledger_book_open(&book, scratch(member), "test", member, &arena), ERR_OK);
+    usleep(2000); /* two processes of a directory never begin in one millisecond: that is a copy */
+    assert_int_equal(ledger_book_open(&book, scratch(member), "test", member, 0, 1, &arena), ERR_OK);
 }
 
 static void contribute(const char *site, uint64_t round, uint64_t total, uint64_t sent, bool done)
@@ -219,6 +227,72 @@ static void sites_are_told_apart(void **state)
     assert_null(ledger_row_of(&m, &key));
 }
 
+static void begin_aggregator(const char *directory, unsigned index, unsigned of)
+{
+    assert_int_equal(file_mkdirs(scratch(directory)), ERR_OK);
+    usleep(2000);
+    assert_int_equal(
+        ledger_book_open(&book, scratch(directory), "test", "aggregator", index, of, &arena), ERR_OK);
+}
+
+/* A transfer that only the site has on record: lost with an aggregator that was killed; a difference
+ * where the aggregator wrote all it knew. */
+static void a_kill_explains_a_row_that_one_end_lacks(void **state)
+{
+    (void)state;
+    struct ledger_row row = {
+        .what = LEDGER_CONTRIBUTION, .site = "a", .round = 5, .calls = 1, .total = 64, .done = true};
+    for (int predicted = 0; predicted < 2; predicted++) {
+        const char *directory = predicted ? "ends-predicted" : "ends";
+        begin_aggregator(directory, 0, 1);
+        contribute("a", 4, 64, 64, true);
+        if (predicted)
+            ledger_book_predict(&book, "a", 0, 5, 64, 0);
+        killed();
+        struct ledger_member m = read_of(directory);
+        assert_int_equal(m.unfinished, 1);
+        row.round = 5;
+        assert_true(ledger_ends_agree(&m, &row));
+        row.round = 4;
+        assert_true(ledger_ends_agree(&m, &row));
+        row.total = 65; /* booked, and another size: no kill explains it */
+        assert_false(ledger_ends_agree(&m, &row));
+        row.total = 64;
+        unlink(scratch_file(directory));
+        begin_aggregator(directory, 0, 1);
+        if (predicted)
+            ledger_book_predict(&book, "a", 0, 5, 64, 0);
+        ledger_book_close(&book);
+        m = read_of(directory);
+        assert_int_equal(m.unfinished, 0);
+        row.round = 5;
+        assert_false(ledger_ends_agree(&m, &row));
+        row.done = false;
+        assert_true(ledger_ends_agree(&m, &row));
+        row.done = true;
+    }
+}
+
+/* Fragment f is at aggregator f % n. */
+static void aggregators_are_told_apart(void **state)
+{
+    (void)state;
+    struct ledger_row row = {
+        .what = LEDGER_CONTRIBUTION, .site = "a", .round = 5, .calls = 1, .total = 64, .done = true};
+    struct ledger_member m[2];
+    for (unsigned i = 0; i < 2; i++) {
+        const char *directory = i ? "agg-1" : "agg-0";
+        begin_aggregator(directory, i, 2);
+        ledger_book_close(&book);
+        m[i] = read_of(directory);
+    }
+    assert_string_equal(m[0].name, "aggregator 0");
+    assert_string_equal(m[1].name, "aggregator 1");
+    for (row.fragment = 0; row.fragment < 4; row.fragment++)
+        for (unsigned i = 0; i < 2; i++)
+            assert_int_equal(ledger_ends_agree(&m[i], &row), row.fragment % 2 != i);
+}
+
 /* ---- bad input ---- */
 
 static void refuse(const char *text, enum err code, const char *words)
@@ -272,6 +346,11 @@ static void bad_files_are_refused(void **state)
            "version");
     refuse(LIFE "{\"v\":1,\"kind\":\"life\",\"t\":1,\"run\":\"test\",\"member\":\"b\"}\n",
            ERR_INPUT, "two ledgers");
+    refuse(LIFE FLOW("\"calls\":1,\"broken\":0," LAYERS) LIFE FLOW("\"calls\":1,\"broken\":0," LAYERS),
+           ERR_CORRUPT, "line 3: a process that has begun already"); /* the file twice */
+    refuse("{\"v\":1,\"kind\":\"life\",\"t\":1,\"run\":\"test\",\"member\":\"aggregator\","
+           "\"index\":2,\"aggregators\":2}\n",
+           ERR_INPUT, "no ledger");
     refuse("{\"v\":1,\"kind\":\"life\",\"t\":1,\"run\":\"test\"}\n", ERR_INPUT, "no ledger");
 }
 
@@ -365,6 +444,8 @@ int main(void)
         cmocka_unit_test(kills_are_booked),
         cmocka_unit_test(another_size_is_wrong),
         cmocka_unit_test(sites_are_told_apart),
+        cmocka_unit_test(a_kill_explains_a_row_that_one_end_lacks),
+        cmocka_unit_test(aggregators_are_told_apart),
         cmocka_unit_test(bad_files_are_refused),
         cmocka_unit_test(any_damage_is_survived),
         cmocka_unit_test(a_torn_end_is_passed_over),

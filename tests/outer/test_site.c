@@ -1001,6 +1001,31 @@ static void test_directory_is_one_owners(void **state)
     bench_close(b);
 }
 
+/* The disk of a site that had started often is lost: the first start of the new directory is refused with
+ * words that fit, the second one is taken, whatever number the former process had. */
+static void test_a_lost_disk_joins_at_the_second_start(void **state)
+{
+    (void)state;
+    for (int starts = 0; starts < 4; starts += 3) {
+        struct bench *b = bench_open(true);
+        for (int i = 0; i < starts; i++)
+            site_again(b);
+        start(b);
+        site_end(b);
+        assert_int_equal(site_open_as(b, "s0", "anew"), ERR_OK);
+        assert_int_equal(site_start(b->site, b->initial), starts ? ERR_BUSY : ERR_TAKEN);
+        assert_non_null(strstr(err_message(), "start again"));
+        assert_int_equal(err_exit_code(ERR_TAKEN), 1); /* service managers start it again; not after 4 */
+        site_end(b);
+        assert_int_equal(site_open_as(b, "s0", "anew"), ERR_OK);
+        start(b);
+        others(b);
+        assert_int_equal(round_of(b, 0), ERR_OK);
+        assert_true(equal_states(b));
+        bench_close(b);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1028,6 +1053,7 @@ int main(void)
         cmocka_unit_test(test_unreachable),
         cmocka_unit_test(test_back_off),
         cmocka_unit_test(test_directory_is_one_owners),
+        cmocka_unit_test(test_a_lost_disk_joins_at_the_second_start),
     };
     log_min(LOG_ERROR + 1);
     if (dev_open(&cpu, &(struct dev_options){.kind = "cpu", .model_type = "f32", .threads = 1}) !=
