@@ -21,7 +21,7 @@ import sys
 MODES = {  # P, tau
     "blocking": (1, 0),
     "streaming": (4, 0),
-    "overlapped": (4, 3),
+    "overlapped": (4, 5),
     "delayed": (1, None),
 }
 NODES = """
