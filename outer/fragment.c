@@ -3,13 +3,6 @@
 #include <string.h>
 #include "kernels/base/rng.h"
 
-/* Elements a tensor takes in the slab, its gap included. */
-static size_t tensor_span(const struct table *t, size_t i)
-{
-    size_t next = i + 1 < t->count ? t->tensors[i + 1].offset : t->elements;
-    return next - t->tensors[i].offset;
-}
-
 static int last_layer(const struct table *t)
 {
     int last = -1;
@@ -40,16 +33,16 @@ static void balance(unsigned *home, const struct table *t, unsigned count)
     size_t elements[ROUND_FRAGMENTS_MAX] = {0};
     for (size_t i = 0; i < t->count; i++)
         if (home[i] < count)
-            elements[home[i]] += tensor_span(t, i);
+            elements[home[i]] += table_span(t, i);
     for (;;) {
         size_t best = t->count;
         for (size_t i = 0; i < t->count; i++)
-            if (home[i] == count && (best == t->count || tensor_span(t, i) > tensor_span(t, best)))
+            if (home[i] == count && (best == t->count || table_span(t, i) > table_span(t, best)))
                 best = i;
         if (best == t->count)
             return;
         home[best] = smallest(elements, count);
-        elements[home[best]] += tensor_span(t, best);
+        elements[home[best]] += table_span(t, best);
     }
 }
 
@@ -99,7 +92,7 @@ static enum err cut_by_tensor(struct fragments *out, const struct table *t,
         TRY_ALLOC(f->ranges = arena_array(perm, t->count, sizeof *f->ranges));
         for (size_t i = 0; i < t->count; i++)
             if (home[i] == k)
-                add_range(f, t->tensors[i].offset, tensor_span(t, i), t->tensors[i].count);
+                add_range(f, t->tensors[i].offset, table_span(t, i), t->tensors[i].count);
     }
     return ERR_OK;
 }

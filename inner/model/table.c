@@ -12,6 +12,12 @@ static size_t padded(size_t n, size_t to)
     return (n + to - 1) / to * to;
 }
 
+size_t table_span(const struct table *t, size_t i)
+{
+    size_t next = i + 1 < t->count ? t->tensors[i + 1].offset : t->elements;
+    return next - t->tensors[i].offset;
+}
+
 size_t table_vocab_padded(const struct settings *s)
 {
     return padded((size_t)s->model_vocab, TABLE_VOCAB_ALIGN);

@@ -45,6 +45,7 @@ struct table {
 
 enum err table_make(struct table *t, const struct settings *s, struct arena *perm) MUST;
 const struct tensor *table_find(const struct table *t, const char *name); /* NULL: no such tensor */
+size_t table_span(const struct table *t, size_t i); /* elements of tensor i, the gap behind it included */
 size_t table_vocab_padded(const struct settings *s);
 size_t table_mlp(const struct settings *s); /* hidden width: model.mlp, or 4 x width */
 /* Digest of names, shapes, offsets: two programs with the same digest mean the same slab. */

@@ -145,7 +145,19 @@ const uint8_t *codec_host_encode(const struct codec *c, struct codec_work *w,
 codec_values codec_host_values;
 extern const struct codec_host e3m0_codec, fp8_e4m3_codec, fp8_e5m2_codec, fp8_sr_codec;
 
+/* Of the table of a dense codec that is relayed: what all of them share. */
+#define CODEC_RELAYED                                                                              \
+    .payload_max = codec_dense_max, .aggregate_max = codec_relay_max,                              \
+    .encode = codec_dense_encode, .check = codec_dense_check,                                      \
+    .aggregate = codec_relay_aggregate, .mean = codec_relay_mean, .decode = codec_relay_decode
+
 /* ---- codecs that add (codec_grid.c), for any Q = c->q_max ---- */
+
+/* Of the table of a dense codec that adds: what all of them share. */
+#define CODEC_ADDED                                                                                \
+    .payload_max = codec_dense_max, .aggregate_max = codec_grid_max, .encode = codec_dense_encode, \
+    .check = codec_dense_check, .aggregate = codec_grid_aggregate, .mean = codec_grid_mean,        \
+    .decode = codec_grid_decode
 
 /* Bytes of one sum of n codes of at most 254. */
 size_t codec_grid_code_bytes(unsigned n);

@@ -102,15 +102,7 @@ static void decode(float *z, uint8_t code, const uint8_t *in)
 }
 
 const struct codec_host e3m0_codec = {
-    .relay = {.dense = {.c = {.name = "e3m0",
-                              .kind = CODEC_E3M0,
-                              .payload_max = codec_dense_max,
-                              .aggregate_max = codec_relay_max,
-                              .encode = codec_dense_encode,
-                              .check = codec_dense_check,
-                              .aggregate = codec_relay_aggregate,
-                              .mean = codec_relay_mean,
-                              .decode = codec_relay_decode},
+    .relay = {.dense = {.c = {.name = "e3m0", .kind = CODEC_E3M0, CODEC_RELAYED},
                         .block_bytes = SCALE_BYTES + DEV_BLOCK / 2,
                         .nothing = 0,
                         .encode_piece = codec_host_encode,

@@ -34,15 +34,7 @@ static void values(const struct codec *c, struct codec_work *w, float *z,
 }
 
 const struct codec_relay f32_codec = {
-    .dense = {.c = {.name = "f32",
-                    .kind = CODEC_F32,
-                    .payload_max = codec_dense_max,
-                    .aggregate_max = codec_relay_max,
-                    .encode = codec_dense_encode,
-                    .check = codec_dense_check,
-                    .aggregate = codec_relay_aggregate,
-                    .mean = codec_relay_mean,
-                    .decode = codec_relay_decode},
+    .dense = {.c = {.name = "f32", .kind = CODEC_F32, CODEC_RELAYED},
               .block_bytes = DEV_BLOCK * sizeof(float),
               .nothing = 0,
               .encode_piece = encode_piece,

@@ -147,15 +147,7 @@ static void sr_encode(const struct codec_work *w, size_t block, uint8_t *out, ui
 }
 
 const struct codec_host fp8_e4m3_codec = {
-    .relay = {.dense = {.c = {.name = "fp8_e4m3",
-                              .kind = CODEC_FP8_E4M3,
-                              .payload_max = codec_dense_max,
-                              .aggregate_max = codec_relay_max,
-                              .encode = codec_dense_encode,
-                              .check = codec_dense_check,
-                              .aggregate = codec_relay_aggregate,
-                              .mean = codec_relay_mean,
-                              .decode = codec_relay_decode},
+    .relay = {.dense = {.c = {.name = "fp8_e4m3", .kind = CODEC_FP8_E4M3, CODEC_RELAYED},
                         .block_bytes = DEV_BLOCK,
                         .nothing = 0,
                         .encode_piece = codec_host_encode,
@@ -166,15 +158,7 @@ const struct codec_host fp8_e4m3_codec = {
 };
 
 const struct codec_host fp8_e5m2_codec = {
-    .relay = {.dense = {.c = {.name = "fp8_e5m2",
-                              .kind = CODEC_FP8_E5M2,
-                              .payload_max = codec_dense_max,
-                              .aggregate_max = codec_relay_max,
-                              .encode = codec_dense_encode,
-                              .check = codec_dense_check,
-                              .aggregate = codec_relay_aggregate,
-                              .mean = codec_relay_mean,
-                              .decode = codec_relay_decode},
+    .relay = {.dense = {.c = {.name = "fp8_e5m2", .kind = CODEC_FP8_E5M2, CODEC_RELAYED},
                         .block_bytes = DEV_BLOCK,
                         .nothing = 0,
                         .encode_piece = codec_host_encode,
@@ -185,15 +169,7 @@ const struct codec_host fp8_e5m2_codec = {
 };
 
 const struct codec_host fp8_sr_codec = {
-    .relay = {.dense = {.c = {.name = "fp8_sr",
-                              .kind = CODEC_FP8_SR,
-                              .payload_max = codec_dense_max,
-                              .aggregate_max = codec_relay_max,
-                              .encode = codec_dense_encode,
-                              .check = codec_dense_check,
-                              .aggregate = codec_relay_aggregate,
-                              .mean = codec_relay_mean,
-                              .decode = codec_relay_decode},
+    .relay = {.dense = {.c = {.name = "fp8_sr", .kind = CODEC_FP8_SR, CODEC_RELAYED},
                         .block_bytes = DEV_BLOCK,
                         .nothing = 0,
                         .encode_piece = codec_host_encode,

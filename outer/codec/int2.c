@@ -16,17 +16,7 @@ static const char *wrong(const uint8_t *block)
 }
 
 const struct codec_dense int2_codec = {
-    .c = {.name = "int2",
-          .kind = CODEC_INT2,
-          .adds = true,
-          .q_max = 1,
-          .payload_max = codec_dense_max,
-          .aggregate_max = codec_grid_max,
-          .encode = codec_dense_encode,
-          .check = codec_dense_check,
-          .aggregate = codec_grid_aggregate,
-          .mean = codec_grid_mean,
-          .decode = codec_grid_decode},
+    .c = {.name = "int2", .kind = CODEC_INT2, .adds = true, .q_max = 1, CODEC_ADDED},
     .block_bytes = DEV_BLOCK / 4,
     .nothing = 0x55,
     .encode_piece = codec_grid_encode,

@@ -15,17 +15,7 @@ static const char *wrong(const uint8_t *block)
 }
 
 const struct codec_dense int4_codec = {
-    .c = {.name = "int4",
-          .kind = CODEC_INT4,
-          .adds = true,
-          .q_max = 7,
-          .payload_max = codec_dense_max,
-          .aggregate_max = codec_grid_max,
-          .encode = codec_dense_encode,
-          .check = codec_dense_check,
-          .aggregate = codec_grid_aggregate,
-          .mean = codec_grid_mean,
-          .decode = codec_grid_decode},
+    .c = {.name = "int4", .kind = CODEC_INT4, .adds = true, .q_max = 7, CODEC_ADDED},
     .block_bytes = DEV_BLOCK / 2,
     .nothing = 0x77,
     .encode_piece = codec_grid_encode,

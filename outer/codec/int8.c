@@ -10,17 +10,7 @@ static const char *wrong(const uint8_t *block)
 }
 
 const struct codec_dense int8_codec = {
-    .c = {.name = "int8",
-          .kind = CODEC_INT8,
-          .adds = true,
-          .q_max = 127,
-          .payload_max = codec_dense_max,
-          .aggregate_max = codec_grid_max,
-          .encode = codec_dense_encode,
-          .check = codec_dense_check,
-          .aggregate = codec_grid_aggregate,
-          .mean = codec_grid_mean,
-          .decode = codec_grid_decode},
+    .c = {.name = "int8", .kind = CODEC_INT8, .adds = true, .q_max = 127, CODEC_ADDED},
     .block_bytes = DEV_BLOCK,
     .nothing = 127,
     .encode_piece = codec_grid_encode,

@@ -9,8 +9,7 @@ static size_t elements_of(const struct table *t, int layer)
     size_t elements = 0;
     for (size_t i = 0; i < t->count; i++)
         if (t->tensors[i].layer == layer)
-            elements += (i + 1 < t->count ? t->tensors[i + 1].offset : t->elements) -
-                        t->tensors[i].offset;
+            elements += table_span(t, i);
     return elements;
 }
 
