@@ -4,40 +4,6 @@
 # both moments of the inner optimizer, each with a period of its own; these rounds the aggregator encodes again.
 . "$(dirname "$0")/lib.sh"
 
-undisturbed() {
-    serve
-    train a
-    a=$pid
-    train b
-    ends 0 "$a" "site a"
-    ends 0 "$pid" "site b"
-    serve_ends
-}
-
-# One process dies at a time, at moments that differ from kill to kill, and comes back with the same command.
-disturbed() {
-    serve
-    train a
-    a=$pid
-    train b
-    b=$pid
-    n=0
-    for who in a serve b a serve b serve a; do
-        n=$((n + 1))
-        until_rounds b $((n * 5 - 4))
-        sleep "0.0$((n * 37 % 10))$((n * 53 % 10))"
-        case $who in
-        serve) kill -9 "$serve_pid" 2>/dev/null && wait "$serve_pid" 2>/dev/null || :; serve ;;
-        a) kill -9 "$a" 2>/dev/null && wait "$a" 2>/dev/null || :; train a; a=$pid ;;
-        b) kill -9 "$b" 2>/dev/null && wait "$b" 2>/dev/null || :; train b; b=$pid ;;
-        esac
-    done
-    ends 0 "$a" "site a"
-    ends 0 "$b" "site b"
-    serve_ends
-    killed=$n
-}
-
 for what in "P=1" "P=4" "P=2 with moments"; do
     case $what in
     "P=1") fragments=1 settings="" ;;
@@ -50,7 +16,7 @@ for what in "P=1" "P=4" "P=2 with moments"; do
     undisturbed
     wanted_a=$(final a) wanted_b=$(final b)
     rm -rf a b aggregator ./*.out
-    disturbed
+    disturbed 5 a serve b a serve b serve a
     [ "$(final a)" = "$wanted_a" ] || fail "$what: site a ended at $(final a), undisturbed $wanted_a"
     [ "$(final b)" = "$wanted_b" ] || fail "$what: site b ended at $(final b), undisturbed $wanted_b"
     # What was killed is booked: counted - sent again + lost with a process = predicted, else exit code 1; both ends expected the same.

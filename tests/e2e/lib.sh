@@ -163,3 +163,41 @@ rounds() {
 until_rounds() {
     until_lines "$2" '"kind":"round"' "$1/metrics.jsonl"
 }
+
+# Two sites from start to end, and nobody disturbs them.
+undisturbed() {
+    serve
+    train a
+    a=$pid
+    train b
+    ends 0 "$a" "site a"
+    ends 0 "$pid" "site b"
+    serve_ends
+}
+
+# disturbed ROUNDS WHO...: the same, but every so many rounds of b one process dies, at moments that differ from time to time, and
+# comes back with the same command. a, b, serve: kill -9. int: Ctrl-C for site a, which stores and leaves with 75. Sets $killed.
+disturbed() {
+    apart=$1
+    shift
+    serve
+    train a
+    a=$pid
+    train b
+    b=$pid
+    killed=0
+    for who in "$@"; do
+        until_rounds b $((killed * apart + 1))
+        killed=$((killed + 1))
+        sleep "0.0$((killed * 37 % 10))$((killed * 53 % 10))"
+        case $who in
+        serve) kill -9 "$serve_pid" 2>/dev/null && wait "$serve_pid" 2>/dev/null || :; serve ;;
+        a) kill -9 "$a" 2>/dev/null && wait "$a" 2>/dev/null || :; train a; a=$pid ;;
+        b) kill -9 "$b" 2>/dev/null && wait "$b" 2>/dev/null || :; train b; b=$pid ;;
+        int) kill -INT "$a" 2>/dev/null && ends 75 "$a" "site a after Ctrl-C"; train a; a=$pid ;;
+        esac
+    done
+    ends 0 "$a" "site a"
+    ends 0 "$b" "site b"
+    serve_ends
+}

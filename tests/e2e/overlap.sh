@@ -5,47 +5,11 @@
 # members end alike.
 . "$(dirname "$0")/lib.sh"
 
-undisturbed() {
-    serve
-    train a
-    a=$pid
-    train b
-    ends 0 "$a" "site a"
-    ends 0 "$pid" "site b"
-    serve_ends
-}
-
-# Sent, not applied: a moment after a round was told of. INT: the site stores, leaves with 75, and comes back.
-disturbed() {
-    serve
-    train a
-    a=$pid
-    train b
-    b=$pid
-    n=0
-    for who in a int serve b serve int; do
-        n=$((n + 1))
-        until_rounds b $((n * 4 - 3))
-        sleep "0.0$((n * 37 % 10))$((n * 53 % 10))"
-        case $who in
-        serve) kill -9 "$serve_pid" 2>/dev/null && wait "$serve_pid" 2>/dev/null || :; serve ;;
-        a) kill -9 "$a" 2>/dev/null && wait "$a" 2>/dev/null || :; train a; a=$pid ;;
-        b) kill -9 "$b" 2>/dev/null && wait "$b" 2>/dev/null || :; train b; b=$pid ;;
-        int) kill -INT "$a" 2>/dev/null && ends 75 "$a" "site a after Ctrl-C"; train a; a=$pid ;;
-        esac
-    done
-    ends 0 "$a" "site a"
-    ends 0 "$b" "site b"
-    serve_ends
-    killed=$n
-}
-
 compare() { # compare FRAGMENTS EVERY TAU STEPS [EAGER]
     rm -rf a b aggregator data tls ./*.out
     fragments=$1 every=$2 steps=$4 codec=int8 checkpoint_every=13
+    settings="--outer.overlap_steps $3 --outer.eager ${5:-false}"
     configure a,b
-    sed "s/^outer:/outer:\n  overlap_steps: $3\n  eager: ${5:-false}/" run.yaml >overlap.yaml
-    mv overlap.yaml run.yaml
     undisturbed
     wanted_a=$(final a) wanted_b=$(final b)
     [ "${wanted_a% *}" = "${wanted_b% *}" ] || fail "sites differ: $wanted_a / $wanted_b"
@@ -53,7 +17,7 @@ compare() { # compare FRAGMENTS EVERY TAU STEPS [EAGER]
     awk -F'"up":|"up_predicted":' '/"kind":"round"/ { split($2, u, ","); split($3, p, ","); up += u[1]; want += p[1] }
         END { if (up != want) { print "sent " up " bytes, predicted " want; exit 1 } }' a/metrics.jsonl || fail "bytes"
     rm -rf a b aggregator ./*.out
-    disturbed
+    disturbed 4 a int serve b serve int
     [ "$(final a)" = "$wanted_a" ] || fail "tau=$3: site a ended at $(final a), undisturbed $wanted_a"
     [ "$(final b)" = "$wanted_b" ] || fail "tau=$3: site b ended at $(final b), undisturbed $wanted_b"
     starts=$(cat a/metrics.jsonl b/metrics.jsonl | grep -c '"kind":"start"')
@@ -64,9 +28,8 @@ compare() { # compare FRAGMENTS EVERY TAU STEPS [EAGER]
 quorum() {
     rm -rf a b c aggregator data tls ./*.out
     fragments=4 every=8 steps=56 codec=int4 checkpoint_every=13 mode=quorum straggler_s=0.5 extra_steps=3
+    settings="--outer.overlap_steps 5"
     configure a,b,c
-    sed "s/^outer:/outer:\n  overlap_steps: 5/" run.yaml >overlap.yaml
-    mv overlap.yaml run.yaml
     serve
     train a
     a=$pid
