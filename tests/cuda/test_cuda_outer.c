@@ -113,11 +113,11 @@ static enum err fetch(struct link *link, const struct wire_fetch *m, uint8_t *ou
                       struct wire_answer *a)
 {
     struct round_link *l = (struct round_link *)link;
-    uint8_t *data;
-    size_t size;
-    TRY(member_aggregate(&l->member, m->fragment, m->round, &l->arena, &data, &size));
-    assert_int_equal(size, size_bytes);
-    memcpy(out, data, size);
+    struct file_map map;
+    TRY(member_aggregate(&l->member, m->fragment, m->round, &map));
+    assert_int_equal(map.size_bytes, size_bytes);
+    memcpy(out, map.data, map.size_bytes);
+    l->world->ops->unmap(l->world, &map);
     a->outcome = ROUND_NONE;
     return ERR_OK;
 }
