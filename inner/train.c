@@ -180,7 +180,7 @@ static enum err agree(struct train *t, double sums[3])
     return err_set(ERR_DIVERGED, "the loss of step %lld is not finite", (long long)(t->step + 1));
 }
 
-static enum err step(struct train *t, struct train_report *r, bool *stop)
+static enum err step(struct train *t, const struct train_hook *hook, struct train_report *r, bool *stop)
 {
     double start = seconds(),
            sums[3] = {0, 0, t->stop && *t->stop}; /* losses, tokens, ranks asked to stop */
@@ -189,6 +189,10 @@ static enum err step(struct train *t, struct train_report *r, bool *stop)
     TRY(reduce_finish(&t->reduce));
     r->exposed_seconds = seconds() - start - r->compute_seconds;
     TRY(agree(t, sums));
+    double aside = seconds();
+    if (hook)
+        TRY(hook->update(hook->self, t));
+    start += seconds() - aside;
     r->lr = (float)optim_lr(t->settings, t->step);
     TRY(optim_step(&t->optim, t->model, t->step, &r->norm));
     t->step++;
@@ -238,7 +242,7 @@ static enum err after_step(struct train *t, const struct train_hook *hook,
 enum err train_run(struct train *t, const struct train_hook *hook)
 {
     bool stop = false;
-    ASSERT(!hook || (hook->start && hook->step && hook->eval && hook->saving && hook->saved));
+    ASSERT(!hook || (hook->start && hook->update && hook->step && hook->eval && hook->saving && hook->saved));
     TRY(train_resume(t));
     if (hook)
         TRY(hook->start(hook->self, t));
@@ -246,7 +250,7 @@ enum err train_run(struct train *t, const struct train_hook *hook)
         TRY(show_eval(t, hook));
     while (t->step < t->settings->train_steps) {
         struct train_report r = {0};
-        TRY(step(t, &r, &stop));
+        TRY(step(t, hook, &r, &stop));
         TRY(after_step(t, hook, &r, stop));
     }
     return show_eval(t, hook);

@@ -48,6 +48,9 @@ struct train_hook {
     void *self;
     /* Before the first step, after resume. */
     enum err (*start)(void *self, struct train *t);
+    /* The gradients of step t->step + 1 are there, the optimizer has not used them. An error gives
+     * that step up, the parameters being those of t->step still. Its time is not the step's. */
+    enum err (*update)(void *self, struct train *t);
     enum err (*step)(void *self, struct train *t, const struct train_report *r);
     enum err (*eval)(void *self, struct train *t, const struct train_eval *e);
     /* A checkpoint of t->step is about to be written. */
@@ -96,14 +99,14 @@ enum err train_open(struct train *t, const struct settings *s, struct dev *d, st
 void train_close(struct train *t); /* a zeroed or partly opened one is fine */
 /* Resumes from the newest checkpoint when there is one, else starts from the seed. ERR_OK: all
  * steps done and stored; ERR_STOPPED: stopped on request and stored; ERR_DIVERGED: loss or gradient
- * not finite, before any hook saw the step and on all ranks alike. Any other error may be this
+ * not finite, before hook->step saw the step and on all ranks alike. Any other error may be this
  * rank's alone: the caller ends the job with coll_abort. hook may be NULL. */
 enum err train_run(struct train *t, const struct train_hook *hook) MUST;
 /* Held-out loss of the current parameters; tokens 0 when there is no held-out text. All ranks call.
  */
 enum err train_evaluate(struct train *t, double *loss, size_t *tokens) MUST;
-/* Now, durable; all ranks call. Not between a backward and its step: the slab of gradients may be
- * used. */
+/* Now, durable; all ranks call. Not between a backward and its step, unless that is given up: the slab
+ * of gradients may be used. */
 enum err train_checkpoint(struct train *t) MUST;
 /* Parameters, moments and step from the newest checkpoint, or from the seed. All ranks call;
  * train_run does it first. */

@@ -78,6 +78,12 @@ static void check_overlap(struct rules *r, const struct outer_settings *o)
     if (o->outer_eager && o->outer_mix > 0)
         broken(r, "outer.eager goes on from its start alone, and outer.mix is %g; the nearest is 0, or outer.eager = false",
                o->outer_mix);
+    if (o->outer_before_update && every == 1)
+        broken(r, "outer.before_update needs a step between two rounds, and outer.every is 1; the nearest is outer.every = 2");
+    else if (o->outer_before_update && (!tau || tau == every))
+        broken(r, "outer.before_update is for rounds that fly for 1 to %lld steps, and outer.overlap_steps is %lld; the nearest is "
+                  "%lld, or outer.before_update = false",
+               every - 1, tau, tau ? every - 1 : 1);
     if (!tau && o->outer_mix >= 0)
         broken(r, "outer.mix = %g is for overlapped rounds, and outer.overlap_steps is 0; the nearest is outer.mix = -1, "
                   "or outer.overlap_steps = %lld",
@@ -90,7 +96,7 @@ double keys_mix(const struct outer_settings *o)
 {
     if (o->outer_mix >= 0)
         return o->outer_mix;
-    return o->outer_overlap_steps == o->outer_every ? 0 : 0.5;
+    return o->outer_overlap_steps == o->outer_every || o->outer_before_update ? 0 : 0.5;
 }
 
 /* Each entry's form here; that they hold every layer once is fragment_make's to see. */

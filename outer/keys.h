@@ -11,7 +11,8 @@
     X(outer, aggregators, INT, "1", 1, 16, NULL, "", true, "Aggregators that share the fragments: fragment f is of the one at f modulo this number, so no single network card is the limit.") \
     X(outer, overlap_steps, INT, "0", 0, 1e6, NULL, "steps", true, "tau: steps that training goes on while a round is exchanged; 0: it waits. outer.every: the one-round delay (DiLoCoX).") \
     X(outer, eager, BOOL, "false", 0, 0, NULL, "", true, "With the one-round delay: a site goes on from an outer step of its own, with its fresh delta and the others' of the round before (Eager updates).") \
-    X(outer, mix, REAL, "-1", -1, 1, NULL, "", true, "alpha: share of the local parameters when an overlapped commit is applied (the rest: the outer ones); -1: 0.5, and 0 with the one-round delay.") \
+    X(outer, before_update, BOOL, "false", 0, 0, NULL, "", true, "A commit is put in between the backward pass and the optimizer's update of its step, not behind it: that step's update is kept (DreamDDP).") \
+    X(outer, mix, REAL, "-1", -1, 1, NULL, "", true, "alpha: share of the local parameters when an overlapped commit is applied (the rest: the outer ones); -1: 0.5, and 0 with the one-round delay or outer.before_update.") \
     X(outer, partition, CHOICE, "strided", 0, 0, "strided|sequential|balanced|random|slices", "", true, "How the model is cut into fragments: block i to fragment i mod P; consecutive blocks; tensors by size; every 256 values drawn for one (SPARTA); as outer.slices lists (DreamDDP).") \
     X(outer, slices, LIST, "", 0, 0, NULL, "", true, "partition slices: FIRST-LAST@STEP each: layers (embed, 0, 1, ..., final) sent STEP steps into every period of outer.every.") \
     X(outer, codec, CHOICE, "int8", 0, 0, "f32|bf16|int8|int4|int2|e3m0|fp8_e4m3|fp8_e5m2|topk|sign|csc|fp8_sr", "", true, "How contributions are encoded.")  \
@@ -67,7 +68,7 @@ enum err keys_outer_check(const struct outer_settings *o, const struct settings 
 /* The item of site.aggregator at this index; false: there are not so many, or it is too long. */
 bool keys_aggregator(const char *list, unsigned index, char *out, size_t size);
 enum err keys_outer_check_site(const struct outer_settings *o) MUST;
-/* outer.mix, or what -1 stands for (Streaming DiLoCo's plain average; DiLoCoX takes the outer ones). */
+/* outer.mix, or what -1 stands for (Streaming DiLoCo's plain average; DiLoCoX and DreamDDP take the outer ones). */
 double keys_mix(const struct outer_settings *o);
 
 #endif

@@ -201,7 +201,8 @@ static enum err plan_by_layer(struct plan_cmd *c)
         plan_layers_text(&l.slice[i], (int)c->p.s.model_layers, text, sizeof text);
         printf("%s%s", i ? ", " : "", text);
     }
-    printf("]\n  overlap_steps: %lld\n  codec: %s\n", (long long)l.span, c->p.o.outer_codec);
+    printf("]\n  overlap_steps: %lld\n  before_update: %s\n  codec: %s\n", (long long)l.span,
+           l.span < c->p.o.outer_every ? "true" : "false", c->p.o.outer_codec);
     printf("# %u slices, each %s the %lld steps behind it; training waits %.3g s (%.3g %% of the period)\n", l.count,
            slow ? "partly hidden under" : "hidden under", (long long)l.span, l.wait_s, 100 * l.wait_s / period_s);
     if (every)

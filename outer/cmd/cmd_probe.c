@@ -379,7 +379,7 @@ static enum err measure_step(struct probe *c)
     struct dev *d = NULL;
     char dir[] = "/tmp/atoll-probe-XXXXXX";
     double step_s = 0;
-    const struct train_hook hook = {&step_s, nothing_start, keep_time, nothing_eval, nothing_start, nothing_saved};
+    const struct train_hook hook = {&step_s, nothing_start, nothing_start, keep_time, nothing_eval, nothing_start, nothing_saved};
     static struct train train;
     c->p.s.train_steps = STEPS;
     c->p.s.train_eval_every = c->p.s.train_checkpoint_every = 0;

@@ -208,6 +208,12 @@ static enum err hook_start(void *self, struct train *t)
     return ERR_OK;
 }
 
+static enum err hook_update(void *self, struct train *t)
+{
+    struct job *j = self;
+    return j->outer ? site_train_update(&j->exchange, t) : ERR_OK;
+}
+
 static enum err hook_step(void *self, struct train *t, const struct train_report *r)
 {
     struct job *j = self;
@@ -381,6 +387,7 @@ static enum err open_exchange(struct job *j)
                                    .extra_steps = j->o.outer_extra_steps,
                                    .share = j->o.site_share,
                                    .mix = keys_mix(&j->o),
+                                   .before_update = j->o.outer_before_update,
                                    .evaluate = look && (j->plan.fragments.count > 1 || look % every ||
                                                         j->o.outer_overlap_steps),
                                    .rounded = job_tell_round,
@@ -454,7 +461,7 @@ static void close_all(struct job *j)
 
 static enum err run(struct job *j)
 {
-    const struct train_hook hook = {j, hook_start, hook_step, hook_eval, hook_saving, hook_saved};
+    const struct train_hook hook = {j, hook_start, hook_update, hook_step, hook_eval, hook_saving, hook_saved};
     j->train.stop = &stop;
     enum err e = train_run(&j->train, &hook);
     if (!is_lead(j))

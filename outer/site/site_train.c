@@ -382,6 +382,24 @@ enum err site_train_start(struct site_train *s, struct train *t)
     return rounds_due(s, t, &(struct train_report){.step = t->step, .loss = NAN});
 }
 
+/* The wait was given up, the steps' work is not. */
+static enum err stop_here(struct train *t)
+{
+    if (t->saved_step != t->step)
+        TRY(train_checkpoint(t));
+    return err_set(ERR_STOPPED, "stopped at step %lld while waiting for a round; it is stored",
+                   (long long)t->step);
+}
+
+enum err site_train_update(struct site_train *s, struct train *t)
+{
+    enum err e = s->o.before_update ? site_overlap_update(s, t) : ERR_OK;
+    if (e != ERR_STOPPED)
+        return e;
+    TRY(site_train_saving(s));
+    return stop_here(t);
+}
+
 enum err site_train_step(struct site_train *s, struct train *t, const struct train_report *r)
 {
     bool moved;
@@ -390,9 +408,7 @@ enum err site_train_step(struct site_train *s, struct train *t, const struct tra
         TRY(site_train_saving(s));
         if (s->o.schedule.overlap)
             TRY(site_train_agree(s, site_train_lead(s) ? site_overlap_mark(s, t) : ERR_OK));
-        TRY(train_checkpoint(t)); /* the wait was given up, the step's work is not */
-        return err_set(ERR_STOPPED, "stopped at step %lld while waiting for a round; it is stored",
-                       (long long)t->step);
+        return stop_here(t);
     }
     if (e != ERR_OK || s->o.strict)
         return e;

@@ -42,6 +42,7 @@ struct site_train_options {
     int64_t extra_steps; /* quorum mode: steps to train on while the aggregator is unreachable */
     double share;        /* site.share: weight of a full round */
     double mix;          /* keys_mix: share of the local parameters when a commit is applied */
+    bool before_update;  /* with overlap: applied before its step's update, not after it */
     bool evaluate;       /* will be asked for the outer loss between rounds: takes memory for it */
     void (*rounded)(void *self, const struct site_train_round *r); /* lead only */
     void *self;
@@ -60,6 +61,7 @@ struct site_train {
         exposed_ms[ROUND_FRAGMENTS_MAX]; /* of the round in flight */
     /* The same on every rank: */
     uint64_t flight[ROUND_FRAGMENTS_MAX]; /* round in flight, + 1; 0: none */
+    int64_t at;  /* whose commits are applied: t->step, one more before its update */
     bool before; /* the checkpoint we started from is from before the rounds at its step */
     int64_t
         merged_step[ROUND_FRAGMENTS_MAX]; /* where each fragment was sent last; 0: as scheduled */
@@ -76,6 +78,9 @@ void site_train_close(struct site_train *s);
  * very step. Moves t->step to where the others are when its steps cannot be repeated (joined by
  * snapshot, or came back in quorum mode). */
 enum err site_train_start(struct site_train *s, struct train *t) MUST;
+/* Before the update of step t->step + 1 (outer.before_update). Stopped while waiting: as below, the
+ * step before being the one that is checkpointed. */
+enum err site_train_update(struct site_train *s, struct train *t) MUST;
 /* After a step, with its report (the aggregator's live view). Stopped while waiting: the step is
  * checkpointed, ERR_STOPPED. In quorum mode it may move t->step forward, as above. */
 enum err site_train_step(struct site_train *s, struct train *t, const struct train_report *r) MUST;

@@ -1,6 +1,10 @@
 /* Rounds beside training (Streaming DiLoCo, 2501.18512, Algorithm 2): a fragment is sent after its
  * step, training goes on, and its commit is applied outer.overlap_steps later. Which step does what
  * is the schedule's; a link that was slower makes the step wait.
+ *
+ * With outer.before_update the commit is applied inside its step, between the backward pass and the
+ * update (DreamDDP, 2502.11058: the averaged parameters replace the local ones, then the local step
+ * is taken from there). At the end of the step all is as without it.
  */
 #include <math.h>
 #include <string.h>
@@ -17,32 +21,32 @@ static bool flying(const struct site_train *s, unsigned f)
 }
 
 /* Is the flight of this fragment to be applied by now? */
-static bool lands(const struct site_train *s, const struct train *t, unsigned f)
+static bool lands(const struct site_train *s, unsigned f)
 {
-    return flying(s, f) && schedule_apply(&s->o.schedule, f, s->flight[f] - 1) <= t->step;
+    return flying(s, f) && schedule_apply(&s->o.schedule, f, s->flight[f] - 1) <= s->at;
 }
 
 /* ---- before anything is changed: wait for what lands ---- */
 
 /* Quorum mode: may the apply wait for an aggregator that is away, while this site trains on? At most
  * outer.extra_steps, and not beyond the fragment's next send. */
-static bool may_postpone(const struct site_train *s, const struct train *t, unsigned f)
+static bool may_postpone(const struct site_train *s, unsigned f)
 {
     const struct schedule *c = &s->o.schedule;
     uint64_t round = s->flight[f] - 1;
     int64_t planned = schedule_apply(c, f, round), last = planned + s->o.extra_steps;
-    if (s->o.strict || t->step >= last || t->step >= schedule_step(c, f, round + 1))
+    if (s->o.strict || s->at >= last || s->at >= schedule_step(c, f, round + 1))
         return false;
     return site_is_away(s->o.site, f);
 }
 
-static enum err await(struct site_train *s, const struct train *t, bool later[ROUND_FRAGMENTS_MAX])
+static enum err await(struct site_train *s, bool later[ROUND_FRAGMENTS_MAX])
 {
     TRY(site_failed(s->o.site));
     for (unsigned f = 0; f < s->o.schedule.fragments; f++) {
-        if (!lands(s, t, f))
+        if (!lands(s, f))
             continue;
-        later[f] = may_postpone(s, t, f);
+        later[f] = may_postpone(s, f);
         double begin = site_train_now();
         if (!later[f])
             TRY(site_await(s->o.site, f));
@@ -67,11 +71,10 @@ static enum err mix(struct site_train *s, struct train *t, unsigned f, float alp
     return site_train_scatter(t, s->fragment, part);
 }
 
-static void tell(struct site_train *s, const struct train *t, unsigned f,
-                 const struct site_landed *landed, double mix_ms)
+static void tell(struct site_train *s, unsigned f, const struct site_landed *landed, double mix_ms)
 {
     uint64_t round = s->flight[f] - 1;
-    struct site_train_round r = {.step = t->step,
+    struct site_train_round r = {.step = s->at,
                                  .fragment = f,
                                  .included = landed->included,
                                  .up_predicted = landed->up_bytes,
@@ -107,7 +110,7 @@ static enum err apply(struct site_train *s, struct train *t, unsigned f, float a
     TRY(s->o.coll->ops->broadcast_host(s->o.coll, &landed.sat_out, sizeof landed.sat_out));
     TRY(mix(s, t, f, landed.sat_out ? 0 : alpha, gathered)); /* what is damaged is not kept */
     if (site_train_lead(s))
-        tell(s, t, f, &landed, 1e3 * (site_train_now() - begin));
+        tell(s, f, &landed, 1e3 * (site_train_now() - begin));
     s->flight[f] = 0;
     return ERR_OK;
 }
@@ -206,12 +209,12 @@ static enum err leave(struct site_train *s, struct train *t, const struct train_
                       unsigned f, uint64_t round)
 {
     bool first = sent_first(s, t, f), eager = schedule_eager(&s->o.schedule, f, round);
-    bool ahead = s->o.schedule.eager && first && lands(s, t, f); /* what these steps began at */
+    bool ahead = s->o.schedule.eager && first && lands(s, f); /* what these steps began at */
     double begin = site_train_now();
     if (first)
         TRY(site_train_gather(t, s->gathered, &s->o.fragments->f[f]));
     s->gather_ms[f] = 1e3 * (site_train_now() - begin);
-    if (first && lands(s, t, f))
+    if (first && lands(s, f))
         TRY(apply(s, t, f, (float)s->o.mix, true));
     else if (first && round == 0 && !eager)
         TRY(apply_initial(s, t, f));
@@ -219,20 +222,30 @@ static enum err leave(struct site_train *s, struct train *t, const struct train_
     return eager ? go_ahead(s, t, f) : ERR_OK;
 }
 
-/* What lands comes before what leaves: there are as many lanes as rounds in flight after a step. At
- * the last step all fragments leave, as many at once as there are lanes. */
-static enum err act(struct site_train *s, struct train *t, const struct train_report *report,
-                    const bool later[ROUND_FRAGMENTS_MAX], bool *changed)
+/* All that lands at step s->at and is not sent first; it is waited for before anything is changed. */
+static enum err land(struct site_train *s, struct train *t, bool *changed)
 {
-    uint64_t round;
-    unsigned lanes = schedule_lanes(&s->o.schedule), finished = 0;
-    bool last = t->step == s->o.schedule.steps;
+    bool later[ROUND_FRAGMENTS_MAX] = {false};
+    TRY(site_train_agree(s, site_train_lead(s) ? await(s, later) : ERR_OK));
+    if (s->o.extra_steps)
+        TRY(s->o.coll->ops->broadcast_host(s->o.coll, later, sizeof later));
     for (unsigned f = 0; f < s->o.schedule.fragments; f++) {
-        if (!lands(s, t, f) || later[f] || sent_first(s, t, f))
+        if (!lands(s, f) || later[f] || sent_first(s, t, f))
             continue;
         TRY(apply(s, t, f, (float)s->o.mix, false));
         *changed = true;
     }
+    return ERR_OK;
+}
+
+/* What lands comes before what leaves: there are as many lanes as rounds in flight after a step. At
+ * the last step all fragments leave, as many at once as there are lanes. */
+static enum err leave_all(struct site_train *s, struct train *t, const struct train_report *report,
+                          bool *changed)
+{
+    uint64_t round;
+    unsigned lanes = schedule_lanes(&s->o.schedule), finished = 0;
+    bool last = t->step == s->o.schedule.steps;
     for (unsigned f = 0; f < s->o.schedule.fragments; f++) {
         if (!due(s, t, f, &round))
             continue;
@@ -258,13 +271,26 @@ static bool idle(const struct site_train *s, const struct train *t)
 
 enum err site_overlap_step(struct site_train *s, struct train *t, const struct train_report *report)
 {
-    bool later[ROUND_FRAGMENTS_MAX] = {false}, changed = false;
+    bool changed = false;
+    s->at = t->step;
     if (idle(s, t))
         return ERR_OK;
-    TRY(site_train_agree(s, site_train_lead(s) ? await(s, t, later) : ERR_OK));
-    if (s->o.extra_steps)
-        TRY(s->o.coll->ops->broadcast_host(s->o.coll, later, sizeof later));
-    TRY(act(s, t, report, later, &changed));
+    if (!s->o.before_update)
+        TRY(land(s, t, &changed));
+    TRY(leave_all(s, t, report, &changed));
+    if (changed)
+        model_params_changed(t->model);
+    return ERR_OK;
+}
+
+enum err site_overlap_update(struct site_train *s, struct train *t)
+{
+    bool changed = false, any = false;
+    s->at = t->step + 1;
+    for (unsigned f = 0; f < s->o.schedule.fragments; f++)
+        any = any || flying(s, f);
+    if (any)
+        TRY(land(s, t, &changed));
     if (changed)
         model_params_changed(t->model);
     return ERR_OK;
@@ -292,7 +318,8 @@ enum err site_overlap_resume(struct site_train *s, struct train *t)
     int64_t done = s->before ? t->step - 1 : t->step; /* steps whose rounds the checkpoint has */
     for (unsigned f = 0; f < s->o.schedule.fragments; f++) {
         uint64_t round;
-        if (!schedule_flying(&s->o.schedule, f, done, &round))
+        if (!schedule_flying(&s->o.schedule, f, done, &round) ||
+            (s->o.before_update && schedule_apply(&s->o.schedule, f, round) <= t->step))
             continue;
         s->flight[f] = round + 1;
         TRY(site_train_agree(s, site_train_lead(s) ? again(s, f, round) : ERR_OK));

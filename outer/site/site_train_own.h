@@ -23,6 +23,9 @@ void site_train_tell(struct site_train *s, struct site_train_round *r);
  * asked to while waiting; then either nothing was changed, or it is the last step. */
 enum err site_overlap_step(struct site_train *s, struct train *t,
                            const struct train_report *report) MUST;
+/* Before the update of step t->step + 1, with outer.before_update: all that is applied at that step.
+ * ERR_STOPPED: nothing was changed. */
+enum err site_overlap_update(struct site_train *s, struct train *t) MUST;
 /* After a checkpoint was loaded: what was in flight when it was written flies again. */
 enum err site_overlap_resume(struct site_train *s, struct train *t) MUST;
 enum err site_overlap_clear(struct site_train *s) MUST; /* lands all, takes none */

@@ -92,7 +92,7 @@ static enum err train(struct coll *c, const char *dir, int extra, char **extras,
 {
     static struct settings s;
     static struct train t;
-    const struct train_hook hook = {NULL, on_start, on_step, on_eval, on_start, on_saved};
+    const struct train_hook hook = {NULL, on_start, on_start, on_step, on_eval, on_start, on_saved};
     struct dev_options o = {.kind = "cpu", .model_type = "f32", .threads = 1};
     struct dev *d;
     char *shard, *inner, hex[65];

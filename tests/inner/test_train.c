@@ -86,9 +86,11 @@ static void end(struct run *r)
 /* ---- a hook that records ------------------------------------------------------------------- */
 struct seen {
     double loss[64], eval_first, eval_last;
-    int steps, evals, savings, saves, starts;
+    int steps, updates, evals, savings, saves, starts;
     int stop_after;   /* raise the flag in this step; 0: never */
     int poison_after; /* put a NaN into the parameters after this step */
+    int refuse_after; /* let no update follow this step */
+    float put;        /* before the update of step 2, in place of the first gain; 0: nothing */
 };
 
 static enum err seen_start(void *self, struct train *t)
@@ -96,6 +98,22 @@ static enum err seen_start(void *self, struct train *t)
     struct seen *s = self;
     s->starts++;
     return t->model ? ERR_OK : ERR_INTERNAL;
+}
+
+/* Once for every step, the parameters being those of the step before. */
+static enum err seen_update(void *self, struct train *t)
+{
+    struct seen *s = self;
+    if (t->step != s->steps || s->updates != s->steps)
+        return ERR_INTERNAL;
+    if (s->refuse_after && t->step == s->refuse_after)
+        return err_set(ERR_STOPPED, "refused");
+    if (s->put > 0 && t->step == 1) {
+        model_params(t->model)[table_find(&t->table, "norm.weight")->offset] = s->put;
+        model_params_changed(t->model);
+    }
+    s->updates++;
+    return ERR_OK;
 }
 
 static enum err seen_step(void *self, struct train *t, const struct train_report *r)
@@ -138,7 +156,7 @@ static enum err seen_saved(void *self, struct train *t, int64_t step)
 
 static struct train_hook hook_of(struct seen *s)
 {
-    return (struct train_hook){s, seen_start, seen_step, seen_eval, seen_saving, seen_saved};
+    return (struct train_hook){s, seen_start, seen_update, seen_step, seen_eval, seen_saving, seen_saved};
 }
 
 /* ---- learning ------------------------------------------------------------------------------ */
@@ -247,6 +265,54 @@ static void checkpoint_of_another_run_is_refused(void **state)
     assert_int_equal(train_run(&r.t, NULL), ERR_MISMATCH);
     assert_says("train.lr");
     end(&r);
+}
+
+/* ---- before the update --------------------------------------------------------------------- */
+/* What the hook puts in has no part in the gradients, and the step's update is taken from there. */
+static void a_hook_comes_before_the_update(void **state)
+{
+    (void)state;
+    const float put[] = {2, 3};
+    struct final f[2];
+    struct run r;
+    float moved[2];
+    for (int i = 0; i < 2; i++) {
+        struct seen s = {.put = put[i]};
+        struct train_hook h = hook_of(&s);
+        begin(&r, i ? "three" : "two",
+              (const char *[]){TINY, "--train.steps", "2", "--train.optimizer", "adamw", NULL});
+        assert_int_equal(train_run(&r.t, &h), ERR_OK);
+        assert_int_equal(s.updates, 2);
+        f[i] = copy_final(&r);
+        moved[i] = f[i].params[table_find(&r.t.table, "norm.weight")->offset] - put[i];
+        if (i)
+            assert_memory_equal(f[0].m, f[1].m, r.t.table.elements * sizeof(float));
+        end(&r);
+    }
+    assert_true(fabsf(moved[0]) > 1e-5f);
+    assert_true(fabsf(moved[0] - moved[1]) < 1e-6f); /* gains do not decay */
+}
+
+static void a_step_that_is_given_up_changes_nothing(void **state)
+{
+    (void)state;
+    struct final f[2];
+    struct run r;
+    size_t bytes = 0;
+    for (int i = 0; i < 2; i++) {
+        struct seen s = {.refuse_after = i ? 3 : 0};
+        struct train_hook h = hook_of(&s);
+        begin(&r, i ? "refused" : "ended",
+              (const char *[]){TINY, "--train.steps", i ? "6" : "3", "--train.decay", "none", NULL});
+        assert_int_equal(train_run(&r.t, &h), i ? ERR_STOPPED : ERR_OK);
+        assert_int_equal(r.t.step, 3);
+        assert_int_equal(s.steps, 3);
+        f[i] = copy_final(&r);
+        bytes = r.t.table.elements * sizeof(float);
+        end(&r);
+    }
+    assert_memory_equal(f[0].params, f[1].params, bytes);
+    assert_memory_equal(f[0].m, f[1].m, bytes);
 }
 
 /* ---- gradients ----------------------------------------------------------------------------- */
@@ -378,6 +444,8 @@ int main(void)
         cmocka_unit_test_setup(adamw_learns, reset),
         cmocka_unit_test_setup(lamb_learns, reset),
         cmocka_unit_test_setup(resumed_run_is_the_same_run, reset),
+        cmocka_unit_test_setup(a_hook_comes_before_the_update, reset),
+        cmocka_unit_test_setup(a_step_that_is_given_up_changes_nothing, reset),
         cmocka_unit_test_setup(checkpoint_of_another_run_is_refused, reset),
         cmocka_unit_test_setup(accumulation_changes_nothing, reset),
         cmocka_unit_test_setup(a_diverged_step_reaches_no_hook, reset),

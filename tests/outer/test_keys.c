@@ -87,6 +87,9 @@ static void each_rule_names_what_to_do(void **state)
     refused("--outer.eager true", "the nearest is outer.overlap_steps = 50, or outer.eager = false");
     refused("--outer.eager true --outer.overlap_steps 49", "the nearest is outer.overlap_steps = 50");
     refused("--outer.eager true --outer.overlap_steps 50 --outer.mix 0.5", "the nearest is 0, or outer.eager = false");
+    refused("--outer.before_update true", "overlap_steps is 0; the nearest is 1, or");
+    refused("--outer.before_update true --outer.overlap_steps 50", "the nearest is 49, or");
+    refused("--outer.every 1 --outer.before_update true --outer.overlap_steps 1", "the nearest is outer.every = 2");
     refused("--outer.extra_steps 5", "needs outer.mode = quorum");
     refused("--site.share 0.011", "not a multiple of train.sequence");
     refused("--outer.every 50 --outer.fragments 4 --serve.listen x", "\nserve.listen"); /* all at once */
@@ -100,6 +103,8 @@ static void mix_is_half_or_nothing(void **state)
     assert_int_equal(checked("--outer.sites a --outer.overlap_steps 50"), ERR_OK);
     assert_true(keys_mix(&outer) == 0);
     assert_int_equal(checked("--outer.sites a --outer.overlap_steps 50 --outer.eager true"), ERR_OK);
+    assert_true(keys_mix(&outer) == 0);
+    assert_int_equal(checked("--outer.sites a --outer.overlap_steps 5 --outer.before_update true"), ERR_OK);
     assert_true(keys_mix(&outer) == 0);
     assert_int_equal(checked("--outer.sites a --outer.overlap_steps 50 --outer.mix 0.25"), ERR_OK);
     assert_true(keys_mix(&outer) == 0.25);
