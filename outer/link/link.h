@@ -89,8 +89,12 @@ struct link_listen {
 };
 struct link_server;
 
-/* First thing in main of a process that dials or serves: malloc settings without which gRPC gives memory back and takes it
- * again at every message (15-40 % of its CPU). Price: up to 1 GiB of freed heap stays resident. */
+/* First thing in main of a process that dials or serves:
+ * - malloc settings without which gRPC gives memory back and takes it again at every message (15-40 % of its CPU). Price: up to
+ *   1 GiB of freed heap stays resident.
+ * - receive windows of twice rate x delay whatever that is, at least 16 MiB, while the quota has room. Without, core's end at
+ *   32 MiB and are announced anew when half is gone: at 1 Gbit/s and 100 ms the sender's kernel then runs dry, and BBR, which
+ *   learns nothing from such samples, stays in its start-up phase. An operator's own GRPC_EXPERIMENTS stands. */
 void link_tune(void);
 /* Does not connect yet: the first call does. No system roots, no plaintext. Files replaced by rename are used from the next
  * call on; the server's from the next connection on. */

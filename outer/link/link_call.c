@@ -30,6 +30,7 @@ void link_tune(void)
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
     mallopt(M_TOP_PAD, 64 << 20);
     mallopt(M_ARENA_MAX, 2);
+    setenv("GRPC_EXPERIMENTS", "memory_pressure_controller", 0); /* read once, at core's start */
 }
 
 /* ---- once per process ---- */

@@ -1,7 +1,7 @@
 /* How long one exchange takes over an emulated network, as a multiple of what the line needs: bytes
  * / rate + one round trip. A contribution up (until its receipt) and an aggregate down through the
- * real link, a raw TCP stream of the same size, and an all-reduce of PyTorch's gloo between two
- * ranks, which also carries every byte once each way. All hold their connections open, and take
+ * real link, a raw TCP stream of the same size, the same through TLS, and an all-reduce of PyTorch's
+ * gloo between two ranks, which also carries every byte once each way. All hold their connections open, and take
  * turns, so each comes after a pause, as exchanges do in training.
  *
  *     build/tests/bench_exchange --csv tests/bench/results.csv        (from the repository; python3
@@ -25,13 +25,14 @@
 #include "kernels/base/file.h"
 #include "outer/cmd/args.h"
 #include "outer/cmd/child.h"
-#include "outer/link/tls.h"
 #include "outer/wan/wan.h"
 #include "tests/bench/bench.h"
+#include "tests/bench/raw_tls.h"
 
-enum { SITE, AGGREGATOR, RAW_PORT = 5001, LINK_PORT = 7443, GLOO_PORT = 5002 };
-enum { CONTRIBUTION, AGGREGATE, RAW, GLOO, CASES };
-static const char *const case_names[CASES] = {"contribution", "aggregate", "raw TCP",
+enum { SITE, AGGREGATOR, RAW_PORT = 5001, GLOO_PORT, RAW_TLS_PORT, LINK_PORT = 7443 };
+enum { PIECE = 1 << 20 }; /* of a raw stream, at once */
+enum { CONTRIBUTION, AGGREGATE, RAW, RAW_TLS, GLOO, CASES };
+static const char *const case_names[CASES] = {"contribution", "aggregate", "raw TCP", "raw TLS",
                                               "gloo all-reduce"};
 static const struct condition {
     double rate_mbit, rtt_ms, loss_percent;
@@ -171,52 +172,80 @@ static enum err link_site(struct bench *b, const char *address, int hear, int te
     return ERR_OK;
 }
 
-/* ---- raw TCP ------------------------------------------------------------------------------- */
-static struct sockaddr_in raw_address(const char *address)
+/* ---- raw TCP, and TLS on it ---------------------------------------------------------------- */
+struct raw {
+    int socket;
+    SSL *tls; /* NULL: plain */
+};
+
+static ssize_t raw_write(struct raw *r, const uint8_t *data, size_t n)
 {
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(RAW_PORT)};
+    n = n < PIECE ? n : PIECE;
+    return r->tls ? SSL_write(r->tls, data, (int)n) : write(r->socket, data, n);
+}
+
+static ssize_t raw_read(struct raw *r, void *data, size_t n)
+{
+    n = n < PIECE ? n : PIECE;
+    return r->tls ? SSL_read(r->tls, data, (int)n) : read(r->socket, data, n);
+}
+
+static struct sockaddr_in raw_address(const char *address, int which)
+{
+    uint16_t port = which == RAW ? RAW_PORT : RAW_TLS_PORT;
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(port)};
     inet_pton(AF_INET, address, &a.sin_addr);
     return a;
 }
 
-static enum err raw_aggregator(struct bench *b, const char *address)
+static void raw_begin(struct bench *b, struct raw *r, int which, unsigned place)
 {
-    struct sockaddr_in a = raw_address(address);
+    struct link_tls t = files(b, place == SITE ? "a" : "aggregator");
+    if (which == RAW_TLS)
+        r->tls = raw_tls(&t, r->socket, place == AGGREGATOR);
+}
+
+static enum err raw_aggregator(struct bench *b, const char *address, int which)
+{
+    struct sockaddr_in a = raw_address(address, which);
+    struct raw r = {0};
     int listener = socket(AF_INET, SOCK_STREAM, 0);
     if (bind(listener, (struct sockaddr *)&a, sizeof a) != 0 || listen(listener, 1) != 0)
-        return err_set(ERR_IO, "raw TCP cannot listen");
-    int s = accept(listener, NULL, NULL);
+        return err_set(ERR_IO, "cannot listen");
+    r.socket = accept(listener, NULL, NULL);
+    raw_begin(b, &r, which, AGGREGATOR);
     size_t have = 0;
-    for (ssize_t n; (n = read(s, b->payload, (size_t)1 << 20)) > 0;) {
+    for (ssize_t n; (n = raw_read(&r, b->payload, b->bytes - have)) > 0;) {
         have += (size_t)n;
-        if (have == b->bytes && write(s, "", 1) == 1)
+        if (have == b->bytes && raw_write(&r, b->payload, 1) == 1)
             have = 0;
     }
     return ERR_OK;
 }
 
-static double raw_exchange(struct bench *b, int s)
+static double raw_exchange(struct bench *b, struct raw *r)
 {
     char receipt;
     double start = bench_now();
     for (size_t at = 0; at < b->bytes;) {
-        ssize_t n = write(s, b->payload + at, b->bytes - at);
+        ssize_t n = raw_write(r, b->payload + at, b->bytes - at);
         if (n <= 0)
             return -1;
         at += (size_t)n;
     }
-    return read(s, &receipt, 1) == 1 ? bench_now() - start : -1;
+    return raw_read(r, &receipt, 1) == 1 ? bench_now() - start : -1;
 }
 
-static enum err raw_site(struct bench *b, const char *address, int hear, int tell)
+static enum err raw_site(struct bench *b, const char *address, int which, int hear, int tell)
 {
-    struct sockaddr_in a = raw_address(address);
-    int s = socket(AF_INET, SOCK_STREAM, 0);
-    unsigned char which;
-    if (connect(s, (struct sockaddr *)&a, sizeof a) != 0)
-        return err_set(ERR_LINK, "raw TCP cannot connect");
-    while (read(hear, &which, 1) == 1) {
-        double took = raw_exchange(b, s);
+    struct sockaddr_in a = raw_address(address, which);
+    struct raw r = {.socket = socket(AF_INET, SOCK_STREAM, 0)};
+    unsigned char byte;
+    if (connect(r.socket, (struct sockaddr *)&a, sizeof a) != 0)
+        return err_set(ERR_LINK, "cannot connect");
+    raw_begin(b, &r, which, SITE);
+    while (read(hear, &byte, 1) == 1) {
+        double took = raw_exchange(b, &r);
         if (write(tell, &took, sizeof took) != (ssize_t)sizeof took)
             break;
     }
@@ -229,8 +258,9 @@ static enum err become(struct bench *b, int which, unsigned place, int hear, int
 {
     char address[WAN_ADDRESS_MAX], bytes[32], port[16];
     wan_address(&b->wan, place, AGGREGATOR, address);
-    if (which == RAW)
-        return place == SITE ? raw_site(b, address, hear, tell) : raw_aggregator(b, address);
+    if (which == RAW || which == RAW_TLS)
+        return place == SITE ? raw_site(b, address, which, hear, tell)
+                             : raw_aggregator(b, address, which);
     if (which != GLOO)
         return place == SITE ? link_site(b, address, hear, tell) : link_aggregator(b, address);
     snprintf(bytes, sizeof bytes, "%zu", b->bytes);
@@ -302,16 +332,17 @@ static void report(struct bench *b, const struct condition *c, int which,
 
 static void take_turns(struct bench *b, const struct condition *c)
 {
-    static const int worker_of[CASES] = {0, 0, 1, 2}; /* both ways of the link on one connection */
-    static const int kinds[] = {CONTRIBUTION, RAW, GLOO};
+    static const int worker_of[CASES] = {0, 0, 1, 2, 3}; /* both ways of the link on one connection */
+    static const int kinds[] = {CONTRIBUTION, RAW, RAW_TLS, GLOO};
+    enum { WORKERS = sizeof kinds / sizeof *kinds };
     struct bench_times times[CASES] = {0};
-    struct worker workers[3];
-    pid_t servers[3];
+    struct worker workers[WORKERS];
+    pid_t servers[WORKERS];
     double first[CASES];
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < WORKERS; i++)
         servers[i] = fork_at(b, kinds[i], AGGREGATOR, -1, -1);
     child_pause(500);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < WORKERS; i++)
         worker_open(b, &workers[i], kinds[i]);
     for (int r = 0; r <= b->repeats; r++)
         for (int which = 0; which < CASES; which++) {
@@ -330,7 +361,7 @@ static void take_turns(struct bench *b, const struct condition *c)
         else
             fprintf(stderr, "SKIPPED: %s did not run\n", case_names[which]);
     }
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < WORKERS; i++) {
         kill(servers[i], SIGKILL);
         kill(workers[i].pid, SIGKILL);
         close(workers[i].tell);

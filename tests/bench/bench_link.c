@@ -6,7 +6,6 @@
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <openssl/ssl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,8 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 #include "kernels/base/file.h"
-#include "outer/link/tls.h"
 #include "tests/bench/bench.h"
+#include "tests/bench/raw_tls.h"
 
 enum { BYTES = 256 << 20, PIECE = 1 << 20, REPEATS = 5 };
 enum { RAW, RAW_STORED, DISCARDED, STORED, CASES }; /* odd: into a file */
@@ -96,17 +95,6 @@ static enum err contribute(struct link *l, const uint8_t *payload)
 
 /* ---- raw TLS ---- */
 
-static SSL_CTX *raw_context(const SSL_METHOD *method, const char *name)
-{
-    struct link_tls t = files(name);
-    SSL_CTX *ctx = SSL_CTX_new(method);
-    ASSERT(ctx && SSL_CTX_use_certificate_file(ctx, t.certificate, SSL_FILETYPE_PEM) == 1);
-    ASSERT(SSL_CTX_use_PrivateKey_file(ctx, t.key, SSL_FILETYPE_PEM) == 1);
-    ASSERT(SSL_CTX_load_verify_locations(ctx, t.ca, NULL) == 1);
-    SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
-    return ctx;
-}
-
 struct raw {
     SSL *site, *aggregator;
     int listener;
@@ -115,8 +103,8 @@ struct raw {
 static void *raw_take(void *arg) /* reads all of every contribution, answers with one byte */
 {
     struct raw *r = arg;
-    SSL_set_fd(r->aggregator, accept(r->listener, NULL, NULL));
-    ASSERT(SSL_accept(r->aggregator) == 1);
+    struct link_tls t = files("aggregator");
+    r->aggregator = raw_tls(&t, accept(r->listener, NULL, NULL), true);
     char *piece = malloc(PIECE);
     ASSERT(piece);
     size_t have = 0;
@@ -144,16 +132,14 @@ static void raw_open(struct raw *r, pthread_t *thread)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t n = sizeof a;
-    r->site = SSL_new(raw_context(TLS_client_method(), "a"));
-    r->aggregator = SSL_new(raw_context(TLS_server_method(), "aggregator"));
     r->listener = socket(AF_INET, SOCK_STREAM, 0);
     ASSERT(bind(r->listener, (struct sockaddr *)&a, n) == 0 && listen(r->listener, 1) == 0);
     ASSERT(getsockname(r->listener, (struct sockaddr *)&a, &n) == 0);
     ASSERT(pthread_create(thread, NULL, raw_take, r) == 0);
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     ASSERT(connect(fd, (struct sockaddr *)&a, n) == 0);
-    SSL_set_fd(r->site, fd);
-    ASSERT(SSL_connect(r->site) == 1);
+    struct link_tls t = files("a");
+    r->site = raw_tls(&t, fd, false);
 }
 
 /* ---- measuring ---- */

@@ -391,6 +391,46 @@ static void bytes_follow_the_offer(void **state)
     free(payload);
 }
 
+/* How far a sender may go ahead of a reader that reads nothing: on a long line it is the receive window that keeps the sender's
+ * own queue full. */
+static void a_window_of_a_long_line(void **state)
+{
+    (void)state;
+    int port = 0;
+    pthread_barrier_t barrier;
+    memset(&fake, 0, sizeof fake);
+    pthread_barrier_init(&barrier, NULL, 2);
+    struct sending x = {.n = FAKE_BYTES_MAX - 5};
+    uint8_t *payload = pattern(x.n);
+    x.payload = payload;
+    struct link_server *s = fake_serve(&fake, &port);
+    x.l = dial(port, 1, 0, 0);
+    for (x.rounds = 0; x.rounds < 2; x.rounds++) { /* the first one lets windows grow */
+        uint64_t sent = 0, before = counters(x.l).wire_up;
+        fake.have = 0;
+        fake.blocks = (struct blocks){0};
+        fake.pause = x.rounds ? &barrier : NULL;
+        assert_int_equal(pthread_create(&x.thread, NULL, send_main, &x), 0);
+        if (x.rounds) {
+            pthread_barrier_wait(&barrier);
+            for (uint64_t was = UINT64_MAX; was != sent; usleep(200000)) {
+                was = sent;
+                sent = counters(x.l).wire_up - before;
+            }
+            pthread_barrier_wait(&barrier);
+            if (sent < 12 << 20)
+                fail_msg("stood still after %llu bytes", (unsigned long long)sent);
+        }
+        pthread_join(x.thread, NULL);
+        assert_int_equal(x.e, ERR_OK);
+        assert_memory_equal(fake.stored, payload, x.n);
+    }
+    pthread_barrier_destroy(&barrier);
+    x.l->ops->close(x.l);
+    link_shutdown(s, 1000);
+    free(payload);
+}
+
 /* 2 Mbit/s, three quarters of it given to bulk, full all the time: calls pass in between. */
 static void control_is_never_starved(void **state)
 {
@@ -445,6 +485,7 @@ int main(void)
         cmocka_unit_test(download_cut_and_resumed),
         cmocka_unit_test(bulk_is_paced),
         cmocka_unit_test(bytes_follow_the_offer),
+        cmocka_unit_test(a_window_of_a_long_line),
         cmocka_unit_test(control_is_never_starved),
     };
     return cmocka_run_group_tests(tests, prepare, scratch_close);
