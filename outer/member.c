@@ -473,6 +473,15 @@ enum err member_begin(struct member *m, const float *initial_slab)
     return ERR_OK;
 }
 
+static enum err drop(struct member *m, unsigned fragment, uint64_t round, const char *file)
+{
+    char path[PATH_BYTES];
+    path_of(path, fragment, round, file);
+    if (!*file) /* the directory */
+        path[strlen(path) - 1] = 0;
+    return m->world->ops->remove(m->world, path);
+}
+
 /* The aggregator's residual of a state that is made again. What its own encoding of that round lost
  * is not a function of the aggregate: given up, said, and the manifest's backlog says how much. */
 static void remade_own(struct member *m, unsigned fragment, const struct manifest *manifest)
@@ -492,23 +501,38 @@ static void remade_own(struct member *m, unsigned fragment, const struct manifes
               (unsigned long long)manifest->round + 1, manifest->backlog);
 }
 
-/* The state CURRENT names does not verify. Only the aggregator can make it again in full: a site's
- * residual of that state is not a function of the aggregate; the site gets the round again from the
- * aggregator and its own outbox. */
-static enum err load_before(struct member *m, unsigned fragment, uint64_t round)
+/* The newest state before `round` whose file is there: the last round or, before a snapshot, an older
+ * one. ERR_INPUT: none. */
+static enum err state_before(struct member *m, unsigned fragment, uint64_t round, uint64_t *before)
 {
-    struct member_state *s = &m->state[fragment];
+    struct arena scratch = arena_make(0);
+    char path[PATH_BYTES], **names;
+    size_t count;
+    bool found = false;
+    snprintf(path, sizeof path, "frag/%u", fragment);
+    enum err e = m->world->ops->list(m->world, path, &scratch, &names, &count);
+    for (size_t i = 0; e == ERR_OK && i < count; i++) {
+        unsigned long long at;
+        char rest;
+        if (sscanf(names[i], "%20llu%c", &at, &rest) != 1 || at >= round || (found && at <= *before))
+            continue;
+        path_of(path, fragment, at, "state");
+        if (!m->world->ops->exists(m->world, path))
+            continue;
+        *before = at;
+        found = true;
+    }
+    arena_free(&scratch);
+    return e != ERR_OK || found ? e : err_set(ERR_INPUT, "%s: none kept before it", path);
+}
+
+/* The aggregator's: from the state of the round before, and the aggregate. */
+static enum err remake(struct member *m, unsigned fragment, uint64_t round)
+{
     struct manifest manifest;
     struct file_map aggregate;
-    if (round == 0)
-        return ERR_CORRUPT;
-    log_event(LOG_WARN, "state_damaged", "fragment=%u round=%llu action=from_the_state_before",
-              fragment, (unsigned long long)round);
-    TRY(state_read(m, fragment, round - 1, s));
-    if (m->o.residuals)
-        return ERR_OK;
-    TRY(member_manifest(m, fragment, round - 1, &manifest));
-    TRY(member_aggregate(m, fragment, round - 1, &aggregate));
+    TRY(member_manifest(m, fragment, round, &manifest));
+    TRY(member_aggregate(m, fragment, round, &aggregate));
     enum err e = member_apply(m, fragment, &manifest, false, aggregate.data, aggregate.size_bytes);
     if (e == ERR_OK) {
         remade_own(m, fragment, &manifest);
@@ -516,6 +540,30 @@ static enum err load_before(struct member *m, unsigned fragment, uint64_t round)
     }
     m->world->ops->unmap(m->world, &aggregate);
     return e;
+}
+
+/* The state of this round does not verify. Only the aggregator can make it again in full: a site's
+ * residual of that state is not a function of the aggregate; the site gets the rounds again from the
+ * aggregator and its own outbox, or a snapshot where it had taken one. */
+static enum err load_before(struct member *m, unsigned fragment, uint64_t round)
+{
+    struct member_state *s = &m->state[fragment];
+    char path[PATH_BYTES];
+    uint64_t before;
+    enum err e = state_before(m, fragment, round, &before);
+    if (e == ERR_INPUT || (e == ERR_OK && !m->o.residuals && before + 1 != round)) {
+        path_of(path, fragment, round, "state");
+        return damaged(m, path);
+    }
+    TRY(e);
+    log_event(LOG_WARN, "state_damaged", "fragment=%u round=%llu action=from_state before=%llu",
+              fragment, (unsigned long long)round, (unsigned long long)before);
+    e = state_read(m, fragment, before, s);
+    if (!m->o.residuals)
+        return e == ERR_OK ? remake(m, fragment, before) : e;
+    if (e == ERR_CORRUPT)
+        e = load_before(m, fragment, before);
+    return e == ERR_OK ? drop(m, fragment, round, "state") : e; /* it counts for nothing any more */
 }
 
 enum err member_load_fragment(struct member *m, unsigned fragment)
@@ -553,31 +601,25 @@ enum err member_load_theta(struct member *m, unsigned fragment, uint64_t round, 
     return dev_sync(m->dev);
 }
 
-static enum err drop(struct member *m, unsigned fragment, uint64_t round, const char *file)
-{
-    char path[PATH_BYTES];
-    path_of(path, fragment, round, file);
-    if (!*file) /* the directory */
-        path[strlen(path) - 1] = 0;
-    return m->world->ops->remove(m->world, path);
-}
-
 /* Directories of rounds older than all that is kept go whole; in younger ones only the big state
- * may go. */
+ * may go. Two states stay whatever happens: the present one, and the one it came from. */
 static enum err prune(struct member *m, unsigned fragment, uint64_t oldest_state)
 {
-    uint64_t now = m->state[fragment].round;
+    uint64_t now = m->state[fragment].round, before = now;
     struct arena scratch = arena_make(0);
     char path[PATH_BYTES], **names;
     size_t count;
+    enum err e = state_before(m, fragment, now, &before);
+    if (e != ERR_OK && e != ERR_INPUT)
+        return e;
     snprintf(path, sizeof path, "frag/%u", fragment);
-    enum err e = m->world->ops->list(m->world, path, &scratch, &names, &count);
+    e = m->world->ops->list(m->world, path, &scratch, &names, &count);
     for (size_t i = 0; e == ERR_OK && i < count; i++) {
         unsigned long long round;
         char rest;
         if (sscanf(names[i], "%20llu%c", &round, &rest) != 1 || round > now)
             continue;
-        bool state = round >= oldest_state || round + MEMBER_STATES_MIN > now;
+        bool state = round >= oldest_state || round >= before;
         bool rest_kept = round + m->o.keep > now;
         if (!state && !rest_kept)
             e = drop(m, fragment, round, "");

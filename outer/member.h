@@ -23,7 +23,8 @@
 #include "outer/stage.h"
 #include "outer/world.h"
 
-enum { MEMBER_STATES_MIN = 2 }; /* states of a fragment that are kept whatever happens */
+enum { MEMBER_STATES_MIN = 2 }; /* states of a fragment that are kept whatever happens: the present
+                                   one and the one it came from, a round or a snapshot before */
 
 struct member_state {
     uint64_t round;
@@ -79,7 +80,7 @@ member_begin(struct member *m,
              const float *initial_slab) MUST; /* round 0 from the initial parameters, durable */
 /* CURRENT of every fragment, verified. A state that does not verify: the aggregator makes it again
  * from the one before and the aggregate, without what re-encoding that round lost (residuals_lost);
- * a site goes one state back and gets the round again. Else ERR_CORRUPT names the file. ERR_MISMATCH: an
+ * a site goes back to the one it came from and catches up again. Else ERR_CORRUPT names the file. ERR_MISMATCH: an
  * intact one, made with other settings; they are named. */
 enum err member_load(struct member *m) MUST;
 enum err member_load_fragment(struct member *m, unsigned fragment) MUST; /* the same, of one */

@@ -491,6 +491,56 @@ static void test_snapshot(void **state)
     node_close(&s);
 }
 
+/* A snapshot comes from no state of the round before: the one it replaced stays, and a restart that finds the snapshot
+ * damaged goes back to that. */
+static void test_damage_after_a_snapshot(void **state)
+{
+    (void)state;
+    static struct made r;
+    static uint8_t bad[1 << 20];
+    struct node a, s;
+    node_open(&a, "da", false);
+    node_open(&s, "ds", true);
+    assert_int_equal(member_begin(&a.member, initial), ERR_OK);
+    assert_int_equal(member_begin(&s.member, initial), ERR_OK);
+    for (uint64_t t = 0; t < 6; t++) {
+        round_make(&r, &a.member, 0, t);
+        round_commit(&a.member, 0, &r, true);
+        if (t == 0)
+            round_commit(&s.member, 0, &r, false);
+    }
+    size_t n = member_snapshot_bytes(&a.member, 0);
+    uint8_t *bytes = arena_alloc(&arena, n);
+    assert_int_equal(member_snapshot_write(&a.member, 0, bytes), ERR_OK);
+    assert_int_equal(member_prune(&s.member, 0, 1), ERR_OK);
+    assert_int_equal(member_snapshot_adopt(&s.member, 0, &r.manifest, bytes, n, false), ERR_OK);
+    assert_int_equal(member_prune(&s.member, 0, 6), ERR_OK);
+    assert_true(there(&s, 1, "state"));
+    assert_false(there(&s, 0, "state"));
+    for (uint64_t at = 6; at < 8; at++) { /* twice: the damaged file does not count as one of the two */
+        char name[16];
+        snprintf(name, sizeof name, "%u/state", (unsigned)at);
+        size_t size = file_get(&s, name, bad, sizeof bad);
+        bad[size / 2] ^= 1;
+        file_put(&s, name, bad, size);
+        node_again(&s, "ds", true);
+        assert_int_equal(member_load(&s.member), ERR_OK);
+        assert_int_equal(s.member.state[0].round, 1);
+        round_make(&r, &a.member, 0, at); /* the others go on */
+        round_commit(&a.member, 0, &r, true);
+        assert_int_equal(member_snapshot_write(&a.member, 0, bytes), ERR_OK);
+        assert_int_equal(member_snapshot_adopt(&s.member, 0, &r.manifest, bytes, n, false), ERR_OK);
+        assert_int_equal(member_prune(&s.member, 0, at + 1), ERR_OK);
+        assert_int_equal(s.member.state[0].round, at + 1);
+    }
+    file_put(&s, "8/state", bad, 100);
+    file_put(&s, "1/state", bad, 100);
+    assert_int_equal(member_load(&s.member), ERR_CORRUPT);
+    assert_non_null(strstr(err_message(), "/state: damaged; move the site's run"));
+    node_close(&a);
+    node_close(&s);
+}
+
 static void test_memory_is_what_is_said(void **state)
 {
     (void)state;
@@ -588,6 +638,7 @@ int main(void)
         cmocka_unit_test(test_aggregator_repairs),
         cmocka_unit_test(test_other_settings),
         cmocka_unit_test(test_snapshot),
+        cmocka_unit_test(test_damage_after_a_snapshot),
         cmocka_unit_test(test_memory_is_what_is_said),
         cmocka_unit_test(test_delayed),
         cmocka_unit_test(test_moments_are_averaged),
