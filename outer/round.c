@@ -94,23 +94,32 @@ static bool step_bound(const struct round *r, const struct round_event *e, struc
     return false;
 }
 
+/* The site has our state of that round, as it says. */
+static void adopted(struct round_fragment *f, const struct round_event *e)
+{
+    set_put(&f->disagree, e->site, false);
+    if (e->round > f->adopted[e->site])
+        f->adopted[e->site] = e->round;
+}
+
 /* Our record at the site's round: of the present, or of the past as the caller found it. */
-static void step_standing(const struct round_event *e, const struct digest *parent,
+static void step_standing(struct round_fragment *f, const struct round_event *e, const struct digest *parent,
                           const struct digest *state, enum round_outcome same, struct round_update *u)
 {
     if (!digest_equal(&e->parent, parent))
         alarm(u, ROUND_CONFLICT, "same round, other history");
-    else if (digest_equal(&e->state, state))
+    else if (digest_equal(&e->state, state)) {
+        adopted(f, e);
         answer(u, same, NULL);
-    else if (e->round == 0)
+    } else if (e->round == 0)
         alarm(u, ROUND_MISMATCH, "other initial parameters: other seed, model or build");
     else
         alarm(u, ROUND_DIVERGED, "same manifest, other state digest");
 }
 
-static void step_hello(const struct round *r, const struct round_event *e, struct round_update *u)
+static void step_hello(struct round *r, const struct round_event *e, struct round_update *u)
 {
-    const struct round_fragment *f = &r->f[e->fragment];
+    struct round_fragment *f = &r->f[e->fragment];
     if (!step_process(r, e, u))
         return;
     if (!e->has_state)
@@ -118,9 +127,9 @@ static void step_hello(const struct round *r, const struct round_event *e, struc
     else if (e->round > f->round)
         alarm(u, ROUND_CONFLICT, "the site claims a later round than this aggregator has committed");
     else if (e->round == f->round)
-        step_standing(e, &f->parent, &f->state, ROUND_CURRENT, u);
+        step_standing(f, e, &f->parent, &f->state, ROUND_CURRENT, u);
     else if (e->kept)
-        step_standing(e, &e->our_parent, &e->our_state, ROUND_BEHIND, u);
+        step_standing(f, e, &e->our_parent, &e->our_state, ROUND_BEHIND, u);
     else
         answer(u, ROUND_JOIN, "further behind than what is kept");
 }
@@ -270,9 +279,7 @@ static void step_report(struct round *r, const struct round_event *e, struct rou
         step_disagree(r, e, u);
         return;
     }
-    set_put(&f->disagree, e->site, false);
-    if (e->round > f->adopted[e->site])
-        f->adopted[e->site] = e->round;
+    adopted(f, e);
     answer(u, now ? ROUND_CURRENT : ROUND_BEHIND, NULL);
 }
 

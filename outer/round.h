@@ -41,7 +41,7 @@ enum round_outcome { /* on the wire: never renumber */
 };
 
 enum round_event_kind {
-    ROUND_HELLO,      /* how a site stands in one fragment; changes nothing. One per fragment, then BIND */
+    ROUND_HELLO,      /* how a site stands in one fragment: as good as a report. One per fragment, then BIND */
     ROUND_BIND,       /* every HELLO was answered without a refusal: the site is bound to this epoch */
     ROUND_OFFER,      /* header of a contribution */
     ROUND_STORED,     /* its payload is complete, verified, durable */
@@ -107,7 +107,7 @@ struct round_fragment {
     struct round_entry *entries;  /* [sites] */
     struct set counted;           /* accepted in this epoch, or before it and the site has said hello since */
     unsigned count;               /* of them */
-    uint64_t *adopted;            /* [sites] highest state each site reported with our digest */
+    uint64_t *adopted;            /* [sites] highest state each site has said it has, with our digest */
     struct set disagree;          /* sites that reported `other` instead of `state` */
     struct digest other;
 };

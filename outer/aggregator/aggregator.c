@@ -127,7 +127,7 @@ static uint64_t notice_missing(struct aggregator *a, uint64_t now_ms)
 
 /* ---- what others see ---------------------------------------------------------------------------------- */
 
-bool aggregator_last(const struct aggregator *a)
+static bool last_committed(const struct aggregator *a)
 {
     for (unsigned i = 0; i < a->core.fragments; i++)
         if (a->core.f[i].round < aggregator_rounds(a, i))
@@ -137,7 +137,7 @@ bool aggregator_last(const struct aggregator *a)
 
 static bool all_done(const struct aggregator *a)
 {
-    if (!aggregator_last(a))
+    if (!last_committed(a))
         return false;
     for (unsigned i = 0; i < a->o.site_count; i++)
         if (!a->site[i].finished && !a->site[i].status.left)
@@ -145,23 +145,29 @@ static bool all_done(const struct aggregator *a)
     return true;
 }
 
-void aggregator_finished(struct aggregator *a, unsigned site)
+/* Has it said so, since this process began, of every fragment? */
+static bool has_last(const struct aggregator *a, unsigned site)
+{
+    bool has = last_committed(a);
+    for (unsigned i = 0; i < a->core.fragments; i++)
+        has = has && (!aggregator_serves(a, i) || a->core.f[i].adopted[site] == a->core.f[i].round);
+    return has;
+}
+
+enum err aggregator_finished(struct aggregator *a, unsigned site)
 {
     struct file_part lines[2 * ROUND_SITES_MAX];
     size_t n = 0;
-    if (a->site[site].finished)
-        return;
-    a->site[site].finished = true;
+    if (a->site[site].finished || !has_last(a, site))
+        return ERR_OK;
     for (unsigned i = 0; i < a->o.site_count; i++)
-        if (a->site[i].finished) {
+        if (a->site[i].finished || i == site) {
             lines[n++] = (struct file_part){a->o.sites[i], strlen(a->o.sites[i])};
             lines[n++] = (struct file_part){"\n", 1};
         }
-    enum err e = a->world->ops->write(a->world, AGGREGATOR_FINISHED, lines, n);
-    if (e == ERR_FULL) /* a restart would wait for this site: no reason to halt now */
-        log_event(LOG_ERROR, "disk_full", "file=%s", AGGREGATOR_FINISHED);
-    else if (e != ERR_OK)
-        aggregator_halt(a, e);
+    TRY(a->world->ops->write(a->world, AGGREGATOR_FINISHED, lines, n));
+    a->site[site].finished = true;
+    return ERR_OK;
 }
 
 void aggregator_heard(struct aggregator *a, unsigned site)
@@ -419,7 +425,7 @@ static enum err recover_finished(struct aggregator *a)
     struct arena scratch = arena_make(0);
     uint8_t *text;
     size_t n;
-    if (!aggregator_last(a) || !a->world->ops->exists(a->world, AGGREGATOR_FINISHED))
+    if (!last_committed(a) || !a->world->ops->exists(a->world, AGGREGATOR_FINISHED))
         return ERR_OK;
     enum err e = a->world->ops->read(a->world, AGGREGATOR_FINISHED, ROUND_SITES_MAX * WIRE_NAME_MAX, &scratch, &text, &n);
     char *rest, *name = e == ERR_OK ? strtok_r((char *)text, "\n", &rest) : NULL;

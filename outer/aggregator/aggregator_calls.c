@@ -239,8 +239,6 @@ static void hello_bind(struct aggregator *a, unsigned site, const struct wire_he
     aggregator_step(a, &e, &u);
     a->site[site].status.left = false;
     a->site[site].refused = ROUND_NONE;
-    if (answer->outcome == ROUND_CURRENT && aggregator_last(a))
-        aggregator_finished(a, site);
     answer->epoch = a->epoch;
     answer->instance = a->instance;
     answer->fragment_count = a->core.fragments;
@@ -254,6 +252,13 @@ static void hello_bind(struct aggregator *a, unsigned site, const struct wire_he
     }
     log_event(again ? LOG_DEBUG : LOG_INFO, "site_bound", "site=%s incarnation=%" PRIu64 " answer=%s",
               a->o.sites[site], m->head.incarnation, round_outcome_name(answer->outcome));
+    enum err err = aggregator_finished(a, site);
+    if (err != ERR_OK) {
+        struct wire_answer failed = {0};
+        aggregator_say_failed(a, err, &failed);
+        answer->outcome = failed.outcome;
+        put_text(answer->text, failed.text);
+    }
 }
 
 static int hello_site(struct aggregator *a, const char *peer, const struct wire_hello *m,
@@ -439,11 +444,11 @@ void aggregator_report(void *self, const char *peer, const struct wire_report *m
     int site = call_step(a, peer, &m->head, "report", &e, answer);
     if (site < 0 || (answer->outcome != ROUND_CURRENT && answer->outcome != ROUND_BEHIND))
         return;
-    bool last = aggregator_last(a);
-    for (unsigned i = 0; i < a->core.fragments; i++)
-        last = last && (!aggregator_serves(a, i) || a->core.f[i].adopted[site] == a->core.f[i].round);
-    if (last)
-        aggregator_finished(a, (unsigned)site);
+    enum err err = aggregator_finished(a, (unsigned)site);
+    if (err != ERR_OK) {
+        aggregator_say_failed(a, err, answer);
+        return;
+    }
     struct aggregator_site_status *s = &a->site[site].status;
     s->step = m->step;
     s->loss = m->loss;

@@ -63,8 +63,7 @@ static void say(struct wire_answer *answer, enum round_outcome outcome, const ch
     snprintf(answer->text, sizeof answer->text, "%s", text ? text : "");
 }
 
-/* The disk: full is the site's business to try again, all else is the end of this process. */
-static void say_failed(struct aggregator *a, enum err e, struct wire_answer *answer)
+void aggregator_say_failed(struct aggregator *a, enum err e, struct wire_answer *answer)
 {
     say(answer, ROUND_FULL, err_message());
     answer->retry_ms = FULL_RETRY_MS;
@@ -265,7 +264,7 @@ void aggregator_offer(void *self, const char *peer, const struct wire_contributi
     }
     enum err e = upload_open(a, (unsigned)site, m, clear, &up);
     if (e != ERR_OK) {
-        say_failed(a, e, answer);
+        aggregator_say_failed(a, e, answer);
     } else if (up->handle < 0) { /* complete and durable since before a crash: only the record is missing */
         contribution_accept(a, up, answer);
         upload_free(a, up);
@@ -322,7 +321,7 @@ void aggregator_chunk(void *self, void *upload, uint64_t offset, const uint8_t *
         return;
     enum err e = chunk_store(a, up, offset, data, n);
     if (e != ERR_OK) {
-        say_failed(a, e, answer);
+        aggregator_say_failed(a, e, answer);
         return;
     }
     a->payload_up += n;
@@ -348,7 +347,7 @@ static void contribution_journal(struct aggregator *a, struct upload *up, struct
     unsigned fragment = up->header.fragment;
     enum err e = MUTANT(RECEIPT_UNRECORDED) ? ERR_OK : journal_accept(a, up);
     if (e != ERR_OK) {
-        say_failed(a, e, answer);
+        aggregator_say_failed(a, e, answer);
         return;
     }
     enum round_outcome o = step_contribution(a, ROUND_STORED, up->site, &up->header, answer);
@@ -371,7 +370,7 @@ static void contribution_refuse(struct aggregator *a, struct upload *up, const c
     if (e == ERR_OK)
         e = a->world->ops->remove(a->world, path);
     if (e != ERR_OK) {
-        say_failed(a, e, answer);
+        aggregator_say_failed(a, e, answer);
         return;
     }
     say(answer, why == ERR_PROTO ? ROUND_INVALID : ROUND_RESUME, sentence);
@@ -396,7 +395,7 @@ static void contribution_accept(struct aggregator *a, struct upload *up, struct 
         up->handle = -1;
     }
     if (e != ERR_OK)
-        say_failed(a, e, answer);
+        aggregator_say_failed(a, e, answer);
     else
         contribution_journal(a, up, answer);
 }

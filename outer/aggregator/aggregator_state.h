@@ -86,9 +86,9 @@ void aggregator_step(struct aggregator *a, struct round_event *e, struct round_u
 void aggregator_halt(struct aggregator *a, enum err e); /* keeps this thread's sentence */
 bool aggregator_serves(const struct aggregator *a, unsigned fragment);
 uint64_t aggregator_rounds(const struct aggregator *a, unsigned fragment);
-bool aggregator_last(const struct aggregator *a); /* every fragment has had its last round */
-/* The site has all of it: durable, so that a restart after the end does not wait for sites that are gone. */
-void aggregator_finished(struct aggregator *a, unsigned site);
+/* After what a site said: has it all of it now? Durable before it is answered, so that a restart after the end does not wait
+ * for sites that are gone. */
+enum err aggregator_finished(struct aggregator *a, unsigned site) MUST;
 /* "b, c": sites that the round in flight still waits for; returns how many. */
 unsigned aggregator_missing(const struct aggregator *a, unsigned fragment, char *out, size_t size_bytes);
 
@@ -120,6 +120,8 @@ void aggregator_spool_path(const struct aggregator *a, unsigned fragment, uint64
  * ERR_PROTO. */
 enum err aggregator_spool_verify(struct aggregator *a, const char *path, unsigned fragment,
                                  const struct digest *payload) MUST;
+/* The disk failed the answer: full is the site's business to try again, all else is the end of this process. */
+void aggregator_say_failed(struct aggregator *a, enum err e, struct wire_answer *answer);
 /* Removes spool directories of rounds that are over. */
 enum err aggregator_spool_sweep(struct aggregator *a) MUST;
 

@@ -264,6 +264,25 @@ static struct digest quiet_run(void)
     return d;
 }
 
+/* Each fragment ends in another epoch, and the last of a site's reports comes after the restart that forgot the others. */
+static void finished_across_restarts(void **state)
+{
+    (void)state;
+    begin(true);
+    for (unsigned p = 0; p < P; p++) {
+        crash();
+        hello_all();
+        while (t.member.state[p].round < schedule_rounds(&t.schedule, p))
+            round_all(p);
+        for (unsigned i = 0; i < N; i++)
+            assert_int_equal(report(&site[i], p), ROUND_CURRENT);
+    }
+    assert_true(aggregator_done(t.a));
+    crash(); /* the sites are gone, and will not report again */
+    assert_true(aggregator_done(t.a));
+    shut();
+}
+
 static int fresh(void **state)
 {
     (void)state;
@@ -767,7 +786,7 @@ static void fill_but(const char *path, size_t leave)
     char block[4096] = {1};
     FILE *f = fopen(path, "w");
     assert_non_null(f);
-    while (file_free_bytes(t.root, &left) == ERR_OK && left > leave + sizeof block && fwrite(block, sizeof block, 1, f))
+    while (file_free_bytes(t.root, &left) == ERR_OK && left >= leave + sizeof block && fwrite(block, sizeof block, 1, f))
         fflush(f);
     fclose(f);
 }
@@ -802,7 +821,7 @@ static void a_full_disk_refuses_then_goes_on(void **state)
     m = header(&site[2], 0, payload, n);
     assert_int_equal(offer(&site[2], &m, &upload).outcome, ROUND_RESUME);
     chunk(upload, payload, 0, n);
-    fill_but(filler, 4096); /* the ACCEPT fits, the state does not: the reserve does */
+    fill_but(filler, 8192); /* the ACCEPT fits, the state does not: the reserve does */
     assert_int_equal(finish(upload, true).outcome, ROUND_RECEIPT);
     assert_true(t.world->ops->exists(t.world, "reserve"));
     work();
@@ -818,7 +837,7 @@ static void a_full_disk_refuses_then_goes_on(void **state)
     assert_int_equal(offer(&site[2], &m, &upload).outcome, ROUND_RESUME);
     chunk(upload, payload, 0, n);
     assert_int_equal(t.world->ops->remove(t.world, "reserve"), ERR_OK);
-    fill_but(filler, 4096);
+    fill_but(filler, 8192);
     assert_int_equal(finish(upload, true).outcome, ROUND_RECEIPT);
     uint64_t wake_ms = work();
     assert_int_equal(t.member.state[0].round, 1);
@@ -829,6 +848,21 @@ static void a_full_disk_refuses_then_goes_on(void **state)
     hello_all();
     assert_int_equal(t.member.state[0].round, 2);
     free(payload);
+    /* a site that has told of the last state leaves: not before that is on record */
+    for (unsigned p = 0; p < P; p++)
+        while (t.member.state[p].round < schedule_rounds(&t.schedule, p))
+            round_all(p);
+    fill_but(filler, 0);
+    assert_int_equal(report(&site[0], 0), ROUND_CURRENT);
+    assert_int_equal(report(&site[0], 1), ROUND_FULL);
+    assert_int_equal(hello(&site[1], true).outcome, ROUND_FULL);
+    unlink(filler);
+    assert_int_equal(aggregator_failed(t.a), ERR_OK);
+    assert_int_equal(report(&site[0], 1), ROUND_CURRENT);
+    for (unsigned i = 1; i < N; i++)
+        assert_int_equal(hello(&site[i], true).outcome, ROUND_CURRENT);
+    crash();
+    assert_true(aggregator_done(t.a));
     shut();
     assert_int_equal(umount(t.root), 0);
 }
@@ -873,6 +907,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_disturbed_run_ends_with_the_same_bytes, fresh),
+        cmocka_unit_test_setup(finished_across_restarts, fresh),
         cmocka_unit_test_setup(the_outer_step_is_the_weighted_mean, fresh),
         cmocka_unit_test_setup(a_newer_stream_supersedes_the_older, fresh),
         cmocka_unit_test_setup(bad_headers_store_nothing, fresh),
