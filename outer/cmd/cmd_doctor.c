@@ -6,6 +6,7 @@
 #include "kernels/cuda/module.h"
 #include "outer/cmd/args.h"
 #include "outer/cmd/cmd.h"
+#include "outer/link/tcp.h"
 #include "outer/version.h"
 #include "outer/wan/namespace.h"
 
@@ -38,6 +39,13 @@ static void show_build(void)
 #else
     puts("mpi no: one CPU rank per site (-DMPI=OFF, or MPI was not found)");
 #endif
+}
+
+static void show_tcp(void)
+{
+    struct tcp_settings t;
+    tcp_read(&t, "/proc/sys/net/ipv4");
+    tcp_print(&t, stdout);
 }
 
 /* By making a place of an emulated network and dropping it. */
@@ -91,6 +99,7 @@ enum err cmd_doctor(int argc, char **argv)
     show_cpu();
     show_memory();
     show_build();
+    show_tcp();
     show_wan();
     show_gpu();
     return ERR_OK;

@@ -11,6 +11,7 @@
 #include "inner/train.h"
 #include "outer/cmd/cmd.h"
 #include "outer/identity.h"
+#include "outer/link/tcp.h"
 #include "outer/link/tls.h"
 #include "outer/plan/plan_settings.h"
 
@@ -245,6 +246,7 @@ static enum err measure_link(struct probe *c)
 {
     struct link_dial d = {.target = c->p.o.site_aggregator, .streams = (unsigned)c->p.o.site_streams};
     struct fit up, down;
+    struct tcp_settings t;
     double best = INFINITY, worst = 0, seconds;
     struct wire_leave leave = {.head = head_of(c)};
     struct wire_answer ignored;
@@ -265,6 +267,9 @@ static enum err measure_link(struct probe *c)
     fprintf(stderr, "rtt  %.3f ms, at most %.3f ms of %d\n", 1e3 * best, 1e3 * worst, PINGS);
     TRY(rate(c, "up", send, &up));
     TRY(rate(c, "down", get, &down));
+    tcp_read(&t, "/proc/sys/net/ipv4");
+    tcp_print(&t, stderr);
+    tcp_advise(&t, fmax(up.bps, down.bps), best, d.streams, stderr);
     c->p.o.plan_rtt_ms = 1e3 * best;
     c->p.o.plan_up_mbit = up.bps / 1e6;
     c->p.o.plan_down_mbit = down.bps / 1e6;
