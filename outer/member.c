@@ -483,22 +483,28 @@ static enum err drop(struct member *m, unsigned fragment, uint64_t round, const 
 }
 
 /* The aggregator's residual of a state that is made again. What its own encoding of that round lost
- * is not a function of the aggregate: given up, said, and the manifest's backlog says how much. */
+ * is a function of the contributions, not of the aggregate: without them given up, said, and the
+ * manifest's backlog says how much. */
 static void remade_own(struct member *m, unsigned fragment, const struct manifest *manifest)
 {
     const struct member_state *s = &m->state[fragment];
     size_t n = fragment_of(m, fragment)->elements;
     if (!m->o.reencodes)
         return;
+    bool again = schedule_reencodes(&m->schedule, (enum codec_kind)manifest->codec, manifest_included(manifest));
+    if (again && m->o.remake(m->o.remake_self, m, fragment, manifest) == ERR_OK)
+        return;
     if (s->forgotten)
         memcpy(m->spare.forgotten, s->forgotten, n * sizeof *s->forgotten);
     memcpy(m->spare.residual, s->residual, n * sizeof *s->residual);
-    if (!schedule_reencodes(&m->schedule, (enum codec_kind)manifest->codec, manifest_included(manifest)))
+    if (!again)
         return;
     memset(m->spare.residual, 0, n * sizeof *s->residual);
     m->residuals_lost++;
-    log_event(LOG_WARN, "residual_lost", "fragment=%u round=%llu backlog=%u", fragment,
-              (unsigned long long)manifest->round + 1, manifest->backlog);
+    char quoted[512];
+    log_event(LOG_WARN, "residual_lost", "fragment=%u round=%llu backlog=%u why=%s", fragment,
+              (unsigned long long)manifest->round + 1, manifest->backlog,
+              log_quote(quoted, sizeof quoted, err_message()));
 }
 
 /* The newest state before `round` whose file is there: the last round or, before a snapshot, an older
@@ -533,11 +539,10 @@ static enum err remake(struct member *m, unsigned fragment, uint64_t round)
     struct file_map aggregate;
     TRY(member_manifest(m, fragment, round, &manifest));
     TRY(member_aggregate(m, fragment, round, &aggregate));
+    remade_own(m, fragment, &manifest);
     enum err e = member_apply(m, fragment, &manifest, false, aggregate.data, aggregate.size_bytes);
-    if (e == ERR_OK) {
-        remade_own(m, fragment, &manifest);
+    if (e == ERR_OK)
         e = member_commit(m, fragment, &manifest, NULL, 0);
-    }
     m->world->ops->unmap(m->world, &aggregate);
     return e;
 }

@@ -36,6 +36,7 @@ struct member_state {
     float *residual;         /* a site's; the aggregator's where it re-encodes */
     double *forgotten;       /* of who forgets only */
 };
+struct member;
 struct member_options {
     const struct fragments *fragments;
     struct schedule schedule;
@@ -43,6 +44,10 @@ struct member_options {
     bool residuals; /* a site */
     bool reencodes; /* the aggregator, and a round may be re-encoded: a residual of its own */
     bool forgets;   /* a site with schedule_forgets(); the aggregator: member_aggregates */
+    /* Who re-encodes: the spare's residual and forgotten of the round of this manifest once more, from its
+     * contributions, m->state being what it began at. Any error: what that round lost is given up. */
+    enum err (*remake)(void *self, struct member *m, unsigned fragment, const struct manifest *manifest);
+    void *remake_self;
     uint64_t keep;  /* manifests and aggregates kept per fragment (outer.catch_up); less than 2
                        counts as 2 */
 };
@@ -79,8 +84,9 @@ enum err
 member_begin(struct member *m,
              const float *initial_slab) MUST; /* round 0 from the initial parameters, durable */
 /* CURRENT of every fragment, verified. A state that does not verify: the aggregator makes it again
- * from the one before and the aggregate, without what re-encoding that round lost (residuals_lost);
- * a site goes back to the one it came from and catches up again. Else ERR_CORRUPT names the file. ERR_MISMATCH: an
+ * from the one before and the aggregate, without what re-encoding that round lost where `remake` does
+ * not find it (residuals_lost); a site goes back to the one it came from and catches up again. Else
+ * ERR_CORRUPT names the file. ERR_MISMATCH: an
  * intact one, made with other settings; they are named. */
 enum err member_load(struct member *m) MUST;
 enum err member_load_fragment(struct member *m, unsigned fragment) MUST; /* the same, of one */

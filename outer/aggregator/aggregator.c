@@ -370,7 +370,7 @@ static enum err recover_epoch(struct aggregator *a)
 static void recover_accept(struct aggregator *a, const struct journal_record *r)
 {
     char path[AGGREGATOR_PATH_MAX], quoted[512];
-    aggregator_spool_path(a, r->fragment, r->round, r->site, &r->digest, path);
+    aggregator_spool_path(a->o.sites[r->site], r->fragment, r->round, &r->digest, path);
     enum err e = aggregator_spool_verify(a, path, r->fragment, &r->digest);
     if (e != ERR_OK) {
         log_event(LOG_WARN, "payload_lost", "fragment=%u round=%" PRIu64 " site=%s why=%s", r->fragment, r->round,

@@ -7,7 +7,8 @@
  * Memory, beside the member's (theta, momentum, codes of every fragment and one spare): the core's tables
  * (about 100 bytes for each site and fragment); while a round commits one aggregate of one fragment, the contributions being mapped from the spool, not copied; while sites fetch, one
  * copy of each different aggregate or snapshot that is being sent, however many sites read it. Nothing grows with
- * sites x model. Disk: the spool holds at most one contribution per site and fragment.
+ * sites x model. Disk: the spool holds at most one contribution per site and fragment; two where
+ * rounds are encoded again (outer.reencode_from).
  */
 #include "outer/link/link.h"
 #include "outer/member.h"
@@ -34,6 +35,9 @@ enum err aggregator_claim(struct world *w, const char *canonical) MUST;
 /* The member is open and loaded or begun. New epoch; reads the journal, cuts a torn tail, keeps verified ACCEPTs. */
 enum err aggregator_open(struct aggregator **a, struct world *w, struct member *m,
                          const struct aggregator_options *o, struct arena *perm) MUST;
+/* member_options.remake of an aggregator's directory; sites: its roster, const char *const *. The last round's contributions
+ * are kept for it. */
+enum err aggregator_remake(void *sites, struct member *m, unsigned fragment, const struct manifest *manifest) MUST;
 struct link_service aggregator_service(struct aggregator *a);
 void aggregator_close(struct aggregator *a);
 

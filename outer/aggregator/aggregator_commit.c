@@ -50,15 +50,25 @@ struct maps { /* the contributions of a set, in site order */
     unsigned count;
 };
 
-static void maps_close(struct aggregator *a, struct maps *m)
+static void maps_close(struct world *w, struct maps *m)
 {
     for (unsigned i = 0; i < m->count; i++)
-        a->world->ops->unmap(a->world, &m->map[i]);
+        w->ops->unmap(w, &m->map[i]);
     m->count = 0;
 }
 
-/* Every load verifies a digest. A contribution that has rotted since its receipt: halt; the restart drops it, and its site,
- * which keeps it until the commit, sends it again. */
+/* Every load verifies a digest. */
+static enum err maps_add(struct world *w, struct maps *m, const char *path, const struct digest *payload)
+{
+    TRY(w->ops->map(w, path, &m->map[m->count]));
+    const struct file_map *map = &m->map[m->count];
+    m->payload[m->count++] = (struct codec_payload){map->data, map->size_bytes};
+    struct digest d = digest_of(map->data, map->size_bytes);
+    return digest_equal(&d, payload) ? ERR_OK : err_set(ERR_CORRUPT, "%s: damaged since its receipt", path);
+}
+
+/* A contribution that has rotted since its receipt: halt; the restart drops it, and its site, which keeps it until the
+ * commit, sends it again. */
 static enum err maps_open(struct aggregator *a, unsigned fragment, const struct set *set, struct maps *m)
 {
     const struct round_fragment *f = &a->core.f[fragment];
@@ -67,15 +77,13 @@ static enum err maps_open(struct aggregator *a, unsigned fragment, const struct 
         char path[AGGREGATOR_PATH_MAX];
         if (!set_has(set, i))
             continue;
-        aggregator_spool_path(a, fragment, f->round, i, &f->entries[i].payload, path);
-        TRY(a->world->ops->map(a->world, path, &m->map[m->count]));
-        const struct file_map *map = &m->map[m->count];
-        m->payload[m->count++] = (struct codec_payload){map->data, map->size_bytes};
+        aggregator_spool_path(a->o.sites[i], fragment, f->round, &f->entries[i].payload, path);
+        enum err e = maps_add(a->world, m, path, &f->entries[i].payload);
+        if (e == ERR_CORRUPT)
+            return err_add(e, "a restart asks the site for it again: ");
+        TRY(e);
         if (MUTANT(ADDED_TWICE) && m->count > 1)
             m->payload[m->count - 1] = m->payload[0];
-        struct digest d = digest_of(map->data, map->size_bytes);
-        if (!digest_equal(&d, &f->entries[i].payload))
-            return err_set(ERR_CORRUPT, "%s: damaged since its receipt; a restart asks the site for it again", path);
     }
     return ERR_OK;
 }
@@ -161,7 +169,41 @@ static enum err commit_sum(struct aggregator *a, unsigned fragment, const struct
         reencode_keep(a->member, fragment);
         e = c->adds || again ? aggregate_made(a, fragment, c, &maps, again, g) : aggregate_relayed(a, fragment, &maps, g);
     }
-    maps_close(a, &maps);
+    maps_close(a->world, &maps);
+    return e;
+}
+
+/* The contributions of a committed round, and from them what it was encoded as: those very bytes, or they are not those. */
+static enum err remake(const char *const *sites, struct member *m, unsigned fragment, const struct manifest *manifest,
+                       struct maps *maps, struct arena *scratch)
+{
+    const struct codec *c = codec_get(manifest->codec);
+    uint8_t *made;
+    size_t size;
+    for (unsigned i = 0; i < manifest->site_count; i++) {
+        char path[AGGREGATOR_PATH_MAX];
+        const struct manifest_entry *e = &manifest->sites[i];
+        if (!e->included)
+            continue;
+        aggregator_spool_path(sites[i], fragment, manifest->round, &e->payload, path);
+        if (!m->world->ops->exists(m->world, path))
+            return err_set(ERR_INPUT, "%s: not kept", path);
+        TRY(maps_add(m->world, maps, path, &e->payload));
+    }
+    TRY_ALLOC(made = arena_alloc(scratch, c->aggregate_max(c, m->fragments->f[fragment].elements, 1)));
+    reencode_keep(m, fragment);
+    TRY(reencode_sum(m, fragment, made, &size, maps->payload, maps->count, scratch));
+    struct digest d = digest_of(made, size);
+    return digest_equal(&d, &manifest->aggregate) ? ERR_OK : err_set(ERR_CORRUPT, "another aggregate than was committed");
+}
+
+enum err aggregator_remake(void *sites, struct member *m, unsigned fragment, const struct manifest *manifest)
+{
+    struct arena scratch = arena_make(0);
+    struct maps maps = {.count = 0};
+    enum err e = remake(sites, m, fragment, manifest, &maps, &scratch);
+    maps_close(m->world, &maps);
+    arena_free(&scratch);
     return e;
 }
 
@@ -242,6 +284,20 @@ static void commit_log(const struct aggregator *a, unsigned fragment, const stru
               m->aggregate_bytes, (double)waited_ms / 1000, hex, used ? " without=" : "", missing);
 }
 
+/* What was encoded again stays for one round more: aggregator_remake. */
+static enum err spool_over(struct aggregator *a, unsigned fragment, const struct manifest *m)
+{
+    const struct schedule *s = &a->member->schedule;
+    bool again = schedule_reencodes(s, (enum codec_kind)m->codec, manifest_included(m));
+    char path[AGGREGATOR_PATH_MAX];
+    if (a->member->o.reencodes && m->round) {
+        snprintf(path, sizeof path, "spool/%u/%" PRIu64, fragment, m->round - 1);
+        TRY(a->world->ops->remove(a->world, path));
+    }
+    snprintf(path, sizeof path, "spool/%u/%" PRIu64, fragment, m->round);
+    return again ? ERR_OK : a->world->ops->remove(a->world, path);
+}
+
 static enum err commit_done(struct aggregator *a, unsigned fragment, const struct manifest *m)
 {
     struct aggregator_fragment *f = &a->fragment[fragment];
@@ -249,7 +305,6 @@ static enum err commit_done(struct aggregator *a, unsigned fragment, const struc
     struct round_event e = {.kind = ROUND_COMMITTED, .fragment = fragment, .round = s->round, .parent = s->manifest,
                             .state = s->digest};
     struct round_update u;
-    char path[AGGREGATOR_PATH_MAX];
     uint64_t first_ms = f->first_ms, now_ms = aggregator_now(a);
     f->sealed = false;
     f->retry_ms = 0;
@@ -259,8 +314,7 @@ static enum err commit_done(struct aggregator *a, unsigned fragment, const struc
     if (a->o.committed)
         a->o.committed(a->o.self, m);
     TRY(commit_record(a, fragment));
-    snprintf(path, sizeof path, "spool/%u/%" PRIu64, fragment, m->round);
-    return a->world->ops->remove(a->world, path);
+    return spool_over(a, fragment, m);
 }
 
 enum err aggregator_commit(struct aggregator *a, unsigned fragment)

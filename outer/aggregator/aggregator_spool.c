@@ -10,12 +10,12 @@
 
 enum { STREAMS_PER_FRAGMENT = 2, FULL_RETRY_MS = 5000 };
 
-void aggregator_spool_path(const struct aggregator *a, unsigned fragment, uint64_t round, unsigned site,
-                           const struct digest *payload, char out[AGGREGATOR_PATH_MAX])
+void aggregator_spool_path(const char *site, unsigned fragment, uint64_t round, const struct digest *payload,
+                           char out[AGGREGATOR_PATH_MAX])
 {
     char hex[65];
     digest_hex(payload, hex);
-    int n = snprintf(out, AGGREGATOR_PATH_MAX, "spool/%u/%" PRIu64 "/%s.%s", fragment, round, a->o.sites[site], hex);
+    int n = snprintf(out, AGGREGATOR_PATH_MAX, "spool/%u/%" PRIu64 "/%s.%s", fragment, round, site, hex);
     ASSERT(n < AGGREGATOR_PATH_MAX - 5); /* room for .part */
 }
 
@@ -36,15 +36,16 @@ enum err aggregator_spool_sweep(struct aggregator *a)
 {
     for (unsigned i = 0; i < a->core.fragments; i++) {
         struct arena scratch = arena_make(0);
-        char path[AGGREGATOR_PATH_MAX], current[32], **names = NULL;
+        char path[AGGREGATOR_PATH_MAX], current[32], last[32], **names = NULL;
         size_t count = 0;
         enum err e = ERR_OK;
         snprintf(path, sizeof path, "spool/%u", i);
         snprintf(current, sizeof current, "%" PRIu64, a->core.f[i].round);
+        snprintf(last, sizeof last, "%" PRIu64, a->core.f[i].round - a->member->o.reencodes);
         if (a->world->ops->exists(a->world, path))
             e = a->world->ops->list(a->world, path, &scratch, &names, &count);
         for (size_t k = 0; e == ERR_OK && k < count; k++) {
-            if (strcmp(names[k], current) == 0)
+            if (strcmp(names[k], current) == 0 || strcmp(names[k], last) == 0)
                 continue;
             snprintf(path, sizeof path, "spool/%u/%.32s", i, names[k]);
             e = a->world->ops->remove(a->world, path);
@@ -221,7 +222,7 @@ static enum err upload_open(struct aggregator *a, unsigned site, const struct wi
     up->site = site;
     up->handle = up->marks = -1;
     up->header = *m;
-    aggregator_spool_path(a, m->fragment, m->round, site, &m->payload, up->final);
+    aggregator_spool_path(a->o.sites[site], m->fragment, m->round, &m->payload, up->final);
     snprintf(up->part, sizeof up->part, "%.250s.part", up->final);
     snprintf(up->have, sizeof up->have, "%.250s.have", up->final);
     up->next = a->uploads;

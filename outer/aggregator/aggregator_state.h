@@ -114,15 +114,15 @@ void aggregator_offer(void *self, const char *peer, const struct wire_contributi
 void aggregator_chunk(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n,
                       struct wire_answer *answer);
 void aggregator_finish(void *self, void *upload, bool complete, struct wire_answer *answer);
-void aggregator_spool_path(const struct aggregator *a, unsigned fragment, uint64_t round, unsigned site,
-                           const struct digest *payload, char out[AGGREGATOR_PATH_MAX]);
+void aggregator_spool_path(const char *site, unsigned fragment, uint64_t round, const struct digest *payload,
+                           char out[AGGREGATOR_PATH_MAX]);
 /* Is the stored contribution to the round in flight what its digest says, and something that decodes? ERR_CORRUPT,
  * ERR_PROTO. */
 enum err aggregator_spool_verify(struct aggregator *a, const char *path, unsigned fragment,
                                  const struct digest *payload) MUST;
 /* The disk failed the answer: full is the site's business to try again, all else is the end of this process. */
 void aggregator_say_failed(struct aggregator *a, enum err e, struct wire_answer *answer);
-/* Removes spool directories of rounds that are over. */
+/* Removes spool directories of rounds that are over, but for the last round's where it may be encoded again. */
 enum err aggregator_spool_sweep(struct aggregator *a) MUST;
 
 /* ---- aggregator_commit.c ---- */

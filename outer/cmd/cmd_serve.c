@@ -95,6 +95,7 @@ static enum err open_member(struct serve *v)
 {
     struct member_options o = {.fragments = &v->exchange.fragments, .schedule = v->exchange.schedule,
                                .outer = v->exchange.outer,
+                               .remake = aggregator_remake, .remake_self = v->o.outer_sites.items,
                                .keep = (uint64_t)v->o.outer_catch_up};
     member_aggregates(&o, (unsigned)v->o.outer_sites.count);
     struct dev_options device = {.kind = "cpu", .model_type = "f32", .threads = (int)v->s.device_threads};

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "inner/checkpoint.h"
+#include "outer/aggregator/aggregator.h"
 #include "outer/exchange.h"
 #include "outer/identity.h"
 #include "outer/link/wire.h"
@@ -159,6 +160,8 @@ static enum err load_outer(struct load *l, const char *dir)
     struct member_options o = {.fragments = &x->fragments,
                                .schedule = x->schedule,
                                .outer = x->outer,
+                               .remake = aggregator_remake,
+                               .remake_self = l->o.outer_sites.items,
                                .keep = MEMBER_STATES_MIN};
     member_aggregates(&o, (unsigned)l->o.outer_sites.count);
     enum err e = dev_open(&cpu, &host);

@@ -28,6 +28,8 @@ struct member_options sim_member_options(const struct sim *s, bool site)
                                    .outer = s->outer,
                                    .residuals = site,
                                    .forgets = site && schedule_forgets(&s->schedule, s->o.feedback),
+                                   .remake = aggregator_remake,
+                                   .remake_self = (void *)(uintptr_t)s->names,
                                    .keep = s->o.keep};
     if (!site)
         member_aggregates(&o, s->o.sites);

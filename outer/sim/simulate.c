@@ -62,6 +62,8 @@ static struct member_options member_settings(const struct simulate_run *s, bool 
                                    .outer = s->o->exchange->outer,
                                    .residuals = site,
                                    .forgets = site && schedule_forgets(&s->schedule, (float)s->o->feedback),
+                                   .remake = aggregator_remake,
+                                   .remake_self = (void *)(uintptr_t)s->names,
                                    .keep = MEMBER_STATES_MIN};
     if (!site)
         member_aggregates(&o, s->o->site_count);

@@ -11,6 +11,7 @@
 #include "kernels/base/file.h"
 #include "kernels/base/log.h"
 #include "kernels/base/rng.h"
+#include "outer/aggregator/aggregator.h"
 #include "outer/reencode.h"
 #include "tests/outer/toy.h"
 
@@ -24,6 +25,7 @@ static struct fragments fragments;
 static struct schedule schedule;
 static char root[64];
 static float initial[ELEMENTS_MAX];
+static char *roster[SITES] = {"a", "b", "c", "d"};
 
 struct node {
     struct world *world;
@@ -34,7 +36,8 @@ struct node {
 static void node_open(struct node *n, const char *name, bool site)
 {
     struct member_options o = {
-        .fragments = &fragments, .schedule = schedule, .residuals = site, .keep = 3};
+        .fragments = &fragments, .schedule = schedule, .residuals = site, .keep = 3,
+        .remake = aggregator_remake, .remake_self = roster};
     char path[128];
     *n = (struct node){.arena = arena_make(0)};
     assert_int_equal(nesterov_make(&o.outer, "nesterov", 0.7f, 0.9f), ERR_OK);
@@ -286,38 +289,75 @@ static void test_backs_off(void **state)
     node_close(&s);
 }
 
-/* The state of a re-encoded round is made again but for the residual, which is said. */
-static void test_damaged_state(void **state)
+/* Where aggregator_spool.c leaves it; `part` of its bytes. */
+static void spool(const struct made *r, struct node *a, unsigned site, size_t part)
 {
-    (void)state;
-    static struct made r;
-    static uint8_t bytes[BYTES_MAX];
-    struct node a, s;
+    char path[160], hex[65];
+    digest_hex(&r->manifest.sites[site].payload, hex);
+    snprintf(path, sizeof path, "spool/0/%u/%s.%s", (unsigned)r->manifest.round, roster[site], hex);
+    assert_int_equal(a->world->ops->write(a->world, path, &(struct file_part){r->payloads[site].data, part}, 1), ERR_OK);
+}
+
+static void damage_last_byte(const char *file)
+{
     char path[128];
-    nodes(&a, &s, "damaged", CODEC_TOPK, 0);
-    for (int t = 0; t < 2; t++) {
+    snprintf(path, sizeof path, "%s/%s", root, file);
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, -1, SEEK_END), 0);
+    int last = fgetc(f);
+    assert_int_equal(fseek(f, -1, SEEK_END), 0);
+    assert_int_equal(fputc(last ^ 1, f), last ^ 1);
+    fclose(f);
+}
+
+/* The state of a re-encoded round is made again, its residual from the contributions of the round;
+ * where one of these is gone or damaged the residual is lost, which is said. */
+static void damaged_state(const char *name, uint8_t back_off, bool kept, bool whole)
+{
+    static struct made r;
+    static float residual[ELEMENTS_MAX];
+    static double forgotten[ELEMENTS_MAX];
+    struct node a, s;
+    char path[64];
+    size_t n = fragments.f[0].elements;
+    nodes(&a, &s, name, CODEC_TOPK, back_off);
+    for (int t = 0; t < 3; t++) {
         contribute(&r, &a.member, SITES);
+        for (unsigned i = 0; kept && t == 2 && i < SITES; i++)
+            spool(&r, &a, i, r.payloads[i].size_bytes - (!whole && i == 2));
         aggregate(&r, &a.member, SITES);
         commit(&r, &a.member, true);
     }
     struct digest before = member_digest(&a.member, false);
-    snprintf(path, sizeof path, "%s/damaged-a/frag/0/2/state", root);
-    FILE *f = fopen(path, "r+b");
-    assert_non_null(f);
-    size_t n = fread(bytes, 1, sizeof bytes, f);
-    assert_true(n < sizeof bytes && fseek(f, (long)n - 1, SEEK_SET) == 0); /* the residual's last byte */
-    assert_int_equal(fputc(bytes[n - 1] ^ 1, f), bytes[n - 1] ^ 1);
-    fclose(f);
+    memcpy(residual, a.member.state[0].residual, n * sizeof *residual);
+    if (back_off)
+        memcpy(forgotten, a.member.state[0].forgotten, n * sizeof *forgotten);
+    snprintf(path, sizeof path, "%s-a/frag/0/3/state", name); /* its own parts come last */
+    damage_last_byte(path);
     node_close(&a);
-    node_open(&a, "damaged-a", false);
+    snprintf(path, sizeof path, "%s-a", name);
+    node_open(&a, path, false);
     assert_int_equal(member_load(&a.member), ERR_OK);
     struct digest after = member_digest(&a.member, false);
     assert_true(digest_equal(&before, &after));
-    assert_int_equal(a.member.residuals_lost, 1);
-    for (size_t k = 0; k < fragments.f[0].elements; k++)
-        assert_true(a.member.state[0].residual[k] == 0);
+    assert_int_equal(a.member.residuals_lost, kept && whole ? 0 : 1);
+    if (!kept || !whole)
+        memset(residual, 0, sizeof residual);
+    assert_memory_equal(a.member.state[0].residual, residual, n * sizeof *residual);
+    if (back_off && whole)
+        assert_memory_equal(a.member.state[0].forgotten, forgotten, n * sizeof *forgotten);
     node_close(&a);
     node_close(&s);
+}
+
+static void test_damaged_state(void **state)
+{
+    (void)state;
+    damaged_state("made-again", 0, true, true);
+    damaged_state("backed-off", 120, true, true); /* the last round forgot: test_backs_off */
+    damaged_state("gone", 0, false, true);
+    damaged_state("short", 0, true, false);
 }
 
 static int setup(void **state)
