@@ -128,7 +128,8 @@ enum { DEV_BLOCK = 256, DEV_GRID_EMPTY = -128 };
 enum { DEV_RUN = 16384 }; /* LAMB's norms are summed over runs of so many values of a range, then over runs */
 
 /* ---- the list. X(name, (arguments)) ------------------------------------------------------------------- */
-#define DEV_OPS(X)                                                                                       \
+#define DEV_OPS(X) DEV_OPS_FAST(X) DEV_OPS_EXACT(X)
+#define DEV_OPS_FAST(X)                                                                                  \
     /* ---- fast set: error bounds in kernels/cpu at each op -------------------------------------- */   \
     /* x (T,C) = wte[tokens] + wpe[positions]; wte (VP,C), wpe (P,C) model type or NULL. */              \
     X(embed_fwd, (struct dev *d, void *x, const void *wte, const void *wpe, const int32_t *tokens,       \
@@ -174,7 +175,8 @@ enum { DEV_RUN = 16384 }; /* LAMB's norms are summed over runs of so many values
     X(lamb_norms, (struct dev *d, double *norms, const struct dev_adam *a,                               \
                    const struct dev_range *ranges, size_t n))                                            \
     X(lamb_apply, (struct dev *d, const double *norms, const struct dev_adam *a,                         \
-                   const struct dev_range *ranges, size_t n))                                            \
+                   const struct dev_range *ranges, size_t n))
+#define DEV_OPS_EXACT(X)                                                                                 \
     /* ---- exact set: same bits on every device, compiler, thread count -------------------------- */   \
     /* z = weight * (outer - local) + residual, each operation rounded once, f32. z may alias residual. */ \
     X(delta, (struct dev *d, float *z, const float *outer, const float *local, const float *residual,    \

@@ -1,6 +1,7 @@
 /* Opens the CPU device: instruction set, model type, threads, memory. The ops are in their own
  * files. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/exact.h"
 #include "kernels/cpu/matmul.h"
 #include <omp.h>
 #include <stdio.h>
@@ -97,7 +98,7 @@ static void device_repeat(struct dev *d, const struct dev_repeat *r)
     r->ops(r->self);
 }
 
-static const struct dev_ops ops = {
+static const struct dev_ops plain_ops = {
 #define X(name, arguments) .name = cpu_##name,
     DEV_OPS(X)
 #undef X
@@ -112,23 +113,28 @@ static const struct dev_ops ops = {
     .repeat = device_repeat,
 };
 
-/* The best level this processor has, or the one asked for. NULL: it lacks that one. */
-static const struct rows *rows_choose(const char *isa)
-{
+/* What differs between levels. */
+static const struct {
+    const struct rows *rows;
+    void (*exact)(struct dev_ops *ops); /* NULL: the plain ones */
+} levels[LEVEL_COUNT] = {
 #if defined(__x86_64__)
-    bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-              __builtin_cpu_supports("bmi2");
-    bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    const struct rows *best = v4 ? &rows_v4 : v3 ? &rows_v3 : &rows_v2;
-    const struct rows *has[] = {&rows_v2, v3 ? &rows_v3 : NULL, v4 ? &rows_v4 : NULL};
-    for (size_t i = 0; isa && i < sizeof has / sizeof *has; i++)
-        if (has[i] && strcmp(has[i]->isa, isa) == 0)
-            return has[i];
-    return isa ? NULL : best;
+    {&rows_v2, NULL},
+    {&rows_v3, cpu_exact_v3},
+    {&rows_v4, cpu_exact_v4},
 #else
-    return !isa || strcmp(isa, rows_plain.isa) == 0 ? &rows_plain : NULL;
+    {&rows_plain, NULL},
 #endif
+};
+
+/* The best level this processor has, or the one asked for. LEVEL_COUNT: it lacks that one. */
+static enum level level_choose(const char *isa)
+{
+    enum level level = level_best();
+    while (isa && strcmp(levels[level].rows->isa, isa) != 0)
+        if (level-- == LEVEL_PLAIN)
+            return LEVEL_COUNT;
+    return level;
 }
 
 /* "auto". AMX multiplies bf16 an order of magnitude faster than f32. The AVX512-BF16 dot product
@@ -162,10 +168,13 @@ static enum err type_choose(struct cpu *c, const char *name)
 
 static enum err open_parts(struct cpu *c, const struct dev_options *o)
 {
-    c->rows = rows_choose(o->isa);
-    if (!c->rows)
+    enum level level = level_choose(o->isa);
+    if (level == LEVEL_COUNT)
         return err_set(ERR_UNSUPPORTED, "this processor or build has no instruction set '%s'",
                        o->isa);
+    c->rows = levels[level].rows;
+    if (levels[level].exact)
+        levels[level].exact(&c->ops);
     TRY(matmul_open(&c->matmul, c->dev.threads));
     TRY(type_choose(c, o->model_type));
     const char *bf16 = matmul_bf16(c->matmul);
@@ -182,7 +191,8 @@ enum err cpu_open(struct dev **d, const struct dev_options *o)
     *d = NULL;
     if (!c)
         return err_set(ERR_MEMORY, "no memory for the CPU device");
-    c->dev = (struct dev){.ops = &ops, .kind = "cpu", .host_memory = true};
+    c->ops = plain_ops;
+    c->dev = (struct dev){.ops = &c->ops, .kind = "cpu", .host_memory = true};
     c->dev.threads = o->threads > 0 ? o->threads : dev_threads();
     enum err e = open_parts(c, o);
     if (e) {

@@ -10,6 +10,7 @@ struct matmul;
 
 struct cpu {
     struct dev dev;          /* first */
+    struct dev_ops ops;      /* dev's, with the exact set for this processor */
     const struct rows *rows; /* inner loops for this processor */
     struct matmul *matmul;   /* the library's state */
     void *scratch[2];        /* 0: ops; 1: matmul's widened operands, live beside 0 */

@@ -3,18 +3,22 @@
  * changes a bit. `omp simd` says that outputs alias inputs at the same index at most. Of the device
  * only `threads` is used.
  */
-#include "kernels/dev.h"
+#include "kernels/cpu/exact.h"
 #include "kernels/scalar/grid.h"
 #include "kernels/base/rng.h"
 #include "kernels/scalar/outer.h"
 #include "kernels/scalar/philox.h"
 
-enum { BITS_MAX = 18, BITS_PAIR = 16, GROUP = 8 }; /* 8 values begin and end on a byte at any width */
+enum {
+    BITS_MAX = 18,
+    BITS_PAIR = 16,
+    GROUP = 8
+}; /* 8 values begin and end on a byte at any width */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "packed streams are little-endian");
 _Static_assert(DEV_GRID_EMPTY == GRID_EMPTY, "one value for an empty block");
 
-void cpu_delta(struct dev *d, float *z, const float *outer, const float *local,
-               const float *residual, float weight, size_t count)
+void LEVEL_NAME(cpu_delta)(struct dev *d, float *z, const float *outer, const float *local,
+                           const float *residual, float weight, size_t count)
 {
 #pragma omp parallel for simd num_threads(d->threads) schedule(static)
     for (size_t i = 0; i < count; i++)
@@ -39,15 +43,15 @@ static double block_squares(const float *z)
     return lane[0];
 }
 
-void cpu_block_code(struct dev *d, uint8_t *code, const float *z, size_t count)
+void LEVEL_NAME(cpu_block_code)(struct dev *d, uint8_t *code, const float *z, size_t count)
 {
 #pragma omp parallel for num_threads(d->threads) schedule(static)
     for (size_t b = 0; b < count / DEV_BLOCK; b++)
         code[b] = grid_code(block_squares(z + b * DEV_BLOCK));
 }
 
-void cpu_quantise(struct dev *d, int32_t *q, float *residual, const float *z,
-                  const struct dev_grid *g)
+void LEVEL_NAME(cpu_quantise)(struct dev *d, int32_t *q, float *residual, const float *z,
+                              const struct dev_grid *g)
 {
     float q_max = (float)g->q_max;
 #pragma omp parallel for num_threads(d->threads) schedule(static)
@@ -63,8 +67,8 @@ void cpu_quantise(struct dev *d, int32_t *q, float *residual, const float *z,
     }
 }
 
-void cpu_dequantise(struct dev *d, float *z, const int32_t *q, const struct dev_grid *g,
-                    float divisor)
+void LEVEL_NAME(cpu_dequantise)(struct dev *d, float *z, const int32_t *q, const struct dev_grid *g,
+                                float divisor)
 {
 #pragma omp parallel for num_threads(d->threads) schedule(static)
     for (size_t b = 0; b < g->count / DEV_BLOCK; b++) {
@@ -76,7 +80,8 @@ void cpu_dequantise(struct dev *d, float *z, const int32_t *q, const struct dev_
     }
 }
 
-void cpu_round_bf16(struct dev *d, uint16_t *h, float *residual, const float *z, size_t count)
+void LEVEL_NAME(cpu_round_bf16)(struct dev *d, uint16_t *h, float *residual, const float *z,
+                                size_t count)
 {
 #pragma omp parallel for simd num_threads(d->threads) schedule(static)
     for (size_t i = 0; i < count; i++) {
@@ -86,8 +91,8 @@ void cpu_round_bf16(struct dev *d, uint16_t *h, float *residual, const float *z,
     }
 }
 
-void cpu_round_stochastic(struct dev *d, uint16_t *h, const float *z, const struct dev_random *r,
-                          size_t count)
+void LEVEL_NAME(cpu_round_stochastic)(struct dev *d, uint16_t *h, const float *z,
+                                      const struct dev_random *r, size_t count)
 {
     ASSERT(r->first % 8 == 0);
 #pragma omp parallel for num_threads(d->threads) schedule(static)
@@ -99,7 +104,7 @@ void cpu_round_stochastic(struct dev *d, uint16_t *h, const float *z, const stru
     }
 }
 
-void cpu_widen_bf16(struct dev *d, float *z, const uint16_t *h, size_t count)
+void LEVEL_NAME(cpu_widen_bf16)(struct dev *d, float *z, const uint16_t *h, size_t count)
 {
 #pragma omp parallel for simd num_threads(d->threads) schedule(static)
     for (size_t i = 0; i < count; i++)
@@ -130,8 +135,8 @@ static inline __attribute__((always_inline)) void block_pack(uint8_t *out, const
 }
 
 /* Wider than the two words hold: value by value, of which the next overwrites what is too much. */
-static inline __attribute__((always_inline)) void
-block_pack_wide(uint8_t *out, const int32_t *q, int32_t bias, const unsigned bits)
+static inline __attribute__((always_inline)) void block_pack_wide(uint8_t *out, const int32_t *q,
+                                                                  int32_t bias, const unsigned bits)
 {
     uint8_t stream[DEV_BLOCK * BITS_MAX / 8 + 4] = {0};
     for (size_t i = 0; i < DEV_BLOCK; i++) {
@@ -165,8 +170,8 @@ block_unpack(int32_t *q, const uint8_t *in, int32_t bias, const unsigned bits, c
     X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16)
 #define WIDTHS_WIDE(X) X(17) X(18)
 
-void cpu_pack(struct dev *d, uint8_t *out, const int32_t *q, int32_t bias, unsigned bits,
-              size_t count)
+void LEVEL_NAME(cpu_pack)(struct dev *d, uint8_t *out, const int32_t *q, int32_t bias,
+                          unsigned bits, size_t count)
 {
     ASSERT(bits >= 1 && bits <= BITS_MAX);
 #pragma omp parallel for num_threads(d->threads) schedule(static)
@@ -187,8 +192,8 @@ void cpu_pack(struct dev *d, uint8_t *out, const int32_t *q, int32_t bias, unsig
         }
 }
 
-void cpu_unpack(struct dev *d, int32_t *q, const uint8_t *in, int32_t bias, unsigned bits, bool add,
-                size_t count)
+void LEVEL_NAME(cpu_unpack)(struct dev *d, int32_t *q, const uint8_t *in, int32_t bias,
+                            unsigned bits, bool add, size_t count)
 {
     ASSERT(bits >= 1 && bits <= BITS_MAX);
 #pragma omp parallel for num_threads(d->threads) schedule(static)
@@ -204,8 +209,8 @@ void cpu_unpack(struct dev *d, int32_t *q, const uint8_t *in, int32_t bias, unsi
         }
 }
 
-void cpu_outer_step(struct dev *d, float *theta, float *momentum, const float *mean, float lr,
-                    float mu, size_t count)
+void LEVEL_NAME(cpu_outer_step)(struct dev *d, float *theta, float *momentum, const float *mean,
+                                float lr, float mu, size_t count)
 {
     if (!momentum) {
 #pragma omp parallel for simd num_threads(d->threads) schedule(static)
@@ -221,7 +226,7 @@ void cpu_outer_step(struct dev *d, float *theta, float *momentum, const float *m
     }
 }
 
-void cpu_outer_delayed(struct dev *d, const struct dev_delayed *o)
+void LEVEL_NAME(cpu_outer_delayed)(struct dev *d, const struct dev_delayed *o)
 {
     float *theta = o->theta, *momentum = o->momentum, *gathered = o->gathered;
     const float *mean = o->mean;
@@ -245,21 +250,23 @@ void cpu_outer_delayed(struct dev *d, const struct dev_delayed *o)
     }
 }
 
-void cpu_accumulate(struct dev *d, float *acc, const float *x, float scale, size_t count)
+void LEVEL_NAME(cpu_accumulate)(struct dev *d, float *acc, const float *x, float scale,
+                                size_t count)
 {
 #pragma omp parallel for simd num_threads(d->threads) schedule(static)
     for (size_t i = 0; i < count; i++)
         acc[i] = outer_accumulate(acc[i], x[i], scale);
 }
 
-void cpu_divide(struct dev *d, float *x, float divisor, size_t count)
+void LEVEL_NAME(cpu_divide)(struct dev *d, float *x, float divisor, size_t count)
 {
 #pragma omp parallel for simd num_threads(d->threads) schedule(static)
     for (size_t i = 0; i < count; i++)
         x[i] = x[i] / divisor;
 }
 
-void cpu_exceeds(struct dev *d, uint32_t *over, const int32_t *q, int32_t limit, size_t count)
+void LEVEL_NAME(cpu_exceeds)(struct dev *d, uint32_t *over, const int32_t *q, int32_t limit,
+                             size_t count)
 {
     uint32_t any = 0;
 #pragma omp parallel for num_threads(d->threads) schedule(static) reduction(| : any)
@@ -267,3 +274,12 @@ void cpu_exceeds(struct dev *d, uint32_t *over, const int32_t *q, int32_t limit,
         any |= (uint32_t)(q[i] > limit) | (uint32_t)(q[i] < -limit);
     *over |= any;
 }
+
+#ifdef ISA
+void LEVEL_NAME(cpu_exact)(struct dev_ops *ops)
+{
+#define X(name, arguments) ops->name = LEVEL_NAME(cpu_##name);
+    DEV_OPS_EXACT(X)
+#undef X
+}
+#endif

@@ -5,6 +5,7 @@
  * AVX-512) and once plainly elsewhere; cpu_open picks a table by CPUID. Threads, shapes and scratch
  * are the callers' affair. Error bounds stand at the ops in ops.c, linear.c and attention.c.
  */
+#include "kernels/base/level.h"
 #include "kernels/dev.h"
 #include "kernels/scalar/adam.h"
 
@@ -100,9 +101,7 @@ extern const struct rows rows_plain;
 
 /* Inside rows.c and attend.c: ROWS_NAME(add) is add_v3 when compiled with -DISA=v3. */
 #ifdef ISA
-#define ROWS_JOIN(a, b)            a##_##b
-#define ROWS_JOIN2(a, b)           ROWS_JOIN(a, b)
-#define ROWS_NAME(name)            ROWS_JOIN2(name, ISA)
+#define ROWS_NAME(name)            LEVEL_NAME(name)
 #define ROWS_TEXT(x)               #x
 #define ROWS_TEXT2(x)              ROWS_TEXT(x)
 #define X(result, name, arguments) result ROWS_NAME(name) arguments;

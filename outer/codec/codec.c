@@ -6,31 +6,40 @@
 #include "kernels/scalar/grid.h"
 #include "outer/codec/codec_work.h"
 
-static const struct codec *const codecs[CODEC_COUNT] = {
-    [CODEC_F32] = &f32_codec.dense.c,
-    [CODEC_BF16] = &bf16_codec.dense.c,
-    [CODEC_INT8] = &int8_codec.c,
-    [CODEC_INT4] = &int4_codec.c,
-    [CODEC_INT2] = &int2_codec.c,
-    [CODEC_E3M0] = &e3m0_codec.relay.dense.c,
-    [CODEC_FP8_E4M3] = &fp8_e4m3_codec.relay.dense.c,
-    [CODEC_FP8_E5M2] = &fp8_e5m2_codec.relay.dense.c,
-    [CODEC_TOPK] = &topk_codec,
-    [CODEC_SIGN] = &sign_codec.c,
-    [CODEC_CSC] = &csc_codec.c,
-    [CODEC_FP8_SR] = &fp8_sr_codec.relay.dense.c,
+#define TABLE(_level)                                                                              \
+    {                                                                                              \
+        [CODEC_F32] = &f32_codec.dense.c, [CODEC_BF16] = &bf16_codec.dense.c,                      \
+        [CODEC_INT8] = &int8_codec.c, [CODEC_INT4] = &int4_codec.c, [CODEC_INT2] = &int2_codec.c,  \
+        [CODEC_E3M0] = &e3m0_codec##_level.relay.dense.c,                                          \
+        [CODEC_FP8_E4M3] = &fp8_e4m3_codec##_level.relay.dense.c,                                  \
+        [CODEC_FP8_E5M2] = &fp8_e5m2_codec##_level.relay.dense.c, [CODEC_TOPK] = &topk_codec,      \
+        [CODEC_SIGN] = &sign_codec.c, [CODEC_CSC] = &csc_codec##_level.c,                          \
+        [CODEC_FP8_SR] = &fp8_sr_codec##_level.relay.dense.c,                                      \
+    }
+static const struct codec *const codecs[LEVEL_COUNT][CODEC_COUNT] = {
+    TABLE(),
+#if defined(__x86_64__)
+    TABLE(_v3),
+    TABLE(_v4),
+#endif
 };
+
+const struct codec *codec_at(enum codec_kind kind, enum level level)
+{
+    ASSERT(level <= level_best());
+    return (unsigned)kind < CODEC_COUNT ? codecs[level][kind] : NULL;
+}
 
 const struct codec *codec_get(enum codec_kind kind)
 {
-    return (unsigned)kind < CODEC_COUNT ? codecs[kind] : NULL;
+    return codec_at(kind, level_best());
 }
 
 const struct codec *codec_find(const char *name)
 {
     for (size_t i = 0; i < CODEC_COUNT; i++)
-        if (strcmp(codecs[i]->name, name) == 0)
-            return codecs[i];
+        if (strcmp(codecs[LEVEL_PLAIN][i]->name, name) == 0)
+            return codec_get((enum codec_kind)i);
     return NULL;
 }
 

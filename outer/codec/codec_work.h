@@ -4,6 +4,7 @@
  * pieces, so that the buffers are small and, on a CPU, every pass after the first finds its
  * operands in the cache.
  */
+#include "kernels/base/level.h"
 #include "outer/codec/codec.h"
 
 enum { CODEC_STREAM_BITS = 18 }; /* the sum of CODEC_SITES_MAX integers of int8 */
@@ -143,7 +144,6 @@ struct codec_host {
 const uint8_t *codec_host_encode(const struct codec *c, struct codec_work *w,
                                  const struct codec_piece *p);
 codec_values codec_host_values;
-extern const struct codec_host e3m0_codec, fp8_e4m3_codec, fp8_e5m2_codec, fp8_sr_codec;
 
 /* Of the table of a dense codec that is relayed: what all of them share. */
 #define CODEC_RELAYED                                                                              \
@@ -181,8 +181,21 @@ enum err codec_grid_mean(const struct codec *c, struct codec_work *w, float *mea
 enum err codec_grid_decode(const struct codec *c, struct codec_work *w, float *z,
                            const uint8_t *payload, size_t size_bytes, const uint8_t *grid,
                            size_t count);
-extern const struct codec_dense int8_codec, int4_codec, int2_codec, sign_codec, csc_codec;
+extern const struct codec_dense int8_codec, int4_codec, int2_codec, sign_codec;
 
 extern const struct codec topk_codec;
+
+/* ---- compiled once per level of the processor: the same bytes from each ---- */
+
+#define CODEC_LEVEL(_level)                                                                        \
+    extern const struct codec_host e3m0_codec##_level, fp8_e4m3_codec##_level,                     \
+        fp8_e5m2_codec##_level, fp8_sr_codec##_level;                                              \
+    extern const struct codec_dense csc_codec##_level;
+CODEC_LEVEL()
+CODEC_LEVEL(_v3)
+CODEC_LEVEL(_v4)
+#undef CODEC_LEVEL
+/* level: at most level_best(), which codec_get takes. */
+const struct codec *codec_at(enum codec_kind kind, enum level level);
 
 #endif

@@ -101,7 +101,7 @@ static void decode(float *z, uint8_t code, const uint8_t *in)
         z[i] = level_value(nibble[i], s);
 }
 
-const struct codec_host e3m0_codec = {
+const struct codec_host LEVEL_NAME(e3m0_codec) = {
     .relay = {.dense = {.c = {.name = "e3m0", .kind = CODEC_E3M0, CODEC_RELAYED},
                         .block_bytes = SCALE_BYTES + DEV_BLOCK / 2,
                         .nothing = 0,

@@ -130,14 +130,37 @@ static inline uint32_t sr_round(float x, uint32_t r21)
     return u | ((bits >> 31) << 7 & (0 - (uint32_t)((int32_t)u > 0)));
 }
 
+/* Element e of the fragment gets word e % 4 of counter e / 4 (philox); here the counters of a block
+ * go through the rounds side by side. */
+static inline void random_words(uint32_t random[DEV_BLOCK], uint64_t seed, uint64_t stream,
+                                size_t block)
+{
+    enum { N = DEV_BLOCK / 4 };
+    philox_word c[4][N];
+    uint64_t first = (uint64_t)block * N;
+    for (uint32_t i = 0; i < N; i++) {
+        c[0][i] = (uint32_t)first + i; /* no carry: first is a multiple of N */
+        c[1][i] = (uint32_t)(first >> 32);
+        c[2][i] = (uint32_t)stream;
+        c[3][i] = (uint32_t)(stream >> 32);
+    }
+    for (int round = 0; round < PHILOX_ROUNDS; round++) {
+        struct philox_key k = philox_key(seed, round);
+        for (size_t i = 0; i < N; i++)
+            philox_round(&c[0][i], &c[1][i], &c[2][i], &c[3][i], k);
+    }
+    for (size_t i = 0; i < N; i++)
+        for (size_t k = 0; k < 4; k++)
+            random[4 * i + k] = (uint32_t)c[k][i];
+}
+
 static void sr_encode(const struct codec_work *w, size_t block, uint8_t *out, uint8_t code,
                       float *residual, const float *z)
 {
     uint32_t random[DEV_BLOCK];
     int e = scale_exponent(code, E5M2);
     float scale = grid_step(e), inverse = grid_inverse(e);
-    for (size_t i = 0; i < DEV_BLOCK / 4; i++)
-        philox(w->random_seed, w->random_stream, block * (DEV_BLOCK / 4) + i, random + 4 * i);
+    random_words(random, w->random_seed, w->random_stream, block);
 #pragma omp simd
     for (size_t i = 0; i < DEV_BLOCK; i++) {
         uint32_t u = sr_round(z[i] * inverse, random[i] >> 11);
@@ -146,7 +169,7 @@ static void sr_encode(const struct codec_work *w, size_t block, uint8_t *out, ui
     }
 }
 
-const struct codec_host fp8_e4m3_codec = {
+const struct codec_host LEVEL_NAME(fp8_e4m3_codec) = {
     .relay = {.dense = {.c = {.name = "fp8_e4m3", .kind = CODEC_FP8_E4M3, CODEC_RELAYED},
                         .block_bytes = DEV_BLOCK,
                         .nothing = 0,
@@ -157,7 +180,7 @@ const struct codec_host fp8_e4m3_codec = {
     .decode = e4m3_decode,
 };
 
-const struct codec_host fp8_e5m2_codec = {
+const struct codec_host LEVEL_NAME(fp8_e5m2_codec) = {
     .relay = {.dense = {.c = {.name = "fp8_e5m2", .kind = CODEC_FP8_E5M2, CODEC_RELAYED},
                         .block_bytes = DEV_BLOCK,
                         .nothing = 0,
@@ -168,7 +191,7 @@ const struct codec_host fp8_e5m2_codec = {
     .decode = e5m2_decode,
 };
 
-const struct codec_host fp8_sr_codec = {
+const struct codec_host LEVEL_NAME(fp8_sr_codec) = {
     .relay = {.dense = {.c = {.name = "fp8_sr", .kind = CODEC_FP8_SR, CODEC_RELAYED},
                         .block_bytes = DEV_BLOCK,
                         .nothing = 0,

@@ -26,6 +26,7 @@ import sys
 import time
 
 MODELS = {  # layers, width, heads: bytes as vocabulary, context 128
+    "200k": (4, 64, 2),  # 0.2 M parameters
     "1m": (4, 128, 4),   # 0.8 M parameters
     "10m": (6, 384, 6),  # 10.8 M parameters
 }

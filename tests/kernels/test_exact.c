@@ -16,6 +16,7 @@
 
 enum { COUNT = 37 * DEV_BLOCK, BLOCKS = COUNT / DEV_BLOCK };
 static struct dev one = {.threads = 1};
+static const struct dev_ops *op; /* of the level under test */
 static float z[COUNT], a[COUNT], b[COUNT], c[COUNT], out[COUNT], residual[COUNT];
 static int32_t q[COUNT], q2[COUNT];
 static int8_t exponents[BLOCKS];
@@ -58,7 +59,7 @@ static void delta_rounds_each_operation(void **state)
     fill(c, 3, -30, 4);
     float weight = 0.3f;
     memcpy(residual, c, sizeof c);
-    cpu_delta(&one, residual, a, b, residual, weight, COUNT); /* z aliases residual */
+    op->delta(&one, residual, a, b, residual, weight, COUNT); /* z aliases residual */
     for (size_t i = 0; i < COUNT; i++) {
         float delta = (float)((double)a[i] - (double)b[i]);
         float weighted = (float)((double)weight * (double)delta);
@@ -82,7 +83,7 @@ static void block_code_is_log2_of_the_mean_square(void **state)
         z[6 * DEV_BLOCK + i] = i < 255 ? 0.5f : 0.4999f; /* just below: code 125 */
         z[7 * DEV_BLOCK + i] = i ? -0.0f : 1.0f;         /* 1/256: code 120 */
     }
-    cpu_block_code(&one, code, z, COUNT);
+    op->block_code(&one, code, z, COUNT);
     static const uint8_t want[8] = {0, 255, 255, 1, 254, 126, 125, 120};
     assert_memory_equal(code, want, 8);
     for (size_t k = 8; k < BLOCKS; k++) {
@@ -113,7 +114,7 @@ static void quantise_keeps_every_bit(void **state)
         z[3 * DEV_BLOCK + 1] = (float)(-0x1p24 * step_of(3 * DEV_BLOCK));   /* first that is not */
         struct dev_grid g = {COUNT, q_max[k], exponents};
         memcpy(residual, z, sizeof z);
-        cpu_quantise(&one, q, residual, residual, &g);
+        op->quantise(&one, q, residual, residual, &g);
         for (size_t i = 0; i < COUNT; i++) {
             double step = step_of(i), x = step > 0 ? (double)z[i] / step : 0, want = 0;
             if (fabs(x) < 0x1p24)
@@ -135,7 +136,7 @@ static void dequantise_divides_once(void **state)
     for (size_t i = 0; i < COUNT; i++)
         q[i] = (int32_t)rng_below(12, RNG_TEST, i, 65025) - 32512;
     for (float divisor = 1; divisor < 4; divisor += 0.7f) {
-        cpu_dequantise(&one, out, q, &g, divisor);
+        op->dequantise(&one, out, q, &g, divisor);
         for (size_t i = 0; i < COUNT; i++) {
             float want = (float)((double)q[i] * step_of(i) / (double)divisor);
             assert_true(out[i] == want);
@@ -153,8 +154,8 @@ static void bf16_is_nearest_even(void **state)
                                     -3.4028235e38f, 0x1.fep127f, 0x1.fefffep127f, 0x1.ffp127f};
     memcpy(z, special, sizeof special);
     memcpy(residual, z, sizeof z);
-    cpu_round_bf16(&one, h, residual, residual, COUNT);
-    cpu_widen_bf16(&one, out, h, COUNT);
+    op->round_bf16(&one, h, residual, residual, COUNT);
+    op->widen_bf16(&one, out, h, COUNT);
     for (size_t i = 0; i < COUNT; i++) {
         int e;
         frexp((double)z[i], &e);
@@ -182,12 +183,12 @@ static void packed_streams_are_bits_in_order(void **state)
                 want[(i * bits + k) / 8] |= (uint8_t)((value >> k & 1) << (i * bits + k) % 8);
         }
         stream[size] = 0xa5;
-        cpu_pack(&one, stream, q, bias, bits, COUNT);
+        op->pack(&one, stream, q, bias, bits, COUNT);
         assert_memory_equal(stream, want, size);
         assert_int_equal(stream[size], 0xa5);
-        cpu_unpack(&one, q2, stream, bias, bits, false, COUNT);
+        op->unpack(&one, q2, stream, bias, bits, false, COUNT);
         assert_memory_equal(q2, q, sizeof q);
-        cpu_unpack(&one, q2, stream, bias, bits, true, COUNT);
+        op->unpack(&one, q2, stream, bias, bits, true, COUNT);
         for (size_t i = 0; i < COUNT; i++)
             assert_int_equal(q2[i], 2 * q[i]);
     }
@@ -202,7 +203,7 @@ static void outer_step_rounds_each_operation(void **state)
     fill(c, 22, -8, 2); /* mean */
     memcpy(out, a, sizeof a);
     memcpy(residual, b, sizeof b);
-    cpu_outer_step(&one, out, residual, c, lr, mu, COUNT);
+    op->outer_step(&one, out, residual, c, lr, mu, COUNT);
     for (size_t i = 0; i < COUNT; i++) {
         float kept = (float)((double)mu * (double)b[i]), buf = (float)((double)kept + (double)c[i]);
         float ahead = (float)((double)mu * (double)buf),
@@ -212,10 +213,10 @@ static void outer_step_rounds_each_operation(void **state)
         assert_true(residual[i] == buf && out[i] == theta);
     }
     memcpy(out, a, sizeof a);
-    cpu_outer_step(&one, out, NULL, c, lr, mu, COUNT);
-    cpu_accumulate(&one, b, c, -1.3f, COUNT);
+    op->outer_step(&one, out, NULL, c, lr, mu, COUNT);
+    op->accumulate(&one, b, c, -1.3f, COUNT);
     memcpy(residual, c, sizeof c);
-    cpu_divide(&one, residual, 3.0f, COUNT);
+    op->divide(&one, residual, 3.0f, COUNT);
     for (size_t i = 0; i < COUNT; i++) {
         float step = (float)((double)lr * (double)c[i]);
         assert_true(out[i] == (float)((double)a[i] - (double)step));
@@ -237,7 +238,7 @@ static void unbiased(float low, double p)
     double up = 0, want = ((double)x - (double)low) / ((double)high - (double)low);
     for (size_t i = 0; i < DRAWS; i++)
         same[i] = x;
-    cpu_round_stochastic(&one, h, same, &(struct dev_random){5, 6, 0}, DRAWS);
+    op->round_stochastic(&one, h, same, &(struct dev_random){5, 6, 0}, DRAWS);
     for (size_t i = 0; i < DRAWS; i++) {
         assert_true(bf16_float(h[i]) == low || bf16_float(h[i]) == high);
         up += bf16_float(h[i]) == high;
@@ -258,7 +259,7 @@ static void stochastic_rounding_is_unbiased(void **state)
     float special[] = {INFINITY, -INFINITY, 3.4028234e38f, -3.4028234e38f, NAN, 0, -0.0f, 1};
     uint16_t h[8];
     for (uint64_t step = 0; step < 100; step++) {
-        cpu_round_stochastic(&one, h, special, &(struct dev_random){1, step, 0}, 8);
+        op->round_stochastic(&one, h, special, &(struct dev_random){1, step, 0}, 8);
         assert_true(bf16_float(h[0]) == INFINITY && bf16_float(h[1]) == -INFINITY);
         assert_true(h[2] == 0x7f7f && h[3] == 0xff7f); /* finite stays finite */
         assert_true(isnan(bf16_float(h[4])));
@@ -272,13 +273,13 @@ static void stochastic_rounding_knows_the_element(void **state)
     (void)state;
     static uint16_t all[COUNT], part[COUNT];
     fill(a, 41, -12, 8);
-    cpu_round_stochastic(&one, all, a, &(struct dev_random){1, 2, 16}, COUNT);
-    cpu_round_stochastic(&one, part, a, &(struct dev_random){1, 2, 16}, 1000);
-    cpu_round_stochastic(&one, part + 1000, a + 1000, &(struct dev_random){1, 2, 1016}, COUNT - 1000);
+    op->round_stochastic(&one, all, a, &(struct dev_random){1, 2, 16}, COUNT);
+    op->round_stochastic(&one, part, a, &(struct dev_random){1, 2, 16}, 1000);
+    op->round_stochastic(&one, part + 1000, a + 1000, &(struct dev_random){1, 2, 1016}, COUNT - 1000);
     assert_memory_equal(all, part, sizeof all);
-    cpu_round_stochastic(&one, part, a, &(struct dev_random){1, 3, 16}, COUNT);
+    op->round_stochastic(&one, part, a, &(struct dev_random){1, 3, 16}, COUNT);
     assert_memory_not_equal(all, part, sizeof all);
-    cpu_round_stochastic(&one, part, a, &(struct dev_random){2, 2, 16}, COUNT);
+    op->round_stochastic(&one, part, a, &(struct dev_random){2, 2, 16}, COUNT);
     assert_memory_not_equal(all, part, sizeof all);
 }
 
@@ -302,21 +303,21 @@ static void run_all(int threads, uint8_t *record, size_t size)
     fill(a, 32, -12, 8);
     fill(b, 33, -12, 8);
     fill(c, 34, -12, 8);
-    cpu_delta(&d, z, a, b, c, 0.37f, COUNT);
-    cpu_block_code(&d, code, z, COUNT);
-    cpu_quantise(&d, q, residual, z, &g);
-    cpu_pack(&d, stream, q, 255, 9, COUNT);
-    cpu_unpack(&d, q2, stream, 254, 9, false, COUNT);
-    cpu_unpack(&d, q2, stream, 254, 9, true, COUNT);
-    cpu_dequantise(&d, out, q2, &g, 3.0f);
-    cpu_round_bf16(&d, h, z, z, COUNT);
-    cpu_round_stochastic(&d, s, a, &(struct dev_random){3, 4, 40}, COUNT);
-    cpu_widen_bf16(&d, a, h, COUNT);
-    cpu_accumulate(&d, out, a, 0.77f, COUNT);
-    cpu_divide(&d, out, 7.0f, COUNT);
-    cpu_outer_step(&d, b, c, out, 0.7f, 0.9f, COUNT);
+    op->delta(&d, z, a, b, c, 0.37f, COUNT);
+    op->block_code(&d, code, z, COUNT);
+    op->quantise(&d, q, residual, z, &g);
+    op->pack(&d, stream, q, 255, 9, COUNT);
+    op->unpack(&d, q2, stream, 254, 9, false, COUNT);
+    op->unpack(&d, q2, stream, 254, 9, true, COUNT);
+    op->dequantise(&d, out, q2, &g, 3.0f);
+    op->round_bf16(&d, h, z, z, COUNT);
+    op->round_stochastic(&d, s, a, &(struct dev_random){3, 4, 40}, COUNT);
+    op->widen_bf16(&d, a, h, COUNT);
+    op->accumulate(&d, out, a, 0.77f, COUNT);
+    op->divide(&d, out, 7.0f, COUNT);
+    op->outer_step(&d, b, c, out, 0.7f, 0.9f, COUNT);
     for (int k = 0; k < 4; k++)
-        cpu_outer_delayed(&d, &(struct dev_delayed){b, c, z, out, 0.7f, 0.9f, 0.25f, k % 2, k / 2, COUNT});
+        op->outer_delayed(&d, &(struct dev_delayed){b, c, z, out, 0.7f, 0.9f, 0.25f, k % 2, k / 2, COUNT});
     size_t used = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         assert_true(used + parts[i].size <= size);
@@ -337,6 +338,7 @@ static void thread_count_changes_no_bit(void **state)
     }
 }
 
+/* Each level of x86-64 that this processor has, against the same references. */
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -351,5 +353,17 @@ int main(void)
         cmocka_unit_test(outer_step_rounds_each_operation),
         cmocka_unit_test(thread_count_changes_no_bit),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    static const char *const levels[] = {"plain", "v2", "v3", "v4"};
+    int failures = 0, tested = 0;
+    for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
+        struct dev_options o = {.kind = "cpu", .isa = levels[i]};
+        struct dev *d;
+        if (dev_open(&d, &o) != ERR_OK)
+            continue;
+        op = d->ops;
+        failures += cmocka_run_group_tests_name(levels[i], tests, NULL, NULL);
+        tested++;
+        dev_close(d);
+    }
+    return tested ? failures : 1;
 }

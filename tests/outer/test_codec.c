@@ -64,11 +64,12 @@ static uint8_t payload[SITES][PAYLOAD_MAX], aggregate[AGGREGATE_MAX];
 static struct codec_payload payloads[SITES];
 static uint8_t grid[BLOCKS], next[BLOCKS];
 
-static void device(int threads)
+/* isa: NULL, the processor's best */
+static void device(int threads, const char *isa)
 {
     codec_close(work);
     dev_close(dev);
-    struct dev_options o = {.kind = "cpu", .model_type = "f32", .threads = threads};
+    struct dev_options o = {.kind = "cpu", .model_type = "f32", .threads = threads, .isa = isa};
     assert_int_equal(dev_open(&dev, &o), ERR_OK);
     assert_int_equal(codec_open(&work, dev), ERR_OK);
     assert_true(work->piece >= PIECE);
@@ -840,31 +841,50 @@ static void codec_digests(const struct codec *c, char hex[5][65])
 
 static const char *const parts[5] = {"payload", "residual", "aggregate", "mean", "grid"};
 
+static void golden_digests_are(enum level level)
+{
+    FILE *f = fopen(GOLDEN, "r");
+    assert_non_null(f);
+    for (int k = 0; k < CODECS; k++) {
+        char hex[5][65], name[16], part[16], want[65];
+        codec_digests(codec_at((enum codec_kind)k, level), hex);
+        for (int i = 0; i < 5; i++) {
+            assert_int_equal(fscanf(f, "%15s %15s %64s", name, part, want), 3);
+            assert_string_equal(name, table[k].name);
+            assert_string_equal(part, parts[i]);
+            assert_string_equal(hex[i], want);
+        }
+    }
+    fclose(f);
+}
+
 static void golden_digests_at_every_thread_count(void **state)
 {
     (void)state;
     static const int threads[] = {1, 2, 3, 7};
     for (size_t t = 0; t < 4; t++) {
-        device(threads[t]);
-        FILE *f = fopen(GOLDEN, "r");
-        assert_non_null(f);
-        for (int k = 0; k < CODECS; k++) {
-            char hex[5][65], name[16], part[16], want[65];
-            codec_digests(codec_find(table[k].name), hex);
-            for (int i = 0; i < 5; i++) {
-                assert_int_equal(fscanf(f, "%15s %15s %64s", name, part, want), 3);
-                assert_string_equal(name, table[k].name);
-                assert_string_equal(part, parts[i]);
-                assert_string_equal(hex[i], want);
-            }
-        }
-        fclose(f);
+        device(threads[t], NULL);
+        golden_digests_are(level_best());
+    }
+}
+
+static void golden_digests_at_lower_levels(void **state)
+{
+    (void)state;
+#if defined(__x86_64__)
+    static const char *const isa[LEVEL_COUNT] = {"v2", "v3", "v4"};
+#else
+    static const char *const isa[LEVEL_COUNT] = {"plain"};
+#endif
+    for (enum level l = LEVEL_PLAIN; l < level_best(); l++) { /* the best: above */
+        device(2, isa[l]);
+        golden_digests_are(l);
     }
 }
 
 int main(int argc, char **argv)
 {
-    device(2);
+    device(2, NULL);
     if (argc == 2 && strcmp(argv[1], "--digests") == 0) {
         for (int k = 0; k < CODECS; k++) {
             char hex[5][65];
@@ -896,6 +916,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(spikes_are_seen),
         cmocka_unit_test(rounds_lose_nothing),
         cmocka_unit_test(golden_digests_at_every_thread_count),
+        cmocka_unit_test(golden_digests_at_lower_levels),
     };
     int failures = cmocka_run_group_tests(tests, NULL, NULL);
     codec_close(work);
