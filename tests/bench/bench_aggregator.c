@@ -1,8 +1,10 @@
 /* What one round costs the aggregator at 2, 8 and 64 sites over real mutual TLS: CPU seconds per GiB that went in or out, and the
  * memory of its own (RssAnon, looked at every 10 ms; mapped files are the page cache's) above what it had before the first
- * call; for int8, which adds, and for the bf16 of a whole round, whose aggregate is the list of the contributions. The aggregator
- * is a process of its own (this program again, --serve), so that
- * only its own figures count; the sites are threads of the parent, each with its certificate and its link.
+ * call; for int8, which adds, and for the bf16 of a whole round, whose aggregate is the list of the contributions, or their sum
+ * encoded again. The aggregator is a process of its own (this program again, --serve), so that only its own figures count; the
+ * sites are threads of the parent, each with its certificate and its link.
+ *
+ * bench_aggregator [--csv PATH] [--row SITES:MEBI:CODEC]   CODEC: int8, relayed, reencoded; without --row: all of `table`
  *
  * Floor: a decrypted and an encrypted byte, about 0.6 s/GiB each way with AES-GCM and the kernel's copies; SHA-256, the sum and
  * the file come on top. Contributions are files, and so is an aggregate that is relayed; one that adds exists once. So memory
@@ -13,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -23,6 +26,19 @@
 #include "tests/bench/bench.h"
 
 enum { SITES_MAX = 64, NAME = 8 };
+enum mode { MODE_INT8, MODE_RELAYED, MODE_REENCODED, MODES };
+static const char *const mode_names[MODES] = {"int8", "relayed", "reencoded"};
+static const char *const mode_cases[MODES] = {"int8", "bf16 relayed", "bf16 reencoded"};
+struct row {
+    unsigned sites, mebi; /* of parameters */
+    enum mode mode;
+};
+static const struct row table[] = {
+    {2, 4, MODE_INT8},  {8, 4, MODE_INT8},  {64, 4, MODE_INT8},  {2, 4, MODE_RELAYED},  {8, 4, MODE_RELAYED},
+    {2, 16, MODE_INT8}, {8, 16, MODE_INT8}, {64, 16, MODE_INT8}, {2, 16, MODE_RELAYED}, {8, 16, MODE_RELAYED},
+    {64, 1, MODE_RELAYED}, /* 8 GiB go out: 64 times 64 contributions */
+    {64, 4, MODE_REENCODED}, {64, 16, MODE_REENCODED},
+};
 static const char canonical[] = "bench\n";
 
 static size_t elements; /* of the model */
@@ -49,7 +65,8 @@ static void values(float *z)
         z[i] = (float)((i * 2654435761u >> 13) % 97) / 64;
 }
 
-static enum err held_open(struct held *h, const char *directory, unsigned whole_rounds)
+/* sites: 0 for a site's own */
+static enum err held_open(struct held *h, const char *directory, enum mode mode, unsigned sites)
 {
     struct dev_options device = {.kind = "cpu", .model_type = "f32", .threads = 1};
     struct member_options o = {.fragments = &h->fragments, .keep = 2};
@@ -57,7 +74,11 @@ static enum err held_open(struct held *h, const char *directory, unsigned whole_
     h->tensor = (struct tensor){.name = "w", .shape = {(int64_t)elements, 1}, .count = elements, .layer = -1};
     h->table = (struct table){.tensors = &h->tensor, .count = 1, .elements = elements, .parameters = elements};
     TRY(fragment_make(&h->fragments, &h->table, &(struct fragment_plan){.count = 1}, &h->perm));
-    o.schedule = h->schedule = schedule_streaming(2, 1, 1, whole_rounds, CODEC_INT8);
+    o.schedule = schedule_streaming(2, 1, 1, mode != MODE_INT8, CODEC_INT8);
+    o.schedule.reencode_from = mode == MODE_REENCODED ? 2 : 0;
+    h->schedule = o.schedule;
+    if (sites)
+        member_aggregates(&o, sites);
     TRY(nesterov_make(&o.outer, "nesterov", 0.7f, 0.9f));
     TRY(dev_open(&h->cpu, &device));
     TRY(world_open_real(&h->world, directory));
@@ -122,7 +143,7 @@ static void *watch_main(void *unused)
 }
 
 /* Says its port, serves until its standard input ends, says what that took. */
-static enum err serve(unsigned sites, unsigned whole_rounds)
+static enum err serve(unsigned sites, enum mode mode)
 {
     static struct held h;
     struct aggregator *a;
@@ -133,8 +154,8 @@ static enum err serve(unsigned sites, unsigned whole_rounds)
     pthread_t watch;
     int port;
     link_tune();
-    snprintf(directory, sizeof directory, "%s/aggregator-%u-%u-%zu", root, sites, whole_rounds, elements >> 20);
-    TRY(held_open(&h, directory, whole_rounds));
+    snprintf(directory, sizeof directory, "%s/aggregator-%u-%s-%zu", root, sites, mode_names[mode], elements >> 20);
+    TRY(held_open(&h, directory, mode, sites));
     TRY(aggregator_open(&a, h.world, &h.member, &o, &h.perm));
     struct link_service service = aggregator_service(a);
     TRY(link_serve(&s, &l, &service, &port));
@@ -156,7 +177,7 @@ static enum err serve(unsigned sites, unsigned whole_rounds)
 
 struct client {
     unsigned index;
-    int port;
+    int port, memory;
     const struct wire_contribution *m;
     const uint8_t *payload;
     pthread_t thread;
@@ -188,13 +209,15 @@ static enum err exchange(struct client *c, struct link *l)
     if (polled->answer.outcome != ROUND_COMMIT)
         return err_set(ERR_PROTO, "poll: %s", polled->answer.text);
     size_t size = polled->manifest.aggregate_bytes;
-    uint8_t *aggregate = malloc(size);
-    TRY_ALLOC(aggregate);
+    if (ftruncate(c->memory, (off_t)size) != 0)
+        return err_set(ERR_IO, "no memory for the aggregate");
+    uint8_t *aggregate = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, c->memory, 0);
+    TRY_ALLOC(aggregate == MAP_FAILED ? NULL : aggregate);
     struct wire_fetch fetch = {.head = m.head, .what = WIRE_AGGREGATE};
     answer = (struct wire_answer){0};
     enum err e = l->ops->fetch(l, &fetch, aggregate, size, &answer);
     c->bytes = m.payload_bytes + size;
-    free(aggregate);
+    munmap(aggregate, size);
     free(welcome);
     free(polled);
     return e;
@@ -216,10 +239,12 @@ static void *client_main(void *arg)
     return NULL;
 }
 
-/* One contribution for all of them: what it holds does not matter, that it decodes does. */
+/* One contribution for all of them: what it holds does not matter, that it decodes does. All put the aggregate into the same
+ * memory: a list of 64 contributions 64 times would not fit. */
 static enum err all_exchange(struct held *h, unsigned sites, int port, uint64_t *bytes)
 {
     const struct codec *k = codec_get(h->schedule.whole_rounds ? CODEC_BF16 : CODEC_INT8);
+    int memory = memfd_create("aggregate", MFD_CLOEXEC);
     static struct client c[SITES_MAX];
     size_t n = k->payload_max(k, elements);
     uint8_t *payload = malloc(n);
@@ -234,7 +259,7 @@ static enum err all_exchange(struct held *h, unsigned sites, int port, uint64_t 
     enum err e = ERR_OK;
     *bytes = 0;
     for (unsigned i = 0; i < sites; i++) {
-        c[i] = (struct client){.index = i, .port = port, .m = &m, .payload = payload};
+        c[i] = (struct client){.index = i, .port = port, .memory = memory, .m = &m, .payload = payload};
         ASSERT(pthread_create(&c[i].thread, NULL, client_main, &c[i]) == 0);
     }
     for (unsigned i = 0; i < sites; i++) {
@@ -243,6 +268,7 @@ static enum err all_exchange(struct held *h, unsigned sites, int port, uint64_t 
         if (c[i].e != ERR_OK)
             e = err_set(c[i].e, "site %u: %s", i, c[i].why);
     }
+    close(memory);
     free(payload);
     free(z);
     free(residual);
@@ -256,12 +282,13 @@ struct child {
     FILE *in, *out; /* to it, from it */
 };
 
-static enum err child_start(struct child *c, unsigned sites, unsigned whole_rounds)
+static enum err child_start(struct child *c, const struct row *r)
 {
     int to[2], from[2];
-    char count[16], mi[16], self[] = "/proc/self/exe";
-    snprintf(count, sizeof count, "%u", sites);
-    snprintf(mi, sizeof mi, "%zu", elements >> 20);
+    char count[16], mi[16], mode[16], self[] = "/proc/self/exe";
+    snprintf(count, sizeof count, "%u", r->sites);
+    snprintf(mi, sizeof mi, "%u", r->mebi);
+    snprintf(mode, sizeof mode, "%d", r->mode);
     if (pipe(to) != 0 || pipe(from) != 0)
         return err_set(ERR_IO, "no pipe");
     c->pid = fork(); /* before gRPC: nothing of it is started yet in this process but between two children */
@@ -270,7 +297,7 @@ static enum err child_start(struct child *c, unsigned sites, unsigned whole_roun
         dup2(from[1], STDOUT_FILENO);
         close(to[1]);
         close(from[0]);
-        execl(self, self, "--serve", root, count, whole_rounds ? "1" : "0", mi, (char *)NULL);
+        execl(self, self, "--serve", root, count, mode, mi, (char *)NULL);
         _exit(127);
     }
     close(to[0]);
@@ -280,28 +307,28 @@ static enum err child_start(struct child *c, unsigned sites, unsigned whole_roun
     return c->in && c->out ? ERR_OK : err_set(ERR_IO, "no aggregator");
 }
 
-static void rows(const char *csv, unsigned sites, const char *codec, double cpu, double kib, double seconds, uint64_t bytes)
+static void row_write(const char *csv, const struct row *r, double cpu, double kib, double seconds, uint64_t bytes)
 {
     char what[64], flags[128];
     double gib = (double)bytes / (1 << 30);
-    snprintf(flags, sizeof flags, "one round; %zu Mi parameters; aggregator's process only; %s", elements >> 20, BENCH_COMPILER);
-    snprintf(what, sizeof what, "aggregator at %u sites %s", sites, codec);
+    snprintf(flags, sizeof flags, "one round; %u Mi parameters; aggregator's process only; %s", r->mebi, BENCH_COMPILER);
+    snprintf(what, sizeof what, "aggregator at %u sites %s", r->sites, mode_cases[r->mode]);
     bench_write(csv, &(struct bench_row){"link", what, "CPU s/GiB", flags, cpu / gib, 0});
     bench_write(csv, &(struct bench_row){"link", what, "MiB above idle", flags, kib / 1024, 0});
     bench_write(csv, &(struct bench_row){"link", what, "MB/s in and out", flags, (double)bytes / 1e6 / seconds, 0});
 }
 
-static enum err measure(struct held *h, const char *csv, unsigned sites)
+static enum err measure(struct held *h, const char *csv, const struct row *r)
 {
     struct child c = {0};
     int port = 0, status;
     double kib = 0, cpu = 0;
     uint64_t bytes;
-    TRY(child_start(&c, sites, (unsigned)h->schedule.whole_rounds));
+    TRY(child_start(&c, r));
     if (fscanf(c.out, "%d", &port) != 1)
         return err_set(ERR_IO, "the aggregator did not start");
     double start = bench_now();
-    enum err e = all_exchange(h, sites, port, &bytes);
+    enum err e = all_exchange(h, r->sites, port, &bytes);
     double seconds = bench_now() - start;
     fclose(c.in);
     if (e == ERR_OK && fscanf(c.out, "%lf %lf", &kib, &cpu) != 2)
@@ -309,7 +336,7 @@ static enum err measure(struct held *h, const char *csv, unsigned sites)
     fclose(c.out);
     waitpid(c.pid, &status, 0);
     if (e == ERR_OK)
-        rows(csv, sites, h->schedule.whole_rounds ? "bf16 relayed" : "int8", cpu, kib, seconds, bytes);
+        row_write(csv, r, cpu, kib, seconds, bytes);
     return e;
 }
 
@@ -328,34 +355,70 @@ static enum err certificates(void)
     return ERR_OK;
 }
 
-static enum err run_size(const char *csv, unsigned whole)
+static enum err run_row(const char *csv, const struct row *r)
 {
-    static const unsigned counts[] = {2, 8, 64};
     char directory[96];
     struct held h = {0};
-    snprintf(directory, sizeof directory, "%s/site-%u-%zu", root, whole, elements >> 20);
-    TRY(held_open(&h, directory, whole));
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        if (!whole || counts[i] < SITES_MAX) /* 64 times 64 contributions say nothing new */
-            TRY(measure(&h, csv, counts[i]));
+    elements = (size_t)r->mebi << 20;
+    snprintf(directory, sizeof directory, "%s/site-%s-%u", root, mode_names[r->mode], r->sites);
+    TRY(held_open(&h, directory, r->mode, 0));
+    enum err e = measure(&h, csv, r);
     held_close(&h);
+    TRY(e);
+    return file_remove_tree(directory);
+}
+
+static bool row_parse(struct row *r, const char *text)
+{
+    char mode[16];
+    if (sscanf(text, "%u:%u:%15s", &r->sites, &r->mebi, mode) != 3 || r->sites < 1 || r->sites > SITES_MAX || !r->mebi)
+        return false;
+    for (int i = 0; i < MODES; i++)
+        if (strcmp(mode, mode_names[i]) == 0) {
+            r->mode = (enum mode)i;
+            return true;
+        }
+    return false;
+}
+
+static enum err run(const char *csv, const struct row *one)
+{
+    TRY(certificates());
+    if (one)
+        return run_row(csv, one);
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        TRY(run_row(csv, &table[i]));
     return ERR_OK;
 }
 
-static enum err run(const char *csv)
+static enum err serve_main(char **argv)
 {
-    TRY(certificates());
-    for (elements = 4 << 20; elements <= 16 << 20; elements *= 4)
-        for (unsigned whole = 0; whole < 2; whole++)
-            TRY(run_size(csv, whole));
-    return ERR_OK;
+    snprintf(root, sizeof root, "%s", argv[2]);
+    elements = (size_t)atoi(argv[5]) << 20;
+    return serve((unsigned)atoi(argv[3]), (enum mode)atoi(argv[4]));
+}
+
+static enum err bench_main(const char *csv, const struct row *one)
+{
+    link_tune();
+    signal(SIGPIPE, SIG_IGN);
+    strcpy(root, "/tmp/atoll-bench-XXXXXX");
+    enum err e = mkdtemp(root) ? run(csv, one) : ERR_IO;
+    if (file_remove_tree(root) != ERR_OK)
+        fprintf(stderr, "%s stays\n", root);
+    return e;
 }
 
 int main(int argc, char **argv)
 {
-    enum err e;
+    struct row row;
     bool child = argc == 6 && strcmp(argv[1], "--serve") == 0;
-    const char *csv = child ? "" : bench_arguments(argc, argv);
+    bool one = !child && argc >= 3 && strcmp(argv[argc - 2], "--row") == 0;
+    if (one && !row_parse(&row, argv[argc - 1])) {
+        fprintf(stderr, "--row SITES:MEBI:CODEC, for example 64:4:int8 (int8, relayed, reencoded)\n");
+        return 1;
+    }
+    const char *csv = child ? "" : bench_arguments(one ? argc - 2 : argc, argv);
     for (unsigned i = 0; i < SITES_MAX; i++) {
         snprintf(names[i], sizeof names[i], "s%u", i);
         list[i] = names[i];
@@ -363,18 +426,7 @@ int main(int argc, char **argv)
     if (!csv)
         return 1;
     log_min(LOG_ERROR);
-    if (child) {
-        snprintf(root, sizeof root, "%s", argv[2]);
-        elements = (size_t)atoi(argv[5]) << 20;
-        e = serve((unsigned)atoi(argv[3]), (unsigned)atoi(argv[4]));
-    } else {
-        link_tune();
-        signal(SIGPIPE, SIG_IGN);
-        strcpy(root, "/tmp/atoll-bench-XXXXXX");
-        e = mkdtemp(root) ? run(csv) : ERR_IO;
-        if (file_remove_tree(root) != ERR_OK)
-            fprintf(stderr, "%s stays\n", root);
-    }
+    enum err e = child ? serve_main(argv) : bench_main(csv, one ? &row : NULL);
     if (e != ERR_OK)
         fprintf(stderr, "%s\n", err_message());
     return e == ERR_OK ? 0 : 1;
