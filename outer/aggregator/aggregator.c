@@ -308,7 +308,11 @@ struct link_service aggregator_service(struct aggregator *a)
         .hello = aggregator_hello,
         .offer = aggregator_offer,
         .chunk = aggregator_chunk,
+        .store = aggregator_store,
+        .stored = aggregator_stored,
         .finish = aggregator_finish,
+        .verify = aggregator_verify,
+        .verified = aggregator_verified,
         .poll = aggregator_poll,
         .fetch = aggregator_fetch,
         .fetched = aggregator_fetched,
@@ -371,7 +375,7 @@ static void recover_accept(struct aggregator *a, const struct journal_record *r)
 {
     char path[AGGREGATOR_PATH_MAX], quoted[512];
     aggregator_spool_path(a->o.sites[r->site], r->fragment, r->round, &r->digest, path);
-    enum err e = aggregator_spool_verify(a, path, r->fragment, &r->digest);
+    enum err e = aggregator_spool_verify(a, path, r->fragment, codec_get(member_codec(a->member, r->fragment)), &r->digest);
     if (e != ERR_OK) {
         log_event(LOG_WARN, "payload_lost", "fragment=%u round=%" PRIu64 " site=%s why=%s", r->fragment, r->round,
                   a->o.sites[r->site], log_quote(quoted, sizeof quoted, err_message()));

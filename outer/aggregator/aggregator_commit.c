@@ -289,13 +289,9 @@ static enum err spool_over(struct aggregator *a, unsigned fragment, const struct
 {
     const struct schedule *s = &a->member->schedule;
     bool again = schedule_reencodes(s, (enum codec_kind)m->codec, manifest_included(m));
-    char path[AGGREGATOR_PATH_MAX];
-    if (a->member->o.reencodes && m->round) {
-        snprintf(path, sizeof path, "spool/%u/%" PRIu64, fragment, m->round - 1);
-        TRY(a->world->ops->remove(a->world, path));
-    }
-    snprintf(path, sizeof path, "spool/%u/%" PRIu64, fragment, m->round);
-    return again ? ERR_OK : a->world->ops->remove(a->world, path);
+    if (a->member->o.reencodes && m->round)
+        TRY(aggregator_spool_drop(a, fragment, m->round - 1));
+    return again ? ERR_OK : aggregator_spool_drop(a, fragment, m->round);
 }
 
 static enum err commit_done(struct aggregator *a, unsigned fragment, const struct manifest *m)

@@ -8,7 +8,7 @@
 #include "outer/aggregator/aggregator_state.h"
 #include "outer/mutant.h"
 
-enum { STREAMS_PER_FRAGMENT = 2, FULL_RETRY_MS = 5000 };
+enum { STREAMS_PER_FRAGMENT = 2, FULL_RETRY_MS = 5000, BUSY_RETRY_MS = 500 };
 
 void aggregator_spool_path(const char *site, unsigned fragment, uint64_t round, const struct digest *payload,
                            char out[AGGREGATOR_PATH_MAX])
@@ -19,9 +19,9 @@ void aggregator_spool_path(const char *site, unsigned fragment, uint64_t round, 
     ASSERT(n < AGGREGATOR_PATH_MAX - 5); /* room for .part */
 }
 
-enum err aggregator_spool_verify(struct aggregator *a, const char *path, unsigned fragment, const struct digest *payload)
+enum err aggregator_spool_verify(const struct aggregator *a, const char *path, unsigned fragment, const struct codec *c,
+                                 const struct digest *payload)
 {
-    const struct codec *c = codec_get(member_codec(a->member, fragment));
     struct file_map m;
     TRY(a->world->ops->map(a->world, path, &m));
     struct digest d = digest_of(m.data, m.size_bytes);
@@ -54,6 +54,16 @@ enum err aggregator_spool_sweep(struct aggregator *a)
         TRY(e);
     }
     return ERR_OK;
+}
+
+enum err aggregator_spool_drop(struct aggregator *a, unsigned fragment, uint64_t round)
+{
+    char path[AGGREGATOR_PATH_MAX];
+    for (const struct upload *up = a->uploads; up; up = up->next)
+        if (up->verifying && up->header.fragment == fragment && up->header.round == round)
+            return ERR_OK; /* it renames a file there */
+    snprintf(path, sizeof path, "spool/%u/%" PRIu64, fragment, round);
+    return a->world->ops->remove(a->world, path);
 }
 
 /* ---- answers ------------------------------------------------------------------------------------------ */
@@ -171,12 +181,23 @@ static void upload_free(struct aggregator *a, struct upload *up)
     free(up);
 }
 
+/* Somebody is inside the files that this contribution would open: the next try finds what came of it. */
+static bool upload_busy(const struct aggregator *a, unsigned site, const struct wire_contribution *m)
+{
+    for (const struct upload *up = a->uploads; up; up = up->next)
+        if (up->site == site && up->header.fragment == m->fragment && up->header.round == m->round &&
+            (up->storing || up->verifying))
+            return true;
+    return false;
+}
+
 static void uploads_supersede(struct aggregator *a, unsigned site, unsigned fragment)
 {
     for (struct upload *up = a->uploads; up; up = up->next)
         if (up->site == site && up->header.fragment == fragment && !up->stale) {
             up->stale = true;
-            upload_close(a, up); /* the newer stream writes the same file */
+            if (!up->storing && !up->verifying) /* else of another round */
+                upload_close(a, up);            /* the newer stream writes the same file */
         }
 }
 
@@ -229,16 +250,18 @@ static enum err upload_open(struct aggregator *a, unsigned site, const struct wi
     a->uploads = up;
     a->site[site].streams++;
     enum err e = clear ? parts_clear(a, up) : ERR_OK;
-    if (e == ERR_OK && !a->world->ops->exists(a->world, up->final))
+    if (e == ERR_OK && a->world->ops->exists(a->world, up->final)) { /* durable since before a crash: only the record is missing */
+        blocks_make(&up->blocks, m->payload_bytes);
+        blocks_fill(&up->blocks, m->payload_bytes);
+    } else if (e == ERR_OK) {
         e = parts_open(a, up);
+    }
     if (e != ERR_OK) {
         upload_free(a, up);
         *out = NULL;
     }
     return e;
 }
-
-static void contribution_accept(struct aggregator *a, struct upload *up, struct wire_answer *answer);
 
 void aggregator_offer(void *self, const char *peer, const struct wire_contribution *m, struct wire_answer *answer,
                       void **upload)
@@ -263,12 +286,14 @@ void aggregator_offer(void *self, const char *peer, const struct wire_contributi
         answer->retry_ms = FULL_RETRY_MS;
         return;
     }
+    if (upload_busy(a, (unsigned)site, m)) {
+        say(answer, ROUND_FULL, "what came of it before is still being stored or verified");
+        answer->retry_ms = BUSY_RETRY_MS;
+        return;
+    }
     enum err e = upload_open(a, (unsigned)site, m, clear, &up);
     if (e != ERR_OK) {
         aggregator_say_failed(a, e, answer);
-    } else if (up->handle < 0) { /* complete and durable since before a crash: only the record is missing */
-        contribution_accept(a, up, answer);
-        upload_free(a, up);
     } else {
         answer->offset = blocks_first(&up->blocks);
         answer->blocks = up->blocks;
@@ -278,53 +303,72 @@ void aggregator_offer(void *self, const char *peer, const struct wire_contributi
 
 /* ---- chunks ------------------------------------------------------------------------------------------- */
 
-/* Bytes first, then the marks of the blocks they lie in. */
-static enum err chunk_store(struct aggregator *a, struct upload *up, uint64_t offset, const uint8_t *data, size_t n)
+/* May this chunk be stored? Asked again once it is: the world may have gone on. NEW: the answer is still open. */
+static enum blocks_fit chunk_fits(struct aggregator *a, const struct upload *up, uint64_t offset, size_t n,
+                                  struct wire_answer *answer)
 {
-    uint32_t from = blocks_at(&up->blocks, offset), to = blocks_at(&up->blocks, offset + n - 1);
-    struct blocks after = up->blocks;
-    uint8_t mark[8];
-    blocks_add(&after, offset, n);
-    TRY(a->world->ops->part_write(a->world, up->handle, offset, data, n));
-    for (uint32_t k = from; k <= to; k++) {
-        struct bytes_writer w = bytes_writer(mark, sizeof mark);
-        bytes_put_u64(&w, after.stored[k]);
-        TRY(a->world->ops->part_write(a->world, up->marks, 8 * (uint64_t)k, mark, sizeof mark));
-    }
-    up->blocks = after;
-    return ERR_OK;
-}
-
-void aggregator_chunk(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n,
-                      struct wire_answer *answer)
-{
-    struct aggregator *a = self;
-    struct upload *up = upload;
     memset(answer, 0, sizeof *answer);
     answer->round = a->core.f[up->header.fragment].round;
     answer->offset = offset;
     if (up->stale) {
         say(answer, ROUND_SUPERSEDED, "a newer stream of this contribution took its place");
-        return;
+        return BLOCKS_GAP;
     }
     if (answer->round != up->header.round) { /* the quorum went on: spare the rest of the bytes */
         say(answer, ROUND_BEHIND, "that round is committed");
-        return;
+        return BLOCKS_GAP;
     }
     enum blocks_fit fit = blocks_fits(&up->blocks, offset, n);
+    answer->offset = offset + n;
     if (fit == BLOCKS_GAP) {
         say(answer, ROUND_RESUME, "chunk does not follow what is stored");
         answer->offset = blocks_first(&up->blocks);
-        return;
     }
-    answer->offset = offset + n;
-    if (fit == BLOCKS_KNOWN)
+    return fit;
+}
+
+void aggregator_chunk(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n,
+                      struct wire_answer *answer)
+{
+    struct upload *up = upload;
+    (void)data;
+    if (chunk_fits(self, up, offset, n, answer) != BLOCKS_NEW)
         return;
-    enum err e = chunk_store(a, up, offset, data, n);
+    answer->outcome = ROUND_PENDING;
+    up->storing++;
+}
+
+/* Bytes first, then the marks of the blocks they lie in: how far each is filled once they are there. */
+enum err aggregator_store(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n)
+{
+    struct aggregator *a = self;
+    const struct upload *up = upload;
+    const struct blocks *b = &up->blocks; /* its cut, which does not change */
+    uint8_t mark[8];
+    TRY(a->world->ops->part_write(a->world, up->handle, offset, data, n));
+    for (uint32_t k = blocks_at(b, offset); k <= blocks_at(b, offset + n - 1); k++) {
+        uint64_t filled = offset + n - blocks_start(b, k);
+        struct bytes_writer w = bytes_writer(mark, sizeof mark);
+        bytes_put_u64(&w, filled < blocks_bytes(b, k) ? filled : blocks_bytes(b, k));
+        TRY(a->world->ops->part_write(a->world, up->marks, 8 * (uint64_t)k, mark, sizeof mark));
+    }
+    return ERR_OK;
+}
+
+void aggregator_stored(void *self, void *upload, uint64_t offset, size_t n, enum err e, struct wire_answer *answer)
+{
+    struct aggregator *a = self;
+    struct upload *up = upload;
+    ASSERT(up->storing > 0);
+    up->storing--;
     if (e != ERR_OK) {
+        memset(answer, 0, sizeof *answer);
         aggregator_say_failed(a, e, answer);
         return;
     }
+    if (chunk_fits(a, up, offset, n, answer) != BLOCKS_NEW) /* or another stream brought the same bytes meanwhile */
+        return;
+    blocks_add(&up->blocks, offset, n);
     a->payload_up += n;
     aggregator_heard(a, up->site);
 }
@@ -360,11 +404,9 @@ static void contribution_journal(struct aggregator *a, struct upload *up, struct
 }
 
 /* Wrong bytes are removed before anything is promised; RESUME at 0 makes the site send them again. */
-static void contribution_refuse(struct aggregator *a, struct upload *up, const char *path, enum err why,
-                                struct wire_answer *answer)
+static void contribution_refuse(struct aggregator *a, struct upload *up, struct wire_answer *answer)
 {
-    char sentence[256];
-    snprintf(sentence, sizeof sentence, "%s", err_message());
+    const char *path = up->handle < 0 ? up->final : up->part;
     upload_close(a, up);
     blocks_make(&up->blocks, up->header.payload_bytes);
     enum err e = a->world->ops->remove(a->world, up->have);
@@ -374,31 +416,22 @@ static void contribution_refuse(struct aggregator *a, struct upload *up, const c
         aggregator_say_failed(a, e, answer);
         return;
     }
-    say(answer, why == ERR_PROTO ? ROUND_INVALID : ROUND_RESUME, sentence);
-    aggregator_refused(a, (int)up->site, a->o.sites[up->site], "payload", answer->outcome, sentence);
+    say(answer, up->verdict == ERR_PROTO ? ROUND_INVALID : ROUND_RESUME, up->why);
+    aggregator_refused(a, (int)up->site, a->o.sites[up->site], "payload", answer->outcome, up->why);
 }
 
-/* All bytes are in the part file (or, after a crash, under the final name). */
-static void contribution_accept(struct aggregator *a, struct upload *up, struct wire_answer *answer)
+static void contribution_settle(struct aggregator *a, struct upload *up, struct wire_answer *answer)
 {
-    const struct wire_contribution *m = &up->header;
-    if (step_contribution(a, ROUND_OFFER, up->site, m, answer) != ROUND_RESUME)
-        return; /* committed meanwhile, or received on another stream */
-    const char *path = up->handle < 0 ? up->final : up->part;
-    enum err e = aggregator_spool_verify(a, path, m->fragment, &m->payload);
-    if (e == ERR_CORRUPT || e == ERR_PROTO) {
-        contribution_refuse(a, up, path, e, answer);
-        return;
-    }
-    if (e == ERR_OK && up->handle >= 0) {
-        e = a->world->ops->part_close(a->world, up->handle, up->part,
-                                      MUTANT(RECEIPT_UNSYNCED) ? NULL : up->final);
-        up->handle = -1;
-    }
-    if (e != ERR_OK)
-        aggregator_say_failed(a, e, answer);
-    else
+    if (step_contribution(a, ROUND_OFFER, up->site, &up->header, answer) != ROUND_RESUME)
+        return; /* the world went on: committed meanwhile, or a newer process of the site was bound */
+    if (up->verdict == ERR_CORRUPT || up->verdict == ERR_PROTO) {
+        contribution_refuse(a, up, answer);
+    } else if (up->verdict != ERR_OK) {
+        err_set(up->verdict, "%s", up->why);
+        aggregator_say_failed(a, up->verdict, answer);
+    } else {
         contribution_journal(a, up, answer);
+    }
 }
 
 void aggregator_finish(void *self, void *upload, bool complete, struct wire_answer *answer)
@@ -407,14 +440,51 @@ void aggregator_finish(void *self, void *upload, bool complete, struct wire_answ
     struct upload *up = upload;
     memset(answer, 0, sizeof *answer);
     answer->round = a->core.f[up->header.fragment].round;
-    answer->offset = blocks_first(&up->blocks);
     if (up->stale)
         say(answer, ROUND_SUPERSEDED, "a newer stream of this contribution took its place");
     else if (!complete || blocks_first(&up->blocks) != up->header.payload_bytes)
         say(answer, ROUND_RESUME, "not all bytes came");
-    else
-        contribution_accept(a, up, answer);
+    else if (step_contribution(a, ROUND_OFFER, up->site, &up->header, answer) == ROUND_RESUME) {
+        answer->outcome = ROUND_PENDING;
+        up->verifying = true;
+        up->codec = codec_get(member_codec(a->member, up->header.fragment));
+        return;
+    }
+    answer->offset = blocks_first(&up->blocks);
+    upload_free(a, up);
+}
+
+/* All bytes are in the part file (or, after a crash, under the final name). */
+void aggregator_verify(void *self, void *upload)
+{
+    struct aggregator *a = self;
+    struct upload *up = upload;
+    const struct wire_contribution *m = &up->header;
+    const char *path = up->handle < 0 ? up->final : up->part;
+    up->verdict = aggregator_spool_verify(a, path, m->fragment, up->codec, &m->payload);
+    if (up->verdict == ERR_OK && up->handle >= 0) {
+        up->verdict = a->world->ops->part_close(a->world, up->handle, up->part, MUTANT(RECEIPT_UNSYNCED) ? NULL : up->final);
+        up->handle = -1;
+    }
+    if (up->verdict != ERR_OK)
+        snprintf(up->why, sizeof up->why, "%s", err_message());
+}
+
+void aggregator_verified(void *self, void *upload, struct wire_answer *answer)
+{
+    struct aggregator *a = self;
+    struct upload *up = upload;
+    unsigned fragment = up->header.fragment;
+    uint64_t round = up->header.round;
+    memset(answer, 0, sizeof *answer);
+    up->verifying = false;
+    contribution_settle(a, up, answer);
     if (answer->outcome == ROUND_RESUME)
         answer->offset = blocks_first(&up->blocks);
     upload_free(a, up);
+    if (a->core.f[fragment].round != round) { /* committed without it, while it was in there */
+        enum err e = aggregator_spool_drop(a, fragment, round);
+        if (e != ERR_OK)
+            aggregator_halt(a, e);
+    }
 }

@@ -17,6 +17,11 @@ struct upload { /* one contribution on its way in */
     struct upload *next;
     unsigned site;
     bool stale;                     /* a newer stream took its place */
+    unsigned storing;               /* chunks that are being written, outside the lock */
+    bool verifying;                 /* all there: being verified and made durable, outside the lock */
+    enum err verdict;               /* what came out of that, and its sentence */
+    char why[AGGREGATOR_TEXT_MAX];
+    const struct codec *codec;      /* of its round */
     int handle, marks;              /* part file; what of it is there, 8 bytes for each block. -1: closed */
     struct blocks blocks;           /* as in marks */
     struct wire_contribution header;
@@ -113,13 +118,18 @@ void aggregator_offer(void *self, const char *peer, const struct wire_contributi
                       void **upload);
 void aggregator_chunk(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n,
                       struct wire_answer *answer);
+enum err aggregator_store(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n);
+void aggregator_stored(void *self, void *upload, uint64_t offset, size_t n, enum err e, struct wire_answer *answer);
 void aggregator_finish(void *self, void *upload, bool complete, struct wire_answer *answer);
+void aggregator_verify(void *self, void *upload);
+void aggregator_verified(void *self, void *upload, struct wire_answer *answer);
 void aggregator_spool_path(const char *site, unsigned fragment, uint64_t round, const struct digest *payload,
                            char out[AGGREGATOR_PATH_MAX]);
-/* Is the stored contribution to the round in flight what its digest says, and something that decodes? ERR_CORRUPT,
- * ERR_PROTO. */
-enum err aggregator_spool_verify(struct aggregator *a, const char *path, unsigned fragment,
+/* Is a stored contribution what its digest says, and something that decodes? ERR_CORRUPT, ERR_PROTO. Any thread. */
+enum err aggregator_spool_verify(const struct aggregator *a, const char *path, unsigned fragment, const struct codec *c,
                                  const struct digest *payload) MUST;
+/* Removes the spool directory of a round that is over; while something in it is being verified, whoever ends last does. */
+enum err aggregator_spool_drop(struct aggregator *a, unsigned fragment, uint64_t round) MUST;
 /* The disk failed the answer: full is the site's business to try again, all else is the end of this process. */
 void aggregator_say_failed(struct aggregator *a, enum err e, struct wire_answer *answer);
 /* Removes spool directories of rounds that are over, but for the last round's where it may be encoded again. */

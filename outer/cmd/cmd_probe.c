@@ -133,7 +133,9 @@ static enum err listen_until_stopped(struct probe *c)
     struct link_listen l = {.address = c->p.o.serve_listen};
     struct taker t = {c->bytes, (size_t)c->most_mib << 20, 0};
     const struct link_service service = {.self = &t, .hello = take_hello, .offer = take_offer, .chunk = take_chunk,
-                                         .finish = take_finish, .poll = take_poll, .fetch = take_fetch,
+                                         .store = link_service_no_store, .stored = link_service_no_stored,
+                                         .finish = take_finish, .verify = link_service_no_verify,
+                                         .verified = link_service_no_verified, .poll = take_poll, .fetch = take_fetch,
                                          .fetched = take_fetched, .report = take_report, .leave = take_leave,
                                          .work = take_work};
     struct link_server *server;

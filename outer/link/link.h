@@ -37,7 +37,8 @@ struct link {
     const struct link_ops *ops;
 };
 
-/* What the aggregator implements. The link calls it under one lock, never concurrently; peer is the verified URI SAN
+/* What the aggregator implements. The link calls it under one lock, never concurrently, but for store and verify, which are for
+ * what a slow disk and a large payload make long: meanwhile all other calls are answered. peer is the verified URI SAN
  * (atoll://run/role/name) of the caller, checked per call by the service itself. Must not block but on storage. */
 struct link_service {
     void *self;
@@ -45,13 +46,22 @@ struct link_service {
     /* RESUME with *upload set: chunks of what answer->blocks lacks follow. Any other outcome is final. A newer stream of the
      * same site and fragment makes the older upload stale: its next chunk answers SUPERSEDED. */
     void (*offer)(void *self, const char *peer, const struct wire_contribution *m, struct wire_answer *answer, void **upload);
-    /* NONE: stored, or there already; RESUME: does not follow what is there of its block; anything else is final as well. The link
-     * has checked CRC and size; n <= 1 MiB. Chunks of one upload may come from several streams, in any order of blocks. */
+    /* NONE: stored, or there already; PENDING: wanted, store and stored follow; RESUME: does not follow what is there of its block;
+     * anything else is final as well. The link has checked CRC and size; n <= 1 MiB. Chunks of one upload may come from several
+     * streams, in any order of blocks. */
     void (*chunk)(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n, struct wire_answer *answer);
-    /* Exactly once for each upload that offer set. complete: no more comes and nothing was wrong: when all bytes are there verify,
-     * make durable, RECEIPT or refusal, else RESUME. Not complete: chunk() gave a final answer; lets go of it, answer is
-     * ignored. */
+    /* Without the lock, beside any other call and other stores of the same upload. */
+    enum err (*store)(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n);
+    /* Under the lock, in the thread of that store: what became of it, with its sentence. The answer is chunk's. */
+    void (*stored)(void *self, void *upload, uint64_t offset, size_t n, enum err e, struct wire_answer *answer);
+    /* Exactly once for each upload that offer set, when no store of it is under way. complete: no more comes and nothing was wrong:
+     * when all bytes are there PENDING: verify and verified follow; else RESUME. Not complete: chunk() gave a final answer; lets
+     * go of it, answer is ignored. */
     void (*finish)(void *self, void *upload, bool complete, struct wire_answer *answer);
+    /* Without the lock, beside any other call: verifies, makes durable. */
+    void (*verify)(void *self, void *upload);
+    /* Under the lock: RECEIPT or refusal, and lets go of it. */
+    void (*verified)(void *self, void *upload, struct wire_answer *answer);
     /* PENDING: the link holds the call and asks again after work() ran, until the caller's hold time ends. */
     void (*poll)(void *self, const char *peer, const struct wire_poll *m, struct wire_poll_answer *answer);
     /* NONE: *data (borrowed until fetched) and *size_bytes, of which the part from m->offset on is streamed. */
@@ -65,6 +75,16 @@ struct link_service {
      * UINT64_MAX: only after a call). *stop: halt serving; work() is not called again. */
     uint64_t (*work)(void *self, bool *stop);
 };
+
+/* A chunk, and the end, in one go: for callers that let nobody in between. An empty chunk is NONE. */
+void link_service_chunk(const struct link_service *s, void *upload, uint64_t offset, const uint8_t *data, size_t n,
+                        struct wire_answer *answer);
+void link_service_finish(const struct link_service *s, void *upload, bool complete, struct wire_answer *answer);
+/* store, stored, verify and verified of a service that never says PENDING: assert. */
+enum err link_service_no_store(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n);
+void link_service_no_stored(void *self, void *upload, uint64_t offset, size_t n, enum err e, struct wire_answer *answer);
+void link_service_no_verify(void *self, void *upload);
+void link_service_no_verified(void *self, void *upload, struct wire_answer *answer);
 
 struct link_tls { /* PEM texts' paths */
     const char *ca, *certificate, *key;

@@ -216,11 +216,11 @@ static enum err line_contribute(struct link *link, const struct wire_contributio
     TRY(back(l)); /* the answer to the offer, then the bytes */
     TRY(there(l));
     transfer(l, real, true);
-    answer->outcome = ROUND_NONE;
-    s->chunk(s->self, upload, answer->offset, payload + answer->offset, m->payload_bytes - answer->offset, answer);
+    uint64_t at = answer->offset;
+    link_service_chunk(s, upload, at, payload + at, m->payload_bytes - at, answer);
     struct wire_answer ignored;
     bool complete = answer->outcome == ROUND_NONE;
-    s->finish(s->self, upload, complete, complete ? answer : &ignored);
+    link_service_finish(s, upload, complete, complete ? answer : &ignored);
     l->counters.payload_up += (uint64_t)real;
     return work(l);
 }

@@ -1,6 +1,6 @@
 /* The aggregator's end of the real link. One acceptor hands each call to a thread of its own: calls are few (a handful per site,
  * capped) and long (held polls, contributions), so a thread each is the simplest form that blocks nobody. The service runs under
- * one lock; a work thread calls work() beside it.
+ * one lock, but for what may take long for one contribution: that runs on its call's thread; a work thread calls work() beside it.
  */
 #include <errno.h>
 #include <grpc/grpc_security.h>
@@ -62,7 +62,7 @@ struct link_server {
     atomic_bool stopped;
     pthread_mutex_t service_mutex; /* the service's functions */
     pthread_mutex_t mutex;         /* guards all below */
-    pthread_cond_t changed, given_back;
+    pthread_cond_t changed, given_back, stored;
     uint8_t *buffers[BUFFERS];     /* WIRE_CHUNK_BYTES each, made at the first use; the first `buffers_free` are nobody's */
     unsigned buffers_made, buffers_free;
     grpc_resource_quota *quota;
@@ -316,7 +316,7 @@ struct transfer { /* one contribution on its way, on one or several streams; und
     uint64_t id, total;
     uint32_t fragment;
     void *handle;              /* the service's */
-    unsigned streams;
+    unsigned streams, storing; /* chunks that the service is asked about or writes */
     bool over;                 /* nobody may join or store any more */
     struct wire_answer broken; /* what ended a joined stream before all was stored; NONE: nothing */
 };
@@ -356,11 +356,30 @@ static struct transfer *transfer_join(struct server_call *call, const struct wir
     return t;
 }
 
-/* over: nothing is stored after this. */
+/* Nothing is stored after this. */
 static void transfer_over(struct link_server *s, struct transfer *t)
 {
     pthread_mutex_lock(&s->mutex);
     t->over = true;
+    while (t->storing)
+        pthread_cond_wait(&s->stored, &s->mutex);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+static bool store_begin(struct link_server *s, struct transfer *t)
+{
+    pthread_mutex_lock(&s->mutex);
+    bool may = !t->over;
+    t->storing += may;
+    pthread_mutex_unlock(&s->mutex);
+    return may;
+}
+
+static void store_end(struct link_server *s, struct transfer *t)
+{
+    pthread_mutex_lock(&s->mutex);
+    t->storing--;
+    pthread_cond_broadcast(&s->stored);
     pthread_mutex_unlock(&s->mutex);
 }
 
@@ -406,16 +425,22 @@ static void buffer_give(struct link_server *s, uint8_t *buffer)
 static void chunk_store(struct stream *u, const struct wire_chunk *chunk, const uint8_t *data)
 {
     struct link_server *s = u->call->server;
+    const struct link_service *service = &s->service;
+    void *handle = u->t->handle;
+    u->answer = (struct wire_answer){.outcome = ROUND_SUPERSEDED};
+    if (!store_begin(s, u->t))
+        return;
     u->answer = (struct wire_answer){0};
     pthread_mutex_lock(&s->service_mutex);
-    pthread_mutex_lock(&s->mutex);
-    bool over = u->t->over;
-    pthread_mutex_unlock(&s->mutex);
-    if (over)
-        u->answer.outcome = ROUND_SUPERSEDED;
-    else
-        s->service.chunk(s->service.self, u->t->handle, chunk->offset, data, chunk->size_bytes, &u->answer);
+    service->chunk(service->self, handle, chunk->offset, data, chunk->size_bytes, &u->answer);
     pthread_mutex_unlock(&s->service_mutex);
+    if (u->answer.outcome == ROUND_PENDING) { /* a slow disk holds up nobody's small calls */
+        enum err e = service->store(service->self, handle, chunk->offset, data, chunk->size_bytes);
+        pthread_mutex_lock(&s->service_mutex);
+        service->stored(service->self, handle, chunk->offset, chunk->size_bytes, e, &u->answer);
+        pthread_mutex_unlock(&s->service_mutex);
+    }
+    store_end(s, u->t);
 }
 
 static enum err chunk_take(struct stream *u, grpc_byte_buffer *bb)
@@ -468,6 +493,20 @@ static void stream_end(struct stream *u)
     link_call_reply(u->call->c, GRPC_STATUS_OK, "");
 }
 
+static void transfer_finish(struct link_server *s, struct transfer *t, bool complete, struct wire_answer *answer)
+{
+    const struct link_service *service = &s->service;
+    pthread_mutex_lock(&s->service_mutex);
+    service->finish(service->self, t->handle, complete, answer);
+    pthread_mutex_unlock(&s->service_mutex);
+    if (answer->outcome != ROUND_PENDING)
+        return;
+    service->verify(service->self, t->handle);
+    pthread_mutex_lock(&s->service_mutex);
+    service->verified(service->self, t->handle, answer);
+    pthread_mutex_unlock(&s->service_mutex);
+}
+
 /* The leading stream: the site ends it last, so when it has no more the others have stored theirs, or are dead. The service knows
  * whether all bytes are there. */
 static void stream_lead(struct stream *u)
@@ -477,9 +516,7 @@ static void stream_lead(struct stream *u)
     transfer_over(s, u->t);
     bool complete = u->answer.outcome == ROUND_NONE;
     struct wire_answer answer = {0};
-    pthread_mutex_lock(&s->service_mutex);
-    s->service.finish(s->service.self, u->t->handle, complete, &answer);
-    pthread_mutex_unlock(&s->service_mutex);
+    transfer_finish(s, u->t, complete, &answer);
     work_soon(s);
     pthread_mutex_lock(&s->mutex);
     if (complete)
@@ -834,6 +871,7 @@ static void server_free(struct link_server *s)
         free(s->buffers[i]);
     pthread_cond_destroy(&s->changed);
     pthread_cond_destroy(&s->given_back);
+    pthread_cond_destroy(&s->stored);
     pthread_mutex_destroy(&s->mutex);
     pthread_mutex_destroy(&s->service_mutex);
     free(s->ca);
@@ -850,6 +888,7 @@ static void locks_init(struct link_server *s)
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&s->changed, &monotonic);
     pthread_cond_init(&s->given_back, &monotonic);
+    pthread_cond_init(&s->stored, &monotonic);
     pthread_condattr_destroy(&monotonic);
     pthread_mutex_init(&s->mutex, NULL);
     pthread_mutex_init(&s->service_mutex, NULL);

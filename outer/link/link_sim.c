@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HALF_OPEN_MS = 20000, FETCH_ATTEMPTS = 4 };
+enum { HALF_OPEN_MS = 20000, FETCH_ATTEMPTS = 4, STORE_MS = 4, VERIFY_MS = 200 };
 
 /* ---- the aggregator's side ---- */
 
@@ -106,6 +106,41 @@ struct again { /* a copy of a message that arrives once more, if its process sti
     char *config;
 };
 
+/* The service verifies beside all other calls: some come before, some after it. False: its process ended meanwhile. */
+static bool stream_finish(struct link_sim_server *s, uint64_t generation, void *upload, bool complete,
+                          struct wire_answer *answer)
+{
+    struct sim_clock *c = s->clock;
+    s->service.finish(s->service.self, upload, complete, answer);
+    if (answer->outcome != ROUND_PENDING)
+        return true;
+    sim_sleep(c, c->now_ms + sim_below(c, VERIFY_MS), NULL);
+    if (!serving(s, generation))
+        return false;
+    s->service.verify(s->service.self, upload);
+    link_sim_work(s); /* it may have died in there */
+    sim_sleep(c, c->now_ms + sim_below(c, VERIFY_MS), NULL);
+    if (!serving(s, generation))
+        return false;
+    s->service.verified(s->service.self, upload, answer);
+    return true;
+}
+
+/* A chunk's bytes likewise. */
+static bool stream_chunk(struct link_sim_server *s, uint64_t generation, void *upload, uint64_t at, const uint8_t *data,
+                         size_t n, struct wire_answer *answer)
+{
+    struct sim_clock *c = s->clock;
+    s->service.chunk(s->service.self, upload, at, data, n, answer);
+    if (answer->outcome != ROUND_PENDING)
+        return true;
+    sim_sleep(c, c->now_ms + sim_below(c, STORE_MS), NULL);
+    if (!serving(s, generation))
+        return false;
+    s->service.stored(s->service.self, upload, at, n, s->service.store(s->service.self, upload, at, data, n), answer);
+    return true;
+}
+
 static void stream_again(struct link_sim_server *s, const struct again *a)
 {
     struct wire_answer answer;
@@ -114,9 +149,8 @@ static void stream_again(struct link_sim_server *s, const struct again *a)
     if (answer.outcome != ROUND_RESUME || !upload)
         return;
     uint64_t at = answer.offset;
-    s->service.chunk(s->service.self, upload, at, a->payload + at,
-                     a->m.contribution.payload_bytes - at, &answer);
-    s->service.finish(s->service.self, upload, answer.outcome == ROUND_NONE, &answer);
+    link_service_chunk(&s->service, upload, at, a->payload + at, a->m.contribution.payload_bytes - at, &answer);
+    stream_finish(s, a->generation, upload, answer.outcome == ROUND_NONE, &answer);
 }
 
 static void again_run(void *self)
@@ -220,7 +254,8 @@ static enum err stream(struct link_sim *l, const struct wire_contribution *m,
             return down();
         if (l->world->dead || partitioned(l) || sim_chance(s->clock, l->faults->cut))
             return stream_cut(l, generation, upload);
-        s->service.chunk(s->service.self, upload, at, payload + at, n, answer);
+        if (!stream_chunk(s, generation, upload, at, payload + at, n, answer))
+            return down();
         link_sim_work(s);
         at += n;
         l->counters.payload_up += n;
@@ -229,8 +264,7 @@ static enum err stream(struct link_sim *l, const struct wire_contribution *m,
         return down();
     struct wire_answer ignored;
     bool complete = answer->outcome == ROUND_NONE;
-    s->service.finish(s->service.self, upload, complete, complete ? answer : &ignored);
-    return ERR_OK;
+    return stream_finish(s, generation, upload, complete, complete ? answer : &ignored) ? ERR_OK : down();
 }
 
 static enum err sim_contribute(struct link *link, const struct wire_contribution *m,

@@ -342,7 +342,7 @@ enum err site_react(struct site_lane *l, const struct wire_answer *a)
         TRY(back_off(l, "another stream of this site is being served", ""));
         return site_hello(l, true);
     case ROUND_FULL:
-        site_notice(l, "aggregator's disk is full, retrying in %.1f s", a->retry_ms / 1000.0);
+        site_notice(l, "the aggregator cannot take it yet (%s), retrying in %.1f s", a->text, a->retry_ms / 1000.0);
         return site_wait(l, a->retry_ms ? a->retry_ms : BACKOFF_LAST_MS);
     case ROUND_RESUME: /* the stream ended before the last byte was good: offer again */
         return back_off(l, "contribution incomplete", a->text);

@@ -190,8 +190,21 @@ static inline uint64_t fake_work(void *self, bool *stop)
 
 static inline struct link_service fake_service(struct fake *f)
 {
-    return (struct link_service){f,         fake_hello, fake_offer,   fake_chunk,  fake_finish, fake_poll,
-                                 fake_fetch, fake_fetched, fake_report, fake_leave, fake_work};
+    return (struct link_service){.self = f,
+                                 .hello = fake_hello,
+                                 .offer = fake_offer,
+                                 .chunk = fake_chunk,
+                                 .store = link_service_no_store,
+                                 .stored = link_service_no_stored,
+                                 .finish = fake_finish,
+                                 .verify = link_service_no_verify,
+                                 .verified = link_service_no_verified,
+                                 .poll = fake_poll,
+                                 .fetch = fake_fetch,
+                                 .fetched = fake_fetched,
+                                 .report = fake_report,
+                                 .leave = fake_leave,
+                                 .work = fake_work};
 }
 
 /* ---- the run's files: ca, aggregator, sites a and b ---- */

@@ -72,8 +72,8 @@ static enum err slow_contribute(struct link *link, const struct wire_contributio
     l->service.offer(l->service.self, l->peer, m, a, &upload);
     if (a->outcome == ROUND_RESUME) {
         uint64_t at = a->offset;
-        l->service.chunk(l->service.self, upload, at, payload + at, m->payload_bytes - at, a);
-        l->service.finish(l->service.self, upload, true, a);
+        link_service_chunk(&l->service, upload, at, payload + at, m->payload_bytes - at, a);
+        link_service_finish(&l->service, upload, true, a);
     }
     return slow_end(l, ERR_OK);
 }

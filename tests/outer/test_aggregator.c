@@ -180,14 +180,14 @@ static struct wire_answer offer(const struct fake *f, const struct wire_contribu
 static struct wire_answer chunk(void *upload, const uint8_t *payload, uint64_t from, uint64_t to)
 {
     struct wire_answer answer;
-    t.s.chunk(t.s.self, upload, from, payload + from, to - from, &answer);
+    link_service_chunk(&t.s, upload, from, payload + from, to - from, &answer);
     return answer;
 }
 
 static struct wire_answer finish(void *upload, bool complete)
 {
     struct wire_answer answer;
-    t.s.finish(t.s.self, upload, complete, &answer);
+    link_service_finish(&t.s, upload, complete, &answer);
     return answer;
 }
 
@@ -578,7 +578,10 @@ static void a_durable_payload_without_record_is_taken_up(void **state)
     void *upload;
     uint8_t *payload = payload_of(0, 0, &n);
     struct wire_contribution m = header(&site[0], 0, payload, n);
-    assert_int_equal(offer(&site[0], &m, &upload).outcome, ROUND_RECEIPT);
+    struct wire_answer offered = offer(&site[0], &m, &upload);
+    assert_int_equal(offered.outcome, ROUND_RESUME);
+    assert_int_equal(offered.offset, n); /* not a byte is wanted */
+    assert_int_equal(finish(upload, true).outcome, ROUND_RECEIPT);
     crash();
     answer = hello(&site[0], true);
     assert_memory_equal(&answer.fragments[0].accepted, &m.payload, sizeof m.payload);
@@ -778,6 +781,76 @@ static void a_quorum_goes_on_at_the_deadline(void **state)
     shut();
 }
 
+/* The quorum's commit comes while a contribution is being verified, or written: its files stay until it is out of there, it counts
+ * nowhere, and the round's directory goes all the same. */
+static void a_commit_while_one_is_verified(void **state)
+{
+    (void)state;
+    struct wire_answer answer;
+    size_t n;
+    void *upload, *other;
+    begin(false);
+    hello_all();
+    uint8_t *payload = payload_of(1, 0, &n);
+    struct wire_contribution m = header(&site[1], 0, payload, n);
+    assert_int_equal(offer(&site[1], &m, &upload).outcome, ROUND_RESUME);
+    assert_int_equal(chunk(upload, payload, 0, n).outcome, ROUND_NONE);
+    t.s.finish(t.s.self, upload, true, &answer);
+    assert_int_equal(answer.outcome, ROUND_PENDING);
+    answer = offer(&site[1], &m, &other); /* its connection broke: not while somebody is inside the file */
+    assert_int_equal(answer.outcome, ROUND_FULL);
+    assert_in_range(answer.retry_ms, 1, 1000);
+    assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT);
+    assert_int_equal(contribute(&site[2], 0), ROUND_RECEIPT);
+    wait_until(work());
+    work();
+    assert_int_equal(t.member.state[0].round, 1);
+    assert_true(t.world->ops->exists(t.world, "spool/0/0"));
+    t.s.verify(t.s.self, upload);
+    t.s.verified(t.s.self, upload, &answer);
+    assert_int_equal(answer.outcome, ROUND_BEHIND);
+    assert_false(t.world->ops->exists(t.world, "spool/0/0"));
+    assert_int_equal(aggregator_failed(t.a), ERR_OK);
+    struct wire_poll_answer p = poll_round(&site[1], 0, 0);
+    assert_false(p.manifest.sites[1].included);
+    free(payload);
+    shut();
+}
+
+static void a_commit_while_one_is_written(void **state)
+{
+    (void)state;
+    struct wire_answer answer;
+    size_t n;
+    void *upload, *next;
+    begin(false);
+    hello_all();
+    uint8_t *payload = payload_of(1, 0, &n);
+    struct wire_contribution m = header(&site[1], 0, payload, n);
+    assert_int_equal(offer(&site[1], &m, &upload).outcome, ROUND_RESUME);
+    t.s.chunk(t.s.self, upload, 0, payload, n, &answer);
+    assert_int_equal(answer.outcome, ROUND_PENDING);
+    assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT);
+    assert_int_equal(contribute(&site[2], 0), ROUND_RECEIPT);
+    wait_until(work());
+    work();
+    assert_int_equal(t.member.state[0].round, 1);
+    size_t next_bytes;
+    uint8_t *next_payload = payload_of(1, 0, &next_bytes);
+    m = header(&site[1], 0, next_payload, next_bytes); /* of the next round: another file */
+    assert_int_equal(offer(&site[1], &m, &next).outcome, ROUND_RESUME);
+    enum err e = t.s.store(t.s.self, upload, 0, payload, n);
+    t.s.stored(t.s.self, upload, 0, n, e, &answer);
+    assert_int_equal(answer.outcome, ROUND_SUPERSEDED);
+    finish(upload, false);
+    finish(next, false);
+    assert_int_equal(contribute(&site[1], 0), ROUND_RECEIPT);
+    assert_int_equal(aggregator_failed(t.a), ERR_OK);
+    free(next_payload);
+    free(payload);
+    shut();
+}
+
 /* ---- disk full ---------------------------------------------------------------------------------------- */
 
 static void fill_but(const char *path, size_t leave)
@@ -923,6 +996,8 @@ int main(void)
         cmocka_unit_test_setup(commits_are_told_and_fetched, fresh),
         cmocka_unit_test_setup(a_site_that_was_away_catches_up, fresh),
         cmocka_unit_test_setup(a_quorum_goes_on_at_the_deadline, fresh),
+        cmocka_unit_test_setup(a_commit_while_one_is_verified, fresh),
+        cmocka_unit_test_setup(a_commit_while_one_is_written, fresh),
         cmocka_unit_test_setup(a_full_disk_refuses_then_goes_on, fresh),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);

@@ -107,8 +107,8 @@ static void deliver(struct link_service *s, const char *from, const struct wire_
     if (a->outcome != ROUND_RESUME)
         return;
     uint64_t at = a->offset;
-    s->chunk(s->self, upload, at, payload + at, m->payload_bytes - at, a);
-    s->finish(s->self, upload, true, a);
+    link_service_chunk(s, upload, at, payload + at, m->payload_bytes - at, a);
+    link_service_finish(s, upload, true, a);
 }
 
 static enum err direct_contribute(struct link *link, const struct wire_contribution *m,

@@ -1,0 +1,46 @@
+#include "outer/link/link.h"
+
+void link_service_chunk(const struct link_service *s, void *upload, uint64_t offset, const uint8_t *data, size_t n,
+                        struct wire_answer *answer)
+{
+    *answer = (struct wire_answer){.offset = offset};
+    if (n == 0)
+        return;
+    s->chunk(s->self, upload, offset, data, n, answer);
+    if (answer->outcome == ROUND_PENDING)
+        s->stored(s->self, upload, offset, n, s->store(s->self, upload, offset, data, n), answer);
+}
+
+void link_service_finish(const struct link_service *s, void *upload, bool complete, struct wire_answer *answer)
+{
+    s->finish(s->self, upload, complete, answer);
+    if (answer->outcome != ROUND_PENDING)
+        return;
+    s->verify(s->self, upload);
+    s->verified(s->self, upload, answer);
+}
+
+enum err link_service_no_store(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n)
+{
+    (void)self, (void)upload, (void)offset, (void)data, (void)n;
+    ASSERT(!"this service stores in chunk()");
+    return ERR_INTERNAL;
+}
+
+void link_service_no_stored(void *self, void *upload, uint64_t offset, size_t n, enum err e, struct wire_answer *answer)
+{
+    (void)self, (void)upload, (void)offset, (void)n, (void)e, (void)answer;
+    ASSERT(!"this service stores in chunk()");
+}
+
+void link_service_no_verify(void *self, void *upload)
+{
+    (void)self, (void)upload;
+    ASSERT(!"this service answers in finish()");
+}
+
+void link_service_no_verified(void *self, void *upload, struct wire_answer *answer)
+{
+    (void)self, (void)upload, (void)answer;
+    ASSERT(!"this service answers in finish()");
+}

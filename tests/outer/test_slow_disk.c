@@ -1,0 +1,276 @@
+/* A disk that hangs, under the real link and the real aggregator: what breaks here is the small calls of everybody else, which
+ * must be answered while one site's bytes are on their way to the disk, or are verified and made durable. The disk hangs until
+ * the test lets it go on, so a lock that is held meanwhile shows as a call without an answer.
+ */
+#include "outer/aggregator/aggregator.h"
+#include "tests/outer/link_fake.h"
+
+enum { N = 2, COUNT = 700 };
+static const char *const names[N] = {"a", "b"};
+static const char canonical[] = "outer.every=4\n";
+
+enum op { OP_NONE, OP_WRITE, OP_VERIFY, OP_SYNC };
+static struct { /* the disk */
+    const struct world_ops *real;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    enum op hang;  /* the next such operation hangs */
+    bool hanging;
+} disk = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static struct {
+    struct dev *cpu;
+    struct tensor tensor;
+    struct table table;
+    struct fragments fragments;
+    struct schedule schedule;
+    struct world *world;
+    struct world_ops ops;
+    struct member member;
+    struct aggregator *a;
+    struct link_server *server;
+    int port;
+    struct arena perm;
+    uint8_t *payload;
+    size_t payload_bytes;
+} t;
+
+/* ---- the disk ---- */
+
+static void disk_meet(enum op op)
+{
+    pthread_mutex_lock(&disk.mutex);
+    if (disk.hang == op) {
+        disk.hang = OP_NONE;
+        disk.hanging = true;
+        pthread_cond_broadcast(&disk.changed);
+        while (disk.hanging)
+            pthread_cond_wait(&disk.changed, &disk.mutex);
+    }
+    pthread_mutex_unlock(&disk.mutex);
+}
+
+static void disk_hang(enum op op)
+{
+    pthread_mutex_lock(&disk.mutex);
+    disk.hang = op;
+    pthread_mutex_unlock(&disk.mutex);
+}
+
+static void disk_wait(void)
+{
+    pthread_mutex_lock(&disk.mutex);
+    while (!disk.hanging)
+        pthread_cond_wait(&disk.changed, &disk.mutex);
+    pthread_mutex_unlock(&disk.mutex);
+}
+
+static void disk_go_on(void)
+{
+    pthread_mutex_lock(&disk.mutex);
+    disk.hanging = false;
+    pthread_cond_broadcast(&disk.changed);
+    pthread_mutex_unlock(&disk.mutex);
+}
+
+static enum err slow_write(struct world *w, int handle, uint64_t offset, const void *data, size_t n)
+{
+    disk_meet(OP_WRITE);
+    return disk.real->part_write(w, handle, offset, data, n);
+}
+
+static enum err slow_map(struct world *w, const char *path, struct file_map *m)
+{
+    if (strncmp(path, "spool/", 6) == 0)
+        disk_meet(OP_VERIFY);
+    return disk.real->map(w, path, m);
+}
+
+static enum err slow_close(struct world *w, int handle, const char *path, const char *final)
+{
+    if (final)
+        disk_meet(OP_SYNC);
+    return disk.real->part_close(w, handle, path, final);
+}
+
+/* ---- the run ---- */
+
+static void payload_make(void)
+{
+    const struct codec *c = codec_get(CODEC_BF16);
+    static float z[1024], residual[1024];
+    size_t n = t.fragments.f[0].elements;
+    assert_true(n <= 1024);
+    for (size_t i = 0; i < n; i++)
+        z[i] = i < COUNT ? (float)((int)(i % 97) - 48) / 64 : 0;
+    t.payload = arena_alloc(&t.perm, c->payload_max(c, n));
+    assert_int_equal(c->encode(c, t.member.work, t.payload, &t.payload_bytes, residual, z, t.member.state[0].codes, n), ERR_OK);
+}
+
+static int open_run(void **state)
+{
+    (void)state;
+    static float slab[1024];
+    struct dev_options device = {.kind = "cpu", .model_type = "f32", .threads = 1};
+    struct member_options mo = {.fragments = &t.fragments, .keep = 2};
+    memset(&t, 0, sizeof t);
+    t.perm = arena_make(0);
+    t.tensor = (struct tensor){.name = "w", .shape = {COUNT, 1}, .count = COUNT, .layer = -1};
+    t.table = (struct table){.tensors = &t.tensor, .count = 1, .elements = 768, .parameters = COUNT};
+    mo.schedule = t.schedule = schedule_streaming(2, 1, 1, 1, CODEC_INT8);
+    assert_int_equal(fragment_make(&t.fragments, &t.table, &(struct fragment_plan){.count = 1}, &t.perm), ERR_OK);
+    assert_int_equal(nesterov_make(&mo.outer, "nesterov", 0.7f, 0.9f), ERR_OK);
+    assert_int_equal(dev_open(&t.cpu, &device), ERR_OK);
+    assert_int_equal(file_remove_tree(scratch("run")), ERR_OK);
+    assert_int_equal(world_open_real(&t.world, scratch("run")), ERR_OK);
+    disk.real = t.world->ops;
+    t.ops = *t.world->ops;
+    t.ops.part_write = slow_write;
+    t.ops.part_close = slow_close;
+    t.ops.map = slow_map;
+    t.world->ops = &t.ops;
+    assert_int_equal(member_open(&t.member, t.world, t.cpu, &mo, &t.perm), ERR_OK);
+    assert_int_equal(member_begin(&t.member, slab), ERR_OK);
+    payload_make();
+    struct aggregator_options o = {.run = "test", .sites = names, .site_count = N, .canonical = canonical, .strict = true};
+    assert_int_equal(aggregator_open(&t.a, t.world, &t.member, &o, &t.perm), ERR_OK);
+    struct link_service service = aggregator_service(t.a);
+    struct link_listen l = {.address = "127.0.0.1:0", .tls = fake_tls("ca.pem", "aggregator"), .keepalive_ms = FAKE_KEEPALIVE_MS};
+    assert_int_equal(link_serve(&t.server, &l, &service, &t.port), ERR_OK);
+    return 0;
+}
+
+static int close_run(void **state)
+{
+    (void)state;
+    disk_go_on(); /* where a test failed */
+    link_shutdown(t.server, 1000);
+    aggregator_close(t.a);
+    member_close(&t.member);
+    world_close_real(t.world);
+    dev_close(t.cpu);
+    arena_free(&t.perm);
+    return 0;
+}
+
+static struct wire_head head_of(const char *site)
+{
+    struct wire_head h = {.run = "test", .epoch = AGGREGATOR_EPOCH_FIRST, .incarnation = 1, .instance = 1, .roster_version = 1};
+    snprintf(h.site, sizeof h.site, "%s", site);
+    h.config = digest_of(canonical, strlen(canonical));
+    return h;
+}
+
+static void hello(struct link *l, const char *site)
+{
+    static struct wire_hello m;
+    static struct wire_hello_answer answer;
+    m = (struct wire_hello){.head = head_of(site), .major = WIRE_MAJOR, .config = canonical};
+    if (l->ops->hello(l, &m, &answer) != ERR_OK)
+        fail_msg("no answer to a hello: %s", err_message());
+    assert_int_equal(answer.outcome, ROUND_JOIN);
+}
+
+static enum round_outcome poll_once(struct link *l, const char *site, struct wire_poll_answer *answer)
+{
+    struct wire_poll m = {.head = head_of(site)};
+    if (l->ops->poll(l, &m, 0, answer) != ERR_OK)
+        fail_msg("no answer to a poll: %s", err_message());
+    return answer->answer.outcome;
+}
+
+struct giver {
+    struct link *l;
+    const char *site;
+    pthread_t thread;
+    enum err e;
+    struct wire_answer answer;
+};
+
+static void *give(void *self)
+{
+    struct giver *g = self;
+    struct wire_contribution m = {.head = head_of(g->site), .codec = CODEC_BF16, .payload_bytes = t.payload_bytes,
+                                  .weight = 1, .grid = member_grid(&t.member, 0)};
+    m.payload = digest_of(t.payload, t.payload_bytes);
+    g->e = g->l->ops->contribute(g->l, &m, t.payload, &g->answer);
+    return NULL;
+}
+
+static enum round_outcome given(struct giver *g)
+{
+    assert_int_equal(g->e, ERR_OK);
+    return g->answer.outcome;
+}
+
+/* a's contribution hangs in that operation; b says hello, polls, contributes; a's process comes again. */
+static void others_are_answered(enum op op)
+{
+    static struct wire_poll_answer polled;
+    struct link *a = fake_dial(t.port, "ca.pem", "a"), *again = fake_dial(t.port, "ca.pem", "a"),
+                *b = fake_dial(t.port, "ca.pem", "b");
+    struct giver first = {.l = a, .site = "a"}, second = {.l = again, .site = "a"}, other = {.l = b, .site = "b"};
+    hello(a, "a");
+    disk_hang(op);
+    assert_int_equal(pthread_create(&first.thread, NULL, give, &first), 0);
+    disk_wait();
+    hello(b, "b");
+    assert_int_equal(poll_once(b, "b", &polled), ROUND_PENDING);
+    give(&other);
+    assert_int_equal(given(&other), ROUND_RECEIPT);
+    assert_string_equal(polled.answer.text, "a,b");
+    assert_int_equal(poll_once(b, "b", &polled), ROUND_PENDING);
+    assert_string_equal(polled.answer.text, "a"); /* no receipt before it is durable */
+    give(&second);
+    assert_int_equal(given(&second), ROUND_FULL);
+    assert_true(second.answer.retry_ms > 0);
+    disk_go_on();
+    pthread_join(first.thread, NULL);
+    assert_int_equal(given(&first), ROUND_RECEIPT);
+    give(&second);
+    assert_true(given(&second) == ROUND_RECEIPT || given(&second) == ROUND_BEHIND);
+    while (poll_once(b, "b", &polled) == ROUND_PENDING)
+        usleep(10000);
+    assert_int_equal(manifest_included(&polled.manifest), N);
+    a->ops->close(a);
+    again->ops->close(again);
+    b->ops->close(b);
+}
+
+static void while_bytes_are_written(void **state)
+{
+    (void)state;
+    others_are_answered(OP_WRITE);
+}
+
+static void while_a_payload_is_verified(void **state)
+{
+    (void)state;
+    others_are_answered(OP_VERIFY);
+}
+
+static void while_a_payload_is_made_durable(void **state)
+{
+    (void)state;
+    others_are_answered(OP_SYNC);
+}
+
+static int open_all(void **state)
+{
+    link_tune();
+    log_min(LOG_ERROR);
+    if (scratch_open(state) != 0)
+        return -1;
+    fake_files();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(while_bytes_are_written, open_run, close_run),
+        cmocka_unit_test_setup_teardown(while_a_payload_is_verified, open_run, close_run),
+        cmocka_unit_test_setup_teardown(while_a_payload_is_made_durable, open_run, close_run),
+    };
+    return cmocka_run_group_tests(tests, open_all, scratch_close);
+}
