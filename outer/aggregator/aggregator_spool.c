@@ -422,16 +422,18 @@ static void contribution_refuse(struct aggregator *a, struct upload *up, struct 
 
 static void contribution_settle(struct aggregator *a, struct upload *up, struct wire_answer *answer)
 {
-    if (step_contribution(a, ROUND_OFFER, up->site, &up->header, answer) != ROUND_RESUME)
-        return; /* the world went on: committed meanwhile, or a newer process of the site was bound */
-    if (up->verdict == ERR_CORRUPT || up->verdict == ERR_PROTO) {
-        contribution_refuse(a, up, answer);
-    } else if (up->verdict != ERR_OK) {
+    bool wrong = up->verdict == ERR_CORRUPT || up->verdict == ERR_PROTO;
+    if (up->verdict != ERR_OK && !wrong) {
         err_set(up->verdict, "%s", up->why);
         aggregator_say_failed(a, up->verdict, answer);
-    } else {
-        contribution_journal(a, up, answer);
+        return;
     }
+    if (step_contribution(a, ROUND_OFFER, up->site, &up->header, answer) != ROUND_RESUME)
+        return; /* the world went on: committed meanwhile, or a newer process of the site was bound */
+    if (wrong)
+        contribution_refuse(a, up, answer);
+    else
+        contribution_journal(a, up, answer);
 }
 
 void aggregator_finish(void *self, void *upload, bool complete, struct wire_answer *answer)
