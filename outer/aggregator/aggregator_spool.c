@@ -484,7 +484,7 @@ void aggregator_verified(void *self, void *upload, struct wire_answer *answer)
     if (answer->outcome == ROUND_RESUME)
         answer->offset = blocks_first(&up->blocks);
     upload_free(a, up);
-    if (a->core.f[fragment].round != round) { /* committed without it, while it was in there */
+    if (round + a->member->o.reencodes < a->core.f[fragment].round) { /* over, while it was in there; or else at the next commit */
         enum err e = aggregator_spool_drop(a, fragment, round);
         if (e != ERR_OK)
             aggregator_halt(a, e);
