@@ -286,13 +286,11 @@ static enum err aggregator_process(struct sim *s, struct arena *arena)
                                     .straggler_ms = 20000};
     struct aggregator *a;
     TRY(member_open(&s->member, &s->disk.world, s->cpu, &mo, arena));
-    if (member_found(&s->member))
-        TRY(member_load(&s->member));
-    else
-        TRY(member_begin(&s->member, s->initial));
-    s->r->residuals_lost += s->member.residuals_lost;
+    enum err e = member_found(&s->member) ? member_load(&s->member) : member_begin(&s->member, s->initial);
+    s->r->residuals_lost += s->member.residuals_lost; /* also when the load fails afterwards */
+    TRY(e);
     TRY(aggregator_open(&a, &s->disk.world, &s->member, &ao, arena));
-    enum err e = aggregator_serve(s, a);
+    e = aggregator_serve(s, a);
     aggregator_close(a);
     return e;
 }
