@@ -246,7 +246,8 @@ static sim_fixed held(struct sim *s, const struct sim_state *at, size_t i)
 }
 
 /* What was included + what the aggregator held before = what it passes on + what it holds now: both
- * from its disk, before and after. */
+ * from its disk, before and after. A state that was damaged before anybody looked holds less: what its
+ * round's encoding had lost (docs/protocol.md, "Many sites"), in whatever round that was. */
 static void book_included(struct sim *s, unsigned f, const struct manifest *m,
                           const struct sim_state *before, const struct sim_state *after)
 {
@@ -274,7 +275,8 @@ static void book_included(struct sim *s, unsigned f, const struct manifest *m,
                 payloads, manifest_weight(m), grid, n) != ERR_OK)
         sim_violate(s, "fragment %u round %llu: the aggregate does not decode", f,
                     (unsigned long long)m->round);
-    for (size_t i = 0; i < n && !s->clock.halted; i++) {
+    bool whole = s->r->residuals_lost == s->lost_seen;
+    for (size_t i = 0; whole && i < n && !s->clock.halted; i++) {
         sum[i] += held(s, before, i) - held(s, after, i);
         double exact = ldexp((double)sum[i], -FIXED_BITS), got = (double)mean[i];
         double tolerance = c->adds ? 0 : 1e-6; /* relayed: f32 additions in site order */
@@ -366,6 +368,8 @@ static void saw_work(void *self)
     for (unsigned f = 0; s->server.up && f < s->o.fragments; f++)
         while (s->committed[f] < s->member.state[f].round && !s->clock.halted)
             commit_seen(s, f);
+    if (s->server.up)
+        s->lost_seen = s->r->residuals_lost;
 }
 
 void sim_watch(struct sim *s)

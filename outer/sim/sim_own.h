@@ -75,6 +75,7 @@ struct sim {
     bool finished;
     struct sim_commit commits[SIM_FRAGMENTS_MAX][SIM_ROUNDS_MAX];
     uint64_t committed[SIM_FRAGMENTS_MAX];
+    uint64_t lost_seen; /* of residuals_lost, when commits were looked at last */
 };
 
 struct member_options sim_member_options(const struct sim *s, bool site);
