@@ -471,24 +471,27 @@ static void lose(struct world_sim *w, struct world_sim_file *f)
 }
 
 /* Only what the protocol can have again: a contribution in the spool, the newest state of a
- * fragment. */
+ * fragment while there is one before it (a site that has gone back to its last one has none). */
 static void rot(struct world_sim *w)
 {
     struct world_sim_file *victim = NULL;
     uint64_t newest = 0;
+    unsigned states = 0;
     bool spool = sim_chance(w->clock, 0.5);
     for (struct world_sim_file *f = w->files; f; f = f->next) {
         unsigned long long round;
         char rest[16];
         if (spool && under(f->path, "spool") && f->size_bytes)
             victim = f;
-        if (!spool && sscanf(f->path, "frag/0/%20llu/%15s", &round, rest) == 2 &&
-            !strcmp(rest, "state") && round > newest) {
+        if (spool || sscanf(f->path, "frag/0/%20llu/%15s", &round, rest) != 2 || strcmp(rest, "state"))
+            continue;
+        states++;
+        if (round > newest) {
             newest = round;
             victim = f;
         }
     }
-    if (victim)
+    if (victim && (spool || states > 1))
         victim->data[sim_below(w->clock, victim->size_bytes)] ^=
             (uint8_t)(1u << sim_below(w->clock, 8));
 }
