@@ -18,6 +18,7 @@
     X(SETTLED_BLIND, "a round is settled without a look at the outbox")                            \
     X(ACCEPTED_STALE, "an acceptance is believed to be of the next round")                         \
     X(STANDING_UNTOLD, "a site that catches up without training does not report")                  \
+    X(HELLO_UNTOLD, "what a hello says about the states a site has is not taken for a report")     \
     X(SAVED_UNSTORED, "a checkpoint is written before the contributions behind it are stored")     \
     X(APPLIED_EARLY, "a restart takes a round for applied one step too early")                     \
     X(START_FORGOTTEN, "an eager start is taken for the committed state when it is read again")     \

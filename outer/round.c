@@ -109,7 +109,8 @@ static void step_standing(struct round_fragment *f, const struct round_event *e,
     if (!digest_equal(&e->parent, parent))
         alarm(u, ROUND_CONFLICT, "same round, other history");
     else if (digest_equal(&e->state, state)) {
-        adopted(f, e);
+        if (!MUTANT(HELLO_UNTOLD))
+            adopted(f, e);
         answer(u, same, NULL);
     } else if (e->round == 0)
         alarm(u, ROUND_MISMATCH, "other initial parameters: other seed, model or build");

@@ -157,7 +157,6 @@ int main(int argc, char **argv)
             return mutant_set(NULL);
         } else if (!strcmp(argv[i], "--mutant") && value && mutant_set(argv[i + 1])) {
             failures_max = 1;
-            suite = false;
             i++;
         } else if (!strcmp(argv[i], "--log")) {
             log_to(loud, NULL);
@@ -167,10 +166,10 @@ int main(int argc, char **argv)
         }
     }
     clock_t begin = clock();
+    for (size_t i = 0; suite && t.failed < failures_max && i < sizeof found / sizeof found[0]; i++)
+        run(found[i], &t);
     for (uint64_t seed = from; seed < from + count && t.failed < failures_max; seed++)
         run(seed, &t);
-    for (size_t i = 0; suite && i < sizeof found / sizeof found[0]; i++)
-        run(found[i], &t);
     double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
     printf("seeds=%llu failed=%llu seconds=%.1f hours_simulated=%.0f calls=%llu crashes=%llu "
            "restarts=%llu "
