@@ -149,6 +149,8 @@ static void print_head(const struct ledger_member *m)
            m->lives == 1 ? "" : "es");
     if (m->unfinished > m->running)
         printf(", %u killed", m->unfinished - m->running);
+    if (m->missing)
+        printf(", %" PRIu64 " rows missing", m->missing);
     printf("%s\n", m->running ? ", the last one still running or killed" : "");
 }
 

@@ -5,6 +5,13 @@
 
 enum { WRITE_S = 5 }; /* how long small calls may wait for their rows */
 
+/* Numbered, so that a reader sees a row that is there twice, or is not there. */
+static void begin(struct ledger_book *b, const char *kind)
+{
+    record_begin(&b->record, kind);
+    record_int(&b->record, "n", (int64_t)++b->written_rows);
+}
+
 static double seconds_now(void)
 {
     struct timespec now;
@@ -24,7 +31,7 @@ enum err ledger_book_open(struct ledger_book *b, const char *directory, const ch
         snprintf(b->site, sizeof b->site, "%s", member);
     TRY_ALLOC(path = arena_printf(perm, "%s/%s", directory, LEDGER_FILE));
     TRY(record_open(&b->record, path, perm));
-    record_begin(&b->record, "life");
+    begin(b, "life");
     record_text(&b->record, "run", run);
     record_text(&b->record, "member", member);
     if (aggregators > 1) {
@@ -56,9 +63,10 @@ static void put_round(struct record *r, uint32_t fragment, uint64_t round)
     record_int(r, "round", (int64_t)round);
 }
 
-static void put_flow(struct record *r, const struct ledger_row *row)
+static void put_flow(struct ledger_book *b, const struct ledger_row *row)
 {
-    record_begin(r, "flow");
+    struct record *r = &b->record;
+    begin(b, "flow");
     record_text(r, "what", ledger_name(row->what));
     record_text(r, "site", row->site);
     put_round(r, row->fragment, row->round);
@@ -73,9 +81,10 @@ static void put_flow(struct record *r, const struct ledger_row *row)
     record_end(r);
 }
 
-static void put_socket(struct record *r, const struct ledger_row *row)
+static void put_socket(struct ledger_book *b, const struct ledger_row *row)
 {
-    record_begin(r, "socket");
+    struct record *r = &b->record;
+    begin(b, "socket");
     record_text(r, "site", row->site);
     record_int(r, "up", (int64_t)row->up.socket);
     record_int(r, "down", (int64_t)row->down.socket);
@@ -88,9 +97,9 @@ static void write_rows(struct ledger_book *b)
     record_hold(&b->record);
     for (size_t i = 0; i < b->count; i++)
         if (b->rows[i].what == LEDGER_SOCKET)
-            put_socket(&b->record, &b->rows[i]);
+            put_socket(b, &b->rows[i]);
         else
-            put_flow(&b->record, &b->rows[i]);
+            put_flow(b, &b->rows[i]);
     record_release(&b->record);
     b->count = 0;
     b->written = seconds_now();
@@ -174,7 +183,7 @@ void ledger_book_predict(struct ledger_book *b, const char *site, uint32_t fragm
                          uint64_t up, uint64_t down)
 {
     pthread_mutex_lock(&b->mutex);
-    record_begin(&b->record, "predicted");
+    begin(b, "predicted");
     if (*site)
         record_text(&b->record, "site", site);
     put_round(&b->record, fragment, round);
@@ -190,7 +199,7 @@ void ledger_book_close(struct ledger_book *b)
         return;
     pthread_mutex_lock(&b->mutex);
     write_rows(b);
-    record_begin(&b->record, "end");
+    begin(b, "end");
     record_end(&b->record);
     record_close(&b->record);
     pthread_mutex_unlock(&b->mutex);

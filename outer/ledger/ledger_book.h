@@ -1,7 +1,7 @@
 #ifndef LEDGER_BOOK_H
 #define LEDGER_BOOK_H
 /* ledger.jsonl in a run directory: what went over the link, row by row, of a site or of the
- * aggregator with all its sites. One flat JSON object per line (record.h), by kind: life       a
+ * aggregator with all its sites. One flat JSON object per line (record.h), by kind, each with its number in its process, `n`: life       a
  * process began: run, member (a site's name, or "aggregator") flow       calls about one thing,
  * added up since the last row about it: what, site, fragment, round, calls, broken, total, done;
  * bytes up and down by layer: payload, grpc, http2, tls socket     what the kernel's counters moved
@@ -33,6 +33,7 @@ struct ledger_book {
         uint32_t fragment;
         uint64_t round, up, down; /* payload */
     } rounds[LEDGER_ROUNDS_KEPT];
+    uint64_t written_rows; /* by this process: `n` of the last one */
     size_t round_count; /* ever; the last ones are there */
 };
 

@@ -9,7 +9,7 @@ enum { CONNECTION_SLACK = 4096 };
 struct reading {
     struct ledger_member *m;
     const char *path;
-    uint64_t line;
+    uint64_t line, row; /* row: the number of the last one of its process; 0: older files have none */
     size_t room;
     struct arena *a;
 };
@@ -141,6 +141,23 @@ static bool begun_before(const struct ledger_member *m, double t)
     return m->lives && (t == m->begun || t == m->begun_last);
 }
 
+/* Rows of a process are numbered from 1. */
+static enum err take_number(struct reading *g, const struct record_row *row)
+{
+    uint64_t n;
+    if (record_is(row, "life"))
+        g->row = 0;
+    if (!*record_string(row, "n") && !g->row)
+        return ERR_OK;
+    if (!take(row, "n", &n) || n == 0)
+        return damaged(g, "a row without its number");
+    if (n <= g->row)
+        return damaged(g, "a row that was there before: rows are there twice");
+    g->m->missing += n - g->row - 1;
+    g->row = n;
+    return ERR_OK;
+}
+
 static enum err take_life(struct reading *g, const struct record_row *row)
 {
     struct ledger_member *m = g->m;
@@ -174,6 +191,7 @@ static enum err take_row(struct reading *g, const struct record_row *row)
     if (record_number(row, "v") != RECORD_VERSION)
         return err_set(ERR_INPUT, "%s, line %llu: not written by this version of atoll", g->path,
                        (unsigned long long)g->line);
+    TRY(take_number(g, row));
     if (record_is(row, "life"))
         return take_life(g, row);
     if (record_is(row, "end")) {
@@ -255,13 +273,19 @@ static uint64_t payload_of(const struct ledger_row *row)
     return row->what == LEDGER_CONTRIBUTION ? row->up.payload : row->down.payload;
 }
 
+/* A row that is not there may have been in a process that was killed, or on a disk that was full. */
+static bool has_gaps(const struct ledger_member *m)
+{
+    return m->unfinished > 0 || m->missing > 0;
+}
+
 bool ledger_good(const struct ledger_member *m, const struct ledger_row *row)
 {
     if (!ledger_transfer(row->what))
         return true;
     if (row->predicted && row->total && row->predicted != row->total)
         return false;
-    return !row->done || payload_of(row) >= row->total || m->unfinished > 0;
+    return !row->done || payload_of(row) >= row->total || has_gaps(m);
 }
 
 static void add_transfer(const struct ledger_member *m, const struct ledger_row *row,
@@ -303,7 +327,7 @@ bool ledger_ends_agree(const struct ledger_member *aggregator, const struct ledg
         site_row->fragment % aggregator->aggregators != aggregator->index)
         return true;
     if (!other || !other->total) /* it knows the transfer from the round's prediction, or not at all */
-        return site_row->total == 0 || aggregator->unfinished > 0;
+        return site_row->total == 0 || has_gaps(aggregator);
     return other->total == site_row->total;
 }
 

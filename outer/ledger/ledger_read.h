@@ -2,7 +2,8 @@
 #define LEDGER_READ_H
 /* The ledgers of one run, read and added up: of a site, of the aggregator, or of several of them.
  * Everything is checked: a line that is damaged would make every sum wrong, so it is an error with
- * its place; only a last line without its end, a kill's, is passed over. Memory: about
+ * its place, and so is a row that is there twice; only a last line without its end, a kill's, is
+ * passed over. Memory: about
  * half a kilobyte for each site, round, fragment and kind of call.
  */
 #include "outer/ledger/ledger_book.h"
@@ -16,6 +17,7 @@ struct ledger_member { /* one directory */
     char run[LEDGER_SITE_MAX];
     unsigned lives, unfinished; /* processes; of these, without an end on record */
     bool running;               /* the last one has no end (yet) */
+    uint64_t missing;           /* rows that found no room on a full disk, or were taken out */
     struct ledger_row
         *rows; /* one for each site, kind of call, fragment and round, in that order */
     size_t count;

@@ -293,6 +293,47 @@ static void aggregators_are_told_apart(void **state)
             assert_int_equal(ledger_ends_agree(&m[i], &row), row.fragment % 2 != i);
 }
 
+/* Copies the file, its line `twice` two times and line `none` not at all; from 1. */
+static void edit(const char *directory, int twice, int none)
+{
+    char line[1000], path[300];
+    assert_int_equal(file_mkdirs(scratch(directory)), ERR_OK);
+    snprintf(path, sizeof path, "%s/%s", scratch(directory), LEDGER_FILE);
+    FILE *from = fopen(scratch_file("numbered"), "r"), *to = fopen(path, "w");
+    assert_true(from && to);
+    for (int i = 1; fgets(line, sizeof line, from); i++)
+        for (int n = (i != none) + (i == twice); n > 0; n--)
+            fputs(line, to);
+    fclose(from);
+    fclose(to);
+}
+
+/* One row twice would be added twice; one taken out is a gap, which explains what is missing. */
+static void rows_are_numbered(void **state)
+{
+    (void)state;
+    struct ledger_member m;
+    begin("numbered"); /* 1 */
+    for (uint64_t round = 0; round < 3; round++)
+        contribute("", round, 1000, 1000, true); /* 2, 3, 4 */
+    contribute("", 3, 1000, 400, false);         /* 5 */
+    contribute("", 3, 1000, 600, true);          /* 6 */
+    ledger_book_close(&book);
+    begin("numbered"); /* 8: anew from 1 */
+    contribute("", 4, 1000, 1000, true);
+    ledger_book_close(&book);
+    m = read_of("numbered");
+    assert_true(m.missing == 0 && m.up.total == 5000 && m.up.wrong == 0);
+    for (int line = 1; line <= 10; line++) {
+        edit("twice", line, 0);
+        assert_int_equal(ledger_read(&m, scratch("twice"), NULL, &arena), ERR_CORRUPT);
+        assert_says("rows are there twice");
+    }
+    edit("gap", 0, 5);
+    m = read_of("gap");
+    assert_true(m.missing == 1 && m.unfinished == 0 && m.up.wrong == 0 && m.up.lost == 400);
+}
+
 /* ---- bad input ---- */
 
 static void refuse(const char *text, enum err code, const char *words)
@@ -446,6 +487,7 @@ int main(void)
         cmocka_unit_test(sites_are_told_apart),
         cmocka_unit_test(a_kill_explains_a_row_that_one_end_lacks),
         cmocka_unit_test(aggregators_are_told_apart),
+        cmocka_unit_test(rows_are_numbered),
         cmocka_unit_test(bad_files_are_refused),
         cmocka_unit_test(any_damage_is_survived),
         cmocka_unit_test(a_torn_end_is_passed_over),
