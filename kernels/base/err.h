@@ -17,7 +17,7 @@
     X(3, IO, "a read or write failed", 1, "look at the disk, then restart: nothing acknowledged is lost") \
     X(4, FULL, "the disk is full", 1, "make room, then restart: nothing acknowledged is lost")           \
     X(5, MEMORY, "not enough memory", 4, "use the smaller settings that the message names")              \
-    X(6, CORRUPT, "stored bytes do not match their digest", 1, "restore the file or remove it; see runbook") \
+    X(6, CORRUPT, "stored bytes do not match their digest", 1, "keep the file, do as the runbook says of it") \
     X(7, BUSY, "another process owns this", 4, "stop the other process, or use another directory or port") \
     X(8, LINK, "the other side cannot be reached", 2, "restart when the network is back")                \
     X(9, DENIED, "certificate or authorisation refused", 2, "check certificates, roster and clocks")     \

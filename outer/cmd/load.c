@@ -96,7 +96,8 @@ static enum err load_checkpoint(struct load *l, const char *dir)
 }
 
 /* ---- outer state --------------------------------------------------------------------------- */
-/* run.cfg: an aggregator's settings; where its outer.* differ, the state's parts differ. */
+/* run.cfg: an aggregator's settings. Those that say where a value of the model lies must be ours; what
+ * others say of the state's parts member_load sees, and how it was trained is nothing to us. */
 static enum err check_run(struct load *l, struct world *w, const char *dir)
 {
     struct digest table = table_digest(&l->table);
@@ -111,7 +112,12 @@ static enum err check_run(struct load *l, struct world *w, const char *dir)
     TRY(identity_text(&l->s, &l->o, &table, &l->perm, &ours));
     TRY(w->ops->read(w, "run.cfg", WIRE_CONFIG_MAX, &l->perm, &theirs, &n));
     TRY(compare(l, dir, "model.", ours, (char *)theirs));
-    return compare(l, dir, "outer.", ours, (char *)theirs);
+    TRY(compare(l, dir, "outer.fragments=", ours, (char *)theirs));
+    TRY(compare(l, dir, "outer.partition=", ours, (char *)theirs));
+    TRY(compare(l, dir, "outer.slices=", ours, (char *)theirs));
+    TRY(compare(l, dir, "outer.sites=", ours, (char *)theirs)); /* names of what a state is made again from */
+    bool drawn = strcmp(l->o.outer_partition, "random") == 0;
+    return drawn ? compare(l, dir, "run.seed=", ours, (char *)theirs) : ERR_OK;
 }
 
 /* One of several aggregators commits rounds of its share alone: of the others it has round 0. */

@@ -44,12 +44,17 @@ refused() { # refused CODE WORDS COMMAND...
     [ "$code" = "$wanted" ] && grep -q "$words" refused.out || fail "exit code $code without \"$words\" from: $*"
 }
 refused 4 "model.heads: 4 here, 2 there" "$atoll" eval --config run.yaml --from aggregator --model.heads 4
-refused 4 "outer.optimizer: sgd here" "$atoll" export --config run.yaml --from aggregator --outer.optimizer sgd --out x
+refused 4 "another outer.optimizer" "$atoll" export --config run.yaml --from aggregator --outer.optimizer sgd --out x
+refused 4 "outer.partition: balanced here" "$atoll" eval --config run.yaml --from aggregator --outer.partition balanced
+"$atoll" eval --config run.yaml --from aggregator --outer.lr 0.3 --outer.codec bf16 --outer.every 4 >other.out 2>&1 ||
+    fail "atoll eval minds how the state was trained"
+[ "$(grep loss eval.out)" = "$(grep loss other.out)" ] || fail "the settings of the training change what is evaluated"
 again="$atoll train --config run.yaml --site.name a --data.train data/train-0-*.bin --log.progress none"
 refused 4 "/a/frag/0/.*another outer.optimizer" $again --run.dir a --outer.optimizer sgd
 refused 4 "/a/frag/0/.*another outer.back_off" $again --run.dir a --outer.back_off 2
 cp -r a hurt && : >hurt/frag/0/CURRENT
 refused 1 "/hurt/frag/0/CURRENT: damaged; move .* away" $again --run.dir hurt
+! grep -q "remove it" refused.out || fail "it is said that CURRENT may be removed"
 "$atoll" sample --config run.yaml --run.dir a --tokens 20 >sample.out 2>&1 || fail "atoll sample"
 run 4 int4
 run 2 bf16
