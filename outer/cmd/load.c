@@ -111,11 +111,11 @@ static enum err check_run(struct load *l, struct world *w, const char *dir)
                        dir);
     TRY(identity_text(&l->s, &l->o, &table, &l->perm, &ours));
     TRY(w->ops->read(w, "run.cfg", WIRE_CONFIG_MAX, &l->perm, &theirs, &n));
-    TRY(compare(l, dir, "model.", ours, (char *)theirs));
-    TRY(compare(l, dir, "outer.fragments=", ours, (char *)theirs));
-    TRY(compare(l, dir, "outer.partition=", ours, (char *)theirs));
-    TRY(compare(l, dir, "outer.slices=", ours, (char *)theirs));
-    TRY(compare(l, dir, "outer.sites=", ours, (char *)theirs)); /* names of what a state is made again from */
+    static const char *const same[] = {
+        "model.",       "outer.fragments=", "outer.partition=", "outer.slices=", "outer.aggregators=",
+        "outer.sites=" /* in the names of what a damaged state is made again from */};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        TRY(compare(l, dir, same[i], ours, (char *)theirs));
     bool drawn = strcmp(l->o.outer_partition, "random") == 0;
     return drawn ? compare(l, dir, "run.seed=", ours, (char *)theirs) : ERR_OK;
 }
