@@ -445,11 +445,13 @@ static const char *program(struct demo *d)
 static enum err summary(struct demo *d)
 {
     struct report_run runs[SITES + 1];
-    const char *out = path_of(d, "report.html");
+    const char *out = path_of(d, "report.html"), *wan = d->topology_source ? path_of(d, "wan.jsonl") : NULL;
     TRY(report_data_read(&runs[0], path_of(d, "a"), &d->arena));
     TRY(report_data_read(&runs[1], path_of(d, "b"), &d->arena));
     TRY(report_data_read(&runs[2], path_of(d, "alone"), &d->arena));
-    TRY(report_write(out, runs, SITES + 1, &d->arena));
+    if (wan)
+        TRY(wan_record(&d->wan, wan, &d->arena));
+    TRY(report_write(out, runs, SITES + 1, wan, &d->arena));
     print_losses(d);
     print_bytes(d);
     if (d->topology_source)

@@ -4,7 +4,7 @@
 #include "outer/cmd/cmd.h"
 #include "outer/report/report.h"
 
-static enum err report(const struct args *args, const char *out, struct arena *a)
+static enum err report(const struct args *args, const char *out, const char *wan, struct arena *a)
 {
     struct report_run *runs;
     size_t count = (size_t)args->operand_count;
@@ -16,20 +16,25 @@ static enum err report(const struct args *args, const char *out, struct arena *a
     TRY_ALLOC(runs = arena_array(a, count, sizeof *runs));
     for (size_t i = 0; i < count; i++)
         TRY(report_data_read(&runs[i], args->operand[i], a));
-    TRY(report_write(out, runs, count, a));
+    TRY(report_write(out, runs, count, wan, a));
     printf("%s\n", out);
     return ERR_OK;
 }
 
 enum err cmd_report(int argc, char **argv)
 {
-    const char *out = "report.html";
+    const char *out = "report.html", *wan = NULL;
     const struct args_option options[] = {
         {.name = "out",
          .kind = ARGS_TEXT,
          .target = &out,
          .value = "FILE",
          .help = "Where the page goes."},
+        {.name = "wan",
+         .kind = ARGS_TEXT,
+         .target = &wan,
+         .value = "FILE",
+         .help = "What an emulated network between them did (atoll wan --record FILE): a table of it."},
     };
     struct args args = {
         .command = "report",
@@ -43,7 +48,7 @@ enum err cmd_report(int argc, char **argv)
     struct arena arena = arena_make(0);
     enum err e = args_parse(&args, argc, argv, &arena);
     if (e == ERR_OK && !args.help)
-        e = report(&args, out, &arena);
+        e = report(&args, out, wan, &arena);
     arena_free(&arena);
     return e;
 }

@@ -13,7 +13,7 @@
 enum { POLL_MS = 50, MODES = 3 };
 
 struct session {
-    const char *source, *sites, *mode, *logs, *until;
+    const char *source, *sites, *mode, *logs, *until, *record;
     bool print, keys, list;
     double seconds;
     char **command; /* after --; NULL: the topology's own */
@@ -153,6 +153,8 @@ static enum err run(struct session *s)
     enum err e = complete ? ended_well(s, until) : ERR_OK;
     child_end(s->child, s->topology.places);
     wan_print(&s->wan, stderr);
+    if (s->record)
+        TRY(wan_record(&s->wan, s->record, &s->arena));
     return stopped ? err_set(ERR_STOPPED, "stopped on request") : e;
 }
 
@@ -239,6 +241,11 @@ enum err cmd_wan(int argc, char **argv)
          .target = &s.logs,
          .value = "DIR",
          .help = "Output into DIR/PLACE.log, not here."},
+        {.name = "record",
+         .kind = ARGS_TEXT,
+         .target = &s.record,
+         .value = "FILE",
+         .help = "Append what it did to the packets to this file, for atoll report --wan."},
         {.name = "list", .kind = ARGS_FLAG, .target = &s.list, .help = "The presets."},
         {.name = "print",
          .kind = ARGS_FLAG,

@@ -626,7 +626,8 @@ static void write_settings(FILE *out, const struct report_run *runs, size_t coun
     fputs("</section>\n", out);
 }
 
-static enum err write_page(FILE *out, const struct report_run *runs, size_t count, struct arena *a)
+static enum err write_page(FILE *out, const struct report_run *runs, size_t count, const char *wan,
+                           struct arena *a)
 {
     char when[64] = "";
     time_t t = (time_t)runs[0].first_t;
@@ -647,6 +648,8 @@ static enum err write_page(FILE *out, const struct report_run *runs, size_t coun
     fputs("</section>\n", out);
     write_rounds(out, runs, count);
     report_ledger(out, runs, count);
+    if (wan)
+        TRY(report_wan(out, wan));
     TRY(report_outer(out, runs, count, a));
     write_summary(out, runs, count);
     write_events(out, runs, count, a);
@@ -656,7 +659,7 @@ static enum err write_page(FILE *out, const struct report_run *runs, size_t coun
     return ERR_OK;
 }
 
-enum err report_write(const char *path, const struct report_run *runs, size_t count,
+enum err report_write(const char *path, const struct report_run *runs, size_t count, const char *wan,
                       struct arena *a)
 {
     char *text = NULL;
@@ -664,13 +667,13 @@ enum err report_write(const char *path, const struct report_run *runs, size_t co
     FILE *out = open_memstream(&text, &size);
     if (!out)
         return err_set(ERR_MEMORY, "no memory for the report");
-    enum err e = write_page(out, runs, count, a);
+    enum err e = write_page(out, runs, count, wan, a);
     bool bad = ferror(out);
-    if (fclose(out) != 0 || bad || e != ERR_OK) {
-        free(text);
-        return err_set(ERR_MEMORY, "no memory for the report");
-    }
-    e = file_write(path, &(struct file_part){text, size}, 1, 0644);
+    bad = fclose(out) != 0 || bad;
+    if (e == ERR_OK && bad)
+        e = err_set(ERR_MEMORY, "no memory for the report");
+    if (e == ERR_OK)
+        e = file_write(path, &(struct file_part){text, size}, 1, 0644);
     free(text);
     return e;
 }

@@ -33,6 +33,8 @@ const struct namespace *wan_place(const struct wan *w, unsigned place);
 enum err wan_check(struct wan *w) MUST;
 /* A table of all directions that carried something, and what was missed. */
 void wan_print(const struct wan *w, FILE *out);
+/* The same, appended to a file for atoll report (wan_record.c). */
+enum err wan_record(const struct wan *w, const char *path, struct arena *a) MUST;
 void wan_close(struct wan *w); /* accepts a zeroed one */
 
 #endif

@@ -25,7 +25,7 @@ steps=24 configure a,b
 # over MODE: the run through `atoll wan`; digests must equal those in `wanted`
 over() {
     rm -rf a b aggregator
-    timeout 100 "$atoll" wan --topology net.yaml --mode "$1" -- sh -c 'case {site} in
+    timeout 100 "$atoll" wan --topology net.yaml --mode "$1" --record "$1.jsonl" -- sh -c 'case {site} in
         aggregator) exec "$0" serve --config run.yaml --serve.listen {address}:7443 ;;
         *) part=0; [ {site} = a ] || part=1
            exec "$0" train --config run.yaml --site.name {site} --run.dir {site} --log.progress none \
@@ -49,6 +49,9 @@ final a >wanted
 over relay
 grep -q "NOT emulated: loss" relay.out || fail "the relay does not say what it leaves out"
 grep -Eq "^  b +aggregator +[1-9]" relay.out || fail "the relay counted nothing"
+"$atoll" report a b --wan relay.jsonl --out report.html >report.out 2>&1 || fail "atoll report --wan"
+packets=$(awk '$1 == "b" && $2 == "aggregator" { print $3 }' relay.out)
+grep -q "<td>b</td><td>aggregator</td><td class=\"n\">$packets</td>" report.html || fail "the report has other counters"
 
 code=0
 "$atoll" wan --topology net.yaml --mode packets -- true >probe.out 2>&1 || code=$?

@@ -212,7 +212,7 @@ static void page_stands_alone(void **state)
         "{\"kind\":\"step\",\"t\":12,\"step\":2,\"loss\":null}\n{\"kind\":\"eval\",\"t\":12,"
         "\"step\":2,\"loss\":4.25}\n");
     assert_int_equal(report_data_read(&run, p->dir, &p->arena), ERR_OK);
-    assert_int_equal(report_write(p->page, &run, 1, &p->arena), ERR_OK);
+    assert_int_equal(report_write(p->page, &run, 1, NULL, &p->arena), ERR_OK);
     assert_int_equal(file_read(p->page, 1 << 24, &p->arena, &page, &size), ERR_OK);
     const char *text = (const char *)page;
     assert_null(strstr(text, "<script"));
@@ -239,7 +239,7 @@ static void gauges_are_drawn(void **state)
               "{\"kind\":\"round\",\"t\":12,\"step\":2,\"fragment\":0,\"round\":0}\n");
     assert_int_equal(report_data_read(&run, p->dir, &p->arena), ERR_OK);
     assert_true(isnan(run.rounds[0].gauge[REPORT_RHO]));
-    assert_int_equal(report_write(p->page, &run, 1, &p->arena), ERR_OK);
+    assert_int_equal(report_write(p->page, &run, 1, NULL, &p->arena), ERR_OK);
     assert_int_equal(file_read(p->page, 1 << 24, &p->arena, &page, &size), ERR_OK);
     assert_null(strstr((const char *)page, "The outer step"));
     append(p, "{\"kind\":\"round\",\"t\":13,\"step\":4,\"fragment\":0,\"round\":1,\"gain\":2.25,"
@@ -248,12 +248,47 @@ static void gauges_are_drawn(void **state)
     assert_true(run.rounds[1].gauge[REPORT_GAIN] == 2.25);
     assert_true(run.rounds[1].gauge[REPORT_AGREEMENT] == -0.5);
     assert_true(run.rounds[1].gauge[REPORT_BEHIND] == 12.5);
-    assert_int_equal(report_write(p->page, &run, 1, &p->arena), ERR_OK);
+    assert_int_equal(report_write(p->page, &run, 1, NULL, &p->arena), ERR_OK);
     assert_int_equal(file_read(p->page, 1 << 24, &p->arena, &page, &size), ERR_OK);
     assert_non_null(strstr((const char *)page, "The outer step"));
     assert_non_null(strstr((const char *)page, ">agreement<"));
     assert_null(strstr((const char *)page, ">rho<")); /* nothing to draw */
     assert_null(strstr((const char *)page, "nan"));
+}
+
+/* The counters of an emulated network, whose names are the user's; no table of what is none. */
+static void an_emulated_network_is_shown(void **state)
+{
+    struct place *p = *state;
+    struct report_run run;
+    uint8_t *page;
+    size_t size;
+    char path[300];
+    append(p, "{\"kind\":\"start\",\"t\":10,\"site\":\"a\",\"step\":0,\"steps\":2}\n");
+    assert_int_equal(report_data_read(&run, p->dir, &p->arena), ERR_OK);
+    assert_int_equal(report_write(p->page, &run, 1, p->path, &p->arena), ERR_INPUT);
+    assert_non_null(strstr(err_message(), "no record of an emulated network"));
+    snprintf(path, sizeof path, "%s/wan.jsonl", p->dir);
+    assert_int_equal(report_write(p->page, &run, 1, path, &p->arena), ERR_INPUT);
+    assert_false(file_exists(p->page));
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs("{\"kind\":\"network\",\"t\":1,\"source\":\"<oce>an\",\"seed\":7,\"relay\":0}\n"
+          "{\"kind\":\"direction\",\"t\":1,\"from\":\"a\",\"to\":\"<b>\",\"packets\":1001,\"bytes\":1002,"
+          "\"arrived\":1003,\"queue\":1004,\"lost\":1005,\"outage\":1006,\"twice\":1007,\"late\":1008,"
+          "\"queue_peak\":1009}\n"
+          "{\"kind\":\"missed\",\"t\":1,\"place\":\"a\",\"packets\":31}\n", f);
+    fclose(f);
+    assert_int_equal(report_write(p->page, &run, 1, path, &p->arena), ERR_OK);
+    assert_int_equal(file_read(p->page, 1 << 24, &p->arena, &page, &size), ERR_OK);
+    assert_non_null(strstr((const char *)page, "&lt;oce&gt;an, seed 7"));
+    assert_non_null(strstr((const char *)page, "<tr><td>a</td><td>&lt;b&gt;</td>"));
+    for (int i = 1001; i <= 1009; i++) {
+        char cell[32];
+        snprintf(cell, sizeof cell, "\">%d</td>", i);
+        assert_non_null(strstr((const char *)page, cell));
+    }
+    assert_non_null(strstr((const char *)page, "31 packets of a were missed"));
 }
 
 static void no_record_is_said(void **state)
@@ -313,6 +348,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(replay_counts_once, setup, teardown),
         cmocka_unit_test_setup_teardown(page_stands_alone, setup, teardown),
         cmocka_unit_test_setup_teardown(gauges_are_drawn, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_emulated_network_is_shown, setup, teardown),
         cmocka_unit_test_setup_teardown(no_record_is_said, setup, teardown),
         cmocka_unit_test(line_says_all),
     };
