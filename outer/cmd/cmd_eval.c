@@ -17,8 +17,14 @@ static void print_text(const struct load *l, double loss, double tokens)
         printf("bits per byte %.4f\n", loss / log(2));
 }
 
-static enum err evaluate(struct load *l, int64_t tokens, const char *format)
+struct wish {
+    int64_t tokens;
+    const char *format;
+};
+
+static enum err evaluate(struct load *l, void *self)
 {
+    const struct wish *w = self;
     size_t S = (size_t)l->s.train_sequence, sequences = S < BATCH_TOKENS ? BATCH_TOKENS / S : 1;
     struct loader_options o = {.seed = (uint64_t)l->s.run_seed,
                                .ranks = 1,
@@ -28,15 +34,15 @@ static enum err evaluate(struct load *l, int64_t tokens, const char *format)
     struct loader text;
     struct batch b;
     struct evaluate_sums sums;
-    bool json = !strcmp(format, "json");
-    if (!json && strcmp(format, "text"))
-        return err_set(ERR_CONFIG, "--format = \"%.40s\": allowed are text, json", format);
+    bool json = !strcmp(w->format, "json");
+    if (!json && strcmp(w->format, "text"))
+        return err_set(ERR_CONFIG, "--format = \"%.40s\": allowed are text, json", w->format);
     if (!l->s.data_eval.count)
         return err_set(ERR_CONFIG, "data.eval is empty: name held-out shards");
     TRY(batch_open(&b, &l->perm, sequences * S, sequences));
     TRY(load_model(l, b.tokens_max));
     TRY(loader_open(&text, &l->perm, &l->s.data_eval, &o));
-    uint64_t windows = tokens ? evaluate_count(&text, tokens) : text.windows;
+    uint64_t windows = w->tokens ? evaluate_count(&text, w->tokens) : text.windows;
     enum err e = evaluate_windows(l->model, &text, &b, 0, windows, &sums);
     loader_close(&text);
     TRY(e);
@@ -52,20 +58,19 @@ static enum err evaluate(struct load *l, int64_t tokens, const char *format)
 enum err cmd_eval(int argc, char **argv)
 {
     struct load_options from = {0};
-    int64_t tokens = 0;
-    const char *format = "text";
+    struct wish w = {.format = "text"};
     const struct args_option options[] = {
         LOAD_ROWS(&from),
         {.name = "tokens",
          .kind = ARGS_INT,
-         .target = &tokens,
+         .target = &w.tokens,
          .value = "N",
          .min = 0,
          .max = 1e15,
          .help = "Held-out tokens to look at; 0: all."},
         {.name = "format",
          .kind = ARGS_TEXT,
-         .target = &format,
+         .target = &w.format,
          .value = "text|json",
          .help = "json: one object."},
     };
@@ -75,14 +80,5 @@ enum err cmd_eval(int argc, char **argv)
                         .settings = true,
                         .options = options,
                         .count = sizeof options / sizeof *options};
-    struct arena a = arena_make(0);
-    struct load l = {0};
-    enum err e = args_parse(&args, argc, argv, &a);
-    if (!e && !args.help)
-        e = load_open(&l, &from, &args);
-    if (!e && !args.help)
-        e = evaluate(&l, tokens, format);
-    load_close(&l);
-    arena_free(&a);
-    return e;
+    return load_run(&args, argc, argv, &from, evaluate, &w);
 }

@@ -7,22 +7,35 @@
 #include "outer/cmd/cmd.h"
 #include "outer/cmd/load.h"
 
+struct export {
+    const char *out;
+    bool bf16;
+};
+
+static enum err export(struct load *l, void *self)
+{
+    const struct export *x = self;
+    TRY(names_export(&l->s, &l->table, l->params, x->bf16, x->out));
+    printf("%s/model.safetensors, %s/config.json: %zu parameters from %s\n", x->out, x->out,
+           l->table.parameters, l->source);
+    return ERR_OK;
+}
+
 enum err cmd_export(int argc, char **argv)
 {
     struct load_options from = {0};
-    const char *out = NULL;
-    bool bf16 = false;
+    struct export x = {0};
     const struct args_option options[] = {
         LOAD_ROWS(&from),
         {.name = "out",
          .kind = ARGS_TEXT,
-         .target = &out,
+         .target = &x.out,
          .value = "DIR",
          .required = true,
          .help = "Directory for model.safetensors and config.json."},
         {.name = "bf16",
          .kind = ARGS_FLAG,
-         .target = &bf16,
+         .target = &x.bf16,
          .help = "Half the size, parameters rounded to bfloat16."},
     };
     struct args args = {
@@ -33,19 +46,7 @@ enum err cmd_export(int argc, char **argv)
         .settings = true,
         .options = options,
         .count = sizeof options / sizeof *options};
-    struct arena a = arena_make(0);
-    struct load l = {0};
-    enum err e = args_parse(&args, argc, argv, &a);
-    if (!e && !args.help)
-        e = load_open(&l, &from, &args);
-    if (!e && !args.help)
-        e = names_export(&l.s, &l.table, l.params, bf16, out);
-    if (!e && !args.help)
-        printf("%s/model.safetensors, %s/config.json: %zu parameters from %s\n", out, out,
-               l.table.parameters, l.source);
-    load_close(&l);
-    arena_free(&a);
-    return e;
+    return load_run(&args, argc, argv, &from, export, &x);
 }
 
 struct import {

@@ -59,11 +59,13 @@ static enum err write_logits(const struct load *l, struct sample *x, const int32
     return ERR_OK;
 }
 
-static enum err write_text(struct load *l, const struct wish *w)
+static enum err write_text(struct load *l, void *self)
 {
+    struct wish *w = self;
     struct sample x;
     int32_t *ids;
     size_t count;
+    w->how.seed = (uint64_t)w->seed;
     TRY(read_prompt(l, w, &l->perm, &ids, &count));
     TRY(load_model(l, sample_tokens(&l->s)));
     TRY(sample_open(&x, l->model, &l->s, &w->how, &l->perm));
@@ -137,15 +139,5 @@ enum err cmd_sample(int argc, char **argv)
                         .settings = true,
                         .options = options,
                         .count = sizeof options / sizeof *options};
-    struct arena a = arena_make(0);
-    struct load l = {0};
-    enum err e = args_parse(&args, argc, argv, &a);
-    w.how.seed = (uint64_t)w.seed;
-    if (!e && !args.help)
-        e = load_open(&l, &from, &args);
-    if (!e && !args.help)
-        e = write_text(&l, &w);
-    load_close(&l);
-    arena_free(&a);
-    return e;
+    return load_run(&args, argc, argv, &from, write_text, &w);
 }

@@ -230,6 +230,21 @@ enum err load_model(struct load *l, size_t tokens_max)
     return dev_sync(l->dev);
 }
 
+enum err load_run(struct args *args, int argc, char **argv, const struct load_options *o,
+                  enum err (*work)(struct load *l, void *self), void *self)
+{
+    struct arena a = arena_make(0);
+    struct load l = {0};
+    enum err e = args_parse(args, argc, argv, &a);
+    if (!e && !args->help)
+        e = load_open(&l, o, args);
+    if (!e && !args->help)
+        e = work(&l, self);
+    load_close(&l);
+    arena_free(&a);
+    return e;
+}
+
 void load_close(struct load *l)
 {
     model_close(l->model);

@@ -42,6 +42,9 @@ struct load {
 
 enum err load_open(struct load *l, const struct load_options *o, const struct args *args) MUST;
 enum err load_model(struct load *l, size_t tokens_max) MUST;
+/* A whole command: arguments, load_open, `work`, and all closed. */
+enum err load_run(struct args *args, int argc, char **argv, const struct load_options *o,
+                  enum err (*work)(struct load *l, void *self), void *self) MUST;
 void load_close(struct load *l); /* a zeroed or partly opened one is fine */
 
 #endif
