@@ -125,7 +125,7 @@ struct dev_random { /* which random bits: f(seed, RNG_ROUND, step, element) */
     size_t first; /* element number of x[0], a multiple of 8 */
 };
 enum { DEV_BLOCK = 256, DEV_GRID_EMPTY = -128 };
-enum { DEV_RUN = 16384 }; /* LAMB's norms are summed over runs of so many values of a range, then over runs */
+enum { DEV_RUN = 16384 }; /* sums of squares (LAMB's norms, squares) go over runs of so many values, then over runs */
 
 /* ---- the list. X(name, (arguments)) ------------------------------------------------------------------- */
 #define DEV_OPS(X) DEV_OPS_FAST(X) DEV_OPS_EXACT(X)
@@ -216,7 +216,16 @@ enum { DEV_RUN = 16384 }; /* LAMB's norms are summed over runs of so many values
     /* *over (device) becomes 1 if any |q| > limit, else it stays. */                                    \
     X(exceeds, (struct dev *d, uint32_t *over, const int32_t *q, int32_t limit, size_t count))           \
     /* x = x / divisor, one rounding. */                                                                 \
-    X(divide, (struct dev *d, float *x, float divisor, size_t count))
+    X(divide, (struct dev *d, float *x, float divisor, size_t count))                                    \
+    /* sums (count / DEV_RUN, rounded up) of (a - b)^2 over runs of DEV_RUN values, b NULL: of a^2; the  \
+     * difference rounds once, the rest is in double: blocks as block_code has them, one after the other. \
+     * count a multiple of 256. */                                                                       \
+    X(squares, (struct dev *d, double *sums, const float *a, const float *b, size_t count))              \
+    /* *apart (device) becomes 1 unless |sent + kept - z| <= slack * |sent| everywhere, else it stays. */ \
+    X(apart, (struct dev *d, uint32_t *apart, const float *sent, const float *kept, const float *z,      \
+              float slack, size_t count))                                                                \
+    /* out[i] = x[i * stride]. */                                                                        \
+    X(sample, (struct dev *d, float *out, const float *x, size_t stride, size_t count))
 
 /* A fixed sequence of ops on fixed memory: what `ops` calls depends on (owner, key) alone, but for the
  * values in the memory. It calls ops of this device only, no copy, no sync, no alloc. */

@@ -28,7 +28,7 @@ enum err gauge_open(struct gauge *g, size_t elements, struct arena *perm)
 void gauge_own(struct gauge *g, uint64_t round, const float *z, const float *residual)
 {
     for (size_t i = 0; i < g->count; i++)
-        g->own[i] = z[i * g->stride] - residual[i * g->stride];
+        g->own[i] = z[i] - residual[i * g->stride];
     g->own_round = round + 1;
     g->own_behind = NAN;
 }
@@ -50,15 +50,15 @@ static double dot(const float *x, size_t x_stride, const float *y, size_t y_stri
 static double cosine(const struct gauge *g, const float *mean, double mean2, const float *sample)
 {
     double length2 = mean2 * dot(sample, 1, sample, 1, g->count);
-    return length2 > 0 ? dot(mean, g->stride, sample, 1, g->count) / sqrt(length2) : NAN;
+    return length2 > 0 ? dot(mean, 1, sample, 1, g->count) / sqrt(length2) : NAN;
 }
 
 void gauge_round(struct gauge *g, uint64_t round, const float *mean, const float *momentum,
                  double mu)
 {
     size_t n = g->count, s = g->stride;
-    double mean2 = dot(mean, s, mean, s, n);
-    double along = momentum ? dot(momentum, s, mean, s, n) : 0;
+    double mean2 = dot(mean, 1, mean, 1, n);
+    double along = momentum ? dot(momentum, s, mean, 1, n) : 0;
     double buf2 = momentum ? dot(momentum, s, momentum, s, n) : 0;
     double c = mean2 > 0 ? along / mean2 : NAN;
     g->reading = (struct gauge_reading){.gain = 1 + mu + mu * mu * c,
@@ -76,7 +76,7 @@ void gauge_round(struct gauge *g, uint64_t round, const float *mean, const float
         g->reading.behind = g->own_behind;
     }
     for (size_t i = 0; i < n; i++)
-        g->last[i] = mean[i * s];
+        g->last[i] = mean[i];
     g->last_round = g->round = round + 1;
 }
 

@@ -34,7 +34,9 @@ struct gauge { /* of one fragment */
 
 size_t gauge_bytes(size_t elements);
 enum err gauge_open(struct gauge *g, size_t elements, struct arena *perm) MUST;
-/* z - residual is the site's weighted delta of this round; host memory, as everything here. */
+/* Host memory, as everything here. z and mean are the sample: every `stride`th value of the fragment,
+ * `count` of them; residual and momentum are whole. z - residual is the site's weighted delta of this
+ * round. */
 void gauge_own(struct gauge *g, uint64_t round, const float *z, const float *residual);
 void gauge_behind(struct gauge *g, double behind);
 /* momentum: before the step; NULL without one. mu NaN: no momentum is applied in this round. */

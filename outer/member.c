@@ -92,8 +92,10 @@ enum err member_open(struct member *m, struct world *w, struct dev *d,
         TRY(state_alloc(&m->state[p], o, outer_of(o, p), o->fragments->f[p].elements, perm));
     TRY(state_alloc(&m->buffers, o, &o->outer, most, perm));
     m->spare = m->buffers;
-    TRY_ALLOC(m->mean = arena_array(perm, most, sizeof *m->mean));
     TRY(stage_open(&m->stage, d, most, nesterov_gathers(&o->outer)));
+    m->mean = m->stage.slot[STAGE_DELTA];
+    if (d->host_memory)
+        TRY_ALLOC(m->mean = arena_array(perm, most, sizeof *m->mean));
     return codec_open_for(&m->work, d, most);
 }
 
@@ -690,22 +692,18 @@ static enum err advance(struct member *m, unsigned fragment)
         m->dev->ops->copy(m->dev, at.momentum, s->momentum, n * sizeof *at.momentum);
     if (at.gathered)
         m->dev->ops->copy(m->dev, at.gathered, s->gathered, n * sizeof *at.gathered);
-    nesterov_step(m->dev, outer_of(&m->o, fragment), &at,
-                  stage_in(&m->stage, STAGE_DELTA, m->mean, n), s->round, n);
+    nesterov_step(m->dev, outer_of(&m->o, fragment), &at, m->mean, s->round, n);
     stage_out(&m->stage, next->theta, at.theta, n);
     stage_out(&m->stage, next->momentum, at.momentum, n);
     stage_out(&m->stage, next->gathered, at.gathered, n);
     return dev_sync(m->dev);
 }
 
-enum err member_decode(struct member *m, enum codec_kind kind, float *out,
+enum err member_decode(struct member *m, enum codec_kind kind, float *values,
                        const struct codec_payload *payload, const uint8_t *grid, size_t count)
 {
     const struct codec *c = codec_get(kind);
-    float *values = stage_at(&m->stage, STAGE_THETA, out);
-    TRY(c->decode(c, m->work, values, payload->data, payload->size_bytes, grid, count));
-    stage_out(&m->stage, out, values, count);
-    return dev_sync(m->dev);
+    return c->decode(c, m->work, values, payload->data, payload->size_bytes, grid, count);
 }
 
 enum err member_ahead(struct member *m, unsigned fragment, float *theta)
@@ -715,7 +713,7 @@ enum err member_ahead(struct member *m, unsigned fragment, float *theta)
     return ERR_OK;
 }
 
-/* m->mean and the codes that follow from an aggregate on the grid `codes`. */
+/* m->mean, and the codes that follow from an aggregate on the grid `codes`. */
 static enum err mean_of(struct member *m, unsigned fragment, const struct manifest *manifest,
                         const uint8_t *aggregate, size_t aggregate_bytes, uint8_t *next,
                         const uint8_t *codes)
@@ -726,12 +724,9 @@ static enum err mean_of(struct member *m, unsigned fragment, const struct manife
                        "fragment %u round %llu: a manifest without codec or contributions",
                        fragment, (unsigned long long)manifest->round);
     size_t n = fragment_of(m, fragment)->elements;
-    float *mean = stage_at(&m->stage, STAGE_DELTA, m->mean);
-    TRY(c->mean(c, m->work, mean, next, aggregate, aggregate_bytes,
-                schedule_payloads(&m->schedule, c->kind, manifest_included(manifest)),
-                manifest_weight(manifest), codes, n));
-    stage_out(&m->stage, m->mean, mean, n); /* the gauge and eager starts are the host's */
-    return dev_sync(m->dev);
+    return c->mean(c, m->work, m->mean, next, aggregate, aggregate_bytes,
+                   schedule_payloads(&m->schedule, c->kind, manifest_included(manifest)),
+                   manifest_weight(manifest), codes, n);
 }
 
 static enum err mean_again(struct member *m, unsigned fragment, const struct manifest *manifest,

@@ -60,7 +60,7 @@ struct member {
     struct member_state *state;        /* [fragments] current */
     struct member_state buffers; /* of the spare, all there are */
     struct member_state spare;         /* next state while it is being made: largest fragment */
-    float *mean; /* largest fragment: mean delta; scratch outside member_apply */
+    float *mean; /* device, largest fragment: mean delta; scratch outside member_apply */
     /* A site keeps its states from this round on: member_prune. */
     uint64_t pruned[ROUND_FRAGMENTS_MAX];
     struct codec_work *work;
@@ -106,12 +106,12 @@ struct digest member_grid(const struct member *m, unsigned fragment);
  * reencode.h's. */
 enum err member_apply(struct member *m, unsigned fragment, struct manifest *manifest, bool made,
                       const uint8_t *aggregate, size_t aggregate_bytes) MUST;
-/* m->mean = mean of a kept round, decoded once more; the spare's codes are its grid, *manifest is its
- * manifest. ERR_INPUT: not kept; ERR_CORRUPT. */
+/* The mean of a kept round, decoded once more, to m->mean; the spare's codes are its grid,
+ * *manifest is its manifest. ERR_INPUT: not kept; ERR_CORRUPT. */
 enum err member_mean(struct member *m, unsigned fragment, uint64_t round,
                      struct manifest *manifest) MUST;
-/* A checked payload's values -> out (host, count). Leaves a GPU's slot for theta to them. */
-enum err member_decode(struct member *m, enum codec_kind kind, float *out,
+/* A checked payload's values -> values (count, device). */
+enum err member_decode(struct member *m, enum codec_kind kind, float *values,
                        const struct codec_payload *payload, const uint8_t *grid,
                        size_t count) MUST;
 /* theta = what the outer step would make of the current state were m->mean the round's mean. Nothing

@@ -1,6 +1,5 @@
 /* Error feedback at the aggregator. */
 #include "outer/reencode.h"
-#include <math.h>
 #include <string.h>
 #include "outer/mutant.h"
 
@@ -21,9 +20,10 @@ static enum err identity_check(struct member *m, unsigned fragment, const struct
 {
     float *sent = m->spare.theta; /* free until the step */
     size_t n = m->fragments->f[fragment].elements;
+    bool whole;
     TRY(c->decode(c, m->work, sent, p->data, p->size_bytes, m->state[fragment].codes, n));
-    for (size_t i = 0; i < n; i++)
-        ASSERT(fabsf(sent[i] + m->spare.residual[i] - m->mean[i]) <= c->slack * fabsf(sent[i]));
+    TRY(codec_adds_up(m->work, &whole, c, sent, m->spare.residual, m->mean, n));
+    ASSERT(whole);
     return ERR_OK;
 }
 
@@ -60,12 +60,16 @@ enum err reencode_sum(struct member *m, unsigned fragment, uint8_t *aggregate, s
     return c->aggregate(c, m->work, aggregate, size_bytes, &p, 1, count);
 }
 
-uint8_t reencode_backlog(const struct member *m, unsigned fragment, const struct manifest *manifest)
+enum err reencode_backlog(struct member *m, unsigned fragment, const struct manifest *manifest,
+                          uint8_t *backlog)
 {
     size_t n = m->fragments->f[fragment].elements;
-    double weight = (double)manifest_weight(manifest);
+    double weight = (double)manifest_weight(manifest), kept, applied;
+    *backlog = 0;
     if (!m->o.reencodes)
-        return 0;
-    return codec_backlog(codec_squares(m->spare.residual, NULL, n),
-                         codec_squares(m->mean, NULL, n) * weight * weight);
+        return ERR_OK;
+    TRY(codec_squares(m->work, &kept, m->spare.residual, NULL, n));
+    TRY(codec_squares(m->work, &applied, m->mean, NULL, n));
+    *backlog = codec_backlog(kept, applied * weight * weight);
+    return ERR_OK;
 }

@@ -22,7 +22,7 @@ enum err reencode_sum(struct member *m, unsigned fragment, uint8_t *aggregate, s
                       const struct codec_payload *payloads, unsigned n, struct arena *scratch) MUST;
 /* After member_apply: codec_backlog of the spare's residual against what the round applied, for the
  * manifest. 0 where nobody re-encodes. */
-uint8_t reencode_backlog(const struct member *m, unsigned fragment,
-                         const struct manifest *manifest);
+enum err reencode_backlog(struct member *m, unsigned fragment, const struct manifest *manifest,
+                          uint8_t *backlog) MUST;
 
 #endif

@@ -11,9 +11,9 @@
 #include "kernels/dev.h"
 
 enum stage_slot {       /* while a contribution is made; while a round is applied */
-    STAGE_THETA,        /* theta, then what the payload decodes to; theta */
-    STAGE_BESIDE,       /* the local parameters, then residual'; momentum */
-    STAGE_DELTA,        /* residual, then z; mean */
+    STAGE_THETA,        /* theta, then z; theta */
+    STAGE_BESIDE,       /* the local parameters, then what the payload decodes to; momentum */
+    STAGE_DELTA,        /* residual, then residual'; mean */
     STAGE_GATHERED,     /* -; gathered */
     STAGE_SLOTS
 };

@@ -25,16 +25,16 @@ void LEVEL_NAME(cpu_delta)(struct dev *d, float *z, const float *outer, const fl
         z[i] = outer_delta(outer[i], local[i], residual[i], weight);
 }
 
-/* Sum of squares in double: lane j takes z[j], z[16 + j], ... in order; then 8 + 8, 4 + 4, 2 + 2, 1
- * + 1 lanes. */
-static double block_squares(const float *z)
+/* Sum of squares in double of z, or of z - less: lane j takes z[j], z[16 + j], ... in order; then 8 +
+ * 8, 4 + 4, 2 + 2, 1 + 1 lanes. */
+static inline double block_squares(const float *z, const float *less)
 {
     enum { LANES = 16 };
     double lane[LANES] = {0};
     for (size_t i = 0; i < DEV_BLOCK; i += LANES)
 #pragma omp simd
         for (size_t j = 0; j < LANES; j++) {
-            double x = (double)z[i + j];
+            double x = (double)(less ? z[i + j] - less[i + j] : z[i + j]);
             lane[j] += x * x;
         }
     for (size_t half = LANES / 2; half; half /= 2)
@@ -47,7 +47,7 @@ void LEVEL_NAME(cpu_block_code)(struct dev *d, uint8_t *code, const float *z, si
 {
 #pragma omp parallel for num_threads(d->threads) schedule(static)
     for (size_t b = 0; b < count / DEV_BLOCK; b++)
-        code[b] = grid_code(block_squares(z + b * DEV_BLOCK));
+        code[b] = grid_code(block_squares(z + b * DEV_BLOCK, NULL));
 }
 
 void LEVEL_NAME(cpu_quantise)(struct dev *d, int32_t *q, float *residual, const float *z,
@@ -273,6 +273,36 @@ void LEVEL_NAME(cpu_exceeds)(struct dev *d, uint32_t *over, const int32_t *q, in
     for (size_t i = 0; i < count; i++)
         any |= (uint32_t)(q[i] > limit) | (uint32_t)(q[i] < -limit);
     *over |= any;
+}
+
+void LEVEL_NAME(cpu_squares)(struct dev *d, double *sums, const float *a, const float *b,
+                             size_t count)
+{
+#pragma omp parallel for num_threads(d->threads) schedule(static)
+    for (size_t r = 0; r < (count + DEV_RUN - 1) / DEV_RUN; r++) {
+        size_t end = (r + 1) * DEV_RUN < count ? (r + 1) * DEV_RUN : count;
+        double sum = 0;
+        for (size_t i = r * DEV_RUN; i < end; i += DEV_BLOCK)
+            sum += block_squares(a + i, b ? b + i : NULL);
+        sums[r] = sum;
+    }
+}
+
+void LEVEL_NAME(cpu_apart)(struct dev *d, uint32_t *apart, const float *sent, const float *kept,
+                           const float *z, float slack, size_t count)
+{
+    uint32_t any = 0;
+#pragma omp parallel for simd num_threads(d->threads) schedule(static) reduction(| : any)
+    for (size_t i = 0; i < count; i++)
+        any |= (uint32_t)!outer_adds_up(sent[i], kept[i], z[i], slack);
+    *apart |= any;
+}
+
+void LEVEL_NAME(cpu_sample)(struct dev *d, float *out, const float *x, size_t stride, size_t count)
+{
+#pragma omp parallel for num_threads(d->threads) schedule(static)
+    for (size_t i = 0; i < count; i++)
+        out[i] = x[i * stride];
 }
 
 #ifdef ISA

@@ -42,24 +42,30 @@ extern "C" void cuda_delta(struct dev *d, float *z, const float *outer, const fl
 }
 
 /* Half a warp for each block of 256. Thread j is the CPU's lane j: it adds the squares of z[j],
- * z[16+j], ... in that order, then lanes 8 + 8, 4 + 4, 2 + 2, 1 + 1, the same pairs. A square of a
- * float is exact in double. The other half-warp's block never enters: shuffles have width 16. */
-static __global__ void block_code(uint8_t *code, const float *z, size_t blocks)
+ * z[16+j], ... in that order, then lanes 8 + 8, 4 + 4, 2 + 2, 1 + 1, the same pairs; lane 0 has the
+ * sum. A square of a float is exact in double. The other half-warp's block never enters: shuffles
+ * have width 16. All 32 lanes call, real or not. less NULL: nothing is taken off. */
+static __device__ __forceinline__ double block_squares(const float *z, const float *less, bool real)
 {
-    size_t block = thread_index() / LANES;
-    unsigned j = threadIdx.x % LANES;
     double sum = 0;
-    if (block < blocks) {
-        const float *x = z + block * DEV_BLOCK + j;
+    if (real) {
 #pragma unroll
         for (int i = 0; i < DEV_BLOCK; i += LANES) {
-            double v = (double)x[i];
+            double v = (double)(less ? z[i] - less[i] : z[i]);
             sum += v * v;
         }
     }
 #pragma unroll
     for (int half = LANES / 2; half; half /= 2)
         sum += __shfl_down_sync(WARP_ALL, sum, half, LANES);
+    return sum;
+}
+
+static __global__ void block_code(uint8_t *code, const float *z, size_t blocks)
+{
+    size_t block = thread_index() / LANES;
+    unsigned j = threadIdx.x % LANES;
+    double sum = block_squares(z + block * DEV_BLOCK + j, NULL, block < blocks);
     if (block < blocks && j == 0)
         code[block] = grid_code(sum);
 }
@@ -433,4 +439,62 @@ extern "C" void cuda_exceeds(struct dev *d, uint32_t *over, const int32_t *q, in
 {
     if (count)
         LAUNCH(cuda_of(d), exceeds, blocks_for(count, THREADS), THREADS, 0, over, q, limit, count);
+}
+
+/* A thread block for each run; its blocks of 256 by turns, their sums added in order by one thread. */
+static __global__ void squares(double *sums, const float *a, const float *b, size_t count)
+{
+    enum { GROUPS = THREADS / LANES, BLOCKS = DEV_RUN / DEV_BLOCK };
+    __shared__ double held[BLOCKS];
+    size_t first = (size_t)blockIdx.x * DEV_RUN;
+    unsigned group = threadIdx.x / LANES, j = threadIdx.x % LANES;
+    for (unsigned k = group; k < BLOCKS; k += GROUPS) {
+        size_t at = first + (size_t)k * DEV_BLOCK;
+        double sum = block_squares(a + at + j, b ? b + at + j : NULL, at < count);
+        if (j == 0)
+            held[k] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x)
+        return;
+    double sum = 0;
+    for (unsigned k = 0; k < BLOCKS && first + (size_t)k * DEV_BLOCK < count; k++)
+        sum += held[k];
+    sums[blockIdx.x] = sum;
+}
+
+extern "C" void cuda_squares(struct dev *d, double *sums, const float *a, const float *b, size_t count)
+{
+    if (count)
+        LAUNCH(cuda_of(d), squares, blocks_for(count, DEV_RUN), THREADS, 0, sums, a, b, count);
+}
+
+static __global__ void adds_up(uint32_t *apart, const float *sent, const float *kept, const float *z,
+                               float slack, size_t count)
+{
+    size_t i = thread_index();
+    int not_here = i < count && !outer_adds_up(sent[i], kept[i], z[i], slack);
+    if (__syncthreads_or(not_here) && threadIdx.x == 0)
+        atomicOr((unsigned *)apart, 1u);
+}
+
+extern "C" void cuda_apart(struct dev *d, uint32_t *apart, const float *sent, const float *kept,
+                           const float *z, float slack, size_t count)
+{
+    if (count)
+        LAUNCH(cuda_of(d), adds_up, blocks_for(count, THREADS), THREADS, 0, apart, sent, kept, z,
+               slack, count);
+}
+
+static __global__ void sample(float *out, const float *x, size_t stride, size_t count)
+{
+    size_t i = thread_index();
+    if (i < count)
+        out[i] = x[i * stride];
+}
+
+extern "C" void cuda_sample(struct dev *d, float *out, const float *x, size_t stride, size_t count)
+{
+    if (count)
+        LAUNCH(cuda_of(d), sample, blocks_for(count, THREADS), THREADS, 0, out, x, stride, count);
 }

@@ -47,4 +47,14 @@ SCALAR float outer_accumulate(float acc, float x, float scale)
     return acc + scaled;
 }
 
+/* What is sent and what is kept make up z; slack: a share of what is sent. Not where one is NaN. */
+SCALAR bool outer_adds_up(float sent, float kept, float z, float slack)
+{
+    float whole = sent + kept;
+    float off = float_of_bits(float_bits(whole - z) & 0x7fffffffu);
+    float size = float_of_bits(float_bits(sent) & 0x7fffffffu);
+    float most = slack * size;
+    return off <= most;
+}
+
 #endif

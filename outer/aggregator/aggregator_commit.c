@@ -217,10 +217,10 @@ static enum err commit_state(struct aggregator *a, unsigned fragment, struct man
         manifest_fill(a, fragment, set, m);
         e = member_apply(a->member, fragment, m, true, g.data, g.size_bytes);
     }
-    if (e == ERR_OK) {
-        m->backlog = reencode_backlog(a->member, fragment, m);
+    if (e == ERR_OK)
+        e = reencode_backlog(a->member, fragment, m, &m->backlog);
+    if (e == ERR_OK)
         e = member_commit(a->member, fragment, m, g.made, g.size_bytes);
-    }
     aggregate_close(a, &g);
     return e;
 }

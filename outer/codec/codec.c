@@ -155,6 +155,12 @@ uint8_t codec_backlog(double residual, double delta)
     return code == GRID_CODE_BAD ? CODEC_BACKLOG_MAX : residual > 0 && code == 0 ? 1 : code;
 }
 
+/* Of the device, where the host can read them. */
+static const float *floats_seen(struct codec_work *w, const float *x, size_t count)
+{
+    return (const float *)(const void *)codec_seen(w, x, count * sizeof *x);
+}
+
 /* The code that nine in ten of the blocks that hold anything do not exceed. */
 static unsigned usual_code(const uint8_t *codes, size_t blocks)
 {
@@ -184,15 +190,21 @@ static size_t alone(const float *z)
     return most * 16 > sum * 15 ? at : DEV_BLOCK;
 }
 
-size_t codec_spike(const uint8_t *codes, const float *z, size_t count)
+size_t codec_spike(struct codec_work *w, const uint8_t *codes, const float *z, size_t count,
+                   float *value)
 {
     /* 4096 times the usual RMS alone in 256 values: 256 times as block RMS, 16 codes (half
      * octaves). */
     unsigned limit = usual_code(codes, codec_blocks(count)) + 16;
     for (size_t b = 0; b < codec_blocks(count); b++) {
-        size_t i = codes[b] > limit ? alone(z + b * DEV_BLOCK) : DEV_BLOCK;
-        if (i < DEV_BLOCK)
-            return b * DEV_BLOCK + i;
+        if (codes[b] <= limit)
+            continue;
+        const float *block = floats_seen(w, z + b * DEV_BLOCK, DEV_BLOCK);
+        size_t i = alone(block);
+        if (i == DEV_BLOCK)
+            continue;
+        *value = block[i];
+        return b * DEV_BLOCK + i;
     }
     return count;
 }
@@ -265,16 +277,37 @@ uint8_t codec_mean_code(uint32_t sum, unsigned n)
     return (uint8_t)((sum + n / 2) / n);
 }
 
-/* Eight sums side by side, so that the compiler may vectorise. */
-double codec_squares(const float *a, const float *b, size_t n)
+/* The sums of the runs of a piece lie in w->values; the pieces are whole runs but for the last. */
+enum err codec_squares(struct codec_work *w, double *sum, const float *a, const float *b, size_t count)
 {
-    double lane[8] = {0}, sum = 0;
-    for (size_t i = 0; i < n; i += 8)
-        for (size_t k = 0; k < 8; k++) {
-            double x = (double)(b ? a[i + k] - b[i + k] : a[i + k]);
-            lane[k] += x * x;
-        }
-    for (size_t k = 0; k < 8; k++)
-        sum += lane[k];
-    return sum;
+    double *runs = (double *)(void *)w->values;
+    *sum = 0;
+    ASSERT(w->piece % DEV_RUN == 0 || count <= w->piece);
+    for (size_t at = 0; at < count; at += w->piece) {
+        size_t n = count - at < w->piece ? count - at : w->piece, k = (n + DEV_RUN - 1) / DEV_RUN;
+        w->d->ops->squares(w->d, runs, a + at, b ? b + at : NULL, n);
+        const double *made = (const double *)(const void *)codec_seen(w, runs, k * sizeof *runs);
+        TRY(dev_sync(w->d));
+        for (size_t i = 0; i < k; i++)
+            *sum += made[i];
+    }
+    return ERR_OK;
+}
+
+enum err codec_adds_up(struct codec_work *w, bool *yes, const struct codec *c, const float *sent,
+                       const float *kept, const float *z, size_t count)
+{
+    uint32_t apart = 0;
+    w->d->ops->zero(w->d, w->over, sizeof apart);
+    w->d->ops->apart(w->d, w->over, sent, kept, z, c->slack, count);
+    w->d->ops->copy(w->d, &apart, w->over, sizeof apart);
+    *yes = !apart;
+    return dev_sync(w->d);
+}
+
+const float *codec_sample(struct codec_work *w, const float *x, size_t stride, size_t count)
+{
+    ASSERT(count <= w->piece);
+    w->d->ops->sample(w->d, w->values, x, stride, count);
+    return floats_seen(w, w->values, count);
 }

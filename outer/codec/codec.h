@@ -120,8 +120,16 @@ void codec_relay_parts(struct file_part *parts, uint8_t *sizes,
  * CODEC_BACKLOG_MAX. */
 uint8_t codec_backlog(double residual, double delta);
 
-/* Sum of (a - b)^2 in f64, always in the same order; b NULL: of a^2. Host; n a multiple of 8. */
-double codec_squares(const float *a, const float *b, size_t n);
+/* Sum of (a - b)^2 (count, device) in f64, always in the same order; b NULL: of a^2. */
+enum err codec_squares(struct codec_work *w, double *sum, const float *a, const float *b,
+                       size_t count) MUST;
+/* Whether values that are sent and what is kept (residual') make up z as codec.slack has it; all
+ * device. */
+enum err codec_adds_up(struct codec_work *w, bool *yes, const struct codec *c, const float *sent,
+                       const float *kept, const float *z, size_t count) MUST;
+/* x[0], x[stride], ... (device) where the host can read them, until the next call with w. At most 2^16,
+ * and no more than codec_open_for was told of. */
+const float *codec_sample(struct codec_work *w, const float *x, size_t stride, size_t count);
 
 /* Relayed codecs: what payloads add up to, encoded again as one (reencode.h). z = the first one's
  * values, then f32 additions in site order, as `mean` has it; values: scratch. Both count, device. */
@@ -136,10 +144,12 @@ void codec_sum_codes(const struct codec *c, uint8_t *payload, const struct codec
 /* A value that no training makes: from 4096 times the RMS of nine in ten blocks on, and alone in
  * its block (15/16 of the sum of squares). codes: of this z, dev.h block_code. Parameters of one
  * fragment move at rates that differ by 10^3 at most, rows that are rare in the text move as a
- * whole, while a flipped exponent bit multiplies by 2^128 or 2^8. Its place in z, or count: none.
+ * whole, while a flipped exponent bit multiplies by 2^128 or 2^8. Its place in z (device), or count:
+ * none; *value is it.
  */
 enum { CODEC_SPIKE = 4096 };
-size_t codec_spike(const uint8_t *codes, const float *z, size_t count);
+size_t codec_spike(struct codec_work *w, const uint8_t *codes, const float *z, size_t count,
+                   float *value);
 
 /* Leak: residual *= beta in place (host), and forgotten += what that took away (f64; NULL: not
  * booked). Called where z is formed, before delta; trained = included + residual + forgotten. beta

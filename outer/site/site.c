@@ -72,7 +72,9 @@ enum err site_lane_make(struct site_lane *l, struct site *s, struct arena *perm)
     *l = (struct site_lane){.site = s};
     TRY_ALLOC(l->payload = arena_alloc(perm, largest_payload(o)));
     TRY_ALLOC(l->residual = arena_array(perm, elements, sizeof *l->residual));
-    TRY_ALLOC(l->z = arena_array(perm, elements, sizeof *l->z));
+    l->z = s->member->stage.slot[STAGE_THETA];
+    if (s->member->dev->host_memory)
+        TRY_ALLOC(l->z = arena_array(perm, elements, sizeof *l->z));
     TRY_ALLOC(l->download = arena_alloc(perm, largest_download(o, s->o.site_count)));
     if (o->forgets)
         TRY_ALLOC(l->forgotten = arena_array(perm, elements, sizeof *l->forgotten));
@@ -321,7 +323,9 @@ static void measure(struct site *s, unsigned fragment)
     const struct member *m = s->member;
     const struct member_state *before = &m->state[fragment];
     const struct nesterov *o = &m->o.outer;
-    gauge_round(&s->gauge[fragment], before->round, m->mean, before->momentum,
+    struct gauge *g = &s->gauge[fragment];
+    const float *mean = codec_sample(m->work, m->mean, g->stride, g->count);
+    gauge_round(g, before->round, mean, before->momentum,
                 !before->momentum ? 0 : o->delay > 1 ? NAN : (double)o->mu);
 }
 

@@ -125,30 +125,47 @@ enum err site_moved(struct site *s, unsigned fragment)
 
 /* ---- where to go on ---- */
 
-/* What this site's contribution to a round decodes to, on the grid that lies in the member's spare;
- * the lane's box is that round's then. *known false: it is not stored here. */
-static enum err own_decoded(struct site_lane *l, unsigned fragment, uint64_t round, bool *known)
+/* What this site's contribution to a round decodes to, on the grid that lies in the member's spare, to
+ * `own` (device); the lane's box is that round's then. *known false: it is not stored here. */
+static enum err own_decoded(struct site_lane *l, float *own, unsigned fragment, uint64_t round,
+                            bool *known)
 {
     struct member *m = l->site->member;
     enum err e = site_outbox_load(l, fragment, round);
     *known = e == ERR_OK && l->box.valid;
     if (!*known)
         return e == ERR_CORRUPT ? ERR_OK : e;
-    return member_decode(m, l->box.codec, l->ahead,
+    return member_decode(m, l->box.codec, own,
                          &(struct codec_payload){l->payload, l->box.payload_bytes}, m->spare.codes,
                          elements_of(l->site, fragment));
+}
+
+/* all * mean - own; a lost contribution counts as the mean was. */
+static enum err others_of(struct site_lane *l, const struct site_sending *w, float all, float mine)
+{
+    struct member *m = l->site->member;
+    size_t n = elements_of(l->site, w->fragment);
+    float *own = stage_at(&m->stage, STAGE_THETA, l->z);
+    float *sum = stage_at(&m->stage, STAGE_BESIDE, l->ahead);
+    bool known = false;
+    if (mine > 0)
+        TRY(own_decoded(l, own, w->fragment, w->round - 1, &known));
+    l->others = all - mine;
+    m->dev->ops->zero(m->dev, sum, n * sizeof *sum);
+    m->dev->ops->accumulate(m->dev, sum, m->mean, known ? all : l->others, n);
+    if (known)
+        m->dev->ops->accumulate(m->dev, sum, own, -1, n);
+    stage_out(&m->stage, l->ahead, sum, n);
+    return dev_sync(m->dev);
 }
 
 enum err site_eager_others(struct site_lane *l, const struct site_sending *w)
 {
     struct site *s = l->site;
-    const float *mean = s->member->mean;
     struct manifest last;
-    size_t n = elements_of(s, w->fragment);
-    bool known = false;
     if (!site_eager_due(l, w))
         return ERR_OK;
-    memset(l->ahead, 0, n * sizeof *l->ahead);
+    memset(l->ahead, 0, elements_of(s, w->fragment) * sizeof *l->ahead);
     l->others = (float)(s->o.site_count - 1) * w->weight; /* not heard: as many as there are */
     if (w->round == 0)
         return ERR_OK;
@@ -161,13 +178,8 @@ enum err site_eager_others(struct site_lane *l, const struct site_sending *w)
     }
     TRY(e);
     const struct manifest_entry *own = site_own_entry(s, &last);
-    float all = manifest_weight(&last), mine = own && own->included ? own->weight : 0;
-    if (mine > 0)
-        TRY(own_decoded(l, w->fragment, w->round - 1, &known));
-    l->others = all - mine;
-    for (size_t i = 0; i < n; i++) /* a lost contribution counts as the mean was */
-        l->ahead[i] = known ? all * mean[i] - l->ahead[i] : l->others * mean[i];
-    return ERR_OK;
+    float mine = own && own->included ? own->weight : 0;
+    return others_of(l, w, manifest_weight(&last), mine);
 }
 
 enum err site_eager_make(struct site_lane *l, const struct site_sending *w)
@@ -180,8 +192,8 @@ enum err site_eager_make(struct site_lane *l, const struct site_sending *w)
         return ERR_OK;
     TRY(member_decode(m, l->box.codec, m->mean,
                       &(struct codec_payload){l->payload, l->box.payload_bytes}, state->codes, n));
-    for (size_t i = 0; i < n; i++)
-        m->mean[i] = (l->ahead[i] + m->mean[i]) / all;
+    m->dev->ops->accumulate(m->dev, m->mean, stage_in(&m->stage, STAGE_BESIDE, l->ahead, n), 1, n);
+    m->dev->ops->divide(m->dev, m->mean, all, n);
     TRY(member_ahead(m, w->fragment, l->ahead));
     l->started = true;
     return start_write(l, w->fragment, w->round);

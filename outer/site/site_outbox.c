@@ -170,15 +170,20 @@ static enum err base_of(struct site_lane *l, const struct site_sending *w, const
     return e == ERR_INPUT ? ERR_OK : e;
 }
 
+struct formed { /* of a contribution that is being made; device: see stage.h */
+    float *z, *residual; /* residual: before encode what was carried over, behind it what is left */
+};
+
 /* z = weight * (theta - local) + residual, after the leak took its share of the residual. */
-static enum err form(struct site_lane *l, const struct site_sending *w, const float *local)
+static enum err form(struct site_lane *l, const struct site_sending *w, const float *local,
+                     struct formed *out)
 {
     struct site *s = l->site;
     const struct member_state *state = &s->member->state[w->fragment];
     struct stage *g = &s->member->stage;
     struct dev *d = s->member->dev;
     size_t n = fragment_of(s, w->fragment)->elements;
-    float *z = stage_at(g, STAGE_DELTA, l->z);
+    *out = (struct formed){stage_at(g, STAGE_THETA, l->z), stage_at(g, STAGE_DELTA, l->residual)};
     const float *theta;
     TRY(base_of(l, w, &theta));
     memcpy(l->residual, state->residual, n * sizeof *l->residual);
@@ -186,39 +191,52 @@ static enum err form(struct site_lane *l, const struct site_sending *w, const fl
         memcpy(l->forgotten, state->forgotten, n * sizeof *l->forgotten);
     bool fresh = schedule_backs_off(&s->member->schedule, state->backlog);
     codec_leak(l->residual, l->forgotten, fresh ? 0 : s->o.feedback, n);
-    d->ops->delta(d, z, stage_in(g, STAGE_THETA, theta, n), stage_in(g, STAGE_BESIDE, local, n),
+    d->ops->delta(d, out->z, stage_in(g, STAGE_THETA, theta, n), stage_in(g, STAGE_BESIDE, local, n),
                   stage_in(g, STAGE_DELTA, l->residual, n), w->weight, n);
-    stage_out(g, l->z, z, n); /* the checks and the gauge are the host's */
     return dev_sync(d);
 }
 
 /* A full residual would carry it for hundreds of rounds, and its scale would hide 255 others. */
-static enum err spike_check(const struct site_lane *l, const struct fragment *f)
+static enum err spike_check(const struct site_lane *l, const float *z, const struct fragment *f)
 {
     struct member *m = l->site->member;
-    uint8_t *codes = (uint8_t *)(void *)m->mean; /* free until the round's mean is formed */
-    TRY(codec_codes(m->work, codes, stage_at(&m->stage, STAGE_DELTA, l->z), f->elements));
-    size_t n = f->elements, i = codec_spike(codes, l->z, n);
+    uint8_t *codes = l->download; /* free until something is fetched */
+    float value = 0;
+    TRY(codec_codes(m->work, codes, z, f->elements));
+    size_t n = f->elements, i = codec_spike(m->work, codes, z, n, &value);
     if (i == n || f->state != FRAGMENT_PARAMETERS) /* squares of gradients do spread so far */
         return ERR_OK;
     return err_set(ERR_DIVERGED,
                    "value %zu of the delta is %g, at least %d times what nine in ten blocks hold: a damaged "
                    "parameter; a restart repeats the steps since the last checkpoint",
-                   i, (double)l->z[i], CODEC_SPIKE);
+                   i, (double)value, CODEC_SPIKE);
 }
 
 /* Invariant I3: what is sent and what is kept are together exactly what was trained (protocol 4).
  */
 static enum err identity_check(struct site_lane *l, const struct codec *c, unsigned fragment,
-                               size_t payload_bytes)
+                               const struct formed *made, size_t payload_bytes)
 {
     struct member *m = l->site->member;
     size_t n = fragment_of(l->site, fragment)->elements;
-    TRY(member_decode(m, c->kind, m->mean, &(struct codec_payload){l->payload, payload_bytes},
+    float *sent = stage_at(&m->stage, STAGE_BESIDE, m->mean);
+    bool whole;
+    TRY(member_decode(m, c->kind, sent, &(struct codec_payload){l->payload, payload_bytes},
                       m->state[fragment].codes, n));
-    for (size_t i = 0; i < n; i++)
-        ASSERT(fabsf(m->mean[i] + l->residual[i] - l->z[i]) <= c->slack * fabsf(m->mean[i]));
+    TRY(codec_adds_up(m->work, &whole, c, sent, made->residual, made->z, n));
+    ASSERT(whole);
     return ERR_OK;
+}
+
+/* What training did in this round: z less what was carried over. */
+static enum err measure(struct site *s, unsigned fragment, const struct formed *f, double *delta,
+                        const float *residual)
+{
+    struct codec_work *w = s->member->work;
+    struct gauge *g = &s->gauge[fragment];
+    gauge_own(g, s->member->state[fragment].round, codec_sample(w, f->z, g->stride, g->count),
+              residual);
+    return codec_squares(w, delta, f->z, f->residual, fragment_of(s, fragment)->elements);
 }
 
 enum err site_outbox_make(struct site_lane *l, const struct site_sending *w, const float *local)
@@ -229,23 +247,22 @@ enum err site_outbox_make(struct site_lane *l, const struct site_sending *w, con
     const struct codec *c = codec_get(member_codec(s->member, fragment));
     size_t n = fragment_of(s, fragment)->elements;
     uint64_t start = s->world->ops->now_ms(s->world);
-    l->box.valid = false;
-    TRY(form(l, w, local)); /* S1 */
-    double delta = codec_squares(l->z, l->residual, n);
-    gauge_own(&s->gauge[fragment], state->round, l->z, l->residual);
+    struct codec_work *work = s->member->work;
+    struct formed f;
+    double delta, left;
     size_t bytes;
-    codec_seed(s->member->work, s->o.seed, s->o.index, fragment, state->round);
-    struct stage *g = &s->member->stage;
-    float *residual = stage_at(g, STAGE_BESIDE, l->residual);
-    enum err e = c->encode(c, s->member->work, l->payload, &bytes, residual,
-                           stage_at(g, STAGE_DELTA, l->z), state->codes, n); /* S2 */
-    stage_out(g, l->residual, residual, n);
+    l->box.valid = false;
+    TRY(form(l, w, local, &f)); /* S1 */
+    TRY(measure(s, fragment, &f, &delta, l->residual));
+    codec_seed(work, s->o.seed, s->o.index, fragment, state->round);
+    enum err e = c->encode(c, work, l->payload, &bytes, f.residual, f.z, state->codes, n); /* S2 */
     if (e == ERR_OK)
-        e = spike_check(l, fragment_of(s, fragment));
+        e = spike_check(l, f.z, fragment_of(s, fragment));
     if (e != ERR_OK)
         return err_add(e, "fragment %u, round %llu: ", fragment, (unsigned long long)state->round);
-    TRY(identity_check(l, c, fragment, bytes));
-    double left = codec_squares(l->residual, NULL, n);
+    TRY(identity_check(l, c, fragment, &f, bytes));
+    stage_out(&s->member->stage, l->residual, f.residual, n);
+    TRY(codec_squares(work, &left, f.residual, NULL, n));
     gauge_behind(&s->gauge[fragment], sqrt(left / delta)); /* NaN when nothing moved */
     l->box = (struct site_box){.fragment = fragment,
                                .round = state->round,
@@ -325,15 +342,16 @@ uint64_t site_sent_bytes(const struct site *s, const struct manifest *m)
 /* residual' + decoded payload = z, exactly: delayed, not lost. */
 static enum err give_back(struct site_lane *l, unsigned fragment)
 {
-    struct site *s = l->site;
-    struct member *m = s->member;
-    size_t n = fragment_of(s, fragment)->elements;
+    struct member *m = l->site->member;
+    size_t n = fragment_of(l->site, fragment)->elements;
+    float *residual = stage_at(&m->stage, STAGE_BESIDE, m->spare.residual);
     TRY(member_decode(m, l->box.codec, m->mean,
                       &(struct codec_payload){l->payload, l->box.payload_bytes},
                       m->state[fragment].codes, n));
-    for (size_t i = 0; i < n; i++)
-        m->spare.residual[i] = l->residual[i] + m->mean[i];
-    return ERR_OK;
+    m->dev->ops->copy(m->dev, residual, l->residual, n * sizeof *residual);
+    m->dev->ops->accumulate(m->dev, residual, m->mean, 1, n);
+    stage_out(&m->stage, m->spare.residual, residual, n);
+    return dev_sync(m->dev);
 }
 
 /* Included without a stored contribution: this site's disk was lost after it had sent. */

@@ -31,7 +31,7 @@ struct site_lane {
     uint8_t *payload;  /* of the box */
     float *residual;   /* of the box: residual' */
     double *forgotten; /* of the box; NULL without a leak */
-    float *z;          /* largest fragment */
+    float *z;          /* largest fragment, device */
     uint8_t *download; /* aggregate or snapshot; before that, the base of the delta */
     unsigned failures; /* calls without an answer in a row */
     uint64_t down_since_ms;

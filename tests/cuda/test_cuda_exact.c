@@ -270,6 +270,65 @@ static void streams_are_equal(void **state)
     }
 }
 
+/* Sums over runs: of huge and of tiny values, in counts that end within a run. */
+static void squares_are_equal(void **state)
+{
+    (void)state;
+    enum { N = 2 * DEV_RUN + 3 * DEV_BLOCK };
+    static const size_t counts[] = {DEV_BLOCK, DEV_RUN, DEV_RUN + DEV_BLOCK, N};
+    static float x[N], y[N];
+    for (int round = 0; round < ROUNDS; round++) {
+        for (size_t i = 0; i < N; i++) {
+            x[i] = draw(round, i);
+            y[i] = i % 5 ? draw(round, i + N) : x[i];
+        }
+        float *gx = to_gpu(x, sizeof x), *gy = to_gpu(y, sizeof y);
+        double *gsums = room(gpu, 3 * sizeof *gsums);
+        for (size_t k = 0; k < 2 * sizeof counts / sizeof *counts; k++) {
+            double sums[3] = {0};
+            size_t n = counts[k / 2], runs = (n + DEV_RUN - 1) / DEV_RUN;
+            cpu_squares(&cpu, sums, x, k % 2 ? y : NULL, n);
+            gpu->ops->squares(gpu, gsums, gx, k % 2 ? gy : NULL, n);
+            same("squares", round, gsums, sums, runs * sizeof *sums);
+        }
+        check_done(gpu);
+    }
+}
+
+/* One value that is off, or not finite, at any place: seen by both; and what is not off by neither. */
+static void apart_is_equal(void **state)
+{
+    (void)state;
+    draw_all(3);
+    for (size_t i = 0; i < COUNT; i++)
+        values[2][i] = values[0][i] + values[1][i];
+    for (size_t at = 0; at <= ODD; at += 523) {
+        float *gsent = to_gpu(values[0], COUNT * 4), *gkept = to_gpu(values[1], COUNT * 4);
+        for (int k = 0; k < 3; k++) {
+            float was = values[2][at];
+            uint32_t apart = 0, *gapart = to_gpu(&apart, 4);
+            values[2][at] = k == 0 ? nextafterf(was, 1e9f) : k == 1 ? NAN : was;
+            cpu_apart(&cpu, &apart, values[0], values[1], values[2], 0, ODD);
+            gpu->ops->apart(gpu, gapart, gsent, gkept, to_gpu(values[2], COUNT * 4), 0, ODD);
+            assert_int_equal(apart, k < 2 && at < ODD);
+            same("apart", k, gapart, &apart, 4);
+            values[2][at] = was;
+        }
+        check_done(gpu);
+    }
+}
+
+static void samples_are_equal(void **state)
+{
+    (void)state;
+    draw_all(0);
+    float *out = copy_of(values[0]), *gout = to_gpu(out, COUNT * 4);
+    cpu_sample(&cpu, out, values[1], 41, 255);
+    gpu->ops->sample(gpu, gout, to_gpu(values[1], COUNT * 4), 41, 255);
+    same("sample", 0, gout, out, COUNT * 4);
+    check_done(gpu);
+}
+
 static void exceeds_finds_one(void **state)
 {
     (void)state;
@@ -293,7 +352,9 @@ int main(void)
         cmocka_unit_test(elements_are_equal), cmocka_unit_test(outer_step_is_equal),
         cmocka_unit_test(grid_is_equal),      cmocka_unit_test(bf16_is_equal),
         cmocka_unit_test(streams_are_equal),  cmocka_unit_test(not_finite),
-        cmocka_unit_test(exceeds_finds_one), cmocka_unit_test(outer_delayed_is_equal),
+        cmocka_unit_test(squares_are_equal),  cmocka_unit_test(apart_is_equal),
+        cmocka_unit_test(samples_are_equal),
+        cmocka_unit_test(exceeds_finds_one),  cmocka_unit_test(outer_delayed_is_equal),
     };
     if (cuda_test_open(&gpu, "f32") == ERR_UNSUPPORTED) {
         printf("SKIPPED: %s\n", err_message());

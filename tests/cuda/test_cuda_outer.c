@@ -2,7 +2,8 @@
  * on either device, for every codec; payloads, states, residuals and parameters are the same bytes.
  * If one differs, a run whose sites have different machines falls apart in its first rounds.
  * Emulated, the device's memory is closed to the host and the host's to the kernels, so this also
- * shows that each op gets what was staged and the host what came back.
+ * shows that each op gets what was staged and the host what came back. And what crosses the bus is
+ * counted: the outer state, staged, and compressed bytes.
  */
 #include <stdlib.h>
 #include <unistd.h>
@@ -12,18 +13,56 @@
 #include "tests/kernels/check.h"
 #include "tests/outer/toy.h"
 
-enum { SITES = 3, FRAGMENTS = 2, ROUNDS = 3, LEFT_OUT = 1, ELEMENTS_MAX = 65536 };
+enum { SITES = 3, FRAGMENTS = 2, ROUNDS = 3, LEFT_OUT = 1, ELEMENTS_MAX = 1 << 19, LARGE = 300000 };
 static const char canonical[] = "run.name=t\n";
 
-static struct tensor tensors[TOY_TENSORS_MAX];
-static struct table table;
-static struct fragments fragments;
+static struct tensor tensors[TOY_TENSORS_MAX], large_tensors[TOY_TENSORS_MAX];
+static struct fragments fragments, small, large;
 static float initial[ELEMENTS_MAX], local[ELEMENTS_MAX];
 static struct dev *gpu, *cpu;
+
+/* Bytes that were copied between the host and the device under test, while counting. */
+struct bus {
+    size_t in, out;
+};
+static struct bus bus;
+static struct {
+    const char *p;
+    size_t bytes;
+} held[64]; /* on the device */
+static size_t held_count;
+static const struct dev_ops *real;
+
+static bool on_device(const void *p)
+{
+    for (size_t i = 0; i < held_count; i++)
+        if ((const char *)p >= held[i].p && (const char *)p < held[i].p + held[i].bytes)
+            return true;
+    return false;
+}
+
+static enum err counted_alloc(struct dev *d, void **p, size_t bytes)
+{
+    TRY(real->alloc(d, p, bytes));
+    assert_true(held_count < sizeof held / sizeof *held);
+    held[held_count].p = *p;
+    held[held_count++].bytes = bytes;
+    return ERR_OK;
+}
+
+static void counted_copy(struct dev *d, void *to, const void *from, size_t bytes)
+{
+    bool to_device = on_device(to), from_device = on_device(from);
+    bus.in += to_device && !from_device ? bytes : 0;
+    bus.out += from_device && !to_device ? bytes : 0;
+    real->copy(d, to, from, bytes);
+}
 
 /* What a round left behind. */
 struct trace {
     struct digest payload, state, local;
+    enum codec_kind codec; /* whole rounds have another */
+    struct bus crossed;
 };
 /* An aggregator in a link: a contribution is summed with two others', and committed at once. Its
  * arithmetic is the CPU's, so each round also compares the GPU's outer step with it (state_after).
@@ -96,6 +135,7 @@ static enum err contribute(struct link *link, const struct wire_contribution *m,
     assert_int_equal(member_apply(&l->member, f, made, true, aggregate, bytes), ERR_OK);
     assert_int_equal(member_commit(&l->member, f, made, aggregate, bytes), ERR_OK);
     l->trace->payload = m->payload;
+    l->trace->codec = c->kind;
     a->outcome = ROUND_RECEIPT;
     return ERR_OK;
 }
@@ -184,9 +224,11 @@ static void rounds(struct trace trace[ROUNDS * FRAGMENTS], enum codec_kind k, st
     assert_int_equal(site_open(&s, w, &l.link, &m, &o, &host), ERR_OK);
     assert_int_equal(site_start(s, initial), ERR_OK);
     for (unsigned i = 0; i < ROUNDS * FRAGMENTS; i++) {
+        struct bus before = bus;
         l.trace = &trace[i];
         trace[i].local = trained(s, &m, i % FRAGMENTS, i / FRAGMENTS);
         trace[i].state = member_digest(&m, true);
+        trace[i].crossed = (struct bus){.in = bus.in - before.in, .out = bus.out - before.out};
     }
     site_close(s);
     member_close(&m);
@@ -216,6 +258,42 @@ static void test_every_codec(void **state)
     }
 }
 
+/* Of codecs that the device encodes: theta, the local parameters and the residual go in, residual'
+ * comes back; theta and what the optimizer keeps go in and come back; a contribution that was left out
+ * is given back to the residual. The rest is payloads, codes, exponents and the gauge's two samples:
+ * no delta, mean or decoded payload. */
+static void test_bus(void **state)
+{
+    (void)state;
+    static const enum codec_kind kinds[] = {CODEC_INT8, CODEC_INT4};
+    static struct dev_ops counted;
+    counted = *(real = gpu->ops);
+    counted.alloc = counted_alloc;
+    counted.copy = counted_copy;
+    gpu->ops = &counted;
+    fragments = large;
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        struct trace on_gpu[ROUNDS * FRAGMENTS];
+        size_t slots = kinds[k] % 2 ? 3 : 2; /* options() */
+        held_count = 0;
+        rounds(on_gpu, kinds[k], gpu);
+        for (unsigned i = 0; i < ROUNDS * FRAGMENTS; i++) {
+            const struct codec *c = codec_get(on_gpu[i].codec);
+            size_t n = fragments.f[i % FRAGMENTS].elements, back = i / FRAGMENTS == LEFT_OUT;
+            size_t rest = 4 * (n / DEV_BLOCK) + 4096;
+            size_t payload = c->payload_max(c, n), aggregate = c->aggregate_max(c, n, SITES);
+            size_t in = 4 * n * (3 + slots + back) + payload * (1 + back) + aggregate + rest;
+            size_t out = 4 * n * (1 + slots + back) + payload + 2 * 4 * GAUGE_SAMPLE + rest;
+            const struct bus *b = &on_gpu[i].crossed;
+            if (b->in > in || b->out > out || b->in < 4 * n * 3 || b->out < 4 * n)
+                fail_msg("%s, fragment %u, round %u: %zu bytes in and %zu out, at most %zu and %zu", c->name,
+                         i % FRAGMENTS, i / FRAGMENTS, b->in, b->out, in, out);
+        }
+    }
+    fragments = small;
+    gpu->ops = real;
+}
+
 /* What the memory table says is what is taken, and a CPU takes nothing. */
 static void test_memory(void **state)
 {
@@ -243,7 +321,8 @@ static void test_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_codec),
-                                       cmocka_unit_test(test_memory)};
+                                       cmocka_unit_test(test_bus), cmocka_unit_test(test_memory)};
+    const struct fragment_plan plan = {.count = FRAGMENTS};
     struct arena arena = arena_make(0);
     log_min(LOG_ERROR);
     if (cuda_test_open(&gpu, "f32") != ERR_OK) {
@@ -252,11 +331,13 @@ int main(void)
     }
     if (cpu_open(&cpu, &(struct dev_options){.model_type = "f32", .threads = 1}) != ERR_OK)
         return 1;
-    table = toy_table(tensors, 9);
-    if (table.elements > ELEMENTS_MAX ||
-        fragment_make(&fragments, &table, &(struct fragment_plan){.count = FRAGMENTS}, &arena) != ERR_OK)
+    struct table table = toy_table(tensors, 9), more = toy_table(large_tensors, 2);
+    toy_add(&more, "wide", LARGE, 1);
+    if (more.elements > ELEMENTS_MAX || fragment_make(&small, &table, &plan, &arena) != ERR_OK ||
+        fragment_make(&large, &more, &plan, &arena) != ERR_OK)
         return 1;
-    for (size_t i = 0; i < table.elements; i++)
+    fragments = small;
+    for (size_t i = 0; i < more.elements; i++)
         initial[i] = (float)((int)rng_below(1, RNG_TEST, i, 129) - 64) / 64;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     dev_close(gpu);

@@ -326,6 +326,78 @@ static void run_all(int threads, uint8_t *record, size_t size)
     }
 }
 
+/* Over three runs and a part: the sum in long double, and the same bits for every thread count. */
+static void squares_are_of_the_difference(void **state)
+{
+    (void)state;
+    enum { N = 3 * DEV_RUN + 5 * DEV_BLOCK, RUNS = 4 };
+    static float x[N], y[N];
+    for (size_t i = 0; i < N; i++) {
+        x[i] = draw(41, i, -20, 4);
+        y[i] = i % 3 ? draw(42, i, -20, 4) : x[i];
+    }
+    for (int less = 0; less < 2; less++) {
+        double sums[RUNS + 1] = {0, 0, 0, 0, 7}, again[RUNS];
+        op->squares(&one, sums, x, less ? y : NULL, N);
+        assert_true(sums[RUNS] == 7);
+        for (size_t r = 0; r < RUNS; r++) {
+            long double want = 0;
+            for (size_t i = r * DEV_RUN; i < N && i < (r + 1) * DEV_RUN; i++) {
+                float off = less ? x[i] - y[i] : x[i];
+                want += (long double)off * (long double)off;
+            }
+            assert_true(fabsl((long double)sums[r] - want) <= 1e-13L * want && want > 0);
+        }
+        for (int threads = 2; threads < 6; threads++) {
+            op->squares(&(struct dev){.threads = threads}, again, x, less ? y : NULL, N);
+            assert_memory_equal(again, sums, sizeof again);
+        }
+    }
+}
+
+/* What is sent and what is kept: one value off by its last place shows, anywhere; not within slack. */
+static void apart_sees_one_value(void **state)
+{
+    (void)state;
+    fill(a, 51, -12, 8);
+    fill(b, 52, -12, 8);
+    for (size_t i = 0; i < COUNT; i++)
+        z[i] = a[i] + b[i];
+    uint32_t apart = 0;
+    op->apart(&one, &apart, a, b, z, 0, COUNT);
+    assert_int_equal(apart, 0);
+    for (size_t i = 0; i < COUNT; i += 997) {
+        float was = z[i];
+        for (int k = 0; k < 3; k++) {
+            z[i] = k == 0 ? nextafterf(was, INFINITY) : k == 1 ? NAN : -INFINITY;
+            apart = 0;
+            op->apart(&one, &apart, a, b, z, 0, COUNT);
+            assert_int_equal(apart, 1);
+        }
+        z[i] = was + 0.25f * fabsf(a[i]);
+        apart = 0;
+        op->apart(&one, &apart, a, b, z, 0.2f, COUNT);
+        assert_int_equal(apart, fabsf(was - z[i]) > 0.2f * fabsf(a[i]));
+        apart = 0;
+        op->apart(&one, &apart, a, b, z, 0.3f, COUNT);
+        assert_int_equal(apart, 0);
+        z[i] = was;
+        apart = 1; /* stays */
+        op->apart(&one, &apart, a, b, z, 0, COUNT);
+        assert_int_equal(apart, 1);
+    }
+}
+
+static void sample_takes_every_so_many(void **state)
+{
+    (void)state;
+    fill(a, 61, -12, 8);
+    memset(out, 0, sizeof out);
+    op->sample(&one, out, a, 37, 256);
+    for (size_t i = 0; i < 257; i++)
+        assert_true(out[i] == (i < 256 ? a[37 * i] : 0));
+}
+
 static void thread_count_changes_no_bit(void **state)
 {
     (void)state;
@@ -351,6 +423,9 @@ int main(void)
         cmocka_unit_test(stochastic_rounding_knows_the_element),
         cmocka_unit_test(packed_streams_are_bits_in_order),
         cmocka_unit_test(outer_step_rounds_each_operation),
+        cmocka_unit_test(squares_are_of_the_difference),
+        cmocka_unit_test(apart_sees_one_value),
+        cmocka_unit_test(sample_takes_every_so_many),
         cmocka_unit_test(thread_count_changes_no_bit),
     };
     static const char *const levels[] = {"plain", "v2", "v3", "v4"};

@@ -14,6 +14,7 @@
 #include "outer/aggregator/aggregator.h"
 #include "outer/site/site.h"
 #include "tests/outer/link_slow.h"
+#include "tests/outer/site_device.h"
 #include "tests/outer/toy.h"
 
 enum { SITES = 3, ELEMENTS_MAX = 4096, EVERY = 3, STEPS = 20 };
@@ -25,7 +26,7 @@ static const float weights[SITES] = {1, 1, 0.5f};
 
 struct node {
     struct world *world;
-    struct dev *cpu;
+    struct dev *dev; /* of the first site: site_device.h */
     struct member member;
     struct slow link;
     struct site *site;
@@ -81,7 +82,7 @@ static void site_begin(struct bench *b, unsigned i)
                              .feedback = 1,
                              .straggler_ms = 1000};
     n->world = world_of(b, names[i]);
-    must(member_open(&n->member, n->world, n->cpu, &o, &b->arena));
+    must(member_open(&n->member, n->world, n->dev, &o, &b->arena));
     must(site_open(&n->site, n->world, &n->link.link, &n->member, &s, &b->arena));
     must(site_start(n->site, b->initial));
 }
@@ -93,9 +94,9 @@ static void site_end(struct node *n)
     world_close_real(n->world);
 }
 
-static void device_open(struct dev **d)
+static enum err cpu_only(struct dev **d)
 {
-    must(dev_open(d, &(struct dev_options){.kind = "cpu", .model_type = "f32", .threads = 1}));
+    return dev_open(d, &(struct dev_options){.kind = "cpu", .model_type = "f32", .threads = 1});
 }
 
 static void aggregator_begin(struct bench *b)
@@ -122,7 +123,7 @@ static struct bench *bench_open(enum codec_kind codec)
     b->arena = arena_make(0);
     b->table = toy_table(b->tensors, 2);
     assert_true(b->table.elements <= ELEMENTS_MAX);
-    device_open(&b->cpu);
+    must(cpu_only(&b->cpu));
     must(fragment_make(&b->fragments, &b->table, &(struct fragment_plan){.count = 1}, &b->arena));
     b->n = b->fragments.f[0].elements;
     b->options = (struct member_options){.fragments = &b->fragments, .keep = 3};
@@ -140,7 +141,7 @@ static struct bench *bench_open(enum codec_kind codec)
                                         .mutex = &b->calls,
                                         .seed = i,
                                         .service = aggregator_service(b->aggregator)};
-        device_open(&b->node[i].cpu);
+        must(i == 0 ? site_device_open(&b->node[i].dev) : cpu_only(&b->node[i].dev));
         site_begin(b, i);
         fragment_gather(b->cpu, b->node[i].slab, b->initial, &b->fragments.f[0]);
         for (size_t k = 0; k < b->n; k++)
@@ -153,7 +154,7 @@ static void bench_close(struct bench *b)
 {
     for (unsigned i = 0; i < SITES; i++) {
         site_end(&b->node[i]);
-        dev_close(b->node[i].cpu);
+        dev_close(b->node[i].dev);
     }
     aggregator_close(b->aggregator);
     member_close(&b->member);

@@ -35,6 +35,13 @@ static void draw(float *to, uint64_t seed, size_t n)
         to[i] = rng_normal(seed, RNG_TEST, i);
 }
 
+static const float *sampled(float *to, const float *x, const struct gauge *g)
+{
+    for (size_t i = 0; i < g->count; i++)
+        to[i] = x[i * g->stride];
+    return to;
+}
+
 static void first_round(void **state)
 {
     (void)state;
@@ -108,9 +115,11 @@ static void samples(void **state)
         momentum[i] = x + 0.5f * rng_normal(9, RNG_TEST, i);
         residual[i] = 0;
     }
-    gauge_round(&g, 0, z, NULL, 0);
-    gauge_own(&g, 1, momentum, residual);
-    gauge_round(&g, 1, mean, momentum, 0.9);
+    float *sample = arena_array(&arena, g.count, sizeof *sample);
+    assert_non_null(sample);
+    gauge_round(&g, 0, sampled(sample, z, &g), NULL, 0);
+    gauge_own(&g, 1, sampled(sample, momentum, &g), residual);
+    gauge_round(&g, 1, sampled(sample, mean, &g), momentum, 0.9);
     struct gauge_reading r = gauge_read(&g, 1);
     near(r.rho, 0.3 / sqrt(1.09), 0.01);
     near(r.agreement, 1 / sqrt(1.25), 0.01);

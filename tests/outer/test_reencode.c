@@ -133,7 +133,7 @@ static void commit(struct made *r, struct member *m, bool made)
 {
     assert_int_equal(member_apply(m, 0, &r->manifest, made, r->aggregate, r->bytes), ERR_OK);
     if (made)
-        r->manifest.backlog = reencode_backlog(m, 0, &r->manifest);
+        assert_int_equal(reencode_backlog(m, 0, &r->manifest, &r->manifest.backlog), ERR_OK);
     else
         memset(m->spare.residual, 0, fragments.f[0].elements * sizeof(float));
     assert_int_equal(member_commit(m, 0, &r->manifest, r->aggregate, r->bytes), ERR_OK);
