@@ -6,16 +6,23 @@
 #include "kernels/scalar/grid.h"
 #include "outer/codec/codec_work.h"
 
+/* clang-format off */
 #define TABLE(_level)                                                                              \
     {                                                                                              \
-        [CODEC_F32] = &f32_codec.dense.c, [CODEC_BF16] = &bf16_codec.dense.c,                      \
-        [CODEC_INT8] = &int8_codec.c, [CODEC_INT4] = &int4_codec.c, [CODEC_INT2] = &int2_codec.c,  \
+        [CODEC_F32] = &f32_codec.dense.c,                                                          \
+        [CODEC_BF16] = &bf16_codec.dense.c,                                                        \
+        [CODEC_INT8] = &int8_codec##_level.c,                                                      \
+        [CODEC_INT4] = &int4_codec##_level.c,                                                      \
+        [CODEC_INT2] = &int2_codec##_level.c,                                                      \
         [CODEC_E3M0] = &e3m0_codec##_level.relay.dense.c,                                          \
         [CODEC_FP8_E4M3] = &fp8_e4m3_codec##_level.relay.dense.c,                                  \
-        [CODEC_FP8_E5M2] = &fp8_e5m2_codec##_level.relay.dense.c, [CODEC_TOPK] = &topk_codec,      \
-        [CODEC_SIGN] = &sign_codec.c, [CODEC_CSC] = &csc_codec##_level.c,                          \
+        [CODEC_FP8_E5M2] = &fp8_e5m2_codec##_level.relay.dense.c,                                  \
+        [CODEC_TOPK] = &topk_codec,                                                                \
+        [CODEC_SIGN] = &sign_codec.c,                                                              \
+        [CODEC_CSC] = &csc_codec##_level.c,                                                        \
         [CODEC_FP8_SR] = &fp8_sr_codec##_level.relay.dense.c,                                      \
     }
+/* clang-format on */
 static const struct codec *const codecs[LEVEL_COUNT][CODEC_COUNT] = {
     TABLE(),
 #if defined(__x86_64__)

@@ -181,7 +181,7 @@ enum err codec_grid_mean(const struct codec *c, struct codec_work *w, float *mea
 enum err codec_grid_decode(const struct codec *c, struct codec_work *w, float *z,
                            const uint8_t *payload, size_t size_bytes, const uint8_t *grid,
                            size_t count);
-extern const struct codec_dense int8_codec, int4_codec, int2_codec, sign_codec;
+extern const struct codec_dense sign_codec;
 
 extern const struct codec topk_codec;
 
@@ -190,7 +190,10 @@ extern const struct codec topk_codec;
 #define CODEC_LEVEL(_level)                                                                        \
     extern const struct codec_host e3m0_codec##_level, fp8_e4m3_codec##_level,                     \
         fp8_e5m2_codec##_level, fp8_sr_codec##_level;                                              \
-    extern const struct codec_dense csc_codec##_level;
+    extern const struct codec_dense int8_codec##_level, int4_codec##_level, int2_codec##_level,    \
+        csc_codec##_level;                                                                         \
+    const uint8_t *codec_here_encode##_level(const struct codec *c, struct codec_work *w,          \
+                                             const struct codec_piece *p);
 CODEC_LEVEL()
 CODEC_LEVEL(_v3)
 CODEC_LEVEL(_v4)

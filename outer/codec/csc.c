@@ -7,11 +7,10 @@
  * has chosen, at most n times as much, 6 bits per value of 4 sites. */
 #include <stdlib.h>
 #include <string.h>
-#include "kernels/scalar/grid.h"
+#include "kernels/scalar/bf16.h"
 #include "outer/codec/codec_work.h"
 
 enum { CHUNK = 4096, BLOCKS = CHUNK / DEV_BLOCK, SHARE = 10 };
-enum { Q = 7, BLOCK_BYTES = DEV_BLOCK / 2, NOTHING = 0x77 }; /* int4's: 256 times 0 + Q */
 
 static size_t chunks_of(size_t count)
 {
@@ -88,44 +87,6 @@ static enum err choose(struct codec_work *w, uint8_t *sent, const float *z, cons
     return ERR_OK;
 }
 
-/* As quantise and pack have it, at one go; residual may be z. */
-static void block_encode(uint8_t *out, float *residual, const float *z, int e)
-{
-    uint8_t value[DEV_BLOCK];
-    float step = grid_step(e), inverse = grid_inverse(e);
-#pragma omp simd
-    for (size_t i = 0; i < DEV_BLOCK; i++) {
-        float whole = grid_round(z[i], inverse, Q);
-        value[i] = (uint8_t)((int32_t)whole + Q);
-        residual[i] = z[i] - whole * step;
-    }
-    for (size_t i = 0; i < BLOCK_BYTES; i++)
-        out[i] = (uint8_t)(value[2 * i] | value[2 * i + 1] << 4);
-}
-
-/* Nine blocks in ten have no grid here, and nothing is to be computed for them. */
-static const uint8_t *encode_piece(const struct codec *c, struct codec_work *w,
-                                   const struct codec_piece *p)
-{
-    if (!w->here)
-        return codec_grid_encode(c, w, p);
-    size_t blocks = codec_blocks(p->count);
-    codec_exponents(w->exponents_host, p->grid, Q, blocks);
-#pragma omp parallel for num_threads(w->d->threads) schedule(static)
-    for (size_t b = 0; b < blocks; b++) {
-        const float *z = p->z + b * DEV_BLOCK;
-        float *residual = p->residual + b * DEV_BLOCK;
-        if (w->exponents_host[b] != DEV_GRID_EMPTY) {
-            block_encode(w->bytes + b * BLOCK_BYTES, residual, z, w->exponents_host[b]);
-        } else {
-            memset(w->bytes + b * BLOCK_BYTES, NOTHING, BLOCK_BYTES);
-            if (residual != z)
-                memcpy(residual, z, DEV_BLOCK * sizeof *z);
-        }
-    }
-    return w->bytes;
-}
-
 static enum err encode(const struct codec *c, struct codec_work *w, uint8_t *payload,
                        size_t *size_bytes, float *residual, const float *z, const uint8_t *grid,
                        size_t count)
@@ -171,7 +132,7 @@ static size_t blocks_max(size_t count, unsigned sites)
 static size_t payload_max(const struct codec *c, size_t count)
 {
     size_t left = codec_blocks(count) - blocks_max(count, 1);
-    return codec_dense_max(c, count) - left * int4_codec.block_bytes;
+    return codec_dense_max(c, count) - left * LEVEL_NAME(int4_codec).block_bytes;
 }
 
 static size_t aggregate_max(const struct codec *c, size_t count, unsigned sites)
@@ -184,14 +145,14 @@ static size_t aggregate_max(const struct codec *c, size_t count, unsigned sites)
 
 static const char *wrong(const uint8_t *block)
 {
-    return int4_codec.wrong(block);
+    return LEVEL_NAME(int4_codec).wrong(block);
 }
 
 const struct codec_dense LEVEL_NAME(csc_codec) = {
     .c = {.name = "csc",
           .kind = CODEC_CSC,
           .adds = true,
-          .q_max = Q,
+          .q_max = 7,
           .payload_max = payload_max,
           .aggregate_max = aggregate_max,
           .encode = encode,
@@ -199,8 +160,8 @@ const struct codec_dense LEVEL_NAME(csc_codec) = {
           .aggregate = codec_grid_aggregate,
           .mean = codec_grid_mean,
           .decode = codec_grid_decode},
-    .block_bytes = BLOCK_BYTES,
-    .nothing = NOTHING,
-    .encode_piece = encode_piece,
+    .block_bytes = DEV_BLOCK / 2,
+    .nothing = 0x77,
+    .encode_piece = LEVEL_NAME(codec_here_encode),
     .wrong = wrong,
 };

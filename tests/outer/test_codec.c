@@ -871,6 +871,15 @@ static void golden_digests_at_every_thread_count(void **state)
     }
 }
 
+/* A device that has memory of its own takes the ops one after the other; here the CPU's. */
+static void golden_digests_of_a_distant_device(void **state)
+{
+    (void)state;
+    device(2, NULL);
+    work->here = false;
+    golden_digests_are(level_best());
+}
+
 static void golden_digests_at_lower_levels(void **state)
 {
     (void)state;
@@ -919,6 +928,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(spikes_are_seen),
         cmocka_unit_test(rounds_lose_nothing),
         cmocka_unit_test(golden_digests_at_every_thread_count),
+        cmocka_unit_test(golden_digests_of_a_distant_device),
         cmocka_unit_test(golden_digests_at_lower_levels),
     };
     int failures = cmocka_run_group_tests(tests, NULL, NULL);
