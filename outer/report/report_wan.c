@@ -5,19 +5,21 @@
 enum { COLUMNS = 9 };
 
 /* The record's keys, in the table's order. */
-static const char *const key[COLUMNS] = {"packets", "bytes",  "arrived", "queue",     "lost",
-                                         "outage",  "twice",  "late",    "queue_peak"};
+static const char *const key[COLUMNS] = {"packets", "bytes", "arrived", "queue",     "lost",
+                                         "outage",  "twice", "late",    "queue_peak"};
 
 static void begin(FILE *out, const struct record_row *row, bool more)
 {
     static const char *const name[COLUMNS] = {
-        "bytes", "arrived", "dropped by a full queue", "lost", "in an outage", "twice", "overtaken",
-        "longest queue, bytes"};
+        "bytes", "arrived",   "dropped by a full queue", "lost", "in an outage",
+        "twice", "overtaken", "longest queue, bytes"};
     if (more)
         fputs("</table></div>\n", out);
     fputs("<h2>", out);
     plot_escape(out, record_string(row, "source"));
-    fprintf(out, ", seed %.0f</h2><div class=\"wide\"><table><tr><th>from</th><th>to</th><th class=\"n\">%s</th>",
+    fprintf(out,
+            ", seed %.0f</h2><div class=\"wide\"><table><tr><th>from</th><th>to</th><th "
+            "class=\"n\">%s</th>",
             record_number(row, "seed"), record_number(row, "relay") > 0 ? "pieces" : "packets");
     for (int i = 0; i < COLUMNS - 1; i++)
         fprintf(out, "<th class=\"n\">%s</th>", name[i]);
@@ -38,9 +40,11 @@ static void direction(FILE *out, const struct record_row *row)
 
 static void missed(FILE *out, const struct record_row *row)
 {
-    fprintf(out, "<tr><td colspan=\"%d\"><b>%.0f packets of ", COLUMNS + 2, record_number(row, "packets"));
+    fprintf(out, "<tr><td colspan=\"%d\"><b>%.0f packets of ", COLUMNS + 2,
+            record_number(row, "packets"));
     plot_escape(out, record_string(row, "place"));
-    fputs(" were missed: this machine was too slow, the figures are not those of the topology.</b></td></tr>\n",
+    fputs(" were missed: this machine was too slow, the figures are not those of the "
+          "topology.</b></td></tr>\n",
           out);
 }
 
@@ -50,9 +54,13 @@ enum err report_wan(FILE *out, const char *path)
     struct record_row row;
     unsigned networks = 0;
     if (!record_reader_open(&reader, path))
-        return err_set(ERR_INPUT, "%s: there is no such file: atoll wan --record writes it, and atoll demo --wan", path);
-    fputs("<section><h2>The emulated network</h2><p class=\"note\">What it did to the packets of each direction, "
-          "headers included.</p>\n", out);
+        return err_set(
+            ERR_INPUT,
+            "%s: there is no such file: atoll wan --record writes it, and atoll demo --wan", path);
+    fputs("<section><h2>The emulated network</h2><p class=\"note\">What it did to the packets of "
+          "each direction, "
+          "headers included.</p>\n",
+          out);
     while (record_next(&reader, &row))
         if (record_is(&row, "network"))
             begin(out, &row, networks++ > 0);

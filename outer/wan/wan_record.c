@@ -2,7 +2,8 @@
 #include "outer/report/record.h"
 #include "outer/wan/wan.h"
 
-static void put_flow(struct record *r, const struct flow_counters *c, const char *from, const char *to)
+static void put_flow(struct record *r, const struct flow_counters *c, const char *from,
+                     const char *to)
 {
     if (!c->packets)
         return;

@@ -1,0 +1,161 @@
+#ifndef SLOW_RUN_H
+#define SLOW_RUN_H
+/* A small strict run with real threads and files, for tests of lanes: an aggregator and sites in
+ * one process, joined by slow links. The toy's parameters lie in [0, 1), Nesterov 0.7 and 0.9, one
+ * whole round.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <cmocka.h>
+#include "kernels/base/log.h"
+#include "outer/aggregator/aggregator.h"
+#include "outer/site/site.h"
+#include "tests/outer/link_slow.h"
+#include "tests/outer/toy.h"
+
+enum { SLOW_ELEMENTS_MAX = 8192, SLOW_SITES_MAX = 3 };
+static const char slow_canonical[] = "run.name=t\n";
+static const char *const slow_name[SLOW_SITES_MAX] = {"s0", "s1", "s2"};
+static const char *const slow_peer[SLOW_SITES_MAX] = {"atoll://t/site/s0", "atoll://t/site/s1",
+                                                      "atoll://t/site/s2"};
+
+struct slow_run { /* the aggregator, and what all share */
+    char root[64];
+    struct arena arena;
+    struct tensor tensors[TOY_TENSORS_MAX];
+    struct table table;
+    struct fragments fragments;
+    struct member_options options;
+    float initial[SLOW_ELEMENTS_MAX];
+    unsigned sites;
+    pthread_mutex_t calls;
+    struct world *world;
+    struct dev *cpu; /* a device has one thread */
+    struct member member;
+    struct aggregator *aggregator;
+};
+struct slow_site {
+    unsigned index;
+    struct world *world;
+    struct dev *dev; /* its own: closed with it */
+    struct member member;
+    struct slow link;
+    struct site *site;
+    int stop;
+};
+
+static inline void must(enum err e)
+{
+    if (e != ERR_OK)
+        fail_msg("%s: %s", err_name(e), err_message());
+}
+
+static inline struct world *slow_world(const struct slow_run *r, const char *name)
+{
+    struct world *w;
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", r->root, name);
+    must(world_open_real(&w, path));
+    return w;
+}
+
+static inline enum err slow_device(struct dev **d)
+{
+    return dev_open(d, &(struct dev_options){.kind = "cpu", .model_type = "f32", .threads = 1});
+}
+
+/* Zeroed before. `layers` of the toy; the schedule says how many fragments. */
+static inline void slow_run_open(struct slow_run *r, unsigned sites, int layers,
+                                 const struct schedule *schedule)
+{
+    struct aggregator_options a = {.run = "t",
+                                   .sites = slow_name,
+                                   .site_count = sites,
+                                   .canonical = slow_canonical,
+                                   .strict = true,
+                                   .straggler_ms = 1000};
+    r->sites = sites;
+    /* Hundreds of fsyncs that test nothing here: in memory where that is. */
+    snprintf(r->root, sizeof r->root, "%s/test_slow.XXXXXX",
+             access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
+    assert_non_null(mkdtemp(r->root));
+    r->arena = arena_make(0);
+    r->table = toy_table(r->tensors, layers);
+    assert_true(r->table.elements <= SLOW_ELEMENTS_MAX);
+    must(fragment_make(&r->fragments, &r->table,
+                       &(struct fragment_plan){.count = schedule->fragments}, &r->arena));
+    r->options =
+        (struct member_options){.fragments = &r->fragments, .schedule = *schedule, .keep = 3};
+    must(nesterov_make(&r->options.outer, "nesterov", 0.7f, 0.9f));
+    for (size_t i = 0; i < r->table.elements; i++)
+        r->initial[i] = toy_used(&r->table, i) ? (float)(i % 64) / 64 : 0;
+    pthread_mutex_init(&r->calls, NULL);
+    must(slow_device(&r->cpu));
+    r->world = slow_world(r, "aggregator");
+    must(member_open(&r->member, r->world, r->cpu, &r->options, &r->arena));
+    must(member_begin(&r->member, r->initial));
+    must(aggregator_open(&r->aggregator, r->world, &r->member, &a, &r->arena));
+}
+
+/* A process of the site: its directory may hold what an earlier one left. */
+static inline void slow_site_begin(struct slow_run *r, struct slow_site *s)
+{
+    struct member_options o = r->options;
+    o.residuals = true;
+    struct site_options so = {.run = "t",
+                              .name = slow_name[s->index],
+                              .index = s->index,
+                              .site_count = r->sites,
+                              .canonical = slow_canonical,
+                              .strict = true,
+                              .feedback = 1,
+                              .straggler_ms = 1000,
+                              .stop = &s->stop};
+    s->world = slow_world(r, slow_name[s->index]);
+    must(member_open(&s->member, s->world, s->dev, &o, &r->arena));
+    must(site_open(&s->site, s->world, &s->link.link, &s->member, &so, &r->arena));
+    must(site_start(s->site, r->initial));
+}
+
+static inline void slow_site_end(struct slow_site *s)
+{
+    site_close(s->site);
+    member_close(&s->member);
+    world_close_real(s->world);
+}
+
+static inline void slow_site_open(struct slow_run *r, struct slow_site *s, unsigned index,
+                                  uint64_t seed, struct dev *d)
+{
+    s->index = index;
+    s->link = (struct slow){.link = {&slow_ops},
+                            .peer = slow_peer[index],
+                            .mutex = &r->calls,
+                            .seed = seed,
+                            .service = aggregator_service(r->aggregator)};
+    s->dev = d;
+    slow_site_begin(r, s);
+}
+
+static inline void slow_site_close(struct slow_site *s)
+{
+    slow_site_end(s);
+    dev_close(s->dev);
+}
+
+/* After the sites. */
+static inline void slow_run_close(struct slow_run *r)
+{
+    aggregator_close(r->aggregator);
+    member_close(&r->member);
+    world_close_real(r->world);
+    dev_close(r->cpu);
+    pthread_mutex_destroy(&r->calls);
+    arena_free(&r->arena);
+    assert_int_equal(file_remove_tree(r->root), ERR_OK);
+}
+
+#endif
