@@ -252,15 +252,34 @@ static inline struct link_server *fake_serve(struct fake *f, int *port)
     return s;
 }
 
-static inline struct link *fake_dial(int port, const char *ca, const char *name)
+/* With these settings; where, how long it keeps alive and, unless given, site a's certificate are added. */
+static inline struct link *fake_dial_as(int port, struct link_dial d)
 {
     char target[32];
-    snprintf(target, sizeof target, "127.0.0.1:%d", port);
-    struct link_dial d = {.target = target, .tls = fake_tls(ca, name), .keepalive_ms = FAKE_KEEPALIVE_MS};
     struct link *l = NULL;
+    snprintf(target, sizeof target, "127.0.0.1:%d", port);
+    d.target = target;
+    d.keepalive_ms = FAKE_KEEPALIVE_MS;
+    if (!d.tls.ca)
+        d.tls = fake_tls("ca.pem", "a");
     if (link_open(&l, &d) != ERR_OK)
         fail_msg("%s", err_message());
     return l;
+}
+
+static inline struct link *fake_dial(int port, const char *ca, const char *name)
+{
+    return fake_dial_as(port, (struct link_dial){.tls = fake_tls(ca, name)});
+}
+
+/* n bytes that do not repeat soon; the caller's to free. */
+static inline uint8_t *fake_payload(size_t n)
+{
+    uint8_t *p = malloc(n);
+    assert_non_null(p);
+    for (size_t i = 0; i < n; i++)
+        p[i] = (uint8_t)(i * 2654435761u >> 13);
+    return p;
 }
 
 static inline struct wire_head fake_head(const char *site)

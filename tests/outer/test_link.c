@@ -8,15 +8,6 @@
 
 static struct fake fake;
 
-static uint8_t *pattern(size_t n)
-{
-    uint8_t *p = malloc(n);
-    assert_non_null(p);
-    for (size_t i = 0; i < n; i++)
-        p[i] = (uint8_t)(i * 2654435761u >> 13);
-    return p;
-}
-
 static struct wire_contribution contribution(const uint8_t *payload, size_t n)
 {
     struct wire_contribution m = {.head = fake_head("a"), .fragment = 1, .codec = 2, .round = 41, .payload_bytes = n,
@@ -74,7 +65,7 @@ static void up_and_down(void **state)
     memset(&fake, 0, sizeof fake);
     int port = 0;
     size_t n = 3 * WIRE_CHUNK_BYTES + 12345;
-    uint8_t *payload = pattern(n), *back = calloc(1, n);
+    uint8_t *payload = fake_payload(n), *back = calloc(1, n);
     struct link_server *s = fake_serve(&fake, &port);
     struct link *l = fake_dial(port, "ca.pem", "a");
     struct wire_contribution m = contribution(payload, n);
@@ -141,7 +132,7 @@ static void cut_and_resumed(void **state)
     memset(&fake, 0, sizeof fake);
     int port = 0;
     size_t n = 7 * WIRE_CHUNK_BYTES + 1;
-    uint8_t *payload = pattern(n);
+    uint8_t *payload = fake_payload(n);
     struct killing k = {.server = fake_serve(&fake, &port)};
     pthread_barrier_init(&k.barrier, NULL, 2);
     fake.pause = &k.barrier;
@@ -228,7 +219,7 @@ static void download_resumed(void **state)
     (void)state;
     memset(&fake, 0, sizeof fake);
     fake.have = 7 * WIRE_CHUNK_BYTES + 3;
-    uint8_t *whole = pattern(fake.have), *back = calloc(1, fake.have);
+    uint8_t *whole = fake_payload(fake.have), *back = calloc(1, fake.have);
     memcpy(fake.stored, whole, fake.have);
     struct relay r = {.most = 5 * WIRE_CHUNK_BYTES};
     int port;
@@ -263,7 +254,7 @@ static void refused_in_mid_stream(void **state)
     memset(&fake, 0, sizeof fake);
     int port = 0;
     size_t n = 6 * WIRE_CHUNK_BYTES;
-    uint8_t *payload = pattern(n);
+    uint8_t *payload = fake_payload(n);
     struct link_server *s = fake_serve(&fake, &port);
     struct link *l = fake_dial(port, "ca.pem", "a");
     struct wire_contribution m = contribution(payload, n);

@@ -8,15 +8,6 @@ enum { STREAMS = 4, RELAY_MAX = 2 * 16 + 1 };
 
 static struct fake fake;
 
-static uint8_t *pattern(size_t n)
-{
-    uint8_t *p = malloc(n);
-    assert_non_null(p);
-    for (size_t i = 0; i < n; i++)
-        p[i] = (uint8_t)(i * 2654435761u >> 13);
-    return p;
-}
-
 static struct wire_contribution contribution(const uint8_t *payload, size_t n)
 {
     struct wire_contribution m = {.head = fake_head("a"), .fragment = 1, .round = 41, .payload_bytes = n, .weight = 1};
@@ -26,14 +17,7 @@ static struct wire_contribution contribution(const uint8_t *payload, size_t n)
 
 static struct link *dial(int port, unsigned streams, uint64_t rate_up, uint64_t rate_down)
 {
-    char target[32];
-    snprintf(target, sizeof target, "127.0.0.1:%d", port);
-    struct link_dial d = {.target = target, .tls = fake_tls("ca.pem", "a"), .keepalive_ms = FAKE_KEEPALIVE_MS,
-                          .streams = streams, .rate_up = rate_up, .rate_down = rate_down};
-    struct link *l = NULL;
-    if (link_open(&l, &d) != ERR_OK)
-        fail_msg("%s", err_message());
-    return l;
+    return fake_dial_as(port, (struct link_dial){.streams = streams, .rate_up = rate_up, .rate_down = rate_down});
 }
 
 static struct link_counters counters(struct link *l)
@@ -51,7 +35,7 @@ static void whole_over_several_connections(void **state)
         size_t n = sizes[i];
         int port = 0;
         memset(&fake, 0, sizeof fake);
-        uint8_t *payload = pattern(n), *back = calloc(1, n);
+        uint8_t *payload = fake_payload(n), *back = calloc(1, n);
         struct link_server *s = fake_serve(&fake, &port);
         struct link *l = dial(port, STREAMS, 0, 0);
         struct wire_contribution m = contribution(payload, n);
@@ -101,7 +85,7 @@ static void killed_anywhere(void **state)
 {
     (void)state;
     size_t n = 11 * WIRE_CHUNK_BYTES + 77;
-    uint8_t *payload = pattern(n);
+    uint8_t *payload = fake_payload(n);
     for (unsigned at = 0; at <= 10; at += 2) {
         int port = 0;
         memset(&fake, 0, sizeof fake);
@@ -232,7 +216,7 @@ static void connections_die(void **state)
     size_t n = 15 * WIRE_CHUNK_BYTES;
     memset(&fake, 0, sizeof fake);
     struct relay r = {.cut_after = 2 * WIRE_CHUNK_BYTES};
-    uint8_t *payload = pattern(n);
+    uint8_t *payload = fake_payload(n);
     struct link_server *s = fake_serve(&fake, &r.port);
     struct link *l = dial(relay_start(&r), STREAMS, 0, 0);
     struct wire_contribution m = contribution(payload, n);
@@ -264,7 +248,7 @@ static void download_cut_and_resumed(void **state)
     memset(&fake, 0, sizeof fake);
     fake.have = FAKE_BYTES_MAX - 3;
     struct relay r = {.bytes_per_s = 6000000};
-    uint8_t *whole = pattern(fake.have), *back = calloc(1, fake.have);
+    uint8_t *whole = fake_payload(fake.have), *back = calloc(1, fake.have);
     memcpy(fake.stored, whole, fake.have);
     struct link_server *s = fake_serve(&fake, &r.port);
     struct wire_fetch m = {.head = fake_head("a")};
@@ -303,7 +287,7 @@ static void bulk_is_paced(void **state)
     size_t n = 2 << 20;
     int port = 0;
     memset(&fake, 0, sizeof fake);
-    uint8_t *payload = pattern(n), *back = calloc(1, n);
+    uint8_t *payload = fake_payload(n), *back = calloc(1, n);
     struct link_server *s = fake_serve(&fake, &port);
     struct link *l = dial(port, STREAMS, 4 << 20, 4 << 20);
     struct wire_contribution m = contribution(payload, n);
@@ -370,7 +354,7 @@ static void bytes_follow_the_offer(void **state)
     int port = 0;
     memset(&fake, 0, sizeof fake);
     struct sending x = {.n = FAKE_BYTES_MAX - 5};
-    uint8_t *payload = pattern(x.n);
+    uint8_t *payload = fake_payload(x.n);
     x.payload = payload;
     struct link_server *s = fake_serve(&fake, &port);
     x.l = dial(port, STREAMS, 0, 0);
@@ -401,7 +385,7 @@ static void a_window_of_a_long_line(void **state)
     memset(&fake, 0, sizeof fake);
     pthread_barrier_init(&barrier, NULL, 2);
     struct sending x = {.n = FAKE_BYTES_MAX - 5};
-    uint8_t *payload = pattern(x.n);
+    uint8_t *payload = fake_payload(x.n);
     x.payload = payload;
     struct link_server *s = fake_serve(&fake, &port);
     x.l = dial(port, 1, 0, 0);
@@ -439,7 +423,7 @@ static void control_is_never_starved(void **state)
     struct relay r = {.bytes_per_s = 250000};
     struct link_server *s = fake_serve(&fake, &r.port);
     struct sending x = {.n = 400000};
-    uint8_t *payload = pattern(x.n);
+    uint8_t *payload = fake_payload(x.n);
     x.payload = payload;
     x.l = dial(relay_start(&r), STREAMS, 187500, 0);
     struct wire_hello_answer hello;

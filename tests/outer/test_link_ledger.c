@@ -28,26 +28,8 @@ static void sum_up(void *self, const struct ledger_row *row)
 
 static struct link *dial(int port, unsigned streams, struct sums *s)
 {
-    char target[32];
-    struct link *l = NULL;
-    snprintf(target, sizeof target, "127.0.0.1:%d", port);
-    struct link_dial d = {.target = target,
-                          .tls = fake_tls("ca.pem", "a"),
-                          .keepalive_ms = FAKE_KEEPALIVE_MS,
-                          .streams = streams,
-                          .book = sum_up,
-                          .book_self = s};
-    assert_int_equal(link_open(&l, &d), ERR_OK);
-    return l;
-}
-
-static uint8_t *pattern(size_t n)
-{
-    uint8_t *p = malloc(n);
-    assert_non_null(p);
-    for (size_t i = 0; i < n; i++)
-        p[i] = (uint8_t)(i * 2654435761u >> 13);
-    return p;
+    return fake_dial_as(port,
+                        (struct link_dial){.streams = streams, .book = sum_up, .book_self = s});
 }
 
 static void send_up(struct link *l, const uint8_t *payload, size_t n)
@@ -108,7 +90,7 @@ static void add_up(unsigned streams)
 {
     static const size_t sizes[] = {700000, WIRE_CHUNK_BYTES, 3 * WIRE_CHUNK_BYTES + 12345,
                                    FAKE_BYTES_MAX};
-    uint8_t *payload = pattern(FAKE_BYTES_MAX), *back = malloc(FAKE_BYTES_MAX);
+    uint8_t *payload = fake_payload(FAKE_BYTES_MAX), *back = malloc(FAKE_BYTES_MAX);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         struct sums site = {.mutex = PTHREAD_MUTEX_INITIALIZER},
                     server = {.mutex = PTHREAD_MUTEX_INITIALIZER};
@@ -188,7 +170,7 @@ static void a_cut_contribution_is_booked_twice(void **state)
 {
     (void)state;
     size_t n = 5 * WIRE_CHUNK_BYTES;
-    uint8_t *payload = pattern(n);
+    uint8_t *payload = fake_payload(n);
     struct sums site = {.mutex = PTHREAD_MUTEX_INITIALIZER};
     int port = 0;
     memset(&fake, 0, sizeof fake);
@@ -260,7 +242,7 @@ static void links_are_told_apart(void **state)
     assert_int_equal(link_open(&far, &d), ERR_OK);
     struct link *l = dial(port, 1, &first);
     size_t n = WIRE_CHUNK_BYTES;
-    uint8_t *payload = pattern(n);
+    uint8_t *payload = fake_payload(n);
     struct wire_hello_answer hello;
     assert_int_equal(fake_say_hello(far, "a", &hello), ERR_OK);
     send_up(l, payload, n);
