@@ -470,28 +470,31 @@ static void lose(struct world_sim *w, struct world_sim_file *f)
                    f->size_bytes - at < SECTOR_BYTES ? f->size_bytes - at : SECTOR_BYTES);
 }
 
-/* Only what the protocol can have again: a contribution in the spool, the newest state of a
- * fragment while there is one before it (a site that has gone back to its last one has none). */
+/* NULL: the first one, or given up as damaged since. */
+static struct world_sim_file *current_state(const struct world_sim *w)
+{
+    const struct world_sim_file *current = find(w, "frag/0/CURRENT");
+    char text[32], path[64];
+    unsigned long long round = 0;
+    if (current)
+        snprintf(text, sizeof text, "%.*s", (int)current->size_bytes, (const char *)current->data);
+    if (!current || sscanf(text, "round %20llu", &round) != 1 || !round)
+        return NULL;
+    snprintf(path, sizeof path, "frag/0/%llu/state", round);
+    return find(w, path);
+}
+
+/* Only what the protocol can have again: a contribution in the spool, the state of a fragment that is
+ * in force. The one a site has gone back to is not damaged before it has caught up. */
 static void rot(struct world_sim *w)
 {
     struct world_sim_file *victim = NULL;
-    uint64_t newest = 0;
-    unsigned states = 0;
-    bool spool = sim_chance(w->clock, 0.5);
-    for (struct world_sim_file *f = w->files; f; f = f->next) {
-        unsigned long long round;
-        char rest[16];
-        if (spool && under(f->path, "spool") && f->size_bytes)
-            victim = f;
-        if (spool || sscanf(f->path, "frag/0/%20llu/%15s", &round, rest) != 2 || strcmp(rest, "state"))
-            continue;
-        states++;
-        if (round > newest) {
-            newest = round;
-            victim = f;
-        }
-    }
-    if (victim && (spool || states > 1))
+    if (!sim_chance(w->clock, 0.5))
+        victim = current_state(w);
+    else
+        for (struct world_sim_file *f = w->files; f; f = f->next)
+            victim = under(f->path, "spool") && f->size_bytes ? f : victim;
+    if (victim)
         victim->data[sim_below(w->clock, victim->size_bytes)] ^=
             (uint8_t)(1u << sim_below(w->clock, 8));
 }

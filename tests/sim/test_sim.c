@@ -27,8 +27,8 @@ enum { SUITE_SEEDS = 1000 };
 #endif
 enum { FAILURES_MAX = 20, SKIPPED = 77 };
 /* Beyond the suite's range, and found something once. Faults are drawn as the run goes on: a seed may meet another story by
- * now; what each of them found has a test of its own. */
-static const uint64_t found[] = {2842, 2858, 3690, 3988, 3992, 4210, 7537, 9819, 18560};
+ * now. What they found in the protocol, not in the oracle, has a test of its own. */
+static const uint64_t found[] = {2842, 2858, 3690, 3988, 3992, 4210, 7537, 9819, 10930, 14269, 18560};
 
 static void quiet(void *self, enum log_level level, const char *line)
 {
