@@ -15,6 +15,7 @@ struct download {
     const struct wire_fetch *m;
     uint8_t *out;
     unsigned workers;
+    uint32_t least;            /* blocks of a run */
     pthread_mutex_t mutex;     /* guards all below */
     struct blocks blocks;      /* in out */
     bool taken[BLOCKS_MAX];
@@ -39,20 +40,20 @@ static bool missing(const struct download *d, uint32_t k)
     return !d->taken[k] && d->blocks.stored[k] < blocks_bytes(&d->blocks, k);
 }
 
-/* The first run of missing blocks, at most an even share of half of what is left. */
+/* The first run of missing blocks, at most an even share of half of what is left, or the least worth a call of its own. */
 static bool run_take(struct download *d, struct run *run)
 {
     uint32_t left = 0, share;
     pthread_mutex_lock(&d->mutex);
     for (uint32_t k = 0; k < d->blocks.count; k++)
         left += missing(d, k);
-    share = d->workers == 1 ? left : left / (2 * d->workers);
+    share = left / (2 * d->workers) > d->least ? left / (2 * d->workers) : d->least;
     run->from = 0;
     while (run->from < d->blocks.count && !missing(d, run->from))
         run->from++;
     run->to = run->from;
     bool open = d->answer.outcome == ROUND_NONE && left > 0;
-    while (open && run->to < d->blocks.count && missing(d, run->to) && run->to - run->from < (share ? share : 1)) {
+    while (open && run->to < d->blocks.count && missing(d, run->to) && run->to - run->from < share) {
         bool begun = d->blocks.stored[run->to] > 0;
         if (begun && run->to > run->from) /* a run is one piece */
             break;
@@ -232,9 +233,14 @@ static bool download_begin(struct download *d, const struct wire_answer *answer,
     if (answer->blocks.total == size_bytes && answer->blocks.count == d->blocks.count && blocks_valid(&answer->blocks))
         d->blocks = answer->blocks;
     blocks_fill(&d->blocks, d->m->offset);
-    uint64_t chunks = (size_bytes - blocks_sum(&d->blocks)) / WIRE_CHUNK_BYTES;
+    uint32_t left = 0;
     unsigned most = d->l->streams > 1 ? 2 * d->l->streams : 1;
-    d->workers = chunks < 2 ? 1 : chunks < most ? (unsigned)chunks : most;
+    for (uint32_t k = 0; k < d->blocks.count; k++)
+        left += missing(d, k);
+    d->workers = left < 2 ? 1 : left < most ? left : most;
+    /* What one call each can bring is brought by one each: a second one would cost a round trip. */
+    bool few = left <= 2 * most || d->workers == 1;
+    d->least = few ? (left + d->workers - 1) / d->workers : 1;
     return true;
 }
 
