@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ARENA_ALIGN = 64, ARENA_BLOCK_BYTES = 64 * 1024 };
+/* The first block is small: most arenas hold one small file and go again, and zeroing it costs more than reading that. */
+enum { ARENA_ALIGN = 64, ARENA_BLOCK_BYTES = 64 * 1024, ARENA_FIRST_BYTES = 4096 };
 
 struct arena_block {
     struct arena_block *next;
@@ -46,8 +47,9 @@ static struct arena_block *block_with_room(struct arena *a, size_t bytes)
 {
     if (a->blocks && a->blocks->left_bytes >= bytes)
         return a->blocks;
-    bool own = bytes > ARENA_BLOCK_BYTES / 4;
-    struct arena_block *b = block_make(&a->source, own ? bytes : ARENA_BLOCK_BYTES);
+    size_t usual = a->blocks ? ARENA_BLOCK_BYTES : ARENA_FIRST_BYTES;
+    bool own = bytes > usual / 4;
+    struct arena_block *b = block_make(&a->source, own ? bytes : usual);
     if (!b)
         return NULL;
     struct arena_block **place = own && a->blocks ? &a->blocks->next : &a->blocks;

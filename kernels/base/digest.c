@@ -1,17 +1,33 @@
 #include "kernels/base/digest.h"
 #include <openssl/evp.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/random.h>
 #include "kernels/base/err.h"
 
 /* libcrypto fails here only without memory or without SHA-256: nothing a caller could do better
  * than stop. */
+static EVP_MD *sha256_md; /* lives as long as the process */
+
+static void sha256_fetch(void)
+{
+    sha256_md = EVP_MD_fetch(NULL, "SHA256", NULL);
+    ASSERT(sha256_md);
+}
+
+/* EVP_sha256() is looked up anew by every call that takes it, which costs more than the digest of a short text. */
+static const EVP_MD *sha256(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    ASSERT(pthread_once(&once, sha256_fetch) == 0);
+    return sha256_md;
+}
+
 struct digest digest_of(const void *data, size_t size_bytes)
 {
     struct digest d;
     unsigned length = 0;
-    ASSERT(EVP_Digest(size_bytes ? data : "", size_bytes, d.bytes, &length, EVP_sha256(), NULL) ==
-           1);
+    ASSERT(EVP_Digest(size_bytes ? data : "", size_bytes, d.bytes, &length, sha256(), NULL) == 1);
     ASSERT(length == sizeof d.bytes);
     return d;
 }
@@ -20,7 +36,7 @@ void digest_open(struct digest_stream *s)
 {
     s->ctx = EVP_MD_CTX_new();
     ASSERT(s->ctx);
-    ASSERT(EVP_DigestInit_ex(s->ctx, EVP_sha256(), NULL) == 1);
+    ASSERT(EVP_DigestInit_ex(s->ctx, sha256(), NULL) == 1);
 }
 
 void digest_add(struct digest_stream *s, const void *data, size_t size_bytes)

@@ -69,7 +69,11 @@ static enum err device_host_alloc(struct dev *d, void **p, size_t bytes)
 
 static void device_copy(struct dev *d, void *to, const void *from, size_t bytes)
 {
-#pragma omp parallel num_threads(d->threads) if (bytes >= BIG)
+    if (bytes < BIG) { /* even a team of one costs a system call */
+        memcpy(to, from, bytes);
+        return;
+    }
+#pragma omp parallel num_threads(d->threads)
     {
         int i = omp_get_thread_num(), n = omp_get_num_threads();
         size_t begin = cpu_part(bytes, i, n, 4096), end = cpu_part(bytes, i + 1, n, 4096);
@@ -79,7 +83,11 @@ static void device_copy(struct dev *d, void *to, const void *from, size_t bytes)
 
 static void device_zero(struct dev *d, void *p, size_t bytes)
 {
-#pragma omp parallel num_threads(d->threads) if (bytes >= BIG)
+    if (bytes < BIG) {
+        memset(p, 0, bytes);
+        return;
+    }
+#pragma omp parallel num_threads(d->threads)
     {
         int i = omp_get_thread_num(), n = omp_get_num_threads();
         size_t begin = cpu_part(bytes, i, n, 4096), end = cpu_part(bytes, i + 1, n, 4096);

@@ -1,3 +1,4 @@
+#undef _FORTIFY_SOURCE /* its longjmp refuses to go to another stack */
 #include "outer/sim/sim_clock.h"
 #include <stdlib.h>
 #include "kernels/base/err.h"
@@ -16,7 +17,7 @@ struct sim_task {
     uint64_t wake_ms, order;
     const void *on;
     bool ended;
-    ucontext_t context;
+    struct sim_place at;
     char *stack;
 };
 
@@ -136,13 +137,29 @@ bool sim_chance(struct sim_clock *c, double p)
     return p > 0 && rng_unit(c->seed, RNG_SIM, c->drawn++) < p;
 }
 
+/* swapcontext has the kernel change the signal mask, which costs more than all else here, and nobody has another one. Sanitizers
+ * know only it. */
+static void change(struct sim_place *from, struct sim_place *to)
+{
+#ifdef SANITIZED
+    swapcontext(&from->first, &to->first);
+#else
+    if (_setjmp(from->then))
+        return;
+    from->begun = true;
+    if (to->begun)
+        _longjmp(to->then, 1);
+    setcontext(&to->first);
+#endif
+}
+
 /* makecontext passes ints only: the pointer comes in two halves. */
 static void task_main(unsigned high, unsigned low)
 {
     struct sim_task *t = (struct sim_task *)((uintptr_t)high << 32 | low);
     t->run(t->self);
     t->ended = true;
-    swapcontext(&t->context, &t->clock->home);
+    change(&t->at, &t->clock->home);
 }
 
 void sim_start(struct sim_clock *c, void (*run)(void *self), void *self)
@@ -157,12 +174,12 @@ void sim_start(struct sim_clock *c, void (*run)(void *self), void *self)
     t->wake_ms = c->now_ms;
     t->order = sim_below(c, UINT64_MAX);
     add(c, t);
-    ASSERT(getcontext(&t->context) == 0);
-    t->context.uc_stack.ss_sp = t->stack;
-    t->context.uc_stack.ss_size = STACK_BYTES;
-    t->context.uc_link = NULL;
+    ASSERT(getcontext(&t->at.first) == 0);
+    t->at.first.uc_stack.ss_sp = t->stack;
+    t->at.first.uc_stack.ss_size = STACK_BYTES;
+    t->at.first.uc_link = NULL;
     uintptr_t bits = (uintptr_t)t;
-    makecontext(&t->context, (void (*)(void))task_main, 2, (unsigned)(bits >> 32), (unsigned)bits);
+    makecontext(&t->at.first, (void (*)(void))task_main, 2, (unsigned)(bits >> 32), (unsigned)bits);
 }
 
 void sim_sleep(struct sim_clock *c, uint64_t until_ms, const void *on)
@@ -173,7 +190,7 @@ void sim_sleep(struct sim_clock *c, uint64_t until_ms, const void *on)
     t->order = sim_below(c, UINT64_MAX);
     sift(c, t);
     wait_begin(c, t, on);
-    swapcontext(&t->context, &c->home);
+    change(&t->at, &c->home);
     wait_end(c, t);
 }
 
@@ -199,7 +216,7 @@ bool sim_run(struct sim_clock *c, uint64_t limit_ms)
         if (t->wake_ms > c->now_ms)
             c->now_ms = t->wake_ms;
         c->running = t;
-        swapcontext(&c->home, &t->context);
+        change(&c->home, &t->at);
         c->running = NULL;
         if (!t->ended)
             continue;

@@ -4,19 +4,25 @@
  * ordinary code on a stack of its own that gives way in sim_sleep only; the earliest sleeper runs
  * next, equals in an order drawn from the seed. Same seed, same run.
  */
+#include <setjmp.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <ucontext.h>
 
 struct sim_task;
+struct sim_place { /* where a stack goes on */
+    ucontext_t first;
+    jmp_buf then;
+    bool begun;
+};
 struct sim_clock {
     uint64_t now_ms, seed, drawn;
     struct sim_task **heap, **waiting; /* by time; by what they wait on */
     size_t tasks, room;
     struct sim_task *running;
     bool halted; /* set by anyone: sim_run returns */
-    ucontext_t home;
+    struct sim_place home;
 };
 
 void sim_clock_open(struct sim_clock *c, uint64_t seed);
