@@ -33,6 +33,24 @@ esac
 exec $ATOLL train --site.name {site} --run.dir $DIR/{site} --site.aggregator {address:aggregator}:7443 \\
     --site.aggregator_name localhost --data.train "$DATA/train-$n-*.bin" $SHARED
 """
+# The link first at b, then at a; what a round costs at both at once, since they share the machine in the run too.
+LINK = """
+probe() { $ATOLL probe --site.name {site} --site.aggregator {address:aggregator}:7443 --site.aggregator_name localhost $SHARED \\
+    --write $DIR/{site}.part && mv $DIR/{site}.part $DIR/{site}.yaml; }
+case {site} in
+aggregator) exec $ATOLL probe --listen --serve.listen 0.0.0.0:7443 $SHARED ;;
+a) while [ ! -e $DIR/b.yaml ]; do sleep 0.1; done; sleep 1; probe ;;
+*) sleep 1; probe; sleep 999 ;;
+esac
+"""
+STEP = """
+case {site} in
+aggregator) exit 0 ;;
+a) n=0 ;;
+*) n=1 ;;
+esac
+exec $ATOLL probe --step --site.name {site} --run.dir $DIR/{site} --data.train "$DATA/train-$n-*.bin" $SHARED --write $DIR/{site}.yaml
+"""
 
 
 def arguments():
@@ -48,6 +66,7 @@ def arguments():
     p.add_argument("--layers", type=int, default=6)
     p.add_argument("--width", type=int, default=384)
     p.add_argument("--modes", default=",".join(MODES))
+    p.add_argument("--sim", action="store_true", help="beside each run the same one in atoll sim")
     p.add_argument("--csv")
     return p.parse_args()
 
@@ -68,34 +87,77 @@ def prepare(a, root):
         (root / "data" / "done").touch()
 
 
-def share(metrics, parts):
-    """Training's share of the time, and the median step and exchange in seconds."""
+def rounds_of(metrics, site, parts):
+    """Rounds of a site without the first and last of every fragment, and all step times in seconds."""
     rows = [json.loads(line) for line in open(metrics)]
-    steps = [r["step_ms"] for r in rows if r["kind"] == "step"]
+    rows = [r for r in rows if r.get("site", site) == site]
     rounds = [r for r in rows if r["kind"] == "round"][parts:-parts]
-    wall = 1e3 * (rounds[-1]["t"] - rounds[0]["t"])
-    trained = sum(r["compute_ms"] for r in rounds[1:])
-    exchange = [sum(r[k] for k in ("encode_ms", "store_ms", "send_ms", "wait_ms", "fetch_ms", "apply_ms")) for r in rounds[1:]]
-    return trained / wall, sorted(steps)[len(steps) // 2] / 1e3, sorted(exchange)[len(exchange) // 2] / 1e3
+    return rounds, [r["step_ms"] / 1e3 for r in rows if r["kind"] == "step"]
 
 
-def measure(a, root, mode):
+def figures(rounds):
+    """Training's share of the time, the mean exchange from its send to its commit, and the time of these rounds, in seconds."""
+    clock = "run_s" if "run_s" in rounds[0] else "t"
+    wall = rounds[-1][clock] - rounds[0][clock]
+    trained = sum(r["compute_ms"] for r in rounds[1:]) / 1e3
+    return {"utilisation": 100 * trained / wall, "exchange": sum(r["flight_ms"] for r in rounds[1:]) / len(rounds[1:]) / 1e3,
+            "run": wall}
+
+
+def shared_settings(a, root, mode):
     parts, tau = MODES[mode]
-    out = root / mode
+    return ["--run.name", "utilisation", "--model.layers", a.layers, "--model.width", a.width, "--model.heads", 6,
+            "--model.context", 128, "--data.eval", f"{root}/data/eval-*.bin", "--train.steps", a.every * a.rounds,
+            "--train.batch_tokens", a.batch, "--train.sequence", 128, "--train.eval_tokens", 128,
+            "--train.checkpoint_every", 1000000, "--device.dtype", "bf16", "--device.threads", 1, "--outer.sites", "a,b",
+            "--outer.every", a.every, "--outer.fragments", parts, "--outer.codec", a.codec,
+            "--outer.overlap_steps", a.every if tau is None else tau, "--tls.dir", root / "tls", "--log.progress", "none"]
+
+
+def places(a, root, mode, script, out, *more):
+    """Runs the script at the places of the emulated network."""
     if out.exists():
         subprocess.call(["rm", "-rf", str(out)])
     out.mkdir()
-    shared = ["--run.name", "utilisation", "--model.layers", a.layers, "--model.width", a.width, "--model.heads", 6,
-              "--model.context", 128, "--data.eval", f"{root}/data/eval-*.bin", "--train.steps", a.every * a.rounds,
-              "--train.batch_tokens", a.batch, "--train.sequence", 128, "--train.eval_tokens", 128,
-              "--train.checkpoint_every", 1000000, "--device.dtype", "bf16", "--device.threads", 1, "--outer.sites", "a,b",
-              "--outer.every", a.every, "--outer.fragments", parts, "--outer.codec", a.codec,
-              "--outer.overlap_steps", a.every if tau is None else tau, "--tls.dir", root / "tls", "--log.progress", "none"]
-    os.environ.update(ATOLL=a.atoll, DIR=str(out), DATA=str(root / "data"), SHARED=" ".join(map(str, shared)),
-                      OMP_WAIT_POLICY="passive", OMP_NUM_THREADS="1")
-    check([a.atoll, "wan", "--topology", a.wan, "--sites", "a,b,aggregator", "--logs", out, "--", "sh", "-c", NODES],
+    os.environ.update(ATOLL=a.atoll, DIR=str(out), DATA=str(root / "data"), OMP_WAIT_POLICY="passive", OMP_NUM_THREADS="1",
+                      SHARED=" ".join(map(str, shared_settings(a, root, mode))))
+    check([a.atoll, "wan", "--topology", a.wan, "--sites", "a,b,aggregator", "--logs", out, *more, "--", "sh", "-c", script],
           out / "wan.log")
-    return max((share(out / site / "metrics.jsonl", parts) for site in "ab"), key=lambda x: x[0])
+
+
+def probe(a, root, mode):
+    """What atoll probe says of the link, once, and of a round's costs in this mode, at both sites at the same time."""
+    link, step = root / "link", root / f"{mode}-step"
+    if not link.exists():
+        places(a, root, mode, LINK, link, "--until", "a")
+    places(a, root, mode, STEP, step)
+    for site in "ab":
+        lines = [(d / f"{site}.yaml").read_text().replace("plan:\n", "") for d in (link, step)]
+        (step / f"{site}-all.yaml").write_text("plan:\n" + "".join(lines))
+    return step
+
+
+def simulated(a, root, mode, site, step_s):
+    """The same run in atoll sim, on the probed link (what TCP and this machine make of it) and on the topology (what it says)."""
+    step = probe(a, root, mode)
+    probed = [f"{s}:probe={step}/{s}-all.yaml,step_s={step_s[s]:.6g}" for s in "ab"]
+    out = {}
+    alone = [f"{s}:step_s={step_s[s]:.6g}" for s in "ab"]
+    for name, sites, more in (("probed", probed, []), ("topology", alone, ["--topology", a.wan])):
+        record = root / f"{mode}-{name}.jsonl"
+        check([a.atoll, "sim", *shared_settings(a, root, mode), "--probe", f"{step}/b-all.yaml", "--record", record, "--force",
+               *more, *sites], root / "sim.log")
+        out[name] = figures(rounds_of(record, site, MODES[mode][0])[0])
+    return out
+
+
+def measure(a, root, mode):
+    out = root / mode
+    places(a, root, mode, NODES, out)
+    found = {site: rounds_of(out / site / "metrics.jsonl", site, MODES[mode][0]) for site in "ab"}
+    real = {site: figures(rounds) for site, (rounds, _) in found.items()}
+    slower = max("ab", key=lambda site: real[site]["utilisation"])
+    return slower, real[slower], {site: sum(steps) / len(steps) for site, (_, steps) in found.items()}
 
 
 def main():
@@ -105,15 +167,27 @@ def main():
     a.atoll = str(pathlib.Path(a.atoll).resolve())
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True).stdout.strip()
     prepare(a, root)
+    rows = []
+
+    def row(case, value, unit, baseline="", note=""):
+        rows.append([datetime.date.today(), platform.processor() or platform.machine(), commit, "utilisation", f"{a.wan}-{case}",
+                     f"{value:.4g}", unit, f"{baseline:.4g}" if baseline else "", f"{value / baseline:.4f}" if baseline else "", note])
+
     for mode in a.modes.split(","):
-        trained, step, exchange = measure(a, root, mode)
-        print(f"{mode:11s} utilisation {100 * trained:6.2f} %   step {step:.3f} s   exchange {exchange:.3f} s", flush=True)
-        if a.csv:
-            with open(a.csv, "a", newline="") as f:
-                csv.writer(f, lineterminator="\n").writerow(
-                    [datetime.date.today(), platform.processor() or platform.machine(), commit, "utilisation",
-                     f"{a.wan}-{mode}", f"{100 * trained:.2f}", "%", "", "",
-                     f"codec={a.codec} H={a.every} step={step:.3f}s exchange={exchange:.3f}s"])
+        slower, real, step_s = measure(a, root, mode)
+        note = f"codec={a.codec} H={a.every} site={slower} step={step_s[slower]:.3f}s"
+        print(f"{mode:11s} real                utilisation {real['utilisation']:6.2f} %   exchange {real['exchange']:.3f} s   "
+              f"run {real['run']:.2f} s   step {step_s[slower]:.3f} s", flush=True)
+        row(mode, real["utilisation"], "%", note=note + f" exchange={real['exchange']:.3f}s")
+        for name, sim in (simulated(a, root, mode, slower, step_s) if a.sim else {}).items():
+            ratio = {k: sim[k] / real[k] for k in sim}
+            print(f"{mode:11s} simulated {name:9s} utilisation {sim['utilisation']:6.2f} %   exchange {sim['exchange']:.3f} s   "
+                  f"run {sim['run']:.2f} s   ratios {ratio['utilisation']:.3f} {ratio['exchange']:.3f} {ratio['run']:.3f}", flush=True)
+            for what, unit in (("utilisation", "%"), ("exchange", "s"), ("run", "s")):
+                row(f"{mode} {what} simulated ({name})", sim[what], unit, real[what], note)
+    if a.csv:
+        with open(a.csv, "a", newline="") as f:
+            csv.writer(f, lineterminator="\n").writerows(rows)
 
 
 main()
