@@ -8,6 +8,7 @@
 #include <string.h>
 #include "inner/keys.h"
 #include "outer/fragment.h"
+#include "outer/plan/plan.h"
 
 enum {
     SITE_NAME_MAX = 63,    /* as run.name: it is part of a certificate's URI and of file names */
@@ -251,6 +252,24 @@ static void check_rate(struct rules *r, const char *key, double rate)
         broken(r, "%s = %g Mbit/s would never end; 0.01 is the least, 0 sets no limit", key, rate);
 }
 
+/* What atoll probe measured: a larger payload never takes less. */
+static void check_times(struct rules *r, const char *key, const struct config_list *times)
+{
+    double before = 0;
+    if (times->count > PLAN_TIMES_MAX)
+        broken(r, "%s has %zu entries, at most %d", key, times->count, PLAN_TIMES_MAX);
+    for (size_t i = 0; i < times->count; i++) {
+        char *end;
+        double seconds = strtod(times->items[i], &end);
+        if (end == times->items[i] || *end || !(seconds > 0) || seconds > 1e6)
+            broken(r, "%s: \"%.40s\" is no time in seconds", key, times->items[i]);
+        else if (seconds < before)
+            broken(r, "%s: %g s after %g s, but the payloads grow; measure again: atoll probe", key, seconds, before);
+        else
+            before = seconds;
+    }
+}
+
 enum err keys_outer_check(const struct outer_settings *o, const struct settings *s)
 {
     struct rules r = {0};
@@ -267,6 +286,8 @@ enum err keys_outer_check(const struct outer_settings *o, const struct settings 
         broken(&r, "outer.reencode_from = 1 would encode one site's contribution twice; 2 is the least, 0 never does");
     check_rate(&r, "site.rate_up", o->site_rate_up);
     check_rate(&r, "site.rate_down", o->site_rate_down);
+    check_times(&r, "plan.up_s", &o->plan_up_s);
+    check_times(&r, "plan.down_s", &o->plan_down_s);
     if (o->outer_extra_steps && strcmp(o->outer_mode, "strict") == 0)
         broken(&r, "outer.extra_steps = %lld needs outer.mode = quorum; a strict site waits for its commit",
                (long long)o->outer_extra_steps);

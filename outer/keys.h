@@ -50,7 +50,13 @@
     X(plan, down_mbit, REAL, "0", 0, 1e7, NULL, "Mbit/s", false, "Rate from the aggregator to this site.") \
     X(plan, rtt_ms, REAL, "0", 0, 3600000, NULL, "ms", false, "Round trip between this site and the aggregator.") \
     X(plan, loss_percent, REAL, "0", 0, 10, NULL, "%", false, "Packets lost on the way; 0 with measured rates, which hold it already. Above 10 % TCP hardly works, and no formula for its rate holds.") \
-    X(plan, outer_ns, REAL, "0", 0, 1e6, NULL, "ns", false, "Time to encode a parameter's value and to apply the outer step to it (atoll probe --step).") \
+    X(plan, up_s, LIST, "", 0, 0, NULL, "s", false, "Measured times (atoll probe) for 64 KiB, 256 KiB, 1 MiB, ... of payload up the line, without the round trip; they stand in place of up_mbit and loss_percent.") \
+    X(plan, down_s, LIST, "", 0, 0, NULL, "s", false, "The same down the line.") \
+    X(plan, encode_ns, REAL, "0", 0, 1e6, NULL, "ns", false, "Time of a site for a value until its contribution is encoded and stored (atoll probe --step).") \
+    X(plan, apply_ns, REAL, "0", 0, 1e6, NULL, "ns", false, "Time of a site for a value from the aggregate until the outer step is taken and stored.") \
+    X(plan, accept_ns, REAL, "0", 0, 1e6, NULL, "ns", false, "Time of the aggregator for a value of each contribution: verified and stored.") \
+    X(plan, commit_ns, REAL, "0", 0, 1e6, NULL, "ns", false, "Time of the aggregator for a value of a round: the outer step taken and stored.") \
+    X(plan, sum_ns, REAL, "0", 0, 1e6, NULL, "ns", false, "And for a value of each contribution in it: verified once more and added.") \
     X(plan, layers_ms, LIST, "", 0, 0, NULL, "ms", false, "Backward time of the embeddings, every layer and the final norm (atoll probe --step), for atoll plan --layers.") \
     X(plan, aggregator_mbit, REAL, "0", 0, 1e7, NULL, "Mbit/s", false, "Rate of the aggregator's line, each direction, shared by all sites; 0: no limit.") \
     X(plan, price_gb, REAL, "0", 0, 1e6, NULL, "", false, "Price of 1e9 bytes that leave a site or the aggregator, in any currency.")

@@ -142,10 +142,14 @@ static void write_fragment(FILE *f, const struct plan_cmd *c, const struct plan_
     fprintf(f,
             "outer:\n  every: %lld\n  fragments: %u\n  overlap_steps: %lld\n  codec: %s\n  lr: 0              # published: %.2f\n"
             "plan:\n  step_s: %.6g\n  up_mbit: %.6g\n  down_mbit: %.6g\n  rtt_ms: %.6g\n  loss_percent: %.6g\n"
-            "  outer_ns: %.6g\n  aggregator_mbit: %.6g\n  price_gb: %.6g\n",
+            "  encode_ns: %.6g\n  apply_ns: %.6g\n  accept_ns: %.6g\n  commit_ns: %.6g\n  sum_ns: %.6g\n"
+            "  aggregator_mbit: %.6g\n  price_gb: %.6g\n",
             (long long)o->schedule.beat[0].every, o->schedule.fragments, (long long)o->schedule.overlap,
             codec_get(o->schedule.beat[0].codec)->name, outer_lr(c, o), s->plan_step_s, s->plan_up_mbit, s->plan_down_mbit,
-            s->plan_rtt_ms, s->plan_loss_percent, s->plan_outer_ns, s->plan_aggregator_mbit, s->plan_price_gb);
+            s->plan_rtt_ms, s->plan_loss_percent, s->plan_encode_ns, s->plan_apply_ns, s->plan_accept_ns, s->plan_commit_ns,
+            s->plan_sum_ns, s->plan_aggregator_mbit, s->plan_price_gb);
+    plan_settings_list(f, "up_s", &s->plan_up_s);
+    plan_settings_list(f, "down_s", &s->plan_down_s);
 }
 
 static enum err give_configuration(const struct plan_cmd *c, const struct plan_option *o)
@@ -166,17 +170,21 @@ static enum err give_configuration(const struct plan_cmd *c, const struct plan_o
 static enum err refuse(const struct plan_cmd *c, const struct plan_option *nearest)
 {
     struct plan_link link;
-    bool by_rate;
+    enum plan_nearest by;
     char possible[256], less[48] = "";
     double share = c->utilisation / 100, most = floor(1000 * nearest->result.utilisation) / 10;
     if (most >= UTILISATION_MIN)
         snprintf(less, sizeof less, "; or --utilisation %.1f", most);
-    TRY(plan_nearest_link(&c->task, &c->p.exchange.schedule, &c->p.table, share, &link, &by_rate));
-    if (by_rate)
+    TRY(plan_nearest_link(&c->task, &c->p.exchange.schedule, &c->p.table, share, &link, &by));
+    if (by == PLAN_BY_RATE)
         snprintf(possible, sizeof possible, "%.3g up and %.3g down Mbit/s at %.4g ms", link.up_bps / 1e6, link.down_bps / 1e6,
                  1e3 * link.rtt_s);
-    else
+    else if (by == PLAN_BY_DELAY)
         snprintf(possible, sizeof possible, "a round trip of %.3g ms", 1e3 * link.rtt_s);
+    else
+        snprintf(possible, sizeof possible,
+                 "no link at all: sites and aggregator themselves take too long for a round (plan.encode_ns and the like); faster "
+                 "disks, or longer steps");
     return err_set(ERR_CONFIG,
                    "no settings train %.4g %% of the time on this link; the most is %.1f %%, with %s, H %lld, %u fragments, %lld "
                    "steps of overlap, where one round takes %.3g s\nthe nearest possible: %s%s",

@@ -9,13 +9,16 @@
 #include <string.h>
 #include <time.h>
 #include "inner/train.h"
+#include "kernels/base/log.h"
 #include "outer/cmd/cmd.h"
 #include "outer/identity.h"
 #include "outer/link/tcp.h"
 #include "outer/link/tls.h"
 #include "outer/plan/plan_settings.h"
+#include "outer/plan/rehearsal.h"
 
-enum { PINGS = 20, SIZES = 6, REPEATS = 3, STEPS = 5, FIRST_BYTES = 1 << 16, OUTER_VALUES = 1 << 22 };
+enum { PINGS = 20, REPEATS = 3, STEPS = 5, WARM_BYTES = 4 << 20 };
+static const double PAUSE_S = 0.3; /* and two round trips: longer than the time after which TCP calls a connection idle */
 
 struct probe {
     struct plan_settings p;
@@ -24,6 +27,8 @@ struct probe {
     int64_t most_mib;
     struct link *link;
     uint8_t *bytes; /* of the largest payload; what it says does not matter */
+    uint64_t sent;  /* payloads: as rounds, so that each follows its offer at once, as a run's do */
+    double rtt_s;
 };
 
 static double seconds_now(void)
@@ -183,7 +188,7 @@ static enum err ping(struct probe *c, double *seconds)
 
 static enum err send(struct probe *c, size_t size, double *seconds)
 {
-    struct wire_contribution m = {.head = head_of(c), .payload_bytes = size, .weight = 1};
+    struct wire_contribution m = {.head = head_of(c), .round = c->sent++, .payload_bytes = size, .weight = 1};
     struct wire_answer a;
     double begin = seconds_now();
     TRY(c->link->ops->contribute(c->link, &m, c->bytes, &a));
@@ -194,7 +199,7 @@ static enum err send(struct probe *c, size_t size, double *seconds)
 static enum err get(struct probe *c, size_t size, double *seconds)
 {
     struct wire_fetch m = {.head = head_of(c), .what = WIRE_AGGREGATE, .round = size};
-    struct wire_answer a;
+    struct wire_answer a = {0}; /* nothing of it is here yet */
     double begin = seconds_now();
     TRY(c->link->ops->fetch(c->link, &m, c->bytes, size, &a));
     *seconds = seconds_now() - begin;
@@ -216,24 +221,42 @@ static void fit_add(struct fit *f, double bytes, double seconds)
     f->xy += bytes * seconds;
 }
 
-/* One direction, in sizes that grow by four as long as one takes less than two seconds. */
-static enum err rate(struct probe *c, const char *what, enum err (*move)(struct probe *, size_t, double *), struct fit *f)
+static void pause_s(double seconds)
 {
-    size_t most = (size_t)c->most_mib << 20, largest = 0;
-    double seconds = 0;
-    TRY(move(c, FIRST_BYTES, &seconds)); /* connection and handshake are not part of it */
+    struct timespec t = {(time_t)seconds, (long)(1e9 * (seconds - floor(seconds)))};
+    nanosleep(&t, NULL);
+}
+
+static double median_of_three(const double t[REPEATS])
+{
+    return fmax(fmin(t[0], t[1]), fmin(fmax(t[0], t[1]), t[2]));
+}
+
+/* One direction, in sizes that grow by four as long as one takes less than two seconds; each after a pause, as a round's. times:
+ * what each took beyond the round trip. */
+static enum err rate(struct probe *c, const char *what, enum err (*move)(struct probe *, size_t, double *), struct fit *f,
+                     struct config_list *times)
+{
+    size_t most = (size_t)c->most_mib << 20, size = PLAN_TIMES_FIRST;
+    double took[REPEATS] = {0}, least = 1e-6;
+    TRY_ALLOC(times->items = arena_array(&c->p.perm, PLAN_TIMES_MAX, sizeof *times->items));
+    TRY(move(c, size, took)); /* connections and handshakes are not part of it */
+    TRY(move(c, most < WARM_BYTES ? most : WARM_BYTES, took));
     *f = (struct fit){0};
-    for (size_t size = FIRST_BYTES; size <= most && seconds < 2; size *= 4) {
+    for (took[0] = 0; size <= most && median_of_three(took) < 2; size *= 4) {
         double sum = 0, squares = 0;
         for (int i = 0; i < REPEATS; i++) {
-            TRY(move(c, size, &seconds));
-            fit_add(f, (double)size, seconds);
-            sum += seconds;
-            squares += seconds * seconds;
+            pause_s(PAUSE_S + 2 * c->rtt_s);
+            TRY(move(c, size, &took[i]));
+            fit_add(f, (double)size, took[i]);
+            sum += took[i];
+            squares += took[i] * took[i];
         }
         f->variation = sqrt(fmax(0, squares / REPEATS - sum * sum / REPEATS / REPEATS)) * REPEATS / sum;
-        largest = size;
+        least = fmax(least, median_of_three(took) - c->rtt_s);
+        TRY_ALLOC(times->items[times->count++] = arena_printf(&c->p.perm, "%.4g", least));
     }
+    size_t largest = size / 4;
     double beta = (f->n * f->xy - f->x * f->y) / (f->n * f->xx - f->x * f->x);
     if (!(beta > 0))
         return err_set(ERR_LINK, "%s: time does not grow with size; --most-mib %" PRId64 " is too little for this link", what,
@@ -246,7 +269,10 @@ static enum err rate(struct probe *c, const char *what, enum err (*move)(struct 
 
 static enum err measure_link(struct probe *c)
 {
-    struct link_dial d = {.target = c->p.o.site_aggregator, .streams = (unsigned)c->p.o.site_streams};
+    struct link_dial d = {.target = c->p.o.site_aggregator,
+                          .streams = (unsigned)c->p.o.site_streams,
+                          .rate_up = (uint64_t)(1e6 / 8 * c->p.o.site_rate_up), /* as the run will use it */
+                          .rate_down = (uint64_t)(1e6 / 8 * c->p.o.site_rate_down)};
     struct fit up, down;
     struct tcp_settings t;
     double best = INFINITY, worst = 0, seconds;
@@ -267,12 +293,13 @@ static enum err measure_link(struct probe *c)
         worst = fmax(worst, seconds);
     }
     fprintf(stderr, "rtt  %.3f ms, at most %.3f ms of %d\n", 1e3 * best, 1e3 * worst, PINGS);
-    TRY(rate(c, "up", send, &up));
-    TRY(rate(c, "down", get, &down));
+    c->rtt_s = best;
+    c->p.o.plan_rtt_ms = 1e3 * best;
+    TRY(rate(c, "up", send, &up, &c->p.o.plan_up_s));
+    TRY(rate(c, "down", get, &down, &c->p.o.plan_down_s));
     tcp_read(&t, "/proc/sys/net/ipv4");
     tcp_print(&t, stderr);
     tcp_advise(&t, fmax(up.bps, down.bps), best, d.streams, stderr);
-    c->p.o.plan_rtt_ms = 1e3 * best;
     c->p.o.plan_up_mbit = up.bps / 1e6;
     c->p.o.plan_down_mbit = down.bps / 1e6;
     return c->link->ops->leave(c->link, &leave, &ignored);
@@ -348,35 +375,48 @@ static enum err layer_times(struct probe *c, struct train *t)
     return ERR_OK;
 }
 
-/* Encode, decode and outer step of the configured codec, for one value. */
-static enum err outer_time(struct probe *c, struct dev *d)
+/* Where atoll train has the outer arithmetic. */
+static enum err open_beside(const struct probe *c, const struct dev *d, struct dev **beside)
 {
-    const struct codec *codec = codec_find(c->p.o.outer_codec);
-    size_t n = OUTER_VALUES, size;
-    struct codec_work *w;
-    struct arena a = arena_make(0);
-    float *z = arena_array(&a, n, sizeof *z), *theta = arena_array(&a, 2 * n, sizeof *theta);
-    uint8_t *grid = arena_alloc(&a, n / DEV_BLOCK), *payload = arena_alloc(&a, codec->payload_max(codec, n));
-    enum err e = z && theta && grid && payload ? codec_open(&w, d) : ERR_MEMORY;
-    if (e == ERR_OK) {
-        memset(grid, 100, n / DEV_BLOCK);
-        for (size_t i = 0; i < n; i++)
-            z[i] = (float)(i % 251) / 65536;
-        c->p.o.plan_outer_ns = INFINITY; /* the first time pays for the pages */
-        for (int i = 0; i < REPEATS && e == ERR_OK; i++) {
-            double begin = seconds_now();
-            e = codec->encode(codec, w, payload, &size, z, z, grid, n);
-            if (e == ERR_OK)
-                e = codec->decode(codec, w, z, payload, size, grid, n);
-            d->ops->outer_step(d, theta, theta + n, z, 0.7f, 0.9f, n);
-            if (e == ERR_OK)
-                e = dev_sync(d);
-            c->p.o.plan_outer_ns = fmin(c->p.o.plan_outer_ns, 1e9 * (seconds_now() - begin) / (double)n);
-        }
-        codec_close(w);
-    }
-    arena_free(&a);
-    return e;
+    struct dev_options o = {.kind = "cpu", .model_type = "f32", .threads = d->host_memory ? d->threads : 0};
+    if (d->host_memory && c->p.o.outer_overlap_steps)
+        o.threads = (d->threads + 3) / 4;
+    else if (!d->host_memory && strcmp(c->p.o.outer_device, "cpu"))
+        o = (struct dev_options){.kind = c->p.s.device_kind, .model_type = "f32", .threads = dev_threads(), .beside = true};
+    return dev_open(beside, &o);
+}
+
+/* What a round costs beside the line, on this machine. */
+static enum err measure_round(struct probe *c, const struct dev *d, const char *directory)
+{
+    struct plan_outer t;
+    struct rehearsal r = {.exchange = &c->p.exchange, .table = &c->p.table, .directory = directory,
+                          .sites = (unsigned)c->p.o.outer_sites.count,
+                          .feedback = (float)c->p.o.outer_feedback, .seed = (uint64_t)c->p.s.run_seed};
+    TRY(open_beside(c, d, &r.dev));
+    enum err e = rehearsal_measure(&r, &t);
+    dev_close(r.dev);
+    TRY(e);
+    c->p.o.plan_encode_ns = 1e9 * t.encode_s;
+    c->p.o.plan_apply_ns = 1e9 * t.apply_s;
+    c->p.o.plan_accept_ns = 1e9 * t.accept_s;
+    c->p.o.plan_commit_ns = 1e9 * t.commit_s;
+    c->p.o.plan_sum_ns = 1e9 * t.sum_s;
+    fprintf(stderr, "a value's round with %s, storage included: encode %.3g ns, apply %.3g ns; at the aggregator accept %.3g ns and "
+                    "sum %.3g ns for each site, commit %.3g ns\n",
+            c->p.o.outer_codec, 1e9 * t.encode_s, 1e9 * t.apply_s, 1e9 * t.accept_s, 1e9 * t.sum_s, 1e9 * t.commit_s);
+    return ERR_OK;
+}
+
+/* Beside the directory of the run: on its disk. */
+static enum err make_directory(struct probe *c, char **path)
+{
+    const char *slash = strrchr(c->p.s.run_dir, '/');
+    int n = slash ? (int)(slash - c->p.s.run_dir) + 1 : 0;
+    TRY_ALLOC(*path = arena_printf(&c->p.perm, "%.*s.atoll-probe-XXXXXX", n, c->p.s.run_dir));
+    if (mkdtemp(*path))
+        return ERR_OK;
+    return err_set(ERR_IO, "%s: cannot be made; probe measures the disk of run.dir", *path);
 }
 
 /* The fastest of a few real steps, in a directory that goes away. */
@@ -384,14 +424,13 @@ static enum err measure_step(struct probe *c)
 {
     struct coll *coll = NULL;
     struct dev *d = NULL;
-    char dir[] = "/tmp/atoll-probe-XXXXXX";
+    char *dir;
     double step_s = 0;
     const struct train_hook hook = {&step_s, nothing_start, nothing_start, keep_time, nothing_eval, nothing_start, nothing_saved};
     static struct train train;
     c->p.s.train_steps = STEPS;
     c->p.s.train_eval_every = c->p.s.train_checkpoint_every = 0;
-    if (!mkdtemp(dir))
-        return err_set(ERR_IO, "/tmp: no temporary directory can be made");
+    TRY(make_directory(c, &dir));
     enum err e = coll_open(&coll, c->p.s.device_kind);
     if (e == ERR_OK)
         e = dev_open(&d, &(struct dev_options){.kind = c->p.s.device_kind, .model_type = c->p.s.device_dtype,
@@ -402,15 +441,14 @@ static enum err measure_step(struct probe *c)
         e = train_run(&train, &hook);
     if (e == ERR_OK)
         e = layer_times(c, &train);
-    if (e == ERR_OK)
-        e = outer_time(c, d);
     train_close(&train);
+    if (e == ERR_OK)
+        e = measure_round(c, d, dir);
     dev_close(d);
     coll_close(coll);
     c->p.o.plan_step_s = step_s;
     if (e == ERR_OK)
-        fprintf(stderr, "step %.4g s, the fastest of %d; %.3g ns to encode and apply a value with %s\n", step_s, STEPS,
-                c->p.o.plan_outer_ns, c->p.o.outer_codec);
+        fprintf(stderr, "step %.4g s, the fastest of %d\n", step_s, STEPS);
     if (e == ERR_OK)
         return file_remove_tree(dir);
     char why[512];
@@ -424,18 +462,21 @@ static void write_plan(FILE *f, const struct probe *c)
 {
     const struct outer_settings *o = &c->p.o;
     fprintf(f, "plan:\n");
-    if (*o->site_aggregator)
+    if (*o->site_aggregator) {
         fprintf(f, "  up_mbit: %.6g\n  down_mbit: %.6g\n  rtt_ms: %.6g\n", o->plan_up_mbit, o->plan_down_mbit, o->plan_rtt_ms);
+        plan_settings_list(f, "up_s", &o->plan_up_s);
+        plan_settings_list(f, "down_s", &o->plan_down_s);
+    }
     if (!c->step)
         return;
-    fprintf(f, "  step_s: %.6g\n  outer_ns: %.6g\n  layers_ms: [", o->plan_step_s, o->plan_outer_ns);
-    for (size_t i = 0; i < o->plan_layers_ms.count; i++)
-        fprintf(f, "%s%s", i ? ", " : "", o->plan_layers_ms.items[i]);
-    fprintf(f, "]\n");
+    fprintf(f, "  step_s: %.6g\n  encode_ns: %.6g\n  apply_ns: %.6g\n  accept_ns: %.6g\n  commit_ns: %.6g\n  sum_ns: %.6g\n",
+            o->plan_step_s, o->plan_encode_ns, o->plan_apply_ns, o->plan_accept_ns, o->plan_commit_ns, o->plan_sum_ns);
+    plan_settings_list(f, "layers_ms", &o->plan_layers_ms);
 }
 
 static enum err probe(struct probe *c, const struct args *args)
 {
+    log_min(LOG_WARN); /* what is measured says itself what it is */
     TRY(plan_settings_may_write(c->write, c->force));
     TRY(plan_settings_load(&c->p, c->config, NULL, 0, args));
     if (!*c->p.o.site_name && c->p.o.outer_sites.count == 1)
@@ -469,7 +510,8 @@ enum err cmd_probe(int argc, char **argv)
         {.name = "listen", .kind = ARGS_FLAG, .target = &c.listening,
          .help = "Be the other end, on serve.listen with the aggregator's certificate, until Ctrl-C."},
         {.name = "step", .kind = ARGS_FLAG, .target = &c.step,
-         .help = "Also the step time of the configured model on this machine (data.train), and of the codec."},
+         .help = "Also, on this machine, the step time of the configured model (data.train) and what a round costs beside "
+                 "the line, on the disk of run.dir."},
         {.name = "most-mib", .kind = ARGS_INT, .target = &c.most_mib, .min = 1, .max = 4096, .value = "MIB",
          .help = "Largest payload."},
         {.name = "write", .kind = ARGS_TEXT, .target = &c.write, .value = "FILE", .help = "Write plan.* there, in a new file, for atoll plan --probe."},

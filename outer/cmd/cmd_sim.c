@@ -9,13 +9,16 @@
 #include "outer/cmd/cmd.h"
 #include "outer/plan/plan_settings.h"
 #include "outer/report/progress.h"
+#include "outer/report/record.h"
 #include "outer/sim/simulate.h"
 #include "outer/wan/topology.h"
 
 struct sim_cmd {
     struct plan_settings p;
     struct plan_task task;
-    const char *config, *probe, *topology;
+    const char *config, *probe, *topology, *record;
+    struct record log;
+    bool force;
     int64_t sites, rounds, seed;
     double days;
     double began_s, told_s; /* on the wall's clock: the simulation, the last line about it */
@@ -67,19 +70,37 @@ static void tell(void *self, int64_t step, int64_t steps)
 /* NAME:key=value,... with the keys of plan.*: step_s, up_mbit, down_mbit, rtt_ms, loss_percent. */
 static enum err set_value(struct simulate_site *s, const char *key, double value, const char *text)
 {
-    if (!strcmp(key, "step_s"))
+    if (!strcmp(key, "step_s")) {
         s->step_s = value;
-    else if (!strcmp(key, "up_mbit"))
+    } else if (!strcmp(key, "up_mbit")) {
         s->link.up_bps = value * 1e6;
-    else if (!strcmp(key, "down_mbit"))
+        s->link.up.count = 0; /* what was measured is of another rate */
+    } else if (!strcmp(key, "down_mbit")) {
         s->link.down_bps = value * 1e6;
-    else if (!strcmp(key, "rtt_ms"))
+        s->link.down.count = 0;
+    } else if (!strcmp(key, "rtt_ms")) {
         s->link.rtt_s = value / 1e3;
-    else if (!strcmp(key, "loss_percent"))
+    } else if (!strcmp(key, "loss_percent")) {
         s->link.loss = value / 100;
-    else
-        return err_set(ERR_CONFIG, "\"%.100s\": %.40s is none of step_s, up_mbit, down_mbit, rtt_ms, loss_percent",
+    } else {
+        return err_set(ERR_CONFIG, "\"%.100s\": %.40s is none of probe, step_s, up_mbit, down_mbit, rtt_ms, loss_percent",
                        text, key);
+    }
+    return ERR_OK;
+}
+
+/* What was measured at that site. */
+static enum err set_probe(struct sim_cmd *c, const struct args *args, struct simulate_site *s, const char *path)
+{
+    struct outer_settings o = c->p.o;
+    struct plan_task t;
+    TRY(plan_settings_probe(&o, path, args, &c->p.perm));
+    TRY(keys_outer_check(&o, &c->p.s));
+    plan_settings_task(&t, &o, c->p.table.parameters);
+    s->step_s = t.step_s;
+    s->link = t.link;
+    s->encode_s = t.outer.encode_s;
+    s->apply_s = t.outer.apply_s;
     return ERR_OK;
 }
 
@@ -91,7 +112,7 @@ static struct simulate_site *find(struct sim_cmd *c, const char *name, size_t le
     return NULL;
 }
 
-static enum err set_site(struct sim_cmd *c, const char *text)
+static enum err set_site(struct sim_cmd *c, const struct args *args, const char *text)
 {
     const char *colon = strchr(text, ':');
     struct simulate_site *s = colon ? find(c, text, (size_t)(colon - text)) : NULL;
@@ -103,6 +124,10 @@ static enum err set_site(struct sim_cmd *c, const char *text)
     TRY_ALLOC(copy);
     for (pair = strtok_r(copy, ",", &rest); pair; pair = strtok_r(NULL, ",", &rest)) {
         char *equals = strchr(pair, '='), *end = NULL;
+        if (!strncmp(pair, "probe=", 6)) {
+            TRY(set_probe(c, args, s, pair + 6));
+            continue;
+        }
         double value = equals ? strtod(equals + 1, &end) : -1;
         if (!equals || end == equals + 1 || *end || !(value >= 0) || value > 1e9)
             return err_set(ERR_CONFIG, "\"%.100s\": %.40s is not key=number", text, pair);
@@ -132,6 +157,7 @@ static enum err take_topology(struct sim_cmd *c)
         const struct flow_settings *up = &t.flows[(unsigned)place * t.places + (unsigned)hub],
                                    *down = &t.flows[(unsigned)hub * t.places + (unsigned)place];
         struct plan_link *l = &c->site[i].link;
+        l->up.count = l->down.count = 0;
         l->up_bps = up->rate_bps ? (double)up->rate_bps : PLAN_RATE_MAX;
         l->down_bps = down->rate_bps ? (double)down->rate_bps : PLAN_RATE_MAX;
         l->rtt_s = (double)(up->delay_ns + down->delay_ns) / 1e9;
@@ -146,11 +172,15 @@ static enum err make_sites(struct sim_cmd *c, const struct args *args)
     c->count = (unsigned)names->count;
     TRY_ALLOC(c->site = arena_array(&c->p.perm, c->count, sizeof *c->site));
     for (unsigned i = 0; i < c->count; i++)
-        c->site[i] = (struct simulate_site){names->items[i], c->task.step_s, c->task.link};
+        c->site[i] = (struct simulate_site){.name = names->items[i],
+                                            .step_s = c->task.step_s,
+                                            .link = c->task.link,
+                                            .encode_s = c->task.outer.encode_s,
+                                            .apply_s = c->task.outer.apply_s};
     if (c->topology)
         TRY(take_topology(c));
     for (int i = 0; i < args->operand_count; i++)
-        TRY(set_site(c, args->operand[i]));
+        TRY(set_site(c, args, args->operand[i]));
     for (unsigned i = 0; i < c->count; i++) {
         const struct simulate_site *s = &c->site[i];
         if (s->link.loss > LOSS_MAX)
@@ -158,7 +188,8 @@ static enum err make_sites(struct sim_cmd *c, const struct args *args)
                            "site %s: %g %% of packets lost, must be at most %g %%: beyond it TCP hardly works, and no formula for "
                            "its rate holds",
                            s->name, 100 * s->link.loss, 100 * LOSS_MAX);
-        if (!(s->step_s > 0) || !(s->link.up_bps > 0) || !(s->link.down_bps > 0))
+        bool up = s->link.up_bps > 0 || s->link.up.count, down = s->link.down_bps > 0 || s->link.down.count;
+        if (!(s->step_s > 0) || !up || !down)
             return err_set(ERR_CONFIG,
                            "site %s: a step of %g s, %g up and %g down Mbit/s: nothing would ever arrive; give plan.step_s, "
                            "plan.up_mbit, plan.down_mbit, or %s:step_s=..,up_mbit=..",
@@ -232,9 +263,48 @@ static void print_result(const struct sim_cmd *c, const struct simulate_result *
     printf("Simulated in %s (%.1f s), %.3g times as fast as the run.\n", wall, r->wall_s, r->total_s / r->wall_s);
 }
 
+/* As atoll train records a round, and whose it is; t: seconds after the run's start. */
+static void rounded(void *self, const struct simulate_round *r)
+{
+    struct sim_cmd *c = self;
+    const struct {
+        const char *key;
+        double value;
+    } parts[] = {{"run_s", r->t_s},
+                 {"compute_ms", 1e3 * r->compute_s},
+                 {"encode_ms", r->times.encode_ms},
+                 {"store_ms", r->times.store_ms},
+                 {"send_ms", r->times.send_ms},
+                 {"wait_ms", r->times.wait_ms},
+                 {"fetch_ms", r->times.fetch_ms},
+                 {"apply_ms", r->times.apply_ms},
+                 {"flight_ms", 1e3 * r->flight_s},
+                 {"exposed_ms", 1e3 * r->exposed_s}};
+    record_begin(&c->log, "round");
+    record_text(&c->log, "site", c->site[r->site].name);
+    record_int(&c->log, "step", r->step);
+    record_int(&c->log, "fragment", r->fragment);
+    record_int(&c->log, "round", (int64_t)r->round);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        record_real(&c->log, parts[i].key, parts[i].value);
+    record_end(&c->log);
+}
+
+static enum err open_record(struct sim_cmd *c)
+{
+    if (!c->record)
+        return ERR_OK;
+    if (c->force)
+        TRY(file_remove_tree(c->record));
+    TRY(record_open(&c->log, c->record, &c->p.perm));
+    record_hold(&c->log); /* a year has millions of lines: written as many at once as the buffer holds */
+    return ERR_OK;
+}
+
 static enum err sim(struct sim_cmd *c, const struct args *args)
 {
     struct simulate_result r;
+    TRY(plan_settings_may_write(c->record, c->force));
     TRY(plan_settings_load(&c->p, c->config, c->probe, c->sites, args));
     plan_settings_task(&c->task, &c->p.o, c->p.table.parameters);
     TRY(make_sites(c, args));
@@ -242,21 +312,23 @@ static enum err sim(struct sim_cmd *c, const struct args *args)
         c->p.exchange.schedule.steps = (int64_t)(c->days * 86400 / c->site[0].step_s);
     if (c->p.exchange.schedule.steps < 1)
         return err_set(ERR_CONFIG, "--days %g is less than one step of %g s", c->days, c->site[0].step_s);
-    if (strcmp(c->p.o.outer_mode, "strict") && c->p.o.outer_overlap_steps)
-        return err_set(ERR_UNSUPPORTED, "outer.overlap_steps with outer.mode = quorum is not simulated; take one of them out");
+    TRY(open_record(c));
     struct simulate_options o = {.exchange = &c->p.exchange,
                                  .sites = c->site,
                                  .site_count = c->count,
                                  .strict = !strcmp(c->p.o.outer_mode, "strict"),
                                  .straggler_s = c->p.o.outer_straggler_s,
-                                 .outer_s = c->task.outer_s,
+                                 .outer = c->task.outer,
+                                 .aggregators = (unsigned)c->p.o.outer_aggregators,
                                  .aggregator_bps = c->task.aggregator_bps,
                                  .feedback = c->p.o.outer_feedback,
                                  .seed = (uint64_t)c->seed,
                                  .rounds_max = (uint64_t)c->rounds,
                                  .stop = &stop,
                                  .progress = tell,
-                                 .progress_self = c};
+                                 .progress_self = c,
+                                 .rounded = c->record ? rounded : NULL,
+                                 .rounded_self = c};
     mallopt(M_TRIM_THRESHOLD, 1 << 30); /* what is freed is wanted again in the next virtual millisecond */
     mallopt(M_MMAP_THRESHOLD, 1 << 24);
     signal(SIGINT, on_signal);
@@ -265,6 +337,8 @@ static enum err sim(struct sim_cmd *c, const struct args *args)
     log_to(sink, NULL);
     enum err e = simulate(&o, &r, &c->p.perm);
     log_to(NULL, NULL);
+    record_release(&c->log);
+    record_close(&c->log);
     if (e == ERR_OK)
         print_result(c, &r);
     if (e == ERR_OK && r.stopped)
@@ -288,6 +362,9 @@ enum err cmd_sim(int argc, char **argv)
          .help = "Steps for so many days of training instead of train.steps; 0: as there."},
         {.name = "rounds", .kind = ARGS_INT, .target = &c.rounds, .min = 0, .max = 1e9, .value = "N",
          .help = "Only the first N rounds of a fragment; 0: all."},
+        {.name = "record", .kind = ARGS_TEXT, .target = &c.record, .value = "FILE",
+         .help = "Write every round of every site there, in a new file, as lines of metrics.jsonl with site and run_s."},
+        {.name = "force", .kind = ARGS_FLAG, .target = &c.force, .help = "Replace the file of --record."},
         {.name = "seed", .kind = ARGS_INT, .target = &c.seed, .min = 0, .max = 9e15, .value = "N",
          .help = "Order of what happens in the same millisecond."},
     };
@@ -299,7 +376,7 @@ enum err cmd_sim(int argc, char **argv)
                                    "further fragment; --rounds, --days or a larger outer.every make it short.",
                         .example = "atoll sim --sites 8 --days 30 --outer.every 500 --plan.step_s 1 --plan.up_mbit 100 --plan.down_mbit 100 "
                                    "--plan.rtt_ms 80 s3:step_s=1.2,up_mbit=20",
-                        .operands = "[NAME:step_s=S,up_mbit=R,down_mbit=R,rtt_ms=T,loss_percent=L ...]",
+                        .operands = "[NAME:probe=FILE,step_s=S,up_mbit=R,down_mbit=R,rtt_ms=T,loss_percent=L ...]",
                         .settings = true,
                         .options = options,
                         .count = sizeof options / sizeof *options};

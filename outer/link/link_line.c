@@ -64,10 +64,10 @@ static void nothing_fetching(void *self, const struct wire_fetch *m)
 }
 
 void link_line_hub_open(struct link_line_hub *h, struct link_sim_server *s, const size_t *elements,
-                        const struct schedule *schedule, double bps)
+                        const struct schedule *schedule, const struct plan_outer *outer, double bps)
 {
     *h = (struct link_line_hub){
-        .server = s, .elements = elements, .schedule = schedule, .in.bps = bps, .out.bps = bps};
+        .server = s, .elements = elements, .schedule = schedule, .outer = outer, .in.bps = bps, .out.bps = bps};
     h->watch = (struct link_sim_watch){.self = h,
                                        .hello = nothing_hello,
                                        .offered = nothing_offered,
@@ -79,25 +79,48 @@ void link_line_hub_open(struct link_line_hub *h, struct link_sim_server *s, cons
 
 /* ---- time ---- */
 
-void link_line_wait(struct link_line *l, double seconds)
+void link_line_wait(struct link_line_end *e, double seconds)
 {
-    struct sim_clock *c = l->hub->server->clock;
-    l->owed_ms += 1e3 * seconds;
-    double whole = floor(l->owed_ms);
+    struct sim_clock *c = e->world->clock;
+    e->owed_ms += 1e3 * seconds;
+    double whole = floor(e->owed_ms);
     if (whole < 1)
         return;
-    l->owed_ms -= whole;
-    sim_sleep(c, c->now_ms + (uint64_t)whole, l->world);
+    e->owed_ms -= whole;
+    sim_sleep(c, c->now_ms + (uint64_t)whole, e->world);
 }
 
 static void half_trip(struct link_line *l)
 {
-    link_line_wait(l, l->plan.rtt_s / 2);
+    link_line_wait(l->end, l->end->plan.rtt_s / 2);
 }
 
 static double now_s(const struct link_line *l)
 {
-    return ((double)l->hub->server->clock->now_ms + l->owed_ms) / 1e3;
+    return ((double)l->hub->server->clock->now_ms + l->end->owed_ms) / 1e3;
+}
+
+static void wait_until(struct link_line *l, double at_s)
+{
+    double now = now_s(l);
+    if (at_s > now)
+        link_line_wait(l->end, at_s - now);
+}
+
+/* ---- the aggregator's work ---- */
+
+/* When something that takes so long, and can begin at that time, is done. */
+static double hub_works(struct link_line_hub *h, double from_s, double takes_s)
+{
+    h->free_s = (from_s > h->free_s ? from_s : h->free_s) + takes_s;
+    return h->free_s;
+}
+
+void link_line_committed(void *hub, const struct manifest *m)
+{
+    struct link_line_hub *h = hub;
+    double takes_s = (h->outer->commit_s + manifest_included(m) * h->outer->sum_s) * (double)h->elements[m->fragment];
+    h->ready_s[m->fragment] = hub_works(h, (double)h->server->clock->now_ms / 1e3, takes_s);
 }
 
 struct link_line_flow {
@@ -152,14 +175,12 @@ static void pipe_transfer(struct link_line *l, struct link_line_pipe *p, double 
 static void transfer(struct link_line *l, double payload, bool up)
 {
     struct link_line_pipe *shared = up ? &l->hub->in : &l->hub->out;
-    double now = now_s(l), *mine = up ? &l->up_free_s : &l->down_free_s;
-    *mine = (now > *mine ? now : *mine) + plan_transfer_s(&l->plan, payload, up ? l->plan.up_bps : l->plan.down_bps);
+    double now = now_s(l), *mine = up ? &l->end->up_free_s : &l->end->down_free_s;
+    *mine = (now > *mine ? now : *mine) + plan_transfer_s(&l->end->plan, payload, up);
     double end = *mine;
     if (shared->bps > 0)
         pipe_transfer(l, shared, plan_wire_bytes(payload));
-    now = now_s(l);
-    if (end > now)
-        link_line_wait(l, end - now);
+    wait_until(l, end);
 }
 
 static enum err down(void)
@@ -172,7 +193,7 @@ static enum err back(struct link_line *l)
 {
     l->hub->calls++;
     half_trip(l);
-    return l->world->dead || !l->hub->server->up ? down() : ERR_OK;
+    return l->end->world->dead || !l->hub->server->up ? down() : ERR_OK;
 }
 
 /* After a call that changes something the aggregator works. */
@@ -185,7 +206,7 @@ static enum err work(struct link_line *l)
 static enum err there(struct link_line *l)
 {
     half_trip(l);
-    return l->world->dead || !l->hub->server->up ? down() : ERR_OK;
+    return l->end->world->dead || !l->hub->server->up ? down() : ERR_OK;
 }
 
 /* ---- the calls ---- */
@@ -207,21 +228,25 @@ static enum err line_contribute(struct link *link, const struct wire_contributio
     const struct codec *c = codec_get((enum codec_kind)m->codec);
     size_t elements = l->hub->elements[m->fragment];
     double real = (double)c->payload_max(c, elements);
+    bool early = l->fresh[m->fragment] && m->round >= l->fresh[m->fragment];
     void *upload;
-    link_line_wait(l, l->outer_s * (double)elements);
     TRY(there(l));
     s->offer(s->self, l->peer, m, answer, &upload);
     if (answer->outcome != ROUND_RESUME || !upload)
         return back(l);
-    TRY(back(l)); /* the answer to the offer, then the bytes */
-    TRY(there(l));
+    if (!early) { /* the answer to the offer, then the bytes */
+        TRY(back(l));
+        TRY(there(l));
+    }
     transfer(l, real, true);
     uint64_t at = answer->offset;
     link_service_chunk(s, upload, at, payload + at, m->payload_bytes - at, answer);
+    link_line_wait(l->end, l->hub->outer->accept_s * (double)elements);
     struct wire_answer ignored;
     bool complete = answer->outcome == ROUND_NONE;
     link_service_finish(s, upload, complete, complete ? answer : &ignored);
     l->counters.payload_up += (uint64_t)real;
+    l->fresh[m->fragment] = m->round + 1;
     return work(l);
 }
 
@@ -238,6 +263,7 @@ static enum err line_poll(struct link *link, const struct wire_poll *m, uint32_t
         s->poll(s->self, l->peer, m, answer);
     }
     if (answer->answer.outcome == ROUND_COMMIT) {
+        wait_until(l, l->hub->ready_s[m->fragment]);
         l->committed[m->fragment].codec = codec_get((enum codec_kind)answer->manifest.codec);
         l->committed[m->fragment].payloads =
             schedule_payloads(l->hub->schedule, (enum codec_kind)answer->manifest.codec, manifest_included(&answer->manifest));
@@ -320,9 +346,9 @@ static const struct link_ops ops = {
     .close = line_close,
 };
 
-void link_line_open(struct link_line *l, struct link_line_hub *h, struct world_sim *site, const struct plan_link *plan,
-                    double outer_s, const char *run, const char *name)
+void link_line_open(struct link_line *l, struct link_line_hub *h, struct link_line_end *end, const char *run,
+                    const char *name)
 {
-    *l = (struct link_line){.link = {&ops}, .hub = h, .world = site, .plan = *plan, .outer_s = outer_s};
+    *l = (struct link_line){.link = {&ops}, .hub = h, .end = end};
     snprintf(l->peer, sizeof l->peer, "atoll://%s/site/%s", run, name);
 }

@@ -8,9 +8,9 @@
 enum {
     SEGMENT_BYTES = 1448,     /* of a packet of 1500 */
     WINDOW_SEGMENTS = 10,     /* RFC 6928 */
-    /* Between the send of a contribution and its commit at the site: offer and answer; data and receipt; the poll that is
-     * answered with the commit; fetch. */
-    ROUND_TRIPS = 4,
+    /* Between the send of a contribution and its commit at the site: offer and data; fetch. Between the two the receipt and the
+     * poll pass while the aggregator commits. In a fragment's first round the answer to the offer comes before the data. */
+    ROUND_TRIPS = 2,
     REPORT_TRIPS = 1          /* and before training goes on where it waits: the report */
 };
 
@@ -36,8 +36,25 @@ double plan_rate_bps(const struct plan_link *l, double bps)
     return most < bps ? most : bps;
 }
 
-double plan_transfer_s(const struct plan_link *l, double bytes, double bps)
+/* Straight lines between what was measured; beyond it as from the last but one to the last. */
+static double measured_s(const struct plan_times *t, double bytes)
 {
+    double size = PLAN_TIMES_FIRST, before = 0, before_s = 0;
+    unsigned i = 0;
+    while (i + 1 < t->count && bytes > size) {
+        before = size;
+        before_s = t->seconds[i++];
+        size *= 4;
+    }
+    return before_s + (bytes - before) * (t->seconds[i] - before_s) / (size - before);
+}
+
+double plan_transfer_s(const struct plan_link *l, double bytes, bool up)
+{
+    const struct plan_times *times = up ? &l->up : &l->down;
+    double bps = up ? l->up_bps : l->down_bps;
+    if (times->count)
+        return measured_s(times, bytes);
     double rate = plan_rate_bps(l, bps) / 8, wire = plan_wire_bytes(bytes);
     double first = (double)l->streams * WINDOW_SEGMENTS * SEGMENT_BYTES, full = rate * l->rtt_s;
     if (full <= first)
@@ -66,15 +83,18 @@ static struct cost round_cost(const struct plan_task *t, const struct schedule *
 {
     struct schedule_bytes b = schedule_bytes(s, kind, elements, t->sites);
     double up = (double)b.up, down = (double)b.down;
-    struct cost r = {.up_s = plan_transfer_s(&t->link, up, t->link.up_bps),
-                     .down_s = plan_transfer_s(&t->link, down, t->link.down_bps)};
+    const struct plan_outer *o = &t->outer;
+    struct cost r = {.up_s = plan_transfer_s(&t->link, up, true), .down_s = plan_transfer_s(&t->link, down, false)};
     if (t->aggregator_bps > 0) {
         double in = t->sites * plan_wire_bytes(up) * 8 / t->aggregator_bps,
                out = t->sites * plan_wire_bytes(down) * 8 / t->aggregator_bps;
         r.up_s = in > r.up_s ? in : r.up_s;
         r.down_s = out > r.down_s ? out : r.down_s;
     }
-    r.exchange_s = r.up_s + r.down_s + ROUND_TRIPS * t->link.rtt_s + t->outer_s * (double)elements;
+    double own_s = (o->encode_s + o->accept_s + o->apply_s) * (double)elements;
+    double commit_s = (o->commit_s + t->sites * o->sum_s) * (double)elements;
+    commit_s = commit_s > t->link.rtt_s ? commit_s : t->link.rtt_s;
+    r.exchange_s = r.up_s + r.down_s + ROUND_TRIPS * t->link.rtt_s + commit_s + own_s;
     return r;
 }
 
@@ -323,15 +343,21 @@ static enum err bisect(struct plan_task *t, const struct schedule *like, const s
 }
 
 enum err plan_nearest_link(const struct plan_task *t, const struct schedule *s, const struct table *table,
-                           double utilisation, struct plan_link *link, bool *by_rate)
+                           double utilisation, struct plan_link *link, enum plan_nearest *by)
 {
     struct plan_task tried = *t;
-    bool yes;
+    bool by_rate, by_delay;
+    tried.link.up.count = tried.link.down.count = 0; /* of another link nothing was measured */
     tried.link.up_bps = tried.link.down_bps = PLAN_RATE_MAX;
-    TRY(reaches(&tried, s, table, utilisation, &yes));
-    *by_rate = yes;
-    tried = *t;
-    TRY(bisect(&tried, s, table, utilisation, yes));
+    TRY(reaches(&tried, s, table, utilisation, &by_rate));
+    tried.link.rtt_s = 0;
+    TRY(reaches(&tried, s, table, utilisation, &by_delay));
+    tried.link.rtt_s = t->link.rtt_s;
+    tried.link.up_bps = t->link.up_bps;
+    tried.link.down_bps = t->link.down_bps;
+    *by = by_rate ? PLAN_BY_RATE : by_delay ? PLAN_BY_DELAY : PLAN_BY_NO_LINK;
+    if (*by != PLAN_BY_NO_LINK)
+        TRY(bisect(&tried, s, table, utilisation, by_rate));
     *link = tried.link;
     return ERR_OK;
 }

@@ -1,5 +1,6 @@
 #include "outer/plan/plan_settings.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "kernels/base/file.h"
 #include "outer/plan/tuning.h"
@@ -7,6 +8,14 @@
 bool plan_settings_given(const struct outer_settings *o)
 {
     return o->plan_step_s > 0 && o->plan_up_mbit > 0 && o->plan_down_mbit > 0;
+}
+
+static struct plan_times times_of(const struct config_list *list)
+{
+    struct plan_times t = {.count = (unsigned)list->count};
+    for (unsigned i = 0; i < t.count; i++) /* keys_outer_check has refused what is no number */
+        t.seconds[i] = strtod(list->items[i], NULL);
+    return t;
 }
 
 void plan_settings_task(struct plan_task *t, const struct outer_settings *o, size_t parameters)
@@ -18,29 +27,56 @@ void plan_settings_task(struct plan_task *t, const struct outer_settings *o, siz
                                      .down_bps = o->plan_down_mbit * 1e6,
                                      .rtt_s = o->plan_rtt_ms / 1e3,
                                      .loss = o->plan_loss_percent / 100,
-                                     .streams = (unsigned)o->site_streams},
-                            .outer_s = o->plan_outer_ns / 1e9,
+                                     .streams = (unsigned)o->site_streams,
+                                     .up = times_of(&o->plan_up_s),
+                                     .down = times_of(&o->plan_down_s)},
+                            .outer = {.encode_s = o->plan_encode_ns / 1e9,
+                                      .apply_s = o->plan_apply_ns / 1e9,
+                                      .accept_s = o->plan_accept_ns / 1e9,
+                                      .commit_s = o->plan_commit_ns / 1e9,
+                                      .sum_s = o->plan_sum_ns / 1e9},
                             .aggregator_bps = o->plan_aggregator_mbit * 1e6,
                             .price_gb = o->plan_price_gb};
 }
 
-/* plan.* of the other file, or of the arguments, key by key: what neither gives stays as it was. */
-static enum err take_probe(struct plan_settings *p, const char *path, const struct args *args)
+static void take_times(struct config_list *to, const struct config_list *from, double rate, double measured_rate)
+{
+    if (rate != measured_rate) /* an argument says another rate than the one the times are of */
+        *to = (struct config_list){0};
+    else if (from->count)
+        *to = *from;
+}
+
+enum err plan_settings_probe(struct outer_settings *to, const char *path, const struct args *args, struct arena *perm)
 {
     struct settings s;
-    struct outer_settings o;
-    const struct config_table tables[] = {keys_inner(&s), keys_outer(&o)};
-    TRY(config_load(tables, 2, path, args->setting_count, args->setting, &p->perm));
-    double *const to[] = {&p->o.plan_step_s, &p->o.plan_up_mbit,      &p->o.plan_down_mbit,      &p->o.plan_rtt_ms,
-                          &p->o.plan_loss_percent, &p->o.plan_outer_ns, &p->o.plan_aggregator_mbit, &p->o.plan_price_gb};
-    const double from[] = {o.plan_step_s, o.plan_up_mbit, o.plan_down_mbit, o.plan_rtt_ms,
-                           o.plan_loss_percent, o.plan_outer_ns, o.plan_aggregator_mbit, o.plan_price_gb};
-    for (size_t i = 0; i < sizeof to / sizeof *to; i++)
-        if (from[i] != 0)
-            *to[i] = from[i];
+    struct outer_settings o, measured;
+    const struct config_table tables[] = {keys_inner(&s), keys_outer(&o)}, file[] = {keys_inner(&s), keys_outer(&measured)};
+    TRY(config_load(file, 2, path, 0, NULL, perm));
+    TRY(config_load(tables, 2, path, args->setting_count, args->setting, perm));
+    double *const values[][2] = {{&to->plan_step_s, &o.plan_step_s},       {&to->plan_up_mbit, &o.plan_up_mbit},
+                                 {&to->plan_down_mbit, &o.plan_down_mbit}, {&to->plan_rtt_ms, &o.plan_rtt_ms},
+                                 {&to->plan_encode_ns, &o.plan_encode_ns}, {&to->plan_apply_ns, &o.plan_apply_ns},
+                                 {&to->plan_accept_ns, &o.plan_accept_ns}, {&to->plan_commit_ns, &o.plan_commit_ns},
+                                 {&to->plan_sum_ns, &o.plan_sum_ns},
+                                 {&to->plan_price_gb, &o.plan_price_gb},   {&to->plan_loss_percent, &o.plan_loss_percent},
+                                 {&to->plan_aggregator_mbit, &o.plan_aggregator_mbit}};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        if (*values[i][1] != 0)
+            *values[i][0] = *values[i][1];
     if (o.plan_layers_ms.count)
-        p->o.plan_layers_ms = o.plan_layers_ms;
+        to->plan_layers_ms = o.plan_layers_ms;
+    take_times(&to->plan_up_s, &o.plan_up_s, o.plan_up_mbit, measured.plan_up_mbit);
+    take_times(&to->plan_down_s, &o.plan_down_s, o.plan_down_mbit, measured.plan_down_mbit);
     return ERR_OK;
+}
+
+void plan_settings_list(FILE *f, const char *key, const struct config_list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        fprintf(f, "%s%s%s%s", i ? "" : "  ", i ? "" : key, i ? ", " : ": [", list->items[i]);
+    if (list->count)
+        fprintf(f, "]\n");
 }
 
 /* s0, s1, ...: the names do not matter before a run. */
@@ -71,7 +107,7 @@ enum err plan_settings_load(struct plan_settings *p, const char *config, const c
     const struct config_table tables[] = {keys_inner(&p->s), keys_outer(&p->o)};
     TRY(config_load(tables, 2, config, args->setting_count, args->setting, &p->perm));
     if (probe)
-        TRY(take_probe(p, probe, args));
+        TRY(plan_settings_probe(&p->o, probe, args, &p->perm));
     if (sites)
         TRY(roster(p, sites));
     TRY(check(p));

@@ -3,6 +3,7 @@
 /* From the settings of a run to what the planner calculates with: `atoll plan`, `atoll sim`, and `atoll train` where plan.*
  * is given.
  */
+#include <stdio.h>
 #include "inner/model/table.h"
 #include "outer/cmd/args.h"
 #include "outer/exchange.h"
@@ -11,6 +12,12 @@
 /* Are step time, both rates known? Without them nothing is predicted. */
 bool plan_settings_given(const struct outer_settings *o);
 void plan_settings_task(struct plan_task *t, const struct outer_settings *o, size_t parameters);
+
+/* plan.* of a file that atoll probe wrote, or of the arguments, key by key: what neither gives stays as it is. */
+enum err plan_settings_probe(struct outer_settings *to, const char *path, const struct args *args, struct arena *perm) MUST;
+
+/* A line of YAML; nothing when the list is empty. */
+void plan_settings_list(FILE *f, const char *key, const struct config_list *list);
 
 struct plan_settings { /* a configuration, read for a plan */
     struct settings s;

@@ -4,7 +4,7 @@
 #include <time.h>
 #include "outer/aggregator/aggregator.h"
 #include "outer/link/link_line.h"
-#include "outer/site/site.h"
+#include "outer/link/link_many.h"
 
 enum { CENTURY_MS_SHIFT = 42 }; /* 2^42 ms are 139 years: nothing waits longer */
 static const char run_name[] = "sim";
@@ -16,15 +16,27 @@ struct node { /* a site */
     struct simulate_site_result *r;
     unsigned index;
     struct world_sim world;
-    struct link_line link;
+    struct link_line_end end;
+    struct link_line *line; /* [keepers] */
+    struct link *link; /* to all aggregators */
     struct member member;
     struct site *site;
     struct arena arena;
     float local[DEV_BLOCK];
     int64_t step, sent_step[ROUND_FRAGMENTS_MAX];
     uint64_t flight[ROUND_FRAGMENTS_MAX]; /* round + 1 */
+    uint64_t have[ROUND_FRAGMENTS_MAX];   /* state that was merged last */
+    double exposed_s[ROUND_FRAGMENTS_MAX]; /* what training has waited for the fragment's round under way */
     double flight_ms, stale, trained_s; /* virtual time at which the steps under way are done */
-    bool done;
+    double rounded_s;                   /* when the last round was merged */
+    bool started;
+};
+struct keeper { /* an aggregator */
+    struct simulate_run *run;
+    unsigned index;
+    struct link_sim_server server;
+    struct link_line_hub hub;
+    struct world_sim disk;
 };
 struct simulate_run {
     const struct simulate_options *o;
@@ -37,9 +49,8 @@ struct simulate_run {
     const char *names[ROUND_SITES_MAX];
     struct dev *cpu;
     struct sim_clock clock;
-    struct link_sim_server server;
-    struct link_line_hub hub;
-    struct world_sim disk; /* the aggregator's */
+    struct keeper *keeper;
+    unsigned keepers;
     struct node *node;
     unsigned left; /* sites that have not ended */
     enum err e;
@@ -88,7 +99,14 @@ static bool included(struct node *n, unsigned f, uint64_t round)
     return member_manifest(&n->member, f, round, &m) == ERR_OK && m.sites[n->index].included;
 }
 
-static void merged(struct node *n, unsigned f, uint64_t round, double flight_ms)
+static double now_s(const struct node *n)
+{
+    return (double)n->run->clock.now_ms / 1e3;
+}
+
+/* waited_s: what training stood still for when it was merged, beyond exposed_s. */
+static void merged(struct node *n, unsigned f, uint64_t round, const struct site_times *times, double flight_ms,
+                   double waited_s)
 {
     int64_t stale = n->step - n->sent_step[f];
     bool in = included(n, f, round);
@@ -97,27 +115,53 @@ static void merged(struct node *n, unsigned f, uint64_t round, double flight_ms)
     n->r->stale_max = stale > n->r->stale_max ? stale : n->r->stale_max;
     n->stale += (double)stale;
     n->flight_ms += flight_ms;
+    struct simulate_round r = {n->index, f, round, n->step, .t_s = now_s(n), .flight_s = flight_ms / 1e3, .times = *times};
+    r.exposed_s = n->exposed_s[f] + waited_s;
+    r.compute_s = r.t_s - n->rounded_s - r.exposed_s;
+    n->exposed_s[f] = 0;
+    n->rounded_s = r.t_s;
+    if (n->run->o->rounded)
+        n->run->o->rounded(n->run->o->rounded_self, &r);
 }
 
 static enum err round_waited(struct node *n, unsigned f, uint64_t round)
 {
     n->sent_step[f] = n->step;
     train(n, f, n->local);
-    double begin = (double)n->run->clock.now_ms;
+    double begin = now_s(n);
     TRY(site_round(n->site, f, round, n->local, 1, (uint64_t)n->step));
-    merged(n, f, round, (double)n->run->clock.now_ms - begin);
+    double took = now_s(n) - begin;
+    struct site_times times = site_last(n->site);
+    merged(n, f, round, &times, 1e3 * took, took);
+    n->have[f] = n->member.state[f].round;
     TRY(site_report(n->site, f, n->step, 1, 1, (uint64_t)n->step));
     return site_prune(n->site, f, round + 1);
+}
+
+/* ---- overlapped rounds, in the order of site_train_overlap.c ---- */
+
+static bool lands(const struct node *n, unsigned f)
+{
+    return n->flight[f] && schedule_apply(&n->run->schedule, f, n->flight[f] - 1) <= n->step;
 }
 
 static enum err land(struct node *n, unsigned f)
 {
     const float *theta;
     struct site_landed landed;
+    double begin = now_s(n);
     TRY(site_collect(n->site, f, &theta, &landed));
-    merged(n, f, n->flight[f] - 1, landed.flight_ms);
+    merged(n, f, n->flight[f] - 1, &landed.times, landed.flight_ms, now_s(n) - begin);
     n->flight[f] = 0;
+    n->have[f] = landed.reached;
     return site_prune(n->site, f, landed.reached);
+}
+
+/* Sent before the round before it is applied, at the same step. */
+static bool sent_first(const struct node *n, unsigned f)
+{
+    uint64_t round;
+    return schedule_delayed(&n->run->schedule, f) && schedule_due(&n->run->schedule, n->step, f, &round);
 }
 
 static enum err depart(struct node *n, unsigned f, uint64_t round)
@@ -126,6 +170,7 @@ static enum err depart(struct node *n, unsigned f, uint64_t round)
     struct site_sending w = {.fragment = f,
                              .round = round,
                              .base = schedule_base(s, f, round),
+                             .ahead = s->eager && sent_first(n, f) && lands(n, f),
                              .weight = 1,
                              .data_cursor = (uint64_t)n->step,
                              .step = n->step,
@@ -133,27 +178,53 @@ static enum err depart(struct node *n, unsigned f, uint64_t round)
                              .tokens_per_second = 1,
                              .tokens = (uint64_t)n->step};
     float *local;
+    const float *start;
+    if (lands(n, f))
+        TRY(land(n, f));
     TRY(site_lend(n->site, f, &local));
     train(n, f, local);
     site_send(n->site, &w);
     n->flight[f] = round + 1;
     n->sent_step[f] = n->step;
+    double begin = now_s(n);
+    if (schedule_eager(s, f, round))
+        TRY(site_eager(n->site, f, &start));
+    n->exposed_s[f] += now_s(n) - begin;
     return ERR_OK;
 }
 
-/* What site_train does after a step: apply what lands, then send what is due; at the last step both. */
-static enum err act(struct node *n, unsigned f)
+static enum err act_overlapped(struct node *n)
+{
+    const struct schedule *s = &n->run->schedule;
+    unsigned lanes = schedule_lanes(s), finished = 0;
+    bool last = n->step == s->steps;
+    uint64_t round;
+    for (unsigned f = 0; f < s->fragments; f++)
+        if (lands(n, f) && !sent_first(n, f))
+            TRY(land(n, f));
+    for (unsigned f = 0; f < s->fragments; f++) {
+        if (!schedule_due(s, n->step, f, &round))
+            continue;
+        if (last && f - finished == lanes)
+            TRY(land(n, finished++));
+        TRY(depart(n, f, round));
+    }
+    while (last && finished < s->fragments)
+        TRY(land(n, finished++));
+    return ERR_OK;
+}
+
+/* What site_train does after a step. */
+static enum err act(struct node *n)
 {
     const struct schedule *s = &n->run->schedule;
     uint64_t round;
-    bool due = schedule_due(s, n->step, f, &round);
-    if (!s->overlap)
-        return due ? round_waited(n, f, round) : ERR_OK;
-    if (n->flight[f] && schedule_apply(s, f, n->flight[f] - 1) <= n->step)
-        TRY(land(n, f));
-    if (due)
-        TRY(depart(n, f, round));
-    return due && schedule_apply(s, f, round) == n->step ? land(n, f) : ERR_OK;
+    if (s->overlap)
+        return act_overlapped(n);
+    for (unsigned f = 0; f < s->fragments; f++)
+        if (schedule_due(s, n->step, f, &round))
+            TRY(round_waited(n, f, round));
+    return ERR_OK;
 }
 
 /* The next step after which something is sent or applied. */
@@ -170,14 +241,19 @@ static int64_t next_step(const struct node *n)
 }
 
 /* Quorum: the others went on without this site, and so does it, from their newest state. */
-static void skip(struct node *n)
+static enum err skip(struct node *n)
 {
-    uint64_t rounds[ROUND_FRAGMENTS_MAX];
-    for (unsigned f = 0; f < n->run->schedule.fragments; f++)
-        rounds[f] = n->member.state[f].round;
-    int64_t reached = schedule_reached(&n->run->schedule, rounds);
-    if (!n->run->o->strict && reached > n->step)
-        n->step = reached;
+    const struct schedule *s = &n->run->schedule;
+    int64_t reached = schedule_reached(s, n->have);
+    if (n->run->o->strict || reached <= n->step)
+        return ERR_OK;
+    for (unsigned f = 0; f < s->fragments; f++) {
+        if (n->flight[f])
+            TRY(land(n, f));
+        TRY(site_moved(n->site, f));
+    }
+    n->step = reached;
+    return ERR_OK;
 }
 
 /* Once in a while: somebody may want to know, or have had enough. */
@@ -193,19 +269,33 @@ static enum err site_run(struct node *n)
 {
     struct simulate_run *s = n->run;
     TRY(site_start(n->site, s->initial));
+    n->started = true;
+    n->rounded_s = now_s(n);
     while (n->step < s->schedule.steps) {
         int64_t next = next_step(n);
         double train_s = (double)(next - n->step) * n->as->step_s;
         n->r->train_s += train_s;
-        n->trained_s = (double)s->clock.now_ms / 1e3 + train_s;
-        link_line_wait(&n->link, train_s);
+        n->trained_s = now_s(n) + train_s;
+        link_line_wait(&n->end, train_s);
         n->step = next;
         look_up(s, n->step);
-        for (unsigned f = 0; f < s->schedule.fragments; f++)
-            TRY(act(n, f));
-        skip(n);
+        TRY(act(n));
+        TRY(skip(n));
     }
     return ERR_OK;
+}
+
+/* The two files whose durability ends a site's two pieces of work take the time of the work. */
+static void takes_time(void *self, struct world_sim *w, const char *path, const uint8_t *data, size_t size_bytes)
+{
+    struct node *n = self;
+    unsigned f;
+    char current[8];
+    (void)w, (void)data, (void)size_bytes;
+    if (n->started && sscanf(path, "outbox/%2u/", &f) == 1)
+        link_line_wait(&n->end, n->as->encode_s * (double)n->run->elements[f]);
+    else if (n->started && sscanf(path, "frag/%2u/%7[A-Z]", &f, current) == 2)
+        link_line_wait(&n->end, n->as->apply_s * (double)n->run->elements[f]);
 }
 
 static enum err site_open_all(struct node *n)
@@ -216,6 +306,7 @@ static enum err site_open_all(struct node *n)
                               .name = n->as->name,
                               .index = n->index,
                               .site_count = s->o->site_count,
+                              .aggregators = s->keepers,
                               .canonical = run_name,
                               .strict = s->o->strict,
                               .feedback = (float)s->o->feedback,
@@ -223,14 +314,14 @@ static enum err site_open_all(struct node *n)
                               .seed = s->o->seed + n->index,
                               .stop = &n->world.stop};
     TRY(member_open(&n->member, &n->world.world, s->cpu, &mo, &n->arena));
-    return site_open(&n->site, &n->world.world, &n->link.link, &n->member, &so, &n->arena);
+    return site_open(&n->site, &n->world.world, n->link, &n->member, &so, &n->arena);
 }
 
 /* At its end, or where the simulation was stopped: steps under way count as far as they are. */
 static void account(struct node *n)
 {
     struct link_counters bytes;
-    n->link.link.ops->counters(&n->link.link, &bytes);
+    n->link->ops->counters(n->link, &bytes);
     n->r->total_s = (double)(n->run->clock.now_ms + !n->run->clock.now_ms) / 1e3; /* shares are of it */
     if (n->trained_s > n->r->total_s)
         n->r->train_s -= n->trained_s - n->r->total_s;
@@ -252,44 +343,50 @@ static void site_task(void *self)
         failed(s, e);
     site_close(n->site);
     s->left--;
-    sim_kick(&s->clock, &s->disk);
+    for (unsigned k = 0; k < s->keepers; k++)
+        sim_kick(&s->clock, &s->keeper[k].disk);
 }
 
-/* ---- the aggregator ---- */
+/* ---- an aggregator ---- */
 
-static enum err aggregator_run(struct simulate_run *s, struct member *m, struct arena *arena)
+static enum err aggregator_run(struct keeper *k, struct member *m, struct arena *arena)
 {
+    struct simulate_run *s = k->run;
     struct member_options mo = member_settings(s, false);
     struct aggregator_options ao = {.run = run_name,
                                     .sites = s->names,
                                     .site_count = s->o->site_count,
                                     .canonical = run_name,
                                     .strict = s->o->strict,
-                                    .straggler_ms = (uint64_t)(1e3 * s->o->straggler_s)};
+                                    .straggler_ms = (uint64_t)(1e3 * s->o->straggler_s),
+                                    .committed = link_line_committed,
+                                    .self = &k->hub,
+                                    .index = k->index,
+                                    .count = s->keepers};
     struct aggregator *a;
-    TRY(member_open(m, &s->disk.world, s->cpu, &mo, arena));
+    TRY(member_open(m, &k->disk.world, s->cpu, &mo, arena));
     TRY(member_begin(m, s->initial));
-    TRY(aggregator_open(&a, &s->disk.world, m, &ao, arena));
-    link_sim_up(&s->server, aggregator_service(a));
-    while (s->left && !s->server.stopped) {
-        sim_sleep(&s->clock, s->server.wake_ms, &s->disk);
-        if (s->server.wake_ms <= s->clock.now_ms)
-            link_sim_work(&s->server);
+    TRY(aggregator_open(&a, &k->disk.world, m, &ao, arena));
+    link_sim_up(&k->server, aggregator_service(a));
+    while (s->left && !k->server.stopped) {
+        sim_sleep(&s->clock, k->server.wake_ms, &k->disk);
+        if (k->server.wake_ms <= s->clock.now_ms)
+            link_sim_work(&k->server);
     }
     enum err e = aggregator_failed(a);
-    link_sim_down(&s->server);
+    link_sim_down(&k->server);
     aggregator_close(a);
     return e;
 }
 
 static void aggregator_task(void *self)
 {
-    struct simulate_run *s = self;
+    struct keeper *k = self;
     struct arena arena = arena_make(0);
     struct member member = {0};
-    enum err e = aggregator_run(s, &member, &arena);
+    enum err e = aggregator_run(k, &member, &arena);
     if (e != ERR_OK)
-        failed(s, e);
+        failed(k->run, e);
     member_close(&member);
     arena_free(&arena);
 }
@@ -320,16 +417,30 @@ static void stand_in(struct simulate_run *s)
     s->schedule.steps = last ? last : s->schedule.steps;
 }
 
+static enum err keepers_make(struct simulate_run *s, struct arena *a)
+{
+    s->keepers = s->o->aggregators ? s->o->aggregators : 1;
+    TRY_ALLOC(s->keeper = arena_array(a, s->keepers, sizeof *s->keeper));
+    for (unsigned i = 0; i < s->keepers; i++) {
+        struct keeper *k = &s->keeper[i];
+        k->run = s;
+        k->index = i;
+        world_sim_open(&k->disk, &s->clock, "aggregator", s->o->seed ^ (uint64_t)i << 32);
+        k->server = (struct link_sim_server){.clock = &s->clock, .world = &k->disk, .wake_ms = UINT64_MAX};
+        link_line_hub_open(&k->hub, &k->server, s->elements, &s->schedule, &s->o->outer, s->o->aggregator_bps);
+    }
+    return ERR_OK;
+}
+
 static enum err make(struct simulate_run *s, struct arena *a)
 {
     const struct simulate_options *o = s->o;
+    struct link *links[WIRE_AGGREGATORS_MAX];
     stand_in(s);
     TRY(dev_open(&s->cpu, &(struct dev_options){.kind = "cpu", .model_type = "f32", .threads = 1}));
     TRY_ALLOC(s->node = arena_array(a, o->site_count, sizeof *s->node));
     TRY_ALLOC(s->r->site = arena_array(a, o->site_count, sizeof *s->r->site));
-    world_sim_open(&s->disk, &s->clock, "aggregator", o->seed);
-    s->server = (struct link_sim_server){.clock = &s->clock, .world = &s->disk, .wake_ms = UINT64_MAX};
-    link_line_hub_open(&s->hub, &s->server, s->elements, &s->schedule, o->aggregator_bps);
+    TRY(keepers_make(s, a));
     for (unsigned i = 0; i < o->site_count; i++) {
         struct node *n = &s->node[i];
         s->names[i] = o->sites[i].name;
@@ -338,7 +449,15 @@ static enum err make(struct simulate_run *s, struct arena *a)
         n->r = &s->r->site[i];
         n->index = i;
         world_sim_open(&n->world, &s->clock, o->sites[i].name, o->seed + 1 + i);
-        link_line_open(&n->link, &s->hub, &n->world, &o->sites[i].link, o->outer_s, run_name, o->sites[i].name);
+        n->world.wrote = takes_time;
+        n->world.wrote_self = n;
+        n->end = (struct link_line_end){.world = &n->world, .plan = o->sites[i].link};
+        TRY_ALLOC(n->line = arena_array(a, s->keepers, sizeof *n->line));
+        for (unsigned k = 0; k < s->keepers; k++) {
+            link_line_open(&n->line[k], &s->keeper[k].hub, &n->end, run_name, o->sites[i].name);
+            links[k] = &n->line[k].link;
+        }
+        TRY(link_many_open(&n->link, links, s->keepers));
     }
     s->left = o->site_count;
     return ERR_OK;
@@ -347,11 +466,15 @@ static enum err make(struct simulate_run *s, struct arena *a)
 static void unmake(struct simulate_run *s)
 {
     sim_clock_close(&s->clock);
-    world_sim_close(&s->disk);
+    for (unsigned k = 0; s->keeper && k < s->keepers; k++)
+        if (s->keeper[k].run)
+            world_sim_close(&s->keeper[k].disk);
     for (unsigned i = 0; s->node && i < s->o->site_count; i++) {
         struct node *n = &s->node[i];
         member_close(&n->member);
         arena_free(&n->arena);
+        if (n->link)
+            n->link->ops->close(n->link);
         if (n->run)
             world_sim_close(&n->world);
     }
@@ -365,7 +488,8 @@ static void sum_up(struct simulate_run *s)
     double share = 0, flight_ms = 0;
     uint64_t flights = 0;
     r->steps = s->schedule.steps;
-    r->calls = s->hub.calls;
+    for (unsigned k = 0; k < s->keepers; k++)
+        r->calls += s->keeper[k].hub.calls;
     for (unsigned f = 0; !r->stopped && f < s->schedule.fragments; f++)
         r->rounds += schedule_rounds(&s->schedule, f);
     for (unsigned i = 0; i < s->o->site_count; i++) {
@@ -403,7 +527,8 @@ enum err simulate(const struct simulate_options *o, struct simulate_result *r, s
     sim_clock_open(&s->clock, o->seed);
     enum err e = make(s, a);
     if (e == ERR_OK) {
-        sim_start(&s->clock, aggregator_task, s);
+        for (unsigned k = 0; k < s->keepers; k++)
+            sim_start(&s->clock, aggregator_task, &s->keeper[k]);
         for (unsigned i = 0; i < o->site_count; i++)
             sim_start(&s->clock, site_task, &s->node[i]);
         bool ended = sim_run(&s->clock, 1ull << CENTURY_MS_SHIFT);

@@ -1,30 +1,44 @@
 #ifndef SIMULATE_H
 #define SIMULATE_H
-/* A whole run in virtual time: the production site, aggregator, round core, journal, member and codecs, on links with a rate
+/* A whole run in virtual time: the production site, aggregators, round core, journal, member and codecs, on links with a rate
  * and a delay. Every round of the schedule is exchanged, none is extrapolated. What stands in for the model is one block of 256
  * values for each fragment; time and bytes are of the real fragments' sizes. Training itself is a wait of the given
- * length. One thread; a site takes about half a megabyte, more with many fragments.
+ * length, as are arithmetic and storage (plan_outer); what is sent and applied after a step is in the order of
+ * site_train. One thread; a site takes about half a megabyte, more with many fragments.
  */
 #include "outer/exchange.h"
 #include "outer/plan/plan.h"
+#include "outer/site/site.h"
 
 struct simulate_site {
     const char *name;
     double step_s;
     struct plan_link link;
+    double encode_s, apply_s; /* of its struct plan_outer */
+};
+struct simulate_round { /* a site has merged it */
+    unsigned site, fragment;
+    uint64_t round;
+    int64_t step;
+    double t_s, compute_s, flight_s, exposed_s; /* since the run's start; since the round before; as in report/record.h */
+    struct site_times times;
 };
 struct simulate_options {
     const struct exchange *exchange; /* of the real model */
     const struct simulate_site *sites;
     unsigned site_count;
     bool strict;
-    double straggler_s, outer_s, aggregator_bps; /* outer_s, aggregator_bps: as in struct plan_task */
+    double straggler_s, aggregator_bps; /* as in struct plan_task, of each aggregator */
+    struct plan_outer outer;         /* the aggregators' part of it */
+    unsigned aggregators;            /* that share the fragments; 0: one */
     double feedback;
     uint64_t seed;
     uint64_t rounds_max;             /* of a fragment; 0: all */
     volatile int *stop;              /* asked to: the result is of what was simulated so far; may be NULL */
     void (*progress)(void *self, int64_t step, int64_t steps); /* some site is there: at each of its rounds; may be NULL */
     void *progress_self;
+    void (*rounded)(void *self, const struct simulate_round *r); /* may be NULL */
+    void *rounded_self;
 };
 struct simulate_site_result {
     double train_s, total_s;         /* steps; until its last one was merged */

@@ -333,15 +333,16 @@ static enum err adopt(struct site_lane *l, unsigned fragment, struct manifest *m
 {
     struct site *s = l->site;
     enum err e = ERR_PROTO;
+    uint64_t start = 0;
     TRY(manifest_next(s, fragment, m)); /* S6 */
     for (int i = 0; i < FETCHES_MAX && e == ERR_PROTO; i++) {
         bool gone;
         TRY(fetch(l, WIRE_AGGREGATE, fragment, m->round, m->aggregate_bytes, &gone));
         if (gone)
             return leap(l, fragment);
+        start = s->world->ops->now_ms(s->world);
         e = apply(l, fragment, m); /* line 14; S7 */
     }
-    uint64_t start = s->world->ops->now_ms(s->world);
     if (e == ERR_DISAGREE && m->round == 0)
         return err_set(ERR_MISMATCH,
                        "fragment %u: other initial parameters than the run's: other seed or build",

@@ -23,22 +23,25 @@ refused train --config run.yaml --site.name a --run.dir wrong --data.train "data
 grep -q "the other end is atoll probe --listen" bad.out || fail "who takes the probe for an aggregator is not told"
 kill $probe_pid
 ends 0 $probe_pid "atoll probe --listen"
-for key in step_s up_mbit down_mbit rtt_ms outer_ns; do
+for key in step_s up_mbit down_mbit rtt_ms encode_ns apply_ns accept_ns commit_ns sum_ns; do
     awk -v key="$key:" '$1 == key && $2 > 0 { found = 1 } END { exit !found }' link.yaml || fail "atoll probe measured no $key"
 done
 
+# Steps of a model this small are over before a file is on the disk.
+steps_of="--plan.step_s 0.5"
+
 # A plan, whose configuration is one that the program takes.
-"$atoll" plan --config run.yaml --probe link.yaml --utilisation 20 --write best.yaml >plan.out 2>&1 || fail "atoll plan"
+"$atoll" plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 --write best.yaml >plan.out 2>&1 || fail "atoll plan"
 grep -q "as configured" plan.out || fail "atoll plan says nothing about the settings in force"
 "$atoll" train --config best.yaml --dry-run >dry.out 2>&1 || fail "atoll plan wrote a configuration that is refused"
 
 # What is there stays: the configuration of a run is not replaced by a plan.
 cp run.yaml before.yaml
-refused plan --config run.yaml --probe link.yaml --utilisation 20 --write run.yaml
+refused plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 --write run.yaml
 grep -q "run.yaml exists" bad.out || fail "atoll plan does not say what is in the way"
 refused probe --config run.yaml --step --write run.yaml
 cmp -s run.yaml before.yaml || fail "the run's configuration was overwritten"
-"$atoll" plan --config run.yaml --probe link.yaml --utilisation 20 --write best.yaml --force >/dev/null 2>&1 ||
+"$atoll" plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 --write best.yaml --force >/dev/null 2>&1 ||
     fail "atoll plan --force"
 "$atoll" probe --config run.yaml --site.aggregator "" --step --data.train "data/train-0-*.bin" --write step.yaml >probe.out 2>&1 ||
     fail "atoll probe --step alone"
@@ -65,7 +68,7 @@ refused sim --config run.yaml --probe link.yaml a:loss_percent=11
 grep -q "must be at most 10 %" bad.out || fail "how many packets may get lost is not said"
 
 # Moments are fragments of the schedule, not of the parameters.
-"$atoll" plan --config run.yaml --probe link.yaml --utilisation 20 --outer.first_every 16 >moment.out 2>&1 || fail "atoll plan"
+"$atoll" plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 --outer.first_every 16 >moment.out 2>&1 || fail "atoll plan"
 [ "$(sed -n '/as configured/{n;p;}' moment.out | awk '{ print $3 }')" = 1 ] || fail "P counts what is no part of the parameters"
 
 # Ctrl-C: what it has so far.

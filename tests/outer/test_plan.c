@@ -178,10 +178,10 @@ static void slower_links_take_longer(void **state)
 {
     (void)state;
     struct plan_link l = {.up_bps = 1e9, .down_bps = 1e9, .rtt_s = 0, .streams = 1};
-    double last = plan_transfer_s(&l, 1e8, 1e9);
+    double last = plan_transfer_s(&l, 1e8, true);
     for (double rtt = 0.001; rtt < 1; rtt *= 3) {
         l.rtt_s = rtt;
-        double now = plan_transfer_s(&l, 1e8, 1e9);
+        double now = plan_transfer_s(&l, 1e8, true);
         assert_true(now >= last && now < last + 20 * rtt);
         last = now;
     }
@@ -191,6 +191,21 @@ static void slower_links_take_longer(void **state)
     l.streams = 8;
     assert_true(fabs(plan_rate_bps(&l, 1e9) / (8 * 4.486e6) - 1) < 0.001);
     assert_true(plan_rate_bps(&l, 1e6) == 1e6);
+}
+
+/* What was measured stands in place of rate, loss and slow start: exact where it was, straight between, on from the last. */
+static void measured_times_stand(void **state)
+{
+    (void)state;
+    struct plan_link l = {.up_bps = 1, .down_bps = 1e9, .rtt_s = 1, .loss = 0.1, .streams = 1, .up = {3, {1, 2, 6}}};
+    const struct {
+        double kib, seconds;
+    } rows[] = {{0, 0}, {32, 0.5}, {64, 1}, {256, 2}, {160, 1.5}, {1024, 6}, {640, 4}, {1024 + 768, 10}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_true(fabs(plan_transfer_s(&l, 1024 * rows[i].kib, true) - rows[i].seconds) < 1e-9);
+    assert_true(plan_transfer_s(&l, 1e6, false) > 1); /* the other direction was not measured */
+    l.up.count = 1;
+    assert_true(fabs(plan_transfer_s(&l, 128 << 10, true) - 2) < 1e-9);
 }
 
 /* The plan is given up after three rounds in a row, once; a round that fits begins anew. */
@@ -253,13 +268,13 @@ static void impossible_links_have_a_nearest_one(void **state)
     struct schedule s = schedule_streaming(10000, 50, 1, 1, CODEC_INT8);
     struct plan_option found[PLAN_OPTIONS_MAX], nearest;
     struct plan_link link;
-    bool by_rate;
+    enum plan_nearest by;
     size_t count;
     assert_int_equal(plan_search(&t, &s, &table, 0.95, found, &count, &nearest), ERR_OK);
     assert_int_equal(count, 0);
     assert_true(nearest.result.utilisation > 0 && nearest.result.utilisation < 0.95);
-    assert_int_equal(plan_nearest_link(&t, &s, &table, 0.95, &link, &by_rate), ERR_OK);
-    assert_true(by_rate && link.up_bps > t.link.up_bps && link.rtt_s == t.link.rtt_s);
+    assert_int_equal(plan_nearest_link(&t, &s, &table, 0.95, &link, &by), ERR_OK);
+    assert_true(by == PLAN_BY_RATE && link.up_bps > t.link.up_bps && link.rtt_s == t.link.rtt_s);
     t.link = link;
     assert_int_equal(plan_search(&t, &s, &table, 0.95, found, &count, &nearest), ERR_OK);
     assert_true(count > 0);
@@ -268,8 +283,11 @@ static void impossible_links_have_a_nearest_one(void **state)
     assert_int_equal(plan_search(&t, &s, &table, 0.95, found, &count, &nearest), ERR_OK);
     assert_int_equal(count, 0);
     t = task(1000, 36000); /* ten hours there and back: no rate helps */
-    assert_int_equal(plan_nearest_link(&t, &s, &table, 0.95, &link, &by_rate), ERR_OK);
-    assert_true(!by_rate && link.rtt_s < 36000 && link.rtt_s > 0);
+    assert_int_equal(plan_nearest_link(&t, &s, &table, 0.95, &link, &by), ERR_OK);
+    assert_true(by == PLAN_BY_DELAY && link.rtt_s < 36000 && link.rtt_s > 0);
+    t.outer.commit_s = 1; /* for each value: not with a cable of a metre */
+    assert_int_equal(plan_nearest_link(&t, &s, &table, 0.95, &link, &by), ERR_OK);
+    assert_int_equal(by, PLAN_BY_NO_LINK);
 }
 
 int main(void)
@@ -281,6 +299,7 @@ int main(void)
         cmocka_unit_test(bytes_are_the_schedules),
         cmocka_unit_test(time_by_hand),
         cmocka_unit_test(slower_links_take_longer),
+        cmocka_unit_test(measured_times_stand),
         cmocka_unit_test(a_plan_that_is_left_is_told_once),
         cmocka_unit_test(the_search_keeps_its_promises),
         cmocka_unit_test(impossible_links_have_a_nearest_one),

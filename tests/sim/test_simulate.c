@@ -39,7 +39,9 @@ static struct simulate_options options(const struct exchange *x, unsigned count,
     for (unsigned i = 0; i < count; i++) {
         snprintf(names[i], sizeof names[i], "s%u", i);
         sites[i] = (struct simulate_site){
-            names[i], step_s, {.up_bps = mbit * 1e6, .down_bps = mbit * 1e6, .rtt_s = rtt_s, .streams = 1}};
+            .name = names[i],
+            .step_s = step_s,
+            .link = {.up_bps = mbit * 1e6, .down_bps = mbit * 1e6, .rtt_s = rtt_s, .streams = 1}};
     }
     return (struct simulate_options){
         .exchange = x, .sites = sites, .site_count = count, .strict = true, .straggler_s = 60, .feedback = 1, .seed = 1};
@@ -53,6 +55,19 @@ static struct simulate_result run(const struct simulate_options *o)
     return r;
 }
 
+struct rounds {
+    unsigned count;
+    double flight_s[64], compute_s[64];
+};
+
+static void seen_round(void *self, const struct simulate_round *r)
+{
+    struct rounds *s = self;
+    assert_in_range(s->count, 0, 63);
+    s->flight_s[s->count] = r->flight_s;
+    s->compute_s[s->count++] = r->compute_s;
+}
+
 static struct plan_result predicted(const struct simulate_options *o)
 {
     size_t elements[ROUND_FRAGMENTS_MAX];
@@ -61,7 +76,7 @@ static struct plan_result predicted(const struct simulate_options *o)
                           .step_s = o->sites[0].step_s,
                           .parameters = 1e9,
                           .link = o->sites[0].link,
-                          .outer_s = o->outer_s,
+                          .outer = {o->sites[0].encode_s, o->sites[0].apply_s, o->outer.accept_s, o->outer.commit_s, o->outer.sum_s},
                           .aggregator_bps = o->aggregator_bps};
     for (unsigned f = 0; f < o->exchange->fragments.count; f++)
         elements[f] = o->exchange->fragments.f[f].elements;
@@ -85,7 +100,12 @@ static void agrees_with_the_plan(void **state)
                 struct exchange x = exchange(400, 40, parts, 64 << 16, (enum codec_kind)c);
                 x.schedule.overlap = overlap ? 5 : 0;
                 struct simulate_options o = options(&x, 3, 0.25, c & 1 ? 1000 : 50, c & 2 ? 0.2 : 0.02);
-                o.outer_s = c & 4 ? 5e-9 : 0;
+                for (unsigned i = 0; i < 3 && c & 4; i++) {
+                    sites[i].encode_s = 2e-9;
+                    sites[i].apply_s = 4e-9;
+                }
+                if (c & 4)
+                    o.outer = (struct plan_outer){.accept_s = 1e-9, .commit_s = 3e-9, .sum_s = 1e-9};
                 struct simulate_result r = run(&o);
                 struct plan_result p = predicted(&o);
                 near("total", r.total_s, p.total_s, 0.03);
@@ -98,6 +118,73 @@ static void agrees_with_the_plan(void **state)
                     assert_int_equal(r.site[i].stale_max, x.schedule.overlap);
                 }
             }
+}
+
+/* By hand: offer, answer, then the bytes in the first round; from then on the bytes follow the offer at once. */
+static void rounds_by_hand(void **state)
+{
+    (void)state;
+    struct exchange x = exchange(100, 10, 1, 64 << 10, CODEC_INT8);
+    struct simulate_options o = options(&x, 2, 0.1, 1000, 0.2);
+    struct rounds seen = {0};
+    for (unsigned i = 0; i < 2; i++) {
+        sites[i].link.up = sites[i].link.down = (struct plan_times){2, {0.5, 2}}; /* a line of 128 KiB in a second */
+        sites[i].encode_s = 1e-6;
+        sites[i].apply_s = 2e-6;
+    }
+    o.outer = (struct plan_outer){.accept_s = 3e-6, .commit_s = 3e-6, .sum_s = 5e-7};
+    o.rounded = seen_round;
+    o.rounded_self = &seen;
+    run(&o);
+    size_t elements = x.fragments.f[0].elements;
+    struct schedule_bytes b = schedule_bytes(&x.schedule, CODEC_INT8, elements, 2),
+                          whole = schedule_bytes(&x.schedule, CODEC_BF16, elements, 2);
+    /* The commit takes longer than receipt and poll, which pass meanwhile. */
+    double outer = (1 + 2 + 3 + 4) * 1e-6 * (double)elements - 0.2, per_byte = 1.0 / (1 << 17);
+    assert_int_equal(seen.count, 20);
+    near("first", seen.flight_s[0], 4 * 0.2 + outer + (double)(whole.up + whole.down) * per_byte, 0.002);
+    near("second", seen.flight_s[2], 3 * 0.2 + outer + (double)(b.up + b.down) * per_byte, 0.002);
+    near("compute", seen.compute_s[2], 10 * 0.1 + 0.2, 0.005); /* and the report */
+}
+
+/* Two aggregators share the fragments, and each has a line of its own. */
+static void aggregators_share_the_fragments(void **state)
+{
+    (void)state;
+    struct exchange x = exchange(400, 20, 4, 64 << 12, CODEC_INT8);
+    x.schedule.overlap = 5;
+    struct simulate_options o = options(&x, 3, 0.02, 1000, 0.01);
+    size_t elements[ROUND_FRAGMENTS_MAX];
+    for (unsigned f = 0; f < 4; f++) {
+        elements[f] = x.fragments.f[f].elements;
+        x.schedule.beat[f].offset = 0; /* all at once */
+    }
+    o.aggregator_bps = 40e6; /* 0.17 s for three contributions of a fragment */
+    struct simulate_result one = run(&o);
+    o.aggregators = 2;
+    struct simulate_result two = run(&o);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(two.site[i].merged, two.rounds);
+        assert_int_equal(two.site[i].up_bytes, schedule_upload_bytes(&x.schedule, elements));
+        assert_int_equal(two.site[i].down_bytes, schedule_download_bytes(&x.schedule, elements, 3));
+    }
+    if (two.total_s > 0.65 * one.total_s)
+        fail_msg("%g s with two, %g with one", two.total_s, one.total_s);
+}
+
+/* Eager starts with the one-round delay: nothing waits for the link, but for the contribution to be stored. */
+static void eager_waits_for_its_storage(void **state)
+{
+    (void)state;
+    struct exchange x = exchange(200, 20, 1, 64 << 10, CODEC_INT8);
+    x.schedule.overlap = 20;
+    x.schedule.eager = true;
+    struct simulate_options o = options(&x, 2, 0.1, 1000, 0.01);
+    for (unsigned i = 0; i < 2; i++)
+        sites[i].encode_s = 0.1 / (64 << 10);
+    struct simulate_result r = run(&o);
+    assert_int_equal(r.site[0].merged, r.rounds);
+    near("total", r.total_s, 20 + 10 * 0.1, 0.02);
 }
 
 /* The slowest site sets the pace; the others wait for it, and all of them for the aggregator's line when that is shared. */
@@ -135,6 +222,12 @@ static void quorum_goes_on_without_the_late(void **state)
     r = run(&o);
     assert_int_equal(r.site[2].merged, r.rounds);
     near("rounds", r.site[0].total_s, 10 * 2.4, 0.05);
+    x.schedule.overlap = 5; /* beside training: 3 s of 3 are hidden, and the late one skips what it missed */
+    sites[2].step_s = 1;
+    r = run(&o);
+    assert_int_equal(r.site[0].merged, r.rounds);
+    assert_true(r.site[2].missed >= r.rounds - 2);
+    assert_true(r.site[0].total_s < 10 * 2.7);
 }
 
 /* A thousand sites through the real round: quorum of all, manifests of 51 KB, sums of 14 bits. */
@@ -206,6 +299,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(agrees_with_the_plan),
+        cmocka_unit_test(rounds_by_hand),
+        cmocka_unit_test(aggregators_share_the_fragments),
+        cmocka_unit_test(eager_waits_for_its_storage),
         cmocka_unit_test(the_slowest_decides),
         cmocka_unit_test(quorum_goes_on_without_the_late),
         cmocka_unit_test(repeats),
