@@ -76,7 +76,7 @@ expect 0 "$newest|ev=final" $(alone) $data --run.dir hurt # the one before it se
 for step in $(ls hurt/inner | grep '^0'); do
     printf 'xyz' | dd of="hurt/inner/$step/state" bs=1 seek=$((size / 3)) conv=notrunc 2>/dev/null
 done
-expect 1 "hurt/inner|restore" $(alone) $data --run.dir hurt
+expect 1 "hurt/inner|runbook" $(alone) $data --run.dir hurt
 
 # --- the same directory twice ------------------------------------------------------------------------------
 $(alone) $data --run.dir twice --train.steps 100000 >first.out 2>&1 &
