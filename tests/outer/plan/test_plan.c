@@ -10,7 +10,7 @@
 #include <cmocka.h>
 #include "outer/plan/plan.h"
 #include "outer/plan/plan_tables.h"
-#include "toy.h"
+#include "tests/outer/toy.h"
 
 static struct tensor tensors[TOY_TENSORS_MAX];
 static struct table table;

@@ -5,7 +5,7 @@
  */
 #include <pthread.h>
 #include "outer/link/link_call.h"
-#include "tests/outer/link_fake.h"
+#include "tests/outer/link/link_fake.h"
 
 static struct fake fake;
 

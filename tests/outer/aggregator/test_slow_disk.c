@@ -3,7 +3,7 @@
  * the test lets it go on, so a lock that is held meanwhile shows as a call without an answer.
  */
 #include "outer/aggregator/aggregator.h"
-#include "tests/outer/link_fake.h"
+#include "tests/outer/link/link_fake.h"
 
 enum { N = 2, COUNT = 700 };
 static const char *const names[N] = {"a", "b"};

@@ -3,7 +3,7 @@
  * error or a stop request that nobody hears, a contribution made twice. Run it under
  * ThreadSanitizer too.
  */
-#include "tests/outer/slow_run.h"
+#include "tests/outer/site/slow_run.h"
 
 enum { PARTS = SLOW_PARTS, EVERY = 4, STEPS = 14 };
 

@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
-#include "tests/outer/link_fake.h"
+#include "tests/outer/link/link_fake.h"
 
 struct craft {
     const char *name;      /* NAME.pem and NAME.key in the scratch directory */

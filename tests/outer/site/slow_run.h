@@ -13,7 +13,7 @@
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator.h"
 #include "outer/site/site.h"
-#include "tests/outer/link_slow.h"
+#include "tests/outer/link/link_slow.h"
 #include "tests/outer/toy.h"
 
 enum { SLOW_ELEMENTS_MAX = 8192, SLOW_SITES_MAX = 3 };

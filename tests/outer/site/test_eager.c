@@ -5,7 +5,7 @@
  */
 #include <math.h>
 #include "tests/outer/site_device.h"
-#include "tests/outer/slow_run.h"
+#include "tests/outer/site/slow_run.h"
 
 enum { SITES = 3, EVERY = 3, STEPS = 20 };
 static const float weights[SITES] = {1, 1, 0.5f};

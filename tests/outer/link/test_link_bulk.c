@@ -2,7 +2,7 @@
  * heartbeat that waits behind a contribution. Bytes are counted at both ends.
  */
 #include <poll.h>
-#include "tests/outer/link_craft.h"
+#include "tests/outer/link/link_craft.h"
 
 enum { STREAMS = 4, RELAY_MAX = 2 * 16 + 1 };
 

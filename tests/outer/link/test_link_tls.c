@@ -2,7 +2,7 @@
  * here is a stranger in the run, or a site that is kept out without a word.
  */
 #include <signal.h>
-#include "tests/outer/link_craft.h"
+#include "tests/outer/link/link_craft.h"
 
 static struct fake fake;
 static struct link_server *server;
