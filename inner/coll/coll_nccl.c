@@ -73,6 +73,16 @@ static enum err taken(struct coll_nccl *n, ncclResult_t r, const char *what)
     return r == ncclSuccess ? ERR_OK : broken(n, what, r);
 }
 
+/* A rank that died, or anything else that went wrong since. */
+static enum err unbroken(struct coll_nccl *n, const char *what)
+{
+    ncclResult_t r = ncclSuccess;
+    ncclResult_t asked = ncclCommGetAsyncError(n->comm, &r);
+    if (asked == ncclSuccess && (r == ncclSuccess || r == ncclInProgress))
+        return ERR_OK;
+    return broken(n, what, asked != ncclSuccess ? asked : r);
+}
+
 /* Until all that this rank has asked for is done, watching for ranks that died. Sums of
  * gradients have a deadline, since ranks come to them at nearly the same time; the rest has none:
  * the lead may be waiting for another datacenter. */
@@ -82,13 +92,10 @@ static enum err finished(struct coll_nccl *n, cudaStream_t stream, double timeou
     double end = seconds() + timeout_s;
     TRY(cuda_failed(cudaEventRecord(n->done, stream), "event"));
     for (;;) {
-        ncclResult_t r = ncclSuccess;
         cudaError_t e = cudaEventQuery(n->done);
         if (e != cudaErrorNotReady)
             return cuda_failed(e, what);
-        ncclResult_t asked = ncclCommGetAsyncError(n->comm, &r);
-        if (asked != ncclSuccess || (r != ncclSuccess && r != ncclInProgress))
-            return broken(n, what, asked != ncclSuccess ? asked : r);
+        TRY(unbroken(n, what));
         if (seconds() > end)
             return broken(n, "a collective did not end in time", ncclInternalError);
         usleep(20);
@@ -118,12 +125,8 @@ static enum err start(struct coll *c, void *x, enum dtype type, size_t count, in
 static enum err progress(struct coll *c) /* NCCL needs no help; a dead rank shows early */
 {
     struct coll_nccl *n = nccl_of(c);
-    ncclResult_t r = ncclSuccess;
     TRY(connected(n));
-    ncclResult_t asked = ncclCommGetAsyncError(n->comm, &r);
-    if (asked == ncclSuccess && (r == ncclSuccess || r == ncclInProgress))
-        return ERR_OK;
-    return broken(n, "a sum of gradients", asked != ncclSuccess ? asked : r);
+    return unbroken(n, "a sum of gradients");
 }
 
 static enum err finish(struct coll *c)
