@@ -8,6 +8,7 @@
 #include <string.h>
 #include "inner/keys.h"
 #include "outer/fragment.h"
+#include "outer/link/link.h"
 #include "outer/plan/plan.h"
 
 enum {
@@ -293,6 +294,9 @@ enum err keys_outer_check(const struct outer_settings *o, const struct settings 
                (long long)o->outer_extra_steps);
     if (!address_good(o->serve_listen, 0))
         broken(&r, "serve.listen = \"%.80s\" is not address:port", o->serve_listen);
+    if (o->serve_receive_mib && o->serve_receive_mib < LINK_RECEIVE_MIB_MIN)
+        broken(&r, "serve.receive_mib = %lld is not enough for two streams: at least %d, or 0", (long long)o->serve_receive_mib,
+               LINK_RECEIVE_MIB_MIN);
     if (!*o->serve_dir)
         broken(&r, "serve.dir is empty; name the aggregator's directory");
     return r.length ? err_set(ERR_CONFIG, "%s", r.text) : ERR_OK;

@@ -42,6 +42,7 @@
     X(tls, dir, TEXT, "tls", 0, 0, NULL, "", false, "Directory with ca.pem, NAME.pem, NAME.key as atoll cert writes them.") \
     X(serve, index, INT, "0", 0, 15, NULL, "", false, "Which of outer.aggregators this process is, from 0; its place in site.aggregator.") \
     X(serve, listen, TEXT, "127.0.0.1:7443", 0, 0, NULL, "", false, "Address and port the aggregator binds.") \
+    X(serve, receive_mib, INT, "0", 0, 65536, NULL, "MiB", false, "Memory for what sites send and is not yet on disk, of all connections together: 64, and 6 for each stream that is received at a time; the others wait for their turn. 0: 160 (16 streams); with at most 4 sites 64 + 256 for each, so that one connection fills a long line. At least 76.") \
     X(serve, dir, TEXT, "aggregator", 0, 0, NULL, "", false, "Directory of the aggregator's journal, spool and state.") \
     X(log, level, CHOICE, "info", 0, 0, "debug|info|warn|error", "", false, "Least level written.")          \
     X(log, progress, CHOICE, "auto", 0, 0, "auto|line|live|none", "", false, "Progress on stderr; auto: live on a terminal, sparse lines elsewhere.") \

@@ -135,7 +135,7 @@ static enum err paths(struct probe *c, struct link_tls *t, const char *name)
 
 static enum err listen_until_stopped(struct probe *c)
 {
-    struct link_listen l = {.address = c->p.o.serve_listen};
+    struct link_listen l = {.address = c->p.o.serve_listen, .sites = 1};
     struct taker t = {c->bytes, (size_t)c->most_mib << 20, 0};
     const struct link_service service = {.self = &t, .hello = take_hello, .offer = take_offer, .chunk = take_chunk,
                                          .store = link_service_no_store, .stored = link_service_no_stored,

@@ -131,7 +131,9 @@ static enum err open_aggregator(struct serve *v)
 
 static enum err open_link(struct serve *v)
 {
-    struct link_listen l = {.address = v->o.serve_listen, .book = ledger_book_add, .book_self = &v->ledger};
+    struct link_listen l = {.address = v->o.serve_listen, .sites = (unsigned)v->o.outer_sites.count,
+                            .receive_bytes = (uint64_t)v->o.serve_receive_mib << 20, .book = ledger_book_add,
+                            .book_self = &v->ledger};
     struct link_service service = aggregator_service(v->aggregator);
     int port;
     TRY_ALLOC(l.tls.ca = arena_printf(&v->perm, "%s/ca.pem", v->o.tls_dir));

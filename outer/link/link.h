@@ -89,7 +89,11 @@ void link_service_no_verified(void *self, void *upload, struct wire_answer *answ
 struct link_tls { /* PEM texts' paths */
     const char *ca, *certificate, *key;
 };
-enum { LINK_STREAMS_MAX = 16 };
+enum {
+    LINK_STREAMS_MAX = 16,
+    LINK_RECEIVE_MIB = 160, LINK_RECEIVE_MIB_MIN = 76, /* 64 and 6 for each stream that is received at a time: 16, 2 */
+    LINK_FEW_SITES = 4, LINK_LINE_MIB = 256 /* so few have receive windows as long as their lines; for each so much */
+};
 struct link_dial {
     const char *target;      /* host:port */
     const char *server_name; /* NULL: from target */
@@ -104,18 +108,18 @@ struct link_listen {
     const char *address;     /* host:port; port 0 picks one */
     struct link_tls tls;
     uint32_t keepalive_ms;
+    unsigned sites;          /* that may come; 0: not known, many */
+    uint64_t receive_bytes;  /* memory for what comes in and is not yet stored, of all sites together; 0: link_receive_bytes */
     ledger_sink *book;       /* as above, with the site's name */
     void *book_self;
 };
 struct link_server;
 
-/* First thing in main of a process that dials or serves:
- * - malloc settings without which gRPC gives memory back and takes it again at every message (15-40 % of its CPU). Price: up to
- *   1 GiB of freed heap stays resident.
- * - receive windows of twice rate x delay whatever that is, at least 16 MiB, while the quota has room. Without, core's end at
- *   32 MiB and are announced anew when half is gone: at 1 Gbit/s and 100 ms the sender's kernel then runs dry, and BBR, which
- *   learns nothing from such samples, stays in its start-up phase. An operator's own GRPC_EXPERIMENTS stands. */
+/* First thing in main of a process that dials or serves: malloc settings without which gRPC gives memory back and takes it again at
+ * every message (15-40 % of its CPU). Price: up to 1 GiB of freed heap stays resident. */
 void link_tune(void);
+/* What a server of so many sites takes when nothing is said: windows for their lines, or, for many, LINK_RECEIVE_MIB. */
+uint64_t link_receive_bytes(unsigned sites);
 /* Does not connect yet: the first call does. No system roots, no plaintext. Files replaced by rename are used from the next
  * call on; the server's from the next connection on. */
 enum err link_open(struct link **l, const struct link_dial *d) MUST;

@@ -30,7 +30,6 @@ void link_tune(void)
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
     mallopt(M_TOP_PAD, 64 << 20);
     mallopt(M_ARENA_MAX, 2);
-    setenv("GRPC_EXPERIMENTS", "memory_pressure_controller", 0); /* read once, at core's start */
 }
 
 /* ---- once per process ---- */
@@ -66,9 +65,11 @@ static void core_log(gpr_log_func_args *a)
         log_event(LOG_WARN, "grpc", "text=%s", log_quote(quoted, sizeof quoted, a->message));
 }
 
-static enum err core_start(void)
+static enum err core_start(bool wide)
 {
     TRY(tls_force13());
+    if (wide)
+        setenv("GRPC_EXPERIMENTS", "memory_pressure_controller", 0);
     gpr_set_log_function(core_log);
     grpc_init();
     core.cq = grpc_completion_queue_create_for_next(NULL);
@@ -81,13 +82,13 @@ static enum err core_start(void)
 }
 
 /* Threads made meanwhile take no signals: those are for the threads that the program means. */
-enum err link_core_open(grpc_completion_queue **cq)
+enum err link_core_open(grpc_completion_queue **cq, bool wide)
 {
     sigset_t all, before;
     sigfillset(&all);
     pthread_mutex_lock(&core.mutex);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    enum err e = core.users ? ERR_OK : core_start();
+    enum err e = core.users ? ERR_OK : core_start(wide);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     core.users += e == ERR_OK;
     *cq = core.cq;

@@ -39,7 +39,11 @@ struct link_call {
 };
 
 /* gRPC started (TLS forced to 1.3 before), the queue and its thread there; counted, the last close ends both. */
-enum err link_core_open(grpc_completion_queue **cq) MUST;
+/* wide (the first to start it decides): receive windows of twice rate x delay whatever that is, at least 16 MiB, for which there must
+ * be memory. Otherwise they end at 32 MiB and are announced anew when half is gone: at 1 Gbit/s and 100 ms the sender's kernel
+ * then runs dry, and BBR, which learns nothing from such samples, stays in its start-up phase. Where the windows of many streams meet
+ * the end of the quota, though, all of them close and open again only after minutes. An operator's own GRPC_EXPERIMENTS stands. */
+enum err link_core_open(grpc_completion_queue **cq, bool wide) MUST;
 void link_core_close(void);
 uint64_t link_now_ms(void);
 

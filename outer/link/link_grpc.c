@@ -325,7 +325,7 @@ enum err link_open(struct link **out, const struct link_dial *d)
     l->streams = d->streams ? d->streams : 1;
     l->pace_up.bytes_per_s = d->rate_up;
     l->pace_down.bytes_per_s = d->rate_down;
-    enum err e = link_core_open(&l->cq);
+    enum err e = link_core_open(&l->cq, true);
     if (e != ERR_OK) {
         link_free(l);
         return e;

@@ -26,9 +26,11 @@ enum {
     CHUNK_LEAST = 4096,
     ACK_CHUNKS = 8,         /* an Answer that tells the stored offset every so many chunks */
     BUFFERS = 8,            /* of one chunk each, shared by all streams: who has one waits for nobody but the service */
-    /* What core may hold unread, and as much again for each stream of a contribution (a message that has half come, a window to go
-     * on with, what its connection keeps for later): from 80 % on receive windows shrink. Beyond it core breaks streams off. */
-    UNREAD_BYTES = 64 << 20, UNREAD_STREAM_BYTES = 3 << 20,
+    /* Of what core may hold unread, for all connections; the rest is for streams of contributions, of which each may need so much (a
+     * window of 4 MiB and what goes beyond it until it shrinks, a message that has half come). From 80 % on windows shrink; beyond all
+     * of it core closes idle connections, then breaks streams off: so no more are received at a time than there is memory for. */
+    UNREAD_BYTES = 64 << 20, UNREAD_STREAM_BYTES = 6 << 20,
+    RECEIVED_PER_SITE = 4, /* one site has at most one of so many parts of them */
     CONNECTION_AGE_MS = 3600000 /* expiry and withdrawal of a certificate bite only in a handshake */
 };
 
@@ -42,6 +44,9 @@ struct server_call {
     char peer[TLS_URI_MAX];
     uint64_t socket;       /* the kernel's name of its connection; 0: not found */
     bool busy;             /* the site has too many under way */
+    uint32_t fragment;     /* of a contribution */
+    bool received;         /* its chunks are: one of `receiving` */
+    bool waits;            /* to be woken when a stream may be received */
 };
 struct request { /* one waiting for the next call of each method */
     grpc_call *call;
@@ -66,7 +71,7 @@ struct link_server {
     uint8_t *buffers[BUFFERS];     /* WIRE_CHUNK_BYTES each, made at the first use; the first `buffers_free` are nobody's */
     unsigned buffers_made, buffers_free;
     grpc_resource_quota *quota;
-    unsigned uploads, uploads_most; /* streams of contributions under way; so far */
+    unsigned receiving, receiving_most; /* streams of contributions */
     struct server_call *calls, *ended; /* under way; to be joined */
     struct transfer *transfers;
     unsigned call_count;
@@ -90,7 +95,7 @@ static void wake_held(struct link_server *s)
 {
     pthread_mutex_lock(&s->mutex);
     for (struct server_call *call = s->calls; call; call = call->next)
-        if (call->method == LINK_POLL)
+        if (call->method == LINK_POLL || (call->waits && s->stopping))
             link_call_wake(call->c);
     pthread_mutex_unlock(&s->mutex);
 }
@@ -107,6 +112,14 @@ static bool work_wait(struct link_server *s, uint64_t wake_ms)
     bool go = !s->stopping;
     pthread_mutex_unlock(&s->mutex);
     return go;
+}
+
+static bool server_stopping(struct link_server *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    bool stopping = s->stopping;
+    pthread_mutex_unlock(&s->mutex);
+    return stopping;
 }
 
 static void work_stop(struct link_server *s)
@@ -247,10 +260,7 @@ static void poll_held(struct server_call *call, const struct wire_poll *m, struc
         pthread_mutex_lock(&s->service_mutex);
         s->service.poll(s->service.self, call->peer, m, answer);
         pthread_mutex_unlock(&s->service_mutex);
-        pthread_mutex_lock(&s->mutex);
-        bool stopping = s->stopping;
-        pthread_mutex_unlock(&s->mutex);
-        again = answer->answer.outcome == ROUND_PENDING && !stopping && link_call_wait_again(call->c, until);
+        again = answer->answer.outcome == ROUND_PENDING && !server_stopping(s) && link_call_wait_again(call->c, until);
     } while (again);
 }
 
@@ -561,44 +571,86 @@ static void contribution_offer(struct server_call *call, const struct wire_contr
         u->t = transfer_open(call, m, handle);
 }
 
-/* Never back: what was held under a larger quota would be beyond a smaller one. */
-static void quota_grow(struct link_server *s)
+/* ---- whose turn it is to be received ---- */
+
+/* What the same site sent of the same fragment does not stand in the way of a new leading stream: it takes their place, and they may
+ * hang on a connection that is dead, which shows only after a while. They count for a site that opens one after the other. */
+static bool receive_may(const struct server_call *call, bool lead) /* under the server's mutex */
 {
+    const struct link_server *s = call->server;
+    unsigned mine = 0, replaced = 0, most = s->receiving_most / RECEIVED_PER_SITE + (s->receiving_most < RECEIVED_PER_SITE);
+    for (const struct server_call *c = s->calls; c; c = c->next)
+        if (c->received && strcmp(c->peer, call->peer) == 0) {
+            mine++;
+            replaced += lead && c->fragment == call->fragment;
+        }
+    return s->receiving - replaced < s->receiving_most && mine - replaced < most && mine < 2 * most;
+}
+
+static bool receive_try(struct server_call *call, bool lead)
+{
+    struct link_server *s = call->server;
     pthread_mutex_lock(&s->mutex);
-    if (++s->uploads > s->uploads_most) {
-        s->uploads_most = s->uploads;
-        grpc_resource_quota_resize(s->quota, UNREAD_BYTES + (size_t)s->uploads_most * UNREAD_STREAM_BYTES);
-    }
+    call->received = receive_may(call, lead);
+    call->waits = !call->received;
+    s->receiving += call->received;
+    pthread_mutex_unlock(&s->mutex);
+    return call->received;
+}
+
+/* False: it hung up, or the server ends. A lead alone brings all of a contribution, so one that would only join does not wait. */
+static bool receive_begin(struct server_call *call, const struct wire_contribution *m)
+{
+    bool lead = m->stream == 0;
+    call->fragment = m->fragment;
+    bool mine = receive_try(call, lead);
+    while (!mine && lead && !server_stopping(call->server) && link_call_wait_again(call->c, UINT64_MAX / 4))
+        mine = receive_try(call, lead);
+    return mine;
+}
+
+static void receive_end(struct server_call *call)
+{
+    struct link_server *s = call->server;
+    pthread_mutex_lock(&s->mutex);
+    s->receiving -= call->received;
+    call->received = call->waits = false;
+    for (struct server_call *c = s->calls; c; c = c->next)
+        if (c->waits)
+            link_call_wake(c->c);
     pthread_mutex_unlock(&s->mutex);
 }
 
-static void upload_ended(struct link_server *s)
+static void contribution_receive(struct stream *u, const struct wire_contribution *m)
 {
-    pthread_mutex_lock(&s->mutex);
-    s->uploads--;
-    pthread_mutex_unlock(&s->mutex);
+    if (receive_begin(u->call, m)) {
+        contribution_offer(u->call, m, u);
+    } else if (m->stream) {
+        u->answer.outcome = ROUND_SUPERSEDED;
+    } else {
+        link_call_reply(u->call->c, GRPC_STATUS_RESOURCE_EXHAUSTED, "busy: the aggregator ends");
+        return;
+    }
+    answer_send(u->call->c, WIRE_ANSWER, &u->answer, &u->arena);
+    if (!u->t)
+        link_call_reply(u->call->c, GRPC_STATUS_OK, "");
+    else if (m->stream)
+        stream_joined(u);
+    else
+        stream_lead(u);
 }
 
 static void contribute_serve(struct server_call *call)
 {
     struct wire_contribution m;
     struct stream u = {.call = call, .arena = arena_make(WIRE_DECODE_BYTES_MAX)};
-    if (!request_read(call->c, WIRE_UPLOAD, &m, &u.arena)) {
+    if (request_read(call->c, WIRE_UPLOAD, &m, &u.arena)) {
+        link_call_about(call->c, LINK_CONTRIBUTE, &m);
+        contribution_receive(&u, &m);
+        receive_end(call);
+    } else {
         link_call_reply(call->c, GRPC_STATUS_INVALID_ARGUMENT, err_message());
-        arena_free(&u.arena);
-        return;
     }
-    link_call_about(call->c, LINK_CONTRIBUTE, &m);
-    quota_grow(call->server);
-    contribution_offer(call, &m, &u);
-    answer_send(call->c, WIRE_ANSWER, &u.answer, &u.arena);
-    if (!u.t)
-        link_call_reply(call->c, GRPC_STATUS_OK, "");
-    else if (m.stream)
-        stream_joined(&u);
-    else
-        stream_lead(&u);
-    upload_ended(call->server);
     arena_free(&u.arena);
 }
 
@@ -934,6 +986,17 @@ static void server_abandon(struct link_server *s)
     server_free(s);
 }
 
+uint64_t link_receive_bytes(unsigned sites)
+{
+    bool few = sites && sites <= LINK_FEW_SITES;
+    return few ? UNREAD_BYTES + ((uint64_t)sites * LINK_LINE_MIB << 20) : (uint64_t)LINK_RECEIVE_MIB << 20;
+}
+
+static bool windows_wide(const struct link_listen *l)
+{
+    return l->sites && l->sites <= LINK_FEW_SITES && (!l->receive_bytes || l->receive_bytes >= link_receive_bytes(l->sites));
+}
+
 enum err link_serve(struct link_server **out, const struct link_listen *l, const struct link_service *service, int *port)
 {
     struct tls_pem pem; /* sentences for the operator, before core says only that it failed */
@@ -943,7 +1006,7 @@ enum err link_serve(struct link_server **out, const struct link_listen *l, const
     struct link_server *s = calloc(1, sizeof *s);
     if (!s)
         return err_set(ERR_MEMORY, "no memory for the aggregator's link");
-    enum err e = link_core_open(&s->cq);
+    enum err e = link_core_open(&s->cq, windows_wide(l));
     if (e != ERR_OK) {
         free(s);
         return e;
@@ -957,7 +1020,10 @@ enum err link_serve(struct link_server **out, const struct link_listen *l, const
     s->files = (struct link_tls){s->ca, s->certificate, s->key};
     s->notify = grpc_completion_queue_create_for_next(NULL);
     s->quota = grpc_resource_quota_create("aggregator");
-    grpc_resource_quota_resize(s->quota, UNREAD_BYTES);
+    uint64_t memory = l->receive_bytes ? l->receive_bytes : link_receive_bytes(l->sites);
+    ASSERT(memory >= (uint64_t)LINK_RECEIVE_MIB_MIN << 20);
+    grpc_resource_quota_resize(s->quota, memory);
+    s->receiving_most = (unsigned)((memory - UNREAD_BYTES) / UNREAD_STREAM_BYTES);
     s->server = server_make(s->quota, l->keepalive_ms ? (int)l->keepalive_ms : LINK_KEEPALIVE_MS);
     s->book = l->book;
     s->book_self = l->book_self;

@@ -244,7 +244,7 @@ static inline struct link_server *fake_serve(struct fake *f, int *port)
     char address[32];
     struct link_service service = fake_service(f);
     snprintf(address, sizeof address, "127.0.0.1:%d", *port);
-    struct link_listen l = {.address = address, .tls = fake_tls("ca.pem", "aggregator"), .keepalive_ms = FAKE_KEEPALIVE_MS,
+    struct link_listen l = {.address = address, .sites = 2, .tls = fake_tls("ca.pem", "aggregator"), .keepalive_ms = FAKE_KEEPALIVE_MS,
                             .book = f->book, .book_self = f->book_self};
     struct link_server *s = NULL;
     if (link_serve(&s, &l, &service, port) != ERR_OK)

@@ -289,7 +289,7 @@ static void by_hand_open(struct by_hand *h, int port, uint64_t total)
     char target[32];
     struct link_tls files = fake_tls("ca.pem", "a");
     h->arena = arena_make(WIRE_DECODE_BYTES_MAX);
-    assert_int_equal(link_core_open(&h->cq), ERR_OK);
+    assert_int_equal(link_core_open(&h->cq, true), ERR_OK);
     assert_int_equal(tls_load(&pem, &files), ERR_OK);
     snprintf(target, sizeof target, "127.0.0.1:%d", port);
     grpc_ssl_pem_key_cert_pair pair = {pem.key, pem.certificate};
