@@ -372,7 +372,7 @@ enum err cmd_sim(int argc, char **argv)
                         .summary = "Runs the exchange of a configuration in virtual time: the real protocol, aggregator and codecs on "
                                    "links with a rate and a delay, the payloads of the real model, training as a wait. Says how "
                                    "much of the time trains, bytes by site, staleness. No faults. A round takes "
-                                   "about 0.1 ms of processor time for each site, memory is about 0.5 MiB a site, 0.1 more for each "
+                                   "about 0.05 ms of processor time for each site, memory is about 0.5 MiB a site, 0.1 more for each "
                                    "further fragment; --rounds, --days or a larger outer.every make it short.",
                         .example = "atoll sim --sites 8 --days 30 --outer.every 500 --plan.step_s 1 --plan.up_mbit 100 --plan.down_mbit 100 "
                                    "--plan.rtt_ms 80 s3:step_s=1.2,up_mbit=20",

@@ -1,5 +1,6 @@
 #include "outer/sim/simulate.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include "outer/aggregator/aggregator.h"
@@ -289,13 +290,15 @@ static enum err site_run(struct node *n)
 static void takes_time(void *self, struct world_sim *w, const char *path, const uint8_t *data, size_t size_bytes)
 {
     struct node *n = self;
-    unsigned f;
-    char current[8];
+    bool outbox = !strncmp(path, "outbox/", 7), fragment = !strncmp(path, "frag/", 5);
+    char *end;
     (void)w, (void)data, (void)size_bytes;
-    if (n->started && sscanf(path, "outbox/%2u/", &f) == 1)
-        link_line_wait(&n->end, n->as->encode_s * (double)n->run->elements[f]);
-    else if (n->started && sscanf(path, "frag/%2u/%7[A-Z]", &f, current) == 2)
-        link_line_wait(&n->end, n->as->apply_s * (double)n->run->elements[f]);
+    if (!n->started || (!outbox && !fragment))
+        return;
+    unsigned long f = strtoul(path + (outbox ? 7 : 5), &end, 10);
+    ASSERT(f < n->run->fragments.count);
+    if (outbox || !strcmp(end, "/CURRENT"))
+        link_line_wait(&n->end, (outbox ? n->as->encode_s : n->as->apply_s) * (double)n->run->elements[f]);
 }
 
 static enum err site_open_all(struct node *n)

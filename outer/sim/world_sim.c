@@ -4,11 +4,12 @@
 #include <string.h>
 #include "kernels/base/rng.h"
 
-enum { PATH_BYTES = 512, SECTOR_BYTES = 512 };
+enum { SECTOR_BYTES = 512 };
 
 struct world_sim_file {
     struct world_sim_file *next;
-    char path[PATH_BYTES];
+    char *path;
+    size_t length; /* of path */
     uint8_t *data;
     size_t size_bytes, room;
     bool synced;
@@ -22,8 +23,9 @@ static struct world_sim *sim(struct world *w)
 
 static struct world_sim_file *find(const struct world_sim *s, const char *path)
 {
+    size_t n = strlen(path);
     for (struct world_sim_file *f = s->files; f; f = f->next)
-        if (!strcmp(f->path, path))
+        if (f->length == n && !memcmp(f->path, path, n))
             return f;
     return NULL;
 }
@@ -36,14 +38,22 @@ static struct world_sim_file *find_handle(const struct world_sim *s, int handle)
     return NULL;
 }
 
+static void name(struct world_sim_file *f, const char *path)
+{
+    f->length = strlen(path);
+    f->path = realloc(f->path, f->length + 1);
+    ASSERT(f->path);
+    memcpy(f->path, path, f->length + 1);
+}
+
 static struct world_sim_file *make(struct world_sim *s, const char *path)
 {
     struct world_sim_file *f = find(s, path);
     if (f)
         return f;
     f = calloc(1, sizeof *f);
-    ASSERT(f && strlen(path) < PATH_BYTES);
-    memcpy(f->path, path, strlen(path));
+    ASSERT(f);
+    name(f, path);
     f->next = s->files;
     f->synced = true;
     s->files = f;
@@ -56,6 +66,7 @@ static void drop(struct world_sim *s, struct world_sim_file *f)
     while (*at != f)
         at = &(*at)->next;
     *at = f->next;
+    free(f->path);
     free(f->data);
     free(f);
 }
@@ -73,11 +84,10 @@ static void resize(struct world_sim_file *f, size_t size)
     f->size_bytes = size;
 }
 
-/* Is path that file, or a directory above it? */
-static bool under(const char *file, const char *path)
+/* Are the first n bytes of path that file, or a directory above it? */
+static bool under(const struct world_sim_file *f, const char *path, size_t n)
 {
-    size_t n = strlen(path);
-    return !strncmp(file, path, n) && (file[n] == 0 || file[n] == '/');
+    return f->length >= n && (f->path[n] == 0 || f->path[n] == '/') && !memcmp(f->path, path, n);
 }
 
 void world_sim_crash(struct world_sim *s)
@@ -205,8 +215,9 @@ static bool sim_exists(struct world *w, const char *path)
 {
     if (sim(w)->dead)
         return false;
+    size_t n = strlen(path);
     for (const struct world_sim_file *f = sim(w)->files; f; f = f->next)
-        if (under(f->path, path))
+        if (under(f, path, n))
             return true;
     return false;
 }
@@ -216,9 +227,10 @@ static enum err sim_remove(struct world *w, const char *path)
 {
     struct world_sim *s = sim(w);
     struct fate fate = meet(s, false);
+    size_t n = strlen(path);
     for (struct world_sim_file *f = s->files, *next; fate.do_it && f; f = next) {
         next = f->next;
-        if (under(f->path, path) && !(s->dead && sim_chance(s->clock, 0.5)))
+        if (under(f, path, n) && !(s->dead && sim_chance(s->clock, 0.5)))
             drop(s, f);
     }
     return fate.e;
@@ -243,7 +255,7 @@ static enum err sim_list(struct world *w, const char *path, struct arena *a, cha
     TRY_ALLOC(*names = arena_array(a, most + 1, sizeof **names));
     *count = 0;
     for (const struct world_sim_file *f = s->files; f; f = f->next) {
-        if (!under(f->path, path) || !f->path[n])
+        if (!under(f, path, n) || !f->path[n])
             continue;
         const char *name = f->path + n + 1;
         size_t length = strcspn(name, "/"), i = 0;
@@ -332,7 +344,7 @@ static enum err sim_part_close(struct world *w, int handle, const char *path, co
     struct world_sim_file *old = find(s, final);
     if (old && old != f)
         drop(s, old);
-    snprintf(f->path, sizeof f->path, "%s", final);
+    name(f, final);
     return fate.e;
 }
 
@@ -493,7 +505,7 @@ static void rot(struct world_sim *w)
         victim = current_state(w);
     else
         for (struct world_sim_file *f = w->files; f; f = f->next)
-            victim = under(f->path, "spool") && f->size_bytes ? f : victim;
+            victim = under(f, "spool", 5) && f->size_bytes ? f : victim;
     if (victim)
         victim->data[sim_below(w->clock, victim->size_bytes)] ^=
             (uint8_t)(1u << sim_below(w->clock, 8));

@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import platform
+import statistics
 import subprocess
 import sys
 
@@ -96,11 +97,11 @@ def rounds_of(metrics, site, parts):
 
 
 def figures(rounds):
-    """Training's share of the time, the mean exchange from its send to its commit, and the time of these rounds, in seconds."""
+    """Training's share of the time, the median exchange from its send to its commit, and the time of these rounds, in seconds."""
     clock = "run_s" if "run_s" in rounds[0] else "t"
     wall = rounds[-1][clock] - rounds[0][clock]
     trained = sum(r["compute_ms"] for r in rounds[1:]) / 1e3
-    return {"utilisation": 100 * trained / wall, "exchange": sum(r["flight_ms"] for r in rounds[1:]) / len(rounds[1:]) / 1e3,
+    return {"utilisation": 100 * trained / wall, "exchange": statistics.median(r["flight_ms"] for r in rounds[1:]) / 1e3,
             "run": wall}
 
 
