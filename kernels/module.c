@@ -55,8 +55,8 @@ enum err module_find(const char *file, const char *name, void **symbol)
     if (!module)
         return err_set(
             ERR_UNSUPPORTED,
-            "no GPU module: %s (build with -DCUDA=ON, install CUDA's libraries, or use the "
-            "CPU)",
+            "no GPU module: %s (build with -DCUDA=ON, install CUDA's libraries, or use "
+            "--device.kind cpu)",
             why ? why : file);
     *symbol = dlsym(module, name);
     if (!*symbol)

@@ -11,12 +11,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A new thread's current GPU is the machine's first, whichever was opened: the lanes of a site. */
-void cuda_here(const struct cuda *c)
+/* A new thread's current GPU is the machine's first, whichever was opened: the lanes of a site. False:
+ * the runtime refuses it. */
+static bool go_there(const struct cuda *c)
 {
     static _Thread_local int current = -1;
     if (current != c->index)
         current = cudaSetDevice(c->index) == cudaSuccess ? c->index : -1;
+    return current == c->index;
+}
+
+void cuda_here(const struct cuda *c)
+{
+    (void)go_there(c); /* what comes next fails, and says so */
 }
 
 static cudaStream_t stream(const struct cuda *c)
@@ -269,9 +276,11 @@ static enum err find_gpu(int index)
     cudaDriverGetVersion(&driver);
     if (driver == 0)
         return err_set(ERR_UNSUPPORTED,
-                       "no NVIDIA driver on this machine (libcuda.so.1 is not there)");
+                       "no NVIDIA driver on this machine (libcuda.so.1 is not there): install the "
+                       "driver, or use --device.kind cpu");
     if (e != cudaSuccess)
-        return err_set(ERR_UNSUPPORTED, "no usable GPU: %s (the driver does CUDA %d.%d)",
+        return err_set(ERR_UNSUPPORTED, "no usable GPU: %s (the driver does CUDA %d.%d): see nvidia-smi and "
+                       "CUDA_VISIBLE_DEVICES, or use --device.kind cpu",
                        cudaGetErrorString(e), driver / 1000, driver % 1000 / 10);
     if (index >= count)
         return err_set(ERR_UNSUPPORTED,
@@ -307,7 +316,7 @@ static enum err open_parts(struct cuda *c, const struct dev_options *o)
     cudaStream_t s;
     TRY(type_choose(c, o->model_type));
     TRY(find_gpu(c->index));
-    if (cudaSetDevice(c->index) != cudaSuccess ||
+    if (!go_there(c) ||
         cudaGetDeviceProperties(&p, c->index) != cudaSuccess ||
         cudaMemGetInfo(&left, &all) != cudaSuccess || stream_make(&s, o->beside) != cudaSuccess)
         return err_set(ERR_UNSUPPORTED, "GPU %d cannot be opened: %s", c->index,

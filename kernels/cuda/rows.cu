@@ -133,17 +133,39 @@ static __global__ void __launch_bounds__(NORM_THREADS) norm_fwd(const struct nor
     }
 }
 
-/* Threads of a block that covers C columns; 0: too many columns, the failure is kept. */
-static unsigned norm_threads(struct cuda *c, size_t C, size_t vec)
+/* Rows that registers do not hold: a block for each, its threads go over it three times. */
+template <typename T> static __global__ void norm_fwd_long(const struct norm_fwd_args a)
+{
+    __shared__ float held[2][WARP];
+    size_t row = blockIdx.x, at = row * a.C;
+    const T *kept = a.residual ? (const T *)a.sum : (const T *)a.x;
+    float mean = 0, square = 0, C = (float)a.C, v;
+    for (size_t i = threadIdx.x; i < a.C; i += THREADS) {
+        norm_load<T, 1>(&v, a, at + i);
+        mean += v;
+    }
+    mean = a.layer ? block_sum(mean, held[0]) / C : 0.0f;
+    for (size_t i = threadIdx.x; i < a.C; i += THREADS) {
+        v = widen(kept[at + i]) - mean;
+        square += v * v;
+    }
+    float rstd = 1.0f / sqrtf(block_sum(square, held[1]) / C + a.eps);
+    if (threadIdx.x == 0) {
+        a.rstd[row] = rstd;
+        if (a.layer)
+            a.mean[row] = mean;
+    }
+    for (size_t i = threadIdx.x; i < a.C; i += THREADS) {
+        v = (widen(kept[at + i]) - mean) * rstd * a.gain[i];
+        narrow((T *)a.y + at + i, v + (a.bias ? a.bias[i] : 0.0f));
+    }
+}
+
+/* Threads of a block whose registers hold C columns; 0: too many for one. */
+static unsigned norm_threads(size_t C, size_t vec)
 {
     size_t threads = ((C + vec - 1) / vec + WARP - 1) / WARP * WARP;
-    if (threads <= NORM_THREADS)
-        return (unsigned)threads;
-    cuda_fail(c, err_set(ERR_UNSUPPORTED,
-                         "norms on the GPU take up to %zu channels, this is %zu; "
-                         "a multiple of 8 allows more",
-                         (size_t)NORM_THREADS * vec, C));
-    return 0;
+    return threads <= NORM_THREADS ? (unsigned)threads : 0;
 }
 
 extern "C" void cuda_norm_fwd(struct dev *d, void *y, void *sum, float *mean, float *rstd,
@@ -155,11 +177,16 @@ extern "C" void cuda_norm_fwd(struct dev *d, void *y, void *sum, float *mean, fl
     ASSERT(sum || !residual);
     bool wide = n->C % wide_count(c) == 0 && aligned16(y) && aligned16(sum) && aligned16(x) &&
                 aligned16(residual);
-    unsigned threads = norm_threads(c, n->C, wide ? wide_count(c) : 1);
-    if (!threads || !n->T)
+    unsigned threads = norm_threads(n->C, wide ? wide_count(c) : 1);
+    if (!n->T)
         return;
 #define RUN(type, vec) LAUNCH(c, (norm_fwd<type, vec>), blocks_for(n->T, NORM_ROWS), threads, 0, a)
-    BY_TYPE(c, wide, RUN);
+    if (threads)
+        BY_TYPE(c, wide, RUN);
+    else if (c->dev.model_type == DTYPE_F32)
+        LAUNCH(c, norm_fwd_long<float>, blocks_for(n->T, 1), THREADS, 0, a);
+    else
+        LAUNCH(c, norm_fwd_long<uint16_t>, blocks_for(n->T, 1), THREADS, 0, a);
 #undef RUN
 }
 
@@ -241,6 +268,37 @@ static __global__ void __launch_bounds__(NORM_THREADS) norm_bwd(const struct nor
     }
 }
 
+/* The same for rows that registers do not hold; each thread has columns of its own in `partial`. */
+template <typename T> static __global__ void norm_bwd_long(const struct norm_bwd_args a)
+{
+    __shared__ float held[2][2][WARP];
+    float *own = a.partial + (size_t)blockIdx.x * 2 * a.C, C = (float)a.C;
+    int turn = 0;
+    for (size_t i = threadIdx.x; i < a.C; i += THREADS)
+        own[i] = own[a.C + i] = 0;
+    for (size_t row = blockIdx.x; row < a.rows; row += gridDim.x, turn ^= 1) {
+        size_t at = row * a.C;
+        float rstd = a.rstd[row], mean = a.layer ? a.mean[row] : 0.0f, e_sum = 0, eh_sum = 0;
+        for (size_t i = threadIdx.x; i < a.C; i += THREADS) {
+            float dy = widen(((const T *)a.dy)[at + i]);
+            float h = (widen(((const T *)a.sum)[at + i]) - mean) * rstd;
+            e_sum += dy * a.gain[i];
+            eh_sum += dy * a.gain[i] * h;
+            own[i] += dy * h;
+            own[a.C + i] += dy;
+        }
+        float e_mean = block_sum(e_sum, held[turn][0]) / C;
+        float eh_mean = block_sum(eh_sum, held[turn][1]) / C;
+        e_mean = a.layer ? e_mean : 0.0f;
+        for (size_t i = threadIdx.x; i < a.C; i += THREADS) {
+            float dy = widen(((const T *)a.dy)[at + i]);
+            float h = (widen(((const T *)a.sum)[at + i]) - mean) * rstd;
+            float out = a.dsum ? widen(((const T *)a.dsum)[at + i]) : 0.0f;
+            narrow((T *)a.dx + at + i, out + rstd * (dy * a.gain[i] - e_mean - h * eh_mean));
+        }
+    }
+}
+
 /* Columns of partial (parts, stride) starting at its first N: a thread adds a run of parts of one
  * column, the runs of eight threads are added in order. */
 enum { PARTS_RUNS = 8 };
@@ -285,11 +343,11 @@ extern "C" void cuda_norm_bwd(struct dev *d, void *dx, float *dgain, float *dbia
     struct cuda *c = cuda_of(d);
     bool wide = n->C % wide_count(c) == 0 && aligned16(dx) && aligned16(dy) && aligned16(dsum) &&
                 aligned16(sum);
-    unsigned threads = norm_threads(c, n->C, wide ? wide_count(c) : 1);
-    if (!threads || !n->T)
+    unsigned threads = norm_threads(n->C, wide ? wide_count(c) : 1);
+    if (!n->T)
         return;
     size_t blocks = (n->T + NORM_BWD_ROWS - 1) / NORM_BWD_ROWS;
-    size_t most = (size_t)c->processors * (threads > 768 ? 1 : 768 / threads);
+    size_t most = (size_t)c->processors * (threads ? 768 / threads : 3);
     blocks = blocks < most ? blocks : most;
     float *partial = (float *)cuda_scratch(c, CUDA_SLOT_OP, blocks * 2 * n->C * sizeof *partial);
     if (!partial)
@@ -297,7 +355,12 @@ extern "C" void cuda_norm_bwd(struct dev *d, void *dx, float *dgain, float *dbia
     struct norm_bwd_args a = {
         dx, dy, dsum, sum, mean, rstd, n->gain, partial, n->T, n->C, n->kind == DEV_NORM_LAYER};
 #define RUN(type, vec) LAUNCH(c, (norm_bwd<type, vec>), (unsigned)blocks, threads, 0, a)
-    BY_TYPE(c, wide, RUN);
+    if (threads)
+        BY_TYPE(c, wide, RUN);
+    else if (c->dev.model_type == DTYPE_F32)
+        LAUNCH(c, norm_bwd_long<float>, (unsigned)blocks, THREADS, 0, a);
+    else
+        LAUNCH(c, norm_bwd_long<uint16_t>, (unsigned)blocks, THREADS, 0, a);
 #undef RUN
     parts_add_strided(c, dgain, partial, blocks, 2 * n->C, n->C);
     if (n->bias)

@@ -119,9 +119,11 @@ static void check_norms(void)
         {1, 3, DEV_NORM_LAYER, false, false},     {5, 8, DEV_NORM_LAYER, true, true},
         {37, 70, DEV_NORM_LAYER, true, false},    {37, 72, DEV_NORM_RMS, true, true},
         {97, 768, DEV_NORM_LAYER, true, true},    {41, 264, DEV_NORM_RMS, false, true},
+        {1, 1, DEV_NORM_RMS, true, true},         {23, 641, DEV_NORM_LAYER, true, true},
+        {19, 5128, DEV_NORM_LAYER, false, true},  {3, 5123, DEV_NORM_RMS, true, false},
         {4096, 1600, DEV_NORM_LAYER, true, true}, {8192, 2048, DEV_NORM_RMS, true, true},
     };
-    for (size_t i = 0; i < (on_gpu() ? 8 : 6); i++)
+    for (size_t i = 0; i < (on_gpu() ? 12 : 10); i++)
         compare(run_norm, &cases[i]);
 }
 
@@ -160,10 +162,11 @@ static void run_embed(struct dev *d, const void *context)
 static void check_embed(void)
 {
     static const struct embed_case cases[] = {
-        {1, 8, 2, 1, true},       {29, 70, 11, 8, true},           {2500, 16, 700, 300, true},
-        {130, 24, 1, 130, false}, {32768, 768, 50304, 1024, true},
+        {1, 8, 2, 1, true},       {29, 70, 11, 8, true},       {2500, 16, 700, 300, true},
+        {130, 24, 1, 130, false}, {1, 1, 1, 1, true},          {1025, 3, 65537, 1025, true},
+        {97, 2053, 257, 7, true}, {32768, 768, 50304, 1024, true},
     };
-    for (size_t i = 0; i < (on_gpu() ? 5 : 4); i++)
+    for (size_t i = 0; i < (on_gpu() ? 8 : 7); i++)
         compare(run_embed, &cases[i]);
 }
 
@@ -216,10 +219,11 @@ static void check_linear(void)
         {1, 5, 7, DEV_ACT_NONE, true},         {13, 17, 31, DEV_ACT_NONE, false},
         {13, 18, 32, DEV_ACT_NONE, true},      {37, 96, 50, DEV_ACT_GELU_TANH, true},
         {37, 24, 49, DEV_ACT_GELU_TANH, true}, {61, 24, 64, DEV_ACT_GELU_ERF, true},
-        {9, 16, 40, DEV_ACT_GELU_TANH, false}, {1024, 768, 3072, DEV_ACT_GELU_TANH, true},
-        {1000, 3072, 768, DEV_ACT_NONE, true},
+        {9, 16, 40, DEV_ACT_GELU_TANH, false}, {1, 1, 1, DEV_ACT_GELU_ERF, true},
+        {131, 257, 3, DEV_ACT_GELU_TANH, true}, {2, 7, 521, DEV_ACT_GELU_ERF, true},
+        {1024, 768, 3072, DEV_ACT_GELU_TANH, true}, {1000, 3072, 768, DEV_ACT_NONE, true},
     };
-    for (size_t i = 0; i < (on_gpu() ? 9 : 7); i++)
+    for (size_t i = 0; i < (on_gpu() ? 12 : 10); i++)
         compare(run_linear, &cases[i]);
 }
 
@@ -267,8 +271,11 @@ static void check_classifier(void)
                                                    {20, 32, 257, 384},
                                                    {7, 9, 2100, 2101},
                                                    {3, 8, 5000, 6016}, /* bf16 gradients in place */
+                                                   {1, 1, 1, 64},
+                                                   {5, 13, 2047, 2049},
+                                                   {2, 3, 4099, 4160},
                                                    {700, 768, 50257, 50304}};
-    for (size_t i = 0; i < (on_gpu() ? 6 : 5); i++)
+    for (size_t i = 0; i < (on_gpu() ? 9 : 8); i++)
         compare(run_classifier, &cases[i]);
 }
 
@@ -309,12 +316,16 @@ static void run_attention(struct dev *d, const void *context)
 static void check_attention(void)
 {
     static const int32_t many[] = {0, 1, 2, 9, 40, 41, 72, 72, 137}, two[] = {0, 64, 129};
-    static const int32_t large[] = {0, 1024, 1500, 2524, 4572};
-    static const size_t dimensions[] = {64, 128, 32, 40, 7};
+    static const int32_t large[] = {0, 1024, 1500, 2524, 4572}, one[] = {0, 1}, few[] = {0, 5, 5, 22};
+    static const size_t dimensions[] = {64, 128, 32, 40, 7}, odd[] = {1, 8, 24, 72, 120, 136, 256};
     for (int causal = 0; causal < 2; causal++) {
         for (size_t i = 0; i < sizeof dimensions / sizeof *dimensions; i++) {
             compare(run_attention, &(struct attention_case){many, 8, 2, dimensions[i], causal});
             compare(run_attention, &(struct attention_case){two, 2, 1, dimensions[i], causal});
+        }
+        for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+            compare(run_attention, &(struct attention_case){one, 1, 1, odd[i], causal});
+            compare(run_attention, &(struct attention_case){few, 3, 3, odd[i], causal});
         }
         if (on_gpu())
             for (int i = 0; i < 3; i++)
@@ -325,13 +336,20 @@ static void check_attention(void)
 
 /* ---- elements, sums
  * ---------------------------------------------------------------------------------- */
+struct elements_case {
+    size_t n, shift; /* shift: of every address, in elements */
+};
+
 static void run_elements(struct dev *d, const void *context)
 {
-    size_t n = *(const size_t *)context;
+    const struct elements_case *k = context;
+    size_t n = k->n, all = n + k->shift, size = dtype_size(d->model_type);
     enum dtype type = d->model_type;
-    void *a = upload(d, numbers(n, 1, type), n, type), *b = upload(d, numbers(n, 1, type), n, type);
-    void *copy = room(d, n * dtype_size(type));
-    float *x = upload(d, numbers(n, 3, DTYPE_F32), n, DTYPE_F32), *out = room(d, 4 * 4);
+    void *a = (char *)upload(d, numbers(all, 1, type), all, type) + k->shift * size;
+    void *b = (char *)upload(d, numbers(all, 1, type), all, type) + k->shift * size;
+    void *copy = (char *)room(d, all * size) + k->shift * size;
+    float *x = (float *)upload(d, numbers(all, 3, DTYPE_F32), all, DTYPE_F32) + k->shift;
+    float *out = room(d, 4 * 4);
     double *norm = room(d, 8);
     d->ops->add(d, a, a, b, n);
     keep(d, "a + b", a, n, type, 0);
@@ -348,9 +366,10 @@ static void run_elements(struct dev *d, const void *context)
 
 static void check_elements(void)
 {
-    static const size_t counts[] = {1, 77, 4096, 66001, 3000001};
-    for (size_t i = 0; i < (on_gpu() ? 5 : 4); i++)
-        compare(run_elements, &counts[i]);
+    static const struct elements_case cases[] = {
+        {1, 0}, {77, 0}, {4096, 0}, {66001, 0}, {1, 1}, {2048, 1}, {2056, 3}, {65537, 2}, {3000001, 0}};
+    for (size_t i = 0; i < (on_gpu() ? 9 : 8); i++)
+        compare(run_elements, &cases[i]);
 }
 
 /* ---- optimizers
