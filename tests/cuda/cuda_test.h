@@ -1,6 +1,7 @@
 #ifndef CUDA_TEST_H
 #define CUDA_TEST_H
-/* The device under test: a GPU (test_device.c), or its kernels emulated on this host (emulate.cc).
+/* The device under test, by what a test is linked with: a GPU (test_device.c), its kernels emulated
+ * on this host (emulate.cc), or the host itself (test_host.c).
  */
 #include "kernels/dev.h"
 

@@ -295,7 +295,7 @@ static void squares_are_equal(void **state)
     }
 }
 
-/* One value that is off, or not finite, at any place: seen by both; and what is not off by neither. */
+/* One value that is off, or not finite, at any place: seen by both; what is not off by neither. */
 static void apart_is_equal(void **state)
 {
     (void)state;

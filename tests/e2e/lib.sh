@@ -67,6 +67,7 @@ train:
   eval_tokens: 2048
   checkpoint_every: ${checkpoint_every:-7}
 device:
+  kind: ${ATOLL_E2E_DEVICE:-cpu}
   dtype: f32
   threads: 1
 outer:

@@ -1,6 +1,7 @@
 /* What breaks if this is wrong: our GPT-2 is not GPT-2, AdamW and LAMB are not the published ones,
  * and what we export means something else elsewhere. Oracle: tests/golden/gpt (transformers and
  * torch in float64). */
+#include "tests/cuda/cuda_test.h"
 #include "tests/inner/setup.h"
 #include <math.h>
 #include "inner/model/names.h"
@@ -107,12 +108,23 @@ static void build(struct gpt *g, const char *optimizer)
                                                    optimizer,
                                                    NULL});
     assert_int_equal(table_make(&g->t, g->s, &arena), ERR_OK);
-    g->d = setup_device("f32", 2);
+    assert_int_equal(cuda_test_open(&g->d, "f32"), ERR_OK);
     assert_int_equal(model_open(&g->m, g->d, g->s, &g->t, B * T, true, &arena), ERR_OK);
-    if (names_import(g->s, &g->t, model_params(g->m), path_of("model")))
+    float *params = arena_array(&arena, g->t.elements, sizeof *params);
+    if (names_import(g->s, &g->t, params, path_of("model")))
         fail_msg("%s", err_message());
+    g->d->ops->copy(g->d, model_params(g->m), params, g->t.elements * sizeof *params);
     model_params_changed(g->m);
     fill_batch(&g->b, 0);
+}
+
+/* A slab of the device, on the host. */
+static const float *here(const struct gpt *g, const float *slab)
+{
+    float *copy = arena_array(&arena, g->t.elements, sizeof *copy);
+    g->d->ops->copy(g->d, copy, slab, g->t.elements * sizeof *copy);
+    assert_int_equal(dev_sync(g->d), ERR_OK);
+    return copy;
 }
 
 static void drop(struct gpt *g)
@@ -166,7 +178,7 @@ static void gradients_of_every_tensor(void **state)
     float *want = arena_array(&arena, g.t.elements, sizeof *want);
     assert_int_equal(names_import(g.s, &g.t, want, path_of("gradients")), ERR_OK);
     assert_int_equal(model_step(g.m, &g.b, 1.0f / (B * T), NULL, &sum, &count), ERR_OK);
-    compare(&g.t, model_grads(g.m), want, 1e-5);
+    compare(&g.t, here(&g, model_grads(g.m)), want, 1e-5);
     drop(&g);
 }
 
@@ -195,7 +207,7 @@ static void trains_like(const char *optimizer)
         assert_true(fabs((double)norm - norms[step]) < 1e-5 * norms[step]);
     }
     assert_int_equal(names_import(g.s, &g.t, want, path_of(optimizer)), ERR_OK);
-    compare(&g.t, model_params(g.m), want, 5e-4);
+    compare(&g.t, here(&g, model_params(g.m)), want, 5e-4);
     optim_close(&o);
     drop(&g);
 }
@@ -219,7 +231,7 @@ static void export_is_what_was_imported(void **state)
     struct gpt g;
     struct safetensors ours, theirs;
     build(&g, "adamw");
-    assert_int_equal(names_export(g.s, &g.t, model_params(g.m), false, scratch("gpt2")), ERR_OK);
+    assert_int_equal(names_export(g.s, &g.t, here(&g, model_params(g.m)), false, scratch("gpt2")), ERR_OK);
     assert_int_equal(safetensors_open(&ours, &arena, scratch("gpt2/model.safetensors")), ERR_OK);
     assert_int_equal(safetensors_open(&theirs, &arena, path_of("model")), ERR_OK);
     assert_int_equal(ours.count, theirs.count);
@@ -326,6 +338,12 @@ int main(void)
         cmocka_unit_test_setup(draws_follow_the_distribution, reset),
         cmocka_unit_test_setup(greedy_takes_the_largest_logit, reset),
     };
+    struct dev *d;
+    if (cuda_test_open(&d, "f32") == ERR_UNSUPPORTED) {
+        printf("SKIPPED: %s\n", err_message());
+        return CUDA_TEST_SKIP;
+    }
+    dev_close(d);
     int failed = cmocka_run_group_tests(tests, scratch_open, scratch_close);
     arena_free(&arena);
     return failed;

@@ -56,6 +56,9 @@ run 2 buckets whole --train.bucket_mb 0.01
 same buckets whole
 run 2 zero whole --train.zero 1 --train.bucket_mb 0.1
 same zero whole
+run 2 adamw whole --train.optimizer adamw
+run 2 adamw_zero whole --train.optimizer adamw --train.zero 1 --train.bucket_mb 0.1
+same adamw_zero adamw
 # Sums in bf16: another run, near this one; the same for all ranks, for any bucket, shared out or not.
 run 2 bf16 whole --train.sums bf16
 run 2 bf16_zero whole --train.sums bf16 --train.bucket_mb 0.01 --train.zero 1

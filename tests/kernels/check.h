@@ -149,29 +149,38 @@ static inline double bound(const struct dev *d, double f32, double bf16)
 
 enum { CHECK_THREADS = 3 };
 
+/* The check on one device, unless this processor lacks the instruction set. */
+static inline void check_on(const struct dev_options *o, void (*check)(struct dev *d))
+{
+    struct dev *d;
+    enum err e = dev_open(&d, o);
+    if (e == ERR_UNSUPPORTED && o->isa)
+        return;
+    if (e != ERR_OK)
+        fail_msg("%s", err_message());
+    snprintf(check_place, sizeof check_place, "%s %s %s threads=%d", o->kind,
+             o->isa ? o->isa : "best", o->model_type, o->threads);
+    check_index = 0;
+    check(d);
+    assert_int_equal(dev_sync(d), ERR_OK);
+    check_done(d);
+    dev_close(d);
+}
+
 /* Runs the check on the CPU with every instruction set of this processor, both types, 1 to 3
- * threads. */
+ * threads; or on the device that ATOLL_TEST_DEVICE names, both types (tests/gpu.sh). */
 static inline void on_every_device(void (*check)(struct dev *d))
 {
     static const char *isas[] = {"v2", "v3", "v4", NULL}, *types[] = {"f32", "bf16"};
-    for (int k = 0; k < 4 * 2 * CHECK_THREADS; k++) {
-        struct dev_options o = {.kind = "cpu",
-                                .model_type = types[k / CHECK_THREADS % 2],
-                                .threads = k % CHECK_THREADS + 1,
-                                .isa = isas[k / CHECK_THREADS / 2]};
-        struct dev *d;
-        enum err e = dev_open(&d, &o);
-        if (e == ERR_UNSUPPORTED && o.isa)
-            continue;
-        assert_int_equal(e, ERR_OK);
-        snprintf(check_place, sizeof check_place, "%s %s threads=%d", o.isa ? o.isa : "best",
-                 types[k / CHECK_THREADS % 2], o.threads);
-        check_index = 0;
-        check(d);
-        assert_int_equal(dev_sync(d), ERR_OK);
-        check_done(d);
-        dev_close(d);
-    }
+    const char *other = getenv("ATOLL_TEST_DEVICE");
+    for (int k = 0; other && k < 2; k++)
+        check_on(&(struct dev_options){.kind = other, .model_type = types[k]}, check);
+    for (int k = 0; !other && k < 4 * 2 * CHECK_THREADS; k++)
+        check_on(&(struct dev_options){.kind = "cpu",
+                                        .model_type = types[k / CHECK_THREADS % 2],
+                                        .threads = k % CHECK_THREADS + 1,
+                                        .isa = isas[k / CHECK_THREADS / 2]},
+                  check);
 }
 
 #endif

@@ -4,7 +4,7 @@
  * a delta against something else than the start, a start made twice.
  */
 #include <math.h>
-#include "tests/outer/site_device.h"
+#include "tests/cuda/cuda_test.h"
 #include "tests/outer/site/slow_run.h"
 
 enum { SITES = 3, EVERY = 3, STEPS = 20 };
@@ -35,7 +35,7 @@ static struct bench *bench_open(enum codec_kind codec)
     b->n = b->run.fragments.f[0].elements;
     for (unsigned i = 0; i < SITES; i++) {
         struct dev *d;
-        must(i == 0 ? site_device_open(&d) : slow_device(&d)); /* of the first site: site_device.h */
+        must(i == 0 ? cuda_test_open(&d, "f32") : slow_device(&d)); /* the first: under test */
         slow_site_open(&b->run, &b->node[i].at, i, i, d);
         fragment_gather(b->run.cpu, b->node[i].slab, b->run.initial, &b->run.fragments.f[0]);
         for (size_t k = 0; k < b->n; k++)

@@ -1,0 +1,60 @@
+#!/bin/sh
+# A machine without CUDA's libraries, or without a GPU: the program starts there, everything on the CPU works, no library of
+# CUDA is loaded for it, and whoever asks for a GPU is told what is missing and what to do. Without -DCUDA=ON there is no
+# module to look at: exit code 77.
+. "$(dirname "$0")/lib.sh"
+
+modules=$(dirname "$atoll")
+refused() { # refused "WORDS|WORDS" PROGRAM: asked for a GPU, it ends with exit code 4 and says all these words
+    code=0
+    "$2" train $settings --device.kind cuda --run.dir gpu >refused.out 2>&1 || code=$?
+    [ "$code" = 4 ] || fail "exit code $code where a GPU was asked for"
+    rest=$1
+    while [ -n "$rest" ]; do
+        grep -qF -- "${rest%%|*}" refused.out || fail "\"${rest%%|*}\" is not said"
+        case $rest in *"|"*) rest=${rest#*|} ;; *) rest="" ;; esac
+    done
+    grep -qF -- "--device.kind cpu" refused.out || fail "no word about what to do"
+}
+
+"$atoll" data --out data text.txt >data.out 2>&1 || fail "atoll data"
+settings="--data.train data/train-0-0000.bin --train.steps 2 --train.warmup 0 --train.batch_tokens 256 --model.layers 1
+          --model.width 32 --log.progress none"
+
+# The program alone, as on a machine where no module was installed. LD_DEBUG shows what the loader opens.
+mkdir alone empty
+cp "$atoll" alone/atoll
+LD_DEBUG=files LD_DEBUG_OUTPUT="$PWD/opened" alone/atoll train $settings --run.dir run >train.out 2>&1 || fail "training on the CPU"
+ls opened.* >/dev/null 2>&1 || fail "the loader told nothing"
+if grep -E "file=lib(cuda|cublas|cudnn|nccl|nv|atoll_)" opened.*; then fail "the CPU needs a library of CUDA"; fi
+refused "no GPU module|libatoll_cuda.so|-DCUDA=ON" alone/atoll
+alone/atoll doctor >doctor.out 2>&1 || fail "atoll doctor without modules"
+grep -q "^cuda no: .*-DCUDA=ON" doctor.out || fail "atoll doctor says nothing about the missing module"
+
+if [ ! -e "$modules/libatoll_cuda.so" ]; then
+    echo "SKIPPED: built without -DCUDA=ON; what the GPU module says where libraries or a GPU are missing was not tested"
+    exit 77
+fi
+
+# The module is there and not loaded for the CPU; then without cuBLASLt, then without NCCL, then without a GPU.
+rm -f opened.*
+LD_DEBUG=files LD_DEBUG_OUTPUT="$PWD/opened" "$atoll" train $settings --run.dir run2 >train2.out 2>&1 || fail "training beside the module"
+if grep -E "file=lib(cuda|cublas|cudnn|nccl|nv|atoll_)" opened.*; then fail "the CPU loads a library of CUDA"; fi
+: >empty/libcublasLt.so.13
+: >empty/libnccl.so.2
+LD_LIBRARY_PATH=$PWD/empty
+export LD_LIBRARY_PATH
+refused "no GPU module|libcublasLt" "$atoll"
+"$atoll" doctor >doctor.out 2>&1 || fail "atoll doctor without cuBLASLt"
+grep -q "^cuda no: .*libcublasLt" doctor.out || fail "atoll doctor does not name cuBLASLt"
+rm empty/libcublasLt.so.13
+"$atoll" doctor >doctor.out 2>&1 || fail "atoll doctor without NCCL"
+if [ -e "$modules/libatoll_nccl.so" ]; then
+    grep -q "^nccl no: .*libnccl" doctor.out || fail "atoll doctor does not name NCCL"
+fi
+unset LD_LIBRARY_PATH
+CUDA_VISIBLE_DEVICES=
+export CUDA_VISIBLE_DEVICES
+refused "driver" "$atoll"
+"$atoll" doctor >doctor.out 2>&1 || fail "atoll doctor without a GPU"
+grep -q "^cuda.toolkit" doctor.out && grep -q "^cuda no: " doctor.out || fail "atoll doctor without a GPU"
