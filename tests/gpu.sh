@@ -1,26 +1,31 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, in one command: builds with -DNET=OFF -DMPI=OFF -DCUDA=ON, runs the kernel tests, the exact
-# set, the model, compute-sanitizer on the kernel tests, and the register report. The last line is
-# "N passed, N failed, N skipped"; every skip says why.
-#   tests/gpu.sh [--debs FOLDER] [--arch LIST] [--bench]
+# Everything that needs a GPU, in one command: builds with -DMPI=OFF -DCUDA=ON, and with the network where gRPC is there; runs
+# each op against the CPU's, against float64 and finite differences, the exact set, the outer arithmetic, the golden losses,
+# 200 steps beside PyTorch, compute-sanitizer on the kernel tests, kill -9 and resume, a whole run of an aggregator and two sites
+# that share the GPU, and the register report. The last line is "N passed, N failed, N skipped"; every skip says why.
+#   tests/gpu.sh [--debs FOLDER] [--arch LIST] [--shard FILE] [--bench]
 #     --debs   FOLDER with Debian packages, for a machine without a registry: they are unpacked into a prefix, nothing is
 #              installed. Make it where a registry is reachable:
 #                mkdir debs; cd debs; apt-get download libdnnl-dev libdnnl2 libcmocka-dev libcmocka0 libyaml-dev \
 #                    libyaml-0-2 libjansson-dev libjansson4 libssl-dev libssl3
 #              (the names of the machine's own release: libdnnl3 from Debian 13 on). Add cmake and ninja's if the machine
 #              lacks them.
+#              With libgrpc-dev, libprotobuf-c-dev, protobuf-c-compiler and what they need the whole run is tested, too.
+#     --shard  GPT-2 tokens (.bin of llm.c) for 200 steps of 124M beside PyTorch; without it a byte model of that size on the
+#              repository's text
 #     --arch   CUDA architectures, default 90a-real
 #     --bench  then measure: bench_cuda, and train_torch_cuda.py if python3 has torch
 set -uo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
-debs='' arch=90a-real bench=no
+debs='' arch=90a-real bench=no shard=''
 while [ $# -gt 0 ]; do
     case $1 in
     --debs) debs=$(cd "$2" && pwd); shift 2 ;;
     --arch) arch=$2; shift 2 ;;
+    --shard) shard=$(readlink -f "$2"); shift 2 ;;
     --bench) bench=yes; shift ;;
-    *) echo "usage: tests/gpu.sh [--debs FOLDER] [--arch LIST] [--bench]" >&2; exit 4 ;;
+    *) echo "usage: tests/gpu.sh [--debs FOLDER] [--arch LIST] [--shard FILE] [--bench]" >&2; exit 4 ;;
     esac
 done
 build=${ATOLL_BUILD:-$root/build-gpu}
@@ -48,14 +53,19 @@ if [ -n "$debs" ]; then
     export CMAKE_PREFIX_PATH=$prefix/usr PKG_CONFIG_PATH=$lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$prefix
     export C_INCLUDE_PATH=$prefix/usr/include:$prefix/usr/include/$(basename "$lib") CPLUS_INCLUDE_PATH=$prefix/usr/include
     export LIBRARY_PATH=$lib CMAKE_LIBRARY_PATH=$lib
+    export PATH=$PATH:$prefix/usr/bin LD_LIBRARY_PATH=$lib # protoc-c and its libraries
 fi
 export PATH=$PATH:/usr/local/cuda/bin
 command -v nvcc >/dev/null || { echo "CUDA: no nvcc, not compiled"; verdict build 77 "no nvcc"; finish; }
 
 generator=$(command -v ninja >/dev/null && echo Ninja || echo "Unix Makefiles")
-targets="test_cuda_ops test_cuda_exact test_cuda_model test_ops test_exact atoll_cuda bench_cuda atoll"
+on_gpu="test_cuda_ops test_cuda_exact test_cuda_model test_cuda_outer test_cuda_golden"
+references="test_ops test_linear test_attention"
+targets="$on_gpu $references atoll_cuda bench_cuda bench_cuda_train atoll"
+net=OFF
+pkg-config --exists grpc libprotobuf-c libssl 2>/dev/null && command -v protoc-c >/dev/null && net=ON
 mkdir -p "$build"
-if cmake -S . -B "$build" -G "$generator" -DNET=OFF -DMPI=OFF -DCUDA=ON "-DCUDA_ARCHITECTURES=$arch" >"$build/build.log" 2>&1 &&
+if cmake -S . -B "$build" -G "$generator" -DNET=$net -DMPI=OFF -DCUDA=ON "-DCUDA_ARCHITECTURES=$arch" >"$build/build.log" 2>&1 &&
     cmake --build "$build" -j "$(nproc)" --target $targets >>"$build/build.log" 2>&1; then
     verdict build 0
 else
@@ -68,13 +78,44 @@ cmake --build "$build" --target atoll_nccl >>"$build/build.log" 2>&1
 verdict "NCCL module" $(($? ? 77 : 0)) "no NCCL here; one GPU per site"
 "$build/bin/atoll" doctor
 
-for t in test_cuda_ops test_cuda_exact test_cuda_model; do
+for t in $on_gpu; do
     "$build/tests/$t"
     verdict $t $? "no GPU"
 done
-if command -v compute-sanitizer >/dev/null && nvidia-smi >/dev/null 2>&1; then
+gpu=no
+nvidia-smi >/dev/null 2>&1 && gpu=yes
+for t in $references; do
+    if [ $gpu = yes ]; then
+        ATOLL_TEST_DEVICE=cuda "$build/tests/$t"
+        verdict "$t on the GPU" $?
+    else
+        verdict "$t on the GPU" 77 "no GPU"
+    fi
+done
+# The whole program: killed and resumed, alone and in a run of two sites, all on this GPU.
+for t in two_sites kill stop_resume; do
+    if [ $gpu = yes ] && [ $net = ON ]; then
+        ATOLL_E2E_DEVICE=cuda tests/e2e/$t.sh "$build/bin/atoll" "$build/tests/$t.dir"
+        verdict "$t on the GPU" $?
+    else
+        verdict "$t on the GPU" 77 "no GPU, or no gRPC and protoc-c"
+    fi
+done
+if [ $gpu = yes ] && python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
+    vocab=50257
+    if [ -z "$shard" ]; then
+        vocab=256 shard=$build/text/train-0-0000.bin
+        for i in $(seq 40); do cat LICENSE docs/*.md; done >"$build/text.txt"
+        "$build/bin/atoll" data --out "$build/text" --sequence 1024 --force "$build/text.txt"
+    fi
+    python3 tests/bench/curve_torch.py "$build/bin/atoll" "$shard" --size 124m --device cuda --vocab $vocab
+    verdict "200 steps of 124M beside PyTorch" $?
+else
+    verdict "200 steps of 124M beside PyTorch" 77 "no GPU, or python3 has no torch with a GPU"
+fi
+if command -v compute-sanitizer >/dev/null && [ $gpu = yes ]; then
     for tool in memcheck racecheck; do
-        for t in test_cuda_ops test_cuda_exact test_cuda_model; do
+        for t in $on_gpu; do
             CUDA_TEST_SMALL=1 timeout 240 compute-sanitizer --tool $tool --error-exitcode 9 "$build/tests/$t" | tail -n 5
             verdict "$tool $t" "${PIPESTATUS[0]}"
         done
@@ -91,9 +132,17 @@ verdict "registers: no spills" $status
 if [ $bench = yes ]; then
     "$build/tests/bench_cuda"
     verdict bench_cuda $? "no GPU"
+    for size in "124m 32" "124m 64" "1558m 16" "1b 8" "1b 16"; do
+        "$build/tests/bench_cuda_train" $size
+        verdict "bench_cuda_train $size" $? "no GPU"
+    done
     if python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
-        python3 tests/bench/train_torch_cuda.py
-        verdict "PyTorch beside it" $?
+        python3 tests/bench/train_torch_cuda.py attention
+        verdict "PyTorch's attention beside it" $?
+        for size in "124m 32,64,128" "1558m 8,16,32" "1b 4,8,16"; do
+            python3 tests/bench/train_torch_cuda.py $size
+            verdict "PyTorch beside it, $size" $?
+        done
     else
         verdict "PyTorch beside it" 77 "python3 has no torch with a GPU"
     fi

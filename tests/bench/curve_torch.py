@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""Losses of `atoll train` beside PyTorch's, step by step: the same weights, the same batches, AdamW with the same schedule.
+Ends with exit code 1 where a step's loss is off by more than the bound. On a GPU the weights start in float32 and the products
+are bf16 on both sides (autocast there), on the CPU everything is float32.
+
+    curve_torch.py ATOLL SHARD [--size tiny|124m] [--device cpu|cuda] [--steps 200] [--vocab 256] [--bound 0.005]
+
+ATOLL: the program. SHARD: one .bin of `atoll data`, or of llm.c with --vocab 50257. The run lies in a folder of its own under
+$TMPDIR and is removed.
+"""
+import argparse
+import json
+import math
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import train_torch_cuda  # noqa: E402
+
+# layers, heads, width, sequence, sequences of a step, of a micro-batch
+SIZES = {"tiny": (2, 2, 32, 32, 8, 4), "124m": (12, 12, 768, 1024, 64, 16)}
+SEED, LR, LR_END, WARMUP, DECAY, CLIP, BETAS, EPS = 1, 1e-3, 0.1, 20, 0.1, 1.0, (0.9, 0.95), 1e-6
+MASK32 = 0xFFFFFFFF
+
+
+# ---- which windows a step takes (kernels/scalar/philox.h, inner/data/loader.c) ----
+
+
+def philox(seed, stream, index):
+    c = [index & MASK32, index >> 32, stream & MASK32, stream >> 32]
+    for n in range(10):
+        k0, k1 = (seed + n * 0x9E3779B9) & MASK32, ((seed >> 32) + n * 0xBB67AE85) & MASK32
+        p0, p1 = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [(p1 >> 32) ^ c[1] ^ k0, p1 & MASK32, (p0 >> 32) ^ c[3] ^ k1, p0 & MASK32]
+    return c
+
+
+def order(place, windows):
+    epoch, x = divmod(place, windows)
+    first = philox(SEED, 2, epoch)
+    key, half = first[1] << 32 | first[0], 1
+    while windows > 1 << 2 * half:
+        half += 1
+    while True:
+        left, right = x >> half, x & (1 << half) - 1
+        for n in range(6):
+            left, right = right, left ^ (philox(key, 2, n << 32 | right)[0] & (1 << half) - 1)
+        x = left << half | right
+        if x < windows:
+            return x
+
+
+def batches(shard, sequence, sequences, steps):
+    magic, _, count = np.fromfile(shard, np.int32, 3)
+    tokens = np.fromfile(shard, np.uint16 if magic == 20240520 else np.uint32, count, offset=1024).astype(np.int64)
+    windows = (int(count) - 1) // sequence
+    for step in range(steps):
+        at = [order(step * sequences + i, windows) * sequence for i in range(sequences)]
+        rows = torch.from_numpy(np.stack([tokens[a : a + sequence + 1] for a in at]))
+        yield rows[:, :-1], rows[:, 1:]
+
+
+# ---- the weights, as Hugging Face names and lays them out ----
+
+INSIDE = {"norm1": "ln_1", "qkv": "attn.c_attn", "proj": "attn.c_proj", "norm2": "ln_2", "up": "mlp.c_fc", "down": "mlp.c_proj"}
+
+
+def save(model, path):
+    tensors = {}
+    for name, p in model.state_dict().items():
+        part = name.split(".")
+        if part[0] == "blocks":
+            name = f"h.{part[1]}.{INSIDE[part[2]]}.{part[3]}"
+            p = p.T if p.dim() == 2 else p
+        elif part[0] == "norm":
+            name = f"ln_f.{part[1]}"
+        tensors[name] = p.detach().float().contiguous().numpy().tobytes(), list(p.shape)
+    header, at = {}, 0
+    for name, (data, shape) in tensors.items():
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text)
+        f.writelines(data for data, _ in tensors.values())
+
+
+def initial(layers, heads, width, sequence, vocab):
+    torch.manual_seed(SEED)
+    model = train_torch_cuda.GPT(layers, heads, width, 4 * width, vocab, sequence)
+    for name, p in model.named_parameters():
+        if p.dim() > 1:
+            torch.nn.init.normal_(p, std=0.02 / (math.sqrt(2 * layers) if "proj" in name or "down" in name else 1))
+        elif name.endswith("bias"):
+            torch.nn.init.zeros_(p)
+    return model
+
+
+# ---- both curves ----
+
+
+def lr_at(step, steps):
+    if step < WARMUP:
+        return LR * (step + 1) / WARMUP
+    x = (step - WARMUP) / (steps - WARMUP)
+    return LR * (LR_END + (1 - LR_END) * 0.5 * (1 + math.cos(math.pi * x)))
+
+
+def theirs(model, a, micro):
+    model.to(a.device)
+    groups = [{"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": DECAY},
+              {"params": [p for p in model.parameters() if p.dim() == 1], "weight_decay": 0}]
+    optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS)
+    _, _, _, sequence, sequences, _ = SIZES[a.size]
+    losses = []
+    for step, (x, y) in enumerate(batches(a.shard, sequence, sequences, a.steps)):
+        for group in optimizer.param_groups:
+            group["lr"] = lr_at(step, a.steps)
+        total = 0.0
+        for i in range(0, sequences, micro):
+            with torch.autocast(a.device, torch.bfloat16, enabled=a.device == "cuda"):
+                loss = model(x[i : i + micro].to(a.device), y[i : i + micro].to(a.device)) * micro / sequences
+            loss.backward()
+            total += loss.item()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        losses.append(total)
+    return losses
+
+
+def ours(model, a, micro, folder):
+    layers, heads, width, sequence, sequences, _ = SIZES[a.size]
+    keys = {"run.dir": f"{folder}/run", "run.seed": SEED, "model.vocab": a.vocab, "model.layers": layers, "model.heads": heads,
+            "model.width": width, "model.context": sequence, "data.tokenizer": "external", "data.train": a.shard,
+            "train.steps": a.steps, "train.batch_tokens": sequence * sequences, "train.micro_tokens": sequence * micro,
+            "train.sequence": sequence, "train.optimizer": "adamw", "train.lr": LR, "train.lr_end": LR_END,
+            "train.warmup": WARMUP, "train.beta1": BETAS[0], "train.beta2": BETAS[1], "train.eps": EPS,
+            "train.weight_decay": DECAY, "train.clip": CLIP, "train.checkpoint_every": 0, "device.kind": a.device,
+            "device.dtype": "bf16" if a.device == "cuda" else "f32"}
+    words = [w for key, value in keys.items() for w in (f"--{key}", str(value))]
+    save(model, f"{folder}/model.safetensors")
+    for command in (["import", *words, "--model", f"{folder}/model.safetensors"], ["train", *words, "--log.progress", "none"]):
+        done = subprocess.run([a.atoll, *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        if done.returncode:
+            sys.exit(f"atoll {command[0]}:\n{done.stderr}")
+    with open(f"{folder}/run/metrics.jsonl") as f:
+        rows = [json.loads(line) for line in f]
+    return [row["loss"] for row in rows if row.get("kind") == "step"]
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("atoll")
+    p.add_argument("shard")
+    p.add_argument("--size", choices=SIZES, default="tiny")
+    p.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    p.add_argument("--steps", type=int, default=200)
+    p.add_argument("--vocab", type=int, default=256)
+    p.add_argument("--bound", type=float, default=0.005)
+    a = p.parse_args()
+    layers, heads, width, sequence, _, micro = SIZES[a.size]
+    model = initial(layers, heads, width, sequence, a.vocab)
+    with tempfile.TemporaryDirectory() as folder:
+        one = ours(model, a, micro, folder)
+    other = theirs(model, a, micro)
+    assert len(one) == len(other) == a.steps, (len(one), len(other))
+    off = [abs(x - y) / y for x, y in zip(one, other)]
+    worst = max(range(a.steps), key=lambda i: off[i])
+    for i in sorted({0, a.steps // 4, a.steps // 2, a.steps - 1, worst}):
+        print(f"step {i + 1}: {one[i]:.5f}, torch {other[i]:.5f}, off by {100 * off[i]:.4f} %")
+    print(f"{a.size} on {a.device}: {a.steps} steps, off by {100 * off[worst]:.4f} % at most, bound {100 * a.bound:.2f} %")
+    return off[worst] > a.bound
+
+
+if __name__ == "__main__":
+    sys.exit(main())
