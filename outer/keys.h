@@ -51,6 +51,7 @@
     X(plan, down_mbit, REAL, "0", 0, 1e7, NULL, "Mbit/s", false, "Rate from the aggregator to this site.") \
     X(plan, rtt_ms, REAL, "0", 0, 3600000, NULL, "ms", false, "Round trip between this site and the aggregator.") \
     X(plan, loss_percent, REAL, "0", 0, 10, NULL, "%", false, "Packets lost on the way; 0 with measured rates, which hold it already. Above 10 % TCP hardly works, and no formula for its rate holds.") \
+    X(plan, congestion, CHOICE, "cubic", 0, 0, "cubic|bbr", "", false, "TCP's congestion control where nothing was measured: cubic begins slowly after each pause and loss keeps it down, bbr neither.") \
     X(plan, up_s, LIST, "", 0, 0, NULL, "s", false, "Measured times (atoll probe) for 64 KiB, 256 KiB, 1 MiB, ... of payload up the line, without the round trip; they stand in place of up_mbit and loss_percent.") \
     X(plan, down_s, LIST, "", 0, 0, NULL, "s", false, "The same down the line.") \
     X(plan, encode_ns, REAL, "0", 0, 1e6, NULL, "ns", false, "Time of a site for a value until its contribution is encoded and stored (atoll probe --step).") \

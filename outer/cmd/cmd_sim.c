@@ -7,6 +7,7 @@
 #include <time.h>
 #include "kernels/base/log.h"
 #include "outer/cmd/cmd.h"
+#include "outer/link/tcp.h"
 #include "outer/plan/plan_settings.h"
 #include "outer/report/progress.h"
 #include "outer/report/record.h"
@@ -141,7 +142,10 @@ static enum err set_site(struct sim_cmd *c, const struct args *args, const char 
 static enum err take_topology(struct sim_cmd *c)
 {
     struct topology t;
+    struct tcp_settings here;
     TRY(topology_load(&t, c->topology, NULL, &c->p.perm));
+    tcp_read(&here, "/proc/sys/net/ipv4");
+    const char *congestion = *t.set.wan_congestion ? t.set.wan_congestion : here.congestion; /* as atoll wan has it */
     int hub = topology_place(&t, "aggregator");
     unsigned next = 0;
     if (hub < 0)
@@ -158,6 +162,7 @@ static enum err take_topology(struct sim_cmd *c)
                                    *down = &t.flows[(unsigned)hub * t.places + (unsigned)place];
         struct plan_link *l = &c->site[i].link;
         l->up.count = l->down.count = 0;
+        l->bbr = strcmp(congestion, "bbr") == 0;
         l->up_bps = up->rate_bps ? (double)up->rate_bps : PLAN_RATE_MAX;
         l->down_bps = down->rate_bps ? (double)down->rate_bps : PLAN_RATE_MAX;
         l->rtt_s = (double)(up->delay_ns + down->delay_ns) / 1e9;
@@ -247,7 +252,8 @@ static void print_result(const struct sim_cmd *c, const struct simulate_result *
     char total[32], wall[32];
     progress_duration(total, sizeof total, r->total_s);
     progress_duration(wall, sizeof wall, r->wall_s);
-    printf("%u sites, %lld steps, %llu rounds of %u fragments, %llu calls\n", c->count, (long long)r->steps,
+    printf("%u sites, %lld aggregator%s, %lld steps, %llu rounds of %u fragments, %llu calls\n", c->count,
+           (long long)c->p.o.outer_aggregators, c->p.o.outer_aggregators > 1 ? "s" : "", (long long)r->steps,
            (unsigned long long)r->rounds, c->p.exchange.schedule.fragments, (unsigned long long)r->calls);
     if (r->stopped)
         printf("Stopped: of %lld steps all sites had made the first %lld. What follows is of these; nothing is stored.\n",

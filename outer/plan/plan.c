@@ -29,7 +29,7 @@ double plan_wire_bytes(double payload)
 
 double plan_rate_bps(const struct plan_link *l, double bps)
 {
-    if (l->loss <= 0 || l->rtt_s <= 0)
+    if (l->loss <= 0 || l->rtt_s <= 0 || l->bbr)
         return bps;
     double reno = sqrt(1.5 / l->loss), cubic = 1.054 * pow(l->rtt_s / l->loss, 0.75);
     double most = l->streams * 8.0 * SEGMENT_BYTES / l->rtt_s * (reno > cubic ? reno : cubic);
@@ -57,7 +57,7 @@ double plan_transfer_s(const struct plan_link *l, double bytes, bool up)
         return measured_s(times, bytes);
     double rate = plan_rate_bps(l, bps) / 8, wire = plan_wire_bytes(bytes);
     double first = (double)l->streams * WINDOW_SEGMENTS * SEGMENT_BYTES, full = rate * l->rtt_s;
-    if (full <= first)
+    if (full <= first || l->bbr)
         return wire / rate;
     /* The window doubles in every round trip until it fills the line. */
     double doublings = log2(full / first), sent = full - first;

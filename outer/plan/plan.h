@@ -23,6 +23,7 @@ struct plan_link {             /* of one site to the aggregator */
     double rtt_s;
     double loss;               /* share of packets; 0 with measured rates, which hold it already */
     unsigned streams;          /* connections that share the payload; at least 1 */
+    bool bbr;                  /* no loss slows it, and it knows the line's rate after a pause too (Cardwell et al. 2016) */
     struct plan_times up, down; /* in place of rate, loss, streams: how TCP, TLS and this machine do on this very line */
 };
 struct plan_outer { /* seconds for a value of a fragment, its storage included */

@@ -191,6 +191,8 @@ static void slower_links_take_longer(void **state)
     l.streams = 8;
     assert_true(fabs(plan_rate_bps(&l, 1e9) / (8 * 4.486e6) - 1) < 0.001);
     assert_true(plan_rate_bps(&l, 1e6) == 1e6);
+    l.bbr = true;
+    assert_true(fabs(plan_transfer_s(&l, 1e8, true) - 8 * plan_wire_bytes(1e8) / 1e9) < 1e-9);
 }
 
 /* What was measured stands in place of rate, loss and slow start: exact where it was, straight between, on from the last. */
