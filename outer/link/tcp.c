@@ -53,8 +53,8 @@ static void advise_buffers(double way_bytes, unsigned streams, FILE *out)
     while (bytes < 4 * way_bytes)
         bytes *= 2;
     fprintf(out,
-            "tcp %.0f KiB are under way on this line, too many for the buffers of %u connections; as "
-            "root, at both ends:\n"
+            "tcp %.0f KiB are under way on this line, too many for the buffers of %u connections; "
+            "as root, at both ends:\n"
             "     sysctl -w net.ipv4.tcp_wmem=\"4096 65536 %.0f\" net.ipv4.tcp_rmem=\"4096 131072 "
             "%.0f\"\n",
             way_bytes / 1024, streams, bytes, bytes);
@@ -79,7 +79,7 @@ void tcp_advise(const struct tcp_settings *t, double bps, double rtt_s, unsigned
               "     sysctl -w net.ipv4.tcp_slow_start_after_idle=0\n",
               out);
     if (bbr && streams > 1 && buffer >= 2 * way_bytes)
-        fputs("tcp one connection with bbr fills this line, several push each other out of its queue: "
-              "site.streams: 1\n",
+        fputs("tcp one connection with bbr fills this line, several push each other out of its "
+              "queue: site.streams: 1\n",
               out);
 }

@@ -1,8 +1,8 @@
 /* How long one exchange takes over an emulated network, as a multiple of what the line needs: bytes
  * / rate + one round trip. A contribution up (until its receipt) and an aggregate down through the
- * real link, a raw TCP stream of the same size, the same through TLS, and an all-reduce of PyTorch's
- * gloo between two ranks, which also carries every byte once each way. All hold their connections open, and take
- * turns, so each comes after a pause, as exchanges do in training.
+ * real link, a raw TCP stream of the same size, the same through TLS, and an all-reduce of
+ * PyTorch's gloo between two ranks, which also carries every byte once each way. All hold their
+ * connections open, and take turns, so each comes after a pause, as exchanges do in training.
  *
  *     build/tests/bench_exchange --csv tests/bench/results.csv        (from the repository; python3
  * with torch for gloo)
@@ -332,7 +332,7 @@ static void report(struct bench *b, const struct condition *c, int which,
 
 static void take_turns(struct bench *b, const struct condition *c)
 {
-    static const int worker_of[CASES] = {0, 0, 1, 2, 3}; /* both ways of the link on one connection */
+    static const int worker_of[CASES] = {0, 0, 1, 2, 3}; /* both ways of the link: one connection */
     static const int kinds[] = {CONTRIBUTION, RAW, RAW_TLS, GLOO};
     enum { WORKERS = sizeof kinds / sizeof *kinds };
     struct bench_times times[CASES] = {0};
