@@ -60,6 +60,9 @@ struct tuning tuning_of(const struct outer_settings *o)
         t.lr = t.right_lr;
     t.effective = tuning_effective(t.lr, t.mu, t.rho);
     t.far = t.effective > TUNING_GUARD * t.reference;
+    bool keeps_most = !strcmp(o->outer_codec, "sign") || !strcmp(o->outer_codec, "csc") ||
+                      !strcmp(o->outer_codec, "topk");
+    t.twice = keeps_most && t.mu > 0;
     return t;
 }
 
@@ -80,7 +83,13 @@ void tuning_text(const struct tuning *t, char *out, size_t size_bytes)
 void tuning_warning(const struct tuning *t, char *out, size_t size_bytes)
 {
     *out = 0;
-    if (t->far)
+    if (t->twice)
+        snprintf(out, size_bytes,
+                 "outer.momentum = %.4g with a codec that sends so little: its residual is a momentum "
+                 "already, and both together cost 10 %% of loss and more; outer.optimizer = sgd with "
+                 "outer.lr = 1 is what is published (docs/methods.md)",
+                 t->mu);
+    else if (t->far)
         snprintf(out, size_bytes,
                  "outer.lr = %.4g with momentum %.4g over %lld steps steps %.2f times as far as the "
                  "published setting and costs loss; outer.lr = %.4g would be right (leave it out), or a "

@@ -7,6 +7,9 @@
  * One outer step's effect lasts as long as its momentum: with rho the correlation of successive mean
  * deltas, the effective step is lr * (1 + mu / (1 - mu*rho)). Rounds of few steps have deltas that
  * are much alike, so there the same setting steps further.
+ *
+ * A codec that sends signs or a few of the values has its momentum in the residual (SparseLoCo,
+ * 2508.15706): what waits there is sent later. docs/results.md has what both cost.
  */
 #include "outer/keys.h"
 
@@ -22,6 +25,7 @@ struct tuning {
     double reference;   /* of the published setting */
     bool from_table;    /* outer.lr was not set */
     bool far;           /* effective > TUNING_GUARD * reference */
+    bool twice;         /* momentum on top of a residual that holds most of what was not sent */
     int64_t every;      /* steps that one application of the momentum sums over */
     unsigned sites;
 };
