@@ -23,24 +23,24 @@ void link_service_finish(const struct link_service *s, void *upload, bool comple
 enum err link_service_no_store(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n)
 {
     (void)self, (void)upload, (void)offset, (void)data, (void)n;
-    ASSERT(!"this service stores in chunk()");
+    ASSERT(false && "this service stores in chunk()");
     return ERR_INTERNAL;
 }
 
 void link_service_no_stored(void *self, void *upload, uint64_t offset, size_t n, enum err e, struct wire_answer *answer)
 {
     (void)self, (void)upload, (void)offset, (void)n, (void)e, (void)answer;
-    ASSERT(!"this service stores in chunk()");
+    ASSERT(false && "this service stores in chunk()");
 }
 
 void link_service_no_verify(void *self, void *upload)
 {
     (void)self, (void)upload;
-    ASSERT(!"this service answers in finish()");
+    ASSERT(false && "this service answers in finish()");
 }
 
 void link_service_no_verified(void *self, void *upload, struct wire_answer *answer)
 {
     (void)self, (void)upload, (void)answer;
-    ASSERT(!"this service answers in finish()");
+    ASSERT(false && "this service answers in finish()");
 }
