@@ -33,13 +33,16 @@ static enum err known(const struct outer_settings *o)
 
 /* ---- the table ---- */
 
-/* The published rate for these settings, as a run would take it. */
-static double outer_lr(const struct plan_cmd *c, const struct plan_option *o)
+/* What a run would take for the rest: the optimizer that suits the codec, its published rate. */
+static struct outer_settings settings_of(const struct plan_cmd *c, const struct plan_option *o)
 {
     struct outer_settings s = c->p.o;
     s.outer_every = o->schedule.beat[0].every;
+    s.outer_codec = codec_get(o->schedule.beat[0].codec)->name;
+    s.outer_optimizer = tuning_optimizer(&s);
     s.outer_lr = 0;
-    return tuning_of(&s).lr;
+    tuning_settle(&s);
+    return s;
 }
 
 static void print_head(void)
@@ -61,7 +64,7 @@ static void print_option(const struct plan_cmd *c, const struct plan_option *o, 
              r->extrapolated ? "*" : "");
     printf("%-10s %5lld %3u %4lld %5.2f  %5.1f %%  %7.2f s  %9s  %9s  %9s  %10.2f  %14s  %9s\n",
            codec_get(o->schedule.beat[0].codec)->name, (long long)o->schedule.beat[0].every, parts,
-           (long long)o->schedule.overlap, outer_lr(c, o), 100 * r->utilisation, r->exchange_s, up, down, run, r->cost,
+           (long long)o->schedule.overlap, settings_of(c, o).outer_lr, 100 * r->utilisation, r->exchange_s, up, down, run, r->cost,
            loss, equal);
 }
 
@@ -138,14 +141,14 @@ static void print_more_sites(const struct plan_cmd *c, const struct plan_option 
 
 static void write_fragment(FILE *f, const struct plan_cmd *c, const struct plan_option *o)
 {
-    const struct outer_settings *s = &c->p.o;
+    const struct outer_settings *s = &c->p.o, run = settings_of(c, o);
     fprintf(f,
-            "outer:\n  every: %lld\n  fragments: %u\n  overlap_steps: %lld\n  codec: %s\n  lr: 0              # published: %.2f\n"
+            "outer:\n  every: %lld\n  fragments: %u\n  overlap_steps: %lld\n  codec: %s\n  optimizer: %s\n  lr: 0              # published: %.2f\n"
             "plan:\n  step_s: %.6g\n  up_mbit: %.6g\n  down_mbit: %.6g\n  rtt_ms: %.6g\n  loss_percent: %.6g\n"
             "  encode_ns: %.6g\n  apply_ns: %.6g\n  accept_ns: %.6g\n  commit_ns: %.6g\n  sum_ns: %.6g\n"
             "  aggregator_mbit: %.6g\n  price_gb: %.6g\n",
             (long long)o->schedule.beat[0].every, o->schedule.fragments, (long long)o->schedule.overlap,
-            codec_get(o->schedule.beat[0].codec)->name, outer_lr(c, o), s->plan_step_s, s->plan_up_mbit, s->plan_down_mbit,
+            run.outer_codec, run.outer_optimizer, run.outer_lr, s->plan_step_s, s->plan_up_mbit, s->plan_down_mbit,
             s->plan_rtt_ms, s->plan_loss_percent, s->plan_encode_ns, s->plan_apply_ns, s->plan_accept_ns, s->plan_commit_ns,
             s->plan_sum_ns, s->plan_aggregator_mbit, s->plan_price_gb);
     plan_settings_list(f, "up_s", &s->plan_up_s);

@@ -40,13 +40,27 @@ double tuning_effective(double lr, double mu, double rho)
     return lr * (1 + mu / (1 - mu * rho));
 }
 
+static bool has_momentum(const struct outer_settings *o)
+{
+    return strcmp(o->outer_optimizer, "sgd") && strcmp(o->outer_optimizer, "average");
+}
+
+static bool keeps_most(const struct outer_settings *o)
+{
+    return !strcmp(o->outer_codec, "sign") || !strcmp(o->outer_codec, "csc") || !strcmp(o->outer_codec, "topk");
+}
+
+const char *tuning_optimizer(const struct outer_settings *o)
+{
+    return has_momentum(o) && keeps_most(o) ? "sgd" : o->outer_optimizer;
+}
+
 struct tuning tuning_of(const struct outer_settings *o)
 {
     struct tuning t = {.lr = o->outer_lr,
                        .from_table = o->outer_lr == 0,
                        .sites = o->outer_sites.count ? (unsigned)o->outer_sites.count : 1};
-    bool momentum = strcmp(o->outer_optimizer, "sgd") && strcmp(o->outer_optimizer, "average");
-    t.mu = momentum ? o->outer_momentum : 0;
+    t.mu = has_momentum(o) ? o->outer_momentum : 0;
     t.every = o->outer_every * o->outer_delay; /* a cycle of delayed Nesterov is one step */
     t.rho = tuning_rho(t.every);
     int64_t tuned = t.every > TABLE_EVERY ? t.every : TABLE_EVERY;
@@ -60,9 +74,7 @@ struct tuning tuning_of(const struct outer_settings *o)
         t.lr = t.right_lr;
     t.effective = tuning_effective(t.lr, t.mu, t.rho);
     t.far = t.effective > TUNING_GUARD * t.reference;
-    bool keeps_most = !strcmp(o->outer_codec, "sign") || !strcmp(o->outer_codec, "csc") ||
-                      !strcmp(o->outer_codec, "topk");
-    t.twice = keeps_most && t.mu > 0;
+    t.twice = keeps_most(o) && t.mu > 0;
     return t;
 }
 

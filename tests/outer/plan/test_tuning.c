@@ -121,12 +121,16 @@ static void momentum_on_a_residual_is_warned_of(void **state)
         struct tuning t = tuning_of(&o);
         tuning_warning(&t, text, sizeof text);
         assert_non_null(strstr(text, "outer.optimizer = sgd"));
+        assert_string_equal(tuning_optimizer(&o), "sgd");
         o.outer_optimizer = "sgd";
         t = tuning_of(&o);
         tuning_warning(&t, text, sizeof text);
         assert_string_equal(text, "");
+        o.outer_optimizer = "average";
+        assert_string_equal(tuning_optimizer(&o), "average");
         o = settings("nesterov", 2, 30, 0);
         o.outer_codec = little[i];
+        assert_string_equal(tuning_optimizer(&o), "nesterov");
         t = tuning_of(&o);
         tuning_warning(&t, text, sizeof text);
         assert_string_equal(text, "");
