@@ -30,6 +30,7 @@ enum {
      * window of 4 MiB and what goes beyond it until it shrinks, a message that has half come). From 80 % on windows shrink; beyond all
      * of it core closes idle connections, then breaks streams off: so no more are received at a time than there is memory for. */
     UNREAD_BYTES = 64 << 20, UNREAD_STREAM_BYTES = 6 << 20,
+    READ_BYTES = 256 << 10, /* that a connection keeps for its next read, of the same memory, also while it is idle; core's own is 4 MiB */
     RECEIVED_PER_SITE = 4, /* one site has at most one of so many parts of them */
     CONNECTION_AGE_MS = 3600000 /* expiry and withdrawal of a certificate bite only in a handshake */
 };
@@ -898,6 +899,7 @@ static grpc_server *server_make(grpc_resource_quota *quota, int keepalive)
         {GRPC_ARG_INTEGER, (char *)"grpc.http2.max_ping_strikes", {.integer = 0}},
         {GRPC_ARG_INTEGER, (char *)"grpc.max_receive_message_length", {.integer = WIRE_MESSAGE_MAX}},
         {GRPC_ARG_INTEGER, (char *)"grpc.compression_enabled_algorithms_bitset", {.integer = 1}},
+        {GRPC_ARG_INTEGER, (char *)"grpc.experimental.tcp_max_read_chunk_size", {.integer = READ_BYTES}},
         {GRPC_ARG_INTEGER, (char *)"grpc.so_reuseport", {.integer = 0}}, /* 1: two servers bind one port silently */
         {GRPC_ARG_INTEGER, (char *)"grpc.max_concurrent_streams", {.integer = 2 * CALLS_PER_SITE_MAX}},
         {GRPC_ARG_INTEGER, (char *)"grpc.max_connection_age_ms", {.integer = CONNECTION_AGE_MS}},
