@@ -1,6 +1,7 @@
 /* atoll probe: what the link and this machine can do, as plan.* of a configuration. Over the real link: the same TLS, calls, chunks
  * and connections that carry contributions. One end listens with the aggregator's certificate, the other dials as a site.
  */
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
@@ -416,7 +417,7 @@ static enum err make_directory(struct probe *c, char **path)
     TRY_ALLOC(*path = arena_printf(&c->p.perm, "%.*s.atoll-probe-XXXXXX", n, c->p.s.run_dir));
     if (mkdtemp(*path))
         return ERR_OK;
-    return err_set(ERR_IO, "%s: cannot be made; probe measures the disk of run.dir", *path);
+    return err_set(ERR_IO, "%s: cannot be made: %s; probe measures the disk of run.dir", *path, strerror(errno));
 }
 
 /* The fastest of a few real steps, in a directory that goes away. */

@@ -71,22 +71,32 @@ static enum err sum_alone(struct play *p, const struct wire_contribution *m, con
     return ERR_OK;
 }
 
-static void contribute_as(struct play *p, unsigned i, const struct wire_contribution *m, const uint8_t *payload,
-                          struct wire_answer *answer)
+/* A run waits until there is room; nobody makes room for a rehearsal. */
+static enum err room_for(const struct wire_answer *answer)
+{
+    return answer->outcome == ROUND_FULL ? err_set(ERR_FULL, "%s", answer->text) : ERR_OK;
+}
+
+static enum err contribute_as(struct play *p, unsigned i, const struct wire_contribution *m, const uint8_t *payload,
+                              struct wire_answer *answer)
 {
     struct wire_contribution as = *m;
+    struct wire_answer ignored;
     void *upload;
+    enum err e = ERR_OK;
     snprintf(as.head.site, sizeof as.head.site, "%s", roster[i]);
     p->service.offer(p->service.self, p->peer[i], &as, answer, &upload);
     if (answer->outcome != ROUND_RESUME)
-        return;
-    for (uint64_t at = 0; at < m->payload_bytes; at += WIRE_CHUNK_BYTES) {
+        return room_for(answer);
+    for (uint64_t at = 0; e == ERR_OK && at < m->payload_bytes; at += WIRE_CHUNK_BYTES) {
         uint64_t left = m->payload_bytes - at;
         link_service_chunk(&p->service, upload, at, payload + at, left < WIRE_CHUNK_BYTES ? left : WIRE_CHUNK_BYTES, answer);
+        e = room_for(answer);
     }
     double begin = now_s();
-    link_service_finish(&p->service, upload, true, answer);
+    link_service_finish(&p->service, upload, e == ERR_OK, e == ERR_OK ? answer : &ignored);
     p->accept_s = now_s() - begin;
+    return e == ERR_OK ? room_for(answer) : e;
 }
 
 static enum err play_contribute(struct link *l, const struct wire_contribution *m, const uint8_t *payload,
@@ -95,7 +105,7 @@ static enum err play_contribute(struct link *l, const struct wire_contribution *
     struct play *p = (struct play *)l;
     p->encode_s = now_s() - p->since_s;
     for (unsigned i = p->sites; i-- > 0;)
-        contribute_as(p, i, m, payload, answer);
+        TRY(contribute_as(p, i, m, payload, answer));
     double begin = now_s();
     work(p);
     p->commit_s = now_s() - begin;
@@ -110,6 +120,8 @@ static enum err play_poll(struct link *l, const struct wire_poll *m, uint32_t ho
     struct play *p = (struct play *)l;
     (void)hold_ms;
     p->service.poll(p->service.self, p->peer[0], m, answer);
+    if (answer->answer.outcome == ROUND_PENDING) /* all have contributed: it would have been committed */
+        return err_set(ERR_FULL, "%s/aggregator: no room for the commit of a round", p->r->directory);
     return ERR_OK;
 }
 
