@@ -6,12 +6,10 @@
 #include "inner/train.h"
 #include "kernels/base/bytes.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SANITIZED = 1 }; /* their shadow memory is not ours to promise */
-#elif defined(__has_feature)
-enum { SANITIZED = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) };
+#ifdef SANITIZED
+enum { SHADOWED = 1 }; /* the sanitizers' memory is not ours to promise */
 #else
-enum { SANITIZED = 0 };
+enum { SHADOWED = 0 };
 #endif
 static struct arena arena;
 static volatile int stop;
@@ -417,7 +415,7 @@ static void promised_memory_is_what_is_used(void **state)
            allowed = 0.1 * promised + (64 << 20);
     if (used == 0)
         skip(); /* no /proc here */
-    if (!SANITIZED && fabs(used - promised) > allowed)
+    if (!SHADOWED && fabs(used - promised) > allowed)
         fail_msg("promised %.1f MiB, used %.1f MiB", promised / (1 << 20), used / (1 << 20));
     end(&r);
 }

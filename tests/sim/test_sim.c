@@ -16,11 +16,11 @@
 #include "outer/sim/sim.h"
 
 #ifdef __has_feature
-#define SANITIZED(name) __has_feature(name)
+#define FEATURE(name) __has_feature(name)
 #else
-#define SANITIZED(name) 0
+#define FEATURE(name) 0
 #endif
-#if defined(__SANITIZE_ADDRESS__) || SANITIZED(address_sanitizer)
+#ifdef SANITIZED
 enum { SUITE_SEEDS = 100 }; /* ten times slower, most of it in switching stacks */
 #else
 enum { SUITE_SEEDS = 1000 };
@@ -137,7 +137,7 @@ int main(int argc, char **argv)
     uint64_t from = 1, count = SUITE_SEEDS, failures_max = FAILURES_MAX;
     bool suite = true;
     struct totals t = {0};
-#if defined(__SANITIZE_THREAD__) || SANITIZED(thread_sanitizer)
+#if defined(__SANITIZE_THREAD__) || FEATURE(thread_sanitizer)
     printf("SKIPPED: one thread, and stacks that the thread sanitizer cannot follow\n");
     return SKIPPED;
 #endif
