@@ -1,12 +1,14 @@
 #ifndef LEDGER_BOOK_H
 #define LEDGER_BOOK_H
 /* ledger.jsonl in a run directory: what went over the link, row by row, of a site or of the
- * aggregator with all its sites. One flat JSON object per line (record.h), by kind, each with its number in its process, `n`: life       a
- * process began: run, member (a site's name, or "aggregator") flow       calls about one thing,
- * added up since the last row about it: what, site, fragment, round, calls, broken, total, done;
- * bytes up and down by layer: payload, grpc, http2, tls socket     what the kernel's counters moved
- * on since the last one: site, up, down, resent predicted  payload of one site's transfers of a
- * round: fragment, round, up, down end        the process ended in order: nothing of it is missing
+ * aggregator with all its sites. One flat JSON object per line (record.h), each with its number in its
+ * process, `n`, by kind:
+ *   life       a process began: run, member (a site's name, or "aggregator")
+ *   flow       calls about one thing, added up since the last row about it: what, site, fragment,
+ *              round, calls, broken, total, done; bytes up and down by layer: payload, grpc, http2, tls
+ *   socket     what the kernel's counters moved on since the last one: site, up, down, resent
+ *   predicted  payload of one site's transfers of a round: fragment, round, up, down
+ *   end        the process ended in order: nothing of it is missing
  * A transfer's row is written as soon as it has ended, small calls at the latest five seconds
  * later; what a killed process had not written is lost with it, which shows as a life without an
  * end. A restart goes on in the same file.

@@ -46,6 +46,7 @@ struct server_call {
     uint64_t socket;       /* the kernel's name of its connection; 0: not found */
     bool busy;             /* the site has too many under way */
     uint32_t fragment;     /* of a contribution */
+    bool joins;            /* it is not the leading stream of its contribution */
     bool received;         /* its chunks are: one of `receiving` */
     bool waits;            /* to be woken when a stream may be received */
 };
@@ -72,7 +73,7 @@ struct link_server {
     uint8_t *buffers[BUFFERS];     /* WIRE_CHUNK_BYTES each, made at the first use; the first `buffers_free` are nobody's */
     unsigned buffers_made, buffers_free;
     grpc_resource_quota *quota;
-    unsigned receiving, receiving_most; /* streams of contributions */
+    unsigned receiving, receiving_most, sites; /* streams of contributions; that may come, 0: not known */
     struct server_call *calls, *ended; /* under way; to be joined */
     struct transfer *transfers;
     unsigned call_count;
@@ -574,25 +575,30 @@ static void contribution_offer(struct server_call *call, const struct wire_contr
 
 /* ---- whose turn it is to be received ---- */
 
-/* What the same site sent of the same fragment does not stand in the way of a new leading stream: it takes their place, and they may
+/* Streams that join leave room for one of each site: else a few sites with slow lines would keep all others waiting.
+ * What the same site sent of the same fragment does not stand in the way of a new leading stream: it takes their place, and they may
  * hang on a connection that is dead, which shows only after a while. They count for a site that opens one after the other. */
-static bool receive_may(const struct server_call *call, bool lead) /* under the server's mutex */
+static bool receive_may(const struct server_call *call) /* under the server's mutex */
 {
     const struct link_server *s = call->server;
-    unsigned mine = 0, replaced = 0, most = s->receiving_most / RECEIVED_PER_SITE + (s->receiving_most < RECEIVED_PER_SITE);
-    for (const struct server_call *c = s->calls; c; c = c->next)
-        if (c->received && strcmp(c->peer, call->peer) == 0) {
-            mine++;
-            replaced += lead && c->fragment == call->fragment;
-        }
+    unsigned mine = 0, replaced = 0, joined = 0;
+    unsigned most = s->receiving_most / RECEIVED_PER_SITE + (s->receiving_most < RECEIVED_PER_SITE);
+    for (const struct server_call *c = s->calls; c; c = c->next) {
+        bool same = c->received && strcmp(c->peer, call->peer) == 0;
+        joined += c->received && c->joins;
+        mine += same;
+        replaced += same && !call->joins && c->fragment == call->fragment;
+    }
+    if (call->joins && joined + s->sites >= s->receiving_most)
+        return false;
     return s->receiving - replaced < s->receiving_most && mine - replaced < most && mine < 2 * most;
 }
 
-static bool receive_try(struct server_call *call, bool lead)
+static bool receive_try(struct server_call *call)
 {
     struct link_server *s = call->server;
     pthread_mutex_lock(&s->mutex);
-    call->received = receive_may(call, lead);
+    call->received = receive_may(call);
     call->waits = !call->received;
     s->receiving += call->received;
     pthread_mutex_unlock(&s->mutex);
@@ -602,11 +608,11 @@ static bool receive_try(struct server_call *call, bool lead)
 /* False: it hung up, or the server ends. A lead alone brings all of a contribution, so one that would only join does not wait. */
 static bool receive_begin(struct server_call *call, const struct wire_contribution *m)
 {
-    bool lead = m->stream == 0;
+    call->joins = m->stream > 0;
     call->fragment = m->fragment;
-    bool mine = receive_try(call, lead);
-    while (!mine && lead && !server_stopping(call->server) && link_call_wait_again(call->c, UINT64_MAX / 4))
-        mine = receive_try(call, lead);
+    bool mine = receive_try(call);
+    while (!mine && !call->joins && !server_stopping(call->server) && link_call_wait_again(call->c, UINT64_MAX / 4))
+        mine = receive_try(call);
     return mine;
 }
 
@@ -1025,6 +1031,7 @@ enum err link_serve(struct link_server **out, const struct link_listen *l, const
     uint64_t memory = l->receive_bytes ? l->receive_bytes : link_receive_bytes(l->sites);
     ASSERT(memory >= (uint64_t)LINK_RECEIVE_MIB_MIN << 20);
     grpc_resource_quota_resize(s->quota, memory);
+    s->sites = l->sites;
     s->receiving_most = (unsigned)((memory - UNREAD_BYTES) / UNREAD_STREAM_BYTES);
     s->server = server_make(s->quota, l->keepalive_ms ? (int)l->keepalive_ms : LINK_KEEPALIVE_MS);
     s->book = l->book;

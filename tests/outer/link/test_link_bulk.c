@@ -415,6 +415,38 @@ static void a_window_of_a_long_line(void **state)
     free(payload);
 }
 
+static void count_streams(void *self, const struct ledger_row *row)
+{
+    unsigned *streams = self;
+    *streams += row->what == LEDGER_CONTRIBUTION && row->up.payload > 0;
+}
+
+/* Memory for 16 streams and 16 sites: no connection of one site takes what another site's contribution would wait for. */
+static void each_site_has_room_for_one(void **state)
+{
+    (void)state;
+    memset(&fake, 0, sizeof fake);
+    unsigned streams = 0;
+    int port = 0;
+    struct link_service service = fake_service(&fake);
+    struct link_listen listen = {.address = "127.0.0.1:0", .sites = 16, .tls = fake_tls("ca.pem", "aggregator"),
+                                 .keepalive_ms = FAKE_KEEPALIVE_MS, .book = count_streams, .book_self = &streams};
+    struct link_server *s;
+    size_t n = FAKE_BYTES_MAX - 5;
+    uint8_t *payload = fake_payload(n);
+    assert_int_equal(link_serve(&s, &listen, &service, &port), ERR_OK);
+    struct link *l = dial(port, STREAMS, 0, 0);
+    struct wire_contribution m = contribution(payload, n);
+    struct wire_answer answer = {0};
+    assert_int_equal(l->ops->contribute(l, &m, payload, &answer), ERR_OK);
+    assert_int_equal(answer.outcome, ROUND_RECEIPT);
+    assert_memory_equal(fake.stored, payload, n);
+    l->ops->close(l);
+    link_shutdown(s, 1000);
+    assert_int_equal(streams, 1);
+    free(payload);
+}
+
 /* 2 Mbit/s, three quarters of it given to bulk, full all the time: calls pass in between. */
 static void control_is_never_starved(void **state)
 {
@@ -470,6 +502,7 @@ int main(void)
         cmocka_unit_test(bulk_is_paced),
         cmocka_unit_test(bytes_follow_the_offer),
         cmocka_unit_test(a_window_of_a_long_line),
+        cmocka_unit_test(each_site_has_room_for_one),
         cmocka_unit_test(control_is_never_starved),
     };
     return cmocka_run_group_tests(tests, prepare, scratch_close);
