@@ -5,10 +5,11 @@
  * one commit point; a restart reads the directory and goes on (protocol 3.5).
  *
  * Memory, beside the member's (theta, momentum, codes of every fragment and one spare): the core's tables
- * (about 100 bytes for each site and fragment); while a round commits one aggregate of one fragment, the contributions being mapped from the spool, not copied; while sites fetch, one
- * copy of each different aggregate or snapshot that is being sent, however many sites read it. Nothing grows with
- * sites x model. Disk: the spool holds at most one contribution per site and fragment; two where
- * rounds are encoded again (outer.reencode_from).
+ * (about 100 bytes for each site and fragment); while a round commits one aggregate of one fragment, the contributions
+ * being mapped from the spool, not copied (one that is relayed is made in its file); while sites fetch, one copy of each
+ * different snapshot that is being sent, however many sites read it: aggregates are mapped. Nothing grows with sites x
+ * model. Disk: the spool holds at most one contribution per site and fragment; two where rounds are encoded again
+ * (outer.reencode_from).
  */
 #include "outer/link/link.h"
 #include "outer/member.h"
