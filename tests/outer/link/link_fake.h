@@ -227,6 +227,17 @@ static inline void fake_files(void)
     fake_issue(TLS_SITE, "b");
 }
 
+/* Before all tests of a program: scratch directory, certificates, silence. */
+static inline int fake_prepare(void **state)
+{
+    link_tune();
+    log_to(NULL, NULL);
+    if (tls_force13() != ERR_OK || scratch_open(state) != 0)
+        return -1;
+    fake_files();
+    return 0;
+}
+
 /* Paths of a process's files; names live until the eighth call of scratch(). */
 static inline struct link_tls fake_tls(const char *ca, const char *name)
 {

@@ -581,16 +581,6 @@ static void away_and_back(void **state)
     link_shutdown(s, 1000);
 }
 
-static int prepare(void **state)
-{
-    link_tune();
-    log_to(NULL, NULL);
-    if (tls_force13() != ERR_OK || scratch_open(state) != 0)
-        return -1;
-    fake_files();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -608,5 +598,5 @@ int main(void)
         cmocka_unit_test(port_in_use),
         cmocka_unit_test(away_and_back),
     };
-    return cmocka_run_group_tests(tests, prepare, scratch_close);
+    return cmocka_run_group_tests(tests, fake_prepare, scratch_close);
 }

@@ -482,16 +482,6 @@ static void control_is_never_starved(void **state)
     free(payload);
 }
 
-static int prepare(void **state)
-{
-    link_tune();
-    log_to(NULL, NULL);
-    if (tls_force13() != ERR_OK || scratch_open(state) != 0)
-        return -1;
-    fake_files();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -505,5 +495,5 @@ int main(void)
         cmocka_unit_test(each_site_has_room_for_one),
         cmocka_unit_test(control_is_never_starved),
     };
-    return cmocka_run_group_tests(tests, prepare, scratch_close);
+    return cmocka_run_group_tests(tests, fake_prepare, scratch_close);
 }

@@ -257,16 +257,6 @@ static void links_are_told_apart(void **state)
     free(payload);
 }
 
-static int prepare(void **state)
-{
-    link_tune();
-    log_to(NULL, NULL);
-    if (tls_force13() != ERR_OK || scratch_open(state) != 0)
-        return -1;
-    fake_files();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -277,5 +267,5 @@ int main(void)
         cmocka_unit_test(nobody_there_costs_nothing),
         cmocka_unit_test(links_are_told_apart),
     };
-    return cmocka_run_group_tests(tests, prepare, scratch_close);
+    return cmocka_run_group_tests(tests, fake_prepare, scratch_close);
 }

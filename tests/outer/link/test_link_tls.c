@@ -234,12 +234,10 @@ static void replaced_without_restart(void **state)
 
 static int prepare(void **state)
 {
-    link_tune();
     signal(SIGPIPE, SIG_IGN); /* our own clients write to servers that hang up */
-    log_to(log_keep, NULL);
-    if (tls_force13() != ERR_OK || scratch_open(state) != 0)
+    if (fake_prepare(state) != 0)
         return -1;
-    fake_files();
+    log_to(log_keep, NULL);
     char *directory = strdup(scratch("other.dir"));
     int64_t now = (int64_t)time(NULL);
     bool made = tls_authority(directory, "test", false, (struct tls_validity){now - 60, now + 86400}) == ERR_OK;
