@@ -57,10 +57,12 @@ struct dev_norm_args {
     const float *bias; /* (C), NULL for RMS */
 };
 struct dev_attention {
-    const void *qkv;            /* (T, 3C): q | k | v, heads contiguous in each */
+    const void *qkv;            /* (T, (NH + 2 KVH) HD): q | k | v, heads contiguous in each */
     const int32_t *cu_seqlens;  /* host AND device copies: (sequences + 1), 0 .. T */
     const int32_t *cu_seqlens_host;
     size_t sequences, T, NH, HD;
+    size_t KVH; /* heads of k and v, divides NH: query head h reads number h / (NH / KVH) of them
+                   (grouped queries, Ainslie et al. 2023, 2305.13245); NH: each has its own */
     bool causal;
     float scale;                /* usually 1/sqrt(HD) */
     float *lse;                 /* (NH, T) f32 log-sum-exp, written by fwd, read by bwd */

@@ -389,6 +389,7 @@ static struct dev_attention attention_args(const struct model *m, const struct b
                                   .sequences = b->sequences,
                                   .T = b->tokens_count,
                                   .NH = m->NH,
+                                  .KVH = m->NH,
                                   .HD = HD,
                                   .causal = m->causal,
                                   .scale = (float)(1.0 / sqrt((double)HD)),

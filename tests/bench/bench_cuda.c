@@ -273,7 +273,7 @@ static void attention(size_t L, size_t HD)
     int32_t *device_cu = room((S + 1) * 4);
     d->ops->copy(d, device_cu, cu, (S + 1) * 4);
     struct attention k = {{random_bf16((size_t)TOKENS * 3 * WIDTH, 1), device_cu, cu, S, TOKENS, NH,
-                           HD, true, 0.125f, room((size_t)TOKENS * NH * 4)},
+                           HD, NH, true, 0.125f, room((size_t)TOKENS * NH * 4)},
                           room((size_t)TOKENS * WIDTH * 2),
                           random_bf16((size_t)TOKENS * WIDTH, 1),
                           room((size_t)TOKENS * 3 * WIDTH * 2)};

@@ -146,6 +146,7 @@ static void run_attention(struct work *k, size_t heads, bool backward)
                               .sequences = T / 256,
                               .T = T,
                               .NH = heads,
+                              .KVH = heads,
                               .HD = C / heads,
                               .causal = true,
                               .scale = 0.125f,

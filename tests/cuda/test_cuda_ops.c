@@ -298,6 +298,7 @@ static void run_attention(struct dev *d, const void *context)
                               .sequences = k->sequences,
                               .T = T,
                               .NH = k->NH,
+                              .KVH = k->NH,
                               .HD = k->HD,
                               .causal = k->causal,
                               .scale = (float)(1 / sqrt((double)k->HD)),
