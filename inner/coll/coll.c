@@ -82,11 +82,18 @@ static enum err number(const char *name, int *value)
 static enum err say_address(void)
 {
     const char *host = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
-    char address[320];
+    const char *taken = getenv("TORCHELASTIC_USE_AGENT_STORE");
+    char address[320], ours[16];
     if (!host || !port)
         return err_set(ERR_CONFIG,
                        "several ranks were launched: set MASTER_ADDR and MASTER_PORT to "
                        "rank 0's host and a free port there");
+    /* torchrun itself listens on the port that it tells its workers. Another that all ranks come to: below 32768, where no
+     * outgoing connection takes it. */
+    if (taken && strcmp(taken, "True") == 0) {
+        snprintf(ours, sizeof ours, "%ld", 10000 + strtol(port, NULL, 10) % 20000);
+        port = ours;
+    }
     snprintf(address, sizeof address, "%s:%s", host, port);
     return setenv("NCCL_COMM_ID", address, 1) ? err_set(ERR_MEMORY, "no memory for the environment")
                                               : ERR_OK;
