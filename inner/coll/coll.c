@@ -162,6 +162,20 @@ enum err coll_open(struct coll **c, const char *device_kind)
     return ERR_OK;
 }
 
+/* NCCL's buffers (2.28 to 2.30): a channel's connection has 512 KiB for LL, 120 x 640 x 8 x 8 bytes for
+ * LL128 and 4 MiB for Simple. At most 24 channels on NVLink, one connection of the ring and two of
+ * the tree in each; with a switch that adds (NVLS) twice 8 steps of 128 KiB for each channel and
+ * GPU of the host; the code of its kernels on top. */
+size_t coll_memory_bytes(const char *device_kind, int ranks)
+{
+    enum { CHANNELS = 24, CONNECTIONS = 3, CODE = 128 << 20, HOST_GPUS = 8 };
+    const size_t connection = (512 << 10) + 120 * 640 * 8 * 8 + (4 << 20), nvls = 2 * 8 * (128 << 10);
+    if (ranks == 1 || !strcmp(device_kind, "cpu"))
+        return 0;
+    size_t gpus = (size_t)(ranks < HOST_GPUS ? ranks : HOST_GPUS);
+    return CHANNELS * (CONNECTIONS * connection + gpus * nvls) + CODE;
+}
+
 void coll_close(struct coll *c)
 {
     if (c)

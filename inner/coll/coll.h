@@ -43,6 +43,11 @@ void coll_close(struct coll *c); /* NULL is fine */
  * one rank just returns, and so does its caller. */
 void coll_abort(struct coll *c, int exit_code);
 
+/* Device memory that the collectives of so many ranks take at most, of one rank and outside of every
+ * slab: 0 on CPUs and for one rank. An estimate, for plans and the start-up table. NCCL takes part
+ * of it as it joins, the rest with the first collective of each kind. */
+size_t coll_memory_bytes(const char *device_kind, int ranks);
+
 /* The backends; coll_open calls the one it chose. */
 enum err coll_self_open(struct coll **c) MUST;
 enum err coll_mpi_open(struct coll **c) MUST; /* in builds with MPI */
