@@ -122,6 +122,12 @@ struct dev_delayed { /* one round of delayed Nesterov's cycle */
     bool first, last;        /* of the cycle; both when N is 1 */
     size_t count;
 };
+struct dev_blend {
+    const struct dev_range *ranges; /* host */
+    size_t n;
+    float alpha;
+    bool positive;
+};
 struct dev_random { /* which random bits: f(seed, RNG_ROUND, step, element) */
     uint64_t seed, step;
     size_t first; /* element number of x[0], a multiple of 8 */
@@ -227,7 +233,12 @@ enum { DEV_RUN = 16384 }; /* sums of squares (LAMB's norms, squares) go over run
     X(apart, (struct dev *d, uint32_t *apart, const float *sent, const float *kept, const float *z,      \
               float slack, size_t count))                                                                \
     /* out[i] = x[i * stride]. */                                                                        \
-    X(sample, (struct dev *d, float *out, const float *x, size_t stride, size_t count))
+    X(sample, (struct dev *d, float *out, const float *x, size_t stride, size_t count))                  \
+    /* out = the ranges of slab, one behind the other; ranges is host memory. */                         \
+    X(collect, (struct dev *d, float *out, const float *slab, const struct dev_range *ranges, size_t n)) \
+    /* And back: slab = alpha * slab + (1 - alpha) * in, three roundings; alpha 0: in, whatever slab     \
+     * held. positive: what is not above 0 in `in` counts as 0. */                                       \
+    X(blend, (struct dev *d, float *slab, const float *in, const struct dev_blend *b))
 
 /* A fixed sequence of ops on fixed memory: what `ops` calls depends on (owner, key) alone, but for the
  * values in the memory. It calls ops of this device only, no copy, no sync, no alloc. */

@@ -305,6 +305,29 @@ void LEVEL_NAME(cpu_sample)(struct dev *d, float *out, const float *x, size_t st
         out[i] = x[i * stride];
 }
 
+void LEVEL_NAME(cpu_collect)(struct dev *d, float *out, const float *slab,
+                             const struct dev_range *ranges, size_t n)
+{
+    for (size_t r = 0; r < n; out += ranges[r++].count) {
+        const float *x = slab + ranges[r].offset;
+#pragma omp parallel for simd num_threads(d->threads) schedule(static)
+        for (size_t i = 0; i < ranges[r].count; i++)
+            out[i] = x[i];
+    }
+}
+
+void LEVEL_NAME(cpu_blend)(struct dev *d, float *slab, const float *in, const struct dev_blend *b)
+{
+    float alpha = b->alpha, beta = 1 - alpha;
+    bool positive = b->positive;
+    for (size_t r = 0; r < b->n; in += b->ranges[r++].count) {
+        float *x = slab + b->ranges[r].offset;
+#pragma omp parallel for simd num_threads(d->threads) schedule(static)
+        for (size_t i = 0; i < b->ranges[r].count; i++)
+            x[i] = outer_blend(x[i], in[i], alpha, beta, positive);
+    }
+}
+
 #ifdef ISA
 void LEVEL_NAME(cpu_exact)(struct dev_ops *ops)
 {

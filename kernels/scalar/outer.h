@@ -47,6 +47,15 @@ SCALAR float outer_accumulate(float acc, float x, float scale)
     return acc + scaled;
 }
 
+/* Local parameters when a commit is applied (Streaming DiLoCo, 2501.18512, eq. 4); beta = 1 - alpha. */
+SCALAR float outer_blend(float local, float theta, float alpha, float beta, bool positive)
+{
+    float outer = positive && !(theta > 0) ? 0 : theta;
+    float kept = alpha * local;
+    float taken = beta * outer;
+    return alpha > 0 ? kept + taken : outer;
+}
+
 /* What is sent and what is kept make up z; slack: a share of what is sent. Not where one is NaN. */
 SCALAR bool outer_adds_up(float sent, float kept, float z, float slack)
 {

@@ -329,6 +329,34 @@ static void samples_are_equal(void **state)
     check_done(gpu);
 }
 
+/* Wide ranges and odd ones, and more than one launch takes. */
+static void ranges_are_equal(void **state)
+{
+    (void)state;
+    enum { N = 70 };
+    struct dev_range ranges[N];
+    for (int round = 0; round < ROUNDS; round++) {
+        size_t last = COUNT / N - 8, total = 0;
+        for (size_t i = 0; i < N; total += ranges[i++].count)
+            ranges[i] = (struct dev_range){.offset = i * (COUNT / N) + (round % 2 ? 0 : i % 3),
+                                           .count = round % 2 ? last / 4 * 4 : 1 + i % last};
+        draw_all(round);
+        float *out = copy_of(values[3]), *gout = to_gpu(out, COUNT * 4);
+        cpu_collect(&cpu, out, values[0], ranges, N);
+        gpu->ops->collect(gpu, gout, to_gpu(values[0], COUNT * 4), ranges, N);
+        same("collect", round, gout, out, COUNT * 4);
+        for (int k = 0; k < 4; k++) {
+            struct dev_blend b = {ranges, N, k < 2 ? 0 : 0.3f, k % 2};
+            float *slab = copy_of(values[0]), *gslab = to_gpu(slab, COUNT * 4);
+            cpu_blend(&cpu, slab, values[1], &b);
+            gpu->ops->blend(gpu, gslab, to_gpu(values[1], COUNT * 4), &b);
+            same("blend", round, gslab, slab, COUNT * 4);
+        }
+        check_done(gpu);
+        assert_true(total < COUNT);
+    }
+}
+
 static void exceeds_finds_one(void **state)
 {
     (void)state;
@@ -353,7 +381,7 @@ int main(void)
         cmocka_unit_test(grid_is_equal),      cmocka_unit_test(bf16_is_equal),
         cmocka_unit_test(streams_are_equal),  cmocka_unit_test(not_finite),
         cmocka_unit_test(squares_are_equal),  cmocka_unit_test(apart_is_equal),
-        cmocka_unit_test(samples_are_equal),
+        cmocka_unit_test(samples_are_equal), cmocka_unit_test(ranges_are_equal),
         cmocka_unit_test(exceeds_finds_one),  cmocka_unit_test(outer_delayed_is_equal),
     };
     if (cuda_test_open(&gpu, "f32") == ERR_UNSUPPORTED) {

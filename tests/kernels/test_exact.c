@@ -398,6 +398,42 @@ static void sample_takes_every_so_many(void **state)
         assert_true(out[i] == (i < 256 ? a[37 * i] : 0));
 }
 
+/* 70 ranges with gaps, of lengths that differ; three roundings each, and alpha 0 does not look at the slab. */
+static void ranges_go_out_and_come_back(void **state)
+{
+    (void)state;
+    enum { N = 70 };
+    static const float alphas[] = {0, 0.5f, 0.3f};
+    struct dev_range ranges[N];
+    size_t total = 0;
+    for (size_t i = 0; i < N; total += ranges[i++].count)
+        ranges[i] = (struct dev_range){.offset = i * 128 + i % 3, .count = 1 + i * 37 % 125};
+    fill(a, 71, -12, 4);
+    fill(b, 72, -12, 4);
+    b[5] = NAN;
+    memset(out, 0, sizeof out);
+    op->collect(&one, out, a, ranges, N);
+    for (size_t k = 0; k < 2 * sizeof alphas / sizeof *alphas; k++) {
+        struct dev_blend blend = {ranges, N, alphas[k / 2], k % 2};
+        size_t at = 0;
+        memcpy(c, a, sizeof c);
+        c[ranges[2].offset] = NAN;
+        memcpy(z, c, sizeof z);
+        op->blend(&one, z, b, &blend);
+        for (size_t r = 0; r < N; r++)
+            for (size_t i = ranges[r].offset; i < ranges[r].offset + ranges[r].count; i++, at++) {
+                float in = k % 2 && !(b[at] > 0) ? 0 : b[at];
+                volatile float kept = blend.alpha * c[i], taken = (1 - blend.alpha) * in;
+                float want = blend.alpha > 0 ? kept + taken : in;
+                assert_true(out[at] == a[i] && (z[i] == want || (isnan(z[i]) && isnan(want))));
+                c[i] = z[i];
+            }
+        assert_int_equal(at, total);
+        assert_memory_equal(z, c, sizeof z); /* the gaps */
+    }
+    assert_true(out[total] == 0);
+}
+
 static void thread_count_changes_no_bit(void **state)
 {
     (void)state;
@@ -426,6 +462,7 @@ int main(void)
         cmocka_unit_test(squares_are_of_the_difference),
         cmocka_unit_test(apart_sees_one_value),
         cmocka_unit_test(sample_takes_every_so_many),
+        cmocka_unit_test(ranges_go_out_and_come_back),
         cmocka_unit_test(thread_count_changes_no_bit),
     };
     static const char *const levels[] = {"plain", "v2", "v3", "v4"};
