@@ -1,9 +1,9 @@
 #!/bin/sh
-# Installs the Debian 12 packages that building and testing Atoll needs, and only those that are missing.
+# Installs the Debian packages (12 or 13; also Ubuntu 24.04) that building and testing Atoll needs, and only those that are missing.
 #   deploy/install.sh [more packages]
 # Needs root or sudo, and the network, only if something is missing. Other systems: install the equivalents by hand.
 set -eu
-packages="gcc libc6-dev make cmake ninja-build pkg-config libdnnl-dev libopenmpi-dev openmpi-bin libgrpc-dev
+packages="gcc g++ libc6-dev make cmake ninja-build pkg-config libdnnl-dev libopenmpi-dev openmpi-bin libgrpc-dev
 libprotobuf-c-dev protobuf-c-compiler libssl-dev libyaml-dev libjansson-dev libcmocka-dev $*"
 
 missing=""

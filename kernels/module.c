@@ -22,42 +22,45 @@ const struct cuda_host *module_host(void)
     return &host;
 }
 
-/* The file at `way` from the program's own folder; NULL: not there, or it needs what is not there.
- */
-static void *open_beside(const char *way, const char *file)
+/* The path of FILE at `way` from the program's own folder; false: it is not there. */
+static bool beside(char path[4096], const char *way, const char *file)
 {
-    char path[4096];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    ssize_t n = readlink("/proc/self/exe", path, 4095);
     if (n <= 0)
-        return NULL;
+        return false;
     path[n] = 0;
     char *slash = strrchr(path, '/');
-    size_t folder = slash ? (size_t)(slash - path) : 0, room = sizeof path - folder;
+    size_t folder = slash ? (size_t)(slash - path) : 0, room = 4096 - folder;
     int length = snprintf(path + folder, room, "/%s%s", way, file);
-    if (length < 0 || (size_t)length >= room || access(path, R_OK) != 0)
-        return NULL;
-    return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    return length > 0 && (size_t)length < room && access(path, R_OK) == 0;
+}
+
+/* Missing, or made for libraries that are missing: two remedies. */
+static enum err not_opened(const char *file, const char *why)
+{
+    if (strncmp(why, file, strlen(file)) == 0)
+        return err_set(ERR_UNSUPPORTED,
+                       "no GPU module: %s is not there; build with -DCUDA=ON, and NCCL for several GPUs (docs/gpu.md), or use "
+                       "--device.kind cpu",
+                       file);
+    return err_set(ERR_UNSUPPORTED,
+                   "%s cannot be loaded: %s; install what is missing, or put its folder into LD_LIBRARY_PATH (docs/gpu.md), "
+                   "or use --device.kind cpu",
+                   file, why);
 }
 
 enum err module_find(const char *file, const char *name, void **symbol)
 {
-    static const char *const ways[] = {"", "../bin/", "../lib/",
-                                       "../lib/atoll/"}; /* tests lie beside bin */
-    void *module = NULL;
-    const char *why = NULL;
-    for (size_t i = 0; i < sizeof ways / sizeof *ways && !module && !why; i++) {
-        dlerror();
-        module = open_beside(ways[i], file);
-        why = dlerror();
-    }
-    if (!module && !why && !(module = dlopen(file, RTLD_NOW | RTLD_LOCAL)))
-        why = dlerror();
+    static const char *const ways[] = {"", "../bin/", "../lib/", "../lib/atoll/"}; /* tests lie beside bin */
+    char path[4096];
+    size_t i = 0, count = sizeof ways / sizeof *ways;
+    while (i < count && !beside(path, ways[i], file))
+        i++;
+    dlerror();
+    void *module = dlopen(i < count ? path : file, RTLD_NOW | RTLD_LOCAL); /* or where the system's loader looks */
+    const char *why = module ? "" : dlerror();
     if (!module)
-        return err_set(
-            ERR_UNSUPPORTED,
-            "no GPU module: %s (build with -DCUDA=ON, install CUDA's libraries, or use "
-            "--device.kind cpu)",
-            why ? why : file);
+        return not_opened(file, why ? why : "for no reason that the loader gives");
     *symbol = dlsym(module, name);
     if (!*symbol)
         return err_set(ERR_UNSUPPORTED, "%s has no %s: it is of another version", file, name);

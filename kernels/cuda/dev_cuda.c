@@ -278,6 +278,12 @@ static enum err find_gpu(int index)
         return err_set(ERR_UNSUPPORTED,
                        "no NVIDIA driver on this machine (libcuda.so.1 is not there): install the "
                        "driver, or use --device.kind cpu");
+    if (e == cudaErrorInsufficientDriver)
+        return err_set(ERR_UNSUPPORTED,
+                       "the NVIDIA driver is too old: it does CUDA %d.%d, this build is CUDA %d.%d; install a newer driver, "
+                       "build with a toolkit of CUDA %d, or use --device.kind cpu",
+                       driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10,
+                       driver / 1000);
     if (e != cudaSuccess)
         return err_set(ERR_UNSUPPORTED, "no usable GPU: %s (the driver does CUDA %d.%d): see nvidia-smi and "
                        "CUDA_VISIBLE_DEVICES, or use --device.kind cpu",
@@ -358,11 +364,11 @@ static void describe(char *out, size_t size)
     cudaRuntimeGetVersion(&runtime);
     cudaError_t e = cudaGetDeviceCount(&count);
     cuda_matmul_version(library, sizeof library);
-    int n = snprintf(
-        out, size, "cuda.toolkit %d.%d\ncuda.products %s\ncuda.driver %d.%d%s\ncuda.gpus %d%s%s\n",
-        runtime / 1000, runtime % 1000 / 10, library, driver / 1000, driver % 1000 / 10,
-        driver ? "" : " (none installed)", e == cudaSuccess ? count : 0,
-        e == cudaSuccess ? "" : ": ", e == cudaSuccess ? "" : cudaGetErrorString(e));
+    int n = snprintf(out, size, "cuda.toolkit %d.%d\ncuda.products %s\n", runtime / 1000, runtime % 1000 / 10, library);
+    if (driver && n > 0 && (size_t)n < size)
+        n += snprintf(out + n, size - (size_t)n, "cuda.driver does CUDA %d.%d\ncuda.gpus %d%s%s\n", driver / 1000,
+                      driver % 1000 / 10, e == cudaSuccess ? count : 0, e == cudaSuccess ? "" : ": ",
+                      e == cudaSuccess ? "" : cudaGetErrorString(e));
     for (int i = 0; i < count && e == cudaSuccess && n > 0 && (size_t)n < size; i++) {
         struct cudaDeviceProp p;
         if (cudaGetDeviceProperties(&p, i) == cudaSuccess)

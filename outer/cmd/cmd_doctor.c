@@ -1,7 +1,10 @@
 /* atoll doctor: what this machine and this build can do, one fact a line; what is missing is said,
  * and is no error. */
+#include <dlfcn.h>
+#include <glob.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 #include "kernels/cuda/module.h"
 #include "outer/cmd/args.h"
@@ -25,6 +28,16 @@ static void show_memory(void)
     double page = (double)sysconf(_SC_PAGESIZE) / (1 << 30);
     printf("memory %.1f GiB, %.1f GiB of it free\n", (double)sysconf(_SC_PHYS_PAGES) * page,
            (double)sysconf(_SC_AVPHYS_PAGES) * page);
+}
+
+/* Ranks of one machine meet in it, over MPI and over NCCL; a container's default of 64 MiB is too little. */
+static void show_shared_memory(void)
+{
+    struct statvfs v;
+    bool there = statvfs("/dev/shm", &v) == 0;
+    double mib = there ? (double)v.f_blocks * (double)v.f_frsize / (1 << 20) : 0;
+    printf("shared memory %.0f MiB%s\n", mib,
+           mib >= 1024 ? "" : ": too little for several ranks on this machine; give a container --shm-size=1g");
 }
 
 static void show_build(void)
@@ -59,6 +72,52 @@ static void show_wan(void)
     else
         printf("emulated networks no: a relay with rate, delay, outages only: %s\n", err_message());
     namespace_close(&n);
+}
+
+static size_t files_like(const char *pattern)
+{
+    glob_t g = {0};
+    size_t count = glob(pattern, 0, NULL, &g) == 0 ? g.gl_pathc : 0;
+    globfree(&g);
+    return count;
+}
+
+/* "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  Tue Sep 23 ..." -> "580.95.05" */
+static bool driver_version(char version[32])
+{
+    char line[256] = "";
+    FILE *f = fopen("/proc/driver/nvidia/version", "r");
+    bool read = f && fgets(line, sizeof line, f);
+    if (f)
+        fclose(f);
+    for (char *word = strtok(line, " \t\n"); word && read; word = strtok(NULL, " \t\n"))
+        if (strspn(word, "0123456789.") == strlen(word) && strchr(word, '.')) {
+            snprintf(version, 32, "%.31s", word);
+            return true;
+        }
+    return false;
+}
+
+/* The driver is the machine's, its library and devices may be kept from a container. */
+static void show_driver(void)
+{
+    char version[32];
+    size_t gpus = files_like("/dev/nvidia[0-9]*");
+    void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+    bool wsl = files_like("/dev/dxg") == 1; /* Windows' subsystem: GPUs without these devices */
+    if (!driver_version(version) && !library)
+        puts("driver no: no NVIDIA driver runs here; GPUs need one");
+    else if (!library)
+        printf("driver no: %s runs here, but libcuda.so.1 is not found: install the driver's libraries; a container is "
+               "given them by NVIDIA's container toolkit (--gpus all)\n",
+               version);
+    else if (gpus == 0 && !wsl)
+        puts("driver no: libcuda.so.1 is here, but no /dev/nvidia0: give the container the GPUs (--gpus all), or load the "
+             "driver (nvidia-smi)");
+    else
+        printf("driver yes: %s, %zu GPUs\n", driver_version(version) ? version : "of Windows", gpus);
+    if (library)
+        dlclose(library);
 }
 
 static void show_gpu(void)
@@ -98,9 +157,11 @@ enum err cmd_doctor(int argc, char **argv)
     printf("%s\n", version_line());
     show_cpu();
     show_memory();
+    show_shared_memory();
     show_build();
     show_tcp();
     show_wan();
+    show_driver();
     show_gpu();
     return ERR_OK;
 }

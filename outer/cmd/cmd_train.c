@@ -155,7 +155,7 @@ static struct member_options member_settings(const struct job *j)
 
 static bool outer_on_gpu(const struct job *j)
 {
-    return !j->dev->host_memory && strcmp(j->o.outer_device, "cpu") != 0;
+    return strcmp(j->s.device_kind, "cpu") != 0 && strcmp(j->o.outer_device, "cpu") != 0;
 }
 
 /* What the outer loop takes of the GPU: the fragment in flight, and the codec's pieces. */
@@ -494,6 +494,15 @@ static void end_job(struct job *j, enum err e)
     coll_abort(j->coll, err_exit_code(e));
 }
 
+/* A dry run for a GPU where there is none, as on the machine that jobs are sent from: its tables hold for bf16 there. */
+static enum err open_instead(struct job *j)
+{
+    bool f32 = strcmp(j->s.device_dtype, "f32") == 0;
+    const struct dev_options o = {.kind = "cpu", .model_type = f32 ? "f32" : "bf16", .threads = 1};
+    printf("# No GPU here, the tables below are for one all the same: %s\n", err_message());
+    return dev_open(&j->dev, &o);
+}
+
 static enum err train(struct job *j, const struct args *args, bool dry)
 {
     TRY(configure(j, args));
@@ -507,6 +516,8 @@ static enum err train(struct job *j, const struct args *args, bool dry)
                                        .threads = (int)j->s.device_threads,
                                        .graphs = j->s.device_graphs};
     enum err e = dev_open(&j->dev, &device);
+    if (e == ERR_UNSUPPORTED && dry && !cpu)
+        e = open_instead(j);
     log_prefix("site=%s rank=%d ", *j->o.site_name ? j->o.site_name : "-", j->coll->rank);
     if (e == ERR_OK && dry)
         e = is_lead(j) ? dry_run(j) : ERR_OK;

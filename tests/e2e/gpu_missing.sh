@@ -28,8 +28,15 @@ LD_DEBUG=files LD_DEBUG_OUTPUT="$PWD/opened" alone/atoll train $settings --run.d
 ls opened.* >/dev/null 2>&1 || fail "the loader told nothing"
 if grep -E "file=lib(cuda|cublas|cudnn|nccl|nv|atoll_)" opened.*; then fail "the CPU needs a library of CUDA"; fi
 refused "no GPU module|libatoll_cuda.so|-DCUDA=ON" alone/atoll
+alone/atoll train $settings --device.kind cuda --run.dir dry --dry-run >dry.out 2>&1 || fail "no dry run without a GPU"
+grep -q "^# No GPU here" dry.out && grep -q "^# *activations" dry.out || fail "the dry run without a GPU"
 alone/atoll doctor >doctor.out 2>&1 || fail "atoll doctor without modules"
 grep -q "^cuda no: .*-DCUDA=ON" doctor.out || fail "atoll doctor says nothing about the missing module"
+grep -q "^driver " doctor.out || fail "atoll doctor says nothing about the driver"
+WORLD_SIZE=2 RANK=0 LOCAL_RANK=0 MASTER_ADDR=localhost MASTER_PORT=29500
+export WORLD_SIZE RANK LOCAL_RANK MASTER_ADDR MASTER_PORT
+refused "no GPU module|libatoll_nccl.so|NCCL" alone/atoll
+unset WORLD_SIZE RANK LOCAL_RANK MASTER_ADDR MASTER_PORT
 
 if [ ! -e "$modules/libatoll_cuda.so" ]; then
     echo "SKIPPED: built without -DCUDA=ON; what the GPU module says where libraries or a GPU are missing was not tested"
@@ -44,13 +51,22 @@ if grep -E "file=lib(cuda|cublas|cudnn|nccl|nv|atoll_)" opened.*; then fail "the
 : >empty/libnccl.so.2
 LD_LIBRARY_PATH=$PWD/empty
 export LD_LIBRARY_PATH
-refused "no GPU module|libcublasLt" "$atoll"
+refused "cannot be loaded|libcublasLt|LD_LIBRARY_PATH" "$atoll"
 "$atoll" doctor >doctor.out 2>&1 || fail "atoll doctor without cuBLASLt"
 grep -q "^cuda no: .*libcublasLt" doctor.out || fail "atoll doctor does not name cuBLASLt"
 rm empty/libcublasLt.so.13
 "$atoll" doctor >doctor.out 2>&1 || fail "atoll doctor without NCCL"
 if [ -e "$modules/libatoll_nccl.so" ]; then
     grep -q "^nccl no: .*libnccl" doctor.out || fail "atoll doctor does not name NCCL"
+fi
+# A driver of CUDA 12 and no GPU, in two functions, as far as the runtime asks it.
+if cc -shared -fPIC -o empty/libcuda.so.1 -x c - <<END 2>cc.out; then
+int cuInit(unsigned flags) { return (int)flags; }
+int cuDriverGetVersion(int *v) { *v = 12040; return 0; }
+END
+    refused "too old|CUDA 12.4|newer driver" "$atoll"
+    "$atoll" doctor >doctor.out 2>&1 || fail "atoll doctor with an old driver"
+    grep -q "^cuda no: .*too old" doctor.out || fail "atoll doctor says nothing about the old driver"
 fi
 unset LD_LIBRARY_PATH
 CUDA_VISIBLE_DEVICES=

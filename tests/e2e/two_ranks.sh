@@ -5,6 +5,7 @@ if ! command -v mpirun >/dev/null; then
     echo "SKIPPED: no mpirun here"
     exit 77
 fi
+export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe # Open MPI 5; below: Open MPI 4
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
     OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_vader_single_copy_mechanism=none
 configure a,b

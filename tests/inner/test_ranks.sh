@@ -7,6 +7,7 @@ ranks=$1 dir=$2 mpi=$3
 rm -rf "$dir"
 mkdir -p "$dir"
 fail() { echo "FAILED: $*"; exit 1; }
+export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe # Open MPI 5; below: Open MPI 4
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export OMPI_MCA_btl_vader_single_copy_mechanism=none OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 
