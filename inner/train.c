@@ -2,15 +2,10 @@
 #include "inner/train.h"
 #include <math.h>
 #include <string.h>
-#include <time.h>
 #include "inner/evaluate.h"
 
-static double seconds(void) /* for reports only: nothing computed depends on it */
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
+/* Of one step, on the device. */
+enum mark { MARK_BEGIN, MARK_BACKWARD, MARK_REDUCED, MARK_UPDATE, MARK_END, MARKS };
 
 /* ---- open ---------------------------------------------------------------------------------- */
 size_t train_micro_tokens(const struct settings *s, int ranks)
@@ -81,6 +76,10 @@ static enum err open_parts(struct train *t, struct arena *perm)
     TRY(model_open(&t->model, t->dev, s, &t->table, t->batch.tokens_max, true, perm));
     TRY(optim_open(&t->optim, t->dev, t->coll, s, &t->table, perm));
     TRY(dev_alloc(t->dev, &t->half, t->memory.half));
+    TRY(t->dev->ops->host_alloc(t->dev, (void **)&t->said, 2 * sizeof *t->said));
+    TRY(t->dev->ops->host_alloc(t->dev, (void **)&t->tally, OPTIM_TALLY * sizeof *t->tally));
+    t->marks = dev_marks(t->dev, 2 * MARKS);
+    t->ahead = !t->dev->host_memory;
     t->reduce = (struct reduce){.coll = t->coll,
                                 .dev = t->dev,
                                 .half = t->half,
@@ -109,8 +108,13 @@ enum err train_open(struct train *t, const struct settings *s, struct dev *d, st
 
 void train_close(struct train *t)
 {
-    if (t->dev)
+    if (t->dev) {
         dev_free(t->dev, t->half);
+        if (t->said)
+            t->dev->ops->host_free(t->dev, t->said);
+        if (t->tally)
+            t->dev->ops->host_free(t->dev, t->tally);
+    }
     optim_close(&t->optim);
     model_close(t->model);
     loader_close(&t->held_out);
@@ -148,62 +152,106 @@ static enum err show_eval(struct train *t, const struct train_hook *hook)
 }
 
 /* ---- one step ------------------------------------------------------------------------------ */
+/* `steps` finished: which of the two sets of marks is the turn of the step behind. */
+static unsigned mark_of(const struct train *t, int64_t steps, enum mark m)
+{
+    return t->marks + (unsigned)(steps % 2) * MARKS + m;
+}
+
+static void mark(struct train *t, enum mark m)
+{
+    t->dev->ops->mark(t->dev, mark_of(t, t->step, m));
+}
+
 /* Gradients of this rank's share into the model's slab, their sum over micro-batches and ranks
- * being the gradient of the mean loss of the step. During the last micro-batch's backward what is
- * final is already summed over the ranks (methods.md 7). */
-static enum err accumulate(struct train *t, double *loss_sum, double *loss_count)
+ * being the gradient of the mean loss of the step; the losses into the tally. During the last
+ * micro-batch's backward what is final is already summed over the ranks (methods.md 7). */
+static enum err accumulate(struct train *t, size_t *losses)
 {
     size_t sequences = t->loader.rank_sequences;
     float scale =
         (float)(1.0 / (double)t->settings->train_batch_tokens); /* every position has a target */
     const struct model_ready last = {&t->reduce, reduce_ready};
-    model_grads_zero(t->model);
     reduce_begin(&t->reduce);
     for (size_t at = 0; at < sequences; at += t->micro_sequences) {
-        size_t left = sequences - at, count = left < t->micro_sequences ? left : t->micro_sequences,
-               losses;
-        double sum;
+        size_t left = sequences - at, count = left < t->micro_sequences ? left : t->micro_sequences;
+        bool told = left == count && t->coll->size > 1;
         loader_step(&t->loader, (uint64_t)t->step, at, count, &t->batch);
-        TRY(model_step(t->model, &t->batch, scale, left == count && t->coll->size > 1 ? &last : NULL, &sum, &losses));
-        *loss_sum += sum;
-        *loss_count += (double)losses;
+        TRY(model_accumulate(t->model, &t->batch, scale, told ? &last : NULL, t->optim.tally + OPTIM_LOSS));
+        *losses += batch_losses(&t->batch);
     }
     return ERR_OK;
 }
 
-/* Ranks agree on loss and on stopping: one that skips a collective would hang the others. */
-static enum err agree(struct train *t, double sums[3])
+/* Forward, backward and the sums over the ranks of step t->step + 1. */
+static enum err step_begin(struct train *t, size_t *losses)
 {
-    TRY(t->coll->ops->sum_host(t->coll, sums, 3));
-    if (isfinite(sums[0]))
-        return ERR_OK;
-    return err_set(ERR_DIVERGED, "the loss of step %lld is not finite", (long long)(t->step + 1));
+    mark(t, MARK_BEGIN);
+    model_grads_zero(t->model);
+    t->dev->ops->zero(t->dev, t->optim.tally, OPTIM_TALLY * sizeof *t->optim.tally);
+    TRY(accumulate(t, losses));
+    mark(t, MARK_BACKWARD);
+    TRY(reduce_finish(&t->reduce));
+    mark(t, MARK_REDUCED);
+    return ERR_OK;
 }
 
-static enum err step(struct train *t, const struct train_hook *hook, struct train_report *r, bool *stop)
+/* The update. The ranks agree on losses and on stopping in the tally: one that skips a collective would
+ * hang the others. */
+static enum err step_end(struct train *t, const struct train_hook *hook, size_t losses)
 {
-    double start = seconds(),
-           sums[3] = {0, 0, t->stop && *t->stop}; /* losses, tokens, ranks asked to stop */
-    TRY(accumulate(t, &sums[0], &sums[1]));
-    r->compute_seconds = seconds() - start;
-    TRY(reduce_finish(&t->reduce));
-    r->exposed_seconds = seconds() - start - r->compute_seconds;
-    TRY(agree(t, sums));
-    double aside = seconds();
+    const struct dev_ops *ops = t->dev->ops;
     if (hook)
         TRY(hook->update(hook->self, t));
-    start += seconds() - aside;
-    r->lr = (float)optim_lr(t->settings, t->step);
-    TRY(optim_step(&t->optim, t->model, t->step, &r->norm));
+    mark(t, MARK_UPDATE);
+    t->said[0] = (double)losses;
+    t->said[1] = t->stop && *t->stop;
+    ops->copy_async(t->dev, t->optim.tally + OPTIM_COUNT, t->said, 2 * sizeof *t->said);
+    TRY(optim_step(&t->optim, t->model, t->step));
+    ops->copy_async(t->dev, t->tally, t->optim.tally, OPTIM_TALLY * sizeof *t->tally);
+    mark(t, MARK_END);
     t->step++;
     t->tokens += (uint64_t)t->settings->train_batch_tokens;
-    r->step = t->step;
-    r->steps = t->settings->train_steps;
-    r->loss = sums[0] / sums[1];
-    r->step_seconds = seconds() - start;
+    t->pending = true;
+    return ERR_OK;
+}
+
+/* The device has not taken the step. */
+static enum err diverged(struct train *t, const char *what)
+{
+    enum err e = err_set(ERR_DIVERGED, "the %s of step %lld is not finite", what, (long long)t->step);
+    t->step--;
+    t->tokens -= (uint64_t)t->settings->train_batch_tokens;
+    return e;
+}
+
+static double between(const struct train *t, enum mark from, enum mark to)
+{
+    return t->dev->ops->seconds(t->dev, mark_of(t, t->step - 1, from), mark_of(t, t->step - 1, to));
+}
+
+/* What the last step came to. */
+static enum err hear(struct train *t, struct train_report *r, bool *stop)
+{
+    TRY(t->coll->ops->wait(t->coll));
+    TRY(t->dev->ops->wait(t->dev, mark_of(t, t->step - 1, MARK_END)));
+    double norm = sqrt(t->tally[OPTIM_SQUARE]);
+    t->pending = false;
+    if (!isfinite(t->tally[OPTIM_LOSS]))
+        return diverged(t, "loss");
+    if (!isfinite(norm))
+        return diverged(t, "gradient");
+    *r = (struct train_report){.step = t->step,
+                               .steps = t->settings->train_steps,
+                               .loss = t->tally[OPTIM_LOSS] / t->tally[OPTIM_COUNT],
+                               .norm = (float)norm,
+                               .lr = (float)optim_lr(t->settings, t->step - 1),
+                               .compute_seconds = between(t, MARK_BEGIN, MARK_BACKWARD),
+                               .exposed_seconds = between(t, MARK_BACKWARD, MARK_REDUCED),
+                               .tokens = t->tokens};
+    r->step_seconds = between(t, MARK_BEGIN, MARK_REDUCED) + between(t, MARK_UPDATE, MARK_END);
     r->tokens_per_second = (double)t->settings->train_batch_tokens / r->step_seconds;
-    r->tokens = t->tokens;
-    *stop = sums[2] > 0;
+    *stop = t->tally[OPTIM_STOP] > 0;
     return ERR_OK;
 }
 
@@ -239,19 +287,44 @@ static enum err after_step(struct train *t, const struct train_hook *hook,
     return ERR_OK;
 }
 
+/* Must the last step be known before the next one begins? The same answer on every rank. */
+static bool waits(struct train *t, const struct train_hook *hook)
+{
+    const struct settings *s = t->settings;
+    return !t->ahead || t->step == s->train_steps || due(t->step, s->train_eval_every) ||
+           due(t->step, s->train_checkpoint_every) || (hook && hook->due(hook->self, t));
+}
+
+/* Everything that follows from the last step. Where that was not waited for, the next one's gradients
+ * are under way, and given up when it was the last. */
+static enum err settle(struct train *t, const struct train_hook *hook)
+{
+    struct train_report r;
+    bool stop = false;
+    if (!t->pending)
+        return ERR_OK;
+    TRY(hear(t, &r, &stop));
+    return after_step(t, hook, &r, stop);
+}
+
+static enum err step(struct train *t, const struct train_hook *hook)
+{
+    size_t losses = 0;
+    TRY(step_begin(t, &losses));
+    TRY(settle(t, hook));
+    TRY(step_end(t, hook, losses));
+    return waits(t, hook) ? settle(t, hook) : ERR_OK;
+}
+
 enum err train_run(struct train *t, const struct train_hook *hook)
 {
-    bool stop = false;
-    ASSERT(!hook || (hook->start && hook->update && hook->step && hook->eval && hook->saving && hook->saved));
+    ASSERT(!hook || (hook->start && hook->update && hook->due && hook->step && hook->eval && hook->saving && hook->saved));
     TRY(train_resume(t));
     if (hook)
         TRY(hook->start(hook->self, t));
     if (t->step == 0)
         TRY(show_eval(t, hook));
-    while (t->step < t->settings->train_steps) {
-        struct train_report r = {0};
-        TRY(step(t, hook, &r, &stop));
-        TRY(after_step(t, hook, &r, stop));
-    }
+    while (t->step < t->settings->train_steps)
+        TRY(step(t, hook));
     return show_eval(t, hook);
 }

@@ -5,6 +5,13 @@
  * exchange, a live display) comes in through one hook. train.c is the loop, train_state.c what
  * survives the process, train_memory.c the start-up table.
  *
+ * On a GPU the host runs ahead: it gives the device the next step's forward and backward before it
+ * reads what the last one came to, so the device never waits for a report, a line of a log or a
+ * batch. What a step waits for, all of it: its own sums over several ranks (reduce_finish: a rank
+ * that is gone must be noticed), other ranks' parameters with train.zero = 1; and where the hook, an
+ * evaluation or a checkpoint is due, the step itself. Losses are summed on the device; a step whose
+ * loss or gradient is not finite changes nothing there, and no step behind it is taken.
+ *
  * Everything that a step reads besides parameters and moments (data, learning rate, random numbers)
  * is a pure function of the step, so a checkpoint of those three resumes bit for bit on the same
  * device, library and thread count.
@@ -42,8 +49,8 @@ struct train_memory { /* bytes of one rank */
 struct train;
 
 /* Called by every rank at the same places, the parameters at rest. May change model_params(); must
- * then call model_params_changed(). The same code path on every rank; only rank 0 may talk to the
- * outside and it broadcasts. All members are given. */
+ * then call model_params_changed(); `step` only where due() says so. The same code path on every rank;
+ * only rank 0 may talk to the outside and it broadcasts. All members are given. */
 struct train_hook {
     void *self;
     /* Before the first step, after resume. */
@@ -51,6 +58,10 @@ struct train_hook {
     /* The gradients of step t->step + 1 are there, the optimizer has not used them. An error gives
      * that step up, the parameters being those of t->step still. Its time is not the step's. */
     enum err (*update)(void *self, struct train *t);
+    /* Does step() want the parameters of this very t->step? The same answer on every rank. Where not,
+     * it may be called while the gradients of the next step are being made. */
+    bool (*due)(void *self, const struct train *t);
+    /* Once for each step, in order, t->step being r->step. */
     enum err (*step)(void *self, struct train *t, const struct train_report *r);
     enum err (*eval)(void *self, struct train *t, const struct train_eval *e);
     /* A checkpoint of t->step is about to be written. */
@@ -79,6 +90,11 @@ struct train { /* open for the hook to read */
     struct reduce reduce;
     void *half; /* device: bf16 gradients on their way, or NULL */
     size_t micro_sequences;
+    bool ahead;         /* the host does not wait for a step before it begins the next; on a GPU */
+    bool pending;       /* a step's tally is on its way to the host */
+    double *said;       /* pinned: number of losses, wish to stop: on their way to the device */
+    double *tally;      /* pinned: optim's, on its way back */
+    unsigned marks;     /* of the step that runs and of the one before, by turns */
     char *pinned;       /* canonical settings that a resumed run must share */
     int64_t saved_step; /* of the newest checkpoint, -1: none */
 };
@@ -99,7 +115,8 @@ enum err train_open(struct train *t, const struct settings *s, struct dev *d, st
 void train_close(struct train *t); /* a zeroed or partly opened one is fine */
 /* Resumes from the newest checkpoint when there is one, else starts from the seed. ERR_OK: all
  * steps done and stored; ERR_STOPPED: stopped on request and stored; ERR_DIVERGED: loss or gradient
- * not finite, before hook->step saw the step and on all ranks alike. Any other error may be this
+ * not finite, the parameters being those of t->step, the last step that hook->step saw; on all ranks
+ * alike. Any other error may be this
  * rank's alone: the caller ends the job with coll_abort. hook may be NULL. */
 enum err train_run(struct train *t, const struct train_hook *hook) MUST;
 /* Held-out loss of the current parameters; tokens 0 when there is no held-out text. All ranks call.

@@ -70,6 +70,14 @@ int dev_threads(void)
     return n < 1 ? 1 : n;
 }
 
+unsigned dev_marks(struct dev *d, unsigned count)
+{
+    unsigned first = d->marks;
+    ASSERT(count <= DEV_MARKS_MAX - first);
+    d->marks += count;
+    return first;
+}
+
 enum err dev_sync(struct dev *d)
 {
     return d->ops->sync(d);

@@ -105,7 +105,7 @@ struct dev_adam { /* AdamW and LAMB share their scalars. All slabs f32, same off
     float *p, *m, *v;
     const float *g;
     void *model;             /* bf16 copy of p, rewritten; NULL when the model type is f32 */
-    const float *gscale;     /* device scalar, multiplies g: global clip (clip_scale op) */
+    const float *gscale;     /* device scalar, multiplies g: global clip (clip_scale op). NaN: nothing is changed */
     float lr, beta1, beta2, eps, weight_decay;
     float bias1, bias2;      /* 1 - beta^t, or 1 without bias correction */
     float trust_min, trust_max; /* LAMB only: bounds of ||x||/||u|| */
@@ -166,8 +166,11 @@ enum { DEV_RUN = 16384 }; /* sums of squares (LAMB's norms, squares) go over run
     X(add, (struct dev *d, void *y, const void *a, const void *b, size_t count))                         \
     /* *out (device) = sum of x^2; the same bits at every thread count. */                               \
     X(sumsq, (struct dev *d, double *out, const float *x, size_t count))                                 \
-    /* *out = norm > max_norm ? max_norm / norm : 1, norm = sqrt(*sumsq); max_norm <= 0: 1. */           \
-    X(clip_scale, (struct dev *d, float *out, const double *sumsq, float max_norm))                      \
+    /* *out = norm > max_norm ? max_norm / norm : 1, norm = sqrt(*sumsq); max_norm <= 0: 1. NaN, which   \
+     * stops the update, where *sumsq or *loss is not finite. */                                         \
+    X(clip_scale, (struct dev *d, float *out, const double *sumsq, const double *loss, float max_norm))  \
+    /* *sum (device) += sum of x, in doubles; the same bits at every thread count. */                    \
+    X(sum_add, (struct dev *d, double *sum, const float *x, size_t count))                               \
     /* x *= s (host scalar), f32. */                                                                     \
     X(scale, (struct dev *d, float *x, float s, size_t count))                                           \
     /* model type copy of f32 values, round to nearest even. */                                          \
@@ -261,8 +264,16 @@ struct dev_ops {
     void (*host_free)(struct dev *d, void *p);
     /* Host or device, any direction. Back when the host's bytes are there, or may be changed. */
     void (*copy)(struct dev *d, void *to, const void *from, size_t bytes);
+    /* The same without waiting: the host's side is host_alloc()'s memory, which the host leaves alone until
+     * it has waited for a mark behind this copy. */
+    void (*copy_async)(struct dev *d, void *to, const void *from, size_t bytes);
     void (*zero)(struct dev *d, void *p, size_t bytes);
     enum err (*sync)(struct dev *d);
+    /* Marks, from dev_marks(): one lies behind all that the device was given when it was set last. wait:
+     * until the device is there; fails like sync. seconds: between two marks that were waited for. */
+    void (*mark)(struct dev *d, unsigned mark);
+    enum err (*wait)(struct dev *d, unsigned mark);
+    double (*seconds)(struct dev *d, unsigned from, unsigned to);
     /* Runs the sequence. The CPU calls it; CUDA with dev_options.graphs calls it the first time, records
      * it in a graph the second time, and from then on launches the graph. */
     void (*repeat)(struct dev *d, const struct dev_repeat *r);
@@ -276,6 +287,9 @@ struct dev { /* backends embed it first */
     enum err failed;       /* sticky */
     bool host_memory;      /* the program may read and write device memory itself, after dev_sync */
     size_t memory_bytes;   /* free at open; 0: the machine's own memory, whose system knows */
+    size_t taken_bytes;    /* of the device's memory now, by alloc and by the ops themselves; 0 on the CPU */
+    uint64_t drains;       /* how often the host waited until the device had nothing left to do */
+    unsigned marks;        /* handed out */
     char note[160];        /* for the log: processor, ISA, library and its version */
 };
 
@@ -295,6 +309,8 @@ enum err dev_alloc(struct dev *d, void **p, size_t bytes) MUST;    /* zeroed, 64
 void dev_free(struct dev *d, void *p);
 struct arena dev_arena(struct dev *d); /* of host_alloc()'s memory; freed before the device closes */
 int dev_threads(void);                 /* host threads that the affinity mask allows */
+enum { DEV_MARKS_MAX = 8192 };
+unsigned dev_marks(struct dev *d, unsigned count); /* `count` new marks, for good: the first's number */
 enum err dev_sync(struct dev *d) MUST; /* waits; the first failure since open, with its sentence */
 
 /* The backends' prototypes, from the same list: cpu_embed_fwd, ... and cuda_embed_fwd, ... */

@@ -21,6 +21,12 @@ struct coll_ops {
     enum err (*finish)(struct coll *c); /* all that was started is done */
     /* Rank r brings x[first[r] .. first[r + 1]) of device memory, everybody gets all of x. */
     enum err (*gather)(struct coll *c, float *x, const size_t *first);
+    /* x: few values of device memory. Behind what the device was given so far, in front of what it gets
+     * next; the host does not wait. */
+    enum err (*sum)(struct coll *c, double *x, size_t count);
+    /* Until the device has done all it was given. A rank that is gone leaves collectives that never end: who
+     * waits for anything behind one waits here first. */
+    enum err (*wait)(struct coll *c);
     enum err (*sum_host)(struct coll *c, double *x, size_t count); /* few host values */
     enum err (*broadcast)(struct coll *c, void *x, size_t bytes);  /* from rank 0, device memory */
     enum err (*broadcast_host)(struct coll *c, void *x, size_t bytes);

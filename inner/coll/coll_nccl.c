@@ -150,6 +150,20 @@ static enum err gather(struct coll *c, float *x, const size_t *first)
     return finished(n, NULL, n->timeout_s, "all-gather");
 }
 
+static enum err sum(struct coll *c, double *x, size_t count)
+{
+    struct coll_nccl *n = nccl_of(c);
+    TRY(connected(n));
+    return taken(n, ncclAllReduce(x, x, count, ncclDouble, ncclSum, n->comm, NULL), "all-reduce");
+}
+
+static enum err wait(struct coll *c)
+{
+    struct coll_nccl *n = nccl_of(c);
+    TRY(connected(n));
+    return finished(n, NULL, INFINITY, "a step");
+}
+
 static enum err sum_part(struct coll_nccl *n, double *x, size_t count)
 {
     TRY(cuda_failed(cudaMemcpy(n->staging, x, count * sizeof *x, cudaMemcpyHostToDevice), "copy"));
@@ -264,6 +278,8 @@ static enum err open_nccl(struct coll **c, const struct coll_nccl_options *o)
                                         .progress = progress,
                                         .finish = finish,
                                         .gather = gather,
+                                        .sum = sum,
+                                        .wait = wait,
                                         .sum_host = sum_host,
                                         .broadcast = broadcast,
                                         .broadcast_host = broadcast_host,

@@ -47,6 +47,8 @@ enum err coll_self_open(struct coll **c)
                                         .progress = nothing,
                                         .finish = nothing,
                                         .gather = gather,
+                                        .sum = sum_host,
+                                        .wait = nothing,
                                         .sum_host = sum_host,
                                         .broadcast = broadcast,
                                         .broadcast_host = broadcast,

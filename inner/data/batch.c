@@ -9,3 +9,11 @@ enum err batch_open(struct batch *b, struct arena *perm, size_t tokens_max, size
     TRY_ALLOC(b->cu_seqlens = arena_array(perm, sequences_max + 1, sizeof *b->cu_seqlens));
     return ERR_OK;
 }
+
+size_t batch_losses(const struct batch *b)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < b->tokens_count; i++)
+        count += b->targets[i] >= 0;
+    return count;
+}

@@ -19,4 +19,6 @@ struct batch {
 /* Allocates for at most that many tokens and sequences; empty until filled. */
 enum err batch_open(struct batch *b, struct arena *perm, size_t tokens_max, size_t sequences_max) MUST;
 
+size_t batch_losses(const struct batch *b); /* positions that have a target */
+
 #endif

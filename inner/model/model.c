@@ -39,6 +39,11 @@ struct kept { /* of one layer, for its backward */
     void *pre, *act; /* (T, F) before and after the activation */
 };
 
+struct upload { /* a batch on its way to the device */
+    char *host; /* pinned, laid out as on the device */
+    unsigned mark;
+};
+
 struct model {
     struct dev *dev;
     const struct table *table;
@@ -67,8 +72,12 @@ struct model {
     float *losses;   /* (T) */
     float *logits;   /* (V) */
     int32_t *tokens, *targets, *positions, *cu_seqlens; /* the batch on the device */
-    float *losses_host;
+    size_t batch_bytes;      /* of these four */
+    struct upload upload[2]; /* by turns: while the device reads one, the host fills the other */
+    size_t uploads;
+    double *loss;                    /* of model_step and model_eval */
     const struct model_ready *ready; /* of the backward that runs, or NULL */
+    struct profile *profile;         /* or NULL */
 };
 
 /* ---- memory: one walk both plans (base NULL) and lays out ---------------------------------- */
@@ -132,10 +141,13 @@ static void lay_out(struct layout *l, struct model *m, enum dtype type)
         take_gradients(l, m, T, size);
     m->losses = take(l, T * sizeof *m->losses);
     m->logits = take(l, m->V * sizeof *m->logits);
+    m->loss = take(l, sizeof *m->loss);
+    size_t batch = l->used;
     m->tokens = take(l, T * sizeof *m->tokens);
     m->targets = take(l, T * sizeof *m->targets);
     m->positions = take(l, T * sizeof *m->positions);
     m->cu_seqlens = take(l, (T + 1) * sizeof *m->cu_seqlens);
+    m->batch_bytes = l->used - batch;
 }
 
 static void configure(struct model *m, const struct settings *s, const struct table *t,
@@ -225,6 +237,10 @@ static enum err take_slabs(struct model *m, const struct settings *s)
     struct layout l = {.base = m->slab};
     lay_out(&l, m, d->model_type);
     ASSERT(l.used == plan.activations);
+    for (int i = 0; i < 2; i++) {
+        TRY(d->ops->host_alloc(d, (void **)&m->upload[i].host, m->batch_bytes));
+        m->upload[i].mark = dev_marks(d, 1);
+    }
     return ERR_OK;
 }
 
@@ -238,7 +254,6 @@ enum err model_open(struct model **out, struct dev *d, const struct settings *s,
     m->dev = d;
     TRY_ALLOC(m->at = arena_array(perm, m->L, sizeof *m->at));
     TRY_ALLOC(m->kept = arena_array(perm, m->L, sizeof *m->kept));
-    TRY_ALLOC(m->losses_host = arena_array(perm, tokens_max, sizeof *m->losses_host));
     find_offsets(m);
     enum err e = take_slabs(m, s);
     if (e) {
@@ -257,6 +272,10 @@ void model_close(struct model *m)
     dev_free(m->dev, m->copy);
     dev_free(m->dev, m->grads);
     dev_free(m->dev, m->slab);
+    for (int i = 0; i < 2; i++)
+        if (m->upload[i].host)
+            m->dev->ops->host_free(m->dev, m->upload[i].host);
+    m->upload[0].host = m->upload[1].host = NULL;
     m->params = m->grads = NULL;
     m->copy = m->slab = NULL;
 }
@@ -333,12 +352,19 @@ static struct dev_norm_args norm_args(const struct model *m, struct norm_at at, 
                                   .bias = param(m, at.bias)};
 }
 
+/* What the device was given since the last call is of this class. */
+static void stage(const struct model *m, enum profile_class c)
+{
+    profile_mark(m->profile, c);
+}
+
 /* y = norm(x + residual); the sum stays in k for backward. */
 static void norm_fwd(struct model *m, void *y, struct norm_kept k, struct norm_at at, const void *x,
                      const void *residual, size_t T)
 {
     struct dev_norm_args a = norm_args(m, at, T);
     m->dev->ops->norm_fwd(m->dev, y, k.sum, k.mean, k.rstd, x, residual, &a);
+    stage(m, PROFILE_NORM);
 }
 
 /* Backward runs through the slab from its end, so what lies behind `at` is final, too. */
@@ -355,6 +381,7 @@ static void norm_bwd(struct model *m, const void *dy, const void *dsum, struct n
     struct dev_norm_args a = norm_args(m, at, T);
     m->dev->ops->norm_bwd(m->dev, m->dres, grad(m, at.gain), grad(m, at.bias), dy, dsum, k.sum,
                           k.mean, k.rstd, &a);
+    stage(m, PROFILE_NORM_BWD);
     tell(m, at.gain);
 }
 
@@ -371,11 +398,12 @@ static struct dev_linear linear_args(const struct model *m, struct linear_at at,
 }
 
 static void linear_bwd(struct model *m, const struct dev_linear *fwd, struct linear_at at, void *dx,
-                       const void *dy)
+                       const void *dy, enum profile_class c)
 {
     struct dev_linear_grad g = {
         .dy = dy, .dx = dx, .dw = grad(m, at.weight), .dbias = grad(m, at.bias)};
     m->dev->ops->linear_bwd(m->dev, fwd, &g);
+    stage(m, c);
     tell(m, at.weight);
 }
 
@@ -405,16 +433,29 @@ static struct dev_linear up_args(const struct model *m, size_t i, size_t T)
 }
 
 /* ---- forward ------------------------------------------------------------------------------- */
-static void batch_to_device(struct model *m, const struct batch *b)
+static void put(const struct model *m, const struct upload *u, const int32_t *at, const int32_t *from,
+                size_t count)
+{
+    memcpy(u->host + ((const char *)at - (const char *)m->tokens), from, count * sizeof *from);
+}
+
+/* Waits only while the device still reads the batch before the last. */
+static enum err batch_to_device(struct model *m, const struct batch *b)
 {
     struct dev *d = m->dev;
+    const struct upload *u = &m->upload[m->uploads++ % 2];
     size_t T = b->tokens_count;
     ASSERT(T > 0 && T <= m->tokens_max && b->sequences > 0 && b->sequences <= T);
     ASSERT(b->cu_seqlens[0] == 0 && (size_t)b->cu_seqlens[b->sequences] == T);
-    d->ops->copy(d, m->tokens, b->tokens, T * sizeof *b->tokens);
-    d->ops->copy(d, m->targets, b->targets, T * sizeof *b->targets);
-    d->ops->copy(d, m->positions, b->positions, T * sizeof *b->positions);
-    d->ops->copy(d, m->cu_seqlens, b->cu_seqlens, (b->sequences + 1) * sizeof *b->cu_seqlens);
+    TRY(d->ops->wait(d, u->mark));
+    put(m, u, m->tokens, b->tokens, T);
+    put(m, u, m->targets, b->targets, T);
+    put(m, u, m->positions, b->positions, T);
+    put(m, u, m->cu_seqlens, b->cu_seqlens, b->sequences + 1);
+    d->ops->copy_async(d, m->tokens, u->host, m->batch_bytes);
+    d->ops->mark(d, u->mark);
+    stage(m, PROFILE_UPLOAD);
+    return ERR_OK;
 }
 
 /* From h1 to what the layer's last product reads; all that backward needs of it. */
@@ -426,13 +467,17 @@ static void layer_inside(struct model *m, const struct batch *b, size_t i)
     size_t T = b->tokens_count, C = m->C;
     struct dev_linear qkv = linear_args(m, at->qkv, k->h1, T, C, 3 * C);
     d->ops->linear_fwd(d, k->qkv, &qkv);
+    stage(m, PROFILE_QKV);
     struct dev_attention attention = attention_args(m, b, k);
     d->ops->attention_fwd(d, k->att, &attention);
+    stage(m, PROFILE_ATTENTION);
     struct dev_linear proj = linear_args(m, at->proj, k->att, T, C, C);
     d->ops->linear_fwd(d, m->branch, &proj);
+    stage(m, PROFILE_PROJ);
     norm_fwd(m, k->h2, k->norm2, at->norm2, m->branch, k->norm1.sum, T);
     struct dev_linear up = up_args(m, i, T);
     d->ops->linear_fwd(d, k->act, &up);
+    stage(m, PROFILE_MLP);
 }
 
 /* Leaves the branch that the layer adds to its r2 in m->branch. */
@@ -448,6 +493,7 @@ static void layer_fwd(struct model *m, const struct batch *b, size_t i)
     layer_inside(m, b, i);
     struct dev_linear down = linear_args(m, at->down, k->act, T, m->F, m->C);
     m->dev->ops->linear_fwd(m->dev, m->branch, &down);
+    stage(m, PROFILE_MLP);
 }
 
 /* The activations of a layer once more from the stream in front of it: the same ops on the same
@@ -467,6 +513,7 @@ static void forward(struct model *m, const struct batch *b)
     size_t T = b->tokens_count;
     d->ops->embed_fwd(d, m->kept[0].norm1.sum, weight(m, m->wte), weight(m, m->wpe), m->tokens,
                       m->positions, T, m->C);
+    stage(m, PROFILE_EMBED);
     for (size_t i = 0; i < m->L; i++)
         layer_fwd(m, b, i);
     norm_fwd(m, m->h, m->last, m->norm_at, m->branch, m->kept[m->L - 1].norm2.sum, T);
@@ -491,8 +538,10 @@ static void mlp_bwd(struct model *m, size_t i, size_t T)
     struct dev_linear_grad of_up = {
         .dy = m->dwide, .dx = m->dh, .dw = grad(m, at->up.weight)}; /* its bias has been seen to */
     d->ops->linear_bwd(d, &down, &of_down);
+    stage(m, PROFILE_MLP_BWD);
     tell(m, at->down.weight);
     d->ops->linear_bwd(d, &up, &of_up);
+    stage(m, PROFILE_MLP_BWD);
     tell(m, at->up.weight);
 }
 
@@ -506,11 +555,12 @@ static void layer_bwd(struct model *m, const struct batch *b, size_t i)
     mlp_bwd(m, i, T);
     norm_bwd(m, m->dh, m->dres, k->norm2, at->norm2, T);
     struct dev_linear proj = linear_args(m, at->proj, k->att, T, C, C);
-    linear_bwd(m, &proj, at->proj, m->dh, m->dres);
+    linear_bwd(m, &proj, at->proj, m->dh, m->dres, PROFILE_PROJ_BWD);
     struct dev_attention attention = attention_args(m, b, k);
     d->ops->attention_bwd(d, m->dwide, m->dh, k->att, &attention);
+    stage(m, PROFILE_ATTENTION_BWD);
     struct dev_linear qkv = linear_args(m, at->qkv, k->h1, T, C, 3 * C);
-    linear_bwd(m, &qkv, at->qkv, m->dh, m->dwide);
+    linear_bwd(m, &qkv, at->qkv, m->dh, m->dwide, PROFILE_QKV_BWD);
     norm_bwd(m, m->dh, m->dres, k->norm1, at->norm1, T);
 }
 
@@ -526,11 +576,12 @@ static void backward(struct model *m, const struct batch *b)
     }
     d->ops->embed_bwd(d, grad(m, m->wte), grad(m, m->wpe), m->dres, m->tokens, m->positions, T,
                       m->C, m->VP);
+    stage(m, PROFILE_EMBED_BWD);
     tell(m, 0);
 }
 
 /* ---- losses -------------------------------------------------------------------------------- */
-static void classify(struct model *m, const struct batch *b, float grad_scale, bool gradients)
+static void classify(struct model *m, const struct batch *b, float grad_scale, bool gradients, double *loss)
 {
     struct dev_classifier c = {.x = m->h,
                                .w = weight(m, m->wte),
@@ -544,20 +595,16 @@ static void classify(struct model *m, const struct batch *b, float grad_scale, b
                                .dx = gradients ? m->dh : NULL,
                                .dw = gradients ? grad(m, m->wte) : NULL};
     m->dev->ops->classifier(m->dev, &c);
+    m->dev->ops->sum_add(m->dev, loss, m->losses, c.T);
+    stage(m, PROFILE_CLASSIFIER);
 }
 
-static enum err add_losses(struct model *m, const struct batch *b, double *sum, size_t *count)
+/* The losses are in *m->loss: waits. */
+static enum err read_loss(struct model *m, const struct batch *b, double *sum, size_t *count)
 {
-    size_t T = b->tokens_count;
-    *sum = 0;
-    *count = 0;
-    m->dev->ops->copy(m->dev, m->losses_host, m->losses, T * sizeof *m->losses_host);
-    TRY(dev_sync(m->dev));
-    for (size_t t = 0; t < T; t++) {
-        *sum += (double)m->losses_host[t];
-        *count += b->targets[t] >= 0;
-    }
-    return ERR_OK;
+    m->dev->ops->copy(m->dev, sum, m->loss, sizeof *sum);
+    *count = batch_losses(b);
+    return dev_sync(m->dev);
 }
 
 /* ---- passes: sequences of ops that repeat while the batch's layout does --------------------------- */
@@ -566,6 +613,7 @@ struct pass {
     struct model *m;
     const struct batch *b;
     float grad_scale;
+    double *loss; /* += the sum of the losses */
     enum pass_kind kind;
 };
 
@@ -577,7 +625,7 @@ static void pass_ops(void *self)
         return;
     }
     forward(p->m, p->b);
-    classify(p->m, p->b, p->grad_scale, p->kind == PASS_FORWARD);
+    classify(p->m, p->b, p->grad_scale, p->kind == PASS_FORWARD, p->loss);
 }
 
 /* What the ops of a pass depend on beside the contents of memory: FNV-1a over it. Attention cuts its
@@ -587,7 +635,7 @@ static uint64_t pass_key(const struct pass *p)
     uint64_t hash = 0xcbf29ce484222325u;
     uint32_t scale;
     memcpy(&scale, &p->grad_scale, sizeof scale);
-    const uint64_t words[] = {(uint64_t)p->kind, scale, p->b->sequences, p->b->tokens_count};
+    const uint64_t words[] = {(uint64_t)p->kind, scale, p->b->sequences, p->b->tokens_count, (uintptr_t)p->loss};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         hash = (hash ^ words[i]) * 0x100000001b3u;
     for (size_t i = 0; i <= p->b->sequences; i++)
@@ -599,15 +647,18 @@ static void pass_run(struct pass p, enum pass_kind kind)
 {
     p.kind = kind;
     const struct dev_repeat r = {p.m, pass_key(&p), pass_ops, &p};
-    p.m->dev->ops->repeat(p.m->dev, &r);
+    if (profile_on(p.m->profile)) /* somebody wants to see inside: op by op */
+        pass_ops(&p);
+    else
+        p.m->dev->ops->repeat(p.m->dev, &r);
 }
 
-enum err model_step(struct model *m, const struct batch *b, float grad_scale,
-                    const struct model_ready *ready, double *loss_sum, size_t *loss_count)
+enum err model_accumulate(struct model *m, const struct batch *b, float grad_scale,
+                          const struct model_ready *ready, double *loss)
 {
-    struct pass p = {.m = m, .b = b, .grad_scale = grad_scale};
+    struct pass p = {.m = m, .b = b, .grad_scale = grad_scale, .loss = loss};
     ASSERT(m->train);
-    batch_to_device(m, b);
+    TRY(batch_to_device(m, b));
     pass_run(p, PASS_FORWARD);
     m->ready = ready;
     if (ready) /* somebody must be told on the way: op by op */
@@ -615,21 +666,35 @@ enum err model_step(struct model *m, const struct batch *b, float grad_scale,
     else
         pass_run(p, PASS_BACKWARD);
     m->ready = NULL;
-    return add_losses(m, b, loss_sum, loss_count);
+    return ERR_OK;
+}
+
+enum err model_step(struct model *m, const struct batch *b, float grad_scale,
+                    const struct model_ready *ready, double *loss_sum, size_t *loss_count)
+{
+    m->dev->ops->zero(m->dev, m->loss, sizeof *m->loss);
+    TRY(model_accumulate(m, b, grad_scale, ready, m->loss));
+    return read_loss(m, b, loss_sum, loss_count);
 }
 
 enum err model_eval(struct model *m, const struct batch *b, double *loss_sum, size_t *loss_count)
 {
-    batch_to_device(m, b);
-    pass_run((struct pass){.m = m, .b = b}, PASS_EVAL);
-    return add_losses(m, b, loss_sum, loss_count);
+    m->dev->ops->zero(m->dev, m->loss, sizeof *m->loss);
+    TRY(batch_to_device(m, b));
+    pass_run((struct pass){.m = m, .b = b, .loss = m->loss}, PASS_EVAL);
+    return read_loss(m, b, loss_sum, loss_count);
+}
+
+void model_profile(struct model *m, struct profile *p)
+{
+    m->profile = p;
 }
 
 enum err model_logits(struct model *m, const struct batch *b, size_t sequence, float *logits)
 {
     struct dev *d = m->dev;
     ASSERT(sequence < b->sequences && b->cu_seqlens[sequence + 1] > b->cu_seqlens[sequence]);
-    batch_to_device(m, b);
+    TRY(batch_to_device(m, b));
     forward(m, b);
     size_t row = (size_t)b->cu_seqlens[sequence + 1] - 1;
     const char *x = (const char *)m->h + row * m->C * dtype_size(d->model_type);

@@ -2,11 +2,12 @@
 #define MODEL_H
 /* One transformer; GPT-2 (and later BERT, ALBERT, Llama) are settings of its one block. It owns the
  * parameter and gradient slabs and all activations on a device, taken at open, their sizes known
- * before. Batches are packed. One thread. Asynchronous where the device is; model_step and
- * model_eval wait.
+ * before. Batches are packed. One thread. Asynchronous where the device is; model_step, model_eval
+ * and model_logits wait.
  */
 #include "inner/model/table.h"
 #include "inner/data/batch.h"
+#include "inner/profile.h"
 
 struct model; /* opaque: activations and their layout */
 
@@ -42,12 +43,18 @@ struct model_ready {
     void *self;
     void (*final)(void *self, size_t from);
 };
-/* Adds the gradient of grad_scale * sum of losses to the gradient slab; *loss_sum gets the sum of
- * the losses in nats over targets >= 0, *loss_count their number. ready NULL: nobody asks. */
+/* Adds the gradient of grad_scale * sum of losses to the gradient slab, and the sum of the losses in
+ * nats over targets >= 0 to *loss (device). ready NULL: nobody asks. The batch may change when this
+ * returns; nothing waits for the device but for the batch before the last to have arrived there. */
+enum err model_accumulate(struct model *m, const struct batch *b, float grad_scale,
+                          const struct model_ready *ready, double *loss) MUST;
+/* The same, and waits: *loss_sum gets the sum of the losses, *loss_count their number. */
 enum err model_step(struct model *m, const struct batch *b, float grad_scale,
                     const struct model_ready *ready, double *loss_sum, size_t *loss_count) MUST;
 enum err model_eval(struct model *m, const struct batch *b, double *loss_sum,
                     size_t *loss_count) MUST;
+/* Its ops are told to p from now on; NULL: to nobody. */
+void model_profile(struct model *m, struct profile *p);
 /* Logits of the last position of one sequence of the batch: host (vocab). */
 enum err model_logits(struct model *m, const struct batch *b, size_t sequence, float *logits) MUST;
 

@@ -77,7 +77,6 @@ static enum err cut_parts(struct optim *o, const struct table *t, struct arena *
 static enum err cut_ranges(struct optim *o, const struct table *t, struct arena *perm)
 {
     TRY_ALLOC(o->ranges = arena_array(perm, t->count, sizeof *o->ranges));
-    TRY_ALLOC(o->norms_host = arena_array(perm, 2 * t->count, sizeof *o->norms_host));
     o->tensors = t->count;
     for (size_t i = 0; i < t->count; i++) {
         const struct tensor *x = &t->tensors[i];
@@ -98,10 +97,10 @@ static enum err take_slabs(struct optim *o)
     size_t count = o->end - o->begin;
     TRY(dev_alloc(o->dev, (void **)&o->m, count * sizeof *o->m));
     TRY(dev_alloc(o->dev, (void **)&o->v, count * sizeof *o->v));
-    TRY(dev_alloc(o->dev, (void **)&o->square, sizeof *o->square));
     TRY(dev_alloc(o->dev, (void **)&o->gscale, sizeof *o->gscale));
+    TRY(dev_alloc(o->dev, (void **)&o->tally, OPTIM_TALLY * sizeof *o->tally));
     return dev_alloc(o->dev, (void **)&o->norms,
-                     o->first ? 2 * o->range_count * sizeof *o->norms : 0);
+                     o->first ? 2 * o->tensors * sizeof *o->norms : 0);
 }
 
 static enum err open_parts(struct optim *o, const struct table *t, struct arena *perm)
@@ -127,8 +126,8 @@ void optim_close(struct optim *o)
         return;
     dev_free(o->dev, o->m);
     dev_free(o->dev, o->v);
-    dev_free(o->dev, o->square);
     dev_free(o->dev, o->gscale);
+    dev_free(o->dev, o->tally);
     dev_free(o->dev, o->norms);
     *o = (struct optim){0};
 }
@@ -158,23 +157,16 @@ static struct dev_adam arguments(const struct optim *o, struct model *m, int64_t
     };
 }
 
-/* The global norm, and from it the scale of the gradient. */
-static enum err clip(struct optim *o, struct model *m, int64_t step, float *norm)
+/* The sums over the ranks, the global norm, and from it the scale of the gradient. Of shared-out parts
+ * the squares are summed, too; else every rank has the whole. */
+static enum err clip(struct optim *o, struct model *m)
 {
     struct dev *d = o->dev;
-    double square;
-    d->ops->sumsq(d, o->square, model_grads(m) + o->begin, o->end - o->begin);
-    d->ops->copy(d, &square, o->square, sizeof square);
-    TRY(dev_sync(d));
-    if (o->first) {
-        TRY(o->coll->ops->sum_host(o->coll, &square, 1));
-        d->ops->copy(d, o->square, &square, sizeof square);
-    }
-    d->ops->clip_scale(d, o->gscale, o->square, (float)o->settings->train_clip);
-    *norm = (float)sqrt(square);
-    if (!isfinite(*norm))
-        return err_set(ERR_DIVERGED, "the gradient of step %lld is not finite",
-                       (long long)(step + 1));
+    double *tally = o->tally;
+    d->ops->sumsq(d, tally + OPTIM_SQUARE, model_grads(m) + o->begin, o->end - o->begin);
+    TRY(o->coll->ops->sum(o->coll, tally, o->first ? OPTIM_TALLY : OPTIM_SQUARE));
+    d->ops->clip_scale(d, o->gscale, tally + OPTIM_SQUARE, tally + OPTIM_LOSS,
+                       (float)o->settings->train_clip);
     return ERR_OK;
 }
 
@@ -182,22 +174,18 @@ static enum err clip(struct optim *o, struct model *m, int64_t step, float *norm
 static enum err lamb_in_parts(struct optim *o, const struct dev_adam *a)
 {
     struct dev *d = o->dev;
-    double *mine = o->norms_host + 2 * o->first_tensor;
-    size_t bytes = 2 * o->range_count * sizeof *mine;
-    memset(o->norms_host, 0, 2 * o->tensors * sizeof *o->norms_host);
-    d->ops->lamb_norms(d, o->norms, a, o->ranges, o->range_count);
-    d->ops->copy(d, mine, o->norms, bytes);
-    TRY(dev_sync(d));
-    TRY(o->coll->ops->sum_host(o->coll, o->norms_host, 2 * o->tensors));
-    d->ops->copy(d, o->norms, mine, bytes);
-    d->ops->lamb_apply(d, o->norms, a, o->ranges, o->range_count);
+    double *mine = o->norms + 2 * o->first_tensor;
+    d->ops->zero(d, o->norms, 2 * o->tensors * sizeof *o->norms);
+    d->ops->lamb_norms(d, mine, a, o->ranges, o->range_count);
+    TRY(o->coll->ops->sum(o->coll, o->norms, 2 * o->tensors));
+    d->ops->lamb_apply(d, mine, a, o->ranges, o->range_count);
     return ERR_OK;
 }
 
-enum err optim_step(struct optim *o, struct model *m, int64_t step, float *norm)
+enum err optim_step(struct optim *o, struct model *m, int64_t step)
 {
     struct dev *d = o->dev;
-    TRY(clip(o, m, step, norm));
+    TRY(clip(o, m));
     struct dev_adam a = arguments(o, m, step);
     if (!strcmp(o->settings->train_optimizer, "adamw"))
         d->ops->adamw(d, &a, o->ranges, o->range_count);
@@ -205,11 +193,10 @@ enum err optim_step(struct optim *o, struct model *m, int64_t step, float *norm)
         TRY(lamb_in_parts(o, &a));
     else
         d->ops->lamb(d, &a, o->ranges, o->range_count);
-    TRY(dev_sync(d));
     model_name_step(m, step + 1);
     if (o->first)
         TRY(o->coll->ops->gather(o->coll, model_params(m), o->first));
     if (o->first || model_rounds_by_step(m)) /* else the update has written the copy */
         model_params_changed(m);
-    return dev_sync(d);
+    return ERR_OK;
 }

@@ -6,6 +6,7 @@
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 enum { BIG = 1 << 20 }; /* bytes from which copying is shared among threads */
 
@@ -100,6 +101,25 @@ static enum err device_sync(struct dev *d)
     return d->failed ? err_set(d->failed, "%s", cpu_of(d)->message) : ERR_OK;
 }
 
+/* The ops are done when they return: a mark is a time, for reports. */
+static void device_mark(struct dev *d, unsigned mark)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    cpu_of(d)->marks[mark] = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static enum err device_wait(struct dev *d, unsigned mark)
+{
+    (void)mark;
+    return device_sync(d);
+}
+
+static double device_seconds(struct dev *d, unsigned from, unsigned to)
+{
+    return cpu_of(d)->marks[to] - cpu_of(d)->marks[from];
+}
+
 static void device_repeat(struct dev *d, const struct dev_repeat *r)
 {
     (void)d;
@@ -116,8 +136,12 @@ static const struct dev_ops plain_ops = {
     .host_alloc = device_host_alloc,
     .host_free = device_free,
     .copy = device_copy,
+    .copy_async = device_copy,
     .zero = device_zero,
     .sync = device_sync,
+    .mark = device_mark,
+    .wait = device_wait,
+    .seconds = device_seconds,
     .repeat = device_repeat,
 };
 

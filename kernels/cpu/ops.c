@@ -143,11 +143,20 @@ void cpu_sumsq(struct dev *d, double *out, const float *x, size_t count)
     *out = sum;
 }
 
-void cpu_clip_scale(struct dev *d, float *out, const double *sumsq, float max_norm)
+void cpu_clip_scale(struct dev *d, float *out, const double *sumsq, const double *loss, float max_norm)
 {
     (void)d;
-    float norm = (float)__builtin_sqrt(*sumsq);
-    *out = max_norm > 0 && norm > max_norm ? max_norm / norm : 1.0f;
+    *out = adam_gscale(*sumsq, *loss, max_norm);
+}
+
+/* Relative error of the added sum <= count 2^-53. */
+void cpu_sum_add(struct dev *d, double *sum, const float *x, size_t count)
+{
+    double all = 0;
+    (void)d;
+    for (size_t i = 0; i < count; i++)
+        all += (double)x[i];
+    *sum += all;
 }
 
 void cpu_scale(struct dev *d, float *x, float s, size_t count)
@@ -181,6 +190,11 @@ static struct adam_scalars scalars(const struct dev_adam *a, const struct dev_ra
                                  .gscale = a->gscale ? *a->gscale : 1.0f};
 }
 
+static bool stopped(const struct dev_adam *a)
+{
+    return a->gscale && *a->gscale != *a->gscale;
+}
+
 static void *model_at(const struct dev_adam *a, size_t offset)
 {
     return a->model ? (uint16_t *)a->model + offset : NULL;
@@ -190,7 +204,7 @@ static void *model_at(const struct dev_adam *a, size_t offset)
 void cpu_adamw(struct dev *d, const struct dev_adam *a, const struct dev_range *ranges, size_t n)
 {
     const struct rows *rows = cpu_of(d)->rows;
-    for (size_t r = 0; r < n; r++) {
+    for (size_t r = 0; r < n && !stopped(a); r++) {
         struct adam_scalars s = scalars(a, &ranges[r]);
         size_t end = ranges[r].offset + ranges[r].count;
 #pragma omp parallel for num_threads(d->threads) schedule(static) if (ranges[r].count > CHUNK)
@@ -273,7 +287,7 @@ static struct rows_lamb *partials(struct cpu *c, const struct dev_range *ranges,
 void cpu_lamb(struct dev *d, const struct dev_adam *a, const struct dev_range *ranges, size_t n)
 {
     struct cpu *c = cpu_of(d);
-    struct rows_lamb *partial = partials(c, ranges, n);
+    struct rows_lamb *partial = stopped(a) ? NULL : partials(c, ranges, n);
     for (size_t r = 0; partial && r < n; r++)
         lamb_update(c, a, &ranges[r], lamb_sums(c, a, &ranges[r], partial));
 }
@@ -282,7 +296,7 @@ void cpu_lamb_norms(struct dev *d, double *norms, const struct dev_adam *a,
                     const struct dev_range *ranges, size_t n)
 {
     struct cpu *c = cpu_of(d);
-    struct rows_lamb *partial = partials(c, ranges, n);
+    struct rows_lamb *partial = stopped(a) ? NULL : partials(c, ranges, n);
     for (size_t r = 0; partial && r < n; r++) {
         struct rows_lamb sum = lamb_sums(c, a, &ranges[r], partial);
         norms[2 * r] = sum.p2;
@@ -294,6 +308,6 @@ void cpu_lamb_norms(struct dev *d, double *norms, const struct dev_adam *a,
 void cpu_lamb_apply(struct dev *d, const double *norms, const struct dev_adam *a,
                     const struct dev_range *ranges, size_t n)
 {
-    for (size_t r = 0; r < n; r++)
+    for (size_t r = 0; r < n && !stopped(a); r++)
         lamb_update(cpu_of(d), a, &ranges[r], (struct rows_lamb){norms[2 * r], norms[2 * r + 1]});
 }

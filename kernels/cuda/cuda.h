@@ -39,6 +39,9 @@ struct cuda {
     int processors;   /* multiprocessors of this GPU */
     void *table_host; /* optimizer: the ranges whose chunk table lies in CUDA_SLOT_TABLE */
     size_t table_bytes, table_chunks;
+    void *events[DEV_MARKS_MAX];  /* cudaEvent_t, made when a mark is first set */
+    uint64_t reached[DEV_MARKS_MAX]; /* `given` when it was set */
+    uint64_t given;    /* launches, copies, products so far */
     char message[512]; /* sentence of the first failure */
 };
 

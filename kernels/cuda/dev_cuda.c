@@ -52,6 +52,7 @@ static bool check(struct cuda *c, cudaError_t e, const char *what)
 
 void cuda_launched(struct cuda *c, const char *kernel)
 {
+    c->given++;
     check(c, cudaGetLastError(), kernel);
 }
 
@@ -93,6 +94,13 @@ void cuda_scratch_free(struct cuda *c)
     free(c->table_host);
 }
 
+/* The host waits until nothing is left to do. */
+static void drain(struct cuda *c, const char *what)
+{
+    c->dev.drains++;
+    check(c, cudaStreamSynchronize(stream(c)), what);
+}
+
 static void graph_drop(struct cuda_graph *g)
 {
     if (g->run)
@@ -107,6 +115,9 @@ static void device_close(struct dev *d)
         cudaStreamSynchronize(stream(c));
     for (size_t i = 0; i < c->graph_count; i++)
         graph_drop(&c->graphs[i]);
+    for (unsigned i = 0; i < d->marks; i++)
+        if (c->events[i])
+            cudaEventDestroy((cudaEvent_t)c->events[i]);
     cuda_matmul_free(c);
     cuda_scratch_free(c);
     if (c->stream)
@@ -166,21 +177,66 @@ static void device_copy(struct dev *d, void *to, const void *from, size_t bytes)
     struct cuda *c = cuda_of(d);
     if (!bytes || !check(c, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream(c)), "copy"))
         return;
+    c->given++;
     if (on_host(to) || where(from) == cudaMemoryTypeHost)
-        check(c, cudaStreamSynchronize(stream(c)), "copy");
+        drain(c, "copy");
+}
+
+/* From or to pinned memory the host does not wait; what is not pinned (a bug) would only cost time. */
+static void device_copy_async(struct dev *d, void *to, const void *from, size_t bytes)
+{
+    struct cuda *c = cuda_of(d);
+    if (bytes)
+        check(c, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream(c)), "copy");
+    c->given++;
 }
 
 static void device_zero(struct dev *d, void *p, size_t bytes)
 {
     if (bytes)
         check(cuda_of(d), cudaMemsetAsync(p, 0, bytes, stream(cuda_of(d))), "zero");
+    cuda_of(d)->given++;
 }
 
 static enum err device_sync(struct dev *d)
 {
     struct cuda *c = cuda_of(d);
-    check(c, cudaStreamSynchronize(stream(c)), "a kernel");
+    drain(c, "a kernel");
     return d->failed ? err_set(d->failed, "%s", c->message) : ERR_OK;
+}
+
+/* ---- marks: events ---- */
+static void device_mark(struct dev *d, unsigned mark)
+{
+    struct cuda *c = cuda_of(d);
+    cudaEvent_t e = c->events[mark];
+    cuda_here(c);
+    if (!e && check(c, cudaEventCreate(&e), "an event"))
+        c->events[mark] = e;
+    if (e)
+        check(c, cudaEventRecord(e, stream(c)), "an event");
+    c->reached[mark] = c->given;
+}
+
+/* Waiting for the last thing given leaves the device idle until the host has given more. */
+static enum err device_wait(struct dev *d, unsigned mark)
+{
+    struct cuda *c = cuda_of(d);
+    cudaEvent_t e = c->events[mark];
+    cuda_here(c);
+    d->drains += e && c->reached[mark] == c->given;
+    if (e)
+        check(c, cudaEventSynchronize(e), "a kernel");
+    return d->failed ? err_set(d->failed, "%s", c->message) : ERR_OK;
+}
+
+static double device_seconds(struct dev *d, unsigned from, unsigned to)
+{
+    struct cuda *c = cuda_of(d);
+    float ms = 0;
+    if (c->events[from] && c->events[to])
+        check(c, cudaEventElapsedTime(&ms, (cudaEvent_t)c->events[from], (cudaEvent_t)c->events[to]), "time of an event");
+    return 1e-3 * (double)ms;
 }
 
 /* ---- graphs --------------------------------------------------------------------------------
@@ -237,6 +293,7 @@ static void device_repeat(struct dev *d, const struct dev_repeat *r)
     }
     if (g && !new && !g->run && !g->refused)
         graph_record(c, g, r);
+    c->given++;
     if (g && g->run)
         check(c, cudaGraphLaunch((cudaGraphExec_t)g->run, stream(c)), "a graph");
     else
@@ -254,7 +311,11 @@ static const struct dev_ops ops = {
     .host_free = device_host_free,
     .copy = device_copy,
     .zero = device_zero,
+    .copy_async = device_copy_async,
     .sync = device_sync,
+    .mark = device_mark,
+    .wait = device_wait,
+    .seconds = device_seconds,
     .repeat = device_repeat,
 };
 

@@ -256,6 +256,7 @@ static enum err run(struct cuda *c, const struct product *p, bool *done)
     LT(cublasLtMatmul(m->library, plan->product, &one, p->b, plan->a, p->a, plan->b, &beta, p->c,
                       plan->c, p->c, plan->c, &plan->algo, m->workspace, WORKSPACE_BYTES,
                       (cudaStream_t)c->stream));
+    c->given++;
     return ERR_OK;
 }
 

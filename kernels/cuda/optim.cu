@@ -42,6 +42,12 @@ static __device__ __forceinline__ struct adam_scalars scalars_of(const struct ad
     return s;
 }
 
+/* The same in every thread: clip_scale has said that nothing may change. */
+static __device__ __forceinline__ bool stopped(const struct adam_args &a)
+{
+    return a.gscale && *a.gscale != *a.gscale;
+}
+
 static __device__ __forceinline__ void put_model(uint16_t *model, size_t i, size_t end, bool wide,
                                                  const four &p)
 {
@@ -59,6 +65,8 @@ static __device__ __forceinline__ void put_model(uint16_t *model, size_t i, size
 
 static __global__ void adamw(const struct adam_args a)
 {
+    if (stopped(a))
+        return;
     const struct chunk chunk = a.chunks[blockIdx.x];
     const struct adam_scalars s = scalars_of(a, chunk);
     bool wide = a.wide && chunk.offset % 4 == 0;
@@ -83,6 +91,8 @@ static __global__ void adamw(const struct adam_args a)
 static __global__ void lamb_moments(const struct adam_args a)
 {
     __shared__ double held[2][WARP];
+    if (stopped(a))
+        return;
     const struct chunk chunk = a.chunks[blockIdx.x];
     const struct adam_scalars s = scalars_of(a, chunk);
     bool wide = a.wide && chunk.offset % 4 == 0;
@@ -137,6 +147,8 @@ static __device__ __forceinline__ float lamb_step(const struct adam_args &a,
 /* Last chunks first: the first pass left them in the L2 cache. */
 static __global__ void lamb_apply(const struct adam_args a)
 {
+    if (stopped(a))
+        return;
     const struct chunk chunk = a.chunks[gridDim.x - 1 - blockIdx.x];
     const struct adam_scalars s = scalars_of(a, chunk);
     bool wide = a.wide && chunk.offset % 4 == 0;

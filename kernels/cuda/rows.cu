@@ -4,6 +4,7 @@
  * of GPU. Error bounds are those of kernels/cpu/ops.c.
  */
 #include "kernels/cuda/tile.cuh"
+#include "kernels/scalar/adam.h"
 
 enum { THREADS = 256, BLOCK_MAX = 1024 };
 
@@ -722,13 +723,34 @@ extern "C" void cuda_sumsq(struct dev *d, double *out, const float *x, size_t co
     LAUNCH(c, sumsq_total, 1, THREADS, 0, out, partial, parts);
 }
 
-static __global__ void clip_scale(float *out, const double *sumsq, float max_norm)
+static __global__ void clip_scale(float *out, const double *sumsq, const double *loss, float max_norm)
 {
-    float norm = (float)sqrt(*sumsq);
-    *out = max_norm > 0 && norm > max_norm ? max_norm / norm : 1.0f;
+    *out = adam_gscale(*sumsq, *loss, max_norm);
 }
 
-extern "C" void cuda_clip_scale(struct dev *d, float *out, const double *sumsq, float max_norm)
+extern "C" void cuda_clip_scale(struct dev *d, float *out, const double *sumsq, const double *loss, float max_norm)
 {
-    LAUNCH(cuda_of(d), clip_scale, 1, 1, 0, out, sumsq, max_norm);
+    LAUNCH(cuda_of(d), clip_scale, 1, 1, 0, out, sumsq, loss, max_norm);
+}
+
+/* One block: 65,536 losses are 256 KiB, a few us once in a micro-batch. */
+enum { ADD_THREADS = 1024 };
+
+static __global__ void sum_add(double *to, const float *x, size_t count, bool wide)
+{
+    __shared__ double held[WARP];
+    double sum = 0;
+#pragma unroll 4
+    for (size_t i = threadIdx.x * 4; i < count; i += ADD_THREADS * 4) {
+        four v = get4(x, i, count, wide);
+        sum += ((double)v.x[0] + (double)v.x[1]) + ((double)v.x[2] + (double)v.x[3]);
+    }
+    sum = block_sum(sum, held);
+    if (threadIdx.x == 0)
+        *to += sum;
+}
+
+extern "C" void cuda_sum_add(struct dev *d, double *sum, const float *x, size_t count)
+{
+    LAUNCH(cuda_of(d), sum_add, 1, ADD_THREADS, 0, sum, x, count, aligned16(x));
 }

@@ -4,9 +4,11 @@
  * of f32. */
 #include "kernels/scalar/bf16.h"
 #ifdef __CUDACC__
-#define SCALAR_SQRT(x) sqrtf(x)
+#define SCALAR_SQRT(x)   sqrtf(x)
+#define SCALAR_SQRT64(x) sqrt(x)
 #else
-#define SCALAR_SQRT(x) __builtin_sqrtf(x)
+#define SCALAR_SQRT(x)   __builtin_sqrtf(x)
+#define SCALAR_SQRT64(x) __builtin_sqrt(x)
 #endif
 
 struct adam_scalars {
@@ -15,6 +17,14 @@ struct adam_scalars {
     float weight_decay;       /* 0 where the range is exempt */
     float gscale;             /* multiplies the gradient */
 };
+
+/* Multiplies the gradient: the global clip, or NaN where the gradient's sum of squares or the loss is not
+ * finite (x - x is 0 for finite x only), and then no update happens. */
+SCALAR float adam_gscale(double sumsq, double loss, float max_norm)
+{
+    float norm = (float)SCALAR_SQRT64(sumsq), scale = max_norm > 0 && norm > max_norm ? max_norm / norm : 1.0f;
+    return sumsq - sumsq == 0 && loss - loss == 0 ? scale : (float)(sumsq - sumsq + (loss - loss));
+}
 
 /* Moments in place; returns u = mh / (sqrt(vh) + eps) + lambda p.
  * AdamW (Loshchilov & Hutter 2019): p -= lr u. LAMB (You et al. 2020): p -= lr ratio u. */

@@ -314,6 +314,12 @@ static enum err nothing_start(void *self, struct train *t)
     return ERR_OK;
 }
 
+static bool nothing_due(void *self, const struct train *t)
+{
+    (void)self, (void)t;
+    return false;
+}
+
 static enum err keep_time(void *self, struct train *t, const struct train_report *r)
 {
     double *step_s = self;
@@ -427,7 +433,7 @@ static enum err measure_step(struct probe *c)
     struct dev *d = NULL;
     char *dir;
     double step_s = 0;
-    const struct train_hook hook = {&step_s, nothing_start, nothing_start, keep_time, nothing_eval, nothing_start, nothing_saved};
+    const struct train_hook hook = {&step_s, nothing_start, nothing_start, nothing_due, keep_time, nothing_eval, nothing_start, nothing_saved};
     static struct train train;
     c->p.s.train_steps = STEPS;
     c->p.s.train_eval_every = c->p.s.train_checkpoint_every = 0;

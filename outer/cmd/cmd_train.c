@@ -214,6 +214,12 @@ static enum err hook_update(void *self, struct train *t)
     return j->outer ? site_train_update(&j->exchange, t) : ERR_OK;
 }
 
+static bool hook_due(void *self, const struct train *t)
+{
+    struct job *j = self;
+    return j->outer && site_train_due(&j->exchange, t);
+}
+
 static enum err hook_step(void *self, struct train *t, const struct train_report *r)
 {
     struct job *j = self;
@@ -461,7 +467,7 @@ static void close_all(struct job *j)
 
 static enum err run(struct job *j)
 {
-    const struct train_hook hook = {j, hook_start, hook_update, hook_step, hook_eval, hook_saving, hook_saved};
+    const struct train_hook hook = {j, hook_start, hook_update, hook_due, hook_step, hook_eval, hook_saving, hook_saved};
     j->train.stop = &stop;
     enum err e = train_run(&j->train, &hook);
     if (!is_lead(j))

@@ -400,6 +400,15 @@ enum err site_train_update(struct site_train *s, struct train *t)
     return stop_here(t);
 }
 
+bool site_train_due(const struct site_train *s, const struct train *t)
+{
+    uint64_t round;
+    bool any = !s->o.strict; /* it may have to move to where the others are */
+    for (unsigned f = 0; f < s->o.schedule.fragments; f++)
+        any = any || schedule_due(&s->o.schedule, t->step, f, &round) || site_overlap_lands(s, t->step, f);
+    return any;
+}
+
 enum err site_train_step(struct site_train *s, struct train *t, const struct train_report *r)
 {
     bool moved;

@@ -20,10 +20,14 @@ static bool flying(const struct site_train *s, unsigned f)
     return s->flight[f] > 0;
 }
 
-/* Is the flight of this fragment to be applied by now? */
+bool site_overlap_lands(const struct site_train *s, int64_t at, unsigned f)
+{
+    return flying(s, f) && schedule_apply(&s->o.schedule, f, s->flight[f] - 1) <= at;
+}
+
 static bool lands(const struct site_train *s, unsigned f)
 {
-    return flying(s, f) && schedule_apply(&s->o.schedule, f, s->flight[f] - 1) <= s->at;
+    return site_overlap_lands(s, s->at, f);
 }
 
 /* ---- before anything is changed: wait for what lands ---- */

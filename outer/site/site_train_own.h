@@ -19,7 +19,9 @@ double site_train_weight(const struct site_train *s, const struct train *t, unsi
 /* The lead tells of a round: what its manifest says is set, what was counted is filled in here. */
 void site_train_tell(struct site_train *s, struct site_train_round *r);
 
-/* site_train_overlap.c. All that is applied and sent after this step, on every rank. ERR_STOPPED:
+/* site_train_overlap.c. Is the flight of this fragment, if there is one, to be applied by step `at`? */
+bool site_overlap_lands(const struct site_train *s, int64_t at, unsigned f);
+/* All that is applied and sent after this step, on every rank. ERR_STOPPED:
  * asked to while waiting; then either nothing was changed, or it is the last step. */
 enum err site_overlap_step(struct site_train *s, struct train *t,
                            const struct train_report *report) MUST;

@@ -109,7 +109,6 @@ struct times {
 static enum err one_step(struct run *r, struct times *t, bool counted)
 {
     double loss, at[4];
-    float norm;
     size_t count;
     at[0] = bench_now();
     TRY(model_eval(r->m, &r->b, &loss, &count));
@@ -117,7 +116,8 @@ static enum err one_step(struct run *r, struct times *t, bool counted)
     model_grads_zero(r->m);
     TRY(model_step(r->m, &r->b, 1.0f / (float)r->b.tokens_count, NULL, &loss, &count));
     at[2] = bench_now();
-    TRY(optim_step(&r->o, r->m, r->step++, &norm));
+    TRY(optim_step(&r->o, r->m, r->step++));
+    TRY(dev_sync(r->d));
     at[3] = bench_now();
     if (!counted)
         return ERR_OK;

@@ -78,13 +78,12 @@ static void next_batch(struct run *r)
 static enum err one_step(struct run *r, double *seconds)
 {
     double loss;
-    float norm;
     size_t count;
     next_batch(r);
     double start = bench_now();
     model_grads_zero(r->m);
     TRY(model_step(r->m, &r->b, 1.0f / TOKENS, NULL, &loss, &count));
-    TRY(optim_step(&r->o, r->m, r->step++, &norm));
+    TRY(optim_step(&r->o, r->m, r->step++));
     *seconds = bench_now() - start;
     return ERR_OK;
 }

@@ -1,6 +1,7 @@
 /* The fibers behind emulate.h, and a device that runs the CUDA ops on them: products by plain
  * loops, and memory that is kept apart as a GPU's is. A host that touches device memory between the
- * device's calls, and a kernel that touches the host's pinned memory, end in a segmentation fault.
+ * device's calls, a kernel that touches the host's pinned memory, and a host that changes what an
+ * asynchronous copy still reads, or reads what one still writes, end in a segmentation fault.
  * cuda_test_open() of this file opens it; test_device.c has the one for a real GPU.
  */
 #include <stdio.h>
@@ -230,12 +231,15 @@ struct region {
     void *p;
     size_t bytes;
     bool device;
+    uint64_t read, written; /* pinned: by asynchronous copies, the last of these numbers; 0: none is on its way */
 };
 static std::vector<region> regions;
+static uint64_t given; /* launches, products, copies so far */
 
 static void allow(const struct region &r, bool yes)
 {
-    if (mprotect(r.p, r.bytes, yes ? PROT_READ | PROT_WRITE : PROT_NONE))
+    int busy = r.written ? PROT_NONE : r.read ? PROT_READ : PROT_READ | PROT_WRITE;
+    if (mprotect(r.p, r.bytes, yes ? busy : PROT_NONE))
         die("memory cannot be protected");
 }
 
@@ -253,8 +257,26 @@ static void *region_take(size_t bytes, bool device)
                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
         die("no memory");
-    regions.push_back({p, rounded, device});
+    regions.push_back({p, rounded, device, 0, 0});
     return p;
+}
+
+static struct region *region_of(const void *p)
+{
+    for (region &r : regions)
+        if (p >= r.p && (const char *)p < (const char *)r.p + r.bytes)
+            return &r;
+    return NULL;
+}
+
+/* The host knows that all up to this number is done. */
+static void arrived(uint64_t until)
+{
+    for (region &r : regions) {
+        r.read = r.read > until ? r.read : 0;
+        r.written = r.written > until ? r.written : 0;
+    }
+    allow_all(false, true);
 }
 
 static void region_give(void *p)
@@ -281,6 +303,7 @@ void emulate_launch(emulate_kernel *run, void *arguments, struct dim3 grid, stru
     emulate_block_size = size;
     emulate_grid_size = grid;
     launches++;
+    given++;
     allow_all(true, false);
     for (unsigned y = 0; y < grid.y; y++)
         for (unsigned x = 0; x < grid.x; x++) {
@@ -378,6 +401,7 @@ bool cuda_matmul_run(struct cuda *c, const struct product *p)
     if (p->fuse != FUSE_NONE && p->N % 2)
         return false;
     std::vector<double> sums(p->N);
+    given++;
     allow_all(true, false);
     for (size_t m = 0; m < p->M; m++) {
         for (size_t n = 0; n < p->N; n++)
@@ -399,9 +423,10 @@ static void device_close(struct dev *d)
     free(d);
 }
 
-static enum err device_alloc(struct dev *, void **p, size_t bytes)
+static enum err device_alloc(struct dev *d, void **p, size_t bytes)
 {
     *p = region_take(bytes, true);
+    d->taken_bytes += bytes;
     return ERR_OK;
 }
 
@@ -416,22 +441,75 @@ static void device_free(struct dev *, void *p)
     region_give(p);
 }
 
-static void device_copy(struct dev *, void *to, const void *from, size_t bytes)
+static void drain(struct dev *d)
 {
-    allow_all(true, true);
+    d->drains++;
+    arrived(given);
+}
+
+static void copy_now(void *to, const void *from, size_t bytes)
+{
+    given++;
+    for (const region &r : regions) /* a copy is not the host: nothing is in its way */
+        if (mprotect(r.p, r.bytes, PROT_READ | PROT_WRITE))
+            die("memory cannot be protected");
     memmove(to, from, bytes);
+    allow_all(false, true);
+}
+
+/* As dev_cuda.c: who is on the host, or comes from pinned memory, waits. */
+static void device_copy(struct dev *d, void *to, const void *from, size_t bytes)
+{
+    const struct region *source = region_of(from), *target = region_of(to);
+    if (!bytes)
+        return;
+    copy_now(to, from, bytes);
+    if (!target || !target->device || (source && !source->device))
+        drain(d);
+}
+
+static void device_copy_async(struct dev *, void *to, const void *from, size_t bytes)
+{
+    struct region *source = region_of(from), *target = region_of(to);
+    if (!source || !target)
+        die("an asynchronous copy of memory that is not pinned");
+    copy_now(to, from, bytes);
+    source->read = source->device ? 0 : given;
+    target->written = target->device ? 0 : given;
     allow_all(false, true);
 }
 
 static void device_zero(struct dev *, void *p, size_t bytes)
 {
+    given++;
     allow_all(true, false);
     memset(p, 0, bytes);
     allow_all(false, true);
 }
 
+static uint64_t reached[DEV_MARKS_MAX]; /* one device at a time has marks that matter */
+
+static void device_mark(struct dev *, unsigned mark)
+{
+    reached[mark] = given;
+}
+
+static enum err device_wait(struct dev *d, unsigned mark)
+{
+    if (reached[mark] && reached[mark] == given)
+        d->drains++;
+    arrived(reached[mark]);
+    return d->failed ? err_set(d->failed, "%s", cuda_of(d)->message) : ERR_OK;
+}
+
+static double device_seconds(struct dev *, unsigned from, unsigned to)
+{
+    return 1e-6 * (double)(reached[to] - reached[from]); /* an operation is a microsecond */
+}
+
 static enum err device_sync(struct dev *d)
 {
+    drain(d);
     return d->failed ? err_set(d->failed, "%s", cuda_of(d)->message) : ERR_OK;
 }
 
@@ -448,6 +526,7 @@ static struct dev_ops ops_make(void)
 #undef X
     o.close = device_close, o.alloc = device_alloc, o.free = device_free;
     o.host_alloc = device_host_alloc, o.host_free = device_free;
+    o.copy_async = device_copy_async, o.mark = device_mark, o.wait = device_wait, o.seconds = device_seconds;
     o.copy = device_copy, o.zero = device_zero, o.sync = device_sync;
     o.repeat = device_repeat;
     return o;

@@ -357,9 +357,9 @@ static void run_elements(struct dev *d, const void *context)
     d->ops->cast(d, copy, x, n);
     keep(d, "cast", copy, n, type, 0);
     d->ops->sumsq(d, norm, x, n);
-    d->ops->clip_scale(d, out, norm, 0.5f); /* of the square, too: the norm itself shows */
-    d->ops->clip_scale(d, out + 1, norm, 1e9f);
-    d->ops->clip_scale(d, out + 2, norm, 0);
+    d->ops->clip_scale(d, out, norm, norm, 0.5f); /* of the square, too: the norm itself shows */
+    d->ops->clip_scale(d, out + 1, norm, norm, 1e9f);
+    d->ops->clip_scale(d, out + 2, norm, norm, 0);
     keep(d, "clip", out, 3, DTYPE_F32, 2e-7);
     d->ops->scale(d, x, 0.3f, n);
     keep(d, "scaled", x, n, DTYPE_F32, 0);

@@ -2,7 +2,9 @@
  * comparison of two.
  *
  *     ranks train DIR HOW [--KEY VALUE ..]    6 steps; HOW: whole; stop: the last rank asks for it
- *                                             in step 3; nan: it breaks its parameters after it
+ *                                             in step 3; nan: it breaks its parameters after it;
+ *                                             ahead, late: whole and stop as on a GPU, where a step
+ *                                             is read when the next one's gradients are there
  *     ranks compare DIR DIR [BOUND]           first moments of two checkpoints: equal within BOUND
  *                                             (1e-5) of their norm
  *     ranks same DIR DIR                      parameters and moments: the same bits
@@ -62,11 +64,17 @@ static enum err on_start(void *self, struct train *t) /* and saving */
     return ERR_OK;
 }
 
+static bool on_due(void *self, const struct train *t)
+{
+    (void)self, (void)t;
+    return !strcmp(mishap, "nan");
+}
+
 static enum err on_step(void *self, struct train *t, const struct train_report *r)
 {
     (void)self;
     bool last = t->coll->rank == t->coll->size - 1;
-    if (last && r->step == 2 && !strcmp(mishap, "stop"))
+    if (last && r->step == 2 && (!strcmp(mishap, "stop") || !strcmp(mishap, "late")))
         stop = 1;
     if (last && r->step == 3 && !strcmp(mishap, "nan"))
         model_params(t->model)[table_find(&t->table, "norm.weight")->offset] = NAN;
@@ -92,7 +100,7 @@ static enum err train(struct coll *c, const char *dir, int extra, char **extras,
 {
     static struct settings s;
     static struct train t;
-    const struct train_hook hook = {NULL, on_start, on_start, on_step, on_eval, on_start, on_saved};
+    const struct train_hook hook = {NULL, on_start, on_start, on_due, on_step, on_eval, on_start, on_saved};
     struct dev_options o = {.kind = "cpu", .model_type = "f32", .threads = 1};
     struct dev *d;
     char *shard, *inner, hex[65];
@@ -107,6 +115,7 @@ static enum err train(struct coll *c, const char *dir, int extra, char **extras,
     TRY(dev_open(&d, &o));
     TRY(train_open(&t, &s, d, c, 0, inner, a));
     t.stop = &stop;
+    t.ahead = !strcmp(mishap, "ahead") || !strcmp(mishap, "late");
     enum err e = train_run(&t, &hook);
     struct digest digest = digest_of(model_params(t.model), t.table.elements * sizeof(float));
     digest_hex(&digest, hex);

@@ -60,6 +60,14 @@ same zero whole
 run 2 adamw whole --train.optimizer adamw
 run 2 adamw_zero whole --train.optimizer adamw --train.zero 1 --train.bucket_mb 0.1
 same adamw_zero adamw
+# The host ahead of the device: the same steps, and all ranks notice a stop at the same one.
+run 2 ahead ahead
+same ahead whole
+run 2 ahead_zero ahead --train.zero 1 --train.bucket_mb 0.1
+same ahead_zero whole
+run 2 late late
+[ "$(grep -c 'STOPPED after step 3' "$dir/late.2.txt")" = 2 ] || fail "a stop that is noticed late is not everybody's"
+same late back # the copy of what stopped at once
 # Sums in bf16: another run, near this one; the same for all ranks, for any bucket, shared out or not.
 run 2 bf16 whole --train.sums bf16
 run 2 bf16_zero whole --train.sums bf16 --train.bucket_mb 0.01 --train.zero 1

@@ -114,6 +114,13 @@ static enum err seen_update(void *self, struct train *t)
     return ERR_OK;
 }
 
+/* Whoever changes parameters must say so. */
+static bool seen_due(void *self, const struct train *t)
+{
+    struct seen *s = self;
+    return s->poison_after && t->step == s->poison_after;
+}
+
 static enum err seen_step(void *self, struct train *t, const struct train_report *r)
 {
     struct seen *s = self;
@@ -154,7 +161,7 @@ static enum err seen_saved(void *self, struct train *t, int64_t step)
 
 static struct train_hook hook_of(struct seen *s)
 {
-    return (struct train_hook){s, seen_start, seen_update, seen_step, seen_eval, seen_saving, seen_saved};
+    return (struct train_hook){s, seen_start, seen_update, seen_due, seen_step, seen_eval, seen_saving, seen_saved};
 }
 
 /* ---- learning ------------------------------------------------------------------------------ */

@@ -117,6 +117,21 @@ static void check_embed(struct dev *d)
     near("dwpe", d, gpe, DTYPE_F32, dwpe, P * C, 1e-6);
 }
 
+/* What is not finite, in the gradient or in the loss, becomes NaN whatever the clip. */
+static void check_not_finite(struct dev *d, const double *finite)
+{
+    const double bad[] = {NAN, INFINITY};
+    double *x = room(d, 8);
+    float *out = room(d, 4), got;
+    for (int i = 0; i < 8; i++) {
+        float max = i & 4 ? 1.0f : 0.0f;
+        d->ops->copy(d, x, &bad[i & 1], sizeof *x);
+        d->ops->clip_scale(d, out, i & 2 ? x : finite, i & 2 ? finite : x, max);
+        d->ops->copy(d, &got, out, sizeof got);
+        assert_true(isnan(got));
+    }
+}
+
 static void check_elements(struct dev *d)
 {
     enum dtype type = d->model_type;
@@ -141,9 +156,17 @@ static void check_elements(struct dev *d)
     assert_true(fabs(got - square) <= 1e-12 * square);
     for (int i = 0; i < 3; i++) {
         double max = i == 0 ? sqrt(square) / 2 : i == 1 ? 1e9 : 0, want = i == 0 ? 0.5 : 1;
-        d->ops->clip_scale(d, out, norm, (float)max);
+        d->ops->clip_scale(d, out, norm, norm, (float)max);
         near("clip", d, out, DTYPE_F32, &want, 1, i == 0 ? 1e-6 : 0);
     }
+    check_not_finite(d, norm);
+    double sums = 0, *total = room(d, 8);
+    for (size_t i = 0; i < n; i++)
+        sums += x[i];
+    d->ops->sum_add(d, total, dx, n);
+    d->ops->sum_add(d, total, dx, n);
+    d->ops->copy(d, &got, total, sizeof got);
+    assert_true(fabs(got - 2 * sums) <= 1e-13 * (double)n);
     d->ops->scale(d, dx, 0.3f, n);
     near("scaled", d, dx, DTYPE_F32, scaled, n, 0);
     d->ops->sumsq(d, norm, dx, 0);
