@@ -45,8 +45,9 @@ struct coll { /* backends embed it first */
  * cannot join them. */
 enum err coll_open(struct coll **c, const char *device_kind) MUST;
 void coll_close(struct coll *c); /* NULL is fine */
-/* This rank must end and the others cannot know: ends the whole job with this exit code. A site of
- * one rank just returns, and so does its caller. */
+/* This rank must end and the others cannot know: ends the whole job with this exit code, and says
+ * err_message() in every rank's log where the ranks are GPUs. A site of one rank just returns, and so
+ * does its caller. */
 void coll_abort(struct coll *c, int exit_code);
 
 /* Device memory that the collectives of so many ranks take at most, of one rank and outside of every

@@ -18,14 +18,18 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { HOST_MAX = 4096 }; /* doubles that sum_host stages on the device at a time */
+/* What host values go through on the device, a piece at a time. A fragment that the lead passes on
+ * may have gigabytes; with 4 MiB the some 100 us that a collective of any size takes are a tenth of
+ * the piece's time. */
+enum { STAGING_BYTES = 4 << 20 };
 
 struct coll_nccl {
     struct coll coll; /* first */
     ncclComm_t comm;
     cudaEvent_t done, ready;
-    cudaStream_t beside; /* started sums */
-    double *staging; /* device */
+    cudaStream_t
+        beside;    /* started sums; in front of the device's where both have blocks to place */
+    char *staging; /* device */
     int timeout_s;
 };
 
@@ -41,18 +45,33 @@ static double seconds(void) /* for deadlines: nothing computed depends on it */
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static enum err broken(struct coll_nccl *n, const char *what, ncclResult_t r)
+/* The sentence is set; the kernels that wait for others let go of the GPU. */
+static enum err give_up(struct coll_nccl *n, enum err e)
 {
-    const char *why = n->comm ? ncclGetLastError(n->comm) : "";
-    enum err e = err_set(
-        ERR_LINK,
-        "rank %d of %d: %s: %s %s; another rank of this site is gone, or its network: the job "
-        "ends and may be started again",
-        n->coll.rank, n->coll.size, what, ncclGetErrorString(r), why ? why : "");
     if (n->comm)
         ncclCommAbort(n->comm);
     n->comm = NULL;
     return e;
+}
+
+static enum err broken(struct coll_nccl *n, const char *what, ncclResult_t r)
+{
+    const char *why = n->comm ? ncclGetLastError(n->comm) : NULL;
+    return give_up(
+        n,
+        err_set(ERR_LINK,
+                "rank %d of %d: %s: %s. %s; another rank of this site is gone, or its network: the "
+                "job ends and may be started again",
+                n->coll.rank, n->coll.size, what, ncclGetErrorString(r), why ? why : ""));
+}
+
+static enum err too_late(struct coll_nccl *n, const char *what)
+{
+    return give_up(n, err_set(ERR_LINK,
+                              "rank %d of %d: %s did not end within %d s; another rank of this "
+                              "site is stopped, or its "
+                              "network is down: the job ends and may be started again",
+                              n->coll.rank, n->coll.size, what, n->timeout_s));
 }
 
 static enum err cuda_failed(cudaError_t e, const char *what)
@@ -61,15 +80,20 @@ static enum err cuda_failed(cudaError_t e, const char *what)
                             : err_set(ERR_INTERNAL, "CUDA: %s: %s", what, cudaGetErrorString(e));
 }
 
-/* Until the communicator has taken the call (it was opened non-blocking). */
-static enum err taken(struct coll_nccl *n, ncclResult_t r, const char *what)
+/* Until the communicator has taken the call (it was opened non-blocking): before, no other call may
+ * be made, and an event recorded now would not wait for it. It takes some 50 us; the first of a
+ * kind connects the ranks, which waits until all have come to it. */
+static enum err taken(struct coll_nccl *n, ncclResult_t r, double timeout_s, const char *what)
 {
-    double end = seconds() + n->timeout_s;
+    double end = seconds() + timeout_s;
     while (r == ncclInProgress && seconds() < end) {
-        usleep(100);
-        if (ncclCommGetAsyncError(n->comm, &r) != ncclSuccess)
-            break;
+        usleep(10);
+        ncclResult_t asked = ncclCommGetAsyncError(n->comm, &r);
+        if (asked != ncclSuccess)
+            r = asked;
     }
+    if (r == ncclInProgress)
+        return too_late(n, what);
     return r == ncclSuccess ? ERR_OK : broken(n, what, r);
 }
 
@@ -97,15 +121,14 @@ static enum err finished(struct coll_nccl *n, cudaStream_t stream, double timeou
             return cuda_failed(e, what);
         TRY(unbroken(n, what));
         if (seconds() > end)
-            return broken(n, "a collective did not end in time", ncclInternalError);
+            return too_late(n, what);
         usleep(20);
     }
 }
 
 static enum err connected(const struct coll_nccl *n)
 {
-    return n->comm ? ERR_OK
-                   : err_set(ERR_LINK, "the ranks of this site are no longer connected");
+    return n->comm ? ERR_OK : err_set(ERR_LINK, "the ranks of this site are no longer connected");
 }
 
 static enum err start(struct coll *c, void *x, enum dtype type, size_t count, int owner)
@@ -116,9 +139,9 @@ static enum err start(struct coll *c, void *x, enum dtype type, size_t count, in
     TRY(cuda_failed(cudaEventRecord(n->ready, NULL), "event"));
     TRY(cuda_failed(cudaStreamWaitEvent(n->beside, n->ready, 0), "event"));
     if (owner == COLL_ALL)
-        return taken(n, ncclAllReduce(x, x, count, as, ncclSum, n->comm, n->beside),
+        return taken(n, ncclAllReduce(x, x, count, as, ncclSum, n->comm, n->beside), n->timeout_s,
                      "all-reduce");
-    return taken(n, ncclReduce(x, x, count, as, ncclSum, owner, n->comm, n->beside),
+    return taken(n, ncclReduce(x, x, count, as, ncclSum, owner, n->comm, n->beside), n->timeout_s,
                  "reduce");
 }
 
@@ -146,7 +169,7 @@ static enum err gather(struct coll *c, float *x, const size_t *first)
         r = ncclBroadcast(x + first[i], x + first[i], first[i + 1] - first[i], ncclFloat, i,
                           n->comm, NULL);
     ncclResult_t end = ncclGroupEnd();
-    TRY(taken(n, r == ncclSuccess || r == ncclInProgress ? end : r, "all-gather"));
+    TRY(taken(n, r == ncclSuccess || r == ncclInProgress ? end : r, n->timeout_s, "all-gather"));
     return finished(n, NULL, n->timeout_s, "all-gather");
 }
 
@@ -154,7 +177,8 @@ static enum err sum(struct coll *c, double *x, size_t count)
 {
     struct coll_nccl *n = nccl_of(c);
     TRY(connected(n));
-    return taken(n, ncclAllReduce(x, x, count, ncclDouble, ncclSum, n->comm, NULL), "all-reduce");
+    return taken(n, ncclAllReduce(x, x, count, ncclDouble, ncclSum, n->comm, NULL), INFINITY,
+                 "all-reduce");
 }
 
 static enum err wait(struct coll *c)
@@ -168,18 +192,23 @@ static enum err sum_part(struct coll_nccl *n, double *x, size_t count)
 {
     TRY(cuda_failed(cudaMemcpy(n->staging, x, count * sizeof *x, cudaMemcpyHostToDevice), "copy"));
     TRY(taken(n, ncclAllReduce(n->staging, n->staging, count, ncclDouble, ncclSum, n->comm, NULL),
-              "all-reduce"));
+              INFINITY, "all-reduce"));
     TRY(finished(n, NULL, INFINITY, "all-reduce of host values"));
     return cuda_failed(cudaMemcpy(x, n->staging, count * sizeof *x, cudaMemcpyDeviceToHost),
                        "copy");
 }
 
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
 static enum err sum_host(struct coll *c, double *x, size_t count)
 {
-    struct coll_nccl *n = nccl_of(c);
-    TRY(connected(n));
-    for (size_t at = 0; at < count; at += HOST_MAX)
-        TRY(sum_part(n, x + at, count - at < HOST_MAX ? count - at : HOST_MAX));
+    const size_t most = STAGING_BYTES / sizeof *x;
+    TRY(connected(nccl_of(c)));
+    for (size_t at = 0; at < count; at += most)
+        TRY(sum_part(nccl_of(c), x + at, least(count - at, most)));
     return ERR_OK;
 }
 
@@ -187,21 +216,23 @@ static enum err broadcast(struct coll *c, void *x, size_t bytes)
 {
     struct coll_nccl *n = nccl_of(c);
     TRY(connected(n));
-    TRY(taken(n, ncclBroadcast(x, x, bytes, ncclUint8, 0, n->comm, NULL), "broadcast"));
+    TRY(taken(n, ncclBroadcast(x, x, bytes, ncclUint8, 0, n->comm, NULL), INFINITY, "broadcast"));
     return finished(n, NULL, INFINITY, "broadcast");
 }
 
 static enum err broadcast_host(struct coll *c, void *x, size_t bytes)
 {
     struct coll_nccl *n = nccl_of(c);
-    for (size_t at = 0; at < bytes; at += HOST_MAX * sizeof(double)) {
-        size_t part =
-            bytes - at < HOST_MAX * sizeof(double) ? bytes - at : HOST_MAX * sizeof(double);
-        TRY(cuda_failed(cudaMemcpy(n->staging, (char *)x + at, part, cudaMemcpyHostToDevice),
-                        "copy"));
-        TRY(broadcast(c, n->staging, part));
-        TRY(cuda_failed(cudaMemcpy((char *)x + at, n->staging, part, cudaMemcpyDeviceToHost),
-                        "copy"));
+    bool lead = c->rank == 0;
+    TRY(connected(n));
+    for (size_t at = 0; at < bytes; at += STAGING_BYTES) {
+        char *part = (char *)x + at;
+        size_t size = least(bytes - at, STAGING_BYTES);
+        if (lead)
+            TRY(cuda_failed(cudaMemcpy(n->staging, part, size, cudaMemcpyHostToDevice), "copy"));
+        TRY(broadcast(c, n->staging, size));
+        if (!lead)
+            TRY(cuda_failed(cudaMemcpy(part, n->staging, size, cudaMemcpyDeviceToHost), "copy"));
     }
     return ERR_OK;
 }
@@ -212,13 +243,21 @@ static enum err barrier(struct coll *c)
     return sum_host(c, &nothing, 1);
 }
 
+/* Destroying asks for a finished end of all work, whose own end a non-blocking communicator reports
+ * later; where that fails, aborting frees the same. */
+static void leave(struct coll_nccl *n)
+{
+    if (!n->comm ||
+        taken(n, ncclCommFinalize(n->comm), n->timeout_s, "leaving the other ranks") != ERR_OK)
+        return; /* given up */
+    ncclCommDestroy(n->comm);
+    n->comm = NULL;
+}
+
 static void close_nccl(struct coll *c)
 {
     struct coll_nccl *n = nccl_of(c);
-    if (n->comm && ncclCommFinalize(n->comm) != ncclSuccess)
-        ncclCommAbort(n->comm);
-    else if (n->comm)
-        ncclCommDestroy(n->comm);
+    leave(n);
     if (n->done)
         cudaEventDestroy(n->done);
     if (n->ready)
@@ -229,35 +268,45 @@ static void close_nccl(struct coll *c)
     free(n);
 }
 
-/* The other ranks learn it from their communicators, the launcher from the exit code. */
+/* Nothing is awaited, nothing freed: the system does that, also where a kernel waits for a rank
+ * that is gone. The launcher learns it from the exit code. */
 static void abort_nccl(struct coll *c, int exit_code)
 {
-    struct coll_nccl *n = nccl_of(c);
-    if (n->comm)
-        ncclCommAbort(n->comm);
+    (void)c;
     _exit(exit_code);
+}
+
+/* Where the launcher shows each rank one GPU only (Slurm's --gpus-per-task), that one is number 0.
+ */
+static enum err choose_gpu(struct coll_nccl *n, int local_rank)
+{
+    int count = 0;
+    TRY(cuda_failed(cudaGetDeviceCount(&count), "counting GPUs"));
+    n->coll.local_rank = count == 1 ? 0 : local_rank;
+    if (n->coll.local_rank >= count)
+        return err_set(
+            ERR_UNSUPPORTED,
+            "rank %d is number %d on its host, which shows %d GPUs: one rank for each GPU",
+            n->coll.rank, local_rank, count);
+    return cuda_failed(cudaSetDevice(n->coll.local_rank), "choosing the GPU of this rank");
 }
 
 static enum err open_parts(struct coll_nccl *n, const struct coll_nccl_options *o)
 {
     ncclUniqueId id;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    int last = 0, first = 0;
     _Static_assert(sizeof id.internal == COLL_NCCL_ID_BYTES, "an id of NCCL");
     config.blocking = 0;
-    TRY(cuda_failed(cudaSetDevice(o->local_rank), "choosing the GPU of this rank"));
+    TRY(choose_gpu(n, o->local_rank));
     TRY(cuda_failed(cudaEventCreateWithFlags(&n->done, cudaEventDisableTiming), "event"));
     TRY(cuda_failed(cudaEventCreateWithFlags(&n->ready, cudaEventDisableTiming), "event"));
-    TRY(cuda_failed(cudaStreamCreateWithFlags(&n->beside, cudaStreamNonBlocking), "stream"));
-    TRY(cuda_failed(cudaMalloc((void **)&n->staging, HOST_MAX * sizeof *n->staging),
-                    "staging memory"));
-    if (o->id_given) {
-        memcpy(id.internal, o->id, sizeof id.internal);
-    } else {
-        ncclResult_t r = ncclGetUniqueId(&id); /* the same everywhere: NCCL_COMM_ID */
-        if (r != ncclSuccess)
-            return broken(n, "finding rank 0", r);
-    }
-    return taken(n, ncclCommInitRankConfig(&n->comm, o->size, id, o->rank, &config),
+    TRY(cuda_failed(cudaDeviceGetStreamPriorityRange(&last, &first), "stream"));
+    TRY(cuda_failed(cudaStreamCreateWithPriority(&n->beside, cudaStreamNonBlocking, first),
+                    "stream"));
+    TRY(cuda_failed(cudaMalloc((void **)&n->staging, STAGING_BYTES), "staging memory"));
+    memcpy(id.internal, o->id, sizeof id.internal);
+    return taken(n, ncclCommInitRankConfig(&n->comm, o->size, id, o->rank, &config), n->timeout_s,
                  "joining the other ranks");
 }
 
@@ -290,8 +339,7 @@ static enum err open_nccl(struct coll **c, const struct coll_nccl_options *o)
     *c = NULL;
     if (!n)
         return err_set(ERR_MEMORY, "no memory for the collectives");
-    n->coll = (struct coll){
-        .ops = &ops, .rank = o->rank, .size = o->size, .local_rank = o->local_rank, .kind = "nccl"};
+    n->coll = (struct coll){.ops = &ops, .rank = o->rank, .size = o->size, .kind = "nccl"};
     n->timeout_s = o->timeout_s;
     enum err e = open_parts(n, o);
     if (e)

@@ -1,7 +1,7 @@
 #ifndef COLL_NCCL_H
 #define COLL_NCCL_H
 /* What the program and libatoll_nccl.so say to each other. The module opens a communicator for one
- * GPU of one rank; how the ranks found each other is coll.c's affair.
+ * GPU of one rank; how the ranks met and learn of each other's end is coll.c's affair.
  */
 #include "inner/coll/coll.h"
 #include "kernels/cuda/module.h"
@@ -9,9 +9,8 @@
 enum { COLL_NCCL_ID_BYTES = 128 };
 
 struct coll_nccl_options {
-    int rank, size, local_rank; /* the GPU is local_rank */
-    bool id_given;              /* else NCCL_COMM_ID in the environment says where rank 0 is */
-    unsigned char id[COLL_NCCL_ID_BYTES];
+    int rank, size, local_rank; /* the GPU is local_rank, or the only one that this rank sees */
+    unsigned char id[COLL_NCCL_ID_BYTES]; /* rank 0's, in all */
     int timeout_s; /* for the ranks to join; then for a collective to end */
 };
 struct coll_nccl_module {

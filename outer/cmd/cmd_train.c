@@ -525,9 +525,11 @@ static enum err train(struct job *j, const struct args *args, bool dry)
     if (e == ERR_UNSUPPORTED && dry && !cpu)
         e = open_instead(j);
     log_prefix("site=%s rank=%d ", *j->o.site_name ? j->o.site_name : "-", j->coll->rank);
-    if (e == ERR_OK && dry)
+    if (e != ERR_OK)
+        end_job(j, e);
+    else if (dry)
         e = is_lead(j) ? dry_run(j) : ERR_OK;
-    else if (e == ERR_OK) {
+    else {
         catch_signals();
         e = open_all(j);
         if (e == ERR_OK)

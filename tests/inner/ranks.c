@@ -1,5 +1,5 @@
-/* What test_ranks.sh starts, alone and under mpirun: a short training run of this rank, or the
- * comparison of two.
+/* What test_ranks.sh starts, alone and several times: a short training run of this rank, or the
+ * comparison of two. On CPUs, or with ATOLL_TEST_DEVICE=cuda on GPUs.
  *
  *     ranks train DIR HOW [--KEY VALUE ..]    6 steps; HOW: whole; stop: the last rank asks for it
  *                                             in step 3; nan: it breaks its parameters after it;
@@ -19,6 +19,12 @@
 
 static volatile int stop;
 static const char *mishap = "";
+
+static bool on_gpu(void)
+{
+    const char *said = getenv("ATOLL_TEST_DEVICE");
+    return said && !strcmp(said, "cuda");
+}
 
 static enum err make_shard(const char *path)
 {
@@ -77,7 +83,8 @@ static enum err on_step(void *self, struct train *t, const struct train_report *
     if (last && r->step == 2 && (!strcmp(mishap, "stop") || !strcmp(mishap, "late")))
         stop = 1;
     if (last && r->step == 3 && !strcmp(mishap, "nan"))
-        model_params(t->model)[table_find(&t->table, "norm.weight")->offset] = NAN;
+        t->dev->ops->copy(t->dev, model_params(t->model) + table_find(&t->table, "norm.weight")->offset, &(float){NAN},
+                          sizeof(float));
     return ERR_OK;
 }
 
@@ -101,9 +108,10 @@ static enum err train(struct coll *c, const char *dir, int extra, char **extras,
     static struct settings s;
     static struct train t;
     const struct train_hook hook = {NULL, on_start, on_start, on_due, on_step, on_eval, on_start, on_saved};
-    struct dev_options o = {.kind = "cpu", .model_type = "f32", .threads = 1};
     struct dev *d;
-    char *shard, *inner, hex[65];
+    char *shard, *inner, *gpu, hex[65];
+    TRY_ALLOC(gpu = arena_printf(a, "cuda:%d", c->local_rank));
+    struct dev_options o = {.kind = on_gpu() ? gpu : "cpu", .model_type = "f32", .threads = 1};
     TRY_ALLOC(shard = arena_printf(a, "%s/text.bin", dir));
     TRY_ALLOC(inner = arena_printf(a, "%s/inner", dir));
     if (c->rank == 0) {
@@ -117,7 +125,11 @@ static enum err train(struct coll *c, const char *dir, int extra, char **extras,
     t.stop = &stop;
     t.ahead = !strcmp(mishap, "ahead") || !strcmp(mishap, "late");
     enum err e = train_run(&t, &hook);
-    struct digest digest = digest_of(model_params(t.model), t.table.elements * sizeof(float));
+    float *params;
+    TRY_ALLOC(params = arena_array(a, t.table.elements, sizeof *params));
+    d->ops->copy(d, params, model_params(t.model), t.table.elements * sizeof *params);
+    TRY(dev_sync(d));
+    struct digest digest = digest_of(params, t.table.elements * sizeof *params);
     digest_hex(&digest, hex);
     printf("rank %d of %d: %s after step %lld, %s\n", c->rank, c->size, err_name(e),
            (long long)t.step, hex);
@@ -184,7 +196,7 @@ int main(int argc, char **argv)
         e = same(argv[2], argv[3], &a);
     else if (argc > 3 && !strcmp(argv[1], "train")) {
         mishap = argv[3];
-        e = coll_open(&c, "cpu");
+        e = coll_open(&c, on_gpu() ? "cuda" : "cpu");
         if (!e)
             e = train(c, argv[2], argc - 4, argv + 4, &a);
     }

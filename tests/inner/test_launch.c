@@ -1,5 +1,4 @@
-/* What breaks if this is wrong: ranks of one site that a launcher started do not find each other, or each trains alone.
- * Without a GPU opening always fails, behind the point where the ranks' meeting place is in the environment. */
+/* What breaks if this is wrong: ranks of one site that a launcher started do not find each other, or each trains alone. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,10 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include "inner/coll/coll.h"
+#include "inner/coll/launch.h"
 
 static const char *const variables[] = {
     "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT",
-    "TORCHELASTIC_USE_AGENT_STORE", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID", "NCCL_COMM_ID"};
+    "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_NTASKS", "SLURM_PROCID",
+    "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_STEP_ID"};
 
 static int forget(void **state)
 {
@@ -26,27 +27,32 @@ static void tell(const char *name, const char *value)
     assert_int_equal(setenv(name, value, 1), 0);
 }
 
-static void refused(const char *kind, const char *words)
+static void refused(const char *words)
 {
-    struct coll *c;
-    assert_int_not_equal(coll_open(&c, kind), ERR_OK);
-    assert_null(c);
-    if (words)
-        assert_non_null(strstr(err_message(), words));
+    struct launch_place p = {0};
+    assert_int_equal(launch_place(launch_find(), &p), ERR_CONFIG);
+    assert_non_null(strstr(err_message(), words));
 }
 
-static void meets_at(const char *address)
+static struct launch_place place(void)
 {
-    tell("NCCL_COMM_ID", "elsewhere:1"); /* left in a shell by another job */
-    refused("cuda", NULL);
-    assert_string_equal(getenv("NCCL_COMM_ID"), address);
+    struct launch_place p = {0};
+    assert_int_equal(launch_place(launch_find(), &p), ERR_OK);
+    return p;
+}
+
+static void meets_at(const char *host, int port)
+{
+    struct launch_place p = place();
+    assert_string_equal(p.host, host);
+    assert_int_equal(p.port, port);
 }
 
 static void torchrun(void)
 {
     tell("WORLD_SIZE", "2");
     tell("RANK", "1");
-    tell("LOCAL_RANK", "63"); /* no machine has this GPU: nobody is waited for */
+    tell("LOCAL_RANK", "0");
     tell("MASTER_ADDR", "node1");
     tell("MASTER_PORT", "29500");
 }
@@ -55,27 +61,62 @@ static void test_where_ranks_meet(void **state)
 {
     (void)state;
     torchrun();
-    meets_at("node1:29500");
+    meets_at("node1", 29500);
     tell("TORCHELASTIC_USE_AGENT_STORE", "False");
-    meets_at("node1:29500");
+    meets_at("node1", 29500);
     tell("TORCHELASTIC_USE_AGENT_STORE", "True"); /* torchrun itself listens at that port */
-    meets_at("node1:19500");
+    meets_at("node1", 19500);
     tell("MASTER_PORT", "42505");
-    meets_at("node1:12505");
+    meets_at("node1", 12505);
+}
+
+static void test_numbers(void **state)
+{
+    (void)state;
+    torchrun();
+    assert_int_equal(launch_size(launch_find()), 2);
+    assert_int_equal(place().rank, 1);
+    assert_int_equal(place().local_rank, 0);
+    tell("RANK", "2"); /* of 2 */
+    refused("RANK is '2'");
+    tell("RANK", "one");
+    refused("RANK is 'one'");
+    tell("RANK", "1");
+    tell("MASTER_PORT", "http");
+    refused("MASTER_PORT is 'http'");
+    tell("WORLD_SIZE", "0");
+    refused("WORLD_SIZE is '0'");
+}
+
+/* A rank of the attempt before must not join the new one. */
+static void test_jobs_are_told_apart(void **state)
+{
+    (void)state;
+    torchrun();
+    tell("TORCHELASTIC_RUN_ID", "none");
+    tell("TORCHELASTIC_RESTART_COUNT", "0");
+    struct launch_place first = place(), again = place();
+    assert_string_equal(first.job, again.job);
+    tell("TORCHELASTIC_RESTART_COUNT", "1");
+    assert_string_not_equal(first.job, place().job);
 }
 
 static void test_slurm(void **state)
 {
+    struct coll *c;
     (void)state;
     tell("SLURM_NTASKS", "16");
-    refused("cuda", "SLURM_PROCID");
+    refused("SLURM_PROCID");
     tell("SLURM_PROCID", "9");
-    tell("SLURM_LOCALID", "63");
-    refused("cuda", "MASTER_ADDR");
+    tell("SLURM_LOCALID", "1");
+    refused("MASTER_ADDR");
     tell("MASTER_ADDR", "node1");
     tell("MASTER_PORT", "7001");
-    meets_at("node1:7001");
-    refused("cpu", "srun --mpi=pmix");
+    meets_at("node1", 7001);
+    assert_int_equal(place().rank, 9);
+    assert_int_equal(coll_open(&c, "cpu"), ERR_UNSUPPORTED);
+    assert_null(c);
+    assert_non_null(strstr(err_message(), "srun --mpi=pmix"));
 }
 
 static void test_one_rank_needs_nobody(void **state)
@@ -96,6 +137,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_where_ranks_meet, forget),
+        cmocka_unit_test_setup(test_numbers, forget),
+        cmocka_unit_test_setup(test_jobs_are_told_apart, forget),
         cmocka_unit_test_setup(test_slurm, forget),
         cmocka_unit_test_setup(test_one_rank_needs_nobody, forget),
     };

@@ -1,26 +1,50 @@
 #!/bin/sh
 # What breaks if this is wrong: two ranks train another model than one, a rank waits for ever for one that stopped or diverged,
 # buckets or shared-out moments change the step, a checkpoint fits one number of ranks only.
-# Arguments: the program `ranks`, a scratch directory, whether this build has MPI (1 or 0).
+# Arguments: the program `ranks`, a scratch directory, whether this build has MPI (1 or 0), the launcher: mpi (default), or the
+# variables of torchrun or slurm, for ATOLL_TEST_DEVICE=cuda. On GPUs sums run beside the backward, in another order than MPI's.
 set -eu
-ranks=$1 dir=$2 mpi=$3
+ranks=$1 dir=$2 mpi=$3 launcher=${4:-mpi} device=${ATOLL_TEST_DEVICE:-cpu}
 rm -rf "$dir"
 mkdir -p "$dir"
 fail() { echo "FAILED: $*"; exit 1; }
 export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe # Open MPI 5; below: Open MPI 4
+port=$((10000 + $$ % 20000))
+# launch N PROGRAM ARGUMENTS...: N ranks; fails if one does
+launch() {
+    n=$1 failed=0 processes=""
+    shift
+    if [ $launcher = mpi ]; then
+        mpirun -n "$n" --bind-to none "$@"
+        return
+    fi
+    port=$((port + 1))
+    export MASTER_ADDR=localhost MASTER_PORT=$port
+    for r in $(seq 0 $((n - 1))); do
+        if [ $launcher = torchrun ]; then export WORLD_SIZE="$n" RANK="$r" LOCAL_RANK="$r"; fi
+        if [ $launcher = slurm ]; then export SLURM_NTASKS="$n" SLURM_PROCID="$r" SLURM_LOCALID="$r"; fi
+        "$@" &
+        processes="$processes $!"
+    done
+    unset WORLD_SIZE RANK LOCAL_RANK SLURM_NTASKS SLURM_PROCID SLURM_LOCALID
+    for p in $processes; do wait "$p" || failed=1; done
+    return $failed
+}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export OMPI_MCA_btl_vader_single_copy_mechanism=none OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 
 "$ranks" train "$dir/one" whole > "$dir/one.txt"
 grep -q "rank 0 of 1: OK after step 6" "$dir/one.txt" || fail "one rank"
+if [ $device = cpu ]; then
 # Launched by something that says two ranks but gives no MPI: refused with a sentence, not trained twice.
 if WORLD_SIZE=2 RANK=0 "$ranks" train "$dir/refused" whole 2> "$dir/refused.txt"; then fail "torchrun was accepted"; fi
 grep -q "CPU ranks need MPI" "$dir/refused.txt" || fail "no sentence about MPI"
+fi
 if [ "$mpi" = 0 ]; then
     if OMPI_COMM_WORLD_SIZE=2 "$ranks" train "$dir/refused" whole 2> "$dir/refused.txt"; then fail "two ranks without MPI"; fi
     grep -q "has no MPI" "$dir/refused.txt" || fail "no sentence about this build"
 fi
-if [ "$mpi" = 0 ] || ! command -v mpirun > /dev/null; then
+if [ $launcher = mpi ] && { [ "$mpi" = 0 ] || ! command -v mpirun > /dev/null; }; then
     echo "SKIPPED: no MPI in this build or no mpirun; several ranks were not tested"
     exit 77
 fi
@@ -29,7 +53,7 @@ fi
 # them; our own leaks show in the runs of one rank.
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
 for how in whole stop nan; do
-    mpirun -n 2 --bind-to none "$ranks" train "$dir/$how" "$how" > "$dir/$how.txt" || fail "mpirun, $how"
+    launch 2 "$ranks" train "$dir/$how" "$how" > "$dir/$how.txt" || fail "two ranks, $how"
 done
 [ "$(grep -c 'OK after step 6' "$dir/whole.txt")" = 2 ] || fail "two ranks"
 [ "$(grep -o '[0-9a-f]\{64\}' "$dir/whole.txt" | sort -u | wc -l)" = 1 ] || fail "the ranks' parameters differ"
@@ -39,15 +63,15 @@ done
 [ "$(grep -c 'DIVERGED after step 3' "$dir/nan.txt")" = 2 ] || fail "one rank's divergence is not everybody's"
 # And goes on where it stopped, to the same bits.
 cp -r "$dir/stop" "$dir/back"
-mpirun -n 2 --bind-to none "$ranks" train "$dir/stop" whole > "$dir/again.txt"
+launch 2 "$ranks" train "$dir/stop" whole > "$dir/again.txt"
 [ "$(grep -o '[0-9a-f]\{64\}' "$dir/again.txt" | sort -u)" = "$(grep -o '[0-9a-f]\{64\}' "$dir/whole.txt" | sort -u)" ] ||
     fail "the resumed run is another run"
 
 # run RANKS DIR HOW [--KEY VALUE..]
 run() {
-    n=$1 to=$2 how=$3
+    ranks_of=$1 to=$2 how=$3
     shift 3
-    mpirun -n "$n" --bind-to none "$ranks" train "$dir/$to" "$how" "$@" > "$dir/$to.$n.txt" || fail "mpirun -n $n, $to"
+    launch "$ranks_of" "$ranks" train "$dir/$to" "$how" "$@" > "$dir/$to.$ranks_of.txt" || fail "$ranks_of ranks, $to"
 }
 same() { "$ranks" same "$dir/$1" "$dir/$2" || fail "$1 and $2 differ"; }
 near() { "$ranks" compare "$dir/$1" "$dir/$2" || fail "$1 and $2 differ"; }

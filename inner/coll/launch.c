@@ -1,0 +1,72 @@
+/* The table of launchers. */
+#include "inner/coll/launch.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct launch launchers[] = {
+    /* first match wins */
+    {"Open MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", LAUNCH_MPI, NULL, NULL},
+    {"PMI", "PMI_SIZE", "PMI_SIZE", LAUNCH_MPI, NULL, NULL},
+    {"PMIx", "PMIX_RANK", NULL, LAUNCH_MPI, NULL, NULL},
+    {"torchrun", "WORLD_SIZE", "WORLD_SIZE", LAUNCH_ENVIRONMENT, "RANK", "LOCAL_RANK"},
+    {"Slurm", "SLURM_NTASKS", "SLURM_NTASKS", LAUNCH_ENVIRONMENT, "SLURM_PROCID", "SLURM_LOCALID"},
+    {"none", NULL, NULL, LAUNCH_SELF, NULL, NULL},
+};
+
+const struct launch *launch_find(void)
+{
+    const struct launch *l = launchers;
+    while (l->mark && !getenv(l->mark))
+        l++;
+    return l;
+}
+
+long launch_size(const struct launch *l)
+{
+    const char *value = l->size_name ? getenv(l->size_name) : NULL;
+    return l->way == LAUNCH_SELF ? 1 : value ? strtol(value, NULL, 10) : 0;
+}
+
+static enum err number(const char *name, long most, int *value)
+{
+    const char *text = getenv(name);
+    char *end;
+    if (!text)
+        return err_set(ERR_CONFIG, "several ranks were launched, but %s is not set", name);
+    long n = strtol(text, &end, 10);
+    if (end == text || *end || n < 0 || n > most)
+        return err_set(ERR_CONFIG, "%s is '%s', not a number from 0 to %ld", name, text, most);
+    *value = (int)n;
+    return ERR_OK;
+}
+
+static const char *said(const char *name)
+{
+    const char *text = getenv(name);
+    return text ? text : "";
+}
+
+enum err launch_place(const struct launch *l, struct launch_place *p)
+{
+    long size = launch_size(l);
+    if (size < 1 || size > 1 << 20)
+        return err_set(ERR_CONFIG, "%s is '%s', not a number of ranks", l->size_name,
+                       said(l->size_name));
+    TRY(number(l->rank_name, size - 1, &p->rank));
+    TRY(number(l->local_rank_name, size - 1, &p->local_rank));
+    if (!*said("MASTER_ADDR") || !*said("MASTER_PORT"))
+        return err_set(ERR_CONFIG,
+                       "several ranks were launched: set MASTER_ADDR and MASTER_PORT to "
+                       "rank 0's host and a free port there");
+    snprintf(p->host, sizeof p->host, "%s", said("MASTER_ADDR"));
+    TRY(number("MASTER_PORT", 65535, &p->port));
+    /* torchrun itself listens at the port that it tells its workers. Another that all ranks come
+     * to: below 32768, where no outgoing connection takes it. */
+    if (!strcmp(said("TORCHELASTIC_USE_AGENT_STORE"), "True"))
+        p->port = 10000 + p->port % 20000;
+    snprintf(p->job, sizeof p->job, "%s %.40s %.40s %.20s %.20s", l->name,
+             said("TORCHELASTIC_RUN_ID"), said("TORCHELASTIC_RESTART_COUNT"), said("SLURM_JOB_ID"),
+             said("SLURM_STEP_ID"));
+    return ERR_OK;
+}

@@ -1,0 +1,439 @@
+/* NCCL: ranks are processes that meet in a file of shared memory, which has a seat for each. */
+#include "tests/nccl/fake.h"
+#include <fcntl.h>
+#include <nccl.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#include "kernels/scalar/bf16.h"
+
+enum { SEATS = 8, CHUNK = 64 << 10, GROUP_MAX = 64, COMMS_MAX = 16 };
+enum func { FUNC_ALL_REDUCE, FUNC_REDUCE, FUNC_BROADCAST, FUNCS };
+
+struct call { /* what must be equal in all ranks */
+    enum func func;
+    ncclDataType_t type;
+    size_t count;
+    int root;
+};
+struct seat {
+    _Atomic unsigned arrived[2]; /* barriers passed: of the streams, of the launching threads */
+    _Atomic int pid;
+    int device;
+    struct call call;
+    unsigned char data[CHUNK];
+};
+struct shared {
+    struct seat seats[SEATS];
+};
+struct ncclComm {
+    struct shared *shared;
+    int rank, size, device;
+    char name[64];
+    _Atomic int state, failed; /* ncclResult_t: of the last call; of the ranks, from then on */
+    _Atomic bool aborted, dead;
+    bool finalized, launching;
+    _Atomic unsigned running; /* collectives on streams */
+    bool connected[FUNCS];
+    pthread_t launcher;
+    int watched[SEATS]; /* pidfd of each rank, -1 */
+};
+struct op {
+    struct ncclComm *comm;
+    struct call call;
+    const void *from;
+    void *to;
+    cudaStream_t stream;
+};
+struct batch {
+    struct ncclComm *comm;
+    size_t count;
+    struct op *ops[GROUP_MAX];
+};
+
+static struct ncclComm comms[COMMS_MAX]; /* never reused: a call on a dead one is found out */
+static size_t comms_count;
+static bool in_group;
+static struct batch group;
+static char last_error[200];
+
+static void left_open(void)
+{
+    for (size_t i = 0; i < comms_count; i++)
+        if (!comms[i].dead)
+            fake_misuse("a communicator is left open at the end");
+}
+
+/* ---- ranks --------------------------------------------------------------------------------------
+ */
+static bool peer_gone(struct ncclComm *c)
+{
+    if (!getenv("FAKE_NCCL_REPORTS"))
+        return false;
+    for (int r = 0; r < c->size; r++) {
+        struct seat *s = &c->shared->seats[r];
+        if (c->watched[r] < 0 && s->pid)
+            c->watched[r] = (int)syscall(SYS_pidfd_open, (int)s->pid, 0);
+        struct pollfd p = {c->watched[r], POLLIN, 0};
+        if (poll(&p, 1, 0) == 1) {
+            snprintf(last_error, sizeof last_error, "rank %d closed its connection", r);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* False: this communicator was aborted, or a rank is gone. */
+static bool barrier(struct ncclComm *c, int which)
+{
+    unsigned mine = ++c->shared->seats[c->rank].arrived[which];
+    for (int r = 0; r < c->size; r++)
+        for (unsigned tries = 1; c->shared->seats[r].arrived[which] < mine; tries++) {
+            if (c->aborted || c->failed)
+                return false;
+            if (tries % 256 == 0 && peer_gone(c)) {
+                c->failed = ncclRemoteError;
+                return false;
+            }
+            usleep(tries < 50 ? 10 : 200);
+        }
+    return !c->aborted && !c->failed;
+}
+
+static bool same_calls(struct ncclComm *c)
+{
+    const struct call *mine = &c->shared->seats[c->rank].call;
+    for (int r = 0; r < c->size; r++) {
+        const struct call *theirs = &c->shared->seats[r].call;
+        if (theirs->func != mine->func || theirs->type != mine->type ||
+            theirs->count != mine->count || theirs->root != mine->root)
+            return false;
+    }
+    return true;
+}
+
+/* ---- arithmetic ---------------------------------------------------------------------------------
+ */
+static size_t width(ncclDataType_t type)
+{
+    return type == ncclDouble ? 8 : type == ncclFloat ? 4 : type == ncclBfloat16 ? 2 : 1;
+}
+
+static void add(void *to, const void *from, ncclDataType_t type, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (type == ncclDouble)
+            ((double *)to)[i] += ((const double *)from)[i];
+        else if (type == ncclFloat)
+            ((float *)to)[i] += ((const float *)from)[i];
+        else
+            ((uint16_t *)to)[i] = bf16_round(bf16_float(((uint16_t *)to)[i]) +
+                                             bf16_float(((const uint16_t *)from)[i]));
+}
+
+/* The order of additions differs from chunk to chunk, as a ring's does; it is the same in all
+ * ranks. */
+static void chunk(const struct op *o, size_t index, void *to, const void *from, size_t bytes)
+{
+    const struct ncclComm *c = o->comm;
+    const struct call *call = &o->call;
+    struct seat *seats = c->shared->seats;
+    int first = call->func == FUNC_BROADCAST ? call->root : (int)(index % (size_t)c->size);
+    memcpy(seats[c->rank].data, from, bytes);
+    if (!barrier(o->comm, 0))
+        return;
+    memcpy(to, seats[first].data, bytes);
+    for (int i = 1; i < c->size && call->func != FUNC_BROADCAST; i++)
+        add(to, seats[(first + i) % c->size].data, call->type, bytes / width(call->type));
+    if (call->func == FUNC_REDUCE && c->rank != call->root)
+        memset(to, 0xff, bytes); /* undefined: NaN */
+    (void)barrier(o->comm, 0);
+}
+
+static void run(void *self)
+{
+    struct op *o = self;
+    struct ncclComm *c = o->comm;
+    size_t bytes = o->call.count * width(o->call.type);
+    c->shared->seats[c->rank].call = o->call;
+    if (barrier(c, 0)) {
+        if (!same_calls(c))
+            fake_misuse("the ranks' calls differ: NCCL would hang");
+        (void)barrier(c, 0);
+    }
+    for (size_t at = 0, i = 0; at < bytes && !c->aborted && !c->failed; at += CHUNK, i++)
+        chunk(o, i, (char *)fake_memory(o->to) + at, (const char *)fake_memory(o->from) + at,
+              bytes - at < CHUNK ? bytes - at : CHUNK);
+    while (c->failed && !c->aborted) /* as a kernel does that waits for a rank that is gone */
+        usleep(200);
+    c->running--;
+    free(o);
+}
+
+/* ---- calls --------------------------------------------------------------------------------------
+ */
+static void settle(struct ncclComm *c)
+{
+    if (c->launching)
+        pthread_join(c->launcher, NULL);
+    c->launching = false;
+}
+
+/* In the background: the state of the communicator is ncclInProgress until it is done. */
+static ncclResult_t begin(struct ncclComm *c, void *(*job)(void *), void *self)
+{
+    settle(c);
+    c->state = ncclInProgress;
+    c->launching = true;
+    if (pthread_create(&c->launcher, NULL, job, self))
+        fake_misuse("no thread for a call");
+    return ncclInProgress;
+}
+
+static void usable(const struct ncclComm *c, const char *what)
+{
+    if (c->dead || c->aborted)
+        fake_misuse("%s on a communicator that was aborted or destroyed", what);
+    if (c->state == ncclInProgress)
+        fake_misuse("%s while the last call is in progress", what);
+}
+
+static void *launch(void *self)
+{
+    struct batch *b = self;
+    struct ncclComm *c = b->comm;
+    struct timespec now;
+    bool legacy = false;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    usleep((unsigned)(now.tv_nsec / 1000 % 300));
+    for (size_t i = 0; i < b->count; i++) {
+        enum func f = b->ops[i]->call.func;
+        if (!c->connected[f] && !barrier(c, 1)) /* connecting takes all ranks */
+            break;
+        c->connected[f] = true;
+        c->running++;
+        fake_enqueue(b->ops[i]->stream, run, b->ops[i]);
+        legacy |= !b->ops[i]->stream;
+    }
+    while (legacy && c->running && !c->aborted) /* fake_device's ops cannot wait for the legacy stream */
+        usleep(20);
+    c->state = c->failed;
+    free(b);
+    return NULL;
+}
+
+static ncclResult_t batch_begin(const struct batch *b)
+{
+    struct batch *copy = malloc(sizeof *copy);
+    if (!copy)
+        fake_misuse("no memory for a call");
+    *copy = *b;
+    return begin(b->comm, launch, copy);
+}
+
+static ncclResult_t call(const struct op *o)
+{
+    struct batch one = {o->comm, 1, {malloc(sizeof *o)}};
+    usable(o->comm, "a collective");
+    if (o->comm->failed || o->call.count == 0) {
+        free(one.ops[0]);
+        return (ncclResult_t)o->comm->failed;
+    }
+    fake_ordered(o->stream);
+    *one.ops[0] = *o;
+    if (!in_group)
+        return batch_begin(&one);
+    if (group.count == GROUP_MAX)
+        fake_misuse("more than %d calls in a group", GROUP_MAX);
+    group.comm = o->comm;
+    group.ops[group.count++] = one.ops[0];
+    return ncclSuccess;
+}
+
+ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+    (void)op;
+    return call(&(struct op){comm, {FUNC_ALL_REDUCE, type, count, 0}, from, to, stream});
+}
+
+ncclResult_t ncclReduce(const void *from, void *to, size_t count, ncclDataType_t type,
+                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream)
+{
+    (void)op;
+    return call(&(struct op){comm, {FUNC_REDUCE, type, count, root}, from, to, stream});
+}
+
+ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream)
+{
+    return call(&(struct op){comm, {FUNC_BROADCAST, type, count, root}, from, to, stream});
+}
+
+ncclResult_t ncclGroupStart(void); /* the real header has () */
+ncclResult_t ncclGroupEnd(void);
+
+ncclResult_t ncclGroupStart(void)
+{
+    in_group = true;
+    group.count = 0;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd(void)
+{
+    if (!in_group)
+        fake_misuse("the end of no group");
+    in_group = false;
+    return group.count ? batch_begin(&group) : ncclSuccess;
+}
+
+/* ---- communicators ------------------------------------------------------------------------------
+ */
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
+{
+    static unsigned made;
+    struct timespec now;
+    if (getenv("NCCL_COMM_ID"))
+        fake_misuse("an inherited NCCL_COMM_ID joins this job to another");
+    clock_gettime(CLOCK_REALTIME, &now);
+    memset(id, 0, sizeof *id);
+    snprintf(id->internal, sizeof id->internal, "/atoll-fake-nccl-%ld-%u-%ld", (long)getpid(),
+             made++, now.tv_nsec);
+    return ncclSuccess;
+}
+
+static bool seats_open(struct ncclComm *c)
+{
+    int fd = shm_open(c->name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0 || ftruncate(fd, sizeof *c->shared))
+        return false;
+    c->shared = mmap(NULL, sizeof *c->shared, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    return c->shared != MAP_FAILED;
+}
+
+static void *join(void *self)
+{
+    struct ncclComm *c = self;
+    if (!seats_open(c))
+        fake_misuse("no shared memory at %s", c->name);
+    struct seat *mine = &c->shared->seats[c->rank];
+    mine->device = c->device;
+    mine->pid = (int)getpid();
+    bool all = barrier(c, 1);
+    if (c->rank == 0)
+        shm_unlink(c->name);
+    for (int r = 0; all && r < c->size; r++)
+        if (r != c->rank && c->shared->seats[r].device == c->device && !c->failed) {
+            snprintf(last_error, sizeof last_error,
+                     "Duplicate GPU detected: rank %d and rank %d both on device %d", c->rank, r,
+                     c->device);
+            c->failed = ncclInvalidUsage;
+        }
+    c->state = c->failed;
+    return NULL;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id, int rank,
+                                    ncclConfig_t *config)
+{
+    struct ncclComm *c = &comms[comms_count++];
+    if (comms_count == 1)
+        atexit(left_open);
+    if (config->blocking != 0)
+        fake_misuse("a communicator that blocks cannot be watched");
+    if (fake_device() < 0)
+        fake_misuse("no GPU was chosen for this rank");
+    if (size > SEATS || comms_count == COMMS_MAX)
+        fake_misuse("more ranks or communicators than this has");
+    c->rank = rank;
+    c->size = size;
+    c->device = fake_device();
+    for (int r = 0; r < SEATS; r++)
+        c->watched[r] = -1;
+    snprintf(c->name, sizeof c->name, "%.60s", id.internal);
+    *comm = c;
+    return begin(c, join, c);
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *error)
+{
+    if (c->dead || c->aborted)
+        fake_misuse("a question to a communicator that was aborted or destroyed");
+    *error = (ncclResult_t)(c->failed ? c->failed : c->state);
+    return ncclSuccess;
+}
+
+static void *finalize(void *self)
+{
+    struct ncclComm *c = self;
+    while (c->running && !c->aborted)
+        usleep(100);
+    c->finalized = true;
+    c->state = c->failed;
+    return NULL;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t c)
+{
+    usable(c, "ncclCommFinalize");
+    return c->failed ? (ncclResult_t)c->failed : begin(c, finalize, c);
+}
+
+static void bury(ncclComm_t c)
+{
+    settle(c);
+    while (c->running)
+        usleep(100);
+    if (c->shared && c->shared != MAP_FAILED)
+        munmap(c->shared, sizeof *c->shared);
+    for (int r = 0; r < SEATS; r++)
+        if (c->watched[r] >= 0)
+            close(c->watched[r]);
+    c->dead = true;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t c)
+{
+    usable(c, "ncclCommDestroy");
+    if (!c->finalized)
+        fake_misuse("ncclCommDestroy in front of the end of ncclCommFinalize");
+    bury(c);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t c)
+{
+    if (c->dead || c->aborted)
+        fake_misuse("ncclCommAbort of a communicator that was aborted or destroyed");
+    c->aborted = true;
+    bury(c);
+    return ncclSuccess;
+}
+
+const char *ncclGetErrorString(ncclResult_t r)
+{
+    static const char *const names[] = {"no error",
+                                        "unhandled cuda error",
+                                        "unhandled system error",
+                                        "internal error",
+                                        "invalid argument",
+                                        "invalid usage",
+                                        "remote process exited or there was a network error",
+                                        "in progress"};
+    return (unsigned)r < sizeof names / sizeof *names ? names[r] : "unknown result code";
+}
+
+const char *ncclGetLastError(ncclComm_t c)
+{
+    (void)c;
+    return last_error;
+}
