@@ -6,9 +6,9 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <vector>
 #include "kernels/cuda/tile.cuh"
+#include "tests/cuda/emulate_memory.h"
 extern "C" {
 #include "tests/cuda/cuda_test.h"
 }
@@ -25,7 +25,7 @@ asm(".text\n"
     "    pop %r15\n    pop %r14\n    pop %r13\n    pop %r12\n    pop %rbx\n    pop %rbp\n"
     "    ret\n");
 
-enum { THREADS_MAX = 1024, STACK_BYTES = 64 << 10, SHARED_MAX = 227 << 10, LANES = 32 };
+enum { THREADS_MAX = 1024, STACK_BYTES = 64 << 10, SHARED_DEFAULT = 48 << 10, LANES = 32 };
 enum waiting { WAIT_NOTHING, WAIT_WARP, WAIT_BLOCK };
 
 struct copy {
@@ -62,17 +62,8 @@ static struct {
 } block;
 static void *scheduler;
 static unsigned char *stacks;
-static emulate_kernel *kernel_run;
-static void *kernel_arguments;
+static const struct emulate_call *launched;
 static struct fiber *running;
-static unsigned launches;
-
-static void die(const char *what)
-{
-    fprintf(stderr, "emulated kernel: %s, thread %u of block %u,%u\n", what,
-            running ? running->index.x : 0, emulate_block.x, emulate_block.y);
-    abort();
-}
 
 static void wait_for(enum waiting what, unsigned generation)
 {
@@ -86,6 +77,8 @@ static void warp_release(struct warp *w)
     if (w->arrived && w->arrived == w->live) {
         w->arrived = 0;
         w->generation++;
+        if (w->op == EMULATE_SYNCWARP) /* the others order no memory */
+            emulate_now.warp_time[w - warps]++;
     }
 }
 
@@ -96,6 +89,7 @@ static void block_release(void)
         block.result = block.any;
         block.any = 0;
         block.generation++;
+        emulate_now.block_time++;
     }
 }
 
@@ -104,8 +98,10 @@ const unsigned char *emulate_meet(enum emulate_op op, const void *mine, size_t b
     struct warp *w = &warps[running->index.x / LANES];
     unsigned generation = w->generation;
     unsigned char *slots = w->slots[generation % 2];
+    if (w->live != LANES)
+        emulate_die("a lane of the warp is not there to meet the others");
     if (w->arrived && w->op != (int)op)
-        die("lanes of a warp meet in different operations");
+        emulate_die("lanes of a warp meet in different operations");
     w->op = (int)op;
     if (bytes)
         memcpy(slots + running->index.x % LANES * EMULATE_SLOT, mine, bytes);
@@ -130,7 +126,10 @@ int emulate_barrier_or(int mine)
 void emulate_copy(void *to, const void *from, bool real)
 {
     if ((uintptr_t)to % 16 || (real && (uintptr_t)from % 16))
-        die("cp.async is not aligned");
+        emulate_die("cp.async is not aligned");
+    if (real)
+        emulate_access(from, 16, EMULATE_READ);
+    emulate_in_flight(to, true);
     running->open.push_back({to, from, real});
 }
 
@@ -143,22 +142,28 @@ void emulate_commit(void)
 void emulate_wait(int left)
 {
     while (running->groups.size() > (size_t)left) {
-        for (const copy &c : running->groups.front())
+        for (const copy &c : running->groups.front()) {
+            emulate_in_flight(c.to, false);
             if (c.real)
                 memcpy(c.to, c.from, 16);
             else
                 memset(c.to, 0, 16);
+        }
         running->groups.erase(running->groups.begin());
     }
 }
 
 static void fiber_main(void)
 {
-    kernel_run(kernel_arguments);
+    launched->run(launched->arguments);
     struct warp *w = &warps[running->index.x / LANES];
     running->done = true;
+    for (const std::vector<copy> &g : running->groups)
+        if (!g.empty())
+            emulate_die("leaves while a cp.async is under way");
+    if (!running->open.empty())
+        emulate_die("leaves with a cp.async that is in no group");
     running->groups.clear();
-    running->open.clear();
     w->live--;
     block.live--;
     warp_release(w);
@@ -189,6 +194,9 @@ static bool warp_run(unsigned w)
                 running = &fibers[i];
                 running->waiting = WAIT_NOTHING;
                 emulate_thread = &running->index;
+                emulate_now.thread = i;
+                emulate_private(stacks + (size_t)i * STACK_BYTES, STACK_BYTES, launched->arguments,
+                                launched->argument_bytes);
                 emulate_switch(&scheduler, running->stack);
                 progress = any = true;
             }
@@ -200,7 +208,9 @@ static void block_start(unsigned threads)
 {
     block = {0, threads, 0, 0, 0};
     memset(warps, 0, sizeof warps);
-    memset(emulate_shared, 0xff, SHARED_MAX); /* NaN: unwritten shared memory shows */
+    memset(emulate_now.warp_time, 0, sizeof emulate_now.warp_time);
+    emulate_now.block_time = 0;
+    emulate_shared = emulate_shared_begin(launched->shared);
     for (unsigned i = 0; i < threads; i++) {
         struct fiber *f = &fibers[i];
         f->index = {i, 0, 0};
@@ -219,98 +229,115 @@ static void block_run(unsigned threads)
     block_start(threads);
     for (bool any = true; block.live; any = false) {
         for (unsigned i = 0; i < count; i++)
-            any |= warp_run(launches % 2 ? i : count - 1 - i);
+            any |= warp_run(emulate_now.launch % 2 ? i : count - 1 - i);
         if (!any)
-            die("threads wait for each other");
+            emulate_die("threads wait for each other");
     }
 }
 
-/* ---- memory ---- */
-
-struct region {
-    void *p;
-    size_t bytes;
-    bool device;
-    uint64_t read, written; /* pinned: by asynchronous copies, the last of these numbers; 0: none is on its way */
-};
-static std::vector<region> regions;
+/* ---- launches ---- */
 static uint64_t given; /* launches, products, copies so far */
 
-static void allow(const struct region &r, bool yes)
-{
-    int busy = r.written ? PROT_NONE : r.read ? PROT_READ : PROT_READ | PROT_WRITE;
-    if (mprotect(r.p, r.bytes, yes ? busy : PROT_NONE))
-        die("memory cannot be protected");
-}
+struct allowance {
+    const void *kernel;
+    size_t bytes;
+};
+static std::vector<allowance> allowances;
 
-/* Device memory within its calls, the host's pinned memory outside its kernels. */
-static void allow_all(bool device, bool host)
+void emulate_shared_allow(const void *kernel, size_t bytes)
 {
-    for (const region &r : regions)
-        allow(r, r.device ? device : host);
-}
-
-static void *region_take(size_t bytes, bool device)
-{
-    size_t rounded = (bytes + 4095) / 4096 * 4096;
-    void *p = mmap(NULL, rounded, device ? PROT_NONE : PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED)
-        die("no memory");
-    regions.push_back({p, rounded, device, 0, 0});
-    return p;
-}
-
-static struct region *region_of(const void *p)
-{
-    for (region &r : regions)
-        if (p >= r.p && (const char *)p < (const char *)r.p + r.bytes)
-            return &r;
-    return NULL;
-}
-
-/* The host knows that all up to this number is done. */
-static void arrived(uint64_t until)
-{
-    for (region &r : regions) {
-        r.read = r.read > until ? r.read : 0;
-        r.written = r.written > until ? r.written : 0;
-    }
-    allow_all(false, true);
-}
-
-static void region_give(void *p)
-{
-    for (size_t i = 0; p && i < regions.size(); i++)
-        if (regions[i].p == p) {
-            munmap(p, regions[i].bytes);
-            regions.erase(regions.begin() + (long)i);
+    for (allowance &a : allowances)
+        if (a.kernel == kernel) {
+            a.bytes = bytes;
             return;
         }
+    allowances.push_back({kernel, bytes});
 }
 
-void emulate_launch(emulate_kernel *run, void *arguments, struct dim3 grid, struct dim3 size,
-                    size_t shared)
+static size_t shared_allowed(const void *kernel)
+{
+    size_t allowed = SHARED_DEFAULT;
+    for (const allowance &a : allowances)
+        if (a.kernel == kernel && a.bytes > allowed)
+            allowed = a.bytes;
+    return allowed;
+}
+
+/* cudaErrorInvalidConfiguration and its kin. */
+static void launch_check(const struct emulate_call *l)
+{
+    const struct dim3 &g = l->grid, &b = l->block;
+    if (!g.x || !g.y || !g.z || !b.x || !b.y || !b.z)
+        emulate_die("a launch of no blocks or no threads");
+    if (g.x > 0x7fffffffu || g.y > 0xffffu || g.z > 0xffffu || b.x > THREADS_MAX)
+        emulate_die("a launch of more blocks or threads than a GPU takes");
+    if (b.y != 1 || b.z != 1 || g.z != 1)
+        emulate_die("a launch of a shape that is not emulated");
+    if (l->shared > shared_allowed(l->kernel))
+        emulate_die("a launch with more shared memory than was asked for");
+}
+
+/* Blocks 0 .. count in an order of chance: a stride that has no factor in common with count. */
+static size_t stride_of(size_t count, uint32_t seed)
+{
+    size_t stride = count > 1 ? seed * (size_t)2654435761u % count : 0;
+    for (;; stride++) {
+        size_t a = stride, b = count;
+        while (b) {
+            size_t rest = a % b;
+            a = b;
+            b = rest;
+        }
+        if (a == 1)
+            return stride;
+    }
+}
+
+void emulate_launch(const struct emulate_call *call)
 {
     if (!stacks) {
         stacks = (unsigned char *)aligned_alloc(4096, (size_t)THREADS_MAX * STACK_BYTES);
-        emulate_shared = (unsigned char *)aligned_alloc(1024, SHARED_MAX);
+        emulate_own(fibers, sizeof fibers);
+        emulate_own(warps, sizeof warps);
+        emulate_own(&emulate_thread, sizeof emulate_thread);
+        emulate_own(&emulate_block, sizeof emulate_block);
+        emulate_own(&emulate_block_size, sizeof emulate_block_size);
+        emulate_own(&emulate_grid_size, sizeof emulate_grid_size);
+        emulate_own(&emulate_shared, sizeof emulate_shared);
     }
-    if (size.x > THREADS_MAX || size.y != 1 || size.z != 1 || shared > SHARED_MAX || grid.z != 1)
-        die("a launch that no GPU takes");
-    kernel_run = run;
-    kernel_arguments = arguments;
-    emulate_block_size = size;
-    emulate_grid_size = grid;
-    launches++;
+    launch_check(call);
+    launched = call;
+    emulate_block_size = call->block;
+    emulate_grid_size = call->grid;
+    emulate_now.launch++;
     given++;
-    allow_all(true, false);
-    for (unsigned y = 0; y < grid.y; y++)
-        for (unsigned x = 0; x < grid.x; x++) {
-            emulate_block = {x, y, 0};
-            block_run(size.x);
-        }
-    allow_all(false, true);
+    emulate_allow(true, false);
+    size_t count = (size_t)call->grid.x * call->grid.y;
+    size_t stride = stride_of(count, emulate_now.launch), at = emulate_now.launch % count;
+    emulate_now.kernel = true;
+    for (size_t i = 0; i < count; i++, at = (at + stride) % count) {
+        emulate_block = {(unsigned)(at % call->grid.x), (unsigned)(at / call->grid.x), 0};
+        emulate_now.block = (uint32_t)at;
+        block_run(call->block.x);
+    }
+    emulate_now.kernel = false;
+    emulate_allow(false, true);
+}
+
+unsigned atomicAdd(unsigned *p, unsigned x)
+{
+    unsigned old = *p;
+    emulate_access(p, sizeof *p, EMULATE_ATOMIC);
+    *p += x;
+    return old;
+}
+
+unsigned atomicOr(unsigned *p, unsigned x)
+{
+    unsigned old = *p;
+    emulate_access(p, sizeof *p, EMULATE_ATOMIC);
+    *p |= x;
+    return old;
 }
 
 /* ---- the device
@@ -328,9 +355,15 @@ void cuda_fail(struct cuda *c, enum err e)
 void *cuda_scratch(struct cuda *c, enum cuda_slot slot, size_t bytes)
 {
     if (bytes > c->scratch_bytes[slot]) {
-        free(c->scratch[slot]);
-        c->scratch_bytes[slot] = (bytes + 255) / 256 * 256;
-        c->scratch[slot] = aligned_alloc(256, c->scratch_bytes[slot]);
+        emulate_give(c->scratch[slot]);
+        c->scratch_bytes[slot] = (bytes + 0xfffff) & ~(size_t)0xfffff;
+        c->scratch[slot] = emulate_take(c->scratch_bytes[slot], true);
+    }
+    emulate_limit(c->scratch[slot], bytes);
+    if (slot != CUDA_SLOT_TABLE && bytes) { /* whoever asks again has lost what was there */
+        emulate_allow(true, true);
+        memset(c->scratch[slot], 0xff, bytes);
+        emulate_allow(false, true);
     }
     return c->scratch[slot];
 }
@@ -402,7 +435,7 @@ bool cuda_matmul_run(struct cuda *c, const struct product *p)
         return false;
     std::vector<double> sums(p->N);
     given++;
-    allow_all(true, false);
+    emulate_allow(true, false);
     for (size_t m = 0; m < p->M; m++) {
         for (size_t n = 0; n < p->N; n++)
             sums[n] += finish(p, m, n, element(p, m, n));
@@ -411,80 +444,79 @@ bool cuda_matmul_run(struct cuda *c, const struct product *p)
     }
     for (size_t n = 0; p->fuse == FUSE_DGELU_COLUMNS && n < p->N; n++)
         write(p->sums, p->out, n, sums[n]);
-    allow_all(false, true);
+    emulate_allow(false, true);
     return true;
 }
 
 static void device_close(struct dev *d)
 {
     for (int i = 0; i < CUDA_SLOTS; i++)
-        free(cuda_of(d)->scratch[i]);
+        emulate_give(cuda_of(d)->scratch[i]);
     free(cuda_of(d)->table_host);
     free(d);
 }
 
 static enum err device_alloc(struct dev *d, void **p, size_t bytes)
 {
-    *p = region_take(bytes, true);
+    *p = emulate_take(bytes, true);
     d->taken_bytes += bytes;
     return ERR_OK;
 }
 
 static enum err device_host_alloc(struct dev *, void **p, size_t bytes)
 {
-    *p = region_take(bytes, false);
+    *p = emulate_take(bytes, false);
     return ERR_OK;
 }
 
 static void device_free(struct dev *, void *p)
 {
-    region_give(p);
+    emulate_give(p);
 }
 
 static void drain(struct dev *d)
 {
     d->drains++;
-    arrived(given);
+    emulate_arrived(given);
 }
 
 static void copy_now(void *to, const void *from, size_t bytes)
 {
     given++;
-    for (const region &r : regions) /* a copy is not the host: nothing is in its way */
-        if (mprotect(r.p, r.bytes, PROT_READ | PROT_WRITE))
-            die("memory cannot be protected");
+    emulate_within(to, bytes);
+    emulate_within(from, bytes);
+    emulate_allow_all();
     memmove(to, from, bytes);
-    allow_all(false, true);
+    emulate_allow(false, true);
 }
 
 /* As dev_cuda.c: who is on the host, or comes from pinned memory, waits. */
 static void device_copy(struct dev *d, void *to, const void *from, size_t bytes)
 {
-    const struct region *source = region_of(from), *target = region_of(to);
     if (!bytes)
         return;
     copy_now(to, from, bytes);
-    if (!target || !target->device || (source && !source->device))
+    if (emulate_where(to) != EMULATE_DEVICE || emulate_where(from) == EMULATE_PINNED)
         drain(d);
 }
 
 static void device_copy_async(struct dev *, void *to, const void *from, size_t bytes)
 {
-    struct region *source = region_of(from), *target = region_of(to);
-    if (!source || !target)
-        die("an asynchronous copy of memory that is not pinned");
+    if (emulate_where(to) == EMULATE_PAGEABLE || emulate_where(from) == EMULATE_PAGEABLE)
+        emulate_die("an asynchronous copy of memory that is not pinned");
     copy_now(to, from, bytes);
-    source->read = source->device ? 0 : given;
-    target->written = target->device ? 0 : given;
-    allow_all(false, true);
+    emulate_under_way(from, given, false);
+    emulate_under_way(to, given, true);
+    emulate_allow(false, true);
 }
 
 static void device_zero(struct dev *, void *p, size_t bytes)
 {
     given++;
-    allow_all(true, false);
+    emulate_within(p, bytes);
+    emulate_allow(true, false);
     memset(p, 0, bytes);
-    allow_all(false, true);
+    emulate_allow(false, true);
 }
 
 static uint64_t reached[DEV_MARKS_MAX]; /* one device at a time has marks that matter */
@@ -498,7 +530,7 @@ static enum err device_wait(struct dev *d, unsigned mark)
 {
     if (reached[mark] && reached[mark] == given)
         d->drains++;
-    arrived(reached[mark]);
+    emulate_arrived(reached[mark]);
     return d->failed ? err_set(d->failed, "%s", cuda_of(d)->message) : ERR_OK;
 }
 

@@ -6,15 +6,17 @@
  * formulas are tested on machines without a GPU. It says nothing about speed, registers, the
  * compiler of CUDA or the memory model.
  *
- * To find missing barriers, a warp runs as far ahead of the others as barriers allow, lowest warp
- * first in every other launch and highest first in the rest; cp.async arrives only when it is
- * waited for; lanes of a warp must meet in the same operation.
+ * A warp runs as far ahead of the others as barriers allow, lowest warp first in every other launch
+ * and highest first in the rest; blocks run in an order of chance; cp.async arrives only when it is
+ * waited for; lanes of a warp must meet in the same operation. Bounds, alignment and races of every
+ * access: emulate_memory.h.
  */
 #include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <tuple>
 
 #define CUDA_EMULATED
 #define __global__
@@ -22,7 +24,7 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
-#define __shared__ static
+#define __shared__ static /* the build renames its section: emulate_memory.cc */
 
 struct uint3 {
     unsigned x, y, z;
@@ -75,11 +77,19 @@ extern unsigned char *emulate_shared;
 #define blockDim                    emulate_block_size
 #define gridDim                     emulate_grid_size
 #define SHARED_BYTES(name)          unsigned char *name = emulate_shared
-#define SHARED_ALLOW(kernel, bytes) ((void)(kernel))
+#define SHARED_ALLOW(kernel, bytes) emulate_shared_allow((const void *)(kernel), (bytes))
 
 typedef void emulate_kernel(void *arguments);
-void emulate_launch(emulate_kernel *run, void *arguments, struct dim3 grid, struct dim3 block,
-                    size_t shared);
+struct emulate_call {
+    emulate_kernel *run;
+    void *arguments;
+    size_t argument_bytes;
+    const void *kernel;
+    struct dim3 grid, block;
+    size_t shared;
+};
+void emulate_launch(const struct emulate_call *call);
+void emulate_shared_allow(const void *kernel, size_t bytes);
 /* Every lane brings `bytes` (at most 32) and gets what all 32 brought; `op` must be the same in
  * all. */
 const unsigned char *emulate_meet(enum emulate_op op, const void *mine, size_t bytes);
@@ -89,19 +99,29 @@ void emulate_copy(void *to, const void *from, bool real);
 void emulate_commit(void);
 void emulate_wait(int left);
 
-template <typename F> static void emulate_call(void *f)
+/* A launch evaluates its arguments, as CUDA does, then runs the kernel with copies of them. */
+template <typename... P> struct emulate_arguments {
+    void (*kernel)(P...);
+    std::tuple<P...> values;
+};
+template <typename... P> static void emulate_body(void *arguments)
 {
-    (*(F *)f)();
+    emulate_arguments<P...> *a = (emulate_arguments<P...> *)arguments;
+    std::apply(a->kernel, a->values);
 }
-template <typename F>
-static void emulate_run(F f, struct dim3 grid, struct dim3 block, size_t shared)
+template <typename... P, typename... A>
+static void emulate_run(void (*kernel)(P...), struct dim3 grid, struct dim3 block, size_t shared,
+                        A... values)
 {
-    emulate_launch(emulate_call<F>, &f, grid, block, shared);
+    emulate_arguments<P...> a = {kernel, std::tuple<P...>(values...)};
+    const struct emulate_call call = {
+        emulate_body<P...>, &a, sizeof a, (const void *)kernel, grid, block, shared};
+    emulate_launch(&call);
 }
 #define LAUNCH(c, kernel, grid, threads, shared, ...)                                              \
     do {                                                                                           \
         (void)(c);                                                                                 \
-        emulate_run([=] { kernel(__VA_ARGS__); }, (grid), (threads), (shared));                    \
+        emulate_run(kernel, (grid), (threads), (shared), __VA_ARGS__);                             \
     } while (0)
 
 static inline void __syncthreads(void)
@@ -149,18 +169,8 @@ static inline int __popc(unsigned x)
 {
     return __builtin_popcount(x);
 }
-static inline unsigned atomicAdd(unsigned *p, unsigned x)
-{
-    unsigned old = *p;
-    *p += x;
-    return old;
-}
-static inline unsigned atomicOr(unsigned *p, unsigned x)
-{
-    unsigned old = *p;
-    *p |= x;
-    return old;
-}
+unsigned atomicAdd(unsigned *p, unsigned x);
+unsigned atomicOr(unsigned *p, unsigned x);
 static inline float exp2_hardware(float x)
 {
     return x < -126.0f ? 0.0f : exp2f(x);
