@@ -104,6 +104,7 @@ size_t train_micro_tokens(const struct settings *s, int ranks);
 /* What one rank will hold; `data` is 0 until shards are open. */
 struct train_memory train_plan(const struct settings *s, const struct table *t,
                                enum dtype model_type, int ranks);
+size_t train_memory_left(void); /* bytes that this machine has left for this process */
 /* Logs the table (ev=memory), compares it with what the machine has left: ERR_MEMORY names settings
  * that would fit. */
 enum err train_memory_check(const struct train *t) MUST;

@@ -37,7 +37,7 @@ static size_t read_bytes(const char *path, const char *name, size_t unit)
     return bytes;
 }
 
-static size_t available(void)
+size_t train_memory_left(void)
 {
     size_t machine = read_bytes("/proc/meminfo", "MemAvailable:", 1024);
     size_t limit = read_bytes("/sys/fs/cgroup/memory.max", "", 1);
@@ -73,7 +73,7 @@ static double mib(size_t bytes)
 enum err train_memory_check(const struct train *t)
 {
     const struct train_memory *m = &t->memory;
-    size_t have = t->dev->memory_bytes ? t->dev->memory_bytes : available();
+    size_t have = t->dev->memory_bytes ? t->dev->memory_bytes : train_memory_left();
     log_event(LOG_INFO, "memory",
               "parameters_mib=%.1f model_copy_mib=%.1f gradients_mib=%.1f half_mib=%.1f moments_mib=%.1f "
               "activations_mib=%.1f workspace_mib=%.1f staging_mib=%.1f data_mib=%.1f total_mib=%.1f",

@@ -189,7 +189,7 @@ enum { DEV_RUN = 16384 }; /* sums of squares (LAMB's norms, squares) go over run
                    const struct dev_range *ranges, size_t n))
 #define DEV_OPS_EXACT(X)                                                                                 \
     /* ---- exact set: same bits on every device, compiler, thread count -------------------------- */   \
-    /* z = weight * (outer - local) + residual, each operation rounded once, f32. z may alias residual. */ \
+    /* z = weight * (outer - local) + residual, each operation rounded once, f32. z may be any of them. */ \
     X(delta, (struct dev *d, float *z, const float *outer, const float *local, const float *residual,    \
               float weight, size_t count))                                                               \
     /* code (count/256): 0 for an all-zero block, else clamp(ilogb(mean of z^2) + 128, 1, 254); 255 when \

@@ -49,18 +49,19 @@ void member_aggregates(struct member_options *o, unsigned sites)
     o->forgets = o->reencodes && o->schedule.back_off;
 }
 
-size_t member_memory_bytes(const struct member_options *o)
-{
-    size_t most = largest(o->fragments), bytes = state_bytes(o, &o->outer, most) + most * sizeof(float);
-    for (unsigned p = 0; p < o->fragments->count; p++)
-        bytes += state_bytes(o, outer_of(o, p), o->fragments->f[p].elements);
-    return bytes;
-}
-
-size_t member_device_bytes(const struct member_options *o)
+struct outer_memory member_memory(const struct member_options *o, bool here)
 {
     size_t most = largest(o->fragments);
-    return stage_bytes(most, nesterov_gathers(&o->outer)) + codec_device_bytes(most);
+    struct outer_memory m = {.host = state_bytes(o, &o->outer, most)};
+    for (unsigned p = 0; p < o->fragments->count; p++)
+        m.host += state_bytes(o, outer_of(o, p), o->fragments->f[p].elements);
+    if (here) /* the mean */
+        m.host += most * sizeof(float);
+    else
+        m.device = stage_bytes(most, nesterov_gathers(&o->outer));
+    m.device += here ? 0 : codec_device_bytes(most);
+    m.host += codec_host_bytes(most, here);
+    return m;
 }
 
 static enum err state_alloc(struct member_state *s, const struct member_options *o,
@@ -110,6 +111,7 @@ void member_close(struct member *m)
 static struct member_state *spare_of(struct member *m, unsigned fragment)
 {
     const struct member_state *s = &m->state[fragment];
+    stage_forget(&m->stage, m->buffers.theta); /* whoever asks changes it */
     m->spare.momentum = s->momentum ? m->buffers.momentum : NULL;
     m->spare.gathered = s->gathered ? m->buffers.gathered : NULL;
     return &m->spare;
@@ -318,6 +320,7 @@ static enum err state_read(struct member *m, unsigned fragment, uint64_t round,
     struct arena scratch = arena_make(0);
     uint8_t *data;
     size_t size, elements = fragment_of(m, fragment)->elements;
+    stage_forget(&m->stage, s->theta);
     path_of(path, fragment, round, "state");
     if (!m->world->ops->exists(m->world, path))
         return err_set(ERR_INPUT, "%s: not kept", path);
@@ -466,6 +469,7 @@ enum err member_begin(struct member *m, const float *initial_slab)
         ASSERT(s->round == 0);
         if (f->state == FRAGMENT_PARAMETERS) /* moments begin at zero, as their memory does */
             fragment_gather(m->dev, s->theta, initial_slab, f);
+        stage_forget(&m->stage, s->theta);
         TRY(dev_sync(m->dev));
         s->manifest = (struct digest){0};
         s->digest = shared_digest(s, f->elements);
@@ -604,7 +608,8 @@ enum err member_load_theta(struct member *m, unsigned fragment, uint64_t round, 
         TRY(state_read(m, fragment, round, &kept));
         s = &m->spare;
     }
-    m->dev->ops->copy(m->dev, theta, s->theta, elements * sizeof *theta);
+    const float *here = stage_kept(&m->stage, STAGE_THETA, s->theta);
+    m->dev->ops->copy(m->dev, theta, here ? here : s->theta, elements * sizeof *theta);
     return dev_sync(m->dev);
 }
 
@@ -684,18 +689,16 @@ static enum err advance(struct member *m, unsigned fragment)
     const struct member_state *s = &m->state[fragment];
     struct member_state *next = spare_of(m, fragment);
     size_t n = fragment_of(m, fragment)->elements;
-    struct nesterov_state at = {.theta = stage_at(&m->stage, STAGE_THETA, next->theta),
-                                .momentum = stage_at(&m->stage, STAGE_BESIDE, next->momentum),
-                                .gathered = stage_at(&m->stage, STAGE_GATHERED, next->gathered)};
-    m->dev->ops->copy(m->dev, at.theta, s->theta, n * sizeof *at.theta);
-    if (at.momentum)
-        m->dev->ops->copy(m->dev, at.momentum, s->momentum, n * sizeof *at.momentum);
-    if (at.gathered)
-        m->dev->ops->copy(m->dev, at.gathered, s->gathered, n * sizeof *at.gathered);
+    struct stage *g = &m->stage;
+    struct nesterov_state at = {
+        .theta = stage_take(g, STAGE_THETA, next->theta, s->theta, n),
+        .momentum = stage_take(g, STAGE_BESIDE, next->momentum, s->momentum, n),
+        .gathered = stage_take(g, STAGE_GATHERED, next->gathered, s->gathered, n)};
     nesterov_step(m->dev, outer_of(&m->o, fragment), &at, m->mean, s->round, n);
-    stage_out(&m->stage, next->theta, at.theta, n);
-    stage_out(&m->stage, next->momentum, at.momentum, n);
-    stage_out(&m->stage, next->gathered, at.gathered, n);
+    stage_out(g, next->theta, at.theta, n);
+    stage_out(g, next->momentum, at.momentum, n);
+    stage_out(g, next->gathered, at.gathered, n);
+    stage_keep(g, STAGE_THETA, next->theta);
     return dev_sync(m->dev);
 }
 
@@ -799,6 +802,9 @@ static void become(struct member *m, unsigned fragment)
     k += own_parts(s, n, to + k);
     for (size_t i = 0; i < k; i++)
         memcpy((void *)(uintptr_t)to[i].data, from[i].data, from[i].size_bytes);
+    stage_forget(&m->stage, s->theta);
+    if (stage_kept(&m->stage, STAGE_THETA, m->spare.theta))
+        stage_keep(&m->stage, STAGE_THETA, s->theta);
     s->round = m->spare.round;
     s->manifest = m->spare.manifest;
     s->backlog = m->spare.backlog;

@@ -10,8 +10,8 @@
  *   frag/F/<round>/aggregate  what it was made from; the manifest holds its digest
  *   frag/F/CURRENT            names a round and a manifest; its rename is the one commit point
  *
- * The arithmetic may be a GPU's: the same bits, a fragment at a time (stage.h). All that is named
- * here is host memory: member_memory_bytes(), all taken at open; member_load, and reading a kept state,
+ * The arithmetic may be a GPU's: the same bits, a fragment at a time (stage.h). The state is host
+ * memory: member_memory(), all taken at open; member_load, and reading a kept state,
  * take one fragment's state file for the time of the call. One thread. State digests are of
  * little-endian values; so is the machine.
  */
@@ -70,10 +70,8 @@ struct member {
 
 /* Options of the aggregator of so many sites: what re-encoding needs. */
 void member_aggregates(struct member_options *o, unsigned sites);
-/* What member_open takes, in bytes; without what the codec's pieces take. */
-size_t member_memory_bytes(const struct member_options *o);
-/* Beside it, of a device that has memory of its own, with what the codec's pieces take. */
-size_t member_device_bytes(const struct member_options *o);
+/* What member_open takes. here: its device works in the host's memory. */
+struct outer_memory member_memory(const struct member_options *o, bool here);
 /* All state lies in perm's memory, whatever the device; dev_arena() makes copies of it fast. */
 enum err member_open(struct member *m, struct world *w, struct dev *d,
                      const struct member_options *o, struct arena *perm) MUST;

@@ -106,7 +106,8 @@ static enum err print_memory(struct plan_cmd *c, const struct plan_option *o)
                                .residuals = true,
                                .forgets = c->p.o.outer_feedback < 1};
     struct train_memory t = train_plan(&c->p.s, &c->p.table, DTYPE_BF16, 1);
-    double outer = (double)(member_memory_bytes(&m) + site_memory_bytes(&m, c->task.sites, c->p.o.outer_extra_steps));
+    double outer = (double)(member_memory(&m, true).host +
+                            site_memory(&m, c->task.sites, c->p.o.outer_extra_steps, true).host);
     printf("\nMemory: %.2f GiB for training (one rank, bf16), %.2f GiB for the outer loop on the lead.\n",
            (double)t.total / (1 << 30), outer / (1 << 30));
     return ERR_OK;

@@ -158,7 +158,7 @@ static void say_what(const struct serve *v)
     log_event(LOG_INFO, "atoll", "version=%s commit=%s run=%s device=%s", version_number(), version_commit(),
               v->s.run_name, log_quote(quoted, sizeof quoted, v->cpu->note));
     log_event(LOG_INFO, "plan", "parameters=%zu memory_mib=%.1f up_per_site=%llu down_per_site=%llu",
-              v->table.parameters, (double)member_memory_bytes(&o) / (1 << 20),
+              v->table.parameters, (double)member_memory(&o, true).host / (1 << 20),
               (unsigned long long)schedule_upload_bytes(&v->exchange.schedule, elements),
               (unsigned long long)schedule_download_bytes(&v->exchange.schedule, elements, sites));
     tuning_log(&v->tuning);

@@ -124,46 +124,6 @@ static void print_tuning(const struct job *j)
         printf("# WARNING: %s\n", warning);
 }
 
-static void print_memory(const struct train_memory *m, const struct table *t)
-{
-    const struct {
-        const char *what;
-        size_t bytes;
-    } rows[] = {{"parameters (f32)", m->model.parameters},
-                {"bf16 copy", m->model.model_copy},
-                {"gradients", m->model.gradients},
-                {"optimizer moments", m->moments},
-                {"activations", m->model.activations},
-                {"workspace", m->model.workspace},
-                {"bf16 gradients", m->half},
-                {"checkpoint staging", m->staging},
-                {"all", m->total}};
-    printf("\n# Memory of one rank, %zu parameters in %zu tensors:\n", t->parameters, t->count);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        printf("#   %-20s %8.1f MiB\n", rows[i].what, (double)rows[i].bytes / (1 << 20));
-}
-
-static struct member_options member_settings(const struct job *j)
-{
-    return (struct member_options){.fragments = &j->plan.fragments,
-                                 .schedule = j->plan.schedule,
-                                 .outer = j->plan.outer,
-                                 .residuals = true,
-                                 .forgets = schedule_forgets(&j->plan.schedule, (float)j->o.outer_feedback),
-                                 .keep = (uint64_t)j->o.outer_catch_up};
-}
-
-static bool outer_on_gpu(const struct job *j)
-{
-    return strcmp(j->s.device_kind, "cpu") != 0 && strcmp(j->o.outer_device, "cpu") != 0;
-}
-
-/* What the outer loop takes of the GPU: the fragment in flight, and the codec's pieces. */
-static size_t outer_device_bytes(const struct job *j, const struct member_options *m)
-{
-    return outer_on_gpu(j) ? member_device_bytes(m) : 0;
-}
-
 static enum err dry_run(struct job *j)
 {
     const struct config_table tables[] = {keys_inner(&j->s), keys_outer(&j->o)};
@@ -172,15 +132,8 @@ static enum err dry_run(struct job *j)
     TRY(config_print(tables, 2, &j->perm, &text));
     fputs(text, stdout);
     TRY(table_make(&table, &j->s, &j->perm));
-    struct train_memory m = train_plan(&j->s, &table, j->dev->model_type, j->coll->size);
-    print_memory(&m, &table);
+    job_print_memory(j, &table);
     if (j->outer) {
-        struct member_options o = member_settings(j);
-        printf("#   %-20s %8.1f MiB\n", "outer loop, lead",
-               (double)member_memory_bytes(&o) / (1 << 20));
-        if (outer_on_gpu(j))
-            printf("#   %-20s %8.1f MiB\n", "outer loop, lead GPU",
-                   (double)outer_device_bytes(j, &o) / (1 << 20));
         print_predictions(j);
         print_tuning(j);
     }
@@ -344,7 +297,7 @@ static enum err open_beside(struct job *j, bool overlap)
     struct dev_options o = {.kind = "cpu", .model_type = "f32"};
     if (j->dev->host_memory)
         o.threads = (j->dev->threads + 3) / 4;
-    else if (outer_on_gpu(j))
+    else if (job_outer_on_gpu(j))
         o = (struct dev_options){
             .kind = j->gpu, .model_type = "f32", .threads = dev_threads(), .beside = true};
     return overlap || !j->dev->host_memory ? dev_open(&j->beside, &o) : ERR_OK;
@@ -352,7 +305,7 @@ static enum err open_beside(struct job *j, bool overlap)
 
 static enum err open_site(struct job *j)
 {
-    struct member_options m = member_settings(j);
+    struct member_options m = job_member(j);
     bool strict = strcmp(j->o.outer_mode, "strict") == 0;
     struct site_options o = {.run = j->s.run_name,
                              .name = j->o.site_name,
@@ -371,33 +324,14 @@ static enum err open_site(struct job *j)
     TRY(open_beside(j, m.schedule.overlap > 0));
     j->host = dev_arena(j->dev);
     TRY(member_open(&j->member, j->world, j->beside ? j->beside : j->dev, &m, &j->host));
-    log_event(LOG_INFO, "outer_device", "kind=%s memory_mib=%zu", j->member.dev->kind,
-              outer_device_bytes(j, &m) >> 20);
+    log_event(LOG_INFO, "outer_device", "kind=%s", j->member.dev->kind);
     TRY(dial(j));
     return site_open(&j->site, j->world, j->link, &j->member, &o, &j->host);
 }
 
 static enum err open_exchange(struct job *j)
 {
-    int64_t every = j->o.outer_every, look = j->s.train_eval_every;
-    struct site_train_options o = {.site = j->site,
-                                   .member = &j->member,
-                                   .link = j->link,
-                                   .fragments = &j->plan.fragments,
-                                   .schedule = j->plan.schedule,
-                                   .coll = j->coll,
-                                   .dev = j->dev,
-                                   .world = j->world,
-                                   .site_count = (unsigned)j->o.outer_sites.count,
-                                   .strict = strcmp(j->o.outer_mode, "strict") == 0,
-                                   .extra_steps = j->o.outer_extra_steps,
-                                   .share = j->o.site_share,
-                                   .mix = keys_mix(&j->o),
-                                   .before_update = j->o.outer_before_update,
-                                   .evaluate = look && (j->plan.fragments.count > 1 || look % every ||
-                                                        j->o.outer_overlap_steps),
-                                   .rounded = job_tell_round,
-                                   .self = j};
+    struct site_train_options o = job_exchange(j);
     return site_train_open(&j->exchange, &o, j->train.table.elements);
 }
 
@@ -414,21 +348,6 @@ static void say_what(const struct job *j)
         tuning_log(&j->tuning);
 }
 
-/* The training is told of the GPU's memory without what the outer loop will take, so that what does
- * not fit is refused before anything is taken. */
-static enum err reserve(struct job *j)
-{
-    struct member_options o = member_settings(j);
-    size_t need = outer_device_bytes(j, &o);
-    if (need && need >= j->dev->memory_bytes)
-        return err_set(ERR_CONFIG,
-                       "outer.device: the outer loop takes %zu MiB of the GPU's %zu; set it to "
-                       "cpu, or raise outer.fragments",
-                       need >> 20, j->dev->memory_bytes >> 20);
-    j->dev->memory_bytes -= need;
-    return ERR_OK;
-}
-
 static enum err open_all(struct job *j)
 {
     const char *checkpoints;
@@ -436,8 +355,8 @@ static enum err open_all(struct job *j)
         TRY(own_directory(j));
     say_what(j);
     TRY(path_in(j, &checkpoints, "inner"));
-    if (j->outer && is_lead(j))
-        TRY(reserve(j));
+    if (j->outer)
+        TRY(job_reserve(j));
     TRY(train_open(&j->train, &j->s, j->dev, j->coll, (uint32_t)j->index, checkpoints, &j->perm));
     if (!j->outer)
         return ERR_OK;

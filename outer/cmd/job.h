@@ -1,7 +1,7 @@
 #ifndef JOB_H
 #define JOB_H
 /* One `atoll train` process: all that it opens, in one place. cmd_train.c opens, runs and closes
- * it; job_tell.c says what happens, to the log, to metrics.jsonl and to the person who looks (lead
+ * it; job_memory.c says what it will take; job_tell.c says what happens, to the log, to metrics.jsonl and to the person who looks (lead
  * only: the others' record and progress are closed and take nothing).
  */
 #include "outer/exchange.h"
@@ -51,6 +51,17 @@ struct job {
     double began, last_round;   /* seconds */
     int64_t began_step;         /* -1: no step yet */
 };
+
+bool job_on_gpu(const struct job *j);
+bool job_outer_on_gpu(const struct job *j); /* the outer arithmetic, too */
+struct member_options job_member(const struct job *j);
+struct site_train_options job_exchange(struct job *j);
+/* Of the outer loop at this rank; on a GPU its host memory is pinned. */
+struct outer_memory job_outer_memory(struct job *j, const struct table *t);
+/* Before anything is taken: refuses what does not fit, ERR_MEMORY, with settings that would; the training
+ * is told of the GPU's memory without what the outer loop will take. */
+enum err job_reserve(struct job *j) MUST;
+void job_print_memory(struct job *j, const struct table *t);
 
 double job_now(void); /* seconds, monotonic */
 /* Elements of each fragment, as the schedule's predictions want them. */

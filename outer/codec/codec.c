@@ -65,10 +65,20 @@ static size_t piece_of(size_t largest, bool host_memory)
     return least < most ? least : most;
 }
 
+static size_t piece_bytes(size_t n)
+{
+    return n * 8 + n / 8 * CODEC_STREAM_BITS + 2 * codec_blocks(n) + 4;
+}
+
 size_t codec_device_bytes(size_t largest)
 {
-    size_t n = piece_of(largest, false);
-    return n * 8 + n / 8 * CODEC_STREAM_BITS + 2 * codec_blocks(n) + 4;
+    return piece_bytes(piece_of(largest, false));
+}
+
+size_t codec_host_bytes(size_t largest, bool here)
+{
+    size_t n = piece_of(largest, here);
+    return n * 8 + 2 * codec_blocks(n) + (here ? piece_bytes(n) : 0);
 }
 
 static enum err work_alloc(struct codec_work *w)

@@ -98,6 +98,8 @@ enum err codec_open_for(struct codec_work **w, struct dev *d, size_t largest) MU
 void codec_close(struct codec_work *w); /* NULL is fine */
 /* What it takes on a device that has memory of its own. */
 size_t codec_device_bytes(size_t largest);
+/* What it takes of the host's memory. here: the device works in it. */
+size_t codec_host_bytes(size_t largest, bool here);
 /* Block codes of z (count, device) -> codes (count/256, host). */
 enum err codec_codes(struct codec_work *w, uint8_t *codes, const float *z, size_t count) MUST;
 /* Where the random bits of the next encode come from, for codecs that round stochastically: the

@@ -54,15 +54,18 @@ static size_t largest_download(const struct member_options *o, unsigned site_cou
     return most;
 }
 
-size_t site_memory_bytes(const struct member_options *o, unsigned site_count, int64_t extra_steps)
+struct outer_memory site_memory(const struct member_options *o, unsigned site_count,
+                                int64_t extra_steps, bool here)
 {
     size_t elements = largest_elements(o), lanes = site_lanes_count(&o->schedule, extra_steps);
-    size_t floats = elements * (2 * sizeof(float) + (o->forgets ? sizeof(double) : 0));
-    size_t lane = floats + largest_payload(o) + largest_download(o, site_count);
-    size_t gauges = 0;
+    size_t values = elements * sizeof(float);
+    size_t lane = values + (o->forgets ? elements * sizeof(double) : 0) + largest_payload(o) +
+                  largest_download(o, site_count);
+    size_t of_lanes = lane + (o->schedule.eager ? values : 0) + (here ? values : 0), gauges = 0;
     for (unsigned f = 0; f < o->fragments->count; f++)
         gauges += sizeof(struct gauge) + gauge_bytes(o->fragments->f[f].elements);
-    return gauges + lane + lanes * (lane + elements * sizeof(float) * (o->schedule.eager ? 2 : 1));
+    return (struct outer_memory){.device = here ? 0 : lanes * values,
+                                 .host = gauges + lane + lanes * of_lanes};
 }
 
 enum err site_lane_make(struct site_lane *l, struct site *s, struct arena *perm)
@@ -72,9 +75,6 @@ enum err site_lane_make(struct site_lane *l, struct site *s, struct arena *perm)
     *l = (struct site_lane){.site = s};
     TRY_ALLOC(l->payload = arena_alloc(perm, largest_payload(o)));
     TRY_ALLOC(l->residual = arena_array(perm, elements, sizeof *l->residual));
-    l->z = s->member->stage.slot[STAGE_THETA];
-    if (s->member->dev->host_memory)
-        TRY_ALLOC(l->z = arena_array(perm, elements, sizeof *l->z));
     TRY_ALLOC(l->download = arena_alloc(perm, largest_download(o, s->o.site_count)));
     if (o->forgets)
         TRY_ALLOC(l->forgotten = arena_array(perm, elements, sizeof *l->forgotten));
@@ -109,6 +109,7 @@ void site_close(struct site *s)
     if (!s)
         return;
     site_lanes_end(s);
+    site_lanes_free(s);
     s->world->ops->gate_close(s->world, s->post);
     s->world->ops->gate_close(s->world, s->gate);
     s->post = s->gate = NULL;
@@ -426,7 +427,7 @@ enum err site_theta_to(struct site *s, unsigned fragment, uint64_t round, float 
 
 /* What is stored is sent; what was accepted from this site but is no longer stored is never made a
  * second time. */
-static enum err contribution(struct site_lane *l, const struct site_sending *w, const float *local)
+static enum err contribution(struct site_lane *l, const struct site_sending *w, float *local)
 {
     struct site *s = l->site;
     unsigned f = w->fragment;

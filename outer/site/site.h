@@ -18,7 +18,8 @@
  *   eager/F/<round>   with outer.eager: where this site went on when it had sent the round; durable
  *                     before the outbox, kept as long as a restart may repeat that step
  *
- * Memory: site_memory_bytes(), taken at open.
+ * What a site trained is handed over in memory of the member's device, and taken back there: on a GPU
+ * it never sees the host (outer/stage.h says what does). Memory: site_memory(), taken at open.
  */
 #include "outer/gauge.h"
 #include "outer/link/link.h"
@@ -68,8 +69,9 @@ struct site_landed { /* and what came of it */
 };
 struct site; /* opaque */
 
-/* Beside member_memory_bytes(). */
-size_t site_memory_bytes(const struct member_options *o, unsigned site_count, int64_t extra_steps);
+/* Beside member_memory(). here: the member's device works in the host's memory. */
+struct outer_memory site_memory(const struct member_options *o, unsigned site_count,
+                                int64_t extra_steps, bool here);
 /* The member is open, not yet begun or loaded: site_start does that. */
 enum err site_open(struct site **s, struct world *w, struct link *l, struct member *m,
                    const struct site_options *o, struct arena *perm) MUST;
@@ -79,8 +81,8 @@ void site_close(struct site *s);
  * one that is too far behind takes snapshots. Afterwards every fragment is where the aggregator is;
  * schedule_reached() says from which step a trainer without checkpoint may go on. */
 enum err site_start(struct site *s, const float *initial_slab) MUST;
-/* Round `round` of a fragment is due: local (elements, host or device memory of the member's dev)
- * becomes the theta to go on with. Returns with member->state[fragment].round > round: round + 1,
+/* Round `round` of a fragment is due: local (elements, memory of the member's device) becomes the theta to
+ * go on with, by way of z; after an error it is neither. Returns with member->state[fragment].round > round: round + 1,
  * or later after an absence (then a trainer may skip to schedule_reached()). When that state is
  * already recorded (replay after a restart) nothing is sent and the recorded theta of state round +
  * 1 comes back, or the newest one where that is not kept. A z that is not finite or holds a spike
@@ -103,7 +105,8 @@ enum err site_report(struct site *s, unsigned fragment, int64_t step, double los
 enum err site_leave(struct site *s, const char *why) MUST;
 struct site_times site_last(const struct site *s);
 struct gauge_reading site_gauge(struct site *s, unsigned fragment, uint64_t round);
-/* Theta of a recorded state, or of the newest where that one is not kept. */
+/* Theta of a recorded state, or of the newest where that one is not kept; memory of the member's device,
+ * or the host's. */
 enum err site_theta(struct site *s, unsigned fragment, uint64_t round, float *theta) MUST;
 /* Payload bytes of this site's contribution, as its offer said and the manifest says; 0: absent. */
 uint64_t site_sent_bytes(const struct site *s, const struct manifest *m);
@@ -112,7 +115,7 @@ enum err site_prune(struct site *s, unsigned fragment, uint64_t oldest_round) MU
 
 /* ---- overlapped rounds ---- */
 
-/* Memory of a free lane (elements of the fragment) for what was trained; site_send, on the same
+/* Memory of a free lane (elements of the fragment, of the member's device) for what was trained; site_send, on the same
  * fragment, is next. Waits for a lane if all are at work. */
 enum err site_lend(struct site *s, unsigned fragment, float **local) MUST;
 void site_send(struct site *s, const struct site_sending *w); /* returns at once */

@@ -145,7 +145,7 @@ static enum err others_of(struct site_lane *l, const struct site_sending *w, flo
 {
     struct member *m = l->site->member;
     size_t n = elements_of(l->site, w->fragment);
-    float *own = stage_at(&m->stage, STAGE_THETA, l->z);
+    float *own = stage_at(&m->stage, STAGE_THETA, m->spare.theta); /* free until the step */
     float *sum = stage_at(&m->stage, STAGE_BESIDE, l->ahead);
     bool known = false;
     if (mine > 0)

@@ -303,6 +303,15 @@ unsigned site_lanes_count(const struct schedule *s, int64_t extra_steps)
     return schedule_lanes(&late);
 }
 
+static enum err local_alloc(struct site_lane *l, size_t elements, struct arena *perm)
+{
+    struct dev *d = l->site->member->dev;
+    if (!d->host_memory)
+        return dev_alloc(d, (void **)&l->local, elements * sizeof *l->local);
+    TRY_ALLOC(l->local = arena_array(perm, elements, sizeof *l->local));
+    return ERR_OK;
+}
+
 enum err site_lanes_open(struct site *s, struct arena *perm)
 {
     const struct member_options *o = &s->member->o;
@@ -318,7 +327,7 @@ enum err site_lanes_open(struct site *s, struct arena *perm)
     for (; s->lanes < lanes; s->lanes++) {
         struct site_lane *l = &s->lane[s->lanes];
         TRY(site_lane_make(l, s, perm));
-        TRY_ALLOC(l->local = arena_array(perm, elements, sizeof *l->local));
+        TRY(local_alloc(l, elements, perm));
         if (o->schedule.eager)
             TRY_ALLOC(l->ahead = arena_array(perm, elements, sizeof *l->ahead));
         TRY(s->world->ops->thread_start(s->world, &l->thread, lane_run, l));
@@ -336,6 +345,16 @@ void site_lanes_settle(struct site *s)
         while (s->lane[i].flying && s->lane[i].landed)
             look(s);
     out(s);
+}
+
+void site_lanes_free(struct site *s)
+{
+    struct dev *d = s->member->dev;
+    unsigned lanes = site_lanes_count(&s->member->schedule, s->o.extra_steps);
+    for (unsigned i = 0; i < lanes && s->lane && !d->host_memory; i++) {
+        dev_free(d, s->lane[i].local);
+        s->lane[i].local = NULL;
+    }
 }
 
 void site_lanes_end(struct site *s)

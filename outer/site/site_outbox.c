@@ -171,11 +171,12 @@ static enum err base_of(struct site_lane *l, const struct site_sending *w, const
 }
 
 struct formed { /* of a contribution that is being made; device: see stage.h */
-    float *z, *residual; /* residual: before encode what was carried over, behind it what is left */
+    float *z;        /* in the place of what was trained */
+    float *residual; /* before encode what was carried over, behind it what is left */
 };
 
 /* z = weight * (theta - local) + residual, after the leak took its share of the residual. */
-static enum err form(struct site_lane *l, const struct site_sending *w, const float *local,
+static enum err form(struct site_lane *l, const struct site_sending *w, float *local,
                      struct formed *out)
 {
     struct site *s = l->site;
@@ -183,16 +184,18 @@ static enum err form(struct site_lane *l, const struct site_sending *w, const fl
     struct stage *g = &s->member->stage;
     struct dev *d = s->member->dev;
     size_t n = fragment_of(s, w->fragment)->elements;
-    *out = (struct formed){stage_at(g, STAGE_THETA, l->z), stage_at(g, STAGE_DELTA, l->residual)};
-    const float *theta;
-    TRY(base_of(l, w, &theta));
+    const float *host, *theta;
+    TRY(base_of(l, w, &host));
     memcpy(l->residual, state->residual, n * sizeof *l->residual);
     if (l->forgotten)
         memcpy(l->forgotten, state->forgotten, n * sizeof *l->forgotten);
     bool fresh = schedule_backs_off(&s->member->schedule, state->backlog);
     codec_leak(l->residual, l->forgotten, fresh ? 0 : s->o.feedback, n);
-    d->ops->delta(d, out->z, stage_in(g, STAGE_THETA, theta, n), stage_in(g, STAGE_BESIDE, local, n),
-                  stage_in(g, STAGE_DELTA, l->residual, n), w->weight, n);
+    theta = stage_in(g, STAGE_THETA, host, n);
+    if (host == state->theta)
+        stage_keep(g, STAGE_THETA, host);
+    *out = (struct formed){local, stage_take(g, STAGE_DELTA, l->residual, l->residual, n)};
+    d->ops->delta(d, out->z, theta, local, out->residual, w->weight, n);
     return dev_sync(d);
 }
 
@@ -239,7 +242,7 @@ static enum err measure(struct site *s, unsigned fragment, const struct formed *
     return codec_squares(w, delta, f->z, f->residual, fragment_of(s, fragment)->elements);
 }
 
-enum err site_outbox_make(struct site_lane *l, const struct site_sending *w, const float *local)
+enum err site_outbox_make(struct site_lane *l, const struct site_sending *w, float *local)
 {
     struct site *s = l->site;
     unsigned fragment = w->fragment;

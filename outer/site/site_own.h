@@ -31,7 +31,6 @@ struct site_lane {
     uint8_t *payload;  /* of the box */
     float *residual;   /* of the box: residual' */
     double *forgotten; /* of the box; NULL without a leak */
-    float *z;          /* largest fragment, device */
     uint8_t *download; /* aggregate or snapshot; before that, the base of the delta */
     unsigned failures; /* calls without an answer in a row */
     uint64_t down_since_ms;
@@ -41,7 +40,7 @@ struct site_lane {
     struct world_thread *thread;
     struct site_sending sending;
     struct site_landed landing;
-    float *local;   /* what the site trained, then the new theta */
+    float *local;   /* device: what the site trained, then the new theta */
     float *ahead;   /* eager start of the round being sent, before that what the others sent; NULL
                        where the configuration is not eager */
     float others;   /* weight of what the others sent */
@@ -102,6 +101,7 @@ unsigned site_lanes_count(const struct schedule *s, int64_t extra_steps);
 enum err site_lanes_open(struct site *s, struct arena *perm) MUST;
 void site_lanes_settle(struct site *s); /* until what has landed is reported */
 void site_lanes_end(struct site *s); /* the threads; calls under way come back first */
+void site_lanes_free(struct site *s);
 void site_lane_stored(struct site_lane *l);
 void site_lane_away(struct site_lane *l, bool away);
 void site_lane_notice(struct site_lane *l, const char *text);
@@ -141,7 +141,7 @@ const struct manifest_entry *site_own_entry(const struct site *s, const struct m
 enum err site_outbox_load(struct site_lane *l, unsigned fragment,
                           uint64_t round) MUST; /* box.valid: found */
 enum err site_outbox_make(struct site_lane *l, const struct site_sending *w,
-                          const float *local) MUST; /* S1-S3 of the member's round */
+                          float *local) MUST; /* S1-S3 of the member's round; local becomes z */
 enum err site_outbox_send(struct site_lane *l) MUST;       /* S4, S5: until received or overtaken */
 /* S8 into the member's spare; the box of that round is loaded when there is one. */
 enum err site_outbox_settle(struct site_lane *l, unsigned fragment, const struct manifest *m) MUST;

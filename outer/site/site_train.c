@@ -27,25 +27,54 @@ enum err site_train_agree(const struct site_train *s, enum err mine)
                    err_text((enum err)status));
 }
 
+struct parts { /* bytes of each buffer; 0: none */
+    size_t fragment, gathered, host, local;
+};
+
+static struct parts parts_of(const struct site_train_options *o, size_t local_elements)
+{
+    size_t largest = 0;
+    bool delayed = false;
+    for (unsigned f = 0; f < o->fragments->count; f++) {
+        size_t n = o->fragments->f[f].elements;
+        largest = n > largest ? n : largest;
+        delayed = delayed || schedule_delayed(&o->schedule, f);
+    }
+    size_t bytes = largest * sizeof(float);
+    return (struct parts){.fragment = bytes,
+                          .gathered = delayed ? bytes : 0,
+                          .host = o->beside || o->coll->rank ? 0 : bytes,
+                          .local = o->evaluate ? local_elements * sizeof(float) : 0};
+}
+
+struct outer_memory site_train_memory(const struct site_train_options *o, size_t local_elements,
+                                      bool here)
+{
+    struct parts p = parts_of(o, local_elements);
+    size_t device = p.fragment + p.gathered, host = p.host + p.local;
+    return (struct outer_memory){here ? 0 : device, here ? device + host : host};
+}
+
 enum err site_train_open(struct site_train *s, const struct site_train_options *o,
                          size_t local_elements)
 {
-    size_t largest = 0;
+    struct parts p = parts_of(o, local_elements);
     *s = (struct site_train){.o = *o, .arena = dev_arena(o->dev)};
-    for (unsigned f = 0; f < o->fragments->count; f++)
-        if (o->fragments->f[f].elements > largest)
-            largest = o->fragments->f[f].elements;
-    TRY_ALLOC(s->fragment = arena_array(&s->arena, largest, sizeof *s->fragment));
-    if (o->schedule.overlap)
-        TRY_ALLOC(s->gathered = arena_array(&s->arena, largest, sizeof *s->gathered));
-    if (o->evaluate)
-        TRY_ALLOC(s->local = arena_array(&s->arena, local_elements, sizeof *s->local));
+    TRY(dev_alloc(o->dev, (void **)&s->fragment, p.fragment));
+    TRY(dev_alloc(o->dev, (void **)&s->gathered, p.gathered));
+    if (p.host)
+        TRY_ALLOC(s->host = arena_alloc(&s->arena, p.host));
+    if (p.local)
+        TRY_ALLOC(s->local = arena_alloc(&s->arena, p.local));
     return ERR_OK;
 }
 
 void site_train_close(struct site_train *s)
 {
+    dev_free(s->o.dev, s->fragment);
+    dev_free(s->o.dev, s->gathered);
     arena_free(&s->arena);
+    *s = (struct site_train){0};
 }
 
 uint64_t site_train_rounds(const struct schedule *s, int64_t step)
@@ -62,33 +91,39 @@ static float *slab_of(const struct train *t, enum fragment_state state)
     return slabs[state];
 }
 
-enum err site_train_gather(struct train *t, float *out, const struct fragment *part)
+void site_train_collect(struct site_train *s, struct train *t, float *out, unsigned f)
 {
-    fragment_gather(t->dev, out, slab_of(t, part->state), part);
+    const struct fragment *part = &s->o.fragments->f[f];
+    t->dev->ops->collect(t->dev, out, slab_of(t, part->state), part->ranges, part->range_count);
+}
+
+enum err site_train_gather(struct site_train *s, struct train *t, float *out, unsigned f)
+{
+    site_train_collect(s, t, s->host ? s->fragment : out, f);
+    if (s->host)
+        t->dev->ops->copy(t->dev, out, s->fragment, s->o.fragments->f[f].elements * sizeof *out);
     return dev_sync(t->dev);
 }
 
-enum err site_train_scatter(struct train *t, const float *in, const struct fragment *part)
+float *site_train_handed(const struct site_train *s)
 {
-    fragment_scatter(t->dev, slab_of(t, part->state), in, part);
-    return dev_sync(t->dev);
+    return s->host ? s->host : s->fragment;
 }
 
 /* A second moment is a mean of squares; what a codec's rounding takes below zero would be a root of a
  * negative number. */
-enum err site_train_share(struct site_train *s, unsigned f)
+enum err site_train_take(struct site_train *s, struct train *t, unsigned f, const float *theta,
+                         float alpha)
 {
     const struct fragment *part = &s->o.fragments->f[f];
-    for (size_t i = 0; site_train_lead(s) && part->state == FRAGMENT_SECOND && i < part->elements; i++)
-        s->fragment[i] = s->fragment[i] > 0 ? s->fragment[i] : 0;
-    return s->o.coll->ops->broadcast_host(s->o.coll, s->fragment, part->elements * sizeof(float));
-}
-
-/* s->fragment of the lead -> the parameters, or moments, of every rank. */
-static enum err spread(struct site_train *s, struct train *t, unsigned f)
-{
-    TRY(site_train_share(s, f));
-    return site_train_scatter(t, s->fragment, &s->o.fragments->f[f]);
+    size_t bytes = part->elements * sizeof *theta;
+    struct dev_blend b = {part->ranges, part->range_count, alpha, part->state == FRAGMENT_SECOND};
+    if (site_train_lead(s) && theta != s->fragment)
+        t->dev->ops->copy(t->dev, s->fragment, theta, bytes);
+    TRY(dev_sync(t->dev));
+    TRY(s->o.coll->ops->broadcast(s->o.coll, s->fragment, bytes));
+    t->dev->ops->blend(t->dev, slab_of(t, part->state), s->fragment, &b);
+    return dev_sync(t->dev);
 }
 
 static struct link_counters since(const struct link_counters *now, const struct link_counters *then)
@@ -146,7 +181,7 @@ static enum err said(enum err e)
     return e == ERR_STOPPED ? ERR_OK : e;
 }
 
-/* The lead's part of a round: gather, exchange, tell. s->fragment then holds the new outer
+/* The lead's part of a round: gather, exchange, tell. What was handed over then is the new outer
  * parameters. */
 static enum err exchange(struct site_train *s, struct train *t, const struct train_report *report,
                          unsigned f, uint64_t round)
@@ -157,9 +192,9 @@ static enum err exchange(struct site_train *s, struct train *t, const struct tra
                                  .weight = site_train_weight(s, t, f, round),
                                  .replayed = s->o.member->state[f].round > round};
     double begin = site_train_now();
-    TRY(site_train_gather(t, s->fragment, &s->o.fragments->f[f]));
+    TRY(site_train_gather(s, t, site_train_handed(s), f));
     r.gather_ms = 1e3 * (site_train_now() - begin);
-    TRY(site_round(s->o.site, f, round, s->fragment, (float)r.weight, t->tokens));
+    TRY(site_round(s->o.site, f, round, site_train_handed(s), (float)r.weight, t->tokens));
     r.seconds = site_train_now() - begin;
     r.flight_ms = r.exposed_ms = 1e3 * r.seconds - r.gather_ms; /* training waited for all of it */
     tell(s, &r);
@@ -221,7 +256,7 @@ static enum err one_round(struct site_train *s, struct train *t, const struct tr
     if (later)
         return ERR_OK;
     s->merged_step[f] = t->step;
-    return spread(s, t, f);
+    return site_train_take(s, t, f, site_train_handed(s), 0);
 }
 
 /* All rounds that end at this step, on every rank. */
@@ -284,7 +319,7 @@ static bool repeatable(struct site_train *s, const struct train *t)
             !s->o.strict) /* the others went on: nothing repeated could still be sent */
             return false;
         for (uint64_t r = need + 1; r <= have; r++)
-            if (member_load_theta(s->o.member, f, r, s->fragment) != ERR_OK)
+            if (member_load_theta(s->o.member, f, r, site_train_handed(s)) != ERR_OK)
                 return false;
     }
     return true;
@@ -301,10 +336,11 @@ static uint64_t outer_round(const struct site_train *s, const struct train *t, u
 static enum err take_outer(struct site_train *s, struct train *t, unsigned count)
 {
     for (unsigned f = 0; f < count; f++) {
-        enum err e = site_train_lead(s) ? site_theta(s->o.site, f, outer_round(s, t, f), s->fragment)
-                                        : ERR_OK;
+        float *theta = site_train_handed(s);
+        enum err e =
+            site_train_lead(s) ? site_theta(s->o.site, f, outer_round(s, t, f), theta) : ERR_OK;
         TRY(site_train_agree(s, e));
-        TRY(spread(s, t, f));
+        TRY(site_train_take(s, t, f, theta, 0));
     }
     model_params_changed(t->model);
     return ERR_OK;

@@ -35,7 +35,8 @@ struct site_train_options {
     const struct fragments *fragments;
     struct schedule schedule;
     struct coll *coll;
-    struct dev *dev;     /* the trainer's: buffers lie where it copies fast */
+    struct dev *dev;     /* the trainer's */
+    bool beside;         /* the lead's member works in the memory of that device */
     struct world *world; /* NULL on ranks other than the lead */
     unsigned site_count;
     bool strict; /* replay every step that a restart lost; else go on where the others are */
@@ -49,10 +50,12 @@ struct site_train_options {
 };
 struct site_train {
     struct site_train_options o;
-    float *fragment; /* host, largest fragment */
+    float *fragment; /* device, largest fragment: local parameters, or what takes their place */
+    float *gathered; /* device, the same: local parameters; NULL without a one-round delay */
+    float *host;     /* host, largest fragment: between fragment and the member; NULL where it works
+                        in the memory of the device, and on other ranks */
     float *local;    /* host slab, the local parameters while the outer ones are looked at; NULL
                         without evaluate */
-    float *gathered; /* host, largest fragment: local parameters; NULL without overlap */
     struct arena arena;
     struct link_counters counted; /* at the last round that was told of */
     /* The lead's, with overlap: */
@@ -70,6 +73,10 @@ struct site_train {
     double asked;                            /* when we last looked whether it is back, seconds */
 };
 
+/* What each rank takes for it, the lead beside member_memory() and site_memory(). here: the trainer's device
+ * works in the host's memory. */
+struct outer_memory site_train_memory(const struct site_train_options *o, size_t local_elements,
+                                      bool here);
 /* local_elements: t->table.elements of the trainer. */
 enum err site_train_open(struct site_train *s, const struct site_train_options *o,
                          size_t local_elements) MUST;

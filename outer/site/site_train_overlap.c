@@ -61,20 +61,6 @@ static enum err await(struct site_train *s, bool later[ROUND_FRAGMENTS_MAX])
 
 /* ---- apply ---- */
 
-/* local = alpha * local + (1 - alpha) * theta, theta in s->fragment; local is left in s->gathered,
- * where it is already when `gathered`. */
-static enum err mix(struct site_train *s, struct train *t, unsigned f, float alpha, bool gathered)
-{
-    const struct fragment *part = &s->o.fragments->f[f];
-    float beta = 1 - alpha;
-    TRY(site_train_share(s, f));
-    if (alpha > 0 && !gathered)
-        TRY(site_train_gather(t, s->gathered, part));
-    for (size_t i = 0; alpha > 0 && i < part->elements; i++)
-        s->fragment[i] = alpha * s->gathered[i] + beta * s->fragment[i];
-    return site_train_scatter(t, s->fragment, part);
-}
-
 static void tell(struct site_train *s, unsigned f, const struct site_landed *landed, double mix_ms)
 {
     uint64_t round = s->flight[f] - 1;
@@ -99,20 +85,16 @@ static void tell(struct site_train *s, unsigned f, const struct site_landed *lan
 }
 
 /* The lead has waited: theta is there. */
-static enum err apply(struct site_train *s, struct train *t, unsigned f, float alpha, bool gathered)
+static enum err apply(struct site_train *s, struct train *t, unsigned f, float alpha)
 {
     double begin = site_train_now();
     struct site_landed landed = {.included = 0};
-    enum err e = ERR_OK;
-    if (site_train_lead(s)) {
-        const float *theta;
-        e = site_collect(s->o.site, f, &theta, &landed);
-        if (e == ERR_OK)
-            memcpy(s->fragment, theta, s->o.fragments->f[f].elements * sizeof *theta);
-    }
+    const float *theta = NULL;
+    enum err e = site_train_lead(s) ? site_collect(s->o.site, f, &theta, &landed) : ERR_OK;
     TRY(site_train_agree(s, e));
     TRY(s->o.coll->ops->broadcast_host(s->o.coll, &landed.sat_out, sizeof landed.sat_out));
-    TRY(mix(s, t, f, landed.sat_out ? 0 : alpha, gathered)); /* what is damaged is not kept */
+    alpha = landed.sat_out ? 0 : alpha; /* what is damaged is not kept */
+    TRY(site_train_take(s, t, f, theta, alpha));
     if (site_train_lead(s))
         tell(s, f, &landed, 1e3 * (site_train_now() - begin));
     s->flight[f] = 0;
@@ -123,9 +105,10 @@ static enum err apply(struct site_train *s, struct train *t, unsigned f, float a
  * they do after every other round (DiLoCoX, 2506.21263). */
 static enum err apply_initial(struct site_train *s, struct train *t, unsigned f)
 {
-    enum err e = site_train_lead(s) ? site_theta(s->o.site, f, 0, s->fragment) : ERR_OK;
+    float *theta = site_train_handed(s);
+    enum err e = site_train_lead(s) ? site_theta(s->o.site, f, 0, theta) : ERR_OK;
     TRY(site_train_agree(s, e));
-    return mix(s, t, f, (float)s->o.mix, true);
+    return site_train_take(s, t, f, theta, (float)s->o.mix);
 }
 
 /* ---- send ---- */
@@ -134,15 +117,16 @@ static enum err apply_initial(struct site_train *s, struct train *t, unsigned f)
 static enum err depart(struct site_train *s, struct train *t, const struct train_report *report,
                        unsigned f, uint64_t round, bool gathered, bool ahead)
 {
-    const struct fragment *part = &s->o.fragments->f[f];
+    size_t bytes = s->o.fragments->f[f].elements * sizeof(float);
     double begin = site_train_now();
     float *local;
     s->weight[f] = site_train_weight(s, t, f, round);
     TRY(site_lend(s->o.site, f, &local));
     if (gathered)
-        memcpy(local, s->gathered, part->elements * sizeof *local);
+        t->dev->ops->copy(t->dev, local, s->gathered, bytes);
     else
-        TRY(site_train_gather(t, local, part));
+        TRY(site_train_gather(s, t, local, f));
+    TRY(dev_sync(t->dev));
     site_send(s->o.site, &(struct site_sending){.fragment = f,
                                                 .round = round,
                                                 .base = schedule_base(&s->o.schedule, f, round),
@@ -166,7 +150,7 @@ static enum err finish(struct site_train *s, struct train *t, unsigned *next)
     enum err e = site_train_lead(s) ? site_await(s->o.site, f) : ERR_OK;
     s->exposed_ms[f] += 1e3 * (site_train_now() - begin);
     TRY(site_train_agree(s, e));
-    return apply(s, t, f, 0, false);
+    return apply(s, t, f, 0);
 }
 
 static enum err send(struct site_train *s, struct train *t, const struct train_report *report,
@@ -183,16 +167,11 @@ static enum err send(struct site_train *s, struct train *t, const struct train_r
 static enum err go_ahead(struct site_train *s, struct train *t, unsigned f)
 {
     double begin = site_train_now();
-    const float *start;
-    enum err e = ERR_OK;
-    if (site_train_lead(s)) {
-        e = site_eager(s->o.site, f, &start);
-        if (e == ERR_OK)
-            memcpy(s->fragment, start, s->o.fragments->f[f].elements * sizeof *start);
-    }
+    const float *start = NULL;
+    enum err e = site_train_lead(s) ? site_eager(s->o.site, f, &start) : ERR_OK;
     s->exposed_ms[f] += 1e3 * (site_train_now() - begin);
     TRY(site_train_agree(s, e));
-    return mix(s, t, f, 0, true);
+    return site_train_take(s, t, f, start, 0);
 }
 
 /* ---- a step ---- */
@@ -216,10 +195,10 @@ static enum err leave(struct site_train *s, struct train *t, const struct train_
     bool ahead = s->o.schedule.eager && first && lands(s, f); /* what these steps began at */
     double begin = site_train_now();
     if (first)
-        TRY(site_train_gather(t, s->gathered, &s->o.fragments->f[f]));
+        site_train_collect(s, t, s->gathered, f);
     s->gather_ms[f] = 1e3 * (site_train_now() - begin);
     if (first && lands(s, f))
-        TRY(apply(s, t, f, (float)s->o.mix, true));
+        TRY(apply(s, t, f, (float)s->o.mix));
     else if (first && round == 0 && !eager)
         TRY(apply_initial(s, t, f));
     TRY(send(s, t, report, f, round, first, ahead));
@@ -236,7 +215,7 @@ static enum err land(struct site_train *s, struct train *t, bool *changed)
     for (unsigned f = 0; f < s->o.schedule.fragments; f++) {
         if (!lands(s, f) || later[f] || sent_first(s, t, f))
             continue;
-        TRY(apply(s, t, f, (float)s->o.mix, false));
+        TRY(apply(s, t, f, (float)s->o.mix));
         *changed = true;
     }
     return ERR_OK;
@@ -353,13 +332,23 @@ enum err site_overlap_clear(struct site_train *s)
  * is not. */
 static enum err mark_make(struct site_train *s, struct train *t, uint8_t mark[MARK_BYTES])
 {
+    enum { PIECE = 1 << 20 };
+    struct arena scratch = arena_make(0);
     struct digest_stream d;
     struct bytes_writer w = bytes_writer(mark, MARK_BYTES);
+    float *piece;
+    TRY_ALLOC(piece = arena_array(&scratch, PIECE, sizeof *piece));
     digest_open(&d);
     for (unsigned f = 0; f < s->o.fragments->count; f++) {
-        TRY(site_train_gather(t, s->fragment, &s->o.fragments->f[f]));
-        digest_add(&d, s->fragment, s->o.fragments->f[f].elements * sizeof *s->fragment);
+        site_train_collect(s, t, s->fragment, f);
+        for (size_t at = 0, n = s->o.fragments->f[f].elements; at < n; at += PIECE) {
+            size_t bytes = (n - at < PIECE ? n - at : PIECE) * sizeof *piece;
+            t->dev->ops->copy(t->dev, piece, s->fragment + at, bytes);
+            digest_add(&d, piece, bytes);
+        }
     }
+    arena_free(&scratch);
+    TRY(dev_sync(t->dev));
     struct digest sum = digest_close(&d);
     bytes_put_u64(&w, (uint64_t)t->step);
     bytes_put(&w, sum.bytes, sizeof sum.bytes);

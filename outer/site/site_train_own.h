@@ -9,11 +9,15 @@ bool site_train_lead(const struct site_train *s);
 double site_train_now(void); /* seconds */
 /* Every rank learns how the lead fared before anybody waits for data. */
 enum err site_train_agree(const struct site_train *s, enum err mine) MUST;
-/* A fragment of the slab it is part of: the device's memory to and from the host's. */
-enum err site_train_gather(struct train *t, float *out, const struct fragment *part) MUST;
-enum err site_train_scatter(struct train *t, const float *in, const struct fragment *part) MUST;
-/* s->fragment of the lead to every rank. */
-enum err site_train_share(struct site_train *s, unsigned f) MUST;
+/* The local values of a fragment, out of the slab it is part of: to the device's memory; to the member's. */
+void site_train_collect(struct site_train *s, struct train *t, float *out, unsigned f);
+enum err site_train_gather(struct site_train *s, struct train *t, float *out, unsigned f) MUST;
+/* Where the lead's member is given a fragment, and leaves theta: s->fragment, or the host's. */
+float *site_train_handed(const struct site_train *s);
+/* The lead's theta (the member's memory, or the host's) -> s->fragment of every rank -> the slab:
+ * local = alpha * local + (1 - alpha) * theta. */
+enum err site_train_take(struct site_train *s, struct train *t, unsigned f, const float *theta,
+                         float alpha) MUST;
 double site_train_weight(const struct site_train *s, const struct train *t, unsigned f,
                          uint64_t round);
 /* The lead tells of a round: what its manifest says is set, what was counted is filled in here. */

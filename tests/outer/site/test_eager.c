@@ -12,6 +12,7 @@ static const float weights[SITES] = {1, 1, 0.5f};
 
 struct node {
     struct slow_site at;
+    struct dev *front; /* the trainer's, beside the site's own */
     bool flies;
     float slab[SLOW_ELEMENTS_MAX], sent[SLOW_ELEMENTS_MAX], start[SLOW_ELEMENTS_MAX];
     /* The equations, in f64: where the site's steps began, its last delta. */
@@ -35,7 +36,9 @@ static struct bench *bench_open(enum codec_kind codec)
     b->n = b->run.fragments.f[0].elements;
     for (unsigned i = 0; i < SITES; i++) {
         struct dev *d;
-        must(i == 0 ? cuda_test_open(&d, "f32") : slow_device(&d)); /* the first: under test */
+        for (int k = 0; k < 2; k++) /* the first: under test */
+            must(i == 0 ? cuda_test_open(k ? &b->node[i].front : &d, "f32")
+                        : slow_device(k ? &b->node[i].front : &d));
         slow_site_open(&b->run, &b->node[i].at, i, i, d);
         fragment_gather(b->run.cpu, b->node[i].slab, b->run.initial, &b->run.fragments.f[0]);
         for (size_t k = 0; k < b->n; k++)
@@ -46,8 +49,10 @@ static struct bench *bench_open(enum codec_kind codec)
 
 static void bench_close(struct bench *b)
 {
-    for (unsigned i = 0; i < SITES; i++)
+    for (unsigned i = 0; i < SITES; i++) {
         slow_site_close(&b->node[i].at);
+        dev_close(b->node[i].front);
+    }
     slow_run_close(&b->run);
     free(b);
 }
@@ -68,7 +73,7 @@ static void send(struct bench *b, unsigned i, uint64_t round, const float *train
     struct node *n = &b->node[i];
     float *local;
     must(site_lend(n->at.site, 0, &local));
-    memcpy(local, trained, b->n * sizeof *local);
+    n->front->ops->copy(n->front, local, trained, b->n * sizeof *local);
     site_send(n->at.site, &(struct site_sending){.round = round,
                                               .base = schedule_base(&b->run.options.schedule, 0, round),
                                               .weight = weights[i],
@@ -79,8 +84,9 @@ static void collect(struct bench *b, unsigned i, float *theta)
 {
     const float *from;
     struct site_landed landed;
+    struct dev *front = b->node[i].front;
     must(site_collect(b->node[i].at.site, 0, &from, &landed));
-    memcpy(theta, from, b->n * sizeof *theta);
+    front->ops->copy(front, theta, from, b->n * sizeof *theta);
 }
 
 /* Round `round` leaves after the round before has landed; the site goes on from its start. */

@@ -1,0 +1,178 @@
+/* What an `atoll train` process will take, before it takes any: the table that a dry run prints, and
+ * what does not fit is refused, with settings that would. */
+#include <stdio.h>
+#include <string.h>
+#include "kernels/base/log.h"
+#include "outer/cmd/job.h"
+
+static double mib(size_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
+
+bool job_on_gpu(const struct job *j)
+{
+    return strcmp(j->s.device_kind, "cpu") != 0;
+}
+
+bool job_outer_on_gpu(const struct job *j)
+{
+    return job_on_gpu(j) && strcmp(j->o.outer_device, "cpu") != 0;
+}
+
+static struct member_options member_of(const struct job *j, const struct exchange *x)
+{
+    return (struct member_options){
+        .fragments = &x->fragments,
+        .schedule = x->schedule,
+        .outer = x->outer,
+        .residuals = true,
+        .forgets = schedule_forgets(&x->schedule, (float)j->o.outer_feedback),
+        .keep = (uint64_t)j->o.outer_catch_up};
+}
+
+struct member_options job_member(const struct job *j)
+{
+    return member_of(j, &j->plan);
+}
+
+/* Has the outer parameters to be looked at between rounds? */
+static bool looks(const struct job *j, const struct exchange *x)
+{
+    int64_t look = j->s.train_eval_every;
+    return look && (x->fragments.count > 1 || look % j->o.outer_every || j->o.outer_overlap_steps);
+}
+
+static struct site_train_options exchange_of(struct job *j, const struct exchange *x)
+{
+    return (struct site_train_options){.site = j->site,
+                                       .member = &j->member,
+                                       .link = j->link,
+                                       .fragments = &x->fragments,
+                                       .schedule = x->schedule,
+                                       .coll = j->coll,
+                                       .dev = j->dev,
+                                       .beside = !job_on_gpu(j) || job_outer_on_gpu(j),
+                                       .world = j->world,
+                                       .site_count = (unsigned)j->o.outer_sites.count,
+                                       .strict = strcmp(j->o.outer_mode, "strict") == 0,
+                                       .extra_steps = j->o.outer_extra_steps,
+                                       .share = j->o.site_share,
+                                       .mix = keys_mix(&j->o),
+                                       .before_update = j->o.outer_before_update,
+                                       .evaluate = looks(j, x),
+                                       .rounded = job_tell_round,
+                                       .self = j};
+}
+
+struct site_train_options job_exchange(struct job *j)
+{
+    return exchange_of(j, &j->plan);
+}
+
+/* What the outer loop takes at this rank, were the exchange this one. */
+static struct outer_memory taken(struct job *j, const struct exchange *x, const struct table *t)
+{
+    struct site_train_options e = exchange_of(j, x);
+    struct member_options o = member_of(j, x);
+    struct outer_memory all = site_train_memory(&e, t->elements, !job_on_gpu(j));
+    if (j->coll->rank != 0)
+        return all;
+    bool here = !job_outer_on_gpu(j);
+    struct outer_memory member = member_memory(&o, here);
+    struct outer_memory site =
+        site_memory(&o, (unsigned)j->o.outer_sites.count, j->o.outer_extra_steps, here);
+    all.device += member.device + site.device;
+    all.host += member.host + site.host;
+    return all;
+}
+
+struct outer_memory job_outer_memory(struct job *j, const struct table *t)
+{
+    return taken(j, &j->plan, t);
+}
+
+/* The fewest fragments with which the outer loop takes no more of this kind; 0: none do. */
+static unsigned fitting(struct job *j, const struct table *t, bool device, size_t bytes)
+{
+    struct outer_settings o = j->o;
+    struct arena scratch = arena_make(0);
+    struct exchange *x = arena_alloc(&scratch, sizeof *x);
+    unsigned found = 0;
+    for (o.outer_fragments++; x && !found && o.outer_fragments <= ROUND_FRAGMENTS_MAX; o.outer_fragments++) {
+        if (keys_outer_check(&o, &j->s) != ERR_OK ||
+            exchange_make(x, &j->s, &o, t, &scratch) != ERR_OK)
+            continue;
+        struct outer_memory m = taken(j, x, t);
+        found = (device ? m.device : m.host) <= bytes ? (unsigned)o.outer_fragments : 0;
+    }
+    arena_free(&scratch);
+    return strcmp(j->o.outer_partition, "slices") ? found : 0;
+}
+
+/* `have` of what is left of it after the training's share. */
+static enum err refuse(struct job *j, const struct table *t, bool device, size_t need, size_t have)
+{
+    const char *what = device ? "GPU memory" : job_on_gpu(j) ? "pinned host memory" : "memory";
+    unsigned fragments = fitting(j, t, device, have);
+    if (fragments)
+        return err_set(ERR_MEMORY,
+                       "the outer loop needs %zu MiB of %s, %zu MiB are left beside the training: "
+                       "outer.fragments = %u would fit",
+                       need >> 20, what, have >> 20, fragments);
+    return err_set(ERR_MEMORY, "the outer loop needs %zu MiB of %s, %zu MiB are left beside the training: %s",
+                   need >> 20, what, have >> 20,
+                   device ? "outer.device = cpu takes less of it, as does a smaller train.micro_tokens"
+                          : "use a machine with more, or a smaller model");
+}
+
+enum err job_reserve(struct job *j)
+{
+    struct table t;
+    TRY(table_make(&t, &j->s, &j->perm));
+    struct outer_memory m = job_outer_memory(j, &t);
+    struct train_memory inner = train_plan(&j->s, &t, j->dev->model_type, j->coll->size);
+    size_t host = train_memory_left(), here = job_on_gpu(j) ? 0 : inner.total;
+    bool lead = j->coll->rank == 0;
+    log_event(LOG_INFO, "outer_memory", "device_mib=%.1f pinned_mib=%.1f host_mib=%.1f", mib(m.device),
+              job_on_gpu(j) ? mib(m.host) : 0.0, job_on_gpu(j) ? 0.0 : mib(m.host));
+    if (lead && here <= host && m.host > host - here) /* more than that the training says itself */
+        return refuse(j, &t, false, m.host, host - here);
+    if (!m.device)
+        return ERR_OK;
+    size_t have = j->dev->memory_bytes, left = have > inner.total ? have - inner.total : 0;
+    if (m.device >= have || (m.device > left && fitting(j, &t, true, left)))
+        return refuse(j, &t, true, m.device, left);
+    j->dev->memory_bytes -= m.device;
+    return ERR_OK;
+}
+
+static void row(const char *what, size_t bytes)
+{
+    printf("#   %-36s %8.1f MiB\n", what, mib(bytes));
+}
+
+void job_print_memory(struct job *j, const struct table *t)
+{
+    struct train_memory m = train_plan(&j->s, t, j->dev->model_type, j->coll->size);
+    printf("\n# Memory of one rank, %zu parameters in %zu tensors:\n", t->parameters, t->count);
+    row("parameters (f32)", m.model.parameters);
+    row("bf16 copy", m.model.model_copy);
+    row("gradients", m.model.gradients);
+    row("optimizer moments", m.moments);
+    row("activations", m.model.activations);
+    row("workspace", m.model.workspace);
+    row("bf16 gradients", m.half);
+    row("checkpoint staging", m.staging);
+    row("all", m.total);
+    if (!j->outer)
+        return;
+    struct outer_memory o = job_outer_memory(j, t);
+    printf("# Beside it, for the outer loop at the lead:\n");
+    if (job_on_gpu(j)) {
+        row(job_outer_on_gpu(j) ? "GPU memory: the fragment in flight" : "GPU memory", o.device);
+        row("pinned host memory: outer state", o.host);
+    } else {
+        row("outer state, and a fragment's buffers", o.host);
+    }
+}
