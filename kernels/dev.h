@@ -67,6 +67,15 @@ struct dev_attention {
     float scale;                /* usually 1/sqrt(HD) */
     float *lse;                 /* (NH, T) f32 log-sum-exp, written by fwd, read by bwd */
 };
+/* Rotary positions (Su et al. 2021, 2104.09864): of each head, elements i and i + HD/2 turn by the
+ * angle position * theta^(-2i/HD). The pairs are those of Llama's weights as Hugging Face stores them. */
+struct dev_rope {
+    const float *table;       /* (positions, HD) f32: HD/2 cosines, then HD/2 sines */
+    const int32_t *positions; /* (T) */
+    size_t T, heads, HD;      /* HD even; the first `heads` heads of each row turn */
+    size_t stride;            /* elements of a row */
+    bool back;                /* by the opposite angles: the gradient */
+};
 struct dev_classifier {
     const void *x;           /* (T, C) model type */
     const void *w;           /* (VP, C) model type */
@@ -158,6 +167,11 @@ enum { DEV_RUN = 16384 }; /* sums of squares (LAMB's norms, squares) go over run
     X(attention_fwd, (struct dev *d, void *out, const struct dev_attention *a))                          \
     X(attention_bwd, (struct dev *d, void *dqkv, const void *dout, const void *out,                      \
                       const struct dev_attention *a))                                                    \
+    /* The heads of x turn, in place. */                                                                 \
+    X(rope, (struct dev *d, void *x, const struct dev_rope *r))                                          \
+    /* y (T,F) = silu(gate) up, x (T,2F) = gate | up; dx (T,2F) may be x. */                             \
+    X(swiglu_fwd, (struct dev *d, void *y, const void *x, size_t T, size_t F))                           \
+    X(swiglu_bwd, (struct dev *d, void *dx, const void *dy, const void *x, size_t T, size_t F))          \
     /* Fused softmax cross-entropy over x w^T, in chunks of rows: (T,V) logits never exist whole. */     \
     X(classifier, (struct dev *d, const struct dev_classifier *a))                                       \
     /* logits (T,V) f32 = x w^T, for sampling: few rows. */                                              \

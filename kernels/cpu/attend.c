@@ -74,7 +74,8 @@ static void product(float *c, size_t ldc, const float *a, size_t ai, size_t ak, 
 }
 
 struct head {                    /* one head of one sequence, with this thread's buffers cut up */
-    size_t first, length, HD, C; /* tokens of the batch: first .. first + length */
+    size_t first, length, HD, C; /* tokens of the batch: first .. first + length; C: of out */
+    size_t stride, group;        /* of qkv's rows; query heads that share keys and values */
     size_t Lp, Dp, lds;          /* padded length and head dimension; row stride of scores */
     float *q, *k, *v, *kt, *vt, *dout; /* (Lp,Dp), transposes (Dp,Lp) */
     float *dk, *dv;                    /* (Lp,Dp) */
@@ -87,6 +88,8 @@ static struct head head_make(const struct rows_attention *r, size_t sequence, fl
     const struct dev_attention *a = r->a;
     struct head h = {
         .first = (size_t)a->cu_seqlens_host[sequence], .HD = a->HD, .C = a->NH * a->HD};
+    h.stride = (a->NH + 2 * a->KVH) * a->HD;
+    h.group = a->NH / a->KVH;
     h.length = (size_t)a->cu_seqlens_host[sequence + 1] - h.first;
     h.Lp = round_up(h.length, LANES);
     h.Dp = round_up(h.HD, LANES);
@@ -170,16 +173,29 @@ static float softmax_row(float *row, size_t n, size_t columns, float *inverse)
     return (top + __builtin_log2f(sum)) * LN2;
 }
 
+/* Keys and values number `shared` of this sequence. */
+static void gather_keys(const struct head *h, const struct rows_attention *r, size_t shared)
+{
+    const struct dev_attention *a = r->a;
+    gather(h->k, h, a->qkv, r->type, h->stride, h->C + shared * h->HD, 1.0f);
+    gather(h->v, h, a->qkv, r->type, h->stride, h->C + (a->KVH + shared) * h->HD, 1.0f);
+    transpose(h->kt, h->k, h);
+}
+
+static void gather_queries(const struct head *h, const struct rows_attention *r, size_t head)
+{
+    const struct dev_attention *a = r->a;
+    gather(h->q, h, a->qkv, r->type, h->stride, head * h->HD, a->scale * (1.0f / LN2));
+}
+
 void ROWS_NAME(attention_fwd)(const struct rows_attention *r, size_t sequence, size_t head,
                               float *buf)
 {
     const struct dev_attention *a = r->a;
     struct head h = head_make(r, sequence, buf);
     size_t column = head * h.HD;
-    gather(h.q, &h, a->qkv, r->type, 3 * h.C, column, a->scale * (1.0f / LN2));
-    gather(h.k, &h, a->qkv, r->type, 3 * h.C, h.C + column, 1.0f);
-    gather(h.v, &h, a->qkv, r->type, 3 * h.C, 2 * h.C + column, 1.0f);
-    transpose(h.kt, h.k, &h);
+    gather_queries(&h, r, head);
+    gather_keys(&h, r, head / h.group);
     for (size_t i0 = 0; i0 < h.length; i0 += BLOCK) {
         size_t rows = i0 + BLOCK < h.Lp ? BLOCK : h.Lp - i0,
                columns = block_columns(&h, a->causal, i0);
@@ -226,38 +242,44 @@ static void softmax_bwd(const struct rows_attention *r, const struct head *h, si
     }
 }
 
+/* dq of one head; its part of dk (in units of ln 2) and dv is added. */
+static void head_bwd(const struct rows_attention *r, const struct head *h, size_t head)
+{
+    const struct dev_attention *a = r->a;
+    gather_queries(h, r, head);
+    gather(h->dout, h, r->dout, r->type, h->C, head * h->HD, 1.0f);
+    for (size_t i0 = 0; i0 < h->length; i0 += BLOCK) {
+        size_t rows = i0 + BLOCK < h->Lp ? BLOCK : h->Lp - i0,
+               columns = block_columns(h, a->causal, i0);
+        const float *q = h->q + i0 * h->Dp, *dout = h->dout + i0 * h->Dp;
+        product(h->s, h->lds, q, h->Dp, 1, h->kt, h->Lp, rows, columns, h->HD, false);
+        product(h->ds, h->lds, dout, h->Dp, 1, h->vt, h->Lp, rows, columns, h->HD, false);
+        softmax_bwd(r, h, head, i0, rows, columns);
+        product(h->dv, h->Dp, h->s, 1, h->lds, dout, h->Dp, columns, h->Dp, rows, true);
+        product(h->dk, h->Dp, h->ds, 1, h->lds, q, h->Dp, columns, h->Dp, rows, true);
+        product(h->o, h->Dp, h->ds, h->lds, 1, h->k, h->Dp, rows, h->Dp, columns, false);
+        for (size_t i = 0; i < rows * h->Dp; i++)
+            h->o[i] *= a->scale;
+        scatter(r->dqkv, r->type, h->stride, head * h->HD, h, i0, rows, h->o);
+    }
+}
+
+/* dk, dv of keys and values `head`: the heads that share them add up in order. */
 void ROWS_NAME(attention_bwd)(const struct rows_attention *r, size_t sequence, size_t head,
                               float *buf)
 {
-    const struct dev_attention *a = r->a;
     struct head h = head_make(r, sequence, buf);
-    size_t column = head * h.HD;
-    gather(h.q, &h, a->qkv, r->type, 3 * h.C, column, a->scale * (1.0f / LN2));
-    gather(h.k, &h, a->qkv, r->type, 3 * h.C, h.C + column, 1.0f);
-    gather(h.v, &h, a->qkv, r->type, 3 * h.C, 2 * h.C + column, 1.0f);
-    gather(h.dout, &h, r->dout, r->type, h.C, column, 1.0f);
-    transpose(h.kt, h.k, &h);
+    size_t column = h.C + head * h.HD;
+    gather_keys(&h, r, head);
     transpose(h.vt, h.v, &h);
     memset(h.dk, 0, h.Lp * h.Dp * sizeof *h.dk);
     memset(h.dv, 0, h.Lp * h.Dp * sizeof *h.dv);
-    for (size_t i0 = 0; i0 < h.length; i0 += BLOCK) {
-        size_t rows = i0 + BLOCK < h.Lp ? BLOCK : h.Lp - i0,
-               columns = block_columns(&h, a->causal, i0);
-        const float *q = h.q + i0 * h.Dp, *dout = h.dout + i0 * h.Dp;
-        product(h.s, h.lds, q, h.Dp, 1, h.kt, h.Lp, rows, columns, h.HD, false);
-        product(h.ds, h.lds, dout, h.Dp, 1, h.vt, h.Lp, rows, columns, h.HD, false);
-        softmax_bwd(r, &h, head, i0, rows, columns);
-        product(h.dv, h.Dp, h.s, 1, h.lds, dout, h.Dp, columns, h.Dp, rows, true);
-        product(h.dk, h.Dp, h.ds, 1, h.lds, q, h.Dp, columns, h.Dp, rows, true);
-        product(h.o, h.Dp, h.ds, h.lds, 1, h.k, h.Dp, rows, h.Dp, columns, false);
-        for (size_t i = 0; i < rows * h.Dp; i++)
-            h.o[i] *= a->scale;
-        scatter(r->dqkv, r->type, 3 * h.C, column, &h, i0, rows, h.o);
-    }
+    for (size_t i = 0; i < h.group; i++)
+        head_bwd(r, &h, head * h.group + i);
     for (size_t i = 0; i < h.Lp * h.Dp; i++)
         h.dk[i] *= LN2;
-    scatter(r->dqkv, r->type, 3 * h.C, h.C + column, &h, 0, h.length, h.dk);
-    scatter(r->dqkv, r->type, 3 * h.C, 2 * h.C + column, &h, 0, h.length, h.dv);
+    scatter(r->dqkv, r->type, h.stride, column, &h, 0, h.length, h.dk);
+    scatter(r->dqkv, r->type, h.stride, column + r->a->KVH * h.HD, &h, 0, h.length, h.dv);
 }
 
 /* ---- between a library's products ---- */

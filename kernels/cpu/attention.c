@@ -1,24 +1,26 @@
-/* Attention over packed sequences: one task per (sequence, head). Tasks share nothing, so the bits
- * do not depend on which thread takes which.
+/* Attention over packed sequences: one task per (sequence, head); backward, where the heads that
+ * share keys and values add their gradients in order, per (sequence, head of these). Tasks share
+ * nothing, so the bits do not depend on which thread takes which.
  *
  * Two ways to do a task, and when:
  * - attend.c, own loops in f32: f32 models, sequences below BLOCK or above LENGTH_MAX, and wherever
  * the library has no bf16 products. At the f32 peak of the processor.
  * - here, products by the library in bf16: twice the rate on Zen 4 and more with AMX. Blocks of
  * BLOCK queries against the keys they see (forward), of BLOCK keys against the queries that see
- * them (backward: dk and dv are then one product each, only dq is summed over blocks). The head is
- * copied first, padded to whole blocks: a few shapes then serve all lengths, and products of dense
- * rows are faster by more than the copy costs (16 x 256 tokens, 8 heads of 64, causal, one core of
- * Zen 4, forward + backward: 38.7 ms with copies, 41.6 in place; own loops 44.8. Blocks of 32 or
- * 128: 5 % slower).
+ * them (backward: dk and dv are then one product of each head, dq is summed over blocks). The head
+ * is copied first, padded to whole blocks: a few shapes then serve all lengths, and products of
+ * dense rows are faster by more than the copy costs (16 x 256 tokens, 8 heads of 64, causal, one
+ * core of Zen 4, forward + backward: 38.7 ms with copies, 41.6 in place; own loops 44.8. Blocks of
+ * 32 or 128: 5 % slower).
  */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/matmul.h"
 #include <omp.h>
 
 enum { BLOCK = 64, BLOCKS_MAX = 32, LENGTH_MAX = BLOCK * BLOCKS_MAX };
-/* Backward, SCORES serves q k^T and dout v^T, DV serves p^T dout and ds^T q. */
-enum { SCORES, OUT, DV, DQ_FIRST, DQ_NEXT, PRODUCTS };
+/* Backward, SCORES serves q k^T and dout v^T, DV serves p^T dout and ds^T q; FIRST overwrites the
+ * sum, NEXT adds to it. */
+enum { SCORES, OUT, DV_FIRST, DV_NEXT, DQ_FIRST, DQ_NEXT, PRODUCTS };
 
 struct products { /* by blocks of the long side, 1 .. BLOCKS_MAX */
     struct primitive *run[BLOCKS_MAX + 1][PRODUCTS];
@@ -60,32 +62,15 @@ static bool products_make(struct cpu *c, struct primitive *run[PRODUCTS], size_t
         [SCORES] =
             {.M = BLOCK, .N = n, .K = HD, .lda = HD, .ldb = HD, .ldc = n, .b_t = true, .out = full},
         [OUT] = {.M = BLOCK, .N = HD, .K = n, .lda = n, .ldb = HD, .ldc = HD, .out = half}};
-    struct product back[] = {
-        [SCORES] = {.M = n,
-                    .N = BLOCK,
-                    .K = HD,
-                    .lda = HD,
-                    .ldb = HD,
-                    .ldc = BLOCK,
-                    .b_t = true,
-                    .out = full},
-        [DV] = {.M = BLOCK,
-                .N = HD,
-                .K = n,
-                .lda = BLOCK,
-                .ldb = HD,
-                .ldc = HD,
-                .a_t = true,
-                .out = half},
-        [DQ_FIRST] = {.M = n, .N = HD, .K = BLOCK, .lda = BLOCK, .ldb = HD, .ldc = HD, .out = full},
-        [DQ_NEXT] = {.M = n,
-                     .N = HD,
-                     .K = BLOCK,
-                     .lda = BLOCK,
-                     .ldb = HD,
-                     .ldc = HD,
-                     .accumulate = true,
-                     .out = full}};
+    struct product scores = {
+        .M = n, .N = BLOCK, .K = HD, .lda = HD, .ldb = HD, .ldc = BLOCK, .b_t = true, .out = full};
+    struct product dv = {
+        .M = BLOCK, .N = HD, .K = n, .lda = BLOCK, .ldb = HD, .ldc = HD, .a_t = true, .out = full};
+    struct product dq = {
+        .M = n, .N = HD, .K = BLOCK, .lda = BLOCK, .ldb = HD, .ldc = HD, .out = full};
+    struct product back[PRODUCTS] = {
+        [SCORES] = scores, [DV_FIRST] = dv, [DV_NEXT] = dv, [DQ_FIRST] = dq, [DQ_NEXT] = dq};
+    back[DV_NEXT].accumulate = back[DQ_NEXT].accumulate = true;
     struct product *all = backward ? back : forward;
     size_t count = backward ? sizeof back / sizeof *back : sizeof forward / sizeof *forward;
     for (size_t i = 0; i < count; i++) {
@@ -118,25 +103,27 @@ static bool products_ready(struct tasks *t)
 /* ---- one task ---- */
 
 struct head { /* one head of one sequence, in this thread's copies: rows of HD, blocks * BLOCK of
-                 them */
+                 them; backward, one head after another with the same k and v */
     struct cpu *c;
     const struct rows_attention *r;
     struct primitive *(*run)[PRODUCTS]; /* by blocks */
     int thread;
-    size_t length, blocks, HD, C;
-    size_t first, column; /* of the batch: first token, first channel */
+    size_t length, blocks, HD;
+    size_t C, stride; /* elements of a row of out, of qkv */
+    size_t first;     /* token of the batch */
     uint16_t *q, *k, *v;
     uint16_t *out;             /* forward: one block */
-    uint16_t *dout, *dk;       /* backward; dk: one block, of dv too */
+    uint16_t *dout;            /* backward */
     struct rows_scores scores; /* s, p, and backward dp, ds, dot; lse of the head's first query */
     float *dq;                 /* backward: sum over key blocks */
+    float *dk, *dv;            /* backward: sums over the heads that share them */
 };
 
 static size_t head_bytes(size_t length, size_t HD, bool backward)
 {
     size_t n = blocks_of(length) * BLOCK, side = n * BLOCK, rows = n * HD, block = BLOCK * HD;
     size_t forward_bytes = side * 6 + rows * 6 + block * 2;
-    size_t backward_bytes = side * 12 + rows * 12 + block * 2 + n * 4;
+    size_t backward_bytes = side * 12 + rows * 20 + n * 4;
     return (backward ? backward_bytes : forward_bytes) + 1024; /* roundings of cut() */
 }
 
@@ -148,28 +135,34 @@ static void *cut(char **buf, size_t bytes)
 }
 
 /* A copy of rows that lie stride apart, padded with zeros to whole blocks. */
-static uint16_t *gather(char **buf, const struct head *h, const void *base, size_t stride,
-                        size_t column)
+static void gather(uint16_t *to, const struct head *h, const void *base, size_t stride,
+                   size_t column)
 {
     size_t rows = h->blocks * BLOCK, HD = h->HD;
-    uint16_t *to = cut(buf, rows * HD * sizeof *to);
     const uint16_t *from = (const uint16_t *)base + h->first * stride + column;
     for (size_t i = 0; i < h->length; i++)
         memcpy(to + i * HD, from + i * stride, HD * sizeof *to);
     memset(to + h->length * HD, 0, (rows - h->length) * HD * sizeof *to);
-    return to;
 }
 
-/* One block back into the batch, from query or key i0 on. */
-static void scatter(const struct head *h, void *base, size_t stride, size_t column, size_t i0,
-                    const uint16_t *from)
+/* One block of out back into the batch, from query i0 on. */
+static void scatter(const struct head *h, size_t head, size_t i0)
 {
-    uint16_t *to = (uint16_t *)base + (h->first + i0) * stride + column;
+    uint16_t *to = (uint16_t *)h->r->out + (h->first + i0) * h->C + head * h->HD;
     for (size_t i = 0; i < BLOCK && i0 + i < h->length; i++)
-        memcpy(to + i * stride, from + i * h->HD, h->HD * sizeof *to);
+        memcpy(to + i * h->C, h->out + i * h->HD, h->HD * sizeof *to);
 }
 
-static struct head head_make(const struct tasks *t, size_t sequence, size_t head, int thread)
+/* A gradient into the batch, rounded. */
+static void scatter_sum(const struct head *h, size_t column, const float *from)
+{
+    uint16_t *to = (uint16_t *)h->r->dqkv + h->first * h->stride + column;
+    for (size_t i = 0; i < h->length; i++)
+        h->c->rows->convert(to + i * h->stride, DTYPE_BF16, from + i * h->HD, DTYPE_F32, h->HD);
+}
+
+/* With keys and values number `shared`; the queries come with head_take. */
+static struct head head_make(const struct tasks *t, size_t sequence, size_t shared, int thread)
 {
     const struct dev_attention *a = t->r->a;
     struct head h = {.c = t->c, .r = t->r, .run = t->products->run, .thread = thread};
@@ -178,27 +171,37 @@ static struct head head_make(const struct tasks *t, size_t sequence, size_t head
     h.blocks = blocks_of(h.length);
     h.HD = a->HD;
     h.C = a->NH * a->HD;
+    h.stride = (a->NH + 2 * a->KVH) * a->HD;
     h.first = (size_t)a->cu_seqlens_host[sequence];
-    h.column = head * a->HD;
-    h.q = gather(&buf, &h, a->qkv, 3 * h.C, h.column);
-    h.k = gather(&buf, &h, a->qkv, 3 * h.C, h.C + h.column);
-    h.v = gather(&buf, &h, a->qkv, 3 * h.C, 2 * h.C + h.column);
-    h.out = h.dk = cut(&buf, BLOCK * h.HD * sizeof *h.out);
-    size_t side = h.blocks * BLOCK * BLOCK;
+    size_t side = h.blocks * BLOCK * BLOCK, rows = h.blocks * BLOCK * h.HD;
+    h.q = cut(&buf, rows * sizeof *h.q);
+    h.k = cut(&buf, rows * sizeof *h.k);
+    h.v = cut(&buf, rows * sizeof *h.v);
+    h.scores = (struct rows_scores){.length = h.length, .causal = a->causal, .scale = a->scale};
     h.scores.s = cut(&buf, side * sizeof(float));
     h.scores.p = cut(&buf, side * sizeof(uint16_t));
-    h.scores.lse = a->lse + head * a->T + h.first;
-    h.scores.length = h.length;
-    h.scores.causal = a->causal;
-    h.scores.scale = a->scale;
     if (t->backward) {
-        h.dout = gather(&buf, &h, t->r->dout, h.C, h.column);
+        h.dout = cut(&buf, rows * sizeof *h.dout);
         h.scores.dp = cut(&buf, side * sizeof(float));
         h.scores.ds = cut(&buf, side * sizeof(uint16_t));
         h.scores.dot = cut(&buf, h.length * sizeof(float));
-        h.dq = cut(&buf, h.blocks * BLOCK * h.HD * sizeof(float));
+        h.dq = cut(&buf, rows * sizeof *h.dq);
+        h.dk = cut(&buf, rows * sizeof *h.dk);
+        h.dv = cut(&buf, rows * sizeof *h.dv);
+    } else {
+        h.out = cut(&buf, BLOCK * h.HD * sizeof *h.out);
     }
+    gather(h.k, &h, a->qkv, h.stride, h.C + shared * h.HD);
+    gather(h.v, &h, a->qkv, h.stride, h.C + (a->KVH + shared) * h.HD);
     return h;
+}
+
+/* The queries of this head. */
+static void head_take(struct head *h, size_t head)
+{
+    const struct dev_attention *a = h->r->a;
+    gather(h->q, h, a->qkv, h->stride, head * h->HD);
+    h->scores.lse = a->lse + head * a->T + h->first;
 }
 
 static enum err multiply(const struct head *h, size_t blocks, int which, const void *a,
@@ -207,8 +210,9 @@ static enum err multiply(const struct head *h, size_t blocks, int which, const v
     return matmul_single_run(h->c, h->run[blocks][which], h->thread, a, b, out);
 }
 
-static enum err head_fwd(const struct head *h)
+static enum err head_fwd(struct head *h, size_t head)
 {
+    head_take(h, head);
     for (size_t i = 0; i < h->blocks; i++) {
         struct rows_scores s = h->scores;
         size_t seen = s.causal ? i + 1 : h->blocks;
@@ -217,16 +221,17 @@ static enum err head_fwd(const struct head *h)
         TRY(multiply(h, seen, SCORES, h->q + s.row0 * h->HD, h->k, s.s));
         h->c->rows->scores_fwd(&s, BLOCK, seen * BLOCK);
         TRY(multiply(h, seen, OUT, s.p, h->v, h->out));
-        scatter(h, h->r->out, h->C, h->column, s.row0, h->out);
+        scatter(h, head, s.row0);
     }
     return ERR_OK;
 }
 
-/* Key block j against the queries that see it. */
-static enum err key_block(const struct head *h, size_t j)
+/* Key block j against the queries that see it; first: of the heads that share the keys. */
+static enum err key_block(const struct head *h, size_t j, bool first)
 {
     struct rows_scores s = h->scores;
     size_t n = s.causal ? h->blocks - j : h->blocks, key = j * BLOCK * h->HD;
+    int dv = first ? DV_FIRST : DV_NEXT;
     s.column0 = j * BLOCK;
     s.row0 = s.causal ? s.column0 : 0;
     s.lse += s.row0;
@@ -235,33 +240,45 @@ static enum err key_block(const struct head *h, size_t j)
     TRY(multiply(h, n, SCORES, q, h->k + key, s.s));
     TRY(multiply(h, n, SCORES, dout, h->v + key, s.dp));
     h->c->rows->scores_bwd(&s, n * BLOCK, BLOCK);
-    TRY(multiply(h, n, DV, s.p, dout, h->dk));
-    scatter(h, h->r->dqkv, 3 * h->C, 2 * h->C + h->column, s.column0, h->dk);
-    TRY(multiply(h, n, DV, s.ds, q, h->dk));
-    scatter(h, h->r->dqkv, 3 * h->C, h->C + h->column, s.column0, h->dk);
+    TRY(multiply(h, n, dv, s.p, dout, h->dv + key));
+    TRY(multiply(h, n, dv, s.ds, q, h->dk + key));
     return multiply(h, n, j == 0 ? DQ_FIRST : DQ_NEXT, s.ds, h->k + key, h->dq + s.row0 * h->HD);
 }
 
-static enum err head_bwd(const struct head *h)
+/* dq of one head; its part of dk and dv is added. */
+static enum err head_bwd(struct head *h, size_t head, bool first)
 {
-    const struct rows *rows = h->c->rows;
-    const uint16_t *out = (const uint16_t *)h->r->out_in + h->first * h->C + h->column;
+    const uint16_t *out = (const uint16_t *)h->r->out_in + h->first * h->C + head * h->HD;
+    head_take(h, head);
+    gather(h->dout, h, h->r->dout, h->C, head * h->HD);
     for (size_t i = 0; i < h->length; i++)
-        h->scores.dot[i] = rows->dot(h->dout + i * h->HD, out + i * h->C, DTYPE_BF16, h->HD);
+        h->scores.dot[i] = h->c->rows->dot(h->dout + i * h->HD, out + i * h->C, DTYPE_BF16, h->HD);
     for (size_t j = 0; j < h->blocks; j++)
-        TRY(key_block(h, j));
-    uint16_t *dq = (uint16_t *)h->r->dqkv + h->first * 3 * h->C + h->column;
-    for (size_t i = 0; i < h->length; i++)
-        rows->convert(dq + i * 3 * h->C, DTYPE_BF16, h->dq + i * h->HD, DTYPE_F32, h->HD);
+        TRY(key_block(h, j, first));
+    scatter_sum(h, head * h->HD, h->dq);
     return ERR_OK;
 }
 
+/* All heads that share these keys and values. */
+static enum err keys_bwd(struct head *h, size_t shared)
+{
+    const struct dev_attention *a = h->r->a;
+    size_t group = a->NH / a->KVH;
+    for (size_t i = 0; i < group; i++)
+        TRY(head_bwd(h, shared * group + i, i == 0));
+    scatter_sum(h, h->C + shared * h->HD, h->dk);
+    scatter_sum(h, h->C + (a->KVH + shared) * h->HD, h->dv);
+    return ERR_OK;
+}
+
+/* head: of queries (forward), of keys and values (backward). */
 static enum err run_task(const struct tasks *t, size_t sequence, size_t head, int thread)
 {
     const struct dev_attention *a = t->r->a;
     if (t->products && by_library(length_of(a, sequence))) {
-        struct head h = head_make(t, sequence, head, thread);
-        return t->backward ? head_bwd(&h) : head_fwd(&h);
+        size_t shared = t->backward ? head : head / (a->NH / a->KVH);
+        struct head h = head_make(t, sequence, shared, thread);
+        return t->backward ? keys_bwd(&h, head) : head_fwd(&h, head);
     }
     float *buf = (float *)(void *)(t->buf + (size_t)thread * t->bytes);
     if (t->backward)
@@ -291,7 +308,9 @@ static void run_tasks(struct cpu *c, const struct rows_attention *r)
     const struct dev_attention *a = r->a;
     struct products products = {0};
     struct tasks t = {.c = c, .r = r, .products = &products, .backward = r->dqkv != NULL};
+    size_t heads = t.backward ? a->KVH : a->NH;
     ASSERT(a->cu_seqlens_host[0] == 0 && (size_t)a->cu_seqlens_host[a->sequences] == a->T);
+    ASSERT(a->KVH && a->NH % a->KVH == 0);
     if (r->type != DTYPE_BF16 || !*matmul_bf16(c->matmul) || !products_ready(&t))
         t.products = NULL;
     t.bytes = task_bytes(&t);
@@ -300,8 +319,8 @@ static void run_tasks(struct cpu *c, const struct rows_attention *r)
         return;
     enum err failed = ERR_OK;
 #pragma omp parallel for num_threads(c->dev.threads) schedule(dynamic)
-    for (size_t i = 0; i < a->sequences * a->NH; i++) {
-        enum err e = run_task(&t, i / a->NH, i % a->NH, omp_get_thread_num());
+    for (size_t i = 0; i < a->sequences * heads; i++) {
+        enum err e = run_task(&t, i / heads, i % heads, omp_get_thread_num());
         if (e)
 #pragma omp atomic write
             failed = e;

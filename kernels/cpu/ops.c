@@ -127,6 +127,39 @@ void cpu_add(struct dev *d, void *y, const void *a, const void *b, size_t count)
                   count - i < CHUNK ? count - i : CHUNK);
 }
 
+/* Exact up to 2^-23 of the pair's length, plus one rounding of the model type. */
+void cpu_rope(struct dev *d, void *x, const struct dev_rope *r)
+{
+    const struct rows *rows = cpu_of(d)->rows;
+    enum dtype type = d->model_type;
+    ASSERT(r->HD % 2 == 0 && r->heads * r->HD <= r->stride);
+#pragma omp parallel for num_threads(d->threads) schedule(static)
+    for (size_t t = 0; t < r->T; t++)
+        rows->rope(at_out(x, type, t * r->stride), r->table + (size_t)r->positions[t] * r->HD, type,
+                   r->heads, r->HD, r->back);
+}
+
+/* |err| <= 1e-6 |gate up| in f32, plus one rounding of the model type. */
+void cpu_swiglu_fwd(struct dev *d, void *y, const void *x, size_t T, size_t F)
+{
+    const struct rows *rows = cpu_of(d)->rows;
+    enum dtype type = d->model_type;
+#pragma omp parallel for num_threads(d->threads) schedule(static)
+    for (size_t t = 0; t < T; t++)
+        rows->swiglu_fwd(at_out(y, type, t * F), at(x, type, t * 2 * F), type, F);
+}
+
+/* |err| <= 2e-6 |dy| max(|gate|, |up|, 1) in f32, plus one rounding of the model type. */
+void cpu_swiglu_bwd(struct dev *d, void *dx, const void *dy, const void *x, size_t T, size_t F)
+{
+    const struct rows *rows = cpu_of(d)->rows;
+    enum dtype type = d->model_type;
+#pragma omp parallel for num_threads(d->threads) schedule(static)
+    for (size_t t = 0; t < T; t++)
+        rows->swiglu_bwd(at_out(dx, type, t * 2 * F), at(dy, type, t * F), at(x, type, t * 2 * F),
+                         type, F);
+}
+
 /* Relative error <= count 2^-53. */
 void cpu_sumsq(struct dev *d, double *out, const float *x, size_t count)
 {

@@ -3,7 +3,7 @@
  * reductions marked `omp simd` (their order is then the vector's, fixed by the instruction set).
  */
 #include "kernels/cpu/rows.h"
-#include "kernels/scalar/gelu.h"
+#include "kernels/scalar/swiglu.h"
 
 enum { TILE = 512 }; /* elements that a bf16 pass holds as floats: 2 KiB, well inside L1 */
 
@@ -108,6 +108,62 @@ void ROWS_NAME(act_bwd)(void *dy, float *dbias, const void *pre, enum dev_act ac
         for (size_t i = 0; i < N; i += TILE)
             act_bwd_run(dy, dbias ? dbias + i : NULL, pre, act, type, r * N + i,
                         min_size(TILE, N - i));
+}
+
+/* ---- rotary positions, gated units ---- */
+
+void ROWS_NAME(rope)(void *row, const float *table, enum dtype type, size_t heads, size_t HD,
+                     bool back)
+{
+    float abuf[TILE], bbuf[TILE];
+    size_t half = HD / 2;
+    float sign = back ? -1.0f : 1.0f;
+    for (size_t h = 0; h < heads; h++)
+        for (size_t i = 0; i < half; i += TILE) {
+            size_t count = min_size(TILE, half - i), at = h * HD + i;
+            const float *cosine = table + i, *sine = table + half + i;
+            row_load(abuf, row, type, at, count);
+            row_load(bbuf, row, type, at + half, count);
+            for (size_t j = 0; j < count; j++) {
+                float a = abuf[j], b = bbuf[j], s = sign * sine[j];
+                abuf[j] = a * cosine[j] - b * s;
+                bbuf[j] = b * cosine[j] + a * s;
+            }
+            row_store(row, type, at, abuf, count);
+            row_store(row, type, at + half, bbuf, count);
+        }
+}
+
+void ROWS_NAME(swiglu_fwd)(void *y, const void *x, enum dtype type, size_t F)
+{
+    float gbuf[TILE], ubuf[TILE];
+    for (size_t i = 0; i < F; i += TILE) {
+        size_t count = min_size(TILE, F - i);
+        const float *up = row_view(ubuf, x, type, F + i, count);
+        row_load(gbuf, x, type, i, count);
+        for (size_t j = 0; j < count; j++)
+            gbuf[j] = swiglu(gbuf[j], up[j]);
+        row_store(y, type, i, gbuf, count);
+    }
+}
+
+void ROWS_NAME(swiglu_bwd)(void *dx, const void *dy, const void *x, enum dtype type, size_t F)
+{
+    float gate[TILE], up[TILE], d[TILE];
+    for (size_t i = 0; i < F; i += TILE) {
+        size_t count = min_size(TILE, F - i);
+        row_load(gate, x, type, i, count);
+        row_load(up, x, type, F + i, count);
+        row_load(d, dy, type, i, count);
+        for (size_t j = 0; j < count; j++) {
+            float dgate, dup;
+            swiglu_slopes(&dgate, &dup, d[j], gate[j], up[j]);
+            gate[j] = dgate;
+            up[j] = dup;
+        }
+        row_store(dx, type, i, gate, count);
+        row_store(dx, type, F + i, up, count);
+    }
 }
 
 /* ---- norms ---- */

@@ -55,6 +55,12 @@ struct rows_lamb { /* sums of squares of p and of the update u over one chunk */
     X(void, act_bwd,                                                                               \
       (void *dy, float *dbias, const void *pre, enum dev_act act, enum dtype type, size_t rows,    \
        size_t N))                                                                                  \
+    /* One token: the first heads of its row turn by the angles of table (HD); see dev_rope. */    \
+    X(void, rope,                                                                                  \
+      (void *row, const float *table, enum dtype type, size_t heads, size_t HD, bool back))        \
+    /* One row: y, dy (F); x, dx (2F), dx may be x. */                                             \
+    X(void, swiglu_fwd, (void *y, const void *x, enum dtype type, size_t F))                       \
+    X(void, swiglu_bwd, (void *dx, const void *dy, const void *x, enum dtype type, size_t F))      \
     /* buf: 2 C floats (forward), 3 C (backward). dgain, dbias += over rows begin .. end. */       \
     X(void, norm_fwd, (const struct rows_norm *n, size_t begin, size_t end, float *buf))           \
     X(void, norm_bwd,                                                                              \
@@ -74,8 +80,8 @@ struct rows_lamb { /* sums of squares of p and of the update u over one chunk */
     X(void, lamb_apply,                                                                            \
       (float *p, float *m, float *v, void *model, const struct adam_scalars *s, float step,        \
        size_t n))                                                                                  \
-    /* One head of one sequence; buf: attention_floats(longest sequence, HD) floats, 64-byte       \
-     * aligned. */                                                                                 \
+    /* One sequence; forward: one head, backward: all heads that share keys and values `head`.     \
+     * buf: attention_floats(longest sequence, HD) floats, 64-byte aligned. */                     \
     X(size_t, attention_floats, (size_t length, size_t HD))                                        \
     X(void, attention_fwd,                                                                         \
       (const struct rows_attention *r, size_t sequence, size_t head, float *buf))                  \

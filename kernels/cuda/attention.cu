@@ -222,12 +222,16 @@ struct attention_args {
     float *lse;        /* (NH, T) */
     const float *dots; /* (NH, T): sum(dout out) */
     int sequences, T, HD, C, causal;
+    int group;               /* query heads that share keys and values */
+    int keys, width;         /* columns of qkv where keys begin, between keys and values */
+    int stride;              /* of qkv's rows; an int takes one register where addresses are made */
     float scale, scale_log2; /* scale / ln 2: scores in units of log 2 */
 };
 struct part {          /* of one sequence, one head */
     int first, length; /* tokens first .. first + length */
     int begin;         /* first row of this block's tile; >= length: nothing to do */
-    int column;        /* of the head in (T, C) */
+    int column;        /* of the head in (T, C) and in q */
+    int shared;        /* of its keys in k, of its values in v */
     int head;
 };
 
@@ -245,6 +249,7 @@ static __device__ __forceinline__ struct part part_of(const struct attention_arg
     p.begin = (last_first ? tiles - 1 - tile : tile) * rows;
     p.head = (int)blockIdx.y;
     p.column = p.head * a.HD;
+    p.shared = p.head / a.group * a.HD;
     return p;
 }
 
@@ -318,13 +323,14 @@ static __global__ void __launch_bounds__(WARPS *WARP) attention_fwd(const struct
         return;
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP,
         row = p.begin + warp * TILE + lane / 4;
-    size_t stride = 3 * (size_t)a.C;
-    const uint16_t *base = a.qkv + (size_t)p.first * stride + p.column;
+    size_t stride = (size_t)a.stride;
+    const uint16_t *base = a.qkv + (size_t)p.first * stride;
+    const uint16_t *keys = base + a.keys + p.shared;
     int end = keys_end(a, p, ROWS);
-    tile_load<ROWS, D, THREADS>(q, base, stride, p.begin, p.length, a.HD);
-    tile_load<KEYS, D, THREADS>(k, base + a.C, stride, 0, p.length, a.HD);
+    tile_load<ROWS, D, THREADS>(q, base + p.column, stride, p.begin, p.length, a.HD);
+    tile_load<KEYS, D, THREADS>(k, keys, stride, 0, p.length, a.HD);
     copy_commit();
-    tile_load<KEYS, D, THREADS>(v, base + 2 * a.C, stride, 0, p.length, a.HD);
+    tile_load<KEYS, D, THREADS>(v, keys + a.width, stride, 0, p.length, a.HD);
     copy_commit();
     uint32_t qf[D / 16][4];
     float o[OUT][4], top[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
@@ -341,7 +347,7 @@ static __global__ void __launch_bounds__(WARPS *WARP) attention_fwd(const struct
         clear<N>(s);
         product_rows<D, N>(s, qf, kt);
         if (key + KEYS < end)
-            tile_load<KEYS, D, THREADS>(k + (stage ^ 1) * KEYS * D, base + a.C, stride, key + KEYS,
+            tile_load<KEYS, D, THREADS>(k + (stage ^ 1) * KEYS * D, keys, stride, key + KEYS,
                                         p.length, a.HD);
         copy_commit();
         if (key + KEYS > p.length || (a.causal && key + KEYS > p.begin + warp * TILE))
@@ -351,7 +357,7 @@ static __global__ void __launch_bounds__(WARPS *WARP) attention_fwd(const struct
         __syncthreads();
         product_columns<D, N>(o, s, vt);
         if (key + KEYS < end)
-            tile_load<KEYS, D, THREADS>(v + (stage ^ 1) * KEYS * D, base + 2 * a.C, stride,
+            tile_load<KEYS, D, THREADS>(v + (stage ^ 1) * KEYS * D, keys + a.width, stride,
                                         key + KEYS, p.length, a.HD);
         copy_commit();
     }
@@ -375,8 +381,33 @@ static __global__ void __launch_bounds__(WARPS *WARP) attention_fwd(const struct
 
 /* ---- backward
  * -------------------------------------------------------------------------------------- */
+/* A tile of queries with their gradients and statistics, of one head. */
+struct queries {
+    uint16_t *q, *dout;
+    float *lse, *dots;
+};
+
+template <int QUERIES, int D, int THREADS>
+static __device__ __forceinline__ void queries_load(const struct queries &to,
+                                                    const struct attention_args &a,
+                                                    const struct part &p, int head, int first)
+{
+    size_t column = (size_t)head * a.HD, statistics = (size_t)head * a.T + p.first;
+    tile_load<QUERIES, D, THREADS>(to.q, a.qkv + (size_t)p.first * (size_t)a.stride + column,
+                                   (size_t)a.stride, first, p.length, a.HD);
+    tile_load<QUERIES, D, THREADS>(to.dout, a.dout + (size_t)p.first * a.C + column, a.C, first,
+                                   p.length, a.HD);
+    for (int i = threadIdx.x; i < QUERIES; i += THREADS) {
+        bool real = first + i < p.length; /* +infinity: p = 0 */
+        to.lse[i] = real ? a.lse[statistics + first + i] * LOG2E : INFINITY;
+        to.dots[i] = real ? a.dots[statistics + first + i] : 0.0f;
+    }
+}
+
 /* Keys own the block: rows of s are keys, columns queries. s^T = k q^T, dp^T = v dout^T,
- * dv += p^T dout, dk += ds^T q, ds = p (dp - dots). */
+ * dv += p^T dout, dk += ds^T q, ds = p (dp - dots). p.head numbers keys and values here; the
+ * queries of all heads that share them come one head after another, as if they were one sequence
+ * of tiles. */
 template <int D, int WARPS, int QUERIES>
 static __global__ void __launch_bounds__(WARPS *WARP)
     attention_bwd_keys(const struct attention_args a)
@@ -391,33 +422,27 @@ static __global__ void __launch_bounds__(WARPS *WARP)
         return;
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
     int key = p.begin + warp * TILE + g;
-    size_t stride = 3 * (size_t)a.C, statistics = (size_t)p.head * a.T + p.first;
+    size_t stride = (size_t)a.stride;
     const uint16_t *base = a.qkv + (size_t)p.first * stride + p.column;
-    const uint16_t *dbase = a.dout + (size_t)p.first * a.C + p.column;
     int start =
         a.causal ? p.begin / QUERIES * QUERIES : 0; /* earlier queries see none of these keys */
     float dk[OUT][4], dv[OUT][4];
     clear<OUT>(dk);
     clear<OUT>(dv);
-    tile_load<ROWS, D, THREADS>(k, base + a.C, stride, p.begin, p.length, a.HD);
-    tile_load<ROWS, D, THREADS>(v, base + 2 * a.C, stride, p.begin, p.length, a.HD);
-    for (int query = start - QUERIES, stage = 1; query < p.length; query += QUERIES, stage ^= 1) {
-        int next = query + QUERIES, other = stage ^ 1;
-        __syncthreads(); /* nobody reads the other stage any more */
-        if (next < p.length) {
-            tile_load<QUERIES, D, THREADS>(q + other * QUERIES * D, base, stride, next, p.length,
-                                           a.HD);
-            tile_load<QUERIES, D, THREADS>(dout + other * QUERIES * D, dbase, a.C, next, p.length,
-                                           a.HD);
-            for (int i = threadIdx.x; i < QUERIES; i += THREADS) {
-                bool real = next + i < p.length; /* +infinity: p = 0 */
-                lse[other * QUERIES + i] = real ? a.lse[statistics + next + i] * LOG2E : INFINITY;
-                dots[other * QUERIES + i] = real ? a.dots[statistics + next + i] : 0.0f;
-            }
-        }
+    tile_load<ROWS, D, THREADS>(k, base + a.keys, stride, p.begin, p.length, a.HD);
+    tile_load<ROWS, D, THREADS>(v, base + a.keys + a.width, stride, p.begin, p.length, a.HD);
+    int head = p.head * a.group, heads_end = head + a.group, query = start;
+    queries_load<QUERIES, D, THREADS>({q, dout, lse, dots}, a, p, head, query);
+    copy_commit();
+    for (int stage = 0; head < heads_end; stage ^= 1) {
+        int other = stage ^ 1, next = query + QUERIES, next_head = head;
+        if (next >= p.length)
+            next = start, next_head = head + 1;
+        if (next_head < heads_end)
+            queries_load<QUERIES, D, THREADS>({q + other * QUERIES * D, dout + other * QUERIES * D,
+                                               lse + other * QUERIES, dots + other * QUERIES},
+                                              a, p, next_head, next);
         copy_commit();
-        if (query < start)
-            continue; /* the first turn only loads */
         copy_wait<1>();
         __syncthreads();
         uint16_t *qt = q + stage * QUERIES * D, *dt = dout + stage * QUERIES * D;
@@ -440,6 +465,8 @@ static __global__ void __launch_bounds__(WARPS *WARP)
             }
         product_columns<D, N>(dv, s, dt);
         product_columns<D, N>(dk, ds, qt);
+        __syncthreads(); /* nobody reads this stage any more */
+        query = next, head = next_head;
     }
     copy_wait<0>();
 #pragma unroll
@@ -449,8 +476,8 @@ static __global__ void __launch_bounds__(WARPS *WARP)
             dk[n][i] *= a.scale;
     /* k's and v's rows of this warp are read by this warp alone. */
     uint16_t *to = a.dqkv + (size_t)p.first * stride + p.column;
-    rows_store<D>(to + a.C, stride, p.begin, p.length, a.HD, k, warp * TILE, dk);
-    rows_store<D>(to + 2 * a.C, stride, p.begin, p.length, a.HD, v, warp * TILE, dv);
+    rows_store<D>(to + a.keys, stride, p.begin, p.length, a.HD, k, warp * TILE, dk);
+    rows_store<D>(to + a.keys + a.width, stride, p.begin, p.length, a.HD, v, warp * TILE, dv);
 }
 
 /* Queries own the block: dq += ds k. */
@@ -467,8 +494,9 @@ static __global__ void __launch_bounds__(WARPS *WARP)
         return;
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP,
         row = p.begin + warp * TILE + lane / 4;
-    size_t stride = 3 * (size_t)a.C, statistics = (size_t)p.head * a.T + p.first;
-    const uint16_t *base = a.qkv + (size_t)p.first * stride + p.column;
+    size_t stride = (size_t)a.stride, statistics = (size_t)p.head * a.T + p.first;
+    const uint16_t *base = a.qkv + (size_t)p.first * stride;
+    const uint16_t *keys = base + a.keys + p.shared;
     int end = keys_end(a, p, ROWS);
     float dq[OUT][4], lse[2], dots[2];
     clear<OUT>(dq);
@@ -478,16 +506,15 @@ static __global__ void __launch_bounds__(WARPS *WARP)
         lse[h] = real ? a.lse[statistics + row + 8 * h] * LOG2E : INFINITY;
         dots[h] = real ? a.dots[statistics + row + 8 * h] : 0.0f;
     }
-    tile_load<ROWS, D, THREADS>(q, base, stride, p.begin, p.length, a.HD);
+    tile_load<ROWS, D, THREADS>(q, base + p.column, stride, p.begin, p.length, a.HD);
     tile_load<ROWS, D, THREADS>(dout, a.dout + (size_t)p.first * a.C + p.column, a.C, p.begin,
                                 p.length, a.HD);
     for (int key = -KEYS, stage = 1; key < end; key += KEYS, stage ^= 1) {
         int next = key + KEYS, other = stage ^ 1;
         __syncthreads(); /* nobody reads the other stage any more */
         if (next < end) {
-            tile_load<KEYS, D, THREADS>(k + other * KEYS * D, base + a.C, stride, next, p.length,
-                                        a.HD);
-            tile_load<KEYS, D, THREADS>(v + other * KEYS * D, base + 2 * a.C, stride, next,
+            tile_load<KEYS, D, THREADS>(k + other * KEYS * D, keys, stride, next, p.length, a.HD);
+            tile_load<KEYS, D, THREADS>(v + other * KEYS * D, keys + a.width, stride, next,
                                         p.length, a.HD);
         }
         copy_commit();
@@ -541,6 +568,10 @@ static struct attention_args args_of(const struct dev_attention *a)
     x.cu = a->cu_seqlens;
     x.lse = a->lse;
     x.sequences = (int)a->sequences, x.T = (int)a->T, x.HD = (int)a->HD, x.C = (int)(a->NH * a->HD);
+    ASSERT(a->KVH && a->NH % a->KVH == 0);
+    x.group = (int)(a->NH / a->KVH);
+    x.keys = x.C, x.width = (int)(a->KVH * a->HD);
+    x.stride = x.C + 2 * x.width;
     x.causal = a->causal;
     x.scale = a->scale, x.scale_log2 = a->scale * LOG2E;
     return x;
@@ -553,9 +584,9 @@ static bool tiled(const struct cuda *c, const struct dev_attention *a, const voi
            aligned16(x) && aligned16(y);
 }
 
-static dim3 grid_of(const struct dev_attention *a, int rows)
+static dim3 grid_of(const struct dev_attention *a, int rows, size_t heads)
 {
-    return dim3(blocks_for(a->sequences * ((longest(a) + rows - 1) / rows), 1), (unsigned)a->NH);
+    return dim3(blocks_for(a->sequences * ((longest(a) + rows - 1) / rows), 1), (unsigned)heads);
 }
 
 template <int D, int WARPS, int KEYS>
@@ -563,7 +594,8 @@ static void run_fwd(struct cuda *c, const struct dev_attention *a, const struct 
 {
     size_t bytes = (WARPS * TILE + 4 * KEYS) * D * sizeof(uint16_t);
     SHARED_ALLOW((attention_fwd<D, WARPS, KEYS>), bytes);
-    LAUNCH(c, (attention_fwd<D, WARPS, KEYS>), grid_of(a, WARPS * TILE), WARPS * WARP, bytes, x);
+    LAUNCH(c, (attention_fwd<D, WARPS, KEYS>), grid_of(a, WARPS * TILE, a->NH), WARPS * WARP, bytes,
+           x);
 }
 
 template <int D, int WARPS, int COLUMNS>
@@ -573,10 +605,10 @@ static void run_bwd(struct cuda *c, const struct dev_attention *a, const struct 
     size_t statistics = 4 * COLUMNS * sizeof(float);
     SHARED_ALLOW((attention_bwd_keys<D, WARPS, COLUMNS>), bytes + statistics);
     SHARED_ALLOW((attention_bwd_queries<D, WARPS, COLUMNS>), bytes);
-    LAUNCH(c, (attention_bwd_keys<D, WARPS, COLUMNS>), grid_of(a, WARPS * TILE), WARPS * WARP,
-           bytes + statistics, x);
-    LAUNCH(c, (attention_bwd_queries<D, WARPS, COLUMNS>), grid_of(a, WARPS * TILE), WARPS * WARP,
-           bytes, x);
+    LAUNCH(c, (attention_bwd_keys<D, WARPS, COLUMNS>), grid_of(a, WARPS * TILE, a->KVH),
+           WARPS * WARP, bytes + statistics, x);
+    LAUNCH(c, (attention_bwd_queries<D, WARPS, COLUMNS>), grid_of(a, WARPS * TILE, a->NH),
+           WARPS * WARP, bytes, x);
 }
 
 extern "C" void cuda_attention_fwd(struct dev *d, void *out, const struct dev_attention *a)

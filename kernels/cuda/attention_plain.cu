@@ -12,7 +12,7 @@ struct plain_args {
     const int32_t *cu;
     float *lse;
     const float *dots;
-    int sequences, T, HD, C, causal;
+    int sequences, T, HD, C, KVH, group, causal; /* group: heads that share keys and values */
     float scale;
 };
 struct row {
@@ -69,11 +69,16 @@ static __device__ __forceinline__ float dot(const float *a, const float *b)
     return warp_sum(sum);
 }
 
-/* Where part (0 q, 1 k, 2 v) of a token's head begins in qkv. */
-static __device__ __forceinline__ size_t at_qkv(const struct plain_args &a, int token, int part,
-                                                int head)
+/* Where a token's q of a head, or its k (0) or v (1) number `shared`, begins in qkv. */
+static __device__ __forceinline__ size_t at_q(const struct plain_args &a, int token, int head)
 {
-    return ((size_t)token * 3 + part) * a.C + (size_t)head * a.HD;
+    return (size_t)token * (a.C + 2 * a.KVH * a.HD) + (size_t)head * a.HD;
+}
+
+static __device__ __forceinline__ size_t at_kv(const struct plain_args &a, int token, int part,
+                                               int shared)
+{
+    return at_q(a, token, 0) + a.C + (size_t)(part * a.KVH + shared) * a.HD;
 }
 
 template <typename T> static __global__ void plain_fwd(const struct plain_args a)
@@ -82,18 +87,18 @@ template <typename T> static __global__ void plain_fwd(const struct plain_args a
     if (r.token < 0)
         return;
     float q[EACH], x[EACH], o[EACH], top = -INFINITY, sum = 0;
-    head_load<T>(q, a.qkv, at_qkv(a, r.token, 0, r.head), a.HD);
+    head_load<T>(q, a.qkv, at_q(a, r.token, r.head), a.HD);
 #pragma unroll
     for (int i = 0; i < EACH; i++)
         o[i] = 0;
-    int end = a.causal ? r.token + 1 : r.end;
+    int end = a.causal ? r.token + 1 : r.end, shared = r.head / a.group;
     for (int key = r.begin; key < end; key++) {
-        head_load<T>(x, a.qkv, at_qkv(a, key, 1, r.head), a.HD);
+        head_load<T>(x, a.qkv, at_kv(a, key, 0, shared), a.HD);
         float s = dot(q, x) * a.scale, high = fmaxf(top, s);
         float shrink = expf(top - high), p = expf(s - high);
         top = high;
         sum = sum * shrink + p;
-        head_load<T>(x, a.qkv, at_qkv(a, key, 2, r.head), a.HD);
+        head_load<T>(x, a.qkv, at_kv(a, key, 1, shared), a.HD);
 #pragma unroll
         for (int i = 0; i < EACH; i++)
             o[i] = o[i] * shrink + p * x[i];
@@ -127,50 +132,52 @@ template <typename T> static __global__ void plain_bwd_queries(const struct plai
     if (r.token < 0)
         return;
     float q[EACH], dout[EACH], k[EACH], v[EACH], dq[EACH];
-    head_load<T>(q, a.qkv, at_qkv(a, r.token, 0, r.head), a.HD);
+    head_load<T>(q, a.qkv, at_q(a, r.token, r.head), a.HD);
     head_load<T>(dout, a.dout, (size_t)r.token * a.C + (size_t)r.head * a.HD, a.HD);
     size_t at = (size_t)r.head * a.T + r.token;
     float lse = a.lse[at], dots = a.dots[at];
 #pragma unroll
     for (int i = 0; i < EACH; i++)
         dq[i] = 0;
-    int end = a.causal ? r.token + 1 : r.end;
+    int end = a.causal ? r.token + 1 : r.end, shared = r.head / a.group;
     for (int key = r.begin; key < end; key++) {
-        head_load<T>(k, a.qkv, at_qkv(a, key, 1, r.head), a.HD);
-        head_load<T>(v, a.qkv, at_qkv(a, key, 2, r.head), a.HD);
+        head_load<T>(k, a.qkv, at_kv(a, key, 0, shared), a.HD);
+        head_load<T>(v, a.qkv, at_kv(a, key, 1, shared), a.HD);
         float ds = expf(dot(q, k) * a.scale - lse) * (dot(dout, v) - dots) * a.scale;
 #pragma unroll
         for (int i = 0; i < EACH; i++)
             dq[i] += ds * k[i];
     }
-    head_store<T>(a.out, at_qkv(a, r.token, 0, r.head), dq, a.HD);
+    head_store<T>(a.out, at_q(a, r.token, r.head), dq, a.HD);
 }
 
+/* r.head numbers keys and values: all heads that share them add up here, in order. */
 template <typename T> static __global__ void plain_bwd_keys(const struct plain_args a)
 {
     const struct row r = row_of(a);
     if (r.token < 0)
         return;
     float k[EACH], v[EACH], q[EACH], dout[EACH], dk[EACH], dv[EACH];
-    head_load<T>(k, a.qkv, at_qkv(a, r.token, 1, r.head), a.HD);
-    head_load<T>(v, a.qkv, at_qkv(a, r.token, 2, r.head), a.HD);
+    head_load<T>(k, a.qkv, at_kv(a, r.token, 0, r.head), a.HD);
+    head_load<T>(v, a.qkv, at_kv(a, r.token, 1, r.head), a.HD);
 #pragma unroll
     for (int i = 0; i < EACH; i++)
         dk[i] = dv[i] = 0;
-    for (int query = a.causal ? r.token : r.begin; query < r.end; query++) {
-        head_load<T>(q, a.qkv, at_qkv(a, query, 0, r.head), a.HD);
-        head_load<T>(dout, a.dout, (size_t)query * a.C + (size_t)r.head * a.HD, a.HD);
-        size_t at = (size_t)r.head * a.T + query;
-        float p = expf(dot(q, k) * a.scale - a.lse[at]);
-        float ds = p * (dot(dout, v) - a.dots[at]) * a.scale;
+    for (int head = r.head * a.group; head < (r.head + 1) * a.group; head++)
+        for (int query = a.causal ? r.token : r.begin; query < r.end; query++) {
+            head_load<T>(q, a.qkv, at_q(a, query, head), a.HD);
+            head_load<T>(dout, a.dout, (size_t)query * a.C + (size_t)head * a.HD, a.HD);
+            size_t at = (size_t)head * a.T + query;
+            float p = expf(dot(q, k) * a.scale - a.lse[at]);
+            float ds = p * (dot(dout, v) - a.dots[at]) * a.scale;
 #pragma unroll
-        for (int i = 0; i < EACH; i++) {
-            dk[i] += ds * q[i];
-            dv[i] += p * dout[i];
+            for (int i = 0; i < EACH; i++) {
+                dk[i] += ds * q[i];
+                dv[i] += p * dout[i];
+            }
         }
-    }
-    head_store<T>(a.out, at_qkv(a, r.token, 1, r.head), dk, a.HD);
-    head_store<T>(a.out, at_qkv(a, r.token, 2, r.head), dv, a.HD);
+    head_store<T>(a.out, at_kv(a, r.token, 0, r.head), dk, a.HD);
+    head_store<T>(a.out, at_kv(a, r.token, 1, r.head), dv, a.HD);
 }
 
 static struct plain_args args_of(const struct dev_attention *a)
@@ -180,6 +187,7 @@ static struct plain_args args_of(const struct dev_attention *a)
     x.cu = a->cu_seqlens;
     x.lse = a->lse;
     x.sequences = (int)a->sequences, x.T = (int)a->T, x.HD = (int)a->HD, x.C = (int)(a->NH * a->HD);
+    x.KVH = (int)a->KVH, x.group = (int)(a->NH / a->KVH);
     x.causal = a->causal;
     x.scale = a->scale;
     return x;
@@ -195,9 +203,9 @@ static bool fits(struct cuda *c, const struct dev_attention *a)
     return false;
 }
 
-#define RUN(c, a, kernel, ...)                                                                     \
+#define RUN(c, a, heads, kernel, ...)                                                              \
     do {                                                                                           \
-        dim3 grid_(blocks_for((a)->T, WARPS), (unsigned)(a)->NH);                                  \
+        dim3 grid_(blocks_for((a)->T, WARPS), (unsigned)(heads));                                  \
         if ((c)->dev.model_type == DTYPE_F32)                                                      \
             LAUNCH(c, kernel<float>, grid_, WARPS *WARP, 0, __VA_ARGS__);                          \
         else                                                                                       \
@@ -209,7 +217,7 @@ extern "C" void cuda_attention_plain_fwd(struct cuda *c, void *out, const struct
     struct plain_args x = args_of(a);
     x.out = out;
     if (fits(c, a))
-        RUN(c, a, plain_fwd, x);
+        RUN(c, a, a->NH, plain_fwd, x);
 }
 
 extern "C" void cuda_attention_dots(struct cuda *c, float *dots, const void *dout, const void *out,
@@ -219,7 +227,7 @@ extern "C" void cuda_attention_dots(struct cuda *c, float *dots, const void *dou
     x.dout = dout;
     x.in = out;
     if (fits(c, a))
-        RUN(c, a, plain_dots, dots, x);
+        RUN(c, a, a->NH, plain_dots, dots, x);
 }
 
 extern "C" void cuda_attention_plain_bwd(struct cuda *c, void *dqkv, const void *dout,
@@ -233,6 +241,6 @@ extern "C" void cuda_attention_plain_bwd(struct cuda *c, void *dqkv, const void 
     x.dots = dots;
     if (!fits(c, a))
         return;
-    RUN(c, a, plain_bwd_queries, x);
-    RUN(c, a, plain_bwd_keys, x);
+    RUN(c, a, a->NH, plain_bwd_queries, x);
+    RUN(c, a, a->KVH, plain_bwd_keys, x);
 }

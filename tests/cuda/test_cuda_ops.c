@@ -285,6 +285,7 @@ struct attention_case {
     const int32_t *cu;
     size_t sequences, NH, HD;
     bool causal;
+    size_t share; /* heads that share keys and values; 0: none do */
 };
 
 static void run_attention(struct dev *d, const void *context)
@@ -292,47 +293,113 @@ static void run_attention(struct dev *d, const void *context)
     const struct attention_case *k = context;
     enum dtype type = d->model_type;
     size_t T = (size_t)k->cu[k->sequences], C = k->NH * k->HD, size = dtype_size(type);
-    struct dev_attention a = {.qkv = upload(d, numbers(T * 3 * C, 1, type), T * 3 * C, type),
+    size_t KVH = k->share ? k->NH / k->share : k->NH, all = T * (k->NH + 2 * KVH) * k->HD;
+    struct dev_attention a = {.qkv = upload(d, numbers(all, 1, type), all, type),
                               .cu_seqlens = upload_ints(d, k->cu, k->sequences + 1),
                               .cu_seqlens_host = k->cu,
                               .sequences = k->sequences,
                               .T = T,
                               .NH = k->NH,
-                              .KVH = k->NH,
+                              .KVH = KVH,
                               .HD = k->HD,
                               .causal = k->causal,
                               .scale = (float)(1 / sqrt((double)k->HD)),
                               .lse = room(d, k->NH * T * 4)};
-    void *out = room(d, T * C * size), *dqkv = room(d, T * 3 * C * size);
-    snprintf(check_place + strcspn(check_place, "T"), 48, "T=%zu HD=%zu causal=%d", T, k->HD,
-             k->causal);
+    void *out = room(d, T * C * size), *dqkv = room(d, all * size);
+    snprintf(check_place + strcspn(check_place, "T"), 48, "T=%zu NH=%zu/%zu HD=%zu causal=%d", T,
+             k->NH, KVH, k->HD, k->causal);
     d->ops->attention_fwd(d, out, &a);
     d->ops->attention_bwd(d, dqkv, upload(d, numbers(T * C, 1, type), T * C, type), out, &a);
     keep(d, "out", out, T * C, type, bound(d, 4e-6, 0.008));
     keep(d, "lse", a.lse, k->NH * T, DTYPE_F32, 4e-6);
-    keep(d, "dqkv", dqkv, T * 3 * C, type, bound(d, 2e-5, 0.016));
+    keep(d, "dqkv", dqkv, all, type, bound(d, 2e-5, 0.016));
 }
 
 /* Lengths of one token, of whole tiles, one more and one less; an empty sequence. */
 static void check_attention(void)
 {
     static const int32_t many[] = {0, 1, 2, 9, 40, 41, 72, 72, 137}, two[] = {0, 64, 129};
-    static const int32_t large[] = {0, 1024, 1500, 2524, 4572}, one[] = {0, 1}, few[] = {0, 5, 5, 22};
+    static const int32_t large[] = {0, 1024, 1500, 2524, 4572}, one[] = {0, 1},
+                         few[] = {0, 5, 5, 22};
     static const size_t dimensions[] = {64, 128, 32, 40, 7}, odd[] = {1, 8, 24, 72, 120, 136, 256};
     for (int causal = 0; causal < 2; causal++) {
         for (size_t i = 0; i < sizeof dimensions / sizeof *dimensions; i++) {
-            compare(run_attention, &(struct attention_case){many, 8, 2, dimensions[i], causal});
-            compare(run_attention, &(struct attention_case){two, 2, 1, dimensions[i], causal});
+            compare(run_attention, &(struct attention_case){many, 8, 2, dimensions[i], causal, 0});
+            compare(run_attention, &(struct attention_case){two, 2, 1, dimensions[i], causal, 0});
         }
         for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
-            compare(run_attention, &(struct attention_case){one, 1, 1, odd[i], causal});
-            compare(run_attention, &(struct attention_case){few, 3, 3, odd[i], causal});
+            compare(run_attention, &(struct attention_case){one, 1, 1, odd[i], causal, 0});
+            compare(run_attention, &(struct attention_case){few, 3, 3, odd[i], causal, 0});
         }
-        if (on_gpu())
-            for (int i = 0; i < 3; i++)
-                compare(run_attention,
-                        &(struct attention_case){large, 4, 4, dimensions[i], causal});
+        compare(run_attention, &(struct attention_case){two, 2, 4, 64, causal, 4});
+        compare(run_attention, &(struct attention_case){many, 8, 4, 32, causal, 2});
+        compare(run_attention, &(struct attention_case){many, 8, 6, 7, causal, 3});
+        compare(run_attention, &(struct attention_case){few, 3, 2, 128, causal, 2});
+        for (size_t i = 0; i < (on_gpu() ? 3 : 0); i++) {
+            compare(run_attention, &(struct attention_case){large, 4, 4, dimensions[i], causal, 0});
+            compare(run_attention, &(struct attention_case){large, 4, 8, dimensions[i], causal, 4});
+        }
     }
+}
+
+/* ---- rotary positions, gated units
+ * ------------------------------------------------------------------- */
+struct rope_case {
+    size_t T, heads, still, HD;
+};
+
+static void run_rope(struct dev *d, const void *context)
+{
+    enum { P = 50 };
+    const struct rope_case *k = context;
+    enum dtype type = d->model_type;
+    size_t stride = (k->heads + k->still) * k->HD, all = k->T * stride;
+    int32_t *positions = arena_array(&check_host, k->T, sizeof *positions);
+    for (size_t t = 0; t < k->T; t++)
+        positions[t] = (int32_t)(t * 7 % P);
+    struct dev_rope r = {.table = upload(d, numbers(P * k->HD, 1, DTYPE_F32), P * k->HD, DTYPE_F32),
+                         .positions = upload_ints(d, positions, k->T),
+                         .T = k->T,
+                         .heads = k->heads,
+                         .HD = k->HD,
+                         .stride = stride};
+    void *x = upload(d, numbers(all, 1, type), all, type),
+         *back = upload(d, numbers(all, 1, type), all, type);
+    d->ops->rope(d, x, &r);
+    r.back = true;
+    d->ops->rope(d, back, &r);
+    keep(d, "turned", x, all, type, bound(d, 2e-7, 0.008));
+    keep(d, "turned back", back, all, type, bound(d, 2e-7, 0.008));
+}
+
+struct gated_case {
+    size_t T, F;
+};
+
+static void run_gated(struct dev *d, const void *context)
+{
+    const struct gated_case *k = context;
+    enum dtype type = d->model_type;
+    size_t TF = k->T * k->F;
+    void *x = upload(d, numbers(2 * TF, 2, type), 2 * TF, type),
+         *y = room(d, TF * dtype_size(type));
+    d->ops->swiglu_fwd(d, y, x, k->T, k->F);
+    keep(d, "gated", y, TF, type, bound(d, 1e-6, 0.008));
+    d->ops->swiglu_bwd(d, x, upload(d, numbers(TF, 1, type), TF, type), x, k->T, k->F);
+    keep(d, "dx", x, 2 * TF, type, bound(d, 1e-6, 0.008));
+}
+
+static void check_llama(void)
+{
+    static const struct rope_case ropes[] = {{1, 1, 0, 2},      {13, 3, 1, 6}, {47, 5, 2, 32},
+                                             {9, 40, 8, 64},    {3, 2, 1, 24}, {5, 3, 3, 128},
+                                             {16384, 40, 8, 64}};
+    static const struct gated_case gates[] = {{1, 1},    {7, 33},   {5, 64},
+                                              {3, 2056}, {2, 1030}, {4096, 8192}};
+    for (size_t i = 0; i < (on_gpu() ? 7 : 6); i++)
+        compare(run_rope, &ropes[i]);
+    for (size_t i = 0; i < (on_gpu() ? 6 : 5); i++)
+        compare(run_gated, &gates[i]);
 }
 
 /* ---- elements, sums
@@ -443,16 +510,17 @@ TEST(embed)
 TEST(linear)
 TEST(classifier)
 TEST(attention)
+TEST(llama)
 TEST(elements)
 TEST(optimizers)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(norms_agree),      cmocka_unit_test(embed_agree),
-        cmocka_unit_test(linear_agree),     cmocka_unit_test(classifier_agree),
-        cmocka_unit_test(attention_agree),  cmocka_unit_test(elements_agree),
-        cmocka_unit_test(optimizers_agree),
+        cmocka_unit_test(norms_agree),     cmocka_unit_test(embed_agree),
+        cmocka_unit_test(linear_agree),    cmocka_unit_test(classifier_agree),
+        cmocka_unit_test(attention_agree), cmocka_unit_test(llama_agree),
+        cmocka_unit_test(elements_agree),  cmocka_unit_test(optimizers_agree),
     };
     struct dev *d;
     if (cuda_test_open(&d, "bf16") == ERR_UNSUPPORTED) {

@@ -1,4 +1,5 @@
-/* The memory-bound ops against plain loops in double: embedding, norms, sums, casts, optimizers.
+/* The memory-bound ops against plain loops in double: embedding, norms, rotary positions, gated units,
+ * sums, casts, optimizers.
  * Odd sizes, every instruction set, both types, 1 to 3 threads. */
 #include "tests/kernels/check.h"
 
@@ -130,6 +131,96 @@ static void check_not_finite(struct dev *d, const double *finite)
         d->ops->copy(d, &got, out, sizeof got);
         assert_true(isnan(got));
     }
+}
+
+/* Pairs as complex numbers, turned by e^(i position theta^(-2k/HD)); what lies behind the turned heads
+ * stays; turned back, everything is as it was. */
+static void rope_case(struct dev *d, size_t T, size_t heads, size_t still, size_t HD)
+{
+    enum dtype type = d->model_type;
+    size_t half = HD / 2, stride = (heads + still) * HD, P = 40;
+    int32_t *positions = arena_array(&check_host, T, sizeof *positions);
+    double *x = numbers(T * stride, 1, type), *want = doubles(T * stride), *table = doubles(P * HD);
+    for (size_t p = 0; p < P; p++)
+        for (size_t k = 0; k < half; k++) {
+            double angle = (double)p * pow(500, -2.0 * (double)k / (double)HD);
+            table[p * HD + k] = cos(angle);
+            table[p * HD + half + k] = sin(angle);
+        }
+    memcpy(want, x, T * stride * sizeof *x);
+    for (size_t t = 0; t < T; t++) {
+        positions[t] = (int32_t)(t * 7 % P);
+        for (size_t h = 0; h < heads; h++)
+            for (size_t k = 0; k < half; k++) {
+                double *pair = want + t * stride + h * HD + k, length = hypot(pair[0], pair[half]);
+                double angle = (double)positions[t] * pow(500, -2.0 * (double)k / (double)HD) +
+                               atan2(pair[half], pair[0]);
+                pair[0] = length * cos(angle);
+                pair[half] = length * sin(angle);
+            }
+    }
+    struct dev_rope r = {.table = upload(d, table, P * HD, DTYPE_F32),
+                         .positions = upload_ints(d, positions, T),
+                         .T = T,
+                         .heads = heads,
+                         .HD = HD,
+                         .stride = stride};
+    void *turned = upload(d, x, T * stride, type);
+    d->ops->rope(d, turned, &r);
+    near("turned", d, turned, type, want, T * stride, bound(d, 5e-7, 0.004));
+    r.back = true;
+    d->ops->rope(d, turned, &r);
+    near("turned back", d, turned, type, x, T * stride, bound(d, 5e-7, 0.008));
+}
+
+static void check_rope(struct dev *d)
+{
+    rope_case(d, 1, 1, 0, 2);
+    rope_case(d, 13, 3, 1, 6);
+    rope_case(d, 47, 5, 2, 32);
+    rope_case(d, 3, 1, 1, 1030);
+}
+
+struct gated {
+    size_t T, F;
+    double *x, *y, *dy;
+};
+
+static double gated_loss(const void *ctx)
+{
+    const struct gated *g = ctx;
+    double loss = 0;
+    for (size_t t = 0; t < g->T; t++)
+        for (size_t i = 0; i < g->F; i++) {
+            double gate = g->x[t * 2 * g->F + i], up = g->x[t * 2 * g->F + g->F + i];
+            g->y[t * g->F + i] = gate / (1 + exp(-gate)) * up;
+            loss += g->y[t * g->F + i] * g->dy[t * g->F + i];
+        }
+    return loss;
+}
+
+static void gated_case(struct dev *d, size_t T, size_t F)
+{
+    enum dtype type = d->model_type;
+    size_t TF = T * F, size = dtype_size(type);
+    struct gated g = {T, F, numbers(2 * TF, 2, type), doubles(TF), numbers(TF, 1, type)};
+    void *x = upload(d, g.x, 2 * TF, type), *y = room(d, TF * size), *dx = room(d, 2 * TF * size);
+    void *dy = upload(d, g.dy, TF, type);
+    d->ops->swiglu_fwd(d, y, x, T, F);
+    d->ops->swiglu_bwd(d, dx, dy, x, T, F);
+    d->ops->swiglu_bwd(d, x, dy, x, T, F); /* in place */
+    gated_loss(&g);
+    near("y", d, y, type, g.y, TF, bound(d, 1e-6, 0.004));
+    near_slope("dx", d, dx, type, 0, gated_loss, &g, g.x, 2 * TF, bound(d, 2e-6, 0.004));
+    near("dx in place", d, x, type, download(d, dx, 2 * TF, type), 2 * TF, 0);
+}
+
+static void check_gated(struct dev *d)
+{
+    gated_case(d, 1, 1);
+    gated_case(d, 7, 33);
+    gated_case(d, 5, 64);
+    gated_case(d, 2, 1030);
 }
 
 static void check_elements(struct dev *d)
@@ -323,6 +414,18 @@ static void embedding_agrees(void **state)
     on_every_device(check_embed);
 }
 
+static void rope_agrees(void **state)
+{
+    (void)state;
+    on_every_device(check_rope);
+}
+
+static void gated_units_agree(void **state)
+{
+    (void)state;
+    on_every_device(check_gated);
+}
+
 static void elements_agree(void **state)
 {
     (void)state;
@@ -360,6 +463,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(norms_agree),      cmocka_unit_test(embedding_agrees),
+        cmocka_unit_test(rope_agrees),      cmocka_unit_test(gated_units_agree),
         cmocka_unit_test(elements_agree),   cmocka_unit_test(sumsq_ignores_threads),
         cmocka_unit_test(optimizers_agree), cmocka_unit_test(open_says_what_is_missing),
     };

@@ -1,7 +1,7 @@
 /* The scalar formulas against libm in double: if exp or GELU drift, every activation does. */
 #include "tests/kernels/check.h"
 #include "kernels/scalar/adam.h"
-#include "kernels/scalar/gelu.h"
+#include "kernels/scalar/swiglu.h"
 
 static void exp_holds_its_bound(void **state)
 {
@@ -52,11 +52,39 @@ static void gelu_holds_its_bound(void **state)
     }
 }
 
+static double silu(double x)
+{
+    return x / (1 + exp(-x));
+}
+
+static void swiglu_holds_its_bound(void **state)
+{
+    (void)state;
+    for (int i = -90 * 1024; i <= 90 * 1024; i++) {
+        float x = (float)i / 1024.0f, dgate, dup;
+        double y = (double)x, h = 1e-5, slope = (silu(y + h) - silu(y - h)) / (2 * h);
+        assert_true(fabs((double)swiglu(x, 3) - 3 * silu(y)) <= 5e-7 * 3 * fabs(silu(y)) + 1e-36);
+        swiglu_slopes(&dgate, &dup, 0.5f, x, 3);
+        assert_true(fabs((double)dup - 0.5 * silu(y)) <= 5e-7 * fabs(silu(y)) + 1e-36);
+        assert_true(fabs((double)dgate - 1.5 * slope) <= 2e-6);
+    }
+    assert_true(isnan(swiglu(NAN, 1)) && isnan(swiglu(1, NAN)));
+    for (float x = 100; x < 1e30f; x *= 3) {
+        float dgate, dup;
+        assert_true(swiglu(x, 2) == 2 * x && fabsf(swiglu(-x, 2)) <= 1e-37f * x);
+        swiglu_slopes(&dgate, &dup, 1, x, 2);
+        assert_true(dgate == 2 && dup == x);
+        swiglu_slopes(&dgate, &dup, 1, -x, 2);
+        assert_true(fabsf(dgate) <= 1e-37f * x && fabsf(dup) <= 1e-37f * x);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exp_holds_its_bound),
         cmocka_unit_test(gelu_holds_its_bound),
+        cmocka_unit_test(swiglu_holds_its_bound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,153 @@
+/* What a Llama block adds to GPT-2's passes over memory: rotary positions and the gated unit. Each
+ * reads its inputs once and writes its outputs once, 16 bytes at a time where shapes and pointers
+ * allow (VEC), one value at a time otherwise. No sums, so the bits do not depend on the cut. Error
+ * bounds are those of kernels/cpu/ops.c.
+ */
+#include "kernels/cuda/tile.cuh"
+#include "kernels/scalar/swiglu.h"
+
+enum { THREADS = 256 };
+
+/* run(T, VEC): the widest kernel that `unit` consecutive values and the pointers allow. */
+#define BY_TYPE(c, unit, aligned, run)                                                             \
+    do {                                                                                           \
+        bool f32_ = (c)->dev.model_type == DTYPE_F32;                                              \
+        bool wide_ = (aligned) && (unit) % (f32_ ? 4 : 8) == 0;                                    \
+        if (f32_ && wide_)                                                                         \
+            run(float, 4);                                                                         \
+        else if (f32_)                                                                             \
+            run(float, 1);                                                                         \
+        else if (wide_)                                                                            \
+            run(uint16_t, 8);                                                                      \
+        else                                                                                       \
+            run(uint16_t, 1);                                                                      \
+    } while (0)
+
+static unsigned threads_for(size_t work)
+{
+    size_t threads = (work + WARP - 1) / WARP * WARP;
+    return threads < THREADS ? (unsigned)threads : (unsigned)THREADS;
+}
+
+/* ---- rotary positions: a block for each token, so that its row of the table stays in L1 --------
+ */
+struct rope_args {
+    void *x;
+    const float *table;
+    const int32_t *positions;
+    size_t stride;
+    unsigned heads, half;
+    float sign;
+};
+
+/* VEC values of a table, 16 bytes at a time. */
+template <int VEC> static __device__ __forceinline__ void table_load(float *to, const float *from)
+{
+    enum { EACH = VEC == 1 ? 1 : 4 };
+#pragma unroll
+    for (int k = 0; k < VEC; k += EACH)
+        load<float, EACH>(to + k, from + k);
+}
+
+template <typename T, int VEC> static __global__ void rope(const struct rope_args a)
+{
+    T *row = (T *)a.x + blockIdx.x * a.stride;
+    const float *angles = a.table + (size_t)a.positions[blockIdx.x] * (2 * a.half);
+    unsigned chunks = a.half / VEC;
+    for (unsigned n = threadIdx.x; n < a.heads * chunks; n += blockDim.x) {
+        unsigned i = n % chunks * VEC;
+        T *at = row + (size_t)(n / chunks) * (2 * a.half) + i;
+        float x[VEC], y[VEC], cosine[VEC], sine[VEC];
+        load<T, VEC>(x, at);
+        load<T, VEC>(y, at + a.half);
+        table_load<VEC>(cosine, angles + i);
+        table_load<VEC>(sine, angles + a.half + i);
+#pragma unroll
+        for (int k = 0; k < VEC; k++) {
+            float u = x[k], v = y[k], s = a.sign * sine[k];
+            x[k] = u * cosine[k] - v * s;
+            y[k] = v * cosine[k] + u * s;
+        }
+        store<T, VEC>(at, x);
+        store<T, VEC>(at + a.half, y);
+    }
+}
+
+extern "C" void cuda_rope(struct dev *d, void *x, const struct dev_rope *r)
+{
+    struct cuda *c = cuda_of(d);
+    size_t half = r->HD / 2, unit = half | r->stride; /* multiples of a power of two: both are */
+    struct rope_args a = {x,
+                          r->table,
+                          r->positions,
+                          r->stride,
+                          (unsigned)r->heads,
+                          (unsigned)half,
+                          r->back ? -1.0f : 1.0f};
+    ASSERT(r->HD % 2 == 0 && r->heads * r->HD <= r->stride);
+    if (!r->T)
+        return;
+#define RUN(type, vec)                                                                             \
+    LAUNCH(c, (rope<type, vec>), blocks_for(r->T, 1), threads_for(r->heads *(half / (vec))), 0, a)
+    BY_TYPE(c, unit, aligned16(x) && aligned16(r->table), RUN);
+#undef RUN
+}
+
+/* ---- gated unit: a block for each token --------------------------------------------------------
+ */
+template <typename T, int VEC> static __global__ void swiglu_fwd(T *y, const T *x, size_t F)
+{
+    const T *row = x + blockIdx.x * 2 * F;
+    for (size_t i = threadIdx.x * (size_t)VEC; i < F; i += blockDim.x * (size_t)VEC) {
+        float gate[VEC], up[VEC];
+        load<T, VEC>(gate, row + i);
+        load<T, VEC>(up, row + F + i);
+#pragma unroll
+        for (int k = 0; k < VEC; k++)
+            gate[k] = swiglu(gate[k], up[k]);
+        store<T, VEC>(y + blockIdx.x * F + i, gate);
+    }
+}
+
+/* dx may be x: a thread reads what it overwrites. */
+template <typename T, int VEC>
+static __global__ void swiglu_bwd(T *dx, const T *dy, const T *x, size_t F)
+{
+    size_t row = blockIdx.x * 2 * F;
+    for (size_t i = threadIdx.x * (size_t)VEC; i < F; i += blockDim.x * (size_t)VEC) {
+        float gate[VEC], up[VEC], d[VEC], dgate[VEC], dup[VEC];
+        load<T, VEC>(gate, x + row + i);
+        load<T, VEC>(up, x + row + F + i);
+        load<T, VEC>(d, dy + blockIdx.x * F + i);
+#pragma unroll
+        for (int k = 0; k < VEC; k++)
+            swiglu_slopes(&dgate[k], &dup[k], d[k], gate[k], up[k]);
+        store<T, VEC>(dx + row + i, dgate);
+        store<T, VEC>(dx + row + F + i, dup);
+    }
+}
+
+extern "C" void cuda_swiglu_fwd(struct dev *d, void *y, const void *x, size_t T, size_t F)
+{
+    struct cuda *c = cuda_of(d);
+    if (!T)
+        return;
+#define RUN(type, vec)                                                                             \
+    LAUNCH(c, (swiglu_fwd<type, vec>), blocks_for(T, 1), threads_for(F / (vec)), 0, (type *)y,     \
+           (const type *)x, F)
+    BY_TYPE(c, F, aligned16(y) && aligned16(x), RUN);
+#undef RUN
+}
+
+extern "C" void cuda_swiglu_bwd(struct dev *d, void *dx, const void *dy, const void *x, size_t T,
+                                size_t F)
+{
+    struct cuda *c = cuda_of(d);
+    if (!T)
+        return;
+#define RUN(type, vec)                                                                             \
+    LAUNCH(c, (swiglu_bwd<type, vec>), blocks_for(T, 1), threads_for(F / (vec)), 0, (type *)dx,    \
+           (const type *)dy, (const type *)x, F)
+    BY_TYPE(c, F, aligned16(dx) && aligned16(dy) && aligned16(x), RUN);
+#undef RUN
+}
