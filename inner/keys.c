@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { RUN_NAME_MAX = 63 }; /* it is part of a certificate's URI and of file names */
@@ -44,11 +45,54 @@ static void check_name(struct rules *r, const char *name)
         broken(r, "run.name = \"%.80s\": allowed are 1 to %d letters, digits, - and _", name, RUN_NAME_MAX);
 }
 
+/* The divisor of n nearest to x; of two as near, the larger. */
+static long long nearest_divisor(long long n, long long x)
+{
+    long long best = 1;
+    for (long long i = 1; i <= n; i++)
+        if (n % i == 0 && llabs(i - x) <= llabs(best - x))
+            best = i;
+    return best;
+}
+
+/* The fewest heads, from `least` on, that divide the width; even: into an even dimension. */
+static long long heads_from(long long width, long long least, bool even)
+{
+    while (least < width && (width % least || (even && width / least % 2)))
+        least++;
+    return least;
+}
+
+enum { HEAD_DIMENSION_CUDA = 256 }; /* attention_plain.cu's */
+
+static void check_heads(struct rules *r, const struct settings *s)
+{
+    long long heads = s->model_heads, shared = s->model_kv_heads, width = s->model_width;
+    bool rope = !strcmp(s->model_positions, "rope");
+    if (shared && heads % shared)
+        broken(r, "model.kv_heads = %lld does not divide model.heads = %lld; the nearest that does is %lld", shared,
+               heads, nearest_divisor(heads, shared));
+    if (width % heads) {
+        broken(r, "model.heads = %lld does not divide model.width = %lld; make the width a multiple of the heads",
+               heads, width);
+        return;
+    }
+    if (rope && width / heads % 2)
+        broken(r,
+               "model.positions = rope turns pairs, but a head has model.width / model.heads = %lld channels; "
+               "the nearest larger width is %lld",
+               width / heads, width + heads);
+    if (!strcmp(s->device_kind, "cuda") && width / heads > HEAD_DIMENSION_CUDA)
+        broken(r,
+               "model.heads = %lld are heads of %lld channels; attention on a GPU (device.kind = cuda) takes up to "
+               "%d: the nearest is model.heads = %lld",
+               heads, width / heads, HEAD_DIMENSION_CUDA,
+               heads_from(width, (width + HEAD_DIMENSION_CUDA - 1) / HEAD_DIMENSION_CUDA, rope));
+}
+
 static void check_model(struct rules *r, const struct settings *s)
 {
-    if (s->model_width % s->model_heads)
-        broken(r, "model.heads = %lld does not divide model.width = %lld; make the width a multiple of the heads",
-               (long long)s->model_heads, (long long)s->model_width);
+    check_heads(r, s);
     if (!strcmp(s->data_tokenizer, "bytes") && s->model_vocab < 256)
         broken(r, "model.vocab = %lld is less than the 256 ids of data.tokenizer = bytes",
                (long long)s->model_vocab);

@@ -11,13 +11,18 @@
     X(model, vocab, INT, "256", 2, 1e6, NULL, "tokens", true, "Vocabulary size; 256 for the byte vocabulary.") \
     X(model, layers, INT, "4", 1, 512, NULL, "", true, "Transformer blocks.")                              \
     X(model, heads, INT, "4", 1, 512, NULL, "", true, "Attention heads; must divide model.width.")         \
+    X(model, kv_heads, INT, "0", 0, 512, NULL, "", true, "Heads of keys and values, shared by groups of query heads (Llama); must divide model.heads. 0: as many as heads.") \
     X(model, width, INT, "128", 8, 65536, NULL, "", true, "Channels of the residual stream.")              \
-    X(model, mlp, INT, "0", 0, 262144, NULL, "", true, "Hidden width of the MLP; 0 means 4 x width.")      \
+    X(model, mlp, INT, "0", 0, 262144, NULL, "", true, "Hidden width of the MLP; 0 means 4 x width, with swiglu 8/3 x width up to a multiple of 64: as many parameters.") \
     X(model, context, INT, "128", 1, 131072, NULL, "tokens", true, "Longest sequence; rows of the position table.") \
+    X(model, positions, CHOICE, "learned", 0, 0, "learned|rope|none", "", true, "How positions enter: a learned table added to the embedding (GPT-2); rope: queries and keys turn by angles (Llama); none: causal attention alone tells them apart.") \
+    X(model, rope_theta, REAL, "10000", 1, 1e9, NULL, "", true, "Base of rope's angles; Llama 3 has 500000.") \
     X(model, norm, CHOICE, "layer", 0, 0, "layer|rms", "", true, "Kind of normalisation.")                 \
-    X(model, activation, CHOICE, "gelu", 0, 0, "gelu|gelu_erf", "", true, "MLP activation; gelu is the tanh form (GPT-2).") \
+    X(model, norm_eps, REAL, "1e-5", 1e-12, 1, NULL, "", true, "Added to the variance, or mean square, of a normalisation.") \
+    X(model, activation, CHOICE, "gelu", 0, 0, "gelu|gelu_erf|swiglu", "", true, "MLP activation; gelu is the tanh form (GPT-2), swiglu gates a second projection of the same width (Llama).") \
     X(model, causal, BOOL, "true", 0, 0, NULL, "", true, "Causal attention (GPT).")                        \
     X(model, bias, BOOL, "true", 0, 0, NULL, "", true, "Biases in linear layers and LayerNorm.")           \
+    X(model, tied, BOOL, "true", 0, 0, NULL, "", true, "The head is the token embedding once more; false: a matrix of its own.") \
     X(data, train, LIST, "", 0, 0, NULL, "", false, "Training token shards (.bin); a * is a glob.")        \
     X(data, eval, LIST, "", 0, 0, NULL, "", false, "Held-out token shards.")                               \
     X(data, tokenizer, CHOICE, "bytes", 0, 0, "bytes|external", "", true, "bytes: ids are bytes; external: shards made elsewhere (GPT-2 ids).") \

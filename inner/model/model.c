@@ -1,84 +1,10 @@
-/* The transformer: which op reads what, in which order, forward and backward. All arithmetic is in
- * the device's ops. GPT-2 (Radford et al. 2019): x = wte[token] + wpe[position]; per layer x +=
- * proj(attention(qkv(norm1(x)))), x += down(gelu(up(norm2(x)))); logits = norm(x) wte^T.
- *
- * The residual stream is added inside norm_fwd, so each of its states is written once (r1 in front
- * of norm1, r2 in front of norm2) and kept for backward. Backward carries one gradient of the
- * stream, `dres`, and adds to it in place.
+/* The transformer around its blocks: memory, embedding, head, passes. All arithmetic is in the
+ * device's ops. x = wte[token] (+ wpe[position]); the blocks (block.c); logits = norm(x) head^T.
  */
-#include "inner/model/model.h"
+#include "inner/model/block.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-static const float norm_eps = 1e-5f; /* GPT-2's layer_norm_epsilon, torch's default */
-
-enum { NONE = -1 }; /* offset of a tensor that this model lacks */
-
-struct norm_at { /* offsets into the slabs */
-    ptrdiff_t gain, bias;
-};
-struct linear_at {
-    ptrdiff_t weight, bias;
-};
-struct block_at {
-    struct norm_at norm1, norm2;
-    struct linear_at qkv, proj, up, down;
-};
-
-struct norm_kept {
-    void *sum;          /* (T, C) the stream in front of the norm */
-    float *mean, *rstd; /* (T) */
-};
-struct kept { /* of one layer, for its backward */
-    struct norm_kept norm1, norm2;
-    void *h1, *h2;   /* (T, C) normalised */
-    void *qkv;       /* (T, 3C) */
-    void *att;       /* (T, C) */
-    float *lse;      /* (NH, T) */
-    void *pre, *act; /* (T, F) before and after the activation */
-};
-
-struct upload { /* a batch on its way to the device */
-    char *host; /* pinned, laid out as on the device */
-    unsigned mark;
-};
-
-struct model {
-    struct dev *dev;
-    const struct table *table;
-    size_t C, F, L, NH, V, VP, tokens_max;
-    enum dev_norm norm;
-    enum dev_act act;
-    bool causal, train;
-    bool stochastic; /* rounding of the copy */
-    uint64_t seed, step;
-    bool recompute; /* activations of a block are made again in its backward */
-
-    struct block_at *at; /* [L] */
-    struct norm_at norm_at;
-    ptrdiff_t wte, wpe;
-    float *params, *grads;
-    void *copy;
-
-    void *slab;        /* all of the following */
-    struct kept *kept; /* [L]; all the same when opened without train, but for norm1 when recomputed
-                        */
-    struct norm_kept last;
-    void *h;         /* (T, C) what the head reads */
-    void *branch;    /* (T, C) proj's or down's output on its way into the stream */
-    void *dres, *dh; /* (T, C) */
-    void *dwide;     /* (T, max(3C, F)) */
-    float *losses;   /* (T) */
-    float *logits;   /* (V) */
-    int32_t *tokens, *targets, *positions, *cu_seqlens; /* the batch on the device */
-    size_t batch_bytes;      /* of these four */
-    struct upload upload[2]; /* by turns: while the device reads one, the host fills the other */
-    size_t uploads;
-    double *loss;                    /* of model_step and model_eval */
-    const struct model_ready *ready; /* of the backward that runs, or NULL */
-    struct profile *profile;         /* or NULL */
-};
 
 /* ---- memory: one walk both plans (base NULL) and lays out ---------------------------------- */
 struct layout {
@@ -107,10 +33,10 @@ static struct kept take_layer(struct layout *l, const struct model *m, size_t T,
     struct kept k = {.norm1 = take_norm(l, m, T, size), .norm2 = take_norm(l, m, T, size)};
     k.h1 = take(l, T * m->C * size);
     k.h2 = take(l, T * m->C * size);
-    k.qkv = take(l, T * 3 * m->C * size);
+    k.qkv = take(l, T * m->Q * size);
     k.att = take(l, T * m->C * size);
     k.lse = take(l, m->NH * T * sizeof *k.lse);
-    k.pre = take(l, T * m->F * size);
+    k.pre = take(l, T * m->U * size);
     k.act = take(l, T * m->F * size);
     return k;
 }
@@ -119,13 +45,14 @@ static void take_gradients(struct layout *l, struct model *m, size_t T, size_t s
 {
     m->dres = take(l, T * m->C * size);
     m->dh = take(l, T * m->C * size);
-    m->dwide = take(l, T * (m->F > 3 * m->C ? m->F : 3 * m->C) * size);
+    m->dwide = take(l, T * (m->F > m->Q ? m->F : m->Q) * size);
 }
 
 static void lay_out(struct layout *l, struct model *m, enum dtype type)
 {
     size_t T = m->tokens_max, size = dtype_size(type);
     struct kept k = {0};
+    m->angles = m->angles_count ? take(l, m->angles_count * sizeof *m->angles) : NULL;
     for (size_t i = 0; i < m->L; i++) {
         if (i == 0 || (m->train && !m->recompute))
             k = take_layer(l, m, T, size);
@@ -159,13 +86,22 @@ static void configure(struct model *m, const struct settings *s, const struct ta
     m->F = table_mlp(s);
     m->L = (size_t)s->model_layers;
     m->NH = (size_t)s->model_heads;
+    m->KVH = table_kv_heads(s);
+    m->Q = m->C + 2 * m->KVH * (m->C / m->NH);
+    m->gated = table_gated(s);
+    m->U = m->gated ? 2 * m->F : m->F;
+    if (!strcmp(s->model_positions, "rope"))
+        m->angles_count = (size_t)s->model_context * (m->C / m->NH);
     m->V = (size_t)s->model_vocab;
     m->VP = table_vocab_padded(s);
     m->stochastic = !strcmp(s->train_rounding, "stochastic");
     m->seed = (uint64_t)s->run_seed;
     m->recompute = train && !strcmp(s->train_recompute, "block");
     m->norm = strcmp(s->model_norm, "rms") ? DEV_NORM_LAYER : DEV_NORM_RMS;
-    m->act = strcmp(s->model_activation, "gelu_erf") ? DEV_ACT_GELU_TANH : DEV_ACT_GELU_ERF;
+    m->norm_eps = (float)s->model_norm_eps;
+    m->act = m->gated                                   ? DEV_ACT_NONE
+             : !strcmp(s->model_activation, "gelu_erf") ? DEV_ACT_GELU_ERF
+                                                        : DEV_ACT_GELU_TANH;
 }
 
 /* What the ops take for themselves. CPU: a chunk of logits and its gradient; partial sums and tiles
@@ -224,6 +160,8 @@ static void find_offsets(struct model *m)
     m->norm_at = (struct norm_at){offset_of(t, -1, "norm.weight"), offset_of(t, -1, "norm.bias")};
     m->wte = offset_of(t, -1, "wte.weight");
     m->wpe = offset_of(t, -1, "wpe.weight");
+    m->head = offset_of(t, -1, "head.weight");
+    m->head = m->head == NONE ? m->wte : m->head;
 }
 
 static enum err take_slabs(struct model *m, const struct settings *s)
@@ -244,6 +182,27 @@ static enum err take_slabs(struct model *m, const struct settings *s)
     return ERR_OK;
 }
 
+/* Angles of rope in double, rounded once, so that every device turns by the same bits: position
+ * times theta^(-2i/HD) for i < HD/2. */
+static enum err make_angles(struct model *m, const struct settings *s)
+{
+    struct arena scratch = arena_make(0);
+    size_t HD = m->C / m->NH, half = HD / 2;
+    float *table = arena_array(&scratch, m->angles_count, sizeof *table);
+    if (!table)
+        return err_set(ERR_MEMORY, "no memory for the %zu angles of rope", m->angles_count);
+    for (size_t k = 0; k < half; k++) {
+        double step = pow(s->model_rope_theta, -2.0 * (double)k / (double)HD);
+        for (size_t p = 0; p < m->angles_count / HD; p++) {
+            table[p * HD + k] = (float)cos((double)p * step);
+            table[p * HD + half + k] = (float)sin((double)p * step);
+        }
+    }
+    m->dev->ops->copy(m->dev, m->angles, table, m->angles_count * sizeof *table);
+    arena_free(&scratch);
+    return ERR_OK;
+}
+
 enum err model_open(struct model **out, struct dev *d, const struct settings *s,
                     const struct table *t, size_t tokens_max, bool train, struct arena *perm)
 {
@@ -256,6 +215,8 @@ enum err model_open(struct model **out, struct dev *d, const struct settings *s,
     TRY_ALLOC(m->kept = arena_array(perm, m->L, sizeof *m->kept));
     find_offsets(m);
     enum err e = take_slabs(m, s);
+    if (!e && m->angles)
+        e = make_angles(m, s);
     if (e) {
         model_close(m);
         return e;
@@ -324,117 +285,9 @@ void model_grads_zero(struct model *m)
     m->dev->ops->zero(m->dev, m->grads, m->table->elements * sizeof *m->grads);
 }
 
-/* ---- one op each, arguments from offsets --------------------------------------------------- */
-static float *param(const struct model *m, ptrdiff_t at)
-{
-    return at == NONE ? NULL : m->params + at;
-}
-
-static float *grad(const struct model *m, ptrdiff_t at)
-{
-    return at == NONE ? NULL : m->grads + at;
-}
-
-/* Weights as the products read them. */
-static const void *weight(const struct model *m, ptrdiff_t at)
-{
-    return m->copy ? (const char *)m->copy + (size_t)at * dtype_size(m->dev->model_type)
-                   : (const void *)(m->params + at);
-}
-
-static struct dev_norm_args norm_args(const struct model *m, struct norm_at at, size_t T)
-{
-    return (struct dev_norm_args){.kind = m->norm,
-                                  .eps = norm_eps,
-                                  .T = T,
-                                  .C = m->C,
-                                  .gain = param(m, at.gain),
-                                  .bias = param(m, at.bias)};
-}
-
-/* What the device was given since the last call is of this class. */
-static void stage(const struct model *m, enum profile_class c)
-{
-    profile_mark(m->profile, c);
-}
-
-/* y = norm(x + residual); the sum stays in k for backward. */
-static void norm_fwd(struct model *m, void *y, struct norm_kept k, struct norm_at at, const void *x,
-                     const void *residual, size_t T)
-{
-    struct dev_norm_args a = norm_args(m, at, T);
-    m->dev->ops->norm_fwd(m->dev, y, k.sum, k.mean, k.rstd, x, residual, &a);
-    stage(m, PROFILE_NORM);
-}
-
-/* Backward runs through the slab from its end, so what lies behind `at` is final, too. */
-static void tell(const struct model *m, ptrdiff_t at)
-{
-    if (m->ready)
-        m->ready->final(m->ready->self, (size_t)at);
-}
-
-/* dres += norm'(dy); dsum NULL: dres = norm'(dy). */
-static void norm_bwd(struct model *m, const void *dy, const void *dsum, struct norm_kept k,
-                     struct norm_at at, size_t T)
-{
-    struct dev_norm_args a = norm_args(m, at, T);
-    m->dev->ops->norm_bwd(m->dev, m->dres, grad(m, at.gain), grad(m, at.bias), dy, dsum, k.sum,
-                          k.mean, k.rstd, &a);
-    stage(m, PROFILE_NORM_BWD);
-    tell(m, at.gain);
-}
-
-static struct dev_linear linear_args(const struct model *m, struct linear_at at, const void *x,
-                                     size_t T, size_t K, size_t N)
-{
-    return (struct dev_linear){.x = x,
-                               .w = weight(m, at.weight),
-                               .bias = param(m, at.bias),
-                               .T = T,
-                               .K = K,
-                               .N = N,
-                               .act = DEV_ACT_NONE};
-}
-
-static void linear_bwd(struct model *m, const struct dev_linear *fwd, struct linear_at at, void *dx,
-                       const void *dy, enum profile_class c)
-{
-    struct dev_linear_grad g = {
-        .dy = dy, .dx = dx, .dw = grad(m, at.weight), .dbias = grad(m, at.bias)};
-    m->dev->ops->linear_bwd(m->dev, fwd, &g);
-    stage(m, c);
-    tell(m, at.weight);
-}
-
-static struct dev_attention attention_args(const struct model *m, const struct batch *b,
-                                           const struct kept *k)
-{
-    size_t HD = m->C / m->NH;
-    return (struct dev_attention){.qkv = k->qkv,
-                                  .cu_seqlens = m->cu_seqlens,
-                                  .cu_seqlens_host = b->cu_seqlens,
-                                  .sequences = b->sequences,
-                                  .T = b->tokens_count,
-                                  .NH = m->NH,
-                                  .KVH = m->NH,
-                                  .HD = HD,
-                                  .causal = m->causal,
-                                  .scale = (float)(1.0 / sqrt((double)HD)),
-                                  .lse = k->lse};
-}
-
-static struct dev_linear up_args(const struct model *m, size_t i, size_t T)
-{
-    struct dev_linear a = linear_args(m, m->at[i].up, m->kept[i].h2, T, m->C, m->F);
-    a.act = m->act;
-    a.pre = m->kept[i].pre;
-    return a;
-}
-
 /* ---- forward ------------------------------------------------------------------------------- */
-static void put(const struct model *m, const struct upload *u, const int32_t *at, const int32_t *from,
-                size_t count)
+static void put(const struct model *m, const struct upload *u, const int32_t *at,
+                const int32_t *from, size_t count)
 {
     memcpy(u->host + ((const char *)at - (const char *)m->tokens), from, count * sizeof *from);
 }
@@ -454,137 +307,45 @@ static enum err batch_to_device(struct model *m, const struct batch *b)
     put(m, u, m->cu_seqlens, b->cu_seqlens, b->sequences + 1);
     d->ops->copy_async(d, m->tokens, u->host, m->batch_bytes);
     d->ops->mark(d, u->mark);
-    stage(m, PROFILE_UPLOAD);
+    block_stage(m, PROFILE_UPLOAD);
     return ERR_OK;
-}
-
-/* From h1 to what the layer's last product reads; all that backward needs of it. */
-static void layer_inside(struct model *m, const struct batch *b, size_t i)
-{
-    struct dev *d = m->dev;
-    const struct kept *k = &m->kept[i];
-    const struct block_at *at = &m->at[i];
-    size_t T = b->tokens_count, C = m->C;
-    struct dev_linear qkv = linear_args(m, at->qkv, k->h1, T, C, 3 * C);
-    d->ops->linear_fwd(d, k->qkv, &qkv);
-    stage(m, PROFILE_QKV);
-    struct dev_attention attention = attention_args(m, b, k);
-    d->ops->attention_fwd(d, k->att, &attention);
-    stage(m, PROFILE_ATTENTION);
-    struct dev_linear proj = linear_args(m, at->proj, k->att, T, C, C);
-    d->ops->linear_fwd(d, m->branch, &proj);
-    stage(m, PROFILE_PROJ);
-    norm_fwd(m, k->h2, k->norm2, at->norm2, m->branch, k->norm1.sum, T);
-    struct dev_linear up = up_args(m, i, T);
-    d->ops->linear_fwd(d, k->act, &up);
-    stage(m, PROFILE_MLP);
-}
-
-/* Leaves the branch that the layer adds to its r2 in m->branch. */
-static void layer_fwd(struct model *m, const struct batch *b, size_t i)
-{
-    const struct kept *k = &m->kept[i];
-    const struct block_at *at = &m->at[i];
-    size_t T = b->tokens_count;
-    if (i == 0)
-        norm_fwd(m, k->h1, k->norm1, at->norm1, k->norm1.sum, NULL, T);
-    else
-        norm_fwd(m, k->h1, k->norm1, at->norm1, m->branch, m->kept[i - 1].norm2.sum, T);
-    layer_inside(m, b, i);
-    struct dev_linear down = linear_args(m, at->down, k->act, T, m->F, m->C);
-    m->dev->ops->linear_fwd(m->dev, m->branch, &down);
-    stage(m, PROFILE_MLP);
-}
-
-/* The activations of a layer once more from the stream in front of it: the same ops on the same
- * bits. The last layer's are still there. */
-static void layer_again(struct model *m, const struct batch *b, size_t i)
-{
-    const struct kept *k = &m->kept[i];
-    if (!m->recompute || i == m->L - 1)
-        return;
-    norm_fwd(m, k->h1, k->norm1, m->at[i].norm1, k->norm1.sum, NULL, b->tokens_count);
-    layer_inside(m, b, i);
 }
 
 static void forward(struct model *m, const struct batch *b)
 {
     struct dev *d = m->dev;
     size_t T = b->tokens_count;
-    d->ops->embed_fwd(d, m->kept[0].norm1.sum, weight(m, m->wte), weight(m, m->wpe), m->tokens,
-                      m->positions, T, m->C);
-    stage(m, PROFILE_EMBED);
+    d->ops->embed_fwd(d, m->kept[0].norm1.sum, block_weight(m, m->wte), block_weight(m, m->wpe),
+                      m->tokens, m->positions, T, m->C);
+    block_stage(m, PROFILE_EMBED);
     for (size_t i = 0; i < m->L; i++)
-        layer_fwd(m, b, i);
-    norm_fwd(m, m->h, m->last, m->norm_at, m->branch, m->kept[m->L - 1].norm2.sum, T);
+        block_fwd(m, b, i);
+    block_norm_fwd(m, m->h, m->last, m->norm_at, m->branch, m->kept[m->L - 1].norm2.sum, T);
 }
 
 /* ---- backward ------------------------------------------------------------------------------ */
-/* In: dres, the gradient of down's output. Out: dh, that of h2. down's input gradient goes through
- * the activation on its way and brings up's bias gradient. */
-static void mlp_bwd(struct model *m, size_t i, size_t T)
-{
-    struct dev *d = m->dev;
-    const struct kept *k = &m->kept[i];
-    const struct block_at *at = &m->at[i];
-    struct dev_linear down = linear_args(m, at->down, k->act, T, m->F, m->C), up = up_args(m, i, T);
-    struct dev_linear_grad of_down = {.dy = m->dres,
-                                      .dx = m->dwide,
-                                      .dw = grad(m, at->down.weight),
-                                      .dbias = grad(m, at->down.bias),
-                                      .act = m->act,
-                                      .pre = k->pre,
-                                      .pre_dbias = grad(m, at->up.bias)};
-    struct dev_linear_grad of_up = {
-        .dy = m->dwide, .dx = m->dh, .dw = grad(m, at->up.weight)}; /* its bias has been seen to */
-    d->ops->linear_bwd(d, &down, &of_down);
-    stage(m, PROFILE_MLP_BWD);
-    tell(m, at->down.weight);
-    d->ops->linear_bwd(d, &up, &of_up);
-    stage(m, PROFILE_MLP_BWD);
-    tell(m, at->up.weight);
-}
-
-/* dres: the stream's gradient behind layer i on entry, in front of it on return. */
-static void layer_bwd(struct model *m, const struct batch *b, size_t i)
-{
-    struct dev *d = m->dev;
-    const struct kept *k = &m->kept[i];
-    const struct block_at *at = &m->at[i];
-    size_t T = b->tokens_count, C = m->C;
-    mlp_bwd(m, i, T);
-    norm_bwd(m, m->dh, m->dres, k->norm2, at->norm2, T);
-    struct dev_linear proj = linear_args(m, at->proj, k->att, T, C, C);
-    linear_bwd(m, &proj, at->proj, m->dh, m->dres, PROFILE_PROJ_BWD);
-    struct dev_attention attention = attention_args(m, b, k);
-    d->ops->attention_bwd(d, m->dwide, m->dh, k->att, &attention);
-    stage(m, PROFILE_ATTENTION_BWD);
-    struct dev_linear qkv = linear_args(m, at->qkv, k->h1, T, C, 3 * C);
-    linear_bwd(m, &qkv, at->qkv, m->dh, m->dwide, PROFILE_QKV_BWD);
-    norm_bwd(m, m->dh, m->dres, k->norm1, at->norm1, T);
-}
-
 /* The head's gradient of h is in m->dh. */
 static void backward(struct model *m, const struct batch *b)
 {
     struct dev *d = m->dev;
     size_t T = b->tokens_count;
-    norm_bwd(m, m->dh, NULL, m->last, m->norm_at, T);
+    block_norm_bwd(m, m->dh, NULL, m->last, m->norm_at, T);
     for (size_t i = m->L; i-- > 0;) {
-        layer_again(m, b, i);
-        layer_bwd(m, b, i);
+        block_again(m, b, i);
+        block_bwd(m, b, i);
     }
-    d->ops->embed_bwd(d, grad(m, m->wte), grad(m, m->wpe), m->dres, m->tokens, m->positions, T,
-                      m->C, m->VP);
-    stage(m, PROFILE_EMBED_BWD);
-    tell(m, 0);
+    d->ops->embed_bwd(d, block_grad(m, m->wte), block_grad(m, m->wpe), m->dres, m->tokens,
+                      m->positions, T, m->C, m->VP);
+    block_stage(m, PROFILE_EMBED_BWD);
+    block_tell(m, 0);
 }
 
 /* ---- losses -------------------------------------------------------------------------------- */
-static void classify(struct model *m, const struct batch *b, float grad_scale, bool gradients, double *loss)
+static void classify(struct model *m, const struct batch *b, float grad_scale, bool gradients,
+                     double *loss)
 {
     struct dev_classifier c = {.x = m->h,
-                               .w = weight(m, m->wte),
+                               .w = block_weight(m, m->head),
                                .targets = m->targets,
                                .T = b->tokens_count,
                                .C = m->C,
@@ -593,10 +354,10 @@ static void classify(struct model *m, const struct batch *b, float grad_scale, b
                                .grad_scale = grad_scale,
                                .losses = m->losses,
                                .dx = gradients ? m->dh : NULL,
-                               .dw = gradients ? grad(m, m->wte) : NULL};
+                               .dw = gradients ? block_grad(m, m->head) : NULL};
     m->dev->ops->classifier(m->dev, &c);
     m->dev->ops->sum_add(m->dev, loss, m->losses, c.T);
-    stage(m, PROFILE_CLASSIFIER);
+    block_stage(m, PROFILE_CLASSIFIER);
 }
 
 /* The losses are in *m->loss: waits. */
@@ -607,7 +368,8 @@ static enum err read_loss(struct model *m, const struct batch *b, double *sum, s
     return dev_sync(m->dev);
 }
 
-/* ---- passes: sequences of ops that repeat while the batch's layout does --------------------------- */
+/* ---- passes: sequences of ops that repeat while the batch's layout does
+ * --------------------------- */
 enum pass_kind { PASS_FORWARD, PASS_BACKWARD, PASS_EVAL };
 struct pass {
     struct model *m;
@@ -628,14 +390,15 @@ static void pass_ops(void *self)
     classify(p->m, p->b, p->grad_scale, p->kind == PASS_FORWARD, p->loss);
 }
 
-/* What the ops of a pass depend on beside the contents of memory: FNV-1a over it. Attention cuts its
- * work by the sequences' lengths. */
+/* What the ops of a pass depend on beside the contents of memory: FNV-1a over it. Attention cuts
+ * its work by the sequences' lengths. */
 static uint64_t pass_key(const struct pass *p)
 {
     uint64_t hash = 0xcbf29ce484222325u;
     uint32_t scale;
     memcpy(&scale, &p->grad_scale, sizeof scale);
-    const uint64_t words[] = {(uint64_t)p->kind, scale, p->b->sequences, p->b->tokens_count, (uintptr_t)p->loss};
+    const uint64_t words[] = {(uint64_t)p->kind, scale, p->b->sequences, p->b->tokens_count,
+                              (uintptr_t)p->loss};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         hash = (hash ^ words[i]) * 0x100000001b3u;
     for (size_t i = 0; i <= p->b->sequences; i++)
@@ -698,7 +461,7 @@ enum err model_logits(struct model *m, const struct batch *b, size_t sequence, f
     forward(m, b);
     size_t row = (size_t)b->cu_seqlens[sequence + 1] - 1;
     const char *x = (const char *)m->h + row * m->C * dtype_size(d->model_type);
-    d->ops->logits(d, m->logits, x, weight(m, m->wte), 1, m->C, m->V);
+    d->ops->logits(d, m->logits, x, block_weight(m, m->head), 1, m->C, m->V);
     d->ops->copy(d, logits, m->logits, m->V * sizeof *logits);
     return dev_sync(d);
 }

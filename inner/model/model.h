@@ -30,10 +30,12 @@ void model_close(struct model *m);    /* NULL is fine */
 float *model_params(struct model *m); /* device slab, f32, t->elements */
 float *model_grads(struct model *m);  /* same layout; NULL when opened without train */
 void *model_copy(struct model *m);    /* bf16 copy of the parameters; NULL when the type is f32 */
-/* After writing model_params: refreshes the bf16 copy, with train.rounding = stochastic by the random
- * bits of the step that was named last (0 before): the same parameters and step, the same copy. */
+/* After writing model_params: refreshes the bf16 copy, with train.rounding = stochastic by the
+ * random bits of the step that was named last (0 before): the same parameters and step, the same
+ * copy. */
 void model_params_changed(struct model *m);
-bool model_rounds_by_step(const struct model *m); /* there is a copy and its rounding is stochastic */
+bool model_rounds_by_step(
+    const struct model *m); /* there is a copy and its rounding is stochastic */
 void model_name_step(struct model *m, int64_t step);
 void model_grads_zero(struct model *m);
 size_t model_tokens_max(const struct model *m);
@@ -43,9 +45,10 @@ struct model_ready {
     void *self;
     void (*final)(void *self, size_t from);
 };
-/* Adds the gradient of grad_scale * sum of losses to the gradient slab, and the sum of the losses in
- * nats over targets >= 0 to *loss (device). ready NULL: nobody asks. The batch may change when this
- * returns; nothing waits for the device but for the batch before the last to have arrived there. */
+/* Adds the gradient of grad_scale * sum of losses to the gradient slab, and the sum of the losses
+ * in nats over targets >= 0 to *loss (device). ready NULL: nobody asks. The batch may change when
+ * this returns; nothing waits for the device but for the batch before the last to have arrived
+ * there. */
 enum err model_accumulate(struct model *m, const struct batch *b, float grad_scale,
                           const struct model_ready *ready, double *loss) MUST;
 /* The same, and waits: *loss_sum gets the sum of the losses, *loss_count their number. */

@@ -46,6 +46,16 @@ enum err names_supported(const struct settings *s)
         return err_set(ERR_UNSUPPORTED, "model.norm = %s: GPT-2 has LayerNorm", s->model_norm);
     if (!s->model_causal)
         return err_set(ERR_UNSUPPORTED, "model.causal = false: GPT-2 is causal");
+    if (strcmp(s->model_positions, "learned"))
+        return err_set(ERR_UNSUPPORTED, "model.positions = %s: GPT-2's are learned",
+                       s->model_positions);
+    if (table_gated(s))
+        return err_set(ERR_UNSUPPORTED, "model.activation = %s: GPT-2 has GELU",
+                       s->model_activation);
+    if (table_kv_heads(s) != (size_t)s->model_heads)
+        return err_set(ERR_UNSUPPORTED, "model.kv_heads: GPT-2's heads share no keys");
+    if (!s->model_tied)
+        return err_set(ERR_UNSUPPORTED, "model.tied = false: GPT-2's head is its embedding");
     return ERR_OK;
 }
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "kernels/base/rng.h"
 
-enum { TENSORS_OUTSIDE = 4, TENSORS_PER_LAYER = 12 };
+enum { TENSORS_OUTSIDE = 5, TENSORS_PER_LAYER = 12 };
 
 static size_t padded(size_t n, size_t to)
 {
@@ -25,18 +25,32 @@ size_t table_vocab_padded(const struct settings *s)
 
 size_t table_mlp(const struct settings *s)
 {
-    return (size_t)(s->model_mlp ? s->model_mlp : 4 * s->model_width);
+    if (s->model_mlp)
+        return (size_t)s->model_mlp;
+    size_t C =
+        (size_t)s->model_width; /* Shazeer 2020: three matrices of 8/3 C hold what two of 4 C do */
+    return table_gated(s) ? padded((8 * C + 2) / 3, 64) : 4 * C;
+}
+
+bool table_gated(const struct settings *s)
+{
+    return !strcmp(s->model_activation, "swiglu");
+}
+
+size_t table_kv_heads(const struct settings *s)
+{
+    return (size_t)(s->model_kv_heads ? s->model_kv_heads : s->model_heads);
 }
 
 struct made { /* the table while it grows */
     struct table *t;
-    int layer;
+    int layer, layers;
 };
 
 static struct tensor *append(struct made *m, const char *name, int64_t rows, int64_t columns)
 {
     struct tensor *x = &m->t->tensors[m->t->count++];
-    bool inside = m->layer >= 0 && strcmp(name, "norm.weight") && strcmp(name, "norm.bias");
+    bool inside = m->layer >= 0 && m->layer < m->layers;
     int n = inside ? snprintf(x->name, sizeof x->name, "layers.%d.%s", m->layer, name)
                    : snprintf(x->name, sizeof x->name, "%s", name);
     ASSERT(n > 0 && n < TABLE_NAME_MAX);
@@ -57,6 +71,15 @@ static void append_matrix(struct made *m, const char *name, int64_t rows, int64_
     x->init = TABLE_NORMAL;
     x->std = (float)std;
     x->decay = true;
+}
+
+/* A row for each id, and the padding. */
+static void append_vocab(struct made *m, const char *name, const struct settings *s)
+{
+    append_matrix(m, name, s->model_vocab, s->model_width, 0.02);
+    struct tensor *x = &m->t->tensors[m->t->count - 1];
+    x->count = table_vocab_padded(s) * (size_t)s->model_width;
+    m->t->elements = x->offset + padded(x->count, TABLE_ALIGN);
 }
 
 static void append_vector(struct made *m, const char *name, int64_t count, enum table_init init)
@@ -84,22 +107,15 @@ static void append_linear(struct made *m, const char *weight, const char *bias,
  * number of such additions, 2L (Radford et al. 2019, section 2.3). */
 static void append_layer(struct made *m, const struct settings *s)
 {
-    int64_t C = s->model_width, F = (int64_t)table_mlp(s);
+    int64_t C = s->model_width, F = (int64_t)table_mlp(s), up = table_gated(s) ? 2 * F : F;
+    int64_t KV = C / s->model_heads * (int64_t)table_kv_heads(s);
     double into_residual = 0.02 / sqrt(2.0 * (double)s->model_layers);
     append_norm(m, "norm1.weight", "norm1.bias", s);
-    append_linear(m, "attn.qkv.weight", "attn.qkv.bias", s, 3 * C, C, 0.02);
+    append_linear(m, "attn.qkv.weight", "attn.qkv.bias", s, C + 2 * KV, C, 0.02);
     append_linear(m, "attn.proj.weight", "attn.proj.bias", s, C, C, into_residual);
     append_norm(m, "norm2.weight", "norm2.bias", s);
-    append_linear(m, "mlp.up.weight", "mlp.up.bias", s, F, C, 0.02);
+    append_linear(m, "mlp.up.weight", "mlp.up.bias", s, up, C, 0.02);
     append_linear(m, "mlp.down.weight", "mlp.down.bias", s, C, F, into_residual);
-}
-
-/* The padding rows of the vocabulary lie inside the tensor's range. */
-static void pad_vocab(struct table *t, const struct settings *s)
-{
-    struct tensor *wte = &t->tensors[0];
-    wte->count = table_vocab_padded(s) * (size_t)s->model_width;
-    t->elements = padded(wte->count, TABLE_ALIGN);
 }
 
 enum err table_make(struct table *t, const struct settings *s, struct arena *perm)
@@ -107,13 +123,15 @@ enum err table_make(struct table *t, const struct settings *s, struct arena *per
     *t = (struct table){0};
     size_t most = TENSORS_OUTSIDE + TENSORS_PER_LAYER * (size_t)s->model_layers;
     TRY_ALLOC(t->tensors = arena_array(perm, most, sizeof *t->tensors));
-    struct made m = {.t = t, .layer = -1};
-    append_matrix(&m, "wte.weight", s->model_vocab, s->model_width, 0.02);
-    pad_vocab(t, s);
-    append_matrix(&m, "wpe.weight", s->model_context, s->model_width, 0.02);
+    struct made m = {.t = t, .layer = -1, .layers = (int)s->model_layers};
+    append_vocab(&m, "wte.weight", s);
+    if (!strcmp(s->model_positions, "learned"))
+        append_matrix(&m, "wpe.weight", s->model_context, s->model_width, 0.02);
     for (m.layer = 0; m.layer < s->model_layers; m.layer++)
         append_layer(&m, s);
     append_norm(&m, "norm.weight", "norm.bias", s);
+    if (!s->model_tied)
+        append_vocab(&m, "head.weight", s);
     ASSERT(t->count <= most);
     return ERR_OK;
 }

@@ -9,17 +9,19 @@
  * Order and names, N = 0 .. layers-1; biases only with model.bias, and none on an RMS norm:
  *
  *   wte.weight (V, C)
- *   wpe.weight (context, C)
+ *   wpe.weight (context, C)                          model.positions = learned
  *   layers.N.norm1.weight .bias (C)
- *   layers.N.attn.qkv.weight (3C, C) .bias
+ *   layers.N.attn.qkv.weight (C + 2 KVH HD, C) .bias    q, k, v below each other
  *   layers.N.attn.proj.weight (C, C) .bias
  *   layers.N.norm2.weight .bias (C)
- *   layers.N.mlp.up.weight (F, C) .bias
+ *   layers.N.mlp.up.weight (F, C) .bias              swiglu: (2F, C), gate above up
  *   layers.N.mlp.down.weight (C, F) .bias
  *   norm.weight .bias (C)
+ *   head.weight (V, C)                               model.tied = false; else the head is
+ * wte.weight
  *
- * The head is wte.weight again (tied). Its rows are padded to a multiple of 64 for the products;
- * the padding rows belong to the tensor's range, are zero like the gaps, and get no gradient.
+ * The rows of wte and head are padded to a multiple of 64 for the products; the padding rows belong
+ * to the tensor's range, are zero like the gaps, and get no gradient.
  */
 #include "kernels/dev.h"
 #include "inner/keys.h"
@@ -34,7 +36,7 @@ struct tensor {
     enum table_init init;
     float std;  /* of TABLE_NORMAL; GPT-2: 0.02, projections 0.02/sqrt(2L) */
     bool decay; /* matrices yes; biases, norms no */
-    int layer;  /* 0..L-1; -1 embeddings, L final norm */
+    int layer;  /* 0..L-1; -1 embeddings, L final norm and head */
 };
 struct table {
     struct tensor *tensors;
@@ -45,9 +47,12 @@ struct table {
 
 enum err table_make(struct table *t, const struct settings *s, struct arena *perm) MUST;
 const struct tensor *table_find(const struct table *t, const char *name); /* NULL: no such tensor */
-size_t table_span(const struct table *t, size_t i); /* elements of tensor i, the gap behind it included */
+size_t table_span(const struct table *t,
+                  size_t i); /* elements of tensor i, the gap behind it included */
 size_t table_vocab_padded(const struct settings *s);
-size_t table_mlp(const struct settings *s); /* hidden width: model.mlp, or 4 x width */
+size_t table_mlp(const struct settings *s);      /* hidden width: model.mlp, or what its 0 means */
+bool table_gated(const struct settings *s);      /* swiglu: mlp.up has twice as many rows */
+size_t table_kv_heads(const struct settings *s); /* model.kv_heads, or model.heads */
 /* Digest of names, shapes, offsets: two programs with the same digest mean the same slab. */
 struct digest table_digest(const struct table *t);
 /* Fills a host slab with the initial parameters, f(seed, element) alone. */

@@ -92,12 +92,31 @@ static void rms_erf_full_in_bf16(void **state)
           "bf16", 1e-2, 6e-2);
 }
 
+#define LLAMA                                                                                      \
+    SMALL, "--model.norm", "rms", "--model.positions", "rope", "--model.activation", "swiglu",     \
+        "--model.bias", "false", "--model.tied", "false", "--model.heads", "4",                    \
+        "--model.kv_heads", "2"
+
+static void llama_in_f32(void **state)
+{
+    (void)state;
+    agree((const char *[]){LLAMA, NULL}, "f32", 1e-5, 2e-4);
+}
+
+static void llama_in_bf16(void **state)
+{
+    (void)state;
+    agree((const char *[]){LLAMA, "--train.recompute", "block", NULL}, "bf16", 1e-2, 6e-2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gpt2_in_f32),
         cmocka_unit_test(gpt2_in_bf16),
         cmocka_unit_test(rms_erf_full_in_bf16),
+        cmocka_unit_test(llama_in_f32),
+        cmocka_unit_test(llama_in_bf16),
     };
     struct dev *d;
     if (cuda_test_open(&d, "bf16") == ERR_UNSUPPORTED) {

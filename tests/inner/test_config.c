@@ -307,6 +307,11 @@ static void rules_across_keys(void **state)
         const char *argv[3], *says;
     } cases[] = {
         {{"--model.heads=3"}, "model.heads = 3 does not divide model.width = 128"},
+        {{"--model.kv_heads=3"}, "does not divide model.heads = 4; the nearest that does is 4"},
+        {{"--model.kv_heads=64"}, "the nearest that does is 4"},
+        {{"--model.heads=128", "--model.positions=rope"}, "the nearest larger width is 256"},
+        {{"--model.heads=4", "--model.width=1028", "--device.kind=cuda"}, "the nearest is model.heads = 257"},
+        {{"--model.heads=1", "--model.width=1024", "--device.kind=cuda"}, "the nearest is model.heads = 4"},
         {{"--model.vocab=100"}, "model.vocab = 100 is less than the 256 ids"},
         {{"--train.sequence=256"}, "train.sequence = 256 is longer than model.context = 128"},
         {{"--train.batch_tokens=4000"}, "train.batch_tokens = 4000 is not a multiple of train.sequence = 128"},
@@ -318,7 +323,7 @@ static void rules_across_keys(void **state)
         {{"--run.dir="}, "run.dir is empty"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        int argc = cases[i].argv[1] ? 2 : 1;
+        int argc = cases[i].argv[2] ? 3 : cases[i].argv[1] ? 2 : 1;
         assert_int_equal(load_args(argc, (const char **)(uintptr_t)cases[i].argv), ERR_OK);
         assert_int_equal(keys_check(&settings), ERR_CONFIG);
         assert_says(cases[i].says);

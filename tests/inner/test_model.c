@@ -18,6 +18,11 @@ static int reset(void **state)
     "--model.vocab", "37", "--model.layers", "2", "--model.heads", "2", "--model.width", "16",     \
         "--model.context", "16", "--data.tokenizer", "external"
 
+#define LLAMA                                                                                      \
+    SMALL, "--model.norm", "rms", "--model.positions", "rope", "--model.activation", "swiglu",     \
+        "--model.bias", "false", "--model.tied", "false", "--model.heads", "4",                    \
+        "--model.kv_heads", "2", "--model.norm_eps", "1e-3", "--model.rope_theta", "100"
+
 struct under_test {
     struct settings *s;
     struct table t;
@@ -113,6 +118,31 @@ static void rms_erf_without_biases(void **state)
                                      "--model.bias", "false", "--model.causal", "false",
                                      "--model.mlp", "40", NULL},
                     "f32", 2e-5);
+}
+
+static void llama_block(void **state)
+{
+    (void)state;
+    check_gradients((const char *[]){LLAMA, NULL}, "f32", 2e-5);
+}
+
+static void llama_block_in_bf16(void **state)
+{
+    (void)state;
+    check_gradients((const char *[]){LLAMA, NULL}, "bf16", 5e-2);
+}
+
+/* Each of Llama's settings on its own, in GPT-2's block. */
+static void parts_of_llama(void **state)
+{
+    (void)state;
+    static const char *const parts[][2] = {{"--model.positions", "rope"},
+                                           {"--model.positions", "none"},
+                                           {"--model.activation", "swiglu"},
+                                           {"--model.kv_heads", "1"},
+                                           {"--model.tied", "false"}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        check_gradients((const char *[]){SMALL, parts[i][0], parts[i][1], NULL}, "f32", 2e-5);
 }
 
 static void layer_norm_without_biases(void **state)
@@ -237,13 +267,12 @@ static void on_final(void *self, size_t from)
     t->from = from;
 }
 
-static void final_gradients_do_not_change(void **state)
+static void check_final(const char *const *words)
 {
-    (void)state;
     struct under_test u;
     double sum;
     size_t count;
-    build(&u, (const char *[]){SMALL, NULL}, packed, "f32");
+    build(&u, words, packed, "f32");
     struct told told = {.u = &u, .from = u.t.elements};
     const struct model_ready ready = {&told, on_final};
     told.seen = arena_array(&arena, u.t.elements, sizeof *told.seen);
@@ -253,6 +282,13 @@ static void final_gradients_do_not_change(void **state)
     assert_int_equal(told.calls, 1 + 2 * 6 + 1); /* final norm, each block's six parts, tables */
     assert_memory_equal(told.seen, model_grads(u.m), u.t.elements * sizeof *told.seen);
     drop(&u);
+}
+
+static void final_gradients_do_not_change(void **state)
+{
+    (void)state;
+    check_final((const char *[]){SMALL, NULL});
+    check_final((const char *[]){LLAMA, NULL});
 }
 
 static size_t taken_bytes;
@@ -265,14 +301,14 @@ static enum err alloc_counted(struct dev *d, void **p, size_t bytes)
 }
 
 /* Loss and gradients; what the device was asked for is what the plan says. */
-static double step_with(const char *recompute, const char *type, float **grads, size_t *activations)
+static double step_with(const char *const *words, const char *type, float **grads,
+                        size_t *activations)
 {
     struct under_test u;
     struct model *m;
     double loss;
     size_t count;
-    build(&u, (const char *[]){SMALL, "--model.layers", "5", "--train.recompute", recompute, NULL},
-          packed, type);
+    build(&u, words, packed, type);
     struct model_memory plan = model_plan(u.s, &u.t, u.d->model_type, u.b.tokens_count, true);
     struct dev_ops counted = *u.d->ops;
     const struct dev_ops *plain = u.d->ops;
@@ -294,23 +330,31 @@ static double step_with(const char *recompute, const char *type, float **grads, 
     return loss;
 }
 
+#define RECOMPUTE(model, how)                                                                      \
+    (const char *[])                                                                               \
+    {                                                                                              \
+        model, "--model.layers", "5", "--train.recompute", how, NULL                               \
+    }
+
+static void same_bits(const char *const *none, const char *const *block, const char *type)
+{
+    float *kept, *again;
+    size_t all, few;
+    struct table t;
+    double a = step_with(none, type, &kept, &all), b = step_with(block, type, &again, &few);
+    assert_true(a == b);
+    assert_int_equal(table_make(&t, setup_settings(&arena, none), &arena), ERR_OK);
+    assert_memory_equal(kept, again, t.elements * sizeof *kept);
+    assert_true(few * 2 < all);
+}
+
 static void recomputed_activations_give_the_same_bits(void **state)
 {
     (void)state;
     const char *const types[] = {"f32", "bf16"};
     for (int i = 0; i < 2; i++) {
-        float *kept, *again;
-        size_t all, few;
-        double a = step_with("none", types[i], &kept, &all),
-               b = step_with("block", types[i], &again, &few);
-        assert_true(a == b);
-        struct table t;
-        assert_int_equal(
-            table_make(&t, setup_settings(&arena, (const char *[]){SMALL, "--model.layers", "5", NULL}),
-                       &arena),
-            ERR_OK);
-        assert_memory_equal(kept, again, t.elements * sizeof *kept);
-        assert_true(few * 2 < all);
+        same_bits(RECOMPUTE(SMALL, "none"), RECOMPUTE(SMALL, "block"), types[i]);
+        same_bits(RECOMPUTE(LLAMA, "none"), RECOMPUTE(LLAMA, "block"), types[i]);
     }
 }
 
@@ -388,6 +432,35 @@ static void table_of_gpt2(void **state)
     assert_false(digest_equal(&a, &b));
 }
 
+/* Llama 3.2 1B and TinyLlama 1.1B, as transformers counts them. */
+static void tables_of_llama(void **state)
+{
+    (void)state;
+    struct table t;
+#define LLAMA_FAMILY                                                                               \
+    "--model.norm", "rms", "--model.positions", "rope", "--model.activation", "swiglu",            \
+        "--model.bias", "false", "--model.context", "2048", "--data.tokenizer", "external",        \
+        "--model.width", "2048", "--model.heads", "32"
+    const char *const big[] = {LLAMA_FAMILY, "--model.vocab", "128256", "--model.layers", "16",
+                               "--model.kv_heads", "8", "--model.mlp", "8192", NULL};
+    const char *const tiny[] = {LLAMA_FAMILY, "--model.vocab", "32000", "--model.layers", "22",
+                                "--model.kv_heads", "4", "--model.mlp", "5632", "--model.tied",
+                                "false", NULL};
+    assert_int_equal(table_make(&t, setup_settings(&arena, big), &arena), ERR_OK);
+    assert_int_equal(t.parameters, 1235814400);
+    assert_null(table_find(&t, "wpe.weight"));
+    assert_null(table_find(&t, "head.weight"));
+    struct settings *s = setup_settings(&arena, tiny);
+    assert_int_equal(table_make(&t, s, &arena), ERR_OK);
+    assert_int_equal(t.parameters, 1100048384);
+    const struct tensor *head = table_find(&t, "head.weight");
+    assert_true(head->decay && head->layer == 22 && head == &t.tensors[t.count - 1]);
+    s->model_mlp = 0; /* 8/3 of 2048, up to a multiple of 64 */
+    assert_int_equal(table_mlp(s), 5504);
+    s->model_width = 1536;
+    assert_int_equal(table_mlp(s), 4096);
+}
+
 /* All logits of 65,536 tokens would be 12.3 GiB. */
 static void logits_never_exist_whole(void **state)
 {
@@ -437,6 +510,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(gpt2_block, reset),
         cmocka_unit_test_setup(rms_erf_without_biases, reset),
+        cmocka_unit_test_setup(llama_block, reset),
+        cmocka_unit_test_setup(llama_block_in_bf16, reset),
+        cmocka_unit_test_setup(parts_of_llama, reset),
         cmocka_unit_test_setup(layer_norm_without_biases, reset),
         cmocka_unit_test_setup(gpt2_block_in_bf16, reset),
         cmocka_unit_test_setup(logits_of_the_last_position, reset),
@@ -447,6 +523,7 @@ int main(void)
         cmocka_unit_test_setup(recomputed_activations_give_the_same_bits, reset),
         cmocka_unit_test_setup(a_pass_is_named_by_all_it_depends_on, reset),
         cmocka_unit_test_setup(table_of_gpt2, reset),
+        cmocka_unit_test_setup(tables_of_llama, reset),
         cmocka_unit_test_setup(logits_never_exist_whole, reset),
         cmocka_unit_test_setup(initialisation_depends_on_seed_and_element, reset),
     };
