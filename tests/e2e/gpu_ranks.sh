@@ -6,6 +6,8 @@
 ATOLL_E2E_DEVICE=cuda
 . "$(dirname "$0")/lib.sh"
 ranks=${ATOLL_E2E_GPUS:-3}
+bound=${ATOLL_E2E_GPUS:+5e-3} # relative, of losses: products on tensor cores, attention's atomic sums
+bound=${bound:-1e-3}
 steps=240 every=8
 common="--device.kind cuda --device.dtype f32 --device.threads 1 --model.layers 4 --model.heads 2 --model.width 32
     --model.context 32 --train.sequence 32 --train.batch_tokens $((64 * ranks)) --train.steps $steps --train.warmup 5
@@ -53,10 +55,10 @@ all_end 0 "one rank"
 alone "$ranks" many
 all_end 0 "$ranks ranks"
 grep -q "\"ranks\":$ranks" many/metrics.jsonl || fail "there were not $ranks ranks"
-near one many 1e-3
+near one many $bound
 alone "$ranks" buckets --train.bucket_mb 0.02 --train.zero 1
 all_end 0 "$ranks ranks with shared-out moments"
-near one buckets 1e-3
+near one buckets $bound
 alone "$ranks" half --train.sums bf16
 all_end 0 "$ranks ranks with sums in bf16"
 near one half 0.05
@@ -77,7 +79,7 @@ for victim in $((ranks - 1)) 0; do
 done
 alone "$ranks" killed
 all_end 0 "the site that was killed twice"
-near many killed 1e-3
+near many killed $bound
 # Real GPUs promise no bits.
 if [ -z "${ATOLL_E2E_GPUS:-}" ] && [ "$(digest many)" != "$(digest killed)" ]; then fail "killed and whole run differ"; fi
 

@@ -223,8 +223,8 @@ static void *launch(void *self)
             break;
         c->connected[f] = true;
         c->running++;
-        fake_enqueue(b->ops[i]->stream, run, b->ops[i]);
         legacy |= !b->ops[i]->stream;
+        fake_enqueue(b->ops[i]->stream, run, b->ops[i]); /* which frees it */
     }
     while (legacy && c->running && !c->aborted) /* fake_device's ops cannot wait for the legacy stream */
         usleep(20);

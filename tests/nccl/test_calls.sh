@@ -149,7 +149,7 @@ all leaves 2
 ends 2 "$p0"
 says 0 "remote process exited or there was a network error"
 says 0 "rank 1 closed its connection"
-ends 0 "$p1"
+ends 137 "$p1"
 unset FAKE_NCCL_REPORTS
 
 new "more ranks than GPUs"
