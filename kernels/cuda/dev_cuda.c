@@ -1,5 +1,5 @@
 /* The CUDA device: one GPU, one stream, memory, the first failure; and the module's entry. Besides
- * matmul_cuda.c the only C file that includes CUDA headers.
+ * inner/coll/coll_nccl.c the only C file that includes CUDA headers (tests/cuda/headers.sh).
  *
  * copy() to the host returns when the bytes are there; to the device it returns when the source may
  * change, which for pinned memory means that the copy is done. Everything else is asynchronous.
