@@ -28,7 +28,6 @@ enum { CUDA_GRAPHS_MAX = 32 };
 struct cuda {
     struct dev dev; /* first */
     void *stream;   /* cudaStream_t */
-    bool graphs_wanted;
     struct cuda_graph graphs[CUDA_GRAPHS_MAX];
     size_t graph_count;
     uint64_t memory; /* counts up when memory that a graph may use goes away */
