@@ -115,6 +115,8 @@ if [ $gpu = yes ] && python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_a
     fi
     python3 tests/bench/curve_torch.py "$build/bin/atoll" "$shard" --size 124m --device cuda --vocab $vocab
     verdict "200 steps of 124M beside PyTorch" $?
+    python3 tests/bench/curve_torch.py "$build/bin/atoll" "$shard" --size llama_60m --device cuda --vocab $vocab
+    verdict "200 steps of a Llama of 60M beside PyTorch" $?
 else
     verdict "200 steps of 124M beside PyTorch" 77 "no GPU, or python3 has no torch with a GPU"
 fi
