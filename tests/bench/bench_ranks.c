@@ -77,13 +77,15 @@ static enum err host_values(void)
     return ERR_OK;
 }
 
-static enum err run(const char *kind)
+static enum err run(const char *kind, int argc, char **argv)
 {
     char gpu[32];
     struct dev *d;
     TRY(coll_open(&coll, kind));
     if (coll->size < 2 || coll->size > RANKS_MAX)
         return err_set(ERR_CONFIG, "start 2 to %d ranks", RANKS_MAX);
+    if (coll->rank == 0 && !(csv = bench_arguments(argc, argv)))
+        return err_set(ERR_CONFIG, "wrong arguments");
     snprintf(gpu, sizeof gpu, "cuda:%d", coll->local_rank);
     TRY(dev_open(&d, &(struct dev_options){.kind = strcmp(kind, "cpu") ? gpu : "cpu", .model_type = "f32", .threads = 1}));
     TRY(dev_alloc(d, (void **)&x, BYTES_MAX));
@@ -100,10 +102,7 @@ static enum err run(const char *kind)
 int main(int argc, char **argv)
 {
     bool cpu = argc > 1 && !strcmp(argv[1], "cpu");
-    csv = bench_arguments(argc - cpu, argv + cpu);
-    if (!csv)
-        return 4;
-    enum err e = run(cpu ? "cpu" : "cuda");
+    enum err e = run(cpu ? "cpu" : "cuda", argc - cpu, argv + cpu);
     if (e) {
         fprintf(stderr, "bench_ranks: %s\n", err_message());
         coll_abort(coll, err_exit_code(e));
