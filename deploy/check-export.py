@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Does transformers compute what atoll computes? Compares the logits behind random prompts of several lengths.
 
-    atoll export --config run.yaml --run.dir run/a --out gpt2
-    python3 deploy/check-export.py gpt2 build/bin/atoll --config run.yaml --run.dir run/a
+    atoll export --config run.yaml --run.dir run/a --out hf
+    python3 deploy/check-export.py hf build/bin/atoll --config run.yaml --run.dir run/a
 
 Everything behind the program's path goes to `atoll sample` as it is. Needs torch and transformers (PyPI); not part of
 the test suite. Exit code 0: equal within 1e-4 of the largest logit, in float32.
@@ -11,7 +11,7 @@ import random
 import subprocess
 import sys
 import torch
-from transformers import GPT2LMHeadModel
+from transformers import AutoModelForCausalLM
 
 
 def ours(command, ids):
@@ -24,9 +24,9 @@ def ours(command, ids):
 def main():
     if len(sys.argv) < 3:
         sys.exit(__doc__)
-    model = GPT2LMHeadModel.from_pretrained(sys.argv[1], torch_dtype=torch.float32).eval()
+    model = AutoModelForCausalLM.from_pretrained(sys.argv[1], torch_dtype=torch.float32).eval()
     rng, worst = random.Random(1), 0.0
-    lengths = sorted({1, 2, 7, model.config.n_positions // 2, model.config.n_positions} - {0})
+    lengths = sorted({1, 2, 7, model.config.max_position_embeddings // 2, model.config.max_position_embeddings} - {0})
     for length in lengths:
         ids = [rng.randrange(model.config.vocab_size) for _ in range(length)]
         with torch.no_grad():

@@ -48,11 +48,12 @@
     X(train, clip, REAL, "1.0", 0, 1e6, NULL, "", true, "Global gradient-norm clip; 0: none.")             \
     X(train, eval_every, INT, "0", 0, 1e9, NULL, "steps", false, "Held-out loss every so many steps; 0: only at start and end.") \
     X(train, eval_tokens, INT, "65536", 1, 1e9, NULL, "tokens", false, "Held-out tokens looked at each time.") \
+    X(train, profile, INT, "0", 0, 1e6, NULL, "steps", false, "After the first steps, log where the time of so many steps goes (ev=profile), kind by kind; 0: never.") \
     X(train, checkpoint_every, INT, "100", 0, 1e9, NULL, "steps", false, "Inner checkpoint every so many steps; 0: only at a stop.") \
     X(train, checkpoint_keep, INT, "2", 1, 1000, NULL, "", false, "Inner checkpoints kept.")               \
     X(device, kind, CHOICE, "cpu", 0, 0, "cpu|cuda", "", false, "Where the arithmetic runs.")              \
     X(device, dtype, CHOICE, "auto", 0, 0, "f32|bf16|auto", "", false, "Model type of activations and products; auto: bf16 where it is faster.") \
-    X(device, graphs, BOOL, "false", 0, 0, NULL, "", false, "GPU: forward and backward of repeated batch shapes are launched as CUDA graphs. Not yet run on a GPU.") \
+    X(device, graphs, CHOICE, "off", 0, 0, "off|on|auto", "", false, "GPU: forward and backward of repeated batch shapes are launched as CUDA graphs, the same bits; auto: both ways are timed in the first 16 steps and the faster one is kept. Not yet run on a GPU.") \
     X(device, threads, INT, "0", 0, 1024, NULL, "", false, "CPU threads of one rank; 0: all cores this rank may use.")
 
 struct settings {

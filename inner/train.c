@@ -1,5 +1,5 @@
 /* The inner loop. */
-#include "inner/train.h"
+#include "inner/train_tune.h"
 #include <math.h>
 #include <string.h>
 #include "inner/evaluate.h"
@@ -71,7 +71,7 @@ static enum err open_parts(struct train *t, struct arena *perm)
     TRY(open_data(t, perm));
     t->memory = train_plan(s, &t->table, t->dev->model_type, t->coll->size);
     t->memory.data = mapped_bytes(&t->loader) + mapped_bytes(&t->held_out);
-    t->memory.total += t->memory.data;
+    t->free_bytes = t->dev->ops->memory_left(t->dev);
     TRY(train_memory_check(t));
     TRY(model_open(&t->model, t->dev, s, &t->table, t->batch.tokens_max, true, perm));
     TRY(optim_open(&t->optim, t->dev, t->coll, s, &t->table, perm));
@@ -80,6 +80,7 @@ static enum err open_parts(struct train *t, struct arena *perm)
     TRY(t->dev->ops->host_alloc(t->dev, (void **)&t->tally, OPTIM_TALLY * sizeof *t->tally));
     t->marks = dev_marks(t->dev, 2 * MARKS);
     t->ahead = !t->dev->host_memory;
+    TRY(tune_profile_open(t, perm));
     t->reduce = (struct reduce){.coll = t->coll,
                                 .dev = t->dev,
                                 .half = t->half,
@@ -177,6 +178,7 @@ static enum err accumulate(struct train *t, size_t *losses)
         size_t left = sequences - at, count = left < t->micro_sequences ? left : t->micro_sequences;
         bool told = left == count && t->coll->size > 1;
         loader_step(&t->loader, (uint64_t)t->step, at, count, &t->batch);
+        profile_mark(t->tune.profile, PROFILE_GAP);
         TRY(model_accumulate(t->model, &t->batch, scale, told ? &last : NULL, t->optim.tally + OPTIM_LOSS));
         *losses += batch_losses(&t->batch);
     }
@@ -186,12 +188,15 @@ static enum err accumulate(struct train *t, size_t *losses)
 /* Forward, backward and the sums over the ranks of step t->step + 1. */
 static enum err step_begin(struct train *t, size_t *losses)
 {
+    TRY(tune_profile_step(t, false));
     mark(t, MARK_BEGIN);
     model_grads_zero(t->model);
     t->dev->ops->zero(t->dev, t->optim.tally, OPTIM_TALLY * sizeof *t->optim.tally);
+    profile_mark(t->tune.profile, PROFILE_UPLOAD);
     TRY(accumulate(t, losses));
     mark(t, MARK_BACKWARD);
     TRY(reduce_finish(&t->reduce));
+    profile_mark(t->tune.profile, PROFILE_REDUCE);
     mark(t, MARK_REDUCED);
     return ERR_OK;
 }
@@ -203,12 +208,14 @@ static enum err step_end(struct train *t, const struct train_hook *hook, size_t 
     const struct dev_ops *ops = t->dev->ops;
     if (hook)
         TRY(hook->update(hook->self, t));
+    profile_mark(t->tune.profile, PROFILE_GAP);
     mark(t, MARK_UPDATE);
     t->said[0] = (double)losses;
     t->said[1] = t->stop && *t->stop;
     ops->copy_async(t->dev, t->optim.tally + OPTIM_COUNT, t->said, 2 * sizeof *t->said);
     TRY(optim_step(&t->optim, t->model, t->step));
     ops->copy_async(t->dev, t->tally, t->optim.tally, OPTIM_TALLY * sizeof *t->tally);
+    profile_mark(t->tune.profile, PROFILE_UPDATE);
     mark(t, MARK_END);
     t->step++;
     t->tokens += (uint64_t)t->settings->train_batch_tokens;
@@ -304,6 +311,7 @@ static enum err settle(struct train *t, const struct train_hook *hook)
     if (!t->pending)
         return ERR_OK;
     TRY(hear(t, &r, &stop));
+    tune_graphs(t, &r);
     return after_step(t, hook, &r, stop);
 }
 
@@ -316,9 +324,8 @@ static enum err step(struct train *t, const struct train_hook *hook)
     return waits(t, hook) ? settle(t, hook) : ERR_OK;
 }
 
-enum err train_run(struct train *t, const struct train_hook *hook)
+static enum err run(struct train *t, const struct train_hook *hook)
 {
-    ASSERT(!hook || (hook->start && hook->update && hook->due && hook->step && hook->eval && hook->saving && hook->saved));
     TRY(train_resume(t));
     if (hook)
         TRY(hook->start(hook->self, t));
@@ -326,5 +333,14 @@ enum err train_run(struct train *t, const struct train_hook *hook)
         TRY(show_eval(t, hook));
     while (t->step < t->settings->train_steps)
         TRY(step(t, hook));
+    TRY(tune_profile_step(t, true));
     return show_eval(t, hook);
+}
+
+enum err train_run(struct train *t, const struct train_hook *hook)
+{
+    ASSERT(!hook || (hook->start && hook->update && hook->due && hook->step && hook->eval && hook->saving && hook->saved));
+    enum err e = run(t, hook);
+    train_memory_used(t);
+    return e;
 }

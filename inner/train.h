@@ -42,8 +42,18 @@ struct train_memory { /* bytes of one rank */
     size_t half;    /* bf16 copies of the gradients, with train.sums = bf16 and several ranks */
     size_t staging; /* of the lead while it stores or loads moments that are shared out, in host
                        memory; 0 on a GPU, whose memory this table is about */
+    size_t collectives; /* of several GPUs: NCCL's buffers, an estimate */
+    size_t graphs;      /* of the GPU's graphs, an estimate */
     size_t data; /* mapped shards: the system may take these pages back */
     size_t total;
+};
+
+struct train_tune { /* train_tune.c's own */
+    struct profile *profile; /* NULL: none was asked for */
+    unsigned seen;           /* steps begun in this process */
+    bool told;
+    int64_t steps;   /* of the trial of graphs */
+    double least[2]; /* seconds: without, with */
 };
 
 struct train;
@@ -92,8 +102,10 @@ struct train { /* open for the hook to read */
     size_t micro_sequences;
     bool ahead;         /* the host does not wait for a step before it begins the next; on a GPU */
     bool pending;       /* a step's tally is on its way to the host */
+    size_t free_bytes;  /* of the GPU when this was opened */
     double *said;       /* pinned: number of losses, wish to stop: on their way to the device */
     double *tally;      /* pinned: optim's, on its way back */
+    struct train_tune tune;
     unsigned marks;     /* of the step that runs and of the one before, by turns */
     char *pinned;       /* canonical settings that a resumed run must share */
     int64_t saved_step; /* of the newest checkpoint, -1: none */
@@ -105,9 +117,20 @@ size_t train_micro_tokens(const struct settings *s, int ranks);
 struct train_memory train_plan(const struct settings *s, const struct table *t,
                                enum dtype model_type, int ranks);
 size_t train_memory_left(void); /* bytes that this machine has left for this process */
+/* The rows of the table in the order in which they are told; total comes last. */
+struct train_memory_row {
+    const char *name, *what; /* for the log, for people */
+    size_t bytes;
+};
+enum { TRAIN_MEMORY_ROWS = 14 };
+void train_memory_rows(const struct train_memory *m, struct train_memory_row rows[TRAIN_MEMORY_ROWS]);
 /* Logs the table (ev=memory), compares it with what the machine has left: ERR_MEMORY names settings
  * that would fit. */
 enum err train_memory_check(const struct train *t) MUST;
+/* Logs what was planned beside what was taken (ev=memory_used): on a GPU what this process took through
+ * the device, and by how much the GPU's free memory went down since train_open, whoever took it; on a
+ * CPU the process's largest resident set. */
+void train_memory_used(const struct train *t);
 
 /* `s` must have passed keys_check. ERR_CONFIG: the batch does not divide among the ranks.
  * Parameters are not set yet. */

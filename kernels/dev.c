@@ -70,6 +70,42 @@ int dev_threads(void)
     return n < 1 ? 1 : n;
 }
 
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* A GPU's ops run one after the other and share one piece: the largest of attention's sums for each
+ * head and token, the tokens sorted for the embedding's gradient (rows.cu, sort_keys), partial sums of
+ * norms (at most six blocks on each of 192 multiprocessors) and of biases (8 x 256 columns on each).
+ * The optimizer's table is 40 bytes for each DEV_RUN and tensor. */
+static size_t cuda_ops_bytes(const struct dev_shape *s)
+{
+    enum { PROCESSORS = 192, SORT_TILE = 1024 };
+    size_t most = larger(s->NH * s->T * sizeof(float), 2 * s->N * sizeof(float));
+    if (s->train) {
+        most = larger(most, (4 * s->T + 256 * (s->T / SORT_TILE + 1)) * sizeof(int32_t));
+        most = larger(most, PROCESSORS * 6 * 2 * s->C * sizeof(float));
+        most = larger(most, (PROCESSORS * 8 * 256 + s->N) * sizeof(float));
+    }
+    return most + (s->train ? s->elements / DEV_RUN * 40 : 0) + ((size_t)2 << 20);
+}
+
+struct dev_workspace dev_workspace(const char *kind, const struct dev_shape *s)
+{
+    enum { LIBRARY_BYTES = 32 << 20, CODE_BYTES = 256 << 20, CPU_OPS_BYTES = 4 << 20 };
+    size_t width = dev_logit_width(s->V, s->VP);
+    if (!strcmp(kind, "cuda"))
+        return (struct dev_workspace){
+            .logits = dev_logit_rows(DEV_LOGITS_CUDA, s->T, s->VP) * s->VP * sizeof(float),
+            .products = LIBRARY_BYTES,
+            .ops = cuda_ops_bytes(s),
+            .code = CODE_BYTES};
+    size_t of_logit = sizeof(float) + (s->train && s->type == DTYPE_BF16 ? dtype_size(s->type) : 0);
+    return (struct dev_workspace){.logits = dev_logit_rows(DEV_LOGITS_CPU, s->T, width) * width * of_logit,
+                                  .ops = CPU_OPS_BYTES};
+}
+
 unsigned dev_marks(struct dev *d, unsigned count)
 {
     unsigned first = d->marks;

@@ -106,6 +106,20 @@ static inline size_t dev_logit_width(size_t V, size_t VP)
     size_t width = (V + 31) / 32 * 32;
     return width < VP ? width : VP;
 }
+/* What the ops take of the device's memory for themselves when a model of this size trains (or not). T:
+ * tokens at a time; N: out-features of the widest linear layer. */
+struct dev_shape {
+    enum dtype type;
+    bool train;
+    size_t T, C, N, NH, V, VP, elements;
+};
+struct dev_workspace { /* bytes */
+    size_t logits;   /* of the classifier's chunk */
+    size_t products; /* the library's workspace */
+    size_t ops;      /* partial sums, sorted tokens, tables */
+    size_t code;     /* GPU: kernels, ours and the library's, loaded when they are first used. An estimate */
+};
+struct dev_workspace dev_workspace(const char *kind, const struct dev_shape *s);
 struct dev_range { /* a run of elements of every slab */
     size_t offset, count;
     bool decay;              /* weight decay and trust ratio apply */
@@ -288,7 +302,8 @@ struct dev_ops {
     void (*mark)(struct dev *d, unsigned mark);
     enum err (*wait)(struct dev *d, unsigned mark);
     double (*seconds)(struct dev *d, unsigned from, unsigned to);
-    /* Runs the sequence. The CPU calls it; CUDA with dev_options.graphs calls it the first time, records
+    size_t (*memory_left)(struct dev *d); /* of the device's, for whoever asks first; 0 on the CPU */
+    /* Runs the sequence. The CPU calls it; CUDA with dev->graphs calls it the first time, records
      * it in a graph the second time, and from then on launches the graph. */
     void (*repeat)(struct dev *d, const struct dev_repeat *r);
 };
@@ -301,7 +316,8 @@ struct dev { /* backends embed it first */
     enum err failed;       /* sticky */
     bool host_memory;      /* the program may read and write device memory itself, after dev_sync */
     size_t memory_bytes;   /* free at open; 0: the machine's own memory, whose system knows */
-    size_t taken_bytes;    /* of the device's memory now, by alloc and by the ops themselves; 0 on the CPU */
+    size_t taken_bytes;    /* of the device's memory so far, by alloc and by the ops themselves; 0 on the CPU */
+    bool graphs;           /* CUDA: repeated sequences become graphs; may change between two of them */
     uint64_t drains;       /* how often the host waited until the device had nothing left to do */
     unsigned marks;        /* handed out */
     char note[160];        /* for the log: processor, ISA, library and its version */

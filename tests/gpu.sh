@@ -3,7 +3,7 @@
 # each op against the CPU's, against float64 and finite differences, the exact set, the outer arithmetic, the golden losses,
 # 200 steps beside PyTorch, compute-sanitizer on the kernel tests, kill -9 and resume, a whole run of an aggregator and two sites
 # that share the GPU, and the register report. The last line is "N passed, N failed, N skipped"; every skip says why.
-#   tests/gpu.sh [--debs FOLDER] [--arch LIST] [--shard FILE] [--bench]
+#   tests/gpu.sh [--debs FOLDER] [--arch LIST] [--shard FILE] [--gpus N] [--bench]
 #     --debs   FOLDER with Debian packages, for a machine without a registry: they are unpacked into a prefix, nothing is
 #              installed. Make it where a registry is reachable:
 #                mkdir debs; cd debs; apt-get download libdnnl-dev libdnnl2 libcmocka-dev libcmocka0 libyaml-dev \
@@ -14,18 +14,21 @@
 #     --shard  GPT-2 tokens (.bin of llm.c) for 200 steps of 124M beside PyTorch; without it a byte model of that size on the
 #              repository's text
 #     --arch   CUDA architectures, default 90a-real
+#     --gpus   how many of the machine's GPUs one site uses, default all; with two or more also losses, killed ranks and rejoining
+#              of such a site (gpu_ranks.sh)
 #     --bench  then measure: bench_cuda, and train_torch_cuda.py if python3 has torch
 set -uo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
-debs='' arch=90a-real bench=no shard=''
+debs='' arch=90a-real bench=no shard='' gpus=''
 while [ $# -gt 0 ]; do
     case $1 in
     --debs) debs=$(cd "$2" && pwd); shift 2 ;;
     --arch) arch=$2; shift 2 ;;
     --shard) shard=$(readlink -f "$2"); shift 2 ;;
+    --gpus) gpus=$2; shift 2 ;;
     --bench) bench=yes; shift ;;
-    *) echo "usage: tests/gpu.sh [--debs FOLDER] [--arch LIST] [--shard FILE] [--bench]" >&2; exit 4 ;;
+    *) echo "usage: tests/gpu.sh [--debs FOLDER] [--arch LIST] [--shard FILE] [--gpus N] [--bench]" >&2; exit 4 ;;
     esac
 done
 build=${ATOLL_BUILD:-$root/build-gpu}
@@ -61,7 +64,7 @@ command -v nvcc >/dev/null || { echo "CUDA: no nvcc, not compiled"; verdict buil
 generator=$(command -v ninja >/dev/null && echo Ninja || echo "Unix Makefiles")
 on_gpu="test_cuda_ops test_cuda_exact test_cuda_model test_cuda_outer test_cuda_golden"
 references="test_ops test_linear test_attention"
-targets="$on_gpu $references atoll_cuda bench_cuda bench_cuda_train atoll"
+targets="$on_gpu $references atoll_cuda bench_cuda bench_cuda_train bench_ranks ranks nccl_calls atoll"
 net=OFF
 pkg-config --exists grpc libprotobuf-c libssl 2>/dev/null && command -v protoc-c >/dev/null && net=ON
 mkdir -p "$build"
@@ -101,6 +104,8 @@ for t in two_sites kill stop_resume; do
         verdict "$t on the GPU" 77 "no GPU, or no gRPC and protoc-c"
     fi
 done
+[ -n "$gpus" ] || gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
+. tests/gpu_ranks.sh
 if [ $gpu = yes ] && python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
     vocab=50257
     if [ -z "$shard" ]; then
@@ -110,6 +115,8 @@ if [ $gpu = yes ] && python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_a
     fi
     python3 tests/bench/curve_torch.py "$build/bin/atoll" "$shard" --size 124m --device cuda --vocab $vocab
     verdict "200 steps of 124M beside PyTorch" $?
+    python3 tests/bench/curve_torch.py "$build/bin/atoll" "$shard" --size llama_60m --device cuda --vocab $vocab
+    verdict "200 steps of a Llama of 60M beside PyTorch" $?
 else
     verdict "200 steps of 124M beside PyTorch" 77 "no GPU, or python3 has no torch with a GPU"
 fi

@@ -5,8 +5,8 @@
  * gradients and costs the device's stream nothing, which is in that order anyway.
  *
  * A communicator that reports an error, or a collective that does not end in time, means that
- * another rank is gone: the communicator is aborted and ERR_LINK ends this rank, whose launcher
- * ends the job; the site restarts and rejoins its run.
+ * another rank is gone: ERR_LINK ends this rank, and watch.c the others; the site restarts and
+ * rejoins its run.
  */
 #include "inner/coll/coll_nccl.h"
 #include "kernels/cuda/host.h"
@@ -31,6 +31,7 @@ struct coll_nccl {
         beside;    /* started sums; in front of the device's where both have blocks to place */
     char *staging; /* device */
     int timeout_s;
+    bool broken; /* not to be used any more; closing aborts it */
 };
 
 static struct coll_nccl *nccl_of(struct coll *c)
@@ -45,33 +46,23 @@ static double seconds(void) /* for deadlines: nothing computed depends on it */
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* The sentence is set; the kernels that wait for others let go of the GPU. */
-static enum err give_up(struct coll_nccl *n, enum err e)
-{
-    if (n->comm)
-        ncclCommAbort(n->comm);
-    n->comm = NULL;
-    return e;
-}
-
 static enum err broken(struct coll_nccl *n, const char *what, ncclResult_t r)
 {
     const char *why = n->comm ? ncclGetLastError(n->comm) : NULL;
-    return give_up(
-        n,
-        err_set(ERR_LINK,
-                "rank %d of %d: %s: %s. %s; another rank of this site is gone, or its network: the "
-                "job ends and may be started again",
-                n->coll.rank, n->coll.size, what, ncclGetErrorString(r), why ? why : ""));
+    n->broken = true;
+    return err_set(ERR_LINK,
+                   "rank %d of %d: %s: %s. %s; another rank of this site is gone, or its network: "
+                   "the job ends and may be started again",
+                   n->coll.rank, n->coll.size, what, ncclGetErrorString(r), why ? why : "");
 }
 
 static enum err too_late(struct coll_nccl *n, const char *what)
 {
-    return give_up(n, err_set(ERR_LINK,
-                              "rank %d of %d: %s did not end within %d s; another rank of this "
-                              "site is stopped, or its "
-                              "network is down: the job ends and may be started again",
-                              n->coll.rank, n->coll.size, what, n->timeout_s));
+    n->broken = true;
+    return err_set(ERR_LINK,
+                   "rank %d of %d: %s did not end within %d s; another rank of this site is "
+                   "stopped, or its network is down: the job ends and may be started again",
+                   n->coll.rank, n->coll.size, what, n->timeout_s);
 }
 
 static enum err cuda_failed(cudaError_t e, const char *what)
@@ -244,14 +235,16 @@ static enum err barrier(struct coll *c)
 }
 
 /* Destroying asks for a finished end of all work, whose own end a non-blocking communicator reports
- * later; where that fails, aborting frees the same. */
+ * later. Where that fails its kernels may be waiting for others, and so would freeing memory. */
 static void leave(struct coll_nccl *n)
 {
-    if (!n->comm ||
-        taken(n, ncclCommFinalize(n->comm), n->timeout_s, "leaving the other ranks") != ERR_OK)
-        return; /* given up */
-    ncclCommDestroy(n->comm);
-    n->comm = NULL;
+    if (!n->comm)
+        return;
+    if (!n->broken && taken(n, ncclCommFinalize(n->comm), n->timeout_s,
+                            "leaving the other ranks") == ERR_OK)
+        ncclCommDestroy(n->comm);
+    else
+        ncclCommAbort(n->comm);
 }
 
 static void close_nccl(struct coll *c)

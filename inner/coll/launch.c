@@ -47,6 +47,38 @@ static const char *said(const char *name)
     return text ? text : "";
 }
 
+/* The first of Slurm's list, "gpu[03-07,12],login" or "node1". */
+static void first_host(char *out, size_t size, const char *list)
+{
+    size_t prefix = strcspn(list, "[,"), digits = 0;
+    const char *number = "";
+    if (list[prefix] == '[') {
+        number = list + prefix + 1;
+        digits = strcspn(number, "-,]");
+    }
+    snprintf(out, size, "%.*s%.*s", (int)prefix, list, (int)digits, number);
+}
+
+/* Under Slurm the step's first node has rank 0, and its numbers give a port that others' jobs
+ * hardly have: below 32768, where no outgoing connection takes it. */
+static enum err meeting(struct launch_place *p)
+{
+    if (*said("MASTER_ADDR") && *said("MASTER_PORT")) {
+        snprintf(p->host, sizeof p->host, "%s", said("MASTER_ADDR"));
+        return number("MASTER_PORT", 65535, &p->port);
+    }
+    if (!*said("SLURM_STEP_NODELIST") || !*said("SLURM_JOB_ID") || *said("MASTER_ADDR") ||
+        *said("MASTER_PORT"))
+        return err_set(ERR_CONFIG,
+                       "several ranks were launched: set MASTER_ADDR and MASTER_PORT to "
+                       "rank 0's host and a free port there");
+    first_host(p->host, sizeof p->host, said("SLURM_STEP_NODELIST"));
+    p->port = 10000 + (int)((strtoul(said("SLURM_JOB_ID"), NULL, 10) * 7 +
+                             strtoul(said("SLURM_STEP_ID"), NULL, 10)) %
+                            20000);
+    return ERR_OK;
+}
+
 enum err launch_place(const struct launch *l, struct launch_place *p)
 {
     long size = launch_size(l);
@@ -55,14 +87,9 @@ enum err launch_place(const struct launch *l, struct launch_place *p)
                        said(l->size_name));
     TRY(number(l->rank_name, size - 1, &p->rank));
     TRY(number(l->local_rank_name, size - 1, &p->local_rank));
-    if (!*said("MASTER_ADDR") || !*said("MASTER_PORT"))
-        return err_set(ERR_CONFIG,
-                       "several ranks were launched: set MASTER_ADDR and MASTER_PORT to "
-                       "rank 0's host and a free port there");
-    snprintf(p->host, sizeof p->host, "%s", said("MASTER_ADDR"));
-    TRY(number("MASTER_PORT", 65535, &p->port));
-    /* torchrun itself listens at the port that it tells its workers. Another that all ranks come
-     * to: below 32768, where no outgoing connection takes it. */
+    TRY(meeting(p));
+    /* torchrun itself listens at the port that it tells its workers: another that all ranks come
+     * to. */
     if (!strcmp(said("TORCHELASTIC_USE_AGENT_STORE"), "True"))
         p->port = 10000 + p->port % 20000;
     snprintf(p->job, sizeof p->job, "%s %.40s %.40s %.20s %.20s", l->name,

@@ -104,17 +104,17 @@ static void configure(struct model *m, const struct settings *s, const struct ta
                                                         : DEV_ACT_GELU_TANH;
 }
 
-/* What the ops take for themselves. CPU: a chunk of logits and its gradient; partial sums and tiles
- * of attention, a few MiB. GPU: a chunk of logits, cuBLASLt's 32 MiB, sums of attention for each
- * head and token, the optimizer's table and partial sums, a few MiB. */
-static size_t workspace_bytes(const struct model *m, const struct settings *s, enum dtype type)
+static struct dev_shape shape(const struct model *m, enum dtype type)
 {
-    size_t T = m->tokens_max, width = dev_logit_width(m->V, m->VP);
-    if (!strcmp(s->device_kind, "cuda"))
-        return dev_logit_rows(DEV_LOGITS_CUDA, T, m->VP) * m->VP * sizeof(float) +
-               m->NH * T * sizeof(float) + ((size_t)48 << 20);
-    size_t of_logit = sizeof(float) + (m->train && type == DTYPE_BF16 ? dtype_size(type) : 0);
-    return dev_logit_rows(DEV_LOGITS_CPU, T, width) * width * of_logit + ((size_t)4 << 20);
+    return (struct dev_shape){.type = type,
+                              .train = m->train,
+                              .T = m->tokens_max,
+                              .C = m->C,
+                              .N = m->F > 3 * m->C ? m->F : 3 * m->C,
+                              .NH = m->NH,
+                              .V = m->V,
+                              .VP = m->VP,
+                              .elements = m->table->elements};
 }
 
 struct model_memory model_plan(const struct settings *s, const struct table *t,
@@ -124,12 +124,13 @@ struct model_memory model_plan(const struct settings *s, const struct table *t,
     struct layout l = {0};
     configure(&m, s, t, tokens_max, train);
     lay_out(&l, &m, model_type);
+    struct dev_shape size = shape(&m, model_type);
     return (struct model_memory){
         .parameters = t->elements * sizeof(float),
         .model_copy = model_type == DTYPE_F32 ? 0 : t->elements * dtype_size(model_type),
         .gradients = train ? t->elements * sizeof(float) : 0,
         .activations = l.used,
-        .workspace = workspace_bytes(&m, s, model_type),
+        .workspace = dev_workspace(s->device_kind, &size),
     };
 }
 

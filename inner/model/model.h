@@ -11,11 +11,10 @@
 
 struct model; /* opaque: activations and their layout */
 
-/* Bytes by class; the start-up table, known before anything is taken. Workspace is what the ops
- * take for themselves: on the CPU a chunk of logits and its gradient, with an allowance for the
- * rest. */
+/* Bytes by class; the start-up table, known before anything is taken. */
 struct model_memory {
-    size_t parameters, model_copy, gradients, activations, workspace;
+    size_t parameters, model_copy, gradients, activations;
+    struct dev_workspace workspace;
 };
 
 /* train false: no gradients, and one layer's activations serve all layers. With train.recompute =

@@ -1,21 +1,22 @@
 #ifndef NAMES_H
 #define NAMES_H
-/* Our slab as a Hugging Face GPT-2 (model.safetensors and config.json that transformers loads), and
- * back. Their Conv1D stores (in, out): four weights of a layer are transposed, the square one too.
- * The padding of the vocabulary is cut; the head is tied and not written; a model without biases
- * gets zeros, which is the same function.
+/* Our slab as a Hugging Face GPT-2 or Llama (model.safetensors and config.json that transformers
+ * loads), and back. GPT-2: their Conv1D stores (in, out): four weights of a layer are transposed, the
+ * square one too; a model without biases gets zeros, which is the same function. Llama: q, k, v, and
+ * gate, up are tensors of their own there. The padding of the vocabulary is cut; a tied head is not
+ * written.
  */
 #include "inner/model/table.h"
 
-/* ERR_UNSUPPORTED names the key: GPT-2 has no RMS norm, no bidirectional attention. */
+/* ERR_UNSUPPORTED: the model is neither GPT-2 nor Llama, and which keys say so. */
 enum err names_supported(const struct settings *s) MUST;
 /* Writes DIR/model.safetensors and DIR/config.json, both durable; bf16: half the size, rounded to
  * nearest even. */
 enum err names_export(const struct settings *s, const struct table *t, const float *slab, bool bf16,
                       const char *dir) MUST;
 /* Fills the host slab from a model.safetensors (F32 or BF16; with or without the prefix
- * "transformer."). ERR_MISMATCH names the tensor whose shape differs; a bias that this model lacks
- * must be zero. */
+ * "transformer." or "model."). ERR_MISMATCH names the tensor whose shape differs; a bias that this
+ * model lacks must be zero, and the head of a tied model the embedding. */
 enum err names_import(const struct settings *s, const struct table *t, float *slab,
                       const char *path) MUST;
 

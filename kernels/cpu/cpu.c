@@ -120,6 +120,12 @@ static double device_seconds(struct dev *d, unsigned from, unsigned to)
     return cpu_of(d)->marks[to] - cpu_of(d)->marks[from];
 }
 
+static size_t device_memory_left(struct dev *d)
+{
+    (void)d;
+    return 0;
+}
+
 static void device_repeat(struct dev *d, const struct dev_repeat *r)
 {
     (void)d;
@@ -142,6 +148,7 @@ static const struct dev_ops plain_ops = {
     .mark = device_mark,
     .wait = device_wait,
     .seconds = device_seconds,
+    .memory_left = device_memory_left,
     .repeat = device_repeat,
 };
 

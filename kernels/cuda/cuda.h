@@ -1,8 +1,8 @@
 #ifndef CUDA_H
 #define CUDA_H
 /* What the files of kernels/cuda share: the device, its scratch memory, its first failure, the
- * matrix products. Read by C and by CUDA C; contains no CUDA type, so that only dev_cuda.c,
- * matmul_cuda.c and the .cu files include CUDA headers. Nothing outside kernels/cuda includes it.
+ * matrix products. Read by C and by CUDA C; contains no CUDA type, so that only dev_cuda.c
+ * and the .cu files include CUDA headers. Nothing outside kernels/cuda includes it.
  *
  * A process may open several, on one GPU too, and use each from any thread, one at a time: a site's
  * outer arithmetic runs beside the training. One stream each: an op's kernels run in the order of
@@ -28,7 +28,6 @@ enum { CUDA_GRAPHS_MAX = 32 };
 struct cuda {
     struct dev dev; /* first */
     void *stream;   /* cudaStream_t */
-    bool graphs_wanted;
     struct cuda_graph graphs[CUDA_GRAPHS_MAX];
     size_t graph_count;
     uint64_t memory; /* counts up when memory that a graph may use goes away */

@@ -1,5 +1,5 @@
 /* The CUDA device: one GPU, one stream, memory, the first failure; and the module's entry. Besides
- * matmul_cuda.c the only C file that includes CUDA headers.
+ * inner/coll/coll_nccl.c the only C file that includes CUDA headers (tests/cuda/headers.sh).
  *
  * copy() to the host returns when the bytes are there; to the device it returns when the source may
  * change, which for pinned memory means that the copy is done. Everything else is asynchronous.
@@ -75,6 +75,7 @@ void *cuda_scratch(struct cuda *c, enum cuda_slot slot, size_t bytes)
     cudaFree(c->scratch[slot]); /* waits for the kernels that use it */
     c->memory++;
     c->scratch[slot] = NULL;
+    c->dev.taken_bytes -= c->scratch_bytes[slot];
     c->scratch_bytes[slot] = 0;
     size_t rounded = (bytes + 0xfffff) &
                      ~(size_t)0xfffff; /* whole MiB: shapes that differ a little do not move it */
@@ -84,6 +85,7 @@ void *cuda_scratch(struct cuda *c, enum cuda_slot slot, size_t bytes)
         return NULL;
     }
     c->scratch_bytes[slot] = rounded;
+    c->dev.taken_bytes += rounded;
     return c->scratch[slot];
 }
 
@@ -134,6 +136,7 @@ static enum err device_alloc(struct dev *d, void **p, size_t bytes)
         return no_memory(bytes, "a slab");
     }
     check(c, cudaMemsetAsync(*p, 0, bytes, stream(c)), "zeroing memory");
+    d->taken_bytes += bytes;
     return ERR_OK;
 }
 
@@ -281,11 +284,18 @@ static void graph_record(struct cuda *c, struct cuda_graph *g, const struct dev_
     }
 }
 
+static size_t device_memory_left(struct dev *d)
+{
+    size_t left = 0, all = 0;
+    cuda_here(cuda_of(d));
+    return cudaMemGetInfo(&left, &all) == cudaSuccess ? left : 0;
+}
+
 static void device_repeat(struct dev *d, const struct dev_repeat *r)
 {
     struct cuda *c = cuda_of(d);
     bool new = true;
-    struct cuda_graph *g = c->graphs_wanted && !d->failed ? graph_find(c, r, &new) : NULL;
+    struct cuda_graph *g = d->graphs && !d->failed ? graph_find(c, r, &new) : NULL;
     if (g && !new && g->memory != c->memory) { /* once more op by op, then record again */
         graph_drop(g);
         g->memory = c->memory;
@@ -316,6 +326,7 @@ static const struct dev_ops ops = {
     .mark = device_mark,
     .wait = device_wait,
     .seconds = device_seconds,
+    .memory_left = device_memory_left,
     .repeat = device_repeat,
 };
 
@@ -407,7 +418,7 @@ static enum err open_device(struct dev **d, int index, const struct dev_options 
         return err_set(ERR_MEMORY, "no memory for the CUDA device");
     c->dev = (struct dev){.ops = &ops, .kind = "cuda", .threads = o->threads > 0 ? o->threads : 1};
     c->index = index;
-    c->graphs_wanted = o->graphs;
+    c->dev.graphs = o->graphs;
     enum err e = open_parts(c, o);
     if (e) {
         device_close(&c->dev);

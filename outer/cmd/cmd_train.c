@@ -439,7 +439,7 @@ static enum err train(struct job *j, const struct args *args, bool dry)
     const struct dev_options device = {.kind = cpu ? "cpu" : j->gpu,
                                        .model_type = j->s.device_dtype,
                                        .threads = (int)j->s.device_threads,
-                                       .graphs = j->s.device_graphs};
+                                       .graphs = !strcmp(j->s.device_graphs, "on")};
     enum err e = dev_open(&j->dev, &device);
     if (e == ERR_UNSUPPORTED && dry && !cpu)
         e = open_instead(j);

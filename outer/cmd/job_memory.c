@@ -156,15 +156,11 @@ void job_print_memory(struct job *j, const struct table *t)
 {
     struct train_memory m = train_plan(&j->s, t, j->dev->model_type, j->coll->size);
     printf("\n# Memory of one rank, %zu parameters in %zu tensors:\n", t->parameters, t->count);
-    row("parameters (f32)", m.model.parameters);
-    row("bf16 copy", m.model.model_copy);
-    row("gradients", m.model.gradients);
-    row("optimizer moments", m.moments);
-    row("activations", m.model.activations);
-    row("workspace", m.model.workspace);
-    row("bf16 gradients", m.half);
-    row("checkpoint staging", m.staging);
-    row("all", m.total);
+    struct train_memory_row rows[TRAIN_MEMORY_ROWS];
+    train_memory_rows(&m, rows);
+    for (int i = 0; i < TRAIN_MEMORY_ROWS; i++)
+        if (rows[i].bytes)
+            row(rows[i].what, rows[i].bytes);
     if (!j->outer)
         return;
     struct outer_memory o = job_outer_memory(j, t);

@@ -163,6 +163,52 @@ static void norms(void)
     gigabytes("norm_bwd + residual 65536x768", run_norm_bwd, &n, bytes);
 }
 
+struct llama {
+    struct dev_rope r;
+    void *qkv, *wide, *narrow;
+    size_t F;
+};
+
+static void run_rope(const void *context)
+{
+    const struct llama *k = context;
+    d->ops->rope(d, k->qkv, &k->r);
+}
+
+static void run_swiglu_fwd(const void *context)
+{
+    const struct llama *k = context;
+    d->ops->swiglu_fwd(d, k->narrow, k->wide, k->r.T, k->F);
+}
+
+static void run_swiglu_bwd(const void *context)
+{
+    const struct llama *k = context;
+    d->ops->swiglu_bwd(d, k->wide, k->narrow, k->wide, k->r.T, k->F);
+}
+
+/* Llama 3.2 1B's, 16 sequences of 2048. */
+static void llama(void)
+{
+    enum { TOKENS = 32768, LENGTH = 2048, HEADS = 40, STRIDE = 48 * 64, MLP = 8192 };
+    static int32_t positions[TOKENS];
+    for (int i = 0; i < TOKENS; i++)
+        positions[i] = i % LENGTH;
+    int32_t *on_device = room(sizeof positions);
+    d->ops->copy(d, on_device, positions, sizeof positions);
+    struct llama k = {{random_f32(LENGTH * 64, 1), on_device, TOKENS, HEADS, 64, STRIDE, false},
+                      random_bf16((size_t)TOKENS * STRIDE, 1),
+                      random_bf16((size_t)TOKENS * 2 * MLP, 1),
+                      random_bf16((size_t)TOKENS * MLP, 1),
+                      MLP};
+    gigabytes("rope 32768x40x64", run_rope, &k, 2.0 * TOKENS * HEADS * 64 * 2);
+    gigabytes("swiglu_fwd 32768x8192", run_swiglu_fwd, &k, 2.0 * TOKENS * 3 * MLP);
+    gigabytes("swiglu_bwd 32768x8192", run_swiglu_bwd, &k, 2.0 * TOKENS * 5 * MLP);
+    void *all[] = {(void *)(uintptr_t)k.r.table, on_device, k.qkv, k.wide, k.narrow};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        dev_free(d, all[i]);
+}
+
 struct adam {
     struct dev_adam a;
     struct dev_range ranges[64];
@@ -263,7 +309,7 @@ static void run_attention_bwd(const void *context)
     d->ops->attention_bwd(d, k->dqkv, k->dout, k->out, &k->a);
 }
 
-static void attention(size_t L, size_t HD)
+static void attention(size_t L, size_t HD, size_t share)
 {
     enum { TOKENS = 32768, WIDTH = 1024 };
     static int32_t cu[TOKENS + 1];
@@ -273,18 +319,19 @@ static void attention(size_t L, size_t HD)
     int32_t *device_cu = room((S + 1) * 4);
     d->ops->copy(d, device_cu, cu, (S + 1) * 4);
     struct attention k = {{random_bf16((size_t)TOKENS * 3 * WIDTH, 1), device_cu, cu, S, TOKENS, NH,
-                           HD, NH, true, 0.125f, room((size_t)TOKENS * NH * 4)},
+                           HD, NH / share, true, 0.125f, room((size_t)TOKENS * NH * 4)},
                           room((size_t)TOKENS * WIDTH * 2),
                           random_bf16((size_t)TOKENS * WIDTH, 1),
                           room((size_t)TOKENS * 3 * WIDTH * 2)};
     for (int causal = 1; causal >= 0; causal--) {
         char what[80];
+        const char *groups = share > 1 ? " grouped" : "";
         double flop = 4.0 * TOKENS * (double)L * WIDTH /
                       (causal ? 2 : 1); /* as FlashAttention's papers count */
         k.a.causal = causal;
-        snprintf(what, sizeof what, "attention fwd L=%zu HD=%zu causal=%d", L, HD, causal);
+        snprintf(what, sizeof what, "attention fwd L=%zu HD=%zu%s causal=%d", L, HD, groups, causal);
         teraflops(what, run_attention_fwd, &k, flop);
-        snprintf(what, sizeof what, "attention bwd L=%zu HD=%zu causal=%d", L, HD, causal);
+        snprintf(what, sizeof what, "attention bwd L=%zu HD=%zu%s causal=%d", L, HD, groups, causal);
         teraflops(what, run_attention_bwd, &k, 2.5 * flop);
     }
     void *all[] = {(void *)(uintptr_t)k.a.qkv, device_cu, k.a.lse, k.out, k.dout, k.dqkv};
@@ -364,13 +411,15 @@ int main(int argc, char **argv)
     puts(d->note);
     ceilings();
     norms();
+    llama();
     linear("qkv 768->2304", C, 3 * C, DEV_ACT_NONE, DEV_ACT_NONE);
     linear("up + GELU 768->3072", C, 4 * C, DEV_ACT_GELU_TANH, DEV_ACT_NONE);
     linear("down 3072->768", 4 * C, C, DEV_ACT_NONE, DEV_ACT_GELU_TANH);
     for (size_t L = 512; L <= 4096; L *= 2) {
-        attention(L, 64);
-        attention(L, 128);
+        attention(L, 64, 1);
+        attention(L, 128, 1);
     }
+    attention(2048, 64, 4);
     classifier();
     codec();
     optimizers();

@@ -1,12 +1,13 @@
-/* Whole training steps on the GPU: forward, backward, clip, optimizer, on random ids. GPT-2's sizes and
- * one of Llama 3.2 1B's shape (16 layers of 2048, vocabulary 128256, RMS norm, no biases; an MLP of two
- * matrices that hold what SwiGLU's three do, learned positions). Rows as bench.h says: tokens/s beside
- * what 989 TFLOP/s (H100, H200, dense bf16) would give, so value / baseline is the MFU; then where a
- * step's time goes. Exit code 77 without the device.
+/* Whole training steps on the GPU: forward, backward, clip, optimizer, on random ids. GPT-2's sizes
+ * and 1b: Llama 3.2 1B (1,235,814,400 parameters: 16 layers of 2048, 32 heads over 8 of keys and
+ * values, SwiGLU of 8192, vocabulary 128256). Rows as bench.h says: tokens/s beside what 989
+ * TFLOP/s (H100, H200, dense bf16) would give, so value / baseline is the MFU; then where a step's
+ * time goes. Exit code 77 without the device.
  *
  *     bench_cuda_train [SIZE [SEQUENCES [cuda|cpu]]] [--csv PATH]
  *
- * SIZE 124m, 1558m, 1b, or 10m for a try on a CPU; SEQUENCES of a step, one micro-batch, default 64.
+ * SIZE 124m, 1558m, 1b, or 10m or 10m_llama for a try on a CPU; SEQUENCES of a step, one
+ * micro-batch, default 64.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,11 +21,12 @@ enum { WARM = 3, STEPS = 10, SKIP = 77, WORD_BYTES = 16 };
 static const struct size {
     const char *name;
     int layers, heads, width, mlp, sequence, vocab;
-    bool llama;
-} sizes[] = {{"10m", 6, 5, 320, 1280, 256, 8192, false},
-             {"124m", 12, 12, 768, 3072, 1024, 50257, false},
-             {"1558m", 48, 25, 1600, 6400, 1024, 50257, false},
-             {"1b", 16, 32, 2048, 12288, 2048, 128256, true}};
+    int kv_heads; /* of a Llama; 0: GPT-2 */
+} sizes[] = {{"10m", 6, 5, 320, 1280, 256, 8192, 0},
+             {"10m_llama", 6, 5, 320, 864, 256, 8192, 1},
+             {"124m", 12, 12, 768, 3072, 1024, 50257, 0},
+             {"1558m", 48, 25, 1600, 6400, 1024, 50257, 0},
+             {"1b", 16, 32, 2048, 8192, 2048, 128256, 8}};
 
 struct run {
     const struct size *size;
@@ -49,19 +51,22 @@ static enum err configure(struct run *r, const char *kind, const char *optimizer
     const struct size *z = r->size;
     char *optimizer_word = arena_string(&r->a, optimizer, strlen(optimizer));
     char *kind_word = arena_string(&r->a, kind, strlen(kind));
-    char *words[] = {"--model.vocab",     number(&r->a, z->vocab),
-                     "--model.layers",    number(&r->a, z->layers),
-                     "--model.heads",     number(&r->a, z->heads),
-                     "--model.width",     number(&r->a, z->width),
-                     "--model.mlp",       number(&r->a, z->mlp),
-                     "--model.context",   number(&r->a, z->sequence),
-                     "--train.sequence",  number(&r->a, z->sequence),
-                     "--model.norm",      z->llama ? "rms" : "layer",
-                     "--model.bias",      z->llama ? "false" : "true",
-                     "--data.tokenizer",  "external",
-                     "--train.warmup",    "0",
-                     "--train.optimizer", optimizer_word,
-                     "--device.kind",     kind_word};
+    char *words[] = {"--model.vocab",      number(&r->a, z->vocab),
+                     "--model.layers",     number(&r->a, z->layers),
+                     "--model.heads",      number(&r->a, z->heads),
+                     "--model.width",      number(&r->a, z->width),
+                     "--model.mlp",        number(&r->a, z->mlp),
+                     "--model.context",    number(&r->a, z->sequence),
+                     "--train.sequence",   number(&r->a, z->sequence),
+                     "--model.kv_heads",   number(&r->a, z->kv_heads),
+                     "--model.norm",       z->kv_heads ? "rms" : "layer",
+                     "--model.positions",  z->kv_heads ? "rope" : "learned",
+                     "--model.activation", z->kv_heads ? "swiglu" : "gelu",
+                     "--model.bias",       z->kv_heads ? "false" : "true",
+                     "--data.tokenizer",   "external",
+                     "--train.warmup",     "0",
+                     "--train.optimizer",  optimizer_word,
+                     "--device.kind",      kind_word};
     struct config_table t = keys_inner(&r->s);
     return config_load(&t, 1, NULL, sizeof words / sizeof *words, words, &r->a);
 }
@@ -130,7 +135,9 @@ static enum err one_step(struct run *r, struct times *t, bool counted)
 /* 6 for each matrix weight, 12 L C T / 2 of causal attention. */
 static double flop_per_token(const struct size *z)
 {
-    double C = z->width, weights = z->layers * (4 * C * C + 2 * C * z->mlp) + C * z->vocab;
+    double C = z->width, shared = z->kv_heads ? (double)z->kv_heads / z->heads : 1;
+    double layer = (2 + 2 * shared) * C * C + (z->kv_heads ? 3 : 2) * C * z->mlp;
+    double weights = z->layers * layer + C * z->vocab;
     return 6 * weights + 6.0 * z->layers * C * z->sequence;
 }
 
@@ -146,7 +153,7 @@ static enum err measure(const struct size *z, const char *kind, const char *opti
     if (e == ERR_OK) {
         double forward = bench_median(&t.forward), both = bench_median(&t.both),
                update = bench_median(&t.optimizer);
-        snprintf(what, sizeof what, "gpt-%s %s%s %zu x %d", z->name, optimizer, graphs ? " graphs" : "",
+        snprintf(what, sizeof what, "%s %s%s %zu x %d", z->name, optimizer, graphs ? " graphs" : "",
                  sequences, z->sequence);
         bench_write(csv, &(struct bench_row){"cuda_train", what, "tokens/s", "bf16",
                                              (double)r.b.tokens_count / (both + update),
@@ -175,11 +182,13 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         z = strcmp(sizes[i].name, words[0]) ? z : &sizes[i];
     if (!csv || !z || atoi(words[1]) < 1) {
-        fprintf(stderr, "usage: bench_cuda_train [124m|1558m|1b|10m [SEQUENCES [cuda|cpu]]] [--csv PATH]\n");
+        fprintf(stderr, "usage: bench_cuda_train [124m|1558m|1b|10m|10m_llama [SEQUENCES "
+                        "[cuda|cpu]]] [--csv PATH]\n");
         return 4;
     }
     for (int k = 0; k < 3; k++) {
-        enum err e = measure(z, words[2], k == 2 ? "lamb" : "adamw", k == 1, (size_t)atoi(words[1]), csv);
+        enum err e =
+            measure(z, words[2], k == 2 ? "lamb" : "adamw", k == 1, (size_t)atoi(words[1]), csv);
         if (e == ERR_UNSUPPORTED) {
             printf("SKIPPED: %s\n", err_message());
             return SKIP;

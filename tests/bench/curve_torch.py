@@ -3,7 +3,7 @@
 Ends with exit code 1 where a step's loss is off by more than the bound. On a GPU the weights start in float32 and the products
 are bf16 on both sides (autocast there), on the CPU everything is float32.
 
-    curve_torch.py ATOLL SHARD [--size tiny|124m] [--device cpu|cuda] [--steps 200] [--vocab 256] [--bound 0.005]
+    curve_torch.py ATOLL SHARD [--size tiny|124m|llama_tiny|llama_60m] [--device cpu|cuda] [--steps 200] [--vocab 256] [--bound 0.005]
 
 ATOLL: the program. SHARD: one .bin of `atoll data`, or of llm.c with --vocab 50257. The run lies in a folder of its own under
 $TMPDIR and is removed.
@@ -22,10 +22,12 @@ import torch
 import torch.nn.functional as F
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import train_torch_cuda  # noqa: E402
+from train_torch_cuda import GPT, Shape  # noqa: E402
 
-# layers, heads, width, sequence, sequences of a step, of a micro-batch
-SIZES = {"tiny": (2, 2, 32, 32, 8, 4), "124m": (12, 12, 768, 1024, 64, 16)}
+# a model without its vocabulary, sequences of a step, of a micro-batch
+SIZES = {"tiny": (Shape(2, 2, 32, 128, 0, 32), 8, 4), "124m": (Shape(12, 12, 768, 3072, 0, 1024), 64, 16),
+         "llama_tiny": (Shape(2, 4, 32, 96, 0, 32, 2, 100.0), 8, 4),
+         "llama_60m": (Shape(8, 12, 768, 2048, 0, 1024, 4, 1e4), 64, 16)}
 SEED, LR, LR_END, WARMUP, DECAY, CLIP, BETAS, EPS = 1, 1e-3, 0.1, 20, 0.1, 1.0, (0.9, 0.95), 1e-6
 MASK32 = 0xFFFFFFFF
 
@@ -72,8 +74,25 @@ def batches(shard, sequence, sequences, steps):
 INSIDE = {"norm1": "ln_1", "qkv": "attn.c_attn", "proj": "attn.c_proj", "norm2": "ln_2", "up": "mlp.c_fc", "down": "mlp.c_proj"}
 
 
-def save(model, path):
-    tensors = {}
+LLAMA = {"norm1": ["input_layernorm"], "qkv": ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
+         "proj": ["self_attn.o_proj"], "norm2": ["post_attention_layernorm"], "up": ["mlp.gate_proj", "mlp.up_proj"],
+         "down": ["mlp.down_proj"]}
+
+
+def llama_names(model, z):
+    """Theirs are tensors of their own: name, rows."""
+    head = z.width // z.heads
+    rows = {"qkv": (z.width, z.kv_heads * head, z.kv_heads * head), "up": (z.mlp, z.mlp)}
+    for name, p in model.state_dict().items():
+        part = name.split(".")
+        if part[0] == "blocks":
+            pieces = p.split(rows[part[2]]) if part[2] in rows else [p]
+            yield from ((f"model.layers.{part[1]}.{n}.weight", x) for n, x in zip(LLAMA[part[2]], pieces))
+        else:
+            yield {"wte": "model.embed_tokens.weight", "norm": "model.norm.weight"}[part[0]], p
+
+
+def gpt_names(model):
     for name, p in model.state_dict().items():
         part = name.split(".")
         if part[0] == "blocks":
@@ -81,6 +100,12 @@ def save(model, path):
             p = p.T if p.dim() == 2 else p
         elif part[0] == "norm":
             name = f"ln_f.{part[1]}"
+        yield name, p
+
+
+def save(model, z, path):
+    tensors = {}
+    for name, p in llama_names(model, z) if z.kv_heads else gpt_names(model):
         tensors[name] = p.detach().float().contiguous().numpy().tobytes(), list(p.shape)
     header, at = {}, 0
     for name, (data, shape) in tensors.items():
@@ -93,12 +118,12 @@ def save(model, path):
         f.writelines(data for data, _ in tensors.values())
 
 
-def initial(layers, heads, width, sequence, vocab):
+def initial(z):
     torch.manual_seed(SEED)
-    model = train_torch_cuda.GPT(layers, heads, width, 4 * width, vocab, sequence)
+    model = GPT(z)
     for name, p in model.named_parameters():
         if p.dim() > 1:
-            torch.nn.init.normal_(p, std=0.02 / (math.sqrt(2 * layers) if "proj" in name or "down" in name else 1))
+            torch.nn.init.normal_(p, std=0.02 / (math.sqrt(2 * z.layers) if "proj" in name or "down" in name else 1))
         elif name.endswith("bias"):
             torch.nn.init.zeros_(p)
     return model
@@ -119,9 +144,9 @@ def theirs(model, a, micro):
     groups = [{"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": DECAY},
               {"params": [p for p in model.parameters() if p.dim() == 1], "weight_decay": 0}]
     optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS)
-    _, _, _, sequence, sequences, _ = SIZES[a.size]
+    z, sequences, _ = SIZES[a.size]
     losses = []
-    for step, (x, y) in enumerate(batches(a.shard, sequence, sequences, a.steps)):
+    for step, (x, y) in enumerate(batches(a.shard, z.sequence, sequences, a.steps)):
         for group in optimizer.param_groups:
             group["lr"] = lr_at(step, a.steps)
         total = 0.0
@@ -138,16 +163,20 @@ def theirs(model, a, micro):
 
 
 def ours(model, a, micro, folder):
-    layers, heads, width, sequence, sequences, _ = SIZES[a.size]
-    keys = {"run.dir": f"{folder}/run", "run.seed": SEED, "model.vocab": a.vocab, "model.layers": layers, "model.heads": heads,
-            "model.width": width, "model.context": sequence, "data.tokenizer": "external", "data.train": a.shard,
-            "train.steps": a.steps, "train.batch_tokens": sequence * sequences, "train.micro_tokens": sequence * micro,
-            "train.sequence": sequence, "train.optimizer": "adamw", "train.lr": LR, "train.lr_end": LR_END,
+    z, sequences, _ = SIZES[a.size]
+    keys = {"run.dir": f"{folder}/run", "run.seed": SEED, "model.vocab": a.vocab, "model.layers": z.layers,
+            "model.heads": z.heads, "model.width": z.width, "model.mlp": z.mlp, "model.context": z.sequence,
+            "data.tokenizer": "external", "data.train": a.shard, "train.steps": a.steps,
+            "train.batch_tokens": z.sequence * sequences, "train.micro_tokens": z.sequence * micro,
+            "train.sequence": z.sequence, "train.optimizer": "adamw", "train.lr": LR, "train.lr_end": LR_END,
             "train.warmup": WARMUP, "train.beta1": BETAS[0], "train.beta2": BETAS[1], "train.eps": EPS,
             "train.weight_decay": DECAY, "train.clip": CLIP, "train.checkpoint_every": 0, "device.kind": a.device,
             "device.dtype": "bf16" if a.device == "cuda" else "f32"}
+    if z.kv_heads:
+        keys |= {"model.kv_heads": z.kv_heads, "model.norm": "rms", "model.positions": "rope", "model.rope_theta": z.theta,
+                 "model.activation": "swiglu", "model.bias": "false"}
     words = [w for key, value in keys.items() for w in (f"--{key}", str(value))]
-    save(model, f"{folder}/model.safetensors")
+    save(model, z, f"{folder}/model.safetensors")
     for command in (["import", *words, "--model", f"{folder}/model.safetensors"], ["train", *words, "--log.progress", "none"]):
         done = subprocess.run([a.atoll, *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         if done.returncode:
@@ -167,8 +196,9 @@ def main():
     p.add_argument("--vocab", type=int, default=256)
     p.add_argument("--bound", type=float, default=0.005)
     a = p.parse_args()
-    layers, heads, width, sequence, _, micro = SIZES[a.size]
-    model = initial(layers, heads, width, sequence, a.vocab)
+    z, _, micro = SIZES[a.size]
+    z = z._replace(vocab=a.vocab)
+    model = initial(z)
     with tempfile.TemporaryDirectory() as folder:
         one = ours(model, a, micro, folder)
     other = theirs(model, a, micro)

@@ -1,63 +1,98 @@
 #!/usr/bin/env python3
-"""GPT-2 124M (or 1.5B, or 1B of Llama's shape) in PyTorch on one GPU, as its users run it: torch.compile, SDPA with flash attention, fused
+"""GPT-2 124M (or 1.5B, or Llama 3.2 1B) in PyTorch on one GPU, as its users run it: torch.compile, SDPA with flash attention, fused
 AdamW, bf16 autocast; tokens/s and MFU beside what `atoll train --device.kind cuda` reports on the same machine.
   train_torch_cuda.py [124m|1558m|1b] [micro-batches to try, default 32,64,128] [steps]
   train_torch_cuda.py attention    SDPA alone at the shapes of bench_cuda: its flash kernels, and cuDNN's
 MFU: 6 FLOP per matrix weight plus 12 L C T / 2 of causal attention, over 989 TFLOP/s (H100/H200, dense bf16)."""
 import sys
 import time
+from collections import namedtuple
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-# layers, heads, width, MLP, vocabulary, sequence; 1b is bench_cuda_train's: Llama's shape, RMS norms, no biases
-SIZES = {"124m": (12, 12, 768, 3072, 50304, 1024), "1558m": (48, 25, 1600, 6400, 50304, 1024),
-         "1b": (16, 32, 2048, 12288, 128256, 2048)}
+# The models of bench_cuda_train; kv_heads and theta: of Llama, whose MLP has a gate of the same width
+Shape = namedtuple("Shape", "layers heads width mlp vocab sequence kv_heads theta", defaults=(0, 0))
+SIZES = {"124m": Shape(12, 12, 768, 3072, 50304, 1024), "1558m": Shape(48, 25, 1600, 6400, 50304, 1024),
+         "1b": Shape(16, 32, 2048, 8192, 128256, 2048, 8, 5e5)}
+
+
+def turn(x, cosine, sine):
+    a, b = x.chunk(2, dim=-1)
+    return (x * cosine + torch.cat((-b, a), dim=-1) * sine).type_as(x)
 
 
 class Block(nn.Module):
-    def __init__(self, heads, width, mlp, llama):
+    def __init__(self, z):
         super().__init__()
-        self.heads = heads
-        norm, bias = (nn.RMSNorm, False) if llama else (nn.LayerNorm, True)
-        self.norm1, self.norm2 = norm(width), norm(width)
-        self.qkv, self.proj = nn.Linear(width, 3 * width, bias), nn.Linear(width, width, bias)
-        self.up, self.down = nn.Linear(width, mlp, bias), nn.Linear(mlp, width, bias)
+        self.llama, self.heads = z.kv_heads > 0, (z.heads, z.kv_heads or z.heads)
+        bias, head = not self.llama, z.width // z.heads
+        self.norm1, self.norm2 = ((nn.RMSNorm(z.width, eps=1e-5) if self.llama else nn.LayerNorm(z.width)) for _ in range(2))
+        self.qkv = nn.Linear(z.width, (z.heads + 2 * self.heads[1]) * head, bias)
+        self.proj = nn.Linear(z.width, z.width, bias)
+        self.up, self.down = nn.Linear(z.width, z.mlp * (2 if self.llama else 1), bias), nn.Linear(z.mlp, z.width, bias)
 
-    def forward(self, x):
+    def attention(self, x, angles):
         b, t, c = x.shape
-        q, k, v = self.qkv(self.norm1(x)).view(b, t, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4)
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.proj(y.transpose(1, 2).reshape(b, t, c))
-        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+        heads, shared = self.heads
+        q, k, v = self.qkv(x).view(b, t, heads + 2 * shared, c // heads).transpose(1, 2).split((heads, shared, shared), 1)
+        if self.llama:
+            q, k = turn(q, *angles), turn(k, *angles)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=shared < heads)
+        return self.proj(y.transpose(1, 2).reshape(b, t, c))
+
+    def forward(self, x, angles):
+        x = x + self.attention(self.norm1(x), angles)
+        h = self.up(self.norm2(x))
+        if self.llama:
+            gate, up = h.chunk(2, dim=-1)
+            return x + self.down(F.silu(gate) * up)
+        return x + self.down(F.gelu(h, approximate="tanh"))
 
 
 class GPT(nn.Module):
-    def __init__(self, layers, heads, width, mlp, vocab, sequence, llama=False):
+    def __init__(self, z):
         super().__init__()
-        self.wte, self.wpe = nn.Embedding(vocab, width), nn.Embedding(sequence, width)
-        self.blocks = nn.ModuleList(Block(heads, width, mlp, llama) for _ in range(layers))
-        self.norm = nn.RMSNorm(width) if llama else nn.LayerNorm(width)
+        self.llama = z.kv_heads > 0
+        self.wte = nn.Embedding(z.vocab, z.width)
+        self.blocks = nn.ModuleList(Block(z) for _ in range(z.layers))
+        self.norm = nn.RMSNorm(z.width, eps=1e-5) if self.llama else nn.LayerNorm(z.width)
+        if self.llama:
+            head = z.width // z.heads
+            step = z.theta ** (-torch.arange(0, head, 2, dtype=torch.float64) / head)
+            angles = torch.outer(torch.arange(z.sequence, dtype=torch.float64), torch.cat((step, step)))
+            self.register_buffer("cosine", angles.cos().float(), persistent=False)
+            self.register_buffer("sine", angles.sin().float(), persistent=False)
+        else:
+            self.wpe = nn.Embedding(z.sequence, z.width)
 
     def forward(self, tokens, targets):
-        x = self.wte(tokens) + self.wpe.weight[: tokens.shape[1]]
+        t = tokens.shape[1]
+        x = self.wte(tokens) if self.llama else self.wte(tokens) + self.wpe.weight[:t]
+        angles = (self.cosine[:t], self.sine[:t]) if self.llama else None
         for block in self.blocks:
-            x = block(x)
+            x = block(x, angles)
         logits = F.linear(self.norm(x), self.wte.weight)
         return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 
+def flop_per_token(z):
+    """6 for each matrix weight, 12 L C T / 2 of causal attention."""
+    layer = z.width * z.width * (2 + 2 * (z.kv_heads or z.heads) / z.heads) + z.width * z.mlp * (3 if z.kv_heads else 2)
+    return 6 * (z.layers * layer + z.vocab * z.width) + 6 * z.layers * z.width * z.sequence
+
+
 def measure(name, micro, steps):
-    layers, heads, width, mlp, vocab, sequence = SIZES[name]
+    z = SIZES[name]
     torch.manual_seed(1)
-    model = GPT(*SIZES[name], llama=name == "1b").cuda()
+    model = GPT(z).cuda()
     for p in model.parameters():
         if p.dim() > 1:
             nn.init.normal_(p, std=0.02)
     run = torch.compile(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.1, fused=True)
-    tokens = torch.randint(0, 50257, (8, micro, sequence + 1), device="cuda")
+    tokens = torch.randint(0, 50257, (8, micro, z.sequence + 1), device="cuda")
     times = []
     for step in range(steps + 5):
         torch.cuda.synchronize()
@@ -73,9 +108,8 @@ def measure(name, micro, steps):
         if step >= 5:
             times.append(time.perf_counter() - start)
     seconds = sorted(times)[len(times) // 2]
-    flop = 6 * (layers * (4 * width**2 + 2 * width * mlp) + vocab * width) + 6 * layers * width * sequence
-    rate = micro * sequence / seconds
-    print(f"torch {torch.__version__} gpt-{name} micro={micro} tokens/s={rate:.0f} mfu={rate * flop / 989e12:.3f} "
+    rate = micro * z.sequence / seconds
+    print(f"torch {torch.__version__} {name} micro={micro} tokens/s={rate:.0f} mfu={rate * flop_per_token(z) / 989e12:.3f} "
           f"loss={loss.item():.4f} memory_gib={torch.cuda.max_memory_allocated() / 2**30:.1f}", flush=True)
 
 
@@ -129,7 +163,7 @@ def main():
         try:
             measure(name, micro, steps)
         except torch.cuda.OutOfMemoryError:
-            print(f"torch gpt-{name} micro={micro}: out of memory")
+            print(f"torch {name} micro={micro}: out of memory")
 
 
 if __name__ == "__main__":

@@ -356,7 +356,9 @@ void *cuda_scratch(struct cuda *c, enum cuda_slot slot, size_t bytes)
 {
     if (bytes > c->scratch_bytes[slot]) {
         emulate_give(c->scratch[slot]);
+        c->dev.taken_bytes -= c->scratch_bytes[slot];
         c->scratch_bytes[slot] = (bytes + 0xfffff) & ~(size_t)0xfffff;
+        c->dev.taken_bytes += c->scratch_bytes[slot];
         c->scratch[slot] = emulate_take(c->scratch_bytes[slot], true);
     }
     emulate_limit(c->scratch[slot], bytes);
@@ -545,6 +547,11 @@ static enum err device_sync(struct dev *d)
     return d->failed ? err_set(d->failed, "%s", cuda_of(d)->message) : ERR_OK;
 }
 
+static size_t device_memory_left(struct dev *)
+{
+    return 0;
+}
+
 static void device_repeat(struct dev *, const struct dev_repeat *r)
 {
     r->ops(r->self);
@@ -560,7 +567,7 @@ static struct dev_ops ops_make(void)
     o.host_alloc = device_host_alloc, o.host_free = device_free;
     o.copy_async = device_copy_async, o.mark = device_mark, o.wait = device_wait, o.seconds = device_seconds;
     o.copy = device_copy, o.zero = device_zero, o.sync = device_sync;
-    o.repeat = device_repeat;
+    o.repeat = device_repeat, o.memory_left = device_memory_left;
     return o;
 }
 

@@ -29,6 +29,22 @@ paste logits wanted | awk '{ d = $1 - $2; if (d > 1e-5 || d < -1e-5) exit 1 } EN
 "$atoll" sample $model --ids 1,2 --tokens 20 >once.out && "$atoll" sample $model --ids 1,2 --tokens 20 >twice.out
 cmp once.out twice.out || fail "the same seed writes another text"
 
+# A Llama likewise: there and back is the same file, and the logits are those of LlamaForCausalLM.
+golden_llama=$repository/tests/golden/llama/model.safetensors
+llama="$model --run.dir llama --model.heads 4 --model.kv_heads 2 --model.norm rms --model.norm_eps 1e-3 --model.positions rope
+       --model.rope_theta 100 --model.activation swiglu --model.mlp 40 --model.bias false --model.tied false"
+"$atoll" import $llama --model "$golden_llama" >>import.out 2>&1 || fail "atoll import of a Llama"
+"$atoll" export $llama --out hf >>export.out 2>&1 || fail "atoll export of a Llama"
+cmp hf/model.safetensors "$golden_llama" || fail "the exported Llama differs"
+grep -q '"num_key_value_heads": 2' hf/config.json || fail "config.json of a Llama"
+"$atoll" sample $llama --ids "$ids" --logits >logits 2>sample.out || fail "atoll sample --logits of a Llama"
+sed -n 's/^logits [0-9]* //p' "$repository/tests/golden/llama/values.txt" | tr ' ' '\n' | head -n 48 >wanted
+paste logits wanted | awk '{ d = $1 - $2; if (d > 1e-5 || d < -1e-5) exit 1 } END { exit NR != 48 }' || fail "logits of a Llama"
+"$atoll" sample $llama --ids 1,2 --tokens 20 >once.out || fail "atoll sample of a Llama, beyond its context"
+refused "model.kv_heads: 0 here, 2 there" "$atoll" eval $llama --model.kv_heads 0
+refused "model.tied: true here, false there" "$atoll" eval $llama --model.tied true
+refused "neither GPT-2" "$atoll" import $model --run.dir neither --model.positions rope --model "$golden"
+
 refused "holds checkpoints" "$atoll" import $model --model "$golden"
 refused "model.layers: 3 here, 2 there" "$atoll" export $model --model.layers 3 --out gpt2
 for command in eval sample "export --out gpt2"; do

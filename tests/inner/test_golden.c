@@ -1,6 +1,6 @@
-/* What breaks if this is wrong: our GPT-2 is not GPT-2, AdamW and LAMB are not the published ones,
- * and what we export means something else elsewhere. Oracle: tests/golden/gpt (transformers and
- * torch in float64). */
+/* What breaks if this is wrong: our GPT-2 is not GPT-2, our Llama not Llama, AdamW and LAMB are not
+ * the published ones, and what we export means something else elsewhere. Oracle: tests/golden/gpt and
+ * llama (transformers and torch in float64). */
 #include "tests/cuda/cuda_test.h"
 #include "tests/inner/setup.h"
 #include <math.h>
@@ -9,20 +9,39 @@
 #include "inner/safetensors.h"
 #include "inner/sample.h"
 
-static const char golden[] = "tests/golden/gpt";
+static const struct golden {
+    const char *dir, *words[20];
+} gpt2 = {"tests/golden/gpt", {"--model.heads", "2"}},
+  llama = {"tests/golden/llama",
+           {"--model.heads", "4", "--model.kv_heads", "2", "--model.norm", "rms", "--model.norm_eps",
+            "1e-3", "--model.positions", "rope", "--model.rope_theta", "100", "--model.activation",
+            "swiglu", "--model.mlp", "40", "--model.bias", "false", "--model.tied", "false"}},
+  *golden;
 static struct arena arena;
 
-static int reset(void **state)
+static int reset(const struct golden *g)
 {
-    (void)state;
+    golden = g;
     arena_reset(&arena);
     err_clear();
     return 0;
 }
 
+static int take_gpt2(void **state)
+{
+    (void)state;
+    return reset(&gpt2);
+}
+
+static int take_llama(void **state)
+{
+    (void)state;
+    return reset(&llama);
+}
+
 static const char *path_of(const char *name)
 {
-    return arena_printf(&arena, "%s/%s.safetensors", golden, name);
+    return arena_printf(&arena, "%s/%s.safetensors", golden->dir, name);
 }
 
 /* The values of one line of values.txt. */
@@ -32,7 +51,7 @@ static double *values(const char *name, size_t expected)
     size_t size;
     char *at, *key = arena_printf(&arena, "\n%s ", name);
     assert_int_equal(
-        file_read(arena_printf(&arena, "%s/values.txt", golden), 1 << 20, &arena, &text, &size),
+        file_read(arena_printf(&arena, "%s/values.txt", golden->dir), 1 << 20, &arena, &text, &size),
         ERR_OK);
     at = !strncmp((char *)text, key + 1, strlen(key + 1)) ? (char *)text - 1
                                                           : strstr((char *)text, key);
@@ -74,39 +93,19 @@ struct gpt {
 static void build(struct gpt *g, const char *optimizer)
 {
     *g = (struct gpt){0};
-    g->s = setup_settings(&arena, (const char *[]){"--model.vocab",
-                                                   "48",
-                                                   "--model.width",
-                                                   "16",
-                                                   "--model.layers",
-                                                   "2",
-                                                   "--model.heads",
-                                                   "2",
-                                                   "--model.context",
-                                                   "12",
-                                                   "--data.tokenizer",
-                                                   "external",
-                                                   "--train.steps",
-                                                   "10",
-                                                   "--train.lr",
-                                                   "0.01",
-                                                   "--train.warmup",
-                                                   "3",
-                                                   "--train.lr_end",
-                                                   "0.1",
-                                                   "--train.weight_decay",
-                                                   "0.1",
-                                                   "--train.clip",
-                                                   "0.3",
-                                                   "--train.beta1",
-                                                   "0.9",
-                                                   "--train.beta2",
-                                                   "0.95",
-                                                   "--train.eps",
-                                                   "1e-6",
-                                                   "--train.optimizer",
-                                                   optimizer,
-                                                   NULL});
+    const char *words[64] = {"--model.vocab",       "48",      "--model.width",    "16",
+                             "--model.layers",      "2",       "--model.context",  "12",
+                             "--data.tokenizer",    "external", "--train.steps",   "10",
+                             "--train.lr",          "0.01",    "--train.warmup",   "3",
+                             "--train.lr_end",      "0.1",     "--train.clip",     "0.3",
+                             "--train.weight_decay", "0.1",    "--train.beta1",    "0.9",
+                             "--train.beta2",       "0.95",    "--train.eps",      "1e-6",
+                             "--train.optimizer",   optimizer};
+    size_t n = 0;
+    while (words[n])
+        n++;
+    memcpy(words + n, golden->words, sizeof golden->words);
+    g->s = setup_settings(&arena, words);
     assert_int_equal(table_make(&g->t, g->s, &arena), ERR_OK);
     assert_int_equal(cuda_test_open(&g->d, "f32"), ERR_OK);
     assert_int_equal(model_open(&g->m, g->d, g->s, &g->t, B * T, true, &arena), ERR_OK);
@@ -232,8 +231,8 @@ static void export_is_what_was_imported(void **state)
     struct gpt g;
     struct safetensors ours, theirs;
     build(&g, "adamw");
-    assert_int_equal(names_export(g.s, &g.t, here(&g, model_params(g.m)), false, scratch("gpt2")), ERR_OK);
-    assert_int_equal(safetensors_open(&ours, &arena, scratch("gpt2/model.safetensors")), ERR_OK);
+    assert_int_equal(names_export(g.s, &g.t, here(&g, model_params(g.m)), false, scratch("hf")), ERR_OK);
+    assert_int_equal(safetensors_open(&ours, &arena, scratch("hf/model.safetensors")), ERR_OK);
     assert_int_equal(safetensors_open(&theirs, &arena, path_of("model")), ERR_OK);
     assert_int_equal(ours.count, theirs.count);
     for (size_t i = 0; i < theirs.count; i++) {
@@ -266,6 +265,32 @@ static void a_file_of_another_model_is_refused(void **state)
     assert_says("c_fc");
     g.s->model_norm = "rms";
     assert_int_equal(names_import(g.s, &g.t, slab, path_of("model")), ERR_UNSUPPORTED);
+    drop(&g);
+}
+
+static void a_llama_of_other_settings_is_refused(void **state)
+{
+    (void)state;
+    struct gpt g;
+    build(&g, "adamw");
+    float *slab = arena_array(&arena, g.t.elements * 2, sizeof *slab);
+    g.s->model_tied = true; /* the file's head is no embedding */
+    assert_int_equal(table_make(&g.t, g.s, &arena), ERR_OK);
+    assert_int_equal(names_import(g.s, &g.t, slab, path_of("model")), ERR_MISMATCH);
+    assert_says("model.tied = false");
+    g.s->model_kv_heads = 4;
+    assert_int_equal(table_make(&g.t, g.s, &arena), ERR_OK);
+    assert_int_equal(names_import(g.s, &g.t, slab, path_of("model")), ERR_MISMATCH);
+    assert_says("model.layers.0.self_attn.k_proj.weight");
+    g.s->model_kv_heads = 2;
+    g.s->model_bias = true;
+    assert_int_equal(table_make(&g.t, g.s, &arena), ERR_OK);
+    assert_int_equal(names_import(g.s, &g.t, slab, path_of("model")), ERR_MISMATCH);
+    assert_says("q_proj.bias");
+    g.s->model_norm = "layer";
+    assert_int_equal(names_import(g.s, &g.t, slab, path_of("model")), ERR_UNSUPPORTED);
+    assert_says("model.positions");
+    assert_says("model.norm = layer");
     drop(&g);
 }
 
@@ -330,14 +355,22 @@ static void greedy_takes_the_largest_logit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(losses_and_logits, reset),
-        cmocka_unit_test_setup(gradients_of_every_tensor, reset),
-        cmocka_unit_test_setup(adamw_is_torchs, reset),
-        cmocka_unit_test_setup(lamb_is_the_papers, reset),
-        cmocka_unit_test_setup(export_is_what_was_imported, reset),
-        cmocka_unit_test_setup(a_file_of_another_model_is_refused, reset),
-        cmocka_unit_test_setup(draws_follow_the_distribution, reset),
-        cmocka_unit_test_setup(greedy_takes_the_largest_logit, reset),
+#define T(name, model) {#name " " #model, name, take_##model, NULL, NULL}
+        T(losses_and_logits, gpt2),
+        T(losses_and_logits, llama),
+        T(gradients_of_every_tensor, gpt2),
+        T(gradients_of_every_tensor, llama),
+        T(adamw_is_torchs, gpt2),
+        T(adamw_is_torchs, llama),
+        T(lamb_is_the_papers, gpt2),
+        T(export_is_what_was_imported, gpt2),
+        T(export_is_what_was_imported, llama),
+        T(a_file_of_another_model_is_refused, gpt2),
+        T(a_llama_of_other_settings_is_refused, llama),
+        T(draws_follow_the_distribution, gpt2),
+        T(greedy_takes_the_largest_logit, gpt2),
+        T(greedy_takes_the_largest_logit, llama),
+#undef T
     };
     struct dev *d;
     if (cuda_test_open(&d, "f32") == ERR_UNSUPPORTED) {

@@ -12,7 +12,7 @@
 static const char *const variables[] = {
     "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT",
     "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_NTASKS", "SLURM_PROCID",
-    "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_STEP_ID"};
+    "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEP_NODELIST"};
 
 static int forget(void **state)
 {
@@ -109,8 +109,19 @@ static void test_slurm(void **state)
     refused("SLURM_PROCID");
     tell("SLURM_PROCID", "9");
     tell("SLURM_LOCALID", "1");
-    refused("MASTER_ADDR");
-    tell("MASTER_ADDR", "node1");
+    refused("MASTER_ADDR"); /* no list of nodes either */
+    tell("SLURM_JOB_ID", "3000");
+    tell("SLURM_STEP_ID", "2");
+    tell("SLURM_STEP_NODELIST", "gpu-a[03-07,12],login");
+    meets_at("gpu-a03", 10000 + 1002);
+    tell("SLURM_STEP_NODELIST", "node9,node10");
+    meets_at("node9", 11002);
+    tell("SLURM_STEP_NODELIST", "n[9,11]");
+    meets_at("n9", 11002);
+    tell("SLURM_STEP_NODELIST", "one");
+    meets_at("one", 11002);
+    tell("MASTER_ADDR", "node1"); /* half of it is a mistake */
+    refused("MASTER_PORT");
     tell("MASTER_PORT", "7001");
     meets_at("node1", 7001);
     assert_int_equal(place().rank, 9);

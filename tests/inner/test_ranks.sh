@@ -40,7 +40,7 @@ if [ $device = cpu ]; then
 if WORLD_SIZE=2 RANK=0 "$ranks" train "$dir/refused" whole 2> "$dir/refused.txt"; then fail "torchrun was accepted"; fi
 grep -q "CPU ranks need MPI" "$dir/refused.txt" || fail "no sentence about MPI"
 fi
-if [ "$mpi" = 0 ]; then
+if [ "$mpi" = 0 ] && [ "$device" = cpu ]; then
     if OMPI_COMM_WORLD_SIZE=2 "$ranks" train "$dir/refused" whole 2> "$dir/refused.txt"; then fail "two ranks without MPI"; fi
     grep -q "has no MPI" "$dir/refused.txt" || fail "no sentence about this build"
 fi
@@ -99,9 +99,6 @@ same bf16_zero bf16
 [ "$(grep -o '[0-9a-f]\{64\}' "$dir/bf16.2.txt" | sort -u | wc -l)" = 1 ] || fail "sums in bf16: the ranks differ"
 if "$ranks" same "$dir/bf16" "$dir/whole" 2> /dev/null; then fail "sums in bf16 changed nothing"; fi
 "$ranks" compare "$dir/bf16" "$dir/one" 0.02 || fail "sums in bf16 are far off"
-# Three add in an order that depends on where a sum begins.
-run 3 three whole --train.bucket_mb 0.05 --train.zero 1
-near three one
 # One number of ranks stores, another goes on: shared out or not, the file is the same.
 run 2 moved stop --train.zero 1
 cp -r "$dir/moved" "$dir/more"
@@ -109,5 +106,12 @@ run 2 moved whole --train.zero 0
 same moved whole
 run 2 back whole --train.zero 1
 same back whole
+if [ "${ATOLL_TEST_GPUS:-3}" -lt 3 ]; then
+    echo "NOT TESTED: three ranks on $ATOLL_TEST_GPUS GPUs"
+    exit 0
+fi
+# Three add in an order that depends on where a sum begins.
+run 3 three whole --train.bucket_mb 0.05 --train.zero 1
+near three one
 run 3 more whole --train.zero 1 --train.recompute block
 near more one

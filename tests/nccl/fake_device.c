@@ -13,7 +13,10 @@ static enum err open_device(struct dev **d, int index, const struct dev_options 
         return program->fail(ERR_UNSUPPORTED, "this GPU is not there");
     struct dev_options here = *o;
     here.kind = "cpu";
-    return dev_open(d, &here);
+    enum err e = dev_open(d, &here);
+    if (e == ERR_OK)
+        (*d)->memory_bytes = (size_t)4 << 30;
+    return e;
 }
 
 static void describe(char *out, size_t size)

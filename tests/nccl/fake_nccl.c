@@ -1,5 +1,6 @@
 /* NCCL: ranks are processes that meet in a file of shared memory, which has a seat for each. */
 #include "tests/nccl/fake.h"
+#include <errno.h>
 #include <fcntl.h>
 #include <nccl.h>
 #include <pthread.h>
@@ -79,10 +80,13 @@ static bool peer_gone(struct ncclComm *c)
         return false;
     for (int r = 0; r < c->size; r++) {
         struct seat *s = &c->shared->seats[r];
-        if (c->watched[r] < 0 && s->pid)
+        bool ended = false;
+        if (c->watched[r] < 0 && s->pid) {
             c->watched[r] = (int)syscall(SYS_pidfd_open, (int)s->pid, 0);
+            ended = c->watched[r] < 0 && errno == ESRCH;
+        }
         struct pollfd p = {c->watched[r], POLLIN, 0};
-        if (poll(&p, 1, 0) == 1) {
+        if (ended || poll(&p, 1, 0) == 1) {
             snprintf(last_error, sizeof last_error, "rank %d closed its connection", r);
             return true;
         }
@@ -219,8 +223,8 @@ static void *launch(void *self)
             break;
         c->connected[f] = true;
         c->running++;
-        fake_enqueue(b->ops[i]->stream, run, b->ops[i]);
         legacy |= !b->ops[i]->stream;
+        fake_enqueue(b->ops[i]->stream, run, b->ops[i]); /* which frees it */
     }
     while (legacy && c->running && !c->aborted) /* fake_device's ops cannot wait for the legacy stream */
         usleep(20);
@@ -346,6 +350,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id,
                                     ncclConfig_t *config)
 {
     struct ncclComm *c = &comms[comms_count++];
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES"); /* one number */
     if (comms_count == 1)
         atexit(left_open);
     if (config->blocking != 0)
@@ -356,7 +361,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id,
         fake_misuse("more ranks or communicators than this has");
     c->rank = rank;
     c->size = size;
-    c->device = fake_device();
+    c->device = fake_device() + (visible ? atoi(visible) : 0);
     for (int r = 0; r < SEATS; r++)
         c->watched[r] = -1;
     snprintf(c->name, sizeof c->name, "%.60s", id.internal);

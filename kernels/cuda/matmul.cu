@@ -4,13 +4,13 @@
  *
  * The heuristic is asked once per shape, types, epilogue and alignment; the first algorithm whose
  * workspace fits is kept. One stream and one kept algorithm: a product repeats bit for bit on the
- * same GPU, library version and shape.
+ * same GPU, library version and shape. No kernel of ours is in it: it is CUDA C so that of the C files
+ * only dev_cuda.c needs CUDA's headers.
  */
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/tile.cuh"
 #include <cublasLt.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { PLANS_MAX = 512, WORKSPACE_BYTES = 32 << 20 }; /* 32 MiB: cuBLAS's own choice on Hopper */
 
@@ -59,7 +59,7 @@ static enum err open_parts(struct matmul *m)
 
 enum err cuda_matmul_open(struct matmul **out)
 {
-    struct matmul *m = calloc(1, sizeof *m);
+    struct matmul *m = (struct matmul *)calloc(1, sizeof *m);
     *out = NULL;
     if (!m)
         return err_set(ERR_MEMORY, "no memory for the plans of the matrix products");
