@@ -367,14 +367,16 @@ static enum err find_gpu(int index)
     return ERR_OK;
 }
 
-/* Beside another: behind it where both have work, and no party to the default stream's waits. */
+/* Beside another: behind it where both have work, and no party to the default stream's waits. A
+ * plain stream already has the least priority (0), so the one that goes first must be lifted; the
+ * collectives' stream may be lifted above it. */
 static cudaError_t stream_make(cudaStream_t *s, bool beside)
 {
     int least = 0, most = 0;
-    if (!beside)
-        return cudaStreamCreate(s);
-    cudaDeviceGetStreamPriorityRange(&least, &most);
-    return cudaStreamCreateWithPriority(s, cudaStreamNonBlocking, least);
+    cudaDeviceGetStreamPriorityRange(&least, &most); /* lower numbers go first: 0 to -5 */
+    if (beside)
+        return cudaStreamCreateWithPriority(s, cudaStreamNonBlocking, least);
+    return cudaStreamCreateWithPriority(s, cudaStreamDefault, least > most ? least - 1 : least);
 }
 
 static void note(struct cuda *c, const struct cudaDeviceProp *p)

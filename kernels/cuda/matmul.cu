@@ -18,7 +18,7 @@ struct key { /* what the choice of an algorithm depends on; zeroed before it is 
                 bytes */
     size_t M, N, K, lda, ldb, ldc;
     int a_t, b_t, accumulate, in, out, fuse;
-    uint32_t a_align, b_align, c_align;
+    uint32_t a_align, b_align, c_align, bias_align, pre_align; /* the heuristic looks at all of them */
 };
 struct plan {
     struct key key;
@@ -50,10 +50,14 @@ static enum err failed(const char *what, cublasStatus_t status)
 static enum err open_parts(struct matmul *m)
 {
     uint64_t bytes = WORKSPACE_BYTES;
+    uint32_t split = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     LT(cublasLtCreate(&m->library));
     LT(cublasLtMatmulPreferenceCreate(&m->preference));
     LT(cublasLtMatmulPreferenceSetAttribute(m->preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                             &bytes, sizeof bytes));
+    /* Where the library splits K, the parts are summed in f32, not rounded to bf16 each. */
+    LT(cublasLtMatmulPreferenceSetAttribute(
+        m->preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &split, sizeof split));
     return ERR_OK;
 }
 
@@ -109,6 +113,7 @@ static struct key key_of(const struct product *p)
     k.a_t = p->a_t, k.b_t = p->b_t, k.accumulate = p->accumulate;
     k.in = (int)p->in, k.out = (int)p->out, k.fuse = (int)p->fuse;
     k.a_align = alignment(p->a), k.b_align = alignment(p->b), k.c_align = alignment(p->c);
+    k.bias_align = alignment(p->sums ? p->sums : p->bias), k.pre_align = alignment(p->pre);
     return k;
 }
 
@@ -230,8 +235,11 @@ static enum err find(struct matmul *m, const struct product *p, struct plan **fo
                        PLANS_MAX);
     struct plan *plan = *found = &m->plans[m->count++];
     plan->key = k;
-    TRY(describe(plan, p));
-    return choose(m, plan);
+    enum err e = describe(plan, p);
+    if (e == ERR_OK)
+        e = choose(m, plan);
+    plan->none = plan->none || e; /* an older library may not know the epilogue at all */
+    return p->fuse == FUSE_NONE ? e : ERR_OK;
 }
 
 /* GELU's auxiliary stride is a multiple of 8 and its pointer of 16 bytes. */
@@ -253,9 +261,17 @@ static enum err run(struct cuda *c, const struct product *p, bool *done)
         TRY(c->dev.ops->alloc(&c->dev, &m->workspace, WORKSPACE_BYTES));
     TRY(point(plan, p));
     cuda_here(c);
-    LT(cublasLtMatmul(m->library, plan->product, &one, p->b, plan->a, p->a, plan->b, &beta, p->c,
-                      plan->c, p->c, plan->c, &plan->algo, m->workspace, WORKSPACE_BYTES,
-                      (cudaStream_t)c->stream));
+    cublasStatus_t status = cublasLtMatmul(
+        m->library, plan->product, &one, p->b, plan->a, p->a, plan->b, &beta, p->c, plan->c, p->c,
+        plan->c, &plan->algo, m->workspace, WORKSPACE_BYTES, (cudaStream_t)c->stream);
+    if (p->fuse != FUSE_NONE &&
+        (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE)) {
+        plan->none = true; /* the heuristic promised too much; nothing was launched */
+        *done = false;
+        return ERR_OK;
+    }
+    if (status != CUBLAS_STATUS_SUCCESS)
+        return failed("cublasLtMatmul", status);
     c->given++;
     return ERR_OK;
 }

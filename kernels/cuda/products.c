@@ -53,6 +53,8 @@ void cuda_linear_fwd(struct dev *d, void *y, const struct dev_linear *a)
     bool act = a->act != DEV_ACT_NONE;
     void *sum = act ? a->pre : y; /* x w^T + bias goes here */
     ASSERT(!act || a->pre);
+    if (!a->T)
+        return;
     struct product p = forward(c, sum, a->x, a->w, a->T, a->K, a->N);
     p.fuse = fuse_of(a);
     if (p.fuse != FUSE_NONE && !(p.bias = bias_model(c, a)))

@@ -1,17 +1,11 @@
-/* The fibers behind emulate.h, and a device that runs the CUDA ops on them: products by plain
- * loops, and memory that is kept apart as a GPU's is. A host that touches device memory between the
- * device's calls, a kernel that touches the host's pinned memory, and a host that changes what an
- * asynchronous copy still reads, or reads what one still writes, end in a segmentation fault.
- * cuda_test_open() of this file opens it; test_device.c has the one for a real GPU.
+/* The fibers behind emulate.h: a kernel's threads, where they meet, and its launch. The runtime
+ * around them is fake_cuda.cc.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <vector>
 #include "kernels/cuda/tile.cuh"
 #include "tests/cuda/emulate_memory.h"
-extern "C" {
-#include "tests/cuda/cuda_test.h"
-}
 
 /* Saves what the ABI of x86-64 lets a call keep, leaves the stack pointer in *from, goes on at
  * `to`. The library's swapcontext makes a system call each time: ten times slower. */
@@ -236,8 +230,6 @@ static void block_run(unsigned threads)
 }
 
 /* ---- launches ---- */
-static uint64_t given; /* launches, products, copies so far */
-
 struct allowance {
     const void *kernel;
     size_t bytes;
@@ -310,8 +302,6 @@ void emulate_launch(const struct emulate_call *call)
     emulate_block_size = call->block;
     emulate_grid_size = call->grid;
     emulate_now.launch++;
-    given++;
-    emulate_allow(true, false);
     size_t count = (size_t)call->grid.x * call->grid.y;
     size_t stride = stride_of(count, emulate_now.launch), at = emulate_now.launch % count;
     emulate_now.kernel = true;
@@ -321,7 +311,6 @@ void emulate_launch(const struct emulate_call *call)
         block_run(call->block.x);
     }
     emulate_now.kernel = false;
-    emulate_allow(false, true);
 }
 
 unsigned atomicAdd(unsigned *p, unsigned x)
@@ -338,249 +327,4 @@ unsigned atomicOr(unsigned *p, unsigned x)
     emulate_access(p, sizeof *p, EMULATE_ATOMIC);
     *p |= x;
     return old;
-}
-
-/* ---- the device
- * ------------------------------------------------------------------------------------ */
-extern "C" {
-
-void cuda_fail(struct cuda *c, enum err e)
-{
-    if (c->dev.failed)
-        return;
-    c->dev.failed = e;
-    snprintf(c->message, sizeof c->message, "%s", err_message());
-}
-
-void *cuda_scratch(struct cuda *c, enum cuda_slot slot, size_t bytes)
-{
-    if (bytes > c->scratch_bytes[slot]) {
-        emulate_give(c->scratch[slot]);
-        c->dev.taken_bytes -= c->scratch_bytes[slot];
-        c->scratch_bytes[slot] = (bytes + 0xfffff) & ~(size_t)0xfffff;
-        c->dev.taken_bytes += c->scratch_bytes[slot];
-        c->scratch[slot] = emulate_take(c->scratch_bytes[slot], true);
-    }
-    emulate_limit(c->scratch[slot], bytes);
-    if (slot != CUDA_SLOT_TABLE && bytes) { /* whoever asks again has lost what was there */
-        emulate_allow(true, true);
-        memset(c->scratch[slot], 0xff, bytes);
-        emulate_allow(false, true);
-    }
-    return c->scratch[slot];
-}
-
-static float read(const void *x, enum dtype type, size_t i)
-{
-    return type == DTYPE_F32 ? ((const float *)x)[i] : bf16_float(((const uint16_t *)x)[i]);
-}
-
-static void write(void *x, enum dtype type, size_t i, double value)
-{
-    if (type == DTYPE_F32)
-        ((float *)x)[i] = (float)value;
-    else
-        ((uint16_t *)x)[i] = bf16_round((float)value);
-}
-
-static double gelu(double x)
-{
-    return 0.5 * x * (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x)));
-}
-
-static double gelu_slope(double x)
-{
-    double h = 1e-5;
-    return (gelu(x + h) - gelu(x - h)) / (2 * h);
-}
-
-static double element(const struct product *p, size_t m, size_t n)
-{
-    double sum = 0;
-    for (size_t k = 0; k < p->K; k++)
-        sum += (double)read(p->a, p->in, p->a_t ? k * p->lda + m : m * p->lda + k) *
-               (double)read(p->b, p->in, p->b_t ? n * p->ldb + k : k * p->ldb + n);
-    return sum;
-}
-
-/* Writes the element; returns it before rounding. */
-static double finish(const struct product *p, size_t m, size_t n, double sum)
-{
-    size_t at = m * p->ldc + n;
-    if (p->accumulate)
-        sum += (double)((const float *)p->c)[at];
-    if (p->fuse == FUSE_BIAS || p->fuse == FUSE_BIAS_GELU)
-        sum += (double)read(p->bias, p->out, n);
-    if (p->fuse == FUSE_BIAS_GELU) {
-        write(p->pre, p->out, at, sum);
-        sum = gelu((double)read(p->pre, p->out, at));
-    }
-    if (p->fuse == FUSE_DGELU || p->fuse == FUSE_DGELU_COLUMNS)
-        sum *= gelu_slope((double)read(p->pre, p->out, at));
-    write(p->c, p->out, at, sum);
-    return sum;
-}
-
-static void columns(const struct product *p, size_t m)
-{
-    double sum = 0;
-    for (size_t k = 0; k < p->K; k++)
-        sum += (double)read(p->a, p->in, k * p->lda + m);
-    ((float *)p->sums)[m] = (float)sum;
-}
-
-/* Has fused products for even N only, so that tests see both ways through products.c. */
-bool cuda_matmul_run(struct cuda *c, const struct product *p)
-{
-    (void)c;
-    if (p->fuse != FUSE_NONE && p->N % 2)
-        return false;
-    std::vector<double> sums(p->N);
-    given++;
-    emulate_allow(true, false);
-    for (size_t m = 0; m < p->M; m++) {
-        for (size_t n = 0; n < p->N; n++)
-            sums[n] += finish(p, m, n, element(p, m, n));
-        if (p->fuse == FUSE_COLUMNS)
-            columns(p, m);
-    }
-    for (size_t n = 0; p->fuse == FUSE_DGELU_COLUMNS && n < p->N; n++)
-        write(p->sums, p->out, n, sums[n]);
-    emulate_allow(false, true);
-    return true;
-}
-
-static void device_close(struct dev *d)
-{
-    for (int i = 0; i < CUDA_SLOTS; i++)
-        emulate_give(cuda_of(d)->scratch[i]);
-    free(cuda_of(d)->table_host);
-    free(d);
-}
-
-static enum err device_alloc(struct dev *d, void **p, size_t bytes)
-{
-    *p = emulate_take(bytes, true);
-    d->taken_bytes += bytes;
-    return ERR_OK;
-}
-
-static enum err device_host_alloc(struct dev *, void **p, size_t bytes)
-{
-    *p = emulate_take(bytes, false);
-    return ERR_OK;
-}
-
-static void device_free(struct dev *, void *p)
-{
-    emulate_give(p);
-}
-
-static void drain(struct dev *d)
-{
-    d->drains++;
-    emulate_arrived(given);
-}
-
-static void copy_now(void *to, const void *from, size_t bytes)
-{
-    given++;
-    emulate_within(to, bytes);
-    emulate_within(from, bytes);
-    emulate_allow_all();
-    memmove(to, from, bytes);
-    emulate_allow(false, true);
-}
-
-/* As dev_cuda.c: who is on the host, or comes from pinned memory, waits. */
-static void device_copy(struct dev *d, void *to, const void *from, size_t bytes)
-{
-    if (!bytes)
-        return;
-    copy_now(to, from, bytes);
-    if (emulate_where(to) != EMULATE_DEVICE || emulate_where(from) == EMULATE_PINNED)
-        drain(d);
-}
-
-static void device_copy_async(struct dev *, void *to, const void *from, size_t bytes)
-{
-    if (emulate_where(to) == EMULATE_PAGEABLE || emulate_where(from) == EMULATE_PAGEABLE)
-        emulate_die("an asynchronous copy of memory that is not pinned");
-    copy_now(to, from, bytes);
-    emulate_under_way(from, given, false);
-    emulate_under_way(to, given, true);
-    emulate_allow(false, true);
-}
-
-static void device_zero(struct dev *, void *p, size_t bytes)
-{
-    given++;
-    emulate_within(p, bytes);
-    emulate_allow(true, false);
-    memset(p, 0, bytes);
-    emulate_allow(false, true);
-}
-
-static uint64_t reached[DEV_MARKS_MAX]; /* one device at a time has marks that matter */
-
-static void device_mark(struct dev *, unsigned mark)
-{
-    reached[mark] = given;
-}
-
-static enum err device_wait(struct dev *d, unsigned mark)
-{
-    if (reached[mark] && reached[mark] == given)
-        d->drains++;
-    emulate_arrived(reached[mark]);
-    return d->failed ? err_set(d->failed, "%s", cuda_of(d)->message) : ERR_OK;
-}
-
-static double device_seconds(struct dev *, unsigned from, unsigned to)
-{
-    return 1e-6 * (double)(reached[to] - reached[from]); /* an operation is a microsecond */
-}
-
-static enum err device_sync(struct dev *d)
-{
-    drain(d);
-    return d->failed ? err_set(d->failed, "%s", cuda_of(d)->message) : ERR_OK;
-}
-
-static size_t device_memory_left(struct dev *)
-{
-    return 0;
-}
-
-static void device_repeat(struct dev *, const struct dev_repeat *r)
-{
-    r->ops(r->self);
-}
-
-static struct dev_ops ops_make(void)
-{
-    struct dev_ops o;
-#define X(name, arguments) o.name = cuda_##name;
-    DEV_OPS(X)
-#undef X
-    o.close = device_close, o.alloc = device_alloc, o.free = device_free;
-    o.host_alloc = device_host_alloc, o.host_free = device_free;
-    o.copy_async = device_copy_async, o.mark = device_mark, o.wait = device_wait, o.seconds = device_seconds;
-    o.copy = device_copy, o.zero = device_zero, o.sync = device_sync;
-    o.repeat = device_repeat, o.memory_left = device_memory_left;
-    return o;
-}
-
-enum err cuda_test_open(struct dev **d, const char *model_type)
-{
-    static const struct dev_ops ops = ops_make();
-    struct cuda *c = (struct cuda *)calloc(1, sizeof *c);
-    c->dev.ops = &ops;
-    c->dev.kind = "emulated";
-    c->dev.threads = 1;
-    c->dev.model_type = strcmp(model_type, "f32") ? DTYPE_BF16 : DTYPE_F32;
-    c->processors = 3; /* few, so that small tests run persistent loops more than once */
-    *d = &c->dev;
-    return ERR_OK;
-}
 }

@@ -15,8 +15,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <functional>
 #include <string.h>
 #include <tuple>
+#include <vector>
 
 #define CUDA_EMULATED
 #define __global__
@@ -109,19 +111,25 @@ template <typename... P> static void emulate_body(void *arguments)
     emulate_arguments<P...> *a = (emulate_arguments<P...> *)arguments;
     std::apply(a->kernel, a->values);
 }
+/* What the stream does when its turn comes; NULL: at once. */
+void emulate_later(void *stream, const std::function<void()> &run);
 template <typename... P, typename... A>
-static void emulate_run(void (*kernel)(P...), struct dim3 grid, struct dim3 block, size_t shared,
-                        A... values)
+static void emulate_run(void *stream, void (*kernel)(P...), struct dim3 grid, struct dim3 block,
+                        size_t shared, A... values)
 {
-    emulate_arguments<P...> a = {kernel, std::tuple<P...>(values...)};
-    const struct emulate_call call = {
-        emulate_body<P...>, &a, sizeof a, (const void *)kernel, grid, block, shared};
-    emulate_launch(&call);
+    const emulate_arguments<P...> a = {kernel, std::tuple<P...>(values...)};
+    emulate_later(stream, [=] {
+        emulate_arguments<P...> own = a;
+        const struct emulate_call call = {
+            emulate_body<P...>, &own, sizeof own, (const void *)kernel, grid, block, shared};
+        emulate_launch(&call);
+    });
 }
 #define LAUNCH(c, kernel, grid, threads, shared, ...)                                              \
     do {                                                                                           \
-        (void)(c);                                                                                 \
-        emulate_run(kernel, (grid), (threads), (shared), __VA_ARGS__);                             \
+        cuda_here(c);                                                                              \
+        emulate_run((c)->stream, kernel, (grid), (threads), (shared), __VA_ARGS__);                \
+        cuda_launched((c), #kernel);                                                               \
     } while (0)
 
 static inline void __syncthreads(void)

@@ -1,7 +1,7 @@
-/* Shadow memory behind emulate_memory.h. For each two bytes of shared and of device memory: who
- * wrote last and who has read since, with the times at which they did. A record holds one writer
- * and one reader, the rest is a flag, so a race of single bytes may go unseen; what is reported is
- * one.
+/* Shadow memory behind emulate_memory.h. For each two bytes of shared and of device memory (four of
+ * large allocations): who wrote last and who has read since, with the times at which they did. A
+ * record holds one writer and one reader, the rest is a flag, so a race within a word may go
+ * unseen; what is reported is one.
  */
 #include "tests/cuda/emulate_memory.h"
 #include <stdio.h>
@@ -10,28 +10,27 @@
 #include <sys/mman.h>
 #include <vector>
 
-enum { LANES = 32, WORD = 2, SHARED_MAX = 99 << 10 }; /* 99 KiB: sm_86; others have more */
+enum { LANES = 32, WORD = 2, WORD_LARGE = 4, LARGE = 64 << 10, SHARED_MAX = 99 << 10 }; /* 99 KiB: sm_86; others have more */
 
 struct visit {
     uint32_t launch, block; /* launch 0: nobody */
-    uint32_t block_time, warp_time;
-    uint16_t thread;
+    uint16_t block_time, warp_time, thread;
     uint8_t bytes; /* of the word, a mask */
-    bool atomic;
-    bool many_threads, many_warps, many_blocks; /* readers: others of the same times came too */
+    uint8_t atomic : 1, many_threads : 1, many_warps : 1, many_blocks : 1; /* readers: others of the same times came too */
+    uint8_t in_flight : 1;                                               /* the writer's: by a cp.async */
 };
 struct word {
     visit writer, reader;
-    bool in_flight;
 };
 
 struct region {
     unsigned char *p;
     size_t bytes, mapped;
     bool device;
+    size_t each; /* bytes of a word */
     word *words;
-    int allowed; /* as mprotect has it */
-    uint64_t read, written; /* pinned: by asynchronous copies, the last of these numbers; 0: none is on its way */
+    int allowed;       /* as mprotect has it */
+    int reads, writes; /* pinned: copies that are under way */
 };
 struct range {
     const unsigned char *p;
@@ -57,9 +56,9 @@ void emulate_die(const char *what)
     abort();
 }
 
-static word *words_take(size_t bytes)
+static word *words_take(size_t bytes, size_t each)
 {
-    size_t size = (bytes / WORD + 2) * sizeof(word);
+    size_t size = (bytes / each + 2) * sizeof(word);
     void *p = mmap(NULL, size, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
@@ -69,7 +68,7 @@ static word *words_take(size_t bytes)
 
 static void words_give(region *r)
 {
-    munmap(r->words, (r->mapped / WORD + 2) * sizeof(word));
+    munmap(r->words, (r->mapped / r->each + 2) * sizeof(word));
 }
 
 /* ---- order ---- */
@@ -89,11 +88,11 @@ static bool ordered(const visit *before, bool shared)
         return shared; /* each block has its own */
     if (before->many_blocks)
         return false;
-    if (before->block_time != now.block_time)
+    if (before->block_time != (uint16_t)now.block_time)
         return true;
     if (before->many_warps || warp_of(before->thread) != warp)
         return false;
-    if (before->warp_time != now.warp_time[warp])
+    if (before->warp_time != (uint16_t)now.warp_time[warp])
         return true;
     return before->thread == now.thread && !before->many_threads;
 }
@@ -101,9 +100,13 @@ static bool ordered(const visit *before, bool shared)
 static visit visit_now(uint8_t bytes, bool atomic)
 {
     const struct emulate_now &now = ::emulate_now;
-    return {now.launch,  now.block, now.block_time,
-            now.warp_time[warp_of(now.thread)],
-            (uint16_t)now.thread, bytes, atomic, false, false, false};
+    visit v = {};
+    v.launch = now.launch, v.block = now.block;
+    v.block_time = (uint16_t)now.block_time;
+    v.warp_time = (uint16_t)now.warp_time[warp_of(now.thread)];
+    v.thread = (uint16_t)now.thread;
+    v.bytes = bytes, v.atomic = atomic;
+    return v;
 }
 
 /* One record for all readers since the last barrier. */
@@ -134,7 +137,7 @@ static void reader_add(visit *r, const visit &me, bool shared)
 static void word_access(word *w, bool shared, uint8_t bytes, enum emulate_access kind)
 {
     visit me = visit_now(bytes, kind == EMULATE_ATOMIC);
-    if (w->in_flight)
+    if (w->writer.in_flight)
         emulate_die("race: a cp.async is still writing what is touched here");
     if (w->writer.launch && w->writer.bytes & bytes && !(me.atomic && w->writer.atomic) &&
         !ordered(&w->writer, shared))
@@ -154,8 +157,8 @@ static void words_access(const region *r, const unsigned char *p, size_t bytes,
 {
     size_t from = (size_t)(p - r->p), end = from + bytes;
     while (from < end) {
-        size_t in = from % WORD, count = WORD - in < end - from ? WORD - in : end - from;
-        word_access(&r->words[from / WORD], r == &dynamic_shared || r == &static_shared,
+        size_t in = from % r->each, count = r->each - in < end - from ? r->each - in : end - from;
+        word_access(&r->words[from / r->each], r == &dynamic_shared || r == &static_shared,
                     (uint8_t)(((1u << count) - 1) << in), kind);
         from += count;
     }
@@ -204,6 +207,8 @@ void emulate_access(const void *p, size_t bytes, enum emulate_access kind)
                                                    : region_of(p);
     if (!r)
         emulate_die("touches what is neither device nor shared memory");
+    if (r != &dynamic_shared && r != &static_shared && !r->device)
+        emulate_die("touches the host's pinned memory");
     if (r == &dynamic_shared && !inside(p, bytes, r->p, r->bytes))
         emulate_die("beyond the dynamic shared memory of this launch");
     if (!inside(p, bytes, r->p, r->bytes))
@@ -228,10 +233,11 @@ unsigned char *emulate_shared_begin(size_t bytes)
     if (!dynamic_shared.p) {
         dynamic_shared.mapped = SHARED_MAX + 1024; /* and what lies behind it is nobody's */
         dynamic_shared.p = (unsigned char *)aligned_alloc(1024, dynamic_shared.mapped);
-        dynamic_shared.words = words_take(dynamic_shared.mapped);
+        dynamic_shared.each = static_shared.each = WORD;
+        dynamic_shared.words = words_take(dynamic_shared.mapped, WORD);
         static_shared.p = first_static;
         static_shared.bytes = static_shared.mapped = (size_t)(last_static - first_static);
-        static_shared.words = words_take(static_shared.mapped);
+        static_shared.words = words_take(static_shared.mapped, WORD);
     }
     if (bytes > SHARED_MAX)
         emulate_die("more shared memory than every GPU has");
@@ -247,9 +253,9 @@ void emulate_in_flight(const void *to, bool yes)
         emulate_die("cp.async outside of the dynamic shared memory");
     size_t first = (size_t)((const unsigned char *)to - dynamic_shared.p) / WORD;
     for (size_t i = first; i < first + 16 / WORD; i++) {
-        dynamic_shared.words[i].in_flight = false;
+        dynamic_shared.words[i].writer.in_flight = false;
         word_access(&dynamic_shared.words[i], true, 3, EMULATE_WRITE);
-        dynamic_shared.words[i].in_flight = yes;
+        dynamic_shared.words[i].writer.in_flight = yes;
     }
 }
 
@@ -261,18 +267,22 @@ static void protect(region &r, int how)
     r.allowed = how;
 }
 
-void emulate_allow(bool device, bool host)
-{
-    for (region &r : regions) {
-        int busy = r.written ? PROT_NONE : r.read ? PROT_READ : PROT_READ | PROT_WRITE;
-        protect(r, (r.device ? device : host) ? busy : PROT_NONE);
-    }
-}
+static bool open; /* the device works */
 
-void emulate_allow_all(void)
+void emulate_open(void)
 {
+    open = true;
     for (region &r : regions)
         protect(r, PROT_READ | PROT_WRITE);
+}
+
+void emulate_close(void)
+{
+    open = false;
+    for (region &r : regions) {
+        int busy = r.writes ? PROT_NONE : r.reads ? PROT_READ : PROT_READ | PROT_WRITE;
+        protect(r, r.device ? PROT_NONE : busy);
+    }
 }
 
 enum emulate_place emulate_where(const void *p)
@@ -288,20 +298,24 @@ void emulate_within(const void *p, size_t bytes)
         emulate_die("a copy goes beyond the end of an allocation");
 }
 
-void emulate_under_way(const void *p, uint64_t number, bool write)
-{
-    for (region &r : regions)
-        if (touches(p, &r) && !r.device)
-            (write ? r.written : r.read) = number;
-}
-
-void emulate_arrived(uint64_t until)
+static void count(const void *from, const void *to, int more)
 {
     for (region &r : regions) {
-        r.read = r.read > until ? r.read : 0;
-        r.written = r.written > until ? r.written : 0;
+        r.reads += !r.device && touches(from, &r) ? more : 0;
+        r.writes += !r.device && touches(to, &r) ? more : 0;
     }
-    emulate_allow(false, true);
+    if (!open)
+        emulate_close();
+}
+
+void emulate_under_way(const void *from, const void *to)
+{
+    count(from, to, 1);
+}
+
+void emulate_arrived(const void *from, const void *to)
+{
+    count(from, to, -1);
 }
 
 void *emulate_take(size_t bytes, bool device)
@@ -311,8 +325,9 @@ void *emulate_take(size_t bytes, bool device)
     void *p = mmap(NULL, rounded, allowed, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
         emulate_die("no memory");
-    regions.push_back(
-        {(unsigned char *)p, bytes, rounded, device, words_take(rounded), allowed, 0, 0});
+    size_t word = bytes < LARGE ? WORD : WORD_LARGE;
+    regions.push_back({(unsigned char *)p, bytes, rounded, device, word, words_take(rounded, word),
+                       allowed, 0, 0});
     return p;
 }
 

@@ -37,16 +37,15 @@ void emulate_in_flight(const void *to, bool yes); /* 16 bytes of a cp.async: nob
 void *emulate_take(size_t bytes, bool device);
 void emulate_give(void *p);
 void emulate_limit(void *p, size_t bytes); /* what of it may be touched from now on */
-/* Device memory within its calls, the host's pinned memory outside its kernels, unless an
- * asynchronous copy still reads or writes it. */
-void emulate_allow(bool device, bool host);
-void emulate_allow_all(void); /* a copy is not the host: nothing is in its way */
+/* Device memory is open while the device works, the host's pinned memory while no copy of it is
+ * under way. */
+void emulate_open(void);
+void emulate_close(void);
 enum emulate_place { EMULATE_PAGEABLE, EMULATE_PINNED, EMULATE_DEVICE };
 enum emulate_place emulate_where(const void *p);
 void emulate_within(const void *p, size_t bytes); /* copies: not past the end of an allocation */
-/* Pinned memory that the operation of this number reads or writes; the host knows that all up to
- * such a number is done. */
-void emulate_under_way(const void *p, uint64_t number, bool write);
-void emulate_arrived(uint64_t until);
+/* Between the two, a copy reads the one and writes the other: pinned memory is closed to the host. */
+void emulate_under_way(const void *from, const void *to);
+void emulate_arrived(const void *from, const void *to);
 
 #endif

@@ -74,6 +74,7 @@ static void send(struct bench *b, unsigned i, uint64_t round, const float *train
     float *local;
     must(site_lend(n->at.site, 0, &local));
     n->front->ops->copy(n->front, local, trained, b->n * sizeof *local);
+    must(dev_sync(n->front)); /* the lane's device is in no order with this one */
     site_send(n->at.site, &(struct site_sending){.round = round,
                                               .base = schedule_base(&b->run.options.schedule, 0, round),
                                               .weight = weights[i],

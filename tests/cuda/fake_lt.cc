@@ -1,0 +1,359 @@
+/* cuBLASLt as its documentation describes it, for matmul_cuda.c when it is emulated: column-major
+ * D = op(A) op(B) + beta C with epilogues, by plain loops in double. Strict about what the library
+ * leaves to its caller: sizes, strides, alignments that the heuristic was told, device pointers.
+ *
+ * It has no fused product for an odd number of rows of D, and one where that number is divisible by
+ * 14 fails only when it is called, so that tests see all ways through products.c.
+ */
+#include "tests/cuda/include/cublasLt.h"
+#include <math.h>
+#include <string.h>
+#include "kernels/cuda/tile.cuh"
+#include "tests/cuda/emulate_memory.h"
+
+struct lt_handle {
+    int unused;
+};
+struct lt_desc {
+    cublasOperation_t a, b;
+    cublasLtEpilogue_t epilogue;
+    const void *bias;
+    void *aux;
+    int64_t aux_ld;
+    int32_t bias_type;
+};
+struct lt_layout {
+    cudaDataType_t type;
+    size_t rows, cols, ld;
+};
+struct lt_preference {
+    uint64_t workspace;
+    uint32_t align[4]; /* A, B, C, D */
+};
+/* What the heuristic promised for. */
+struct lt_algo {
+    uint32_t align[4], bias_align, aux_align;
+    uint32_t epilogue, seal;
+    uint64_t workspace, shape;
+};
+static_assert(sizeof(lt_algo) <= sizeof(cublasLtMatmulAlgo_t), "it fits");
+enum { SEAL = 0x6c74, WORKSPACE = 4096 };
+
+static void must(bool good, const char *what)
+{
+    if (!good)
+        emulate_die(what);
+}
+
+static size_t type_bytes(cudaDataType_t t)
+{
+    return t == CUDA_R_32F ? 4 : 2;
+}
+
+static double read(const void *x, cudaDataType_t type, size_t i)
+{
+    return type == CUDA_R_32F ? (double)((const float *)x)[i]
+                              : (double)bf16_float(((const uint16_t *)x)[i]);
+}
+
+static void write(void *x, cudaDataType_t type, size_t i, double value)
+{
+    if (type == CUDA_R_32F)
+        ((float *)x)[i] = (float)value;
+    else
+        ((uint16_t *)x)[i] = bf16_round((float)value);
+}
+
+static double gelu(double x)
+{
+    return 0.5 * x * (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x)));
+}
+
+static double gelu_slope(double x)
+{
+    double h = 1e-5;
+    return (gelu(x + h) - gelu(x - h)) / (2 * h);
+}
+
+static bool has_bias(cublasLtEpilogue_t e)
+{
+    return e == CUBLASLT_EPILOGUE_BIAS || e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+
+static bool has_aux(cublasLtEpilogue_t e)
+{
+    return e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS || e == CUBLASLT_EPILOGUE_DGELU ||
+           e == CUBLASLT_EPILOGUE_DGELU_BGRAD;
+}
+
+static bool has_sums(cublasLtEpilogue_t e)
+{
+    return e == CUBLASLT_EPILOGUE_DGELU_BGRAD || e == CUBLASLT_EPILOGUE_BGRADB;
+}
+
+/* One product, with its own copies of everything. */
+struct lt_call {
+    lt_desc d;
+    lt_layout a, b, to;
+    const void *pa, *pb;
+    void *p;
+    double beta;
+    size_t K;
+};
+
+static double at(const void *x, const lt_layout &l, cublasOperation_t op, size_t i, size_t j)
+{
+    return read(x, l.type, op == CUBLAS_OP_N ? i + j * l.ld : j + i * l.ld);
+}
+
+static double finish(const lt_call &c, size_t i, size_t j, double sum)
+{
+    size_t here = i + j * c.to.ld, aux = i + j * (size_t)c.d.aux_ld;
+    cudaDataType_t type = c.to.type;
+    if (c.beta != 0)
+        sum += c.beta * read(c.p, type, here);
+    if (has_bias(c.d.epilogue))
+        sum += read(c.d.bias, (cudaDataType_t)c.d.bias_type, i);
+    if (c.d.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS) {
+        write(c.d.aux, type, aux, sum);
+        sum = gelu(read(c.d.aux, type, aux));
+    } else if (has_aux(c.d.epilogue)) {
+        sum *= gelu_slope(read(c.d.aux, type, aux));
+    }
+    write(c.p, type, here, sum);
+    return sum;
+}
+
+static void inside(const void *p, const lt_layout &l)
+{
+    must(emulate_where(p) == EMULATE_DEVICE, "cuBLASLt: a matrix is not in device memory");
+    emulate_within(p, ((l.cols - 1) * l.ld + l.rows) * type_bytes(l.type));
+}
+
+static void run(const lt_call &c)
+{
+    size_t M = c.to.rows, N = c.to.cols;
+    inside(c.pa, c.a);
+    inside(c.pb, c.b);
+    inside(c.p, c.to);
+    std::vector<double> rows(M);
+    for (size_t j = 0; j < N; j++)
+        for (size_t i = 0; i < M; i++) {
+            double sum = 0;
+            for (size_t k = 0; k < c.K; k++)
+                sum += at(c.pa, c.a, c.d.a, i, k) * at(c.pb, c.b, c.d.b, k, j);
+            rows[i] += finish(c, i, j, sum);
+        }
+    if (c.d.epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD)
+        for (size_t i = 0; i < M; i++)
+            write((void *)(uintptr_t)c.d.bias, (cudaDataType_t)c.d.bias_type, i, rows[i]);
+    for (size_t j = 0; c.d.epilogue == CUBLASLT_EPILOGUE_BGRADB && j < N; j++) {
+        double sum = 0;
+        for (size_t k = 0; k < c.K; k++)
+            sum += at(c.pb, c.b, c.d.b, k, j);
+        write((void *)(uintptr_t)c.d.bias, (cudaDataType_t)c.d.bias_type, j, sum);
+    }
+}
+
+static uint64_t shape_of(const lt_desc *d, const lt_layout *a, const lt_layout *b,
+                         const lt_layout *to)
+{
+    const uint64_t words[] = {(uint64_t)d->a, (uint64_t)d->b, a->rows, a->cols,  a->ld,
+                              b->rows,        b->cols,        b->ld,   to->rows, to->cols,
+                              to->ld,         (uint64_t)a->type, (uint64_t)to->type};
+    uint64_t hash = 1;
+    for (uint64_t w : words)
+        hash = (hash ^ w) * 0x100000001b3u;
+    return hash;
+}
+
+static uint32_t alignment(const void *p)
+{
+    uintptr_t low = (uintptr_t)p & -(uintptr_t)p;
+    return !low || low > 256 ? 256 : (uint32_t)low;
+}
+
+static void aligned(const void *p, uint32_t to, const char *what)
+{
+    must((uintptr_t)p % to == 0, what);
+}
+
+/* The shapes fit each other, and the epilogue is described as the documentation asks. */
+static void check(const lt_desc *d, const lt_layout *a, const lt_layout *b, const lt_layout *to)
+{
+    bool n = d->a == CUBLAS_OP_N, m = d->b == CUBLAS_OP_N;
+    must((n ? a->rows : a->cols) == to->rows, "cuBLASLt: rows of A and D differ");
+    must((m ? b->cols : b->rows) == to->cols, "cuBLASLt: columns of B and D differ");
+    must((n ? a->cols : a->rows) == (m ? b->rows : b->cols), "cuBLASLt: K of A and B differ");
+    must(a->ld >= a->rows && b->ld >= b->rows && to->ld >= to->rows, "cuBLASLt: a stride is short");
+    must(a->type == b->type, "cuBLASLt: A and B are of different types");
+    if (has_bias(d->epilogue) || has_sums(d->epilogue)) {
+        must(d->bias && emulate_where(d->bias) == EMULATE_DEVICE, "cuBLASLt: no bias");
+        must(d->bias_type == (int32_t)to->type, "cuBLASLt: the bias is not of the result's type");
+    }
+    if (has_aux(d->epilogue)) {
+        must(d->aux && emulate_where(d->aux) == EMULATE_DEVICE, "cuBLASLt: no auxiliary matrix");
+        aligned(d->aux, 16, "cuBLASLt: the auxiliary matrix is not aligned");
+        must(d->aux_ld % 8 == 0 && (size_t)d->aux_ld >= to->rows,
+             "cuBLASLt: the auxiliary stride is no multiple of 8, or short");
+    }
+}
+
+extern "C" {
+size_t cublasLtGetVersion(void)
+{
+    return 130000;
+}
+
+const char *cublasLtGetStatusName(cublasStatus_t status)
+{
+    return status == CUBLAS_STATUS_NOT_SUPPORTED ? "CUBLAS_STATUS_NOT_SUPPORTED" : "another";
+}
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *h)
+{
+    *h = new lt_handle();
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t h)
+{
+    delete h;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d, cublasComputeType_t,
+                                        cudaDataType_t)
+{
+    *d = new lt_desc{CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, NULL, NULL, 0, -1};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d)
+{
+    delete d;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d,
+                                              cublasLtMatmulDescAttributes_t what,
+                                              const void *value, size_t size)
+{
+    struct {
+        int what;
+        void *to;
+        size_t size;
+    } all[] = {{CUBLASLT_MATMUL_DESC_TRANSA, &d->a, 4},
+               {CUBLASLT_MATMUL_DESC_TRANSB, &d->b, 4},
+               {CUBLASLT_MATMUL_DESC_EPILOGUE, &d->epilogue, 4},
+               {CUBLASLT_MATMUL_DESC_BIAS_POINTER, &d->bias, 8},
+               {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &d->aux, 8},
+               {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &d->aux_ld, 8},
+               {CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &d->bias_type, 4}};
+    for (auto &one : all)
+        if (one.what == (int)what) {
+            must(size == one.size, "cuBLASLt: an attribute of another size");
+            memcpy(one.to, value, size);
+            return CUBLAS_STATUS_SUCCESS;
+        }
+    return CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *l, cudaDataType type,
+                                          uint64_t rows, uint64_t cols, int64_t ld)
+{
+    *l = new lt_layout{type, (size_t)rows, (size_t)cols, (size_t)ld};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t l)
+{
+    delete l;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *p)
+{
+    *p = new lt_preference{0, {256, 256, 256, 256}};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t p)
+{
+    delete p;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p,
+                                                    cublasLtMatmulPreferenceAttributes_t what,
+                                                    const void *value, size_t size)
+{
+    if (what == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) {
+        must(size == 8, "cuBLASLt: an attribute of another size");
+        memcpy(&p->workspace, value, size);
+    } else {
+        must(size == 4, "cuBLASLt: an attribute of another size");
+        if (what >= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES)
+            memcpy(&p->align[what - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, size);
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t d,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t to,
+                                              cublasLtMatmulPreference_t p, int,
+                                              cublasLtMatmulHeuristicResult_t *found, int *count)
+{
+    *count = 0;
+    check(d, a, b, to);
+    must(memcmp(c, to, sizeof *c) == 0, "cuBLASLt: C and D differ");
+    if ((d->epilogue != CUBLASLT_EPILOGUE_DEFAULT && to->rows % 2) || p->workspace < WORKSPACE)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    lt_algo algo = {{p->align[0], p->align[1], p->align[2], p->align[3]},
+                    alignment(d->bias),
+                    alignment(d->aux),
+                    (uint32_t)d->epilogue,
+                    SEAL,
+                    WORKSPACE,
+                    shape_of(d, a, b, to)};
+    *found = {};
+    memcpy(&found->algo, &algo, sizeof algo);
+    found->workspaceSize = WORKSPACE;
+    *count = 1;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, const void *alpha,
+                              const void *a, cublasLtMatrixLayout_t la, const void *b,
+                              cublasLtMatrixLayout_t lb, const void *beta, const void *c,
+                              cublasLtMatrixLayout_t, void *to, cublasLtMatrixLayout_t lto,
+                              const cublasLtMatmulAlgo_t *chosen, void *workspace,
+                              size_t workspace_bytes, cudaStream_t stream)
+{
+    lt_algo algo;
+    memcpy(&algo, chosen, sizeof algo);
+    if (d->epilogue != CUBLASLT_EPILOGUE_DEFAULT && lto->rows % 14 == 0)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    check(d, la, lb, lto);
+    must(algo.seal == SEAL && algo.shape == shape_of(d, la, lb, lto) &&
+             algo.epilogue == (uint32_t)d->epilogue,
+         "cuBLASLt: the algorithm is not of this product");
+    aligned(a, algo.align[0], "cuBLASLt: A is less aligned than the heuristic was told");
+    aligned(b, algo.align[1], "cuBLASLt: B is less aligned than the heuristic was told");
+    aligned(c, algo.align[2], "cuBLASLt: C is less aligned than the heuristic was told");
+    aligned(to, algo.align[3], "cuBLASLt: D is less aligned than the heuristic was told");
+    if (has_bias(d->epilogue) || has_sums(d->epilogue))
+        aligned(d->bias, algo.bias_align, "cuBLASLt: the bias is less aligned than before");
+    if (has_aux(d->epilogue))
+        aligned(d->aux, algo.aux_align, "cuBLASLt: the auxiliary matrix is less aligned");
+    must(*(const float *)alpha == 1, "cuBLASLt: alpha is not 1");
+    must(workspace_bytes >= algo.workspace && emulate_where(workspace) == EMULATE_DEVICE,
+         "cuBLASLt: no workspace");
+    aligned(workspace, 256, "cuBLASLt: the workspace is not aligned");
+    const lt_call call = {*d, *la, *lb, *lto, a, b, to, *(const float *)beta,
+                          d->a == CUBLAS_OP_N ? la->cols : la->rows};
+    emulate_later(stream, [=] { run(call); });
+    return CUBLAS_STATUS_SUCCESS;
+}
+}
