@@ -274,7 +274,10 @@ static void abort_nccl(struct coll *c, int exit_code)
 static enum err choose_gpu(struct coll_nccl *n, int local_rank)
 {
     int count = 0;
-    TRY(cuda_failed(cudaGetDeviceCount(&count), "counting GPUs"));
+    cudaError_t e = cudaGetDeviceCount(&count);
+    if (e != cudaSuccess)
+        return err_set(ERR_UNSUPPORTED, "rank %d: no usable GPU: %s: see nvidia-smi", n->coll.rank,
+                       cudaGetErrorString(e));
     n->coll.local_rank = count == 1 ? 0 : local_rank;
     if (n->coll.local_rank >= count)
         return err_set(
