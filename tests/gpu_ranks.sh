@@ -21,7 +21,7 @@ on_ranks() {
 overlap() {
     for mb in 0 25; do
         rm -rf "$build/overlap"
-        tests/launch.sh "$gpus" "$build/bin/atoll" train --device.kind cuda --data.train "$1" --run.dir "$build/overlap" \
+        deploy/ranks.sh "$gpus" "$build/bin/atoll" train --device.kind cuda --data.train "$1" --run.dir "$build/overlap" \
             --train.steps 30 --train.warmup 0 --model.layers 12 --model.heads 12 --model.width 768 --model.context 1024 \
             --train.sequence 1024 --train.batch_tokens $((32768 * gpus)) --train.bucket_mb $mb --log.progress none >"$build/overlap.txt" 2>&1 ||
             { tail -n 5 "$build/overlap.txt"; return 1; }
@@ -54,7 +54,7 @@ else
         verdict "several GPUs in one site: losses, a killed rank, rejoining, bandwidth, overlap" 77 "ONE GPU HERE: run this on a machine with two or more"
     fi
     if [ "$bench" = yes ] && [ "$gpus" -ge 2 ]; then
-        tests/launch.sh "$gpus" "$build/tests/bench_ranks"
+        deploy/ranks.sh "$gpus" "$build/tests/bench_ranks"
         verdict bench_ranks $?
         for i in $(seq 40); do cat LICENSE docs/*.md; done >"$build/text.txt"
         "$build/bin/atoll" data --out "$build/text" --sequence 1024 --force "$build/text.txt" >"$build/text.log" 2>&1

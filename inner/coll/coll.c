@@ -24,9 +24,8 @@ static enum err open_mpi(struct coll **c, const struct launch *l)
 
 /* ---- GPUs: NCCL does the sums; MPI or the launcher's environment says where rank 0 is -----------
  */
-enum {
-    PATIENCE_SECONDS = 120
-}; /* ranks that come, start a sum, or are silent: none later than this */
+/* Ranks that come later, or are silent for longer, are gone. */
+enum { PATIENCE_SECONDS = 120 };
 
 static struct coll *bootstrap; /* MPI, open as long as the NCCL ranks that it brought together */
 static struct watch *watch;

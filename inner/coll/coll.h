@@ -18,8 +18,10 @@ struct coll_ops {
     /* Never waits. MPI advances only inside its calls, so whoever has started something calls this
      * now and then. */
     enum err (*progress)(struct coll *c);
-    enum err (*finish)(struct coll *c); /* all that was started is done */
-    /* Rank r brings x[first[r] .. first[r + 1]) of device memory, everybody gets all of x. */
+    /* What the device is given next finds all that was started done; the host need not wait. */
+    enum err (*finish)(struct coll *c);
+    /* Rank r brings x[first[r] .. first[r + 1]) of device memory, everybody gets all of x, behind what the
+     * device was given so far and in front of what it gets next. */
     enum err (*gather)(struct coll *c, float *x, const size_t *first);
     /* x: few values of device memory. Behind what the device was given so far, in front of what it gets
      * next; the host does not wait. */

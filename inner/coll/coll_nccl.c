@@ -1,5 +1,5 @@
-/* GPUs over NCCL: one process for each GPU; the only file that includes nccl.h. What a caller waits
- * for runs on the legacy default stream, which CUDA orders behind everything the device's stream
+/* GPUs over NCCL: one process for each GPU; the only file that includes nccl.h. What a caller uses
+ * next runs on the legacy default stream, which CUDA orders behind everything the device's stream
  * was given before and in front of all it gets afterwards. Started sums run on a stream of their
  * own beside the device's, behind an event of the legacy stream: that event lies behind the
  * gradients and costs the device's stream nothing, which is in that order anyway.
@@ -31,7 +31,8 @@ struct coll_nccl {
         beside;    /* started sums; in front of the device's where both have blocks to place */
     char *staging; /* device */
     int timeout_s;
-    bool broken; /* not to be used any more; closing aborts it */
+    double longest_s; /* that a step was waited for; 0: none yet */
+    bool broken;      /* not to be used any more; closing aborts it */
 };
 
 static struct coll_nccl *nccl_of(struct coll *c)
@@ -56,13 +57,13 @@ static enum err broken(struct coll_nccl *n, const char *what, ncclResult_t r)
                    n->coll.rank, n->coll.size, what, ncclGetErrorString(r), why ? why : "");
 }
 
-static enum err too_late(struct coll_nccl *n, const char *what)
+static enum err too_late(struct coll_nccl *n, double timeout_s, const char *what)
 {
     n->broken = true;
     return err_set(ERR_LINK,
-                   "rank %d of %d: %s did not end within %d s; another rank of this site is "
+                   "rank %d of %d: %s did not end within %.0f s; another rank of this site is "
                    "stopped, or its network is down: the job ends and may be started again",
-                   n->coll.rank, n->coll.size, what, n->timeout_s);
+                   n->coll.rank, n->coll.size, what, timeout_s);
 }
 
 static enum err cuda_failed(cudaError_t e, const char *what)
@@ -84,7 +85,7 @@ static enum err taken(struct coll_nccl *n, ncclResult_t r, double timeout_s, con
             r = asked;
     }
     if (r == ncclInProgress)
-        return too_late(n, what);
+        return too_late(n, timeout_s, what);
     return r == ncclSuccess ? ERR_OK : broken(n, what, r);
 }
 
@@ -98,21 +99,20 @@ static enum err unbroken(struct coll_nccl *n, const char *what)
     return broken(n, what, asked != ncclSuccess ? asked : r);
 }
 
-/* Until all that this rank has asked for is done, watching for ranks that died. Sums of
- * gradients have a deadline, since ranks come to them at nearly the same time; the rest has none:
- * the lead may be waiting for another datacenter. */
-static enum err finished(struct coll_nccl *n, cudaStream_t stream, double timeout_s,
-                         const char *what)
+/* Until the device has done all that this rank has asked for, watching for ranks that died. A
+ * deadline is only for what ranks come to at nearly the same time: the lead may be waiting for
+ * another datacenter, and watch.c knows who is gone or silent. */
+static enum err finished(struct coll_nccl *n, double timeout_s, const char *what)
 {
     double end = seconds() + timeout_s;
-    TRY(cuda_failed(cudaEventRecord(n->done, stream), "event"));
+    TRY(cuda_failed(cudaEventRecord(n->done, NULL), "event"));
     for (;;) {
         cudaError_t e = cudaEventQuery(n->done);
         if (e != cudaErrorNotReady)
             return cuda_failed(e, what);
         TRY(unbroken(n, what));
         if (seconds() > end)
-            return too_late(n, what);
+            return too_late(n, timeout_s, what);
         usleep(20);
     }
 }
@@ -130,9 +130,9 @@ static enum err start(struct coll *c, void *x, enum dtype type, size_t count, in
     TRY(cuda_failed(cudaEventRecord(n->ready, NULL), "event"));
     TRY(cuda_failed(cudaStreamWaitEvent(n->beside, n->ready, 0), "event"));
     if (owner == COLL_ALL)
-        return taken(n, ncclAllReduce(x, x, count, as, ncclSum, n->comm, n->beside), n->timeout_s,
+        return taken(n, ncclAllReduce(x, x, count, as, ncclSum, n->comm, n->beside), INFINITY,
                      "all-reduce");
-    return taken(n, ncclReduce(x, x, count, as, ncclSum, owner, n->comm, n->beside), n->timeout_s,
+    return taken(n, ncclReduce(x, x, count, as, ncclSum, owner, n->comm, n->beside), INFINITY,
                  "reduce");
 }
 
@@ -143,11 +143,13 @@ static enum err progress(struct coll *c) /* NCCL needs no help; a dead rank show
     return unbroken(n, "a sum of gradients");
 }
 
+/* The legacy stream waits, and with it the device's; the host goes on. */
 static enum err finish(struct coll *c)
 {
     struct coll_nccl *n = nccl_of(c);
     TRY(connected(n));
-    return finished(n, n->beside, n->timeout_s, "a sum of gradients");
+    TRY(cuda_failed(cudaEventRecord(n->done, n->beside), "event"));
+    return cuda_failed(cudaStreamWaitEvent(NULL, n->done, 0), "event");
 }
 
 /* NCCL's own all-gather wants parts of one size; a group of broadcasts runs as one operation. */
@@ -160,8 +162,7 @@ static enum err gather(struct coll *c, float *x, const size_t *first)
         r = ncclBroadcast(x + first[i], x + first[i], first[i + 1] - first[i], ncclFloat, i,
                           n->comm, NULL);
     ncclResult_t end = ncclGroupEnd();
-    TRY(taken(n, r == ncclSuccess || r == ncclInProgress ? end : r, n->timeout_s, "all-gather"));
-    return finished(n, NULL, n->timeout_s, "all-gather");
+    return taken(n, r == ncclSuccess || r == ncclInProgress ? end : r, INFINITY, "all-gather");
 }
 
 static enum err sum(struct coll *c, double *x, size_t count)
@@ -172,11 +173,17 @@ static enum err sum(struct coll *c, double *x, size_t count)
                  "all-reduce");
 }
 
+/* A step may take minutes by itself, so the deadline follows from those before. */
 static enum err wait(struct coll *c)
 {
     struct coll_nccl *n = nccl_of(c);
+    double begin = seconds(),
+           limit = n->longest_s > 0 ? n->timeout_s + 10 * n->longest_s : INFINITY;
     TRY(connected(n));
-    return finished(n, NULL, INFINITY, "a step");
+    TRY(finished(n, limit, "a step"));
+    if (seconds() - begin > n->longest_s)
+        n->longest_s = seconds() - begin;
+    return ERR_OK;
 }
 
 static enum err sum_part(struct coll_nccl *n, double *x, size_t count)
@@ -184,7 +191,7 @@ static enum err sum_part(struct coll_nccl *n, double *x, size_t count)
     TRY(cuda_failed(cudaMemcpy(n->staging, x, count * sizeof *x, cudaMemcpyHostToDevice), "copy"));
     TRY(taken(n, ncclAllReduce(n->staging, n->staging, count, ncclDouble, ncclSum, n->comm, NULL),
               INFINITY, "all-reduce"));
-    TRY(finished(n, NULL, INFINITY, "all-reduce of host values"));
+    TRY(finished(n, INFINITY, "all-reduce of host values"));
     return cuda_failed(cudaMemcpy(x, n->staging, count * sizeof *x, cudaMemcpyDeviceToHost),
                        "copy");
 }
@@ -208,7 +215,7 @@ static enum err broadcast(struct coll *c, void *x, size_t bytes)
     struct coll_nccl *n = nccl_of(c);
     TRY(connected(n));
     TRY(taken(n, ncclBroadcast(x, x, bytes, ncclUint8, 0, n->comm, NULL), INFINITY, "broadcast"));
-    return finished(n, NULL, INFINITY, "broadcast");
+    return finished(n, INFINITY, "broadcast");
 }
 
 static enum err broadcast_host(struct coll *c, void *x, size_t bytes)
@@ -240,8 +247,8 @@ static void leave(struct coll_nccl *n)
 {
     if (!n->comm)
         return;
-    if (!n->broken && taken(n, ncclCommFinalize(n->comm), n->timeout_s,
-                            "leaving the other ranks") == ERR_OK)
+    if (!n->broken &&
+        taken(n, ncclCommFinalize(n->comm), n->timeout_s, "leaving the other ranks") == ERR_OK)
         ncclCommDestroy(n->comm);
     else
         ncclCommAbort(n->comm);

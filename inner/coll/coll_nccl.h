@@ -11,7 +11,7 @@ enum { COLL_NCCL_ID_BYTES = 128 };
 struct coll_nccl_options {
     int rank, size, local_rank; /* the GPU is local_rank, or the only one that this rank sees */
     unsigned char id[COLL_NCCL_ID_BYTES]; /* rank 0's, in all */
-    int timeout_s; /* for the ranks to join; then for a collective to end */
+    int timeout_s; /* for the ranks to join; then for a step, and ten times the longest before it */
 };
 struct coll_nccl_module {
     size_t coll_bytes; /* sizeof(struct coll) of the module's build */

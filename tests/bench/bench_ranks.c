@@ -27,13 +27,16 @@ static enum err once(enum kind k, size_t bytes)
     size_t count = bytes / sizeof *x, n = (size_t)coll->size;
     for (size_t r = 0; r <= n; r++)
         first[r] = count * r / n;
-    if (k == GATHER)
-        return o->gather(coll, x, first);
+    if (k == GATHER) {
+        TRY(o->gather(coll, x, first));
+        return o->wait(coll);
+    }
     if (k != OWNERS)
         TRY(o->start(coll, x, k == HALF ? DTYPE_BF16 : DTYPE_F32, k == HALF ? 2 * count : count, COLL_ALL));
     for (size_t r = n; k == OWNERS && r-- > 0;)
         TRY(o->start(coll, x + first[r], DTYPE_F32, first[r + 1] - first[r], (int)r));
-    return o->finish(coll);
+    TRY(o->finish(coll));
+    return o->wait(coll);
 }
 
 static double bus_share(enum kind k)

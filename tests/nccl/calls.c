@@ -1,13 +1,13 @@
-/* What test_calls.sh starts as each rank: one thing that goes wrong between the ranks of a site, and what this
- * rank then says.
+/* What test_calls.sh starts as each rank: one thing that goes wrong between the ranks of a site,
+ * and what this rank then says.
  *
  *     calls CASE RANK SIZE PORT [SECONDS]     SECONDS: the patience of watch or collectives, 20
  *
  * On a machine with GPUs also beside the real modules.
  *
- * CASEs of the watch: stays (till it is ended), aborts, closes (one after the other), stranger (talks nonsense to
- * the port and stays), other (of another job). Of NCCL: sums, late (the last rank
- * never comes to a sum), leaves (it is killed there), opens (local rank RANK; only opening).
+ * CASEs of the watch: stays (till it is ended), aborts, closes (one after the other), stranger
+ * (talks nonsense to the port and stays), other (of another job). Of NCCL: sums, late (the last
+ * rank never comes to a sum), leaves (it is killed there), opens (local rank RANK; only opening).
  */
 #include <signal.h>
 #include <stdio.h>
@@ -104,7 +104,8 @@ static enum err only_meet(void)
     return after_meeting(w);
 }
 
-/* ---- NCCL --------------------------------------------------------------------------------------- */
+/* ---- NCCL ---------------------------------------------------------------------------------------
+ */
 enum { COUNT = 100000 };
 
 static enum err host_values(struct coll *c)
@@ -126,6 +127,7 @@ static enum err sum_of(struct coll *c, struct dev *d, float *x)
         host[i] = (float)rank + (float)(i % 64) / 64;
     d->ops->copy(d, x, host, sizeof host);
     TRY(dev_sync(d));
+    TRY(c->ops->wait(c)); /* a first step */
     TRY(ready());
     if (last() && is("leaves"))
         raise(SIGKILL);
@@ -134,6 +136,7 @@ static enum err sum_of(struct coll *c, struct dev *d, float *x)
     TRY(c->ops->start(c, x, DTYPE_F32, COUNT, COLL_ALL));
     TRY(c->ops->progress(c));
     TRY(c->ops->finish(c));
+    TRY(c->ops->wait(c));
     d->ops->copy(d, host, x, sizeof host);
     TRY(dev_sync(d));
     for (int i = 0; i < COUNT; i++)
@@ -159,7 +162,8 @@ static enum err sums(struct coll *c)
 
 static enum err gpu(void)
 {
-    struct coll_nccl_options o = {.rank = rank, .size = size, .local_rank = rank, .timeout_s = seconds};
+    struct coll_nccl_options o = {
+        .rank = rank, .size = size, .local_rank = rank, .timeout_s = seconds};
     const struct coll_nccl_module *m;
     coll_nccl_get *get;
     struct coll *c;

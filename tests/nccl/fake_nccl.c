@@ -226,7 +226,8 @@ static void *launch(void *self)
         legacy |= !b->ops[i]->stream;
         fake_enqueue(b->ops[i]->stream, run, b->ops[i]); /* which frees it */
     }
-    while (legacy && c->running && !c->aborted) /* fake_device's ops cannot wait for the legacy stream */
+    while (legacy && c->running &&
+           !c->aborted) /* fake_device's ops cannot wait for the legacy stream */
         usleep(20);
     c->state = c->failed;
     free(b);
