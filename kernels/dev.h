@@ -133,10 +133,41 @@ struct dev_adam { /* AdamW and LAMB share their scalars. All slabs f32, same off
     float bias1, bias2;      /* 1 - beta^t, or 1 without bias correction */
     float trust_min, trust_max; /* LAMB only: bounds of ||x||/||u|| */
 };
-struct dev_grid { /* quantisation of one run of values on the shared grid, block = 256 values */
-    size_t count;            /* values, a multiple of DEV_BLOCK */
-    int q_max;               /* Q: 127, 7 or 1; unused by dequantise */
-    const int8_t *exponent;  /* per block: step = 2^exponent, -100..100; DEV_GRID_EMPTY: not sent, q = 0 */
+/* How blocks of 256 values go on the wire (scalar/forms.h): 1024, 512, 256, 128, 64, 32, 132, 256, 256, 256
+ * bytes each. */
+enum dev_form {
+    DEV_F32,
+    DEV_BF16,
+    DEV_INT8, /* whole numbers of steps, + Q = 127, 7, 1; the step follows from the grid's code */
+    DEV_INT4,
+    DEV_INT2,
+    DEV_SIGN, /* plus or minus a step */
+    DEV_E3M0,
+    DEV_E4M3, /* the scale follows from the block's own code */
+    DEV_E5M2,
+    DEV_E5M2_RANDOM, /* rounded stochastically */
+    DEV_FORMS
+};
+struct dev_encode { /* a run of blocks */
+    enum dev_form form;
+    size_t count;          /* values, a multiple of DEV_BLOCK */
+    const uint8_t *grid;   /* (count/256) codes of the grid: DEV_INT*, DEV_SIGN */
+    uint64_t seed, stream; /* DEV_E5M2_RANDOM: which random bits, */
+    size_t first;          /* and the first block's number */
+};
+struct dev_decode {
+    enum dev_form form;
+    size_t count;
+    const uint32_t *slot;  /* (count/256) which block of the input; DEV_ABSENT: none, all 0 */
+    const uint8_t *code;   /* (count/256) of the grid: DEV_INT*, DEV_SIGN; the payload's own: DEV_E4M3, DEV_E5M2 */
+    /* DEV_INT*, DEV_SIGN: sums of m payloads, u in `bits` bits each. DEV_INT*: q = u - bias; DEV_SIGN:
+     * q = 2u - m. *over (device) becomes 1 where q is above bias, m. */
+    unsigned bits;
+    int32_t bias;
+    const uint16_t *signs; /* DEV_SIGN: m (count/256) */
+    uint32_t *over;
+    bool add;              /* to z; not DEV_INT*, DEV_SIGN */
+    float divisor;
 };
 struct dev_delayed { /* one round of delayed Nesterov's cycle */
     float *theta, *momentum, *gathered;
@@ -155,7 +186,15 @@ struct dev_random { /* which random bits: f(seed, RNG_ROUND, step, element) */
     uint64_t seed, step;
     size_t first; /* element number of x[0], a multiple of 8 */
 };
-enum { DEV_BLOCK = 256, DEV_GRID_EMPTY = -128 };
+enum { DEV_CHUNK = 4096, DEV_CHUNK_SHARE = 64, DEV_CHUNK_MOST = DEV_CHUNK / DEV_CHUNK_SHARE };
+#define DEV_CHUNK_BAD UINT16_MAX
+struct dev_chunk { /* the k = n/64 largest of a chunk of n values, as topk.c sends them (scalar/chunks.h) */
+    uint16_t upper; /* code of the upper magnitude; 0: nothing is sent; DEV_CHUNK_BAD: a value is not finite */
+    uint16_t less;  /* the lower one's is twice so much less; CHUNK_NO_LOWER: 0 is sent for its values */
+    uint16_t value[DEV_CHUNK_MOST]; /* by index: index + 4096 level (1: upper) + 8192 sign; BAD: its index */
+};
+enum { DEV_BLOCK = 256 };
+#define DEV_ABSENT UINT32_MAX
 enum { DEV_RUN = 16384 }; /* sums of squares (LAMB's norms, squares) go over runs of so many values, then over runs */
 
 /* ---- the list. X(name, (arguments)) ------------------------------------------------------------------- */
@@ -223,11 +262,18 @@ enum { DEV_RUN = 16384 }; /* sums of squares (LAMB's norms, squares) go over run
     /* code (count/256): 0 for an all-zero block, else clamp(ilogb(mean of z^2) + 128, 1, 254); 255 when \
      * the block holds a value that is not finite. Mean in double, fixed order: see scalar/grid.h. */    \
     X(block_code, (struct dev *d, uint8_t *code, const float *z, size_t count))                          \
-    /* q = clamp(rne(z / step), -Q, Q), or 0 where |z| >= 2^24 steps; residual = z - q*step, exact for every   \
-     * finite z (scalar/grid.h); residual may alias z. */                                                \
-    X(quantise, (struct dev *d, int32_t *q, float *residual, const float *z, const struct dev_grid *g))  \
-    /* z = q * step / divisor: the product is exact for |q| < 2^24, the division rounds once. */         \
-    X(dequantise, (struct dev *d, float *z, const int32_t *q, const struct dev_grid *g, float divisor))  \
+    /* out (blocks in a->form, one after the other, 16-byte aligned), code: as block_code; present       \
+     * (count/256): 1 where the block says anything; residual = z - what out says: exact for every       \
+     * finite z but DEV_SIGN's (scalar/forms.h); residual may be z. A block that is not finite: code 255, \
+     * the rest of it is anything. Moves 8 bytes a value and out. */                                     \
+    X(block_encode, (struct dev *d, uint8_t *out, uint8_t *code, uint8_t *present, float *residual,      \
+                     const float *z, const struct dev_encode *a))                                        \
+    /* z = (v, or z + v) / divisor; v: what the block in its slot of `in` (16-byte aligned) says, DEV_INT* \
+     * and DEV_SIGN q * step, exact. Two roundings at most. Moves `in` and 4 bytes a value, 8 to add. */ \
+    X(block_decode, (struct dev *d, float *z, const uint8_t *in, const struct dev_decode *a))            \
+    /* Block i of out = block index[i] of in; size_bytes of a block a multiple of 4, at most 1024. */                          \
+    X(block_gather, (struct dev *d, uint8_t *out, const uint8_t *in, const uint32_t *index,              \
+                     size_t size_bytes, size_t blocks))                                                  \
     /* h = bf16(z) nearest even, the largest finite one instead of infinity; residual = z - h, exact.    \
      * residual may alias z. */                                                                          \
     X(round_bf16, (struct dev *d, uint16_t *h, float *residual, const float *z, size_t count))           \
@@ -240,9 +286,10 @@ enum { DEV_RUN = 16384 }; /* sums of squares (LAMB's norms, squares) go over run
      * value = q + bias, 0 <= value < 2^bits, 1 <= bits <= 18 (the sum of 1024 int8). count a multiple of 256, so runs \
      * end on bytes. */                                                                                  \
     X(pack, (struct dev *d, uint8_t *out, const int32_t *q, int32_t bias, unsigned bits, size_t count))  \
-    /* q = value - bias, or q += value - bias. */                                                        \
-    X(unpack, (struct dev *d, int32_t *q, const uint8_t *in, int32_t bias, unsigned bits, bool add,      \
-               size_t count))                                                                            \
+    /* q = value - bias, or q += value - bias, of the blocks in their slots (as dev_decode); absent: 0.   \
+     * in: 4-byte aligned. */                                                                            \
+    X(unpack, (struct dev *d, int32_t *q, const uint8_t *in, const uint32_t *slot, int32_t bias,         \
+               unsigned bits, bool add, size_t count))                                                   \
     /* Outer step on the mean delta, in place; momentum NULL: plain theta -= lr * mean.                  \
      * buf = mu*buf + mean; theta = theta - lr*(mean + mu*buf)   (DiLoCo, 2311.08105; Nesterov). */      \
     X(outer_step, (struct dev *d, float *theta, float *momentum, const float *mean, float lr, float mu,  \
@@ -252,8 +299,6 @@ enum { DEV_RUN = 16384 }; /* sums of squares (LAMB's norms, squares) go over run
     X(outer_delayed, (struct dev *d, const struct dev_delayed *o))                                       \
     /* acc = acc + scale * x, two roundings: sums of relayed contributions in site order. */             \
     X(accumulate, (struct dev *d, float *acc, const float *x, float scale, size_t count))                \
-    /* *over (device) becomes 1 if any |q| > limit, else it stays. */                                    \
-    X(exceeds, (struct dev *d, uint32_t *over, const int32_t *q, int32_t limit, size_t count))           \
     /* x = x / divisor, one rounding. */                                                                 \
     X(divide, (struct dev *d, float *x, float divisor, size_t count))                                    \
     /* sums (count / DEV_RUN, rounded up) of (a - b)^2 over runs of DEV_RUN values, b NULL: of a^2; the  \
@@ -269,7 +314,17 @@ enum { DEV_RUN = 16384 }; /* sums of squares (LAMB's norms, squares) go over run
     X(collect, (struct dev *d, float *out, const float *slab, const struct dev_range *ranges, size_t n)) \
     /* And back: slab = alpha * slab + (1 - alpha) * in, three roundings; alpha 0: in, whatever slab     \
      * held. positive: what is not above 0 in `in` counts as 0. */                                       \
-    X(blend, (struct dev *d, float *slab, const float *in, const struct dev_blend *b))
+    X(blend, (struct dev *d, float *slab, const float *in, const struct dev_blend *b))                   \
+    /* norms (count/4096, rounded up) = sums of magnitudes in double: of lane j those of z[j], z[16 + j], \
+     * ... in order, then lane after lane. count a multiple of 256. Moves 4 bytes a value. */            \
+    X(chunk_norms, (struct dev *d, double *norms, const float *z, size_t count))                         \
+    /* made (count/4096, rounded up): of each chunk the 1/64 with the largest magnitudes, equal ones by  \
+     * lowest index; residual = z less what is sent, exact; may be z. Moves 4 bytes a value, and a 32nd  \
+     * of 64 bytes; 8 where residual is not z. */                                                        \
+    X(chunk_largest, (struct dev *d, struct dev_chunk *made, float *residual, const float *z,            \
+                      size_t count))                                                                     \
+    /* z += what the chunks say, one rounding. Indices within each chunk differ, and lie in it. */       \
+    X(chunk_add, (struct dev *d, float *z, const struct dev_chunk *chunks, size_t count))
 
 /* A fixed sequence of ops on fixed memory: what `ops` calls depends on (owner, key) alone, but for the
  * values in the memory. It calls ops of this device only, no copy, no sync, no alloc. */

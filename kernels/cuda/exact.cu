@@ -10,7 +10,7 @@
 #include "kernels/scalar/outer.h"
 #include "kernels/scalar/philox.h"
 
-enum { THREADS = 256, LANES = 16, GROUP = 8, BITS_MAX = 18, BITS_PAIR = 16 };
+enum { THREADS = 256, LANES = 16, GROUP = 8 };
 
 /* Element by element, one thread for four values: order cannot matter, roundings are written out.
  */
@@ -76,63 +76,6 @@ extern "C" void cuda_block_code(struct dev *d, uint8_t *code, const float *z, si
     if (blocks)
         LAUNCH(cuda_of(d), block_code, blocks_for(blocks * LANES, THREADS), THREADS, 0, code, z,
                blocks);
-}
-
-/* step and inverse are powers of two made of bits; grid_round and the subtraction are exact for
- * finite values, as grid.h shows, and the same operations otherwise. */
-static __global__ void quantise(int32_t *q, float *residual, const float *z, const int8_t *exponent,
-                                float q_max, size_t count, bool wide)
-{
-    size_t i = thread_index() * 4;
-    if (i < count) {
-        float step = grid_step(exponent[i / DEV_BLOCK]);
-        float inverse = grid_inverse(exponent[i / DEV_BLOCK]);
-        four x = get4(z, i, count, wide);
-        int32_t whole[4];
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            float w = grid_round(x.x[k], inverse, q_max);
-            whole[k] = (int32_t)w;
-            x.x[k] = x.x[k] - w * step;
-        }
-        if (wide) {
-            *(int4 *)(q + i) = make_int4(whole[0], whole[1], whole[2], whole[3]);
-        } else {
-            for (int k = 0; k < 4; k++) /* count is a multiple of 256: no tail */
-                q[i + k] = whole[k];
-        }
-        put4(residual, i, count, wide, x);
-    }
-}
-
-extern "C" void cuda_quantise(struct dev *d, int32_t *q, float *residual, const float *z,
-                              const struct dev_grid *g)
-{
-    size_t count = g->count;
-    bool wide = aligned16(q) && aligned16(residual) && aligned16(z);
-    LAUNCH4(cuda_of(d), quantise, q, residual, z, g->exponent, (float)g->q_max, count, wide);
-}
-
-/* int to float rounds to nearest even on both sides; the product is exact; the division is IEEE. */
-static __global__ void dequantise(float *z, const int32_t *q, const int8_t *exponent, float divisor,
-                                  size_t count, bool wide)
-{
-    size_t i = thread_index() * 4;
-    if (i < count) {
-        float step = grid_step(exponent[i / DEV_BLOCK]);
-        four x;
-#pragma unroll
-        for (int k = 0; k < 4; k++)
-            x.x[k] = (float)q[i + k] * step / divisor;
-        put4(z, i, count, wide, x);
-    }
-}
-
-extern "C" void cuda_dequantise(struct dev *d, float *z, const int32_t *q, const struct dev_grid *g,
-                                float divisor)
-{
-    size_t count = g->count;
-    LAUNCH4(cuda_of(d), dequantise, z, q, g->exponent, divisor, count, aligned16(z));
 }
 
 /* Bits only, and one exact subtraction. */
@@ -202,129 +145,6 @@ static __global__ void widen_bf16(float *z, const uint16_t *h, size_t count, boo
 extern "C" void cuda_widen_bf16(struct dev *d, float *z, const uint16_t *h, size_t count)
 {
     LAUNCH4(cuda_of(d), widen_bf16, z, h, count, aligned16(z));
-}
-
-/* Integers: a warp for each block of 256, a lane for each group of 8 values, which is `bits` bytes.
- * The stream is put together in shared memory and leaves it as words. */
-template <int BITS>
-static __global__ void pack(uint8_t *out, const int32_t *q, int32_t bias, size_t blocks)
-{
-    enum { BYTES = DEV_BLOCK / GROUP * BITS };
-    __shared__ uint32_t streams[THREADS / WARP][BYTES / 4];
-    size_t block = thread_index() / WARP;
-    unsigned lane = threadIdx.x % WARP;
-    uint8_t *stream = (uint8_t *)streams[threadIdx.x / WARP];
-    if (block < blocks) {
-        const int32_t *from = q + block * DEV_BLOCK + lane * GROUP;
-        uint64_t low = 0, high = 0;
-#pragma unroll
-        for (int i = 0; i < GROUP / 2; i++) {
-            low |= (uint64_t)(uint32_t)(from[i] + bias) << i * BITS % 64;
-            high |= (uint64_t)(uint32_t)(from[4 + i] + bias) << i * BITS % 64;
-        }
-        uint64_t words[3] = {low, high, 0};
-        if (BITS < BITS_PAIR) {
-            words[0] = low | high << (4 * BITS) % 64;
-            words[1] = high >> ((64 - 4 * BITS) & 63); /* of the branch not taken, too */
-        }
-        if (BITS > BITS_PAIR) { /* values lie across the words */
-            words[0] = words[1] = 0;
-#pragma unroll
-            for (int i = 0; i < GROUP; i++) {
-                uint64_t value = (uint32_t)(from[i] + bias);
-                words[i * BITS / 64] |= value << i * BITS % 64;
-                if (i * BITS % 64 + BITS > 64)
-                    words[i * BITS / 64 + 1] |= value >> (64 - i * BITS % 64) % 64;
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < BITS; i++)
-            stream[lane * BITS + i] = (uint8_t)(words[i / 8] >> i % 8 * 8);
-    }
-    __syncwarp();
-    if (block >= blocks)
-        return;
-    uint8_t *to = out + block * BYTES;
-    if (((uintptr_t)to & 3) == 0)
-        for (unsigned i = lane; i < BYTES / 4; i += WARP)
-            ((uint32_t *)to)[i] = streams[threadIdx.x / WARP][i];
-    else
-        for (unsigned i = lane; i < BYTES; i += WARP)
-            to[i] = stream[i];
-}
-
-template <int BITS>
-static __global__ void unpack(int32_t *q, const uint8_t *in, int32_t bias, bool add, size_t blocks)
-{
-    enum { BYTES = DEV_BLOCK / GROUP * BITS };
-    __shared__ uint32_t
-        streams[THREADS / WARP][BYTES / 4 + 1]; /* a value's last byte may lie behind */
-    size_t block = thread_index() / WARP;
-    unsigned lane = threadIdx.x % WARP;
-    uint8_t *stream = (uint8_t *)streams[threadIdx.x / WARP];
-    if (block < blocks) {
-        const uint8_t *from = in + block * BYTES;
-        if (((uintptr_t)from & 3) == 0)
-            for (unsigned i = lane; i < BYTES / 4; i += WARP)
-                streams[threadIdx.x / WARP][i] = ((const uint32_t *)from)[i];
-        else
-            for (unsigned i = lane; i < BYTES; i += WARP)
-                stream[i] = from[i];
-        if (lane == 0)
-            streams[threadIdx.x / WARP][BYTES / 4] = 0;
-    }
-    __syncwarp();
-    if (block >= blocks)
-        return;
-    int32_t *to = q + block * DEV_BLOCK;
-    for (unsigned i = lane; i < DEV_BLOCK; i += WARP) { /* neighbours write neighbours */
-        const uint8_t *at = stream + i * BITS / 8;
-        uint32_t word = at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16;
-        if (BITS > BITS_PAIR)
-            word |= (uint32_t)at[3] << 24;
-        int32_t value = (int32_t)(word >> i * BITS % 8 & ((1u << BITS) - 1)) - bias;
-        to[i] = add ? to[i] + value : value;
-    }
-}
-
-/* The widths, so that shifts and offsets are constants in each kernel. */
-#define WIDTHS(X)                                                                                  \
-    X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16) X(17) X(18)
-
-extern "C" void cuda_pack(struct dev *d, uint8_t *out, const int32_t *q, int32_t bias,
-                          unsigned bits, size_t count)
-{
-    size_t blocks = count / DEV_BLOCK;
-    ASSERT(bits >= 1 && bits <= BITS_MAX);
-    if (blocks == 0)
-        return;
-    switch (bits) {
-#define X(width)                                                                                   \
-    case width:                                                                                    \
-        LAUNCH(cuda_of(d), pack<width>, blocks_for(blocks, THREADS / WARP), THREADS, 0, out, q,    \
-               bias, blocks);                                                                      \
-        break;
-        WIDTHS(X)
-#undef X
-    }
-}
-
-extern "C" void cuda_unpack(struct dev *d, int32_t *q, const uint8_t *in, int32_t bias,
-                            unsigned bits, bool add, size_t count)
-{
-    size_t blocks = count / DEV_BLOCK;
-    ASSERT(bits >= 1 && bits <= BITS_MAX);
-    if (blocks == 0)
-        return;
-    switch (bits) {
-#define X(width)                                                                                   \
-    case width:                                                                                    \
-        LAUNCH(cuda_of(d), unpack<width>, blocks_for(blocks, THREADS / WARP), THREADS, 0, q, in,   \
-               bias, add, blocks);                                                                 \
-        break;
-        WIDTHS(X)
-#undef X
-    }
 }
 
 /* outer.h writes every rounding as its own statement. */
@@ -425,22 +245,6 @@ extern "C" void cuda_divide(struct dev *d, float *x, float divisor, size_t count
     LAUNCH4(cuda_of(d), divide, x, divisor, count, aligned16(x));
 }
 
-/* An integer OR: the order of the blocks cannot matter. */
-static __global__ void exceeds(uint32_t *over, const int32_t *q, int32_t limit, size_t count)
-{
-    size_t i = thread_index();
-    int any = i < count && (q[i] > limit || q[i] < -limit);
-    if (__syncthreads_or(any) && threadIdx.x == 0)
-        atomicOr((unsigned *)over, 1u);
-}
-
-extern "C" void cuda_exceeds(struct dev *d, uint32_t *over, const int32_t *q, int32_t limit,
-                             size_t count)
-{
-    if (count)
-        LAUNCH(cuda_of(d), exceeds, blocks_for(count, THREADS), THREADS, 0, over, q, limit, count);
-}
-
 /* A thread block for each run; its blocks of 256 by turns, their sums added in order by one thread. */
 static __global__ void squares(double *sums, const float *a, const float *b, size_t count)
 {
@@ -469,6 +273,7 @@ extern "C" void cuda_squares(struct dev *d, double *sums, const float *a, const 
         LAUNCH(cuda_of(d), squares, blocks_for(count, DEV_RUN), THREADS, 0, sums, a, b, count);
 }
 
+/* An integer OR: the order of the blocks cannot matter. */
 static __global__ void adds_up(uint32_t *apart, const float *sent, const float *kept, const float *z,
                                float slack, size_t count)
 {

@@ -14,7 +14,7 @@
  */
 #include "kernels/scalar/bf16.h"
 
-#define GRID_EMPTY     (-128)      /* DEV_GRID_EMPTY */
+#define GRID_EMPTY     (-128)      /* no exponent: a block that is not sent */
 #define GRID_TOO_LARGE 0x4b800000u /* bits of 2^24; NaN and infinity are above */
 #define GRID_NEAREST   0x1.8p23f   /* adding and subtracting it rounds |x| < 2^22 to nearest even */
 #define GRID_CODE_BAD  255

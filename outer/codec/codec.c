@@ -3,49 +3,26 @@
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/base/rng.h"
-#include "kernels/scalar/grid.h"
 #include "outer/codec/codec_work.h"
 
-/* clang-format off */
-#define TABLE(_level)                                                                              \
-    {                                                                                              \
-        [CODEC_F32] = &f32_codec.dense.c,                                                          \
-        [CODEC_BF16] = &bf16_codec.dense.c,                                                        \
-        [CODEC_INT8] = &int8_codec##_level.c,                                                      \
-        [CODEC_INT4] = &int4_codec##_level.c,                                                      \
-        [CODEC_INT2] = &int2_codec##_level.c,                                                      \
-        [CODEC_E3M0] = &e3m0_codec##_level.relay.dense.c,                                          \
-        [CODEC_FP8_E4M3] = &fp8_e4m3_codec##_level.relay.dense.c,                                  \
-        [CODEC_FP8_E5M2] = &fp8_e5m2_codec##_level.relay.dense.c,                                  \
-        [CODEC_TOPK] = &topk_codec,                                                                \
-        [CODEC_SIGN] = &sign_codec.c,                                                              \
-        [CODEC_CSC] = &csc_codec##_level.c,                                                        \
-        [CODEC_FP8_SR] = &fp8_sr_codec##_level.relay.dense.c,                                      \
-    }
-/* clang-format on */
-static const struct codec *const codecs[LEVEL_COUNT][CODEC_COUNT] = {
-    TABLE(),
-#if defined(__x86_64__)
-    TABLE(_v3),
-    TABLE(_v4),
-#endif
+static const struct codec *const codecs[CODEC_COUNT] = {
+    [CODEC_F32] = &f32_codec.c,           [CODEC_BF16] = &bf16_codec.c,
+    [CODEC_INT8] = &int8_codec.c,         [CODEC_INT4] = &int4_codec.c,
+    [CODEC_INT2] = &int2_codec.c,         [CODEC_E3M0] = &e3m0_codec.c,
+    [CODEC_FP8_E4M3] = &fp8_e4m3_codec.c, [CODEC_FP8_E5M2] = &fp8_e5m2_codec.c,
+    [CODEC_TOPK] = &topk_codec,           [CODEC_SIGN] = &sign_codec.c,
+    [CODEC_CSC] = &csc_codec.c,           [CODEC_FP8_SR] = &fp8_sr_codec.c,
 };
-
-const struct codec *codec_at(enum codec_kind kind, enum level level)
-{
-    ASSERT(level <= level_best());
-    return (unsigned)kind < CODEC_COUNT ? codecs[level][kind] : NULL;
-}
 
 const struct codec *codec_get(enum codec_kind kind)
 {
-    return codec_at(kind, level_best());
+    return (unsigned)kind < CODEC_COUNT ? codecs[kind] : NULL;
 }
 
 const struct codec *codec_find(const char *name)
 {
     for (size_t i = 0; i < CODEC_COUNT; i++)
-        if (strcmp(codecs[LEVEL_PLAIN][i]->name, name) == 0)
+        if (strcmp(codecs[i]->name, name) == 0)
             return codec_get((enum codec_kind)i);
     return NULL;
 }
@@ -67,7 +44,14 @@ static size_t piece_of(size_t largest, bool host_memory)
 
 static size_t piece_bytes(size_t n)
 {
-    return n * 8 + n / 8 * CODEC_STREAM_BITS + 2 * codec_blocks(n) + 4;
+    return n * 8 + 9 * codec_blocks(n) + 4;
+}
+
+/* Room for the sixteenth of a piece that top-k's chunks take, and for 2^16 values. */
+static size_t bytes_room(size_t n)
+{
+    size_t most = n < 1 << 16 ? n : 1 << 16;
+    return most * sizeof(float) > n / 16 ? most * sizeof(float) : n / 16;
 }
 
 size_t codec_device_bytes(size_t largest)
@@ -78,7 +62,7 @@ size_t codec_device_bytes(size_t largest)
 size_t codec_host_bytes(size_t largest, bool here)
 {
     size_t n = piece_of(largest, here);
-    return n * 8 + 2 * codec_blocks(n) + (here ? piece_bytes(n) : 0);
+    return bytes_room(n) + 7 * codec_blocks(n) + (here ? piece_bytes(n) : 0);
 }
 
 static enum err work_alloc(struct codec_work *w)
@@ -88,21 +72,23 @@ static enum err work_alloc(struct codec_work *w)
         void **p;
         size_t bytes;
     } buffers[] = {
-        {(void **)&w->values, n * sizeof *w->values},
-        {(void **)&w->integers, n * sizeof *w->integers},
-        {(void **)&w->stream, n / 8 * CODEC_STREAM_BITS},
+        {&w->values, n * sizeof(float)},
+        {(void **)&w->stream, n * sizeof(float)},
+        {(void **)&w->grid, blocks},
         {(void **)&w->codes, blocks},
-        {(void **)&w->exponents, blocks},
+        {(void **)&w->said, blocks},
+        {(void **)&w->slots, blocks * sizeof *w->slots},
+        {(void **)&w->signs, blocks * sizeof *w->signs},
         {(void **)&w->over, sizeof *w->over},
     };
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         TRY(dev_alloc(w->d, buffers[i].p, buffers[i].bytes));
-    w->exponents_host = malloc(blocks);
     w->present = malloc(blocks);
-    if (!w->exponents_host || !w->present)
-        return err_set(ERR_MEMORY, "codec: %zu bytes wanted", blocks * 2);
-    TRY(w->d->ops->host_alloc(w->d, (void **)&w->host, n * sizeof *w->host));
-    return w->d->ops->host_alloc(w->d, (void **)&w->bytes, n * 4);
+    w->slots_host = malloc(blocks * sizeof *w->slots_host);
+    w->signs_host = malloc(blocks * sizeof *w->signs_host);
+    if (!w->present || !w->slots_host || !w->signs_host)
+        return err_set(ERR_MEMORY, "codec: %zu bytes wanted", blocks * 7);
+    return w->d->ops->host_alloc(w->d, (void **)&w->bytes, bytes_room(n));
 }
 
 enum err codec_open(struct codec_work **w, struct dev *d)
@@ -138,31 +124,16 @@ void codec_close(struct codec_work *w)
 {
     if (!w)
         return;
-    void *buffers[] = {w->values, w->integers, w->stream, w->codes, w->exponents, w->over};
+    void *buffers[] = {w->values, w->stream, w->grid,  w->codes,
+                       w->said,   w->slots,  w->signs, w->over};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         dev_free(w->d, buffers[i]);
-    free(w->exponents_host);
     free(w->present);
-    if (w->host)
-        w->d->ops->host_free(w->d, w->host);
+    free(w->slots_host);
+    free(w->signs_host);
     if (w->bytes)
         w->d->ops->host_free(w->d, w->bytes);
     free(w);
-}
-
-/* step = c * RMS / Q with c = 8, 4, 2 for Q = 127, 7, 1 (design.md, The grid): the clip c is far
- * above the RMS because clipping hurts and rounding does not. A code says that the mean square lies
- * in [2^k, 2^(k+1)), k = code - 128; its middle gives log2 RMS = (k + 1/2) / 2. log2(c/Q) = -3.989,
- * -0.807, 1. The nearest whole number to their sum is ceil(k/2) - 4, - 1, + 1: for even and odd k
- * alike the fractions are .26 and .76, .44 and .94, .25 and .75. */
-void codec_exponents(int8_t *exponents, const uint8_t *grid, int q_max, size_t blocks)
-{
-    ASSERT(q_max == 127 || q_max == 7 || q_max == 1);
-    int clip = q_max == 127 ? -4 : q_max == 7 ? -1 : 1;
-    for (size_t b = 0; b < blocks; b++) {
-        int half_up = (grid[b] + 1) / 2 - 64; /* ceil((code - 128) / 2) */
-        exponents[b] = (int8_t)(grid[b] ? half_up + clip : DEV_GRID_EMPTY);
-    }
 }
 
 uint8_t codec_backlog(double residual, double delta)
@@ -260,6 +231,14 @@ const uint8_t *codec_seen(struct codec_work *w, const void *bytes, size_t size_b
     return w->bytes;
 }
 
+const void *codec_there(struct codec_work *w, void *there, const void *bytes, size_t size_bytes)
+{
+    if (w->here)
+        return bytes;
+    w->d->ops->copy(w->d, there, bytes, size_bytes);
+    return there;
+}
+
 enum err codec_finish(struct codec_work *w, uint8_t *codes, const uint8_t *grid, size_t blocks)
 {
     TRY(dev_sync(w->d));
@@ -297,7 +276,7 @@ uint8_t codec_mean_code(uint32_t sum, unsigned n)
 /* The sums of the runs of a piece lie in w->values; the pieces are whole runs but for the last. */
 enum err codec_squares(struct codec_work *w, double *sum, const float *a, const float *b, size_t count)
 {
-    double *runs = (double *)(void *)w->values;
+    double *runs = w->values;
     *sum = 0;
     ASSERT(w->piece % DEV_RUN == 0 || count <= w->piece);
     for (size_t at = 0; at < count; at += w->piece) {

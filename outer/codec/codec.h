@@ -8,7 +8,7 @@
  * Grid: one byte per block, the mean over the sites of the block codes (log2 of the mean square,
  * dev.h block_code) of the last committed round of this fragment; all 0 before the first. Every
  * dense codec carries block codes, so a whole round in bf16 also yields the next grid; topk leaves
- * the grid as it is. Codecs that add quantise on it: step = 2^exponent, from codec_exponents. A
+ * the grid as it is. Codecs that add quantise on it: step = 2^exponent, from form_exponent. A
  * site whose block is all zero has no opinion on its scale: it sends the grid's code back.
  * - payload, dense: [codes: a byte per block][present: a bit per block, low bits first, filled up
  *   with zeros][the blocks that are present]; a block that would say nothing is not there: frozen
@@ -106,10 +106,6 @@ enum err codec_codes(struct codec_work *w, uint8_t *codes, const float *z, size_
  * same bits whenever a site encodes the same round again. */
 void codec_seed(struct codec_work *w, uint64_t seed, unsigned site, unsigned fragment,
                 uint64_t round);
-
-/* Exponents of the steps on a grid for Q = 127, 7 or 1; a code of 0 gives
- * DEV_GRID_EMPTY. Host, integers only. */
-void codec_exponents(int8_t *exponents, const uint8_t *grid, int q_max, size_t blocks);
 
 /* Relayed: the aggregate in pieces, n + 1 of them: the sizes, written to `sizes` (8 n bytes), then the payloads where they lie. */
 struct file_part;

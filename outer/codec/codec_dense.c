@@ -17,53 +17,62 @@ struct codec_out codec_out_open(uint8_t *present, size_t block_bytes, size_t blo
         .present = present, .end = present + bits, .block_bytes = block_bytes};
 }
 
-void codec_out_put(struct codec_out *o, int threads, const uint8_t *dense, const uint8_t *present,
-                   size_t blocks)
+enum err codec_out_put(struct codec_work *w, struct codec_out *o, const void *dense, void *spare,
+                       size_t blocks)
 {
-    size_t n = o->block_bytes;
-    uint8_t *end = o->end;
-    if (!memchr(present, 0, blocks)) { /* the usual case */
-#pragma omp parallel for num_threads(threads) schedule(static)
-        for (size_t b = 0; b < blocks; b++)
-            memcpy(end + b * n, dense + b * n, n);
-        o->end += blocks * n;
-    } else {
-        for (size_t b = 0; b < blocks; b++)
-            if (present[b]) {
-                memcpy(o->end, dense + b * n, n);
-                o->end += n;
-            }
+    const struct dev_ops *ops = w->d->ops;
+    uint32_t *index = w->slots_host, here = 0;
+    for (size_t b = 0; b < blocks; b++, o->block++) {
+        index[here] = (uint32_t)b;
+        here += w->present[b];
+        o->present[o->block / 8] |= (uint8_t)(w->present[b] << o->block % 8);
     }
-    for (size_t b = 0; b < blocks; b++, o->block++)
-        o->present[o->block / 8] |= (uint8_t)(present[b] << o->block % 8);
+    size_t n = o->block_bytes;
+    if (w->here) {
+        ops->block_gather(w->d, o->end, dense, index, n, here);
+    } else if (here == blocks) { /* the usual case */
+        ops->copy(w->d, o->end, dense, here * n);
+    } else if (here) {
+        ops->copy(w->d, w->slots, index, here * sizeof *index);
+        ops->block_gather(w->d, spare, dense, w->slots, n, here);
+        ops->copy(w->d, o->end, spare, here * n);
+    }
+    o->end += here * n;
+    return dev_sync(w->d);
 }
 
-/* Every byte the first, and that one `nothing`. */
-static bool says_nothing(const uint8_t *block, size_t n, int nothing)
+/* The next piece: codes and which blocks are present -> host, blocks -> w->values, device. */
+static enum err piece_encode(const struct codec *c, struct codec_work *w, uint8_t *codes, float *residual,
+                             const float *z, const uint8_t *grid, size_t first, size_t n)
 {
-    return block[0] == nothing && memcmp(block, block + 1, n - 1) == 0;
+    const struct dev_ops *ops = w->d->ops;
+    size_t blocks = codec_blocks(n);
+    uint8_t *made = w->here ? codes : w->codes, *said = w->here ? w->present : w->said;
+    struct dev_encode a = {.form = dense_of(c)->form,
+                           .count = n,
+                           .seed = w->random_seed,
+                           .stream = w->random_stream,
+                           .first = first};
+    if (c->adds)
+        a.grid = codec_there(w, w->grid, grid, blocks);
+    ops->block_encode(w->d, w->values, made, said, residual, z, &a);
+    if (!w->here) {
+        ops->copy(w->d, codes, made, blocks);
+        ops->copy(w->d, w->present, said, blocks);
+    }
+    return dev_sync(w->d);
 }
 
 enum err codec_dense_encode(const struct codec *c, struct codec_work *w, uint8_t *payload,
                             size_t *size_bytes, float *residual, const float *z,
                             const uint8_t *grid, size_t count)
 {
-    const struct codec_dense *d = dense_of(c);
-    size_t blocks = codec_blocks(count), n = d->block_bytes;
-    struct codec_out out = codec_out_open(payload + blocks, n, blocks);
+    size_t blocks = codec_blocks(count);
+    struct codec_out out = codec_out_open(payload + blocks, form_bytes(dense_of(c)->form), blocks);
     for (size_t at = 0; at < count; at += w->piece) {
-        size_t first = codec_blocks(at), values = count - at < w->piece ? count - at : w->piece;
-        struct codec_piece p = {residual + at,   z + at, grid + first,
-                                payload + first, first,  values};
-        codec_put_codes(w, payload + first, z + at, values);
-        const uint8_t *made = d->encode_piece(c, w, &p);
-        TRY(dev_sync(w->d));
-        if (d->nothing != NOTHING_NONE) {
-#pragma omp parallel for num_threads(w->d->threads) schedule(static)
-            for (size_t b = 0; b < codec_blocks(values); b++)
-                w->present[b] = !says_nothing(made + b * n, n, d->nothing);
-        }
-        codec_out_put(&out, w->d->threads, made, w->present, codec_blocks(values));
+        size_t first = codec_blocks(at), n = count - at < w->piece ? count - at : w->piece;
+        TRY(piece_encode(c, w, payload + first, residual + at, z + at, grid + first, first, n));
+        TRY(codec_out_put(w, &out, w->values, w->stream, codec_blocks(n)));
     }
     *size_bytes = (size_t)(out.end - payload);
     return codec_finish(w, payload, grid, blocks);
@@ -72,7 +81,7 @@ enum err codec_dense_encode(const struct codec *c, struct codec_work *w, uint8_t
 size_t codec_dense_max(const struct codec *c, size_t count)
 {
     size_t blocks = codec_blocks(count);
-    return blocks + codec_present_bytes(blocks) + blocks * dense_of(c)->block_bytes;
+    return blocks + codec_present_bytes(blocks) + blocks * form_bytes(dense_of(c)->form);
 }
 
 /* ---- reading ---- */
@@ -86,19 +95,18 @@ struct codec_in codec_in_open(const uint8_t *codes, const uint8_t *present, size
 struct codec_in codec_dense_in(const struct codec *c, const uint8_t *payload, size_t count)
 {
     size_t blocks = codec_blocks(count);
-    return codec_in_open(payload, payload + blocks, dense_of(c)->block_bytes, blocks);
+    return codec_in_open(payload, payload + blocks, form_bytes(dense_of(c)->form), blocks);
 }
 
-struct codec_run codec_in_run(struct codec_in *in, size_t most_blocks)
+struct codec_taken codec_in_take(struct codec_work *w, struct codec_in *in, size_t blocks)
 {
-    bool here = codec_is_present(in->present, in->block);
-    struct codec_run r = {in->codes + in->block, here ? in->next : NULL, 0};
-    while (r.blocks < most_blocks && codec_is_present(in->present, in->block) == here) {
-        r.blocks++;
-        in->block++;
-    }
-    in->next += here ? r.blocks * in->block_bytes : 0;
-    return r;
+    const uint8_t *from = in->next;
+    uint32_t here = 0;
+    for (size_t b = 0; b < blocks; b++, in->block++)
+        w->slots_host[b] = codec_is_present(in->present, in->block) ? here++ : DEV_ABSENT;
+    in->next += here * in->block_bytes;
+    return (struct codec_taken){codec_there(w, w->stream, from, here * in->block_bytes),
+                                codec_there(w, w->slots, w->slots_host, blocks * sizeof *w->slots)};
 }
 
 enum err codec_in_bytes(const uint8_t *present, size_t block_bytes, size_t blocks,
@@ -121,28 +129,33 @@ static enum err check_codes(const uint8_t *codes, size_t blocks)
                : ERR_OK;
 }
 
+/* Every byte the first, and that one `nothing`. */
+static bool says_nothing(const uint8_t *block, size_t n, uint8_t nothing)
+{
+    return block[0] == nothing && memcmp(block, block + 1, n - 1) == 0;
+}
+
 enum err codec_dense_check(const struct codec *c, const uint8_t *payload, size_t size_bytes,
                            size_t count)
 {
     const struct codec_dense *d = dense_of(c);
     size_t blocks = codec_blocks(count), head = blocks + codec_present_bytes(blocks), rest;
+    size_t n = form_bytes(d->form);
     if (size_bytes < head)
         return codec_check_size(size_bytes, head);
     TRY(check_codes(payload, blocks));
-    TRY(codec_in_bytes(payload + blocks, d->block_bytes, blocks, &rest));
+    TRY(codec_in_bytes(payload + blocks, n, blocks, &rest));
     TRY(codec_check_size(size_bytes, blocks + rest));
-    struct codec_in in = codec_dense_in(c, payload, count);
-    while (in.block < blocks) {
-        size_t first = in.block;
-        struct codec_run run = codec_in_run(&in, blocks - first);
-        for (size_t b = 0; run.bytes && b < run.blocks; b++) {
-            const uint8_t *block = run.bytes + b * d->block_bytes;
-            const char *wrong = says_nothing(block, d->block_bytes, d->nothing)
-                                    ? "a block that says nothing"
-                                    : d->wrong(block);
-            if (wrong)
-                return err_set(ERR_PROTO, "encoded values: %s, block %zu", wrong, first + b);
-        }
+    const uint8_t *block = payload + head;
+    for (size_t b = 0; b < blocks; b++) {
+        if (!codec_is_present(payload + blocks, b))
+            continue;
+        const char *wrong = d->form != DEV_SIGN && says_nothing(block, n, form_nothing(d->form))
+                                ? "a block that says nothing"
+                                : d->wrong(block);
+        if (wrong)
+            return err_set(ERR_PROTO, "encoded values: %s, block %zu", wrong, b);
+        block += n;
     }
     return ERR_OK;
 }

@@ -30,39 +30,38 @@ size_t codec_grid_max(const struct codec *c, size_t count, unsigned sites)
            codec_present_bytes(blocks);
 }
 
-static struct dev_grid piece_grid(const struct codec *c, struct codec_work *w, const uint8_t *grid,
-                                  size_t n)
-{
-    codec_exponents(w->exponents_host, grid, c->q_max, codec_blocks(n));
-    w->d->ops->copy(w->d, w->exponents, w->exponents_host, codec_blocks(n));
-    return (struct dev_grid){.count = n, .q_max = c->q_max, .exponent = w->exponents};
-}
-
 void codec_grid_read(struct codec_work *w, struct codec_in *in, int32_t bias, bool add, size_t n)
 {
-    const struct dev_ops *ops = w->d->ops;
     unsigned bits = (unsigned)(in->block_bytes * 8 / DEV_BLOCK);
-    for (size_t done = 0; done < n;) {
-        struct codec_run run = codec_in_run(in, codec_blocks(n - done));
-        size_t values = run.blocks * DEV_BLOCK;
-        if (run.bytes) {
-            ops->copy(w->d, w->stream, run.bytes, run.blocks * in->block_bytes);
-            ops->unpack(w->d, w->integers + done, w->stream, bias, bits, add, values);
-        } else if (!add) {
-            ops->zero(w->d, w->integers + done, values * sizeof *w->integers);
-        }
-        done += values;
-    }
+    struct codec_taken t = codec_in_take(w, in, codec_blocks(n));
+    w->d->ops->unpack(w->d, w->values, t.bytes, t.slot, bias, bits, add, n);
 }
 
-const uint8_t *codec_grid_encode(const struct codec *c, struct codec_work *w,
-                                 const struct codec_piece *p)
+void codec_grid_values(const struct codec *c, struct codec_work *w, float *z, struct codec_in *in,
+                       const uint8_t *grid, int32_t bias, const uint16_t *signs, float divisor, size_t n)
 {
-    struct dev_grid g = piece_grid(c, w, p->grid, p->count);
-    unsigned bits = sum_bits(c, 1);
-    w->d->ops->quantise(w->d, w->integers, p->residual, p->z, &g);
-    w->d->ops->pack(w->d, w->stream, w->integers, c->q_max, bits, p->count);
-    return codec_seen(w, w->stream, codec_blocks(p->count) * block_bytes(bits));
+    const struct codec_dense *d = (const struct codec_dense *)c; /* c is its first member */
+    size_t blocks = codec_blocks(n);
+    struct codec_taken t = codec_in_take(w, in, blocks);
+    struct dev_decode a = {.form = d->form,
+                           .count = n,
+                           .slot = t.slot,
+                           .code = codec_there(w, w->grid, grid, blocks),
+                           .bits = (unsigned)(in->block_bytes * 8 / DEV_BLOCK),
+                           .bias = bias,
+                           .over = w->over,
+                           .divisor = divisor};
+    if (signs)
+        a.signs = codec_there(w, w->signs, signs, blocks * sizeof *signs);
+    w->d->ops->block_decode(w->d, z, t.bytes, &a);
+}
+
+enum err codec_grid_over(struct codec_work *w, bool *over)
+{
+    uint32_t any = 0;
+    w->d->ops->copy(w->d, &any, w->over, sizeof any);
+    *over = any;
+    return dev_sync(w->d);
 }
 
 void codec_grid_sum_codes(uint8_t *sums, const struct codec_payload *payloads, unsigned n,
@@ -98,10 +97,8 @@ enum err codec_grid_aggregate(const struct codec *c, struct codec_work *w, uint8
                 w->present[b] |= codec_is_present(in[i].present, in[i].block + b);
             codec_grid_read(w, &in[i], c->q_max, i > 0, values);
         }
-        w->d->ops->pack(w->d, w->stream, w->integers, (int32_t)n * c->q_max, bits, values);
-        const uint8_t *sums = codec_seen(w, w->stream, here * block_bytes(bits));
-        TRY(dev_sync(w->d));
-        codec_out_put(&out, w->d->threads, sums, w->present, here);
+        w->d->ops->pack(w->d, w->stream, w->values, (int32_t)n * c->q_max, bits, values);
+        TRY(codec_out_put(w, &out, w->stream, w->values, here));
     }
     *size_bytes = (size_t)(out.end - aggregate);
     return ERR_OK;
@@ -124,9 +121,8 @@ enum err codec_grid_mean(const struct codec *c, struct codec_work *w, float *mea
                          uint8_t *next_grid, const uint8_t *aggregate, size_t size_bytes,
                          unsigned n, float weight_sum, const uint8_t *grid, size_t count)
 {
-    const struct dev_ops *ops = w->d->ops;
     size_t blocks = codec_blocks(count), sums = codec_grid_code_bytes(n) * blocks, rest;
-    uint32_t over = 0;
+    bool over;
     TRY(codec_check_mean(n, weight_sum));
     size_t block = block_bytes(sum_bits(c, n)), head = sums + codec_present_bytes(blocks);
     if (size_bytes < head)
@@ -134,18 +130,11 @@ enum err codec_grid_mean(const struct codec *c, struct codec_work *w, float *mea
     TRY(codec_in_bytes(aggregate + sums, block, blocks, &rest));
     TRY(codec_check_size(size_bytes, sums + rest));
     struct codec_in in = codec_in_open(aggregate, aggregate + sums, block, blocks);
-    int32_t bias = (int32_t)n * c->q_max;
-    ops->zero(w->d, w->over, sizeof over);
-    for (size_t at = 0; at < count; at += w->piece) {
-        size_t values = count - at < w->piece ? count - at : w->piece;
-        struct dev_grid g = piece_grid(c, w, grid + codec_blocks(at), values);
-        codec_grid_read(w, &in, bias, false, values);
-        ops->exceeds(w->d, w->over, w->integers, bias, values);
-        ops->dequantise(w->d, mean + at, w->integers, &g, weight_sum);
-        TRY(dev_sync(w->d)); /* the next piece's exponents take the place of these */
-    }
-    ops->copy(w->d, &over, w->over, sizeof over);
-    TRY(dev_sync(w->d));
+    w->d->ops->zero(w->d, w->over, sizeof *w->over);
+    for (size_t at = 0; at < count; at += w->piece)
+        codec_grid_values(c, w, mean + at, &in, grid + codec_blocks(at), (int32_t)n * c->q_max, NULL,
+                          weight_sum, count - at < w->piece ? count - at : w->piece);
+    TRY(codec_grid_over(w, &over));
     if (over)
         return err_set(ERR_PROTO, "aggregate: a sum beyond what %u contributions can reach", n);
     return codec_grid_mean_codes(next_grid, aggregate, n, blocks); /* last: may be grid */
@@ -157,12 +146,8 @@ enum err codec_grid_decode(const struct codec *c, struct codec_work *w, float *z
 {
     (void)size_bytes;
     struct codec_in in = codec_dense_in(c, payload, count);
-    for (size_t at = 0; at < count; at += w->piece) {
-        size_t values = count - at < w->piece ? count - at : w->piece;
-        struct dev_grid g = piece_grid(c, w, grid + codec_blocks(at), values);
-        codec_grid_read(w, &in, c->q_max, false, values);
-        w->d->ops->dequantise(w->d, z + at, w->integers, &g, 1.0f);
-        TRY(dev_sync(w->d));
-    }
-    return ERR_OK;
+    for (size_t at = 0; at < count; at += w->piece)
+        codec_grid_values(c, w, z + at, &in, grid + codec_blocks(at), c->q_max, NULL, 1,
+                          count - at < w->piece ? count - at : w->piece);
+    return dev_sync(w->d);
 }

@@ -60,19 +60,21 @@ enum err codec_relay_list(const struct codec *c, const uint8_t *aggregate, size_
     return ERR_OK;
 }
 
-/* The next n values of a payload -> device. */
+/* The next n values of a payload, set or added, and divided. */
 static void values_next(const struct codec *c, struct codec_work *w, float *z, struct codec_in *in,
-                        size_t n)
+                        bool add, float divisor, size_t n)
 {
-    const struct codec_relay *r = (const struct codec_relay *)c;
-    for (size_t done = 0; done < n;) {
-        struct codec_run run = codec_in_run(in, codec_blocks(n - done));
-        if (run.bytes)
-            r->values(c, w, z + done, &run);
-        else
-            w->d->ops->zero(w->d, z + done, run.blocks * DEV_BLOCK * sizeof *z);
-        done += run.blocks * DEV_BLOCK;
-    }
+    const struct codec_dense *d = (const struct codec_dense *)c; /* c is its first member */
+    size_t blocks = codec_blocks(n);
+    const uint8_t *codes = in->codes + in->block;
+    struct codec_taken t = codec_in_take(w, in, blocks);
+    struct dev_decode a = {.form = d->form,
+                           .count = n,
+                           .slot = t.slot,
+                           .code = codec_there(w, w->codes, codes, blocks),
+                           .add = add,
+                           .divisor = divisor};
+    w->d->ops->block_decode(w->d, z, t.bytes, &a);
 }
 
 static void mean_codes(uint8_t *codes, const struct codec_payload *payloads, unsigned n,
@@ -120,12 +122,8 @@ enum err codec_relay_mean(const struct codec *c, struct codec_work *w, float *me
         in[i] = codec_dense_in(c, payloads[i].data, count);
     for (size_t at = 0; at < count; at += w->piece) {
         size_t values = count - at < w->piece ? count - at : w->piece;
-        for (unsigned i = 0; i < n; i++) {
-            values_next(c, w, i ? w->values : mean + at, &in[i], values);
-            if (i)
-                w->d->ops->accumulate(w->d, mean + at, w->values, 1.0f, values);
-        }
-        w->d->ops->divide(w->d, mean + at, weight_sum, values);
+        for (unsigned i = 0; i < n; i++)
+            values_next(c, w, mean + at, &in[i], i > 0, i + 1 < n ? 1 : weight_sum, values);
     }
     mean_codes(next_grid, payloads, n, codec_blocks(count));
     return dev_sync(w->d);
@@ -138,6 +136,6 @@ enum err codec_relay_decode(const struct codec *c, struct codec_work *w, float *
     (void)size_bytes, (void)grid;
     struct codec_in in = codec_dense_in(c, payload, count);
     for (size_t at = 0; at < count; at += w->piece)
-        values_next(c, w, z + at, &in, count - at < w->piece ? count - at : w->piece);
+        values_next(c, w, z + at, &in, false, 1, count - at < w->piece ? count - at : w->piece);
     return dev_sync(w->d);
 }

@@ -7,10 +7,9 @@
  * has chosen, at most n times as much, 6 bits per value of 4 sites. */
 #include <stdlib.h>
 #include <string.h>
-#include "kernels/scalar/bf16.h"
 #include "outer/codec/codec_work.h"
 
-enum { CHUNK = 4096, BLOCKS = CHUNK / DEV_BLOCK, SHARE = 10 };
+enum { CHUNK = DEV_CHUNK, BLOCKS = CHUNK / DEV_BLOCK, SHARE = 10 };
 
 static size_t chunks_of(size_t count)
 {
@@ -27,32 +26,15 @@ struct norm {
     size_t chunk;
 };
 
-/* Of magnitudes in double, lane by lane in order, then lane after lane: the same at every width. */
-static double norm_of(const float *z, size_t n)
-{
-    enum { LANES = 16 };
-    double lane[LANES] = {0}, sum = 0;
-    for (size_t i = 0; i < n; i += LANES)
-#pragma omp simd
-        for (size_t j = 0; j < LANES; j++)
-            lane[j] += (double)float_of_bits(float_bits(z[i + j]) & 0x7fffffffu);
-    for (size_t j = 0; j < LANES; j++)
-        sum += lane[j];
-    return sum;
-}
-
 static enum err norms(struct codec_work *w, struct norm *norm, const float *z, size_t count)
 {
     for (size_t at = 0; at < count; at += w->piece) {
         size_t n = count - at < w->piece ? count - at : w->piece;
-        const float *here = w->here ? z + at : w->host;
-        if (!w->here)
-            w->d->ops->copy(w->d, w->host, z + at, n * sizeof *z);
+        w->d->ops->chunk_norms(w->d, w->values, z + at, n);
+        const double *sums = (const void *)codec_seen(w, w->values, chunks_of(n) * sizeof *sums);
         TRY(dev_sync(w->d));
-#pragma omp parallel for num_threads(w->d->threads) schedule(static)
-        for (size_t i = 0; i < n; i += CHUNK)
-            norm[(at + i) / CHUNK] =
-                (struct norm){norm_of(here + i, n - i < CHUNK ? n - i : CHUNK), (at + i) / CHUNK};
+        for (size_t i = 0; i < chunks_of(n); i++)
+            norm[at / CHUNK + i] = (struct norm){sums[i], at / CHUNK + i};
     }
     return ERR_OK;
 }
@@ -132,7 +114,7 @@ static size_t blocks_max(size_t count, unsigned sites)
 static size_t payload_max(const struct codec *c, size_t count)
 {
     size_t left = codec_blocks(count) - blocks_max(count, 1);
-    return codec_dense_max(c, count) - left * LEVEL_NAME(int4_codec).block_bytes;
+    return codec_dense_max(c, count) - left * form_bytes(DEV_INT4);
 }
 
 static size_t aggregate_max(const struct codec *c, size_t count, unsigned sites)
@@ -145,10 +127,10 @@ static size_t aggregate_max(const struct codec *c, size_t count, unsigned sites)
 
 static const char *wrong(const uint8_t *block)
 {
-    return LEVEL_NAME(int4_codec).wrong(block);
+    return int4_codec.wrong(block);
 }
 
-const struct codec_dense LEVEL_NAME(csc_codec) = {
+const struct codec_dense csc_codec = {
     .c = {.name = "csc",
           .kind = CODEC_CSC,
           .adds = true,
@@ -160,8 +142,6 @@ const struct codec_dense LEVEL_NAME(csc_codec) = {
           .aggregate = codec_grid_aggregate,
           .mean = codec_grid_mean,
           .decode = codec_grid_decode},
-    .block_bytes = DEV_BLOCK / 2,
-    .nothing = 0x77,
-    .encode_piece = LEVEL_NAME(codec_here_encode),
+    .form = DEV_INT4,
     .wrong = wrong,
 };

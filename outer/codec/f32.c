@@ -3,18 +3,6 @@
 #include <string.h>
 #include "outer/codec/codec_work.h"
 
-static const uint8_t *encode_piece(const struct codec *c, struct codec_work *w,
-                                   const struct codec_piece *p)
-{
-    (void)c;
-    const float *z = p->z;
-    if (z == p->residual) /* its place is needed for zeros */
-        w->d->ops->copy(w->d, w->values, z, p->count * sizeof *z);
-    const uint8_t *seen = codec_seen(w, z == p->residual ? w->values : z, p->count * sizeof *z);
-    w->d->ops->zero(w->d, p->residual, p->count * sizeof *z);
-    return seen;
-}
-
 static const char *wrong(const uint8_t *block)
 {
     uint32_t bad = 0;
@@ -26,18 +14,8 @@ static const char *wrong(const uint8_t *block)
     return bad ? "a value that is not finite" : NULL;
 }
 
-static void values(const struct codec *c, struct codec_work *w, float *z,
-                   const struct codec_run *run)
-{
-    (void)c;
-    w->d->ops->copy(w->d, z, run->bytes, run->blocks * DEV_BLOCK * sizeof *z);
-}
-
-const struct codec_relay f32_codec = {
-    .dense = {.c = {.name = "f32", .kind = CODEC_F32, CODEC_RELAYED},
-              .block_bytes = DEV_BLOCK * sizeof(float),
-              .nothing = 0,
-              .encode_piece = encode_piece,
-              .wrong = wrong},
-    .values = values,
+const struct codec_dense f32_codec = {
+    .c = {.name = "f32", .kind = CODEC_F32, CODEC_RELAYED},
+    .form = DEV_F32,
+    .wrong = wrong,
 };

@@ -15,10 +15,8 @@ static const char *wrong(const uint8_t *block)
     return bad ? "an integer above 1" : NULL;
 }
 
-const struct codec_dense LEVEL_NAME(int2_codec) = {
+const struct codec_dense int2_codec = {
     .c = {.name = "int2", .kind = CODEC_INT2, .adds = true, .q_max = 1, CODEC_ADDED},
-    .block_bytes = DEV_BLOCK / 4,
-    .nothing = 0x55,
-    .encode_piece = LEVEL_NAME(codec_here_encode),
+    .form = DEV_INT2,
     .wrong = wrong,
 };

@@ -14,10 +14,8 @@ static const char *wrong(const uint8_t *block)
     return bad ? "an integer above 7" : NULL;
 }
 
-const struct codec_dense LEVEL_NAME(int4_codec) = {
+const struct codec_dense int4_codec = {
     .c = {.name = "int4", .kind = CODEC_INT4, .adds = true, .q_max = 7, CODEC_ADDED},
-    .block_bytes = DEV_BLOCK / 2,
-    .nothing = 0x77,
-    .encode_piece = LEVEL_NAME(codec_here_encode),
+    .form = DEV_INT4,
     .wrong = wrong,
 };

@@ -9,10 +9,8 @@ static const char *wrong(const uint8_t *block)
     return memchr(block, 255, DEV_BLOCK) ? "an integer above 127" : NULL;
 }
 
-const struct codec_dense LEVEL_NAME(int8_codec) = {
+const struct codec_dense int8_codec = {
     .c = {.name = "int8", .kind = CODEC_INT8, .adds = true, .q_max = 127, CODEC_ADDED},
-    .block_bytes = DEV_BLOCK,
-    .nothing = 127,
-    .encode_piece = LEVEL_NAME(codec_here_encode),
+    .form = DEV_INT8,
     .wrong = wrong,
 };

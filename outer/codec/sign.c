@@ -13,68 +13,9 @@
  * Aggregate: [sums of codes][in how many payloads a block is present, as long as a sum of
  * codes][present in any][counts of pluses]. Sum of m signs with U pluses: 2U - m. */
 #include <string.h>
-#include "kernels/scalar/grid.h"
 #include "outer/codec/codec_work.h"
 
-enum { BLOCK_BYTES = DEV_BLOCK / 8, ROOM = 23 };
-
-static void exponents(int8_t *e, const uint8_t *grid, size_t blocks)
-{
-    codec_exponents(e, grid, 1, blocks); /* of 2 RMS */
-    for (size_t b = 0; b < blocks; b++)
-        e[b] = (int8_t)(e[b] == DEV_GRID_EMPTY ? DEV_GRID_EMPTY : e[b] - 1);
-}
-
-/* Mean square below 2^(code - 127), so no value reaches 2^(ceil((code - 127) / 2) + 4). The codes
- * at the ends say less. */
-static bool fits(uint8_t code, int e)
-{
-    return code > 0 && code < 254 && e != DEV_GRID_EMPTY && (code + 2) / 2 - 64 + 4 <= e + ROOM;
-}
-
-/* residual may be z. */
-static void block_encode(uint8_t *out, float *residual, const float *z, int e)
-{
-    uint8_t plus[DEV_BLOCK];
-    uint32_t step = float_bits(grid_step(e));
-#pragma omp simd
-    for (size_t i = 0; i < DEV_BLOCK; i++) {
-        uint32_t bits = float_bits(z[i]);
-        plus[i] = (uint8_t)(bits >> 31 ^ 1);
-        residual[i] = z[i] - float_of_bits(step | (bits & 0x80000000u));
-    }
-    for (size_t i = 0; i < BLOCK_BYTES; i++) {
-        uint64_t eight; /* bytes 0 or 1: byte k ends up as bit 56 + k, without carries */
-        memcpy(&eight, plus + 8 * i, sizeof eight);
-        out[i] = (uint8_t)(eight * 0x0102040810204080u >> 56);
-    }
-}
-
-static const uint8_t *encode_piece(const struct codec *c, struct codec_work *w,
-                                   const struct codec_piece *p)
-{
-    (void)c;
-    size_t blocks = codec_blocks(p->count);
-    const float *z = w->here ? p->z : w->host;
-    float *residual = w->here ? p->residual : w->host;
-    if (!w->here)
-        w->d->ops->copy(w->d, w->host, p->z, p->count * sizeof *z);
-    if (dev_sync(w->d) != ERR_OK) /* the codes are there now, too; the failure sticks */
-        return w->bytes;
-    exponents(w->exponents_host, p->grid, blocks);
-#pragma omp parallel for num_threads(w->d->threads) schedule(static)
-    for (size_t b = 0; b < blocks; b++) {
-        w->present[b] = fits(p->codes[b], w->exponents_host[b]);
-        if (w->present[b])
-            block_encode(w->bytes + b * BLOCK_BYTES, residual + b * DEV_BLOCK, z + b * DEV_BLOCK,
-                         w->exponents_host[b]);
-        else
-            memmove(residual + b * DEV_BLOCK, z + b * DEV_BLOCK, DEV_BLOCK * sizeof *z);
-    }
-    if (!w->here)
-        w->d->ops->copy(w->d, p->residual, w->host, p->count * sizeof *z);
-    return w->bytes;
-}
+enum { BLOCK_BYTES = DEV_BLOCK / 8 };
 
 static const char *wrong(const uint8_t *block)
 {
@@ -123,47 +64,11 @@ static enum err aggregate(const struct codec *c, struct codec_work *w, uint8_t *
         }
         for (unsigned i = 0; i < n; i++)
             codec_grid_read(w, &in[i], 0, i > 0, values);
-        w->d->ops->pack(w->d, w->stream, w->integers, 0, bits, values);
-        const uint8_t *counts = codec_seen(w, w->stream, here * BLOCK_BYTES * bits);
-        TRY(dev_sync(w->d));
-        codec_out_put(&o, w->d->threads, counts, w->present, here);
+        w->d->ops->pack(w->d, w->stream, w->values, 0, bits, values);
+        TRY(codec_out_put(w, &o, w->stream, w->values, here));
     }
     *size_bytes = (size_t)(o.end - out);
     return ERR_OK;
-}
-
-/* The counts of pluses in w->integers -> sums of signs. false: more pluses than signs. */
-static bool signs_of(struct codec_work *w, const uint16_t *m, size_t n)
-{
-    int32_t *q = w->here ? w->integers : (int32_t *)(void *)w->host;
-    uint32_t over = 0;
-    if (!w->here)
-        w->d->ops->copy(w->d, q, w->integers, n * sizeof *q);
-    if (dev_sync(w->d) != ERR_OK)
-        return true; /* the failure sticks */
-#pragma omp parallel for num_threads(w->d->threads) schedule(static) reduction(| : over)
-    for (size_t b = 0; b < codec_blocks(n); b++)
-        for (size_t i = b * DEV_BLOCK; i < (b + 1) * DEV_BLOCK; i++) {
-            over |= (uint32_t)(q[i] > m[b]);
-            q[i] = 2 * q[i] - m[b];
-        }
-    if (!w->here)
-        w->d->ops->copy(w->d, w->integers, q, n * sizeof *q);
-    return !over;
-}
-
-/* The next piece of an aggregate or payload -> values. m: of each of its blocks. */
-static enum err piece_values(struct codec_work *w, float *z, struct codec_in *in, const uint16_t *m,
-                             const uint8_t *grid, size_t n, float divisor)
-{
-    struct dev_grid g = {.count = n, .exponent = w->exponents};
-    codec_grid_read(w, in, 0, false, n);
-    if (!signs_of(w, m, n))
-        return err_set(ERR_PROTO, "aggregate: more pluses than signs");
-    exponents(w->exponents_host, grid, codec_blocks(n));
-    w->d->ops->copy(w->d, w->exponents, w->exponents_host, codec_blocks(n));
-    w->d->ops->dequantise(w->d, z, w->integers, &g, divisor);
-    return dev_sync(w->d);
 }
 
 /* Sums of presence, as they must be: at most n, and 0 where no block is. */
@@ -186,7 +91,7 @@ static enum err mean(const struct codec *c, struct codec_work *w, float *out, ui
                      const uint8_t *data, size_t size_bytes, unsigned n, float weight_sum,
                      const uint8_t *grid, size_t count)
 {
-    (void)c;
+    bool over;
     TRY(codec_check_mean(n, weight_sum));
     size_t blocks = codec_blocks(count), sums = blocks * codec_grid_code_bytes(n), rest;
     size_t block = BLOCK_BYTES * count_bits(n), head = 2 * sums + codec_present_bytes(blocks);
@@ -196,12 +101,15 @@ static enum err mean(const struct codec *c, struct codec_work *w, float *out, ui
     TRY(codec_in_bytes(present, block, blocks, &rest));
     TRY(codec_check_size(size_bytes, 2 * sums + rest));
     struct codec_in in = codec_in_open(data, present, block, blocks);
-    uint16_t *m = (uint16_t *)(void *)w->bytes;
+    w->d->ops->zero(w->d, w->over, sizeof *w->over);
     for (size_t at = 0; at < count; at += w->piece) {
         size_t values = count - at < w->piece ? count - at : w->piece, first = codec_blocks(at);
-        TRY(presence(m, data + sums, present, first, codec_blocks(values), n));
-        TRY(piece_values(w, out + at, &in, m, grid + first, values, weight_sum));
+        TRY(presence(w->signs_host, data + sums, present, first, codec_blocks(values), n));
+        codec_grid_values(c, w, out + at, &in, grid + first, 0, w->signs_host, weight_sum, values);
     }
+    TRY(codec_grid_over(w, &over));
+    if (over)
+        return err_set(ERR_PROTO, "aggregate: more pluses than signs");
     return codec_grid_mean_codes(next_grid, data, n, blocks); /* last: may be grid */
 }
 
@@ -210,14 +118,13 @@ static enum err decode(const struct codec *c, struct codec_work *w, float *z,
 {
     (void)size_bytes;
     struct codec_in in = codec_dense_in(c, payload, count);
-    uint16_t *m = (uint16_t *)(void *)w->bytes;
     for (size_t at = 0; at < count; at += w->piece) {
         size_t values = count - at < w->piece ? count - at : w->piece, first = codec_blocks(at);
         for (size_t b = 0; b < codec_blocks(values); b++)
-            m[b] = codec_is_present(in.present, first + b);
-        TRY(piece_values(w, z + at, &in, m, grid + first, values, 1));
+            w->signs_host[b] = codec_is_present(in.present, first + b);
+        codec_grid_values(c, w, z + at, &in, grid + first, 0, w->signs_host, 1, values);
     }
-    return ERR_OK;
+    return dev_sync(w->d);
 }
 
 const struct codec_dense sign_codec = {
@@ -233,8 +140,6 @@ const struct codec_dense sign_codec = {
           .aggregate = aggregate,
           .mean = mean,
           .decode = decode},
-    .block_bytes = BLOCK_BYTES,
-    .nothing = NOTHING_NONE,
-    .encode_piece = encode_piece,
+    .form = DEV_SIGN,
     .wrong = wrong,
 };

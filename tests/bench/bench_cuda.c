@@ -262,32 +262,91 @@ static void optimizers(void)
 struct codec {
     size_t n;
     float *z;
-    int32_t *q;
-    uint8_t *stream;
-    struct dev_grid g;
+    uint8_t *stream, *code, *present;
+    struct dev_chunk *chunks;
+    double *norms;
+    struct dev_encode encode;
+    struct dev_decode decode;
 };
 
 static void run_encode(const void *context)
 {
     const struct codec *k = context;
-    d->ops->quantise(d, k->q, k->z, k->z, &k->g);
-    d->ops->pack(d, k->stream, k->q, 7, 4, k->n);
+    d->ops->block_encode(d, k->stream, k->code, k->present, k->z, k->z, &k->encode);
 }
 
 static void run_decode(const void *context)
 {
     const struct codec *k = context;
-    d->ops->unpack(d, k->q, k->stream, 7, 4, true, k->n);
-    d->ops->dequantise(d, k->z, k->q, &k->g, 2.0f);
+    d->ops->block_decode(d, k->z, k->stream, &k->decode);
+}
+
+static void run_norms(const void *context)
+{
+    const struct codec *k = context;
+    d->ops->chunk_norms(d, k->norms, k->z, k->n);
+}
+
+static void run_largest(const void *context)
+{
+    const struct codec *k = context;
+    d->ops->chunk_largest(d, k->chunks, k->z, k->z, k->n);
+}
+
+static void run_chunk_add(const void *context)
+{
+    const struct codec *k = context;
+    d->ops->chunk_add(d, k->z, k->chunks, k->n);
+}
+
+/* bits: of a value on the wire; bits4: in the aggregate of 4, 0: relayed, decoded and added one by one. */
+static void form(struct codec *k, enum dev_form form, const char *name, double bits, unsigned bits4)
+{
+    char what[64];
+    k->encode.form = k->decode.form = form;
+    k->decode.bits = bits4;
+    k->decode.bias = bits4 == 10 ? 4 * 127 : bits4 == 6 ? 4 * 7 : 4;
+    k->decode.add = !bits4;
+    snprintf(what, sizeof what, "%s encode + residual", name);
+    gigabytes(what, run_encode, k, (double)k->n * (8 + bits / 8));
+    snprintf(what, sizeof what, bits4 ? "%s decode of a sum of 4" : "%s decode + sum", name);
+    gigabytes(what, run_decode, k, (double)k->n * (bits4 ? 4 + bits4 / 8.0 : 8 + bits / 8));
 }
 
 static void codec(void)
 {
-    size_t n = (size_t)1 << 27;
-    struct codec k = {n, random_f32(n, 1), room(n * 4), room(n / 2), {n, 7, room(n / DEV_BLOCK)}};
-    gigabytes("int4 encode + residual", run_encode, &k,
-              (double)n * (4 + 4 + 0.5)); /* what a fused one would move */
-    gigabytes("int4 decode + sum", run_decode, &k, (double)n * (0.5 + 4 + 4));
+    size_t n = (size_t)1 << 27, blocks = n / DEV_BLOCK;
+    uint32_t *slots = room(blocks * sizeof *slots), *host = malloc(blocks * sizeof *host);
+    uint8_t *grid = room(blocks), *codes = malloc(blocks);
+    uint16_t *signs = room(blocks * sizeof *signs), *four = malloc(blocks * sizeof *four);
+    if (!host || !codes || !four)
+        die(err_set(ERR_MEMORY, "%zu bytes wanted", blocks * 7));
+    for (size_t b = 0; b < blocks; b++) {
+        host[b] = (uint32_t)b;
+        four[b] = 4;
+        codes[b] = 128; /* RMS 1 */
+    }
+    d->ops->copy(d, slots, host, blocks * sizeof *host);
+    d->ops->copy(d, grid, codes, blocks);
+    d->ops->copy(d, signs, four, blocks * sizeof *four);
+    struct codec k = {n, random_f32(n, 1), room(n * 4), room(blocks), room(blocks),
+                      room(n / DEV_CHUNK * sizeof *k.chunks), room(n / DEV_CHUNK * sizeof *k.norms),
+                      {.count = n, .grid = grid},
+                      {.count = n, .slot = slots, .code = grid, .signs = signs, .over = room(4), .divisor = 1}};
+    form(&k, DEV_INT8, "int8", 8, 10);
+    form(&k, DEV_INT4, "int4", 4, 6);
+    form(&k, DEV_INT2, "int2", 2, 4);
+    form(&k, DEV_SIGN, "sign", 1, 3);
+    form(&k, DEV_BF16, "bf16", 16, 0);
+    form(&k, DEV_E3M0, "e3m0", 4.125, 0);
+    form(&k, DEV_E4M3, "fp8_e4m3", 8, 0);
+    form(&k, DEV_E5M2_RANDOM, "fp8_sr", 8, 0);
+    gigabytes("csc norms of chunks", run_norms, &k, 4.0 * (double)n);
+    gigabytes("topk encode + residual", run_largest, &k, (double)n * (4 + 64.0 / DEV_CHUNK_SHARE));
+    gigabytes("topk decode + sum", run_chunk_add, &k, (double)n * 64.0 / DEV_CHUNK_SHARE); /* sectors there and back */
+    free(host);
+    free(codes);
+    free(four);
 }
 
 /* ---- attention, classifier, layer

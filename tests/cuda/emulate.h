@@ -43,6 +43,9 @@ struct alignas(16) float4 {
 struct alignas(16) uint4 {
     uint32_t x, y, z, w;
 };
+struct alignas(8) uint2 {
+    uint32_t x, y;
+};
 struct alignas(16) int4 {
     int32_t x, y, z, w;
 };
@@ -52,6 +55,10 @@ struct alignas(8) ushort4 {
 static inline float4 make_float4(float x, float y, float z, float w)
 {
     return {x, y, z, w};
+}
+static inline uint2 make_uint2(uint32_t x, uint32_t y)
+{
+    return {x, y};
 }
 static inline int4 make_int4(int x, int y, int z, int w)
 {
@@ -162,6 +169,15 @@ template <typename T> static T __shfl_down_sync(unsigned, T x, int delta, int wi
     bool inside = lane % (unsigned)width + (unsigned)delta < (unsigned)width;
     return emulate_shuffle(x, inside ? lane + (unsigned)delta : lane);
 }
+template <typename T> static T __shfl_up_sync(unsigned, T x, unsigned delta)
+{
+    unsigned lane = threadIdx.x % 32;
+    return emulate_shuffle(x, lane < delta ? lane : lane - delta);
+}
+template <typename T> static T __shfl_sync(unsigned, T x, unsigned lane)
+{
+    return emulate_shuffle(x, lane);
+}
 static inline unsigned __match_any_sync(unsigned, unsigned x)
 {
     const unsigned char *all = emulate_meet(EMULATE_MATCH, &x, sizeof x);
@@ -176,6 +192,18 @@ static inline unsigned __match_any_sync(unsigned, unsigned x)
 static inline int __popc(unsigned x)
 {
     return __builtin_popcount(x);
+}
+static inline int __ffs(int x)
+{
+    return __builtin_ffs(x);
+}
+static inline int max(int a, int b)
+{
+    return a > b ? a : b;
+}
+static inline int min(int a, int b)
+{
+    return a < b ? a : b;
 }
 unsigned atomicAdd(unsigned *p, unsigned x);
 unsigned atomicOr(unsigned *p, unsigned x);

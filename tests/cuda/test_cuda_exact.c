@@ -6,12 +6,14 @@
  */
 #include "tests/kernels/check.h"
 #include "tests/cuda/cuda_test.h"
+#include "kernels/scalar/forms.h"
 
 enum { BLOCKS = 41, COUNT = BLOCKS * DEV_BLOCK, ODD = COUNT - 3, ARRAYS = 4, ROUNDS = 6 };
 static struct dev *gpu, cpu = {.threads = 1};
 static float values[ARRAYS][COUNT];
 static int32_t integers[COUNT];
-static int8_t exponents[BLOCKS];
+static uint8_t codes[BLOCKS];
+static uint32_t slots[BLOCKS];
 
 static float special(uint32_t r)
 {
@@ -50,11 +52,18 @@ static void draw_all(int round)
             values[k][i] = draw(round, k * COUNT + i);
     for (size_t i = 0; i < COUNT; i++)
         integers[i] = (int32_t)rng_below(12, RNG_TEST, i + (uint64_t)round * COUNT, 65025) - 32512;
-    for (size_t i = 0; i < BLOCKS; i++)
-        exponents[i] = (int8_t)((int)rng_below(13, RNG_TEST, i, 31) - 15);
-    exponents[0] = DEV_GRID_EMPTY;
-    exponents[1] = -100;
-    exponents[2] = 100;
+    for (size_t i = 0; i < BLOCKS; i++) {
+        codes[i] = (uint8_t)(round % 2 ? 98 + rng_below(13, RNG_TEST, i, 60) : rng_below(13, RNG_TEST, i, 255));
+        slots[i] = i % 5 == 2 ? DEV_ABSENT : (uint32_t)(i * 7 % BLOCKS);
+    }
+    codes[0] = 0;
+    codes[1] = 1;
+    codes[2] = 254;
+    for (size_t i = 0; i < DEV_BLOCK; i++) { /* zeros, on a grid and not; one value; zeros but for one -0 */
+        values[0][i] = values[0][3 * DEV_BLOCK + i] = 0;
+        values[0][4 * DEV_BLOCK + i] = i == 200 ? values[0][i] : 0;
+        values[0][5 * DEV_BLOCK + i] = i == 17 ? -0.0f : 0;
+    }
 }
 
 static void *to_gpu(const void *x, size_t bytes)
@@ -146,28 +155,154 @@ static void delayed(int round)
     }
 }
 
-static void grid(int round)
+/* Each form there and back; in place or not, at an address that is no multiple of 16 or at one. */
+static void encode_form(enum dev_form form, int round, size_t shift, uint8_t *out, uint8_t *code)
 {
-    static const int q_max[3] = {127, 7, 1};
-    static int32_t q[COUNT];
-    static uint8_t code[BLOCKS];
-    int8_t *ge = to_gpu(exponents, sizeof exponents);
-    int32_t *gq = room(gpu, sizeof q);
-    for (int k = 0; k < 3; k++) {
-        float *z = copy_of(values[k]), *gz = to_gpu(z, COUNT * 4);
-        struct dev_grid g = {COUNT, q_max[k], exponents}, gg = {COUNT, q_max[k], ge};
-        cpu_block_code(&cpu, code, z, COUNT);
-        uint8_t *gcode = room(gpu, BLOCKS);
-        gpu->ops->block_code(gpu, gcode, gz, COUNT);
-        same("block_code", round, gcode, code, BLOCKS);
-        cpu_quantise(&cpu, q, z, z, &g);
-        gpu->ops->quantise(gpu, gq, gz, gz, &gg);
-        same("q", round, gq, q, sizeof q);
-        same("residual", round, gz, z, COUNT * 4);
-        float *out = arena_alloc(&check_host, COUNT * 4), *gout = room(gpu, COUNT * 4);
-        cpu_dequantise(&cpu, out, integers, &g, (float)(k * 2 + 3));
-        gpu->ops->dequantise(gpu, gout, to_gpu(integers, sizeof integers), &gg, (float)(k * 2 + 3));
-        same("dequantise", round, gout, out, COUNT * 4);
+    size_t bytes = BLOCKS * form_bytes(form), n = COUNT - DEV_BLOCK, at = shift ? 1 : 0;
+    bool in_place = round % 2;
+    uint8_t present[BLOCKS] = {0};
+    float *z = copy_of(values[0]), *kept = in_place ? z : copy_of(values[1]);
+    float *gz = to_gpu(z, COUNT * 4), *gkept = in_place ? gz : to_gpu(kept, COUNT * 4);
+    uint8_t *gout = room(gpu, bytes), *gcode = room(gpu, BLOCKS), *gpresent = room(gpu, BLOCKS);
+    const struct dev_encode a = {form, shift ? n : COUNT, codes, 3, 5, (size_t)round << 31};
+    struct dev_encode g = a;
+    g.grid = to_gpu(codes, BLOCKS);
+    memset(out, 0, bytes);
+    memset(code, 0, BLOCKS);
+    cpu_block_encode(&cpu, out, code, present, kept + at, z + at, &a);
+    gpu->ops->block_encode(gpu, gout, gcode, gpresent, gkept + at, gz + at, &g);
+    same("encoded", round * 100 + (int)form, gout, out, bytes);
+    same("code", round, gcode, code, BLOCKS);
+    same("present", round * 100 + (int)form, gpresent, present, BLOCKS);
+    same("residual", round * 100 + (int)form, gkept, kept, COUNT * 4);
+    assert_true(shift || (!present[0] && !present[3] && code[5] == 0));
+}
+
+static void decode_form(enum dev_form form, int round, const uint8_t *in, const uint8_t *own)
+{
+    static const unsigned bits[DEV_FORMS] = {0, 0, 8, 4, 2, 1};
+    bool sums = form >= DEV_INT8 && form <= DEV_SIGN;
+    uint16_t signs[BLOCKS];
+    for (size_t i = 0; i < BLOCKS; i++)
+        signs[i] = i % 4 > 0; /* of none: 1 is too much */
+    for (int k = 0; k < 4; k++) {
+        uint32_t over = 0, *gover = to_gpu(&over, 4);
+        float *z = copy_of(values[2]), *gz = to_gpu(z, COUNT * 4);
+        for (size_t i = 0; i < COUNT; i++) /* so that sums are finite */
+            z[i] *= 0.25f;
+        gpu->ops->copy(gpu, gz, z, COUNT * 4);
+        const struct dev_decode a = {form, COUNT, slots, sums ? codes : own, bits[form], (int)form_q_max(form), signs,
+                                     &over, k % 2 && !sums, k < 2 ? 1.0f : 3.7f};
+        struct dev_decode g = a;
+        g.slot = to_gpu(slots, sizeof slots);
+        g.code = to_gpu(a.code, BLOCKS);
+        g.signs = to_gpu(signs, sizeof signs);
+        g.over = gover;
+        cpu_block_decode(&cpu, z, in, &a);
+        gpu->ops->block_decode(gpu, gz, to_gpu(in, BLOCKS * form_bytes(form)), &g);
+        same("decoded", round * 100 + (int)form, gz, z, COUNT * 4);
+        same("over", round * 100 + (int)form, gover, &over, 4);
+        assert_true(form == DEV_SIGN || !over);
+    }
+}
+
+static void forms(int round)
+{
+    static uint8_t out[COUNT * 4];
+    uint8_t code[BLOCKS];
+    for (int form = 0; form < DEV_FORMS; form++) {
+        encode_form((enum dev_form)form, round, 1, out, code);
+        encode_form((enum dev_form)form, round, 0, out, code);
+        decode_form((enum dev_form)form, round, out, code);
+        check_done(gpu);
+    }
+}
+
+/* Blocks of every size that occurs. */
+static void blocks_are_gathered(void **state)
+{
+    (void)state;
+    uint32_t index[BLOCKS];
+    draw_all(0);
+    for (size_t i = 0; i < BLOCKS; i++)
+        index[i] = (uint32_t)(i * 3 % BLOCKS);
+    for (int form = 0; form < DEV_FORMS; form++)
+        for (size_t n = 0; n < BLOCKS; n += 13) {
+            size_t bytes = form_bytes((enum dev_form)form);
+            uint8_t *out = arena_alloc(&check_host, n * bytes + 1), *gout = room(gpu, n * bytes + 1);
+            cpu_block_gather(&cpu, out, (const uint8_t *)values[0], index, bytes, n);
+            gpu->ops->block_gather(gpu, gout, to_gpu(values[0], COUNT * 4), to_gpu(index, sizeof index), bytes, n);
+            same("gathered", form, gout, out, n * bytes);
+        }
+    check_done(gpu);
+}
+
+/* What a chunk's largest are when many are equal, all are, or none is anything. */
+static void draw_chunks(int round)
+{
+    draw_all(round % ROUNDS);
+    for (size_t i = 0; i < COUNT && round >= ROUNDS; i++) {
+        uint32_t r = rng_u32(40 + (uint64_t)round, RNG_TEST, i);
+        float ties = (float)(int)(r % 9) - 4, rare = r % 100 ? 0 : 1 + (float)(r / 100 % 3);
+        float normal = rng_normal(41, RNG_TEST, i);
+        values[0][i] = round == 6 ? ties : round == 7 ? -0.5f : round == 8 ? 0 : round == 9 ? rare : normal;
+    }
+}
+
+static void chunks_are_equal(void **state)
+{
+    (void)state;
+    enum { CHUNKS = (COUNT + DEV_CHUNK - 1) / DEV_CHUNK, MORE = 11 };
+    static const size_t counts[] = {COUNT, DEV_CHUNK, DEV_BLOCK, DEV_CHUNK + 5 * DEV_BLOCK};
+    static struct dev_chunk made[CHUNKS];
+    double norms[CHUNKS];
+    for (int round = 0; round < MORE; round++)
+        for (size_t k = 0; k < 4; k++) {
+            size_t n = counts[k], at = round % 2 && k, chunks = (n + DEV_CHUNK - 1) / DEV_CHUNK;
+            draw_chunks(round);
+            float *z = copy_of(values[0]), *kept = k % 2 ? z : copy_of(values[1]);
+            float *gz = to_gpu(z, COUNT * 4), *gkept = k % 2 ? gz : to_gpu(kept, COUNT * 4);
+            double *gnorms = room(gpu, chunks * sizeof *gnorms);
+            memset(made, 0, sizeof made);
+            struct dev_chunk *gmade = room(gpu, chunks * sizeof *gmade);
+            cpu_chunk_norms(&cpu, norms, z + at, n);
+            gpu->ops->chunk_norms(gpu, gnorms, gz + at, n);
+            same("norms", round, gnorms, norms, chunks * sizeof *norms);
+            cpu_chunk_largest(&cpu, made, kept + at, z + at, n);
+            gpu->ops->chunk_largest(gpu, gmade, gkept + at, gz + at, n);
+            same("largest", round, gmade, made, chunks * sizeof *made);
+            same("what the largest leave", round, gkept, kept, COUNT * 4);
+            assert_true(round != 10 || made[0].upper > 0);
+            assert_true(round != 8 || made[0].upper == 0);
+            float *sum = copy_of(values[3]), *gsum = to_gpu(sum, COUNT * 4);
+            cpu_chunk_add(&cpu, sum + at, made, n);
+            gpu->ops->chunk_add(gpu, gsum + at, gmade, n);
+            same("chunks added", round, gsum, sum, COUNT * 4);
+            check_done(gpu);
+        }
+}
+
+/* The first that is not finite is named by both, whatever lies beside it. */
+static void chunks_that_are_not_finite(void **state)
+{
+    (void)state;
+    struct dev_chunk made[3];
+    for (size_t at = 5; at < DEV_CHUNK; at += 1021) {
+        draw_chunks(10);
+        memset(made, 0, sizeof made);
+        values[0][at] = at % 2 ? NAN : -INFINITY;
+        values[0][DEV_CHUNK + at] = INFINITY;
+        values[0][DEV_CHUNK - 1] = -NAN;
+        float *gz = to_gpu(values[0], COUNT * 4);
+        struct dev_chunk *gmade = room(gpu, sizeof made);
+        cpu_chunk_largest(&cpu, made, values[0], values[0], COUNT);
+        gpu->ops->chunk_largest(gpu, gmade, gz, gz, COUNT);
+        same("refused", (int)at, gmade, made, sizeof made);
+        assert_int_equal(made[0].upper, DEV_CHUNK_BAD);
+        assert_int_equal(made[0].value[0], at);
+        assert_int_equal(made[1].upper, DEV_CHUNK_BAD);
+        assert_true(made[2].upper != DEV_CHUNK_BAD);
+        check_done(gpu);
     }
 }
 
@@ -231,10 +366,10 @@ static void outer_delayed_is_equal(void **state)
     on_all_rounds(delayed);
 }
 
-static void grid_is_equal(void **state)
+static void forms_are_equal(void **state)
 {
     (void)state;
-    on_all_rounds(grid);
+    on_all_rounds(forms);
 }
 
 static void bf16_is_equal(void **state)
@@ -243,28 +378,48 @@ static void bf16_is_equal(void **state)
     on_all_rounds(bf16);
 }
 
+/* Streams of every width; sums of them, integers and signs, that are as they should be and not. */
 static void streams_are_equal(void **state)
 {
     (void)state;
-    static uint8_t stream[COUNT / 8 * 18 + 1];
+    static uint8_t stream[COUNT / 8 * 18];
     static int32_t back[COUNT];
+    static uint16_t signs[BLOCKS];
+    draw_all(0);
     for (unsigned bits = 1; bits <= 18; bits++) {
         int32_t bias = 1 << (bits - 1);
         size_t bytes = COUNT / 8 * bits;
         for (size_t i = 0; i < COUNT; i++)
             integers[i] = (int32_t)(rng_u32(bits, RNG_TEST, i) & ((1u << bits) - 1)) - bias;
         int32_t *gq = to_gpu(integers, sizeof integers);
-        uint8_t *gstream = room(gpu, sizeof stream);
-        for (size_t shift = 0; shift < 2; shift++) { /* words, and bytes */
-            cpu_pack(&cpu, stream + shift, integers, bias, bits, COUNT);
-            gpu->ops->pack(gpu, gstream + shift, gq, bias, bits, COUNT);
-            same("packed", (int)bits, gstream + shift, stream + shift, bytes);
-            for (int add = 0; add < 2; add++) {
-                cpu_unpack(&cpu, back, stream + shift, bias, bits, add, COUNT);
-                gpu->ops->unpack(gpu, gq, gstream + shift, bias, bits, add, COUNT);
-                same("unpacked", (int)bits, gq, back, sizeof back);
-            }
-            gpu->ops->copy(gpu, gq, integers, sizeof integers);
+        uint8_t *gstream = room(gpu, bytes);
+        uint32_t *gslots = to_gpu(slots, sizeof slots);
+        cpu_pack(&cpu, stream, integers, bias, bits, COUNT);
+        gpu->ops->pack(gpu, gstream, gq, bias, bits, COUNT);
+        same("packed", (int)bits, gstream, stream, bytes);
+        for (int add = 0; add < 2; add++) {
+            cpu_unpack(&cpu, back, stream, slots, bias, bits, add, COUNT);
+            gpu->ops->unpack(gpu, gq, gstream, gslots, bias, bits, add, COUNT);
+            same("unpacked", (int)bits, gq, back, sizeof back);
+        }
+        for (int k = 0; k < 4; k++) { /* integers, signs; too large, or not */
+            uint32_t over = 0, *gover = to_gpu(&over, 4);
+            float *z = copy_of(values[0]), *gz = to_gpu(z, COUNT * 4);
+            for (size_t i = 0; i < BLOCKS; i++)
+                signs[i] = (uint16_t)((1u << (bits < 16 ? bits : 16)) - 1 - (k == 1));
+            const struct dev_decode a = {.form = k % 2 ? DEV_SIGN : k ? DEV_INT2 : DEV_INT4, .count = COUNT,
+                                         .slot = slots, .code = codes, .bits = bits, .bias = k < 2 ? bias - 1 : bias,
+                                         .signs = signs, .over = &over, .divisor = 3};
+            struct dev_decode g = a;
+            g.slot = gslots;
+            g.code = to_gpu(codes, BLOCKS);
+            g.signs = to_gpu(signs, sizeof signs);
+            g.over = gover;
+            cpu_block_decode(&cpu, z, stream, &a);
+            gpu->ops->block_decode(gpu, gz, gstream, &g);
+            same("sums", (int)bits, gz, z, COUNT * 4);
+            same("over", (int)bits * 10 + k, gover, &over, 4);
+            assert_true((over == 1) == (k == 0 || (k == 1 && bits < 14) || (k == 3 && bits > 16)) || bits > 13);
         }
         check_done(gpu);
     }
@@ -357,32 +512,16 @@ static void ranges_are_equal(void **state)
     }
 }
 
-static void exceeds_finds_one(void **state)
-{
-    (void)state;
-    static int32_t q[COUNT];
-    for (size_t i = 0; i < 5; i++) {
-        uint32_t over = 0, *gover = to_gpu(&over, 4);
-        memset(q, 0, sizeof q);
-        q[i * 2621 % ODD] = i % 2 ? -128 : 128;
-        int32_t limit = i == 4 ? 128 : 127;
-        cpu_exceeds(&cpu, &over, q, limit, ODD);
-        gpu->ops->exceeds(gpu, gover, to_gpu(q, sizeof q), limit, ODD);
-        assert_int_equal(over, i < 4);
-        same("over", (int)i, gover, &over, 4);
-        check_done(gpu);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(elements_are_equal), cmocka_unit_test(outer_step_is_equal),
-        cmocka_unit_test(grid_is_equal),      cmocka_unit_test(bf16_is_equal),
+        cmocka_unit_test(forms_are_equal),      cmocka_unit_test(bf16_is_equal),
         cmocka_unit_test(streams_are_equal),  cmocka_unit_test(not_finite),
         cmocka_unit_test(squares_are_equal),  cmocka_unit_test(apart_is_equal),
         cmocka_unit_test(samples_are_equal), cmocka_unit_test(ranges_are_equal),
-        cmocka_unit_test(exceeds_finds_one),  cmocka_unit_test(outer_delayed_is_equal),
+        cmocka_unit_test(outer_delayed_is_equal), cmocka_unit_test(blocks_are_gathered),
+        cmocka_unit_test(chunks_are_equal), cmocka_unit_test(chunks_that_are_not_finite),
     };
     if (cuda_test_open(&gpu, "f32") == ERR_UNSUPPORTED) {
         printf("SKIPPED: %s\n", err_message());

@@ -19,7 +19,8 @@ static struct dev one = {.threads = 1};
 static const struct dev_ops *op; /* of the level under test */
 static float z[COUNT], a[COUNT], b[COUNT], c[COUNT], out[COUNT], residual[COUNT];
 static int32_t q[COUNT], q2[COUNT];
-static int8_t exponents[BLOCKS];
+static uint8_t codes[BLOCKS];
+static uint32_t slots[BLOCKS];
 
 /* Sign, any exponent in [low, high], random mantissa. */
 static float draw(uint64_t seed, uint64_t i, int low, int high)
@@ -37,18 +38,23 @@ static void fill(float *x, uint64_t seed, int low, int high)
         x[i] = draw(seed, i, low, high);
 }
 
-static double step_of(size_t i)
+/* The power of two that is nearest to 8, 4 or 2 RMS / Q; of a sign to the RMS. */
+static double step_of(size_t i, enum dev_form form)
 {
-    return exponents[i / DEV_BLOCK] == DEV_GRID_EMPTY ? 0 : ldexp(1, exponents[i / DEV_BLOCK]);
+    double clip = form == DEV_INT8 ? 8 / 127.0 : form == DEV_INT4 ? 4 / 7.0 : form == DEV_INT2 ? 2 : 1;
+    int code = codes[i / DEV_BLOCK];
+    return code ? exp2(round(log2(clip) + (code - 128 + 0.5) / 2)) : 0;
 }
 
 static void make_grid(uint64_t seed)
 {
-    for (size_t i = 0; i < BLOCKS; i++)
-        exponents[i] = (int8_t)((int)rng_below(seed, RNG_TEST, i, 31) - 15);
-    exponents[0] = DEV_GRID_EMPTY;
-    exponents[1] = -100;
-    exponents[2] = 100;
+    for (size_t i = 0; i < BLOCKS; i++) {
+        codes[i] = (uint8_t)(98 + rng_below(seed, RNG_TEST, i, 60));
+        slots[i] = (uint32_t)i;
+    }
+    codes[0] = 0;
+    codes[1] = 1;
+    codes[2] = 254;
 }
 
 static void delta_rounds_each_operation(void **state)
@@ -94,53 +100,118 @@ static void block_code_is_log2_of_the_mean_square(void **state)
     }
 }
 
+static uint32_t bits_at(const uint8_t *stream, size_t i, unsigned bits)
+{
+    uint32_t v = 0;
+    for (unsigned k = 0; k < bits; k++)
+        v |= (uint32_t)(stream[(i * bits + k) / 8] >> (i * bits + k) % 8 & 1) << k;
+    return v;
+}
+
 /* Every exponent from far below the step to far above 2^24 steps, ties included, for each Q. */
-static void quantise_keeps_every_bit(void **state)
+static void integers_keep_every_bit(void **state)
 {
     (void)state;
     static const int q_max[3] = {127, 7, 1};
+    static const unsigned bits[3] = {8, 4, 2};
+    static uint8_t stream[COUNT], own[BLOCKS], present[BLOCKS], code[BLOCKS];
     make_grid(5);
     for (int k = 0; k < 3; k++) {
+        enum dev_form form = (enum dev_form)(DEV_INT8 + k);
         fill(z, 6 + (uint64_t)k, -30, 30);
         /* Near the grid: k/4 steps, ties and all. */
         for (size_t i = 3 * DEV_BLOCK; i < 20 * DEV_BLOCK; i++) {
             int64_t quarter = (int64_t)rng_below(9, RNG_TEST, i, 1200) - 600;
-            z[i] = (float)((double)quarter * 0.25 * step_of(i));
+            z[i] = (float)((double)quarter * 0.25 * step_of(i, form) * (i / DEV_BLOCK != 19));
         }
         z[0] = 0x1p-149f;
         z[DEV_BLOCK] = 3.4028235e38f;
         z[DEV_BLOCK + 1] = -0.0f;
-        z[3 * DEV_BLOCK] = (float)(0x1.fffffep23 * step_of(3 * DEV_BLOCK)); /* last that is sent */
-        z[3 * DEV_BLOCK + 1] = (float)(-0x1p24 * step_of(3 * DEV_BLOCK));   /* first that is not */
-        struct dev_grid g = {COUNT, q_max[k], exponents};
+        z[3 * DEV_BLOCK] = (float)(0x1.fffffep23 * step_of(3 * DEV_BLOCK, form)); /* last that is sent */
+        z[3 * DEV_BLOCK + 1] = (float)(-0x1p24 * step_of(3 * DEV_BLOCK, form));   /* first that is not */
+        struct dev_encode e = {.form = form, .count = COUNT, .grid = codes};
         memcpy(residual, z, sizeof z);
-        op->quantise(&one, q, residual, residual, &g);
+        op->block_code(&one, code, z, COUNT);
+        op->block_encode(&one, stream, own, present, residual, residual, &e);
+        assert_memory_equal(own, code, BLOCKS);
         for (size_t i = 0; i < COUNT; i++) {
-            double step = step_of(i), x = step > 0 ? (double)z[i] / step : 0, want = 0;
+            double step = step_of(i, form), x = step > 0 ? (double)z[i] / step : 0, want = 0;
             if (fabs(x) < 0x1p24)
                 want = fmin(fmax(nearbyint(x), -q_max[k]), q_max[k]);
+            q[i] = (int32_t)bits_at(stream, i, bits[k]) - q_max[k];
             assert_true((double)q[i] == want);
             assert_true((double)residual[i] == (double)z[i] - want * step); /* exact in double */
             assert_true((float)((double)residual[i] + want * step) == z[i]);
         }
         assert_int_equal(q[3 * DEV_BLOCK], q_max[k]);
         assert_int_equal(q[3 * DEV_BLOCK + 1], 0);
+        for (size_t block = 0; block < BLOCKS; block++) {
+            bool any = false;
+            for (size_t i = block * DEV_BLOCK; i < (block + 1) * DEV_BLOCK; i++)
+                any |= q[i] != 0;
+            assert_int_equal(present[block], any);
+        }
+        assert_int_equal(present[0] + present[19], 0); /* an empty grid, a block of zeros */
     }
 }
 
-static void dequantise_divides_once(void **state)
+/* Sums of integers and of signs, from slots in another order and from none; a sum that is too large
+ * shows, wherever it is. */
+static void sums_divide_once(void **state)
 {
     (void)state;
+    enum { BIAS = 32512, SITES = 500 };
+    static uint8_t stream[COUNT * 2];
+    static uint16_t signs[BLOCKS];
     make_grid(5);
-    struct dev_grid g = {COUNT, 0, exponents};
-    for (size_t i = 0; i < COUNT; i++)
-        q[i] = (int32_t)rng_below(12, RNG_TEST, i, 65025) - 32512;
-    for (float divisor = 1; divisor < 4; divisor += 0.7f) {
-        op->dequantise(&one, out, q, &g, divisor);
-        for (size_t i = 0; i < COUNT; i++) {
-            float want = (float)((double)q[i] * step_of(i) / (double)divisor);
-            assert_true(out[i] == want);
+    for (size_t block = 0; block < BLOCKS; block++) {
+        slots[block] = block % 7 == 3 ? DEV_ABSENT : (uint32_t)(BLOCKS - 1 - block);
+        signs[block] = (uint16_t)rng_below(14, RNG_TEST, block, SITES);
+    }
+    for (int sign = 0; sign < 2; sign++)
+        for (float divisor = 1; divisor < 4; divisor += 0.7f) {
+            uint32_t over = 0;
+            struct dev_decode v = {.form = sign ? DEV_SIGN : DEV_INT8, .count = COUNT, .slot = slots, .code = codes,
+                                   .bits = sign ? 9 : 16, .bias = BIAS, .signs = signs, .over = &over,
+                                   .divisor = divisor};
+            for (size_t i = 0; i < COUNT; i++) {
+                uint32_t m = sign ? signs[BLOCKS - 1 - i / DEV_BLOCK] : 2 * BIAS;
+                q[i] = (int32_t)rng_below(12, RNG_TEST, i, m + 1) - (sign ? 0 : BIAS);
+            }
+            op->pack(&one, stream, q, sign ? 0 : BIAS, v.bits, COUNT);
+            op->block_decode(&one, out, stream, &v);
+            for (size_t i = 0; i < COUNT; i++) {
+                size_t block = i / DEV_BLOCK;
+                double sum = slots[block] == DEV_ABSENT ? 0 : q[slots[block] * DEV_BLOCK + i % DEV_BLOCK];
+                if (sign && slots[block] != DEV_ABSENT)
+                    sum = 2 * sum - signs[block];
+                float want = (float)(sum * step_of(i, v.form) / (double)divisor);
+                assert_true(out[i] == want);
+            }
+            assert_int_equal(over, 0);
+            size_t bad = 11 * DEV_BLOCK + 77, from = slots[11] * DEV_BLOCK + 77;
+            q[from] = sign ? signs[bad / DEV_BLOCK] + 1 : BIAS + 1;
+            op->pack(&one, stream, q, sign ? 0 : BIAS, v.bits, COUNT);
+            op->block_decode(&one, out, stream, &v);
+            assert_int_equal(over, 1);
         }
+}
+
+static void blocks_are_gathered(void **state)
+{
+    (void)state;
+    static uint32_t from[COUNT], to[COUNT];
+    static const size_t bytes[] = {32, 132, 1024};
+    for (size_t i = 0; i < COUNT; i++)
+        from[i] = rng_u32(3, RNG_TEST, i);
+    for (size_t i = 0; i < 3; i++) {
+        memset(to, 0, sizeof to);
+        for (size_t block = 0; block < BLOCKS; block++)
+            slots[block] = (uint32_t)(block * 5 % BLOCKS);
+        op->block_gather(&one, (uint8_t *)to, (const uint8_t *)from, slots, bytes[i], BLOCKS - 1);
+        for (size_t block = 0; block < BLOCKS - 1; block++)
+            assert_memory_equal((uint8_t *)to + block * bytes[i], (uint8_t *)from + slots[block] * bytes[i], bytes[i]);
+        assert_int_equal(to[(BLOCKS - 1) * bytes[i] / 4], 0);
     }
 }
 
@@ -186,11 +257,22 @@ static void packed_streams_are_bits_in_order(void **state)
         op->pack(&one, stream, q, bias, bits, COUNT);
         assert_memory_equal(stream, want, size);
         assert_int_equal(stream[size], 0xa5);
-        op->unpack(&one, q2, stream, bias, bits, false, COUNT);
+        make_grid(1); /* slots */
+        op->unpack(&one, q2, stream, slots, bias, bits, false, COUNT);
         assert_memory_equal(q2, q, sizeof q);
-        op->unpack(&one, q2, stream, bias, bits, true, COUNT);
+        op->unpack(&one, q2, stream, slots, bias, bits, true, COUNT);
         for (size_t i = 0; i < COUNT; i++)
             assert_int_equal(q2[i], 2 * q[i]);
+        for (size_t block = 0; block < BLOCKS; block++)
+            slots[block] = block % 3 == 1 ? DEV_ABSENT : (uint32_t)(block / 2);
+        for (int add = 1; add >= 0; add--) {
+            op->unpack(&one, q2, stream, slots, bias, bits, add, COUNT);
+            for (size_t i = 0; i < COUNT; i++) {
+                size_t block = i / DEV_BLOCK;
+                int32_t value = block % 3 == 1 ? 0 : q[block / 2 * DEV_BLOCK + i % DEV_BLOCK];
+                assert_int_equal(q2[i], value + (add ? 2 * q[i] : 0));
+            }
+        }
     }
 }
 
@@ -287,8 +369,10 @@ static void stochastic_rounding_knows_the_element(void **state)
 static void run_all(int threads, uint8_t *record, size_t size)
 {
     struct dev d = {.threads = threads};
-    struct dev_grid g = {COUNT, 127, exponents};
-    static uint8_t code[BLOCKS], stream[COUNT * 2];
+    static uint8_t code[BLOCKS], stream[COUNT * 4], forms[DEV_FORMS][COUNT * 4];
+    static double norms[3];
+    static struct dev_chunk chunks[3];
+    uint32_t over = 0;
     static uint16_t h[COUNT], s[COUNT];
     struct {
         const void *data;
@@ -296,6 +380,7 @@ static void run_all(int threads, uint8_t *record, size_t size)
     } parts[] = {{out, sizeof out},   {residual, sizeof residual},
                  {q, sizeof q},       {q2, sizeof q2},
                  {code, sizeof code}, {stream, COUNT / 8 * 9},
+                 {forms, sizeof forms}, {norms, sizeof norms}, {chunks, sizeof chunks},
                  {h, sizeof h},       {c, sizeof c},
                  {s, sizeof s},
                  {b, sizeof b},       {z, sizeof z}};
@@ -305,11 +390,27 @@ static void run_all(int threads, uint8_t *record, size_t size)
     fill(c, 34, -12, 8);
     op->delta(&d, z, a, b, c, 0.37f, COUNT);
     op->block_code(&d, code, z, COUNT);
-    op->quantise(&d, q, residual, z, &g);
+    for (size_t i = 0; i < COUNT; i++)
+        q[i] = (int32_t)rng_below(35, RNG_TEST, i, 255) - 127;
     op->pack(&d, stream, q, 255, 9, COUNT);
-    op->unpack(&d, q2, stream, 254, 9, false, COUNT);
-    op->unpack(&d, q2, stream, 254, 9, true, COUNT);
-    op->dequantise(&d, out, q2, &g, 3.0f);
+    op->unpack(&d, q2, stream, slots, 254, 9, false, COUNT);
+    op->unpack(&d, q2, stream, slots, 254, 9, true, COUNT);
+    for (int f = 0; f < DEV_FORMS; f++) {
+        static const unsigned bits[DEV_FORMS] = {0, 0, 8, 4, 2, 1};
+        static const int32_t bias[DEV_FORMS] = {0, 0, 127, 7, 1};
+        static uint8_t present[BLOCKS];
+        static uint16_t signs[BLOCKS];
+        const struct dev_encode e = {(enum dev_form)f, COUNT, codes, 5, 6, 7};
+        for (size_t i = 0; i < BLOCKS; i++)
+            signs[i] = 1;
+        op->block_encode(&d, forms[f], code, present, residual, z, &e);
+        const struct dev_decode v = {(enum dev_form)f, COUNT, slots, code, bits[f], bias[f], signs, &over,
+                                     f < DEV_INT8 || f > DEV_SIGN, f % 2 ? 1.0f : 3.0f};
+        op->block_decode(&d, out, forms[f], &v);
+    }
+    op->chunk_norms(&d, norms, z, COUNT);
+    op->chunk_largest(&d, chunks, residual, z, COUNT);
+    op->chunk_add(&d, out, chunks, COUNT);
     op->round_bf16(&d, h, z, z, COUNT);
     op->round_stochastic(&d, s, a, &(struct dev_random){3, 4, 40}, COUNT);
     op->widen_bf16(&d, a, h, COUNT);
@@ -437,7 +538,7 @@ static void ranges_go_out_and_come_back(void **state)
 static void thread_count_changes_no_bit(void **state)
 {
     (void)state;
-    static uint8_t first[COUNT * 40], other[COUNT * 40];
+    static uint8_t first[COUNT * 84], other[COUNT * 84];
     static const int threads[] = {2, 3, 7};
     run_all(1, first, sizeof first);
     for (size_t i = 0; i < sizeof threads / sizeof *threads; i++) {
@@ -452,8 +553,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(delta_rounds_each_operation),
         cmocka_unit_test(block_code_is_log2_of_the_mean_square),
-        cmocka_unit_test(quantise_keeps_every_bit),
-        cmocka_unit_test(dequantise_divides_once),
+        cmocka_unit_test(integers_keep_every_bit),
+        cmocka_unit_test(sums_divide_once),
+        cmocka_unit_test(blocks_are_gathered),
         cmocka_unit_test(bf16_is_nearest_even),
         cmocka_unit_test(stochastic_rounding_is_unbiased),
         cmocka_unit_test(stochastic_rounding_knows_the_element),

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/digest.h"
+#include "kernels/base/level.h"
 #include "kernels/base/rng.h"
 #include "outer/codec/codec_work.h"
 
@@ -196,9 +197,8 @@ static double value_of(const struct codec *c, size_t s, size_t i)
     if (!values)
         return 0;
     if (c->adds) {
-        int8_t e;
-        codec_exponents(&e, &grid[i / DEV_BLOCK], c->q_max, 1);
-        double step = e == DEV_GRID_EMPTY ? 0 : ldexp(1, e);
+        int e = form_exponent(grid[i / DEV_BLOCK], c->q_max);
+        double step = e == GRID_EMPTY ? 0 : ldexp(1, e);
         if (c->kind == CODEC_SIGN) /* half of int2's: the RMS itself */
             return bits_at(values, k, 1) ? step / 2 : -step / 2;
         return ((double)bits_at(values, k, width(c, 1)) - c->q_max) * step;
@@ -253,12 +253,10 @@ static void exponents_are_the_nearest_powers_of_two(void **state)
     static const int q_max[] = {127, 7, 1};
     for (int k = 0; k < 3; k++)
         for (unsigned code = 0; code < 255; code++) {
-            uint8_t byte = (uint8_t)code;
-            int8_t e;
-            codec_exponents(&e, &byte, q_max[k], 1);
+            int e = form_exponent((uint8_t)code, q_max[k]);
             double rms = pow(2, ((double)code - 128 + 0.5) / 2),
                    want = round(log2(clip[k] * rms / q_max[k]));
-            assert_true(code ? e == want : e == DEV_GRID_EMPTY);
+            assert_true(code ? e == want : e == GRID_EMPTY);
         }
 }
 
@@ -844,13 +842,13 @@ static void codec_digests(const struct codec *c, char hex[5][65])
 
 static const char *const parts[5] = {"payload", "residual", "aggregate", "mean", "grid"};
 
-static void golden_digests_are(enum level level)
+static void golden_digests_are(void)
 {
     FILE *f = fopen(GOLDEN, "r");
     assert_non_null(f);
     for (int k = 0; k < CODECS; k++) {
         char hex[5][65], name[16], part[16], want[65];
-        codec_digests(codec_at((enum codec_kind)k, level), hex);
+        codec_digests(codec_get((enum codec_kind)k), hex);
         for (int i = 0; i < 5; i++) {
             assert_int_equal(fscanf(f, "%15s %15s %64s", name, part, want), 3);
             assert_string_equal(name, table[k].name);
@@ -867,7 +865,7 @@ static void golden_digests_at_every_thread_count(void **state)
     static const int threads[] = {1, 2, 3, 7};
     for (size_t t = 0; t < 4; t++) {
         device(threads[t], NULL);
-        golden_digests_are(level_best());
+        golden_digests_are();
     }
 }
 
@@ -877,7 +875,7 @@ static void golden_digests_of_a_distant_device(void **state)
     (void)state;
     device(2, NULL);
     work->here = false;
-    golden_digests_are(level_best());
+    golden_digests_are();
 }
 
 static void golden_digests_at_lower_levels(void **state)
@@ -890,7 +888,7 @@ static void golden_digests_at_lower_levels(void **state)
 #endif
     for (enum level l = LEVEL_PLAIN; l < level_best(); l++) { /* the best: above */
         device(2, isa[l]);
-        golden_digests_are(l);
+        golden_digests_are();
     }
 }
 
