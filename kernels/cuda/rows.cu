@@ -500,31 +500,65 @@ static __global__ void sort_scatter(const struct sort_pass s)
 }
 
 /* table row keys[i] += rows order[i], order[i+1], ... of dx while the key stays; a block per run.
- */
+ * Each warp adds every eighth row, four on their way at once, then the warps' sums are added in
+ * order: of 65,536 tokens a comma is 3,000, and one row after the other that is milliseconds. */
+enum { EMBED_WARPS = 8, EMBED_AHEAD = 4 };
+
 template <typename T, int VEC>
-static __global__ void embed_rows(float *table, const T *dx, const int32_t *keys,
-                                  const int32_t *order, size_t count, size_t C)
+static __device__ __forceinline__ void embed_sum(float *sum, const T *dx, const int32_t *keys,
+                                                 const int32_t *order, size_t first, size_t count,
+                                                 size_t column, size_t C)
 {
+    int32_t key = keys[first];
+    bool more = true;
+    for (size_t i = first + threadIdx.x / WARP; more; i += EMBED_WARPS * EMBED_AHEAD) {
+        float v[EMBED_AHEAD][VEC];
+#pragma unroll
+        for (int n = 0; n < EMBED_AHEAD; n++) {
+            size_t at = i + n * EMBED_WARPS;
+#pragma unroll
+            for (int k = 0; k < VEC; k++)
+                v[n][k] = 0;
+            more = at < count && keys[at] == key;
+            if (more && column < C)
+                load<T, VEC>(v[n], dx + (size_t)order[at] * C + column);
+        }
+#pragma unroll
+        for (int n = 0; n < EMBED_AHEAD; n++)
+#pragma unroll
+            for (int k = 0; k < VEC; k++)
+                sum[k] += v[n][k];
+    }
+}
+
+template <typename T, int VEC>
+static __global__ void __launch_bounds__(EMBED_WARPS *WARP)
+    embed_rows(float *table, const T *dx, const int32_t *keys, const int32_t *order, size_t count,
+               size_t C)
+{
+    __shared__ float held[EMBED_WARPS][VEC][WARP + 1];
     size_t first = blockIdx.x;
     int32_t key = keys[first];
+    unsigned lane = threadIdx.x % WARP;
     if (first && keys[first - 1] == key)
         return;
-    for (size_t column = threadIdx.x * (size_t)VEC; column < C;
-         column += blockDim.x * (size_t)VEC) {
+    for (size_t strip = 0; strip < C; strip += WARP * VEC) {
         float sum[VEC];
 #pragma unroll
         for (int k = 0; k < VEC; k++)
             sum[k] = 0;
-        for (size_t i = first; i < count && keys[i] == key; i++) {
-            float v[VEC];
-            load<T, VEC>(v, dx + (size_t)order[i] * C + column);
-#pragma unroll
-            for (int k = 0; k < VEC; k++)
-                sum[k] += v[k];
-        }
+        embed_sum<T, VEC>(sum, dx, keys, order, first, count, strip + lane * VEC, C);
 #pragma unroll
         for (int k = 0; k < VEC; k++)
-            table[(size_t)key * C + column + k] += sum[k];
+            held[threadIdx.x / WARP][k][lane] = sum[k];
+        __syncthreads();
+        for (size_t i = threadIdx.x; i < WARP * VEC && strip + i < C; i += EMBED_WARPS * WARP) {
+            float total = held[0][i % VEC][i / VEC];
+            for (int w = 1; w < EMBED_WARPS; w++)
+                total += held[w][i % VEC][i / VEC];
+            table[(size_t)key * C + strip + i] += total;
+        }
+        __syncthreads();
     }
 }
 
@@ -560,7 +594,7 @@ static void embed_add(struct cuda *c, float *table, const void *dx, const int32_
         return;
     bool wide = C % wide_count(c) == 0 && aligned16(dx);
 #define RUN(type, vec)                                                                             \
-    LAUNCH(c, (embed_rows<type, vec>), blocks_for(T, 1), row_threads(C, vec), 0, table,            \
+    LAUNCH(c, (embed_rows<type, vec>), blocks_for(T, 1), EMBED_WARPS *WARP, 0, table,              \
            (const type *)dx, sorted, order, T, C)
     BY_TYPE(c, wide, RUN);
 #undef RUN

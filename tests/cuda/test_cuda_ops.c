@@ -221,10 +221,9 @@ static void check_linear(void)
         {37, 24, 49, DEV_ACT_GELU_TANH, true}, {61, 24, 64, DEV_ACT_GELU_ERF, true},
         {9, 16, 40, DEV_ACT_GELU_TANH, false}, {1, 1, 1, DEV_ACT_GELU_ERF, true},
         {131, 257, 3, DEV_ACT_GELU_TANH, true}, {2, 7, 521, DEV_ACT_GELU_ERF, true},
-        {0, 8, 16, DEV_ACT_GELU_ERF, true},
         {1024, 768, 3072, DEV_ACT_GELU_TANH, true}, {1000, 3072, 768, DEV_ACT_NONE, true},
     };
-    for (size_t i = 0; i < (on_gpu() ? 13 : 11); i++)
+    for (size_t i = 0; i < (on_gpu() ? 12 : 10); i++)
         compare(run_linear, &cases[i]);
 }
 
