@@ -74,11 +74,12 @@ enum err tune_profile_step(struct train *t, bool ended)
     struct profile *p = u->profile;
     if (!p || u->told)
         return ERR_OK;
+    bool warm = u->seen++ >= PROFILE_AFTER;
     if (p->on)
         TRY(profile_take(p));
     u->told = p->steps && (ended || p->steps == (unsigned)t->settings->train_profile);
     bool graphs = !strcmp(t->settings->device_graphs, "auto") && u->steps < END && !t->dev->host_memory;
-    profile_begin(p, !ended && !u->told && !graphs && ++u->seen > PROFILE_AFTER);
+    profile_begin(p, !ended && !u->told && !graphs && warm);
     if (u->told)
         tell(t, p);
     return ERR_OK;

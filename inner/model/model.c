@@ -110,7 +110,7 @@ static struct dev_shape shape(const struct model *m, enum dtype type)
                               .train = m->train,
                               .T = m->tokens_max,
                               .C = m->C,
-                              .N = m->F > 3 * m->C ? m->F : 3 * m->C,
+                              .N = m->U > 3 * m->C ? m->U : 3 * m->C,
                               .NH = m->NH,
                               .V = m->V,
                               .VP = m->VP,

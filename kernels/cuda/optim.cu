@@ -181,7 +181,7 @@ static struct table table_size(const struct dev_range *ranges, size_t n)
     struct table t = {};
     for (size_t r = 0; r < n; r++)
         t.chunks += (ranges[r].count + CHUNK - 1) / CHUNK;
-    t.chunk_bytes = t.chunks * sizeof(struct chunk);
+    t.chunk_bytes = up16(t.chunks * sizeof(struct chunk));
     t.first_bytes = up16((n + 1) * sizeof(uint32_t));
     t.norm_bytes = t.chunks * sizeof(struct norms);
     t.sum_bytes = n * sizeof(struct norms);

@@ -347,6 +347,28 @@ static void lamb_in_parts(struct dev *d, struct dev_adam a)
     }
 }
 
+/* A scale that is not a number: the slabs stay as they are. */
+static void stopped_case(struct dev *d, enum how how)
+{
+    double *before = numbers(SLAB, 1, DTYPE_F32), none = NAN;
+    float *slab[4];
+    for (int i = 0; i < 4; i++)
+        slab[i] = upload(d, before, SLAB, DTYPE_F32);
+    struct dev_adam a = {.p = slab[0], .m = slab[1], .v = slab[2], .g = slab[3], .lr = 0.1f, .bias1 = 1, .bias2 = 1};
+    a.gscale = upload(d, &none, 1, DTYPE_F32);
+    double *norms = room(d, 2 * RANGES * sizeof *norms);
+    if (how == ADAMW)
+        d->ops->adamw(d, &a, ranges, RANGES);
+    else if (how == LAMB)
+        d->ops->lamb(d, &a, ranges, RANGES);
+    else {
+        d->ops->lamb_norms(d, norms, &a, ranges, RANGES);
+        d->ops->lamb_apply(d, norms, &a, ranges, RANGES);
+    }
+    for (int i = 0; i < 4; i++)
+        near("stopped", d, slab[i], DTYPE_F32, before, SLAB, 0);
+}
+
 static void optimizer_case(struct dev *d, enum how how, double size, float trust_max)
 {
     bool lamb = how != ADAMW;
@@ -400,6 +422,8 @@ static void check_optimizers(struct dev *d)
     optimizer_case(d, LAMB, 0, 10);    /* ||p|| = 0: ratio 1 */
     optimizer_case(d, LAMB_IN_PARTS, 1, 10);
     optimizer_case(d, LAMB_IN_PARTS, 1, 0.05f);
+    for (int how = ADAMW; how <= LAMB_IN_PARTS; how++)
+        stopped_case(d, (enum how)how);
 }
 
 static void norms_agree(void **state)
