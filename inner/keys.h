@@ -53,6 +53,7 @@
     X(train, checkpoint_keep, INT, "2", 1, 1000, NULL, "", false, "Inner checkpoints kept.")               \
     X(device, kind, CHOICE, "cpu", 0, 0, "cpu|cuda", "", false, "Where the arithmetic runs.")              \
     X(device, dtype, CHOICE, "auto", 0, 0, "f32|bf16|auto", "", false, "Model type of activations and products; auto: bf16 where it is faster.") \
+    X(device, attention, CHOICE, "auto", 0, 0, "auto|own|cudnn", "", false, "GPU: whose attention kernels. auto: own or cuDNN's, whichever is faster at this shape of those that repeat bit for bit, measured before the first step and kept in the checkpoint; own: ours; cudnn: cuDNN's fastest, whose backward does not repeat bit for bit. Not yet run on a GPU.") \
     X(device, graphs, CHOICE, "off", 0, 0, "off|on|auto", "", false, "GPU: forward and backward of repeated batch shapes are launched as CUDA graphs, the same bits; auto: both ways are timed in the first 16 steps and the faster one is kept. Not yet run on a GPU.") \
     X(device, threads, INT, "0", 0, 1024, NULL, "", false, "CPU threads of one rank; 0: all cores this rank may use.")
 

@@ -11,6 +11,7 @@
 #include "kernels/base/log.h"
 
 enum { PARTS = 4 };
+#define CHOSEN " chosen=" /* in front of dev->attention, behind the device's note */
 
 static void fill_parts(struct checkpoint_part parts[PARTS], float *params, float *m, float *v,
                        uint64_t *tokens, size_t elements)
@@ -103,8 +104,24 @@ static struct checkpoint_meta describe(const struct train *t)
         .threads = (uint32_t)t->dev->threads,
         .ranks = (uint32_t)t->coll->size,
     };
-    snprintf(meta.device, sizeof meta.device, "%.*s", (int)sizeof meta.device - 1, t->dev->note);
+    const struct dev *d = t->dev;
+    snprintf(meta.device, sizeof meta.device, "%s%s%s", d->note, *d->attention ? CHOSEN : "",
+             d->attention);
     return meta;
+}
+
+/* What the device of the stored run had measured becomes what this one goes by, unless it does not
+ * choose; from then on it is no difference. */
+static void follow(struct dev *d, struct checkpoint_meta *was, struct checkpoint_meta *is)
+{
+    char *record = strstr(was->device, CHOSEN);
+    if (record && d->rehearse) {
+        snprintf(d->attention, sizeof d->attention, "%s", record + strlen(CHOSEN));
+        *record = 0;
+    }
+    record = strstr(is->device, CHOSEN);
+    if (record)
+        *record = 0;
 }
 
 /* The lead's result becomes everybody's, so that no rank waits in a collective for one that gave
@@ -175,6 +192,7 @@ static enum err load(struct train *t, struct staging *s, bool *found)
                        t->checkpoint_dir, (unsigned long long)got.step,
                        (long long)t->settings->train_steps);
     t->step = t->saved_step = (int64_t)got.step;
+    follow(t->dev, &got, &want);
     warn_if_different(&got, &want);
     return ERR_OK;
 }
@@ -210,6 +228,22 @@ static enum err resume(struct train *t, struct staging *s)
     return found ? spread(t, s) : start_from_seed(t, s);
 }
 
+/* Kernels differ in their last bits, and which is faster is measured: it is settled before the first
+ * step, by one pass whose gradients nobody uses, unless a checkpoint says it; and the lead's word
+ * goes for all ranks. */
+static enum err settle(struct train *t)
+{
+    struct dev *d = t->dev;
+    if (d->rehearse && !*d->attention) {
+        double sum;
+        size_t count;
+        float scale = 1 / (float)t->settings->train_batch_tokens;
+        loader_step(&t->loader, 0, 0, t->micro_sequences, &t->batch);
+        TRY(model_step(t->model, &t->batch, scale, NULL, &sum, &count));
+    }
+    return t->coll->ops->broadcast_host(t->coll, d->attention, sizeof d->attention);
+}
+
 enum err train_resume(struct train *t)
 {
     struct staging s = {0};
@@ -218,7 +252,8 @@ enum err train_resume(struct train *t)
     TRY(e);
     model_name_step(t->model, t->step);
     model_params_changed(t->model);
-    return dev_sync(t->dev);
+    TRY(dev_sync(t->dev));
+    return settle(t);
 }
 
 enum err train_begin_from(const struct settings *s, const struct table *t, const float *params,

@@ -75,6 +75,18 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
+/* Of log-sum-exp or sum(dout out) for each head and token; with cuDNN's, at most, of both and, by choice
+ * of device.attention, a bf16 of each score, or dq in f32 and dk, dv of every query head in bf16. */
+static size_t attention_bytes(const struct dev_shape *s)
+{
+    size_t rows = s->NH * s->T * sizeof(float), square = rows / 2 * s->S;
+    if (s->type != DTYPE_BF16 || !s->attention || !strcmp(s->attention, "own"))
+        return rows;
+    if (!strcmp(s->attention, "cudnn"))
+        return 2 * rows + s->T * s->C * (sizeof(float) + 2 * 2);
+    return 2 * rows + (square < DEV_ATTENTION_CUDA ? square : DEV_ATTENTION_CUDA);
+}
+
 /* A GPU's ops run one after the other and share one piece: the largest of attention's sums for each
  * head and token, the tokens sorted for the embedding's gradient (rows.cu, sort_keys), partial sums of
  * norms (at most six blocks on each of 192 multiprocessors) and of biases (8 x 256 columns on each).
@@ -82,7 +94,7 @@ static size_t larger(size_t a, size_t b)
 static size_t cuda_ops_bytes(const struct dev_shape *s)
 {
     enum { PROCESSORS = 192, SORT_TILE = 1024 };
-    size_t most = larger(s->NH * s->T * sizeof(float), 2 * s->N * sizeof(float));
+    size_t most = larger(attention_bytes(s), 2 * s->N * sizeof(float));
     if (s->train) {
         most = larger(most, (4 * s->T + 256 * (s->T / SORT_TILE + 1)) * sizeof(int32_t));
         most = larger(most, PROCESSORS * 6 * 2 * s->C * sizeof(float));

@@ -100,6 +100,9 @@ static inline size_t dev_logit_rows(size_t most_bytes, size_t T, size_t width)
     size_t chunks = (T + most - 1) / most;
     return chunks > 1 ? (T + chunks - 1) / chunks : T;
 }
+/* Most that cuDNN's attention may take on a GPU where it was not asked for by name: its repeatable
+ * backward stores a bf16 of each score, 768 MiB for 32,768 tokens of GPT-2 in sequences of 1024. */
+enum { DEV_ATTENTION_CUDA = 1 << 30 }; /* bytes */
 /* Columns that the CPU computes: up to V in whole cache lines; the GPU computes all VP. */
 static inline size_t dev_logit_width(size_t V, size_t VP)
 {
@@ -112,6 +115,8 @@ struct dev_shape {
     enum dtype type;
     bool train;
     size_t T, C, N, NH, V, VP, elements;
+    size_t S;              /* tokens of a sequence */
+    const char *attention; /* of dev_options */
 };
 struct dev_workspace { /* bytes */
     size_t logits;   /* of the classifier's chunk */
@@ -375,7 +380,12 @@ struct dev { /* backends embed it first */
     bool graphs;           /* CUDA: repeated sequences become graphs; may change between two of them */
     uint64_t drains;       /* how often the host waited until the device had nothing left to do */
     unsigned marks;        /* handed out */
-    char note[160];        /* for the log: processor, ISA, library and its version */
+    char note[256];        /* for the log: processor, ISA, library and its version */
+    /* CUDA with attention "auto": which kernel each shape got, by measurement at its first use
+     * (kernels/cuda/choice.h). What it says already is done and not measured, so ranks and resumed
+     * runs that shall compute alike are given it before their first op. */
+    char attention[256];
+    bool rehearse; /* it measures: a run whose bits shall repeat settles that before its first step */
 };
 
 struct dev_options {
@@ -384,6 +394,7 @@ struct dev_options {
     int threads;           /* 0: all the affinity mask allows (CUDA: 1) */
     bool beside;           /* CUDA: the GPU is another dev's of this process; this one gives way */
     bool graphs;           /* CUDA: repeated sequences become graphs */
+    const char *attention; /* CUDA: "own", "cudnn", or NULL and "auto": the faster that repeats its bits */
     const char *isa;       /* CPU inner loops: "v2", "v3", "v4" of x86-64; NULL: the processor's best */
 };
 

@@ -1,6 +1,7 @@
 /* The program's side of the modules: finds them, hands them its error functions. Built always:
  * whether a module is there is a question of the machine, not of the build. */
 #include "kernels/cuda/module.h"
+#include "kernels/base/log.h"
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,9 +17,14 @@ static void bug(const char *file, int line, const char *expression)
     err_bug(file, line, expression);
 }
 
+static void say(bool warning, const char *event, const char *text)
+{
+    log_event(warning ? LOG_WARN : LOG_INFO, event, "%s", text);
+}
+
 const struct cuda_host *module_host(void)
 {
-    static const struct cuda_host host = {fail, bug};
+    static const struct cuda_host host = {fail, bug, say};
     return &host;
 }
 

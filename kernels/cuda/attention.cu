@@ -611,9 +611,8 @@ static void run_bwd(struct cuda *c, const struct dev_attention *a, const struct 
            WARPS * WARP, bytes, x);
 }
 
-extern "C" void cuda_attention_fwd(struct dev *d, void *out, const struct dev_attention *a)
+extern "C" void cuda_attention_own_fwd(struct cuda *c, void *out, const struct dev_attention *a)
 {
-    struct cuda *c = cuda_of(d);
     if (!a->T)
         return;
     if (!tiled(c, a, out, out)) {
@@ -630,10 +629,9 @@ extern "C" void cuda_attention_fwd(struct dev *d, void *out, const struct dev_at
         run_fwd<128, 4, 64>(c, a, x);
 }
 
-extern "C" void cuda_attention_bwd(struct dev *d, void *dqkv, const void *dout, const void *out,
-                                   const struct dev_attention *a)
+extern "C" void cuda_attention_own_bwd(struct cuda *c, void *dqkv, const void *dout,
+                                       const void *out, const struct dev_attention *a)
 {
-    struct cuda *c = cuda_of(d);
     float *dots = (float *)cuda_scratch(c, CUDA_SLOT_OP, a->NH * a->T * sizeof *dots);
     if (!dots || !a->T)
         return;

@@ -11,6 +11,7 @@
 #include "kernels/dev.h"
 
 struct matmul;
+struct attention;
 
 /* Who holds which scratch memory while it runs. Two slots only where both are live at once. */
 enum cuda_slot { CUDA_SLOT_OP, CUDA_SLOT_LOGITS, CUDA_SLOT_TABLE, CUDA_SLOTS };
@@ -31,7 +32,9 @@ struct cuda {
     struct cuda_graph graphs[CUDA_GRAPHS_MAX];
     size_t graph_count;
     uint64_t memory; /* counts up when memory that a graph may use goes away */
+    bool recording;  /* the ops that come now become a graph: nothing may wait for the GPU */
     struct matmul *matmul;
+    struct attention *attention;
     void *scratch[CUDA_SLOTS];
     size_t scratch_bytes[CUDA_SLOTS];
     int index;        /* which GPU */
@@ -125,6 +128,31 @@ static inline struct cuda_xent_grad cuda_xent_grad(const struct cuda *c, float *
     }
     return grad;
 }
+/* ---- attention ----------------------------------------------------------------------------------
+ * The ops choose between our kernels and cuDNN's (attention_cudnn.c). */
+enum err cuda_attention_open(struct cuda *c, const char *mode) MUST; /* of dev_options.attention */
+void cuda_attention_close(struct cuda *c);                          /* not opened is fine */
+void cuda_attention_version(const struct cuda *c, char *out, size_t size); /* "auto:cuDNN-9.19.0" */
+/* `auto` takes no plan of cuDNN's that wants more workspace; in the start-up memory table. */
+enum { CUDA_ATTENTION_BYTES = DEV_ATTENTION_CUDA };
+void cuda_attention_own_fwd(struct cuda *c, void *out, const struct dev_attention *a);
+void cuda_attention_own_bwd(struct cuda *c, void *dqkv, const void *dout, const void *out,
+                            const struct dev_attention *a);
+/* attention_tables.cu: cuDNN's lengths (batch) and offsets (3, batch + 1) of the sequences; ours and
+ * its order of the log-sum-exp, S 0 where ragged; partial (blocks, 2) of the largest difference and
+ * the largest value, their number returned. */
+void cuda_attention_tables(struct cuda *c, int32_t *lengths, int32_t *offsets,
+                           const struct dev_attention *a, size_t batch);
+void cuda_attention_statistics(struct cuda *c, float *to, const float *from,
+                               const struct dev_attention *a, size_t S, bool ours_to);
+int cuda_attention_apart(struct cuda *c, float *partial, const void *x, const void *y,
+                         enum dtype type, size_t rows, size_t stride, size_t first,
+                         size_t columns);
+/* Milliseconds of `run` on the GPU, the best of three after one that does not count. Waits. */
+double cuda_ms(struct cuda *c, void (*run)(void *), void *self);
+/* One event of the program's log. */
+void cuda_log(bool warning, const char *event, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 /* Attention that attention.cu does not take, and sum(dout out) of each head (NH, T), which both
  * need. */
 void cuda_attention_plain_fwd(struct cuda *c, void *out, const struct dev_attention *a);

@@ -1,6 +1,7 @@
 /* The module's own err_set and err_bug: they call the program's. Hidden, so that neither side
  * resolves to the other by accident. */
 #include "kernels/cuda/host.h"
+#include "kernels/cuda/cuda.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,16 @@ enum err err_set(enum err e, const char *format, ...)
 const char *err_message(void)
 {
     return sentence;
+}
+
+void cuda_log(bool warning, const char *event, const char *format, ...)
+{
+    char text[640];
+    va_list a;
+    va_start(a, format);
+    vsnprintf(text, sizeof text, format, a);
+    va_end(a);
+    host->log(warning, event, text);
 }
 
 void err_bug(const char *file, int line, const char *expression)

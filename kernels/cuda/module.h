@@ -11,6 +11,7 @@
 struct cuda_host { /* the program's side: errors keep their one sentence per thread */
     enum err (*fail)(enum err e, const char *sentence);              /* err_set */
     void (*bug)(const char *file, int line, const char *expression); /* err_bug: does not return */
+    void (*log)(bool warning, const char *event, const char *text);  /* log_event */
 };
 
 /* Which ops with which arguments: a module of another build is refused, not called wrongly. */

@@ -439,7 +439,8 @@ static enum err train(struct job *j, const struct args *args, bool dry)
     const struct dev_options device = {.kind = cpu ? "cpu" : j->gpu,
                                        .model_type = j->s.device_dtype,
                                        .threads = (int)j->s.device_threads,
-                                       .graphs = !strcmp(j->s.device_graphs, "on")};
+                                       .graphs = !strcmp(j->s.device_graphs, "on"),
+                                       .attention = j->s.device_attention};
     enum err e = dev_open(&j->dev, &device);
     if (e == ERR_UNSUPPORTED && dry && !cpu)
         e = open_instead(j);

@@ -221,7 +221,8 @@ enum err load_model(struct load *l, size_t tokens_max)
 {
     struct dev_options o = {.kind = l->s.device_kind,
                             .model_type = l->s.device_dtype,
-                            .threads = (int)l->s.device_threads};
+                            .threads = (int)l->s.device_threads,
+                            .attention = l->s.device_attention};
     TRY(dev_open(&l->dev, &o));
     TRY(model_open(&l->model, l->dev, &l->s, &l->table, tokens_max, false, &l->perm));
     l->dev->ops->copy(l->dev, model_params(l->model), l->params,

@@ -8,6 +8,7 @@
  */
 #include "tests/cuda/include/cuda_runtime_api.h"
 #include <deque>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "kernels/cuda/tile.cuh"
@@ -16,6 +17,7 @@ extern "C" {
 #include "kernels/cuda/host.h"
 #include "kernels/cuda/module.h"
 #include "tests/cuda/cuda_test.h"
+#include "tests/cuda/fake_cudnn.h"
 }
 
 typedef std::function<void()> work;
@@ -38,10 +40,12 @@ struct CUstream_st {
 struct CUevent_st {
     CUstream_st *stream; /* NULL: never recorded */
     uint64_t number;
+    double us; /* of the clock */
 };
 
 static std::vector<CUstream_st *> streams;
 static uint64_t given;
+static double clock_us; /* an operation is a microsecond; fake_cudnn.c has its own time */
 static cudaError_t last_error;
 
 static cudaError_t failed(cudaError_t e)
@@ -53,6 +57,7 @@ static cudaError_t failed(cudaError_t e)
 void emulate_later(void *stream, const std::function<void()> &run)
 {
     CUstream_st *s = (CUstream_st *)stream;
+    clock_us += 1;
     if (!s) {
         emulate_open();
         run();
@@ -328,7 +333,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t e)
 
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
-    *e = {s, s->last};
+    *e = {s, s->last, clock_us};
     return cudaSuccess;
 }
 
@@ -349,7 +354,7 @@ cudaError_t cudaEventQuery(cudaEvent_t e)
 
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 {
-    *ms = 1e-3f * (float)(to->number - from->number); /* an operation is a microsecond */
+    *ms = 1e-3f * (float)(to->us - from->us);
     return cudaSuccess;
 }
 
@@ -369,6 +374,31 @@ void *cuda_scratch(struct cuda *c, enum cuda_slot slot, size_t bytes)
     return p;
 }
 
+void emulate_call(void *stream, void (*run)(const void *), const void *self, size_t bytes, double us)
+{
+    std::vector<char> held((const char *)self, (const char *)self + bytes);
+    clock_us += us;
+    emulate_later(stream, [=] { run(held.data()); });
+}
+
+static char log_line[640];
+
+void cuda_log(bool, const char *, const char *format, ...)
+{
+    va_list a;
+    va_start(a, format);
+    vsnprintf(log_line, sizeof log_line, format, a);
+    va_end(a);
+}
+
+const char *emulate_log(void)
+{
+    static char last[sizeof log_line];
+    memcpy(last, log_line, sizeof last);
+    log_line[0] = 0;
+    return last;
+}
+
 void host_set(const struct cuda_host *) /* the module's errors are this program's */
 {
 }
@@ -381,6 +411,7 @@ enum err cuda_test_open(struct dev **d, const char *model_type)
     o.kind = "cuda";
     o.model_type = model_type;
     o.graphs = true;
+    o.attention = "own"; /* test_attention_choice.c opens it anew */
     enum err e = atoll_cuda_module(NULL)->open(d, 0, &o);
     if (!e)
         (*d)->kind = "emulated";

@@ -467,8 +467,8 @@ static void logits_never_exist_whole(void **state)
     (void)state;
     for (int gpu = 0; gpu < 2; gpu++) {
         struct table t;
-        const char *const words[] = {"--model.vocab", "50257", "--model.width", "64", "--device.kind",
-                                     gpu ? "cuda" : "cpu", NULL};
+        const char *const words[] = {"--model.vocab", "50257", "--model.width", "64", "--device.attention", "own",
+                                     "--device.kind", gpu ? "cuda" : "cpu", NULL};
         struct settings *s = setup_settings(&arena, words);
         assert_int_equal(table_make(&t, s, &arena), ERR_OK);
         size_t most = gpu ? 512 << 20 : (64 + 32 + 1) << 20,

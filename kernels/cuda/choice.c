@@ -1,0 +1,54 @@
+#include "kernels/cuda/choice.h"
+#include <stdio.h>
+#include <string.h>
+
+static const char letters[] = "?oc"; /* by enum choice */
+
+/* "64x12/12x1024c:", whose two letters follow. */
+static int key_of(char *out, size_t size, const struct choice_shape *s)
+{
+    return snprintf(out, size, "%zux%zu/%zux%zu%s%s:", s->HD, s->NH, s->KVH, s->S,
+                    s->causal ? "c" : "", s->ragged ? "r" : "");
+}
+
+/* The entry's two letters; NULL: there is none. Entries begin the record or follow a semicolon. */
+static const char *entry(const char *record, const struct choice_shape *s)
+{
+    char key[96];
+    size_t length = (size_t)key_of(key, sizeof key, s);
+    for (const char *at = record; at && *at; at = strchr(at, ';'), at = at ? at + 1 : NULL)
+        if (!strncmp(at, key, length) && at[length] && at[length + 1])
+            return at + length;
+    return NULL;
+}
+
+enum choice choice_find(const char *record, const struct choice_shape *s, bool backward)
+{
+    const char *two = entry(record, s);
+    const char *letter = two ? strchr(letters, two[backward]) : NULL;
+    return letter ? (enum choice)(letter - letters) : CHOICE_NONE;
+}
+
+bool choice_keep(char *record, size_t size, const struct choice_shape *s, bool backward,
+                 enum choice what)
+{
+    char key[96];
+    size_t used = strlen(record);
+    const char *two = entry(record, s);
+    if (!two) {
+        size_t length = (size_t)key_of(key, sizeof key, s);
+        if (used + length + sizeof "??;" > size)
+            return false;
+        snprintf(record + used, size - used, "%s??;", key);
+        two = record + used + length;
+    }
+    record[two - record + backward] = letters[what];
+    return true;
+}
+
+enum choice choice_of(const struct choice_trial *t)
+{
+    const double gain = 0.97; /* clocks of a GPU move by 2 or 3 % from one minute to the next */
+    bool right = t->apart <= t->bound && t->repeats; /* false for NaN, too */
+    return right && t->cudnn_ms < gain * t->own_ms ? CHOICE_CUDNN : CHOICE_OWN;
+}

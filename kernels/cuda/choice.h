@@ -1,0 +1,35 @@
+#ifndef CHOICE_H
+#define CHOICE_H
+/* Which of two attention kernels a shape gets: the rule, and the record of what was decided. Pure.
+ *
+ * The record is text, struct dev's `attention`: "64x12/12x1024c:fb;..." means head dimension 64, 12
+ * heads for 12 of keys, longest sequence 1024 (a power of two where lengths differ, marked r),
+ * causal; f and b are o (own), c (cuDNN) or ? (not met yet), of the forward and the backward.
+ * Timings differ from run to run and kernels in their last bits, so the record is what makes a
+ * resumed run go on as it began: a checkpoint keeps it, and what it says is not measured again.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+
+enum choice { CHOICE_NONE, CHOICE_OWN, CHOICE_CUDNN };
+
+struct choice_shape { /* what the decision depends on; the number of sequences is not part of it */
+    size_t HD, NH, KVH, S;
+    bool causal, ragged;
+};
+/* NONE: the record says nothing about it. A record that is no record says nothing. */
+enum choice choice_find(const char *record, const struct choice_shape *s, bool backward);
+/* False: `record`, of `size` bytes, is full and unchanged. Overwrites what it said. */
+bool choice_keep(char *record, size_t size, const struct choice_shape *s, bool backward,
+                 enum choice what);
+
+struct choice_trial { /* both kernels on the same data */
+    double own_ms, cudnn_ms;
+    double apart; /* largest difference over largest value; infinite where one is not finite */
+    double bound;
+    bool repeats; /* cuDNN gave the same bits twice */
+};
+/* cuDNN where it is right, repeats, and is faster by more than clocks are apart. */
+enum choice choice_of(const struct choice_trial *t);
+
+#endif

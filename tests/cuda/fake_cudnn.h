@@ -1,0 +1,27 @@
+#ifndef FAKE_CUDNN_H
+#define FAKE_CUDNN_H
+/* A cuDNN of the emulated device: attention in float64 out of loops, from the same shapes, layouts
+ * and tables as the real one, so that all around it is tested; and levers for what may go wrong.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+
+struct fake_cudnn {
+    bool missing;  /* no library */
+    bool refuses;  /* no plan for any shape */
+    bool wrong;    /* one result is off by a tenth of the largest */
+    bool restless; /* the backward gives other bits each time */
+    bool naught;   /* one result is NaN */
+    double us;     /* what a run takes beside its own microsecond; may be negative */
+    size_t bytes;  /* of workspace */
+    int plans, runs;
+};
+extern struct fake_cudnn fake_cudnn;
+
+/* fake_cuda.cc. On the stream, with a copy of *self, when the stream gets there; on the clock it
+ * takes 1 + us microseconds, as each operation takes 1. */
+void emulate_call(void *stream, void (*run)(const void *self), const void *self, size_t bytes,
+                  double us);
+const char *emulate_log(void); /* the last line of cuda_log, "" since the call before */
+
+#endif
