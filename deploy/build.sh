@@ -26,7 +26,7 @@ architectures() {
 }
 
 if ! command -v cmake >/dev/null || ! command -v ninja >/dev/null; then
-    fail "cmake or ninja is missing; deploy/install.sh installs all that is needed (Debian, Ubuntu)"
+    fail "cmake or ninja is missing; deploy/install.sh installs all that is needed (Debian)"
 fi
 gpu=no
 [ ! -e "${ATOLL_DRIVER:-/proc/driver/nvidia/version}" ] || gpu=yes

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the Debian packages (12 or 13; also Ubuntu 24.04) that building and testing Atoll needs, and only those that are missing.
+# Installs the Debian packages (12 or 13) that building and testing Atoll needs, and only those that are missing.
 #   deploy/install.sh [more packages]
 # Needs root or sudo, and the network, only if something is missing. Other systems: install the equivalents by hand.
 set -eu
