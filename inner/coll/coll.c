@@ -7,6 +7,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#ifdef HAVE_MPI
+static const bool has_mpi = true;
+#else
+static const bool has_mpi = false;
+#endif
+
 static enum err open_mpi(struct coll **c, const struct launch *l)
 {
 #ifdef HAVE_MPI
@@ -117,9 +123,10 @@ static enum err open_cpu(struct coll **c, const struct launch *l)
 
 enum err coll_open(struct coll **c, const char *device_kind)
 {
-    const struct launch *l = launch_find();
+    bool gpu = strcmp(device_kind, "cuda") == 0;
+    const struct launch *l = launch_find(!gpu || has_mpi);
     *c = NULL;
-    enum err e = strcmp(device_kind, "cuda") == 0 ? open_gpu(c, l) : open_cpu(c, l);
+    enum err e = gpu ? open_gpu(c, l) : open_cpu(c, l);
     if (e == ERR_OK)
         (*c)->found = l->name;
     else { /* the others wait for this rank */

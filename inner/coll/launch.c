@@ -14,12 +14,16 @@ static const struct launch launchers[] = {
     {"none", NULL, NULL, LAUNCH_SELF, NULL, NULL},
 };
 
-const struct launch *launch_find(void)
+const struct launch *launch_find(bool mpi)
 {
-    const struct launch *l = launchers;
-    while (l->mark && !getenv(l->mark))
-        l++;
-    return l;
+    const struct launch *l = launchers, *asks_mpi = NULL;
+    for (; l->mark; l++)
+        if (getenv(l->mark)) {
+            if (mpi || l->way != LAUNCH_MPI)
+                return l;
+            asks_mpi = asks_mpi ? asks_mpi : l;
+        }
+    return asks_mpi ? asks_mpi : l;
 }
 
 long launch_size(const struct launch *l)

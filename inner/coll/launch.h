@@ -3,6 +3,7 @@
 /* What the launcher's environment says: how many ranks this site has, which of them this process
  * is, where rank 0 can be met. Launcher's facts only, never how to train.
  */
+#include <stdbool.h>
 #include <stddef.h>
 #include "kernels/base/err.h"
 
@@ -20,7 +21,9 @@ struct launch_place { /* of one rank */
     char job[128];  /* what this job's ranks call it, and no other's at the same port */
 };
 
-const struct launch *launch_find(void);   /* never NULL */
+/* Never NULL. mpi: this process can ask MPI. If not, what else a launcher said counts first: srun sets
+ * PMIx's variables beside its own. */
+const struct launch *launch_find(bool mpi);
 long launch_size(const struct launch *l); /* 0: only MPI knows */
 /* LAUNCH_ENVIRONMENT only. ERR_CONFIG names the variable that is missing or no number. */
 enum err launch_place(const struct launch *l, struct launch_place *p) MUST;

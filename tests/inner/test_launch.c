@@ -30,14 +30,14 @@ static void tell(const char *name, const char *value)
 static void refused(const char *words)
 {
     struct launch_place p = {0};
-    assert_int_equal(launch_place(launch_find(), &p), ERR_CONFIG);
+    assert_int_equal(launch_place(launch_find(true), &p), ERR_CONFIG);
     assert_non_null(strstr(err_message(), words));
 }
 
 static struct launch_place place(void)
 {
     struct launch_place p = {0};
-    assert_int_equal(launch_place(launch_find(), &p), ERR_OK);
+    assert_int_equal(launch_place(launch_find(true), &p), ERR_OK);
     return p;
 }
 
@@ -74,7 +74,7 @@ static void test_numbers(void **state)
 {
     (void)state;
     torchrun();
-    assert_int_equal(launch_size(launch_find()), 2);
+    assert_int_equal(launch_size(launch_find(true)), 2);
     assert_int_equal(place().rank, 1);
     assert_int_equal(place().local_rank, 0);
     tell("RANK", "2"); /* of 2 */
@@ -130,6 +130,17 @@ static void test_slurm(void **state)
     assert_non_null(strstr(err_message(), "srun --mpi=pmix"));
 }
 
+static void test_pmix_beside_slurm(void **state)
+{
+    (void)state;
+    tell("PMIX_RANK", "0");
+    assert_string_equal(launch_find(true)->name, "PMIx");
+    assert_string_equal(launch_find(false)->name, "PMIx"); /* nobody else says how many there are */
+    tell("SLURM_NTASKS", "16");
+    assert_string_equal(launch_find(true)->name, "PMIx");
+    assert_string_equal(launch_find(false)->name, "Slurm");
+}
+
 static void test_one_rank_needs_nobody(void **state)
 {
     struct coll *c;
@@ -151,6 +162,7 @@ int main(void)
         cmocka_unit_test_setup(test_numbers, forget),
         cmocka_unit_test_setup(test_jobs_are_told_apart, forget),
         cmocka_unit_test_setup(test_slurm, forget),
+        cmocka_unit_test_setup(test_pmix_beside_slurm, forget),
         cmocka_unit_test_setup(test_one_rank_needs_nobody, forget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
