@@ -4,6 +4,7 @@
 
 struct counts { /* over the layers; e: bytes of the model type */
     double T, C, S, L, e, micros;
+    double KV, F; /* width of k and of v; hidden width of a gated MLP, else 0 */
     double norms;
     bool causal, again; /* blocks are computed twice */
 };
@@ -24,6 +25,8 @@ static struct counts count(const struct settings *s, const struct table *t, cons
                        .micros = (double)w->tokens / (double)w->micro,
                        .causal = s->model_causal,
                        .again = !strcmp(s->train_recompute, "block")};
+    k.KV = k.C / (double)s->model_heads * (double)table_kv_heads(s);
+    k.F = table_gated(s) ? (double)table_mlp(s) : 0;
     for (size_t i = 0; i < t->count; i++)
         k.norms += strstr(t->tensors[i].name, "norm") && ends(t->tensors[i].name, ".weight");
     return k;
@@ -51,7 +54,15 @@ static struct work products(const struct counts *k, const struct table *t, const
 static struct work attention(const struct counts *k, bool backward)
 {
     double times = k->again && !backward ? 2 - 1 / k->L : 1, forward = (k->causal ? 2 : 4) * k->T * k->S * k->C * k->L;
-    return (struct work){times * forward * (backward ? 2.5 : 1), times * k->T * k->C * k->L * k->e * (backward ? 8 : 4)};
+    return (struct work){times * forward * (backward ? 2.5 : 1), times * k->T * (k->C + k->KV) * k->L * k->e * (backward ? 4 : 2)};
+}
+
+/* Rope: q and k in and out. A gate: gate, up in, act out; backward dact, gate, up in, both gradients out. */
+static struct work with_passes(struct work w, const struct counts *k, double values, bool backward)
+{
+    double times = k->again && !backward ? 2 - 1 / k->L : 1;
+    w.bytes += times * values * k->T * k->L * k->e;
+    return w;
 }
 
 /* Forward: x, residual in, sum, y out; backward: dy, dsum, sum in, dx out. */
@@ -91,7 +102,8 @@ struct work work_of(const struct settings *s, const struct table *t, const struc
         return norms(&k, c == PROFILE_NORM_BWD);
     case PROFILE_QKV:
     case PROFILE_QKV_BWD:
-        return products(&k, t, "attn.qkv", c == PROFILE_QKV_BWD);
+        return with_passes(products(&k, t, "attn.qkv", c == PROFILE_QKV_BWD), &k,
+                           strcmp(s->model_positions, "rope") ? 0 : 2 * (k.C + k.KV), c == PROFILE_QKV_BWD);
     case PROFILE_ATTENTION:
     case PROFILE_ATTENTION_BWD:
         return attention(&k, c == PROFILE_ATTENTION_BWD);
@@ -100,7 +112,8 @@ struct work work_of(const struct settings *s, const struct table *t, const struc
         return products(&k, t, "attn.proj", c == PROFILE_PROJ_BWD);
     case PROFILE_MLP:
     case PROFILE_MLP_BWD:
-        return products(&k, t, "mlp.", c == PROFILE_MLP_BWD);
+        return with_passes(products(&k, t, "mlp.", c == PROFILE_MLP_BWD), &k,
+                           (c == PROFILE_MLP_BWD ? 5 : 3) * k.F, c == PROFILE_MLP_BWD);
     case PROFILE_CLASSIFIER:
         return classifier(&k, s);
     case PROFILE_EMBED_BWD: /* dx in, and a row of each table in and out */

@@ -3,6 +3,7 @@
  * finite differences of it. */
 #include "tests/inner/setup.h"
 #include "tests/inner/gpt64.h"
+#include "inner/work.h"
 
 static struct arena arena;
 
@@ -432,6 +433,24 @@ static void table_of_gpt2(void **state)
     assert_false(digest_equal(&a, &b));
 }
 
+/* 6 operations for each weight of a product and token: the profile's count, over its classes. */
+static void work_is_of(const char *const *words, double weights)
+{
+    struct settings *s = setup_settings(&arena, words);
+    struct table t;
+    struct work_step step = {.tokens = 4096, .micro = 4096, .type = DTYPE_BF16, .update_share = 1};
+    double flop = 0, heads = (double)(s->model_heads + s->model_kv_heads), turned;
+    assert_int_equal(table_make(&t, s, &arena), ERR_OK);
+    for (int c = 0; c < PROFILE_COUNT; c++)
+        if (c != PROFILE_ATTENTION && c != PROFILE_ATTENTION_BWD)
+            flop += work_of(s, &t, &step, (enum profile_class)c).flop;
+    assert_true(fabs(flop - 6 * 4096 * weights) < 1e-9 * flop);
+    turned = work_of(s, &t, &step, PROFILE_QKV).bytes; /* each head in and out, bf16 */
+    s->model_positions = "none";
+    turned -= work_of(s, &t, &step, PROFILE_QKV).bytes;
+    assert_true(fabs(turned - 4096.0 * 64 * heads * 4 * (double)s->model_layers) < 1e-6 * turned);
+}
+
 /* Llama 3.2 1B and TinyLlama 1.1B, as transformers counts them. */
 static void tables_of_llama(void **state)
 {
@@ -455,6 +474,8 @@ static void tables_of_llama(void **state)
     assert_int_equal(t.parameters, 1100048384);
     const struct tensor *head = table_find(&t, "head.weight");
     assert_true(head->decay && head->layer == 22 && head == &t.tensors[t.count - 1]);
+    work_is_of(big, 1235814400 - 33 * 2048);
+    work_is_of(tiny, 1100048384 - 45 * 2048 - 32000 * 2048);
     s->model_mlp = 0; /* 8/3 of 2048, up to a multiple of 64 */
     assert_int_equal(table_mlp(s), 5504);
     s->model_width = 1536;
