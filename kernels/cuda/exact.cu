@@ -108,17 +108,34 @@ extern "C" void cuda_round_bf16(struct dev *d, uint16_t *h, float *residual, con
     LAUNCH4(cuda_of(d), round_bf16, h, residual, z, count, wide);
 }
 
+static __device__ __forceinline__ void store_raw(uint16_t *to, const uint16_t *eight)
+{
+    uint4 raw;
+    memcpy(&raw, eight, sizeof raw);
+    *(uint4 *)to = raw;
+}
+
 /* Integers, and the bits of one float each. */
 static __global__ void round_stochastic(uint16_t *h, const float *z, struct dev_random r,
-                                        size_t count)
+                                        size_t count, bool wide)
 {
     size_t i = thread_index() * GROUP;
     uint32_t bits[4];
+    uint16_t made[GROUP];
     philox(r.seed, RNG_ROUND | r.step << 32, (r.first + i) / GROUP, bits);
 #pragma unroll
-    for (size_t k = 0; k < GROUP; k++)
-        if (i + k < count)
-            h[i + k] = bf16_stochastic(z[i + k], bits[k / 2] >> k % 2 * 16 & 0xffff);
+    for (int half = 0; half < GROUP; half += 4) {
+        four x = get4(z, i + half, count, wide);
+#pragma unroll
+        for (int k = half; k < half + 4; k++)
+            made[k] = bf16_stochastic(x.x[k - half], bits[k / 2] >> k % 2 * 16 & 0xffff);
+    }
+    if (wide && i + GROUP <= count) {
+        store_raw(h + i, made);
+    } else {
+        for (int k = 0; k < GROUP && i + k < count; k++)
+            h[i + k] = made[k];
+    }
 }
 
 extern "C" void cuda_round_stochastic(struct dev *d, uint16_t *h, const float *z,
@@ -127,7 +144,7 @@ extern "C" void cuda_round_stochastic(struct dev *d, uint16_t *h, const float *z
     ASSERT(r->first % GROUP == 0);
     if (count)
         LAUNCH(cuda_of(d), round_stochastic, blocks_for(count, THREADS * GROUP), THREADS, 0, h, z,
-               *r, count);
+               *r, count, aligned16(h) && aligned16(z));
 }
 
 static __global__ void widen_bf16(float *z, const uint16_t *h, size_t count, bool wide)
@@ -135,16 +152,22 @@ static __global__ void widen_bf16(float *z, const uint16_t *h, size_t count, boo
     size_t i = thread_index() * 4;
     if (i < count) {
         four x;
+        if (wide && i + 4 <= count) {
+            ushort4 v = *(const ushort4 *)(h + i);
+            x.x[0] = bf16_float(v.x), x.x[1] = bf16_float(v.y);
+            x.x[2] = bf16_float(v.z), x.x[3] = bf16_float(v.w);
+        } else {
 #pragma unroll
-        for (int k = 0; k < 4; k++)
-            x.x[k] = i + k < count ? bf16_float(h[i + k]) : 0.0f;
+            for (int k = 0; k < 4; k++)
+                x.x[k] = i + k < count ? bf16_float(h[i + k]) : 0.0f;
+        }
         put4(z, i, count, wide, x);
     }
 }
 
 extern "C" void cuda_widen_bf16(struct dev *d, float *z, const uint16_t *h, size_t count)
 {
-    LAUNCH4(cuda_of(d), widen_bf16, z, h, count, aligned16(z));
+    LAUNCH4(cuda_of(d), widen_bf16, z, h, count, aligned16(z) && aligned16(h));
 }
 
 /* outer.h writes every rounding as its own statement. */
