@@ -5,6 +5,7 @@
  * change, which for pinned memory means that the copy is done. Everything else is asynchronous.
  */
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/cudnn.h"
 #include "kernels/cuda/host.h"
 #include <cuda_runtime_api.h>
 #include <math.h>
@@ -466,7 +467,12 @@ static void describe(char *out, size_t size)
     cudaRuntimeGetVersion(&runtime);
     cudaError_t e = cudaGetDeviceCount(&count);
     cuda_matmul_version(library, sizeof library);
-    int n = snprintf(out, size, "cuda.toolkit %d.%d\ncuda.products %s\n", runtime / 1000, runtime % 1000 / 10, library);
+    struct cudnn *dnn;
+    bool found = cudnn_open(&dnn) == ERR_OK;
+    int n = snprintf(out, size, "cuda.toolkit %d.%d\ncuda.products %s\ncuda.cudnn %s%s%s\n", runtime / 1000,
+                     runtime % 1000 / 10, library, found ? "" : "no: ", found ? cudnn_version(dnn) : err_message(),
+                     found ? "" : "; attention is our own");
+    cudnn_close(dnn);
     if (driver && n > 0 && (size_t)n < size)
         n += snprintf(out + n, size - (size_t)n, "cuda.driver does CUDA %d.%d\ncuda.gpus %d%s%s\n", driver / 1000,
                       driver % 1000 / 10, e == cudaSuccess ? count : 0, e == cudaSuccess ? "" : ": ",
