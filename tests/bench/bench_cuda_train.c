@@ -2,10 +2,12 @@
  * and 1b: Llama 3.2 1B (1,235,814,400 parameters: 16 layers of 2048, 32 heads over 8 of keys and
  * values, SwiGLU of 8192, vocabulary 128256). Rows as bench.h says: tokens/s beside what 989
  * TFLOP/s (H100, H200, dense bf16) would give, so value / baseline is the MFU; then where a step's
- * time goes. Exit code 77 without the device.
+ * time goes, class by class, beside the least time and what log.md predicts. Exit code 77 without the
+ * device.
  *
- *     bench_cuda_train [SIZE [SEQUENCES [cuda|cpu]]] [--csv PATH]
+ *     bench_cuda_train [SIZE [SEQUENCES [cuda|cpu|predict]]] [--csv PATH]
  *
+ * predict: the table of log.md for an H200, of any machine: nothing is run.
  * SIZE 124m, 1558m, 1b, or 10m or 10m_llama for a try on a CPU; SEQUENCES of a step, one
  * micro-batch, default 64.
  */
@@ -13,10 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include "inner/optim/optim.h"
+#include "inner/work.h"
 #include "kernels/base/rng.h"
 #include "tests/bench/bench.h"
 
-enum { WARM = 3, STEPS = 10, SKIP = 77, WORD_BYTES = 16 };
+enum { WARM = 4, STEPS = 10, PROFILED = 3, SKIP = 77 };
 
 static const struct size {
     const char *name;
@@ -37,6 +40,7 @@ struct run {
     struct model *m;
     struct optim o;
     struct batch b;
+    struct profile profile;
     int64_t step;
     struct arena a;
 };
@@ -103,33 +107,85 @@ static enum err open_run(struct run *r, const char *kind, const char *optimizer,
     r->d->ops->copy(r->d, model_params(r->m), initial, r->t.elements * sizeof *initial);
     model_params_changed(r->m);
     fill(r, sequences);
+    profile_open(&r->profile, r->d);
+    model_profile(r->m, &r->profile);
     return ERR_OK;
 }
 
-struct times {
-    struct bench_times forward, both, optimizer;
-};
-
-/* Forward alone is model_eval's; the rest of model_step is the backward. */
-static enum err one_step(struct run *r, struct times *t, bool counted)
+/* As train.c gives it to the device, without a wait. */
+static enum err one_step(struct run *r)
 {
-    double loss, at[4];
-    size_t count;
-    at[0] = bench_now();
-    TRY(model_eval(r->m, &r->b, &loss, &count));
-    at[1] = bench_now();
     model_grads_zero(r->m);
-    TRY(model_step(r->m, &r->b, 1.0f / (float)r->b.tokens_count, NULL, &loss, &count));
-    at[2] = bench_now();
+    r->d->ops->zero(r->d, r->o.tally, OPTIM_TALLY * sizeof *r->o.tally);
+    profile_mark(&r->profile, PROFILE_UPLOAD);
+    TRY(model_accumulate(r->m, &r->b, 1.0f / (float)r->b.tokens_count, NULL, r->o.tally + OPTIM_LOSS));
     TRY(optim_step(&r->o, r->m, r->step++));
-    TRY(dev_sync(r->d));
-    at[3] = bench_now();
-    if (!counted)
-        return ERR_OK;
-    bench_add(&t->forward, at[1] - at[0]);
-    bench_add(&t->both, at[2] - at[1]);
-    bench_add(&t->optimizer, at[3] - at[2]);
+    profile_mark(&r->profile, PROFILE_UPDATE);
     return ERR_OK;
+}
+
+/* Seconds of a step, the median; how often the host waited for the device in all of them. */
+static enum err time_steps(struct run *r, double *seconds, unsigned *waits)
+{
+    unsigned marks = dev_marks(r->d, STEPS + 1);
+    struct bench_times t = {.count = 0};
+    for (int i = 0; i < WARM; i++)
+        TRY(one_step(r));
+    uint64_t drains = r->d->drains;
+    for (unsigned i = 0; i < STEPS; i++) {
+        r->d->ops->mark(r->d, marks + i);
+        TRY(one_step(r));
+    }
+    r->d->ops->mark(r->d, marks + STEPS);
+    *waits = (unsigned)(r->d->drains - drains);
+    TRY(dev_sync(r->d));
+    for (unsigned i = 0; i < STEPS; i++)
+        bench_add(&t, r->d->ops->seconds(r->d, marks + i, marks + i + 1));
+    *seconds = bench_median(&t);
+    return ERR_OK;
+}
+
+static enum err profile_steps(struct run *r)
+{
+    for (int i = 0; i < PROFILED; i++) {
+        profile_begin(&r->profile, true);
+        TRY(one_step(r));
+        TRY(profile_take(&r->profile));
+    }
+    profile_begin(&r->profile, false);
+    return ERR_OK;
+}
+
+/* What log.md expects of an H200: products at 650 TFLOP/s, causal attention at 230 and 180 (FlashAttention
+ * 2's rates on an H100 at sequence 1024, a quarter less for the diagonal), passes over memory at 80 % of
+ * the copy rate, the softmax behind the classifier's products. */
+static double predicted_seconds(enum profile_class c, const struct work *w)
+{
+    const double products = 650e12, forward = 230e12, backward = 180e12, memory = 0.8 * 4.3e12;
+    double rate = c == PROFILE_ATTENTION ? forward : c == PROFILE_ATTENTION_BWD ? backward : products;
+    double softmax = c == PROFILE_CLASSIFIER ? 6.0 / 14 * w->bytes / memory : 0;
+    return w->flop > 0 ? w->flop / rate + softmax : w->bytes / memory;
+}
+
+/* One line for each class; profile NULL: the prediction alone. */
+static void print_table(const struct run *r, const struct profile *p, size_t tokens)
+{
+    const struct work_step step = {.tokens = tokens, .micro = tokens, .type = DTYPE_BF16, .update_share = 1};
+    const struct work_peak peak = work_peak_h200();
+    double all[3] = {0};
+    printf("  %-14s %9s %9s %9s %9s %7s\n", "class", "least ms", "predicted", "measured", "TFLOP/s", "GB/s");
+    for (int c = PROFILE_UPLOAD; c < PROFILE_COUNT; c++) {
+        struct work w = work_of(&r->s, &r->t, &step, (enum profile_class)c);
+        double seconds[3] = {work_seconds(&w, &peak), predicted_seconds((enum profile_class)c, &w),
+                             p ? p->seconds[c] / p->steps : 0};
+        for (int i = 0; i < 3; i++)
+            all[i] += seconds[i];
+        if (w.bytes > 0)
+            printf("  %-14s %9.3f %9.3f %9.3f %9.1f %7.0f\n", profile_name((enum profile_class)c), 1e3 * seconds[0],
+                   1e3 * seconds[1], 1e3 * seconds[2], p ? 1e-12 * w.flop / seconds[2] : 0,
+                   p ? 1e-9 * w.bytes / seconds[2] : 0);
+    }
+    printf("  %-14s %9.3f %9.3f %9.3f\n", "all", 1e3 * all[0], 1e3 * all[1], 1e3 * all[2]);
 }
 
 /* 6 for each matrix weight, 12 L C T / 2 of causal attention. */
@@ -141,31 +197,56 @@ static double flop_per_token(const struct size *z)
     return 6 * weights + 6.0 * z->layers * C * z->sequence;
 }
 
+static void say(const struct run *r, const char *what, double seconds, unsigned waits, const char *csv)
+{
+    double tokens = (double)r->b.tokens_count;
+    bench_write(csv, &(struct bench_row){"cuda_train", what, "tokens/s", "bf16", tokens / seconds,
+                                         989e12 / flop_per_token(r->size)});
+    printf("  %s: %.2f ms, MFU %.3f, the host waited %u times in %d steps\n", what, 1e3 * seconds,
+           tokens / seconds * flop_per_token(r->size) / 989e12, waits, STEPS);
+}
+
 static enum err measure(const struct size *z, const char *kind, const char *optimizer, bool graphs,
                         size_t sequences, const char *csv)
 {
-    struct run r = {.size = z, .a = arena_make(0)};
-    struct times t = {.forward = {.count = 0}};
+    static struct run r;
+    double seconds = 0;
+    unsigned waits = 0;
     char what[96];
+    r = (struct run){.size = z, .a = arena_make(0)};
     enum err e = open_run(&r, kind, optimizer, graphs, sequences);
-    for (int i = 0; e == ERR_OK && i < WARM + STEPS; i++)
-        e = one_step(&r, &t, i >= WARM);
+    if (e == ERR_OK)
+        e = time_steps(&r, &seconds, &waits);
+    if (e == ERR_OK && !graphs)
+        e = profile_steps(&r);
     if (e == ERR_OK) {
-        double forward = bench_median(&t.forward), both = bench_median(&t.both),
-               update = bench_median(&t.optimizer);
         snprintf(what, sizeof what, "%s %s%s %zu x %d", z->name, optimizer, graphs ? " graphs" : "",
                  sequences, z->sequence);
-        bench_write(csv, &(struct bench_row){"cuda_train", what, "tokens/s", "bf16",
-                                             (double)r.b.tokens_count / (both + update),
-                                             989e12 / flop_per_token(z)});
-        printf("  %s: forward %.2f ms, backward %.2f ms, optimizer %.2f ms; MFU %.3f\n", what,
-               1e3 * forward, 1e3 * (both - forward), 1e3 * update,
-               (double)r.b.tokens_count / (both + update) * flop_per_token(z) / 989e12);
+        say(&r, what, seconds, waits, csv);
+        if (!graphs)
+            print_table(&r, &r.profile, r.b.tokens_count);
     }
     optim_close(&r.o);
     model_close(r.m);
     coll_close(r.c);
     dev_close(r.d);
+    arena_free(&r.a);
+    return e;
+}
+
+static enum err predict(const struct size *z, size_t sequences)
+{
+    static struct run r;
+    size_t tokens = sequences * (size_t)z->sequence;
+    r = (struct run){.size = z, .a = arena_make(0)};
+    enum err e = configure(&r, "cpu", "adamw");
+    if (e == ERR_OK)
+        e = table_make(&r.t, &r.s, &r.a);
+    if (e == ERR_OK) {
+        printf("%s adamw %zu x %d, a prediction for one H200; at 989 TFLOP/s: %.2f ms\n", z->name, sequences,
+               z->sequence, 1e3 * (double)tokens * flop_per_token(z) / 989e12);
+        print_table(&r, NULL, tokens);
+    }
     arena_free(&r.a);
     return e;
 }
@@ -183,8 +264,12 @@ int main(int argc, char **argv)
         z = strcmp(sizes[i].name, words[0]) ? z : &sizes[i];
     if (!csv || !z || atoi(words[1]) < 1) {
         fprintf(stderr, "usage: bench_cuda_train [124m|1558m|1b|10m|10m_llama [SEQUENCES "
-                        "[cuda|cpu]]] [--csv PATH]\n");
+                        "[cuda|cpu|predict]]] [--csv PATH]\n");
         return 4;
+    }
+    if (!strcmp(words[2], "predict")) {
+        enum err e = predict(z, (size_t)atoi(words[1]));
+        return e ? err_exit_code(e) : 0;
     }
     for (int k = 0; k < 3; k++) {
         enum err e =
