@@ -217,6 +217,7 @@ static enum err step_end(struct train *t, const struct train_hook *hook, size_t 
     ops->copy_async(t->dev, t->tally, t->optim.tally, OPTIM_TALLY * sizeof *t->tally);
     profile_mark(t->tune.profile, PROFILE_UPDATE);
     mark(t, MARK_END);
+    TRY(t->coll->ops->mark(t->coll));
     t->step++;
     t->tokens += (uint64_t)t->settings->train_batch_tokens;
     t->pending = true;

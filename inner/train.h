@@ -7,9 +7,9 @@
  *
  * On a GPU the host runs ahead: it gives the device the next step's forward and backward before it
  * reads what the last one came to, so the device never waits for a report, a line of a log or a
- * batch. What a step waits for, all of it: its own sums over several ranks (reduce_finish: a rank
- * that is gone must be noticed), other ranks' parameters with train.zero = 1; and where the hook, an
- * evaluation or a checkpoint is due, the step itself. Losses are summed on the device; a step whose
+ * batch. What is waited for, all of it: the step before the last (its batch's buffer is filled again);
+ * the last one, before its successor's update; and where the hook, an evaluation or a checkpoint is
+ * due, the step itself. Sums over several GPUs are the device's to wait for. Losses are summed on the device; a step whose
  * loss or gradient is not finite changes nothing there, and no step behind it is taken.
  *
  * Everything that a step reads besides parameters and moments (data, learning rate, random numbers)

@@ -26,8 +26,9 @@ struct coll_ops {
     /* x: few values of device memory. Behind what the device was given so far, in front of what it gets
      * next; the host does not wait. */
     enum err (*sum)(struct coll *c, double *x, size_t count);
-    /* Until the device has done all it was given. A rank that is gone leaves collectives that never end: who
-     * waits for anything behind one waits here first. */
+    /* A place behind all that the device was given so far, and: until the device is there. A rank that is
+     * gone leaves collectives that never end: who waits for anything behind one waits here first. */
+    enum err (*mark)(struct coll *c);
     enum err (*wait)(struct coll *c);
     enum err (*sum_host)(struct coll *c, double *x, size_t count); /* few host values */
     enum err (*broadcast)(struct coll *c, void *x, size_t bytes);  /* from rank 0, device memory */

@@ -163,6 +163,7 @@ enum err coll_mpi_open(struct coll **c)
                                         .finish = finish,
                                         .gather = gather,
                                         .sum = sum_host, /* the device's memory is the host's */
+                                        .mark = nothing,
                                         .wait = nothing,
                                         .sum_host = sum_host,
                                         .broadcast = broadcast,

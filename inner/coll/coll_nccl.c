@@ -26,7 +26,7 @@ enum { STAGING_BYTES = 4 << 20 };
 struct coll_nccl {
     struct coll coll; /* first */
     ncclComm_t comm;
-    cudaEvent_t done, ready;
+    cudaEvent_t done, ready, marked;
     cudaStream_t
         beside;    /* started sums; in front of the device's where both have blocks to place */
     char *staging; /* device */
@@ -99,15 +99,14 @@ static enum err unbroken(struct coll_nccl *n, const char *what)
     return broken(n, what, asked != ncclSuccess ? asked : r);
 }
 
-/* Until the device has done all that this rank has asked for, watching for ranks that died. A
+/* Until the device has reached the event, watching for ranks that died. A
  * deadline is only for what ranks come to at nearly the same time: the lead may be waiting for
  * another datacenter, and watch.c knows who is gone or silent. */
-static enum err finished(struct coll_nccl *n, double timeout_s, const char *what)
+static enum err reached(struct coll_nccl *n, cudaEvent_t event, double timeout_s, const char *what)
 {
     double end = seconds() + timeout_s;
-    TRY(cuda_failed(cudaEventRecord(n->done, NULL), "event"));
     for (;;) {
-        cudaError_t e = cudaEventQuery(n->done);
+        cudaError_t e = cudaEventQuery(event);
         if (e != cudaErrorNotReady)
             return cuda_failed(e, what);
         TRY(unbroken(n, what));
@@ -115,6 +114,13 @@ static enum err finished(struct coll_nccl *n, double timeout_s, const char *what
             return too_late(n, timeout_s, what);
         usleep(20);
     }
+}
+
+/* Until the device has done all that this rank has asked for. */
+static enum err finished(struct coll_nccl *n, double timeout_s, const char *what)
+{
+    TRY(cuda_failed(cudaEventRecord(n->done, NULL), "event"));
+    return reached(n, n->done, timeout_s, what);
 }
 
 static enum err connected(const struct coll_nccl *n)
@@ -174,13 +180,20 @@ static enum err sum(struct coll *c, double *x, size_t count)
 }
 
 /* A step may take minutes by itself, so the deadline follows from those before. */
+static enum err mark(struct coll *c)
+{
+    struct coll_nccl *n = nccl_of(c);
+    TRY(connected(n));
+    return cuda_failed(cudaEventRecord(n->marked, NULL), "event");
+}
+
 static enum err wait(struct coll *c)
 {
     struct coll_nccl *n = nccl_of(c);
     double begin = seconds(),
            limit = n->longest_s > 0 ? n->timeout_s + 10 * n->longest_s : INFINITY;
     TRY(connected(n));
-    TRY(finished(n, limit, "a step"));
+    TRY(reached(n, n->marked, limit, "a step"));
     if (seconds() - begin > n->longest_s)
         n->longest_s = seconds() - begin;
     return ERR_OK;
@@ -262,6 +275,8 @@ static void close_nccl(struct coll *c)
         cudaEventDestroy(n->done);
     if (n->ready)
         cudaEventDestroy(n->ready);
+    if (n->marked)
+        cudaEventDestroy(n->marked);
     if (n->beside)
         cudaStreamDestroy(n->beside);
     cudaFree(n->staging);
@@ -304,6 +319,7 @@ static enum err open_parts(struct coll_nccl *n, const struct coll_nccl_options *
     TRY(choose_gpu(n, o->local_rank));
     TRY(cuda_failed(cudaEventCreateWithFlags(&n->done, cudaEventDisableTiming), "event"));
     TRY(cuda_failed(cudaEventCreateWithFlags(&n->ready, cudaEventDisableTiming), "event"));
+    TRY(cuda_failed(cudaEventCreateWithFlags(&n->marked, cudaEventDisableTiming), "event"));
     TRY(cuda_failed(cudaDeviceGetStreamPriorityRange(&last, &first), "stream"));
     TRY(cuda_failed(cudaStreamCreateWithPriority(&n->beside, cudaStreamNonBlocking, first),
                     "stream"));
@@ -331,6 +347,7 @@ static enum err open_nccl(struct coll **c, const struct coll_nccl_options *o)
                                         .finish = finish,
                                         .gather = gather,
                                         .sum = sum,
+                                        .mark = mark,
                                         .wait = wait,
                                         .sum_host = sum_host,
                                         .broadcast = broadcast,

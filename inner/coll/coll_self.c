@@ -48,6 +48,7 @@ enum err coll_self_open(struct coll **c)
                                         .finish = nothing,
                                         .gather = gather,
                                         .sum = sum_host,
+                                        .mark = nothing,
                                         .wait = nothing,
                                         .sum_host = sum_host,
                                         .broadcast = broadcast,

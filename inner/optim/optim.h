@@ -45,8 +45,8 @@ void optim_close(struct optim *o); /* a zeroed one is fine */
  * least); step counts from 0. o->tally brings this rank's sum of losses, their number and its wish to
  * stop (0 or 1), becomes the sums over the ranks, and gets the square of the gradients' global norm
  * before the clip. Where loss or norm is not finite the device changes nothing: whoever reads the
- * tally, before the next update, says so. Nothing waits for the device, but for the other ranks'
- * parameters with train.zero = 1. All ranks call. */
+ * tally, before the next update, says so. Nothing waits for the device. All ranks
+ * call. */
 enum err optim_step(struct optim *o, struct model *m, int64_t step) MUST;
 
 #endif

@@ -29,6 +29,7 @@ static enum err once(enum kind k, size_t bytes)
         first[r] = count * r / n;
     if (k == GATHER) {
         TRY(o->gather(coll, x, first));
+        TRY(o->mark(coll));
         return o->wait(coll);
     }
     if (k != OWNERS)
@@ -36,6 +37,7 @@ static enum err once(enum kind k, size_t bytes)
     for (size_t r = n; k == OWNERS && r-- > 0;)
         TRY(o->start(coll, x + first[r], DTYPE_F32, first[r + 1] - first[r], (int)r));
     TRY(o->finish(coll));
+    TRY(o->mark(coll));
     return o->wait(coll);
 }
 

@@ -127,6 +127,7 @@ static enum err sum_of(struct coll *c, struct dev *d, float *x)
         host[i] = (float)rank + (float)(i % 64) / 64;
     d->ops->copy(d, x, host, sizeof host);
     TRY(dev_sync(d));
+    TRY(c->ops->mark(c));
     TRY(c->ops->wait(c)); /* a first step */
     TRY(ready());
     if (last() && is("leaves"))
@@ -136,6 +137,7 @@ static enum err sum_of(struct coll *c, struct dev *d, float *x)
     TRY(c->ops->start(c, x, DTYPE_F32, COUNT, COLL_ALL));
     TRY(c->ops->progress(c));
     TRY(c->ops->finish(c));
+    TRY(c->ops->mark(c));
     TRY(c->ops->wait(c));
     d->ops->copy(d, host, x, sizeof host);
     TRY(dev_sync(d));
