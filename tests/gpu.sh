@@ -85,6 +85,13 @@ for t in $on_gpu; do
     "$build/tests/$t"
     verdict $t $? "no GPU"
 done
+cmake --build "$build" --target test_cudnn_plans >>"$build/build.log" 2>&1
+if [ -x "$build/tests/test_cudnn_plans" ]; then
+    "$build/tests/test_cudnn_plans" --all
+    verdict "cuDNN's plans for an H200" $? "no libcudnn.so.9"
+else
+    verdict "cuDNN's plans for an H200" 77 "no header cudnn_graph.h"
+fi
 gpu=no
 nvidia-smi >/dev/null 2>&1 && gpu=yes
 for t in $references; do

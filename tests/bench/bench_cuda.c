@@ -368,6 +368,41 @@ static void run_attention_bwd(const void *context)
     d->ops->attention_bwd(d, k->dqkv, k->dout, k->out, &k->a);
 }
 
+/* Ours, cuDNN's, and cuDNN with the backward that repeats bit for bit: that `auto` takes when its
+ * record says so. */
+static struct dev *whose[3];
+static const char *const names[3] = {"own", "cudnn", "cudnn repeatable"};
+
+static void attention_open(void)
+{
+    static const char *const modes[3] = {"own", "cudnn", "auto"};
+    for (int i = 0; i < 3; i++) {
+        enum err e = dev_open(&whose[i], &(struct dev_options){.kind = "cuda", .model_type = "bf16", .attention = modes[i]});
+        if (e && i == 1) {
+            printf("SKIPPED: cuDNN's attention: %s\n", err_message());
+            return;
+        }
+        die(e);
+    }
+}
+
+/* Of one kind of attention, forward or backward; d is it while it is measured. */
+static void attention_row(int kind, const struct attention *k, bool backward, size_t L, double flop)
+{
+    struct dev *before = d;
+    char what[96];
+    const char *c = k->a.causal ? "c" : "";
+    if (!whose[kind])
+        return;
+    d = whose[kind];
+    if (kind == 2)
+        snprintf(d->attention, sizeof d->attention, "%zux%zu/%zux%zu%s:cc;", k->a.HD, k->a.NH, k->a.KVH, L, c);
+    snprintf(what, sizeof what, "attention %s L=%zu HD=%zu%s causal=%d, %s", backward ? "bwd" : "fwd", L, k->a.HD,
+             k->a.KVH < k->a.NH ? " grouped" : "", k->a.causal, names[kind]);
+    teraflops(what, backward ? run_attention_bwd : run_attention_fwd, k, flop);
+    d = before;
+}
+
 static void attention(size_t L, size_t HD, size_t share)
 {
     enum { TOKENS = 32768, WIDTH = 1024 };
@@ -383,15 +418,14 @@ static void attention(size_t L, size_t HD, size_t share)
                           random_bf16((size_t)TOKENS * WIDTH, 1),
                           room((size_t)TOKENS * 3 * WIDTH * 2)};
     for (int causal = 1; causal >= 0; causal--) {
-        char what[80];
-        const char *groups = share > 1 ? " grouped" : "";
         double flop = 4.0 * TOKENS * (double)L * WIDTH /
                       (causal ? 2 : 1); /* as FlashAttention's papers count */
         k.a.causal = causal;
-        snprintf(what, sizeof what, "attention fwd L=%zu HD=%zu%s causal=%d", L, HD, groups, causal);
-        teraflops(what, run_attention_fwd, &k, flop);
-        snprintf(what, sizeof what, "attention bwd L=%zu HD=%zu%s causal=%d", L, HD, groups, causal);
-        teraflops(what, run_attention_bwd, &k, 2.5 * flop);
+        for (int kind = 0; kind < 3; kind++) {
+            if (kind < 2)
+                attention_row(kind, &k, false, L, flop);
+            attention_row(kind, &k, true, L, 2.5 * flop);
+        }
     }
     void *all[] = {(void *)(uintptr_t)k.a.qkv, device_cu, k.a.lse, k.out, k.dout, k.dqkv};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -474,11 +508,14 @@ int main(int argc, char **argv)
     linear("qkv 768->2304", C, 3 * C, DEV_ACT_NONE, DEV_ACT_NONE);
     linear("up + GELU 768->3072", C, 4 * C, DEV_ACT_GELU_TANH, DEV_ACT_NONE);
     linear("down 3072->768", 4 * C, C, DEV_ACT_NONE, DEV_ACT_GELU_TANH);
+    attention_open();
     for (size_t L = 512; L <= 4096; L *= 2) {
         attention(L, 64, 1);
         attention(L, 128, 1);
     }
     attention(2048, 64, 4);
+    for (int i = 0; i < 3; i++)
+        dev_close(whose[i]);
     classifier();
     codec();
     optimizers();

@@ -8,5 +8,8 @@
 enum { CUDA_TEST_SKIP = 77 }; /* ctest's code for a skipped test */
 /* ERR_UNSUPPORTED, with the reason, on a host without a GPU. */
 enum err cuda_test_open(struct dev **d, const char *model_type) MUST;
+/* With `attention` of dev_options; the other opens with "own". */
+enum err cuda_test_open_attention(struct dev **d, const char *model_type,
+                                  const char *attention) MUST;
 
 #endif

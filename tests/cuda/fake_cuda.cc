@@ -405,16 +405,21 @@ void host_set(const struct cuda_host *) /* the module's errors are this program'
 
 const struct cuda_module *atoll_cuda_module(const struct cuda_host *host);
 
-enum err cuda_test_open(struct dev **d, const char *model_type)
+enum err cuda_test_open_attention(struct dev **d, const char *model_type, const char *attention)
 {
     struct dev_options o = {};
     o.kind = "cuda";
     o.model_type = model_type;
     o.graphs = true;
-    o.attention = "own"; /* test_attention_choice.c opens it anew */
+    o.attention = attention;
     enum err e = atoll_cuda_module(NULL)->open(d, 0, &o);
     if (!e)
         (*d)->kind = "emulated";
     return e;
+}
+
+enum err cuda_test_open(struct dev **d, const char *model_type)
+{
+    return cuda_test_open_attention(d, model_type, "own");
 }
 }

@@ -72,9 +72,7 @@ static struct dev *device, *cpu;
 
 static void open_devices(const char *mode)
 {
-    assert_int_equal(cuda_test_open(&device, "bf16"), ERR_OK);
-    cuda_attention_close(cuda_of(device));
-    assert_int_equal(cuda_attention_open(cuda_of(device), mode), ERR_OK);
+    assert_int_equal(cuda_test_open_attention(&device, "bf16", mode), ERR_OK);
     assert_int_equal(dev_open(&cpu, &(struct dev_options){.kind = "cpu", .model_type = "bf16"}),
                      ERR_OK);
     emulate_log();

@@ -1,0 +1,122 @@
+/* A run that chooses its attention kernel by the clock, stopped and resumed when the clock says
+ * otherwise, has the bits of the run that was not stopped: on the emulated device, whose cuDNN
+ * (fake_cudnn.c) rounds elsewhere than our kernels do. */
+#include "tests/inner/setup.h"
+#include "inner/train.h"
+#include "kernels/base/bytes.h"
+#include "tests/cuda/cuda_test.h"
+#include "tests/cuda/fake_cudnn.h"
+
+enum { FAST = -3, SLOW = 1000 }; /* microseconds of cuDNN, as fake_cudnn.h counts */
+static struct arena arena;
+static volatile int stop;
+
+static int make_text(void **state)
+{
+    enum { TOKENS = 3000 };
+    static uint8_t data[SHARD_HEADER_BYTES + 2 * TOKENS];
+    struct bytes_writer w = bytes_writer(data, sizeof data);
+    if (scratch_open(state))
+        return -1;
+    bytes_put_u32(&w, SHARD_MAGIC_U16);
+    bytes_put_u32(&w, SHARD_VERSION_U16);
+    bytes_put_u32(&w, TOKENS);
+    w.at = data + SHARD_HEADER_BYTES;
+    for (unsigned i = 0; i < TOKENS; i++)
+        bytes_put_u16(&w, (uint16_t)(i * i % 23));
+    scratch_write("text.bin", data, sizeof data);
+    return 0;
+}
+
+static const char *const words[] = {"--model.vocab",
+                                    "23",
+                                    "--data.tokenizer",
+                                    "external",
+                                    "--model.layers",
+                                    "1",
+                                    "--model.heads",
+                                    "2",
+                                    "--model.width",
+                                    "16",
+                                    "--model.context",
+                                    "128",
+                                    "--train.sequence",
+                                    "128",
+                                    "--train.batch_tokens",
+                                    "128",
+                                    "--train.warmup",
+                                    "1",
+                                    "--train.steps",
+                                    "3",
+                                    "--train.lr",
+                                    "0.01",
+                                    "--device.dtype",
+                                    "bf16",
+                                    "--train.eval_every",
+                                    "0",
+                                    "--train.checkpoint_every",
+                                    "0",
+                                    NULL};
+
+struct outcome {
+    enum err e;
+    float *params;
+    size_t elements;
+    char attention[256];
+};
+
+/* One process: two steps, or one when it is told to stop. */
+static struct outcome run(const char *dir, double us, int stop_at_once)
+{
+    struct outcome o = {0};
+    static struct train t;
+    struct dev *d;
+    struct coll *c;
+    struct settings *s = setup_settings(&arena, words);
+    const char **items = arena_array(&arena, 1, sizeof *items);
+    items[0] = arena_printf(&arena, "%s/text.bin", scratch_root);
+    s->data_train = (struct config_list){items, 1};
+    fake_cudnn.us = us;
+    stop = stop_at_once;
+    assert_int_equal(cuda_test_open_attention(&d, "bf16", "auto"), ERR_OK);
+    assert_int_equal(coll_open(&c, "cpu"), ERR_OK);
+    if (train_open(&t, s, d, c, 0, arena_printf(&arena, "%s/%s", scratch_root, dir), &arena))
+        fail_msg("%s", err_message());
+    t.stop = &stop;
+    o.e = train_run(&t, NULL);
+    o.elements = t.table.elements;
+    o.params = arena_array(&arena, o.elements, sizeof *o.params);
+    d->ops->copy(d, o.params, model_params(t.model), o.elements * sizeof *o.params);
+    memcpy(o.attention, d->attention, sizeof o.attention);
+    train_close(&t);
+    coll_close(c);
+    dev_close(d);
+    return o;
+}
+
+static bool same(const struct outcome *a, const struct outcome *b)
+{
+    return !memcmp(a->params, b->params, a->elements * sizeof *a->params);
+}
+
+static void resumed_is_not_measured_again(void **state)
+{
+    (void)state;
+    struct outcome whole = run("whole", FAST, 0), slow = run("slow", SLOW, 0),
+                   first = run("parts", FAST, 1), rest = run("parts", SLOW, 0);
+    assert_int_equal(whole.e, ERR_OK);
+    assert_int_equal(first.e, ERR_STOPPED);
+    assert_int_equal(rest.e, ERR_OK);
+    assert_string_equal(whole.attention, "8x2/2x128c:cc;");
+    assert_string_equal(slow.attention, "8x2/2x128c:oo;");
+    assert_string_equal(rest.attention, whole.attention);
+    assert_false(same(&whole, &slow)); /* or this test could not fail */
+    assert_true(same(&whole, &rest));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(resumed_is_not_measured_again)};
+    arena = arena_make(0);
+    return cmocka_run_group_tests(tests, make_text, scratch_close);
+}
