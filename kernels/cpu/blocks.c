@@ -1,7 +1,7 @@
 /* Blocks of 256 values in the forms in which they go on the wire, and streams of integers, on the
- * CPU (dev.h, exact set): formulas from kernels/scalar, loops here, one block at a time so that what
- * one loop leaves the next finds in the cache nearest by. Blocks do not know of each other: the bits
- * are the same at every thread count.
+ * CPU (dev.h, exact set): formulas from kernels/scalar, loops here, one block at a time so that
+ * what one loop leaves the next finds in the cache nearest by. Blocks do not know of each other:
+ * the bits are the same at every thread count.
  */
 #include "kernels/base/rng.h"
 #include "kernels/cpu/exact.h"
@@ -117,7 +117,8 @@ void LEVEL_NAME(cpu_unpack)(struct dev *d, int32_t *q, const uint8_t *in, const 
 #pragma omp parallel for num_threads(d->threads) schedule(static)
     for (size_t b = 0; b < count / DEV_BLOCK; b++) {
         if (slot[b] != DEV_ABSENT)
-            unpack_any(q + b * DEV_BLOCK, in + (size_t)slot[b] * (DEV_BLOCK / 8) * bits, bias, bits, add);
+            unpack_any(q + b * DEV_BLOCK, in + (size_t)slot[b] * (DEV_BLOCK / 8) * bits, bias, bits,
+                       add);
         else if (!add)
             memset(q + b * DEV_BLOCK, 0, DEV_BLOCK * sizeof *q);
     }
@@ -127,7 +128,8 @@ void LEVEL_NAME(cpu_unpack)(struct dev *d, int32_t *q, const uint8_t *in, const 
 
 /* Element e of the fragment gets word e % 4 of counter e / 4 (philox); here the counters of a block
  * go through the rounds side by side. */
-static inline void random_words(uint32_t random[DEV_BLOCK], uint64_t seed, uint64_t stream, size_t block)
+static inline void random_words(uint32_t random[DEV_BLOCK], uint64_t seed, uint64_t stream,
+                                size_t block)
 {
     enum { N = DEV_BLOCK / 4 };
     philox_word c[4][N];
@@ -168,7 +170,8 @@ INLINE void block_join(uint8_t *out, const uint8_t *u, const unsigned bits)
             out[i] = (uint8_t)(u[2 * i] | u[2 * i + 1] << 4);
     if (bits == 2)
         for (size_t i = 0; i < DEV_BLOCK / 4; i++)
-            out[i] = (uint8_t)(u[4 * i] | u[4 * i + 1] << 2 | u[4 * i + 2] << 4 | u[4 * i + 3] << 6);
+            out[i] =
+                (uint8_t)(u[4 * i] | u[4 * i + 1] << 2 | u[4 * i + 2] << 4 | u[4 * i + 3] << 6);
     if (bits == 1)
         for (size_t i = 0; i < DEV_BLOCK / 8; i++) {
             uint64_t eight; /* bytes 0 or 1: byte k ends up as bit 56 + k, without carries */
@@ -178,8 +181,8 @@ INLINE void block_join(uint8_t *out, const uint8_t *u, const unsigned bits)
 }
 
 /* A form of at most 8 bits -> whether it says anything. residual may be z. */
-INLINE bool small_encode(const enum dev_form form, uint8_t *out, float *residual, const float *z, uint8_t own,
-                         uint8_t grid, const uint32_t *random)
+INLINE bool small_encode(const enum dev_form form, uint8_t *out, float *residual, const float *z,
+                         uint8_t own, uint8_t grid, const uint32_t *random)
 {
     uint8_t held[DEV_BLOCK], *u = form_bits(form) == 8 ? out : held;
     const struct form_scale s = form_scale(form, own, grid, form == DEV_E3M0 ? largest(z) : 0);
@@ -230,10 +233,11 @@ static bool large_encode(enum dev_form form, uint8_t *out, float *residual, cons
 
 /* The small forms, each a constant in a loop of its own. */
 #define SMALL_FORMS(X)                                                                             \
-    X(DEV_INT8) X(DEV_INT4) X(DEV_INT2) X(DEV_SIGN) X(DEV_E3M0) X(DEV_E4M3) X(DEV_E5M2) X(DEV_E5M2_RANDOM)
+    X(DEV_INT8)                                                                                    \
+    X(DEV_INT4) X(DEV_INT2) X(DEV_SIGN) X(DEV_E3M0) X(DEV_E4M3) X(DEV_E5M2) X(DEV_E5M2_RANDOM)
 
-static bool encode_one(const struct dev_encode *a, uint8_t *out, float *residual, const float *z, uint8_t own,
-                       size_t block)
+static bool encode_one(const struct dev_encode *a, uint8_t *out, float *residual, const float *z,
+                       uint8_t own, size_t block)
 {
     uint32_t random[DEV_BLOCK];
     uint8_t grid = a->grid ? a->grid[block] : 0;
@@ -250,8 +254,8 @@ static bool encode_one(const struct dev_encode *a, uint8_t *out, float *residual
     }
 }
 
-void LEVEL_NAME(cpu_block_encode)(struct dev *d, uint8_t *out, uint8_t *code, uint8_t *present, float *residual,
-                                  const float *z, const struct dev_encode *a)
+void LEVEL_NAME(cpu_block_encode)(struct dev *d, uint8_t *out, uint8_t *code, uint8_t *present,
+                                  float *residual, const float *z, const struct dev_encode *a)
 {
     size_t n = form_bytes(a->form);
 #pragma omp parallel for num_threads(d->threads) schedule(static)
@@ -343,7 +347,8 @@ static bool sum_decode(const struct dev_decode *a, float *z, const uint8_t *in, 
     return over;
 }
 
-void LEVEL_NAME(cpu_block_decode)(struct dev *d, float *z, const uint8_t *in, const struct dev_decode *a)
+void LEVEL_NAME(cpu_block_decode)(struct dev *d, float *z, const uint8_t *in,
+                                  const struct dev_decode *a)
 {
     bool sums = a->form >= DEV_INT8 && a->form <= DEV_SIGN;
     size_t n = sums ? (size_t)DEV_BLOCK / 8 * a->bits : form_bytes(a->form);
@@ -363,8 +368,8 @@ void LEVEL_NAME(cpu_block_decode)(struct dev *d, float *z, const uint8_t *in, co
         *a->over = 1;
 }
 
-void LEVEL_NAME(cpu_block_gather)(struct dev *d, uint8_t *out, const uint8_t *in, const uint32_t *index,
-                                  size_t size_bytes, size_t blocks)
+void LEVEL_NAME(cpu_block_gather)(struct dev *d, uint8_t *out, const uint8_t *in,
+                                  const uint32_t *index, size_t size_bytes, size_t blocks)
 {
 #pragma omp parallel for num_threads(d->threads) schedule(static)
     for (size_t i = 0; i < blocks; i++)

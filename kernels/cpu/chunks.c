@@ -1,5 +1,5 @@
-/* Chunks of 4096 values on the CPU (dev.h, exact set): their norms, and their largest values. Chunks
- * do not know of each other: the bits are the same at every thread count. */
+/* Chunks of 4096 values on the CPU (dev.h, exact set): their norms, and their largest values.
+ * Chunks do not know of each other: the bits are the same at every thread count. */
 #include "kernels/cpu/exact.h"
 #include "kernels/scalar/chunks.h"
 
@@ -111,8 +111,8 @@ static void chunk_encode(struct dev_chunk *c, float *residual, size_t n)
     }
 }
 
-void LEVEL_NAME(cpu_chunk_largest)(struct dev *d, struct dev_chunk *made, float *residual, const float *z,
-                                   size_t count)
+void LEVEL_NAME(cpu_chunk_largest)(struct dev *d, struct dev_chunk *made, float *residual,
+                                   const float *z, size_t count)
 {
 #pragma omp parallel for num_threads(d->threads) schedule(static)
     for (size_t i = 0; i < count; i += DEV_CHUNK) {
@@ -123,13 +123,15 @@ void LEVEL_NAME(cpu_chunk_largest)(struct dev *d, struct dev_chunk *made, float 
     }
 }
 
-void LEVEL_NAME(cpu_chunk_add)(struct dev *d, float *z, const struct dev_chunk *chunks, size_t count)
+void LEVEL_NAME(cpu_chunk_add)(struct dev *d, float *z, const struct dev_chunk *chunks,
+                               size_t count)
 {
 #pragma omp parallel for num_threads(d->threads) schedule(static)
     for (size_t i = 0; i < count; i += DEV_CHUNK) {
         const struct dev_chunk *c = &chunks[i / DEV_CHUNK];
         size_t k = chunk_size(i, count) / DEV_CHUNK_SHARE;
         for (size_t j = 0; c->upper && j < k; j++)
-            z[i + c->value[j] % DEV_CHUNK] += chunk_value(c->value[j] / DEV_CHUNK, c->upper, c->less);
+            z[i + c->value[j] % DEV_CHUNK] +=
+                chunk_value(c->value[j] / DEV_CHUNK, c->upper, c->less);
     }
 }

@@ -1,13 +1,13 @@
-/* Blocks of 256 values in the forms in which they go on the wire, and streams of integers, on the GPU
- * (dev.h, exact set): the bits of kernels/cpu/blocks.c, by the same formulas (kernels/scalar/forms.h),
- * compiled like exact.cu.
+/* Blocks of 256 values in the forms in which they go on the wire, and streams of integers, on the
+ * GPU (dev.h, exact set): the bits of kernels/cpu/blocks.c, by the same formulas
+ * (kernels/scalar/forms.h), compiled like exact.cu.
  *
- * Encoding, half a warp holds a block: lane j has z[j], z[16 + j], ..., so that it is the CPU's lane j
- * of the sum of squares behind the block's code, and z is read once. A load is 64 bytes side by side
- * for each half-warp, 16 of them under way at a time; values of up to 8 bits meet in shared memory and
- * leave it 16 values to a lane. Decoding, a warp takes a block, a lane 4 values side by side twice.
- * Floors at 4.3 TB/s, for 10^9 values: encode 8 bytes and the form's (int4: 8.5, 2.0 ms), decode 4 and
- * the form's (int4: 4.5, 1.05 ms), 8 where it adds.
+ * Encoding, half a warp holds a block: lane j has z[j], z[16 + j], ..., so that it is the CPU's
+ * lane j of the sum of squares behind the block's code, and z is read once. A load is 64 bytes side
+ * by side for each half-warp, 16 of them under way at a time; values of up to 8 bits meet in shared
+ * memory and leave it 16 values to a lane. Decoding, a warp takes a block, a lane 4 values side by
+ * side twice. Floors at 4.3 TB/s, for 10^9 values: encode 8 bytes and the form's (int4: 8.5, 2.0
+ * ms), decode 4 and the form's (int4: 4.5, 1.05 ms), 8 where it adds.
  */
 #include "kernels/cuda/tile.cuh"
 #include "kernels/base/rng.h"
@@ -46,10 +46,11 @@ static __device__ __forceinline__ uint32_t half_or(uint32_t x)
     return x;
 }
 
-/* Element e gets word e % 4 of counter e / 4: a lane computes 4 of the block's 64 counters. The rows
- * lie 272 words apart, so that the two half-warps of a warp read different banks. */
+/* Element e gets word e % 4 of counter e / 4: a lane computes 4 of the block's 64 counters. The
+ * rows lie 272 words apart, so that the two half-warps of a warp read different banks. */
 enum { RANDOM_ROW = DEV_BLOCK + LANES };
-static __device__ __forceinline__ void random_words(uint32_t *row, const struct dev_encode &a, size_t block)
+static __device__ __forceinline__ void random_words(uint32_t *row, const struct dev_encode &a,
+                                                    size_t block)
 {
     unsigned j = threadIdx.x % LANES;
 #pragma unroll
@@ -64,7 +65,8 @@ static __device__ __forceinline__ void random_words(uint32_t *row, const struct 
 }
 
 /* 16 values of 8 bits -> of BITS, low bits first, to where the block's values begin. */
-template <int BITS> static __device__ __forceinline__ void put_joined(uint8_t *out, const uint8_t *u, bool words_only)
+template <int BITS>
+static __device__ __forceinline__ void put_joined(uint8_t *out, const uint8_t *u, bool words_only)
 {
     enum { WORDS = BITS / 2 ? BITS / 2 : 1 }; /* 1 bit: half a word */
     unsigned j = threadIdx.x % LANES;
@@ -100,10 +102,10 @@ static __global__ void __launch_bounds__(THREADS)
                  struct dev_encode a, size_t blocks)
 {
     constexpr bool RANDOM = FORM == DEV_E5M2_RANDOM;
-    constexpr int BITS = FORM == DEV_SIGN                        ? 1
-                         : FORM == DEV_INT2                      ? 2
+    constexpr int BITS = FORM == DEV_SIGN                       ? 1
+                         : FORM == DEV_INT2                     ? 2
                          : FORM == DEV_INT4 || FORM == DEV_E3M0 ? 4
-                                                                 : 8;
+                                                                : 8;
     __shared__ uint4 held16[BLOCKS][DEV_BLOCK / 16];
     __shared__ uint32_t random[RANDOM ? BLOCKS : 1][RANDOM_ROW];
     size_t block = thread_index() / LANES;
@@ -159,7 +161,8 @@ static __global__ void __launch_bounds__(THREADS)
 /* DEV_F32, DEV_BF16: T is float or uint16_t. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    encode_large(T *out, uint8_t *code, uint8_t *present, float *residual, const float *z, size_t blocks)
+    encode_large(T *out, uint8_t *code, uint8_t *present, float *residual, const float *z,
+                 size_t blocks)
 {
     size_t block = thread_index() / LANES;
     unsigned j = threadIdx.x % LANES;
@@ -196,10 +199,11 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 #define SMALL_FORMS(X)                                                                             \
-    X(DEV_INT8) X(DEV_INT4) X(DEV_INT2) X(DEV_SIGN) X(DEV_E3M0) X(DEV_E4M3) X(DEV_E5M2) X(DEV_E5M2_RANDOM)
+    X(DEV_INT8)                                                                                    \
+    X(DEV_INT4) X(DEV_INT2) X(DEV_SIGN) X(DEV_E3M0) X(DEV_E4M3) X(DEV_E5M2) X(DEV_E5M2_RANDOM)
 
-extern "C" void cuda_block_encode(struct dev *d, uint8_t *out, uint8_t *code, uint8_t *present, float *residual,
-                                  const float *z, const struct dev_encode *a)
+extern "C" void cuda_block_encode(struct dev *d, uint8_t *out, uint8_t *code, uint8_t *present,
+                                  float *residual, const float *z, const struct dev_encode *a)
 {
     size_t blocks = a->count / DEV_BLOCK;
     unsigned grid = blocks_for(blocks, BLOCKS);
@@ -227,7 +231,8 @@ extern "C" void cuda_block_encode(struct dev *d, uint8_t *out, uint8_t *code, ui
 /* ---- decode ---- */
 
 /* v or z + v, divided: two roundings at most, in this order. */
-static __device__ __forceinline__ void put_values(float *z, const float *v, const struct dev_decode &a)
+static __device__ __forceinline__ void put_values(float *z, const float *v,
+                                                  const struct dev_decode &a)
 {
     float4 *to = (float4 *)z;
     float4 x = make_float4(v[0], v[1], v[2], v[3]);
@@ -242,14 +247,16 @@ static __device__ __forceinline__ void put_values(float *z, const float *v, cons
 
 /* Four values of a relayed block; i: of the first. */
 template <enum dev_form FORM>
-static __device__ __forceinline__ void get_relayed(float *v, const uint8_t *in, unsigned i, uint8_t own)
+static __device__ __forceinline__ void get_relayed(float *v, const uint8_t *in, unsigned i,
+                                                   uint8_t own)
 {
     if (FORM == DEV_F32) {
         float4 x = *(const float4 *)(in + i * 4);
         v[0] = x.x, v[1] = x.y, v[2] = x.z, v[3] = x.w;
     } else if (FORM == DEV_BF16) {
         ushort4 x = *(const ushort4 *)(in + i * 2);
-        v[0] = bf16_float(x.x), v[1] = bf16_float(x.y), v[2] = bf16_float(x.z), v[3] = bf16_float(x.w);
+        v[0] = bf16_float(x.x), v[1] = bf16_float(x.y), v[2] = bf16_float(x.z),
+        v[3] = bf16_float(x.w);
     } else if (FORM == DEV_E3M0) {
         float scale = float_of_bits(*(const uint32_t *)in);
         uint32_t u = *(const uint16_t *)(in + FORM_SCALE_BYTES + i / 2);
@@ -288,7 +295,8 @@ static __global__ void __launch_bounds__(THREADS)
 
 /* Value i of a block; at most 18 bits, so that it lies in two words, the second of which is in the
  * block where it is needed. */
-template <int BITS> static __device__ __forceinline__ uint32_t get_bits(const uint32_t *words, unsigned i)
+template <int BITS>
+static __device__ __forceinline__ uint32_t get_bits(const uint32_t *words, unsigned i)
 {
     unsigned bit = i * BITS, word = bit / 32, shift = bit % 32;
     uint64_t two = words[word];
@@ -308,7 +316,8 @@ static __global__ void __launch_bounds__(THREADS)
         return;
     uint32_t slot = a.slot[block];
     const uint32_t *words = (const uint32_t *)in + (size_t)slot * (DEV_BLOCK / 32 * BITS);
-    int32_t times = a.form == DEV_SIGN ? 2 : 1, bias = a.form == DEV_SIGN ? a.signs[block] : a.bias, over = 0;
+    int32_t times = a.form == DEV_SIGN ? 2 : 1, bias = a.form == DEV_SIGN ? a.signs[block] : a.bias,
+            over = 0;
     float step = grid_step(form_step(a.form, a.code[block]));
 #pragma unroll
     for (unsigned r = 0; r < PAIR; r++) {
@@ -330,9 +339,11 @@ static __global__ void __launch_bounds__(THREADS)
 #define RELAYED_FORMS(X) X(DEV_F32) X(DEV_BF16) X(DEV_E3M0) X(DEV_E4M3)
 /* The widths, so that shifts and offsets are constants in each kernel. */
 #define WIDTHS(X)                                                                                  \
-    X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16) X(17) X(18)
+    X(1)                                                                                           \
+    X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16) X(17) X(18)
 
-static void sums_launch(struct cuda *c, float *z, const uint8_t *in, const struct dev_decode *a, size_t blocks)
+static void sums_launch(struct cuda *c, float *z, const uint8_t *in, const struct dev_decode *a,
+                        size_t blocks)
 {
     ASSERT(a->bits >= 1 && a->bits <= BITS_MAX && !a->add);
     switch (a->bits) {
@@ -346,7 +357,8 @@ static void sums_launch(struct cuda *c, float *z, const uint8_t *in, const struc
     }
 }
 
-extern "C" void cuda_block_decode(struct dev *d, float *z, const uint8_t *in, const struct dev_decode *a)
+extern "C" void cuda_block_decode(struct dev *d, float *z, const uint8_t *in,
+                                  const struct dev_decode *a)
 {
     size_t blocks = a->count / DEV_BLOCK;
     unsigned grid = blocks_for(blocks, THREADS / WARP);
@@ -371,22 +383,23 @@ extern "C" void cuda_block_decode(struct dev *d, float *z, const uint8_t *in, co
 
 /* ---- streams ---- */
 
-static __global__ void block_gather(uint32_t *out, const uint32_t *in, const uint32_t *index, unsigned words,
-                                    size_t count)
+/* Word by word, counted in 32 bits: a division of 64 is a long sequence. */
+static __global__ void block_gather(uint32_t *out, const uint32_t *in, const uint32_t *index,
+                                    unsigned words, unsigned count)
 {
-    size_t i = thread_index();
+    unsigned i = blockIdx.x * THREADS + threadIdx.x;
     if (i < count)
         out[i] = in[(size_t)index[i / words] * words + i % words];
 }
 
-extern "C" void cuda_block_gather(struct dev *d, uint8_t *out, const uint8_t *in, const uint32_t *index,
-                                  size_t size_bytes, size_t blocks)
+extern "C" void cuda_block_gather(struct dev *d, uint8_t *out, const uint8_t *in,
+                                  const uint32_t *index, size_t size_bytes, size_t blocks)
 {
     size_t count = blocks * (size_bytes / 4);
-    ASSERT(size_bytes % 4 == 0);
+    ASSERT(size_bytes % 4 == 0 && count <= UINT32_MAX - THREADS);
     if (count)
         LAUNCH(cuda_of(d), block_gather, blocks_for(count, THREADS), THREADS, 0, (uint32_t *)out,
-               (const uint32_t *)in, index, (unsigned)(size_bytes / 4), count);
+               (const uint32_t *)in, index, (unsigned)(size_bytes / 4), (unsigned)count);
 }
 
 /* Integers: a warp for each block of 256, a lane for each group of 8 values, which is `bits` bytes.
@@ -439,8 +452,8 @@ static __global__ void pack(uint8_t *out, const int32_t *q, int32_t bias, size_t
 }
 
 template <int BITS>
-static __global__ void unpack(int32_t *q, const uint8_t *in, const uint32_t *slots, int32_t bias, bool add,
-                              size_t blocks)
+static __global__ void unpack(int32_t *q, const uint8_t *in, const uint32_t *slots, int32_t bias,
+                              bool add, size_t blocks)
 {
     size_t block = thread_index() / WARP;
     if (block >= blocks)
@@ -448,7 +461,8 @@ static __global__ void unpack(int32_t *q, const uint8_t *in, const uint32_t *slo
     uint32_t slot = slots[block];
     const uint32_t *words = (const uint32_t *)in + (size_t)slot * (DEV_BLOCK / 32 * BITS);
     int32_t *to = q + block * DEV_BLOCK;
-    for (unsigned i = threadIdx.x % WARP; i < DEV_BLOCK; i += WARP) { /* neighbours write neighbours */
+    for (unsigned i = threadIdx.x % WARP; i < DEV_BLOCK;
+         i += WARP) { /* neighbours write neighbours */
         int32_t value = slot != DEV_ABSENT ? (int32_t)get_bits<BITS>(words, i) - bias : 0;
         to[i] = add ? to[i] + value : value;
     }
@@ -472,8 +486,8 @@ extern "C" void cuda_pack(struct dev *d, uint8_t *out, const int32_t *q, int32_t
     }
 }
 
-extern "C" void cuda_unpack(struct dev *d, int32_t *q, const uint8_t *in, const uint32_t *slot, int32_t bias,
-                            unsigned bits, bool add, size_t count)
+extern "C" void cuda_unpack(struct dev *d, int32_t *q, const uint8_t *in, const uint32_t *slot,
+                            int32_t bias, unsigned bits, bool add, size_t count)
 {
     size_t blocks = count / DEV_BLOCK;
     ASSERT(bits >= 1 && bits <= BITS_MAX);

@@ -1,13 +1,13 @@
-/* Chunks of 4096 values on the GPU (dev.h, exact set): the bits of kernels/cpu/chunks.c, compiled like
- * exact.cu.
+/* Chunks of 4096 values on the GPU (dev.h, exact set): the bits of kernels/cpu/chunks.c, compiled
+ * like exact.cu.
  *
- * The largest values: a thread block holds a chunk in registers and halves an interval of magnitudes
- * until exactly k lie above, or the bound is the k-th itself; which values these are does not depend
- * on the way there. Their places become bits, so that they come out in order of index. What is sent
- * for them is a sum in that order, so a second kernel has a thread for each chunk; it reads what the
- * first left in scratch memory with neighbours side by side. Floor at 4.3 TB/s: 4 bytes a value, and
- * 2 for the 32-byte sectors of one value in 64: 1.4 ms for 10^9; 10 more or less halvings of 16
- * comparisons each make the first kernel's arithmetic as long as its loads.
+ * The largest values: a thread block holds a chunk in registers and halves an interval of
+ * magnitudes until exactly k lie above, or the bound is the k-th itself; which values these are
+ * does not depend on the way there. Their places become bits, so that they come out in order of
+ * index. What is sent for them is a sum in that order, so a second kernel has a thread for each
+ * chunk; it reads what the first left in scratch memory with neighbours side by side. Floor at 4.3
+ * TB/s: 4 bytes a value, and 2 for the 32-byte sectors of one value in 64: 1.4 ms for 10^9; 10 more
+ * or less halvings of 16 comparisons each make the first kernel's arithmetic as long as its loads.
  */
 #include "kernels/cuda/tile.cuh"
 #include "kernels/scalar/chunks.h"
@@ -22,7 +22,8 @@ static __device__ __forceinline__ size_t chunk_size(size_t at, size_t count)
 }
 
 /* Half a warp for each chunk: thread j is the CPU's lane j; then lane after lane. */
-static __global__ void __launch_bounds__(THREADS) chunk_norms(double *norms, const float *z, size_t count)
+static __global__ void __launch_bounds__(THREADS)
+    chunk_norms(double *norms, const float *z, size_t count)
 {
     size_t at = thread_index() / LANES * DEV_CHUNK;
     unsigned j = threadIdx.x % LANES;
@@ -43,12 +44,13 @@ static __global__ void __launch_bounds__(THREADS) chunk_norms(double *norms, con
 extern "C" void cuda_chunk_norms(struct dev *d, double *norms, const float *z, size_t count)
 {
     if (count)
-        LAUNCH(cuda_of(d), chunk_norms, blocks_for(count, (size_t)DEV_CHUNK * THREADS / LANES), THREADS, 0,
-               norms, z, count);
+        LAUNCH(cuda_of(d), chunk_norms, blocks_for(count, (size_t)DEV_CHUNK * THREADS / LANES),
+               THREADS, 0, norms, z, count);
 }
 
 /* Sum over the block; every thread gets it. held: two rows, by turns. */
-static __device__ __forceinline__ unsigned count_all(unsigned x, unsigned held[2][WARPS], unsigned turn)
+static __device__ __forceinline__ unsigned count_all(unsigned x, unsigned held[2][WARPS],
+                                                     unsigned turn)
 {
 #pragma unroll
     for (int half = WARP / 2; half; half /= 2)
@@ -72,8 +74,8 @@ static __device__ __forceinline__ unsigned count_from(const int32_t *size, int32
     return n;
 }
 
-/* Between which magnitudes the k-th largest lies: k reach at, none reaches high. 64 groups of 64 values
- * have a largest each, and k <= 64. */
+/* Between which magnitudes the k-th largest lies: k reach at, none reaches high. 64 groups of 64
+ * values have a largest each, and k <= 64. */
 struct interval {
     uint32_t at, high;
 };
@@ -106,8 +108,8 @@ static __device__ __forceinline__ struct interval interval_of(const int32_t *siz
     return v;
 }
 
-/* A bound that k magnitudes reach and fewer pass: those above it are sent, and of those that equal it
- * as many as are missing. */
+/* A bound that k magnitudes reach and fewer pass: those above it are sent, and of those that equal
+ * it as many as are missing. */
 static __device__ __forceinline__ int32_t bound_of(const int32_t *size, unsigned k)
 {
     __shared__ unsigned held[2][WARPS];
@@ -143,7 +145,8 @@ static __device__ __forceinline__ unsigned bits_before(const uint32_t *word, uns
 }
 
 /* One warp: places above the bound, and equal ones by lowest index until there are k -> indices. */
-static __device__ __forceinline__ void places(uint16_t *index, const uint32_t *above, const uint32_t *equal, unsigned k)
+static __device__ __forceinline__ void places(uint16_t *index, const uint32_t *above,
+                                              const uint32_t *equal, unsigned k)
 {
     uint32_t a[FOUR], e[FOUR];
     unsigned lane = threadIdx.x % WARP, all, none;
@@ -168,8 +171,8 @@ static __device__ __forceinline__ void places(uint16_t *index, const uint32_t *a
 
 /* made: the indices; value (MOST rows of `chunks`): the values. residual = z where they differ. */
 static __global__ void __launch_bounds__(THREADS)
-    chunk_select(struct dev_chunk *made, float *value, float *residual, const float *z, size_t count, size_t chunks,
-                 bool wide)
+    chunk_select(struct dev_chunk *made, float *value, float *residual, const float *z,
+                 size_t count, size_t chunks, bool wide)
 {
     __shared__ uint32_t above[WORDS], equal[WORDS];
     __shared__ uint16_t index[MOST];
@@ -213,7 +216,8 @@ static __global__ void __launch_bounds__(THREADS)
 
 /* A thread for each chunk. */
 static __global__ void __launch_bounds__(THREADS)
-    chunk_send(struct dev_chunk *made, float *residual, const float *value, size_t count, size_t chunks)
+    chunk_send(struct dev_chunk *made, float *residual, const float *value, size_t count,
+               size_t chunks)
 {
     size_t chunk = thread_index();
     if (chunk >= chunks)
@@ -238,17 +242,19 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-extern "C" void cuda_chunk_largest(struct dev *d, struct dev_chunk *made, float *residual, const float *z,
-                                   size_t count)
+extern "C" void cuda_chunk_largest(struct dev *d, struct dev_chunk *made, float *residual,
+                                   const float *z, size_t count)
 {
     struct cuda *c = cuda_of(d);
     size_t chunks = (count + DEV_CHUNK - 1) / DEV_CHUNK;
-    float *value = count ? (float *)cuda_scratch(c, CUDA_SLOT_OP, chunks * MOST * sizeof *value) : NULL;
+    float *value =
+        count ? (float *)cuda_scratch(c, CUDA_SLOT_OP, chunks * MOST * sizeof *value) : NULL;
     if (!value)
         return;
-    LAUNCH(c, chunk_select, blocks_for(chunks, 1), THREADS, 0, made, value, residual, z, count, chunks,
-           aligned16(z) && aligned16(residual));
-    LAUNCH(c, chunk_send, blocks_for(chunks, THREADS), THREADS, 0, made, residual, value, count, chunks);
+    LAUNCH(c, chunk_select, blocks_for(chunks, 1), THREADS, 0, made, value, residual, z, count,
+           chunks, aligned16(z) && aligned16(residual));
+    LAUNCH(c, chunk_send, blocks_for(chunks, THREADS), THREADS, 0, made, residual, value, count,
+           chunks);
 }
 
 /* A thread for each value that is sent: no two have the same place. */
@@ -265,9 +271,10 @@ static __global__ void chunk_add(float *z, const struct dev_chunk *chunks, size_
     }
 }
 
-extern "C" void cuda_chunk_add(struct dev *d, float *z, const struct dev_chunk *chunks, size_t count)
+extern "C" void cuda_chunk_add(struct dev *d, float *z, const struct dev_chunk *chunks,
+                               size_t count)
 {
     if (count)
-        LAUNCH(cuda_of(d), chunk_add, blocks_for(count, (size_t)DEV_CHUNK_SHARE * THREADS), THREADS, 0, z, chunks,
-               count);
+        LAUNCH(cuda_of(d), chunk_add, blocks_for(count, (size_t)DEV_CHUNK_SHARE * THREADS), THREADS,
+               0, z, chunks, count);
 }

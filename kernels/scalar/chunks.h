@@ -4,9 +4,9 @@
  * Lloyd's iteration, for C and CUDA C. Exact set: sums in double, in order of index.
  *
  * A magnitude is the mean above or below the middle between the two, rounded to 3 bits behind the
- * point, and at most twice the smallest of its group. So magnitudes lie between half of what is sent
- * and 2^15 of it (else the group sends 0), and the residual is exact: no larger than z, or than what
- * is sent, and a multiple of z's last place.
+ * point, and at most twice the smallest of its group. So magnitudes lie between half of what is
+ * sent and 2^15 of it (else the group sends 0), and the residual is exact: no larger than z, or
+ * than what is sent, and a multiple of z's last place.
  */
 #include "kernels/dev.h"
 #include "kernels/scalar/bf16.h"

@@ -5,9 +5,9 @@
  * inlined, so no condition on it is left in a loop; inside, masks instead of branches.
  *
  * Why residual = z - value never rounds. DEV_INT*: grid.h. DEV_E4M3, DEV_E5M2: the difference is no
- * larger than z and a multiple of z's last place. DEV_E3M0: a value lies between 1/2 and 3/2 of what
- * is sent (level 1: up from 1/2; Sterbenz). DEV_SIGN: z -+ step is a float where |z| >= step/2;
- * below it is rounded to a multiple of 2^-24 steps.
+ * larger than z and a multiple of z's last place. DEV_E3M0: a value lies between 1/2 and 3/2 of
+ * what is sent (level 1: up from 1/2; Sterbenz). DEV_SIGN: z -+ step is a float where |z| >=
+ * step/2; below it is rounded to a multiple of 2^-24 steps.
  */
 #include "kernels/dev.h"
 #include "kernels/scalar/grid.h"
@@ -15,16 +15,20 @@
 /* Bits of a value in a form of at most 8. */
 SCALAR unsigned form_bits(enum dev_form form)
 {
-    return form == DEV_SIGN ? 1 : form == DEV_INT2 ? 2 : form == DEV_INT4 || form == DEV_E3M0 ? 4 : 8;
+    return form == DEV_SIGN                       ? 1
+           : form == DEV_INT2                     ? 2
+           : form == DEV_INT4 || form == DEV_E3M0 ? 4
+                                                  : 8;
 }
 
 enum { FORM_SCALE_BYTES = 4 }; /* of a block of DEV_E3M0, before its values */
 
 SCALAR size_t form_bytes(enum dev_form form)
 {
-    return form == DEV_F32    ? 4 * DEV_BLOCK
-           : form == DEV_BF16 ? 2 * DEV_BLOCK
-                              : DEV_BLOCK / 8 * form_bits(form) + (form == DEV_E3M0 ? FORM_SCALE_BYTES : 0);
+    return form == DEV_F32 ? 4 * DEV_BLOCK
+           : form == DEV_BF16
+               ? 2 * DEV_BLOCK
+               : DEV_BLOCK / 8 * form_bits(form) + (form == DEV_E3M0 ? FORM_SCALE_BYTES : 0);
 }
 
 SCALAR int form_q_max(enum dev_form form)
@@ -32,10 +36,12 @@ SCALAR int form_q_max(enum dev_form form)
     return form == DEV_INT8 ? 127 : form == DEV_INT4 ? 7 : 1;
 }
 
-/* What every value of a block is that says nothing, if its form has such a thing; DEV_SIGN has none. */
+/* What every value of a block is that says nothing, if its form has such a thing; DEV_SIGN has
+ * none. */
 SCALAR uint32_t form_none(enum dev_form form)
 {
-    return form == DEV_INT8 || form == DEV_INT4 || form == DEV_INT2 ? (uint32_t)form_q_max(form) : 0;
+    return form == DEV_INT8 || form == DEV_INT4 || form == DEV_INT2 ? (uint32_t)form_q_max(form)
+                                                                    : 0;
 }
 
 /* Every byte of such a block. */
@@ -74,8 +80,8 @@ SCALAR int form_mantissa(enum dev_form form)
     return form == DEV_E4M3 ? 3 : 2;
 }
 
-/* Mean square below 2^(code - 127), so no value reaches 2^(ceil((code - 127) / 2) + 4). The codes at
- * the ends say less. */
+/* Mean square below 2^(code - 127), so no value reaches 2^(ceil((code - 127) / 2) + 4). The codes
+ * at the ends say less. */
 SCALAR int form_below(uint8_t code)
 {
     return (code + 2) / 2 - 64 + 4;
@@ -115,8 +121,8 @@ SCALAR uint32_t form_fp8_round(float x, int m)
     return form_fp8_sent(((uint32_t)(int32_t)few & tiny) | (normal & ~tiny), x, m);
 }
 
-/* r21 / 2^21 in [0, 1): E5M2's neighbour above where it carries. A value below half the smallest step
- * is not sent: z less a whole step could round. */
+/* r21 / 2^21 in [0, 1): E5M2's neighbour above where it carries. A value below half the smallest
+ * step is not sent: z less a whole step could round. */
 SCALAR uint32_t form_fp8_random(float x, uint32_t r21)
 {
     uint32_t size = float_bits(x) & 0x7fffffffu;
@@ -156,9 +162,10 @@ SCALAR uint32_t form_level(int32_t size, int32_t half, int32_t most)
 /* ---- all of them ---- */
 
 struct form_scale {
-    float scale, inverse; /* the step, or a power of two, and its inverse; DEV_E3M0: the largest magnitude */
-    int32_t half, most;   /* DEV_E3M0, form_level */
-    bool sent;            /* false: the block waits in the residual */
+    float scale,
+        inverse; /* the step, or a power of two, and its inverse; DEV_E3M0: the largest magnitude */
+    int32_t half, most; /* DEV_E3M0, form_level */
+    bool sent;          /* false: the block waits in the residual */
 };
 
 /* own: the block's code; grid: the grid's; largest: the block's largest magnitude as bits, which
@@ -193,7 +200,8 @@ struct form_sent {
 };
 
 /* random: 32 bits, for DEV_E5M2_RANDOM. */
-SCALAR struct form_sent form_send(enum dev_form form, float x, const struct form_scale *s, uint32_t random)
+SCALAR struct form_sent form_send(enum dev_form form, float x, const struct form_scale *s,
+                                  uint32_t random)
 {
     struct form_sent v;
     if (form == DEV_E4M3 || form == DEV_E5M2 || form == DEV_E5M2_RANDOM) {
@@ -201,7 +209,8 @@ SCALAR struct form_sent form_send(enum dev_form form, float x, const struct form
                                       : form_fp8_round(x * s->inverse, form_mantissa(form));
         v.value = form_fp8_float(v.u, form_mantissa(form)) * s->scale;
     } else if (form == DEV_E3M0) {
-        uint32_t bits = float_bits(x), level = form_level((int32_t)(bits & 0x7fffffffu), s->half, s->most);
+        uint32_t bits = float_bits(x),
+                 level = form_level((int32_t)(bits & 0x7fffffffu), s->half, s->most);
         v.u = level | ((bits >> 31 << 3) & (0 - (uint32_t)(level > 0)));
         v.value = form_level_value(v.u, s->scale);
     } else if (form == DEV_SIGN) {

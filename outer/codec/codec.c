@@ -27,7 +27,7 @@ const struct codec *codec_find(const char *name)
     return NULL;
 }
 
-/* On a CPU a piece and its integers (1 MiB each) stay in the caches, and the cores meet seldom
+/* On a CPU a piece and its blocks (1 MiB each) stay in the caches, and the cores meet seldom
  * enough at the end of an op: 2^14 was a third slower. On a GPU a launch must be worth it. */
 enum {
     PIECE_CPU = 1 << 18,
@@ -274,7 +274,8 @@ uint8_t codec_mean_code(uint32_t sum, unsigned n)
 }
 
 /* The sums of the runs of a piece lie in w->values; the pieces are whole runs but for the last. */
-enum err codec_squares(struct codec_work *w, double *sum, const float *a, const float *b, size_t count)
+enum err codec_squares(struct codec_work *w, double *sum, const float *a, const float *b,
+                       size_t count)
 {
     double *runs = w->values;
     *sum = 0;

@@ -107,7 +107,8 @@ enum err codec_codes(struct codec_work *w, uint8_t *codes, const float *z, size_
 void codec_seed(struct codec_work *w, uint64_t seed, unsigned site, unsigned fragment,
                 uint64_t round);
 
-/* Relayed: the aggregate in pieces, n + 1 of them: the sizes, written to `sizes` (8 n bytes), then the payloads where they lie. */
+/* Relayed: the aggregate in pieces, n + 1 of them: the sizes, written to `sizes` (8 n bytes), then
+ * the payloads where they lie. */
 struct file_part;
 void codec_relay_parts(struct file_part *parts, uint8_t *sizes,
                        const struct codec_payload *payloads, unsigned n);
@@ -125,12 +126,13 @@ enum err codec_squares(struct codec_work *w, double *sum, const float *a, const 
  * device. */
 enum err codec_adds_up(struct codec_work *w, bool *yes, const struct codec *c, const float *sent,
                        const float *kept, const float *z, size_t count) MUST;
-/* x[0], x[stride], ... (device) where the host can read them, until the next call with w. At most 2^16,
- * and no more than codec_open_for was told of. */
+/* x[0], x[stride], ... (device) where the host can read them, until the next call with w. At most
+ * 2^16, and no more than codec_open_for was told of. */
 const float *codec_sample(struct codec_work *w, const float *x, size_t stride, size_t count);
 
 /* Relayed codecs: what payloads add up to, encoded again as one (reencode.h). z = the first one's
- * values, then f32 additions in site order, as `mean` has it; values: scratch. Both count, device. */
+ * values, then f32 additions in site order, as `mean` has it; values: scratch. Both count, device.
+ */
 enum err codec_sum(const struct codec *c, struct codec_work *w, float *z, float *values,
                    const struct codec_payload *payloads, unsigned n, const uint8_t *grid,
                    size_t count) MUST;
@@ -142,8 +144,8 @@ void codec_sum_codes(const struct codec *c, uint8_t *payload, const struct codec
 /* A value that no training makes: from 4096 times the RMS of nine in ten blocks on, and alone in
  * its block (15/16 of the sum of squares). codes: of this z, dev.h block_code. Parameters of one
  * fragment move at rates that differ by 10^3 at most, rows that are rare in the text move as a
- * whole, while a flipped exponent bit multiplies by 2^128 or 2^8. Its place in z (device), or count:
- * none; *value is it.
+ * whole, while a flipped exponent bit multiplies by 2^128 or 2^8. Its place in z (device), or
+ * count: none; *value is it.
  */
 enum { CODEC_SPIKE = 4096 };
 size_t codec_spike(struct codec_work *w, const uint8_t *codes, const float *z, size_t count,

@@ -42,8 +42,9 @@ enum err codec_out_put(struct codec_work *w, struct codec_out *o, const void *de
 }
 
 /* The next piece: codes and which blocks are present -> host, blocks -> w->values, device. */
-static enum err piece_encode(const struct codec *c, struct codec_work *w, uint8_t *codes, float *residual,
-                             const float *z, const uint8_t *grid, size_t first, size_t n)
+static enum err piece_encode(const struct codec *c, struct codec_work *w, uint8_t *codes,
+                             float *residual, const float *z, const uint8_t *grid, size_t first,
+                             size_t n)
 {
     const struct dev_ops *ops = w->d->ops;
     size_t blocks = codec_blocks(n);

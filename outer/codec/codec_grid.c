@@ -38,7 +38,8 @@ void codec_grid_read(struct codec_work *w, struct codec_in *in, int32_t bias, bo
 }
 
 void codec_grid_values(const struct codec *c, struct codec_work *w, float *z, struct codec_in *in,
-                       const uint8_t *grid, int32_t bias, const uint16_t *signs, float divisor, size_t n)
+                       const uint8_t *grid, int32_t bias, const uint16_t *signs, float divisor,
+                       size_t n)
 {
     const struct codec_dense *d = (const struct codec_dense *)c; /* c is its first member */
     size_t blocks = codec_blocks(n);
@@ -132,8 +133,8 @@ enum err codec_grid_mean(const struct codec *c, struct codec_work *w, float *mea
     struct codec_in in = codec_in_open(aggregate, aggregate + sums, block, blocks);
     w->d->ops->zero(w->d, w->over, sizeof *w->over);
     for (size_t at = 0; at < count; at += w->piece)
-        codec_grid_values(c, w, mean + at, &in, grid + codec_blocks(at), (int32_t)n * c->q_max, NULL,
-                          weight_sum, count - at < w->piece ? count - at : w->piece);
+        codec_grid_values(c, w, mean + at, &in, grid + codec_blocks(at), (int32_t)n * c->q_max,
+                          NULL, weight_sum, count - at < w->piece ? count - at : w->piece);
     TRY(codec_grid_over(w, &over));
     if (over)
         return err_set(ERR_PROTO, "aggregate: a sum beyond what %u contributions can reach", n);

@@ -13,14 +13,14 @@ struct codec_work {
     bool here;    /* the device's memory is the host's: nothing to copy between them */
     uint64_t random_seed, random_stream; /* codec_seed */
     /* device */
-    void *values;       /* 4 * piece: integers, or blocks before the empty ones are left out */
-    uint8_t *stream;    /* 4 * piece: as bytes cross */
-    uint8_t *grid;      /* piece / 256 */
-    uint8_t *codes;     /* piece / 256 */
-    uint8_t *said;      /* piece / 256: block_encode's present */
-    uint32_t *slots;    /* piece / 256 */
-    uint16_t *signs;    /* piece / 256 */
-    uint32_t *over;     /* one */
+    void *values;    /* 4 * piece: integers, or blocks before the empty ones are left out */
+    uint8_t *stream; /* 4 * piece: as bytes cross */
+    uint8_t *grid;   /* piece / 256 */
+    uint8_t *codes;  /* piece / 256 */
+    uint8_t *said;   /* piece / 256: block_encode's present */
+    uint32_t *slots; /* piece / 256 */
+    uint16_t *signs; /* piece / 256 */
+    uint32_t *over;  /* one */
     /* host */
     uint8_t *present;     /* piece / 256: 1 for a block that goes on the wire */
     uint32_t *slots_host; /* piece / 256 */
@@ -43,8 +43,8 @@ enum err codec_check_size(size_t size_bytes, size_t want) MUST;
 enum err codec_check_mean(unsigned n, float weight_sum) MUST;
 /* round(sum / n), integers only. */
 uint8_t codec_mean_code(uint32_t sum, unsigned n);
-/* Device bytes where the host can read them: themselves, or copied to w->bytes, where a sixteenth of
- * a piece and 2^16 values have room. */
+/* Device bytes where the host can read them: themselves, or copied to w->bytes, where a sixteenth
+ * of a piece and 2^16 values have room. */
 const uint8_t *codec_seen(struct codec_work *w, const void *bytes, size_t size_bytes);
 /* Host bytes where the device can read them: themselves, or copied to its own `there`. */
 const void *codec_there(struct codec_work *w, void *there, const void *bytes, size_t size_bytes);
@@ -117,8 +117,8 @@ enum err codec_relay_decode(const struct codec *c, struct codec_work *w, float *
 /* Of the table of a dense codec that is relayed: what all of them share. */
 #define CODEC_RELAYED                                                                              \
     .payload_max = codec_dense_max, .aggregate_max = codec_relay_max,                              \
-    .encode = codec_dense_encode, .check = codec_dense_check,                                      \
-    .aggregate = codec_relay_aggregate, .mean = codec_relay_mean, .decode = codec_relay_decode
+    .encode = codec_dense_encode, .check = codec_dense_check, .aggregate = codec_relay_aggregate,  \
+    .mean = codec_relay_mean, .decode = codec_relay_decode
 
 /* ---- codecs that add (codec_grid.c), for any Q = c->q_max ---- */
 
@@ -132,10 +132,11 @@ enum err codec_relay_decode(const struct codec *c, struct codec_work *w, float *
 size_t codec_grid_code_bytes(unsigned n);
 /* The next n integers -> w->values, set or added; of an absent block they are 0. */
 void codec_grid_read(struct codec_work *w, struct codec_in *in, int32_t bias, bool add, size_t n);
-/* The next n sums of an aggregate or payload -> values / divisor. signs: how many payloads each block
- * is the sum of (host), of sign; NULL: bias is n Q. Beyond what a sum can be: *w->over. */
+/* The next n sums of an aggregate or payload -> values / divisor. signs: how many payloads each
+ * block is the sum of (host), of sign; NULL: bias is n Q. Beyond what a sum can be: *w->over. */
 void codec_grid_values(const struct codec *c, struct codec_work *w, float *z, struct codec_in *in,
-                       const uint8_t *grid, int32_t bias, const uint16_t *signs, float divisor, size_t n);
+                       const uint8_t *grid, int32_t bias, const uint16_t *signs, float divisor,
+                       size_t n);
 /* Waits for the device; whether *w->over was set. */
 enum err codec_grid_over(struct codec_work *w, bool *over) MUST;
 /* Sums of codes, little-endian; and the mean codes of such sums, ERR_PROTO where n codes of at
@@ -155,8 +156,8 @@ enum err codec_grid_decode(const struct codec *c, struct codec_work *w, float *z
                            const uint8_t *payload, size_t size_bytes, const uint8_t *grid,
                            size_t count);
 
-extern const struct codec_dense f32_codec, bf16_codec, int8_codec, int4_codec, int2_codec, e3m0_codec,
-    fp8_e4m3_codec, fp8_e5m2_codec, fp8_sr_codec, sign_codec, csc_codec;
+extern const struct codec_dense f32_codec, bf16_codec, int8_codec, int4_codec, int2_codec,
+    e3m0_codec, fp8_e4m3_codec, fp8_e5m2_codec, fp8_sr_codec, sign_codec, csc_codec;
 extern const struct codec topk_codec;
 
 #endif

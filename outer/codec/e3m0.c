@@ -16,7 +16,8 @@ static const char *wrong(const uint8_t *in)
     memcpy(&scale, in, FORM_SCALE_BYTES);
     for (size_t i = 0; i < DEV_BLOCK / 2; i++) {
         uint8_t low = in[FORM_SCALE_BYTES + i] & 15, high = in[FORM_SCALE_BYTES + i] >> 4;
-        top |= (uint8_t)((low & FORM_LEVELS) == FORM_LEVELS) | (uint8_t)((high & FORM_LEVELS) == FORM_LEVELS);
+        top |= (uint8_t)((low & FORM_LEVELS) == FORM_LEVELS) |
+               (uint8_t)((high & FORM_LEVELS) == FORM_LEVELS);
         minus |= (uint8_t)(low == 8) | (uint8_t)(high == 8);
     }
     if (scale >= FORM_INFINITE || scale < FORM_SCALE_LEAST)

@@ -28,7 +28,8 @@ enum {
     LESS_BITS = 4,
     WORDS = 11 /* of 64 bits: 651 bits of a chunk */
 };
-_Static_assert(CHUNK_CODES == 1 << CODE_BITS && CHUNK_NO_LOWER == (1 << LESS_BITS) - 1, "the codes fill their bits");
+_Static_assert(CHUNK_CODES == 1 << CODE_BITS && CHUNK_NO_LOWER == (1 << LESS_BITS) - 1,
+               "the codes fill their bits");
 
 /* ---- bits ---- */
 
@@ -176,12 +177,13 @@ static void stream_put(struct stream *s, const struct bits_out *b)
 }
 
 /* The next piece: chunks on the device -> bits behind the stream's. */
-static enum err piece_put(struct codec_work *w, struct stream *s, const struct dev_chunk *chunks, size_t at, size_t n,
-                          size_t count)
+static enum err piece_put(struct codec_work *w, struct stream *s, const struct dev_chunk *chunks,
+                          size_t at, size_t n, size_t count)
 {
     size_t all = (n + CHUNK - 1) / CHUNK, size = (all * sizeof *chunks + 7) / 8 * 8;
     const struct dev_chunk *seen = (const void *)codec_seen(w, chunks, all * sizeof *chunks);
-    struct bits_out *made = (struct bits_out *)(void *)(w->bytes + size); /* 228 of 256 bytes of a chunk */
+    struct bits_out *made =
+        (struct bits_out *)(void *)(w->bytes + size); /* 228 of 256 bytes of a chunk */
     TRY(dev_sync(w->d));
     for (size_t i = 0; i < all; i++)
         if (seen[i].upper == DEV_CHUNK_BAD)
