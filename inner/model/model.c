@@ -104,7 +104,7 @@ static void configure(struct model *m, const struct settings *s, const struct ta
                                                         : DEV_ACT_GELU_TANH;
 }
 
-static struct dev_shape shape(const struct model *m, enum dtype type)
+static struct dev_shape shape(const struct model *m, const struct settings *s, enum dtype type)
 {
     return (struct dev_shape){.type = type,
                               .train = m->train,
@@ -114,6 +114,8 @@ static struct dev_shape shape(const struct model *m, enum dtype type)
                               .NH = m->NH,
                               .V = m->V,
                               .VP = m->VP,
+                              .S = (size_t)s->train_sequence,
+                              .attention = s->device_attention,
                               .elements = m->table->elements};
 }
 
@@ -124,7 +126,7 @@ struct model_memory model_plan(const struct settings *s, const struct table *t,
     struct layout l = {0};
     configure(&m, s, t, tokens_max, train);
     lay_out(&l, &m, model_type);
-    struct dev_shape size = shape(&m, model_type);
+    struct dev_shape size = shape(&m, s, model_type);
     return (struct model_memory){
         .parameters = t->elements * sizeof(float),
         .model_copy = model_type == DTYPE_F32 ? 0 : t->elements * dtype_size(model_type),

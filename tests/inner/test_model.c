@@ -497,6 +497,12 @@ static void logits_never_exist_whole(void **state)
                all = model_plan(s, &t, DTYPE_BF16, 65536, true).workspace.logits;
         assert_true(all <= most && all >= most / 2 && one < all);
     }
+    struct table t;
+    struct settings *s = setup_settings(&arena, (const char *[]){"--device.kind", "cuda", NULL});
+    assert_int_equal(table_make(&t, s, &arena), ERR_OK);
+    size_t both = model_plan(s, &t, DTYPE_BF16, 65536, true).workspace.ops;
+    s->device_attention = "own";
+    assert_true(model_plan(s, &t, DTYPE_BF16, 65536, true).workspace.ops < both); /* cuDNN's is planned for */
     for (size_t T = 1; T < 3000; T += 7) {
         size_t rows = dev_logit_rows(1 << 20, T, 512);
         assert_true(rows <= T && rows * 512 * 4 <= 1 << 20 && rows > 0);
