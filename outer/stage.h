@@ -16,7 +16,8 @@
  * local parameters take it (stage_keep), so it goes in once, with one fragment not at all after the
  * first round; a lane that was away for a call may have to bring it once more. Beside that: a round
  * that left this site out, 4 in and 4 out (the residual gets back what was sent); outer.eager, 8 in
- * and 8 out (the others' part and the start, which is durable first).
+ * and 8 out (the others' part and the start, which is durable first). Outside rounds: a look at the
+ * outer parameters (train.eval_every) parks the local ones in the host's memory, 4 out and 8 in.
  *
  * At 55 GB/s (PCIe 5.0 x16) 24 bytes for each of 124 M parameters are 54 ms in a round of a hundred
  * steps of 0.4 s, and SHA-256 of what goes out takes twenty times that on one core: the copies of a
