@@ -190,7 +190,7 @@ static const char config_text[] =
     "model:\n  layers: 4\n  heads: 4\n  width: 128\n  context: 64\n"
     "data:\n  tokenizer: bytes\n  eval: [\"%s/data/eval-*.bin\"]\n"
     "train:\n  steps: %lld\n  batch_tokens: 768\n  sequence: 64\n  optimizer: adamw\n  lr: 0.004\n"
-    "  beta2: 0.99\n  warmup: 50\n  eval_every: %lld\n  eval_tokens: 32768\n"
+    "  beta2: 0.99\n  warmup: %lld\n  eval_every: %lld\n  eval_tokens: 32768\n"
     "  checkpoint_every: 200\n"
     "device:\n  threads: 1\n"
     "outer:\n  sites: [a, b]\n  every: 20\n  fragments: 1\n  codec: int8\n  lr: 0.7\n"
@@ -200,9 +200,10 @@ static const char config_text[] =
 
 static enum err write_config(struct demo *d)
 {
+    long long warmup = d->steps < 200 ? d->steps / 4 : 50;
     char *text;
     TRY_ALLOC(text =
-                  arena_printf(&d->arena, config_text, d->dir, (long long)d->steps,
+                  arena_printf(&d->arena, config_text, d->dir, (long long)d->steps, warmup,
                                (long long)d->steps / 10, d->address, d->dir, d->address, d->dir));
     return file_write(path_of(d, "demo.yaml"), &(struct file_part){text, strlen(text)}, 1, 0644);
 }

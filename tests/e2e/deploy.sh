@@ -94,4 +94,10 @@ if command -v curl >/dev/null; then
         cp data/train-0-0000.bin mirror/fineweb_train_000002.bin
     done
 fi
+
+# --- the demo, as short as it may be ----------------------------------------------------------------------------
+if "$atoll" doctor | grep -q "^network yes"; then
+    "$atoll" demo --text text.txt --dir demo --steps 20 --train.eval_tokens 2048 >demo.out 2>&1 || fail "a demo of 20 steps"
+    grep -q "two sites together" demo.out && [ -s demo/report.html ] || fail "the demo's summary"
+fi
 echo "deploy/'s scripts do as they say"
