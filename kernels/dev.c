@@ -79,12 +79,12 @@ static size_t larger(size_t a, size_t b)
  * of device.attention, a bf16 of each score, or dq in f32 and dk, dv of every query head in bf16. */
 static size_t attention_bytes(const struct dev_shape *s)
 {
-    size_t rows = s->NH * s->T * sizeof(float), square = rows / 2 * s->S;
+    size_t rows = s->NH * s->T * sizeof(float), square = rows / 2 * s->S, all_heads = s->T * s->C * 2 * 2;
     if (s->type != DTYPE_BF16 || !s->attention || !strcmp(s->attention, "own"))
         return rows;
     if (!strcmp(s->attention, "cudnn"))
-        return 2 * rows + s->T * s->C * (sizeof(float) + 2 * 2);
-    return 2 * rows + (square < DEV_ATTENTION_CUDA ? square : DEV_ATTENTION_CUDA);
+        return 2 * rows + s->T * s->C * sizeof(float) + all_heads;
+    return 2 * rows + (square + rows <= DEV_ATTENTION_CUDA ? square + all_heads : 0); /* more is not taken */
 }
 
 /* A GPU's ops run one after the other and share one piece: the largest of attention's sums for each

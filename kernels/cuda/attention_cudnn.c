@@ -330,7 +330,7 @@ static struct cudnn_plan *candidate(struct pass *p, const void *x, const void *y
     p->plan = plan_of(p->c, &p->shape);
     if (!p->plan && t->mode == MODE_CUDNN)
         refuse(p->c);
-    if (p->plan && cudnn_plan_bytes(p->plan) > CUDA_ATTENTION_BYTES && t->mode == MODE_AUTO)
+    if (p->plan && cudnn_plan_bytes(p->plan) > DEV_ATTENTION_CUDA && t->mode == MODE_AUTO)
         return NULL; /* more than the memory table says */
     return p->plan;
 }

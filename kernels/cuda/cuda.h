@@ -133,8 +133,6 @@ static inline struct cuda_xent_grad cuda_xent_grad(const struct cuda *c, float *
 enum err cuda_attention_open(struct cuda *c, const char *mode) MUST; /* of dev_options.attention */
 void cuda_attention_close(struct cuda *c);                          /* not opened is fine */
 void cuda_attention_version(const struct cuda *c, char *out, size_t size); /* "auto:cuDNN-9.19.0" */
-/* `auto` takes no plan of cuDNN's that wants more workspace; in the start-up memory table. */
-enum { CUDA_ATTENTION_BYTES = DEV_ATTENTION_CUDA };
 void cuda_attention_own_fwd(struct cuda *c, void *out, const struct dev_attention *a);
 void cuda_attention_own_bwd(struct cuda *c, void *dqkv, const void *dout, const void *out,
                             const struct dev_attention *a);
