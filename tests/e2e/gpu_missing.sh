@@ -55,7 +55,9 @@ refused "cannot be loaded|libcublasLt|LD_LIBRARY_PATH" "$atoll"
 "$atoll" doctor >doctor.out 2>&1 || fail "atoll doctor without cuBLASLt"
 grep -q "^cuda no: .*libcublasLt" doctor.out || fail "atoll doctor does not name cuBLASLt"
 rm empty/libcublasLt.so.13
+: >empty/libcudnn.so.9
 "$atoll" doctor >doctor.out 2>&1 || fail "atoll doctor without NCCL"
+grep -q "^cuda.cudnn no: .*own" doctor.out || fail "atoll doctor does not say that cuDNN is missing"
 if [ -e "$modules/libatoll_nccl.so" ]; then
     grep -q "^nccl no: .*libnccl" doctor.out || fail "atoll doctor does not name NCCL"
 fi
@@ -74,3 +76,4 @@ export CUDA_VISIBLE_DEVICES
 refused "driver" "$atoll"
 "$atoll" doctor >doctor.out 2>&1 || fail "atoll doctor without a GPU"
 grep -q "^cuda.toolkit" doctor.out && grep -q "^cuda no: " doctor.out || fail "atoll doctor without a GPU"
+grep -q "^cuda.cudnn [0-9]" doctor.out || grep -q "^cuda.cudnn no: " doctor.out || fail "atoll doctor says nothing about cuDNN"
