@@ -103,7 +103,7 @@ for t in $references; do
     fi
 done
 # The whole program: killed and resumed, alone and in a run of two sites, all on this GPU.
-for t in two_sites kill stop_resume; do
+for t in two_sites kill stop_resume overlap; do
     if [ $gpu = yes ] && [ $net = ON ]; then
         ATOLL_E2E_DEVICE=cuda tests/e2e/$t.sh "$build/bin/atoll" "$build/tests/$t.dir"
         verdict "$t on the GPU" $?

@@ -1,5 +1,5 @@
-/* What an `atoll train` process will take, before it takes any: the table that a dry run prints, and
- * what does not fit is refused, with settings that would. */
+/* What an `atoll train` process will take, before it takes any: the table that a dry run prints,
+ * and what does not fit is refused, with settings that would. */
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
@@ -22,13 +22,13 @@ bool job_outer_on_gpu(const struct job *j)
 
 static struct member_options member_of(const struct job *j, const struct exchange *x)
 {
-    return (struct member_options){
-        .fragments = &x->fragments,
-        .schedule = x->schedule,
-        .outer = x->outer,
-        .residuals = true,
-        .forgets = schedule_forgets(&x->schedule, (float)j->o.outer_feedback),
-        .keep = (uint64_t)j->o.outer_catch_up};
+    return (struct member_options){.fragments = &x->fragments,
+                                   .schedule = x->schedule,
+                                   .outer = x->outer,
+                                   .residuals = true,
+                                   .forgets =
+                                       schedule_forgets(&x->schedule, (float)j->o.outer_feedback),
+                                   .keep = (uint64_t)j->o.outer_catch_up};
 }
 
 struct member_options job_member(const struct job *j)
@@ -99,7 +99,8 @@ static unsigned fitting(struct job *j, const struct table *t, bool device, size_
     struct arena scratch = arena_make(0);
     struct exchange *x = arena_alloc(&scratch, sizeof *x);
     unsigned found = 0;
-    for (o.outer_fragments++; x && !found && o.outer_fragments <= ROUND_FRAGMENTS_MAX; o.outer_fragments++) {
+    for (o.outer_fragments++; x && !found && o.outer_fragments <= ROUND_FRAGMENTS_MAX;
+         o.outer_fragments++) {
         if (keys_outer_check(&o, &j->s) != ERR_OK ||
             exchange_make(x, &j->s, &o, t, &scratch) != ERR_OK)
             continue;
@@ -120,10 +121,11 @@ static enum err refuse(struct job *j, const struct table *t, bool device, size_t
                        "the outer loop needs %zu MiB of %s, %zu MiB are left beside the training: "
                        "outer.fragments = %u would fit",
                        need >> 20, what, have >> 20, fragments);
-    return err_set(ERR_MEMORY, "the outer loop needs %zu MiB of %s, %zu MiB are left beside the training: %s",
-                   need >> 20, what, have >> 20,
-                   device ? "outer.device = cpu takes less of it, as does a smaller train.micro_tokens"
-                          : "use a machine with more, or a smaller model");
+    return err_set(
+        ERR_MEMORY, "the outer loop needs %zu MiB of %s, %zu MiB are left beside the training: %s",
+        need >> 20, what, have >> 20,
+        device ? "outer.device = cpu takes less of it, as does a smaller train.micro_tokens"
+               : "use a machine with more, or a smaller model");
 }
 
 enum err job_reserve(struct job *j)
@@ -134,8 +136,8 @@ enum err job_reserve(struct job *j)
     struct train_memory inner = train_plan(&j->s, &t, j->dev->model_type, j->coll->size);
     size_t host = train_memory_left(), here = job_on_gpu(j) ? 0 : inner.total;
     bool lead = j->coll->rank == 0;
-    log_event(LOG_INFO, "outer_memory", "device_mib=%.1f pinned_mib=%.1f host_mib=%.1f", mib(m.device),
-              job_on_gpu(j) ? mib(m.host) : 0.0, job_on_gpu(j) ? 0.0 : mib(m.host));
+    log_event(LOG_INFO, "outer_memory", "device_mib=%.1f pinned_mib=%.1f host_mib=%.1f",
+              mib(m.device), job_on_gpu(j) ? mib(m.host) : 0.0, job_on_gpu(j) ? 0.0 : mib(m.host));
     if (lead && here <= host && m.host > host - here) /* more than that the training says itself */
         return refuse(j, &t, false, m.host, host - here);
     if (!m.device)
