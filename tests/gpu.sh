@@ -55,8 +55,9 @@ if [ -n "$debs" ]; then
     lib=$(dirname "$(find "$prefix" -name 'libdnnl.so*' | head -n 1)")
     export CMAKE_PREFIX_PATH=$prefix/usr PKG_CONFIG_PATH=$lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$prefix
     export C_INCLUDE_PATH=$prefix/usr/include:$prefix/usr/include/$(basename "$lib") CPLUS_INCLUDE_PATH=$prefix/usr/include
-    export LIBRARY_PATH=$lib CMAKE_LIBRARY_PATH=$lib
-    export PATH=$PATH:$prefix/usr/bin LD_LIBRARY_PATH=$lib # protoc-c and its libraries
+    # Behind what the image has set: there its driver's libcuda.so.1 may lie.
+    export LIBRARY_PATH=${LIBRARY_PATH:+$LIBRARY_PATH:}$lib CMAKE_LIBRARY_PATH=$lib
+    export PATH=$PATH:$prefix/usr/bin LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$lib # protoc-c and its libraries
 fi
 export PATH=$PATH:/usr/local/cuda/bin
 command -v nvcc >/dev/null || { echo "CUDA: no nvcc, not compiled"; verdict build 77 "no nvcc"; finish; }
