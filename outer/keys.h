@@ -30,7 +30,7 @@
     X(outer, mode, CHOICE, "strict", 0, 0, "strict|quorum", "", true, "strict: every configured site in every round; quorum: a majority may go on at the deadline.") \
     X(outer, straggler_s, REAL, "60", 0.05, 1e6, NULL, "s", true, "quorum: how long after the first contribution a round waits. The one timeout setting.") \
     X(outer, extra_steps, INT, "0", 0, 1e9, NULL, "steps", true, "quorum: steps a site may train on while the aggregator is unreachable; 0: it pauses.") \
-    X(outer, device, CHOICE, "auto", 0, 0, "auto|cpu", "", false, "Where a site on a GPU encodes, decodes and takes the outer step: auto: on that GPU, which costs 16 to 28 bytes for each value of the largest fragment (--dry-run says); cpu: on the host's cores. The same bits.") \
+    X(outer, device, CHOICE, "auto", 0, 0, "auto|cpu", "", false, "Where a site on a GPU encodes, decodes and takes the outer step: auto: on that GPU, which costs 16 to 28 bytes for each value of the largest fragment, and 4 for each further one under way (--dry-run says); cpu: on the host's cores. The same bits.") \
     X(outer, catch_up, INT, "8", 1, 1e6, NULL, "rounds", true, "Committed rounds kept for sites that were away; older ones come as a snapshot.") \
     X(site, name, TEXT, "", 0, 0, NULL, "", false, "Which of outer.sites this process is; may be left out with one site and no aggregator.") \
     X(site, share, REAL, "1", 0.01, 100, NULL, "", false, "This site's tokens per step as a multiple of train.batch_tokens; its weight in the mean.") \

@@ -2,6 +2,7 @@
  * others. The thread is the only one that reads; whoever closes ends the thread first. */
 #include "inner/coll/watch.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -21,6 +22,7 @@
 /* A host that answers nothing: 4 s until the first question, then 6 questions a second apart. */
 enum { SILENT_HOST_S = 10, ASK_AFTER_S = 4 };
 enum { GREETING_MS = 2000, RETRY_MS = 50, LISTEN_TRIES = 200, BEATS = 24, DRAIN_MS = 2000 };
+enum { KNOCKS_MAX = 256 }; /* who has not said yet which rank it is; more wait to be accepted */
 
 enum kind { KIND_BEAT, KIND_BYE, KIND_END };
 struct frame {
@@ -28,10 +30,16 @@ struct frame {
     uint16_t rank; /* who ends */
     char why[252];
 };
-struct greeting { /* rank 0 speaks first: whoever meets another program says nothing to it */
-    char magic[8];
+struct greeting {  /* rank 0 speaks first: whoever meets another program says nothing to it */
+    char magic[8]; /* one of rank 0, another of the others: an echo is nobody of ours */
     struct digest job;
     uint32_t number; /* rank 0: of ranks; the others: which one */
+};
+struct knock { /* somebody at rank 0's port */
+    int fd;    /* -1: free */
+    int64_t until_ms;
+    struct greeting said;
+    size_t have; /* bytes of said */
 };
 struct line {
     int fd; /* -1: closed */
@@ -72,8 +80,12 @@ static void line_close(struct line *l)
 static bool wait_for(int fd, short what, int64_t until_ms)
 {
     struct pollfd p = {fd, what, 0};
-    int64_t left = until_ms - now_ms();
-    return poll(&p, 1, left > 0 ? (int)left : 0) == 1;
+    int n;
+    do { /* again after a signal */
+        int64_t left = until_ms - now_ms();
+        n = poll(&p, 1, left > 0 ? (int)left : 0);
+    } while (n < 0 && errno == EINTR);
+    return n == 1;
 }
 
 static bool receive_all(int fd, void *to, size_t bytes, int64_t until_ms)
@@ -94,14 +106,19 @@ static bool send_all(int fd, const void *from,
     return send(fd, from, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)bytes;
 }
 
-static struct greeting greeting_make(const char *job, uint32_t number)
+static const char of_lead[8] = "atoll-0", of_others[8] = "atoll-n";
+
+static struct greeting greeting_make(const char magic[8], const char *job, int number)
 {
-    return (struct greeting){"atollrk", digest_of(job, strlen(job)), number};
+    struct greeting g = {.job = digest_of(job, strlen(job)), .number = (uint32_t)number};
+    memcpy(g.magic, magic, sizeof g.magic);
+    return g;
 }
 
-static bool greeting_fits(const struct greeting *g, const struct greeting *ours)
+static bool greeting_fits(const struct greeting *g, const char magic[8],
+                          const struct greeting *ours)
 {
-    return !memcmp(g->magic, ours->magic, sizeof g->magic) && digest_equal(&g->job, &ours->job);
+    return !memcmp(g->magic, magic, sizeof g->magic) && digest_equal(&g->job, &ours->job);
 }
 
 static void set_option(int fd, int level, int name, int value)
@@ -173,48 +190,91 @@ static void list_missing(const struct watch *w, char *out, size_t size)
             n += snprintf(out + n, size - (size_t)n, "%s%d", n ? ", " : "", r);
 }
 
-/* Somebody knocks: one of ours takes its place. */
-static enum err greet(struct watch *w, int fd, const struct greeting *ours)
+/* One of ours takes its place. */
+static enum err seat(struct watch *w, const struct knock *k)
 {
-    struct greeting theirs;
-    if (!send_all(fd, ours, sizeof *ours) ||
-        !receive_all(fd, &theirs, sizeof theirs, now_ms() + GREETING_MS) ||
-        !greeting_fits(&theirs, ours)) {
-        close(fd);
-        return ERR_OK;
-    }
-    bool known = theirs.number > 0 && theirs.number < (uint32_t)w->size;
-    if (!known || w->lines[theirs.number].fd >= 0) {
-        close(fd);
+    uint32_t rank = k->said.number;
+    bool known = rank > 0 && rank < (uint32_t)w->size;
+    if (!known || w->lines[rank].fd >= 0) {
+        close(k->fd);
         return err_set(ERR_CONFIG, "%s is rank %u of %d: see how the launcher numbers them",
-                       known ? "a second process" : "a process", theirs.number, w->size);
+                       known ? "a second process" : "a process", rank, w->size);
     }
-    keep_alive(fd);
-    w->lines[theirs.number].fd = fd;
+    keep_alive(k->fd);
+    w->lines[rank].fd = k->fd;
+    return ERR_OK;
+}
+
+/* A stranger, who may say nothing or a byte at a time, keeps nobody else waiting. */
+static enum err hear_knock(struct watch *w, struct knock *k, const struct greeting *ours)
+{
+    ssize_t n = recv(k->fd, (char *)&k->said + k->have, sizeof k->said - k->have, MSG_DONTWAIT);
+    bool silent = n < 0 && (errno == EAGAIN || errno == EINTR);
+    k->have += n > 0 ? (size_t)n : 0;
+    if ((n > 0 || silent) && k->have < sizeof k->said && now_ms() < k->until_ms)
+        return ERR_OK;
+    enum err e = ERR_OK;
+    if (k->have == sizeof k->said && greeting_fits(&k->said, of_others, ours))
+        e = seat(w, k);
+    else
+        close(k->fd);
+    k->fd = -1;
+    return e;
+}
+
+static void accept_knock(struct knock *k, int listener, const struct greeting *ours)
+{
+    *k = (struct knock){.fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK),
+                        .until_ms = now_ms() + GREETING_MS};
+    if (k->fd >= 0 && !send_all(k->fd, ours, sizeof *ours)) {
+        close(k->fd);
+        k->fd = -1;
+    }
+}
+
+/* What happens at the port until something has, or RETRY_MS are over. */
+static enum err at_the_door(struct watch *w, int listener, struct knock knock[KNOCKS_MAX],
+                            const struct greeting *ours)
+{
+    struct pollfd p[KNOCKS_MAX + 1];
+    struct knock *free_one = NULL;
+    for (int i = 0; i < KNOCKS_MAX; i++) {
+        p[i] = (struct pollfd){knock[i].fd, POLLIN, 0}; /* poll ignores -1 */
+        if (knock[i].fd < 0)
+            free_one = &knock[i];
+    }
+    p[KNOCKS_MAX] = (struct pollfd){free_one ? listener : -1, POLLIN, 0};
+    if (poll(p, KNOCKS_MAX + 1, RETRY_MS) < 0)
+        return ERR_OK; /* a signal */
+    for (int i = 0; i < KNOCKS_MAX; i++)
+        if (knock[i].fd >= 0)
+            TRY(hear_knock(w, &knock[i], ours));
+    if (p[KNOCKS_MAX].revents)
+        accept_knock(free_one, listener, ours);
     return ERR_OK;
 }
 
 static enum err left_early(const struct watch *w)
 {
     char byte;
-    for (int r = 1; r < w->size; r++)
-        if (w->lines[r].fd >= 0 && recv(w->lines[r].fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
+    for (int r = 1; r < w->size; r++) {
+        ssize_t n =
+            w->lines[r].fd < 0 ? 1 : recv(w->lines[r].fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
             return err_set(ERR_LINK, "rank %d of %d ended while the others were still coming", r,
                            w->size);
+    }
     return ERR_OK;
 }
 
-static enum err gather_ranks(struct watch *w, const struct watch_options *o)
+static enum err all_come(struct watch *w, const struct watch_options *o,
+                         struct knock knock[KNOCKS_MAX])
 {
-    const struct greeting ours = greeting_make(o->job, (uint32_t)w->size);
+    const struct greeting ours = greeting_make(of_lead, o->job, w->size);
     int64_t until = now_ms() + (int64_t)o->timeout_s * 1000;
     for (int come = 0; come < w->size - 1;) {
         char missing[80] = "";
-        if (wait_for(o->listener, POLLIN, now_ms() + RETRY_MS)) {
-            int fd = accept4(o->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-            if (fd >= 0)
-                TRY(greet(w, fd, &ours));
-        }
+        TRY(at_the_door(w, o->listener, knock, &ours));
         TRY(left_early(w));
         come = 0;
         for (int r = 1; r < w->size; r++)
@@ -224,10 +284,22 @@ static enum err gather_ranks(struct watch *w, const struct watch_options *o)
             return err_set(ERR_LINK, "%d of %d ranks did not come to %s:%d within %d s: %s",
                            w->size - 1 - come, w->size, o->host, o->port, o->timeout_s, missing);
     }
-    for (int r = 1; r < w->size; r++)
-        if (!send_all(w->lines[r].fd, o->shared, o->shared_bytes))
-            return err_set(ERR_LINK, "rank %d of %d is gone already", r, w->size);
     return ERR_OK;
+}
+
+static enum err gather_ranks(struct watch *w, const struct watch_options *o)
+{
+    struct knock knock[KNOCKS_MAX];
+    for (int i = 0; i < KNOCKS_MAX; i++)
+        knock[i].fd = -1;
+    enum err e = all_come(w, o, knock);
+    for (int i = 0; i < KNOCKS_MAX; i++)
+        if (knock[i].fd >= 0)
+            close(knock[i].fd);
+    for (int r = 1; r < w->size && e == ERR_OK; r++)
+        if (!send_all(w->lines[r].fd, o->shared, o->shared_bytes))
+            e = err_set(ERR_LINK, "rank %d of %d is gone already", r, w->size);
+    return e;
 }
 
 static int connect_to(const struct addrinfo *a)
@@ -254,7 +326,7 @@ static int meet(const struct addrinfo *found, const struct greeting *ours)
     for (const struct addrinfo *a = found; a; a = a->ai_next) {
         int fd = connect_to(a);
         if (fd >= 0 && receive_all(fd, &theirs, sizeof theirs, now_ms() + GREETING_MS) &&
-            greeting_fits(&theirs, ours) && send_all(fd, ours, sizeof *ours))
+            greeting_fits(&theirs, of_lead, ours) && send_all(fd, ours, sizeof *ours))
             return fd;
         if (fd >= 0)
             close(fd);
@@ -264,7 +336,7 @@ static int meet(const struct addrinfo *found, const struct greeting *ours)
 
 static enum err come(struct watch *w, const struct watch_options *o)
 {
-    const struct greeting ours = greeting_make(o->job, (uint32_t)o->rank);
+    const struct greeting ours = greeting_make(of_others, o->job, o->rank);
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     int64_t until = now_ms() + (int64_t)o->timeout_s * 1000;
     const char *why = "nobody of this job answers";
@@ -353,6 +425,12 @@ static void hear(struct watch *w, int line)
     }
 }
 
+static void heard_now(struct watch *w)
+{
+    for (int i = 0; i < line_count(w); i++)
+        w->lines[i].heard_ms = now_ms();
+}
+
 static void check_silence(struct watch *w)
 {
     int64_t now = now_ms();
@@ -367,8 +445,7 @@ static void *run(void *self)
     const struct frame beat = {.kind = KIND_BEAT};
     int n = line_count(w), every_ms = w->timeout_s * 1000 / BEATS;
     int64_t due = now_ms();
-    for (int i = 0; i < n; i++)
-        w->lines[i].heard_ms = due;
+    heard_now(w);
     for (;;) {
         for (int i = 0; i < n; i++)
             w->polled[i] = (struct pollfd){w->lines[i].fd, POLLIN, 0}; /* poll ignores -1 */
@@ -381,6 +458,9 @@ static void *run(void *self)
             if (w->polled[i].revents)
                 hear(w, i);
         if (now_ms() >= due) {
+            if (now_ms() > due + every_ms) /* this process itself was stopped, others perhaps too:
+                                              a suspended job goes on when it is resumed */
+                heard_now(w);
             check_silence(w);
             tell(w, &beat);
             due = now_ms() + every_ms;
@@ -393,7 +473,7 @@ static void *run(void *self)
 static enum err start(struct watch *w)
 {
     sigset_t all, before;
-    if (pipe(w->wake))
+    if (pipe2(w->wake, O_CLOEXEC))
         return err_set(ERR_INTERNAL, "pipe: %s", strerror(errno));
     sigfillset(&all); /* signals are the main thread's */
     pthread_sigmask(SIG_SETMASK, &all, &before);

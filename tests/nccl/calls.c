@@ -5,8 +5,9 @@
  *
  * On a machine with GPUs also beside the real modules.
  *
- * CASEs of the watch: stays (till it is ended), aborts, closes (one after the other), stranger
- * (talks nonsense to the port and stays), other (of another job). Of NCCL: sums, late (the last
+ * CASEs of the watch: stays (till it is ended), aborts, closes (one after the other), strangers
+ * (twenty who talk nonsense to the port or say nothing, and stay), echo (says to rank 0 what it
+ * says), other (of another job). Of NCCL: sums, late (the last
  * rank never comes to a sum), leaves (it is killed there), opens (local rank RANK; only opening).
  */
 #include <signal.h>
@@ -39,24 +40,40 @@ static enum err ready(void) /* the script waits for this line */
     return fflush(stdout) ? err_set(ERR_IO, "stdout") : ERR_OK;
 }
 
-static enum err stranger(void)
+static int knock(void)
 {
     struct sockaddr_in to = {AF_INET, htons((uint16_t)port), {htonl(INADDR_LOOPBACK)}, {0}};
-    char text[300] = "GET / HTTP/1.1";
-    int fd = -1;
-    for (int i = 0; i < 100 && fd < 0; i++) {
-        fd = socket(AF_INET, SOCK_STREAM, 0);
-        if (connect(fd, (struct sockaddr *)&to, sizeof to)) {
-            close(fd);
-            fd = -1;
-            usleep(20000);
-        }
+    for (int i = 0; i < 100; i++) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        if (connect(fd, (struct sockaddr *)&to, sizeof to) == 0)
+            return fd;
+        close(fd);
+        usleep(20000);
     }
-    if (fd < 0 || write(fd, text, sizeof text) != sizeof text)
-        return err_set(ERR_IO, "nobody listens");
+    return -1;
+}
+
+static enum err strangers(void)
+{
+    char text[300] = "GET / HTTP/1.1";
+    for (int i = 0; i < 20; i++) {
+        int fd = knock();
+        if (fd < 0 || (i == 0 && write(fd, text, sizeof text) != sizeof text))
+            return err_set(ERR_IO, "nobody listens");
+    }
     TRY(ready());
     sleep(60);
     return ERR_OK;
+}
+
+static enum err echo(void)
+{
+    char text[300];
+    int fd = knock();
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text);
+    if (n <= 0 || write(fd, text, (size_t)n) != n)
+        return err_set(ERR_IO, "nobody listens");
+    return read(fd, text, 1) == 0 ? ERR_OK : err_set(ERR_DISAGREE, "rank 0 took its own words");
 }
 
 static enum err after_meeting(struct watch *w)
@@ -195,7 +212,7 @@ int main(int argc, char **argv)
     port = atoi(argv[4]);
     seconds = argc > 5 ? atoi(argv[5]) : 20;
     bool nccl = is("sums") || is("late") || is("leaves") || is("opens");
-    enum err e = is("stranger") ? stranger() : nccl ? gpu() : only_meet();
+    enum err e = is("strangers") ? strangers() : is("echo") ? echo() : nccl ? gpu() : only_meet();
     if (e)
         fprintf(stderr, "rank %d: %s: %s\n", rank, err_name(e), err_message());
     return err_exit_code(e);

@@ -122,15 +122,33 @@ ends 2 "$p2"
 new "strangers at the port"
 start closes 0 2
 p0=$pid
-start stranger 5 2
+start strangers 5 2
 there 5
+at=$(date +%s)
+start echo 6 2
+ends 0 "$pid"
 start other 1 2 2
 p1=$pid
 sleep 0.3
 start closes 1 2
 ends 0 "$pid"
 ends 0 "$p0"
+within 2
 ends 2 "$p1"
+
+new "the whole job is stopped for a while"
+all stays 3 1
+there 0 1 2
+kill -STOP "$p0" "$p1" "$p2"
+sleep 2
+kill -CONT "$p0"
+kill -CONT "$p1" "$p2"
+sleep 0.5
+for p in $p0 $p1 $p2; do kill -0 "$p" 2>/dev/null || fail "$name: it ended"; done
+kill -9 "$p1"
+ends 2 "$p0"
+ends 2 "$p2"
+says 2 "rank 1 of 3 ended without a word"
 
 # ---- NCCL ----
 new "sums"
