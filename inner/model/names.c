@@ -401,6 +401,38 @@ static enum err fetch(const struct pair *p, const struct safetensors *file, floa
     return ERR_OK;
 }
 
+static bool ends_in(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+    return n >= m && !strcmp(name + n - m, end);
+}
+
+/* What older files hold beside the parameters: masks, and rope's angles. */
+static bool constant(const char *name)
+{
+    return ends_in(name, ".attn.bias") || ends_in(name, ".attn.masked_bias") ||
+           ends_in(name, ".rotary_emb.inv_freq");
+}
+
+/* A tensor that nobody reads, of a further layer for instance, is another model's. */
+static enum err check_all_read(const struct pair *pairs, size_t count,
+                               const struct safetensors *file, const char *path)
+{
+    for (size_t i = 0; i < file->count; i++) {
+        const char *name = file->tensors[i].name;
+        bool known = constant(name);
+        for (size_t k = 0; k < count && !known; k++)
+            known =
+                !strcmp(name, pairs[k].theirs) || !strcmp(name, pairs[k].theirs + pairs[k].prefix);
+        if (!known)
+            return err_set(ERR_MISMATCH,
+                           "%s: the model of this configuration has no place for %s: another "
+                           "model.layers, or another kind of model",
+                           path, name);
+    }
+    return ERR_OK;
+}
+
 static enum err read_all(const struct settings *s, const struct table *t, float *slab,
                          const struct safetensors *file, const char *path, struct arena *a)
 {
@@ -410,7 +442,7 @@ static enum err read_all(const struct settings *s, const struct table *t, float 
     memset(slab, 0, t->elements * sizeof *slab);
     for (size_t i = 0; i < count; i++)
         TRY(fetch(&pairs[i], file, slab, path));
-    return ERR_OK;
+    return check_all_read(pairs, count, file, path);
 }
 
 enum err names_import(const struct settings *s, const struct table *t, float *slab,

@@ -15,8 +15,9 @@ enum err names_supported(const struct settings *s) MUST;
 enum err names_export(const struct settings *s, const struct table *t, const float *slab, bool bf16,
                       const char *dir) MUST;
 /* Fills the host slab from a model.safetensors (F32 or BF16; with or without the prefix
- * "transformer." or "model."). ERR_MISMATCH names the tensor whose shape differs; a bias that this
- * model lacks must be zero, and the head of a tied model the embedding. */
+ * "transformer." or "model."). ERR_MISMATCH names the tensor whose shape differs, or that this
+ * model has no place for; a bias that this model lacks must be zero, and the head of a tied model
+ * the embedding. */
 enum err names_import(const struct settings *s, const struct table *t, float *slab,
                       const char *path) MUST;
 

@@ -1,5 +1,5 @@
-/* atoll export: a trained model as a Hugging Face GPT-2; atoll import: the other way, as step 0 of
- * a run. */
+/* atoll export: a trained model as a Hugging Face GPT-2 or Llama; atoll import: the other way, as
+ * step 0 of a run. */
 #include <stdio.h>
 #include <string.h>
 #include "inner/model/names.h"
@@ -38,14 +38,14 @@ enum err cmd_export(int argc, char **argv)
          .target = &x.bf16,
          .help = "Half the size, parameters rounded to bfloat16."},
     };
-    struct args args = {
-        .command = "export",
-        .summary =
-            "Writes a trained model as transformers reads it (GPT2LMHeadModel.from_pretrained).",
-        .example = "atoll export --config run.yaml --run.dir run/a --out gpt2",
-        .settings = true,
-        .options = options,
-        .count = sizeof options / sizeof *options};
+    struct args args = {.command = "export",
+                        .summary = "Writes a trained model as transformers reads it "
+                                   "(AutoModelForCausalLM.from_pretrained):\n"
+                                   "a GPT-2 or a Llama.",
+                        .example = "atoll export --config run.yaml --run.dir run/a --out gpt2",
+                        .settings = true,
+                        .options = options,
+                        .count = sizeof options / sizeof *options};
     return load_run(&args, argc, argv, &from, export, &x);
 }
 
@@ -86,13 +86,18 @@ enum err cmd_import(int argc, char **argv)
          .target = &i.file,
          .value = "FILE",
          .required = true,
-         .help = "A model.safetensors with GPT-2's names."},
+         .help = "A model.safetensors with GPT-2's or Llama's names."},
     };
     struct args args = {
         .command = "import",
-        .summary = "Makes a Hugging Face GPT-2 the initial parameters of a run: `atoll train` with "
-                   "the same\n"
-                   "configuration starts from it. Every site of a run imports the same file.",
+        .summary =
+            "Makes a Hugging Face GPT-2 or Llama the initial parameters of a run: `atoll train` "
+            "with the\n"
+            "same configuration starts from it. Every site of a run imports the same file. "
+            "Shapes are\n"
+            "compared; model.heads, rope_theta and norm_eps are not in the file: take them "
+            "from its\n"
+            "config.json.",
         .example = "atoll import --config run.yaml --run.dir run/a --model gpt2/model.safetensors",
         .settings = true,
         .options = options,

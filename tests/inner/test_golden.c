@@ -258,6 +258,10 @@ static void a_file_of_another_model_is_refused(void **state)
     assert_int_equal(table_make(&g.t, g.s, &arena), ERR_OK);
     assert_int_equal(names_import(g.s, &g.t, slab, path_of("model")), ERR_MISMATCH);
     assert_says("transformer.h.2.ln_1.weight");
+    g.s->model_layers = 1; /* the file's second is not dropped in silence */
+    assert_int_equal(table_make(&g.t, g.s, &arena), ERR_OK);
+    assert_int_equal(names_import(g.s, &g.t, slab, path_of("model")), ERR_MISMATCH);
+    assert_says("no place for transformer.h.1.");
     g.s->model_layers = 2;
     g.s->model_mlp = 32;
     assert_int_equal(table_make(&g.t, g.s, &arena), ERR_OK);
