@@ -3,30 +3,12 @@
  * (fake_cudnn.c) rounds elsewhere than our kernels do. */
 #include "tests/inner/setup.h"
 #include "inner/train.h"
-#include "kernels/base/bytes.h"
 #include "tests/cuda/cuda_test.h"
 #include "tests/cuda/fake_cudnn.h"
 
 enum { FAST = -3, SLOW = 1000 }; /* microseconds of cuDNN, as fake_cudnn.h counts */
 static struct arena arena;
 static volatile int stop;
-
-static int make_text(void **state)
-{
-    enum { TOKENS = 3000 };
-    static uint8_t data[SHARD_HEADER_BYTES + 2 * TOKENS];
-    struct bytes_writer w = bytes_writer(data, sizeof data);
-    if (scratch_open(state))
-        return -1;
-    bytes_put_u32(&w, SHARD_MAGIC_U16);
-    bytes_put_u32(&w, SHARD_VERSION_U16);
-    bytes_put_u32(&w, TOKENS);
-    w.at = data + SHARD_HEADER_BYTES;
-    for (unsigned i = 0; i < TOKENS; i++)
-        bytes_put_u16(&w, (uint16_t)(i * i % 23));
-    scratch_write("text.bin", data, sizeof data);
-    return 0;
-}
 
 static const char *const words[] = {"--model.vocab",
                                     "23",
@@ -118,5 +100,5 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(resumed_is_not_measured_again)};
     arena = arena_make(0);
-    return cmocka_run_group_tests(tests, make_text, scratch_close);
+    return cmocka_run_group_tests(tests, setup_squares, scratch_close);
 }

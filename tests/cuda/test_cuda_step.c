@@ -6,28 +6,10 @@
 #include "tests/inner/setup.h"
 #include <math.h>
 #include "inner/train_tune.h"
-#include "kernels/base/bytes.h"
 #include "tests/cuda/cuda_test.h"
 
 static struct arena arena;
 static volatile int stop;
-
-static int make_text(void **state)
-{
-    enum { TOKENS = 2000 };
-    static uint8_t data[SHARD_HEADER_BYTES + 2 * TOKENS];
-    struct bytes_writer w = bytes_writer(data, sizeof data);
-    if (scratch_open(state))
-        return -1;
-    bytes_put_u32(&w, SHARD_MAGIC_U16);
-    bytes_put_u32(&w, SHARD_VERSION_U16);
-    bytes_put_u32(&w, TOKENS);
-    w.at = data + SHARD_HEADER_BYTES;
-    for (unsigned i = 0; i < TOKENS; i++)
-        bytes_put_u16(&w, (uint16_t)(i * i % 23));
-    scratch_write("text.bin", data, sizeof data);
-    return 0;
-}
 
 static int reset(void **state)
 {
@@ -295,7 +277,7 @@ int main(void)
         return CUDA_TEST_SKIP;
     }
     dev_close(d);
-    int failed = cmocka_run_group_tests(tests, make_text, scratch_close);
+    int failed = cmocka_run_group_tests(tests, setup_squares, scratch_close);
     arena_free(&arena);
     return failed;
 }

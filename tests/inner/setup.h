@@ -3,7 +3,9 @@
 /* What tests of the model and of training start from: settings, a device, parameters, packed
  * batches. */
 #include "tests/inner/scratch.h"
+#include "inner/data/shard.h"
 #include "inner/model/model.h"
+#include "kernels/base/bytes.h"
 #include "kernels/base/rng.h"
 
 /* Settings with the defaults, changed by words "--model.width", "16", ..., NULL. In memory of `a`.
@@ -19,6 +21,35 @@ static inline struct settings *setup_settings(struct arena *a, const char *const
     if (config_load(&t, 1, NULL, argc, argv, a))
         fail_msg("%s", err_message());
     return s;
+}
+
+/* "text.bin" in the scratch directory. */
+static inline void setup_shard(const uint16_t *ids, size_t count)
+{
+    size_t size = SHARD_HEADER_BYTES + 2 * count;
+    uint8_t *data = calloc(1, size);
+    assert_non_null(data);
+    struct bytes_writer w = bytes_writer(data, size);
+    bytes_put_u32(&w, SHARD_MAGIC_U16);
+    bytes_put_u32(&w, SHARD_VERSION_U16);
+    bytes_put_u32(&w, (uint32_t)count);
+    w.at = data + SHARD_HEADER_BYTES;
+    for (size_t i = 0; i < count; i++)
+        bytes_put_u16(&w, ids[i]);
+    scratch_write("text.bin", data, size);
+    free(data);
+}
+
+/* Squares modulo 23: few ids follow each one. */
+static inline int setup_squares(void **state)
+{
+    static uint16_t ids[2000];
+    for (unsigned i = 0; i < 2000; i++)
+        ids[i] = (uint16_t)(i * i % 23);
+    if (scratch_open(state))
+        return -1;
+    setup_shard(ids, 2000);
+    return 0;
 }
 
 static inline struct dev *setup_device(const char *type, int threads)

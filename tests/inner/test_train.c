@@ -4,7 +4,6 @@
 #include "tests/inner/setup.h"
 #include <math.h>
 #include "inner/train.h"
-#include "kernels/base/bytes.h"
 
 #ifdef SANITIZED
 enum { SHADOWED = 1 }; /* the sanitizers' memory is not ours to promise */
@@ -27,22 +26,17 @@ static int reset(void **state)
 static int make_text(void **state)
 {
     enum { TOKENS = 6000 };
-    static uint8_t data[SHARD_HEADER_BYTES + 2 * TOKENS];
-    struct bytes_writer w = bytes_writer(data, sizeof data);
+    static uint16_t ids[TOKENS];
     unsigned a = 1, b = 2;
     if (scratch_open(state))
         return -1;
-    bytes_put_u32(&w, SHARD_MAGIC_U16);
-    bytes_put_u32(&w, SHARD_VERSION_U16);
-    bytes_put_u32(&w, TOKENS);
-    w.at = data + SHARD_HEADER_BYTES;
     for (int i = 0; i < TOKENS; i++) {
         unsigned next = (a * 7 + b * 3 + a * b) % 23;
-        bytes_put_u16(&w, (uint16_t)next);
+        ids[i] = (uint16_t)next;
         a = b;
         b = next;
     }
-    scratch_write("text.bin", data, sizeof data);
+    setup_shard(ids, TOKENS);
     return 0;
 }
 
