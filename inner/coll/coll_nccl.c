@@ -47,6 +47,27 @@ static double seconds(void) /* for deadlines: nothing computed depends on it */
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+struct deadline {
+    double end, asked;
+};
+
+static struct deadline deadline_in(double timeout_s)
+{
+    double now = seconds();
+    return (struct deadline){now + timeout_s, now};
+}
+
+/* Asked every few microseconds: after a second this process was stopped, others perhaps too, and a
+ * suspended job goes on when it is resumed. */
+static bool passed(struct deadline *d)
+{
+    double now = seconds();
+    if (now - d->asked > 1)
+        d->end += now - d->asked;
+    d->asked = now;
+    return now > d->end;
+}
+
 static enum err broken(struct coll_nccl *n, const char *what, ncclResult_t r)
 {
     const char *why = n->comm ? ncclGetLastError(n->comm) : NULL;
@@ -77,8 +98,8 @@ static enum err cuda_failed(cudaError_t e, const char *what)
  * kind connects the ranks, which waits until all have come to it. */
 static enum err taken(struct coll_nccl *n, ncclResult_t r, double timeout_s, const char *what)
 {
-    double end = seconds() + timeout_s;
-    while (r == ncclInProgress && seconds() < end) {
+    struct deadline d = deadline_in(timeout_s);
+    while (r == ncclInProgress && !passed(&d)) {
         usleep(10);
         ncclResult_t asked = ncclCommGetAsyncError(n->comm, &r);
         if (asked != ncclSuccess)
@@ -104,13 +125,13 @@ static enum err unbroken(struct coll_nccl *n, const char *what)
  * another datacenter, and watch.c knows who is gone or silent. */
 static enum err reached(struct coll_nccl *n, cudaEvent_t event, double timeout_s, const char *what)
 {
-    double end = seconds() + timeout_s;
+    struct deadline d = deadline_in(timeout_s);
     for (;;) {
         cudaError_t e = cudaEventQuery(event);
         if (e != cudaErrorNotReady)
             return cuda_failed(e, what);
         TRY(unbroken(n, what));
-        if (seconds() > end)
+        if (passed(&d))
             return too_late(n, timeout_s, what);
         usleep(20);
     }

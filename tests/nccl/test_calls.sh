@@ -162,6 +162,16 @@ ends 2 "$p0"
 says 0 "rank 0 of 2: a step did not end within 1 s; another rank of this site is stopped"
 ends 2 "$p1"
 
+new "suspended in a sum"
+all late 2 2
+there 0 1
+sleep 0.3
+kill -STOP "$p0"
+sleep 4 # rank 1 comes 5 s late, of which these do not count
+kill -CONT "$p0"
+ends 0 "$p0"
+ends 0 "$p1"
+
 new "a rank is gone, and the network tells"
 export FAKE_NCCL_REPORTS=1
 all leaves 2
