@@ -8,8 +8,10 @@
  *
  * No data goes this way: rank 0's few bytes at the start (NCCL's id), then beats. A rank counts as
  * gone when its connection breaks (a dead process: at once; a dead host: SILENT_HOST_S), or when it
- * has been silent for timeout_s (stopped, frozen). It may compute or wait for other sites as long
- * as it likes: the thread beats.
+ * has been silent for timeout_s (stopped, frozen; whoever was stopped itself, as all are in a
+ * suspended job, counts anew). It may compute or wait for other sites as long as it likes: the
+ * thread beats. The port is open until all ranks are there: strangers who come are heard beside
+ * them and sent away, but nobody proves who he is (docs/security.md).
  */
 #include <stddef.h>
 #include "kernels/base/err.h"

@@ -14,7 +14,6 @@
 struct load_options { /* targets of the options that these commands share */
     const char *config, *from;
 };
-enum { LOAD_OPTIONS = 2 };
 /* The rows for a command's option table. */
 #define LOAD_ROWS(o)                                                                               \
     {.name = "config",                                                                             \
