@@ -1,10 +1,11 @@
 #include "inner/safetensors.h"
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/base/bytes.h"
 
-enum { ALIGN = 8, LENGTH_BYTES = 8 };
+enum { ALIGN = 8, LENGTH_BYTES = 8, CONFIG_MAX = 1 << 20 };
 
 static const struct {
     const char *name;
@@ -305,4 +306,30 @@ const struct safetensors_tensor *safetensors_find(const struct safetensors *s, c
         if (!strcmp(s->tensors[i].name, name))
             return &s->tensors[i];
     return NULL;
+}
+
+/* ---- config.json ---------------------------------------------------------------------------------------- */
+enum err safetensors_config(const char *path, struct safetensors_number *numbers, size_t count, struct arena *a)
+{
+    const char *slash = strrchr(path, '/');
+    char *beside;
+    uint8_t *text = NULL;
+    size_t size = 0;
+    json_error_t error;
+    TRY_ALLOC(beside = arena_printf(a, "%.*sconfig.json", slash ? (int)(slash + 1 - path) : 0, path));
+    bool there = file_exists(beside);
+    if (there)
+        TRY(file_read(beside, CONFIG_MAX, a, &text, &size));
+    json_t *root = there ? json_loadb((const char *)text, size, 0, &error) : NULL;
+    if (there && !json_is_object(root)) {
+        json_decref(root);
+        return err_set(ERR_INPUT, "%s: not a JSON object; export it again, or take it away", beside);
+    }
+    for (size_t i = 0; i < count; i++) {
+        const json_t *in = numbers[i].outer ? json_object_get(root, numbers[i].outer) : root,
+                     *number = json_object_get(in, numbers[i].name);
+        numbers[i].value = json_is_number(number) ? json_number_value(number) : NAN;
+    }
+    json_decref(root);
+    return ERR_OK;
 }

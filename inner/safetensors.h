@@ -4,7 +4,7 @@
  * names to {"dtype", "shape", "data_offsets": [begin, end]}, offsets counting from the end of the JSON. The writer
  * sorts by dtype size (largest first), then name, and pads the header with blanks to 8, as the reference does.
  * The reader maps the file and refuses what the format forbids: duplicate names, gaps, overlaps, ranges that do not match
- * dtype and shape, bytes behind the last tensor. Jansson is included by safetensors.c alone.
+ * dtype and shape, bytes behind the last tensor. What the tensors do not say stands in a config.json beside them. Jansson is included by safetensors.c alone.
  */
 #include "kernels/base/file.h"
 
@@ -47,5 +47,14 @@ enum err safetensors_parse(struct safetensors *s, struct arena *a, const char *p
                            size_t size_bytes) MUST;
 /* NULL when there is none of that name. */
 const struct safetensors_tensor *safetensors_find(const struct safetensors *s, const char *name);
+
+/* A number of the config.json that lies beside such a file. */
+struct safetensors_number {
+    const char *outer, *name; /* outer: the object that it stands in; NULL: the file's own */
+    double value;             /* NAN where there is none */
+};
+/* Fills the values; all NAN without a config.json. ERR_INPUT: it is no JSON. */
+enum err safetensors_config(const char *path, struct safetensors_number *numbers, size_t count,
+                            struct arena *a) MUST;
 
 #endif

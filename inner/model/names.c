@@ -1,4 +1,5 @@
 #include "inner/model/names.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include "inner/safetensors.h"
@@ -433,11 +434,42 @@ static enum err check_all_read(const struct pair *pairs, size_t count,
     return ERR_OK;
 }
 
+/* What the shapes of tensors do not show, and a model trained otherwise would be another function. */
+static enum err check_config(const struct settings *s, const char *path, struct arena *a)
+{
+    enum { SCALED = 2, NUMBERS = 9 };
+    struct safetensors_number n[NUMBERS] = {
+        {"rope_scaling", "factor", 0},     {"rope_parameters", "factor", 0},
+        {NULL, "num_attention_heads", 0},  {NULL, "n_head", 0},
+        {NULL, "num_key_value_heads", 0},  {NULL, "rms_norm_eps", 0},
+        {NULL, "layer_norm_epsilon", 0},   {NULL, "rope_theta", 0},
+        {"rope_parameters", "rope_theta", 0},
+    };
+    static const char *const keys[NUMBERS] = {
+        "", "", "heads", "heads", "kv_heads", "norm_eps", "norm_eps", "rope_theta", "rope_theta"};
+    double kv_heads = (double)table_kv_heads(s), heads = (double)s->model_heads,
+           eps = s->model_norm_eps, theta = s->model_rope_theta,
+           ours[NUMBERS] = {1, 1, heads, heads, kv_heads, eps, eps, theta, theta};
+    TRY(safetensors_config(path, n, NUMBERS, a));
+    for (int i = 0; i < NUMBERS; i++) {
+        if (isnan(n[i].value) || fabs(n[i].value - ours[i]) <= 1e-6 * ours[i])
+            continue;
+        if (i < SCALED)
+            return err_set(ERR_UNSUPPORTED,
+                           "%s: its config.json scales rope (%s), which this model cannot", path,
+                           n[i].outer);
+        return err_set(ERR_MISMATCH, "%s: %s of its config.json is %.9g, model.%s %.9g", path,
+                       n[i].name, n[i].value, keys[i], ours[i]);
+    }
+    return ERR_OK;
+}
+
 static enum err read_all(const struct settings *s, const struct table *t, float *slab,
                          const struct safetensors *file, const char *path, struct arena *a)
 {
     struct pair *pairs;
     size_t count;
+    TRY(check_config(s, path, a));
     TRY(list_pairs(s, t, a, &pairs, &count));
     memset(slab, 0, t->elements * sizeof *slab);
     for (size_t i = 0; i < count; i++)

@@ -17,7 +17,8 @@ enum err names_export(const struct settings *s, const struct table *t, const flo
 /* Fills the host slab from a model.safetensors (F32 or BF16; with or without the prefix
  * "transformer." or "model."). ERR_MISMATCH names the tensor whose shape differs, or that this
  * model has no place for; a bias that this model lacks must be zero, and the head of a tied model
- * the embedding. */
+ * the embedding. Where a config.json lies beside it, its numbers of heads, eps and rope's theta must
+ * be the settings', since no shape shows them; rope that it scales is ERR_UNSUPPORTED. */
 enum err names_import(const struct settings *s, const struct table *t, float *slab,
                       const char *path) MUST;
 

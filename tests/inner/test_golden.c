@@ -248,6 +248,43 @@ static void export_is_what_was_imported(void **state)
     drop(&g);
 }
 
+static void save_text(const char *path, const char *text)
+{
+    struct file_part part = {text, strlen(text)};
+    assert_int_equal(file_write(path, &part, 1, 0644), ERR_OK);
+}
+
+/* Shapes show neither the number of heads nor eps nor rope's theta; config.json does. */
+static void a_config_of_other_settings_is_refused(void **state)
+{
+    (void)state;
+    struct gpt g;
+    build(&g, "adamw");
+    const float *params = here(&g, model_params(g.m));
+    float *slab = arena_array(&arena, g.t.elements, sizeof *slab);
+    const char *file = arena_printf(&arena, "%s", scratch("hf2/model.safetensors"));
+    const char *config = arena_printf(&arena, "%s", scratch("hf2/config.json"));
+    assert_int_equal(names_export(g.s, &g.t, params, false, scratch("hf2")), ERR_OK);
+    assert_int_equal(names_import(g.s, &g.t, slab, file), ERR_OK);
+    g.s->model_norm_eps *= 10;
+    assert_int_equal(names_import(g.s, &g.t, slab, file), ERR_MISMATCH);
+    assert_says("model.norm_eps");
+    g.s->model_norm_eps /= 10;
+    g.s->model_rope_theta *= 2;
+    assert_int_equal(names_import(g.s, &g.t, slab, file), golden == &llama ? ERR_MISMATCH : ERR_OK);
+    g.s->model_rope_theta /= 2;
+    save_text(config, "{\"num_attention_heads\": 3}");
+    assert_int_equal(names_import(g.s, &g.t, slab, file), ERR_MISMATCH);
+    assert_says("num_attention_heads of its config.json is 3, model.heads");
+    save_text(config, "{\"rope_scaling\": {\"factor\": 8.0, \"rope_type\": \"llama3\"}}");
+    assert_int_equal(names_import(g.s, &g.t, slab, file), ERR_UNSUPPORTED);
+    save_text(config, "{\"rope_scaling\": null}");
+    assert_int_equal(names_import(g.s, &g.t, slab, file), ERR_OK);
+    save_text(config, "heads: 4");
+    assert_int_equal(names_import(g.s, &g.t, slab, file), ERR_INPUT);
+    drop(&g);
+}
+
 static void a_file_of_another_model_is_refused(void **state)
 {
     (void)state;
@@ -370,6 +407,8 @@ int main(void)
         T(export_is_what_was_imported, gpt2),
         T(export_is_what_was_imported, llama),
         T(a_file_of_another_model_is_refused, gpt2),
+        T(a_config_of_other_settings_is_refused, gpt2),
+        T(a_config_of_other_settings_is_refused, llama),
         T(a_llama_of_other_settings_is_refused, llama),
         T(draws_follow_the_distribution, gpt2),
         T(greedy_takes_the_largest_logit, gpt2),
