@@ -434,7 +434,7 @@ static enum err check_all_read(const struct pair *pairs, size_t count,
     return ERR_OK;
 }
 
-/* What the shapes of tensors do not show, and a model trained otherwise would be another function. */
+/* What the shapes of tensors do not show: a model trained with others would be another function. */
 static enum err check_config(const struct settings *s, const char *path, struct arena *a)
 {
     enum { SCALED = 2, NUMBERS = 9 };
