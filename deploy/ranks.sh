@@ -10,7 +10,7 @@ esac
 count=$1
 shift
 node=${NODE:-0}
-export WORLD_SIZE=$((count * ${NODES:-1})) MASTER_ADDR=${MASTER_ADDR:-localhost} MASTER_PORT=${MASTER_PORT:-$((10000 + $$ % 20000))}
+export WORLD_SIZE=$((count * ${NODES:-1})) MASTER_ADDR=${MASTER_ADDR:-127.0.0.1} MASTER_PORT=${MASTER_PORT:-$((10000 + $$ % 20000))}
 ranks=() killer=""
 set -m # each rank a process group: a terminal's Ctrl-C reaches them once, by the trap
 for ((i = 0; i < count; i++)); do

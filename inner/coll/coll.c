@@ -55,7 +55,7 @@ static enum err place_by_mpi(struct launch_place *p, int *listener)
     if (p->rank == 0) {
         const char *said = getenv("MASTER_ADDR");
         if (said || gethostname(p->host, sizeof p->host - 1))
-            snprintf(p->host, sizeof p->host, "%s", said ? said : "localhost");
+            snprintf(p->host, sizeof p->host, "%s", said ? said : "127.0.0.1");
         snprintf(p->job, sizeof p->job, "mpi %ld", (long)getpid());
         TRY(watch_listen(listener, &p->port));
     }

@@ -347,7 +347,7 @@ static enum err come(struct watch *w, const struct watch_options *o)
         int e = getaddrinfo(o->host, port, &hints, &found);
         why = e ? gai_strerror(e) : "nobody of this job answers";
         if (e) /* a container that does not know its own name */
-            e = getaddrinfo("localhost", port, &hints, &found);
+            e = getaddrinfo("127.0.0.1", port, &hints, &found);
         w->lines[0].fd = e ? -1 : meet(found, &ours);
         if (found)
             freeaddrinfo(found);

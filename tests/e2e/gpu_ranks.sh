@@ -21,7 +21,7 @@ site() {
     free_port # 300 above it: the aggregator does not listen at its own yet
     site=""
     for r in $(seq 0 $((n - 1))); do
-        WORLD_SIZE=$n RANK=$r LOCAL_RANK=$r MASTER_ADDR=localhost MASTER_PORT=$((port + 300)) "$atoll" train "$@" >>"$name.$r.out" 2>&1 &
+        WORLD_SIZE=$n RANK=$r LOCAL_RANK=$r MASTER_ADDR=127.0.0.1 MASTER_PORT=$((port + 300)) "$atoll" train "$@" >>"$name.$r.out" 2>&1 &
         site="$site $!"
     done
     processes="$processes $site"

@@ -19,7 +19,7 @@ launch() {
         return
     fi
     port=$((port + 1))
-    export MASTER_ADDR=localhost MASTER_PORT=$port
+    export MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
     for r in $(seq 0 $((n - 1))); do
         if [ $launcher = torchrun ]; then export WORLD_SIZE="$n" RANK="$r" LOCAL_RANK="$r"; fi
         if [ $launcher = slurm ]; then export SLURM_NTASKS="$n" SLURM_PROCID="$r" SLURM_LOCALID="$r"; fi

@@ -101,7 +101,7 @@ static enum err meet(struct watch **w, unsigned char id[COLL_NCCL_ID_BYTES])
         TRY(watch_listen(&listener, &port));
     const struct watch_options o = {.rank = rank,
                                     .size = size,
-                                    .host = "localhost",
+                                    .host = "127.0.0.1",
                                     .port = port,
                                     .listener = listener,
                                     .job = is("other") ? "another" : "this",

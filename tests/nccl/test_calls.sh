@@ -99,13 +99,13 @@ start stays 1 3 1
 p1=$pid
 ends 2 "$p0"
 ends 2 "$p1"
-says 0 "1 of 3 ranks did not come to localhost:$port within 1 s: 2"
+says 0 "1 of 3 ranks did not come to 127.0.0.1:$port within 1 s: 2"
 says 1 "rank 0 gave up waiting"
 
 new "rank 0 never comes"
 start stays 1 2 1
 ends 2 "$pid"
-says 1 "rank 1 of 2 did not find rank 0 at localhost:$port within 1 s"
+says 1 "rank 1 of 2 did not find rank 0 at 127.0.0.1:$port within 1 s"
 
 new "two processes are one rank"
 start stays 0 3
