@@ -437,29 +437,33 @@ static enum err check_all_read(const struct pair *pairs, size_t count,
 /* What the shapes of tensors do not show: a model trained with others would be another function. */
 static enum err check_config(const struct settings *s, const char *path, struct arena *a)
 {
-    enum { SCALED = 2, NUMBERS = 9 };
-    struct safetensors_number n[NUMBERS] = {
-        {"rope_scaling", "factor", 0},     {"rope_parameters", "factor", 0},
-        {NULL, "num_attention_heads", 0},  {NULL, "n_head", 0},
-        {NULL, "num_key_value_heads", 0},  {NULL, "rms_norm_eps", 0},
-        {NULL, "layer_norm_epsilon", 0},   {NULL, "rope_theta", 0},
-        {"rope_parameters", "rope_theta", 0},
-    };
-    static const char *const keys[NUMBERS] = {
-        "", "", "heads", "heads", "kv_heads", "norm_eps", "norm_eps", "rope_theta", "rope_theta"};
-    double kv_heads = (double)table_kv_heads(s), heads = (double)s->model_heads,
-           eps = s->model_norm_eps, theta = s->model_rope_theta,
-           ours[NUMBERS] = {1, 1, heads, heads, kv_heads, eps, eps, theta, theta};
-    TRY(safetensors_config(path, n, NUMBERS, a));
-    for (int i = 0; i < NUMBERS; i++) {
-        if (isnan(n[i].value) || fabs(n[i].value - ours[i]) <= 1e-6 * ours[i])
+    const double heads = (double)s->model_heads, eps = s->model_norm_eps,
+                 theta = s->model_rope_theta;
+    const struct {
+        const char *outer, *name, *key; /* key NULL: a scale of rope, which this model has not */
+        double ours;
+    } all[] = {{"rope_scaling", "factor", NULL, 1},
+               {"rope_parameters", "factor", NULL, 1},
+               {NULL, "num_attention_heads", "heads", heads},
+               {NULL, "n_head", "heads", heads},
+               {NULL, "num_key_value_heads", "kv_heads", (double)table_kv_heads(s)},
+               {NULL, "rms_norm_eps", "norm_eps", eps},
+               {NULL, "layer_norm_epsilon", "norm_eps", eps},
+               {NULL, "rope_theta", "rope_theta", theta},
+               {"rope_parameters", "rope_theta", "rope_theta", theta}};
+    struct safetensors_number n[COUNT(all)];
+    for (size_t i = 0; i < COUNT(all); i++)
+        n[i] = (struct safetensors_number){.outer = all[i].outer, .name = all[i].name};
+    TRY(safetensors_config(path, n, COUNT(all), a));
+    for (size_t i = 0; i < COUNT(all); i++) {
+        if (isnan(n[i].value) || fabs(n[i].value - all[i].ours) <= 1e-6 * all[i].ours)
             continue;
-        if (i < SCALED)
+        if (!all[i].key)
             return err_set(ERR_UNSUPPORTED,
                            "%s: its config.json scales rope (%s), which this model cannot", path,
                            n[i].outer);
         return err_set(ERR_MISMATCH, "%s: %s of its config.json is %.9g, model.%s %.9g", path,
-                       n[i].name, n[i].value, keys[i], ours[i]);
+                       n[i].name, n[i].value, all[i].key, all[i].ours);
     }
     return ERR_OK;
 }
