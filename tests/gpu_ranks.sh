@@ -39,7 +39,7 @@ else
     if [ "$gpus" -ge 2 ]; then
         on_ranks sums "$gpus"
         verdict "NCCL, $gpus ranks" $?
-        ATOLL_TEST_DEVICE=cuda ATOLL_TEST_GPUS=$gpus tests/inner/test_ranks.sh "$build/tests/ranks" "$build/tests/ranks.dir" 0 torchrun
+        ATOLL_TEST_DEVICE=cuda ATOLL_TEST_GPUS=$gpus tests/inner/coll/test_ranks.sh "$build/tests/ranks" "$build/tests/ranks.dir" 0 torchrun
         verdict "ranks train as one" $?
         ATOLL_E2E_GPUS=$gpus tests/e2e/gpu_ranks.sh "$build/bin/atoll" "$build/tests/gpu_ranks.dir"
         verdict "$gpus GPUs in one site: losses, a killed rank, rejoining" $?

@@ -2,7 +2,7 @@
  * handler stays: a failed call ends the job, which is what a site does when it loses a rank.
  */
 #include "inner/coll/coll.h"
-#include "kernels/scalar/bf16.h"
+#include "kernels/base/bf16.h"
 #include <mpi.h>
 
 enum { COUNT_MAX = 1 << 30 }; /* MPI counts are int */

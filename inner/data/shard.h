@@ -5,7 +5,7 @@
  * What is wrong with a file (kind, version, cut short, ids beyond the vocabulary) is found here, at open, and named
  * with file, position and value; afterwards every id is known to be valid. Opening reads the whole file once.
  */
-#include "inner/config.h"
+#include "inner/config/config.h"
 #include "kernels/base/file.h"
 
 enum {

@@ -1,7 +1,7 @@
 /* The transformer around its blocks: memory, embedding, head, passes. All arithmetic is in the
  * device's ops. x = wte[token] (+ wpe[position]); the blocks (block.c); logits = norm(x) head^T.
  */
-#include "inner/model/block.h"
+#include "inner/model/model_own.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

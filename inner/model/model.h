@@ -7,7 +7,7 @@
  */
 #include "inner/model/table.h"
 #include "inner/data/batch.h"
-#include "inner/profile.h"
+#include "inner/model/profile.h"
 
 struct model; /* opaque: activations and their layout */
 

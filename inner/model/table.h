@@ -24,7 +24,7 @@
  * to the tensor's range, are zero like the gaps, and get no gradient.
  */
 #include "kernels/dev.h"
-#include "inner/keys.h"
+#include "inner/config/keys.h"
 
 enum { TABLE_NAME_MAX = 48, TABLE_RANK_MAX = 2, TABLE_ALIGN = 256, TABLE_VOCAB_ALIGN = 64 };
 enum table_init { TABLE_NORMAL, TABLE_ZERO, TABLE_ONE };

@@ -1,7 +1,7 @@
 #include "kernels/base/rng.h"
 #include <math.h>
 #include <string.h>
-#include "kernels/scalar/philox.h"
+#include "kernels/base/philox.h"
 
 void rng_block(uint64_t seed, uint64_t stream, uint64_t index, uint32_t out[4])
 {

@@ -6,7 +6,7 @@
 #include "kernels/base/rng.h"
 #include "kernels/cpu/exact.h"
 #include "kernels/scalar/forms.h"
-#include "kernels/scalar/philox.h"
+#include "kernels/base/philox.h"
 
 enum {
     BITS_MAX = 18,

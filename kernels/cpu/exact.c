@@ -7,7 +7,7 @@
 #include "kernels/scalar/grid.h"
 #include "kernels/base/rng.h"
 #include "kernels/scalar/outer.h"
-#include "kernels/scalar/philox.h"
+#include "kernels/base/philox.h"
 
 
 void LEVEL_NAME(cpu_delta)(struct dev *d, float *z, const float *outer, const float *local,

@@ -12,7 +12,7 @@
 #include "kernels/cuda/tile.cuh"
 #include "kernels/base/rng.h"
 #include "kernels/scalar/forms.h"
-#include "kernels/scalar/philox.h"
+#include "kernels/base/philox.h"
 
 enum { THREADS = 256, LANES = 16, EACH = DEV_BLOCK / LANES, BLOCKS = THREADS / LANES };
 enum { GROUP = 8, BITS_MAX = 18, BITS_PAIR = 16 };

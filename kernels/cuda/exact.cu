@@ -8,7 +8,7 @@
 #include "kernels/scalar/grid.h"
 #include "kernels/base/rng.h"
 #include "kernels/scalar/outer.h"
-#include "kernels/scalar/philox.h"
+#include "kernels/base/philox.h"
 
 enum { THREADS = 256, LANES = 16, GROUP = 8 };
 

@@ -20,7 +20,7 @@ extern "C" {
 #include "kernels/cuda/cuda.h"
 }
 #undef noreturn
-#include "kernels/scalar/bf16.h"
+#include "kernels/base/bf16.h"
 
 enum { WARP = 32 };
 #define WARP_ALL 0xffffffffu

@@ -2,7 +2,7 @@
 #define ADAM_H
 /* The element updates of AdamW and LAMB, written once for C and CUDA C. Fast set: a few roundings
  * of f32. */
-#include "kernels/scalar/bf16.h"
+#include "kernels/base/bf16.h"
 #ifdef __CUDACC__
 #define SCALAR_SQRT(x)   sqrtf(x)
 #define SCALAR_SQRT64(x) sqrt(x)

@@ -9,7 +9,7 @@
  * than what is sent, and a multiple of z's last place.
  */
 #include "kernels/dev.h"
-#include "kernels/scalar/bf16.h"
+#include "kernels/base/bf16.h"
 
 enum { CHUNK_ROUNDS = 6, CHUNK_CODES = 512, CHUNK_NO_LOWER = 15 };
 #define CHUNK_INFINITE 0x7f800000u

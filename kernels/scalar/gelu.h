@@ -4,7 +4,7 @@
  * table, no libm call. Included by C and by CUDA C. Fast set; bounds measured by
  * tests/kernels/test_scalar.c.
  */
-#include "kernels/scalar/bf16.h"
+#include "kernels/base/bf16.h"
 
 /* e^x for -87.3 <= x <= 88.3, meaningless outside; relative error <= 2e-7. Adding 1.5 * 2^23 leaves
  * round(x / ln 2) in the low mantissa bits: a compiler that reassociates (fast-math) would delete

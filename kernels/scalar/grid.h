@@ -12,7 +12,7 @@
  * - Saturated: q*step lies between 0 and z, so |residual| < |z|, the same.
  * From 2^24 steps on u may exceed step and the difference could round: such a value gets q = 0.
  */
-#include "kernels/scalar/bf16.h"
+#include "kernels/base/bf16.h"
 
 #define GRID_EMPTY     (-128)      /* no exponent: a block that is not sent */
 #define GRID_TOO_LARGE 0x4b800000u /* bits of 2^24; NaN and infinity are above */

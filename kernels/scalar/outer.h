@@ -2,7 +2,7 @@
 #define OUTER_H
 /* The outer loop's element formulas, for C and CUDA C. Exact set: every operation rounds once, in
  * the order written. */
-#include "kernels/scalar/bf16.h"
+#include "kernels/base/bf16.h"
 
 /* z = weight * delta + residual; delta = outer - local. */
 SCALAR float outer_delta(float outer, float local, float residual, float weight)

@@ -7,7 +7,7 @@
 #include <string.h>
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator_state.h"
-#include "outer/mutant.h"
+#include "outer/protocol/mutant.h"
 
 enum { NAMED_MAX = 16 }; /* names of missing sites in one sentence */
 enum { NOTICE_FIRST_MS = 10000, NOTICE_LAST_MS = 300000 }; /* "waiting" lines: 10 s, then twice as rare each time */

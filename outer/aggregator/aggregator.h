@@ -12,7 +12,7 @@
  * (outer.reencode_from).
  */
 #include "outer/link/link.h"
-#include "outer/member.h"
+#include "outer/store/outer_state.h"
 
 struct aggregator_options {
     const char *run;

@@ -4,8 +4,8 @@
 #include <string.h>
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator_state.h"
-#include "outer/mutant.h"
-#include "outer/reencode.h"
+#include "outer/protocol/mutant.h"
+#include "outer/store/downlink.h"
 
 enum {
     COMMIT_RETRY_MS = 5000,

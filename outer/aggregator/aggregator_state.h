@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <sys/stat.h>
 #include "outer/aggregator/aggregator.h"
-#include "outer/journal.h"
+#include "outer/store/journal.h"
 
 #define AGGREGATOR_JOURNAL "journal"
 #define AGGREGATOR_RESERVE "reserve"

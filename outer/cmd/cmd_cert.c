@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include "outer/cmd/args.h"
+#include "kernels/base/args.h"
 #include "outer/cmd/cmd.h"
 #include "kernels/base/file.h"
 #include "outer/link/tls.h"

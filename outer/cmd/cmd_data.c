@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include "inner/data/shard.h"
 #include "inner/data/text.h"
-#include "outer/cmd/args.h"
+#include "kernels/base/args.h"
 
 static void print_part(const char *name, const struct text_part *p, const char *pattern)
 {

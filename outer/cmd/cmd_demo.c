@@ -14,8 +14,8 @@
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
-#include "outer/cmd/args.h"
-#include "outer/cmd/child.h"
+#include "kernels/base/args.h"
+#include "outer/wan/child.h"
 #include "outer/cmd/cmd.h"
 #include "outer/report/progress.h"
 #include "outer/report/report.h"

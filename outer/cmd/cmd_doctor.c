@@ -7,10 +7,10 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 #include "kernels/cuda/module.h"
-#include "outer/cmd/args.h"
+#include "kernels/base/args.h"
 #include "outer/cmd/cmd.h"
 #include "outer/link/tcp.h"
-#include "outer/version.h"
+#include "outer/cmd/version.h"
 #include "outer/wan/namespace.h"
 
 static void show_cpu(void)

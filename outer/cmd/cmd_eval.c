@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include "inner/evaluate.h"
+#include "inner/train/evaluate.h"
 #include "outer/cmd/cmd.h"
 #include "outer/cmd/load.h"
 

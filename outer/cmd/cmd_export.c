@@ -2,8 +2,8 @@
  * step 0 of a run. */
 #include <stdio.h>
 #include <string.h>
-#include "inner/model/names.h"
-#include "inner/train.h"
+#include "inner/io/names.h"
+#include "inner/train/train.h"
 #include "outer/cmd/cmd.h"
 #include "outer/cmd/load.h"
 

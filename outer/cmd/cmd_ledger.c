@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "outer/cmd/args.h"
+#include "kernels/base/args.h"
 #include "outer/cmd/cmd.h"
-#include "outer/ledger/ledger_read.h"
+#include "outer/report/ledger_read.h"
 #include "outer/link/wire.h"
 
 enum { MEMBERS_MAX = 1025 }; /* the largest roster and its aggregator */

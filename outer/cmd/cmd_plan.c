@@ -2,13 +2,13 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include "inner/train.h"
+#include "inner/train/train.h"
 #include "outer/cmd/cmd.h"
 #include "outer/plan/plan_layers.h"
 #include "outer/plan/plan_tables.h"
 #include "outer/report/progress.h"
 #include "outer/site/site.h"
-#include "outer/plan/tuning.h"
+#include "outer/config/tuning.h"
 
 enum { UTILISATION_MIN = 1 }; /* percent */
 
@@ -83,7 +83,7 @@ static void print_task(const struct plan_cmd *c)
            t->link.down_bps / 1e6, 1e3 * t->link.rtt_s);
     if (t->link.loss > 0)
         printf(", %.3g %% lost: one TCP stream carries %.4g Mbit/s up", 100 * t->link.loss,
-               plan_rate_bps(&t->link, t->link.up_bps) / 1e6);
+               line_rate_bps(&t->link, t->link.up_bps) / 1e6);
     printf("\n\n");
 }
 
@@ -173,7 +173,7 @@ static enum err give_configuration(const struct plan_cmd *c, const struct plan_o
 
 static enum err refuse(const struct plan_cmd *c, const struct plan_option *nearest)
 {
-    struct plan_link link;
+    struct line link;
     enum plan_nearest by;
     char possible[256], less[48] = "";
     double share = c->utilisation / 100, most = floor(1000 * nearest->result.utilisation) / 10;

@@ -9,14 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "inner/train.h"
+#include "inner/train/train.h"
 #include "kernels/base/log.h"
 #include "outer/cmd/cmd.h"
-#include "outer/identity.h"
+#include "outer/config/identity.h"
 #include "outer/link/tcp.h"
 #include "outer/link/tls.h"
 #include "outer/plan/plan_settings.h"
-#include "outer/plan/rehearsal.h"
+#include "outer/sim/round_bench.h"
 
 enum { PINGS = 20, REPEATS = 3, STEPS = 5, WARM_BYTES = 4 << 20 };
 static const double PAUSE_S = 0.3; /* and two round trips: longer than the time after which TCP calls a connection idle */
@@ -238,9 +238,9 @@ static double median_of_three(const double t[REPEATS])
 static enum err rate(struct probe *c, const char *what, enum err (*move)(struct probe *, size_t, double *), struct fit *f,
                      struct config_list *times)
 {
-    size_t most = (size_t)c->most_mib << 20, size = PLAN_TIMES_FIRST;
+    size_t most = (size_t)c->most_mib << 20, size = LINE_TIMES_FIRST;
     double took[REPEATS] = {0}, least = 1e-6;
-    TRY_ALLOC(times->items = arena_array(&c->p.perm, PLAN_TIMES_MAX, sizeof *times->items));
+    TRY_ALLOC(times->items = arena_array(&c->p.perm, LINE_TIMES_MAX, sizeof *times->items));
     TRY(move(c, size, took)); /* connections and handshakes are not part of it */
     TRY(move(c, most < WARM_BYTES ? most : WARM_BYTES, took));
     *f = (struct fit){0};
@@ -262,7 +262,7 @@ static enum err rate(struct probe *c, const char *what, enum err (*move)(struct 
     if (!(beta > 0))
         return err_set(ERR_LINK, "%s: time does not grow with size; --most-mib %" PRId64 " is too little for this link", what,
                        c->most_mib);
-    f->bps = 8 / beta * plan_wire_bytes((double)largest) / (double)largest;
+    f->bps = 8 / beta * line_wire_bytes((double)largest) / (double)largest;
     fprintf(stderr, "%-4s %.4g Mbit/s on the line, fitted up to %zu KiB, varies by %.1f %%\n", what, f->bps / 1e6, largest >> 10,
             100 * f->variation);
     return ERR_OK;
@@ -396,7 +396,7 @@ static enum err open_beside(const struct probe *c, const struct dev *d, struct d
 /* What a round costs beside the line, on this machine. */
 static enum err measure_round(struct probe *c, const struct dev *d, const char *directory)
 {
-    struct plan_outer t;
+    struct exchange_cost t;
     struct rehearsal r = {.exchange = &c->p.exchange, .table = &c->p.table, .directory = directory,
                           .sites = (unsigned)c->p.o.outer_sites.count,
                           .feedback = (float)c->p.o.outer_feedback, .seed = (uint64_t)c->p.s.run_seed};

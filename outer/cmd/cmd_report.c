@@ -1,6 +1,6 @@
 /* atoll report: one HTML page about one or more run directories. */
 #include <stdio.h>
-#include "outer/cmd/args.h"
+#include "kernels/base/args.h"
 #include "outer/cmd/cmd.h"
 #include "outer/report/report.h"
 

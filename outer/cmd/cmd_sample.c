@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "inner/sample.h"
+#include "inner/train/sample.h"
 #include "outer/cmd/cmd.h"
 #include "outer/cmd/load.h"
 

@@ -11,15 +11,15 @@
 #include <time.h>
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator.h"
-#include "outer/cmd/args.h"
+#include "kernels/base/args.h"
 #include "outer/cmd/cmd.h"
-#include "outer/exchange.h"
-#include "outer/identity.h"
-#include "outer/ledger/ledger_book.h"
+#include "outer/config/sync_config.h"
+#include "outer/config/identity.h"
+#include "outer/report/ledger_book.h"
 #include "outer/link/tls.h"
 #include "outer/report/progress.h"
-#include "outer/plan/tuning.h"
-#include "outer/version.h"
+#include "outer/config/tuning.h"
+#include "outer/cmd/version.h"
 
 enum {
     LOOK_MS = 500,

@@ -10,7 +10,7 @@
 #include "outer/link/tcp.h"
 #include "outer/plan/plan_settings.h"
 #include "outer/report/progress.h"
-#include "outer/report/record.h"
+#include "outer/report/jsonl.h"
 #include "outer/sim/simulate.h"
 #include "outer/wan/topology.h"
 
@@ -160,11 +160,11 @@ static enum err take_topology(struct sim_cmd *c)
                            c->count);
         const struct flow_settings *up = &t.flows[(unsigned)place * t.places + (unsigned)hub],
                                    *down = &t.flows[(unsigned)hub * t.places + (unsigned)place];
-        struct plan_link *l = &c->site[i].link;
+        struct line *l = &c->site[i].link;
         l->up.count = l->down.count = 0;
         l->bbr = strcmp(congestion, "bbr") == 0;
-        l->up_bps = up->rate_bps ? (double)up->rate_bps : PLAN_RATE_MAX;
-        l->down_bps = down->rate_bps ? (double)down->rate_bps : PLAN_RATE_MAX;
+        l->up_bps = up->rate_bps ? (double)up->rate_bps : LINE_RATE_MAX;
+        l->down_bps = down->rate_bps ? (double)down->rate_bps : LINE_RATE_MAX;
         l->rtt_s = (double)(up->delay_ns + down->delay_ns) / 1e9;
         l->loss = up->loss > down->loss ? up->loss : down->loss;
     }

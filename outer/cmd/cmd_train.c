@@ -10,13 +10,13 @@
 #include <time.h>
 #include <unistd.h>
 #include "kernels/base/log.h"
-#include "outer/cmd/args.h"
+#include "kernels/base/args.h"
 #include "outer/cmd/cmd.h"
-#include "outer/identity.h"
+#include "outer/config/identity.h"
 #include "outer/cmd/job.h"
 #include "outer/link/link_many.h"
 #include "outer/link/tls.h"
-#include "outer/version.h"
+#include "outer/cmd/version.h"
 
 /* ---- stop on request ----------------------------------------------------------------------- */
 static volatile int stop;

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <time.h>
 #include "kernels/base/file.h"
-#include "outer/cmd/args.h"
-#include "outer/cmd/child.h"
+#include "kernels/base/args.h"
+#include "outer/wan/child.h"
 #include "outer/cmd/cmd.h"
 #include "outer/wan/wan.h"
 

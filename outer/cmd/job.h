@@ -4,13 +4,13 @@
  * it; job_memory.c says what it will take; job_tell.c says what happens, to the log, to metrics.jsonl and to the person who looks (lead
  * only: the others' record and progress are closed and take nothing).
  */
-#include "outer/exchange.h"
-#include "outer/ledger/ledger_book.h"
+#include "outer/config/sync_config.h"
+#include "outer/report/ledger_book.h"
 #include "outer/plan/plan.h"
 #include "outer/report/progress.h"
-#include "outer/report/record.h"
+#include "outer/report/jsonl.h"
 #include "outer/site/site_train.h"
-#include "outer/plan/tuning.h"
+#include "outer/config/tuning.h"
 
 struct job {
     struct settings s;

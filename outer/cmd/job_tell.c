@@ -5,7 +5,7 @@
 #include "kernels/base/log.h"
 #include "outer/cmd/job.h"
 #include "outer/plan/plan_settings.h"
-#include "outer/version.h"
+#include "outer/cmd/version.h"
 
 double job_now(void)
 {

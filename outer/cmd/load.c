@@ -1,13 +1,13 @@
 #include "outer/cmd/load.h"
 #include <stdio.h>
 #include <string.h>
-#include "inner/checkpoint.h"
+#include "inner/io/checkpoint.h"
 #include "outer/aggregator/aggregator.h"
-#include "outer/exchange.h"
-#include "outer/identity.h"
+#include "outer/config/sync_config.h"
+#include "outer/config/identity.h"
 #include "outer/link/wire.h"
-#include "outer/member.h"
-#include "outer/plan/tuning.h"
+#include "outer/store/outer_state.h"
+#include "outer/config/tuning.h"
 
 static enum err configure(struct load *l, const char *path, const struct args *args)
 {

@@ -8,8 +8,8 @@
  * Everything else is ERR_INPUT. The configuration must describe the same model: ERR_MISMATCH.
  */
 #include "inner/model/model.h"
-#include "outer/cmd/args.h"
-#include "outer/keys.h"
+#include "kernels/base/args.h"
+#include "outer/config/keys.h"
 
 struct load_options { /* targets of the options that these commands share */
     const char *config, *from;

@@ -4,7 +4,7 @@
  * time, seeded faults). Sites dial; all the aggregator has to say is the answer to a call. A site's calls block the
  * calling thread; ERR_LINK means "not delivered or no answer": back off and ask again, everything may come twice.
  */
-#include "outer/ledger/ledger.h"
+#include "outer/link/ledger.h"
 #include "outer/link/wire.h"
 
 struct link_counters { /* bytes by layer, both directions, since open */

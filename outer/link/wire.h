@@ -6,8 +6,8 @@
  */
 #include "kernels/base/arena.h"
 #include "outer/link/blocks.h"
-#include "outer/manifest.h"
-#include "outer/round.h"
+#include "outer/protocol/manifest.h"
+#include "outer/protocol/round.h"
 
 enum {
     WIRE_MAJOR = 1, WIRE_MINOR = 0,

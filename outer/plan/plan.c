@@ -1,70 +1,14 @@
 #include "outer/plan/plan.h"
 #include <math.h>
 #include <string.h>
-#include "outer/ledger/ledger.h"
-#include "outer/link/wire.h"
 #include "outer/plan/plan_tables.h"
 
 enum {
-    SEGMENT_BYTES = 1448,     /* of a packet of 1500 */
-    WINDOW_SEGMENTS = 10,     /* RFC 6928 */
     /* Between the send of a contribution and its commit at the site: offer and data; fetch. Between the two the receipt and the
      * poll pass while the aggregator commits. In a fragment's first round the answer to the offer comes before the data. */
     ROUND_TRIPS = 2,
     REPORT_TRIPS = 1          /* and before training goes on where it waits: the report */
 };
-
-static double wire_chunk(uint64_t payload)
-{
-    struct ledger_side s = ledger_predict(payload, WIRE_CHUNK_BYTES);
-    return (double)ledger_ip(ledger_sum(&s), 0);
-}
-
-/* All whole chunks as the first one: their offsets differ by a byte or two. */
-double plan_wire_bytes(double payload)
-{
-    uint64_t bytes = (uint64_t)payload, chunks = bytes / WIRE_CHUNK_BYTES;
-    return (double)chunks * wire_chunk(WIRE_CHUNK_BYTES) + wire_chunk(bytes % WIRE_CHUNK_BYTES);
-}
-
-double plan_rate_bps(const struct plan_link *l, double bps)
-{
-    if (l->loss <= 0 || l->rtt_s <= 0 || l->bbr)
-        return bps;
-    double reno = sqrt(1.5 / l->loss), cubic = 1.054 * pow(l->rtt_s / l->loss, 0.75);
-    double most = l->streams * 8.0 * SEGMENT_BYTES / l->rtt_s * (reno > cubic ? reno : cubic);
-    return most < bps ? most : bps;
-}
-
-/* Straight lines between what was measured; beyond it as from the last but one to the last. */
-static double measured_s(const struct plan_times *t, double bytes)
-{
-    double size = PLAN_TIMES_FIRST, before = 0, before_s = 0;
-    unsigned i = 0;
-    while (i + 1 < t->count && bytes > size) {
-        before = size;
-        before_s = t->seconds[i++];
-        size *= 4;
-    }
-    return before_s + (bytes - before) * (t->seconds[i] - before_s) / (size - before);
-}
-
-double plan_transfer_s(const struct plan_link *l, double bytes, bool up)
-{
-    const struct plan_times *times = up ? &l->up : &l->down;
-    double bps = up ? l->up_bps : l->down_bps;
-    if (times->count)
-        return measured_s(times, bytes);
-    double rate = plan_rate_bps(l, bps) / 8, wire = plan_wire_bytes(bytes);
-    double first = (double)l->streams * WINDOW_SEGMENTS * SEGMENT_BYTES, full = rate * l->rtt_s;
-    if (full <= first || l->bbr)
-        return wire / rate;
-    /* The window doubles in every round trip until it fills the line. */
-    double doublings = log2(full / first), sent = full - first;
-    if (wire <= sent)
-        return l->rtt_s * log2(wire / first + 1);
-    return l->rtt_s * doublings + (wire - sent) / rate;
-}
 
 double plan_share(double steps_s, unsigned fragments, double exchange_s, double hidden_s, double busy_s)
 {
@@ -83,11 +27,11 @@ static struct cost round_cost(const struct plan_task *t, const struct schedule *
 {
     struct schedule_bytes b = schedule_bytes(s, kind, elements, t->sites);
     double up = (double)b.up, down = (double)b.down;
-    const struct plan_outer *o = &t->outer;
-    struct cost r = {.up_s = plan_transfer_s(&t->link, up, true), .down_s = plan_transfer_s(&t->link, down, false)};
+    const struct exchange_cost *o = &t->outer;
+    struct cost r = {.up_s = line_transfer_s(&t->link, up, true), .down_s = line_transfer_s(&t->link, down, false)};
     if (t->aggregator_bps > 0) {
-        double in = t->sites * plan_wire_bytes(up) * 8 / t->aggregator_bps,
-               out = t->sites * plan_wire_bytes(down) * 8 / t->aggregator_bps;
+        double in = t->sites * line_wire_bytes(up) * 8 / t->aggregator_bps,
+               out = t->sites * line_wire_bytes(down) * 8 / t->aggregator_bps;
         r.up_s = in > r.up_s ? in : r.up_s;
         r.down_s = out > r.down_s ? out : r.down_s;
     }
@@ -185,7 +129,7 @@ void plan_predict(const struct plan_task *t, const struct schedule *s, const siz
     ASSERT(t->step_s > 0 && t->link.up_bps > 0 && t->link.down_bps > 0 && t->link.streams > 0);
     predict_time(t, s, elements, r);
     predict_loss(t, s, r);
-    double left = plan_wire_bytes((double)r->up_bytes) + plan_wire_bytes((double)r->down_bytes);
+    double left = line_wire_bytes((double)r->up_bytes) + line_wire_bytes((double)r->down_bytes);
     r->cost = t->sites * left / 1e9 * t->price_gb;
     r->equal_s = r->total_s * plan_steps_factor(r->loss_percent);
 }
@@ -314,8 +258,8 @@ static enum err reaches(const struct plan_task *t, const struct schedule *like, 
 static enum err bisect(struct plan_task *t, const struct schedule *like, const struct table *table, double utilisation,
                        bool rate)
 {
-    struct plan_link given = t->link;
-    double bad = 0, good = rate ? log(PLAN_RATE_MAX / given.up_bps) : log(1e-9);
+    struct line given = t->link;
+    double bad = 0, good = rate ? log(LINE_RATE_MAX / given.up_bps) : log(1e-9);
     for (int i = 0; i < 24; i++) {
         double middle = (bad + good) / 2, factor = exp(middle);
         bool yes;
@@ -343,12 +287,12 @@ static enum err bisect(struct plan_task *t, const struct schedule *like, const s
 }
 
 enum err plan_nearest_link(const struct plan_task *t, const struct schedule *s, const struct table *table,
-                           double utilisation, struct plan_link *link, enum plan_nearest *by)
+                           double utilisation, struct line *link, enum plan_nearest *by)
 {
     struct plan_task tried = *t;
     bool by_rate, by_delay;
     tried.link.up.count = tried.link.down.count = 0; /* of another link nothing was measured */
-    tried.link.up_bps = tried.link.down_bps = PLAN_RATE_MAX;
+    tried.link.up_bps = tried.link.down_bps = LINE_RATE_MAX;
     TRY(reaches(&tried, s, table, utilisation, &by_rate));
     tried.link.rtt_s = 0;
     TRY(reaches(&tried, s, table, utilisation, &by_delay));

@@ -7,37 +7,16 @@
  * Rates are of IP packets, as a provider sells them and an emulator keeps them: headers and TLS records are part of them, by
  * the ledger's model.
  */
-#include "outer/fragment.h"
-#include "outer/schedule.h"
+#include "outer/diloco/fragment.h"
+#include "outer/diloco/schedule.h"
+#include "outer/link/line.h"
 
-/* Rates beyond this and delays below it are no link: what the search may assume at most. */
-#define PLAN_RATE_MAX 1e13
-
-enum { PLAN_TIMES_FIRST = 1 << 16, PLAN_TIMES_MAX = 9 };
-struct plan_times { /* measured: seconds[i] for PLAN_TIMES_FIRST * 4^i bytes of payload, the delay of the line left out */
-    unsigned count; /* 0: nothing was */
-    double seconds[PLAN_TIMES_MAX];
-};
-struct plan_link {             /* of one site to the aggregator */
-    double up_bps, down_bps;   /* bits of IP packets in a second */
-    double rtt_s;
-    double loss;               /* share of packets; 0 with measured rates, which hold it already */
-    unsigned streams;          /* connections that share the payload; at least 1 */
-    bool bbr;                  /* no loss slows it, and it knows the line's rate after a pause too (Cardwell et al. 2016) */
-    struct plan_times up, down; /* in place of rate, loss, streams: how TCP, TLS and this machine do on this very line */
-};
-struct plan_outer { /* seconds for a value of a fragment, its storage included */
-    double encode_s;           /* a site: from the parameters until the contribution is durable */
-    double apply_s;            /* a site: from the aggregate until the new state is durable */
-    double accept_s;           /* the aggregator: each contribution, beside the others, from its last byte until its receipt */
-    double commit_s, sum_s;    /* one after the other: a round; and for each contribution in it */
-};
 struct plan_task {
     unsigned sites;
     double step_s;             /* of the slowest site */
     double parameters;
-    struct plan_link link;     /* of the site with the worst one */
-    struct plan_outer outer;
+    struct line link;     /* of the site with the worst one */
+    struct exchange_cost outer;
     double aggregator_bps;     /* its own line, each direction, shared by all sites; 0: no limit */
     double price_gb;           /* per 1e9 bytes that leave a site or the aggregator */
 };
@@ -55,12 +34,6 @@ struct plan_result {
     double equal_s;            /* time until the loss that data-parallel training has after the same steps */
 };
 
-double plan_wire_bytes(double payload); /* what a payload takes on the line, headers and records included */
-/* Seconds for `bytes` of payload one way, the delay of the line itself left out: between the times that were measured, or TCP with
- * slow start after the pause of a round. */
-double plan_transfer_s(const struct plan_link *l, double bytes, bool up);
-/* What the link carries with this loss: Mathis et al. 1997, or CUBIC's average window (RFC 9438) where that is larger. */
-double plan_rate_bps(const struct plan_link *l, double bps);
 /* Share of the time that trains when P exchanges of `exchange_s` each follow H steps of `steps_s` in all; `hidden_s` of
  * every exchange run beside training; no exchange can be faster than the line is busy: `busy_s` for all P. */
 double plan_share(double steps_s, unsigned fragments, double exchange_s, double hidden_s, double busy_s);
@@ -95,6 +68,6 @@ enum plan_nearest { PLAN_BY_RATE, PLAN_BY_DELAY, PLAN_BY_NO_LINK };
 /* The slowest link like this one, both rates by the same factor, with which a setting reaches the share. BY_DELAY: none
  * does, however fast, because the delay alone is too long; then *link has the longest delay that would do at the rates. */
 enum err plan_nearest_link(const struct plan_task *t, const struct schedule *s, const struct table *table,
-                           double utilisation, struct plan_link *link, enum plan_nearest *by) MUST;
+                           double utilisation, struct line *link, enum plan_nearest *by) MUST;
 
 #endif

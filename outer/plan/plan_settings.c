@@ -3,16 +3,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/base/file.h"
-#include "outer/plan/tuning.h"
+#include "outer/config/tuning.h"
 
 bool plan_settings_given(const struct outer_settings *o)
 {
     return o->plan_step_s > 0 && o->plan_up_mbit > 0 && o->plan_down_mbit > 0;
 }
 
-static struct plan_times times_of(const struct config_list *list)
+static struct line_times times_of(const struct config_list *list)
 {
-    struct plan_times t = {.count = (unsigned)list->count};
+    struct line_times t = {.count = (unsigned)list->count};
     for (unsigned i = 0; i < t.count; i++) /* keys_outer_check has refused what is no number */
         t.seconds[i] = strtod(list->items[i], NULL);
     return t;

@@ -5,8 +5,8 @@
  */
 #include <stdio.h>
 #include "inner/model/table.h"
-#include "outer/cmd/args.h"
-#include "outer/exchange.h"
+#include "kernels/base/args.h"
+#include "outer/config/sync_config.h"
 #include "outer/plan/plan.h"
 
 /* Are step time, both rates known? Without them nothing is predicted. */

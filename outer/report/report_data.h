@@ -3,7 +3,7 @@
 /* What a report needs to know of each run directory, read from its metrics.jsonl. Steps and rounds
  * that came twice (a restarted site repeats some) are kept once, the later one.
  */
-#include "outer/ledger/ledger_read.h"
+#include "outer/report/ledger_read.h"
 
 enum { REPORT_TIMES = 7, REPORT_RUNS_MAX = 64 };
 enum report_gauge { REPORT_GAIN, REPORT_RHO, REPORT_AGREEMENT, REPORT_BEHIND, REPORT_GAUGES };

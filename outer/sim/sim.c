@@ -474,7 +474,7 @@ static enum err sim_make(struct sim *s)
 
 static void sim_unmake(struct sim *s)
 {
-    sim_clock_close(&s->clock);
+    clock_sim_close(&s->clock);
     world_sim_close(&s->disk);
     for (unsigned i = 0; i < s->o.sites; i++)
         world_sim_close(&s->node[i].world);
@@ -494,7 +494,7 @@ void sim_run_options(const struct sim_options *o, struct sim_result *r)
     s->o = *o;
     s->r = r;
     s->arena = arena_make(0);
-    sim_clock_open(&s->clock, o->seed);
+    clock_sim_open(&s->clock, o->seed);
     enum err e = sim_make(s);
     if (e != ERR_OK) {
         sim_violate(s, "the simulator cannot start: %s", err_message());

@@ -3,7 +3,7 @@
 /* Shared by sim.c (the nodes) and sim_check.c (what must hold). */
 #include "inner/model/table.h"
 #include "outer/aggregator/aggregator.h"
-#include "outer/link/link_sim.h"
+#include "outer/sim/link_sim.h"
 #include "outer/sim/sim.h"
 #include "outer/site/site.h"
 
@@ -52,7 +52,7 @@ struct sim_commit {
 struct sim {
     struct sim_options o;
     struct sim_result *r;
-    struct sim_clock clock;
+    struct clock_sim clock;
     struct arena arena;
     struct dev *cpu;
     struct codec_work *work;

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <time.h>
 #include "outer/aggregator/aggregator.h"
-#include "outer/link/link_line.h"
+#include "outer/sim/link_line.h"
 #include "outer/link/link_many.h"
 
 enum { CENTURY_MS_SHIFT = 42 }; /* 2^42 ms are 139 years: nothing waits longer */
@@ -49,7 +49,7 @@ struct simulate_run {
     float initial[ROUND_FRAGMENTS_MAX * DEV_BLOCK];
     const char *names[ROUND_SITES_MAX];
     struct dev *cpu;
-    struct sim_clock clock;
+    struct clock_sim clock;
     struct keeper *keeper;
     unsigned keepers;
     struct node *node;
@@ -468,7 +468,7 @@ static enum err make(struct simulate_run *s, struct arena *a)
 
 static void unmake(struct simulate_run *s)
 {
-    sim_clock_close(&s->clock);
+    clock_sim_close(&s->clock);
     for (unsigned k = 0; s->keeper && k < s->keepers; k++)
         if (s->keeper[k].run)
             world_sim_close(&s->keeper[k].disk);
@@ -527,7 +527,7 @@ enum err simulate(const struct simulate_options *o, struct simulate_result *r, s
     *r = (struct simulate_result){0};
     TRY_ALLOC(s = arena_alloc(a, sizeof *s));
     *s = (struct simulate_run){.o = o, .r = r};
-    sim_clock_open(&s->clock, o->seed);
+    clock_sim_open(&s->clock, o->seed);
     enum err e = make(s, a);
     if (e == ERR_OK) {
         for (unsigned k = 0; k < s->keepers; k++)

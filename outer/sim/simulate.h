@@ -6,15 +6,15 @@
  * length, as are arithmetic and storage (plan_outer); what is sent and applied after a step is in the order of
  * site_train. One thread; a site takes about half a megabyte, more with many fragments.
  */
-#include "outer/exchange.h"
-#include "outer/plan/plan.h"
+#include "outer/config/sync_config.h"
+#include "outer/link/line.h"
 #include "outer/site/site.h"
 
 struct simulate_site {
     const char *name;
     double step_s;
-    struct plan_link link;
-    double encode_s, apply_s; /* of its struct plan_outer */
+    struct line link;
+    double encode_s, apply_s; /* of its struct exchange_cost */
 };
 struct simulate_round { /* a site has merged it */
     unsigned site, fragment;
@@ -29,7 +29,7 @@ struct simulate_options {
     unsigned site_count;
     bool strict;
     double straggler_s, aggregator_bps; /* as in struct plan_task, of each aggregator */
-    struct plan_outer outer;         /* the aggregators' part of it */
+    struct exchange_cost outer;         /* the aggregators' part of it */
     unsigned aggregators;            /* that share the fragments; 0: one */
     double feedback;
     uint64_t seed;

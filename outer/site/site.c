@@ -7,7 +7,7 @@
 #include <string.h>
 #include "kernels/base/log.h"
 #include "outer/site/site_own.h"
-#include "outer/mutant.h"
+#include "outer/protocol/mutant.h"
 
 enum {
     HOLD_MS =

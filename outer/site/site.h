@@ -19,11 +19,11 @@
  *                     before the outbox, kept as long as a restart may repeat that step
  *
  * What a site trained is handed over in memory of the member's device, and taken back there: on a GPU
- * it never sees the host (outer/stage.h says what does). Memory: site_memory(), taken at open.
+ * it never sees the host (outer/diloco/staging.h says what does). Memory: site_memory(), taken at open.
  */
-#include "outer/gauge.h"
+#include "outer/diloco/metrics.h"
 #include "outer/link/link.h"
-#include "outer/member.h"
+#include "outer/store/outer_state.h"
 
 struct site_options {
     const char *run, *name;

@@ -6,7 +6,7 @@
 #include "kernels/base/log.h"
 #include "kernels/base/rng.h"
 #include "outer/site/site_own.h"
-#include "outer/mutant.h"
+#include "outer/protocol/mutant.h"
 
 enum {
     BACKOFF_FIRST_MS = 200,

@@ -13,7 +13,7 @@
 #include <string.h>
 #include "kernels/base/log.h"
 #include "outer/site/site_own.h"
-#include "outer/mutant.h"
+#include "outer/protocol/mutant.h"
 
 enum { PATH_BYTES = 64, HEADER_BYTES = 24 };
 static const char magic[8] = "atollE1";

@@ -5,7 +5,7 @@
  * settled), site_lane.c (rounds beside training), site_eager.c (where a site goes on meanwhile).
  */
 #include <stdatomic.h>
-#include "outer/gauge.h"
+#include "outer/diloco/metrics.h"
 #include "outer/site/site.h"
 
 enum { SITE_TEXT_MAX = 1024 };

@@ -10,7 +10,7 @@
  * is from after them, or a mark beside it says that it is not; what was in flight flies again, with
  * the stored contribution, which is why site_train_saving comes first.
  */
-#include "inner/train.h"
+#include "inner/train/train.h"
 #include "outer/site/site.h"
 
 struct site_train_round { /* what a finished round looked like; bytes are of this site */

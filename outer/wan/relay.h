@@ -6,7 +6,7 @@
  * line, connecting time. Good for tests of logic, never for figures. Place i binds 127.77.0.(i+1);
  * from place i, place k is reached at 127.77.(i+1).(k+1), on the listed ports only.
  */
-#include "inner/config.h"
+#include "inner/config/config.h"
 #include "outer/wan/flow.h"
 
 struct relay {

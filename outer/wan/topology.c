@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "inner/config_yaml.h"
-#include "inner/nearest.h"
+#include "inner/config/config_yaml.h"
+#include "kernels/base/nearest.h"
 #include "kernels/base/file.h"
 #include "outer/wan/emulator.h"
 

@@ -12,7 +12,7 @@
  *
  * The keys, with help: `atoll wan --help-keys`. All mistakes come at once, with file and line.
  */
-#include "inner/config.h"
+#include "inner/config/config.h"
 #include "outer/wan/flow.h"
 
 /* X(section, name, type, default, min, max, choices, unit, pinned, help) */

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "inner/optim/optim.h"
-#include "inner/work.h"
+#include "inner/train/work.h"
 #include "kernels/base/rng.h"
 #include "tests/bench/bench.h"
 

@@ -23,8 +23,8 @@
 #include <time.h>
 #include <unistd.h>
 #include "kernels/base/file.h"
-#include "outer/cmd/args.h"
-#include "outer/cmd/child.h"
+#include "kernels/base/args.h"
+#include "outer/wan/child.h"
 #include "outer/wan/wan.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/raw_tls.h"

@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include "outer/cmd/child.h"
+#include "outer/wan/child.h"
 #include "outer/wan/wan.h"
 #include "tests/bench/bench.h"
 

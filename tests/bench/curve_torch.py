@@ -32,7 +32,7 @@ SEED, LR, LR_END, WARMUP, DECAY, CLIP, BETAS, EPS = 1, 1e-3, 0.1, 20, 0.1, 1.0, 
 MASK32 = 0xFFFFFFFF
 
 
-# ---- which windows a step takes (kernels/scalar/philox.h, inner/data/loader.c) ----
+# ---- which windows a step takes (kernels/base/philox.h, inner/data/loader.c) ----
 
 
 def philox(seed, stream, index):

@@ -1,6 +1,6 @@
 #include "tests/cuda/fake_cudnn.h"
 #include "kernels/cuda/cudnn.h"
-#include "kernels/scalar/bf16.h"
+#include "kernels/base/bf16.h"
 #include <math.h>
 #include <stdlib.h>
 

@@ -5,7 +5,7 @@
  */
 #include "tests/inner/setup.h"
 #include <math.h>
-#include "inner/train_tune.h"
+#include "inner/train/train_tune.h"
 #include "tests/cuda/cuda_test.h"
 
 static struct arena arena;

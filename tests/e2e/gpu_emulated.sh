@@ -2,7 +2,7 @@
 # The whole program on a GPU that tests/cuda emulates (device.kind: cuda): an aggregator and two sites over TLS, int4, the outer
 # arithmetic on the GPU beside the training. kill -9 of a site and of the aggregator, and Ctrl-C: the same SHA-256 of parameters,
 # momentum and residuals as without; the same with the arithmetic on the host's cores (outer.device: cpu). What crosses between
-# host and GPU for the exchange is the budget of outer/stage.h. Then rounds beside training, mixed, and eager starts.
+# host and GPU for the exchange is the budget of outer/diloco/staging.h. Then rounds beside training, mixed, and eager starts.
 # tests/gpu.sh runs two_sites, kill, stop_resume and overlap on a real one.
 . "$(dirname "$0")/lib.sh"
 

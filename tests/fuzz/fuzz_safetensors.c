@@ -1,4 +1,4 @@
-#include "inner/safetensors.h"
+#include "inner/io/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { MEMORY_BYTES = 64 << 20 };

@@ -1,5 +1,5 @@
 /* What the reader accepts is complete: each entry has a key, a line and a value. */
-#include "inner/config_yaml.h"
+#include "inner/config/config_yaml.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { MEMORY_BYTES = 64 << 20 };

@@ -16,7 +16,7 @@
 #include <string.h>
 #include "kernels/base/rng.h"
 #include "kernels/dev.h"
-#include "kernels/scalar/bf16.h"
+#include "kernels/base/bf16.h"
 
 static struct arena check_host; /* float64 references; freed after each device */
 static void *check_held[256];   /* device memory, likewise */

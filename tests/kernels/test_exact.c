@@ -12,7 +12,7 @@
 #include <string.h>
 #include "kernels/base/rng.h"
 #include "kernels/dev.h"
-#include "kernels/scalar/bf16.h"
+#include "kernels/base/bf16.h"
 
 enum { COUNT = 37 * DEV_BLOCK, BLOCKS = COUNT / DEV_BLOCK };
 static struct dev one = {.threads = 1};

@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-#include "kernels/scalar/bf16.h"
+#include "kernels/base/bf16.h"
 
 enum { SEATS = 8, CHUNK = 64 << 10, GROUP_MAX = 64, COMMS_MAX = 16 };
 enum func { FUNC_ALL_REDUCE, FUNC_REDUCE, FUNC_BROADCAST, FUNCS };

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Every deliberate bug of outer/mutant.h must be found by the simulator within this many seeds, and none where there is
+# Every deliberate bug of outer/protocol/mutant.h must be found by the simulator within this many seeds, and none where there is
 # none. mutants.sh PROGRAM [SEEDS]
 set -u
 program=$1

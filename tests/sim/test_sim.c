@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 #include "kernels/base/log.h"
-#include "outer/mutant.h"
+#include "outer/protocol/mutant.h"
 #include "outer/sim/sim.h"
 
 #ifdef __has_feature

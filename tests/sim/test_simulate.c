@@ -11,6 +11,7 @@
 #include <time.h>
 #include <cmocka.h>
 #include "kernels/base/log.h"
+#include "outer/plan/plan.h"
 #include "outer/sim/simulate.h"
 
 enum { SITES_MAX = 1000 };
@@ -105,7 +106,7 @@ static void agrees_with_the_plan(void **state)
                     sites[i].apply_s = 4e-9;
                 }
                 if (c & 4)
-                    o.outer = (struct plan_outer){.accept_s = 1e-9, .commit_s = 3e-9, .sum_s = 1e-9};
+                    o.outer = (struct exchange_cost){.accept_s = 1e-9, .commit_s = 3e-9, .sum_s = 1e-9};
                 struct simulate_result r = run(&o);
                 struct plan_result p = predicted(&o);
                 near("total", r.total_s, p.total_s, 0.03);
@@ -128,11 +129,11 @@ static void rounds_by_hand(void **state)
     struct simulate_options o = options(&x, 2, 0.1, 1000, 0.2);
     struct rounds seen = {0};
     for (unsigned i = 0; i < 2; i++) {
-        sites[i].link.up = sites[i].link.down = (struct plan_times){2, {0.5, 2}}; /* a line of 128 KiB in a second */
+        sites[i].link.up = sites[i].link.down = (struct line_times){2, {0.5, 2}}; /* a line of 128 KiB in a second */
         sites[i].encode_s = 1e-6;
         sites[i].apply_s = 2e-6;
     }
-    o.outer = (struct plan_outer){.accept_s = 3e-6, .commit_s = 3e-6, .sum_s = 5e-7};
+    o.outer = (struct exchange_cost){.accept_s = 3e-6, .commit_s = 3e-6, .sum_s = 5e-7};
     o.rounded = seen_round;
     o.rounded_self = &seen;
     run(&o);

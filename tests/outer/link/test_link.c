@@ -3,7 +3,7 @@
  */
 #include <grpc/grpc_security.h>
 #include <poll.h>
-#include "outer/link/link_call.h"
+#include "outer/link/grpc/link_call.h"
 #include "tests/outer/link/link_craft.h"
 
 static struct fake fake;

@@ -4,7 +4,7 @@
  * once. Broken, the ledger would be wrong by a layer and nobody would see.
  */
 #include <pthread.h>
-#include "outer/link/link_call.h"
+#include "outer/link/grpc/link_call.h"
 #include "tests/outer/link/link_fake.h"
 
 static struct fake fake;

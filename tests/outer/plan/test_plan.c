@@ -177,37 +177,37 @@ static void time_by_hand(void **state)
 static void slower_links_take_longer(void **state)
 {
     (void)state;
-    struct plan_link l = {.up_bps = 1e9, .down_bps = 1e9, .rtt_s = 0, .streams = 1};
-    double last = plan_transfer_s(&l, 1e8, true);
+    struct line l = {.up_bps = 1e9, .down_bps = 1e9, .rtt_s = 0, .streams = 1};
+    double last = line_transfer_s(&l, 1e8, true);
     for (double rtt = 0.001; rtt < 1; rtt *= 3) {
         l.rtt_s = rtt;
-        double now = plan_transfer_s(&l, 1e8, true);
+        double now = line_transfer_s(&l, 1e8, true);
         assert_true(now >= last && now < last + 20 * rtt);
         last = now;
     }
     l.rtt_s = 0.1;
     l.loss = 0.001; /* Mathis: 1448 * 8 / 0.1 * sqrt(1.5 / 0.001) = 4.49 Mbit/s */
-    assert_true(fabs(plan_rate_bps(&l, 1e9) / 4.486e6 - 1) < 0.001);
+    assert_true(fabs(line_rate_bps(&l, 1e9) / 4.486e6 - 1) < 0.001);
     l.streams = 8;
-    assert_true(fabs(plan_rate_bps(&l, 1e9) / (8 * 4.486e6) - 1) < 0.001);
-    assert_true(plan_rate_bps(&l, 1e6) == 1e6);
+    assert_true(fabs(line_rate_bps(&l, 1e9) / (8 * 4.486e6) - 1) < 0.001);
+    assert_true(line_rate_bps(&l, 1e6) == 1e6);
     l.bbr = true;
-    assert_true(fabs(plan_transfer_s(&l, 1e8, true) - 8 * plan_wire_bytes(1e8) / 1e9) < 1e-9);
+    assert_true(fabs(line_transfer_s(&l, 1e8, true) - 8 * line_wire_bytes(1e8) / 1e9) < 1e-9);
 }
 
 /* What was measured stands in place of rate, loss and slow start: exact where it was, straight between, on from the last. */
 static void measured_times_stand(void **state)
 {
     (void)state;
-    struct plan_link l = {.up_bps = 1, .down_bps = 1e9, .rtt_s = 1, .loss = 0.1, .streams = 1, .up = {3, {1, 2, 6}}};
+    struct line l = {.up_bps = 1, .down_bps = 1e9, .rtt_s = 1, .loss = 0.1, .streams = 1, .up = {3, {1, 2, 6}}};
     const struct {
         double kib, seconds;
     } rows[] = {{0, 0}, {32, 0.5}, {64, 1}, {256, 2}, {160, 1.5}, {1024, 6}, {640, 4}, {1024 + 768, 10}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        assert_true(fabs(plan_transfer_s(&l, 1024 * rows[i].kib, true) - rows[i].seconds) < 1e-9);
-    assert_true(plan_transfer_s(&l, 1e6, false) > 1); /* the other direction was not measured */
+        assert_true(fabs(line_transfer_s(&l, 1024 * rows[i].kib, true) - rows[i].seconds) < 1e-9);
+    assert_true(line_transfer_s(&l, 1e6, false) > 1); /* the other direction was not measured */
     l.up.count = 1;
-    assert_true(fabs(plan_transfer_s(&l, 128 << 10, true) - 2) < 1e-9);
+    assert_true(fabs(line_transfer_s(&l, 128 << 10, true) - 2) < 1e-9);
 }
 
 /* The plan is given up after three rounds in a row, once; a round that fits begins anew. */
@@ -269,7 +269,7 @@ static void impossible_links_have_a_nearest_one(void **state)
     struct plan_task t = task(0.0001, 0.1);
     struct schedule s = schedule_streaming(10000, 50, 1, 1, CODEC_INT8);
     struct plan_option found[PLAN_OPTIONS_MAX], nearest;
-    struct plan_link link;
+    struct line link;
     enum plan_nearest by;
     size_t count;
     assert_int_equal(plan_search(&t, &s, &table, 0.95, found, &count, &nearest), ERR_OK);

@@ -18,7 +18,7 @@ static enum err made(struct plan_layers *l, const char *ms, const char *every, d
                            "--outer.sites",  "a,b", "--plan.layers_ms", ms, "--plan.step_s", "1",
                            "--outer.every",  every};
     struct args args = {.setting_count = sizeof words / sizeof *words, .setting = (char **)(uintptr_t)words};
-    struct plan_link link = {.up_bps = bps, .down_bps = bps, .rtt_s = 0.01, .streams = 1};
+    struct line link = {.up_bps = bps, .down_bps = bps, .rtt_s = 0.01, .streams = 1};
     plan_settings_close(&p);
     p = (struct plan_settings){.perm = arena_make(0)};
     TRY(plan_settings_load(&p, NULL, NULL, 0, &args));
@@ -55,7 +55,7 @@ static void test_slices(void **state)
     covers(&l, 30);
     assert_true(l.count > 2 && l.wait_s > 1); /* a line that cannot hide it */
     int64_t every, longest = 0;
-    struct plan_link link = {.up_bps = 2e4, .down_bps = 2e4, .rtt_s = 0.01, .streams = 1};
+    struct line link = {.up_bps = 2e4, .down_bps = 2e4, .rtt_s = 0.01, .streams = 1};
     assert_int_equal(plan_layers_every(&every, &p, &link), ERR_OK);
     assert_int_equal(p.o.outer_every, 30);
     assert_true(every > 30 && every % 30 == 0);

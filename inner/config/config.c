@@ -1,0 +1,431 @@
+/* The mechanism behind config.h: entries (defaults, file, command line) are looked up in the key tables, given
+ * their type, checked and stored. How a file is read: config_yaml.c. Which keys exist: keys.h of inner and outer.
+ *
+ * Text forms. BOOL: true, yes, on; false, no, off. INT: decimal digits, or an exponent form whose value is whole (1e6).
+ * REAL: decimal or exponent. No 1_000, no hexadecimal, no inf or nan. LIST: a YAML list, or one text with commas.
+ */
+#include "inner/config/config.h"
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "inner/config/config_yaml.h"
+#include "kernels/base/nearest.h"
+#include "kernels/base/file.h"
+
+struct loading {
+    const struct config_table *tables;
+    size_t table_count;
+    struct arena *a;
+    struct config_errors errors;
+};
+struct place { /* a key of one of the tables */
+    const struct config_table *table;
+    const struct config_key *key;
+};
+
+/* ---- errors ------------------------------------------------------------------------------------------ */
+
+enum err config_error(struct config_errors *e, int line, const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (e->count++ >= CONFIG_ERRORS_MAX)
+        return ERR_OK;
+    char *sentence = line ? arena_printf(e->a, "%s:%d: %s", e->path, line, text)
+                          : arena_printf(e->a, "command line: %s", text);
+    TRY_ALLOC(e->lines[e->count - 1] = sentence);
+    return ERR_OK;
+}
+
+enum err config_errors_report(struct config_errors *e)
+{
+    if (!e->count)
+        return ERR_OK;
+    size_t kept = e->count < CONFIG_ERRORS_MAX ? e->count : CONFIG_ERRORS_MAX, size = 64;
+    for (size_t i = 0; i < kept; i++)
+        size += strlen(e->lines[i]) + 1;
+    char *all;
+    TRY_ALLOC(all = arena_alloc(e->a, size));
+    size_t used = 0;
+    for (size_t i = 0; i < kept; i++)
+        used += (size_t)snprintf(all + used, size - used, "%s%s", i ? "\n" : "", e->lines[i]);
+    if (e->count > kept)
+        snprintf(all + used, size - used, "\n... and %zu more", e->count - kept);
+    return err_set(ERR_CONFIG, "%s", all);
+}
+
+/* ---- looking up -------------------------------------------------------------------------------------- */
+
+static bool key_named(const struct config_key *k, const char *full)
+{
+    size_t n = strlen(k->section);
+    return !strncmp(full, k->section, n) && full[n] == '.' && !strcmp(full + n + 1, k->name);
+}
+
+static struct place find(const struct loading *l, const char *full)
+{
+    for (size_t t = 0; t < l->table_count; t++)
+        for (size_t i = 0; i < l->tables[t].count; i++)
+            if (key_named(&l->tables[t].keys[i], full))
+                return (struct place){&l->tables[t], &l->tables[t].keys[i]};
+    return (struct place){NULL, NULL};
+}
+
+/* The right name in the wrong section (model.lr) is nearer than any other spelling. */
+static unsigned distance(const struct config_key *k, const char *full)
+{
+    char name[128];
+    const char *dot = strchr(full, '.');
+    if (dot && !strcmp(dot + 1, k->name))
+        return nearest_edits(full, k->section) > 0; /* 1: section differs */
+    snprintf(name, sizeof name, "%s.%s", k->section, k->name);
+    return 1 + nearest_edits(full, name);
+}
+
+static const struct config_key *nearest(const struct loading *l, const char *full)
+{
+    const struct config_key *best = NULL;
+    unsigned least = ~0u;
+    for (size_t t = 0; t < l->table_count; t++)
+        for (size_t i = 0; i < l->tables[t].count; i++) {
+            unsigned d = distance(&l->tables[t].keys[i], full);
+            if (d < least) {
+                least = d;
+                best = &l->tables[t].keys[i];
+            }
+        }
+    return best;
+}
+
+static enum err unknown(struct loading *l, const char *full, int line)
+{
+    const struct config_key *k = nearest(l, full);
+    if (!k)
+        return config_error(&l->errors, line, "unknown key %.100s", full);
+    return config_error(&l->errors, line, "unknown key %.100s; the nearest is %s.%s", full, k->section, k->name);
+}
+
+/* ---- values ------------------------------------------------------------------------------------------ */
+
+static size_t digits(const char **s)
+{
+    size_t n = 0;
+    for (; **s >= '0' && **s <= '9'; (*s)++)
+        n++;
+    return n;
+}
+
+/* [sign] digits [. digits] [e [sign] digits]; narrower than strtod, which takes inf, nan and hexadecimal. */
+static bool is_number(const char *s, bool *plain_integer)
+{
+    s += *s == '+' || *s == '-';
+    size_t n = digits(&s);
+    *plain_integer = n > 0 && !*s;
+    if (*s == '.') {
+        s++;
+        n += digits(&s);
+    }
+    if (!n)
+        return false;
+    if (*s == 'e' || *s == 'E') {
+        s++;
+        s += *s == '+' || *s == '-';
+        if (!digits(&s))
+            return false;
+    }
+    return !*s;
+}
+
+static bool parse_real(const char *text, double *out)
+{
+    bool plain;
+    if (!is_number(text, &plain))
+        return false;
+    *out = strtod(text, NULL) + 0.0; /* -0 becomes 0: one value, one text */
+    return isfinite(*out);
+}
+
+static bool parse_int(const char *text, int64_t *out)
+{
+    bool plain;
+    if (!is_number(text, &plain))
+        return false;
+    if (plain) {
+        char *end;
+        long long v = strtoll(text, &end, 10); /* saturates; every range ends far below */
+        *out = v;
+        return true;
+    }
+    double v = strtod(text, NULL);
+    if (!(fabs(v) <= 9007199254740992.0) || v != floor(v))
+        return false;
+    *out = (int64_t)v;
+    return true;
+}
+
+static bool word_in(const char *word, const char *const *words, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(word, words[i]))
+            return true;
+    return false;
+}
+
+static bool parse_bool(const char *text, bool *out)
+{
+    static const char *const yes[] = {"true", "yes", "on"}, *const no[] = {"false", "no", "off"};
+    *out = word_in(text, yes, 3);
+    return *out || word_in(text, no, 3);
+}
+
+/* The choice that equals text, as a terminated string in `a`; *found NULL if there is none. */
+static enum err parse_choice(const char *choices, const char *text, struct arena *a, const char **found)
+{
+    *found = NULL;
+    size_t n = strlen(text);
+    for (const char *c = choices; c;) {
+        size_t length = strcspn(c, "|");
+        if (length == n && !strncmp(c, text, n))
+            TRY_ALLOC(*found = arena_string(a, c, length));
+        c = c[length] ? c + length + 1 : NULL;
+    }
+    return ERR_OK;
+}
+
+static bool printable(const char *s)
+{
+    for (; *s; s++)
+        if ((unsigned char)*s < 32 || *s == 127)
+            return false;
+    return true;
+}
+
+static enum err split_commas(const char *text, struct arena *a, struct config_list *list)
+{
+    size_t most = 1;
+    for (const char *s = text; *s; s++)
+        most += *s == ',';
+    *list = (struct config_list){0};
+    TRY_ALLOC(list->items = arena_array(a, most, sizeof *list->items));
+    for (const char *s = text; s;) {
+        size_t n = strcspn(s, ","), next = n;
+        const char *item = s;
+        while (n && *item == ' ') {
+            item++;
+            n--;
+        }
+        while (n && item[n - 1] == ' ')
+            n--;
+        if (n)
+            TRY_ALLOC(list->items[list->count++] = arena_string(a, item, n));
+        s = s[next] ? s + next + 1 : NULL;
+    }
+    return ERR_OK;
+}
+
+static const char *unit_space(const struct config_key *k)
+{
+    return *k->unit ? " " : "";
+}
+
+static enum err store_number(struct loading *l, const struct config_key *k, void *field, const char *text, int line)
+{
+    const char *kind = k->type == CONFIG_INT ? "a whole number" : "a number";
+    double value = 0;
+    int64_t whole = 0;
+    bool ok = k->type == CONFIG_INT ? parse_int(text, &whole) : parse_real(text, &value);
+    if (k->type == CONFIG_INT)
+        value = (double)whole;
+    if (!ok || !(value >= k->min && value <= k->max))
+        return config_error(&l->errors, line, "%s.%s = \"%.100s\": allowed is %s from %.16g to %.16g%s%s",
+                            k->section, k->name, text, kind, k->min, k->max, unit_space(k), k->unit);
+    if (k->type == CONFIG_INT)
+        *(int64_t *)field = whole;
+    else
+        *(double *)field = value;
+    return ERR_OK;
+}
+
+static enum err store_text(struct loading *l, const struct config_key *k, const char **field, const char *text,
+                           int line)
+{
+    if (!printable(text))
+        return config_error(&l->errors, line, "%s.%s holds a line break or another control character", k->section,
+                            k->name);
+    TRY_ALLOC(*field = arena_string(l->a, text, strlen(text)));
+    return ERR_OK;
+}
+
+static enum err store_list(struct loading *l, const struct config_key *k, struct config_list *field,
+                           const struct config_entry *entry)
+{
+    for (size_t i = 0; i < entry->values.count; i++)
+        if (!printable(entry->values.items[i]))
+            return config_error(&l->errors, entry->line, "%s.%s holds a line break or another control character",
+                                k->section, k->name);
+    if (entry->list) {
+        *field = entry->values;
+        return ERR_OK;
+    }
+    return split_commas(entry->values.items[0], l->a, field);
+}
+
+static enum err store(struct loading *l, struct place p, const struct config_entry *entry)
+{
+    const struct config_key *k = p.key;
+    void *field = (char *)p.table->values + k->offset;
+    if (k->type == CONFIG_LIST)
+        return store_list(l, k, field, entry);
+    if (entry->list)
+        return config_error(&l->errors, entry->line, "%s.%s takes one value, not a list", k->section, k->name);
+    const char *text = entry->values.items[0], *choice;
+    switch (k->type) {
+    case CONFIG_INT:
+    case CONFIG_REAL:
+        return store_number(l, k, field, text, entry->line);
+    case CONFIG_BOOL:
+        if (!parse_bool(text, field))
+            return config_error(&l->errors, entry->line, "%s.%s = \"%.100s\": allowed is true or false", k->section,
+                                k->name, text);
+        return ERR_OK;
+    case CONFIG_CHOICE:
+        TRY(parse_choice(k->choices, text, l->a, &choice));
+        if (!choice)
+            return config_error(&l->errors, entry->line, "%s.%s = \"%.100s\": allowed is %s", k->section, k->name,
+                                text, k->choices);
+        *(const char **)field = choice;
+        return ERR_OK;
+    default:
+        ASSERT(k->type == CONFIG_TEXT);
+        return store_text(l, k, field, text, entry->line);
+    }
+}
+
+/* ---- loading ----------------------------------------------------------------------------------------- */
+
+enum err config_entry_add(struct config_entries *list, struct arena *a, struct config_entry entry)
+{
+    if (list->count == list->capacity) {
+        size_t larger = list->capacity ? 2 * list->capacity : 32;
+        struct config_entry *items;
+        TRY_ALLOC(items = arena_array(a, larger, sizeof *items));
+        if (list->count)
+            memcpy(items, list->items, list->count * sizeof *items);
+        list->items = items;
+        list->capacity = larger;
+    }
+    list->items[list->count++] = entry;
+    return ERR_OK;
+}
+
+static enum err load_defaults(struct loading *l)
+{
+    for (size_t t = 0; t < l->table_count; t++)
+        for (size_t i = 0; i < l->tables[t].count; i++) {
+            const struct config_key *k = &l->tables[t].keys[i];
+            if (!k->fallback)
+                continue;
+            struct config_entry entry = {.values = {.items = (const char *[]){k->fallback}, .count = 1}};
+            TRY(store(l, (struct place){&l->tables[t], k}, &entry));
+        }
+    ASSERT(l->errors.count == 0); /* a default that its own key refuses */
+    return ERR_OK;
+}
+
+static const struct config_entry *first_of(const struct config_entries *entries, size_t end, const char *key)
+{
+    for (size_t i = 0; i < end; i++)
+        if (!strcmp(entries->items[i].key, key))
+            return &entries->items[i];
+    return NULL;
+}
+
+static enum err apply_file(struct loading *l, const struct config_entries *entries)
+{
+    for (size_t i = 0; i < entries->count; i++) {
+        const struct config_entry *entry = &entries->items[i], *first = first_of(entries, i, entry->key);
+        struct place p = find(l, entry->key);
+        if (first)
+            TRY(config_error(&l->errors, entry->line, "%s is here a second time, first on line %d", entry->key,
+                             first->line));
+        else if (!p.key)
+            TRY(unknown(l, entry->key, entry->line));
+        else
+            TRY(store(l, p, entry));
+    }
+    return ERR_OK;
+}
+
+/* One argument or two; *used says how many. Of a key given twice the last one counts, as shells' "$@" expects. */
+static enum err apply_argument(struct loading *l, int argc, char **argv, int *used)
+{
+    *used = 1;
+    const char *arg = argv[0];
+    if (strncmp(arg, "--", 2) || !strchr(arg, '.'))
+        return config_error(&l->errors, 0, "\"%.100s\" is not of the form --section.key value", arg);
+    const char *equals = strchr(arg, '='), *value = equals ? equals + 1 : NULL;
+    char *key;
+    TRY_ALLOC(key = arena_string(l->a, arg + 2, equals ? (size_t)(equals - arg - 2) : strlen(arg + 2)));
+    if (!value && argc > 1 && strncmp(argv[1], "--", 2)) {
+        value = argv[1];
+        *used = 2;
+    }
+    struct place p = find(l, key);
+    if (!p.key)
+        return unknown(l, key, 0);
+    if (!value)
+        return config_error(&l->errors, 0, "--%s lacks its value", key);
+    struct config_entry entry = {.key = key, .values = {.items = &value, .count = 1}};
+    return store(l, p, &entry);
+}
+
+static enum err check_given(struct loading *l, const struct config_entries *entries, int argc, char **argv)
+{
+    for (size_t t = 0; t < l->table_count; t++)
+        for (size_t i = 0; i < l->tables[t].count; i++) {
+            const struct config_key *k = &l->tables[t].keys[i];
+            char *key;
+            if (k->fallback)
+                continue;
+            TRY_ALLOC(key = arena_printf(l->a, "%s.%s", k->section, k->name));
+            bool given = first_of(entries, entries->count, key) != NULL;
+            size_t n = strlen(key);
+            for (int j = 0; j < argc && !given; j++)
+                given = !strncmp(argv[j], "--", 2) && !strncmp(argv[j] + 2, key, n) &&
+                        (!argv[j][n + 2] || argv[j][n + 2] == '=');
+            if (!given)
+                TRY(config_error(&l->errors, 0, "%s must be given, in the file or as --%s: %s", key, key, k->help));
+        }
+    return ERR_OK;
+}
+
+enum err config_load_text(const struct config_table *tables, size_t table_count, const char *name, const char *text,
+                          size_t size_bytes, int argc, char **argv, struct arena *a)
+{
+    struct loading l = {.tables = tables, .table_count = table_count, .a = a, .errors = {.a = a, .path = name}};
+    struct config_entries entries = {0};
+    TRY(load_defaults(&l));
+    if (text)
+        TRY(config_yaml(text, size_bytes, a, &entries, &l.errors));
+    TRY(apply_file(&l, &entries));
+    for (int i = 0, used; i < argc; i += used)
+        TRY(apply_argument(&l, argc - i, argv + i, &used));
+    TRY(check_given(&l, &entries, argc, argv));
+    return config_errors_report(&l.errors);
+}
+
+enum err config_load(const struct config_table *tables, size_t table_count, const char *path, int argc,
+                     char **argv, struct arena *a)
+{
+    uint8_t *text = NULL;
+    size_t size_bytes = 0;
+    enum err e = path ? file_read(path, CONFIG_FILE_MAX, a, &text, &size_bytes) : ERR_OK;
+    if (e)
+        return err_add(e, "configuration: ");
+    return config_load_text(tables, table_count, path, (const char *)text, size_bytes, argc, argv, a);
+}

@@ -1,0 +1,328 @@
+/* Settings as text: resolved YAML, the canonical text that sites compare, and the reference page. The text of a
+ * value reads back to the same value, and equal values have equal texts.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "inner/config/config.h"
+
+struct out { /* a string that grows in an arena */
+    struct arena *a;
+    char *text;
+    size_t length, capacity;
+};
+
+static enum err put(struct out *o, const char *s, size_t n)
+{
+    if (o->length + n + 1 > o->capacity) {
+        size_t larger = 2 * (o->length + n + 1) + 4096;
+        char *text;
+        TRY_ALLOC(text = arena_alloc(o->a, larger));
+        if (o->length)
+            memcpy(text, o->text, o->length);
+        o->text = text;
+        o->capacity = larger;
+    }
+    memcpy(o->text + o->length, s, n);
+    o->length += n;
+    o->text[o->length] = '\0';
+    return ERR_OK;
+}
+
+static enum err puts_to(struct out *o, const char *s)
+{
+    return put(o, s, strlen(s));
+}
+
+/* Plain where YAML reads it back as it stands, else single quotes, doubled inside. */
+static enum err put_scalar(struct out *o, const char *s)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-";
+    if (*s && *s != '-' && s[strspn(s, plain)] == '\0')
+        return puts_to(o, s);
+    TRY(puts_to(o, "'"));
+    for (; *s; s++)
+        TRY(put(o, *s == '\'' ? "''" : s, *s == '\'' ? 2 : 1));
+    return puts_to(o, "'");
+}
+
+static enum err put_list(struct out *o, const struct config_list *list)
+{
+    TRY(puts_to(o, "["));
+    for (size_t i = 0; i < list->count; i++) {
+        TRY(puts_to(o, i ? ", " : ""));
+        TRY(put_scalar(o, list->items[i]));
+    }
+    return puts_to(o, "]");
+}
+
+/* The shortest decimal that reads back to the same double; from 6 digits on, so that 900 is not 9e+02. */
+static enum err put_real(struct out *o, double v)
+{
+    char text[40];
+    for (int precision = 6; precision <= 17; precision++) {
+        snprintf(text, sizeof text, "%.*g", precision, v);
+        if (strtod(text, NULL) == v)
+            break;
+    }
+    return puts_to(o, text);
+}
+
+static enum err put_value(struct out *o, const struct config_table *t, const struct config_key *k)
+{
+    const void *field = (const char *)t->values + k->offset;
+    char text[32];
+    switch (k->type) {
+    case CONFIG_BOOL:
+        return puts_to(o, *(const bool *)field ? "true" : "false");
+    case CONFIG_INT:
+        snprintf(text, sizeof text, "%lld", (long long)*(const int64_t *)field);
+        return puts_to(o, text);
+    case CONFIG_REAL:
+        return put_real(o, *(const double *)field);
+    case CONFIG_LIST:
+        return put_list(o, field);
+    default:
+        return put_scalar(o, *(const char *const *)field);
+    }
+}
+
+/* Whether a value is what its default means. */
+static bool is_default(const struct config_table *t, const struct config_key *k)
+{
+    const void *field = (const char *)t->values + k->offset;
+    if (!k->fallback)
+        return false;
+    switch (k->type) {
+    case CONFIG_BOOL: /* defaults in the tables are spelled true or false */
+        return *(const bool *)field == !strcmp(k->fallback, "true");
+    case CONFIG_INT:
+        return (double)*(const int64_t *)field == strtod(k->fallback, NULL);
+    case CONFIG_REAL:
+        return *(const double *)field == strtod(k->fallback, NULL);
+    case CONFIG_LIST:
+        return ((const struct config_list *)field)->count == 0 && !*k->fallback;
+    default:
+        return !strcmp(*(const char *const *)field, k->fallback);
+    }
+}
+
+static bool section_first(const struct config_table *tables, size_t t, size_t i)
+{
+    const char *section = tables[t].keys[i].section;
+    for (size_t u = 0; u <= t; u++)
+        for (size_t j = 0; j < (u == t ? i : tables[u].count); j++)
+            if (!strcmp(tables[u].keys[j].section, section))
+                return false;
+    return true;
+}
+
+/* Visits all keys, section by section, though one section may be spread over several tables. */
+typedef enum err visit_key(struct out *o, const struct config_table *t, const struct config_key *k);
+
+static enum err each_key(struct out *o, const struct config_table *tables, size_t count, visit_key *section,
+                         visit_key *key)
+{
+    for (size_t t = 0; t < count; t++)
+        for (size_t i = 0; i < tables[t].count; i++) {
+            if (!section_first(tables, t, i))
+                continue;
+            const char *name = tables[t].keys[i].section;
+            TRY(section(o, &tables[t], &tables[t].keys[i]));
+            for (size_t u = t; u < count; u++)
+                for (size_t j = 0; j < tables[u].count; j++)
+                    if (!strcmp(tables[u].keys[j].section, name))
+                        TRY(key(o, &tables[u], &tables[u].keys[j]));
+        }
+    return ERR_OK;
+}
+
+static enum err print_section(struct out *o, const struct config_table *t, const struct config_key *k)
+{
+    (void)t;
+    TRY(puts_to(o, k->section));
+    return puts_to(o, ":\n");
+}
+
+static enum err print_key(struct out *o, const struct config_table *t, const struct config_key *k)
+{
+    TRY(puts_to(o, "    "));
+    TRY(puts_to(o, k->name));
+    TRY(puts_to(o, ": "));
+    TRY(put_value(o, t, k));
+    if (!is_default(t, k)) {
+        TRY(puts_to(o, "  # default: "));
+        TRY(puts_to(o, !k->fallback ? "none" : *k->fallback ? k->fallback : "empty"));
+    }
+    return puts_to(o, "\n");
+}
+
+enum err config_print(const struct config_table *tables, size_t table_count, struct arena *a, char **text)
+{
+    struct out o = {.a = a};
+    TRY(puts_to(&o, ""));
+    TRY(each_key(&o, tables, table_count, print_section, print_key));
+    *text = o.text;
+    return ERR_OK;
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+enum err config_canonical(const struct config_table *tables, size_t table_count, struct arena *a, char **text)
+{
+    size_t most = 1, count = 0;
+    for (size_t t = 0; t < table_count; t++)
+        most += tables[t].count;
+    char **lines;
+    TRY_ALLOC(lines = arena_array(a, most, sizeof *lines));
+    for (size_t t = 0; t < table_count; t++)
+        for (size_t i = 0; i < tables[t].count; i++) {
+            const struct config_key *k = &tables[t].keys[i];
+            struct out line = {.a = a};
+            if (!k->pinned)
+                continue;
+            TRY(puts_to(&line, k->section));
+            TRY(puts_to(&line, "."));
+            TRY(puts_to(&line, k->name));
+            TRY(puts_to(&line, "="));
+            TRY(put_value(&line, &tables[t], k));
+            TRY(puts_to(&line, "\n"));
+            lines[count++] = line.text;
+        }
+    qsort(lines, count, sizeof *lines, by_text);
+    struct out o = {.a = a};
+    TRY(puts_to(&o, ""));
+    for (size_t i = 0; i < count; i++)
+        TRY(puts_to(&o, lines[i]));
+    *text = o.text;
+    return ERR_OK;
+}
+
+/* ---- comparing ---------------------------------------------------------------------------------------- */
+
+struct line { /* "key=value" inside a canonical text */
+    const char *key, *value;
+    size_t key_length, value_length;
+};
+
+static const char *line_next(const char *at, struct line *l)
+{
+    size_t n = strcspn(at, "\n"), k = 0;
+    while (k < n && at[k] != '=')
+        k++;
+    *l = (struct line){at, at + k + (k < n), k, n - k - (k < n)};
+    return at[n] ? at + n + 1 : at + n;
+}
+
+/* The value of that key in a text, or false. Texts may come from a peer: nothing is assumed about their order. */
+static bool line_find(const char *text, const struct line *wanted, struct line *l)
+{
+    while (*text) {
+        text = line_next(text, l);
+        if (l->key_length == wanted->key_length && !memcmp(l->key, wanted->key, l->key_length))
+            return true;
+    }
+    return false;
+}
+
+/* A side that lacks the key is NULL. */
+static enum err put_side(struct out *o, const struct line *l, const char *side)
+{
+    TRY(l ? put(o, l->value, l->value_length) : puts_to(o, "not set"));
+    return puts_to(o, side);
+}
+
+static enum err put_difference(struct out *o, const struct line *ours, const struct line *theirs)
+{
+    const struct line *name = ours ? ours : theirs;
+    TRY(puts_to(o, o->length ? "; " : ""));
+    TRY(put(o, name->key, name->key_length));
+    TRY(puts_to(o, ": "));
+    TRY(put_side(o, ours, " here, "));
+    return put_side(o, theirs, " there");
+}
+
+enum err config_difference(const char *ours, const char *theirs, struct arena *a, char **text)
+{
+    struct out o = {.a = a};
+    struct line mine, other;
+    TRY(puts_to(&o, ""));
+    for (const char *at = ours; *at;) {
+        at = line_next(at, &mine);
+        bool there = line_find(theirs, &mine, &other);
+        if (!there || mine.value_length != other.value_length ||
+            memcmp(mine.value, other.value, mine.value_length))
+            TRY(put_difference(&o, &mine, there ? &other : NULL));
+    }
+    for (const char *at = theirs; *at;) {
+        at = line_next(at, &other);
+        if (!line_find(ours, &other, &mine))
+            TRY(put_difference(&o, NULL, &other));
+    }
+    *text = o.text;
+    return ERR_OK;
+}
+
+/* ---- the reference page ------------------------------------------------------------------------------- */
+
+static enum err reference_section(struct out *o, const struct config_table *t, const struct config_key *k)
+{
+    (void)t;
+    TRY(puts_to(o, "\n## "));
+    TRY(puts_to(o, k->section));
+    return puts_to(o, "\n\n| key | allowed | default | pinned | meaning |\n|---|---|---|---|---|\n");
+}
+
+/* A | inside a table cell ends it. */
+static enum err put_cell(struct out *o, const char *s)
+{
+    for (; *s; s++)
+        TRY(put(o, *s == '|' ? "\\|" : s, *s == '|' ? 2 : 1));
+    return ERR_OK;
+}
+
+static enum err put_allowed(struct out *o, const struct config_key *k)
+{
+    static const char *const texts[] = {[CONFIG_BOOL] = "true, false",
+                                        [CONFIG_TEXT] = "text",
+                                        [CONFIG_LIST] = "list of texts"};
+    char range[96];
+    if (k->type == CONFIG_CHOICE)
+        return put_cell(o, k->choices);
+    if (k->type != CONFIG_INT && k->type != CONFIG_REAL)
+        return puts_to(o, texts[k->type]);
+    snprintf(range, sizeof range, "%s%.10g to %.10g%s%s", k->type == CONFIG_INT ? "whole, " : "", k->min, k->max,
+             *k->unit ? " " : "", k->unit);
+    return puts_to(o, range);
+}
+
+static enum err reference_key(struct out *o, const struct config_table *t, const struct config_key *k)
+{
+    (void)t;
+    TRY(puts_to(o, "| `"));
+    TRY(puts_to(o, k->section));
+    TRY(puts_to(o, "."));
+    TRY(puts_to(o, k->name));
+    TRY(puts_to(o, "` | "));
+    TRY(put_allowed(o, k));
+    TRY(puts_to(o, " | "));
+    TRY(put_cell(o, !k->fallback ? "must be given" : *k->fallback ? k->fallback : "empty"));
+    TRY(puts_to(o, k->pinned ? " | yes | " : " | | "));
+    TRY(put_cell(o, k->help));
+    return puts_to(o, " |\n");
+}
+
+enum err config_reference(const struct config_table *tables, size_t table_count, struct arena *a, char **text)
+{
+    struct out o = {.a = a};
+    TRY(puts_to(&o, "# Configuration\n\n"
+                    "One YAML file of sections and keys; `--section.key value` on the command line wins over the "
+                    "file, the file over the default. A pinned key must be equal at every site of a run. Whole numbers "
+                    "may be written `1e6`; lists on the command line are separated by commas.\n"));
+    TRY(each_key(&o, tables, table_count, reference_section, reference_key));
+    *text = o.text;
+    return ERR_OK;
+}

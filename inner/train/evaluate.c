@@ -1,0 +1,23 @@
+#include "inner/train/evaluate.h"
+
+uint64_t evaluate_count(const struct loader *l, int64_t tokens)
+{
+    uint64_t wanted = (uint64_t)tokens / l->options.sequence;
+    return wanted < 1 ? 1 : wanted < l->windows ? wanted : l->windows;
+}
+
+enum err evaluate_windows(struct model *m, const struct loader *l, struct batch *b, uint64_t first,
+                          uint64_t end, struct evaluate_sums *sums)
+{
+    uint64_t most = b->tokens_max / l->options.sequence;
+    *sums = (struct evaluate_sums){0};
+    for (uint64_t at = first; at < end; at += most) {
+        size_t count = (size_t)(end - at < most ? end - at : most), positions;
+        double loss;
+        loader_windows(l, at, count, b);
+        TRY(model_eval(m, b, &loss, &positions));
+        sums->loss += loss;
+        sums->count += (double)positions;
+    }
+    return ERR_OK;
+}

@@ -1,0 +1,347 @@
+/* The inner loop. */
+#include "inner/train/train_tune.h"
+#include <math.h>
+#include <string.h>
+#include "inner/train/evaluate.h"
+
+/* Of one step, on the device. */
+enum mark { MARK_BEGIN, MARK_BACKWARD, MARK_REDUCED, MARK_UPDATE, MARK_END, MARKS };
+
+/* ---- open ---------------------------------------------------------------------------------- */
+size_t train_micro_tokens(const struct settings *s, int ranks)
+{
+    size_t of_rank = (size_t)s->train_batch_tokens / (size_t)ranks,
+           micro = (size_t)s->train_micro_tokens;
+    return micro && micro < of_rank ? micro : of_rank;
+}
+
+static enum err check_ranks(const struct settings *s, int ranks)
+{
+    int64_t unit = s->train_sequence * ranks;
+    if (s->train_batch_tokens % unit == 0)
+        return ERR_OK;
+    return err_set(
+        ERR_CONFIG,
+        "train.batch_tokens = %lld is not a multiple of train.sequence x ranks = %lld x %d",
+        (long long)s->train_batch_tokens, (long long)s->train_sequence, ranks);
+}
+
+static enum err open_data(struct train *t, struct arena *perm)
+{
+    const struct settings *s = t->settings;
+    struct loader_options o = {
+        .seed = (uint64_t)s->run_seed,
+        .site = t->data_site,
+        .rank = (uint32_t)t->coll->rank,
+        .ranks = (uint32_t)t->coll->size,
+        .sequence = (size_t)s->train_sequence,
+        .batch_tokens = (size_t)s->train_batch_tokens,
+        .vocab = s->model_vocab,
+    };
+    TRY(loader_open(&t->loader, perm, &s->data_train, &o));
+    if (s->data_eval.count) {
+        o.site = o.rank = 0;
+        o.ranks = 1;
+        o.batch_tokens = o.sequence;
+        TRY(loader_open(&t->held_out, perm, &s->data_eval, &o));
+    }
+    t->micro_sequences = train_micro_tokens(s, t->coll->size) / o.sequence;
+    return batch_open(&t->batch, perm, t->micro_sequences * o.sequence, t->micro_sequences);
+}
+
+static size_t mapped_bytes(const struct loader *l)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < l->set.count; i++)
+        bytes += l->set.shards[i].map.size_bytes;
+    return bytes;
+}
+
+static size_t bucket_elements(const struct settings *s)
+{
+    double elements = s->train_bucket_mb * (1 << 20) / sizeof(float);
+    return s->train_bucket_mb > 0 && elements < 1 ? 1 : (size_t)elements;
+}
+
+static enum err open_parts(struct train *t, struct arena *perm)
+{
+    const struct settings *s = t->settings;
+    TRY(check_ranks(s, t->coll->size));
+    TRY(table_make(&t->table, s, perm));
+    TRY(open_data(t, perm));
+    t->memory = train_plan(s, &t->table, t->dev->model_type, t->coll->size);
+    t->memory.data = mapped_bytes(&t->loader) + mapped_bytes(&t->held_out);
+    t->free_bytes = t->dev->ops->memory_left(t->dev);
+    TRY(train_memory_check(t));
+    TRY(model_open(&t->model, t->dev, s, &t->table, t->batch.tokens_max, true, perm));
+    TRY(optim_open(&t->optim, t->dev, t->coll, s, &t->table, perm));
+    TRY(dev_alloc(t->dev, &t->half, t->memory.half));
+    TRY(t->dev->ops->host_alloc(t->dev, (void **)&t->said, 2 * sizeof *t->said));
+    TRY(t->dev->ops->host_alloc(t->dev, (void **)&t->tally, OPTIM_TALLY * sizeof *t->tally));
+    t->marks = dev_marks(t->dev, 2 * MARKS);
+    t->ahead = !t->dev->host_memory;
+    TRY(tune_profile_open(t, perm));
+    t->reduce = (struct reduce){.coll = t->coll,
+                                .dev = t->dev,
+                                .half = t->half,
+                                .grads = model_grads(t->model),
+                                .elements = t->table.elements,
+                                .bucket = bucket_elements(s),
+                                .first = t->optim.first};
+    struct config_table pinned = keys_inner((struct settings *)(uintptr_t)s);
+    return config_canonical(&pinned, 1, perm, &t->pinned);
+}
+
+enum err train_open(struct train *t, const struct settings *s, struct dev *d, struct coll *c,
+                    uint32_t data_site, const char *checkpoint_dir, struct arena *perm)
+{
+    *t = (struct train){.settings = s,
+                        .dev = d,
+                        .coll = c,
+                        .data_site = data_site,
+                        .checkpoint_dir = checkpoint_dir,
+                        .saved_step = -1};
+    enum err e = open_parts(t, perm);
+    if (e)
+        train_close(t);
+    return e;
+}
+
+void train_close(struct train *t)
+{
+    if (t->dev) {
+        dev_free(t->dev, t->half);
+        if (t->said)
+            t->dev->ops->host_free(t->dev, t->said);
+        if (t->tally)
+            t->dev->ops->host_free(t->dev, t->tally);
+    }
+    optim_close(&t->optim);
+    model_close(t->model);
+    loader_close(&t->held_out);
+    loader_close(&t->loader);
+    *t = (struct train){0};
+}
+
+/* ---- evaluation ---------------------------------------------------------------------------- */
+/* The first windows of the held-out text, cut among the ranks. */
+enum err train_evaluate(struct train *t, double *loss, size_t *tokens)
+{
+    struct evaluate_sums mine;
+    *loss = 0;
+    *tokens = 0;
+    if (!t->held_out.windows)
+        return ERR_OK;
+    uint64_t windows = evaluate_count(&t->held_out, t->settings->train_eval_tokens);
+    uint64_t rank = (uint64_t)t->coll->rank, size = (uint64_t)t->coll->size;
+    TRY(evaluate_windows(t->model, &t->held_out, &t->batch, windows * rank / size,
+                         windows * (rank + 1) / size, &mine));
+    double sums[2] = {mine.loss, mine.count};
+    TRY(t->coll->ops->sum_host(t->coll, sums, 2));
+    *loss = sums[0] / sums[1];
+    *tokens = (size_t)sums[1];
+    return ERR_OK;
+}
+
+static enum err show_eval(struct train *t, const struct train_hook *hook)
+{
+    struct train_eval e = {.step = t->step};
+    if (!hook || !t->held_out.windows)
+        return ERR_OK;
+    TRY(train_evaluate(t, &e.loss, &e.tokens));
+    return hook->eval(hook->self, t, &e);
+}
+
+/* ---- one step ------------------------------------------------------------------------------ */
+/* `steps` finished: which of the two sets of marks is the turn of the step behind. */
+static unsigned mark_of(const struct train *t, int64_t steps, enum mark m)
+{
+    return t->marks + (unsigned)(steps % 2) * MARKS + m;
+}
+
+static void mark(struct train *t, enum mark m)
+{
+    t->dev->ops->mark(t->dev, mark_of(t, t->step, m));
+}
+
+/* Gradients of this rank's share into the model's slab, their sum over micro-batches and ranks
+ * being the gradient of the mean loss of the step; the losses into the tally. During the last
+ * micro-batch's backward what is final is already summed over the ranks (methods.md 7). */
+static enum err accumulate(struct train *t, size_t *losses)
+{
+    size_t sequences = t->loader.rank_sequences;
+    float scale =
+        (float)(1.0 / (double)t->settings->train_batch_tokens); /* every position has a target */
+    const struct model_ready last = {&t->reduce, reduce_ready};
+    reduce_begin(&t->reduce);
+    for (size_t at = 0; at < sequences; at += t->micro_sequences) {
+        size_t left = sequences - at, count = left < t->micro_sequences ? left : t->micro_sequences;
+        bool told = left == count && t->coll->size > 1;
+        loader_step(&t->loader, (uint64_t)t->step, at, count, &t->batch);
+        profile_mark(t->tune.profile, PROFILE_GAP);
+        TRY(model_accumulate(t->model, &t->batch, scale, told ? &last : NULL, t->optim.tally + OPTIM_LOSS));
+        *losses += batch_losses(&t->batch);
+    }
+    return ERR_OK;
+}
+
+/* Forward, backward and the sums over the ranks of step t->step + 1. */
+static enum err step_begin(struct train *t, size_t *losses)
+{
+    TRY(tune_profile_step(t, false));
+    mark(t, MARK_BEGIN);
+    model_grads_zero(t->model);
+    t->dev->ops->zero(t->dev, t->optim.tally, OPTIM_TALLY * sizeof *t->optim.tally);
+    profile_mark(t->tune.profile, PROFILE_UPLOAD);
+    TRY(accumulate(t, losses));
+    mark(t, MARK_BACKWARD);
+    TRY(reduce_finish(&t->reduce));
+    profile_mark(t->tune.profile, PROFILE_REDUCE);
+    mark(t, MARK_REDUCED);
+    return ERR_OK;
+}
+
+/* The update. The ranks agree on losses and on stopping in the tally: one that skips a collective would
+ * hang the others. */
+static enum err step_end(struct train *t, const struct train_hook *hook, size_t losses)
+{
+    const struct dev_ops *ops = t->dev->ops;
+    if (hook)
+        TRY(hook->update(hook->self, t));
+    profile_mark(t->tune.profile, PROFILE_GAP);
+    mark(t, MARK_UPDATE);
+    t->said[0] = (double)losses;
+    t->said[1] = t->stop && *t->stop;
+    ops->copy_async(t->dev, t->optim.tally + OPTIM_COUNT, t->said, 2 * sizeof *t->said);
+    TRY(optim_step(&t->optim, t->model, t->step));
+    ops->copy_async(t->dev, t->tally, t->optim.tally, OPTIM_TALLY * sizeof *t->tally);
+    profile_mark(t->tune.profile, PROFILE_UPDATE);
+    mark(t, MARK_END);
+    TRY(t->coll->ops->mark(t->coll));
+    t->step++;
+    t->tokens += (uint64_t)t->settings->train_batch_tokens;
+    t->pending = true;
+    return ERR_OK;
+}
+
+/* The device has not taken the step. */
+static enum err diverged(struct train *t, const char *what)
+{
+    enum err e = err_set(ERR_DIVERGED, "the %s of step %lld is not finite", what, (long long)t->step);
+    t->step--;
+    t->tokens -= (uint64_t)t->settings->train_batch_tokens;
+    return e;
+}
+
+static double between(const struct train *t, enum mark from, enum mark to)
+{
+    return t->dev->ops->seconds(t->dev, mark_of(t, t->step - 1, from), mark_of(t, t->step - 1, to));
+}
+
+/* What the last step came to. */
+static enum err hear(struct train *t, struct train_report *r, bool *stop)
+{
+    TRY(t->coll->ops->wait(t->coll));
+    TRY(t->dev->ops->wait(t->dev, mark_of(t, t->step - 1, MARK_END)));
+    double norm = sqrt(t->tally[OPTIM_SQUARE]);
+    t->pending = false;
+    if (!isfinite(t->tally[OPTIM_LOSS]))
+        return diverged(t, "loss");
+    if (!isfinite(norm))
+        return diverged(t, "gradient");
+    *r = (struct train_report){.step = t->step,
+                               .steps = t->settings->train_steps,
+                               .loss = t->tally[OPTIM_LOSS] / t->tally[OPTIM_COUNT],
+                               .norm = (float)norm,
+                               .lr = (float)optim_lr(t->settings, t->step - 1),
+                               .compute_seconds = between(t, MARK_BEGIN, MARK_BACKWARD),
+                               .exposed_seconds = between(t, MARK_BACKWARD, MARK_REDUCED),
+                               .tokens = t->tokens};
+    r->step_seconds = between(t, MARK_BEGIN, MARK_REDUCED) + between(t, MARK_UPDATE, MARK_END);
+    r->tokens_per_second = (double)t->settings->train_batch_tokens / r->step_seconds;
+    *stop = t->tally[OPTIM_STOP] > 0;
+    return ERR_OK;
+}
+
+static bool due(int64_t step, int64_t every)
+{
+    return every && step % every == 0;
+}
+
+static enum err save(struct train *t, const struct train_hook *hook)
+{
+    if (t->saved_step == t->step)
+        return ERR_OK;
+    if (hook)
+        TRY(hook->saving(hook->self, t));
+    TRY(train_checkpoint(t));
+    return hook ? hook->saved(hook->self, t, t->step) : ERR_OK;
+}
+
+static enum err after_step(struct train *t, const struct train_hook *hook,
+                           const struct train_report *r, bool stop)
+{
+    const struct settings *s = t->settings;
+    bool last = t->step == s->train_steps;
+    if (hook)
+        TRY(hook->step(hook->self, t, r));
+    if (!last && !stop && due(t->step, s->train_eval_every))
+        TRY(show_eval(t, hook));
+    if (last || stop || due(t->step, s->train_checkpoint_every))
+        TRY(save(t, hook));
+    if (stop && !last)
+        return err_set(ERR_STOPPED, "stopped after step %lld of %lld; %s holds it",
+                       (long long)t->step, (long long)s->train_steps, t->checkpoint_dir);
+    return ERR_OK;
+}
+
+/* Must the last step be known before the next one begins? The same answer on every rank. */
+static bool waits(struct train *t, const struct train_hook *hook)
+{
+    const struct settings *s = t->settings;
+    return !t->ahead || t->step == s->train_steps || due(t->step, s->train_eval_every) ||
+           due(t->step, s->train_checkpoint_every) || (hook && hook->due(hook->self, t));
+}
+
+/* Everything that follows from the last step. Where that was not waited for, the next one's gradients
+ * are under way, and given up when it was the last. */
+static enum err settle(struct train *t, const struct train_hook *hook)
+{
+    struct train_report r;
+    bool stop = false;
+    if (!t->pending)
+        return ERR_OK;
+    TRY(hear(t, &r, &stop));
+    tune_graphs(t, &r);
+    return after_step(t, hook, &r, stop);
+}
+
+static enum err step(struct train *t, const struct train_hook *hook)
+{
+    size_t losses = 0;
+    TRY(step_begin(t, &losses));
+    TRY(settle(t, hook));
+    TRY(step_end(t, hook, losses));
+    return waits(t, hook) ? settle(t, hook) : ERR_OK;
+}
+
+static enum err run(struct train *t, const struct train_hook *hook)
+{
+    TRY(train_resume(t));
+    if (hook)
+        TRY(hook->start(hook->self, t));
+    if (t->step == 0)
+        TRY(show_eval(t, hook));
+    while (t->step < t->settings->train_steps)
+        TRY(step(t, hook));
+    TRY(tune_profile_step(t, true));
+    return show_eval(t, hook);
+}
+
+enum err train_run(struct train *t, const struct train_hook *hook)
+{
+    ASSERT(!hook || (hook->start && hook->update && hook->due && hook->step && hook->eval && hook->saving && hook->saved));
+    enum err e = run(t, hook);
+    train_memory_used(t);
+    return e;
+}

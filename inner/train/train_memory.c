@@ -1,0 +1,177 @@
+/* The start-up table: what this rank will hold, said before anything is taken. */
+#include "inner/train/train.h"
+#include <stdio.h>
+#include <string.h>
+#include "kernels/base/log.h"
+
+/* Two passes of a micro-batch, some 20 nodes in a layer: 2 KiB each in the device's memory. */
+static size_t graphs_bytes(const struct settings *s)
+{
+    enum { NODES_LAYER = 20, NODE_BYTES = 2 << 10 };
+    bool any = !strcmp(s->device_kind, "cuda") && strcmp(s->device_graphs, "off");
+    return any ? 2 * (size_t)(s->model_layers + 2) * NODES_LAYER * NODE_BYTES : 0;
+}
+
+struct train_memory train_plan(const struct settings *s, const struct table *t,
+                               enum dtype model_type, int ranks)
+{
+    struct train_memory m = {.moments = optim_plan(s, t, ranks)};
+    m.model = model_plan(s, t, model_type, train_micro_tokens(s, ranks), true);
+    if (m.moments < 2 * m.model.parameters && !strcmp(s->device_kind, "cpu"))
+        m.staging = m.model.parameters;
+    if (ranks > 1 && !strcmp(s->train_sums, "bf16"))
+        m.half = m.model.gradients / 2;
+    m.collectives = coll_memory_bytes(s->device_kind, ranks);
+    m.graphs = graphs_bytes(s);
+    struct train_memory_row rows[TRAIN_MEMORY_ROWS];
+    train_memory_rows(&m, rows);
+    for (int i = 0; i < TRAIN_MEMORY_ROWS - 1; i++)
+        m.total += rows[i].bytes;
+    return m;
+}
+
+void train_memory_rows(const struct train_memory *m, struct train_memory_row rows[TRAIN_MEMORY_ROWS])
+{
+    const struct model_memory *x = &m->model;
+    const struct train_memory_row all[TRAIN_MEMORY_ROWS] = {
+        {"parameters", "parameters (f32)", x->parameters},
+        {"model_copy", "bf16 copy", x->model_copy},
+        {"gradients", "gradients", x->gradients},
+        {"half", "bf16 gradients", m->half},
+        {"moments", "optimizer moments", m->moments},
+        {"activations", "activations", x->activations},
+        {"logits", "classifier chunk", x->workspace.logits},
+        {"products", "products' workspace", x->workspace.products},
+        {"ops", "other ops", x->workspace.ops},
+        {"code", "kernels (estimate)", x->workspace.code},
+        {"collectives", "NCCL (estimate)", m->collectives},
+        {"graphs", "graphs (estimate)", m->graphs},
+        {"staging", "checkpoint staging", m->staging},
+        {"total", "all", m->total}};
+    memcpy(rows, all, sizeof all);
+}
+
+/* The number of kB behind `name` in /proc/meminfo, or the number that a cgroup's file holds (name
+ * ""), in bytes; SIZE_MAX: not known, or "max". Plain stdio: these files have no size. */
+static size_t read_bytes(const char *path, const char *name, size_t unit)
+{
+    char line[128];
+    size_t bytes = SIZE_MAX;
+    FILE *f = fopen(path, "r");
+    while (f && bytes == SIZE_MAX && fgets(line, sizeof line, f)) {
+        size_t n = strlen(name);
+        unsigned long long number;
+        if (!strncmp(line, name, n) && sscanf(line + n, "%llu", &number) == 1)
+            bytes = (size_t)number * unit;
+    }
+    if (f)
+        fclose(f);
+    return bytes;
+}
+
+size_t train_memory_left(void)
+{
+    size_t machine = read_bytes("/proc/meminfo", "MemAvailable:", 1024);
+    size_t limit = read_bytes("/sys/fs/cgroup/memory.max", "", 1);
+    size_t used = read_bytes("/sys/fs/cgroup/memory.current", "", 1);
+    size_t left = limit == SIZE_MAX || used == SIZE_MAX ? SIZE_MAX
+                  : limit > used                        ? limit - used
+                                                        : 0;
+    return left < machine ? left : machine;
+}
+
+/* The largest micro-batch with which `s` fits, 0: none does. */
+static size_t fitting(const struct train *t, struct settings s, size_t most, size_t bytes)
+{
+    for (size_t n = most + 1; n-- > 1;) {
+        s.train_micro_tokens = (int64_t)n * s.train_sequence;
+        struct train_memory m = train_plan(&s, &t->table, t->dev->model_type, t->coll->size);
+        if (s.train_batch_tokens % s.train_micro_tokens == 0 && m.total <= bytes)
+            return (size_t)s.train_micro_tokens;
+    }
+    return 0;
+}
+
+struct advice {
+    char text[400];
+    size_t length;
+};
+
+/* One more way out, if it is one. */
+static void advise(struct advice *a, const char *words, size_t micro)
+{
+    if (micro)
+        a->length += (size_t)snprintf(a->text + a->length, sizeof a->text - a->length,
+                                      "%s%s%strain.micro_tokens = %zu", a->length ? "; or " : "", words,
+                                      *words ? " with " : "", micro);
+    ASSERT(a->length < sizeof a->text);
+}
+
+/* Settings that fit, from the cheapest on: smaller micro-batches cost nearly nothing, shared-out moments
+ * a gather, recomputing a third of the time. */
+static void list_fitting(struct advice *a, const struct train *t, size_t bytes)
+{
+    struct settings s = *t->settings;
+    size_t now = train_micro_tokens(&s, t->coll->size) / (size_t)s.train_sequence;
+    bool again = strcmp(s.train_recompute, "block") != 0, shared = t->coll->size > 1 && !s.train_zero;
+    advise(a, "", fitting(t, s, now - 1, bytes));
+    s.train_zero = shared ? 1 : s.train_zero;
+    if (shared)
+        advise(a, "train.zero = 1", fitting(t, s, now, bytes));
+    if (!again)
+        return;
+    s.train_zero = t->settings->train_zero;
+    s.train_recompute = "block";
+    size_t micro = fitting(t, s, now, bytes);
+    advise(a, "train.recompute = block", micro);
+    s.train_zero = 1;
+    if (shared && !micro)
+        advise(a, "train.zero = 1, train.recompute = block", fitting(t, s, now, bytes));
+}
+
+static double mib(size_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
+
+static void tell_rows(const struct train_memory *m)
+{
+    struct train_memory_row rows[TRAIN_MEMORY_ROWS];
+    char line[640];
+    int used = 0;
+    train_memory_rows(m, rows);
+    for (int i = 0; i < TRAIN_MEMORY_ROWS; i++) {
+        used += snprintf(line + used, sizeof line - (size_t)used, "%s_mib=%.1f ", rows[i].name, mib(rows[i].bytes));
+        ASSERT(used > 0 && (size_t)used < sizeof line);
+    }
+    log_event(LOG_INFO, "memory", "%sdata_mib=%.1f", line, mib(m->data));
+}
+
+enum err train_memory_check(const struct train *t)
+{
+    const struct train_memory *m = &t->memory;
+    size_t have = t->dev->memory_bytes ? t->dev->memory_bytes : train_memory_left();
+    struct advice a = {.length = 0};
+    tell_rows(m);
+    if (m->total <= have) /* without m->data: pages of mapped files can be taken back */
+        return ERR_OK;
+    list_fitting(&a, t, have);
+    return err_set(ERR_MEMORY, "this rank needs %zu MiB, the %s has %zu MiB left: %s%s", m->total >> 20,
+                   t->dev->memory_bytes ? "GPU" : "machine", have >> 20,
+                   a.length ? a.text : "use a smaller model.width, model.layers or train.sequence",
+                   a.length ? " would fit" : "");
+}
+
+void train_memory_used(const struct train *t)
+{
+    double planned = mib(t->memory.total);
+    if (t->dev->host_memory) {
+        size_t peak = read_bytes("/proc/self/status", "VmHWM:", 1024);
+        log_event(LOG_INFO, "memory_used", "planned_mib=%.1f data_mib=%.1f peak_mib=%.1f", planned, mib(t->memory.data),
+                  peak == SIZE_MAX ? 0 : mib(peak));
+        return;
+    }
+    size_t left = t->dev->ops->memory_left(t->dev);
+    log_event(LOG_INFO, "memory_used", "planned_mib=%.1f taken_mib=%.1f gpu_mib=%.1f", planned, mib(t->dev->taken_bytes),
+              mib(t->free_bytes > left ? t->free_bytes - left : 0));
+}

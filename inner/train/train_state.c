@@ -1,0 +1,279 @@
+/* What survives the process: parameters, both moments, the step and the tokens counted. The files
+ * are the same whatever the number of ranks and whether they share the moments out (train.zero), so
+ * a run may be resumed with another number of ranks. On a CPU the device's memory is the host's and
+ * is read and written in place where it holds the whole; else the lead goes through host memory
+ * that it takes for the purpose. Shared-out moments pass through the slab of gradients, which
+ * nobody needs between two steps.
+ */
+#include "inner/train/train.h"
+#include <stdio.h>
+#include <string.h>
+#include "kernels/base/log.h"
+
+enum { PARTS = 4 };
+#define CHOSEN " chosen=" /* in front of dev->attention, behind the device's note */
+
+static void fill_parts(struct checkpoint_part parts[PARTS], float *params, float *m, float *v,
+                       uint64_t *tokens, size_t elements)
+{
+    parts[0] = (struct checkpoint_part){"params", params, elements * sizeof *params};
+    parts[1] = (struct checkpoint_part){"m", m, elements * sizeof *m};
+    parts[2] = (struct checkpoint_part){"v", v, elements * sizeof *v};
+    parts[3] = (struct checkpoint_part){"tokens", tokens, sizeof *tokens};
+}
+
+struct staging { /* whole slabs in host memory, on the lead */
+    float *params, *m, *v;
+    struct arena arena;
+};
+
+static enum err staging_open(const struct train *t, struct staging *s)
+{
+    size_t elements = t->table.elements;
+    bool direct = t->dev->host_memory, shared = t->optim.first;
+    *s = (struct staging){.arena = arena_make(0)};
+    if (direct)
+        s->params = model_params(t->model);
+    else
+        TRY_ALLOC(s->params = arena_array(&s->arena, elements, sizeof *s->params));
+    if (direct && !shared)
+        s->m = t->optim.m;
+    else
+        TRY_ALLOC(s->m = arena_array(&s->arena, elements, sizeof *s->m));
+    if (direct)
+        s->v = shared ? model_grads(t->model) : t->optim.v;
+    else
+        TRY_ALLOC(s->v = arena_array(&s->arena, elements, sizeof *s->v));
+    return ERR_OK;
+}
+
+static void move(struct train *t, float *to, const float *from, size_t count)
+{
+    if (to != from)
+        t->dev->ops->copy(t->dev, to, from, count * sizeof *to);
+}
+
+/* A moment -> the lead's host memory. */
+static enum err collect(struct train *t, float *host, float *moment)
+{
+    const struct optim *o = &t->optim;
+    float *whole = moment;
+    if (o->first) {
+        whole = model_grads(t->model);
+        move(t, whole + o->begin, moment, o->end - o->begin);
+        TRY(dev_sync(t->dev));
+        TRY(t->coll->ops->gather(t->coll, whole, o->first));
+    }
+    if (t->coll->rank == 0)
+        move(t, host, whole, t->table.elements);
+    return dev_sync(t->dev);
+}
+
+/* The lead's host memory -> a slab of every rank's device. */
+static enum err spread_slab(struct train *t, float *slab, const float *host)
+{
+    if (t->coll->rank == 0)
+        move(t, slab, host, t->table.elements);
+    TRY(dev_sync(t->dev));
+    return t->coll->ops->broadcast(t->coll, slab, t->table.elements * sizeof *slab);
+}
+
+static enum err spread_moment(struct train *t, float *moment, const float *host)
+{
+    const struct optim *o = &t->optim;
+    if (!o->first)
+        return spread_slab(t, moment, host);
+    TRY(spread_slab(t, model_grads(t->model), host));
+    move(t, moment, model_grads(t->model) + o->begin, o->end - o->begin);
+    return dev_sync(t->dev);
+}
+
+static void list_parts(struct train *t, const struct staging *s,
+                       struct checkpoint_part parts[PARTS])
+{
+    fill_parts(parts, s->params, s->m, s->v, &t->tokens, t->table.elements);
+}
+
+static struct checkpoint_meta describe(const struct train *t)
+{
+    struct checkpoint_meta meta = {
+        .step = (uint64_t)t->step,
+        .seed = (uint64_t)t->settings->run_seed,
+        .model = table_digest(&t->table),
+        .settings = t->pinned,
+        .threads = (uint32_t)t->dev->threads,
+        .ranks = (uint32_t)t->coll->size,
+    };
+    const struct dev *d = t->dev;
+    snprintf(meta.device, sizeof meta.device, "%s%s%s", d->note, *d->attention ? CHOSEN : "",
+             d->attention);
+    return meta;
+}
+
+/* What the device of the stored run had measured becomes what this one goes by, unless it does not
+ * choose; from then on it is no difference. */
+static void follow(struct dev *d, struct checkpoint_meta *was, struct checkpoint_meta *is)
+{
+    char *record = strstr(was->device, CHOSEN);
+    if (record && d->rehearse) {
+        snprintf(d->attention, sizeof d->attention, "%s", record + strlen(CHOSEN));
+        *record = 0;
+    }
+    record = strstr(is->device, CHOSEN);
+    if (record)
+        *record = 0;
+}
+
+/* The lead's result becomes everybody's, so that no rank waits in a collective for one that gave
+ * up. */
+static enum err share(struct train *t, enum err e)
+{
+    int32_t code = (int32_t)e;
+    TRY(t->coll->ops->broadcast_host(t->coll, &code, sizeof code));
+    if (t->coll->rank == 0)
+        return e;
+    return code ? err_set((enum err)code, "the lead of this site failed; its message says why")
+                : ERR_OK;
+}
+
+/* m before v: on the lead v may stay in the slab of gradients. */
+static enum err store(struct train *t, struct staging *s)
+{
+    bool lead = t->coll->rank == 0;
+    enum err e = lead ? staging_open(t, s) : ERR_OK;
+    TRY(share(t, e));
+    if (lead)
+        move(t, s->params, model_params(t->model), t->table.elements);
+    TRY(collect(t, s->m, t->optim.m));
+    TRY(collect(t, s->v, t->optim.v));
+    if (lead) {
+        struct checkpoint_part parts[PARTS];
+        struct checkpoint_meta meta = describe(t);
+        list_parts(t, s, parts);
+        e = checkpoint_save(t->checkpoint_dir, &meta, parts, PARTS,
+                            (unsigned)t->settings->train_checkpoint_keep);
+    }
+    return share(t, e);
+}
+
+enum err train_checkpoint(struct train *t)
+{
+    struct staging s = {0};
+    enum err e = store(t, &s);
+    arena_free(&s.arena);
+    TRY(e);
+    t->saved_step = t->step;
+    return ERR_OK;
+}
+
+/* Another device, thread count or number of ranks adds in another order: say so, and go on. */
+static void warn_if_different(const struct checkpoint_meta *was, const struct checkpoint_meta *is)
+{
+    if (!strcmp(was->device, is->device) && was->threads == is->threads && was->ranks == is->ranks)
+        return;
+    char before[256], now[256];
+    log_event(LOG_WARN, "resume",
+              "bits=differ was=%s was_threads=%u was_ranks=%u is=%s is_threads=%u is_ranks=%u",
+              log_quote(before, sizeof before, was->device), was->threads, was->ranks,
+              log_quote(now, sizeof now, is->device), is->threads, is->ranks);
+}
+
+static enum err load(struct train *t, struct staging *s, bool *found)
+{
+    struct checkpoint_part parts[PARTS];
+    struct checkpoint_meta want = describe(t), got;
+    TRY(staging_open(t, s));
+    list_parts(t, s, parts);
+    TRY(checkpoint_load(t->checkpoint_dir, &want, parts, PARTS, &got, found));
+    if (!*found)
+        return ERR_OK;
+    if (got.step > (uint64_t)t->settings->train_steps)
+        return err_set(ERR_MISMATCH, "%s holds step %llu, beyond train.steps = %lld",
+                       t->checkpoint_dir, (unsigned long long)got.step,
+                       (long long)t->settings->train_steps);
+    t->step = t->saved_step = (int64_t)got.step;
+    follow(t->dev, &got, &want);
+    warn_if_different(&got, &want);
+    return ERR_OK;
+}
+
+/* v before m: the lead's may lie in the slab of gradients already. */
+static enum err spread(struct train *t, const struct staging *s)
+{
+    struct coll *c = t->coll;
+    TRY(spread_moment(t, t->optim.v, s->v));
+    TRY(spread_moment(t, t->optim.m, s->m));
+    TRY(spread_slab(t, model_params(t->model), s->params));
+    TRY(c->ops->broadcast_host(c, &t->tokens, sizeof t->tokens));
+    TRY(c->ops->broadcast_host(c, &t->step, sizeof t->step));
+    return c->ops->broadcast_host(c, &t->saved_step, sizeof t->saved_step);
+}
+
+/* Every rank by itself. */
+static enum err start_from_seed(struct train *t, struct staging *s)
+{
+    arena_free(&s->arena);
+    TRY(staging_open(t, s));
+    table_init(&t->table, (uint64_t)t->settings->run_seed, s->params);
+    move(t, model_params(t->model), s->params, t->table.elements);
+    return dev_sync(t->dev);
+}
+
+static enum err resume(struct train *t, struct staging *s)
+{
+    bool found = false;
+    enum err e = t->coll->rank == 0 ? load(t, s, &found) : ERR_OK;
+    TRY(share(t, e));
+    TRY(t->coll->ops->broadcast_host(t->coll, &found, sizeof found));
+    return found ? spread(t, s) : start_from_seed(t, s);
+}
+
+/* Kernels differ in their last bits, and which is faster is measured: it is settled before the first
+ * step, by one pass whose gradients nobody uses, unless a checkpoint says it; and the lead's word
+ * goes for all ranks. */
+static enum err settle(struct train *t)
+{
+    struct dev *d = t->dev;
+    if (d->rehearse && !*d->attention) {
+        double sum;
+        size_t count;
+        float scale = 1 / (float)t->settings->train_batch_tokens;
+        loader_step(&t->loader, 0, 0, t->micro_sequences, &t->batch);
+        TRY(model_step(t->model, &t->batch, scale, NULL, &sum, &count));
+    }
+    return t->coll->ops->broadcast_host(t->coll, d->attention, sizeof d->attention);
+}
+
+enum err train_resume(struct train *t)
+{
+    struct staging s = {0};
+    enum err e = resume(t, &s);
+    arena_free(&s.arena);
+    TRY(e);
+    model_name_step(t->model, t->step);
+    model_params_changed(t->model);
+    TRY(dev_sync(t->dev));
+    return settle(t);
+}
+
+enum err train_begin_from(const struct settings *s, const struct table *t, const float *params,
+                          const char *dir, struct arena *a)
+{
+    struct checkpoint_part parts[PARTS];
+    struct config_table keys = keys_inner((struct settings *)(uintptr_t)s);
+    uint64_t tokens = 0;
+    float *zeros;
+    char *pinned, *current;
+    TRY_ALLOC(zeros = arena_array(a, t->elements, sizeof *zeros));
+    TRY_ALLOC(current = arena_printf(a, "%s/CURRENT", dir));
+    TRY(config_canonical(&keys, 1, a, &pinned));
+    if (file_exists(current))
+        return err_set(ERR_CONFIG, "%s holds checkpoints of a run already; use another run.dir",
+                       dir);
+    struct checkpoint_meta meta = {.seed = (uint64_t)s->run_seed,
+                                   .model = table_digest(t),
+                                   .settings = pinned,
+                                   .device = "import"};
+    fill_parts(parts, (float *)(uintptr_t)params, zeros, zeros, &tokens, t->elements);
+    return checkpoint_save(dir, &meta, parts, PARTS, 1);
+}

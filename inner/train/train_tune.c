@@ -1,0 +1,86 @@
+/* What the first steps are used for beside training: whether graphs pay, and where a step's time goes.
+ * Neither changes a bit of the run.
+ */
+#include "inner/train/train_tune.h"
+#include <string.h>
+#include "kernels/base/log.h"
+
+/* ---- graphs -------------------------------------------------------------------------------- */
+/* Off until TURN, then on; of each half the least time of its last steps counts, since plans are made in
+ * the first steps and graphs recorded in the first two with them. */
+enum { TURN = 8, END = 16, COUNTED = 5 };
+
+void tune_graphs(struct train *t, const struct train_report *r)
+{
+    struct train_tune *u = &t->tune;
+    if (t->dev->host_memory || strcmp(t->settings->device_graphs, "auto") || u->steps == END)
+        return;
+    int64_t n = ++u->steps, half = n > TURN, within = half ? n - TURN : n;
+    if (within > TURN - COUNTED && (u->least[half] == 0 || r->step_seconds < u->least[half]))
+        u->least[half] = r->step_seconds;
+    t->dev->graphs = n >= TURN;
+    if (n < END)
+        return;
+    t->dev->graphs = u->least[1] < u->least[0];
+    log_event(LOG_INFO, "graphs", "off_ms=%.3f on_ms=%.3f chosen=%s", 1e3 * u->least[0], 1e3 * u->least[1],
+              t->dev->graphs ? "on" : "off");
+}
+
+/* ---- profile ------------------------------------------------------------------------------- */
+enum { PROFILE_AFTER = 5 };
+
+enum err tune_profile_open(struct train *t, struct arena *perm)
+{
+    if (!t->settings->train_profile)
+        return ERR_OK;
+    TRY_ALLOC(t->tune.profile = arena_alloc(perm, sizeof *t->tune.profile));
+    profile_open(t->tune.profile, t->dev);
+    model_profile(t->model, t->tune.profile);
+    return ERR_OK;
+}
+
+static struct work_step work_step(const struct train *t)
+{
+    size_t ranks = (size_t)t->coll->size;
+    return (struct work_step){.tokens = (size_t)t->settings->train_batch_tokens / ranks,
+                              .micro = train_micro_tokens(t->settings, t->coll->size),
+                              .type = t->dev->model_type,
+                              .update_share = t->optim.first ? 1.0 / (double)ranks : 1.0};
+}
+
+static void tell(const struct train *t, const struct profile *p)
+{
+    const struct work_step w = work_step(t);
+    const struct work_peak peak = t->dev->host_memory ? (struct work_peak){0, 0} : work_peak_h200();
+    double all = 0;
+    for (int c = 0; c < PROFILE_COUNT; c++)
+        all += p->seconds[c];
+    for (int c = 0; c < PROFILE_COUNT && all > 0; c++) {
+        struct work work = work_of(t->settings, &t->table, &w, (enum profile_class)c);
+        double seconds = p->seconds[c] / p->steps;
+        if (p->calls[c])
+            log_event(LOG_INFO, "profile", "class=%s ms=%.3f share=%.3f calls=%u tflops=%.2f gbs=%.1f least_ms=%.3f",
+                      profile_name((enum profile_class)c), 1e3 * seconds, p->seconds[c] / all, p->calls[c] / p->steps,
+                      seconds > 0 ? 1e-12 * work.flop / seconds : 0, seconds > 0 ? 1e-9 * work.bytes / seconds : 0,
+                      1e3 * work_seconds(&work, &peak));
+    }
+    log_event(LOG_INFO, "profile", "class=all ms=%.3f steps=%u truncated=%s", 1e3 * all / p->steps, p->steps,
+              p->full ? "yes" : "no");
+}
+
+enum err tune_profile_step(struct train *t, bool ended)
+{
+    struct train_tune *u = &t->tune;
+    struct profile *p = u->profile;
+    if (!p || u->told)
+        return ERR_OK;
+    bool warm = u->seen++ >= PROFILE_AFTER;
+    if (p->on)
+        TRY(profile_take(p));
+    u->told = p->steps && (ended || p->steps == (unsigned)t->settings->train_profile);
+    bool graphs = !strcmp(t->settings->device_graphs, "auto") && u->steps < END && !t->dev->host_memory;
+    profile_begin(p, !ended && !u->told && !graphs && warm);
+    if (u->told)
+        tell(t, p);
+    return ERR_OK;
+}

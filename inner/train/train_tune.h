@@ -1,0 +1,13 @@
+#ifndef TRAIN_TUNE_H
+#define TRAIN_TUNE_H
+/* train.c's own: what the first steps are used for beside training (train_tune.c). */
+#include "inner/train/train.h"
+#include "inner/train/work.h"
+
+/* After each step with its report: device.graphs = auto. */
+void tune_graphs(struct train *t, const struct train_report *r);
+/* train.profile: memory for it; then before each step and, ended, behind the last. */
+enum err tune_profile_open(struct train *t, struct arena *perm) MUST;
+enum err tune_profile_step(struct train *t, bool ended) MUST;
+
+#endif

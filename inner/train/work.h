@@ -1,0 +1,29 @@
+#ifndef WORK_H
+#define WORK_H
+/* What a step of a model is made of, counted from its table: floating-point operations and bytes of
+ * device memory for each class of the profile, and the least time they take. Bounds, not models of
+ * anybody's kernels: every operand crosses the memory once, nothing is read twice.
+ */
+#include "inner/model/profile.h"
+#include "inner/model/table.h"
+
+struct work {
+    double flop, bytes;
+};
+struct work_step {
+    size_t tokens, micro; /* of one rank in a step; at a time */
+    enum dtype type;
+    double update_share;  /* of the parameters that this rank updates: 1, or 1 / ranks with train.zero */
+};
+struct work work_of(const struct settings *s, const struct table *t, const struct work_step *w,
+                    enum profile_class c);
+
+/* Highest rates of a device; 0: not known, and so is the least time. */
+struct work_peak {
+    double flop, bytes; /* per second */
+};
+/* H100 and H200: 989 TFLOP/s dense bf16 (data sheet), 4.3 TB/s as copied on an H200. */
+struct work_peak work_peak_h200(void);
+double work_seconds(const struct work *w, const struct work_peak *p);
+
+#endif

@@ -1,0 +1,81 @@
+/* The program: a table of subcommands. Nothing else exits. */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include "outer/cmd/cmd.h"
+#include "outer/cmd/version.h"
+
+#ifdef ATOLL_NET
+#define RUN_NET(command) command
+#else
+#define RUN_NET(command) NULL
+#endif
+#define RUN_ANY(command) command
+
+static const struct command {
+    const char *name, *summary;
+    enum err (*run)(int argc, char **argv); /* NULL: this build is without the network */
+} commands[] = {
+#define X(name, needs, summary) {#name, summary, RUN_##needs(cmd_##name)},
+    CMD_LIST(X)
+#undef X
+};
+enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
+
+static int help(void)
+{
+    puts("atoll trains transformer language models in several datacenters at once, joined only by "
+         "slow links.\n"
+         "\nusage: atoll COMMAND [options]     atoll COMMAND --help says more\n");
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        printf("  %-8s %s%s\n", commands[i].name, commands[i].summary,
+               commands[i].run ? "" : " (not in this build: -DNET=OFF)");
+    puts("\n  --help, --version\n\nFirst steps: deploy/run-demo.sh, or `atoll demo`; then "
+         "README.md.");
+    return 0;
+}
+
+/* What, why, what to do, and the code: on stderr, for a person and a service manager. */
+static int finish(const char *command, enum err e)
+{
+    if (e == ERR_OK)
+        return 0;
+    const char *sentence = err_message();
+    fprintf(stderr, "atoll %s: %s\n  what it means: %s (%s)\n  what to do: %s\n  exit code: %d\n",
+            command, *sentence ? sentence : err_text(e), err_text(e), err_name(e), err_action(e),
+            err_exit_code(e));
+    return err_exit_code(e);
+}
+
+/* What was printed must have arrived: a full disk shows only here. */
+static enum err flushed(enum err e)
+{
+    bool arrived = fflush(stdout) == 0 && !ferror(stdout);
+    if (e != ERR_OK || arrived)
+        return e;
+    return err_set(errno == ENOSPC ? ERR_FULL : ERR_IO, "standard output: cannot write: %s",
+                   strerror(errno));
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+        strcmp(argv[1], "help") == 0)
+        return help();
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("%s\n", version_line());
+        return 0;
+    }
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        if (strcmp(argv[1], commands[i].name) != 0)
+            continue;
+        if (!commands[i].run)
+            return finish(argv[1], err_set(ERR_UNSUPPORTED,
+                                           "this build has no network: configure with -DNET=ON "
+                                           "(needs libgrpc-dev, libprotobuf-c-dev)"));
+        return finish(argv[1], flushed(commands[i].run(argc - 1, argv + 1)));
+    }
+    return finish(argv[1],
+                  err_set(ERR_CONFIG, "there is no such command; `atoll --help` lists them"));
+}

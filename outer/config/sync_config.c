@@ -1,0 +1,80 @@
+#include "outer/config/sync_config.h"
+#include <string.h>
+#include "outer/config/tuning.h"
+
+static enum fragment_kind kind_of(const char *name)
+{
+    static const char *const names[] = {"strided", "sequential", "balanced", "random", "slices"};
+    unsigned kind = 0;
+    while (strcmp(names[kind], name) != 0)
+        kind++; /* the key's choices are these */
+    return (enum fragment_kind)kind;
+}
+
+static enum err plan_make(struct fragment_plan *p, const struct settings *s,
+                          const struct outer_settings *o, struct arena *perm)
+{
+    struct fragment_slice *slices;
+    *p = (struct fragment_plan){.kind = kind_of(o->outer_partition),
+                                .count = (unsigned)o->outer_fragments,
+                                .seed = (uint64_t)s->run_seed,
+                                .synchronised = {true, o->outer_first_every > 0,
+                                                 o->outer_second_every > 0}};
+    if (p->kind != FRAGMENT_SLICES)
+        return ERR_OK;
+    p->count = (unsigned)o->outer_slices.count;
+    TRY_ALLOC(slices = arena_array(perm, p->count, sizeof *slices));
+    for (unsigned i = 0; i < p->count; i++) {
+        bool good = fragment_slice_parse(&slices[i], o->outer_slices.items[i], (int)s->model_layers,
+                                         o->outer_every);
+        ASSERT(good); /* keys_outer_check has refused others */
+    }
+    p->slices = slices;
+    return ERR_OK;
+}
+
+/* Part i of a state in its period: at the same step of the period as the parameters' part. */
+static struct schedule_beat beat_of(const struct outer_settings *o, const struct fragment_plan *p,
+                                    unsigned i, int64_t every, const char *codec)
+{
+    const struct codec *c = codec_find(codec);
+    int64_t offset = p->kind == FRAGMENT_SLICES ? p->slices[i].at - o->outer_every
+                                                : i * (o->outer_every / (int64_t)p->count);
+    ASSERT(c); /* the key's choices are codecs' names */
+    return (struct schedule_beat){every, offset, c->kind};
+}
+
+static struct schedule schedule_of(const struct settings *s, const struct outer_settings *o,
+                                   const struct fragment_plan *p)
+{
+    const int64_t every[] = {o->outer_every, o->outer_first_every, o->outer_second_every};
+    struct schedule x = {.steps = s->train_steps,
+                         .whole_rounds = (uint64_t)o->outer_whole_rounds};
+    for (unsigned state = 0; state < FRAGMENT_STATES; state++)
+        for (unsigned i = 0; p->synchronised[state] && i < p->count; i++)
+            x.beat[x.fragments++] =
+                beat_of(o, p, i, every[state], state ? o->outer_moments_codec : o->outer_codec);
+    x.overlap = o->outer_overlap_steps;
+    x.reencode_from = (unsigned)o->outer_reencode_from;
+    x.eager = o->outer_eager;
+    x.back_off = codec_backlog(o->outer_back_off * o->outer_back_off, 1);
+    return x;
+}
+
+enum err exchange_optimizer(struct nesterov *o, const struct outer_settings *s)
+{
+    TRY(nesterov_make(o, s->outer_optimizer, (float)tuning_of(s).lr, (float)s->outer_momentum));
+    if (o->kind == NESTEROV_DELAYED)
+        o->delay = (unsigned)s->outer_delay;
+    return ERR_OK;
+}
+
+enum err exchange_make(struct exchange *x, const struct settings *s, const struct outer_settings *o,
+                       const struct table *t, struct arena *perm)
+{
+    struct fragment_plan plan;
+    TRY(plan_make(&plan, s, o, perm));
+    TRY(fragment_make(&x->fragments, t, &plan, perm));
+    x->schedule = schedule_of(s, o, &plan);
+    return exchange_optimizer(&x->outer, o);
+}

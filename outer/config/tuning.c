@@ -1,0 +1,121 @@
+#include "outer/config/tuning.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "kernels/base/log.h"
+
+enum { TABLE_EVERY = 30, LARGE_EVERY = 500 };
+static const double TABLE_MU = 0.9, LARGE_LR = 0.7;
+
+/* y at x on the polygon through n points of ascending x, level outside. */
+static double between(const double *xs, const double *ys, size_t n, double x)
+{
+    size_t i = 1;
+    if (x <= xs[0])
+        return ys[0];
+    while (i < n && xs[i] < x)
+        i++;
+    if (i == n)
+        return ys[n - 1];
+    return ys[i - 1] + (ys[i] - ys[i - 1]) * (x - xs[i - 1]) / (xs[i] - xs[i - 1]);
+}
+
+double tuning_table(unsigned sites, int64_t every)
+{
+    static const double log_sites[] = {0, 1, 2, 3}, lrs[] = {0.4, 0.6, 0.6, 0.8};
+    double at_table = between(log_sites, lrs, 4, log2((double)sites));
+    double large = fmax(at_table, LARGE_LR);
+    const double log_every[] = {log(TABLE_EVERY), log(LARGE_EVERY)}, ends[] = {at_table, large};
+    return between(log_every, ends, 2, log((double)every));
+}
+
+double tuning_rho(int64_t every)
+{
+    static const double log_every[] = {0, 4, 6, 8}, rho[] = {1, 0.98, 0.93, 0.73};
+    return between(log_every, rho, 4, log2((double)every));
+}
+
+double tuning_effective(double lr, double mu, double rho)
+{
+    return lr * (1 + mu / (1 - mu * rho));
+}
+
+static bool has_momentum(const struct outer_settings *o)
+{
+    return strcmp(o->outer_optimizer, "sgd") && strcmp(o->outer_optimizer, "average");
+}
+
+static bool keeps_most(const struct outer_settings *o)
+{
+    return !strcmp(o->outer_codec, "sign") || !strcmp(o->outer_codec, "csc") || !strcmp(o->outer_codec, "topk");
+}
+
+const char *tuning_optimizer(const struct outer_settings *o)
+{
+    return has_momentum(o) && keeps_most(o) ? "sgd" : o->outer_optimizer;
+}
+
+struct tuning tuning_of(const struct outer_settings *o)
+{
+    struct tuning t = {.lr = o->outer_lr,
+                       .from_table = o->outer_lr == 0,
+                       .sites = o->outer_sites.count ? (unsigned)o->outer_sites.count : 1};
+    t.mu = has_momentum(o) ? o->outer_momentum : 0;
+    t.every = o->outer_every * o->outer_delay; /* a cycle of delayed Nesterov is one step */
+    t.rho = tuning_rho(t.every);
+    int64_t tuned = t.every > TABLE_EVERY ? t.every : TABLE_EVERY;
+    t.reference = tuning_effective(tuning_table(t.sites, tuned), TABLE_MU, tuning_rho(tuned));
+    /* Without momentum it takes a larger rate to step as far; beyond 1 nobody has published any. */
+    double right = t.reference / tuning_effective(1, t.mu, t.rho);
+    t.right_lr = fmin(1, round(100 * right) / 100);
+    if (!strcmp(o->outer_optimizer, "average"))
+        t.lr = t.right_lr = 1;
+    else if (t.from_table)
+        t.lr = t.right_lr;
+    t.effective = tuning_effective(t.lr, t.mu, t.rho);
+    t.far = t.effective > TUNING_GUARD * t.reference;
+    t.twice = keeps_most(o) && t.mu > 0;
+    return t;
+}
+
+struct tuning tuning_settle(struct outer_settings *o)
+{
+    struct tuning t = tuning_of(o);
+    o->outer_lr = t.lr;
+    return t;
+}
+
+void tuning_text(const struct tuning *t, char *out, size_t size_bytes)
+{
+    snprintf(out, size_bytes, "%.4g, %s (published for %u site%s, momentum %.4g, %lld steps: %.4g)",
+             t->lr, t->from_table ? "from the table" : "as set", t->sites, t->sites == 1 ? "" : "s",
+             t->mu, (long long)t->every, t->right_lr);
+}
+
+void tuning_warning(const struct tuning *t, char *out, size_t size_bytes)
+{
+    *out = 0;
+    if (t->twice)
+        snprintf(out, size_bytes,
+                 "outer.momentum = %.4g with a codec that sends so little: its residual is a momentum "
+                 "already, and both together cost 10 %% of loss and more; outer.optimizer = sgd with "
+                 "outer.lr = 1 is what is published (docs/methods.md)",
+                 t->mu);
+    else if (t->far)
+        snprintf(out, size_bytes,
+                 "outer.lr = %.4g with momentum %.4g over %lld steps steps %.2f times as far as the "
+                 "published setting and costs loss; outer.lr = %.4g would be right (leave it out), or a "
+                 "larger outer.every",
+                 t->lr, t->mu, (long long)t->every, t->effective / t->reference, t->right_lr);
+}
+
+void tuning_log(const struct tuning *t)
+{
+    char text[512], quoted[600];
+    log_event(LOG_INFO, "outer_lr",
+              "value=%.4g source=%s published=%.4g sites=%u steps=%lld momentum=%.4g", t->lr,
+              t->from_table ? "table" : "set", t->right_lr, t->sites, (long long)t->every, t->mu);
+    tuning_warning(t, text, sizeof text);
+    if (*text)
+        log_event(LOG_WARN, "outer_lr", "why=%s", log_quote(quoted, sizeof quoted, text));
+}

@@ -1,0 +1,87 @@
+#include "outer/diloco/metrics.h"
+#include <math.h>
+
+/* An odd stride does not run in step with the rows of a matrix. */
+static size_t stride_of(size_t elements)
+{
+    return elements <= GAUGE_SAMPLE ? 1 : ((elements + GAUGE_SAMPLE - 1) / GAUGE_SAMPLE) | 1;
+}
+
+static size_t count_of(size_t elements)
+{
+    return (elements + stride_of(elements) - 1) / stride_of(elements);
+}
+
+size_t gauge_bytes(size_t elements)
+{
+    return 2 * count_of(elements) * sizeof(float);
+}
+
+enum err gauge_open(struct gauge *g, size_t elements, struct arena *perm)
+{
+    *g = (struct gauge){.stride = stride_of(elements), .count = count_of(elements)};
+    TRY_ALLOC(g->own = arena_array(perm, g->count, sizeof *g->own));
+    TRY_ALLOC(g->last = arena_array(perm, g->count, sizeof *g->last));
+    return ERR_OK;
+}
+
+void gauge_own(struct gauge *g, uint64_t round, const float *z, const float *residual)
+{
+    for (size_t i = 0; i < g->count; i++)
+        g->own[i] = z[i] - residual[i * g->stride];
+    g->own_round = round + 1;
+    g->own_behind = NAN;
+}
+
+void gauge_behind(struct gauge *g, double behind)
+{
+    g->own_behind = behind;
+}
+
+/* Every so many-th value of each. */
+static double dot(const float *x, size_t x_stride, const float *y, size_t y_stride, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += (double)x[i * x_stride] * (double)y[i * y_stride];
+    return sum;
+}
+
+static double cosine(const struct gauge *g, const float *mean, double mean2, const float *sample)
+{
+    double length2 = mean2 * dot(sample, 1, sample, 1, g->count);
+    return length2 > 0 ? dot(mean, 1, sample, 1, g->count) / sqrt(length2) : NAN;
+}
+
+void gauge_round(struct gauge *g, uint64_t round, const float *mean, const float *momentum,
+                 double mu)
+{
+    size_t n = g->count, s = g->stride;
+    double mean2 = dot(mean, 1, mean, 1, n);
+    double along = momentum ? dot(momentum, s, mean, 1, n) : 0;
+    double buf2 = momentum ? dot(momentum, s, momentum, s, n) : 0;
+    double c = mean2 > 0 ? along / mean2 : NAN;
+    g->reading = (struct gauge_reading){.gain = 1 + mu + mu * mu * c,
+                                        .aligned = c,
+                                        .transverse = sqrt(fmax(0, buf2 / mean2 - c * c)),
+                                        .rho = NAN,
+                                        .agreement = NAN,
+                                        .behind = NAN};
+    if (isnan(c)) /* fmax takes the other one */
+        g->reading.transverse = NAN;
+    if (round && g->last_round == round) /* of the round before, + 1 */
+        g->reading.rho = cosine(g, mean, mean2, g->last);
+    if (g->own_round == round + 1) {
+        g->reading.agreement = cosine(g, mean, mean2, g->own);
+        g->reading.behind = g->own_behind;
+    }
+    for (size_t i = 0; i < n; i++)
+        g->last[i] = mean[i];
+    g->last_round = g->round = round + 1;
+}
+
+struct gauge_reading gauge_read(const struct gauge *g, uint64_t round)
+{
+    static const struct gauge_reading nothing = {NAN, NAN, NAN, NAN, NAN, NAN};
+    return g->round == round + 1 ? g->reading : nothing;
+}

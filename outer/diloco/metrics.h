@@ -1,0 +1,48 @@
+#ifndef METRICS_H
+#define METRICS_H
+/* Numbers of a round that say how the outer loop fares: how its momentum lies to the mean delta, how
+ * successive deltas and the sites agree, how much the codec leaves behind. For people and the log
+ * only: nothing is decided by them, and they are not part of the exact set.
+ *
+ * All but `behind` come from a sample of at most GAUGE_SAMPLE values of a fragment, in even steps: a
+ * cosine then has a standard error of 0.4 %, and a fragment takes at most 512 KiB, since the mean
+ * before last and the site's own delta have to be remembered. Nothing of it survives a restart; what
+ * is not known then is NaN.
+ */
+#include <stdint.h>
+#include "kernels/base/arena.h"
+
+enum { GAUGE_SAMPLE = 1 << 16 };
+
+/* buf: the momentum before the round; D: the mean delta of the sites. */
+struct gauge_reading {
+    double gain;       /* A = 1 + mu + mu^2 * aligned: of the applied step along D */
+    double aligned;    /* c = <buf, D> / |D|^2 */
+    double transverse; /* r = |buf - c*D| / |D| */
+    double rho;        /* cosine of D and the D of the round before */
+    double agreement;  /* cosine of the site's own delta and D */
+    double behind;     /* |residual'| / |own weighted delta| */
+};
+struct gauge { /* of one fragment */
+    size_t count, stride;
+    float *own, *last;             /* count each */
+    uint64_t own_round, last_round; /* + 1; 0: none */
+    double own_behind;
+    uint64_t round; /* of the reading, + 1; 0: none */
+    struct gauge_reading reading;
+};
+
+size_t gauge_bytes(size_t elements);
+enum err gauge_open(struct gauge *g, size_t elements, struct arena *perm) MUST;
+/* Host memory, as everything here. z and mean are the sample: every `stride`th value of the fragment,
+ * `count` of them; residual and momentum are whole. z - residual is the site's weighted delta of this
+ * round. */
+void gauge_own(struct gauge *g, uint64_t round, const float *z, const float *residual);
+void gauge_behind(struct gauge *g, double behind);
+/* momentum: before the step; NULL without one. mu NaN: no momentum is applied in this round. */
+void gauge_round(struct gauge *g, uint64_t round, const float *mean, const float *momentum,
+                 double mu);
+/* NaN where nothing is known of that round. */
+struct gauge_reading gauge_read(const struct gauge *g, uint64_t round);
+
+#endif

@@ -1,0 +1,87 @@
+#ifndef SCHEDULE_H
+#define SCHEDULE_H
+/* Which step sends which round of which fragment: a function of the configuration alone, so that
+ * every site does the same and a run repeats; and with which codec, a function of the configuration
+ * and of the round's parent manifest. Fragment p is due after step s when s > offset and (s -
+ * offset) mod every = 0, and every fragment once more after the last step. Streaming DiLoCo
+ * (2501.18512) has one period H for all and offset p*H/P; listed slices (DreamDDP) have offsets of
+ * their own, moments (DES-LOC) their own period. With overlap the commit of a round is put into the
+ * local parameters `overlap` steps after its send. schedule_step and schedule_rounds alone know the
+ * send steps; all other functions are made from these two.
+ */
+#include "outer/codec/codec.h"
+#include "outer/protocol/round.h"
+
+struct schedule_beat {
+    int64_t every, offset; /* offset > -every: negative where the first period is shorter */
+    enum codec_kind codec;
+};
+struct schedule {
+    int64_t steps;
+    int64_t overlap; /* tau, 0..every: steps between send and apply; 0: training waits. every: the
+                        one-round delay, where a round is sent before the one before it is applied */
+    bool eager; /* with the one-round delay: a site goes on from its own estimate of the round it sends */
+    unsigned fragments;
+    uint64_t whole_rounds;
+    uint8_t back_off; /* backlog from which on the next round backs off; 0: never */
+    unsigned reencode_from; /* sites, 2 or more; 0: never. See schedule_reencodes */
+    struct schedule_beat beat[ROUND_FRAGMENTS_MAX];
+};
+
+/* All fragments alike, offsets p*every/fragments: every is a multiple of fragments. */
+struct schedule schedule_streaming(int64_t steps, int64_t every, unsigned fragments,
+                                   uint64_t whole_rounds, enum codec_kind codec);
+bool schedule_uses(const struct schedule *s, enum codec_kind codec); /* in any round */
+/* Is fragment due after `step` finished steps (1..steps)? Sets the round (from 0) it is. */
+bool schedule_due(const struct schedule *s, int64_t step, unsigned fragment, uint64_t *round);
+uint64_t schedule_rounds(const struct schedule *s, unsigned fragment); /* in the whole run */
+int64_t schedule_step(const struct schedule *s, unsigned fragment,
+                      uint64_t round); /* step that ends it */
+/* After this backlog a round is sent whole, without what the residuals hold: it is forgotten. */
+bool schedule_backs_off(const struct schedule *s, uint8_t backlog);
+/* Does a site book what it forgets (member_options.forgets)? */
+bool schedule_forgets(const struct schedule *s, float feedback);
+/* backlog: manifest_backlog of the parent manifest; 0 in round 0. Members: member_codec. */
+/* Step after which the commit of the round is put into the local parameters: `overlap` steps after
+ * its send, but not after the fragment's next send; a round at the last step is waited for there. */
+int64_t schedule_apply(const struct schedule *s, unsigned fragment, uint64_t round);
+/* Rounds of a fragment that are sent, that are applied, by the end of `step`. What is between the
+ * two is in flight: at most one round. */
+uint64_t schedule_sent(const struct schedule *s, unsigned fragment, int64_t step);
+uint64_t schedule_applied(const struct schedule *s, unsigned fragment, int64_t step);
+bool schedule_flying(const struct schedule *s, unsigned fragment, int64_t step, uint64_t *round);
+bool schedule_delayed(const struct schedule *s, unsigned fragment); /* the one-round delay */
+/* Does a site go on from an eager start when it has sent this round (site_eager.c)? */
+bool schedule_eager(const struct schedule *s, unsigned fragment, uint64_t round);
+/* The state whose theta the local parameters were last mixed with when this round is sent: delta is
+ * taken against it. */
+uint64_t schedule_base(const struct schedule *s, unsigned fragment, uint64_t round);
+unsigned schedule_flights(const struct schedule *s); /* most rounds in flight after a step */
+unsigned schedule_lanes(const struct schedule *s);   /* that many at once; with overlap one at least */
+enum codec_kind schedule_codec(const struct schedule *s, unsigned fragment, uint64_t round,
+                               uint8_t backlog);
+int64_t schedule_next(const struct schedule *s,
+                      int64_t step); /* next step > step with any fragment due; 0: none */
+/* Where a trainer may go on whose outer state (rounds[fragments] applied) is ahead of its own
+ * steps: the latest step that skips no round still to be sent. */
+int64_t schedule_reached(const struct schedule *s, const uint64_t *rounds);
+/* Does the aggregator encode the sum of this round's contributions again (reencode.h), instead of
+ * passing on so many of a codec that does not add? */
+bool schedule_reencodes(const struct schedule *s, enum codec_kind codec, unsigned included);
+/* Payloads in the aggregate of a round: what codec.h calls n there. The most that any round of so
+ * many configured sites has. */
+unsigned schedule_payloads(const struct schedule *s, enum codec_kind codec, unsigned included);
+unsigned schedule_payloads_max(const struct schedule *s, enum codec_kind codec, unsigned sites);
+/* Payload of one round at one site: its contribution, and the aggregate of so many, at most: what does
+ * not change is not sent. What a round did take stands in its manifest. */
+struct schedule_bytes {
+    uint64_t up, down;
+};
+struct schedule_bytes schedule_bytes(const struct schedule *s, enum codec_kind codec,
+                                     size_t elements, unsigned sites);
+/* Payload bytes of one site in the whole run, all `sites` in every round, at most; rounds that a backlog makes whole come on top. elements[fragments].
+ */
+uint64_t schedule_upload_bytes(const struct schedule *s, const size_t *elements);
+uint64_t schedule_download_bytes(const struct schedule *s, const size_t *elements, unsigned sites);
+
+#endif

@@ -1,0 +1,81 @@
+#include "outer/diloco/staging.h"
+
+static unsigned slots_of(bool gathers)
+{
+    return STAGE_SLOTS - !gathers;
+}
+
+size_t stage_bytes(size_t elements, bool gathers)
+{
+    return slots_of(gathers) * elements * sizeof(float);
+}
+
+enum err stage_open(struct stage *s, struct dev *d, size_t elements, bool gathers)
+{
+    s->d = d;
+    for (unsigned i = 0; !d->host_memory && i < slots_of(gathers); i++)
+        TRY(dev_alloc(d, (void **)&s->slot[i], elements * sizeof **s->slot));
+    return ERR_OK;
+}
+
+void stage_close(struct stage *s)
+{
+    for (unsigned i = 0; i < STAGE_SLOTS; i++)
+        dev_free(s->d, s->slot[i]);
+    *s = (struct stage){0};
+}
+
+float *stage_at(struct stage *s, enum stage_slot slot, float *host)
+{
+    if (s->d->host_memory || !host)
+        return host;
+    ASSERT(s->slot[slot]);
+    s->holds[slot] = NULL;
+    return s->slot[slot];
+}
+
+const float *stage_in(struct stage *s, enum stage_slot slot, const float *host, size_t count)
+{
+    if (s->d->host_memory || s->holds[slot] == host)
+        return s->d->host_memory ? host : s->slot[slot];
+    s->holds[slot] = NULL;
+    s->d->ops->copy(s->d, s->slot[slot], host, count * sizeof *host);
+    return s->slot[slot];
+}
+
+float *stage_take(struct stage *s, enum stage_slot slot, float *to, const float *host, size_t count)
+{
+    if (!to)
+        return NULL;
+    if (s->d->host_memory) {
+        if (to != host)
+            s->d->ops->copy(s->d, to, host, count * sizeof *host);
+        return to;
+    }
+    (void)stage_in(s, slot, host, count);
+    s->holds[slot] = NULL;
+    return s->slot[slot];
+}
+
+void stage_out(struct stage *s, float *host, const float *from, size_t count)
+{
+    if (host && from != host)
+        s->d->ops->copy(s->d, host, from, count * sizeof *host);
+}
+
+void stage_keep(struct stage *s, enum stage_slot slot, const float *host)
+{
+    s->holds[slot] = s->d->host_memory ? NULL : host;
+}
+
+const float *stage_kept(const struct stage *s, enum stage_slot slot, const float *host)
+{
+    return s->holds[slot] == host ? s->slot[slot] : NULL;
+}
+
+void stage_forget(struct stage *s, const float *host)
+{
+    for (unsigned i = 0; i < STAGE_SLOTS; i++)
+        if (s->holds[i] == host)
+            s->holds[i] = NULL;
+}

@@ -1,0 +1,265 @@
+/* Downloads. Runs of missing blocks are taken from one list by workers, each a call of its own: two to a connection, so that the
+ * next request is there before the bytes of the one before have ended. Runs get shorter towards the end, so that no worker is
+ * left with much when the others are done. What a worker could not bring goes back to the list.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "outer/link/grpc/link_client.h"
+
+enum { TEXT_BYTES = 512 };
+
+struct download {
+    struct link_grpc *l;
+    const struct wire_fetch *m;
+    uint8_t *out;
+    unsigned workers;
+    uint32_t least;            /* blocks of a run */
+    pthread_mutex_t mutex;     /* guards all below */
+    struct blocks blocks;      /* in out */
+    bool taken[BLOCKS_MAX];
+    struct wire_answer answer; /* the first refusal */
+    enum err e;                /* the first failure, with its sentence; the others go on */
+    char why[TEXT_BYTES];
+};
+struct run { /* whole blocks [from, to), of which the first may be there in part */
+    uint32_t from, to;
+};
+struct worker {
+    struct download *d;
+    unsigned index;
+    pthread_t thread;
+    bool started;
+    struct link_call *c;
+    uint64_t at, end;
+};
+
+static bool missing(const struct download *d, uint32_t k)
+{
+    return !d->taken[k] && d->blocks.stored[k] < blocks_bytes(&d->blocks, k);
+}
+
+/* The first run of missing blocks, at most an even share of half of what is left, or the least worth a call of its own. */
+static bool run_take(struct download *d, struct run *run)
+{
+    uint32_t left = 0, share;
+    pthread_mutex_lock(&d->mutex);
+    for (uint32_t k = 0; k < d->blocks.count; k++)
+        left += missing(d, k);
+    share = left / (2 * d->workers) > d->least ? left / (2 * d->workers) : d->least;
+    run->from = 0;
+    while (run->from < d->blocks.count && !missing(d, run->from))
+        run->from++;
+    run->to = run->from;
+    bool open = d->answer.outcome == ROUND_NONE && left > 0;
+    while (open && run->to < d->blocks.count && missing(d, run->to) && run->to - run->from < share) {
+        bool begun = d->blocks.stored[run->to] > 0;
+        if (begun && run->to > run->from) /* a run is one piece */
+            break;
+        d->taken[run->to++] = true;
+    }
+    pthread_mutex_unlock(&d->mutex);
+    return run->to > run->from;
+}
+
+static void run_give_back(struct download *d, const struct run *run)
+{
+    pthread_mutex_lock(&d->mutex);
+    for (uint32_t k = run->from; k < run->to; k++)
+        d->taken[k] = false;
+    pthread_mutex_unlock(&d->mutex);
+}
+
+/* ---- one call ---- */
+
+static enum err worker_chunk(struct worker *w, grpc_byte_buffer *bb)
+{
+    struct download *d = w->d;
+    struct wire_chunk chunk;
+    size_t data_at;
+    TRY(link_chunk_head(w->c, bb, &chunk, &data_at));
+    if (chunk.total != d->blocks.total || chunk.offset != w->at || chunk.size_bytes > w->end - w->at)
+        return err_set(ERR_PROTO, "%s sent bytes at %llu of %llu, expected %llu of %llu", d->l->target,
+                       (unsigned long long)chunk.offset, (unsigned long long)chunk.total, (unsigned long long)w->at,
+                       (unsigned long long)d->blocks.total);
+    TRY(link_chunk_data(bb, &chunk, data_at, d->out + w->at));
+    w->at += chunk.size_bytes;
+    pthread_mutex_lock(&d->mutex);
+    blocks_add(&d->blocks, chunk.offset, chunk.size_bytes);
+    pthread_mutex_unlock(&d->mutex);
+    link_count(d->l, NULL, NULL, 0, chunk.size_bytes);
+    link_pace(d->l, &d->l->pace_down, chunk.size_bytes);
+    return ERR_OK;
+}
+
+static enum err worker_next(struct worker *w, grpc_byte_buffer **bb)
+{
+    *bb = link_call_recv_start(w->c) ? link_received(w->d->l, w->c) : NULL;
+    if (*bb)
+        return ERR_OK;
+    enum err e = link_result(w->d->l, w->c);
+    return e == ERR_OK ? err_set(ERR_PROTO, "%s ended a download early", w->d->l->target) : e;
+}
+
+static enum err worker_stream(struct worker *w, grpc_byte_buffer *request, struct wire_answer *answer, struct arena *a)
+{
+    grpc_byte_buffer *bb = NULL;
+    link_count(w->d->l, request, NULL, 0, 0);
+    if (link_call_send(w->c, request))
+        link_call_half_close(w->c);
+    TRY(worker_next(w, &bb));
+    TRY(link_decode(bb, WIRE_DOWNLOAD, answer, a));
+    while (answer->outcome == ROUND_NONE && w->at < w->end) {
+        TRY(worker_next(w, &bb));
+        enum err e = worker_chunk(w, bb);
+        grpc_byte_buffer_destroy(bb);
+        TRY(e);
+    }
+    return ERR_OK;
+}
+
+static bool download_complete(struct download *d)
+{
+    pthread_mutex_lock(&d->mutex);
+    bool complete = blocks_first(&d->blocks) == d->blocks.total;
+    pthread_mutex_unlock(&d->mutex);
+    return complete;
+}
+
+static enum err worker_call(struct worker *w, struct wire_answer *answer)
+{
+    struct download *d = w->d;
+    struct arena a = arena_make(WIRE_DECODE_BYTES_MAX);
+    struct wire_fetch m = *d->m;
+    uint8_t *data;
+    size_t n;
+    m.offset = w->at;
+    m.size_bytes = w->end == d->blocks.total ? 0 : w->end - w->at;
+    m.chunk_bytes = (uint32_t)pace_chunk_bytes(&d->l->pace_down, WIRE_CHUNK_BYTES);
+    enum err e = wire_encode(WIRE_FETCH, &m, &a, &data, &n);
+    if (e == ERR_OK) {
+        w->c = link_begin(d->l, LINK_FETCH, LINK_BULK + w->index % d->l->streams, UINT64_MAX);
+        link_call_about(w->c, LINK_FETCH, &m);
+        w->c->row.total = d->blocks.total;
+        e = worker_stream(w, link_buffer(data, n), answer, &a);
+        w->c->row.done = download_complete(d);
+        if (e != ERR_OK)
+            grpc_call_cancel(w->c->call, NULL);
+        link_end(d->l, w->c);
+    }
+    arena_free(&a);
+    return e;
+}
+
+/* ---- a worker ---- */
+
+static void worker_failed(struct download *d, enum err e)
+{
+    pthread_mutex_lock(&d->mutex);
+    if (d->e == ERR_OK || d->e == ERR_LINK) { /* a lost link says least */
+        d->e = e;
+        snprintf(d->why, sizeof d->why, "%s", err_message());
+    }
+    pthread_mutex_unlock(&d->mutex);
+}
+
+static void worker_refused(struct download *d, const struct wire_answer *answer)
+{
+    pthread_mutex_lock(&d->mutex);
+    if (answer->outcome != ROUND_NONE && d->answer.outcome == ROUND_NONE)
+        d->answer = *answer;
+    pthread_mutex_unlock(&d->mutex);
+}
+
+/* Goes on at once for as long as each try brings bytes: a link that was cut, a chunk that was damaged. */
+static void *worker_main(void *arg)
+{
+    struct worker *w = arg;
+    struct download *d = w->d;
+    struct run run;
+    bool going = true;
+    while (going && run_take(d, &run)) {
+        struct wire_answer answer = {0};
+        uint32_t last = run.to - 1;
+        uint64_t before = w->at = blocks_start(&d->blocks, run.from) + d->blocks.stored[run.from];
+        w->end = blocks_start(&d->blocks, last) + blocks_bytes(&d->blocks, last);
+        enum err e = worker_call(w, &answer);
+        worker_refused(d, &answer);
+        run_give_back(d, &run);
+        going = e == ERR_OK || ((e == ERR_LINK || e == ERR_CORRUPT) && w->at > before);
+        if (!going)
+            worker_failed(d, e);
+    }
+    return NULL;
+}
+
+static void workers_run(struct download *d)
+{
+    struct worker w[2 * LINK_STREAMS_MAX] = {{.d = d}};
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (unsigned i = 1; i < d->workers; i++) {
+        w[i] = (struct worker){.d = d, .index = i};
+        w[i].started = pthread_create(&w[i].thread, NULL, worker_main, &w[i]) == 0;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    worker_main(&w[0]);
+    for (unsigned i = 1; i < d->workers; i++)
+        if (w[i].started)
+            pthread_join(w[i].thread, NULL);
+}
+
+/* Every worker ends only when there is nothing to take, so what is missing at the end is what could not be had. */
+static enum err download_end(struct download *d, struct wire_answer *answer)
+{
+    bool complete = blocks_first(&d->blocks) == d->blocks.total;
+    *answer = d->answer;
+    answer->offset = blocks_first(&d->blocks);
+    answer->blocks = d->blocks;
+    if (complete || d->answer.outcome != ROUND_NONE) {
+        err_clear();
+        return ERR_OK;
+    }
+    return d->e == ERR_CORRUPT ? err_set(ERR_PROTO, "%s: %s", d->l->target, d->why) : err_set(d->e, "%s", d->why);
+}
+
+static bool download_begin(struct download *d, const struct wire_answer *answer, uint64_t size_bytes)
+{
+    blocks_make(&d->blocks, size_bytes);
+    if (d->m->offset > size_bytes)
+        return false;
+    if (answer->blocks.total == size_bytes && answer->blocks.count == d->blocks.count && blocks_valid(&answer->blocks))
+        d->blocks = answer->blocks;
+    blocks_fill(&d->blocks, d->m->offset);
+    uint32_t left = 0;
+    unsigned most = d->l->streams > 1 ? 2 * d->l->streams : 1;
+    for (uint32_t k = 0; k < d->blocks.count; k++)
+        left += missing(d, k);
+    d->workers = left < 2 ? 1 : left < most ? left : most;
+    /* What one call each can bring is brought by one each: a second one would cost a round trip. */
+    bool few = left <= 2 * most || d->workers == 1;
+    d->least = few ? (left + d->workers - 1) / d->workers : 1;
+    return true;
+}
+
+enum err link_fetch(struct link *base, const struct wire_fetch *m, uint8_t *out, size_t size_bytes,
+                    struct wire_answer *answer)
+{
+    struct download *d = calloc(1, sizeof *d);
+    if (!d)
+        return err_set(ERR_MEMORY, "no memory for a download");
+    *d = (struct download){.l = (struct link_grpc *)base, .m = m, .out = out};
+    pthread_mutex_init(&d->mutex, NULL);
+    enum err e = ERR_INTERNAL;
+    if (download_begin(d, answer, size_bytes)) {
+        workers_run(d);
+        e = download_end(d, answer);
+    } else {
+        err_set(e, "a download from %llu of %zu bytes", (unsigned long long)m->offset, size_bytes);
+    }
+    pthread_mutex_destroy(&d->mutex);
+    free(d);
+    return e;
+}

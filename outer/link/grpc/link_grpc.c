@@ -1,0 +1,340 @@
+/* A site's end of the real link: its channels and the small calls; contributions are in link_up.c, downloads in link_down.c.
+ * Control and each bulk stream have a channel, and so a connection, of their own: without a local subchannel pool they would
+ * share one, and a heartbeat would wait behind a contribution.
+ */
+#include <grpc/grpc_security.h>
+#include <grpc/support/alloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "outer/link/grpc/link_client.h"
+#include "outer/link/tls.h"
+
+/* ---- channels ---- */
+
+static grpc_channel *channel_make(const struct link_grpc *l, const struct tls_pem *pem)
+{
+    int keepalive = (int)l->keepalive_ms;
+    int timeout = keepalive / 2 > 1000 ? keepalive / 2 : 1000; /* also TCP_USER_TIMEOUT: it alone frees a stuck send */
+    grpc_arg list[] = {
+        {GRPC_ARG_INTEGER, (char *)"grpc.keepalive_time_ms", {.integer = keepalive}},
+        {GRPC_ARG_INTEGER, (char *)"grpc.keepalive_timeout_ms", {.integer = timeout}},
+        {GRPC_ARG_INTEGER, (char *)"grpc.keepalive_permit_without_calls", {.integer = 1}},
+        {GRPC_ARG_INTEGER, (char *)"grpc.http2.max_pings_without_data", {.integer = 0}},
+        {GRPC_ARG_INTEGER, (char *)"grpc.max_receive_message_length", {.integer = WIRE_MESSAGE_MAX}},
+        {GRPC_ARG_INTEGER, (char *)"grpc.compression_enabled_algorithms_bitset", {.integer = 1}},
+        {GRPC_ARG_INTEGER, (char *)"grpc.use_local_subchannel_pool", {.integer = 1}},
+        {GRPC_ARG_INTEGER, (char *)"grpc.initial_reconnect_backoff_ms", {.integer = 200}},
+        {GRPC_ARG_INTEGER, (char *)"grpc.max_reconnect_backoff_ms", {.integer = 2000}},
+        {GRPC_ARG_INTEGER, (char *)"grpc.min_reconnect_backoff_ms", {.integer = 5000}}, /* the connect timeout */
+        {GRPC_ARG_INTEGER, (char *)"grpc.enable_http_proxy", {.integer = 0}},
+        {GRPC_ARG_INTEGER, (char *)"grpc.enable_retries", {.integer = 0}},
+        {GRPC_ARG_STRING, (char *)"grpc.ssl_target_name_override", {.string = l->server_name}},
+    };
+    size_t count = sizeof list / sizeof *list - (l->server_name ? 0 : 1);
+    grpc_channel_args args = {count, list};
+    grpc_ssl_pem_key_cert_pair pair = {.private_key = pem->key, .cert_chain = pem->certificate};
+    grpc_channel_credentials *credentials = grpc_ssl_credentials_create_ex(pem->ca, &pair, NULL, NULL);
+    grpc_channel *channel = grpc_channel_create(l->target, credentials, &args);
+    grpc_channel_credentials_release(credentials);
+    return channel;
+}
+
+static void channels_destroy(struct link_grpc *l)
+{
+    for (unsigned i = 0; i <= l->streams; i++) {
+        if (l->channels[i])
+            grpc_channel_destroy(l->channels[i]);
+        l->channels[i] = NULL;
+    }
+}
+
+static enum err channels_make(struct link_grpc *l)
+{
+    struct tls_pem pem;
+    uint64_t stamp = tls_stamp(&l->files);
+    TRY(tls_load(&pem, &l->files));
+    channels_destroy(l);
+    for (unsigned i = 0; i <= l->streams; i++) {
+        l->channels[i] = channel_make(l, &pem);
+        for (int k = 0; k < LINK_METHODS; k++)
+            l->methods[i][k] = grpc_channel_register_call(l->channels[i], link_paths[k], NULL, NULL);
+    }
+    l->stamp = stamp;
+    l->sockets.certificate_bytes = tls_certificate_bytes(&pem);
+    tls_forget(&pem);
+    return ERR_OK;
+}
+
+/* New files are taken when no call is under way; half replaced ones not before they load. */
+struct link_call *link_begin(struct link_grpc *l, enum link_method method, unsigned channel, uint64_t timeout_ms)
+{
+    ASSERT(channel <= l->streams);
+    pthread_mutex_lock(&l->mutex);
+    uint64_t stamp = l->calls ? l->stamp : tls_stamp(&l->files);
+    if (stamp && stamp != l->stamp && channels_make(l) != ERR_OK)
+        err_clear();
+    link_sockets_spoke(&l->sockets, NULL, link_now_ms(), l->calls++ == 0);
+    l->connected += !l->used[channel];
+    l->used[channel] = true;
+    struct link_call *c = link_call_open(l->channels[channel], l->methods[channel][method], l->cq, timeout_ms);
+    pthread_mutex_unlock(&l->mutex);
+    return c;
+}
+
+/* Under the lock, so that what is booked is of one moment. */
+static void book(struct link_grpc *l, const struct ledger_row *call)
+{
+    struct ledger_row row;
+    link_sockets_scan(&l->sockets);
+    while (l->book && link_sockets_next(&l->sockets, &row))
+        l->book(l->book_self, &row);
+    if (l->book && call)
+        l->book(l->book_self, call);
+}
+
+void link_end(struct link_grpc *l, struct link_call *c)
+{
+    struct ledger_row row = link_call_row(c);
+    char *peer = grpc_call_get_peer(c->call);
+    link_call_close(c);
+    pthread_mutex_lock(&l->mutex);
+    l->calls--;
+    link_sockets_own(&l->sockets, peer, "-");
+    gpr_free(peer);
+    link_sockets_spoke(&l->sockets, NULL, link_now_ms(), false);
+    book(l, &row);
+    pthread_mutex_unlock(&l->mutex);
+}
+
+void link_count(struct link_grpc *l, const grpc_byte_buffer *up, const grpc_byte_buffer *down, size_t payload_up,
+                size_t payload_down)
+{
+    pthread_mutex_lock(&l->mutex);
+    l->counters.messages_up += up ? grpc_byte_buffer_length((grpc_byte_buffer *)(uintptr_t)up) + 5 : 0;
+    l->counters.messages_down += down ? grpc_byte_buffer_length((grpc_byte_buffer *)(uintptr_t)down) + 5 : 0;
+    l->counters.payload_up += payload_up;
+    l->counters.payload_down += payload_down;
+    link_sockets_look(&l->sockets, l->connected);
+    pthread_mutex_unlock(&l->mutex);
+}
+
+grpc_byte_buffer *link_received(struct link_grpc *l, struct link_call *c)
+{
+    grpc_byte_buffer *bb = link_call_received(c);
+    if (bb)
+        link_count(l, NULL, bb, 0, 0);
+    return bb;
+}
+
+void link_pace(struct link_grpc *l, struct pace *p, size_t bytes)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    pthread_mutex_lock(&l->mutex);
+    uint64_t wait_ns = pace_wait_ns(p, (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec, bytes);
+    pthread_mutex_unlock(&l->mutex);
+    struct timespec wait = {(time_t)(wait_ns / 1000000000), (long)(wait_ns % 1000000000)};
+    if (wait_ns)
+        nanosleep(&wait, NULL);
+}
+
+/* ---- the result of a call ---- */
+
+/* Core's texts are not stable, so they only choose between two sentences, never between going on and not. */
+static enum err unavailable(const struct link_grpc *l, const char *text)
+{
+    if (strstr(text, "certificate verify failed") || strstr(text, "CERTIFICATE_VERIFY_FAILED") ||
+        strstr(text, "not in peer certificate"))
+        return err_set(ERR_DENIED, "%s: its certificate is not by the authority in %s, has expired, or is not for this name: "
+                                   "check ca.pem, the clock and site.aggregator_name (%s)", l->target, l->ca, text);
+    if (strstr(text, "Socket closed") || strstr(text, "reset by peer") || strstr(text, "handshake"))
+        return err_set(ERR_LINK, "%s: the connection was closed; if this comes again at once, the aggregator refused this "
+                                 "certificate, and its log says why (%s)", l->target, text);
+    return err_set(ERR_LINK, "%s: no connection (%s)", l->target, text);
+}
+
+enum err link_result(struct link_grpc *l, struct link_call *c)
+{
+    link_call_wait(c, &c->status);
+    char *text = grpc_slice_to_c_string(c->details);
+    enum err e = ERR_OK;
+    switch (c->code) {
+    case GRPC_STATUS_OK:
+        break;
+    case GRPC_STATUS_UNAUTHENTICATED:
+    case GRPC_STATUS_PERMISSION_DENIED:
+        e = err_set(ERR_DENIED, "%s refused: %s", l->target, text);
+        break;
+    case GRPC_STATUS_UNIMPLEMENTED:
+    case GRPC_STATUS_FAILED_PRECONDITION:
+        e = err_set(ERR_MISMATCH, "%s is of another version: use the same atoll everywhere (%s)", l->target, text);
+        break;
+    case GRPC_STATUS_INVALID_ARGUMENT:
+    case GRPC_STATUS_DATA_LOSS:
+    case GRPC_STATUS_OUT_OF_RANGE:
+        e = err_set(ERR_PROTO, "%s did not accept a message: %s", l->target, text);
+        break;
+    case GRPC_STATUS_RESOURCE_EXHAUSTED: /* by us: too many calls, passes; by core: over the receive limit */
+        e = err_set(strncmp(text, "busy", 4) == 0 ? ERR_LINK : ERR_PROTO, "%s: %s", l->target, text);
+        break;
+    case GRPC_STATUS_DEADLINE_EXCEEDED:
+        e = err_set(ERR_LINK, "%s: no answer in time", l->target);
+        break;
+    default:
+        e = unavailable(l, text);
+    }
+    gpr_free(text);
+    return e;
+}
+
+/* ---- small calls ---- */
+
+/* A control call waits as long as keepalive needs to notice a dead link, and as long as the answer may be held. */
+static enum err unary_call(struct link_grpc *l, struct link_call *c, grpc_byte_buffer *request, enum wire_kind answer_kind,
+                           void *answer, struct arena *a)
+{
+    link_count(l, request, NULL, 0, 0);
+    grpc_byte_buffer *bb = NULL;
+    if (link_call_send(c, request) && link_call_half_close(c) && link_call_recv_start(c))
+        bb = link_received(l, c);
+    enum err e = link_result(l, c);
+    if (e == ERR_OK && !bb)
+        return err_set(ERR_PROTO, "%s ended a call without an answer", l->target);
+    if (e == ERR_OK) {
+        e = link_decode(bb, answer_kind, answer, a);
+        return e == ERR_OK ? e : err_add(ERR_PROTO, "answer of %s: ", l->target);
+    }
+    if (bb)
+        grpc_byte_buffer_destroy(bb);
+    return e;
+}
+
+static enum err unary(struct link *base, enum link_method method, enum wire_kind kind, const void *m, uint32_t hold_ms,
+                      enum wire_kind answer_kind, void *answer)
+{
+    struct link_grpc *l = (struct link_grpc *)base;
+    struct arena a = arena_make(WIRE_DECODE_BYTES_MAX);
+    uint8_t *data;
+    size_t n;
+    enum err e = wire_encode(kind, m, &a, &data, &n);
+    if (e == ERR_OK) {
+        struct link_call *c = link_begin(l, method, LINK_CONTROL, (uint64_t)hold_ms + l->keepalive_ms + l->keepalive_ms / 2);
+        link_call_about(c, method, m);
+        e = unary_call(l, c, link_buffer(data, n), answer_kind, answer, &a);
+        link_end(l, c);
+    }
+    arena_free(&a);
+    return e;
+}
+
+static enum err grpc_hello(struct link *l, const struct wire_hello *m, struct wire_hello_answer *answer)
+{
+    return unary(l, LINK_HELLO, WIRE_HELLO, m, 0, WIRE_HELLO_ANSWER, answer);
+}
+
+static enum err grpc_poll(struct link *l, const struct wire_poll *m, uint32_t hold_ms, struct wire_poll_answer *answer)
+{
+    struct wire_poll held = *m;
+    held.hold_ms = hold_ms;
+    return unary(l, LINK_POLL, WIRE_POLL, &held, hold_ms, WIRE_POLL_ANSWER, answer);
+}
+
+static enum err grpc_report(struct link *l, const struct wire_report *m, struct wire_answer *answer)
+{
+    return unary(l, LINK_REPORT, WIRE_REPORT, m, 0, WIRE_ANSWER, answer);
+}
+
+static enum err grpc_leave(struct link *l, const struct wire_leave *m, struct wire_answer *answer)
+{
+    return unary(l, LINK_LEAVE, WIRE_LEAVE, m, 0, WIRE_ANSWER, answer);
+}
+
+/* ---- open and close ---- */
+
+static void grpc_counters(struct link *base, struct link_counters *out)
+{
+    struct link_grpc *l = (struct link_grpc *)base;
+    pthread_mutex_lock(&l->mutex);
+    link_sockets_scan(&l->sockets);
+    *out = l->counters;
+    out->wire_up = l->sockets.up;
+    out->wire_down = l->sockets.down;
+    pthread_mutex_unlock(&l->mutex);
+}
+
+static void link_free(struct link_grpc *l)
+{
+    pthread_mutex_destroy(&l->mutex);
+    free(l->target);
+    free(l->server_name);
+    free(l->ca);
+    free(l->certificate);
+    free(l->key);
+    free(l);
+}
+
+static void grpc_close(struct link *base)
+{
+    struct link_grpc *l = (struct link_grpc *)base;
+    ASSERT(l->calls == 0);
+    pthread_mutex_lock(&l->mutex);
+    book(l, NULL);
+    pthread_mutex_unlock(&l->mutex);
+    channels_destroy(l);
+    link_core_close();
+    link_sockets_close(&l->sockets);
+    link_free(l);
+}
+
+static const struct link_ops grpc_ops = {
+    .hello = grpc_hello,
+    .contribute = link_contribute,
+    .poll = grpc_poll,
+    .fetch = link_fetch,
+    .report = grpc_report,
+    .leave = grpc_leave,
+    .counters = grpc_counters,
+    .close = grpc_close,
+};
+
+enum err link_open(struct link **out, const struct link_dial *d)
+{
+    const char *colon = strrchr(d->target, ':');
+    int port = colon ? atoi(colon + 1) : 0;
+    if (port <= 0 || port > 65535)
+        return err_set(ERR_CONFIG, "'%s' is no address of an aggregator: host:port", d->target);
+    ASSERT(d->streams <= LINK_STREAMS_MAX);
+    struct link_grpc *l = calloc(1, sizeof *l);
+    if (!l)
+        return err_set(ERR_MEMORY, "no memory for a link");
+    pthread_mutex_init(&l->mutex, NULL);
+    l->base.ops = &grpc_ops;
+    l->target = strdup(d->target);
+    l->server_name = d->server_name && *d->server_name ? strdup(d->server_name) : NULL;
+    l->ca = strdup(d->tls.ca);
+    l->certificate = strdup(d->tls.certificate);
+    l->key = strdup(d->tls.key);
+    l->files = (struct link_tls){l->ca, l->certificate, l->key};
+    l->keepalive_ms = d->keepalive_ms ? d->keepalive_ms : LINK_KEEPALIVE_MS;
+    l->sockets.port = (uint16_t)port;
+    l->sockets.keepalive_ms = l->keepalive_ms;
+    l->book = d->book;
+    l->book_self = d->book_self;
+    l->streams = d->streams ? d->streams : 1;
+    l->pace_up.bytes_per_s = d->rate_up;
+    l->pace_down.bytes_per_s = d->rate_down;
+    enum err e = link_core_open(&l->cq, true);
+    if (e != ERR_OK) {
+        link_free(l);
+        return e;
+    }
+    e = channels_make(l);
+    if (e != ERR_OK) {
+        grpc_close(&l->base);
+        return e;
+    }
+    *out = &l->base;
+    return ERR_OK;
+}

@@ -1,0 +1,286 @@
+#include "outer/link/grpc/link_socket.h"
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+
+/* getsockopt and its like change nothing: that core may close or reuse the descriptor meanwhile
+ * does no harm. */
+static bool address_of(int fd, bool remote,
+                       struct sockaddr_in6 *a) /* IPv4's has family and port at the same place */
+{
+    socklen_t n = sizeof *a;
+    int e = remote ? getpeername(fd, (struct sockaddr *)a, &n)
+                   : getsockname(fd, (struct sockaddr *)a, &n);
+    return e == 0 && (a->sin6_family == AF_INET || a->sin6_family == AF_INET6);
+}
+
+/* gRPC's spelling: ipv4:1.2.3.4:5, ipv6:%5B::1%5D:5; IPv4 inside IPv6 as IPv4. */
+static void peer_text(char out[LINK_PEER_MAX], const struct sockaddr_in6 *a)
+{
+    char text[INET6_ADDRSTRLEN] = "";
+    const void *v4 = &((const struct sockaddr_in *)(const void *)a)->sin_addr;
+    if (a->sin6_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&a->sin6_addr))
+        v4 = a->sin6_addr.s6_addr + 12;
+    else if (a->sin6_family == AF_INET6)
+        v4 = NULL;
+    inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? v4 : &a->sin6_addr, text, sizeof text);
+    snprintf(out, LINK_PEER_MAX, v4 ? "ipv4:%s:%u" : "ipv6:%%5B%s%%5D:%u", text,
+             ntohs(a->sin6_port));
+}
+
+static uint64_t cookie_of(int fd)
+{
+    uint64_t cookie = 0;
+    socklen_t n = sizeof cookie;
+    return getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &n) == 0 ? cookie : 0;
+}
+
+static void count(struct link_sockets *s, uint64_t sent, uint64_t received)
+{
+    s->up += s->listening ? received : sent;
+    s->down += s->listening ? sent : received;
+}
+
+static void read_one(struct link_sockets *s, struct link_socket *k)
+{
+    struct tcp_info info = {0};
+    socklen_t n = sizeof info;
+    if (cookie_of(k->fd) != k->cookie || getsockopt(k->fd, IPPROTO_TCP, TCP_INFO, &info, &n) != 0)
+        return;
+    uint64_t sent = info.tcpi_bytes_sent - info.tcpi_bytes_retrans,
+             received = info.tcpi_bytes_received;
+    if (*k->site)
+        count(s, sent - k->sent, received - k->received);
+    k->sent = sent;
+    k->received = received;
+    k->resent = info.tcpi_bytes_retrans;
+}
+
+/* The descriptor's entry in s->at; NULL: no memory. */
+static unsigned *at_of(struct link_sockets *s, int fd)
+{
+    if ((unsigned)fd >= s->at_room) {
+        unsigned room = (unsigned)fd + 64;
+        unsigned *at = realloc(s->at, room * sizeof *at);
+        if (!at)
+            return NULL;
+        memset(at + s->at_room, 0, (room - s->at_room) * sizeof *at);
+        s->at = at;
+        s->at_room = room;
+    }
+    return &s->at[fd];
+}
+
+static void add(struct link_sockets *s, int fd, uint64_t cookie, const struct sockaddr_in6 *peer)
+{
+    unsigned *at = at_of(s, fd);
+    if (!at)
+        return; /* not counted: the ledger will show it */
+    if (s->count == s->room) {
+        unsigned room = s->room ? 2 * s->room : 8;
+        struct link_socket *list = realloc(s->list, room * sizeof *list);
+        if (!list)
+            return;
+        s->list = list;
+        s->room = room;
+    }
+    struct link_socket *k = &s->list[s->count++];
+    *k = (struct link_socket){.cookie = cookie, .fd = fd, .there = true};
+    peer_text(k->peer, peer);
+    *at = s->count;
+}
+
+/* One system call for a socket that is known. */
+static void look(struct link_sockets *s, int fd)
+{
+    struct sockaddr_in6 here, peer;
+    uint64_t cookie = cookie_of(fd);
+    unsigned at = (unsigned)fd < s->at_room ? s->at[fd] : 0;
+    if (!cookie)
+        return;
+    if (at && s->list[at - 1].cookie == cookie)
+        s->list[at - 1].there = true;
+    else if (address_of(fd, true, &peer) && address_of(fd, false, &here) &&
+             ntohs(s->listening ? here.sin6_port : peer.sin6_port) == s->port)
+        add(s, fd, cookie, &peer);
+}
+
+/* Its descriptor may be another socket's by now. */
+static void move(struct link_sockets *s, unsigned from, unsigned to)
+{
+    unsigned *at = &s->at[s->list[from - 1].fd];
+    *at = *at == from ? to : *at;
+}
+
+static void drop(struct link_sockets *s, unsigned i)
+{
+    move(s, i + 1, 0);
+    if (i + 1 < s->count)
+        move(s, s->count, i + 1);
+    s->list[i] = s->list[--s->count];
+}
+
+static void read_all(struct link_sockets *s)
+{
+    for (unsigned i = 0; i < s->count; i++)
+        read_one(s, &s->list[i]);
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+void link_sockets_scan(struct link_sockets *s)
+{
+    uint64_t begin = now_ns();
+    DIR *d = opendir("/proc/self/fd");
+    if (!d)
+        return;
+    for (unsigned i = 0; i < s->count; i++)
+        s->list[i].there = false;
+    for (struct dirent *entry; (entry = readdir(d));)
+        if (atoi(entry->d_name) > 2)
+            look(s, atoi(entry->d_name));
+    closedir(d);
+    read_all(s);
+    s->scanned_ns = now_ns();
+    s->scan_ns = s->scanned_ns - begin;
+}
+
+void link_sockets_read(struct link_sockets *s, uint64_t cookie)
+{
+    for (unsigned i = 0; cookie && i < s->count; i++)
+        if (s->list[i].cookie == cookie)
+            read_one(s, &s->list[i]);
+}
+
+void link_sockets_settle(struct link_sockets *s, uint64_t cookie)
+{
+    enum { SHARE = 20, LONGEST_NS = 20000000 }; /* a scan that was interrupted says nothing */
+    uint64_t took = s->scan_ns < LONGEST_NS ? s->scan_ns : LONGEST_NS;
+    if (now_ns() - s->scanned_ns >= SHARE * took)
+        link_sockets_scan(s);
+    else
+        link_sockets_read(s, cookie);
+}
+
+static unsigned there(const struct link_sockets *s)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < s->count; i++)
+        n += s->list[i].there;
+    return n;
+}
+
+void link_sockets_look(struct link_sockets *s, unsigned expected)
+{
+    if (there(s) < expected)
+        link_sockets_scan(s);
+    else
+        read_all(s);
+}
+
+/* Returns the last one's name; at the aggregator's end there is one. */
+static uint64_t own(struct link_sockets *s, const char *peer, const char *site)
+{
+    uint64_t cookie = 0;
+    for (unsigned i = 0; i < s->count; i++) {
+        struct link_socket *k = &s->list[i];
+        if (strcmp(k->peer, peer) != 0)
+            continue;
+        cookie = k->there || !cookie ? k->cookie : cookie;
+        if (*k->site)
+            continue;
+        snprintf(k->site, sizeof k->site, "%s", site);
+        count(s, k->sent, k->received);
+    }
+    return cookie;
+}
+
+uint64_t link_sockets_own(struct link_sockets *s, const char *peer, const char *site)
+{
+    uint64_t cookie = own(s, peer, site);
+    if (cookie)
+        return cookie;
+    link_sockets_scan(s);
+    return own(s, peer, site);
+}
+
+void link_sockets_spoke(struct link_sockets *s, const char *site, uint64_t now_ms,
+                        bool after_silence)
+{
+    for (unsigned i = 0; i < s->count; i++) {
+        struct link_socket *k = &s->list[i];
+        if (!k->there || (site && strcmp(k->site, site) != 0))
+            continue;
+        if (after_silence && k->spoke_ms && now_ms - k->spoke_ms >= s->keepalive_ms)
+            k->idle_ms += now_ms - k->spoke_ms;
+        k->spoke_ms = now_ms;
+    }
+}
+
+static void row_begin(const struct link_sockets *s, const struct link_socket *k,
+                      enum ledger_what what, struct ledger_row *row)
+{
+    *row = (struct ledger_row){.what = what, .round = LEDGER_NO_ROUND};
+    if (s->listening)
+        snprintf(row->site, sizeof row->site, "%s", *k->site ? k->site : "-");
+}
+
+static bool row_make(const struct link_sockets *s, struct link_socket *k, struct ledger_row *row)
+{
+    if (!*k->site && (k->there || !s->listening)) /* whose it is, its first call will say */
+        return false;
+    if (!k->told) {
+        row_begin(s, k, LEDGER_CONNECTION, row);
+        ledger_connection(row, s->certificate_bytes);
+        k->told = true;
+        return true;
+    }
+    if (k->idle_ms) {
+        row_begin(s, k, LEDGER_CONNECTION, row);
+        ledger_idle(row, k->idle_ms, s->keepalive_ms);
+        k->idle_ms = 0;
+        return true;
+    }
+    uint64_t sent = k->sent - k->booked_sent, received = k->received - k->booked_received;
+    if (!sent && !received)
+        return false;
+    row_begin(s, k, LEDGER_SOCKET, row);
+    row->up.socket = s->listening ? received : sent;
+    row->down.socket = s->listening ? sent : received;
+    row->resent = k->resent - k->booked_resent;
+    k->booked_sent = k->sent;
+    k->booked_received = k->received;
+    k->booked_resent = k->resent;
+    return true;
+}
+
+bool link_sockets_next(struct link_sockets *s, struct ledger_row *row)
+{
+    for (unsigned i = 0; i < s->count;) {
+        if (row_make(s, &s->list[i], row))
+            return true;
+        if (s->list[i].there)
+            i++;
+        else /* closed, and all of it booked */
+            drop(s, i);
+    }
+    return false;
+}
+
+void link_sockets_close(struct link_sockets *s)
+{
+    free(s->list);
+    free(s->at);
+    *s = (struct link_sockets){0};
+}

@@ -1,0 +1,56 @@
+#ifndef LINK_SOCKET_H
+#define LINK_SOCKET_H
+/* What the kernel knows about sockets that gRPC owns and does not show: their byte counters. They
+ * are found among this process's file descriptors by their port, and counted once a call of this
+ * end has named their peer: two links of one process are told apart unless they go to the same
+ * address and port. Bytes that TCP sent again count once; they are told apart. The caller's lock
+ * guards it.
+ */
+#include "outer/link/ledger.h"
+
+enum { LINK_PEER_MAX = 80 };
+
+struct link_socket {
+    uint64_t cookie; /* the kernel's name of it */
+    int fd;
+    bool there, told;                /* found at the last scan; its connection is booked */
+    char peer[LINK_PEER_MAX];        /* as gRPC writes it: ipv4:127.0.0.1:4711 */
+    char site[LEDGER_SITE_MAX];      /* whose calls it carries; "": not known yet, not counted */
+    uint64_t sent, received, resent; /* when last read */
+    uint64_t booked_sent, booked_received, booked_resent;
+    uint64_t spoke_ms, idle_ms; /* last time of a call; silence not booked yet */
+};
+struct link_sockets {
+    uint16_t port;
+    bool listening;             /* the aggregator's end: what it receives goes up */
+    uint64_t certificate_bytes; /* of this process's own certificate: for the model of handshakes */
+    uint64_t keepalive_ms;      /* likewise, of idle connections */
+    struct link_socket *list;
+    unsigned count, room;
+    unsigned
+        *at; /* by descriptor: its place in the list + 1; 0: not one of ours, as far as known */
+    unsigned at_room;
+    uint64_t scanned_ns, scan_ns; /* when, and how long that took */
+    uint64_t up, down; /* sum over all sockets ever seen; what one sent after it was last read is
+                          lost with it */
+};
+
+void link_sockets_close(struct link_sockets *s);
+void link_sockets_scan(struct link_sockets *s); /* finds new ones, reads all */
+/* Scans when fewer than expected are known, else reads those: a few system calls. For a site's end.
+ */
+void link_sockets_look(struct link_sockets *s, unsigned expected);
+/* The same for an end with thousands of them: reads the one of this name (0: none), and scans as
+ * often as takes a twentieth of the time. */
+void link_sockets_settle(struct link_sockets *s, uint64_t cookie);
+void link_sockets_read(struct link_sockets *s, uint64_t cookie);
+/* The connections with this peer are this site's (a site's end: its own, any name). Its name, for the functions above; 0: not found. */
+uint64_t link_sockets_own(struct link_sockets *s, const char *peer, const char *site);
+/* A call begins or ends on the connections of this site (NULL: on any). after_silence: none was
+ * under way before. */
+void link_sockets_spoke(struct link_sockets *s, const char *site, uint64_t now_ms,
+                        bool after_silence);
+/* What was not booked yet, row by row, a site's own rows without a name; false: no more. */
+bool link_sockets_next(struct link_sockets *s, struct ledger_row *row);
+
+#endif

@@ -1,0 +1,204 @@
+/* The manifest's canonical bytes: one writer and one reader, field by field in the same order,
+ * little-endian. Body, then envelope; whatever the writer would not have written is refused by the
+ * reader.
+ */
+#include "outer/protocol/manifest.h"
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+#include "kernels/base/err.h"
+#include "outer/codec/codec.h"
+
+static const char magic[8] = "atollM3";
+
+static void put_name(struct bytes_writer *w, const char *name)
+{
+    size_t n = strnlen(name, MANIFEST_NAME_MAX);
+    ASSERT(n < MANIFEST_NAME_MAX);
+    bytes_put_u16(w, (uint16_t)n);
+    bytes_put(w, name, n);
+}
+
+static void get_name(struct bytes_reader *r, char name[MANIFEST_NAME_MAX])
+{
+    size_t n = bytes_get_u16(r);
+    const uint8_t *from = n < MANIFEST_NAME_MAX ? bytes_view(r, n) : NULL;
+    if (!from || memchr(from, 0, n))
+        r->bad = true;
+    else
+        memcpy(name, from, n);
+}
+
+static void put_entry(struct bytes_writer *w, const struct manifest_entry *e)
+{
+    bytes_put_u32(w, e->site);
+    bytes_put_u8(w, e->included);
+    bytes_put_u8(w, e->reason);
+    bytes_put(w, e->payload.bytes, sizeof e->payload.bytes);
+    bytes_put_u64(w, e->payload_bytes);
+    bytes_put_f32(w, e->weight);
+    bytes_put_u64(w, e->data_cursor);
+    bytes_put_u8(w, e->backlog);
+}
+
+static void get_entry(struct bytes_reader *r, struct manifest_entry *e)
+{
+    e->site = bytes_get_u32(r);
+    uint8_t included = bytes_get_u8(r);
+    e->included = included == 1;
+    e->reason = bytes_get_u8(r);
+    bytes_get(r, e->payload.bytes, sizeof e->payload.bytes);
+    e->payload_bytes = bytes_get_u64(r);
+    e->weight = bytes_get_f32(r);
+    e->data_cursor = bytes_get_u64(r);
+    e->backlog = bytes_get_u8(r);
+    r->bad |= included > 1;
+}
+
+static void put_body(struct bytes_writer *w, const struct manifest *m)
+{
+    ASSERT(m->site_count <= ROUND_SITES_MAX);
+    bytes_put(w, magic, sizeof magic);
+    put_name(w, m->run);
+    bytes_put(w, m->config.bytes, sizeof m->config.bytes);
+    bytes_put_u32(w, m->roster_version);
+    bytes_put_u32(w, m->fragment);
+    bytes_put_u64(w, m->round);
+    bytes_put(w, m->parent.bytes, sizeof m->parent.bytes);
+    bytes_put(w, m->state_before.bytes, sizeof m->state_before.bytes);
+    bytes_put(w, m->state_after.bytes, sizeof m->state_after.bytes);
+    bytes_put_u32(w, m->codec);
+    bytes_put(w, m->grid.bytes, sizeof m->grid.bytes);
+    bytes_put(w, m->aggregate.bytes, sizeof m->aggregate.bytes);
+    bytes_put_u64(w, m->aggregate_bytes);
+    bytes_put_u8(w, m->backlog);
+    bytes_put_u32(w, m->site_count);
+    for (uint32_t i = 0; i < m->site_count; i++)
+        put_entry(w, &m->sites[i]);
+}
+
+static void get_body(struct bytes_reader *r, struct manifest *m)
+{
+    char start[sizeof magic];
+    bytes_get(r, start, sizeof start);
+    r->bad |= memcmp(start, magic, sizeof magic) != 0;
+    get_name(r, m->run);
+    bytes_get(r, m->config.bytes, sizeof m->config.bytes);
+    m->roster_version = bytes_get_u32(r);
+    m->fragment = bytes_get_u32(r);
+    m->round = bytes_get_u64(r);
+    bytes_get(r, m->parent.bytes, sizeof m->parent.bytes);
+    bytes_get(r, m->state_before.bytes, sizeof m->state_before.bytes);
+    bytes_get(r, m->state_after.bytes, sizeof m->state_after.bytes);
+    m->codec = bytes_get_u32(r);
+    bytes_get(r, m->grid.bytes, sizeof m->grid.bytes);
+    bytes_get(r, m->aggregate.bytes, sizeof m->aggregate.bytes);
+    m->aggregate_bytes = bytes_get_u64(r);
+    m->backlog = bytes_get_u8(r);
+    uint32_t count = bytes_get_u32(r);
+    r->bad |= count > ROUND_SITES_MAX;
+    m->site_count = r->bad ? 0 : count;
+    for (uint32_t i = 0; i < m->site_count; i++)
+        get_entry(r, &m->sites[i]);
+}
+
+static void put_envelope(struct bytes_writer *w, const struct manifest *m)
+{
+    bytes_put_u64(w, m->epoch);
+    bytes_put_u64(w, m->instance);
+    bytes_put_u64(w, m->unix_ms);
+    bytes_put(w, m->signature, sizeof m->signature);
+}
+
+static void get_envelope(struct bytes_reader *r, struct manifest *m)
+{
+    m->epoch = bytes_get_u64(r);
+    m->instance = bytes_get_u64(r);
+    m->unix_ms = bytes_get_u64(r);
+    bytes_get(r, m->signature, sizeof m->signature);
+}
+
+size_t manifest_encode(const struct manifest *m, uint8_t out[MANIFEST_BYTES_MAX])
+{
+    struct bytes_writer w = bytes_writer(out, MANIFEST_BYTES_MAX);
+    put_body(&w, m);
+    put_envelope(&w, m);
+    ASSERT(!w.bad);
+    return bytes_size(&w);
+}
+
+/* One site's line says one thing only: included with bytes and a weight, or not included and why.
+ */
+static bool entry_sane(const struct manifest_entry *e)
+{
+    if (!isfinite(e->weight) || signbit(e->weight) || e->backlog > CODEC_BACKLOG_MAX ||
+        digest_zero(&e->payload) != (e->payload_bytes == 0))
+        return false;
+    if (e->included)
+        return e->reason == ROUND_NONE && e->weight > 0 && !digest_zero(&e->payload);
+    return (e->reason == ROUND_NONE || e->reason == ROUND_LATE) &&
+           (!digest_zero(&e->payload) || (e->weight == 0 && e->backlog == 0));
+}
+
+static bool manifest_sane(const struct manifest *m)
+{
+    if (m->fragment >= ROUND_FRAGMENTS_MAX || m->backlog > CODEC_BACKLOG_MAX || digest_zero(&m->parent) != (m->round == 0))
+        return false;
+    for (uint32_t i = 0; i < m->site_count; i++)
+        if (!entry_sane(&m->sites[i]) || (i && m->sites[i].site <= m->sites[i - 1].site) ||
+            m->sites[i].site >= ROUND_SITES_MAX)
+            return false;
+    return true;
+}
+
+void manifest_clear(struct manifest *m)
+{
+    memset(m, 0, offsetof(struct manifest, sites));
+}
+
+bool manifest_decode(struct manifest *m, const uint8_t *data, size_t size_bytes)
+{
+    manifest_clear(m);
+    struct bytes_reader r = bytes_reader(data, size_bytes);
+    get_body(&r, m);
+    get_envelope(&r, m);
+    if (bytes_done(&r) && manifest_sane(m))
+        return true;
+    manifest_clear(m);
+    return false;
+}
+
+struct digest manifest_digest(const struct manifest *m)
+{
+    uint8_t body[MANIFEST_BYTES_MAX];
+    struct bytes_writer w = bytes_writer(body, sizeof body);
+    put_body(&w, m);
+    ASSERT(!w.bad);
+    return digest_of(body, bytes_size(&w));
+}
+
+float manifest_weight(const struct manifest *m)
+{
+    float sum = 0;
+    for (uint32_t i = 0; i < m->site_count; i++)
+        if (m->sites[i].included)
+            sum += m->sites[i].weight;
+    return sum;
+}
+
+unsigned manifest_included(const struct manifest *m)
+{
+    unsigned n = 0;
+    for (uint32_t i = 0; i < m->site_count; i++)
+        n += m->sites[i].included;
+    return n;
+}
+
+uint8_t manifest_backlog(const struct manifest *m)
+{
+    uint8_t most = m->backlog;
+    for (uint32_t i = 0; i < m->site_count; i++)
+        if (m->sites[i].included && m->sites[i].backlog > most)
+            most = m->sites[i].backlog;
+    return most;
+}

@@ -1,0 +1,360 @@
+/* The protocol core: one event in, one update out. The rows of docs/protocol.md's tables stand here in their order;
+ * the first that applies wins. Identity of the caller (certificate, roster, configuration) was checked before:
+ * those rows need names and texts, which the aggregator has. */
+#include "outer/protocol/round.h"
+#include "outer/protocol/mutant.h"
+#include <string.h>
+#include "kernels/base/err.h"
+
+enum err round_init(struct round *r, unsigned sites, unsigned fragments, bool strict, uint64_t straggler_ms,
+                    uint64_t epoch, struct arena *perm)
+{
+    ASSERT(sites >= 1 && sites <= ROUND_SITES_MAX);
+    ASSERT(fragments >= 1 && fragments <= ROUND_FRAGMENTS_MAX);
+    memset(r, 0, sizeof *r);
+    r->sites = sites;
+    r->fragments = fragments;
+    r->strict = strict;
+    /* The majority is of configured sites, never of those alive: else both halves of a cut would go on. */
+    r->quorum = strict ? sites : sites / 2 + 1;
+    r->straggler_ms = straggler_ms;
+    r->epoch = epoch;
+    TRY_ALLOC(r->s = arena_array(perm, sites, sizeof *r->s));
+    for (unsigned i = 0; i < fragments; i++) {
+        struct round_fragment *f = &r->f[i];
+        f->deadline_ms = UINT64_MAX;
+        TRY_ALLOC(f->entries = arena_array(perm, sites, sizeof *f->entries));
+        TRY_ALLOC(f->adopted = arena_array(perm, sites, sizeof *f->adopted));
+    }
+    return ERR_OK;
+}
+
+void round_place(struct round *r, unsigned fragment, uint64_t round, const struct digest *manifest,
+                 const struct digest *state)
+{
+    ASSERT(fragment < r->fragments);
+    struct round_fragment *f = &r->f[fragment];
+    f->round = round;
+    f->parent = *manifest;
+    f->state = *state;
+    f->sealed = false;
+    f->deadline_ms = UINT64_MAX;
+    f->disagree = f->counted = (struct set){0};
+    f->count = 0;
+    memset(f->entries, 0, r->sites * sizeof *f->entries);
+}
+
+/* The count goes along, so that an event costs the same with two sites as with a thousand. */
+static void count(struct round_fragment *f, unsigned site, bool in)
+{
+    f->count += (unsigned)in - (unsigned)set_has(&f->counted, site);
+    set_put(&f->counted, site, in);
+}
+
+static void answer(struct round_update *u, enum round_outcome outcome, const char *text)
+{
+    u->outcome = outcome;
+    u->text = text;
+}
+
+static void alarm(struct round_update *u, enum round_outcome outcome, const char *text)
+{
+    answer(u, outcome, text);
+    u->alarm = true;
+}
+
+/* Is this the process that speaks for the site? True: go on. */
+static bool step_process(const struct round *r, const struct round_event *e, struct round_update *u)
+{
+    const struct round_site *s = &r->s[e->site];
+    if (e->epoch > r->epoch)
+        alarm(u, ROUND_CONFLICT, "the site has seen a later epoch than this aggregator's: started from "
+                                 "an older copy of its directory?");
+    else if (s->known && e->incarnation < s->incarnation)
+        answer(u, ROUND_SUPERSEDED, "a newer process of this site is bound");
+    else if (s->known && e->incarnation == s->incarnation && e->instance != s->instance)
+        alarm(u, ROUND_CONFLICT, "another process with this site's name is bound");
+    else
+        return true;
+    return false;
+}
+
+/* The same for all that is no hello: only the bound process of this epoch is served. */
+static bool step_bound(const struct round *r, const struct round_event *e, struct round_update *u)
+{
+    const struct round_site *s = &r->s[e->site];
+    if (e->epoch < r->epoch)
+        answer(u, ROUND_REBIND, "the aggregator has started anew: say hello");
+    else if (!step_process(r, e, u))
+        return false;
+    else if (!s->bound || e->incarnation > s->incarnation)
+        answer(u, ROUND_REBIND, "say hello first");
+    else
+        return true;
+    return false;
+}
+
+/* The site has our state of that round, as it says. */
+static void adopted(struct round_fragment *f, const struct round_event *e)
+{
+    set_put(&f->disagree, e->site, false);
+    if (e->round > f->adopted[e->site])
+        f->adopted[e->site] = e->round;
+}
+
+/* Our record at the site's round: of the present, or of the past as the caller found it. */
+static void step_standing(struct round_fragment *f, const struct round_event *e, const struct digest *parent,
+                          const struct digest *state, enum round_outcome same, struct round_update *u)
+{
+    if (!digest_equal(&e->parent, parent))
+        alarm(u, ROUND_CONFLICT, "same round, other history");
+    else if (digest_equal(&e->state, state)) {
+        if (!MUTANT(HELLO_UNTOLD))
+            adopted(f, e);
+        answer(u, same, NULL);
+    } else if (e->round == 0)
+        alarm(u, ROUND_MISMATCH, "other initial parameters: other seed, model or build");
+    else
+        alarm(u, ROUND_DIVERGED, "same manifest, other state digest");
+}
+
+static void step_hello(struct round *r, const struct round_event *e, struct round_update *u)
+{
+    struct round_fragment *f = &r->f[e->fragment];
+    if (!step_process(r, e, u))
+        return;
+    if (!e->has_state)
+        answer(u, ROUND_JOIN, NULL);
+    else if (e->round > f->round)
+        alarm(u, ROUND_CONFLICT, "the site claims a later round than this aggregator has committed");
+    else if (e->round == f->round)
+        step_standing(f, e, &f->parent, &f->state, ROUND_CURRENT, u);
+    else if (e->kept)
+        step_standing(f, e, &e->our_parent, &e->our_state, ROUND_BEHIND, u);
+    else
+        answer(u, ROUND_JOIN, "further behind than what is kept");
+}
+
+/* From here on what was journalled before this start counts: its site lives in this epoch, and will refuse a
+ * commit of an earlier one (protocol 3.3, 3.4). */
+static void step_bind(struct round *r, const struct round_event *e, struct round_update *u)
+{
+    struct round_site *s = &r->s[e->site];
+    if (!step_process(r, e, u))
+        return;
+    *s = (struct round_site){true, true, e->incarnation, e->instance};
+    for (unsigned i = 0; i < r->fragments; i++)
+        count(&r->f[i], e->site, r->f[i].entries[e->site].accepted);
+    answer(u, ROUND_CURRENT, NULL);
+}
+
+/* Where does a contribution's round stand? True: it is the round in flight, on our parent. */
+static bool step_round(const struct round_fragment *f, const struct round_event *e, struct round_update *u)
+{
+    if (e->round < f->round)
+        answer(u, ROUND_BEHIND, "that round is committed");
+    else if (e->round > f->round)
+        alarm(u, ROUND_CONFLICT, "a later round than this aggregator has committed");
+    else if (!digest_equal(&e->parent, &f->parent))
+        alarm(u, ROUND_CONFLICT, "same round, other history");
+    else if (e->grid_differs)
+        alarm(u, ROUND_MISMATCH, "encoded on another grid than the round's");
+    else
+        return true;
+    return false;
+}
+
+/* Has this site's contribution of the round been dealt with already? True: no, go on. */
+static bool step_entry(const struct round_fragment *f, const struct round_event *e, struct round_update *u)
+{
+    const struct round_entry *entry = &f->entries[e->site];
+    if (entry->accepted && digest_equal(&entry->payload, &e->payload))
+        answer(u, ROUND_RECEIPT, NULL);
+    else if (entry->accepted)
+        alarm(u, ROUND_CONFLICT, "another contribution of this site is accepted for this round");
+    else if (f->sealed)
+        answer(u, ROUND_LATE, "sealed without this site: the manifest follows");
+    else
+        return true;
+    return false;
+}
+
+static void step_offer(struct round *r, const struct round_event *e, struct round_update *u)
+{
+    struct round_fragment *f = &r->f[e->fragment];
+    struct round_entry *entry = &f->entries[e->site];
+    if (!step_bound(r, e, u) || !step_round(f, e, u) || !step_entry(f, e, u))
+        return;
+    if (e->payload_bytes < 1 || e->payload_bytes > e->payload_max)
+        answer(u, ROUND_INVALID, "declared length is beyond what the configuration allows");
+    else if (entry->offered && !digest_equal(&entry->payload, &e->payload) &&
+             e->incarnation <= entry->incarnation)
+        alarm(u, ROUND_CONFLICT, "the same process offered other bytes for this round");
+    else {
+        entry->offered = true;
+        entry->payload = e->payload;
+        entry->incarnation = e->incarnation;
+        answer(u, ROUND_RESUME, NULL);
+    }
+}
+
+static void entry_accept(struct round_entry *entry, const struct round_event *e)
+{
+    entry->accepted = true;
+    entry->payload = e->payload;
+    entry->payload_bytes = e->payload_bytes;
+    entry->incarnation = e->incarnation;
+    entry->weight = e->weight;
+    entry->data_cursor = e->data_cursor;
+    entry->backlog = e->backlog;
+}
+
+/* Everything is asked again: the round may have been sealed or committed while the bytes came. */
+static void step_stored(struct round *r, const struct round_event *e, struct round_update *u)
+{
+    struct round_fragment *f = &r->f[e->fragment];
+    struct round_entry *entry = &f->entries[e->site];
+    if (!step_bound(r, e, u) || !step_round(f, e, u) || !step_entry(f, e, u))
+        return;
+    entry_accept(entry, e);
+    count(f, e->site, true);
+    u->accept = true;
+    answer(u, ROUND_RECEIPT, NULL);
+}
+
+static void step_restored(struct round *r, const struct round_event *e, struct round_update *u)
+{
+    struct round_fragment *f = &r->f[e->fragment];
+    if (e->round != f->round || f->entries[e->site].accepted)
+        return;
+    entry_accept(&f->entries[e->site], e);
+    count(f, e->site, MUTANT(COUNTED_UNHEARD));
+    answer(u, ROUND_RECEIPT, NULL);
+}
+
+static void step_committed(struct round *r, const struct round_event *e)
+{
+    const struct round_fragment *f = &r->f[e->fragment];
+    ASSERT(f->sealed);
+    ASSERT(e->round == f->round + 1);
+    round_place(r, e->fragment, e->round, &e->parent, &e->state);
+}
+
+static void step_poll(const struct round *r, const struct round_event *e, struct round_update *u)
+{
+    const struct round_fragment *f = &r->f[e->fragment];
+    if (!step_bound(r, e, u))
+        return;
+    if (e->round > f->round)
+        alarm(u, ROUND_CONFLICT, "a later round than this aggregator has committed");
+    else
+        answer(u, e->round < f->round ? ROUND_COMMIT : ROUND_PENDING, NULL);
+}
+
+/* More than half of the configured sites agree against us: it is our memory or disk that is wrong. */
+static void step_disagree(struct round *r, const struct round_event *e, struct round_update *u)
+{
+    struct round_fragment *f = &r->f[e->fragment];
+    alarm(u, ROUND_DIVERGED, "another state digest for this round");
+    if (e->round != f->round)
+        return;
+    if (!digest_equal(&e->state, &f->other)) { /* they count only as long as they agree with one another */
+        f->other = e->state;
+        f->disagree = (struct set){0};
+    }
+    set_put(&f->disagree, e->site, true);
+    u->halt = set_count(&f->disagree) >= r->sites / 2 + 1;
+}
+
+static void step_report(struct round *r, const struct round_event *e, struct round_update *u)
+{
+    struct round_fragment *f = &r->f[e->fragment];
+    if (!step_bound(r, e, u))
+        return;
+    bool now = e->round == f->round;
+    if (e->round > f->round) {
+        alarm(u, ROUND_CONFLICT, "the site claims a later round than this aggregator has committed");
+        return;
+    }
+    if ((now || e->kept) && !digest_equal(&e->state, now ? &f->state : &e->our_state)) {
+        step_disagree(r, e, u);
+        return;
+    }
+    adopted(f, e);
+    answer(u, now ? ROUND_CURRENT : ROUND_BEHIND, NULL);
+}
+
+static void step_leave(struct round *r, const struct round_event *e, struct round_update *u)
+{
+    if (!step_bound(r, e, u))
+        return;
+    r->s[e->site].bound = false;
+    answer(u, ROUND_CURRENT, NULL);
+}
+
+/* Seals at most one fragment, starts deadlines, and says when to look again. */
+static void step_time(struct round *r, uint64_t now_ms, struct round_update *u)
+{
+    u->wake_ms = UINT64_MAX;
+    for (unsigned i = 0; i < r->fragments; i++) {
+        struct round_fragment *f = &r->f[i];
+        unsigned n = f->sealed ? 0 : f->count;
+        if (!n)
+            continue;
+        if (!r->strict && f->deadline_ms == UINT64_MAX)
+            f->deadline_ms = now_ms + r->straggler_ms;
+        unsigned least = MUTANT(MAJORITY_OF_LIVE) && !r->strict ? n : r->quorum;
+        bool ready = n == r->sites || (n >= least && now_ms >= f->deadline_ms);
+        uint64_t look = ready ? now_ms : f->deadline_ms > now_ms ? f->deadline_ms : UINT64_MAX;
+        if (ready && !u->seal) {
+            f->sealed = u->seal = true;
+            u->seal_fragment = i;
+            u->seal_set = f->counted;
+        } else if (look < u->wake_ms) {
+            u->wake_ms = look;
+        }
+    }
+}
+
+void round_step(struct round *r, const struct round_event *e, struct round_update *u)
+{
+    ASSERT(e->site < r->sites);
+    ASSERT(e->fragment < r->fragments);
+    *u = (struct round_update){.outcome = ROUND_NONE};
+    switch (e->kind) {
+    case ROUND_HELLO:
+        step_hello(r, e, u);
+        break;
+    case ROUND_BIND:
+        step_bind(r, e, u);
+        break;
+    case ROUND_OFFER:
+        step_offer(r, e, u);
+        break;
+    case ROUND_STORED:
+        step_stored(r, e, u);
+        break;
+    case ROUND_RESTORED:
+        step_restored(r, e, u);
+        break;
+    case ROUND_COMMITTED:
+        step_committed(r, e);
+        break;
+    case ROUND_POLL:
+        step_poll(r, e, u);
+        break;
+    case ROUND_FETCH:
+        (void)step_bound(r, e, u); /* NONE: it may */
+        break;
+    case ROUND_REPORT:
+        step_report(r, e, u);
+        break;
+    case ROUND_LEAVE:
+        step_leave(r, e, u);
+        break;
+    case ROUND_TICK:
+        break;
+    }
+    u->round = r->f[e->fragment].round;
+    step_time(r, e->now_ms, u);
+}

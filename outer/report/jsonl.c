@@ -1,0 +1,279 @@
+#include "outer/report/jsonl.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "kernels/base/log.h"
+
+/* Cuts a last line that has no newline: its process died while writing it. */
+static enum err cut_torn_line(int fd, const char *path)
+{
+    char block[4096];
+    off_t size = lseek(fd, 0, SEEK_END), keep = size;
+    while (keep > 0) {
+        size_t n = keep < (off_t)sizeof block ? (size_t)keep : sizeof block;
+        if (pread(fd, block, n, keep - (off_t)n) != (ssize_t)n)
+            return err_set(ERR_IO, "%s: cannot read its end: %s", path, strerror(errno));
+        const char *last = memrchr(block, '\n', n);
+        keep = last ? keep - (off_t)n + (last - block) + 1 : keep - (off_t)n;
+        if (last)
+            break;
+    }
+    if (keep != size && ftruncate(fd, keep) != 0)
+        return err_set(ERR_IO, "%s: cannot cut its torn last line: %s", path, strerror(errno));
+    return ERR_OK;
+}
+
+enum err record_open(struct record *r, const char *path, struct arena *perm)
+{
+    *r = (struct record){0};
+    TRY_ALLOC(r->line = arena_alloc(perm, RECORD_LINE_MAX));
+    r->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (r->fd < 0)
+        return err_set(ERR_IO, "%s: cannot open it for the run's records: %s", path,
+                       strerror(errno));
+    r->open = true;
+    return cut_torn_line(r->fd, path);
+}
+
+void record_close(struct record *r)
+{
+    if (r->open)
+        close(r->fd);
+    r->open = false;
+}
+
+static void put(struct record *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void put(struct record *r, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int n = vsnprintf(r->line + r->used, RECORD_LINE_MAX - r->used, format, arguments);
+    va_end(arguments);
+    if (n < 0 || r->used + (size_t)n + 1 >= RECORD_LINE_MAX)
+        r->bad = true;
+    else
+        r->used += (size_t)n;
+}
+
+void record_begin(struct record *r, const char *kind)
+{
+    if (!r->open)
+        return;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    r->used = r->held ? r->used : 0;
+    r->begun = r->used;
+    r->bad = false;
+    put(r, "{\"v\":%d,\"kind\":\"%s\",\"t\":%lld.%03ld", RECORD_VERSION, kind,
+        (long long)now.tv_sec, now.tv_nsec / 1000000);
+}
+
+void record_int(struct record *r, const char *key, int64_t value)
+{
+    if (r->open)
+        put(r, ",\"%s\":%" PRId64, key, value);
+}
+
+void record_real(struct record *r, const char *key, double value)
+{
+    if (!r->open)
+        return;
+    if (isfinite(value))
+        put(r, ",\"%s\":%.9g", key, value);
+    else
+        put(r, ",\"%s\":null", key);
+}
+
+void record_text(struct record *r, const char *key, const char *value)
+{
+    if (!r->open)
+        return;
+    put(r, ",\"%s\":\"", key);
+    for (const char *p = value; *p && !r->bad; p++) {
+        unsigned char c = (unsigned char)*p;
+        if (c == '"' || c == '\\')
+            put(r, "\\%c", c);
+        else if (c < 32)
+            put(r, "\\u%04x", c);
+        else
+            put(r, "%c", c);
+    }
+    put(r, "\"");
+}
+
+static void write_out(struct record *r)
+{
+    static bool said; /* one process writes few record files, all into one directory */
+    off_t before = lseek(r->fd, 0, SEEK_END);
+    size_t n = r->used;
+    r->used = 0;
+    if (n == 0 || write(r->fd, r->line, n) == (ssize_t)n)
+        return;
+    if (!said)
+        log_event(LOG_WARN, "record_dropped", "reason=\"%s\"", strerror(errno));
+    said = true;
+    if (ftruncate(r->fd, before) != 0) /* a half-written line is cut at the next open */
+        return;
+}
+
+void record_end(struct record *r)
+{
+    if (!r->open)
+        return;
+    put(r, "}\n");
+    if (r->bad) {
+        log_event(LOG_WARN, "record_dropped", "reason=too_long");
+        r->used = r->begun;
+        return;
+    }
+    if (!r->held || r->used > RECORD_LINE_MAX / 2)
+        write_out(r);
+}
+
+void record_hold(struct record *r)
+{
+    r->held = true;
+    r->used = 0;
+}
+
+void record_release(struct record *r)
+{
+    r->held = false;
+    if (r->open)
+        write_out(r);
+}
+
+bool record_reader_open(struct record_reader *r, const char *path)
+{
+    *r = (struct record_reader){0};
+    r->file = fopen(path, "re");
+    return r->file != NULL;
+}
+
+void record_reader_close(struct record_reader *r)
+{
+    if (r->file)
+        fclose(r->file);
+    free(r->line);
+    *r = (struct record_reader){0};
+}
+
+bool record_next(struct record_reader *r, struct record_row *row)
+{
+    while (r->file && fseek(r->file, r->at, SEEK_SET) == 0) {
+        ssize_t n = getline(&r->line, &r->capacity, r->file);
+        if (n <= 0 || r->line[n - 1] != '\n') {
+            clearerr(r->file);
+            return false; /* the end, or a line being written */
+        }
+        r->at += n;
+        if (record_parse(row, r->line))
+            return true;
+        r->skipped++;
+    }
+    return false;
+}
+
+static char *skip_blank(char *p)
+{
+    while (*p == ' ' || *p == '\t')
+        p++;
+    return p;
+}
+
+/* p stands behind an opening quote: unescapes in place, ends the string, returns the place behind
+ * the closing quote or NULL. */
+static char *take_string(char *p)
+{
+    char *to = p;
+    for (; *p && *p != '"'; p++) {
+        if (*p != '\\') {
+            *to++ = *p;
+            continue;
+        }
+        p++;
+        char escaped = *p;
+        if (escaped == 'u') { /* only control characters are written this way */
+            char hex[5] = {0};
+            for (int i = 0; i < 4; i++)
+                if (!(hex[i] = *++p))
+                    return NULL;
+            *to++ = (char)strtol(hex, NULL, 16);
+        } else if (escaped) {
+            *to++ = escaped == 'n' ? '\n' : escaped == 't' ? '\t' : escaped;
+        } else {
+            return NULL;
+        }
+    }
+    if (*p != '"')
+        return NULL;
+    *to = 0;
+    return p + 1;
+}
+
+bool record_parse(struct record_row *row, char *line)
+{
+    *row = (struct record_row){0};
+    char *p = skip_blank(line);
+    if (*p++ != '{')
+        return false;
+    for (;;) {
+        p = skip_blank(p);
+        if (*p++ != '"' || row->count == RECORD_FIELDS_MAX)
+            return false;
+        row->key[row->count] = p;
+        if (!(p = take_string(p)))
+            return false;
+        p = skip_blank(p);
+        if (*p++ != ':')
+            return false;
+        p = skip_blank(p);
+        char *end;
+        if (*p == '"') {
+            row->value[row->count] = ++p;
+            if (!(end = take_string(p)))
+                return false;
+        } else {
+            row->value[row->count] = p;
+            end = p + strcspn(p, ",} \t\n");
+            if (end == p || *p == '{' || *p == '[')
+                return false;
+        }
+        row->count++;
+        char *next = skip_blank(end);
+        char separator = *next;
+        *end = 0;
+        if (separator == '}')
+            return true;
+        if (separator != ',')
+            return false;
+        p = next + 1;
+    }
+}
+
+const char *record_string(const struct record_row *row, const char *key)
+{
+    for (size_t i = 0; i < row->count; i++)
+        if (strcmp(row->key[i], key) == 0)
+            return row->value[i];
+    return "";
+}
+
+double record_number(const struct record_row *row, const char *key)
+{
+    const char *text = record_string(row, key);
+    char *end;
+    double value = strtod(text, &end);
+    return end == text || *end ? NAN : value;
+}
+
+bool record_is(const struct record_row *row, const char *kind)
+{
+    return strcmp(record_string(row, "kind"), kind) == 0;
+}

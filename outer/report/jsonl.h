@@ -1,0 +1,68 @@
+#ifndef JSONL_H
+#define JSONL_H
+/* metrics.jsonl: what a run did, one flat JSON object per line, appended in one write each; the
+ * source of truth for the live lines of `atoll demo`, for `atoll report` and for anything a user
+ * plots. Every object has
+ *
+ *     "v": RECORD_VERSION, "kind": "...", "t": unix seconds
+ *
+ * and by kind: start (a process began or resumed: configuration, versions, hardware, predictions),
+ * step, round (times in ms: compute since the last round, encode, store, send, wait, fetch, apply;
+ * of the whole exchange, flight, training waited for exposed, and hidden went on beside it; gather and
+ * mix are training's own; bytes predicted and counted; gain, aligned, transverse, rho, agreement, behind: outer/diloco/metrics.h),
+ * eval, notice, stop, final (digests). Values are numbers, strings,
+ * or null for a number that is not finite. A restarted site replays steps, so a step may come
+ * twice: the later line counts. A line cut short by a crash is cut off at the next open. One
+ * writer; any number of readers, also while it is being written.
+ */
+#include <stdio.h>
+#include "kernels/base/file.h"
+
+#define RECORD_FILE "metrics.jsonl"
+enum { RECORD_VERSION = 1, RECORD_FIELDS_MAX = 64, RECORD_LINE_MAX = 1 << 18 };
+
+struct record { /* the writer; zeroed: closed, everything below does nothing */
+    int fd;
+    bool open, bad, held; /* bad: the object did not fit; held: lines wait for record_release */
+    char *line;
+    size_t used, begun; /* begun: where the object being written starts */
+};
+
+/* path's directory exists. */
+enum err record_open(struct record *r, const char *path, struct arena *perm) MUST;
+void record_close(struct record *r);
+void record_begin(struct record *r, const char *kind);
+void record_int(struct record *r, const char *key, int64_t value);
+void record_real(struct record *r, const char *key, double value);
+void record_text(struct record *r, const char *key,
+                 const char *value); /* UTF-8 or not: bytes below 32 are escaped */
+/* Writes the line. A full disk must not stop training: it is logged once and the file goes on when
+ * there is room. */
+void record_end(struct record *r);
+/* The lines between the two go into the file in one write, so that a kill takes all of them or none; as long as they fit into
+ * the buffer. */
+void record_hold(struct record *r);
+void record_release(struct record *r);
+
+struct record_row { /* one object; views into the reader's line, valid until the next record_next */
+    const char *key[RECORD_FIELDS_MAX], *value[RECORD_FIELDS_MAX];
+    size_t count;
+};
+struct record_reader {
+    FILE *file;
+    char *line;
+    size_t capacity;
+    long at;          /* end of the last whole line */
+    uint64_t skipped; /* lines that are no flat object: left out */
+};
+
+bool record_reader_open(struct record_reader *r, const char *path); /* false: not there (yet) */
+void record_reader_close(struct record_reader *r);
+/* The next whole line; false at the end of what has been written so far. */
+bool record_next(struct record_reader *r, struct record_row *row);
+bool record_parse(struct record_row *row, char *line); /* in place; false: not a flat object */
+const char *record_string(const struct record_row *row, const char *key); /* "" when absent */
+double record_number(const struct record_row *row, const char *key); /* NAN when absent or null */
+bool record_is(const struct record_row *row, const char *kind);
+
+#endif

@@ -1,0 +1,209 @@
+#include "outer/report/ledger_book.h"
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { WRITE_S = 5 }; /* how long small calls may wait for their rows */
+
+/* Numbered, so that a reader sees a row that is there twice, or is not there. */
+static void begin(struct ledger_book *b, const char *kind)
+{
+    record_begin(&b->record, kind);
+    record_int(&b->record, "n", (int64_t)++b->written_rows);
+}
+
+static double seconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+enum err ledger_book_open(struct ledger_book *b, const char *directory, const char *run,
+                          const char *member, unsigned index, unsigned aggregators,
+                          struct arena *perm)
+{
+    const char *path;
+    *b = (struct ledger_book){.written = seconds_now()};
+    pthread_mutex_init(&b->mutex, NULL);
+    b->open = true;
+    if (strcmp(member, "aggregator") != 0)
+        snprintf(b->site, sizeof b->site, "%s", member);
+    TRY_ALLOC(path = arena_printf(perm, "%s/%s", directory, LEDGER_FILE));
+    TRY(record_open(&b->record, path, perm));
+    begin(b, "life");
+    record_text(&b->record, "run", run);
+    record_text(&b->record, "member", member);
+    if (aggregators > 1) {
+        record_int(&b->record, "index", index);
+        record_int(&b->record, "aggregators", aggregators);
+    }
+    record_end(&b->record);
+    return ERR_OK;
+}
+
+static void put_side(struct record *r, const struct ledger_side *s, const char *direction)
+{
+    const struct {
+        const char *layer;
+        uint64_t bytes;
+    } layers[] = {{"", s->payload}, {"_grpc", s->grpc}, {"_http2", s->http2}, {"_tls", s->tls}};
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "%s%s", direction, layers[i].layer);
+        record_int(r, key, (int64_t)layers[i].bytes);
+    }
+}
+
+static void put_round(struct record *r, uint32_t fragment, uint64_t round)
+{
+    if (round == LEDGER_NO_ROUND)
+        return;
+    record_int(r, "fragment", fragment);
+    record_int(r, "round", (int64_t)round);
+}
+
+static void put_flow(struct ledger_book *b, const struct ledger_row *row)
+{
+    struct record *r = &b->record;
+    begin(b, "flow");
+    record_text(r, "what", ledger_name(row->what));
+    record_text(r, "site", row->site);
+    put_round(r, row->fragment, row->round);
+    record_int(r, "calls", (int64_t)row->calls);
+    record_int(r, "broken", (int64_t)row->broken);
+    if (ledger_transfer(row->what)) {
+        record_int(r, "total", (int64_t)row->total);
+        record_int(r, "done", row->done);
+    }
+    put_side(r, &row->up, "up");
+    put_side(r, &row->down, "down");
+    record_end(r);
+}
+
+static void put_socket(struct ledger_book *b, const struct ledger_row *row)
+{
+    struct record *r = &b->record;
+    begin(b, "socket");
+    record_text(r, "site", row->site);
+    record_int(r, "up", (int64_t)row->up.socket);
+    record_int(r, "down", (int64_t)row->down.socket);
+    record_int(r, "resent", (int64_t)row->resent);
+    record_end(r);
+}
+
+static void write_rows(struct ledger_book *b)
+{
+    record_hold(&b->record);
+    for (size_t i = 0; i < b->count; i++)
+        if (b->rows[i].what == LEDGER_SOCKET)
+            put_socket(b, &b->rows[i]);
+        else
+            put_flow(b, &b->rows[i]);
+    record_release(&b->record);
+    b->count = 0;
+    b->written = seconds_now();
+}
+
+static bool same(const struct ledger_row *a, const struct ledger_row *b)
+{
+    return a->what == b->what && a->fragment == b->fragment && a->round == b->round &&
+           strcmp(a->site, b->site) == 0;
+}
+
+/* Its row among those that wait, a new one where there is none; NULL: no memory. */
+static struct ledger_row *row_of(struct ledger_book *b, const struct ledger_row *row)
+{
+    for (size_t i = 0; i < b->count; i++)
+        if (same(&b->rows[i], row))
+            return &b->rows[i];
+    if (b->count == b->room) {
+        size_t room = b->room ? 2 * b->room : 32;
+        struct ledger_row *rows = realloc(b->rows, room * sizeof *rows);
+        if (!rows)
+            return NULL;
+        b->rows = rows;
+        b->room = room;
+    }
+    b->rows[b->count] =
+        (struct ledger_row){.what = row->what, .fragment = row->fragment, .round = row->round};
+    memcpy(b->rows[b->count].site, row->site, sizeof row->site);
+    return &b->rows[b->count++];
+}
+
+static struct ledger_round *round_of(struct ledger_book *b, uint32_t fragment, uint64_t round)
+{
+    size_t kept = b->round_count < LEDGER_ROUNDS_KEPT ? b->round_count : LEDGER_ROUNDS_KEPT;
+    for (size_t i = 0; i < kept; i++)
+        if (b->rounds[i].fragment == fragment && b->rounds[i].round == round)
+            return &b->rounds[i];
+    return NULL;
+}
+
+static void round_add(struct ledger_book *b, const struct ledger_row *row)
+{
+    struct ledger_round *r = round_of(b, row->fragment, row->round);
+    if (!r) {
+        r = &b->rounds[b->round_count++ % LEDGER_ROUNDS_KEPT];
+        *r = (struct ledger_round){.fragment = row->fragment, .round = row->round};
+    }
+    r->up += row->up.payload;
+    r->down += row->down.payload;
+}
+
+struct ledger_round ledger_book_round(struct ledger_book *b, uint32_t fragment, uint64_t round)
+{
+    struct ledger_round found = {.fragment = fragment, .round = round};
+    pthread_mutex_lock(&b->mutex);
+    const struct ledger_round *r = round_of(b, fragment, round);
+    if (r)
+        found = *r;
+    pthread_mutex_unlock(&b->mutex);
+    return found;
+}
+
+void ledger_book_add(void *book, const struct ledger_row *row)
+{
+    struct ledger_book *b = book;
+    struct ledger_row named = *row;
+    pthread_mutex_lock(&b->mutex);
+    if (!*named.site)
+        memcpy(named.site, b->site, sizeof named.site);
+    struct ledger_row *to = row_of(b, &named);
+    if (to)
+        ledger_add(to, &named);
+    if (ledger_transfer(row->what))
+        round_add(b, row);
+    if (ledger_transfer(row->what) || seconds_now() - b->written > WRITE_S)
+        write_rows(b);
+    pthread_mutex_unlock(&b->mutex);
+}
+
+void ledger_book_predict(struct ledger_book *b, const char *site, uint32_t fragment, uint64_t round,
+                         uint64_t up, uint64_t down)
+{
+    pthread_mutex_lock(&b->mutex);
+    begin(b, "predicted");
+    if (*site)
+        record_text(&b->record, "site", site);
+    put_round(&b->record, fragment, round);
+    record_int(&b->record, "up", (int64_t)up);
+    record_int(&b->record, "down", (int64_t)down);
+    record_end(&b->record);
+    pthread_mutex_unlock(&b->mutex);
+}
+
+void ledger_book_close(struct ledger_book *b)
+{
+    if (!b->open)
+        return;
+    pthread_mutex_lock(&b->mutex);
+    write_rows(b);
+    begin(b, "end");
+    record_end(&b->record);
+    record_close(&b->record);
+    pthread_mutex_unlock(&b->mutex);
+    pthread_mutex_destroy(&b->mutex);
+    free(b->rows);
+    *b = (struct ledger_book){0};
+}

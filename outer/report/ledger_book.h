@@ -1,0 +1,54 @@
+#ifndef LEDGER_BOOK_H
+#define LEDGER_BOOK_H
+/* ledger.jsonl in a run directory: what went over the link, row by row, of a site or of the
+ * aggregator with all its sites. One flat JSON object per line (record.h), each with its number in its
+ * process, `n`, by kind:
+ *   life       a process began: run, member (a site's name, or "aggregator")
+ *   flow       calls about one thing, added up since the last row about it: what, site, fragment,
+ *              round, calls, broken, total, done; bytes up and down by layer: payload, grpc, http2, tls
+ *   socket     what the kernel's counters moved on since the last one: site, up, down, resent
+ *   predicted  payload of one site's transfers of a round: fragment, round, up, down
+ *   end        the process ended in order: nothing of it is missing
+ * A transfer's row is written as soon as it has ended, small calls at the latest five seconds
+ * later; what a killed process had not written is lost with it, which shows as a life without an
+ * end. A restart goes on in the same file.
+ */
+#include <pthread.h>
+#include "outer/link/ledger.h"
+#include "outer/report/jsonl.h"
+
+#define LEDGER_FILE "ledger.jsonl"
+
+enum {
+    LEDGER_ROUNDS_KEPT = 256
+}; /* rounds whose payload this process can be asked for: more than are in flight */
+
+struct ledger_book {
+    pthread_mutex_t mutex; /* guards all below */
+    struct record record;
+    bool open;
+    char site[LEDGER_SITE_MAX]; /* of rows that name none: the site's own */
+    struct ledger_row *rows;    /* not written yet */
+    size_t count, room;
+    double written; /* when, seconds */
+    struct ledger_round {
+        uint32_t fragment;
+        uint64_t round, up, down; /* payload */
+    } rounds[LEDGER_ROUNDS_KEPT];
+    uint64_t written_rows; /* by this process: `n` of the last one */
+    size_t round_count; /* ever; the last ones are there */
+};
+
+/* directory exists. member: a site's name, or "aggregator", which is number index of `aggregators`. */
+enum err ledger_book_open(struct ledger_book *b, const char *directory, const char *run,
+                          const char *member, unsigned index, unsigned aggregators,
+                          struct arena *perm) MUST;
+void ledger_book_add(void *book, const struct ledger_row *row); /* a ledger_sink */
+/* site "": of every site of the round. 0: not said. */
+void ledger_book_predict(struct ledger_book *b, const char *site, uint32_t fragment, uint64_t round,
+                         uint64_t up, uint64_t down);
+/* Payload that this process moved for a round, whatever else was on the link meanwhile. */
+struct ledger_round ledger_book_round(struct ledger_book *b, uint32_t fragment, uint64_t round);
+void ledger_book_close(struct ledger_book *b); /* writes the end; accepts a zeroed struct */
+
+#endif

@@ -1,0 +1,53 @@
+#ifndef LINK_SIM_H
+#define LINK_SIM_H
+/* The link in memory and in virtual time: calls are delayed, lost, answered into the void,
+ * delivered twice (the second time later), cut in the middle of a stream; a site can be
+ * partitioned, the aggregator can be down. What a connection cannot do does not happen here either:
+ * nothing reaches another process than the one it was sent to.
+ */
+#include "outer/link/link.h"
+#include "outer/sim/clock_sim.h"
+#include "outer/sim/env_sim.h"
+
+enum { LINK_SIM_CHUNK_BYTES = 1024, LINK_SIM_TIMEOUT_MS = 4000 };
+
+struct link_sim_faults {
+    double lost, lost_answer, twice, cut; /* chances per message; cut: per chunk */
+    uint64_t delay_ms;                    /* up to this, each way and chunk */
+    uint64_t part_from_ms, part_until_ms; /* partitioned */
+};
+struct link_sim_watch { /* what the checks want to see; all members set */
+    void *self;
+    void (*hello)(void *self, const struct wire_hello *m, const struct wire_hello_answer *a);
+    void (*offered)(void *self, const struct wire_contribution *m, const uint8_t *payload);
+    void (*answered)(void *self, const struct wire_contribution *m, const struct wire_answer *a);
+    void (*fetching)(void *self, const struct wire_fetch *m);
+    void (*worked)(void *self); /* after every work() */
+};
+struct link_sim_server {
+    struct clock_sim *clock;
+    struct world_sim *world; /* the aggregator's: dead means down */
+    struct link_service service;
+    bool up, stopped;
+    uint64_t generation; /* one more for each process */
+    uint64_t up_ms, wake_ms;
+    const struct link_sim_watch *watch;
+    uint64_t calls;
+};
+struct link_sim {
+    struct link link; /* first */
+    struct link_sim_server *server;
+    struct world_sim *world; /* the site's */
+    const struct link_sim_faults *faults;
+    char peer[192];
+    struct link_counters counters;
+};
+
+/* A process of the aggregator begins to serve; link_sim_down before its service is closed. */
+void link_sim_up(struct link_sim_server *s, struct link_service service);
+void link_sim_down(struct link_sim_server *s);
+void link_sim_work(struct link_sim_server *s);
+void link_sim_open(struct link_sim *l, struct link_sim_server *s, struct world_sim *site,
+                   const struct link_sim_faults *f, const char *run, const char *name);
+
+#endif

@@ -1,0 +1,299 @@
+#include "outer/sim/round_bench.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include "outer/aggregator/aggregator.h"
+#include "outer/site/site.h"
+
+enum { TIMED = 8, CAST_MAX = 4, PEER_MAX = 64 };
+static const char run_name[] = "probe";
+static const char *const roster[CAST_MAX] = {"a", "b", "c", "d"};
+
+struct play {
+    struct link link; /* the site's; first */
+    const struct rehearsal *r;
+    struct world *site_world, *aggregator_world;
+    struct member site_member, aggregator_member;
+    struct site *site;
+    struct aggregator *aggregator;
+    struct link_service service;
+    struct schedule schedule;
+    struct arena perm;
+    unsigned sites;        /* the first of them is there */
+    char peer[CAST_MAX][PEER_MAX];
+    uint8_t *sum;          /* room for an aggregate of all */
+    double since_s;        /* when the site's work of the moment began */
+    double encode_s, apply_s, accept_s, commit_s, sum_s; /* of the round */
+};
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void work(struct play *p)
+{
+    bool stop;
+    (void)p->service.work(p->service.self, &stop);
+}
+
+/* ---- the link: every call is the aggregator's own function ---- */
+
+static enum err play_hello(struct link *l, const struct wire_hello *m, struct wire_hello_answer *answer)
+{
+    struct play *p = (struct play *)l;
+    for (unsigned i = p->sites; i-- > 0;) { /* the one that is there last: the answer is its own */
+        struct wire_hello as = *m;
+        snprintf(as.head.site, sizeof as.head.site, "%s", roster[i]);
+        p->service.hello(p->service.self, p->peer[i], &as, answer);
+        work(p);
+    }
+    return ERR_OK;
+}
+
+/* What contributions add to the time of a commit: their bytes are verified and summed there. */
+static enum err sum_alone(struct play *p, const struct wire_contribution *m, const uint8_t *payload)
+{
+    const struct codec *c = codec_get((enum codec_kind)m->codec);
+    const struct codec_payload one = {payload, m->payload_bytes}, all[CAST_MAX] = {one, one, one, one};
+    size_t size, elements = p->r->exchange->fragments.f[m->fragment].elements;
+    double begin = now_s();
+    for (unsigned i = 0; i < p->sites; i++) {
+        struct digest d = digest_of(payload, m->payload_bytes);
+        if (!digest_equal(&d, &m->payload))
+            return err_set(ERR_INTERNAL, "a contribution is not the bytes of its digest");
+    }
+    TRY(c->aggregate(c, p->site_member.work, p->sum, &size, all, p->sites, elements));
+    p->sum_s = now_s() - begin;
+    return ERR_OK;
+}
+
+/* A run waits until there is room; nobody makes room for a rehearsal. */
+static enum err room_for(const struct wire_answer *answer)
+{
+    return answer->outcome == ROUND_FULL ? err_set(ERR_FULL, "%s", answer->text) : ERR_OK;
+}
+
+static enum err contribute_as(struct play *p, unsigned i, const struct wire_contribution *m, const uint8_t *payload,
+                              struct wire_answer *answer)
+{
+    struct wire_contribution as = *m;
+    struct wire_answer ignored;
+    void *upload;
+    enum err e = ERR_OK;
+    snprintf(as.head.site, sizeof as.head.site, "%s", roster[i]);
+    p->service.offer(p->service.self, p->peer[i], &as, answer, &upload);
+    if (answer->outcome != ROUND_RESUME)
+        return room_for(answer);
+    for (uint64_t at = 0; e == ERR_OK && at < m->payload_bytes; at += WIRE_CHUNK_BYTES) {
+        uint64_t left = m->payload_bytes - at;
+        link_service_chunk(&p->service, upload, at, payload + at, left < WIRE_CHUNK_BYTES ? left : WIRE_CHUNK_BYTES, answer);
+        e = room_for(answer);
+    }
+    double begin = now_s();
+    link_service_finish(&p->service, upload, e == ERR_OK, e == ERR_OK ? answer : &ignored);
+    p->accept_s = now_s() - begin;
+    return e == ERR_OK ? room_for(answer) : e;
+}
+
+static enum err play_contribute(struct link *l, const struct wire_contribution *m, const uint8_t *payload,
+                                struct wire_answer *answer)
+{
+    struct play *p = (struct play *)l;
+    p->encode_s = now_s() - p->since_s;
+    for (unsigned i = p->sites; i-- > 0;)
+        TRY(contribute_as(p, i, m, payload, answer));
+    double begin = now_s();
+    work(p);
+    p->commit_s = now_s() - begin;
+    TRY(sum_alone(p, m, payload));
+    p->commit_s = fmax(0, p->commit_s - p->sum_s);
+    p->sum_s /= p->sites;
+    return ERR_OK;
+}
+
+static enum err play_poll(struct link *l, const struct wire_poll *m, uint32_t hold_ms, struct wire_poll_answer *answer)
+{
+    struct play *p = (struct play *)l;
+    (void)hold_ms;
+    p->service.poll(p->service.self, p->peer[0], m, answer);
+    if (answer->answer.outcome == ROUND_PENDING) /* all have contributed: it would have been committed */
+        return err_set(ERR_FULL, "%s/aggregator: no room for the commit of a round", p->r->directory);
+    return ERR_OK;
+}
+
+static enum err play_fetch(struct link *l, const struct wire_fetch *m, uint8_t *out, size_t size_bytes,
+                           struct wire_answer *answer)
+{
+    struct play *p = (struct play *)l;
+    const uint8_t *data;
+    size_t size;
+    void *source;
+    p->service.fetch(p->service.self, p->peer[0], m, &data, &size, &source, answer);
+    if (answer->outcome != ROUND_NONE)
+        return ERR_OK;
+    if (size == size_bytes)
+        memcpy(out, data, size);
+    p->service.fetched(p->service.self, source);
+    p->since_s = now_s();
+    return size == size_bytes ? ERR_OK : err_set(ERR_PROTO, "%zu bytes, %zu expected", size, size_bytes);
+}
+
+static enum err play_report(struct link *l, const struct wire_report *m, struct wire_answer *answer)
+{
+    struct play *p = (struct play *)l;
+    p->service.report(p->service.self, p->peer[0], m, answer);
+    work(p);
+    return ERR_OK;
+}
+
+static enum err play_leave(struct link *l, const struct wire_leave *m, struct wire_answer *answer)
+{
+    struct play *p = (struct play *)l;
+    p->service.leave(p->service.self, p->peer[0], m, answer);
+    return ERR_OK;
+}
+
+static void play_counters(struct link *l, struct link_counters *out)
+{
+    (void)l;
+    *out = (struct link_counters){0};
+}
+
+static void play_close(struct link *l)
+{
+    (void)l; /* the caller's */
+}
+
+static const struct link_ops ops = {
+    .hello = play_hello,
+    .contribute = play_contribute,
+    .poll = play_poll,
+    .fetch = play_fetch,
+    .report = play_report,
+    .leave = play_leave,
+    .counters = play_counters,
+    .close = play_close,
+};
+
+/* ---- the play ---- */
+
+static unsigned largest(const struct fragments *f)
+{
+    unsigned most = 0;
+    for (unsigned i = 1; i < f->parts; i++)
+        most = f->f[i].elements > f->f[most].elements ? i : most;
+    return most;
+}
+
+static enum err open_world(struct play *p, struct world **w, const char *name)
+{
+    char *path = arena_printf(&p->perm, "%s/%s", p->r->directory, name);
+    TRY_ALLOC(path);
+    return world_open_real(w, path);
+}
+
+static enum err open_all(struct play *p)
+{
+    const struct rehearsal *r = p->r;
+    struct member_options mo = {.fragments = &r->exchange->fragments,
+                                .schedule = p->schedule,
+                                .outer = r->exchange->outer,
+                                .keep = MEMBER_STATES_MIN};
+    struct aggregator_options ao = {
+        .run = run_name, .sites = roster, .site_count = p->sites, .canonical = run_name, .strict = true, .straggler_ms = 60000};
+    struct site_options so = {.run = run_name, .name = roster[0], .site_count = p->sites, .canonical = run_name, .strict = true,
+                              .feedback = r->feedback, .straggler_ms = 60000, .seed = r->seed};
+    float *initial = arena_array(&p->perm, r->table->elements, sizeof *initial);
+    TRY_ALLOC(initial);
+    table_init(r->table, r->seed, initial);
+    member_aggregates(&mo, p->sites);
+    TRY(open_world(p, &p->aggregator_world, "aggregator"));
+    TRY(member_open(&p->aggregator_member, p->aggregator_world, r->dev, &mo, &p->perm));
+    TRY(member_begin(&p->aggregator_member, initial));
+    TRY(aggregator_open(&p->aggregator, p->aggregator_world, &p->aggregator_member, &ao, &p->perm));
+    p->service = aggregator_service(p->aggregator);
+    mo.reencodes = false;
+    mo.residuals = true;
+    mo.forgets = schedule_forgets(&p->schedule, r->feedback);
+    TRY(open_world(p, &p->site_world, "site"));
+    TRY(member_open(&p->site_member, p->site_world, r->dev, &mo, &p->perm));
+    TRY(site_open(&p->site, p->site_world, &p->link, &p->site_member, &so, &p->perm));
+    return site_start(p->site, initial);
+}
+
+static void close_all(struct play *p)
+{
+    site_close(p->site);
+    if (p->aggregator)
+        aggregator_close(p->aggregator);
+    member_close(&p->site_member);
+    member_close(&p->aggregator_member);
+    if (p->site_world)
+        world_close_real(p->site_world);
+    if (p->aggregator_world)
+        world_close_real(p->aggregator_world);
+    arena_free(&p->perm);
+}
+
+static enum err one_round(struct play *p, unsigned f, uint64_t round, float *local)
+{
+    size_t n = p->r->exchange->fragments.f[f].elements;
+    const float *theta = p->site_member.state[f].theta;
+    for (size_t i = 0; i < n; i++)
+        local[i] = theta[i] + (float)((i * 37 + round) % 101) / 65536 - 50.0f / 65536;
+    p->since_s = now_s();
+    TRY(site_round(p->site, f, round, local, 1, round));
+    p->apply_s = now_s() - p->since_s;
+    TRY(aggregator_failed(p->aggregator));
+    return site_prune(p->site, f, round + 1);
+}
+
+static enum err play(struct play *p, struct exchange_cost *out)
+{
+    struct exchange_cost all = {0};
+    unsigned f = largest(&p->r->exchange->fragments);
+    size_t n = p->r->exchange->fragments.f[f].elements;
+    const struct codec *c = codec_get(p->schedule.beat[f].codec);
+    const struct codec *whole = codec_get(schedule_codec(&p->schedule, f, 0, 0));
+    size_t size = c->aggregate_max(c, n, p->sites), whole_size = whole->aggregate_max(whole, n, p->sites);
+    float *local;
+    TRY_ALLOC(local = arena_array(&p->perm, n, sizeof *local));
+    TRY_ALLOC(p->sum = arena_alloc(&p->perm, size > whole_size ? size : whole_size));
+    for (uint64_t round = 0; round < p->schedule.whole_rounds; round++)
+        TRY(one_round(p, f, round, local));
+    for (int i = 0; i < TIMED; i++) {
+        TRY(one_round(p, f, p->schedule.whole_rounds + (uint64_t)i, local));
+        all.encode_s += p->encode_s;
+        all.apply_s += p->apply_s;
+        all.accept_s += p->accept_s;
+        all.commit_s += p->commit_s;
+        all.sum_s += p->sum_s;
+    }
+    double values = TIMED * (double)n;
+    *out = (struct exchange_cost){all.encode_s / values, all.apply_s / values, all.accept_s / values, all.commit_s / values,
+                               all.sum_s / values};
+    return ERR_OK;
+}
+
+enum err rehearsal_measure(const struct rehearsal *r, struct exchange_cost *out)
+{
+    struct play p = {.link = {&ops}, .r = r, .schedule = r->exchange->schedule, .perm = dev_arena(r->dev)};
+    p.sites = r->sites < CAST_MAX ? r->sites : CAST_MAX;
+    for (unsigned i = 0; i < p.sites; i++)
+        snprintf(p.peer[i], PEER_MAX, "atoll://%s/site/%s", run_name, roster[i]);
+    if (p.schedule.whole_rounds > 3) /* those are not timed */
+        p.schedule.whole_rounds = 3;
+    p.schedule.overlap = 0;
+    p.schedule.eager = false;
+    p.schedule.back_off = 0;
+    p.schedule.steps = p.schedule.beat[0].every * ((int64_t)p.schedule.whole_rounds + TIMED + 2);
+    enum err e = open_all(&p);
+    if (e == ERR_OK)
+        e = play(&p, out);
+    close_all(&p);
+    return e;
+}

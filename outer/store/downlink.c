@@ -1,0 +1,75 @@
+/* Error feedback at the aggregator. */
+#include "outer/store/downlink.h"
+#include <string.h>
+#include "outer/protocol/mutant.h"
+
+void reencode_keep(struct member *m, unsigned fragment)
+{
+    const struct member_state *s = &m->state[fragment];
+    size_t n = m->fragments->f[fragment].elements;
+    if (!m->o.reencodes)
+        return;
+    memcpy(m->spare.residual, s->residual, n * sizeof *s->residual);
+    if (s->forgotten)
+        memcpy(m->spare.forgotten, s->forgotten, n * sizeof *s->forgotten);
+}
+
+/* What is sent and what is kept are together exactly what there was. */
+static enum err identity_check(struct member *m, unsigned fragment, const struct codec *c,
+                               const struct codec_payload *p)
+{
+    float *sent = m->spare.theta; /* free until the step */
+    size_t n = m->fragments->f[fragment].elements;
+    bool whole;
+    TRY(c->decode(c, m->work, sent, p->data, p->size_bytes, m->state[fragment].codes, n));
+    TRY(codec_adds_up(m->work, &whole, c, sent, m->spare.residual, m->mean, n));
+    ASSERT(whole);
+    return ERR_OK;
+}
+
+/* Random bits of codecs that round so: as the state has them, the same when it is done again. */
+static void seed(struct member *m, unsigned fragment)
+{
+    uint64_t bits;
+    memcpy(&bits, m->state[fragment].digest.bytes, sizeof bits);
+    codec_seed(m->work, bits, 0, fragment, m->state[fragment].round);
+}
+
+enum err reencode_sum(struct member *m, unsigned fragment, uint8_t *aggregate, size_t *size_bytes,
+                      const struct codec_payload *payloads, unsigned n, struct arena *scratch)
+{
+    const struct member_state *s = &m->state[fragment];
+    const struct codec *c = codec_get(member_codec(m, fragment));
+    size_t count = m->fragments->f[fragment].elements;
+    float *z = m->mean, *residual = m->spare.residual;
+    uint8_t *made = arena_alloc(scratch, c->payload_max(c, count));
+    struct codec_payload p = {.data = made};
+    ASSERT(m->o.reencodes);
+    TRY_ALLOC(made);
+    if (schedule_backs_off(&m->schedule, s->backlog))
+        codec_leak(residual, m->spare.forgotten, 0, count);
+    TRY(codec_sum(c, m->work, z, m->spare.theta, payloads, n, s->codes, count));
+    for (size_t i = 0; i < count; i++)
+        z[i] += residual[i];
+    seed(m, fragment);
+    TRY(c->encode(c, m->work, made, &p.size_bytes, residual, z, s->codes, count));
+    TRY(identity_check(m, fragment, c, &p));
+    codec_sum_codes(c, made, payloads, n, count);
+    if (MUTANT(REENCODED_UNKEPT))
+        memset(residual, 0, count * sizeof *residual);
+    return c->aggregate(c, m->work, aggregate, size_bytes, &p, 1, count);
+}
+
+enum err reencode_backlog(struct member *m, unsigned fragment, const struct manifest *manifest,
+                          uint8_t *backlog)
+{
+    size_t n = m->fragments->f[fragment].elements;
+    double weight = (double)manifest_weight(manifest), kept, applied;
+    *backlog = 0;
+    if (!m->o.reencodes)
+        return ERR_OK;
+    TRY(codec_squares(m->work, &kept, m->spare.residual, NULL, n));
+    TRY(codec_squares(m->work, &applied, m->mean, NULL, n));
+    *backlog = codec_backlog(kept, applied * weight * weight);
+    return ERR_OK;
+}

@@ -1,0 +1,198 @@
+#include "outer/store/journal.h"
+#include <string.h>
+#include "kernels/base/bytes.h"
+
+enum { HEAD_BYTES = 4 + 4 + 8 + 32 + 1, RECORD_MAX = HEAD_BYTES + JOURNAL_BODY_MAX, CRC_AT = 4 };
+
+/* Length and what follows the CRC, so that a flipped bit anywhere shows. */
+static uint32_t record_crc(const uint8_t *record, size_t n)
+{
+    uint32_t crc = digest_crc32c(0, record, CRC_AT);
+    return digest_crc32c(crc, record + CRC_AT + 4, n - CRC_AT - 4);
+}
+
+static void body_put(struct bytes_writer *w, const struct journal_record *r)
+{
+    bytes_put_u32(w, r->fragment);
+    bytes_put_u64(w, r->round);
+    bytes_put(w, r->digest.bytes, sizeof r->digest.bytes);
+    if (r->kind != JOURNAL_ACCEPT)
+        return;
+    bytes_put_u32(w, r->site);
+    bytes_put_u64(w, r->payload_bytes);
+    bytes_put_u64(w, r->incarnation);
+    bytes_put_u64(w, r->data_cursor);
+    bytes_put_f32(w, r->weight);
+    bytes_put_u8(w, r->backlog);
+}
+
+static bool body_get(struct bytes_reader b, struct journal_record *r)
+{
+    r->fragment = bytes_get_u32(&b);
+    r->round = bytes_get_u64(&b);
+    bytes_get(&b, r->digest.bytes, sizeof r->digest.bytes);
+    if (r->kind == JOURNAL_ACCEPT) {
+        r->site = bytes_get_u32(&b);
+        r->payload_bytes = bytes_get_u64(&b);
+        r->incarnation = bytes_get_u64(&b);
+        r->data_cursor = bytes_get_u64(&b);
+        r->weight = bytes_get_f32(&b);
+        r->backlog = bytes_get_u8(&b);
+    }
+    return bytes_done(&b);
+}
+
+/* Appends one record to w and moves sequence and chain on. */
+static void record_put(struct bytes_writer *w, const struct journal_record *r, uint64_t *sequence,
+                       struct digest *last)
+{
+    ASSERT(r->kind == JOURNAL_ACCEPT || r->kind == JOURNAL_COMMIT);
+    uint8_t body[JOURNAL_BODY_MAX], *start = w->at;
+    struct bytes_writer b = bytes_writer(body, sizeof body);
+    body_put(&b, r);
+    bytes_put_u32(w, (uint32_t)bytes_size(&b));
+    bytes_put_u32(w, 0); /* the CRC, below */
+    bytes_put_u64(w, (*sequence)++);
+    bytes_put(w, last->bytes, sizeof last->bytes);
+    bytes_put_u8(w, (uint8_t)r->kind);
+    bytes_put(w, body, bytes_size(&b));
+    ASSERT(!w->bad && !b.bad);
+    size_t n = (size_t)(w->at - start);
+    struct bytes_writer crc = bytes_writer(start + CRC_AT, 4);
+    bytes_put_u32(&crc, record_crc(start, n));
+    *last = digest_of(start, n);
+}
+
+/* The length of the record at data, when length and CRC hold; else 0. */
+static size_t record_whole(const uint8_t *data, size_t left)
+{
+    struct bytes_reader b = bytes_reader(data, left);
+    uint32_t body = bytes_get_u32(&b), crc = bytes_get_u32(&b);
+    size_t n = HEAD_BYTES + (size_t)body;
+    if (b.bad || body > JOURNAL_BODY_MAX || n > left)
+        return 0;
+    return crc == record_crc(data, n) ? n : 0;
+}
+
+/* Is there a whole record of this journal anywhere behind the bad one? The sequence number keeps the payload of a
+ * record from being taken for one, and most offsets from costing a CRC. */
+static bool record_behind(const uint8_t *data, size_t size, uint64_t sequence)
+{
+    for (size_t at = 1; at + HEAD_BYTES <= size; at++) {
+        struct bytes_reader b = bytes_reader(data + at + 8, 8);
+        uint64_t its = bytes_get_u64(&b);
+        if (its > sequence && its - sequence <= size / HEAD_BYTES + 1 && record_whole(data + at, size - at))
+            return true;
+    }
+    return false;
+}
+
+static enum err damaged(const struct journal *j, const char *what)
+{
+    return err_set(ERR_CORRUPT, "%s: record %llu at byte %llu: %s", j->path, (unsigned long long)j->sequence,
+                   (unsigned long long)j->size_bytes, what);
+}
+
+/* The record at data, whole by its CRC: whose is it, what does it say? */
+static enum err record_read(struct journal *j, const uint8_t *data, size_t n, struct journal_record *r)
+{
+    struct digest before;
+    struct bytes_reader b = bytes_reader(data + 8, n - 8);
+    uint64_t sequence = bytes_get_u64(&b);
+    bytes_get(&b, before.bytes, sizeof before.bytes);
+    *r = (struct journal_record){.kind = (enum journal_kind)bytes_get_u8(&b)};
+    if (j->size_bytes == 0) { /* a rewritten journal goes on where the one before it ended */
+        j->sequence = sequence;
+        j->last = before;
+    }
+    if (sequence != j->sequence || !digest_equal(&before, &j->last))
+        return damaged(j, "does not follow the one before it");
+    if (r->kind != JOURNAL_ACCEPT && r->kind != JOURNAL_COMMIT)
+        return damaged(j, "of a kind this version does not know: written by a newer one?");
+    return body_get(b, r) ? ERR_OK : damaged(j, "malformed");
+}
+
+static enum err journal_read(struct journal *j, const struct file_map *m, journal_visit *visit, void *self)
+{
+    while (j->size_bytes < m->size_bytes) {
+        const uint8_t *at = m->data + j->size_bytes;
+        size_t left = m->size_bytes - (size_t)j->size_bytes, n = record_whole(at, left);
+        struct journal_record r;
+        if (!n && record_behind(at, left, j->sequence))
+            return damaged(j, "damaged, with good ones behind it");
+        if (!n)
+            break; /* the torn tail */
+        TRY(record_read(j, at, n, &r));
+        TRY(visit(self, &r));
+        j->last = digest_of(at, n);
+        j->sequence++;
+        j->size_bytes += n;
+    }
+    j->cut_bytes = m->size_bytes - j->size_bytes;
+    return ERR_OK;
+}
+
+enum err journal_open(struct journal *j, struct world *w, const char *path, journal_visit *visit, void *self)
+{
+    struct file_map m;
+    *j = (struct journal){.world = w, .path = path, .sequence = 1};
+    if (!w->ops->exists(w, path))
+        return ERR_OK;
+    TRY(w->ops->map(w, path, &m));
+    enum err e = journal_read(j, &m, visit, self);
+    w->ops->unmap(w, &m);
+    if (e != ERR_OK || !j->cut_bytes)
+        return e;
+    return w->ops->truncate(w, path, j->size_bytes);
+}
+
+enum err journal_append(struct journal *j, const struct journal_record *r)
+{
+    uint8_t record[RECORD_MAX];
+    struct bytes_writer w = bytes_writer(record, sizeof record);
+    uint64_t sequence = j->sequence;
+    struct digest last = j->last;
+    record_put(&w, r, &sequence, &last);
+    enum err e = j->world->ops->append(j->world, j->path, record, bytes_size(&w));
+    if (e == ERR_FULL && j->world->ops->exists(j->world, j->path)) { /* a part of it may be there */
+        char why[256];
+        strncpy(why, err_message(), sizeof why - 1);
+        why[sizeof why - 1] = 0;
+        TRY(j->world->ops->truncate(j->world, j->path, j->size_bytes));
+        return err_set(ERR_FULL, "%s", why);
+    }
+    if (e != ERR_OK)
+        return e;
+    j->sequence = sequence;
+    j->last = last;
+    j->size_bytes += bytes_size(&w);
+    return ERR_OK;
+}
+
+bool journal_long(const struct journal *j)
+{
+    return j->size_bytes > JOURNAL_BYTES_MAX;
+}
+
+enum err journal_rewrite(struct journal *j, const struct journal_record *keep, size_t count)
+{
+    struct arena scratch = arena_make(0);
+    uint64_t sequence = j->sequence;
+    struct digest last = j->last;
+    uint8_t *data = arena_array(&scratch, count, RECORD_MAX);
+    enum err e = data ? ERR_OK : ERR_MEMORY;
+    if (e == ERR_OK) {
+        struct bytes_writer w = bytes_writer(data, count * RECORD_MAX);
+        for (size_t i = 0; i < count; i++)
+            record_put(&w, &keep[i], &sequence, &last);
+        struct file_part part = {data, bytes_size(&w)};
+        e = j->world->ops->write(j->world, j->path, &part, 1);
+        if (e == ERR_OK) {
+            j->size_bytes = part.size_bytes;
+            j->sequence = sequence;
+            j->last = last;
+        }
+    }
+    arena_free(&scratch);
+    return e;
+}

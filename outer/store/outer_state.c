@@ -1,0 +1,909 @@
+/* The outer state in memory and on disk. The outer step is DiLoCo's (2311.08105, Algorithm 1, line
+ * 14), on the mean that the aggregate decodes to.
+ */
+#include "outer/store/outer_state.h"
+#include <stdio.h>
+#include <string.h>
+#include "kernels/base/log.h"
+
+enum { SHARED_MAX = 4, OWN_MAX = 2, PARTS_MAX = SHARED_MAX + OWN_MAX };
+enum { PATH_BYTES = 96, CURRENT_BYTES_MAX = 256 };
+enum { HEADER_BYTES = 160, PARTS_AT = 12, BACKLOG_AT = 15 };
+static const char magic[8] = "atollS1";
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "digests are of little-endian values");
+
+static const struct fragment *fragment_of(const struct member *m, unsigned fragment)
+{
+    ASSERT(fragment < m->fragments->count);
+    return &m->fragments->f[fragment];
+}
+
+static size_t largest(const struct fragments *f)
+{
+    size_t most = 0;
+    for (unsigned p = 0; p < f->count; p++)
+        most = f->f[p].elements > most ? f->f[p].elements : most;
+    return most;
+}
+
+/* The outer step of a fragment: moments are averaged, whatever the parameters get (DES-LOC). */
+static const struct nesterov *outer_of(const struct member_options *o, unsigned fragment)
+{
+    static const struct nesterov average = {.kind = NESTEROV_AVERAGE, .lr = 1, .delay = 1};
+    return o->fragments->f[fragment].state == FRAGMENT_PARAMETERS ? &o->outer : &average;
+}
+
+static size_t state_bytes(const struct member_options *o, const struct nesterov *outer,
+                          size_t elements)
+{
+    size_t each =
+        nesterov_bytes(outer) + (o->residuals || o->reencodes) * sizeof(float) + o->forgets * sizeof(double);
+    return elements * each + elements / DEV_BLOCK;
+}
+
+void member_aggregates(struct member_options *o, unsigned sites)
+{
+    /* whole rounds at least are of a codec that does not add */
+    o->reencodes = schedule_reencodes(&o->schedule, CODEC_BF16, sites);
+    o->forgets = o->reencodes && o->schedule.back_off;
+}
+
+struct outer_memory member_memory(const struct member_options *o, bool here)
+{
+    size_t most = largest(o->fragments);
+    struct outer_memory m = {.host = state_bytes(o, &o->outer, most)};
+    for (unsigned p = 0; p < o->fragments->count; p++)
+        m.host += state_bytes(o, outer_of(o, p), o->fragments->f[p].elements);
+    if (here) /* the mean */
+        m.host += most * sizeof(float);
+    else
+        m.device = stage_bytes(most, nesterov_gathers(&o->outer));
+    m.device += here ? 0 : codec_device_bytes(most);
+    m.host += codec_host_bytes(most, here);
+    return m;
+}
+
+static enum err state_alloc(struct member_state *s, const struct member_options *o,
+                            const struct nesterov *outer, size_t elements, struct arena *perm)
+{
+    TRY_ALLOC(s->theta = arena_array(perm, elements, sizeof *s->theta));
+    TRY_ALLOC(s->codes = arena_alloc(perm, elements / DEV_BLOCK));
+    if (nesterov_momentum(outer))
+        TRY_ALLOC(s->momentum = arena_array(perm, elements, sizeof *s->momentum));
+    if (nesterov_gathers(outer))
+        TRY_ALLOC(s->gathered = arena_array(perm, elements, sizeof *s->gathered));
+    if (o->residuals || o->reencodes)
+        TRY_ALLOC(s->residual = arena_array(perm, elements, sizeof *s->residual));
+    if (o->forgets)
+        TRY_ALLOC(s->forgotten = arena_array(perm, elements, sizeof *s->forgotten));
+    return ERR_OK;
+}
+
+enum err member_open(struct member *m, struct world *w, struct dev *d,
+                     const struct member_options *o, struct arena *perm)
+{
+    ASSERT((o->residuals || o->reencodes || !o->forgets) && !(o->residuals && o->reencodes) && o->schedule.fragments == o->fragments->count);
+    *m = (struct member){
+        .world = w, .dev = d, .o = *o, .fragments = o->fragments, .schedule = o->schedule};
+    m->o.keep = o->keep < MEMBER_STATES_MIN ? MEMBER_STATES_MIN : o->keep;
+    size_t most = largest(o->fragments);
+    TRY_ALLOC(m->state = arena_array(perm, o->fragments->count, sizeof *m->state));
+    for (unsigned p = 0; p < o->fragments->count; p++)
+        TRY(state_alloc(&m->state[p], o, outer_of(o, p), o->fragments->f[p].elements, perm));
+    TRY(state_alloc(&m->buffers, o, &o->outer, most, perm));
+    m->spare = m->buffers;
+    TRY(stage_open(&m->stage, d, most, nesterov_gathers(&o->outer)));
+    m->mean = m->stage.slot[STAGE_DELTA];
+    if (d->host_memory)
+        TRY_ALLOC(m->mean = arena_array(perm, most, sizeof *m->mean));
+    return codec_open_for(&m->work, d, most);
+}
+
+void member_close(struct member *m)
+{
+    codec_close(m->work);
+    stage_close(&m->stage);
+    *m = (struct member){0};
+}
+
+/* The spare takes the shape of a fragment's state: parts that it has not are NULL. */
+static struct member_state *spare_of(struct member *m, unsigned fragment)
+{
+    const struct member_state *s = &m->state[fragment];
+    stage_forget(&m->stage, m->buffers.theta); /* whoever asks changes it */
+    m->spare.momentum = s->momentum ? m->buffers.momentum : NULL;
+    m->spare.gathered = s->gathered ? m->buffers.gathered : NULL;
+    return &m->spare;
+}
+
+/* ---- the state's parts, digests, file ---- */
+
+/* theta, momentum, gathered, codes: what all members share. */
+static size_t shared_parts(const struct member_state *s, size_t elements,
+                           struct file_part out[SHARED_MAX])
+{
+    size_t n = 0;
+    out[n++] = (struct file_part){s->theta, elements * sizeof *s->theta};
+    if (s->momentum)
+        out[n++] = (struct file_part){s->momentum, elements * sizeof *s->momentum};
+    if (s->gathered)
+        out[n++] = (struct file_part){s->gathered, elements * sizeof *s->gathered};
+    out[n++] = (struct file_part){s->codes, elements / DEV_BLOCK};
+    return n;
+}
+
+/* residual, forgotten: a member's own. */
+static size_t own_parts(const struct member_state *s, size_t elements,
+                        struct file_part out[OWN_MAX])
+{
+    size_t n = 0;
+    if (s->residual)
+        out[n++] = (struct file_part){s->residual, elements * sizeof *s->residual};
+    if (s->forgotten)
+        out[n++] = (struct file_part){s->forgotten, elements * sizeof *s->forgotten};
+    return n;
+}
+
+static size_t parts_bytes(const struct file_part *parts, size_t n)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < n; i++)
+        bytes += parts[i].size_bytes;
+    return bytes;
+}
+
+static void parts_add(struct digest_stream *s, const struct file_part *parts, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        digest_add(s, parts[i].data, parts[i].size_bytes);
+}
+
+static struct digest parts_digest(const struct file_part *parts, size_t n)
+{
+    struct digest_stream s;
+    digest_open(&s);
+    parts_add(&s, parts, n);
+    return digest_close(&s);
+}
+
+static struct digest shared_digest(const struct member_state *s, size_t elements)
+{
+    struct file_part parts[SHARED_MAX];
+    return parts_digest(parts, shared_parts(s, elements, parts));
+}
+
+/* Header: what the parts are and their digests, then the header's own. */
+static void header_make(uint8_t out[HEADER_BYTES], const struct member_state *s, unsigned fragment,
+                        size_t elements, const struct digest *own)
+{
+    memset(out, 0, HEADER_BYTES);
+    struct bytes_writer w = bytes_writer(out, HEADER_BYTES - sizeof own->bytes);
+    bytes_put(&w, magic, sizeof magic);
+    bytes_put_u32(&w, fragment);
+    bytes_put_u8(&w, (uint8_t)((s->momentum != NULL) + (s->gathered != NULL)));
+    bytes_put_u8(&w, s->residual != NULL);
+    bytes_put_u8(&w, s->forgotten != NULL);
+    bytes_put_u8(&w, s->backlog);
+    bytes_put_u64(&w, s->round);
+    bytes_put_u64(&w, elements);
+    bytes_put(&w, s->manifest.bytes, sizeof s->manifest.bytes);
+    bytes_put(&w, s->digest.bytes, sizeof s->digest.bytes);
+    bytes_put(&w, own->bytes, sizeof own->bytes);
+    ASSERT(!w.bad);
+    struct digest d = digest_of(out, HEADER_BYTES - sizeof d.bytes);
+    memcpy(out + HEADER_BYTES - sizeof d.bytes, d.bytes, sizeof d.bytes);
+}
+
+static void path_of(char out[PATH_BYTES], unsigned fragment, uint64_t round, const char *file)
+{
+    snprintf(out, PATH_BYTES, "frag/%u/%llu/%s", fragment, (unsigned long long)round, file);
+}
+
+static void current_path(char out[PATH_BYTES], unsigned fragment)
+{
+    snprintf(out, PATH_BYTES, "frag/%u/CURRENT", fragment);
+}
+
+/* Names the whole path; what to do is the runbook's, "Damaged file". */
+static enum err damaged(const struct member *m, const char *path)
+{
+    return err_set(ERR_CORRUPT, "%s/%s: damaged; %s", m->world->root, path,
+                   m->o.residuals
+                       ? "move the site's run directory away, start again: it rejoins by snapshot"
+                       : "stop, keep files, see which site is ahead before restoring; see runbook");
+}
+
+static enum err state_write(struct member *m, unsigned fragment, const struct member_state *s)
+{
+    char path[PATH_BYTES];
+    uint8_t header[HEADER_BYTES];
+    struct file_part parts[1 + PARTS_MAX] = {{header, sizeof header}};
+    size_t elements = fragment_of(m, fragment)->elements;
+    size_t shared = shared_parts(s, elements, parts + 1),
+           own = own_parts(s, elements, parts + 1 + shared);
+    struct digest d = parts_digest(parts + 1 + shared, own);
+    header_make(header, s, fragment, elements, &d);
+    path_of(path, fragment, s->round, "state");
+    return m->world->ops->write(m->world, path, parts, 1 + shared + own);
+}
+
+/* Fills the memory that the parts name. */
+static bool take(struct bytes_reader *r, const struct file_part *parts, size_t n, struct digest *d)
+{
+    struct digest_stream s;
+    digest_open(&s);
+    for (size_t i = 0; i < n; i++) {
+        const uint8_t *from = bytes_view(r, parts[i].size_bytes);
+        if (!from)
+            break;
+        digest_add(&s, from, parts[i].size_bytes);
+        memcpy((void *)(uintptr_t)parts[i].data, from, parts[i].size_bytes);
+    }
+    *d = digest_close(&s);
+    return !r->bad;
+}
+
+/* Fills the parts of s from a state file's bytes. False: not that state, or damaged. */
+static bool state_parse(struct member_state *s, unsigned fragment, uint64_t round, size_t elements,
+                        const uint8_t *data, size_t size_bytes)
+{
+    uint8_t header[HEADER_BYTES];
+    struct file_part shared[SHARED_MAX], own[OWN_MAX];
+    struct digest own_digest, digest;
+    size_t n = shared_parts(s, elements, shared), k = own_parts(s, elements, own);
+    if (size_bytes != HEADER_BYTES + parts_bytes(shared, n) + parts_bytes(own, k))
+        return false;
+    struct bytes_reader r = bytes_reader(data + 32, size_bytes - 32);
+    s->round = round;
+    s->backlog = data[BACKLOG_AT];
+    bytes_get(&r, s->manifest.bytes, sizeof s->manifest.bytes);
+    bytes_get(&r, s->digest.bytes, sizeof s->digest.bytes);
+    bytes_get(&r, own_digest.bytes, sizeof own_digest.bytes);
+    header_make(header, s, fragment, elements, &own_digest);
+    if (memcmp(header, data, sizeof header) != 0)
+        return false;
+    r = bytes_reader(data + HEADER_BYTES, size_bytes - HEADER_BYTES);
+    if (!take(&r, shared, n, &digest) || !digest_equal(&digest, &s->digest))
+        return false;
+    return take(&r, own, k, &digest) && digest_equal(&digest, &own_digest);
+}
+
+/* What was set otherwise when an intact state file was made that has not the parts of s; NULL: it
+ * is not intact. */
+static const char *made_with(const struct member_state *s, size_t elements, const uint8_t *data,
+                             size_t size_bytes)
+{
+    struct digest d;
+    if (size_bytes < HEADER_BYTES || memcmp(data, magic, sizeof magic) != 0)
+        return NULL;
+    d = digest_of(data, HEADER_BYTES - sizeof d.bytes);
+    if (memcmp(data + HEADER_BYTES - sizeof d.bytes, d.bytes, sizeof d.bytes) != 0)
+        return NULL;
+    struct bytes_reader r = bytes_reader(data + PARTS_AT, HEADER_BYTES - PARTS_AT);
+    bool optimizer = bytes_get_u8(&r) != (s->momentum != NULL) + (s->gathered != NULL);
+    bool residual = bytes_get_u8(&r) != (s->residual != NULL);
+    bool forgotten = bytes_get_u8(&r) != (s->forgotten != NULL);
+    bytes_get_u8(&r);
+    bytes_get_u64(&r);
+    return bytes_get_u64(&r) != elements ? "another model, outer.fragments or outer.partition"
+           : optimizer                   ? "another outer.optimizer"
+           : residual                    ? "another outer.reencode_from or outer.sites, or by a site"
+           : forgotten                   ? "another outer.back_off or outer.feedback"
+                                         : NULL;
+}
+
+/* Of any settings: more than what this member keeps may be found. */
+static size_t file_bytes_max(size_t elements)
+{
+    size_t floats = sizeof(float) * 4; /* theta, momentum, gathered, residual */
+    return HEADER_BYTES + elements * (floats + sizeof(double)) + elements / DEV_BLOCK;
+}
+
+static enum err not_ours(const struct member *m, const char *path, const struct member_state *s,
+                         size_t elements, const uint8_t *data, size_t size_bytes)
+{
+    const char *other = made_with(s, elements, data, size_bytes);
+    if (!other)
+        return damaged(m, path);
+    return err_set(ERR_MISMATCH,
+                   "%s/%s: made with %s (its parts are others); use the settings it was made with, "
+                   "or another directory",
+                   m->world->root, path, other);
+}
+
+/* Reads state `round` into s, whose pointers say which parts there are. */
+static enum err state_read(struct member *m, unsigned fragment, uint64_t round,
+                           struct member_state *s)
+{
+    char path[PATH_BYTES];
+    struct arena scratch = arena_make(0);
+    uint8_t *data;
+    size_t size, elements = fragment_of(m, fragment)->elements;
+    stage_forget(&m->stage, s->theta);
+    path_of(path, fragment, round, "state");
+    if (!m->world->ops->exists(m->world, path))
+        return err_set(ERR_INPUT, "%s: not kept", path);
+    enum err e =
+        m->world->ops->read(m->world, path, file_bytes_max(elements), &scratch, &data, &size);
+    if (e == ERR_OK && !state_parse(s, fragment, round, elements, data, size))
+        e = not_ours(m, path, s, elements, data, size);
+    arena_free(&scratch);
+    return e;
+}
+
+/* ---- CURRENT ---- */
+
+static size_t current_text(char out[CURRENT_BYTES_MAX], uint64_t round,
+                           const struct digest *manifest)
+{
+    char hex[65];
+    digest_hex(manifest, hex);
+    int n = snprintf(out, CURRENT_BYTES_MAX, "round %llu\nmanifest %s\n", (unsigned long long)round,
+                     hex);
+    struct digest check = digest_of(out, (size_t)n);
+    digest_hex(&check, hex);
+    return (size_t)n + (size_t)snprintf(out + n, CURRENT_BYTES_MAX - (size_t)n, "check %s\n", hex);
+}
+
+static enum err current_write(struct member *m, unsigned fragment, const struct member_state *s)
+{
+    char path[PATH_BYTES], text[CURRENT_BYTES_MAX];
+    size_t n = current_text(text, s->round, &s->manifest);
+    current_path(path, fragment);
+    return m->world->ops->write(m->world, path, &(struct file_part){text, n}, 1);
+}
+
+/* Reads, writes again, compares: any damaged byte shows. */
+static bool current_parse(const char *data, size_t size, uint64_t *round, struct digest *manifest)
+{
+    unsigned long long number;
+    char hex[65], again[CURRENT_BYTES_MAX];
+    if (sscanf(data, "round %20llu\nmanifest %64[0-9a-f]\n", &number, hex) != 2 ||
+        !digest_parse(manifest, hex))
+        return false;
+    *round = number;
+    return current_text(again, number, manifest) == size && memcmp(again, data, size) == 0;
+}
+
+static enum err current_read(struct member *m, unsigned fragment, uint64_t *round,
+                             struct digest *manifest)
+{
+    char path[PATH_BYTES];
+    struct arena scratch = arena_make(0);
+    uint8_t *data;
+    size_t size;
+    current_path(path, fragment);
+    enum err e = m->world->ops->read(m->world, path, CURRENT_BYTES_MAX, &scratch, &data, &size);
+    if (e == ERR_OK && !current_parse((const char *)data, size, round, manifest))
+        e = damaged(m, path);
+    arena_free(&scratch);
+    return e;
+}
+
+/* ---- manifests and aggregates ---- */
+
+static enum err manifest_write(struct member *m, unsigned fragment, const struct manifest *manifest)
+{
+    char path[PATH_BYTES];
+    uint8_t bytes[MANIFEST_BYTES_MAX];
+    size_t n = manifest_encode(manifest, bytes);
+    struct digest d = digest_of(bytes, n);
+    struct file_part parts[2] = {{bytes, n}, {d.bytes, sizeof d.bytes}};
+    path_of(path, fragment, manifest->round + 1, "MANIFEST");
+    return m->world->ops->write(m->world, path, parts, 2);
+}
+
+static bool manifest_parse(struct manifest *out, const uint8_t *data, size_t size)
+{
+    struct digest d;
+    if (size <= sizeof d.bytes)
+        return false;
+    d = digest_of(data, size - sizeof d.bytes);
+    return memcmp(d.bytes, data + size - sizeof d.bytes, sizeof d.bytes) == 0 &&
+           manifest_decode(out, data, size - sizeof d.bytes);
+}
+
+enum err member_manifest(struct member *m, unsigned fragment, uint64_t round, struct manifest *out)
+{
+    char path[PATH_BYTES];
+    struct arena scratch = arena_make(0);
+    uint8_t *data;
+    size_t size;
+    path_of(path, fragment, round + 1, "MANIFEST");
+    if (!m->world->ops->exists(m->world, path))
+        return err_set(ERR_INPUT, "%s: not kept", path);
+    enum err e =
+        m->world->ops->read(m->world, path, MANIFEST_BYTES_MAX + 32, &scratch, &data, &size);
+    if (e == ERR_OK &&
+        !(manifest_parse(out, data, size) && out->round == round && out->fragment == fragment))
+        e = damaged(m, path);
+    arena_free(&scratch);
+    return e;
+}
+
+enum err member_aggregate(struct member *m, unsigned fragment, uint64_t round,
+                          struct file_map *map)
+{
+    char path[PATH_BYTES];
+    struct manifest manifest;
+    TRY(member_manifest(m, fragment, round, &manifest));
+    path_of(path, fragment, round + 1, "aggregate");
+    if (!m->world->ops->exists(m->world, path))
+        return err_set(ERR_INPUT, "%s: not kept", path);
+    TRY(m->world->ops->map(m->world, path, map));
+    struct digest d = digest_of(map->data, map->size_bytes);
+    if (map->size_bytes == manifest.aggregate_bytes && digest_equal(&d, &manifest.aggregate))
+        return ERR_OK;
+    m->world->ops->unmap(m->world, map);
+    return damaged(m, path);
+}
+
+enum err member_aggregate_put(struct member *m, unsigned fragment, const struct file_part *parts,
+                              size_t n, struct file_map *map)
+{
+    char path[PATH_BYTES];
+    path_of(path, fragment, m->state[fragment].round + 1, "aggregate");
+    TRY(m->world->ops->write(m->world, path, parts, n));
+    return m->world->ops->map(m->world, path, map);
+}
+
+/* ---- begin, load, keep ---- */
+
+bool member_found(const struct member *m)
+{
+    char path[PATH_BYTES];
+    for (unsigned p = 0; p < m->fragments->count; p++) {
+        current_path(path, p);
+        if (!m->world->ops->exists(m->world, path))
+            return false;
+    }
+    return true;
+}
+
+enum err member_begin(struct member *m, const float *initial_slab)
+{
+    for (unsigned p = 0; p < m->fragments->count; p++) {
+        struct member_state *s = &m->state[p];
+        const struct fragment *f = fragment_of(m, p);
+        ASSERT(s->round == 0);
+        if (f->state == FRAGMENT_PARAMETERS) /* moments begin at zero, as their memory does */
+            fragment_gather(m->dev, s->theta, initial_slab, f);
+        stage_forget(&m->stage, s->theta);
+        TRY(dev_sync(m->dev));
+        s->manifest = (struct digest){0};
+        s->digest = shared_digest(s, f->elements);
+        TRY(state_write(m, p, s));
+        TRY(current_write(m, p, s));
+    }
+    return ERR_OK;
+}
+
+static enum err drop(struct member *m, unsigned fragment, uint64_t round, const char *file)
+{
+    char path[PATH_BYTES];
+    path_of(path, fragment, round, file);
+    if (!*file) /* the directory */
+        path[strlen(path) - 1] = 0;
+    return m->world->ops->remove(m->world, path);
+}
+
+/* The aggregator's residual of a state that is made again. What its own encoding of that round lost
+ * is a function of the contributions, not of the aggregate: without them given up, said, and the
+ * manifest's backlog says how much. */
+static void remade_own(struct member *m, unsigned fragment, const struct manifest *manifest)
+{
+    const struct member_state *s = &m->state[fragment];
+    size_t n = fragment_of(m, fragment)->elements;
+    if (!m->o.reencodes)
+        return;
+    bool again = schedule_reencodes(&m->schedule, (enum codec_kind)manifest->codec, manifest_included(manifest));
+    if (again && m->o.remake(m->o.remake_self, m, fragment, manifest) == ERR_OK)
+        return;
+    if (s->forgotten)
+        memcpy(m->spare.forgotten, s->forgotten, n * sizeof *s->forgotten);
+    memcpy(m->spare.residual, s->residual, n * sizeof *s->residual);
+    if (!again)
+        return;
+    memset(m->spare.residual, 0, n * sizeof *s->residual);
+    m->residuals_lost++;
+    char quoted[512];
+    log_event(LOG_WARN, "residual_lost", "fragment=%u round=%llu backlog=%u why=%s", fragment,
+              (unsigned long long)manifest->round + 1, manifest->backlog,
+              log_quote(quoted, sizeof quoted, err_message()));
+}
+
+/* The newest state before `round` whose file is there: the last round or, before a snapshot, an older
+ * one. ERR_INPUT: none. */
+static enum err state_before(struct member *m, unsigned fragment, uint64_t round, uint64_t *before)
+{
+    struct arena scratch = arena_make(0);
+    char path[PATH_BYTES], **names;
+    size_t count;
+    bool found = false;
+    snprintf(path, sizeof path, "frag/%u", fragment);
+    enum err e = m->world->ops->list(m->world, path, &scratch, &names, &count);
+    for (size_t i = 0; e == ERR_OK && i < count; i++) {
+        unsigned long long at;
+        char rest;
+        if (sscanf(names[i], "%20llu%c", &at, &rest) != 1 || at >= round || (found && at <= *before))
+            continue;
+        path_of(path, fragment, at, "state");
+        if (!m->world->ops->exists(m->world, path))
+            continue;
+        *before = at;
+        found = true;
+    }
+    arena_free(&scratch);
+    return e != ERR_OK || found ? e : err_set(ERR_INPUT, "%s: none kept before it", path);
+}
+
+/* The aggregator's: from the state of the round before, and the aggregate. */
+static enum err remake(struct member *m, unsigned fragment, uint64_t round)
+{
+    struct manifest manifest;
+    struct file_map aggregate;
+    TRY(member_manifest(m, fragment, round, &manifest));
+    TRY(member_aggregate(m, fragment, round, &aggregate));
+    remade_own(m, fragment, &manifest);
+    enum err e = member_apply(m, fragment, &manifest, false, aggregate.data, aggregate.size_bytes);
+    if (e == ERR_OK)
+        e = member_commit(m, fragment, &manifest, NULL, 0);
+    m->world->ops->unmap(m->world, &aggregate);
+    return e;
+}
+
+/* The state of this round does not verify. Only the aggregator can make it again in full: a site's
+ * residual of that state is not a function of the aggregate; the site gets the rounds again from the
+ * aggregator and its own outbox, or a snapshot where it had taken one. */
+static enum err load_before(struct member *m, unsigned fragment, uint64_t round)
+{
+    struct member_state *s = &m->state[fragment];
+    char path[PATH_BYTES];
+    uint64_t before;
+    enum err e = state_before(m, fragment, round, &before);
+    if (e == ERR_INPUT || (e == ERR_OK && !m->o.residuals && before + 1 != round)) {
+        path_of(path, fragment, round, "state");
+        return damaged(m, path);
+    }
+    TRY(e);
+    log_event(LOG_WARN, "state_damaged", "fragment=%u round=%llu action=from_state before=%llu",
+              fragment, (unsigned long long)round, (unsigned long long)before);
+    e = state_read(m, fragment, before, s);
+    if (!m->o.residuals)
+        return e == ERR_OK ? remake(m, fragment, before) : e;
+    if (e == ERR_CORRUPT)
+        e = load_before(m, fragment, before);
+    return e == ERR_OK ? drop(m, fragment, round, "state") : e; /* it counts for nothing any more */
+}
+
+enum err member_load_fragment(struct member *m, unsigned fragment)
+{
+    uint64_t round = 0;
+    struct digest manifest = {0};
+    struct member_state *s = &m->state[fragment];
+    TRY(current_read(m, fragment, &round, &manifest));
+    enum err e = state_read(m, fragment, round, s);
+    if (e == ERR_CORRUPT || e == ERR_INPUT)
+        return load_before(m, fragment, round);
+    if (e == ERR_OK && !digest_equal(&s->manifest, &manifest))
+        e = err_set(ERR_CORRUPT, "%s/frag/%u/CURRENT and state %llu name different manifests",
+                    m->world->root, fragment, (unsigned long long)round);
+    return e;
+}
+
+enum err member_load(struct member *m)
+{
+    for (unsigned p = 0; p < m->fragments->count; p++)
+        TRY(member_load_fragment(m, p));
+    return ERR_OK;
+}
+
+enum err member_load_theta(struct member *m, unsigned fragment, uint64_t round, float *theta)
+{
+    const struct member_state *s = &m->state[fragment];
+    size_t elements = fragment_of(m, fragment)->elements;
+    if (round != s->round) { /* into the spare: nothing is being made between rounds */
+        struct member_state kept = *spare_of(m, fragment);
+        TRY(state_read(m, fragment, round, &kept));
+        s = &m->spare;
+    }
+    const float *here = stage_kept(&m->stage, STAGE_THETA, s->theta);
+    m->dev->ops->copy(m->dev, theta, here ? here : s->theta, elements * sizeof *theta);
+    return dev_sync(m->dev);
+}
+
+/* Directories of rounds older than all that is kept go whole; in younger ones only the big state
+ * may go. Two states stay whatever happens: the present one, and the one it came from. */
+static enum err prune(struct member *m, unsigned fragment, uint64_t oldest_state)
+{
+    uint64_t now = m->state[fragment].round, before = now;
+    struct arena scratch = arena_make(0);
+    char path[PATH_BYTES], **names;
+    size_t count;
+    enum err e = state_before(m, fragment, now, &before);
+    if (e != ERR_OK && e != ERR_INPUT)
+        return e;
+    snprintf(path, sizeof path, "frag/%u", fragment);
+    e = m->world->ops->list(m->world, path, &scratch, &names, &count);
+    for (size_t i = 0; e == ERR_OK && i < count; i++) {
+        unsigned long long round;
+        char rest;
+        if (sscanf(names[i], "%20llu%c", &round, &rest) != 1 || round > now)
+            continue;
+        bool state = round >= oldest_state || round >= before;
+        bool rest_kept = round + m->o.keep > now;
+        if (!state && !rest_kept)
+            e = drop(m, fragment, round, "");
+        else if (!state)
+            e = drop(m, fragment, round, "state");
+        else if (!rest_kept)
+            e = drop(m, fragment, round, "aggregate");
+    }
+    arena_free(&scratch);
+    return e;
+}
+
+enum err member_prune(struct member *m, unsigned fragment, uint64_t oldest_round)
+{
+    ASSERT(m->o.residuals);
+    if (oldest_round > m->pruned[fragment])
+        m->pruned[fragment] = oldest_round;
+    return prune(m, fragment, m->pruned[fragment]);
+}
+
+/* ---- the outer step ---- */
+
+enum codec_kind member_codec(const struct member *m, unsigned fragment)
+{
+    const struct member_state *s = &m->state[fragment];
+    return schedule_codec(&m->schedule, fragment, s->round, s->backlog);
+}
+
+struct digest member_grid(const struct member *m, unsigned fragment)
+{
+    return digest_of(m->state[fragment].codes, fragment_of(m, fragment)->elements / DEV_BLOCK);
+}
+
+/* What the manifest says about its inputs, before anything is decoded. */
+static enum err inputs_check(const struct member *m, unsigned fragment,
+                             const struct manifest *manifest, const struct digest *aggregate,
+                             size_t aggregate_bytes)
+{
+    const struct member_state *s = &m->state[fragment];
+    struct digest grid = member_grid(m, fragment);
+    if (manifest->aggregate_bytes != aggregate_bytes ||
+        !digest_equal(&manifest->aggregate, aggregate))
+        return err_set(ERR_PROTO, "fragment %u round %llu: the aggregate is not the manifest's",
+                       fragment, (unsigned long long)s->round);
+    if (!digest_equal(&manifest->state_before, &s->digest) || !digest_equal(&manifest->grid, &grid))
+        return err_set(ERR_DISAGREE,
+                       "fragment %u: our state %llu is not the one the round was made from",
+                       fragment, (unsigned long long)s->round);
+    return ERR_OK;
+}
+
+/* The outer step with m->mean, from the current state into the spare. */
+static enum err advance(struct member *m, unsigned fragment)
+{
+    const struct member_state *s = &m->state[fragment];
+    struct member_state *next = spare_of(m, fragment);
+    size_t n = fragment_of(m, fragment)->elements;
+    struct stage *g = &m->stage;
+    struct nesterov_state at = {
+        .theta = stage_take(g, STAGE_THETA, next->theta, s->theta, n),
+        .momentum = stage_take(g, STAGE_BESIDE, next->momentum, s->momentum, n),
+        .gathered = stage_take(g, STAGE_GATHERED, next->gathered, s->gathered, n)};
+    nesterov_step(m->dev, outer_of(&m->o, fragment), &at, m->mean, s->round, n);
+    stage_out(g, next->theta, at.theta, n);
+    stage_out(g, next->momentum, at.momentum, n);
+    stage_out(g, next->gathered, at.gathered, n);
+    stage_keep(g, STAGE_THETA, next->theta);
+    return dev_sync(m->dev);
+}
+
+enum err member_decode(struct member *m, enum codec_kind kind, float *values,
+                       const struct codec_payload *payload, const uint8_t *grid, size_t count)
+{
+    const struct codec *c = codec_get(kind);
+    return c->decode(c, m->work, values, payload->data, payload->size_bytes, grid, count);
+}
+
+enum err member_ahead(struct member *m, unsigned fragment, float *theta)
+{
+    TRY(advance(m, fragment));
+    memcpy(theta, m->spare.theta, fragment_of(m, fragment)->elements * sizeof *theta);
+    return ERR_OK;
+}
+
+/* m->mean, and the codes that follow from an aggregate on the grid `codes`. */
+static enum err mean_of(struct member *m, unsigned fragment, const struct manifest *manifest,
+                        const uint8_t *aggregate, size_t aggregate_bytes, uint8_t *next,
+                        const uint8_t *codes)
+{
+    const struct codec *c = codec_get(manifest->codec);
+    if (!c || !manifest_included(manifest))
+        return err_set(ERR_PROTO,
+                       "fragment %u round %llu: a manifest without codec or contributions",
+                       fragment, (unsigned long long)manifest->round);
+    size_t n = fragment_of(m, fragment)->elements;
+    return c->mean(c, m->work, m->mean, next, aggregate, aggregate_bytes,
+                   schedule_payloads(&m->schedule, c->kind, manifest_included(manifest)),
+                   manifest_weight(manifest), codes, n);
+}
+
+static enum err mean_again(struct member *m, unsigned fragment, const struct manifest *manifest,
+                           const uint8_t *aggregate, struct arena *scratch)
+{
+    uint8_t *next;
+    TRY_ALLOC(next = arena_alloc(scratch, fragment_of(m, fragment)->elements / DEV_BLOCK));
+    return mean_of(m, fragment, manifest, aggregate, manifest->aggregate_bytes, next,
+                   m->spare.codes);
+}
+
+enum err member_mean(struct member *m, unsigned fragment, uint64_t round, struct manifest *manifest)
+{
+    struct arena scratch = arena_make(0);
+    struct member_state before = *spare_of(m, fragment);
+    struct file_map aggregate = {0};
+    enum err e = member_manifest(m, fragment, round, manifest);
+    if (e == ERR_OK)
+        e = member_aggregate(m, fragment, round, &aggregate);
+    if (e == ERR_OK)
+        e = state_read(m, fragment, round, &before);
+    if (e == ERR_OK)
+        e = mean_again(m, fragment, manifest, aggregate.data, &scratch);
+    m->world->ops->unmap(m->world, &aggregate);
+    arena_free(&scratch);
+    return e;
+}
+
+static enum err step(struct member *m, unsigned fragment, const struct manifest *manifest,
+                     const uint8_t *aggregate, size_t aggregate_bytes)
+{
+    TRY(mean_of(m, fragment, manifest, aggregate, aggregate_bytes, spare_of(m, fragment)->codes,
+                m->state[fragment].codes));
+    return advance(m, fragment);
+}
+
+enum err member_apply(struct member *m, unsigned fragment, struct manifest *manifest, bool made,
+                      const uint8_t *aggregate, size_t aggregate_bytes)
+{
+    const struct member_state *s = &m->state[fragment];
+    struct digest input = digest_of(aggregate, aggregate_bytes);
+    ASSERT(manifest->fragment == fragment && manifest->round == s->round);
+    ASSERT(digest_equal(&manifest->parent, &s->manifest));
+    if (made) {
+        manifest->state_before = s->digest;
+        manifest->grid = member_grid(m, fragment);
+        manifest->aggregate = input;
+        manifest->aggregate_bytes = aggregate_bytes;
+    }
+    TRY(inputs_check(m, fragment, manifest, &input, aggregate_bytes));
+    TRY(step(m, fragment, manifest, aggregate, aggregate_bytes));
+    m->spare.round = s->round + 1;
+    m->spare.digest = shared_digest(&m->spare, fragment_of(m, fragment)->elements);
+    if (made)
+        manifest->state_after = m->spare.digest;
+    if (!digest_equal(&manifest->state_after, &m->spare.digest))
+        return err_set(ERR_DISAGREE, "fragment %u: our state %llu is not the manifest's", fragment,
+                       (unsigned long long)m->spare.round);
+    return ERR_OK;
+}
+
+static void become(struct member *m, unsigned fragment)
+{
+    struct member_state *s = &m->state[fragment];
+    struct file_part to[PARTS_MAX], from[PARTS_MAX];
+    size_t n = fragment_of(m, fragment)->elements;
+    size_t k = shared_parts(s, n, to);
+    shared_parts(&m->spare, n, from);
+    own_parts(&m->spare, n, from + k);
+    k += own_parts(s, n, to + k);
+    for (size_t i = 0; i < k; i++)
+        memcpy((void *)(uintptr_t)to[i].data, from[i].data, from[i].size_bytes);
+    stage_forget(&m->stage, s->theta);
+    if (stage_kept(&m->stage, STAGE_THETA, m->spare.theta))
+        stage_keep(&m->stage, STAGE_THETA, s->theta);
+    s->round = m->spare.round;
+    s->manifest = m->spare.manifest;
+    s->backlog = m->spare.backlog;
+    s->digest = m->spare.digest;
+}
+
+/* The spare, complete, becomes durable and current. aggregate NULL: from a snapshot, there is none;
+ * or it lies there already. */
+static enum err settle(struct member *m, unsigned fragment, const struct manifest *manifest,
+                       const uint8_t *aggregate, size_t aggregate_bytes)
+{
+    char path[PATH_BYTES];
+    m->spare.manifest = manifest_digest(manifest);
+    m->spare.backlog = manifest_backlog(manifest);
+    path_of(path, fragment, m->spare.round, "aggregate");
+    if (aggregate)
+        TRY(m->world->ops->write(m->world, path, &(struct file_part){aggregate, aggregate_bytes},
+                                 1));
+    TRY(manifest_write(m, fragment, manifest));
+    TRY(state_write(m, fragment, &m->spare));
+    TRY(current_write(m, fragment, &m->spare)); /* == COMMIT POINT == */
+    become(m, fragment);
+    return prune(m, fragment, m->o.residuals ? m->pruned[fragment] : m->spare.round);
+}
+
+enum err member_commit(struct member *m, unsigned fragment, const struct manifest *manifest,
+                       const uint8_t *aggregate, size_t aggregate_bytes)
+{
+    ASSERT(m->spare.round == m->state[fragment].round + 1 && manifest->round + 1 == m->spare.round);
+    ASSERT(digest_equal(&manifest->state_after, &m->spare.digest));
+    return settle(m, fragment, manifest, aggregate, aggregate_bytes);
+}
+
+/* ---- snapshot, final digest ---- */
+
+size_t member_snapshot_bytes(const struct member *m, unsigned fragment)
+{
+    struct file_part parts[SHARED_MAX];
+    return parts_bytes(
+        parts, shared_parts(&m->state[fragment], fragment_of(m, fragment)->elements, parts));
+}
+
+size_t member_state_bytes(const struct member *m, unsigned fragment)
+{
+    struct file_part parts[OWN_MAX];
+    size_t n = own_parts(&m->state[fragment], fragment_of(m, fragment)->elements, parts);
+    return member_snapshot_bytes(m, fragment) + parts_bytes(parts, n);
+}
+
+enum err member_snapshot_write(const struct member *m, unsigned fragment, uint8_t *out)
+{
+    struct file_part parts[SHARED_MAX];
+    size_t n = shared_parts(&m->state[fragment], fragment_of(m, fragment)->elements, parts);
+    for (size_t i = 0; i < n; i++) {
+        memcpy(out, parts[i].data, parts[i].size_bytes);
+        out += parts[i].size_bytes;
+    }
+    return ERR_OK;
+}
+
+static void own_zero(struct member *m, unsigned fragment)
+{
+    struct file_part parts[OWN_MAX];
+    size_t n = own_parts(&m->spare, fragment_of(m, fragment)->elements, parts);
+    for (size_t i = 0; i < n; i++)
+        memset((void *)(uintptr_t)parts[i].data, 0, parts[i].size_bytes);
+}
+
+enum err member_snapshot_adopt(struct member *m, unsigned fragment, const struct manifest *manifest,
+                               const uint8_t *data, size_t size_bytes, bool own)
+{
+    struct member_state *next = spare_of(m, fragment);
+    struct file_part parts[SHARED_MAX];
+    struct digest d = digest_of(data, size_bytes);
+    size_t n = shared_parts(next, fragment_of(m, fragment)->elements, parts);
+    if (size_bytes != parts_bytes(parts, n) || !digest_equal(&d, &manifest->state_after))
+        return err_set(ERR_PROTO, "fragment %u: the snapshot is not state %llu of its manifest",
+                       fragment, (unsigned long long)manifest->round + 1);
+    for (size_t i = 0; i < n; data += parts[i++].size_bytes)
+        memcpy((void *)(uintptr_t)parts[i].data, data, parts[i].size_bytes);
+    if (!own)
+        own_zero(m, fragment);
+    next->round = manifest->round + 1;
+    next->digest = d;
+    log_event(LOG_INFO, "snapshot_adopted", "fragment=%u round=%llu residual=%s", fragment,
+              (unsigned long long)next->round, own ? "kept" : "zero");
+    return settle(m, fragment, manifest, NULL, 0);
+}
+
+struct digest member_digest(const struct member *m, bool residual)
+{
+    struct digest_stream s;
+    digest_open(&s);
+    for (unsigned p = 0; p < m->fragments->count; p++) {
+        struct file_part parts[PARTS_MAX];
+        size_t n = fragment_of(m, p)->elements, k = shared_parts(&m->state[p], n, parts);
+        if (residual)
+            k += own_parts(&m->state[p], n, parts + k);
+        parts_add(&s, parts, k);
+    }
+    return digest_close(&s);
+}

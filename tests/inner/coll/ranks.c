@@ -1,0 +1,210 @@
+/* What test_ranks.sh starts, alone and several times: a short training run of this rank, or the
+ * comparison of two. On CPUs, or with ATOLL_TEST_DEVICE=cuda on GPUs.
+ *
+ *     ranks train DIR HOW [--KEY VALUE ..]    6 steps; HOW: whole; stop: the last rank asks for it
+ *                                             in step 3; nan: it breaks its parameters after it;
+ *                                             ahead, late: whole and stop as on a GPU, where a step
+ *                                             is read when the next one's gradients are there
+ *     ranks compare DIR DIR [BOUND]           first moments of two checkpoints: equal within BOUND
+ *                                             (1e-5) of their norm
+ *     ranks same DIR DIR                      parameters and moments: the same bits
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "inner/train/train.h"
+#include "kernels/base/bytes.h"
+#include "kernels/base/log.h"
+
+static volatile int stop;
+static const char *mishap = "";
+
+static bool on_gpu(void)
+{
+    const char *said = getenv("ATOLL_TEST_DEVICE");
+    return said && !strcmp(said, "cuda");
+}
+
+static enum err make_shard(const char *path)
+{
+    enum { TOKENS = 4000 };
+    static uint8_t data[SHARD_HEADER_BYTES + 2 * TOKENS];
+    struct bytes_writer w = bytes_writer(data, sizeof data);
+    struct file_part part = {data, sizeof data};
+    bytes_put_u32(&w, SHARD_MAGIC_U16);
+    bytes_put_u32(&w, SHARD_VERSION_U16);
+    bytes_put_u32(&w, TOKENS);
+    w.at = data + SHARD_HEADER_BYTES;
+    for (unsigned i = 0; i < TOKENS; i++)
+        bytes_put_u16(&w, (uint16_t)(i * i * 5 / 3 % 31));
+    return file_write(path, &part, 1, 0644);
+}
+
+static enum err configure(struct settings *s, const char *shard, int extra, char **extras,
+                          struct arena *a)
+{
+    enum { BASE = 28, EXTRA_MAX = 16 };
+    char *words[BASE + EXTRA_MAX] = {"--model.vocab",        "31", "--data.tokenizer",     "external",
+                     "--model.layers",       "2",  "--model.heads",        "2",
+                     "--model.width",        "32", "--model.context",      "16",
+                     "--train.sequence",     "16", "--train.batch_tokens", "384",
+                     "--train.micro_tokens", "64", "--train.steps",        "6",
+                     "--train.warmup",       "0",  "--device.dtype",       "f32",
+                     "--train.eval_tokens",  "480", "--model.mlp", "1024"}; /* several DEV_RUNs */
+    struct config_table t = keys_inner(s);
+    const char **items;
+    if (extra > EXTRA_MAX || words[BASE - 1] == NULL || words[BASE])
+        return err_set(ERR_CONFIG, "the list of settings and its length do not agree");
+    memcpy(words + BASE, extras, (size_t)extra * sizeof *words);
+    TRY(config_load(&t, 1, NULL, BASE + extra, words, a));
+    TRY_ALLOC(items = arena_array(a, 1, sizeof *items));
+    items[0] = shard;
+    s->data_train = s->data_eval = (struct config_list){items, 1};
+    return ERR_OK;
+}
+
+static enum err on_start(void *self, struct train *t) /* and saving */
+{
+    (void)self, (void)t;
+    return ERR_OK;
+}
+
+static bool on_due(void *self, const struct train *t)
+{
+    (void)self, (void)t;
+    return !strcmp(mishap, "nan");
+}
+
+static enum err on_step(void *self, struct train *t, const struct train_report *r)
+{
+    (void)self;
+    bool last = t->coll->rank == t->coll->size - 1;
+    if (last && r->step == 2 && (!strcmp(mishap, "stop") || !strcmp(mishap, "late")))
+        stop = 1;
+    if (last && r->step == 3 && !strcmp(mishap, "nan"))
+        t->dev->ops->copy(t->dev, model_params(t->model) + table_find(&t->table, "norm.weight")->offset, &(float){NAN},
+                          sizeof(float));
+    return ERR_OK;
+}
+
+static enum err on_eval(void *self, struct train *t, const struct train_eval *e)
+{
+    (void)self;
+    if (t->coll->rank == 0)
+        printf("eval step %lld tokens %zu loss %.5f\n", (long long)e->step, e->tokens, e->loss);
+    return ERR_OK;
+}
+
+static enum err on_saved(void *self, struct train *t, int64_t step)
+{
+    (void)self, (void)t, (void)step;
+    return ERR_OK;
+}
+
+/* One line of each rank: how it ended, and the digest of its parameters. */
+static enum err train(struct coll *c, const char *dir, int extra, char **extras, struct arena *a)
+{
+    static struct settings s;
+    static struct train t;
+    const struct train_hook hook = {NULL, on_start, on_start, on_due, on_step, on_eval, on_start, on_saved};
+    struct dev *d;
+    char *shard, *inner, *gpu, hex[65];
+    TRY_ALLOC(gpu = arena_printf(a, "cuda:%d", c->local_rank));
+    struct dev_options o = {.kind = on_gpu() ? gpu : "cpu", .model_type = "f32", .threads = 1};
+    TRY_ALLOC(shard = arena_printf(a, "%s/text.bin", dir));
+    TRY_ALLOC(inner = arena_printf(a, "%s/inner", dir));
+    if (c->rank == 0) {
+        TRY(file_mkdirs(dir));
+        TRY(make_shard(shard));
+    }
+    TRY(c->ops->barrier(c));
+    TRY(configure(&s, shard, extra, extras, a));
+    TRY(dev_open(&d, &o));
+    TRY(train_open(&t, &s, d, c, 0, inner, a));
+    t.stop = &stop;
+    t.ahead = !strcmp(mishap, "ahead") || !strcmp(mishap, "late");
+    enum err e = train_run(&t, &hook);
+    float *params;
+    TRY_ALLOC(params = arena_array(a, t.table.elements, sizeof *params));
+    d->ops->copy(d, params, model_params(t.model), t.table.elements * sizeof *params);
+    TRY(dev_sync(d));
+    struct digest digest = digest_of(params, t.table.elements * sizeof *params);
+    digest_hex(&digest, hex);
+    printf("rank %d of %d: %s after step %lld, %s\n", c->rank, c->size, err_name(e),
+           (long long)t.step, hex);
+    train_close(&t);
+    dev_close(d);
+    return ERR_OK;
+}
+
+static enum err slab(const char *dir, const char *name, struct arena *a, const float **x,
+                     size_t *count)
+{
+    struct checkpoint_meta meta;
+    struct checkpoint_part *parts;
+    size_t n;
+    TRY(checkpoint_open(arena_printf(a, "%s/inner", dir), a, &meta, &parts, &n));
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(parts[i].name, name)) {
+            *x = parts[i].data;
+            *count = parts[i].size_bytes / sizeof **x;
+            return ERR_OK;
+        }
+    return err_set(ERR_INPUT, "%s: no %s", dir, name);
+}
+
+static enum err compare(const char *one, const char *two, double bound, struct arena *a)
+{
+    const float *m[2];
+    size_t count[2];
+    double off = 0, size = 0;
+    TRY(slab(one, "m", a, &m[0], &count[0]));
+    TRY(slab(two, "m", a, &m[1], &count[1]));
+    for (size_t i = 0; i < count[0] && count[0] == count[1]; i++) {
+        off += pow((double)m[0][i] - (double)m[1][i], 2);
+        size += pow((double)m[0][i], 2);
+    }
+    printf("first moments differ by %.3g of their norm\n", sqrt(off / size));
+    return size > 0 && sqrt(off) <= bound * sqrt(size) ? ERR_OK
+                                                       : err_set(ERR_DISAGREE, "the runs differ");
+}
+
+static enum err same(const char *one, const char *two, struct arena *a)
+{
+    static const char *const names[] = {"params", "m", "v"};
+    for (int i = 0; i < 3; i++) {
+        const float *x[2];
+        size_t count[2];
+        TRY(slab(one, names[i], a, &x[0], &count[0]));
+        TRY(slab(two, names[i], a, &x[1], &count[1]));
+        if (count[0] != count[1] || memcmp(x[0], x[1], count[0] * sizeof *x[0]))
+            return err_set(ERR_DISAGREE, "%s and %s: other %s", one, two, names[i]);
+    }
+    return ERR_OK;
+}
+
+int main(int argc, char **argv)
+{
+    struct arena a = arena_make(0);
+    struct coll *c = NULL;
+    enum err e = ERR_CONFIG;
+    log_min(LOG_WARN);
+    if (argc > 3 && !strcmp(argv[1], "compare"))
+        e = compare(argv[2], argv[3], argc > 4 ? strtod(argv[4], NULL) : 1e-5, &a);
+    else if (argc > 3 && !strcmp(argv[1], "same"))
+        e = same(argv[2], argv[3], &a);
+    else if (argc > 3 && !strcmp(argv[1], "train")) {
+        mishap = argv[3];
+        e = coll_open(&c, on_gpu() ? "cuda" : "cpu");
+        if (!e)
+            e = train(c, argv[2], argc - 4, argv + 4, &a);
+    }
+    if (e) {
+        fprintf(stderr, "ranks: %s\n", err_message());
+        coll_abort(c, 1);
+    }
+    coll_close(c);
+    arena_free(&a);
+    return e != ERR_OK;
+}

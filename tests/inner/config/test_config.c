@@ -1,0 +1,361 @@
+/* What breaks if this is wrong: a mistyped key trains for a week with the default; two sites run different settings. */
+#include "tests/inner/scratch.h"
+#include "inner/config/config_yaml.h"
+#include "inner/config/keys.h"
+
+static struct arena arena;
+static struct settings settings;
+
+static int reset(void **state)
+{
+    (void)state;
+    arena_reset(&arena);
+    memset(&settings, 0xa5, sizeof settings); /* a field that nobody sets shows */
+    return 0;
+}
+
+static enum err load_file(const char *path, int argc, char **argv)
+{
+    struct config_table table = keys_inner(&settings);
+    err_clear();
+    return config_load(&table, 1, path, argc, argv, &arena);
+}
+
+static enum err load_text(const char *text)
+{
+    return load_file(scratch_write("c.yaml", text, strlen(text)), 0, NULL);
+}
+
+static enum err load_args(int argc, const char **argv)
+{
+    return load_file(NULL, argc, (char **)(uintptr_t)argv);
+}
+
+static void defaults_fill_every_field(void **state)
+{
+    (void)state;
+    assert_int_equal(load_file(NULL, 0, NULL), ERR_OK);
+    assert_string_equal(settings.run_name, "atoll");
+    assert_int_equal(settings.run_seed, 1);
+    assert_true(settings.train_lr == 0.003);
+    assert_true(settings.model_causal);
+    assert_int_equal(settings.data_train.count, 0);
+    assert_string_equal(settings.train_optimizer, "lamb");
+    assert_int_equal(keys_check(&settings), ERR_OK);
+}
+
+static void file_gives_types_to_text(void **state)
+{
+    (void)state;
+    assert_int_equal(load_text("# a comment\n"
+                               "run:\n  name: no\n  seed: 1e6\n"
+                               "model: {bias: no, causal: off, layers: 12}\n"
+                               "train:\n  lr: 1e-3\n  optimizer: \"adamw\"\n  lr_end: .5\n"
+                               "data:\n  train:\n  - a*.bin\n  - 'b, c.bin'\n  eval: [x.bin, y.bin]\n"),
+                     ERR_OK);
+    assert_string_equal(settings.run_name, "no"); /* a TEXT key: not false */
+    assert_int_equal(settings.run_seed, 1000000);
+    assert_false(settings.model_bias);
+    assert_false(settings.model_causal);
+    assert_int_equal(settings.model_layers, 12);
+    assert_true(settings.train_lr == 1e-3 && settings.train_lr_end == 0.5);
+    assert_string_equal(settings.train_optimizer, "adamw");
+    assert_int_equal(settings.data_train.count, 2);
+    assert_string_equal(settings.data_train.items[1], "b, c.bin");
+    assert_int_equal(settings.data_eval.count, 2);
+    assert_string_equal(settings.data_eval.items[1], "y.bin");
+}
+
+static void empty_files_and_sections_mean_defaults(void **state)
+{
+    (void)state;
+    assert_int_equal(load_text(""), ERR_OK);
+    assert_int_equal(load_text("# nothing\n"), ERR_OK);
+    assert_int_equal(load_text("train:\nmodel: {}\n"), ERR_OK);
+    assert_int_equal(settings.train_steps, 400);
+}
+
+static void command_line_wins_over_file(void **state)
+{
+    (void)state;
+    char *argv[] = {"--train.steps", "7", "--train.lr=0.5", "--data.train", "a.bin, b.bin", "--model.bias=false"};
+    const char *text = "train:\n  steps: 9\n  warmup: 3\n";
+    assert_int_equal(load_file(scratch_write("c.yaml", text, strlen(text)), 6, argv), ERR_OK);
+    assert_int_equal(settings.train_steps, 7);
+    assert_int_equal(settings.train_warmup, 3);
+    assert_true(settings.train_lr == 0.5);
+    assert_int_equal(settings.data_train.count, 2);
+    assert_string_equal(settings.data_train.items[1], "b.bin");
+    assert_false(settings.model_bias);
+}
+
+static void all_errors_come_at_once(void **state)
+{
+    (void)state;
+    assert_int_equal(load_text("train:\n"
+                               "  setps: 100\n"        /* line 2: mistyped */
+                               "  lr: 1_000\n"         /* line 3: no number */
+                               "  optimizer: sgd\n"    /* line 4: no such choice */
+                               "  warmup: -1\n"        /* line 5: out of range */
+                               "  steps: [1, 2]\n"     /* line 6: a list */
+                               "model:\n"
+                               "  lr: 0.1\n"           /* line 8: other section */
+                               "  causal: maybe\n"     /* line 9 */
+                               "  layers: 2.5\n"       /* line 10 */
+                               "  heads:\n    x: 1\n"  /* lines 11, 12: too deep */
+                               "  width: 64\n  width: 64\n"),
+                     ERR_CONFIG);
+    assert_says("c.yaml:2: unknown key train.setps; the nearest is train.steps");
+    assert_says("c.yaml:3: train.lr = \"1_000\": allowed is a number from 0 to 100");
+    assert_says("c.yaml:4: train.optimizer = \"sgd\": allowed is lamb|adamw");
+    assert_says("c.yaml:5: train.warmup = \"-1\": allowed is a whole number from 0 to 1000000000 steps");
+    assert_says("c.yaml:6: train.steps takes one value, not a list");
+    assert_says("c.yaml:8: unknown key model.lr; the nearest is train.lr");
+    assert_says("c.yaml:9: model.causal = \"maybe\": allowed is true or false");
+    assert_says("c.yaml:10: model.layers = \"2.5\"");
+    assert_says("model.heads holds further keys");
+    assert_says("c.yaml:14: model.width is here a second time, first on line 13");
+}
+
+/* What YAML can say and a configuration must not, each with its own sentence. */
+static void yaml_beyond_our_shape_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {"train: {steps: &a 3}\n", "an anchor (&name) is not allowed"},
+        {"train: &t\n  steps: 3\n", "an anchor (&name) is not allowed"},
+        {"train:\n  steps: *a\n", "an alias (*name)"},
+        {"train:\n  steps: !!int 3\n", "c.yaml:2: a tag (!name) is not allowed"},
+        {"data:\n  train: !x [a]\n", "a tag (!name)"},
+        {"train: {steps: 3}\n---\ntrain: {steps: 4}\n", "c.yaml:2: a second document"},
+        {"train:\n\tsteps: 3\n", "c.yaml:2: a tab"},
+        {"train:\n  steps: 3\nrun: {seed: 1}\ntrain:\n  lr: 1\n", "c.yaml:4: section train is here a second time, first on line 1"},
+        {"- a\n- b\n", "does not hold sections"},
+        {"just words\n", "does not hold sections"},
+        {"train: 3\n", "c.yaml:1: train is not a section"},
+        {"train:\n  steps: 3\n bad\n", "not valid YAML"},
+        {"train: {steps: 3\n", "not valid YAML"},
+        {"run: {name: \"\xff\xfe\"}\n", "not UTF-8"},
+        {"data:\n  train: [[a], b]\n", "c.yaml:2: data.train: a list holds plain values only"},
+        {"data:\n  train: [\"a\\nb\"]\n", "control character"},
+        {"run: {name: \"a\\0b\"}\n", "zero byte"},
+        {"? [a, b]\n: 3\n", "the name of a section is not plain text"},
+        {"train:\n  ? [a]\n  : 3\n", "a key of section train is not plain text"},
+        {"train:\n  <<: 3\n", "unknown key train.<<"},
+        {"train:\n  steps:\n", "train.steps = \"\": allowed is"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(load_text(cases[i].text), ERR_CONFIG);
+        assert_says(cases[i].says);
+    }
+}
+
+static void deep_and_large_files_are_capped(void **state)
+{
+    (void)state;
+    char *text = malloc(CONFIG_FILE_MAX + 2);
+    memset(text, '#', CONFIG_FILE_MAX + 1);
+    assert_int_equal(load_file(scratch_write("c.yaml", text, CONFIG_FILE_MAX + 1), 0, NULL), ERR_INPUT);
+    assert_says("at most 1048576");
+    strcpy(text, "train: {steps: {a: ");
+    memset(text + 19, '[', 5000);
+    text[5019] = '\0';
+    assert_int_equal(load_text(text), ERR_CONFIG);
+    assert_says("nested more than 32 deep");
+    free(text);
+}
+
+static void missing_file_is_named(void **state)
+{
+    (void)state;
+    assert_int_equal(load_file(scratch("none.yaml"), 0, NULL), ERR_INPUT);
+    assert_says("configuration: ");
+    assert_says("none.yaml");
+    assert_int_equal(load_file(scratch_root, 0, NULL), ERR_INPUT);
+}
+
+static void arguments_are_checked(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *argv[2], *says;
+    } cases[] = {
+        {{"--train.stesp", "3"}, "unknown key train.stesp; the nearest is train.steps"},
+        {{"--trian.steps=3", NULL}, "unknown key trian.steps; the nearest is train.steps"},
+        {{"steps", "3"}, "\"steps\" is not of the form --section.key value"},
+        {{"--steps", "3"}, "\"--steps\" is not of the form"},
+        {{"--train.steps", NULL}, "--train.steps lacks its value"},
+        {{"--train.steps", "--train.lr=1"}, "--train.steps lacks its value"},
+        {{"--train.steps=x", NULL}, "command line: train.steps = \"x\""},
+        {{"--train.lr=nan", NULL}, "train.lr = \"nan\""},
+        {{"--train.lr=inf", NULL}, "train.lr = \"inf\""},
+        {{"--train.lr=0x10", NULL}, "train.lr = \"0x10\""},
+        {{"--train.lr=1e999", NULL}, "train.lr = \"1e999\""},
+        {{"--train.lr=1,5", NULL}, "train.lr = \"1,5\""},
+        {{"--train.steps=1e-1", NULL}, "train.steps = \"1e-1\""},
+        {{"--train.steps=99999999999999999999999", NULL}, "allowed is a whole number"},
+        {{"--train.steps= 3", NULL}, "train.steps = \" 3\""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *argv[2] = {cases[i].argv[0], cases[i].argv[1]};
+        assert_int_equal(load_args(argv[1] ? 2 : 1, argv), ERR_CONFIG);
+        assert_says(cases[i].says);
+    }
+}
+
+static void more_errors_than_fit_are_counted(void **state)
+{
+    (void)state;
+    char text[4096] = "train:\n";
+    size_t used = strlen(text);
+    for (int i = 0; i < CONFIG_ERRORS_MAX + 3; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "  zz%d: 1\n", i);
+    assert_int_equal(load_text(text), ERR_CONFIG);
+    assert_says("... and 3 more");
+}
+
+struct must {
+    const char *site_name;
+    int64_t site_count;
+};
+static void a_key_without_default_must_be_given(void **state)
+{
+    (void)state;
+    struct must m;
+    const struct config_key keys[] = {
+        {"site", "name", CONFIG_TEXT, offsetof(struct must, site_name), NULL, 0, 0, NULL, "", true, "Who."},
+        {"site", "count", CONFIG_INT, offsetof(struct must, site_count), "1", 0, 9, NULL, "", false, "How many."},
+    };
+    struct config_table tables[] = {keys_inner(&settings), {keys, 2, &m}};
+    assert_int_equal(config_load(tables, 2, NULL, 0, NULL, &arena), ERR_CONFIG);
+    assert_says("site.name must be given");
+    char *argv[] = {"--site.name=a"};
+    assert_int_equal(config_load(tables, 2, NULL, 1, argv, &arena), ERR_OK);
+    assert_string_equal(m.site_name, "a");
+}
+
+static void printed_settings_read_back_to_the_same(void **state)
+{
+    (void)state;
+    const char *argv[] = {"--train.lr=0.1", "--train.eps=3e-9", "--run.dir=it's # a: dir", "--run.name=-x",
+                          "--data.train=*.bin,a b", "--train.beta2=0.3333333333333333", "--run.seed=9e15"};
+    char *first, *second, *canonical[2];
+    struct config_table table = keys_inner(&settings);
+    assert_int_equal(load_args(7, argv), ERR_OK);
+    assert_int_equal(config_print(&table, 1, &arena, &first), ERR_OK);
+    assert_int_equal(config_canonical(&table, 1, &arena, &canonical[0]), ERR_OK);
+    assert_non_null(strstr(first, "    lr: 0.1  # default: 0.003\n"));
+    assert_non_null(strstr(first, "    warmup: 40\n")); /* unchanged: no comment */
+    assert_int_equal(load_text(first), ERR_OK);
+    assert_string_equal(settings.run_dir, "it's # a: dir");
+    assert_string_equal(settings.data_train.items[0], "*.bin");
+    assert_int_equal(settings.run_seed, 9000000000000000);
+    assert_true(settings.train_beta2 == 0.3333333333333333 && settings.train_eps == 3e-9);
+    assert_int_equal(config_print(&table, 1, &arena, &second), ERR_OK);
+    assert_string_equal(first, second);
+    assert_int_equal(config_canonical(&table, 1, &arena, &canonical[1]), ERR_OK);
+    assert_string_equal(canonical[0], canonical[1]);
+}
+
+/* 1e-3 and 0.001 are one setting; an unpinned key (run.dir) is nobody else's business. */
+static void canonical_text_follows_values_not_spelling(void **state)
+{
+    (void)state;
+    const char *one[] = {"--train.lr=1e-3", "--run.dir=x", "--model.bias=no"};
+    const char *two[] = {"--train.lr=0.00100", "--run.dir=y", "--model.bias=false"};
+    const char *three[] = {"--train.lr=0.002", "--model.layers=6"};
+    char *a, *b, *c, *difference;
+    struct config_table table = keys_inner(&settings);
+    assert_int_equal(load_args(3, one), ERR_OK);
+    assert_int_equal(config_canonical(&table, 1, &arena, &a), ERR_OK);
+    assert_int_equal(load_args(3, two), ERR_OK);
+    assert_int_equal(config_canonical(&table, 1, &arena, &b), ERR_OK);
+    assert_string_equal(a, b);
+    assert_null(strstr(a, "run.dir"));
+    assert_non_null(strstr(a, "model.bias=false\nmodel.causal=true\nmodel.context=128\n"));
+    assert_int_equal(config_difference(a, b, &arena, &difference), ERR_OK);
+    assert_string_equal(difference, "");
+    assert_int_equal(load_args(2, three), ERR_OK);
+    assert_int_equal(config_canonical(&table, 1, &arena, &c), ERR_OK);
+    assert_int_equal(config_difference(a, c, &arena, &difference), ERR_OK);
+    assert_string_equal(difference, "model.bias: false here, true there; model.layers: 4 here, 6 there; "
+                                    "train.lr: 0.001 here, 0.002 there");
+    assert_int_equal(config_difference("a.b=1\nc.d=2\n", "c.d=2\ne.f=3", &arena, &difference), ERR_OK);
+    assert_string_equal(difference, "a.b: 1 here, not set there; e.f: not set here, 3 there");
+    assert_int_equal(config_difference("=\n\n=x\n", "\n==\n", &arena, &difference), ERR_OK); /* a peer's rubbish */
+}
+
+static void reference_lists_every_key(void **state)
+{
+    (void)state;
+    char *page, name[128];
+    struct config_table table = keys_inner(&settings);
+    assert_int_equal(config_reference(&table, 1, &arena, &page), ERR_OK);
+    for (size_t i = 0; i < table.count; i++) {
+        snprintf(name, sizeof name, "| `%s.%s` |", table.keys[i].section, table.keys[i].name);
+        assert_non_null(strstr(page, name));
+    }
+    assert_non_null(strstr(page, "lamb\\|adamw"));
+}
+
+static void rules_across_keys(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *argv[3], *says;
+    } cases[] = {
+        {{"--model.heads=3"}, "model.heads = 3 does not divide model.width = 128"},
+        {{"--model.kv_heads=3"}, "does not divide model.heads = 4; the nearest that does is 4"},
+        {{"--model.kv_heads=64"}, "the nearest that does is 4"},
+        {{"--model.heads=128", "--model.positions=rope"}, "the nearest larger width is 256"},
+        {{"--model.heads=4", "--model.width=1028", "--device.kind=cuda"}, "the nearest is model.heads = 257"},
+        {{"--model.heads=1", "--model.width=1024", "--device.kind=cuda"}, "the nearest is model.heads = 4"},
+        {{"--model.vocab=100"}, "model.vocab = 100 is less than the 256 ids"},
+        {{"--train.sequence=256"}, "train.sequence = 256 is longer than model.context = 128"},
+        {{"--train.batch_tokens=4000"}, "train.batch_tokens = 4000 is not a multiple of train.sequence = 128"},
+        {{"--train.micro_tokens=100"}, "train.micro_tokens = 100 is not a multiple"},
+        {{"--train.micro_tokens=384"}, "train.micro_tokens = 384 does not divide train.batch_tokens = 4096"},
+        {{"--train.warmup=300", "--train.hold=101"}, "train.warmup = 300 and train.hold = 101"},
+        {{"--run.name=a/b"}, "run.name = \"a/b\""},
+        {{"--run.name="}, "run.name = \"\""},
+        {{"--run.dir="}, "run.dir is empty"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int argc = cases[i].argv[2] ? 3 : cases[i].argv[1] ? 2 : 1;
+        assert_int_equal(load_args(argc, (const char **)(uintptr_t)cases[i].argv), ERR_OK);
+        assert_int_equal(keys_check(&settings), ERR_CONFIG);
+        assert_says(cases[i].says);
+    }
+    const char *both[] = {"--model.heads=3", "--train.sequence=256"};
+    assert_int_equal(load_args(2, both), ERR_OK);
+    assert_int_equal(keys_check(&settings), ERR_CONFIG);
+    assert_says("model.heads");
+    assert_says("train.sequence");
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup(name, reset)
+    const struct CMUnitTest tests[] = {
+        T(defaults_fill_every_field),
+        T(file_gives_types_to_text),
+        T(empty_files_and_sections_mean_defaults),
+        T(command_line_wins_over_file),
+        T(all_errors_come_at_once),
+        T(yaml_beyond_our_shape_is_refused),
+        T(deep_and_large_files_are_capped),
+        T(missing_file_is_named),
+        T(arguments_are_checked),
+        T(more_errors_than_fit_are_counted),
+        T(a_key_without_default_must_be_given),
+        T(printed_settings_read_back_to_the_same),
+        T(canonical_text_follows_values_not_spelling),
+        T(reference_lists_every_key),
+        T(rules_across_keys),
+    };
+    int failed = cmocka_run_group_tests(tests, scratch_open, scratch_close);
+    arena_free(&arena);
+    return failed;
+}

@@ -1,0 +1,560 @@
+/* What breaks if this is wrong: a forgotten term of the gradient trains worse, silently; sequences
+ * packed together see each other; the start-up table promises what is not so. Oracle: gpt64.h and
+ * finite differences of it. */
+#include "tests/inner/setup.h"
+#include "tests/inner/gpt64.h"
+#include "inner/train/work.h"
+
+static struct arena arena;
+
+static int reset(void **state)
+{
+    (void)state;
+    arena_reset(&arena);
+    err_clear();
+    return 0;
+}
+
+#define SMALL                                                                                      \
+    "--model.vocab", "37", "--model.layers", "2", "--model.heads", "2", "--model.width", "16",     \
+        "--model.context", "16", "--data.tokenizer", "external"
+
+#define LLAMA                                                                                      \
+    SMALL, "--model.norm", "rms", "--model.positions", "rope", "--model.activation", "swiglu",     \
+        "--model.bias", "false", "--model.tied", "false", "--model.heads", "4",                    \
+        "--model.kv_heads", "2", "--model.norm_eps", "1e-3", "--model.rope_theta", "100"
+
+struct under_test {
+    struct settings *s;
+    struct table t;
+    struct dev *d;
+    struct model *m;
+    struct batch b;
+    float *p; /* host copy */
+    double *p64;
+};
+
+static void build(struct under_test *u, const char *const *words, const int *lengths,
+                  const char *type)
+{
+    u->s = setup_settings(&arena, words);
+    assert_int_equal(table_make(&u->t, u->s, &arena), ERR_OK);
+    u->d = setup_device(type, 2);
+    setup_batch(&u->b, &arena, lengths, u->s->model_vocab, 3);
+    assert_int_equal(model_open(&u->m, u->d, u->s, &u->t, u->b.tokens_count, true, &arena), ERR_OK);
+    u->p = arena_array(&arena, u->t.elements, sizeof *u->p);
+    u->p64 = arena_array(&arena, u->t.elements, sizeof *u->p64);
+    setup_random(&u->t, u->p, 0.25);
+    for (size_t i = 0; i < u->t.elements; i++)
+        u->p64[i] = (double)u->p[i];
+    u->d->ops->copy(u->d, model_params(u->m), u->p, u->t.elements * sizeof *u->p);
+    model_params_changed(u->m);
+}
+
+static void drop(struct under_test *u)
+{
+    model_close(u->m);
+    dev_close(u->d);
+}
+
+static const int packed[] = {7, 1, 11, 5, 0};
+
+/* ---- against float64 ----------------------------------------------------------------------- */
+/* d loss / d p[at], central; the error of h = 1e-5 in float64 is about 1e-9 of the loss. */
+static double difference(struct under_test *u, size_t at)
+{
+    double h = 1e-5, was = u->p64[at], up, down;
+    u->p64[at] = was + h;
+    up = gpt64_loss(u->s, &u->t, u->p64, &u->b, NULL);
+    u->p64[at] = was - h;
+    down = gpt64_loss(u->s, &u->t, u->p64, &u->b, NULL);
+    u->p64[at] = was;
+    return (up - down) / (2 * h);
+}
+
+/* Some elements of one tensor; all of a short one. */
+static void check_tensor(struct under_test *u, const struct tensor *x, const float *grads,
+                         double scale, double bound)
+{
+    size_t count = (size_t)(x->shape[0] * x->shape[1]), stride = count / 12 + 1;
+    double error = 0, size = 0;
+    for (size_t j = 0; j < count; j += stride) {
+        double want = scale * difference(u, x->offset + j), got = (double)grads[x->offset + j];
+        error += (want - got) * (want - got);
+        size += want * want;
+    }
+    assert_true(size > 0);
+    if (!(sqrt(error) <= bound * sqrt(size)))
+        fail_msg("gradient of %s: off by %.3g of its norm %.3g, bound %.1g", x->name,
+                 sqrt(error / size), sqrt(size), bound);
+}
+
+static void check_gradients(const char *const *words, const char *type, double bound)
+{
+    struct under_test u;
+    build(&u, words, packed, type);
+    double sum, want = gpt64_loss(u.s, &u.t, u.p64, &u.b, NULL);
+    size_t count;
+    assert_int_equal(model_step(u.m, &u.b, 0.125f, NULL, &sum, &count), ERR_OK);
+    assert_int_equal(count, 24 - 3);
+    if (!(fabs(sum - want) <= bound * want))
+        fail_msg("loss %.8f, float64 says %.8f", sum, want);
+    float *grads = arena_array(&arena, u.t.elements, sizeof *grads);
+    u.d->ops->copy(u.d, grads, model_grads(u.m), u.t.elements * sizeof *grads);
+    for (size_t i = 0; i < u.t.count; i++)
+        check_tensor(&u, &u.t.tensors[i], grads, 0.125, bound);
+    drop(&u);
+}
+
+static void gpt2_block(void **state)
+{
+    (void)state;
+    check_gradients((const char *[]){SMALL, NULL}, "f32", 2e-5);
+}
+
+static void rms_erf_without_biases(void **state)
+{
+    (void)state;
+    check_gradients((const char *[]){SMALL, "--model.norm", "rms", "--model.activation", "gelu_erf",
+                                     "--model.bias", "false", "--model.causal", "false",
+                                     "--model.mlp", "40", NULL},
+                    "f32", 2e-5);
+}
+
+static void llama_block(void **state)
+{
+    (void)state;
+    check_gradients((const char *[]){LLAMA, NULL}, "f32", 2e-5);
+}
+
+static void llama_block_in_bf16(void **state)
+{
+    (void)state;
+    check_gradients((const char *[]){LLAMA, NULL}, "bf16", 5e-2);
+}
+
+/* Each of Llama's settings on its own, in GPT-2's block. */
+static void parts_of_llama(void **state)
+{
+    (void)state;
+    static const char *const parts[][2] = {{"--model.positions", "rope"},
+                                           {"--model.positions", "none"},
+                                           {"--model.activation", "swiglu"},
+                                           {"--model.kv_heads", "1"},
+                                           {"--model.tied", "false"}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        check_gradients((const char *[]){SMALL, parts[i][0], parts[i][1], NULL}, "f32", 2e-5);
+}
+
+static void layer_norm_without_biases(void **state)
+{
+    (void)state;
+    check_gradients((const char *[]){SMALL, "--model.bias", "false", NULL}, "f32", 2e-5);
+}
+
+/* bf16 keeps 8 bits: a coarse bound, still far below what a wrong term would give. */
+static void gpt2_block_in_bf16(void **state)
+{
+    (void)state;
+    check_gradients((const char *[]){SMALL, NULL}, "bf16", 5e-2);
+}
+
+static void logits_of_the_last_position(void **state)
+{
+    (void)state;
+    struct under_test u;
+    build(&u, (const char *[]){SMALL, NULL}, packed, "f32");
+    double *want = arena_array(&arena, u.b.tokens_count * 37, sizeof *want);
+    float got[37];
+    gpt64_loss(u.s, &u.t, u.p64, &u.b, want);
+    for (size_t i = 0; i < u.b.sequences; i++) {
+        assert_int_equal(model_logits(u.m, &u.b, i, got), ERR_OK);
+        for (size_t v = 0; v < 37; v++)
+            assert_true(fabs((double)got[v] - want[(size_t)(u.b.cu_seqlens[i + 1] - 1) * 37 + v]) <
+                        1e-4);
+    }
+    drop(&u);
+}
+
+/* ---- packing, accumulation ----------------------------------------------------------------- */
+static double loss_alone(struct under_test *u, size_t i)
+{
+    struct batch one;
+    size_t begin = (size_t)u->b.cu_seqlens[i], count = (size_t)u->b.cu_seqlens[i + 1] - begin,
+           losses;
+    double sum;
+    assert_int_equal(batch_open(&one, &arena, count, 1), ERR_OK);
+    memcpy(one.tokens, u->b.tokens + begin, count * sizeof *one.tokens);
+    memcpy(one.targets, u->b.targets + begin, count * sizeof *one.targets);
+    memcpy(one.positions, u->b.positions + begin, count * sizeof *one.positions);
+    one.cu_seqlens[1] = (int32_t)count;
+    one.tokens_count = count;
+    one.sequences = 1;
+    assert_int_equal(model_eval(u->m, &one, &sum, &losses), ERR_OK);
+    return sum;
+}
+
+static void packed_sequences_do_not_see_each_other(void **state)
+{
+    (void)state;
+    struct under_test u;
+    build(&u, (const char *[]){SMALL, NULL}, packed, "f32");
+    double together, apart = 0;
+    size_t count;
+    assert_int_equal(model_eval(u.m, &u.b, &together, &count), ERR_OK);
+    for (size_t i = 0; i < u.b.sequences; i++)
+        apart += loss_alone(&u, i);
+    assert_true(fabs(together - apart) <= 1e-6 * together);
+    drop(&u);
+}
+
+static void gradients_add_up_and_padding_stays_zero(void **state)
+{
+    (void)state;
+    struct under_test u;
+    build(&u, (const char *[]){SMALL, NULL}, packed, "f32");
+    size_t bytes = u.t.elements * sizeof(float), count;
+    float *once = arena_alloc(&arena, bytes);
+    double sum;
+    assert_int_equal(model_step(u.m, &u.b, 1.0f, NULL, &sum, &count), ERR_OK);
+    u.d->ops->copy(u.d, once, model_grads(u.m), bytes);
+    assert_int_equal(model_step(u.m, &u.b, 1.0f, NULL, &sum, &count), ERR_OK);
+    const float *twice = model_grads(u.m);
+    for (size_t i = 0; i < u.t.elements; i++)
+        assert_true(fabsf(twice[i] - 2 * once[i]) <= 1e-4f * (1 + fabsf(once[i])));
+    for (size_t i = 0; i < u.t.count; i++) {
+        const struct tensor *x = &u.t.tensors[i];
+        size_t end = i + 1 < u.t.count ? u.t.tensors[i + 1].offset : u.t.elements;
+        for (size_t j = x->offset + (size_t)(x->shape[0] * x->shape[1]); j < end; j++)
+            assert_true(twice[j] == 0);
+    }
+    drop(&u);
+}
+
+/* An evaluation model keeps one layer's activations and must not mix them up. */
+static void evaluation_needs_less_and_agrees(void **state)
+{
+    (void)state;
+    struct under_test u;
+    struct model *eval;
+    double a, b;
+    size_t count;
+    build(&u, (const char *[]){SMALL, "--model.layers", "5", NULL}, packed, "f32");
+    assert_int_equal(model_open(&eval, u.d, u.s, &u.t, u.b.tokens_count, false, &arena), ERR_OK);
+    u.d->ops->copy(u.d, model_params(eval), u.p, u.t.elements * sizeof *u.p);
+    assert_int_equal(model_eval(u.m, &u.b, &a, &count), ERR_OK);
+    assert_int_equal(model_eval(eval, &u.b, &b, &count), ERR_OK);
+    assert_true(a == b);
+    assert_true(model_plan(u.s, &u.t, DTYPE_F32, 24, false).activations * 2 <
+                model_plan(u.s, &u.t, DTYPE_F32, 24, true).activations);
+    model_close(eval);
+    drop(&u);
+}
+
+/* ---- what is final, what is made again ------------------------------------------------------ */
+struct told {
+    struct under_test *u;
+    float *seen; /* gradients as they were when they were called final */
+    size_t from, calls;
+};
+
+static void on_final(void *self, size_t from)
+{
+    struct told *t = self;
+    assert_true(from <= t->from);
+    t->u->d->ops->copy(t->u->d, t->seen + from, model_grads(t->u->m) + from,
+                       (t->from - from) * sizeof *t->seen);
+    t->calls += from < t->from;
+    t->from = from;
+}
+
+static void check_final(const char *const *words)
+{
+    struct under_test u;
+    double sum;
+    size_t count;
+    build(&u, words, packed, "f32");
+    struct told told = {.u = &u, .from = u.t.elements};
+    const struct model_ready ready = {&told, on_final};
+    told.seen = arena_array(&arena, u.t.elements, sizeof *told.seen);
+    assert_int_equal(model_step(u.m, &u.b, 1.0f, NULL, &sum, &count), ERR_OK); /* += on these */
+    assert_int_equal(model_step(u.m, &u.b, 1.0f, &ready, &sum, &count), ERR_OK);
+    assert_int_equal(told.from, 0);
+    assert_int_equal(told.calls, 1 + 2 * 6 + 1); /* final norm, each block's six parts, tables */
+    assert_memory_equal(told.seen, model_grads(u.m), u.t.elements * sizeof *told.seen);
+    drop(&u);
+}
+
+static void final_gradients_do_not_change(void **state)
+{
+    (void)state;
+    check_final((const char *[]){SMALL, NULL});
+    check_final((const char *[]){LLAMA, NULL});
+}
+
+static size_t taken_bytes;
+static enum err (*alloc_plain)(struct dev *d, void **p, size_t bytes);
+
+static enum err alloc_counted(struct dev *d, void **p, size_t bytes)
+{
+    taken_bytes += bytes;
+    return alloc_plain(d, p, bytes);
+}
+
+/* Loss and gradients; what the device was asked for is what the plan says. */
+static double step_with(const char *const *words, const char *type, float **grads,
+                        size_t *activations)
+{
+    struct under_test u;
+    struct model *m;
+    double loss;
+    size_t count;
+    build(&u, words, packed, type);
+    struct model_memory plan = model_plan(u.s, &u.t, u.d->model_type, u.b.tokens_count, true);
+    struct dev_ops counted = *u.d->ops;
+    const struct dev_ops *plain = u.d->ops;
+    taken_bytes = 0;
+    alloc_plain = plain->alloc;
+    counted.alloc = alloc_counted;
+    u.d->ops = &counted;
+    assert_int_equal(model_open(&m, u.d, u.s, &u.t, u.b.tokens_count, true, &arena), ERR_OK);
+    assert_int_equal(taken_bytes,
+                     plan.parameters + plan.model_copy + plan.gradients + plan.activations);
+    u.d->ops = plain;
+    model_close(m);
+    *activations = plan.activations;
+    assert_int_equal(model_step(u.m, &u.b, 1.0f, NULL, &loss, &count), ERR_OK);
+    assert_int_equal(model_step(u.m, &u.b, 1.0f, NULL, &loss, &count), ERR_OK);
+    *grads = arena_array(&arena, u.t.elements, sizeof **grads);
+    memcpy(*grads, model_grads(u.m), u.t.elements * sizeof **grads);
+    drop(&u);
+    return loss;
+}
+
+#define RECOMPUTE(model, how)                                                                      \
+    (const char *[])                                                                               \
+    {                                                                                              \
+        model, "--model.layers", "5", "--train.recompute", how, NULL                               \
+    }
+
+static void same_bits(const char *const *none, const char *const *block, const char *type)
+{
+    float *kept, *again;
+    size_t all, few;
+    struct table t;
+    double a = step_with(none, type, &kept, &all), b = step_with(block, type, &again, &few);
+    assert_true(a == b);
+    assert_int_equal(table_make(&t, setup_settings(&arena, none), &arena), ERR_OK);
+    assert_memory_equal(kept, again, t.elements * sizeof *kept);
+    assert_true(few * 2 < all);
+}
+
+static void recomputed_activations_give_the_same_bits(void **state)
+{
+    (void)state;
+    const char *const types[] = {"f32", "bf16"};
+    for (int i = 0; i < 2; i++) {
+        same_bits(RECOMPUTE(SMALL, "none"), RECOMPUTE(SMALL, "block"), types[i]);
+        same_bits(RECOMPUTE(LLAMA, "none"), RECOMPUTE(LLAMA, "block"), types[i]);
+    }
+}
+
+/* ---- passes that repeat --------------------------------------------------------------------- */
+static uint64_t keys[16];
+static size_t key_count;
+
+static void repeat_seen(struct dev *d, const struct dev_repeat *r)
+{
+    (void)d;
+    keys[key_count++] = r->key;
+    r->ops(r->self);
+}
+
+/* A device may replay what it has recorded under a key, so a key says all that the ops depend on. */
+static void a_pass_is_named_by_all_it_depends_on(void **state)
+{
+    (void)state;
+    static const int other[] = {7, 2, 10, 5, 0}; /* as many tokens and sequences, cut elsewhere */
+    struct under_test u;
+    struct batch b, c;
+    double sum;
+    size_t count;
+    build(&u, (const char *[]){SMALL, NULL}, packed, "f32");
+    setup_batch(&b, &arena, packed, u.s->model_vocab, 4); /* other tokens, same layout */
+    setup_batch(&c, &arena, other, u.s->model_vocab, 3);
+    struct dev_ops seen = *u.d->ops;
+    seen.repeat = repeat_seen;
+    u.d->ops = &seen;
+    key_count = 0;
+    assert_int_equal(model_step(u.m, &u.b, 0.5f, NULL, &sum, &count), ERR_OK);  /* 0, 1 */
+    assert_int_equal(model_step(u.m, &b, 0.5f, NULL, &sum, &count), ERR_OK);    /* 2, 3 */
+    assert_int_equal(model_step(u.m, &b, 0.25f, NULL, &sum, &count), ERR_OK);   /* 4, 5 */
+    assert_int_equal(model_step(u.m, &c, 0.5f, NULL, &sum, &count), ERR_OK);    /* 6, 7 */
+    assert_int_equal(model_eval(u.m, &u.b, &sum, &count), ERR_OK);              /* 8 */
+    assert_int_equal(key_count, 9);
+    assert_true(keys[0] == keys[2] && keys[1] == keys[3]);
+    static const size_t different[] = {0, 1, 4, 6, 7, 8};
+    for (size_t i = 0; i < 6; i++)
+        for (size_t j = 0; j < i; j++)
+            assert_true(keys[different[i]] != keys[different[j]]);
+    drop(&u);
+}
+
+/* ---- table --------------------------------------------------------------------------------- */
+static void table_of_gpt2(void **state)
+{
+    (void)state;
+    struct table t, other;
+    const char *const words[] = {"--model.vocab",
+                                 "50257",
+                                 "--model.layers",
+                                 "12",
+                                 "--model.heads",
+                                 "12",
+                                 "--model.width",
+                                 "768",
+                                 "--model.context",
+                                 "1024",
+                                 NULL};
+    struct settings *s = setup_settings(&arena, words);
+    assert_int_equal(table_make(&t, s, &arena), ERR_OK);
+    assert_int_equal(t.parameters, 124439808); /* GPT-2 124M, as transformers counts it */
+    assert_int_equal(t.count, 2 + 12 * 12 + 2);
+    for (size_t i = 0; i < t.count; i++)
+        assert_int_equal(t.tensors[i].offset % TABLE_ALIGN, 0);
+    assert_int_equal(t.tensors[0].count, 50304 * 768);
+    assert_true(table_find(&t, "layers.11.mlp.down.weight")->decay);
+    assert_false(table_find(&t, "layers.11.norm1.weight")->decay);
+    assert_null(table_find(&t, "layers.12.norm1.weight"));
+    struct digest a = table_digest(&t), b;
+    s->model_mlp = 1024;
+    assert_int_equal(table_make(&other, s, &arena), ERR_OK);
+    b = table_digest(&other);
+    assert_false(digest_equal(&a, &b));
+}
+
+/* 6 operations for each weight of a product and token: the profile's count, over its classes. */
+static void work_is_of(const char *const *words, double weights)
+{
+    struct settings *s = setup_settings(&arena, words);
+    struct table t;
+    struct work_step step = {.tokens = 4096, .micro = 4096, .type = DTYPE_BF16, .update_share = 1};
+    double flop = 0, heads = (double)(s->model_heads + s->model_kv_heads), turned;
+    assert_int_equal(table_make(&t, s, &arena), ERR_OK);
+    for (int c = 0; c < PROFILE_COUNT; c++)
+        if (c != PROFILE_ATTENTION && c != PROFILE_ATTENTION_BWD)
+            flop += work_of(s, &t, &step, (enum profile_class)c).flop;
+    assert_true(fabs(flop - 6 * 4096 * weights) < 1e-9 * flop);
+    turned = work_of(s, &t, &step, PROFILE_QKV).bytes; /* each head in and out, bf16 */
+    s->model_positions = "none";
+    turned -= work_of(s, &t, &step, PROFILE_QKV).bytes;
+    assert_true(fabs(turned - 4096.0 * 64 * heads * 4 * (double)s->model_layers) < 1e-6 * turned);
+}
+
+/* Llama 3.2 1B and TinyLlama 1.1B, as transformers counts them. */
+static void tables_of_llama(void **state)
+{
+    (void)state;
+    struct table t;
+#define LLAMA_FAMILY                                                                               \
+    "--model.norm", "rms", "--model.positions", "rope", "--model.activation", "swiglu",            \
+        "--model.bias", "false", "--model.context", "2048", "--data.tokenizer", "external",        \
+        "--model.width", "2048", "--model.heads", "32"
+    const char *const big[] = {LLAMA_FAMILY, "--model.vocab", "128256", "--model.layers", "16",
+                               "--model.kv_heads", "8", "--model.mlp", "8192", NULL};
+    const char *const tiny[] = {LLAMA_FAMILY, "--model.vocab", "32000", "--model.layers", "22",
+                                "--model.kv_heads", "4", "--model.mlp", "5632", "--model.tied",
+                                "false", NULL};
+    assert_int_equal(table_make(&t, setup_settings(&arena, big), &arena), ERR_OK);
+    assert_int_equal(t.parameters, 1235814400);
+    assert_null(table_find(&t, "wpe.weight"));
+    assert_null(table_find(&t, "head.weight"));
+    struct settings *s = setup_settings(&arena, tiny);
+    assert_int_equal(table_make(&t, s, &arena), ERR_OK);
+    assert_int_equal(t.parameters, 1100048384);
+    const struct tensor *head = table_find(&t, "head.weight");
+    assert_true(head->decay && head->layer == 22 && head == &t.tensors[t.count - 1]);
+    work_is_of(big, 1235814400 - 33 * 2048);
+    work_is_of(tiny, 1100048384 - 45 * 2048 - 32000 * 2048);
+    s->model_mlp = 0; /* 8/3 of 2048, up to a multiple of 64 */
+    assert_int_equal(table_mlp(s), 5504);
+    s->model_width = 1536;
+    assert_int_equal(table_mlp(s), 4096);
+}
+
+/* All logits of 65,536 tokens would be 12.3 GiB. */
+static void logits_never_exist_whole(void **state)
+{
+    (void)state;
+    for (int gpu = 0; gpu < 2; gpu++) {
+        struct table t;
+        const char *const words[] = {"--model.vocab", "50257", "--model.width", "64", "--device.attention", "own",
+                                     "--device.kind", gpu ? "cuda" : "cpu", NULL};
+        struct settings *s = setup_settings(&arena, words);
+        assert_int_equal(table_make(&t, s, &arena), ERR_OK);
+        size_t most = gpu ? 512 << 20 : (64 + 32 + 1) << 20,
+               one = model_plan(s, &t, DTYPE_BF16, 1, true).workspace.logits,
+               all = model_plan(s, &t, DTYPE_BF16, 65536, true).workspace.logits;
+        assert_true(all <= most && all >= most / 2 && one < all);
+    }
+    struct table t;
+    struct settings *s = setup_settings(&arena, (const char *[]){"--device.kind", "cuda", NULL});
+    assert_int_equal(table_make(&t, s, &arena), ERR_OK);
+    size_t both = model_plan(s, &t, DTYPE_BF16, 65536, true).workspace.ops;
+    s->device_attention = "own";
+    assert_true(model_plan(s, &t, DTYPE_BF16, 65536, true).workspace.ops < both); /* cuDNN's is planned for */
+    for (size_t T = 1; T < 3000; T += 7) {
+        size_t rows = dev_logit_rows(1 << 20, T, 512);
+        assert_true(rows <= T && rows * 512 * 4 <= 1 << 20 && rows > 0);
+        assert_true((T - 1) / rows == (T - 1) / 512); /* as many chunks as the largest would give */
+    }
+}
+
+static void initialisation_depends_on_seed_and_element(void **state)
+{
+    (void)state;
+    struct table t;
+    struct settings *s = setup_settings(&arena, (const char *[]){NULL});
+    assert_int_equal(table_make(&t, s, &arena), ERR_OK);
+    float *a = arena_array(&arena, t.elements, sizeof *a),
+          *b = arena_array(&arena, t.elements, sizeof *b);
+    table_init(&t, 1, a);
+    table_init(&t, 1, b);
+    assert_memory_equal(a, b, t.elements * sizeof *a);
+    table_init(&t, 2, b);
+    assert_memory_not_equal(a, b, t.elements * sizeof *a);
+    const struct tensor *down = table_find(&t, "layers.0.mlp.down.weight");
+    double square = 0;
+    for (size_t i = 0; i < down->count; i++)
+        square += (double)a[down->offset + i] * (double)a[down->offset + i];
+    double std = sqrt(square / (double)down->count), want = 0.02 / sqrt(2 * 4);
+    assert_true(fabs(std / want - 1) < 0.02); /* 65536 draws: 0.3 % is one sigma */
+    assert_true(a[table_find(&t, "norm.weight")->offset] == 1.0f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(gpt2_block, reset),
+        cmocka_unit_test_setup(rms_erf_without_biases, reset),
+        cmocka_unit_test_setup(llama_block, reset),
+        cmocka_unit_test_setup(llama_block_in_bf16, reset),
+        cmocka_unit_test_setup(parts_of_llama, reset),
+        cmocka_unit_test_setup(layer_norm_without_biases, reset),
+        cmocka_unit_test_setup(gpt2_block_in_bf16, reset),
+        cmocka_unit_test_setup(logits_of_the_last_position, reset),
+        cmocka_unit_test_setup(packed_sequences_do_not_see_each_other, reset),
+        cmocka_unit_test_setup(gradients_add_up_and_padding_stays_zero, reset),
+        cmocka_unit_test_setup(evaluation_needs_less_and_agrees, reset),
+        cmocka_unit_test_setup(final_gradients_do_not_change, reset),
+        cmocka_unit_test_setup(recomputed_activations_give_the_same_bits, reset),
+        cmocka_unit_test_setup(a_pass_is_named_by_all_it_depends_on, reset),
+        cmocka_unit_test_setup(table_of_gpt2, reset),
+        cmocka_unit_test_setup(tables_of_llama, reset),
+        cmocka_unit_test_setup(logits_never_exist_whole, reset),
+        cmocka_unit_test_setup(initialisation_depends_on_seed_and_element, reset),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    arena_free(&arena);
+    return failed;
+}

@@ -1,0 +1,459 @@
+/* What breaks if this is wrong: a model that does not learn, a resumed run that is another run,
+ * accumulation or a second rank that changes the gradient, a diverged step that reaches other
+ * sites, memory that was not promised. */
+#include "tests/inner/setup.h"
+#include <math.h>
+#include "inner/train/train.h"
+
+#ifdef SANITIZED
+enum { SHADOWED = 1 }; /* the sanitizers' memory is not ours to promise */
+#else
+enum { SHADOWED = 0 };
+#endif
+static struct arena arena;
+static volatile int stop;
+
+static int reset(void **state)
+{
+    (void)state;
+    arena_reset(&arena);
+    err_clear();
+    stop = 0;
+    return 0;
+}
+
+/* A shard that a bigram cannot explain: each id follows from the two in front of it. */
+static int make_text(void **state)
+{
+    enum { TOKENS = 6000 };
+    static uint16_t ids[TOKENS];
+    unsigned a = 1, b = 2;
+    if (scratch_open(state))
+        return -1;
+    for (int i = 0; i < TOKENS; i++) {
+        unsigned next = (a * 7 + b * 3 + a * b) % 23;
+        ids[i] = (uint16_t)next;
+        a = b;
+        b = next;
+    }
+    setup_shard(ids, TOKENS);
+    return 0;
+}
+
+#define TINY                                                                                       \
+    "--model.vocab", "23", "--data.tokenizer", "external", "--model.layers", "2", "--model.heads", \
+        "2", "--model.width", "32", "--model.context", "16", "--train.sequence", "16",             \
+        "--train.batch_tokens", "256", "--train.warmup", "4", "--train.checkpoint_every", "0",     \
+        "--device.dtype", "f32"
+
+struct run { /* one process's worth */
+    struct settings *s;
+    struct dev *d;
+    struct coll *c;
+    struct train t;
+};
+
+static void begin(struct run *r, const char *dir, const char *const *words)
+{
+    r->s = setup_settings(&arena, words);
+    const char **items = arena_array(&arena, 1, sizeof *items);
+    items[0] = arena_printf(&arena, "%s/text.bin", scratch_root);
+    r->s->data_train = (struct config_list){items, 1};
+    r->s->data_eval = r->s->data_train;
+    r->d = setup_device(r->s->device_dtype, 2);
+    assert_int_equal(coll_open(&r->c, "cpu"), ERR_OK);
+    if (train_open(&r->t, r->s, r->d, r->c, 0, arena_printf(&arena, "%s/%s", scratch_root, dir),
+                   &arena))
+        fail_msg("%s", err_message());
+    r->t.stop = &stop;
+}
+
+static void end(struct run *r)
+{
+    train_close(&r->t);
+    coll_close(r->c);
+    dev_close(r->d);
+}
+
+/* ---- a hook that records ------------------------------------------------------------------- */
+struct seen {
+    double loss[64], eval_first, eval_last;
+    int steps, updates, evals, savings, saves, starts;
+    int stop_after;   /* raise the flag in this step; 0: never */
+    int poison_after; /* put a NaN into the parameters after this step */
+    int refuse_after; /* let no update follow this step */
+    float put;        /* before the update of step 2, in place of the first gain; 0: nothing */
+};
+
+static enum err seen_start(void *self, struct train *t)
+{
+    struct seen *s = self;
+    s->starts++;
+    return t->model ? ERR_OK : ERR_INTERNAL;
+}
+
+/* Once for every step, the parameters being those of the step before. */
+static enum err seen_update(void *self, struct train *t)
+{
+    struct seen *s = self;
+    if (t->step != s->steps || s->updates != s->steps)
+        return ERR_INTERNAL;
+    if (s->refuse_after && t->step == s->refuse_after)
+        return err_set(ERR_STOPPED, "refused");
+    if (s->put > 0 && t->step == 1) {
+        model_params(t->model)[table_find(&t->table, "norm.weight")->offset] = s->put;
+        model_params_changed(t->model);
+    }
+    s->updates++;
+    return ERR_OK;
+}
+
+/* Whoever changes parameters must say so. */
+static bool seen_due(void *self, const struct train *t)
+{
+    struct seen *s = self;
+    return s->poison_after && t->step == s->poison_after;
+}
+
+static enum err seen_step(void *self, struct train *t, const struct train_report *r)
+{
+    struct seen *s = self;
+    s->loss[s->steps++] = r->loss;
+    if (r->step == s->stop_after)
+        stop = 1;
+    if (r->step == s->poison_after) {
+        model_params(t->model)[table_find(&t->table, "norm.weight")->offset] = NAN;
+        model_params_changed(t->model);
+    }
+    return ERR_OK;
+}
+
+static enum err seen_eval(void *self, struct train *t, const struct train_eval *e)
+{
+    struct seen *s = self;
+    (void)t;
+    if (!s->evals++)
+        s->eval_first = e->loss;
+    s->eval_last = e->loss;
+    return ERR_OK;
+}
+
+static enum err seen_saving(void *self, struct train *t)
+{
+    struct seen *s = self;
+    s->savings++;
+    return t->saved_step < t->step ? ERR_OK : ERR_INTERNAL;
+}
+
+static enum err seen_saved(void *self, struct train *t, int64_t step)
+{
+    struct seen *s = self;
+    if (++s->saves != s->savings)
+        return ERR_INTERNAL;
+    return step == t->step ? ERR_OK : ERR_INTERNAL;
+}
+
+static struct train_hook hook_of(struct seen *s)
+{
+    return (struct train_hook){s, seen_start, seen_update, seen_due, seen_step, seen_eval, seen_saving, seen_saved};
+}
+
+/* ---- learning ------------------------------------------------------------------------------ */
+static void learns(const char *optimizer, const char *lr)
+{
+    struct run r;
+    struct seen s = {0};
+    struct train_hook h = hook_of(&s);
+    begin(&r, optimizer,
+          (const char *[]){TINY, "--train.steps", "60", "--train.optimizer", optimizer,
+                           "--train.lr", lr, "--train.eval_every", "20", NULL});
+    if (train_run(&r.t, &h))
+        fail_msg("%s", err_message());
+    assert_int_equal(s.steps, 60);
+    assert_int_equal(s.evals, 4); /* start, 20, 40, end */
+    assert_int_equal(s.saves, 1);
+    assert_true(fabs(s.eval_first - log(23)) < 0.05);
+    if (!(s.eval_last < 1.2))
+        fail_msg("%s: held-out loss went from %.3f to %.3f only", optimizer, s.eval_first,
+                 s.eval_last);
+    end(&r);
+}
+
+static void adamw_learns(void **state)
+{
+    (void)state;
+    learns("adamw", "0.01");
+}
+
+static void lamb_learns(void **state)
+{
+    (void)state;
+    learns("lamb", "0.1");
+}
+
+/* ---- resume -------------------------------------------------------------------------------- */
+struct final {
+    float *params, *m, *v;
+};
+
+static struct final copy_final(struct run *r)
+{
+    size_t bytes = r->t.table.elements * sizeof(float);
+    struct final f = {arena_alloc(&arena, bytes), arena_alloc(&arena, bytes),
+                      arena_alloc(&arena, bytes)};
+    r->d->ops->copy(r->d, f.params, model_params(r->t.model), bytes);
+    r->d->ops->copy(r->d, f.m, r->t.optim.m, bytes);
+    r->d->ops->copy(r->d, f.v, r->t.optim.v, bytes);
+    return f;
+}
+
+/* Ten steps in one process, or five and five in two. */
+static void resumes(const char *type, const char *optimizer, const char *rounding)
+{
+    const char *const words[] = {TINY, "--train.steps",     "10",      "--device.dtype",
+                                 type, "--train.optimizer", optimizer,
+                                 "--train.rounding", rounding, NULL};
+    char dir[2][48];
+    struct final f[2];
+    struct run r;
+    snprintf(dir[0], sizeof dir[0], "whole-%s-%s-%s", type, optimizer, rounding);
+    snprintf(dir[1], sizeof dir[1], "halves-%s-%s-%s", type, optimizer, rounding);
+    begin(&r, dir[0], words);
+    assert_int_equal(train_run(&r.t, NULL), ERR_OK);
+    f[0] = copy_final(&r);
+    size_t bytes = r.t.table.elements * sizeof(float);
+    end(&r);
+
+    struct seen s = {.stop_after = 4}; /* noticed when step 5 is done */
+    struct train_hook h = hook_of(&s);
+    begin(&r, dir[1], words);
+    assert_int_equal(train_run(&r.t, &h), ERR_STOPPED);
+    assert_int_equal(r.t.step, 5);
+    assert_int_equal(s.saves, 1);
+    end(&r);
+    stop = 0;
+    begin(&r, dir[1], words);
+    assert_int_equal(train_run(&r.t, &h), ERR_OK);
+    assert_int_equal(s.starts, 2);
+    assert_int_equal(s.steps, 10);
+    assert_int_equal(r.t.tokens, 10 * 256);
+    f[1] = copy_final(&r);
+    end(&r);
+    assert_memory_equal(f[0].params, f[1].params, bytes);
+    assert_memory_equal(f[0].m, f[1].m, bytes);
+    assert_memory_equal(f[0].v, f[1].v, bytes);
+}
+
+static void resumed_run_is_the_same_run(void **state)
+{
+    (void)state;
+    resumes("f32", "lamb", "nearest");
+    resumes("bf16", "adamw", "nearest");
+    resumes("bf16", "lamb", "stochastic");
+}
+
+static void checkpoint_of_another_run_is_refused(void **state)
+{
+    (void)state;
+    struct run r;
+    begin(&r, "other", (const char *[]){TINY, "--train.steps", "10", NULL});
+    assert_int_equal(train_resume(&r.t), ERR_OK);
+    assert_int_equal(train_checkpoint(&r.t), ERR_OK);
+    end(&r);
+    begin(&r, "other", (const char *[]){TINY, "--train.steps", "10", "--train.lr", "0.5", NULL});
+    assert_int_equal(train_run(&r.t, NULL), ERR_MISMATCH);
+    assert_says("train.lr");
+    end(&r);
+}
+
+/* ---- before the update --------------------------------------------------------------------- */
+/* What the hook puts in has no part in the gradients, and the step's update is taken from there. */
+static void a_hook_comes_before_the_update(void **state)
+{
+    (void)state;
+    const float put[] = {2, 3};
+    struct final f[2];
+    struct run r;
+    float moved[2];
+    for (int i = 0; i < 2; i++) {
+        struct seen s = {.put = put[i]};
+        struct train_hook h = hook_of(&s);
+        begin(&r, i ? "three" : "two",
+              (const char *[]){TINY, "--train.steps", "2", "--train.optimizer", "adamw", NULL});
+        assert_int_equal(train_run(&r.t, &h), ERR_OK);
+        assert_int_equal(s.updates, 2);
+        f[i] = copy_final(&r);
+        moved[i] = f[i].params[table_find(&r.t.table, "norm.weight")->offset] - put[i];
+        if (i)
+            assert_memory_equal(f[0].m, f[1].m, r.t.table.elements * sizeof(float));
+        end(&r);
+    }
+    assert_true(fabsf(moved[0]) > 1e-5f);
+    assert_true(fabsf(moved[0] - moved[1]) < 1e-6f); /* gains do not decay */
+}
+
+static void a_step_that_is_given_up_changes_nothing(void **state)
+{
+    (void)state;
+    struct final f[2];
+    struct run r;
+    size_t bytes = 0;
+    for (int i = 0; i < 2; i++) {
+        struct seen s = {.refuse_after = i ? 3 : 0};
+        struct train_hook h = hook_of(&s);
+        begin(&r, i ? "refused" : "ended",
+              (const char *[]){TINY, "--train.steps", i ? "6" : "3", "--train.decay", "none", NULL});
+        assert_int_equal(train_run(&r.t, &h), i ? ERR_STOPPED : ERR_OK);
+        assert_int_equal(r.t.step, 3);
+        assert_int_equal(s.steps, 3);
+        f[i] = copy_final(&r);
+        bytes = r.t.table.elements * sizeof(float);
+        end(&r);
+    }
+    assert_memory_equal(f[0].params, f[1].params, bytes);
+    assert_memory_equal(f[0].m, f[1].m, bytes);
+}
+
+/* ---- gradients ----------------------------------------------------------------------------- */
+/* 16 sequences at once or 4 x 4: sums in another order. f32 gradients of magnitude g: n additions
+ * lose at most about n 2^-24 of the sum of magnitudes; 1e-5 of the norm is 20 times what is seen.
+ */
+static void accumulation_changes_nothing(void **state)
+{
+    (void)state;
+    const char *micro[] = {"0", "64"};
+    struct final f[2];
+    struct run r;
+    size_t n = 0;
+    for (int i = 0; i < 2; i++) {
+        begin(&r, i ? "micro" : "macro",
+              (const char *[]){TINY, "--train.steps", "4", "--train.warmup", "0",
+                               "--train.micro_tokens", micro[i], NULL});
+        assert_int_equal(r.t.micro_sequences, i ? 4 : 16);
+        assert_int_equal(train_run(&r.t, NULL), ERR_OK);
+        f[i] = copy_final(&r);
+        n = r.t.table.elements;
+        end(&r);
+    }
+    double off = 0, size = 0;
+    for (size_t i = 0; i < n; i++) {
+        off += pow((double)f[0].m[i] - (double)f[1].m[i], 2);
+        size += pow((double)f[0].m[i], 2);
+    }
+    assert_true(size > 0);
+    if (sqrt(off) > 1e-5 * sqrt(size))
+        fail_msg("first moments differ by %.3g of their norm", sqrt(off / size));
+}
+
+/* ---- what goes wrong ----------------------------------------------------------------------- */
+static void a_diverged_step_reaches_no_hook(void **state)
+{
+    (void)state;
+    struct run r;
+    struct seen s = {.poison_after = 3};
+    struct train_hook h = hook_of(&s);
+    begin(&r, "nan", (const char *[]){TINY, "--train.steps", "10", NULL});
+    assert_int_equal(train_run(&r.t, &h), ERR_DIVERGED);
+    assert_says("step 4");
+    assert_int_equal(s.steps, 3);
+    assert_int_equal(r.t.step, 3);
+    end(&r);
+}
+
+static void batch_must_divide_among_ranks(void **state)
+{
+    (void)state;
+    struct run r;
+    struct coll two;
+    r.s = setup_settings(&arena, (const char *[]){TINY, "--train.batch_tokens", "272", NULL});
+    r.d = setup_device("f32", 1);
+    assert_int_equal(coll_open(&r.c, "cpu"), ERR_OK);
+    two = *r.c;
+    two.size = 2;
+    assert_int_equal(train_open(&r.t, r.s, r.d, &two, 0, "nowhere", &arena), ERR_CONFIG);
+    assert_says("272");
+    dev_close(r.d);
+}
+
+static void too_much_memory_is_refused_before_it_is_taken(void **state)
+{
+    (void)state;
+    struct train t = {.memory = {.total = (size_t)1 << 62}};
+    struct coll one = {.size = 1};
+    struct dev d = {.model_type = DTYPE_F32};
+    t.settings = setup_settings(&arena, (const char *[]){TINY, NULL});
+    t.coll = &one;
+    t.dev = &d;
+    assert_int_equal(table_make(&t.table, t.settings, &arena), ERR_OK);
+    assert_int_equal(train_memory_check(&t), ERR_MEMORY);
+    assert_says("train.micro_tokens = 128; or train.recompute = block with train.micro_tokens = 256 would fit");
+}
+
+/* Peak resident memory of this process, bytes. */
+static double resident(void)
+{
+    char line[128];
+    double kib = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (!strncmp(line, "VmHWM:", 6))
+            kib = strtod(line + 6, NULL);
+    if (f)
+        fclose(f);
+    return 1024 * kib;
+}
+
+static void promised_memory_is_what_is_used(void **state)
+{
+    (void)state;
+    struct run r;
+    begin(&r, "memory",
+          (const char *[]){TINY, "--model.vocab", "6000", "--model.width", "128", "--model.context",
+                           "64", "--train.sequence", "64", "--train.batch_tokens", "4096",
+                           "--train.steps", "2", "--train.warmup", "0", NULL});
+    assert_int_equal(train_run(&r.t, NULL), ERR_OK);
+    double promised = (double)r.t.memory.total, used = resident(),
+           allowed = 0.1 * promised + (64 << 20);
+    if (used == 0)
+        skip(); /* no /proc here */
+    if (!SHADOWED && fabs(used - promised) > allowed)
+        fail_msg("promised %.1f MiB, used %.1f MiB", promised / (1 << 20), used / (1 << 20));
+    end(&r);
+}
+
+static void learning_rate_follows_the_schedule(void **state)
+{
+    (void)state;
+    struct settings *s = setup_settings(
+        &arena, (const char *[]){"--train.steps", "100", "--train.warmup", "10", "--train.hold",
+                                 "10", "--train.lr", "2", "--train.lr_end", "0.5", NULL});
+    double want[][2] = {{0, 0.2}, {4, 1},    {9, 2},   {10, 2}, {19, 2},
+                        {20, 2},  {60, 1.5}, {100, 1}, {200, 1}};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++)
+        assert_true(fabs(optim_lr(s, (int64_t)want[i][0]) - want[i][1]) < 1e-12);
+    s->train_decay = "linear";
+    assert_true(fabs(optim_lr(s, 40) - 1.75) < 1e-12);
+    s->train_decay = "none";
+    assert_true(optim_lr(s, 99) == 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(adamw_learns, reset),
+        cmocka_unit_test_setup(lamb_learns, reset),
+        cmocka_unit_test_setup(resumed_run_is_the_same_run, reset),
+        cmocka_unit_test_setup(a_hook_comes_before_the_update, reset),
+        cmocka_unit_test_setup(a_step_that_is_given_up_changes_nothing, reset),
+        cmocka_unit_test_setup(checkpoint_of_another_run_is_refused, reset),
+        cmocka_unit_test_setup(accumulation_changes_nothing, reset),
+        cmocka_unit_test_setup(a_diverged_step_reaches_no_hook, reset),
+        cmocka_unit_test_setup(batch_must_divide_among_ranks, reset),
+        cmocka_unit_test_setup(too_much_memory_is_refused_before_it_is_taken, reset),
+        cmocka_unit_test_setup(promised_memory_is_what_is_used, reset),
+        cmocka_unit_test_setup(learning_rate_follows_the_schedule, reset),
+    };
+    int failed = cmocka_run_group_tests(tests, make_text, scratch_close);
+    arena_free(&arena);
+    return failed;
+}

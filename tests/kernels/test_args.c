@@ -1,0 +1,94 @@
+/* What breaks if this is wrong: a mistyped option is ignored, or --help starts the program. */
+#include "tests/inner/scratch.h"
+#include "kernels/base/args.h"
+
+static struct arena arena;
+static bool force;
+static int64_t sites;
+static double share;
+static const char *out;
+static struct args args;
+
+static const struct args_option options[] = {
+    {.name = "out", .kind = ARGS_TEXT, .target = &out, .value = "DIR", .required = true, .help = "Where."},
+    {.name = "sites", .kind = ARGS_INT, .target = &sites, .value = "N", .min = 1, .max = 64, .help = "How many."},
+    {.name = "share", .kind = ARGS_REAL, .target = &share, .value = "X", .min = 0, .max = 0.5, .help = "How much."},
+    {.name = "force", .kind = ARGS_FLAG, .target = &force, .help = "Anyway."},
+};
+
+static enum err parse(int argc, const char **argv, const char *operands, bool settings)
+{
+    arena_reset(&arena);
+    err_clear();
+    force = false;
+    sites = 2;
+    share = 0.25;
+    out = NULL;
+    args = (struct args){.command = "data", .summary = "Makes.", .example = "atoll data x", .options = options,
+                         .count = 4, .operands = operands, .settings = settings};
+    return args_parse(&args, argc, (char **)(uintptr_t)argv, &arena);
+}
+
+static void options_operands_and_settings_come_apart(void **state)
+{
+    (void)state;
+    const char *argv[] = {"data", "a.txt", "--out", "dir", "--train.lr", "-1", "--force", "--share=.5", "b.txt",
+                          "--run.name=x.y", "--sites=64"};
+    assert_int_equal(parse(11, argv, "TEXT...", true), ERR_OK);
+    assert_false(args.help);
+    assert_string_equal(out, "dir");
+    assert_true(force && sites == 64 && share == 0.5);
+    assert_int_equal(args.operand_count, 2);
+    assert_string_equal(args.operand[1], "b.txt");
+    assert_int_equal(args.setting_count, 3);
+    assert_string_equal(args.setting[0], "--train.lr");
+    assert_string_equal(args.setting[1], "-1");
+    assert_string_equal(args.setting[2], "--run.name=x.y");
+}
+
+static void defaults_stay(void **state)
+{
+    (void)state;
+    const char *argv[] = {"data", "--out=d=e"};
+    assert_int_equal(parse(2, argv, NULL, false), ERR_OK);
+    assert_string_equal(out, "d=e");
+    assert_true(!force && sites == 2 && share == 0.25);
+}
+
+static void mistakes_come_together(void **state)
+{
+    (void)state;
+    const char *argv[] = {"data", "--sties", "3",          "--sites=0", "--share", "nan", "--force=yes",
+                          "x",    "--a.b=1", "--sites=1e1", "--share"};
+    assert_int_equal(parse(11, argv, NULL, false), ERR_CONFIG);
+    assert_says("unknown option --sties; the nearest is --sites");
+    assert_says("what is \"3\"?");
+    assert_says("--sites = \"0\": allowed is a whole number from 1 to 64");
+    assert_says("--sites = \"1e1\"");
+    assert_says("--share = \"nan\": allowed is a number from 0 to 0.5");
+    assert_says("--force takes no value");
+    assert_says("unknown option --a.b=1");
+    assert_says("--share lacks its value X");
+    assert_says("--out DIR is missing: Where.");
+}
+
+static void help_wins_over_mistakes(void **state)
+{
+    (void)state;
+    const char *argv[] = {"data", "--nonsense", "--help"};
+    assert_int_equal(parse(3, argv, "TEXT...", true), ERR_OK);
+    assert_true(args.help);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(options_operands_and_settings_come_apart),
+        cmocka_unit_test(defaults_stay),
+        cmocka_unit_test(mistakes_come_together),
+        cmocka_unit_test(help_wins_over_mistakes),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    arena_free(&arena);
+    return failed;
+}

@@ -1,0 +1,151 @@
+/* What breaks if this is wrong: runs start with an outer learning rate that nobody has published, or
+ * members pin different ones. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+#include "outer/config/sync_config.h"
+#include "outer/config/tuning.h"
+
+static const char *names[32];
+
+static struct outer_settings settings(const char *optimizer, size_t sites, int64_t every, double lr)
+{
+    return (struct outer_settings){.outer_optimizer = optimizer,
+                                   .outer_codec = "f32",
+                                   .outer_sites = {names, sites},
+                                   .outer_every = every,
+                                   .outer_delay = 1,
+                                   .outer_lr = lr,
+                                   .outer_momentum = 0.9};
+}
+
+/* The rows of 2503.09799, figure 7, and the end of 2311.08105. */
+static void the_table_is_the_published_one(void **state)
+{
+    (void)state;
+    static const struct {
+        unsigned sites;
+        double lr;
+    } rows[] = {{1, 0.4}, {2, 0.6}, {4, 0.6}, {8, 0.8}, {64, 0.8}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_true(fabs(tuning_table(rows[i].sites, 30) - rows[i].lr) < 1e-12);
+        assert_true(fabs(tuning_table(rows[i].sites, 500) - fmax(rows[i].lr, 0.7)) < 1e-12);
+        assert_true(fabs(tuning_table(rows[i].sites, 5000) - fmax(rows[i].lr, 0.7)) < 1e-12);
+    }
+    for (unsigned sites = 1; sites < 20; sites++) /* rising with both */
+        for (int64_t every = 30; every < 600; every++) {
+            assert_true(tuning_table(sites, every) <= tuning_table(sites + 1, every) + 1e-12);
+            assert_true(tuning_table(sites, every) <= tuning_table(sites, every + 1) + 1e-12);
+        }
+}
+
+static void rho_is_the_published_one(void **state)
+{
+    (void)state;
+    assert_true(fabs(tuning_rho(16) - 0.98) < 1e-12 && fabs(tuning_rho(64) - 0.93) < 1e-12);
+    assert_true(fabs(tuning_rho(256) - 0.73) < 1e-12 && tuning_rho(1) == 1);
+    assert_true(tuning_rho(100000) == tuning_rho(256));
+}
+
+/* eta_eff is the sum of what one delta does through the momentum, for deltas that decay by rho. */
+static void effective_is_the_sum_of_a_decaying_kernel(void **state)
+{
+    (void)state;
+    double mu = 0.9, rho = 0.8, sum = 1, weight = mu;
+    for (int k = 0; k < 400; k++, weight *= mu * rho)
+        sum += weight;
+    assert_true(fabs(tuning_effective(0.7, mu, rho) - 0.7 * sum) < 1e-9);
+}
+
+static void unset_takes_the_table_and_is_pinned(void **state)
+{
+    (void)state;
+    struct outer_settings o = settings("nesterov", 2, 30, 0);
+    struct tuning t = tuning_settle(&o);
+    assert_true(t.from_table && !t.far && fabs(o.outer_lr - 0.6) < 1e-9 && o.outer_lr == t.lr);
+    struct tuning again = tuning_of(&o);
+    assert_true(!again.from_table && again.lr == t.lr);
+    struct nesterov n;
+    assert_int_equal(exchange_optimizer(&n, &o), ERR_OK);
+    assert_true(n.lr == 0.6f);
+    o = settings("average", 2, 30, 0);
+    assert_true(tuning_settle(&o).lr == 1 && o.outer_lr == 1);
+    o = settings("sgd", 2, 30, 0); /* as far a step would want a rate of 4 */
+    assert_true(tuning_settle(&o).lr == 1);
+    o = settings("sgd", 2, 30, 0.5);
+    assert_true(tuning_settle(&o).lr == 0.5);
+    struct outer_settings delayed = settings("delayed_nesterov", 4, 5, 0);
+    delayed.outer_delay = 6; /* a cycle sums over 30 steps */
+    assert_true(fabs(tuning_of(&delayed).lr - 0.6) < 1e-9);
+}
+
+/* What was published of 0.7/0.9 at two sites: +0.5 % of loss at H = 24, +9 % at H = 2. */
+static void small_rounds_are_warned_of(void **state)
+{
+    (void)state;
+    static const int64_t fine[] = {24, 30, 100, 500}, small[] = {1, 2, 4, 8};
+    char text[512];
+    for (size_t i = 0; i < 4; i++) {
+        struct outer_settings o = settings("nesterov", 2, fine[i], 0.7);
+        struct tuning t = tuning_of(&o);
+        tuning_warning(&t, text, sizeof text);
+        assert_false(t.far || *text);
+        o.outer_every = small[i];
+        t = tuning_of(&o);
+        tuning_warning(&t, text, sizeof text);
+        assert_true(t.far);
+        assert_non_null(strstr(text, "would be right"));
+        o.outer_lr = t.right_lr; /* and the remedy is one */
+        assert_false(tuning_of(&o).far);
+        assert_true(fabs(tuning_of(&o).effective / t.reference - 1) < 0.02);
+        o.outer_lr = 0;
+        assert_false(tuning_settle(&o).far);
+        o = settings("sgd", 2, small[i], 1);
+        assert_false(tuning_of(&o).far);
+    }
+}
+
+/* 10.8 M parameters, Nesterov 0.7/0.9: sign +9.7 %, csc +38 %; a residual is momentum enough. */
+static void momentum_on_a_residual_is_warned_of(void **state)
+{
+    (void)state;
+    static const char *const most[] = {"sign", "csc", "topk"}, *const little[] = {"f32", "int4", "int2"};
+    char text[512];
+    for (size_t i = 0; i < 3; i++) {
+        struct outer_settings o = settings("nesterov", 2, 30, 0);
+        o.outer_codec = most[i];
+        struct tuning t = tuning_of(&o);
+        tuning_warning(&t, text, sizeof text);
+        assert_non_null(strstr(text, "outer.optimizer = sgd"));
+        assert_string_equal(tuning_optimizer(&o), "sgd");
+        o.outer_optimizer = "sgd";
+        t = tuning_of(&o);
+        tuning_warning(&t, text, sizeof text);
+        assert_string_equal(text, "");
+        o.outer_optimizer = "average";
+        assert_string_equal(tuning_optimizer(&o), "average");
+        o = settings("nesterov", 2, 30, 0);
+        o.outer_codec = little[i];
+        assert_string_equal(tuning_optimizer(&o), "nesterov");
+        t = tuning_of(&o);
+        tuning_warning(&t, text, sizeof text);
+        assert_string_equal(text, "");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_table_is_the_published_one),
+        cmocka_unit_test(rho_is_the_published_one),
+        cmocka_unit_test(effective_is_the_sum_of_a_decaying_kernel),
+        cmocka_unit_test(unset_takes_the_table_and_is_pinned),
+        cmocka_unit_test(small_rounds_are_warned_of),
+        cmocka_unit_test(momentum_on_a_residual_is_warned_of),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

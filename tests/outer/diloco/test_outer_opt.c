@@ -1,0 +1,199 @@
+/* What breaks if the outer optimizer is wrong: convergence, silently. Steps are compared with
+ * float64. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+#include "kernels/base/rng.h"
+#include "outer/diloco/outer_opt.h"
+
+enum { COUNT = 1024 };
+static struct dev *dev;
+static float theta[COUNT], momentum[COUNT], mean[COUNT], local[COUNT], zero[COUNT];
+static const struct nesterov_state state_of = {.theta = theta, .momentum = momentum};
+
+static void start(void)
+{
+    for (size_t i = 0; i < COUNT; i++) {
+        theta[i] = rng_normal(1, RNG_TEST, i);
+        local[i] = theta[i] + 0.01f * rng_normal(2, RNG_TEST, i);
+        momentum[i] = 0;
+    }
+    dev->ops->delta(dev, mean, theta, local, zero, 1.0f, COUNT);
+}
+
+/* Base loop of DiLoCo: from rest the first step moves by lr * (1 + mu) * mean. */
+static void first_step_of_nesterov(void **state)
+{
+    (void)state;
+    struct nesterov o;
+    assert_int_equal(nesterov_make(&o, "nesterov", 0.7f, 0.9f), ERR_OK);
+    assert_true(nesterov_momentum(&o));
+    start();
+    nesterov_step(dev, &o, &state_of, mean, 0, COUNT);
+    for (size_t i = 0; i < COUNT; i++) {
+        double before = (double)rng_normal(1, RNG_TEST, i),
+               want = before - 0.7 * 1.9 * (double)mean[i];
+        assert_true(fabs((double)theta[i] - want) <= 1e-7 * fabs(before) + 1e-8);
+        assert_true(momentum[i] == mean[i]);
+    }
+}
+
+static void ten_steps_follow_float64(void **state)
+{
+    (void)state;
+    static double x[COUNT], u[COUNT];
+    struct nesterov o;
+    assert_int_equal(nesterov_make(&o, "nesterov", 0.7f, 0.9f), ERR_OK);
+    start();
+    for (size_t i = 0; i < COUNT; i++) {
+        x[i] = (double)theta[i];
+        u[i] = 0;
+    }
+    for (uint64_t t = 0; t < 10; t++) {
+        for (size_t i = 0; i < COUNT; i++)
+            mean[i] = 0.01f * rng_normal(3 + t, RNG_TEST, i);
+        nesterov_step(dev, &o, &state_of, mean, t, COUNT);
+        for (size_t i = 0; i < COUNT; i++) {
+            u[i] = 0.9 * u[i] + (double)mean[i];
+            x[i] -= 0.7 * ((double)mean[i] + 0.9 * u[i]);
+            assert_true(fabs((double)theta[i] - x[i]) < 2e-6);
+            assert_true(fabs((double)momentum[i] - u[i]) < 1e-7);
+        }
+    }
+}
+
+/* 2401.09135, as published, in float64: every round theta -= lr*g/N; every N-th, with avg the mean of
+ * the N: buf = mu*buf + avg and theta -= lr*mu*buf in addition. */
+static void delayed_follows_float64(void **state)
+{
+    (void)state;
+    static double x[COUNT], u[COUNT], sum[COUNT];
+    static float gathered[COUNT];
+    enum { N = 4 };
+    struct nesterov o;
+    assert_int_equal(nesterov_make(&o, "delayed_nesterov", 0.7f, 0.9f), ERR_OK);
+    assert_true(nesterov_momentum(&o) && nesterov_gathers(&o) && nesterov_bytes(&o) == 12);
+    o.delay = N;
+    start();
+    for (size_t i = 0; i < COUNT; i++) {
+        x[i] = (double)theta[i];
+        u[i] = sum[i] = 0;
+        gathered[i] = 99; /* what an earlier cycle left */
+    }
+    for (uint64_t t = 0; t < 5 * N; t++) {
+        for (size_t i = 0; i < COUNT; i++)
+            mean[i] = 0.01f * rng_normal(40 + t, RNG_TEST, i);
+        nesterov_step(dev, &o, &(struct nesterov_state){theta, momentum, gathered}, mean, t, COUNT);
+        for (size_t i = 0; i < COUNT; i++) {
+            x[i] -= 0.7 * (double)mean[i] / N;
+            sum[i] += (double)mean[i];
+            if (t % N == N - 1) {
+                u[i] = 0.9 * u[i] + sum[i] / N;
+                x[i] -= 0.7 * 0.9 * u[i];
+                sum[i] = 0;
+            }
+            assert_true(fabs((double)theta[i] - x[i]) < 2e-6);
+            assert_true(fabs((double)momentum[i] - u[i]) < 1e-7);
+        }
+    }
+}
+
+/* One step for every N rounds of the same mean, up to the roundings of N steps. */
+static void a_cycle_is_one_step_on_its_mean(void **state)
+{
+    (void)state;
+    static float one[COUNT], buf[COUNT], gathered[COUNT];
+    struct nesterov o, d;
+    assert_int_equal(nesterov_make(&o, "nesterov", 0.7f, 0.9f), ERR_OK);
+    assert_int_equal(nesterov_make(&d, "delayed_nesterov", 0.7f, 0.9f), ERR_OK);
+    d.delay = 8;
+    start();
+    for (size_t i = 0; i < COUNT; i++)
+        mean[i] = (float)((int)(i % 129) - 64) / 4096; /* eighths add without rounding */
+    memcpy(one, theta, sizeof one);
+    memset(buf, 0, sizeof buf);
+    for (uint64_t t = 0; t < 16; t++)
+        nesterov_step(dev, &d, &(struct nesterov_state){theta, momentum, gathered}, mean, t, COUNT);
+    for (uint64_t t = 0; t < 2; t++)
+        nesterov_step(dev, &o, &(struct nesterov_state){one, buf, NULL}, mean, t, COUNT);
+    for (size_t i = 0; i < COUNT; i++) {
+        assert_true(momentum[i] == buf[i]);
+        assert_true(fabsf(theta[i] - one[i]) <= 16 * 0x1p-24f * fmaxf(fabsf(one[i]), 1));
+    }
+}
+
+/* Bit for bit, negative zeros and all. */
+static void a_delay_of_one_is_nesterov(void **state)
+{
+    (void)state;
+    static float one[COUNT], buf[COUNT], gathered[COUNT];
+    struct nesterov o, d;
+    assert_int_equal(nesterov_make(&o, "nesterov", 0.7f, 0.9f), ERR_OK);
+    assert_int_equal(nesterov_make(&d, "delayed_nesterov", 0.7f, 0.9f), ERR_OK);
+    start();
+    for (size_t i = 0; i < COUNT; i++)
+        momentum[i] = i % 2 ? -0.0f : 0.0f;
+    memcpy(one, theta, sizeof one);
+    memcpy(buf, momentum, sizeof buf);
+    for (uint64_t t = 0; t < 6; t++) {
+        for (size_t i = 0; i < COUNT; i++)
+            mean[i] = i % 7 == 0 ? -0.0f : 0.01f * rng_normal(60 + t, RNG_TEST, i);
+        nesterov_step(dev, &d, &(struct nesterov_state){theta, momentum, gathered}, mean, t, COUNT);
+        nesterov_step(dev, &o, &(struct nesterov_state){one, buf, NULL}, mean, t, COUNT);
+        assert_memory_equal(theta, one, sizeof one);
+        assert_memory_equal(momentum, buf, sizeof buf);
+    }
+}
+
+/* One site, average: theta - (theta - local) is local up to one rounding of the delta. sgd with lr
+ * 1 is the same. */
+static void one_site_gets_its_parameters_back(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"average", "sgd"};
+    for (int k = 0; k < 2; k++) {
+        struct nesterov o;
+        assert_int_equal(nesterov_make(&o, names[k], k ? 1.0f : 0.3f, 0.9f), ERR_OK);
+        assert_false(nesterov_momentum(&o));
+        assert_true(o.lr == 1.0f && o.mu == 0.0f);
+        start();
+        nesterov_step(dev, &o, &(struct nesterov_state){.theta = theta}, mean, 0, COUNT);
+        for (size_t i = 0; i < COUNT; i++)
+            assert_true(fabsf(theta[i] - local[i]) <= 0x1p-24f * fabsf(local[i]));
+    }
+}
+
+static void wrong_settings_are_refused(void **state)
+{
+    (void)state;
+    struct nesterov o;
+    assert_int_equal(nesterov_make(&o, "adam", 0.7f, 0.9f), ERR_CONFIG);
+    assert_int_equal(nesterov_make(&o, "sgd", -1, 0.9f), ERR_CONFIG);
+    assert_int_equal(nesterov_make(&o, "sgd", INFINITY, 0.9f), ERR_CONFIG);
+    assert_int_equal(nesterov_make(&o, "nesterov", NAN, 0.9f), ERR_CONFIG);
+    assert_int_equal(nesterov_make(&o, "nesterov", 0.7f, 1), ERR_CONFIG);
+    assert_int_equal(nesterov_make(&o, "nesterov", 0.7f, NAN), ERR_CONFIG);
+}
+
+int main(void)
+{
+    struct dev_options options = {.kind = "cpu", .model_type = "f32", .threads = 2};
+    if (dev_open(&dev, &options) != ERR_OK)
+        return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(first_step_of_nesterov),
+        cmocka_unit_test(ten_steps_follow_float64),
+        cmocka_unit_test(delayed_follows_float64),
+        cmocka_unit_test(a_cycle_is_one_step_on_its_mean),
+        cmocka_unit_test(a_delay_of_one_is_nesterov),
+        cmocka_unit_test(one_site_gets_its_parameters_back),
+        cmocka_unit_test(wrong_settings_are_refused),
+    };
+    int failures = cmocka_run_group_tests(tests, NULL, NULL);
+    dev_close(dev);
+    return failures;
+}

@@ -1,0 +1,385 @@
+/* What breaks if the core is wrong: a contribution counted twice, a round closed by a minority, two histories.
+ * Stories with their answers lie in tests/golden/round; random orders of events are checked against the rule that a
+ * round's set never depends on the order in which it came. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "kernels/base/rng.h"
+#include "outer/protocol/round.h"
+
+static const char *const stories[] = {"first", "strict", "quorum", "restart", "identity", "standing", "fragments"};
+static struct round core;
+static struct arena memory;
+
+static void core_init(unsigned sites, unsigned fragments, bool strict, uint64_t straggler_ms, uint64_t epoch)
+{
+    arena_free(&memory);
+    memory = arena_make(0);
+    assert_int_equal(round_init(&core, sites, fragments, strict, straggler_ms, epoch, &memory), ERR_OK);
+}
+
+struct words { /* key=value words of one line; views into the line */
+    char *key[32], *value[32];
+    size_t count;
+};
+
+static struct words words_of(char *line)
+{
+    struct words w = {.count = 0};
+    for (char *at = strtok(line, " \n"); at && w.count < 32; at = strtok(NULL, " \n")) {
+        char *equals = strchr(at, '=');
+        assert_non_null(equals);
+        *equals = 0;
+        w.key[w.count] = at;
+        w.value[w.count++] = equals + 1;
+    }
+    return w;
+}
+
+static const char *word(struct words *w, const char *key, const char *otherwise)
+{
+    for (size_t i = 0; i < w->count; i++)
+        if (w->key[i] && strcmp(w->key[i], key) == 0) {
+            w->key[i] = NULL; /* used: a mistyped key is left over */
+            return w->value[i];
+        }
+    return otherwise;
+}
+
+static uint64_t number(struct words *w, const char *key, uint64_t otherwise)
+{
+    const char *s = word(w, key, NULL);
+    return s ? strtoull(s, NULL, 10) : otherwise;
+}
+
+static struct digest named(struct words *w, const char *key, struct digest otherwise)
+{
+    const char *s = word(w, key, NULL);
+    return s ? digest_of(s, strlen(s)) : otherwise;
+}
+
+static void none_left(const struct words *w)
+{
+    for (size_t i = 0; i < w->count; i++)
+        if (w->key[i])
+            fail_msg("unknown key %s", w->key[i]);
+}
+
+static enum round_event_kind kind_of(const char *name)
+{
+    for (int k = ROUND_HELLO; k <= ROUND_TICK; k++)
+        if (strcmp(round_event_name((enum round_event_kind)k), name) == 0)
+            return (enum round_event_kind)k;
+    fail_msg("unknown event %s", name);
+    return ROUND_TICK;
+}
+
+static void story_run(struct words w)
+{
+    uint64_t sites = number(&w, "sites", 0), fragments = number(&w, "fragments", 1);
+    bool strict = strcmp(word(&w, "mode", "strict"), "strict") == 0;
+    uint64_t straggler = number(&w, "straggler", 0), epoch = number(&w, "epoch", 0);
+    none_left(&w);
+    core_init((unsigned)sites, (unsigned)fragments, strict, straggler, epoch);
+    struct digest initial = digest_of("initial", 7);
+    for (unsigned i = 0; i < fragments; i++)
+        round_place(&core, i, 0, &(struct digest){0}, &initial);
+}
+
+static void story_place(struct words w)
+{
+    unsigned fragment = (unsigned)number(&w, "fragment", 0);
+    uint64_t round = number(&w, "round", 0);
+    struct digest manifest = named(&w, "manifest", (struct digest){0}), state = named(&w, "state", manifest);
+    none_left(&w);
+    round_place(&core, fragment, round, &manifest, &state);
+}
+
+/* What an orderly site would say now, changed by the words. */
+static struct round_event story_event(uint64_t now_ms, enum round_event_kind kind, struct words w)
+{
+    struct round_event e = {.kind = kind, .now_ms = now_ms, .site = (unsigned)number(&w, "site", 0),
+                            .fragment = (unsigned)number(&w, "fragment", 0), .weight = 1.0f};
+    const struct round_fragment *f = &core.f[e.fragment];
+    char payload[16], next[32];
+    snprintf(payload, sizeof payload, "p%u", e.site);
+    e.incarnation = number(&w, "incarnation", 1);
+    e.instance = number(&w, "instance", 1);
+    e.epoch = number(&w, "epoch", core.epoch);
+    e.round = number(&w, "round", f->round + (kind == ROUND_COMMITTED));
+    snprintf(next, sizeof next, "state%llu", (unsigned long long)e.round);
+    struct digest after = digest_of(next, strlen(next));
+    e.parent = named(&w, "manifest", kind == ROUND_COMMITTED ? after : f->parent);
+    e.state = named(&w, "state", kind == ROUND_COMMITTED ? after : f->state);
+    e.payload = named(&w, "payload", digest_of(payload, strlen(payload)));
+    e.payload_bytes = number(&w, "bytes", 100);
+    e.payload_max = 100;
+    e.has_state = number(&w, "has_state", 1);
+    e.grid_differs = number(&w, "grid_differs", 0);
+    e.kept = number(&w, "kept", 0);
+    e.our_parent = named(&w, "our_manifest", e.our_parent);
+    e.our_state = named(&w, "our_state", e.our_state);
+    none_left(&w);
+    return e;
+}
+
+/* "> 100 offer site=0" -> the line the core answers with. */
+static void story_step(char *line, char *out, size_t size)
+{
+    char kind[32], values[1024];
+    unsigned long long now_ms;
+    int used = 0;
+    assert_int_equal(sscanf(line, "> %llu %31s%n", &now_ms, kind, &used), 2);
+    struct round_event e = story_event(now_ms, kind_of(kind), words_of(line + used));
+    struct round_update u;
+    round_step(&core, &e, &u);
+    round_trace(&e, &u, values, sizeof values);
+    snprintf(out, size, "< t=%llu ev=%s %s\n", now_ms, kind, values);
+}
+
+static void story_line(char *line, char *out, size_t size)
+{
+    *out = 0;
+    if (strncmp(line, "run ", 4) == 0)
+        story_run(words_of(line + 4));
+    else if (strncmp(line, "place ", 6) == 0)
+        story_place(words_of(line + 6));
+    else if (*line == '>')
+        story_step(line, out, size);
+    else
+        assert_true(*line == '#');
+}
+
+static void story_check(void **state)
+{
+    char path[256], line[1024], kept[1024], expected[1024], out[1200];
+    snprintf(path, sizeof path, "tests/golden/round/%s.trace", (const char *)*state);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    unsigned answers = 0;
+    while (fgets(line, sizeof line, f)) {
+        strcpy(kept, line);
+        story_line(line, out, sizeof out);
+        if (!*out)
+            continue;
+        if (!fgets(expected, sizeof expected, f) || strcmp(expected, out) != 0)
+            fail_msg("%s\n%sexpected %sgot      %s", path, kept, expected, out);
+        answers++;
+    }
+    fclose(f);
+    assert_true(answers > 0);
+}
+
+static void story_write(const char *name)
+{
+    char path[256], temporary[300], line[1024], kept[1024], out[1200];
+    snprintf(path, sizeof path, "tests/golden/round/%s.trace", name);
+    snprintf(temporary, sizeof temporary, "%s.new", path);
+    FILE *f = fopen(path, "r"), *to = fopen(temporary, "w");
+    assert_true(f && to);
+    while (fgets(line, sizeof line, f)) {
+        if (*line == '<')
+            continue;
+        strcpy(kept, line);
+        story_line(line, out, sizeof out);
+        fprintf(to, "%s%s", kept, out);
+    }
+    fclose(f);
+    fclose(to);
+    assert_int_equal(rename(temporary, path), 0);
+}
+
+/* ---- random orders ---- */
+enum { SITES = 5, EVENTS = 600 };
+static uint64_t seed = 1;
+
+struct random {
+    uint64_t index;
+};
+
+static uint64_t below(struct random *r, uint64_t n)
+{
+    return rng_u64(seed, 7, r->index++) % n;
+}
+
+static struct digest payload_of(unsigned site, unsigned fragment, uint64_t round)
+{
+    unsigned v[3] = {site, fragment, (unsigned)round};
+    return digest_of(v, sizeof v);
+}
+
+/* Any event a network may deliver: duplicated, late, of an old round, of the present one. */
+static struct round_event any_event(struct random *r, uint64_t now_ms)
+{
+    static const enum round_event_kind kinds[] = {ROUND_BIND, ROUND_OFFER, ROUND_STORED, ROUND_STORED, ROUND_POLL,
+                                                  ROUND_REPORT, ROUND_TICK, ROUND_LEAVE};
+    struct round_event e = {.kind = kinds[below(r, 8)], .now_ms = now_ms, .site = (unsigned)below(r, SITES),
+                            .fragment = (unsigned)below(r, core.fragments), .incarnation = 1, .instance = 1,
+                            .epoch = core.epoch, .payload_bytes = 100, .payload_max = 100, .has_state = true};
+    const struct round_fragment *f = &core.f[e.fragment];
+    uint64_t back = below(r, 3);
+    e.round = f->round >= back ? f->round - back : 0;
+    e.parent = f->parent;
+    e.state = f->state;
+    e.payload = payload_of(e.site, e.fragment, e.round);
+    return e;
+}
+
+static void commit(const struct round_update *u, uint64_t now_ms)
+{
+    struct round_event e = {.kind = ROUND_COMMITTED, .now_ms = now_ms, .fragment = u->seal_fragment,
+                            .round = core.f[u->seal_fragment].round + 1};
+    struct round_update after;
+    e.parent = e.state = digest_of(&e.round, sizeof e.round);
+    round_step(&core, &e, &after);
+    assert_int_equal(core.f[e.fragment].round, e.round);
+    assert_false(after.seal && after.seal_fragment == e.fragment); /* an empty round is never ready */
+}
+
+/* One random run: every accept of (site, fragment, round) happens once; every sealed set is exactly what was accepted
+ * before; strict: all of them, quorum: a majority of the configured ones. Returns rounds committed. */
+static unsigned any_run(bool strict, unsigned fragments)
+{
+    static uint64_t accepted[ROUND_FRAGMENTS_MAX];
+    struct random r = {0};
+    struct digest initial = digest_of("initial", 7);
+    unsigned rounds = 0;
+    uint64_t now_ms = 0;
+    memset(accepted, 0, sizeof accepted);
+    core_init(SITES, fragments, strict, 50, 1);
+    for (unsigned i = 0; i < fragments; i++)
+        round_place(&core, i, 0, &(struct digest){0}, &initial);
+    for (unsigned n = 0; n < EVENTS * fragments; n++) {
+        struct round_event e = any_event(&r, now_ms += below(&r, 20));
+        struct round_update u;
+        round_step(&core, &e, &u);
+        if (u.accept) {
+            assert_int_equal(u.outcome, ROUND_RECEIPT);
+            assert_int_equal(e.round, core.f[e.fragment].round);
+            assert_false(accepted[e.fragment] >> e.site & 1);
+            accepted[e.fragment] |= 1ull << e.site;
+        }
+        if (u.seal) {
+            assert_int_equal(u.seal_set.word[0], accepted[u.seal_fragment]);
+            unsigned count = set_count(&u.seal_set);
+            assert_true(strict ? count == SITES : count >= SITES / 2 + 1);
+            for (unsigned i = 0; i < SITES; i++)
+                if (set_has(&u.seal_set, i)) {
+                    struct digest p = payload_of(i, u.seal_fragment, core.f[u.seal_fragment].round);
+                    assert_true(digest_equal(&core.f[u.seal_fragment].entries[i].payload, &p));
+                }
+            accepted[u.seal_fragment] = 0;
+            commit(&u, now_ms);
+            rounds++;
+        }
+    }
+    return rounds;
+}
+
+static void random_orders_count_once(void **state)
+{
+    (void)state;
+    unsigned rounds = 0;
+    for (uint64_t s = 1; s <= 200; s++) {
+        seed = s;
+        rounds += any_run(s & 1, s & 2 ? 4 : 1);
+    }
+    assert_true(rounds > 2000); /* the runs did get somewhere */
+}
+
+/* The same contributions in every order of 4 sites: the same set, digests and weights. */
+static void the_set_is_independent_of_order(void **state)
+{
+    (void)state;
+    enum { N = 4 };
+    for (unsigned code = 0; code < 256; code++) {
+        unsigned order[N] = {code & 3, code >> 2 & 3, code >> 4 & 3, code >> 6 & 3}, seen = 0;
+        for (unsigned i = 0; i < N; i++)
+            seen |= 1u << order[i];
+        core_init(N, 1, true, 0, 1);
+        struct round_update u = {0};
+        for (unsigned i = 0; i < 2 * N; i++) { /* each twice, when the order names a site twice even more often */
+            struct round_event e = {.kind = ROUND_BIND, .site = order[i % N], .epoch = 1, .payload_bytes = 8,
+                                    .now_ms = i, .weight = 1.0f / (float)(1 + order[i % N])};
+            struct round_update ignored;
+            round_step(&core, &e, &ignored);
+            e.kind = ROUND_STORED;
+            e.payload = payload_of(e.site, 0, 0);
+            round_step(&core, &e, &ignored);
+            if (ignored.seal)
+                u = ignored;
+        }
+        assert_int_equal(u.seal, seen == 15);
+        for (unsigned i = 0; u.seal && i < N; i++) {
+            struct digest p = payload_of(i, 0, 0);
+            assert_true(digest_equal(&core.f[0].entries[i].payload, &p));
+            assert_true(core.f[0].entries[i].weight == 1.0f / (float)(1 + i));
+        }
+    }
+}
+
+/* As many sites as there may be: the set is all of them, the trace writes it as one number, and a majority of them
+ * that reports another state halts. Every word of the set is crossed. */
+static void a_thousand_sites(void **state)
+{
+    (void)state;
+    enum { N = ROUND_SITES_MAX };
+    struct round_update u = {0};
+    struct round_event e = {.epoch = 1, .weight = 1, .payload_bytes = 8, .payload_max = 8};
+    char line[1024];
+    core_init(N, 2, true, 0, 1);
+    for (unsigned i = 0; i < N; i++) {
+        assert_false(u.seal);
+        e.site = N - 1 - i;
+        e.kind = ROUND_BIND;
+        round_step(&core, &e, &u);
+        e.kind = ROUND_STORED;
+        e.payload = payload_of(e.site, 0, 0);
+        round_step(&core, &e, &u);
+        assert_true(u.accept);
+        assert_int_equal(core.f[0].count, i + 1);
+    }
+    assert_true(u.seal);
+    assert_int_equal(set_count(&u.seal_set), N);
+    round_trace(&e, &u, line, sizeof line);
+    const char *set = strstr(line, " set=0x");
+    assert_non_null(set);
+    assert_int_equal(strspn(set + 7, "f"), N / 4);
+    e = (struct round_event){.kind = ROUND_COMMITTED, .round = 1};
+    e.parent = e.state = digest_of("one", 3);
+    round_step(&core, &e, &u);
+    assert_int_equal(core.f[0].count + set_count(&core.f[0].counted), 0);
+    e = (struct round_event){.kind = ROUND_REPORT, .round = 1, .epoch = 1, .state = digest_of("two", 3)};
+    for (unsigned i = 0; i <= N / 2; i++) {
+        assert_false(u.halt);
+        e.site = 2 * i % N;
+        round_step(&core, &e, &u);
+        e.site += 1; /* odd ones never: the even ones are half, and no majority */
+    }
+    assert_false(u.halt);
+    e.site = 1;
+    round_step(&core, &e, &u);
+    assert_true(u.halt);
+}
+
+int main(int argc, char **argv)
+{
+    enum { N = sizeof stories / sizeof *stories };
+    if (argc > 1 && strcmp(argv[1], "--write") == 0) {
+        for (size_t i = 0; i < N; i++)
+            story_write(stories[i]);
+        return 0;
+    }
+    struct CMUnitTest tests[N + 3];
+    for (size_t i = 0; i < N; i++)
+        tests[i] = (struct CMUnitTest){stories[i], story_check, NULL, NULL, (void *)(uintptr_t)stories[i]};
+    tests[N] = (struct CMUnitTest)cmocka_unit_test(random_orders_count_once);
+    tests[N + 1] = (struct CMUnitTest)cmocka_unit_test(the_set_is_independent_of_order);
+    tests[N + 2] = (struct CMUnitTest)cmocka_unit_test(a_thousand_sites);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

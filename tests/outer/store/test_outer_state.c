@@ -1,0 +1,662 @@
+/* The outer state: the step against float64, the same bits on every member, and files whose damage
+ * always shows. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "kernels/base/log.h"
+#include "kernels/base/rng.h"
+#include "outer/store/outer_state.h"
+#include "tests/outer/toy.h"
+
+enum { SITES = 3, FRAGMENTS = 2, ELEMENTS_MAX = 8192 };
+
+static struct dev *cpu;
+static struct tensor tensors[TOY_TENSORS_MAX];
+static struct table table;
+static struct arena arena;
+static struct fragments fragments;
+static char root[64];
+static float initial[ELEMENTS_MAX];
+static const char *optimizer = "nesterov"; /* of what options() says */
+
+struct node {
+    struct world *world;
+    struct member member;
+    struct arena arena;
+    char path[128];
+};
+
+static struct member_options options(bool site)
+{
+    struct member_options o = {
+        .fragments = &fragments, .residuals = site, .forgets = site, .keep = 3};
+    o.schedule = schedule_streaming(1000, 10, FRAGMENTS, 1, CODEC_INT8);
+    assert_int_equal(nesterov_make(&o.outer, optimizer, 0.7f, 0.9f), ERR_OK);
+    if (nesterov_gathers(&o.outer))
+        o.outer.delay = 3;
+    return o;
+}
+
+static void node_open(struct node *n, const char *name, bool site)
+{
+    struct member_options o = options(site);
+    *n = (struct node){.arena = arena_make(0)};
+    snprintf(n->path, sizeof n->path, "%s/%s/%s", root, optimizer, name);
+    assert_int_equal(world_open_real(&n->world, n->path), ERR_OK);
+    assert_int_equal(member_open(&n->member, n->world, cpu, &o, &n->arena), ERR_OK);
+}
+
+static void node_close(struct node *n)
+{
+    member_close(&n->member);
+    world_close_real(n->world);
+    arena_free(&n->arena);
+}
+
+static void node_again(struct node *n, const char *name, bool site)
+{
+    node_close(n);
+    node_open(n, name, site);
+}
+
+/* The contributions of one round, encoded on the member's grid; z is a multiple of 2^-20 below 1.
+ */
+struct made {
+    struct manifest manifest;
+    uint8_t *aggregate;
+    size_t bytes;
+    double mean[ELEMENTS_MAX]; /* exact: what the aggregate decodes to */
+};
+
+static void round_make(struct made *out, struct member *m, unsigned f, uint64_t seed)
+{
+    const struct member_state *s = &m->state[f];
+    const struct codec *c = codec_get(member_codec(m, f));
+    size_t n = fragments.f[f].elements;
+    struct codec_payload payloads[SITES];
+    float z[ELEMENTS_MAX], residual[ELEMENTS_MAX];
+    out->manifest = (struct manifest){.run = "t",
+                                      .fragment = f,
+                                      .round = s->round,
+                                      .parent = s->manifest,
+                                      .codec = c->kind,
+                                      .site_count = SITES};
+    memset(out->mean, 0, sizeof out->mean);
+    for (unsigned i = 0; i < SITES; i++) {
+        for (size_t k = 0; k < n; k++)
+            z[k] = (float)((int)rng_below(seed + i, RNG_TEST, k, 2001) - 1000) / (1 << 20);
+        uint8_t *payload = arena_alloc(&arena, c->payload_max(c, n));
+        payloads[i].data = payload;
+        assert_int_equal(c->encode(c, m->work, payload, &payloads[i].size_bytes, residual, z,
+                                   s->codes, n),
+                         ERR_OK);
+        for (size_t k = 0; k < n; k++)
+            out->mean[k] += (double)z[k] - residual[k];
+        out->manifest.sites[i] =
+            (struct manifest_entry){.site = i,
+                                    .included = true,
+                                    .weight = 1,
+                                    .payload = digest_of(payload, payloads[i].size_bytes),
+                                    .payload_bytes = payloads[i].size_bytes};
+    }
+    for (size_t k = 0; k < n; k++)
+        out->mean[k] /= SITES;
+    out->aggregate = arena_alloc(&arena, c->aggregate_max(c, n, SITES));
+    assert_int_equal(c->aggregate(c, m->work, out->aggregate, &out->bytes, payloads, SITES, n),
+                     ERR_OK);
+}
+
+static void round_commit(struct member *m, unsigned f, struct made *r, bool made)
+{
+    size_t n = fragments.f[f].elements;
+    assert_int_equal(member_apply(m, f, &r->manifest, made, r->aggregate, r->bytes), ERR_OK);
+    for (size_t k = 0; m->o.residuals && k < n; k++) {
+        m->spare.residual[k] = (float)k / 64 + (float)r->manifest.round;
+        m->spare.forgotten[k] = (double)k / 128;
+    }
+    assert_int_equal(member_commit(m, f, &r->manifest, r->aggregate, r->bytes), ERR_OK);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    snprintf(root, sizeof root, "/tmp/test_member.XXXXXX");
+    assert_non_null(mkdtemp(root));
+    arena = arena_make(0);
+    table = toy_table(tensors, 3);
+    assert_true(table.elements <= ELEMENTS_MAX);
+    assert_int_equal(fragment_make(&fragments, &table, &(struct fragment_plan){.count = FRAGMENTS}, &arena), ERR_OK);
+    for (size_t i = 0; i < table.elements; i++)
+        initial[i] =
+            toy_used(&table, i) ? (float)((int)rng_below(1, RNG_TEST, i, 129) - 64) / 64 : 0;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    arena_free(&arena);
+    return file_remove_tree(root) != ERR_OK;
+}
+
+/* DiLoCo's outer step in float64 beside five rounds of the real one, aggregator and site. */
+static void test_step_is_nesterov(void **state)
+{
+    (void)state;
+    static double theta[ELEMENTS_MAX], momentum[ELEMENTS_MAX];
+    static struct made r;
+    struct node a, s;
+    float start[ELEMENTS_MAX];
+    node_open(&a, "a", false);
+    node_open(&s, "s", true);
+    assert_int_equal(member_begin(&a.member, initial), ERR_OK);
+    assert_int_equal(member_begin(&s.member, initial), ERR_OK);
+    fragment_gather(cpu, start, initial, &fragments.f[1]);
+    size_t n = fragments.f[1].elements;
+    for (size_t k = 0; k < n; k++) {
+        theta[k] = start[k];
+        momentum[k] = 0;
+    }
+    for (uint64_t t = 0; t < 5; t++) {
+        round_make(&r, &a.member, 1, 100 * t);
+        round_commit(&a.member, 1, &r, true);
+        round_commit(&s.member, 1, &r, false);
+        for (size_t k = 0; k < n; k++) {
+            momentum[k] = 0.9 * momentum[k] + r.mean[k];
+            theta[k] -= 0.7 * (r.mean[k] + 0.9 * momentum[k]);
+            assert_true(fabs(theta[k] - a.member.state[1].theta[k]) < 1e-6);
+            assert_true(fabs(momentum[k] - a.member.state[1].momentum[k]) < 1e-8);
+        }
+        assert_true(digest_equal(&a.member.state[1].digest, &s.member.state[1].digest));
+        assert_int_equal(a.member.state[1].round, t + 1);
+    }
+    assert_int_equal(a.member.state[0].round, 0);
+    struct digest da = member_digest(&a.member, false), ds = member_digest(&s.member, false);
+    struct digest own = member_digest(&s.member, true);
+    assert_true(digest_equal(&da, &ds));
+    assert_false(digest_equal(&ds, &own));
+    node_close(&a);
+    node_close(&s);
+}
+
+/* A site refuses an aggregate that is not the manifest's, and sees a state that is not. */
+static void test_apply_compares(void **state)
+{
+    (void)state;
+    static struct made r;
+    struct node a, s;
+    node_open(&a, "ac", false);
+    node_open(&s, "sc", true);
+    assert_int_equal(member_begin(&a.member, initial), ERR_OK);
+    assert_int_equal(member_begin(&s.member, initial), ERR_OK);
+    round_make(&r, &a.member, 0, 7);
+    round_commit(&a.member, 0, &r, true);
+    r.aggregate[r.bytes / 2] ^= 1;
+    assert_int_equal(member_apply(&s.member, 0, &r.manifest, false, r.aggregate, r.bytes),
+                     ERR_PROTO);
+    r.aggregate[r.bytes / 2] ^= 1;
+    struct manifest other = r.manifest;
+    other.state_after.bytes[0] ^= 1;
+    assert_int_equal(member_apply(&s.member, 0, &other, false, r.aggregate, r.bytes), ERR_DISAGREE);
+    s.member.state[0].theta[3] +=
+        1; /* a flipped bit in memory shows at the next round at the latest */
+    assert_int_equal(member_apply(&s.member, 0, &r.manifest, false, r.aggregate, r.bytes),
+                     ERR_DISAGREE);
+    assert_int_equal(member_load(&s.member), ERR_OK);
+    assert_int_equal(member_apply(&s.member, 0, &r.manifest, false, r.aggregate, r.bytes), ERR_OK);
+    node_close(&a);
+    node_close(&s);
+}
+
+static void test_load_is_what_was_saved(void **state)
+{
+    (void)state;
+    static struct made r;
+    struct node s;
+    float theta[ELEMENTS_MAX], kept[ELEMENTS_MAX];
+    struct manifest m;
+    struct file_map aggregate;
+    node_open(&s, "l", true);
+    assert_false(member_found(&s.member));
+    assert_int_equal(member_begin(&s.member, initial), ERR_OK);
+    assert_true(member_found(&s.member));
+    for (uint64_t t = 0; t < 4; t++) {
+        if (t == 2)
+            memcpy(theta, s.member.state[0].theta, fragments.f[0].elements * sizeof *theta);
+        round_make(&r, &s.member, 0, t);
+        round_commit(&s.member, 0, &r, true);
+    }
+    struct digest before = member_digest(&s.member, true);
+    node_again(&s, "l", true);
+    assert_int_equal(member_load(&s.member), ERR_OK);
+    struct digest after = member_digest(&s.member, true);
+    assert_true(digest_equal(&before, &after));
+    assert_int_equal(s.member.state[0].round, 4);
+    struct digest manifest = manifest_digest(&r.manifest);
+    assert_true(digest_equal(&s.member.state[0].manifest, &manifest));
+    /* Replay: all states are still there until they are pruned. */
+    assert_int_equal(member_load_theta(&s.member, 0, 2, kept), ERR_OK);
+    assert_memory_equal(theta, kept, fragments.f[0].elements * sizeof *theta);
+    assert_int_equal(member_load_theta(&s.member, 0, 9, kept), ERR_INPUT);
+    assert_int_equal(member_manifest(&s.member, 0, 3, &m), ERR_OK);
+    assert_int_equal(member_aggregate(&s.member, 0, 3, &aggregate), ERR_OK);
+    assert_int_equal(aggregate.size_bytes, r.bytes);
+    assert_memory_equal(aggregate.data, r.aggregate, r.bytes);
+    s.member.world->ops->unmap(s.member.world, &aggregate);
+    node_close(&s);
+}
+
+static bool there(const struct node *n, unsigned round, const char *file)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/frag/0/%u/%s", n->path, round, file);
+    return file_exists(path);
+}
+
+/* Aggregator: two states, keep = 3 manifests and aggregates. Site: all states until the checkpoints
+ * let go of them. */
+static void test_retention(void **state)
+{
+    (void)state;
+    static struct made r;
+    struct node a, s;
+    struct manifest m;
+    node_open(&a, "ra", false);
+    node_open(&s, "rs", true);
+    assert_int_equal(member_begin(&a.member, initial), ERR_OK);
+    assert_int_equal(member_begin(&s.member, initial), ERR_OK);
+    for (uint64_t t = 0; t < 6; t++) {
+        round_make(&r, &a.member, 0, t);
+        round_commit(&a.member, 0, &r, true);
+        round_commit(&s.member, 0, &r, false);
+    }
+    for (unsigned round = 0; round <= 6; round++) {
+        assert_int_equal(there(&a, round, "state"), round >= 5);
+        assert_int_equal(there(&a, round, "aggregate"), round >= 4);
+        assert_int_equal(there(&a, round, "MANIFEST"), round >= 4);
+        assert_true(there(&s, round, "state"));
+        assert_int_equal(there(&s, round, "aggregate"), round >= 4);
+    }
+    assert_int_equal(member_manifest(&a.member, 0, 3, &m),
+                     ERR_OK); /* of round 3, that made state 4 */
+    assert_int_equal(member_manifest(&a.member, 0, 2, &m), ERR_INPUT);
+    assert_int_equal(member_prune(&s.member, 0, 3), ERR_OK);
+    for (unsigned round = 0; round <= 6; round++)
+        assert_int_equal(there(&s, round, "state"), round >= 3);
+    assert_int_equal(member_prune(&s.member, 0, 6), ERR_OK);
+    assert_true(there(&s, 5, "state")); /* never less than two */
+    assert_false(there(&s, 4, "state"));
+    node_close(&a);
+    node_close(&s);
+}
+
+static size_t file_get(const struct node *n, const char *name, uint8_t *out, size_t most)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/frag/0/%s", n->path, name);
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    size_t size = fread(out, 1, most, f);
+    fclose(f);
+    return size;
+}
+
+static void file_put(const struct node *n, const char *name, const uint8_t *data, size_t size)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/frag/0/%s", n->path, name);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, size, f), size);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* Damage to any byte of any file is either refused or made good; never is a damaged byte used. */
+static void test_damage_shows(void **state)
+{
+    (void)state;
+    static struct made r;
+    static uint8_t good[1 << 20];
+    struct node s;
+    struct manifest m;
+    struct file_map aggregate;
+    node_open(&s, "d", true);
+    assert_int_equal(member_begin(&s.member, initial), ERR_OK);
+    for (uint64_t t = 0; t < 2; t++) {
+        round_make(&r, &s.member, 0, t);
+        round_commit(&s.member, 0, &r, true);
+    }
+    size_t n = file_get(&s, "CURRENT", good, sizeof good);
+    for (size_t i = 0; i < n; i++) {
+        good[i] ^= 1;
+        file_put(&s, "CURRENT", good, n);
+        good[i] ^= 1;
+        assert_int_equal(member_load(&s.member), ERR_CORRUPT);
+    }
+    file_put(&s, "CURRENT", good, n);
+    n = file_get(&s, "2/MANIFEST", good, sizeof good);
+    for (size_t i = 0; i < n; i++) {
+        good[i] ^= 0x20;
+        file_put(&s, "2/MANIFEST", good, n);
+        good[i] ^= 0x20;
+        assert_int_equal(member_manifest(&s.member, 0, 1, &m), ERR_CORRUPT);
+    }
+    file_put(&s, "2/MANIFEST", good, n);
+    n = file_get(&s, "2/aggregate", good, sizeof good);
+    for (size_t i = 0; i < n; i += 53) {
+        good[i] ^= 0x80;
+        file_put(&s, "2/aggregate", good, n);
+        good[i] ^= 0x80;
+        assert_int_equal(member_aggregate(&s.member, 0, 1, &aggregate), ERR_CORRUPT);
+    }
+    file_put(&s, "2/aggregate", good, n);
+    n = file_get(&s, "2/state", good, sizeof good);
+    for (size_t i = 0; i < n; i += i < 200 ? 1 : 101) {
+        good[i] ^= 4;
+        file_put(&s, "2/state", good, n);
+        good[i] ^= 4;
+        assert_int_equal(member_load(&s.member), ERR_OK); /* one state back, as after an absence */
+        assert_int_equal(s.member.state[0].round, 1);
+    }
+    file_put(&s, "2/state", good, n - 1);
+    assert_int_equal(member_load(&s.member), ERR_OK);
+    assert_int_equal(s.member.state[0].round, 1);
+    file_put(&s, "2/state", good, n);
+    assert_int_equal(member_load(&s.member), ERR_OK);
+    assert_int_equal(s.member.state[0].round, 2);
+    node_close(&s);
+}
+
+/* The aggregator makes a damaged state again from the one before and the aggregate: the same bits.
+ */
+static void test_aggregator_repairs(void **state)
+{
+    (void)state;
+    static struct made r;
+    static uint8_t good[1 << 20], again[1 << 20];
+    struct node a;
+    node_open(&a, "rep", false);
+    assert_int_equal(member_begin(&a.member, initial), ERR_OK);
+    for (uint64_t t = 0; t < 3; t++) {
+        round_make(&r, &a.member, 0, t);
+        round_commit(&a.member, 0, &r, true);
+    }
+    struct digest before = member_digest(&a.member, false);
+    size_t n = file_get(&a, "3/state", good, sizeof good);
+    good[n / 2] ^= 1;
+    file_put(&a, "3/state", good, n);
+    good[n / 2] ^= 1;
+    node_again(&a, "rep", false);
+    assert_int_equal(member_load(&a.member), ERR_OK);
+    struct digest after = member_digest(&a.member, false);
+    assert_true(digest_equal(&before, &after));
+    assert_int_equal(file_get(&a, "3/state", again, sizeof again), n);
+    assert_memory_equal(good, again, n);
+    good[n / 2] ^= 1; /* both damaged: nothing is made up */
+    file_put(&a, "3/state", good, n);
+    size_t k = file_get(&a, "2/state", again, sizeof again);
+    again[k / 2] ^= 1;
+    file_put(&a, "2/state", again, k);
+    assert_int_equal(member_load(&a.member), ERR_CORRUPT);
+    node_close(&a);
+}
+
+/* Loads a site's directory with one thing set otherwise. */
+static enum err loaded_with(const char *path, const char *kind, bool residuals, bool forgets)
+{
+    struct node n = {.arena = arena_make(0)};
+    struct member_options o = options(true);
+    o.residuals = residuals;
+    o.forgets = forgets;
+    assert_int_equal(nesterov_make(&o.outer, kind, 0.7f, 0.9f), ERR_OK);
+    assert_int_equal(world_open_real(&n.world, path), ERR_OK);
+    assert_int_equal(member_open(&n.member, n.world, cpu, &o, &n.arena), ERR_OK);
+    enum err e = member_load(&n.member);
+    node_close(&n);
+    return e;
+}
+
+/* Made with other settings is not damaged; damaged names the whole path and what to do. */
+static void test_other_settings(void **state)
+{
+    (void)state;
+    static struct made r;
+    static const char *const others[] = {"sgd", "delayed_nesterov"};
+    static uint8_t good[1 << 20];
+    struct node s;
+    char path[128];
+    node_open(&s, "os", true);
+    assert_int_equal(member_begin(&s.member, initial), ERR_OK);
+    round_make(&r, &s.member, 0, 1);
+    round_commit(&s.member, 0, &r, true);
+    size_t n = file_get(&s, "1/state", good, sizeof good);
+    memcpy(path, s.path, sizeof path);
+    node_close(&s);
+    assert_int_equal(loaded_with(path, "nesterov", true, true), ERR_OK);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(loaded_with(path, others[i], true, true), ERR_MISMATCH);
+        assert_non_null(strstr(err_message(), "/os/frag/0/1/state: made with"));
+        assert_non_null(strstr(err_message(), "outer.optimizer"));
+    }
+    assert_int_equal(loaded_with(path, "nesterov", true, false), ERR_MISMATCH);
+    assert_non_null(strstr(err_message(), "outer.back_off"));
+    assert_int_equal(loaded_with(path, "nesterov", false, false), ERR_MISMATCH);
+    assert_non_null(strstr(err_message(), "by a site"));
+    good[12] ^= 1; /* a header that only claims other parts is damaged: one state back */
+    file_put(&s, "1/state", good, n);
+    assert_int_equal(loaded_with(path, "nesterov", true, true), ERR_OK);
+    file_put(&s, "CURRENT", good, 0);
+    assert_int_equal(loaded_with(path, "nesterov", true, true), ERR_CORRUPT);
+    assert_non_null(strstr(err_message(), "/os/frag/0/CURRENT: damaged; move the site's run"));
+    assert_ptr_equal(strstr(err_message(), path), err_message());
+}
+
+static void test_snapshot(void **state)
+{
+    (void)state;
+    static struct made r;
+    struct node a, s;
+    node_open(&a, "sa", false);
+    node_open(&s, "ss", true);
+    assert_int_equal(member_begin(&a.member, initial), ERR_OK);
+    assert_int_equal(member_begin(&s.member, initial), ERR_OK);
+    for (uint64_t t = 0; t < 3; t++) {
+        round_make(&r, &a.member, 0, t);
+        round_commit(&a.member, 0, &r, true);
+    }
+    size_t n = member_snapshot_bytes(&a.member, 0);
+    uint8_t *bytes = arena_alloc(&arena, n);
+    assert_int_equal(member_snapshot_write(&a.member, 0, bytes), ERR_OK);
+    bytes[n / 3] ^= 1;
+    assert_int_equal(member_snapshot_adopt(&s.member, 0, &r.manifest, bytes, n, false), ERR_PROTO);
+    assert_int_equal(s.member.state[0].round, 0);
+    bytes[n / 3] ^= 1;
+    s.member.spare.residual[5] = 3;
+    assert_int_equal(member_snapshot_adopt(&s.member, 0, &r.manifest, bytes, n, false), ERR_OK);
+    assert_int_equal(s.member.state[0].round, 3);
+    assert_true(s.member.state[0].residual[5] == 0);
+    node_again(&s, "ss", true);
+    assert_int_equal(member_load(&s.member), ERR_OK);
+    assert_true(digest_equal(&s.member.state[0].digest, &a.member.state[0].digest));
+    round_make(&r, &a.member, 0, 9); /* and it goes on from there */
+    round_commit(&a.member, 0, &r, true);
+    round_commit(&s.member, 0, &r, false);
+    assert_true(digest_equal(&s.member.state[0].digest, &a.member.state[0].digest));
+    node_close(&a);
+    node_close(&s);
+}
+
+/* A snapshot comes from no state of the round before: the one it replaced stays, and a restart that finds the snapshot
+ * damaged goes back to that. */
+static void test_damage_after_a_snapshot(void **state)
+{
+    (void)state;
+    static struct made r;
+    static uint8_t bad[1 << 20];
+    struct node a, s;
+    node_open(&a, "da", false);
+    node_open(&s, "ds", true);
+    assert_int_equal(member_begin(&a.member, initial), ERR_OK);
+    assert_int_equal(member_begin(&s.member, initial), ERR_OK);
+    for (uint64_t t = 0; t < 6; t++) {
+        round_make(&r, &a.member, 0, t);
+        round_commit(&a.member, 0, &r, true);
+        if (t == 0)
+            round_commit(&s.member, 0, &r, false);
+    }
+    size_t n = member_snapshot_bytes(&a.member, 0);
+    uint8_t *bytes = arena_alloc(&arena, n);
+    assert_int_equal(member_snapshot_write(&a.member, 0, bytes), ERR_OK);
+    assert_int_equal(member_prune(&s.member, 0, 1), ERR_OK);
+    assert_int_equal(member_snapshot_adopt(&s.member, 0, &r.manifest, bytes, n, false), ERR_OK);
+    assert_int_equal(member_prune(&s.member, 0, 6), ERR_OK);
+    assert_true(there(&s, 1, "state"));
+    assert_false(there(&s, 0, "state"));
+    for (uint64_t at = 6; at < 8; at++) { /* twice: the damaged file does not count as one of the two */
+        char name[16];
+        snprintf(name, sizeof name, "%u/state", (unsigned)at);
+        size_t size = file_get(&s, name, bad, sizeof bad);
+        bad[size / 2] ^= 1;
+        file_put(&s, name, bad, size);
+        node_again(&s, "ds", true);
+        assert_int_equal(member_load(&s.member), ERR_OK);
+        assert_int_equal(s.member.state[0].round, 1);
+        round_make(&r, &a.member, 0, at); /* the others go on */
+        round_commit(&a.member, 0, &r, true);
+        assert_int_equal(member_snapshot_write(&a.member, 0, bytes), ERR_OK);
+        assert_int_equal(member_snapshot_adopt(&s.member, 0, &r.manifest, bytes, n, false), ERR_OK);
+        assert_int_equal(member_prune(&s.member, 0, at + 1), ERR_OK);
+        assert_int_equal(s.member.state[0].round, at + 1);
+    }
+    file_put(&s, "8/state", bad, 100);
+    file_put(&s, "1/state", bad, 100);
+    assert_int_equal(member_load(&s.member), ERR_CORRUPT);
+    assert_non_null(strstr(err_message(), "/state: damaged; move the site's run"));
+    node_close(&a);
+    node_close(&s);
+}
+
+/* What comes from the arena: the codec's pieces do not. */
+static size_t arena_bytes(const struct member_options *o)
+{
+    size_t most = 0;
+    for (unsigned f = 0; f < o->fragments->count; f++)
+        most = o->fragments->f[f].elements > most ? o->fragments->f[f].elements : most;
+    return member_memory(o, true).host - codec_host_bytes(most, true);
+}
+
+static void test_memory_is_what_is_said(void **state)
+{
+    (void)state;
+    struct node s;
+    struct member_options o = options(true);
+    node_open(&s, "mem", true);
+    size_t said = arena_bytes(&o);
+    assert_true(s.arena.used_bytes >= said &&
+                s.arena.used_bytes < said + 4096); /* rounding to 64 bytes, the table */
+    node_close(&s);
+}
+
+/* The rest of a cycle is state like any other: under the digest, in the file, in the snapshot. */
+static void test_delayed(void **state)
+{
+    static struct made r;
+    struct node a, s;
+    optimizer = "delayed_nesterov";
+    test_load_is_what_was_saved(state);
+    test_aggregator_repairs(state);
+    test_snapshot(state);
+    test_memory_is_what_is_said(state);
+    node_open(&a, "da", false);
+    node_open(&s, "ds", true);
+    assert_int_equal(member_begin(&a.member, initial), ERR_OK);
+    assert_int_equal(member_begin(&s.member, initial), ERR_OK);
+    for (uint64_t t = 0; t < 4; t++) { /* restarted in the middle of each cycle */
+        round_make(&r, &a.member, 0, t);
+        round_commit(&a.member, 0, &r, true);
+        round_commit(&s.member, 0, &r, false);
+        node_again(&s, "ds", true);
+        assert_int_equal(member_load(&s.member), ERR_OK);
+    }
+    round_make(&r, &a.member, 0, 4);
+    round_commit(&a.member, 0, &r, true);
+    s.member.state[0].gathered[7] += 1;
+    assert_int_equal(member_apply(&s.member, 0, &r.manifest, false, r.aggregate, r.bytes),
+                     ERR_DISAGREE);
+    node_close(&a);
+    node_close(&s);
+    optimizer = "nesterov";
+}
+
+/* A fragment of a moment beside one of parameters: begins at zero, is averaged whatever the outer
+ * optimizer, keeps no momentum, and shares the spare with the other. */
+static void test_moments_are_averaged(void **state)
+{
+    (void)state;
+    static double theta[ELEMENTS_MAX];
+    static struct made r;
+    struct node a, s;
+    fragments.f[1].state = FRAGMENT_SECOND;
+    optimizer = "delayed_nesterov";
+    node_open(&a, "ma", false);
+    node_open(&s, "ms", true);
+    assert_int_equal(member_begin(&a.member, initial), ERR_OK);
+    assert_int_equal(member_begin(&s.member, initial), ERR_OK);
+    size_t n = fragments.f[1].elements;
+    memset(theta, 0, sizeof theta);
+    assert_null(a.member.state[1].momentum);
+    assert_non_null(a.member.state[0].gathered);
+    assert_int_equal(member_snapshot_bytes(&a.member, 1), n * sizeof(float) + n / 256);
+    for (uint64_t t = 0; t < 4; t++) {
+        for (unsigned f = 0; f < 2; f++) {
+            round_make(&r, &a.member, f, 10 * t + f);
+            round_commit(&a.member, f, &r, true);
+            round_commit(&s.member, f, &r, false);
+        }
+        for (size_t k = 0; k < n; k++) {
+            theta[k] -= r.mean[k];
+            assert_true(fabs(theta[k] - a.member.state[1].theta[k]) < 1e-6);
+        }
+        node_again(&s, "ms", true);
+        assert_int_equal(member_load(&s.member), ERR_OK);
+    }
+    struct digest da = member_digest(&a.member, false), ds = member_digest(&s.member, false);
+    assert_true(digest_equal(&da, &ds));
+    struct member_options o = options(true);
+    size_t said = arena_bytes(&o);
+    assert_true(s.arena.used_bytes >= said && s.arena.used_bytes < said + 4096);
+    node_close(&a);
+    node_close(&s);
+    optimizer = "nesterov";
+    fragments.f[1].state = FRAGMENT_PARAMETERS;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_step_is_nesterov),
+        cmocka_unit_test(test_apply_compares),
+        cmocka_unit_test(test_load_is_what_was_saved),
+        cmocka_unit_test(test_retention),
+        cmocka_unit_test(test_damage_shows),
+        cmocka_unit_test(test_aggregator_repairs),
+        cmocka_unit_test(test_other_settings),
+        cmocka_unit_test(test_snapshot),
+        cmocka_unit_test(test_damage_after_a_snapshot),
+        cmocka_unit_test(test_memory_is_what_is_said),
+        cmocka_unit_test(test_delayed),
+        cmocka_unit_test(test_moments_are_averaged),
+    };
+    log_min(LOG_ERROR); /* damage is reported hundreds of times */
+    if (dev_open(&cpu, &(struct dev_options){.kind = "cpu", .model_type = "f32", .threads = 1}) !=
+        ERR_OK)
+        return 1;
+    int failed = cmocka_run_group_tests(tests, setup, teardown);
+    dev_close(cpu);
+    return failed;
+}

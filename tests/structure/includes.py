@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""The include graph of the C sources: layers, folders and units (docs/architecture.md).
+
+A file includes its own folder, or a folder of an earlier line of LAYERS; kernels <- inner <- outer -> proto. Two folders, or two units
+of a folder, never include each other. A unit is the files of a folder with one prefix: site.c, site_call.c and site_own.h are one. The .c file of a seam may include its implementations, which lie in folders below its own.
+
+    tests/structure/includes.py [ROOT]     ends with 1 and names every include against the order
+"""
+import os
+import re
+import subprocess
+import sys
+
+# One line a level. Folders of one line do not include each other in a circle.
+LAYERS = [
+    ["kernels/base"],
+    ["kernels"],
+    ["kernels/scalar"],
+    ["kernels/cpu", "kernels/cuda"],
+    ["inner/config"],
+    ["inner/data", "inner/coll"],
+    ["inner/model"],
+    ["inner/io", "inner/optim"],
+    ["inner/train"],
+    ["proto"],
+    ["outer/codec"],
+    ["outer/protocol"],
+    ["outer/diloco"],
+    ["outer/store"],
+    ["outer/link"],
+    ["outer/link/grpc"],
+    ["outer/config"],
+    ["outer/site", "outer/aggregator", "outer/privacy"],
+    ["outer/sim"],
+    ["outer/plan", "outer/report", "outer/wan"],
+    ["outer/cmd"],
+]
+LEVEL = {folder: level for level, folders in enumerate(LAYERS) for folder in folders}
+INCLUDE = re.compile(r'^\s*#\s*include "([^"]+)"', re.MULTILINE)
+
+
+def unit_of(path):
+    folder, name = os.path.split(path)
+    return folder + "/" + re.split(r"[_.]", name)[0]
+
+
+def includes(root):
+    """(file, included file) of the whole tree, tests left out."""
+    listed = subprocess.run(["git", "-C", root, "ls-files", "kernels", "inner", "outer", "proto"], capture_output=True, text=True)
+    files = [f for f in listed.stdout.split() if f.endswith((".c", ".h", ".cu", ".cuh"))]
+    known = set(files)
+    for f in files:
+        with open(os.path.join(root, f), errors="replace") as source:
+            for name in INCLUDE.findall(source.read()):
+                beside = os.path.normpath(os.path.join(os.path.dirname(f), name))
+                if name in known or beside in known:
+                    yield f, name if name in known else beside
+
+
+def circles(edges):
+    """Strongly connected components of more than one node (Tarjan)."""
+    index, low, stack, out = {}, {}, [], []
+
+    def visit(node):
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for other in sorted(edges.get(node, ())):
+            if other not in index:
+                visit(other)
+            if other in stack:
+                low[node] = min(low[node], low[other])
+        if low[node] == index[node]:
+            component = [stack.pop()]
+            while component[-1] != node:
+                component.append(stack.pop())
+            if len(component) > 1:
+                out.append(sorted(component))
+
+    for node in sorted(edges):
+        if node not in index:
+            visit(node)
+    return out
+
+
+def main():
+    sys.setrecursionlimit(10000)
+    root = sys.argv[1] if len(sys.argv) > 1 else "."
+    wrong, folders, units = [], {}, {}
+    count = 0
+    for f, g in includes(root):
+        count += 1
+        here, there = os.path.dirname(f), os.path.dirname(g)
+        if f.endswith(".c") and there.startswith(here + "/"):
+            continue  # a seam's own implementation
+        if unit_of(f) != unit_of(g):
+            units.setdefault(unit_of(f), set()).add(unit_of(g))
+        if here == there:
+            continue
+        folders.setdefault(here, set()).add(there)
+        for folder, file in ((here, f), (there, g)):
+            if folder not in LEVEL:
+                wrong.append(f"{file}: the folder {folder} is in no layer; add it to LAYERS of this script and to docs/architecture.md")
+        if here in LEVEL and there in LEVEL and LEVEL[there] > LEVEL[here]:
+            wrong.append(f"{f} includes {g}: {there} is a later layer than {here}")
+    wrong += ["folders that include each other: " + " ".join(c) for c in circles(folders)]
+    wrong += ["units that include each other: " + " ".join(c) for c in circles(units)]
+    if not count:
+        print("SKIPPED: this is no git checkout, so there is no list of sources")
+        return 77
+    for line in wrong:
+        print(line)
+    print(f"{count} includes, {len(folders)} folders, {len(units)} units, {len(wrong)} against the order")
+    return 1 if wrong else 0
+
+
+sys.exit(main())
