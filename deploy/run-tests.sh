@@ -4,6 +4,6 @@
 set -eu
 cd "$(dirname "$0")/.."
 build=${ATOLL_BUILD:-build}
-deploy/install.sh python3
+deploy/install.sh python3 clang-format
 deploy/build.sh
 ctest --test-dir "$build" -j2 --output-on-failure --no-tests=error "$@" </dev/null

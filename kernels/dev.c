@@ -75,22 +75,25 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Of log-sum-exp or sum(dout out) for each head and token; with cuDNN's, at most, of both and, by choice
- * of device.attention, a bf16 of each score, or dq in f32 and dk, dv of every query head in bf16. */
+/* Of log-sum-exp or sum(dout out) for each head and token; with cuDNN's, at most, of both and, by
+ * choice of device.attention, a bf16 of each score, or dq in f32 and dk, dv of every query head in
+ * bf16. */
 static size_t attention_bytes(const struct dev_shape *s)
 {
-    size_t rows = s->NH * s->T * sizeof(float), square = rows / 2 * s->S, all_heads = s->T * s->C * 2 * 2;
+    size_t rows = s->NH * s->T * sizeof(float), square = rows / 2 * s->S,
+           all_heads = s->T * s->C * 2 * 2;
     if (s->type != DTYPE_BF16 || !s->attention || !strcmp(s->attention, "own"))
         return rows;
     if (!strcmp(s->attention, "cudnn"))
         return 2 * rows + s->T * s->C * sizeof(float) + all_heads;
-    return 2 * rows + (square + rows <= DEV_ATTENTION_CUDA ? square + all_heads : 0); /* more is not taken */
+    return 2 * rows +
+           (square + rows <= DEV_ATTENTION_CUDA ? square + all_heads : 0); /* more is not taken */
 }
 
 /* A GPU's ops run one after the other and share one piece: the largest of attention's sums for each
- * head and token, the tokens sorted for the embedding's gradient (rows.cu, sort_keys), partial sums of
- * norms (at most six blocks on each of 192 multiprocessors) and of biases (8 x 256 columns on each).
- * The optimizer's table is 40 bytes for each DEV_RUN and tensor. */
+ * head and token, the tokens sorted for the embedding's gradient (rows.cu, sort_keys), partial sums
+ * of norms (at most six blocks on each of 192 multiprocessors) and of biases (8 x 256 columns on
+ * each). The optimizer's table is 40 bytes for each DEV_RUN and tensor. */
 static size_t cuda_ops_bytes(const struct dev_shape *s)
 {
     enum { PROCESSORS = 192, SORT_TILE = 1024 };
@@ -108,13 +111,14 @@ struct dev_workspace dev_workspace(const char *kind, const struct dev_shape *s)
     enum { LIBRARY_BYTES = 32 << 20, CODE_BYTES = 256 << 20, CPU_OPS_BYTES = 4 << 20 };
     size_t width = dev_logit_width(s->V, s->VP);
     if (!strcmp(kind, "cuda"))
-        return (struct dev_workspace){
-            .logits = dev_logit_rows(DEV_LOGITS_CUDA, s->T, s->VP) * s->VP * sizeof(float),
-            .products = LIBRARY_BYTES,
-            .ops = cuda_ops_bytes(s),
-            .code = CODE_BYTES};
+        return (struct dev_workspace){.logits = dev_logit_rows(DEV_LOGITS_CUDA, s->T, s->VP) *
+                                                s->VP * sizeof(float),
+                                      .products = LIBRARY_BYTES,
+                                      .ops = cuda_ops_bytes(s),
+                                      .code = CODE_BYTES};
     size_t of_logit = sizeof(float) + (s->train && s->type == DTYPE_BF16 ? dtype_size(s->type) : 0);
-    return (struct dev_workspace){.logits = dev_logit_rows(DEV_LOGITS_CPU, s->T, width) * width * of_logit,
+    return (struct dev_workspace){.logits = dev_logit_rows(DEV_LOGITS_CPU, s->T, width) * width *
+                                            of_logit,
                                   .ops = CPU_OPS_BYTES};
 }
 

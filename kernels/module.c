@@ -46,24 +46,28 @@ static enum err not_opened(const char *file, const char *why)
 {
     if (strncmp(why, file, strlen(file)) == 0)
         return err_set(ERR_UNSUPPORTED,
-                       "no GPU module: %s is not there; build with -DCUDA=ON, and NCCL for several GPUs (docs/gpu.md), or use "
+                       "no GPU module: %s is not there; build with -DCUDA=ON, and NCCL for several "
+                       "GPUs (docs/gpu.md), or use "
                        "--device.kind cpu",
                        file);
     return err_set(ERR_UNSUPPORTED,
-                   "%s cannot be loaded: %s; install what is missing, or put its folder into LD_LIBRARY_PATH (docs/gpu.md), "
+                   "%s cannot be loaded: %s; install what is missing, or put its folder into "
+                   "LD_LIBRARY_PATH (docs/gpu.md), "
                    "or use --device.kind cpu",
                    file, why);
 }
 
 enum err module_find(const char *file, const char *name, void **symbol)
 {
-    static const char *const ways[] = {"", "../bin/", "../lib/", "../lib/atoll/"}; /* tests lie beside bin */
+    static const char *const ways[] = {"", "../bin/", "../lib/",
+                                       "../lib/atoll/"}; /* tests lie beside bin */
     char path[4096];
     size_t i = 0, count = sizeof ways / sizeof *ways;
     while (i < count && !beside(path, ways[i], file))
         i++;
     dlerror();
-    void *module = dlopen(i < count ? path : file, RTLD_NOW | RTLD_LOCAL); /* or where the system's loader looks */
+    void *module = dlopen(i < count ? path : file,
+                          RTLD_NOW | RTLD_LOCAL); /* or where the system's loader looks */
     const char *why = module ? "" : dlerror();
     if (!module)
         return not_opened(file, why ? why : "for no reason that the loader gives");

@@ -108,7 +108,6 @@ static enum err gather(struct coll *c, float *x, const size_t *first)
     return ERR_OK;
 }
 
-
 static enum err sum_host(struct coll *c, double *x, size_t count)
 {
     for (size_t at = 0; at < count; at += COUNT_MAX)

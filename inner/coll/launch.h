@@ -21,8 +21,8 @@ struct launch_place { /* of one rank */
     char job[128];  /* what this job's ranks call it, and no other's at the same port */
 };
 
-/* Never NULL. mpi: this process can ask MPI. If not, what else a launcher said counts first: srun sets
- * PMIx's variables beside its own. */
+/* Never NULL. mpi: this process can ask MPI. If not, what else a launcher said counts first: srun
+ * sets PMIx's variables beside its own. */
 const struct launch *launch_find(bool mpi);
 long launch_size(const struct launch *l); /* 0: only MPI knows */
 /* LAUNCH_ENVIRONMENT only. ERR_CONFIG names the variable that is missing or no number. */

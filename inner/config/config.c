@@ -1,8 +1,10 @@
-/* The mechanism behind config.h: entries (defaults, file, command line) are looked up in the key tables, given
- * their type, checked and stored. How a file is read: config_yaml.c. Which keys exist: keys.h of inner and outer.
+/* The mechanism behind config.h: entries (defaults, file, command line) are looked up in the key
+ * tables, given their type, checked and stored. How a file is read: config_yaml.c. Which keys
+ * exist: keys.h of inner and outer.
  *
- * Text forms. BOOL: true, yes, on; false, no, off. INT: decimal digits, or an exponent form whose value is whole (1e6).
- * REAL: decimal or exponent. No 1_000, no hexadecimal, no inf or nan. LIST: a YAML list, or one text with commas.
+ * Text forms. BOOL: true, yes, on; false, no, off. INT: decimal digits, or an exponent form whose
+ * value is whole (1e6). REAL: decimal or exponent. No 1_000, no hexadecimal, no inf or nan. LIST: a
+ * YAML list, or one text with commas.
  */
 #include "inner/config/config.h"
 #include <math.h>
@@ -25,7 +27,8 @@ struct place { /* a key of one of the tables */
     const struct config_key *key;
 };
 
-/* ---- errors ------------------------------------------------------------------------------------------ */
+/* ---- errors
+ * ------------------------------------------------------------------------------------------ */
 
 enum err config_error(struct config_errors *e, int line, const char *format, ...)
 {
@@ -59,7 +62,8 @@ enum err config_errors_report(struct config_errors *e)
     return err_set(ERR_CONFIG, "%s", all);
 }
 
-/* ---- looking up -------------------------------------------------------------------------------------- */
+/* ---- looking up
+ * -------------------------------------------------------------------------------------- */
 
 static bool key_named(const struct config_key *k, const char *full)
 {
@@ -107,10 +111,12 @@ static enum err unknown(struct loading *l, const char *full, int line)
     const struct config_key *k = nearest(l, full);
     if (!k)
         return config_error(&l->errors, line, "unknown key %.100s", full);
-    return config_error(&l->errors, line, "unknown key %.100s; the nearest is %s.%s", full, k->section, k->name);
+    return config_error(&l->errors, line, "unknown key %.100s; the nearest is %s.%s", full,
+                        k->section, k->name);
 }
 
-/* ---- values ------------------------------------------------------------------------------------------ */
+/* ---- values
+ * ------------------------------------------------------------------------------------------ */
 
 static size_t digits(const char **s)
 {
@@ -120,7 +126,8 @@ static size_t digits(const char **s)
     return n;
 }
 
-/* [sign] digits [. digits] [e [sign] digits]; narrower than strtod, which takes inf, nan and hexadecimal. */
+/* [sign] digits [. digits] [e [sign] digits]; narrower than strtod, which takes inf, nan and
+ * hexadecimal. */
 static bool is_number(const char *s, bool *plain_integer)
 {
     s += *s == '+' || *s == '-';
@@ -184,7 +191,8 @@ static bool parse_bool(const char *text, bool *out)
 }
 
 /* The choice that equals text, as a terminated string in `a`; *found NULL if there is none. */
-static enum err parse_choice(const char *choices, const char *text, struct arena *a, const char **found)
+static enum err parse_choice(const char *choices, const char *text, struct arena *a,
+                             const char **found)
 {
     *found = NULL;
     size_t n = strlen(text);
@@ -233,7 +241,8 @@ static const char *unit_space(const struct config_key *k)
     return *k->unit ? " " : "";
 }
 
-static enum err store_number(struct loading *l, const struct config_key *k, void *field, const char *text, int line)
+static enum err store_number(struct loading *l, const struct config_key *k, void *field,
+                             const char *text, int line)
 {
     const char *kind = k->type == CONFIG_INT ? "a whole number" : "a number";
     double value = 0;
@@ -242,8 +251,9 @@ static enum err store_number(struct loading *l, const struct config_key *k, void
     if (k->type == CONFIG_INT)
         value = (double)whole;
     if (!ok || !(value >= k->min && value <= k->max))
-        return config_error(&l->errors, line, "%s.%s = \"%.100s\": allowed is %s from %.16g to %.16g%s%s",
-                            k->section, k->name, text, kind, k->min, k->max, unit_space(k), k->unit);
+        return config_error(&l->errors, line,
+                            "%s.%s = \"%.100s\": allowed is %s from %.16g to %.16g%s%s", k->section,
+                            k->name, text, kind, k->min, k->max, unit_space(k), k->unit);
     if (k->type == CONFIG_INT)
         *(int64_t *)field = whole;
     else
@@ -251,11 +261,12 @@ static enum err store_number(struct loading *l, const struct config_key *k, void
     return ERR_OK;
 }
 
-static enum err store_text(struct loading *l, const struct config_key *k, const char **field, const char *text,
-                           int line)
+static enum err store_text(struct loading *l, const struct config_key *k, const char **field,
+                           const char *text, int line)
 {
     if (!printable(text))
-        return config_error(&l->errors, line, "%s.%s holds a line break or another control character", k->section,
+        return config_error(&l->errors, line,
+                            "%s.%s holds a line break or another control character", k->section,
                             k->name);
     TRY_ALLOC(*field = arena_string(l->a, text, strlen(text)));
     return ERR_OK;
@@ -266,8 +277,9 @@ static enum err store_list(struct loading *l, const struct config_key *k, struct
 {
     for (size_t i = 0; i < entry->values.count; i++)
         if (!printable(entry->values.items[i]))
-            return config_error(&l->errors, entry->line, "%s.%s holds a line break or another control character",
-                                k->section, k->name);
+            return config_error(&l->errors, entry->line,
+                                "%s.%s holds a line break or another control character", k->section,
+                                k->name);
     if (entry->list) {
         *field = entry->values;
         return ERR_OK;
@@ -282,7 +294,8 @@ static enum err store(struct loading *l, struct place p, const struct config_ent
     if (k->type == CONFIG_LIST)
         return store_list(l, k, field, entry);
     if (entry->list)
-        return config_error(&l->errors, entry->line, "%s.%s takes one value, not a list", k->section, k->name);
+        return config_error(&l->errors, entry->line, "%s.%s takes one value, not a list",
+                            k->section, k->name);
     const char *text = entry->values.items[0], *choice;
     switch (k->type) {
     case CONFIG_INT:
@@ -290,14 +303,15 @@ static enum err store(struct loading *l, struct place p, const struct config_ent
         return store_number(l, k, field, text, entry->line);
     case CONFIG_BOOL:
         if (!parse_bool(text, field))
-            return config_error(&l->errors, entry->line, "%s.%s = \"%.100s\": allowed is true or false", k->section,
-                                k->name, text);
+            return config_error(&l->errors, entry->line,
+                                "%s.%s = \"%.100s\": allowed is true or false", k->section, k->name,
+                                text);
         return ERR_OK;
     case CONFIG_CHOICE:
         TRY(parse_choice(k->choices, text, l->a, &choice));
         if (!choice)
-            return config_error(&l->errors, entry->line, "%s.%s = \"%.100s\": allowed is %s", k->section, k->name,
-                                text, k->choices);
+            return config_error(&l->errors, entry->line, "%s.%s = \"%.100s\": allowed is %s",
+                                k->section, k->name, text, k->choices);
         *(const char **)field = choice;
         return ERR_OK;
     default:
@@ -306,7 +320,8 @@ static enum err store(struct loading *l, struct place p, const struct config_ent
     }
 }
 
-/* ---- loading ----------------------------------------------------------------------------------------- */
+/* ---- loading
+ * ----------------------------------------------------------------------------------------- */
 
 enum err config_entry_add(struct config_entries *list, struct arena *a, struct config_entry entry)
 {
@@ -330,14 +345,16 @@ static enum err load_defaults(struct loading *l)
             const struct config_key *k = &l->tables[t].keys[i];
             if (!k->fallback)
                 continue;
-            struct config_entry entry = {.values = {.items = (const char *[]){k->fallback}, .count = 1}};
+            struct config_entry entry = {
+                .values = {.items = (const char *[]){k->fallback}, .count = 1}};
             TRY(store(l, (struct place){&l->tables[t], k}, &entry));
         }
     ASSERT(l->errors.count == 0); /* a default that its own key refuses */
     return ERR_OK;
 }
 
-static const struct config_entry *first_of(const struct config_entries *entries, size_t end, const char *key)
+static const struct config_entry *first_of(const struct config_entries *entries, size_t end,
+                                           const char *key)
 {
     for (size_t i = 0; i < end; i++)
         if (!strcmp(entries->items[i].key, key))
@@ -348,11 +365,12 @@ static const struct config_entry *first_of(const struct config_entries *entries,
 static enum err apply_file(struct loading *l, const struct config_entries *entries)
 {
     for (size_t i = 0; i < entries->count; i++) {
-        const struct config_entry *entry = &entries->items[i], *first = first_of(entries, i, entry->key);
+        const struct config_entry *entry = &entries->items[i],
+                                  *first = first_of(entries, i, entry->key);
         struct place p = find(l, entry->key);
         if (first)
-            TRY(config_error(&l->errors, entry->line, "%s is here a second time, first on line %d", entry->key,
-                             first->line));
+            TRY(config_error(&l->errors, entry->line, "%s is here a second time, first on line %d",
+                             entry->key, first->line));
         else if (!p.key)
             TRY(unknown(l, entry->key, entry->line));
         else
@@ -361,16 +379,19 @@ static enum err apply_file(struct loading *l, const struct config_entries *entri
     return ERR_OK;
 }
 
-/* One argument or two; *used says how many. Of a key given twice the last one counts, as shells' "$@" expects. */
+/* One argument or two; *used says how many. Of a key given twice the last one counts, as shells'
+ * "$@" expects. */
 static enum err apply_argument(struct loading *l, int argc, char **argv, int *used)
 {
     *used = 1;
     const char *arg = argv[0];
     if (strncmp(arg, "--", 2) || !strchr(arg, '.'))
-        return config_error(&l->errors, 0, "\"%.100s\" is not of the form --section.key value", arg);
+        return config_error(&l->errors, 0, "\"%.100s\" is not of the form --section.key value",
+                            arg);
     const char *equals = strchr(arg, '='), *value = equals ? equals + 1 : NULL;
     char *key;
-    TRY_ALLOC(key = arena_string(l->a, arg + 2, equals ? (size_t)(equals - arg - 2) : strlen(arg + 2)));
+    TRY_ALLOC(
+        key = arena_string(l->a, arg + 2, equals ? (size_t)(equals - arg - 2) : strlen(arg + 2)));
     if (!value && argc > 1 && strncmp(argv[1], "--", 2)) {
         value = argv[1];
         *used = 2;
@@ -384,7 +405,8 @@ static enum err apply_argument(struct loading *l, int argc, char **argv, int *us
     return store(l, p, &entry);
 }
 
-static enum err check_given(struct loading *l, const struct config_entries *entries, int argc, char **argv)
+static enum err check_given(struct loading *l, const struct config_entries *entries, int argc,
+                            char **argv)
 {
     for (size_t t = 0; t < l->table_count; t++)
         for (size_t i = 0; i < l->tables[t].count; i++) {
@@ -399,15 +421,18 @@ static enum err check_given(struct loading *l, const struct config_entries *entr
                 given = !strncmp(argv[j], "--", 2) && !strncmp(argv[j] + 2, key, n) &&
                         (!argv[j][n + 2] || argv[j][n + 2] == '=');
             if (!given)
-                TRY(config_error(&l->errors, 0, "%s must be given, in the file or as --%s: %s", key, key, k->help));
+                TRY(config_error(&l->errors, 0, "%s must be given, in the file or as --%s: %s", key,
+                                 key, k->help));
         }
     return ERR_OK;
 }
 
-enum err config_load_text(const struct config_table *tables, size_t table_count, const char *name, const char *text,
-                          size_t size_bytes, int argc, char **argv, struct arena *a)
+enum err config_load_text(const struct config_table *tables, size_t table_count, const char *name,
+                          const char *text, size_t size_bytes, int argc, char **argv,
+                          struct arena *a)
 {
-    struct loading l = {.tables = tables, .table_count = table_count, .a = a, .errors = {.a = a, .path = name}};
+    struct loading l = {
+        .tables = tables, .table_count = table_count, .a = a, .errors = {.a = a, .path = name}};
     struct config_entries entries = {0};
     TRY(load_defaults(&l));
     if (text)
@@ -419,13 +444,14 @@ enum err config_load_text(const struct config_table *tables, size_t table_count,
     return config_errors_report(&l.errors);
 }
 
-enum err config_load(const struct config_table *tables, size_t table_count, const char *path, int argc,
-                     char **argv, struct arena *a)
+enum err config_load(const struct config_table *tables, size_t table_count, const char *path,
+                     int argc, char **argv, struct arena *a)
 {
     uint8_t *text = NULL;
     size_t size_bytes = 0;
     enum err e = path ? file_read(path, CONFIG_FILE_MAX, a, &text, &size_bytes) : ERR_OK;
     if (e)
         return err_add(e, "configuration: ");
-    return config_load_text(tables, table_count, path, (const char *)text, size_bytes, argc, argv, a);
+    return config_load_text(tables, table_count, path, (const char *)text, size_bytes, argc, argv,
+                            a);
 }

@@ -1,14 +1,15 @@
 #ifndef CONFIG_H
 #define CONFIG_H
-/* One mechanism for all settings: tables of keys (section, name, type, default, range, unit, help), filled from
- * defaults, then one YAML file, then `--section.key value` arguments. From the same tables come the checks,
- * --help, the reference page, the resolved configuration in the log, the canonical text of the pinned
- * keys (what all sites of a run must share) and its digest.
+/* One mechanism for all settings: tables of keys (section, name, type, default, range, unit, help),
+ * filled from defaults, then one YAML file, then `--section.key value` arguments. From the same
+ * tables come the checks,
+ * --help, the reference page, the resolved configuration in the log, the canonical text of the
+ * pinned keys (what all sites of a run must share) and its digest.
  *
- * The tables are X-macros that also make the struct: inner/config/keys.h (struct settings) and outer/config/keys.h
- * (struct outer_settings). Both kinds of tables are given to config_load in one call.
- * libyaml is included by config_yaml.c alone. All errors are reported at once, each with file:line, key,
- * value, what is allowed, and for an unknown key the nearest one.
+ * The tables are X-macros that also make the struct: inner/config/keys.h (struct settings) and
+ * outer/config/keys.h (struct outer_settings). Both kinds of tables are given to config_load in one
+ * call. libyaml is included by config_yaml.c alone. All errors are reported at once, each with
+ * file:line, key, value, what is allowed, and for an unknown key the nearest one.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,13 +26,14 @@ struct config_list { /* list of scalars, borrowed from the arena given to config
 struct config_key {
     const char *section, *name;
     enum config_type type;
-    size_t offset;        /* of the field in the table's struct: bool, int64_t, double, const char *, config_list */
+    size_t offset; /* of the field in the table's struct: bool, int64_t, double, const char *,
+                      config_list */
     const char *fallback; /* default, as text; NULL: must be given when `required` says so */
     double min, max;      /* INT, REAL: inclusive range */
     const char *choices;  /* CHOICE: "f32|bf16|auto" */
     const char *unit;     /* "", "ms", "tokens", ... */
-    bool pinned;          /* all sites of a run must agree on it: part of the configuration digest */
-    const char *help;     /* one sentence */
+    bool pinned;      /* all sites of a run must agree on it: part of the configuration digest */
+    const char *help; /* one sentence */
 };
 struct config_table {
     const struct config_key *keys;
@@ -46,28 +48,33 @@ struct config_table {
 #define CONFIG_FIELD_TEXT   const char *
 #define CONFIG_FIELD_CHOICE const char *
 #define CONFIG_FIELD_LIST   struct config_list
-#define CONFIG_FIELD(section, name, type, def, lo, hi, choices, unit, pinned, help)                      \
+#define CONFIG_FIELD(section, name, type, def, lo, hi, choices, unit, pinned, help)                \
     CONFIG_FIELD_##type section##_##name;
 /* In a .c file: #define X(...) CONFIG_ROW(struct settings, __VA_ARGS__) */
-#define CONFIG_ROW(st, section, name, type, def, lo, hi, choices, unit, pinned, help)                    \
-    {#section, #name, CONFIG_##type, offsetof(st, section##_##name), def, lo, hi, choices, unit, pinned, help},
+#define CONFIG_ROW(st, section, name, type, def, lo, hi, choices, unit, pinned, help)              \
+    {#section, #name,  CONFIG_##type, offsetof(st, section##_##name), def, lo, hi, choices,        \
+     unit,     pinned, help},
 
-/* Fills every table. `path` NULL: defaults and arguments only. `argv` holds only what is left for the configuration
+/* Fills every table. `path` NULL: defaults and arguments only. `argv` holds only what is left for
+ * the configuration
  * (--section.key value or --section.key=value); anything else is an error. Strings live in `a`.
  * ERR_CONFIG: the sentence holds every error, one per line. */
-enum err config_load(const struct config_table *tables, size_t table_count, const char *path, int argc,
-                     char **argv, struct arena *a) MUST;
+enum err config_load(const struct config_table *tables, size_t table_count, const char *path,
+                     int argc, char **argv, struct arena *a) MUST;
 /* The same from a text in memory; name stands in for its path in messages. */
-enum err config_load_text(const struct config_table *tables, size_t table_count, const char *name, const char *text,
-                          size_t size_bytes, int argc, char **argv, struct arena *a) MUST;
+enum err config_load_text(const struct config_table *tables, size_t table_count, const char *name,
+                          const char *text, size_t size_bytes, int argc, char **argv,
+                          struct arena *a) MUST;
 /* The resolved configuration as YAML text with comments (which keys differ from the default). */
-enum err config_print(const struct config_table *tables, size_t table_count, struct arena *a, char **text) MUST;
+enum err config_print(const struct config_table *tables, size_t table_count, struct arena *a,
+                      char **text) MUST;
 /* Canonical text of the pinned keys, "section.key=value\n" sorted; same text <=> same settings. */
 enum err config_canonical(const struct config_table *tables, size_t table_count, struct arena *a,
                           char **text) MUST;
 /* The keys in which two canonical texts differ: "model.layers: 4 here, 6 there; ..." */
 enum err config_difference(const char *ours, const char *theirs, struct arena *a, char **text) MUST;
 /* The reference page: Markdown, one table per section. */
-enum err config_reference(const struct config_table *tables, size_t table_count, struct arena *a, char **text) MUST;
+enum err config_reference(const struct config_table *tables, size_t table_count, struct arena *a,
+                          char **text) MUST;
 
 #endif

@@ -1,5 +1,5 @@
-/* Settings as text: resolved YAML, the canonical text that sites compare, and the reference page. The text of a
- * value reads back to the same value, and equal values have equal texts.
+/* Settings as text: resolved YAML, the canonical text that sites compare, and the reference page.
+ * The text of a value reads back to the same value, and equal values have equal texts.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +37,8 @@ static enum err puts_to(struct out *o, const char *s)
 /* Plain where YAML reads it back as it stands, else single quotes, doubled inside. */
 static enum err put_scalar(struct out *o, const char *s)
 {
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-";
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-";
     if (*s && *s != '-' && s[strspn(s, plain)] == '\0')
         return puts_to(o, s);
     TRY(puts_to(o, "'"));
@@ -56,7 +57,8 @@ static enum err put_list(struct out *o, const struct config_list *list)
     return puts_to(o, "]");
 }
 
-/* The shortest decimal that reads back to the same double; from 6 digits on, so that 900 is not 9e+02. */
+/* The shortest decimal that reads back to the same double; from 6 digits on, so that 900 is not
+ * 9e+02. */
 static enum err put_real(struct out *o, double v)
 {
     char text[40];
@@ -120,8 +122,8 @@ static bool section_first(const struct config_table *tables, size_t t, size_t i)
 /* Visits all keys, section by section, though one section may be spread over several tables. */
 typedef enum err visit_key(struct out *o, const struct config_table *t, const struct config_key *k);
 
-static enum err each_key(struct out *o, const struct config_table *tables, size_t count, visit_key *section,
-                         visit_key *key)
+static enum err each_key(struct out *o, const struct config_table *tables, size_t count,
+                         visit_key *section, visit_key *key)
 {
     for (size_t t = 0; t < count; t++)
         for (size_t i = 0; i < tables[t].count; i++) {
@@ -137,7 +139,8 @@ static enum err each_key(struct out *o, const struct config_table *tables, size_
     return ERR_OK;
 }
 
-static enum err print_section(struct out *o, const struct config_table *t, const struct config_key *k)
+static enum err print_section(struct out *o, const struct config_table *t,
+                              const struct config_key *k)
 {
     (void)t;
     TRY(puts_to(o, k->section));
@@ -157,7 +160,8 @@ static enum err print_key(struct out *o, const struct config_table *t, const str
     return puts_to(o, "\n");
 }
 
-enum err config_print(const struct config_table *tables, size_t table_count, struct arena *a, char **text)
+enum err config_print(const struct config_table *tables, size_t table_count, struct arena *a,
+                      char **text)
 {
     struct out o = {.a = a};
     TRY(puts_to(&o, ""));
@@ -171,7 +175,8 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-enum err config_canonical(const struct config_table *tables, size_t table_count, struct arena *a, char **text)
+enum err config_canonical(const struct config_table *tables, size_t table_count, struct arena *a,
+                          char **text)
 {
     size_t most = 1, count = 0;
     for (size_t t = 0; t < table_count; t++)
@@ -201,7 +206,8 @@ enum err config_canonical(const struct config_table *tables, size_t table_count,
     return ERR_OK;
 }
 
-/* ---- comparing ---------------------------------------------------------------------------------------- */
+/* ---- comparing
+ * ---------------------------------------------------------------------------------------- */
 
 struct line { /* "key=value" inside a canonical text */
     const char *key, *value;
@@ -217,7 +223,8 @@ static const char *line_next(const char *at, struct line *l)
     return at[n] ? at + n + 1 : at + n;
 }
 
-/* The value of that key in a text, or false. Texts may come from a peer: nothing is assumed about their order. */
+/* The value of that key in a text, or false. Texts may come from a peer: nothing is assumed about
+ * their order. */
 static bool line_find(const char *text, const struct line *wanted, struct line *l)
 {
     while (*text) {
@@ -266,14 +273,17 @@ enum err config_difference(const char *ours, const char *theirs, struct arena *a
     return ERR_OK;
 }
 
-/* ---- the reference page ------------------------------------------------------------------------------- */
+/* ---- the reference page
+ * ------------------------------------------------------------------------------- */
 
-static enum err reference_section(struct out *o, const struct config_table *t, const struct config_key *k)
+static enum err reference_section(struct out *o, const struct config_table *t,
+                                  const struct config_key *k)
 {
     (void)t;
     TRY(puts_to(o, "\n## "));
     TRY(puts_to(o, k->section));
-    return puts_to(o, "\n\n| key | allowed | default | pinned | meaning |\n|---|---|---|---|---|\n");
+    return puts_to(o,
+                   "\n\n| key | allowed | default | pinned | meaning |\n|---|---|---|---|---|\n");
 }
 
 /* A | inside a table cell ends it. */
@@ -286,20 +296,20 @@ static enum err put_cell(struct out *o, const char *s)
 
 static enum err put_allowed(struct out *o, const struct config_key *k)
 {
-    static const char *const texts[] = {[CONFIG_BOOL] = "true, false",
-                                        [CONFIG_TEXT] = "text",
-                                        [CONFIG_LIST] = "list of texts"};
+    static const char *const texts[] = {
+        [CONFIG_BOOL] = "true, false", [CONFIG_TEXT] = "text", [CONFIG_LIST] = "list of texts"};
     char range[96];
     if (k->type == CONFIG_CHOICE)
         return put_cell(o, k->choices);
     if (k->type != CONFIG_INT && k->type != CONFIG_REAL)
         return puts_to(o, texts[k->type]);
-    snprintf(range, sizeof range, "%s%.10g to %.10g%s%s", k->type == CONFIG_INT ? "whole, " : "", k->min, k->max,
-             *k->unit ? " " : "", k->unit);
+    snprintf(range, sizeof range, "%s%.10g to %.10g%s%s", k->type == CONFIG_INT ? "whole, " : "",
+             k->min, k->max, *k->unit ? " " : "", k->unit);
     return puts_to(o, range);
 }
 
-static enum err reference_key(struct out *o, const struct config_table *t, const struct config_key *k)
+static enum err reference_key(struct out *o, const struct config_table *t,
+                              const struct config_key *k)
 {
     (void)t;
     TRY(puts_to(o, "| `"));
@@ -315,12 +325,15 @@ static enum err reference_key(struct out *o, const struct config_table *t, const
     return puts_to(o, " |\n");
 }
 
-enum err config_reference(const struct config_table *tables, size_t table_count, struct arena *a, char **text)
+enum err config_reference(const struct config_table *tables, size_t table_count, struct arena *a,
+                          char **text)
 {
     struct out o = {.a = a};
     TRY(puts_to(&o, "# Configuration\n\n"
-                    "One YAML file of sections and keys; `--section.key value` on the command line wins over the "
-                    "file, the file over the default. A pinned key must be equal at every site of a run. Whole numbers "
+                    "One YAML file of sections and keys; `--section.key value` on the command line "
+                    "wins over the "
+                    "file, the file over the default. A pinned key must be equal at every site of "
+                    "a run. Whole numbers "
                     "may be written `1e6`; lists on the command line are separated by commas.\n"));
     TRY(each_key(&o, tables, table_count, reference_section, reference_key));
     *text = o.text;

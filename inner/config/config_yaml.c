@@ -1,5 +1,6 @@
-/* libyaml's events, walked by a small recursive reader: document -> section -> key -> value. After an error the
- * offending node is skipped and reading goes on, so that one run shows all mistakes of a file.
+/* libyaml's events, walked by a small recursive reader: document -> section -> key -> value. After
+ * an error the offending node is skipped and reading goes on, so that one run shows all mistakes of
+ * a file.
  */
 #include "inner/config/config_yaml.h"
 #include <string.h>
@@ -35,8 +36,8 @@ static enum err next(struct reader *r)
     const char *problem = r->parser.problem ? r->parser.problem : "not YAML";
     size_t line = r->parser.error == YAML_READER_ERROR ? 0 : r->parser.problem_mark.line;
     if (r->parser.error == YAML_READER_ERROR)
-        return config_error(r->errors, 1, "byte %zu is not UTF-8 text (%s)", r->parser.problem_offset,
-                            problem);
+        return config_error(r->errors, 1, "byte %zu is not UTF-8 text (%s)",
+                            r->parser.problem_offset, problem);
     return config_error(r->errors, (int)line + 1, "not valid YAML: %s%s%s", problem,
                         r->parser.context ? ", " : "", r->parser.context ? r->parser.context : "");
 }
@@ -46,14 +47,17 @@ static const char *scalar(const struct reader *r)
     return (const char *)r->event.data.scalar.value;
 }
 
-/* Anchors, aliases, tags: all that makes a value something other than the text that stands there. */
+/* Anchors, aliases, tags: all that makes a value something other than the text that stands there.
+ */
 static const char *forbidden(const struct reader *r)
 {
     const yaml_event_t *e = &r->event;
     if (e->type == YAML_ALIAS_EVENT)
         return "an alias (*name)";
     if (e->type == YAML_SCALAR_EVENT)
-        return e->data.scalar.anchor ? "an anchor (&name)" : e->data.scalar.tag ? "a tag (!name)" : NULL;
+        return e->data.scalar.anchor ? "an anchor (&name)"
+               : e->data.scalar.tag  ? "a tag (!name)"
+                                     : NULL;
     if (e->type == YAML_SEQUENCE_START_EVENT)
         return e->data.sequence_start.anchor ? "an anchor (&name)"
                : e->data.sequence_start.tag  ? "a tag (!name)"
@@ -70,10 +74,11 @@ static enum err refuse_forbidden(struct reader *r)
     const char *what = forbidden(r);
     if (!what)
         return ERR_OK;
-    return config_error(r->errors, line_of(r),
-                        "%s is not allowed: write the value itself (a text that begins with *, & or ! "
-                        "goes in quotes)",
-                        what);
+    return config_error(
+        r->errors, line_of(r),
+        "%s is not allowed: write the value itself (a text that begins with *, & or ! "
+        "goes in quotes)",
+        what);
 }
 
 /* Leaves the current node behind; the current event becomes the one after it. */
@@ -83,7 +88,8 @@ static enum err skip(struct reader *r)
     do {
         if (depth > CONFIG_DEPTH_MAX) {
             r->failed = true;
-            return config_error(r->errors, line_of(r), "nested more than %d deep", CONFIG_DEPTH_MAX);
+            return config_error(r->errors, line_of(r), "nested more than %d deep",
+                                CONFIG_DEPTH_MAX);
         }
         yaml_event_type_t t = r->event.type;
         if (t == YAML_MAPPING_START_EVENT || t == YAML_SEQUENCE_START_EVENT)
@@ -95,7 +101,8 @@ static enum err skip(struct reader *r)
     return ERR_OK;
 }
 
-static enum err item_add(struct config_list *list, size_t *capacity, struct arena *a, const char *text)
+static enum err item_add(struct config_list *list, size_t *capacity, struct arena *a,
+                         const char *text)
 {
     if (list->count == *capacity) {
         size_t larger = *capacity ? 2 * *capacity : 4;
@@ -131,7 +138,8 @@ static enum err list_read(struct reader *r, struct config_entry *entry)
             TRY(scalar_take(r, &entry->values, &capacity));
             TRY(next(r));
         } else {
-            TRY(config_error(r->errors, line_of(r), "%s: a list holds plain values only", entry->key));
+            TRY(config_error(r->errors, line_of(r), "%s: a list holds plain values only",
+                             entry->key));
             TRY(skip(r));
         }
     }
@@ -151,8 +159,8 @@ static enum err value_read(struct reader *r, struct config_entry *entry)
         return config_entry_add(r->entries, r->a, *entry);
     }
     if (r->event.type == YAML_MAPPING_START_EVENT)
-        TRY(config_error(r->errors, line_of(r), "%s holds further keys; settings are two deep: section, key",
-                         entry->key));
+        TRY(config_error(r->errors, line_of(r),
+                         "%s holds further keys; settings are two deep: section, key", entry->key));
     else
         TRY(refuse_forbidden(r));
     return skip(r);
@@ -165,7 +173,8 @@ static enum err section_read(struct reader *r, const char *section)
     TRY(next(r));
     while (!r->failed && r->event.type != YAML_MAPPING_END_EVENT) {
         if (r->event.type != YAML_SCALAR_EVENT) {
-            TRY(config_error(r->errors, line_of(r), "a key of section %s is not plain text", section));
+            TRY(config_error(r->errors, line_of(r), "a key of section %s is not plain text",
+                             section));
             TRY(skip(r));
             if (!r->failed)
                 TRY(skip(r));
@@ -192,8 +201,10 @@ static enum err section_value(struct reader *r, const char *section)
     if (r->event.type == YAML_MAPPING_START_EVENT)
         return section_read(r, section);
     if (!empty(r))
-        TRY(config_error(r->errors, line_of(r), "%s is not a section: keys stand in sections, as in\n"
-                         "    train:\n        steps: 400", section));
+        TRY(config_error(r->errors, line_of(r),
+                         "%s is not a section: keys stand in sections, as in\n"
+                         "    train:\n        steps: 400",
+                         section));
     return skip(r);
 }
 
@@ -207,8 +218,10 @@ static enum err section_once(struct reader *r, struct seen **sections, const cha
 {
     for (struct seen *s = *sections; s; s = s->next)
         if (!strcmp(s->name, name))
-            return config_error(r->errors, line_of(r), "section %s is here a second time, first on line %d: "
-                                "put its keys together", name, s->line);
+            return config_error(r->errors, line_of(r),
+                                "section %s is here a second time, first on line %d: "
+                                "put its keys together",
+                                name, s->line);
     struct seen *s;
     TRY_ALLOC(s = arena_alloc(r->a, sizeof *s));
     *s = (struct seen){.name = name, .line = line_of(r), .next = *sections};
@@ -254,7 +267,8 @@ static enum err stream_read(struct reader *r)
             continue;
         }
         if (++documents > 1)
-            return config_error(r->errors, line_of(r), "a second document (---): one file is one document");
+            return config_error(r->errors, line_of(r),
+                                "a second document (---): one file is one document");
         TRY(next(r));
         if (!r->failed)
             TRY(root_read(r));
@@ -268,13 +282,14 @@ static enum err refuse_tabs(const char *text, size_t size_bytes, struct config_e
     for (size_t i = 0; i < size_bytes; i++) {
         line += text[i] == '\n';
         if (text[i] == '\t')
-            return config_error(errors, line, "a tab; YAML indents with blanks, so use blanks everywhere");
+            return config_error(errors, line,
+                                "a tab; YAML indents with blanks, so use blanks everywhere");
     }
     return ERR_OK;
 }
 
-enum err config_yaml(const char *text, size_t size_bytes, struct arena *a, struct config_entries *entries,
-                     struct config_errors *errors)
+enum err config_yaml(const char *text, size_t size_bytes, struct arena *a,
+                     struct config_entries *entries, struct config_errors *errors)
 {
     size_t before = errors->count;
     TRY(refuse_tabs(text, size_bytes, errors));

@@ -32,17 +32,20 @@ static void broken(struct rules *r, const char *format, ...)
     va_start(args, format);
     vsnprintf(sentence, sizeof sentence, format, args);
     va_end(args);
-    int n = snprintf(r->text + r->length, sizeof r->text - r->length, "%s%s", r->length ? "\n" : "", sentence);
+    int n = snprintf(r->text + r->length, sizeof r->text - r->length, "%s%s", r->length ? "\n" : "",
+                     sentence);
     r->length += (size_t)n;
     ASSERT(r->length < sizeof r->text);
 }
 
 static void check_name(struct rules *r, const char *name)
 {
-    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
     size_t n = strlen(name);
     if (n < 1 || n > RUN_NAME_MAX || name[strspn(name, allowed)])
-        broken(r, "run.name = \"%.80s\": allowed are 1 to %d letters, digits, - and _", name, RUN_NAME_MAX);
+        broken(r, "run.name = \"%.80s\": allowed are 1 to %d letters, digits, - and _", name,
+               RUN_NAME_MAX);
 }
 
 /* The divisor of n nearest to x; of two as near, the larger. */
@@ -70,21 +73,27 @@ static void check_heads(struct rules *r, const struct settings *s)
     long long heads = s->model_heads, shared = s->model_kv_heads, width = s->model_width;
     bool rope = !strcmp(s->model_positions, "rope");
     if (shared && heads % shared)
-        broken(r, "model.kv_heads = %lld does not divide model.heads = %lld; the nearest that does is %lld", shared,
-               heads, nearest_divisor(heads, shared));
+        broken(r,
+               "model.kv_heads = %lld does not divide model.heads = %lld; the nearest that does is "
+               "%lld",
+               shared, heads, nearest_divisor(heads, shared));
     if (width % heads) {
-        broken(r, "model.heads = %lld does not divide model.width = %lld; make the width a multiple of the heads",
+        broken(r,
+               "model.heads = %lld does not divide model.width = %lld; make the width a multiple "
+               "of the heads",
                heads, width);
         return;
     }
     if (rope && width / heads % 2)
         broken(r,
-               "model.positions = rope turns pairs, but a head has model.width / model.heads = %lld channels; "
+               "model.positions = rope turns pairs, but a head has model.width / model.heads = "
+               "%lld channels; "
                "the nearest larger width is %lld",
                width / heads, width + heads);
     if (!strcmp(s->device_kind, "cuda") && width / heads > HEAD_DIMENSION_CUDA)
         broken(r,
-               "model.heads = %lld are heads of %lld channels; attention on a GPU (device.kind = cuda) takes up to "
+               "model.heads = %lld are heads of %lld channels; attention on a GPU (device.kind = "
+               "cuda) takes up to "
                "%d: the nearest is model.heads = %lld",
                heads, width / heads, HEAD_DIMENSION_CUDA,
                heads_from(width, (width + HEAD_DIMENSION_CUDA - 1) / HEAD_DIMENSION_CUDA, rope));
@@ -100,23 +109,29 @@ static void check_model(struct rules *r, const struct settings *s)
 
 static void check_batch(struct rules *r, const struct settings *s)
 {
-    long long sequence = s->train_sequence, batch = s->train_batch_tokens, micro = s->train_micro_tokens;
+    long long sequence = s->train_sequence, batch = s->train_batch_tokens,
+              micro = s->train_micro_tokens;
     if (sequence > s->model_context)
         broken(r, "train.sequence = %lld is longer than model.context = %lld", sequence,
                (long long)s->model_context);
     if (batch % sequence)
-        broken(r, "train.batch_tokens = %lld is not a multiple of train.sequence = %lld", batch, sequence);
+        broken(r, "train.batch_tokens = %lld is not a multiple of train.sequence = %lld", batch,
+               sequence);
     if (micro % sequence)
-        broken(r, "train.micro_tokens = %lld is not a multiple of train.sequence = %lld", micro, sequence);
+        broken(r, "train.micro_tokens = %lld is not a multiple of train.sequence = %lld", micro,
+               sequence);
     if (micro && batch % micro)
-        broken(r, "train.micro_tokens = %lld does not divide train.batch_tokens = %lld", micro, batch);
+        broken(r, "train.micro_tokens = %lld does not divide train.batch_tokens = %lld", micro,
+               batch);
 }
 
 static void check_schedule(struct rules *r, const struct settings *s)
 {
     if (s->train_warmup + s->train_hold > s->train_steps)
-        broken(r, "train.warmup = %lld and train.hold = %lld together are longer than train.steps = %lld",
-               (long long)s->train_warmup, (long long)s->train_hold, (long long)s->train_steps);
+        broken(
+            r,
+            "train.warmup = %lld and train.hold = %lld together are longer than train.steps = %lld",
+            (long long)s->train_warmup, (long long)s->train_hold, (long long)s->train_steps);
 }
 
 enum err keys_check(const struct settings *s)

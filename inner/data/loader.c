@@ -1,13 +1,17 @@
-/* The order of windows is a format-preserving permutation: a Feistel network over the smallest even number of bits that
- * holds every window, walked until it lands inside (Black & Rogaway 2002, "Ciphers with arbitrary finite domains").
- * Its round function is the counter-based generator, keyed by seed, site and epoch.
+/* The order of windows is a format-preserving permutation: a Feistel network over the smallest even
+ * number of bits that holds every window, walked until it lands inside (Black & Rogaway 2002,
+ * "Ciphers with arbitrary finite domains"). Its round function is the counter-based generator,
+ * keyed by seed, site and epoch.
  */
 #include "inner/data/loader.h"
 #include "kernels/base/rng.h"
 
-enum { FEISTEL_ROUNDS = 6 }; /* 4 suffice for a pseudo-random permutation of large domains; small ones get two more */
+enum {
+    FEISTEL_ROUNDS = 6
+}; /* 4 suffice for a pseudo-random permutation of large domains; small ones get two more */
 
-/* ---- order -------------------------------------------------------------------------------------------- */
+/* ---- order
+ * -------------------------------------------------------------------------------------------- */
 
 static uint64_t feistel(uint64_t key, unsigned half_bits, uint64_t x)
 {
@@ -21,7 +25,8 @@ static uint64_t feistel(uint64_t key, unsigned half_bits, uint64_t x)
     return (uint64_t)left << half_bits | right;
 }
 
-/* A permutation of 0 .. n-1. The domain is less than 4n, so the walk takes fewer than 4 steps on average. */
+/* A permutation of 0 .. n-1. The domain is less than 4n, so the walk takes fewer than 4 steps on
+ * average. */
 static uint64_t permute(uint64_t key, uint64_t n, uint64_t x)
 {
     unsigned half_bits = 1;
@@ -41,7 +46,8 @@ uint64_t loader_order(const struct loader *l, uint64_t place)
     return permute(key, l->windows, place % l->windows);
 }
 
-/* ---- windows ------------------------------------------------------------------------------------------ */
+/* ---- windows
+ * ------------------------------------------------------------------------------------------ */
 
 /* The shard of a window: the last one whose first window is not behind it. */
 static size_t shard_of(const struct loader *l, uint64_t window)
@@ -96,14 +102,17 @@ void loader_windows(const struct loader *l, uint64_t first, size_t count, struct
         append(l, first + i, b);
 }
 
-/* ---- open --------------------------------------------------------------------------------------------- */
+/* ---- open
+ * --------------------------------------------------------------------------------------------- */
 
 static enum err check_options(const struct loader_options *o)
 {
     ASSERT(o->sequence > 0 && o->ranks > 0 && o->rank < o->ranks);
     size_t unit = o->sequence * o->ranks;
     if (o->batch_tokens == 0 || o->batch_tokens % unit)
-        return err_set(ERR_CONFIG, "train.batch_tokens = %zu is not a multiple of %zu: train.sequence = %zu times %u ranks",
+        return err_set(ERR_CONFIG,
+                       "train.batch_tokens = %zu is not a multiple of %zu: train.sequence = %zu "
+                       "times %u ranks",
                        o->batch_tokens, unit, o->sequence, o->ranks);
     return ERR_OK;
 }
@@ -117,8 +126,11 @@ static enum err count_windows(struct loader *l, struct arena *perm)
     }
     l->windows = l->window_first[l->set.count];
     if (l->windows == 0)
-        return err_set(ERR_INPUT, "%s%s: %llu tokens, less than one sequence of train.sequence = %zu and its target; take more "
-                       "text or a shorter sequence", l->set.shards[0].path, l->set.count > 1 ? " and the shards with it" : "",
+        return err_set(ERR_INPUT,
+                       "%s%s: %llu tokens, less than one sequence of train.sequence = %zu and its "
+                       "target; take more "
+                       "text or a shorter sequence",
+                       l->set.shards[0].path, l->set.count > 1 ? " and the shards with it" : "",
                        (unsigned long long)l->set.tokens, l->options.sequence);
     return ERR_OK;
 }

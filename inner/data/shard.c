@@ -5,30 +5,39 @@
 
 enum { SCAN_TOKENS = 65536 }; /* ids looked at between two comparisons with the vocabulary */
 
-/* ---- one shard ---------------------------------------------------------------------------------------- */
+/* ---- one shard
+ * ---------------------------------------------------------------------------------------- */
 
 static enum err check_kind(struct shard *s, const char *path, uint32_t magic, uint32_t version)
 {
     if (magic != SHARD_MAGIC_U16 && magic != SHARD_MAGIC_U32)
-        return err_set(ERR_INPUT, "%s: not a token shard (magic %u; %d or %d expected); atoll data makes shards from "
-                       "text", path, magic, SHARD_MAGIC_U16, SHARD_MAGIC_U32);
+        return err_set(
+            ERR_INPUT,
+            "%s: not a token shard (magic %u; %d or %d expected); atoll data makes shards from "
+            "text",
+            path, magic, SHARD_MAGIC_U16, SHARD_MAGIC_U32);
     uint32_t expected = magic == SHARD_MAGIC_U16 ? SHARD_VERSION_U16 : SHARD_VERSION_U32;
     if (version != expected)
-        return err_set(ERR_INPUT, "%s: shard version %u; with magic %u this program reads version %u", path, version,
-                       magic, expected);
+        return err_set(ERR_INPUT,
+                       "%s: shard version %u; with magic %u this program reads version %u", path,
+                       version, magic, expected);
     s->id_bytes = magic == SHARD_MAGIC_U16 ? 2 : 4;
     return ERR_OK;
 }
 
 static enum err check_size(const struct shard *s, const char *path, size_t size_bytes)
 {
-    uint64_t there = (size_bytes - SHARD_HEADER_BYTES) / s->id_bytes, rest = (size_bytes - SHARD_HEADER_BYTES) % s->id_bytes;
+    uint64_t there = (size_bytes - SHARD_HEADER_BYTES) / s->id_bytes,
+             rest = (size_bytes - SHARD_HEADER_BYTES) % s->id_bytes;
     if (there < s->count)
-        return err_set(ERR_INPUT, "%s: cut short: the header promises %llu tokens, %llu are missing; copy the file again",
-                       path, (unsigned long long)s->count, (unsigned long long)(s->count - there));
+        return err_set(
+            ERR_INPUT,
+            "%s: cut short: the header promises %llu tokens, %llu are missing; copy the file again",
+            path, (unsigned long long)s->count, (unsigned long long)(s->count - there));
     if (there > s->count || rest)
-        return err_set(ERR_INPUT, "%s: %llu bytes behind the %llu tokens that the header promises", path,
-                       (unsigned long long)((there - s->count) * s->id_bytes + rest), (unsigned long long)s->count);
+        return err_set(ERR_INPUT, "%s: %llu bytes behind the %llu tokens that the header promises",
+                       path, (unsigned long long)((there - s->count) * s->id_bytes + rest),
+                       (unsigned long long)s->count);
     return ERR_OK;
 }
 
@@ -36,13 +45,14 @@ enum err shard_parse(struct shard *s, const char *path, const uint8_t *data, siz
 {
     *s = (struct shard){.path = path};
     if (size_bytes < SHARD_HEADER_BYTES)
-        return err_set(ERR_INPUT, "%s: %zu bytes; a token shard begins with a header of %d", path, size_bytes,
-                       SHARD_HEADER_BYTES);
+        return err_set(ERR_INPUT, "%s: %zu bytes; a token shard begins with a header of %d", path,
+                       size_bytes, SHARD_HEADER_BYTES);
     struct bytes_reader r = bytes_reader(data, SHARD_HEADER_BYTES);
     uint32_t magic = bytes_get_u32(&r), version = bytes_get_u32(&r), count = bytes_get_u32(&r);
     TRY(check_kind(s, path, magic, version));
     if (count == 0 || count > SHARD_TOKENS_MAX)
-        return err_set(ERR_INPUT, "%s: the header promises %u tokens; allowed is 1 to %u", path, count, SHARD_TOKENS_MAX);
+        return err_set(ERR_INPUT, "%s: the header promises %u tokens; allowed is 1 to %u", path,
+                       count, SHARD_TOKENS_MAX);
     s->count = count;
     s->ids = data + SHARD_HEADER_BYTES;
     return check_size(s, path, size_bytes);
@@ -75,8 +85,11 @@ enum err shard_check_ids(const struct shard *s, int64_t vocab)
             continue;
         while ((int64_t)id_at(s, i) < vocab)
             i++;
-        return err_set(ERR_INPUT, "%s: token %llu has id %u, beyond model.vocab = %lld; was the shard made for another "
-                       "tokenizer?", s->path, (unsigned long long)i, id_at(s, i), (long long)vocab);
+        return err_set(
+            ERR_INPUT,
+            "%s: token %llu has id %u, beyond model.vocab = %lld; was the shard made for another "
+            "tokenizer?",
+            s->path, (unsigned long long)i, id_at(s, i), (long long)vocab);
     }
     return ERR_OK;
 }
@@ -88,7 +101,8 @@ void shard_read(const struct shard *s, uint64_t first, size_t count, int32_t *id
         ids[i] = (int32_t)id_at(s, first + i);
 }
 
-/* ---- a set -------------------------------------------------------------------------------------------- */
+/* ---- a set
+ * -------------------------------------------------------------------------------------------- */
 
 static enum err set_grow(struct shard_set *set, struct arena *perm, size_t more)
 {
@@ -102,7 +116,8 @@ static enum err set_grow(struct shard_set *set, struct arena *perm, size_t more)
     return ERR_OK;
 }
 
-/* Room for it was made by set_grow. The shard joins the set even if it is unusable, so that closing unmaps it. */
+/* Room for it was made by set_grow. The shard joins the set even if it is unusable, so that closing
+ * unmaps it. */
 static enum err set_add(struct shard_set *set, struct arena *perm, const char *path, int64_t vocab)
 {
     struct shard *s = &set->shards[set->count];
@@ -117,7 +132,8 @@ static enum err set_add(struct shard_set *set, struct arena *perm, const char *p
     return e ? e : shard_check_ids(s, vocab);
 }
 
-static enum err set_add_glob(struct shard_set *set, struct arena *perm, const char *pattern, int64_t vocab)
+static enum err set_add_glob(struct shard_set *set, struct arena *perm, const char *pattern,
+                             int64_t vocab)
 {
     glob_t found = {0};
     int failed = glob(pattern, 0, NULL, &found);
@@ -134,11 +150,14 @@ static enum err set_add_glob(struct shard_set *set, struct arena *perm, const ch
     return e;
 }
 
-static enum err set_fill(struct shard_set *set, struct arena *perm, const struct config_list *paths, int64_t vocab)
+static enum err set_fill(struct shard_set *set, struct arena *perm, const struct config_list *paths,
+                         int64_t vocab)
 {
     if (!paths->count)
-        return err_set(ERR_INPUT, "no token shards are listed; make them with atoll data and name them in data.train and "
-                       "data.eval");
+        return err_set(
+            ERR_INPUT,
+            "no token shards are listed; make them with atoll data and name them in data.train and "
+            "data.eval");
     for (size_t i = 0; i < paths->count; i++) {
         if (strpbrk(paths->items[i], "*?[")) {
             TRY(set_add_glob(set, perm, paths->items[i], vocab));
@@ -150,7 +169,8 @@ static enum err set_fill(struct shard_set *set, struct arena *perm, const struct
     return ERR_OK;
 }
 
-enum err shard_set_open(struct shard_set *set, struct arena *perm, const struct config_list *paths, int64_t vocab)
+enum err shard_set_open(struct shard_set *set, struct arena *perm, const struct config_list *paths,
+                        int64_t vocab)
 {
     *set = (struct shard_set){0};
     enum err e = set_fill(set, perm, paths, vocab);

@@ -1,9 +1,10 @@
 #ifndef SHARD_H
 #define SHARD_H
-/* llm.c token shards (*.bin), read as they are through a memory mapping: magic 20240520 version 1 (uint16 ids)
- * and magic 20240801 version 7 (uint32 ids). Header: 256 little-endian int32: magic, version, token count, 0...
- * What is wrong with a file (kind, version, cut short, ids beyond the vocabulary) is found here, at open, and named
- * with file, position and value; afterwards every id is known to be valid. Opening reads the whole file once.
+/* llm.c token shards (*.bin), read as they are through a memory mapping: magic 20240520 version 1
+ * (uint16 ids) and magic 20240801 version 7 (uint32 ids). Header: 256 little-endian int32: magic,
+ * version, token count, 0... What is wrong with a file (kind, version, cut short, ids beyond the
+ * vocabulary) is found here, at open, and named with file, position and value; afterwards every id
+ * is known to be valid. Opening reads the whole file once.
  */
 #include "inner/config/config.h"
 #include "kernels/base/file.h"
@@ -31,13 +32,16 @@ struct shard_set { /* in the order of the list; what one `*` matches is sorted b
     uint64_t tokens; /* of all shards */
 };
 
-/* Checks header and size of one shard in memory; the mapping stays the caller's. Also the fuzz target. */
-enum err shard_parse(struct shard *s, const char *path, const uint8_t *data, size_t size_bytes) MUST;
+/* Checks header and size of one shard in memory; the mapping stays the caller's. Also the fuzz
+ * target. */
+enum err shard_parse(struct shard *s, const char *path, const uint8_t *data,
+                     size_t size_bytes) MUST;
 enum err shard_check_ids(const struct shard *s, int64_t vocab) MUST;
 /* Copies ids [first, first + count) as int32. */
 void shard_read(const struct shard *s, uint64_t first, size_t count, int32_t *ids);
 
-/* `paths` are file names; `*`, `?` and `[..]` make one a glob pattern. ERR_INPUT names the file and what is wrong. */
+/* `paths` are file names; `*`, `?` and `[..]` make one a glob pattern. ERR_INPUT names the file and
+ * what is wrong. */
 enum err shard_set_open(struct shard_set *set, struct arena *perm, const struct config_list *paths,
                         int64_t vocab) MUST;
 void shard_set_close(struct shard_set *set); /* accepts a zeroed or partly opened set */

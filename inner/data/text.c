@@ -6,7 +6,8 @@
 #include "kernels/base/file.h"
 
 enum {
-    BLOCKS_AIM = 400,          /* of each part, in a text of middle size: small blocks mix well, large ones keep context */
+    BLOCKS_AIM = 400, /* of each part, in a text of middle size: small blocks mix well, large ones
+                         keep context */
     BLOCK_BYTES_MIN = 256,
     BLOCK_BYTES_MAX = 65536,
     PATH_BYTES = 4096,
@@ -27,7 +28,8 @@ struct work {
     uint8_t *shard;             /* header and ids of the shard being filled */
 };
 
-/* ---- blocks ------------------------------------------------------------------------------------------- */
+/* ---- blocks
+ * ------------------------------------------------------------------------------------------- */
 
 /* Length of a run of line ends at `at`: "\n", "\r\n". */
 static size_t newlines(const uint8_t *s, size_t n, size_t at)
@@ -38,8 +40,9 @@ static size_t newlines(const uint8_t *s, size_t n, size_t at)
     return end - at;
 }
 
-/* Where the block that begins at `at` ends: behind the first blank line after `aim` bytes, else at a line's end, else
- * anywhere; never beyond 3 x aim, so that a text without line ends is cut too. */
+/* Where the block that begins at `at` ends: behind the first blank line after `aim` bytes, else at
+ * a line's end, else anywhere; never beyond 3 x aim, so that a text without line ends is cut too.
+ */
 static size_t block_end(const uint8_t *s, size_t n, size_t at, size_t aim)
 {
     size_t last = n - at <= 3 * aim ? n : at + 3 * aim, line = 0;
@@ -90,22 +93,27 @@ static bool is_held(const struct work *w, uint64_t i)
     return (i + 1) * w->held / w->block_count > i * w->held / w->block_count;
 }
 
-/* Calls go through blocks in order: the part of block i, -1 held out, else the site, dealt by *turn. */
+/* Calls go through blocks in order: the part of block i, -1 held out, else the site, dealt by
+ * *turn. */
 static int64_t part_of(const struct work *w, uint64_t i, uint64_t *turn)
 {
     return is_held(w, i) ? -1 : (int64_t)((*turn)++ % w->o->sites);
 }
 
-/* ---- shards ------------------------------------------------------------------------------------------- */
+/* ---- shards
+ * ------------------------------------------------------------------------------------------- */
 
-static enum err shard_path(const struct work *w, int64_t part, uint32_t number, char path[PATH_BYTES])
+static enum err shard_path(const struct work *w, int64_t part, uint32_t number,
+                           char path[PATH_BYTES])
 {
     int n = part < 0 ? snprintf(path, PATH_BYTES, "%s/eval-%04u.bin", w->o->out, number)
-                     : snprintf(path, PATH_BYTES, "%s/train-%lld-%04u.bin", w->o->out, (long long)part, number);
+                     : snprintf(path, PATH_BYTES, "%s/train-%lld-%04u.bin", w->o->out,
+                                (long long)part, number);
     return n < PATH_BYTES ? ERR_OK : err_set(ERR_INPUT, "%s: path too long", w->o->out);
 }
 
-static enum err shard_write(const struct work *w, int64_t part, struct text_part *report, uint64_t tokens)
+static enum err shard_write(const struct work *w, int64_t part, struct text_part *report,
+                            uint64_t tokens)
 {
     char path[PATH_BYTES];
     struct bytes_writer head = bytes_writer(w->shard, SHARD_HEADER_BYTES);
@@ -156,7 +164,8 @@ static void part_remove(const struct work *w, int64_t part, const struct text_pa
             return;
 }
 
-/* A part of a set would train without a word about what is missing. The error being reported stays the first one. */
+/* A part of a set would train without a word about what is missing. The error being reported stays
+ * the first one. */
 static enum err undo(const struct work *w, const struct text_report *report, enum err e)
 {
     char sentence[1024];
@@ -167,14 +176,20 @@ static enum err undo(const struct work *w, const struct text_report *report, enu
     return err_set(e, "%s", sentence);
 }
 
-/* ---- before anything is written ------------------------------------------------------------------------ */
+/* ---- before anything is written
+ * ------------------------------------------------------------------------ */
 
 static enum err check_kind(const char *path, const struct file_map *m)
 {
     static const struct {
         const char *magic, *name;
         size_t size;
-    } packed[] = {{"\x1f\x8b", "gzip", 2}, {"\x28\xb5\x2f\xfd", "zstd", 4}, {"BZh", "bzip2", 3}, {"\xfd""7zXZ", "xz", 5}};
+    } packed[] = {{"\x1f\x8b", "gzip", 2},
+                  {"\x28\xb5\x2f\xfd", "zstd", 4},
+                  {"BZh", "bzip2", 3},
+                  {"\xfd"
+                   "7zXZ",
+                   "xz", 5}};
     if (!m->size_bytes)
         return err_set(ERR_INPUT, "%s: empty; give a file with text in it", path);
     for (size_t i = 0; i < sizeof packed / sizeof *packed; i++)
@@ -196,12 +211,15 @@ static enum err texts_open(struct work *w, const char *const *paths, uint64_t *t
 static enum err check_length(const struct work *w, int64_t part, uint64_t tokens)
 {
     char name[32];
-    snprintf(name, sizeof name, part < 0 ? "the held-out part" : "the part of site %lld", (long long)part);
+    snprintf(name, sizeof name, part < 0 ? "the held-out part" : "the part of site %lld",
+             (long long)part);
     if (tokens > w->o->sequence)
         return ERR_OK;
-    return err_set(ERR_INPUT, "the text is too short: %s would have %llu tokens, less than one sequence of %llu and its "
-                   "target; give more text, fewer sites or a shorter --sequence", name, (unsigned long long)tokens,
-                   (unsigned long long)w->o->sequence);
+    return err_set(
+        ERR_INPUT,
+        "the text is too short: %s would have %llu tokens, less than one sequence of %llu and its "
+        "target; give more text, fewer sites or a shorter --sequence",
+        name, (unsigned long long)tokens, (unsigned long long)w->o->sequence);
 }
 
 /* Longest part, for the buffer; all parts, for the disk. */
@@ -222,7 +240,8 @@ static enum err check_lengths(const struct work *w, uint64_t *longest)
 static bool is_shard(const char *name)
 {
     size_t n = strlen(name);
-    return n > 4 && !strcmp(name + n - 4, ".bin") && (!strncmp(name, "train-", 6) || !strncmp(name, "eval-", 5));
+    return n > 4 && !strcmp(name + n - 4, ".bin") &&
+           (!strncmp(name, "train-", 6) || !strncmp(name, "eval-", 5));
 }
 
 /* A longer set made before would leave shards behind that the same pattern matches. */
@@ -237,8 +256,11 @@ static enum err make_place(const struct work *w, uint64_t needed_bytes)
         if (!is_shard(names[i]))
             continue;
         if (!w->o->replace)
-            return err_set(ERR_INPUT, "%s/%s: shards are already there; take another directory, or --force to replace "
-                           "them", w->o->out, names[i]);
+            return err_set(
+                ERR_INPUT,
+                "%s/%s: shards are already there; take another directory, or --force to replace "
+                "them",
+                w->o->out, names[i]);
         if (snprintf(path, sizeof path, "%s/%s", w->o->out, names[i]) >= PATH_BYTES)
             return err_set(ERR_INPUT, "%s: path too long", w->o->out);
         TRY(file_remove(path));
@@ -257,15 +279,16 @@ static enum err prepare(struct work *w, const char *const *paths, struct text_re
     TRY(cut_blocks(w, report->text_bytes));
     report->blocks = w->block_count;
     TRY(check_lengths(w, &longest));
-    TRY(make_place(w, report->text_bytes * ID_BYTES + (uint64_t)SHARD_HEADER_BYTES * (w->o->sites + 1)));
+    TRY(make_place(w, report->text_bytes * ID_BYTES +
+                          (uint64_t)SHARD_HEADER_BYTES * (w->o->sites + 1)));
     uint64_t tokens = longest < w->o->shard_tokens ? longest : w->o->shard_tokens;
     TRY_ALLOC(w->shard = arena_alloc(w->a, SHARD_HEADER_BYTES + tokens * ID_BYTES));
     enum err e = parts_write(w, report);
     return e ? undo(w, report, e) : ERR_OK;
 }
 
-enum err text_prepare(const char *const *paths, size_t path_count, const struct text_options *o, struct arena *a,
-                      struct text_report *report)
+enum err text_prepare(const char *const *paths, size_t path_count, const struct text_options *o,
+                      struct arena *a, struct text_report *report)
 {
     struct work w = {.o = o, .a = a, .text_count = path_count};
     ASSERT(o->sites >= 1 && o->sites <= TEXT_SITES_MAX && o->held_out >= 0 && o->held_out <= 0.5);

@@ -1,9 +1,8 @@
 /* State file, little-endian:
  *     8   "ATOLLCKP"          u32 version            u32 parts
- *     u64 step                u64 seed               32 model digest       u32 threads      u32 ranks
- *     u32 n, n bytes: device  u32 n, n bytes: settings
- *     per part: u32 n, n bytes: name, u64 size in bytes
- *     the parts, back to back                        32 SHA-256 of everything before
+ *     u64 step                u64 seed               32 model digest       u32 threads      u32
+ * ranks u32 n, n bytes: device  u32 n, n bytes: settings per part: u32 n, n bytes: name, u64 size
+ * in bytes the parts, back to back                        32 SHA-256 of everything before
  */
 #include "inner/io/checkpoint.h"
 #include <stdio.h>
@@ -13,12 +12,17 @@
 #include "kernels/base/bytes.h"
 #include "kernels/base/log.h"
 
-enum { PATH_BYTES = 4096, HEADER_FIXED_BYTES = 8 + 4 + 4 + 8 + 8 + 32 + 4 + 4 + 4 + 4, STEP_DIGITS = 8 };
+enum {
+    PATH_BYTES = 4096,
+    HEADER_FIXED_BYTES = 8 + 4 + 4 + 8 + 8 + 32 + 4 + 4 + 4 + 4,
+    STEP_DIGITS = 8
+};
 static const char MAGIC[8] = {'A', 'T', 'O', 'L', 'L', 'C', 'K', 'P'};
 
 static enum err path_of(char path[PATH_BYTES], const char *dir, uint64_t step, const char *file)
 {
-    int n = snprintf(path, PATH_BYTES, "%s/%0*llu%s%s", dir, STEP_DIGITS, (unsigned long long)step, *file ? "/" : "", file);
+    int n = snprintf(path, PATH_BYTES, "%s/%0*llu%s%s", dir, STEP_DIGITS, (unsigned long long)step,
+                     *file ? "/" : "", file);
     return n < PATH_BYTES ? ERR_OK : err_set(ERR_IO, "%s: path too long", dir);
 }
 
@@ -28,7 +32,8 @@ static enum err current_path(char path[PATH_BYTES], const char *dir)
     return n < PATH_BYTES ? ERR_OK : err_set(ERR_IO, "%s: path too long", dir);
 }
 
-/* ---- directory ---------------------------------------------------------------------------------------- */
+/* ---- directory
+ * ---------------------------------------------------------------------------------------- */
 
 static enum err current_write(const char *dir, uint64_t step)
 {
@@ -40,7 +45,8 @@ static enum err current_write(const char *dir, uint64_t step)
     return file_write(path, &part, 1, 0644);
 }
 
-/* *step: what CURRENT names, or UINT64_MAX when there is none or it is damaged: then every checkpoint is a candidate. */
+/* *step: what CURRENT names, or UINT64_MAX when there is none or it is damaged: then every
+ * checkpoint is a candidate. */
 static enum err current_read(const char *dir, struct arena *a, uint64_t *step)
 {
     char path[PATH_BYTES], expected[64];
@@ -52,13 +58,15 @@ static enum err current_read(const char *dir, struct arena *a, uint64_t *step)
         return ERR_OK;
     if (file_read(path, sizeof expected - 1, a, &text, &size) == ERR_OK) {
         size_t digits = strspn((char *)text, "0123456789"); /* file_read ends it with a zero */
-        snprintf(expected, sizeof expected, "%.*s %08x\n", (int)digits, text, digest_crc32c(0, text, digits));
+        snprintf(expected, sizeof expected, "%.*s %08x\n", (int)digits, text,
+                 digest_crc32c(0, text, digits));
         if (digits && digits < 20 && size == strlen(expected) && !memcmp(text, expected, size)) {
             *step = strtoull((char *)text, NULL, 10);
             return ERR_OK;
         }
     }
-    log_event(LOG_WARN, "checkpoint_damaged", "file=%s action=\"taking the newest checkpoint\"", path);
+    log_event(LOG_WARN, "checkpoint_damaged", "file=%s action=\"taking the newest checkpoint\"",
+              path);
     return ERR_OK;
 }
 
@@ -88,7 +96,8 @@ static enum err steps_list(const char *dir, struct arena *a, uint64_t **steps, s
     return ERR_OK;
 }
 
-/* ---- save --------------------------------------------------------------------------------------------- */
+/* ---- save
+ * --------------------------------------------------------------------------------------------- */
 
 static void put_text(struct bytes_writer *w, const char *text)
 {
@@ -97,8 +106,8 @@ static void put_text(struct bytes_writer *w, const char *text)
     bytes_put(w, text, n);
 }
 
-static enum err header_write(const struct checkpoint_meta *m, const struct checkpoint_part *parts, size_t count,
-                             struct arena *a, struct file_part *header)
+static enum err header_write(const struct checkpoint_meta *m, const struct checkpoint_part *parts,
+                             size_t count, struct arena *a, struct file_part *header)
 {
     size_t size = HEADER_FIXED_BYTES + strlen(m->device) + strlen(m->settings);
     ASSERT(count <= CHECKPOINT_PARTS_MAX && strlen(m->settings) <= CHECKPOINT_SETTINGS_MAX);
@@ -128,8 +137,8 @@ static enum err header_write(const struct checkpoint_meta *m, const struct check
     return ERR_OK;
 }
 
-static enum err state_write(const char *path, const struct checkpoint_meta *m, const struct checkpoint_part *parts,
-                            size_t count, struct arena *a)
+static enum err state_write(const char *path, const struct checkpoint_meta *m,
+                            const struct checkpoint_part *parts, size_t count, struct arena *a)
 {
     struct file_part *pieces;
     struct digest_stream stream;
@@ -165,8 +174,8 @@ static void prune(const char *dir, uint64_t step, unsigned keep, struct arena *a
                   log_quote(quoted, sizeof quoted, err_message()));
 }
 
-static enum err save(const char *dir, const struct checkpoint_meta *meta, const struct checkpoint_part *parts,
-                     size_t part_count, struct arena *a)
+static enum err save(const char *dir, const struct checkpoint_meta *meta,
+                     const struct checkpoint_part *parts, size_t part_count, struct arena *a)
 {
     char folder[PATH_BYTES], state[PATH_BYTES];
     TRY(path_of(folder, dir, meta->step, ""));
@@ -184,8 +193,8 @@ static enum err save(const char *dir, const struct checkpoint_meta *meta, const 
     return e;
 }
 
-enum err checkpoint_save(const char *dir, const struct checkpoint_meta *meta, const struct checkpoint_part *parts,
-                         size_t part_count, unsigned keep)
+enum err checkpoint_save(const char *dir, const struct checkpoint_meta *meta,
+                         const struct checkpoint_part *parts, size_t part_count, unsigned keep)
 {
     struct arena a = arena_make(0);
     ASSERT(keep >= 1);
@@ -196,7 +205,8 @@ enum err checkpoint_save(const char *dir, const struct checkpoint_meta *meta, co
     return e ? err_add(e, "checkpoint of step %llu: ", (unsigned long long)meta->step) : ERR_OK;
 }
 
-/* ---- read --------------------------------------------------------------------------------------------- */
+/* ---- read
+ * --------------------------------------------------------------------------------------------- */
 
 struct state { /* a parsed state file; names and settings in the arena, data in the mapping */
     struct file_map map;
@@ -239,8 +249,8 @@ static enum err state_parse(struct state *s, const char *path, struct arena *a)
     if (memcmp(magic, MAGIC, sizeof magic))
         return err_set(ERR_MISMATCH, "%s: not a checkpoint of this program", path);
     if (s->version != CHECKPOINT_VERSION)
-        return err_set(ERR_MISMATCH, "%s: checkpoint format %u; this program reads %u", path, s->version,
-                       CHECKPOINT_VERSION);
+        return err_set(ERR_MISMATCH, "%s: checkpoint format %u; this program reads %u", path,
+                       s->version, CHECKPOINT_VERSION);
     s->part_count = bytes_get_u32(&r);
     s->meta.step = bytes_get_u64(&r);
     s->meta.seed = bytes_get_u64(&r);
@@ -268,7 +278,8 @@ static enum err state_open(struct state *s, const char *path, struct arena *a)
     memcpy(stored.bytes, s->map.data + covered, sizeof stored.bytes);
     sum = digest_of(s->map.data, covered);
     if (!digest_equal(&sum, &stored))
-        return err_set(ERR_CORRUPT, "%s: damaged: its SHA-256 is not the one stored at its end", path);
+        return err_set(ERR_CORRUPT, "%s: damaged: its SHA-256 is not the one stored at its end",
+                       path);
     return state_parse(s, path, a);
 }
 
@@ -290,8 +301,8 @@ static enum err newest_open(const char *dir, struct arena *a, struct state *s, b
         enum err e = state_open(s, path, a);
         *found = e == ERR_OK;
         if (*found && current != UINT64_MAX && steps[i] != current)
-            log_event(LOG_WARN, "checkpoint_older", "step=%llu lost=%llu dir=%s", (unsigned long long)steps[i],
-                      (unsigned long long)current, dir);
+            log_event(LOG_WARN, "checkpoint_older", "step=%llu lost=%llu dir=%s",
+                      (unsigned long long)steps[i], (unsigned long long)current, dir);
         if (*found)
             return ERR_OK;
         file_unmap(&s->map);
@@ -306,11 +317,13 @@ static enum err newest_open(const char *dir, struct arena *a, struct state *s, b
     if (*first)
         return err_set(ERR_CORRUPT, "%s; no intact checkpoint is left in %s", first, dir);
     if (current != UINT64_MAX)
-        return err_set(ERR_CORRUPT, "%s: CURRENT names step %llu, which is not there", dir, (unsigned long long)current);
+        return err_set(ERR_CORRUPT, "%s: CURRENT names step %llu, which is not there", dir,
+                       (unsigned long long)current);
     return ERR_OK;
 }
 
-static const struct checkpoint_part *part_find(const struct checkpoint_part *parts, size_t count, const char *name)
+static const struct checkpoint_part *part_find(const struct checkpoint_part *parts, size_t count,
+                                               const char *name)
 {
     for (size_t i = 0; i < count; i++)
         if (!strcmp(parts[i].name, name))
@@ -318,15 +331,16 @@ static const struct checkpoint_part *part_find(const struct checkpoint_part *par
     return NULL;
 }
 
-static enum err check_parts(const struct state *s, const struct checkpoint_part *parts, size_t count)
+static enum err check_parts(const struct state *s, const struct checkpoint_part *parts,
+                            size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         const struct checkpoint_part *stored = part_find(s->parts, s->part_count, parts[i].name);
         if (!stored)
             return err_set(ERR_MISMATCH, "it lacks \"%s\"", parts[i].name);
         if (stored->size_bytes != parts[i].size_bytes)
-            return err_set(ERR_MISMATCH, "\"%s\": %zu bytes here, %zu there", parts[i].name, parts[i].size_bytes,
-                           stored->size_bytes);
+            return err_set(ERR_MISMATCH, "\"%s\": %zu bytes here, %zu there", parts[i].name,
+                           parts[i].size_bytes, stored->size_bytes);
     }
     for (size_t i = 0; i < s->part_count; i++)
         if (!part_find(parts, count, s->parts[i].name))
@@ -339,33 +353,39 @@ static enum err check_same(const struct state *s, const struct checkpoint_meta *
 {
     char *difference;
     if (s->meta.seed != want->seed)
-        return err_set(ERR_MISMATCH, "run.seed: %llu here, %llu there", (unsigned long long)want->seed,
-                       (unsigned long long)s->meta.seed);
+        return err_set(ERR_MISMATCH, "run.seed: %llu here, %llu there",
+                       (unsigned long long)want->seed, (unsigned long long)s->meta.seed);
     TRY(config_difference(want->settings, s->meta.settings, a, &difference));
     if (*difference)
         return err_set(ERR_MISMATCH, "%s", difference);
     if (!digest_equal(&s->meta.model, &want->model))
-        return err_set(ERR_MISMATCH, "same settings, but another table of tensors (another version of the program?)");
+        return err_set(
+            ERR_MISMATCH,
+            "same settings, but another table of tensors (another version of the program?)");
     return check_parts(s, parts, count);
 }
 
-static enum err load(const char *dir, const struct checkpoint_meta *want, const struct checkpoint_part *parts,
-                     size_t count, struct arena *a, struct state *s, bool *found)
+static enum err load(const char *dir, const struct checkpoint_meta *want,
+                     const struct checkpoint_part *parts, size_t count, struct arena *a,
+                     struct state *s, bool *found)
 {
     TRY(newest_open(dir, a, s, found));
     if (!*found)
         return ERR_OK;
     enum err e = check_same(s, want, parts, count, a);
     if (e)
-        return err_add(e, "%s, step %llu: the checkpoint is of another run: ", dir, (unsigned long long)s->meta.step);
+        return err_add(e, "%s, step %llu: the checkpoint is of another run: ", dir,
+                       (unsigned long long)s->meta.step);
     for (size_t i = 0; i < count; i++)
         if (parts[i].size_bytes)
-            memcpy(parts[i].data, part_find(s->parts, s->part_count, parts[i].name)->data, parts[i].size_bytes);
+            memcpy(parts[i].data, part_find(s->parts, s->part_count, parts[i].name)->data,
+                   parts[i].size_bytes);
     return ERR_OK;
 }
 
-enum err checkpoint_load(const char *dir, const struct checkpoint_meta *want, const struct checkpoint_part *parts,
-                         size_t part_count, struct checkpoint_meta *got, bool *found)
+enum err checkpoint_load(const char *dir, const struct checkpoint_meta *want,
+                         const struct checkpoint_part *parts, size_t part_count,
+                         struct checkpoint_meta *got, bool *found)
 {
     struct arena a = arena_make(0);
     struct state s = {0};

@@ -1,13 +1,16 @@
 #ifndef CHECKPOINT_H
 #define CHECKPOINT_H
-/* Durable checkpoints of one process's memory: named parts (slabs, residuals, counters), each a run of bytes.
+/* Durable checkpoints of one process's memory: named parts (slabs, residuals, counters), each a run
+ * of bytes.
  *
  *     DIR/<step, 8 digits>/state    header, parts, SHA-256 of all that is before it
- *     DIR/CURRENT                   "<step> <crc-32c of the step's text>", replaced last: the commit point of a save
+ *     DIR/CURRENT                   "<step> <crc-32c of the step's text>", replaced last: the
+ * commit point of a save
  *
- * A crash, a full disk or a flipped bit never costs more than the newest checkpoint: a save leaves the older ones alone until its
- * own commit, and a load that finds a damaged file says so (ERR_CORRUPT, with its path) and falls back to the one
- * before it. Only the lead of a site calls this; it blocks for as long as the disk takes.
+ * A crash, a full disk or a flipped bit never costs more than the newest checkpoint: a save leaves
+ * the older ones alone until its own commit, and a load that finds a damaged file says so
+ * (ERR_CORRUPT, with its path) and falls back to the one before it. Only the lead of a site calls
+ * this; it blocks for as long as the disk takes.
  */
 #include <stdbool.h>
 #include "kernels/base/digest.h"
@@ -23,7 +26,8 @@ struct checkpoint_meta {
     uint64_t seed;        /* run.seed */
     struct digest model;  /* of the tensor table: names, shapes, offsets */
     const char *settings; /* config_canonical text of what a resumed run must share; "" for none */
-    char device[560];     /* "cpu oneDNN 2.6.3 avx512_core_amx": a run repeats bit for bit only with the same */
+    char device[560]; /* "cpu oneDNN 2.6.3 avx512_core_amx": a run repeats bit for bit only with the
+                         same */
     uint32_t threads, ranks;
 };
 struct checkpoint_part {
@@ -32,22 +36,25 @@ struct checkpoint_part {
     size_t size_bytes;
 };
 
-/* Writes and commits, then removes all but the newest `keep` (>= 1) and whatever an abandoned future left.
- * ERR_FULL, ERR_IO: nothing changed, the former checkpoint is still the current one. */
+/* Writes and commits, then removes all but the newest `keep` (>= 1) and whatever an abandoned
+ * future left. ERR_FULL, ERR_IO: nothing changed, the former checkpoint is still the current one.
+ */
 enum err checkpoint_save(const char *dir, const struct checkpoint_meta *meta,
-                         const struct checkpoint_part *parts, size_t part_count, unsigned keep) MUST;
+                         const struct checkpoint_part *parts, size_t part_count,
+                         unsigned keep) MUST;
 
-/* Fills the parts from the newest intact checkpoint. *found false: there is none and never was (a fresh start).
- * `want`: seed, model, settings must be equal, as must names and sizes of the parts: else ERR_MISMATCH with
- * what differs, and nothing is written to the parts. `got`: what was stored, settings NULL; comparing
- * device, threads and ranks with this process's is the caller's (they decide whether the future repeats bit for bit).
- * ERR_CORRUPT: checkpoints exist and none is intact. */
+/* Fills the parts from the newest intact checkpoint. *found false: there is none and never was (a
+ * fresh start). `want`: seed, model, settings must be equal, as must names and sizes of the parts:
+ * else ERR_MISMATCH with what differs, and nothing is written to the parts. `got`: what was stored,
+ * settings NULL; comparing device, threads and ranks with this process's is the caller's (they
+ * decide whether the future repeats bit for bit). ERR_CORRUPT: checkpoints exist and none is
+ * intact. */
 enum err checkpoint_load(const char *dir, const struct checkpoint_meta *want,
                          const struct checkpoint_part *parts, size_t part_count,
                          struct checkpoint_meta *got, bool *found) MUST;
 
-/* Like load, but hands out all parts as they are, in memory of `a`, and checks only integrity: for eval, export
- * and tools. got->settings is in `a` too. */
+/* Like load, but hands out all parts as they are, in memory of `a`, and checks only integrity: for
+ * eval, export and tools. got->settings is in `a` too. */
 enum err checkpoint_open(const char *dir, struct arena *a, struct checkpoint_meta *got,
                          struct checkpoint_part **parts, size_t *part_count) MUST;
 

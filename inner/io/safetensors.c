@@ -32,7 +32,8 @@ static bool size_of(const struct safetensors_tensor *t, uint64_t *size_bytes)
     return true;
 }
 
-/* ---- writer ------------------------------------------------------------------------------------------- */
+/* ---- writer
+ * ------------------------------------------------------------------------------------------- */
 
 static int write_order(const void *a, const void *b)
 {
@@ -47,8 +48,8 @@ static json_t *entry_json(const struct safetensors_tensor *t, uint64_t begin)
     json_t *shape = json_array();
     for (unsigned i = 0; i < t->rank; i++)
         json_array_append_new(shape, json_integer((json_int_t)t->shape[i]));
-    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtypes[t->dtype].name, "shape", shape, "data_offsets",
-                     (json_int_t)begin, (json_int_t)(begin + t->size_bytes));
+    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtypes[t->dtype].name, "shape", shape,
+                     "data_offsets", (json_int_t)begin, (json_int_t)(begin + t->size_bytes));
 }
 
 static json_t *metadata_json(const char *const *metadata)
@@ -60,7 +61,8 @@ static json_t *metadata_json(const char *const *metadata)
 }
 
 /* The header's text from Jansson's memory, or NULL (no memory, or a name that is not UTF-8). */
-static char *header_json(const struct safetensors_tensor *const *sorted, size_t count, const char *const *metadata)
+static char *header_json(const struct safetensors_tensor *const *sorted, size_t count,
+                         const char *const *metadata)
 {
     json_t *root = json_object();
     uint64_t begin = 0;
@@ -75,8 +77,8 @@ static char *header_json(const struct safetensors_tensor *const *sorted, size_t 
     return text;
 }
 
-static enum err write_sorted(const char *path, const struct safetensors_tensor *const *sorted, size_t count,
-                             const char *text, struct arena *a)
+static enum err write_sorted(const char *path, const struct safetensors_tensor *const *sorted,
+                             size_t count, const char *text, struct arena *a)
 {
     size_t n = strlen(text), padded = (n + ALIGN - 1) / ALIGN * ALIGN;
     uint8_t *header;
@@ -122,7 +124,8 @@ enum err safetensors_write(const char *path, const struct safetensors_tensor *te
     return e;
 }
 
-/* ---- reader ------------------------------------------------------------------------------------------- */
+/* ---- reader
+ * ------------------------------------------------------------------------------------------- */
 
 struct range { /* of one tensor's data, from the end of the header */
     uint64_t begin, end;
@@ -171,20 +174,25 @@ static enum err entry_read(struct reading *r, const char *name, const json_t *j)
     const json_t *offsets = json_object_get(j, "data_offsets");
     uint64_t size_bytes;
     if (!json_is_object(j) || json_object_size(j) != 3)
-        return err_set(ERR_INPUT, "%s: tensor %.100s: dtype, shape and data_offsets expected, nothing else", r->path, name);
-    if (!get_dtype(json_object_get(j, "dtype"), &t->dtype))
-        return err_set(ERR_INPUT, "%s: tensor %.100s: dtype unknown here; F32, BF16, F16, I64, I32, U8, BOOL are read",
+        return err_set(ERR_INPUT,
+                       "%s: tensor %.100s: dtype, shape and data_offsets expected, nothing else",
                        r->path, name);
+    if (!get_dtype(json_object_get(j, "dtype"), &t->dtype))
+        return err_set(
+            ERR_INPUT,
+            "%s: tensor %.100s: dtype unknown here; F32, BF16, F16, I64, I32, U8, BOOL are read",
+            r->path, name);
     if (!get_shape(json_object_get(j, "shape"), t))
-        return err_set(ERR_INPUT, "%s: tensor %.100s: shape is not a list of at most %d sizes", r->path, name,
-                       SAFETENSORS_RANK_MAX);
+        return err_set(ERR_INPUT, "%s: tensor %.100s: shape is not a list of at most %d sizes",
+                       r->path, name, SAFETENSORS_RANK_MAX);
     if (!json_is_array(offsets) || json_array_size(offsets) != 2 ||
-        !get_u64(json_array_get(offsets, 0), &range.begin) || !get_u64(json_array_get(offsets, 1), &range.end) ||
-        range.begin > range.end)
-        return err_set(ERR_INPUT, "%s: tensor %.100s: data_offsets is not [begin, end]", r->path, name);
+        !get_u64(json_array_get(offsets, 0), &range.begin) ||
+        !get_u64(json_array_get(offsets, 1), &range.end) || range.begin > range.end)
+        return err_set(ERR_INPUT, "%s: tensor %.100s: data_offsets is not [begin, end]", r->path,
+                       name);
     if (!size_of(t, &size_bytes) || size_bytes != range.end - range.begin)
-        return err_set(ERR_INPUT, "%s: tensor %.100s: its %llu bytes do not fit dtype and shape", r->path, name,
-                       (unsigned long long)(range.end - range.begin));
+        return err_set(ERR_INPUT, "%s: tensor %.100s: its %llu bytes do not fit dtype and shape",
+                       r->path, name, (unsigned long long)(range.end - range.begin));
     t->size_bytes = size_bytes;
     TRY_ALLOC(t->name = arena_string(r->a, name, strlen(name)));
     r->ranges[r->count++] = range;
@@ -196,9 +204,9 @@ static enum err metadata_check(const struct reading *r, json_t *j)
     const char *key;
     json_t *value;
     bool ok = json_is_object(j);
-    json_object_foreach(j, key, value)
-        ok = ok && json_is_string(value);
-    return ok ? ERR_OK : err_set(ERR_INPUT, "%s: __metadata__ is not a mapping of texts to texts", r->path);
+    json_object_foreach(j, key, value) ok = ok && json_is_string(value);
+    return ok ? ERR_OK
+              : err_set(ERR_INPUT, "%s: __metadata__ is not a mapping of texts to texts", r->path);
 }
 
 static enum err entries_read(struct reading *r, json_t *root)
@@ -208,7 +216,8 @@ static enum err entries_read(struct reading *r, json_t *root)
     if (json_object_size(root) > SAFETENSORS_TENSORS_MAX)
         return err_set(ERR_INPUT, "%s: more than %u tensors", r->path, SAFETENSORS_TENSORS_MAX);
     TRY_ALLOC(r->ranges = arena_array(r->a, json_object_size(root) + 1, sizeof *r->ranges));
-    json_object_foreach(root, name, j) {
+    json_object_foreach(root, name, j)
+    {
         if (strcmp(name, "__metadata__"))
             TRY(entry_read(r, name, j));
         else
@@ -231,15 +240,17 @@ static enum err ranges_check(const struct reading *r, uint64_t data_bytes)
     for (size_t i = 0; i < r->count; i++) {
         const struct range *x = &r->ranges[i];
         if (x->begin != at)
-            return err_set(ERR_INPUT, "%s: tensor %.100s: its data %s the data before it", r->path, x->tensor.name,
-                           x->begin < at ? "overlaps" : "leaves a gap behind");
+            return err_set(ERR_INPUT, "%s: tensor %.100s: its data %s the data before it", r->path,
+                           x->tensor.name, x->begin < at ? "overlaps" : "leaves a gap behind");
         at = x->end;
     }
     if (at > data_bytes)
-        return err_set(ERR_INPUT, "%s: cut short: %llu bytes of data are missing; copy the file again", r->path,
-                       (unsigned long long)(at - data_bytes));
+        return err_set(ERR_INPUT,
+                       "%s: cut short: %llu bytes of data are missing; copy the file again",
+                       r->path, (unsigned long long)(at - data_bytes));
     if (at < data_bytes)
-        return err_set(ERR_INPUT, "%s: %llu bytes behind the last tensor", r->path, (unsigned long long)(data_bytes - at));
+        return err_set(ERR_INPUT, "%s: %llu bytes behind the last tensor", r->path,
+                       (unsigned long long)(data_bytes - at));
     return ERR_OK;
 }
 
@@ -254,21 +265,23 @@ static enum err header_read(struct reading *r, const char *text, size_t size_byt
     return e;
 }
 
-enum err safetensors_parse(struct safetensors *s, struct arena *a, const char *path, const uint8_t *data,
-                           size_t size_bytes)
+enum err safetensors_parse(struct safetensors *s, struct arena *a, const char *path,
+                           const uint8_t *data, size_t size_bytes)
 {
     struct reading r = {.path = path, .a = a};
     struct bytes_reader bytes = bytes_reader(data, size_bytes);
     uint64_t n = bytes_get_u64(&bytes);
     *s = (struct safetensors){0};
     if (bytes.bad || n == 0 || n > SAFETENSORS_HEADER_MAX)
-        return err_set(ERR_INPUT, "%s: not a safetensors file: no header of 1 to %u bytes", path, SAFETENSORS_HEADER_MAX);
+        return err_set(ERR_INPUT, "%s: not a safetensors file: no header of 1 to %u bytes", path,
+                       SAFETENSORS_HEADER_MAX);
     if (n > size_bytes - LENGTH_BYTES)
         return err_set(ERR_INPUT, "%s: cut short: %llu bytes of the header are missing", path,
                        (unsigned long long)(n - (size_bytes - LENGTH_BYTES)));
     const uint8_t *header = data + LENGTH_BYTES;
     if (*header != '{')
-        return err_set(ERR_INPUT, "%s: not a safetensors file: the header does not begin with {", path);
+        return err_set(ERR_INPUT, "%s: not a safetensors file: the header does not begin with {",
+                       path);
     TRY(header_read(&r, (const char *)header, n));
     if (r.count)
         qsort(r.ranges, r.count, sizeof *r.ranges, range_order);
@@ -308,22 +321,26 @@ const struct safetensors_tensor *safetensors_find(const struct safetensors *s, c
     return NULL;
 }
 
-/* ---- config.json ---------------------------------------------------------------------------------------- */
-enum err safetensors_config(const char *path, struct safetensors_number *numbers, size_t count, struct arena *a)
+/* ---- config.json
+ * ---------------------------------------------------------------------------------------- */
+enum err safetensors_config(const char *path, struct safetensors_number *numbers, size_t count,
+                            struct arena *a)
 {
     const char *slash = strrchr(path, '/');
     char *beside;
     uint8_t *text = NULL;
     size_t size = 0;
     json_error_t error;
-    TRY_ALLOC(beside = arena_printf(a, "%.*sconfig.json", slash ? (int)(slash + 1 - path) : 0, path));
+    TRY_ALLOC(beside =
+                  arena_printf(a, "%.*sconfig.json", slash ? (int)(slash + 1 - path) : 0, path));
     bool there = file_exists(beside);
     if (there)
         TRY(file_read(beside, CONFIG_MAX, a, &text, &size));
     json_t *root = there ? json_loadb((const char *)text, size, 0, &error) : NULL;
     if (there && !json_is_object(root)) {
         json_decref(root);
-        return err_set(ERR_INPUT, "%s: not a JSON object; export it again, or take it away", beside);
+        return err_set(ERR_INPUT, "%s: not a JSON object; export it again, or take it away",
+                       beside);
     }
     for (size_t i = 0; i < count; i++) {
         const json_t *in = numbers[i].outer ? json_object_get(root, numbers[i].outer) : root,

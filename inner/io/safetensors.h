@@ -1,10 +1,12 @@
 #ifndef SAFETENSORS_H
 #define SAFETENSORS_H
-/* safetensors files: writer and strict reader. Layout (little-endian): uint64 N, N bytes of JSON, data; the JSON maps
- * names to {"dtype", "shape", "data_offsets": [begin, end]}, offsets counting from the end of the JSON. The writer
- * sorts by dtype size (largest first), then name, and pads the header with blanks to 8, as the reference does.
- * The reader maps the file and refuses what the format forbids: duplicate names, gaps, overlaps, ranges that do not match
- * dtype and shape, bytes behind the last tensor. What the tensors do not say stands in a config.json beside them. Jansson is included by safetensors.c alone.
+/* safetensors files: writer and strict reader. Layout (little-endian): uint64 N, N bytes of JSON,
+ * data; the JSON maps names to {"dtype", "shape", "data_offsets": [begin, end]}, offsets counting
+ * from the end of the JSON. The writer sorts by dtype size (largest first), then name, and pads the
+ * header with blanks to 8, as the reference does. The reader maps the file and refuses what the
+ * format forbids: duplicate names, gaps, overlaps, ranges that do not match dtype and shape, bytes
+ * behind the last tensor. What the tensors do not say stands in a config.json beside them. Jansson
+ * is included by safetensors.c alone.
  */
 #include "kernels/base/file.h"
 
@@ -35,16 +37,17 @@ struct safetensors {
 };
 
 size_t safetensors_dtype_size(enum safetensors_dtype t);
-/* Durable and atomic. `metadata` is pairs of key, value, NULL at the end ({"format", "pt", NULL}); NULL: none.
- * size_bytes of a tensor must be product(shape) x dtype size. */
+/* Durable and atomic. `metadata` is pairs of key, value, NULL at the end ({"format", "pt", NULL});
+ * NULL: none. size_bytes of a tensor must be product(shape) x dtype size. */
 enum err safetensors_write(const char *path, const struct safetensors_tensor *tensors, size_t count,
                            const char *const *metadata) MUST;
-/* Names, table in `a`; data borrowed from the mapping until safetensors_close. ERR_INPUT says what is wrong. */
+/* Names, table in `a`; data borrowed from the mapping until safetensors_close. ERR_INPUT says what
+ * is wrong. */
 enum err safetensors_open(struct safetensors *s, struct arena *a, const char *path) MUST;
 void safetensors_close(struct safetensors *s);
 /* The same on bytes in memory (fuzz target); `path` is for messages. */
-enum err safetensors_parse(struct safetensors *s, struct arena *a, const char *path, const uint8_t *data,
-                           size_t size_bytes) MUST;
+enum err safetensors_parse(struct safetensors *s, struct arena *a, const char *path,
+                           const uint8_t *data, size_t size_bytes) MUST;
 /* NULL when there is none of that name. */
 const struct safetensors_tensor *safetensors_find(const struct safetensors *s, const char *name);
 

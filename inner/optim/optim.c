@@ -99,8 +99,7 @@ static enum err take_slabs(struct optim *o)
     TRY(dev_alloc(o->dev, (void **)&o->v, count * sizeof *o->v));
     TRY(dev_alloc(o->dev, (void **)&o->gscale, sizeof *o->gscale));
     TRY(dev_alloc(o->dev, (void **)&o->tally, OPTIM_TALLY * sizeof *o->tally));
-    return dev_alloc(o->dev, (void **)&o->norms,
-                     o->first ? 2 * o->tensors * sizeof *o->norms : 0);
+    return dev_alloc(o->dev, (void **)&o->norms, o->first ? 2 * o->tensors * sizeof *o->norms : 0);
 }
 
 static enum err open_parts(struct optim *o, const struct table *t, struct arena *perm)
@@ -142,8 +141,8 @@ static struct dev_adam arguments(const struct optim *o, struct model *m, int64_t
         .m = o->m,
         .v = o->v,
         .g = model_grads(m) + o->begin,
-        .model = model_copy(m) && !model_rounds_by_step(m) ? (uint16_t *)model_copy(m) + o->begin
-                                                           : NULL,
+        .model =
+            model_copy(m) && !model_rounds_by_step(m) ? (uint16_t *)model_copy(m) + o->begin : NULL,
         .gscale = o->gscale,
         .lr = (float)optim_lr(s, step),
         .beta1 = (float)s->train_beta1,
@@ -157,8 +156,8 @@ static struct dev_adam arguments(const struct optim *o, struct model *m, int64_t
     };
 }
 
-/* The sums over the ranks, the global norm, and from it the scale of the gradient. Of shared-out parts
- * the squares are summed, too; else every rank has the whole. */
+/* The sums over the ranks, the global norm, and from it the scale of the gradient. Of shared-out
+ * parts the squares are summed, too; else every rank has the whole. */
 static enum err clip(struct optim *o, struct model *m)
 {
     struct dev *d = o->dev;

@@ -14,16 +14,17 @@
 #include "inner/coll/coll.h"
 #include "inner/model/model.h"
 
-/* What a step is judged by, on the device and in one piece: one sum over the ranks for all of it. */
+/* What a step is judged by, on the device and in one piece: one sum over the ranks for all of it.
+ */
 enum optim_tally { OPTIM_LOSS, OPTIM_COUNT, OPTIM_STOP, OPTIM_SQUARE, OPTIM_TALLY };
 
 struct optim {
     struct dev *dev;
     struct coll *coll;
-    float *m, *v;             /* device slabs, of elements begin .. end */
-    double *norms;            /* device: (tensors, 2), this rank's parts, then everybody's (LAMB in parts) */
-    float *gscale;            /* device: scale of the gradient */
-    double *tally;            /* device: (OPTIM_TALLY) */
+    float *m, *v;  /* device slabs, of elements begin .. end */
+    double *norms; /* device: (tensors, 2), this rank's parts, then everybody's (LAMB in parts) */
+    float *gscale; /* device: scale of the gradient */
+    double *tally; /* device: (OPTIM_TALLY) */
     struct dev_range *ranges; /* of tensors from first_tensor on, or of their parts here */
     size_t range_count, first_tensor, tensors;
     size_t begin, end; /* of the slab: what this rank updates */
@@ -42,11 +43,10 @@ enum err optim_open(struct optim *o, struct dev *d, struct coll *c, const struct
                     const struct table *t, struct arena *perm) MUST;
 void optim_close(struct optim *o); /* a zeroed one is fine */
 /* One update with the gradients in the model's slab (summed over the ranks, of this rank's part at
- * least); step counts from 0. o->tally brings this rank's sum of losses, their number and its wish to
- * stop (0 or 1), becomes the sums over the ranks, and gets the square of the gradients' global norm
- * before the clip. Where loss or norm is not finite the device changes nothing: whoever reads the
- * tally, before the next update, says so. Nothing waits for the device. All ranks
- * call. */
+ * least); step counts from 0. o->tally brings this rank's sum of losses, their number and its wish
+ * to stop (0 or 1), becomes the sums over the ranks, and gets the square of the gradients' global
+ * norm before the clip. Where loss or norm is not finite the device changes nothing: whoever reads
+ * the tally, before the next update, says so. Nothing waits for the device. All ranks call. */
 enum err optim_step(struct optim *o, struct model *m, int64_t step) MUST;
 
 #endif

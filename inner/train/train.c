@@ -179,7 +179,8 @@ static enum err accumulate(struct train *t, size_t *losses)
         bool told = left == count && t->coll->size > 1;
         loader_step(&t->loader, (uint64_t)t->step, at, count, &t->batch);
         profile_mark(t->tune.profile, PROFILE_GAP);
-        TRY(model_accumulate(t->model, &t->batch, scale, told ? &last : NULL, t->optim.tally + OPTIM_LOSS));
+        TRY(model_accumulate(t->model, &t->batch, scale, told ? &last : NULL,
+                             t->optim.tally + OPTIM_LOSS));
         *losses += batch_losses(&t->batch);
     }
     return ERR_OK;
@@ -201,8 +202,8 @@ static enum err step_begin(struct train *t, size_t *losses)
     return ERR_OK;
 }
 
-/* The update. The ranks agree on losses and on stopping in the tally: one that skips a collective would
- * hang the others. */
+/* The update. The ranks agree on losses and on stopping in the tally: one that skips a collective
+ * would hang the others. */
 static enum err step_end(struct train *t, const struct train_hook *hook, size_t losses)
 {
     const struct dev_ops *ops = t->dev->ops;
@@ -227,7 +228,8 @@ static enum err step_end(struct train *t, const struct train_hook *hook, size_t 
 /* The device has not taken the step. */
 static enum err diverged(struct train *t, const char *what)
 {
-    enum err e = err_set(ERR_DIVERGED, "the %s of step %lld is not finite", what, (long long)t->step);
+    enum err e =
+        err_set(ERR_DIVERGED, "the %s of step %lld is not finite", what, (long long)t->step);
     t->step--;
     t->tokens -= (uint64_t)t->settings->train_batch_tokens;
     return e;
@@ -303,8 +305,8 @@ static bool waits(struct train *t, const struct train_hook *hook)
            due(t->step, s->train_checkpoint_every) || (hook && hook->due(hook->self, t));
 }
 
-/* Everything that follows from the last step. Where that was not waited for, the next one's gradients
- * are under way, and given up when it was the last. */
+/* Everything that follows from the last step. Where that was not waited for, the next one's
+ * gradients are under way, and given up when it was the last. */
 static enum err settle(struct train *t, const struct train_hook *hook)
 {
     struct train_report r;
@@ -340,7 +342,8 @@ static enum err run(struct train *t, const struct train_hook *hook)
 
 enum err train_run(struct train *t, const struct train_hook *hook)
 {
-    ASSERT(!hook || (hook->start && hook->update && hook->due && hook->step && hook->eval && hook->saving && hook->saved));
+    ASSERT(!hook || (hook->start && hook->update && hook->due && hook->step && hook->eval &&
+                     hook->saving && hook->saved));
     enum err e = run(t, hook);
     train_memory_used(t);
     return e;

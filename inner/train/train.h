@@ -7,10 +7,11 @@
  *
  * On a GPU the host runs ahead: it gives the device the next step's forward and backward before it
  * reads what the last one came to, so the device never waits for a report, a line of a log or a
- * batch. What is waited for, all of it: the step before the last (its batch's buffer is filled again);
- * the last one, before its successor's update; and where the hook, an evaluation or a checkpoint is
- * due, the step itself. Sums over several GPUs are the device's to wait for. Losses are summed on the device; a step whose
- * loss or gradient is not finite changes nothing there, and no step behind it is taken.
+ * batch. What is waited for, all of it: the step before the last (its batch's buffer is filled
+ * again); the last one, before its successor's update; and where the hook, an evaluation or a
+ * checkpoint is due, the step itself. Sums over several GPUs are the device's to wait for. Losses
+ * are summed on the device; a step whose loss or gradient is not finite changes nothing there, and
+ * no step behind it is taken.
  *
  * Everything that a step reads besides parameters and moments (data, learning rate, random numbers)
  * is a pure function of the step, so a checkpoint of those three resumes bit for bit on the same
@@ -38,17 +39,17 @@ struct train_eval {
 };
 struct train_memory { /* bytes of one rank */
     struct model_memory model;
-    size_t moments; /* with train.zero = 1 one rank's share of them */
-    size_t half;    /* bf16 copies of the gradients, with train.sums = bf16 and several ranks */
-    size_t staging; /* of the lead while it stores or loads moments that are shared out, in host
-                       memory; 0 on a GPU, whose memory this table is about */
+    size_t moments;     /* with train.zero = 1 one rank's share of them */
+    size_t half;        /* bf16 copies of the gradients, with train.sums = bf16 and several ranks */
+    size_t staging;     /* of the lead while it stores or loads moments that are shared out, in host
+                           memory; 0 on a GPU, whose memory this table is about */
     size_t collectives; /* of several GPUs: NCCL's buffers, an estimate */
     size_t graphs;      /* of the GPU's graphs, an estimate */
-    size_t data; /* mapped shards: the system may take these pages back */
+    size_t data;        /* mapped shards: the system may take these pages back */
     size_t total;
 };
 
-struct train_tune { /* train_tune.c's own */
+struct train_tune {          /* train_tune.c's own */
     struct profile *profile; /* NULL: none was asked for */
     unsigned seen;           /* steps begun in this process */
     bool told;
@@ -59,8 +60,8 @@ struct train_tune { /* train_tune.c's own */
 struct train;
 
 /* Called by every rank at the same places, the parameters at rest. May change model_params(); must
- * then call model_params_changed(); `step` only where due() says so. The same code path on every rank;
- * only rank 0 may talk to the outside and it broadcasts. All members are given. */
+ * then call model_params_changed(); `step` only where due() says so. The same code path on every
+ * rank; only rank 0 may talk to the outside and it broadcasts. All members are given. */
 struct train_hook {
     void *self;
     /* Before the first step, after resume. */
@@ -68,8 +69,8 @@ struct train_hook {
     /* The gradients of step t->step + 1 are there, the optimizer has not used them. An error gives
      * that step up, the parameters being those of t->step still. Its time is not the step's. */
     enum err (*update)(void *self, struct train *t);
-    /* Does step() want the parameters of this very t->step? The same answer on every rank. Where not,
-     * it may be called while the gradients of the next step are being made. */
+    /* Does step() want the parameters of this very t->step? The same answer on every rank. Where
+     * not, it may be called while the gradients of the next step are being made. */
     bool (*due)(void *self, const struct train *t);
     /* Once for each step, in order, t->step being r->step. */
     enum err (*step)(void *self, struct train *t, const struct train_report *r);
@@ -100,11 +101,11 @@ struct train { /* open for the hook to read */
     struct reduce reduce;
     void *half; /* device: bf16 gradients on their way, or NULL */
     size_t micro_sequences;
-    bool ahead;         /* the host does not wait for a step before it begins the next; on a GPU */
-    bool pending;       /* a step's tally is on its way to the host */
-    size_t free_bytes;  /* of the GPU when this was opened */
-    double *said;       /* pinned: number of losses, wish to stop: on their way to the device */
-    double *tally;      /* pinned: optim's, on its way back */
+    bool ahead;        /* the host does not wait for a step before it begins the next; on a GPU */
+    bool pending;      /* a step's tally is on its way to the host */
+    size_t free_bytes; /* of the GPU when this was opened */
+    double *said;      /* pinned: number of losses, wish to stop: on their way to the device */
+    double *tally;     /* pinned: optim's, on its way back */
     struct train_tune tune;
     unsigned marks;     /* of the step that runs and of the one before, by turns */
     char *pinned;       /* canonical settings that a resumed run must share */
@@ -123,13 +124,14 @@ struct train_memory_row {
     size_t bytes;
 };
 enum { TRAIN_MEMORY_ROWS = 14 };
-void train_memory_rows(const struct train_memory *m, struct train_memory_row rows[TRAIN_MEMORY_ROWS]);
+void train_memory_rows(const struct train_memory *m,
+                       struct train_memory_row rows[TRAIN_MEMORY_ROWS]);
 /* Logs the table (ev=memory), compares it with what the machine has left: ERR_MEMORY names settings
  * that would fit. */
 enum err train_memory_check(const struct train *t) MUST;
-/* Logs what was planned beside what was taken (ev=memory_used): on a GPU what this process took through
- * the device, and by how much the GPU's free memory went down since train_open, whoever took it; on a
- * CPU the process's largest resident set. */
+/* Logs what was planned beside what was taken (ev=memory_used): on a GPU what this process took
+ * through the device, and by how much the GPU's free memory went down since train_open, whoever
+ * took it; on a CPU the process's largest resident set. */
 void train_memory_used(const struct train *t);
 
 /* `s` must have passed keys_check. ERR_CONFIG: the batch does not divide among the ranks.
@@ -139,15 +141,15 @@ enum err train_open(struct train *t, const struct settings *s, struct dev *d, st
 void train_close(struct train *t); /* a zeroed or partly opened one is fine */
 /* Resumes from the newest checkpoint when there is one, else starts from the seed. ERR_OK: all
  * steps done and stored; ERR_STOPPED: stopped on request and stored; ERR_DIVERGED: loss or gradient
- * not finite, the parameters being those of t->step, the last step that hook->step saw; on all ranks
- * alike. Any other error may be this
- * rank's alone: the caller ends the job with coll_abort. hook may be NULL. */
+ * not finite, the parameters being those of t->step, the last step that hook->step saw; on all
+ * ranks alike. Any other error may be this rank's alone: the caller ends the job with coll_abort.
+ * hook may be NULL. */
 enum err train_run(struct train *t, const struct train_hook *hook) MUST;
 /* Held-out loss of the current parameters; tokens 0 when there is no held-out text. All ranks call.
  */
 enum err train_evaluate(struct train *t, double *loss, size_t *tokens) MUST;
-/* Now, durable; all ranks call. Not between a backward and its step, unless that is given up: the slab
- * of gradients may be used. */
+/* Now, durable; all ranks call. Not between a backward and its step, unless that is given up: the
+ * slab of gradients may be used. */
 enum err train_checkpoint(struct train *t) MUST;
 /* Parameters, moments and step from the newest checkpoint, or from the seed. All ranks call;
  * train_run does it first. */

@@ -30,7 +30,8 @@ struct train_memory train_plan(const struct settings *s, const struct table *t,
     return m;
 }
 
-void train_memory_rows(const struct train_memory *m, struct train_memory_row rows[TRAIN_MEMORY_ROWS])
+void train_memory_rows(const struct train_memory *m,
+                       struct train_memory_row rows[TRAIN_MEMORY_ROWS])
 {
     const struct model_memory *x = &m->model;
     const struct train_memory_row all[TRAIN_MEMORY_ROWS] = {
@@ -102,18 +103,19 @@ static void advise(struct advice *a, const char *words, size_t micro)
 {
     if (micro)
         a->length += (size_t)snprintf(a->text + a->length, sizeof a->text - a->length,
-                                      "%s%s%strain.micro_tokens = %zu", a->length ? "; or " : "", words,
-                                      *words ? " with " : "", micro);
+                                      "%s%s%strain.micro_tokens = %zu", a->length ? "; or " : "",
+                                      words, *words ? " with " : "", micro);
     ASSERT(a->length < sizeof a->text);
 }
 
-/* Settings that fit, from the cheapest on: smaller micro-batches cost nearly nothing, shared-out moments
- * a gather, recomputing a third of the time. */
+/* Settings that fit, from the cheapest on: smaller micro-batches cost nearly nothing, shared-out
+ * moments a gather, recomputing a third of the time. */
 static void list_fitting(struct advice *a, const struct train *t, size_t bytes)
 {
     struct settings s = *t->settings;
     size_t now = train_micro_tokens(&s, t->coll->size) / (size_t)s.train_sequence;
-    bool again = strcmp(s.train_recompute, "block") != 0, shared = t->coll->size > 1 && !s.train_zero;
+    bool again = strcmp(s.train_recompute, "block") != 0,
+         shared = t->coll->size > 1 && !s.train_zero;
     advise(a, "", fitting(t, s, now - 1, bytes));
     s.train_zero = shared ? 1 : s.train_zero;
     if (shared)
@@ -141,7 +143,8 @@ static void tell_rows(const struct train_memory *m)
     int used = 0;
     train_memory_rows(m, rows);
     for (int i = 0; i < TRAIN_MEMORY_ROWS; i++) {
-        used += snprintf(line + used, sizeof line - (size_t)used, "%s_mib=%.1f ", rows[i].name, mib(rows[i].bytes));
+        used += snprintf(line + used, sizeof line - (size_t)used, "%s_mib=%.1f ", rows[i].name,
+                         mib(rows[i].bytes));
         ASSERT(used > 0 && (size_t)used < sizeof line);
     }
     log_event(LOG_INFO, "memory", "%sdata_mib=%.1f", line, mib(m->data));
@@ -156,8 +159,8 @@ enum err train_memory_check(const struct train *t)
     if (m->total <= have) /* without m->data: pages of mapped files can be taken back */
         return ERR_OK;
     list_fitting(&a, t, have);
-    return err_set(ERR_MEMORY, "this rank needs %zu MiB, the %s has %zu MiB left: %s%s", m->total >> 20,
-                   t->dev->memory_bytes ? "GPU" : "machine", have >> 20,
+    return err_set(ERR_MEMORY, "this rank needs %zu MiB, the %s has %zu MiB left: %s%s",
+                   m->total >> 20, t->dev->memory_bytes ? "GPU" : "machine", have >> 20,
                    a.length ? a.text : "use a smaller model.width, model.layers or train.sequence",
                    a.length ? " would fit" : "");
 }
@@ -167,11 +170,11 @@ void train_memory_used(const struct train *t)
     double planned = mib(t->memory.total);
     if (t->dev->host_memory) {
         size_t peak = read_bytes("/proc/self/status", "VmHWM:", 1024);
-        log_event(LOG_INFO, "memory_used", "planned_mib=%.1f data_mib=%.1f peak_mib=%.1f", planned, mib(t->memory.data),
-                  peak == SIZE_MAX ? 0 : mib(peak));
+        log_event(LOG_INFO, "memory_used", "planned_mib=%.1f data_mib=%.1f peak_mib=%.1f", planned,
+                  mib(t->memory.data), peak == SIZE_MAX ? 0 : mib(peak));
         return;
     }
     size_t left = t->dev->ops->memory_left(t->dev);
-    log_event(LOG_INFO, "memory_used", "planned_mib=%.1f taken_mib=%.1f gpu_mib=%.1f", planned, mib(t->dev->taken_bytes),
-              mib(t->free_bytes > left ? t->free_bytes - left : 0));
+    log_event(LOG_INFO, "memory_used", "planned_mib=%.1f taken_mib=%.1f gpu_mib=%.1f", planned,
+              mib(t->dev->taken_bytes), mib(t->free_bytes > left ? t->free_bytes - left : 0));
 }

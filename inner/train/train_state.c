@@ -228,9 +228,9 @@ static enum err resume(struct train *t, struct staging *s)
     return found ? spread(t, s) : start_from_seed(t, s);
 }
 
-/* Kernels differ in their last bits, and which is faster is measured: it is settled before the first
- * step, by one pass whose gradients nobody uses, unless a checkpoint says it; and the lead's word
- * goes for all ranks. */
+/* Kernels differ in their last bits, and which is faster is measured: it is settled before the
+ * first step, by one pass whose gradients nobody uses, unless a checkpoint says it; and the lead's
+ * word goes for all ranks. */
 static enum err settle(struct train *t)
 {
     struct dev *d = t->dev;

@@ -1,13 +1,13 @@
-/* What the first steps are used for beside training: whether graphs pay, and where a step's time goes.
- * Neither changes a bit of the run.
+/* What the first steps are used for beside training: whether graphs pay, and where a step's time
+ * goes. Neither changes a bit of the run.
  */
 #include "inner/train/train_tune.h"
 #include <string.h>
 #include "kernels/base/log.h"
 
 /* ---- graphs -------------------------------------------------------------------------------- */
-/* Off until TURN, then on; of each half the least time of its last steps counts, since plans are made in
- * the first steps and graphs recorded in the first two with them. */
+/* Off until TURN, then on; of each half the least time of its last steps counts, since plans are
+ * made in the first steps and graphs recorded in the first two with them. */
 enum { TURN = 8, END = 16, COUNTED = 5 };
 
 void tune_graphs(struct train *t, const struct train_report *r)
@@ -22,8 +22,8 @@ void tune_graphs(struct train *t, const struct train_report *r)
     if (n < END)
         return;
     t->dev->graphs = u->least[1] < u->least[0];
-    log_event(LOG_INFO, "graphs", "off_ms=%.3f on_ms=%.3f chosen=%s", 1e3 * u->least[0], 1e3 * u->least[1],
-              t->dev->graphs ? "on" : "off");
+    log_event(LOG_INFO, "graphs", "off_ms=%.3f on_ms=%.3f chosen=%s", 1e3 * u->least[0],
+              1e3 * u->least[1], t->dev->graphs ? "on" : "off");
 }
 
 /* ---- profile ------------------------------------------------------------------------------- */
@@ -59,13 +59,15 @@ static void tell(const struct train *t, const struct profile *p)
         struct work work = work_of(t->settings, &t->table, &w, (enum profile_class)c);
         double seconds = p->seconds[c] / p->steps;
         if (p->calls[c])
-            log_event(LOG_INFO, "profile", "class=%s ms=%.3f share=%.3f calls=%u tflops=%.2f gbs=%.1f least_ms=%.3f",
-                      profile_name((enum profile_class)c), 1e3 * seconds, p->seconds[c] / all, p->calls[c] / p->steps,
-                      seconds > 0 ? 1e-12 * work.flop / seconds : 0, seconds > 0 ? 1e-9 * work.bytes / seconds : 0,
+            log_event(LOG_INFO, "profile",
+                      "class=%s ms=%.3f share=%.3f calls=%u tflops=%.2f gbs=%.1f least_ms=%.3f",
+                      profile_name((enum profile_class)c), 1e3 * seconds, p->seconds[c] / all,
+                      p->calls[c] / p->steps, seconds > 0 ? 1e-12 * work.flop / seconds : 0,
+                      seconds > 0 ? 1e-9 * work.bytes / seconds : 0,
                       1e3 * work_seconds(&work, &peak));
     }
-    log_event(LOG_INFO, "profile", "class=all ms=%.3f steps=%u truncated=%s", 1e3 * all / p->steps, p->steps,
-              p->full ? "yes" : "no");
+    log_event(LOG_INFO, "profile", "class=all ms=%.3f steps=%u truncated=%s", 1e3 * all / p->steps,
+              p->steps, p->full ? "yes" : "no");
 }
 
 enum err tune_profile_step(struct train *t, bool ended)
@@ -78,7 +80,8 @@ enum err tune_profile_step(struct train *t, bool ended)
     if (p->on)
         TRY(profile_take(p));
     u->told = p->steps && (ended || p->steps == (unsigned)t->settings->train_profile);
-    bool graphs = !strcmp(t->settings->device_graphs, "auto") && u->steps < END && !t->dev->host_memory;
+    bool graphs =
+        !strcmp(t->settings->device_graphs, "auto") && u->steps < END && !t->dev->host_memory;
     profile_begin(p, !ended && !u->told && !graphs && warm);
     if (u->told)
         tell(t, p);

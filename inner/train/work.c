@@ -15,7 +15,8 @@ static bool ends(const char *name, const char *end)
     return n >= m && !strcmp(name + n - m, end);
 }
 
-static struct counts count(const struct settings *s, const struct table *t, const struct work_step *w)
+static struct counts count(const struct settings *s, const struct table *t,
+                           const struct work_step *w)
 {
     struct counts k = {.T = (double)w->tokens,
                        .C = (double)s->model_width,
@@ -32,8 +33,10 @@ static struct counts count(const struct settings *s, const struct table *t, cons
     return k;
 }
 
-/* y = x w^T, and with `backward` dx = dy w, dw += dy^T x in f32, for each tensor whose name says `part`. */
-static struct work products(const struct counts *k, const struct table *t, const char *part, bool backward)
+/* y = x w^T, and with `backward` dx = dy w, dw += dy^T x in f32, for each tensor whose name says
+ * `part`. */
+static struct work products(const struct counts *k, const struct table *t, const char *part,
+                            bool backward)
 {
     struct work sum = {0, 0};
     double times = k->again && !backward ? 2 - 1 / k->L : 1;
@@ -50,14 +53,18 @@ static struct work products(const struct counts *k, const struct table *t, const
     return sum;
 }
 
-/* Two products of (S, HD) and (S, S) for each head forward, five backward; half of each when causal. */
+/* Two products of (S, HD) and (S, S) for each head forward, five backward; half of each when
+ * causal. */
 static struct work attention(const struct counts *k, bool backward)
 {
-    double times = k->again && !backward ? 2 - 1 / k->L : 1, forward = (k->causal ? 2 : 4) * k->T * k->S * k->C * k->L;
-    return (struct work){times * forward * (backward ? 2.5 : 1), times * k->T * (k->C + k->KV) * k->L * k->e * (backward ? 4 : 2)};
+    double times = k->again && !backward ? 2 - 1 / k->L : 1,
+           forward = (k->causal ? 2 : 4) * k->T * k->S * k->C * k->L;
+    return (struct work){times * forward * (backward ? 2.5 : 1),
+                         times * k->T * (k->C + k->KV) * k->L * k->e * (backward ? 4 : 2)};
 }
 
-/* Rope: q and k in and out. A gate: gate, up in, act out; backward dact, gate, up in, both gradients out. */
+/* Rope: q and k in and out. A gate: gate, up in, act out; backward dact, gate, up in, both
+ * gradients out. */
 static struct work with_passes(struct work w, const struct counts *k, double values, bool backward)
 {
     double times = k->again && !backward ? 2 - 1 / k->L : 1;
@@ -72,8 +79,8 @@ static struct work norms(const struct counts *k, bool backward)
     return (struct work){0, times * k->norms * 4 * k->T * k->C * k->e};
 }
 
-/* Each logit is written and read as f32 by the product and the softmax, its gradient written once and
- * read by two products. */
+/* Each logit is written and read as f32 by the product and the softmax, its gradient written once
+ * and read by two products. */
 static struct work classifier(const struct counts *k, const struct settings *s)
 {
     double logits = k->T * (double)table_vocab_padded(s);
@@ -82,9 +89,11 @@ static struct work classifier(const struct counts *k, const struct settings *s)
 
 /* The norm reads g. AdamW: p, m, v, g in, p, m, v, copy out. LAMB: its first pass writes m, v, its
  * second reads them and p again (optim.cu). */
-static struct work update(const struct settings *s, const struct table *t, const struct work_step *w)
+static struct work update(const struct settings *s, const struct table *t,
+                          const struct work_step *w)
 {
-    double copy = w->type == DTYPE_BF16 ? 2 : 0, each = 4 + copy + (strcmp(s->train_optimizer, "adamw") ? 40 : 28);
+    double copy = w->type == DTYPE_BF16 ? 2 : 0,
+           each = 4 + copy + (strcmp(s->train_optimizer, "adamw") ? 40 : 28);
     return (struct work){0, each * (double)t->elements * w->update_share};
 }
 
@@ -103,7 +112,8 @@ struct work work_of(const struct settings *s, const struct table *t, const struc
     case PROFILE_QKV:
     case PROFILE_QKV_BWD:
         return with_passes(products(&k, t, "attn.qkv", c == PROFILE_QKV_BWD), &k,
-                           strcmp(s->model_positions, "rope") ? 0 : 2 * (k.C + k.KV), c == PROFILE_QKV_BWD);
+                           strcmp(s->model_positions, "rope") ? 0 : 2 * (k.C + k.KV),
+                           c == PROFILE_QKV_BWD);
     case PROFILE_ATTENTION:
     case PROFILE_ATTENTION_BWD:
         return attention(&k, c == PROFILE_ATTENTION_BWD);
@@ -135,6 +145,7 @@ struct work_peak work_peak_h200(void)
 
 double work_seconds(const struct work *w, const struct work_peak *p)
 {
-    double products = p->flop > 0 ? w->flop / p->flop : 0, memory = p->bytes > 0 ? w->bytes / p->bytes : 0;
+    double products = p->flop > 0 ? w->flop / p->flop : 0,
+           memory = p->bytes > 0 ? w->bytes / p->bytes : 0;
     return products > memory ? products : memory;
 }

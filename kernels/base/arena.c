@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The first block is small: most arenas hold one small file and go again, and zeroing it costs more than reading that. */
+/* The first block is small: most arenas hold one small file and go again, and zeroing it costs more
+ * than reading that. */
 enum { ARENA_ALIGN = 64, ARENA_BLOCK_BYTES = 64 * 1024, ARENA_FIRST_BYTES = 4096 };
 
 struct arena_block {

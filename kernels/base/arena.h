@@ -1,14 +1,15 @@
 #ifndef ARENA_H
 #define ARENA_H
-/* Memory that is taken at open and dropped at once. An arena is a growing list of malloc'd blocks, or, when capped, a fixed
- * limit for whatever a peer's bytes may cause. `struct arena *perm` for what lives as long as its owner;
- * a scratch arena is opened with arena_scratch() and closed at return. Not thread-safe: one owner each.
- * The blocks may come from somebody else than malloc: dev_arena().
+/* Memory that is taken at open and dropped at once. An arena is a growing list of malloc'd blocks,
+ * or, when capped, a fixed limit for whatever a peer's bytes may cause. `struct arena *perm` for
+ * what lives as long as its owner; a scratch arena is opened with arena_scratch() and closed at
+ * return. Not thread-safe: one owner each. The blocks may come from somebody else than malloc:
+ * dev_arena().
  */
 #include <stddef.h>
 #include "kernels/base/err.h"
 
-struct arena_source { /* of blocks, zeroed; take NULL: calloc and free */
+struct arena_source {                        /* of blocks, zeroed; take NULL: calloc and free */
     void *(*take)(void *self, size_t bytes); /* NULL: no more, err_set done */
     void (*give)(void *self, void *block);
     void *self;
@@ -23,20 +24,22 @@ struct arena {
 
 struct arena arena_make(size_t cap_bytes); /* takes no memory yet */
 struct arena arena_make_from(struct arena_source source);
-/* Zeroed, 64-byte aligned; NULL only when the cap or the machine's memory is exhausted (err_set done). */
+/* Zeroed, 64-byte aligned; NULL only when the cap or the machine's memory is exhausted (err_set
+ * done). */
 void *arena_alloc(struct arena *a, size_t bytes) MUST;
 void *arena_array(struct arena *a, size_t count, size_t size) MUST; /* checks the product */
-char *arena_string(struct arena *a, const char *s, size_t n) MUST;  /* copy of n bytes, terminated */
-char *arena_printf(struct arena *a, const char *format, ...) __attribute__((format(printf, 2, 3))) MUST;
+char *arena_string(struct arena *a, const char *s, size_t n) MUST; /* copy of n bytes, terminated */
+char *arena_printf(struct arena *a, const char *format, ...)
+    __attribute__((format(printf, 2, 3))) MUST;
 void arena_seal(struct arena *a);
 void arena_reset(struct arena *a); /* frees all, stays usable */
 void arena_free(struct arena *a);  /* accepts a zeroed or freed arena */
 
 /* p = NULL check in one word: TRY_ALLOC(p = arena_alloc(..)) returns ERR_MEMORY. */
-#define TRY_ALLOC(expression)                                                                            \
-    do {                                                                                                 \
-        if (!(expression))                                                                               \
-            return ERR_MEMORY;                                                                           \
+#define TRY_ALLOC(expression)                                                                      \
+    do {                                                                                           \
+        if (!(expression))                                                                         \
+            return ERR_MEMORY;                                                                     \
     } while (0)
 
 #endif

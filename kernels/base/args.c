@@ -4,7 +4,8 @@
 #include <string.h>
 #include "kernels/base/nearest.h"
 
-/* ---- --help ------------------------------------------------------------------------------------------- */
+/* ---- --help
+ * ------------------------------------------------------------------------------------------- */
 
 static void print_default(const struct args_option *o)
 {
@@ -21,8 +22,8 @@ static void print_default(const struct args_option *o)
 static void print_help(const struct args *a)
 {
     printf("Usage: atoll %s%s%s%s%s\n\n%s\n\n", a->command, a->count ? " [options]" : "",
-           a->settings ? " [--section.key value ...]" : "", a->operands ? " " : "", a->operands ? a->operands : "",
-           a->summary);
+           a->settings ? " [--section.key value ...]" : "", a->operands ? " " : "",
+           a->operands ? a->operands : "", a->summary);
     for (size_t i = 0; i < a->count; i++) {
         const struct args_option *o = &a->options[i];
         int width = 22 - (int)strlen(o->name) - 1;
@@ -32,11 +33,13 @@ static void print_help(const struct args *a)
     }
     printf("  --%-22s This text.\n", "help");
     if (a->settings)
-        printf("  --section.key VALUE      Any setting of the configuration; docs/configuration.md lists them.\n");
+        printf("  --section.key VALUE      Any setting of the configuration; docs/configuration.md "
+               "lists them.\n");
     printf("\nExample:\n  %s\n", a->example);
 }
 
-/* ---- parsing ------------------------------------------------------------------------------------------ */
+/* ---- parsing
+ * ------------------------------------------------------------------------------------------ */
 
 struct mistakes { /* sentences, one per line */
     struct arena *arena;
@@ -46,7 +49,8 @@ struct mistakes { /* sentences, one per line */
 static enum err mistake(struct mistakes *m, const char *sentence)
 {
     TRY_ALLOC(sentence);
-    TRY_ALLOC(m->text = arena_printf(m->arena, "%s%s%s", m->text ? m->text : "", m->text ? "\n" : "", sentence));
+    TRY_ALLOC(m->text = arena_printf(m->arena, "%s%s%s", m->text ? m->text : "",
+                                     m->text ? "\n" : "", sentence));
     return ERR_OK;
 }
 
@@ -69,16 +73,18 @@ static enum err unknown(const struct args *a, struct mistakes *m, const char *na
             best = a->options[i].name;
         }
     }
-    return mistake(m, arena_printf(m->arena, "unknown option --%.100s; the nearest is --%s", name, best));
+    return mistake(
+        m, arena_printf(m->arena, "unknown option --%.100s; the nearest is --%s", name, best));
 }
 
 static enum err bad_number(const struct args_option *o, struct mistakes *m, const char *text)
 {
     const char *kind = o->kind == ARGS_INT ? "a whole number" : "a number";
-    char *sentence = o->min == 0 && o->max == 0
-                         ? arena_printf(m->arena, "--%s = \"%.100s\": allowed is %s", o->name, text, kind)
-                         : arena_printf(m->arena, "--%s = \"%.100s\": allowed is %s from %.15g to %.15g", o->name, text,
-                                        kind, o->min, o->max);
+    char *sentence =
+        o->min == 0 && o->max == 0
+            ? arena_printf(m->arena, "--%s = \"%.100s\": allowed is %s", o->name, text, kind)
+            : arena_printf(m->arena, "--%s = \"%.100s\": allowed is %s from %.15g to %.15g",
+                           o->name, text, kind, o->min, o->max);
     return mistake(m, sentence);
 }
 
@@ -91,7 +97,8 @@ static enum err store(const struct args_option *o, struct mistakes *m, const cha
     char *end = NULL;
     double real = strtod(text, &end); /* also checks the range of an INT: limits are small */
     int64_t whole = strtoll(text, o->kind == ARGS_INT ? &end : NULL, 10);
-    bool number = *text && !*end && strspn(text, "+-.0123456789eE") == strlen(text); /* no inf, nan, 0x, blanks */
+    bool number = *text && !*end &&
+                  strspn(text, "+-.0123456789eE") == strlen(text); /* no inf, nan, 0x, blanks */
     bool limited = o->min != 0 || o->max != 0;
     if (!number || (limited && !(real >= o->min && real <= o->max)))
         return bad_number(o, m, text);
@@ -136,7 +143,8 @@ static enum err take_option(struct args *a, struct cursor *c, struct mistakes *m
     return store(o, m, value);
 }
 
-/* --section.key: kept as it is, with the value that follows, for config_load, which reports what is wrong. */
+/* --section.key: kept as it is, with the value that follows, for config_load, which reports what is
+ * wrong. */
 static bool take_setting(struct args *a, struct cursor *c, char *arg)
 {
     if (!a->settings || strncmp(arg, "--", 2) || !memchr(arg, '.', strcspn(arg, "=")))
@@ -180,7 +188,7 @@ enum err args_parse(struct args *a, int argc, char **argv, struct arena *arena)
     }
     for (size_t i = 0; i < a->count; i++)
         if (a->options[i].required && !c.given[i])
-            TRY(mistake(&m, arena_printf(arena, "--%s %s is missing: %s", a->options[i].name, a->options[i].value,
-                                         a->options[i].help)));
+            TRY(mistake(&m, arena_printf(arena, "--%s %s is missing: %s", a->options[i].name,
+                                         a->options[i].value, a->options[i].help)));
     return m.text ? err_set(ERR_CONFIG, "%s", m.text) : ERR_OK;
 }

@@ -1,20 +1,21 @@
 #ifndef ARGS_H
 #define ARGS_H
-/* The options of a subcommand: `--name value`, `--name=value`, flags, --help; and, where the command takes a
- * configuration, `--section.key value` passed on to config_load. Settings proper are not options: they live in the
- * key tables. All mistakes come in one ERR_CONFIG, an unknown option with the nearest one.
+/* The options of a subcommand: `--name value`, `--name=value`, flags, --help; and, where the
+ * command takes a configuration, `--section.key value` passed on to config_load. Settings proper
+ * are not options: they live in the key tables. All mistakes come in one ERR_CONFIG, an unknown
+ * option with the nearest one.
  *
  *     int64_t sites = 1; const char *out = NULL; bool force = false;
  *     const struct args_option options[] = {
- *         {"out", ARGS_TEXT, &out, .value = "DIR", .required = true, .help = "Where the shards go."},
- *         {"sites", ARGS_INT, &sites, .min = 1, .max = 1024, .value = "N", .help = "Parts of the training text."},
+ *         {"out", ARGS_TEXT, &out, .value = "DIR", .required = true, .help = "Where the shards
+ * go."},
+ *         {"sites", ARGS_INT, &sites, .min = 1, .max = 1024, .value = "N", .help = "Parts of the
+ * training text."},
  *         {"force", ARGS_FLAG, &force, .help = "Replace shards that are there."},
  *     };
- *     struct args args = {.command = "data", .summary = "...", .example = "...", .options = options, .count = 3,
- *                         .operands = "TEXT..."};
- *     TRY(args_parse(&args, argc, argv, &arena));
- *     if (args.help)
- *         return ERR_OK;       // the help text is on stdout
+ *     struct args args = {.command = "data", .summary = "...", .example = "...", .options =
+ * options, .count = 3, .operands = "TEXT..."}; TRY(args_parse(&args, argc, argv, &arena)); if
+ * (args.help) return ERR_OK;       // the help text is on stdout
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,13 +25,13 @@
 enum args_kind { ARGS_FLAG, ARGS_TEXT, ARGS_INT, ARGS_REAL };
 
 struct args_option {
-    const char *name;    /* without the dashes */
+    const char *name; /* without the dashes */
     enum args_kind kind;
-    void *target;        /* bool, const char *, int64_t, double: holds the default, which --help prints */
-    const char *value;   /* what --help calls the value: "DIR"; NULL for flags */
-    double min, max;     /* INT, REAL: inclusive; both 0: no limit */
+    void *target; /* bool, const char *, int64_t, double: holds the default, which --help prints */
+    const char *value; /* what --help calls the value: "DIR"; NULL for flags */
+    double min, max;   /* INT, REAL: inclusive; both 0: no limit */
     bool required;
-    const char *help;    /* one sentence */
+    const char *help; /* one sentence */
 };
 struct args {
     const char *command;  /* "data" */
@@ -41,10 +42,10 @@ struct args {
     const struct args_option *options;
     size_t count;
     /* filled by args_parse, in its arena */
-    bool help;            /* --help was there and has been answered; return at once */
-    char **operand;       /* the operands, in order */
+    bool help;      /* --help was there and has been answered; return at once */
+    char **operand; /* the operands, in order */
     int operand_count;
-    char **setting;       /* what config_load takes as argv */
+    char **setting; /* what config_load takes as argv */
     int setting_count;
 };
 

@@ -1,7 +1,8 @@
 #ifndef BF16_H
 #define BF16_H
 /* bfloat16 as 16 bits: the upper half of a float. Conversions only; arithmetic is always f32.
- * Included by C and by CUDA C. Exact: nearest even, NaN stays NaN (quiet), overflow goes to infinity.
+ * Included by C and by CUDA C. Exact: nearest even, NaN stays NaN (quiet), overflow goes to
+ * infinity.
  */
 #include <stdint.h>
 #include <string.h>

@@ -1,7 +1,8 @@
 #ifndef BYTES_H
 #define BYTES_H
-/* One bounded cursor for reading and one for writing little-endian records. After the first overrun every
- * further read returns 0 and `bad` stays set, so a parser reads like the record's schema and checks once.
+/* One bounded cursor for reading and one for writing little-endian records. After the first overrun
+ * every further read returns 0 and `bad` stays set, so a parser reads like the record's schema and
+ * checks once.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,7 +28,8 @@ double bytes_get_f64(struct bytes_reader *r);
 void bytes_get(struct bytes_reader *r, void *out, size_t n);
 /* A view of the next n bytes, or NULL and bad. Borrowed from the input. */
 const uint8_t *bytes_view(struct bytes_reader *r, size_t n);
-bool bytes_done(const struct bytes_reader *r); /* all read, nothing bad: trailing bytes are an error */
+bool bytes_done(
+    const struct bytes_reader *r); /* all read, nothing bad: trailing bytes are an error */
 
 struct bytes_writer bytes_writer(void *data, size_t capacity_bytes);
 void bytes_put_u8(struct bytes_writer *w, uint8_t v);

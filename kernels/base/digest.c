@@ -15,7 +15,8 @@ static void sha256_fetch(void)
     ASSERT(sha256_md);
 }
 
-/* EVP_sha256() is looked up anew by every call that takes it, which costs more than the digest of a short text. */
+/* EVP_sha256() is looked up anew by every call that takes it, which costs more than the digest of a
+ * short text. */
 static const EVP_MD *sha256(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;

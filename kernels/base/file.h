@@ -1,8 +1,9 @@
 #ifndef FILE_H
 #define FILE_H
-/* Files that survive a crash. A durable write is: temporary (O_EXCL), write, fsync, rename, fsync of the
- * directory; any error on the way is returned and the old file stays. ENOSPC becomes ERR_FULL, all else
- * ERR_IO or ERR_INPUT (missing, unreadable), with path and errno text in the sentence.
+/* Files that survive a crash. A durable write is: temporary (O_EXCL), write, fsync, rename, fsync
+ * of the directory; any error on the way is returned and the old file stays. ENOSPC becomes
+ * ERR_FULL, all else ERR_IO or ERR_INPUT (missing, unreadable), with path and errno text in the
+ * sentence.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,11 +21,14 @@ struct file_part { /* for writing gathered pieces */
 
 enum err file_map(struct file_map *m, const char *path) MUST; /* an empty file maps to {NULL, 0} */
 void file_unmap(struct file_map *m);
-/* A zero byte stands behind the data, so text can be used as a string. Longer than max_bytes: ERR_INPUT. */
-enum err file_read(const char *path, size_t max_bytes, struct arena *a, uint8_t **data, size_t *size_bytes) MUST;
-/* Durable, atomic, gathered. mode e.g. 0644, keys 0600. The temporary is path.tmp: only one writer per path. What is there and
- * no regular file (a device, a link) is left alone: ERR_INPUT. */
-enum err file_write(const char *path, const struct file_part *parts, size_t part_count, unsigned mode) MUST;
+/* A zero byte stands behind the data, so text can be used as a string. Longer than max_bytes:
+ * ERR_INPUT. */
+enum err file_read(const char *path, size_t max_bytes, struct arena *a, uint8_t **data,
+                   size_t *size_bytes) MUST;
+/* Durable, atomic, gathered. mode e.g. 0644, keys 0600. The temporary is path.tmp: only one writer
+ * per path. What is there and no regular file (a device, a link) is left alone: ERR_INPUT. */
+enum err file_write(const char *path, const struct file_part *parts, size_t part_count,
+                    unsigned mode) MUST;
 enum err file_mkdirs(const char *path) MUST; /* like mkdir -p, directories fsynced */
 enum err file_sync_dir(const char *path) MUST;
 bool file_exists(const char *path);

@@ -1,8 +1,8 @@
 #ifndef PHILOX_H
 #define PHILOX_H
-/* Philox4x32-10, written once for C and CUDA C. Salmon, Moraes, Dror, Shaw: Parallel random numbers:
- * as easy as 1, 2, 3 (SC 2011), 10 rounds; multipliers and Weyl constants from there. Counter words:
- * index (2), stream (2); key: seed. Integers only: the same bits everywhere. */
+/* Philox4x32-10, written once for C and CUDA C. Salmon, Moraes, Dror, Shaw: Parallel random
+ * numbers: as easy as 1, 2, 3 (SC 2011), 10 rounds; multipliers and Weyl constants from there.
+ * Counter words: index (2), stream (2); key: seed. Integers only: the same bits everywhere. */
 #include "kernels/base/bf16.h"
 
 /* Holds 32 bits. Wider where lanes of 64 bits multiply: products then need no widening. */

@@ -9,7 +9,6 @@
 #include "kernels/scalar/outer.h"
 #include "kernels/base/philox.h"
 
-
 void LEVEL_NAME(cpu_delta)(struct dev *d, float *z, const float *outer, const float *local,
                            const float *residual, float weight, size_t count)
 {

@@ -6,8 +6,8 @@
 #include "kernels/base/level.h"
 #include "kernels/dev.h"
 
-/* Sum of squares in double of z, or of z - less: lane j takes z[j], z[16 + j], ... in order; then 8 +
- * 8, 4 + 4, 2 + 2, 1 + 1 lanes. */
+/* Sum of squares in double of z, or of z - less: lane j takes z[j], z[16 + j], ... in order; then 8
+ * + 8, 4 + 4, 2 + 2, 1 + 1 lanes. */
 static inline double exact_block_squares(const float *z, const float *less)
 {
     enum { LANES = 16 };

@@ -176,7 +176,8 @@ void cpu_sumsq(struct dev *d, double *out, const float *x, size_t count)
     *out = sum;
 }
 
-void cpu_clip_scale(struct dev *d, float *out, const double *sumsq, const double *loss, float max_norm)
+void cpu_clip_scale(struct dev *d, float *out, const double *sumsq, const double *loss,
+                    float max_norm)
 {
     (void)d;
     *out = adam_gscale(*sumsq, *loss, max_norm);

@@ -29,7 +29,7 @@ struct rows_attention {
  * j. Queries or keys from length on are padding. */
 struct rows_scores {
     float *s;         /* q k^T, not yet scaled; destroyed */
-    float *dp; /* backward: dout v^T */
+    float *dp;        /* backward: dout v^T */
     uint16_t *p, *ds; /* bf16: probabilities (both), gradient of q k^T (backward) */
     float *lse;       /* of query row0 on; forward writes, backward reads */
     float *dot;       /* backward: sum(dout out) of query row0 on */

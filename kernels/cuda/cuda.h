@@ -6,7 +6,8 @@
  *
  * A process may open several, on one GPU too, and use each from any thread, one at a time: a site's
  * outer arithmetic runs beside the training. One stream each: an op's kernels run in the order of
- * the calls, so scratch memory and outputs need no events. Launches return at once; what fails comes out of dev_sync.
+ * the calls, so scratch memory and outputs need no events. Launches return at once; what fails
+ * comes out of dev_sync.
  */
 #include "kernels/dev.h"
 
@@ -41,10 +42,10 @@ struct cuda {
     int processors;   /* multiprocessors of this GPU */
     void *table_host; /* optimizer: the ranges whose chunk table lies in CUDA_SLOT_TABLE */
     size_t table_bytes, table_chunks;
-    void *events[DEV_MARKS_MAX];  /* cudaEvent_t, made when a mark is first set */
+    void *events[DEV_MARKS_MAX];     /* cudaEvent_t, made when a mark is first set */
     uint64_t reached[DEV_MARKS_MAX]; /* `given` when it was set */
-    uint64_t given;    /* launches, copies, products so far */
-    char message[512]; /* sentence of the first failure */
+    uint64_t given;                  /* launches, copies, products so far */
+    char message[512];               /* sentence of the first failure */
 };
 
 static inline struct cuda *cuda_of(struct dev *d)
@@ -68,10 +69,10 @@ void cuda_scratch_free(struct cuda *c);
  */
 enum fuse {
     FUSE_NONE,
-    FUSE_BIAS,      /* + bias (N) */
-    FUSE_BIAS_GELU, /* pre = a b + bias, c = gelu_tanh(pre) */
-    FUSE_COLUMNS,   /* column sums of b (K,N) with b_t, or of a (K,M) with a_t, go to sums */
-    FUSE_DGELU,     /* c = a b gelu_tanh'(pre) */
+    FUSE_BIAS,          /* + bias (N) */
+    FUSE_BIAS_GELU,     /* pre = a b + bias, c = gelu_tanh(pre) */
+    FUSE_COLUMNS,       /* column sums of b (K,N) with b_t, or of a (K,M) with a_t, go to sums */
+    FUSE_DGELU,         /* c = a b gelu_tanh'(pre) */
     FUSE_DGELU_COLUMNS, /* and its column sums (N), in the type of c, go to sums */
 };
 struct product {
@@ -85,7 +86,7 @@ struct product {
     enum fuse fuse;
     const void *bias; /* FUSE_BIAS*: (N), type of c */
     void *pre;        /* FUSE_BIAS_GELU, written; FUSE_DGELU*, read: (M,N), type and stride of c */
-    void *sums;       /* FUSE_COLUMNS: (M) f32, overwritten: row sums of op(a); FUSE_DGELU_COLUMNS */
+    void *sums; /* FUSE_COLUMNS: (M) f32, overwritten: row sums of op(a); FUSE_DGELU_COLUMNS */
 };
 
 enum err cuda_matmul_open(struct matmul **m) MUST;
@@ -131,21 +132,20 @@ static inline struct cuda_xent_grad cuda_xent_grad(const struct cuda *c, float *
 /* ---- attention ----------------------------------------------------------------------------------
  * The ops choose between our kernels and cuDNN's (attention_cudnn.c). */
 enum err cuda_attention_open(struct cuda *c, const char *mode) MUST; /* of dev_options.attention */
-void cuda_attention_close(struct cuda *c);                          /* not opened is fine */
+void cuda_attention_close(struct cuda *c);                           /* not opened is fine */
 void cuda_attention_version(const struct cuda *c, char *out, size_t size); /* "auto:cuDNN-9.19.0" */
 void cuda_attention_own_fwd(struct cuda *c, void *out, const struct dev_attention *a);
 void cuda_attention_own_bwd(struct cuda *c, void *dqkv, const void *dout, const void *out,
                             const struct dev_attention *a);
-/* attention_tables.cu: cuDNN's lengths (batch) and offsets (3, batch + 1) of the sequences; ours and
- * its order of the log-sum-exp, S 0 where ragged; partial (blocks, 2) of the largest difference and
- * the largest value, their number returned. */
+/* attention_tables.cu: cuDNN's lengths (batch) and offsets (3, batch + 1) of the sequences; ours
+ * and its order of the log-sum-exp, S 0 where ragged; partial (blocks, 2) of the largest difference
+ * and the largest value, their number returned. */
 void cuda_attention_tables(struct cuda *c, int32_t *lengths, int32_t *offsets,
                            const struct dev_attention *a, size_t batch);
 void cuda_attention_statistics(struct cuda *c, float *to, const float *from,
                                const struct dev_attention *a, size_t S, bool ours_to);
 int cuda_attention_apart(struct cuda *c, float *partial, const void *x, const void *y,
-                         enum dtype type, size_t rows, size_t stride, size_t first,
-                         size_t columns);
+                         enum dtype type, size_t rows, size_t stride, size_t first, size_t columns);
 /* Milliseconds of `run` on the GPU, the best of three after one that does not count. Waits. */
 double cuda_ms(struct cuda *c, void (*run)(void *), void *self);
 /* One event of the program's log. */

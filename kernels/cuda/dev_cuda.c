@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A new thread's current GPU is the machine's first, whichever was opened: the lanes of a site. False:
- * the runtime refuses it. */
+/* A new thread's current GPU is the machine's first, whichever was opened: the lanes of a site.
+ * False: the runtime refuses it. */
 static bool go_there(const struct cuda *c)
 {
     static _Thread_local int current = -1;
@@ -210,7 +210,8 @@ static void device_copy(struct dev *d, void *to, const void *from, size_t bytes)
         drain(c, "copy");
 }
 
-/* From or to pinned memory the host does not wait; what is not pinned (a bug) would only cost time. */
+/* From or to pinned memory the host does not wait; what is not pinned (a bug) would only cost time.
+ */
 static void device_copy_async(struct dev *d, void *to, const void *from, size_t bytes)
 {
     struct cuda *c = cuda_of(d);
@@ -263,7 +264,9 @@ static double device_seconds(struct dev *d, unsigned from, unsigned to)
     struct cuda *c = cuda_of(d);
     float ms = 0;
     if (c->events[from] && c->events[to])
-        check(c, cudaEventElapsedTime(&ms, (cudaEvent_t)c->events[from], (cudaEvent_t)c->events[to]), "time of an event");
+        check(c,
+              cudaEventElapsedTime(&ms, (cudaEvent_t)c->events[from], (cudaEvent_t)c->events[to]),
+              "time of an event");
     return 1e-3 * (double)ms;
 }
 
@@ -379,12 +382,14 @@ static enum err find_gpu(int index)
                        "driver, or use --device.kind cpu");
     if (e == cudaErrorInsufficientDriver)
         return err_set(ERR_UNSUPPORTED,
-                       "the NVIDIA driver is too old: it does CUDA %d.%d, this build is CUDA %d.%d; install a newer driver, "
+                       "the NVIDIA driver is too old: it does CUDA %d.%d, this build is CUDA "
+                       "%d.%d; install a newer driver, "
                        "build with a toolkit of CUDA %d, or use --device.kind cpu",
-                       driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10,
-                       driver / 1000);
+                       driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
+                       CUDART_VERSION % 1000 / 10, driver / 1000);
     if (e != cudaSuccess)
-        return err_set(ERR_UNSUPPORTED, "no usable GPU: %s (the driver does CUDA %d.%d): see nvidia-smi and "
+        return err_set(ERR_UNSUPPORTED,
+                       "no usable GPU: %s (the driver does CUDA %d.%d): see nvidia-smi and "
                        "CUDA_VISIBLE_DEVICES, or use --device.kind cpu",
                        cudaGetErrorString(e), driver / 1000, driver % 1000 / 10);
     if (index >= count)
@@ -411,10 +416,11 @@ static void note(struct cuda *c, const struct cudaDeviceProp *p)
     char library[40], attention[40];
     cuda_matmul_version(library, sizeof library);
     cuda_attention_version(c, attention, sizeof attention);
-    snprintf(c->dev.note, sizeof c->dev.note,
-             "cuda gpu=%d name=\"%.60s\" sm=%d%d processors=%d type=%s products=\"%s\" attention=%s", c->index,
-             p->name, p->major, p->minor, c->processors,
-             c->dev.model_type == DTYPE_F32 ? "f32" : "bf16", library, attention);
+    snprintf(
+        c->dev.note, sizeof c->dev.note,
+        "cuda gpu=%d name=\"%.60s\" sm=%d%d processors=%d type=%s products=\"%s\" attention=%s",
+        c->index, p->name, p->major, p->minor, c->processors,
+        c->dev.model_type == DTYPE_F32 ? "f32" : "bf16", library, attention);
 }
 
 static enum err open_parts(struct cuda *c, const struct dev_options *o)
@@ -424,8 +430,7 @@ static enum err open_parts(struct cuda *c, const struct dev_options *o)
     cudaStream_t s;
     TRY(type_choose(c, o->model_type));
     TRY(find_gpu(c->index));
-    if (!go_there(c) ||
-        cudaGetDeviceProperties(&p, c->index) != cudaSuccess ||
+    if (!go_there(c) || cudaGetDeviceProperties(&p, c->index) != cudaSuccess ||
         cudaMemGetInfo(&left, &all) != cudaSuccess || stream_make(&s, o->beside) != cudaSuccess)
         return err_set(ERR_UNSUPPORTED, "GPU %d cannot be opened: %s", c->index,
                        cudaGetErrorString(cudaGetLastError()));
@@ -469,14 +474,15 @@ static void describe(char *out, size_t size)
     cuda_matmul_version(library, sizeof library);
     struct cudnn *dnn;
     bool found = cudnn_open(&dnn) == ERR_OK;
-    int n = snprintf(out, size, "cuda.toolkit %d.%d\ncuda.products %s\ncuda.cudnn %s%s%s\n", runtime / 1000,
-                     runtime % 1000 / 10, library, found ? "" : "no: ", found ? cudnn_version(dnn) : err_message(),
+    int n = snprintf(out, size, "cuda.toolkit %d.%d\ncuda.products %s\ncuda.cudnn %s%s%s\n",
+                     runtime / 1000, runtime % 1000 / 10, library,
+                     found ? "" : "no: ", found ? cudnn_version(dnn) : err_message(),
                      found ? "" : "; attention is our own");
     cudnn_close(dnn);
     if (driver && n > 0 && (size_t)n < size)
-        n += snprintf(out + n, size - (size_t)n, "cuda.driver does CUDA %d.%d\ncuda.gpus %d%s%s\n", driver / 1000,
-                      driver % 1000 / 10, e == cudaSuccess ? count : 0, e == cudaSuccess ? "" : ": ",
-                      e == cudaSuccess ? "" : cudaGetErrorString(e));
+        n += snprintf(out + n, size - (size_t)n, "cuda.driver does CUDA %d.%d\ncuda.gpus %d%s%s\n",
+                      driver / 1000, driver % 1000 / 10, e == cudaSuccess ? count : 0,
+                      e == cudaSuccess ? "" : ": ", e == cudaSuccess ? "" : cudaGetErrorString(e));
     for (int i = 0; i < count && e == cudaSuccess && n > 0 && (size_t)n < size; i++) {
         struct cudaDeviceProp p;
         if (cudaGetDeviceProperties(&p, i) == cudaSuccess)

@@ -268,7 +268,8 @@ extern "C" void cuda_divide(struct dev *d, float *x, float divisor, size_t count
     LAUNCH4(cuda_of(d), divide, x, divisor, count, aligned16(x));
 }
 
-/* A thread block for each run; its blocks of 256 by turns, their sums added in order by one thread. */
+/* A thread block for each run; its blocks of 256 by turns, their sums added in order by one thread.
+ */
 static __global__ void squares(double *sums, const float *a, const float *b, size_t count)
 {
     enum { GROUPS = THREADS / LANES, BLOCKS = DEV_RUN / DEV_BLOCK };
@@ -290,15 +291,16 @@ static __global__ void squares(double *sums, const float *a, const float *b, siz
     sums[blockIdx.x] = sum;
 }
 
-extern "C" void cuda_squares(struct dev *d, double *sums, const float *a, const float *b, size_t count)
+extern "C" void cuda_squares(struct dev *d, double *sums, const float *a, const float *b,
+                             size_t count)
 {
     if (count)
         LAUNCH(cuda_of(d), squares, blocks_for(count, DEV_RUN), THREADS, 0, sums, a, b, count);
 }
 
 /* An integer OR: the order of the blocks cannot matter. */
-static __global__ void adds_up(uint32_t *apart, const float *sent, const float *kept, const float *z,
-                               float slack, size_t count)
+static __global__ void adds_up(uint32_t *apart, const float *sent, const float *kept,
+                               const float *z, float slack, size_t count)
 {
     size_t i = thread_index();
     int not_here = i < count && !outer_adds_up(sent[i], kept[i], z[i], slack);

@@ -215,8 +215,8 @@ static __global__ void __launch_bounds__(XENT_THREADS, 2)
         return;
     float factor = target < 0 ? 0.0f : grad_scale / s.sum;
     size_t steps = (width + stride - 1) / stride;
-    /* Backwards: what was read last is nearest. Value i of a bf16 gradient overwrites logit (width +
-     * i) / 2 >= i, so every logit from this step's on must have been read by all before any of
+    /* Backwards: what was read last is nearest. Value i of a bf16 gradient overwrites logit (width
+     * + i) / 2 >= i, so every logit from this step's on must have been read by all before any of
      * these is written. */
     for (size_t n = steps; n-- > 0;) {
         size_t i = n * stride + threadIdx.x * (size_t)VEC;

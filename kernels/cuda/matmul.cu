@@ -4,8 +4,8 @@
  *
  * The heuristic is asked once per shape, types, epilogue and alignment; the first algorithm whose
  * workspace fits is kept. One stream and one kept algorithm: a product repeats bit for bit on the
- * same GPU, library version and shape. No kernel of ours is in it: it is CUDA C so that of the C files
- * only dev_cuda.c needs CUDA's headers.
+ * same GPU, library version and shape. No kernel of ours is in it: it is CUDA C so that of the C
+ * files only dev_cuda.c needs CUDA's headers.
  */
 #include "kernels/cuda/tile.cuh"
 #include <cublasLt.h>
@@ -18,7 +18,8 @@ struct key { /* what the choice of an algorithm depends on; zeroed before it is 
                 bytes */
     size_t M, N, K, lda, ldb, ldc;
     int a_t, b_t, accumulate, in, out, fuse;
-    uint32_t a_align, b_align, c_align, bias_align, pre_align; /* the heuristic looks at all of them */
+    uint32_t a_align, b_align, c_align, bias_align,
+        pre_align; /* the heuristic looks at all of them */
 };
 struct plan {
     struct key key;

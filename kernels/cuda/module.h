@@ -18,7 +18,7 @@ struct cuda_host { /* the program's side: errors keep their one sentence per thr
 #define CUDA_INTERFACE_OP(name, arguments) #name #arguments ";"
 #define CUDA_INTERFACE                     DEV_OPS(CUDA_INTERFACE_OP)
 
-#define CUDA_DEV_BYTES (sizeof(struct dev) + sizeof(struct dev_ops) + sizeof(struct dev_options))
+#define CUDA_DEV_BYTES                     (sizeof(struct dev) + sizeof(struct dev_ops) + sizeof(struct dev_options))
 
 struct cuda_module {
     const char *interface; /* CUDA_INTERFACE of the module's build */

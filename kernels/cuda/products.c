@@ -222,9 +222,9 @@ static bool classify(struct cuda *c, const struct dev_classifier *a, float *logi
     return cuda_matmul_run(c, &dx) && cuda_matmul_run(c, &dw);
 }
 
-/* Logits are f32 whatever the model type, their gradient is in the model type and takes their place;
- * one chunk of rows exists at a time. Columns V .. VP are computed, take no part in the softmax and
- * get gradient 0. */
+/* Logits are f32 whatever the model type, their gradient is in the model type and takes their
+ * place; one chunk of rows exists at a time. Columns V .. VP are computed, take no part in the
+ * softmax and get gradient 0. */
 void cuda_classifier(struct dev *d, const struct dev_classifier *a)
 {
     struct cuda *c = cuda_of(d);

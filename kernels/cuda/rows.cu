@@ -757,12 +757,14 @@ extern "C" void cuda_sumsq(struct dev *d, double *out, const float *x, size_t co
     LAUNCH(c, sumsq_total, 1, THREADS, 0, out, partial, parts);
 }
 
-static __global__ void clip_scale(float *out, const double *sumsq, const double *loss, float max_norm)
+static __global__ void clip_scale(float *out, const double *sumsq, const double *loss,
+                                  float max_norm)
 {
     *out = adam_gscale(*sumsq, *loss, max_norm);
 }
 
-extern "C" void cuda_clip_scale(struct dev *d, float *out, const double *sumsq, const double *loss, float max_norm)
+extern "C" void cuda_clip_scale(struct dev *d, float *out, const double *sumsq, const double *loss,
+                                float max_norm)
 {
     LAUNCH(cuda_of(d), clip_scale, 1, 1, 0, out, sumsq, loss, max_norm);
 }

@@ -18,11 +18,12 @@ struct adam_scalars {
     float gscale;             /* multiplies the gradient */
 };
 
-/* Multiplies the gradient: the global clip, or NaN where the gradient's sum of squares or the loss is not
- * finite (x - x is 0 for finite x only), and then no update happens. */
+/* Multiplies the gradient: the global clip, or NaN where the gradient's sum of squares or the loss
+ * is not finite (x - x is 0 for finite x only), and then no update happens. */
 SCALAR float adam_gscale(double sumsq, double loss, float max_norm)
 {
-    float norm = (float)SCALAR_SQRT64(sumsq), scale = max_norm > 0 && norm > max_norm ? max_norm / norm : 1.0f;
+    float norm = (float)SCALAR_SQRT64(sumsq),
+          scale = max_norm > 0 && norm > max_norm ? max_norm / norm : 1.0f;
     return sumsq - sumsq == 0 && loss - loss == 0 ? scale : (float)(sumsq - sumsq + (loss - loss));
 }
 

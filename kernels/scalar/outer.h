@@ -35,7 +35,8 @@ SCALAR float outer_sgd(float theta, float mean, float lr)
 
 /* Delayed Nesterov (2401.09135) in a cycle of N rounds: the share mean/N of a round, gathered over
  * the cycle; theta takes outer_sgd of the share, in the last round outer_nesterov of it, with the
- * momentum of the gathered shares. The first round sets, so that N = 1 is outer_nesterov to the bit. */
+ * momentum of the gathered shares. The first round sets, so that N = 1 is outer_nesterov to the
+ * bit. */
 SCALAR float outer_gather(float gathered, float share, bool first)
 {
     return first ? share : gathered + share;
@@ -47,7 +48,8 @@ SCALAR float outer_accumulate(float acc, float x, float scale)
     return acc + scaled;
 }
 
-/* Local parameters when a commit is applied (Streaming DiLoCo, 2501.18512, eq. 4); beta = 1 - alpha. */
+/* Local parameters when a commit is applied (Streaming DiLoCo, 2501.18512, eq. 4); beta = 1 -
+ * alpha. */
 SCALAR float outer_blend(float local, float theta, float alpha, float beta, bool positive)
 {
     float outer = positive && !(theta > 0) ? 0 : theta;

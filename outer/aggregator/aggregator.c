@@ -10,7 +10,10 @@
 #include "outer/protocol/mutant.h"
 
 enum { NAMED_MAX = 16 }; /* names of missing sites in one sentence */
-enum { NOTICE_FIRST_MS = 10000, NOTICE_LAST_MS = 300000 }; /* "waiting" lines: 10 s, then twice as rare each time */
+enum {
+    NOTICE_FIRST_MS = 10000,
+    NOTICE_LAST_MS = 300000
+}; /* "waiting" lines: 10 s, then twice as rare each time */
 
 uint64_t aggregator_now(const struct aggregator *a)
 {
@@ -34,10 +37,12 @@ void aggregator_halt(struct aggregator *a, enum err e)
     char quoted[AGGREGATOR_TEXT_MAX];
     a->failed = e;
     snprintf(a->why, sizeof a->why, "%s", err_message());
-    log_event(LOG_ERROR, "halt", "error=%s why=%s", err_name(e), log_quote(quoted, sizeof quoted, a->why));
+    log_event(LOG_ERROR, "halt", "error=%s why=%s", err_name(e),
+              log_quote(quoted, sizeof quoted, a->why));
 }
 
-/* ---- the core ----------------------------------------------------------------------------------------- */
+/* ---- the core
+ * ----------------------------------------------------------------------------------------- */
 
 static void step_log(const struct round_event *e, const struct round_update *u)
 {
@@ -67,12 +72,15 @@ void aggregator_step(struct aggregator *a, struct round_event *e, struct round_u
             a->fragment[i].notice_ms = e->now_ms + NOTICE_FIRST_MS;
         }
     if (u->halt)
-        aggregator_halt(a, err_set(ERR_DISAGREE, "more than half of the sites agree on another state than ours"));
+        aggregator_halt(a, err_set(ERR_DISAGREE,
+                                   "more than half of the sites agree on another state than ours"));
 }
 
-/* ---- who is missing ----------------------------------------------------------------------------------- */
+/* ---- who is missing
+ * ----------------------------------------------------------------------------------- */
 
-unsigned aggregator_missing(const struct aggregator *a, unsigned fragment, char *out, size_t size_bytes)
+unsigned aggregator_missing(const struct aggregator *a, unsigned fragment, char *out,
+                            size_t size_bytes)
 {
     const struct round_fragment *f = &a->core.f[fragment];
     size_t used = 0;
@@ -91,7 +99,8 @@ unsigned aggregator_missing(const struct aggregator *a, unsigned fragment, char 
     return count;
 }
 
-/* One line for each missing site: whether it is bound and when it was last heard tells where to look. */
+/* One line for each missing site: whether it is bound and when it was last heard tells where to
+ * look. */
 static void notice_sites(const struct aggregator *a, unsigned fragment, uint64_t now_ms)
 {
     for (unsigned i = 0; i < a->o.site_count; i++) {
@@ -102,9 +111,9 @@ static void notice_sites(const struct aggregator *a, unsigned fragment, uint64_t
         if (s->heard_ms)
             snprintf(heard, sizeof heard, "%" PRIu64 "s_ago", (now_ms - s->heard_ms) / 1000);
         log_event(LOG_WARN, "waiting",
-                  "fragment=%u round=%" PRIu64 " since_s=%" PRIu64 " missing=%s bound=%d heard=%s", fragment,
-                  a->core.f[fragment].round, (now_ms - a->fragment[fragment].first_ms) / 1000, a->o.sites[i], s->bound,
-                  heard);
+                  "fragment=%u round=%" PRIu64 " since_s=%" PRIu64 " missing=%s bound=%d heard=%s",
+                  fragment, a->core.f[fragment].round,
+                  (now_ms - a->fragment[fragment].first_ms) / 1000, a->o.sites[i], s->bound, heard);
     }
 }
 
@@ -117,7 +126,8 @@ static uint64_t notice_missing(struct aggregator *a, uint64_t now_ms)
             continue;
         if (now_ms >= f->notice_ms) {
             notice_sites(a, i, now_ms);
-            f->notice_every_ms = f->notice_every_ms * 2 < NOTICE_LAST_MS ? f->notice_every_ms * 2 : NOTICE_LAST_MS;
+            f->notice_every_ms =
+                f->notice_every_ms * 2 < NOTICE_LAST_MS ? f->notice_every_ms * 2 : NOTICE_LAST_MS;
             f->notice_ms = now_ms + f->notice_every_ms;
         }
         wake_ms = f->notice_ms < wake_ms ? f->notice_ms : wake_ms;
@@ -125,7 +135,8 @@ static uint64_t notice_missing(struct aggregator *a, uint64_t now_ms)
     return wake_ms;
 }
 
-/* ---- what others see ---------------------------------------------------------------------------------- */
+/* ---- what others see
+ * ---------------------------------------------------------------------------------- */
 
 static bool last_committed(const struct aggregator *a)
 {
@@ -186,7 +197,8 @@ static uint64_t missing_since(const struct aggregator *a, unsigned site)
     return since == UINT64_MAX ? 0 : since;
 }
 
-/* Only the sites that were heard of: after every call, so its cost must not grow with their number. */
+/* Only the sites that were heard of: after every call, so its cost must not grow with their number.
+ */
 static void show_sites(struct aggregator *a)
 {
     for (unsigned w = 0; w < SET_WORDS; w++)
@@ -252,7 +264,8 @@ enum err aggregator_failed(const struct aggregator *a)
     return e;
 }
 
-/* ---- work --------------------------------------------------------------------------------------------- */
+/* ---- work
+ * --------------------------------------------------------------------------------------------- */
 
 /* Commits what is sealed and not waiting for space; returns when to try again what is. */
 static uint64_t commit_pending(struct aggregator *a, uint64_t now_ms)
@@ -322,7 +335,8 @@ struct link_service aggregator_service(struct aggregator *a)
     };
 }
 
-/* ---- recovery ----------------------------------------------------------------------------------------- */
+/* ---- recovery
+ * ----------------------------------------------------------------------------------------- */
 
 /* run.cfg: the pinned settings this directory was begun with. */
 enum err aggregator_claim(struct world *w, const char *canonical)
@@ -341,13 +355,16 @@ enum err aggregator_claim(struct world *w, const char *canonical)
         char *difference;
         e = config_difference(canonical, (char *)text, &scratch, &difference);
         if (e == ERR_OK)
-            e = err_set(ERR_MISMATCH, "the aggregator's directory was begun with other settings (there): %s", difference);
+            e = err_set(ERR_MISMATCH,
+                        "the aggregator's directory was begun with other settings (there): %s",
+                        difference);
     }
     arena_free(&scratch);
     return e;
 }
 
-/* Each start is an epoch of its own: counter + 1 and a random instance, durable before the first answer. */
+/* Each start is an epoch of its own: counter + 1 and a random instance, durable before the first
+ * answer. */
 static enum err recover_epoch(struct aggregator *a)
 {
     struct arena scratch = arena_make(0);
@@ -370,23 +387,33 @@ static enum err recover_epoch(struct aggregator *a)
     return ops->write(a->world, "epoch", &part, 1);
 }
 
-/* An ACCEPT of the round in flight counts when its payload is here and holds; else the site will send it again. */
+/* An ACCEPT of the round in flight counts when its payload is here and holds; else the site will
+ * send it again. */
 static void recover_accept(struct aggregator *a, const struct journal_record *r)
 {
     char path[AGGREGATOR_PATH_MAX], quoted[512];
     aggregator_spool_path(a->o.sites[r->site], r->fragment, r->round, &r->digest, path);
-    enum err e = aggregator_spool_verify(a, path, r->fragment, codec_get(member_codec(a->member, r->fragment)), &r->digest);
+    enum err e = aggregator_spool_verify(
+        a, path, r->fragment, codec_get(member_codec(a->member, r->fragment)), &r->digest);
     if (e != ERR_OK) {
-        log_event(LOG_WARN, "payload_lost", "fragment=%u round=%" PRIu64 " site=%s why=%s", r->fragment, r->round,
-                  a->o.sites[r->site], log_quote(quoted, sizeof quoted, err_message()));
-        e = a->world->ops->remove(a->world, path); /* it does not verify: the next one must not meet it */
+        log_event(LOG_WARN, "payload_lost", "fragment=%u round=%" PRIu64 " site=%s why=%s",
+                  r->fragment, r->round, a->o.sites[r->site],
+                  log_quote(quoted, sizeof quoted, err_message()));
+        e = a->world->ops->remove(a->world,
+                                  path); /* it does not verify: the next one must not meet it */
         if (e != ERR_OK)
             aggregator_halt(a, e);
         return;
     }
-    struct round_event event = {.kind = ROUND_RESTORED, .site = r->site, .fragment = r->fragment, .round = r->round,
-                                .payload = r->digest, .payload_bytes = r->payload_bytes, .weight = r->weight,
-                                .incarnation = r->incarnation, .data_cursor = r->data_cursor,
+    struct round_event event = {.kind = ROUND_RESTORED,
+                                .site = r->site,
+                                .fragment = r->fragment,
+                                .round = r->round,
+                                .payload = r->digest,
+                                .payload_bytes = r->payload_bytes,
+                                .weight = r->weight,
+                                .incarnation = r->incarnation,
+                                .data_cursor = r->data_cursor,
                                 .backlog = MUTANT(BACKLOG_FORGOTTEN) ? 0 : r->backlog};
     struct round_update u;
     aggregator_step(a, &event, &u);
@@ -395,14 +422,18 @@ static void recover_accept(struct aggregator *a, const struct journal_record *r)
 static enum err recover_record(void *self, const struct journal_record *r)
 {
     struct aggregator *a = self;
-    if (r->fragment >= a->core.fragments || (r->kind == JOURNAL_ACCEPT && r->site >= a->o.site_count))
-        return err_set(ERR_CORRUPT, "journal: names fragment %u, site %u, which this run does not have", r->fragment,
-                       r->site);
+    if (r->fragment >= a->core.fragments ||
+        (r->kind == JOURNAL_ACCEPT && r->site >= a->o.site_count))
+        return err_set(ERR_CORRUPT,
+                       "journal: names fragment %u, site %u, which this run does not have",
+                       r->fragment, r->site);
     const struct round_fragment *f = &a->core.f[r->fragment];
     if (r->kind == JOURNAL_COMMIT) {
         if (r->round >= f->round)
-            return err_set(ERR_CORRUPT, "frag/%u is at round %" PRIu64 ", but round %" PRIu64
-                           " was committed: restored from an older copy?", r->fragment, f->round, r->round);
+            return err_set(ERR_CORRUPT,
+                           "frag/%u is at round %" PRIu64 ", but round %" PRIu64
+                           " was committed: restored from an older copy?",
+                           r->fragment, f->round, r->round);
         a->fragment[r->fragment].committed = r->round + 1;
     } else if (r->round == f->round) {
         recover_accept(a, r);
@@ -417,7 +448,8 @@ static enum err recover_commits(struct aggregator *a)
         const struct round_fragment *f = &a->core.f[i];
         if (f->round == 0 || a->fragment[i].committed == f->round)
             continue;
-        struct journal_record r = {.kind = JOURNAL_COMMIT, .fragment = i, .round = f->round - 1, .digest = f->parent};
+        struct journal_record r = {
+            .kind = JOURNAL_COMMIT, .fragment = i, .round = f->round - 1, .digest = f->parent};
         TRY(journal_append(&a->journal, &r));
         a->fragment[i].committed = f->round;
     }
@@ -431,7 +463,8 @@ static enum err recover_finished(struct aggregator *a)
     size_t n;
     if (!last_committed(a) || !a->world->ops->exists(a->world, AGGREGATOR_FINISHED))
         return ERR_OK;
-    enum err e = a->world->ops->read(a->world, AGGREGATOR_FINISHED, ROUND_SITES_MAX * WIRE_NAME_MAX, &scratch, &text, &n);
+    enum err e = a->world->ops->read(a->world, AGGREGATOR_FINISHED, ROUND_SITES_MAX * WIRE_NAME_MAX,
+                                     &scratch, &text, &n);
     char *rest, *name = e == ERR_OK ? strtok_r((char *)text, "\n", &rest) : NULL;
     for (; name; name = strtok_r(NULL, "\n", &rest))
         for (unsigned i = 0; i < a->o.site_count; i++)
@@ -443,15 +476,18 @@ static enum err recover_finished(struct aggregator *a)
 static enum err recover_core(struct aggregator *a, struct arena *perm)
 {
     const struct member *m = a->member;
-    TRY(round_init(&a->core, a->o.site_count, m->fragments->count, a->o.strict, a->o.straggler_ms, a->epoch, perm));
+    TRY(round_init(&a->core, a->o.site_count, m->fragments->count, a->o.strict, a->o.straggler_ms,
+                   a->epoch, perm));
     for (unsigned i = 0; i < a->core.fragments; i++) {
         round_place(&a->core, i, m->state[i].round, &m->state[i].manifest, &m->state[i].digest);
         a->fragment[i].first_ms = UINT64_MAX;
         a->fragment[i].found_round = m->state[i].round;
         if (m->state[i].round && !aggregator_serves(a, i))
-            return err_set(ERR_CONFIG, "serve.dir holds rounds of fragment %u, which aggregator %u of %u does not serve: give "
-                                       "each aggregator its own directory, and always the same serve.index", i, a->o.index,
-                           a->o.count);
+            return err_set(ERR_CONFIG,
+                           "serve.dir holds rounds of fragment %u, which aggregator %u of %u does "
+                           "not serve: give "
+                           "each aggregator its own directory, and always the same serve.index",
+                           i, a->o.index, a->o.count);
     }
     return ERR_OK;
 }
@@ -492,8 +528,9 @@ enum err aggregator_open(struct aggregator **out, struct world *w, struct member
         return a->failed;
     pthread_mutex_init(&a->mutex, NULL);
     show(a);
-    log_event(LOG_INFO, "aggregator", "run=%s epoch=%" PRIu64 " mode=%s sites=%u fragments=%u quorum=%u", o->run,
-              a->epoch, o->strict ? "strict" : "quorum", o->site_count, a->core.fragments, a->core.quorum);
+    log_event(LOG_INFO, "aggregator",
+              "run=%s epoch=%" PRIu64 " mode=%s sites=%u fragments=%u quorum=%u", o->run, a->epoch,
+              o->strict ? "strict" : "quorum", o->site_count, a->core.fragments, a->core.quorum);
     *out = a;
     return ERR_OK;
 }

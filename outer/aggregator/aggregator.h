@@ -1,14 +1,16 @@
 #ifndef AGGREGATOR_H
 #define AGGREGATOR_H
-/* The aggregator: a link_service over the pure round core, the journal, the spool and a member's outer state. It has no
- * thread and no socket of its own: the link calls it. What is acknowledged is durable; the rename of CURRENT is the
- * one commit point; a restart reads the directory and goes on (protocol 3.5).
+/* The aggregator: a link_service over the pure round core, the journal, the spool and a member's
+ * outer state. It has no thread and no socket of its own: the link calls it. What is acknowledged
+ * is durable; the rename of CURRENT is the one commit point; a restart reads the directory and goes
+ * on (protocol 3.5).
  *
- * Memory, beside the member's (theta, momentum, codes of every fragment and one spare): the core's tables
- * (about 100 bytes for each site and fragment); while a round commits one aggregate of one fragment, the contributions
- * being mapped from the spool, not copied (one that is relayed is made in its file); while sites fetch, one copy of each
- * different snapshot that is being sent, however many sites read it: aggregates are mapped. Nothing grows with sites x
- * model. Disk: the spool holds at most one contribution per site and fragment; two where rounds are encoded again
+ * Memory, beside the member's (theta, momentum, codes of every fragment and one spare): the core's
+ * tables (about 100 bytes for each site and fragment); while a round commits one aggregate of one
+ * fragment, the contributions being mapped from the spool, not copied (one that is relayed is made
+ * in its file); while sites fetch, one copy of each different snapshot that is being sent, however
+ * many sites read it: aggregates are mapped. Nothing grows with sites x model. Disk: the spool
+ * holds at most one contribution per site and fragment; two where rounds are encoded again
  * (outer.reencode_from).
  */
 #include "outer/link/link.h"
@@ -16,37 +18,44 @@
 
 struct aggregator_options {
     const char *run;
-    const char *const *sites;    /* roster, in configuration order: site index = position */
+    const char *const *sites; /* roster, in configuration order: site index = position */
     unsigned site_count;
-    const char *canonical;       /* pinned keys; its digest is the configuration digest */
+    const char *canonical; /* pinned keys; its digest is the configuration digest */
     bool strict;
     uint64_t straggler_ms;
-    void (*committed)(void *self, const struct manifest *m); /* after each commit, in the thread of work(); NULL: nobody asks */
+    void (*committed)(void *self,
+                      const struct manifest
+                          *m); /* after each commit, in the thread of work(); NULL: nobody asks */
     void *self;
-    unsigned index, count;       /* of several that share the fragments: fragment f is of the one at f % count; 0, 0: alone */
-    const char *revoked_path;    /* list of refused identities, one URI per line, read again when it changes; NULL: none */
+    unsigned index, count; /* of several that share the fragments: fragment f is of the one at f %
+                              count; 0, 0: alone */
+    const char *revoked_path; /* list of refused identities, one URI per line, read again when it
+                                 changes; NULL: none */
 };
 struct aggregator; /* opaque */
 
 enum { AGGREGATOR_EPOCH_FIRST = 1, AGGREGATOR_TEXT_MAX = 256 };
 
-/* Is this directory new, or begun with the same pinned settings? Ask before the member is opened: its states are of no use
- * otherwise. ERR_MISMATCH names the differing keys. */
+/* Is this directory new, or begun with the same pinned settings? Ask before the member is opened:
+ * its states are of no use otherwise. ERR_MISMATCH names the differing keys. */
 enum err aggregator_claim(struct world *w, const char *canonical) MUST;
-/* The member is open and loaded or begun. New epoch; reads the journal, cuts a torn tail, keeps verified ACCEPTs. */
+/* The member is open and loaded or begun. New epoch; reads the journal, cuts a torn tail, keeps
+ * verified ACCEPTs. */
 enum err aggregator_open(struct aggregator **a, struct world *w, struct member *m,
                          const struct aggregator_options *o, struct arena *perm) MUST;
-/* member_options.remake of an aggregator's directory; sites: its roster, const char *const *. The last round's contributions
- * are kept for it. */
-enum err aggregator_remake(void *sites, struct member *m, unsigned fragment, const struct manifest *manifest) MUST;
+/* member_options.remake of an aggregator's directory; sites: its roster, const char *const *. The
+ * last round's contributions are kept for it. */
+enum err aggregator_remake(void *sites, struct member *m, unsigned fragment,
+                           const struct manifest *manifest) MUST;
 struct link_service aggregator_service(struct aggregator *a);
 void aggregator_close(struct aggregator *a);
 
-/* What a person wants to see; any thread. As it was after the last work(). Times are the world's now_ms. */
+/* What a person wants to see; any thread. As it was after the last work(). Times are the world's
+ * now_ms. */
 struct aggregator_site_status {
     bool bound, left;
-    uint64_t heard_ms;           /* world's now_ms of its last call; 0: never in this epoch */
-    uint64_t missing_ms;         /* since when a round waits for it; 0: none does */
+    uint64_t heard_ms;   /* world's now_ms of its last call; 0: never in this epoch */
+    uint64_t missing_ms; /* since when a round waits for it; 0: none does */
     int64_t step;
     double loss, tokens_per_second; /* NAN: not reported */
     uint64_t tokens, bytes_up, bytes_down;
@@ -54,9 +63,9 @@ struct aggregator_site_status {
 struct aggregator_status {
     unsigned sites, bound, fragments;
     uint64_t round[ROUND_FRAGMENTS_MAX], rounds[ROUND_FRAGMENTS_MAX]; /* committed, scheduled */
-    uint64_t epoch, payload_up, payload_down; /* bytes, since open */
-    bool done;                   /* every fragment had its last round; every site reported it or left */
-    enum err failed;             /* why it halted; ERR_OK when it did not */
+    uint64_t epoch, payload_up, payload_down;                         /* bytes, since open */
+    bool done;       /* every fragment had its last round; every site reported it or left */
+    enum err failed; /* why it halted; ERR_OK when it did not */
     char why[AGGREGATOR_TEXT_MAX];
     struct aggregator_site_status site[ROUND_SITES_MAX];
 };

@@ -8,12 +8,13 @@
 
 enum { REFUSED_LOG_MS = 30000, REVOKED_BYTES_MAX = 1 << 20 };
 
-/* ---- who calls ---------------------------------------------------------------------------------------- */
+/* ---- who calls
+ * ---------------------------------------------------------------------------------------- */
 
 static bool stat_same(const struct stat *a, const struct stat *b)
 {
-    return a->st_ino == b->st_ino && a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
-           a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+    return a->st_ino == b->st_ino && a->st_size == b->st_size &&
+           a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
 static enum err revoked_read(struct aggregator *a)
@@ -36,7 +37,8 @@ static enum err revoked_read(struct aggregator *a)
     return ERR_OK;
 }
 
-/* Read again when the file changed; a file that has become unreadable must not let anybody back in. */
+/* Read again when the file changed; a file that has become unreadable must not let anybody back in.
+ */
 static bool revoked(struct aggregator *a, const char *peer)
 {
     struct stat now;
@@ -46,7 +48,8 @@ static bool revoked(struct aggregator *a, const char *peer)
     bool there = stat(a->o.revoked_path, &now) == 0;
     if (there && !stat_same(&now, &a->revoked_stat)) {
         if (revoked_read(a) != ERR_OK) {
-            log_event(LOG_ERROR, "revoked_unreadable", "why=%s", log_quote(quoted, sizeof quoted, err_message()));
+            log_event(LOG_ERROR, "revoked_unreadable", "why=%s",
+                      log_quote(quoted, sizeof quoted, err_message()));
             return true;
         }
         a->revoked_stat = now;
@@ -75,8 +78,8 @@ static int caller_check(struct aggregator *a, const char *peer, const struct wir
     int site = roster_find(a, head->site);
     if (!peer || strcmp(peer, expected) != 0) {
         *outcome = ROUND_DENIED;
-        snprintf(text, WIRE_TEXT_MAX, "the certificate says %s, this call needs %s", peer && *peer ? peer : "nothing",
-                 expected);
+        snprintf(text, WIRE_TEXT_MAX, "the certificate says %s, this call needs %s",
+                 peer && *peer ? peer : "nothing", expected);
     } else if (site < 0) {
         *outcome = ROUND_EXCLUDED;
         snprintf(text, WIRE_TEXT_MAX, "%s is not one of outer.sites", head->site);
@@ -88,8 +91,11 @@ static int caller_check(struct aggregator *a, const char *peer, const struct wir
         snprintf(text, WIRE_TEXT_MAX, "run.name: %s here, %s there", a->o.run, head->run);
     } else if (head->aggregator != a->o.index) {
         *outcome = ROUND_MISMATCH;
-        snprintf(text, WIRE_TEXT_MAX, "this is aggregator %u, the call is for %" PRIu32 ": compare the order of site.aggregator "
-                                      "with serve.index", a->o.index, head->aggregator);
+        snprintf(text, WIRE_TEXT_MAX,
+                 "this is aggregator %u, the call is for %" PRIu32
+                 ": compare the order of site.aggregator "
+                 "with serve.index",
+                 a->o.index, head->aggregator);
     } else {
         return site;
     }
@@ -106,8 +112,8 @@ int aggregator_caller(struct aggregator *a, const char *peer, const struct wire_
         site = -1;
     } else if (site >= 0 && head->roster_version > AGGREGATOR_ROSTER_VERSION) {
         *outcome = ROUND_MISMATCH;
-        snprintf(text, WIRE_TEXT_MAX, "roster: version %d here, %" PRIu32 " there", AGGREGATOR_ROSTER_VERSION,
-                 head->roster_version);
+        snprintf(text, WIRE_TEXT_MAX, "roster: version %d here, %" PRIu32 " there",
+                 AGGREGATOR_ROSTER_VERSION, head->roster_version);
         site = -1;
     }
     if (site >= 0)
@@ -115,10 +121,14 @@ int aggregator_caller(struct aggregator *a, const char *peer, const struct wire_
     return site;
 }
 
-struct round_event aggregator_event(enum round_event_kind kind, unsigned site, const struct wire_head *head)
+struct round_event aggregator_event(enum round_event_kind kind, unsigned site,
+                                    const struct wire_head *head)
 {
-    return (struct round_event){.kind = kind, .site = site, .incarnation = head->incarnation,
-                                .instance = head->instance, .epoch = head->epoch};
+    return (struct round_event){.kind = kind,
+                                .site = site,
+                                .incarnation = head->incarnation,
+                                .instance = head->instance,
+                                .epoch = head->epoch};
 }
 
 void aggregator_refused(struct aggregator *a, int site, const char *peer, const char *call,
@@ -141,10 +151,12 @@ static void put_text(char out[WIRE_TEXT_MAX], const char *text)
     snprintf(out, WIRE_TEXT_MAX, "%s", text ? text : "");
 }
 
-/* ---- hello -------------------------------------------------------------------------------------------- */
+/* ---- hello
+ * -------------------------------------------------------------------------------------------- */
 
 /* Configuration by name: only here does the text travel. True: equal. */
-static bool hello_config(struct aggregator *a, const struct wire_hello *m, struct wire_hello_answer *answer)
+static bool hello_config(struct aggregator *a, const struct wire_hello *m,
+                         struct wire_hello_answer *answer)
 {
     struct arena scratch = arena_make(4 * WIRE_CONFIG_MAX);
     const char *theirs = m->config ? m->config : "";
@@ -153,8 +165,8 @@ static bool hello_config(struct aggregator *a, const struct wire_hello *m, struc
     bool equal = false;
     if (m->major != WIRE_MAJOR) {
         answer->outcome = ROUND_MISMATCH;
-        snprintf(answer->text, sizeof answer->text, "protocol version: %d here, %" PRIu32 " there", WIRE_MAJOR,
-                 m->major);
+        snprintf(answer->text, sizeof answer->text, "protocol version: %d here, %" PRIu32 " there",
+                 WIRE_MAJOR, m->major);
     } else if (!digest_equal(&d, &m->head.config)) {
         answer->outcome = ROUND_INVALID;
         put_text(answer->text, "the configuration text is not the one its digest names");
@@ -206,8 +218,8 @@ static int hello_weight(enum round_outcome o)
     }
 }
 
-static void hello_fragment(struct aggregator *a, unsigned site, const struct wire_hello *m, unsigned fragment,
-                           struct wire_hello_answer *answer)
+static void hello_fragment(struct aggregator *a, unsigned site, const struct wire_hello *m,
+                           unsigned fragment, struct wire_hello_answer *answer)
 {
     struct round_event e = aggregator_event(ROUND_HELLO, site, &m->head);
     struct round_update u;
@@ -224,8 +236,9 @@ static void hello_fragment(struct aggregator *a, unsigned site, const struct wir
         return;
     answer->outcome = u.outcome;
     if (u.text)
-        snprintf(answer->text, sizeof answer->text, "fragment %u, round %" PRIu64 " here, %" PRIu64 " there: %s",
-                 fragment, u.round, e.round, u.text);
+        snprintf(answer->text, sizeof answer->text,
+                 "fragment %u, round %" PRIu64 " here, %" PRIu64 " there: %s", fragment, u.round,
+                 e.round, u.text);
     else
         put_text(answer->text, NULL);
 }
@@ -245,13 +258,14 @@ static void hello_bind(struct aggregator *a, unsigned site, const struct wire_he
     for (unsigned i = 0; i < a->core.fragments; i++) {
         const struct round_fragment *f = &a->core.f[i];
         struct wire_fragment_state *to = &answer->fragments[i];
-        *to = (struct wire_fragment_state){.round = f->round, .state = f->state, .manifest = f->parent,
-                                           .sealed = f->sealed};
+        *to = (struct wire_fragment_state){
+            .round = f->round, .state = f->state, .manifest = f->parent, .sealed = f->sealed};
         if (f->entries[site].accepted)
             to->accepted = f->entries[site].payload;
     }
-    log_event(again ? LOG_DEBUG : LOG_INFO, "site_bound", "site=%s incarnation=%" PRIu64 " answer=%s",
-              a->o.sites[site], m->head.incarnation, round_outcome_name(answer->outcome));
+    log_event(again ? LOG_DEBUG : LOG_INFO, "site_bound",
+              "site=%s incarnation=%" PRIu64 " answer=%s", a->o.sites[site], m->head.incarnation,
+              round_outcome_name(answer->outcome));
     enum err err = aggregator_finished(a, site);
     if (err != ERR_OK) {
         struct wire_answer failed = {0};
@@ -281,7 +295,8 @@ static int hello_site(struct aggregator *a, const char *peer, const struct wire_
     return site;
 }
 
-void aggregator_hello(void *self, const char *peer, const struct wire_hello *m, struct wire_hello_answer *answer)
+void aggregator_hello(void *self, const char *peer, const struct wire_hello *m,
+                      struct wire_hello_answer *answer)
 {
     struct aggregator *a = self;
     memset(answer, 0, sizeof *answer);
@@ -292,18 +307,21 @@ void aggregator_hello(void *self, const char *peer, const struct wire_hello *m, 
         aggregator_refused(a, site, peer, "hello", answer->outcome, answer->text);
 }
 
-/* ---- the other calls ---------------------------------------------------------------------------------- */
+/* ---- the other calls
+ * ---------------------------------------------------------------------------------- */
 
-/* Caller and core for one call about one fragment; what the core says lands in the answer. -1: refused. */
-static int call_step(struct aggregator *a, const char *peer, const struct wire_head *head, const char *name,
-                     struct round_event *e, struct wire_answer *answer)
+/* Caller and core for one call about one fragment; what the core says lands in the answer. -1:
+ * refused. */
+static int call_step(struct aggregator *a, const char *peer, const struct wire_head *head,
+                     const char *name, struct round_event *e, struct wire_answer *answer)
 {
     enum round_event_kind kind = e->kind;
     struct round_event given = *e;
     struct round_update u;
     memset(answer, 0, sizeof *answer);
     int site = aggregator_caller(a, peer, head, &answer->outcome, answer->text);
-    if (site >= 0 && (given.fragment >= a->core.fragments || (given.kind != ROUND_LEAVE && !aggregator_serves(a, given.fragment)))) {
+    if (site >= 0 && (given.fragment >= a->core.fragments ||
+                      (given.kind != ROUND_LEAVE && !aggregator_serves(a, given.fragment)))) {
         answer->outcome = ROUND_INVALID;
         put_text(answer->text, "no fragment of this aggregator");
         site = -1;
@@ -325,7 +343,8 @@ static int call_step(struct aggregator *a, const char *peer, const struct wire_h
     return site;
 }
 
-void aggregator_poll(void *self, const char *peer, const struct wire_poll *m, struct wire_poll_answer *out)
+void aggregator_poll(void *self, const char *peer, const struct wire_poll *m,
+                     struct wire_poll_answer *out)
 {
     struct aggregator *a = self;
     struct wire_answer *answer = &out->answer;
@@ -341,7 +360,8 @@ void aggregator_poll(void *self, const char *peer, const struct wire_poll *m, st
     }
 }
 
-static struct source *source_find(struct aggregator *a, enum wire_what what, uint32_t fragment, uint64_t round)
+static struct source *source_find(struct aggregator *a, enum wire_what what, uint32_t fragment,
+                                  uint64_t round)
 {
     for (struct source *s = a->sources; s; s = s->next)
         if (s->what == what && s->fragment == fragment && s->round == round)
@@ -386,8 +406,9 @@ static enum err source_open(struct aggregator *a, const struct wire_fetch *m, st
     return ERR_OK;
 }
 
-void aggregator_fetch(void *self, const char *peer, const struct wire_fetch *m, const uint8_t **data,
-                      size_t *size_bytes, void **source, struct wire_answer *answer)
+void aggregator_fetch(void *self, const char *peer, const struct wire_fetch *m,
+                      const uint8_t **data, size_t *size_bytes, void **source,
+                      struct wire_answer *answer)
 {
     struct aggregator *a = self;
     struct round_event e = {.kind = ROUND_FETCH, .fragment = m->fragment, .round = m->round};
@@ -397,8 +418,9 @@ void aggregator_fetch(void *self, const char *peer, const struct wire_fetch *m, 
     *source = NULL;
     if (call_step(a, peer, &m->head, "fetch", &e, answer) < 0 || answer->outcome != ROUND_NONE)
         return;
-    bool there = m->what == WIRE_AGGREGATE ? m->round < answer->round
-                                           : m->round == answer->round || source_find(a, m->what, m->fragment, m->round);
+    bool there = m->what == WIRE_AGGREGATE
+                     ? m->round < answer->round
+                     : m->round == answer->round || source_find(a, m->what, m->fragment, m->round);
     enum err err = there ? source_open(a, m, &s) : ERR_INPUT;
     if (err == ERR_MEMORY) {
         answer->outcome = ROUND_FULL;
@@ -406,7 +428,8 @@ void aggregator_fetch(void *self, const char *peer, const struct wire_fetch *m, 
         put_text(answer->text, "no memory for it now");
     } else if (err != ERR_OK) { /* a damaged one is as good as gone: a snapshot serves as well */
         answer->outcome = ROUND_GONE;
-        put_text(answer->text, there ? err_message() : "not what is kept: poll for the present round");
+        put_text(answer->text,
+                 there ? err_message() : "not what is kept: poll for the present round");
     } else if (m->offset > s->size_bytes || m->size_bytes > s->size_bytes - m->offset) {
         aggregator_fetched(a, s);
         answer->outcome = ROUND_INVALID;
@@ -437,10 +460,12 @@ void aggregator_fetched(void *self, void *source)
     free(s);
 }
 
-void aggregator_report(void *self, const char *peer, const struct wire_report *m, struct wire_answer *answer)
+void aggregator_report(void *self, const char *peer, const struct wire_report *m,
+                       struct wire_answer *answer)
 {
     struct aggregator *a = self;
-    struct round_event e = {.kind = ROUND_REPORT, .fragment = m->fragment, .round = m->round, .state = m->state};
+    struct round_event e = {
+        .kind = ROUND_REPORT, .fragment = m->fragment, .round = m->round, .state = m->state};
     int site = call_step(a, peer, &m->head, "report", &e, answer);
     if (site < 0 || (answer->outcome != ROUND_CURRENT && answer->outcome != ROUND_BEHIND))
         return;
@@ -457,13 +482,14 @@ void aggregator_report(void *self, const char *peer, const struct wire_report *m
     s->bytes_up = m->bytes_up;
     s->bytes_down = m->bytes_down;
     log_event(LOG_DETAIL, "adopted",
-              "site=%s fragment=%u round=%" PRIu64 " step=%" PRId64 " loss=%.4f tokens_per_s=%.0f tokens=%" PRIu64
-              " up=%" PRIu64 " down=%" PRIu64,
-              a->o.sites[site], m->fragment, m->round, m->step, m->loss, m->tokens_per_second, m->tokens, m->bytes_up,
-              m->bytes_down);
+              "site=%s fragment=%u round=%" PRIu64 " step=%" PRId64
+              " loss=%.4f tokens_per_s=%.0f tokens=%" PRIu64 " up=%" PRIu64 " down=%" PRIu64,
+              a->o.sites[site], m->fragment, m->round, m->step, m->loss, m->tokens_per_second,
+              m->tokens, m->bytes_up, m->bytes_down);
 }
 
-void aggregator_leave(void *self, const char *peer, const struct wire_leave *m, struct wire_answer *answer)
+void aggregator_leave(void *self, const char *peer, const struct wire_leave *m,
+                      struct wire_answer *answer)
 {
     struct aggregator *a = self;
     char quoted[512];
@@ -472,5 +498,6 @@ void aggregator_leave(void *self, const char *peer, const struct wire_leave *m, 
     if (site < 0 || answer->outcome != ROUND_CURRENT)
         return;
     a->site[site].status.left = true;
-    log_event(LOG_INFO, "site_left", "site=%s why=%s", a->o.sites[site], log_quote(quoted, sizeof quoted, m->text));
+    log_event(LOG_INFO, "site_left", "site=%s why=%s", a->o.sites[site],
+              log_quote(quoted, sizeof quoted, m->text));
 }

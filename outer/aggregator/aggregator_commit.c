@@ -12,7 +12,8 @@ enum {
     RESERVE_SLACK_BYTES = 1 << 17 /* headers, manifest, CURRENT, journal records, whole blocks */
 };
 
-/* ---- the reserve -------------------------------------------------------------------------------------- */
+/* ---- the reserve
+ * -------------------------------------------------------------------------------------- */
 
 /* What a commit writes: a state and the aggregate, for the fragment that needs most. */
 static uint64_t reserve_bytes(const struct aggregator *a)
@@ -33,8 +34,10 @@ enum err aggregator_reserve(struct aggregator *a)
 {
     int handle;
     uint64_t have;
-    enum err e = a->world->ops->part_open(a->world, AGGREGATOR_RESERVE, reserve_bytes(a), &handle, &have);
-    if (e == ERR_FULL) { /* not a reason to refuse to start: the sites may be waiting for this very commit */
+    enum err e =
+        a->world->ops->part_open(a->world, AGGREGATOR_RESERVE, reserve_bytes(a), &handle, &have);
+    if (e == ERR_FULL) { /* not a reason to refuse to start: the sites may be waiting for this very
+                            commit */
         log_event(LOG_WARN, "no_reserve", "bytes=%" PRIu64, reserve_bytes(a));
         return ERR_OK;
     }
@@ -42,7 +45,8 @@ enum err aggregator_reserve(struct aggregator *a)
     return a->world->ops->part_close(a->world, handle, AGGREGATOR_RESERVE, NULL);
 }
 
-/* ---- sum and step ------------------------------------------------------------------------------------- */
+/* ---- sum and step
+ * ------------------------------------------------------------------------------------- */
 
 struct maps { /* the contributions of a set, in site order */
     struct file_map map[ROUND_SITES_MAX];
@@ -58,18 +62,21 @@ static void maps_close(struct world *w, struct maps *m)
 }
 
 /* Every load verifies a digest. */
-static enum err maps_add(struct world *w, struct maps *m, const char *path, const struct digest *payload)
+static enum err maps_add(struct world *w, struct maps *m, const char *path,
+                         const struct digest *payload)
 {
     TRY(w->ops->map(w, path, &m->map[m->count]));
     const struct file_map *map = &m->map[m->count];
     m->payload[m->count++] = (struct codec_payload){map->data, map->size_bytes};
     struct digest d = digest_of(map->data, map->size_bytes);
-    return digest_equal(&d, payload) ? ERR_OK : err_set(ERR_CORRUPT, "%s: damaged since its receipt", path);
+    return digest_equal(&d, payload) ? ERR_OK
+                                     : err_set(ERR_CORRUPT, "%s: damaged since its receipt", path);
 }
 
-/* A contribution that has rotted since its receipt: halt; the restart drops it, and its site, which keeps it until the
- * commit, sends it again. */
-static enum err maps_open(struct aggregator *a, unsigned fragment, const struct set *set, struct maps *m)
+/* A contribution that has rotted since its receipt: halt; the restart drops it, and its site, which
+ * keeps it until the commit, sends it again. */
+static enum err maps_open(struct aggregator *a, unsigned fragment, const struct set *set,
+                          struct maps *m)
 {
     const struct round_fragment *f = &a->core.f[fragment];
     m->count = 0;
@@ -88,7 +95,8 @@ static enum err maps_open(struct aggregator *a, unsigned fragment, const struct 
     return ERR_OK;
 }
 
-static void manifest_fill(const struct aggregator *a, unsigned fragment, const struct set *set, struct manifest *m)
+static void manifest_fill(const struct aggregator *a, unsigned fragment, const struct set *set,
+                          struct manifest *m)
 {
     const struct round_fragment *f = &a->core.f[fragment];
     manifest_clear(m);
@@ -123,7 +131,8 @@ static void manifest_fill(const struct aggregator *a, unsigned fragment, const s
 struct aggregate { /* of the round that is being closed */
     struct arena arena;
     uint8_t *made;       /* in memory: as long as the model, however many the sites are */
-    struct file_map map; /* or in its file already: one that is relayed is as long as all contributions together */
+    struct file_map map; /* or in its file already: one that is relayed is as long as all
+                            contributions together */
     const uint8_t *data;
     size_t size_bytes;
 };
@@ -134,7 +143,8 @@ static void aggregate_close(struct aggregator *a, struct aggregate *g)
     arena_free(&g->arena);
 }
 
-static enum err aggregate_relayed(struct aggregator *a, unsigned fragment, const struct maps *maps, struct aggregate *g)
+static enum err aggregate_relayed(struct aggregator *a, unsigned fragment, const struct maps *maps,
+                                  struct aggregate *g)
 {
     uint8_t *sizes = arena_alloc(&g->arena, 8 * (size_t)maps->count);
     struct file_part *parts = arena_array(&g->arena, maps->count + 1, sizeof *parts);
@@ -146,8 +156,8 @@ static enum err aggregate_relayed(struct aggregator *a, unsigned fragment, const
     return ERR_OK;
 }
 
-static enum err aggregate_made(struct aggregator *a, unsigned fragment, const struct codec *c, const struct maps *maps, bool again,
-                               struct aggregate *g)
+static enum err aggregate_made(struct aggregator *a, unsigned fragment, const struct codec *c,
+                               const struct maps *maps, bool again, struct aggregate *g)
 {
     size_t count = a->member->fragments->f[fragment].elements;
     unsigned payloads = schedule_payloads(&a->member->schedule, c->kind, maps->count);
@@ -155,11 +165,14 @@ static enum err aggregate_made(struct aggregator *a, unsigned fragment, const st
     TRY_ALLOC(g->made);
     g->data = g->made;
     if (again)
-        return reencode_sum(a->member, fragment, g->made, &g->size_bytes, maps->payload, maps->count, &g->arena);
-    return c->aggregate(c, a->member->work, g->made, &g->size_bytes, maps->payload, maps->count, count);
+        return reencode_sum(a->member, fragment, g->made, &g->size_bytes, maps->payload,
+                            maps->count, &g->arena);
+    return c->aggregate(c, a->member->work, g->made, &g->size_bytes, maps->payload, maps->count,
+                        count);
 }
 
-static enum err commit_sum(struct aggregator *a, unsigned fragment, const struct set *set, struct aggregate *g)
+static enum err commit_sum(struct aggregator *a, unsigned fragment, const struct set *set,
+                           struct aggregate *g)
 {
     const struct codec *c = codec_get(member_codec(a->member, fragment));
     struct maps maps;
@@ -167,15 +180,17 @@ static enum err commit_sum(struct aggregator *a, unsigned fragment, const struct
     if (e == ERR_OK) {
         bool again = schedule_reencodes(&a->member->schedule, c->kind, maps.count);
         reencode_keep(a->member, fragment);
-        e = c->adds || again ? aggregate_made(a, fragment, c, &maps, again, g) : aggregate_relayed(a, fragment, &maps, g);
+        e = c->adds || again ? aggregate_made(a, fragment, c, &maps, again, g)
+                             : aggregate_relayed(a, fragment, &maps, g);
     }
     maps_close(a->world, &maps);
     return e;
 }
 
-/* The contributions of a committed round, and from them what it was encoded as: those very bytes, or they are not those. */
-static enum err remake(const char *const *sites, struct member *m, unsigned fragment, const struct manifest *manifest,
-                       struct maps *maps, struct arena *scratch)
+/* The contributions of a committed round, and from them what it was encoded as: those very bytes,
+ * or they are not those. */
+static enum err remake(const char *const *sites, struct member *m, unsigned fragment,
+                       const struct manifest *manifest, struct maps *maps, struct arena *scratch)
 {
     const struct codec *c = codec_get(manifest->codec);
     uint8_t *made;
@@ -190,14 +205,18 @@ static enum err remake(const char *const *sites, struct member *m, unsigned frag
             return err_set(ERR_INPUT, "%s: not kept", path);
         TRY(maps_add(m->world, maps, path, &e->payload));
     }
-    TRY_ALLOC(made = arena_alloc(scratch, c->aggregate_max(c, m->fragments->f[fragment].elements, 1)));
+    TRY_ALLOC(made =
+                  arena_alloc(scratch, c->aggregate_max(c, m->fragments->f[fragment].elements, 1)));
     reencode_keep(m, fragment);
     TRY(reencode_sum(m, fragment, made, &size, maps->payload, maps->count, scratch));
     struct digest d = digest_of(made, size);
-    return digest_equal(&d, &manifest->aggregate) ? ERR_OK : err_set(ERR_CORRUPT, "another aggregate than was committed");
+    return digest_equal(&d, &manifest->aggregate)
+               ? ERR_OK
+               : err_set(ERR_CORRUPT, "another aggregate than was committed");
 }
 
-enum err aggregator_remake(void *sites, struct member *m, unsigned fragment, const struct manifest *manifest)
+enum err aggregator_remake(void *sites, struct member *m, unsigned fragment,
+                           const struct manifest *manifest)
 {
     struct arena scratch = arena_make(0);
     struct maps maps = {.count = 0};
@@ -225,9 +244,11 @@ static enum err commit_state(struct aggregator *a, unsigned fragment, struct man
     return e;
 }
 
-/* ---- after the commit point --------------------------------------------------------------------------- */
+/* ---- after the commit point
+ * --------------------------------------------------------------------------- */
 
-/* The records a restart needs: the last commit of each fragment, the accepts of the rounds in flight. */
+/* The records a restart needs: the last commit of each fragment, the accepts of the rounds in
+ * flight. */
 static enum err journal_compact(struct aggregator *a)
 {
     struct arena scratch = arena_make(0);
@@ -236,15 +257,20 @@ static enum err journal_compact(struct aggregator *a)
     for (unsigned i = 0; keep && i < a->core.fragments; i++) {
         const struct round_fragment *f = &a->core.f[i];
         if (f->round)
-            keep[n++] = (struct journal_record){.kind = JOURNAL_COMMIT, .fragment = i, .round = f->round - 1,
-                                                .digest = f->parent};
+            keep[n++] = (struct journal_record){
+                .kind = JOURNAL_COMMIT, .fragment = i, .round = f->round - 1, .digest = f->parent};
         for (unsigned s = 0; s < a->o.site_count; s++) {
             const struct round_entry *e = &f->entries[s];
             if (e->accepted)
-                keep[n++] = (struct journal_record){.kind = JOURNAL_ACCEPT, .fragment = i, .site = s,
-                                                    .round = f->round, .digest = e->payload,
-                                                    .payload_bytes = e->payload_bytes, .incarnation = e->incarnation,
-                                                    .data_cursor = e->data_cursor, .weight = e->weight,
+                keep[n++] = (struct journal_record){.kind = JOURNAL_ACCEPT,
+                                                    .fragment = i,
+                                                    .site = s,
+                                                    .round = f->round,
+                                                    .digest = e->payload,
+                                                    .payload_bytes = e->payload_bytes,
+                                                    .incarnation = e->incarnation,
+                                                    .data_cursor = e->data_cursor,
+                                                    .weight = e->weight,
                                                     .backlog = e->backlog};
         }
     }
@@ -257,8 +283,8 @@ static enum err journal_compact(struct aggregator *a)
 static enum err commit_record(struct aggregator *a, unsigned fragment)
 {
     const struct round_fragment *f = &a->core.f[fragment];
-    struct journal_record r = {.kind = JOURNAL_COMMIT, .fragment = fragment, .round = f->round - 1,
-                               .digest = f->parent};
+    struct journal_record r = {
+        .kind = JOURNAL_COMMIT, .fragment = fragment, .round = f->round - 1, .digest = f->parent};
     enum err e = journal_append(&a->journal, &r);
     if (e == ERR_OK)
         a->fragment[fragment].committed = f->round;
@@ -269,19 +295,22 @@ static enum err commit_record(struct aggregator *a, unsigned fragment)
     return e == ERR_FULL ? ERR_OK : e;
 }
 
-static void commit_log(const struct aggregator *a, unsigned fragment, const struct manifest *m, uint64_t waited_ms)
+static void commit_log(const struct aggregator *a, unsigned fragment, const struct manifest *m,
+                       uint64_t waited_ms)
 {
     char hex[65], missing[256] = "";
     size_t used = 0;
     digest_hex(&m->state_after, hex);
     for (unsigned i = 0; i < m->site_count && used < sizeof missing; i++)
         if (!m->sites[i].included)
-            used += (size_t)snprintf(missing + used, sizeof missing - used, "%s%s", used ? "," : "", a->o.sites[i]);
+            used += (size_t)snprintf(missing + used, sizeof missing - used, "%s%s", used ? "," : "",
+                                     a->o.sites[i]);
     log_event(LOG_INFO, "commit",
               "fragment=%u round=%" PRIu64 " of=%" PRIu64 " sites=%u/%u bytes=%" PRIu64
               " waited_s=%.3f state=%.16s%s%s",
-              fragment, m->round, aggregator_rounds(a, fragment), manifest_included(m), m->site_count,
-              m->aggregate_bytes, (double)waited_ms / 1000, hex, used ? " without=" : "", missing);
+              fragment, m->round, aggregator_rounds(a, fragment), manifest_included(m),
+              m->site_count, m->aggregate_bytes, (double)waited_ms / 1000, hex,
+              used ? " without=" : "", missing);
 }
 
 /* What was encoded again stays for one round more: aggregator_remake. */
@@ -298,7 +327,10 @@ static enum err commit_done(struct aggregator *a, unsigned fragment, const struc
 {
     struct aggregator_fragment *f = &a->fragment[fragment];
     const struct member_state *s = &a->member->state[fragment];
-    struct round_event e = {.kind = ROUND_COMMITTED, .fragment = fragment, .round = s->round, .parent = s->manifest,
+    struct round_event e = {.kind = ROUND_COMMITTED,
+                            .fragment = fragment,
+                            .round = s->round,
+                            .parent = s->manifest,
                             .state = s->digest};
     struct round_update u;
     uint64_t first_ms = f->first_ms, now_ms = aggregator_now(a);

@@ -1,4 +1,5 @@
-/* Contributions on their way in: offered, arriving in chunks, verified, durable, journalled, acknowledged. */
+/* Contributions on their way in: offered, arriving in chunks, verified, durable, journalled,
+ * acknowledged. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,22 +11,25 @@
 
 enum { STREAMS_PER_FRAGMENT = 2, FULL_RETRY_MS = 5000, BUSY_RETRY_MS = 500 };
 
-void aggregator_spool_path(const char *site, unsigned fragment, uint64_t round, const struct digest *payload,
-                           char out[AGGREGATOR_PATH_MAX])
+void aggregator_spool_path(const char *site, unsigned fragment, uint64_t round,
+                           const struct digest *payload, char out[AGGREGATOR_PATH_MAX])
 {
     char hex[65];
     digest_hex(payload, hex);
-    int n = snprintf(out, AGGREGATOR_PATH_MAX, "spool/%u/%" PRIu64 "/%s.%s", fragment, round, site, hex);
+    int n = snprintf(out, AGGREGATOR_PATH_MAX, "spool/%u/%" PRIu64 "/%s.%s", fragment, round, site,
+                     hex);
     ASSERT(n < AGGREGATOR_PATH_MAX - 5); /* room for .part */
 }
 
-enum err aggregator_spool_verify(const struct aggregator *a, const char *path, unsigned fragment, const struct codec *c,
-                                 const struct digest *payload)
+enum err aggregator_spool_verify(const struct aggregator *a, const char *path, unsigned fragment,
+                                 const struct codec *c, const struct digest *payload)
 {
     struct file_map m;
     TRY(a->world->ops->map(a->world, path, &m));
     struct digest d = digest_of(m.data, m.size_bytes);
-    enum err e = digest_equal(&d, payload) ? ERR_OK : err_set(ERR_CORRUPT, "%s: not the bytes of its digest", path);
+    enum err e = digest_equal(&d, payload)
+                     ? ERR_OK
+                     : err_set(ERR_CORRUPT, "%s: not the bytes of its digest", path);
     if (e == ERR_OK)
         e = c->check(c, m.data, m.size_bytes, a->member->fragments->f[fragment].elements);
     a->world->ops->unmap(a->world, &m);
@@ -66,7 +70,8 @@ enum err aggregator_spool_drop(struct aggregator *a, unsigned fragment, uint64_t
     return a->world->ops->remove(a->world, path);
 }
 
-/* ---- answers ------------------------------------------------------------------------------------------ */
+/* ---- answers
+ * ------------------------------------------------------------------------------------------ */
 
 static void say(struct wire_answer *answer, enum round_outcome outcome, const char *text)
 {
@@ -84,10 +89,12 @@ void aggregator_say_failed(struct aggregator *a, enum err e, struct wire_answer 
         aggregator_halt(a, e);
 }
 
-/* ---- offer -------------------------------------------------------------------------------------------- */
+/* ---- offer
+ * -------------------------------------------------------------------------------------------- */
 
 /* Rows that need no core: is the header something a site of this run may say? */
-static bool header_good(const struct aggregator *a, const struct wire_contribution *m, struct wire_answer *answer)
+static bool header_good(const struct aggregator *a, const struct wire_contribution *m,
+                        struct wire_answer *answer)
 {
     if (m->fragment >= a->core.fragments || !aggregator_serves(a, m->fragment))
         say(answer, ROUND_INVALID, "no fragment of this aggregator");
@@ -97,14 +104,15 @@ static bool header_good(const struct aggregator *a, const struct wire_contributi
         say(answer, ROUND_INVALID, "weight is not a positive number");
     else if (m->round == a->member->state[m->fragment].round &&
              m->codec != (uint32_t)member_codec(a->member, m->fragment))
-        say(answer, ROUND_MISMATCH, "codec: not the one that configuration and parent manifest say for this round");
+        say(answer, ROUND_MISMATCH,
+            "codec: not the one that configuration and parent manifest say for this round");
     else
         return true;
     return false;
 }
 
-static struct round_event event_of(const struct aggregator *a, enum round_event_kind kind, unsigned site,
-                                   const struct wire_contribution *m)
+static struct round_event event_of(const struct aggregator *a, enum round_event_kind kind,
+                                   unsigned site, const struct wire_contribution *m)
 {
     const struct codec *c = codec_get(member_codec(a->member, m->fragment));
     struct digest grid = member_grid(a->member, m->fragment);
@@ -122,8 +130,9 @@ static struct round_event event_of(const struct aggregator *a, enum round_event_
     return e;
 }
 
-static enum round_outcome step_contribution(struct aggregator *a, enum round_event_kind kind, unsigned site,
-                                            const struct wire_contribution *m, struct wire_answer *answer)
+static enum round_outcome step_contribution(struct aggregator *a, enum round_event_kind kind,
+                                            unsigned site, const struct wire_contribution *m,
+                                            struct wire_answer *answer)
 {
     struct round_event e = event_of(a, kind, site, m);
     struct round_update u;
@@ -133,16 +142,17 @@ static enum round_outcome step_contribution(struct aggregator *a, enum round_eve
     return u.outcome;
 }
 
-/* One part file per site, fragment and round: a beginning of other bytes is nobody's any more. Only a site that offers a
- * second time, or did so before this process began, can have left one: a look at each of a thousand sites would cost a
- * million names a round. */
+/* One part file per site, fragment and round: a beginning of other bytes is nobody's any more. Only
+ * a site that offers a second time, or did so before this process began, can have left one: a look
+ * at each of a thousand sites would cost a million names a round. */
 static enum err parts_clear(struct aggregator *a, const struct upload *up)
 {
     struct arena scratch = arena_make(0);
     char directory[AGGREGATOR_PATH_MAX], mine[WIRE_NAME_MAX + 2], **names = NULL;
     size_t count = 0;
     enum err e = ERR_OK;
-    snprintf(directory, sizeof directory, "spool/%u/%" PRIu64, up->header.fragment, up->header.round);
+    snprintf(directory, sizeof directory, "spool/%u/%" PRIu64, up->header.fragment,
+             up->header.round);
     snprintf(mine, sizeof mine, "%s.", a->o.sites[up->site]); /* a name holds no dot */
     if (a->world->ops->exists(a->world, directory))
         e = a->world->ops->list(a->world, directory, &scratch, &names, &count);
@@ -162,7 +172,8 @@ static void upload_close(struct aggregator *a, struct upload *up)
     int *open[] = {&up->handle, &up->marks};
     const char *const paths[] = {up->part, up->have};
     for (int i = 0; i < 2; i++) {
-        enum err e = *open[i] < 0 ? ERR_OK : a->world->ops->part_close(a->world, *open[i], paths[i], NULL);
+        enum err e =
+            *open[i] < 0 ? ERR_OK : a->world->ops->part_close(a->world, *open[i], paths[i], NULL);
         *open[i] = -1;
         if (e != ERR_OK)
             aggregator_halt(a, e);
@@ -181,12 +192,14 @@ static void upload_free(struct aggregator *a, struct upload *up)
     free(up);
 }
 
-/* Somebody is inside the files that this contribution would open: the next try finds what came of it. */
-static bool upload_busy(const struct aggregator *a, unsigned site, const struct wire_contribution *m)
+/* Somebody is inside the files that this contribution would open: the next try finds what came of
+ * it. */
+static bool upload_busy(const struct aggregator *a, unsigned site,
+                        const struct wire_contribution *m)
 {
     for (const struct upload *up = a->uploads; up; up = up->next)
-        if (up->site == site && up->header.fragment == m->fragment && up->header.round == m->round &&
-            (up->storing || up->verifying))
+        if (up->site == site && up->header.fragment == m->fragment &&
+            up->header.round == m->round && (up->storing || up->verifying))
             return true;
     return false;
 }
@@ -201,8 +214,9 @@ static void uploads_supersede(struct aggregator *a, unsigned site, unsigned frag
         }
 }
 
-/* What the marks say is in the part file survives a kill, since the bytes were written first. After a power cut they may lie; then
- * the digest is wrong, and both files go. Marks that no sender can have made count as none. */
+/* What the marks say is in the part file survives a kill, since the bytes were written first. After
+ * a power cut they may lie; then the digest is wrong, and both files go. Marks that no sender can
+ * have made count as none. */
 static enum err marks_open(struct aggregator *a, struct upload *up)
 {
     struct arena scratch = arena_make(0);
@@ -210,7 +224,8 @@ static enum err marks_open(struct aggregator *a, struct upload *up)
     uint8_t *data;
     size_t n;
     blocks_make(&up->blocks, up->header.payload_bytes);
-    enum err e = a->world->ops->part_open(a->world, up->have, 8 * up->blocks.count, &up->marks, &bytes);
+    enum err e =
+        a->world->ops->part_open(a->world, up->have, 8 * up->blocks.count, &up->marks, &bytes);
     if (e == ERR_OK && bytes) {
         e = a->world->ops->read(a->world, up->have, 8 * BLOCKS_MAX, &scratch, &data, &n);
         struct bytes_reader r = bytes_reader(data, e == ERR_OK ? n : 0);
@@ -229,12 +244,13 @@ static enum err parts_open(struct aggregator *a, struct upload *up)
     bool begun = a->world->ops->exists(a->world, up->part);
     if (!begun) /* marks without their bytes */
         TRY(a->world->ops->remove(a->world, up->have));
-    TRY(a->world->ops->part_open(a->world, up->part, up->header.payload_bytes, &up->handle, &bytes));
+    TRY(a->world->ops->part_open(a->world, up->part, up->header.payload_bytes, &up->handle,
+                                 &bytes));
     return marks_open(a, up);
 }
 
-static enum err upload_open(struct aggregator *a, unsigned site, const struct wire_contribution *m, bool clear,
-                            struct upload **out)
+static enum err upload_open(struct aggregator *a, unsigned site, const struct wire_contribution *m,
+                            bool clear, struct upload **out)
 {
     struct upload *up = *out = calloc(1, sizeof *up);
     if (!up)
@@ -250,7 +266,9 @@ static enum err upload_open(struct aggregator *a, unsigned site, const struct wi
     a->uploads = up;
     a->site[site].streams++;
     enum err e = clear ? parts_clear(a, up) : ERR_OK;
-    if (e == ERR_OK && a->world->ops->exists(a->world, up->final)) { /* durable since before a crash: only the record is missing */
+    if (e == ERR_OK &&
+        a->world->ops->exists(
+            a->world, up->final)) { /* durable since before a crash: only the record is missing */
         blocks_make(&up->blocks, m->payload_bytes);
         blocks_fill(&up->blocks, m->payload_bytes);
     } else if (e == ERR_OK) {
@@ -263,8 +281,8 @@ static enum err upload_open(struct aggregator *a, unsigned site, const struct wi
     return e;
 }
 
-void aggregator_offer(void *self, const char *peer, const struct wire_contribution *m, struct wire_answer *answer,
-                      void **upload)
+void aggregator_offer(void *self, const char *peer, const struct wire_contribution *m,
+                      struct wire_answer *answer, void **upload)
 {
     struct aggregator *a = self;
     struct upload *up;
@@ -273,7 +291,8 @@ void aggregator_offer(void *self, const char *peer, const struct wire_contributi
     int site = aggregator_caller(a, peer, &m->head, &answer->outcome, answer->text);
     bool clear = true;
     if (site >= 0 && header_good(a, m, answer)) {
-        clear = a->core.f[m->fragment].entries[site].offered || m->round == a->fragment[m->fragment].found_round;
+        clear = a->core.f[m->fragment].entries[site].offered ||
+                m->round == a->fragment[m->fragment].found_round;
         if (step_contribution(a, ROUND_OFFER, (unsigned)site, m, answer) == ROUND_RECEIPT)
             return;
     }
@@ -301,11 +320,13 @@ void aggregator_offer(void *self, const char *peer, const struct wire_contributi
     }
 }
 
-/* ---- chunks ------------------------------------------------------------------------------------------- */
+/* ---- chunks
+ * ------------------------------------------------------------------------------------------- */
 
-/* May this chunk be stored? Asked again once it is: the world may have gone on. NEW: the answer is still open. */
-static enum blocks_fit chunk_fits(struct aggregator *a, const struct upload *up, uint64_t offset, size_t n,
-                                  struct wire_answer *answer)
+/* May this chunk be stored? Asked again once it is: the world may have gone on. NEW: the answer is
+ * still open. */
+static enum blocks_fit chunk_fits(struct aggregator *a, const struct upload *up, uint64_t offset,
+                                  size_t n, struct wire_answer *answer)
 {
     memset(answer, 0, sizeof *answer);
     answer->round = a->core.f[up->header.fragment].round;
@@ -338,7 +359,8 @@ void aggregator_chunk(void *self, void *upload, uint64_t offset, const uint8_t *
     up->storing++;
 }
 
-/* Bytes first, then the marks of the blocks they lie in: how far each is filled once they are there. */
+/* Bytes first, then the marks of the blocks they lie in: how far each is filled once they are
+ * there. */
 enum err aggregator_store(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n)
 {
     struct aggregator *a = self;
@@ -355,7 +377,8 @@ enum err aggregator_store(void *self, void *upload, uint64_t offset, const uint8
     return ERR_OK;
 }
 
-void aggregator_stored(void *self, void *upload, uint64_t offset, size_t n, enum err e, struct wire_answer *answer)
+void aggregator_stored(void *self, void *upload, uint64_t offset, size_t n, enum err e,
+                       struct wire_answer *answer)
 {
     struct aggregator *a = self;
     struct upload *up = upload;
@@ -366,27 +389,37 @@ void aggregator_stored(void *self, void *upload, uint64_t offset, size_t n, enum
         aggregator_say_failed(a, e, answer);
         return;
     }
-    if (chunk_fits(a, up, offset, n, answer) != BLOCKS_NEW) /* or another stream brought the same bytes meanwhile */
+    if (chunk_fits(a, up, offset, n, answer) !=
+        BLOCKS_NEW) /* or another stream brought the same bytes meanwhile */
         return;
     blocks_add(&up->blocks, offset, n);
     a->payload_up += n;
     aggregator_heard(a, up->site);
 }
 
-/* ---- finish ------------------------------------------------------------------------------------------- */
+/* ---- finish
+ * ------------------------------------------------------------------------------------------- */
 
 static enum err journal_accept(struct aggregator *a, const struct upload *up)
 {
     const struct wire_contribution *m = &up->header;
-    struct journal_record r = {.kind = JOURNAL_ACCEPT, .fragment = m->fragment, .site = up->site, .round = m->round,
-                               .digest = m->payload, .payload_bytes = m->payload_bytes,
-                               .incarnation = m->head.incarnation, .data_cursor = m->data_cursor,
-                               .weight = m->weight, .backlog = m->backlog};
+    struct journal_record r = {.kind = JOURNAL_ACCEPT,
+                               .fragment = m->fragment,
+                               .site = up->site,
+                               .round = m->round,
+                               .digest = m->payload,
+                               .payload_bytes = m->payload_bytes,
+                               .incarnation = m->head.incarnation,
+                               .data_cursor = m->data_cursor,
+                               .weight = m->weight,
+                               .backlog = m->backlog};
     return journal_append(&a->journal, &r);
 }
 
-/* The payload lies verified and durable under its final name. Record first, then the core, then the receipt. */
-static void contribution_journal(struct aggregator *a, struct upload *up, struct wire_answer *answer)
+/* The payload lies verified and durable under its final name. Record first, then the core, then the
+ * receipt. */
+static void contribution_journal(struct aggregator *a, struct upload *up,
+                                 struct wire_answer *answer)
 {
     char missing[256];
     unsigned fragment = up->header.fragment;
@@ -398,12 +431,14 @@ static void contribution_journal(struct aggregator *a, struct upload *up, struct
     enum round_outcome o = step_contribution(a, ROUND_STORED, up->site, &up->header, answer);
     ASSERT(o == ROUND_RECEIPT); /* asked just before, and nothing came between */
     unsigned count = aggregator_missing(a, fragment, missing, sizeof missing);
-    log_event(LOG_DETAIL, "accept", "fragment=%u round=%" PRIu64 " site=%s bytes=%" PRIu64 " missing=%u%s%s", fragment,
-              up->header.round, a->o.sites[up->site], up->header.payload_bytes, count, count ? " waiting_for=" : "",
-              missing);
+    log_event(LOG_DETAIL, "accept",
+              "fragment=%u round=%" PRIu64 " site=%s bytes=%" PRIu64 " missing=%u%s%s", fragment,
+              up->header.round, a->o.sites[up->site], up->header.payload_bytes, count,
+              count ? " waiting_for=" : "", missing);
 }
 
-/* Wrong bytes are removed before anything is promised; RESUME at 0 makes the site send them again. */
+/* Wrong bytes are removed before anything is promised; RESUME at 0 makes the site send them again.
+ */
 static void contribution_refuse(struct aggregator *a, struct upload *up, struct wire_answer *answer)
 {
     const char *path = up->handle < 0 ? up->final : up->part;
@@ -429,7 +464,8 @@ static void contribution_settle(struct aggregator *a, struct upload *up, struct 
         return;
     }
     if (step_contribution(a, ROUND_OFFER, up->site, &up->header, answer) != ROUND_RESUME)
-        return; /* the world went on: committed meanwhile, or a newer process of the site was bound */
+        return; /* the world went on: committed meanwhile, or a newer process of the site was bound
+                 */
     if (wrong)
         contribution_refuse(a, up, answer);
     else
@@ -465,7 +501,8 @@ void aggregator_verify(void *self, void *upload)
     const char *path = up->handle < 0 ? up->final : up->part;
     up->verdict = aggregator_spool_verify(a, path, m->fragment, up->codec, &m->payload);
     if (up->verdict == ERR_OK && up->handle >= 0) {
-        up->verdict = a->world->ops->part_close(a->world, up->handle, up->part, MUTANT(RECEIPT_UNSYNCED) ? NULL : up->final);
+        up->verdict = a->world->ops->part_close(a->world, up->handle, up->part,
+                                                MUTANT(RECEIPT_UNSYNCED) ? NULL : up->final);
         up->handle = -1;
     }
     if (up->verdict != ERR_OK)
@@ -484,7 +521,8 @@ void aggregator_verified(void *self, void *upload, struct wire_answer *answer)
     if (answer->outcome == ROUND_RESUME)
         answer->offset = blocks_first(&up->blocks);
     upload_free(a, up);
-    if (round + a->member->o.reencodes < a->core.f[fragment].round) { /* over, while it was in there; or else at the next commit */
+    if (round + a->member->o.reencodes <
+        a->core.f[fragment].round) { /* over, while it was in there; or else at the next commit */
         enum err e = aggregator_spool_drop(a, fragment, round);
         if (e != ERR_OK)
             aggregator_halt(a, e);

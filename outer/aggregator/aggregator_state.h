@@ -1,29 +1,30 @@
 #ifndef AGGREGATOR_STATE_H
 #define AGGREGATOR_STATE_H
-/* Inside the aggregator: what its files share. aggregator.c opens, recovers, works and tells; aggregator_calls.c answers
- * hello, poll, fetch, report, leave; aggregator_spool.c takes contributions; aggregator_commit.c closes rounds.
+/* Inside the aggregator: what its files share. aggregator.c opens, recovers, works and tells;
+ * aggregator_calls.c answers hello, poll, fetch, report, leave; aggregator_spool.c takes
+ * contributions; aggregator_commit.c closes rounds.
  */
 #include <pthread.h>
 #include <sys/stat.h>
 #include "outer/aggregator/aggregator.h"
 #include "outer/store/journal.h"
 
-#define AGGREGATOR_JOURNAL "journal"
-#define AGGREGATOR_RESERVE "reserve"
+#define AGGREGATOR_JOURNAL  "journal"
+#define AGGREGATOR_RESERVE  "reserve"
 #define AGGREGATOR_FINISHED "finished" /* names of sites that have the last state, one per line */
 enum { AGGREGATOR_PATH_MAX = 256, AGGREGATOR_ROSTER_VERSION = 1 };
 
 struct upload { /* one contribution on its way in */
     struct upload *next;
     unsigned site;
-    bool stale;                     /* a newer stream took its place */
-    unsigned storing;               /* chunks that are being written, outside the lock */
-    bool verifying;                 /* all there: being verified and made durable, outside the lock */
-    enum err verdict;               /* what came out of that, and its sentence */
+    bool stale;       /* a newer stream took its place */
+    unsigned storing; /* chunks that are being written, outside the lock */
+    bool verifying;   /* all there: being verified and made durable, outside the lock */
+    enum err verdict; /* what came out of that, and its sentence */
     char why[AGGREGATOR_TEXT_MAX];
-    const struct codec *codec;      /* of its round */
-    int handle, marks;              /* part file; what of it is there, 8 bytes for each block. -1: closed */
-    struct blocks blocks;           /* as in marks */
+    const struct codec *codec; /* of its round */
+    int handle, marks;    /* part file; what of it is there, 8 bytes for each block. -1: closed */
+    struct blocks blocks; /* as in marks */
     struct wire_contribution header;
     char part[AGGREGATOR_PATH_MAX], have[AGGREGATOR_PATH_MAX], final[AGGREGATOR_PATH_MAX];
 };
@@ -33,26 +34,27 @@ struct source { /* bytes that at least one site is fetching */
     enum wire_what what;
     uint32_t fragment;
     uint64_t round;
-    struct arena arena;             /* a snapshot's; an aggregate is mapped */
+    struct arena arena; /* a snapshot's; an aggregate is mapped */
     struct file_map map;
     const uint8_t *data;
     size_t size_bytes;
 };
 struct aggregator_site {
     struct aggregator_site_status status;
-    bool finished;                  /* has the last state of every fragment; durable */
-    unsigned streams;               /* uploads that have not ended */
-    enum round_outcome refused;     /* last refusal that was logged, and when: a site that repeats itself */
-    uint64_t refused_ms;            /* must not fill the disk with log */
+    bool finished;    /* has the last state of every fragment; durable */
+    unsigned streams; /* uploads that have not ended */
+    enum round_outcome
+        refused;         /* last refusal that was logged, and when: a site that repeats itself */
+    uint64_t refused_ms; /* must not fill the disk with log */
 };
 struct aggregator_fragment {
-    bool sealed;                    /* commit pending, of: */
+    bool sealed; /* commit pending, of: */
     struct set seal_set;
-    uint64_t retry_ms;              /* not before: the disk was full */
-    uint64_t first_ms;              /* when the first contribution counted; UINT64_MAX: none yet */
+    uint64_t retry_ms; /* not before: the disk was full */
+    uint64_t first_ms; /* when the first contribution counted; UINT64_MAX: none yet */
     uint64_t notice_ms, notice_every_ms; /* next "waiting" line */
-    uint64_t found_round;           /* in flight when this process began: its spool may hold anything */
-    uint64_t committed;             /* highest round + 1 with a COMMIT record; 0: none */
+    uint64_t found_round; /* in flight when this process began: its spool may hold anything */
+    uint64_t committed;   /* highest round + 1 with a COMMIT record; 0: none */
 };
 struct aggregator {
     struct world *world;
@@ -62,8 +64,9 @@ struct aggregator {
     struct round core;
     struct journal journal;
     uint64_t epoch, instance;
-    struct aggregator_site site[ROUND_SITES_MAX], stranger; /* callers that are no site share one refusal */
-    struct set touched;             /* sites whose status may have changed since it was shown */
+    struct aggregator_site site[ROUND_SITES_MAX],
+        stranger;       /* callers that are no site share one refusal */
+    struct set touched; /* sites whose status may have changed since it was shown */
     struct aggregator_fragment fragment[ROUND_FRAGMENTS_MAX];
     struct upload *uploads;
     struct source *sources;
@@ -74,7 +77,7 @@ struct aggregator {
     uint64_t payload_up, payload_down, wake_ms;
     enum err failed;
     char why[AGGREGATOR_TEXT_MAX];
-    pthread_mutex_t mutex;          /* guards `shown` and `waiting`, all that other threads may see */
+    pthread_mutex_t mutex; /* guards `shown` and `waiting`, all that other threads may see */
     struct aggregator_status shown;
     struct { /* what a site's missing_ms is made of, when somebody asks */
         uint64_t first_ms;
@@ -86,53 +89,67 @@ struct aggregator {
 uint64_t aggregator_now(const struct aggregator *a);
 /* The site was heard of just now. */
 void aggregator_heard(struct aggregator *a, unsigned site);
-/* One event through the core: remembers seals and halts, logs the trace. The event's time is set here. */
+/* One event through the core: remembers seals and halts, logs the trace. The event's time is set
+ * here. */
 void aggregator_step(struct aggregator *a, struct round_event *e, struct round_update *u);
 void aggregator_halt(struct aggregator *a, enum err e); /* keeps this thread's sentence */
 bool aggregator_serves(const struct aggregator *a, unsigned fragment);
 uint64_t aggregator_rounds(const struct aggregator *a, unsigned fragment);
-/* After what a site said: has it all of it now? Durable before it is answered, so that a restart after the end does not wait
- * for sites that are gone. */
+/* After what a site said: has it all of it now? Durable before it is answered, so that a restart
+ * after the end does not wait for sites that are gone. */
 enum err aggregator_finished(struct aggregator *a, unsigned site) MUST;
 /* "b, c": sites that the round in flight still waits for; returns how many. */
-unsigned aggregator_missing(const struct aggregator *a, unsigned fragment, char *out, size_t size_bytes);
+unsigned aggregator_missing(const struct aggregator *a, unsigned fragment, char *out,
+                            size_t size_bytes);
 
 /* ---- aggregator_calls.c ---- */
-/* Certificate, roster, revocation, run, configuration. The site's index, or -1 with the refusal in *outcome and text. */
+/* Certificate, roster, revocation, run, configuration. The site's index, or -1 with the refusal in
+ * *outcome and text. */
 int aggregator_caller(struct aggregator *a, const char *peer, const struct wire_head *head,
                       enum round_outcome *outcome, char text[WIRE_TEXT_MAX]);
-struct round_event aggregator_event(enum round_event_kind kind, unsigned site, const struct wire_head *head);
+struct round_event aggregator_event(enum round_event_kind kind, unsigned site,
+                                    const struct wire_head *head);
 /* A refusal is logged once, then at most every half minute for the same site and outcome. */
 void aggregator_refused(struct aggregator *a, int site, const char *peer, const char *call,
                         enum round_outcome outcome, const char *text);
-void aggregator_hello(void *self, const char *peer, const struct wire_hello *m, struct wire_hello_answer *answer);
-void aggregator_poll(void *self, const char *peer, const struct wire_poll *m, struct wire_poll_answer *answer);
-void aggregator_fetch(void *self, const char *peer, const struct wire_fetch *m, const uint8_t **data,
-                      size_t *size_bytes, void **source, struct wire_answer *answer);
+void aggregator_hello(void *self, const char *peer, const struct wire_hello *m,
+                      struct wire_hello_answer *answer);
+void aggregator_poll(void *self, const char *peer, const struct wire_poll *m,
+                     struct wire_poll_answer *answer);
+void aggregator_fetch(void *self, const char *peer, const struct wire_fetch *m,
+                      const uint8_t **data, size_t *size_bytes, void **source,
+                      struct wire_answer *answer);
 void aggregator_fetched(void *self, void *source);
-void aggregator_report(void *self, const char *peer, const struct wire_report *m, struct wire_answer *answer);
-void aggregator_leave(void *self, const char *peer, const struct wire_leave *m, struct wire_answer *answer);
+void aggregator_report(void *self, const char *peer, const struct wire_report *m,
+                       struct wire_answer *answer);
+void aggregator_leave(void *self, const char *peer, const struct wire_leave *m,
+                      struct wire_answer *answer);
 
 /* ---- aggregator_spool.c ---- */
-void aggregator_offer(void *self, const char *peer, const struct wire_contribution *m, struct wire_answer *answer,
-                      void **upload);
+void aggregator_offer(void *self, const char *peer, const struct wire_contribution *m,
+                      struct wire_answer *answer, void **upload);
 void aggregator_chunk(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n,
                       struct wire_answer *answer);
 enum err aggregator_store(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n);
-void aggregator_stored(void *self, void *upload, uint64_t offset, size_t n, enum err e, struct wire_answer *answer);
+void aggregator_stored(void *self, void *upload, uint64_t offset, size_t n, enum err e,
+                       struct wire_answer *answer);
 void aggregator_finish(void *self, void *upload, bool complete, struct wire_answer *answer);
 void aggregator_verify(void *self, void *upload);
 void aggregator_verified(void *self, void *upload, struct wire_answer *answer);
-void aggregator_spool_path(const char *site, unsigned fragment, uint64_t round, const struct digest *payload,
-                           char out[AGGREGATOR_PATH_MAX]);
-/* Is a stored contribution what its digest says, and something that decodes? ERR_CORRUPT, ERR_PROTO. Any thread. */
-enum err aggregator_spool_verify(const struct aggregator *a, const char *path, unsigned fragment, const struct codec *c,
-                                 const struct digest *payload) MUST;
-/* Removes the spool directory of a round that is over; while something in it is being verified, whoever ends last does. */
+void aggregator_spool_path(const char *site, unsigned fragment, uint64_t round,
+                           const struct digest *payload, char out[AGGREGATOR_PATH_MAX]);
+/* Is a stored contribution what its digest says, and something that decodes? ERR_CORRUPT,
+ * ERR_PROTO. Any thread. */
+enum err aggregator_spool_verify(const struct aggregator *a, const char *path, unsigned fragment,
+                                 const struct codec *c, const struct digest *payload) MUST;
+/* Removes the spool directory of a round that is over; while something in it is being verified,
+ * whoever ends last does. */
 enum err aggregator_spool_drop(struct aggregator *a, unsigned fragment, uint64_t round) MUST;
-/* The disk failed the answer: full is the site's business to try again, all else is the end of this process. */
+/* The disk failed the answer: full is the site's business to try again, all else is the end of this
+ * process. */
 void aggregator_say_failed(struct aggregator *a, enum err e, struct wire_answer *answer);
-/* Removes spool directories of rounds that are over, but for the last round's where it may be encoded again. */
+/* Removes spool directories of rounds that are over, but for the last round's where it may be
+ * encoded again. */
 enum err aggregator_spool_sweep(struct aggregator *a) MUST;
 
 /* ---- aggregator_commit.c ---- */

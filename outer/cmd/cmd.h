@@ -20,10 +20,12 @@
     X(export, ANY, "a trained model as transformers reads it (safetensors, GPT-2 names)")          \
     X(import, ANY, "a model with GPT-2 names as the start of a run")                               \
     X(report, ANY, "one HTML page with plots about one or more run directories")                   \
-    X(wan, ANY, "commands at the places of an emulated network: rate, delay, loss, outages")        \
+    X(wan, ANY, "commands at the places of an emulated network: rate, delay, loss, outages")       \
     X(ledger, ANY, "bytes on the link by layer, site, round: predicted, counted, the kernel's")    \
-    X(plan, ANY, "what a run's exchange will cost on a given link, and the settings that cost least")  \
-    X(probe, NET, "measures the link to another machine, and the step time of this one, for atoll plan") \
+    X(plan, ANY,                                                                                   \
+      "what a run's exchange will cost on a given link, and the settings that cost least")         \
+    X(probe, NET,                                                                                  \
+      "measures the link to another machine, and the step time of this one, for atoll plan")       \
     X(sim, ANY, "a whole run in virtual time: 2 to 1,000 sites, a year in seconds")                \
     X(doctor, ANY, "what this machine and this build can do: processor, memory, MPI, gRPC, GPUs")
 

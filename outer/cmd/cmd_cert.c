@@ -1,5 +1,5 @@
-/* `atoll cert`: the authority of one run, made and used by its operator. Everything hangs on ca.key, which never leaves the
- * machine it was made on; sites get ca.pem and their own two files.
+/* `atoll cert`: the authority of one run, made and used by its operator. Everything hangs on
+ * ca.key, which never leaves the machine it was made on; sites get ca.pem and their own two files.
  */
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,11 @@
 #include "kernels/base/file.h"
 #include "outer/link/tls.h"
 
-enum { DAY_S = 86400, HOSTS_MAX = 16, SKEW_S = 300 /* other machines' clocks may be a little behind */ };
+enum {
+    DAY_S = 86400,
+    HOSTS_MAX = 16,
+    SKEW_S = 300 /* other machines' clocks may be a little behind */
+};
 
 static struct tls_validity validity(int64_t days)
 {
@@ -26,8 +30,8 @@ static const char *date(char out[32], int64_t unix_s)
     return out;
 }
 
-static enum err parse(struct args *a, const struct args_option *options, size_t count, int argc, char **argv,
-                      struct arena *arena)
+static enum err parse(struct args *a, const struct args_option *options, size_t count, int argc,
+                      char **argv, struct arena *arena)
 {
     a->options = options;
     a->count = count;
@@ -40,21 +44,26 @@ static enum err cert_authority(int argc, char **argv, struct arena *arena)
     int64_t days = 3650;
     bool p256 = false;
     const struct args_option options[] = {
-        {"run", ARGS_TEXT, &run, .value = "NAME", .required = true, .help = "The run's name, as run.name in the configuration."},
+        {"run", ARGS_TEXT, &run, .value = "NAME", .required = true,
+         .help = "The run's name, as run.name in the configuration."},
         {"dir", ARGS_TEXT, &dir, .value = "DIR", .help = "Where ca.pem and ca.key go."},
-        {"days", ARGS_INT, &days, .value = "N", .min = 1, .max = 36500, .help = "How long the authority is valid."},
+        {"days", ARGS_INT, &days, .value = "N", .min = 1, .max = 36500,
+         .help = "How long the authority is valid."},
         {"p256", ARGS_FLAG, &p256, .help = "A P-256 key instead of Ed25519."},
     };
-    struct args a = {.command = "cert authority",
-                     .summary = "Makes the certificate authority of one run. Keep ca.key on this machine, and safe.",
-                     .example = "atoll cert authority --run demo --dir tls"};
+    struct args a = {
+        .command = "cert authority",
+        .summary =
+            "Makes the certificate authority of one run. Keep ca.key on this machine, and safe.",
+        .example = "atoll cert authority --run demo --dir tls"};
     TRY(parse(&a, options, sizeof options / sizeof *options, argc, argv, arena));
     if (a.help)
         return ERR_OK;
     struct tls_validity v = validity(days);
     char until[32];
     TRY(tls_authority(dir, run, p256, v));
-    printf("%s/ca.pem  authority of run %s, until %s\n%s/ca.key  its key: whoever has it can join the run; never copy it to a site\n",
+    printf("%s/ca.pem  authority of run %s, until %s\n%s/ca.key  its key: whoever has it can join "
+           "the run; never copy it to a site\n",
            dir, run, date(until, v.until_unix), dir);
     return ERR_OK;
 }
@@ -77,22 +86,33 @@ static enum err cert_issue(int argc, char **argv, struct arena *arena)
     int64_t days = 90;
     bool p256 = false;
     const struct args_option options[] = {
-        {"role", ARGS_TEXT, &role, .value = "ROLE", .required = true, .help = "site, aggregator or operator."},
-        {"name", ARGS_TEXT, &name, .value = "NAME", .help = "The site's name, as in outer.sites; the role's name if left out."},
-        {"host", ARGS_TEXT, &hosts, .value = "LIST", .help = "Aggregator: DNS names and addresses that sites dial, by commas."},
+        {"role", ARGS_TEXT, &role, .value = "ROLE", .required = true,
+         .help = "site, aggregator or operator."},
+        {"name", ARGS_TEXT, &name, .value = "NAME",
+         .help = "The site's name, as in outer.sites; the role's name if left out."},
+        {"host", ARGS_TEXT, &hosts, .value = "LIST",
+         .help = "Aggregator: DNS names and addresses that sites dial, by commas."},
         {"dir", ARGS_TEXT, &dir, .value = "DIR", .help = "Of ca.pem and ca.key."},
-        {"out", ARGS_TEXT, &out, .value = "DIR", .help = "Where NAME.pem, NAME.key and a copy of ca.pem go; --dir if left out."},
-        {"days", ARGS_INT, &days, .value = "N", .min = 1, .max = 825, .help = "How long it is valid; a process warns in its last 30 days."},
+        {"out", ARGS_TEXT, &out, .value = "DIR",
+         .help = "Where NAME.pem, NAME.key and a copy of ca.pem go; --dir if left out."},
+        {"days", ARGS_INT, &days, .value = "N", .min = 1, .max = 825,
+         .help = "How long it is valid; a process warns in its last 30 days."},
         {"p256", ARGS_FLAG, &p256, .help = "A P-256 key instead of Ed25519."},
     };
     struct args a = {.command = "cert issue",
-                     .summary = "Makes the certificate and key of one process, or replaces them: running processes take the new ones.",
-                     .example = "atoll cert issue --role aggregator --host aggregator.example.org,203.0.113.7 --dir tls"};
+                     .summary = "Makes the certificate and key of one process, or replaces them: "
+                                "running processes take the new ones.",
+                     .example = "atoll cert issue --role aggregator --host "
+                                "aggregator.example.org,203.0.113.7 --dir tls"};
     TRY(parse(&a, options, sizeof options / sizeof *options, argc, argv, arena));
     if (a.help)
         return ERR_OK;
     const char *list[HOSTS_MAX];
-    struct tls_request r = {.directory = dir, .out = out ? out : dir, .hosts = list, .p256 = p256, .validity = validity(days)};
+    struct tls_request r = {.directory = dir,
+                            .out = out ? out : dir,
+                            .hosts = list,
+                            .p256 = p256,
+                            .validity = validity(days)};
     if (!tls_role_parse(&r.role, role))
         return err_set(ERR_CONFIG, "--role %s: site, aggregator or operator", role);
     if (!name && r.role == TLS_SITE)
@@ -108,8 +128,9 @@ static enum err cert_issue(int argc, char **argv, struct arena *arena)
     struct tls_facts f;
     snprintf(path, sizeof path, "%s/%s.pem", r.out, r.name);
     TRY(tls_facts(&f, path));
-    printf("%s  %s, until %s\n%s/%s.key  its key\nThis process needs these two and ca.pem, nothing else.\n", path, f.uri,
-           date(until, f.until_unix), r.out, r.name);
+    printf("%s  %s, until %s\n%s/%s.key  its key\nThis process needs these two and ca.pem, nothing "
+           "else.\n",
+           path, f.uri, date(until, f.until_unix), r.out, r.name);
     return ERR_OK;
 }
 
@@ -123,8 +144,10 @@ static const char *state_of(const struct tls_facts *f, const char *dir, int64_t 
 
 static enum err cert_show(int argc, char **argv, struct arena *arena)
 {
-    struct args a = {.command = "cert show", .summary = "Says what a certificate is for, and until when.",
-                     .example = "atoll cert show tls/a.pem", .operands = "FILE..."};
+    struct args a = {.command = "cert show",
+                     .summary = "Says what a certificate is for, and until when.",
+                     .example = "atoll cert show tls/a.pem",
+                     .operands = "FILE..."};
     TRY(parse(&a, NULL, 0, argc, argv, arena));
     if (a.help)
         return ERR_OK;
@@ -135,12 +158,14 @@ static enum err cert_show(int argc, char **argv, struct arena *arena)
         char from[32], until[32];
         int64_t now = (int64_t)time(NULL);
         TRY(tls_facts(&f, a.operand[i]));
-        printf("%s\n  identity  %s%s\n  hosts     %s\n  may be    %s%s%s\n  valid     %s to %s: %s, %lld days left\n"
+        printf("%s\n  identity  %s%s\n  hosts     %s\n  may be    %s%s%s\n  valid     %s to %s: "
+               "%s, %lld days left\n"
                "  subject   %s\n  issuer    %s\n  serial    %s\n",
-               a.operand[i], f.uri, f.uri_count == 1 ? "" : "  (not exactly one URI: refused)", *f.hosts ? f.hosts : "-",
-               f.authority ? "authority" : "", !f.authority && f.client ? "client" : "",
-               !f.authority && f.server ? "server" : "", date(from, f.from_unix), date(until, f.until_unix),
-               state_of(&f, NULL, now), (long long)((f.until_unix - now) / DAY_S), f.subject, f.issuer, f.serial);
+               a.operand[i], f.uri, f.uri_count == 1 ? "" : "  (not exactly one URI: refused)",
+               *f.hosts ? f.hosts : "-", f.authority ? "authority" : "",
+               !f.authority && f.client ? "client" : "", !f.authority && f.server ? "server" : "",
+               date(from, f.from_unix), date(until, f.until_unix), state_of(&f, NULL, now),
+               (long long)((f.until_unix - now) / DAY_S), f.subject, f.issuer, f.serial);
     }
     return ERR_OK;
 }
@@ -149,10 +174,15 @@ static enum err cert_revoke(int argc, char **argv, struct arena *arena)
 {
     const char *dir = "tls";
     const struct args_option options[] = {
-        {"dir", ARGS_TEXT, &dir, .value = "DIR", .help = "Of revoked.txt: the aggregator's tls.dir, which reads it when it changes."},
+        {"dir", ARGS_TEXT, &dir, .value = "DIR",
+         .help = "Of revoked.txt: the aggregator's tls.dir, which reads it when it changes."},
     };
-    struct args a = {.command = "cert revoke", .summary = "Puts an identity on the list that the aggregator refuses from its next call on.",
-                     .example = "atoll cert revoke atoll://demo/site/b --dir tls", .operands = "URI"};
+    struct args a = {
+        .command = "cert revoke",
+        .summary =
+            "Puts an identity on the list that the aggregator refuses from its next call on.",
+        .example = "atoll cert revoke atoll://demo/site/b --dir tls",
+        .operands = "URI"};
     TRY(parse(&a, options, 1, argc, argv, arena));
     if (a.help)
         return ERR_OK;
@@ -170,7 +200,8 @@ static enum err cert_list(int argc, char **argv, struct arena *arena)
     const struct args_option options[] = {
         {"dir", ARGS_TEXT, &dir, .value = "DIR", .help = "The directory to look into."},
     };
-    struct args a = {.command = "cert list", .summary = "All certificates of a directory, one line each.",
+    struct args a = {.command = "cert list",
+                     .summary = "All certificates of a directory, one line each.",
                      .example = "atoll cert list --dir tls"};
     TRY(parse(&a, options, 1, argc, argv, arena));
     if (a.help)
@@ -194,7 +225,8 @@ static const struct {
     enum err (*run)(int argc, char **argv, struct arena *arena);
 } commands[] = {
     {"authority", "make the authority of a run", cert_authority},
-    {"issue", "make or replace the certificate of a site, an aggregator or an operator", cert_issue},
+    {"issue", "make or replace the certificate of a site, an aggregator or an operator",
+     cert_issue},
     {"show", "say what a certificate is for", cert_show},
     {"revoke", "refuse an identity from now on", cert_revoke},
     {"list", "all certificates of a directory", cert_list},
@@ -212,11 +244,15 @@ enum err cmd_cert(int argc, char **argv)
             return e;
         }
     if (!help)
-        return err_set(ERR_CONFIG, "cert: authority, issue, show, revoke or list; `atoll cert --help` says more");
-    puts("atoll cert COMMAND: the certificates of a run. Both sides of every connection show one.\n");
+        return err_set(
+            ERR_CONFIG,
+            "cert: authority, issue, show, revoke or list; `atoll cert --help` says more");
+    puts("atoll cert COMMAND: the certificates of a run. Both sides of every connection show "
+         "one.\n");
     for (int i = 0; i < COMMAND_COUNT; i++)
         printf("  %-10s %s\n", commands[i].name, commands[i].summary);
-    puts("\nexample:\n  atoll cert authority --run demo --dir tls\n  atoll cert issue --role aggregator --host localhost --dir tls\n"
+    puts("\nexample:\n  atoll cert authority --run demo --dir tls\n  atoll cert issue --role "
+         "aggregator --host localhost --dir tls\n"
          "  atoll cert issue --role site --name a --dir tls");
     return ERR_OK;
 }

@@ -11,7 +11,8 @@ static void print_part(const char *name, const struct text_part *p, const char *
            p->shards == 1 ? " " : "s", pattern);
 }
 
-static enum err print_report(const struct text_report *r, const struct text_options *o, struct arena *a)
+static enum err print_report(const struct text_report *r, const struct text_options *o,
+                             struct arena *a)
 {
     char *name, *pattern;
     printf("%-14s %13llu bytes in %llu blocks\n", "text", (unsigned long long)r->text_bytes,
@@ -24,13 +25,14 @@ static enum err print_report(const struct text_report *r, const struct text_opti
     TRY_ALLOC(pattern = arena_printf(a, "%s/eval-*.bin", o->out));
     if (r->eval.shards)
         print_part("held out", &r->eval, pattern);
-    printf("\nin the configuration of site 0:\n    data:\n        train: [\"%s/train-0-*.bin\"]\n        eval: [\"%s\"]\n",
+    printf("\nin the configuration of site 0:\n    data:\n        train: [\"%s/train-0-*.bin\"]\n  "
+           "      eval: [\"%s\"]\n",
            o->out, pattern);
     return ERR_OK;
 }
 
-static enum err run(struct args *args, struct text_options *o, int64_t sites, int64_t sequence, int64_t shard_tokens,
-                    struct arena *a)
+static enum err run(struct args *args, struct text_options *o, int64_t sites, int64_t sequence,
+                    int64_t shard_tokens, struct arena *a)
 {
     struct text_report report;
     o->sites = (uint32_t)sites;
@@ -40,7 +42,8 @@ static enum err run(struct args *args, struct text_options *o, int64_t sites, in
         return err_set(ERR_CONFIG, "name the text files; see --help");
     if (shard_tokens <= sequence)
         return err_set(ERR_CONFIG, "--shard-tokens must be more than --sequence");
-    TRY(text_prepare((const char *const *)args->operand, (size_t)args->operand_count, o, a, &report));
+    TRY(text_prepare((const char *const *)args->operand, (size_t)args->operand_count, o, a,
+                     &report));
     return print_report(&report, o, a);
 }
 
@@ -49,21 +52,49 @@ enum err cmd_data(int argc, char **argv)
     struct text_options o = {.held_out = 0.05};
     int64_t sites = 1, sequence = 128, shard_tokens = INT64_C(1) << 26;
     const struct args_option options[] = {
-        {.name = "out", .kind = ARGS_TEXT, .target = &o.out, .value = "DIR", .required = true,
+        {.name = "out",
+         .kind = ARGS_TEXT,
+         .target = &o.out,
+         .value = "DIR",
+         .required = true,
          .help = "Directory for the shards."},
-        {.name = "sites", .kind = ARGS_INT, .target = &sites, .value = "N", .min = 1, .max = TEXT_SITES_MAX,
+        {.name = "sites",
+         .kind = ARGS_INT,
+         .target = &sites,
+         .value = "N",
+         .min = 1,
+         .max = TEXT_SITES_MAX,
          .help = "Disjoint parts of the training text, one per site."},
-        {.name = "held-out", .kind = ARGS_REAL, .target = &o.held_out, .value = "SHARE", .min = 0, .max = 0.5,
+        {.name = "held-out",
+         .kind = ARGS_REAL,
+         .target = &o.held_out,
+         .value = "SHARE",
+         .min = 0,
+         .max = 0.5,
          .help = "Share of the text that no site trains on."},
-        {.name = "sequence", .kind = ARGS_INT, .target = &sequence, .value = "TOKENS", .min = 1, .max = 131072,
+        {.name = "sequence",
+         .kind = ARGS_INT,
+         .target = &sequence,
+         .value = "TOKENS",
+         .min = 1,
+         .max = 131072,
          .help = "train.sequence of the run: no part may be shorter."},
-        {.name = "shard-tokens", .kind = ARGS_INT, .target = &shard_tokens, .value = "N", .min = 2,
-         .max = SHARD_TOKENS_MAX, .help = "Longest shard."},
-        {.name = "force", .kind = ARGS_FLAG, .target = &o.replace, .help = "Replace shards that are there."},
+        {.name = "shard-tokens",
+         .kind = ARGS_INT,
+         .target = &shard_tokens,
+         .value = "N",
+         .min = 2,
+         .max = SHARD_TOKENS_MAX,
+         .help = "Longest shard."},
+        {.name = "force",
+         .kind = ARGS_FLAG,
+         .target = &o.replace,
+         .help = "Replace shards that are there."},
     };
     struct args args = {
         .command = "data",
-        .summary = "Turns plain text into token shards of the byte vocabulary (llm.c format), with a held-out part and one\n"
+        .summary = "Turns plain text into token shards of the byte vocabulary (llm.c format), with "
+                   "a held-out part and one\n"
                    "part per site. Compressed files have to be unpacked first.",
         .example = "atoll data --out data --sites 2 book.txt",
         .operands = "TEXT...",

@@ -446,7 +446,8 @@ static const char *program(struct demo *d)
 static enum err summary(struct demo *d)
 {
     struct report_run runs[SITES + 1];
-    const char *out = path_of(d, "report.html"), *wan = d->topology_source ? path_of(d, "wan.jsonl") : NULL;
+    const char *out = path_of(d, "report.html"),
+               *wan = d->topology_source ? path_of(d, "wan.jsonl") : NULL;
     TRY(report_data_read(&runs[0], path_of(d, "a"), &d->arena));
     TRY(report_data_read(&runs[1], path_of(d, "b"), &d->arena));
     TRY(report_data_read(&runs[2], path_of(d, "alone"), &d->arena));

@@ -30,14 +30,17 @@ static void show_memory(void)
            (double)sysconf(_SC_AVPHYS_PAGES) * page);
 }
 
-/* Ranks of one machine meet in it, over MPI and over NCCL; a container's default of 64 MiB is too little. */
+/* Ranks of one machine meet in it, over MPI and over NCCL; a container's default of 64 MiB is too
+ * little. */
 static void show_shared_memory(void)
 {
     struct statvfs v;
     bool there = statvfs("/dev/shm", &v) == 0;
     double mib = there ? (double)v.f_blocks * (double)v.f_frsize / (1 << 20) : 0;
     printf("shared memory %.0f MiB%s\n", mib,
-           mib >= 1024 ? "" : ": too little for several ranks on this machine; give a container --shm-size=1g");
+           mib >= 1024
+               ? ""
+               : ": too little for several ranks on this machine; give a container --shm-size=1g");
 }
 
 static void show_build(void)
@@ -108,14 +111,17 @@ static void show_driver(void)
     if (!driver_version(version) && !library)
         puts("driver no: no NVIDIA driver runs here; GPUs need one");
     else if (!library)
-        printf("driver no: %s runs here, but libcuda.so.1 is not found: install the driver's libraries; a container is "
+        printf("driver no: %s runs here, but libcuda.so.1 is not found: install the driver's "
+               "libraries; a container is "
                "given them by NVIDIA's container toolkit (--gpus all)\n",
                version);
     else if (gpus == 0 && !wsl)
-        puts("driver no: libcuda.so.1 is here, but no /dev/nvidia0: give the container the GPUs (--gpus all), or load the "
+        puts("driver no: libcuda.so.1 is here, but no /dev/nvidia0: give the container the GPUs "
+             "(--gpus all), or load the "
              "driver (nvidia-smi)");
     else
-        printf("driver yes: %s, %zu GPUs\n", driver_version(version) ? version : "of Windows", gpus);
+        printf("driver yes: %s, %zu GPUs\n", driver_version(version) ? version : "of Windows",
+               gpus);
     if (library)
         dlclose(library);
 }

@@ -7,15 +7,14 @@
 #include "outer/cmd/cmd.h"
 #include "outer/cmd/load.h"
 
-struct export {
+struct export
+{
     const char *out;
     bool bf16;
 };
 
-static enum err export(struct load *l, void *self)
-{
-    const struct export *x = self;
-    TRY(names_export(&l->s, &l->table, l->params, x->bf16, x->out));
+static enum err export(struct load *l, void *self) {
+    const struct export *x = self; TRY(names_export(&l->s, &l->table, l->params, x->bf16, x->out));
     printf("%s/model.safetensors, %s/config.json: %zu parameters from %s\n", x->out, x->out,
            l->table.parameters, l->source);
     return ERR_OK;

@@ -28,7 +28,8 @@ static enum err known(const struct outer_settings *o)
     return err_set(ERR_CONFIG, "%s%s%sgive what is missing, or measure it: atoll probe",
                    o->plan_step_s > 0 ? "" : "plan.step_s is 0: no run has steps without a time\n",
                    o->plan_up_mbit > 0 ? "" : "plan.up_mbit is 0: nothing would ever arrive\n",
-                   o->plan_down_mbit > 0 ? "" : "plan.down_mbit is 0: nothing would ever come back\n");
+                   o->plan_down_mbit > 0 ? ""
+                                         : "plan.down_mbit is 0: nothing would ever come back\n");
 }
 
 /* ---- the table ---- */
@@ -47,8 +48,9 @@ static struct outer_settings settings_of(const struct plan_cmd *c, const struct 
 
 static void print_head(void)
 {
-    printf("%-10s %5s %3s %4s %5s  %7s  %9s  %9s  %9s  %9s  %10s  %14s  %9s\n", "codec", "H", "P", "tau", "lr", "trains",
-           "exchange", "up/site", "down/site", "run", "cost", "loss", "equal");
+    printf("%-10s %5s %3s %4s %5s  %7s  %9s  %9s  %9s  %9s  %10s  %14s  %9s\n", "codec", "H", "P",
+           "tau", "lr", "trains", "exchange", "up/site", "down/site", "run", "cost", "loss",
+           "equal");
 }
 
 /* parts: P, fragments of the parameters; those of moments are the schedule's too. */
@@ -60,27 +62,31 @@ static void print_option(const struct plan_cmd *c, const struct plan_option *o, 
     progress_bytes(down, sizeof down, (double)r->down_bytes);
     progress_duration(run, sizeof run, r->total_s);
     progress_duration(equal, sizeof equal, r->equal_s);
-    snprintf(loss, sizeof loss, "%+.1f..%+.1f %%%s", fmin(r->loss_percent, r->loss_high), fmax(r->loss_percent, r->loss_high),
-             r->extrapolated ? "*" : "");
+    snprintf(loss, sizeof loss, "%+.1f..%+.1f %%%s", fmin(r->loss_percent, r->loss_high),
+             fmax(r->loss_percent, r->loss_high), r->extrapolated ? "*" : "");
     printf("%-10s %5lld %3u %4lld %5.2f  %5.1f %%  %7.2f s  %9s  %9s  %9s  %10.2f  %14s  %9s\n",
            codec_get(o->schedule.beat[0].codec)->name, (long long)o->schedule.beat[0].every, parts,
-           (long long)o->schedule.overlap, settings_of(c, o).outer_lr, 100 * r->utilisation, r->exchange_s, up, down, run, r->cost,
-           loss, equal);
+           (long long)o->schedule.overlap, settings_of(c, o).outer_lr, 100 * r->utilisation,
+           r->exchange_s, up, down, run, r->cost, loss, equal);
 }
 
 static void print_legend(void)
 {
-    printf("\ntrains: share of the run's time that is training. exchange: one round, send to commit. loss: over data-parallel\n"
-           "training at equal tokens, published tables (2503.09799 by size and sites; H: 2501.18512 .. ft-diloco); * beyond\n"
-           "what was measured. equal: until that training's loss is reached. cost: egress of all sites and the aggregator.\n");
+    printf("\ntrains: share of the run's time that is training. exchange: one round, send to "
+           "commit. loss: over data-parallel\n"
+           "training at equal tokens, published tables (2503.09799 by size and sites; H: "
+           "2501.18512 .. ft-diloco); * beyond\n"
+           "what was measured. equal: until that training's loss is reached. cost: egress of all "
+           "sites and the aggregator.\n");
 }
 
 static void print_task(const struct plan_cmd *c)
 {
     const struct plan_task *t = &c->task;
-    printf("%.4g M parameters, %u sites, %lld steps of %.4g s; link %.4g up, %.4g down Mbit/s, %.4g ms round trip",
-           t->parameters / 1e6, t->sites, (long long)c->p.s.train_steps, t->step_s, t->link.up_bps / 1e6,
-           t->link.down_bps / 1e6, 1e3 * t->link.rtt_s);
+    printf("%.4g M parameters, %u sites, %lld steps of %.4g s; link %.4g up, %.4g down Mbit/s, "
+           "%.4g ms round trip",
+           t->parameters / 1e6, t->sites, (long long)c->p.s.train_steps, t->step_s,
+           t->link.up_bps / 1e6, t->link.down_bps / 1e6, 1e3 * t->link.rtt_s);
     if (t->link.loss > 0)
         printf(", %.3g %% lost: one TCP stream carries %.4g Mbit/s up", 100 * t->link.loss,
                line_rate_bps(&t->link, t->link.up_bps) / 1e6);
@@ -97,7 +103,8 @@ static void elements_of(const struct fragments *f, size_t elements[ROUND_FRAGMEN
 
 static enum err print_memory(struct plan_cmd *c, const struct plan_option *o)
 {
-    struct fragment_plan cut = {.kind = FRAGMENT_STRIDED, .count = o->schedule.fragments, .synchronised = {true}};
+    struct fragment_plan cut = {
+        .kind = FRAGMENT_STRIDED, .count = o->schedule.fragments, .synchronised = {true}};
     struct fragments f;
     TRY(fragment_make(&f, &c->p.table, &cut, &c->p.perm));
     struct member_options m = {.fragments = &f,
@@ -108,28 +115,32 @@ static enum err print_memory(struct plan_cmd *c, const struct plan_option *o)
     struct train_memory t = train_plan(&c->p.s, &c->p.table, DTYPE_BF16, 1);
     double outer = (double)(member_memory(&m, true).host +
                             site_memory(&m, c->task.sites, c->p.o.outer_extra_steps, true).host);
-    printf("\nMemory: %.2f GiB for training (one rank, bf16), %.2f GiB for the outer loop on the lead.\n",
+    printf("\nMemory: %.2f GiB for training (one rank, bf16), %.2f GiB for the outer loop on the "
+           "lead.\n",
            (double)t.total / (1 << 30), outer / (1 << 30));
     return ERR_OK;
 }
 
-/* Cortes et al. 2025 (2509.03263) report break-even configurations; ours: n T(n)^2 is least where doubling the sites stops
- * paying more than a factor of sqrt 2. T: time until the same loss, with the tokens shared among the sites. */
-static void print_more_sites(const struct plan_cmd *c, const struct plan_option *o, const size_t *elements)
+/* Cortes et al. 2025 (2509.03263) report break-even configurations; ours: n T(n)^2 is least where
+ * doubling the sites stops paying more than a factor of sqrt 2. T: time until the same loss, with
+ * the tokens shared among the sites. */
+static void print_more_sites(const struct plan_cmd *c, const struct plan_option *o,
+                             const size_t *elements)
 {
     struct plan_task t = c->task;
     struct plan_result r;
     double alone = 0, best = INFINITY;
     unsigned knee = 1;
-    printf("\nThe same settings with other numbers of sites, the tokens shared among them:\n%8s %9s %10s %11s %6s\n", "sites",
-           "trains", "speed-up", "efficiency", "loss");
+    printf("\nThe same settings with other numbers of sites, the tokens shared among them:\n%8s "
+           "%9s %10s %11s %6s\n",
+           "sites", "trains", "speed-up", "efficiency", "loss");
     for (t.sites = 1; t.sites <= 64; t.sites *= 2) {
         plan_predict(&t, &o->schedule, elements, &r);
         double time = r.equal_s / t.sites;
         alone = t.sites == 1 ? time : alone;
         double efficiency = alone / time / t.sites;
-        printf("%8u %7.1f %% %10.2f %11.2f %+5.1f%%%s\n", t.sites, 100 * r.utilisation, alone / time, efficiency,
-               r.loss_percent, r.extrapolated ? "*" : "");
+        printf("%8u %7.1f %% %10.2f %11.2f %+5.1f%%%s\n", t.sites, 100 * r.utilisation,
+               alone / time, efficiency, r.loss_percent, r.extrapolated ? "*" : "");
         if (efficiency >= 0.7 && t.sites * time * time < best) {
             best = t.sites * time * time;
             knee = t.sites;
@@ -144,14 +155,18 @@ static void write_fragment(FILE *f, const struct plan_cmd *c, const struct plan_
 {
     const struct outer_settings *s = &c->p.o, run = settings_of(c, o);
     fprintf(f,
-            "outer:\n  every: %lld\n  fragments: %u\n  overlap_steps: %lld\n  codec: %s\n  optimizer: %s\n  lr: 0              # published: %.2f\n"
-            "plan:\n  step_s: %.6g\n  up_mbit: %.6g\n  down_mbit: %.6g\n  rtt_ms: %.6g\n  loss_percent: %.6g\n"
-            "  encode_ns: %.6g\n  apply_ns: %.6g\n  accept_ns: %.6g\n  commit_ns: %.6g\n  sum_ns: %.6g\n"
+            "outer:\n  every: %lld\n  fragments: %u\n  overlap_steps: %lld\n  codec: %s\n  "
+            "optimizer: %s\n  lr: 0              # published: %.2f\n"
+            "plan:\n  step_s: %.6g\n  up_mbit: %.6g\n  down_mbit: %.6g\n  rtt_ms: %.6g\n  "
+            "loss_percent: %.6g\n"
+            "  encode_ns: %.6g\n  apply_ns: %.6g\n  accept_ns: %.6g\n  commit_ns: %.6g\n  sum_ns: "
+            "%.6g\n"
             "  aggregator_mbit: %.6g\n  price_gb: %.6g\n",
-            (long long)o->schedule.beat[0].every, o->schedule.fragments, (long long)o->schedule.overlap,
-            run.outer_codec, run.outer_optimizer, run.outer_lr, s->plan_step_s, s->plan_up_mbit, s->plan_down_mbit,
-            s->plan_rtt_ms, s->plan_loss_percent, s->plan_encode_ns, s->plan_apply_ns, s->plan_accept_ns, s->plan_commit_ns,
-            s->plan_sum_ns, s->plan_aggregator_mbit, s->plan_price_gb);
+            (long long)o->schedule.beat[0].every, o->schedule.fragments,
+            (long long)o->schedule.overlap, run.outer_codec, run.outer_optimizer, run.outer_lr,
+            s->plan_step_s, s->plan_up_mbit, s->plan_down_mbit, s->plan_rtt_ms,
+            s->plan_loss_percent, s->plan_encode_ns, s->plan_apply_ns, s->plan_accept_ns,
+            s->plan_commit_ns, s->plan_sum_ns, s->plan_aggregator_mbit, s->plan_price_gb);
     plan_settings_list(f, "up_s", &s->plan_up_s);
     plan_settings_list(f, "down_s", &s->plan_down_s);
 }
@@ -181,20 +196,24 @@ static enum err refuse(const struct plan_cmd *c, const struct plan_option *neare
         snprintf(less, sizeof less, "; or --utilisation %.1f", most);
     TRY(plan_nearest_link(&c->task, &c->p.exchange.schedule, &c->p.table, share, &link, &by));
     if (by == PLAN_BY_RATE)
-        snprintf(possible, sizeof possible, "%.3g up and %.3g down Mbit/s at %.4g ms", link.up_bps / 1e6, link.down_bps / 1e6,
-                 1e3 * link.rtt_s);
+        snprintf(possible, sizeof possible, "%.3g up and %.3g down Mbit/s at %.4g ms",
+                 link.up_bps / 1e6, link.down_bps / 1e6, 1e3 * link.rtt_s);
     else if (by == PLAN_BY_DELAY)
         snprintf(possible, sizeof possible, "a round trip of %.3g ms", 1e3 * link.rtt_s);
     else
         snprintf(possible, sizeof possible,
-                 "no link at all: sites and aggregator themselves take too long for a round (plan.encode_ns and the like); faster "
+                 "no link at all: sites and aggregator themselves take too long for a round "
+                 "(plan.encode_ns and the like); faster "
                  "disks, or longer steps");
     return err_set(ERR_CONFIG,
-                   "no settings train %.4g %% of the time on this link; the most is %.1f %%, with %s, H %lld, %u fragments, %lld "
+                   "no settings train %.4g %% of the time on this link; the most is %.1f %%, with "
+                   "%s, H %lld, %u fragments, %lld "
                    "steps of overlap, where one round takes %.3g s\nthe nearest possible: %s%s",
-                   c->utilisation, 100 * nearest->result.utilisation, codec_get(nearest->schedule.beat[0].codec)->name,
+                   c->utilisation, 100 * nearest->result.utilisation,
+                   codec_get(nearest->schedule.beat[0].codec)->name,
                    (long long)nearest->schedule.beat[0].every, nearest->schedule.fragments,
-                   (long long)nearest->schedule.overlap, nearest->result.exchange_s, possible, less);
+                   (long long)nearest->schedule.overlap, nearest->result.exchange_s, possible,
+                   less);
 }
 
 /* DreamDDP's schedule for the configured H and codec. */
@@ -208,19 +227,23 @@ static enum err plan_by_layer(struct plan_cmd *c)
     bool slow = l.wait_s > PLAN_LAYERS_WAIT * period_s;
     if (slow)
         TRY(plan_layers_every(&every, &c->p, &c->task.link));
-    printf("outer:\n  every: %lld\n  partition: slices\n  slices: [", (long long)c->p.o.outer_every);
+    printf("outer:\n  every: %lld\n  partition: slices\n  slices: [",
+           (long long)c->p.o.outer_every);
     for (unsigned i = 0; i < l.count; i++) {
         plan_layers_text(&l.slice[i], (int)c->p.s.model_layers, text, sizeof text);
         printf("%s%s", i ? ", " : "", text);
     }
     printf("]\n  overlap_steps: %lld\n  before_update: %s\n  codec: %s\n", (long long)l.span,
            l.span < c->p.o.outer_every ? "true" : "false", c->p.o.outer_codec);
-    printf("# %u slices, each %s the %lld steps behind it; training waits %.3g s (%.3g %% of the period)\n", l.count,
-           slow ? "partly hidden under" : "hidden under", (long long)l.span, l.wait_s, 100 * l.wait_s / period_s);
+    printf("# %u slices, each %s the %lld steps behind it; training waits %.3g s (%.3g %% of the "
+           "period)\n",
+           l.count, slow ? "partly hidden under" : "hidden under", (long long)l.span, l.wait_s,
+           100 * l.wait_s / period_s);
     if (every)
         printf("# the line is too slow for this H; try outer.every %lld\n", (long long)every);
     else if (slow)
-        printf("# the line is too slow for any H up to %d; take a smaller codec or a faster line\n", PLAN_EVERY_MAX);
+        printf("# the line is too slow for any H up to %d; take a smaller codec or a faster line\n",
+               PLAN_EVERY_MAX);
     return ERR_OK;
 }
 
@@ -229,7 +252,8 @@ static enum err plan(struct plan_cmd *c, const struct args *args)
     struct plan_option options[PLAN_OPTIONS_MAX], nearest, now;
     size_t count, elements[ROUND_FRAGMENTS_MAX];
     if (c->layers && c->write)
-        return err_set(ERR_CONFIG, "--layers writes no file: merge what it prints into the configuration");
+        return err_set(ERR_CONFIG,
+                       "--layers writes no file: merge what it prints into the configuration");
     TRY(plan_settings_may_write(c->write, c->force));
     TRY(plan_settings_load(&c->p, c->config, c->probe, c->sites, args));
     TRY(known(&c->p.o));
@@ -239,7 +263,8 @@ static enum err plan(struct plan_cmd *c, const struct args *args)
     now.schedule = c->p.exchange.schedule;
     elements_of(&c->p.exchange.fragments, elements);
     plan_predict(&c->task, &now.schedule, elements, &now.result);
-    TRY(plan_search(&c->task, &now.schedule, &c->p.table, c->utilisation / 100, options, &count, &nearest));
+    TRY(plan_search(&c->task, &now.schedule, &c->p.table, c->utilisation / 100, options, &count,
+                    &nearest));
     print_task(c);
     print_head();
     for (size_t i = 0; i < count; i++)
@@ -249,7 +274,8 @@ static enum err plan(struct plan_cmd *c, const struct args *args)
     print_legend();
     if (!count)
         return refuse(c, &nearest);
-    struct fragment_plan cut = {.kind = FRAGMENT_STRIDED, .count = options[0].schedule.fragments, .synchronised = {true}};
+    struct fragment_plan cut = {
+        .kind = FRAGMENT_STRIDED, .count = options[0].schedule.fragments, .synchronised = {true}};
     struct fragments f;
     TRY(fragment_make(&f, &c->p.table, &cut, &c->p.perm));
     elements_of(&f, elements);
@@ -262,25 +288,54 @@ enum err cmd_plan(int argc, char **argv)
 {
     struct plan_cmd c = {.utilisation = 95, .p.perm = arena_make(0)};
     const struct args_option options[] = {
-        {.name = "config", .kind = ARGS_TEXT, .target = &c.config, .value = "FILE",
-         .help = "Configuration (YAML): the model, the steps, the sites; plan.* is the link and the step time."},
-        {.name = "probe", .kind = ARGS_TEXT, .target = &c.probe, .value = "FILE",
+        {.name = "config",
+         .kind = ARGS_TEXT,
+         .target = &c.config,
+         .value = "FILE",
+         .help = "Configuration (YAML): the model, the steps, the sites; plan.* is the link and "
+                 "the step time."},
+        {.name = "probe",
+         .kind = ARGS_TEXT,
+         .target = &c.probe,
+         .value = "FILE",
          .help = "What atoll probe measured: its plan.* in place of the configuration's."},
-        {.name = "sites", .kind = ARGS_INT, .target = &c.sites, .min = 0, .max = ROUND_SITES_MAX, .value = "N",
+        {.name = "sites",
+         .kind = ARGS_INT,
+         .target = &c.sites,
+         .min = 0,
+         .max = ROUND_SITES_MAX,
+         .value = "N",
          .help = "So many sites instead of outer.sites; 0: as there."},
-        {.name = "utilisation", .kind = ARGS_REAL, .target = &c.utilisation, .min = UTILISATION_MIN, .max = 99.9, .value = "PERCENT",
+        {.name = "utilisation",
+         .kind = ARGS_REAL,
+         .target = &c.utilisation,
+         .min = UTILISATION_MIN,
+         .max = 99.9,
+         .value = "PERCENT",
          .help = "Settings must train at least this share of the run's time."},
-        {.name = "layers", .kind = ARGS_FLAG, .target = &c.layers,
-         .help = "Instead: layers in slices that hide under training (DreamDDP), for the configured H and codec and plan.layers_ms."},
-        {.name = "write", .kind = ARGS_TEXT, .target = &c.write, .value = "FILE",
+        {.name = "layers",
+         .kind = ARGS_FLAG,
+         .target = &c.layers,
+         .help = "Instead: layers in slices that hide under training (DreamDDP), for the "
+                 "configured H and codec and plan.layers_ms."},
+        {.name = "write",
+         .kind = ARGS_TEXT,
+         .target = &c.write,
+         .value = "FILE",
          .help = "Write the configuration of the best row there, in a new file."},
-        {.name = "force", .kind = ARGS_FLAG, .target = &c.force, .help = "Replace the file of --write."},
+        {.name = "force",
+         .kind = ARGS_FLAG,
+         .target = &c.force,
+         .help = "Replace the file of --write."},
     };
     struct args args = {.command = "plan",
-                        .summary = "Chooses H, fragments, overlap and codec for a link and a step time, with the predicted share of "
-                                   "time that trains, bytes, cost and loss. A link that cannot do it is refused with the nearest "
+                        .summary = "Chooses H, fragments, overlap and codec for a link and a step "
+                                   "time, with the predicted share of "
+                                   "time that trains, bytes, cost and loss. A link that cannot do "
+                                   "it is refused with the nearest "
                                    "one that can.",
-                        .example = "atoll plan --config run.yaml --probe link.yaml --plan.price_gb 0.05",
+                        .example =
+                            "atoll plan --config run.yaml --probe link.yaml --plan.price_gb 0.05",
                         .settings = true,
                         .options = options,
                         .count = sizeof options / sizeof *options};

@@ -1,5 +1,6 @@
-/* atoll probe: what the link and this machine can do, as plan.* of a configuration. Over the real link: the same TLS, calls, chunks
- * and connections that carry contributions. One end listens with the aggregator's certificate, the other dials as a site.
+/* atoll probe: what the link and this machine can do, as plan.* of a configuration. Over the real
+ * link: the same TLS, calls, chunks and connections that carry contributions. One end listens with
+ * the aggregator's certificate, the other dials as a site.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -19,7 +20,8 @@
 #include "outer/sim/round_bench.h"
 
 enum { PINGS = 20, REPEATS = 3, STEPS = 5, WARM_BYTES = 4 << 20 };
-static const double PAUSE_S = 0.3; /* and two round trips: longer than the time after which TCP calls a connection idle */
+static const double PAUSE_S =
+    0.3; /* and two round trips: longer than the time after which TCP calls a connection idle */
 
 struct probe {
     struct plan_settings p;
@@ -47,17 +49,19 @@ struct taker {
     uint64_t have;
 };
 
-static void take_hello(void *self, const char *peer, const struct wire_hello *m, struct wire_hello_answer *answer)
+static void take_hello(void *self, const char *peer, const struct wire_hello *m,
+                       struct wire_hello_answer *answer)
 {
     (void)self, (void)peer, (void)m;
     memset(answer, 0, sizeof *answer);
     answer->outcome = ROUND_MISMATCH; /* nobody trains here */
-    snprintf(answer->text, sizeof answer->text, "the other end is atoll probe --listen, which only measures; end it and start "
-                                                "atoll serve there");
+    snprintf(answer->text, sizeof answer->text,
+             "the other end is atoll probe --listen, which only measures; end it and start "
+             "atoll serve there");
 }
 
-static void take_offer(void *self, const char *peer, const struct wire_contribution *m, struct wire_answer *answer,
-                       void **upload)
+static void take_offer(void *self, const char *peer, const struct wire_contribution *m,
+                       struct wire_answer *answer, void **upload)
 {
     (void)peer, (void)m;
     memset(answer, 0, sizeof *answer);
@@ -65,7 +69,8 @@ static void take_offer(void *self, const char *peer, const struct wire_contribut
     *upload = self;
 }
 
-static void take_chunk(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n, struct wire_answer *answer)
+static void take_chunk(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n,
+                       struct wire_answer *answer)
 {
     (void)self, (void)upload, (void)data;
     memset(answer, 0, sizeof *answer);
@@ -79,15 +84,17 @@ static void take_finish(void *self, void *upload, bool complete, struct wire_ans
     answer->outcome = complete ? ROUND_RECEIPT : ROUND_RESUME;
 }
 
-static void take_poll(void *self, const char *peer, const struct wire_poll *m, struct wire_poll_answer *answer)
+static void take_poll(void *self, const char *peer, const struct wire_poll *m,
+                      struct wire_poll_answer *answer)
 {
     (void)self, (void)peer, (void)m;
     answer->answer = (struct wire_answer){.outcome = ROUND_GONE};
 }
 
 /* `round` says how many bytes are wanted. */
-static void take_fetch(void *self, const char *peer, const struct wire_fetch *m, const uint8_t **data, size_t *size_bytes,
-                       void **source, struct wire_answer *answer)
+static void take_fetch(void *self, const char *peer, const struct wire_fetch *m,
+                       const uint8_t **data, size_t *size_bytes, void **source,
+                       struct wire_answer *answer)
 {
     struct taker *t = self;
     (void)peer;
@@ -104,14 +111,16 @@ static void take_fetched(void *self, void *source)
     (void)self, (void)source;
 }
 
-static void take_report(void *self, const char *peer, const struct wire_report *m, struct wire_answer *answer)
+static void take_report(void *self, const char *peer, const struct wire_report *m,
+                        struct wire_answer *answer)
 {
     (void)self, (void)peer, (void)m;
     memset(answer, 0, sizeof *answer);
     answer->outcome = ROUND_CURRENT;
 }
 
-static void take_leave(void *self, const char *peer, const struct wire_leave *m, struct wire_answer *answer)
+static void take_leave(void *self, const char *peer, const struct wire_leave *m,
+                       struct wire_answer *answer)
 {
     (void)m;
     printf("%s has measured\n", peer ? peer : "somebody");
@@ -138,18 +147,28 @@ static enum err listen_until_stopped(struct probe *c)
 {
     struct link_listen l = {.address = c->p.o.serve_listen, .sites = 1};
     struct taker t = {c->bytes, (size_t)c->most_mib << 20, 0};
-    const struct link_service service = {.self = &t, .hello = take_hello, .offer = take_offer, .chunk = take_chunk,
-                                         .store = link_service_no_store, .stored = link_service_no_stored,
-                                         .finish = take_finish, .verify = link_service_no_verify,
-                                         .verified = link_service_no_verified, .poll = take_poll, .fetch = take_fetch,
-                                         .fetched = take_fetched, .report = take_report, .leave = take_leave,
+    const struct link_service service = {.self = &t,
+                                         .hello = take_hello,
+                                         .offer = take_offer,
+                                         .chunk = take_chunk,
+                                         .store = link_service_no_store,
+                                         .stored = link_service_no_stored,
+                                         .finish = take_finish,
+                                         .verify = link_service_no_verify,
+                                         .verified = link_service_no_verified,
+                                         .poll = take_poll,
+                                         .fetch = take_fetch,
+                                         .fetched = take_fetched,
+                                         .report = take_report,
+                                         .leave = take_leave,
                                          .work = take_work};
     struct link_server *server;
     sigset_t signals;
     int port, got;
     int64_t days;
     TRY(paths(c, &l.tls, "aggregator"));
-    TRY(tls_check(&l.tls, c->p.s.run_name, TLS_AGGREGATOR, "aggregator", (int64_t)time(NULL), &days));
+    TRY(tls_check(&l.tls, c->p.s.run_name, TLS_AGGREGATOR, "aggregator", (int64_t)time(NULL),
+                  &days));
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
@@ -182,19 +201,23 @@ static enum err ping(struct probe *c, double *seconds)
     if (a.outcome == ROUND_CURRENT)
         return ERR_OK;
     return err_set(ERR_UNSUPPORTED,
-                   "%s is an aggregator at work; rates are measured against atoll probe --listen in its place, beside it on "
+                   "%s is an aggregator at work; rates are measured against atoll probe --listen "
+                   "in its place, beside it on "
                    "another port",
                    c->p.o.site_aggregator);
 }
 
 static enum err send(struct probe *c, size_t size, double *seconds)
 {
-    struct wire_contribution m = {.head = head_of(c), .round = c->sent++, .payload_bytes = size, .weight = 1};
+    struct wire_contribution m = {
+        .head = head_of(c), .round = c->sent++, .payload_bytes = size, .weight = 1};
     struct wire_answer a;
     double begin = seconds_now();
     TRY(c->link->ops->contribute(c->link, &m, c->bytes, &a));
     *seconds = seconds_now() - begin;
-    return a.outcome == ROUND_RECEIPT ? ERR_OK : err_set(ERR_PROTO, "the other end answers %s", round_outcome_name(a.outcome));
+    return a.outcome == ROUND_RECEIPT
+               ? ERR_OK
+               : err_set(ERR_PROTO, "the other end answers %s", round_outcome_name(a.outcome));
 }
 
 static enum err get(struct probe *c, size_t size, double *seconds)
@@ -204,7 +227,9 @@ static enum err get(struct probe *c, size_t size, double *seconds)
     double begin = seconds_now();
     TRY(c->link->ops->fetch(c->link, &m, c->bytes, size, &a));
     *seconds = seconds_now() - begin;
-    return a.outcome == ROUND_NONE ? ERR_OK : err_set(ERR_PROTO, "the other end answers %s", round_outcome_name(a.outcome));
+    return a.outcome == ROUND_NONE
+               ? ERR_OK
+               : err_set(ERR_PROTO, "the other end answers %s", round_outcome_name(a.outcome));
 }
 
 struct fit { /* seconds = alpha + beta * bytes, least squares (Shi et al. 2021, 2005.13247) */
@@ -233,9 +258,10 @@ static double median_of_three(const double t[REPEATS])
     return fmax(fmin(t[0], t[1]), fmin(fmax(t[0], t[1]), t[2]));
 }
 
-/* One direction, in sizes that grow by four as long as one takes less than two seconds; each after a pause, as a round's. times:
- * what each took beyond the round trip. */
-static enum err rate(struct probe *c, const char *what, enum err (*move)(struct probe *, size_t, double *), struct fit *f,
+/* One direction, in sizes that grow by four as long as one takes less than two seconds; each after
+ * a pause, as a round's. times: what each took beyond the round trip. */
+static enum err rate(struct probe *c, const char *what,
+                     enum err (*move)(struct probe *, size_t, double *), struct fit *f,
                      struct config_list *times)
 {
     size_t most = (size_t)c->most_mib << 20, size = LINE_TIMES_FIRST;
@@ -253,27 +279,31 @@ static enum err rate(struct probe *c, const char *what, enum err (*move)(struct 
             sum += took[i];
             squares += took[i] * took[i];
         }
-        f->variation = sqrt(fmax(0, squares / REPEATS - sum * sum / REPEATS / REPEATS)) * REPEATS / sum;
+        f->variation =
+            sqrt(fmax(0, squares / REPEATS - sum * sum / REPEATS / REPEATS)) * REPEATS / sum;
         least = fmax(least, median_of_three(took) - c->rtt_s);
         TRY_ALLOC(times->items[times->count++] = arena_printf(&c->p.perm, "%.4g", least));
     }
     size_t largest = size / 4;
     double beta = (f->n * f->xy - f->x * f->y) / (f->n * f->xx - f->x * f->x);
     if (!(beta > 0))
-        return err_set(ERR_LINK, "%s: time does not grow with size; --most-mib %" PRId64 " is too little for this link", what,
-                       c->most_mib);
+        return err_set(ERR_LINK,
+                       "%s: time does not grow with size; --most-mib %" PRId64
+                       " is too little for this link",
+                       what, c->most_mib);
     f->bps = 8 / beta * line_wire_bytes((double)largest) / (double)largest;
-    fprintf(stderr, "%-4s %.4g Mbit/s on the line, fitted up to %zu KiB, varies by %.1f %%\n", what, f->bps / 1e6, largest >> 10,
-            100 * f->variation);
+    fprintf(stderr, "%-4s %.4g Mbit/s on the line, fitted up to %zu KiB, varies by %.1f %%\n", what,
+            f->bps / 1e6, largest >> 10, 100 * f->variation);
     return ERR_OK;
 }
 
 static enum err measure_link(struct probe *c)
 {
-    struct link_dial d = {.target = c->p.o.site_aggregator,
-                          .streams = (unsigned)c->p.o.site_streams,
-                          .rate_up = (uint64_t)(1e6 / 8 * c->p.o.site_rate_up), /* as the run will use it */
-                          .rate_down = (uint64_t)(1e6 / 8 * c->p.o.site_rate_down)};
+    struct link_dial d = {
+        .target = c->p.o.site_aggregator,
+        .streams = (unsigned)c->p.o.site_streams,
+        .rate_up = (uint64_t)(1e6 / 8 * c->p.o.site_rate_up), /* as the run will use it */
+        .rate_down = (uint64_t)(1e6 / 8 * c->p.o.site_rate_down)};
     struct fit up, down;
     struct tcp_settings t;
     double best = INFINITY, worst = 0, seconds;
@@ -281,7 +311,8 @@ static enum err measure_link(struct probe *c)
     struct wire_answer ignored;
     int64_t days;
     if (!*c->p.o.site_name)
-        return err_set(ERR_CONFIG, "site.name is empty: whose certificate is it to show? --site.name NAME, one of outer.sites");
+        return err_set(ERR_CONFIG, "site.name is empty: whose certificate is it to show? "
+                                   "--site.name NAME, one of outer.sites");
     if (*c->p.o.site_aggregator_name)
         d.server_name = c->p.o.site_aggregator_name;
     TRY(paths(c, &d.tls, c->p.o.site_name));
@@ -385,11 +416,15 @@ static enum err layer_times(struct probe *c, struct train *t)
 /* Where atoll train has the outer arithmetic. */
 static enum err open_beside(const struct probe *c, const struct dev *d, struct dev **beside)
 {
-    struct dev_options o = {.kind = "cpu", .model_type = "f32", .threads = d->host_memory ? d->threads : 0};
+    struct dev_options o = {
+        .kind = "cpu", .model_type = "f32", .threads = d->host_memory ? d->threads : 0};
     if (d->host_memory && c->p.o.outer_overlap_steps)
         o.threads = (d->threads + 3) / 4;
     else if (!d->host_memory && strcmp(c->p.o.outer_device, "cpu"))
-        o = (struct dev_options){.kind = c->p.s.device_kind, .model_type = "f32", .threads = dev_threads(), .beside = true};
+        o = (struct dev_options){.kind = c->p.s.device_kind,
+                                 .model_type = "f32",
+                                 .threads = dev_threads(),
+                                 .beside = true};
     return dev_open(beside, &o);
 }
 
@@ -397,9 +432,12 @@ static enum err open_beside(const struct probe *c, const struct dev *d, struct d
 static enum err measure_round(struct probe *c, const struct dev *d, const char *directory)
 {
     struct exchange_cost t;
-    struct rehearsal r = {.exchange = &c->p.exchange, .table = &c->p.table, .directory = directory,
+    struct rehearsal r = {.exchange = &c->p.exchange,
+                          .table = &c->p.table,
+                          .directory = directory,
                           .sites = (unsigned)c->p.o.outer_sites.count,
-                          .feedback = (float)c->p.o.outer_feedback, .seed = (uint64_t)c->p.s.run_seed};
+                          .feedback = (float)c->p.o.outer_feedback,
+                          .seed = (uint64_t)c->p.s.run_seed};
     TRY(open_beside(c, d, &r.dev));
     enum err e = rehearsal_measure(&r, &t);
     dev_close(r.dev);
@@ -409,9 +447,12 @@ static enum err measure_round(struct probe *c, const struct dev *d, const char *
     c->p.o.plan_accept_ns = 1e9 * t.accept_s;
     c->p.o.plan_commit_ns = 1e9 * t.commit_s;
     c->p.o.plan_sum_ns = 1e9 * t.sum_s;
-    fprintf(stderr, "a value's round with %s, storage included: encode %.3g ns, apply %.3g ns; at the aggregator accept %.3g ns and "
-                    "sum %.3g ns for each site, commit %.3g ns\n",
-            c->p.o.outer_codec, 1e9 * t.encode_s, 1e9 * t.apply_s, 1e9 * t.accept_s, 1e9 * t.sum_s, 1e9 * t.commit_s);
+    fprintf(stderr,
+            "a value's round with %s, storage included: encode %.3g ns, apply %.3g ns; at the "
+            "aggregator accept %.3g ns and "
+            "sum %.3g ns for each site, commit %.3g ns\n",
+            c->p.o.outer_codec, 1e9 * t.encode_s, 1e9 * t.apply_s, 1e9 * t.accept_s, 1e9 * t.sum_s,
+            1e9 * t.commit_s);
     return ERR_OK;
 }
 
@@ -423,7 +464,8 @@ static enum err make_directory(struct probe *c, char **path)
     TRY_ALLOC(*path = arena_printf(&c->p.perm, "%.*s.atoll-probe-XXXXXX", n, c->p.s.run_dir));
     if (mkdtemp(*path))
         return ERR_OK;
-    return err_set(ERR_IO, "%s: cannot be made: %s; probe measures the disk of run.dir", *path, strerror(errno));
+    return err_set(ERR_IO, "%s: cannot be made: %s; probe measures the disk of run.dir", *path,
+                   strerror(errno));
 }
 
 /* The fastest of a few real steps, in a directory that goes away. */
@@ -433,14 +475,16 @@ static enum err measure_step(struct probe *c)
     struct dev *d = NULL;
     char *dir;
     double step_s = 0;
-    const struct train_hook hook = {&step_s, nothing_start, nothing_start, nothing_due, keep_time, nothing_eval, nothing_start, nothing_saved};
+    const struct train_hook hook = {&step_s,   nothing_start, nothing_start, nothing_due,
+                                    keep_time, nothing_eval,  nothing_start, nothing_saved};
     static struct train train;
     c->p.s.train_steps = STEPS;
     c->p.s.train_eval_every = c->p.s.train_checkpoint_every = 0;
     TRY(make_directory(c, &dir));
     enum err e = coll_open(&coll, c->p.s.device_kind);
     if (e == ERR_OK)
-        e = dev_open(&d, &(struct dev_options){.kind = c->p.s.device_kind, .model_type = c->p.s.device_dtype,
+        e = dev_open(&d, &(struct dev_options){.kind = c->p.s.device_kind,
+                                               .model_type = c->p.s.device_dtype,
                                                .threads = (int)c->p.s.device_threads});
     if (e == ERR_OK)
         e = train_open(&train, &c->p.s, d, coll, 0, dir, &c->p.perm);
@@ -461,7 +505,8 @@ static enum err measure_step(struct probe *c)
     char why[512];
     snprintf(why, sizeof why, "%s", err_message());
     enum err tidied = file_remove_tree(dir);
-    return err_set(e, "%s%s", why, tidied == ERR_OK ? "" : "; the temporary directory could not be removed");
+    return err_set(e, "%s%s", why,
+                   tidied == ERR_OK ? "" : "; the temporary directory could not be removed");
 }
 
 /* What was measured, nothing else. */
@@ -470,14 +515,18 @@ static void write_plan(FILE *f, const struct probe *c)
     const struct outer_settings *o = &c->p.o;
     fprintf(f, "plan:\n");
     if (*o->site_aggregator) {
-        fprintf(f, "  up_mbit: %.6g\n  down_mbit: %.6g\n  rtt_ms: %.6g\n", o->plan_up_mbit, o->plan_down_mbit, o->plan_rtt_ms);
+        fprintf(f, "  up_mbit: %.6g\n  down_mbit: %.6g\n  rtt_ms: %.6g\n", o->plan_up_mbit,
+                o->plan_down_mbit, o->plan_rtt_ms);
         plan_settings_list(f, "up_s", &o->plan_up_s);
         plan_settings_list(f, "down_s", &o->plan_down_s);
     }
     if (!c->step)
         return;
-    fprintf(f, "  step_s: %.6g\n  encode_ns: %.6g\n  apply_ns: %.6g\n  accept_ns: %.6g\n  commit_ns: %.6g\n  sum_ns: %.6g\n",
-            o->plan_step_s, o->plan_encode_ns, o->plan_apply_ns, o->plan_accept_ns, o->plan_commit_ns, o->plan_sum_ns);
+    fprintf(f,
+            "  step_s: %.6g\n  encode_ns: %.6g\n  apply_ns: %.6g\n  accept_ns: %.6g\n  commit_ns: "
+            "%.6g\n  sum_ns: %.6g\n",
+            o->plan_step_s, o->plan_encode_ns, o->plan_apply_ns, o->plan_accept_ns,
+            o->plan_commit_ns, o->plan_sum_ns);
     plan_settings_list(f, "layers_ms", &o->plan_layers_ms);
 }
 
@@ -493,7 +542,8 @@ static enum err probe(struct probe *c, const struct args *args)
     if (c->listening)
         return listen_until_stopped(c);
     if (!*c->p.o.site_aggregator && !c->step)
-        return err_set(ERR_CONFIG, "nothing to measure: give --site.aggregator HOST:PORT, --step, or both");
+        return err_set(ERR_CONFIG,
+                       "nothing to measure: give --site.aggregator HOST:PORT, --step, or both");
     if (*c->p.o.site_aggregator)
         TRY(measure_link(c));
     if (c->step)
@@ -512,22 +562,46 @@ enum err cmd_probe(int argc, char **argv)
 {
     struct probe c = {.most_mib = 64, .p.perm = arena_make(0)};
     const struct args_option options[] = {
-        {.name = "config", .kind = ARGS_TEXT, .target = &c.config, .value = "FILE",
+        {.name = "config",
+         .kind = ARGS_TEXT,
+         .target = &c.config,
+         .value = "FILE",
          .help = "Configuration (YAML) of the run: site, certificates, model."},
-        {.name = "listen", .kind = ARGS_FLAG, .target = &c.listening,
-         .help = "Be the other end, on serve.listen with the aggregator's certificate, until Ctrl-C."},
-        {.name = "step", .kind = ARGS_FLAG, .target = &c.step,
-         .help = "Also, on this machine, the step time of the configured model (data.train) and what a round costs beside "
+        {.name = "listen",
+         .kind = ARGS_FLAG,
+         .target = &c.listening,
+         .help =
+             "Be the other end, on serve.listen with the aggregator's certificate, until Ctrl-C."},
+        {.name = "step",
+         .kind = ARGS_FLAG,
+         .target = &c.step,
+         .help = "Also, on this machine, the step time of the configured model (data.train) and "
+                 "what a round costs beside "
                  "the line, on the disk of run.dir."},
-        {.name = "most-mib", .kind = ARGS_INT, .target = &c.most_mib, .min = 1, .max = 4096, .value = "MIB",
+        {.name = "most-mib",
+         .kind = ARGS_INT,
+         .target = &c.most_mib,
+         .min = 1,
+         .max = 4096,
+         .value = "MIB",
          .help = "Largest payload."},
-        {.name = "write", .kind = ARGS_TEXT, .target = &c.write, .value = "FILE", .help = "Write plan.* there, in a new file, for atoll plan --probe."},
-        {.name = "force", .kind = ARGS_FLAG, .target = &c.force, .help = "Replace the file of --write."},
+        {.name = "write",
+         .kind = ARGS_TEXT,
+         .target = &c.write,
+         .value = "FILE",
+         .help = "Write plan.* there, in a new file, for atoll plan --probe."},
+        {.name = "force",
+         .kind = ARGS_FLAG,
+         .target = &c.force,
+         .help = "Replace the file of --write."},
     };
     struct args args = {.command = "probe",
-                        .summary = "Measures round trip and both rates to atoll probe --listen over the real link, and with --step the "
-                                   "time of an inner step: values that atoll plan and atoll sim take.",
-                        .example = "atoll probe --config run.yaml --site.name a --site.aggregator hub.example.org:7443 --write link.yaml",
+                        .summary =
+                            "Measures round trip and both rates to atoll probe --listen over the "
+                            "real link, and with --step the "
+                            "time of an inner step: values that atoll plan and atoll sim take.",
+                        .example = "atoll probe --config run.yaml --site.name a --site.aggregator "
+                                   "hub.example.org:7443 --write link.yaml",
                         .settings = true,
                         .options = options,
                         .count = sizeof options / sizeof *options};

@@ -34,7 +34,8 @@ enum err cmd_report(int argc, char **argv)
          .kind = ARGS_TEXT,
          .target = &wan,
          .value = "FILE",
-         .help = "What an emulated network between them did (atoll wan --record FILE): a table of it."},
+         .help =
+             "What an emulated network between them did (atoll wan --record FILE): a table of it."},
     };
     struct args args = {
         .command = "report",

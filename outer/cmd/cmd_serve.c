@@ -1,6 +1,7 @@
-/* atoll serve: the aggregator of a run. Opens everything, lets the link's threads work, shows what happens, ends when every site
- * has what the run ends with, or when it is asked to. It begins at round 0 by itself: the initial parameters are a function
- * of run.seed, so the sites' must have the same digest.
+/* atoll serve: the aggregator of a run. Opens everything, lets the link's threads work, shows what
+ * happens, ends when every site has what the run ends with, or when it is asked to. It begins at
+ * round 0 by itself: the initial parameters are a function of run.seed, so the sites' must have the
+ * same digest.
  */
 #include <math.h>
 #include <pthread.h>
@@ -23,8 +24,8 @@
 
 enum {
     LOOK_MS = 500,
-    LEAVE_MS = 10000,  /* after the last report: sites say good-bye */
-    GRACE_MS = 3000    /* for answers under way at the end */
+    LEAVE_MS = 10000, /* after the last report: sites say good-bye */
+    GRACE_MS = 3000   /* for answers under way at the end */
 };
 
 struct serve {
@@ -46,7 +47,8 @@ struct serve {
     sigset_t signals;
 };
 
-/* ---- configuration ------------------------------------------------------------------------------------ */
+/* ---- configuration
+ * ------------------------------------------------------------------------------------ */
 
 /* Rules of both tables, all violated ones in one message. */
 static enum err check(const struct serve *v)
@@ -76,7 +78,8 @@ static enum err configure(struct serve *v, const struct args *args)
     return ERR_OK;
 }
 
-/* ---- opening ------------------------------------------------------------------------------------------ */
+/* ---- opening
+ * ------------------------------------------------------------------------------------------ */
 
 static enum err begin(struct serve *v)
 {
@@ -93,12 +96,15 @@ static enum err begin(struct serve *v)
 
 static enum err open_member(struct serve *v)
 {
-    struct member_options o = {.fragments = &v->exchange.fragments, .schedule = v->exchange.schedule,
+    struct member_options o = {.fragments = &v->exchange.fragments,
+                               .schedule = v->exchange.schedule,
                                .outer = v->exchange.outer,
-                               .remake = aggregator_remake, .remake_self = v->o.outer_sites.items,
+                               .remake = aggregator_remake,
+                               .remake_self = v->o.outer_sites.items,
                                .keep = (uint64_t)v->o.outer_catch_up};
     member_aggregates(&o, (unsigned)v->o.outer_sites.count);
-    struct dev_options device = {.kind = "cpu", .model_type = "f32", .threads = (int)v->s.device_threads};
+    struct dev_options device = {
+        .kind = "cpu", .model_type = "f32", .threads = (int)v->s.device_threads};
     TRY(dev_open(&v->cpu, &device));
     TRY(member_open(&v->member, v->world, v->cpu, &o, &v->perm));
     return member_found(&v->member) ? member_load(&v->member) : begin(v);
@@ -111,28 +117,37 @@ static void committed(void *self, const struct manifest *m)
     ledger_book_predict(&v->ledger, "", m->fragment, m->round, 0, m->aggregate_bytes);
     for (uint32_t i = 0; i < m->site_count; i++)
         if (m->sites[i].included)
-            ledger_book_predict(&v->ledger, v->o.outer_sites.items[m->sites[i].site], m->fragment, m->round,
-                                m->sites[i].payload_bytes, 0);
+            ledger_book_predict(&v->ledger, v->o.outer_sites.items[m->sites[i].site], m->fragment,
+                                m->round, m->sites[i].payload_bytes, 0);
 }
 
 static enum err open_aggregator(struct serve *v)
 {
-    struct aggregator_options o = {.run = v->s.run_name, .sites = v->o.outer_sites.items,
-                                   .site_count = (unsigned)v->o.outer_sites.count, .canonical = v->identity,
-                                   .index = (unsigned)v->o.serve_index, .count = (unsigned)v->o.outer_aggregators,
-                                   .strict = strcmp(v->o.outer_mode, "strict") == 0, .committed = committed, .self = v,
-                                   .straggler_ms = (uint64_t)llround(v->o.outer_straggler_s * 1000)};
+    struct aggregator_options o = {.run = v->s.run_name,
+                                   .sites = v->o.outer_sites.items,
+                                   .site_count = (unsigned)v->o.outer_sites.count,
+                                   .canonical = v->identity,
+                                   .index = (unsigned)v->o.serve_index,
+                                   .count = (unsigned)v->o.outer_aggregators,
+                                   .strict = strcmp(v->o.outer_mode, "strict") == 0,
+                                   .committed = committed,
+                                   .self = v,
+                                   .straggler_ms =
+                                       (uint64_t)llround(v->o.outer_straggler_s * 1000)};
     TRY_ALLOC(o.revoked_path = arena_printf(&v->perm, "%s/revoked.txt", v->o.tls_dir));
     if (!o.strict && o.site_count < 3)
-        log_event(LOG_WARN, "quorum", "sites=%u why=\"a majority of %u is all of them: quorum waits like strict\"",
+        log_event(LOG_WARN, "quorum",
+                  "sites=%u why=\"a majority of %u is all of them: quorum waits like strict\"",
                   o.site_count, o.site_count);
     return aggregator_open(&v->aggregator, v->world, &v->member, &o, &v->perm);
 }
 
 static enum err open_link(struct serve *v)
 {
-    struct link_listen l = {.address = v->o.serve_listen, .sites = (unsigned)v->o.outer_sites.count,
-                            .receive_bytes = (uint64_t)v->o.serve_receive_mib << 20, .book = ledger_book_add,
+    struct link_listen l = {.address = v->o.serve_listen,
+                            .sites = (unsigned)v->o.outer_sites.count,
+                            .receive_bytes = (uint64_t)v->o.serve_receive_mib << 20,
+                            .book = ledger_book_add,
                             .book_self = &v->ledger};
     struct link_service service = aggregator_service(v->aggregator);
     int port;
@@ -140,7 +155,8 @@ static enum err open_link(struct serve *v)
     TRY_ALLOC(l.tls.certificate = arena_printf(&v->perm, "%s/aggregator.pem", v->o.tls_dir));
     TRY_ALLOC(l.tls.key = arena_printf(&v->perm, "%s/aggregator.key", v->o.tls_dir));
     int64_t days_left;
-    TRY(tls_check(&l.tls, v->s.run_name, TLS_AGGREGATOR, "aggregator", (int64_t)time(NULL), &days_left));
+    TRY(tls_check(&l.tls, v->s.run_name, TLS_AGGREGATOR, "aggregator", (int64_t)time(NULL),
+                  &days_left));
     TRY(link_serve(&v->server, &l, &service, &port));
     log_event(LOG_INFO, "listening", "address=%s port=%d", l.address, port);
     return ERR_OK;
@@ -155,9 +171,10 @@ static void say_what(const struct serve *v)
     struct member_options o = v->member.o;
     for (unsigned i = 0; i < v->exchange.fragments.count; i++)
         elements[i] = v->exchange.fragments.f[i].elements;
-    log_event(LOG_INFO, "atoll", "version=%s commit=%s run=%s device=%s", version_number(), version_commit(),
-              v->s.run_name, log_quote(quoted, sizeof quoted, v->cpu->note));
-    log_event(LOG_INFO, "plan", "parameters=%zu memory_mib=%.1f up_per_site=%llu down_per_site=%llu",
+    log_event(LOG_INFO, "atoll", "version=%s commit=%s run=%s device=%s", version_number(),
+              version_commit(), v->s.run_name, log_quote(quoted, sizeof quoted, v->cpu->note));
+    log_event(LOG_INFO, "plan",
+              "parameters=%zu memory_mib=%.1f up_per_site=%llu down_per_site=%llu",
               v->table.parameters, (double)member_memory(&o, true).host / (1 << 20),
               (unsigned long long)schedule_upload_bytes(&v->exchange.schedule, elements),
               (unsigned long long)schedule_download_bytes(&v->exchange.schedule, elements, sites));
@@ -173,8 +190,8 @@ static enum err open_all(struct serve *v)
     if (!v->progress.live && strcmp(v->o.log_progress, "auto") == 0)
         v->progress.quiet = true; /* one line for each commit says as much */
     TRY(aggregator_claim(v->world, v->identity));
-    TRY(ledger_book_open(&v->ledger, v->o.serve_dir, v->s.run_name, "aggregator", (unsigned)v->o.serve_index,
-                         (unsigned)v->o.outer_aggregators, &v->perm));
+    TRY(ledger_book_open(&v->ledger, v->o.serve_dir, v->s.run_name, "aggregator",
+                         (unsigned)v->o.serve_index, (unsigned)v->o.outer_aggregators, &v->perm));
     TRY(open_member(v));
     say_what(v);
     TRY(open_aggregator(v));
@@ -193,9 +210,11 @@ static void close_all(struct serve *v)
     world_close_real(v->world);
 }
 
-/* ---- what it looks like ------------------------------------------------------------------------------- */
+/* ---- what it looks like
+ * ------------------------------------------------------------------------------- */
 
-static void site_state(const struct aggregator_site_status *s, bool done, uint64_t now_ms, char *out, size_t size)
+static void site_state(const struct aggregator_site_status *s, bool done, uint64_t now_ms,
+                       char *out, size_t size)
 {
     *out = 0;
     if (s->left)
@@ -203,7 +222,8 @@ static void site_state(const struct aggregator_site_status *s, bool done, uint64
     else if (!s->heard_ms)
         snprintf(out, size, "not heard from yet");
     else if (s->missing_ms && now_ms - s->missing_ms > 2000)
-        snprintf(out, size, "the others wait for it (%llu s)", (unsigned long long)(now_ms - s->missing_ms) / 1000);
+        snprintf(out, size, "the others wait for it (%llu s)",
+                 (unsigned long long)(now_ms - s->missing_ms) / 1000);
     else if (!s->bound)
         snprintf(out, size, "away");
 }
@@ -217,9 +237,15 @@ static void show(struct serve *v, const struct aggregator_status *now)
     }
     for (unsigned i = 0; i < now->sites; i++) {
         const struct aggregator_site_status *s = &now->site[i];
-        struct progress_line line = {.step = s->step, .steps = v->exchange.schedule.steps, .loss = s->loss,
-                                     .tokens_per_second = s->tokens_per_second, .round = rounds, .rounds = of,
-                                     .bytes_up = s->bytes_up, .bytes_down = s->bytes_down, .sync_seconds = -1,
+        struct progress_line line = {.step = s->step,
+                                     .steps = v->exchange.schedule.steps,
+                                     .loss = s->loss,
+                                     .tokens_per_second = s->tokens_per_second,
+                                     .round = rounds,
+                                     .rounds = of,
+                                     .bytes_up = s->bytes_up,
+                                     .bytes_down = s->bytes_down,
+                                     .sync_seconds = -1,
                                      .eta_seconds = -1};
         snprintf(line.site, sizeof line.site, "%s", v->o.outer_sites.items[i]);
         site_state(s, now->done, now_ms, line.state, sizeof line.state);
@@ -230,31 +256,37 @@ static void show(struct serve *v, const struct aggregator_status *now)
 static void say_status(const struct serve *v, const struct aggregator_status *now)
 {
     for (unsigned i = 0; i < now->fragments; i++)
-        log_event(LOG_INFO, "status", "fragment=%u round=%llu of=%llu bound=%u/%u up=%llu down=%llu", i,
-                  (unsigned long long)now->round[i], (unsigned long long)now->rounds[i], now->bound, now->sites,
-                  (unsigned long long)now->payload_up, (unsigned long long)now->payload_down);
+        log_event(
+            LOG_INFO, "status", "fragment=%u round=%llu of=%llu bound=%u/%u up=%llu down=%llu", i,
+            (unsigned long long)now->round[i], (unsigned long long)now->rounds[i], now->bound,
+            now->sites, (unsigned long long)now->payload_up, (unsigned long long)now->payload_down);
     uint64_t now_ms = v->world->ops->now_ms(v->world);
     for (unsigned i = 0; i < now->sites; i++) {
         char state[96], quoted[128];
         site_state(&now->site[i], now->done, now_ms, state, sizeof state);
-        log_event(LOG_INFO, "status", "site=%s bound=%d step=%lld state=%s", v->o.outer_sites.items[i],
-                  now->site[i].bound, (long long)now->site[i].step, log_quote(quoted, sizeof quoted, state));
+        log_event(LOG_INFO, "status", "site=%s bound=%d step=%lld state=%s",
+                  v->o.outer_sites.items[i], now->site[i].bound, (long long)now->site[i].step,
+                  log_quote(quoted, sizeof quoted, state));
     }
 }
 
-/* ---- running ------------------------------------------------------------------------------------------ */
+/* ---- running
+ * ------------------------------------------------------------------------------------------ */
 
 static enum err stopped(const struct aggregator_status *now)
 {
-    return now->failed == ERR_OK ? err_set(ERR_STOPPED, "stopped on request; accepted contributions and all rounds are stored")
-                                 : err_set(now->failed, "%s", now->why);
+    return now->failed == ERR_OK
+               ? err_set(ERR_STOPPED,
+                         "stopped on request; accepted contributions and all rounds are stored")
+               : err_set(now->failed, "%s", now->why);
 }
 
 static void say_final(const struct serve *v)
 {
     char hex[65];
     int64_t count = v->o.outer_aggregators;
-    for (unsigned f = (unsigned)v->o.serve_index; count > 1 && f < v->member.fragments->count; f += (unsigned)count) {
+    for (unsigned f = (unsigned)v->o.serve_index; count > 1 && f < v->member.fragments->count;
+         f += (unsigned)count) {
         digest_hex(&v->member.state[f].digest, hex);
         log_event(LOG_INFO, "final", "fragment=%u state=%s", f, hex);
     }
@@ -287,7 +319,8 @@ static enum err run(struct serve *v)
     }
 }
 
-/* SIGTERM, SIGINT and SIGUSR1 are taken here alone, so they are blocked before the link makes its threads. */
+/* SIGTERM, SIGINT and SIGUSR1 are taken here alone, so they are blocked before the link makes its
+ * threads. */
 static void block_signals(struct serve *v)
 {
     sigemptyset(&v->signals);
@@ -319,17 +352,25 @@ enum err cmd_serve(int argc, char **argv)
 {
     struct serve v = {.perm = arena_make(0)};
     const struct args_option options[] = {
-        {.name = "config", .kind = ARGS_TEXT, .target = &v.config_path, .value = "FILE",
+        {.name = "config",
+         .kind = ARGS_TEXT,
+         .target = &v.config_path,
+         .value = "FILE",
          .help = "Configuration (YAML), the same file as the sites'."},
     };
-    struct args args = {.command = "serve",
-                        .summary = "The aggregator of a run: collects the sites' contributions, commits rounds, keeps the outer "
-                                   "state. Ends by itself when every site has the last round. Ctrl-C stops it with exit code 75; the "
-                                   "same command goes on from there, and so it does after a crash. SIGUSR1 logs its status.",
-                        .example = "atoll serve --config run.yaml --serve.listen 0.0.0.0:7443 --serve.dir /var/lib/atoll",
-                        .settings = true,
-                        .options = options,
-                        .count = sizeof options / sizeof *options};
+    struct args args = {
+        .command = "serve",
+        .summary = "The aggregator of a run: collects the sites' contributions, commits rounds, "
+                   "keeps the outer "
+                   "state. Ends by itself when every site has the last round. Ctrl-C stops it with "
+                   "exit code 75; the "
+                   "same command goes on from there, and so it does after a crash. SIGUSR1 logs "
+                   "its status.",
+        .example =
+            "atoll serve --config run.yaml --serve.listen 0.0.0.0:7443 --serve.dir /var/lib/atoll",
+        .settings = true,
+        .options = options,
+        .count = sizeof options / sizeof *options};
     enum err e = args_parse(&args, argc, argv, &v.perm);
     if (e == ERR_OK && !args.help)
         e = serve(&v, &args);

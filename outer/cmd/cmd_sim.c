@@ -1,4 +1,5 @@
-/* atoll sim: the whole run of a configuration in virtual time, through the code that real runs use. */
+/* atoll sim: the whole run of a configuration in virtual time, through the code that real runs use.
+ */
 #include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
@@ -63,7 +64,8 @@ static void tell(void *self, int64_t step, int64_t steps)
         return;
     c->told_s = now;
     progress_duration(left, sizeof left, (now - c->began_s) * (1 - share) / share);
-    fprintf(stderr, "simulated %.1f %%, about %s left; Ctrl-C ends it with what it has so far\n", 100 * share, left);
+    fprintf(stderr, "simulated %.1f %%, about %s left; Ctrl-C ends it with what it has so far\n",
+            100 * share, left);
 }
 
 /* ---- the sites ---- */
@@ -84,14 +86,17 @@ static enum err set_value(struct simulate_site *s, const char *key, double value
     } else if (!strcmp(key, "loss_percent")) {
         s->link.loss = value / 100;
     } else {
-        return err_set(ERR_CONFIG, "\"%.100s\": %.40s is none of probe, step_s, up_mbit, down_mbit, rtt_ms, loss_percent",
-                       text, key);
+        return err_set(
+            ERR_CONFIG,
+            "\"%.100s\": %.40s is none of probe, step_s, up_mbit, down_mbit, rtt_ms, loss_percent",
+            text, key);
     }
     return ERR_OK;
 }
 
 /* What was measured at that site. */
-static enum err set_probe(struct sim_cmd *c, const struct args *args, struct simulate_site *s, const char *path)
+static enum err set_probe(struct sim_cmd *c, const struct args *args, struct simulate_site *s,
+                          const char *path)
 {
     struct outer_settings o = c->p.o;
     struct plan_task t;
@@ -120,7 +125,8 @@ static enum err set_site(struct sim_cmd *c, const struct args *args, const char 
     if (!colon)
         return err_set(ERR_CONFIG, "\"%.100s\": expected is NAME:step_s=0.8,up_mbit=20", text);
     if (!s)
-        return err_set(ERR_CONFIG, "\"%.100s\": there is no site of this name; the first is %s", text, c->site[0].name);
+        return err_set(ERR_CONFIG, "\"%.100s\": there is no site of this name; the first is %s",
+                       text, c->site[0].name);
     char *copy = arena_string(&c->p.perm, colon + 1, strlen(colon + 1)), *rest, *pair;
     TRY_ALLOC(copy);
     for (pair = strtok_r(copy, ",", &rest); pair; pair = strtok_r(NULL, ",", &rest)) {
@@ -138,14 +144,16 @@ static enum err set_site(struct sim_cmd *c, const struct args *args, const char 
     return ERR_OK;
 }
 
-/* The links of an emulated network between its places and the place of the aggregator, by name or by position. */
+/* The links of an emulated network between its places and the place of the aggregator, by name or
+ * by position. */
 static enum err take_topology(struct sim_cmd *c)
 {
     struct topology t;
     struct tcp_settings here;
     TRY(topology_load(&t, c->topology, NULL, &c->p.perm));
     tcp_read(&here, "/proc/sys/net/ipv4");
-    const char *congestion = *t.set.wan_congestion ? t.set.wan_congestion : here.congestion; /* as atoll wan has it */
+    const char *congestion =
+        *t.set.wan_congestion ? t.set.wan_congestion : here.congestion; /* as atoll wan has it */
     int hub = topology_place(&t, "aggregator");
     unsigned next = 0;
     if (hub < 0)
@@ -156,8 +164,8 @@ static enum err take_topology(struct sim_cmd *c)
             next++;
         place = place >= 0 ? place : (int)next++;
         if (place >= (int)t.places)
-            return err_set(ERR_CONFIG, "%s has %u places beside the aggregator, the run %u sites", t.source, t.places - 1,
-                           c->count);
+            return err_set(ERR_CONFIG, "%s has %u places beside the aggregator, the run %u sites",
+                           t.source, t.places - 1, c->count);
         const struct flow_settings *up = &t.flows[(unsigned)place * t.places + (unsigned)hub],
                                    *down = &t.flows[(unsigned)hub * t.places + (unsigned)place];
         struct line *l = &c->site[i].link;
@@ -190,15 +198,19 @@ static enum err make_sites(struct sim_cmd *c, const struct args *args)
         const struct simulate_site *s = &c->site[i];
         if (s->link.loss > LOSS_MAX)
             return err_set(ERR_CONFIG,
-                           "site %s: %g %% of packets lost, must be at most %g %%: beyond it TCP hardly works, and no formula for "
+                           "site %s: %g %% of packets lost, must be at most %g %%: beyond it TCP "
+                           "hardly works, and no formula for "
                            "its rate holds",
                            s->name, 100 * s->link.loss, 100 * LOSS_MAX);
-        bool up = s->link.up_bps > 0 || s->link.up.count, down = s->link.down_bps > 0 || s->link.down.count;
+        bool up = s->link.up_bps > 0 || s->link.up.count,
+             down = s->link.down_bps > 0 || s->link.down.count;
         if (!(s->step_s > 0) || !up || !down)
             return err_set(ERR_CONFIG,
-                           "site %s: a step of %g s, %g up and %g down Mbit/s: nothing would ever arrive; give plan.step_s, "
+                           "site %s: a step of %g s, %g up and %g down Mbit/s: nothing would ever "
+                           "arrive; give plan.step_s, "
                            "plan.up_mbit, plan.down_mbit, or %s:step_s=..,up_mbit=..",
-                           s->name, s->step_s, s->link.up_bps / 1e6, s->link.down_bps / 1e6, s->name);
+                           s->name, s->step_s, s->link.up_bps / 1e6, s->link.down_bps / 1e6,
+                           s->name);
     }
     return ERR_OK;
 }
@@ -210,19 +222,22 @@ static void print_site(const struct simulate_site *s, const struct simulate_site
     char up[32], down[32];
     progress_bytes(up, sizeof up, (double)r->up_bytes);
     progress_bytes(down, sizeof down, (double)r->down_bytes);
-    printf("%-16s %6.2f %% %10s %10s %8llu %7llu %9.2f %6lld\n", s->name, 100 * r->train_s / r->total_s, up, down,
-           (unsigned long long)r->merged, (unsigned long long)r->missed, r->stale_steps, (long long)r->stale_max);
+    printf("%-16s %6.2f %% %10s %10s %8llu %7llu %9.2f %6lld\n", s->name,
+           100 * r->train_s / r->total_s, up, down, (unsigned long long)r->merged,
+           (unsigned long long)r->missed, r->stale_steps, (long long)r->stale_max);
 }
 
 static void print_sites(const struct sim_cmd *c, const struct simulate_result *r)
 {
     enum { SHOWN = 20 };
     unsigned worst = 0;
-    printf("\n%-16s %8s %10s %10s %8s %7s %9s %6s\n", "site", "trains", "up", "down", "rounds", "missed", "staleness", "most");
+    printf("\n%-16s %8s %10s %10s %8s %7s %9s %6s\n", "site", "trains", "up", "down", "rounds",
+           "missed", "staleness", "most");
     for (unsigned i = 0; i < c->count; i++) {
         if (i < SHOWN)
             print_site(&c->site[i], &r->site[i]);
-        if (r->site[i].train_s / r->site[i].total_s < r->site[worst].train_s / r->site[worst].total_s)
+        if (r->site[i].train_s / r->site[i].total_s <
+            r->site[worst].train_s / r->site[worst].total_s)
             worst = i;
     }
     if (c->count > SHOWN) {
@@ -239,11 +254,13 @@ static void print_bytes(const struct sim_cmd *c, const struct simulate_result *r
     for (unsigned f = 0; f < s.fragments; f++)
         elements[f] = c->p.exchange.fragments.f[f].elements;
     s.steps = r->steps;
-    uint64_t up = schedule_upload_bytes(&s, elements), down = schedule_download_bytes(&s, elements, c->count);
+    uint64_t up = schedule_upload_bytes(&s, elements),
+             down = schedule_download_bytes(&s, elements, c->count);
     unsigned same = 0;
     for (unsigned i = 0; i < c->count; i++)
         same += r->site[i].up_bytes == up && r->site[i].down_bytes == down;
-    printf("\nPayload as the schedule predicts, %llu bytes up and %llu down a site: at %u of %u sites.\n",
+    printf("\nPayload as the schedule predicts, %llu bytes up and %llu down a site: at %u of %u "
+           "sites.\n",
            (unsigned long long)up, (unsigned long long)down, same, c->count);
 }
 
@@ -252,21 +269,26 @@ static void print_result(const struct sim_cmd *c, const struct simulate_result *
     char total[32], wall[32];
     progress_duration(total, sizeof total, r->total_s);
     progress_duration(wall, sizeof wall, r->wall_s);
-    printf("%u sites, %lld aggregator%s, %lld steps, %llu rounds of %u fragments, %llu calls\n", c->count,
-           (long long)c->p.o.outer_aggregators, c->p.o.outer_aggregators > 1 ? "s" : "", (long long)r->steps,
-           (unsigned long long)r->rounds, c->p.exchange.schedule.fragments, (unsigned long long)r->calls);
+    printf("%u sites, %lld aggregator%s, %lld steps, %llu rounds of %u fragments, %llu calls\n",
+           c->count, (long long)c->p.o.outer_aggregators, c->p.o.outer_aggregators > 1 ? "s" : "",
+           (long long)r->steps, (unsigned long long)r->rounds, c->p.exchange.schedule.fragments,
+           (unsigned long long)r->calls);
     if (r->stopped)
-        printf("Stopped: of %lld steps all sites had made the first %lld. What follows is of these; nothing is stored.\n",
+        printf("Stopped: of %lld steps all sites had made the first %lld. What follows is of "
+               "these; nothing is stored.\n",
                (long long)c->p.exchange.schedule.steps, (long long)r->steps);
     else if (r->steps < c->p.exchange.schedule.steps)
-        printf("Only the first %lld of %lld steps (--rounds); the last round of what was simulated is a whole one.\n",
+        printf("Only the first %lld of %lld steps (--rounds); the last round of what was simulated "
+               "is a whole one.\n",
                (long long)r->steps, (long long)c->p.exchange.schedule.steps);
-    printf("time %s (%.1f s), of it training %.2f %%; a round takes %.3f s from its send to its commit\n", total, r->total_s,
-           100 * r->utilisation, r->exchange_s);
+    printf("time %s (%.1f s), of it training %.2f %%; a round takes %.3f s from its send to its "
+           "commit\n",
+           total, r->total_s, 100 * r->utilisation, r->exchange_s);
     print_sites(c, r);
     if (!r->stopped && !strcmp(c->p.o.outer_mode, "strict"))
         print_bytes(c, r);
-    printf("Simulated in %s (%.1f s), %.3g times as fast as the run.\n", wall, r->wall_s, r->total_s / r->wall_s);
+    printf("Simulated in %s (%.1f s), %.3g times as fast as the run.\n", wall, r->wall_s,
+           r->total_s / r->wall_s);
 }
 
 /* As atoll train records a round, and whose it is; t: seconds after the run's start. */
@@ -303,7 +325,8 @@ static enum err open_record(struct sim_cmd *c)
     if (c->force)
         TRY(file_remove_tree(c->record));
     TRY(record_open(&c->log, c->record, &c->p.perm));
-    record_hold(&c->log); /* a year has millions of lines: written as many at once as the buffer holds */
+    record_hold(
+        &c->log); /* a year has millions of lines: written as many at once as the buffer holds */
     return ERR_OK;
 }
 
@@ -317,7 +340,8 @@ static enum err sim(struct sim_cmd *c, const struct args *args)
     if (c->days > 0)
         c->p.exchange.schedule.steps = (int64_t)(c->days * 86400 / c->site[0].step_s);
     if (c->p.exchange.schedule.steps < 1)
-        return err_set(ERR_CONFIG, "--days %g is less than one step of %g s", c->days, c->site[0].step_s);
+        return err_set(ERR_CONFIG, "--days %g is less than one step of %g s", c->days,
+                       c->site[0].step_s);
     TRY(open_record(c));
     struct simulate_options o = {.exchange = &c->p.exchange,
                                  .sites = c->site,
@@ -335,7 +359,8 @@ static enum err sim(struct sim_cmd *c, const struct args *args)
                                  .progress_self = c,
                                  .rounded = c->record ? rounded : NULL,
                                  .rounded_self = c};
-    mallopt(M_TRIM_THRESHOLD, 1 << 30); /* what is freed is wanted again in the next virtual millisecond */
+    mallopt(M_TRIM_THRESHOLD,
+            1 << 30); /* what is freed is wanted again in the next virtual millisecond */
     mallopt(M_MMAP_THRESHOLD, 1 << 24);
     signal(SIGINT, on_signal);
     signal(SIGTERM, on_signal);
@@ -348,7 +373,8 @@ static enum err sim(struct sim_cmd *c, const struct args *args)
     if (e == ERR_OK)
         print_result(c, &r);
     if (e == ERR_OK && r.stopped)
-        return err_set(ERR_STOPPED, "stopped on request; a simulation stores nothing, the next one begins anew");
+        return err_set(ERR_STOPPED,
+                       "stopped on request; a simulation stores nothing, the next one begins anew");
     return e;
 }
 
@@ -356,36 +382,79 @@ enum err cmd_sim(int argc, char **argv)
 {
     struct sim_cmd c = {.seed = 1, .p.perm = arena_make(0)};
     const struct args_option options[] = {
-        {.name = "config", .kind = ARGS_TEXT, .target = &c.config, .value = "FILE",
-         .help = "Configuration (YAML), the one of atoll train; plan.* is the link and the step time of all sites."},
-        {.name = "probe", .kind = ARGS_TEXT, .target = &c.probe, .value = "FILE",
+        {.name = "config",
+         .kind = ARGS_TEXT,
+         .target = &c.config,
+         .value = "FILE",
+         .help = "Configuration (YAML), the one of atoll train; plan.* is the link and the step "
+                 "time of all sites."},
+        {.name = "probe",
+         .kind = ARGS_TEXT,
+         .target = &c.probe,
+         .value = "FILE",
          .help = "What atoll probe measured: its plan.* in place of the configuration's."},
-        {.name = "topology", .kind = ARGS_TEXT, .target = &c.topology, .value = "FILE",
-         .help = "Links from a topology or preset of atoll wan, one of whose places is the aggregator."},
-        {.name = "sites", .kind = ARGS_INT, .target = &c.sites, .min = 0, .max = ROUND_SITES_MAX, .value = "N",
+        {.name = "topology",
+         .kind = ARGS_TEXT,
+         .target = &c.topology,
+         .value = "FILE",
+         .help = "Links from a topology or preset of atoll wan, one of whose places is the "
+                 "aggregator."},
+        {.name = "sites",
+         .kind = ARGS_INT,
+         .target = &c.sites,
+         .min = 0,
+         .max = ROUND_SITES_MAX,
+         .value = "N",
          .help = "So many sites, s0, s1, ..., instead of outer.sites; 0: as there."},
-        {.name = "days", .kind = ARGS_REAL, .target = &c.days, .min = 0, .max = 36500, .value = "DAYS",
+        {.name = "days",
+         .kind = ARGS_REAL,
+         .target = &c.days,
+         .min = 0,
+         .max = 36500,
+         .value = "DAYS",
          .help = "Steps for so many days of training instead of train.steps; 0: as there."},
-        {.name = "rounds", .kind = ARGS_INT, .target = &c.rounds, .min = 0, .max = 1e9, .value = "N",
+        {.name = "rounds",
+         .kind = ARGS_INT,
+         .target = &c.rounds,
+         .min = 0,
+         .max = 1e9,
+         .value = "N",
          .help = "Only the first N rounds of a fragment; 0: all."},
-        {.name = "record", .kind = ARGS_TEXT, .target = &c.record, .value = "FILE",
-         .help = "Write every round of every site there, in a new file, as lines of metrics.jsonl with site and run_s."},
-        {.name = "force", .kind = ARGS_FLAG, .target = &c.force, .help = "Replace the file of --record."},
-        {.name = "seed", .kind = ARGS_INT, .target = &c.seed, .min = 0, .max = 9e15, .value = "N",
+        {.name = "record",
+         .kind = ARGS_TEXT,
+         .target = &c.record,
+         .value = "FILE",
+         .help = "Write every round of every site there, in a new file, as lines of metrics.jsonl "
+                 "with site and run_s."},
+        {.name = "force",
+         .kind = ARGS_FLAG,
+         .target = &c.force,
+         .help = "Replace the file of --record."},
+        {.name = "seed",
+         .kind = ARGS_INT,
+         .target = &c.seed,
+         .min = 0,
+         .max = 9e15,
+         .value = "N",
          .help = "Order of what happens in the same millisecond."},
     };
-    struct args args = {.command = "sim",
-                        .summary = "Runs the exchange of a configuration in virtual time: the real protocol, aggregator and codecs on "
-                                   "links with a rate and a delay, the payloads of the real model, training as a wait. Says how "
-                                   "much of the time trains, bytes by site, staleness. No faults. A round takes "
-                                   "about 0.05 ms of processor time for each site, memory is about 0.5 MiB a site, 0.1 more for each "
-                                   "further fragment; --rounds, --days or a larger outer.every make it short.",
-                        .example = "atoll sim --sites 8 --days 30 --outer.every 500 --plan.step_s 1 --plan.up_mbit 100 --plan.down_mbit 100 "
-                                   "--plan.rtt_ms 80 s3:step_s=1.2,up_mbit=20",
-                        .operands = "[NAME:probe=FILE,step_s=S,up_mbit=R,down_mbit=R,rtt_ms=T,loss_percent=L ...]",
-                        .settings = true,
-                        .options = options,
-                        .count = sizeof options / sizeof *options};
+    struct args args = {
+        .command = "sim",
+        .summary = "Runs the exchange of a configuration in virtual time: the real protocol, "
+                   "aggregator and codecs on "
+                   "links with a rate and a delay, the payloads of the real model, training as a "
+                   "wait. Says how "
+                   "much of the time trains, bytes by site, staleness. No faults. A round takes "
+                   "about 0.05 ms of processor time for each site, memory is about 0.5 MiB a site, "
+                   "0.1 more for each "
+                   "further fragment; --rounds, --days or a larger outer.every make it short.",
+        .example = "atoll sim --sites 8 --days 30 --outer.every 500 --plan.step_s 1 --plan.up_mbit "
+                   "100 --plan.down_mbit 100 "
+                   "--plan.rtt_ms 80 s3:step_s=1.2,up_mbit=20",
+        .operands = "[NAME:probe=FILE,step_s=S,up_mbit=R,down_mbit=R,rtt_ms=T,loss_percent=L ...]",
+        .settings = true,
+        .options = options,
+        .count = sizeof options / sizeof *options};
     enum err e = args_parse(&args, argc, argv, &c.p.perm);
     if (e == ERR_OK && !args.help)
         e = sim(&c, &args);

@@ -20,7 +20,8 @@
 
 /* ---- stop on request ----------------------------------------------------------------------- */
 static volatile int stop;
-static bool several; /* ranks: mpirun sends SIGTERM when it has lost one, and a second later kills */
+static bool
+    several; /* ranks: mpirun sends SIGTERM when it has lost one, and a second later kills */
 
 /* First: finish the step, store, leave. Second: a person has lost patience; kill -9 is safe here,
  * so is this. */
@@ -245,7 +246,8 @@ static enum err own_directory(struct job *j)
     TRY(path_in(j, &path, RECORD_FILE));
     TRY(record_open(&j->record, path, &j->perm));
     if (j->outer)
-        TRY(ledger_book_open(&j->ledger, j->s.run_dir, j->s.run_name, j->o.site_name, 0, 0, &j->perm));
+        TRY(ledger_book_open(&j->ledger, j->s.run_dir, j->s.run_name, j->o.site_name, 0, 0,
+                             &j->perm));
     TRY(path_in(j, &log, "log.txt"));
     return progress_open(&j->progress, j->o.log_progress, 1, log);
 }
@@ -270,7 +272,8 @@ static enum err dial(struct job *j)
                   arena_printf(&j->perm, "%s/%s.pem", j->o.tls_dir, j->o.site_name));
     TRY_ALLOC(d.tls.key = arena_printf(&j->perm, "%s/%s.key", j->o.tls_dir, j->o.site_name));
     int64_t days_left;
-    TRY(tls_check(&d.tls, j->s.run_name, TLS_SITE, j->o.site_name, (int64_t)time(NULL), &days_left));
+    TRY(tls_check(&d.tls, j->s.run_name, TLS_SITE, j->o.site_name, (int64_t)time(NULL),
+                  &days_left));
     for (unsigned i = 0; i < count; i++) {
         bool there = keys_aggregator(j->o.site_aggregator, i, target, sizeof target);
         enum err e = there ? link_open(&links[i], &d) : ERR_CONFIG;
@@ -386,7 +389,8 @@ static void close_all(struct job *j)
 
 static enum err run(struct job *j)
 {
-    const struct train_hook hook = {j, hook_start, hook_update, hook_due, hook_step, hook_eval, hook_saving, hook_saved};
+    const struct train_hook hook = {j,         hook_start, hook_update, hook_due,
+                                    hook_step, hook_eval,  hook_saving, hook_saved};
     j->train.stop = &stop;
     enum err e = train_run(&j->train, &hook);
     if (!is_lead(j))
@@ -396,7 +400,8 @@ static enum err run(struct job *j)
     else
         job_tell_stop(j, err_message());
     if (j->site && (e == ERR_OK || e == ERR_STOPPED)) {
-        char quoted[1024], said[1024]; /* what ended the run is the message, not how the good-bye went */
+        char quoted[1024],
+            said[1024]; /* what ended the run is the message, not how the good-bye went */
         snprintf(said, sizeof said, "%s", err_message());
         enum err left = site_leave(j->site, e == ERR_OK ? "all steps done" : "stopped on request");
         if (left != ERR_OK)
@@ -419,7 +424,8 @@ static void end_job(struct job *j, enum err e)
     coll_abort(j->coll, err_exit_code(e));
 }
 
-/* A dry run for a GPU where there is none, as on the machine that jobs are sent from: its tables hold for bf16 there. */
+/* A dry run for a GPU where there is none, as on the machine that jobs are sent from: its tables
+ * hold for bf16 there. */
 static enum err open_instead(struct job *j)
 {
     bool f32 = strcmp(j->s.device_dtype, "f32") == 0;

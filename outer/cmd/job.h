@@ -1,8 +1,9 @@
 #ifndef JOB_H
 #define JOB_H
 /* One `atoll train` process: all that it opens, in one place. cmd_train.c opens, runs and closes
- * it; job_memory.c says what it will take; job_tell.c says what happens, to the log, to metrics.jsonl and to the person who looks (lead
- * only: the others' record and progress are closed and take nothing).
+ * it; job_memory.c says what it will take; job_tell.c says what happens, to the log, to
+ * metrics.jsonl and to the person who looks (lead only: the others' record and progress are closed
+ * and take nothing).
  */
 #include "outer/config/sync_config.h"
 #include "outer/report/ledger_book.h"
@@ -42,14 +43,14 @@ struct job {
     struct ledger_book ledger; /* with an aggregator */
     struct progress progress;
     struct progress_line line;
-    struct plan_watch watch;    /* of plan.*, where it is given */
-    int64_t planned_step;       /* the last round was predicted at; 0: none yet */
-    char notice[128];           /* words of the last notice logged */
-    double noticed;             /* and when, seconds */
-    struct link_counters moved; /* bytes so far, of this process */
+    struct plan_watch watch;         /* of plan.*, where it is given */
+    int64_t planned_step;            /* the last round was predicted at; 0: none yet */
+    char notice[128];                /* words of the last notice logged */
+    double noticed;                  /* and when, seconds */
+    struct link_counters moved;      /* bytes so far, of this process */
     struct schedule_bytes predicted; /* payload of the rounds they belong to */
-    double began, last_round;   /* seconds */
-    int64_t began_step;         /* -1: no step yet */
+    double began, last_round;        /* seconds */
+    int64_t began_step;              /* -1: no step yet */
 };
 
 bool job_on_gpu(const struct job *j);
@@ -58,8 +59,8 @@ struct member_options job_member(const struct job *j);
 struct site_train_options job_exchange(struct job *j);
 /* Of the outer loop at this rank; on a GPU its host memory is pinned. */
 struct outer_memory job_outer_memory(struct job *j, const struct table *t);
-/* Before anything is taken: refuses what does not fit, ERR_MEMORY, with settings that would; the training
- * is told of the GPU's memory without what the outer loop will take. */
+/* Before anything is taken: refuses what does not fit, ERR_MEMORY, with settings that would; the
+ * training is told of the GPU's memory without what the outer loop will take. */
 enum err job_reserve(struct job *j) MUST;
 void job_print_memory(struct job *j, const struct table *t);
 

@@ -97,8 +97,8 @@ static void tell_gauge(struct job *j, const struct site_train_round *r)
     const struct {
         const char *key;
         double value;
-    } values[] = {{"gain", g->gain},   {"aligned", g->aligned},     {"transverse", g->transverse},
-                  {"rho", g->rho},     {"agreement", g->agreement}, {"behind", g->behind}};
+    } values[] = {{"gain", g->gain}, {"aligned", g->aligned},     {"transverse", g->transverse},
+                  {"rho", g->rho},   {"agreement", g->agreement}, {"behind", g->behind}};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         record_real(&j->record, values[i].key, values[i].value);
     if (isfinite(g->rho))
@@ -108,14 +108,15 @@ static void tell_gauge(struct job *j, const struct site_train_round *r)
     if (!steps || r->round < ROUNDS_MIN || j->warned || effective <= TUNING_GUARD * t->reference)
         return;
     j->warned = true;
-    log_event(LOG_WARN, "outer_step",
-              "rho=%.3f effective=%.3g published=%.3g right_lr=%.2g why=\"successive deltas are so much "
-              "alike that the momentum steps too far; take a lower outer.lr or a larger outer.every\"",
-              *rho, effective, t->reference, t->lr * t->reference / effective);
+    log_event(
+        LOG_WARN, "outer_step",
+        "rho=%.3f effective=%.3g published=%.3g right_lr=%.2g why=\"successive deltas are so much "
+        "alike that the momentum steps too far; take a lower outer.lr or a larger outer.every\"",
+        *rho, effective, t->reference, t->lr * t->reference / effective);
 }
 
-/* Predicted beside measured, where plan.* says what to predict from. A whole round, and one that was on record, is not what the
- * plan is about. */
+/* Predicted beside measured, where plan.* says what to predict from. A whole round, and one that
+ * was on record, is not what the plan is about. */
 static void tell_plan(struct job *j, const struct site_train_round *r, double compute_s)
 {
     struct plan_task t;
@@ -138,15 +139,18 @@ static void tell_plan(struct job *j, const struct site_train_round *r, double co
     record_real(&j->record, "utilisation", share);
     record_real(&j->record, "utilisation_planned", p.steady);
     log_event(LOG_INFO, "planned",
-              "round=%llu exchange_s=%.3f planned=%.3f waited_s=%.3f step_s=%.4f planned=%.4f trains=%.4f planned=%.4f",
-              (unsigned long long)r->round, flight_s, p.exchange_s, waited_s, step_s, t.step_s, share, p.steady);
+              "round=%llu exchange_s=%.3f planned=%.3f waited_s=%.3f step_s=%.4f planned=%.4f "
+              "trains=%.4f planned=%.4f",
+              (unsigned long long)r->round, flight_s, p.exchange_s, waited_s, step_s, t.step_s,
+              share, p.steady);
     if (!plan_left(&j->watch, flight_s, p.exchange_s, step_s, t.step_s))
         return;
     log_event(LOG_WARN, "plan_left",
-              "exchange_s=%.3f planned=%.3f step_s=%.4f planned=%.4f why=\"%d rounds in a row more than 25 %% off: the plan no "
+              "exchange_s=%.3f planned=%.3f step_s=%.4f planned=%.4f why=\"%d rounds in a row more "
+              "than 25 %% off: the plan no "
               "longer holds\" do=\"atoll probe, then atoll plan%s%s --plan.step_s %.4g\"",
-              flight_s, p.exchange_s, step_s, t.step_s, PLAN_DEVIANT_MAX, j->config_path ? " --config " : "",
-              j->config_path ? j->config_path : "", step_s);
+              flight_s, p.exchange_s, step_s, t.step_s, PLAN_DEVIANT_MAX,
+              j->config_path ? " --config " : "", j->config_path ? j->config_path : "", step_s);
 }
 
 /* site_train calls it after each round, on the lead. */
@@ -202,13 +206,13 @@ void job_tell_round(void *self, const struct site_train_round *r)
     tell_plan(j, r, 1e-3 * parts[0].ms);
     record_end(o);
     log_event(LOG_INFO, "round",
-              "step=%lld fragment=%u round=%llu included=%u of=%u replayed=%d seconds=%.3f hidden=%.3f up=%llu "
+              "step=%lld fragment=%u round=%llu included=%u of=%u replayed=%d seconds=%.3f "
+              "hidden=%.3f up=%llu "
               "down=%llu gain=%.3g rho=%.3g agreement=%.3g behind=%.3g",
               (long long)r->step, r->fragment, (unsigned long long)r->round, r->included, r->sites,
               r->replayed, r->seconds, 1e-3 * fmax(0, r->flight_ms - r->exposed_ms),
-              (unsigned long long)moved.up,
-              (unsigned long long)moved.down, r->gauge.gain, r->gauge.rho,
-              r->gauge.agreement, r->gauge.behind);
+              (unsigned long long)moved.up, (unsigned long long)moved.down, r->gauge.gain,
+              r->gauge.rho, r->gauge.agreement, r->gauge.behind);
 }
 
 /* ---- what a person sees -------------------------------------------------------------------- */
@@ -327,8 +331,12 @@ static void digest_text(const struct job *j, enum part part, char hex[65])
 static void show_done(struct job *j)
 {
     struct progress_line *l = &j->line;
-    *l = (struct progress_line){.step = j->train.step, .steps = j->s.train_steps, .loss = NAN, .tokens_per_second = NAN,
-                                .sync_seconds = -1, .eta_seconds = -1};
+    *l = (struct progress_line){.step = j->train.step,
+                                .steps = j->s.train_steps,
+                                .loss = NAN,
+                                .tokens_per_second = NAN,
+                                .sync_seconds = -1,
+                                .eta_seconds = -1};
     snprintf(l->site, sizeof l->site, "%s", *j->o.site_name ? j->o.site_name : j->s.run_name);
     snprintf(l->state, sizeof l->state, "all steps were done before");
     progress_update(&j->progress, 0, l);

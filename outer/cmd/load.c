@@ -63,8 +63,7 @@ static enum err check_model(struct load *l, const char *dir, const struct checkp
         TRY(compare(l, dir, "model.", ours, meta->settings));
     if (digest_equal(&meta->model, &want))
         return ERR_OK;
-    return err_set(ERR_MISMATCH, "%s holds other tensors than the configuration describes",
-                   dir);
+    return err_set(ERR_MISMATCH, "%s holds other tensors than the configuration describes", dir);
 }
 
 static enum err take_params(struct load *l, const char *dir, const struct checkpoint_meta *meta,
@@ -96,8 +95,9 @@ static enum err load_checkpoint(struct load *l, const char *dir)
 }
 
 /* ---- outer state --------------------------------------------------------------------------- */
-/* run.cfg: an aggregator's settings. Those that say where a value of the model lies must be ours; what
- * others say of the state's parts member_load sees, and how it was trained is nothing to us. */
+/* run.cfg: an aggregator's settings. Those that say where a value of the model lies must be ours;
+ * what others say of the state's parts member_load sees, and how it was trained is nothing to us.
+ */
 static enum err check_run(struct load *l, struct world *w, const char *dir)
 {
     struct digest table = table_digest(&l->table);
@@ -112,7 +112,11 @@ static enum err check_run(struct load *l, struct world *w, const char *dir)
     TRY(identity_text(&l->s, &l->o, &table, &l->perm, &ours));
     TRY(w->ops->read(w, "run.cfg", WIRE_CONFIG_MAX, &l->perm, &theirs, &n));
     static const char *const same[] = {
-        "model.",       "outer.fragments=", "outer.partition=", "outer.slices=", "outer.aggregators=",
+        "model.",
+        "outer.fragments=",
+        "outer.partition=",
+        "outer.slices=",
+        "outer.aggregators=",
         "outer.sites=" /* in the names of what a damaged state is made again from */};
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
         TRY(compare(l, dir, same[i], ours, (char *)theirs));

@@ -1,11 +1,10 @@
 #ifndef LOAD_H
 #define LOAD_H
-/* A trained model from where it lies, for eval, sample and export: configuration, parameters, device.
- * What --from (default: run.dir) may name:
- *   a site's run directory, or its inner/    the newest intact inner checkpoint
- *   an aggregator's directory                the outer parameters of all fragments; it must not be running, nor be one
- *                                           of several that share the fragments
- * Everything else is ERR_INPUT. The configuration must describe the same model: ERR_MISMATCH.
+/* A trained model from where it lies, for eval, sample and export: configuration, parameters,
+ * device. What --from (default: run.dir) may name: a site's run directory, or its inner/    the
+ * newest intact inner checkpoint an aggregator's directory                the outer parameters of
+ * all fragments; it must not be running, nor be one of several that share the fragments Everything
+ * else is ERR_INPUT. The configuration must describe the same model: ERR_MISMATCH.
  */
 #include "inner/model/model.h"
 #include "kernels/base/args.h"

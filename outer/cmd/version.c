@@ -2,8 +2,9 @@
 
 #ifdef __clang__
 #define TEXT_OF(number) #number
-#define TEXT(number) TEXT_OF(number)
-#define COMPILER "clang " TEXT(__clang_major__) "." TEXT(__clang_minor__) "." TEXT(__clang_patchlevel__)
+#define TEXT(number)    TEXT_OF(number)
+#define COMPILER                                                                                   \
+    "clang " TEXT(__clang_major__) "." TEXT(__clang_minor__) "." TEXT(__clang_patchlevel__)
 #else
 #define COMPILER "gcc " __VERSION__
 #endif

@@ -1,17 +1,19 @@
 #include "outer/config/identity.h"
 #include <string.h>
 
-/* Raised when shards or the order in which they are read change meaning, so that old and new sites refuse each other. */
+/* Raised when shards or the order in which they are read change meaning, so that old and new sites
+ * refuse each other. */
 static const char DATA_FORMAT[] = "llm.c-1";
 
-enum err identity_text(struct settings *s, struct outer_settings *o, const struct digest *table, struct arena *a,
-                       char **text)
+enum err identity_text(struct settings *s, struct outer_settings *o, const struct digest *table,
+                       struct arena *a, char **text)
 {
     struct config_table tables[] = {keys_inner(s), keys_outer(o)};
     char *pinned, hex[65];
     TRY(config_canonical(tables, 2, a, &pinned));
     digest_hex(table, hex);
-    TRY_ALLOC(*text = arena_printf(a, "%sdata.format=%s\nmodel.table=%s\n", pinned, DATA_FORMAT, hex));
+    TRY_ALLOC(*text =
+                  arena_printf(a, "%sdata.format=%s\nmodel.table=%s\n", pinned, DATA_FORMAT, hex));
     return ERR_OK;
 }
 

@@ -1,15 +1,16 @@
 #ifndef IDENTITY_H
 #define IDENTITY_H
-/* What makes two processes members of one run: the canonical text of all pinned settings, the digest of the tensor
- * table and the data format, one "section.key=value" per line. Its digest travels in every message; the text itself in hello,
- * so that a refusal names the keys that differ. `atoll serve` and `atoll train` both call this and nothing else.
+/* What makes two processes members of one run: the canonical text of all pinned settings, the
+ * digest of the tensor table and the data format, one "section.key=value" per line. Its digest
+ * travels in every message; the text itself in hello, so that a refusal names the keys that differ.
+ * `atoll serve` and `atoll train` both call this and nothing else.
  */
 #include "inner/config/keys.h"
 #include "outer/config/keys.h"
 
 /* table: table_digest(). */
-enum err identity_text(struct settings *s, struct outer_settings *o, const struct digest *table, struct arena *a,
-                       char **text) MUST;
+enum err identity_text(struct settings *s, struct outer_settings *o, const struct digest *table,
+                       struct arena *a, char **text) MUST;
 /* Position of name in outer.sites; -1: not there. */
 int identity_site(const struct outer_settings *o, const char *name);
 

@@ -12,8 +12,9 @@
 #include "outer/link/line.h"
 
 enum {
-    SITE_NAME_MAX = 63,    /* as run.name: it is part of a certificate's URI and of file names */
-    ROSTER_BYTES_MAX = 32768 /* of all names: the roster is part of every hello, which has room for twice that */
+    SITE_NAME_MAX = 63, /* as run.name: it is part of a certificate's URI and of file names */
+    ROSTER_BYTES_MAX =
+        32768 /* of all names: the roster is part of every hello, which has room for twice that */
 };
 
 static const struct config_key keys[] = {
@@ -52,15 +53,20 @@ static void check_every(struct rules *r, const struct outer_settings *o, const s
     if (!strcmp(o->outer_partition, "slices"))
         return; /* the slices say when */
     if (every % parts && below)
-        broken(r, "outer.every = %lld is not a multiple of outer.fragments = %lld; the nearest are %lld and %lld",
+        broken(r,
+               "outer.every = %lld is not a multiple of outer.fragments = %lld; the nearest are "
+               "%lld and %lld",
                every, parts, below, below + parts);
     else if (every % parts)
-        broken(r, "outer.every = %lld is not a multiple of outer.fragments = %lld; the least is %lld", every,
-               parts, parts);
+        broken(r,
+               "outer.every = %lld is not a multiple of outer.fragments = %lld; the least is %lld",
+               every, parts, parts);
     bool whole_blocks =
         !strcmp(o->outer_partition, "strided") || !strcmp(o->outer_partition, "sequential");
     if (whole_blocks && parts > s->model_layers)
-        broken(r, "outer.fragments = %lld is more than model.layers = %lld; a fragment holds at least one layer",
+        broken(r,
+               "outer.fragments = %lld is more than model.layers = %lld; a fragment holds at least "
+               "one layer",
                parts, (long long)s->model_layers);
 }
 
@@ -68,27 +74,40 @@ static void check_overlap(struct rules *r, const struct outer_settings *o)
 {
     long long tau = o->outer_overlap_steps, every = o->outer_every;
     if (tau > every)
-        broken(r, "outer.overlap_steps = %lld is more than outer.every = %lld: a fragment has one round in flight; the most is %lld, "
-                  "or take outer.every = %lld",
-               tau, every, every, (tau + o->outer_fragments - 1) / o->outer_fragments * o->outer_fragments);
+        broken(r,
+               "outer.overlap_steps = %lld is more than outer.every = %lld: a fragment has one "
+               "round in flight; the most is %lld, "
+               "or take outer.every = %lld",
+               tau, every, every,
+               (tau + o->outer_fragments - 1) / o->outer_fragments * o->outer_fragments);
     if (o->outer_mix < 0 && o->outer_mix != -1)
-        broken(r, "outer.mix = %g is not a share; the nearest is 0, and -1 leaves it to atoll", o->outer_mix);
+        broken(r, "outer.mix = %g is not a share; the nearest is 0, and -1 leaves it to atoll",
+               o->outer_mix);
     if (o->outer_eager && tau != every)
-        broken(r, "outer.eager needs the one-round delay, and outer.overlap_steps is %lld; the nearest is outer.overlap_steps = %lld, "
-                  "or outer.eager = false",
+        broken(r,
+               "outer.eager needs the one-round delay, and outer.overlap_steps is %lld; the "
+               "nearest is outer.overlap_steps = %lld, "
+               "or outer.eager = false",
                tau, every);
     if (o->outer_eager && o->outer_mix > 0)
-        broken(r, "outer.eager goes on from its start alone, and outer.mix is %g; the nearest is 0, or outer.eager = false",
+        broken(r,
+               "outer.eager goes on from its start alone, and outer.mix is %g; the nearest is 0, "
+               "or outer.eager = false",
                o->outer_mix);
     if (o->outer_before_update && every == 1)
-        broken(r, "outer.before_update needs a step between two rounds, and outer.every is 1; the nearest is outer.every = 2");
+        broken(r, "outer.before_update needs a step between two rounds, and outer.every is 1; the "
+                  "nearest is outer.every = 2");
     else if (o->outer_before_update && (!tau || tau == every))
-        broken(r, "outer.before_update is for rounds that fly for 1 to %lld steps, and outer.overlap_steps is %lld; the nearest is "
-                  "%lld, or outer.before_update = false",
+        broken(r,
+               "outer.before_update is for rounds that fly for 1 to %lld steps, and "
+               "outer.overlap_steps is %lld; the nearest is "
+               "%lld, or outer.before_update = false",
                every - 1, tau, tau ? every - 1 : 1);
     if (!tau && o->outer_mix >= 0)
-        broken(r, "outer.mix = %g is for overlapped rounds, and outer.overlap_steps is 0; the nearest is outer.mix = -1, "
-                  "or outer.overlap_steps = %lld",
+        broken(r,
+               "outer.mix = %g is for overlapped rounds, and outer.overlap_steps is 0; the nearest "
+               "is outer.mix = -1, "
+               "or outer.overlap_steps = %lld",
                o->outer_mix, every);
     if (tau && o->outer_mix == 1)
         broken(r, "outer.mix = 1 never takes anything from the others; the published value is 0.5");
@@ -108,22 +127,31 @@ static void check_slices(struct rules *r, const struct outer_settings *o, const 
     struct fragment_slice slice;
     bool listed = strcmp(o->outer_partition, "slices") == 0;
     if (!listed && slices->count)
-        broken(r, "outer.slices is given, but outer.partition = %s; make it slices, or leave the list out",
+        broken(r,
+               "outer.slices is given, but outer.partition = %s; make it slices, or leave the list "
+               "out",
                o->outer_partition);
     if (listed && (slices->count < 1 || slices->count > ROUND_FRAGMENTS_MAX))
-        broken(r, "outer.slices has %zu entries; outer.partition = slices needs 1 to %d of the form FIRST-LAST@STEP",
+        broken(r,
+               "outer.slices has %zu entries; outer.partition = slices needs 1 to %d of the form "
+               "FIRST-LAST@STEP",
                slices->count, ROUND_FRAGMENTS_MAX);
     if (listed && o->outer_fragments != 1 && (size_t)o->outer_fragments != slices->count)
-        broken(r, "outer.fragments = %lld, but outer.slices has %zu entries; leave outer.fragments out",
-               (long long)o->outer_fragments, slices->count);
+        broken(
+            r,
+            "outer.fragments = %lld, but outer.slices has %zu entries; leave outer.fragments out",
+            (long long)o->outer_fragments, slices->count);
     for (size_t i = 0; listed && i < slices->count; i++)
         if (!fragment_slice_parse(&slice, slices->items[i], (int)s->model_layers, o->outer_every))
-            broken(r, "outer.slices: \"%.80s\" is not FIRST-LAST@STEP with layers embed, 0..%lld, final and a step of "
-                      "1..%lld (outer.every)", slices->items[i], (long long)s->model_layers - 1,
-                   (long long)o->outer_every);
+            broken(r,
+                   "outer.slices: \"%.80s\" is not FIRST-LAST@STEP with layers embed, 0..%lld, "
+                   "final and a step of "
+                   "1..%lld (outer.every)",
+                   slices->items[i], (long long)s->model_layers - 1, (long long)o->outer_every);
 }
 
-/* A moment's rounds fall on steps where parameters are exchanged too, so that a restart finds them together. */
+/* A moment's rounds fall on steps where parameters are exchanged too, so that a restart finds them
+ * together. */
 static void check_moments(struct rules *r, const struct outer_settings *o, const struct settings *s)
 {
     const struct {
@@ -135,21 +163,28 @@ static void check_moments(struct rules *r, const struct outer_settings *o, const
         long long below = moment[i].every / base * base;
         parts += moment[i].every > 0;
         if (below != moment[i].every)
-            broken(r, "outer.%s_every = %lld is not a multiple of outer.every = %lld; the nearest are %lld and %lld",
+            broken(r,
+                   "outer.%s_every = %lld is not a multiple of outer.every = %lld; the nearest are "
+                   "%lld and %lld",
                    moment[i].name, moment[i].every, base, below, below + base);
     }
     if (parts > 1 && s->train_zero)
-        broken(r, "train.zero = 1 shares the moments out among the ranks, and outer.first_every or second_every sends them "
+        broken(r, "train.zero = 1 shares the moments out among the ranks, and outer.first_every or "
+                  "second_every sends them "
                   "whole from one; use train.zero = 0");
-    parts *= strcmp(o->outer_partition, "slices") ? o->outer_fragments : (long long)o->outer_slices.count;
+    parts *= strcmp(o->outer_partition, "slices") ? o->outer_fragments
+                                                  : (long long)o->outer_slices.count;
     if (parts > ROUND_FRAGMENTS_MAX)
-        broken(r, "%lld fragments of parameters and moments are more than %d; use fewer outer.fragments", parts,
-               ROUND_FRAGMENTS_MAX);
+        broken(
+            r,
+            "%lld fragments of parameters and moments are more than %d; use fewer outer.fragments",
+            parts, ROUND_FRAGMENTS_MAX);
 }
 
 static bool name_good(const char *name)
 {
-    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
     size_t n = strlen(name);
     return n >= 1 && n <= SITE_NAME_MAX && !name[strspn(name, allowed)];
 }
@@ -157,19 +192,22 @@ static bool name_good(const char *name)
 static void check_sites(struct rules *r, const struct config_list *sites)
 {
     if (sites->count > ROUND_SITES_MAX) {
-        broken(r, "outer.sites has %zu names, at most %d are possible", sites->count, ROUND_SITES_MAX);
+        broken(r, "outer.sites has %zu names, at most %d are possible", sites->count,
+               ROUND_SITES_MAX);
         return;
     }
     size_t bytes = 0;
     for (size_t i = 0; i < sites->count; i++)
         bytes += strlen(sites->items[i]) + 1;
     if (bytes > ROSTER_BYTES_MAX)
-        broken(r, "outer.sites: %zu bytes of names, at most %d are possible; %zu sites can have names of %zu bytes",
+        broken(r,
+               "outer.sites: %zu bytes of names, at most %d are possible; %zu sites can have names "
+               "of %zu bytes",
                bytes, ROSTER_BYTES_MAX, sites->count, ROSTER_BYTES_MAX / sites->count - 1);
     for (size_t i = 0; i < sites->count; i++) {
         if (!name_good(sites->items[i]))
-            broken(r, "outer.sites: \"%.80s\": allowed are 1 to %d letters, digits, - and _", sites->items[i],
-                   SITE_NAME_MAX);
+            broken(r, "outer.sites: \"%.80s\": allowed are 1 to %d letters, digits, - and _",
+                   sites->items[i], SITE_NAME_MAX);
         for (size_t k = 0; k < i; k++)
             if (strcmp(sites->items[i], sites->items[k]) == 0)
                 broken(r, "outer.sites: \"%.80s\" stands there twice", sites->items[i]);
@@ -217,16 +255,19 @@ static void check_aggregators(struct rules *r, const struct outer_settings *o)
     for (const char *c = o->site_aggregator; *c; c++)
         count += *c == ',';
     if (o->outer_aggregators > o->outer_fragments)
-        broken(r, "outer.aggregators = %lld is more than outer.fragments = %lld; each serves at least one",
+        broken(r,
+               "outer.aggregators = %lld is more than outer.fragments = %lld; each serves at least "
+               "one",
                (long long)o->outer_aggregators, (long long)o->outer_fragments);
     if (o->serve_index >= o->outer_aggregators)
-        broken(r, "serve.index = %lld, but outer.aggregators = %lld; indices go from 0 to %lld", (long long)o->serve_index,
-               (long long)o->outer_aggregators, (long long)o->outer_aggregators - 1);
+        broken(r, "serve.index = %lld, but outer.aggregators = %lld; indices go from 0 to %lld",
+               (long long)o->serve_index, (long long)o->outer_aggregators,
+               (long long)o->outer_aggregators - 1);
     if (!*o->site_aggregator)
         return;
     if (count != (unsigned)o->outer_aggregators)
-        broken(r, "site.aggregator names %u, outer.aggregators is %lld; give one address for each", count,
-               (long long)o->outer_aggregators);
+        broken(r, "site.aggregator names %u, outer.aggregators is %lld; give one address for each",
+               count, (long long)o->outer_aggregators);
     for (unsigned i = 0; i < count; i++)
         if (!keys_aggregator(o->site_aggregator, i, item, sizeof item) || !address_good(item, 1))
             broken(r, "site.aggregator = \"%.80s\" is not host:port", o->site_aggregator);
@@ -236,14 +277,17 @@ static void check_site(struct rules *r, const struct outer_settings *o, const st
 {
     double tokens = o->site_share * (double)s->train_batch_tokens;
     if (*o->site_aggregator && !o->outer_sites.count)
-        broken(r, "outer.sites is empty, but site.aggregator is given; list the names of all sites of the run");
+        broken(r, "outer.sites is empty, but site.aggregator is given; list the names of all sites "
+                  "of the run");
     check_aggregators(r, o);
     if (*o->site_name && o->outer_sites.count && !listed(&o->outer_sites, o->site_name))
         broken(r, "site.name = \"%.80s\" is none of outer.sites", o->site_name);
     /* a sum of sequences: what does not divide would silently change the weight of this site */
     double sequences = tokens / (double)s->train_sequence;
     if (sequences < 0.5 || fabs(sequences - nearbyint(sequences)) > 1e-6)
-        broken(r, "site.share = %g of train.batch_tokens = %lld is not a multiple of train.sequence = %lld",
+        broken(r,
+               "site.share = %g of train.batch_tokens = %lld is not a multiple of train.sequence = "
+               "%lld",
                o->site_share, (long long)s->train_batch_tokens, (long long)s->train_sequence);
 }
 
@@ -265,7 +309,8 @@ static void check_times(struct rules *r, const char *key, const struct config_li
         if (end == times->items[i] || *end || !(seconds > 0) || seconds > 1e6)
             broken(r, "%s: \"%.40s\" is no time in seconds", key, times->items[i]);
         else if (seconds < before)
-            broken(r, "%s: %g s after %g s, but the payloads grow; measure again: atoll probe", key, seconds, before);
+            broken(r, "%s: %g s after %g s, but the payloads grow; measure again: atoll probe", key,
+                   seconds, before);
         else
             before = seconds;
     }
@@ -281,22 +326,27 @@ enum err keys_outer_check(const struct outer_settings *o, const struct settings 
     check_sites(&r, &o->outer_sites);
     check_site(&r, o, s);
     if (o->outer_delay > 1 && strcmp(o->outer_optimizer, "delayed_nesterov") != 0)
-        broken(&r, "outer.delay = %lld needs outer.optimizer = delayed_nesterov, not %s; or leave it at 1",
-               (long long)o->outer_delay, o->outer_optimizer);
+        broken(
+            &r,
+            "outer.delay = %lld needs outer.optimizer = delayed_nesterov, not %s; or leave it at 1",
+            (long long)o->outer_delay, o->outer_optimizer);
     if (o->outer_reencode_from == 1)
-        broken(&r, "outer.reencode_from = 1 would encode one site's contribution twice; 2 is the least, 0 never does");
+        broken(&r, "outer.reencode_from = 1 would encode one site's contribution twice; 2 is the "
+                   "least, 0 never does");
     check_rate(&r, "site.rate_up", o->site_rate_up);
     check_rate(&r, "site.rate_down", o->site_rate_down);
     check_times(&r, "plan.up_s", &o->plan_up_s);
     check_times(&r, "plan.down_s", &o->plan_down_s);
     if (o->outer_extra_steps && strcmp(o->outer_mode, "strict") == 0)
-        broken(&r, "outer.extra_steps = %lld needs outer.mode = quorum; a strict site waits for its commit",
+        broken(&r,
+               "outer.extra_steps = %lld needs outer.mode = quorum; a strict site waits for its "
+               "commit",
                (long long)o->outer_extra_steps);
     if (!address_good(o->serve_listen, 0))
         broken(&r, "serve.listen = \"%.80s\" is not address:port", o->serve_listen);
     if (o->serve_receive_mib && o->serve_receive_mib < LINK_RECEIVE_MIB_MIN)
-        broken(&r, "serve.receive_mib = %lld is not enough for two streams: at least %d, or 0", (long long)o->serve_receive_mib,
-               LINK_RECEIVE_MIB_MIN);
+        broken(&r, "serve.receive_mib = %lld is not enough for two streams: at least %d, or 0",
+               (long long)o->serve_receive_mib, LINK_RECEIVE_MIB_MIN);
     if (!*o->serve_dir)
         broken(&r, "serve.dir is empty; name the aggregator's directory");
     return r.length ? err_set(ERR_CONFIG, "%s", r.text) : ERR_OK;
@@ -305,6 +355,7 @@ enum err keys_outer_check(const struct outer_settings *o, const struct settings 
 enum err keys_outer_check_site(const struct outer_settings *o)
 {
     if (!*o->site_name && *o->site_aggregator && o->outer_sites.count > 1)
-        return err_set(ERR_CONFIG, "site.name is missing; say which of outer.sites this process is");
+        return err_set(ERR_CONFIG,
+                       "site.name is missing; say which of outer.sites this process is");
     return ERR_OK;
 }

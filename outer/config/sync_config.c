@@ -15,11 +15,11 @@ static enum err plan_make(struct fragment_plan *p, const struct settings *s,
                           const struct outer_settings *o, struct arena *perm)
 {
     struct fragment_slice *slices;
-    *p = (struct fragment_plan){.kind = kind_of(o->outer_partition),
-                                .count = (unsigned)o->outer_fragments,
-                                .seed = (uint64_t)s->run_seed,
-                                .synchronised = {true, o->outer_first_every > 0,
-                                                 o->outer_second_every > 0}};
+    *p = (struct fragment_plan){
+        .kind = kind_of(o->outer_partition),
+        .count = (unsigned)o->outer_fragments,
+        .seed = (uint64_t)s->run_seed,
+        .synchronised = {true, o->outer_first_every > 0, o->outer_second_every > 0}};
     if (p->kind != FRAGMENT_SLICES)
         return ERR_OK;
     p->count = (unsigned)o->outer_slices.count;
@@ -48,8 +48,7 @@ static struct schedule schedule_of(const struct settings *s, const struct outer_
                                    const struct fragment_plan *p)
 {
     const int64_t every[] = {o->outer_every, o->outer_first_every, o->outer_second_every};
-    struct schedule x = {.steps = s->train_steps,
-                         .whole_rounds = (uint64_t)o->outer_whole_rounds};
+    struct schedule x = {.steps = s->train_steps, .whole_rounds = (uint64_t)o->outer_whole_rounds};
     for (unsigned state = 0; state < FRAGMENT_STATES; state++)
         for (unsigned i = 0; p->synchronised[state] && i < p->count; i++)
             x.beat[x.fragments++] =

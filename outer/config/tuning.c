@@ -47,7 +47,8 @@ static bool has_momentum(const struct outer_settings *o)
 
 static bool keeps_most(const struct outer_settings *o)
 {
-    return !strcmp(o->outer_codec, "sign") || !strcmp(o->outer_codec, "csc") || !strcmp(o->outer_codec, "topk");
+    return !strcmp(o->outer_codec, "sign") || !strcmp(o->outer_codec, "csc") ||
+           !strcmp(o->outer_codec, "topk");
 }
 
 const char *tuning_optimizer(const struct outer_settings *o)
@@ -96,17 +97,19 @@ void tuning_warning(const struct tuning *t, char *out, size_t size_bytes)
 {
     *out = 0;
     if (t->twice)
-        snprintf(out, size_bytes,
-                 "outer.momentum = %.4g with a codec that sends so little: its residual is a momentum "
-                 "already, and both together cost 10 %% of loss and more; outer.optimizer = sgd with "
-                 "outer.lr = 1 is what is published (docs/methods.md)",
-                 t->mu);
+        snprintf(
+            out, size_bytes,
+            "outer.momentum = %.4g with a codec that sends so little: its residual is a momentum "
+            "already, and both together cost 10 %% of loss and more; outer.optimizer = sgd with "
+            "outer.lr = 1 is what is published (docs/methods.md)",
+            t->mu);
     else if (t->far)
-        snprintf(out, size_bytes,
-                 "outer.lr = %.4g with momentum %.4g over %lld steps steps %.2f times as far as the "
-                 "published setting and costs loss; outer.lr = %.4g would be right (leave it out), or a "
-                 "larger outer.every",
-                 t->lr, t->mu, (long long)t->every, t->effective / t->reference, t->right_lr);
+        snprintf(
+            out, size_bytes,
+            "outer.lr = %.4g with momentum %.4g over %lld steps steps %.2f times as far as the "
+            "published setting and costs loss; outer.lr = %.4g would be right (leave it out), or a "
+            "larger outer.every",
+            t->lr, t->mu, (long long)t->every, t->effective / t->reference, t->right_lr);
 }
 
 void tuning_log(const struct tuning *t)

@@ -117,8 +117,8 @@ static enum err cut_at_random(struct fragments *out, const struct table *t,
     for (size_t i = 0; i < blocks; i++)
         home[order[i]] = (unsigned char)(i % p->count);
     for (unsigned k = 0; k < p->count; k++)
-        TRY_ALLOC(out->f[k].ranges = arena_array(perm, blocks / p->count + 1,
-                                                 sizeof *out->f[k].ranges));
+        TRY_ALLOC(out->f[k].ranges =
+                      arena_array(perm, blocks / p->count + 1, sizeof *out->f[k].ranges));
     for (size_t i = 0; i < blocks; i++)
         add_range(&out->f[home[i]], i * DEV_BLOCK, DEV_BLOCK, DEV_BLOCK);
     return ERR_OK;

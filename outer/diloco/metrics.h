@@ -1,13 +1,13 @@
 #ifndef METRICS_H
 #define METRICS_H
-/* Numbers of a round that say how the outer loop fares: how its momentum lies to the mean delta, how
- * successive deltas and the sites agree, how much the codec leaves behind. For people and the log
- * only: nothing is decided by them, and they are not part of the exact set.
+/* Numbers of a round that say how the outer loop fares: how its momentum lies to the mean delta,
+ * how successive deltas and the sites agree, how much the codec leaves behind. For people and the
+ * log only: nothing is decided by them, and they are not part of the exact set.
  *
- * All but `behind` come from a sample of at most GAUGE_SAMPLE values of a fragment, in even steps: a
- * cosine then has a standard error of 0.4 %, and a fragment takes at most 512 KiB, since the mean
- * before last and the site's own delta have to be remembered. Nothing of it survives a restart; what
- * is not known then is NaN.
+ * All but `behind` come from a sample of at most GAUGE_SAMPLE values of a fragment, in even steps:
+ * a cosine then has a standard error of 0.4 %, and a fragment takes at most 512 KiB, since the mean
+ * before last and the site's own delta have to be remembered. Nothing of it survives a restart;
+ * what is not known then is NaN.
  */
 #include <stdint.h>
 #include "kernels/base/arena.h"
@@ -25,7 +25,7 @@ struct gauge_reading {
 };
 struct gauge { /* of one fragment */
     size_t count, stride;
-    float *own, *last;             /* count each */
+    float *own, *last;              /* count each */
     uint64_t own_round, last_round; /* + 1; 0: none */
     double own_behind;
     uint64_t round; /* of the reading, + 1; 0: none */
@@ -34,9 +34,9 @@ struct gauge { /* of one fragment */
 
 size_t gauge_bytes(size_t elements);
 enum err gauge_open(struct gauge *g, size_t elements, struct arena *perm) MUST;
-/* Host memory, as everything here. z and mean are the sample: every `stride`th value of the fragment,
- * `count` of them; residual and momentum are whole. z - residual is the site's weighted delta of this
- * round. */
+/* Host memory, as everything here. z and mean are the sample: every `stride`th value of the
+ * fragment, `count` of them; residual and momentum are whole. z - residual is the site's weighted
+ * delta of this round. */
 void gauge_own(struct gauge *g, uint64_t round, const float *z, const float *residual);
 void gauge_behind(struct gauge *g, double behind);
 /* momentum: before the step; NULL without one. mu NaN: no momentum is applied in this round. */

@@ -18,9 +18,9 @@ enum err nesterov_make(struct nesterov *o, const char *name, float lr, float mu)
     else if (strcmp(name, "average") == 0)
         *o = (struct nesterov){NESTEROV_AVERAGE, 1, 0, 1};
     else
-        return err_set(ERR_CONFIG,
-                       "outer optimizer \"%s\": nesterov, delayed_nesterov, sgd or average expected",
-                       name);
+        return err_set(
+            ERR_CONFIG,
+            "outer optimizer \"%s\": nesterov, delayed_nesterov, sgd or average expected", name);
     return ERR_OK;
 }
 

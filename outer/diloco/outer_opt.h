@@ -5,8 +5,8 @@
  * - nesterov: buf = mu*buf + mean, theta = theta - lr*(mean + mu*buf). DiLoCo, 2311.08105.
  * - sgd: theta = theta - lr*mean.
  * - delayed_nesterov: nesterov on the mean of N rounds, without waiting for it: every round
- *   theta = theta - lr*mean/N, every N-th the momentum's part as well. N = 1 is nesterov to the bit.
- *   2401.09135. The place in the cycle follows from the round's number.
+ *   theta = theta - lr*mean/N, every N-th the momentum's part as well. N = 1 is nesterov to the
+ * bit. 2401.09135. The place in the cycle follows from the round's number.
  * - average: theta = theta - mean, the average of the sites' parameters (FedAvg); lr is 1.
  */
 #include "kernels/dev.h"
@@ -18,12 +18,13 @@ struct nesterov {
     float lr, mu;   /* as used: average has 1 and 0, sgd has mu 0 */
     unsigned delay; /* N of delayed_nesterov, else 1 */
 };
-struct nesterov_state { /* of one run of parameters, in place; NULL where the optimizer keeps none */
+struct nesterov_state { /* of one run of parameters, in place; NULL where the optimizer keeps none
+                         */
     float *theta, *momentum, *gathered;
 };
 
-/* name: nesterov, delayed_nesterov (with delay 1: set it), sgd, average. ERR_CONFIG: unknown name, lr
- * or mu not finite or out of range. */
+/* name: nesterov, delayed_nesterov (with delay 1: set it), sgd, average. ERR_CONFIG: unknown name,
+ * lr or mu not finite or out of range. */
 enum err nesterov_make(struct nesterov *o, const char *name, float lr, float mu) MUST;
 /* Does it keep a momentum, and what a cycle has gathered, of theta's size? */
 bool nesterov_momentum(const struct nesterov *o);

@@ -145,12 +145,13 @@ bool schedule_forgets(const struct schedule *s, float feedback)
     return feedback < 1 || s->back_off;
 }
 
-/* What has waited in residuals is descent that the sites have gone over again since, from parameters
- * that did not have it. A whole round applies all of it in one step; measured on 0.8 M parameters,
- * H = 20, two sites, held-out loss before and after: int2, 1.6 times the delta: 2.527, 2.503; top-k,
- * 11 times: 2.765, 3.588; SparseLoCo's settings, 13 times: 2.542, 3.735; top-k emptied at 4 times in
- * the middle of a run: 2.78, 7.14. Hence the limit of two, from where on the last round goes as any
- * other, and a round that backs off forgets the residual. */
+/* What has waited in residuals is descent that the sites have gone over again since, from
+ * parameters that did not have it. A whole round applies all of it in one step; measured on 0.8 M
+ * parameters, H = 20, two sites, held-out loss before and after: int2, 1.6 times the
+ * delta: 2.527, 2.503; top-k, 11 times: 2.765, 3.588; SparseLoCo's settings, 13
+ * times: 2.542, 3.735; top-k emptied at 4 times in the middle of a run: 2.78, 7.14. Hence the limit
+ * of two, from where on the last round goes as any other, and a round that backs off forgets the
+ * residual. */
 enum { EMPTIED_MAX = 130 }; /* codec_backlog(4, 1) */
 
 /* A run of one period has rounds at its last step only: these fly too. */
@@ -232,12 +233,14 @@ struct schedule_bytes schedule_bytes(const struct schedule *s, enum codec_kind c
                                    c->aggregate_max(c, elements, payloads)};
 }
 
-static struct schedule_bytes all_bytes(const struct schedule *s, const size_t *elements, unsigned sites)
+static struct schedule_bytes all_bytes(const struct schedule *s, const size_t *elements,
+                                       unsigned sites)
 {
     struct schedule_bytes sum = {0};
     for (unsigned p = 0; p < s->fragments; p++)
         for (uint64_t t = 0; t < schedule_rounds(s, p); t++) {
-            struct schedule_bytes b = schedule_bytes(s, schedule_codec(s, p, t, 0), elements[p], sites);
+            struct schedule_bytes b =
+                schedule_bytes(s, schedule_codec(s, p, t, 0), elements[p], sites);
             sum.up += b.up;
             sum.down += b.down;
         }

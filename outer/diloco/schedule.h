@@ -18,12 +18,14 @@ struct schedule_beat {
 };
 struct schedule {
     int64_t steps;
-    int64_t overlap; /* tau, 0..every: steps between send and apply; 0: training waits. every: the
-                        one-round delay, where a round is sent before the one before it is applied */
-    bool eager; /* with the one-round delay: a site goes on from its own estimate of the round it sends */
+    int64_t
+        overlap; /* tau, 0..every: steps between send and apply; 0: training waits. every: the
+                    one-round delay, where a round is sent before the one before it is applied */
+    bool eager;  /* with the one-round delay: a site goes on from its own estimate of the round it
+                    sends */
     unsigned fragments;
     uint64_t whole_rounds;
-    uint8_t back_off; /* backlog from which on the next round backs off; 0: never */
+    uint8_t back_off;       /* backlog from which on the next round backs off; 0: never */
     unsigned reencode_from; /* sites, 2 or more; 0: never. See schedule_reencodes */
     struct schedule_beat beat[ROUND_FRAGMENTS_MAX];
 };
@@ -43,7 +45,8 @@ bool schedule_backs_off(const struct schedule *s, uint8_t backlog);
 bool schedule_forgets(const struct schedule *s, float feedback);
 /* backlog: manifest_backlog of the parent manifest; 0 in round 0. Members: member_codec. */
 /* Step after which the commit of the round is put into the local parameters: `overlap` steps after
- * its send, but not after the fragment's next send; a round at the last step is waited for there. */
+ * its send, but not after the fragment's next send; a round at the last step is waited for there.
+ */
 int64_t schedule_apply(const struct schedule *s, unsigned fragment, uint64_t round);
 /* Rounds of a fragment that are sent, that are applied, by the end of `step`. What is between the
  * two is in flight: at most one round. */
@@ -57,7 +60,8 @@ bool schedule_eager(const struct schedule *s, unsigned fragment, uint64_t round)
  * taken against it. */
 uint64_t schedule_base(const struct schedule *s, unsigned fragment, uint64_t round);
 unsigned schedule_flights(const struct schedule *s); /* most rounds in flight after a step */
-unsigned schedule_lanes(const struct schedule *s);   /* that many at once; with overlap one at least */
+unsigned
+schedule_lanes(const struct schedule *s); /* that many at once; with overlap one at least */
 enum codec_kind schedule_codec(const struct schedule *s, unsigned fragment, uint64_t round,
                                uint8_t backlog);
 int64_t schedule_next(const struct schedule *s,
@@ -72,14 +76,15 @@ bool schedule_reencodes(const struct schedule *s, enum codec_kind codec, unsigne
  * many configured sites has. */
 unsigned schedule_payloads(const struct schedule *s, enum codec_kind codec, unsigned included);
 unsigned schedule_payloads_max(const struct schedule *s, enum codec_kind codec, unsigned sites);
-/* Payload of one round at one site: its contribution, and the aggregate of so many, at most: what does
- * not change is not sent. What a round did take stands in its manifest. */
+/* Payload of one round at one site: its contribution, and the aggregate of so many, at most: what
+ * does not change is not sent. What a round did take stands in its manifest. */
 struct schedule_bytes {
     uint64_t up, down;
 };
 struct schedule_bytes schedule_bytes(const struct schedule *s, enum codec_kind codec,
                                      size_t elements, unsigned sites);
-/* Payload bytes of one site in the whole run, all `sites` in every round, at most; rounds that a backlog makes whole come on top. elements[fragments].
+/* Payload bytes of one site in the whole run, all `sites` in every round, at most; rounds that a
+ * backlog makes whole come on top. elements[fragments].
  */
 uint64_t schedule_upload_bytes(const struct schedule *s, const size_t *elements);
 uint64_t schedule_download_bytes(const struct schedule *s, const size_t *elements, unsigned sites);

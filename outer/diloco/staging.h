@@ -33,16 +33,16 @@
  */
 #include "kernels/dev.h"
 
-enum stage_slot {   /* while a contribution is made; while a round is applied */
-    STAGE_THETA,    /* theta; theta */
-    STAGE_BESIDE,   /* what the payload decodes to; momentum */
-    STAGE_DELTA,    /* residual, then residual'; mean */
-    STAGE_GATHERED, /* -; gathered */
-    STAGE_SLOTS
+enum stage_slot {                 /* while a contribution is made; while a round is applied */
+                  STAGE_THETA,    /* theta; theta */
+                  STAGE_BESIDE,   /* what the payload decodes to; momentum */
+                  STAGE_DELTA,    /* residual, then residual'; mean */
+                  STAGE_GATHERED, /* -; gathered */
+                  STAGE_SLOTS
 };
 struct stage {
     struct dev *d;
-    float *slot[STAGE_SLOTS]; /* device, largest fragment; NULL: not needed */
+    float *slot[STAGE_SLOTS];        /* device, largest fragment; NULL: not needed */
     const float *holds[STAGE_SLOTS]; /* the host's array with the slot's values; NULL: not known */
 };
 

@@ -4,8 +4,8 @@
 #include "outer/link/wire.h"
 
 enum {
-    SEGMENT_BYTES = 1448,     /* of a packet of 1500 */
-    WINDOW_SEGMENTS = 10,     /* RFC 6928 */
+    SEGMENT_BYTES = 1448, /* of a packet of 1500 */
+    WINDOW_SEGMENTS = 10, /* RFC 6928 */
 };
 
 static double wire_chunk(uint64_t payload)

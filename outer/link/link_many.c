@@ -14,27 +14,29 @@ static struct link *to(struct link *l, const struct wire_head *head)
     return m->links[head->aggregator];
 }
 
-static enum err many_hello(struct link *l, const struct wire_hello *m, struct wire_hello_answer *answer)
+static enum err many_hello(struct link *l, const struct wire_hello *m,
+                           struct wire_hello_answer *answer)
 {
     struct link *one = to(l, &m->head);
     return one->ops->hello(one, m, answer);
 }
 
-static enum err many_contribute(struct link *l, const struct wire_contribution *m, const uint8_t *payload,
-                                struct wire_answer *answer)
+static enum err many_contribute(struct link *l, const struct wire_contribution *m,
+                                const uint8_t *payload, struct wire_answer *answer)
 {
     struct link *one = to(l, &m->head);
     return one->ops->contribute(one, m, payload, answer);
 }
 
-static enum err many_poll(struct link *l, const struct wire_poll *m, uint32_t hold_ms, struct wire_poll_answer *answer)
+static enum err many_poll(struct link *l, const struct wire_poll *m, uint32_t hold_ms,
+                          struct wire_poll_answer *answer)
 {
     struct link *one = to(l, &m->head);
     return one->ops->poll(one, m, hold_ms, answer);
 }
 
-static enum err many_fetch(struct link *l, const struct wire_fetch *m, uint8_t *out, size_t size_bytes,
-                           struct wire_answer *answer)
+static enum err many_fetch(struct link *l, const struct wire_fetch *m, uint8_t *out,
+                           size_t size_bytes, struct wire_answer *answer)
 {
     struct link *one = to(l, &m->head);
     return one->ops->fetch(one, m, out, size_bytes, answer);

@@ -1,7 +1,7 @@
 #ifndef LINK_MANY_H
 #define LINK_MANY_H
-/* One link made of several, one to each aggregator that shares the fragments of a run: a call goes to the one that its head names.
- * Owns them: its close closes all.
+/* One link made of several, one to each aggregator that shares the fragments of a run: a call goes
+ * to the one that its head names. Owns them: its close closes all.
  */
 #include "outer/link/link.h"
 

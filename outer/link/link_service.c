@@ -1,7 +1,7 @@
 #include "outer/link/link.h"
 
-void link_service_chunk(const struct link_service *s, void *upload, uint64_t offset, const uint8_t *data, size_t n,
-                        struct wire_answer *answer)
+void link_service_chunk(const struct link_service *s, void *upload, uint64_t offset,
+                        const uint8_t *data, size_t n, struct wire_answer *answer)
 {
     *answer = (struct wire_answer){.offset = offset};
     if (n == 0)
@@ -11,7 +11,8 @@ void link_service_chunk(const struct link_service *s, void *upload, uint64_t off
         s->stored(s->self, upload, offset, n, s->store(s->self, upload, offset, data, n), answer);
 }
 
-void link_service_finish(const struct link_service *s, void *upload, bool complete, struct wire_answer *answer)
+void link_service_finish(const struct link_service *s, void *upload, bool complete,
+                         struct wire_answer *answer)
 {
     s->finish(s->self, upload, complete, answer);
     if (answer->outcome != ROUND_PENDING)
@@ -20,14 +21,16 @@ void link_service_finish(const struct link_service *s, void *upload, bool comple
     s->verified(s->self, upload, answer);
 }
 
-enum err link_service_no_store(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n)
+enum err link_service_no_store(void *self, void *upload, uint64_t offset, const uint8_t *data,
+                               size_t n)
 {
     (void)self, (void)upload, (void)offset, (void)data, (void)n;
     ASSERT(false && "this service stores in chunk()");
     return ERR_INTERNAL;
 }
 
-void link_service_no_stored(void *self, void *upload, uint64_t offset, size_t n, enum err e, struct wire_answer *answer)
+void link_service_no_stored(void *self, void *upload, uint64_t offset, size_t n, enum err e,
+                            struct wire_answer *answer)
 {
     (void)self, (void)upload, (void)offset, (void)n, (void)e, (void)answer;
     ASSERT(false && "this service stores in chunk()");

@@ -1,6 +1,7 @@
 #ifndef PACE_H
 #define PACE_H
-/* How fast bytes may go: a token bucket as a clock that runs ahead. Pure; the caller knows the time, waits, and locks. */
+/* How fast bytes may go: a token bucket as a clock that runs ahead. Pure; the caller knows the
+ * time, waits, and locks. */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -9,9 +10,11 @@ struct pace {
     uint64_t free_ns;     /* when all that was let through will have gone at that rate */
 };
 
-/* How long from now_ns until these bytes may go; they are booked. After a pause nothing is saved up. */
+/* How long from now_ns until these bytes may go; they are booked. After a pause nothing is saved
+ * up. */
 uint64_t pace_wait_ns(struct pace *p, uint64_t now_ns, size_t bytes);
-/* Bytes of one message: an eighth of a second of the rate, 16 KiB to `most`, so that small calls fit in between. */
+/* Bytes of one message: an eighth of a second of the rate, 16 KiB to `most`, so that small calls
+ * fit in between. */
 size_t pace_chunk_bytes(const struct pace *p, size_t most);
 
 #endif

@@ -7,8 +7,8 @@
 #include <stdio.h>
 
 struct tcp_settings {
-    char congestion[16];               /* control of new connections; "": unknown, as all below */
-    double send_bytes, receive_bytes;  /* that a socket's buffers may grow to */
+    char congestion[16];              /* control of new connections; "": unknown, as all below */
+    double send_bytes, receive_bytes; /* that a socket's buffers may grow to */
     bool slow_start_after_idle;
 };
 

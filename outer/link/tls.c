@@ -19,18 +19,20 @@
 #include "kernels/base/file.h"
 #include "kernels/base/log.h"
 
-/* gRPC 1.51 resets MinProtocol and lets TLS 1.2 in; it does not touch Protocol. Tickets: a resumed handshake would present no
- * certificate again, and either line alone still resumes or still sends them. */
-static const char CONFIGURATION[] = "openssl_conf = atoll\n"
-                                    "[atoll]\n"
-                                    "ssl_conf = ssl\n"
-                                    "[ssl]\n"
-                                    "system_default = tls\n"
-                                    "[tls]\n"
-                                    "Protocol = -ALL,TLSv1.3\n"
-                                    "Ciphersuites = TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256\n"
-                                    "Options = -SessionTicket\n"
-                                    "NumTickets = 0\n";
+/* gRPC 1.51 resets MinProtocol and lets TLS 1.2 in; it does not touch Protocol. Tickets: a resumed
+ * handshake would present no certificate again, and either line alone still resumes or still sends
+ * them. */
+static const char CONFIGURATION[] =
+    "openssl_conf = atoll\n"
+    "[atoll]\n"
+    "ssl_conf = ssl\n"
+    "[ssl]\n"
+    "system_default = tls\n"
+    "[tls]\n"
+    "Protocol = -ALL,TLSv1.3\n"
+    "Ciphersuites = TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256\n"
+    "Options = -SessionTicket\n"
+    "NumTickets = 0\n";
 
 enum err tls_force13(void)
 {
@@ -42,12 +44,14 @@ enum err tls_force13(void)
     NCONF_free(conf);
     BIO_free(text);
     SSL_CTX *probe = ok ? SSL_CTX_new(TLS_method()) : NULL; /* made the way gRPC makes its own */
-    ok = probe && (SSL_CTX_get_options(probe) & SSL_OP_NO_TLSv1_2) && (SSL_CTX_get_options(probe) & SSL_OP_NO_TLSv1_1) &&
-         SSL_CTX_get_num_tickets(probe) == 0;
+    ok = probe && (SSL_CTX_get_options(probe) & SSL_OP_NO_TLSv1_2) &&
+         (SSL_CTX_get_options(probe) & SSL_OP_NO_TLSv1_1) && SSL_CTX_get_num_tickets(probe) == 0;
     SSL_CTX_free(probe);
     if (!ok)
-        return err_set(ERR_UNSUPPORTED, "this OpenSSL (%s) does not let TLS be limited to version 1.3: refusing to start",
-                       OpenSSL_version(OPENSSL_VERSION));
+        return err_set(
+            ERR_UNSUPPORTED,
+            "this OpenSSL (%s) does not let TLS be limited to version 1.3: refusing to start",
+            OpenSSL_version(OPENSSL_VERSION));
     return ERR_OK;
 }
 
@@ -57,10 +61,13 @@ enum err tls_force13(void)
 static enum err key_check(const char *path, const struct stat *st)
 {
     if (st->st_uid != geteuid() && st->st_uid != 0)
-        return err_set(ERR_DENIED, "%s: the key belongs to another user (%u): chown it to the user that runs atoll", path,
-                       st->st_uid);
+        return err_set(
+            ERR_DENIED,
+            "%s: the key belongs to another user (%u): chown it to the user that runs atoll", path,
+            st->st_uid);
     if (st->st_mode & 077)
-        return err_set(ERR_DENIED, "%s: others can read the key (mode %03o): chmod 600 it", path, st->st_mode & 0777);
+        return err_set(ERR_DENIED, "%s: others can read the key (mode %03o): chmod 600 it", path,
+                       st->st_mode & 0777);
     return ERR_OK;
 }
 
@@ -93,7 +100,8 @@ static enum err pem_read(const char *path, bool secret, char **text)
     if (fd < 0 && errno == ELOOP)
         return err_set(ERR_DENIED, "%s: the key is a symbolic link: name the file itself", path);
     if (fd < 0)
-        return err_set(ERR_INPUT, "%s: cannot open: %s (atoll cert issue makes it)", path, strerror(errno));
+        return err_set(ERR_INPUT, "%s: cannot open: %s (atoll cert issue makes it)", path,
+                       strerror(errno));
     enum err e = pem_read_open(fd, path, secret, text);
     close(fd);
     return e;
@@ -128,10 +136,12 @@ void tls_forget(struct tls_pem *p)
 }
 
 /* FNV-1a over what a rename changes. */
-/* Base64 between the two lines of dashes: four characters for three bytes, a line break after 64. */
+/* Base64 between the two lines of dashes: four characters for three bytes, a line break after 64.
+ */
 size_t tls_certificate_bytes(const struct tls_pem *p)
 {
-    const char *begin = strchr(p->certificate, '\n'), *end = begin ? strstr(begin, "-----END") : NULL;
+    const char *begin = strchr(p->certificate, '\n'),
+               *end = begin ? strstr(begin, "-----END") : NULL;
     return end ? (size_t)(end - begin) * 48 / 65 : 0;
 }
 
@@ -143,7 +153,8 @@ uint64_t tls_stamp(const struct link_tls *files)
         struct stat st;
         if (stat(paths[i], &st) != 0)
             return 0;
-        uint64_t words[] = {st.st_ino, (uint64_t)st.st_size, (uint64_t)st.st_mtim.tv_sec, (uint64_t)st.st_mtim.tv_nsec};
+        uint64_t words[] = {st.st_ino, (uint64_t)st.st_size, (uint64_t)st.st_mtim.tv_sec,
+                            (uint64_t)st.st_mtim.tv_nsec};
         for (size_t k = 0; k < sizeof words / sizeof *words; k++)
             stamp = (stamp ^ words[k]) * 0x100000001b3;
     }
@@ -154,12 +165,15 @@ uint64_t tls_stamp(const struct link_tls *files)
 
 bool tls_name_ok(const char *name)
 {
-    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
     size_t n = strlen(name);
-    return n > 0 && n < TLS_NAME_MAX && strspn(name, allowed) == n && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+    return n > 0 && n < TLS_NAME_MAX && strspn(name, allowed) == n && strcmp(name, ".") != 0 &&
+           strcmp(name, "..") != 0;
 }
 
-static const char *const roles[] = {[TLS_SITE] = "site", [TLS_AGGREGATOR] = "aggregator", [TLS_OPERATOR] = "operator"};
+static const char *const roles[] = {
+    [TLS_SITE] = "site", [TLS_AGGREGATOR] = "aggregator", [TLS_OPERATOR] = "operator"};
 
 const char *tls_role_name(enum tls_role role)
 {
@@ -188,8 +202,8 @@ bool tls_uri_ok(const char *uri)
     char run[TLS_NAME_MAX], role[TLS_NAME_MAX], name[TLS_NAME_MAX];
     int end = 0;
     enum tls_role r;
-    return sscanf(uri, "atoll://%63[^/]/%63[^/]/%63[^/]%n", run, role, name, &end) == 3 && uri[end] == 0 &&
-           tls_name_ok(run) && tls_name_ok(name) && tls_role_parse(&r, role);
+    return sscanf(uri, "atoll://%63[^/]/%63[^/]/%63[^/]%n", run, role, name, &end) == 3 &&
+           uri[end] == 0 && tls_name_ok(run) && tls_name_ok(name) && tls_role_parse(&r, role);
 }
 
 /* ---- certificates: reading ---- */
@@ -316,23 +330,33 @@ static void date(char out[32], int64_t unix_s)
         snprintf(out, 32, "?");
 }
 
-static enum err facts_check(const struct tls_facts *f, const char *path, const char *uri, enum tls_role role,
-                            int64_t now_unix)
+static enum err facts_check(const struct tls_facts *f, const char *path, const char *uri,
+                            enum tls_role role, int64_t now_unix)
 {
     char when[32];
     date(when, now_unix < f->from_unix ? f->from_unix : f->until_unix);
     if (now_unix < f->from_unix)
-        return err_set(ERR_DENIED, "%s: the certificate is valid only from %s on: check this machine's clock", path, when);
+        return err_set(ERR_DENIED,
+                       "%s: the certificate is valid only from %s on: check this machine's clock",
+                       path, when);
     if (now_unix >= f->until_unix)
-        return err_set(ERR_DENIED, "%s: the certificate expired at %s: issue a new one with atoll cert issue", path, when);
+        return err_set(ERR_DENIED,
+                       "%s: the certificate expired at %s: issue a new one with atoll cert issue",
+                       path, when);
     if (f->uri_count != 1)
-        return err_set(ERR_DENIED, "%s: the certificate names %u URIs, an identity is exactly one: issue it with atoll cert issue",
+        return err_set(ERR_DENIED,
+                       "%s: the certificate names %u URIs, an identity is exactly one: issue it "
+                       "with atoll cert issue",
                        path, f->uri_count);
     if (strcmp(f->uri, uri) != 0)
-        return err_set(ERR_DENIED, "%s: the certificate is for %s, this process is %s: use that one's certificate, or issue one",
+        return err_set(ERR_DENIED,
+                       "%s: the certificate is for %s, this process is %s: use that one's "
+                       "certificate, or issue one",
                        path, f->uri, uri);
     if (role == TLS_AGGREGATOR ? !f->server : !f->client)
-        return err_set(ERR_DENIED, "%s: the certificate's extended key usage does not let it be a %s: issue it with atoll cert issue",
+        return err_set(ERR_DENIED,
+                       "%s: the certificate's extended key usage does not let it be a %s: issue it "
+                       "with atoll cert issue",
                        path, tls_role_name(role));
     return ERR_OK;
 }
@@ -341,14 +365,19 @@ static enum err chain_check(X509 *leaf, X509 *ca, const struct link_tls *files, 
 {
     X509_STORE *store = X509_STORE_new();
     X509_STORE_CTX *ctx = X509_STORE_CTX_new();
-    bool ready = store && ctx && X509_STORE_add_cert(store, ca) == 1 && X509_STORE_CTX_init(ctx, store, leaf, NULL) == 1;
+    bool ready = store && ctx && X509_STORE_add_cert(store, ca) == 1 &&
+                 X509_STORE_CTX_init(ctx, store, leaf, NULL) == 1;
     if (ready)
         X509_VERIFY_PARAM_set_time(X509_STORE_CTX_get0_param(ctx), (time_t)now_unix);
     bool good = ready && X509_verify_cert(ctx) == 1;
-    const char *why = ready ? X509_verify_cert_error_string(X509_STORE_CTX_get_error(ctx)) : "out of memory";
-    enum err e = good ? ERR_OK
-                      : err_set(ERR_DENIED, "%s: not certified by the authority in %s (%s): use the ca.pem of the same run",
-                                files->certificate, files->ca, why);
+    const char *why =
+        ready ? X509_verify_cert_error_string(X509_STORE_CTX_get_error(ctx)) : "out of memory";
+    enum err e =
+        good ? ERR_OK
+             : err_set(
+                   ERR_DENIED,
+                   "%s: not certified by the authority in %s (%s): use the ca.pem of the same run",
+                   files->certificate, files->ca, why);
     X509_STORE_CTX_free(ctx);
     X509_STORE_free(store);
     ERR_clear_error();
@@ -362,13 +391,16 @@ static enum err pair_check(X509 *leaf, const char *key_text, const struct link_t
     bool match = X509_check_private_key(leaf, key) == 1;
     EVP_PKEY_free(key);
     ERR_clear_error();
-    return match ? ERR_OK
-                 : err_set(ERR_DENIED, "%s: this key does not belong to %s: copy both files of one atoll cert issue",
-                           files->key, files->certificate);
+    return match
+               ? ERR_OK
+               : err_set(
+                     ERR_DENIED,
+                     "%s: this key does not belong to %s: copy both files of one atoll cert issue",
+                     files->key, files->certificate);
 }
 
-enum err tls_check(const struct link_tls *files, const char *run, enum tls_role role, const char *name, int64_t now_unix,
-                   int64_t *days_left)
+enum err tls_check(const struct link_tls *files, const char *run, enum tls_role role,
+                   const char *name, int64_t now_unix, int64_t *days_left)
 {
     struct tls_pem pem;
     TRY(tls_load(&pem, files));
@@ -389,8 +421,11 @@ enum err tls_check(const struct link_tls *files, const char *run, enum tls_role 
     if (e == ERR_OK)
         e = pair_check(leaf, pem.key, files);
     if (e == ERR_OK && *days_left < 30)
-        log_event(*days_left < 1 ? LOG_ERROR : *days_left < 7 ? LOG_WARN : LOG_INFO, "certificate_expires",
-                  "file=%s days=%lld do=\"atoll cert issue\"", files->certificate, (long long)*days_left);
+        log_event(*days_left < 1   ? LOG_ERROR
+                  : *days_left < 7 ? LOG_WARN
+                                   : LOG_INFO,
+                  "certificate_expires", "file=%s days=%lld do=\"atoll cert issue\"",
+                  files->certificate, (long long)*days_left);
     X509_free(leaf);
     X509_free(ca);
     tls_forget(&pem);
@@ -441,16 +476,19 @@ static void making_free(struct making *m)
 static bool certificate_begin(struct making *m, const char *common_name, struct tls_validity v)
 {
     X509_NAME *name = X509_get_subject_name(m->x);
-    return X509_set_version(m->x, X509_VERSION_3) == 1 && serial_make(m->x) && X509_set_pubkey(m->x, m->key) == 1 &&
+    return X509_set_version(m->x, X509_VERSION_3) == 1 && serial_make(m->x) &&
+           X509_set_pubkey(m->x, m->key) == 1 &&
            ASN1_TIME_set(X509_getm_notBefore(m->x), (time_t)v.from_unix) &&
            ASN1_TIME_set(X509_getm_notAfter(m->x), (time_t)v.until_unix) &&
-           X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_UTF8, (const unsigned char *)common_name, -1, -1, 0) == 1 &&
+           X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_UTF8, (const unsigned char *)common_name,
+                                      -1, -1, 0) == 1 &&
            X509_set_issuer_name(m->x, X509_get_subject_name(m->ca)) == 1;
 }
 
 static bool certificate_sign(struct making *m)
 {
-    const EVP_MD *md = EVP_PKEY_is_a(m->ca_key, "ED25519") ? NULL : EVP_sha256(); /* Ed25519 hashes by itself */
+    const EVP_MD *md =
+        EVP_PKEY_is_a(m->ca_key, "ED25519") ? NULL : EVP_sha256(); /* Ed25519 hashes by itself */
     return X509_sign(m->x, m->ca_key, md) > 0;
 }
 
@@ -466,7 +504,8 @@ static enum err pair_write(const struct making *m, const char *directory, const 
 {
     char path[4096];
     BIO *key = BIO_new(BIO_s_secmem()), *certificate = BIO_new(BIO_s_mem());
-    bool ok = key && certificate && PEM_write_bio_PKCS8PrivateKey(key, m->key, NULL, NULL, 0, NULL, NULL) == 1 &&
+    bool ok = key && certificate &&
+              PEM_write_bio_PKCS8PrivateKey(key, m->key, NULL, NULL, 0, NULL, NULL) == 1 &&
               PEM_write_bio_X509(certificate, m->x) == 1;
     enum err e = ok ? file_mkdirs(directory) : library_failed("write key and certificate");
     if (e == ERR_OK) {
@@ -489,19 +528,24 @@ enum err tls_authority(const char *directory, const char *run, bool p256, struct
         return err_set(ERR_CONFIG, "run name '%s': 1 to 63 letters, digits, '-', '_' or '.'", run);
     snprintf(path, sizeof path, "%s/ca.key", directory);
     if (file_exists(path))
-        return err_set(ERR_INPUT, "%s: there is an authority already; every certificate hangs on it, so remove it yourself "
-                                  "or use another directory", path);
+        return err_set(ERR_INPUT,
+                       "%s: there is an authority already; every certificate hangs on it, so "
+                       "remove it yourself "
+                       "or use another directory",
+                       path);
     struct making m = {.key = key_make(p256), .x = X509_new()};
     m.ca = m.x;
     m.ca_key = m.key;
-    snprintf(common_name, sizeof common_name, "atoll %.60s", run); /* X.520: a common name has at most 64 characters */
+    snprintf(common_name, sizeof common_name, "atoll %.60s",
+             run); /* X.520: a common name has at most 64 characters */
     snprintf(uri, sizeof uri, "URI:atoll://%s/authority", run);
     bool ok = m.key && m.x && certificate_begin(&m, common_name, v) &&
               extension_add(m.x, m.x, NID_basic_constraints, "critical,CA:TRUE,pathlen:0") &&
               extension_add(m.x, m.x, NID_key_usage, "critical,keyCertSign,cRLSign") &&
               extension_add(m.x, m.x, NID_subject_key_identifier, "hash") &&
               extension_add(m.x, m.x, NID_subject_alt_name, uri) && certificate_sign(&m);
-    enum err e = ok ? pair_write(&m, directory, "ca") : library_failed("make the authority's certificate");
+    enum err e =
+        ok ? pair_write(&m, directory, "ca") : library_failed("make the authority's certificate");
     making_free(&m);
     return e;
 }
@@ -514,7 +558,8 @@ static enum err authority_read(struct making *m, const char *directory, char run
     struct tls_facts f;
     facts_out(&f, m->ca);
     int end = 0;
-    if (sscanf(f.uri, "atoll://%63[^/]/authority%n", run, &end) != 1 || end == 0 || f.uri[end] != 0 || !tls_name_ok(run))
+    if (sscanf(f.uri, "atoll://%63[^/]/authority%n", run, &end) != 1 || end == 0 ||
+        f.uri[end] != 0 || !tls_name_ok(run))
         return err_set(ERR_INPUT, "%s: not made by atoll cert authority: it names no run", path);
     snprintf(path, sizeof path, "%s/ca.key", directory);
     TRY(pem_read(path, true, &text));
@@ -526,14 +571,16 @@ static enum err authority_read(struct making *m, const char *directory, char run
     return e;
 }
 
-/* "URI:atoll://run/role/name,DNS:host,IP:address". Hosts are of a set without commas, so none can add a name. */
+/* "URI:atoll://run/role/name,DNS:host,IP:address". Hosts are of a set without commas, so none can
+ * add a name. */
 static enum err names_text(char *out, size_t size, const struct tls_request *r, const char *uri)
 {
     size_t n = (size_t)snprintf(out, size, "URI:%s", uri);
     for (size_t i = 0; i < r->host_count; i++) {
         const char *host = r->hosts[i];
         struct in6_addr address;
-        bool ip = inet_pton(AF_INET, host, &address) == 1 || inet_pton(AF_INET6, host, &address) == 1;
+        bool ip =
+            inet_pton(AF_INET, host, &address) == 1 || inet_pton(AF_INET6, host, &address) == 1;
         if (!ip && (!tls_name_ok(host) || strchr(host, '_')))
             return err_set(ERR_CONFIG, "--host %s: neither an IP address nor a DNS name", host);
         n += (size_t)snprintf(out + n, size - n, ",%s:%s", ip ? "IP" : "DNS", host);
@@ -543,24 +590,30 @@ static enum err names_text(char *out, size_t size, const struct tls_request *r, 
     return ERR_OK;
 }
 
-static enum err leaf_make(struct making *m, const struct tls_request *r, const char *run, const char *uri)
+static enum err leaf_make(struct making *m, const struct tls_request *r, const char *run,
+                          const char *uri)
 {
     char names[2048];
     TRY(names_text(names, sizeof names, r, uri));
     if (time_out(X509_get0_notAfter(m->ca)) < r->validity.until_unix)
-        return err_set(ERR_CONFIG, "the authority of run %s expires before that: use fewer --days, or make a new authority", run);
+        return err_set(ERR_CONFIG,
+                       "the authority of run %s expires before that: use fewer --days, or make a "
+                       "new authority",
+                       run);
     m->key = key_make(r->p256);
     m->x = X509_new();
     bool ok = m->key && m->x && certificate_begin(m, r->name, r->validity) &&
               extension_add(m->x, m->ca, NID_basic_constraints, "critical,CA:FALSE") &&
               extension_add(m->x, m->ca, NID_key_usage, "critical,digitalSignature") &&
-              extension_add(m->x, m->ca, NID_ext_key_usage, r->role == TLS_AGGREGATOR ? "serverAuth" : "clientAuth") &&
+              extension_add(m->x, m->ca, NID_ext_key_usage,
+                            r->role == TLS_AGGREGATOR ? "serverAuth" : "clientAuth") &&
               extension_add(m->x, m->ca, NID_authority_key_identifier, "keyid:always") &&
               extension_add(m->x, m->ca, NID_subject_alt_name, names) && certificate_sign(m);
     return ok ? ERR_OK : library_failed("make the certificate");
 }
 
-/* A directory of certificates alone, to copy to a site, holds the authority's certificate too, never its key. */
+/* A directory of certificates alone, to copy to a site, holds the authority's certificate too,
+ * never its key. */
 static enum err authority_copy(const struct tls_request *r)
 {
     char from[4096], to[4096], *text = NULL;
@@ -577,9 +630,12 @@ enum err tls_issue(const struct tls_request *r)
 {
     char run[TLS_NAME_MAX], uri[TLS_URI_MAX];
     if (!tls_name_ok(r->name) || strcmp(r->name, "ca") == 0)
-        return err_set(ERR_CONFIG, "name '%s': 1 to 63 letters, digits, '-', '_' or '.', and not 'ca'", r->name);
+        return err_set(ERR_CONFIG,
+                       "name '%s': 1 to 63 letters, digits, '-', '_' or '.', and not 'ca'",
+                       r->name);
     if (r->role == TLS_AGGREGATOR && r->host_count == 0)
-        return err_set(ERR_CONFIG, "an aggregator needs --host: the DNS names and addresses that sites dial");
+        return err_set(ERR_CONFIG,
+                       "an aggregator needs --host: the DNS names and addresses that sites dial");
     struct making m = {0};
     bool revoked = false;
     enum err e = authority_read(&m, r->directory, run);
@@ -588,8 +644,10 @@ enum err tls_issue(const struct tls_request *r)
         e = tls_revoked(r->directory, uri, &revoked);
     }
     if (e == ERR_OK && revoked)
-        e = err_set(ERR_CONFIG, "%s is in %s/revoked.txt and would be refused: use another name, or remove that line", uri,
-                    r->directory);
+        e = err_set(
+            ERR_CONFIG,
+            "%s is in %s/revoked.txt and would be refused: use another name, or remove that line",
+            uri, r->directory);
     if (e == ERR_OK)
         e = leaf_make(&m, r, run, uri);
     if (e == ERR_OK)
@@ -638,14 +696,17 @@ enum err tls_revoke(const char *directory, const char *uri, bool *was_there)
 {
     char path[4096], *text;
     if (!tls_uri_ok(uri))
-        return err_set(ERR_CONFIG, "'%s' is no identity: atoll://RUN/ROLE/NAME, as atoll cert show prints it", uri);
+        return err_set(ERR_CONFIG,
+                       "'%s' is no identity: atoll://RUN/ROLE/NAME, as atoll cert show prints it",
+                       uri);
     struct arena a = arena_make(0);
     snprintf(path, sizeof path, "%s/revoked.txt", directory);
     enum err e = revoked_read(path, &a, &text);
     *was_there = e == ERR_OK && line_find(text, uri);
     if (e == ERR_OK && !*was_there) {
         size_t n = strlen(text);
-        struct file_part parts[] = {{text, n}, {"\n", n && text[n - 1] != '\n'}, {uri, strlen(uri)}, {"\n", 1}};
+        struct file_part parts[] = {
+            {text, n}, {"\n", n && text[n - 1] != '\n'}, {uri, strlen(uri)}, {"\n", 1}};
         e = file_write(path, parts, sizeof parts / sizeof *parts, 0644);
     }
     arena_free(&a);

@@ -1,5 +1,6 @@
-/* Structs <-> protobuf. The only file that includes protobuf-c. Decoding takes memory from the caller's capped arena, and
- * every text, digest, count and enumeration is checked before it reaches a struct.
+/* Structs <-> protobuf. The only file that includes protobuf-c. Decoding takes memory from the
+ * caller's capped arena, and every text, digest, count and enumeration is checked before it reaches
+ * a struct.
  */
 #include "outer/link/wire.h"
 #include "outer/codec/codec.h"
@@ -229,7 +230,8 @@ static enum err answer_encode(struct packed *to, const void *message)
 
 /* ---- in ---- */
 
-/* Length of the UTF-8 sequence at p, at most n bytes: 0 when malformed, overlong, a surrogate or past U+10FFFF. */
+/* Length of the UTF-8 sequence at p, at most n bytes: 0 when malformed, overlong, a surrogate or
+ * past U+10FFFF. */
 static size_t utf8_length(const uint8_t *p, size_t n)
 {
     if (p[0] < 0x80)
@@ -240,15 +242,16 @@ static size_t utf8_length(const uint8_t *p, size_t n)
     for (size_t i = 1; i < length; i++)
         if ((p[i] & 0xc0) != 0x80)
             return 0;
-    bool bad = (p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) || (p[0] == 0xf0 && p[1] < 0x90) ||
-               (p[0] == 0xf4 && p[1] > 0x8f);
+    bool bad = (p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) ||
+               (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f);
     return bad ? 0 : length;
 }
 
 static enum err text_check(blob in, size_t capacity, const char *what)
 {
     if (in.len >= capacity)
-        return err_set(ERR_PROTO, "%s of %zu bytes, at most %zu are allowed", what, in.len, capacity - 1);
+        return err_set(ERR_PROTO, "%s of %zu bytes, at most %zu are allowed", what, in.len,
+                       capacity - 1);
     for (size_t at = 0, n; at < in.len; at += n) {
         n = utf8_length(in.data + at, in.len - at);
         if (n == 0 || in.data[at] == 0)
@@ -270,7 +273,8 @@ static enum err digest_in(struct digest *out, blob in, const char *what)
 {
     *out = (struct digest){0};
     if (in.len != 0 && in.len != sizeof out->bytes)
-        return err_set(ERR_PROTO, "%s of %zu bytes, a digest has %zu", what, in.len, sizeof out->bytes);
+        return err_set(ERR_PROTO, "%s of %zu bytes, a digest has %zu", what, in.len,
+                       sizeof out->bytes);
     if (in.len)
         memcpy(out->bytes, in.data, in.len);
     return ERR_OK;
@@ -324,8 +328,8 @@ static enum err answer_in(struct wire_answer *out, const Atoll__Answer *p)
     return ERR_OK;
 }
 
-static enum err states_in(struct wire_fragment_state *out, uint32_t *count, Atoll__FragmentState *const *list,
-                          size_t n)
+static enum err states_in(struct wire_fragment_state *out, uint32_t *count,
+                          Atoll__FragmentState *const *list, size_t n)
 {
     if (n > ROUND_FRAGMENTS_MAX)
         return err_set(ERR_PROTO, "%zu fragments, at most %d are possible", n, ROUND_FRAGMENTS_MAX);
@@ -431,11 +435,13 @@ static enum err upload_decode(void *message, const void *unpacked, struct arena 
     TRY(digest_in(&m->parent, p->parent, "parent"));
     TRY(digest_in(&m->grid, p->grid, "grid"));
     if (p->signature.len != 0 && p->signature.len != sizeof m->signature)
-        return err_set(ERR_PROTO, "a signature of %zu bytes, it has %zu", p->signature.len, sizeof m->signature);
+        return err_set(ERR_PROTO, "a signature of %zu bytes, it has %zu", p->signature.len,
+                       sizeof m->signature);
     if (!isfinite(p->weight) || p->weight < 0)
         return err_set(ERR_PROTO, "a weight that is negative or not finite");
     if (p->backlog > CODEC_BACKLOG_MAX)
-        return err_set(ERR_PROTO, "a backlog of code %u, at most %d is possible", p->backlog, CODEC_BACKLOG_MAX);
+        return err_set(ERR_PROTO, "a backlog of code %u, at most %d is possible", p->backlog,
+                       CODEC_BACKLOG_MAX);
     if (p->signature.len)
         memcpy(m->signature, p->signature.data, sizeof m->signature);
     m->round = p->round;
@@ -487,7 +493,8 @@ struct form {
 };
 static const struct form forms[WIRE_KINDS] = {
     [WIRE_HELLO] = {&atoll__hello_request__descriptor, hello_encode, hello_decode},
-    [WIRE_HELLO_ANSWER] = {&atoll__hello_answer__descriptor, hello_answer_encode, hello_answer_decode},
+    [WIRE_HELLO_ANSWER] = {&atoll__hello_answer__descriptor, hello_answer_encode,
+                           hello_answer_decode},
     [WIRE_POLL] = {&atoll__poll_request__descriptor, poll_encode, poll_decode},
     [WIRE_POLL_ANSWER] = {&atoll__poll_answer__descriptor, poll_answer_encode, poll_answer_decode},
     [WIRE_REPORT] = {&atoll__report_request__descriptor, report_encode, report_decode},
@@ -511,7 +518,8 @@ size_t wire_largest(enum wire_kind kind)
     return sizes[kind].message_bytes;
 }
 
-enum err wire_encode(enum wire_kind kind, const void *message, struct arena *a, uint8_t **data, size_t *size_bytes)
+enum err wire_encode(enum wire_kind kind, const void *message, struct arena *a, uint8_t **data,
+                     size_t *size_bytes)
 {
     ASSERT(kind < WIRE_KINDS);
     struct packed to = {.kind = kind, .arena = a};
@@ -532,14 +540,17 @@ static void capped_free(void *arena, void *p) /* all at once, with the arena */
     (void)p;
 }
 
-enum err wire_decode(enum wire_kind kind, void *message, const uint8_t *data, size_t size_bytes, struct arena *a)
+enum err wire_decode(enum wire_kind kind, void *message, const uint8_t *data, size_t size_bytes,
+                     struct arena *a)
 {
     if (size_bytes > wire_largest(kind))
-        return err_set(ERR_PROTO, "a message of %zu bytes, at most %zu are allowed", size_bytes, wire_largest(kind));
+        return err_set(ERR_PROTO, "a message of %zu bytes, at most %zu are allowed", size_bytes,
+                       wire_largest(kind));
     ASSERT(a->cap_bytes);
     ProtobufCAllocator allocator = {capped_alloc, capped_free, a};
     memset(message, 0, sizes[kind].struct_bytes);
-    void *unpacked = protobuf_c_message_unpack(forms[kind].descriptor, &allocator, size_bytes, data);
+    void *unpacked =
+        protobuf_c_message_unpack(forms[kind].descriptor, &allocator, size_bytes, data);
     if (!unpacked)
         return err_set(ERR_PROTO, "a message of %zu bytes is malformed", size_bytes);
     return forms[kind].decode(message, unpacked, a);
@@ -595,8 +606,8 @@ static uint64_t varint_get(struct bytes_reader *r)
     return 0;
 }
 
-enum err wire_chunk_parse(struct wire_chunk *c, const uint8_t *head, size_t head_bytes, size_t message_bytes,
-                          size_t *data_at)
+enum err wire_chunk_parse(struct wire_chunk *c, const uint8_t *head, size_t head_bytes,
+                          size_t message_bytes, size_t *data_at)
 {
     struct bytes_reader r = bytes_reader(head, head_bytes);
     *c = (struct wire_chunk){0};
@@ -618,10 +629,12 @@ enum err wire_chunk_parse(struct wire_chunk *c, const uint8_t *head, size_t head
         return err_set(ERR_PROTO, "a chunk whose header is malformed");
     *data_at = head_bytes - (size_t)(r.end - r.at);
     if (size == 0 || size > WIRE_CHUNK_BYTES || *data_at + size != message_bytes)
-        return err_set(ERR_PROTO, "a chunk of %llu bytes in a message of %zu", (unsigned long long)size, message_bytes);
+        return err_set(ERR_PROTO, "a chunk of %llu bytes in a message of %zu",
+                       (unsigned long long)size, message_bytes);
     if (c->offset > c->total || size > c->total - c->offset)
-        return err_set(ERR_PROTO, "a chunk of %llu bytes at %llu, past the end at %llu", (unsigned long long)size,
-                       (unsigned long long)c->offset, (unsigned long long)c->total);
+        return err_set(ERR_PROTO, "a chunk of %llu bytes at %llu, past the end at %llu",
+                       (unsigned long long)size, (unsigned long long)c->offset,
+                       (unsigned long long)c->total);
     c->size_bytes = (uint32_t)size;
     return ERR_OK;
 }

@@ -1,8 +1,9 @@
 #ifndef WIRE_H
 #define WIRE_H
-/* The messages as plain structs, and their protobuf form (wire.c, the one file that includes protobuf-c; proto/atoll.proto
- * documents sender, moment, idempotence and largest size of each). Sizes and counts from a peer are checked here,
- * before memory is taken; a decoder refuses what is malformed or over a limit.
+/* The messages as plain structs, and their protobuf form (wire.c, the one file that includes
+ * protobuf-c; proto/atoll.proto documents sender, moment, idempotence and largest size of each).
+ * Sizes and counts from a peer are checked here, before memory is taken; a decoder refuses what is
+ * malformed or over a limit.
  */
 #include "kernels/base/arena.h"
 #include "outer/link/blocks.h"
@@ -10,38 +11,44 @@
 #include "outer/protocol/round.h"
 
 enum {
-    WIRE_MAJOR = 1, WIRE_MINOR = 0,
+    WIRE_MAJOR = 1,
+    WIRE_MINOR = 0,
     WIRE_AGGREGATORS_MAX = 16,
-    WIRE_NAME_MAX = 64, WIRE_TEXT_MAX = 2048, WIRE_CONFIG_MAX = 65536,
-    WIRE_CHUNK_BYTES = 1 << 20, WIRE_MESSAGE_MAX = WIRE_CHUNK_BYTES + 65536,
-    WIRE_CHUNK_HEADER_MAX = 32,      /* 2 varints of 10, a fixed32, a length of 4, and 4 tags, at most */
-    WIRE_DECODE_BYTES_MAX = 1 << 20  /* of memory that one message may cause: what a decoder's arena is capped to */
+    WIRE_NAME_MAX = 64,
+    WIRE_TEXT_MAX = 2048,
+    WIRE_CONFIG_MAX = 65536,
+    WIRE_CHUNK_BYTES = 1 << 20,
+    WIRE_MESSAGE_MAX = WIRE_CHUNK_BYTES + 65536,
+    WIRE_CHUNK_HEADER_MAX = 32, /* 2 varints of 10, a fixed32, a length of 4, and 4 tags, at most */
+    WIRE_DECODE_BYTES_MAX =
+        1 << 20 /* of memory that one message may cause: what a decoder's arena is capped to */
 };
 
 struct wire_head { /* in every request of a site */
     char run[WIRE_NAME_MAX];
     char site[WIRE_NAME_MAX];
-    struct digest config;        /* of the canonical pinned keys, model table digest included */
+    struct digest config; /* of the canonical pinned keys, model table digest included */
     uint32_t roster_version;
     uint64_t epoch, incarnation, instance;
-    uint32_t aggregator;         /* the one that is meant: index, fragments in turn */
+    uint32_t aggregator; /* the one that is meant: index, fragments in turn */
 };
 struct wire_fragment_state { /* hello and its answer */
     uint64_t round;
     struct digest state, manifest;
-    struct digest accepted;      /* answer: the payload accepted from this site for `round`; zero: none */
+    struct digest
+        accepted; /* answer: the payload accepted from this site for `round`; zero: none */
     bool sealed;
 };
 struct wire_hello {
     struct wire_head head;
     uint32_t major, minor;
-    const char *config;          /* canonical text, to name differing keys; borrowed */
+    const char *config; /* canonical text, to name differing keys; borrowed */
     bool has_state;
     uint32_t fragment_count;
     struct wire_fragment_state fragments[ROUND_FRAGMENTS_MAX];
 };
 struct wire_hello_answer {
-    enum round_outcome outcome;  /* worst over fragments: MISMATCH, ..., JOIN, BEHIND, CURRENT */
+    enum round_outcome outcome; /* worst over fragments: MISMATCH, ..., JOIN, BEHIND, CURRENT */
     char text[WIRE_TEXT_MAX];
     uint32_t minor;
     uint64_t epoch, instance;
@@ -55,43 +62,43 @@ struct wire_contribution { /* header of a contribution; the payload follows in c
     uint64_t round, payload_bytes, data_cursor, extra_steps;
     struct digest parent, grid, payload;
     float weight;
-    uint8_t backlog;             /* codec_backlog */
-    uint64_t transfer;           /* set by the link: streams that carry one transfer together */
-    uint32_t stream;             /* set by the link: 0 leads, the others join it */
-    uint8_t signature[64];       /* place of the site's signature */
+    uint8_t backlog;       /* codec_backlog */
+    uint64_t transfer;     /* set by the link: streams that carry one transfer together */
+    uint32_t stream;       /* set by the link: 0 leads, the others join it */
+    uint8_t signature[64]; /* place of the site's signature */
 };
 struct wire_answer {
     enum round_outcome outcome;
     char text[WIRE_TEXT_MAX];
-    uint64_t offset;             /* RESUME: the first byte that is missing */
-    struct blocks blocks;        /* RESUME of an offer: what is there; of a fetch: see link.h */
-    uint64_t round;              /* aggregator's current round of the fragment */
-    uint32_t retry_ms;           /* FULL */
+    uint64_t offset;      /* RESUME: the first byte that is missing */
+    struct blocks blocks; /* RESUME of an offer: what is there; of a fetch: see link.h */
+    uint64_t round;       /* aggregator's current round of the fragment */
+    uint32_t retry_ms;    /* FULL */
 };
 struct wire_poll {
     struct wire_head head;
     uint32_t fragment;
     uint64_t round;
-    uint32_t hold_ms;            /* set by the link */
+    uint32_t hold_ms; /* set by the link */
 };
 struct wire_poll_answer {
-    struct wire_answer answer;   /* COMMIT, PENDING (text: who is missing), GONE, ... */
-    struct manifest manifest;    /* COMMIT */
+    struct wire_answer answer; /* COMMIT, PENDING (text: who is missing), GONE, ... */
+    struct manifest manifest;  /* COMMIT */
 };
 enum wire_what { WIRE_AGGREGATE = 0, WIRE_SNAPSHOT = 1 };
 struct wire_fetch {
     struct wire_head head;
     enum wire_what what;
     uint32_t fragment;
-    uint64_t round;              /* AGGREGATE: of that round; SNAPSHOT: state `round` */
-    uint64_t offset;             /* resume */
-    uint64_t size_bytes;         /* set by the link: from there; 0: to the end */
-    uint32_t chunk_bytes;        /* set by the link: at most, in one message; 0: as the aggregator likes */
+    uint64_t round;       /* AGGREGATE: of that round; SNAPSHOT: state `round` */
+    uint64_t offset;      /* resume */
+    uint64_t size_bytes;  /* set by the link: from there; 0: to the end */
+    uint32_t chunk_bytes; /* set by the link: at most, in one message; 0: as the aggregator likes */
 };
 struct wire_report { /* adopted; also the live view's source */
     struct wire_head head;
     uint32_t fragment;
-    uint64_t round;              /* state now */
+    uint64_t round; /* state now */
     struct digest state;
     int64_t step;
     double loss, tokens_per_second;
@@ -106,37 +113,44 @@ struct wire_chunk { /* of a contribution or a download; the data stands behind t
     uint32_t crc32c, size_bytes;
 };
 
-/* X(kind, struct, largest message in bytes). UPLOAD and DOWNLOAD are the first message of their streams. */
-#define WIRE_LIST(X)                                                                                     \
-    X(HELLO, wire_hello, 131072)                                                                         \
-    X(HELLO_ANSWER, wire_hello_answer, 16384)                                                            \
-    X(POLL, wire_poll, 1024)                                                                             \
-    X(POLL_ANSWER, wire_poll_answer, 57344)                                                              \
-    X(REPORT, wire_report, 1024)                                                                         \
-    X(LEAVE, wire_leave, 1024)                                                                           \
-    X(UPLOAD, wire_contribution, 1024)                                                                   \
-    X(FETCH, wire_fetch, 1024)                                                                           \
-    X(DOWNLOAD, wire_answer, 4096)                                                                       \
+/* X(kind, struct, largest message in bytes). UPLOAD and DOWNLOAD are the first message of their
+ * streams. */
+#define WIRE_LIST(X)                                                                               \
+    X(HELLO, wire_hello, 131072)                                                                   \
+    X(HELLO_ANSWER, wire_hello_answer, 16384)                                                      \
+    X(POLL, wire_poll, 1024)                                                                       \
+    X(POLL_ANSWER, wire_poll_answer, 57344)                                                        \
+    X(REPORT, wire_report, 1024)                                                                   \
+    X(LEAVE, wire_leave, 1024)                                                                     \
+    X(UPLOAD, wire_contribution, 1024)                                                             \
+    X(FETCH, wire_fetch, 1024)                                                                     \
+    X(DOWNLOAD, wire_answer, 4096)                                                                 \
     X(ANSWER, wire_answer, 8192)
 
 enum wire_kind {
 #define X(kind, type, largest) WIRE_##kind,
     WIRE_LIST(X)
 #undef X
-    WIRE_KINDS
+        WIRE_KINDS
 };
 
-/* message: the struct that WIRE_LIST names. Encoding what a decoder would refuse is a bug: it asserts. */
-enum err wire_encode(enum wire_kind kind, const void *message, struct arena *a, uint8_t **data, size_t *size_bytes) MUST;
-/* ERR_PROTO: malformed or over a limit. What the struct borrows (config) lies in the arena, which the caller caps. */
-enum err wire_decode(enum wire_kind kind, void *message, const uint8_t *data, size_t size_bytes, struct arena *a) MUST;
+/* message: the struct that WIRE_LIST names. Encoding what a decoder would refuse is a bug: it
+ * asserts. */
+enum err wire_encode(enum wire_kind kind, const void *message, struct arena *a, uint8_t **data,
+                     size_t *size_bytes) MUST;
+/* ERR_PROTO: malformed or over a limit. What the struct borrows (config) lies in the arena, which
+ * the caller caps. */
+enum err wire_decode(enum wire_kind kind, void *message, const uint8_t *data, size_t size_bytes,
+                     struct arena *a) MUST;
 size_t wire_largest(enum wire_kind kind);
 
-/* Header of a chunk; the data follows, so that it can go out from where it lies. Returns the header's bytes. */
+/* Header of a chunk; the data follows, so that it can go out from where it lies. Returns the
+ * header's bytes. */
 size_t wire_chunk_header(uint8_t out[WIRE_CHUNK_HEADER_MAX], const struct wire_chunk *c);
-/* Reads the header at the start of a message of message_bytes, of which the first head_bytes are at hand (all or at least
- * WIRE_CHUNK_HEADER_MAX). Checked: the header's form, data exactly to the message's end, at most WIRE_CHUNK_BYTES, inside total. */
-enum err wire_chunk_parse(struct wire_chunk *c, const uint8_t *head, size_t head_bytes, size_t message_bytes,
-                          size_t *data_at) MUST;
+/* Reads the header at the start of a message of message_bytes, of which the first head_bytes are at
+ * hand (all or at least WIRE_CHUNK_HEADER_MAX). Checked: the header's form, data exactly to the
+ * message's end, at most WIRE_CHUNK_BYTES, inside total. */
+enum err wire_chunk_parse(struct wire_chunk *c, const uint8_t *head, size_t head_bytes,
+                          size_t message_bytes, size_t *data_at) MUST;
 
 #endif

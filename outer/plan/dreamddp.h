@@ -9,9 +9,9 @@
 #include <stddef.h>
 #include "kernels/base/arena.h"
 
-struct dreamddp_layer {     /* in backward order: 0 is the last layer of the model */
-    double backward_s;      /* of its gradient, measured */
-    double exchange_s;      /* of its slice: payload over bandwidth, plus latency */
+struct dreamddp_layer { /* in backward order: 0 is the last layer of the model */
+    double backward_s;  /* of its gradient, measured */
+    double exchange_s;  /* of its slice: payload over bandwidth, plus latency */
 };
 
 /* at[layers]: the iteration of the period, 0..iterations-1, each used by at least one layer up to

@@ -4,13 +4,15 @@
 #include "outer/plan/plan_tables.h"
 
 enum {
-    /* Between the send of a contribution and its commit at the site: offer and data; fetch. Between the two the receipt and the
-     * poll pass while the aggregator commits. In a fragment's first round the answer to the offer comes before the data. */
+    /* Between the send of a contribution and its commit at the site: offer and data; fetch. Between
+     * the two the receipt and the poll pass while the aggregator commits. In a fragment's first
+     * round the answer to the offer comes before the data. */
     ROUND_TRIPS = 2,
-    REPORT_TRIPS = 1          /* and before training goes on where it waits: the report */
+    REPORT_TRIPS = 1 /* and before training goes on where it waits: the report */
 };
 
-double plan_share(double steps_s, unsigned fragments, double exchange_s, double hidden_s, double busy_s)
+double plan_share(double steps_s, unsigned fragments, double exchange_s, double hidden_s,
+                  double busy_s)
 {
     double exposed = exchange_s > hidden_s ? fragments * (exchange_s - hidden_s) : 0;
     double all = steps_s + exposed;
@@ -23,12 +25,14 @@ struct cost { /* of one round of one fragment */
     double exchange_s, up_s, down_s;
 };
 
-static struct cost round_cost(const struct plan_task *t, const struct schedule *s, enum codec_kind kind, size_t elements)
+static struct cost round_cost(const struct plan_task *t, const struct schedule *s,
+                              enum codec_kind kind, size_t elements)
 {
     struct schedule_bytes b = schedule_bytes(s, kind, elements, t->sites);
     double up = (double)b.up, down = (double)b.down;
     const struct exchange_cost *o = &t->outer;
-    struct cost r = {.up_s = line_transfer_s(&t->link, up, true), .down_s = line_transfer_s(&t->link, down, false)};
+    struct cost r = {.up_s = line_transfer_s(&t->link, up, true),
+                     .down_s = line_transfer_s(&t->link, down, false)};
     if (t->aggregator_bps > 0) {
         double in = t->sites * line_wire_bytes(up) * 8 / t->aggregator_bps,
                out = t->sites * line_wire_bytes(down) * 8 / t->aggregator_bps;
@@ -52,7 +56,8 @@ static double exposed_s(const struct plan_task *t, const struct schedule *s, dou
 }
 
 /* What the last round takes beyond what was counted for it. */
-static double last_s(const struct plan_task *t, const struct schedule *s, enum codec_kind kind, size_t elements)
+static double last_s(const struct plan_task *t, const struct schedule *s, enum codec_kind kind,
+                     size_t elements)
 {
     double all = round_cost(t, s, kind, elements).exchange_s;
     return all - exposed_s(t, s, all);
@@ -63,8 +68,8 @@ struct sums { /* over rounds */
     uint64_t up_bytes, down_bytes; /* payload of one site */
 };
 
-static void add_rounds(struct sums *sum, const struct plan_task *t, const struct schedule *s, enum codec_kind kind,
-                       size_t elements, uint64_t rounds)
+static void add_rounds(struct sums *sum, const struct plan_task *t, const struct schedule *s,
+                       enum codec_kind kind, size_t elements, uint64_t rounds)
 {
     struct cost c = round_cost(t, s, kind, elements);
     struct schedule_bytes b = schedule_bytes(s, kind, elements, t->sites);
@@ -87,8 +92,8 @@ static double busy(const struct sums *s)
     return s->up_s > s->down_s ? s->up_s : s->down_s; /* both directions at once */
 }
 
-static void predict_time(const struct plan_task *t, const struct schedule *s, const size_t *elements,
-                         struct plan_result *r)
+static void predict_time(const struct plan_task *t, const struct schedule *s,
+                         const size_t *elements, struct plan_result *r)
 {
     struct sums regular = {0}, all = {0};
     double steps_s = (double)s->steps * t->step_s;
@@ -118,13 +123,16 @@ static void predict_loss(const struct plan_task *t, const struct schedule *s, st
     double high;
     struct plan_value sites = plan_loss_sites(t->parameters, t->sites),
                       every = plan_loss_every((double)s->beat[0].every, &high),
-                      overlap = plan_loss_overlap((double)s->overlap), codec = plan_loss_codec(s->beat[0].codec);
+                      overlap = plan_loss_overlap((double)s->overlap),
+                      codec = plan_loss_codec(s->beat[0].codec);
     r->loss_percent = sites.value + every.value + overlap.value + codec.value;
     r->loss_high = sites.value + high + overlap.value + codec.value;
-    r->extrapolated = sites.extrapolated || every.extrapolated || overlap.extrapolated || codec.extrapolated;
+    r->extrapolated =
+        sites.extrapolated || every.extrapolated || overlap.extrapolated || codec.extrapolated;
 }
 
-void plan_predict(const struct plan_task *t, const struct schedule *s, const size_t *elements, struct plan_result *r)
+void plan_predict(const struct plan_task *t, const struct schedule *s, const size_t *elements,
+                  struct plan_result *r)
 {
     ASSERT(t->step_s > 0 && t->link.up_bps > 0 && t->link.down_bps > 0 && t->link.streams > 0);
     predict_time(t, s, elements, r);
@@ -141,7 +149,8 @@ static bool deviates(double got, double want)
     return fabs(got - want) > 0.05 && (got > want * PLAN_DEVIANT || got * PLAN_DEVIANT < want);
 }
 
-bool plan_left(struct plan_watch *w, double exchange_s, double predicted_s, double step_s, double planned_step_s)
+bool plan_left(struct plan_watch *w, double exchange_s, double predicted_s, double step_s,
+               double planned_step_s)
 {
     bool off = deviates(exchange_s, predicted_s) || deviates(step_s, planned_step_s);
     w->deviant = off ? w->deviant + 1 : 0;
@@ -152,7 +161,8 @@ bool plan_left(struct plan_watch *w, double exchange_s, double predicted_s, doub
 
 /* ---- the search ---- */
 
-static const int64_t everies[] = {10, 15, 20, 25, 30, 40, 50, 60, 75, 100, 150, 200, 300, 400, 500, 750, PLAN_EVERY_MAX};
+static const int64_t everies[] = {
+    10, 15, 20, 25, 30, 40, 50, 60, 75, 100, 150, 200, 300, 400, 500, 750, PLAN_EVERY_MAX};
 static const unsigned parts[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, ROUND_FRAGMENTS_MAX};
 static const int64_t overlaps[] = {0, 1, 2, 3, 5, 8, PLAN_OVERLAP_MAX};
 #define COUNT(a) (sizeof(a) / sizeof *(a))
@@ -173,10 +183,11 @@ static bool better(const struct plan_option *a, const struct plan_option *b)
     return a->result.up_bytes < b->result.up_bytes; /* as good, and cheaper */
 }
 
-static void look(struct search *s, unsigned fragments, int64_t every, int64_t overlap, enum codec_kind codec)
+static void look(struct search *s, unsigned fragments, int64_t every, int64_t overlap,
+                 enum codec_kind codec)
 {
-    struct plan_option o = {
-        .schedule = schedule_streaming(s->like.steps, every, fragments, s->like.whole_rounds, codec)};
+    struct plan_option o = {.schedule = schedule_streaming(s->like.steps, every, fragments,
+                                                           s->like.whole_rounds, codec)};
     o.schedule.overlap = overlap;
     o.schedule.back_off = s->like.back_off;
     o.schedule.reencode_from = s->like.reencode_from;
@@ -209,7 +220,8 @@ static enum err search(struct search *s, const struct table *table, struct arena
     for (size_t i = 0; i < table->count; i++)
         layers = table->tensors[i].layer > layers ? table->tensors[i].layer : layers;
     for (size_t p = 0; p < COUNT(parts) && (parts[p] == 1 || parts[p] <= (unsigned)layers); p++) {
-        struct fragment_plan plan = {.kind = FRAGMENT_STRIDED, .count = parts[p], .synchronised = {true}};
+        struct fragment_plan plan = {
+            .kind = FRAGMENT_STRIDED, .count = parts[p], .synchronised = {true}};
         struct fragments f;
         TRY(fragment_make(&f, table, &plan, scratch));
         for (unsigned i = 0; i < f.count; i++)
@@ -219,8 +231,9 @@ static enum err search(struct search *s, const struct table *table, struct arena
     return ERR_OK;
 }
 
-enum err plan_search(const struct plan_task *t, const struct schedule *like, const struct table *table,
-                     double utilisation, struct plan_option out[PLAN_OPTIONS_MAX], size_t *count,
+enum err plan_search(const struct plan_task *t, const struct schedule *like,
+                     const struct table *table, double utilisation,
+                     struct plan_option out[PLAN_OPTIONS_MAX], size_t *count,
                      struct plan_option *nearest)
 {
     struct arena scratch = arena_make(0);
@@ -244,8 +257,8 @@ enum err plan_search(const struct plan_task *t, const struct schedule *like, con
 
 /* ---- the nearest link ---- */
 
-static enum err reaches(const struct plan_task *t, const struct schedule *like, const struct table *table, double utilisation,
-                        bool *yes)
+static enum err reaches(const struct plan_task *t, const struct schedule *like,
+                        const struct table *table, double utilisation, bool *yes)
 {
     struct plan_option options[PLAN_OPTIONS_MAX], nearest;
     size_t count;
@@ -255,8 +268,8 @@ static enum err reaches(const struct plan_task *t, const struct schedule *like, 
 }
 
 /* Bisection of one number between one that does not do and one that does, in the logarithm. */
-static enum err bisect(struct plan_task *t, const struct schedule *like, const struct table *table, double utilisation,
-                       bool rate)
+static enum err bisect(struct plan_task *t, const struct schedule *like, const struct table *table,
+                       double utilisation, bool rate)
 {
     struct line given = t->link;
     double bad = 0, good = rate ? log(LINE_RATE_MAX / given.up_bps) : log(1e-9);
@@ -286,8 +299,9 @@ static enum err bisect(struct plan_task *t, const struct schedule *like, const s
     return ERR_OK;
 }
 
-enum err plan_nearest_link(const struct plan_task *t, const struct schedule *s, const struct table *table,
-                           double utilisation, struct line *link, enum plan_nearest *by)
+enum err plan_nearest_link(const struct plan_task *t, const struct schedule *s,
+                           const struct table *table, double utilisation, struct line *link,
+                           enum plan_nearest *by)
 {
     struct plan_task tried = *t;
     bool by_rate, by_delay;

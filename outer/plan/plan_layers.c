@@ -17,8 +17,9 @@ static size_t elements_of(const struct table *t, int layer)
 static double exchange_s(const struct plan_settings *p, const struct line *l, int layer)
 {
     const struct codec *c = codec_find(p->o.outer_codec);
-    struct schedule_bytes b = schedule_bytes(&p->exchange.schedule, c->kind, elements_of(&p->table, layer),
-                                             (unsigned)p->o.outer_sites.count);
+    struct schedule_bytes b =
+        schedule_bytes(&p->exchange.schedule, c->kind, elements_of(&p->table, layer),
+                       (unsigned)p->o.outer_sites.count);
     double up = line_wire_bytes((double)b.up), down = line_wire_bytes((double)b.down);
     return 8 * up / line_rate_bps(l, l->up_bps) + 8 * down / line_rate_bps(l, l->down_bps) +
            l->rtt_s;
@@ -45,14 +46,14 @@ static enum err profile(struct dreamddp_layer *out, const struct plan_settings *
         sum += out[i].backward_s;
     }
     if (!(sum > 0))
-        return err_set(ERR_CONFIG, "plan.layers_ms: all zero; measure them with atoll probe --step");
+        return err_set(ERR_CONFIG,
+                       "plan.layers_ms: all zero; measure them with atoll probe --step");
     for (unsigned i = 0; i < layers; i++)
         out[i].backward_s *= slot_s / sum;
     return ERR_OK;
 }
 
-enum err plan_layers_make(struct plan_layers *out, struct plan_settings *p,
-                          const struct line *link)
+enum err plan_layers_make(struct plan_layers *out, struct plan_settings *p, const struct line *link)
 {
     unsigned layers = (unsigned)p->s.model_layers + 2, slots = layers, *at;
     struct dreamddp_layer *l;

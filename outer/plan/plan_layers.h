@@ -1,8 +1,8 @@
 #ifndef PLAN_LAYERS_H
 #define PLAN_LAYERS_H
-/* `atoll plan --layers`: DreamDDP's layer-wise schedule (dreamddp.h) for a run's layers. A period of
- * outer.every steps has as many slots as fit, at most one for each layer; a slice that is sent at
- * the end of a slot hides under the next one's backward passes.
+/* `atoll plan --layers`: DreamDDP's layer-wise schedule (dreamddp.h) for a run's layers. A period
+ * of outer.every steps has as many slots as fit, at most one for each layer; a slice that is sent
+ * at the end of a slot hides under the next one's backward passes.
  */
 #include "outer/plan/plan_settings.h"
 
@@ -19,7 +19,8 @@ struct plan_layers {
  * model's layers + 2 or the model has more than the fragments there may be. */
 enum err plan_layers_make(struct plan_layers *out, struct plan_settings *p,
                           const struct line *link) MUST;
-/* The shortest multiple of outer.every, up to PLAN_EVERY_MAX, whose period waits for less than that; 0: none. */
+/* The shortest multiple of outer.every, up to PLAN_EVERY_MAX, whose period waits for less than
+ * that; 0: none. */
 enum err plan_layers_every(int64_t *every, struct plan_settings *p, const struct line *link) MUST;
 /* "embed-3@5": as outer.slices lists it. */
 void plan_layers_text(const struct fragment_slice *s, int layers, char *out, size_t size_bytes);

@@ -40,7 +40,8 @@ void plan_settings_task(struct plan_task *t, const struct outer_settings *o, siz
                             .price_gb = o->plan_price_gb};
 }
 
-static void take_times(struct config_list *to, const struct config_list *from, double rate, double measured_rate)
+static void take_times(struct config_list *to, const struct config_list *from, double rate,
+                       double measured_rate)
 {
     if (rate != measured_rate) /* an argument says another rate than the one the times are of */
         *to = (struct config_list){0};
@@ -48,19 +49,26 @@ static void take_times(struct config_list *to, const struct config_list *from, d
         *to = *from;
 }
 
-enum err plan_settings_probe(struct outer_settings *to, const char *path, const struct args *args, struct arena *perm)
+enum err plan_settings_probe(struct outer_settings *to, const char *path, const struct args *args,
+                             struct arena *perm)
 {
     struct settings s;
     struct outer_settings o, measured;
-    const struct config_table tables[] = {keys_inner(&s), keys_outer(&o)}, file[] = {keys_inner(&s), keys_outer(&measured)};
+    const struct config_table tables[] = {keys_inner(&s), keys_outer(&o)},
+                              file[] = {keys_inner(&s), keys_outer(&measured)};
     TRY(config_load(file, 2, path, 0, NULL, perm));
     TRY(config_load(tables, 2, path, args->setting_count, args->setting, perm));
-    double *const values[][2] = {{&to->plan_step_s, &o.plan_step_s},       {&to->plan_up_mbit, &o.plan_up_mbit},
-                                 {&to->plan_down_mbit, &o.plan_down_mbit}, {&to->plan_rtt_ms, &o.plan_rtt_ms},
-                                 {&to->plan_encode_ns, &o.plan_encode_ns}, {&to->plan_apply_ns, &o.plan_apply_ns},
-                                 {&to->plan_accept_ns, &o.plan_accept_ns}, {&to->plan_commit_ns, &o.plan_commit_ns},
+    double *const values[][2] = {{&to->plan_step_s, &o.plan_step_s},
+                                 {&to->plan_up_mbit, &o.plan_up_mbit},
+                                 {&to->plan_down_mbit, &o.plan_down_mbit},
+                                 {&to->plan_rtt_ms, &o.plan_rtt_ms},
+                                 {&to->plan_encode_ns, &o.plan_encode_ns},
+                                 {&to->plan_apply_ns, &o.plan_apply_ns},
+                                 {&to->plan_accept_ns, &o.plan_accept_ns},
+                                 {&to->plan_commit_ns, &o.plan_commit_ns},
                                  {&to->plan_sum_ns, &o.plan_sum_ns},
-                                 {&to->plan_price_gb, &o.plan_price_gb},   {&to->plan_loss_percent, &o.plan_loss_percent},
+                                 {&to->plan_price_gb, &o.plan_price_gb},
+                                 {&to->plan_loss_percent, &o.plan_loss_percent},
                                  {&to->plan_aggregator_mbit, &o.plan_aggregator_mbit}};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         if (*values[i][1] != 0)
@@ -102,8 +110,8 @@ static enum err check(const struct plan_settings *p)
     return outer != ERR_OK ? outer : inner != ERR_OK ? err_set(inner, "%s", text) : ERR_OK;
 }
 
-enum err plan_settings_load(struct plan_settings *p, const char *config, const char *probe, int64_t sites,
-                            const struct args *args)
+enum err plan_settings_load(struct plan_settings *p, const char *config, const char *probe,
+                            int64_t sites, const struct args *args)
 {
     const struct config_table tables[] = {keys_inner(&p->s), keys_outer(&p->o)};
     TRY(config_load(tables, 2, config, args->setting_count, args->setting, &p->perm));
@@ -113,7 +121,9 @@ enum err plan_settings_load(struct plan_settings *p, const char *config, const c
         TRY(roster(p, sites));
     TRY(check(p));
     if (!p->o.outer_sites.count)
-        return err_set(ERR_CONFIG, "outer.sites is empty; list the names of all sites, or say how many: --sites N");
+        return err_set(
+            ERR_CONFIG,
+            "outer.sites is empty; list the names of all sites, or say how many: --sites N");
     tuning_settle(&p->o);
     TRY(table_make(&p->table, &p->s, &p->perm));
     return exchange_make(&p->exchange, &p->s, &p->o, &p->table, &p->perm);
@@ -123,7 +133,9 @@ enum err plan_settings_may_write(const char *path, bool force)
 {
     if (!path || force || !file_exists(path))
         return ERR_OK;
-    return err_set(ERR_CONFIG, "%s exists and is left as it is; --write another file, or add --force to replace it", path);
+    return err_set(
+        ERR_CONFIG,
+        "%s exists and is left as it is; --write another file, or add --force to replace it", path);
 }
 
 void plan_settings_close(struct plan_settings *p)

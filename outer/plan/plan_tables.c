@@ -30,16 +30,18 @@ static double table_at(const double *row0, const double *row1, double size_share
 {
     double share;
     size_t i = interval(sites_measured, SITES, sites, &share);
-    return between(between(row0[i], row1[i], size_share), between(row0[i + 1], row1[i + 1], size_share), share);
+    return between(between(row0[i], row1[i], size_share),
+                   between(row0[i + 1], row1[i + 1], size_share), share);
 }
 
 struct plan_value plan_loss_sites(double parameters, double sites)
 {
     static const double sizes[SIZES] = {35e6, 90e6, 180e6, 335e6, 550e6, 1.3e9, 2.4e9, 10e9};
     static const double loss[SIZES][SITES] = {
-        {-0.1, 0.7, 2.0, 3.9}, {-0.1, 0.5, 1.5, 3.1}, {-0.2, 0.3, 1.1, 2.3}, {-0.3, 0.1, 0.9, 2.0},
-        {-0.3, 0.2, 0.7, 1.7}, {-0.4, 0.2, 0.5, 1.3}, {-0.4, -0.1, 0.3, 1.1},
-        {-0.19, -0.19, 0.29, 1.1}, /* 8 sites: not measured, the value at 2.4 G */
+        {-0.1, 0.7, 2.0, 3.9},  {-0.1, 0.5, 1.5, 3.1},     {-0.2, 0.3, 1.1, 2.3},
+        {-0.3, 0.1, 0.9, 2.0},  {-0.3, 0.2, 0.7, 1.7},     {-0.4, 0.2, 0.5, 1.3},
+        {-0.4, -0.1, 0.3, 1.1}, {-0.19, -0.19, 0.29, 1.1}, /* 8 sites: not measured, the value
+                                                              at 2.4 G */
     };
     double share, size = clamp(parameters, sizes[0], sizes[SIZES - 1]);
     size_t i = interval(sizes, SIZES, size, &share);
@@ -59,7 +61,8 @@ struct plan_value plan_loss_every(double every, double *high)
     double at30 = between(sweep[i], sweep[i + 1], share);
     i = interval(points, POINTS, clamp(every, points[0], 4 * points[POINTS - 1]), &share);
     *high = between(sweep[i], sweep[i + 1], share) - at30;
-    return (struct plan_value){*high * streaming / (sweep[2] - at30), every < points[0] || every > points[POINTS - 1]};
+    return (struct plan_value){*high * streaming / (sweep[2] - at30),
+                               every < points[0] || every > points[POINTS - 1]};
 }
 
 struct plan_value plan_loss_overlap(double tau)
@@ -72,8 +75,9 @@ struct plan_value plan_loss_codec(enum codec_kind codec)
     static const struct {
         enum codec_kind codec;
         double percent;
-    } rows[] = {{CODEC_F32, 0},      {CODEC_BF16, 0},     {CODEC_INT8, 0},    {CODEC_FP8_E4M3, 0}, {CODEC_FP8_E5M2, 0},
-                {CODEC_E3M0, 0},     {CODEC_INT4, 0.09},  {CODEC_INT2, 0.23}, {CODEC_TOPK, 0.5}};
+    } rows[] = {{CODEC_F32, 0},      {CODEC_BF16, 0},     {CODEC_INT8, 0},
+                {CODEC_FP8_E4M3, 0}, {CODEC_FP8_E5M2, 0}, {CODEC_E3M0, 0},
+                {CODEC_INT4, 0.09},  {CODEC_INT2, 0.23},  {CODEC_TOPK, 0.5}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].codec == codec)
             return (struct plan_value){rows[i].percent, false};

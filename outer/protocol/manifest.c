@@ -142,7 +142,8 @@ static bool entry_sane(const struct manifest_entry *e)
 
 static bool manifest_sane(const struct manifest *m)
 {
-    if (m->fragment >= ROUND_FRAGMENTS_MAX || m->backlog > CODEC_BACKLOG_MAX || digest_zero(&m->parent) != (m->round == 0))
+    if (m->fragment >= ROUND_FRAGMENTS_MAX || m->backlog > CODEC_BACKLOG_MAX ||
+        digest_zero(&m->parent) != (m->round == 0))
         return false;
     for (uint32_t i = 0; i < m->site_count; i++)
         if (!entry_sane(&m->sites[i]) || (i && m->sites[i].site <= m->sites[i - 1].site) ||

@@ -1,9 +1,9 @@
 #ifndef MANIFEST_H
 #define MANIFEST_H
-/* The record that commits a round. The body is canonical bytes, digested and chained by `parent`; in strict mode it
- * is a pure function of the contributions, so a round committed again has the same digest. The envelope (epoch,
- * instance, time, later the signature) travels beside it, outside the digest. At most MANIFEST_BYTES_MAX: 59 bytes for each
- * site, and less than 2 KiB.
+/* The record that commits a round. The body is canonical bytes, digested and chained by `parent`;
+ * in strict mode it is a pure function of the contributions, so a round committed again has the
+ * same digest. The envelope (epoch, instance, time, later the signature) travels beside it, outside
+ * the digest. At most MANIFEST_BYTES_MAX: 59 bytes for each site, and less than 2 KiB.
  */
 #include "kernels/base/bytes.h"
 #include "outer/protocol/round.h"
@@ -13,39 +13,43 @@ enum { MANIFEST_BYTES_MAX = 61440, MANIFEST_NAME_MAX = 64 };
 struct manifest_entry {
     uint32_t site;
     bool included;
-    uint8_t reason;           /* excluded: round_outcome, ROUND_LATE or ROUND_NONE (absent) */
-    struct digest payload;    /* zero when absent */
-    uint64_t payload_bytes;   /* 0 when absent */
+    uint8_t reason;         /* excluded: round_outcome, ROUND_LATE or ROUND_NONE (absent) */
+    struct digest payload;  /* zero when absent */
+    uint64_t payload_bytes; /* 0 when absent */
     float weight;
-    uint64_t data_cursor;     /* tokens of this site so far */
-    uint8_t backlog;          /* codec_backlog of its contribution; 0 when absent */
+    uint64_t data_cursor; /* tokens of this site so far */
+    uint8_t backlog;      /* codec_backlog of its contribution; 0 when absent */
 };
 struct manifest {
     char run[MANIFEST_NAME_MAX];
     struct digest config;
     uint32_t roster_version;
     uint32_t fragment;
-    uint64_t round;                        /* state round -> round + 1 */
-    struct digest parent;                  /* previous manifest's body digest; zero in round 0 */
+    uint64_t round;       /* state round -> round + 1 */
+    struct digest parent; /* previous manifest's body digest; zero in round 0 */
     struct digest state_before, state_after;
-    uint32_t codec;                        /* enum codec_kind */
-    struct digest grid;                    /* of the exponents used */
+    uint32_t codec;     /* enum codec_kind */
+    struct digest grid; /* of the exponents used */
     struct digest aggregate;
     uint64_t aggregate_bytes;
-    uint8_t backlog;                       /* codec_backlog of what waits at the aggregator (reencode.h) */
+    uint8_t backlog; /* codec_backlog of what waits at the aggregator (reencode.h) */
     uint32_t site_count;
     /* envelope */
     uint64_t epoch, instance, unix_ms;
-    uint8_t signature[64];                 /* place of the aggregator's signature; zero until identities sign */
-    struct manifest_entry sites[ROUND_SITES_MAX]; /* [site_count]; last, so that nobody clears a thousand for two */
+    uint8_t signature[64]; /* place of the aggregator's signature; zero until identities sign */
+    struct manifest_entry
+        sites[ROUND_SITES_MAX]; /* [site_count]; last, so that nobody clears a thousand for two */
 };
 
 void manifest_clear(struct manifest *m); /* all but the sites, of which there are none then */
-size_t manifest_encode(const struct manifest *m, uint8_t out[MANIFEST_BYTES_MAX]); /* bytes written */
-bool manifest_decode(struct manifest *m, const uint8_t *data, size_t size_bytes);  /* false: malformed or not canonical */
-struct digest manifest_digest(const struct manifest *m);                           /* of the body */
-float manifest_weight(const struct manifest *m);                                   /* sum over included, site order, f32 */
+size_t manifest_encode(const struct manifest *m,
+                       uint8_t out[MANIFEST_BYTES_MAX]); /* bytes written */
+bool manifest_decode(struct manifest *m, const uint8_t *data,
+                     size_t size_bytes);                 /* false: malformed or not canonical */
+struct digest manifest_digest(const struct manifest *m); /* of the body */
+float manifest_weight(const struct manifest *m);         /* sum over included, site order, f32 */
 unsigned manifest_included(const struct manifest *m);
-uint8_t manifest_backlog(const struct manifest *m);                                /* the highest of the included, and the aggregator's */
+uint8_t
+manifest_backlog(const struct manifest *m); /* the highest of the included, and the aggregator's */
 
 #endif

@@ -1,7 +1,8 @@
 #ifndef MUTANT_H
 #define MUTANT_H
-/* Deliberate protocol bugs, to show that the simulator would find them. In the program MUTANT(x) is false and its branch
- * is gone; a test compiles the outer loop once more with ATOLL_MUTANTS and switches one on.
+/* Deliberate protocol bugs, to show that the simulator would find them. In the program MUTANT(x) is
+ * false and its branch is gone; a test compiles the outer loop once more with ATOLL_MUTANTS and
+ * switches one on.
  */
 #define MUTANT_LIST(X)                                                                             \
     X(RECEIPT_UNRECORDED, "receipt before the journal has the contribution")                       \
@@ -21,7 +22,7 @@
     X(HELLO_UNTOLD, "what a hello says about the states a site has is not taken for a report")     \
     X(SAVED_UNSTORED, "a checkpoint is written before the contributions behind it are stored")     \
     X(APPLIED_EARLY, "a restart takes a round for applied one step too early")                     \
-    X(START_FORGOTTEN, "an eager start is taken for the committed state when it is read again")     \
+    X(START_FORGOTTEN, "an eager start is taken for the committed state when it is read again")    \
     X(SUPERSEDED_FATAL, "a late duplicate of the own stream ends the site")                        \
     X(BACKLOG_FORGOTTEN, "a restart forgets how much the contributions it has left behind")        \
     X(REENCODED_UNKEPT, "what the aggregator's own encoding of a sum lost is not kept")

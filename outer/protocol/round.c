@@ -1,13 +1,13 @@
-/* The protocol core: one event in, one update out. The rows of docs/protocol.md's tables stand here in their order;
- * the first that applies wins. Identity of the caller (certificate, roster, configuration) was checked before:
- * those rows need names and texts, which the aggregator has. */
+/* The protocol core: one event in, one update out. The rows of docs/protocol.md's tables stand here
+ * in their order; the first that applies wins. Identity of the caller (certificate, roster,
+ * configuration) was checked before: those rows need names and texts, which the aggregator has. */
 #include "outer/protocol/round.h"
 #include "outer/protocol/mutant.h"
 #include <string.h>
 #include "kernels/base/err.h"
 
-enum err round_init(struct round *r, unsigned sites, unsigned fragments, bool strict, uint64_t straggler_ms,
-                    uint64_t epoch, struct arena *perm)
+enum err round_init(struct round *r, unsigned sites, unsigned fragments, bool strict,
+                    uint64_t straggler_ms, uint64_t epoch, struct arena *perm)
 {
     ASSERT(sites >= 1 && sites <= ROUND_SITES_MAX);
     ASSERT(fragments >= 1 && fragments <= ROUND_FRAGMENTS_MAX);
@@ -15,7 +15,8 @@ enum err round_init(struct round *r, unsigned sites, unsigned fragments, bool st
     r->sites = sites;
     r->fragments = fragments;
     r->strict = strict;
-    /* The majority is of configured sites, never of those alive: else both halves of a cut would go on. */
+    /* The majority is of configured sites, never of those alive: else both halves of a cut would go
+     * on. */
     r->quorum = strict ? sites : sites / 2 + 1;
     r->straggler_ms = straggler_ms;
     r->epoch = epoch;
@@ -68,8 +69,9 @@ static bool step_process(const struct round *r, const struct round_event *e, str
 {
     const struct round_site *s = &r->s[e->site];
     if (e->epoch > r->epoch)
-        alarm(u, ROUND_CONFLICT, "the site has seen a later epoch than this aggregator's: started from "
-                                 "an older copy of its directory?");
+        alarm(u, ROUND_CONFLICT,
+              "the site has seen a later epoch than this aggregator's: started from "
+              "an older copy of its directory?");
     else if (s->known && e->incarnation < s->incarnation)
         answer(u, ROUND_SUPERSEDED, "a newer process of this site is bound");
     else if (s->known && e->incarnation == s->incarnation && e->instance != s->instance)
@@ -103,8 +105,9 @@ static void adopted(struct round_fragment *f, const struct round_event *e)
 }
 
 /* Our record at the site's round: of the present, or of the past as the caller found it. */
-static void step_standing(struct round_fragment *f, const struct round_event *e, const struct digest *parent,
-                          const struct digest *state, enum round_outcome same, struct round_update *u)
+static void step_standing(struct round_fragment *f, const struct round_event *e,
+                          const struct digest *parent, const struct digest *state,
+                          enum round_outcome same, struct round_update *u)
 {
     if (!digest_equal(&e->parent, parent))
         alarm(u, ROUND_CONFLICT, "same round, other history");
@@ -126,7 +129,8 @@ static void step_hello(struct round *r, const struct round_event *e, struct roun
     if (!e->has_state)
         answer(u, ROUND_JOIN, NULL);
     else if (e->round > f->round)
-        alarm(u, ROUND_CONFLICT, "the site claims a later round than this aggregator has committed");
+        alarm(u, ROUND_CONFLICT,
+              "the site claims a later round than this aggregator has committed");
     else if (e->round == f->round)
         step_standing(f, e, &f->parent, &f->state, ROUND_CURRENT, u);
     else if (e->kept)
@@ -135,8 +139,8 @@ static void step_hello(struct round *r, const struct round_event *e, struct roun
         answer(u, ROUND_JOIN, "further behind than what is kept");
 }
 
-/* From here on what was journalled before this start counts: its site lives in this epoch, and will refuse a
- * commit of an earlier one (protocol 3.3, 3.4). */
+/* From here on what was journalled before this start counts: its site lives in this epoch, and will
+ * refuse a commit of an earlier one (protocol 3.3, 3.4). */
 static void step_bind(struct round *r, const struct round_event *e, struct round_update *u)
 {
     struct round_site *s = &r->s[e->site];
@@ -149,7 +153,8 @@ static void step_bind(struct round *r, const struct round_event *e, struct round
 }
 
 /* Where does a contribution's round stand? True: it is the round in flight, on our parent. */
-static bool step_round(const struct round_fragment *f, const struct round_event *e, struct round_update *u)
+static bool step_round(const struct round_fragment *f, const struct round_event *e,
+                       struct round_update *u)
 {
     if (e->round < f->round)
         answer(u, ROUND_BEHIND, "that round is committed");
@@ -165,7 +170,8 @@ static bool step_round(const struct round_fragment *f, const struct round_event 
 }
 
 /* Has this site's contribution of the round been dealt with already? True: no, go on. */
-static bool step_entry(const struct round_fragment *f, const struct round_event *e, struct round_update *u)
+static bool step_entry(const struct round_fragment *f, const struct round_event *e,
+                       struct round_update *u)
 {
     const struct round_entry *entry = &f->entries[e->site];
     if (entry->accepted && digest_equal(&entry->payload, &e->payload))
@@ -251,14 +257,16 @@ static void step_poll(const struct round *r, const struct round_event *e, struct
         answer(u, e->round < f->round ? ROUND_COMMIT : ROUND_PENDING, NULL);
 }
 
-/* More than half of the configured sites agree against us: it is our memory or disk that is wrong. */
+/* More than half of the configured sites agree against us: it is our memory or disk that is wrong.
+ */
 static void step_disagree(struct round *r, const struct round_event *e, struct round_update *u)
 {
     struct round_fragment *f = &r->f[e->fragment];
     alarm(u, ROUND_DIVERGED, "another state digest for this round");
     if (e->round != f->round)
         return;
-    if (!digest_equal(&e->state, &f->other)) { /* they count only as long as they agree with one another */
+    if (!digest_equal(&e->state,
+                      &f->other)) { /* they count only as long as they agree with one another */
         f->other = e->state;
         f->disagree = (struct set){0};
     }
@@ -273,7 +281,8 @@ static void step_report(struct round *r, const struct round_event *e, struct rou
         return;
     bool now = e->round == f->round;
     if (e->round > f->round) {
-        alarm(u, ROUND_CONFLICT, "the site claims a later round than this aggregator has committed");
+        alarm(u, ROUND_CONFLICT,
+              "the site claims a later round than this aggregator has committed");
         return;
     }
     if ((now || e->kept) && !digest_equal(&e->state, now ? &f->state : &e->our_state)) {

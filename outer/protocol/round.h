@@ -1,11 +1,12 @@
 #ifndef ROUND_H
 #define ROUND_H
-/* The protocol core, pure: round_step takes one event (with the time in it) and says what the caller must do and
- * when to call again. No socket, clock, thread or file inside, memory at round_init alone; the same code runs in `atoll serve`
- * and in the simulator. It knows digests and sizes, never payloads. Tables: docs/protocol.md.
+/* The protocol core, pure: round_step takes one event (with the time in it) and says what the
+ * caller must do and when to call again. No socket, clock, thread or file inside, memory at
+ * round_init alone; the same code runs in `atoll serve` and in the simulator. It knows digests and
+ * sizes, never payloads. Tables: docs/protocol.md.
  *
- * Every fragment has its own round number, set and parent and waits for no other. Round t takes a fragment's
- * state t to state t + 1.
+ * Every fragment has its own round number, set and parent and waits for no other. Round t takes a
+ * fragment's state t to state t + 1.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,63 +18,69 @@
 enum { ROUND_SITES_MAX = SET_MAX, ROUND_FRAGMENTS_MAX = 64 };
 
 enum round_outcome { /* on the wire: never renumber */
-    ROUND_NONE = 0,
-    ROUND_RECEIPT = 1,      /* durable here; inclusion is read from the manifest only */
-    ROUND_RESUME = 2,       /* send from `offset` on */
-    ROUND_BEHIND = 3,       /* the site's round is committed: catch up */
-    ROUND_LATE = 4,         /* sealed without this site; nothing stored */
-    ROUND_EARLY = 5,        /* the site is not in this round yet */
-    ROUND_REBIND = 6,       /* say hello first (new epoch, or none yet) */
-    ROUND_DENIED = 7,       /* certificate and header disagree, or wrong role */
-    ROUND_EXCLUDED = 8,     /* not in the roster */
-    ROUND_INVALID = 9,      /* malformed */
-    ROUND_MISMATCH = 10,    /* other run, configuration, codec, version: text names the keys */
-    ROUND_CONFLICT = 11,    /* same round, other bytes; or a state we cannot have */
-    ROUND_SUPERSEDED = 12,  /* a newer incarnation of the site is bound */
-    ROUND_LOST_STATE = 13,  /* reserved: the site proves a later round than ours. Claims are CONFLICT */
-    ROUND_FULL = 14,        /* no space: retry later */
-    ROUND_CURRENT = 15,     /* hello, report: the site stands where we stand */
-    ROUND_JOIN = 16,        /* hello without state, or too far behind: take the snapshot */
-    ROUND_DIVERGED = 17,    /* same manifest, other state digest: the site heals from a snapshot */
-    ROUND_PENDING = 18,     /* poll: not committed yet */
-    ROUND_COMMIT = 19,      /* poll: manifest follows */
-    ROUND_GONE = 20         /* fetch: older than what is kept */
+                     ROUND_NONE = 0,
+                     ROUND_RECEIPT = 1, /* durable here; inclusion is read from the manifest only */
+                     ROUND_RESUME = 2,  /* send from `offset` on */
+                     ROUND_BEHIND = 3,  /* the site's round is committed: catch up */
+                     ROUND_LATE = 4,    /* sealed without this site; nothing stored */
+                     ROUND_EARLY = 5,   /* the site is not in this round yet */
+                     ROUND_REBIND = 6,  /* say hello first (new epoch, or none yet) */
+                     ROUND_DENIED = 7,  /* certificate and header disagree, or wrong role */
+                     ROUND_EXCLUDED = 8, /* not in the roster */
+                     ROUND_INVALID = 9,  /* malformed */
+                     ROUND_MISMATCH =
+                         10, /* other run, configuration, codec, version: text names the keys */
+                     ROUND_CONFLICT = 11,   /* same round, other bytes; or a state we cannot have */
+                     ROUND_SUPERSEDED = 12, /* a newer incarnation of the site is bound */
+                     ROUND_LOST_STATE = 13, /* reserved: the site proves a later round than ours.
+                                               Claims are CONFLICT */
+                     ROUND_FULL = 14,       /* no space: retry later */
+                     ROUND_CURRENT = 15,    /* hello, report: the site stands where we stand */
+                     ROUND_JOIN =
+                         16, /* hello without state, or too far behind: take the snapshot */
+                     ROUND_DIVERGED =
+                         17, /* same manifest, other state digest: the site heals from a snapshot */
+                     ROUND_PENDING = 18, /* poll: not committed yet */
+                     ROUND_COMMIT = 19,  /* poll: manifest follows */
+                     ROUND_GONE = 20     /* fetch: older than what is kept */
 };
 
 enum round_event_kind {
-    ROUND_HELLO,      /* how a site stands in one fragment: as good as a report. One per fragment, then BIND */
-    ROUND_BIND,       /* every HELLO was answered without a refusal: the site is bound to this epoch */
-    ROUND_OFFER,      /* header of a contribution */
-    ROUND_STORED,     /* its payload is complete, verified, durable */
-    ROUND_RESTORED,   /* recovery: a journalled ACCEPT whose spool file verifies */
-    ROUND_COMMITTED,  /* the caller passed the commit point of `fragment`: state is now `round` */
-    ROUND_POLL,       /* is `round` committed? */
-    ROUND_FETCH,      /* may this process be served at all? */
-    ROUND_REPORT,     /* site adopted state `round` with `state` digest */
-    ROUND_LEAVE,      /* the site's process ends; what it contributed stays */
-    ROUND_TICK        /* time passed */
+    ROUND_HELLO,  /* how a site stands in one fragment: as good as a report. One per fragment, then
+                     BIND */
+    ROUND_BIND,   /* every HELLO was answered without a refusal: the site is bound to this epoch */
+    ROUND_OFFER,  /* header of a contribution */
+    ROUND_STORED, /* its payload is complete, verified, durable */
+    ROUND_RESTORED,  /* recovery: a journalled ACCEPT whose spool file verifies */
+    ROUND_COMMITTED, /* the caller passed the commit point of `fragment`: state is now `round` */
+    ROUND_POLL,      /* is `round` committed? */
+    ROUND_FETCH,     /* may this process be served at all? */
+    ROUND_REPORT,    /* site adopted state `round` with `state` digest */
+    ROUND_LEAVE,     /* the site's process ends; what it contributed stays */
+    ROUND_TICK       /* time passed */
 };
 
 struct round_event {
     enum round_event_kind kind;
-    uint64_t now_ms;          /* monotonic */
+    uint64_t now_ms; /* monotonic */
     unsigned site, fragment;
-    uint64_t incarnation;     /* of the site's process; a newer start has a higher one */
-    uint64_t instance;        /* random per process: equal incarnation and other instance = a clone */
-    uint64_t epoch;           /* the epoch the site is bound to; HELLO, BIND: the highest it has seen */
+    uint64_t incarnation; /* of the site's process; a newer start has a higher one */
+    uint64_t instance;    /* random per process: equal incarnation and other instance = a clone */
+    uint64_t epoch;       /* the epoch the site is bound to; HELLO, BIND: the highest it has seen */
     uint64_t round;
-    struct digest parent;     /* manifest the site stands on (zero: round 0, its parent is the initial state) */
-    struct digest state;      /* HELLO, REPORT, COMMITTED: digest of the outer state at `round` */
-    struct digest payload;    /* OFFER, STORED, RESTORED */
+    struct digest
+        parent; /* manifest the site stands on (zero: round 0, its parent is the initial state) */
+    struct digest state;   /* HELLO, REPORT, COMMITTED: digest of the outer state at `round` */
+    struct digest payload; /* OFFER, STORED, RESTORED */
     uint64_t payload_bytes;
     float weight;
     uint64_t data_cursor;
-    uint8_t backlog;          /* of the contribution, for its manifest */
-    bool has_state;           /* HELLO: false when it joins */
+    uint8_t backlog; /* of the contribution, for its manifest */
+    bool has_state;  /* HELLO: false when it joins */
     /* What the caller knows and the core does not keep. */
-    bool grid_differs;        /* OFFER: encoded on another grid than the round's */
-    uint64_t payload_max;     /* OFFER: what the configuration allows */
-    bool kept;                /* HELLO, REPORT below our round: our own record of that round is still there, */
+    bool grid_differs;    /* OFFER: encoded on another grid than the round's */
+    uint64_t payload_max; /* OFFER: what the configuration allows */
+    bool kept; /* HELLO, REPORT below our round: our own record of that round is still there, */
     struct digest our_parent, our_state; /* and says this */
 };
 
@@ -83,41 +90,42 @@ struct round_update {
     uint64_t round;             /* our current round of that fragment */
     bool accept;                /* STORED: journal the ACCEPT durably, then answer */
     bool alarm;                 /* an operator should look at it */
-    bool seal;                  /* a fragment's set is fixed: aggregate and commit it, then COMMITTED */
+    bool seal; /* a fragment's set is fixed: aggregate and commit it, then COMMITTED */
     unsigned seal_fragment;
-    struct set seal_set;        /* when seal */
-    bool halt;                  /* stop serving, keep all files */
-    uint64_t wake_ms;           /* call again with TICK at this time; UINT64_MAX: only on events */
+    struct set seal_set; /* when seal */
+    bool halt;           /* stop serving, keep all files */
+    uint64_t wake_ms;    /* call again with TICK at this time; UINT64_MAX: only on events */
 };
 
 struct round_entry { /* one site in the round in flight of one fragment */
-    bool offered;             /* a stream began: `payload` by `incarnation` */
-    bool accepted;            /* durable */
+    bool offered;    /* a stream began: `payload` by `incarnation` */
+    bool accepted;   /* durable */
     struct digest payload;
     uint64_t payload_bytes, incarnation;
     float weight;
-    uint64_t data_cursor;     /* tokens of this site so far */
+    uint64_t data_cursor; /* tokens of this site so far */
     uint8_t backlog;
 };
 struct round_fragment {
     uint64_t round;
-    struct digest parent, state;  /* manifest that made `state`; zero and the initial digest in round 0 */
+    struct digest parent,
+        state; /* manifest that made `state`; zero and the initial digest in round 0 */
     bool sealed;
-    uint64_t deadline_ms;         /* UINT64_MAX: none */
-    struct round_entry *entries;  /* [sites] */
-    struct set counted;           /* accepted in this epoch, or before it and the site has said hello since */
-    unsigned count;               /* of them */
-    uint64_t *adopted;            /* [sites] highest state each site has said it has, with our digest */
-    struct set disagree;          /* sites that reported `other` instead of `state` */
+    uint64_t deadline_ms;        /* UINT64_MAX: none */
+    struct round_entry *entries; /* [sites] */
+    struct set counted; /* accepted in this epoch, or before it and the site has said hello since */
+    unsigned count;     /* of them */
+    uint64_t *adopted;  /* [sites] highest state each site has said it has, with our digest */
+    struct set disagree; /* sites that reported `other` instead of `state` */
     struct digest other;
 };
 struct round_site {
-    bool known;                   /* incarnation and instance were seen in this epoch */
-    bool bound;                   /* said hello in this epoch and has not left */
+    bool known; /* incarnation and instance were seen in this epoch */
+    bool bound; /* said hello in this epoch and has not left */
     uint64_t incarnation, instance;
 };
 struct round { /* open: tests and drivers read it; only the functions below write it */
-    unsigned sites, fragments, quorum;   /* quorum: least set, all sites in strict mode */
+    unsigned sites, fragments, quorum; /* quorum: least set, all sites in strict mode */
     bool strict;
     uint64_t straggler_ms, epoch;
     struct round_fragment f[ROUND_FRAGMENTS_MAX];
@@ -125,16 +133,18 @@ struct round { /* open: tests and drivers read it; only the functions below writ
 };
 
 /* Takes what it needs, about 100 bytes for each site and fragment, here and never again. */
-enum err round_init(struct round *r, unsigned sites, unsigned fragments, bool strict, uint64_t straggler_ms,
-                    uint64_t epoch, struct arena *perm) MUST;
+enum err round_init(struct round *r, unsigned sites, unsigned fragments, bool strict,
+                    uint64_t straggler_ms, uint64_t epoch, struct arena *perm) MUST;
 /* Where a fragment stands when the process starts: its round, manifest and state digest. */
 void round_place(struct round *r, unsigned fragment, uint64_t round, const struct digest *manifest,
                  const struct digest *state);
 /* At most one seal per step; when another fragment is ready too, wake_ms is now. */
 void round_step(struct round *r, const struct round_event *e, struct round_update *u);
-const char *round_outcome_name(enum round_outcome o);             /* "receipt" */
-const char *round_event_name(enum round_event_kind k);            /* "offer" */
-/* Event and update as logfmt values without the event's name and time; production logs and golden traces. */
-void round_trace(const struct round_event *e, const struct round_update *u, char *out, size_t size_bytes);
+const char *round_outcome_name(enum round_outcome o);  /* "receipt" */
+const char *round_event_name(enum round_event_kind k); /* "offer" */
+/* Event and update as logfmt values without the event's name and time; production logs and golden
+ * traces. */
+void round_trace(const struct round_event *e, const struct round_update *u, char *out,
+                 size_t size_bytes);
 
 #endif

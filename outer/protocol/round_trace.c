@@ -7,30 +7,39 @@
 const char *round_outcome_name(enum round_outcome o)
 {
     static const char *const names[] = {
-        [ROUND_NONE] = "none",           [ROUND_RECEIPT] = "receipt",
-        [ROUND_RESUME] = "resume",       [ROUND_BEHIND] = "behind",
-        [ROUND_LATE] = "late",           [ROUND_EARLY] = "early",
-        [ROUND_REBIND] = "rebind",       [ROUND_DENIED] = "denied",
-        [ROUND_EXCLUDED] = "excluded",   [ROUND_INVALID] = "invalid",
-        [ROUND_MISMATCH] = "mismatch",   [ROUND_CONFLICT] = "conflict",
-        [ROUND_SUPERSEDED] = "superseded", [ROUND_LOST_STATE] = "lost_state",
-        [ROUND_FULL] = "full",           [ROUND_CURRENT] = "current",
-        [ROUND_JOIN] = "join",           [ROUND_DIVERGED] = "diverged",
-        [ROUND_PENDING] = "pending",     [ROUND_COMMIT] = "commit",
+        [ROUND_NONE] = "none",
+        [ROUND_RECEIPT] = "receipt",
+        [ROUND_RESUME] = "resume",
+        [ROUND_BEHIND] = "behind",
+        [ROUND_LATE] = "late",
+        [ROUND_EARLY] = "early",
+        [ROUND_REBIND] = "rebind",
+        [ROUND_DENIED] = "denied",
+        [ROUND_EXCLUDED] = "excluded",
+        [ROUND_INVALID] = "invalid",
+        [ROUND_MISMATCH] = "mismatch",
+        [ROUND_CONFLICT] = "conflict",
+        [ROUND_SUPERSEDED] = "superseded",
+        [ROUND_LOST_STATE] = "lost_state",
+        [ROUND_FULL] = "full",
+        [ROUND_CURRENT] = "current",
+        [ROUND_JOIN] = "join",
+        [ROUND_DIVERGED] = "diverged",
+        [ROUND_PENDING] = "pending",
+        [ROUND_COMMIT] = "commit",
         [ROUND_GONE] = "gone",
     };
-    return (size_t)o < sizeof names / sizeof *names ? names[o] : "unknown"; /* a peer's number may come here */
+    return (size_t)o < sizeof names / sizeof *names ? names[o]
+                                                    : "unknown"; /* a peer's number may come here */
 }
 
 const char *round_event_name(enum round_event_kind k)
 {
     static const char *const names[] = {
-        [ROUND_HELLO] = "hello",         [ROUND_BIND] = "bind",
-        [ROUND_OFFER] = "offer",         [ROUND_STORED] = "stored",
-        [ROUND_RESTORED] = "restored",   [ROUND_COMMITTED] = "committed",
-        [ROUND_POLL] = "poll",           [ROUND_FETCH] = "fetch",
-        [ROUND_REPORT] = "report",       [ROUND_LEAVE] = "leave",
-        [ROUND_TICK] = "tick",
+        [ROUND_HELLO] = "hello",   [ROUND_BIND] = "bind",         [ROUND_OFFER] = "offer",
+        [ROUND_STORED] = "stored", [ROUND_RESTORED] = "restored", [ROUND_COMMITTED] = "committed",
+        [ROUND_POLL] = "poll",     [ROUND_FETCH] = "fetch",       [ROUND_REPORT] = "report",
+        [ROUND_LEAVE] = "leave",   [ROUND_TICK] = "tick",
     };
     ASSERT((size_t)k < sizeof names / sizeof *names);
     return names[k];
@@ -69,7 +78,8 @@ static void line_set(struct line *l, const struct set *s)
         line_add(l, "%016llx", (unsigned long long)s->word[w]);
 }
 
-void round_trace(const struct round_event *e, const struct round_update *u, char *out, size_t size_bytes)
+void round_trace(const struct round_event *e, const struct round_update *u, char *out,
+                 size_t size_bytes)
 {
     ASSERT(size_bytes > 0);
     struct line l = {out, size_bytes};

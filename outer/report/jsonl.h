@@ -8,12 +8,12 @@
  *
  * and by kind: start (a process began or resumed: configuration, versions, hardware, predictions),
  * step, round (times in ms: compute since the last round, encode, store, send, wait, fetch, apply;
- * of the whole exchange, flight, training waited for exposed, and hidden went on beside it; gather and
- * mix are training's own; bytes predicted and counted; gain, aligned, transverse, rho, agreement, behind: outer/diloco/metrics.h),
- * eval, notice, stop, final (digests). Values are numbers, strings,
- * or null for a number that is not finite. A restarted site replays steps, so a step may come
- * twice: the later line counts. A line cut short by a crash is cut off at the next open. One
- * writer; any number of readers, also while it is being written.
+ * of the whole exchange, flight, training waited for exposed, and hidden went on beside it; gather
+ * and mix are training's own; bytes predicted and counted; gain, aligned, transverse, rho,
+ * agreement, behind: outer/diloco/metrics.h), eval, notice, stop, final (digests). Values are
+ * numbers, strings, or null for a number that is not finite. A restarted site replays steps, so a
+ * step may come twice: the later line counts. A line cut short by a crash is cut off at the next
+ * open. One writer; any number of readers, also while it is being written.
  */
 #include <stdio.h>
 #include "kernels/base/file.h"
@@ -39,8 +39,8 @@ void record_text(struct record *r, const char *key,
 /* Writes the line. A full disk must not stop training: it is logged once and the file goes on when
  * there is room. */
 void record_end(struct record *r);
-/* The lines between the two go into the file in one write, so that a kill takes all of them or none; as long as they fit into
- * the buffer. */
+/* The lines between the two go into the file in one write, so that a kill takes all of them or
+ * none; as long as they fit into the buffer. */
 void record_hold(struct record *r);
 void record_release(struct record *r);
 

@@ -1,12 +1,11 @@
 #ifndef LEDGER_BOOK_H
 #define LEDGER_BOOK_H
 /* ledger.jsonl in a run directory: what went over the link, row by row, of a site or of the
- * aggregator with all its sites. One flat JSON object per line (record.h), each with its number in its
- * process, `n`, by kind:
- *   life       a process began: run, member (a site's name, or "aggregator")
- *   flow       calls about one thing, added up since the last row about it: what, site, fragment,
- *              round, calls, broken, total, done; bytes up and down by layer: payload, grpc, http2, tls
- *   socket     what the kernel's counters moved on since the last one: site, up, down, resent
+ * aggregator with all its sites. One flat JSON object per line (record.h), each with its number in
+ * its process, `n`, by kind: life       a process began: run, member (a site's name, or
+ * "aggregator") flow       calls about one thing, added up since the last row about it: what, site,
+ * fragment, round, calls, broken, total, done; bytes up and down by layer: payload, grpc, http2,
+ * tls socket     what the kernel's counters moved on since the last one: site, up, down, resent
  *   predicted  payload of one site's transfers of a round: fragment, round, up, down
  *   end        the process ended in order: nothing of it is missing
  * A transfer's row is written as soon as it has ended, small calls at the latest five seconds
@@ -36,10 +35,11 @@ struct ledger_book {
         uint64_t round, up, down; /* payload */
     } rounds[LEDGER_ROUNDS_KEPT];
     uint64_t written_rows; /* by this process: `n` of the last one */
-    size_t round_count; /* ever; the last ones are there */
+    size_t round_count;    /* ever; the last ones are there */
 };
 
-/* directory exists. member: a site's name, or "aggregator", which is number index of `aggregators`. */
+/* directory exists. member: a site's name, or "aggregator", which is number index of `aggregators`.
+ */
 enum err ledger_book_open(struct ledger_book *b, const char *directory, const char *run,
                           const char *member, unsigned index, unsigned aggregators,
                           struct arena *perm) MUST;

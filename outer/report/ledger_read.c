@@ -9,7 +9,8 @@ enum { CONNECTION_SLACK = 4096 };
 struct reading {
     struct ledger_member *m;
     const char *path;
-    uint64_t line, row; /* row: the number of the last one of its process; 0: older files have none */
+    uint64_t line,
+        row; /* row: the number of the last one of its process; 0: older files have none */
     size_t room;
     struct arena *a;
 };
@@ -163,8 +164,7 @@ static enum err take_life(struct reading *g, const struct record_row *row)
     struct ledger_member *m = g->m;
     char run[LEDGER_SITE_MAX], name[LEDGER_SITE_MAX];
     double t = record_number(row, "t");
-    if (!take_name(run, row, "run") || !take_name(name, row, "member") ||
-        !take_index(row, m, name))
+    if (!take_name(run, row, "run") || !take_name(name, row, "member") || !take_index(row, m, name))
         return damaged(g, "a process without its run and name");
     if (m->lives && (strcmp(m->run, run) != 0 || strcmp(m->name, name) != 0))
         return err_set(
@@ -273,7 +273,8 @@ static uint64_t payload_of(const struct ledger_row *row)
     return row->what == LEDGER_CONTRIBUTION ? row->up.payload : row->down.payload;
 }
 
-/* A row that is not there may have been in a process that was killed, or on a disk that was full. */
+/* A row that is not there may have been in a process that was killed, or on a disk that was full.
+ */
 static bool has_gaps(const struct ledger_member *m)
 {
     return m->unfinished > 0 || m->missing > 0;
@@ -326,7 +327,8 @@ bool ledger_ends_agree(const struct ledger_member *aggregator, const struct ledg
     if (aggregator->aggregators > 1 &&
         site_row->fragment % aggregator->aggregators != aggregator->index)
         return true;
-    if (!other || !other->total) /* it knows the transfer from the round's prediction, or not at all */
+    if (!other ||
+        !other->total) /* it knows the transfer from the round's prediction, or not at all */
         return site_row->total == 0 || has_gaps(aggregator);
     return other->total == site_row->total;
 }

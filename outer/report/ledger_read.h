@@ -46,7 +46,8 @@ bool ledger_good(const struct ledger_member *m, const struct ledger_row *row);
 /* The row of m about the same as this one; NULL: none. */
 const struct ledger_row *ledger_row_of(const struct ledger_member *m, const struct ledger_row *row);
 /* Both ends of a transfer must have agreed on its size. Another aggregator's fragment, or one whose
- * row this aggregator may not have written yet, or lost with a killed process, agrees with anything. */
+ * row this aggregator may not have written yet, or lost with a killed process, agrees with
+ * anything. */
 bool ledger_ends_agree(const struct ledger_member *aggregator, const struct ledger_row *site_row);
 /* The kernel's bytes of one direction beside the layers' sum: may they differ so? 1 %; a
  * ten-thousandth of what went the other way, whose window updates are means; and a few kilobytes

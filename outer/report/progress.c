@@ -60,7 +60,7 @@ static void predicted_text(char *out, size_t size, const struct progress_line *l
 void progress_format(char out[PROGRESS_TEXT_MAX], const struct progress_line *l)
 {
     char up[32], down[32], eta[32], rate[32] = "-", loss[32] = "-", sync[48] = "",
-         predicted[96] = "";
+                                    predicted[96] = "";
     progress_bytes(up, sizeof up, (double)l->bytes_up);
     progress_bytes(down, sizeof down, (double)l->bytes_down);
     progress_duration(eta, sizeof eta, l->eta_seconds);

@@ -3,9 +3,9 @@
 /* What a person sees while it trains: one line per site on stderr, updated in place on a terminal,
  * printed sparsely into a pipe or file (at most one per site every PROGRESS_SPARSE_S, and the
  * last). It is also the log's sink while it is open, so that log lines and live lines do not run
- * into each other: on a terminal only warnings and errors are shown, elsewhere details are not; every line goes to the
- * log file when there is one. NO_COLOR and TERM=dumb are obeyed. Any thread may log; one thread
- * updates.
+ * into each other: on a terminal only warnings and errors are shown, elsewhere details are not;
+ * every line goes to the log file when there is one. NO_COLOR and TERM=dumb are obeyed. Any thread
+ * may log; one thread updates.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,8 +21,8 @@ struct progress_line {
     uint64_t round, rounds;         /* finished rounds of all fragments; rounds 0: no outer loop */
     uint64_t bytes_up, bytes_down;
     uint64_t predicted_up, predicted_down; /* what they should be; both 0: not known */
-    double sync_seconds, eta_seconds; /* negative: not known */
-    char state[96];                   /* "waiting for b"; "" while it trains */
+    double sync_seconds, eta_seconds;      /* negative: not known */
+    char state[96];                        /* "waiting for b"; "" while it trains */
 };
 struct progress {
     bool live, quiet, color, open;

@@ -659,8 +659,8 @@ static enum err write_page(FILE *out, const struct report_run *runs, size_t coun
     return ERR_OK;
 }
 
-enum err report_write(const char *path, const struct report_run *runs, size_t count, const char *wan,
-                      struct arena *a)
+enum err report_write(const char *path, const struct report_run *runs, size_t count,
+                      const char *wan, struct arena *a)
 {
     char *text = NULL;
     size_t size = 0;

@@ -75,10 +75,11 @@ static enum err add_round(struct report_run *r, const struct record_row *row, st
         n.gauge[i] = record_number(row, report_gauge_name[i]);
     if (n.replayed) /* its exchange is on record from before the restart */
         return ERR_OK;
-    while (r->round_count && r->rounds[r->round_count - 1].step >= n.step &&
-           (r->rounds[r->round_count - 1].step > n.step ||
-            (r->rounds[r->round_count - 1].fragment == n.fragment && /* overlapped ones end here too */
-             r->rounds[r->round_count - 1].round >= n.round)))
+    while (
+        r->round_count && r->rounds[r->round_count - 1].step >= n.step &&
+        (r->rounds[r->round_count - 1].step > n.step ||
+         (r->rounds[r->round_count - 1].fragment == n.fragment && /* overlapped ones end here too */
+          r->rounds[r->round_count - 1].round >= n.round)))
         r->round_count--;
     TRY(room((void **)&r->rounds, r->round_count, &r->round_capacity, sizeof *r->rounds, a));
     r->rounds[r->round_count++] = n;

@@ -20,7 +20,7 @@ struct report_round {
     double up, up_predicted, down, down_predicted, wire_up, wire_down; /* bytes */
     double ms[REPORT_TIMES];
     double hidden_ms, exposed_ms; /* of the exchange: beside training, and waited for */
-    double gauge[REPORT_GAUGES]; /* NaN: not known */
+    double gauge[REPORT_GAUGES];  /* NaN: not known */
     bool replayed;
 };
 struct report_event {
@@ -42,9 +42,9 @@ struct report_run {
     double parameters, steps, ranks, threads;
     bool finished;
     const char *run, *config, *version, *commit, *compiler, *device,
-        *command;       /* of the last start; in the arena */
-    char digest[4][65]; /* parameters, momentum, residual, outer; "" before the end */
-    uint64_t skipped;   /* unreadable lines */
+        *command;                /* of the last start; in the arena */
+    char digest[4][65];          /* parameters, momentum, residual, outer; "" before the end */
+    uint64_t skipped;            /* unreadable lines */
     struct ledger_member ledger; /* lives 0: there is none, or a damaged one: */
     char ledger_why[256];
 };

@@ -78,13 +78,14 @@ enum err report_outer(FILE *out, const struct report_run *runs, size_t count, st
         any = any || known(&runs[i]);
     if (!any)
         return ERR_OK;
-    fputs("<section><h2>The outer step</h2><p class=\"note\">rho: cosine of successive mean deltas; "
-          "near 1 the momentum adds up, and a lower outer.lr or more steps a round would be right. "
-          "agreement: cosine of the site's own delta and the mean. gain: length of the applied step "
-          "along the delta, over outer.lr. behind: what the codec left in the residual, over the "
-          "site's delta; above outer.back_off the next round is sent whole.</p><div "
-          "class=\"grid2\">\n",
-          out);
+    fputs(
+        "<section><h2>The outer step</h2><p class=\"note\">rho: cosine of successive mean deltas; "
+        "near 1 the momentum adds up, and a lower outer.lr or more steps a round would be right. "
+        "agreement: cosine of the site's own delta and the mean. gain: length of the applied step "
+        "along the delta, over outer.lr. behind: what the codec left in the residual, over the "
+        "site's delta; above outer.back_off the next round is sent whole.</p><div "
+        "class=\"grid2\">\n",
+        out);
     for (size_t i = 0; i < count; i++)
         for (size_t k = 0; known(&runs[i]) && k < sizeof charts / sizeof *charts; k++)
             TRY(write_chart(out, &runs[i], &charts[k], a));

@@ -5,7 +5,6 @@
 #include "outer/report/report_data.h"
 
 /* Nothing for runs whose records have none of it. */
-enum err report_outer(FILE *out, const struct report_run *runs, size_t count,
-                      struct arena *a) MUST;
+enum err report_outer(FILE *out, const struct report_run *runs, size_t count, struct arena *a) MUST;
 
 #endif

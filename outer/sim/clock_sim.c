@@ -4,12 +4,12 @@
 #include "kernels/base/err.h"
 #include "kernels/base/rng.h"
 
-/* Messages and manifests lie on the stack: 400 KiB at the deepest with the largest roster, more under
- * sanitizers; pages that nobody touches cost nothing. */
+/* Messages and manifests lie on the stack: 400 KiB at the deepest with the largest roster, more
+ * under sanitizers; pages that nobody touches cost nothing. */
 enum { STACK_BYTES = 2 << 20, BUCKETS = 4096 };
 
 struct sim_task {
-    size_t place; /* in the heap */
+    size_t place;                     /* in the heap */
     struct sim_task *before, *behind; /* of those that wait in one bucket */
     struct clock_sim *clock;
     void (*run)(void *self);
@@ -137,8 +137,8 @@ bool sim_chance(struct clock_sim *c, double p)
     return p > 0 && rng_unit(c->seed, RNG_SIM, c->drawn++) < p;
 }
 
-/* swapcontext has the kernel change the signal mask, which costs more than all else here, and nobody has another one. Sanitizers
- * know only it. */
+/* swapcontext has the kernel change the signal mask, which costs more than all else here, and
+ * nobody has another one. Sanitizers know only it. */
 static void change(struct sim_place *from, struct sim_place *to)
 {
 #ifdef SANITIZED

@@ -369,7 +369,8 @@ static void thread_main(void *self)
     sim_kick(t->clock, t);
 }
 
-static enum err sim_thread_start(struct world *w, struct world_thread **out, void (*run)(void *self), void *self)
+static enum err sim_thread_start(struct world *w, struct world_thread **out,
+                                 void (*run)(void *self), void *self)
 {
     struct world_thread *t = arena_alloc(&sim(w)->threads, sizeof *t);
     TRY_ALLOC(t);
@@ -496,8 +497,8 @@ static struct world_sim_file *current_state(const struct world_sim *w)
     return find(w, path);
 }
 
-/* Only what the protocol can have again: a contribution in the spool, the state of a fragment that is
- * in force. The one a site has gone back to is not damaged before it has caught up. */
+/* Only what the protocol can have again: a contribution in the spool, the state of a fragment that
+ * is in force. The one a site has gone back to is not damaged before it has caught up. */
 static void rot(struct world_sim *w)
 {
     struct world_sim_file *victim = NULL;

@@ -13,8 +13,8 @@ struct link_line_held {
 
 /* ---- polls that wait ---- */
 
-/* All of one fragment ask the same question, so one of them asks for all: a thousand sites' calls would wake a thousand polls
- * each otherwise. */
+/* All of one fragment ask the same question, so one of them asks for all: a thousand sites' calls
+ * would wake a thousand polls each otherwise. */
 static void worked(void *self)
 {
     struct link_line_hub *h = self;
@@ -29,7 +29,8 @@ static void worked(void *self)
     }
 }
 
-static void hold(struct link_line_hub *h, struct link_line_held *p, unsigned fragment, uint64_t until_ms)
+static void hold(struct link_line_hub *h, struct link_line_held *p, unsigned fragment,
+                 uint64_t until_ms)
 {
     struct link_line_held **first = &h->held[fragment];
     p->next = *first;
@@ -53,7 +54,8 @@ static void nothing_offered(void *self, const struct wire_contribution *m, const
     (void)self, (void)m, (void)payload;
 }
 
-static void nothing_answered(void *self, const struct wire_contribution *m, const struct wire_answer *a)
+static void nothing_answered(void *self, const struct wire_contribution *m,
+                             const struct wire_answer *a)
 {
     (void)self, (void)m, (void)a;
 }
@@ -64,10 +66,15 @@ static void nothing_fetching(void *self, const struct wire_fetch *m)
 }
 
 void link_line_hub_open(struct link_line_hub *h, struct link_sim_server *s, const size_t *elements,
-                        const struct schedule *schedule, const struct exchange_cost *outer, double bps)
+                        const struct schedule *schedule, const struct exchange_cost *outer,
+                        double bps)
 {
-    *h = (struct link_line_hub){
-        .server = s, .elements = elements, .schedule = schedule, .outer = outer, .in.bps = bps, .out.bps = bps};
+    *h = (struct link_line_hub){.server = s,
+                                .elements = elements,
+                                .schedule = schedule,
+                                .outer = outer,
+                                .in.bps = bps,
+                                .out.bps = bps};
     h->watch = (struct link_sim_watch){.self = h,
                                        .hello = nothing_hello,
                                        .offered = nothing_offered,
@@ -119,7 +126,8 @@ static double hub_works(struct link_line_hub *h, double from_s, double takes_s)
 void link_line_committed(void *hub, const struct manifest *m)
 {
     struct link_line_hub *h = hub;
-    double takes_s = (h->outer->commit_s + manifest_included(m) * h->outer->sum_s) * (double)h->elements[m->fragment];
+    double takes_s = (h->outer->commit_s + manifest_included(m) * h->outer->sum_s) *
+                     (double)h->elements[m->fragment];
     h->ready_s[m->fragment] = hub_works(h, (double)h->server->clock->now_ms / 1e3, takes_s);
 }
 
@@ -146,8 +154,8 @@ static void pipe_join(struct link_line_pipe *p, struct link_line_flow *f, double
     p->flows++;
 }
 
-/* Only the flow that will be done first has a time to wake at; it wakes the next one. Another that joins makes it later: then it
- * looks again. */
+/* Only the flow that will be done first has a time to wake at; it wakes the next one. Another that
+ * joins makes it later: then it looks again. */
 static void pipe_transfer(struct link_line *l, struct link_line_pipe *p, double bytes)
 {
     enum { ROUNDING = 1 }; /* bytes */
@@ -171,7 +179,8 @@ static void pipe_transfer(struct link_line *l, struct link_line_pipe *p, double 
     sim_kick(c, p->first);
 }
 
-/* The payload leaves when the site's line is free, and arrives when the aggregator's has taken it too. */
+/* The payload leaves when the site's line is free, and arrives when the aggregator's has taken it
+ * too. */
 static void transfer(struct link_line *l, double payload, bool up)
 {
     struct link_line_pipe *shared = up ? &l->hub->in : &l->hub->out;
@@ -211,7 +220,8 @@ static enum err there(struct link_line *l)
 
 /* ---- the calls ---- */
 
-static enum err line_hello(struct link *link, const struct wire_hello *m, struct wire_hello_answer *answer)
+static enum err line_hello(struct link *link, const struct wire_hello *m,
+                           struct wire_hello_answer *answer)
 {
     struct link_line *l = (struct link_line *)link;
     const struct link_service *s = &l->hub->server->service;
@@ -220,8 +230,8 @@ static enum err line_hello(struct link *link, const struct wire_hello *m, struct
     return work(l);
 }
 
-static enum err line_contribute(struct link *link, const struct wire_contribution *m, const uint8_t *payload,
-                                struct wire_answer *answer)
+static enum err line_contribute(struct link *link, const struct wire_contribution *m,
+                                const uint8_t *payload, struct wire_answer *answer)
 {
     struct link_line *l = (struct link_line *)link;
     const struct link_service *s = &l->hub->server->service;
@@ -258,7 +268,8 @@ static enum err line_poll(struct link *link, const struct wire_poll *m, uint32_t
     struct link_line_held held = {.m = m, .peer = l->peer};
     TRY(there(l));
     s->poll(s->self, l->peer, m, answer);
-    if (answer->answer.outcome == ROUND_PENDING && hold_ms) { /* without faults asking every two seconds finds out nothing */
+    if (answer->answer.outcome == ROUND_PENDING &&
+        hold_ms) { /* without faults asking every two seconds finds out nothing */
         hold(l->hub, &held, m->fragment, l->hub->server->clock->now_ms + HOLD_MS);
         s->poll(s->self, l->peer, m, answer);
     }
@@ -266,12 +277,14 @@ static enum err line_poll(struct link *link, const struct wire_poll *m, uint32_t
         wait_until(l, l->hub->ready_s[m->fragment]);
         l->committed[m->fragment].codec = codec_get((enum codec_kind)answer->manifest.codec);
         l->committed[m->fragment].payloads =
-            schedule_payloads(l->hub->schedule, (enum codec_kind)answer->manifest.codec, manifest_included(&answer->manifest));
+            schedule_payloads(l->hub->schedule, (enum codec_kind)answer->manifest.codec,
+                              manifest_included(&answer->manifest));
     }
     return back(l);
 }
 
-/* What the stand-in's bytes are in the real model. A snapshot is theta, momentum and codes, all as long as the fragment. */
+/* What the stand-in's bytes are in the real model. A snapshot is theta, momentum and codes, all as
+ * long as the fragment. */
 static double real_bytes(const struct link_line *l, const struct wire_fetch *m, size_t size)
 {
     const struct codec *c = l->committed[m->fragment].codec;
@@ -282,8 +295,8 @@ static double real_bytes(const struct link_line *l, const struct wire_fetch *m, 
     return (double)c->aggregate_max(c, elements, l->committed[m->fragment].payloads);
 }
 
-static enum err line_fetch(struct link *link, const struct wire_fetch *m, uint8_t *out, size_t size_bytes,
-                           struct wire_answer *answer)
+static enum err line_fetch(struct link *link, const struct wire_fetch *m, uint8_t *out,
+                           size_t size_bytes, struct wire_answer *answer)
 {
     struct link_line *l = (struct link_line *)link;
     const struct link_service *s = &l->hub->server->service;
@@ -307,7 +320,8 @@ static enum err line_fetch(struct link *link, const struct wire_fetch *m, uint8_
     return back(l);
 }
 
-static enum err line_report(struct link *link, const struct wire_report *m, struct wire_answer *answer)
+static enum err line_report(struct link *link, const struct wire_report *m,
+                            struct wire_answer *answer)
 {
     struct link_line *l = (struct link_line *)link;
     const struct link_service *s = &l->hub->server->service;
@@ -316,7 +330,8 @@ static enum err line_report(struct link *link, const struct wire_report *m, stru
     return work(l);
 }
 
-static enum err line_leave(struct link *link, const struct wire_leave *m, struct wire_answer *answer)
+static enum err line_leave(struct link *link, const struct wire_leave *m,
+                           struct wire_answer *answer)
 {
     struct link_line *l = (struct link_line *)link;
     const struct link_service *s = &l->hub->server->service;
@@ -346,8 +361,8 @@ static const struct link_ops ops = {
     .close = line_close,
 };
 
-void link_line_open(struct link_line *l, struct link_line_hub *h, struct link_line_end *end, const char *run,
-                    const char *name)
+void link_line_open(struct link_line *l, struct link_line_hub *h, struct link_line_end *end,
+                    const char *run, const char *name)
 {
     *l = (struct link_line){.link = {&ops}, .hub = h, .end = end};
     snprintf(l->peer, sizeof l->peer, "atoll://%s/site/%s", run, name);

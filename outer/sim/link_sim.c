@@ -106,9 +106,10 @@ struct again { /* a copy of a message that arrives once more, if its process sti
     char *config;
 };
 
-/* The service verifies beside all other calls: some come before, some after it. False: its process ended meanwhile. */
-static bool stream_finish(struct link_sim_server *s, uint64_t generation, void *upload, bool complete,
-                          struct wire_answer *answer)
+/* The service verifies beside all other calls: some come before, some after it. False: its process
+ * ended meanwhile. */
+static bool stream_finish(struct link_sim_server *s, uint64_t generation, void *upload,
+                          bool complete, struct wire_answer *answer)
 {
     struct clock_sim *c = s->clock;
     s->service.finish(s->service.self, upload, complete, answer);
@@ -127,8 +128,8 @@ static bool stream_finish(struct link_sim_server *s, uint64_t generation, void *
 }
 
 /* A chunk's bytes likewise. */
-static bool stream_chunk(struct link_sim_server *s, uint64_t generation, void *upload, uint64_t at, const uint8_t *data,
-                         size_t n, struct wire_answer *answer)
+static bool stream_chunk(struct link_sim_server *s, uint64_t generation, void *upload, uint64_t at,
+                         const uint8_t *data, size_t n, struct wire_answer *answer)
 {
     struct clock_sim *c = s->clock;
     s->service.chunk(s->service.self, upload, at, data, n, answer);
@@ -137,7 +138,8 @@ static bool stream_chunk(struct link_sim_server *s, uint64_t generation, void *u
     sim_sleep(c, c->now_ms + sim_below(c, STORE_MS), NULL);
     if (!serving(s, generation))
         return false;
-    s->service.stored(s->service.self, upload, at, n, s->service.store(s->service.self, upload, at, data, n), answer);
+    s->service.stored(s->service.self, upload, at, n,
+                      s->service.store(s->service.self, upload, at, data, n), answer);
     return true;
 }
 
@@ -149,7 +151,8 @@ static void stream_again(struct link_sim_server *s, const struct again *a)
     if (answer.outcome != ROUND_RESUME || !upload)
         return;
     uint64_t at = answer.offset;
-    link_service_chunk(&s->service, upload, at, a->payload + at, a->m.contribution.payload_bytes - at, &answer);
+    link_service_chunk(&s->service, upload, at, a->payload + at,
+                       a->m.contribution.payload_bytes - at, &answer);
     stream_finish(s, a->generation, upload, answer.outcome == ROUND_NONE, &answer);
 }
 
@@ -264,7 +267,8 @@ static enum err stream(struct link_sim *l, const struct wire_contribution *m,
         return down();
     struct wire_answer ignored;
     bool complete = answer->outcome == ROUND_NONE;
-    return stream_finish(s, generation, upload, complete, complete ? answer : &ignored) ? ERR_OK : down();
+    return stream_finish(s, generation, upload, complete, complete ? answer : &ignored) ? ERR_OK
+                                                                                        : down();
 }
 
 static enum err sim_contribute(struct link *link, const struct wire_contribution *m,

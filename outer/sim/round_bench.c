@@ -20,10 +20,10 @@ struct play {
     struct link_service service;
     struct schedule schedule;
     struct arena perm;
-    unsigned sites;        /* the first of them is there */
+    unsigned sites; /* the first of them is there */
     char peer[CAST_MAX][PEER_MAX];
-    uint8_t *sum;          /* room for an aggregate of all */
-    double since_s;        /* when the site's work of the moment began */
+    uint8_t *sum;   /* room for an aggregate of all */
+    double since_s; /* when the site's work of the moment began */
     double encode_s, apply_s, accept_s, commit_s, sum_s; /* of the round */
 };
 
@@ -42,7 +42,8 @@ static void work(struct play *p)
 
 /* ---- the link: every call is the aggregator's own function ---- */
 
-static enum err play_hello(struct link *l, const struct wire_hello *m, struct wire_hello_answer *answer)
+static enum err play_hello(struct link *l, const struct wire_hello *m,
+                           struct wire_hello_answer *answer)
 {
     struct play *p = (struct play *)l;
     for (unsigned i = p->sites; i-- > 0;) { /* the one that is there last: the answer is its own */
@@ -58,7 +59,8 @@ static enum err play_hello(struct link *l, const struct wire_hello *m, struct wi
 static enum err sum_alone(struct play *p, const struct wire_contribution *m, const uint8_t *payload)
 {
     const struct codec *c = codec_get((enum codec_kind)m->codec);
-    const struct codec_payload one = {payload, m->payload_bytes}, all[CAST_MAX] = {one, one, one, one};
+    const struct codec_payload one = {payload, m->payload_bytes},
+                               all[CAST_MAX] = {one, one, one, one};
     size_t size, elements = p->r->exchange->fragments.f[m->fragment].elements;
     double begin = now_s();
     for (unsigned i = 0; i < p->sites; i++) {
@@ -77,8 +79,8 @@ static enum err room_for(const struct wire_answer *answer)
     return answer->outcome == ROUND_FULL ? err_set(ERR_FULL, "%s", answer->text) : ERR_OK;
 }
 
-static enum err contribute_as(struct play *p, unsigned i, const struct wire_contribution *m, const uint8_t *payload,
-                              struct wire_answer *answer)
+static enum err contribute_as(struct play *p, unsigned i, const struct wire_contribution *m,
+                              const uint8_t *payload, struct wire_answer *answer)
 {
     struct wire_contribution as = *m;
     struct wire_answer ignored;
@@ -90,7 +92,8 @@ static enum err contribute_as(struct play *p, unsigned i, const struct wire_cont
         return room_for(answer);
     for (uint64_t at = 0; e == ERR_OK && at < m->payload_bytes; at += WIRE_CHUNK_BYTES) {
         uint64_t left = m->payload_bytes - at;
-        link_service_chunk(&p->service, upload, at, payload + at, left < WIRE_CHUNK_BYTES ? left : WIRE_CHUNK_BYTES, answer);
+        link_service_chunk(&p->service, upload, at, payload + at,
+                           left < WIRE_CHUNK_BYTES ? left : WIRE_CHUNK_BYTES, answer);
         e = room_for(answer);
     }
     double begin = now_s();
@@ -99,8 +102,8 @@ static enum err contribute_as(struct play *p, unsigned i, const struct wire_cont
     return e == ERR_OK ? room_for(answer) : e;
 }
 
-static enum err play_contribute(struct link *l, const struct wire_contribution *m, const uint8_t *payload,
-                                struct wire_answer *answer)
+static enum err play_contribute(struct link *l, const struct wire_contribution *m,
+                                const uint8_t *payload, struct wire_answer *answer)
 {
     struct play *p = (struct play *)l;
     p->encode_s = now_s() - p->since_s;
@@ -115,18 +118,21 @@ static enum err play_contribute(struct link *l, const struct wire_contribution *
     return ERR_OK;
 }
 
-static enum err play_poll(struct link *l, const struct wire_poll *m, uint32_t hold_ms, struct wire_poll_answer *answer)
+static enum err play_poll(struct link *l, const struct wire_poll *m, uint32_t hold_ms,
+                          struct wire_poll_answer *answer)
 {
     struct play *p = (struct play *)l;
     (void)hold_ms;
     p->service.poll(p->service.self, p->peer[0], m, answer);
-    if (answer->answer.outcome == ROUND_PENDING) /* all have contributed: it would have been committed */
-        return err_set(ERR_FULL, "%s/aggregator: no room for the commit of a round", p->r->directory);
+    if (answer->answer.outcome ==
+        ROUND_PENDING) /* all have contributed: it would have been committed */
+        return err_set(ERR_FULL, "%s/aggregator: no room for the commit of a round",
+                       p->r->directory);
     return ERR_OK;
 }
 
-static enum err play_fetch(struct link *l, const struct wire_fetch *m, uint8_t *out, size_t size_bytes,
-                           struct wire_answer *answer)
+static enum err play_fetch(struct link *l, const struct wire_fetch *m, uint8_t *out,
+                           size_t size_bytes, struct wire_answer *answer)
 {
     struct play *p = (struct play *)l;
     const uint8_t *data;
@@ -139,7 +145,8 @@ static enum err play_fetch(struct link *l, const struct wire_fetch *m, uint8_t *
         memcpy(out, data, size);
     p->service.fetched(p->service.self, source);
     p->since_s = now_s();
-    return size == size_bytes ? ERR_OK : err_set(ERR_PROTO, "%zu bytes, %zu expected", size, size_bytes);
+    return size == size_bytes ? ERR_OK
+                              : err_set(ERR_PROTO, "%zu bytes, %zu expected", size, size_bytes);
 }
 
 static enum err play_report(struct link *l, const struct wire_report *m, struct wire_answer *answer)
@@ -203,10 +210,20 @@ static enum err open_all(struct play *p)
                                 .schedule = p->schedule,
                                 .outer = r->exchange->outer,
                                 .keep = MEMBER_STATES_MIN};
-    struct aggregator_options ao = {
-        .run = run_name, .sites = roster, .site_count = p->sites, .canonical = run_name, .strict = true, .straggler_ms = 60000};
-    struct site_options so = {.run = run_name, .name = roster[0], .site_count = p->sites, .canonical = run_name, .strict = true,
-                              .feedback = r->feedback, .straggler_ms = 60000, .seed = r->seed};
+    struct aggregator_options ao = {.run = run_name,
+                                    .sites = roster,
+                                    .site_count = p->sites,
+                                    .canonical = run_name,
+                                    .strict = true,
+                                    .straggler_ms = 60000};
+    struct site_options so = {.run = run_name,
+                              .name = roster[0],
+                              .site_count = p->sites,
+                              .canonical = run_name,
+                              .strict = true,
+                              .feedback = r->feedback,
+                              .straggler_ms = 60000,
+                              .seed = r->seed};
     float *initial = arena_array(&p->perm, r->table->elements, sizeof *initial);
     TRY_ALLOC(initial);
     table_init(r->table, r->seed, initial);
@@ -259,7 +276,8 @@ static enum err play(struct play *p, struct exchange_cost *out)
     size_t n = p->r->exchange->fragments.f[f].elements;
     const struct codec *c = codec_get(p->schedule.beat[f].codec);
     const struct codec *whole = codec_get(schedule_codec(&p->schedule, f, 0, 0));
-    size_t size = c->aggregate_max(c, n, p->sites), whole_size = whole->aggregate_max(whole, n, p->sites);
+    size_t size = c->aggregate_max(c, n, p->sites),
+           whole_size = whole->aggregate_max(whole, n, p->sites);
     float *local;
     TRY_ALLOC(local = arena_array(&p->perm, n, sizeof *local));
     TRY_ALLOC(p->sum = arena_alloc(&p->perm, size > whole_size ? size : whole_size));
@@ -274,14 +292,15 @@ static enum err play(struct play *p, struct exchange_cost *out)
         all.sum_s += p->sum_s;
     }
     double values = TIMED * (double)n;
-    *out = (struct exchange_cost){all.encode_s / values, all.apply_s / values, all.accept_s / values, all.commit_s / values,
-                               all.sum_s / values};
+    *out = (struct exchange_cost){all.encode_s / values, all.apply_s / values,
+                                  all.accept_s / values, all.commit_s / values, all.sum_s / values};
     return ERR_OK;
 }
 
 enum err rehearsal_measure(const struct rehearsal *r, struct exchange_cost *out)
 {
-    struct play p = {.link = {&ops}, .r = r, .schedule = r->exchange->schedule, .perm = dev_arena(r->dev)};
+    struct play p = {
+        .link = {&ops}, .r = r, .schedule = r->exchange->schedule, .perm = dev_arena(r->dev)};
     p.sites = r->sites < CAST_MAX ? r->sites : CAST_MAX;
     for (unsigned i = 0; i < p.sites; i++)
         snprintf(p.peer[i], PEER_MAX, "atoll://%s/site/%s", run_name, roster[i]);

@@ -1,8 +1,9 @@
 #ifndef ROUND_BENCH_H
 #define ROUND_BENCH_H
-/* What a round costs this machine's processors and disk: one round after the other between the production site and aggregator
- * in one thread, on the real model's fragments, on real files below `directory`, without a network between them. Other sites,
- * up to three, contribute what the first one does. What atoll probe measures for atoll plan and atoll sim.
+/* What a round costs this machine's processors and disk: one round after the other between the
+ * production site and aggregator in one thread, on the real model's fragments, on real files below
+ * `directory`, without a network between them. Other sites, up to three, contribute what the first
+ * one does. What atoll probe measures for atoll plan and atoll sim.
  */
 #include "outer/config/sync_config.h"
 #include "outer/link/line.h"
@@ -16,7 +17,8 @@ struct rehearsal {
     float feedback;
     uint64_t seed;
 };
-/* Means of a few rounds of the largest fragment in its own codec, for a value: a disk is slow now and then. */
+/* Means of a few rounds of the largest fragment in its own codec, for a value: a disk is slow now
+ * and then. */
 enum err rehearsal_measure(const struct rehearsal *r, struct exchange_cost *out) MUST;
 
 #endif

@@ -24,13 +24,13 @@ void sim_violate(struct sim *s, const char *format, ...)
 struct member_options sim_member_options(const struct sim *s, bool site)
 {
     struct member_options o = {.fragments = &s->fragments,
-                                   .schedule = s->schedule,
-                                   .outer = s->outer,
-                                   .residuals = site,
-                                   .forgets = site && schedule_forgets(&s->schedule, s->o.feedback),
-                                   .remake = aggregator_remake,
-                                   .remake_self = (void *)(uintptr_t)s->names,
-                                   .keep = s->o.keep};
+                               .schedule = s->schedule,
+                               .outer = s->outer,
+                               .residuals = site,
+                               .forgets = site && schedule_forgets(&s->schedule, s->o.feedback),
+                               .remake = aggregator_remake,
+                               .remake_self = (void *)(uintptr_t)s->names,
+                               .keep = s->o.keep};
     if (!site)
         member_aggregates(&o, s->o.sites);
     return o;
@@ -286,7 +286,8 @@ static enum err aggregator_process(struct sim *s, struct arena *arena)
                                     .straggler_ms = 20000};
     struct aggregator *a;
     TRY(member_open(&s->member, &s->disk.world, s->cpu, &mo, arena));
-    enum err e = member_found(&s->member) ? member_load(&s->member) : member_begin(&s->member, s->initial);
+    enum err e =
+        member_found(&s->member) ? member_load(&s->member) : member_begin(&s->member, s->initial);
     s->r->residuals_lost += s->member.residuals_lost; /* also when the load fails afterwards */
     TRY(e);
     TRY(aggregator_open(&a, &s->disk.world, &s->member, &ao, arena));
@@ -517,7 +518,26 @@ void sim_run_options(const struct sim_options *o, struct sim_result *r)
 
 struct sim_options sim_draw(uint64_t seed)
 {
-    enum { SITES, FRAGMENTS, EVERY, ROUNDS, TAIL, CODEC, FEEDBACK, STRICT, KEEP, LATE, ABSENT, BACK_OFF, OPTIMIZER, DAMAGED, OVERLAP, MIX, REENCODE, EAGER };
+    enum {
+        SITES,
+        FRAGMENTS,
+        EVERY,
+        ROUNDS,
+        TAIL,
+        CODEC,
+        FEEDBACK,
+        STRICT,
+        KEEP,
+        LATE,
+        ABSENT,
+        BACK_OFF,
+        OPTIMIZER,
+        DAMAGED,
+        OVERLAP,
+        MIX,
+        REENCODE,
+        EAGER
+    };
 #define DRAW(what, n) rng_below(seed, RNG_TEST, what, n)
     static const float feedbacks[] = {1, 1, 0.5f}, back_offs[] = {0, 0, 0.25f, 2},
                        mixes[] = {0.5f, 0.5f, 0};
@@ -534,7 +554,8 @@ struct sim_options sim_draw(uint64_t seed)
     o.optimizer = optimizers[DRAW(OPTIMIZER, 4)];
     o.delay = strcmp(o.optimizer, "delayed_nesterov") ? 1 : 1 + o.sites;
     o.strict = DRAW(STRICT, 2);
-    o.overlap = (int64_t)DRAW(OVERLAP, 2 * (uint64_t)o.every + 1); /* half of them: none, or the delay */
+    o.overlap =
+        (int64_t)DRAW(OVERLAP, 2 * (uint64_t)o.every + 1); /* half of them: none, or the delay */
     o.overlap = o.overlap <= o.every ? o.overlap : o.overlap % 3 ? 0 : o.every;
     o.mix = o.overlap == o.every ? 0 : mixes[DRAW(MIX, 3)];
     o.eager = o.overlap == o.every && DRAW(EAGER, 2);

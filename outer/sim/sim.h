@@ -33,10 +33,10 @@ struct sim_options {
     const char *optimizer;
     unsigned delay; /* of delayed_nesterov */
     bool strict;
-    uint64_t keep;     /* outer.catch_up */
-    bool faults;       /* false: the run to compare with */
-    /* quorum: the last site starts late; the first is away for long; what the second of three or more
-     * trained is not finite now and then */
+    uint64_t keep; /* outer.catch_up */
+    bool faults;   /* false: the run to compare with */
+    /* quorum: the last site starts late; the first is away for long; what the second of three or
+     * more trained is not finite now and then */
     bool late, absent, damaged;
 };
 struct sim_result {
@@ -45,10 +45,11 @@ struct sim_result {
     struct digest state;                   /* of all members */
     struct digest residual[SIM_SITES_MAX]; /* theta, momentum, codes, residual of each site */
     uint64_t virtual_ms, calls, crashes, restarts, commits, snapshots, excluded, gap_ms,
-        backed_off, /* rounds that a backlog made whole */
-        damaged,    /* deltas that were not finite */
-        reencoded,  /* rounds of one payload, the aggregator's own */
-        residuals_lost; /* the aggregator's, with a damaged state: such a run differs from a calm one */
+        backed_off,     /* rounds that a backlog made whole */
+        damaged,        /* deltas that were not finite */
+        reencoded,      /* rounds of one payload, the aggregator's own */
+        residuals_lost; /* the aggregator's, with a damaged state: such a run differs from a calm
+                           one */
     unsigned books_checked; /* sites whose I3 was checked to the end */
 };
 

@@ -28,8 +28,7 @@ static sim_fixed fixed(struct sim *s, double x)
 static const struct codec *codec_at(const struct sim *s, unsigned f, uint64_t round)
 {
     const struct manifest *parent = &s->commits[f][round - (round > 0)].manifest;
-    return codec_get(
-        schedule_codec(&s->schedule, f, round, round ? manifest_backlog(parent) : 0));
+    return codec_get(schedule_codec(&s->schedule, f, round, round ? manifest_backlog(parent) : 0));
 }
 
 /* Values of a payload on a grid, in the simulator's own memory. */
@@ -58,7 +57,8 @@ static const float *base_of(struct sim_node *n, unsigned f, uint64_t round)
         return n->base + n->sim->first[f];
     snprintf(path, sizeof path, "frag/%u/%llu/state", f, (unsigned long long)base);
     const uint8_t *kept = base < round ? world_sim_look(&n->world, path, &size) : NULL;
-    return kept ? (const float *)(const void *)(kept + STATE_HEADER_BYTES) : n->member.state[f].theta;
+    return kept ? (const float *)(const void *)(kept + STATE_HEADER_BYTES)
+                : n->member.state[f].theta;
 }
 
 /* z - residual before = the weighted delta, and what is sent + what is kept = z (I3). */
@@ -76,8 +76,7 @@ static void book_trained(struct sim_node *n, unsigned f, uint64_t round, const u
     size_t payload = size > own ? size - own : 0;
     const float *residual = (const float *)(const void *)(data + OUTBOX_HEADER_BYTES + payload);
     const double *forgotten = (const double *)(const void *)(residual + count);
-    float *sent = decoded(s, f, round,
-                          (struct codec_payload){data + OUTBOX_HEADER_BYTES, payload},
+    float *sent = decoded(s, f, round, (struct codec_payload){data + OUTBOX_HEADER_BYTES, payload},
                           state->codes, &a);
     const float *base = base_of(n, f, round), *local = n->sent + s->first[f];
     for (size_t i = 0; i < count && !s->clock.halted; i++) {
@@ -147,8 +146,8 @@ static void saw_offered(void *self, const struct wire_contribution *m, const uin
     if (!stored || size < OUTBOX_HEADER_BYTES + m->payload_bytes ||
         memcmp(stored + OUTBOX_HEADER_BYTES, payload, m->payload_bytes))
         sim_violate(s, "site %s sends what it has not stored", n->name);
-    if (first->data && (first->size_bytes != m->payload_bytes ||
-                        memcmp(first->data, payload, m->payload_bytes)))
+    if (first->data &&
+        (first->size_bytes != m->payload_bytes || memcmp(first->data, payload, m->payload_bytes)))
         sim_violate(s, "site %s sends other bytes for fragment %u round %llu", n->name, m->fragment,
                     (unsigned long long)m->round);
     if (first->data)
@@ -215,7 +214,8 @@ static void check_sum(struct sim *s, unsigned f, struct sim_commit *c)
     arena_free(&a);
 }
 
-/* A state on the aggregator's disk: the grid of the next round, then what is the aggregator's own. */
+/* A state on the aggregator's disk: the grid of the next round, then what is the aggregator's own.
+ */
 struct sim_state {
     const uint8_t *grid;
     const float *residual;   /* NULL: it re-encodes nothing */
@@ -246,13 +246,14 @@ static sim_fixed held(struct sim *s, const struct sim_state *at, size_t i)
 }
 
 /* What was included + what the aggregator held before = what it passes on + what it holds now: both
- * from its disk, before and after. A state that was damaged before anybody looked holds less: what its
- * round's encoding had lost (docs/protocol.md, "Many sites"), in whatever round that was. */
+ * from its disk, before and after. A state that was damaged before anybody looked holds less: what
+ * its round's encoding had lost (docs/protocol.md, "Many sites"), in whatever round that was. */
 static void book_included(struct sim *s, unsigned f, const struct manifest *m,
                           const struct sim_state *before, const struct sim_state *after)
 {
     const uint8_t *grid = before->grid;
-    unsigned payloads = schedule_payloads(&s->schedule, (enum codec_kind)m->codec, manifest_included(m));
+    unsigned payloads =
+        schedule_payloads(&s->schedule, (enum codec_kind)m->codec, manifest_included(m));
     struct arena a = arena_make(0);
     size_t n = s->fragments.f[f].elements;
     const struct codec *c = codec_at(s, f, m->round);
@@ -303,8 +304,7 @@ static void check_manifest(struct sim *s, unsigned f, const struct manifest *m)
         if (!m->sites[i].included)
             continue;
         const struct codec_payload *sent = &n->payload[f][t];
-        struct digest d =
-            sent->data ? digest_of(sent->data, sent->size_bytes) : (struct digest){0};
+        struct digest d = sent->data ? digest_of(sent->data, sent->size_bytes) : (struct digest){0};
         if (!digest_equal(&d, &m->sites[i].payload))
             sim_violate(s, "fragment %u round %llu: site %s included with bytes it never sent", f,
                         (unsigned long long)t, n->name);
@@ -337,7 +337,8 @@ static void commit_seen(struct sim *s, unsigned f)
     const uint8_t *after = kept(s, f, t + 1, "state", &after_size);
     if (!manifest || !aggregate || !before || !after)
         return;
-    struct sim_state from = state_of(s, f, before, before_size), to = state_of(s, f, after, after_size);
+    struct sim_state from = state_of(s, f, before, before_size),
+                     to = state_of(s, f, after, after_size);
     if (!manifest_decode(&c->manifest, manifest, size - 32)) {
         sim_violate(s, "fragment %u round %llu: the manifest does not decode", f,
                     (unsigned long long)t);

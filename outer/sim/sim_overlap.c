@@ -1,5 +1,5 @@
-/* The toy trainer's rounds beside training: what site_train_overlap.c does, with one rank and arrays
- * instead of a model. The site's lanes and the schedule are the real ones.
+/* The toy trainer's rounds beside training: what site_train_overlap.c does, with one rank and
+ * arrays instead of a model. The site's lanes and the schedule are the real ones.
  */
 #include <string.h>
 #include "outer/sim/sim_own.h"
@@ -103,8 +103,8 @@ enum err sim_overlap_due(struct sim_node *n)
     uint64_t round;
     TRY(site_failed(n->site));
     for (unsigned f = 0; f < s->o.fragments; f++) {
-        bool first = schedule_delayed(&s->schedule, f) &&
-                     schedule_due(&s->schedule, n->step, f, &round);
+        bool first =
+            schedule_delayed(&s->schedule, f) && schedule_due(&s->schedule, n->step, f, &round);
         if (lands(n, f) && !first)
             TRY(apply(n, f, s->o.mix, NULL));
     }

@@ -29,8 +29,8 @@ struct sim_node { /* a site */
     float *part; /* the fragment that is being exchanged */
     float *sent; /* all fragments as they were sent last, in fragment order */
     float *gathered;
-    float *began; /* with eager starts, in fragment order: what each fragment's steps began at, kept with
-                     the checkpoint; base: those of the round sent last */
+    float *began; /* with eager starts, in fragment order: what each fragment's steps began at, kept
+                     with the checkpoint; base: those of the round sent last */
     float *base;
     uint64_t flight[SIM_FRAGMENTS_MAX]; /* round in flight, + 1; 0: none */
     uint64_t have[SIM_FRAGMENTS_MAX];   /* state when it was applied last */

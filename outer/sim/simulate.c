@@ -19,17 +19,18 @@ struct node { /* a site */
     struct world_sim world;
     struct link_line_end end;
     struct link_line *line; /* [keepers] */
-    struct link *link; /* to all aggregators */
+    struct link *link;      /* to all aggregators */
     struct member member;
     struct site *site;
     struct arena arena;
     float local[DEV_BLOCK];
     int64_t step, sent_step[ROUND_FRAGMENTS_MAX];
-    uint64_t flight[ROUND_FRAGMENTS_MAX]; /* round + 1 */
-    uint64_t have[ROUND_FRAGMENTS_MAX];   /* state that was merged last */
-    double exposed_s[ROUND_FRAGMENTS_MAX]; /* what training has waited for the fragment's round under way */
-    double flight_ms, stale, trained_s; /* virtual time at which the steps under way are done */
-    double rounded_s;                   /* when the last round was merged */
+    uint64_t flight[ROUND_FRAGMENTS_MAX];  /* round + 1 */
+    uint64_t have[ROUND_FRAGMENTS_MAX];    /* state that was merged last */
+    double exposed_s[ROUND_FRAGMENTS_MAX]; /* what training has waited for the fragment's round
+                                              under way */
+    double flight_ms, stale, trained_s;    /* virtual time at which the steps under way are done */
+    double rounded_s;                      /* when the last round was merged */
     bool started;
 };
 struct keeper { /* an aggregator */
@@ -70,13 +71,14 @@ static void failed(struct simulate_run *s, enum err e)
 static struct member_options member_settings(const struct simulate_run *s, bool site)
 {
     struct member_options o = {.fragments = &s->fragments,
-                                   .schedule = s->schedule,
-                                   .outer = s->o->exchange->outer,
-                                   .residuals = site,
-                                   .forgets = site && schedule_forgets(&s->schedule, (float)s->o->feedback),
-                                   .remake = aggregator_remake,
-                                   .remake_self = (void *)(uintptr_t)s->names,
-                                   .keep = MEMBER_STATES_MIN};
+                               .schedule = s->schedule,
+                               .outer = s->o->exchange->outer,
+                               .residuals = site,
+                               .forgets =
+                                   site && schedule_forgets(&s->schedule, (float)s->o->feedback),
+                               .remake = aggregator_remake,
+                               .remake_self = (void *)(uintptr_t)s->names,
+                               .keep = MEMBER_STATES_MIN};
     if (!site)
         member_aggregates(&o, s->o->site_count);
     return o;
@@ -84,7 +86,8 @@ static struct member_options member_settings(const struct simulate_run *s, bool 
 
 /* ---- a site ---- */
 
-/* What training made of a block: something else at every site and step, so that no delta is zero. */
+/* What training made of a block: something else at every site and step, so that no delta is zero.
+ */
 static void train(struct node *n, unsigned f, float *local)
 {
     const float *theta = n->member.state[f].theta;
@@ -106,8 +109,8 @@ static double now_s(const struct node *n)
 }
 
 /* waited_s: what training stood still for when it was merged, beyond exposed_s. */
-static void merged(struct node *n, unsigned f, uint64_t round, const struct site_times *times, double flight_ms,
-                   double waited_s)
+static void merged(struct node *n, unsigned f, uint64_t round, const struct site_times *times,
+                   double flight_ms, double waited_s)
 {
     int64_t stale = n->step - n->sent_step[f];
     bool in = included(n, f, round);
@@ -116,7 +119,8 @@ static void merged(struct node *n, unsigned f, uint64_t round, const struct site
     n->r->stale_max = stale > n->r->stale_max ? stale : n->r->stale_max;
     n->stale += (double)stale;
     n->flight_ms += flight_ms;
-    struct simulate_round r = {n->index, f, round, n->step, .t_s = now_s(n), .flight_s = flight_ms / 1e3, .times = *times};
+    struct simulate_round r = {
+        n->index, f, round, n->step, .t_s = now_s(n), .flight_s = flight_ms / 1e3, .times = *times};
     r.exposed_s = n->exposed_s[f] + waited_s;
     r.compute_s = r.t_s - n->rounded_s - r.exposed_s;
     n->exposed_s[f] = 0;
@@ -162,7 +166,8 @@ static enum err land(struct node *n, unsigned f)
 static bool sent_first(const struct node *n, unsigned f)
 {
     uint64_t round;
-    return schedule_delayed(&n->run->schedule, f) && schedule_due(&n->run->schedule, n->step, f, &round);
+    return schedule_delayed(&n->run->schedule, f) &&
+           schedule_due(&n->run->schedule, n->step, f, &round);
 }
 
 static enum err depart(struct node *n, unsigned f, uint64_t round)
@@ -287,7 +292,8 @@ static enum err site_run(struct node *n)
 }
 
 /* The two files whose durability ends a site's two pieces of work take the time of the work. */
-static void takes_time(void *self, struct world_sim *w, const char *path, const uint8_t *data, size_t size_bytes)
+static void takes_time(void *self, struct world_sim *w, const char *path, const uint8_t *data,
+                       size_t size_bytes)
 {
     struct node *n = self;
     bool outbox = !strncmp(path, "outbox/", 7), fragment = !strncmp(path, "frag/", 5);
@@ -298,7 +304,8 @@ static void takes_time(void *self, struct world_sim *w, const char *path, const 
     unsigned long f = strtoul(path + (outbox ? 7 : 5), &end, 10);
     ASSERT(f < n->run->fragments.count);
     if (outbox || !strcmp(end, "/CURRENT"))
-        link_line_wait(&n->end, (outbox ? n->as->encode_s : n->as->apply_s) * (double)n->run->elements[f]);
+        link_line_wait(&n->end,
+                       (outbox ? n->as->encode_s : n->as->apply_s) * (double)n->run->elements[f]);
 }
 
 static enum err site_open_all(struct node *n)
@@ -325,7 +332,8 @@ static void account(struct node *n)
 {
     struct link_counters bytes;
     n->link->ops->counters(n->link, &bytes);
-    n->r->total_s = (double)(n->run->clock.now_ms + !n->run->clock.now_ms) / 1e3; /* shares are of it */
+    n->r->total_s =
+        (double)(n->run->clock.now_ms + !n->run->clock.now_ms) / 1e3; /* shares are of it */
     if (n->trained_s > n->r->total_s)
         n->r->train_s -= n->trained_s - n->r->total_s;
     n->r->up_bytes = bytes.payload_up;
@@ -396,7 +404,8 @@ static void aggregator_task(void *self)
 
 /* ---- a run ---- */
 
-/* One block for each fragment. A backlog of the stand-in says nothing about the model's: no round is whole for it. */
+/* One block for each fragment. A backlog of the stand-in says nothing about the model's: no round
+ * is whole for it. */
 static void stand_in(struct simulate_run *s)
 {
     const struct exchange *x = s->o->exchange;
@@ -406,15 +415,18 @@ static void stand_in(struct simulate_run *s)
     for (unsigned f = 0; f < s->fragments.count; f++) {
         s->elements[f] = x->fragments.f[f].elements;
         s->range[f] = (struct dev_range){.offset = f * DEV_BLOCK, .count = DEV_BLOCK};
-        s->fragments.f[f] =
-            (struct fragment){.ranges = &s->range[f], .range_count = 1, .elements = DEV_BLOCK, .parameters = DEV_BLOCK};
+        s->fragments.f[f] = (struct fragment){.ranges = &s->range[f],
+                                              .range_count = 1,
+                                              .elements = DEV_BLOCK,
+                                              .parameters = DEV_BLOCK};
     }
     for (size_t i = 0; i < s->fragments.count * DEV_BLOCK; i++)
         s->initial[i] = (float)(i % 64) / 64;
     int64_t last = 0;
     for (unsigned f = 0; s->o->rounds_max && f < s->schedule.fragments; f++) {
         uint64_t rounds = schedule_rounds(&x->schedule, f);
-        int64_t at = schedule_step(&x->schedule, f, (s->o->rounds_max < rounds ? s->o->rounds_max : rounds) - 1);
+        int64_t at = schedule_step(&x->schedule, f,
+                                   (s->o->rounds_max < rounds ? s->o->rounds_max : rounds) - 1);
         last = at > last ? at : last;
     }
     s->schedule.steps = last ? last : s->schedule.steps;
@@ -429,8 +441,10 @@ static enum err keepers_make(struct simulate_run *s, struct arena *a)
         k->run = s;
         k->index = i;
         world_sim_open(&k->disk, &s->clock, "aggregator", s->o->seed ^ (uint64_t)i << 32);
-        k->server = (struct link_sim_server){.clock = &s->clock, .world = &k->disk, .wake_ms = UINT64_MAX};
-        link_line_hub_open(&k->hub, &k->server, s->elements, &s->schedule, &s->o->outer, s->o->aggregator_bps);
+        k->server =
+            (struct link_sim_server){.clock = &s->clock, .world = &k->disk, .wake_ms = UINT64_MAX};
+        link_line_hub_open(&k->hub, &k->server, s->elements, &s->schedule, &s->o->outer,
+                           s->o->aggregator_bps);
     }
     return ERR_OK;
 }

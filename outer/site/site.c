@@ -160,11 +160,11 @@ static enum err manifest_next(const struct site *s, unsigned fragment, const str
                        fragment, (unsigned long long)m->round);
     unsigned payloads = schedule_payloads(&s->member->schedule, kind, manifest_included(m));
     if (m->codec != kind || m->aggregate_bytes > c->aggregate_max(c, n, payloads))
-        return err_set(
-            ERR_PROTO,
-            "fragment %u round %llu: codec %u, aggregate of %llu bytes: not what this state implies",
-            fragment, (unsigned long long)m->round, m->codec,
-            (unsigned long long)m->aggregate_bytes);
+        return err_set(ERR_PROTO,
+                       "fragment %u round %llu: codec %u, aggregate of %llu bytes: not what this "
+                       "state implies",
+                       fragment, (unsigned long long)m->round, m->codec,
+                       (unsigned long long)m->aggregate_bytes);
     return ERR_OK;
 }
 
@@ -231,8 +231,8 @@ static enum err poll(struct site_lane *l, unsigned fragment, uint64_t round, uin
     }
 }
 
-/* The site's own part of a fragment into or out of the lane: over calls, since the member's spare is
- * any lane's. */
+/* The site's own part of a fragment into or out of the lane: over calls, since the member's spare
+ * is any lane's. */
 static void own_copy(const struct site *s, unsigned fragment, float *residual, double *forgotten,
                      const float *residual_from, const double *forgotten_from)
 {
@@ -242,9 +242,10 @@ static void own_copy(const struct site *s, unsigned fragment, float *residual, d
         memcpy(forgotten, forgotten_from, n * sizeof *forgotten);
 }
 
-/* State `round` as bytes. own: keeps the residual that lies in the lane; else it starts at zero. *done
- * false: the aggregator has gone on in the meantime. */
-static enum err snapshot(struct site_lane *l, unsigned fragment, uint64_t round, bool own, bool *done)
+/* State `round` as bytes. own: keeps the residual that lies in the lane; else it starts at zero.
+ * *done false: the aggregator has gone on in the meantime. */
+static enum err snapshot(struct site_lane *l, unsigned fragment, uint64_t round, bool own,
+                         bool *done)
 {
     struct site *s = l->site;
     struct wire_poll_answer a;
@@ -327,7 +328,9 @@ static void measure(struct site *s, unsigned fragment)
     struct gauge *g = &s->gauge[fragment];
     const float *mean = codec_sample(m->work, m->mean, g->stride, g->count);
     gauge_round(g, before->round, mean, before->momentum,
-                !before->momentum ? 0 : o->delay > 1 ? NAN : (double)o->mu);
+                !before->momentum ? 0
+                : o->delay > 1    ? NAN
+                                  : (double)o->mu);
 }
 
 static enum err adopt(struct site_lane *l, unsigned fragment, struct manifest *m)
@@ -418,8 +421,8 @@ static enum err resend(struct site_lane *l, unsigned fragment)
 
 enum err site_theta_to(struct site *s, unsigned fragment, uint64_t round, float *local)
 {
-    enum err e = MUTANT(REPLAY_NEWEST) ? ERR_INPUT
-                                       : member_load_theta(s->member, fragment, round, local);
+    enum err e =
+        MUTANT(REPLAY_NEWEST) ? ERR_INPUT : member_load_theta(s->member, fragment, round, local);
     if (e == ERR_INPUT) /* not kept: after a leap there was none */
         return member_load_theta(s->member, fragment, s->member->state[fragment].round, local);
     return e;
@@ -445,11 +448,12 @@ static enum err contribution(struct site_lane *l, const struct site_sending *w, 
         return ERR_OK;
     }
     if (w->again)
-        return err_set(ERR_CORRUPT,
-                       "outbox/%u/%llu is gone, and the parameters it was made of have been trained "
-                       "on; remove the newest checkpoints in run.dir/inner, so that the steps are "
-                       "repeated from before it",
-                       f, (unsigned long long)round);
+        return err_set(
+            ERR_CORRUPT,
+            "outbox/%u/%llu is gone, and the parameters it was made of have been trained "
+            "on; remove the newest checkpoints in run.dir/inner, so that the steps are "
+            "repeated from before it",
+            f, (unsigned long long)round);
     TRY(site_eager_others(l, w));
     enum err e = site_outbox_make(l, w, local);
     if (e != ERR_DIVERGED || !others_can)

@@ -1,9 +1,9 @@
 #ifndef SITE_H
 #define SITE_H
 /* A site's end of the outer loop, DiLoCo's Algorithm 1 line by line: z = weight * delta + residual,
- * encode, outbox durable, contribute, commit, outer step, residual, theta. Runs on the real link and
- * world and, unchanged, on the simulated ones. It knows parameters as flat arrays only; binding to
- * the trainer is outer/site/site_train.c.
+ * encode, outbox durable, contribute, commit, outer step, residual, theta. Runs on the real link
+ * and world and, unchanged, on the simulated ones. It knows parameters as flat arrays only; binding
+ * to the trainer is outer/site/site_train.c.
  *
  * One thread calls it. site_round blocks that thread for a whole round. With overlap
  * (schedule.overlap > 0) rounds also run beside it, one for each fragment, each on a lane: a thread
@@ -18,8 +18,9 @@
  *   eager/F/<round>   with outer.eager: where this site went on when it had sent the round; durable
  *                     before the outbox, kept as long as a restart may repeat that step
  *
- * What a site trained is handed over in memory of the member's device, and taken back there: on a GPU
- * it never sees the host (outer/diloco/staging.h says what does). Memory: site_memory(), taken at open.
+ * What a site trained is handed over in memory of the member's device, and taken back there: on a
+ * GPU it never sees the host (outer/diloco/staging.h says what does). Memory: site_memory(), taken
+ * at open.
  */
 #include "outer/diloco/metrics.h"
 #include "outer/link/link.h"
@@ -28,8 +29,9 @@
 struct site_options {
     const char *run, *name;
     unsigned index, site_count; /* position in the roster */
-    unsigned aggregators; /* that share the fragments in turn; 0: 1. The link takes a call to the one its head names */
-    const char *canonical;      /* pinned keys (identity_text) */
+    unsigned aggregators;  /* that share the fragments in turn; 0: 1. The link takes a call to the
+                              one its head names */
+    const char *canonical; /* pinned keys (identity_text) */
     bool strict;
     float feedback;        /* outer.feedback: share of the residual that is carried on */
     int64_t extra_steps;   /* an apply may be this late: outer.extra_steps */
@@ -59,13 +61,14 @@ struct site_sending { /* a round that leaves */
 };
 struct site_landed { /* and what came of it */
     struct site_times times;
-    bool replayed;       /* its state was on record: nothing went over the link */
-    unsigned included;   /* 0: not known */
+    bool replayed;                 /* its state was on record: nothing went over the link */
+    unsigned included;             /* 0: not known */
     uint64_t up_bytes, down_bytes; /* payload, as the manifest says; 0: not known */
-    uint64_t reached;    /* state of the fragment now: round + 1, or later after an absence */
+    uint64_t reached; /* state of the fragment now: round + 1, or later after an absence */
     double flight_ms;
     struct gauge_reading gauge;
-    bool sat_out; /* what was trained is damaged (site_round): go on with theta alone, whatever alpha */
+    bool sat_out; /* what was trained is damaged (site_round): go on with theta alone, whatever
+                     alpha */
 };
 struct site; /* opaque */
 
@@ -81,14 +84,14 @@ void site_close(struct site *s);
  * one that is too far behind takes snapshots. Afterwards every fragment is where the aggregator is;
  * schedule_reached() says from which step a trainer without checkpoint may go on. */
 enum err site_start(struct site *s, const float *initial_slab) MUST;
-/* Round `round` of a fragment is due: local (elements, memory of the member's device) becomes the theta to
- * go on with, by way of z; after an error it is neither. Returns with member->state[fragment].round > round: round + 1,
- * or later after an absence (then a trainer may skip to schedule_reached()). When that state is
- * already recorded (replay after a restart) nothing is sent and the recorded theta of state round +
- * 1 comes back, or the newest one where that is not kept. A z that is not finite or holds a spike
- * (codec_spike) is neither stored nor sent: in quorum mode, where the others can commit without this
- * site, it sits the round out and what it trained since is lost; else ERR_DIVERGED. ERR_STOPPED:
- * asked to. */
+/* Round `round` of a fragment is due: local (elements, memory of the member's device) becomes the
+ * theta to go on with, by way of z; after an error it is neither. Returns with
+ * member->state[fragment].round > round: round + 1, or later after an absence (then a trainer may
+ * skip to schedule_reached()). When that state is already recorded (replay after a restart) nothing
+ * is sent and the recorded theta of state round + 1 comes back, or the newest one where that is not
+ * kept. A z that is not finite or holds a spike (codec_spike) is neither stored nor sent: in quorum
+ * mode, where the others can commit without this site, it sits the round out and what it trained
+ * since is lost; else ERR_DIVERGED. ERR_STOPPED: asked to. */
 enum err site_round(struct site *s, unsigned fragment, uint64_t round, float *local, float weight,
                     uint64_t data_cursor) MUST;
 /* Asks, before a site_round that has nothing stored yet, whether it would wait for an aggregator
@@ -105,8 +108,8 @@ enum err site_report(struct site *s, unsigned fragment, int64_t step, double los
 enum err site_leave(struct site *s, const char *why) MUST;
 struct site_times site_last(const struct site *s);
 struct gauge_reading site_gauge(struct site *s, unsigned fragment, uint64_t round);
-/* Theta of a recorded state, or of the newest where that one is not kept; memory of the member's device,
- * or the host's. */
+/* Theta of a recorded state, or of the newest where that one is not kept; memory of the member's
+ * device, or the host's. */
 enum err site_theta(struct site *s, unsigned fragment, uint64_t round, float *theta) MUST;
 /* Payload bytes of this site's contribution, as its offer said and the manifest says; 0: absent. */
 uint64_t site_sent_bytes(const struct site *s, const struct manifest *m);
@@ -115,14 +118,15 @@ enum err site_prune(struct site *s, unsigned fragment, uint64_t oldest_round) MU
 
 /* ---- overlapped rounds ---- */
 
-/* Memory of a free lane (elements of the fragment, of the member's device) for what was trained; site_send, on the same
- * fragment, is next. Waits for a lane if all are at work. */
+/* Memory of a free lane (elements of the fragment, of the member's device) for what was trained;
+ * site_send, on the same fragment, is next. Waits for a lane if all are at work. */
 enum err site_lend(struct site *s, unsigned fragment, float **local) MUST;
 void site_send(struct site *s, const struct site_sending *w); /* returns at once */
-/* outer.eager, right after site_send: waits until the contribution is stored, and with it where to go
- * on from. *start is good until site_collect. Not ended by a stop request: no call is made. */
+/* outer.eager, right after site_send: waits until the contribution is stored, and with it where to
+ * go on from. *start is good until site_collect. Not ended by a stop request: no call is made. */
 enum err site_eager(struct site *s, unsigned fragment, const float **start) MUST;
-/* The site goes on from theta at another step: no start it has stored says where its steps began. */
+/* The site goes on from theta at another step: no start it has stored says where its steps began.
+ */
 enum err site_moved(struct site *s, unsigned fragment) MUST;
 /* Until the contributions of all rounds sent are durable: before a checkpoint that has them behind
  * it. */
@@ -131,10 +135,11 @@ enum err site_stored(struct site *s) MUST;
 enum err site_failed(struct site *s) MUST;
 /* In flight, and the aggregator does not answer? */
 bool site_is_away(struct site *s, unsigned fragment);
-/* Waits until the round of this fragment is adopted. ERR_STOPPED: asked to stop; the contribution is
- * stored, a restart goes on with it. */
+/* Waits until the round of this fragment is adopted. ERR_STOPPED: asked to stop; the contribution
+ * is stored, a restart goes on with it. */
 enum err site_await(struct site *s, unsigned fragment) MUST;
-/* site_await, and the lane is free again. *theta, to go on with, is good until the next site_lend. */
+/* site_await, and the lane is free again. *theta, to go on with, is good until the next site_lend.
+ */
 enum err site_collect(struct site *s, unsigned fragment, const float **theta,
                       struct site_landed *landed) MUST;
 

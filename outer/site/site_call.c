@@ -11,8 +11,8 @@
 enum {
     BACKOFF_FIRST_MS = 200,
     BACKOFF_LAST_MS =
-        30000,      /* also with a longer straggler deadline: an operator looks at the screen */
-    SLICE_MS = 200, /* how soon a stop request is seen */
+        30000,          /* also with a longer straggler deadline: an operator looks at the screen */
+    SLICE_MS = 200,     /* how soon a stop request is seen */
     IDENTITY_NAME = 64, /* of a name of at most 63 bytes, zeros behind */
     IDENTITY_BYTES = 112 + 16 * WIRE_AGGREGATORS_MAX
 };
@@ -193,8 +193,8 @@ enum err site_identify(struct site *s)
         if (e == ERR_OK && !identity_parse(s, data, size, name))
             e = err_set(ERR_CORRUPT, "%s: damaged", identity_path);
         else if (e == ERR_OK && strcmp(name, s->o.name) != 0)
-            e = err_set(ERR_CONFIG, "run.dir is the directory of site %s; give site %s its own", name,
-                        s->o.name);
+            e = err_set(ERR_CONFIG, "run.dir is the directory of site %s; give site %s its own",
+                        name, s->o.name);
     }
     arena_free(&scratch);
     TRY(e);
@@ -270,18 +270,21 @@ static enum err refused(enum round_outcome o, const char *text)
 }
 
 /* A directory that was lost began anew at number 1, and the aggregator still knows the site by its
- * former process's number. One refusal is the pause in which a person can see that the former process
- * is gone; the next start is beyond its number (or the one after, if a disk was lost before). */
+ * former process's number. One refusal is the pause in which a person can see that the former
+ * process is gone; the next start is beyond its number (or the one after, if a disk was lost
+ * before). */
 static enum err taken(struct site *s, enum round_outcome o, const char *text)
 {
     if (s->incarnation < UINT32_MAX)
         s->incarnation <<= 16;
     TRY(identity_write(s));
-    return err_set(o == ROUND_CONFLICT ? ERR_TAKEN : ERR_BUSY,
-                   "the aggregator answers %s: %s; this directory is new, and the process of site %s "
-                   "before it may still be counted as connected. See that it has ended, wait a few seconds and "
-                   "start again, until this directory is taken: one that still runs is then told to stop",
-                   round_outcome_name(o), text, s->o.name);
+    return err_set(
+        o == ROUND_CONFLICT ? ERR_TAKEN : ERR_BUSY,
+        "the aggregator answers %s: %s; this directory is new, and the process of site %s "
+        "before it may still be counted as connected. See that it has ended, wait a few seconds "
+        "and "
+        "start again, until this directory is taken: one that still runs is then told to stop",
+        round_outcome_name(o), text, s->o.name);
 }
 
 enum err site_hello_once(struct site_lane *l, bool has_state)
@@ -304,7 +307,8 @@ enum err site_hello_once(struct site_lane *l, bool has_state)
     enum err e = s->link->ops->hello(s->link, &m, &a);
     site_back(s);
     TRY(e);
-    if (s->peer[peer].epoch != m.head.epoch) /* the answers crossed: this one may be of an aggregator that ended */
+    if (s->peer[peer].epoch !=
+        m.head.epoch) /* the answers crossed: this one may be of an aggregator that ended */
         return err_set(ERR_LINK, "another round of this site was answered first");
     switch (a.outcome) {
     case ROUND_CURRENT:
@@ -342,7 +346,8 @@ enum err site_react(struct site_lane *l, const struct wire_answer *a)
         TRY(back_off(l, "another stream of this site is being served", ""));
         return site_hello(l, true);
     case ROUND_FULL:
-        site_notice(l, "the aggregator cannot take it yet (%s), retrying in %.1f s", a->text, a->retry_ms / 1000.0);
+        site_notice(l, "the aggregator cannot take it yet (%s), retrying in %.1f s", a->text,
+                    a->retry_ms / 1000.0);
         return site_wait(l, a->retry_ms ? a->retry_ms : BACKOFF_LAST_MS);
     case ROUND_RESUME: /* the stream ended before the last byte was good: offer again */
         return back_off(l, "contribution incomplete", a->text);

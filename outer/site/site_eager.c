@@ -125,8 +125,8 @@ enum err site_moved(struct site *s, unsigned fragment)
 
 /* ---- where to go on ---- */
 
-/* What this site's contribution to a round decodes to, on the grid that lies in the member's spare, to
- * `own` (device); the lane's box is that round's then. *known false: it is not stored here. */
+/* What this site's contribution to a round decodes to, on the grid that lies in the member's spare,
+ * to `own` (device); the lane's box is that round's then. *known false: it is not stored here. */
 static enum err own_decoded(struct site_lane *l, float *own, unsigned fragment, uint64_t round,
                             bool *known)
 {

@@ -26,13 +26,13 @@ static void describe(struct site_lane *l, bool replayed, uint64_t begun_ms)
     struct site *s = l->site;
     const struct site_sending *w = &l->sending;
     struct manifest m;
-    l->landing = (struct site_landed){
-        .times = l->times,
-        .replayed = replayed,
-        .reached = s->member->state[w->fragment].round,
-        .flight_ms = (double)(s->world->ops->now_ms(s->world) - begun_ms),
-        .sat_out = l->sat_out,
-        .gauge = gauge_read(&s->gauge[w->fragment], w->round)};
+    l->landing =
+        (struct site_landed){.times = l->times,
+                             .replayed = replayed,
+                             .reached = s->member->state[w->fragment].round,
+                             .flight_ms = (double)(s->world->ops->now_ms(s->world) - begun_ms),
+                             .sat_out = l->sat_out,
+                             .gauge = gauge_read(&s->gauge[w->fragment], w->round)};
     if (member_manifest(s->member, w->fragment, w->round, &m) == ERR_OK) {
         l->landing.included = manifest_included(&m);
         l->landing.up_bytes = site_sent_bytes(s, &m);
@@ -335,7 +335,8 @@ enum err site_lanes_open(struct site *s, struct arena *perm)
     return ERR_OK;
 }
 
-/* A lane that has landed may still be telling the aggregator so, and of a last round nobody else does. */
+/* A lane that has landed may still be telling the aggregator so, and of a last round nobody else
+ * does. */
 void site_lanes_settle(struct site *s)
 {
     if (!s->post || s->closing)

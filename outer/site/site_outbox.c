@@ -148,9 +148,9 @@ enum err site_outbox_load(struct site_lane *l, unsigned fragment, uint64_t round
     return ERR_OK;
 }
 
-/* What the delta is taken against: the eager start of the round before where there is one, else theta:
- * of the state, or, with the one-round delay, of the one before it, which is kept. After a leap there
- * is none before it. */
+/* What the delta is taken against: the eager start of the round before where there is one, else
+ * theta: of the state, or, with the one-round delay, of the one before it, which is kept. After a
+ * leap there is none before it. */
 static enum err base_of(struct site_lane *l, const struct site_sending *w, const float **theta)
 {
     struct site *s = l->site;
@@ -170,7 +170,7 @@ static enum err base_of(struct site_lane *l, const struct site_sending *w, const
     return e == ERR_INPUT ? ERR_OK : e;
 }
 
-struct formed { /* of a contribution that is being made; device: see stage.h */
+struct formed {      /* of a contribution that is being made; device: see stage.h */
     float *z;        /* in the place of what was trained */
     float *residual; /* before encode what was carried over, behind it what is left */
 };
@@ -209,10 +209,11 @@ static enum err spike_check(const struct site_lane *l, const float *z, const str
     size_t n = f->elements, i = codec_spike(m->work, codes, z, n, &value);
     if (i == n || f->state != FRAGMENT_PARAMETERS) /* squares of gradients do spread so far */
         return ERR_OK;
-    return err_set(ERR_DIVERGED,
-                   "value %zu of the delta is %g, at least %d times what nine in ten blocks hold: a damaged "
-                   "parameter; a restart repeats the steps since the last checkpoint",
-                   i, (double)value, CODEC_SPIKE);
+    return err_set(
+        ERR_DIVERGED,
+        "value %zu of the delta is %g, at least %d times what nine in ten blocks hold: a damaged "
+        "parameter; a restart repeats the steps since the last checkpoint",
+        i, (double)value, CODEC_SPIKE);
 }
 
 /* Invariant I3: what is sent and what is kept are together exactly what was trained (protocol 4).

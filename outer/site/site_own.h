@@ -40,20 +40,20 @@ struct site_lane {
     struct world_thread *thread;
     struct site_sending sending;
     struct site_landed landing;
-    float *local;   /* device: what the site trained, then the new theta */
-    float *ahead;   /* eager start of the round being sent, before that what the others sent; NULL
-                       where the configuration is not eager */
-    float others;   /* weight of what the others sent */
-    bool started;   /* ahead is the start */
-    bool lent;      /* to the caller, until it has collected */
-    bool flying;    /* the thread is at work */
-    bool stored;    /* the contribution is durable, or was not needed */
-    bool away;      /* the aggregator does not answer it */
-    bool landed;    /* adopted, or failed: e */
+    float *local; /* device: what the site trained, then the new theta */
+    float *ahead; /* eager start of the round being sent, before that what the others sent; NULL
+                     where the configuration is not eager */
+    float others; /* weight of what the others sent */
+    bool started; /* ahead is the start */
+    bool lent;    /* to the caller, until it has collected */
+    bool flying;  /* the thread is at work */
+    bool stored;  /* the contribution is durable, or was not needed */
+    bool away;    /* the aggregator does not answer it */
+    bool landed;  /* adopted, or failed: e */
     enum err e;
     char why[SITE_TEXT_MAX];
 };
-struct site_peer { /* one aggregator */
+struct site_peer {            /* one aggregator */
     uint64_t epoch, instance; /* highest epoch seen, durable before it is answered */
 };
 struct site {
@@ -62,12 +62,12 @@ struct site {
     struct member *member;
     struct site_options o;
     struct digest config;
-    uint64_t incarnation, instance;      /* of this process */
+    uint64_t incarnation, instance; /* of this process */
     struct site_peer peer[WIRE_AGGREGATORS_MAX];
     uint32_t roster_version;
-    bool heard; /* an aggregator answered a hello of this process */
-    bool told_over; /* that all rounds were on record at the start */
-    uint64_t round_there[ROUND_FRAGMENTS_MAX];      /* the aggregator's, as last heard */
+    bool heard;                                /* an aggregator answered a hello of this process */
+    bool told_over;                            /* that all rounds were on record at the start */
+    uint64_t round_there[ROUND_FRAGMENTS_MAX]; /* the aggregator's, as last heard */
     struct digest state_there[ROUND_FRAGMENTS_MAX]; /* its digest, from the last hello */
     struct digest
         accepted_there[ROUND_FRAGMENTS_MAX]; /* ours for round_there, from the last hello */
@@ -75,18 +75,19 @@ struct site {
     uint64_t jitter;
     struct gauge *gauge; /* [fragments] */
     struct site_lane main;
-    /* All above, the member, the files. Whoever works is inside, and outside only during a call to the
-     * aggregator and in a wait: nothing shared is half changed when another lane runs, and whatever
-     * must outlast a call lies in the lane. */
+    /* All above, the member, the files. Whoever works is inside, and outside only during a call to
+     * the aggregator and in a wait: nothing shared is half changed when another lane runs, and
+     * whatever must outlast a call lies in the lane. */
     struct world_gate *gate;
-    /* Overlapped rounds. Entered last, and held for moments only: the training thread needs no other. */
+    /* Overlapped rounds. Entered last, and held for moments only: the training thread needs no
+     * other. */
     struct world_gate *post;
     struct site_lane *lane;
     unsigned lanes;
-    atomic_bool closing;         /* waits end as if asked to stop */
-    enum err failed;             /* of a lane after it was collected */
-    char why[SITE_TEXT_MAX];     /* its message */
-    char notice[SITE_TEXT_MAX];  /* of a lane, for the caller's thread; "": none */
+    atomic_bool closing;        /* waits end as if asked to stop */
+    enum err failed;            /* of a lane after it was collected */
+    char why[SITE_TEXT_MAX];    /* its message */
+    char notice[SITE_TEXT_MAX]; /* of a lane, for the caller's thread; "": none */
 };
 
 /* site.c: on a lane, inside the gate */
@@ -100,7 +101,7 @@ enum err site_lane_make(struct site_lane *l, struct site *s, struct arena *perm)
 unsigned site_lanes_count(const struct schedule *s, int64_t extra_steps);
 enum err site_lanes_open(struct site *s, struct arena *perm) MUST;
 void site_lanes_settle(struct site *s); /* until what has landed is reported */
-void site_lanes_end(struct site *s); /* the threads; calls under way come back first */
+void site_lanes_end(struct site *s);    /* the threads; calls under way come back first */
 void site_lanes_free(struct site *s);
 void site_lane_stored(struct site_lane *l);
 void site_lane_away(struct site_lane *l, bool away);
@@ -109,8 +110,9 @@ void site_lane_notice(struct site_lane *l, const char *text);
 /* site_call.c */
 /* Of a call about a fragment: from here on the lane talks to the aggregator that serves it. */
 struct wire_head site_head(struct site_lane *l, unsigned fragment);
-enum err site_identify(struct site *s) MUST;                   /* a new incarnation, durable */
-enum err site_hello(struct site_lane *l, bool has_state) MUST;      /* until answered; fills *_there of its fragments */
+enum err site_identify(struct site *s) MUST; /* a new incarnation, durable */
+enum err site_hello(struct site_lane *l,
+                    bool has_state) MUST; /* until answered; fills *_there of its fragments */
 enum err site_hello_once(struct site_lane *l, bool has_state) MUST; /* ERR_LINK: no answer */
 /* An answer other than the hoped-for one. ERR_OK: what had to be done is done, ask again. */
 enum err site_react(struct site_lane *l, const struct wire_answer *a) MUST;
@@ -121,11 +123,13 @@ enum err site_wait(struct site_lane *l, uint64_t ms) MUST; /* ERR_STOPPED */
 /* Out of the gate for a call or a wait, and back: what is shared may have changed. */
 void site_away(struct site *s);
 void site_back(struct site *s);
-void site_notice(struct site_lane *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void site_notice(struct site_lane *l, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* site_eager.c: eager starts, of the lanes of overlapped rounds */
 bool site_eager_due(const struct site_lane *l, const struct site_sending *w);
-/* Before the round's contribution is made: the others' part of the last mean. The lane's box is lost. */
+/* Before the round's contribution is made: the others' part of the last mean. The lane's box is
+ * lost. */
 enum err site_eager_others(struct site_lane *l, const struct site_sending *w) MUST;
 /* With the contribution in the lane, before it is stored: the start, durable. */
 enum err site_eager_make(struct site_lane *l, const struct site_sending *w) MUST;
@@ -134,7 +138,8 @@ enum err site_eager_begin(struct site_lane *l, const struct site_sending *w) MUS
 /* The start of a round into base. *found false: there is none. */
 enum err site_eager_load(struct site_lane *l, unsigned fragment, uint64_t round, float *base,
                          bool *found) MUST;
-enum err site_eager_drop(struct site_lane *l, unsigned fragment, uint64_t round) MUST; /* sits out */
+enum err site_eager_drop(struct site_lane *l, unsigned fragment,
+                         uint64_t round) MUST; /* sits out */
 
 /* site_outbox.c */
 const struct manifest_entry *site_own_entry(const struct site *s, const struct manifest *m);
@@ -142,7 +147,7 @@ enum err site_outbox_load(struct site_lane *l, unsigned fragment,
                           uint64_t round) MUST; /* box.valid: found */
 enum err site_outbox_make(struct site_lane *l, const struct site_sending *w,
                           float *local) MUST; /* S1-S3 of the member's round; local becomes z */
-enum err site_outbox_send(struct site_lane *l) MUST;       /* S4, S5: until received or overtaken */
+enum err site_outbox_send(struct site_lane *l) MUST; /* S4, S5: until received or overtaken */
 /* S8 into the member's spare; the box of that round is loaded when there is one. */
 enum err site_outbox_settle(struct site_lane *l, unsigned fragment, const struct manifest *m) MUST;
 enum err site_outbox_prune(struct site_lane *l, unsigned fragment) MUST;

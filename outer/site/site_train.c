@@ -110,8 +110,8 @@ float *site_train_handed(const struct site_train *s)
     return s->host ? s->host : s->fragment;
 }
 
-/* A second moment is a mean of squares; what a codec's rounding takes below zero would be a root of a
- * negative number. */
+/* A second moment is a mean of squares; what a codec's rounding takes below zero would be a root of
+ * a negative number. */
 enum err site_train_take(struct site_train *s, struct train *t, unsigned f, const float *theta,
                          float alpha)
 {
@@ -149,7 +149,8 @@ static int64_t round_begin(const struct site_train *s, unsigned f, uint64_t roun
 double site_train_weight(const struct site_train *s, const struct train *t, unsigned f,
                          uint64_t round)
 {
-    return s->o.share * (double)(t->step - round_begin(s, f, round)) / (double)s->o.schedule.beat[f].every;
+    return s->o.share * (double)(t->step - round_begin(s, f, round)) /
+           (double)s->o.schedule.beat[f].every;
 }
 
 void site_train_tell(struct site_train *s, struct site_train_round *r)
@@ -325,7 +326,8 @@ static bool repeatable(struct site_train *s, const struct train *t)
     return true;
 }
 
-/* What the outer parameters are at this step: with overlap they may be known before they are applied.
+/* What the outer parameters are at this step: with overlap they may be known before they are
+ * applied.
  */
 static uint64_t outer_round(const struct site_train *s, const struct train *t, unsigned f)
 {
@@ -441,7 +443,8 @@ bool site_train_due(const struct site_train *s, const struct train *t)
     uint64_t round;
     bool any = !s->o.strict; /* it may have to move to where the others are */
     for (unsigned f = 0; f < s->o.schedule.fragments; f++)
-        any = any || schedule_due(&s->o.schedule, t->step, f, &round) || site_overlap_lands(s, t->step, f);
+        any = any || schedule_due(&s->o.schedule, t->step, f, &round) ||
+              site_overlap_lands(s, t->step, f);
     return any;
 }
 

@@ -6,9 +6,9 @@
  *
  * Without overlap a checkpoint of step s may be from before or after the rounds that are due at s:
  * site_train_start does them (again). A round whose state is on record sends nothing and puts the
- * recorded parameters in, so both lead to the same bits. Mixing is not so: with overlap a checkpoint
- * is from after them, or a mark beside it says that it is not; what was in flight flies again, with
- * the stored contribution, which is why site_train_saving comes first.
+ * recorded parameters in, so both lead to the same bits. Mixing is not so: with overlap a
+ * checkpoint is from after them, or a mark beside it says that it is not; what was in flight flies
+ * again, with the stored contribution, which is why site_train_saving comes first.
  */
 #include "inner/train/train.h"
 #include "outer/site/site.h"
@@ -73,8 +73,8 @@ struct site_train {
     double asked;                            /* when we last looked whether it is back, seconds */
 };
 
-/* What each rank takes for it, the lead beside member_memory() and site_memory(). here: the trainer's device
- * works in the host's memory. */
+/* What each rank takes for it, the lead beside member_memory() and site_memory(). here: the
+ * trainer's device works in the host's memory. */
 struct outer_memory site_train_memory(const struct site_train_options *o, size_t local_elements,
                                       bool here);
 /* local_elements: t->table.elements of the trainer. */
@@ -88,14 +88,14 @@ enum err site_train_start(struct site_train *s, struct train *t) MUST;
 /* Before the update of step t->step + 1 (outer.before_update). Stopped while waiting: as below, the
  * step before being the one that is checkpointed. */
 enum err site_train_update(struct site_train *s, struct train *t) MUST;
-/* Does anything at t->step want that very step: a round that ends or is applied there, quorum mode? On
- * every rank alike. */
+/* Does anything at t->step want that very step: a round that ends or is applied there, quorum mode?
+ * On every rank alike. */
 bool site_train_due(const struct site_train *s, const struct train *t);
 /* After a step, with its report (the aggregator's live view). Stopped while waiting: the step is
  * checkpointed, ERR_STOPPED. In quorum mode it may move t->step forward, as above. */
 enum err site_train_step(struct site_train *s, struct train *t, const struct train_report *r) MUST;
-/* A checkpoint is about to be written: what it has behind it must be stored, since nobody can make it
- * again. All ranks call. */
+/* A checkpoint is about to be written: what it has behind it must be stored, since nobody can make
+ * it again. All ranks call. */
 enum err site_train_saving(struct site_train *s) MUST;
 /* A checkpoint is durable; the oldest one kept is of this step: outer states from before it may go.
  */

@@ -32,8 +32,8 @@ static bool lands(const struct site_train *s, unsigned f)
 
 /* ---- before anything is changed: wait for what lands ---- */
 
-/* Quorum mode: may the apply wait for an aggregator that is away, while this site trains on? At most
- * outer.extra_steps, and not beyond the fragment's next send. */
+/* Quorum mode: may the apply wait for an aggregator that is away, while this site trains on? At
+ * most outer.extra_steps, and not beyond the fragment's next send. */
 static bool may_postpone(const struct site_train *s, unsigned f)
 {
     const struct schedule *c = &s->o.schedule;
@@ -101,8 +101,8 @@ static enum err apply(struct site_train *s, struct train *t, unsigned f, float a
     return ERR_OK;
 }
 
-/* One-round delay: when round 0 leaves there is no commit to apply, so the parameters begin anew, as
- * they do after every other round (DiLoCoX, 2506.21263). */
+/* One-round delay: when round 0 leaves there is no commit to apply, so the parameters begin anew,
+ * as they do after every other round (DiLoCoX, 2506.21263). */
 static enum err apply_initial(struct site_train *s, struct train *t, unsigned f)
 {
     float *theta = site_train_handed(s);
@@ -141,8 +141,8 @@ static enum err depart(struct site_train *s, struct train *t, const struct train
     return ERR_OK;
 }
 
-/* Rounds at the last step: nothing hides them, and their theta is what the run leaves. One fragment,
- * the first of those that are left. */
+/* Rounds at the last step: nothing hides them, and their theta is what the run leaves. One
+ * fragment, the first of those that are left. */
 static enum err finish(struct site_train *s, struct train *t, unsigned *next)
 {
     unsigned f = (*next)++;
@@ -163,7 +163,8 @@ static enum err send(struct site_train *s, struct train *t, const struct train_r
     return ERR_OK;
 }
 
-/* The eager start of the round that has just left: its contribution is encoded and stored by then. */
+/* The eager start of the round that has just left: its contribution is encoded and stored by then.
+ */
 static enum err go_ahead(struct site_train *s, struct train *t, unsigned f)
 {
     double begin = site_train_now();
@@ -205,7 +206,8 @@ static enum err leave(struct site_train *s, struct train *t, const struct train_
     return eager ? go_ahead(s, t, f) : ERR_OK;
 }
 
-/* All that lands at step s->at and is not sent first; it is waited for before anything is changed. */
+/* All that lands at step s->at and is not sent first; it is waited for before anything is changed.
+ */
 static enum err land(struct site_train *s, struct train *t, bool *changed)
 {
     bool later[ROUND_FRAGMENTS_MAX] = {false};
@@ -285,14 +287,13 @@ static enum err again(struct site_train *s, unsigned f, uint64_t round)
 {
     float *unused;
     TRY(site_lend(s->o.site, f, &unused));
-    site_send(s->o.site,
-              &(struct site_sending){.fragment = f,
-                                     .round = round,
-                                     .base = schedule_base(&s->o.schedule, f, round),
-                                     .again = true,
-                                     .step = schedule_step(&s->o.schedule, f, round),
-                                     .loss = NAN,
-                                     .tokens_per_second = NAN});
+    site_send(s->o.site, &(struct site_sending){.fragment = f,
+                                                .round = round,
+                                                .base = schedule_base(&s->o.schedule, f, round),
+                                                .again = true,
+                                                .step = schedule_step(&s->o.schedule, f, round),
+                                                .loss = NAN,
+                                                .tokens_per_second = NAN});
     return ERR_OK;
 }
 
@@ -328,8 +329,8 @@ enum err site_overlap_clear(struct site_train *s)
 
 /* ---- the mark ---- */
 
-/* The step and the parameters themselves: whichever checkpoint a restart loads, it is this one or it
- * is not. */
+/* The step and the parameters themselves: whichever checkpoint a restart loads, it is this one or
+ * it is not. */
 static enum err mark_make(struct site_train *s, struct train *t, uint8_t mark[MARK_BYTES])
 {
     enum { PIECE = 1 << 20 };

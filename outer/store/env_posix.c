@@ -1,4 +1,5 @@
-/* Storage and clock of the outer loop on a real machine: files under one locked root, the monotonic clock. */
+/* Storage and clock of the outer loop on a real machine: files under one locked root, the monotonic
+ * clock. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -42,7 +43,8 @@ static void real_sleep_ms(struct world *w, uint64_t ms)
 {
     (void)w;
     struct timespec t = {(time_t)(ms / 1000), (long)(ms % 1000) * 1000000};
-    nanosleep(&t, NULL); /* a signal may end it early: callers look at their stop flag and sleep again */
+    nanosleep(
+        &t, NULL); /* a signal may end it early: callers look at their stop flag and sleep again */
 }
 
 static void real_random(struct world *w, void *out, size_t n)
@@ -89,7 +91,8 @@ static enum err real_sync_parent(const char *full)
     return file_sync_dir(parent);
 }
 
-static enum err real_write(struct world *w, const char *path, const struct file_part *parts, size_t n)
+static enum err real_write(struct world *w, const char *path, const struct file_part *parts,
+                           size_t n)
 {
     char full[PATH_MAX];
     TRY(real_path(w, full, path));
@@ -193,8 +196,8 @@ static enum err real_truncate(struct world *w, const char *path, uint64_t size_b
     return e;
 }
 
-/* Reserves the blocks without changing the length, so that the length says how much has arrived. A file system
- * without fallocate is asked for its free space instead. */
+/* Reserves the blocks without changing the length, so that the length says how much has arrived. A
+ * file system without fallocate is asked for its free space instead. */
 static enum err part_reserve(int fd, const char *full, uint64_t total, uint64_t have)
 {
     if (total == have || fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)total) == 0)
@@ -224,7 +227,8 @@ static enum err real_part_open(struct world *w, const char *path, uint64_t total
     enum err e = ERR_OK;
     if (fstat(fd, &st) != 0)
         e = real_failed("stat", full);
-    else if ((uint64_t)st.st_size > total && ftruncate(fd, 0) != 0) /* not a beginning of this payload */
+    else if ((uint64_t)st.st_size > total &&
+             ftruncate(fd, 0) != 0) /* not a beginning of this payload */
         e = real_failed("truncate", full);
     if (e == ERR_OK) {
         *have = (uint64_t)st.st_size > total ? 0 : (uint64_t)st.st_size;
@@ -238,7 +242,8 @@ static enum err real_part_open(struct world *w, const char *path, uint64_t total
     return ERR_OK;
 }
 
-static enum err real_part_write(struct world *w, int handle, uint64_t offset, const void *data, size_t n)
+static enum err real_part_write(struct world *w, int handle, uint64_t offset, const void *data,
+                                size_t n)
 {
     (void)w;
     return put_at(handle, "part file", offset, data, n);
@@ -280,7 +285,8 @@ static void *thread_main(void *self)
 }
 
 /* Signals are for the thread that the program means. */
-static enum err real_thread_start(struct world *w, struct world_thread **out, void (*run)(void *self), void *self)
+static enum err real_thread_start(struct world *w, struct world_thread **out,
+                                  void (*run)(void *self), void *self)
 {
     sigset_t all, before;
     (void)w;
@@ -399,7 +405,8 @@ enum err world_open_real(struct world **w, const char *root)
     if (!r)
         return err_set(ERR_MEMORY, "%zu bytes wanted, the machine has no more", sizeof *r);
     enum err e = ERR_OK;
-    if (!realpath(root, r->root)) /* absolute: a later change of directory must not move the world */
+    if (!realpath(root,
+                  r->root)) /* absolute: a later change of directory must not move the world */
         e = real_failed("resolve", root);
     else
         e = file_lock(root, &r->lock);

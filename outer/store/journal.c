@@ -74,14 +74,15 @@ static size_t record_whole(const uint8_t *data, size_t left)
     return crc == record_crc(data, n) ? n : 0;
 }
 
-/* Is there a whole record of this journal anywhere behind the bad one? The sequence number keeps the payload of a
- * record from being taken for one, and most offsets from costing a CRC. */
+/* Is there a whole record of this journal anywhere behind the bad one? The sequence number keeps
+ * the payload of a record from being taken for one, and most offsets from costing a CRC. */
 static bool record_behind(const uint8_t *data, size_t size, uint64_t sequence)
 {
     for (size_t at = 1; at + HEAD_BYTES <= size; at++) {
         struct bytes_reader b = bytes_reader(data + at + 8, 8);
         uint64_t its = bytes_get_u64(&b);
-        if (its > sequence && its - sequence <= size / HEAD_BYTES + 1 && record_whole(data + at, size - at))
+        if (its > sequence && its - sequence <= size / HEAD_BYTES + 1 &&
+            record_whole(data + at, size - at))
             return true;
     }
     return false;
@@ -89,12 +90,13 @@ static bool record_behind(const uint8_t *data, size_t size, uint64_t sequence)
 
 static enum err damaged(const struct journal *j, const char *what)
 {
-    return err_set(ERR_CORRUPT, "%s: record %llu at byte %llu: %s", j->path, (unsigned long long)j->sequence,
-                   (unsigned long long)j->size_bytes, what);
+    return err_set(ERR_CORRUPT, "%s: record %llu at byte %llu: %s", j->path,
+                   (unsigned long long)j->sequence, (unsigned long long)j->size_bytes, what);
 }
 
 /* The record at data, whole by its CRC: whose is it, what does it say? */
-static enum err record_read(struct journal *j, const uint8_t *data, size_t n, struct journal_record *r)
+static enum err record_read(struct journal *j, const uint8_t *data, size_t n,
+                            struct journal_record *r)
 {
     struct digest before;
     struct bytes_reader b = bytes_reader(data + 8, n - 8);
@@ -112,7 +114,8 @@ static enum err record_read(struct journal *j, const uint8_t *data, size_t n, st
     return body_get(b, r) ? ERR_OK : damaged(j, "malformed");
 }
 
-static enum err journal_read(struct journal *j, const struct file_map *m, journal_visit *visit, void *self)
+static enum err journal_read(struct journal *j, const struct file_map *m, journal_visit *visit,
+                             void *self)
 {
     while (j->size_bytes < m->size_bytes) {
         const uint8_t *at = m->data + j->size_bytes;
@@ -132,7 +135,8 @@ static enum err journal_read(struct journal *j, const struct file_map *m, journa
     return ERR_OK;
 }
 
-enum err journal_open(struct journal *j, struct world *w, const char *path, journal_visit *visit, void *self)
+enum err journal_open(struct journal *j, struct world *w, const char *path, journal_visit *visit,
+                      void *self)
 {
     struct file_map m;
     *j = (struct journal){.world = w, .path = path, .sequence = 1};

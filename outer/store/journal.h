@@ -1,13 +1,14 @@
 #ifndef JOURNAL_H
 #define JOURNAL_H
-/* The aggregator's memory across restarts: an append-only file of what was promised and what was decided. A record is
- *   length u32 | CRC-32C u32 | sequence u64 | SHA-256 of the record before | kind u8 | body
- * little-endian; length counts the body, the CRC covers everything but itself. An append is durable before it returns, and
- * only then may its effect be seen. Because every append was durable before the next one began, only the last record can
- * be torn: it is cut off. A bad record with a good one behind it is damage, and the reader halts.
+/* The aggregator's memory across restarts: an append-only file of what was promised and what was
+ * decided. A record is length u32 | CRC-32C u32 | sequence u64 | SHA-256 of the record before |
+ * kind u8 | body little-endian; length counts the body, the CRC covers everything but itself. An
+ * append is durable before it returns, and only then may its effect be seen. Because every append
+ * was durable before the next one began, only the last record can be torn: it is cut off. A bad
+ * record with a good one behind it is damage, and the reader halts.
  *
- * Bounded: when the file is longer than JOURNAL_BYTES_MAX, a commit rewrites it with what is still needed; the
- * sequence and the chain of digests go on through the rewrite. Not thread-safe.
+ * Bounded: when the file is longer than JOURNAL_BYTES_MAX, a commit rewrites it with what is still
+ * needed; the sequence and the chain of digests go on through the rewrite. Not thread-safe.
  */
 #include "kernels/base/digest.h"
 #include "outer/store/env.h"
@@ -15,20 +16,21 @@
 enum { JOURNAL_BYTES_MAX = 4 << 20, JOURNAL_BODY_MAX = 4096 };
 
 enum journal_kind { /* on disk: never renumber */
-    JOURNAL_ACCEPT = 1,     /* a site's contribution is durable: a receipt was or will be given */
-    JOURNAL_SEAL = 2,       /* 2 and 4 to 7 are reserved: protocol.md section 2 */
-    JOURNAL_COMMIT = 3,     /* the commit point of a round was passed */
-    JOURNAL_ABORT = 4,
-    JOURNAL_ROSTER = 5,
-    JOURNAL_QUARANTINE = 6,
-    JOURNAL_OPERATOR = 7
+                    JOURNAL_ACCEPT =
+                        1, /* a site's contribution is durable: a receipt was or will be given */
+                    JOURNAL_SEAL = 2,   /* 2 and 4 to 7 are reserved: protocol.md section 2 */
+                    JOURNAL_COMMIT = 3, /* the commit point of a round was passed */
+                    JOURNAL_ABORT = 4,
+                    JOURNAL_ROSTER = 5,
+                    JOURNAL_QUARANTINE = 6,
+                    JOURNAL_OPERATOR = 7
 };
 
 struct journal_record {
     enum journal_kind kind;
-    uint32_t fragment, site;    /* site: ACCEPT */
+    uint32_t fragment, site; /* site: ACCEPT */
     uint64_t round;
-    struct digest digest;       /* ACCEPT: payload; COMMIT: manifest */
+    struct digest digest; /* ACCEPT: payload; COMMIT: manifest */
     /* ACCEPT */
     uint64_t payload_bytes, incarnation, data_cursor;
     float weight;
@@ -37,18 +39,20 @@ struct journal_record {
 
 struct journal {
     struct world *world;
-    const char *path;           /* borrowed */
+    const char *path;              /* borrowed */
     uint64_t size_bytes, sequence; /* of the next record */
-    struct digest last;         /* of the last record; zero at the beginning */
-    uint64_t cut_bytes;         /* torn tail that open removed */
+    struct digest last;            /* of the last record; zero at the beginning */
+    uint64_t cut_bytes;            /* torn tail that open removed */
 };
 
 typedef enum err journal_visit(void *self, const struct journal_record *r);
 
-/* Reads every record in order; a missing file is an empty journal. ERR_CORRUPT: damaged in the middle, or of a kind
- * this program does not know. */
-enum err journal_open(struct journal *j, struct world *w, const char *path, journal_visit *visit, void *self) MUST;
-/* Durable on return. ERR_FULL: nothing was written and the journal is as before; any other error is final. */
+/* Reads every record in order; a missing file is an empty journal. ERR_CORRUPT: damaged in the
+ * middle, or of a kind this program does not know. */
+enum err journal_open(struct journal *j, struct world *w, const char *path, journal_visit *visit,
+                      void *self) MUST;
+/* Durable on return. ERR_FULL: nothing was written and the journal is as before; any other error is
+ * final. */
 enum err journal_append(struct journal *j, const struct journal_record *r) MUST;
 bool journal_long(const struct journal *j);
 /* Replaces the file, atomically, by these records. */

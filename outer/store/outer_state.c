@@ -37,8 +37,8 @@ static const struct nesterov *outer_of(const struct member_options *o, unsigned 
 static size_t state_bytes(const struct member_options *o, const struct nesterov *outer,
                           size_t elements)
 {
-    size_t each =
-        nesterov_bytes(outer) + (o->residuals || o->reencodes) * sizeof(float) + o->forgets * sizeof(double);
+    size_t each = nesterov_bytes(outer) + (o->residuals || o->reencodes) * sizeof(float) +
+                  o->forgets * sizeof(double);
     return elements * each + elements / DEV_BLOCK;
 }
 
@@ -83,7 +83,8 @@ static enum err state_alloc(struct member_state *s, const struct member_options 
 enum err member_open(struct member *m, struct world *w, struct dev *d,
                      const struct member_options *o, struct arena *perm)
 {
-    ASSERT((o->residuals || o->reencodes || !o->forgets) && !(o->residuals && o->reencodes) && o->schedule.fragments == o->fragments->count);
+    ASSERT((o->residuals || o->reencodes || !o->forgets) && !(o->residuals && o->reencodes) &&
+           o->schedule.fragments == o->fragments->count);
     *m = (struct member){
         .world = w, .dev = d, .o = *o, .fragments = o->fragments, .schedule = o->schedule};
     m->o.keep = o->keep < MEMBER_STATES_MIN ? MEMBER_STATES_MIN : o->keep;
@@ -288,9 +289,9 @@ static const char *made_with(const struct member_state *s, size_t elements, cons
     bytes_get_u64(&r);
     return bytes_get_u64(&r) != elements ? "another model, outer.fragments or outer.partition"
            : optimizer                   ? "another outer.optimizer"
-           : residual                    ? "another outer.reencode_from or outer.sites, or by a site"
-           : forgotten                   ? "another outer.back_off or outer.feedback"
-                                         : NULL;
+           : residual  ? "another outer.reencode_from or outer.sites, or by a site"
+           : forgotten ? "another outer.back_off or outer.feedback"
+                       : NULL;
 }
 
 /* Of any settings: more than what this member keeps may be found. */
@@ -422,8 +423,7 @@ enum err member_manifest(struct member *m, unsigned fragment, uint64_t round, st
     return e;
 }
 
-enum err member_aggregate(struct member *m, unsigned fragment, uint64_t round,
-                          struct file_map *map)
+enum err member_aggregate(struct member *m, unsigned fragment, uint64_t round, struct file_map *map)
 {
     char path[PATH_BYTES];
     struct manifest manifest;
@@ -497,7 +497,8 @@ static void remade_own(struct member *m, unsigned fragment, const struct manifes
     size_t n = fragment_of(m, fragment)->elements;
     if (!m->o.reencodes)
         return;
-    bool again = schedule_reencodes(&m->schedule, (enum codec_kind)manifest->codec, manifest_included(manifest));
+    bool again = schedule_reencodes(&m->schedule, (enum codec_kind)manifest->codec,
+                                    manifest_included(manifest));
     if (again && m->o.remake(m->o.remake_self, m, fragment, manifest) == ERR_OK)
         return;
     if (s->forgotten)
@@ -513,8 +514,8 @@ static void remade_own(struct member *m, unsigned fragment, const struct manifes
               log_quote(quoted, sizeof quoted, err_message()));
 }
 
-/* The newest state before `round` whose file is there: the last round or, before a snapshot, an older
- * one. ERR_INPUT: none. */
+/* The newest state before `round` whose file is there: the last round or, before a snapshot, an
+ * older one. ERR_INPUT: none. */
 static enum err state_before(struct member *m, unsigned fragment, uint64_t round, uint64_t *before)
 {
     struct arena scratch = arena_make(0);
@@ -526,7 +527,8 @@ static enum err state_before(struct member *m, unsigned fragment, uint64_t round
     for (size_t i = 0; e == ERR_OK && i < count; i++) {
         unsigned long long at;
         char rest;
-        if (sscanf(names[i], "%20llu%c", &at, &rest) != 1 || at >= round || (found && at <= *before))
+        if (sscanf(names[i], "%20llu%c", &at, &rest) != 1 || at >= round ||
+            (found && at <= *before))
             continue;
         path_of(path, fragment, at, "state");
         if (!m->world->ops->exists(m->world, path))
@@ -554,8 +556,8 @@ static enum err remake(struct member *m, unsigned fragment, uint64_t round)
 }
 
 /* The state of this round does not verify. Only the aggregator can make it again in full: a site's
- * residual of that state is not a function of the aggregate; the site gets the rounds again from the
- * aggregator and its own outbox, or a snapshot where it had taken one. */
+ * residual of that state is not a function of the aggregate; the site gets the rounds again from
+ * the aggregator and its own outbox, or a snapshot where it had taken one. */
 static enum err load_before(struct member *m, unsigned fragment, uint64_t round)
 {
     struct member_state *s = &m->state[fragment];

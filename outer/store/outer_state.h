@@ -3,10 +3,11 @@
 /* The outer state as every member (each site, the aggregator) holds it, per fragment: theta,
  * what the optimizer keeps, block codes (the next grid), round, manifest and state digest; a site's
  * also the residual, and the aggregator's where it re-encodes. member_apply is the outer step, the
- * same bits on every member. Files, as protocol section 2; all relative to the world's root, F a number:
+ * same bits on every member. Files, as protocol section 2; all relative to the world's root, F a
+ * number:
  *
- *   frag/F/<round>/state      theta, momentum, gathered, codes, residual, forgotten, each under a digest
- *   frag/F/<round>/MANIFEST   that made this state: of round <round> - 1
+ *   frag/F/<round>/state      theta, momentum, gathered, codes, residual, forgotten, each under a
+ * digest frag/F/<round>/MANIFEST   that made this state: of round <round> - 1
  *   frag/F/<round>/aggregate  what it was made from; the manifest holds its digest
  *   frag/F/CURRENT            names a round and a manifest; its rename is the one commit point
  *
@@ -23,18 +24,20 @@
 #include "outer/diloco/staging.h"
 #include "outer/store/env.h"
 
-enum { MEMBER_STATES_MIN = 2 }; /* states of a fragment that are kept whatever happens: the present
-                                   one and the one it came from, a round or a snapshot before */
+enum {
+    MEMBER_STATES_MIN = 2
+}; /* states of a fragment that are kept whatever happens: the present
+      one and the one it came from, a round or a snapshot before */
 
 struct member_state {
     uint64_t round;
-    struct digest manifest;  /* that made it; zero at round 0 */
-    uint8_t backlog;         /* manifest_backlog of it */
-    struct digest digest;    /* SHA-256 of theta, momentum, gathered, codes */
+    struct digest manifest;             /* that made it; zero at round 0 */
+    uint8_t backlog;                    /* manifest_backlog of it */
+    struct digest digest;               /* SHA-256 of theta, momentum, gathered, codes */
     float *theta, *momentum, *gathered; /* host, elements each; NULL where the optimizer has none */
-    uint8_t *codes;          /* elements / 256: mean block code of the last round */
-    float *residual;         /* a site's; the aggregator's where it re-encodes */
-    double *forgotten;       /* of who forgets only */
+    uint8_t *codes;                     /* elements / 256: mean block code of the last round */
+    float *residual;                    /* a site's; the aggregator's where it re-encodes */
+    double *forgotten;                  /* of who forgets only */
 };
 struct member;
 struct member_options {
@@ -44,12 +47,14 @@ struct member_options {
     bool residuals; /* a site */
     bool reencodes; /* the aggregator, and a round may be re-encoded: a residual of its own */
     bool forgets;   /* a site with schedule_forgets(); the aggregator: member_aggregates */
-    /* Who re-encodes: the spare's residual and forgotten of the round of this manifest once more, from its
-     * contributions, m->state being what it began at. Any error: what that round lost is given up. */
-    enum err (*remake)(void *self, struct member *m, unsigned fragment, const struct manifest *manifest);
+    /* Who re-encodes: the spare's residual and forgotten of the round of this manifest once more,
+     * from its contributions, m->state being what it began at. Any error: what that round lost is
+     * given up. */
+    enum err (*remake)(void *self, struct member *m, unsigned fragment,
+                       const struct manifest *manifest);
     void *remake_self;
-    uint64_t keep;  /* manifests and aggregates kept per fragment (outer.catch_up); less than 2
-                       counts as 2 */
+    uint64_t keep; /* manifests and aggregates kept per fragment (outer.catch_up); less than 2
+                      counts as 2 */
 };
 struct member {
     struct world *world;
@@ -58,14 +63,14 @@ struct member {
     const struct fragments *fragments; /* o.fragments */
     struct schedule schedule;          /* o.schedule */
     struct member_state *state;        /* [fragments] current */
-    struct member_state buffers; /* of the spare, all there are */
+    struct member_state buffers;       /* of the spare, all there are */
     struct member_state spare;         /* next state while it is being made: largest fragment */
     float *mean; /* device, largest fragment: mean delta; scratch outside member_apply */
     /* A site keeps its states from this round on: member_prune. */
     uint64_t pruned[ROUND_FRAGMENTS_MAX];
     struct codec_work *work;
     uint64_t residuals_lost; /* the aggregator's, with states that were damaged: member_load */
-    struct stage stage; /* the fragment in flight, on a device that has memory of its own */
+    struct stage stage;      /* the fragment in flight, on a device that has memory of its own */
 };
 
 /* Options of the aggregator of so many sites: what re-encoding needs. */
@@ -82,10 +87,10 @@ enum err
 member_begin(struct member *m,
              const float *initial_slab) MUST; /* round 0 from the initial parameters, durable */
 /* CURRENT of every fragment, verified. A state that does not verify: the aggregator makes it again
- * from the one before and the aggregate, without what re-encoding that round lost where `remake` does
- * not find it (residuals_lost); a site goes back to the one it came from and catches up again. Else
- * ERR_CORRUPT names the file. ERR_MISMATCH: an
- * intact one, made with other settings; they are named. */
+ * from the one before and the aggregate, without what re-encoding that round lost where `remake`
+ * does not find it (residuals_lost); a site goes back to the one it came from and catches up again.
+ * Else ERR_CORRUPT names the file. ERR_MISMATCH: an intact one, made with other settings; they are
+ * named. */
 enum err member_load(struct member *m) MUST;
 enum err member_load_fragment(struct member *m, unsigned fragment) MUST; /* the same, of one */
 /* A kept earlier state's theta (elements values; for the replay after a restart). ERR_INPUT: not
@@ -110,14 +115,13 @@ enum err member_mean(struct member *m, unsigned fragment, uint64_t round,
                      struct manifest *manifest) MUST;
 /* A checked payload's values -> values (count, device). */
 enum err member_decode(struct member *m, enum codec_kind kind, float *values,
-                       const struct codec_payload *payload, const uint8_t *grid,
-                       size_t count) MUST;
-/* theta = what the outer step would make of the current state were m->mean the round's mean. Nothing
- * else changes but the spare. */
+                       const struct codec_payload *payload, const uint8_t *grid, size_t count) MUST;
+/* theta = what the outer step would make of the current state were m->mean the round's mean.
+ * Nothing else changes but the spare. */
 enum err member_ahead(struct member *m, unsigned fragment, float *theta) MUST;
 /* The commit point: writes the spare as state round + 1 with manifest, aggregate (kept for
- * catch-up) and, where there are such, the new residual and forgotten (already put into the spare), then
- * CURRENT; then it is the current state. */
+ * catch-up) and, where there are such, the new residual and forgotten (already put into the spare),
+ * then CURRENT; then it is the current state. */
 enum err member_commit(struct member *m, unsigned fragment, const struct manifest *manifest,
                        const uint8_t *aggregate, size_t aggregate_bytes) MUST;
 /* Sites: states before `oldest_round` are no longer needed by any inner checkpoint (the last two
@@ -132,8 +136,8 @@ enum err member_aggregate(struct member *m, unsigned fragment, uint64_t round,
  * then takes NULL for it. It may be larger than memory. */
 enum err member_aggregate_put(struct member *m, unsigned fragment, const struct file_part *parts,
                               size_t n, struct file_map *map) MUST;
-/* Snapshot for a joiner: theta, momentum, gathered, codes; the size follows from the configuration, the
- * digest of the bytes is the state digest. */
+/* Snapshot for a joiner: theta, momentum, gathered, codes; the size follows from the configuration,
+ * the digest of the bytes is the state digest. */
 size_t member_snapshot_bytes(const struct member *m, unsigned fragment);
 size_t member_state_bytes(const struct member *m, unsigned fragment); /* with what is its own */
 enum err member_snapshot_write(const struct member *m, unsigned fragment, uint8_t *out) MUST;

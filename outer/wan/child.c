@@ -128,5 +128,6 @@ enum err child_failed(const struct child *c)
                        c->status == 127 ? ": not found, or it cannot be started" : "");
     fprintf(stderr, "\nlast lines of %s:\n", c->log);
     show_tail(c);
-    return err_set(e, "%s: its command ended with exit code %d; its log is %s", c->name, c->status, c->log);
+    return err_set(e, "%s: its command ended with exit code %d; its log is %s", c->name, c->status,
+                   c->log);
 }

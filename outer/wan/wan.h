@@ -20,8 +20,9 @@ struct wan {
     int pid;                        /* of the router or relay */
 };
 
-/* ERR_CONFIG: a congestion control that the kernel has not. PACKETS: ERR_UNSUPPORTED says what this machine refuses. AUTO: then the relay, and stderr says
- * so, loudly. `a` holds what lives as long as the network. */
+/* ERR_CONFIG: a congestion control that the kernel has not. PACKETS: ERR_UNSUPPORTED says what this
+ * machine refuses. AUTO: then the relay, and stderr says so, loudly. `a` holds what lives as long
+ * as the network. */
 enum err wan_open(struct wan *w, const struct topology *t, enum wan_mode mode,
                   struct arena *a) MUST;
 /* Where programs at `from` reach `to` ("10.77.0.2"); from = to: what it binds itself. */

@@ -1,14 +1,18 @@
-/* What one round costs the aggregator at 2, 8 and 64 sites over real mutual TLS: CPU seconds per GiB that went in or out, and the
- * memory of its own (RssAnon, looked at every 10 ms; mapped files are the page cache's) above what it had before the first
- * call with all of the outer state in use; for int8, which adds, and for the bf16 of a whole round, whose aggregate is the list of the contributions, or their sum
- * encoded again. The aggregator is a process of its own (this program again, --serve), so that only its own figures count; the
- * sites are threads of the parent, each with its certificate and its link.
+/* What one round costs the aggregator at 2, 8 and 64 sites over real mutual TLS: CPU seconds per
+ * GiB that went in or out, and the memory of its own (RssAnon, looked at every 10 ms; mapped files
+ * are the page cache's) above what it had before the first call with all of the outer state in use;
+ * for int8, which adds, and for the bf16 of a whole round, whose aggregate is the list of the
+ * contributions, or their sum encoded again. The aggregator is a process of its own (this program
+ * again, --serve), so that only its own figures count; the sites are threads of the parent, each
+ * with its certificate and its link.
  *
- * bench_aggregator [--csv PATH] [--row SITES:MEBI:CODEC]   CODEC: int8, relayed, reencoded; without --row: all of `table`
+ * bench_aggregator [--csv PATH] [--row SITES:MEBI:CODEC]   CODEC: int8, relayed, reencoded; without
+ * --row: all of `table`
  *
- * Floor: a decrypted and an encrypted byte, about 0.6 s/GiB each way with AES-GCM and the kernel's copies; SHA-256, the sum and
- * the file come on top. Contributions are files, and so is an aggregate that is relayed; one that adds exists once. So memory
- * should be a share of the model + some MiB for each site, never sites x model: hence two sizes of the model.
+ * Floor: a decrypted and an encrypted byte, about 0.6 s/GiB each way with AES-GCM and the kernel's
+ * copies; SHA-256, the sum and the file come on top. Contributions are files, and so is an
+ * aggregate that is relayed; one that adds exists once. So memory should be a share of the model +
+ * some MiB for each site, never sites x model: hence two sizes of the model.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -33,11 +37,14 @@ struct row {
     unsigned sites, mebi; /* of parameters */
     enum mode mode;
 };
-static const struct row table[] = {
-    {2, 4, MODE_INT8},  {8, 4, MODE_INT8},  {64, 4, MODE_INT8},  {2, 4, MODE_RELAYED},  {8, 4, MODE_RELAYED},
-    {2, 16, MODE_INT8}, {8, 16, MODE_INT8}, {64, 16, MODE_INT8}, {2, 16, MODE_RELAYED}, {8, 16, MODE_RELAYED},
-    {64, 1, MODE_RELAYED}, /* 8 GiB go out: 64 times 64 contributions */
-    {64, 4, MODE_REENCODED}, {64, 16, MODE_REENCODED},
+static const struct row table[] =
+    {
+        {2, 4, MODE_INT8},       {8, 4, MODE_INT8},        {64, 4, MODE_INT8},
+        {2, 4, MODE_RELAYED},    {8, 4, MODE_RELAYED},     {2, 16, MODE_INT8},
+        {8, 16, MODE_INT8},      {64, 16, MODE_INT8},      {2, 16, MODE_RELAYED},
+        {8, 16, MODE_RELAYED},   {64, 1, MODE_RELAYED}, /* 8 GiB go out: 64 times 64 contributions
+                                                         */
+        {64, 4, MODE_REENCODED}, {64, 16, MODE_REENCODED},
 };
 static const char canonical[] = "bench\n";
 
@@ -71,8 +78,10 @@ static enum err held_open(struct held *h, const char *directory, enum mode mode,
     struct dev_options device = {.kind = "cpu", .model_type = "f32", .threads = 1};
     struct member_options o = {.fragments = &h->fragments, .keep = 2};
     h->perm = arena_make(0);
-    h->tensor = (struct tensor){.name = "w", .shape = {(int64_t)elements, 1}, .count = elements, .layer = -1};
-    h->table = (struct table){.tensors = &h->tensor, .count = 1, .elements = elements, .parameters = elements};
+    h->tensor = (struct tensor){
+        .name = "w", .shape = {(int64_t)elements, 1}, .count = elements, .layer = -1};
+    h->table = (struct table){
+        .tensors = &h->tensor, .count = 1, .elements = elements, .parameters = elements};
     TRY(fragment_make(&h->fragments, &h->table, &(struct fragment_plan){.count = 1}, &h->perm));
     o.schedule = schedule_streaming(2, 1, 1, mode != MODE_INT8, CODEC_INT8);
     o.schedule.reencode_from = mode == MODE_REENCODED ? 2 : 0;
@@ -87,7 +96,8 @@ static enum err held_open(struct held *h, const char *directory, enum mode mode,
     TRY_ALLOC(slab);
     enum err e = member_begin(&h->member, slab);
     values(slab);
-    if (e == ERR_OK) /* the grid that a round before would have left: without it int8 sends nothing */
+    if (e ==
+        ERR_OK) /* the grid that a round before would have left: without it int8 sends nothing */
         h->cpu->ops->block_code(h->cpu, h->member.state[0].codes, slab, elements);
     free(slab);
     return e == ERR_OK ? dev_sync(h->cpu) : e;
@@ -132,7 +142,8 @@ static double cpu_now(void)
 {
     struct rusage u;
     getrusage(RUSAGE_SELF, &u);
-    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+           1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 }
 
 static struct link_tls files(const char *name, char paths[3][128])
@@ -161,12 +172,15 @@ static enum err serve(unsigned sites, enum mode mode)
     struct aggregator *a;
     struct link_server *s;
     char directory[96], paths[3][128], byte;
-    struct aggregator_options o = {.run = "bench", .sites = list, .site_count = sites, .canonical = canonical, .strict = true};
-    struct link_listen l = {.address = "127.0.0.1:0", .sites = sites, .tls = files("aggregator", paths)};
+    struct aggregator_options o = {
+        .run = "bench", .sites = list, .site_count = sites, .canonical = canonical, .strict = true};
+    struct link_listen l = {
+        .address = "127.0.0.1:0", .sites = sites, .tls = files("aggregator", paths)};
     pthread_t watch;
     int port;
     link_tune();
-    snprintf(directory, sizeof directory, "%s/aggregator-%u-%s-%zu", root, sites, mode_names[mode], elements >> 20);
+    snprintf(directory, sizeof directory, "%s/aggregator-%u-%s-%zu", root, sites, mode_names[mode],
+             elements >> 20);
     TRY(held_open(&h, directory, mode, sites));
     TRY(aggregator_open(&a, h.world, &h.member, &o, &h.perm));
     struct link_service service = aggregator_service(a);
@@ -252,8 +266,8 @@ static void *client_main(void *arg)
     return NULL;
 }
 
-/* One contribution for all of them: what it holds does not matter, that it decodes does. All put the aggregate into the same
- * memory: a list of 64 contributions 64 times would not fit. */
+/* One contribution for all of them: what it holds does not matter, that it decodes does. All put
+ * the aggregate into the same memory: a list of 64 contributions 64 times would not fit. */
 static enum err all_exchange(struct held *h, unsigned sites, int port, uint64_t *bytes)
 {
     const struct codec *k = codec_get(h->schedule.whole_rounds ? CODEC_BF16 : CODEC_INT8);
@@ -265,14 +279,21 @@ static enum err all_exchange(struct held *h, unsigned sites, int port, uint64_t 
     TRY_ALLOC(payload && z && residual ? payload : NULL);
     values(z);
     TRY(k->encode(k, h->member.work, payload, &n, residual, z, h->member.state[0].codes, elements));
-    struct wire_contribution m = {.head = {.run = "bench", .incarnation = 1, .instance = 1, .roster_version = 1,
+    struct wire_contribution m = {.head = {.run = "bench",
+                                           .incarnation = 1,
+                                           .instance = 1,
+                                           .roster_version = 1,
                                            .config = digest_of(canonical, strlen(canonical))},
-                                  .codec = (uint32_t)k->kind, .payload_bytes = n, .weight = 1,
-                                  .grid = member_grid(&h->member, 0), .payload = digest_of(payload, n)};
+                                  .codec = (uint32_t)k->kind,
+                                  .payload_bytes = n,
+                                  .weight = 1,
+                                  .grid = member_grid(&h->member, 0),
+                                  .payload = digest_of(payload, n)};
     enum err e = ERR_OK;
     *bytes = 0;
     for (unsigned i = 0; i < sites; i++) {
-        c[i] = (struct client){.index = i, .port = port, .memory = memory, .m = &m, .payload = payload};
+        c[i] = (struct client){
+            .index = i, .port = port, .memory = memory, .m = &m, .payload = payload};
         ASSERT(pthread_create(&c[i].thread, NULL, client_main, &c[i]) == 0);
     }
     for (unsigned i = 0; i < sites; i++) {
@@ -304,7 +325,8 @@ static enum err child_start(struct child *c, const struct row *r)
     snprintf(mode, sizeof mode, "%d", r->mode);
     if (pipe(to) != 0 || pipe(from) != 0)
         return err_set(ERR_IO, "no pipe");
-    c->pid = fork(); /* before gRPC: nothing of it is started yet in this process but between two children */
+    c->pid = fork(); /* before gRPC: nothing of it is started yet in this process but between two
+                        children */
     if (c->pid == 0) {
         dup2(to[0], STDIN_FILENO);
         dup2(from[1], STDOUT_FILENO);
@@ -320,15 +342,19 @@ static enum err child_start(struct child *c, const struct row *r)
     return c->in && c->out ? ERR_OK : err_set(ERR_IO, "no aggregator");
 }
 
-static void row_write(const char *csv, const struct row *r, double cpu, double kib, double seconds, uint64_t bytes)
+static void row_write(const char *csv, const struct row *r, double cpu, double kib, double seconds,
+                      uint64_t bytes)
 {
     char what[64], flags[128];
     double gib = (double)bytes / (1 << 30);
-    snprintf(flags, sizeof flags, "one round; %u Mi parameters; aggregator's process only; %s", r->mebi, BENCH_COMPILER);
+    snprintf(flags, sizeof flags, "one round; %u Mi parameters; aggregator's process only; %s",
+             r->mebi, BENCH_COMPILER);
     snprintf(what, sizeof what, "aggregator at %u sites %s", r->sites, mode_cases[r->mode]);
     bench_write(csv, &(struct bench_row){"link", what, "CPU s/GiB", flags, cpu / gib, 0});
-    bench_write(csv, &(struct bench_row){"link", what, "MiB above the state", flags, kib / 1024, 0});
-    bench_write(csv, &(struct bench_row){"link", what, "MB/s in and out", flags, (double)bytes / 1e6 / seconds, 0});
+    bench_write(csv,
+                &(struct bench_row){"link", what, "MiB above the state", flags, kib / 1024, 0});
+    bench_write(csv, &(struct bench_row){"link", what, "MB/s in and out", flags,
+                                         (double)bytes / 1e6 / seconds, 0});
 }
 
 static enum err measure(struct held *h, const char *csv, const struct row *r)
@@ -357,12 +383,18 @@ static enum err certificates(void)
 {
     static const char *const hosts[] = {"127.0.0.1"};
     int64_t now = (int64_t)time(NULL);
-    struct tls_request r = {.directory = root, .out = root, .role = TLS_AGGREGATOR, .name = "aggregator", .hosts = hosts,
-                            .host_count = 1, .validity = {now - 60, now + 3600}};
+    struct tls_request r = {.directory = root,
+                            .out = root,
+                            .role = TLS_AGGREGATOR,
+                            .name = "aggregator",
+                            .hosts = hosts,
+                            .host_count = 1,
+                            .validity = {now - 60, now + 3600}};
     TRY(tls_authority(root, "bench", false, r.validity));
     TRY(tls_issue(&r));
     for (unsigned i = 0; i < SITES_MAX; i++) {
-        r = (struct tls_request){.directory = root, .out = root, .name = names[i], .validity = r.validity};
+        r = (struct tls_request){
+            .directory = root, .out = root, .name = names[i], .validity = r.validity};
         TRY(tls_issue(&r));
     }
     return ERR_OK;
@@ -384,7 +416,8 @@ static enum err run_row(const char *csv, const struct row *r)
 static bool row_parse(struct row *r, const char *text)
 {
     char mode[16];
-    if (sscanf(text, "%u:%u:%15s", &r->sites, &r->mebi, mode) != 3 || r->sites < 1 || r->sites > SITES_MAX || !r->mebi)
+    if (sscanf(text, "%u:%u:%15s", &r->sites, &r->mebi, mode) != 3 || r->sites < 1 ||
+        r->sites > SITES_MAX || !r->mebi)
         return false;
     for (int i = 0; i < MODES; i++)
         if (strcmp(mode, mode_names[i]) == 0) {
@@ -428,7 +461,8 @@ int main(int argc, char **argv)
     bool child = argc == 6 && strcmp(argv[1], "--serve") == 0;
     bool one = !child && argc >= 3 && strcmp(argv[argc - 2], "--row") == 0;
     if (one && !row_parse(&row, argv[argc - 1])) {
-        fprintf(stderr, "--row SITES:MEBI:CODEC, for example 64:4:int8 (int8, relayed, reencoded)\n");
+        fprintf(stderr,
+                "--row SITES:MEBI:CODEC, for example 64:4:int8 (int8, relayed, reencoded)\n");
         return 1;
     }
     const char *csv = child ? "" : bench_arguments(one ? argc - 2 : argc, argv);

@@ -38,8 +38,7 @@ static double copy_seconds(struct dev *d, const struct buffers *b)
     return bench_now() - start;
 }
 
-static enum err step(const struct codec *c, struct codec_work *w, struct buffers *b,
-                     int which)
+static enum err step(const struct codec *c, struct codec_work *w, struct buffers *b, int which)
 {
     struct codec_payload payloads[SITES];
     for (int i = 0; i < SITES; i++)
@@ -50,8 +49,8 @@ static enum err step(const struct codec *c, struct codec_work *w, struct buffers
     case AGGREGATE:
         return c->aggregate(c, w, b->aggregate, &b->aggregate_size, payloads, SITES, COUNT);
     case MEAN:
-        return c->mean(c, w, b->out, b->next, b->aggregate, b->aggregate_size, SITES,
-                       SITES, b->grid, COUNT);
+        return c->mean(c, w, b->out, b->next, b->aggregate, b->aggregate_size, SITES, SITES,
+                       b->grid, COUNT);
     default:
         return c->decode(c, w, b->out, b->payload[0], b->size[0], b->grid, COUNT);
     }

@@ -299,7 +299,8 @@ static void run_chunk_add(const void *context)
     d->ops->chunk_add(d, k->z, k->chunks, k->n);
 }
 
-/* bits: of a value on the wire; bits4: in the aggregate of 4, 0: relayed, decoded and added one by one. */
+/* bits: of a value on the wire; bits4: in the aggregate of 4, 0: relayed, decoded and added one by
+ * one. */
 static void form(struct codec *k, enum dev_form form, const char *name, double bits, unsigned bits4)
 {
     char what[64];
@@ -329,10 +330,16 @@ static void codec(void)
     d->ops->copy(d, slots, host, blocks * sizeof *host);
     d->ops->copy(d, grid, codes, blocks);
     d->ops->copy(d, signs, four, blocks * sizeof *four);
-    struct codec k = {n, random_f32(n, 1), room(n * 4), room(blocks), room(blocks),
-                      room(n / DEV_CHUNK * sizeof *k.chunks), room(n / DEV_CHUNK * sizeof *k.norms),
-                      {.count = n, .grid = grid},
-                      {.count = n, .slot = slots, .code = grid, .signs = signs, .over = room(4), .divisor = 1}};
+    struct codec k = {
+        n,
+        random_f32(n, 1),
+        room(n * 4),
+        room(blocks),
+        room(blocks),
+        room(n / DEV_CHUNK * sizeof *k.chunks),
+        room(n / DEV_CHUNK * sizeof *k.norms),
+        {.count = n, .grid = grid},
+        {.count = n, .slot = slots, .code = grid, .signs = signs, .over = room(4), .divisor = 1}};
     form(&k, DEV_INT8, "int8", 8, 10);
     form(&k, DEV_INT4, "int4", 4, 6);
     form(&k, DEV_INT2, "int2", 2, 4);
@@ -343,7 +350,8 @@ static void codec(void)
     form(&k, DEV_E5M2_RANDOM, "fp8_sr", 8, 0);
     gigabytes("csc norms of chunks", run_norms, &k, 4.0 * (double)n);
     gigabytes("topk encode + residual", run_largest, &k, (double)n * (4 + 64.0 / DEV_CHUNK_SHARE));
-    gigabytes("topk decode + sum", run_chunk_add, &k, (double)n * 64.0 / DEV_CHUNK_SHARE); /* sectors there and back */
+    gigabytes("topk decode + sum", run_chunk_add, &k,
+              (double)n * 64.0 / DEV_CHUNK_SHARE); /* sectors there and back */
     free(host);
     free(codes);
     free(four);
@@ -377,7 +385,9 @@ static void attention_open(void)
 {
     static const char *const modes[3] = {"own", "cudnn", "auto"};
     for (int i = 0; i < 3; i++) {
-        enum err e = dev_open(&whose[i], &(struct dev_options){.kind = "cuda", .model_type = "bf16", .attention = modes[i]});
+        enum err e = dev_open(
+            &whose[i],
+            &(struct dev_options){.kind = "cuda", .model_type = "bf16", .attention = modes[i]});
         if (e && i == 1) {
             printf("SKIPPED: cuDNN's attention: %s\n", err_message());
             return;
@@ -396,9 +406,11 @@ static void attention_row(int kind, const struct attention *k, bool backward, si
         return;
     d = whose[kind];
     if (kind == 2)
-        snprintf(d->attention, sizeof d->attention, "%zux%zu/%zux%zu%s:cc;", k->a.HD, k->a.NH, k->a.KVH, L, c);
-    snprintf(what, sizeof what, "attention %s L=%zu HD=%zu%s causal=%d, %s", backward ? "bwd" : "fwd", L, k->a.HD,
-             k->a.KVH < k->a.NH ? " grouped" : "", k->a.causal, names[kind]);
+        snprintf(d->attention, sizeof d->attention, "%zux%zu/%zux%zu%s:cc;", k->a.HD, k->a.NH,
+                 k->a.KVH, L, c);
+    snprintf(what, sizeof what, "attention %s L=%zu HD=%zu%s causal=%d, %s",
+             backward ? "bwd" : "fwd", L, k->a.HD, k->a.KVH < k->a.NH ? " grouped" : "",
+             k->a.causal, names[kind]);
     teraflops(what, backward ? run_attention_bwd : run_attention_fwd, k, flop);
     d = before;
 }
@@ -479,12 +491,12 @@ static void run_layer_bwd(const void *context)
 static void linear(const char *name, size_t K, size_t N, enum dev_act act, enum dev_act front)
 {
     char what[80];
-    struct layer l = {
-        {random_bf16((size_t)T * K, 1), random_bf16(N * K, 0.02), random_f32(N, 1), T, K, N, act,
-         room((size_t)T * N * 2)},
-        {random_bf16((size_t)T * N, 1e-3), room((size_t)T * K * 2), room(N * K * 4), room(N * 4),
-         front, front ? random_bf16((size_t)T * K, 1) : NULL, front ? room(K * 4) : NULL},
-        room((size_t)T * N * 2)};
+    struct layer l = {{random_bf16((size_t)T * K, 1), random_bf16(N * K, 0.02), random_f32(N, 1), T,
+                       K, N, act, room((size_t)T * N * 2)},
+                      {random_bf16((size_t)T * N, 1e-3), room((size_t)T * K * 2), room(N * K * 4),
+                       room(N * 4), front, front ? random_bf16((size_t)T * K, 1) : NULL,
+                       front ? room(K * 4) : NULL},
+                      room((size_t)T * N * 2)};
     double flop = 2.0 * T * (double)K * (double)N;
     snprintf(what, sizeof what, "%s fwd", name);
     teraflops(what, run_layer_fwd, &l, flop);

@@ -2,8 +2,8 @@
  * and 1b: Llama 3.2 1B (1,235,814,400 parameters: 16 layers of 2048, 32 heads over 8 of keys and
  * values, SwiGLU of 8192, vocabulary 128256). Rows as bench.h says: tokens/s beside what 989
  * TFLOP/s (H100, H200, dense bf16) would give, so value / baseline is the MFU; then where a step's
- * time goes, class by class, beside the least time and what log.md predicts. Exit code 77 without the
- * device.
+ * time goes, class by class, beside the least time and what log.md predicts. Exit code 77 without
+ * the device.
  *
  *     bench_cuda_train [SIZE [SEQUENCES [cuda|cpu|predict]]] [--csv PATH]
  *
@@ -118,7 +118,8 @@ static enum err one_step(struct run *r)
     model_grads_zero(r->m);
     r->d->ops->zero(r->d, r->o.tally, OPTIM_TALLY * sizeof *r->o.tally);
     profile_mark(&r->profile, PROFILE_UPLOAD);
-    TRY(model_accumulate(r->m, &r->b, 1.0f / (float)r->b.tokens_count, NULL, r->o.tally + OPTIM_LOSS));
+    TRY(model_accumulate(r->m, &r->b, 1.0f / (float)r->b.tokens_count, NULL,
+                         r->o.tally + OPTIM_LOSS));
     TRY(optim_step(&r->o, r->m, r->step++));
     profile_mark(&r->profile, PROFILE_UPDATE);
     return ERR_OK;
@@ -156,13 +157,15 @@ static enum err profile_steps(struct run *r)
     return ERR_OK;
 }
 
-/* What log.md expects of an H200: products at 650 TFLOP/s, causal attention at 230 and 180 (FlashAttention
- * 2's rates on an H100 at sequence 1024, a quarter less for the diagonal), passes over memory at 80 % of
- * the copy rate, the softmax behind the classifier's products. */
+/* What log.md expects of an H200: products at 650 TFLOP/s, causal attention at 230 and 180
+ * (FlashAttention 2's rates on an H100 at sequence 1024, a quarter less for the diagonal), passes
+ * over memory at 80 % of the copy rate, the softmax behind the classifier's products. */
 static double predicted_seconds(enum profile_class c, const struct work *w)
 {
     const double products = 650e12, forward = 230e12, backward = 180e12, memory = 0.8 * 4.3e12;
-    double rate = c == PROFILE_ATTENTION ? forward : c == PROFILE_ATTENTION_BWD ? backward : products;
+    double rate = c == PROFILE_ATTENTION       ? forward
+                  : c == PROFILE_ATTENTION_BWD ? backward
+                                               : products;
     double softmax = c == PROFILE_CLASSIFIER ? 6.0 / 14 * w->bytes / memory : 0;
     return w->flop > 0 ? w->flop / rate + softmax : w->bytes / memory;
 }
@@ -170,10 +173,12 @@ static double predicted_seconds(enum profile_class c, const struct work *w)
 /* One line for each class; profile NULL: the prediction alone. */
 static void print_table(const struct run *r, const struct profile *p, size_t tokens)
 {
-    const struct work_step step = {.tokens = tokens, .micro = tokens, .type = DTYPE_BF16, .update_share = 1};
+    const struct work_step step = {
+        .tokens = tokens, .micro = tokens, .type = DTYPE_BF16, .update_share = 1};
     const struct work_peak peak = work_peak_h200();
     double all[3] = {0};
-    printf("  %-14s %9s %9s %9s %9s %7s\n", "class", "least ms", "predicted", "measured", "TFLOP/s", "GB/s");
+    printf("  %-14s %9s %9s %9s %9s %7s\n", "class", "least ms", "predicted", "measured", "TFLOP/s",
+           "GB/s");
     for (int c = PROFILE_UPLOAD; c < PROFILE_COUNT; c++) {
         struct work w = work_of(&r->s, &r->t, &step, (enum profile_class)c);
         double seconds[3] = {work_seconds(&w, &peak), predicted_seconds((enum profile_class)c, &w),
@@ -181,9 +186,9 @@ static void print_table(const struct run *r, const struct profile *p, size_t tok
         for (int i = 0; i < 3; i++)
             all[i] += seconds[i];
         if (w.bytes > 0)
-            printf("  %-14s %9.3f %9.3f %9.3f %9.1f %7.0f\n", profile_name((enum profile_class)c), 1e3 * seconds[0],
-                   1e3 * seconds[1], 1e3 * seconds[2], p ? 1e-12 * w.flop / seconds[2] : 0,
-                   p ? 1e-9 * w.bytes / seconds[2] : 0);
+            printf("  %-14s %9.3f %9.3f %9.3f %9.1f %7.0f\n", profile_name((enum profile_class)c),
+                   1e3 * seconds[0], 1e3 * seconds[1], 1e3 * seconds[2],
+                   p ? 1e-12 * w.flop / seconds[2] : 0, p ? 1e-9 * w.bytes / seconds[2] : 0);
     }
     printf("  %-14s %9.3f %9.3f %9.3f\n", "all", 1e3 * all[0], 1e3 * all[1], 1e3 * all[2]);
 }
@@ -197,7 +202,8 @@ static double flop_per_token(const struct size *z)
     return 6 * weights + 6.0 * z->layers * C * z->sequence;
 }
 
-static void say(const struct run *r, const char *what, double seconds, unsigned waits, const char *csv)
+static void say(const struct run *r, const char *what, double seconds, unsigned waits,
+                const char *csv)
 {
     double tokens = (double)r->b.tokens_count;
     bench_write(csv, &(struct bench_row){"cuda_train", what, "tokens/s", "bf16", tokens / seconds,
@@ -243,8 +249,8 @@ static enum err predict(const struct size *z, size_t sequences)
     if (e == ERR_OK)
         e = table_make(&r.t, &r.s, &r.a);
     if (e == ERR_OK) {
-        printf("%s adamw %zu x %d, a prediction for one H200; at 989 TFLOP/s: %.2f ms\n", z->name, sequences,
-               z->sequence, 1e3 * (double)tokens * flop_per_token(z) / 989e12);
+        printf("%s adamw %zu x %d, a prediction for one H200; at 989 TFLOP/s: %.2f ms\n", z->name,
+               sequences, z->sequence, 1e3 * (double)tokens * flop_per_token(z) / 989e12);
         print_table(&r, NULL, tokens);
     }
     arena_free(&r.a);

@@ -123,7 +123,8 @@ static enum err link_aggregator(struct bench *b, const char *address)
                                    .fetch = give,
                                    .fetched = given,
                                    .work = no_work};
-    struct link_listen at = {.address = arena_printf(&b->arena, "%s:%d", address, LINK_PORT), .sites = 1,
+    struct link_listen at = {.address = arena_printf(&b->arena, "%s:%d", address, LINK_PORT),
+                             .sites = 1,
                              .tls = files(b, "aggregator")};
     struct link_server *s;
     int port;

@@ -1,8 +1,10 @@
-/* A contribution of 256 MiB over loopback mutual TLS through link_contribute, against a raw TLS socket of the same OpenSSL, same
- * cipher, same process: MB/s and CPU seconds per GiB of both ends together.
+/* A contribution of 256 MiB over loopback mutual TLS through link_contribute, against a raw TLS
+ * socket of the same OpenSSL, same cipher, same process: MB/s and CPU seconds per GiB of both ends
+ * together.
  *
- * Floor: raw TLS copies into and out of the kernel and encrypts: 1.1-1.35 s/GiB. gRPC adds its staging slices and framing
- * (about 1.5x raw), we add one copy on the way in, CRC-32C at both ends (2 x 0.1 s/GiB at 10 GB/s), and, where stored, a write.
+ * Floor: raw TLS copies into and out of the kernel and encrypts: 1.1-1.35 s/GiB. gRPC adds its
+ * staging slices and framing (about 1.5x raw), we add one copy on the way in, CRC-32C at both ends
+ * (2 x 0.1 s/GiB at 10 GB/s), and, where stored, a write.
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -43,8 +45,13 @@ static enum err certificates(void)
     static const char *const hosts[] = {"127.0.0.1"};
     int64_t now = (int64_t)time(NULL);
     struct tls_validity v = {now - 60, now + 86400};
-    struct tls_request r = {.directory = root, .out = root, .role = TLS_AGGREGATOR, .name = "aggregator", .hosts = hosts,
-                            .host_count = 1, .validity = {now - 60, now + 3600}};
+    struct tls_request r = {.directory = root,
+                            .out = root,
+                            .role = TLS_AGGREGATOR,
+                            .name = "aggregator",
+                            .hosts = hosts,
+                            .host_count = 1,
+                            .validity = {now - 60, now + 3600}};
     TRY(tls_authority(root, "bench", false, v));
     TRY(tls_issue(&r));
     r = (struct tls_request){.directory = root, .out = root, .name = "a", .validity = r.validity};
@@ -53,8 +60,8 @@ static enum err certificates(void)
 
 /* ---- a service that takes everything ---- */
 
-static void take_offer(void *self, const char *peer, const struct wire_contribution *m, struct wire_answer *answer,
-                       void **handle)
+static void take_offer(void *self, const char *peer, const struct wire_contribution *m,
+                       struct wire_answer *answer, void **handle)
 {
     (void)self;
     (void)peer;
@@ -63,7 +70,8 @@ static void take_offer(void *self, const char *peer, const struct wire_contribut
     *handle = &upload;
 }
 
-static void take_chunk(void *self, void *handle, uint64_t offset, const uint8_t *data, size_t n, struct wire_answer *answer)
+static void take_chunk(void *self, void *handle, uint64_t offset, const uint8_t *data, size_t n,
+                       struct wire_answer *answer)
 {
     (void)self;
     (void)handle;
@@ -90,7 +98,8 @@ static enum err contribute(struct link *l, const uint8_t *payload)
     struct wire_contribution m = {.payload_bytes = BYTES, .weight = 1};
     struct wire_answer answer;
     TRY(l->ops->contribute(l, &m, payload, &answer));
-    return answer.outcome == ROUND_RECEIPT ? ERR_OK : err_set(ERR_PROTO, "outcome %d", answer.outcome);
+    return answer.outcome == ROUND_RECEIPT ? ERR_OK
+                                           : err_set(ERR_PROTO, "outcome %d", answer.outcome);
 }
 
 /* ---- raw TLS ---- */
@@ -148,7 +157,8 @@ static double cpu_now(void)
 {
     struct rusage u;
     getrusage(RUSAGE_SELF, &u);
-    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+           1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 }
 
 static enum err once(int which, struct raw *raw, struct link *l, const uint8_t *payload)
@@ -162,14 +172,18 @@ static enum err once(int which, struct raw *raw, struct link *l, const uint8_t *
     return e;
 }
 
-static void write_rows(const char *csv, const struct bench_times *seconds, const struct bench_times *cpu)
+static void write_rows(const char *csv, const struct bench_times *seconds,
+                       const struct bench_times *cpu)
 {
-    static const char *const names[CASES] = {"raw TLS", "raw TLS to a file", "contribution", "contribution to a file"};
-    for (int i = 0; i < CASES; i++) { /* each contribution beside the raw socket that does the same with the bytes */
+    static const char *const names[CASES] = {"raw TLS", "raw TLS to a file", "contribution",
+                                             "contribution to a file"};
+    for (int i = 0; i < CASES;
+         i++) { /* each contribution beside the raw socket that does the same with the bytes */
         int base = i % 2;
         double rate = BYTES / 1e6 / bench_median(&seconds[i]), cost = bench_median(&cpu[i]) * 4;
         double raw_rate = i == base ? 0 : BYTES / 1e6 / bench_median(&seconds[base]);
-        double raw_cost = i == base ? 0 : bench_median(&cpu[base]) * 4; /* a quarter of a GiB each */
+        double raw_cost =
+            i == base ? 0 : bench_median(&cpu[base]) * 4; /* a quarter of a GiB each */
         const char *flags = "256 MiB both ends " BENCH_COMPILER;
         bench_write(csv, &(struct bench_row){"link", names[i], "MB/s", flags, rate, raw_rate});
         bench_write(csv, &(struct bench_row){"link", names[i], "CPU s/GiB", flags, cost, raw_cost});
@@ -192,7 +206,8 @@ static enum err measure(struct raw *raw, struct link *l, const uint8_t *payload,
     return ERR_OK;
 }
 
-/* What the ledger's layers add up to, beside what the kernel's counters say of the same sockets: the ratio is the model's. */
+/* What the ledger's layers add up to, beside what the kernel's counters say of the same sockets:
+ * the ratio is the model's. */
 static void take_row(void *sum, const struct ledger_row *row) /* a link books under its lock */
 {
     ledger_add(sum, row);
@@ -202,13 +217,16 @@ static void write_framing(const char *csv, const struct ledger_row *sum)
 {
     const char *flags = "12 x 256 MiB up " BENCH_COMPILER;
     double apart = 100 * ((double)ledger_sum(&sum->up) / (double)sum->up.socket - 1);
-    bench_write(csv, &(struct bench_row){"link", "ledger: layers over the kernel's bytes", "%", flags, apart, 0});
+    bench_write(csv, &(struct bench_row){"link", "ledger: layers over the kernel's bytes", "%",
+                                         flags, apart, 0});
 }
 
 static enum err run(const char *csv)
 {
-    struct link_service service = {.offer = take_offer, .chunk = take_chunk, .finish = take_finish, .work = no_work};
-    struct link_listen listen_at = {.address = "127.0.0.1:0", .sites = 1, .tls = files("aggregator")};
+    struct link_service service = {
+        .offer = take_offer, .chunk = take_chunk, .finish = take_finish, .work = no_work};
+    struct link_listen listen_at = {
+        .address = "127.0.0.1:0", .sites = 1, .tls = files("aggregator")};
     struct link_server *s;
     struct link *l;
     struct raw raw;

@@ -114,15 +114,21 @@ static void run_gelu_fwd(struct work *k)
 static void run_linear_bwd(struct work *k)
 {
     struct dev_linear a = linear(k, DEV_ACT_NONE);
-    k->d->ops->linear_bwd(k->d, &a, &(struct dev_linear_grad){
-        .dy = k->y, .dx = k->dx, .dw = k->dw, .dbias = k->dbias});
+    k->d->ops->linear_bwd(
+        k->d, &a,
+        &(struct dev_linear_grad){.dy = k->y, .dx = k->dx, .dw = k->dw, .dbias = k->dbias});
 }
 
 static void run_gelu_bwd(struct work *k)
 {
     struct dev_linear a = {k->y, k->w, NULL, T, F, C, DEV_ACT_NONE, NULL};
-    k->d->ops->linear_bwd(k->d, &a, &(struct dev_linear_grad){
-        .dy = k->x, .dx = k->dqkv, .dw = k->dw, .act = DEV_ACT_GELU_TANH, .pre = k->pre, .pre_dbias = k->dbias});
+    k->d->ops->linear_bwd(k->d, &a,
+                          &(struct dev_linear_grad){.dy = k->x,
+                                                    .dx = k->dqkv,
+                                                    .dw = k->dw,
+                                                    .act = DEV_ACT_GELU_TANH,
+                                                    .pre = k->pre,
+                                                    .pre_dbias = k->dbias});
 }
 
 static void run_norm_fwd(struct work *k)

@@ -1,9 +1,11 @@
-/* Sums over the ranks of a site, as one training step asks for them. Start it once for each rank, with torchrun's variables or
- * under mpirun; `bench_ranks cpu` measures MPI. Rank 0 writes the rows. tests/gpu.sh runs it on machines with several GPUs.
+/* Sums over the ranks of a site, as one training step asks for them. Start it once for each rank,
+ * with torchrun's variables or under mpirun; `bench_ranks cpu` measures MPI. Rank 0 writes the
+ * rows. tests/gpu.sh runs it on machines with several GPUs.
  *
- * Bus bandwidth as nccl-tests defines it, so that machines and numbers of ranks compare: S/t x 2(n-1)/n for an all-reduce of S
- * bytes, S/t for sums that go to one owner each (ZeRO-1's, in n parts), S/t x (n-1)/n for an all-gather. Limit inside an H200
- * machine: NVLink, 450 GB/s each way; an all-reduce whose switch adds may exceed it by that measure.
+ * Bus bandwidth as nccl-tests defines it, so that machines and numbers of ranks compare: S/t x
+ * 2(n-1)/n for an all-reduce of S bytes, S/t for sums that go to one owner each (ZeRO-1's, in n
+ * parts), S/t x (n-1)/n for an all-gather. Limit inside an H200 machine: NVLink, 450 GB/s each way;
+ * an all-reduce whose switch adds may exceed it by that measure.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +20,8 @@ static float *x; /* device, BYTES_MAX */
 static const char *csv;
 
 enum kind { ALL, HALF, OWNERS, GATHER, KINDS };
-static const char *const names[KINDS] = {"all-reduce f32", "all-reduce bf16", "to owners f32", "all-gather f32"};
+static const char *const names[KINDS] = {"all-reduce f32", "all-reduce bf16", "to owners f32",
+                                         "all-gather f32"};
 
 static enum err once(enum kind k, size_t bytes)
 {
@@ -33,7 +36,8 @@ static enum err once(enum kind k, size_t bytes)
         return o->wait(coll);
     }
     if (k != OWNERS)
-        TRY(o->start(coll, x, k == HALF ? DTYPE_BF16 : DTYPE_F32, k == HALF ? 2 * count : count, COLL_ALL));
+        TRY(o->start(coll, x, k == HALF ? DTYPE_BF16 : DTYPE_F32, k == HALF ? 2 * count : count,
+                     COLL_ALL));
     for (size_t r = n; k == OWNERS && r-- > 0;)
         TRY(o->start(coll, x + first[r], DTYPE_F32, first[r + 1] - first[r], (int)r));
     TRY(o->finish(coll));
@@ -59,7 +63,8 @@ static enum err measure(enum kind k, size_t bytes)
             bench_add(&t, bench_now() - start);
     }
     snprintf(what, sizeof what, "%s %zu KiB", names[k], bytes >> 10);
-    snprintf(flags, sizeof flags, "ranks=%d us=%.0f " BENCH_COMPILER, coll->size, 1e6 * bench_median(&t));
+    snprintf(flags, sizeof flags, "ranks=%d us=%.0f " BENCH_COMPILER, coll->size,
+             1e6 * bench_median(&t));
     double gb_s = 1e-9 * (double)bytes / bench_median(&t) * bus_share(k);
     if (coll->rank == 0)
         bench_write(csv, &(struct bench_row){coll->kind, what, "GB/s bus", flags, gb_s, 0});
@@ -78,7 +83,8 @@ static enum err host_values(void)
     }
     snprintf(flags, sizeof flags, "ranks=%d " BENCH_COMPILER, coll->size);
     if (coll->rank == 0)
-        bench_write(csv, &(struct bench_row){coll->kind, "sum of 3 host values", "us", flags, 1e6 * bench_median(&t), 0});
+        bench_write(csv, &(struct bench_row){coll->kind, "sum of 3 host values", "us", flags,
+                                             1e6 * bench_median(&t), 0});
     return ERR_OK;
 }
 
@@ -92,7 +98,9 @@ static enum err run(const char *kind, int argc, char **argv)
     if (coll->rank == 0 && !(csv = bench_arguments(argc, argv)))
         return err_set(ERR_CONFIG, "wrong arguments");
     snprintf(gpu, sizeof gpu, "cuda:%d", coll->local_rank);
-    TRY(dev_open(&d, &(struct dev_options){.kind = strcmp(kind, "cpu") ? gpu : "cpu", .model_type = "f32", .threads = 1}));
+    TRY(dev_open(&d, &(struct dev_options){.kind = strcmp(kind, "cpu") ? gpu : "cpu",
+                                           .model_type = "f32",
+                                           .threads = 1}));
     TRY(dev_alloc(d, (void **)&x, BYTES_MAX));
     TRY(dev_sync(d));
     TRY(host_values());

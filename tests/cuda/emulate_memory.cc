@@ -10,14 +10,21 @@
 #include <sys/mman.h>
 #include <vector>
 
-enum { LANES = 32, WORD = 2, WORD_LARGE = 4, LARGE = 64 << 10, SHARED_MAX = 99 << 10 }; /* 99 KiB: sm_86; others have more */
+enum {
+    LANES = 32,
+    WORD = 2,
+    WORD_LARGE = 4,
+    LARGE = 64 << 10,
+    SHARED_MAX = 99 << 10
+}; /* 99 KiB: sm_86; others have more */
 
 struct visit {
     uint32_t launch, block; /* launch 0: nobody */
     uint16_t block_time, warp_time, thread;
     uint8_t bytes; /* of the word, a mask */
-    uint8_t atomic : 1, many_threads : 1, many_warps : 1, many_blocks : 1; /* readers: others of the same times came too */
-    uint8_t in_flight : 1;                                               /* the writer's: by a cp.async */
+    uint8_t atomic : 1, many_threads : 1, many_warps : 1,
+        many_blocks : 1;   /* readers: others of the same times came too */
+    uint8_t in_flight : 1; /* the writer's: by a cp.async */
 };
 struct word {
     visit writer, reader;
@@ -59,8 +66,8 @@ void emulate_die(const char *what)
 static word *words_take(size_t bytes, size_t each)
 {
     size_t size = (bytes / each + 2) * sizeof(word);
-    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0);
     if (p == MAP_FAILED)
         emulate_die("no memory");
     return (word *)p;
@@ -141,8 +148,9 @@ static void word_access(word *w, bool shared, uint8_t bytes, enum emulate_access
         emulate_die("race: a cp.async is still writing what is touched here");
     if (w->writer.launch && w->writer.bytes & bytes && !(me.atomic && w->writer.atomic) &&
         !ordered(&w->writer, shared))
-        emulate_die(kind == EMULATE_READ ? "race: reads what another thread wrote, no barrier between"
-                                         : "race: writes what another thread wrote, no barrier between");
+        emulate_die(kind == EMULATE_READ
+                        ? "race: reads what another thread wrote, no barrier between"
+                        : "race: writes what another thread wrote, no barrier between");
     if (kind == EMULATE_READ) {
         reader_add(&w->reader, me, shared);
         return;

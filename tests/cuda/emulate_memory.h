@@ -44,7 +44,8 @@ void emulate_close(void);
 enum emulate_place { EMULATE_PAGEABLE, EMULATE_PINNED, EMULATE_DEVICE };
 enum emulate_place emulate_where(const void *p);
 void emulate_within(const void *p, size_t bytes); /* copies: not past the end of an allocation */
-/* Between the two, a copy reads the one and writes the other: pinned memory is closed to the host. */
+/* Between the two, a copy reads the one and writes the other: pinned memory is closed to the host.
+ */
 void emulate_under_way(const void *from, const void *to);
 void emulate_arrived(const void *from, const void *to);
 

@@ -1,6 +1,7 @@
-/* libatoll_cuda.so of the emulator: the whole program on an emulated GPU, in tests/e2e. The kernels run
- * unchecked (the tests of the ops check them); a process may use several devices from several threads,
- * one call at a time. At a device's end it says on stderr what crossed between host and device.
+/* libatoll_cuda.so of the emulator: the whole program on an emulated GPU, in tests/e2e. The kernels
+ * run unchecked (the tests of the ops check them); a process may use several devices from several
+ * threads, one call at a time. At a device's end it says on stderr what crossed between host and
+ * device.
  */
 #include <mutex>
 #include <stdio.h>
@@ -64,16 +65,36 @@ unsigned char *emulate_shared_begin(size_t)
     return shared;
 }
 
-void emulate_open(void) {}
-void emulate_close(void) {}
-void emulate_access(const void *, size_t, enum emulate_access) {}
-void emulate_private(const void *, size_t, const void *, size_t) {}
-void emulate_own(const void *, size_t) {}
-void emulate_in_flight(const void *, bool) {}
-void emulate_limit(void *, size_t) {}
-void emulate_within(const void *, size_t) {}
-void emulate_under_way(const void *, const void *) {}
-void emulate_arrived(const void *, const void *) {}
+void emulate_open(void)
+{
+}
+void emulate_close(void)
+{
+}
+void emulate_access(const void *, size_t, enum emulate_access)
+{
+}
+void emulate_private(const void *, size_t, const void *, size_t)
+{
+}
+void emulate_own(const void *, size_t)
+{
+}
+void emulate_in_flight(const void *, bool)
+{
+}
+void emulate_limit(void *, size_t)
+{
+}
+void emulate_within(const void *, size_t)
+{
+}
+void emulate_under_way(const void *, const void *)
+{
+}
+void emulate_arrived(const void *, const void *)
+{
+}
 
 /* ---- the device, a call at a time ---- */
 static const struct dev_ops *real;
@@ -135,7 +156,16 @@ static struct dev_ops ops_make(void)
     DEV_OPS(X)
 #undef X
 #define X(name) o.name = member<&dev_ops::name>::call;
-    X(alloc) X(free) X(host_alloc) X(host_free) X(zero) X(sync) X(mark) X(wait) X(seconds) X(repeat)
+    X(alloc)
+    X(free)
+    X(host_alloc)
+    X(host_free)
+    X(zero)
+    X(sync)
+    X(mark)
+    X(wait)
+    X(seconds)
+    X(repeat)
 #undef X
     o.copy = copy, o.copy_async = copy_async, o.close = close_device;
     return o;

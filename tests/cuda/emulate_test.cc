@@ -1,5 +1,5 @@
-/* What a test of the ops links beside the emulated device: cuda_test_open() of it, the module's log and
- * errors, which are the test's own. */
+/* What a test of the ops links beside the emulated device: cuda_test_open() of it, the module's log
+ * and errors, which are the test's own. */
 #include <stdarg.h>
 #include <stdio.h>
 #include "kernels/cuda/tile.cuh"

@@ -371,7 +371,8 @@ void *cuda_scratch(struct cuda *c, enum cuda_slot slot, size_t bytes)
     return p;
 }
 
-void emulate_call(void *stream, void (*run)(const void *), const void *self, size_t bytes, double us)
+void emulate_call(void *stream, void (*run)(const void *), const void *self, size_t bytes,
+                  double us)
 {
     std::vector<char> held((const char *)self, (const char *)self + bytes);
     clock_us += us;

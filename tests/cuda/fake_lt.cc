@@ -158,9 +158,10 @@ static void run(const lt_call &c)
 static uint64_t shape_of(const lt_desc *d, const lt_layout *a, const lt_layout *b,
                          const lt_layout *to)
 {
-    const uint64_t words[] = {(uint64_t)d->a, (uint64_t)d->b, a->rows, a->cols,  a->ld,
-                              b->rows,        b->cols,        b->ld,   to->rows, to->cols,
-                              to->ld,         (uint64_t)a->type, (uint64_t)to->type};
+    const uint64_t words[] = {
+        (uint64_t)d->a,    (uint64_t)d->b, a->rows,  a->cols,  a->ld,  b->rows,
+        b->cols,           b->ld,          to->rows, to->cols, to->ld, (uint64_t)a->type,
+        (uint64_t)to->type};
     uint64_t hash = 1;
     for (uint64_t w : words)
         hash = (hash ^ w) * 0x100000001b3u;
@@ -351,7 +352,14 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, const vo
     must(workspace_bytes >= algo.workspace && emulate_where(workspace) == EMULATE_DEVICE,
          "cuBLASLt: no workspace");
     aligned(workspace, 256, "cuBLASLt: the workspace is not aligned");
-    const lt_call call = {*d, *la, *lb, *lto, a, b, to, *(const float *)beta,
+    const lt_call call = {*d,
+                          *la,
+                          *lb,
+                          *lto,
+                          a,
+                          b,
+                          to,
+                          *(const float *)beta,
                           d->a == CUBLAS_OP_N ? la->cols : la->rows};
     emulate_later(stream, [=] { run(call); });
     return CUBLAS_STATUS_SUCCESS;

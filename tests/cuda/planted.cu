@@ -113,21 +113,23 @@ static __global__ void shifts_too_far(float *x)
 }
 
 #define PLANTED(X)                                                                                 \
-    X(no_barrier, emulate_run(NULL, no_barrier, 1, THREADS, 0, x))                                      \
-    X(no_barrier_before_reuse, emulate_run(NULL, no_barrier_before_reuse, 1, THREADS, 0, x))            \
-    X(no_syncwarp, emulate_run(NULL, no_syncwarp, 1, THREADS, 0, x))                                    \
-    X(waits_for_too_few, emulate_run(NULL, waits_for_too_few, 1, WARP, 1024, (uint16_t *)x))            \
-    X(waits_without_barrier, emulate_run(NULL, waits_without_barrier, 1, WARP, 1024, (uint16_t *)x))    \
-    X(loads_into_what_is_read, emulate_run(NULL, loads_into_what_is_read, 1, WARP, 1024, (uint16_t *)x)) \
-    X(leaves_a_copy, emulate_run(NULL, leaves_a_copy, 1, WARP, 1024, (uint16_t *)x))                    \
-    X(past_the_end, emulate_run(NULL, past_the_end, 1, 2 * THREADS, 0, x))                              \
-    X(past_shared, emulate_run(NULL, past_shared, 1, THREADS, 1024, x))                                 \
-    X(not_aligned, emulate_run(NULL, not_aligned, 1, 1, 0, x))                                          \
-    X(blocks_share, emulate_run(NULL, blocks_share, 2, THREADS, 0, x))                                  \
-    X(lanes_part, emulate_run(NULL, lanes_part, 1, THREADS, 0, x))                                      \
-    X(shifts_too_far, emulate_run(NULL, shifts_too_far, 1, THREADS, 0, x))                              \
-    X(host_memory, emulate_run(NULL, sound, 1, THREADS, 0, on_host))                                    \
-    X(freed_memory, (emulate_give(x), LAUNCH_SOUND(1)))                              \
+    X(no_barrier, emulate_run(NULL, no_barrier, 1, THREADS, 0, x))                                 \
+    X(no_barrier_before_reuse, emulate_run(NULL, no_barrier_before_reuse, 1, THREADS, 0, x))       \
+    X(no_syncwarp, emulate_run(NULL, no_syncwarp, 1, THREADS, 0, x))                               \
+    X(waits_for_too_few, emulate_run(NULL, waits_for_too_few, 1, WARP, 1024, (uint16_t *)x))       \
+    X(waits_without_barrier,                                                                       \
+      emulate_run(NULL, waits_without_barrier, 1, WARP, 1024, (uint16_t *)x))                      \
+    X(loads_into_what_is_read,                                                                     \
+      emulate_run(NULL, loads_into_what_is_read, 1, WARP, 1024, (uint16_t *)x))                    \
+    X(leaves_a_copy, emulate_run(NULL, leaves_a_copy, 1, WARP, 1024, (uint16_t *)x))               \
+    X(past_the_end, emulate_run(NULL, past_the_end, 1, 2 * THREADS, 0, x))                         \
+    X(past_shared, emulate_run(NULL, past_shared, 1, THREADS, 1024, x))                            \
+    X(not_aligned, emulate_run(NULL, not_aligned, 1, 1, 0, x))                                     \
+    X(blocks_share, emulate_run(NULL, blocks_share, 2, THREADS, 0, x))                             \
+    X(lanes_part, emulate_run(NULL, lanes_part, 1, THREADS, 0, x))                                 \
+    X(shifts_too_far, emulate_run(NULL, shifts_too_far, 1, THREADS, 0, x))                         \
+    X(host_memory, emulate_run(NULL, sound, 1, THREADS, 0, on_host))                               \
+    X(freed_memory, (emulate_give(x), LAUNCH_SOUND(1)))                                            \
     X(no_blocks, LAUNCH_SOUND(0))                                                                  \
     X(shared_not_asked_for, emulate_run(NULL, sound, 1, THREADS, 49 << 10, x))
 #define LAUNCH_SOUND(grid) emulate_run(NULL, sound, (grid), THREADS, 0, x)

@@ -53,13 +53,15 @@ static void draw_all(int round)
     for (size_t i = 0; i < COUNT; i++)
         integers[i] = (int32_t)rng_below(12, RNG_TEST, i + (uint64_t)round * COUNT, 65025) - 32512;
     for (size_t i = 0; i < BLOCKS; i++) {
-        codes[i] = (uint8_t)(round % 2 ? 98 + rng_below(13, RNG_TEST, i, 60) : rng_below(13, RNG_TEST, i, 255));
+        codes[i] = (uint8_t)(round % 2 ? 98 + rng_below(13, RNG_TEST, i, 60)
+                                       : rng_below(13, RNG_TEST, i, 255));
         slots[i] = i % 5 == 2 ? DEV_ABSENT : (uint32_t)(i * 7 % BLOCKS);
     }
     codes[0] = 0;
     codes[1] = 1;
     codes[2] = 254;
-    for (size_t i = 0; i < DEV_BLOCK; i++) { /* zeros, on a grid and not; one value; zeros but for one -0 */
+    for (size_t i = 0; i < DEV_BLOCK;
+         i++) { /* zeros, on a grid and not; one value; zeros but for one -0 */
         values[0][i] = values[0][3 * DEV_BLOCK + i] = 0;
         values[0][4 * DEV_BLOCK + i] = i == 200 ? values[0][i] : 0;
         values[0][5 * DEV_BLOCK + i] = i == 17 ? -0.0f : 0;
@@ -138,7 +140,8 @@ static void delayed(int round)
     for (size_t i = 0; i < COUNT; i++) {
         theta[i] *= 0.125f, momentum[i] *= 0.125f, mean[i] *= 0.125f, gathered[i] *= 0.125f;
     }
-    struct dev_delayed c = {theta, momentum, gathered, mean, 0.7f, 0.9f, 1 / 3.0f, false, false, ODD},
+    struct dev_delayed c = {theta, momentum, gathered, mean,  0.7f,
+                            0.9f,  1 / 3.0f, false,    false, ODD},
                        g = c;
     g.theta = to_gpu(theta, COUNT * 4);
     g.momentum = to_gpu(momentum, COUNT * 4);
@@ -191,8 +194,9 @@ static void decode_form(enum dev_form form, int round, const uint8_t *in, const 
         for (size_t i = 0; i < COUNT; i++) /* so that sums are finite */
             z[i] *= 0.25f;
         gpu->ops->copy(gpu, gz, z, COUNT * 4);
-        const struct dev_decode a = {form, COUNT, slots, sums ? codes : own, bits[form], (int)form_q_max(form), signs,
-                                     &over, k % 2 && !sums, k < 2 ? 1.0f : 3.7f};
+        const struct dev_decode a = {
+            form,  COUNT, slots,          sums ? codes : own, bits[form], (int)form_q_max(form),
+            signs, &over, k % 2 && !sums, k < 2 ? 1.0f : 3.7f};
         struct dev_decode g = a;
         g.slot = to_gpu(slots, sizeof slots);
         g.code = to_gpu(a.code, BLOCKS);
@@ -229,9 +233,11 @@ static void blocks_are_gathered(void **state)
     for (int form = 0; form < DEV_FORMS; form++)
         for (size_t n = 0; n < BLOCKS; n += 13) {
             size_t bytes = form_bytes((enum dev_form)form);
-            uint8_t *out = arena_alloc(&check_host, n * bytes + 1), *gout = room(gpu, n * bytes + 1);
+            uint8_t *out = arena_alloc(&check_host, n * bytes + 1),
+                    *gout = room(gpu, n * bytes + 1);
             cpu_block_gather(&cpu, out, (const uint8_t *)values[0], index, bytes, n);
-            gpu->ops->block_gather(gpu, gout, to_gpu(values[0], COUNT * 4), to_gpu(index, sizeof index), bytes, n);
+            gpu->ops->block_gather(gpu, gout, to_gpu(values[0], COUNT * 4),
+                                   to_gpu(index, sizeof index), bytes, n);
             same("gathered", form, gout, out, n * bytes);
         }
     check_done(gpu);
@@ -245,7 +251,11 @@ static void draw_chunks(int round)
         uint32_t r = rng_u32(40 + (uint64_t)round, RNG_TEST, i);
         float ties = (float)(int)(r % 9) - 4, rare = r % 100 ? 0 : 1 + (float)(r / 100 % 3);
         float normal = rng_normal(41, RNG_TEST, i);
-        values[0][i] = round == 6 ? ties : round == 7 ? -0.5f : round == 8 ? 0 : round == 9 ? rare : normal;
+        values[0][i] = round == 6   ? ties
+                       : round == 7 ? -0.5f
+                       : round == 8 ? 0
+                       : round == 9 ? rare
+                                    : normal;
     }
 }
 
@@ -407,9 +417,17 @@ static void streams_are_equal(void **state)
             float *z = copy_of(values[0]), *gz = to_gpu(z, COUNT * 4);
             for (size_t i = 0; i < BLOCKS; i++)
                 signs[i] = (uint16_t)((1u << (bits < 16 ? bits : 16)) - 1 - (k == 1));
-            const struct dev_decode a = {.form = k % 2 ? DEV_SIGN : k ? DEV_INT2 : DEV_INT4, .count = COUNT,
-                                         .slot = slots, .code = codes, .bits = bits, .bias = k < 2 ? bias - 1 : bias,
-                                         .signs = signs, .over = &over, .divisor = 3};
+            const struct dev_decode a = {.form = k % 2 ? DEV_SIGN
+                                                 : k   ? DEV_INT2
+                                                       : DEV_INT4,
+                                         .count = COUNT,
+                                         .slot = slots,
+                                         .code = codes,
+                                         .bits = bits,
+                                         .bias = k < 2 ? bias - 1 : bias,
+                                         .signs = signs,
+                                         .over = &over,
+                                         .divisor = 3};
             struct dev_decode g = a;
             g.slot = gslots;
             g.code = to_gpu(codes, BLOCKS);
@@ -419,7 +437,8 @@ static void streams_are_equal(void **state)
             gpu->ops->block_decode(gpu, gz, gstream, &g);
             same("sums", (int)bits, gz, z, COUNT * 4);
             same("over", (int)bits * 10 + k, gover, &over, 4);
-            assert_true((over == 1) == (k == 0 || (k == 1 && bits < 14) || (k == 3 && bits > 16)) || bits > 13);
+            assert_true((over == 1) == (k == 0 || (k == 1 && bits < 14) || (k == 3 && bits > 16)) ||
+                        bits > 13);
         }
         check_done(gpu);
     }
@@ -515,13 +534,13 @@ static void ranges_are_equal(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(elements_are_equal), cmocka_unit_test(outer_step_is_equal),
-        cmocka_unit_test(forms_are_equal),      cmocka_unit_test(bf16_is_equal),
-        cmocka_unit_test(streams_are_equal),  cmocka_unit_test(not_finite),
-        cmocka_unit_test(squares_are_equal),  cmocka_unit_test(apart_is_equal),
-        cmocka_unit_test(samples_are_equal), cmocka_unit_test(ranges_are_equal),
+        cmocka_unit_test(elements_are_equal),     cmocka_unit_test(outer_step_is_equal),
+        cmocka_unit_test(forms_are_equal),        cmocka_unit_test(bf16_is_equal),
+        cmocka_unit_test(streams_are_equal),      cmocka_unit_test(not_finite),
+        cmocka_unit_test(squares_are_equal),      cmocka_unit_test(apart_is_equal),
+        cmocka_unit_test(samples_are_equal),      cmocka_unit_test(ranges_are_equal),
         cmocka_unit_test(outer_delayed_is_equal), cmocka_unit_test(blocks_are_gathered),
-        cmocka_unit_test(chunks_are_equal), cmocka_unit_test(chunks_that_are_not_finite),
+        cmocka_unit_test(chunks_are_equal),       cmocka_unit_test(chunks_that_are_not_finite),
     };
     if (cuda_test_open(&gpu, "f32") == ERR_UNSUPPORTED) {
         printf("SKIPPED: %s\n", err_message());

@@ -112,10 +112,8 @@ static void llama_in_bf16(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gpt2_in_f32),
-        cmocka_unit_test(gpt2_in_bf16),
-        cmocka_unit_test(rms_erf_full_in_bf16),
-        cmocka_unit_test(llama_in_f32),
+        cmocka_unit_test(gpt2_in_f32),          cmocka_unit_test(gpt2_in_bf16),
+        cmocka_unit_test(rms_erf_full_in_bf16), cmocka_unit_test(llama_in_f32),
         cmocka_unit_test(llama_in_bf16),
     };
     struct dev *d;

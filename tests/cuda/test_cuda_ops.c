@@ -385,7 +385,8 @@ static void cudnn_agrees(void **state)
 }
 
 /* Lengths of one token, of whole tiles, one more and one less; an empty sequence. */
-static bool brief; /* the shape of attention that barriers need most: all else is a minute of emulation */
+static bool
+    brief; /* the shape of attention that barriers need most: all else is a minute of emulation */
 
 static void check_attention(void)
 {

@@ -1,6 +1,6 @@
-/* A site's outer arithmetic on the GPU against the CPU's: the same rounds of the real site and member
- * on either device, for every codec; payloads, states, residuals and parameters are the same bytes.
- * If one differs, a run whose sites have different machines falls apart in its first rounds.
+/* A site's outer arithmetic on the GPU against the CPU's: the same rounds of the real site and
+ * member on either device, for every codec; payloads, states, residuals and parameters are the same
+ * bytes. If one differs, a run whose sites have different machines falls apart in its first rounds.
  * Emulated, the device's memory is closed to the host and the host's to the kernels, so this also
  * shows that each op gets what was staged and the host what came back. And what crosses the bus is
  * counted: the outer state, staged, and compressed bytes.
@@ -112,7 +112,8 @@ struct round_link {
     struct trace *trace;
 };
 
-static enum err said_hello(struct link *link, const struct wire_hello *m, struct wire_hello_answer *a)
+static enum err said_hello(struct link *link, const struct wire_hello *m,
+                           struct wire_hello_answer *a)
 {
     struct round_link *l = (struct round_link *)link;
     (void)m;
@@ -134,9 +135,9 @@ static void other(struct round_link *l, const struct codec *c, unsigned f, unsig
     for (size_t i = 0; i < n; i++)
         z[i] = (float)((int)rng_below(site, RNG_TEST, i, 2001) - 1000) / (1 << 16);
     codec_seed(l->member.work, 1, site, f, l->member.state[f].round);
-    assert_int_equal(c->encode(c, l->member.work, payload, &out->size_bytes, z, z,
-                               l->member.state[f].codes, n),
-                     ERR_OK);
+    assert_int_equal(
+        c->encode(c, l->member.work, payload, &out->size_bytes, z, z, l->member.state[f].codes, n),
+        ERR_OK);
     out->data = payload;
 }
 
@@ -153,8 +154,8 @@ static enum err contribute(struct link *link, const struct wire_contribution *m,
     assert_int_equal(c->check(c, payload, m->payload_bytes, n), ERR_OK);
     other(l, c, f, 1, &p[1]);
     other(l, c, f, 2, &p[2]);
-    assert_int_equal(c->aggregate(c, l->member.work, aggregate, &bytes, p + first, SITES - first, n),
-                     ERR_OK);
+    assert_int_equal(
+        c->aggregate(c, l->member.work, aggregate, &bytes, p + first, SITES - first, n), ERR_OK);
     *made = (struct manifest){.run = "t",
                               .config = digest_of(canonical, strlen(canonical)),
                               .fragment = f,
@@ -186,8 +187,8 @@ static enum err poll(struct link *link, const struct wire_poll *m, uint32_t hold
     return member_manifest(&l->member, m->fragment, m->round, &a->manifest);
 }
 
-static enum err fetch(struct link *link, const struct wire_fetch *m, uint8_t *out, size_t size_bytes,
-                      struct wire_answer *a)
+static enum err fetch(struct link *link, const struct wire_fetch *m, uint8_t *out,
+                      size_t size_bytes, struct wire_answer *a)
 {
     struct round_link *l = (struct round_link *)link;
     struct file_map map;
@@ -208,8 +209,8 @@ static struct member_options options(enum codec_kind k, bool site)
     struct member_options o = {.fragments = &fragments, .residuals = site, .keep = 3};
     o.schedule = schedule_streaming(1000, 10, fragments.count, 1, k);
     o.forgets = site && k % 2;
-    assert_int_equal(
-        nesterov_make(&o.outer, k % 2 ? "delayed_nesterov" : "nesterov", 0.7f, 0.9f), ERR_OK);
+    assert_int_equal(nesterov_make(&o.outer, k % 2 ? "delayed_nesterov" : "nesterov", 0.7f, 0.9f),
+                     ERR_OK);
     if (k % 2)
         o.outer.delay = 2;
     return o;
@@ -243,7 +244,8 @@ static struct digest trained(struct site *s, const struct member *m, unsigned f,
 }
 
 /* Theta of this round, wherever it is taken from, is the theta that the site went on with. */
-static void check_theta(struct member *m, unsigned f, uint64_t round, float *at, const struct trace *t)
+static void check_theta(struct member *m, unsigned f, uint64_t round, float *at,
+                        const struct trace *t)
 {
     size_t bytes = fragments.f[f].elements * sizeof *at;
     assert_int_equal(member_load_theta(m, f, round, at), ERR_OK);
@@ -253,8 +255,8 @@ static void check_theta(struct member *m, unsigned f, uint64_t round, float *at,
         fail_msg("theta of state %u of fragment %u is another's", (unsigned)round, f);
 }
 
-/* What a slot holds is given up when the host's array becomes another state: an older one read back,
- * one tried ahead, a damaged one made good, a snapshot. */
+/* What a slot holds is given up when the host's array becomes another state: an older one read
+ * back, one tried ahead, a damaged one made good, a snapshot. */
 static void check_stale(struct round_link *l, struct member *m, float *at, const struct trace *t)
 {
     unsigned f = fragments.count - 1; /* whose theta lies in the slot */
@@ -262,7 +264,8 @@ static void check_stale(struct round_link *l, struct member *m, float *at, const
     struct manifest manifest;
     uint8_t *snapshot = arena_alloc(&l->arena, bytes);
     char path[64];
-    assert_ptr_equal(stage_kept(&m->stage, STAGE_THETA, m->state[f].theta), m->stage.slot[STAGE_THETA]);
+    assert_ptr_equal(stage_kept(&m->stage, STAGE_THETA, m->state[f].theta),
+                     m->stage.slot[STAGE_THETA]);
     check_theta(m, f, ROUNDS, at, t);
     assert_int_equal(member_ahead(m, f, local), ERR_OK);
     check_theta(m, f, ROUNDS - 1, at, t);
@@ -274,12 +277,14 @@ static void check_stale(struct round_link *l, struct member *m, float *at, const
             assert_int_equal(member_ahead(m, f, local), ERR_OK);
         if (i == 0) { /* to the state before */
             snprintf(path, sizeof path, "frag/%u/%u/state", f, ROUNDS);
-            assert_int_equal(m->world->ops->write(m->world, path, &(struct file_part){"x", 1}, 1), ERR_OK);
+            assert_int_equal(m->world->ops->write(m->world, path, &(struct file_part){"x", 1}, 1),
+                             ERR_OK);
             assert_int_equal(member_load_fragment(m, f), ERR_OK);
         } else {
             assert_int_equal(member_manifest(&l->member, f, ROUNDS - 1, &manifest), ERR_OK);
             assert_int_equal(member_snapshot_write(&l->member, f, snapshot), ERR_OK);
-            assert_int_equal(member_snapshot_adopt(m, f, &manifest, snapshot, bytes, false), ERR_OK);
+            assert_int_equal(member_snapshot_adopt(m, f, &manifest, snapshot, bytes, false),
+                             ERR_OK);
         }
         assert_int_equal(m->state[f].round, ROUNDS - (i == 0));
         check_theta(m, f, m->state[f].round, at, t);
@@ -315,8 +320,8 @@ static void rounds(struct trace trace[ROUNDS * FRAGMENTS], enum codec_kind k, st
     assert_int_equal(dev_alloc(d, (void **)&at, sizeof local), ERR_OK);
     for (unsigned i = 0; i < ROUNDS * fragments.count; i++) {
         l.trace = &trace[i];
-        trace[i].local = trained(s, &m, i % fragments.count, i / fragments.count, at,
-                                 &trace[i].crossed);
+        trace[i].local =
+            trained(s, &m, i % fragments.count, i / fragments.count, at, &trace[i].crossed);
         trace[i].state = member_digest(&m, true);
     }
     if (stale)
@@ -343,25 +348,27 @@ static void test_every_codec(void **state)
             const struct trace *a = &on_cpu[i], *b = &on_gpu[i];
             if (!digest_equal(&a->payload, &b->payload) || !digest_equal(&a->state, &b->state) ||
                 !digest_equal(&a->local, &b->local))
-                fail_msg("%s, fragment %u, round %u: %s differs", codec_get((enum codec_kind)k)->name,
-                         i % FRAGMENTS, i / FRAGMENTS,
+                fail_msg("%s, fragment %u, round %u: %s differs",
+                         codec_get((enum codec_kind)k)->name, i % FRAGMENTS, i / FRAGMENTS,
                          digest_equal(&a->payload, &b->payload) ? "state" : "payload");
         }
     }
 }
 
-/* The byte budget of stage.h, to what is compressed: theta, residual and momentum (and what is gathered)
- * go in once each, and come back; a contribution that was left out is given back to the residual. The
- * rest is payloads (of top-k 132 bytes for up to 82 of a chunk's), what says which blocks they have, and
- * the gauge's two samples: no local parameters, delta, mean or decoded payload, nor the theta that
- * training goes on from. */
+/* The byte budget of stage.h, to what is compressed: theta, residual and momentum (and what is
+ * gathered) go in once each, and come back; a contribution that was left out is given back to the
+ * residual. The rest is payloads (of top-k 132 bytes for up to 82 of a chunk's), what says which
+ * blocks they have, and the gauge's two samples: no local parameters, delta, mean or decoded
+ * payload, nor the theta that training goes on from. */
 static void check_bus(enum codec_kind k, const struct trace *t, unsigned i)
 {
     const struct codec *c = codec_get(t->codec);
     size_t n = fragments.f[i % fragments.count].elements, round = i / fragments.count;
     size_t state = k % 2 ? 3 : 2; /* options() */
-    size_t back = round == LEFT_OUT, rest = 4 * (n / DEV_BLOCK) + 4096, times = c->kind == CODEC_TOPK ? 2 : 1;
-    size_t payload = times * c->payload_max(c, n), aggregate = times * c->aggregate_max(c, n, SITES);
+    size_t back = round == LEFT_OUT, rest = 4 * (n / DEV_BLOCK) + 4096,
+           times = c->kind == CODEC_TOPK ? 2 : 1;
+    size_t payload = times * c->payload_max(c, n),
+           aggregate = times * c->aggregate_max(c, n, SITES);
     bool stays = fragments.count == 1 && round; /* theta, since the outer step before */
     size_t least_in = 4 * n * (1 + state + back - stays);
     size_t least_out = 4 * n * (1 + state + back) + gauge_bytes(n);
@@ -369,17 +376,20 @@ static void check_bus(enum codec_kind k, const struct trace *t, unsigned i)
     size_t out = least_out + payload + rest;
     const struct bus *b = &t->crossed;
     if (b->in < least_in || b->in > in || b->out < least_out || b->out > out)
-        fail_msg("%s, fragment %u of %u, round %zu: %zu bytes in (%zu to %zu) and %zu out (%zu to %zu)",
-                 c->name, i % fragments.count, fragments.count, round, b->in, least_in, in, b->out,
-                 least_out, out);
+        fail_msg(
+            "%s, fragment %u of %u, round %zu: %zu bytes in (%zu to %zu) and %zu out (%zu to %zu)",
+            c->name, i % fragments.count, fragments.count, round, b->in, least_in, in, b->out,
+            least_out, out);
 }
 
 static void test_bus(void **state)
 {
     (void)state;
     count_open();
-    for (unsigned k = 0; k < CODEC_COUNT + 2; k++) { /* two also in one fragment, whose theta stays */
-        enum codec_kind kind = (enum codec_kind)(k < CODEC_COUNT ? k : k - CODEC_COUNT + CODEC_INT8);
+    for (unsigned k = 0; k < CODEC_COUNT + 2;
+         k++) { /* two also in one fragment, whose theta stays */
+        enum codec_kind kind =
+            (enum codec_kind)(k < CODEC_COUNT ? k : k - CODEC_COUNT + CODEC_INT8);
         struct trace on_gpu[ROUNDS * FRAGMENTS];
         fragments = k < CODEC_COUNT ? large : whole;
         rounds(on_gpu, kind, gpu);
@@ -424,7 +434,8 @@ static void test_memory(void **state)
     for (unsigned k = 0; k < 2; k++) {
         static const enum codec_kind kinds[] = {CODEC_INT4, CODEC_INT8};
         struct member_options o = options(kinds[k], true);
-        struct outer_memory member = member_memory(&o, false), site = site_memory(&o, SITES, 0, false);
+        struct outer_memory member = member_memory(&o, false),
+                            site = site_memory(&o, SITES, 0, false);
         taken = (struct outer_memory){0};
         rounds(trace, kinds[k], gpu);
         taken.device -= sizeof local; /* the trainer's */
@@ -438,8 +449,8 @@ static void test_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_codec),
-                                       cmocka_unit_test(test_bus),
-                                       cmocka_unit_test(test_stale), cmocka_unit_test(test_memory)};
+                                       cmocka_unit_test(test_bus), cmocka_unit_test(test_stale),
+                                       cmocka_unit_test(test_memory)};
     const struct fragment_plan plan = {.count = FRAGMENTS}, one = {.count = 1};
     struct arena arena = arena_make(0);
     log_min(LOG_ERROR);

@@ -1,7 +1,7 @@
-/* What breaks if this is wrong: the GPU idles while the host reads a loss, a step that is not finite
- * changes parameters that are sent to other sites, a run that is read late is another run, memory is
- * taken that the start-up table does not name. On a GPU, and with its kernels emulated, where the
- * host may not touch pinned memory that a copy still uses (emulate.cc).
+/* What breaks if this is wrong: the GPU idles while the host reads a loss, a step that is not
+ * finite changes parameters that are sent to other sites, a run that is read late is another run,
+ * memory is taken that the start-up table does not name. On a GPU, and with its kernels emulated,
+ * where the host may not touch pinned memory that a copy still uses (emulate.cc).
  */
 #include "tests/inner/setup.h"
 #include <math.h>
@@ -29,10 +29,10 @@ static int reset(void **state)
 
 struct seen {
     int steps;
-    int64_t due;            /* the one step that is wanted at once; 0: none */
-    int64_t poison;         /* in front of this step's update a parameter becomes NaN; 0: never */
-    int64_t stop;           /* asked for at this step; 0: never */
-    uint64_t drains[64];    /* of the device, when step() was called */
+    int64_t due;         /* the one step that is wanted at once; 0: none */
+    int64_t poison;      /* in front of this step's update a parameter becomes NaN; 0: never */
+    int64_t stop;        /* asked for at this step; 0: never */
+    uint64_t drains[64]; /* of the device, when step() was called */
     double loss[64];
 };
 
@@ -55,8 +55,9 @@ static enum err on_update(void *self, struct train *t)
     static const float bad = NAN;
     struct seen *s = self;
     if (s->poison && t->step == s->poison - 1) {
-        t->dev->ops->copy(t->dev, model_params(t->model) + table_find(&t->table, "norm.weight")->offset, &bad,
-                          sizeof bad);
+        t->dev->ops->copy(t->dev,
+                          model_params(t->model) + table_find(&t->table, "norm.weight")->offset,
+                          &bad, sizeof bad);
         model_params_changed(t->model);
     }
     return ERR_OK;
@@ -100,7 +101,8 @@ static void begin(struct run *r, const char *type, const char *const *words)
     r->s->data_train = (struct config_list){items, 1};
     assert_int_equal(cuda_test_open(&r->d, type), ERR_OK);
     assert_int_equal(coll_self_open(&r->c), ERR_OK);
-    if (train_open(&r->t, r->s, r->d, r->c, 0, arena_printf(&arena, "%s/run-%d", scratch_root, runs++), &arena))
+    if (train_open(&r->t, r->s, r->d, r->c, 0,
+                   arena_printf(&arena, "%s/run-%d", scratch_root, runs++), &arena))
         fail_msg("%s", err_message());
     assert_true(r->t.ahead);
     r->t.stop = &stop;
@@ -108,7 +110,8 @@ static void begin(struct run *r, const char *type, const char *const *words)
 
 static enum err go(struct run *r)
 {
-    const struct train_hook hook = {&r->seen, nothing, on_update, on_due, on_step, on_eval, nothing, on_saved};
+    const struct train_hook hook = {&r->seen, nothing, on_update, on_due,
+                                    on_step,  on_eval, nothing,   on_saved};
     return train_run(&r->t, &hook);
 }
 
@@ -120,7 +123,8 @@ struct state {
 static struct state state_of(struct run *r)
 {
     size_t bytes = r->t.table.elements * sizeof(float);
-    struct state s = {arena_alloc(&arena, bytes), arena_alloc(&arena, bytes), arena_alloc(&arena, bytes), bytes};
+    struct state s = {arena_alloc(&arena, bytes), arena_alloc(&arena, bytes),
+                      arena_alloc(&arena, bytes), bytes};
     r->d->ops->copy(r->d, s.params, model_params(r->t.model), bytes);
     r->d->ops->copy(r->d, s.m, r->t.optim.m, bytes);
     r->d->ops->copy(r->d, s.v, r->t.optim.v, bytes);
@@ -148,14 +152,17 @@ static void nothing_waits_inside_a_step(void **state)
     (void)state;
     struct run r;
     for (int i = 0; i < 2; i++) {
-        begin(&r, "bf16", (const char *[]){TINY, "--train.steps", "8", "--train.optimizer", i ? "lamb" : "adamw", NULL});
+        begin(&r, "bf16",
+              (const char *[]){TINY, "--train.steps", "8", "--train.optimizer",
+                               i ? "lamb" : "adamw", NULL});
         r.seen.due = 5;
         assert_int_equal(go(&r), ERR_OK);
         assert_int_equal(r.seen.steps, 8);
         for (int k = 3; k <= 8; k++) {
             uint64_t waits = r.seen.drains[k] - r.seen.drains[k - 1], want = k == 5 || k == 8;
             if (waits != want)
-                fail_msg("step %d: the host waited %d times until the GPU had nothing to do", k, (int)waits);
+                fail_msg("step %d: the host waited %d times until the GPU had nothing to do", k,
+                         (int)waits);
         }
         end(&r);
     }
@@ -168,7 +175,8 @@ static void read_late_it_is_the_same_run(void **state)
     struct state s[2];
     struct run r[2];
     for (int i = 0; i < 2; i++) {
-        begin(&r[i], "bf16", (const char *[]){TINY, "--train.steps", "5", "--train.rounding", "stochastic", NULL});
+        begin(&r[i], "bf16",
+              (const char *[]){TINY, "--train.steps", "5", "--train.rounding", "stochastic", NULL});
         r[i].t.ahead = i;
         assert_int_equal(go(&r[i]), ERR_OK);
         s[i] = state_of(&r[i]);
@@ -178,8 +186,8 @@ static void read_late_it_is_the_same_run(void **state)
     assert_memory_equal(r[0].seen.loss, r[1].seen.loss, sizeof r[0].seen.loss);
 }
 
-/* Step 4 leaves a NaN; step 5 sees it in its loss, when step 6 is under way. Nothing of 5 or 6 is left
- * behind: what a run of four steps with the same accident has. */
+/* Step 4 leaves a NaN; step 5 sees it in its loss, when step 6 is under way. Nothing of 5 or 6 is
+ * left behind: what a run of four steps with the same accident has. */
 static void what_is_not_finite_changes_nothing(void **state)
 {
     (void)state;
@@ -187,8 +195,9 @@ static void what_is_not_finite_changes_nothing(void **state)
     struct run r;
     for (int o = 0; o < 2; o++) {
         for (int i = 0; i < 2; i++) {
-            begin(&r, "f32", (const char *[]){TINY, "--train.steps", i ? "4" : "9", "--train.optimizer", o ? "lamb" : "adamw",
-                                              NULL});
+            begin(&r, "f32",
+                  (const char *[]){TINY, "--train.steps", i ? "4" : "9", "--train.optimizer",
+                                   o ? "lamb" : "adamw", NULL});
             r.seen.poison = 4;
             assert_int_equal(go(&r), i ? ERR_OK : ERR_DIVERGED);
             if (!i)
@@ -203,7 +212,8 @@ static void what_is_not_finite_changes_nothing(void **state)
     }
 }
 
-/* A wish at step 3's report is agreed on in step 4, and heard while 5 is under way: that is given up. */
+/* A wish at step 3's report is agreed on in step 4, and heard while 5 is under way: that is given
+ * up. */
 static void a_stop_is_heard_a_step_later(void **state)
 {
     (void)state;
@@ -221,7 +231,8 @@ static void a_stop_is_heard_a_step_later(void **state)
     same(s[0], s[1]);
 }
 
-/* What is taken through the device is what the table says, but for the code of kernels. 4 MiB: allowances and rounding of the ops' share. */
+/* What is taken through the device is what the table says, but for the code of kernels. 4 MiB:
+ * allowances and rounding of the ops' share. */
 static void promised_memory_is_what_is_taken(void **state)
 {
     (void)state;
@@ -242,13 +253,15 @@ static void looking_on_changes_nothing(void **state)
     struct state s[2];
     struct run r;
     for (int i = 0; i < 2; i++) {
-        begin(&r, "bf16", (const char *[]){TINY, "--train.steps", "20", "--device.graphs", i ? "auto" : "off",
-                                           "--train.profile", i ? "2" : "0", NULL});
+        begin(&r, "bf16",
+              (const char *[]){TINY, "--train.steps", "20", "--device.graphs", i ? "auto" : "off",
+                               "--train.profile", i ? "2" : "0", NULL});
         assert_int_equal(go(&r), ERR_OK);
         s[i] = state_of(&r);
         if (i) {
             const struct profile *p = r.t.tune.profile;
-            assert_true(r.t.tune.least[0] > 0 && r.t.tune.least[1] > 0 && r.t.tune.told && !p->full);
+            assert_true(r.t.tune.least[0] > 0 && r.t.tune.least[1] > 0 && r.t.tune.told &&
+                        !p->full);
             assert_int_equal(p->steps, 2);
             assert_int_equal(p->calls[PROFILE_MLP], 2 * 2 * 2);
             assert_int_equal(p->calls[PROFILE_NORM_BWD], 2 * 2 * 3);

@@ -3,8 +3,8 @@
 
 enum err cuda_test_open_attention(struct dev **d, const char *model_type, const char *attention)
 {
-    return dev_open(d, &(struct dev_options){
-                           .kind = "cuda", .model_type = model_type, .attention = attention});
+    return dev_open(
+        d, &(struct dev_options){.kind = "cuda", .model_type = model_type, .attention = attention});
 }
 
 enum err cuda_test_open(struct dev **d, const char *model_type)

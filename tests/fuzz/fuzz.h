@@ -1,7 +1,7 @@
 #ifndef FUZZ_H
 #define FUZZ_H
-/* The one function of a fuzz target, by libFuzzer's name. It must accept any bytes: crashes, sanitizer reports and
- * failed ASSERTs are findings. Returns 0.
+/* The one function of a fuzz target, by libFuzzer's name. It must accept any bytes: crashes,
+ * sanitizer reports and failed ASSERTs are findings. Returns 0.
  */
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* Runs a fuzz target where there is no libFuzzer: every file of a directory as it is, then seeded mutations of it. A
- * failure is reproduced by the same command: there is no other source of chance.
+/* Runs a fuzz target where there is no libFuzzer: every file of a directory as it is, then seeded
+ * mutations of it. A failure is reproduced by the same command: there is no other source of chance.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,8 @@
 
 enum { MUTATIONS = 300, EDITS_MAX = 4, FILE_MAX_BYTES = 1 << 20 };
 
-/* Each run gets its own heap block of the exact size, so that a sanitizer sees a read past the end. */
+/* Each run gets its own heap block of the exact size, so that a sanitizer sees a read past the end.
+ */
 static void run(const uint8_t *data, size_t size)
 {
     uint8_t *copy = malloc(size ? size : 1);
@@ -24,10 +25,12 @@ static void run(const uint8_t *data, size_t size)
 /* Flips, overwrites with telling values, or cuts. Returns the new size. */
 static size_t mutate(uint8_t *data, size_t size, uint64_t seed)
 {
-    static const uint8_t telling[] = {0, 1, 0x7f, 0x80, 0xff, '{', '}', '[', '&', '*', '\n', ' ', ':', '"'};
+    static const uint8_t telling[] = {0,   1,   0x7f, 0x80, 0xff, '{', '}',
+                                      '[', '&', '*',  '\n', ' ',  ':', '"'};
     uint64_t edits = 1 + rng_below(seed, RNG_TEST, 0, EDITS_MAX);
     for (uint64_t i = 0; i < edits && size; i++) {
-        uint64_t at = rng_below(seed, RNG_TEST, 3 * i + 1, size), value = rng_u64(seed, RNG_TEST, 3 * i + 2);
+        uint64_t at = rng_below(seed, RNG_TEST, 3 * i + 1, size),
+                 value = rng_u64(seed, RNG_TEST, 3 * i + 2);
         switch (rng_below(seed, RNG_TEST, 3 * i + 3, 4)) {
         case 0:
             data[at] ^= (uint8_t)(1 << value % 8);
@@ -74,7 +77,8 @@ int main(int argc, char **argv)
 {
     struct arena a = arena_make(0);
     size_t count = 0;
-    enum err e = argc == 2 ? replay_all(argv[1], &a, &count) : err_set(ERR_CONFIG, "one argument: the corpus directory");
+    enum err e = argc == 2 ? replay_all(argv[1], &a, &count)
+                           : err_set(ERR_CONFIG, "one argument: the corpus directory");
     if (e)
         fprintf(stderr, "%s\n", err_message());
     else

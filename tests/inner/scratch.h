@@ -46,10 +46,10 @@ static inline const char *scratch_write(const char *name, const void *data, size
     return path;
 }
 
-#define assert_says(part)                                                                                 \
-    do {                                                                                                  \
-        if (!strstr(err_message(), part))                                                                 \
-            fail_msg("the message lacks \"%s\": %s", part, err_message());                               \
+#define assert_says(part)                                                                          \
+    do {                                                                                           \
+        if (!strstr(err_message(), part))                                                          \
+            fail_msg("the message lacks \"%s\": %s", part, err_message());                         \
     } while (0)
 
 #endif

@@ -177,10 +177,10 @@ static inline void on_every_device(void (*check)(struct dev *d))
         check_on(&(struct dev_options){.kind = other, .model_type = types[k]}, check);
     for (int k = 0; !other && k < 4 * 2 * CHECK_THREADS; k++)
         check_on(&(struct dev_options){.kind = "cpu",
-                                        .model_type = types[k / CHECK_THREADS % 2],
-                                        .threads = k % CHECK_THREADS + 1,
-                                        .isa = isas[k / CHECK_THREADS / 2]},
-                  check);
+                                       .model_type = types[k / CHECK_THREADS % 2],
+                                       .threads = k % CHECK_THREADS + 1,
+                                       .isa = isas[k / CHECK_THREADS / 2]},
+                 check);
 }
 
 #endif

@@ -10,9 +10,26 @@ static const char *out;
 static struct args args;
 
 static const struct args_option options[] = {
-    {.name = "out", .kind = ARGS_TEXT, .target = &out, .value = "DIR", .required = true, .help = "Where."},
-    {.name = "sites", .kind = ARGS_INT, .target = &sites, .value = "N", .min = 1, .max = 64, .help = "How many."},
-    {.name = "share", .kind = ARGS_REAL, .target = &share, .value = "X", .min = 0, .max = 0.5, .help = "How much."},
+    {.name = "out",
+     .kind = ARGS_TEXT,
+     .target = &out,
+     .value = "DIR",
+     .required = true,
+     .help = "Where."},
+    {.name = "sites",
+     .kind = ARGS_INT,
+     .target = &sites,
+     .value = "N",
+     .min = 1,
+     .max = 64,
+     .help = "How many."},
+    {.name = "share",
+     .kind = ARGS_REAL,
+     .target = &share,
+     .value = "X",
+     .min = 0,
+     .max = 0.5,
+     .help = "How much."},
     {.name = "force", .kind = ARGS_FLAG, .target = &force, .help = "Anyway."},
 };
 
@@ -24,16 +41,22 @@ static enum err parse(int argc, const char **argv, const char *operands, bool se
     sites = 2;
     share = 0.25;
     out = NULL;
-    args = (struct args){.command = "data", .summary = "Makes.", .example = "atoll data x", .options = options,
-                         .count = 4, .operands = operands, .settings = settings};
+    args = (struct args){.command = "data",
+                         .summary = "Makes.",
+                         .example = "atoll data x",
+                         .options = options,
+                         .count = 4,
+                         .operands = operands,
+                         .settings = settings};
     return args_parse(&args, argc, (char **)(uintptr_t)argv, &arena);
 }
 
 static void options_operands_and_settings_come_apart(void **state)
 {
     (void)state;
-    const char *argv[] = {"data", "a.txt", "--out", "dir", "--train.lr", "-1", "--force", "--share=.5", "b.txt",
-                          "--run.name=x.y", "--sites=64"};
+    const char *argv[] = {"data",      "a.txt",   "--out",      "dir",   "--train.lr",
+                          "-1",        "--force", "--share=.5", "b.txt", "--run.name=x.y",
+                          "--sites=64"};
     assert_int_equal(parse(11, argv, "TEXT...", true), ERR_OK);
     assert_false(args.help);
     assert_string_equal(out, "dir");
@@ -58,8 +81,8 @@ static void defaults_stay(void **state)
 static void mistakes_come_together(void **state)
 {
     (void)state;
-    const char *argv[] = {"data", "--sties", "3",          "--sites=0", "--share", "nan", "--force=yes",
-                          "x",    "--a.b=1", "--sites=1e1", "--share"};
+    const char *argv[] = {"data",        "--sties", "3",       "--sites=0",   "--share", "nan",
+                          "--force=yes", "x",       "--a.b=1", "--sites=1e1", "--share"};
     assert_int_equal(parse(11, argv, NULL, false), ERR_CONFIG);
     assert_says("unknown option --sties; the nearest is --sites");
     assert_says("what is \"3\"?");

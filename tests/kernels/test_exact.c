@@ -41,7 +41,10 @@ static void fill(float *x, uint64_t seed, int low, int high)
 /* The power of two that is nearest to 8, 4 or 2 RMS / Q; of a sign to the RMS. */
 static double step_of(size_t i, enum dev_form form)
 {
-    double clip = form == DEV_INT8 ? 8 / 127.0 : form == DEV_INT4 ? 4 / 7.0 : form == DEV_INT2 ? 2 : 1;
+    double clip = form == DEV_INT8   ? 8 / 127.0
+                  : form == DEV_INT4 ? 4 / 7.0
+                  : form == DEV_INT2 ? 2
+                                     : 1;
     int code = codes[i / DEV_BLOCK];
     return code ? exp2(round(log2(clip) + (code - 128 + 0.5) / 2)) : 0;
 }
@@ -127,8 +130,10 @@ static void integers_keep_every_bit(void **state)
         z[0] = 0x1p-149f;
         z[DEV_BLOCK] = 3.4028235e38f;
         z[DEV_BLOCK + 1] = -0.0f;
-        z[3 * DEV_BLOCK] = (float)(0x1.fffffep23 * step_of(3 * DEV_BLOCK, form)); /* last that is sent */
-        z[3 * DEV_BLOCK + 1] = (float)(-0x1p24 * step_of(3 * DEV_BLOCK, form));   /* first that is not */
+        z[3 * DEV_BLOCK] =
+            (float)(0x1.fffffep23 * step_of(3 * DEV_BLOCK, form)); /* last that is sent */
+        z[3 * DEV_BLOCK + 1] =
+            (float)(-0x1p24 * step_of(3 * DEV_BLOCK, form)); /* first that is not */
         struct dev_encode e = {.form = form, .count = COUNT, .grid = codes};
         memcpy(residual, z, sizeof z);
         op->block_code(&one, code, z, COUNT);
@@ -171,8 +176,14 @@ static void sums_divide_once(void **state)
     for (int sign = 0; sign < 2; sign++)
         for (float divisor = 1; divisor < 4; divisor += 0.7f) {
             uint32_t over = 0;
-            struct dev_decode v = {.form = sign ? DEV_SIGN : DEV_INT8, .count = COUNT, .slot = slots, .code = codes,
-                                   .bits = sign ? 9 : 16, .bias = BIAS, .signs = signs, .over = &over,
+            struct dev_decode v = {.form = sign ? DEV_SIGN : DEV_INT8,
+                                   .count = COUNT,
+                                   .slot = slots,
+                                   .code = codes,
+                                   .bits = sign ? 9 : 16,
+                                   .bias = BIAS,
+                                   .signs = signs,
+                                   .over = &over,
                                    .divisor = divisor};
             for (size_t i = 0; i < COUNT; i++) {
                 uint32_t m = sign ? signs[BLOCKS - 1 - i / DEV_BLOCK] : 2 * BIAS;
@@ -182,7 +193,8 @@ static void sums_divide_once(void **state)
             op->block_decode(&one, out, stream, &v);
             for (size_t i = 0; i < COUNT; i++) {
                 size_t block = i / DEV_BLOCK;
-                double sum = slots[block] == DEV_ABSENT ? 0 : q[slots[block] * DEV_BLOCK + i % DEV_BLOCK];
+                double sum =
+                    slots[block] == DEV_ABSENT ? 0 : q[slots[block] * DEV_BLOCK + i % DEV_BLOCK];
                 if (sign && slots[block] != DEV_ABSENT)
                     sum = 2 * sum - signs[block];
                 float want = (float)(sum * step_of(i, v.form) / (double)divisor);
@@ -210,7 +222,8 @@ static void blocks_are_gathered(void **state)
             slots[block] = (uint32_t)(block * 5 % BLOCKS);
         op->block_gather(&one, (uint8_t *)to, (const uint8_t *)from, slots, bytes[i], BLOCKS - 1);
         for (size_t block = 0; block < BLOCKS - 1; block++)
-            assert_memory_equal((uint8_t *)to + block * bytes[i], (uint8_t *)from + slots[block] * bytes[i], bytes[i]);
+            assert_memory_equal((uint8_t *)to + block * bytes[i],
+                                (uint8_t *)from + slots[block] * bytes[i], bytes[i]);
         assert_int_equal(to[(BLOCKS - 1) * bytes[i] / 4], 0);
     }
 }
@@ -357,7 +370,8 @@ static void stochastic_rounding_knows_the_element(void **state)
     fill(a, 41, -12, 8);
     op->round_stochastic(&one, all, a, &(struct dev_random){1, 2, 16}, COUNT);
     op->round_stochastic(&one, part, a, &(struct dev_random){1, 2, 16}, 1000);
-    op->round_stochastic(&one, part + 1000, a + 1000, &(struct dev_random){1, 2, 1016}, COUNT - 1000);
+    op->round_stochastic(&one, part + 1000, a + 1000, &(struct dev_random){1, 2, 1016},
+                         COUNT - 1000);
     assert_memory_equal(all, part, sizeof all);
     op->round_stochastic(&one, part, a, &(struct dev_random){1, 3, 16}, COUNT);
     assert_memory_not_equal(all, part, sizeof all);
@@ -377,13 +391,13 @@ static void run_all(int threads, uint8_t *record, size_t size)
     struct {
         const void *data;
         size_t size;
-    } parts[] = {{out, sizeof out},   {residual, sizeof residual},
-                 {q, sizeof q},       {q2, sizeof q2},
-                 {code, sizeof code}, {stream, COUNT / 8 * 9},
-                 {forms, sizeof forms}, {norms, sizeof norms}, {chunks, sizeof chunks},
-                 {h, sizeof h},       {c, sizeof c},
-                 {s, sizeof s},
-                 {b, sizeof b},       {z, sizeof z}};
+    } parts[] = {{out, sizeof out},       {residual, sizeof residual},
+                 {q, sizeof q},           {q2, sizeof q2},
+                 {code, sizeof code},     {stream, COUNT / 8 * 9},
+                 {forms, sizeof forms},   {norms, sizeof norms},
+                 {chunks, sizeof chunks}, {h, sizeof h},
+                 {c, sizeof c},           {s, sizeof s},
+                 {b, sizeof b},           {z, sizeof z}};
     make_grid(31);
     fill(a, 32, -12, 8);
     fill(b, 33, -12, 8);
@@ -404,8 +418,16 @@ static void run_all(int threads, uint8_t *record, size_t size)
         for (size_t i = 0; i < BLOCKS; i++)
             signs[i] = 1;
         op->block_encode(&d, forms[f], code, present, residual, z, &e);
-        const struct dev_decode v = {(enum dev_form)f, COUNT, slots, code, bits[f], bias[f], signs, &over,
-                                     f < DEV_INT8 || f > DEV_SIGN, f % 2 ? 1.0f : 3.0f};
+        const struct dev_decode v = {(enum dev_form)f,
+                                     COUNT,
+                                     slots,
+                                     code,
+                                     bits[f],
+                                     bias[f],
+                                     signs,
+                                     &over,
+                                     f < DEV_INT8 || f > DEV_SIGN,
+                                     f % 2 ? 1.0f : 3.0f};
         op->block_decode(&d, out, forms[f], &v);
     }
     op->chunk_norms(&d, norms, z, COUNT);
@@ -418,7 +440,8 @@ static void run_all(int threads, uint8_t *record, size_t size)
     op->divide(&d, out, 7.0f, COUNT);
     op->outer_step(&d, b, c, out, 0.7f, 0.9f, COUNT);
     for (int k = 0; k < 4; k++)
-        op->outer_delayed(&d, &(struct dev_delayed){b, c, z, out, 0.7f, 0.9f, 0.25f, k % 2, k / 2, COUNT});
+        op->outer_delayed(
+            &d, &(struct dev_delayed){b, c, z, out, 0.7f, 0.9f, 0.25f, k % 2, k / 2, COUNT});
     size_t used = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         assert_true(used + parts[i].size <= size);
@@ -456,7 +479,8 @@ static void squares_are_of_the_difference(void **state)
     }
 }
 
-/* What is sent and what is kept: one value off by its last place shows, anywhere; not within slack. */
+/* What is sent and what is kept: one value off by its last place shows, anywhere; not within slack.
+ */
 static void apart_sees_one_value(void **state)
 {
     (void)state;
@@ -499,7 +523,8 @@ static void sample_takes_every_so_many(void **state)
         assert_true(out[i] == (i < 256 ? a[37 * i] : 0));
 }
 
-/* 70 ranges with gaps, of lengths that differ; three roundings each, and alpha 0 does not look at the slab. */
+/* 70 ranges with gaps, of lengths that differ; three roundings each, and alpha 0 does not look at
+ * the slab. */
 static void ranges_go_out_and_come_back(void **state)
 {
     (void)state;

@@ -99,11 +99,8 @@ static void front_case(struct dev *d, struct linear l, enum dev_act front, bool 
     l.before = numbers(TK, 1.5, type);
     l.shift = doubles(l.K);
     linear_loss(&l); /* makes x */
-    struct dev_linear a = {.x = upload(d, l.x, TK, type),
-                           .w = upload(d, l.w, NK, type),
-                           .T = l.T,
-                           .K = l.K,
-                           .N = l.N};
+    struct dev_linear a = {
+        .x = upload(d, l.x, TK, type), .w = upload(d, l.w, NK, type), .T = l.T, .K = l.K, .N = l.N};
     void *dx = room(d, TK * dtype_size(type)), *dy = upload(d, l.dy, l.T * l.N, type);
     struct dev_linear_grad g = {.dy = dy,
                                 .dx = dx,
@@ -172,10 +169,10 @@ static void check_repeats(struct dev *d)
         y[i] = room(d, TN * size);
         grads[i] = room(d, (NK + l.N) * sizeof(float));
         d->ops->linear_fwd(d, y[i], &a);
-        d->ops->linear_bwd(
-            d, &a,
-            &(struct dev_linear_grad){
-                .dy = upload(d, l.dy, TN, type), .dw = grads[i], .dbias = grads[i] + NK});
+        d->ops->linear_bwd(d, &a,
+                           &(struct dev_linear_grad){.dy = upload(d, l.dy, TN, type),
+                                                     .dw = grads[i],
+                                                     .dbias = grads[i] + NK});
     }
     assert_memory_equal(y[0], y[1], TN * size);
     assert_memory_equal(grads[0], grads[1], (NK + l.N) * sizeof(float));

@@ -1,6 +1,5 @@
-/* The memory-bound ops against plain loops in double: embedding, norms, rotary positions, gated units,
- * sums, casts, optimizers.
- * Odd sizes, every instruction set, both types, 1 to 3 threads. */
+/* The memory-bound ops against plain loops in double: embedding, norms, rotary positions, gated
+ * units, sums, casts, optimizers. Odd sizes, every instruction set, both types, 1 to 3 threads. */
 #include "tests/kernels/check.h"
 
 struct norm {
@@ -133,8 +132,8 @@ static void check_not_finite(struct dev *d, const double *finite)
     }
 }
 
-/* Pairs as complex numbers, turned by e^(i position theta^(-2k/HD)); what lies behind the turned heads
- * stays; turned back, everything is as it was. */
+/* Pairs as complex numbers, turned by e^(i position theta^(-2k/HD)); what lies behind the turned
+ * heads stays; turned back, everything is as it was. */
 static void rope_case(struct dev *d, size_t T, size_t heads, size_t still, size_t HD)
 {
     enum dtype type = d->model_type;
@@ -354,7 +353,8 @@ static void stopped_case(struct dev *d, enum how how)
     float *slab[4];
     for (int i = 0; i < 4; i++)
         slab[i] = upload(d, before, SLAB, DTYPE_F32);
-    struct dev_adam a = {.p = slab[0], .m = slab[1], .v = slab[2], .g = slab[3], .lr = 0.1f, .bias1 = 1, .bias2 = 1};
+    struct dev_adam a = {
+        .p = slab[0], .m = slab[1], .v = slab[2], .g = slab[3], .lr = 0.1f, .bias1 = 1, .bias2 = 1};
     a.gscale = upload(d, &none, 1, DTYPE_F32);
     double *norms = room(d, 2 * RANGES * sizeof *norms);
     if (how == ADAMW)
@@ -466,7 +466,8 @@ static void open_says_what_is_missing(void **state)
 {
     (void)state;
     struct dev *d;
-    enum err cuda = dev_open(&d, &(struct dev_options){.kind = "cuda:1023"}); /* nobody has so many */
+    enum err cuda =
+        dev_open(&d, &(struct dev_options){.kind = "cuda:1023"}); /* nobody has so many */
     assert_int_equal(cuda, ERR_UNSUPPORTED);
     assert_null(d);
     assert_int_equal(dev_open(&d, &(struct dev_options){.kind = "cuda:x"}), ERR_CONFIG);

@@ -7,8 +7,8 @@
  * data.
  *
  * A killed rank is silent, as over NVLink; with FAKE_NCCL_REPORTS in the environment its peers get
- * ncclRemoteError, as over sockets. FAKE_GPUS: how many this host shows, 8 unless it is set. FAKE_HOST_AHEAD: the host does not
- * wait where a GPU would.
+ * ncclRemoteError, as over sockets. FAKE_GPUS: how many this host shows, 8 unless it is set.
+ * FAKE_HOST_AHEAD: the host does not wait where a GPU would.
  */
 #include <cuda_runtime_api.h>
 #include <stdbool.h>

@@ -1,6 +1,7 @@
-/* What breaks if the rehearsal is wrong: atoll probe measures another round than the one that is run, or fails on settings that are
- * allowed. Every codec goes through it, with moments and several fragments; what it says is no more than it took. A disk that is full
- * ends it: nobody makes room for a rehearsal.
+/* What breaks if the rehearsal is wrong: atoll probe measures another round than the one that is
+ * run, or fails on settings that are allowed. Every codec goes through it, with moments and several
+ * fragments; what it says is no more than it took. A disk that is full ends it: nobody makes room
+ * for a rehearsal.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -48,22 +49,32 @@ static enum err rehearse(enum codec_kind codec, unsigned sites, const struct fra
     struct exchange x = {.schedule = schedule_streaming(100, 4, cut->count, 1, codec)};
     struct exchange_cost t = {0};
     char directory[64]; /* without a disk it takes no time */
-    snprintf(directory, sizeof directory, "%s/test-rehearsal-XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
-    struct rehearsal r = {
-        .exchange = &x, .table = &table, .directory = mkdtemp(directory), .sites = sites, .feedback = 1, .seed = 1};
+    snprintf(directory, sizeof directory, "%s/test-rehearsal-XXXXXX",
+             access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
+    struct rehearsal r = {.exchange = &x,
+                          .table = &table,
+                          .directory = mkdtemp(directory),
+                          .sites = sites,
+                          .feedback = 1,
+                          .seed = 1};
     assert_non_null(r.directory);
     assert_int_equal(fragment_make(&x.fragments, &table, cut, &arena), ERR_OK);
     for (unsigned f = x.schedule.fragments; f < x.fragments.count; f++)
         x.schedule.beat[x.schedule.fragments++] = (struct schedule_beat){8, 0, CODEC_BF16};
     assert_int_equal(nesterov_make(&x.outer, "nesterov", 0.7f, 0.9f), ERR_OK);
-    assert_int_equal(dev_open(&r.dev, &(struct dev_options){.kind = "cpu", .model_type = "f32", .threads = 1}), ERR_OK);
+    assert_int_equal(
+        dev_open(&r.dev, &(struct dev_options){.kind = "cpu", .model_type = "f32", .threads = 1}),
+        ERR_OK);
     double begin = now_s();
     enum err e = rehearsal_measure(&r, &t);
     double took = now_s() - begin, elements = 0;
     for (unsigned f = 0; f < x.fragments.parts; f++)
-        elements = (double)x.fragments.f[f].elements > elements ? (double)x.fragments.f[f].elements : elements;
-    assert_true(e != ERR_OK || (t.encode_s > 0 && t.apply_s > 0 && t.accept_s > 0 && t.commit_s > 0 && t.sum_s > 0));
-    assert_true((t.encode_s + t.apply_s + t.accept_s + t.commit_s + t.sum_s) * elements < took / 2); /* three of five at least */
+        elements = (double)x.fragments.f[f].elements > elements ? (double)x.fragments.f[f].elements
+                                                                : elements;
+    assert_true(e != ERR_OK || (t.encode_s > 0 && t.apply_s > 0 && t.accept_s > 0 &&
+                                t.commit_s > 0 && t.sum_s > 0));
+    assert_true((t.encode_s + t.apply_s + t.accept_s + t.commit_s + t.sum_s) * elements <
+                took / 2); /* three of five at least */
     dev_close(r.dev);
     arena_free(&arena);
     assert_int_equal(file_remove_tree(directory), ERR_OK);
@@ -86,7 +97,8 @@ static void every_codec(void **state)
 
 static void fragments_and_moments(void **state)
 {
-    const struct fragment_plan cut = {.kind = FRAGMENT_STRIDED, .count = 2, .synchronised = {true, true, true}};
+    const struct fragment_plan cut = {
+        .kind = FRAGMENT_STRIDED, .count = 2, .synchronised = {true, true, true}};
     (void)state;
     good(CODEC_INT4, 1, &cut);
     good(CODEC_INT8, 100, &cut); /* played by four */
@@ -103,7 +115,8 @@ static void full_disk(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_codec), cmocka_unit_test(fragments_and_moments),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_codec),
+                                       cmocka_unit_test(fragments_and_moments),
                                        cmocka_unit_test(full_disk)};
     log_to(quiet, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,9 +26,11 @@ enum { SUITE_SEEDS = 100 }; /* ten times slower, most of it in switching stacks 
 enum { SUITE_SEEDS = 1000 };
 #endif
 enum { FAILURES_MAX = 20, SKIPPED = 77 };
-/* Beyond the suite's range, and found something once. Faults are drawn as the run goes on: a seed may meet another story by
- * now. What they found in the protocol, not in the oracle, has a test of its own. */
-static const uint64_t found[] = {2842, 2858, 3690, 3988, 3992, 4210, 7537, 9819, 10930, 14269, 18560};
+/* Beyond the suite's range, and found something once. Faults are drawn as the run goes on: a seed
+ * may meet another story by now. What they found in the protocol, not in the oracle, has a test of
+ * its own. */
+static const uint64_t found[] = {2842, 2858, 3690,  3988,  3992, 4210,
+                                 7537, 9819, 10930, 14269, 18560};
 
 static void quiet(void *self, enum log_level level, const char *line)
 {
@@ -173,7 +175,8 @@ int main(int argc, char **argv)
     double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
     printf("seeds=%llu failed=%llu seconds=%.1f hours_simulated=%.0f calls=%llu crashes=%llu "
            "restarts=%llu "
-           "commits=%llu backed_off=%llu damaged=%llu reencoded=%llu residuals_lost=%llu snapshots=%llu excluded=%llu books=%llu longest_gap_s=%.0f\n",
+           "commits=%llu backed_off=%llu damaged=%llu reencoded=%llu residuals_lost=%llu "
+           "snapshots=%llu excluded=%llu books=%llu longest_gap_s=%.0f\n",
            (unsigned long long)t.seeds, (unsigned long long)t.failed, seconds,
            (double)t.virtual_ms / 3.6e6, (unsigned long long)t.calls, (unsigned long long)t.crashes,
            (unsigned long long)t.restarts, (unsigned long long)t.commits,

@@ -1,5 +1,5 @@
-/* What breaks if the simulated run is wrong: plans that no link keeps. Bytes are the schedule's to the byte, time is the
- * planner's within 3 %, and a thousand sites go through the same code as two.
+/* What breaks if the simulated run is wrong: plans that no link keeps. Bytes are the schedule's to
+ * the byte, time is the planner's within 3 %, and a thousand sites go through the same code as two.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -25,17 +25,20 @@ static void quiet(void *self, enum log_level level, const char *line)
     (void)self, (void)level, (void)line;
 }
 
-static struct exchange exchange(int64_t steps, int64_t every, unsigned fragments, size_t elements, enum codec_kind codec)
+static struct exchange exchange(int64_t steps, int64_t every, unsigned fragments, size_t elements,
+                                enum codec_kind codec)
 {
     struct exchange x = {.schedule = schedule_streaming(steps, every, fragments, 1, codec)};
     x.fragments.count = x.fragments.parts = fragments;
     for (unsigned f = 0; f < fragments; f++)
-        x.fragments.f[f] = (struct fragment){.ranges = &range, .range_count = 1, .elements = elements, .parameters = elements};
+        x.fragments.f[f] = (struct fragment){
+            .ranges = &range, .range_count = 1, .elements = elements, .parameters = elements};
     assert_int_equal(nesterov_make(&x.outer, "nesterov", 0.7f, 0.9f), ERR_OK);
     return x;
 }
 
-static struct simulate_options options(const struct exchange *x, unsigned count, double step_s, double mbit, double rtt_s)
+static struct simulate_options options(const struct exchange *x, unsigned count, double step_s,
+                                       double mbit, double rtt_s)
 {
     for (unsigned i = 0; i < count; i++) {
         snprintf(names[i], sizeof names[i], "s%u", i);
@@ -44,8 +47,13 @@ static struct simulate_options options(const struct exchange *x, unsigned count,
             .step_s = step_s,
             .link = {.up_bps = mbit * 1e6, .down_bps = mbit * 1e6, .rtt_s = rtt_s, .streams = 1}};
     }
-    return (struct simulate_options){
-        .exchange = x, .sites = sites, .site_count = count, .strict = true, .straggler_s = 60, .feedback = 1, .seed = 1};
+    return (struct simulate_options){.exchange = x,
+                                     .sites = sites,
+                                     .site_count = count,
+                                     .strict = true,
+                                     .straggler_s = 60,
+                                     .feedback = 1,
+                                     .seed = 1};
 }
 
 static struct simulate_result run(const struct simulate_options *o)
@@ -77,7 +85,8 @@ static struct plan_result predicted(const struct simulate_options *o)
                           .step_s = o->sites[0].step_s,
                           .parameters = 1e9,
                           .link = o->sites[0].link,
-                          .outer = {o->sites[0].encode_s, o->sites[0].apply_s, o->outer.accept_s, o->outer.commit_s, o->outer.sum_s},
+                          .outer = {o->sites[0].encode_s, o->sites[0].apply_s, o->outer.accept_s,
+                                    o->outer.commit_s, o->outer.sum_s},
                           .aggregator_bps = o->aggregator_bps};
     for (unsigned f = 0; f < o->exchange->fragments.count; f++)
         elements[f] = o->exchange->fragments.f[f].elements;
@@ -100,13 +109,15 @@ static void agrees_with_the_plan(void **state)
             for (unsigned parts = 1; parts <= 4; parts += 3) {
                 struct exchange x = exchange(400, 40, parts, 64 << 16, (enum codec_kind)c);
                 x.schedule.overlap = overlap ? 5 : 0;
-                struct simulate_options o = options(&x, 3, 0.25, c & 1 ? 1000 : 50, c & 2 ? 0.2 : 0.02);
+                struct simulate_options o =
+                    options(&x, 3, 0.25, c & 1 ? 1000 : 50, c & 2 ? 0.2 : 0.02);
                 for (unsigned i = 0; i < 3 && c & 4; i++) {
                     sites[i].encode_s = 2e-9;
                     sites[i].apply_s = 4e-9;
                 }
                 if (c & 4)
-                    o.outer = (struct exchange_cost){.accept_s = 1e-9, .commit_s = 3e-9, .sum_s = 1e-9};
+                    o.outer =
+                        (struct exchange_cost){.accept_s = 1e-9, .commit_s = 3e-9, .sum_s = 1e-9};
                 struct simulate_result r = run(&o);
                 struct plan_result p = predicted(&o);
                 near("total", r.total_s, p.total_s, 0.03);
@@ -121,7 +132,8 @@ static void agrees_with_the_plan(void **state)
             }
 }
 
-/* By hand: offer, answer, then the bytes in the first round; from then on the bytes follow the offer at once. */
+/* By hand: offer, answer, then the bytes in the first round; from then on the bytes follow the
+ * offer at once. */
 static void rounds_by_hand(void **state)
 {
     (void)state;
@@ -129,7 +141,8 @@ static void rounds_by_hand(void **state)
     struct simulate_options o = options(&x, 2, 0.1, 1000, 0.2);
     struct rounds seen = {0};
     for (unsigned i = 0; i < 2; i++) {
-        sites[i].link.up = sites[i].link.down = (struct line_times){2, {0.5, 2}}; /* a line of 128 KiB in a second */
+        sites[i].link.up = sites[i].link.down =
+            (struct line_times){2, {0.5, 2}}; /* a line of 128 KiB in a second */
         sites[i].encode_s = 1e-6;
         sites[i].apply_s = 2e-6;
     }
@@ -143,7 +156,8 @@ static void rounds_by_hand(void **state)
     /* The commit takes longer than receipt and poll, which pass meanwhile. */
     double outer = (1 + 2 + 3 + 4) * 1e-6 * (double)elements - 0.2, per_byte = 1.0 / (1 << 17);
     assert_int_equal(seen.count, 20);
-    near("first", seen.flight_s[0], 4 * 0.2 + outer + (double)(whole.up + whole.down) * per_byte, 0.002);
+    near("first", seen.flight_s[0], 4 * 0.2 + outer + (double)(whole.up + whole.down) * per_byte,
+         0.002);
     near("second", seen.flight_s[2], 3 * 0.2 + outer + (double)(b.up + b.down) * per_byte, 0.002);
     near("compute", seen.compute_s[2], 10 * 0.1 + 0.2, 0.005); /* and the report */
 }
@@ -173,7 +187,8 @@ static void aggregators_share_the_fragments(void **state)
         fail_msg("%g s with two, %g with one", two.total_s, one.total_s);
 }
 
-/* Eager starts with the one-round delay: nothing waits for the link, but for the contribution to be stored. */
+/* Eager starts with the one-round delay: nothing waits for the link, but for the contribution to be
+ * stored. */
 static void eager_waits_for_its_storage(void **state)
 {
     (void)state;
@@ -188,7 +203,8 @@ static void eager_waits_for_its_storage(void **state)
     near("total", r.total_s, 20 + 10 * 0.1, 0.02);
 }
 
-/* The slowest site sets the pace; the others wait for it, and all of them for the aggregator's line when that is shared. */
+/* The slowest site sets the pace; the others wait for it, and all of them for the aggregator's line
+ * when that is shared. */
 static void the_slowest_decides(void **state)
 {
     (void)state;
@@ -219,11 +235,12 @@ static void quorum_goes_on_without_the_late(void **state)
     assert_int_equal(r.site[2].merged, 0);
     assert_int_equal(r.site[2].missed, r.rounds);
     near("rounds", r.site[0].total_s, 10 * 3, 0.05); /* strict: 200 s */
-    sites[2].step_s = 0.12; /* late, but within the second */
+    sites[2].step_s = 0.12;                          /* late, but within the second */
     r = run(&o);
     assert_int_equal(r.site[2].merged, r.rounds);
     near("rounds", r.site[0].total_s, 10 * 2.4, 0.05);
-    x.schedule.overlap = 5; /* beside training: 3 s of 3 are hidden, and the late one skips what it missed */
+    x.schedule.overlap =
+        5; /* beside training: 3 s of 3 are hidden, and the late one skips what it missed */
     sites[2].step_s = 1;
     r = run(&o);
     assert_int_equal(r.site[0].merged, r.rounds);
@@ -242,7 +259,8 @@ static void a_thousand_sites(void **state)
     double cpu_s = (double)(clock() - begin) / CLOCKS_PER_SEC;
     size_t elements = x.fragments.f[0].elements;
     for (unsigned i = 0; i < SITES_MAX; i++)
-        assert_int_equal(r.site[i].down_bytes, schedule_download_bytes(&x.schedule, &elements, SITES_MAX));
+        assert_int_equal(r.site[i].down_bytes,
+                         schedule_download_bytes(&x.schedule, &elements, SITES_MAX));
     near("total", r.total_s, predicted(&o).total_s, 0.03);
     if (cpu_s > 40) /* 4 s; an effort that grows with the square of the sites would be minutes */
         fail_msg("%.1f s of CPU for %llu rounds", cpu_s, (unsigned long long)r.rounds);
@@ -258,7 +276,10 @@ static void repeats(void **state)
     assert_true(a.total_s == b.total_s && a.calls == b.calls && a.exchange_s == b.exchange_s);
     o.rounds_max = 3;
     struct simulate_result c = run(&o);
-    assert_int_equal(c.rounds, 2 * 3 + 1); /* the second fragment is half a period later: fragment 0 once more, at the end */
+    assert_int_equal(
+        c.rounds,
+        2 * 3 +
+            1); /* the second fragment is half a period later: fragment 0 once more, at the end */
 }
 
 static volatile int enough;

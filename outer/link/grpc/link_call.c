@@ -12,8 +12,8 @@
 #include "outer/link/tls.h"
 
 const char *const link_paths[LINK_METHODS] = {
-    [LINK_HELLO] = "/atoll.Control/Hello",       [LINK_POLL] = "/atoll.Control/Poll",
-    [LINK_REPORT] = "/atoll.Control/Report",     [LINK_LEAVE] = "/atoll.Control/Leave",
+    [LINK_HELLO] = "/atoll.Control/Hello",        [LINK_POLL] = "/atoll.Control/Poll",
+    [LINK_REPORT] = "/atoll.Control/Report",      [LINK_LEAVE] = "/atoll.Control/Leave",
     [LINK_CONTRIBUTE] = "/atoll.Bulk/Contribute", [LINK_FETCH] = "/atoll.Bulk/Fetch",
 };
 
@@ -214,7 +214,8 @@ void link_call_about(struct link_call *c, enum link_method method, const void *m
         c->row.total = offer->payload_bytes;
         break;
     case LINK_FETCH:
-        row_about(c, fetch->what == WIRE_SNAPSHOT ? LEDGER_SNAPSHOT : LEDGER_AGGREGATE, fetch->fragment, fetch->round);
+        row_about(c, fetch->what == WIRE_SNAPSHOT ? LEDGER_SNAPSHOT : LEDGER_AGGREGATE,
+                  fetch->fragment, fetch->round);
         break;
     default:
         row_about(c, method == LINK_HELLO ? LEDGER_HELLO : LEDGER_LEAVE, 0, LEDGER_NO_ROUND);
@@ -236,16 +237,18 @@ struct ledger_row link_call_row(struct link_call *c)
     return row;
 }
 
-/* Status and initial metadata are awaited from the start; without the latter a RECV_MESSAGE never completes. Never
- * wait-for-ready: the site has its own back-off, and says so, instead of hanging here without a word. */
-struct link_call *link_call_open(grpc_channel *channel, void *method, grpc_completion_queue *cq, uint64_t timeout_ms)
+/* Status and initial metadata are awaited from the start; without the latter a RECV_MESSAGE never
+ * completes. Never wait-for-ready: the site has its own back-off, and says so, instead of hanging
+ * here without a word. */
+struct link_call *link_call_open(grpc_channel *channel, void *method, grpc_completion_queue *cq,
+                                 uint64_t timeout_ms)
 {
     gpr_timespec deadline = gpr_inf_future(GPR_CLOCK_MONOTONIC);
     if (timeout_ms != UINT64_MAX)
         deadline = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
                                 gpr_time_from_millis((int64_t)timeout_ms, GPR_TIMESPAN));
-    struct link_call *c = call_new(
-        grpc_channel_create_registered_call(channel, NULL, GRPC_PROPAGATE_DEFAULTS, cq, method, deadline, NULL));
+    struct link_call *c = call_new(grpc_channel_create_registered_call(
+        channel, NULL, GRPC_PROPAGATE_DEFAULTS, cq, method, deadline, NULL));
     grpc_op status = {.op = GRPC_OP_RECV_STATUS_ON_CLIENT};
     status.data.recv_status_on_client.trailing_metadata = &c->md_trailing;
     status.data.recv_status_on_client.status = &c->code;
@@ -285,7 +288,8 @@ bool link_call_send_start(struct link_call *c, grpc_byte_buffer *bb)
     link_call_wait(c, &c->start);
     sending_drop(c);
     c->sending = bb;
-    ledger_message(c->server ? &c->row.down : &c->row.up, grpc_byte_buffer_length(bb), c->payload_bytes);
+    ledger_message(c->server ? &c->row.down : &c->row.up, grpc_byte_buffer_length(bb),
+                   c->payload_bytes);
     c->payload_bytes = 0;
     op.data.send_message.send_message = bb;
     return op_start(c, &op, &c->send);
@@ -355,7 +359,8 @@ void link_call_close(struct link_call *c)
     gpr_free((void *)(uintptr_t)c->error);
     grpc_call_unref(c->call);
     pthread_mutex_lock(&c->mutex);
-    while (c->pins) /* the transport may hold slices longer than the call; on a cut link until keepalive ends it */
+    while (c->pins) /* the transport may hold slices longer than the call; on a cut link until
+                       keepalive ends it */
         pthread_cond_wait(&c->cond, &c->mutex);
     pthread_mutex_unlock(&c->mutex);
     pthread_cond_destroy(&c->cond);
@@ -382,7 +387,8 @@ static void unpin(void *call) /* on one of core's threads */
     pthread_mutex_unlock(&c->mutex);
 }
 
-grpc_byte_buffer *link_chunk(struct link_call *c, const struct wire_chunk *chunk, const uint8_t *data)
+grpc_byte_buffer *link_chunk(struct link_call *c, const struct wire_chunk *chunk,
+                             const uint8_t *data)
 {
     pthread_mutex_lock(&c->mutex);
     c->pins++;
@@ -427,7 +433,8 @@ enum err link_decode(grpc_byte_buffer *bb, enum wire_kind kind, void *message, s
     enum err e = ERR_OK;
     uint8_t *data = NULL;
     if (n > wire_largest(kind))
-        e = err_set(ERR_PROTO, "a message of %zu bytes, at most %zu are allowed", n, wire_largest(kind));
+        e = err_set(ERR_PROTO, "a message of %zu bytes, at most %zu are allowed", n,
+                    wire_largest(kind));
     else if (!(data = arena_alloc(a, n)))
         e = ERR_MEMORY;
     else if (link_copy(bb, 0, data, n) != n)
@@ -436,7 +443,8 @@ enum err link_decode(grpc_byte_buffer *bb, enum wire_kind kind, void *message, s
     return e == ERR_OK ? wire_decode(kind, message, data, n, a) : e;
 }
 
-enum err link_chunk_head(struct link_call *c, grpc_byte_buffer *bb, struct wire_chunk *chunk, size_t *data_at)
+enum err link_chunk_head(struct link_call *c, grpc_byte_buffer *bb, struct wire_chunk *chunk,
+                         size_t *data_at)
 {
     uint8_t head[WIRE_CHUNK_HEADER_MAX];
     size_t n = link_copy(bb, 0, head, sizeof head);
@@ -447,11 +455,13 @@ enum err link_chunk_head(struct link_call *c, grpc_byte_buffer *bb, struct wire_
     return ERR_OK;
 }
 
-enum err link_chunk_data(grpc_byte_buffer *bb, const struct wire_chunk *chunk, size_t data_at, uint8_t *dst)
+enum err link_chunk_data(grpc_byte_buffer *bb, const struct wire_chunk *chunk, size_t data_at,
+                         uint8_t *dst)
 {
     if (link_copy(bb, data_at, dst, chunk->size_bytes) != chunk->size_bytes)
         return err_set(ERR_PROTO, "a chunk cannot be read");
     if (digest_crc32c(0, dst, chunk->size_bytes) != chunk->crc32c)
-        return err_set(ERR_CORRUPT, "the chunk at %llu was damaged on its way", (unsigned long long)chunk->offset);
+        return err_set(ERR_CORRUPT, "the chunk at %llu was damaged on its way",
+                       (unsigned long long)chunk->offset);
     return ERR_OK;
 }

@@ -1,8 +1,9 @@
 #ifndef LINK_CALL_H
 #define LINK_CALL_H
-/* Inside the real link only: one gRPC call as a state machine, for both ends, and what the process has once: gRPC itself and the
- * one thread that is always inside grpc_completion_queue_next. That thread drives keepalive and reconnects of every
- * channel; it sets flags and signals, nothing else. A call belongs to one thread; only link_call_wake comes from others.
+/* Inside the real link only: one gRPC call as a state machine, for both ends, and what the process
+ * has once: gRPC itself and the one thread that is always inside grpc_completion_queue_next. That
+ * thread drives keepalive and reconnects of every channel; it sets flags and signals, nothing else.
+ * A call belongs to one thread; only link_call_wake comes from others.
  */
 #include <grpc/grpc.h>
 #include <pthread.h>
@@ -11,8 +12,17 @@
 
 enum { LINK_KEEPALIVE_MS = 20000 };
 
-/* Largest chunk and message bytes of a method by its number; also the order of the methods everywhere. */
-enum link_method { LINK_HELLO, LINK_POLL, LINK_REPORT, LINK_LEAVE, LINK_CONTRIBUTE, LINK_FETCH, LINK_METHODS };
+/* Largest chunk and message bytes of a method by its number; also the order of the methods
+ * everywhere. */
+enum link_method {
+    LINK_HELLO,
+    LINK_POLL,
+    LINK_REPORT,
+    LINK_LEAVE,
+    LINK_CONTRIBUTE,
+    LINK_FETCH,
+    LINK_METHODS
+};
 extern const char *const link_paths[LINK_METHODS];
 
 struct link_call;
@@ -30,39 +40,47 @@ struct link_call {
     grpc_status_code code; /* client: the result of the call */
     grpc_slice details;
     const char *error;
-    int cancelled;         /* server: valid after status */
-    unsigned pins;         /* slices that still point into the payload */
-    bool again;            /* link_call_wake was called */
-    bool server;           /* the aggregator's end: what it sends goes down */
-    size_t payload_bytes;  /* of the message that is sent next */
-    struct ledger_row row; /* its messages so far, counted as they are handed to core and taken from it */
+    int cancelled;        /* server: valid after status */
+    unsigned pins;        /* slices that still point into the payload */
+    bool again;           /* link_call_wake was called */
+    bool server;          /* the aggregator's end: what it sends goes down */
+    size_t payload_bytes; /* of the message that is sent next */
+    struct ledger_row
+        row; /* its messages so far, counted as they are handed to core and taken from it */
 };
 
-/* gRPC started (TLS forced to 1.3 before), the queue and its thread there; counted, the last close ends both. */
-/* wide (the first to start it decides): receive windows of twice rate x delay whatever that is, at least 16 MiB, for which there must
- * be memory. Otherwise they end at 32 MiB and are announced anew when half is gone: at 1 Gbit/s and 100 ms the sender's kernel
- * then runs dry, and BBR, which learns nothing from such samples, stays in its start-up phase. Where the windows of many streams meet
- * the end of the quota, though, all of them close and open again only after minutes. An operator's own GRPC_EXPERIMENTS stands. */
+/* gRPC started (TLS forced to 1.3 before), the queue and its thread there; counted, the last close
+ * ends both. */
+/* wide (the first to start it decides): receive windows of twice rate x delay whatever that is, at
+ * least 16 MiB, for which there must be memory. Otherwise they end at 32 MiB and are announced anew
+ * when half is gone: at 1 Gbit/s and 100 ms the sender's kernel then runs dry, and BBR, which
+ * learns nothing from such samples, stays in its start-up phase. Where the windows of many streams
+ * meet the end of the quota, though, all of them close and open again only after minutes. An
+ * operator's own GRPC_EXPERIMENTS stands. */
 enum err link_core_open(grpc_completion_queue **cq, bool wide) MUST;
 void link_core_close(void);
 uint64_t link_now_ms(void);
 
-struct link_call *link_call_open(grpc_channel *channel, void *method, grpc_completion_queue *cq, uint64_t timeout_ms);
+struct link_call *link_call_open(grpc_channel *channel, void *method, grpc_completion_queue *cq,
+                                 uint64_t timeout_ms);
 struct link_call *link_call_accept(grpc_call *call);
 /* The request m of this method is the call's: its row is about that. */
 void link_call_about(struct link_call *c, enum link_method method, const void *m);
 /* Waits for the call's end; then its row is complete. */
 struct ledger_row link_call_row(struct link_call *c);
-bool link_call_send(struct link_call *c, grpc_byte_buffer *bb);       /* consumes bb; true: flow control took it, no more */
-bool link_call_send_start(struct link_call *c, grpc_byte_buffer *bb); /* the same, to be waited for */
+bool link_call_send(struct link_call *c,
+                    grpc_byte_buffer *bb); /* consumes bb; true: flow control took it, no more */
+bool link_call_send_start(struct link_call *c,
+                          grpc_byte_buffer *bb); /* the same, to be waited for */
 bool link_call_recv_start(struct link_call *c);
-grpc_byte_buffer *link_call_received(struct link_call *c);            /* after recv; the caller destroys it; NULL: end, or dead */
+grpc_byte_buffer *link_call_received(
+    struct link_call *c); /* after recv; the caller destroys it; NULL: end, or dead */
 grpc_byte_buffer *link_call_recv(struct link_call *c);
 bool link_call_half_close(struct link_call *c);
 bool link_call_reply(struct link_call *c, grpc_status_code code, const char *text);
 bool link_call_wait(struct link_call *c, struct link_tag *tag);
 void link_call_wait_any(struct link_call *c, struct link_tag *a, struct link_tag *b);
-bool link_call_done(struct link_call *c, struct link_tag *tag);       /* came back, not yet waited for */
+bool link_call_done(struct link_call *c, struct link_tag *tag); /* came back, not yet waited for */
 /* Until woken, over, or the time: true when woken. */
 bool link_call_wait_again(struct link_call *c, uint64_t until_ms);
 void link_call_wake(struct link_call *c);
@@ -70,14 +88,18 @@ void link_call_close(struct link_call *c); /* waits for every operation and ever
 
 grpc_byte_buffer *link_buffer(const uint8_t *data, size_t size_bytes); /* copies: small messages */
 /* One chunk, not copied: data stays pinned until the call is closed or c->pins is 0. */
-grpc_byte_buffer *link_chunk(struct link_call *c, const struct wire_chunk *chunk, const uint8_t *data);
+grpc_byte_buffer *link_chunk(struct link_call *c, const struct wire_chunk *chunk,
+                             const uint8_t *data);
 /* Bytes [skip, skip + size) of a message to dst. */
 size_t link_copy(grpc_byte_buffer *bb, size_t skip, void *dst, size_t size);
 /* Whole message decoded; consumes bb. */
-enum err link_decode(grpc_byte_buffer *bb, enum wire_kind kind, void *message, struct arena *a) MUST;
-/* Header of a chunk, and where its data begins; then, when the caller wants it, the data to dst: the only copy on the way in.
- * ERR_CORRUPT: its CRC is wrong. Neither consumes bb. */
-enum err link_chunk_head(struct link_call *c, grpc_byte_buffer *bb, struct wire_chunk *chunk, size_t *data_at) MUST;
-enum err link_chunk_data(grpc_byte_buffer *bb, const struct wire_chunk *chunk, size_t data_at, uint8_t *dst) MUST;
+enum err link_decode(grpc_byte_buffer *bb, enum wire_kind kind, void *message,
+                     struct arena *a) MUST;
+/* Header of a chunk, and where its data begins; then, when the caller wants it, the data to dst:
+ * the only copy on the way in. ERR_CORRUPT: its CRC is wrong. Neither consumes bb. */
+enum err link_chunk_head(struct link_call *c, grpc_byte_buffer *bb, struct wire_chunk *chunk,
+                         size_t *data_at) MUST;
+enum err link_chunk_data(grpc_byte_buffer *bb, const struct wire_chunk *chunk, size_t data_at,
+                         uint8_t *dst) MUST;
 
 #endif

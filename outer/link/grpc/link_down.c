@@ -1,6 +1,7 @@
-/* Downloads. Runs of missing blocks are taken from one list by workers, each a call of its own: two to a connection, so that the
- * next request is there before the bytes of the one before have ended. Runs get shorter towards the end, so that no worker is
- * left with much when the others are done. What a worker could not bring goes back to the list.
+/* Downloads. Runs of missing blocks are taken from one list by workers, each a call of its own: two
+ * to a connection, so that the next request is there before the bytes of the one before have ended.
+ * Runs get shorter towards the end, so that no worker is left with much when the others are done.
+ * What a worker could not bring goes back to the list.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -15,9 +16,9 @@ struct download {
     const struct wire_fetch *m;
     uint8_t *out;
     unsigned workers;
-    uint32_t least;            /* blocks of a run */
-    pthread_mutex_t mutex;     /* guards all below */
-    struct blocks blocks;      /* in out */
+    uint32_t least;        /* blocks of a run */
+    pthread_mutex_t mutex; /* guards all below */
+    struct blocks blocks;  /* in out */
     bool taken[BLOCKS_MAX];
     struct wire_answer answer; /* the first refusal */
     enum err e;                /* the first failure, with its sentence; the others go on */
@@ -40,7 +41,8 @@ static bool missing(const struct download *d, uint32_t k)
     return !d->taken[k] && d->blocks.stored[k] < blocks_bytes(&d->blocks, k);
 }
 
-/* The first run of missing blocks, at most an even share of half of what is left, or the least worth a call of its own. */
+/* The first run of missing blocks, at most an even share of half of what is left, or the least
+ * worth a call of its own. */
 static bool run_take(struct download *d, struct run *run)
 {
     uint32_t left = 0, share;
@@ -53,7 +55,8 @@ static bool run_take(struct download *d, struct run *run)
         run->from++;
     run->to = run->from;
     bool open = d->answer.outcome == ROUND_NONE && left > 0;
-    while (open && run->to < d->blocks.count && missing(d, run->to) && run->to - run->from < share) {
+    while (open && run->to < d->blocks.count && missing(d, run->to) &&
+           run->to - run->from < share) {
         bool begun = d->blocks.stored[run->to] > 0;
         if (begun && run->to > run->from) /* a run is one piece */
             break;
@@ -79,9 +82,11 @@ static enum err worker_chunk(struct worker *w, grpc_byte_buffer *bb)
     struct wire_chunk chunk;
     size_t data_at;
     TRY(link_chunk_head(w->c, bb, &chunk, &data_at));
-    if (chunk.total != d->blocks.total || chunk.offset != w->at || chunk.size_bytes > w->end - w->at)
-        return err_set(ERR_PROTO, "%s sent bytes at %llu of %llu, expected %llu of %llu", d->l->target,
-                       (unsigned long long)chunk.offset, (unsigned long long)chunk.total, (unsigned long long)w->at,
+    if (chunk.total != d->blocks.total || chunk.offset != w->at ||
+        chunk.size_bytes > w->end - w->at)
+        return err_set(ERR_PROTO, "%s sent bytes at %llu of %llu, expected %llu of %llu",
+                       d->l->target, (unsigned long long)chunk.offset,
+                       (unsigned long long)chunk.total, (unsigned long long)w->at,
                        (unsigned long long)d->blocks.total);
     TRY(link_chunk_data(bb, &chunk, data_at, d->out + w->at));
     w->at += chunk.size_bytes;
@@ -102,7 +107,8 @@ static enum err worker_next(struct worker *w, grpc_byte_buffer **bb)
     return e == ERR_OK ? err_set(ERR_PROTO, "%s ended a download early", w->d->l->target) : e;
 }
 
-static enum err worker_stream(struct worker *w, grpc_byte_buffer *request, struct wire_answer *answer, struct arena *a)
+static enum err worker_stream(struct worker *w, grpc_byte_buffer *request,
+                              struct wire_answer *answer, struct arena *a)
 {
     grpc_byte_buffer *bb = NULL;
     link_count(w->d->l, request, NULL, 0, 0);
@@ -172,7 +178,8 @@ static void worker_refused(struct download *d, const struct wire_answer *answer)
     pthread_mutex_unlock(&d->mutex);
 }
 
-/* Goes on at once for as long as each try brings bytes: a link that was cut, a chunk that was damaged. */
+/* Goes on at once for as long as each try brings bytes: a link that was cut, a chunk that was
+ * damaged. */
 static void *worker_main(void *arg)
 {
     struct worker *w = arg;
@@ -211,7 +218,8 @@ static void workers_run(struct download *d)
             pthread_join(w[i].thread, NULL);
 }
 
-/* Every worker ends only when there is nothing to take, so what is missing at the end is what could not be had. */
+/* Every worker ends only when there is nothing to take, so what is missing at the end is what could
+ * not be had. */
 static enum err download_end(struct download *d, struct wire_answer *answer)
 {
     bool complete = blocks_first(&d->blocks) == d->blocks.total;
@@ -222,15 +230,18 @@ static enum err download_end(struct download *d, struct wire_answer *answer)
         err_clear();
         return ERR_OK;
     }
-    return d->e == ERR_CORRUPT ? err_set(ERR_PROTO, "%s: %s", d->l->target, d->why) : err_set(d->e, "%s", d->why);
+    return d->e == ERR_CORRUPT ? err_set(ERR_PROTO, "%s: %s", d->l->target, d->why)
+                               : err_set(d->e, "%s", d->why);
 }
 
-static bool download_begin(struct download *d, const struct wire_answer *answer, uint64_t size_bytes)
+static bool download_begin(struct download *d, const struct wire_answer *answer,
+                           uint64_t size_bytes)
 {
     blocks_make(&d->blocks, size_bytes);
     if (d->m->offset > size_bytes)
         return false;
-    if (answer->blocks.total == size_bytes && answer->blocks.count == d->blocks.count && blocks_valid(&answer->blocks))
+    if (answer->blocks.total == size_bytes && answer->blocks.count == d->blocks.count &&
+        blocks_valid(&answer->blocks))
         d->blocks = answer->blocks;
     blocks_fill(&d->blocks, d->m->offset);
     uint32_t left = 0;

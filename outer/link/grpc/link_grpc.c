@@ -1,6 +1,7 @@
-/* A site's end of the real link: its channels and the small calls; contributions are in link_up.c, downloads in link_down.c.
- * Control and each bulk stream have a channel, and so a connection, of their own: without a local subchannel pool they would
- * share one, and a heartbeat would wait behind a contribution.
+/* A site's end of the real link: its channels and the small calls; contributions are in link_up.c,
+ * downloads in link_down.c. Control and each bulk stream have a channel, and so a connection, of
+ * their own: without a local subchannel pool they would share one, and a heartbeat would wait
+ * behind a contribution.
  */
 #include <grpc/grpc_security.h>
 #include <grpc/support/alloc.h>
@@ -16,18 +17,24 @@
 static grpc_channel *channel_make(const struct link_grpc *l, const struct tls_pem *pem)
 {
     int keepalive = (int)l->keepalive_ms;
-    int timeout = keepalive / 2 > 1000 ? keepalive / 2 : 1000; /* also TCP_USER_TIMEOUT: it alone frees a stuck send */
+    int timeout = keepalive / 2 > 1000
+                      ? keepalive / 2
+                      : 1000; /* also TCP_USER_TIMEOUT: it alone frees a stuck send */
     grpc_arg list[] = {
         {GRPC_ARG_INTEGER, (char *)"grpc.keepalive_time_ms", {.integer = keepalive}},
         {GRPC_ARG_INTEGER, (char *)"grpc.keepalive_timeout_ms", {.integer = timeout}},
         {GRPC_ARG_INTEGER, (char *)"grpc.keepalive_permit_without_calls", {.integer = 1}},
         {GRPC_ARG_INTEGER, (char *)"grpc.http2.max_pings_without_data", {.integer = 0}},
-        {GRPC_ARG_INTEGER, (char *)"grpc.max_receive_message_length", {.integer = WIRE_MESSAGE_MAX}},
+        {GRPC_ARG_INTEGER,
+         (char *)"grpc.max_receive_message_length",
+         {.integer = WIRE_MESSAGE_MAX}},
         {GRPC_ARG_INTEGER, (char *)"grpc.compression_enabled_algorithms_bitset", {.integer = 1}},
         {GRPC_ARG_INTEGER, (char *)"grpc.use_local_subchannel_pool", {.integer = 1}},
         {GRPC_ARG_INTEGER, (char *)"grpc.initial_reconnect_backoff_ms", {.integer = 200}},
         {GRPC_ARG_INTEGER, (char *)"grpc.max_reconnect_backoff_ms", {.integer = 2000}},
-        {GRPC_ARG_INTEGER, (char *)"grpc.min_reconnect_backoff_ms", {.integer = 5000}}, /* the connect timeout */
+        {GRPC_ARG_INTEGER,
+         (char *)"grpc.min_reconnect_backoff_ms",
+         {.integer = 5000}}, /* the connect timeout */
         {GRPC_ARG_INTEGER, (char *)"grpc.enable_http_proxy", {.integer = 0}},
         {GRPC_ARG_INTEGER, (char *)"grpc.enable_retries", {.integer = 0}},
         {GRPC_ARG_STRING, (char *)"grpc.ssl_target_name_override", {.string = l->server_name}},
@@ -35,7 +42,8 @@ static grpc_channel *channel_make(const struct link_grpc *l, const struct tls_pe
     size_t count = sizeof list / sizeof *list - (l->server_name ? 0 : 1);
     grpc_channel_args args = {count, list};
     grpc_ssl_pem_key_cert_pair pair = {.private_key = pem->key, .cert_chain = pem->certificate};
-    grpc_channel_credentials *credentials = grpc_ssl_credentials_create_ex(pem->ca, &pair, NULL, NULL);
+    grpc_channel_credentials *credentials =
+        grpc_ssl_credentials_create_ex(pem->ca, &pair, NULL, NULL);
     grpc_channel *channel = grpc_channel_create(l->target, credentials, &args);
     grpc_channel_credentials_release(credentials);
     return channel;
@@ -59,7 +67,8 @@ static enum err channels_make(struct link_grpc *l)
     for (unsigned i = 0; i <= l->streams; i++) {
         l->channels[i] = channel_make(l, &pem);
         for (int k = 0; k < LINK_METHODS; k++)
-            l->methods[i][k] = grpc_channel_register_call(l->channels[i], link_paths[k], NULL, NULL);
+            l->methods[i][k] =
+                grpc_channel_register_call(l->channels[i], link_paths[k], NULL, NULL);
     }
     l->stamp = stamp;
     l->sockets.certificate_bytes = tls_certificate_bytes(&pem);
@@ -68,7 +77,8 @@ static enum err channels_make(struct link_grpc *l)
 }
 
 /* New files are taken when no call is under way; half replaced ones not before they load. */
-struct link_call *link_begin(struct link_grpc *l, enum link_method method, unsigned channel, uint64_t timeout_ms)
+struct link_call *link_begin(struct link_grpc *l, enum link_method method, unsigned channel,
+                             uint64_t timeout_ms)
 {
     ASSERT(channel <= l->streams);
     pthread_mutex_lock(&l->mutex);
@@ -78,7 +88,8 @@ struct link_call *link_begin(struct link_grpc *l, enum link_method method, unsig
     link_sockets_spoke(&l->sockets, NULL, link_now_ms(), l->calls++ == 0);
     l->connected += !l->used[channel];
     l->used[channel] = true;
-    struct link_call *c = link_call_open(l->channels[channel], l->methods[channel][method], l->cq, timeout_ms);
+    struct link_call *c =
+        link_call_open(l->channels[channel], l->methods[channel][method], l->cq, timeout_ms);
     pthread_mutex_unlock(&l->mutex);
     return c;
 }
@@ -108,12 +119,14 @@ void link_end(struct link_grpc *l, struct link_call *c)
     pthread_mutex_unlock(&l->mutex);
 }
 
-void link_count(struct link_grpc *l, const grpc_byte_buffer *up, const grpc_byte_buffer *down, size_t payload_up,
-                size_t payload_down)
+void link_count(struct link_grpc *l, const grpc_byte_buffer *up, const grpc_byte_buffer *down,
+                size_t payload_up, size_t payload_down)
 {
     pthread_mutex_lock(&l->mutex);
-    l->counters.messages_up += up ? grpc_byte_buffer_length((grpc_byte_buffer *)(uintptr_t)up) + 5 : 0;
-    l->counters.messages_down += down ? grpc_byte_buffer_length((grpc_byte_buffer *)(uintptr_t)down) + 5 : 0;
+    l->counters.messages_up +=
+        up ? grpc_byte_buffer_length((grpc_byte_buffer *)(uintptr_t)up) + 5 : 0;
+    l->counters.messages_down +=
+        down ? grpc_byte_buffer_length((grpc_byte_buffer *)(uintptr_t)down) + 5 : 0;
     l->counters.payload_up += payload_up;
     l->counters.payload_down += payload_down;
     link_sockets_look(&l->sockets, l->connected);
@@ -133,7 +146,8 @@ void link_pace(struct link_grpc *l, struct pace *p, size_t bytes)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     pthread_mutex_lock(&l->mutex);
-    uint64_t wait_ns = pace_wait_ns(p, (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec, bytes);
+    uint64_t wait_ns =
+        pace_wait_ns(p, (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec, bytes);
     pthread_mutex_unlock(&l->mutex);
     struct timespec wait = {(time_t)(wait_ns / 1000000000), (long)(wait_ns % 1000000000)};
     if (wait_ns)
@@ -142,16 +156,23 @@ void link_pace(struct link_grpc *l, struct pace *p, size_t bytes)
 
 /* ---- the result of a call ---- */
 
-/* Core's texts are not stable, so they only choose between two sentences, never between going on and not. */
+/* Core's texts are not stable, so they only choose between two sentences, never between going on
+ * and not. */
 static enum err unavailable(const struct link_grpc *l, const char *text)
 {
     if (strstr(text, "certificate verify failed") || strstr(text, "CERTIFICATE_VERIFY_FAILED") ||
         strstr(text, "not in peer certificate"))
-        return err_set(ERR_DENIED, "%s: its certificate is not by the authority in %s, has expired, or is not for this name: "
-                                   "check ca.pem, the clock and site.aggregator_name (%s)", l->target, l->ca, text);
+        return err_set(ERR_DENIED,
+                       "%s: its certificate is not by the authority in %s, has expired, or is not "
+                       "for this name: "
+                       "check ca.pem, the clock and site.aggregator_name (%s)",
+                       l->target, l->ca, text);
     if (strstr(text, "Socket closed") || strstr(text, "reset by peer") || strstr(text, "handshake"))
-        return err_set(ERR_LINK, "%s: the connection was closed; if this comes again at once, the aggregator refused this "
-                                 "certificate, and its log says why (%s)", l->target, text);
+        return err_set(ERR_LINK,
+                       "%s: the connection was closed; if this comes again at once, the aggregator "
+                       "refused this "
+                       "certificate, and its log says why (%s)",
+                       l->target, text);
     return err_set(ERR_LINK, "%s: no connection (%s)", l->target, text);
 }
 
@@ -169,15 +190,18 @@ enum err link_result(struct link_grpc *l, struct link_call *c)
         break;
     case GRPC_STATUS_UNIMPLEMENTED:
     case GRPC_STATUS_FAILED_PRECONDITION:
-        e = err_set(ERR_MISMATCH, "%s is of another version: use the same atoll everywhere (%s)", l->target, text);
+        e = err_set(ERR_MISMATCH, "%s is of another version: use the same atoll everywhere (%s)",
+                    l->target, text);
         break;
     case GRPC_STATUS_INVALID_ARGUMENT:
     case GRPC_STATUS_DATA_LOSS:
     case GRPC_STATUS_OUT_OF_RANGE:
         e = err_set(ERR_PROTO, "%s did not accept a message: %s", l->target, text);
         break;
-    case GRPC_STATUS_RESOURCE_EXHAUSTED: /* by us: too many calls, passes; by core: over the receive limit */
-        e = err_set(strncmp(text, "busy", 4) == 0 ? ERR_LINK : ERR_PROTO, "%s: %s", l->target, text);
+    case GRPC_STATUS_RESOURCE_EXHAUSTED: /* by us: too many calls, passes; by core: over the receive
+                                            limit */
+        e = err_set(strncmp(text, "busy", 4) == 0 ? ERR_LINK : ERR_PROTO, "%s: %s", l->target,
+                    text);
         break;
     case GRPC_STATUS_DEADLINE_EXCEEDED:
         e = err_set(ERR_LINK, "%s: no answer in time", l->target);
@@ -191,9 +215,10 @@ enum err link_result(struct link_grpc *l, struct link_call *c)
 
 /* ---- small calls ---- */
 
-/* A control call waits as long as keepalive needs to notice a dead link, and as long as the answer may be held. */
-static enum err unary_call(struct link_grpc *l, struct link_call *c, grpc_byte_buffer *request, enum wire_kind answer_kind,
-                           void *answer, struct arena *a)
+/* A control call waits as long as keepalive needs to notice a dead link, and as long as the answer
+ * may be held. */
+static enum err unary_call(struct link_grpc *l, struct link_call *c, grpc_byte_buffer *request,
+                           enum wire_kind answer_kind, void *answer, struct arena *a)
 {
     link_count(l, request, NULL, 0, 0);
     grpc_byte_buffer *bb = NULL;
@@ -211,8 +236,8 @@ static enum err unary_call(struct link_grpc *l, struct link_call *c, grpc_byte_b
     return e;
 }
 
-static enum err unary(struct link *base, enum link_method method, enum wire_kind kind, const void *m, uint32_t hold_ms,
-                      enum wire_kind answer_kind, void *answer)
+static enum err unary(struct link *base, enum link_method method, enum wire_kind kind,
+                      const void *m, uint32_t hold_ms, enum wire_kind answer_kind, void *answer)
 {
     struct link_grpc *l = (struct link_grpc *)base;
     struct arena a = arena_make(WIRE_DECODE_BYTES_MAX);
@@ -220,7 +245,8 @@ static enum err unary(struct link *base, enum link_method method, enum wire_kind
     size_t n;
     enum err e = wire_encode(kind, m, &a, &data, &n);
     if (e == ERR_OK) {
-        struct link_call *c = link_begin(l, method, LINK_CONTROL, (uint64_t)hold_ms + l->keepalive_ms + l->keepalive_ms / 2);
+        struct link_call *c = link_begin(l, method, LINK_CONTROL,
+                                         (uint64_t)hold_ms + l->keepalive_ms + l->keepalive_ms / 2);
         link_call_about(c, method, m);
         e = unary_call(l, c, link_buffer(data, n), answer_kind, answer, &a);
         link_end(l, c);
@@ -229,12 +255,14 @@ static enum err unary(struct link *base, enum link_method method, enum wire_kind
     return e;
 }
 
-static enum err grpc_hello(struct link *l, const struct wire_hello *m, struct wire_hello_answer *answer)
+static enum err grpc_hello(struct link *l, const struct wire_hello *m,
+                           struct wire_hello_answer *answer)
 {
     return unary(l, LINK_HELLO, WIRE_HELLO, m, 0, WIRE_HELLO_ANSWER, answer);
 }
 
-static enum err grpc_poll(struct link *l, const struct wire_poll *m, uint32_t hold_ms, struct wire_poll_answer *answer)
+static enum err grpc_poll(struct link *l, const struct wire_poll *m, uint32_t hold_ms,
+                          struct wire_poll_answer *answer)
 {
     struct wire_poll held = *m;
     held.hold_ms = hold_ms;

@@ -1,6 +1,7 @@
-/* The aggregator's end of the real link. One acceptor hands each call to a thread of its own: calls are few (a handful per site,
- * capped) and long (held polls, contributions), so a thread each is the simplest form that blocks nobody. The service runs under
- * one lock, but for what may take long for one contribution: that runs on its call's thread; a work thread calls work() beside it.
+/* The aggregator's end of the real link. One acceptor hands each call to a thread of its own: calls
+ * are few (a handful per site, capped) and long (held polls, contributions), so a thread each is
+ * the simplest form that blocks nobody. The service runs under one lock, but for what may take long
+ * for one contribution: that runs on its call's thread; a work thread calls work() beside it.
  */
 #include <errno.h>
 #include <grpc/grpc_security.h>
@@ -20,19 +21,26 @@
 #include "outer/link/tls.h"
 
 enum {
-    CALLS_MAX = 2048,       /* under way, all sites */
-    CALLS_PER_SITE_MAX = 64, /* polls of fragments in flight, and up to twice LINK_STREAMS_MAX for bulk */
+    CALLS_MAX = 2048, /* under way, all sites */
+    CALLS_PER_SITE_MAX =
+        64, /* polls of fragments in flight, and up to twice LINK_STREAMS_MAX for bulk */
     HOLD_MS_MAX = 60000,
     CHUNK_LEAST = 4096,
-    ACK_CHUNKS = 8,         /* an Answer that tells the stored offset every so many chunks */
-    BUFFERS = 8,            /* of one chunk each, shared by all streams: who has one waits for nobody but the service */
-    /* Of what core may hold unread, for all connections; the rest is for streams of contributions, of which each may need so much (a
-     * window of 4 MiB and what goes beyond it until it shrinks, a message that has half come). From 80 % on windows shrink; beyond all
-     * of it core closes idle connections, then breaks streams off: so no more are received at a time than there is memory for. */
-    UNREAD_BYTES = 64 << 20, UNREAD_STREAM_BYTES = 6 << 20,
-    READ_BYTES = 256 << 10, /* that a connection keeps for its next read, of the same memory, also while it is idle; core's own is 4 MiB */
-    RECEIVED_PER_SITE = 4, /* one site has at most one of so many parts of them */
-    CONNECTION_AGE_MS = 3600000 /* expiry and withdrawal of a certificate bite only in a handshake */
+    ACK_CHUNKS = 8, /* an Answer that tells the stored offset every so many chunks */
+    BUFFERS = 8, /* of one chunk each, shared by all streams: who has one waits for nobody but the
+                    service */
+    /* Of what core may hold unread, for all connections; the rest is for streams of contributions,
+     * of which each may need so much (a window of 4 MiB and what goes beyond it until it shrinks, a
+     * message that has half come). From 80 % on windows shrink; beyond all of it core closes idle
+     * connections, then breaks streams off: so no more are received at a time than there is memory
+     * for. */
+    UNREAD_BYTES = 64 << 20,
+    UNREAD_STREAM_BYTES = 6 << 20,
+    READ_BYTES = 256 << 10, /* that a connection keeps for its next read, of the same memory, also
+                               while it is idle; core's own is 4 MiB */
+    RECEIVED_PER_SITE = 4,  /* one site has at most one of so many parts of them */
+    CONNECTION_AGE_MS =
+        3600000 /* expiry and withdrawal of a certificate bite only in a handshake */
 };
 
 struct server_call {
@@ -41,14 +49,14 @@ struct server_call {
     struct link_call *c;
     enum link_method method;
     pthread_t thread;
-    void *source;          /* of a download; given back when no slice points into it any more */
+    void *source; /* of a download; given back when no slice points into it any more */
     char peer[TLS_URI_MAX];
-    uint64_t socket;       /* the kernel's name of its connection; 0: not found */
-    bool busy;             /* the site has too many under way */
-    uint32_t fragment;     /* of a contribution */
-    bool joins;            /* it is not the leading stream of its contribution */
-    bool received;         /* its chunks are: one of `receiving` */
-    bool waits;            /* to be woken when a stream may be received */
+    uint64_t socket;   /* the kernel's name of its connection; 0: not found */
+    bool busy;         /* the site has too many under way */
+    uint32_t fragment; /* of a contribution */
+    bool joins;        /* it is not the leading stream of its contribution */
+    bool received;     /* its chunks are: one of `receiving` */
+    bool waits;        /* to be woken when a stream may be received */
 };
 struct request { /* one waiting for the next call of each method */
     grpc_call *call;
@@ -70,10 +78,12 @@ struct link_server {
     pthread_mutex_t service_mutex; /* the service's functions */
     pthread_mutex_t mutex;         /* guards all below */
     pthread_cond_t changed, given_back, stored;
-    uint8_t *buffers[BUFFERS];     /* WIRE_CHUNK_BYTES each, made at the first use; the first `buffers_free` are nobody's */
+    uint8_t *buffers[BUFFERS]; /* WIRE_CHUNK_BYTES each, made at the first use; the first
+                                  `buffers_free` are nobody's */
     unsigned buffers_made, buffers_free;
     grpc_resource_quota *quota;
-    unsigned receiving, receiving_most, sites; /* streams of contributions; that may come, 0: not known */
+    unsigned receiving, receiving_most,
+        sites;                         /* streams of contributions; that may come, 0: not known */
     struct server_call *calls, *ended; /* under way; to be joined */
     struct transfer *transfers;
     unsigned call_count;
@@ -109,7 +119,8 @@ static bool work_wait(struct link_server *s, uint64_t wake_ms)
     pthread_mutex_lock(&s->mutex);
     int late = 0;
     while (!s->work_due && !s->stopping && !late)
-        late = ever ? pthread_cond_timedwait(&s->changed, &s->mutex, &until) : pthread_cond_wait(&s->changed, &s->mutex);
+        late = ever ? pthread_cond_timedwait(&s->changed, &s->mutex, &until)
+                    : pthread_cond_wait(&s->changed, &s->mutex);
     s->work_due = false;
     bool go = !s->stopping;
     pthread_mutex_unlock(&s->mutex);
@@ -162,7 +173,8 @@ static bool peer_uri(grpc_call *call, char out[TLS_URI_MAX])
     grpc_auth_context *ctx = grpc_call_auth_context(call);
     bool ok = false;
     if (ctx && grpc_auth_context_peer_is_authenticated(ctx) &&
-        property_is(ctx, GRPC_TRANSPORT_SECURITY_TYPE_PROPERTY_NAME, GRPC_SSL_TRANSPORT_SECURITY_TYPE) &&
+        property_is(ctx, GRPC_TRANSPORT_SECURITY_TYPE_PROPERTY_NAME,
+                    GRPC_SSL_TRANSPORT_SECURITY_TYPE) &&
         property_is(ctx, GRPC_SSL_SESSION_REUSED_PROPERTY, "false")) {
         grpc_auth_property_iterator it =
             grpc_auth_context_find_properties_by_name(ctx, GRPC_PEER_URI_PROPERTY_NAME);
@@ -189,7 +201,8 @@ static unsigned calls_of(const struct link_server *s, const char *peer) /* under
 
 /* ---- what the calls cost ---- */
 
-/* A connection that breaks takes along what it carried after it was last read: so it is read with every chunk. */
+/* A connection that breaks takes along what it carried after it was last read: so it is read with
+ * every chunk. */
 static void socket_read(const struct server_call *call)
 {
     struct link_server *s = call->server;
@@ -210,7 +223,8 @@ static void socket_begin(struct server_call *call, grpc_call *core) /* under the
     struct link_server *s = call->server;
     char *from = grpc_call_get_peer(core);
     call->socket = link_sockets_own(&s->sockets, from, site_of(call->peer));
-    link_sockets_spoke(&s->sockets, site_of(call->peer), link_now_ms(), calls_of(s, call->peer) == 0);
+    link_sockets_spoke(&s->sockets, site_of(call->peer), link_now_ms(),
+                       calls_of(s, call->peer) == 0);
     gpr_free(from);
 }
 
@@ -221,7 +235,8 @@ static void book_sockets(struct link_server *s) /* under its mutex */
         s->book(s->book_self, &row);
 }
 
-static void book(const struct server_call *call, struct ledger_row *row) /* under the server's mutex */
+static void book(const struct server_call *call,
+                 struct ledger_row *row) /* under the server's mutex */
 {
     struct link_server *s = call->server;
     link_sockets_settle(&s->sockets, call->socket);
@@ -235,11 +250,13 @@ static void book(const struct server_call *call, struct ledger_row *row) /* unde
 
 /* ---- small calls ---- */
 
-static bool answer_send(struct link_call *c, enum wire_kind kind, const void *answer, struct arena *a)
+static bool answer_send(struct link_call *c, enum wire_kind kind, const void *answer,
+                        struct arena *a)
 {
     uint8_t *data;
     size_t n;
-    return wire_encode(kind, answer, a, &data, &n) == ERR_OK && link_call_send(c, link_buffer(data, n));
+    return wire_encode(kind, answer, a, &data, &n) == ERR_OK &&
+           link_call_send(c, link_buffer(data, n));
 }
 
 static bool request_read(struct link_call *c, enum wire_kind kind, void *message, struct arena *a)
@@ -250,8 +267,10 @@ static bool request_read(struct link_call *c, enum wire_kind kind, void *message
     return bb && link_decode(bb, kind, message, a) == ERR_OK;
 }
 
-/* The service answers, again after each work(), until it is no longer PENDING or the caller's time is over. */
-static void poll_held(struct server_call *call, const struct wire_poll *m, struct wire_poll_answer *answer)
+/* The service answers, again after each work(), until it is no longer PENDING or the caller's time
+ * is over. */
+static void poll_held(struct server_call *call, const struct wire_poll *m,
+                      struct wire_poll_answer *answer)
 {
     struct link_server *s = call->server;
     uint64_t until = link_now_ms() + (m->hold_ms < HOLD_MS_MAX ? m->hold_ms : HOLD_MS_MAX);
@@ -262,7 +281,8 @@ static void poll_held(struct server_call *call, const struct wire_poll *m, struc
         pthread_mutex_lock(&s->service_mutex);
         s->service.poll(s->service.self, call->peer, m, answer);
         pthread_mutex_unlock(&s->service_mutex);
-        again = answer->answer.outcome == ROUND_PENDING && !server_stopping(s) && link_call_wait_again(call->c, until);
+        again = answer->answer.outcome == ROUND_PENDING && !server_stopping(s) &&
+                link_call_wait_again(call->c, until);
     } while (again);
 }
 
@@ -322,7 +342,8 @@ static void unary_serve(struct server_call *call)
 
 /* ---- contribution ---- */
 
-struct transfer { /* one contribution on its way, on one or several streams; under the server's mutex but for what is said */
+struct transfer { /* one contribution on its way, on one or several streams; under the server's
+                     mutex but for what is said */
     struct transfer *next;
     char peer[TLS_URI_MAX];
     uint64_t id, total;
@@ -335,16 +356,21 @@ struct transfer { /* one contribution on its way, on one or several streams; und
 struct stream {
     struct server_call *call;
     struct transfer *t;
-    struct wire_answer answer;  /* the last one; NONE while all is well */
+    struct wire_answer answer; /* the last one; NONE while all is well */
     struct arena arena;
 };
 
-static struct transfer *transfer_open(struct server_call *call, const struct wire_contribution *m, void *handle)
+static struct transfer *transfer_open(struct server_call *call, const struct wire_contribution *m,
+                                      void *handle)
 {
     struct link_server *s = call->server;
     struct transfer *t = calloc(1, sizeof *t);
     ASSERT(t);
-    *t = (struct transfer){.id = m->transfer, .total = m->payload_bytes, .fragment = m->fragment, .handle = handle, .streams = 1};
+    *t = (struct transfer){.id = m->transfer,
+                           .total = m->payload_bytes,
+                           .fragment = m->fragment,
+                           .handle = handle,
+                           .streams = 1};
     snprintf(t->peer, sizeof t->peer, "%s", call->peer);
     pthread_mutex_lock(&s->mutex);
     t->next = s->transfers;
@@ -359,8 +385,8 @@ static struct transfer *transfer_join(struct server_call *call, const struct wir
     struct link_server *s = call->server;
     pthread_mutex_lock(&s->mutex);
     struct transfer *t = s->transfers;
-    while (t && (t->over || t->id != m->transfer || t->fragment != m->fragment || t->total != m->payload_bytes ||
-                 strcmp(t->peer, call->peer) != 0))
+    while (t && (t->over || t->id != m->transfer || t->fragment != m->fragment ||
+                 t->total != m->payload_bytes || strcmp(t->peer, call->peer) != 0))
         t = t->next;
     if (t)
         t->streams++;
@@ -409,7 +435,8 @@ static void transfer_release(struct link_server *s, struct transfer *t)
         free(t);
 }
 
-/* A stream has a buffer only while it stores a chunk that has come: so many sites need no more of them than a few. */
+/* A stream has a buffer only while it stores a chunk that has come: so many sites need no more of
+ * them than a few. */
 static uint8_t *buffer_take(struct link_server *s)
 {
     pthread_mutex_lock(&s->mutex);
@@ -461,8 +488,8 @@ static enum err chunk_take(struct stream *u, grpc_byte_buffer *bb)
     size_t data_at;
     TRY(link_chunk_head(u->call->c, bb, &chunk, &data_at));
     if (chunk.total != u->t->total)
-        return err_set(ERR_PROTO, "a chunk of %llu bytes in all, offered were %llu", (unsigned long long)chunk.total,
-                       (unsigned long long)u->t->total);
+        return err_set(ERR_PROTO, "a chunk of %llu bytes in all, offered were %llu",
+                       (unsigned long long)chunk.total, (unsigned long long)u->t->total);
     uint8_t *data = buffer_take(u->call->server);
     enum err e = link_chunk_data(bb, &chunk, data_at, data);
     if (e == ERR_OK)
@@ -471,7 +498,8 @@ static enum err chunk_take(struct stream *u, grpc_byte_buffer *bb)
     return e;
 }
 
-/* Damaged bytes end the stream with RESUME: the next offer learns what is stored. False: the stream has no more. */
+/* Damaged bytes end the stream with RESUME: the next offer learns what is stored. False: the stream
+ * has no more. */
 static bool stream_take(struct stream *u)
 {
     grpc_byte_buffer *bb = link_call_recv(u->call->c);
@@ -481,7 +509,8 @@ static bool stream_take(struct stream *u)
     enum err e = chunk_take(u, bb);
     grpc_byte_buffer_destroy(bb);
     if (e != ERR_OK) {
-        u->answer = (struct wire_answer){.outcome = e == ERR_CORRUPT ? ROUND_RESUME : ROUND_INVALID};
+        u->answer =
+            (struct wire_answer){.outcome = e == ERR_CORRUPT ? ROUND_RESUME : ROUND_INVALID};
         snprintf(u->answer.text, sizeof u->answer.text, "%s", err_message());
     }
     return true;
@@ -505,7 +534,8 @@ static void stream_end(struct stream *u)
     link_call_reply(u->call->c, GRPC_STATUS_OK, "");
 }
 
-static void transfer_finish(struct link_server *s, struct transfer *t, bool complete, struct wire_answer *answer)
+static void transfer_finish(struct link_server *s, struct transfer *t, bool complete,
+                            struct wire_answer *answer)
 {
     const struct link_service *service = &s->service;
     pthread_mutex_lock(&s->service_mutex);
@@ -519,8 +549,8 @@ static void transfer_finish(struct link_server *s, struct transfer *t, bool comp
     pthread_mutex_unlock(&s->service_mutex);
 }
 
-/* The leading stream: the site ends it last, so when it has no more the others have stored theirs, or are dead. The service knows
- * whether all bytes are there. */
+/* The leading stream: the site ends it last, so when it has no more the others have stored theirs,
+ * or are dead. The service knows whether all bytes are there. */
 static void stream_lead(struct stream *u)
 {
     struct link_server *s = u->call->server;
@@ -541,7 +571,8 @@ static void stream_lead(struct stream *u)
     stream_end(u);
 }
 
-/* Another stream: OK once everything that it carried is stored. What stopped it is told on the leading one as well. */
+/* Another stream: OK once everything that it carried is stored. What stopped it is told on the
+ * leading one as well. */
 static void stream_joined(struct stream *u)
 {
     struct link_server *s = u->call->server;
@@ -554,7 +585,8 @@ static void stream_joined(struct stream *u)
     stream_end(u);
 }
 
-static void contribution_offer(struct server_call *call, const struct wire_contribution *m, struct stream *u)
+static void contribution_offer(struct server_call *call, const struct wire_contribution *m,
+                               struct stream *u)
 {
     struct link_server *s = call->server;
     void *handle = NULL;
@@ -575,9 +607,10 @@ static void contribution_offer(struct server_call *call, const struct wire_contr
 
 /* ---- whose turn it is to be received ---- */
 
-/* Streams that join leave room for one of each site: else a few sites with slow lines would keep all others waiting.
- * What the same site sent of the same fragment does not stand in the way of a new leading stream: it takes their place, and they may
- * hang on a connection that is dead, which shows only after a while. They count for a site that opens one after the other. */
+/* Streams that join leave room for one of each site: else a few sites with slow lines would keep
+ * all others waiting. What the same site sent of the same fragment does not stand in the way of a
+ * new leading stream: it takes their place, and they may hang on a connection that is dead, which
+ * shows only after a while. They count for a site that opens one after the other. */
 static bool receive_may(const struct server_call *call) /* under the server's mutex */
 {
     const struct link_server *s = call->server;
@@ -605,13 +638,15 @@ static bool receive_try(struct server_call *call)
     return call->received;
 }
 
-/* False: it hung up, or the server ends. A lead alone brings all of a contribution, so one that would only join does not wait. */
+/* False: it hung up, or the server ends. A lead alone brings all of a contribution, so one that
+ * would only join does not wait. */
 static bool receive_begin(struct server_call *call, const struct wire_contribution *m)
 {
     call->joins = m->stream > 0;
     call->fragment = m->fragment;
     bool mine = receive_try(call);
-    while (!mine && !call->joins && !server_stopping(call->server) && link_call_wait_again(call->c, UINT64_MAX / 4))
+    while (!mine && !call->joins && !server_stopping(call->server) &&
+           link_call_wait_again(call->c, UINT64_MAX / 4))
         mine = receive_try(call);
     return mine;
 }
@@ -664,8 +699,8 @@ static void contribute_serve(struct server_call *call)
 /* ---- download ---- */
 
 /* Bytes [at, end), not copied: all sites that read the same bytes send from the same memory. */
-static bool chunks_send(struct server_call *call, const uint8_t *data, size_t size_bytes, uint64_t at, uint64_t end,
-                        uint32_t chunk_bytes)
+static bool chunks_send(struct server_call *call, const uint8_t *data, size_t size_bytes,
+                        uint64_t at, uint64_t end, uint32_t chunk_bytes)
 {
     bool alive = true;
     while (alive && at < end) {
@@ -682,7 +717,9 @@ static bool chunks_send(struct server_call *call, const uint8_t *data, size_t si
 
 static uint32_t chunk_size(uint32_t wanted)
 {
-    return wanted == 0 || wanted > WIRE_CHUNK_BYTES ? WIRE_CHUNK_BYTES : wanted < CHUNK_LEAST ? CHUNK_LEAST : wanted;
+    return wanted == 0 || wanted > WIRE_CHUNK_BYTES ? WIRE_CHUNK_BYTES
+           : wanted < CHUNK_LEAST                   ? CHUNK_LEAST
+                                                    : wanted;
 }
 
 static void fetch_serve(struct server_call *call)
@@ -751,7 +788,8 @@ static void *call_main(void *arg)
         link_call_reply(call->c, GRPC_STATUS_PERMISSION_DENIED,
                         "the certificate must name exactly one URI, atoll://run/role/name");
     else if (call->busy)
-        link_call_reply(call->c, GRPC_STATUS_RESOURCE_EXHAUSTED, "busy: too many calls of this site at once");
+        link_call_reply(call->c, GRPC_STATUS_RESOURCE_EXHAUSTED,
+                        "busy: too many calls of this site at once");
     else if (call->method == LINK_CONTRIBUTE)
         contribute_serve(call);
     else if (call->method == LINK_FETCH)
@@ -820,15 +858,17 @@ static void request_next(struct link_server *s, enum link_method method)
     grpc_metadata_array_destroy(&r->metadata);
     grpc_metadata_array_init(&r->metadata);
     r->method = method;
-    grpc_server_request_registered_call(s->server, s->methods[method], &r->call, &r->deadline, &r->metadata, NULL, s->cq,
-                                        s->notify, r); /* an error: the server shuts down */
+    grpc_server_request_registered_call(s->server, s->methods[method], &r->call, &r->deadline,
+                                        &r->metadata, NULL, s->cq, s->notify,
+                                        r); /* an error: the server shuts down */
 }
 
 static void *accept_main(void *server)
 {
     struct link_server *s = server;
     for (;;) {
-        grpc_event ev = grpc_completion_queue_next(s->notify, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+        grpc_event ev =
+            grpc_completion_queue_next(s->notify, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
         if (ev.type == GRPC_QUEUE_SHUTDOWN)
             return NULL;
         if (ev.tag == s) { /* the server has shut down */
@@ -845,7 +885,8 @@ static void *accept_main(void *server)
 
 /* ---- credentials: read again for each handshake when the files have changed ---- */
 
-static grpc_ssl_certificate_config_reload_status config_fetch(void *server, grpc_ssl_server_certificate_config **config)
+static grpc_ssl_certificate_config_reload_status
+config_fetch(void *server, grpc_ssl_server_certificate_config **config)
 {
     struct link_server *s = server;
     uint64_t stamp = tls_stamp(&s->files);
@@ -865,8 +906,9 @@ static grpc_ssl_certificate_config_reload_status config_fetch(void *server, grpc
 
 static grpc_server_credentials *credentials_make(struct link_server *s)
 {
-    return grpc_ssl_server_credentials_create_with_options(grpc_ssl_server_credentials_create_options_using_config_fetcher(
-        GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY, config_fetch, s));
+    return grpc_ssl_server_credentials_create_with_options(
+        grpc_ssl_server_credentials_create_options_using_config_fetcher(
+            GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY, config_fetch, s));
 }
 
 /* ---- start and end ---- */
@@ -880,7 +922,8 @@ static enum err bind_failed(const char *address)
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found = NULL;
     int e = colon ? getaddrinfo(host, colon + 1, &hints, &found) : EAI_NONAME;
     if (e != 0)
-        return err_set(ERR_CONFIG, "cannot listen on '%s': %s; it must be address:port", address, gai_strerror(e));
+        return err_set(ERR_CONFIG, "cannot listen on '%s': %s; it must be address:port", address,
+                       gai_strerror(e));
     int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
     bool bound = bind(fd, found->ai_addr, found->ai_addrlen) == 0 && listen(fd, 1) == 0;
@@ -888,12 +931,16 @@ static enum err bind_failed(const char *address)
     close(fd);
     freeaddrinfo(found);
     if (why == EADDRINUSE || bound)
-        return err_set(ERR_BUSY, "cannot listen on %s: the port is in use: stop the other process or change serve.listen", address);
+        return err_set(ERR_BUSY,
+                       "cannot listen on %s: the port is in use: stop the other process or change "
+                       "serve.listen",
+                       address);
     return err_set(ERR_CONFIG, "cannot listen on %s: %s", address, strerror(why));
 }
 
-/* Without a quota each connection may hold a window of at least 4 MiB, and of twice rate x delay, unread: sites x 4 MiB at the
- * least. Core counts what it holds and takes the windows back as the quota fills; what has been asked for still comes. */
+/* Without a quota each connection may hold a window of at least 4 MiB, and of twice rate x delay,
+ * unread: sites x 4 MiB at the least. Core counts what it holds and takes the windows back as the
+ * quota fills; what has been asked for still comes. */
 static grpc_server *server_make(grpc_resource_quota *quota, int keepalive)
 {
     int timeout = keepalive / 2 > 1000 ? keepalive / 2 : 1000;
@@ -901,16 +948,29 @@ static grpc_server *server_make(grpc_resource_quota *quota, int keepalive)
         {GRPC_ARG_INTEGER, (char *)"grpc.keepalive_time_ms", {.integer = keepalive}},
         {GRPC_ARG_INTEGER, (char *)"grpc.keepalive_timeout_ms", {.integer = timeout}},
         {GRPC_ARG_INTEGER, (char *)"grpc.keepalive_permit_without_calls", {.integer = 1}},
-        {GRPC_ARG_INTEGER, (char *)"grpc.http2.min_ping_interval_without_data_ms", {.integer = keepalive / 2}},
+        {GRPC_ARG_INTEGER,
+         (char *)"grpc.http2.min_ping_interval_without_data_ms",
+         {.integer = keepalive / 2}},
         {GRPC_ARG_INTEGER, (char *)"grpc.http2.max_ping_strikes", {.integer = 0}},
-        {GRPC_ARG_INTEGER, (char *)"grpc.max_receive_message_length", {.integer = WIRE_MESSAGE_MAX}},
+        {GRPC_ARG_INTEGER,
+         (char *)"grpc.max_receive_message_length",
+         {.integer = WIRE_MESSAGE_MAX}},
         {GRPC_ARG_INTEGER, (char *)"grpc.compression_enabled_algorithms_bitset", {.integer = 1}},
-        {GRPC_ARG_INTEGER, (char *)"grpc.experimental.tcp_max_read_chunk_size", {.integer = READ_BYTES}},
-        {GRPC_ARG_INTEGER, (char *)"grpc.so_reuseport", {.integer = 0}}, /* 1: two servers bind one port silently */
-        {GRPC_ARG_INTEGER, (char *)"grpc.max_concurrent_streams", {.integer = 2 * CALLS_PER_SITE_MAX}},
+        {GRPC_ARG_INTEGER,
+         (char *)"grpc.experimental.tcp_max_read_chunk_size",
+         {.integer = READ_BYTES}},
+        {GRPC_ARG_INTEGER,
+         (char *)"grpc.so_reuseport",
+         {.integer = 0}}, /* 1: two servers bind one port silently */
+        {GRPC_ARG_INTEGER,
+         (char *)"grpc.max_concurrent_streams",
+         {.integer = 2 * CALLS_PER_SITE_MAX}},
         {GRPC_ARG_INTEGER, (char *)"grpc.max_connection_age_ms", {.integer = CONNECTION_AGE_MS}},
-        {GRPC_ARG_INTEGER, (char *)"grpc.max_connection_age_grace_ms", {.integer = CONNECTION_AGE_MS}},
-        {GRPC_ARG_POINTER, (char *)GRPC_ARG_RESOURCE_QUOTA,
+        {GRPC_ARG_INTEGER,
+         (char *)"grpc.max_connection_age_grace_ms",
+         {.integer = CONNECTION_AGE_MS}},
+        {GRPC_ARG_POINTER,
+         (char *)GRPC_ARG_RESOURCE_QUOTA,
          {.pointer = {.p = quota, .vtable = grpc_resource_quota_arg_vtable()}}},
     };
     grpc_channel_args args = {sizeof list / sizeof *list, list};
@@ -957,7 +1017,8 @@ static void locks_init(struct link_server *s)
 static enum err server_bind(struct link_server *s, int *port)
 {
     for (int i = 0; i < LINK_METHODS; i++)
-        s->methods[i] = grpc_server_register_method(s->server, link_paths[i], NULL, GRPC_SRM_PAYLOAD_NONE, 0);
+        s->methods[i] =
+            grpc_server_register_method(s->server, link_paths[i], NULL, GRPC_SRM_PAYLOAD_NONE, 0);
     grpc_server_register_completion_queue(s->server, s->notify, NULL);
     grpc_server_register_completion_queue(s->server, s->cq, NULL);
     grpc_server_credentials *credentials = credentials_make(s);
@@ -989,7 +1050,8 @@ static void server_abandon(struct link_server *s)
     grpc_server_shutdown_and_notify(s->server, s->notify, s);
     grpc_completion_queue_next(s->notify, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
     grpc_completion_queue_shutdown(s->notify);
-    while (grpc_completion_queue_next(s->notify, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL).type != GRPC_QUEUE_SHUTDOWN)
+    while (grpc_completion_queue_next(s->notify, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL).type !=
+           GRPC_QUEUE_SHUTDOWN)
         ;
     server_free(s);
 }
@@ -997,15 +1059,18 @@ static void server_abandon(struct link_server *s)
 uint64_t link_receive_bytes(unsigned sites)
 {
     bool few = sites && sites <= LINK_FEW_SITES;
-    return few ? UNREAD_BYTES + ((uint64_t)sites * LINK_LINE_MIB << 20) : (uint64_t)LINK_RECEIVE_MIB << 20;
+    return few ? UNREAD_BYTES + ((uint64_t)sites * LINK_LINE_MIB << 20)
+               : (uint64_t)LINK_RECEIVE_MIB << 20;
 }
 
 static bool windows_wide(const struct link_listen *l)
 {
-    return l->sites && l->sites <= LINK_FEW_SITES && (!l->receive_bytes || l->receive_bytes >= link_receive_bytes(l->sites));
+    return l->sites && l->sites <= LINK_FEW_SITES &&
+           (!l->receive_bytes || l->receive_bytes >= link_receive_bytes(l->sites));
 }
 
-enum err link_serve(struct link_server **out, const struct link_listen *l, const struct link_service *service, int *port)
+enum err link_serve(struct link_server **out, const struct link_listen *l,
+                    const struct link_service *service, int *port)
 {
     struct tls_pem pem; /* sentences for the operator, before core says only that it failed */
     TRY(tls_load(&pem, &l->tls));
@@ -1037,8 +1102,11 @@ enum err link_serve(struct link_server **out, const struct link_listen *l, const
     s->book = l->book;
     s->book_self = l->book_self;
     e = server_bind(s, port);
-    s->sockets = (struct link_sockets){.port = (uint16_t)*port, .listening = true, .certificate_bytes = certificate_bytes,
-                                       .keepalive_ms = l->keepalive_ms ? l->keepalive_ms : LINK_KEEPALIVE_MS};
+    s->sockets = (struct link_sockets){.port = (uint16_t)*port,
+                                       .listening = true,
+                                       .certificate_bytes = certificate_bytes,
+                                       .keepalive_ms =
+                                           l->keepalive_ms ? l->keepalive_ms : LINK_KEEPALIVE_MS};
     if (e == ERR_OK)
         e = server_threads(s);
     if (e != ERR_OK) {

@@ -44,7 +44,8 @@ void link_sockets_look(struct link_sockets *s, unsigned expected);
  * often as takes a twentieth of the time. */
 void link_sockets_settle(struct link_sockets *s, uint64_t cookie);
 void link_sockets_read(struct link_sockets *s, uint64_t cookie);
-/* The connections with this peer are this site's (a site's end: its own, any name). Its name, for the functions above; 0: not found. */
+/* The connections with this peer are this site's (a site's end: its own, any name). Its name, for
+ * the functions above; 0: not found. */
 uint64_t link_sockets_own(struct link_sockets *s, const char *peer, const char *site);
 /* A call begins or ends on the connections of this site (NULL: on any). after_silence: none was
  * under way before. */

@@ -1,10 +1,12 @@
-/* Contributions. One stream leads: it makes the offer, learns which bytes are missing, and hears the final answer. Where more are
- * missing than one chunk, further streams on connections of their own join it, each on a thread; all take blocks from one list
- * as they have room, so a slow connection holds up no other. The leading stream ends last. A stream that dies leaves its
- * block to the next offer, which says what has arrived of it: no stored byte is sent twice.
+/* Contributions. One stream leads: it makes the offer, learns which bytes are missing, and hears
+ * the final answer. Where more are missing than one chunk, further streams on connections of their
+ * own join it, each on a thread; all take blocks from one list as they have room, so a slow
+ * connection holds up no other. The leading stream ends last. A stream that dies leaves its block
+ * to the next offer, which says what has arrived of it: no stored byte is sent twice.
  *
- * The first offer of a round, from a site whose round before had its receipt over this very link, finds nothing stored: its bytes
- * follow at once, and save the round trip. Is it refused, what went out meanwhile was in vain.
+ * The first offer of a round, from a site whose round before had its receipt over this very link,
+ * finds nothing stored: its bytes follow at once, and save the round trip. Is it refused, what went
+ * out meanwhile was in vain.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -18,10 +20,10 @@ struct upload {
     const uint8_t *payload;
     grpc_byte_buffer *offer;
     struct wire_contribution m;
-    struct blocks blocks;   /* as the aggregator said, before we sent */
-    pthread_mutex_t mutex;  /* guards all below */
+    struct blocks blocks;  /* as the aggregator said, before we sent */
+    pthread_mutex_t mutex; /* guards all below */
     bool taken[BLOCKS_MAX];
-    bool over;              /* take no more */
+    bool over; /* take no more */
 };
 struct stream {
     struct upload *u;
@@ -30,9 +32,9 @@ struct stream {
     pthread_t thread;
     bool started;
     struct wire_answer answer;
-    bool early;             /* bytes go out, the offer is not yet answered */
-    bool welcome;           /* it has just been: the others may join */
-    bool final;             /* answer holds the end of the story */
+    bool early;   /* bytes go out, the offer is not yet answered */
+    bool welcome; /* it has just been: the others may join */
+    bool final;   /* answer holds the end of the story */
 };
 
 static bool block_take(struct upload *u, uint32_t *block)
@@ -63,7 +65,8 @@ static bool upload_is_over(struct upload *u)
     return over;
 }
 
-/* Takes the Answer that has come. ERR_LINK without a sentence: the stream is over, its status says why. */
+/* Takes the Answer that has come. ERR_LINK without a sentence: the stream is over, its status says
+ * why. */
 static enum err stream_answer(struct stream *s)
 {
     struct arena a = arena_make(WIRE_DECODE_BYTES_MAX);
@@ -240,8 +243,8 @@ static enum err upload_blocks(struct upload *u, const struct wire_answer *answer
     }
     if (answer->offset <= u->m.payload_bytes && blocks_valid(&u->blocks))
         return ERR_OK;
-    return err_set(ERR_PROTO, "%s wants to go on at %llu of %llu bytes", u->l->target, (unsigned long long)answer->offset,
-                   (unsigned long long)u->m.payload_bytes);
+    return err_set(ERR_PROTO, "%s wants to go on at %llu of %llu bytes", u->l->target,
+                   (unsigned long long)answer->offset, (unsigned long long)u->m.payload_bytes);
 }
 
 static enum err upload_chunks(struct upload *u, struct stream *s)
@@ -274,7 +277,9 @@ static enum err upload_all(struct upload *u, struct stream *s)
         return e;
     }
     e = link_result(u->l, s->c);
-    return e == ERR_OK ? err_set(ERR_LINK, "%s ended a contribution without an answer", u->l->target) : e;
+    return e == ERR_OK
+               ? err_set(ERR_LINK, "%s ended a contribution without an answer", u->l->target)
+               : e;
 }
 
 /* Asked once for each round: from then on the answer to the offer comes first. */
@@ -299,8 +304,8 @@ static void early_next(struct link_grpc *l, const struct wire_contribution *m)
 }
 
 /* *had: bytes that were there before. */
-static enum err contribute_once(struct link_grpc *l, const struct wire_contribution *m, const uint8_t *payload,
-                                struct wire_answer *answer, uint64_t *had)
+static enum err contribute_once(struct link_grpc *l, const struct wire_contribution *m,
+                                const uint8_t *payload, struct wire_answer *answer, uint64_t *had)
 {
     struct upload u = {.l = l, .payload = payload, .m = *m};
     struct stream *s = calloc(LINK_STREAMS_MAX, sizeof *s);
@@ -310,7 +315,9 @@ static enum err contribute_once(struct link_grpc *l, const struct wire_contribut
     pthread_mutex_lock(&l->mutex);
     u.m.transfer = ++l->transfers;
     pthread_mutex_unlock(&l->mutex);
-    s[0] = (struct stream){.u = &u, .c = link_begin(l, LINK_CONTRIBUTE, LINK_BULK, UINT64_MAX), .early = early_may(l, m)};
+    s[0] = (struct stream){.u = &u,
+                           .c = link_begin(l, LINK_CONTRIBUTE, LINK_BULK, UINT64_MAX),
+                           .early = early_may(l, m)};
     link_call_about(s[0].c, LINK_CONTRIBUTE, &u.m);
     enum err e = upload_all(&u, &s[0]);
     s[0].c->row.done = e == ERR_OK && s[0].answer.outcome == ROUND_RECEIPT;
@@ -324,9 +331,10 @@ static enum err contribute_once(struct link_grpc *l, const struct wire_contribut
     return e;
 }
 
-/* Again for as long as each offer finds more bytes there than the one before: streams die, chunks are damaged. */
-enum err link_contribute(struct link *base, const struct wire_contribution *m, const uint8_t *payload,
-                         struct wire_answer *answer)
+/* Again for as long as each offer finds more bytes there than the one before: streams die, chunks
+ * are damaged. */
+enum err link_contribute(struct link *base, const struct wire_contribution *m,
+                         const uint8_t *payload, struct wire_answer *answer)
 {
     struct link_grpc *l = (struct link_grpc *)base;
     uint64_t had, most = 0;
@@ -338,5 +346,6 @@ enum err link_contribute(struct link *base, const struct wire_contribution *m, c
             tries = TRIES;
         most = had > most ? had : most;
     }
-    return err_set(ERR_PROTO, "%s found the contribution damaged %d times: %s", l->target, TRIES, answer->text);
+    return err_set(ERR_PROTO, "%s found the contribution damaged %d times: %s", l->target, TRIES,
+                   answer->text);
 }

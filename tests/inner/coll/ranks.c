@@ -45,13 +45,14 @@ static enum err configure(struct settings *s, const char *shard, int extra, char
                           struct arena *a)
 {
     enum { BASE = 28, EXTRA_MAX = 16 };
-    char *words[BASE + EXTRA_MAX] = {"--model.vocab",        "31", "--data.tokenizer",     "external",
-                     "--model.layers",       "2",  "--model.heads",        "2",
-                     "--model.width",        "32", "--model.context",      "16",
-                     "--train.sequence",     "16", "--train.batch_tokens", "384",
-                     "--train.micro_tokens", "64", "--train.steps",        "6",
-                     "--train.warmup",       "0",  "--device.dtype",       "f32",
-                     "--train.eval_tokens",  "480", "--model.mlp", "1024"}; /* several DEV_RUNs */
+    char *words[BASE + EXTRA_MAX] = {
+        "--model.vocab",        "31",  "--data.tokenizer",     "external",
+        "--model.layers",       "2",   "--model.heads",        "2",
+        "--model.width",        "32",  "--model.context",      "16",
+        "--train.sequence",     "16",  "--train.batch_tokens", "384",
+        "--train.micro_tokens", "64",  "--train.steps",        "6",
+        "--train.warmup",       "0",   "--device.dtype",       "f32",
+        "--train.eval_tokens",  "480", "--model.mlp",          "1024"}; /* several DEV_RUNs */
     struct config_table t = keys_inner(s);
     const char **items;
     if (extra > EXTRA_MAX || words[BASE - 1] == NULL || words[BASE])
@@ -83,8 +84,9 @@ static enum err on_step(void *self, struct train *t, const struct train_report *
     if (last && r->step == 2 && (!strcmp(mishap, "stop") || !strcmp(mishap, "late")))
         stop = 1;
     if (last && r->step == 3 && !strcmp(mishap, "nan"))
-        t->dev->ops->copy(t->dev, model_params(t->model) + table_find(&t->table, "norm.weight")->offset, &(float){NAN},
-                          sizeof(float));
+        t->dev->ops->copy(t->dev,
+                          model_params(t->model) + table_find(&t->table, "norm.weight")->offset,
+                          &(float){NAN}, sizeof(float));
     return ERR_OK;
 }
 
@@ -107,7 +109,8 @@ static enum err train(struct coll *c, const char *dir, int extra, char **extras,
 {
     static struct settings s;
     static struct train t;
-    const struct train_hook hook = {NULL, on_start, on_start, on_due, on_step, on_eval, on_start, on_saved};
+    const struct train_hook hook = {NULL,    on_start, on_start, on_due,
+                                    on_step, on_eval,  on_start, on_saved};
     struct dev *d;
     char *shard, *inner, *gpu, hex[65];
     TRY_ALLOC(gpu = arena_printf(a, "cuda:%d", c->local_rank));

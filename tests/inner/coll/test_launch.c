@@ -1,4 +1,5 @@
-/* What breaks if this is wrong: ranks of one site that a launcher started do not find each other, or each trains alone. */
+/* What breaks if this is wrong: ranks of one site that a launcher started do not find each other,
+ * or each trains alone. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,10 +10,23 @@
 #include "inner/coll/coll.h"
 #include "inner/coll/launch.h"
 
-static const char *const variables[] = {
-    "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT",
-    "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_NTASKS", "SLURM_PROCID",
-    "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEP_NODELIST"};
+static const char *const variables[] = {"OMPI_COMM_WORLD_SIZE",
+                                        "PMI_SIZE",
+                                        "PMIX_RANK",
+                                        "WORLD_SIZE",
+                                        "RANK",
+                                        "LOCAL_RANK",
+                                        "MASTER_ADDR",
+                                        "MASTER_PORT",
+                                        "TORCHELASTIC_USE_AGENT_STORE",
+                                        "TORCHELASTIC_RUN_ID",
+                                        "TORCHELASTIC_RESTART_COUNT",
+                                        "SLURM_NTASKS",
+                                        "SLURM_PROCID",
+                                        "SLURM_LOCALID",
+                                        "SLURM_JOB_ID",
+                                        "SLURM_STEP_ID",
+                                        "SLURM_STEP_NODELIST"};
 
 static int forget(void **state)
 {

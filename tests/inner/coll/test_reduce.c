@@ -48,11 +48,8 @@ static struct reduce begin(int ranks, size_t bucket, const size_t *first)
     coll = (struct coll){.ops = &ops, .size = ranks};
     memset(&seen, 0, sizeof seen);
     seen.refuse = STARTS_MAX;
-    struct reduce r = {.coll = &coll,
-                       .grads = grads,
-                       .elements = ELEMENTS,
-                       .bucket = bucket,
-                       .first = first};
+    struct reduce r = {
+        .coll = &coll, .grads = grads, .elements = ELEMENTS, .bucket = bucket, .first = first};
     reduce_begin(&r);
     return r;
 }
@@ -143,9 +140,9 @@ static void parts_of_the_slab(void **state)
 {
     (void)state;
     struct table t;
-    struct settings *s = setup_settings(
-        &arena, (const char *[]){"--model.width", "256", "--model.layers", "3", "--train.zero", "1",
-                                 NULL});
+    struct settings *s =
+        setup_settings(&arena, (const char *[]){"--model.width", "256", "--model.layers", "3",
+                                                "--train.zero", "1", NULL});
     assert_int_equal(table_make(&t, s, &arena), ERR_OK);
     for (int ranks = 1; ranks <= 40; ranks++) {
         assert_int_equal(optim_cut(&t, 0, ranks), 0);

@@ -1,4 +1,5 @@
-/* What breaks if this is wrong: a mistyped key trains for a week with the default; two sites run different settings. */
+/* What breaks if this is wrong: a mistyped key trains for a week with the default; two sites run
+ * different settings. */
 #include "tests/inner/scratch.h"
 #include "inner/config/config_yaml.h"
 #include "inner/config/keys.h"
@@ -47,12 +48,13 @@ static void defaults_fill_every_field(void **state)
 static void file_gives_types_to_text(void **state)
 {
     (void)state;
-    assert_int_equal(load_text("# a comment\n"
-                               "run:\n  name: no\n  seed: 1e6\n"
-                               "model: {bias: no, causal: off, layers: 12}\n"
-                               "train:\n  lr: 1e-3\n  optimizer: \"adamw\"\n  lr_end: .5\n"
-                               "data:\n  train:\n  - a*.bin\n  - 'b, c.bin'\n  eval: [x.bin, y.bin]\n"),
-                     ERR_OK);
+    assert_int_equal(
+        load_text("# a comment\n"
+                  "run:\n  name: no\n  seed: 1e6\n"
+                  "model: {bias: no, causal: off, layers: 12}\n"
+                  "train:\n  lr: 1e-3\n  optimizer: \"adamw\"\n  lr_end: .5\n"
+                  "data:\n  train:\n  - a*.bin\n  - 'b, c.bin'\n  eval: [x.bin, y.bin]\n"),
+        ERR_OK);
     assert_string_equal(settings.run_name, "no"); /* a TEXT key: not false */
     assert_int_equal(settings.run_seed, 1000000);
     assert_false(settings.model_bias);
@@ -78,7 +80,8 @@ static void empty_files_and_sections_mean_defaults(void **state)
 static void command_line_wins_over_file(void **state)
 {
     (void)state;
-    char *argv[] = {"--train.steps", "7", "--train.lr=0.5", "--data.train", "a.bin, b.bin", "--model.bias=false"};
+    char *argv[] = {"--train.steps",     "7", "--train.lr=0.5", "--data.train", "a.bin, b.bin",
+                    "--model.bias=false"};
     const char *text = "train:\n  steps: 9\n  warmup: 3\n";
     assert_int_equal(load_file(scratch_write("c.yaml", text, strlen(text)), 6, argv), ERR_OK);
     assert_int_equal(settings.train_steps, 7);
@@ -93,22 +96,23 @@ static void all_errors_come_at_once(void **state)
 {
     (void)state;
     assert_int_equal(load_text("train:\n"
-                               "  setps: 100\n"        /* line 2: mistyped */
-                               "  lr: 1_000\n"         /* line 3: no number */
-                               "  optimizer: sgd\n"    /* line 4: no such choice */
-                               "  warmup: -1\n"        /* line 5: out of range */
-                               "  steps: [1, 2]\n"     /* line 6: a list */
+                               "  setps: 100\n"     /* line 2: mistyped */
+                               "  lr: 1_000\n"      /* line 3: no number */
+                               "  optimizer: sgd\n" /* line 4: no such choice */
+                               "  warmup: -1\n"     /* line 5: out of range */
+                               "  steps: [1, 2]\n"  /* line 6: a list */
                                "model:\n"
-                               "  lr: 0.1\n"           /* line 8: other section */
-                               "  causal: maybe\n"     /* line 9 */
-                               "  layers: 2.5\n"       /* line 10 */
-                               "  heads:\n    x: 1\n"  /* lines 11, 12: too deep */
+                               "  lr: 0.1\n"          /* line 8: other section */
+                               "  causal: maybe\n"    /* line 9 */
+                               "  layers: 2.5\n"      /* line 10 */
+                               "  heads:\n    x: 1\n" /* lines 11, 12: too deep */
                                "  width: 64\n  width: 64\n"),
                      ERR_CONFIG);
     assert_says("c.yaml:2: unknown key train.setps; the nearest is train.steps");
     assert_says("c.yaml:3: train.lr = \"1_000\": allowed is a number from 0 to 100");
     assert_says("c.yaml:4: train.optimizer = \"sgd\": allowed is lamb|adamw");
-    assert_says("c.yaml:5: train.warmup = \"-1\": allowed is a whole number from 0 to 1000000000 steps");
+    assert_says(
+        "c.yaml:5: train.warmup = \"-1\": allowed is a whole number from 0 to 1000000000 steps");
     assert_says("c.yaml:6: train.steps takes one value, not a list");
     assert_says("c.yaml:8: unknown key model.lr; the nearest is train.lr");
     assert_says("c.yaml:9: model.causal = \"maybe\": allowed is true or false");
@@ -131,7 +135,8 @@ static void yaml_beyond_our_shape_is_refused(void **state)
         {"data:\n  train: !x [a]\n", "a tag (!name)"},
         {"train: {steps: 3}\n---\ntrain: {steps: 4}\n", "c.yaml:2: a second document"},
         {"train:\n\tsteps: 3\n", "c.yaml:2: a tab"},
-        {"train:\n  steps: 3\nrun: {seed: 1}\ntrain:\n  lr: 1\n", "c.yaml:4: section train is here a second time, first on line 1"},
+        {"train:\n  steps: 3\nrun: {seed: 1}\ntrain:\n  lr: 1\n",
+         "c.yaml:4: section train is here a second time, first on line 1"},
         {"- a\n- b\n", "does not hold sections"},
         {"just words\n", "does not hold sections"},
         {"train: 3\n", "c.yaml:1: train is not a section"},
@@ -157,7 +162,8 @@ static void deep_and_large_files_are_capped(void **state)
     (void)state;
     char *text = malloc(CONFIG_FILE_MAX + 2);
     memset(text, '#', CONFIG_FILE_MAX + 1);
-    assert_int_equal(load_file(scratch_write("c.yaml", text, CONFIG_FILE_MAX + 1), 0, NULL), ERR_INPUT);
+    assert_int_equal(load_file(scratch_write("c.yaml", text, CONFIG_FILE_MAX + 1), 0, NULL),
+                     ERR_INPUT);
     assert_says("at most 1048576");
     strcpy(text, "train: {steps: {a: ");
     memset(text + 19, '[', 5000);
@@ -225,8 +231,10 @@ static void a_key_without_default_must_be_given(void **state)
     (void)state;
     struct must m;
     const struct config_key keys[] = {
-        {"site", "name", CONFIG_TEXT, offsetof(struct must, site_name), NULL, 0, 0, NULL, "", true, "Who."},
-        {"site", "count", CONFIG_INT, offsetof(struct must, site_count), "1", 0, 9, NULL, "", false, "How many."},
+        {"site", "name", CONFIG_TEXT, offsetof(struct must, site_name), NULL, 0, 0, NULL, "", true,
+         "Who."},
+        {"site", "count", CONFIG_INT, offsetof(struct must, site_count), "1", 0, 9, NULL, "", false,
+         "How many."},
     };
     struct config_table tables[] = {keys_inner(&settings), {keys, 2, &m}};
     assert_int_equal(config_load(tables, 2, NULL, 0, NULL, &arena), ERR_CONFIG);
@@ -239,8 +247,10 @@ static void a_key_without_default_must_be_given(void **state)
 static void printed_settings_read_back_to_the_same(void **state)
 {
     (void)state;
-    const char *argv[] = {"--train.lr=0.1", "--train.eps=3e-9", "--run.dir=it's # a: dir", "--run.name=-x",
-                          "--data.train=*.bin,a b", "--train.beta2=0.3333333333333333", "--run.seed=9e15"};
+    const char *argv[] = {"--train.lr=0.1",          "--train.eps=3e-9",
+                          "--run.dir=it's # a: dir", "--run.name=-x",
+                          "--data.train=*.bin,a b",  "--train.beta2=0.3333333333333333",
+                          "--run.seed=9e15"};
     char *first, *second, *canonical[2];
     struct config_table table = keys_inner(&settings);
     assert_int_equal(load_args(7, argv), ERR_OK);
@@ -280,11 +290,14 @@ static void canonical_text_follows_values_not_spelling(void **state)
     assert_int_equal(load_args(2, three), ERR_OK);
     assert_int_equal(config_canonical(&table, 1, &arena, &c), ERR_OK);
     assert_int_equal(config_difference(a, c, &arena, &difference), ERR_OK);
-    assert_string_equal(difference, "model.bias: false here, true there; model.layers: 4 here, 6 there; "
-                                    "train.lr: 0.001 here, 0.002 there");
-    assert_int_equal(config_difference("a.b=1\nc.d=2\n", "c.d=2\ne.f=3", &arena, &difference), ERR_OK);
+    assert_string_equal(difference,
+                        "model.bias: false here, true there; model.layers: 4 here, 6 there; "
+                        "train.lr: 0.001 here, 0.002 there");
+    assert_int_equal(config_difference("a.b=1\nc.d=2\n", "c.d=2\ne.f=3", &arena, &difference),
+                     ERR_OK);
     assert_string_equal(difference, "a.b: 1 here, not set there; e.f: not set here, 3 there");
-    assert_int_equal(config_difference("=\n\n=x\n", "\n==\n", &arena, &difference), ERR_OK); /* a peer's rubbish */
+    assert_int_equal(config_difference("=\n\n=x\n", "\n==\n", &arena, &difference),
+                     ERR_OK); /* a peer's rubbish */
 }
 
 static void reference_lists_every_key(void **state)
@@ -310,13 +323,17 @@ static void rules_across_keys(void **state)
         {{"--model.kv_heads=3"}, "does not divide model.heads = 4; the nearest that does is 4"},
         {{"--model.kv_heads=64"}, "the nearest that does is 4"},
         {{"--model.heads=128", "--model.positions=rope"}, "the nearest larger width is 256"},
-        {{"--model.heads=4", "--model.width=1028", "--device.kind=cuda"}, "the nearest is model.heads = 257"},
-        {{"--model.heads=1", "--model.width=1024", "--device.kind=cuda"}, "the nearest is model.heads = 4"},
+        {{"--model.heads=4", "--model.width=1028", "--device.kind=cuda"},
+         "the nearest is model.heads = 257"},
+        {{"--model.heads=1", "--model.width=1024", "--device.kind=cuda"},
+         "the nearest is model.heads = 4"},
         {{"--model.vocab=100"}, "model.vocab = 100 is less than the 256 ids"},
         {{"--train.sequence=256"}, "train.sequence = 256 is longer than model.context = 128"},
-        {{"--train.batch_tokens=4000"}, "train.batch_tokens = 4000 is not a multiple of train.sequence = 128"},
+        {{"--train.batch_tokens=4000"},
+         "train.batch_tokens = 4000 is not a multiple of train.sequence = 128"},
         {{"--train.micro_tokens=100"}, "train.micro_tokens = 100 is not a multiple"},
-        {{"--train.micro_tokens=384"}, "train.micro_tokens = 384 does not divide train.batch_tokens = 4096"},
+        {{"--train.micro_tokens=384"},
+         "train.micro_tokens = 384 does not divide train.batch_tokens = 4096"},
         {{"--train.warmup=300", "--train.hold=101"}, "train.warmup = 300 and train.hold = 101"},
         {{"--run.name=a/b"}, "run.name = \"a/b\""},
         {{"--run.name="}, "run.name = \"\""},

@@ -1,5 +1,6 @@
-/* What breaks if this is wrong: sites train twice on one text and never on another, held-out loss measures trained text,
- * a damaged shard trains on garbage, and a resumed run sees other batches than the undisturbed one. */
+/* What breaks if this is wrong: sites train twice on one text and never on another, held-out loss
+ * measures trained text, a damaged shard trains on garbage, and a resumed run sees other batches
+ * than the undisturbed one. */
 #include "tests/inner/scratch.h"
 #include "inner/data/loader.h"
 #include "kernels/base/bytes.h"
@@ -14,7 +15,8 @@ static int reset(void **state)
     return 0;
 }
 
-/* ---- shards ------------------------------------------------------------------------------------------- */
+/* ---- shards
+ * ------------------------------------------------------------------------------------------- */
 
 struct made {
     uint32_t magic, version, count; /* as the header says */
@@ -77,8 +79,10 @@ static void damaged_shards_are_named(void **state)
         const char *says;
     } cases[] = {
         {{1, 1, 10, 10, 0, 2}, "not a token shard (magic 1;"},
-        {{20240520, 2, 10, 10, 0, 2}, "shard version 2; with magic 20240520 this program reads version 1"},
-        {{20240801, 1, 10, 10, 0, 4}, "shard version 1; with magic 20240801 this program reads version 7"},
+        {{20240520, 2, 10, 10, 0, 2},
+         "shard version 2; with magic 20240520 this program reads version 1"},
+        {{20240801, 1, 10, 10, 0, 4},
+         "shard version 1; with magic 20240801 this program reads version 7"},
         {{20240520, 1, 10, 7, 0, 2}, "cut short: the header promises 10 tokens, 3 are missing"},
         {{20240520, 1, 10, 7, 1, 2}, "3 are missing"},
         {{20240801, 7, 2147483647, 10, 0, 4}, "2147483637 are missing"},
@@ -106,7 +110,8 @@ static void ids_beyond_the_vocabulary_are_named(void **state)
 {
     (void)state;
     struct shard_set set;
-    assert_int_equal(open_set(&set, good_shard("a.bin", 1000), 251), ERR_OK); /* largest id is 250 */
+    assert_int_equal(open_set(&set, good_shard("a.bin", 1000), 251),
+                     ERR_OK); /* largest id is 250 */
     shard_set_close(&set);
     /* 7 i mod 251 = 250 first at i = 215 (7 * 215 = 1505 = 6 * 251 - 1) */
     assert_int_equal(open_set(&set, scratch("a.bin"), 250), ERR_INPUT);
@@ -146,13 +151,15 @@ static void globs_are_sorted_and_lists_keep_their_order(void **state)
     assert_says("no token shards are listed");
 }
 
-/* ---- loader ------------------------------------------------------------------------------------------- */
+/* ---- loader
+ * ------------------------------------------------------------------------------------------- */
 
 enum { S = 8 };
 
 static void open_loader(struct loader *l, struct loader_options o)
 {
-    struct config_list list = {(const char *[]){scratch("l-1.bin"), scratch("l-2.bin"), scratch("l-3.bin")}, 3};
+    struct config_list list = {
+        (const char *[]){scratch("l-1.bin"), scratch("l-2.bin"), scratch("l-3.bin")}, 3};
     o.sequence = S;
     o.vocab = 256;
     assert_int_equal(loader_open(l, &arena, &list, &o), ERR_OK);
@@ -214,10 +221,14 @@ static void orders_differ_between_epochs_seeds_and_sites(void **state)
     (void)state;
     struct loader l[4];
     make_set();
-    open_loader(&l[0], (struct loader_options){.seed = 1, .site = 0, .ranks = 1, .batch_tokens = S});
-    open_loader(&l[1], (struct loader_options){.seed = 2, .site = 0, .ranks = 1, .batch_tokens = S});
-    open_loader(&l[2], (struct loader_options){.seed = 1, .site = 1, .ranks = 1, .batch_tokens = S});
-    open_loader(&l[3], (struct loader_options){.seed = 1, .site = 0, .ranks = 1, .batch_tokens = S});
+    open_loader(&l[0],
+                (struct loader_options){.seed = 1, .site = 0, .ranks = 1, .batch_tokens = S});
+    open_loader(&l[1],
+                (struct loader_options){.seed = 2, .site = 0, .ranks = 1, .batch_tokens = S});
+    open_loader(&l[2],
+                (struct loader_options){.seed = 1, .site = 1, .ranks = 1, .batch_tokens = S});
+    open_loader(&l[3],
+                (struct loader_options){.seed = 1, .site = 0, .ranks = 1, .batch_tokens = S});
     int same[4] = {0}, identity = 0;
     for (uint64_t i = 0; i < 137; i++) {
         uint64_t w = loader_order(&l[0], i);
@@ -233,7 +244,8 @@ static void orders_differ_between_epochs_seeds_and_sites(void **state)
         loader_close(&l[i]);
 }
 
-/* A permutation whose first half prefers one end of the text would be a curriculum nobody asked for. */
+/* A permutation whose first half prefers one end of the text would be a curriculum nobody asked
+ * for. */
 static void the_order_is_spread_evenly(void **state)
 {
     (void)state;
@@ -244,32 +256,40 @@ static void the_order_is_spread_evenly(void **state)
     l.windows = 100000;
     for (uint64_t i = 0; i < 10000; i++)
         sum += (double)loader_order(&l, i);
-    double mean = sum / 10000, sigma = 100000 / 3.4641 / 100; /* of the mean of 10^4 uniform draws */
+    double mean = sum / 10000,
+           sigma = 100000 / 3.4641 / 100; /* of the mean of 10^4 uniform draws */
     assert_true(mean > 49999.5 - 4 * sigma && mean < 49999.5 + 4 * sigma);
     loader_close(&l);
 }
 
-/* The windows of a step do not depend on how many ranks share it, nor on which steps were asked for before. */
+/* The windows of a step do not depend on how many ranks share it, nor on which steps were asked for
+ * before. */
 static void ranks_cut_one_step_into_disjoint_runs(void **state)
 {
     (void)state;
     struct loader whole, part;
     struct batch b, one;
     make_set();
-    open_loader(&whole, (struct loader_options){.seed = 3, .site = 2, .ranks = 1, .batch_tokens = 12 * S});
+    open_loader(&whole,
+                (struct loader_options){.seed = 3, .site = 2, .ranks = 1, .batch_tokens = 12 * S});
     assert_int_equal(batch_open(&b, &arena, 12 * S, 12), ERR_OK);
     assert_int_equal(batch_open(&one, &arena, 12 * S, 12), ERR_OK);
     for (uint64_t step = 40; step-- > 0;) { /* backwards: there is no history */
         loader_step(&whole, step, 0, 12, &b);
         for (uint32_t ranks = 1; ranks <= 4; ranks++)
             for (uint32_t rank = 0; rank < ranks; rank++) {
-                open_loader(&part, (struct loader_options){
-                                       .seed = 3, .site = 2, .rank = rank, .ranks = ranks, .batch_tokens = 12 * S});
+                open_loader(&part, (struct loader_options){.seed = 3,
+                                                           .site = 2,
+                                                           .rank = rank,
+                                                           .ranks = ranks,
+                                                           .batch_tokens = 12 * S});
                 size_t n = 12 / ranks, half = n / 2;
                 loader_step(&part, step, 0, half, &one); /* in two micro-batches */
-                assert_memory_equal(one.tokens, b.tokens + rank * n * S, half * S * sizeof *b.tokens);
+                assert_memory_equal(one.tokens, b.tokens + rank * n * S,
+                                    half * S * sizeof *b.tokens);
                 loader_step(&part, step, half, n - half, &one);
-                assert_memory_equal(one.targets, b.targets + (rank * n + half) * S, (n - half) * S * sizeof *b.tokens);
+                assert_memory_equal(one.targets, b.targets + (rank * n + half) * S,
+                                    (n - half) * S * sizeof *b.tokens);
                 loader_close(&part);
             }
     }

@@ -1,4 +1,5 @@
-/* What breaks if this is wrong: held-out text is trained on, two sites train on one text, bytes get lost on the way. */
+/* What breaks if this is wrong: held-out text is trained on, two sites train on one text, bytes get
+ * lost on the way. */
 #include "tests/inner/scratch.h"
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -25,8 +26,9 @@ static char *make_text(size_t documents, size_t *size)
     char *text = malloc(room);
     assert_non_null(text);
     for (size_t i = 0; i < documents; i++)
-        used += (size_t)snprintf(text + used, room - used, "Document %zu.\nIts second line, %zu.\n%s\n", i, i * i,
-                                 i % 3 ? "And a third.\n" : "");
+        used +=
+            (size_t)snprintf(text + used, room - used, "Document %zu.\nIts second line, %zu.\n%s\n",
+                             i, i * i, i % 3 ? "And a third.\n" : "");
     *size = used;
     return text;
 }
@@ -42,7 +44,8 @@ static const char *text_file(size_t documents)
 
 static struct text_options options(uint32_t sites)
 {
-    return (struct text_options){.out = out, .sites = sites, .held_out = 0.05, .sequence = 64, .shard_tokens = 1 << 20};
+    return (struct text_options){
+        .out = out, .sites = sites, .held_out = 0.05, .sequence = 64, .shard_tokens = 1 << 20};
 }
 
 static enum err prepare(const char *path, struct text_options o, struct text_report *report)
@@ -77,7 +80,8 @@ static void every_document_is_in_one_part_only(void **state)
     enum { DOCUMENTS = 6000, SITES = 3 };
     struct text_report report;
     assert_int_equal(prepare(text_file(DOCUMENTS), options(SITES), &report), ERR_OK);
-    static const char *const patterns[SITES + 1] = {"eval-*.bin", "train-0-*.bin", "train-1-*.bin", "train-2-*.bin"};
+    static const char *const patterns[SITES + 1] = {"eval-*.bin", "train-0-*.bin", "train-1-*.bin",
+                                                    "train-2-*.bin"};
     static uint8_t seen[DOCUMENTS];
     memset(seen, 0, sizeof seen);
     size_t total = 0, sizes[SITES + 1];
@@ -169,15 +173,19 @@ static void unusable_text_is_named(void **state)
     assert_int_equal(prepare(scratch_root, options(1), &report), ERR_INPUT);
     assert_int_equal(prepare(scratch_write("empty.txt", "", 0), options(1), &report), ERR_INPUT);
     assert_says("empty.txt: empty");
-    assert_int_equal(prepare(scratch_write("a.gz", "\x1f\x8b\x08\0abc", 7), options(1), &report), ERR_INPUT);
+    assert_int_equal(prepare(scratch_write("a.gz", "\x1f\x8b\x08\0abc", 7), options(1), &report),
+                     ERR_INPUT);
     assert_says("a.gz: compressed (gzip); unpack it first");
-    assert_int_equal(prepare(scratch_write("s.txt", "too short", 9), options(1), &report), ERR_INPUT);
+    assert_int_equal(prepare(scratch_write("s.txt", "too short", 9), options(1), &report),
+                     ERR_INPUT);
     assert_says("the text is too short: the held-out part would have 9 tokens");
     assert_int_equal(prepare(text_file(100), options(64), &report), ERR_INPUT);
     assert_says("the part of site");
     assert_false(file_exists(out)); /* nothing begun */
-    assert_int_equal(text_prepare(NULL, 0, &(struct text_options){.out = out, .sites = 1, .shard_tokens = 10}, &arena, &report),
-                     ERR_INPUT);
+    assert_int_equal(
+        text_prepare(NULL, 0, &(struct text_options){.out = out, .sites = 1, .shard_tokens = 10},
+                     &arena, &report),
+        ERR_INPUT);
 }
 
 static void shards_that_are_there_are_kept_unless_told(void **state)
@@ -214,7 +222,8 @@ static void a_full_disk_leaves_no_partial_set(void **state)
         skip();
     }
     o.out = disk;
-    enum err ahead = prepare(text_file(3000), o, &report); /* the shortage is known before writing */
+    enum err ahead =
+        prepare(text_file(3000), o, &report); /* the shortage is known before writing */
     char sentence[256], **names;
     snprintf(sentence, sizeof sentence, "%s", err_message());
     size_t count;

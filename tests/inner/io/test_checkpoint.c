@@ -1,4 +1,5 @@
-/* What breaks if this is wrong: a crash, a full disk or a flipped bit costs the run, or goes unnoticed into it. */
+/* What breaks if this is wrong: a crash, a full disk or a flipped bit costs the run, or goes
+ * unnoticed into it. */
 #include "tests/inner/scratch.h"
 #include <signal.h>
 #include <sys/mount.h>
@@ -47,8 +48,12 @@ static void fill(uint64_t step)
 
 static struct checkpoint_meta meta_of(uint64_t step)
 {
-    struct checkpoint_meta m = {.step = step, .seed = 7, .settings = "model.layers=4\nmodel.width=128\n",
-                                .device = "cpu test", .threads = 2, .ranks = 1};
+    struct checkpoint_meta m = {.step = step,
+                                .seed = 7,
+                                .settings = "model.layers=4\nmodel.width=128\n",
+                                .device = "cpu test",
+                                .threads = 2,
+                                .ranks = 1};
     m.model = digest_of("table", 5);
     return m;
 }
@@ -184,7 +189,8 @@ static void a_damaged_one_falls_back_with_a_warning(void **state)
     assert_says("00000003/state: damaged");
     assert_says("no intact checkpoint is left");
     flip(in_dir("00000001/state"), 100);
-    assert_int_equal(save(2, 3), ERR_OK); /* trained again from 1: the damaged 3 is of an abandoned future */
+    assert_int_equal(save(2, 3),
+                     ERR_OK); /* trained again from 1: the damaged 3 is of an abandoned future */
     assert_false(file_exists(in_dir("00000003")));
     assert_loads(2);
 }
@@ -282,7 +288,8 @@ static void tools_can_open_without_knowing_the_model(void **state)
     arena_free(&a);
 }
 
-/* Every shorter limit on the size of a file stops the save at another byte; the former checkpoint stays. */
+/* Every shorter limit on the size of a file stops the save at another byte; the former checkpoint
+ * stays. */
 static void a_failed_write_leaves_the_old_one(void **state)
 {
     (void)state;
@@ -313,7 +320,8 @@ static void a_full_disk_is_named_and_leaves_the_old_one(void **state)
     snprintf(disk, sizeof disk, "%s/disk", scratch_root);
     assert_int_equal(file_mkdirs(disk), ERR_OK);
     if (mount("tmpfs", disk, "tmpfs", 0, "size=16k") != 0) {
-        print_message("SKIPPED: mounting a small tmpfs needs root; the failed write above stays the proof\n");
+        print_message(
+            "SKIPPED: mounting a small tmpfs needs root; the failed write above stays the proof\n");
         skip();
     }
     snprintf(dir, sizeof dir, "%s/inner", disk);

@@ -1,4 +1,5 @@
-/* What breaks if this is wrong: an exported model loads nowhere, or a malformed file is read as weights. */
+/* What breaks if this is wrong: an exported model loads nowhere, or a malformed file is read as
+ * weights. */
 #include "tests/inner/scratch.h"
 #include <inttypes.h>
 #include "inner/io/safetensors.h"
@@ -13,10 +14,12 @@ static int reset(void **state)
     return 0;
 }
 
-/* Made with the reference writer: safetensors 0.8.0 (Python), save_file({"b": f32[[1,2],[3,4]], "a": u8[5,6,7],
- * "c": i64 scalar 9}, metadata={"format": "pt"}): order by dtype size, then name; header padded with blanks. */
+/* Made with the reference writer: safetensors 0.8.0 (Python), save_file({"b": f32[[1,2],[3,4]],
+ * "a": u8[5,6,7], "c": i64 scalar 9}, metadata={"format": "pt"}): order by dtype size, then name;
+ * header padded with blanks. */
 static const char reference_header[] =
-    "{\"__metadata__\":{\"format\":\"pt\"},\"c\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[0,8]},"
+    "{\"__metadata__\":{\"format\":\"pt\"},\"c\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":["
+    "0,8]},"
     "\"b\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[8,24]},"
     "\"a\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[24,27]}}";
 
@@ -87,12 +90,14 @@ static enum err parse(const char *header, size_t data_bytes)
         file[i] = (uint8_t)(strlen(header) >> 8 * i);
     memcpy(file + 8, header, strlen(header));
     arena_reset(&arena);
-    enum err e = safetensors_parse(&s, &arena, "x.safetensors", file, 8 + strlen(header) + data_bytes);
+    enum err e =
+        safetensors_parse(&s, &arena, "x.safetensors", file, 8 + strlen(header) + data_bytes);
     free(file);
     return e;
 }
 
-#define T(name, begin, end) "\"" name "\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[" #begin "," #end "]}"
+#define T(name, begin, end)                                                                        \
+    "\"" name "\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[" #begin "," #end "]}"
 
 static void what_the_format_forbids_is_refused(void **state)
 {
@@ -115,14 +120,20 @@ static void what_the_format_forbids_is_refused(void **state)
         {"{" T("a", 0, 5) "}", "its 5 bytes do not fit dtype and shape", 5},
         {"{" T("a", 4, 0) "}", "data_offsets is not [begin, end]", 4},
         {"{" T("a", -4, 0) "}", "data_offsets is not", 4},
-        {"{\"a\":{\"dtype\":\"F64\",\"shape\":[],\"data_offsets\":[0,8]}}", "dtype unknown here", 8},
+        {"{\"a\":{\"dtype\":\"F64\",\"shape\":[],\"data_offsets\":[0,8]}}", "dtype unknown here",
+         8},
         {"{\"a\":{\"dtype\":\"U8\",\"shape\":4,\"data_offsets\":[0,4]}}", "shape is not a list", 4},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[4.0],\"data_offsets\":[0,4]}}", "shape is not a list", 4},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[-4],\"data_offsets\":[0,4]}}", "shape is not a list", 4},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,1]}}", "at most 8 sizes", 1},
-        {"{\"a\":{\"dtype\":\"I64\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}", "do not fit", 0},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[4.0],\"data_offsets\":[0,4]}}", "shape is not a list",
+         4},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[-4],\"data_offsets\":[0,4]}}", "shape is not a list",
+         4},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,1]}}",
+         "at most 8 sizes", 1},
+        {"{\"a\":{\"dtype\":\"I64\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}",
+         "do not fit", 0},
         {"{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"offsets\":[0,4]}}", "data_offsets is not", 4},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4],\"x\":1}}", "nothing else", 4},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4],\"x\":1}}", "nothing else",
+         4},
         {"{\"a\":5}", "nothing else", 0},
         {"{\"__metadata__\":{\"a\":1}}", "__metadata__ is not", 0},
         {"{\"__metadata__\":\"a\"}", "__metadata__ is not", 0},
@@ -142,10 +153,14 @@ static void short_files_are_refused(void **state)
     struct safetensors s;
     assert_int_equal(safetensors_parse(&s, &arena, "x", (const uint8_t *)"1234567", 7), ERR_INPUT);
     assert_int_equal(safetensors_parse(&s, &arena, "x", NULL, 0), ERR_INPUT);
-    assert_int_equal(safetensors_parse(&s, &arena, "x", (const uint8_t *)"\0\0\0\0\0\0\0\0", 8), ERR_INPUT);
-    assert_int_equal(safetensors_parse(&s, &arena, "x", (const uint8_t *)"\x09\0\0\0\0\0\0\0{}", 10), ERR_INPUT);
+    assert_int_equal(safetensors_parse(&s, &arena, "x", (const uint8_t *)"\0\0\0\0\0\0\0\0", 8),
+                     ERR_INPUT);
+    assert_int_equal(
+        safetensors_parse(&s, &arena, "x", (const uint8_t *)"\x09\0\0\0\0\0\0\0{}", 10), ERR_INPUT);
     assert_says("cut short: 7 bytes of the header are missing");
-    assert_int_equal(safetensors_parse(&s, &arena, "x", (const uint8_t *)"\xff\xff\xff\xff\xff\xff\xff\xff{}", 10), ERR_INPUT);
+    assert_int_equal(safetensors_parse(&s, &arena, "x",
+                                       (const uint8_t *)"\xff\xff\xff\xff\xff\xff\xff\xff{}", 10),
+                     ERR_INPUT);
     assert_says("no header of 1 to 100000000 bytes");
     assert_int_equal(safetensors_open(&s, &arena, scratch("none")), ERR_INPUT);
 }

@@ -1,6 +1,6 @@
 /* What breaks if this is wrong: our GPT-2 is not GPT-2, our Llama not Llama, AdamW and LAMB are not
- * the published ones, and what we export means something else elsewhere. Oracle: tests/golden/gpt and
- * llama (transformers and torch in float64). */
+ * the published ones, and what we export means something else elsewhere. Oracle: tests/golden/gpt
+ * and llama (transformers and torch in float64). */
 #include "tests/cuda/cuda_test.h"
 #include "tests/inner/setup.h"
 #include <math.h>
@@ -12,10 +12,11 @@
 static const struct golden {
     const char *dir, *words[20];
 } gpt2 = {"tests/golden/gpt", {"--model.heads", "2"}},
-  llama = {"tests/golden/llama",
-           {"--model.heads", "4", "--model.kv_heads", "2", "--model.norm", "rms", "--model.norm_eps",
-            "1e-3", "--model.positions", "rope", "--model.rope_theta", "100", "--model.activation",
-            "swiglu", "--model.mlp", "40", "--model.bias", "false", "--model.tied", "false"}},
+  llama = {"tests/golden/llama", {"--model.heads",      "4",      "--model.kv_heads",   "2",
+                                  "--model.norm",       "rms",    "--model.norm_eps",   "1e-3",
+                                  "--model.positions",  "rope",   "--model.rope_theta", "100",
+                                  "--model.activation", "swiglu", "--model.mlp",        "40",
+                                  "--model.bias",       "false",  "--model.tied",       "false"}},
   *golden;
 static struct arena arena;
 
@@ -50,9 +51,9 @@ static double *values(const char *name, size_t expected)
     uint8_t *text;
     size_t size;
     char *at, *key = arena_printf(&arena, "\n%s ", name);
-    assert_int_equal(
-        file_read(arena_printf(&arena, "%s/values.txt", golden->dir), 1 << 20, &arena, &text, &size),
-        ERR_OK);
+    assert_int_equal(file_read(arena_printf(&arena, "%s/values.txt", golden->dir), 1 << 20, &arena,
+                               &text, &size),
+                     ERR_OK);
     at = !strncmp((char *)text, key + 1, strlen(key + 1)) ? (char *)text - 1
                                                           : strstr((char *)text, key);
     assert_non_null(at);
@@ -93,14 +94,14 @@ struct gpt {
 static void build(struct gpt *g, const char *optimizer)
 {
     *g = (struct gpt){0};
-    const char *words[64] = {"--model.vocab",       "48",      "--model.width",    "16",
-                             "--model.layers",      "2",       "--model.context",  "12",
-                             "--data.tokenizer",    "external", "--train.steps",   "10",
-                             "--train.lr",          "0.01",    "--train.warmup",   "3",
-                             "--train.lr_end",      "0.1",     "--train.clip",     "0.3",
-                             "--train.weight_decay", "0.1",    "--train.beta1",    "0.9",
-                             "--train.beta2",       "0.95",    "--train.eps",      "1e-6",
-                             "--train.optimizer",   optimizer};
+    const char *words[64] = {"--model.vocab",        "48",       "--model.width",   "16",
+                             "--model.layers",       "2",        "--model.context", "12",
+                             "--data.tokenizer",     "external", "--train.steps",   "10",
+                             "--train.lr",           "0.01",     "--train.warmup",  "3",
+                             "--train.lr_end",       "0.1",      "--train.clip",    "0.3",
+                             "--train.weight_decay", "0.1",      "--train.beta1",   "0.9",
+                             "--train.beta2",        "0.95",     "--train.eps",     "1e-6",
+                             "--train.optimizer",    optimizer};
     size_t n = 0;
     while (words[n])
         n++;
@@ -231,7 +232,8 @@ static void export_is_what_was_imported(void **state)
     struct gpt g;
     struct safetensors ours, theirs;
     build(&g, "adamw");
-    assert_int_equal(names_export(g.s, &g.t, here(&g, model_params(g.m)), false, scratch("hf")), ERR_OK);
+    assert_int_equal(names_export(g.s, &g.t, here(&g, model_params(g.m)), false, scratch("hf")),
+                     ERR_OK);
     assert_int_equal(safetensors_open(&ours, &arena, scratch("hf/model.safetensors")), ERR_OK);
     assert_int_equal(safetensors_open(&theirs, &arena, path_of("model")), ERR_OK);
     assert_int_equal(ours.count, theirs.count);

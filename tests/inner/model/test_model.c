@@ -370,7 +370,8 @@ static void repeat_seen(struct dev *d, const struct dev_repeat *r)
     r->ops(r->self);
 }
 
-/* A device may replay what it has recorded under a key, so a key says all that the ops depend on. */
+/* A device may replay what it has recorded under a key, so a key says all that the ops depend on.
+ */
 static void a_pass_is_named_by_all_it_depends_on(void **state)
 {
     (void)state;
@@ -386,11 +387,11 @@ static void a_pass_is_named_by_all_it_depends_on(void **state)
     seen.repeat = repeat_seen;
     u.d->ops = &seen;
     key_count = 0;
-    assert_int_equal(model_step(u.m, &u.b, 0.5f, NULL, &sum, &count), ERR_OK);  /* 0, 1 */
-    assert_int_equal(model_step(u.m, &b, 0.5f, NULL, &sum, &count), ERR_OK);    /* 2, 3 */
-    assert_int_equal(model_step(u.m, &b, 0.25f, NULL, &sum, &count), ERR_OK);   /* 4, 5 */
-    assert_int_equal(model_step(u.m, &c, 0.5f, NULL, &sum, &count), ERR_OK);    /* 6, 7 */
-    assert_int_equal(model_eval(u.m, &u.b, &sum, &count), ERR_OK);              /* 8 */
+    assert_int_equal(model_step(u.m, &u.b, 0.5f, NULL, &sum, &count), ERR_OK); /* 0, 1 */
+    assert_int_equal(model_step(u.m, &b, 0.5f, NULL, &sum, &count), ERR_OK);   /* 2, 3 */
+    assert_int_equal(model_step(u.m, &b, 0.25f, NULL, &sum, &count), ERR_OK);  /* 4, 5 */
+    assert_int_equal(model_step(u.m, &c, 0.5f, NULL, &sum, &count), ERR_OK);   /* 6, 7 */
+    assert_int_equal(model_eval(u.m, &u.b, &sum, &count), ERR_OK);             /* 8 */
     assert_int_equal(key_count, 9);
     assert_true(keys[0] == keys[2] && keys[1] == keys[3]);
     static const size_t different[] = {0, 1, 4, 6, 7, 8};
@@ -460,11 +461,12 @@ static void tables_of_llama(void **state)
     "--model.norm", "rms", "--model.positions", "rope", "--model.activation", "swiglu",            \
         "--model.bias", "false", "--model.context", "2048", "--data.tokenizer", "external",        \
         "--model.width", "2048", "--model.heads", "32"
-    const char *const big[] = {LLAMA_FAMILY, "--model.vocab", "128256", "--model.layers", "16",
-                               "--model.kv_heads", "8", "--model.mlp", "8192", NULL};
-    const char *const tiny[] = {LLAMA_FAMILY, "--model.vocab", "32000", "--model.layers", "22",
-                                "--model.kv_heads", "4", "--model.mlp", "5632", "--model.tied",
-                                "false", NULL};
+    const char *const big[] = {
+        LLAMA_FAMILY,  "--model.vocab", "128256", "--model.layers", "16", "--model.kv_heads", "8",
+        "--model.mlp", "8192",          NULL};
+    const char *const tiny[] = {LLAMA_FAMILY, "--model.vocab",    "32000", "--model.layers",
+                                "22",         "--model.kv_heads", "4",     "--model.mlp",
+                                "5632",       "--model.tied",     "false", NULL};
     assert_int_equal(table_make(&t, setup_settings(&arena, big), &arena), ERR_OK);
     assert_int_equal(t.parameters, 1235814400);
     assert_null(table_find(&t, "wpe.weight"));
@@ -488,8 +490,9 @@ static void logits_never_exist_whole(void **state)
     (void)state;
     for (int gpu = 0; gpu < 2; gpu++) {
         struct table t;
-        const char *const words[] = {"--model.vocab", "50257", "--model.width", "64", "--device.attention", "own",
-                                     "--device.kind", gpu ? "cuda" : "cpu", NULL};
+        const char *const words[] = {
+            "--model.vocab", "50257",         "--model.width",      "64", "--device.attention",
+            "own",           "--device.kind", gpu ? "cuda" : "cpu", NULL};
         struct settings *s = setup_settings(&arena, words);
         assert_int_equal(table_make(&t, s, &arena), ERR_OK);
         size_t most = gpu ? 512 << 20 : (64 + 32 + 1) << 20,
@@ -502,7 +505,8 @@ static void logits_never_exist_whole(void **state)
     assert_int_equal(table_make(&t, s, &arena), ERR_OK);
     size_t both = model_plan(s, &t, DTYPE_BF16, 65536, true).workspace.ops;
     s->device_attention = "own";
-    assert_true(model_plan(s, &t, DTYPE_BF16, 65536, true).workspace.ops < both); /* cuDNN's is planned for */
+    assert_true(model_plan(s, &t, DTYPE_BF16, 65536, true).workspace.ops <
+                both); /* cuDNN's is planned for */
     for (size_t T = 1; T < 3000; T += 7) {
         size_t rows = dev_logit_rows(1 << 20, T, 512);
         assert_true(rows <= T && rows * 512 * 4 <= 1 << 20 && rows > 0);

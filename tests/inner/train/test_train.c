@@ -155,7 +155,8 @@ static enum err seen_saved(void *self, struct train *t, int64_t step)
 
 static struct train_hook hook_of(struct seen *s)
 {
-    return (struct train_hook){s, seen_start, seen_update, seen_due, seen_step, seen_eval, seen_saving, seen_saved};
+    return (struct train_hook){s,         seen_start, seen_update, seen_due,
+                               seen_step, seen_eval,  seen_saving, seen_saved};
 }
 
 /* ---- learning ------------------------------------------------------------------------------ */
@@ -210,9 +211,11 @@ static struct final copy_final(struct run *r)
 /* Ten steps in one process, or five and five in two. */
 static void resumes(const char *type, const char *optimizer, const char *rounding)
 {
-    const char *const words[] = {TINY, "--train.steps",     "10",      "--device.dtype",
-                                 type, "--train.optimizer", optimizer,
-                                 "--train.rounding", rounding, NULL};
+    const char *const words[] = {TINY,      "--train.steps",
+                                 "10",      "--device.dtype",
+                                 type,      "--train.optimizer",
+                                 optimizer, "--train.rounding",
+                                 rounding,  NULL};
     char dir[2][48];
     struct final f[2];
     struct run r;
@@ -301,8 +304,9 @@ static void a_step_that_is_given_up_changes_nothing(void **state)
     for (int i = 0; i < 2; i++) {
         struct seen s = {.refuse_after = i ? 3 : 0};
         struct train_hook h = hook_of(&s);
-        begin(&r, i ? "refused" : "ended",
-              (const char *[]){TINY, "--train.steps", i ? "6" : "3", "--train.decay", "none", NULL});
+        begin(
+            &r, i ? "refused" : "ended",
+            (const char *[]){TINY, "--train.steps", i ? "6" : "3", "--train.decay", "none", NULL});
         assert_int_equal(train_run(&r.t, &h), i ? ERR_STOPPED : ERR_OK);
         assert_int_equal(r.t.step, 3);
         assert_int_equal(s.steps, 3);
@@ -386,7 +390,8 @@ static void too_much_memory_is_refused_before_it_is_taken(void **state)
     t.dev = &d;
     assert_int_equal(table_make(&t.table, t.settings, &arena), ERR_OK);
     assert_int_equal(train_memory_check(&t), ERR_MEMORY);
-    assert_says("train.micro_tokens = 128; or train.recompute = block with train.micro_tokens = 256 would fit");
+    assert_says("train.micro_tokens = 128; or train.recompute = block with train.micro_tokens = "
+                "256 would fit");
 }
 
 /* Peak resident memory of this process, bytes. */

@@ -1,7 +1,7 @@
 #ifndef CUDA_RUNTIME_API_H
 #define CUDA_RUNTIME_API_H
-/* What coll_nccl.c uses of the CUDA runtime, for machines without the toolkit; fake_cuda.c is behind
- * it. With -DCUDA=ON the same files are compiled with the real headers instead.
+/* What coll_nccl.c uses of the CUDA runtime, for machines without the toolkit; fake_cuda.c is
+ * behind it. With -DCUDA=ON the same files are compiled with the real headers instead.
  */
 #include <stddef.h>
 

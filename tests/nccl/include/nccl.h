@@ -25,7 +25,10 @@ typedef enum { ncclUint8 = 1, ncclFloat = 7, ncclDouble = 8, ncclBfloat16 = 9 } 
 typedef struct {
     int blocking;
 } ncclConfig_t;
-#define NCCL_CONFIG_INITIALIZER {INT_MIN}
+#define NCCL_CONFIG_INITIALIZER                                                                    \
+    {                                                                                              \
+        INT_MIN                                                                                    \
+    }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id, int rank,

@@ -1,6 +1,6 @@
-/* What breaks if the aggregator is wrong: a receipt without bytes, a contribution added twice, a restart that ends
- * elsewhere. Drives the service as the link would, on real files, with encoded contributions; a "crash" drops everything in
- * memory and opens the directory again. */
+/* What breaks if the aggregator is wrong: a receipt without bytes, a contribution added twice, a
+ * restart that ends elsewhere. Drives the service as the link would, on real files, with encoded
+ * contributions; a "crash" drops everything in memory and opens the directory again. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -46,21 +46,28 @@ struct fake {
 };
 static struct fake site[N];
 
-/* ---- opening ------------------------------------------------------------------------------------------ */
+/* ---- opening
+ * ------------------------------------------------------------------------------------------ */
 
 static enum err try_open(void)
 {
     t.perm = arena_make(0);
     assert_int_equal(world_open_real(&t.world, t.root), ERR_OK);
-    struct member_options mo = {.fragments = &t.fragments, .schedule = t.schedule, .keep = t.catch_up};
+    struct member_options mo = {
+        .fragments = &t.fragments, .schedule = t.schedule, .keep = t.catch_up};
     assert_int_equal(nesterov_make(&mo.outer, "nesterov", 0.7f, 0.9f), ERR_OK);
     assert_int_equal(member_open(&t.member, t.world, t.cpu, &mo, &t.perm), ERR_OK);
     if (member_found(&t.member))
         assert_int_equal(member_load(&t.member), ERR_OK);
     else
         assert_int_equal(member_begin(&t.member, t.slab), ERR_OK);
-    struct aggregator_options o = {.run = "test", .sites = names, .site_count = N, .canonical = t.canonical,
-                                   .strict = t.strict, .straggler_ms = t.straggler_ms, .revoked_path = t.revoked};
+    struct aggregator_options o = {.run = "test",
+                                   .sites = names,
+                                   .site_count = N,
+                                   .canonical = t.canonical,
+                                   .strict = t.strict,
+                                   .straggler_ms = t.straggler_ms,
+                                   .revoked_path = t.revoked};
     enum err e = aggregator_open(&t.a, t.world, &t.member, &o, &t.perm);
     if (e == ERR_OK)
         t.s = aggregator_service(t.a);
@@ -102,7 +109,8 @@ static uint64_t work(void)
     return wake;
 }
 
-/* ---- what a site says --------------------------------------------------------------------------------- */
+/* ---- what a site says
+ * --------------------------------------------------------------------------------- */
 
 static const char *uri(unsigned i)
 {
@@ -115,8 +123,11 @@ static const char *uri(unsigned i)
 
 static struct wire_head head(const struct fake *f)
 {
-    struct wire_head h = {.roster_version = 1, .epoch = f->epoch, .incarnation = f->incarnation,
-                          .instance = f->instance, .config = digest_of(canonical, strlen(canonical))};
+    struct wire_head h = {.roster_version = 1,
+                          .epoch = f->epoch,
+                          .incarnation = f->incarnation,
+                          .instance = f->instance,
+                          .config = digest_of(canonical, strlen(canonical))};
     strcpy(h.run, "test");
     strcpy(h.site, names[f->index]);
     return h;
@@ -125,7 +136,10 @@ static struct wire_head head(const struct fake *f)
 static struct wire_hello_answer hello(struct fake *f, bool has_state)
 {
     static struct wire_hello_answer answer;
-    struct wire_hello m = {.head = head(f), .major = WIRE_MAJOR, .config = canonical, .has_state = has_state,
+    struct wire_hello m = {.head = head(f),
+                           .major = WIRE_MAJOR,
+                           .config = canonical,
+                           .has_state = has_state,
                            .fragment_count = has_state ? P : 0};
     for (unsigned i = 0; i < P; i++) /* an orderly site stands where we stand */
         m.fragments[i] = (struct wire_fragment_state){.round = t.member.state[i].round,
@@ -154,23 +168,32 @@ static uint8_t *payload_of(unsigned i, unsigned fragment, size_t *n)
     uint8_t *payload = malloc(c->payload_max(c, count));
     for (size_t k = 0; k < count; k++)
         z[k] = (float)((int)((k * 7 + i * 13 + fragment * 3 + round * 5) % 97) - 48) / 64;
-    assert_int_equal(c->encode(c, t.work, payload, n, residual, z, t.member.state[fragment].codes, count), ERR_OK);
+    assert_int_equal(
+        c->encode(c, t.work, payload, n, residual, z, t.member.state[fragment].codes, count),
+        ERR_OK);
     free(z);
     free(residual);
     return payload;
 }
 
-static struct wire_contribution header(const struct fake *f, unsigned fragment, const uint8_t *payload, size_t n)
+static struct wire_contribution header(const struct fake *f, unsigned fragment,
+                                       const uint8_t *payload, size_t n)
 {
     const struct member_state *s = &t.member.state[fragment];
-    return (struct wire_contribution){.head = head(f), .fragment = fragment, .round = s->round, .payload_bytes = n,
+    return (struct wire_contribution){.head = head(f),
+                                      .fragment = fragment,
+                                      .round = s->round,
+                                      .payload_bytes = n,
                                       .codec = (uint32_t)member_codec(&t.member, fragment),
-                                      .data_cursor = 1000 * s->round + f->index, .parent = s->manifest,
-                                      .grid = member_grid(&t.member, fragment), .payload = digest_of(payload, n),
+                                      .data_cursor = 1000 * s->round + f->index,
+                                      .parent = s->manifest,
+                                      .grid = member_grid(&t.member, fragment),
+                                      .payload = digest_of(payload, n),
                                       .weight = 1.0f + (float)f->index};
 }
 
-static struct wire_answer offer(const struct fake *f, const struct wire_contribution *m, void **upload)
+static struct wire_answer offer(const struct fake *f, const struct wire_contribution *m,
+                                void **upload)
 {
     struct wire_answer answer;
     t.s.offer(t.s.self, uri(f->index), m, &answer, upload);
@@ -201,7 +224,8 @@ static enum round_outcome contribute_steps(struct fake *f, unsigned fragment, si
     struct wire_answer answer = offer(f, &m, &upload);
     if (answer.outcome == ROUND_RESUME) {
         for (uint64_t at = answer.offset; at < n; at = at + step < n ? at + step : n)
-            assert_int_equal(chunk(upload, payload, at, at + step < n ? at + step : n).outcome, ROUND_NONE);
+            assert_int_equal(chunk(upload, payload, at, at + step < n ? at + step : n).outcome,
+                             ROUND_NONE);
         answer = finish(upload, true);
     }
     free(payload);
@@ -225,14 +249,19 @@ static struct wire_poll_answer poll_round(const struct fake *f, unsigned fragmen
 static enum round_outcome report(const struct fake *f, unsigned fragment)
 {
     struct wire_answer answer;
-    struct wire_report m = {.head = head(f), .fragment = fragment, .round = t.member.state[fragment].round,
-                            .state = t.member.state[fragment].digest, .step = 7, .loss = 2.5};
+    struct wire_report m = {.head = head(f),
+                            .fragment = fragment,
+                            .round = t.member.state[fragment].round,
+                            .state = t.member.state[fragment].digest,
+                            .step = 7,
+                            .loss = 2.5};
     t.s.report(t.s.self, uri(f->index), &m, &answer);
     work();
     return answer.outcome;
 }
 
-/* ---- whole runs --------------------------------------------------------------------------------------- */
+/* ---- whole runs
+ * --------------------------------------------------------------------------------------- */
 
 static void round_all(unsigned fragment)
 {
@@ -264,7 +293,8 @@ static struct digest quiet_run(void)
     return d;
 }
 
-/* Each fragment ends in another epoch, and the last of a site's reports comes after the restart that forgot the others. */
+/* Each fragment ends in another epoch, and the last of a site's reports comes after the restart
+ * that forgot the others. */
 static void finished_across_restarts(void **state)
 {
     (void)state;
@@ -293,7 +323,8 @@ static int fresh(void **state)
     return file_remove_tree(t.root) != ERR_OK;
 }
 
-/* Everything twice, in another order, cut streams, a crash after every step: the same bytes at the end. */
+/* Everything twice, in another order, cut streams, a crash after every step: the same bytes at the
+ * end. */
 static void a_disturbed_run_ends_with_the_same_bytes(void **state)
 {
     struct digest quiet = quiet_run();
@@ -325,7 +356,8 @@ static void a_disturbed_run_ends_with_the_same_bytes(void **state)
                 assert_int_equal(again.offset, n / 3);
                 assert_int_equal(chunk(upload, payload, n / 3, n).outcome, ROUND_NONE);
                 assert_int_equal(finish(upload, true).outcome, ROUND_RECEIPT);
-                if (k == 2 && p == 1) { /* after the last ACCEPT, before the commit: hello of all brings it */
+                if (k == 2 &&
+                    p == 1) { /* after the last ACCEPT, before the commit: hello of all brings it */
                     crash(), crashes++;
                     assert_int_equal(t.member.state[p].round, round);
                     hello_all();
@@ -333,7 +365,8 @@ static void a_disturbed_run_ends_with_the_same_bytes(void **state)
                 work();
                 if (k < 2) {
                     struct wire_answer twice = offer(f, &m, &upload);
-                    assert_int_equal(twice.outcome, m.head.epoch == f->epoch ? ROUND_RECEIPT : ROUND_REBIND);
+                    assert_int_equal(twice.outcome,
+                                     m.head.epoch == f->epoch ? ROUND_RECEIPT : ROUND_REBIND);
                 }
                 free(payload);
             }
@@ -355,23 +388,27 @@ static void the_outer_step_is_the_weighted_mean(void **state)
     float *z = malloc(count * sizeof *z), *before = malloc(count * sizeof *before);
     memcpy(before, t.member.state[0].theta, count * sizeof *before);
     const struct codec *c = codec_get(schedule_codec(&t.schedule, 0, 0, 0));
-    for (unsigned i = 0; i < N; i++) { /* contributions are weighted already: sum of z over sum of weights */
+    for (unsigned i = 0; i < N;
+         i++) { /* contributions are weighted already: sum of z over sum of weights */
         uint8_t *payload = payload_of(i, 0, &n);
-        assert_int_equal(c->decode(c, t.work, z, payload, n, t.member.state[0].codes, count), ERR_OK);
+        assert_int_equal(c->decode(c, t.work, z, payload, n, t.member.state[0].codes, count),
+                         ERR_OK);
         for (size_t k = 0; k < count; k++)
             mean[k] += (double)z[k] / (1.0 + 2.0 + 3.0);
         free(payload);
     }
     round_all(0);
     for (size_t k = 0; k < count; k++) /* the first Nesterov step from zero momentum */
-        assert_float_equal(t.member.state[0].theta[k], (float)((double)before[k] - 0.7 * 1.9 * mean[k]), 1e-6f);
+        assert_float_equal(t.member.state[0].theta[k],
+                           (float)((double)before[k] - 0.7 * 1.9 * mean[k]), 1e-6f);
     free(mean);
     free(z);
     free(before);
     shut();
 }
 
-/* ---- streams ------------------------------------------------------------------------------------------ */
+/* ---- streams
+ * ------------------------------------------------------------------------------------------ */
 
 static void a_newer_stream_supersedes_the_older(void **state)
 {
@@ -392,7 +429,7 @@ static void a_newer_stream_supersedes_the_older(void **state)
     assert_int_equal(answer.outcome, ROUND_RESUME);
     assert_int_equal(answer.offset, 100);
     assert_int_equal(chunk(second, payload, 50, 200).outcome, ROUND_RESUME); /* an overlap */
-    assert_int_equal(finish(second, true).outcome, ROUND_RESUME);             /* not complete at all */
+    assert_int_equal(finish(second, true).outcome, ROUND_RESUME); /* not complete at all */
     assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT);
     free(payload);
     shut();
@@ -407,10 +444,10 @@ static void bad_headers_store_nothing(void **state)
     hello_all();
     uint8_t *payload = payload_of(0, 0, &n);
     struct wire_contribution good = header(&site[0], 0, payload, n), m = good;
-#define REFUSED(change, expected)                                                                        \
-    m = good;                                                                                            \
-    change;                                                                                              \
-    assert_int_equal(offer(&site[0], &m, &upload).outcome, expected);                                    \
+#define REFUSED(change, expected)                                                                  \
+    m = good;                                                                                      \
+    change;                                                                                        \
+    assert_int_equal(offer(&site[0], &m, &upload).outcome, expected);                              \
     assert_null(upload)
     REFUSED(m.payload_bytes++, ROUND_INVALID);
     REFUSED(m.payload_bytes = 0, ROUND_INVALID);
@@ -456,7 +493,8 @@ static void bad_payloads_are_never_accepted(void **state)
     payload[n / 2] ^= 1;
     memset(payload + n - 2, 0xff, 2); /* a bf16 NaN, under a digest that holds */
     m = header(&site[0], 0, payload, n);
-    assert_int_equal(offer(&site[0], &m, &upload).outcome, ROUND_CONFLICT); /* other bytes by the same process */
+    assert_int_equal(offer(&site[0], &m, &upload).outcome,
+                     ROUND_CONFLICT); /* other bytes by the same process */
     site[0].incarnation++;
     assert_int_equal(hello(&site[0], true).outcome, ROUND_CURRENT);
     m = header(&site[0], 0, payload, n);
@@ -472,9 +510,11 @@ static void bad_payloads_are_never_accepted(void **state)
     shut();
 }
 
-/* ---- who may ------------------------------------------------------------------------------------------ */
+/* ---- who may
+ * ------------------------------------------------------------------------------------------ */
 
-static enum round_outcome hello_as(const char *peer, const char *name, const char *config, char text[WIRE_TEXT_MAX])
+static enum round_outcome hello_as(const char *peer, const char *name, const char *config,
+                                   char text[WIRE_TEXT_MAX])
 {
     struct wire_hello m = {.head = head(&site[0]), .major = WIRE_MAJOR, .config = config};
     struct wire_hello_answer answer;
@@ -503,12 +543,15 @@ static void only_the_named_site_is_served(void **state)
     assert_int_equal(hello_as("", "a", canonical, text), ROUND_DENIED);
     assert_int_equal(hello_as(NULL, "a", canonical, text), ROUND_DENIED);
     assert_int_equal(hello_as("atoll://test/site/d", "d", canonical, text), ROUND_EXCLUDED);
-    assert_int_equal(hello_as("atoll://test/site/a", "a", "outer.every=5\nouter.fragments=2\n", text), ROUND_MISMATCH);
+    assert_int_equal(
+        hello_as("atoll://test/site/a", "a", "outer.every=5\nouter.fragments=2\n", text),
+        ROUND_MISMATCH);
     assert_non_null(strstr(text, "outer.every: 5 here, 4 there"));
     assert_null(strstr(text, "fragments"));
     take_back("# taken back\natoll://test/site/b\n \tatoll://test/site/a  # laptop lost\r\n");
     assert_int_equal(hello_as("atoll://test/site/a", "a", canonical, text), ROUND_EXCLUDED);
-    assert_int_equal(contribute(&site[0], 0), ROUND_EXCLUDED); /* at the next call, not the next connection */
+    assert_int_equal(contribute(&site[0], 0),
+                     ROUND_EXCLUDED); /* at the next call, not the next connection */
     take_back("atoll://test/site/b\n");
     assert_int_equal(hello_as("atoll://test/site/a", "a", canonical, text), ROUND_JOIN);
     shut();
@@ -530,7 +573,8 @@ static void a_second_process_of_a_site_is_refused(void **state)
     shut();
 }
 
-/* ---- recovery ----------------------------------------------------------------------------------------- */
+/* ---- recovery
+ * ----------------------------------------------------------------------------------------- */
 
 static void spool_file(unsigned i, unsigned fragment, char path[300])
 {
@@ -539,8 +583,8 @@ static void spool_file(unsigned i, unsigned fragment, char path[300])
     uint8_t *payload = payload_of(i, fragment, &n);
     struct digest d = digest_of(payload, n);
     digest_hex(&d, hex);
-    snprintf(path, 300, "spool/%u/%llu/%s.%s", fragment, (unsigned long long)t.member.state[fragment].round, names[i],
-             hex);
+    snprintf(path, 300, "spool/%u/%llu/%s.%s", fragment,
+             (unsigned long long)t.member.state[fragment].round, names[i], hex);
     free(payload);
 }
 
@@ -570,7 +614,8 @@ static void a_durable_payload_without_record_is_taken_up(void **state)
     begin(true);
     hello_all();
     assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT);
-    assert_int_equal(t.world->ops->remove(t.world, "journal"), ERR_OK); /* as if it had died before ACCEPT */
+    assert_int_equal(t.world->ops->remove(t.world, "journal"),
+                     ERR_OK); /* as if it had died before ACCEPT */
     crash();
     struct wire_hello_answer answer = hello(&site[0], true);
     assert_true(digest_zero(&answer.fragments[0].accepted));
@@ -624,11 +669,13 @@ static void an_older_copy_of_the_state_halts(void **state)
     char command[300];
     begin(true);
     hello_all();
-    snprintf(command, sizeof command, "cp -r %s/frag %s/kept && rm -r %s/kept/1", t.root, t.root, t.root);
+    snprintf(command, sizeof command, "cp -r %s/frag %s/kept && rm -r %s/kept/1", t.root, t.root,
+             t.root);
     assert_int_equal(system(command), 0);
     round_all(0);
     shut();
-    snprintf(command, sizeof command, "rm -r %s/frag/0 && mv %s/kept/0 %s/frag/0", t.root, t.root, t.root);
+    snprintf(command, sizeof command, "rm -r %s/frag/0 && mv %s/kept/0 %s/frag/0", t.root, t.root,
+             t.root);
     assert_int_equal(system(command), 0);
     assert_int_equal(try_open(), ERR_CORRUPT);
     assert_non_null(strstr(err_message(), "restored from an older copy"));
@@ -663,10 +710,11 @@ static void epochs_rise_and_the_spool_is_swept(void **state)
     shut();
 }
 
-/* ---- polls, fetches ----------------------------------------------------------------------------------- */
+/* ---- polls, fetches
+ * ----------------------------------------------------------------------------------- */
 
-static struct wire_answer fetch(const struct fake *f, enum wire_what what, uint64_t round, uint64_t offset,
-                                const uint8_t **data, size_t *n, void **source)
+static struct wire_answer fetch(const struct fake *f, enum wire_what what, uint64_t round,
+                                uint64_t offset, const uint8_t **data, size_t *n, void **source)
 {
     struct wire_answer answer;
     struct wire_fetch m = {.head = head(f), .what = what, .round = round, .offset = offset};
@@ -704,19 +752,22 @@ static void commits_are_told_and_fetched(void **state)
     assert_ptr_equal(data, same); /* one copy, two readers */
     t.s.fetched(t.s.self, source);
     t.s.fetched(t.s.self, second);
-    assert_int_equal(fetch(&site[0], WIRE_AGGREGATE, 0, n + 1, &same, &n, &second).outcome, ROUND_INVALID);
+    assert_int_equal(fetch(&site[0], WIRE_AGGREGATE, 0, n + 1, &same, &n, &second).outcome,
+                     ROUND_INVALID);
     assert_int_equal(fetch(&site[0], WIRE_SNAPSHOT, 1, 0, &data, &n, &source).outcome, ROUND_NONE);
     assert_int_equal(n, member_snapshot_bytes(&t.member, 0));
     d = digest_of(data, n);
     assert_memory_equal(&d, &p.manifest.state_after, sizeof d);
-    round_all(0); /* the snapshot that is being read stays whole; the next reader gets it, later ones do not */
+    round_all(0); /* the snapshot that is being read stays whole; the next reader gets it, later
+                     ones do not */
     assert_memory_equal(&d, &p.manifest.state_after, sizeof d);
     t.s.fetched(t.s.self, source);
     assert_int_equal(fetch(&site[0], WIRE_SNAPSHOT, 1, 0, &data, &n, &source).outcome, ROUND_GONE);
     round_all(0);
     round_all(0);
     assert_int_equal(poll_round(&site[0], 0, 3).answer.outcome, ROUND_COMMIT);
-    assert_int_equal(fetch(&site[0], WIRE_AGGREGATE, 0, 0, &data, &n, &source).outcome, ROUND_GONE); /* older than 3 */
+    assert_int_equal(fetch(&site[0], WIRE_AGGREGATE, 0, 0, &data, &n, &source).outcome,
+                     ROUND_GONE); /* older than 3 */
     shut();
 }
 
@@ -725,7 +776,10 @@ static void a_site_that_was_away_catches_up(void **state)
     (void)state;
     begin(true);
     hello_all();
-    struct wire_hello m = {.head = head(&site[0]), .major = WIRE_MAJOR, .config = canonical, .has_state = true,
+    struct wire_hello m = {.head = head(&site[0]),
+                           .major = WIRE_MAJOR,
+                           .config = canonical,
+                           .has_state = true,
                            .fragment_count = P};
     struct wire_hello_answer answer;
     for (unsigned i = 0; i < P; i++)
@@ -770,7 +824,8 @@ static void a_quorum_goes_on_at_the_deadline(void **state)
     wait_until(work());
     work();
     assert_int_equal(t.member.state[0].round, 1);
-    assert_int_equal(chunk(upload, payload, 0, 50).outcome, ROUND_BEHIND); /* the rest of the bytes is spared */
+    assert_int_equal(chunk(upload, payload, 0, 50).outcome,
+                     ROUND_BEHIND); /* the rest of the bytes is spared */
     finish(upload, false);
     assert_int_equal(offer(&site[1], &m, &upload).outcome, ROUND_BEHIND);
     struct wire_poll_answer p = poll_round(&site[1], 0, 0);
@@ -781,8 +836,8 @@ static void a_quorum_goes_on_at_the_deadline(void **state)
     shut();
 }
 
-/* The quorum's commit comes while a contribution is being verified, or written: its files stay until it is out of there, it counts
- * nowhere, and the round's directory goes all the same. */
+/* The quorum's commit comes while a contribution is being verified, or written: its files stay
+ * until it is out of there, it counts nowhere, and the round's directory goes all the same. */
 static void a_commit_while_one_is_verified(void **state)
 {
     (void)state;
@@ -797,7 +852,8 @@ static void a_commit_while_one_is_verified(void **state)
     assert_int_equal(chunk(upload, payload, 0, n).outcome, ROUND_NONE);
     t.s.finish(t.s.self, upload, true, &answer);
     assert_int_equal(answer.outcome, ROUND_PENDING);
-    answer = offer(&site[1], &m, &other); /* its connection broke: not while somebody is inside the file */
+    answer = offer(&site[1], &m,
+                   &other); /* its connection broke: not while somebody is inside the file */
     assert_int_equal(answer.outcome, ROUND_FULL);
     assert_in_range(answer.retry_ms, 1, 1000);
     assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT);
@@ -851,7 +907,8 @@ static void a_commit_while_one_is_written(void **state)
     shut();
 }
 
-/* ---- disk full ---------------------------------------------------------------------------------------- */
+/* ---- disk full
+ * ---------------------------------------------------------------------------------------- */
 
 static void fill_but(const char *path, size_t leave)
 {
@@ -859,7 +916,8 @@ static void fill_but(const char *path, size_t leave)
     char block[4096] = {1};
     FILE *f = fopen(path, "w");
     assert_non_null(f);
-    while (file_free_bytes(t.root, &left) == ERR_OK && left >= leave + sizeof block && fwrite(block, sizeof block, 1, f))
+    while (file_free_bytes(t.root, &left) == ERR_OK && left >= leave + sizeof block &&
+           fwrite(block, sizeof block, 1, f))
         fflush(f);
     fclose(f);
 }
@@ -870,7 +928,8 @@ static void a_full_disk_refuses_then_goes_on(void **state)
     char filler[100];
     assert_int_equal(file_mkdirs(t.root), ERR_OK);
     if (mount("tmpfs", t.root, "tmpfs", 0, "size=4m") != 0) {
-        print_message("SKIPPED: a full disk needs the right to mount a tmpfs (%s)\n", strerror(errno));
+        print_message("SKIPPED: a full disk needs the right to mount a tmpfs (%s)\n",
+                      strerror(errno));
         skip();
     }
     snprintf(filler, sizeof filler, "%s/filler", t.root);
@@ -940,7 +999,8 @@ static void a_full_disk_refuses_then_goes_on(void **state)
     assert_int_equal(umount(t.root), 0);
 }
 
-/* ---- frame -------------------------------------------------------------------------------------------- */
+/* ---- frame
+ * -------------------------------------------------------------------------------------------- */
 
 static void no_log(void *self, enum log_level level, const char *line)
 {
@@ -964,7 +1024,8 @@ static int open_all(void **state)
         t.slab[i] = toy_used(&t.table, i) ? (float)(i % 129) / 64 - 1 : 0;
     t.schedule = schedule_streaming(20, 4, P, 1, CODEC_INT4);
     return dev_open(&t.cpu, &o) != ERR_OK || codec_open(&t.work, t.cpu) != ERR_OK ||
-           fragment_make(&t.fragments, &t.table, &(struct fragment_plan){.count = P}, &t.forever) != ERR_OK;
+           fragment_make(&t.fragments, &t.table, &(struct fragment_plan){.count = P}, &t.forever) !=
+               ERR_OK;
 }
 
 static int close_all(void **state)

@@ -1,6 +1,7 @@
-/* A disk that hangs, under the real link and the real aggregator: what breaks here is the small calls of everybody else, which
- * must be answered while one site's bytes are on their way to the disk, or are verified and made durable. The disk hangs until
- * the test lets it go on, so a lock that is held meanwhile shows as a call without an answer.
+/* A disk that hangs, under the real link and the real aggregator: what breaks here is the small
+ * calls of everybody else, which must be answered while one site's bytes are on their way to the
+ * disk, or are verified and made durable. The disk hangs until the test lets it go on, so a lock
+ * that is held meanwhile shows as a call without an answer.
  */
 #include <stdatomic.h>
 #include "outer/aggregator/aggregator.h"
@@ -106,7 +107,9 @@ static void payload_make(void)
     for (size_t i = 0; i < n; i++)
         z[i] = i < COUNT ? (float)((int)(i % 97) - 48) / 64 : 0;
     t.payload = arena_alloc(&t.perm, c->payload_max(c, n));
-    assert_int_equal(c->encode(c, t.member.work, t.payload, &t.payload_bytes, residual, z, t.member.state[0].codes, n), ERR_OK);
+    assert_int_equal(c->encode(c, t.member.work, t.payload, &t.payload_bytes, residual, z,
+                               t.member.state[0].codes, n),
+                     ERR_OK);
 }
 
 static int open_run_with(unsigned sites, uint64_t receive_bytes)
@@ -117,9 +120,12 @@ static int open_run_with(unsigned sites, uint64_t receive_bytes)
     memset(&t, 0, sizeof t);
     t.perm = arena_make(0);
     t.tensor = (struct tensor){.name = "w", .shape = {COUNT, 1}, .count = COUNT, .layer = -1};
-    t.table = (struct table){.tensors = &t.tensor, .count = 1, .elements = 768, .parameters = COUNT};
+    t.table =
+        (struct table){.tensors = &t.tensor, .count = 1, .elements = 768, .parameters = COUNT};
     mo.schedule = t.schedule = schedule_streaming(2, 1, 1, 1, CODEC_INT8);
-    assert_int_equal(fragment_make(&t.fragments, &t.table, &(struct fragment_plan){.count = 1}, &t.perm), ERR_OK);
+    assert_int_equal(
+        fragment_make(&t.fragments, &t.table, &(struct fragment_plan){.count = 1}, &t.perm),
+        ERR_OK);
     assert_int_equal(nesterov_make(&mo.outer, "nesterov", 0.7f, 0.9f), ERR_OK);
     assert_int_equal(dev_open(&t.cpu, &device), ERR_OK);
     assert_int_equal(file_remove_tree(scratch("run")), ERR_OK);
@@ -133,10 +139,13 @@ static int open_run_with(unsigned sites, uint64_t receive_bytes)
     assert_int_equal(member_open(&t.member, t.world, t.cpu, &mo, &t.perm), ERR_OK);
     assert_int_equal(member_begin(&t.member, slab), ERR_OK);
     payload_make();
-    struct aggregator_options o = {.run = "test", .sites = names, .site_count = sites, .canonical = canonical, .strict = true};
+    struct aggregator_options o = {
+        .run = "test", .sites = names, .site_count = sites, .canonical = canonical, .strict = true};
     assert_int_equal(aggregator_open(&t.a, t.world, &t.member, &o, &t.perm), ERR_OK);
     struct link_service service = aggregator_service(t.a);
-    struct link_listen l = {.address = "127.0.0.1:0", .tls = fake_tls("ca.pem", "aggregator"), .keepalive_ms = FAKE_KEEPALIVE_MS,
+    struct link_listen l = {.address = "127.0.0.1:0",
+                            .tls = fake_tls("ca.pem", "aggregator"),
+                            .keepalive_ms = FAKE_KEEPALIVE_MS,
                             .receive_bytes = receive_bytes};
     assert_int_equal(link_serve(&t.server, &l, &service, &t.port), ERR_OK);
     return 0;
@@ -169,7 +178,11 @@ static int close_run(void **state)
 
 static struct wire_head head_of(const char *site)
 {
-    struct wire_head h = {.run = "test", .epoch = AGGREGATOR_EPOCH_FIRST, .incarnation = 1, .instance = 1, .roster_version = 1};
+    struct wire_head h = {.run = "test",
+                          .epoch = AGGREGATOR_EPOCH_FIRST,
+                          .incarnation = 1,
+                          .instance = 1,
+                          .roster_version = 1};
     snprintf(h.site, sizeof h.site, "%s", site);
     h.config = digest_of(canonical, strlen(canonical));
     return h;
@@ -185,7 +198,8 @@ static void hello(struct link *l, const char *site)
     assert_int_equal(answer.outcome, ROUND_JOIN);
 }
 
-static enum round_outcome poll_once(struct link *l, const char *site, struct wire_poll_answer *answer)
+static enum round_outcome poll_once(struct link *l, const char *site,
+                                    struct wire_poll_answer *answer)
 {
     struct wire_poll m = {.head = head_of(site)};
     if (l->ops->poll(l, &m, 0, answer) != ERR_OK)
@@ -205,8 +219,11 @@ struct giver {
 static void *give(void *self)
 {
     struct giver *g = self;
-    struct wire_contribution m = {.head = head_of(g->site), .codec = CODEC_BF16, .payload_bytes = t.payload_bytes,
-                                  .weight = 1, .grid = member_grid(&t.member, 0)};
+    struct wire_contribution m = {.head = head_of(g->site),
+                                  .codec = CODEC_BF16,
+                                  .payload_bytes = t.payload_bytes,
+                                  .weight = 1,
+                                  .grid = member_grid(&t.member, 0)};
     m.payload = digest_of(t.payload, t.payload_bytes);
     g->e = g->l->ops->contribute(g->l, &m, t.payload, &g->answer);
     atomic_store(&g->ended, true);
@@ -219,13 +236,15 @@ static enum round_outcome given(struct giver *g)
     return g->answer.outcome;
 }
 
-/* a's contribution hangs in that operation; b says hello, polls, contributes; a's process comes again. */
+/* a's contribution hangs in that operation; b says hello, polls, contributes; a's process comes
+ * again. */
 static void others_are_answered(enum op op)
 {
     static struct wire_poll_answer polled;
     struct link *a = fake_dial(t.port, "ca.pem", "a"), *again = fake_dial(t.port, "ca.pem", "a"),
                 *b = fake_dial(t.port, "ca.pem", "b");
-    struct giver first = {.l = a, .site = "a"}, second = {.l = again, .site = "a"}, other = {.l = b, .site = "b"};
+    struct giver first = {.l = a, .site = "a"}, second = {.l = again, .site = "a"},
+                 other = {.l = b, .site = "b"};
     hello(a, "a");
     disk_hang(op, 1);
     assert_int_equal(pthread_create(&first.thread, NULL, give, &first), 0);
@@ -271,8 +290,9 @@ static void while_a_payload_is_made_durable(void **state)
     others_are_answered(OP_SYNC);
 }
 
-/* Memory for what comes in is one total: a stream more than it is for waits, and holds up no small calls. One that takes the place of
- * another of its site, whose connection broke unseen, does not wait. */
+/* Memory for what comes in is one total: a stream more than it is for waits, and holds up no small
+ * calls. One that takes the place of another of its site, whose connection broke unseen, does not
+ * wait. */
 static void a_stream_waits_for_its_turn(void **state)
 {
     (void)state;
@@ -287,7 +307,8 @@ static void a_stream_waits_for_its_turn(void **state)
         assert_int_equal(pthread_create(&g[i].thread, NULL, give, &g[i]), 0);
         disk_wait(i < 2 ? (unsigned)i + 1 : 2);
     }
-    assert_int_equal(poll_once(g[2].l, "c", &polled), ROUND_PENDING); /* on its control connection */
+    assert_int_equal(poll_once(g[2].l, "c", &polled),
+                     ROUND_PENDING); /* on its control connection */
     give(&g[3]);
     assert_int_equal(given(&g[3]), ROUND_FULL);
     usleep(100000);

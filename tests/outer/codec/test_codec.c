@@ -26,10 +26,11 @@ enum {
     AGGREGATE_MAX = SITES * (PAYLOAD_MAX + 8)
 };
 /* By number on the wire. bits: of a value, one way; bits4: of a value in the aggregate of 4, both
- * at most and without the block codes and what says which blocks are there. worst: the residual's energy against z's on a grid that fits; steps are
- * up to 0.088 RMS (int8), 0.71 (int4) and 2.8 (int2) and the error step^2 / 12 while they are
- * small; plus some clipping. e3m0: 0.048 of a value that is anywhere between 3/4 and 3/2 of its
- * level. evil: last bytes of a payload that are refused. */
+ * at most and without the block codes and what says which blocks are there. worst: the residual's
+ * energy against z's on a grid that fits; steps are up to 0.088 RMS (int8), 0.71 (int4) and 2.8
+ * (int2) and the error step^2 / 12 while they are small; plus some clipping. e3m0: 0.048 of a value
+ * that is anywhere between 3/4 and 3/2 of its level. evil: last bytes of a payload that are
+ * refused. */
 static const struct {
     const char *name;
     double bits, bits4, worst;
@@ -43,7 +44,8 @@ static const struct {
     {"e3m0", 4.125, 16.5, 0.06, {"\x88\0\0\0", "\0\0\0\x80"}}, /* -0 */
     {"fp8_e4m3", 8, 32, 1e-3, {"\x7f\0\0\0", "\0\0\0\x80"}},   /* NaN, -0 */
     {"fp8_e5m2", 8, 32, 4e-3, {"\x7c\0\0\0", "\0\0\0\x80"}},   /* infinity, -0 */
-    /* 6 chunks and a quarter: 6 * 651 + 172 bits. An index beyond the end, a bit behind the last. */
+    /* 6 chunks and a quarter: 6 * 651 + 172 bits. An index beyond the end, a bit behind the last.
+     */
     {"topk",
      (510 * 8 + 1) / 25600.0,
      (4 * 510 * 8 + 1) / 25600.0,
@@ -154,7 +156,8 @@ static double topk_value(size_t s, size_t i)
     if (i % 4096 == 0) {
         size_t n = COUNT - i < 4096 ? COUNT - i : 4096, k = n / 64, at = 0, bit = i ? end[s] : 0;
         memset(chunk[s], 0, sizeof chunk[s]);
-        uint32_t upper = bits_from(payload[s], bit, 9), less = upper ? bits_from(payload[s], bit + 9, 4) : 15;
+        uint32_t upper = bits_from(payload[s], bit, 9),
+                 less = upper ? bits_from(payload[s], bit + 9, 4) : 15;
         double level[2] = {0, ldexp(8 + upper % 8, (int)(upper / 8) - 47)};
         if (less < 15)
             level[0] = ldexp(8 + (upper - 2 * less) % 8, (int)((upper - 2 * less) / 8) - 47);
@@ -234,9 +237,10 @@ static void names_and_sizes(void **state)
         assert_ptr_equal(c, codec_get((enum codec_kind)k));
         size_t head = c->kind == CODEC_TOPK ? 0 : 100 + 13; /* a bit per block fills 13 bytes */
         assert_int_equal(c->payload_max(c, 25600), head + (size_t)(25600 * table[k].bits / 8));
-        assert_int_equal(c->aggregate_max(c, 25600, 4),
-                         (c->kind == CODEC_SIGN ? 400 + 13 : c->adds ? 200 + 13 : 4 * (8 + head)) +
-                             (size_t)(25600 * table[k].bits4 / 8));
+        assert_int_equal(c->aggregate_max(c, 25600, 4), (c->kind == CODEC_SIGN ? 400 + 13
+                                                         : c->adds             ? 200 + 13
+                                                                               : 4 * (8 + head)) +
+                                                            (size_t)(25600 * table[k].bits4 / 8));
     }
     assert_null(codec_find("int3"));
     assert_null(codec_get(CODEC_COUNT));
@@ -269,8 +273,8 @@ static void decode_plus_residual_is_z(void **state)
         const struct codec *c = codec_find(table[k].name);
         encode_all(c);
         for (size_t s = 0; s < SITES; s++) {
-            assert_int_equal(c->decode(c, work, out, payload[s], payloads[s].size_bytes, grid,
-                                       COUNT), ERR_OK);
+            assert_int_equal(
+                c->decode(c, work, out, payload[s], payloads[s].size_bytes, grid, COUNT), ERR_OK);
             for (size_t i = 0; i < COUNT; i++) {
                 assert_true((double)out[i] == value_of(c, s, i));
                 float sum = out[i] + residual[s][i];
@@ -386,7 +390,8 @@ static void largest_sums_fit(void **state)
 {
     (void)state;
     static uint8_t largest[2 + DEV_BLOCK], sum[5 + DEV_BLOCK / 8 * 18];
-    static const unsigned counts[] = {256, 259, CODEC_SITES_MAX}; /* 16 bits and 2 bytes, 17 and 4, 18 and 4 */
+    static const unsigned counts[] = {
+        256, 259, CODEC_SITES_MAX}; /* 16 bits and 2 bytes, 17 and 4, 18 and 4 */
     struct codec_payload many[CODEC_SITES_MAX];
     uint8_t code = 136; /* int8: step 2^0, int4: 2^3, int2: 2^5 */
     static const struct {
@@ -489,7 +494,11 @@ static void unchanged_blocks_are_not_sent(void **state)
             continue;
         memset(payload[0] + BLOCKS, 0, HEAD - BLOCKS);
         payload[0][BLOCKS] = 4; /* block 2, and it is empty */
-        memset(payload[0] + HEAD, c->q_max == 127 ? 0x7f : c->q_max == 7 ? 0x77 : c->q_max ? 0x55 : 0,
+        memset(payload[0] + HEAD,
+               c->q_max == 127 ? 0x7f
+               : c->q_max == 7 ? 0x77
+               : c->q_max      ? 0x55
+                               : 0,
                block);
         assert_int_equal(c->check(c, payload[0], HEAD + block, COUNT), ERR_PROTO);
         assert_non_null(strstr(err_message(), "says nothing, block 2"));
@@ -574,9 +583,9 @@ static void signs_are_of_what_a_step_fits(void **state)
             if (i / DEV_BLOCK == 1)
                 z[s][i] = s == 0 ? ldexpf(1, 23) : s == 1 ? 0 : -1;
         }
-        assert_int_equal(c->encode(c, work, payload[s], &payloads[s].size_bytes, residual[s], z[s],
-                                   codes, N),
-                         ERR_OK);
+        assert_int_equal(
+            c->encode(c, work, payload[s], &payloads[s].size_bytes, residual[s], z[s], codes, N),
+            ERR_OK);
         payloads[s].data = payload[s];
         assert_int_equal(payload[s][4], s == 2 ? 11 : 9); /* not block 1; nobody has a step for 2 */
         assert_int_equal(payloads[s].size_bytes, 5 + (s == 2 ? 3 : 2) * 32);
@@ -598,9 +607,7 @@ static void signs_are_of_what_a_step_fits(void **state)
         float sum = 0;
         for (size_t s = 0; s < 3; s++)
             sum += z[s][i] < 0 ? -1 : 1;
-        assert_true(out[i] == (i / DEV_BLOCK == 1   ? -0.5f
-                               : i / DEV_BLOCK == 2 ? 0
-                                                    : sum / 2));
+        assert_true(out[i] == (i / DEV_BLOCK == 1 ? -0.5f : i / DEV_BLOCK == 2 ? 0 : sum / 2));
     }
 }
 
@@ -616,7 +623,9 @@ static void chunks_with_the_largest_norms_are_sent(void **state)
         for (size_t i = 0; i < COUNT; i++) {
             bool much = i / 4096 == 3 || i / 4096 == 16; /* the last is of one block */
             z[0][i] = equal ? (float)(i % 8) - 3
-                            : rng_normal(60, RNG_TEST, i) * (i / 4096 == 16 ? 90 : much ? 3 : 1);
+                            : rng_normal(60, RNG_TEST, i) * (i / 4096 == 16 ? 90
+                                                             : much         ? 3
+                                                                            : 1);
         }
         memset(grid, 128, sizeof grid);
         assert_int_equal(
@@ -652,14 +661,16 @@ static void stochastic_rounding_has_no_bias(void **state)
     }
     for (uint64_t t = 0; t < TRIES; t++) {
         codec_seed(work, 7, 3, 5, t);
-        assert_int_equal(c->encode(c, work, payload[0], &size, residual[0], z[0], codes, N), ERR_OK);
+        assert_int_equal(c->encode(c, work, payload[0], &size, residual[0], z[0], codes, N),
+                         ERR_OK);
         assert_int_equal(c->decode(c, work, out, payload[0], size, codes, N), ERR_OK);
         for (size_t i = 0; i < N; i++) {
             assert_true((double)z[0][i] - (double)residual[0][i] == (double)out[i]);
             sum[i] += (double)out[i];
         }
     }
-    /* Mean square 400/256: code 128, scale 2^(65 - 64 + 4 - 15); the smallest step is 2^-16 of it. */
+    /* Mean square 400/256: code 128, scale 2^(65 - 64 + 4 - 15); the smallest step is 2^-16 of it.
+     */
     for (size_t i = 1; i < N; i++) {
         double x = (double)z[0][i], unit = fmax(ldexp(0.25, ilogb(x)), ldexp(1, -16 - 10));
         double share = x / unit - floor(x / unit);
@@ -748,8 +759,8 @@ static void backlog_is_the_logarithm(void **state)
     }
 }
 
-/* One value that is alone in its block and far above the others, and nothing else: not rows that move
- * as a whole, not blocks that hold little or one parameter, not what the scale of a run is. */
+/* One value that is alone in its block and far above the others, and nothing else: not rows that
+ * move as a whole, not blocks that hold little or one parameter, not what the scale of a run is. */
 static void spikes_are_seen(void **state)
 {
     (void)state;
@@ -764,7 +775,9 @@ static void spikes_are_seen(void **state)
             for (int large = 0; large < 2; large++) {
                 for (size_t i = 0; i < N; i++) {
                     size_t block = i / DEV_BLOCK;
-                    float rate = block % 9 == 8 ? 0.002f : block == 5 ? 700 : 1; /* rare rows; gains */
+                    float rate = block % 9 == 8 ? 0.002f
+                                 : block == 5   ? 700
+                                                : 1; /* rare rows; gains */
                     x[i] = ldexpf(rate * rng_normal(31, RNG_TEST, i), scale);
                     if (block == 7 || (block == 9 && i % DEV_BLOCK > 0)) /* frozen; one parameter */
                         x[i] = 0;

@@ -1,4 +1,5 @@
-/* What breaks if the rules are wrong: a run starts with settings that cannot work, or refuses ones that can. */
+/* What breaks if the rules are wrong: a run starts with settings that cannot work, or refuses ones
+ * that can. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -38,9 +39,11 @@ static void defaults_and_good_settings_pass(void **state)
 {
     (void)state;
     assert_int_equal(checked(""), ERR_OK);
-    assert_int_equal(checked("--outer.sites a,b --site.name b --site.aggregator agg.example.org:7443"), ERR_OK);
+    assert_int_equal(
+        checked("--outer.sites a,b --site.name b --site.aggregator agg.example.org:7443"), ERR_OK);
     assert_int_equal(checked("--outer.sites a,b --outer.fragments 2 --site.share 0.5"), ERR_OK);
-    assert_int_equal(checked("--outer.sites a,b,c --outer.mode quorum --outer.extra_steps 20"), ERR_OK);
+    assert_int_equal(checked("--outer.sites a,b,c --outer.mode quorum --outer.extra_steps 20"),
+                     ERR_OK);
     assert_int_equal(checked("--serve.listen [::1]:0"), ERR_OK);
 }
 
@@ -51,14 +54,17 @@ static void each_rule_names_what_to_do(void **state)
     refused("--outer.reencode_from 1", "2 is the least");
     refused("--outer.slices 0@5", "outer.partition = strided");
     refused("--outer.partition slices", "0 entries");
-    refused("--outer.partition slices --outer.slices embed-0@5,1-final@60 --outer.every 50", "1..50");
-    refused("--outer.partition slices --outer.slices embed-final@50 --outer.fragments 2", "leave outer.fragments out");
+    refused("--outer.partition slices --outer.slices embed-0@5,1-final@60 --outer.every 50",
+            "1..50");
+    refused("--outer.partition slices --outer.slices embed-final@50 --outer.fragments 2",
+            "leave outer.fragments out");
     refused("--outer.every 3 --outer.fragments 4", "the least is 4");
     refused("--outer.fragments 5", "more than model.layers = 4");
     refused("--outer.sites a,b,a", "\"a\" stands there twice");
     refused("--outer.sites a,b.c", "\"b.c\": allowed are 1 to 63 letters");
     refused("--outer.sites a,b --site.name c", "none of outer.sites");
-    assert_int_equal(checked("--outer.sites a,b --site.aggregator h:1"), ERR_OK); /* the aggregator's own view */
+    assert_int_equal(checked("--outer.sites a,b --site.aggregator h:1"),
+                     ERR_OK); /* the aggregator's own view */
     assert_int_equal(keys_outer_check_site(&outer), ERR_CONFIG);
     assert_int_equal(checked("--outer.sites a --site.aggregator h:1"), ERR_OK);
     assert_int_equal(keys_outer_check_site(&outer), ERR_OK);
@@ -68,7 +74,8 @@ static void each_rule_names_what_to_do(void **state)
     refused("--site.rate_up 0.001", "0.01 is the least");
     refused("--outer.aggregators 2", "more than outer.fragments");
     refused("--serve.index 1", "indices go from 0 to 0");
-    const char *two = "--outer.sites a --outer.every 48 --outer.fragments 2 --outer.aggregators 2 --site.aggregator ";
+    const char *two = "--outer.sites a --outer.every 48 --outer.fragments 2 --outer.aggregators 2 "
+                      "--site.aggregator ";
     char line[200];
     snprintf(line, sizeof line, "%sh:1,i:2", two);
     assert_int_equal(checked(line), ERR_OK);
@@ -79,20 +86,26 @@ static void each_rule_names_what_to_do(void **state)
     refused("--serve.listen 7443", "not address:port");
     refused("--serve.listen h:70000", "not address:port");
     refused("--outer.overlap_steps 51", "the most is 50, or take outer.every = 51");
-    refused("--outer.every 48 --outer.fragments 4 --outer.overlap_steps 50", "or take outer.every = 52");
+    refused("--outer.every 48 --outer.fragments 4 --outer.overlap_steps 50",
+            "or take outer.every = 52");
     refused("--outer.overlap_steps 5 --outer.mix 1", "never takes anything");
     refused("--outer.mix -0.5", "the nearest is 0");
     refused("--outer.mix 0", "the nearest is outer.mix = -1, or outer.overlap_steps = 50");
     refused("--outer.every 40 --outer.mix 0.5", "or outer.overlap_steps = 40");
-    refused("--outer.eager true", "the nearest is outer.overlap_steps = 50, or outer.eager = false");
-    refused("--outer.eager true --outer.overlap_steps 49", "the nearest is outer.overlap_steps = 50");
-    refused("--outer.eager true --outer.overlap_steps 50 --outer.mix 0.5", "the nearest is 0, or outer.eager = false");
+    refused("--outer.eager true",
+            "the nearest is outer.overlap_steps = 50, or outer.eager = false");
+    refused("--outer.eager true --outer.overlap_steps 49",
+            "the nearest is outer.overlap_steps = 50");
+    refused("--outer.eager true --outer.overlap_steps 50 --outer.mix 0.5",
+            "the nearest is 0, or outer.eager = false");
     refused("--outer.before_update true", "overlap_steps is 0; the nearest is 1, or");
     refused("--outer.before_update true --outer.overlap_steps 50", "the nearest is 49, or");
-    refused("--outer.every 1 --outer.before_update true --outer.overlap_steps 1", "the nearest is outer.every = 2");
+    refused("--outer.every 1 --outer.before_update true --outer.overlap_steps 1",
+            "the nearest is outer.every = 2");
     refused("--outer.extra_steps 5", "needs outer.mode = quorum");
     refused("--site.share 0.011", "not a multiple of train.sequence");
-    refused("--outer.every 50 --outer.fragments 4 --serve.listen x", "\nserve.listen"); /* all at once */
+    refused("--outer.every 50 --outer.fragments 4 --serve.listen x",
+            "\nserve.listen"); /* all at once */
 }
 
 static void mix_is_half_or_nothing(void **state)
@@ -102,9 +115,11 @@ static void mix_is_half_or_nothing(void **state)
     assert_true(keys_mix(&outer) == 0.5);
     assert_int_equal(checked("--outer.sites a --outer.overlap_steps 50"), ERR_OK);
     assert_true(keys_mix(&outer) == 0);
-    assert_int_equal(checked("--outer.sites a --outer.overlap_steps 50 --outer.eager true"), ERR_OK);
+    assert_int_equal(checked("--outer.sites a --outer.overlap_steps 50 --outer.eager true"),
+                     ERR_OK);
     assert_true(keys_mix(&outer) == 0);
-    assert_int_equal(checked("--outer.sites a --outer.overlap_steps 5 --outer.before_update true"), ERR_OK);
+    assert_int_equal(checked("--outer.sites a --outer.overlap_steps 5 --outer.before_update true"),
+                     ERR_OK);
     assert_true(keys_mix(&outer) == 0);
     assert_int_equal(checked("--outer.sites a --outer.overlap_steps 50 --outer.mix 0.25"), ERR_OK);
     assert_true(keys_mix(&outer) == 0.25);
@@ -135,7 +150,8 @@ static void a_thousand_sites_and_no_more(void **state)
     char list[65536];
     assert_int_equal(checked(sites(list, 1024, "s%d")), ERR_OK);
     refused(sites(list, 1025, "s%d"), "1025 names, at most 1024");
-    refused(sites(list, 1000, "a-datacenter-with-a-long-name-%d"), "1000 sites can have names of 31 bytes");
+    refused(sites(list, 1000, "a-datacenter-with-a-long-name-%d"),
+            "1000 sites can have names of 31 bytes");
 }
 
 static void identity_is_the_pinned_settings_and_the_table(void **state)

@@ -36,7 +36,8 @@ static void test_streaming(void **state)
 {
     (void)state;
     struct exchange x;
-    char a[] = MODEL "--outer.every 100 --outer.fragments 2 --outer.codec int4 --outer.overlap_steps 5";
+    char a[] =
+        MODEL "--outer.every 100 --outer.fragments 2 --outer.codec int4 --outer.overlap_steps 5";
     assert_int_equal(made(&x, a), ERR_OK);
     assert_int_equal(x.fragments.count, 2);
     assert_int_equal(schedule_step(&x.schedule, 0, 0), 100);
@@ -50,12 +51,14 @@ static void test_des_loc(void **state)
 {
     (void)state;
     struct exchange x;
-    char a[] = MODEL "--outer.every 10 --outer.fragments 2 --outer.codec int8 --outer.optimizer average "
-                     "--outer.first_every 30 --outer.second_every 60";
+    char a[] =
+        MODEL "--outer.every 10 --outer.fragments 2 --outer.codec int8 --outer.optimizer average "
+              "--outer.first_every 30 --outer.second_every 60";
     assert_int_equal(made(&x, a), ERR_OK);
     assert_int_equal(x.fragments.count, 6);
-    static const enum fragment_state states[] = {FRAGMENT_PARAMETERS, FRAGMENT_PARAMETERS, FRAGMENT_FIRST,
-                                                 FRAGMENT_FIRST, FRAGMENT_SECOND, FRAGMENT_SECOND};
+    static const enum fragment_state states[] = {FRAGMENT_PARAMETERS, FRAGMENT_PARAMETERS,
+                                                 FRAGMENT_FIRST,      FRAGMENT_FIRST,
+                                                 FRAGMENT_SECOND,     FRAGMENT_SECOND};
     static const int64_t first[] = {10, 15, 30, 35, 60, 65}, second[] = {20, 25, 60, 65, 120, 125};
     for (unsigned f = 0; f < 6; f++) {
         assert_int_equal(x.fragments.f[f].state, states[f]);
@@ -69,16 +72,19 @@ static void test_slices(void **state)
 {
     (void)state;
     struct exchange x;
-    char a[] = MODEL "--outer.every 10 --outer.partition slices --outer.slices embed-0@3,1-2@7,3-final@10 "
-                     "--outer.first_every 20";
+    char a[] =
+        MODEL "--outer.every 10 --outer.partition slices --outer.slices embed-0@3,1-2@7,3-final@10 "
+              "--outer.first_every 20";
     assert_int_equal(made(&x, a), ERR_OK);
     assert_int_equal(x.fragments.count, 6);
     assert_int_equal(schedule_step(&x.schedule, 0, 0), 3);
     assert_int_equal(schedule_step(&x.schedule, 1, 0), 7);
     assert_int_equal(schedule_step(&x.schedule, 1, 1), 17);
     assert_int_equal(schedule_step(&x.schedule, 2, 1), 20);
-    assert_int_equal(schedule_step(&x.schedule, 3, 0), 13); /* the moment's part: 3 steps into its period's end */
-    char b[] = MODEL "--outer.every 10 --outer.partition slices --outer.slices embed-0@3,2-final@10";
+    assert_int_equal(schedule_step(&x.schedule, 3, 0),
+                     13); /* the moment's part: 3 steps into its period's end */
+    char b[] =
+        MODEL "--outer.every 10 --outer.partition slices --outer.slices embed-0@3,2-final@10";
     assert_int_equal(made(&x, b), ERR_CONFIG);
     assert_non_null(strstr(err_message(), "layer 1"));
 }
@@ -90,15 +96,17 @@ static void test_refused(void **state)
     char a[] = MODEL "--outer.every 10 --outer.first_every 25";
     assert_int_equal(made(&x, a), ERR_CONFIG);
     assert_non_null(strstr(err_message(), "the nearest are 20 and 30"));
-    char b[] = MODEL "--outer.every 64 --outer.fragments 32 --outer.partition random --outer.first_every 64 --outer.second_every 64";
+    char b[] = MODEL "--outer.every 64 --outer.fragments 32 --outer.partition random "
+                     "--outer.first_every 64 --outer.second_every 64";
     assert_int_equal(made(&x, b), ERR_CONFIG);
     assert_non_null(strstr(err_message(), "96 fragments"));
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_streaming), cmocka_unit_test(test_des_loc),
-                                       cmocka_unit_test(test_slices), cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_streaming), cmocka_unit_test(test_des_loc),
+        cmocka_unit_test(test_slices), cmocka_unit_test(test_refused)};
     arena = arena_make(0);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     arena_free(&arena);

@@ -1,5 +1,5 @@
-/* What breaks if this is wrong: runs start with an outer learning rate that nobody has published, or
- * members pin different ones. */
+/* What breaks if this is wrong: runs start with an outer learning rate that nobody has published,
+ * or members pin different ones. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -113,7 +113,8 @@ static void small_rounds_are_warned_of(void **state)
 static void momentum_on_a_residual_is_warned_of(void **state)
 {
     (void)state;
-    static const char *const most[] = {"sign", "csc", "topk"}, *const little[] = {"f32", "int4", "int2"};
+    static const char *const most[] = {"sign", "csc", "topk"}, *const little[] = {"f32", "int4",
+                                                                                  "int2"};
     char text[512];
     for (size_t i = 0; i < 3; i++) {
         struct outer_settings o = settings("nesterov", 2, 30, 0);

@@ -84,7 +84,8 @@ static void test_strided_and_balanced(void **state)
     arena_free(&a);
 }
 
-/* Every kind of cut: each value in exactly one fragment of a state, and the moments cut the same way. */
+/* Every kind of cut: each value in exactly one fragment of a state, and the moments cut the same
+ * way. */
 static void test_kinds(void **state)
 {
     (void)state;
@@ -108,8 +109,8 @@ static void test_kinds(void **state)
             assert_int_equal(f.f[p].elements, f.f[p % 3].elements);
             for (size_t i = 0; i < f.f[p].range_count; i++) {
                 struct dev_range r = f.f[p].ranges[i];
-                assert_true(i == 0 || r.offset > f.f[p].ranges[i - 1].offset +
-                                                     f.f[p].ranges[i - 1].count);
+                assert_true(i == 0 ||
+                            r.offset > f.f[p].ranges[i - 1].offset + f.f[p].ranges[i - 1].count);
                 for (size_t k = 0; k < r.count; k++)
                     seen[f.f[p].state][r.offset + k]++;
             }
@@ -178,9 +179,10 @@ static void test_random_is_random(void **state)
 static void test_slice_parse(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"",     "3",      "3@",     "@3",       "3@0",    "3@51",  "5@1",
-                                      "-1@1", "1-@1",   "2-1@1",  "1-2@3x",   "final-0@1", "1 @2", "embedd@1",
-                                      "1@+2", "1-2-3@4", "99999999999@1"};
+    static const char *const bad[] = {
+        "",     "3",        "3@",   "@3",      "3@0",          "3@51",
+        "5@1",  "-1@1",     "1-@1", "2-1@1",   "1-2@3x",       "final-0@1",
+        "1 @2", "embedd@1", "1@+2", "1-2-3@4", "99999999999@1"};
     struct fragment_slice s;
     assert_true(fragment_slice_parse(&s, "embed-3@5", 5, 50));
     assert_true(s.first == -1 && s.last == 3 && s.at == 5);

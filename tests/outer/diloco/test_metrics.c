@@ -1,5 +1,5 @@
-/* What breaks if a gauge is wrong: somebody tunes a run by numbers that mean something else. Against
- * float64 over all values, and against deltas whose numbers are known. */
+/* What breaks if a gauge is wrong: somebody tunes a run by numbers that mean something else.
+ * Against float64 over all values, and against deltas whose numbers are known. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -66,8 +66,8 @@ static void ten_steps_follow_float64(void **state)
     }
 }
 
-/* 2401.09135, as published, in float64: every round theta -= lr*g/N; every N-th, with avg the mean of
- * the N: buf = mu*buf + avg and theta -= lr*mu*buf in addition. */
+/* 2401.09135, as published, in float64: every round theta -= lr*g/N; every N-th, with avg the mean
+ * of the N: buf = mu*buf + avg and theta -= lr*mu*buf in addition. */
 static void delayed_follows_float64(void **state)
 {
     (void)state;

@@ -43,7 +43,8 @@ static void test_by_hand(void **state)
     assert_int_equal(schedule_next(&s, 280), 0);
 }
 
-/* H = 10, three slices sent 2, 5 and 10 steps into every period, one of them three times as often. */
+/* H = 10, three slices sent 2, 5 and 10 steps into every period, one of them three times as often.
+ */
 static void test_own_beats(void **state)
 {
     (void)state;
@@ -194,8 +195,8 @@ static void test_backlog_makes_whole(void **state)
 }
 
 /* H = 4, P = 4, tau = 2, by hand: fragment f sends at f + 4, f + 8, ...; two are in flight. The
- * round at 10 of fragment 2 would be applied at 12, and is; the one at 11 of fragment 3 at 13, after
- * the end: at the last step. */
+ * round at 10 of fragment 2 would be applied at 12, and is; the one at 11 of fragment 3 at 13,
+ * after the end: at the last step. */
 static void test_overlap_by_hand(void **state)
 {
     (void)state;

@@ -1,6 +1,7 @@
 #ifndef LINK_CRAFT_H
 #define LINK_CRAFT_H
-/* Certificates that `atoll cert` would never make, and TLS clients and servers that gRPC would never be: OpenSSL by hand. */
+/* Certificates that `atoll cert` would never make, and TLS clients and servers that gRPC would
+ * never be: OpenSSL by hand. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <openssl/evp.h>
@@ -13,9 +14,9 @@
 #include "tests/outer/link/link_fake.h"
 
 struct craft {
-    const char *name;      /* NAME.pem and NAME.key in the scratch directory */
-    const char *ca;        /* CA.pem and CA.key there */
-    const char *san, *eku; /* NULL: none */
+    const char *name;        /* NAME.pem and NAME.key in the scratch directory */
+    const char *ca;          /* CA.pem and CA.key there */
+    const char *san, *eku;   /* NULL: none */
     int64_t from_s, until_s; /* from now */
 };
 
@@ -64,8 +65,8 @@ static inline void craft(const struct craft *c)
     assert_true(f && PEM_write_X509(f, x) == 1 && fclose(f) == 0);
     snprintf(file, sizeof file, "%s.key", c->name);
     f = fopen(scratch(file), "w");
-    assert_true(f && PEM_write_PrivateKey(f, key, NULL, NULL, 0, NULL, NULL) == 1 && fchmod(fileno(f), 0600) == 0 &&
-                fclose(f) == 0);
+    assert_true(f && PEM_write_PrivateKey(f, key, NULL, NULL, 0, NULL, NULL) == 1 &&
+                fchmod(fileno(f), 0600) == 0 && fclose(f) == 0);
     X509_free(x);
     X509_free(ca);
     EVP_PKEY_free(key);
@@ -73,12 +74,15 @@ static inline void craft(const struct craft *c)
 }
 
 /* A context that is not bound by the process's TLS 1.3. name NULL: shows no certificate. */
-static inline SSL_CTX *craft_context(const SSL_METHOD *method, int lowest, int highest, const char *name)
+static inline SSL_CTX *craft_context(const SSL_METHOD *method, int lowest, int highest,
+                                     const char *name)
 {
     SSL_CTX *ctx = SSL_CTX_new(method);
     assert_non_null(ctx);
-    SSL_CTX_clear_options(ctx, SSL_OP_NO_TLSv1_3 | SSL_OP_NO_TLSv1_2 | SSL_OP_NO_TLSv1_1 | SSL_OP_NO_TLSv1 | SSL_OP_NO_TICKET);
-    assert_true(SSL_CTX_set_min_proto_version(ctx, lowest) && SSL_CTX_set_max_proto_version(ctx, highest));
+    SSL_CTX_clear_options(ctx, SSL_OP_NO_TLSv1_3 | SSL_OP_NO_TLSv1_2 | SSL_OP_NO_TLSv1_1 |
+                                   SSL_OP_NO_TLSv1 | SSL_OP_NO_TICKET);
+    assert_true(SSL_CTX_set_min_proto_version(ctx, lowest) &&
+                SSL_CTX_set_max_proto_version(ctx, highest));
     if (name) {
         char file[96];
         snprintf(file, sizeof file, "%s.pem", name);
@@ -91,7 +95,8 @@ static inline SSL_CTX *craft_context(const SSL_METHOD *method, int lowest, int h
 
 static inline int craft_connect(int port)
 {
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port),
+    struct sockaddr_in a = {.sin_family = AF_INET,
+                            .sin_port = htons((uint16_t)port),
                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct timeval patience = {.tv_sec = 3};
     int fd = socket(AF_INET, SOCK_STREAM, 0);

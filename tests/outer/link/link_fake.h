@@ -1,7 +1,8 @@
 #ifndef LINK_FAKE_H
 #define LINK_FAKE_H
-/* A small aggregator for tests of the link: keeps what it is told, answers what the test sets. Certificates of one run in the
- * scratch directory, made as an operator makes them. All under the link's service lock; a test reads after the call came back.
+/* A small aggregator for tests of the link: keeps what it is told, answers what the test sets.
+ * Certificates of one run in the scratch directory, made as an operator makes them. All under the
+ * link's service lock; a test reads after the call came back.
  */
 #include <pthread.h>
 #include <time.h>
@@ -21,16 +22,17 @@ struct fake {
     unsigned hellos, offers, finishes, broken, fetches, fetched, works;
     uint8_t stored[FAKE_BYTES_MAX];
     struct blocks blocks;
-    uint64_t have, resumed_at;   /* bytes stored; when the last offer came */
-    uint64_t fail_at;            /* chunk() at this offset answers SUPERSEDED; 0: never */
-    pthread_barrier_t *pause;    /* chunk() waits here twice when it reaches pause_at, with the lock held */
+    uint64_t have, resumed_at; /* bytes stored; when the last offer came */
+    uint64_t fail_at;          /* chunk() at this offset answers SUPERSEDED; 0: never */
+    pthread_barrier_t
+        *pause; /* chunk() waits here twice when it reaches pause_at, with the lock held */
     uint64_t pause_at;
     bool committed, commit_next; /* work() makes the second into the first */
     const char *listed;          /* the only peer that is let in; NULL: all */
     bool stop;
     uint64_t work_every_ms;
-    unsigned offer_ms;           /* offer() takes so long */
-    ledger_sink *book;           /* of the server's end */
+    unsigned offer_ms; /* offer() takes so long */
+    ledger_sink *book; /* of the server's end */
     void *book_self;
 };
 
@@ -43,7 +45,8 @@ static inline bool fake_lets(struct fake *f, const char *peer, enum round_outcom
     return in;
 }
 
-static inline void fake_hello(void *self, const char *peer, const struct wire_hello *m, struct wire_hello_answer *answer)
+static inline void fake_hello(void *self, const char *peer, const struct wire_hello *m,
+                              struct wire_hello_answer *answer)
 {
     struct fake *f = self;
     f->hellos++;
@@ -58,8 +61,8 @@ static inline void fake_hello(void *self, const char *peer, const struct wire_he
     memcpy(answer->fragments, m->fragments, sizeof answer->fragments);
 }
 
-static inline void fake_offer(void *self, const char *peer, const struct wire_contribution *m, struct wire_answer *answer,
-                              void **upload)
+static inline void fake_offer(void *self, const char *peer, const struct wire_contribution *m,
+                              struct wire_answer *answer, void **upload)
 {
     struct fake *f = self;
     usleep(1000 * f->offer_ms);
@@ -78,8 +81,8 @@ static inline void fake_offer(void *self, const char *peer, const struct wire_co
     *upload = answer->outcome == ROUND_RESUME ? f : NULL;
 }
 
-static inline void fake_chunk(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n,
-                              struct wire_answer *answer)
+static inline void fake_chunk(void *self, void *upload, uint64_t offset, const uint8_t *data,
+                              size_t n, struct wire_answer *answer)
 {
     struct fake *f = self;
     assert_ptr_equal(upload, f);
@@ -112,7 +115,8 @@ static inline void fake_finish(void *self, void *upload, bool complete, struct w
         answer->outcome = f->have == f->blocks.total ? ROUND_RECEIPT : ROUND_RESUME;
 }
 
-static inline void fake_poll(void *self, const char *peer, const struct wire_poll *m, struct wire_poll_answer *answer)
+static inline void fake_poll(void *self, const char *peer, const struct wire_poll *m,
+                             struct wire_poll_answer *answer)
 {
     struct fake *f = self;
     (void)m;
@@ -126,8 +130,9 @@ static inline void fake_poll(void *self, const char *peer, const struct wire_pol
     answer->manifest.site_count = 1;
 }
 
-static inline void fake_fetch(void *self, const char *peer, const struct wire_fetch *m, const uint8_t **data, size_t *size,
-                              void **source, struct wire_answer *answer)
+static inline void fake_fetch(void *self, const char *peer, const struct wire_fetch *m,
+                              const uint8_t **data, size_t *size, void **source,
+                              struct wire_answer *answer)
 {
     struct fake *f = self;
     if (!fake_lets(f, peer, &answer->outcome))
@@ -152,7 +157,8 @@ static inline void fake_fetched(void *self, void *source)
     ((struct fake *)self)->fetched++;
 }
 
-static inline void fake_report(void *self, const char *peer, const struct wire_report *m, struct wire_answer *answer)
+static inline void fake_report(void *self, const char *peer, const struct wire_report *m,
+                               struct wire_answer *answer)
 {
     struct fake *f = self;
     if (!fake_lets(f, peer, &answer->outcome))
@@ -162,7 +168,8 @@ static inline void fake_report(void *self, const char *peer, const struct wire_r
     answer->outcome = ROUND_CURRENT;
 }
 
-static inline void fake_leave(void *self, const char *peer, const struct wire_leave *m, struct wire_answer *answer)
+static inline void fake_leave(void *self, const char *peer, const struct wire_leave *m,
+                              struct wire_answer *answer)
 {
     struct fake *f = self;
     if (!fake_lets(f, peer, &answer->outcome))
@@ -213,15 +220,22 @@ static inline void fake_issue(enum tls_role role, const char *name)
 {
     const char *hosts[] = {"localhost", "127.0.0.1"};
     int64_t now = (int64_t)time(NULL);
-    struct tls_request r = {.directory = scratch_root, .out = scratch_root, .role = role, .name = name, .hosts = hosts,
-                            .host_count = role == TLS_AGGREGATOR ? 2 : 0, .validity = {now - 60, now + 86400}};
+    struct tls_request r = {.directory = scratch_root,
+                            .out = scratch_root,
+                            .role = role,
+                            .name = name,
+                            .hosts = hosts,
+                            .host_count = role == TLS_AGGREGATOR ? 2 : 0,
+                            .validity = {now - 60, now + 86400}};
     assert_int_equal(tls_issue(&r), ERR_OK);
 }
 
 static inline void fake_files(void)
 {
     int64_t now = (int64_t)time(NULL);
-    assert_int_equal(tls_authority(scratch_root, "test", false, (struct tls_validity){now - 60, now + 10 * 86400}), ERR_OK);
+    assert_int_equal(tls_authority(scratch_root, "test", false,
+                                   (struct tls_validity){now - 60, now + 10 * 86400}),
+                     ERR_OK);
     fake_issue(TLS_AGGREGATOR, "aggregator");
     fake_issue(TLS_SITE, "a");
     fake_issue(TLS_SITE, "b");
@@ -255,15 +269,20 @@ static inline struct link_server *fake_serve(struct fake *f, int *port)
     char address[32];
     struct link_service service = fake_service(f);
     snprintf(address, sizeof address, "127.0.0.1:%d", *port);
-    struct link_listen l = {.address = address, .sites = 2, .tls = fake_tls("ca.pem", "aggregator"), .keepalive_ms = FAKE_KEEPALIVE_MS,
-                            .book = f->book, .book_self = f->book_self};
+    struct link_listen l = {.address = address,
+                            .sites = 2,
+                            .tls = fake_tls("ca.pem", "aggregator"),
+                            .keepalive_ms = FAKE_KEEPALIVE_MS,
+                            .book = f->book,
+                            .book_self = f->book_self};
     struct link_server *s = NULL;
     if (link_serve(&s, &l, &service, port) != ERR_OK)
         fail_msg("%s", err_message());
     return s;
 }
 
-/* With these settings; where, how long it keeps alive and, unless given, site a's certificate are added. */
+/* With these settings; where, how long it keeps alive and, unless given, site a's certificate are
+ * added. */
 static inline struct link *fake_dial_as(int port, struct link_dial d)
 {
     char target[32];
@@ -295,18 +314,24 @@ static inline uint8_t *fake_payload(size_t n)
 
 static inline struct wire_head fake_head(const char *site)
 {
-    struct wire_head h = {.run = "test", .epoch = 3, .incarnation = 5, .instance = 11, .roster_version = 1};
+    struct wire_head h = {
+        .run = "test", .epoch = 3, .incarnation = 5, .instance = 11, .roster_version = 1};
     snprintf(h.site, sizeof h.site, "%s", site);
     h.config = digest_of("config", 6);
     return h;
 }
 
-static inline enum err fake_say_hello(struct link *l, const char *site, struct wire_hello_answer *answer)
+static inline enum err fake_say_hello(struct link *l, const char *site,
+                                      struct wire_hello_answer *answer)
 {
     static struct wire_hello m;
-    m = (struct wire_hello){.head = fake_head(site), .major = WIRE_MAJOR, .config = "outer.every=50\n", .has_state = true,
+    m = (struct wire_hello){.head = fake_head(site),
+                            .major = WIRE_MAJOR,
+                            .config = "outer.every=50\n",
+                            .has_state = true,
                             .fragment_count = 2};
-    m.fragments[1] = (struct wire_fragment_state){.round = 41, .state = digest_of("s", 1), .sealed = true};
+    m.fragments[1] =
+        (struct wire_fragment_state){.round = 41, .state = digest_of("s", 1), .sealed = true};
     return l->ops->hello(l, &m, answer);
 }
 

@@ -1,5 +1,5 @@
-/* What of a transfer has arrived, against a byte map kept beside it; and the pace of one, in virtual time. What breaks here is a
- * contribution that is sent twice, or never, after a cut.
+/* What of a transfer has arrived, against a byte map kept beside it; and the pace of one, in
+ * virtual time. What breaks here is a contribution that is sent twice, or never, after a cut.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,8 +15,8 @@ static const uint64_t totals[] = {1,
                                   BLOCKS_UNIT - 1,
                                   BLOCKS_UNIT,
                                   BLOCKS_UNIT + 1,
-                                  (uint64_t)BLOCKS_UNIT * BLOCKS_MAX,
-                                  (uint64_t)BLOCKS_UNIT * BLOCKS_MAX + 1,
+                                  (uint64_t)BLOCKS_UNIT *BLOCKS_MAX,
+                                  (uint64_t)BLOCKS_UNIT *BLOCKS_MAX + 1,
                                   12345678901,
                                   (uint64_t)1 << 50,
                                   UINT64_MAX / 2};
@@ -45,7 +45,8 @@ static void the_cut(void **state)
         blocks_fill(&b, totals[i] / 3);
         assert_true(blocks_sum(&b) == totals[i] / 3 && blocks_first(&b) == totals[i] / 3);
         blocks_fill(&b, totals[i]);
-        assert_true(blocks_sum(&b) == totals[i] && blocks_first(&b) == totals[i] && blocks_valid(&b));
+        assert_true(blocks_sum(&b) == totals[i] && blocks_first(&b) == totals[i] &&
+                    blocks_valid(&b));
         b.stored[b.count - 1]++;
         assert_false(blocks_valid(&b));
         b.stored[b.count - 1]--;
@@ -54,7 +55,10 @@ static void the_cut(void **state)
     }
 }
 
-enum { UNIT = 65536, TOTAL = 5 * BLOCKS_UNIT / UNIT + 3 }; /* the model counts units of 64 KiB, all chunks are of whole ones */
+enum {
+    UNIT = 65536,
+    TOTAL = 5 * BLOCKS_UNIT / UNIT + 3
+}; /* the model counts units of 64 KiB, all chunks are of whole ones */
 
 /* Random chunks, in and out of order; beside it a map of units. */
 static void against_a_map(void **state)
@@ -68,7 +72,8 @@ static void against_a_map(void **state)
         for (uint64_t turn = 0; turn < 400; turn++) {
             unsigned from = (unsigned)rng_below(seed, RNG_TEST, 3 * turn, TOTAL + 1);
             unsigned n = (unsigned)rng_below(seed, RNG_TEST, 3 * turn + 1, 20);
-            if (rng_below(seed, RNG_TEST, 3 * turn + 2, 2)) /* mostly what an orderly sender would do */
+            if (rng_below(seed, RNG_TEST, 3 * turn + 2,
+                          2)) /* mostly what an orderly sender would do */
                 from = (unsigned)(blocks_first(&b) / UNIT);
             unsigned known = 0;
             bool inside = n && from + n <= TOTAL, follows = inside;
@@ -77,11 +82,14 @@ static void against_a_map(void **state)
                 known += map[i];
                 follows = follows && !map[i] && (i == block || i > from || map[i - 1]);
             }
-            enum blocks_fit expected = inside && known == n ? BLOCKS_KNOWN : follows ? BLOCKS_NEW : BLOCKS_GAP;
+            enum blocks_fit expected = inside && known == n ? BLOCKS_KNOWN
+                                       : follows            ? BLOCKS_NEW
+                                                            : BLOCKS_GAP;
             enum blocks_fit fit = blocks_fits(&b, (uint64_t)from * UNIT, (uint64_t)n * UNIT);
             if (fit != expected)
-                fail_msg("seed %llu turn %llu: %u units at %u: %d, not %d", (unsigned long long)seed,
-                         (unsigned long long)turn, n, from, (int)fit, (int)expected);
+                fail_msg("seed %llu turn %llu: %u units at %u: %d, not %d",
+                         (unsigned long long)seed, (unsigned long long)turn, n, from, (int)fit,
+                         (int)expected);
             if (fit != BLOCKS_NEW)
                 continue;
             blocks_add(&b, (uint64_t)from * UNIT, (uint64_t)n * UNIT);
@@ -111,7 +119,8 @@ static void past_the_end(void **state)
     assert_int_equal(blocks_fits(&b, 0, 0), BLOCKS_GAP);
 }
 
-/* 1 Mbit/s for a minute in chunks of the size that the pace asks for, with a pause of 10 s that earns nothing. */
+/* 1 Mbit/s for a minute in chunks of the size that the pace asks for, with a pause of 10 s that
+ * earns nothing. */
 static void pace_keeps_to_its_rate(void **state)
 {
     (void)state;

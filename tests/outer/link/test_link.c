@@ -1,5 +1,6 @@
-/* The real link over loopback mTLS with a small aggregator: what breaks here is a site that hangs, a contribution that is lost or
- * altered, a poll that never comes back. Handshakes are in test_link_tls.c.
+/* The real link over loopback mTLS with a small aggregator: what breaks here is a site that hangs,
+ * a contribution that is lost or altered, a poll that never comes back. Handshakes are in
+ * test_link_tls.c.
  */
 #include <grpc/grpc_security.h>
 #include <poll.h>
@@ -10,8 +11,13 @@ static struct fake fake;
 
 static struct wire_contribution contribution(const uint8_t *payload, size_t n)
 {
-    struct wire_contribution m = {.head = fake_head("a"), .fragment = 1, .codec = 2, .round = 41, .payload_bytes = n,
-                                  .weight = 0.75f, .data_cursor = 1u << 20};
+    struct wire_contribution m = {.head = fake_head("a"),
+                                  .fragment = 1,
+                                  .codec = 2,
+                                  .round = 41,
+                                  .payload_bytes = n,
+                                  .weight = 0.75f,
+                                  .data_cursor = 1u << 20};
     m.payload = digest_of(payload, n);
     m.signature[63] = 9;
     return m;
@@ -41,13 +47,19 @@ static void every_call(void **state)
     assert_string_equal(polled.answer.text, "waiting for b");
     assert_true(fake_now_ms() - before >= 300 && fake_now_ms() - before < 5000);
 
-    struct wire_report report = {.head = fake_head("a"), .fragment = 1, .round = 42, .step = -1, .loss = 1.751,
+    struct wire_report report = {.head = fake_head("a"),
+                                 .fragment = 1,
+                                 .round = 42,
+                                 .step = -1,
+                                 .loss = 1.751,
                                  .tokens = 123456789012};
     struct wire_answer answer;
     assert_int_equal(l->ops->report(l, &report, &answer), ERR_OK);
     assert_int_equal(answer.outcome, ROUND_CURRENT);
-    assert_true(fake.report.loss == 1.751 && fake.report.step == -1 && fake.report.tokens == 123456789012);
-    assert_int_equal(l->ops->poll(l, &poll, 5000, &polled), ERR_OK); /* the report's work() committed */
+    assert_true(fake.report.loss == 1.751 && fake.report.step == -1 &&
+                fake.report.tokens == 123456789012);
+    assert_int_equal(l->ops->poll(l, &poll, 5000, &polled),
+                     ERR_OK); /* the report's work() committed */
     assert_int_equal(polled.answer.outcome, ROUND_COMMIT);
     assert_string_equal(polled.manifest.run, "test");
     assert_int_equal(polled.manifest.round, 41);
@@ -90,7 +102,8 @@ static void up_and_down(void **state)
     assert_memory_equal(back + f.offset, payload + f.offset, n - f.offset);
     f.offset = 0;
     answer = (struct wire_answer){0};
-    assert_int_equal(l->ops->fetch(l, &f, back, n - 1, &answer), ERR_PROTO); /* not the size we know it has */
+    assert_int_equal(l->ops->fetch(l, &f, back, n - 1, &answer),
+                     ERR_PROTO); /* not the size we know it has */
     f.round = 99;
     answer = (struct wire_answer){0};
     assert_int_equal(l->ops->fetch(l, &f, back, n, &answer), ERR_OK);
@@ -101,8 +114,10 @@ static void up_and_down(void **state)
     assert_int_equal(c.payload_up, n);
     assert_true(c.payload_down >= n + (n - WIRE_CHUNK_BYTES - 7));
     assert_true(c.messages_up > c.payload_up && c.messages_up < c.payload_up + 4000);
-    if (c.wire_up <= c.messages_up || c.wire_up > c.messages_up + c.messages_up / 4) /* a busy machine resends on loopback, too */
-        fail_msg("%llu bytes of messages, %llu on the wire", (unsigned long long)c.messages_up, (unsigned long long)c.wire_up);
+    if (c.wire_up <= c.messages_up ||
+        c.wire_up > c.messages_up + c.messages_up / 4) /* a busy machine resends on loopback, too */
+        fail_msg("%llu bytes of messages, %llu on the wire", (unsigned long long)c.messages_up,
+                 (unsigned long long)c.wire_up);
     assert_true(c.wire_down > c.payload_down);
     l->ops->close(l);
     link_shutdown(s, 1000);
@@ -125,7 +140,8 @@ static void *kill_in_mid_chunk(void *arg)
     return NULL;
 }
 
-/* The aggregator dies while chunks come; started again on what it had stored, it gets the rest and only the rest. */
+/* The aggregator dies while chunks come; started again on what it had stored, it gets the rest and
+ * only the rest. */
 static void cut_and_resumed(void **state)
 {
     (void)state;
@@ -169,7 +185,8 @@ static void cut_and_resumed(void **state)
     free(payload);
 }
 
-struct relay { /* passes bytes both ways until it is told to swallow them: TCP stays up, nothing arrives */
+struct relay { /* passes bytes both ways until it is told to swallow them: TCP stays up, nothing
+                  arrives */
     int listener, port;
     volatile bool swallow, end;
     size_t most, passed; /* ends when it has passed so much; 0: no limit */
@@ -293,12 +310,14 @@ static void by_hand_open(struct by_hand *h, int port, uint64_t total)
     assert_int_equal(tls_load(&pem, &files), ERR_OK);
     snprintf(target, sizeof target, "127.0.0.1:%d", port);
     grpc_ssl_pem_key_cert_pair pair = {pem.key, pem.certificate};
-    grpc_channel_credentials *credentials = grpc_ssl_credentials_create_ex(pem.ca, &pair, NULL, NULL);
+    grpc_channel_credentials *credentials =
+        grpc_ssl_credentials_create_ex(pem.ca, &pair, NULL, NULL);
     h->channel = grpc_channel_create(target, credentials, NULL);
     grpc_channel_credentials_release(credentials);
     tls_forget(&pem);
-    h->c = link_call_open(h->channel, grpc_channel_register_call(h->channel, link_paths[LINK_CONTRIBUTE], NULL, NULL), h->cq,
-                          5000);
+    h->c = link_call_open(
+        h->channel, grpc_channel_register_call(h->channel, link_paths[LINK_CONTRIBUTE], NULL, NULL),
+        h->cq, 5000);
     if (!total)
         return;
     struct wire_contribution m = {.head = fake_head("a"), .payload_bytes = total};
@@ -320,7 +339,8 @@ static void by_hand_close(struct by_hand *h)
     link_core_close();
 }
 
-static enum round_outcome by_hand_chunk(struct by_hand *h, struct wire_chunk chunk, const uint8_t *data)
+static enum round_outcome by_hand_chunk(struct by_hand *h, struct wire_chunk chunk,
+                                        const uint8_t *data)
 {
     struct wire_answer answer = {0};
     uint8_t message[WIRE_CHUNK_HEADER_MAX + 64];
@@ -345,9 +365,9 @@ static void damaged_chunks(void **state)
         bool damaged;
         enum round_outcome outcome;
     } cases[] = {
-        {0, 128, true, ROUND_RESUME},    /* CRC */
-        {64, 128, false, ROUND_RESUME},  /* a gap */
-        {0, 192, false, ROUND_INVALID},  /* other size than offered */
+        {0, 128, true, ROUND_RESUME},   /* CRC */
+        {64, 128, false, ROUND_RESUME}, /* a gap */
+        {0, 192, false, ROUND_INVALID}, /* other size than offered */
     };
     int port = 0;
     memset(&fake, 0, sizeof fake);
@@ -492,7 +512,8 @@ static void held_polls_end_with_the_server(void **state)
     usleep(500000);
     uint64_t before = fake_now_ms();
     link_shutdown(s, 5000);
-    assert_true(fake_now_ms() - before < 4000); /* not the grace of 5 s, not the 30 s of the polls */
+    assert_true(fake_now_ms() - before <
+                4000); /* not the grace of 5 s, not the 30 s of the polls */
     int held = 0, refused = 0;
     for (int i = 0; i < 66; i++) {
         pthread_join(p[i].thread, NULL);
@@ -541,7 +562,9 @@ static void port_in_use(void **state)
     char address[32];
     snprintf(address, sizeof address, "127.0.0.1:%d", port);
     struct link_service service = fake_service(&fake);
-    struct link_listen l = {.address = address, .tls = fake_tls("ca.pem", "aggregator"), .keepalive_ms = FAKE_KEEPALIVE_MS};
+    struct link_listen l = {.address = address,
+                            .tls = fake_tls("ca.pem", "aggregator"),
+                            .keepalive_ms = FAKE_KEEPALIVE_MS};
     assert_int_equal(link_serve(&second, &l, &service, &port), ERR_BUSY);
     assert_says("in use");
     l.address = "192.0.2.1:7443"; /* of no machine: RFC 5737 */

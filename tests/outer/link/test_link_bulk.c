@@ -1,5 +1,6 @@
-/* Payloads over several connections, paced, cut anywhere: what breaks here is a byte that is sent twice or not at all, and a
- * heartbeat that waits behind a contribution. Bytes are counted at both ends.
+/* Payloads over several connections, paced, cut anywhere: what breaks here is a byte that is sent
+ * twice or not at all, and a heartbeat that waits behind a contribution. Bytes are counted at both
+ * ends.
  */
 #include <poll.h>
 #include "tests/outer/link/link_craft.h"
@@ -10,14 +11,16 @@ static struct fake fake;
 
 static struct wire_contribution contribution(const uint8_t *payload, size_t n)
 {
-    struct wire_contribution m = {.head = fake_head("a"), .fragment = 1, .round = 41, .payload_bytes = n, .weight = 1};
+    struct wire_contribution m = {
+        .head = fake_head("a"), .fragment = 1, .round = 41, .payload_bytes = n, .weight = 1};
     m.payload = digest_of(payload, n);
     return m;
 }
 
 static struct link *dial(int port, unsigned streams, uint64_t rate_up, uint64_t rate_down)
 {
-    return fake_dial_as(port, (struct link_dial){.streams = streams, .rate_up = rate_up, .rate_down = rate_down});
+    return fake_dial_as(
+        port, (struct link_dial){.streams = streams, .rate_up = rate_up, .rate_down = rate_down});
 }
 
 static struct link_counters counters(struct link *l)
@@ -30,7 +33,8 @@ static struct link_counters counters(struct link *l)
 static void whole_over_several_connections(void **state)
 {
     (void)state;
-    static const size_t sizes[] = {1, WIRE_CHUNK_BYTES, WIRE_CHUNK_BYTES + 1, 3 * WIRE_CHUNK_BYTES, FAKE_BYTES_MAX - 5};
+    static const size_t sizes[] = {1, WIRE_CHUNK_BYTES, WIRE_CHUNK_BYTES + 1, 3 * WIRE_CHUNK_BYTES,
+                                   FAKE_BYTES_MAX - 5};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         size_t n = sizes[i];
         int port = 0;
@@ -80,7 +84,8 @@ static void *kill_in_mid_chunk(void *arg)
     return NULL;
 }
 
-/* The aggregator ends after each number of chunks; the next one, on what is stored, gets exactly the rest. */
+/* The aggregator ends after each number of chunks; the next one, on what is stored, gets exactly
+ * the rest. */
 static void killed_anywhere(void **state)
 {
     (void)state;
@@ -95,7 +100,8 @@ static void killed_anywhere(void **state)
         fake.pause_at = at * WIRE_CHUNK_BYTES;
         pthread_t killer;
         assert_int_equal(pthread_create(&killer, NULL, kill_in_mid_chunk, &k), 0);
-        struct link *l = dial(port, STREAMS, at == 4 ? 6 << 20 : 0, 0); /* paced: chunks of 3/4 of a block */
+        struct link *l =
+            dial(port, STREAMS, at == 4 ? 6 << 20 : 0, 0); /* paced: chunks of 3/4 of a block */
         struct wire_contribution m = contribution(payload, n);
         struct wire_answer answer = {0};
         enum err e = l->ops->contribute(l, &m, payload, &answer);
@@ -106,7 +112,8 @@ static void killed_anywhere(void **state)
         int again = port;
         struct link_server *s = fake_serve(&fake, &again);
         uint64_t until = fake_now_ms() + 8000;
-        while ((e = l->ops->contribute(l, &m, payload, &answer)) == ERR_LINK && fake_now_ms() < until)
+        while ((e = l->ops->contribute(l, &m, payload, &answer)) == ERR_LINK &&
+               fake_now_ms() < until)
             usleep(20000);
         if (e != ERR_OK || answer.outcome != ROUND_RECEIPT)
             fail_msg("killed at %u: %s %s", at, err_message(), answer.text);
@@ -123,8 +130,9 @@ static void killed_anywhere(void **state)
 struct relay { /* passes bytes both ways */
     int listener, port;
     volatile bool end;
-    int cut_after;         /* connections from the second bulk one on end after so many bytes to the server; 0: never */
-    uint64_t bytes_per_s;  /* each way, all connections together, one queue; 0: as fast as it goes */
+    int cut_after; /* connections from the second bulk one on end after so many bytes to the server;
+                      0: never */
+    uint64_t bytes_per_s; /* each way, all connections together, one queue; 0: as fast as it goes */
     uint64_t free_ns[2];
     size_t passed[RELAY_MAX];
     nfds_t count;
@@ -138,7 +146,8 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* A piece may only be read when the link is free: what waits, waits in the sockets, as at a router with a short queue. */
+/* A piece may only be read when the link is free: what waits, waits in the sockets, as at a router
+ * with a short queue. */
 static bool link_free(struct relay *r, unsigned way)
 {
     return !r->bytes_per_s || now_ns() >= r->free_ns[way];
@@ -154,7 +163,8 @@ static bool relay_pass(struct relay *r, struct pollfd *fds, nfds_t i)
     if (n <= 0)
         return false;
     r->passed[i] += (size_t)n;
-    if (r->bytes_per_s) { /* a busy machine may come late: up to a tenth of a second is made up for */
+    if (r->bytes_per_s) { /* a busy machine may come late: up to a tenth of a second is made up for
+                           */
         uint64_t late = now_ns() - 100000000;
         r->free_ns[way] = r->free_ns[way] > late ? r->free_ns[way] : late;
         r->free_ns[way] += (uint64_t)((double)n * 1e9 / (double)r->bytes_per_s);
@@ -172,9 +182,11 @@ static void *relay_main(void *arg)
     r->count = 1;
     while (!r->end) {
         poll(fds, r->count, 20);
-        for (nfds_t k = 1; k < r->count; k++) { /* by turns, so that no connection comes first always */
+        for (nfds_t k = 1; k < r->count;
+             k++) { /* by turns, so that no connection comes first always */
             nfds_t i = 1 + (k - 1 + first) % (r->count - 1);
-            if (fds[i].fd >= 0 && fds[i].revents & (POLLIN | POLLHUP | POLLERR) && !relay_pass(r, fds, i)) {
+            if (fds[i].fd >= 0 && fds[i].revents & (POLLIN | POLLHUP | POLLERR) &&
+                !relay_pass(r, fds, i)) {
                 nfds_t other = i % 2 ? i + 1 : i - 1;
                 close(fds[i].fd);
                 close(fds[other].fd);
@@ -185,7 +197,8 @@ static void *relay_main(void *arg)
         if (r->bytes_per_s)
             usleep(1000);
         if (fds[0].revents & POLLIN && r->count + 2 <= RELAY_MAX) {
-            fds[r->count++] = (struct pollfd){.fd = accept(r->listener, NULL, NULL), .events = POLLIN};
+            fds[r->count++] =
+                (struct pollfd){.fd = accept(r->listener, NULL, NULL), .events = POLLIN};
             fds[r->count++] = (struct pollfd){.fd = craft_connect(r->port), .events = POLLIN};
         }
     }
@@ -209,7 +222,8 @@ static void relay_stop(struct relay *r)
     pthread_join(r->thread, NULL);
 }
 
-/* Connections die, all but the leading one: the payload arrives, and only what was under way on them goes twice. */
+/* Connections die, all but the leading one: the payload arrives, and only what was under way on
+ * them goes twice. */
 static void connections_die(void **state)
 {
     (void)state;
@@ -241,7 +255,8 @@ static void *cut_soon(void *relay)
     return NULL;
 }
 
-/* A download is cut for good; with the same answer it goes on with what is missing, holes between streams included. */
+/* A download is cut for good; with the same answer it goes on with what is missing, holes between
+ * streams included. */
 static void download_cut_and_resumed(void **state)
 {
     (void)state;
@@ -264,8 +279,8 @@ static void download_cut_and_resumed(void **state)
     assert_int_equal(counters(l).payload_down, had);
     assert_in_range(had, 1, fake.have - 1);
     for (uint32_t b = 0; b < answer.blocks.count; b++)
-        assert_memory_equal(back + blocks_start(&answer.blocks, b), whole + blocks_start(&answer.blocks, b),
-                            answer.blocks.stored[b]);
+        assert_memory_equal(back + blocks_start(&answer.blocks, b),
+                            whole + blocks_start(&answer.blocks, b), answer.blocks.stored[b]);
     l->ops->close(l);
     l = dial(r.port, STREAMS, 0, 0);
     m.offset = answer.offset;
@@ -330,7 +345,8 @@ static void *send_main(void *arg)
     return NULL;
 }
 
-/* What was sent while the aggregator had not yet answered the offer, then all of it; x->rounds after the first. */
+/* What was sent while the aggregator had not yet answered the offer, then all of it; x->rounds
+ * after the first. */
 static uint64_t sent_before_answer(struct sending *x)
 {
     uint64_t before = counters(x->l).payload_up;
@@ -375,8 +391,8 @@ static void bytes_follow_the_offer(void **state)
     free(payload);
 }
 
-/* How far a sender may go ahead of a reader that reads nothing: on a long line it is the receive window that keeps the sender's
- * own queue full. */
+/* How far a sender may go ahead of a reader that reads nothing: on a long line it is the receive
+ * window that keeps the sender's own queue full. */
 static void a_window_of_a_long_line(void **state)
 {
     (void)state;
@@ -421,7 +437,8 @@ static void count_streams(void *self, const struct ledger_row *row)
     *streams += row->what == LEDGER_CONTRIBUTION && row->up.payload > 0;
 }
 
-/* Memory for 16 streams and 16 sites: no connection of one site takes what another site's contribution would wait for. */
+/* Memory for 16 streams and 16 sites: no connection of one site takes what another site's
+ * contribution would wait for. */
 static void each_site_has_room_for_one(void **state)
 {
     (void)state;
@@ -429,8 +446,12 @@ static void each_site_has_room_for_one(void **state)
     unsigned streams = 0;
     int port = 0;
     struct link_service service = fake_service(&fake);
-    struct link_listen listen = {.address = "127.0.0.1:0", .sites = 16, .tls = fake_tls("ca.pem", "aggregator"),
-                                 .keepalive_ms = FAKE_KEEPALIVE_MS, .book = count_streams, .book_self = &streams};
+    struct link_listen listen = {.address = "127.0.0.1:0",
+                                 .sites = 16,
+                                 .tls = fake_tls("ca.pem", "aggregator"),
+                                 .keepalive_ms = FAKE_KEEPALIVE_MS,
+                                 .book = count_streams,
+                                 .book_self = &streams};
     struct link_server *s;
     size_t n = FAKE_BYTES_MAX - 5;
     uint8_t *payload = fake_payload(n);

@@ -1,5 +1,6 @@
-/* Who gets in, and who does not: each handshake that must be refused, and identities that the handshake lets through. What breaks
- * here is a stranger in the run, or a site that is kept out without a word.
+/* Who gets in, and who does not: each handshake that must be refused, and identities that the
+ * handshake lets through. What breaks here is a stranger in the run, or a site that is kept out
+ * without a word.
  */
 #include <signal.h>
 #include "tests/outer/link/link_craft.h"
@@ -46,19 +47,35 @@ static void refused_certificates(void **state)
         const char *says, *logs;
     } cases[] = {
         {{"x", "other", SITE, EKU, -60, HOUR}, ERR_LINK, "its log says why", "Handshake failed"},
-        {{"x", "ca", SITE, EKU, -2 * HOUR, -HOUR}, ERR_LINK, "its log says why", "certificate verify failed"},
-        {{"x", "ca", SITE, EKU, HOUR, 2 * HOUR}, ERR_LINK, "its log says why", "certificate verify failed"},
-        {{"x", "ca", SITE, "serverAuth", -60, HOUR}, ERR_LINK, "its log says why", "certificate verify failed"},
-        {{"x", "ca", "URI:atoll://test/site/a,URI:atoll://test/site/b", EKU, -60, HOUR}, ERR_DENIED, "exactly one URI", ""},
+        {{"x", "ca", SITE, EKU, -2 * HOUR, -HOUR},
+         ERR_LINK,
+         "its log says why",
+         "certificate verify failed"},
+        {{"x", "ca", SITE, EKU, HOUR, 2 * HOUR},
+         ERR_LINK,
+         "its log says why",
+         "certificate verify failed"},
+        {{"x", "ca", SITE, "serverAuth", -60, HOUR},
+         ERR_LINK,
+         "its log says why",
+         "certificate verify failed"},
+        {{"x", "ca", "URI:atoll://test/site/a,URI:atoll://test/site/b", EKU, -60, HOUR},
+         ERR_DENIED,
+         "exactly one URI",
+         ""},
         {{"x", "ca", NULL, EKU, -60, HOUR}, ERR_DENIED, "exactly one URI", ""},
         {{"x", "ca", "DNS:atoll://test/site/a", EKU, -60, HOUR}, ERR_DENIED, "exactly one URI", ""},
-        {{"x", "ca", "email:atoll@test,IP:127.0.0.1", EKU, -60, HOUR}, ERR_DENIED, "exactly one URI", ""},
+        {{"x", "ca", "email:atoll@test,IP:127.0.0.1", EKU, -60, HOUR},
+         ERR_DENIED,
+         "exactly one URI",
+         ""},
     };
     unsigned before = fake.hellos;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         craft(&cases[i].c);
         enum err e = hello_as("ca.pem", "x");
-        if (e != cases[i].e || !strstr(err_message(), cases[i].says) || !strstr(logged, cases[i].logs))
+        if (e != cases[i].e || !strstr(err_message(), cases[i].says) ||
+            !strstr(logged, cases[i].logs))
             fail_msg("case %zu: %s: %s\nlog: %s", i, err_name(e), err_message(), logged);
     }
     assert_int_equal(fake.hellos, before); /* no service code saw any of them */
@@ -68,12 +85,15 @@ static void refused_certificates(void **state)
 static void refused_at_the_site(void **state)
 {
     (void)state;
-    assert_int_equal(hello_as("other.pem", "a"), ERR_DENIED); /* the aggregator is of another authority */
+    assert_int_equal(hello_as("other.pem", "a"),
+                     ERR_DENIED); /* the aggregator is of another authority */
     assert_says("other.pem");
     struct link *l = NULL;
     char target[32];
     snprintf(target, sizeof target, "127.0.0.1:%d", port);
-    struct link_dial d = {.target = target, .server_name = "elsewhere.example", .tls = fake_tls("ca.pem", "a"),
+    struct link_dial d = {.target = target,
+                          .server_name = "elsewhere.example",
+                          .tls = fake_tls("ca.pem", "a"),
                           .keepalive_ms = FAKE_KEEPALIVE_MS};
     assert_int_equal(link_open(&l, &d), ERR_OK);
     assert_int_equal(hello(l), ERR_DENIED);
@@ -91,7 +111,8 @@ static void unlisted_and_delisted(void **state)
     struct link *l = fake_dial(port, "ca.pem", "b");
     fake.listed = "atoll://test/site/b";
     assert_int_equal(hello(l), ERR_OK);
-    fake.listed = "atoll://test/site/a"; /* the connection stays up, the next call is refused all the same */
+    fake.listed =
+        "atoll://test/site/a"; /* the connection stays up, the next call is refused all the same */
     assert_int_equal(hello(l), ERR_PROTO);
     fake.listed = NULL;
     l->ops->close(l);
@@ -217,7 +238,8 @@ static void replaced_without_restart(void **state)
     (void)state;
     struct link *l = fake_dial(port, "ca.pem", "b");
     assert_int_equal(hello(l), ERR_OK);
-    craft(&(struct craft){"aggregator", "ca", "URI:atoll://test/aggregator/aggregator,DNS:localhost,IP:127.0.0.1",
+    craft(&(struct craft){"aggregator", "ca",
+                          "URI:atoll://test/aggregator/aggregator,DNS:localhost,IP:127.0.0.1",
                           "serverAuth", -60, 3600});
     assert_int_equal(serial_shown(), 77);
     scratch_write("aggregator.pem", "damaged", 7); /* goes on with what it has */
@@ -226,7 +248,8 @@ static void replaced_without_restart(void **state)
     fake_issue(TLS_AGGREGATOR, "aggregator");
     assert_true(serial_shown() != 77);
 
-    craft(&(struct craft){"b", "ca", "URI:atoll://test/site/renewed", "clientAuth", -60, 3600}); /* the site's own files */
+    craft(&(struct craft){"b", "ca", "URI:atoll://test/site/renewed", "clientAuth", -60,
+                          3600}); /* the site's own files */
     assert_int_equal(hello(l), ERR_OK);
     assert_string_equal(fake.peer, "atoll://test/site/renewed");
     l->ops->close(l);
@@ -240,7 +263,8 @@ static int prepare(void **state)
     log_to(log_keep, NULL);
     char *directory = strdup(scratch("other.dir"));
     int64_t now = (int64_t)time(NULL);
-    bool made = tls_authority(directory, "test", false, (struct tls_validity){now - 60, now + 86400}) == ERR_OK;
+    bool made = tls_authority(directory, "test", false,
+                              (struct tls_validity){now - 60, now + 86400}) == ERR_OK;
     char from[256];
     for (int i = 0; i < 2; i++) {
         snprintf(from, sizeof from, "%s/ca.%s", directory, i ? "pem" : "key");
@@ -260,9 +284,9 @@ static int finish(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refused_certificates),    cmocka_unit_test(refused_at_the_site),
-        cmocka_unit_test(unlisted_and_delisted),   cmocka_unit_test(only_tls13_with_certificate),
-        cmocka_unit_test(plaintext_client),        cmocka_unit_test(tls12_server),
+        cmocka_unit_test(refused_certificates),     cmocka_unit_test(refused_at_the_site),
+        cmocka_unit_test(unlisted_and_delisted),    cmocka_unit_test(only_tls13_with_certificate),
+        cmocka_unit_test(plaintext_client),         cmocka_unit_test(tls12_server),
         cmocka_unit_test(replaced_without_restart),
     };
     return cmocka_run_group_tests(tests, prepare, finish);

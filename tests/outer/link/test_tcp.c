@@ -39,7 +39,8 @@ static void a_host_as_it_comes(void **state)
     kernel("cubic\n", "4194304", "1\n");
     const char *said = advice(1000, 100, 4);
     assert_non_null(strstr(said, "12207 KiB are under way"));
-    assert_non_null(strstr(said, "tcp_wmem=\"4096 65536 67108864\" net.ipv4.tcp_rmem=\"4096 131072 67108864\""));
+    assert_non_null(strstr(
+        said, "tcp_wmem=\"4096 65536 67108864\" net.ipv4.tcp_rmem=\"4096 131072 67108864\""));
     assert_non_null(strstr(said, "tcp_congestion_control=bbr"));
     assert_non_null(strstr(said, "tcp_slow_start_after_idle=0"));
     assert_null(strstr(said, "site.streams"));

@@ -1,5 +1,6 @@
-/* The authority behind `atoll cert`, and what a process finds out about its own files before it connects. What breaks here is an
- * operator in front of "handshake failed", or a key that others can read.
+/* The authority behind `atoll cert`, and what a process finds out about its own files before it
+ * connects. What breaks here is an operator in front of "handshake failed", or a key that others
+ * can read.
  */
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,7 +11,10 @@ enum { NOW = 1800000000, DAY = 86400 };
 
 static struct tls_request site_a(void)
 {
-    return (struct tls_request){.directory = scratch_root, .out = scratch_root, .role = TLS_SITE, .name = "a",
+    return (struct tls_request){.directory = scratch_root,
+                                .out = scratch_root,
+                                .role = TLS_SITE,
+                                .name = "a",
                                 .validity = {NOW - 300, NOW + 90 * DAY}};
 }
 
@@ -101,7 +105,9 @@ static void refused_at_start(void **state)
     assert_int_equal(check_at(&mixed, NOW, &days), ERR_DENIED);
     assert_says("does not belong");
     char *other = strdup(scratch("other"));
-    assert_int_equal(tls_authority(other, "test", true, (struct tls_validity){NOW - 300, NOW + 999 * DAY}), ERR_OK);
+    assert_int_equal(
+        tls_authority(other, "test", true, (struct tls_validity){NOW - 300, NOW + 999 * DAY}),
+        ERR_OK);
     mixed = (struct link_tls){scratch("other/ca.pem"), a.certificate, a.key};
     assert_int_equal(check_at(&mixed, NOW, &days), ERR_DENIED);
     assert_says("not certified by the authority in");
@@ -164,13 +170,21 @@ static void unusable_files(void **state)
 static void authority_is_never_replaced(void **state)
 {
     (void)state;
-    assert_int_equal(tls_authority(scratch_root, "test", false, (struct tls_validity){NOW, NOW + DAY}), ERR_INPUT);
+    assert_int_equal(
+        tls_authority(scratch_root, "test", false, (struct tls_validity){NOW, NOW + DAY}),
+        ERR_INPUT);
     assert_says("there is an authority already");
     struct tls_request r = site_a();
     r.validity.until_unix = NOW + 1001 * DAY; /* beyond the authority's own end */
     assert_int_equal(tls_issue(&r), ERR_CONFIG);
-    static const char *const bad[] = {"", "a/b", "a b", "..", "ca", "a,URI:x",
-                                      "a-name-of-sixty-four-letters-is-one-too-long-for-us-and-refused-x"};
+    static const char *const bad[] = {
+        "",
+        "a/b",
+        "a b",
+        "..",
+        "ca",
+        "a,URI:x",
+        "a-name-of-sixty-four-letters-is-one-too-long-for-us-and-refused-x"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         r = site_a();
         r.name = bad[i];
@@ -193,8 +207,11 @@ static void revoked_names(void **state)
     static const struct {
         const char *uri;
         bool revoked;
-    } cases[] = {{"atoll://test/site/z", true}, {"atoll://test/site/y", true}, {"atoll://test/site/zz", false},
-                 {"atoll://test/site/", false}, {"by hand", false}};
+    } cases[] = {{"atoll://test/site/z", true},
+                 {"atoll://test/site/y", true},
+                 {"atoll://test/site/zz", false},
+                 {"atoll://test/site/", false},
+                 {"by hand", false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_int_equal(tls_revoked(scratch_root, cases[i].uri, &there), ERR_OK);
         if (there != cases[i].revoked)
@@ -211,7 +228,10 @@ static void revoked_names(void **state)
 static int prepare(void **state)
 {
     struct tls_validity v = {NOW - 300, NOW + 1000 * DAY};
-    return tls_force13() == ERR_OK && scratch_open(state) == 0 && tls_authority(scratch_root, "test", false, v) == ERR_OK ? 0 : -1;
+    return tls_force13() == ERR_OK && scratch_open(state) == 0 &&
+                   tls_authority(scratch_root, "test", false, v) == ERR_OK
+               ? 0
+               : -1;
 }
 
 int main(void)

@@ -1,5 +1,6 @@
-/* Bytes from strangers: what one side writes the other reads, and nothing that is cut, bent or too large gets through or reads past
- * its end. Damaged messages come from fixed seeds, so a failure repeats.
+/* Bytes from strangers: what one side writes the other reads, and nothing that is cut, bent or too
+ * large gets through or reads past its end. Damaged messages come from fixed seeds, so a failure
+ * repeats.
  */
 #include <math.h>
 #include "kernels/base/rng.h"
@@ -34,10 +35,13 @@ static struct digest name(const char *s)
 
 static struct wire_head head(void)
 {
-    struct wire_head h = {.config = name("config"), .roster_version = 3, .epoch = 1ull << 40, .incarnation = 9,
+    struct wire_head h = {.config = name("config"),
+                          .roster_version = 3,
+                          .epoch = 1ull << 40,
+                          .incarnation = 9,
                           .instance = UINT64_MAX};
     memset(h.run, 'r', sizeof h.run - 1); /* as long as it may be */
-    strcpy(h.site, "a-Ü"); /* UTF-8 */
+    strcpy(h.site, "a-Ü");                /* UTF-8 */
     return h;
 }
 
@@ -46,30 +50,44 @@ static void fill(enum wire_kind kind, union any *m)
     static char config[WIRE_CONFIG_MAX];
     memset(config, 'k', sizeof config - 1);
     memset(m, 0, sizeof *m);
-    struct wire_answer answer = {.outcome = ROUND_RESUME, .text = "why: \"quoted\"\n", .offset = 1ull << 50,
-                                 .blocks = {.count = BLOCKS_MAX, .stored = {1 << 20, 0, 77}}, .round = 41, .retry_ms = 1500};
+    struct wire_answer answer = {.outcome = ROUND_RESUME,
+                                 .text = "why: \"quoted\"\n",
+                                 .offset = 1ull << 50,
+                                 .blocks = {.count = BLOCKS_MAX, .stored = {1 << 20, 0, 77}},
+                                 .round = 41,
+                                 .retry_ms = 1500};
     if (kind == WIRE_HELLO) {
         m->HELLO = (struct wire_hello){head(), 1, 7, config, true, ROUND_FRAGMENTS_MAX, {{0}}};
         for (unsigned i = 0; i < ROUND_FRAGMENTS_MAX; i++)
-            m->HELLO.fragments[i] = (struct wire_fragment_state){i, name("s"), name("m"), name("a"), i % 2};
+            m->HELLO.fragments[i] =
+                (struct wire_fragment_state){i, name("s"), name("m"), name("a"), i % 2};
     } else if (kind == WIRE_HELLO_ANSWER) {
-        m->HELLO_ANSWER = (struct wire_hello_answer){ROUND_MISMATCH, "outer.every: 20 here, 50 there", 1, 2, 3, 4, 1,
+        m->HELLO_ANSWER = (struct wire_hello_answer){ROUND_MISMATCH,
+                                                     "outer.every: 20 here, 50 there",
+                                                     1,
+                                                     2,
+                                                     3,
+                                                     4,
+                                                     1,
                                                      {{41, name("s"), name("m"), name("a"), true}}};
     } else if (kind == WIRE_POLL) {
         m->POLL = (struct wire_poll){head(), 63, 41, 30000};
     } else if (kind == WIRE_POLL_ANSWER) {
         m->POLL_ANSWER.answer = answer;
         m->POLL_ANSWER.answer.outcome = ROUND_COMMIT;
-        m->POLL_ANSWER.manifest = (struct manifest){.run = "demo", .round = 41, .parent = name("p"), .site_count = 1};
+        m->POLL_ANSWER.manifest =
+            (struct manifest){.run = "demo", .round = 41, .parent = name("p"), .site_count = 1};
     } else if (kind == WIRE_REPORT) {
         m->REPORT = (struct wire_report){head(), 1, 42, name("s"), -5, 1.751, 1e5, 6, 7, 8};
     } else if (kind == WIRE_LEAVE) {
         m->LEAVE = (struct wire_leave){head(), "Ctrl-C"};
     } else if (kind == WIRE_UPLOAD) {
-        m->UPLOAD = (struct wire_contribution){head(), 1, 2, 41, 256u << 20, 5, 6, name("p"), name("g"), name("y"), 0.75f,
-                                               130, 1ull << 33, 15, {1}};
+        m->UPLOAD = (struct wire_contribution){head(), 1,   2,          41,        256u << 20,
+                                               5,      6,   name("p"),  name("g"), name("y"),
+                                               0.75f,  130, 1ull << 33, 15,        {1}};
     } else if (kind == WIRE_FETCH) {
-        m->FETCH = (struct wire_fetch){head(), WIRE_SNAPSHOT, 1, 41, 12345678901, 1ull << 35, 16384};
+        m->FETCH =
+            (struct wire_fetch){head(), WIRE_SNAPSHOT, 1, 41, 12345678901, 1ull << 35, 16384};
     } else {
         m->ANSWER = answer;
     }
@@ -108,9 +126,11 @@ static void round_trips(void **state)
     assert_memory_equal(&back.UPLOAD.payload, &m.UPLOAD.payload, 32);
     assert_memory_equal(&back.UPLOAD.parent, &m.UPLOAD.parent, 32);
     assert_memory_equal(&back.UPLOAD.grid, &m.UPLOAD.grid, 32);
-    assert_true(back.UPLOAD.head.epoch == 1ull << 40 && back.UPLOAD.head.incarnation == 9 && back.UPLOAD.weight == 0.75f);
+    assert_true(back.UPLOAD.head.epoch == 1ull << 40 && back.UPLOAD.head.incarnation == 9 &&
+                back.UPLOAD.weight == 0.75f);
     assert_int_equal(back.UPLOAD.backlog, 130);
-    assert_true(back.UPLOAD.data_cursor == 5 && back.UPLOAD.extra_steps == 6 && back.UPLOAD.payload_bytes == 256u << 20);
+    assert_true(back.UPLOAD.data_cursor == 5 && back.UPLOAD.extra_steps == 6 &&
+                back.UPLOAD.payload_bytes == 256u << 20);
     assert_true(back.UPLOAD.transfer == 1ull << 33 && back.UPLOAD.stream == 15);
     fill(WIRE_ANSWER, &m);
     assert_int_equal(wire_encode(WIRE_ANSWER, &m, &arena, &data, &n), ERR_OK);
@@ -119,10 +139,12 @@ static void round_trips(void **state)
     fill(WIRE_FETCH, &m);
     assert_int_equal(wire_encode(WIRE_FETCH, &m, &arena, &data, &n), ERR_OK);
     assert_int_equal(wire_decode(WIRE_FETCH, &back, data, n, &arena), ERR_OK);
-    assert_true(back.FETCH.offset == 12345678901 && back.FETCH.size_bytes == 1ull << 35 && back.FETCH.chunk_bytes == 16384);
+    assert_true(back.FETCH.offset == 12345678901 && back.FETCH.size_bytes == 1ull << 35 &&
+                back.FETCH.chunk_bytes == 16384);
 }
 
-/* Every prefix either fails or is a valid message of fewer fields; none reads past its end (a copy of exact size: ASan). */
+/* Every prefix either fails or is a valid message of fewer fields; none reads past its end (a copy
+ * of exact size: ASan). */
 static void cut_at_every_byte(void **state)
 {
     (void)state;
@@ -182,7 +204,7 @@ static size_t field(uint8_t *p, unsigned number, const void *data, size_t n)
 {
     size_t at = 0;
     p[at++] = (uint8_t)(number << 3 | 2);
-    for (size_t v = n; ; v >>= 7) {
+    for (size_t v = n;; v >>= 7) {
         p[at++] = (uint8_t)(v >= 128 ? (v & 127) | 128 : v);
         if (v < 128)
             break;
@@ -208,15 +230,22 @@ static void texts(void **state)
         size_t n;
         enum err e;
     } cases[] = {
-        {"plain", 5, ERR_OK},           {"", 0, ERR_OK},
+        {"plain", 5, ERR_OK},
+        {"", 0, ERR_OK},
         {"\xc3\x9c\xe2\x82\xac\xf0\x9f\x98\x80", 9, ERR_OK},
-        {"a\0b", 3, ERR_PROTO},         {"\0", 1, ERR_PROTO},
-        {"\xff", 1, ERR_PROTO},         {"\x80", 1, ERR_PROTO},
-        {"\xc0\x80", 2, ERR_PROTO},     /* an overlong NUL */
-        {"\xc1\xbf", 2, ERR_PROTO},     {"\xe0\x9f\xbf", 3, ERR_PROTO},
+        {"a\0b", 3, ERR_PROTO},
+        {"\0", 1, ERR_PROTO},
+        {"\xff", 1, ERR_PROTO},
+        {"\x80", 1, ERR_PROTO},
+        {"\xc0\x80", 2, ERR_PROTO}, /* an overlong NUL */
+        {"\xc1\xbf", 2, ERR_PROTO},
+        {"\xe0\x9f\xbf", 3, ERR_PROTO},
         {"\xed\xa0\x80", 3, ERR_PROTO}, /* a surrogate */
-        {"\xf0\x8f\xbf\xbf", 4, ERR_PROTO}, {"\xf4\x90\x80\x80", 4, ERR_PROTO}, {"\xf5\x80\x80\x80", 4, ERR_PROTO},
-        {"\xe2\x82", 2, ERR_PROTO},     {"\xe2\x82z", 3, ERR_PROTO},
+        {"\xf0\x8f\xbf\xbf", 4, ERR_PROTO},
+        {"\xf4\x90\x80\x80", 4, ERR_PROTO},
+        {"\xf5\x80\x80\x80", 4, ERR_PROTO},
+        {"\xe2\x82", 2, ERR_PROTO},
+        {"\xe2\x82z", 3, ERR_PROTO},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (answer_with(2, cases[i].bytes, cases[i].n) != cases[i].e)
@@ -254,7 +283,9 @@ static void limits(void **state)
     assert_says("31 bytes");
     n = field(p, 1, inner, field(inner, 3, zeros, 33));
     assert_int_equal(wire_decode(WIRE_HELLO, &hello, p, n, &arena), ERR_PROTO);
-    n = field(p, 1, inner, field(inner, 2, "sixty-four bytes of a name that is one too long for a site, sure", 64));
+    n = field(
+        p, 1, inner,
+        field(inner, 2, "sixty-four bytes of a name that is one too long for a site, sure", 64));
     assert_int_equal(wire_decode(WIRE_HELLO, &hello, p, n, &arena), ERR_PROTO);
     assert_says("at most 63");
 
@@ -265,7 +296,8 @@ static void limits(void **state)
     p[n + 1] = ROUND_FRAGMENTS_MAX - 1;
     assert_int_equal(wire_decode(WIRE_POLL, &poll, p, n + 2, &arena), ERR_OK);
 
-    static uint8_t many[131072 + 1]; /* 64 Ki empty unknown fields: their bookkeeping must not take what it likes */
+    static uint8_t many[131072 + 1]; /* 64 Ki empty unknown fields: their bookkeeping must not take
+                                        what it likes */
     for (size_t i = 0; i + 1 < sizeof many; i += 2)
         many[i] = 15 << 3 | 2;
     assert_int_equal(wire_decode(WIRE_HELLO, &hello, many, 131072, &arena), ERR_PROTO);
@@ -293,7 +325,10 @@ static void chunks(void **state)
 {
     (void)state;
     static const struct wire_chunk cases[] = {
-        {0, 1, 0, 1}, {0, 64, 0xe3069283, 64}, {5ull << 40, 6ull << 40, 1, WIRE_CHUNK_BYTES}, {127, 128, 255, 1},
+        {0, 1, 0, 1},
+        {0, 64, 0xe3069283, 64},
+        {5ull << 40, 6ull << 40, 1, WIRE_CHUNK_BYTES},
+        {127, 128, 255, 1},
         {UINT64_MAX - 1, UINT64_MAX, UINT32_MAX, 1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -301,16 +336,20 @@ static void chunks(void **state)
         struct wire_chunk back;
         size_t at, n = wire_chunk_header(head_bytes, &cases[i]);
         assert_true(n <= WIRE_CHUNK_HEADER_MAX);
-        assert_int_equal(wire_chunk_parse(&back, head_bytes, n, n + cases[i].size_bytes, &at), ERR_OK);
+        assert_int_equal(wire_chunk_parse(&back, head_bytes, n, n + cases[i].size_bytes, &at),
+                         ERR_OK);
         assert_memory_equal(&back, &cases[i], sizeof back);
         assert_int_equal(at, n);
-        assert_int_equal(wire_chunk_parse(&back, head_bytes, n, n + cases[i].size_bytes + 1, &at), ERR_PROTO);
-        assert_int_equal(wire_chunk_parse(&back, head_bytes, n, n + cases[i].size_bytes - 1, &at), ERR_PROTO);
+        assert_int_equal(wire_chunk_parse(&back, head_bytes, n, n + cases[i].size_bytes + 1, &at),
+                         ERR_PROTO);
+        assert_int_equal(wire_chunk_parse(&back, head_bytes, n, n + cases[i].size_bytes - 1, &at),
+                         ERR_PROTO);
         for (size_t cut = 0; cut < n; cut++) {
             uint8_t *exact = malloc(cut ? cut : 1);
             assert_non_null(exact);
             memcpy(exact, head_bytes, cut);
-            assert_int_equal(wire_chunk_parse(&back, exact, cut, n + cases[i].size_bytes, &at), ERR_PROTO);
+            assert_int_equal(wire_chunk_parse(&back, exact, cut, n + cases[i].size_bytes, &at),
+                             ERR_PROTO);
             free(exact);
         }
     }
@@ -327,20 +366,25 @@ static void chunk_headers_refused(void **state)
 {
     (void)state;
     assert_int_equal(parse("\x10\x02\x18\x04\x2a\x02", 6, 2), ERR_OK);
-    assert_int_equal(parse("\x18\x04\x10\x02\x2a\x02", 6, 2), ERR_PROTO); /* out of order */
+    assert_int_equal(parse("\x18\x04\x10\x02\x2a\x02", 6, 2), ERR_PROTO);         /* out of order */
     assert_int_equal(parse("\x10\x02\x10\x02\x18\x04\x2a\x02", 8, 2), ERR_PROTO); /* twice */
-    assert_int_equal(parse("\x10\x03\x18\x04\x2a\x02", 6, 2), ERR_PROTO); /* past the end */
+    assert_int_equal(parse("\x10\x03\x18\x04\x2a\x02", 6, 2), ERR_PROTO);         /* past the end */
     assert_int_equal(parse("\x10\x05\x18\x04\x2a\x02", 6, 2), ERR_PROTO);
     assert_int_equal(parse("\x18\x04\x2a\x00", 4, 0), ERR_PROTO); /* empty: would never end */
     assert_int_equal(parse("\x0a\x02\x2a\x02", 4, 2), ERR_PROTO);
-    assert_int_equal(parse("\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02\x2a\x02", 13, 2), ERR_PROTO); /* 65 bits */
+    assert_int_equal(parse("\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02\x2a\x02", 13, 2),
+                     ERR_PROTO); /* 65 bits */
     assert_int_equal(parse("\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x2a\x02", 13, 2), ERR_OK);
-    assert_int_equal(parse("\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x2a\x02", 24, 2),
+    assert_int_equal(parse("\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x18\xff\xff\xff\xff\xff"
+                           "\xff\xff\xff\xff\x01\x2a\x02",
+                           24, 2),
                      ERR_PROTO); /* offset + size overflows */
-    assert_int_equal(parse("\x18\x81\x80\x40\x2a\x81\x80\x40", 8, WIRE_CHUNK_BYTES + 1), ERR_PROTO); /* 1 MiB + 1 */
+    assert_int_equal(parse("\x18\x81\x80\x40\x2a\x81\x80\x40", 8, WIRE_CHUNK_BYTES + 1),
+                     ERR_PROTO); /* 1 MiB + 1 */
 }
 
-/* The hand-made header and protobuf agree: an Upload with chunk fields is no offer, and is read as one message. */
+/* The hand-made header and protobuf agree: an Upload with chunk fields is no offer, and is read as
+ * one message. */
 static void chunk_is_protobuf(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* The layer-wise schedule beside an exhaustive search. If this breaks, exchanges wait that could hide. */
+/* The layer-wise schedule beside an exhaustive search. If this breaks, exchanges wait that could
+ * hide. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -73,8 +74,10 @@ static void test_one_iteration_takes_all(void **state)
     assert_true(at[0] == 0 && at[1] == 0 && at[2] == 0);
     assert_true(wait == 1); /* ready at 1, 2, 3; sent by 2, 3, 4; backward ends at 3 */
     assert_int_equal(dreamddp_place(l, 3, 3, at, &wait), ERR_OK);
-    assert_true(wait == 1); /* the last gradient is ready when nothing is left to hide its exchange */
-    l[1].exchange_s = 2;    /* all at once would wait for 5 - 3; the second iteration hides nothing of l[2] */
+    assert_true(wait ==
+                1); /* the last gradient is ready when nothing is left to hide its exchange */
+    l[1].exchange_s =
+        2; /* all at once would wait for 5 - 3; the second iteration hides nothing of l[2] */
     assert_int_equal(dreamddp_place(l, 3, 3, at, &wait), ERR_OK);
     assert_true(wait == 2);
     l[0].exchange_s = 2; /* 3, then 2 more: alone each waits 0, 1, 1 */

@@ -1,5 +1,6 @@
-/* What breaks if the planner is wrong: a run that was promised to train 95 % of its time and waits for half of it. The
- * formulas are held against tables that others published, against the schedule's exact bytes, and against the search itself.
+/* What breaks if the planner is wrong: a run that was promised to train 95 % of its time and waits
+ * for half of it. The formulas are held against tables that others published, against the
+ * schedule's exact bytes, and against the search itself.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -17,8 +18,8 @@ static struct table table;
 
 /* ---- the published bandwidth tables ---- */
 
-/* Both papers simulated on bandwidths of 10^(-1 + 4k/49) Gbit/s, k = 0..49, and printed the first that reaches a
- * utilisation: neighbours differ by 21 %, which is the accuracy of their tables. */
+/* Both papers simulated on bandwidths of 10^(-1 + 4k/49) Gbit/s, k = 0..49, and printed the first
+ * that reaches a utilisation: neighbours differ by 21 %, which is the accuracy of their tables. */
 static const double grid_step = 4.0 / 49;
 
 static int grid_index(double gbit)
@@ -26,8 +27,10 @@ static int grid_index(double gbit)
     return (int)lround((log10(gbit) + 1) / grid_step);
 }
 
-/* The first grid bandwidth with which `gbits` in all, in P exchanges, leave this share of H steps. */
-static int first_index(double steps_s, unsigned fragments, double gbits, double hidden_s, double share)
+/* The first grid bandwidth with which `gbits` in all, in P exchanges, leave this share of H steps.
+ */
+static int first_index(double steps_s, unsigned fragments, double gbits, double hidden_s,
+                       double share)
 {
     for (int k = 0; k < 60; k++) {
         double s = gbits / fragments / pow(10, -1 + k * grid_step);
@@ -45,14 +48,17 @@ struct row {
 static const double shares[5] = {0.5, 0.8, 0.9, 0.95, 0.99};
 
 /* How many entries are off by one grid point; none may be off by more. */
-static int off(const struct row *rows, size_t count, int every, double bits, bool fragments, double overlap)
+static int off(const struct row *rows, size_t count, int every, double bits, bool fragments,
+               double overlap)
 {
     int n = 0;
     for (size_t i = 0; i < count; i++)
         for (int k = 0; k < 5; k++) {
             unsigned p = fragments ? rows[i].fragments : 1;
-            double hidden = (overlap + 2.0 / 3) * rows[i].step_s; /* and the backward pass goes on meanwhile */
-            int got = first_index(every * rows[i].step_s, p, bits * rows[i].parameters_g, hidden, shares[k]);
+            double hidden =
+                (overlap + 2.0 / 3) * rows[i].step_s; /* and the backward pass goes on meanwhile */
+            int got = first_index(every * rows[i].step_s, p, bits * rows[i].parameters_g, hidden,
+                                  shares[k]);
             int want = grid_index(rows[i].gbit[k]);
             assert_in_range(got + 1, want, want + 2);
             n += got != want;
@@ -60,7 +66,8 @@ static int off(const struct row *rows, size_t count, int every, double bits, boo
     return n;
 }
 
-/* 2501.18512, table 4: H = 100; 13.4 bits on the wire for each parameter fit all 15 entries, 3.6 for the codec of 4. */
+/* 2501.18512, table 4: H = 100; 13.4 bits on the wire for each parameter fit all 15 entries, 3.6
+ * for the codec of 4. */
 static void streaming_diloco_table_4(void **state)
 {
     (void)state;
@@ -81,12 +88,16 @@ static void scaling_laws_table_6(void **state)
     static const struct {
         int every;
         double gbit[3];
-    } rows[] = {{10, {49.4, 152.6, 222.3}}, {50, {11.0, 41.0, 126.5}}, {100, {6.2, 23.3, 86.8}}, {300, {2.0, 9.1, 41.0}}};
+    } rows[] = {{10, {49.4, 152.6, 222.3}},
+                {50, {11.0, 41.0, 126.5}},
+                {100, {6.2, 23.3, 86.8}},
+                {300, {2.0, 9.1, 41.0}}};
     static const double share[3] = {0.8, 0.95, 0.99};
     int n = 0;
     for (size_t i = 0; i < 4; i++)
         for (int k = 0; k < 3; k++) {
-            int got = first_index(rows[i].every * 0.8, 1, 108, 0.8 * 2 / 3, share[k]), want = grid_index(rows[i].gbit[k]);
+            int got = first_index(rows[i].every * 0.8, 1, 108, 0.8 * 2 / 3, share[k]),
+                want = grid_index(rows[i].gbit[k]);
             assert_in_range(got + 1, want, want + 2);
             n += got != want;
         }
@@ -111,7 +122,7 @@ static void tables_return_their_points(void **state)
     value_is(plan_loss_sites(10e9, 2), -0.19, false);
     value_is(plan_loss_sites(10e9, 8), 1.1, true);
     value_is(plan_loss_sites(1e6, 2), 0.7, true);
-    value_is(plan_loss_sites(335e6, 16), 3.1, true);             /* the slope from 4 to 8 goes on */
+    value_is(plan_loss_sites(335e6, 16), 3.1, true); /* the slope from 4 to 8 goes on */
     value_is(plan_loss_sites(sqrt(90e6 * 180e6), 2), 0.4, false); /* half way in the logarithm */
     value_is(plan_loss_every(30, &high), 0, false);
     assert_true(fabs(high) < 1e-9);
@@ -127,10 +138,11 @@ static void tables_return_their_points(void **state)
 
 static struct plan_task task(double mbit, double rtt_s)
 {
-    return (struct plan_task){.sites = 4,
-                              .step_s = 0.5,
-                              .parameters = 1e9,
-                              .link = {.up_bps = mbit * 1e6, .down_bps = mbit * 1e6, .rtt_s = rtt_s, .streams = 1}};
+    return (struct plan_task){
+        .sites = 4,
+        .step_s = 0.5,
+        .parameters = 1e9,
+        .link = {.up_bps = mbit * 1e6, .down_bps = mbit * 1e6, .rtt_s = rtt_s, .streams = 1}};
 }
 
 /* The bytes are the schedule's, whatever the rounds. */
@@ -150,7 +162,8 @@ static void bytes_are_the_schedules(void **state)
             }
 }
 
-/* By hand: one round of 256 MiB f32 each way at 100 Mbit/s, no delay: 3.6 % headers, and nothing else. */
+/* By hand: one round of 256 MiB f32 each way at 100 Mbit/s, no delay: 3.6 % headers, and nothing
+ * else. */
 static void time_by_hand(void **state)
 {
     (void)state;
@@ -163,7 +176,8 @@ static void time_by_hand(void **state)
     double one = (double)(elements * 4 + elements / 256) * 8 / 100e6;
     assert_true(fabs(r.exchange_s / (2 * one) - 1.037) < 0.002);
     assert_true(fabs(r.total_s - (500 + 10 * r.exchange_s)) < 1e-6);
-    assert_true(fabs(r.utilisation - 500 / r.total_s) < 1e-12 && fabs(r.steady - r.utilisation) < 1e-12);
+    assert_true(fabs(r.utilisation - 500 / r.total_s) < 1e-12 &&
+                fabs(r.steady - r.utilisation) < 1e-12);
     s.overlap = 60; /* 30 s of 43 are hidden */
     struct plan_result o;
     plan_predict(&t, &s, &elements, &o);
@@ -195,14 +209,17 @@ static void slower_links_take_longer(void **state)
     assert_true(fabs(line_transfer_s(&l, 1e8, true) - 8 * line_wire_bytes(1e8) / 1e9) < 1e-9);
 }
 
-/* What was measured stands in place of rate, loss and slow start: exact where it was, straight between, on from the last. */
+/* What was measured stands in place of rate, loss and slow start: exact where it was, straight
+ * between, on from the last. */
 static void measured_times_stand(void **state)
 {
     (void)state;
-    struct line l = {.up_bps = 1, .down_bps = 1e9, .rtt_s = 1, .loss = 0.1, .streams = 1, .up = {3, {1, 2, 6}}};
+    struct line l = {
+        .up_bps = 1, .down_bps = 1e9, .rtt_s = 1, .loss = 0.1, .streams = 1, .up = {3, {1, 2, 6}}};
     const struct {
         double kib, seconds;
-    } rows[] = {{0, 0}, {32, 0.5}, {64, 1}, {256, 2}, {160, 1.5}, {1024, 6}, {640, 4}, {1024 + 768, 10}};
+    } rows[] = {{0, 0},     {32, 0.5}, {64, 1},  {256, 2},
+                {160, 1.5}, {1024, 6}, {640, 4}, {1024 + 768, 10}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         assert_true(fabs(line_transfer_s(&l, 1024 * rows[i].kib, true) - rows[i].seconds) < 1e-9);
     assert_true(line_transfer_s(&l, 1e6, false) > 1); /* the other direction was not measured */
@@ -244,7 +261,8 @@ static void the_search_keeps_its_promises(void **state)
         size_t elements[ROUND_FRAGMENTS_MAX];
         struct arena a = arena_make(0);
         struct fragments f;
-        struct fragment_plan plan = {.kind = FRAGMENT_STRIDED, .count = o->schedule.fragments, .synchronised = {true}};
+        struct fragment_plan plan = {
+            .kind = FRAGMENT_STRIDED, .count = o->schedule.fragments, .synchronised = {true}};
         assert_int_equal(fragment_make(&f, &table, &plan, &a), ERR_OK);
         for (unsigned k = 0; k < f.count; k++)
             elements[k] = f.f[k].elements;
@@ -256,7 +274,8 @@ static void the_search_keeps_its_promises(void **state)
         assert_true(i == 0 || o->schedule.beat[0].codec != found[i - 1].schedule.beat[0].codec);
         arena_free(&a);
     }
-    t.link.up_bps = t.link.down_bps = 1e12; /* a link that costs nothing: short rounds, nothing to hide */
+    t.link.up_bps = t.link.down_bps =
+        1e12; /* a link that costs nothing: short rounds, nothing to hide */
     t.link.rtt_s = 0;
     assert_int_equal(plan_search(&t, &s, &table, 0.9, found, &count, &nearest), ERR_OK);
     assert_int_equal(found[0].schedule.overlap, 0);

@@ -1,5 +1,5 @@
-/* From measured layer times to slices that a run takes as they are. If this breaks, `atoll plan --layers` prints a configuration
- * that is refused, or one that leaves layers out.
+/* From measured layer times to slices that a run takes as they are. If this breaks, `atoll plan
+ * --layers` prints a configuration that is refused, or one that leaves layers out.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,10 +14,11 @@ static struct plan_settings p;
 
 static enum err made(struct plan_layers *l, const char *ms, const char *every, double bps)
 {
-    const char *words[] = {"--model.layers", "4",  "--model.width",    "32",  "--model.heads", "2",
-                           "--outer.sites",  "a,b", "--plan.layers_ms", ms, "--plan.step_s", "1",
+    const char *words[] = {"--model.layers", "4",   "--model.width",    "32", "--model.heads", "2",
+                           "--outer.sites",  "a,b", "--plan.layers_ms", ms,   "--plan.step_s", "1",
                            "--outer.every",  every};
-    struct args args = {.setting_count = sizeof words / sizeof *words, .setting = (char **)(uintptr_t)words};
+    struct args args = {.setting_count = sizeof words / sizeof *words,
+                        .setting = (char **)(uintptr_t)words};
     struct line link = {.up_bps = bps, .down_bps = bps, .rtt_s = 0.01, .streams = 1};
     plan_settings_close(&p);
     p = (struct plan_settings){.perm = arena_make(0)};
@@ -25,7 +26,8 @@ static enum err made(struct plan_layers *l, const char *ms, const char *every, d
     return plan_layers_make(l, &p, &link);
 }
 
-/* Every layer once, in steps that rise with the backward pass, each text one that the configuration reads back. */
+/* Every layer once, in steps that rise with the backward pass, each text one that the configuration
+ * reads back. */
 static void covers(const struct plan_layers *l, int64_t every)
 {
     int next = 4; /* the final norm's gradient is the first to be ready */
@@ -49,7 +51,9 @@ static void test_slices(void **state)
     assert_int_equal(made(&l, "1,2,2,2,2,1", "30", 1e9), ERR_OK);
     covers(&l, 30);
     assert_int_equal(l.span, 5);
-    assert_int_equal(l.count, 1); /* a line so fast that all of it fits under one slot but for what is ready last */
+    assert_int_equal(
+        l.count,
+        1); /* a line so fast that all of it fits under one slot but for what is ready last */
     assert_true(l.wait_s < 0.02);
     assert_int_equal(made(&l, "1,2,2,2,2,1", "30", 2e4), ERR_OK);
     covers(&l, 30);
@@ -88,7 +92,8 @@ static void test_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_slices), cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_slices),
+                                       cmocka_unit_test(test_refused)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     plan_settings_close(&p);
     return failed;

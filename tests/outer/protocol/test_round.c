@@ -1,6 +1,6 @@
-/* What breaks if the core is wrong: a contribution counted twice, a round closed by a minority, two histories.
- * Stories with their answers lie in tests/golden/round; random orders of events are checked against the rule that a
- * round's set never depends on the order in which it came. */
+/* What breaks if the core is wrong: a contribution counted twice, a round closed by a minority, two
+ * histories. Stories with their answers lie in tests/golden/round; random orders of events are
+ * checked against the rule that a round's set never depends on the order in which it came. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -12,15 +12,18 @@
 #include "kernels/base/rng.h"
 #include "outer/protocol/round.h"
 
-static const char *const stories[] = {"first", "strict", "quorum", "restart", "identity", "standing", "fragments"};
+static const char *const stories[] = {"first",    "strict",   "quorum",   "restart",
+                                      "identity", "standing", "fragments"};
 static struct round core;
 static struct arena memory;
 
-static void core_init(unsigned sites, unsigned fragments, bool strict, uint64_t straggler_ms, uint64_t epoch)
+static void core_init(unsigned sites, unsigned fragments, bool strict, uint64_t straggler_ms,
+                      uint64_t epoch)
 {
     arena_free(&memory);
     memory = arena_make(0);
-    assert_int_equal(round_init(&core, sites, fragments, strict, straggler_ms, epoch, &memory), ERR_OK);
+    assert_int_equal(round_init(&core, sites, fragments, strict, straggler_ms, epoch, &memory),
+                     ERR_OK);
 }
 
 struct words { /* key=value words of one line; views into the line */
@@ -95,7 +98,8 @@ static void story_place(struct words w)
 {
     unsigned fragment = (unsigned)number(&w, "fragment", 0);
     uint64_t round = number(&w, "round", 0);
-    struct digest manifest = named(&w, "manifest", (struct digest){0}), state = named(&w, "state", manifest);
+    struct digest manifest = named(&w, "manifest", (struct digest){0}),
+                  state = named(&w, "state", manifest);
     none_left(&w);
     round_place(&core, fragment, round, &manifest, &state);
 }
@@ -103,8 +107,11 @@ static void story_place(struct words w)
 /* What an orderly site would say now, changed by the words. */
 static struct round_event story_event(uint64_t now_ms, enum round_event_kind kind, struct words w)
 {
-    struct round_event e = {.kind = kind, .now_ms = now_ms, .site = (unsigned)number(&w, "site", 0),
-                            .fragment = (unsigned)number(&w, "fragment", 0), .weight = 1.0f};
+    struct round_event e = {.kind = kind,
+                            .now_ms = now_ms,
+                            .site = (unsigned)number(&w, "site", 0),
+                            .fragment = (unsigned)number(&w, "fragment", 0),
+                            .weight = 1.0f};
     const struct round_fragment *f = &core.f[e.fragment];
     char payload[16], next[32];
     snprintf(payload, sizeof payload, "p%u", e.site);
@@ -216,11 +223,19 @@ static struct digest payload_of(unsigned site, unsigned fragment, uint64_t round
 /* Any event a network may deliver: duplicated, late, of an old round, of the present one. */
 static struct round_event any_event(struct random *r, uint64_t now_ms)
 {
-    static const enum round_event_kind kinds[] = {ROUND_BIND, ROUND_OFFER, ROUND_STORED, ROUND_STORED, ROUND_POLL,
-                                                  ROUND_REPORT, ROUND_TICK, ROUND_LEAVE};
-    struct round_event e = {.kind = kinds[below(r, 8)], .now_ms = now_ms, .site = (unsigned)below(r, SITES),
-                            .fragment = (unsigned)below(r, core.fragments), .incarnation = 1, .instance = 1,
-                            .epoch = core.epoch, .payload_bytes = 100, .payload_max = 100, .has_state = true};
+    static const enum round_event_kind kinds[] = {ROUND_BIND,   ROUND_OFFER, ROUND_STORED,
+                                                  ROUND_STORED, ROUND_POLL,  ROUND_REPORT,
+                                                  ROUND_TICK,   ROUND_LEAVE};
+    struct round_event e = {.kind = kinds[below(r, 8)],
+                            .now_ms = now_ms,
+                            .site = (unsigned)below(r, SITES),
+                            .fragment = (unsigned)below(r, core.fragments),
+                            .incarnation = 1,
+                            .instance = 1,
+                            .epoch = core.epoch,
+                            .payload_bytes = 100,
+                            .payload_max = 100,
+                            .has_state = true};
     const struct round_fragment *f = &core.f[e.fragment];
     uint64_t back = below(r, 3);
     e.round = f->round >= back ? f->round - back : 0;
@@ -232,17 +247,21 @@ static struct round_event any_event(struct random *r, uint64_t now_ms)
 
 static void commit(const struct round_update *u, uint64_t now_ms)
 {
-    struct round_event e = {.kind = ROUND_COMMITTED, .now_ms = now_ms, .fragment = u->seal_fragment,
+    struct round_event e = {.kind = ROUND_COMMITTED,
+                            .now_ms = now_ms,
+                            .fragment = u->seal_fragment,
                             .round = core.f[u->seal_fragment].round + 1};
     struct round_update after;
     e.parent = e.state = digest_of(&e.round, sizeof e.round);
     round_step(&core, &e, &after);
     assert_int_equal(core.f[e.fragment].round, e.round);
-    assert_false(after.seal && after.seal_fragment == e.fragment); /* an empty round is never ready */
+    assert_false(after.seal &&
+                 after.seal_fragment == e.fragment); /* an empty round is never ready */
 }
 
-/* One random run: every accept of (site, fragment, round) happens once; every sealed set is exactly what was accepted
- * before; strict: all of them, quorum: a majority of the configured ones. Returns rounds committed. */
+/* One random run: every accept of (site, fragment, round) happens once; every sealed set is exactly
+ * what was accepted before; strict: all of them, quorum: a majority of the configured ones. Returns
+ * rounds committed. */
 static unsigned any_run(bool strict, unsigned fragments)
 {
     static uint64_t accepted[ROUND_FRAGMENTS_MAX];
@@ -303,9 +322,14 @@ static void the_set_is_independent_of_order(void **state)
             seen |= 1u << order[i];
         core_init(N, 1, true, 0, 1);
         struct round_update u = {0};
-        for (unsigned i = 0; i < 2 * N; i++) { /* each twice, when the order names a site twice even more often */
-            struct round_event e = {.kind = ROUND_BIND, .site = order[i % N], .epoch = 1, .payload_bytes = 8,
-                                    .now_ms = i, .weight = 1.0f / (float)(1 + order[i % N])};
+        for (unsigned i = 0; i < 2 * N;
+             i++) { /* each twice, when the order names a site twice even more often */
+            struct round_event e = {.kind = ROUND_BIND,
+                                    .site = order[i % N],
+                                    .epoch = 1,
+                                    .payload_bytes = 8,
+                                    .now_ms = i,
+                                    .weight = 1.0f / (float)(1 + order[i % N])};
             struct round_update ignored;
             round_step(&core, &e, &ignored);
             e.kind = ROUND_STORED;
@@ -323,8 +347,8 @@ static void the_set_is_independent_of_order(void **state)
     }
 }
 
-/* As many sites as there may be: the set is all of them, the trace writes it as one number, and a majority of them
- * that reports another state halts. Every word of the set is crossed. */
+/* As many sites as there may be: the set is all of them, the trace writes it as one number, and a
+ * majority of them that reports another state halts. Every word of the set is crossed. */
 static void a_thousand_sites(void **state)
 {
     (void)state;
@@ -354,7 +378,8 @@ static void a_thousand_sites(void **state)
     e.parent = e.state = digest_of("one", 3);
     round_step(&core, &e, &u);
     assert_int_equal(core.f[0].count + set_count(&core.f[0].counted), 0);
-    e = (struct round_event){.kind = ROUND_REPORT, .round = 1, .epoch = 1, .state = digest_of("two", 3)};
+    e = (struct round_event){
+        .kind = ROUND_REPORT, .round = 1, .epoch = 1, .state = digest_of("two", 3)};
     for (unsigned i = 0; i <= N / 2; i++) {
         assert_false(u.halt);
         e.site = 2 * i % N;
@@ -377,7 +402,8 @@ int main(int argc, char **argv)
     }
     struct CMUnitTest tests[N + 3];
     for (size_t i = 0; i < N; i++)
-        tests[i] = (struct CMUnitTest){stories[i], story_check, NULL, NULL, (void *)(uintptr_t)stories[i]};
+        tests[i] =
+            (struct CMUnitTest){stories[i], story_check, NULL, NULL, (void *)(uintptr_t)stories[i]};
     tests[N] = (struct CMUnitTest)cmocka_unit_test(random_orders_count_once);
     tests[N + 1] = (struct CMUnitTest)cmocka_unit_test(the_set_is_independent_of_order);
     tests[N + 2] = (struct CMUnitTest)cmocka_unit_test(a_thousand_sites);

@@ -274,10 +274,13 @@ static void an_emulated_network_is_shown(void **state)
     FILE *f = fopen(path, "w");
     assert_non_null(f);
     fputs("{\"kind\":\"network\",\"t\":1,\"source\":\"<oce>an\",\"seed\":7,\"relay\":0}\n"
-          "{\"kind\":\"direction\",\"t\":1,\"from\":\"a\",\"to\":\"<b>\",\"packets\":1001,\"bytes\":1002,"
-          "\"arrived\":1003,\"queue\":1004,\"lost\":1005,\"outage\":1006,\"twice\":1007,\"late\":1008,"
+          "{\"kind\":\"direction\",\"t\":1,\"from\":\"a\",\"to\":\"<b>\",\"packets\":1001,"
+          "\"bytes\":1002,"
+          "\"arrived\":1003,\"queue\":1004,\"lost\":1005,\"outage\":1006,\"twice\":1007,\"late\":"
+          "1008,"
           "\"queue_peak\":1009}\n"
-          "{\"kind\":\"missed\",\"t\":1,\"place\":\"a\",\"packets\":31}\n", f);
+          "{\"kind\":\"missed\",\"t\":1,\"place\":\"a\",\"packets\":31}\n",
+          f);
     fclose(f);
     assert_int_equal(report_write(p->page, &run, 1, path, &p->arena), ERR_OK);
     assert_int_equal(file_read(p->page, 1 << 24, &p->arena, &page, &size), ERR_OK);

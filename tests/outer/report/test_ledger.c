@@ -69,7 +69,8 @@ static void begin(const char *member)
 {
     assert_int_equal(file_mkdirs(scratch(member)), ERR_OK);
     usleep(2000); /* two processes of a directory never begin in one millisecond: that is a copy */
-    assert_int_equal(ledger_book_open(&book, scratch(member), "test", member, 0, 1, &arena), ERR_OK);
+    assert_int_equal(ledger_book_open(&book, scratch(member), "test", member, 0, 1, &arena),
+                     ERR_OK);
 }
 
 static void contribute(const char *site, uint64_t round, uint64_t total, uint64_t sent, bool done)
@@ -232,16 +233,21 @@ static void begin_aggregator(const char *directory, unsigned index, unsigned of)
     assert_int_equal(file_mkdirs(scratch(directory)), ERR_OK);
     usleep(2000);
     assert_int_equal(
-        ledger_book_open(&book, scratch(directory), "test", "aggregator", index, of, &arena), ERR_OK);
+        ledger_book_open(&book, scratch(directory), "test", "aggregator", index, of, &arena),
+        ERR_OK);
 }
 
-/* A transfer that only the site has on record: lost with an aggregator that was killed; a difference
- * where the aggregator wrote all it knew. */
+/* A transfer that only the site has on record: lost with an aggregator that was killed; a
+ * difference where the aggregator wrote all it knew. */
 static void a_kill_explains_a_row_that_one_end_lacks(void **state)
 {
     (void)state;
-    struct ledger_row row = {
-        .what = LEDGER_CONTRIBUTION, .site = "a", .round = 5, .calls = 1, .total = 64, .done = true};
+    struct ledger_row row = {.what = LEDGER_CONTRIBUTION,
+                             .site = "a",
+                             .round = 5,
+                             .calls = 1,
+                             .total = 64,
+                             .done = true};
     for (int predicted = 0; predicted < 2; predicted++) {
         const char *directory = predicted ? "ends-predicted" : "ends";
         begin_aggregator(directory, 0, 1);
@@ -277,8 +283,12 @@ static void a_kill_explains_a_row_that_one_end_lacks(void **state)
 static void aggregators_are_told_apart(void **state)
 {
     (void)state;
-    struct ledger_row row = {
-        .what = LEDGER_CONTRIBUTION, .site = "a", .round = 5, .calls = 1, .total = 64, .done = true};
+    struct ledger_row row = {.what = LEDGER_CONTRIBUTION,
+                             .site = "a",
+                             .round = 5,
+                             .calls = 1,
+                             .total = 64,
+                             .done = true};
     struct ledger_member m[2];
     for (unsigned i = 0; i < 2; i++) {
         const char *directory = i ? "agg-1" : "agg-0";
@@ -387,7 +397,8 @@ static void bad_files_are_refused(void **state)
            "version");
     refuse(LIFE "{\"v\":1,\"kind\":\"life\",\"t\":1,\"run\":\"test\",\"member\":\"b\"}\n",
            ERR_INPUT, "two ledgers");
-    refuse(LIFE FLOW("\"calls\":1,\"broken\":0," LAYERS) LIFE FLOW("\"calls\":1,\"broken\":0," LAYERS),
+    refuse(LIFE FLOW("\"calls\":1,\"broken\":0," LAYERS)
+               LIFE FLOW("\"calls\":1,\"broken\":0," LAYERS),
            ERR_CORRUPT, "line 3: a process that has begun already"); /* the file twice */
     refuse("{\"v\":1,\"kind\":\"life\",\"t\":1,\"run\":\"test\",\"member\":\"aggregator\","
            "\"index\":2,\"aggregators\":2}\n",

@@ -22,7 +22,8 @@ struct bench {
     struct slow_run run;
     size_t n; /* elements of the one fragment */
     struct node node[SITES];
-    double theta[SLOW_ELEMENTS_MAX], momentum[SLOW_ELEMENTS_MAX], mean[SLOW_ELEMENTS_MAX]; /* committed, in f64 */
+    double theta[SLOW_ELEMENTS_MAX], momentum[SLOW_ELEMENTS_MAX],
+        mean[SLOW_ELEMENTS_MAX]; /* committed, in f64 */
 };
 
 static struct bench *bench_open(enum codec_kind codec)
@@ -75,10 +76,11 @@ static void send(struct bench *b, unsigned i, uint64_t round, const float *train
     must(site_lend(n->at.site, 0, &local));
     n->front->ops->copy(n->front, local, trained, b->n * sizeof *local);
     must(dev_sync(n->front)); /* the lane's device is in no order with this one */
-    site_send(n->at.site, &(struct site_sending){.round = round,
-                                              .base = schedule_base(&b->run.options.schedule, 0, round),
-                                              .weight = weights[i],
-                                              .ahead = ahead});
+    site_send(n->at.site,
+              &(struct site_sending){.round = round,
+                                     .base = schedule_base(&b->run.options.schedule, 0, round),
+                                     .weight = weights[i],
+                                     .ahead = ahead});
 }
 
 static void collect(struct bench *b, unsigned i, float *theta)

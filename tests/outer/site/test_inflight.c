@@ -1,7 +1,7 @@
-/* Rounds beside training, with real threads: four fragments, several in flight over a link that takes its
- * time. What breaks here: bits that depend on who was faster, a scratch that two lanes use at once, an
- * error or a stop request that nobody hears, a contribution made twice. Run it under
- * ThreadSanitizer too.
+/* Rounds beside training, with real threads: four fragments, several in flight over a link that
+ * takes its time. What breaks here: bits that depend on who was faster, a scratch that two lanes
+ * use at once, an error or a stop request that nobody hears, a contribution made twice. Run it
+ * under ThreadSanitizer too.
  */
 #include "tests/outer/site/slow_run.h"
 
@@ -148,14 +148,16 @@ static void test_lanes_that_heal_keep_their_residual(void **state)
     assert_true(digest_equal(&calm, &healed));
 }
 
-/* Streaming DiLoCo's Algorithm 2 for one site, written down once more, without lanes, link, codec. */
+/* Streaming DiLoCo's Algorithm 2 for one site, written down once more, without lanes, link, codec.
+ */
 static void test_algorithm_by_hand(void **state)
 {
     (void)state;
     struct bench *b = bench_open(2, CODEC_F32, 5);
     const struct schedule *s = &b->run.options.schedule;
-    static float slab[SLOW_ELEMENTS_MAX], delta[PARTS][SLOW_ELEMENTS_MAX], theta[PARTS][SLOW_ELEMENTS_MAX],
-        momentum[PARTS][SLOW_ELEMENTS_MAX], local[SLOW_ELEMENTS_MAX];
+    static float slab[SLOW_ELEMENTS_MAX], delta[PARTS][SLOW_ELEMENTS_MAX],
+        theta[PARTS][SLOW_ELEMENTS_MAX], momentum[PARTS][SLOW_ELEMENTS_MAX],
+        local[SLOW_ELEMENTS_MAX];
     memcpy(slab, b->run.initial, sizeof slab);
     for (unsigned f = 0; f < PARTS; f++)
         fragment_gather(b->at.dev, theta[f], slab, &b->run.fragments.f[f]);
@@ -238,7 +240,8 @@ static void test_stopped_in_flight(void **state)
     must(site_lend(b->at.site, 0, &local));
     site_send(b->at.site, &(struct site_sending){.fragment = 0, .round = 0, .again = true});
     must(site_collect(b->at.site, 0, &theta, &landed));
-    assert_memory_equal(theta, b->at.member.state[0].theta, b->run.fragments.f[0].elements * sizeof *theta);
+    assert_memory_equal(theta, b->at.member.state[0].theta,
+                        b->run.fragments.f[0].elements * sizeof *theta);
     must(site_lend(b->at.site, 1, &local)); /* never sent, and never will be */
     site_send(b->at.site, &(struct site_sending){.fragment = 1, .round = 0, .again = true});
     assert_int_equal(site_await(b->at.site, 1), ERR_CORRUPT);

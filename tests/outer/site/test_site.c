@@ -305,7 +305,9 @@ static struct bench *bench_open(bool strict)
     b->arena = arena_make(0);
     b->table = toy_table(b->tensors, 1);
     assert_true(b->table.elements <= ELEMENTS_MAX);
-    assert_int_equal(fragment_make(&b->fragments, &b->table, &(struct fragment_plan){.count = 1}, &b->arena), ERR_OK);
+    assert_int_equal(
+        fragment_make(&b->fragments, &b->table, &(struct fragment_plan){.count = 1}, &b->arena),
+        ERR_OK);
     for (size_t i = 0; i < b->table.elements; i++)
         b->initial[i] = toy_used(&b->table, i) ? (float)(i % 64) / 64 : 0;
     b->link = (struct direct){.link = {&direct_ops}, .service = &b->service, .bench = b};
@@ -352,9 +354,8 @@ static void other(struct bench *b, unsigned site)
     snprintf(from, sizeof from, "atoll://t/site/%s", names[site]);
     for (size_t i = 0; i < n; i++)
         z[i] = 1.0f / 64;
-    assert_int_equal(c->encode(c, b->aggregator_member.work, payload, &bytes, residual, z,
-                               s->codes, n),
-                     ERR_OK);
+    assert_int_equal(
+        c->encode(c, b->aggregator_member.work, payload, &bytes, residual, z, s->codes, n), ERR_OK);
     struct wire_hello *hello = calloc(1, sizeof *hello);
     struct wire_hello_answer *ha = calloc(1, sizeof *ha);
     *hello = (struct wire_hello){
@@ -509,8 +510,8 @@ static void test_not_finite_is_neither_stored_nor_sent(void **state)
     bench_close(b);
 }
 
-/* The round after one that left too much behind is whole and of fresh work alone; what had waited is
- * booked as forgotten. */
+/* The round after one that left too much behind is whole and of fresh work alone; what had waited
+ * is booked as forgotten. */
 static void test_backlog_backs_off(void **state)
 {
     (void)state;
@@ -1001,8 +1002,8 @@ static void test_directory_is_one_owners(void **state)
     bench_close(b);
 }
 
-/* The disk of a site that had started often is lost: the first start of the new directory is refused with
- * words that fit, the second one is taken, whatever number the former process had. */
+/* The disk of a site that had started often is lost: the first start of the new directory is
+ * refused with words that fit, the second one is taken, whatever number the former process had. */
 static void test_a_lost_disk_joins_at_the_second_start(void **state)
 {
     (void)state;
@@ -1015,7 +1016,8 @@ static void test_a_lost_disk_joins_at_the_second_start(void **state)
         assert_int_equal(site_open_as(b, "s0", "anew"), ERR_OK);
         assert_int_equal(site_start(b->site, b->initial), starts ? ERR_BUSY : ERR_TAKEN);
         assert_non_null(strstr(err_message(), "start again"));
-        assert_int_equal(err_exit_code(ERR_TAKEN), 1); /* service managers start it again; not after 4 */
+        assert_int_equal(err_exit_code(ERR_TAKEN),
+                         1); /* service managers start it again; not after 4 */
         site_end(b);
         assert_int_equal(site_open_as(b, "s0", "anew"), ERR_OK);
         start(b);

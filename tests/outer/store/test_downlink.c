@@ -35,9 +35,12 @@ struct node {
 
 static void node_open(struct node *n, const char *name, bool site)
 {
-    struct member_options o = {
-        .fragments = &fragments, .schedule = schedule, .residuals = site, .keep = 3,
-        .remake = aggregator_remake, .remake_self = roster};
+    struct member_options o = {.fragments = &fragments,
+                               .schedule = schedule,
+                               .residuals = site,
+                               .keep = 3,
+                               .remake = aggregator_remake,
+                               .remake_self = roster};
     char path[128];
     *n = (struct node){.arena = arena_make(0)};
     assert_int_equal(nesterov_make(&o.outer, "nesterov", 0.7f, 0.9f), ERR_OK);
@@ -99,8 +102,9 @@ static void contribute(struct made *r, struct member *m, unsigned included)
                           -20 - (int)(k / DEV_BLOCK % 5));
         r->payloads[i].data = payload;
         codec_seed(m->work, SEED, i, 0, s->round);
-        assert_int_equal(c->encode(c, m->work, payload, &r->payloads[i].size_bytes, left, z, s->codes, n),
-                         ERR_OK);
+        assert_int_equal(
+            c->encode(c, m->work, payload, &r->payloads[i].size_bytes, left, z, s->codes, n),
+            ERR_OK);
         r->manifest.sites[i] = (struct manifest_entry){.site = i};
         if (i >= included)
             continue;
@@ -120,13 +124,17 @@ static void aggregate(struct made *r, struct member *m, unsigned included)
 {
     const struct codec *c = codec_get(member_codec(m, 0));
     size_t n = fragments.f[0].elements;
-    assert_true(c->aggregate_max(c, n, schedule_payloads(&schedule, c->kind, included)) <= BYTES_MAX);
+    assert_true(c->aggregate_max(c, n, schedule_payloads(&schedule, c->kind, included)) <=
+                BYTES_MAX);
     reencode_keep(m, 0);
     if (schedule_reencodes(&schedule, c->kind, included))
-        assert_int_equal(reencode_sum(m, 0, r->aggregate, &r->bytes, r->payloads, included, &arena), ERR_OK);
+        assert_int_equal(reencode_sum(m, 0, r->aggregate, &r->bytes, r->payloads, included, &arena),
+                         ERR_OK);
     else
-        assert_int_equal(c->aggregate(c, m->work, r->aggregate, &r->bytes, r->payloads, included, n), ERR_OK);
-    assert_true(r->bytes <= c->aggregate_max(c, n, schedule_payloads(&schedule, c->kind, included)));
+        assert_int_equal(
+            c->aggregate(c, m->work, r->aggregate, &r->bytes, r->payloads, included, n), ERR_OK);
+    assert_true(r->bytes <=
+                c->aggregate_max(c, n, schedule_payloads(&schedule, c->kind, included)));
 }
 
 static void commit(struct made *r, struct member *m, bool made)
@@ -154,7 +162,8 @@ static void passed_on(const struct made *r, struct member *m, float *out)
 static void beside_float64(enum codec_kind codec)
 {
     static struct made r;
-    static double theta[ELEMENTS_MAX], momentum[ELEMENTS_MAX], residual[ELEMENTS_MAX], all[ELEMENTS_MAX];
+    static double theta[ELEMENTS_MAX], momentum[ELEMENTS_MAX], residual[ELEMENTS_MAX],
+        all[ELEMENTS_MAX];
     static float sent[ELEMENTS_MAX], start[ELEMENTS_MAX];
     struct node a, s;
     char name[64];
@@ -200,7 +209,8 @@ static void test_beside_float64(void **state)
 {
     (void)state;
     static const enum codec_kind codecs[] = {CODEC_F32,      CODEC_BF16,     CODEC_E3M0,
-                                             CODEC_FP8_E4M3, CODEC_FP8_E5M2, CODEC_FP8_SR, CODEC_TOPK};
+                                             CODEC_FP8_E4M3, CODEC_FP8_E5M2, CODEC_FP8_SR,
+                                             CODEC_TOPK};
     for (size_t i = 0; i < sizeof codecs / sizeof *codecs; i++)
         beside_float64(codecs[i]);
 }
@@ -277,7 +287,8 @@ static void test_backs_off(void **state)
         commit(&r, &a.member, true);
     }
     memcpy(kept, a.member.state[0].residual, n * sizeof *kept);
-    assert_int_equal(member_codec(&a.member, 0), CODEC_BF16); /* the sites said nothing: backlog 0 */
+    assert_int_equal(member_codec(&a.member, 0),
+                     CODEC_BF16); /* the sites said nothing: backlog 0 */
     contribute(&r, &a.member, SITES);
     aggregate(&r, &a.member, SITES);
     commit(&r, &a.member, true);
@@ -295,7 +306,9 @@ static void spool(const struct made *r, struct node *a, unsigned site, size_t pa
     char path[160], hex[65];
     digest_hex(&r->manifest.sites[site].payload, hex);
     snprintf(path, sizeof path, "spool/0/%u/%s.%s", (unsigned)r->manifest.round, roster[site], hex);
-    assert_int_equal(a->world->ops->write(a->world, path, &(struct file_part){r->payloads[site].data, part}, 1), ERR_OK);
+    assert_int_equal(
+        a->world->ops->write(a->world, path, &(struct file_part){r->payloads[site].data, part}, 1),
+        ERR_OK);
 }
 
 static void damage_last_byte(const char *file)
@@ -371,7 +384,8 @@ static int setup(void **state)
     assert_int_equal(fragment_make(&fragments, &table, &(struct fragment_plan){.count = 1}, &arena),
                      ERR_OK);
     for (size_t i = 0; i < table.elements; i++)
-        initial[i] = toy_used(&table, i) ? (float)((int)rng_below(1, RNG_TEST, i, 129) - 64) / 64 : 0;
+        initial[i] =
+            toy_used(&table, i) ? (float)((int)rng_below(1, RNG_TEST, i, 129) - 64) / 64 : 0;
     return 0;
 }
 
@@ -385,12 +399,13 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_beside_float64), cmocka_unit_test(test_grid_is_as_relayed),
+        cmocka_unit_test(test_beside_float64),    cmocka_unit_test(test_grid_is_as_relayed),
         cmocka_unit_test(test_again_and_too_few), cmocka_unit_test(test_backs_off),
         cmocka_unit_test(test_damaged_state),
     };
     log_min(LOG_ERROR);
-    if (dev_open(&cpu, &(struct dev_options){.kind = "cpu", .model_type = "f32", .threads = 1}) != ERR_OK)
+    if (dev_open(&cpu, &(struct dev_options){.kind = "cpu", .model_type = "f32", .threads = 1}) !=
+        ERR_OK)
         return 1;
     int failed = cmocka_run_group_tests(tests, setup, teardown);
     dev_close(cpu);

@@ -1,5 +1,5 @@
-/* What breaks if the journal is wrong: a receipt that a restart forgets, a torn tail that stops a restart, damage that
- * goes unseen. */
+/* What breaks if the journal is wrong: a receipt that a restart forgets, a torn tail that stops a
+ * restart, damage that goes unseen. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -36,7 +36,8 @@ static enum err reopen(struct journal *j)
 
 static struct journal_record record(unsigned i)
 {
-    struct journal_record r = {.kind = i % 3 == 2 ? JOURNAL_COMMIT : JOURNAL_ACCEPT, .fragment = i % 4, .round = i / 3};
+    struct journal_record r = {
+        .kind = i % 3 == 2 ? JOURNAL_COMMIT : JOURNAL_ACCEPT, .fragment = i % 4, .round = i / 3};
     r.digest = digest_of(&i, sizeof i);
     if (r.kind == JOURNAL_ACCEPT) {
         r.site = i % 3;
@@ -51,10 +52,11 @@ static struct journal_record record(unsigned i)
 
 static bool same(const struct journal_record *a, const struct journal_record *b)
 {
-    return a->kind == b->kind && a->fragment == b->fragment && a->site == b->site && a->round == b->round &&
-           digest_equal(&a->digest, &b->digest) && a->payload_bytes == b->payload_bytes &&
-           a->incarnation == b->incarnation && a->data_cursor == b->data_cursor &&
-           a->backlog == b->backlog && memcmp(&a->weight, &b->weight, 4) == 0;
+    return a->kind == b->kind && a->fragment == b->fragment && a->site == b->site &&
+           a->round == b->round && digest_equal(&a->digest, &b->digest) &&
+           a->payload_bytes == b->payload_bytes && a->incarnation == b->incarnation &&
+           a->data_cursor == b->data_cursor && a->backlog == b->backlog &&
+           memcmp(&a->weight, &b->weight, 4) == 0;
 }
 
 static void see_all(unsigned from, unsigned count)
@@ -114,7 +116,8 @@ static void what_was_appended_comes_back(void **state)
     assert_int_equal(j.cut_bytes, 0);
 }
 
-/* A crash may leave any prefix of the last record: cut, and the journal goes on behind the one before. */
+/* A crash may leave any prefix of the last record: cut, and the journal goes on behind the one
+ * before. */
 static void any_torn_tail_is_cut(void **state)
 {
     (void)state;
@@ -143,7 +146,8 @@ static void any_torn_tail_is_cut(void **state)
     assert_int_equal(j.cut_bytes, n - before);
 }
 
-/* Every byte of every record but the last: one flipped bit is found, and never taken for a torn tail. */
+/* Every byte of every record but the last: one flipped bit is found, and never taken for a torn
+ * tail. */
 static void damage_in_the_middle_halts(void **state)
 {
     (void)state;

@@ -92,9 +92,9 @@ static void round_make(struct made *out, struct member *m, unsigned f, uint64_t 
             z[k] = (float)((int)rng_below(seed + i, RNG_TEST, k, 2001) - 1000) / (1 << 20);
         uint8_t *payload = arena_alloc(&arena, c->payload_max(c, n));
         payloads[i].data = payload;
-        assert_int_equal(c->encode(c, m->work, payload, &payloads[i].size_bytes, residual, z,
-                                   s->codes, n),
-                         ERR_OK);
+        assert_int_equal(
+            c->encode(c, m->work, payload, &payloads[i].size_bytes, residual, z, s->codes, n),
+            ERR_OK);
         for (size_t k = 0; k < n; k++)
             out->mean[k] += (double)z[k] - residual[k];
         out->manifest.sites[i] =
@@ -130,7 +130,9 @@ static int setup(void **state)
     arena = arena_make(0);
     table = toy_table(tensors, 3);
     assert_true(table.elements <= ELEMENTS_MAX);
-    assert_int_equal(fragment_make(&fragments, &table, &(struct fragment_plan){.count = FRAGMENTS}, &arena), ERR_OK);
+    assert_int_equal(
+        fragment_make(&fragments, &table, &(struct fragment_plan){.count = FRAGMENTS}, &arena),
+        ERR_OK);
     for (size_t i = 0; i < table.elements; i++)
         initial[i] =
             toy_used(&table, i) ? (float)((int)rng_below(1, RNG_TEST, i, 129) - 64) / 64 : 0;
@@ -491,8 +493,8 @@ static void test_snapshot(void **state)
     node_close(&s);
 }
 
-/* A snapshot comes from no state of the round before: the one it replaced stays, and a restart that finds the snapshot
- * damaged goes back to that. */
+/* A snapshot comes from no state of the round before: the one it replaced stays, and a restart that
+ * finds the snapshot damaged goes back to that. */
 static void test_damage_after_a_snapshot(void **state)
 {
     (void)state;
@@ -517,7 +519,8 @@ static void test_damage_after_a_snapshot(void **state)
     assert_int_equal(member_prune(&s.member, 0, 6), ERR_OK);
     assert_true(there(&s, 1, "state"));
     assert_false(there(&s, 0, "state"));
-    for (uint64_t at = 6; at < 8; at++) { /* twice: the damaged file does not count as one of the two */
+    for (uint64_t at = 6; at < 8;
+         at++) { /* twice: the damaged file does not count as one of the two */
         char name[16];
         snprintf(name, sizeof name, "%u/state", (unsigned)at);
         size_t size = file_get(&s, name, bad, sizeof bad);
