@@ -22,14 +22,14 @@ done
 
 # NAME | marks | settings of all processes. A later setting wins over the base: two sites, 24 steps, a round of one fragment every 8
 # steps, int8 (lib.sh: configure). Marks: q quick; t the trace is recorded; l the loss of every step is recorded; mpi site a has two
-# ranks; two two aggregators; absent a third site never comes; share site b takes twice the tokens; still nothing is learned, and
-# the parameters are those of the start, the same on all machines. Keys are written here alone.
+# ranks; two two aggregators; three three sites; absent the third never comes; share site b takes twice the tokens; still nothing is
+# learned, and the parameters are those of the start, the same on all machines. Keys are written here alone.
 rows() {
     cat <<'END'
 base            | q t | --outer.codec int8
 four            | q t | --outer.fragments 4
 four_quorum     | q t | --outer.fragments 4 --outer.mode quorum --outer.extra_steps 3
-absent          | t absent | --outer.sites a,b,c --outer.mode quorum --outer.straggler_s 2
+absent          | t absent three | --outer.mode quorum --outer.straggler_s 2
 f32             | q   | --outer.codec f32
 bf16            |     | --outer.codec bf16
 int4            | q   | --outer.codec int4
@@ -92,6 +92,11 @@ schedule_none   |     | --train.decay none --train.clip 0 --train.weight_decay 0
 eval_checkpoint |     | --train.eval_every 5 --train.checkpoint_every 3
 seed            |     | --run.seed 11 --outer.fragments 2
 share           | share | --outer.fragments 2
+three           | q t three | --outer.fragments 2
+three_quorum    | three | --outer.fragments 2 --outer.mode quorum --outer.codec int4 --outer.overlap_steps 3
+three_relayed   | three | --outer.codec fp8_e4m3
+three_reencode  | three | --outer.codec topk --outer.reencode_from 3
+three_delay     | three | --outer.every 4 --outer.overlap_steps 4 --outer.eager true
 two             | q t two | --outer.fragments 4 --outer.aggregators 2
 ranks           | q mpi | --train.bucket_mb 0
 ranks_zero      | mpi | --train.zero 1
@@ -132,7 +137,7 @@ while [ $i -lt 16 ]; do
     i=$((i + 1))
 done >text.txt
 steps=24 straggler_s=60 checkpoint_every=1000
-configure a,b
+configure a,b,c # rows have a and b alone, but for those of three
 base_port=$port
 
 # value KEY FILE KIND: of the last record of that kind
@@ -142,7 +147,7 @@ losses() { sed -n 's/.*"kind":"step".*"step":\([0-9]*\),"loss":\([^,]*\),"norm":
 shards() { echo "data shards=$(cat data/*.bin | sha256sum | cut -c 1-64)"; }
 
 digest() { # digest NAME: one line a site
-    for s in a b; do
+    for s in $members; do
         m=$s/metrics.jsonl
         echo "$1.$s parameters=$(value parameters $m final) momentum=$(value momentum $m final)" \
             "residual=$(value residual $m final) outer=$(value outer $m final) held_out=$(value loss $m eval)" \
@@ -150,10 +155,10 @@ digest() { # digest NAME: one line a site
     done
 }
 
-# What both sites did, at which step; what the aggregator committed, fragment by fragment. Records have no time in them here, and
+# What the sites did, at which step; what the aggregator committed, fragment by fragment. Records have no time in them here, and
 # nothing that depends on a value of the model: the same on all machines. "after": the steps on record at that moment.
 trace() {
-    for s in a b; do
+    for s in $members; do
         awk -v site=$s 'function of(key,   at) {
                 if (!match($0, "\"" key "\":[^,}]*")) return "-"
                 at = substr($0, RSTART, RLENGTH); sub(/^[^:]*:/, "", at); return at }
@@ -194,7 +199,11 @@ run_row() { # run_row NAME PORT, in a process of its own
     while grep -qis ":$(printf %04x $port) [0-9a-f]*:[0-9a-f]* 0a" /proc/net/tcp /proc/net/tcp6; do port=$((port + 100)); done
     address=127.0.0.1:$port
     if marked "$name" two; then address=$address,127.0.0.1:$((port + 1)); fi
-    settings="--site.aggregator $address $(row_settings "$name")"
+    members="a b"
+    settings="--site.aggregator $address --outer.sites a,b"
+    if marked "$name" three; then settings="--site.aggregator $address"; fi
+    if marked "$name" three && ! marked "$name" absent; then members="a b c"; fi
+    settings="$settings $(row_settings "$name")"
     if marked "$name" two; then
         aggregators 0 1
     else
@@ -204,8 +213,13 @@ run_row() { # run_row NAME PORT, in a process of its own
     if marked "$name" mpi; then ranks_of_a; else train a; fi
     a=$pid
     if marked "$name" share; then train b --site.share 2; else train b; fi
+    b=$pid
+    if [ "$members" = "a b c" ]; then
+        train c
+        ends 0 "$pid" "$name: site c"
+    fi
     ends 0 "$a" "$name: site a"
-    ends 0 "$pid" "$name: site b"
+    ends 0 "$b" "$name: site b"
     if ! marked "$name" absent; then serve_ends; fi # else it waits for the site that never comes
     digest "$name" >digests
     if marked "$name" t; then trace >trace; fi
@@ -292,9 +306,10 @@ fi
 for name in $names; do
     [ -e "rows/$name/done" ] || continue
     differs=""
-    for s in a b; do
-        is=$(grep "^$name\.$s " "rows/$name/digests")
+    for s in a b c; do
+        is=$(grep "^$name\.$s " "rows/$name/digests" || :)
         was=$(grep "^$name\.$s " "$golden/digests.txt" || :)
+        [ -n "$is$was" ] || continue # no such site in this row
         if [ -z "$was" ]; then
             differs="$differs; site $s is not on record"
         elif [ "$is" != "$was" ]; then
