@@ -274,8 +274,8 @@ enum {
     X(cast, (struct dev * d, void *out, const float *x, size_t count))                             \
     /* Loshchilov & Hutter 2019; ranges is host memory. */                                         \
     X(adamw, (struct dev * d, const struct dev_adam *a, const struct dev_range *ranges, size_t n)) \
-    /* You et al. 2020 (methods.md 8): one range = one tensor; exempt (decay false): ratio 1, wd   \
-     * 0. */                                                                                       \
+    /* You et al. 2020 (docs/methods.md 3.1): one range = one tensor; exempt (decay false): ratio  \
+     * 1, wd 0. */                                                                                 \
     X(lamb, (struct dev * d, const struct dev_adam *a, const struct dev_range *ranges, size_t n))  \
     /* The same in two steps, for tensors of which a rank holds only parts: the moments, and of    \
      * each range norms (n, 2) = sums of squares of p and of the update; then, with a tensor's     \

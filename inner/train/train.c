@@ -166,7 +166,7 @@ static void mark(struct train *t, enum mark m)
 
 /* Gradients of this rank's share into the model's slab, their sum over micro-batches and ranks
  * being the gradient of the mean loss of the step; the losses into the tally. During the last
- * micro-batch's backward what is final is already summed over the ranks (methods.md 7). */
+ * micro-batch's backward what is final is already summed over the ranks (docs/methods.md 3.3). */
 static enum err accumulate(struct train *t, size_t *losses)
 {
     size_t sequences = t->loader.rank_sequences;

@@ -124,8 +124,8 @@ static enum err write_all(int fd, const char *path, const uint8_t *from, size_t 
 }
 
 /* Writes the temporary and makes its bytes durable. A failed fsync is final: the kernel may have
- * dropped the pages and marked them clean, so trying again would prove nothing (protocol.md row
- * 22). */
+ * dropped the pages and marked them clean, so trying again would prove nothing (docs/protocol.md 5,
+ * row 22). */
 static enum err write_temporary(const char *temporary, const struct file_part *parts,
                                 size_t part_count, unsigned mode)
 {

@@ -50,7 +50,7 @@ SCALAR uint8_t form_nothing(enum dev_form form)
     return (uint8_t)(form == DEV_INT4 ? 0x77 : form == DEV_INT2 ? 0x55 : form_none(form));
 }
 
-/* step = c * RMS / Q with c = 8, 4, 2 for Q = 127, 7, 1 (design.md, The grid): the clip c is far
+/* step = c * RMS / Q with c = 8, 4, 2 for Q = 127, 7, 1 (docs/architecture.md 7): the clip c is far
  * above the RMS because clipping hurts and rounding does not. A code says that the mean square lies
  * in [2^k, 2^(k+1)), k = code - 128; its middle gives log2 RMS = (k + 1/2) / 2. log2(c/Q) = -3.989,
  * -0.807, 1. The nearest whole number to their sum is ceil(k/2) - 4, - 1, + 1: for even and odd k

@@ -3,7 +3,7 @@
 /* The aggregator: a link_service over the pure round core, the journal, the spool and a member's
  * outer state. It has no thread and no socket of its own: the link calls it. What is acknowledged
  * is durable; the rename of CURRENT is the one commit point; a restart reads the directory and goes
- * on (protocol 3.5).
+ * on (docs/protocol.md 3.5).
  *
  * Memory, beside the member's (theta, momentum, codes of every fragment and one spare): the core's
  * tables (about 100 bytes for each site and fragment); while a round commits one aggregate of one

@@ -21,8 +21,8 @@
  * beforehand, check refuses what is longer or shorter than its own content says.
  *
  * z = weight * delta + residual is what goes in. For every finite z, decode(payload) + residual' is
- * a sum without rounding, and it is z (protocol.md I3); for sign, the nearest z that a step can be
- * split from (slack): what was trained is then booked from that one, as it is from z's own
+ * a sum without rounding, and it is z (docs/protocol.md 4, I3); for sign, the nearest z that a step
+ * can be split from (slack): what was trained is then booked from that one, as it is from z's own
  * rounding. A payload's integers never exceed Q; a value of 2^24 steps and more is not sent in this
  * round: code 0, all of it in the residual, while its block code widens the next grid.
  */

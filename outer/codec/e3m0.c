@@ -1,6 +1,6 @@
 /* e3m0: 4 bits per value, an f32 scale and 9 bits per block, at most count/2 + count/64 +
- * count/256*9/8 bytes, 4.16 bits per value. Streaming DiLoCo's 4-bit float (2501.18512), in the
- * form of field.md 2.3: the scale s is the block's largest magnitude; nibble = sign (8) + level L;
+ * count/256*9/8 bytes, 4.16 bits per value. Streaming DiLoCo's 4-bit float (2501.18512),
+ * docs/methods.md 2.3: the scale s is the block's largest magnitude; nibble = sign (8) + level L;
  * value 0 for L = 0, else +-2^(L-7) s; the even value in the low half of its byte. Nearest, halves
  * towards zero. A value of level L lies between 1/2 and 3/2 of what is sent (level 1: up from 1/2),
  * so the residual is exact (Sterbenz). A block whose largest is below 2^-100, where levels would

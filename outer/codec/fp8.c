@@ -4,9 +4,9 @@
  * (Micikevicius et al. 2022, 2209.05433, formats; no NaN, infinity or negative zero is ever sent).
  * Error at most 2^-4 (E4M3), 2^-3 (E5M2) of a value down to 2^-11, 2^-26 of the block's RMS; all of
  * it in the residual, exact: the difference is no larger than z and a multiple of z's last place.
- * fp8_sr: E5M2 with stochastic rounding (Wang et al. 2018, 1812.08011, methods.md D), bits by seed,
- * site, fragment, round and element; its error is twice the nearest one's and has no bias, which
- * matters where the residual is not carried on (outer.feedback: 0). Relayed. */
+ * fp8_sr: E5M2 with stochastic rounding (Wang et al. 2018, 1812.08011, docs/methods.md 2.4), bits
+ * by seed, site, fragment, round and element; its error is twice the nearest one's and has no bias,
+ * which matters where the residual is not carried on (outer.feedback: 0). Relayed. */
 #include "outer/codec/codec_work.h"
 
 /* Bytes as they are compared: sixteen and more at a time. */

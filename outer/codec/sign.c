@@ -1,8 +1,8 @@
 /* sign: 1 bit per value (1: plus, 0: minus and -0) and 9 per block, at most count/8 + count/256*9/8
  * bytes, 1.04 bits per value: +-step for every value, never 0. step is the power of two that is
- * nearest to the block's RMS on the grid (1-bit Adam's scale, 2102.02888, methods.md base codec
- * step; its two-sided feedback is not needed, for signs add). Adds: the aggregate counts pluses, of
- * 4 sites in 3 bits: ceil(log2(n+1)).
+ * nearest to the block's RMS on the grid (1-bit Adam's scale, 2102.02888, docs/methods.md 2.6; its
+ * two-sided feedback is not needed, for signs add). Adds: the aggregate counts pluses, of 4 sites
+ * in 3 bits: ceil(log2(n+1)).
  *
  * Exact: z -+ step is a float where |z| >= step/2 (Sterbenz up to 2 steps; above, a multiple of z's
  * last place and smaller than z). Below, it is rounded to a multiple of 2^-24 steps, which moves z

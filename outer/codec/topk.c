@@ -1,5 +1,5 @@
 /* topk: the 1/64 of the values with the largest magnitude, chunk by chunk of 4096: 64 of them
- * (SparseLoCo, 2508.15706, in the form of field.md 2.4), equal magnitudes by lowest index. One
+ * (SparseLoCo, 2508.15706, docs/methods.md 2.5), equal magnitudes by lowest index. One
  * stream of bits, low bits first, filled up to a byte with zeros. A chunk of n values, n a multiple
  * of 256 and at most 4096, k = n/64:
  * - 9 bits: code of the upper magnitude, (8 + code % 8) * 2^(code/8 - 47); 0: nothing of this chunk

@@ -101,7 +101,7 @@ void tuning_warning(const struct tuning *t, char *out, size_t size_bytes)
             out, size_bytes,
             "outer.momentum = %.4g with a codec that sends so little: its residual is a momentum "
             "already, and both together cost 10 %% of loss and more; outer.optimizer = sgd with "
-            "outer.lr = 1 is what is published (docs/methods.md)",
+            "outer.lr = 1 is what is published (docs/methods.md 1.7, 1.8)",
             t->mu);
     else if (t->far)
         snprintf(

@@ -1,5 +1,5 @@
-/* The protocol core: one event in, one update out. The rows of docs/protocol.md's tables stand here
- * in their order; the first that applies wins. Identity of the caller (certificate, roster,
+/* The protocol core: one event in, one update out. The order of checks is that of
+ * docs/protocol.md 3.2; the first that applies wins. Identity of the caller (certificate, roster,
  * configuration) was checked before: those rows need names and texts, which the aggregator has. */
 #include "outer/protocol/round.h"
 #include "outer/protocol/mutant.h"
@@ -140,7 +140,7 @@ static void step_hello(struct round *r, const struct round_event *e, struct roun
 }
 
 /* From here on what was journalled before this start counts: its site lives in this epoch, and will
- * refuse a commit of an earlier one (protocol 3.3, 3.4). */
+ * refuse a commit of an earlier one (docs/protocol.md 3.3, 3.4). */
 static void step_bind(struct round *r, const struct round_event *e, struct round_update *u)
 {
     struct round_site *s = &r->s[e->site];

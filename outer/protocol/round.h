@@ -3,7 +3,7 @@
 /* The protocol core, pure: round_step takes one event (with the time in it) and says what the
  * caller must do and when to call again. No socket, clock, thread or file inside, memory at
  * round_init alone; the same code runs in `atoll serve` and in the simulator. It knows digests and
- * sizes, never payloads. Tables: docs/protocol.md.
+ * sizes, never payloads. Answers: docs/protocol.md 3.2.
  *
  * Every fragment has its own round number, set and parent and waits for no other. Round t takes a
  * fragment's state t to state t + 1.

@@ -5,11 +5,11 @@
  * site. One 64-bit seed draws configuration, intensities of faults and every single fault; chaos
  * first, then it heals, then the run must end.
  *
- * Checked while it runs: I3 and I4 exactly (integers), I5 parent chain, I6 no receipt without
- * durable payload and record, nothing sent that is not stored, I7 one payload per site and round,
- * the set counted only after hello. At the end: all members equal, equal to the replay of the
- * manifests, the residual books close, commits came within the bound. What a run returns lets the
- * caller compare with the run without faults (I1).
+ * Checked while it runs (docs/protocol.md 4): I3 and I4 exactly (integers), I5 parent chain, I6 no
+ * receipt without durable payload and record, nothing sent that is not stored, I7 one payload per
+ * site and round, the set counted only after hello. At the end: all members equal, equal to the
+ * replay of the manifests, the residual books close, commits came within the bound. What a run
+ * returns lets the caller compare with the run without faults (I1).
  *
  * The trainer repeats bit for bit in strict mode; in quorum mode it does not, on purpose, as on a
  * GPU.

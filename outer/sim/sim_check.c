@@ -1,4 +1,4 @@
-/* What must hold in every run (docs/protocol.md, "What follows"), from the outside: messages as
+/* What must hold in every run (docs/protocol.md 4), from the outside: messages as
  * they pass, files as they lie on the simulated disks.
  */
 #include <math.h>
@@ -247,7 +247,7 @@ static sim_fixed held(struct sim *s, const struct sim_state *at, size_t i)
 
 /* What was included + what the aggregator held before = what it passes on + what it holds now: both
  * from its disk, before and after. A state that was damaged before anybody looked holds less: what
- * its round's encoding had lost (docs/protocol.md, "Many sites"), in whatever round that was. */
+ * its round's encoding had lost (docs/protocol.md 3.9), in whatever round that was. */
 static void book_included(struct sim *s, unsigned f, const struct manifest *m,
                           const struct sim_state *before, const struct sim_state *after)
 {
@@ -308,7 +308,7 @@ static void check_manifest(struct sim *s, unsigned f, const struct manifest *m)
         if (!digest_equal(&d, &m->sites[i].payload))
             sim_violate(s, "fragment %u round %llu: site %s included with bytes it never sent", f,
                         (unsigned long long)t, n->name);
-        if (n->hello_epoch < m->epoch) /* protocol 3.3 */
+        if (n->hello_epoch < m->epoch) /* docs/protocol.md 3.3 */
             sim_violate(s, "fragment %u round %llu: site %s counted without hello in epoch %llu", f,
                         (unsigned long long)t, n->name, (unsigned long long)m->epoch);
     }

@@ -1,5 +1,5 @@
 /* A site's end of the outer loop. DiLoCo (2311.08105) Algorithm 1 is ticked off in site_round and
- * adopt: lines 11 to 16, with S1 to S11 of docs/protocol.md beside them.
+ * adopt: lines 11 to 16, with S1 to S11 of docs/protocol.md 3.1 beside them.
  */
 #include "outer/site/site.h"
 #include <math.h>

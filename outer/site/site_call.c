@@ -1,5 +1,4 @@
-/* One call to the aggregator, and what each answer means at a site (docs/protocol.md, "Answers").
- */
+/* One call to the aggregator, and what each answer means at a site (docs/protocol.md 3.2). */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

@@ -216,8 +216,8 @@ static enum err spike_check(const struct site_lane *l, const float *z, const str
         i, (double)value, CODEC_SPIKE);
 }
 
-/* Invariant I3: what is sent and what is kept are together exactly what was trained (protocol 4).
- */
+/* Invariant I3: what is sent and what is kept are together exactly what was trained
+ * (docs/protocol.md 4). */
 static enum err identity_check(struct site_lane *l, const struct codec *c, unsigned fragment,
                                const struct formed *made, size_t payload_bytes)
 {

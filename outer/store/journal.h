@@ -18,7 +18,7 @@ enum { JOURNAL_BYTES_MAX = 4 << 20, JOURNAL_BODY_MAX = 4096 };
 enum journal_kind { /* on disk: never renumber */
                     JOURNAL_ACCEPT =
                         1, /* a site's contribution is durable: a receipt was or will be given */
-                    JOURNAL_SEAL = 2,   /* 2 and 4 to 7 are reserved: protocol.md section 2 */
+                    JOURNAL_SEAL = 2,   /* 2 and 4 to 7 are reserved: docs/protocol.md 2 */
                     JOURNAL_COMMIT = 3, /* the commit point of a round was passed */
                     JOURNAL_ABORT = 4,
                     JOURNAL_ROSTER = 5,

@@ -3,11 +3,10 @@
 /* The outer state as every member (each site, the aggregator) holds it, per fragment: theta,
  * what the optimizer keeps, block codes (the next grid), round, manifest and state digest; a site's
  * also the residual, and the aggregator's where it re-encodes. member_apply is the outer step, the
- * same bits on every member. Files, as protocol section 2; all relative to the world's root, F a
- * number:
+ * same bits on every member. Files (docs/protocol.md 2), relative to the world's root, F a number:
  *
- *   frag/F/<round>/state      theta, momentum, gathered, codes, residual, forgotten, each under a
- * digest frag/F/<round>/MANIFEST   that made this state: of round <round> - 1
+ *   frag/F/<round>/state      theta, momentum, gathered, codes, residual, forgotten; digests
+ *   frag/F/<round>/MANIFEST   that made this state: of round <round> - 1
  *   frag/F/<round>/aggregate  what it was made from; the manifest holds its digest
  *   frag/F/CURRENT            names a round and a manifest; its rename is the one commit point
  *

@@ -1,4 +1,4 @@
-/* Seeded faults against the promise (docs/protocol.md, "What follows"). A failing seed prints the
+/* Seeded faults against the promise (docs/protocol.md 4). A failing seed prints the
  * line that repeats it.
  *
  *   test_sim                       the suite: a range, and the seeds that found something
