@@ -57,6 +57,8 @@ overlap_four    | q t | --outer.fragments 4 --outer.overlap_steps 5 --outer.code
 overlap_quorum  | t   | --outer.fragments 4 --outer.overlap_steps 5 --outer.mode quorum --outer.extra_steps 3
 overlap_mix     |     | --outer.overlap_steps 3 --outer.mix 0.25
 delay           | q t | --outer.fragments 2 --outer.every 6 --outer.overlap_steps 6
+delay_mix       |     | --outer.every 4 --outer.overlap_steps 4 --outer.mix 0.5
+before_mix      |     | --outer.every 4 --outer.overlap_steps 2 --outer.before_update true --outer.mix 0.5
 delay_one       | t   | --outer.every 4 --outer.overlap_steps 4
 eager           | q t | --outer.fragments 2 --outer.every 6 --outer.overlap_steps 6 --outer.eager true
 eager_int2      |     | --outer.fragments 2 --outer.every 6 --outer.overlap_steps 6 --outer.eager true --outer.codec int2
