@@ -110,7 +110,7 @@ static void check_model(struct rules *r, const struct settings *s)
 static void check_batch(struct rules *r, const struct settings *s)
 {
     long long sequence = s->train_sequence, batch = s->train_batch_tokens,
-              micro = s->train_micro_tokens;
+              micro = s->train_micro_batch_tokens;
     if (sequence > s->model_context)
         broken(r, "train.sequence = %lld is longer than model.context = %lld", sequence,
                (long long)s->model_context);
@@ -118,20 +118,21 @@ static void check_batch(struct rules *r, const struct settings *s)
         broken(r, "train.batch_tokens = %lld is not a multiple of train.sequence = %lld", batch,
                sequence);
     if (micro % sequence)
-        broken(r, "train.micro_tokens = %lld is not a multiple of train.sequence = %lld", micro,
-               sequence);
+        broken(r, "train.micro_batch_tokens = %lld is not a multiple of train.sequence = %lld",
+               micro, sequence);
     if (micro && batch % micro)
-        broken(r, "train.micro_tokens = %lld does not divide train.batch_tokens = %lld", micro,
-               batch);
+        broken(r, "train.micro_batch_tokens = %lld does not divide train.batch_tokens = %lld",
+               micro, batch);
 }
 
 static void check_schedule(struct rules *r, const struct settings *s)
 {
-    if (s->train_warmup + s->train_hold > s->train_steps)
-        broken(
-            r,
-            "train.warmup = %lld and train.hold = %lld together are longer than train.steps = %lld",
-            (long long)s->train_warmup, (long long)s->train_hold, (long long)s->train_steps);
+    if (s->train_warmup + s->train_stable_steps > s->train_steps)
+        broken(r,
+               "train.warmup = %lld and train.stable_steps = %lld together are longer than "
+               "train.steps = %lld",
+               (long long)s->train_warmup, (long long)s->train_stable_steps,
+               (long long)s->train_steps);
 }
 
 enum err keys_check(const struct settings *s)

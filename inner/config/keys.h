@@ -48,18 +48,18 @@
       "Tokens of one site's inner step; a multiple of sequence x ranks x micro-batches.")          \
     X(train, sequence, INT, "128", 1, 131072, NULL, "tokens", true,                                \
       "Tokens of one training sequence; at most model.context.")                                   \
-    X(train, micro_tokens, INT, "0", 0, 1e9, NULL, "tokens", false,                                \
+    X(train, micro_batch_tokens, INT, "0", 0, 1e9, NULL, "tokens", false,                          \
       "Tokens one rank holds at once; gradients accumulate over the rest. 0: all at once.")        \
-    X(train, recompute, CHOICE, "none", 0, 0, "none|block", "", false,                             \
+    X(train, activation_checkpointing, CHOICE, "none", 0, 0, "none|block", "", false,              \
       "block: keep only the stream in front of each block and make its activations again in the "  \
       "backward; same bits, at most a third more time, activations of one block instead of all.")  \
     X(train, bucket_mb, REAL, "25", 0, 65536, NULL, "MiB", false,                                  \
       "Gradients that are final are summed over the ranks in pieces of this size while the "       \
       "backward still runs; 0: all at once behind it.")                                            \
-    X(train, sums, CHOICE, "f32", 0, 0, "f32|bf16", "", true,                                      \
+    X(train, grad_reduce_dtype, CHOICE, "f32", 0, 0, "f32|bf16", "", true,                         \
       "Type in which a site's ranks sum their gradients; bf16: half the bytes inside the site, "   \
       "errors of 2^-9 at each addition, 2 bytes per parameter of memory.")                         \
-    X(train, zero, INT, "0", 0, 1, NULL, "", false,                                                \
+    X(train, zero_stage, INT, "0", 0, 1, NULL, "", false,                                          \
       "1: the optimizer's moments and step are shared out among the ranks of a site (ZeRO-1), 8 "  \
       "bytes per parameter less over the number of ranks; 0: every rank holds all.")               \
     X(train, rounding, CHOICE, "nearest", 0, 0, "nearest|stochastic", "", true,                    \
@@ -70,7 +70,8 @@
     X(train, lr_end, REAL, "0.1", 0, 1, NULL, "", true,                                            \
       "Final learning rate as a share of the peak.")                                               \
     X(train, warmup, INT, "40", 0, 1e9, NULL, "steps", true, "Steps of linear warm-up.")           \
-    X(train, hold, INT, "0", 0, 1e9, NULL, "steps", true, "Steps at the peak before the decay.")   \
+    X(train, stable_steps, INT, "0", 0, 1e9, NULL, "steps", true,                                  \
+      "Steps at the peak before the decay.")                                                       \
     X(train, decay, CHOICE, "cosine", 0, 0, "cosine|linear|none", "", true,                        \
       "Shape of the decay to lr_end at train.steps.")                                              \
     X(train, beta1, REAL, "0.9", 0, 0.999999, NULL, "", true, "First-moment decay.")               \

@@ -96,7 +96,7 @@ static void configure(struct model *m, const struct settings *s, const struct ta
     m->VP = table_vocab_padded(s);
     m->stochastic = !strcmp(s->train_rounding, "stochastic");
     m->seed = (uint64_t)s->run_seed;
-    m->recompute = train && !strcmp(s->train_recompute, "block");
+    m->recompute = train && !strcmp(s->train_activation_checkpointing, "block");
     m->norm = strcmp(s->model_norm, "rms") ? DEV_NORM_LAYER : DEV_NORM_RMS;
     m->norm_eps = (float)s->model_norm_eps;
     m->act = m->gated                                   ? DEV_ACT_NONE

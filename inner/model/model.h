@@ -17,9 +17,9 @@ struct model_memory {
     struct dev_workspace workspace;
 };
 
-/* train false: no gradients, and one layer's activations serve all layers. With train.recompute =
- * block they do so in training, too: only the stream in front of each block is kept, and the
- * backward makes the block's activations again, the same bits. */
+/* train false: no gradients, and one layer's activations serve all layers. With
+ * train.activation_checkpointing = block they do so in training, too: only the stream in front of
+ * each block is kept, and the backward makes the block's activations again, the same bits. */
 struct model_memory model_plan(const struct settings *s, const struct table *t,
                                enum dtype model_type, size_t tokens_max, bool train);
 /* `t` and `s` are borrowed for the model's life. Parameters are zero until written. */

@@ -18,7 +18,7 @@ static double decayed(const struct settings *s, double x)
 
 double optim_lr(const struct settings *s, int64_t step)
 {
-    int64_t flat = s->train_warmup + s->train_hold;
+    int64_t flat = s->train_warmup + s->train_stable_steps;
     if (step < s->train_warmup)
         return s->train_lr * (double)(step + 1) / (double)s->train_warmup;
     if (step < flat || s->train_steps <= flat)
@@ -46,7 +46,7 @@ size_t optim_cut(const struct table *t, int rank, int ranks)
 
 static bool in_parts(const struct settings *s, int ranks)
 {
-    return s->train_zero && ranks > 1;
+    return s->train_zero_stage && ranks > 1;
 }
 
 size_t optim_plan(const struct settings *s, const struct table *t, int ranks)

@@ -4,12 +4,12 @@
  * over the table's ranges; global clip; the learning-rate schedule as a pure function of the step.
  * The moments live on the device; they survive outer rounds (DiLoCo replaces parameters only).
  *
- * With train.zero = 1 (ZeRO-1: Rajbhandari et al. 2020, arXiv 1910.02054, P_os) rank r holds the
- * moments of elements first[r] .. first[r + 1] of the slab, updates the parameters there from the
- * summed gradients there, and gathers the others' parameters. A tensor may lie in several parts:
- * its norms (LAMB), like the global one (clip), are then the sum of the parts', one small
+ * With train.zero_stage = 1 (ZeRO-1: Rajbhandari et al. 2020, arXiv 1910.02054, P_os) rank r holds
+ * the moments of elements first[r] .. first[r + 1] of the slab, updates the parameters there from
+ * the summed gradients there, and gathers the others' parameters. A tensor may lie in several
+ * parts: its norms (LAMB), like the global one (clip), are then the sum of the parts', one small
  * all-reduce in doubles. Parts are cut at multiples of DEV_RUN within a tensor, so that the step is
- * that of train.zero = 0 from the same gradients, but for the last bit of a double.
+ * that of train.zero_stage = 0 from the same gradients, but for the last bit of a double.
  */
 #include "inner/coll/coll.h"
 #include "inner/model/model.h"
@@ -33,7 +33,8 @@ struct optim {
 };
 
 /* lr of step (from 0): linear warm-up over train.warmup (its first step has lr / warmup),
- * train.hold steps at the peak, then cosine or linear towards lr_end * lr at train.steps. */
+ * train.stable_steps steps at the peak, then cosine or linear towards lr_end * lr at train.steps.
+ */
 double optim_lr(const struct settings *s, int64_t step);
 /* Where rank's part begins, 0 <= rank <= ranks. */
 size_t optim_cut(const struct table *t, int rank, int ranks);

@@ -8,10 +8,10 @@
 enum mark { MARK_BEGIN, MARK_BACKWARD, MARK_REDUCED, MARK_UPDATE, MARK_END, MARKS };
 
 /* ---- open ---------------------------------------------------------------------------------- */
-size_t train_micro_tokens(const struct settings *s, int ranks)
+size_t train_micro_batch_tokens(const struct settings *s, int ranks)
 {
     size_t of_rank = (size_t)s->train_batch_tokens / (size_t)ranks,
-           micro = (size_t)s->train_micro_tokens;
+           micro = (size_t)s->train_micro_batch_tokens;
     return micro && micro < of_rank ? micro : of_rank;
 }
 
@@ -45,7 +45,7 @@ static enum err open_data(struct train *t, struct arena *perm)
         o.batch_tokens = o.sequence;
         TRY(loader_open(&t->held_out, perm, &s->data_eval, &o));
     }
-    t->micro_sequences = train_micro_tokens(s, t->coll->size) / o.sequence;
+    t->micro_sequences = train_micro_batch_tokens(s, t->coll->size) / o.sequence;
     return batch_open(&t->batch, perm, t->micro_sequences * o.sequence, t->micro_sequences);
 }
 

@@ -39,10 +39,11 @@ struct train_eval {
 };
 struct train_memory { /* bytes of one rank */
     struct model_memory model;
-    size_t moments;     /* with train.zero = 1 one rank's share of them */
-    size_t half;        /* bf16 copies of the gradients, with train.sums = bf16 and several ranks */
-    size_t staging;     /* of the lead while it stores or loads moments that are shared out, in host
-                           memory; 0 on a GPU, whose memory this table is about */
+    size_t moments; /* with train.zero_stage = 1 one rank's share of them */
+    size_t half;    /* bf16 copies of the gradients, with train.grad_reduce_dtype = bf16 and several
+                       ranks */
+    size_t staging; /* of the lead while it stores or loads moments that are shared out, in host
+                       memory; 0 on a GPU, whose memory this table is about */
     size_t collectives; /* of several GPUs: NCCL's buffers, an estimate */
     size_t graphs;      /* of the GPU's graphs, an estimate */
     size_t data;        /* mapped shards: the system may take these pages back */
@@ -113,7 +114,7 @@ struct train { /* open for the hook to read */
 };
 
 /* Tokens of one micro-batch of one of `ranks` ranks. */
-size_t train_micro_tokens(const struct settings *s, int ranks);
+size_t train_micro_batch_tokens(const struct settings *s, int ranks);
 /* What one rank will hold; `data` is 0 until shards are open. */
 struct train_memory train_plan(const struct settings *s, const struct table *t,
                                enum dtype model_type, int ranks);

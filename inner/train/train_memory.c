@@ -16,10 +16,10 @@ struct train_memory train_plan(const struct settings *s, const struct table *t,
                                enum dtype model_type, int ranks)
 {
     struct train_memory m = {.moments = optim_plan(s, t, ranks)};
-    m.model = model_plan(s, t, model_type, train_micro_tokens(s, ranks), true);
+    m.model = model_plan(s, t, model_type, train_micro_batch_tokens(s, ranks), true);
     if (m.moments < 2 * m.model.parameters && !strcmp(s->device_kind, "cpu"))
         m.staging = m.model.parameters;
-    if (ranks > 1 && !strcmp(s->train_sums, "bf16"))
+    if (ranks > 1 && !strcmp(s->train_grad_reduce_dtype, "bf16"))
         m.half = m.model.gradients / 2;
     m.collectives = coll_memory_bytes(s->device_kind, ranks);
     m.graphs = graphs_bytes(s);
@@ -85,10 +85,10 @@ size_t train_memory_left(void)
 static size_t fitting(const struct train *t, struct settings s, size_t most, size_t bytes)
 {
     for (size_t n = most + 1; n-- > 1;) {
-        s.train_micro_tokens = (int64_t)n * s.train_sequence;
+        s.train_micro_batch_tokens = (int64_t)n * s.train_sequence;
         struct train_memory m = train_plan(&s, &t->table, t->dev->model_type, t->coll->size);
-        if (s.train_batch_tokens % s.train_micro_tokens == 0 && m.total <= bytes)
-            return (size_t)s.train_micro_tokens;
+        if (s.train_batch_tokens % s.train_micro_batch_tokens == 0 && m.total <= bytes)
+            return (size_t)s.train_micro_batch_tokens;
     }
     return 0;
 }
@@ -102,9 +102,9 @@ struct advice {
 static void advise(struct advice *a, const char *words, size_t micro)
 {
     if (micro)
-        a->length += (size_t)snprintf(a->text + a->length, sizeof a->text - a->length,
-                                      "%s%s%strain.micro_tokens = %zu", a->length ? "; or " : "",
-                                      words, *words ? " with " : "", micro);
+        a->length += (size_t)snprintf(
+            a->text + a->length, sizeof a->text - a->length, "%s%s%strain.micro_batch_tokens = %zu",
+            a->length ? "; or " : "", words, *words ? " with " : "", micro);
     ASSERT(a->length < sizeof a->text);
 }
 
@@ -113,22 +113,23 @@ static void advise(struct advice *a, const char *words, size_t micro)
 static void list_fitting(struct advice *a, const struct train *t, size_t bytes)
 {
     struct settings s = *t->settings;
-    size_t now = train_micro_tokens(&s, t->coll->size) / (size_t)s.train_sequence;
-    bool again = strcmp(s.train_recompute, "block") != 0,
-         shared = t->coll->size > 1 && !s.train_zero;
+    size_t now = train_micro_batch_tokens(&s, t->coll->size) / (size_t)s.train_sequence;
+    bool again = strcmp(s.train_activation_checkpointing, "block") != 0,
+         shared = t->coll->size > 1 && !s.train_zero_stage;
     advise(a, "", fitting(t, s, now - 1, bytes));
-    s.train_zero = shared ? 1 : s.train_zero;
+    s.train_zero_stage = shared ? 1 : s.train_zero_stage;
     if (shared)
-        advise(a, "train.zero = 1", fitting(t, s, now, bytes));
+        advise(a, "train.zero_stage = 1", fitting(t, s, now, bytes));
     if (!again)
         return;
-    s.train_zero = t->settings->train_zero;
-    s.train_recompute = "block";
+    s.train_zero_stage = t->settings->train_zero_stage;
+    s.train_activation_checkpointing = "block";
     size_t micro = fitting(t, s, now, bytes);
-    advise(a, "train.recompute = block", micro);
-    s.train_zero = 1;
+    advise(a, "train.activation_checkpointing = block", micro);
+    s.train_zero_stage = 1;
     if (shared && !micro)
-        advise(a, "train.zero = 1, train.recompute = block", fitting(t, s, now, bytes));
+        advise(a, "train.zero_stage = 1, train.activation_checkpointing = block",
+               fitting(t, s, now, bytes));
 }
 
 static double mib(size_t bytes)

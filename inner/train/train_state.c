@@ -1,9 +1,9 @@
 /* What survives the process: parameters, both moments, the step and the tokens counted. The files
- * are the same whatever the number of ranks and whether they share the moments out (train.zero), so
- * a run may be resumed with another number of ranks. On a CPU the device's memory is the host's and
- * is read and written in place where it holds the whole; else the lead goes through host memory
- * that it takes for the purpose. Shared-out moments pass through the slab of gradients, which
- * nobody needs between two steps.
+ * are the same whatever the number of ranks and whether they share the moments out
+ * (train.zero_stage), so a run may be resumed with another number of ranks. On a CPU the device's
+ * memory is the host's and is read and written in place where it holds the whole; else the lead
+ * goes through host memory that it takes for the purpose. Shared-out moments pass through the slab
+ * of gradients, which nobody needs between two steps.
  */
 #include "inner/train/train.h"
 #include <stdio.h>

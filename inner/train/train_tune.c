@@ -43,7 +43,7 @@ static struct work_step work_step(const struct train *t)
 {
     size_t ranks = (size_t)t->coll->size;
     return (struct work_step){.tokens = (size_t)t->settings->train_batch_tokens / ranks,
-                              .micro = train_micro_tokens(t->settings, t->coll->size),
+                              .micro = train_micro_batch_tokens(t->settings, t->coll->size),
                               .type = t->dev->model_type,
                               .update_share = t->optim.first ? 1.0 / (double)ranks : 1.0};
 }

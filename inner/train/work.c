@@ -25,7 +25,7 @@ static struct counts count(const struct settings *s, const struct table *t,
                        .e = (double)dtype_size(w->type),
                        .micros = (double)w->tokens / (double)w->micro,
                        .causal = s->model_causal,
-                       .again = !strcmp(s->train_recompute, "block")};
+                       .again = !strcmp(s->train_activation_checkpointing, "block")};
     k.KV = k.C / (double)s->model_heads * (double)table_kv_heads(s);
     k.F = table_gated(s) ? (double)table_mlp(s) : 0;
     for (size_t i = 0; i < t->count; i++)

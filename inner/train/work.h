@@ -14,7 +14,7 @@ struct work_step {
     size_t tokens, micro; /* of one rank in a step; at a time */
     enum dtype type;
     double update_share; /* of the parameters that this rank updates: 1, or 1 / ranks with
-                            train.zero */
+                            train.zero_stage */
 };
 struct work work_of(const struct settings *s, const struct table *t, const struct work_step *w,
                     enum profile_class c);

@@ -87,7 +87,7 @@ static enum err no_memory(size_t bytes, const char *what)
     cudaMemGetInfo(&left, &all);
     return err_set(ERR_MEMORY,
                    "no %zu MiB of GPU memory for %s: %zu of %zu MiB are left; use a smaller "
-                   "train.micro_tokens",
+                   "train.micro_batch_tokens",
                    bytes >> 20, what, left >> 20, all >> 20);
 }
 

@@ -17,7 +17,7 @@ enum {
 
 uint64_t aggregator_now(const struct aggregator *a)
 {
-    return a->world->ops->now_ms(a->world);
+    return a->env->ops->now_ms(a->env);
 }
 
 bool aggregator_serves(const struct aggregator *a, unsigned fragment)
@@ -27,7 +27,7 @@ bool aggregator_serves(const struct aggregator *a, unsigned fragment)
 
 uint64_t aggregator_rounds(const struct aggregator *a, unsigned fragment)
 {
-    return aggregator_serves(a, fragment) ? schedule_rounds(&a->member->schedule, fragment) : 0;
+    return aggregator_serves(a, fragment) ? schedule_rounds(&a->replica->schedule, fragment) : 0;
 }
 
 void aggregator_halt(struct aggregator *a, enum err e)
@@ -176,7 +176,7 @@ enum err aggregator_finished(struct aggregator *a, unsigned site)
             lines[n++] = (struct file_part){a->o.sites[i], strlen(a->o.sites[i])};
             lines[n++] = (struct file_part){"\n", 1};
         }
-    TRY(a->world->ops->write(a->world, AGGREGATOR_FINISHED, lines, n));
+    TRY(a->env->ops->write(a->env, AGGREGATOR_FINISHED, lines, n));
     a->site[site].finished = true;
     return ERR_OK;
 }
@@ -339,7 +339,7 @@ struct link_service aggregator_service(struct aggregator *a)
  * ----------------------------------------------------------------------------------------- */
 
 /* run.cfg: the pinned settings this directory was begun with. */
-enum err aggregator_claim(struct world *w, const char *canonical)
+enum err aggregator_claim(struct env *w, const char *canonical)
 {
     struct arena scratch = arena_make(0);
     uint8_t *text;
@@ -368,23 +368,23 @@ enum err aggregator_claim(struct world *w, const char *canonical)
 static enum err recover_epoch(struct aggregator *a)
 {
     struct arena scratch = arena_make(0);
-    const struct world_ops *ops = a->world->ops;
+    const struct env_ops *ops = a->env->ops;
     char text[64];
     uint8_t *old;
     size_t n;
     a->epoch = AGGREGATOR_EPOCH_FIRST;
-    if (ops->exists(a->world, "epoch")) {
-        enum err e = ops->read(a->world, "epoch", sizeof text, &scratch, &old, &n);
+    if (ops->exists(a->env, "epoch")) {
+        enum err e = ops->read(a->env, "epoch", sizeof text, &scratch, &old, &n);
         if (e == ERR_OK && sscanf((char *)old, "%" SCNu64, &a->epoch) != 1)
             e = err_set(ERR_CORRUPT, "epoch: \"%.40s\" is no counter", (char *)old);
         arena_free(&scratch);
         TRY(e);
         a->epoch += !MUTANT(EPOCH_KEPT);
     }
-    ops->random(a->world, &a->instance, sizeof a->instance);
+    ops->random(a->env, &a->instance, sizeof a->instance);
     int length = snprintf(text, sizeof text, "%" PRIu64 " %016" PRIx64 "\n", a->epoch, a->instance);
     struct file_part part = {text, (size_t)length};
-    return ops->write(a->world, "epoch", &part, 1);
+    return ops->write(a->env, "epoch", &part, 1);
 }
 
 /* An ACCEPT of the round in flight counts when its payload is here and holds; else the site will
@@ -394,13 +394,13 @@ static void recover_accept(struct aggregator *a, const struct journal_record *r)
     char path[AGGREGATOR_PATH_MAX], quoted[512];
     aggregator_spool_path(a->o.sites[r->site], r->fragment, r->round, &r->digest, path);
     enum err e = aggregator_spool_verify(
-        a, path, r->fragment, codec_get(member_codec(a->member, r->fragment)), &r->digest);
+        a, path, r->fragment, codec_get(outer_state_codec(a->replica, r->fragment)), &r->digest);
     if (e != ERR_OK) {
         log_event(LOG_WARN, "payload_lost", "fragment=%u round=%" PRIu64 " site=%s why=%s",
                   r->fragment, r->round, a->o.sites[r->site],
                   log_quote(quoted, sizeof quoted, err_message()));
-        e = a->world->ops->remove(a->world,
-                                  path); /* it does not verify: the next one must not meet it */
+        e = a->env->ops->remove(a->env,
+                                path); /* it does not verify: the next one must not meet it */
         if (e != ERR_OK)
             aggregator_halt(a, e);
         return;
@@ -461,10 +461,10 @@ static enum err recover_finished(struct aggregator *a)
     struct arena scratch = arena_make(0);
     uint8_t *text;
     size_t n;
-    if (!last_committed(a) || !a->world->ops->exists(a->world, AGGREGATOR_FINISHED))
+    if (!last_committed(a) || !a->env->ops->exists(a->env, AGGREGATOR_FINISHED))
         return ERR_OK;
-    enum err e = a->world->ops->read(a->world, AGGREGATOR_FINISHED, ROUND_SITES_MAX * WIRE_NAME_MAX,
-                                     &scratch, &text, &n);
+    enum err e = a->env->ops->read(a->env, AGGREGATOR_FINISHED, ROUND_SITES_MAX * WIRE_NAME_MAX,
+                                   &scratch, &text, &n);
     char *rest, *name = e == ERR_OK ? strtok_r((char *)text, "\n", &rest) : NULL;
     for (; name; name = strtok_r(NULL, "\n", &rest))
         for (unsigned i = 0; i < a->o.site_count; i++)
@@ -475,7 +475,7 @@ static enum err recover_finished(struct aggregator *a)
 
 static enum err recover_core(struct aggregator *a, struct arena *perm)
 {
-    const struct member *m = a->member;
+    const struct outer_state *m = a->replica;
     TRY(round_init(&a->core, a->o.site_count, m->fragments->count, a->o.strict, a->o.straggler_ms,
                    a->epoch, perm));
     for (unsigned i = 0; i < a->core.fragments; i++) {
@@ -494,10 +494,10 @@ static enum err recover_core(struct aggregator *a, struct arena *perm)
 
 static enum err recover(struct aggregator *a, struct arena *perm)
 {
-    TRY(aggregator_claim(a->world, a->o.canonical));
+    TRY(aggregator_claim(a->env, a->o.canonical));
     TRY(recover_epoch(a));
     TRY(recover_core(a, perm));
-    TRY(journal_open(&a->journal, a->world, AGGREGATOR_JOURNAL, recover_record, a));
+    TRY(journal_open(&a->journal, a->env, AGGREGATOR_JOURNAL, recover_record, a));
     if (a->journal.cut_bytes)
         log_event(LOG_WARN, "journal_cut", "bytes=%" PRIu64, a->journal.cut_bytes);
     TRY(recover_commits(a));
@@ -506,7 +506,7 @@ static enum err recover(struct aggregator *a, struct arena *perm)
     return aggregator_reserve(a);
 }
 
-enum err aggregator_open(struct aggregator **out, struct world *w, struct member *m,
+enum err aggregator_open(struct aggregator **out, struct env *w, struct outer_state *m,
                          const struct aggregator_options *o, struct arena *perm)
 {
     ASSERT(o->site_count >= 1 && o->site_count <= ROUND_SITES_MAX);
@@ -514,8 +514,8 @@ enum err aggregator_open(struct aggregator **out, struct world *w, struct member
     *out = NULL;
     struct aggregator *a = arena_alloc(perm, sizeof *a);
     TRY_ALLOC(a);
-    a->world = w;
-    a->member = m;
+    a->env = w;
+    a->replica = m;
     a->o = *o;
     a->config = digest_of(o->canonical, strlen(o->canonical));
     a->revoked = arena_make(1 << 20);

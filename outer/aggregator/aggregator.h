@@ -1,17 +1,17 @@
 #ifndef AGGREGATOR_H
 #define AGGREGATOR_H
-/* The aggregator: a link_service over the pure round core, the journal, the spool and a member's
+/* The aggregator: a link_service over the pure round core, the journal, the spool and a replica's
  * outer state. It has no thread and no socket of its own: the link calls it. What is acknowledged
  * is durable; the rename of CURRENT is the one commit point; a restart reads the directory and goes
  * on (docs/protocol.md 3.5).
  *
- * Memory, beside the member's (theta, momentum, codes of every fragment and one spare): the core's
+ * Memory, beside the replica's (theta, momentum, codes of every fragment and one spare): the core's
  * tables (about 100 bytes for each site and fragment); while a round commits one aggregate of one
  * fragment, the contributions being mapped from the spool, not copied (one that is relayed is made
  * in its file); while sites fetch, one copy of each different snapshot that is being sent, however
  * many sites read it: aggregates are mapped. Nothing grows with sites x model. Disk: the spool
  * holds at most one contribution per site and fragment; two where rounds are encoded again
- * (outer.reencode_from).
+ * (outer.downlink_compression_from).
  */
 #include "outer/link/link.h"
 #include "outer/store/outer_state.h"
@@ -36,22 +36,22 @@ struct aggregator; /* opaque */
 
 enum { AGGREGATOR_EPOCH_FIRST = 1, AGGREGATOR_TEXT_MAX = 256 };
 
-/* Is this directory new, or begun with the same pinned settings? Ask before the member is opened:
+/* Is this directory new, or begun with the same pinned settings? Ask before the replica is opened:
  * its states are of no use otherwise. ERR_MISMATCH names the differing keys. */
-enum err aggregator_claim(struct world *w, const char *canonical) MUST;
-/* The member is open and loaded or begun. New epoch; reads the journal, cuts a torn tail, keeps
+enum err aggregator_claim(struct env *w, const char *canonical) MUST;
+/* The replica is open and loaded or begun. New epoch; reads the journal, cuts a torn tail, keeps
  * verified ACCEPTs. */
-enum err aggregator_open(struct aggregator **a, struct world *w, struct member *m,
+enum err aggregator_open(struct aggregator **a, struct env *w, struct outer_state *m,
                          const struct aggregator_options *o, struct arena *perm) MUST;
-/* member_options.remake of an aggregator's directory; sites: its roster, const char *const *. The
- * last round's contributions are kept for it. */
-enum err aggregator_remake(void *sites, struct member *m, unsigned fragment,
+/* outer_state_options.remake of an aggregator's directory; sites: its roster, const char *const *.
+ * The last round's contributions are kept for it. */
+enum err aggregator_remake(void *sites, struct outer_state *m, unsigned fragment,
                            const struct manifest *manifest) MUST;
 struct link_service aggregator_service(struct aggregator *a);
 void aggregator_close(struct aggregator *a);
 
-/* What a person wants to see; any thread. As it was after the last work(). Times are the world's
- * now_ms. */
+/* What a person wants to see; any thread. As it was after the last work(). Times are the
+ * environment's now_ms. */
 struct aggregator_site_status {
     bool bound, left;
     uint64_t heard_ms;   /* world's now_ms of its last call; 0: never in this epoch */

@@ -189,13 +189,13 @@ static void event_past(struct aggregator *a, struct round_event *e)
     if (e->round >= a->core.f[e->fragment].round)
         return;
     if (e->round > 0) {
-        e->kept = member_manifest(a->member, e->fragment, e->round - 1, &m) == ERR_OK;
+        e->kept = outer_state_manifest(a->replica, e->fragment, e->round - 1, &m) == ERR_OK;
         if (e->kept) {
             e->our_parent = manifest_digest(&m);
             e->our_state = m.state_after;
         }
     } else { /* the initial state: the first manifest says what it was */
-        e->kept = member_manifest(a->member, e->fragment, 0, &m) == ERR_OK;
+        e->kept = outer_state_manifest(a->replica, e->fragment, 0, &m) == ERR_OK;
         if (e->kept)
             e->our_state = m.state_before;
     }
@@ -354,7 +354,7 @@ void aggregator_poll(void *self, const char *peer, const struct wire_poll *m,
     if (answer->outcome == ROUND_PENDING) {
         aggregator_missing(a, m->fragment, answer->text, sizeof answer->text);
     } else if (answer->outcome == ROUND_COMMIT &&
-               member_manifest(a->member, m->fragment, m->round, &out->manifest) != ERR_OK) {
+               outer_state_manifest(a->replica, m->fragment, m->round, &out->manifest) != ERR_OK) {
         answer->outcome = ROUND_GONE;
         put_text(answer->text, "older than what is kept: take the snapshot");
     }
@@ -372,16 +372,16 @@ static struct source *source_find(struct aggregator *a, enum wire_what what, uin
 static enum err source_fill(struct aggregator *a, struct source *s)
 {
     if (s->what == WIRE_AGGREGATE) {
-        TRY(member_aggregate(a->member, s->fragment, s->round, &s->map));
+        TRY(outer_state_aggregate(a->replica, s->fragment, s->round, &s->map));
         s->data = s->map.data;
         s->size_bytes = s->map.size_bytes;
         return ERR_OK;
     }
-    s->size_bytes = member_snapshot_bytes(a->member, s->fragment);
+    s->size_bytes = outer_state_snapshot_bytes(a->replica, s->fragment);
     uint8_t *snapshot = arena_alloc(&s->arena, s->size_bytes);
     TRY_ALLOC(snapshot);
     s->data = snapshot;
-    return member_snapshot_write(a->member, s->fragment, snapshot);
+    return outer_state_snapshot_write(a->replica, s->fragment, snapshot);
 }
 
 static enum err source_open(struct aggregator *a, const struct wire_fetch *m, struct source **out)
@@ -455,7 +455,7 @@ void aggregator_fetched(void *self, void *source)
             break;
         }
     if (s->what == WIRE_AGGREGATE)
-        a->world->ops->unmap(a->world, &s->map);
+        a->env->ops->unmap(a->env, &s->map);
     arena_free(&s->arena);
     free(s);
 }

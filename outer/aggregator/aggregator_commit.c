@@ -20,11 +20,11 @@ static uint64_t reserve_bytes(const struct aggregator *a)
 {
     uint64_t most = 0;
     for (unsigned i = 0; i < a->core.fragments; i++) {
-        /* whole rounds are the largest there are, f32 apart */
-        const struct codec *c = codec_get(schedule_codec(&a->member->schedule, i, 0, 0));
-        unsigned payloads = schedule_payloads_max(&a->member->schedule, c->kind, a->o.site_count);
-        uint64_t n = member_state_bytes(a->member, i) +
-                     c->aggregate_max(c, a->member->fragments->f[i].elements, payloads);
+        /* full-precision rounds are the largest there are, f32 apart */
+        const struct codec *c = codec_get(schedule_codec(&a->replica->schedule, i, 0, 0));
+        unsigned payloads = schedule_payloads_max(&a->replica->schedule, c->kind, a->o.site_count);
+        uint64_t n = outer_state_state_bytes(a->replica, i) +
+                     c->aggregate_max(c, a->replica->fragments->f[i].elements, payloads);
         most = n > most ? n : most;
     }
     return most + RESERVE_SLACK_BYTES;
@@ -35,14 +35,14 @@ enum err aggregator_reserve(struct aggregator *a)
     int handle;
     uint64_t have;
     enum err e =
-        a->world->ops->part_open(a->world, AGGREGATOR_RESERVE, reserve_bytes(a), &handle, &have);
+        a->env->ops->part_open(a->env, AGGREGATOR_RESERVE, reserve_bytes(a), &handle, &have);
     if (e == ERR_FULL) { /* not a reason to refuse to start: the sites may be waiting for this very
                             commit */
         log_event(LOG_WARN, "no_reserve", "bytes=%" PRIu64, reserve_bytes(a));
         return ERR_OK;
     }
     TRY(e);
-    return a->world->ops->part_close(a->world, handle, AGGREGATOR_RESERVE, NULL);
+    return a->env->ops->part_close(a->env, handle, AGGREGATOR_RESERVE, NULL);
 }
 
 /* ---- sum and step
@@ -54,7 +54,7 @@ struct maps { /* the contributions of a set, in site order */
     unsigned count;
 };
 
-static void maps_close(struct world *w, struct maps *m)
+static void maps_close(struct env *w, struct maps *m)
 {
     for (unsigned i = 0; i < m->count; i++)
         w->ops->unmap(w, &m->map[i]);
@@ -62,7 +62,7 @@ static void maps_close(struct world *w, struct maps *m)
 }
 
 /* Every load verifies a digest. */
-static enum err maps_add(struct world *w, struct maps *m, const char *path,
+static enum err maps_add(struct env *w, struct maps *m, const char *path,
                          const struct digest *payload)
 {
     TRY(w->ops->map(w, path, &m->map[m->count]));
@@ -85,7 +85,7 @@ static enum err maps_open(struct aggregator *a, unsigned fragment, const struct 
         if (!set_has(set, i))
             continue;
         aggregator_spool_path(a->o.sites[i], fragment, f->round, &f->entries[i].payload, path);
-        enum err e = maps_add(a->world, m, path, &f->entries[i].payload);
+        enum err e = maps_add(a->env, m, path, &f->entries[i].payload);
         if (e == ERR_CORRUPT)
             return err_add(e, "a restart asks the site for it again: ");
         TRY(e);
@@ -106,7 +106,7 @@ static void manifest_fill(const struct aggregator *a, unsigned fragment, const s
     m->fragment = fragment;
     m->round = f->round;
     m->parent = f->parent;
-    m->codec = (uint32_t)member_codec(a->member, fragment);
+    m->codec = (uint32_t)outer_state_codec(a->replica, fragment);
     m->site_count = a->o.site_count;
     for (unsigned i = 0; i < a->o.site_count; i++) {
         const struct round_entry *e = &f->entries[i];
@@ -125,7 +125,7 @@ static void manifest_fill(const struct aggregator *a, unsigned fragment, const s
     }
     m->epoch = a->epoch;
     m->instance = a->instance;
-    m->unix_ms = a->world->ops->unix_ms(a->world);
+    m->unix_ms = a->env->ops->unix_ms(a->env);
 }
 
 struct aggregate { /* of the round that is being closed */
@@ -139,7 +139,7 @@ struct aggregate { /* of the round that is being closed */
 
 static void aggregate_close(struct aggregator *a, struct aggregate *g)
 {
-    a->world->ops->unmap(a->world, &g->map);
+    a->env->ops->unmap(a->env, &g->map);
     arena_free(&g->arena);
 }
 
@@ -150,7 +150,7 @@ static enum err aggregate_relayed(struct aggregator *a, unsigned fragment, const
     struct file_part *parts = arena_array(&g->arena, maps->count + 1, sizeof *parts);
     TRY_ALLOC(sizes && parts ? sizes : NULL);
     codec_relay_parts(parts, sizes, maps->payload, maps->count);
-    TRY(member_aggregate_put(a->member, fragment, parts, maps->count + 1, &g->map));
+    TRY(outer_state_aggregate_put(a->replica, fragment, parts, maps->count + 1, &g->map));
     g->data = g->map.data;
     g->size_bytes = g->map.size_bytes;
     return ERR_OK;
@@ -159,37 +159,37 @@ static enum err aggregate_relayed(struct aggregator *a, unsigned fragment, const
 static enum err aggregate_made(struct aggregator *a, unsigned fragment, const struct codec *c,
                                const struct maps *maps, bool again, struct aggregate *g)
 {
-    size_t count = a->member->fragments->f[fragment].elements;
-    unsigned payloads = schedule_payloads(&a->member->schedule, c->kind, maps->count);
+    size_t count = a->replica->fragments->f[fragment].elements;
+    unsigned payloads = schedule_payloads(&a->replica->schedule, c->kind, maps->count);
     g->made = arena_alloc(&g->arena, c->aggregate_max(c, count, payloads));
     TRY_ALLOC(g->made);
     g->data = g->made;
     if (again)
-        return reencode_sum(a->member, fragment, g->made, &g->size_bytes, maps->payload,
+        return downlink_sum(a->replica, fragment, g->made, &g->size_bytes, maps->payload,
                             maps->count, &g->arena);
-    return c->aggregate(c, a->member->work, g->made, &g->size_bytes, maps->payload, maps->count,
+    return c->aggregate(c, a->replica->work, g->made, &g->size_bytes, maps->payload, maps->count,
                         count);
 }
 
 static enum err commit_sum(struct aggregator *a, unsigned fragment, const struct set *set,
                            struct aggregate *g)
 {
-    const struct codec *c = codec_get(member_codec(a->member, fragment));
+    const struct codec *c = codec_get(outer_state_codec(a->replica, fragment));
     struct maps maps;
     enum err e = maps_open(a, fragment, set, &maps);
     if (e == ERR_OK) {
-        bool again = schedule_reencodes(&a->member->schedule, c->kind, maps.count);
-        reencode_keep(a->member, fragment);
+        bool again = schedule_compresses_downlink(&a->replica->schedule, c->kind, maps.count);
+        downlink_keep(a->replica, fragment);
         e = c->adds || again ? aggregate_made(a, fragment, c, &maps, again, g)
                              : aggregate_relayed(a, fragment, &maps, g);
     }
-    maps_close(a->world, &maps);
+    maps_close(a->env, &maps);
     return e;
 }
 
 /* The contributions of a committed round, and from them what it was encoded as: those very bytes,
  * or they are not those. */
-static enum err remake(const char *const *sites, struct member *m, unsigned fragment,
+static enum err remake(const char *const *sites, struct outer_state *m, unsigned fragment,
                        const struct manifest *manifest, struct maps *maps, struct arena *scratch)
 {
     const struct codec *c = codec_get(manifest->codec);
@@ -201,27 +201,27 @@ static enum err remake(const char *const *sites, struct member *m, unsigned frag
         if (!e->included)
             continue;
         aggregator_spool_path(sites[i], fragment, manifest->round, &e->payload, path);
-        if (!m->world->ops->exists(m->world, path))
+        if (!m->env->ops->exists(m->env, path))
             return err_set(ERR_INPUT, "%s: not kept", path);
-        TRY(maps_add(m->world, maps, path, &e->payload));
+        TRY(maps_add(m->env, maps, path, &e->payload));
     }
     TRY_ALLOC(made =
                   arena_alloc(scratch, c->aggregate_max(c, m->fragments->f[fragment].elements, 1)));
-    reencode_keep(m, fragment);
-    TRY(reencode_sum(m, fragment, made, &size, maps->payload, maps->count, scratch));
+    downlink_keep(m, fragment);
+    TRY(downlink_sum(m, fragment, made, &size, maps->payload, maps->count, scratch));
     struct digest d = digest_of(made, size);
     return digest_equal(&d, &manifest->aggregate)
                ? ERR_OK
                : err_set(ERR_CORRUPT, "another aggregate than was committed");
 }
 
-enum err aggregator_remake(void *sites, struct member *m, unsigned fragment,
+enum err aggregator_remake(void *sites, struct outer_state *m, unsigned fragment,
                            const struct manifest *manifest)
 {
     struct arena scratch = arena_make(0);
     struct maps maps = {.count = 0};
     enum err e = remake(sites, m, fragment, manifest, &maps, &scratch);
-    maps_close(m->world, &maps);
+    maps_close(m->env, &maps);
     arena_free(&scratch);
     return e;
 }
@@ -234,12 +234,12 @@ static enum err commit_state(struct aggregator *a, unsigned fragment, struct man
     enum err e = commit_sum(a, fragment, set, &g);
     if (e == ERR_OK) {
         manifest_fill(a, fragment, set, m);
-        e = member_apply(a->member, fragment, m, true, g.data, g.size_bytes);
+        e = outer_state_apply(a->replica, fragment, m, true, g.data, g.size_bytes);
     }
     if (e == ERR_OK)
-        e = reencode_backlog(a->member, fragment, m, &m->backlog);
+        e = downlink_backlog(a->replica, fragment, m, &m->backlog);
     if (e == ERR_OK)
-        e = member_commit(a->member, fragment, m, g.made, g.size_bytes);
+        e = outer_state_commit(a->replica, fragment, m, g.made, g.size_bytes);
     aggregate_close(a, &g);
     return e;
 }
@@ -316,9 +316,9 @@ static void commit_log(const struct aggregator *a, unsigned fragment, const stru
 /* What was encoded again stays for one round more: aggregator_remake. */
 static enum err spool_over(struct aggregator *a, unsigned fragment, const struct manifest *m)
 {
-    const struct schedule *s = &a->member->schedule;
-    bool again = schedule_reencodes(s, (enum codec_kind)m->codec, manifest_included(m));
-    if (a->member->o.reencodes && m->round)
+    const struct schedule *s = &a->replica->schedule;
+    bool again = schedule_compresses_downlink(s, (enum codec_kind)m->codec, manifest_included(m));
+    if (a->replica->o.reencodes && m->round)
         TRY(aggregator_spool_drop(a, fragment, m->round - 1));
     return again ? ERR_OK : aggregator_spool_drop(a, fragment, m->round);
 }
@@ -326,7 +326,7 @@ static enum err spool_over(struct aggregator *a, unsigned fragment, const struct
 static enum err commit_done(struct aggregator *a, unsigned fragment, const struct manifest *m)
 {
     struct aggregator_fragment *f = &a->fragment[fragment];
-    const struct member_state *s = &a->member->state[fragment];
+    const struct outer_state_fragment *s = &a->replica->state[fragment];
     struct round_event e = {.kind = ROUND_COMMITTED,
                             .fragment = fragment,
                             .round = s->round,
@@ -349,10 +349,10 @@ enum err aggregator_commit(struct aggregator *a, unsigned fragment)
 {
     struct manifest m;
     enum err e = commit_state(a, fragment, &m);
-    bool reserve = e == ERR_FULL && a->world->ops->exists(a->world, AGGREGATOR_RESERVE);
+    bool reserve = e == ERR_FULL && a->env->ops->exists(a->env, AGGREGATOR_RESERVE);
     if (reserve) { /* this is what it was kept for */
         log_event(LOG_ERROR, "disk_full", "freed=%s", AGGREGATOR_RESERVE);
-        TRY(a->world->ops->remove(a->world, AGGREGATOR_RESERVE));
+        TRY(a->env->ops->remove(a->env, AGGREGATOR_RESERVE));
         e = commit_state(a, fragment, &m);
     }
     if (e == ERR_FULL) {

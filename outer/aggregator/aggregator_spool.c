@@ -25,14 +25,14 @@ enum err aggregator_spool_verify(const struct aggregator *a, const char *path, u
                                  const struct codec *c, const struct digest *payload)
 {
     struct file_map m;
-    TRY(a->world->ops->map(a->world, path, &m));
+    TRY(a->env->ops->map(a->env, path, &m));
     struct digest d = digest_of(m.data, m.size_bytes);
     enum err e = digest_equal(&d, payload)
                      ? ERR_OK
                      : err_set(ERR_CORRUPT, "%s: not the bytes of its digest", path);
     if (e == ERR_OK)
-        e = c->check(c, m.data, m.size_bytes, a->member->fragments->f[fragment].elements);
-    a->world->ops->unmap(a->world, &m);
+        e = c->check(c, m.data, m.size_bytes, a->replica->fragments->f[fragment].elements);
+    a->env->ops->unmap(a->env, &m);
     return e;
 }
 
@@ -45,14 +45,14 @@ enum err aggregator_spool_sweep(struct aggregator *a)
         enum err e = ERR_OK;
         snprintf(path, sizeof path, "spool/%u", i);
         snprintf(current, sizeof current, "%" PRIu64, a->core.f[i].round);
-        snprintf(last, sizeof last, "%" PRIu64, a->core.f[i].round - a->member->o.reencodes);
-        if (a->world->ops->exists(a->world, path))
-            e = a->world->ops->list(a->world, path, &scratch, &names, &count);
+        snprintf(last, sizeof last, "%" PRIu64, a->core.f[i].round - a->replica->o.reencodes);
+        if (a->env->ops->exists(a->env, path))
+            e = a->env->ops->list(a->env, path, &scratch, &names, &count);
         for (size_t k = 0; e == ERR_OK && k < count; k++) {
             if (strcmp(names[k], current) == 0 || strcmp(names[k], last) == 0)
                 continue;
             snprintf(path, sizeof path, "spool/%u/%.32s", i, names[k]);
-            e = a->world->ops->remove(a->world, path);
+            e = a->env->ops->remove(a->env, path);
         }
         arena_free(&scratch);
         TRY(e);
@@ -67,7 +67,7 @@ enum err aggregator_spool_drop(struct aggregator *a, unsigned fragment, uint64_t
         if (up->verifying && up->header.fragment == fragment && up->header.round == round)
             return ERR_OK; /* it renames a file there */
     snprintf(path, sizeof path, "spool/%u/%" PRIu64, fragment, round);
-    return a->world->ops->remove(a->world, path);
+    return a->env->ops->remove(a->env, path);
 }
 
 /* ---- answers
@@ -102,8 +102,8 @@ static bool header_good(const struct aggregator *a, const struct wire_contributi
         say(answer, ROUND_INVALID, "beyond the last scheduled round");
     else if (!isfinite(m->weight) || m->weight <= 0)
         say(answer, ROUND_INVALID, "weight is not a positive number");
-    else if (m->round == a->member->state[m->fragment].round &&
-             m->codec != (uint32_t)member_codec(a->member, m->fragment))
+    else if (m->round == a->replica->state[m->fragment].round &&
+             m->codec != (uint32_t)outer_state_codec(a->replica, m->fragment))
         say(answer, ROUND_MISMATCH,
             "codec: not the one that configuration and parent manifest say for this round");
     else
@@ -114,15 +114,15 @@ static bool header_good(const struct aggregator *a, const struct wire_contributi
 static struct round_event event_of(const struct aggregator *a, enum round_event_kind kind,
                                    unsigned site, const struct wire_contribution *m)
 {
-    const struct codec *c = codec_get(member_codec(a->member, m->fragment));
-    struct digest grid = member_grid(a->member, m->fragment);
+    const struct codec *c = codec_get(outer_state_codec(a->replica, m->fragment));
+    struct digest grid = outer_state_grid(a->replica, m->fragment);
     struct round_event e = aggregator_event(kind, site, &m->head);
     e.fragment = m->fragment;
     e.round = m->round;
     e.parent = m->parent;
     e.payload = m->payload;
     e.payload_bytes = m->payload_bytes;
-    e.payload_max = c->payload_max(c, a->member->fragments->f[m->fragment].elements);
+    e.payload_max = c->payload_max(c, a->replica->fragments->f[m->fragment].elements);
     e.weight = m->weight;
     e.data_cursor = m->data_cursor;
     e.backlog = m->backlog;
@@ -154,14 +154,14 @@ static enum err parts_clear(struct aggregator *a, const struct upload *up)
     snprintf(directory, sizeof directory, "spool/%u/%" PRIu64, up->header.fragment,
              up->header.round);
     snprintf(mine, sizeof mine, "%s.", a->o.sites[up->site]); /* a name holds no dot */
-    if (a->world->ops->exists(a->world, directory))
-        e = a->world->ops->list(a->world, directory, &scratch, &names, &count);
+    if (a->env->ops->exists(a->env, directory))
+        e = a->env->ops->list(a->env, directory, &scratch, &names, &count);
     for (size_t i = 0; e == ERR_OK && i < count; i++) {
         char path[2 * AGGREGATOR_PATH_MAX];
         snprintf(path, sizeof path, "%s/%.250s", directory, names[i]);
         bool kept = !strcmp(path, up->part) || !strcmp(path, up->have) || !strcmp(path, up->final);
         if (strncmp(names[i], mine, strlen(mine)) == 0 && !kept)
-            e = a->world->ops->remove(a->world, path);
+            e = a->env->ops->remove(a->env, path);
     }
     arena_free(&scratch);
     return e;
@@ -173,7 +173,7 @@ static void upload_close(struct aggregator *a, struct upload *up)
     const char *const paths[] = {up->part, up->have};
     for (int i = 0; i < 2; i++) {
         enum err e =
-            *open[i] < 0 ? ERR_OK : a->world->ops->part_close(a->world, *open[i], paths[i], NULL);
+            *open[i] < 0 ? ERR_OK : a->env->ops->part_close(a->env, *open[i], paths[i], NULL);
         *open[i] = -1;
         if (e != ERR_OK)
             aggregator_halt(a, e);
@@ -224,10 +224,9 @@ static enum err marks_open(struct aggregator *a, struct upload *up)
     uint8_t *data;
     size_t n;
     blocks_make(&up->blocks, up->header.payload_bytes);
-    enum err e =
-        a->world->ops->part_open(a->world, up->have, 8 * up->blocks.count, &up->marks, &bytes);
+    enum err e = a->env->ops->part_open(a->env, up->have, 8 * up->blocks.count, &up->marks, &bytes);
     if (e == ERR_OK && bytes) {
-        e = a->world->ops->read(a->world, up->have, 8 * BLOCKS_MAX, &scratch, &data, &n);
+        e = a->env->ops->read(a->env, up->have, 8 * BLOCKS_MAX, &scratch, &data, &n);
         struct bytes_reader r = bytes_reader(data, e == ERR_OK ? n : 0);
         for (uint32_t k = 0; e == ERR_OK && k < n / 8; k++)
             up->blocks.stored[k] = bytes_get_u64(&r);
@@ -241,11 +240,10 @@ static enum err marks_open(struct aggregator *a, struct upload *up)
 static enum err parts_open(struct aggregator *a, struct upload *up)
 {
     uint64_t bytes;
-    bool begun = a->world->ops->exists(a->world, up->part);
+    bool begun = a->env->ops->exists(a->env, up->part);
     if (!begun) /* marks without their bytes */
-        TRY(a->world->ops->remove(a->world, up->have));
-    TRY(a->world->ops->part_open(a->world, up->part, up->header.payload_bytes, &up->handle,
-                                 &bytes));
+        TRY(a->env->ops->remove(a->env, up->have));
+    TRY(a->env->ops->part_open(a->env, up->part, up->header.payload_bytes, &up->handle, &bytes));
     return marks_open(a, up);
 }
 
@@ -267,8 +265,8 @@ static enum err upload_open(struct aggregator *a, unsigned site, const struct wi
     a->site[site].streams++;
     enum err e = clear ? parts_clear(a, up) : ERR_OK;
     if (e == ERR_OK &&
-        a->world->ops->exists(
-            a->world, up->final)) { /* durable since before a crash: only the record is missing */
+        a->env->ops->exists(
+            a->env, up->final)) { /* durable since before a crash: only the record is missing */
         blocks_make(&up->blocks, m->payload_bytes);
         blocks_fill(&up->blocks, m->payload_bytes);
     } else if (e == ERR_OK) {
@@ -367,12 +365,12 @@ enum err aggregator_store(void *self, void *upload, uint64_t offset, const uint8
     const struct upload *up = upload;
     const struct blocks *b = &up->blocks; /* its cut, which does not change */
     uint8_t mark[8];
-    TRY(a->world->ops->part_write(a->world, up->handle, offset, data, n));
+    TRY(a->env->ops->part_write(a->env, up->handle, offset, data, n));
     for (uint32_t k = blocks_at(b, offset); k <= blocks_at(b, offset + n - 1); k++) {
         uint64_t filled = offset + n - blocks_start(b, k);
         struct bytes_writer w = bytes_writer(mark, sizeof mark);
         bytes_put_u64(&w, filled < blocks_bytes(b, k) ? filled : blocks_bytes(b, k));
-        TRY(a->world->ops->part_write(a->world, up->marks, 8 * (uint64_t)k, mark, sizeof mark));
+        TRY(a->env->ops->part_write(a->env, up->marks, 8 * (uint64_t)k, mark, sizeof mark));
     }
     return ERR_OK;
 }
@@ -444,9 +442,9 @@ static void contribution_refuse(struct aggregator *a, struct upload *up, struct 
     const char *path = up->handle < 0 ? up->final : up->part;
     upload_close(a, up);
     blocks_make(&up->blocks, up->header.payload_bytes);
-    enum err e = a->world->ops->remove(a->world, up->have);
+    enum err e = a->env->ops->remove(a->env, up->have);
     if (e == ERR_OK)
-        e = a->world->ops->remove(a->world, path);
+        e = a->env->ops->remove(a->env, path);
     if (e != ERR_OK) {
         aggregator_say_failed(a, e, answer);
         return;
@@ -485,7 +483,7 @@ void aggregator_finish(void *self, void *upload, bool complete, struct wire_answ
     else if (step_contribution(a, ROUND_OFFER, up->site, &up->header, answer) == ROUND_RESUME) {
         answer->outcome = ROUND_PENDING;
         up->verifying = true;
-        up->codec = codec_get(member_codec(a->member, up->header.fragment));
+        up->codec = codec_get(outer_state_codec(a->replica, up->header.fragment));
         return;
     }
     answer->offset = blocks_first(&up->blocks);
@@ -501,8 +499,8 @@ void aggregator_verify(void *self, void *upload)
     const char *path = up->handle < 0 ? up->final : up->part;
     up->verdict = aggregator_spool_verify(a, path, m->fragment, up->codec, &m->payload);
     if (up->verdict == ERR_OK && up->handle >= 0) {
-        up->verdict = a->world->ops->part_close(a->world, up->handle, up->part,
-                                                MUTANT(RECEIPT_UNSYNCED) ? NULL : up->final);
+        up->verdict = a->env->ops->part_close(a->env, up->handle, up->part,
+                                              MUTANT(RECEIPT_UNSYNCED) ? NULL : up->final);
         up->handle = -1;
     }
     if (up->verdict != ERR_OK)
@@ -521,7 +519,7 @@ void aggregator_verified(void *self, void *upload, struct wire_answer *answer)
     if (answer->outcome == ROUND_RESUME)
         answer->offset = blocks_first(&up->blocks);
     upload_free(a, up);
-    if (round + a->member->o.reencodes <
+    if (round + a->replica->o.reencodes <
         a->core.f[fragment].round) { /* over, while it was in there; or else at the next commit */
         enum err e = aggregator_spool_drop(a, fragment, round);
         if (e != ERR_OK)

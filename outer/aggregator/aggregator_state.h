@@ -57,8 +57,8 @@ struct aggregator_fragment {
     uint64_t committed;   /* highest round + 1 with a COMMIT record; 0: none */
 };
 struct aggregator {
-    struct world *world;
-    struct member *member;
+    struct env *env;
+    struct outer_state *replica;
     struct aggregator_options o;
     struct digest config;
     struct round core;

@@ -26,7 +26,7 @@ enum { CHILDREN_MAX = 8, ADDRESS_MAX = 32 };
 static const char *const site_name[SITES] = {"a", "b"};
 
 struct watched { /* a run whose metrics we follow */
-    struct record_reader reader;
+    struct jsonl_reader reader;
     char path[512];
     struct progress_line line;
     double every;                 /* steps between rounds */
@@ -234,40 +234,40 @@ static enum err prepare(struct demo *d)
 }
 
 /* ---- watching ------------------------------------------------------------------------------ */
-static void take(struct watched *w, const struct record_row *row)
+static void take(struct watched *w, const struct jsonl_row *row)
 {
     struct progress_line *l = &w->line;
-    double step = record_number(row, "step");
-    if (record_is(row, "start")) {
+    double step = jsonl_number(row, "step");
+    if (jsonl_is(row, "start")) {
         w->started = 0; /* counts from the first step: evaluation and start-up are no pace */
-        l->steps = (int64_t)record_number(row, "steps");
-        double rounds = record_number(row, "rounds");
+        l->steps = (int64_t)jsonl_number(row, "steps");
+        double rounds = jsonl_number(row, "rounds");
         l->rounds = isfinite(rounds) ? (uint64_t)rounds : 0;
         w->every = l->rounds ? (double)l->steps / (double)l->rounds : 0;
-    } else if (record_is(row, "step")) {
-        double step_s = record_number(row, "step_ms") / 1e3, t = record_number(row, "t");
+    } else if (jsonl_is(row, "step")) {
+        double step_s = jsonl_number(row, "step_ms") / 1e3, t = jsonl_number(row, "t");
         if (w->started == 0)
             w->started = t - step * step_s;
         l->step = (int64_t)step;
-        l->loss = record_number(row, "loss");
+        l->loss = jsonl_number(row, "loss");
         l->tokens_per_second =
-            progress_smooth(l->tokens_per_second, record_number(row, "tokens_per_second"));
+            progress_smooth(l->tokens_per_second, jsonl_number(row, "tokens_per_second"));
         l->eta_seconds = (t - w->started) / step * ((double)l->steps - step);
         l->sync_seconds = w->every > 0 ? (ceil(step / w->every) * w->every - step) * step_s : -1;
-    } else if (record_is(row, "round")) {
-        w->up += record_number(row, "up");
-        w->up_predicted += record_number(row, "up_predicted");
-        w->down += record_number(row, "down");
-        w->down_predicted += record_number(row, "down_predicted");
-        w->wire_up += record_number(row, "wire_up");
-        w->wire_down += record_number(row, "wire_down");
+    } else if (jsonl_is(row, "round")) {
+        w->up += jsonl_number(row, "up");
+        w->up_predicted += jsonl_number(row, "up_predicted");
+        w->down += jsonl_number(row, "down");
+        w->down_predicted += jsonl_number(row, "down_predicted");
+        w->wire_up += jsonl_number(row, "wire_up");
+        w->wire_down += jsonl_number(row, "wire_down");
         l->round++;
         l->bytes_up = (uint64_t)w->up;
         l->bytes_down = (uint64_t)w->down;
         l->predicted_up = (uint64_t)w->up_predicted;
         l->predicted_down = (uint64_t)w->down_predicted;
-    } else if (record_is(row, "eval")) {
-        w->last_loss = record_number(row, "loss");
+    } else if (jsonl_is(row, "eval")) {
+        w->last_loss = jsonl_number(row, "loss");
         if (step == 0)
             w->first_loss = w->last_loss;
     }
@@ -275,10 +275,10 @@ static void take(struct watched *w, const struct record_row *row)
 
 static void look(struct demo *d, struct watched *w, unsigned index)
 {
-    struct record_row row;
-    if (!w->reader.file && !record_reader_open(&w->reader, w->path))
+    struct jsonl_row row;
+    if (!w->reader.file && !jsonl_reader_open(&w->reader, w->path))
         return;
-    while (record_next(&w->reader, &row))
+    while (jsonl_next(&w->reader, &row))
         take(w, &row);
     progress_update(&d->progress, index, &w->line);
 }

@@ -113,7 +113,7 @@ static void label(char out[96], enum by by, const struct ledger_member *m,
         snprintf(out, 96, "%" PRIu32, row->fragment);
 }
 
-/* Lines of a member's table, in the order of `by`. */
+/* Lines of a replica's table, in the order of `by`. */
 static enum err lines_make(const struct ledger_member *m, enum by by, struct arena *a,
                            struct line **lines, size_t *count)
 {
@@ -349,7 +349,7 @@ static enum err ledger(const struct args *args, const char *by_text, bool csv, s
     TRY_ALLOC(members = arena_array(a, count, sizeof *members));
     TRY(read_all(args, members, a));
     if (csv)
-        puts("directory,member,by,label,calls,broken,up_predicted,up_payload,up_grpc,up_http2,up_"
+        puts("directory,replica,by,label,calls,broken,up_predicted,up_payload,up_grpc,up_http2,up_"
              "tls,up_layers,up_socket,"
              "down_predicted,down_payload,down_grpc,down_http2,down_tls,down_layers,down_socket,"
              "wrong");

@@ -107,14 +107,15 @@ static enum err print_memory(struct plan_cmd *c, const struct plan_option *o)
         .kind = FRAGMENT_STRIDED, .count = o->schedule.fragments, .synchronised = {true}};
     struct fragments f;
     TRY(fragment_make(&f, &c->p.table, &cut, &c->p.perm));
-    struct member_options m = {.fragments = &f,
-                               .schedule = o->schedule,
-                               .outer = c->p.exchange.outer,
-                               .residuals = true,
-                               .forgets = c->p.o.outer_feedback < 1};
+    struct outer_state_options m = {.fragments = &f,
+                                    .schedule = o->schedule,
+                                    .outer = c->p.exchange.outer,
+                                    .residuals = true,
+                                    .forgets = c->p.o.outer_error_feedback_decay < 1};
     struct train_memory t = train_plan(&c->p.s, &c->p.table, DTYPE_BF16, 1);
-    double outer = (double)(member_memory(&m, true).host +
-                            site_memory(&m, c->task.sites, c->p.o.outer_extra_steps, true).host);
+    double outer =
+        (double)(outer_state_memory(&m, true).host +
+                 site_memory(&m, c->task.sites, c->p.o.outer_max_local_steps_offline, true).host);
     printf("\nMemory: %.2f GiB for training (one rank, bf16), %.2f GiB for the outer loop on the "
            "lead.\n",
            (double)t.total / (1 << 30), outer / (1 << 30));

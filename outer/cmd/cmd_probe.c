@@ -432,14 +432,14 @@ static enum err open_beside(const struct probe *c, const struct dev *d, struct d
 static enum err measure_round(struct probe *c, const struct dev *d, const char *directory)
 {
     struct exchange_cost t;
-    struct rehearsal r = {.exchange = &c->p.exchange,
-                          .table = &c->p.table,
-                          .directory = directory,
-                          .sites = (unsigned)c->p.o.outer_sites.count,
-                          .feedback = (float)c->p.o.outer_feedback,
-                          .seed = (uint64_t)c->p.s.run_seed};
+    struct round_bench r = {.exchange = &c->p.exchange,
+                            .table = &c->p.table,
+                            .directory = directory,
+                            .sites = (unsigned)c->p.o.outer_sites.count,
+                            .error_feedback_decay = (float)c->p.o.outer_error_feedback_decay,
+                            .seed = (uint64_t)c->p.s.run_seed};
     TRY(open_beside(c, d, &r.dev));
-    enum err e = rehearsal_measure(&r, &t);
+    enum err e = round_bench_measure(&r, &t);
     dev_close(r.dev);
     TRY(e);
     c->p.o.plan_encode_ns = 1e9 * t.encode_s;

@@ -34,11 +34,11 @@ struct serve {
     const char *config_path;
     struct arena perm;
     struct table table;
-    struct exchange exchange;
+    struct sync_config exchange;
     char *identity;
     struct dev *cpu;
-    struct world *world;
-    struct member member;
+    struct env *env;
+    struct outer_state replica;
     struct aggregator *aggregator;
     struct link_server *server;
     struct progress progress;
@@ -72,7 +72,7 @@ static enum err configure(struct serve *v, const struct args *args)
     v->tuning = tuning_settle(&v->o); /* before the identity: what is pinned is the value */
     log_min(log_level_of(v->o.log_level));
     TRY(table_make(&v->table, &v->s, &v->perm));
-    TRY(exchange_make(&v->exchange, &v->s, &v->o, &v->table, &v->perm));
+    TRY(sync_config_make(&v->exchange, &v->s, &v->o, &v->table, &v->perm));
     struct digest digest = table_digest(&v->table);
     TRY(identity_text(&v->s, &v->o, &digest, &v->perm, &v->identity));
     return ERR_OK;
@@ -88,7 +88,7 @@ static enum err begin(struct serve *v)
     enum err e = ERR_MEMORY;
     if (slab) {
         table_init(&v->table, (uint64_t)v->s.run_seed, slab);
-        e = member_begin(&v->member, slab);
+        e = outer_state_begin(&v->replica, slab);
     }
     arena_free(&scratch);
     return e;
@@ -96,18 +96,18 @@ static enum err begin(struct serve *v)
 
 static enum err open_member(struct serve *v)
 {
-    struct member_options o = {.fragments = &v->exchange.fragments,
-                               .schedule = v->exchange.schedule,
-                               .outer = v->exchange.outer,
-                               .remake = aggregator_remake,
-                               .remake_self = v->o.outer_sites.items,
-                               .keep = (uint64_t)v->o.outer_catch_up};
-    member_aggregates(&o, (unsigned)v->o.outer_sites.count);
+    struct outer_state_options o = {.fragments = &v->exchange.fragments,
+                                    .schedule = v->exchange.schedule,
+                                    .outer = v->exchange.outer,
+                                    .remake = aggregator_remake,
+                                    .remake_self = v->o.outer_sites.items,
+                                    .keep = (uint64_t)v->o.outer_history_rounds};
+    outer_state_aggregates(&o, (unsigned)v->o.outer_sites.count);
     struct dev_options device = {
         .kind = "cpu", .model_type = "f32", .threads = (int)v->s.device_threads};
     TRY(dev_open(&v->cpu, &device));
-    TRY(member_open(&v->member, v->world, v->cpu, &o, &v->perm));
-    return member_found(&v->member) ? member_load(&v->member) : begin(v);
+    TRY(outer_state_open(&v->replica, v->env, v->cpu, &o, &v->perm));
+    return outer_state_found(&v->replica) ? outer_state_load(&v->replica) : begin(v);
 }
 
 /* In the thread that works for the link. */
@@ -133,13 +133,13 @@ static enum err open_aggregator(struct serve *v)
                                    .committed = committed,
                                    .self = v,
                                    .straggler_ms =
-                                       (uint64_t)llround(v->o.outer_straggler_s * 1000)};
+                                       (uint64_t)llround(v->o.outer_straggler_timeout_s * 1000)};
     TRY_ALLOC(o.revoked_path = arena_printf(&v->perm, "%s/revoked.txt", v->o.tls_dir));
     if (!o.strict && o.site_count < 3)
         log_event(LOG_WARN, "quorum",
                   "sites=%u why=\"a majority of %u is all of them: quorum waits like strict\"",
                   o.site_count, o.site_count);
-    return aggregator_open(&v->aggregator, v->world, &v->member, &o, &v->perm);
+    return aggregator_open(&v->aggregator, v->env, &v->replica, &o, &v->perm);
 }
 
 static enum err open_link(struct serve *v)
@@ -168,14 +168,14 @@ static void say_what(const struct serve *v)
     char quoted[256];
     size_t elements[ROUND_FRAGMENTS_MAX];
     unsigned sites = (unsigned)v->o.outer_sites.count;
-    struct member_options o = v->member.o;
+    struct outer_state_options o = v->replica.o;
     for (unsigned i = 0; i < v->exchange.fragments.count; i++)
         elements[i] = v->exchange.fragments.f[i].elements;
     log_event(LOG_INFO, "atoll", "version=%s commit=%s run=%s device=%s", version_number(),
               version_commit(), v->s.run_name, log_quote(quoted, sizeof quoted, v->cpu->note));
     log_event(LOG_INFO, "plan",
               "parameters=%zu memory_mib=%.1f up_per_site=%llu down_per_site=%llu",
-              v->table.parameters, (double)member_memory(&o, true).host / (1 << 20),
+              v->table.parameters, (double)outer_state_memory(&o, true).host / (1 << 20),
               (unsigned long long)schedule_upload_bytes(&v->exchange.schedule, elements),
               (unsigned long long)schedule_download_bytes(&v->exchange.schedule, elements, sites));
     tuning_log(&v->tuning);
@@ -184,12 +184,12 @@ static void say_what(const struct serve *v)
 static enum err open_all(struct serve *v)
 {
     const char *log;
-    TRY(world_open_real(&v->world, v->o.serve_dir));
+    TRY(env_posix_open(&v->env, v->o.serve_dir));
     TRY_ALLOC(log = arena_printf(&v->perm, "%s/log.txt", v->o.serve_dir));
     TRY(progress_open(&v->progress, v->o.log_progress, (unsigned)v->o.outer_sites.count, log));
     if (!v->progress.live && strcmp(v->o.log_progress, "auto") == 0)
         v->progress.quiet = true; /* one line for each commit says as much */
-    TRY(aggregator_claim(v->world, v->identity));
+    TRY(aggregator_claim(v->env, v->identity));
     TRY(ledger_book_open(&v->ledger, v->o.serve_dir, v->s.run_name, "aggregator",
                          (unsigned)v->o.serve_index, (unsigned)v->o.outer_aggregators, &v->perm));
     TRY(open_member(v));
@@ -204,10 +204,10 @@ static void close_all(struct serve *v)
         link_shutdown(v->server, GRACE_MS);
     ledger_book_close(&v->ledger);
     aggregator_close(v->aggregator);
-    member_close(&v->member);
+    outer_state_close(&v->replica);
     dev_close(v->cpu);
     progress_close(&v->progress);
-    world_close_real(v->world);
+    env_posix_close(v->env);
 }
 
 /* ---- what it looks like
@@ -230,7 +230,7 @@ static void site_state(const struct aggregator_site_status *s, bool done, uint64
 
 static void show(struct serve *v, const struct aggregator_status *now)
 {
-    uint64_t rounds = 0, of = 0, now_ms = v->world->ops->now_ms(v->world);
+    uint64_t rounds = 0, of = 0, now_ms = v->env->ops->now_ms(v->env);
     for (unsigned i = 0; i < now->fragments; i++) {
         rounds += now->round[i];
         of += now->rounds[i];
@@ -260,7 +260,7 @@ static void say_status(const struct serve *v, const struct aggregator_status *no
             LOG_INFO, "status", "fragment=%u round=%llu of=%llu bound=%u/%u up=%llu down=%llu", i,
             (unsigned long long)now->round[i], (unsigned long long)now->rounds[i], now->bound,
             now->sites, (unsigned long long)now->payload_up, (unsigned long long)now->payload_down);
-    uint64_t now_ms = v->world->ops->now_ms(v->world);
+    uint64_t now_ms = v->env->ops->now_ms(v->env);
     for (unsigned i = 0; i < now->sites; i++) {
         char state[96], quoted[128];
         site_state(&now->site[i], now->done, now_ms, state, sizeof state);
@@ -285,14 +285,14 @@ static void say_final(const struct serve *v)
 {
     char hex[65];
     int64_t count = v->o.outer_aggregators;
-    for (unsigned f = (unsigned)v->o.serve_index; count > 1 && f < v->member.fragments->count;
+    for (unsigned f = (unsigned)v->o.serve_index; count > 1 && f < v->replica.fragments->count;
          f += (unsigned)count) {
-        digest_hex(&v->member.state[f].digest, hex);
+        digest_hex(&v->replica.state[f].digest, hex);
         log_event(LOG_INFO, "final", "fragment=%u state=%s", f, hex);
     }
     if (count > 1)
         return;
-    struct digest d = member_digest(&v->member, false);
+    struct digest d = outer_state_digest(&v->replica, false);
     digest_hex(&d, hex);
     log_event(LOG_INFO, "final", "outer_state=%s", hex);
 }
@@ -306,7 +306,7 @@ static enum err run(struct serve *v)
     for (;;) {
         int signal = sigtimedwait(&v->signals, NULL, &look);
         aggregator_status(v->aggregator, &now);
-        uint64_t now_ms = v->world->ops->now_ms(v->world);
+        uint64_t now_ms = v->env->ops->now_ms(v->env);
         show(v, &now);
         if (signal == SIGUSR1)
             say_status(v, &now);

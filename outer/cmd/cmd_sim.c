@@ -19,7 +19,7 @@ struct sim_cmd {
     struct plan_settings p;
     struct plan_task task;
     const char *config, *probe, *topology, *record;
-    struct record log;
+    struct jsonl log;
     bool force;
     int64_t sites, rounds, seed;
     double days;
@@ -308,14 +308,14 @@ static void rounded(void *self, const struct simulate_round *r)
                  {"apply_ms", r->times.apply_ms},
                  {"flight_ms", 1e3 * r->flight_s},
                  {"exposed_ms", 1e3 * r->exposed_s}};
-    record_begin(&c->log, "round");
-    record_text(&c->log, "site", c->site[r->site].name);
-    record_int(&c->log, "step", r->step);
-    record_int(&c->log, "fragment", r->fragment);
-    record_int(&c->log, "round", (int64_t)r->round);
+    jsonl_begin(&c->log, "round");
+    jsonl_text(&c->log, "site", c->site[r->site].name);
+    jsonl_int(&c->log, "step", r->step);
+    jsonl_int(&c->log, "fragment", r->fragment);
+    jsonl_int(&c->log, "round", (int64_t)r->round);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        record_real(&c->log, parts[i].key, parts[i].value);
-    record_end(&c->log);
+        jsonl_real(&c->log, parts[i].key, parts[i].value);
+    jsonl_end(&c->log);
 }
 
 static enum err open_record(struct sim_cmd *c)
@@ -324,8 +324,8 @@ static enum err open_record(struct sim_cmd *c)
         return ERR_OK;
     if (c->force)
         TRY(file_remove_tree(c->record));
-    TRY(record_open(&c->log, c->record, &c->p.perm));
-    record_hold(
+    TRY(jsonl_open(&c->log, c->record, &c->p.perm));
+    jsonl_hold(
         &c->log); /* a year has millions of lines: written as many at once as the buffer holds */
     return ERR_OK;
 }
@@ -347,11 +347,11 @@ static enum err sim(struct sim_cmd *c, const struct args *args)
                                  .sites = c->site,
                                  .site_count = c->count,
                                  .strict = !strcmp(c->p.o.outer_mode, "strict"),
-                                 .straggler_s = c->p.o.outer_straggler_s,
+                                 .straggler_timeout_s = c->p.o.outer_straggler_timeout_s,
                                  .outer = c->task.outer,
                                  .aggregators = (unsigned)c->p.o.outer_aggregators,
                                  .aggregator_bps = c->task.aggregator_bps,
-                                 .feedback = c->p.o.outer_feedback,
+                                 .error_feedback_decay = c->p.o.outer_error_feedback_decay,
                                  .seed = (uint64_t)c->seed,
                                  .rounds_max = (uint64_t)c->rounds,
                                  .stop = &stop,
@@ -368,8 +368,8 @@ static enum err sim(struct sim_cmd *c, const struct args *args)
     log_to(sink, NULL);
     enum err e = simulate(&o, &r, &c->p.perm);
     log_to(NULL, NULL);
-    record_release(&c->log);
-    record_close(&c->log);
+    jsonl_release(&c->log);
+    jsonl_close(&c->log);
     if (e == ERR_OK)
         print_result(c, &r);
     if (e == ERR_OK && r.stopped)

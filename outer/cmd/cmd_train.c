@@ -81,7 +81,7 @@ static enum err configure(struct job *j, const struct args *args)
     TRY(table_make(&table, &j->s, &j->perm));
     struct digest digest = table_digest(&table);
     TRY(identity_text(&j->s, &j->o, &digest, &j->perm, &j->identity));
-    TRY(exchange_make(&j->plan, &j->s, &j->o, &table, &j->perm));
+    TRY(sync_config_make(&j->plan, &j->s, &j->o, &table, &j->perm));
     /* After the identity: these differ from site to site. */
     j->s.train_batch_tokens = llround(j->o.site_share * (double)j->s.train_batch_tokens);
     /* Without inner checkpoints a killed site would need every outer state since the first step. */
@@ -240,11 +240,11 @@ static enum err own_directory(struct job *j)
     const char *path, *log;
     TRY(file_mkdirs(j->s.run_dir));
     if (j->outer)
-        TRY(world_open_real(&j->world, j->s.run_dir));
+        TRY(env_posix_open(&j->env, j->s.run_dir));
     else
         TRY(file_lock(j->s.run_dir, &j->lock));
     TRY(path_in(j, &path, RECORD_FILE));
-    TRY(record_open(&j->record, path, &j->perm));
+    TRY(jsonl_open(&j->record, path, &j->perm));
     if (j->outer)
         TRY(ledger_book_open(&j->ledger, j->s.run_dir, j->s.run_name, j->o.site_name, 0, 0,
                              &j->perm));
@@ -308,7 +308,7 @@ static enum err open_beside(struct job *j, bool overlap)
 
 static enum err open_site(struct job *j)
 {
-    struct member_options m = job_member(j);
+    struct outer_state_options m = job_member(j);
     bool strict = strcmp(j->o.outer_mode, "strict") == 0;
     struct site_options o = {.run = j->s.run_name,
                              .name = j->o.site_name,
@@ -317,19 +317,19 @@ static enum err open_site(struct job *j)
                              .aggregators = (unsigned)j->o.outer_aggregators,
                              .canonical = j->identity,
                              .strict = strict,
-                             .feedback = (float)j->o.outer_feedback,
-                             .extra_steps = j->o.outer_extra_steps,
-                             .straggler_ms = (uint64_t)(1e3 * j->o.outer_straggler_s),
+                             .error_feedback_decay = (float)j->o.outer_error_feedback_decay,
+                             .max_local_steps_offline = j->o.outer_max_local_steps_offline,
+                             .straggler_ms = (uint64_t)(1e3 * j->o.outer_straggler_timeout_s),
                              .seed = (uint64_t)j->s.run_seed,
                              .stop = &stop,
                              .notice = job_tell_notice,
                              .notice_self = j};
     TRY(open_beside(j, m.schedule.overlap > 0));
     j->host = dev_arena(j->dev);
-    TRY(member_open(&j->member, j->world, j->beside ? j->beside : j->dev, &m, &j->host));
-    log_event(LOG_INFO, "outer_device", "kind=%s", j->member.dev->kind);
+    TRY(outer_state_open(&j->replica, j->env, j->beside ? j->beside : j->dev, &m, &j->host));
+    log_event(LOG_INFO, "outer_device", "kind=%s", j->replica.dev->kind);
     TRY(dial(j));
-    return site_open(&j->site, j->world, j->link, &j->member, &o, &j->host);
+    return site_open(&j->site, j->env, j->link, &j->replica, &o, &j->host);
 }
 
 static enum err open_exchange(struct job *j)
@@ -376,15 +376,15 @@ static void close_all(struct job *j)
         j->link->ops->close(j->link);
     ledger_book_close(&j->ledger);
     site_train_close(&j->exchange);
-    member_close(&j->member);
+    outer_state_close(&j->replica);
     train_close(&j->train);
     arena_free(&j->host);
-    if (j->world)
-        world_close_real(j->world);
+    if (j->env)
+        env_posix_close(j->env);
     if (j->lock >= 0)
         close(j->lock);
     progress_close(&j->progress);
-    record_close(&j->record);
+    jsonl_close(&j->record);
 }
 
 static enum err run(struct job *j)

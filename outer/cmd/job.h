@@ -21,25 +21,25 @@ struct job {
     struct arena perm;
     struct coll *coll;
     struct dev *dev;
-    char gpu[32];        /* this rank's */
-    struct dev *beside;  /* outer arithmetic of overlapped rounds, since one thread at a time uses a
-                            device, and of a site on a GPU; or NULL */
-    struct arena host;   /* outer state: memory that the training device copies fast */
-    bool outer;          /* has an aggregator */
-    int lock;            /* of run.dir when it trains alone; -1 */
-    struct world *world; /* owns run.dir otherwise */
+    char gpu[32];       /* this rank's */
+    struct dev *beside; /* outer arithmetic of overlapped rounds, since one thread at a time uses a
+                           device, and of a site on a GPU; or NULL */
+    struct arena host;  /* outer state: memory that the training device copies fast */
+    bool outer;         /* has an aggregator */
+    int lock;           /* of run.dir when it trains alone; -1 */
+    struct env *env;    /* owns run.dir otherwise */
     struct train train;
-    struct exchange plan;
+    struct sync_config plan;
     struct tuning tuning;
     double rho[ROUND_FRAGMENTS_MAX]; /* measured, smoothed over rounds; 0 before the second */
     bool warned;                     /* of an outer step that is too far */
-    struct member member;
+    struct outer_state replica;
     struct link *link;
     struct site *site;
     struct site_train exchange;
     char *identity; /* canonical pinned settings */
     int index;      /* of this site in the roster; 0 alone */
-    struct record record;
+    struct jsonl record;
     struct ledger_book ledger; /* with an aggregator */
     struct progress progress;
     struct progress_line line;
@@ -55,7 +55,7 @@ struct job {
 
 bool job_on_gpu(const struct job *j);
 bool job_outer_on_gpu(const struct job *j); /* the outer arithmetic, too */
-struct member_options job_member(const struct job *j);
+struct outer_state_options job_member(const struct job *j);
 struct site_train_options job_exchange(struct job *j);
 /* Of the outer loop at this rank; on a GPU its host memory is pinned. */
 struct outer_memory job_outer_memory(struct job *j, const struct table *t);

@@ -20,43 +20,44 @@ bool job_outer_on_gpu(const struct job *j)
     return job_on_gpu(j) && strcmp(j->o.outer_device, "cpu") != 0;
 }
 
-static struct member_options member_of(const struct job *j, const struct exchange *x)
+static struct outer_state_options outer_state_of(const struct job *j, const struct sync_config *x)
 {
-    return (struct member_options){.fragments = &x->fragments,
-                                   .schedule = x->schedule,
-                                   .outer = x->outer,
-                                   .residuals = true,
-                                   .forgets =
-                                       schedule_forgets(&x->schedule, (float)j->o.outer_feedback),
-                                   .keep = (uint64_t)j->o.outer_catch_up};
+    return (struct outer_state_options){
+        .fragments = &x->fragments,
+        .schedule = x->schedule,
+        .outer = x->outer,
+        .residuals = true,
+        .forgets = schedule_forgets(&x->schedule, (float)j->o.outer_error_feedback_decay),
+        .keep = (uint64_t)j->o.outer_history_rounds};
 }
 
-struct member_options job_member(const struct job *j)
+struct outer_state_options job_member(const struct job *j)
 {
-    return member_of(j, &j->plan);
+    return outer_state_of(j, &j->plan);
 }
 
 /* Has the outer parameters to be looked at between rounds? */
-static bool looks(const struct job *j, const struct exchange *x)
+static bool looks(const struct job *j, const struct sync_config *x)
 {
     int64_t look = j->s.train_eval_every;
     return look && (x->fragments.count > 1 || look % j->o.outer_every || j->o.outer_overlap_steps);
 }
 
-static struct site_train_options exchange_of(struct job *j, const struct exchange *x)
+static struct site_train_options exchange_of(struct job *j, const struct sync_config *x)
 {
     return (struct site_train_options){.site = j->site,
-                                       .member = &j->member,
+                                       .replica = &j->replica,
                                        .link = j->link,
                                        .fragments = &x->fragments,
                                        .schedule = x->schedule,
                                        .coll = j->coll,
                                        .dev = j->dev,
                                        .beside = !job_on_gpu(j) || job_outer_on_gpu(j),
-                                       .world = j->world,
+                                       .env = j->env,
                                        .site_count = (unsigned)j->o.outer_sites.count,
                                        .strict = strcmp(j->o.outer_mode, "strict") == 0,
-                                       .extra_steps = j->o.outer_extra_steps,
+                                       .max_local_steps_offline =
+                                           j->o.outer_max_local_steps_offline,
                                        .share = j->o.site_share,
                                        .mix = keys_mix(&j->o),
                                        .before_update = j->o.outer_before_update,
@@ -71,19 +72,19 @@ struct site_train_options job_exchange(struct job *j)
 }
 
 /* What the outer loop takes at this rank, were the exchange this one. */
-static struct outer_memory taken(struct job *j, const struct exchange *x, const struct table *t)
+static struct outer_memory taken(struct job *j, const struct sync_config *x, const struct table *t)
 {
     struct site_train_options e = exchange_of(j, x);
-    struct member_options o = member_of(j, x);
+    struct outer_state_options o = outer_state_of(j, x);
     struct outer_memory all = site_train_memory(&e, t->elements, !job_on_gpu(j));
     if (j->coll->rank != 0)
         return all;
     bool here = !job_outer_on_gpu(j);
-    struct outer_memory member = member_memory(&o, here);
+    struct outer_memory replica = outer_state_memory(&o, here);
     struct outer_memory site =
-        site_memory(&o, (unsigned)j->o.outer_sites.count, j->o.outer_extra_steps, here);
-    all.device += member.device + site.device;
-    all.host += member.host + site.host;
+        site_memory(&o, (unsigned)j->o.outer_sites.count, j->o.outer_max_local_steps_offline, here);
+    all.device += replica.device + site.device;
+    all.host += replica.host + site.host;
     return all;
 }
 
@@ -97,12 +98,12 @@ static unsigned fitting(struct job *j, const struct table *t, bool device, size_
 {
     struct outer_settings o = j->o;
     struct arena scratch = arena_make(0);
-    struct exchange *x = arena_alloc(&scratch, sizeof *x);
+    struct sync_config *x = arena_alloc(&scratch, sizeof *x);
     unsigned found = 0;
     for (o.outer_fragments++; x && !found && o.outer_fragments <= ROUND_FRAGMENTS_MAX;
          o.outer_fragments++) {
         if (keys_outer_check(&o, &j->s) != ERR_OK ||
-            exchange_make(x, &j->s, &o, t, &scratch) != ERR_OK)
+            sync_config_make(x, &j->s, &o, t, &scratch) != ERR_OK)
             continue;
         struct outer_memory m = taken(j, x, t);
         found = (device ? m.device : m.host) <= bytes ? (unsigned)o.outer_fragments : 0;
@@ -124,7 +125,7 @@ static enum err refuse(struct job *j, const struct table *t, bool device, size_t
     return err_set(
         ERR_MEMORY, "the outer loop needs %zu MiB of %s, %zu MiB are left beside the training: %s",
         need >> 20, what, have >> 20,
-        device ? "outer.device = cpu takes less of it, as does a smaller train.micro_tokens"
+        device ? "outer.device = cpu takes less of it, as does a smaller train.micro_batch_tokens"
                : "use a machine with more, or a smaller model");
 }
 

@@ -23,65 +23,65 @@ void job_sizes(const struct job *j, size_t elements[ROUND_FRAGMENTS_MAX])
 enum err job_tell_start(struct job *j, int64_t step)
 {
     const struct config_table tables[] = {keys_inner(&j->s), keys_outer(&j->o)};
-    struct record *r = &j->record;
+    struct jsonl *r = &j->record;
     char *config;
     TRY(config_print(tables, 2, &j->perm, &config));
     j->planned_step = step;
-    record_begin(r, "start");
-    record_text(r, "run", j->s.run_name);
-    record_text(r, "site", j->o.site_name);
-    record_int(r, "index", j->index);
-    record_int(r, "sites", j->outer ? (int64_t)j->o.outer_sites.count : 1);
-    record_text(r, "aggregator", j->o.site_aggregator);
-    record_text(r, "version", version_number());
-    record_text(r, "commit", version_commit());
-    record_text(r, "compiler", version_compiler());
-    record_text(r, "device", j->dev->note);
-    record_int(r, "threads", j->dev->threads);
-    record_int(r, "ranks", j->coll->size);
-    record_int(r, "parameters", (int64_t)j->train.table.parameters);
-    record_int(r, "step", step);
-    record_int(r, "steps", j->s.train_steps);
-    record_int(r, "tokens_per_step", j->s.train_batch_tokens);
+    jsonl_begin(r, "start");
+    jsonl_text(r, "run", j->s.run_name);
+    jsonl_text(r, "site", j->o.site_name);
+    jsonl_int(r, "index", j->index);
+    jsonl_int(r, "sites", j->outer ? (int64_t)j->o.outer_sites.count : 1);
+    jsonl_text(r, "aggregator", j->o.site_aggregator);
+    jsonl_text(r, "version", version_number());
+    jsonl_text(r, "commit", version_commit());
+    jsonl_text(r, "compiler", version_compiler());
+    jsonl_text(r, "device", j->dev->note);
+    jsonl_int(r, "threads", j->dev->threads);
+    jsonl_int(r, "ranks", j->coll->size);
+    jsonl_int(r, "parameters", (int64_t)j->train.table.parameters);
+    jsonl_int(r, "step", step);
+    jsonl_int(r, "steps", j->s.train_steps);
+    jsonl_int(r, "tokens_per_step", j->s.train_batch_tokens);
     if (j->outer) {
         size_t elements[ROUND_FRAGMENTS_MAX];
         job_sizes(j, elements);
-        record_int(r, "rounds", (int64_t)site_train_rounds(&j->plan.schedule, j->s.train_steps));
-        record_int(r, "up_predicted", (int64_t)schedule_upload_bytes(&j->plan.schedule, elements));
-        record_int(r, "down_predicted",
-                   (int64_t)schedule_download_bytes(&j->plan.schedule, elements,
-                                                    (unsigned)j->o.outer_sites.count));
+        jsonl_int(r, "rounds", (int64_t)site_train_rounds(&j->plan.schedule, j->s.train_steps));
+        jsonl_int(r, "up_predicted", (int64_t)schedule_upload_bytes(&j->plan.schedule, elements));
+        jsonl_int(r, "down_predicted",
+                  (int64_t)schedule_download_bytes(&j->plan.schedule, elements,
+                                                   (unsigned)j->o.outer_sites.count));
     }
-    record_text(r, "command", j->command);
-    record_text(r, "config", config);
-    record_end(r);
+    jsonl_text(r, "command", j->command);
+    jsonl_text(r, "config", config);
+    jsonl_end(r);
     return ERR_OK;
 }
 
 static void record_step(struct job *j, const struct train_report *r)
 {
-    record_begin(&j->record, "step");
-    record_int(&j->record, "step", r->step);
-    record_real(&j->record, "loss", r->loss);
-    record_real(&j->record, "norm", (double)r->norm);
-    record_real(&j->record, "lr", (double)r->lr);
-    record_int(&j->record, "tokens", (int64_t)r->tokens);
-    record_real(&j->record, "tokens_per_second", r->tokens_per_second);
-    record_real(&j->record, "step_ms", 1e3 * r->step_seconds);
-    record_real(&j->record, "compute_ms", 1e3 * r->compute_seconds);
+    jsonl_begin(&j->record, "step");
+    jsonl_int(&j->record, "step", r->step);
+    jsonl_real(&j->record, "loss", r->loss);
+    jsonl_real(&j->record, "norm", (double)r->norm);
+    jsonl_real(&j->record, "lr", (double)r->lr);
+    jsonl_int(&j->record, "tokens", (int64_t)r->tokens);
+    jsonl_real(&j->record, "tokens_per_second", r->tokens_per_second);
+    jsonl_real(&j->record, "step_ms", 1e3 * r->step_seconds);
+    jsonl_real(&j->record, "compute_ms", 1e3 * r->compute_seconds);
     if (j->coll->size > 1) /* waited for sums of gradients behind the backward */
-        record_real(&j->record, "exposed_ms", 1e3 * r->exposed_seconds);
-    record_end(&j->record);
+        jsonl_real(&j->record, "exposed_ms", 1e3 * r->exposed_seconds);
+    jsonl_end(&j->record);
 }
 
 void job_tell_eval(struct job *j, int64_t step, double loss, size_t tokens, const char *of)
 {
-    record_begin(&j->record, "eval");
-    record_int(&j->record, "step", step);
-    record_real(&j->record, "loss", loss);
-    record_int(&j->record, "tokens", (int64_t)tokens);
-    record_text(&j->record, "of", of);
-    record_end(&j->record);
+    jsonl_begin(&j->record, "eval");
+    jsonl_int(&j->record, "step", step);
+    jsonl_real(&j->record, "loss", loss);
+    jsonl_int(&j->record, "tokens", (int64_t)tokens);
+    jsonl_text(&j->record, "of", of);
+    jsonl_end(&j->record);
     log_event(LOG_INFO, "eval", "step=%lld held_out_loss=%.6f perplexity=%.4f tokens=%zu of=%s",
               (long long)step, loss, exp(loss), tokens, of);
 }
@@ -91,7 +91,7 @@ void job_tell_eval(struct job *j, int64_t step, double loss, size_t tokens, cons
 static void tell_gauge(struct job *j, const struct site_train_round *r)
 {
     enum { ROUNDS_MIN = 4 }; /* before the average says anything */
-    const struct gauge_reading *g = &r->gauge;
+    const struct outer_metrics *g = &r->metrics;
     const struct tuning *t = &j->tuning;
     double *rho = &j->rho[r->fragment];
     const struct {
@@ -100,7 +100,7 @@ static void tell_gauge(struct job *j, const struct site_train_round *r)
     } values[] = {{"gain", g->gain}, {"aligned", g->aligned},     {"transverse", g->transverse},
                   {"rho", g->rho},   {"agreement", g->agreement}, {"behind", g->behind}};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
-        record_real(&j->record, values[i].key, values[i].value);
+        jsonl_real(&j->record, values[i].key, values[i].value);
     if (isfinite(g->rho))
         *rho = r->round == 1 ? g->rho : 0.75 * *rho + 0.25 * g->rho;
     double effective = tuning_effective(t->lr, t->mu, *rho);
@@ -115,8 +115,8 @@ static void tell_gauge(struct job *j, const struct site_train_round *r)
         *rho, effective, t->reference, t->lr * t->reference / effective);
 }
 
-/* Predicted beside measured, where plan.* says what to predict from. A whole round, and one that
- * was on record, is not what the plan is about. */
+/* Predicted beside measured, where plan.* says what to predict from. A full-precision round, and
+ * one that was on record, is not what the plan is about. */
 static void tell_plan(struct job *j, const struct site_train_round *r, double compute_s)
 {
     struct plan_task t;
@@ -124,7 +124,8 @@ static void tell_plan(struct job *j, const struct site_train_round *r, double co
     size_t elements[ROUND_FRAGMENTS_MAX];
     const struct schedule *s = &j->plan.schedule;
     int64_t steps = r->step - j->planned_step;
-    bool whole = r->round < s->whole_rounds || r->round + 1 == schedule_rounds(s, r->fragment);
+    bool whole =
+        r->round < s->full_precision_rounds || r->round + 1 == schedule_rounds(s, r->fragment);
     if (!plan_settings_given(&j->o))
         return;
     j->planned_step = r->step;
@@ -135,9 +136,9 @@ static void tell_plan(struct job *j, const struct site_train_round *r, double co
     plan_predict(&t, s, elements, &p);
     double step_s = compute_s / (double)steps, waited_s = 1e-3 * r->exposed_ms;
     double share = compute_s / (compute_s + r->seconds), flight_s = 1e-3 * r->flight_ms;
-    record_real(&j->record, "flight_ms_planned", 1e3 * p.exchange_s);
-    record_real(&j->record, "utilisation", share);
-    record_real(&j->record, "utilisation_planned", p.steady);
+    jsonl_real(&j->record, "flight_ms_planned", 1e3 * p.exchange_s);
+    jsonl_real(&j->record, "utilisation", share);
+    jsonl_real(&j->record, "utilisation_planned", p.steady);
     log_event(LOG_INFO, "planned",
               "round=%llu exchange_s=%.3f planned=%.3f waited_s=%.3f step_s=%.4f planned=%.4f "
               "trains=%.4f planned=%.4f",
@@ -157,7 +158,7 @@ static void tell_plan(struct job *j, const struct site_train_round *r, double co
 void job_tell_round(void *self, const struct site_train_round *r)
 {
     struct job *j = self;
-    struct record *o = &j->record;
+    struct jsonl *o = &j->record;
     double now = job_now();
     const struct {
         const char *key;
@@ -186,33 +187,33 @@ void job_tell_round(void *self, const struct site_train_round *r)
     j->last_round = now;
     j->line.state[0] = 0;
     ledger_book_predict(&j->ledger, "", r->fragment, r->round, r->up_predicted, r->down_predicted);
-    record_begin(o, "round");
-    record_int(o, "step", r->step);
-    record_int(o, "fragment", r->fragment);
-    record_int(o, "round", (int64_t)r->round);
-    record_int(o, "included", r->included);
-    record_int(o, "sites", r->sites);
-    record_int(o, "replayed", r->replayed);
-    record_real(o, "weight", r->weight);
+    jsonl_begin(o, "round");
+    jsonl_int(o, "step", r->step);
+    jsonl_int(o, "fragment", r->fragment);
+    jsonl_int(o, "round", (int64_t)r->round);
+    jsonl_int(o, "included", r->included);
+    jsonl_int(o, "sites", r->sites);
+    jsonl_int(o, "replayed", r->replayed);
+    jsonl_real(o, "weight", r->weight);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        record_real(o, parts[i].key, parts[i].ms);
-    record_int(o, "up", r->replayed ? 0 : (int64_t)moved.up);
-    record_int(o, "up_predicted", (int64_t)r->up_predicted);
-    record_int(o, "down", r->replayed ? 0 : (int64_t)moved.down);
-    record_int(o, "down_predicted", (int64_t)r->down_predicted);
-    record_int(o, "wire_up", (int64_t)r->counted.wire_up);
-    record_int(o, "wire_down", (int64_t)r->counted.wire_down);
+        jsonl_real(o, parts[i].key, parts[i].ms);
+    jsonl_int(o, "up", r->replayed ? 0 : (int64_t)moved.up);
+    jsonl_int(o, "up_predicted", (int64_t)r->up_predicted);
+    jsonl_int(o, "down", r->replayed ? 0 : (int64_t)moved.down);
+    jsonl_int(o, "down_predicted", (int64_t)r->down_predicted);
+    jsonl_int(o, "wire_up", (int64_t)r->counted.wire_up);
+    jsonl_int(o, "wire_down", (int64_t)r->counted.wire_down);
     tell_gauge(j, r);
     tell_plan(j, r, 1e-3 * parts[0].ms);
-    record_end(o);
+    jsonl_end(o);
     log_event(LOG_INFO, "round",
               "step=%lld fragment=%u round=%llu included=%u of=%u replayed=%d seconds=%.3f "
               "hidden=%.3f up=%llu "
               "down=%llu gain=%.3g rho=%.3g agreement=%.3g behind=%.3g",
               (long long)r->step, r->fragment, (unsigned long long)r->round, r->included, r->sites,
               r->replayed, r->seconds, 1e-3 * fmax(0, r->flight_ms - r->exposed_ms),
-              (unsigned long long)moved.up, (unsigned long long)moved.down, r->gauge.gain,
-              r->gauge.rho, r->gauge.agreement, r->gauge.behind);
+              (unsigned long long)moved.up, (unsigned long long)moved.down, r->metrics.gain,
+              r->metrics.rho, r->metrics.agreement, r->metrics.behind);
 }
 
 /* ---- what a person sees -------------------------------------------------------------------- */
@@ -267,9 +268,9 @@ void job_tell_notice(void *self, const char *text)
     if (!is_news(j, text))
         return;
     log_event(LOG_INFO, "wait", "text=%s", log_quote(quoted, sizeof quoted, text));
-    record_begin(&j->record, "notice");
-    record_text(&j->record, "text", text);
-    record_end(&j->record);
+    jsonl_begin(&j->record, "notice");
+    jsonl_text(&j->record, "text", text);
+    jsonl_end(&j->record);
 }
 
 void job_tell_step(struct job *j, const struct train_report *r)
@@ -280,10 +281,10 @@ void job_tell_step(struct job *j, const struct train_report *r)
 
 void job_tell_stop(struct job *j, const char *reason)
 {
-    record_begin(&j->record, "stop");
-    record_int(&j->record, "step", j->train.step);
-    record_text(&j->record, "reason", reason);
-    record_end(&j->record);
+    jsonl_begin(&j->record, "stop");
+    jsonl_int(&j->record, "step", j->train.step);
+    jsonl_text(&j->record, "reason", reason);
+    jsonl_end(&j->record);
 }
 
 /* ---- the final word ------------------------------------------------------------------------ */
@@ -310,11 +311,11 @@ static void digest_text(const struct job *j, enum part part, char hex[65])
     snprintf(hex, 65, "-");
     if (!j->outer && part != PART_THETA)
         return;
-    if (part == PART_MOMENTUM && j->outer && !j->member.state[0].momentum)
+    if (part == PART_MOMENTUM && j->outer && !j->replica.state[0].momentum)
         return;
     digest_open(&s);
     for (unsigned f = 0; j->outer && f < j->plan.fragments.count; f++) {
-        const struct member_state *state = &j->member.state[f];
+        const struct outer_state_fragment *state = &j->replica.state[f];
         const float *x = part == PART_THETA      ? state->theta
                          : part == PART_MOMENTUM ? state->momentum
                                                  : state->residual;
@@ -352,17 +353,17 @@ enum err job_tell_final(struct job *j)
     for (int i = 0; i < 3; i++)
         digest_text(j, (enum part)i, hex[i]);
     if (j->outer) {
-        struct digest d = member_digest(&j->member, false);
+        struct digest d = outer_state_digest(&j->replica, false);
         digest_hex(&d, outer);
     }
     log_event(LOG_INFO, "final", "step=%lld parameters=%s momentum=%s residual=%s outer=%s",
               (long long)j->train.step, hex[0], hex[1], hex[2], outer);
-    record_begin(&j->record, "final");
-    record_int(&j->record, "step", j->train.step);
+    jsonl_begin(&j->record, "final");
+    jsonl_int(&j->record, "step", j->train.step);
     for (int i = 0; i < (j->outer ? 3 : 1); i++)
-        record_text(&j->record, name[i], hex[i]);
+        jsonl_text(&j->record, name[i], hex[i]);
     if (j->outer)
-        record_text(&j->record, "outer", outer);
-    record_end(&j->record);
+        jsonl_text(&j->record, "outer", outer);
+    jsonl_end(&j->record);
     return ERR_OK;
 }

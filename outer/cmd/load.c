@@ -96,9 +96,10 @@ static enum err load_checkpoint(struct load *l, const char *dir)
 
 /* ---- outer state --------------------------------------------------------------------------- */
 /* run.cfg: an aggregator's settings. Those that say where a value of the model lies must be ours;
- * what others say of the state's parts member_load sees, and how it was trained is nothing to us.
+ * what others say of the state's parts outer_state_load sees, and how it was trained is nothing to
+ * us.
  */
-static enum err check_run(struct load *l, struct world *w, const char *dir)
+static enum err check_run(struct load *l, struct env *w, const char *dir)
 {
     struct digest table = table_digest(&l->table);
     uint8_t *theirs;
@@ -125,7 +126,7 @@ static enum err check_run(struct load *l, struct world *w, const char *dir)
 }
 
 /* One of several aggregators commits rounds of its share alone: of the others it has round 0. */
-static enum err check_share(const struct load *l, const struct member *m, const char *dir)
+static enum err check_share(const struct load *l, const struct outer_state *m, const char *dir)
 {
     char missing[6 * ROUND_FRAGMENTS_MAX] = "";
     size_t used = 0;
@@ -141,13 +142,13 @@ static enum err check_share(const struct load *l, const struct member *m, const 
                    dir, (long long)l->o.outer_aggregators, missing);
 }
 
-static enum err take_theta(struct load *l, struct member *m, struct dev *cpu,
+static enum err take_theta(struct load *l, struct outer_state *m, struct dev *cpu,
                            const struct fragments *f, const char *dir)
 {
-    if (!member_found(m))
+    if (!outer_state_found(m))
         return err_set(ERR_INPUT, "%s holds no outer state of outer.fragments = %lld", dir,
                        (long long)l->o.outer_fragments);
-    TRY(member_load(m));
+    TRY(outer_state_load(m));
     TRY(check_share(l, m, dir));
     for (unsigned i = 0; i < f->count; i++)
         if (f->f[i].state == FRAGMENT_PARAMETERS)
@@ -160,32 +161,32 @@ static enum err take_theta(struct load *l, struct member *m, struct dev *cpu,
 
 static enum err load_outer(struct load *l, const char *dir)
 {
-    struct world *w = NULL;
+    struct env *w = NULL;
     struct dev *cpu = NULL;
-    struct member m = {0};
-    struct exchange *x;
+    struct outer_state m = {0};
+    struct sync_config *x;
     struct dev_options host = {.kind = "cpu", .model_type = "f32"};
     TRY_ALLOC(x = arena_alloc(&l->perm, sizeof *x));
-    TRY(exchange_make(x, &l->s, &l->o, &l->table, &l->perm));
-    struct member_options o = {.fragments = &x->fragments,
-                               .schedule = x->schedule,
-                               .outer = x->outer,
-                               .remake = aggregator_remake,
-                               .remake_self = l->o.outer_sites.items,
-                               .keep = MEMBER_STATES_MIN};
-    member_aggregates(&o, (unsigned)l->o.outer_sites.count);
+    TRY(sync_config_make(x, &l->s, &l->o, &l->table, &l->perm));
+    struct outer_state_options o = {.fragments = &x->fragments,
+                                    .schedule = x->schedule,
+                                    .outer = x->outer,
+                                    .remake = aggregator_remake,
+                                    .remake_self = l->o.outer_sites.items,
+                                    .keep = MEMBER_STATES_MIN};
+    outer_state_aggregates(&o, (unsigned)l->o.outer_sites.count);
     enum err e = dev_open(&cpu, &host);
     if (!e)
-        e = world_open_real(&w, dir);
+        e = env_posix_open(&w, dir);
     if (!e)
         e = check_run(l, w, dir);
     if (!e)
-        e = member_open(&m, w, cpu, &o, &l->perm);
+        e = outer_state_open(&m, w, cpu, &o, &l->perm);
     if (!e)
         e = take_theta(l, &m, cpu, &x->fragments, dir);
-    member_close(&m);
+    outer_state_close(&m);
     if (w)
-        world_close_real(w);
+        env_posix_close(w);
     dev_close(cpu);
     return e;
 }

@@ -1,6 +1,6 @@
 /* bf16: 16 bits per value and 9 per block, at most count*2 + count/256*9/8 bytes. Nearest even;
- * what it rounds away, at most 2^-9 of a value, is the residual. For whole rounds, which empty the
- * residual. Relayed. */
+ * what it rounds away, at most 2^-9 of a value, is the residual. For full-precision rounds, which
+ * empty the residual. Relayed. */
 #include <string.h>
 #include "outer/codec/codec_work.h"
 

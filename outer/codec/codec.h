@@ -7,9 +7,10 @@
  *
  * Grid: one byte per block, the mean over the sites of the block codes (log2 of the mean square,
  * dev.h block_code) of the last committed round of this fragment; all 0 before the first. Every
- * dense codec carries block codes, so a whole round in bf16 also yields the next grid; topk leaves
- * the grid as it is. Codecs that add quantise on it: step = 2^exponent, from form_exponent. A
- * site whose block is all zero has no opinion on its scale: it sends the grid's code back.
+ * dense codec carries block codes, so a full-precision round in bf16 also yields the next grid;
+ * topk leaves the grid as it is. Codecs that add quantise on it: step = 2^exponent, from
+ * form_exponent. A site whose block is all zero has no opinion on its scale: it sends the grid's
+ * code back.
  * - payload, dense: [codes: a byte per block][present: a bit per block, low bits first, filled up
  *   with zeros][the blocks that are present]; a block that would say nothing is not there: frozen
  *   and unchanged tensors cost 9/256 bit per value. topk: a bit stream of its own (topk.c).

@@ -1,5 +1,5 @@
-/* Codecs that do not add: the aggregator passes the contributions on, every member decodes them and
- * adds in site order. n sites: n times the payload down. */
+/* Codecs that do not add: the aggregator passes the contributions on, every replica decodes them
+ * and adds in site order. n sites: n times the payload down. */
 #include <string.h>
 #include "kernels/base/file.h"
 #include "outer/codec/codec_work.h"

@@ -6,7 +6,7 @@
  * it in the residual, exact: the difference is no larger than z and a multiple of z's last place.
  * fp8_sr: E5M2 with stochastic rounding (Wang et al. 2018, 1812.08011, docs/methods.md 2.4), bits
  * by seed, site, fragment, round and element; its error is twice the nearest one's and has no bias,
- * which matters where the residual is not carried on (outer.feedback: 0). Relayed. */
+ * which matters where the residual is not carried on (outer.error_feedback_decay: 0). Relayed. */
 #include "outer/codec/codec_work.h"
 
 /* Bytes as they are compared: sixteen and more at a time. */

@@ -1,6 +1,6 @@
 #ifndef IDENTITY_H
 #define IDENTITY_H
-/* What makes two processes members of one run: the canonical text of all pinned settings, the
+/* What makes two processes replicas of one run: the canonical text of all pinned settings, the
  * digest of the tensor table and the data format, one "section.key=value" per line. Its digest
  * travels in every message; the text itself in hello, so that a refusal names the keys that differ.
  * `atoll serve` and `atoll train` both call this and nothing else.

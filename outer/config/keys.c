@@ -168,10 +168,12 @@ static void check_moments(struct rules *r, const struct outer_settings *o, const
                    "%lld and %lld",
                    moment[i].name, moment[i].every, base, below, below + base);
     }
-    if (parts > 1 && s->train_zero)
-        broken(r, "train.zero = 1 shares the moments out among the ranks, and outer.first_every or "
-                  "second_every sends them "
-                  "whole from one; use train.zero = 0");
+    if (parts > 1 && s->train_zero_stage)
+        broken(
+            r,
+            "train.zero_stage = 1 shares the moments out among the ranks, and outer.first_every or "
+            "second_every sends them "
+            "whole from one; use train.zero_stage = 0");
     parts *= strcmp(o->outer_partition, "slices") ? o->outer_fragments
                                                   : (long long)o->outer_slices.count;
     if (parts > ROUND_FRAGMENTS_MAX)
@@ -330,18 +332,20 @@ enum err keys_outer_check(const struct outer_settings *o, const struct settings 
             &r,
             "outer.delay = %lld needs outer.optimizer = delayed_nesterov, not %s; or leave it at 1",
             (long long)o->outer_delay, o->outer_optimizer);
-    if (o->outer_reencode_from == 1)
-        broken(&r, "outer.reencode_from = 1 would encode one site's contribution twice; 2 is the "
+    if (o->outer_downlink_compression_from == 1)
+        broken(&r, "outer.downlink_compression_from = 1 would encode one site's contribution "
+                   "twice; 2 is the "
                    "least, 0 never does");
     check_rate(&r, "site.rate_up", o->site_rate_up);
     check_rate(&r, "site.rate_down", o->site_rate_down);
     check_times(&r, "plan.up_s", &o->plan_up_s);
     check_times(&r, "plan.down_s", &o->plan_down_s);
-    if (o->outer_extra_steps && strcmp(o->outer_mode, "strict") == 0)
+    if (o->outer_max_local_steps_offline && strcmp(o->outer_mode, "strict") == 0)
         broken(&r,
-               "outer.extra_steps = %lld needs outer.mode = quorum; a strict site waits for its "
+               "outer.max_local_steps_offline = %lld needs outer.mode = quorum; a strict site "
+               "waits for its "
                "commit",
-               (long long)o->outer_extra_steps);
+               (long long)o->outer_max_local_steps_offline);
     if (!address_good(o->serve_listen, 0))
         broken(&r, "serve.listen = \"%.80s\" is not address:port", o->serve_listen);
     if (o->serve_receive_mib && o->serve_receive_mib < LINK_RECEIVE_MIB_MIN)

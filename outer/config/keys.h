@@ -1,6 +1,7 @@
 #ifndef OUTER_KEYS_H
 #define OUTER_KEYS_H
-/* The settings of the outer loop: what all members share (pinned) and what only this process needs.
+/* The settings of the outer loop: what all replicas share (pinned) and what only this process
+ * needs.
  */
 #include "inner/config/config.h"
 
@@ -45,16 +46,16 @@
       "The same for the second moment (DES-LOC: 6 x outer.every).")                                \
     X(outer, moments_codec, CHOICE, "bf16", 0, 0, "f32|bf16|int8", "", true,                       \
       "How moments are encoded; finer than parameters: the second is divided by.")                 \
-    X(outer, whole_rounds, INT, "1", 1, 1e6, NULL, "rounds", true,                                 \
+    X(outer, full_precision_rounds, INT, "1", 1, 1e6, NULL, "rounds", true,                        \
       "First rounds sent whole, in bf16 (f32 stays f32): they set the grid and empty the "         \
       "residual; so is the last, unless a residual is more than about twice its delta.")           \
-    X(outer, feedback, REAL, "1", 0, 1, NULL, "", true,                                            \
+    X(outer, error_feedback_decay, REAL, "1", 0, 1, NULL, "", true,                                \
       "Share of the residual carried to the next round (1: classic error feedback).")              \
-    X(outer, back_off, REAL, "0", 0, 1e6, NULL, "", true,                                          \
+    X(outer, residual_reset, REAL, "0", 0, 1e6, NULL, "", true,                                    \
       "Back-off: after a round in which some site's residual was more than about this many times " \
       "its delta the next is sent whole, in bf16, and what the residuals hold is forgotten (it "   \
       "is too old to apply at once); 0: never. Keeps 8 bytes a parameter more at the lead.")       \
-    X(outer, reencode_from, INT, "9", 0, 1024, NULL, "sites", true,                                \
+    X(outer, downlink_compression_from, INT, "9", 0, 1024, NULL, "sites", true,                    \
       "Sites in a round from which on the aggregator adds contributions of a codec that does not " \
       "add (whole rounds too) and encodes the sum again, with a residual of its own, instead of "  \
       "passing all of them on; 0: never. Below 9 the download is at most 8 uploads, which a line " \
@@ -71,15 +72,15 @@
     X(outer, mode, CHOICE, "strict", 0, 0, "strict|quorum", "", true,                              \
       "strict: every configured site in every round; quorum: a majority may go on at the "         \
       "deadline.")                                                                                 \
-    X(outer, straggler_s, REAL, "60", 0.05, 1e6, NULL, "s", true,                                  \
+    X(outer, straggler_timeout_s, REAL, "60", 0.05, 1e6, NULL, "s", true,                          \
       "quorum: how long after the first contribution a round waits. The one timeout setting.")     \
-    X(outer, extra_steps, INT, "0", 0, 1e9, NULL, "steps", true,                                   \
+    X(outer, max_local_steps_offline, INT, "0", 0, 1e9, NULL, "steps", true,                       \
       "quorum: steps a site may train on while the aggregator is unreachable; 0: it pauses.")      \
     X(outer, device, CHOICE, "auto", 0, 0, "auto|cpu", "", false,                                  \
       "Where a site on a GPU encodes, decodes and takes the outer step: auto: on that GPU, which " \
       "costs 16 to 28 bytes for each value of the largest fragment, and 4 for each further one "   \
       "under way (--dry-run says); cpu: on the host's cores. The same bits.")                      \
-    X(outer, catch_up, INT, "8", 1, 1e6, NULL, "rounds", true,                                     \
+    X(outer, history_rounds, INT, "8", 1, 1e6, NULL, "rounds", true,                               \
       "Committed rounds kept for sites that were away; older ones come as a snapshot.")            \
     X(site, name, TEXT, "", 0, 0, NULL, "", false,                                                 \
       "Which of outer.sites this process is; may be left out with one site and no aggregator.")    \

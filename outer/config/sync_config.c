@@ -48,32 +48,33 @@ static struct schedule schedule_of(const struct settings *s, const struct outer_
                                    const struct fragment_plan *p)
 {
     const int64_t every[] = {o->outer_every, o->outer_first_every, o->outer_second_every};
-    struct schedule x = {.steps = s->train_steps, .whole_rounds = (uint64_t)o->outer_whole_rounds};
+    struct schedule x = {.steps = s->train_steps,
+                         .full_precision_rounds = (uint64_t)o->outer_full_precision_rounds};
     for (unsigned state = 0; state < FRAGMENT_STATES; state++)
         for (unsigned i = 0; p->synchronised[state] && i < p->count; i++)
             x.beat[x.fragments++] =
                 beat_of(o, p, i, every[state], state ? o->outer_moments_codec : o->outer_codec);
     x.overlap = o->outer_overlap_steps;
-    x.reencode_from = (unsigned)o->outer_reencode_from;
+    x.downlink_compression_from = (unsigned)o->outer_downlink_compression_from;
     x.eager = o->outer_eager;
-    x.back_off = codec_backlog(o->outer_back_off * o->outer_back_off, 1);
+    x.residual_reset = codec_backlog(o->outer_residual_reset * o->outer_residual_reset, 1);
     return x;
 }
 
-enum err exchange_optimizer(struct nesterov *o, const struct outer_settings *s)
+enum err sync_config_optimizer(struct outer_opt *o, const struct outer_settings *s)
 {
-    TRY(nesterov_make(o, s->outer_optimizer, (float)tuning_of(s).lr, (float)s->outer_momentum));
-    if (o->kind == NESTEROV_DELAYED)
+    TRY(outer_opt_make(o, s->outer_optimizer, (float)tuning_of(s).lr, (float)s->outer_momentum));
+    if (o->kind == OUTER_OPT_DELAYED)
         o->delay = (unsigned)s->outer_delay;
     return ERR_OK;
 }
 
-enum err exchange_make(struct exchange *x, const struct settings *s, const struct outer_settings *o,
-                       const struct table *t, struct arena *perm)
+enum err sync_config_make(struct sync_config *x, const struct settings *s,
+                          const struct outer_settings *o, const struct table *t, struct arena *perm)
 {
     struct fragment_plan plan;
     TRY(plan_make(&plan, s, o, perm));
     TRY(fragment_make(&x->fragments, t, &plan, perm));
     x->schedule = schedule_of(s, o, &plan);
-    return exchange_optimizer(&x->outer, o);
+    return sync_config_optimizer(&x->outer, o);
 }

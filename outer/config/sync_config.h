@@ -9,16 +9,17 @@
 #include "outer/diloco/outer_opt.h"
 #include "outer/diloco/schedule.h"
 
-struct exchange {
+struct sync_config {
     struct fragments fragments;
     struct schedule schedule;
-    struct nesterov outer; /* of the parameters */
+    struct outer_opt outer; /* of the parameters */
 };
 
 /* The outer optimizer of these settings; outer.lr = 0: the rate of the table (tuning.h). */
-enum err exchange_optimizer(struct nesterov *o, const struct outer_settings *s) MUST;
+enum err sync_config_optimizer(struct outer_opt *o, const struct outer_settings *s) MUST;
 /* Settings that passed keys_outer_check. ERR_CONFIG: the model cannot be cut so. */
-enum err exchange_make(struct exchange *x, const struct settings *s, const struct outer_settings *o,
-                       const struct table *t, struct arena *perm) MUST;
+enum err sync_config_make(struct sync_config *x, const struct settings *s,
+                          const struct outer_settings *o, const struct table *t,
+                          struct arena *perm) MUST;
 
 #endif

@@ -12,20 +12,21 @@ static size_t count_of(size_t elements)
     return (elements + stride_of(elements) - 1) / stride_of(elements);
 }
 
-size_t gauge_bytes(size_t elements)
+size_t metrics_bytes(size_t elements)
 {
     return 2 * count_of(elements) * sizeof(float);
 }
 
-enum err gauge_open(struct gauge *g, size_t elements, struct arena *perm)
+enum err metrics_open(struct outer_metrics_state *g, size_t elements, struct arena *perm)
 {
-    *g = (struct gauge){.stride = stride_of(elements), .count = count_of(elements)};
+    *g = (struct outer_metrics_state){.stride = stride_of(elements), .count = count_of(elements)};
     TRY_ALLOC(g->own = arena_array(perm, g->count, sizeof *g->own));
     TRY_ALLOC(g->last = arena_array(perm, g->count, sizeof *g->last));
     return ERR_OK;
 }
 
-void gauge_own(struct gauge *g, uint64_t round, const float *z, const float *residual)
+void metrics_own(struct outer_metrics_state *g, uint64_t round, const float *z,
+                 const float *residual)
 {
     for (size_t i = 0; i < g->count; i++)
         g->own[i] = z[i] - residual[i * g->stride];
@@ -33,7 +34,7 @@ void gauge_own(struct gauge *g, uint64_t round, const float *z, const float *res
     g->own_behind = NAN;
 }
 
-void gauge_behind(struct gauge *g, double behind)
+void metrics_behind(struct outer_metrics_state *g, double behind)
 {
     g->own_behind = behind;
 }
@@ -47,21 +48,22 @@ static double dot(const float *x, size_t x_stride, const float *y, size_t y_stri
     return sum;
 }
 
-static double cosine(const struct gauge *g, const float *mean, double mean2, const float *sample)
+static double cosine(const struct outer_metrics_state *g, const float *mean, double mean2,
+                     const float *sample)
 {
     double length2 = mean2 * dot(sample, 1, sample, 1, g->count);
     return length2 > 0 ? dot(mean, 1, sample, 1, g->count) / sqrt(length2) : NAN;
 }
 
-void gauge_round(struct gauge *g, uint64_t round, const float *mean, const float *momentum,
-                 double mu)
+void metrics_round(struct outer_metrics_state *g, uint64_t round, const float *mean,
+                   const float *momentum, double mu)
 {
     size_t n = g->count, s = g->stride;
     double mean2 = dot(mean, 1, mean, 1, n);
     double along = momentum ? dot(momentum, s, mean, 1, n) : 0;
     double buf2 = momentum ? dot(momentum, s, momentum, s, n) : 0;
     double c = mean2 > 0 ? along / mean2 : NAN;
-    g->reading = (struct gauge_reading){.gain = 1 + mu + mu * mu * c,
+    g->reading = (struct outer_metrics){.gain = 1 + mu + mu * mu * c,
                                         .aligned = c,
                                         .transverse = sqrt(fmax(0, buf2 / mean2 - c * c)),
                                         .rho = NAN,
@@ -80,8 +82,8 @@ void gauge_round(struct gauge *g, uint64_t round, const float *mean, const float
     g->last_round = g->round = round + 1;
 }
 
-struct gauge_reading gauge_read(const struct gauge *g, uint64_t round)
+struct outer_metrics metrics_read(const struct outer_metrics_state *g, uint64_t round)
 {
-    static const struct gauge_reading nothing = {NAN, NAN, NAN, NAN, NAN, NAN};
+    static const struct outer_metrics nothing = {NAN, NAN, NAN, NAN, NAN, NAN};
     return g->round == round + 1 ? g->reading : nothing;
 }

@@ -15,7 +15,7 @@
 enum { GAUGE_SAMPLE = 1 << 16 };
 
 /* buf: the momentum before the round; D: the mean delta of the sites. */
-struct gauge_reading {
+struct outer_metrics {
     double gain;       /* A = 1 + mu + mu^2 * aligned: of the applied step along D */
     double aligned;    /* c = <buf, D> / |D|^2 */
     double transverse; /* r = |buf - c*D| / |D| */
@@ -23,26 +23,27 @@ struct gauge_reading {
     double agreement;  /* cosine of the site's own delta and D */
     double behind;     /* |residual'| / |own weighted delta| */
 };
-struct gauge { /* of one fragment */
+struct outer_metrics_state { /* of one fragment */
     size_t count, stride;
     float *own, *last;              /* count each */
     uint64_t own_round, last_round; /* + 1; 0: none */
     double own_behind;
     uint64_t round; /* of the reading, + 1; 0: none */
-    struct gauge_reading reading;
+    struct outer_metrics reading;
 };
 
-size_t gauge_bytes(size_t elements);
-enum err gauge_open(struct gauge *g, size_t elements, struct arena *perm) MUST;
+size_t metrics_bytes(size_t elements);
+enum err metrics_open(struct outer_metrics_state *g, size_t elements, struct arena *perm) MUST;
 /* Host memory, as everything here. z and mean are the sample: every `stride`th value of the
  * fragment, `count` of them; residual and momentum are whole. z - residual is the site's weighted
  * delta of this round. */
-void gauge_own(struct gauge *g, uint64_t round, const float *z, const float *residual);
-void gauge_behind(struct gauge *g, double behind);
+void metrics_own(struct outer_metrics_state *g, uint64_t round, const float *z,
+                 const float *residual);
+void metrics_behind(struct outer_metrics_state *g, double behind);
 /* momentum: before the step; NULL without one. mu NaN: no momentum is applied in this round. */
-void gauge_round(struct gauge *g, uint64_t round, const float *mean, const float *momentum,
-                 double mu);
+void metrics_round(struct outer_metrics_state *g, uint64_t round, const float *mean,
+                   const float *momentum, double mu);
 /* NaN where nothing is known of that round. */
-struct gauge_reading gauge_read(const struct gauge *g, uint64_t round);
+struct outer_metrics metrics_read(const struct outer_metrics_state *g, uint64_t round);
 
 #endif

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-enum err nesterov_make(struct nesterov *o, const char *name, float lr, float mu)
+enum err outer_opt_make(struct outer_opt *o, const char *name, float lr, float mu)
 {
     if (!(lr >= 0) || !isfinite(lr))
         return err_set(ERR_CONFIG, "outer learning rate %g: must be finite and not negative",
@@ -10,13 +10,13 @@ enum err nesterov_make(struct nesterov *o, const char *name, float lr, float mu)
     if (!(mu >= 0) || !(mu < 1))
         return err_set(ERR_CONFIG, "outer momentum %g: must be in [0, 1)", (double)mu);
     if (strcmp(name, "nesterov") == 0)
-        *o = (struct nesterov){NESTEROV_MOMENTUM, lr, mu, 1};
+        *o = (struct outer_opt){OUTER_OPT_MOMENTUM, lr, mu, 1};
     else if (strcmp(name, "delayed_nesterov") == 0)
-        *o = (struct nesterov){NESTEROV_DELAYED, lr, mu, 1};
+        *o = (struct outer_opt){OUTER_OPT_DELAYED, lr, mu, 1};
     else if (strcmp(name, "sgd") == 0)
-        *o = (struct nesterov){NESTEROV_SGD, lr, 0, 1};
+        *o = (struct outer_opt){OUTER_OPT_SGD, lr, 0, 1};
     else if (strcmp(name, "average") == 0)
-        *o = (struct nesterov){NESTEROV_AVERAGE, 1, 0, 1};
+        *o = (struct outer_opt){OUTER_OPT_AVERAGE, 1, 0, 1};
     else
         return err_set(
             ERR_CONFIG,
@@ -24,27 +24,27 @@ enum err nesterov_make(struct nesterov *o, const char *name, float lr, float mu)
     return ERR_OK;
 }
 
-bool nesterov_momentum(const struct nesterov *o)
+bool outer_opt_momentum(const struct outer_opt *o)
 {
-    return o->kind == NESTEROV_MOMENTUM || o->kind == NESTEROV_DELAYED;
+    return o->kind == OUTER_OPT_MOMENTUM || o->kind == OUTER_OPT_DELAYED;
 }
 
-bool nesterov_gathers(const struct nesterov *o)
+bool outer_opt_gathers(const struct outer_opt *o)
 {
-    return o->kind == NESTEROV_DELAYED;
+    return o->kind == OUTER_OPT_DELAYED;
 }
 
-size_t nesterov_bytes(const struct nesterov *o)
+size_t outer_opt_bytes(const struct outer_opt *o)
 {
-    return sizeof(float) * ((size_t)1 + nesterov_momentum(o) + nesterov_gathers(o));
+    return sizeof(float) * ((size_t)1 + outer_opt_momentum(o) + outer_opt_gathers(o));
 }
 
-void nesterov_step(struct dev *d, const struct nesterov *o, const struct nesterov_state *s,
-                   const float *mean, uint64_t round, size_t count)
+void outer_opt_step(struct dev *d, const struct outer_opt *o, const struct outer_opt_state *s,
+                    const float *mean, uint64_t round, size_t count)
 {
-    ASSERT(nesterov_momentum(o) == (s->momentum != NULL));
-    ASSERT(nesterov_gathers(o) == (s->gathered != NULL));
-    if (!nesterov_gathers(o)) {
+    ASSERT(outer_opt_momentum(o) == (s->momentum != NULL));
+    ASSERT(outer_opt_gathers(o) == (s->gathered != NULL));
+    if (!outer_opt_gathers(o)) {
         d->ops->outer_step(d, s->theta, s->momentum, mean, o->lr, o->mu, count);
         return;
     }

@@ -2,9 +2,10 @@
 #include "outer/protocol/mutant.h"
 
 struct schedule schedule_streaming(int64_t steps, int64_t every, unsigned fragments,
-                                   uint64_t whole_rounds, enum codec_kind codec)
+                                   uint64_t full_precision_rounds, enum codec_kind codec)
 {
-    struct schedule s = {.steps = steps, .fragments = fragments, .whole_rounds = whole_rounds};
+    struct schedule s = {
+        .steps = steps, .fragments = fragments, .full_precision_rounds = full_precision_rounds};
     ASSERT(fragments >= 1 && fragments <= ROUND_FRAGMENTS_MAX && every % fragments == 0);
     for (unsigned p = 0; p < fragments; p++)
         s.beat[p] = (struct schedule_beat){every, p * (every / fragments), codec};
@@ -137,17 +138,17 @@ unsigned schedule_flights(const struct schedule *s)
 
 bool schedule_backs_off(const struct schedule *s, uint8_t backlog)
 {
-    return s->back_off && backlog >= s->back_off;
+    return s->residual_reset && backlog >= s->residual_reset;
 }
 
-bool schedule_forgets(const struct schedule *s, float feedback)
+bool schedule_forgets(const struct schedule *s, float error_feedback_decay)
 {
-    return feedback < 1 || s->back_off;
+    return error_feedback_decay < 1 || s->residual_reset;
 }
 
 /* What has waited in residuals is descent that the sites have gone over again since, from
- * parameters that did not have it. A whole round applies all of it in one step; measured on 0.8 M
- * parameters, H = 20, two sites, held-out loss before and after: int2, 1.6 times the
+ * parameters that did not have it. A full-precision round applies all of it in one step; measured
+ * on 0.8 M parameters, H = 20, two sites, held-out loss before and after: int2, 1.6 times the
  * delta: 2.527, 2.503; top-k, 11 times: 2.765, 3.588; SparseLoCo's settings, 13
  * times: 2.542, 3.735; top-k emptied at 4 times in the middle of a run: 2.78, 7.14. Hence the limit
  * of two, from where on the last round goes as any other, and a round that backs off forgets the
@@ -161,12 +162,13 @@ unsigned schedule_lanes(const struct schedule *s)
     return s->overlap && !flights ? 1 : flights;
 }
 
-/* A whole round empties the residual. f32 is whole as it is: narrowing it would only lose bits. */
+/* A full-precision round empties the residual. f32 is whole as it is: narrowing it would only lose
+ * bits. */
 enum codec_kind schedule_codec(const struct schedule *s, unsigned fragment, uint64_t round,
                                uint8_t backlog)
 {
     bool last = round + 1 == schedule_rounds(s, fragment) && backlog < EMPTIED_MAX;
-    bool whole = round < s->whole_rounds || last || schedule_backs_off(s, backlog);
+    bool whole = round < s->full_precision_rounds || last || schedule_backs_off(s, backlog);
     enum codec_kind own = beat_of(s, fragment)->codec;
     return whole && own != CODEC_F32 ? CODEC_BF16 : own;
 }
@@ -209,19 +211,21 @@ int64_t schedule_reached(const struct schedule *s, const uint64_t *rounds)
 
 /* ---- bytes ---- */
 
-bool schedule_reencodes(const struct schedule *s, enum codec_kind codec, unsigned included)
+bool schedule_compresses_downlink(const struct schedule *s, enum codec_kind codec,
+                                  unsigned included)
 {
-    return s->reencode_from && included >= s->reencode_from && !codec_get(codec)->adds;
+    return s->downlink_compression_from && included >= s->downlink_compression_from &&
+           !codec_get(codec)->adds;
 }
 
 unsigned schedule_payloads(const struct schedule *s, enum codec_kind codec, unsigned included)
 {
-    return schedule_reencodes(s, codec, included) ? 1 : included;
+    return schedule_compresses_downlink(s, codec, included) ? 1 : included;
 }
 
 unsigned schedule_payloads_max(const struct schedule *s, enum codec_kind codec, unsigned sites)
 {
-    return schedule_reencodes(s, codec, sites) ? s->reencode_from - 1 : sites;
+    return schedule_compresses_downlink(s, codec, sites) ? s->downlink_compression_from - 1 : sites;
 }
 
 struct schedule_bytes schedule_bytes(const struct schedule *s, enum codec_kind codec,

@@ -24,15 +24,16 @@ struct schedule {
     bool eager;  /* with the one-round delay: a site goes on from its own estimate of the round it
                     sends */
     unsigned fragments;
-    uint64_t whole_rounds;
-    uint8_t back_off;       /* backlog from which on the next round backs off; 0: never */
-    unsigned reencode_from; /* sites, 2 or more; 0: never. See schedule_reencodes */
+    uint64_t full_precision_rounds;
+    uint8_t residual_reset; /* backlog from which on the next round backs off; 0: never */
+    unsigned downlink_compression_from; /* sites, 2 or more; 0: never. See
+                                           schedule_compresses_downlink */
     struct schedule_beat beat[ROUND_FRAGMENTS_MAX];
 };
 
 /* All fragments alike, offsets p*every/fragments: every is a multiple of fragments. */
 struct schedule schedule_streaming(int64_t steps, int64_t every, unsigned fragments,
-                                   uint64_t whole_rounds, enum codec_kind codec);
+                                   uint64_t full_precision_rounds, enum codec_kind codec);
 bool schedule_uses(const struct schedule *s, enum codec_kind codec); /* in any round */
 /* Is fragment due after `step` finished steps (1..steps)? Sets the round (from 0) it is. */
 bool schedule_due(const struct schedule *s, int64_t step, unsigned fragment, uint64_t *round);
@@ -41,9 +42,9 @@ int64_t schedule_step(const struct schedule *s, unsigned fragment,
                       uint64_t round); /* step that ends it */
 /* After this backlog a round is sent whole, without what the residuals hold: it is forgotten. */
 bool schedule_backs_off(const struct schedule *s, uint8_t backlog);
-/* Does a site book what it forgets (member_options.forgets)? */
-bool schedule_forgets(const struct schedule *s, float feedback);
-/* backlog: manifest_backlog of the parent manifest; 0 in round 0. Members: member_codec. */
+/* Does a site book what it forgets (outer_state_options.forgets)? */
+bool schedule_forgets(const struct schedule *s, float error_feedback_decay);
+/* backlog: manifest_backlog of the parent manifest; 0 in round 0. Members: outer_state_codec. */
 /* Step after which the commit of the round is put into the local parameters: `overlap` steps after
  * its send, but not after the fragment's next send; a round at the last step is waited for there.
  */
@@ -71,7 +72,8 @@ int64_t schedule_next(const struct schedule *s,
 int64_t schedule_reached(const struct schedule *s, const uint64_t *rounds);
 /* Does the aggregator encode the sum of this round's contributions again (reencode.h), instead of
  * passing on so many of a codec that does not add? */
-bool schedule_reencodes(const struct schedule *s, enum codec_kind codec, unsigned included);
+bool schedule_compresses_downlink(const struct schedule *s, enum codec_kind codec,
+                                  unsigned included);
 /* Payloads in the aggregate of a round: what codec.h calls n there. The most that any round of so
  * many configured sites has. */
 unsigned schedule_payloads(const struct schedule *s, enum codec_kind codec, unsigned included);

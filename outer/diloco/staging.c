@@ -2,15 +2,15 @@
 
 static unsigned slots_of(bool gathers)
 {
-    return STAGE_SLOTS - !gathers;
+    return STAGING_SLOTS - !gathers;
 }
 
-size_t stage_bytes(size_t elements, bool gathers)
+size_t staging_bytes(size_t elements, bool gathers)
 {
     return slots_of(gathers) * elements * sizeof(float);
 }
 
-enum err stage_open(struct stage *s, struct dev *d, size_t elements, bool gathers)
+enum err staging_open(struct staging *s, struct dev *d, size_t elements, bool gathers)
 {
     s->d = d;
     for (unsigned i = 0; !d->host_memory && i < slots_of(gathers); i++)
@@ -18,14 +18,14 @@ enum err stage_open(struct stage *s, struct dev *d, size_t elements, bool gather
     return ERR_OK;
 }
 
-void stage_close(struct stage *s)
+void staging_close(struct staging *s)
 {
-    for (unsigned i = 0; i < STAGE_SLOTS; i++)
+    for (unsigned i = 0; i < STAGING_SLOTS; i++)
         dev_free(s->d, s->slot[i]);
-    *s = (struct stage){0};
+    *s = (struct staging){0};
 }
 
-float *stage_at(struct stage *s, enum stage_slot slot, float *host)
+float *staging_at(struct staging *s, enum staging_slot slot, float *host)
 {
     if (s->d->host_memory || !host)
         return host;
@@ -34,7 +34,7 @@ float *stage_at(struct stage *s, enum stage_slot slot, float *host)
     return s->slot[slot];
 }
 
-const float *stage_in(struct stage *s, enum stage_slot slot, const float *host, size_t count)
+const float *staging_in(struct staging *s, enum staging_slot slot, const float *host, size_t count)
 {
     if (s->d->host_memory || s->holds[slot] == host)
         return s->d->host_memory ? host : s->slot[slot];
@@ -43,7 +43,8 @@ const float *stage_in(struct stage *s, enum stage_slot slot, const float *host, 
     return s->slot[slot];
 }
 
-float *stage_take(struct stage *s, enum stage_slot slot, float *to, const float *host, size_t count)
+float *staging_take(struct staging *s, enum staging_slot slot, float *to, const float *host,
+                    size_t count)
 {
     if (!to)
         return NULL;
@@ -52,30 +53,30 @@ float *stage_take(struct stage *s, enum stage_slot slot, float *to, const float 
             s->d->ops->copy(s->d, to, host, count * sizeof *host);
         return to;
     }
-    (void)stage_in(s, slot, host, count);
+    (void)staging_in(s, slot, host, count);
     s->holds[slot] = NULL;
     return s->slot[slot];
 }
 
-void stage_out(struct stage *s, float *host, const float *from, size_t count)
+void staging_out(struct staging *s, float *host, const float *from, size_t count)
 {
     if (host && from != host)
         s->d->ops->copy(s->d, host, from, count * sizeof *host);
 }
 
-void stage_keep(struct stage *s, enum stage_slot slot, const float *host)
+void staging_keep(struct staging *s, enum staging_slot slot, const float *host)
 {
     s->holds[slot] = s->d->host_memory ? NULL : host;
 }
 
-const float *stage_kept(const struct stage *s, enum stage_slot slot, const float *host)
+const float *staging_kept(const struct staging *s, enum staging_slot slot, const float *host)
 {
     return s->holds[slot] == host ? s->slot[slot] : NULL;
 }
 
-void stage_forget(struct stage *s, const float *host)
+void staging_forget(struct staging *s, const float *host)
 {
-    for (unsigned i = 0; i < STAGE_SLOTS; i++)
+    for (unsigned i = 0; i < STAGING_SLOTS; i++)
         if (s->holds[i] == host)
             s->holds[i] = NULL;
 }

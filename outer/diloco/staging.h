@@ -14,8 +14,8 @@
  *         state file; the payload and its block codes
  * That is 24 bytes, and what is compressed anyway; never the local
  * parameters, delta, z, the mean or what a payload decodes to. Theta stays in its slot from the
- * delta to the outer step, and from there the local parameters take it (stage_keep), so it goes in
- * once, with one fragment not at all after the first round; a lane that was away for a call may
+ * delta to the outer step, and from there the local parameters take it (staging_keep), so it goes
+ * in once, with one fragment not at all after the first round; a lane that was away for a call may
  * have to bring it once more. Beside that: a round that left this site out, 4 in and 4 out (the
  * residual gets back what was sent); outer.eager, 8 in and 8 out (the others' part and the start,
  * which is durable first). Outside rounds: a look at the outer parameters (train.eval_every) parks
@@ -27,23 +27,24 @@
  * arithmetic; a second set of slots would hide some 25 ms of a round for 12 bytes per parameter of
  * GPU memory.
  *
- * The slots are whoever's works on the member: inside the site's gate, from any of its threads.
+ * The slots are whoever's works on the replica: inside the site's gate, from any of its threads.
  * What they hold is good until then; over a call to the aggregator nothing is counted on but
- * stage_in's looking.
+ * staging_in's looking.
  */
 #include "kernels/dev.h"
 
-enum stage_slot {                 /* while a contribution is made; while a round is applied */
-                  STAGE_THETA,    /* theta; theta */
-                  STAGE_BESIDE,   /* what the payload decodes to; momentum */
-                  STAGE_DELTA,    /* residual, then residual'; mean */
-                  STAGE_GATHERED, /* -; gathered */
-                  STAGE_SLOTS
+enum staging_slot {                   /* while a contribution is made; while a round is applied */
+                    STAGING_THETA,    /* theta; theta */
+                    STAGING_BESIDE,   /* what the payload decodes to; momentum */
+                    STAGING_DELTA,    /* residual, then residual'; mean */
+                    STAGING_GATHERED, /* -; gathered */
+                    STAGING_SLOTS
 };
-struct stage {
+struct staging {
     struct dev *d;
-    float *slot[STAGE_SLOTS];        /* device, largest fragment; NULL: not needed */
-    const float *holds[STAGE_SLOTS]; /* the host's array with the slot's values; NULL: not known */
+    float *slot[STAGING_SLOTS]; /* device, largest fragment; NULL: not needed */
+    const float
+        *holds[STAGING_SLOTS]; /* the host's array with the slot's values; NULL: not known */
 };
 
 /* What a part of the outer loop takes: of a device that has memory of its own, and of the host's,
@@ -52,25 +53,25 @@ struct outer_memory {
     size_t device, host;
 };
 
-size_t stage_bytes(size_t elements, bool gathers); /* on a device of its own memory */
-/* Zeroed before; after a failure stage_close. */
-enum err stage_open(struct stage *s, struct dev *d, size_t elements, bool gathers) MUST;
-void stage_close(struct stage *s);
+size_t staging_bytes(size_t elements, bool gathers); /* on a device of its own memory */
+/* Zeroed before; after a failure staging_close. */
+enum err staging_open(struct staging *s, struct dev *d, size_t elements, bool gathers) MUST;
+void staging_close(struct staging *s);
 /* Where the device works on the host's array: the slot, or the array itself; for writing. host
  * NULL: NULL. */
-float *stage_at(struct stage *s, enum stage_slot slot, float *host);
+float *staging_at(struct staging *s, enum staging_slot slot, float *host);
 /* The array's values, for reading: not copied when the slot holds them. */
-const float *stage_in(struct stage *s, enum stage_slot slot, const float *host, size_t count);
+const float *staging_in(struct staging *s, enum staging_slot slot, const float *host, size_t count);
 /* The same, to be changed there; in the host's memory they are copied to `to`. to NULL: NULL. */
-float *stage_take(struct stage *s, enum stage_slot slot, float *to, const float *host,
-                  size_t count);
-/* What was written at `from` to the array that stage_at was asked for; waits for it. */
-void stage_out(struct stage *s, float *host, const float *from, size_t count);
-/* The slot holds the values of this array: until the slot is asked for otherwise, or stage_forget,
- * which whoever changes the array calls. */
-void stage_keep(struct stage *s, enum stage_slot slot, const float *host);
-const float *stage_kept(const struct stage *s, enum stage_slot slot,
-                        const float *host); /* NULL: no */
-void stage_forget(struct stage *s, const float *host);
+float *staging_take(struct staging *s, enum staging_slot slot, float *to, const float *host,
+                    size_t count);
+/* What was written at `from` to the array that staging_at was asked for; waits for it. */
+void staging_out(struct staging *s, float *host, const float *from, size_t count);
+/* The slot holds the values of this array: until the slot is asked for otherwise, or
+ * staging_forget, which whoever changes the array calls. */
+void staging_keep(struct staging *s, enum staging_slot slot, const float *host);
+const float *staging_kept(const struct staging *s, enum staging_slot slot,
+                          const float *host); /* NULL: no */
+void staging_forget(struct staging *s, const float *host);
 
 #endif

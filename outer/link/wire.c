@@ -188,7 +188,7 @@ static enum err upload_encode(struct packed *to, const void *message)
     offer.grid = digest_out(&m->grid);
     offer.weight = m->weight;
     offer.data_cursor = m->data_cursor;
-    offer.extra_steps = m->extra_steps;
+    offer.max_local_steps_offline = m->max_local_steps_offline;
     offer.backlog = m->backlog;
     offer.transfer = m->transfer;
     offer.stream = m->stream;
@@ -449,7 +449,7 @@ static enum err upload_decode(void *message, const void *unpacked, struct arena 
     m->payload_bytes = p->payload_bytes;
     m->weight = p->weight;
     m->data_cursor = p->data_cursor;
-    m->extra_steps = p->extra_steps;
+    m->max_local_steps_offline = p->max_local_steps_offline;
     m->backlog = (uint8_t)p->backlog;
     m->transfer = p->transfer;
     m->stream = p->stream;

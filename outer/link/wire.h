@@ -59,7 +59,7 @@ struct wire_hello_answer {
 struct wire_contribution { /* header of a contribution; the payload follows in chunks */
     struct wire_head head;
     uint32_t fragment, codec;
-    uint64_t round, payload_bytes, data_cursor, extra_steps;
+    uint64_t round, payload_bytes, data_cursor, max_local_steps_offline;
     struct digest parent, grid, payload;
     float weight;
     uint8_t backlog;       /* codec_backlog */

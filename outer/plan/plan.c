@@ -83,7 +83,7 @@ static void add_rounds(struct sums *sum, const struct plan_task *t, const struct
 /* The first rounds and the last go whole: schedule_codec. */
 static uint64_t whole_rounds(const struct schedule *s, unsigned f)
 {
-    uint64_t rounds = schedule_rounds(s, f), whole = s->whole_rounds + 1;
+    uint64_t rounds = schedule_rounds(s, f), whole = s->full_precision_rounds + 1;
     return whole < rounds ? whole : rounds;
 }
 
@@ -169,7 +169,7 @@ static const int64_t overlaps[] = {0, 1, 2, 3, 5, 8, PLAN_OVERLAP_MAX};
 
 struct search {
     const struct plan_task *task;
-    struct schedule like; /* steps, whole rounds */
+    struct schedule like; /* steps, full-precision rounds */
     size_t elements[ROUND_FRAGMENTS_MAX];
     double utilisation;
     struct plan_option best[CODEC_COUNT], nearest;
@@ -187,10 +187,10 @@ static void look(struct search *s, unsigned fragments, int64_t every, int64_t ov
                  enum codec_kind codec)
 {
     struct plan_option o = {.schedule = schedule_streaming(s->like.steps, every, fragments,
-                                                           s->like.whole_rounds, codec)};
+                                                           s->like.full_precision_rounds, codec)};
     o.schedule.overlap = overlap;
-    o.schedule.back_off = s->like.back_off;
-    o.schedule.reencode_from = s->like.reencode_from;
+    o.schedule.residual_reset = s->like.residual_reset;
+    o.schedule.downlink_compression_from = s->like.downlink_compression_from;
     plan_predict(s->task, &o.schedule, s->elements, &o.result);
     if (!s->any || o.result.utilisation > s->nearest.result.utilisation)
         s->nearest = o;

@@ -24,10 +24,10 @@ struct plan_task {
 struct plan_result {
     double
         exchange_s; /* one round of the largest fragment: from the send until its commit is here */
-    double exposed_s;              /* of that, what training waits for, all fragments of H steps */
-    double steady;                 /* share of the time that trains, between whole rounds */
-    double utilisation;            /* the same over the whole run, whole rounds included */
-    double total_s;                /* of the run */
+    double exposed_s;   /* of that, what training waits for, all fragments of H steps */
+    double steady;      /* share of the time that trains, between full-precision rounds */
+    double utilisation; /* the same over the whole run, full-precision rounds included */
+    double total_s;     /* of the run */
     uint64_t up_bytes, down_bytes; /* payload of one site in the run: exactly the schedule's */
     double cost;                   /* of all sites and the aggregator */
     double loss_percent;           /* over data-parallel training at equal tokens */
@@ -66,9 +66,9 @@ struct plan_option {
     struct plan_result result;
 };
 /* The best settings that train at least this share of the run, at most one for each codec, those
- * first that reach the loss of data-parallel training soonest; `s` gives steps and whole rounds. H
- * up to PLAN_EVERY_MAX, tau up to PLAN_OVERLAP_MAX: what was published. *count 0: none reaches the
- * share, and *nearest is the one with the highest. */
+ * first that reach the loss of data-parallel training soonest; `s` gives steps and full-precision
+ * rounds. H up to PLAN_EVERY_MAX, tau up to PLAN_OVERLAP_MAX: what was published. *count 0: none
+ * reaches the share, and *nearest is the one with the highest. */
 enum err plan_search(const struct plan_task *t, const struct schedule *s, const struct table *table,
                      double utilisation, struct plan_option out[PLAN_OPTIONS_MAX], size_t *count,
                      struct plan_option *nearest) MUST;

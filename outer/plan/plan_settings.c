@@ -126,7 +126,7 @@ enum err plan_settings_load(struct plan_settings *p, const char *config, const c
             "outer.sites is empty; list the names of all sites, or say how many: --sites N");
     tuning_settle(&p->o);
     TRY(table_make(&p->table, &p->s, &p->perm));
-    return exchange_make(&p->exchange, &p->s, &p->o, &p->table, &p->perm);
+    return sync_config_make(&p->exchange, &p->s, &p->o, &p->table, &p->perm);
 }
 
 enum err plan_settings_may_write(const char *path, bool force)

@@ -25,7 +25,7 @@ struct plan_settings { /* a configuration, read for a plan */
     struct settings s;
     struct outer_settings o;
     struct table table;
-    struct exchange exchange;
+    struct sync_config exchange;
     struct arena perm;
 };
 /* The configuration (NULL: defaults), then plan.* from another file (what atoll probe wrote; NULL:

@@ -29,9 +29,9 @@ static enum err cut_torn_line(int fd, const char *path)
     return ERR_OK;
 }
 
-enum err record_open(struct record *r, const char *path, struct arena *perm)
+enum err jsonl_open(struct jsonl *r, const char *path, struct arena *perm)
 {
-    *r = (struct record){0};
+    *r = (struct jsonl){0};
     TRY_ALLOC(r->line = arena_alloc(perm, RECORD_LINE_MAX));
     r->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (r->fd < 0)
@@ -41,15 +41,15 @@ enum err record_open(struct record *r, const char *path, struct arena *perm)
     return cut_torn_line(r->fd, path);
 }
 
-void record_close(struct record *r)
+void jsonl_close(struct jsonl *r)
 {
     if (r->open)
         close(r->fd);
     r->open = false;
 }
 
-static void put(struct record *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void put(struct record *r, const char *format, ...)
+static void put(struct jsonl *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void put(struct jsonl *r, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -61,7 +61,7 @@ static void put(struct record *r, const char *format, ...)
         r->used += (size_t)n;
 }
 
-void record_begin(struct record *r, const char *kind)
+void jsonl_begin(struct jsonl *r, const char *kind)
 {
     if (!r->open)
         return;
@@ -74,13 +74,13 @@ void record_begin(struct record *r, const char *kind)
         (long long)now.tv_sec, now.tv_nsec / 1000000);
 }
 
-void record_int(struct record *r, const char *key, int64_t value)
+void jsonl_int(struct jsonl *r, const char *key, int64_t value)
 {
     if (r->open)
         put(r, ",\"%s\":%" PRId64, key, value);
 }
 
-void record_real(struct record *r, const char *key, double value)
+void jsonl_real(struct jsonl *r, const char *key, double value)
 {
     if (!r->open)
         return;
@@ -90,7 +90,7 @@ void record_real(struct record *r, const char *key, double value)
         put(r, ",\"%s\":null", key);
 }
 
-void record_text(struct record *r, const char *key, const char *value)
+void jsonl_text(struct jsonl *r, const char *key, const char *value)
 {
     if (!r->open)
         return;
@@ -107,7 +107,7 @@ void record_text(struct record *r, const char *key, const char *value)
     put(r, "\"");
 }
 
-static void write_out(struct record *r)
+static void write_out(struct jsonl *r)
 {
     static bool said; /* one process writes few record files, all into one directory */
     off_t before = lseek(r->fd, 0, SEEK_END);
@@ -122,7 +122,7 @@ static void write_out(struct record *r)
         return;
 }
 
-void record_end(struct record *r)
+void jsonl_end(struct jsonl *r)
 {
     if (!r->open)
         return;
@@ -136,35 +136,35 @@ void record_end(struct record *r)
         write_out(r);
 }
 
-void record_hold(struct record *r)
+void jsonl_hold(struct jsonl *r)
 {
     r->held = true;
     r->used = 0;
 }
 
-void record_release(struct record *r)
+void jsonl_release(struct jsonl *r)
 {
     r->held = false;
     if (r->open)
         write_out(r);
 }
 
-bool record_reader_open(struct record_reader *r, const char *path)
+bool jsonl_reader_open(struct jsonl_reader *r, const char *path)
 {
-    *r = (struct record_reader){0};
+    *r = (struct jsonl_reader){0};
     r->file = fopen(path, "re");
     return r->file != NULL;
 }
 
-void record_reader_close(struct record_reader *r)
+void jsonl_reader_close(struct jsonl_reader *r)
 {
     if (r->file)
         fclose(r->file);
     free(r->line);
-    *r = (struct record_reader){0};
+    *r = (struct jsonl_reader){0};
 }
 
-bool record_next(struct record_reader *r, struct record_row *row)
+bool jsonl_next(struct jsonl_reader *r, struct jsonl_row *row)
 {
     while (r->file && fseek(r->file, r->at, SEEK_SET) == 0) {
         ssize_t n = getline(&r->line, &r->capacity, r->file);
@@ -173,7 +173,7 @@ bool record_next(struct record_reader *r, struct record_row *row)
             return false; /* the end, or a line being written */
         }
         r->at += n;
-        if (record_parse(row, r->line))
+        if (jsonl_parse(row, r->line))
             return true;
         r->skipped++;
     }
@@ -217,9 +217,9 @@ static char *take_string(char *p)
     return p + 1;
 }
 
-bool record_parse(struct record_row *row, char *line)
+bool jsonl_parse(struct jsonl_row *row, char *line)
 {
-    *row = (struct record_row){0};
+    *row = (struct jsonl_row){0};
     char *p = skip_blank(line);
     if (*p++ != '{')
         return false;
@@ -257,7 +257,7 @@ bool record_parse(struct record_row *row, char *line)
     }
 }
 
-const char *record_string(const struct record_row *row, const char *key)
+const char *jsonl_string(const struct jsonl_row *row, const char *key)
 {
     for (size_t i = 0; i < row->count; i++)
         if (strcmp(row->key[i], key) == 0)
@@ -265,15 +265,15 @@ const char *record_string(const struct record_row *row, const char *key)
     return "";
 }
 
-double record_number(const struct record_row *row, const char *key)
+double jsonl_number(const struct jsonl_row *row, const char *key)
 {
-    const char *text = record_string(row, key);
+    const char *text = jsonl_string(row, key);
     char *end;
     double value = strtod(text, &end);
     return end == text || *end ? NAN : value;
 }
 
-bool record_is(const struct record_row *row, const char *kind)
+bool jsonl_is(const struct jsonl_row *row, const char *kind)
 {
-    return strcmp(record_string(row, "kind"), kind) == 0;
+    return strcmp(jsonl_string(row, "kind"), kind) == 0;
 }

@@ -21,34 +21,34 @@
 #define RECORD_FILE "metrics.jsonl"
 enum { RECORD_VERSION = 1, RECORD_FIELDS_MAX = 64, RECORD_LINE_MAX = 1 << 18 };
 
-struct record { /* the writer; zeroed: closed, everything below does nothing */
+struct jsonl { /* the writer; zeroed: closed, everything below does nothing */
     int fd;
-    bool open, bad, held; /* bad: the object did not fit; held: lines wait for record_release */
+    bool open, bad, held; /* bad: the object did not fit; held: lines wait for jsonl_release */
     char *line;
     size_t used, begun; /* begun: where the object being written starts */
 };
 
 /* path's directory exists. */
-enum err record_open(struct record *r, const char *path, struct arena *perm) MUST;
-void record_close(struct record *r);
-void record_begin(struct record *r, const char *kind);
-void record_int(struct record *r, const char *key, int64_t value);
-void record_real(struct record *r, const char *key, double value);
-void record_text(struct record *r, const char *key,
-                 const char *value); /* UTF-8 or not: bytes below 32 are escaped */
+enum err jsonl_open(struct jsonl *r, const char *path, struct arena *perm) MUST;
+void jsonl_close(struct jsonl *r);
+void jsonl_begin(struct jsonl *r, const char *kind);
+void jsonl_int(struct jsonl *r, const char *key, int64_t value);
+void jsonl_real(struct jsonl *r, const char *key, double value);
+void jsonl_text(struct jsonl *r, const char *key,
+                const char *value); /* UTF-8 or not: bytes below 32 are escaped */
 /* Writes the line. A full disk must not stop training: it is logged once and the file goes on when
  * there is room. */
-void record_end(struct record *r);
+void jsonl_end(struct jsonl *r);
 /* The lines between the two go into the file in one write, so that a kill takes all of them or
  * none; as long as they fit into the buffer. */
-void record_hold(struct record *r);
-void record_release(struct record *r);
+void jsonl_hold(struct jsonl *r);
+void jsonl_release(struct jsonl *r);
 
-struct record_row { /* one object; views into the reader's line, valid until the next record_next */
+struct jsonl_row { /* one object; views into the reader's line, valid until the next jsonl_next */
     const char *key[RECORD_FIELDS_MAX], *value[RECORD_FIELDS_MAX];
     size_t count;
 };
-struct record_reader {
+struct jsonl_reader {
     FILE *file;
     char *line;
     size_t capacity;
@@ -56,13 +56,13 @@ struct record_reader {
     uint64_t skipped; /* lines that are no flat object: left out */
 };
 
-bool record_reader_open(struct record_reader *r, const char *path); /* false: not there (yet) */
-void record_reader_close(struct record_reader *r);
+bool jsonl_reader_open(struct jsonl_reader *r, const char *path); /* false: not there (yet) */
+void jsonl_reader_close(struct jsonl_reader *r);
 /* The next whole line; false at the end of what has been written so far. */
-bool record_next(struct record_reader *r, struct record_row *row);
-bool record_parse(struct record_row *row, char *line); /* in place; false: not a flat object */
-const char *record_string(const struct record_row *row, const char *key); /* "" when absent */
-double record_number(const struct record_row *row, const char *key); /* NAN when absent or null */
-bool record_is(const struct record_row *row, const char *kind);
+bool jsonl_next(struct jsonl_reader *r, struct jsonl_row *row);
+bool jsonl_parse(struct jsonl_row *row, char *line); /* in place; false: not a flat object */
+const char *jsonl_string(const struct jsonl_row *row, const char *key); /* "" when absent */
+double jsonl_number(const struct jsonl_row *row, const char *key); /* NAN when absent or null */
+bool jsonl_is(const struct jsonl_row *row, const char *kind);
 
 #endif

@@ -8,8 +8,8 @@ enum { WRITE_S = 5 }; /* how long small calls may wait for their rows */
 /* Numbered, so that a reader sees a row that is there twice, or is not there. */
 static void begin(struct ledger_book *b, const char *kind)
 {
-    record_begin(&b->record, kind);
-    record_int(&b->record, "n", (int64_t)++b->written_rows);
+    jsonl_begin(&b->record, kind);
+    jsonl_int(&b->record, "n", (int64_t)++b->written_rows);
 }
 
 static double seconds_now(void)
@@ -20,29 +20,29 @@ static double seconds_now(void)
 }
 
 enum err ledger_book_open(struct ledger_book *b, const char *directory, const char *run,
-                          const char *member, unsigned index, unsigned aggregators,
+                          const char *replica, unsigned index, unsigned aggregators,
                           struct arena *perm)
 {
     const char *path;
     *b = (struct ledger_book){.written = seconds_now()};
     pthread_mutex_init(&b->mutex, NULL);
     b->open = true;
-    if (strcmp(member, "aggregator") != 0)
-        snprintf(b->site, sizeof b->site, "%s", member);
+    if (strcmp(replica, "aggregator") != 0)
+        snprintf(b->site, sizeof b->site, "%s", replica);
     TRY_ALLOC(path = arena_printf(perm, "%s/%s", directory, LEDGER_FILE));
-    TRY(record_open(&b->record, path, perm));
+    TRY(jsonl_open(&b->record, path, perm));
     begin(b, "life");
-    record_text(&b->record, "run", run);
-    record_text(&b->record, "member", member);
+    jsonl_text(&b->record, "run", run);
+    jsonl_text(&b->record, "member", replica);
     if (aggregators > 1) {
-        record_int(&b->record, "index", index);
-        record_int(&b->record, "aggregators", aggregators);
+        jsonl_int(&b->record, "index", index);
+        jsonl_int(&b->record, "aggregators", aggregators);
     }
-    record_end(&b->record);
+    jsonl_end(&b->record);
     return ERR_OK;
 }
 
-static void put_side(struct record *r, const struct ledger_side *s, const char *direction)
+static void put_side(struct jsonl *r, const struct ledger_side *s, const char *direction)
 {
     const struct {
         const char *layer;
@@ -51,56 +51,56 @@ static void put_side(struct record *r, const struct ledger_side *s, const char *
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
         char key[16];
         snprintf(key, sizeof key, "%s%s", direction, layers[i].layer);
-        record_int(r, key, (int64_t)layers[i].bytes);
+        jsonl_int(r, key, (int64_t)layers[i].bytes);
     }
 }
 
-static void put_round(struct record *r, uint32_t fragment, uint64_t round)
+static void put_round(struct jsonl *r, uint32_t fragment, uint64_t round)
 {
     if (round == LEDGER_NO_ROUND)
         return;
-    record_int(r, "fragment", fragment);
-    record_int(r, "round", (int64_t)round);
+    jsonl_int(r, "fragment", fragment);
+    jsonl_int(r, "round", (int64_t)round);
 }
 
 static void put_flow(struct ledger_book *b, const struct ledger_row *row)
 {
-    struct record *r = &b->record;
+    struct jsonl *r = &b->record;
     begin(b, "flow");
-    record_text(r, "what", ledger_name(row->what));
-    record_text(r, "site", row->site);
+    jsonl_text(r, "what", ledger_name(row->what));
+    jsonl_text(r, "site", row->site);
     put_round(r, row->fragment, row->round);
-    record_int(r, "calls", (int64_t)row->calls);
-    record_int(r, "broken", (int64_t)row->broken);
+    jsonl_int(r, "calls", (int64_t)row->calls);
+    jsonl_int(r, "broken", (int64_t)row->broken);
     if (ledger_transfer(row->what)) {
-        record_int(r, "total", (int64_t)row->total);
-        record_int(r, "done", row->done);
+        jsonl_int(r, "total", (int64_t)row->total);
+        jsonl_int(r, "done", row->done);
     }
     put_side(r, &row->up, "up");
     put_side(r, &row->down, "down");
-    record_end(r);
+    jsonl_end(r);
 }
 
 static void put_socket(struct ledger_book *b, const struct ledger_row *row)
 {
-    struct record *r = &b->record;
+    struct jsonl *r = &b->record;
     begin(b, "socket");
-    record_text(r, "site", row->site);
-    record_int(r, "up", (int64_t)row->up.socket);
-    record_int(r, "down", (int64_t)row->down.socket);
-    record_int(r, "resent", (int64_t)row->resent);
-    record_end(r);
+    jsonl_text(r, "site", row->site);
+    jsonl_int(r, "up", (int64_t)row->up.socket);
+    jsonl_int(r, "down", (int64_t)row->down.socket);
+    jsonl_int(r, "resent", (int64_t)row->resent);
+    jsonl_end(r);
 }
 
 static void write_rows(struct ledger_book *b)
 {
-    record_hold(&b->record);
+    jsonl_hold(&b->record);
     for (size_t i = 0; i < b->count; i++)
         if (b->rows[i].what == LEDGER_SOCKET)
             put_socket(b, &b->rows[i]);
         else
             put_flow(b, &b->rows[i]);
-    record_release(&b->record);
+    jsonl_release(&b->record);
     b->count = 0;
     b->written = seconds_now();
 }
@@ -185,11 +185,11 @@ void ledger_book_predict(struct ledger_book *b, const char *site, uint32_t fragm
     pthread_mutex_lock(&b->mutex);
     begin(b, "predicted");
     if (*site)
-        record_text(&b->record, "site", site);
+        jsonl_text(&b->record, "site", site);
     put_round(&b->record, fragment, round);
-    record_int(&b->record, "up", (int64_t)up);
-    record_int(&b->record, "down", (int64_t)down);
-    record_end(&b->record);
+    jsonl_int(&b->record, "up", (int64_t)up);
+    jsonl_int(&b->record, "down", (int64_t)down);
+    jsonl_end(&b->record);
     pthread_mutex_unlock(&b->mutex);
 }
 
@@ -200,8 +200,8 @@ void ledger_book_close(struct ledger_book *b)
     pthread_mutex_lock(&b->mutex);
     write_rows(b);
     begin(b, "end");
-    record_end(&b->record);
-    record_close(&b->record);
+    jsonl_end(&b->record);
+    jsonl_close(&b->record);
     pthread_mutex_unlock(&b->mutex);
     pthread_mutex_destroy(&b->mutex);
     free(b->rows);

@@ -2,7 +2,7 @@
 #define LEDGER_BOOK_H
 /* ledger.jsonl in a run directory: what went over the link, row by row, of a site or of the
  * aggregator with all its sites. One flat JSON object per line (record.h), each with its number in
- * its process, `n`, by kind: life       a process began: run, member (a site's name, or
+ * its process, `n`, by kind: life       a process began: run, replica (a site's name, or
  * "aggregator") flow       calls about one thing, added up since the last row about it: what, site,
  * fragment, round, calls, broken, total, done; bytes up and down by layer: payload, grpc, http2,
  * tls socket     what the kernel's counters moved on since the last one: site, up, down, resent
@@ -24,7 +24,7 @@ enum {
 
 struct ledger_book {
     pthread_mutex_t mutex; /* guards all below */
-    struct record record;
+    struct jsonl record;
     bool open;
     char site[LEDGER_SITE_MAX]; /* of rows that name none: the site's own */
     struct ledger_row *rows;    /* not written yet */
@@ -38,10 +38,11 @@ struct ledger_book {
     size_t round_count;    /* ever; the last ones are there */
 };
 
-/* directory exists. member: a site's name, or "aggregator", which is number index of `aggregators`.
+/* directory exists. replica: a site's name, or "aggregator", which is number index of
+ * `aggregators`.
  */
 enum err ledger_book_open(struct ledger_book *b, const char *directory, const char *run,
-                          const char *member, unsigned index, unsigned aggregators,
+                          const char *replica, unsigned index, unsigned aggregators,
                           struct arena *perm) MUST;
 void ledger_book_add(void *book, const struct ledger_row *row); /* a ledger_sink */
 /* site "": of every site of the round. 0: not said. */

@@ -24,15 +24,15 @@ static enum err damaged(const struct reading *g, const char *what)
 }
 
 /* A whole number of bytes or calls; false: anything else. */
-static bool take(const struct record_row *row, const char *key, uint64_t *value)
+static bool take(const struct jsonl_row *row, const char *key, uint64_t *value)
 {
-    double number = record_number(row, key);
+    double number = jsonl_number(row, key);
     *value = number >= 0 && number <= 9007199254740992.0 ? (uint64_t)number
                                                          : 0; /* what a double holds exactly */
     return number >= 0 && number <= 9007199254740992.0 && number == floor(number);
 }
 
-static bool take_side(const struct record_row *row, const char *direction, struct ledger_side *s)
+static bool take_side(const struct jsonl_row *row, const char *direction, struct ledger_side *s)
 {
     uint64_t *const to[] = {&s->payload, &s->grpc, &s->http2, &s->tls};
     static const char *const layer[] = {"", "_grpc", "_http2", "_tls"};
@@ -45,20 +45,20 @@ static bool take_side(const struct record_row *row, const char *direction, struc
     return good;
 }
 
-static bool take_name(char out[LEDGER_SITE_MAX], const struct record_row *row, const char *key)
+static bool take_name(char out[LEDGER_SITE_MAX], const struct jsonl_row *row, const char *key)
 {
-    const char *text = record_string(row, key);
+    const char *text = jsonl_string(row, key);
     if (!*text || strlen(text) >= LEDGER_SITE_MAX)
         return false;
     memcpy(out, text, strlen(text) + 1);
     return true;
 }
 
-static bool take_round(const struct record_row *row, struct ledger_row *to)
+static bool take_round(const struct jsonl_row *row, struct ledger_row *to)
 {
     uint64_t fragment;
     to->round = LEDGER_NO_ROUND;
-    if (!*record_string(row, "round"))
+    if (!*jsonl_string(row, "round"))
         return true;
     if (!take(row, "round", &to->round) || !take(row, "fragment", &fragment) ||
         fragment > UINT32_MAX)
@@ -67,10 +67,10 @@ static bool take_round(const struct record_row *row, struct ledger_row *to)
     return true;
 }
 
-static bool take_flow(const struct record_row *row, struct ledger_row *to)
+static bool take_flow(const struct jsonl_row *row, struct ledger_row *to)
 {
     uint64_t done = 0;
-    bool good = ledger_find(record_string(row, "what"), &to->what) && to->what != LEDGER_SOCKET &&
+    bool good = ledger_find(jsonl_string(row, "what"), &to->what) && to->what != LEDGER_SOCKET &&
                 take_name(to->site, row, "site") && take_round(row, to) &&
                 take(row, "calls", &to->calls) && take(row, "broken", &to->broken) &&
                 take_side(row, "up", &to->up) && take_side(row, "down", &to->down);
@@ -81,7 +81,7 @@ static bool take_flow(const struct record_row *row, struct ledger_row *to)
     return good;
 }
 
-static bool take_socket(const struct record_row *row, struct ledger_row *to)
+static bool take_socket(const struct jsonl_row *row, struct ledger_row *to)
 {
     to->what = LEDGER_SOCKET;
     to->round = LEDGER_NO_ROUND;
@@ -106,13 +106,13 @@ static enum err append(struct reading *g, const struct ledger_row *row)
 }
 
 /* A prediction, of every site or of one: a row of each direction, joined after the sort. */
-static enum err append_predicted(struct reading *g, const struct record_row *row)
+static enum err append_predicted(struct reading *g, const struct jsonl_row *row)
 {
     struct ledger_row up = {.what = LEDGER_CONTRIBUTION}, down = {.what = LEDGER_AGGREGATE};
     if (!take_round(row, &up) || !take_round(row, &down) || up.round == LEDGER_NO_ROUND ||
         !take(row, "up", &up.predicted) || !take(row, "down", &down.predicted))
         return damaged(g, "a prediction without its numbers");
-    if (*record_string(row, "site") &&
+    if (*jsonl_string(row, "site") &&
         (!take_name(up.site, row, "site") || !take_name(down.site, row, "site")))
         return damaged(g, "a prediction of a site without a name");
     if (up.predicted)
@@ -121,12 +121,12 @@ static enum err append_predicted(struct reading *g, const struct record_row *row
 }
 
 /* Which of several aggregators; without these keys the only one. */
-static bool take_index(const struct record_row *row, struct ledger_member *m,
+static bool take_index(const struct jsonl_row *row, struct ledger_member *m,
                        char name[LEDGER_SITE_MAX])
 {
     uint64_t index = 0, of = 1;
     m->aggregator = !strcmp(name, "aggregator");
-    if (!m->aggregator || !*record_string(row, "aggregators"))
+    if (!m->aggregator || !*jsonl_string(row, "aggregators"))
         return true;
     if (!take(row, "index", &index) || !take(row, "aggregators", &of) || index >= of)
         return false;
@@ -143,12 +143,12 @@ static bool begun_before(const struct ledger_member *m, double t)
 }
 
 /* Rows of a process are numbered from 1. */
-static enum err take_number(struct reading *g, const struct record_row *row)
+static enum err take_number(struct reading *g, const struct jsonl_row *row)
 {
     uint64_t n;
-    if (record_is(row, "life"))
+    if (jsonl_is(row, "life"))
         g->row = 0;
-    if (!*record_string(row, "n") && !g->row)
+    if (!*jsonl_string(row, "n") && !g->row)
         return ERR_OK;
     if (!take(row, "n", &n) || n == 0)
         return damaged(g, "a row without its number");
@@ -159,11 +159,11 @@ static enum err take_number(struct reading *g, const struct record_row *row)
     return ERR_OK;
 }
 
-static enum err take_life(struct reading *g, const struct record_row *row)
+static enum err take_life(struct reading *g, const struct jsonl_row *row)
 {
     struct ledger_member *m = g->m;
     char run[LEDGER_SITE_MAX], name[LEDGER_SITE_MAX];
-    double t = record_number(row, "t");
+    double t = jsonl_number(row, "t");
     if (!take_name(run, row, "run") || !take_name(name, row, "member") || !take_index(row, m, name))
         return damaged(g, "a process without its run and name");
     if (m->lives && (strcmp(m->run, run) != 0 || strcmp(m->name, name) != 0))
@@ -183,27 +183,27 @@ static enum err take_life(struct reading *g, const struct record_row *row)
     return ERR_OK;
 }
 
-static enum err take_row(struct reading *g, const struct record_row *row)
+static enum err take_row(struct reading *g, const struct jsonl_row *row)
 {
     struct ledger_row to = {0};
-    if (!g->m->lives && !record_is(row, "life"))
+    if (!g->m->lives && !jsonl_is(row, "life"))
         return damaged(g, "");
-    if (record_number(row, "v") != RECORD_VERSION)
+    if (jsonl_number(row, "v") != RECORD_VERSION)
         return err_set(ERR_INPUT, "%s, line %llu: not written by this version of atoll", g->path,
                        (unsigned long long)g->line);
     TRY(take_number(g, row));
-    if (record_is(row, "life"))
+    if (jsonl_is(row, "life"))
         return take_life(g, row);
-    if (record_is(row, "end")) {
+    if (jsonl_is(row, "end")) {
         g->m->running = false;
         return ERR_OK;
     }
-    if (record_is(row, "predicted"))
+    if (jsonl_is(row, "predicted"))
         return append_predicted(g, row);
-    if (record_is(row, "flow"))
+    if (jsonl_is(row, "flow"))
         return take_flow(row, &to) ? append(g, &to)
                                    : damaged(g, "a row of calls that is not whole");
-    if (record_is(row, "socket"))
+    if (jsonl_is(row, "socket"))
         return take_socket(row, &to) ? append(g, &to)
                                      : damaged(g, "a row of sockets that is not whole");
     return damaged(g, "a row of no known kind");
@@ -364,20 +364,20 @@ static enum err check_end(struct reading *g)
 enum err ledger_read(struct ledger_member *m, const char *directory,
                      const struct ledger_member *first, struct arena *a)
 {
-    struct record_reader reader;
-    struct record_row row;
+    struct jsonl_reader reader;
+    struct jsonl_row row;
     char *path;
     TRY_ALLOC(path = arena_printf(a, "%s/%s", directory, LEDGER_FILE));
     *m = (struct ledger_member){.directory = directory};
     struct reading g = {.m = m, .path = path, .a = a};
-    if (!record_reader_open(&reader, path))
+    if (!jsonl_reader_open(&reader, path))
         return err_set(ERR_INPUT,
                        "%s: there is no such file: give the run.dir of a site (atoll train with "
                        "site.aggregator) "
                        "or the serve.dir of an aggregator",
                        path);
     enum err e = ERR_OK;
-    while (e == ERR_OK && record_next(&reader, &row)) {
+    while (e == ERR_OK && jsonl_next(&reader, &row)) {
         g.line++;
         e = reader.skipped ? damaged(&g, "not a row") : take_row(&g, &row);
     }
@@ -385,7 +385,7 @@ enum err ledger_read(struct ledger_member *m, const char *directory,
         g.line++;
         e = damaged(&g, "not a row");
     }
-    record_reader_close(&reader);
+    jsonl_reader_close(&reader);
     if (e == ERR_OK)
         e = check_end(&g);
     if (e == ERR_OK && first && strcmp(first->run, m->run) != 0)

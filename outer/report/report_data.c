@@ -44,19 +44,19 @@ static enum err add_event(struct report_run *r, double t, const char *text, stru
     return ERR_OK;
 }
 
-static double number_or(const struct record_row *row, const char *key, double fallback)
+static double number_or(const struct jsonl_row *row, const char *key, double fallback)
 {
-    double value = record_number(row, key);
+    double value = jsonl_number(row, key);
     return isfinite(value) ? value : fallback;
 }
 
-static enum err add_round(struct report_run *r, const struct record_row *row, struct arena *a)
+static enum err add_round(struct report_run *r, const struct jsonl_row *row, struct arena *a)
 {
-    struct report_round n = {.step = record_number(row, "step"),
-                             .fragment = record_number(row, "fragment"),
-                             .round = record_number(row, "round"),
-                             .included = record_number(row, "included"),
-                             .sites = record_number(row, "sites"),
+    struct report_round n = {.step = jsonl_number(row, "step"),
+                             .fragment = jsonl_number(row, "fragment"),
+                             .round = jsonl_number(row, "round"),
+                             .included = jsonl_number(row, "included"),
+                             .sites = jsonl_number(row, "sites"),
                              .up = number_or(row, "up", 0),
                              .up_predicted = number_or(row, "up_predicted", 0),
                              .down = number_or(row, "down", 0),
@@ -65,14 +65,14 @@ static enum err add_round(struct report_run *r, const struct record_row *row, st
                              .wire_down = number_or(row, "wire_down", 0),
                              .hidden_ms = number_or(row, "hidden_ms", 0),
                              .exposed_ms = number_or(row, "exposed_ms", 0),
-                             .replayed = record_number(row, "replayed") > 0};
+                             .replayed = jsonl_number(row, "replayed") > 0};
     for (int i = 0; i < REPORT_TIMES; i++) {
         char key[32];
         snprintf(key, sizeof key, "%s_ms", report_time_name[i]);
         n.ms[i] = number_or(row, key, 0);
     }
     for (int i = 0; i < REPORT_GAUGES; i++)
-        n.gauge[i] = record_number(row, report_gauge_name[i]);
+        n.metrics[i] = jsonl_number(row, report_gauge_name[i]);
     if (n.replayed) /* its exchange is on record from before the restart */
         return ERR_OK;
     while (
@@ -86,29 +86,28 @@ static enum err add_round(struct report_run *r, const struct record_row *row, st
     return ERR_OK;
 }
 
-static enum err keep(const char **to, const struct record_row *row, const char *key,
-                     struct arena *a)
+static enum err keep(const char **to, const struct jsonl_row *row, const char *key, struct arena *a)
 {
-    const char *text = record_string(row, key);
+    const char *text = jsonl_string(row, key);
     TRY_ALLOC(*to = arena_string(a, text, strlen(text)));
     return ERR_OK;
 }
 
-static enum err take_start(struct report_run *r, const struct record_row *row, struct arena *a)
+static enum err take_start(struct report_run *r, const struct jsonl_row *row, struct arena *a)
 {
     char text[160];
     double step = number_or(row, "step", 0);
     snprintf(text, sizeof text, step > 0 || r->starts ? "started again at step %.0f" : "started",
              step);
-    TRY(add_event(r, record_number(row, "t"), text, a));
+    TRY(add_event(r, jsonl_number(row, "t"), text, a));
     r->starts++;
     r->parameters = number_or(row, "parameters", 0);
     r->steps = number_or(row, "steps", 0);
     r->ranks = number_or(row, "ranks", 1);
     r->threads = number_or(row, "threads", 0);
-    r->alone = !*record_string(row, "aggregator");
-    if (!r->alone && *record_string(row, "site"))
-        snprintf(r->name, sizeof r->name, "site %s", record_string(row, "site"));
+    r->alone = !*jsonl_string(row, "aggregator");
+    if (!r->alone && *jsonl_string(row, "site"))
+        snprintf(r->name, sizeof r->name, "site %s", jsonl_string(row, "site"));
     TRY(keep(&r->run, row, "run", a));
     TRY(keep(&r->config, row, "config", a));
     TRY(keep(&r->version, row, "version", a));
@@ -118,40 +117,40 @@ static enum err take_start(struct report_run *r, const struct record_row *row, s
     return keep(&r->command, row, "command", a);
 }
 
-static enum err take_final(struct report_run *r, const struct record_row *row, struct arena *a)
+static enum err take_final(struct report_run *r, const struct jsonl_row *row, struct arena *a)
 {
     static const char *const key[] = {"parameters", "momentum", "residual", "outer"};
     for (int i = 0; i < 4; i++)
-        snprintf(r->digest[i], sizeof r->digest[i], "%.64s", record_string(row, key[i]));
+        snprintf(r->digest[i], sizeof r->digest[i], "%.64s", jsonl_string(row, key[i]));
     r->finished = true;
-    return add_event(r, record_number(row, "t"), "all steps done", a);
+    return add_event(r, jsonl_number(row, "t"), "all steps done", a);
 }
 
-static enum err take(struct report_run *r, const struct record_row *row, struct arena *a)
+static enum err take(struct report_run *r, const struct jsonl_row *row, struct arena *a)
 {
     char text[160];
-    double step = record_number(row, "step");
-    if (record_is(row, "start"))
+    double step = jsonl_number(row, "step");
+    if (jsonl_is(row, "start"))
         return take_start(r, row, a);
-    if (record_is(row, "step")) {
+    if (jsonl_is(row, "step")) {
         r->tokens = number_or(row, "tokens", r->tokens);
         double speed = number_or(row, "tokens_per_second", 0);
         r->tokens_per_second += (speed - r->tokens_per_second) / (double)(r->loss.count + 1);
-        return add_point(&r->loss, step, record_number(row, "loss"), a);
+        return add_point(&r->loss, step, jsonl_number(row, "loss"), a);
     }
-    if (record_is(row, "round"))
+    if (jsonl_is(row, "round"))
         return add_round(r, row, a);
-    if (record_is(row, "eval"))
-        return add_point(&r->held_out, step, record_number(row, "loss"), a);
-    if (record_is(row, "final"))
+    if (jsonl_is(row, "eval"))
+        return add_point(&r->held_out, step, jsonl_number(row, "loss"), a);
+    if (jsonl_is(row, "final"))
         return take_final(r, row, a);
-    if (record_is(row, "stop")) {
+    if (jsonl_is(row, "stop")) {
         snprintf(text, sizeof text, "stopped at step %.0f: %.100s", step,
-                 record_string(row, "reason"));
-        return add_event(r, record_number(row, "t"), text, a);
+                 jsonl_string(row, "reason"));
+        return add_event(r, jsonl_number(row, "t"), text, a);
     }
-    if (record_is(row, "notice"))
-        return add_event(r, record_number(row, "t"), record_string(row, "text"), a);
+    if (jsonl_is(row, "notice"))
+        return add_event(r, jsonl_number(row, "t"), jsonl_string(row, "text"), a);
     return ERR_OK; /* of a later version: what it means is not ours to guess */
 }
 
@@ -186,21 +185,21 @@ enum err report_data_read(struct report_run *r, const char *dir, struct arena *a
     while (start > 0 && dir[start - 1] != '/')
         start--;
     snprintf(r->name, sizeof r->name, "%.*s", (int)(length - start), dir + start);
-    struct record_reader reader;
-    struct record_row row;
-    if (!record_reader_open(&reader, path))
+    struct jsonl_reader reader;
+    struct jsonl_row row;
+    if (!jsonl_reader_open(&reader, path))
         return err_set(ERR_INPUT, "%s: there is no such file: give the run.dir of an `atoll train`",
                        path);
     enum err e = ERR_OK;
-    while (e == ERR_OK && record_next(&reader, &row)) {
-        double t = record_number(&row, "t");
+    while (e == ERR_OK && jsonl_next(&reader, &row)) {
+        double t = jsonl_number(&row, "t");
         if (r->first_t == 0)
             r->first_t = t;
         r->last_t = t;
         e = take(r, &row, a);
     }
     r->skipped = reader.skipped;
-    record_reader_close(&reader);
+    jsonl_reader_close(&reader);
     if (e == ERR_OK && !r->alone)
         e = read_ledger(r, dir, a);
     if (e == ERR_OK && r->starts == 0)

@@ -19,8 +19,8 @@ struct report_round {
     double step, fragment, round, included, sites;
     double up, up_predicted, down, down_predicted, wire_up, wire_down; /* bytes */
     double ms[REPORT_TIMES];
-    double hidden_ms, exposed_ms; /* of the exchange: beside training, and waited for */
-    double gauge[REPORT_GAUGES];  /* NaN: not known */
+    double hidden_ms, exposed_ms;  /* of the exchange: beside training, and waited for */
+    double metrics[REPORT_GAUGES]; /* NaN: not known */
     bool replayed;
 };
 struct report_event {

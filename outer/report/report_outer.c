@@ -5,7 +5,7 @@
 /* Two lines of one chart. */
 struct chart {
     const char *title, *y_label;
-    enum report_gauge gauge[2];
+    enum report_gauge metrics[2];
     double lo; /* the axis begins here at least */
 };
 static const struct chart charts[] = {
@@ -17,7 +17,7 @@ static bool known(const struct report_run *r)
 {
     for (size_t i = 0; i < r->round_count; i++)
         for (int k = 0; k < REPORT_GAUGES; k++)
-            if (isfinite(r->rounds[i].gauge[k]))
+            if (isfinite(r->rounds[i].metrics[k]))
                 return true;
     return false;
 }
@@ -28,7 +28,7 @@ static void range(const struct report_run *r, const struct chart *c, double *lo,
     *hi = c->lo + 0.1;
     for (size_t i = 0; i < r->round_count; i++)
         for (int k = 0; k < 2; k++) {
-            double y = r->rounds[i].gauge[c->gauge[k]];
+            double y = r->rounds[i].metrics[c->metrics[k]];
             *lo = isfinite(y) ? fmin(*lo, y) : *lo;
             *hi = isfinite(y) ? fmax(*hi, y) : *hi;
         }
@@ -59,12 +59,12 @@ static enum err write_chart(FILE *out, const struct report_run *r, const struct 
         double last = NAN;
         for (size_t i = 0; i < r->round_count; i++) {
             x[i] = (double)i + 1;
-            y[i] = r->rounds[i].gauge[c->gauge[k]];
+            y[i] = r->rounds[i].metrics[c->metrics[k]];
             last = isfinite(y[i]) ? y[i] : last;
         }
         plot_line(&p, 2 * k, false, x, y, r->round_count);
         if (isfinite(last))
-            plot_tag(&p, 2 * k, last, report_gauge_name[c->gauge[k]]);
+            plot_tag(&p, 2 * k, last, report_gauge_name[c->metrics[k]]);
     }
     plot_end(&p);
     fputs("</div>\n", out);
@@ -83,7 +83,7 @@ enum err report_outer(FILE *out, const struct report_run *runs, size_t count, st
         "near 1 the momentum adds up, and a lower outer.lr or more steps a round would be right. "
         "agreement: cosine of the site's own delta and the mean. gain: length of the applied step "
         "along the delta, over outer.lr. behind: what the codec left in the residual, over the "
-        "site's delta; above outer.back_off the next round is sent whole.</p><div "
+        "site's delta; above outer.residual_reset the next round is sent whole.</p><div "
         "class=\"grid2\">\n",
         out);
     for (size_t i = 0; i < count; i++)

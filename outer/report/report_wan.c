@@ -8,7 +8,7 @@ enum { COLUMNS = 9 };
 static const char *const key[COLUMNS] = {"packets", "bytes", "arrived", "queue",     "lost",
                                          "outage",  "twice", "late",    "queue_peak"};
 
-static void begin(FILE *out, const struct record_row *row, bool more)
+static void begin(FILE *out, const struct jsonl_row *row, bool more)
 {
     static const char *const name[COLUMNS] = {
         "bytes", "arrived",   "dropped by a full queue", "lost", "in an outage",
@@ -16,33 +16,33 @@ static void begin(FILE *out, const struct record_row *row, bool more)
     if (more)
         fputs("</table></div>\n", out);
     fputs("<h2>", out);
-    plot_escape(out, record_string(row, "source"));
+    plot_escape(out, jsonl_string(row, "source"));
     fprintf(out,
             ", seed %.0f</h2><div class=\"wide\"><table><tr><th>from</th><th>to</th><th "
             "class=\"n\">%s</th>",
-            record_number(row, "seed"), record_number(row, "relay") > 0 ? "pieces" : "packets");
+            jsonl_number(row, "seed"), jsonl_number(row, "relay") > 0 ? "pieces" : "packets");
     for (int i = 0; i < COLUMNS - 1; i++)
         fprintf(out, "<th class=\"n\">%s</th>", name[i]);
     fputs("</tr>\n", out);
 }
 
-static void direction(FILE *out, const struct record_row *row)
+static void direction(FILE *out, const struct jsonl_row *row)
 {
     fputs("<tr><td>", out);
-    plot_escape(out, record_string(row, "from"));
+    plot_escape(out, jsonl_string(row, "from"));
     fputs("</td><td>", out);
-    plot_escape(out, record_string(row, "to"));
+    plot_escape(out, jsonl_string(row, "to"));
     fputs("</td>", out);
     for (int i = 0; i < COLUMNS; i++)
-        fprintf(out, "<td class=\"n\">%.0f</td>", record_number(row, key[i]));
+        fprintf(out, "<td class=\"n\">%.0f</td>", jsonl_number(row, key[i]));
     fputs("</tr>\n", out);
 }
 
-static void missed(FILE *out, const struct record_row *row)
+static void missed(FILE *out, const struct jsonl_row *row)
 {
     fprintf(out, "<tr><td colspan=\"%d\"><b>%.0f packets of ", COLUMNS + 2,
-            record_number(row, "packets"));
-    plot_escape(out, record_string(row, "place"));
+            jsonl_number(row, "packets"));
+    plot_escape(out, jsonl_string(row, "place"));
     fputs(" were missed: this machine was too slow, the figures are not those of the "
           "topology.</b></td></tr>\n",
           out);
@@ -50,10 +50,10 @@ static void missed(FILE *out, const struct record_row *row)
 
 enum err report_wan(FILE *out, const char *path)
 {
-    struct record_reader reader;
-    struct record_row row;
+    struct jsonl_reader reader;
+    struct jsonl_row row;
     unsigned networks = 0;
-    if (!record_reader_open(&reader, path))
+    if (!jsonl_reader_open(&reader, path))
         return err_set(
             ERR_INPUT,
             "%s: there is no such file: atoll wan --record writes it, and atoll demo --wan", path);
@@ -61,14 +61,14 @@ enum err report_wan(FILE *out, const char *path)
           "each direction, "
           "headers included.</p>\n",
           out);
-    while (record_next(&reader, &row))
-        if (record_is(&row, "network"))
+    while (jsonl_next(&reader, &row))
+        if (jsonl_is(&row, "network"))
             begin(out, &row, networks++ > 0);
-        else if (networks && record_is(&row, "direction"))
+        else if (networks && jsonl_is(&row, "direction"))
             direction(out, &row);
-        else if (networks && record_is(&row, "missed"))
+        else if (networks && jsonl_is(&row, "missed"))
             missed(out, &row);
-    record_reader_close(&reader);
+    jsonl_reader_close(&reader);
     if (!networks)
         return err_set(ERR_INPUT, "%s: it is no record of an emulated network", path);
     fputs("</table></div></section>\n", out);

@@ -6,8 +6,8 @@
 
 enum { SECTOR_BYTES = 512 };
 
-struct world_sim_file {
-    struct world_sim_file *next;
+struct env_sim_file {
+    struct env_sim_file *next;
     char *path;
     size_t length; /* of path */
     uint8_t *data;
@@ -16,29 +16,29 @@ struct world_sim_file {
     int handle; /* of an open part; 0: none */
 };
 
-static struct world_sim *sim(struct world *w)
+static struct env_sim *sim(struct env *w)
 {
-    return (struct world_sim *)w;
+    return (struct env_sim *)w;
 }
 
-static struct world_sim_file *find(const struct world_sim *s, const char *path)
+static struct env_sim_file *find(const struct env_sim *s, const char *path)
 {
     size_t n = strlen(path);
-    for (struct world_sim_file *f = s->files; f; f = f->next)
+    for (struct env_sim_file *f = s->files; f; f = f->next)
         if (f->length == n && !memcmp(f->path, path, n))
             return f;
     return NULL;
 }
 
-static struct world_sim_file *find_handle(const struct world_sim *s, int handle)
+static struct env_sim_file *find_handle(const struct env_sim *s, int handle)
 {
-    for (struct world_sim_file *f = s->files; f; f = f->next)
+    for (struct env_sim_file *f = s->files; f; f = f->next)
         if (f->handle == handle)
             return f;
     return NULL;
 }
 
-static void name(struct world_sim_file *f, const char *path)
+static void name(struct env_sim_file *f, const char *path)
 {
     f->length = strlen(path);
     f->path = realloc(f->path, f->length + 1);
@@ -46,9 +46,9 @@ static void name(struct world_sim_file *f, const char *path)
     memcpy(f->path, path, f->length + 1);
 }
 
-static struct world_sim_file *make(struct world_sim *s, const char *path)
+static struct env_sim_file *make(struct env_sim *s, const char *path)
 {
-    struct world_sim_file *f = find(s, path);
+    struct env_sim_file *f = find(s, path);
     if (f)
         return f;
     f = calloc(1, sizeof *f);
@@ -60,9 +60,9 @@ static struct world_sim_file *make(struct world_sim *s, const char *path)
     return f;
 }
 
-static void drop(struct world_sim *s, struct world_sim_file *f)
+static void drop(struct env_sim *s, struct env_sim_file *f)
 {
-    struct world_sim_file **at = &s->files;
+    struct env_sim_file **at = &s->files;
     while (*at != f)
         at = &(*at)->next;
     *at = f->next;
@@ -72,7 +72,7 @@ static void drop(struct world_sim *s, struct world_sim_file *f)
 }
 
 /* Room doubles where a file grows: a journal is appended to in every round of a long run. */
-static void resize(struct world_sim_file *f, size_t size)
+static void resize(struct env_sim_file *f, size_t size)
 {
     if (!f->data || size > f->room) {
         f->room = size < 2 * f->size_bytes ? 2 * f->size_bytes : size + !size;
@@ -85,12 +85,12 @@ static void resize(struct world_sim_file *f, size_t size)
 }
 
 /* Are the first n bytes of path that file, or a directory above it? */
-static bool under(const struct world_sim_file *f, const char *path, size_t n)
+static bool under(const struct env_sim_file *f, const char *path, size_t n)
 {
     return f->length >= n && (f->path[n] == 0 || f->path[n] == '/') && !memcmp(f->path, path, n);
 }
 
-void world_sim_crash(struct world_sim *s)
+void env_sim_crash(struct env_sim *s)
 {
     s->dead = true;
     s->stop = 1;
@@ -103,9 +103,9 @@ struct fate {
     bool do_it;
 };
 
-static struct fate meet(struct world_sim *s, bool takes_space)
+static struct fate meet(struct env_sim *s, bool takes_space)
 {
-    const struct world_sim_faults *f = s->faults;
+    const struct env_sim_faults *f = s->faults;
     struct fate fate = {ERR_OK, true};
     if (!s->dead && f && s->gives_way && sim_chance(s->clock, f->slow))
         sim_sleep(s->clock, s->clock->now_ms + sim_below(s->clock, 500), NULL);
@@ -114,7 +114,7 @@ static struct fate meet(struct world_sim *s, bool takes_space)
     if (!f)
         return fate;
     if (sim_chance(s->clock, f->crash)) {
-        world_sim_crash(s);
+        env_sim_crash(s);
         return (struct fate){err_set(ERR_IO, "%s: crash", s->name), sim_chance(s->clock, 0.5)};
     }
     if (sim_chance(s->clock, f->eio))
@@ -125,37 +125,36 @@ static struct fate meet(struct world_sim *s, bool takes_space)
     return fate;
 }
 
-static uint64_t sim_now_ms(struct world *w)
+static uint64_t sim_now_ms(struct env *w)
 {
     return sim(w)->clock->now_ms;
 }
 
-static uint64_t sim_unix_ms(struct world *w)
+static uint64_t sim_unix_ms(struct env *w)
 {
     return 1700000000000 + sim(w)->clock->now_ms;
 }
 
-static void sim_sleep_ms(struct world *w, uint64_t ms)
+static void sim_sleep_ms(struct env *w, uint64_t ms)
 {
     if (!sim(w)->dead)
         sim_sleep(sim(w)->clock, sim(w)->clock->now_ms + ms, w);
 }
 
-static void sim_random(struct world *w, void *out, size_t n)
+static void sim_random(struct env *w, void *out, size_t n)
 {
     uint8_t *to = out;
     for (size_t i = 0; i < n; i++)
         to[i] = (uint8_t)rng_u32(sim(w)->random_seed, RNG_SIM, sim(w)->random_drawn++);
 }
 
-static enum err sim_write(struct world *w, const char *path, const struct file_part *parts,
-                          size_t n)
+static enum err sim_write(struct env *w, const char *path, const struct file_part *parts, size_t n)
 {
-    struct world_sim *s = sim(w);
+    struct env_sim *s = sim(w);
     struct fate fate = meet(s, true);
     if (!fate.do_it)
         return fate.e;
-    struct world_sim_file *f = make(s, path);
+    struct env_sim_file *f = make(s, path);
     size_t size = 0, at = 0;
     for (size_t i = 0; i < n; i++)
         size += parts[i].size_bytes;
@@ -169,8 +168,7 @@ static enum err sim_write(struct world *w, const char *path, const struct file_p
     return fate.e;
 }
 
-static enum err readable(const struct world_sim *s, const char *path,
-                         const struct world_sim_file **f)
+static enum err readable(const struct env_sim *s, const char *path, const struct env_sim_file **f)
 {
     *f = find(s, path);
     if (s->dead)
@@ -178,10 +176,10 @@ static enum err readable(const struct world_sim *s, const char *path,
     return *f ? ERR_OK : err_set(ERR_INPUT, "%s: no such file", path);
 }
 
-static enum err sim_read(struct world *w, const char *path, size_t max_bytes, struct arena *a,
+static enum err sim_read(struct env *w, const char *path, size_t max_bytes, struct arena *a,
                          uint8_t **data, size_t *size)
 {
-    const struct world_sim_file *f;
+    const struct env_sim_file *f;
     TRY(readable(sim(w), path, &f));
     if (f->size_bytes > max_bytes)
         return err_set(ERR_INPUT, "%s: %zu bytes, at most %zu expected", path, f->size_bytes,
@@ -193,9 +191,9 @@ static enum err sim_read(struct world *w, const char *path, size_t max_bytes, st
 }
 
 /* A copy, so that reading past the end or after unmap shows under a sanitizer. */
-static enum err sim_map(struct world *w, const char *path, struct file_map *m)
+static enum err sim_map(struct env *w, const char *path, struct file_map *m)
 {
-    const struct world_sim_file *f;
+    const struct env_sim_file *f;
     TRY(readable(sim(w), path, &f));
     uint8_t *copy = malloc(f->size_bytes ? f->size_bytes : 1);
     TRY_ALLOC(copy);
@@ -204,31 +202,31 @@ static enum err sim_map(struct world *w, const char *path, struct file_map *m)
     return ERR_OK;
 }
 
-static void sim_unmap(struct world *w, struct file_map *m)
+static void sim_unmap(struct env *w, struct file_map *m)
 {
     (void)w;
     free((void *)(uintptr_t)m->data);
     *m = (struct file_map){NULL, 0};
 }
 
-static bool sim_exists(struct world *w, const char *path)
+static bool sim_exists(struct env *w, const char *path)
 {
     if (sim(w)->dead)
         return false;
     size_t n = strlen(path);
-    for (const struct world_sim_file *f = sim(w)->files; f; f = f->next)
+    for (const struct env_sim_file *f = sim(w)->files; f; f = f->next)
         if (under(f, path, n))
             return true;
     return false;
 }
 
 /* A tree goes file by file: a crash leaves some of them. */
-static enum err sim_remove(struct world *w, const char *path)
+static enum err sim_remove(struct env *w, const char *path)
 {
-    struct world_sim *s = sim(w);
+    struct env_sim *s = sim(w);
     struct fate fate = meet(s, false);
     size_t n = strlen(path);
-    for (struct world_sim_file *f = s->files, *next; fate.do_it && f; f = next) {
+    for (struct env_sim_file *f = s->files, *next; fate.do_it && f; f = next) {
         next = f->next;
         if (under(f, path, n) && !(s->dead && sim_chance(s->clock, 0.5)))
             drop(s, f);
@@ -241,20 +239,20 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static enum err sim_list(struct world *w, const char *path, struct arena *a, char ***names,
+static enum err sim_list(struct env *w, const char *path, struct arena *a, char ***names,
                          size_t *count)
 {
-    struct world_sim *s = sim(w);
+    struct env_sim *s = sim(w);
     size_t most = 0, n = strlen(path);
     if (s->dead)
         return err_set(ERR_IO, "%s: dead", s->name);
     if (!sim_exists(w, path))
         return err_set(ERR_INPUT, "%s: no such directory", path);
-    for (const struct world_sim_file *f = s->files; f; f = f->next)
+    for (const struct env_sim_file *f = s->files; f; f = f->next)
         most++;
     TRY_ALLOC(*names = arena_array(a, most + 1, sizeof **names));
     *count = 0;
-    for (const struct world_sim_file *f = s->files; f; f = f->next) {
+    for (const struct env_sim_file *f = s->files; f; f = f->next) {
         if (!under(f, path, n) || !f->path[n])
             continue;
         const char *name = f->path + n + 1;
@@ -269,13 +267,13 @@ static enum err sim_list(struct world *w, const char *path, struct arena *a, cha
 }
 
 /* Torn: a beginning of it, and behind that perhaps the length without the bytes. */
-static enum err sim_append(struct world *w, const char *path, const void *data, size_t n)
+static enum err sim_append(struct env *w, const char *path, const void *data, size_t n)
 {
-    struct world_sim *s = sim(w);
+    struct env_sim *s = sim(w);
     struct fate fate = meet(s, true);
     if (!fate.do_it)
         return fate.e;
-    struct world_sim_file *f = make(s, path);
+    struct env_sim_file *f = make(s, path);
     size_t old = f->size_bytes, good = s->dead ? sim_below(s->clock, n + 1) : n;
     bool longer = s->dead && sim_chance(s->clock, 0.3);
     resize(f, old + (longer ? n : good));
@@ -283,25 +281,25 @@ static enum err sim_append(struct world *w, const char *path, const void *data, 
     return fate.e;
 }
 
-static enum err sim_truncate(struct world *w, const char *path, uint64_t size_bytes)
+static enum err sim_truncate(struct env *w, const char *path, uint64_t size_bytes)
 {
-    struct world_sim *s = sim(w);
+    struct env_sim *s = sim(w);
     struct fate fate = meet(s, false);
-    struct world_sim_file *f = find(s, path);
+    struct env_sim_file *f = find(s, path);
     if (fate.do_it && f)
         resize(f, size_bytes);
     return fate.e;
 }
 
-static enum err sim_part_open(struct world *w, const char *path, uint64_t total, int *handle,
+static enum err sim_part_open(struct env *w, const char *path, uint64_t total, int *handle,
                               uint64_t *have)
 {
-    struct world_sim *s = sim(w);
+    struct env_sim *s = sim(w);
     struct fate fate = meet(s, true);
     if (!fate.do_it || fate.e != ERR_OK)
         return fate.e;
     static int handles; /* never used twice */
-    struct world_sim_file *f = find(s, path);
+    struct env_sim_file *f = find(s, path);
     if (!f) {
         f = make(s, path);
         f->synced = false;
@@ -313,12 +311,12 @@ static enum err sim_part_open(struct world *w, const char *path, uint64_t total,
     return ERR_OK;
 }
 
-static enum err sim_part_write(struct world *w, int handle, uint64_t offset, const void *data,
+static enum err sim_part_write(struct env *w, int handle, uint64_t offset, const void *data,
                                size_t n)
 {
-    struct world_sim *s = sim(w);
+    struct env_sim *s = sim(w);
     struct fate fate = meet(s, false);
-    struct world_sim_file *f = find_handle(s, handle);
+    struct env_sim_file *f = find_handle(s, handle);
     if (!fate.do_it || !f)
         return fate.e;
     if (f->size_bytes < offset + n)
@@ -328,10 +326,10 @@ static enum err sim_part_write(struct world *w, int handle, uint64_t offset, con
     return fate.e;
 }
 
-static enum err sim_part_close(struct world *w, int handle, const char *path, const char *final)
+static enum err sim_part_close(struct env *w, int handle, const char *path, const char *final)
 {
-    struct world_sim *s = sim(w);
-    struct world_sim_file *f = find_handle(s, handle);
+    struct env_sim *s = sim(w);
+    struct env_sim_file *f = find_handle(s, handle);
     (void)path;
     if (f)
         f->handle = 0;
@@ -341,7 +339,7 @@ static enum err sim_part_close(struct world *w, int handle, const char *path, co
     if (!fate.do_it)
         return fate.e;
     f->synced = true;
-    struct world_sim_file *old = find(s, final);
+    struct env_sim_file *old = find(s, final);
     if (old && old != f)
         drop(s, old);
     name(f, final);
@@ -350,86 +348,86 @@ static enum err sim_part_close(struct world *w, int handle, const char *path, co
 
 /* ---- threads ---- */
 
-struct world_thread {
+struct env_thread {
     void (*run)(void *self);
     void *self;
     struct clock_sim *clock;
     bool ended;
 };
-struct world_gate {
+struct env_mutex {
     bool held;
     char woken; /* its address: what those inside wait for; held's: those outside */
 };
 
 static void thread_main(void *self)
 {
-    struct world_thread *t = self;
+    struct env_thread *t = self;
     t->run(t->self);
     t->ended = true;
     sim_kick(t->clock, t);
 }
 
-static enum err sim_thread_start(struct world *w, struct world_thread **out,
-                                 void (*run)(void *self), void *self)
+static enum err sim_thread_start(struct env *w, struct env_thread **out, void (*run)(void *self),
+                                 void *self)
 {
-    struct world_thread *t = arena_alloc(&sim(w)->threads, sizeof *t);
+    struct env_thread *t = arena_alloc(&sim(w)->threads, sizeof *t);
     TRY_ALLOC(t);
-    *t = (struct world_thread){.run = run, .self = self, .clock = sim(w)->clock};
+    *t = (struct env_thread){.run = run, .self = self, .clock = sim(w)->clock};
     sim_start(sim(w)->clock, thread_main, t);
     *out = t;
     return ERR_OK;
 }
 
-static void sim_thread_join(struct world *w, struct world_thread *t)
+static void sim_thread_join(struct env *w, struct env_thread *t)
 {
     while (!t->ended)
         sim_sleep(sim(w)->clock, UINT64_MAX, t);
 }
 
-static enum err sim_gate_open(struct world *w, struct world_gate **out)
+static enum err sim_mutex_open(struct env *w, struct env_mutex **out)
 {
-    struct world_gate *g = arena_alloc(&sim(w)->threads, sizeof *g);
+    struct env_mutex *g = arena_alloc(&sim(w)->threads, sizeof *g);
     TRY_ALLOC(g);
-    *g = (struct world_gate){0};
+    *g = (struct env_mutex){0};
     *out = g;
     return ERR_OK;
 }
 
-static void sim_gate_close(struct world *w, struct world_gate *g)
+static void sim_mutex_close(struct env *w, struct env_mutex *g)
 {
     (void)w;
     ASSERT(!g || !g->held);
 }
 
-static void sim_enter(struct world *w, struct world_gate *g)
+static void sim_lock(struct env *w, struct env_mutex *g)
 {
     while (g->held)
         sim_sleep(sim(w)->clock, UINT64_MAX, &g->held);
     g->held = true;
 }
 
-static void sim_leave(struct world *w, struct world_gate *g)
+static void sim_unlock(struct env *w, struct env_mutex *g)
 {
     ASSERT(g->held);
     g->held = false;
     sim_kick(sim(w)->clock, &g->held);
 }
 
-static void sim_wait(struct world *w, struct world_gate *g, uint64_t ms)
+static void sim_wait(struct env *w, struct env_mutex *g, uint64_t ms)
 {
     struct clock_sim *c = sim(w)->clock;
     uint64_t until = ms < UINT64_MAX - c->now_ms ? c->now_ms + ms : UINT64_MAX;
-    sim_leave(w, g);
+    sim_unlock(w, g);
     sim_sleep(c, until, &g->woken);
-    sim_enter(w, g);
+    sim_lock(w, g);
 }
 
-static void sim_wake(struct world *w, struct world_gate *g)
+static void sim_signal(struct env *w, struct env_mutex *g)
 {
     sim_kick(sim(w)->clock, &g->woken);
 }
 
-static const struct world_ops ops = {
+static const struct env_ops ops = {
     .now_ms = sim_now_ms,
     .unix_ms = sim_unix_ms,
     .sleep_ms = sim_sleep_ms,
@@ -448,24 +446,24 @@ static const struct world_ops ops = {
     .part_close = sim_part_close,
     .thread_start = sim_thread_start,
     .thread_join = sim_thread_join,
-    .gate_open = sim_gate_open,
-    .gate_close = sim_gate_close,
-    .enter = sim_enter,
-    .leave = sim_leave,
+    .mutex_open = sim_mutex_open,
+    .mutex_close = sim_mutex_close,
+    .lock = sim_lock,
+    .unlock = sim_unlock,
     .wait = sim_wait,
-    .wake = sim_wake,
+    .signal = sim_signal,
 };
 
-void world_sim_open(struct world_sim *w, struct clock_sim *c, const char *name, uint64_t seed)
+void env_sim_open(struct env_sim *w, struct clock_sim *c, const char *name, uint64_t seed)
 {
-    *w = (struct world_sim){.world = {&ops, "sim"},
-                            .clock = c,
-                            .name = name,
-                            .random_seed = seed,
-                            .threads = arena_make(0)};
+    *w = (struct env_sim){.env = {&ops, "sim"},
+                          .clock = c,
+                          .name = name,
+                          .random_seed = seed,
+                          .threads = arena_make(0)};
 }
 
-void world_sim_close(struct world_sim *w)
+void env_sim_close(struct env_sim *w)
 {
     while (w->files)
         drop(w, w->files);
@@ -473,7 +471,7 @@ void world_sim_close(struct world_sim *w)
 }
 
 /* Unsynced pieces: any length up to what was written, any sector of it perhaps never written. */
-static void lose(struct world_sim *w, struct world_sim_file *f)
+static void lose(struct env_sim *w, struct env_sim_file *f)
 {
     if (f->size_bytes && sim_chance(w->clock, 0.7))
         resize(f, sim_below(w->clock, f->size_bytes + 1));
@@ -484,9 +482,9 @@ static void lose(struct world_sim *w, struct world_sim_file *f)
 }
 
 /* NULL: the first one, or given up as damaged since. */
-static struct world_sim_file *current_state(const struct world_sim *w)
+static struct env_sim_file *current_state(const struct env_sim *w)
 {
-    const struct world_sim_file *current = find(w, "frag/0/CURRENT");
+    const struct env_sim_file *current = find(w, "frag/0/CURRENT");
     char text[32], path[64];
     unsigned long long round = 0;
     if (current)
@@ -499,22 +497,22 @@ static struct world_sim_file *current_state(const struct world_sim *w)
 
 /* Only what the protocol can have again: a contribution in the spool, the state of a fragment that
  * is in force. The one a site has gone back to is not damaged before it has caught up. */
-static void rot(struct world_sim *w)
+static void rot(struct env_sim *w)
 {
-    struct world_sim_file *victim = NULL;
+    struct env_sim_file *victim = NULL;
     if (!sim_chance(w->clock, 0.5))
         victim = current_state(w);
     else
-        for (struct world_sim_file *f = w->files; f; f = f->next)
+        for (struct env_sim_file *f = w->files; f; f = f->next)
             victim = under(f, "spool", 5) && f->size_bytes ? f : victim;
     if (victim)
         victim->data[sim_below(w->clock, victim->size_bytes)] ^=
             (uint8_t)(1u << sim_below(w->clock, 8));
 }
 
-void world_sim_restart(struct world_sim *w)
+void env_sim_restart(struct env_sim *w)
 {
-    for (struct world_sim_file *f = w->files; f; f = f->next) {
+    for (struct env_sim_file *f = w->files; f; f = f->next) {
         f->handle = 0;
         if (!f->synced)
             lose(w, f);
@@ -525,9 +523,9 @@ void world_sim_restart(struct world_sim *w)
     w->stop = 0;
 }
 
-const uint8_t *world_sim_look(const struct world_sim *w, const char *path, size_t *size_bytes)
+const uint8_t *env_sim_look(const struct env_sim *w, const char *path, size_t *size_bytes)
 {
-    const struct world_sim_file *f = find(w, path);
+    const struct env_sim_file *f = find(w, path);
     *size_bytes = f ? f->size_bytes : 0;
     return f ? f->data : NULL;
 }

@@ -88,13 +88,13 @@ void link_line_hub_open(struct link_line_hub *h, struct link_sim_server *s, cons
 
 void link_line_wait(struct link_line_end *e, double seconds)
 {
-    struct clock_sim *c = e->world->clock;
+    struct clock_sim *c = e->env->clock;
     e->owed_ms += 1e3 * seconds;
     double whole = floor(e->owed_ms);
     if (whole < 1)
         return;
     e->owed_ms -= whole;
-    sim_sleep(c, c->now_ms + (uint64_t)whole, e->world);
+    sim_sleep(c, c->now_ms + (uint64_t)whole, e->env);
 }
 
 static void half_trip(struct link_line *l)
@@ -202,7 +202,7 @@ static enum err back(struct link_line *l)
 {
     l->hub->calls++;
     half_trip(l);
-    return l->end->world->dead || !l->hub->server->up ? down() : ERR_OK;
+    return l->end->env->dead || !l->hub->server->up ? down() : ERR_OK;
 }
 
 /* After a call that changes something the aggregator works. */
@@ -215,7 +215,7 @@ static enum err work(struct link_line *l)
 static enum err there(struct link_line *l)
 {
     half_trip(l);
-    return l->end->world->dead || !l->hub->server->up ? down() : ERR_OK;
+    return l->end->env->dead || !l->hub->server->up ? down() : ERR_OK;
 }
 
 /* ---- the calls ---- */

@@ -32,7 +32,7 @@ struct link_line_hub { /* the aggregator's end */
     uint64_t calls;
 };
 struct link_line_end { /* the site's, of its links to all aggregators */
-    struct world_sim *world;
+    struct env_sim *env;
     struct line plan;
     double up_free_s, down_free_s;
     double owed_ms; /* of a wait: what does not make a whole tick of the clock */

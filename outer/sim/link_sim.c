@@ -25,7 +25,7 @@ void link_sim_down(struct link_sim_server *s)
 
 static bool serving(struct link_sim_server *s, uint64_t generation)
 {
-    return s->up && !s->stopped && !s->world->dead && s->generation == generation;
+    return s->up && !s->stopped && !s->env->dead && s->generation == generation;
 }
 
 /* After every call; then whoever is held asks again, and the process's own task looks at wake_ms.
@@ -37,14 +37,14 @@ void link_sim_work(struct link_sim_server *s)
         s->wake_ms = s->service.work(s->service.self, &s->stopped);
     s->watch->worked(s->watch->self);
     sim_kick(s->clock, s);
-    sim_kick(s->clock, s->world);
+    sim_kick(s->clock, s->env);
 }
 
 /* ---- one message ---- */
 
 static void pause_ms(struct link_sim *l, uint64_t ms)
 {
-    if (!l->world->dead)
+    if (!l->env->dead)
         sim_sleep(l->server->clock, l->server->clock->now_ms + ms, NULL);
 }
 
@@ -64,7 +64,7 @@ static enum err travel(struct link_sim *l, double lost)
 {
     struct clock_sim *c = l->server->clock;
     pause_ms(l, 1 + sim_below(c, l->faults->delay_ms + 1));
-    if (l->world->dead)
+    if (l->env->dead)
         return down();
     if (!partitioned(l) && !sim_chance(c, lost))
         return ERR_OK;
@@ -86,7 +86,7 @@ static enum err back(struct link_sim *l, uint64_t generation)
     if (!serving(l->server, generation))
         return down(); /* it died in this very call */
     TRY(travel(l, l->faults->lost_answer));
-    return l->world->dead ? down() : ERR_OK;
+    return l->env->dead ? down() : ERR_OK;
 }
 
 /* ---- the second delivery ---- */
@@ -255,7 +255,7 @@ static enum err stream(struct link_sim *l, const struct wire_contribution *m,
         pause_ms(l, sim_below(s->clock, l->faults->delay_ms + 1));
         if (!serving(s, generation))
             return down();
-        if (l->world->dead || partitioned(l) || sim_chance(s->clock, l->faults->cut))
+        if (l->env->dead || partitioned(l) || sim_chance(s->clock, l->faults->cut))
             return stream_cut(l, generation, upload);
         if (!stream_chunk(s, generation, upload, at, payload + at, n, answer))
             return down();
@@ -308,7 +308,7 @@ static enum err sim_poll(struct link *link, const struct wire_poll *m, uint32_t 
         if (answer->answer.outcome != ROUND_PENDING || s->clock->now_ms >= end)
             break;
         sim_sleep(s->clock, end, s);
-        if (!serving(s, generation) || l->world->dead)
+        if (!serving(s, generation) || l->env->dead)
             return down();
     }
     return back(l, generation);
@@ -334,7 +334,7 @@ static enum err download(struct link_sim *l, struct wire_fetch *m, uint8_t *out,
         pause_ms(l, sim_below(s->clock, l->faults->delay_ms + 1));
         if (!serving(s, generation))
             return down(); /* with its memory */
-        cut = l->world->dead || partitioned(l) || sim_chance(s->clock, l->faults->cut);
+        cut = l->env->dead || partitioned(l) || sim_chance(s->clock, l->faults->cut);
         if (!cut) {
             memcpy(out + *have, data + *have, n);
             *have += n;
@@ -354,7 +354,7 @@ static enum err sim_fetch(struct link *link, const struct wire_fetch *m, uint8_t
     struct wire_fetch rest = *m;
     size_t have = m->offset;
     enum err e = ERR_LINK;
-    for (int i = 0; i < FETCH_ATTEMPTS && e == ERR_LINK && !l->world->dead; i++) {
+    for (int i = 0; i < FETCH_ATTEMPTS && e == ERR_LINK && !l->env->dead; i++) {
         rest.offset = have;
         e = download(l, &rest, out, size_bytes, &have, answer);
         if (e == ERR_LINK &&
@@ -362,7 +362,7 @@ static enum err sim_fetch(struct link *link, const struct wire_fetch *m, uint8_t
             e = ERR_OK;
     }
     answer->offset = have;
-    return l->world->dead ? down() : e;
+    return l->env->dead ? down() : e;
 }
 
 static enum err sim_report(struct link *link, const struct wire_report *m,
@@ -411,9 +411,9 @@ static const struct link_ops ops = {
     .close = sim_close,
 };
 
-void link_sim_open(struct link_sim *l, struct link_sim_server *s, struct world_sim *site,
+void link_sim_open(struct link_sim *l, struct link_sim_server *s, struct env_sim *site,
                    const struct link_sim_faults *f, const char *run, const char *name)
 {
-    *l = (struct link_sim){.link = {&ops}, .server = s, .world = site, .faults = f};
+    *l = (struct link_sim){.link = {&ops}, .server = s, .env = site, .faults = f};
     snprintf(l->peer, sizeof l->peer, "atoll://%s/site/%s", run, name);
 }

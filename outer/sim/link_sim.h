@@ -26,7 +26,7 @@ struct link_sim_watch { /* what the checks want to see; all members set */
 };
 struct link_sim_server {
     struct clock_sim *clock;
-    struct world_sim *world; /* the aggregator's: dead means down */
+    struct env_sim *env; /* the aggregator's: dead means down */
     struct link_service service;
     bool up, stopped;
     uint64_t generation; /* one more for each process */
@@ -37,7 +37,7 @@ struct link_sim_server {
 struct link_sim {
     struct link link; /* first */
     struct link_sim_server *server;
-    struct world_sim *world; /* the site's */
+    struct env_sim *env; /* the site's */
     const struct link_sim_faults *faults;
     char peer[192];
     struct link_counters counters;
@@ -47,7 +47,7 @@ struct link_sim {
 void link_sim_up(struct link_sim_server *s, struct link_service service);
 void link_sim_down(struct link_sim_server *s);
 void link_sim_work(struct link_sim_server *s);
-void link_sim_open(struct link_sim *l, struct link_sim_server *s, struct world_sim *site,
+void link_sim_open(struct link_sim *l, struct link_sim_server *s, struct env_sim *site,
                    const struct link_sim_faults *f, const char *run, const char *name);
 
 #endif

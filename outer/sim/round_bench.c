@@ -12,9 +12,9 @@ static const char *const roster[CAST_MAX] = {"a", "b", "c", "d"};
 
 struct play {
     struct link link; /* the site's; first */
-    const struct rehearsal *r;
-    struct world *site_world, *aggregator_world;
-    struct member site_member, aggregator_member;
+    const struct round_bench *r;
+    struct env *site_world, *aggregator_world;
+    struct outer_state site_member, aggregator_member;
     struct site *site;
     struct aggregator *aggregator;
     struct link_service service;
@@ -196,20 +196,20 @@ static unsigned largest(const struct fragments *f)
     return most;
 }
 
-static enum err open_world(struct play *p, struct world **w, const char *name)
+static enum err open_world(struct play *p, struct env **w, const char *name)
 {
     char *path = arena_printf(&p->perm, "%s/%s", p->r->directory, name);
     TRY_ALLOC(path);
-    return world_open_real(w, path);
+    return env_posix_open(w, path);
 }
 
 static enum err open_all(struct play *p)
 {
-    const struct rehearsal *r = p->r;
-    struct member_options mo = {.fragments = &r->exchange->fragments,
-                                .schedule = p->schedule,
-                                .outer = r->exchange->outer,
-                                .keep = MEMBER_STATES_MIN};
+    const struct round_bench *r = p->r;
+    struct outer_state_options mo = {.fragments = &r->exchange->fragments,
+                                     .schedule = p->schedule,
+                                     .outer = r->exchange->outer,
+                                     .keep = MEMBER_STATES_MIN};
     struct aggregator_options ao = {.run = run_name,
                                     .sites = roster,
                                     .site_count = p->sites,
@@ -221,23 +221,23 @@ static enum err open_all(struct play *p)
                               .site_count = p->sites,
                               .canonical = run_name,
                               .strict = true,
-                              .feedback = r->feedback,
+                              .error_feedback_decay = r->error_feedback_decay,
                               .straggler_ms = 60000,
                               .seed = r->seed};
     float *initial = arena_array(&p->perm, r->table->elements, sizeof *initial);
     TRY_ALLOC(initial);
     table_init(r->table, r->seed, initial);
-    member_aggregates(&mo, p->sites);
+    outer_state_aggregates(&mo, p->sites);
     TRY(open_world(p, &p->aggregator_world, "aggregator"));
-    TRY(member_open(&p->aggregator_member, p->aggregator_world, r->dev, &mo, &p->perm));
-    TRY(member_begin(&p->aggregator_member, initial));
+    TRY(outer_state_open(&p->aggregator_member, p->aggregator_world, r->dev, &mo, &p->perm));
+    TRY(outer_state_begin(&p->aggregator_member, initial));
     TRY(aggregator_open(&p->aggregator, p->aggregator_world, &p->aggregator_member, &ao, &p->perm));
     p->service = aggregator_service(p->aggregator);
     mo.reencodes = false;
     mo.residuals = true;
-    mo.forgets = schedule_forgets(&p->schedule, r->feedback);
+    mo.forgets = schedule_forgets(&p->schedule, r->error_feedback_decay);
     TRY(open_world(p, &p->site_world, "site"));
-    TRY(member_open(&p->site_member, p->site_world, r->dev, &mo, &p->perm));
+    TRY(outer_state_open(&p->site_member, p->site_world, r->dev, &mo, &p->perm));
     TRY(site_open(&p->site, p->site_world, &p->link, &p->site_member, &so, &p->perm));
     return site_start(p->site, initial);
 }
@@ -247,12 +247,12 @@ static void close_all(struct play *p)
     site_close(p->site);
     if (p->aggregator)
         aggregator_close(p->aggregator);
-    member_close(&p->site_member);
-    member_close(&p->aggregator_member);
+    outer_state_close(&p->site_member);
+    outer_state_close(&p->aggregator_member);
     if (p->site_world)
-        world_close_real(p->site_world);
+        env_posix_close(p->site_world);
     if (p->aggregator_world)
-        world_close_real(p->aggregator_world);
+        env_posix_close(p->aggregator_world);
     arena_free(&p->perm);
 }
 
@@ -281,10 +281,10 @@ static enum err play(struct play *p, struct exchange_cost *out)
     float *local;
     TRY_ALLOC(local = arena_array(&p->perm, n, sizeof *local));
     TRY_ALLOC(p->sum = arena_alloc(&p->perm, size > whole_size ? size : whole_size));
-    for (uint64_t round = 0; round < p->schedule.whole_rounds; round++)
+    for (uint64_t round = 0; round < p->schedule.full_precision_rounds; round++)
         TRY(one_round(p, f, round, local));
     for (int i = 0; i < TIMED; i++) {
-        TRY(one_round(p, f, p->schedule.whole_rounds + (uint64_t)i, local));
+        TRY(one_round(p, f, p->schedule.full_precision_rounds + (uint64_t)i, local));
         all.encode_s += p->encode_s;
         all.apply_s += p->apply_s;
         all.accept_s += p->accept_s;
@@ -297,19 +297,20 @@ static enum err play(struct play *p, struct exchange_cost *out)
     return ERR_OK;
 }
 
-enum err rehearsal_measure(const struct rehearsal *r, struct exchange_cost *out)
+enum err round_bench_measure(const struct round_bench *r, struct exchange_cost *out)
 {
     struct play p = {
         .link = {&ops}, .r = r, .schedule = r->exchange->schedule, .perm = dev_arena(r->dev)};
     p.sites = r->sites < CAST_MAX ? r->sites : CAST_MAX;
     for (unsigned i = 0; i < p.sites; i++)
         snprintf(p.peer[i], PEER_MAX, "atoll://%s/site/%s", run_name, roster[i]);
-    if (p.schedule.whole_rounds > 3) /* those are not timed */
-        p.schedule.whole_rounds = 3;
+    if (p.schedule.full_precision_rounds > 3) /* those are not timed */
+        p.schedule.full_precision_rounds = 3;
     p.schedule.overlap = 0;
     p.schedule.eager = false;
-    p.schedule.back_off = 0;
-    p.schedule.steps = p.schedule.beat[0].every * ((int64_t)p.schedule.whole_rounds + TIMED + 2);
+    p.schedule.residual_reset = 0;
+    p.schedule.steps =
+        p.schedule.beat[0].every * ((int64_t)p.schedule.full_precision_rounds + TIMED + 2);
     enum err e = open_all(&p);
     if (e == ERR_OK)
         e = play(&p, out);

@@ -8,17 +8,17 @@
 #include "outer/config/sync_config.h"
 #include "outer/link/line.h"
 
-struct rehearsal {
-    const struct exchange *exchange;
+struct round_bench {
+    const struct sync_config *exchange;
     const struct table *table;
     struct dev *dev; /* of the outer arithmetic */
     const char *directory;
     unsigned sites; /* of the run */
-    float feedback;
+    float error_feedback_decay;
     uint64_t seed;
 };
 /* Means of a few rounds of the largest fragment in its own codec, for a value: a disk is slow now
  * and then. */
-enum err rehearsal_measure(const struct rehearsal *r, struct exchange_cost *out) MUST;
+enum err round_bench_measure(const struct round_bench *r, struct exchange_cost *out) MUST;
 
 #endif

@@ -21,18 +21,19 @@ void sim_violate(struct sim *s, const char *format, ...)
     log_event(LOG_ERROR, "violation", "%s", s->r->why);
 }
 
-struct member_options sim_member_options(const struct sim *s, bool site)
+struct outer_state_options sim_member_options(const struct sim *s, bool site)
 {
-    struct member_options o = {.fragments = &s->fragments,
-                               .schedule = s->schedule,
-                               .outer = s->outer,
-                               .residuals = site,
-                               .forgets = site && schedule_forgets(&s->schedule, s->o.feedback),
-                               .remake = aggregator_remake,
-                               .remake_self = (void *)(uintptr_t)s->names,
-                               .keep = s->o.keep};
+    struct outer_state_options o = {
+        .fragments = &s->fragments,
+        .schedule = s->schedule,
+        .outer = s->outer,
+        .residuals = site,
+        .forgets = site && schedule_forgets(&s->schedule, s->o.error_feedback_decay),
+        .remake = aggregator_remake,
+        .remake_self = (void *)(uintptr_t)s->names,
+        .keep = s->o.keep};
     if (!site)
-        member_aggregates(&o, s->o.sites);
+        outer_state_aggregates(&o, s->o.sites);
     return o;
 }
 
@@ -95,7 +96,7 @@ static enum err inner_save(struct sim_node *n)
     struct file_part parts[3] = {
         {&n->step, sizeof n->step}, {n->slab, 2 * bytes}, {n->began, bytes}};
     TRY(site_stored(n->site));
-    TRY(n->world.world.ops->write(&n->world.world, "inner", parts, 3));
+    TRY(n->env.env.ops->write(&n->env.env, "inner", parts, 3));
     for (unsigned f = 0; f < s->o.fragments; f++)
         TRY(site_prune(n->site, f, schedule_applied(&s->schedule, f, n->step - 1)));
     return ERR_OK;
@@ -105,7 +106,7 @@ static void inner_load(struct sim_node *n)
 {
     struct sim *s = n->sim;
     size_t size, bytes = s->table.elements * sizeof *n->slab;
-    const uint8_t *data = world_sim_look(&n->world, "inner", &size);
+    const uint8_t *data = env_sim_look(&n->env, "inner", &size);
     ASSERT(!data || size == sizeof n->step + 3 * bytes);
     n->step = 0;
     memset(n->slab, 0, 2 * bytes);
@@ -162,7 +163,7 @@ static enum err rounds_due(struct sim_node *n)
         memcpy(n->sent + s->first[f], n->part, s->fragments.f[f].elements * sizeof *n->part);
         TRY(site_round(n->site, f, round, n->part, n->weight, (uint64_t)n->step * 100));
         fragment_scatter(s->cpu, n->slab, n->part, &s->fragments.f[f]);
-        n->have[f] = n->member.state[f].round;
+        n->have[f] = n->replica.state[f].round;
         TRY(site_report(n->site, f, n->step, 1, 1, (uint64_t)n->step * 100));
     }
     return ERR_OK;
@@ -175,15 +176,15 @@ static enum err site_train(struct sim_node *n)
     bool skipped;
     TRY(site_start(n->site, s->initial));
     for (unsigned f = 0; f < s->o.fragments; f++)
-        n->have[f] = n->member.state[f].round;
+        n->have[f] = n->replica.state[f].round;
     memset(n->flight, 0, sizeof n->flight);
     TRY(skip(n, &skipped));
     if (s->o.overlap && !skipped)
         TRY(sim_overlap_resume(n));
     while (n->step < s->o.steps) {
         sim_sleep(&s->clock, s->clock.now_ms + n->step_ms + sim_below(&s->clock, n->step_ms),
-                  &n->world);
-        if (n->world.dead)
+                  &n->env);
+        if (n->env.dead)
             return err_set(ERR_STOPPED, "crash");
         toy_step(n);
         TRY(rounds_due(n));
@@ -197,20 +198,20 @@ static enum err site_train(struct sim_node *n)
 static enum err site_process(struct sim_node *n, struct arena *arena)
 {
     struct sim *s = n->sim;
-    struct member_options mo = sim_member_options(s, true);
+    struct outer_state_options mo = sim_member_options(s, true);
     struct site_options so = {.run = "sim",
                               .name = n->name,
                               .index = n->index,
                               .site_count = s->o.sites,
                               .canonical = s->canonical,
                               .strict = s->o.strict,
-                              .feedback = s->o.feedback,
+                              .error_feedback_decay = s->o.error_feedback_decay,
                               .straggler_ms = 20000,
                               .seed = s->o.seed + n->index,
-                              .stop = &n->world.stop};
-    link_sim_open(&n->link, &s->server, &n->world, &n->net, "sim", n->name);
-    TRY(member_open(&n->member, &n->world.world, s->cpu, &mo, arena));
-    TRY(site_open(&n->site, &n->world.world, &n->link.link, &n->member, &so, arena));
+                              .stop = &n->env.stop};
+    link_sim_open(&n->link, &s->server, &n->env, &n->net, "sim", n->name);
+    TRY(outer_state_open(&n->replica, &n->env.env, s->cpu, &mo, arena));
+    TRY(site_open(&n->site, &n->env.env, &n->link.link, &n->replica, &so, arena));
     return site_train(n);
 }
 
@@ -220,11 +221,11 @@ static bool excused(enum err e)
     return e == ERR_IO || e == ERR_FULL;
 }
 
-static void node_down(struct sim *s, struct world_sim *w)
+static void node_down(struct sim *s, struct env_sim *w)
 {
     s->r->crashes += w->dead;
     sim_sleep(&s->clock, s->clock.now_ms + 1 + sim_below(&s->clock, DOWN_MAX_MS), NULL);
-    world_sim_restart(w);
+    env_sim_restart(w);
     s->r->restarts++;
 }
 
@@ -237,18 +238,18 @@ static void site_task(void *self)
         struct arena arena = arena_make(0);
         n->lives++;
         enum err e = site_process(n, &arena);
-        n->done = e == ERR_OK && !n->world.dead;
-        if (!n->done && !n->world.dead && !excused(e))
+        n->done = e == ERR_OK && !n->env.dead;
+        if (!n->done && !n->env.dead && !excused(e))
             sim_violate(s, "site %s ends with %s: %s", n->name, err_name(e), err_message());
         site_close(n->site);
-        member_close(&n->member);
+        outer_state_close(&n->replica);
         n->site = NULL;
         arena_free(&arena);
         if (n->done)
             break;
         if (s->clock.now_ms >= n->away_from_ms && s->clock.now_ms < n->away_until_ms)
             sim_sleep(&s->clock, n->away_until_ms, NULL);
-        node_down(s, &n->world);
+        node_down(s, &n->env);
     }
     if (!s->first_done_ms)
         s->first_done_ms = s->clock.now_ms;
@@ -277,7 +278,7 @@ static enum err aggregator_serve(struct sim *s, struct aggregator *a)
 
 static enum err aggregator_process(struct sim *s, struct arena *arena)
 {
-    struct member_options mo = sim_member_options(s, false);
+    struct outer_state_options mo = sim_member_options(s, false);
     struct aggregator_options ao = {.run = "sim",
                                     .sites = s->names,
                                     .site_count = s->o.sites,
@@ -285,12 +286,12 @@ static enum err aggregator_process(struct sim *s, struct arena *arena)
                                     .strict = s->o.strict,
                                     .straggler_ms = 20000};
     struct aggregator *a;
-    TRY(member_open(&s->member, &s->disk.world, s->cpu, &mo, arena));
-    enum err e =
-        member_found(&s->member) ? member_load(&s->member) : member_begin(&s->member, s->initial);
-    s->r->residuals_lost += s->member.residuals_lost; /* also when the load fails afterwards */
+    TRY(outer_state_open(&s->replica, &s->disk.env, s->cpu, &mo, arena));
+    enum err e = outer_state_found(&s->replica) ? outer_state_load(&s->replica)
+                                                : outer_state_begin(&s->replica, s->initial);
+    s->r->residuals_lost += s->replica.residuals_lost; /* also when the load fails afterwards */
     TRY(e);
-    TRY(aggregator_open(&a, &s->disk.world, &s->member, &ao, arena));
+    TRY(aggregator_open(&a, &s->disk.env, &s->replica, &ao, arena));
     e = aggregator_serve(s, a);
     aggregator_close(a);
     return e;
@@ -305,7 +306,7 @@ static void aggregator_task(void *self)
         if (e != ERR_OK && !s->disk.dead && !excused(e) &&
             !(e == ERR_CORRUPT && s->disk_faults.rot > 0))
             sim_violate(s, "the aggregator ends with %s: %s", err_name(e), err_message());
-        member_close(&s->member);
+        outer_state_close(&s->replica);
         arena_free(&arena);
         if (!s->finished)
             node_down(s, &s->disk);
@@ -323,8 +324,8 @@ static void killer_task(void *self)
         if (s->clock.now_ms >= s->heal_ms || s->finished)
             return;
         uint64_t victim = sim_below(&s->clock, s->o.sites + 1);
-        struct world_sim *w = victim < s->o.sites ? &s->node[victim].world : &s->disk;
-        world_sim_crash(w);
+        struct env_sim *w = victim < s->o.sites ? &s->node[victim].env : &s->disk;
+        env_sim_crash(w);
         sim_kick(&s->clock, w);
     }
 }
@@ -333,17 +334,17 @@ static void absence_task(void *self)
 {
     struct sim_node *n = self;
     sim_sleep(&n->sim->clock, n->away_from_ms, NULL);
-    world_sim_crash(&n->world);
-    sim_kick(&n->sim->clock, &n->world);
+    env_sim_crash(&n->env);
+    sim_kick(&n->sim->clock, &n->env);
 }
 
 static void heal_task(void *self)
 {
     struct sim *s = self;
     sim_sleep(&s->clock, s->heal_ms, NULL);
-    s->disk_faults = (struct world_sim_faults){0};
+    s->disk_faults = (struct env_sim_faults){0};
     for (unsigned i = 0; i < s->o.sites; i++) {
-        s->node[i].disk = (struct world_sim_faults){0};
+        s->node[i].disk = (struct env_sim_faults){0};
         s->node[i].net = (struct link_sim_faults){.delay_ms = s->node[i].net.delay_ms};
     }
     s->progress_ms = s->clock.now_ms;
@@ -361,12 +362,12 @@ static double intensity(struct sim *s, double most)
     return sim_chance(&s->clock, 0.4) ? 0 : most * (double)sim_below(&s->clock, 1000) / 1000;
 }
 
-static struct world_sim_faults disk_draw(struct sim *s)
+static struct env_sim_faults disk_draw(struct sim *s)
 {
-    struct world_sim_faults f = {.crash = intensity(s, 0.03),
-                                 .eio = intensity(s, 0.01),
-                                 .slow = intensity(s, 0.1),
-                                 .rot = intensity(s, 0.3)};
+    struct env_sim_faults f = {.crash = intensity(s, 0.03),
+                               .eio = intensity(s, 0.01),
+                               .slow = intensity(s, 0.1),
+                               .rot = intensity(s, 0.3)};
     if (sim_chance(&s->clock, 0.3)) {
         f.full_from_ms = sim_below(&s->clock, s->heal_ms);
         f.full_until_ms = f.full_from_ms + sim_below(&s->clock, 20000);
@@ -397,7 +398,7 @@ static void faults_draw(struct sim *s)
         struct sim_node *n = &s->node[i];
         n->disk = disk_draw(s);
         n->net = net_draw(s);
-        n->world.faults = &n->disk;
+        n->env.faults = &n->disk;
     }
     if (s->o.late)
         s->node[s->o.sites - 1].start_ms = sim_below(&s->clock, s->heal_ms);
@@ -433,10 +434,10 @@ static enum err node_make(struct sim *s, unsigned i)
     TRY_ALLOC(n->base = arena_array(&s->arena, elements, sizeof *n->base));
     TRY_ALLOC(n->trained = arena_array(&s->arena, elements, sizeof *n->trained));
     TRY_ALLOC(n->included = arena_array(&s->arena, elements, sizeof *n->included));
-    world_sim_open(&n->world, &s->clock, n->name, s->o.seed * 31 + i);
-    n->world.gives_way = true;
-    n->world.wrote = sim_wrote;
-    n->world.wrote_self = n;
+    env_sim_open(&n->env, &s->clock, n->name, s->o.seed * 31 + i);
+    n->env.gives_way = true;
+    n->env.wrote = sim_wrote;
+    n->env.wrote_self = n;
     return ERR_OK;
 }
 
@@ -447,13 +448,14 @@ static enum err sim_make(struct sim *s)
     TRY(codec_open(&s->work, s->cpu));
     TRY(fragment_make(&s->fragments, &s->table, &(struct fragment_plan){.count = s->o.fragments},
                       &s->arena));
-    TRY(nesterov_make(&s->outer, s->o.optimizer, 0.7f, 0.9f));
+    TRY(outer_opt_make(&s->outer, s->o.optimizer, 0.7f, 0.9f));
     s->outer.delay = s->o.delay;
     s->schedule = schedule_streaming(s->o.steps, s->o.every, s->o.fragments, 1, s->o.codec);
     s->schedule.overlap = s->o.overlap;
-    s->schedule.reencode_from = s->o.reencode_from;
+    s->schedule.downlink_compression_from = s->o.downlink_compression_from;
     s->schedule.eager = s->o.eager;
-    s->schedule.back_off = codec_backlog((double)s->o.back_off * s->o.back_off, 1);
+    s->schedule.residual_reset =
+        codec_backlog((double)s->o.residual_reset * s->o.residual_reset, 1);
     TRY_ALLOC(s->initial = arena_array(&s->arena, s->table.elements, sizeof *s->initial));
     for (size_t k = 0; k < s->table.count; k++)
         for (size_t i = 0; i < s->tensors[k].count; i++)
@@ -464,11 +466,11 @@ static enum err sim_make(struct sim *s)
         ASSERT(schedule_rounds(&s->schedule, f) <= SIM_ROUNDS_MAX);
     snprintf(s->canonical, sizeof s->canonical, "run.name=sim\nrun.seed=%llu\n",
              (unsigned long long)s->o.seed);
-    world_sim_open(&s->disk, &s->clock, "aggregator", s->o.seed * 31 + 30);
+    env_sim_open(&s->disk, &s->clock, "aggregator", s->o.seed * 31 + 30);
     for (unsigned i = 0; i < s->o.sites; i++)
         TRY(node_make(s, i));
     s->server = (struct link_sim_server){
-        .clock = &s->clock, .world = &s->disk, .watch = &s->watch, .wake_ms = UINT64_MAX};
+        .clock = &s->clock, .env = &s->disk, .watch = &s->watch, .wake_ms = UINT64_MAX};
     sim_watch(s);
     return ERR_OK;
 }
@@ -476,9 +478,9 @@ static enum err sim_make(struct sim *s)
 static void sim_unmake(struct sim *s)
 {
     clock_sim_close(&s->clock);
-    world_sim_close(&s->disk);
+    env_sim_close(&s->disk);
     for (unsigned i = 0; i < s->o.sites; i++)
-        world_sim_close(&s->node[i].world);
+        env_sim_close(&s->node[i].env);
     codec_close(s->work);
     dev_close(s->cpu);
     arena_free(&s->arena);
@@ -549,8 +551,8 @@ struct sim_options sim_draw(uint64_t seed)
     o.every = o.fragments == 4 ? 4 : 2 + (int64_t)DRAW(EVERY, 4);
     o.steps = o.every * (2 + (int64_t)DRAW(ROUNDS, 7)) + (int64_t)DRAW(TAIL, 3);
     o.codec = (enum codec_kind)DRAW(CODEC, CODEC_COUNT);
-    o.feedback = feedbacks[DRAW(FEEDBACK, 3)];
-    o.back_off = back_offs[DRAW(BACK_OFF, 4)];
+    o.error_feedback_decay = feedbacks[DRAW(FEEDBACK, 3)];
+    o.residual_reset = back_offs[DRAW(BACK_OFF, 4)];
     o.optimizer = optimizers[DRAW(OPTIMIZER, 4)];
     o.delay = strcmp(o.optimizer, "delayed_nesterov") ? 1 : 1 + o.sites;
     o.strict = DRAW(STRICT, 2);
@@ -560,7 +562,7 @@ struct sim_options sim_draw(uint64_t seed)
     o.mix = o.overlap == o.every ? 0 : mixes[DRAW(MIX, 3)];
     o.eager = o.overlap == o.every && DRAW(EAGER, 2);
     o.keep = 2 + DRAW(KEEP, 3);
-    o.reencode_from = reencode[DRAW(REENCODE, 3)];
+    o.downlink_compression_from = reencode[DRAW(REENCODE, 3)];
     o.late = !o.strict && DRAW(LATE, 2);
     o.absent = !o.strict && DRAW(ABSENT, 2);
     o.damaged = !o.strict && o.sites > 2 && DRAW(DAMAGED, 3) == 0;

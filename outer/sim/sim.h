@@ -28,12 +28,12 @@ struct sim_options {
     float mix;  /* with overlap */
     bool eager; /* with the one-round delay */
     enum codec_kind codec;
-    float feedback, back_off;
-    unsigned reencode_from;
+    float error_feedback_decay, residual_reset;
+    unsigned downlink_compression_from;
     const char *optimizer;
     unsigned delay; /* of delayed_nesterov */
     bool strict;
-    uint64_t keep; /* outer.catch_up */
+    uint64_t keep; /* outer.history_rounds */
     bool faults;   /* false: the run to compare with */
     /* quorum: the last site starts late; the first is away for long; what the second of three or
      * more trained is not finite now and then */

@@ -56,9 +56,9 @@ static const float *base_of(struct sim_node *n, unsigned f, uint64_t round)
     if (n->sim->schedule.eager) /* what its trainer really began at */
         return n->base + n->sim->first[f];
     snprintf(path, sizeof path, "frag/%u/%llu/state", f, (unsigned long long)base);
-    const uint8_t *kept = base < round ? world_sim_look(&n->world, path, &size) : NULL;
+    const uint8_t *kept = base < round ? env_sim_look(&n->env, path, &size) : NULL;
     return kept ? (const float *)(const void *)(kept + STATE_HEADER_BYTES)
-                : n->member.state[f].theta;
+                : n->replica.state[f].theta;
 }
 
 /* z - residual before = the weighted delta, and what is sent + what is kept = z (I3). */
@@ -66,9 +66,9 @@ static void book_trained(struct sim_node *n, unsigned f, uint64_t round, const u
                          size_t size)
 {
     struct sim *s = n->sim;
-    const struct member_state *state = &n->member.state[f];
+    const struct outer_state_fragment *state = &n->replica.state[f];
     struct arena a = arena_make(0);
-    bool forgets = schedule_forgets(&s->schedule, s->o.feedback);
+    bool forgets = schedule_forgets(&s->schedule, s->o.error_feedback_decay);
     float kept;
     double lost;
     size_t count = s->fragments.f[f].elements;
@@ -95,7 +95,7 @@ static void book_trained(struct sim_node *n, unsigned f, uint64_t round, const u
     arena_free(&a);
 }
 
-void sim_wrote(void *self, struct world_sim *w, const char *path, const uint8_t *data, size_t n)
+void sim_wrote(void *self, struct env_sim *w, const char *path, const uint8_t *data, size_t n)
 {
     struct sim_node *node = self;
     unsigned f;
@@ -142,7 +142,7 @@ static void saw_offered(void *self, const struct wire_contribution *m, const uin
     char path[64];
     size_t size;
     snprintf(path, sizeof path, "outbox/%u/%llu", m->fragment, (unsigned long long)m->round);
-    const uint8_t *stored = world_sim_look(&n->world, path, &size);
+    const uint8_t *stored = env_sim_look(&n->env, path, &size);
     if (!stored || size < OUTBOX_HEADER_BYTES + m->payload_bytes ||
         memcmp(stored + OUTBOX_HEADER_BYTES, payload, m->payload_bytes))
         sim_violate(s, "site %s sends what it has not stored", n->name);
@@ -169,11 +169,11 @@ static void saw_answered(void *self, const struct wire_contribution *m, const st
     digest_hex(&m->payload, hex);
     snprintf(path, sizeof path, "spool/%u/%llu/%s.%s", m->fragment, (unsigned long long)m->round,
              m->head.site, hex);
-    const uint8_t *spool = world_sim_look(&s->disk, path, &size);
+    const uint8_t *spool = env_sim_look(&s->disk, path, &size);
     struct digest d = digest_of(spool, size);
     if (!spool || !digest_equal(&d, &m->payload))
         sim_violate(s, "a receipt for %s without a durable payload", path);
-    const uint8_t *journal = world_sim_look(&s->disk, "journal", &size);
+    const uint8_t *journal = env_sim_look(&s->disk, "journal", &size);
     if (!journal || !memmem(journal, size, m->payload.bytes, sizeof m->payload.bytes))
         sim_violate(s, "a receipt for %s without a durable record", path);
 }
@@ -202,7 +202,7 @@ static void check_sum(struct sim *s, unsigned f, struct sim_commit *c)
     for (unsigned i = 0; i < m->site_count; i++)
         if (m->sites[i].included)
             payloads[k++] = s->node[i].payload[f][m->round];
-    if (schedule_reencodes(&s->schedule, codec->kind, k))
+    if (schedule_compresses_downlink(&s->schedule, codec->kind, k))
         return; /* one payload: book_included holds it against the sum */
     uint8_t *sum = arena_alloc(&a, codec->aggregate_max(codec, n, k));
     size_t size;
@@ -224,7 +224,7 @@ struct sim_state {
 
 static struct sim_state state_of(const struct sim *s, unsigned f, const uint8_t *data, size_t size)
 {
-    struct member_options o = sim_member_options(s, false);
+    struct outer_state_options o = sim_member_options(s, false);
     size_t n = s->fragments.f[f].elements;
     const uint8_t *end = data + size, *forgotten = end - o.forgets * n * sizeof(double);
     const uint8_t *residual = forgotten - o.reencodes * n * sizeof(float);
@@ -320,7 +320,7 @@ static const uint8_t *kept(struct sim *s, unsigned f, uint64_t round, const char
 {
     char path[64];
     snprintf(path, sizeof path, "frag/%u/%llu/%s", f, (unsigned long long)round, name);
-    const uint8_t *data = world_sim_look(&s->disk, path, size);
+    const uint8_t *data = env_sim_look(&s->disk, path, size);
     if (!data)
         sim_violate(s, "%s is gone", path);
     return data;
@@ -349,8 +349,8 @@ static void commit_seen(struct sim *s, unsigned f)
     memcpy(c->aggregate, aggregate, aggregate_size);
     s->committed[f]++;
     s->r->commits++;
-    s->r->reencoded += schedule_reencodes(&s->schedule, (enum codec_kind)c->manifest.codec,
-                                          manifest_included(&c->manifest));
+    s->r->reencoded += schedule_compresses_downlink(
+        &s->schedule, (enum codec_kind)c->manifest.codec, manifest_included(&c->manifest));
     s->r->backed_off += c->manifest.codec != schedule_codec(&s->schedule, f, t, 0);
     check_manifest(s, f, &c->manifest);
     if (!s->clock.halted)
@@ -367,7 +367,7 @@ static void saw_work(void *self)
 {
     struct sim *s = self;
     for (unsigned f = 0; s->server.up && f < s->o.fragments; f++)
-        while (s->committed[f] < s->member.state[f].round && !s->clock.halted)
+        while (s->committed[f] < s->replica.state[f].round && !s->clock.halted)
             commit_seen(s, f);
     if (s->server.up)
         s->lost_seen = s->r->residuals_lost;
@@ -385,16 +385,16 @@ void sim_watch(struct sim *s)
 
 /* ---- the end ---- */
 
-/* A member as its disk holds it. */
-static bool disk_load(struct sim *s, struct world_sim *w, bool site, struct member *m,
+/* A replica as its disk holds it. */
+static bool disk_load(struct sim *s, struct env_sim *w, bool site, struct outer_state *m,
                       struct arena *a)
 {
-    struct member_options o = sim_member_options(s, site);
+    struct outer_state_options o = sim_member_options(s, site);
     w->faults = NULL;
     w->dead = false;
-    enum err e = member_open(m, &w->world, s->cpu, &o, a);
+    enum err e = outer_state_open(m, &w->env, s->cpu, &o, a);
     if (e == ERR_OK)
-        e = member_load(m);
+        e = outer_state_load(m);
     if (e != ERR_OK)
         sim_violate(s, "the disk of %s does not load: %s", w->name, err_message());
     return e == ERR_OK;
@@ -403,33 +403,35 @@ static bool disk_load(struct sim *s, struct world_sim *w, bool site, struct memb
 /* I2: the manifests and aggregates alone lead to the same state. */
 static void check_replay(struct sim *s)
 {
-    struct member_options o = sim_member_options(s, false);
+    struct outer_state_options o = sim_member_options(s, false);
     o.reencodes = o.forgets = false; /* the manifests know nothing of the aggregator's residual */
-    struct world_sim w;
-    struct member m;
+    struct env_sim w;
+    struct outer_state m;
     struct arena a = arena_make(0);
-    world_sim_open(&w, &s->clock, "replay", 1);
-    enum err e = member_open(&m, &w.world, s->cpu, &o, &a);
+    env_sim_open(&w, &s->clock, "replay", 1);
+    enum err e = outer_state_open(&m, &w.env, s->cpu, &o, &a);
     if (e == ERR_OK)
-        e = member_begin(&m, s->initial);
+        e = outer_state_begin(&m, s->initial);
     for (unsigned f = 0; f < s->o.fragments; f++)
         for (uint64_t t = 0; e == ERR_OK && t < s->committed[f]; t++) {
             struct sim_commit *c = &s->commits[f][t];
-            e = member_apply(&m, f, &c->manifest, false, c->aggregate, c->manifest.aggregate_bytes);
+            e = outer_state_apply(&m, f, &c->manifest, false, c->aggregate,
+                                  c->manifest.aggregate_bytes);
             if (e == ERR_OK)
-                e = member_commit(&m, f, &c->manifest, c->aggregate, c->manifest.aggregate_bytes);
+                e = outer_state_commit(&m, f, &c->manifest, c->aggregate,
+                                       c->manifest.aggregate_bytes);
         }
-    struct digest d = member_digest(&m, false);
+    struct digest d = outer_state_digest(&m, false);
     if (e != ERR_OK || !digest_equal(&d, &s->r->state))
         sim_violate(s, "the replay of the manifests leads elsewhere (%s)",
                     e == ERR_OK ? "digest" : err_message());
-    member_close(&m);
-    world_sim_close(&w);
+    outer_state_close(&m);
+    env_sim_close(&w);
     arena_free(&a);
 }
 
 /* I3: trained = included + residual + forgotten, element by element, as integers. */
-static void check_books(struct sim_node *n, const struct member *m)
+static void check_books(struct sim_node *n, const struct outer_state *m)
 {
     struct sim *s = n->sim;
     if (n->void_books)
@@ -452,23 +454,23 @@ static void check_books(struct sim_node *n, const struct member *m)
 void sim_check_end(struct sim *s)
 {
     struct arena a = arena_make(0);
-    struct member m;
+    struct outer_state m;
     if (disk_load(s, &s->disk, false, &m, &a))
-        s->r->state = member_digest(&m, false);
-    member_close(&m);
+        s->r->state = outer_state_digest(&m, false);
+    outer_state_close(&m);
     for (unsigned f = 0; f < s->o.fragments; f++)
         if (s->committed[f] != schedule_rounds(&s->schedule, f))
             sim_violate(s, "fragment %u ended after %llu rounds", f,
                         (unsigned long long)s->committed[f]);
     for (unsigned i = 0; i < s->o.sites && !s->clock.halted; i++) {
-        if (!disk_load(s, &s->node[i].world, true, &m, &a))
+        if (!disk_load(s, &s->node[i].env, true, &m, &a))
             continue;
-        struct digest d = member_digest(&m, false);
-        s->r->residual[i] = member_digest(&m, true);
+        struct digest d = outer_state_digest(&m, false);
+        s->r->residual[i] = outer_state_digest(&m, true);
         if (!digest_equal(&d, &s->r->state))
             sim_violate(s, "site %s ends with another state than the aggregator", s->names[i]);
         check_books(&s->node[i], &m);
-        member_close(&m);
+        outer_state_close(&m);
     }
     if (!s->clock.halted)
         check_replay(s);

@@ -19,11 +19,11 @@ struct sim_node { /* a site */
     struct sim *sim;
     unsigned index, lives;
     char name[12];
-    struct world_sim world;
-    struct world_sim_faults disk;
+    struct env_sim env;
+    struct env_sim_faults disk;
     struct link_sim_faults net;
     struct link_sim link;
-    struct member member;
+    struct outer_state replica;
     struct site *site;
     float *slab; /* the toy's parameters, then their moments */
     float *part; /* the fragment that is being exchanged */
@@ -61,14 +61,14 @@ struct sim {
     struct fragments fragments;
     size_t first[SIM_FRAGMENTS_MAX]; /* of a fragment's elements in the books */
     struct schedule schedule;
-    struct nesterov outer;
+    struct outer_opt outer;
     float *initial;
     char canonical[512];
     const char *names[SIM_SITES_MAX];
     struct sim_node node[SIM_SITES_MAX];
-    struct world_sim disk; /* the aggregator's */
-    struct world_sim_faults disk_faults;
-    struct member member; /* its process's */
+    struct env_sim disk; /* the aggregator's */
+    struct env_sim_faults disk_faults;
+    struct outer_state replica; /* its process's */
     struct link_sim_server server;
     struct link_sim_watch watch;
     uint64_t heal_ms, progress_ms, first_done_ms;
@@ -78,7 +78,7 @@ struct sim {
     uint64_t lost_seen; /* of residuals_lost, when commits were looked at last */
 };
 
-struct member_options sim_member_options(const struct sim *s, bool site);
+struct outer_state_options sim_member_options(const struct sim *s, bool site);
 void sim_violate(struct sim *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 void sim_damage(struct sim_node *n, float *part); /* what the site trained, now and then */
@@ -90,7 +90,7 @@ enum err sim_overlap_clear(struct sim_node *n) MUST;  /* lands all, takes none *
 
 /* sim_check.c */
 void sim_watch(struct sim *s);
-void sim_wrote(void *self, struct world_sim *w, const char *path, const uint8_t *data, size_t n);
+void sim_wrote(void *self, struct env_sim *w, const char *path, const uint8_t *data, size_t n);
 void sim_check_end(struct sim *s);
 
 #endif

@@ -16,11 +16,11 @@ struct node { /* a site */
     const struct simulate_site *as;
     struct simulate_site_result *r;
     unsigned index;
-    struct world_sim world;
+    struct env_sim env;
     struct link_line_end end;
     struct link_line *line; /* [keepers] */
     struct link *link;      /* to all aggregators */
-    struct member member;
+    struct outer_state replica;
     struct site *site;
     struct arena arena;
     float local[DEV_BLOCK];
@@ -38,7 +38,7 @@ struct keeper { /* an aggregator */
     unsigned index;
     struct link_sim_server server;
     struct link_line_hub hub;
-    struct world_sim disk;
+    struct env_sim disk;
 };
 struct simulate_run {
     const struct simulate_options *o;
@@ -68,19 +68,19 @@ static void failed(struct simulate_run *s, enum err e)
     s->clock.halted = true;
 }
 
-static struct member_options member_settings(const struct simulate_run *s, bool site)
+static struct outer_state_options outer_state_settings(const struct simulate_run *s, bool site)
 {
-    struct member_options o = {.fragments = &s->fragments,
-                               .schedule = s->schedule,
-                               .outer = s->o->exchange->outer,
-                               .residuals = site,
-                               .forgets =
-                                   site && schedule_forgets(&s->schedule, (float)s->o->feedback),
-                               .remake = aggregator_remake,
-                               .remake_self = (void *)(uintptr_t)s->names,
-                               .keep = MEMBER_STATES_MIN};
+    struct outer_state_options o = {
+        .fragments = &s->fragments,
+        .schedule = s->schedule,
+        .outer = s->o->exchange->outer,
+        .residuals = site,
+        .forgets = site && schedule_forgets(&s->schedule, (float)s->o->error_feedback_decay),
+        .remake = aggregator_remake,
+        .remake_self = (void *)(uintptr_t)s->names,
+        .keep = MEMBER_STATES_MIN};
     if (!site)
-        member_aggregates(&o, s->o->site_count);
+        outer_state_aggregates(&o, s->o->site_count);
     return o;
 }
 
@@ -90,7 +90,7 @@ static struct member_options member_settings(const struct simulate_run *s, bool 
  */
 static void train(struct node *n, unsigned f, float *local)
 {
-    const float *theta = n->member.state[f].theta;
+    const float *theta = n->replica.state[f].theta;
     for (unsigned i = 0; i < DEV_BLOCK; i++)
         local[i] = theta[i] + (float)((i + n->index + (unsigned)n->step) % 7) / 64 - 3.0f / 64;
 }
@@ -100,7 +100,7 @@ static bool included(struct node *n, unsigned f, uint64_t round)
     struct manifest m;
     if (n->run->o->strict)
         return true;
-    return member_manifest(&n->member, f, round, &m) == ERR_OK && m.sites[n->index].included;
+    return outer_state_manifest(&n->replica, f, round, &m) == ERR_OK && m.sites[n->index].included;
 }
 
 static double now_s(const struct node *n)
@@ -115,7 +115,7 @@ static void merged(struct node *n, unsigned f, uint64_t round, const struct site
     int64_t stale = n->step - n->sent_step[f];
     bool in = included(n, f, round);
     n->r->merged += in;
-    n->r->missed += n->member.state[f].round - round - in;
+    n->r->missed += n->replica.state[f].round - round - in;
     n->r->stale_max = stale > n->r->stale_max ? stale : n->r->stale_max;
     n->stale += (double)stale;
     n->flight_ms += flight_ms;
@@ -138,7 +138,7 @@ static enum err round_waited(struct node *n, unsigned f, uint64_t round)
     double took = now_s(n) - begin;
     struct site_times times = site_last(n->site);
     merged(n, f, round, &times, 1e3 * took, took);
-    n->have[f] = n->member.state[f].round;
+    n->have[f] = n->replica.state[f].round;
     TRY(site_report(n->site, f, n->step, 1, 1, (uint64_t)n->step));
     return site_prune(n->site, f, round + 1);
 }
@@ -292,7 +292,7 @@ static enum err site_run(struct node *n)
 }
 
 /* The two files whose durability ends a site's two pieces of work take the time of the work. */
-static void takes_time(void *self, struct world_sim *w, const char *path, const uint8_t *data,
+static void takes_time(void *self, struct env_sim *w, const char *path, const uint8_t *data,
                        size_t size_bytes)
 {
     struct node *n = self;
@@ -311,7 +311,7 @@ static void takes_time(void *self, struct world_sim *w, const char *path, const 
 static enum err site_open_all(struct node *n)
 {
     struct simulate_run *s = n->run;
-    struct member_options mo = member_settings(s, true);
+    struct outer_state_options mo = outer_state_settings(s, true);
     struct site_options so = {.run = run_name,
                               .name = n->as->name,
                               .index = n->index,
@@ -319,12 +319,12 @@ static enum err site_open_all(struct node *n)
                               .aggregators = s->keepers,
                               .canonical = run_name,
                               .strict = s->o->strict,
-                              .feedback = (float)s->o->feedback,
-                              .straggler_ms = (uint64_t)(1e3 * s->o->straggler_s),
+                              .error_feedback_decay = (float)s->o->error_feedback_decay,
+                              .straggler_ms = (uint64_t)(1e3 * s->o->straggler_timeout_s),
                               .seed = s->o->seed + n->index,
-                              .stop = &n->world.stop};
-    TRY(member_open(&n->member, &n->world.world, s->cpu, &mo, &n->arena));
-    return site_open(&n->site, &n->world.world, n->link, &n->member, &so, &n->arena);
+                              .stop = &n->env.stop};
+    TRY(outer_state_open(&n->replica, &n->env.env, s->cpu, &mo, &n->arena));
+    return site_open(&n->site, &n->env.env, n->link, &n->replica, &so, &n->arena);
 }
 
 /* At its end, or where the simulation was stopped: steps under way count as far as they are. */
@@ -360,24 +360,24 @@ static void site_task(void *self)
 
 /* ---- an aggregator ---- */
 
-static enum err aggregator_run(struct keeper *k, struct member *m, struct arena *arena)
+static enum err aggregator_run(struct keeper *k, struct outer_state *m, struct arena *arena)
 {
     struct simulate_run *s = k->run;
-    struct member_options mo = member_settings(s, false);
+    struct outer_state_options mo = outer_state_settings(s, false);
     struct aggregator_options ao = {.run = run_name,
                                     .sites = s->names,
                                     .site_count = s->o->site_count,
                                     .canonical = run_name,
                                     .strict = s->o->strict,
-                                    .straggler_ms = (uint64_t)(1e3 * s->o->straggler_s),
+                                    .straggler_ms = (uint64_t)(1e3 * s->o->straggler_timeout_s),
                                     .committed = link_line_committed,
                                     .self = &k->hub,
                                     .index = k->index,
                                     .count = s->keepers};
     struct aggregator *a;
-    TRY(member_open(m, &k->disk.world, s->cpu, &mo, arena));
-    TRY(member_begin(m, s->initial));
-    TRY(aggregator_open(&a, &k->disk.world, m, &ao, arena));
+    TRY(outer_state_open(m, &k->disk.env, s->cpu, &mo, arena));
+    TRY(outer_state_begin(m, s->initial));
+    TRY(aggregator_open(&a, &k->disk.env, m, &ao, arena));
     link_sim_up(&k->server, aggregator_service(a));
     while (s->left && !k->server.stopped) {
         sim_sleep(&s->clock, k->server.wake_ms, &k->disk);
@@ -394,11 +394,11 @@ static void aggregator_task(void *self)
 {
     struct keeper *k = self;
     struct arena arena = arena_make(0);
-    struct member member = {0};
-    enum err e = aggregator_run(k, &member, &arena);
+    struct outer_state replica = {0};
+    enum err e = aggregator_run(k, &replica, &arena);
     if (e != ERR_OK)
         failed(k->run, e);
-    member_close(&member);
+    outer_state_close(&replica);
     arena_free(&arena);
 }
 
@@ -408,9 +408,9 @@ static void aggregator_task(void *self)
  * is whole for it. */
 static void stand_in(struct simulate_run *s)
 {
-    const struct exchange *x = s->o->exchange;
+    const struct sync_config *x = s->o->exchange;
     s->schedule = x->schedule;
-    s->schedule.back_off = 0;
+    s->schedule.residual_reset = 0;
     s->fragments = (struct fragments){.count = x->fragments.count, .parts = x->fragments.parts};
     for (unsigned f = 0; f < s->fragments.count; f++) {
         s->elements[f] = x->fragments.f[f].elements;
@@ -440,9 +440,9 @@ static enum err keepers_make(struct simulate_run *s, struct arena *a)
         struct keeper *k = &s->keeper[i];
         k->run = s;
         k->index = i;
-        world_sim_open(&k->disk, &s->clock, "aggregator", s->o->seed ^ (uint64_t)i << 32);
+        env_sim_open(&k->disk, &s->clock, "aggregator", s->o->seed ^ (uint64_t)i << 32);
         k->server =
-            (struct link_sim_server){.clock = &s->clock, .world = &k->disk, .wake_ms = UINT64_MAX};
+            (struct link_sim_server){.clock = &s->clock, .env = &k->disk, .wake_ms = UINT64_MAX};
         link_line_hub_open(&k->hub, &k->server, s->elements, &s->schedule, &s->o->outer,
                            s->o->aggregator_bps);
     }
@@ -465,10 +465,10 @@ static enum err make(struct simulate_run *s, struct arena *a)
         n->as = &o->sites[i];
         n->r = &s->r->site[i];
         n->index = i;
-        world_sim_open(&n->world, &s->clock, o->sites[i].name, o->seed + 1 + i);
-        n->world.wrote = takes_time;
-        n->world.wrote_self = n;
-        n->end = (struct link_line_end){.world = &n->world, .plan = o->sites[i].link};
+        env_sim_open(&n->env, &s->clock, o->sites[i].name, o->seed + 1 + i);
+        n->env.wrote = takes_time;
+        n->env.wrote_self = n;
+        n->end = (struct link_line_end){.env = &n->env, .plan = o->sites[i].link};
         TRY_ALLOC(n->line = arena_array(a, s->keepers, sizeof *n->line));
         for (unsigned k = 0; k < s->keepers; k++) {
             link_line_open(&n->line[k], &s->keeper[k].hub, &n->end, run_name, o->sites[i].name);
@@ -485,15 +485,15 @@ static void unmake(struct simulate_run *s)
     clock_sim_close(&s->clock);
     for (unsigned k = 0; s->keeper && k < s->keepers; k++)
         if (s->keeper[k].run)
-            world_sim_close(&s->keeper[k].disk);
+            env_sim_close(&s->keeper[k].disk);
     for (unsigned i = 0; s->node && i < s->o->site_count; i++) {
         struct node *n = &s->node[i];
-        member_close(&n->member);
+        outer_state_close(&n->replica);
         arena_free(&n->arena);
         if (n->link)
             n->link->ops->close(n->link);
         if (n->run)
-            world_sim_close(&n->world);
+            env_sim_close(&n->env);
     }
     if (s->cpu)
         dev_close(s->cpu);

@@ -1,6 +1,6 @@
 #ifndef SIMULATE_H
 #define SIMULATE_H
-/* A whole run in virtual time: the production site, aggregators, round core, journal, member and
+/* A whole run in virtual time: the production site, aggregators, round core, journal, replica and
  * codecs, on links with a rate and a delay. Every round of the schedule is exchanged, none is
  * extrapolated. What stands in for the model is one block of 256 values for each fragment; time and
  * bytes are of the real fragments' sizes. Training itself is a wait of the given length, as are
@@ -26,14 +26,14 @@ struct simulate_round { /* a site has merged it */
     struct site_times times;
 };
 struct simulate_options {
-    const struct exchange *exchange; /* of the real model */
+    const struct sync_config *exchange; /* of the real model */
     const struct simulate_site *sites;
     unsigned site_count;
     bool strict;
-    double straggler_s, aggregator_bps; /* as in struct plan_task, of each aggregator */
-    struct exchange_cost outer;         /* the aggregators' part of it */
-    unsigned aggregators;               /* that share the fragments; 0: one */
-    double feedback;
+    double straggler_timeout_s, aggregator_bps; /* as in struct plan_task, of each aggregator */
+    struct exchange_cost outer;                 /* the aggregators' part of it */
+    unsigned aggregators;                       /* that share the fragments; 0: one */
+    double error_feedback_decay;
     uint64_t seed;
     uint64_t rounds_max; /* of a fragment; 0: all */
     volatile int *stop;  /* asked to: the result is of what was simulated so far; may be NULL */

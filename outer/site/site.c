@@ -18,7 +18,7 @@ enum {
         60000 /* how long a site tries to say that it has all; the aggregator may have ended */
 };
 
-static size_t largest_payload(const struct member_options *o)
+static size_t largest_payload(const struct outer_state_options *o)
 {
     size_t most = 0;
     for (unsigned f = 0; f < o->fragments->count; f++)
@@ -31,7 +31,7 @@ static size_t largest_payload(const struct member_options *o)
     return most;
 }
 
-static size_t largest_elements(const struct member_options *o)
+static size_t largest_elements(const struct outer_state_options *o)
 {
     size_t most = 0;
     for (unsigned f = 0; f < o->fragments->count; f++)
@@ -39,11 +39,11 @@ static size_t largest_elements(const struct member_options *o)
     return most;
 }
 
-/* Aggregate of all sites, or a snapshot: all that members share. */
-static size_t largest_download(const struct member_options *o, unsigned site_count)
+/* Aggregate of all sites, or a snapshot: all that replicas share. */
+static size_t largest_download(const struct outer_state_options *o, unsigned site_count)
 {
     size_t elements = largest_elements(o);
-    size_t most = elements * nesterov_bytes(&o->outer) + elements / DEV_BLOCK;
+    size_t most = elements * outer_opt_bytes(&o->outer) + elements / DEV_BLOCK;
     for (unsigned k = 0; k < CODEC_COUNT; k++) {
         const struct codec *c = codec_get((enum codec_kind)k);
         bool used = schedule_uses(&o->schedule, c->kind);
@@ -54,23 +54,24 @@ static size_t largest_download(const struct member_options *o, unsigned site_cou
     return most;
 }
 
-struct outer_memory site_memory(const struct member_options *o, unsigned site_count,
-                                int64_t extra_steps, bool here)
+struct outer_memory site_memory(const struct outer_state_options *o, unsigned site_count,
+                                int64_t max_local_steps_offline, bool here)
 {
-    size_t elements = largest_elements(o), lanes = site_lanes_count(&o->schedule, extra_steps);
+    size_t elements = largest_elements(o),
+           lanes = site_lanes_count(&o->schedule, max_local_steps_offline);
     size_t values = elements * sizeof(float);
     size_t lane = values + (o->forgets ? elements * sizeof(double) : 0) + largest_payload(o) +
                   largest_download(o, site_count);
     size_t of_lanes = lane + (o->schedule.eager ? values : 0) + (here ? values : 0), gauges = 0;
     for (unsigned f = 0; f < o->fragments->count; f++)
-        gauges += sizeof(struct gauge) + gauge_bytes(o->fragments->f[f].elements);
+        gauges += sizeof(struct outer_metrics_state) + metrics_bytes(o->fragments->f[f].elements);
     return (struct outer_memory){.device = here ? 0 : lanes * values,
                                  .host = gauges + lane + lanes * of_lanes};
 }
 
 enum err site_lane_make(struct site_lane *l, struct site *s, struct arena *perm)
 {
-    const struct member_options *o = &s->member->o;
+    const struct outer_state_options *o = &s->replica->o;
     size_t elements = largest_elements(o);
     *l = (struct site_lane){.site = s};
     TRY_ALLOC(l->payload = arena_alloc(perm, largest_payload(o)));
@@ -81,23 +82,23 @@ enum err site_lane_make(struct site_lane *l, struct site *s, struct arena *perm)
     return ERR_OK;
 }
 
-enum err site_open(struct site **out, struct world *w, struct link *l, struct member *m,
+enum err site_open(struct site **out, struct env *w, struct link *l, struct outer_state *m,
                    const struct site_options *o, struct arena *perm)
 {
     struct site *s;
     ASSERT(m->o.residuals && o->site_count <= ROUND_SITES_MAX && o->index < o->site_count);
-    ASSERT(m->o.forgets == schedule_forgets(&m->schedule, o->feedback));
+    ASSERT(m->o.forgets == schedule_forgets(&m->schedule, o->error_feedback_decay));
     *out = NULL;
     TRY_ALLOC(s = arena_alloc(perm, sizeof *s));
-    s->world = w;
+    s->env = w;
     s->link = l;
-    s->member = m;
+    s->replica = m;
     s->o = *o;
     s->config = digest_of(o->canonical, strlen(o->canonical));
-    TRY(w->ops->gate_open(w, &s->gate));
-    TRY_ALLOC(s->gauge = arena_array(perm, m->fragments->count, sizeof *s->gauge));
+    TRY(w->ops->mutex_open(w, &s->mutex));
+    TRY_ALLOC(s->metrics = arena_array(perm, m->fragments->count, sizeof *s->metrics));
     for (unsigned f = 0; f < m->fragments->count; f++)
-        TRY(gauge_open(&s->gauge[f], m->fragments->f[f].elements, perm));
+        TRY(metrics_open(&s->metrics[f], m->fragments->f[f].elements, perm));
     *out = s;
     TRY(site_lane_make(&s->main, s, perm));
     TRY(site_identify(s));
@@ -110,19 +111,19 @@ void site_close(struct site *s)
         return;
     site_lanes_end(s);
     site_lanes_free(s);
-    s->world->ops->gate_close(s->world, s->post);
-    s->world->ops->gate_close(s->world, s->gate);
-    s->post = s->gate = NULL;
+    s->env->ops->mutex_close(s->env, s->post);
+    s->env->ops->mutex_close(s->env, s->mutex);
+    s->post = s->mutex = NULL;
 }
 
 static void enter(struct site *s)
 {
-    s->world->ops->enter(s->world, s->gate);
+    s->env->ops->lock(s->env, s->mutex);
 }
 
 static enum err leave(struct site *s, enum err e)
 {
-    s->world->ops->leave(s->world, s->gate);
+    s->env->ops->unlock(s->env, s->mutex);
     return e;
 }
 
@@ -149,16 +150,16 @@ static enum err manifest_ours(const struct site *s, unsigned fragment, uint64_t 
 /* The next one of our chain, with the codec and the size that configuration and state imply. */
 static enum err manifest_next(const struct site *s, unsigned fragment, const struct manifest *m)
 {
-    const struct member_state *state = &s->member->state[fragment];
-    size_t n = s->member->fragments->f[fragment].elements;
-    enum codec_kind kind = member_codec(s->member, fragment);
+    const struct outer_state_fragment *state = &s->replica->state[fragment];
+    size_t n = s->replica->fragments->f[fragment].elements;
+    enum codec_kind kind = outer_state_codec(s->replica, fragment);
     const struct codec *c = codec_get(kind);
     TRY(manifest_ours(s, fragment, state->round, m));
     if (!digest_equal(&m->parent, &state->manifest))
         return err_set(ERR_DISAGREE,
                        "fragment %u round %llu: the manifest has another parent than ours",
                        fragment, (unsigned long long)m->round);
-    unsigned payloads = schedule_payloads(&s->member->schedule, kind, manifest_included(m));
+    unsigned payloads = schedule_payloads(&s->replica->schedule, kind, manifest_included(m));
     if (m->codec != kind || m->aggregate_bytes > c->aggregate_max(c, n, payloads))
         return err_set(ERR_PROTO,
                        "fragment %u round %llu: codec %u, aggregate of %llu bytes: not what this "
@@ -175,7 +176,7 @@ static enum err fetch(struct site_lane *l, enum wire_what what, unsigned fragmen
                       size_t size, bool *gone)
 {
     struct site *s = l->site;
-    uint64_t start = s->world->ops->now_ms(s->world);
+    uint64_t start = s->env->ops->now_ms(s->env);
     struct wire_answer a = {.outcome = ROUND_NONE}; /* after a cut it says what is here already */
     for (;;) {
         struct wire_fetch m = {.head = site_head(l, fragment),
@@ -184,9 +185,9 @@ static enum err fetch(struct site_lane *l, enum wire_what what, unsigned fragmen
                                .round = round,
                                .offset = a.offset};
         bool again;
-        site_away(s);
+        site_unlock(s);
         enum err e = s->link->ops->fetch(s->link, &m, l->download, size, &a);
-        site_back(s);
+        site_lock(s);
         TRY(site_called(l, e, &again));
         *gone = !again && a.outcome == ROUND_GONE;
         if (!again && (*gone || a.outcome == ROUND_NONE))
@@ -196,7 +197,7 @@ static enum err fetch(struct site_lane *l, enum wire_what what, unsigned fragmen
         TRY(site_react(l, &a));
         a = (struct wire_answer){.outcome = ROUND_NONE};
     }
-    l->times.fetch_ms += (double)(s->world->ops->now_ms(s->world) - start);
+    l->times.fetch_ms += (double)(s->env->ops->now_ms(s->env) - start);
     return ERR_OK;
 }
 
@@ -209,9 +210,9 @@ static enum err poll(struct site_lane *l, unsigned fragment, uint64_t round, uin
         bool again;
         a->answer = (struct wire_answer){.outcome = ROUND_NONE};
         manifest_clear(&a->manifest);
-        site_away(s);
+        site_unlock(s);
         enum err e = s->link->ops->poll(s->link, &m, hold_ms, a);
-        site_back(s);
+        site_lock(s);
         TRY(site_called(l, e, &again));
         if (again)
             continue;
@@ -231,12 +232,12 @@ static enum err poll(struct site_lane *l, unsigned fragment, uint64_t round, uin
     }
 }
 
-/* The site's own part of a fragment into or out of the lane: over calls, since the member's spare
+/* The site's own part of a fragment into or out of the lane: over calls, since the replica's spare
  * is any lane's. */
 static void own_copy(const struct site *s, unsigned fragment, float *residual, double *forgotten,
                      const float *residual_from, const double *forgotten_from)
 {
-    size_t n = s->member->fragments->f[fragment].elements;
+    size_t n = s->replica->fragments->f[fragment].elements;
     memcpy(residual, residual_from, n * sizeof *residual);
     if (forgotten)
         memcpy(forgotten, forgotten_from, n * sizeof *forgotten);
@@ -249,7 +250,7 @@ static enum err snapshot(struct site_lane *l, unsigned fragment, uint64_t round,
 {
     struct site *s = l->site;
     struct wire_poll_answer a;
-    size_t size = member_snapshot_bytes(s->member, fragment);
+    size_t size = outer_state_snapshot_bytes(s->replica, fragment);
     bool gone;
     ASSERT(round > 0);
     *done = false;
@@ -260,10 +261,11 @@ static enum err snapshot(struct site_lane *l, unsigned fragment, uint64_t round,
     TRY(fetch(l, WIRE_SNAPSHOT, fragment, round, size, &gone));
     if (gone)
         return ERR_OK;
-    struct member_state *next = &s->member->spare;
+    struct outer_state_fragment *next = &s->replica->spare;
     if (own)
         own_copy(s, fragment, next->residual, next->forgotten, l->residual, l->forgotten);
-    enum err e = member_snapshot_adopt(s->member, fragment, &a.manifest, l->download, size, own);
+    enum err e =
+        outer_state_snapshot_adopt(s->replica, fragment, &a.manifest, l->download, size, own);
     if (e == ERR_PROTO) /* never loaded; asked for again */
         return ERR_OK;
     *done = e == ERR_OK;
@@ -290,7 +292,7 @@ static enum err leap(struct site_lane *l, unsigned fragment)
 /* Our outer state is wrong although its inputs were right, twice: the aggregator's bytes replace
  * it, the residual is our own, of state `kept`. */
 static enum err heal(struct site_lane *l, unsigned fragment, uint64_t round,
-                     const struct member_state *kept)
+                     const struct outer_state_fragment *kept)
 {
     bool done = false;
     l->box.valid = false; /* the lane's residual is no longer the box's */
@@ -310,27 +312,27 @@ static enum err heal(struct site_lane *l, unsigned fragment, uint64_t round,
 static enum err apply(struct site_lane *l, unsigned fragment, struct manifest *m)
 {
     struct site *s = l->site;
-    enum err e = member_apply(s->member, fragment, m, false, l->download, m->aggregate_bytes);
+    enum err e = outer_state_apply(s->replica, fragment, m, false, l->download, m->aggregate_bytes);
     if (e != ERR_DISAGREE)
         return e;
     log_event(LOG_WARN, "state_differs", "fragment=%u round=%llu", fragment,
               (unsigned long long)m->round);
-    TRY(member_load_fragment(s->member, fragment));
-    return member_apply(s->member, fragment, m, false, l->download, m->aggregate_bytes);
+    TRY(outer_state_load_fragment(s->replica, fragment));
+    return outer_state_apply(s->replica, fragment, m, false, l->download, m->aggregate_bytes);
 }
 
-/* After the step, while member->mean is this round's and the state is the one before. */
+/* After the step, while replica->mean is this round's and the state is the one before. */
 static void measure(struct site *s, unsigned fragment)
 {
-    const struct member *m = s->member;
-    const struct member_state *before = &m->state[fragment];
-    const struct nesterov *o = &m->o.outer;
-    struct gauge *g = &s->gauge[fragment];
+    const struct outer_state *m = s->replica;
+    const struct outer_state_fragment *before = &m->state[fragment];
+    const struct outer_opt *o = &m->o.outer;
+    struct outer_metrics_state *g = &s->metrics[fragment];
     const float *mean = codec_sample(m->work, m->mean, g->stride, g->count);
-    gauge_round(g, before->round, mean, before->momentum,
-                !before->momentum ? 0
-                : o->delay > 1    ? NAN
-                                  : (double)o->mu);
+    metrics_round(g, before->round, mean, before->momentum,
+                  !before->momentum ? 0
+                  : o->delay > 1    ? NAN
+                                    : (double)o->mu);
 }
 
 static enum err adopt(struct site_lane *l, unsigned fragment, struct manifest *m)
@@ -344,7 +346,7 @@ static enum err adopt(struct site_lane *l, unsigned fragment, struct manifest *m
         TRY(fetch(l, WIRE_AGGREGATE, fragment, m->round, m->aggregate_bytes, &gone));
         if (gone)
             return leap(l, fragment);
-        start = s->world->ops->now_ms(s->world);
+        start = s->env->ops->now_ms(s->env);
         e = apply(l, fragment, m); /* line 14; S7 */
     }
     if (e == ERR_DISAGREE && m->round == 0)
@@ -357,11 +359,11 @@ static enum err adopt(struct site_lane *l, unsigned fragment, struct manifest *m
         measure(s, fragment);
     TRY(site_outbox_settle(l, fragment, m)); /* S8 */
     if (e == ERR_DISAGREE)
-        TRY(heal(l, fragment, m->round + 1, &s->member->spare));
+        TRY(heal(l, fragment, m->round + 1, &s->replica->spare));
     else
-        TRY(member_commit(s->member, fragment, m, l->download,
-                          m->aggregate_bytes)); /* S9, commit point */
-    l->times.apply_ms += (double)(s->world->ops->now_ms(s->world) - start);
+        TRY(outer_state_commit(s->replica, fragment, m, l->download,
+                               m->aggregate_bytes)); /* S9, commit point */
+    l->times.apply_ms += (double)(s->env->ops->now_ms(s->env) - start);
     return site_outbox_prune(l, fragment);
 }
 
@@ -370,9 +372,9 @@ static enum err advance(struct site_lane *l, unsigned fragment, uint32_t hold_ms
 {
     struct site *s = l->site;
     struct wire_poll_answer a;
-    uint64_t start = s->world->ops->now_ms(s->world);
-    TRY(poll(l, fragment, s->member->state[fragment].round, hold_ms, &a));
-    uint64_t now = s->world->ops->now_ms(s->world);
+    uint64_t start = s->env->ops->now_ms(s->env);
+    TRY(poll(l, fragment, s->replica->state[fragment].round, hold_ms, &a));
+    uint64_t now = s->env->ops->now_ms(s->env);
     l->times.wait_ms += (double)(now - start);
     if (a.answer.outcome == ROUND_COMMIT)
         return adopt(l, fragment, &a.manifest);
@@ -386,7 +388,7 @@ static enum err advance(struct site_lane *l, unsigned fragment, uint32_t hold_ms
 static enum err catch_up(struct site_lane *l, unsigned fragment)
 {
     struct site *s = l->site;
-    while (s->member->state[fragment].round < s->round_there[fragment])
+    while (s->replica->state[fragment].round < s->round_there[fragment])
         TRY(advance(l, fragment, 0));
     return ERR_OK;
 }
@@ -397,7 +399,7 @@ static enum err catch_up(struct site_lane *l, unsigned fragment)
 static enum err compare(struct site_lane *l, unsigned fragment)
 {
     struct site *s = l->site;
-    const struct member_state *state = &s->member->state[fragment];
+    const struct outer_state_fragment *state = &s->replica->state[fragment];
     if (s->round_there[fragment] != state->round ||
         digest_equal(&s->state_there[fragment], &state->digest))
         return ERR_OK;
@@ -413,7 +415,7 @@ static enum err compare(struct site_lane *l, unsigned fragment)
 static enum err resend(struct site_lane *l, unsigned fragment)
 {
     struct site *s = l->site;
-    TRY(site_outbox_load(l, fragment, s->member->state[fragment].round));
+    TRY(site_outbox_load(l, fragment, s->replica->state[fragment].round));
     return l->box.valid ? site_outbox_send(l) : ERR_OK;
 }
 
@@ -421,10 +423,11 @@ static enum err resend(struct site_lane *l, unsigned fragment)
 
 enum err site_theta_to(struct site *s, unsigned fragment, uint64_t round, float *local)
 {
-    enum err e =
-        MUTANT(REPLAY_NEWEST) ? ERR_INPUT : member_load_theta(s->member, fragment, round, local);
+    enum err e = MUTANT(REPLAY_NEWEST) ? ERR_INPUT
+                                       : outer_state_load_theta(s->replica, fragment, round, local);
     if (e == ERR_INPUT) /* not kept: after a leap there was none */
-        return member_load_theta(s->member, fragment, s->member->state[fragment].round, local);
+        return outer_state_load_theta(s->replica, fragment, s->replica->state[fragment].round,
+                                      local);
     return e;
 }
 
@@ -434,7 +437,7 @@ static enum err contribution(struct site_lane *l, const struct site_sending *w, 
 {
     struct site *s = l->site;
     unsigned f = w->fragment;
-    uint64_t round = s->member->state[f].round;
+    uint64_t round = s->replica->state[f].round;
     TRY(site_outbox_load(l, f, round));
     if (l->box.valid)
         return ERR_OK;
@@ -470,7 +473,7 @@ enum err site_round_on(struct site_lane *l, const struct site_sending *w, float 
 {
     struct site *s = l->site;
     unsigned f = w->fragment;
-    const struct member_state *state = &s->member->state[f];
+    const struct outer_state_fragment *state = &s->replica->state[f];
     l->times = (struct site_times){0};
     l->sat_out = l->started = false;
     if (state->round > w->round) {
@@ -507,12 +510,12 @@ enum err site_round(struct site *s, unsigned fragment, uint64_t round, float *lo
 }
 
 static enum err unreachable_now(struct site_lane *l, unsigned fragment, uint64_t round,
-                                uint64_t extra_steps, bool *unreachable)
+                                uint64_t max_local_steps_offline, bool *unreachable)
 {
     struct site *s = l->site;
     *unreachable = false;
-    s->extra_steps[fragment] = extra_steps;
-    if (s->o.strict || s->member->state[fragment].round != round)
+    s->max_local_steps_offline[fragment] = max_local_steps_offline;
+    if (s->o.strict || s->replica->state[fragment].round != round)
         return ERR_OK;
     TRY(site_outbox_load(l, fragment, round));
     if (l->box.valid)
@@ -523,18 +526,19 @@ static enum err unreachable_now(struct site_lane *l, unsigned fragment, uint64_t
     return e == ERR_LINK ? ERR_OK : e;
 }
 
-enum err site_unreachable(struct site *s, unsigned fragment, uint64_t round, uint64_t extra_steps,
-                          bool *unreachable)
+enum err site_unreachable(struct site *s, unsigned fragment, uint64_t round,
+                          uint64_t max_local_steps_offline, bool *unreachable)
 {
     enter(s);
-    return leave(s, unreachable_now(&s->main, fragment, round, extra_steps, unreachable));
+    return leave(s,
+                 unreachable_now(&s->main, fragment, round, max_local_steps_offline, unreachable));
 }
 
 /* ---- report, start, leave ---- */
 
 static bool ended(const struct site *s, unsigned fragment)
 {
-    return s->member->state[fragment].round >= schedule_rounds(&s->member->schedule, fragment);
+    return s->replica->state[fragment].round >= schedule_rounds(&s->replica->schedule, fragment);
 }
 
 /* reported/F: digest of the last state, once the aggregator has confirmed that it knows of it. */
@@ -550,11 +554,11 @@ static bool reported(struct site *s, unsigned fragment)
     uint8_t *data;
     size_t size;
     reported_path(path, fragment);
-    bool yes = s->world->ops->exists(s->world, path) &&
-               s->world->ops->read(s->world, path, sizeof(struct digest), &scratch, &data, &size) ==
-                   ERR_OK &&
-               size == sizeof(struct digest) &&
-               !memcmp(data, s->member->state[fragment].digest.bytes, size);
+    bool yes =
+        s->env->ops->exists(s->env, path) &&
+        s->env->ops->read(s->env, path, sizeof(struct digest), &scratch, &data, &size) == ERR_OK &&
+        size == sizeof(struct digest) &&
+        !memcmp(data, s->replica->state[fragment].digest.bytes, size);
     arena_free(&scratch);
     return yes;
 }
@@ -563,12 +567,12 @@ static bool reported(struct site *s, unsigned fragment)
 static enum err reported_keep(struct site *s, unsigned fragment)
 {
     char path[32];
-    const struct digest *d = &s->member->state[fragment].digest;
+    const struct digest *d = &s->replica->state[fragment].digest;
     if (!ended(s, fragment))
         return ERR_OK;
     reported_path(path, fragment);
     enum err e =
-        s->world->ops->write(s->world, path, &(struct file_part){d->bytes, sizeof d->bytes}, 1);
+        s->env->ops->write(s->env, path, &(struct file_part){d->bytes, sizeof d->bytes}, 1);
     return e == ERR_FULL ? ERR_OK : e;
 }
 
@@ -592,8 +596,8 @@ enum err site_report_on(struct site_lane *l, const struct site_sending *w)
 {
     struct site *s = l->site;
     unsigned fragment = w->fragment;
-    const struct member_state *state = &s->member->state[fragment];
-    uint64_t start = s->world->ops->now_ms(s->world);
+    const struct outer_state_fragment *state = &s->replica->state[fragment];
+    uint64_t start = s->env->ops->now_ms(s->env);
     for (;;) {
         struct link_counters bytes;
         struct wire_answer a = {.outcome = ROUND_NONE};
@@ -608,14 +612,14 @@ enum err site_report_on(struct site_lane *l, const struct site_sending *w)
                                 .tokens = w->tokens,
                                 .bytes_up = bytes.messages_up,
                                 .bytes_down = bytes.messages_down};
-        site_away(s);
+        site_unlock(s);
         enum err e = s->link->ops->report(s->link, &m, &a);
-        site_back(s);
+        site_lock(s);
         if (e == ERR_LINK && !ended(s, fragment))
             return ERR_OK;
         if (e == ERR_LINK && over(s, fragment))
             return ERR_OK;
-        if (e == ERR_LINK && s->world->ops->now_ms(s->world) - start > LAST_REPORT_MS) {
+        if (e == ERR_LINK && s->env->ops->now_ms(s->env) - start > LAST_REPORT_MS) {
             log_event(LOG_WARN, "unreported", "fragment=%u round=%llu", fragment,
                       (unsigned long long)state->round);
             return ERR_OK;
@@ -654,11 +658,11 @@ enum err site_report(struct site *s, unsigned fragment, int64_t step, double los
 static enum err report_standing(struct site_lane *l, unsigned fragment)
 {
     struct site *s = l->site;
-    uint64_t round = s->member->state[fragment].round;
+    uint64_t round = s->replica->state[fragment].round;
     if (round == 0 || MUTANT(STANDING_UNTOLD))
         return ERR_OK;
     struct site_sending w = {.fragment = fragment,
-                             .step = schedule_step(&s->member->schedule, fragment, round - 1),
+                             .step = schedule_step(&s->replica->schedule, fragment, round - 1),
                              .loss = NAN,
                              .tokens_per_second = NAN};
     return site_report_on(l, &w);
@@ -667,14 +671,14 @@ static enum err report_standing(struct site_lane *l, unsigned fragment)
 static enum err begin(struct site_lane *l, const float *initial_slab)
 {
     struct site *s = l->site;
-    bool found = member_found(s->member);
+    bool found = outer_state_found(s->replica);
     if (found)
-        TRY(member_load(s->member));
+        TRY(outer_state_load(s->replica));
     for (l->peer = 0; l->peer < s->o.aggregators || l->peer == 0; l->peer++)
         TRY(site_hello(l, found));
     if (!found)
-        TRY(member_begin(s->member, initial_slab));
-    for (unsigned f = 0; f < s->member->fragments->count; f++) {
+        TRY(outer_state_begin(s->replica, initial_slab));
+    for (unsigned f = 0; f < s->replica->fragments->count; f++) {
         TRY(compare(l, f));
         TRY(catch_up(l, f));
         TRY(resend(l, f));
@@ -714,7 +718,7 @@ enum err site_theta(struct site *s, unsigned fragment, uint64_t round, float *th
 enum err site_prune(struct site *s, unsigned fragment, uint64_t oldest_round)
 {
     enter(s);
-    return leave(s, member_prune(s->member, fragment, oldest_round));
+    return leave(s, outer_state_prune(s->replica, fragment, oldest_round));
 }
 
 struct site_times site_last(const struct site *s)
@@ -722,10 +726,10 @@ struct site_times site_last(const struct site *s)
     return s->main.times;
 }
 
-struct gauge_reading site_gauge(struct site *s, unsigned fragment, uint64_t round)
+struct outer_metrics site_gauge(struct site *s, unsigned fragment, uint64_t round)
 {
     enter(s);
-    struct gauge_reading r = gauge_read(&s->gauge[fragment], round);
+    struct outer_metrics r = metrics_read(&s->metrics[fragment], round);
     (void)leave(s, ERR_OK);
     return r;
 }

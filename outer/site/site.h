@@ -5,12 +5,12 @@
  * and world and, unchanged, on the simulated ones. It knows parameters as flat arrays only; binding
  * to the trainer is outer/site/site_train.c.
  *
- * One thread calls it. site_round blocks that thread for a whole round. With overlap
+ * One thread calls it. site_round blocks that thread for a full-precision round. With overlap
  * (schedule.overlap > 0) rounds also run beside it, one for each fragment, each on a lane: a thread
  * that does what site_round does. Then site_lend, site_send, ..., site_collect; the caller is never
- * held up by another lane's work. The member belongs to the site from site_start to site_close.
+ * held up by another lane's work. The replica belongs to the site from site_start to site_close.
  *
- * Files beside the member's, relative to the world's root:
+ * Files beside the replica's, relative to the environment's root:
  *   id/site           incarnation (one more at each open), highest epoch of an aggregator seen,
  *                     name: no other site, and no aggregator, takes the directory up
  *   reported/F        digest of the last state, confirmed by the aggregator
@@ -18,7 +18,7 @@
  *   eager/F/<round>   with outer.eager: where this site went on when it had sent the round; durable
  *                     before the outbox, kept as long as a restart may repeat that step
  *
- * What a site trained is handed over in memory of the member's device, and taken back there: on a
+ * What a site trained is handed over in memory of the replica's device, and taken back there: on a
  * GPU it never sees the host (outer/diloco/staging.h says what does). Memory: site_memory(), taken
  * at open.
  */
@@ -33,10 +33,11 @@ struct site_options {
                               one its head names */
     const char *canonical; /* pinned keys (identity_text) */
     bool strict;
-    float feedback;        /* outer.feedback: share of the residual that is carried on */
-    int64_t extra_steps;   /* an apply may be this late: outer.extra_steps */
-    uint64_t straggler_ms; /* other deadlines derive from it */
-    uint64_t seed;         /* jitter, stochastic codecs */
+    float error_feedback_decay; /* outer.error_feedback_decay: share of the residual that is carried
+                                   on */
+    int64_t max_local_steps_offline; /* an apply may be this late: outer.max_local_steps_offline */
+    uint64_t straggler_ms;           /* other deadlines derive from it */
+    uint64_t seed;                   /* jitter, stochastic codecs */
     volatile int *stop; /* asked to stop: return ERR_STOPPED from waits, outbox and state are safe;
                            may be NULL */
     /* Progress while waiting, may be NULL: "waiting for b", "aggregator unreachable for 12 s,
@@ -66,17 +67,17 @@ struct site_landed { /* and what came of it */
     uint64_t up_bytes, down_bytes; /* payload, as the manifest says; 0: not known */
     uint64_t reached; /* state of the fragment now: round + 1, or later after an absence */
     double flight_ms;
-    struct gauge_reading gauge;
+    struct outer_metrics metrics;
     bool sat_out; /* what was trained is damaged (site_round): go on with theta alone, whatever
                      alpha */
 };
 struct site; /* opaque */
 
-/* Beside member_memory(). here: the member's device works in the host's memory. */
-struct outer_memory site_memory(const struct member_options *o, unsigned site_count,
-                                int64_t extra_steps, bool here);
-/* The member is open, not yet begun or loaded: site_start does that. */
-enum err site_open(struct site **s, struct world *w, struct link *l, struct member *m,
+/* Beside outer_state_memory(). here: the replica's device works in the host's memory. */
+struct outer_memory site_memory(const struct outer_state_options *o, unsigned site_count,
+                                int64_t max_local_steps_offline, bool here);
+/* The replica is open, not yet begun or loaded: site_start does that. */
+enum err site_open(struct site **s, struct env *w, struct link *l, struct outer_state *m,
                    const struct site_options *o, struct arena *perm) MUST;
 void site_close(struct site *s);
 /* Before the first step: loads what the directory holds, hello; a new site begins at round 0 with
@@ -84,9 +85,9 @@ void site_close(struct site *s);
  * one that is too far behind takes snapshots. Afterwards every fragment is where the aggregator is;
  * schedule_reached() says from which step a trainer without checkpoint may go on. */
 enum err site_start(struct site *s, const float *initial_slab) MUST;
-/* Round `round` of a fragment is due: local (elements, memory of the member's device) becomes the
+/* Round `round` of a fragment is due: local (elements, memory of the replica's device) becomes the
  * theta to go on with, by way of z; after an error it is neither. Returns with
- * member->state[fragment].round > round: round + 1, or later after an absence (then a trainer may
+ * replica->state[fragment].round > round: round + 1, or later after an absence (then a trainer may
  * skip to schedule_reached()). When that state is already recorded (replay after a restart) nothing
  * is sent and the recorded theta of state round + 1 comes back, or the newest one where that is not
  * kept. A z that is not finite or holds a spike (codec_spike) is neither stored nor sent: in quorum
@@ -95,11 +96,11 @@ enum err site_start(struct site *s, const float *initial_slab) MUST;
 enum err site_round(struct site *s, unsigned fragment, uint64_t round, float *local, float weight,
                     uint64_t data_cursor) MUST;
 /* Asks, before a site_round that has nothing stored yet, whether it would wait for an aggregator
- * that cannot be reached: then, in quorum mode, a site may train on (outer.extra_steps) and come
- * back with more steps in its delta. Never blocks longer than one failing call. extra_steps goes
- * into the header of the contribution that follows. */
-enum err site_unreachable(struct site *s, unsigned fragment, uint64_t round, uint64_t extra_steps,
-                          bool *unreachable) MUST;
+ * that cannot be reached: then, in quorum mode, a site may train on (outer.max_local_steps_offline)
+ * and come back with more steps in its delta. Never blocks longer than one failing call.
+ * max_local_steps_offline goes into the header of the contribution that follows. */
+enum err site_unreachable(struct site *s, unsigned fragment, uint64_t round,
+                          uint64_t max_local_steps_offline, bool *unreachable) MUST;
 /* Adopted state and progress; nothing is repeated but in the last rounds of the schedule, which end
  * the run. */
 enum err site_report(struct site *s, unsigned fragment, int64_t step, double loss,
@@ -107,18 +108,18 @@ enum err site_report(struct site *s, unsigned fragment, int64_t step, double los
 /* One attempt; an aggregator that is away is no error. */
 enum err site_leave(struct site *s, const char *why) MUST;
 struct site_times site_last(const struct site *s);
-struct gauge_reading site_gauge(struct site *s, unsigned fragment, uint64_t round);
-/* Theta of a recorded state, or of the newest where that one is not kept; memory of the member's
+struct outer_metrics site_gauge(struct site *s, unsigned fragment, uint64_t round);
+/* Theta of a recorded state, or of the newest where that one is not kept; memory of the replica's
  * device, or the host's. */
 enum err site_theta(struct site *s, unsigned fragment, uint64_t round, float *theta) MUST;
 /* Payload bytes of this site's contribution, as its offer said and the manifest says; 0: absent. */
 uint64_t site_sent_bytes(const struct site *s, const struct manifest *m);
-/* member_prune, between the rounds of the lanes. */
+/* outer_state_prune, between the rounds of the lanes. */
 enum err site_prune(struct site *s, unsigned fragment, uint64_t oldest_round) MUST;
 
 /* ---- overlapped rounds ---- */
 
-/* Memory of a free lane (elements of the fragment, of the member's device) for what was trained;
+/* Memory of a free lane (elements of the fragment, of the replica's device) for what was trained;
  * site_send, on the same fragment, is next. Waits for a lane if all are at work. */
 enum err site_lend(struct site *s, unsigned fragment, float **local) MUST;
 void site_send(struct site *s, const struct site_sending *w); /* returns at once */

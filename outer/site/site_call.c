@@ -39,27 +39,27 @@ static bool stopped(const struct site *s)
     return s->closing || (s->o.stop && __atomic_load_n(s->o.stop, __ATOMIC_RELAXED));
 }
 
-void site_away(struct site *s)
+void site_unlock(struct site *s)
 {
-    s->world->ops->leave(s->world, s->gate);
+    s->env->ops->unlock(s->env, s->mutex);
 }
 
-void site_back(struct site *s)
+void site_lock(struct site *s)
 {
-    s->world->ops->enter(s->world, s->gate);
+    s->env->ops->lock(s->env, s->mutex);
 }
 
 enum err site_wait(struct site_lane *l, uint64_t ms)
 {
     struct site *s = l->site;
-    uint64_t now = s->world->ops->now_ms(s->world), end = now + ms;
+    uint64_t now = s->env->ops->now_ms(s->env), end = now + ms;
     while (!stopped(s) && now < end) {
         uint64_t left = end - now;
         bool sliced = (s->o.stop || s->post) && left > SLICE_MS;
-        site_away(s);
-        s->world->ops->sleep_ms(s->world, sliced ? SLICE_MS : left);
-        site_back(s);
-        now = s->world->ops->now_ms(s->world);
+        site_unlock(s);
+        s->env->ops->sleep_ms(s->env, sliced ? SLICE_MS : left);
+        site_lock(s);
+        now = s->env->ops->now_ms(s->env);
     }
     return stopped(s) ? err_set(ERR_STOPPED, "stopped while waiting for the aggregator") : ERR_OK;
 }
@@ -79,10 +79,10 @@ static uint64_t backoff_ms(struct site_lane *l)
 }
 
 /* reason: what the link or the aggregator said, if anything. */
-static enum err back_off(struct site_lane *l, const char *why, const char *reason)
+static enum err residual_reset(struct site_lane *l, const char *why, const char *reason)
 {
     struct site *s = l->site;
-    uint64_t now = s->world->ops->now_ms(s->world), ms = backoff_ms(l);
+    uint64_t now = s->env->ops->now_ms(s->env), ms = backoff_ms(l);
     if (!l->failures++) {
         l->down_since_ms = now;
         site_lane_away(l, true);
@@ -100,7 +100,7 @@ enum err site_called(struct site_lane *l, enum err e, bool *again)
     if (stopped(s))
         return err_set(ERR_STOPPED, "stopped while talking to the aggregator");
     if (e == ERR_LINK)
-        return back_off(l, "aggregator unreachable", err_message());
+        return residual_reset(l, "aggregator unreachable", err_message());
     if (e == ERR_OK && l->failures) {
         site_notice(l, "aggregator reached again");
         site_lane_away(l, false);
@@ -150,8 +150,7 @@ static enum err identity_write(struct site *s)
     bytes_put(&w, name, sizeof name);
     struct digest d = digest_of(bytes, sizeof bytes - sizeof d.bytes);
     memcpy(bytes + sizeof bytes - sizeof d.bytes, d.bytes, sizeof d.bytes);
-    return s->world->ops->write(s->world, identity_path, &(struct file_part){bytes, sizeof bytes},
-                                1);
+    return s->env->ops->write(s->env, identity_path, &(struct file_part){bytes, sizeof bytes}, 1);
 }
 
 static bool identity_parse(struct site *s, const uint8_t *data, size_t size,
@@ -184,11 +183,11 @@ enum err site_identify(struct site *s)
     uint8_t *data;
     size_t size;
     enum err e = ERR_OK;
-    if (s->world->ops->exists(s->world, "run.cfg"))
+    if (s->env->ops->exists(s->env, "run.cfg"))
         return err_set(ERR_CONFIG, "run.dir is an aggregator's directory; give site %s its own",
                        s->o.name);
-    if (s->world->ops->exists(s->world, identity_path)) {
-        e = s->world->ops->read(s->world, identity_path, IDENTITY_BYTES, &scratch, &data, &size);
+    if (s->env->ops->exists(s->env, identity_path)) {
+        e = s->env->ops->read(s->env, identity_path, IDENTITY_BYTES, &scratch, &data, &size);
         if (e == ERR_OK && !identity_parse(s, data, size, name))
             e = err_set(ERR_CORRUPT, "%s: damaged", identity_path);
         else if (e == ERR_OK && strcmp(name, s->o.name) != 0)
@@ -198,7 +197,7 @@ enum err site_identify(struct site *s)
     arena_free(&scratch);
     TRY(e);
     s->incarnation++;
-    s->world->ops->random(s->world, &s->instance, sizeof s->instance);
+    s->env->ops->random(s->env, &s->instance, sizeof s->instance);
     return identity_write(s);
 }
 
@@ -231,7 +230,7 @@ static void heard_of(struct site_box *b, unsigned fragment, const struct wire_fr
 
 static enum err heard(struct site *s, unsigned peer, const struct wire_hello_answer *a)
 {
-    unsigned count = s->member->fragments->count;
+    unsigned count = s->replica->fragments->count;
     if (a->fragment_count != count)
         return err_set(ERR_PROTO, "the aggregator has %u fragments, this site %u",
                        a->fragment_count, count);
@@ -295,16 +294,16 @@ enum err site_hello_once(struct site_lane *l, bool has_state)
                            .minor = WIRE_MINOR,
                            .config = s->o.canonical,
                            .has_state = has_state,
-                           .fragment_count = s->member->fragments->count};
+                           .fragment_count = s->replica->fragments->count};
     struct wire_hello_answer a = {.outcome = ROUND_NONE};
     for (unsigned f = 0; has_state && f < m.fragment_count; f++) {
-        const struct member_state *state = &s->member->state[f];
+        const struct outer_state_fragment *state = &s->replica->state[f];
         m.fragments[f] = (struct wire_fragment_state){
             .round = state->round, .state = state->digest, .manifest = state->manifest};
     }
-    site_away(s);
+    site_unlock(s);
     enum err e = s->link->ops->hello(s->link, &m, &a);
-    site_back(s);
+    site_lock(s);
     TRY(e);
     if (s->peer[peer].epoch !=
         m.head.epoch) /* the answers crossed: this one may be of an aggregator that ended */
@@ -342,18 +341,18 @@ enum err site_react(struct site_lane *l, const struct wire_answer *a)
     case ROUND_SUPERSEDED: /* by another stream of ours, or by a newer process: hello tells */
         if (MUTANT(SUPERSEDED_FATAL))
             return refused(a->outcome, a->text);
-        TRY(back_off(l, "another stream of this site is being served", ""));
+        TRY(residual_reset(l, "another stream of this site is being served", ""));
         return site_hello(l, true);
     case ROUND_FULL:
         site_notice(l, "the aggregator cannot take it yet (%s), retrying in %.1f s", a->text,
                     a->retry_ms / 1000.0);
         return site_wait(l, a->retry_ms ? a->retry_ms : BACKOFF_LAST_MS);
     case ROUND_RESUME: /* the stream ended before the last byte was good: offer again */
-        return back_off(l, "contribution incomplete", a->text);
+        return residual_reset(l, "contribution incomplete", a->text);
     case ROUND_EARLY:
-        return back_off(l, "not yet in this round", a->text);
+        return residual_reset(l, "not yet in this round", a->text);
     case ROUND_LOST_STATE:
-        return back_off(l, "aggregator has lost state and halted", a->text);
+        return residual_reset(l, "aggregator has lost state and halted", a->text);
     default:
         return refused(a->outcome, a->text);
     }

@@ -20,7 +20,7 @@ static const char magic[8] = "atollE1";
 
 static size_t elements_of(const struct site *s, unsigned fragment)
 {
-    return s->member->fragments->f[fragment].elements;
+    return s->replica->fragments->f[fragment].elements;
 }
 
 static void path_of(char out[PATH_BYTES], unsigned fragment, uint64_t round)
@@ -30,7 +30,7 @@ static void path_of(char out[PATH_BYTES], unsigned fragment, uint64_t round)
 
 bool site_eager_due(const struct site_lane *l, const struct site_sending *w)
 {
-    return l->ahead && schedule_eager(&l->site->member->schedule, w->fragment, w->round);
+    return l->ahead && schedule_eager(&l->site->replica->schedule, w->fragment, w->round);
 }
 
 /* ---- the file: header, values, SHA-256 of both ---- */
@@ -54,7 +54,7 @@ static void header_make(uint8_t out[HEADER_BYTES], unsigned fragment, uint64_t r
 
 static enum err start_write(struct site_lane *l, unsigned fragment, uint64_t round)
 {
-    struct world *w = l->site->world;
+    struct env *w = l->site->env;
     char path[PATH_BYTES];
     uint8_t header[HEADER_BYTES];
     size_t bytes = elements_of(l->site, fragment) * sizeof *l->ahead;
@@ -84,7 +84,7 @@ static bool start_parse(float *out, unsigned fragment, uint64_t round, size_t by
 enum err site_eager_load(struct site_lane *l, unsigned fragment, uint64_t round, float *base,
                          bool *found)
 {
-    struct world *w = l->site->world;
+    struct env *w = l->site->env;
     struct arena scratch = arena_make(0);
     char path[PATH_BYTES];
     uint8_t *data;
@@ -108,45 +108,46 @@ enum err site_eager_drop(struct site_lane *l, unsigned fragment, uint64_t round)
 {
     char path[PATH_BYTES];
     path_of(path, fragment, round);
-    return l->ahead ? l->site->world->ops->remove(l->site->world, path) : ERR_OK;
+    return l->ahead ? l->site->env->ops->remove(l->site->env, path) : ERR_OK;
 }
 
 enum err site_moved(struct site *s, unsigned fragment)
 {
     char path[PATH_BYTES];
-    if (!s->member->schedule.eager)
+    if (!s->replica->schedule.eager)
         return ERR_OK;
     snprintf(path, sizeof path, "eager/%u", fragment);
-    s->world->ops->enter(s->world, s->gate);
-    enum err e = s->world->ops->remove(s->world, path);
-    s->world->ops->leave(s->world, s->gate);
+    s->env->ops->lock(s->env, s->mutex);
+    enum err e = s->env->ops->remove(s->env, path);
+    s->env->ops->unlock(s->env, s->mutex);
     return e;
 }
 
 /* ---- where to go on ---- */
 
-/* What this site's contribution to a round decodes to, on the grid that lies in the member's spare,
- * to `own` (device); the lane's box is that round's then. *known false: it is not stored here. */
+/* What this site's contribution to a round decodes to, on the grid that lies in the replica's
+ * spare, to `own` (device); the lane's box is that round's then. *known false: it is not stored
+ * here. */
 static enum err own_decoded(struct site_lane *l, float *own, unsigned fragment, uint64_t round,
                             bool *known)
 {
-    struct member *m = l->site->member;
+    struct outer_state *m = l->site->replica;
     enum err e = site_outbox_load(l, fragment, round);
     *known = e == ERR_OK && l->box.valid;
     if (!*known)
         return e == ERR_CORRUPT ? ERR_OK : e;
-    return member_decode(m, l->box.codec, own,
-                         &(struct codec_payload){l->payload, l->box.payload_bytes}, m->spare.codes,
-                         elements_of(l->site, fragment));
+    return outer_state_decode(m, l->box.codec, own,
+                              &(struct codec_payload){l->payload, l->box.payload_bytes},
+                              m->spare.codes, elements_of(l->site, fragment));
 }
 
 /* all * mean - own; a lost contribution counts as the mean was. */
 static enum err others_of(struct site_lane *l, const struct site_sending *w, float all, float mine)
 {
-    struct member *m = l->site->member;
+    struct outer_state *m = l->site->replica;
     size_t n = elements_of(l->site, w->fragment);
-    float *own = stage_at(&m->stage, STAGE_THETA, m->spare.theta); /* free until the step */
-    float *sum = stage_at(&m->stage, STAGE_BESIDE, l->ahead);
+    float *own = staging_at(&m->staging, STAGING_THETA, m->spare.theta); /* free until the step */
+    float *sum = staging_at(&m->staging, STAGING_BESIDE, l->ahead);
     bool known = false;
     if (mine > 0)
         TRY(own_decoded(l, own, w->fragment, w->round - 1, &known));
@@ -155,7 +156,7 @@ static enum err others_of(struct site_lane *l, const struct site_sending *w, flo
     m->dev->ops->accumulate(m->dev, sum, m->mean, known ? all : l->others, n);
     if (known)
         m->dev->ops->accumulate(m->dev, sum, own, -1, n);
-    stage_out(&m->stage, l->ahead, sum, n);
+    staging_out(&m->staging, l->ahead, sum, n);
     return dev_sync(m->dev);
 }
 
@@ -169,7 +170,7 @@ enum err site_eager_others(struct site_lane *l, const struct site_sending *w)
     l->others = (float)(s->o.site_count - 1) * w->weight; /* not heard: as many as there are */
     if (w->round == 0)
         return ERR_OK;
-    enum err e = member_mean(s->member, w->fragment, w->round - 1, &last);
+    enum err e = outer_state_mean(s->replica, w->fragment, w->round - 1, &last);
     if (e == ERR_INPUT || e == ERR_CORRUPT) {
         log_event(LOG_WARN, "eager_alone",
                   "fragment=%u round=%llu reason=\"the mean of the round before is not kept here\"",
@@ -184,17 +185,19 @@ enum err site_eager_others(struct site_lane *l, const struct site_sending *w)
 
 enum err site_eager_make(struct site_lane *l, const struct site_sending *w)
 {
-    struct member *m = l->site->member;
-    const struct member_state *state = &m->state[w->fragment];
+    struct outer_state *m = l->site->replica;
+    const struct outer_state_fragment *state = &m->state[w->fragment];
     size_t n = elements_of(l->site, w->fragment);
     float all = l->others + w->weight;
     if (!site_eager_due(l, w))
         return ERR_OK;
-    TRY(member_decode(m, l->box.codec, m->mean,
-                      &(struct codec_payload){l->payload, l->box.payload_bytes}, state->codes, n));
-    m->dev->ops->accumulate(m->dev, m->mean, stage_in(&m->stage, STAGE_BESIDE, l->ahead, n), 1, n);
+    TRY(outer_state_decode(m, l->box.codec, m->mean,
+                           &(struct codec_payload){l->payload, l->box.payload_bytes}, state->codes,
+                           n));
+    m->dev->ops->accumulate(m->dev, m->mean, staging_in(&m->staging, STAGING_BESIDE, l->ahead, n),
+                            1, n);
     m->dev->ops->divide(m->dev, m->mean, all, n);
-    TRY(member_ahead(m, w->fragment, l->ahead));
+    TRY(outer_state_ahead(m, w->fragment, l->ahead));
     l->started = true;
     return start_write(l, w->fragment, w->round);
 }

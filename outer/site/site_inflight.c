@@ -1,5 +1,5 @@
 /* Rounds beside training: a lane is a thread that does for one fragment what site_round does. Its
- * mailbox is guarded by site->post; everything else it touches, by site->gate (site_own.h).
+ * mailbox is guarded by site->post; everything else it touches, by site->mutex (site_own.h).
  */
 #include <stdio.h>
 #include <string.h>
@@ -10,12 +10,12 @@ enum { LOOK_MS = 500 }; /* how often a waiting caller passes on what the lanes s
 
 static void in(struct site *s)
 {
-    s->world->ops->enter(s->world, s->post);
+    s->env->ops->lock(s->env, s->post);
 }
 
 static void out(struct site *s)
 {
-    s->world->ops->leave(s->world, s->post);
+    s->env->ops->unlock(s->env, s->post);
 }
 
 /* ---- on the lane ---- */
@@ -26,14 +26,13 @@ static void describe(struct site_lane *l, bool replayed, uint64_t begun_ms)
     struct site *s = l->site;
     const struct site_sending *w = &l->sending;
     struct manifest m;
-    l->landing =
-        (struct site_landed){.times = l->times,
-                             .replayed = replayed,
-                             .reached = s->member->state[w->fragment].round,
-                             .flight_ms = (double)(s->world->ops->now_ms(s->world) - begun_ms),
-                             .sat_out = l->sat_out,
-                             .gauge = gauge_read(&s->gauge[w->fragment], w->round)};
-    if (member_manifest(s->member, w->fragment, w->round, &m) == ERR_OK) {
+    l->landing = (struct site_landed){.times = l->times,
+                                      .replayed = replayed,
+                                      .reached = s->replica->state[w->fragment].round,
+                                      .flight_ms = (double)(s->env->ops->now_ms(s->env) - begun_ms),
+                                      .sat_out = l->sat_out,
+                                      .metrics = metrics_read(&s->metrics[w->fragment], w->round)};
+    if (outer_state_manifest(s->replica, w->fragment, w->round, &m) == ERR_OK) {
         l->landing.included = manifest_included(&m);
         l->landing.up_bytes = site_sent_bytes(s, &m);
         l->landing.down_bytes = m.aggregate_bytes;
@@ -48,7 +47,7 @@ static void land(struct site_lane *l, enum err e)
     snprintf(l->why, sizeof l->why, "%s", e == ERR_OK ? "" : err_message());
     l->stored = l->stored || e == ERR_OK;
     l->landed = true;
-    s->world->ops->wake(s->world, s->post);
+    s->env->ops->signal(s->env, s->post);
     out(s);
 }
 
@@ -67,10 +66,10 @@ static void fly(struct site_lane *l)
 {
     struct site *s = l->site;
     const struct site_sending *w = &l->sending;
-    s->world->ops->enter(s->world, s->gate);
-    uint64_t begun_ms = s->world->ops->now_ms(s->world);
-    bool replayed = s->member->state[w->fragment].round > w->round;
-    bool last = w->round + 1 == schedule_rounds(&s->member->schedule, w->fragment);
+    s->env->ops->lock(s->env, s->mutex);
+    uint64_t begun_ms = s->env->ops->now_ms(s->env);
+    bool replayed = s->replica->state[w->fragment].round > w->round;
+    bool last = w->round + 1 == schedule_rounds(&s->replica->schedule, w->fragment);
     enum err e = site_round_on(l, w, l->local);
     if (e == ERR_OK)
         describe(l, replayed, begun_ms);
@@ -83,7 +82,7 @@ static void fly(struct site_lane *l)
     land(l, e);
     if (e == ERR_OK && !last && !replayed) /* what is on record was told before the restart */
         e = site_report_on(l, w);
-    s->world->ops->leave(s->world, s->gate);
+    s->env->ops->unlock(s->env, s->mutex);
     if (e != ERR_OK)
         failed_late(s, e);
 }
@@ -95,14 +94,14 @@ static void lane_run(void *self)
     in(s);
     while (!s->closing) {
         if (!l->flying) {
-            s->world->ops->wait(s->world, s->post, UINT32_MAX);
+            s->env->ops->wait(s->env, s->post, UINT32_MAX);
             continue;
         }
         out(s);
         fly(l);
         in(s);
         l->flying = false;
-        s->world->ops->wake(s->world, s->post);
+        s->env->ops->signal(s->env, s->post);
     }
     out(s);
 }
@@ -114,7 +113,7 @@ void site_lane_stored(struct site_lane *l)
         return;
     in(s);
     l->stored = true;
-    s->world->ops->wake(s->world, s->post);
+    s->env->ops->signal(s->env, s->post);
     out(s);
 }
 
@@ -153,7 +152,7 @@ static void pass_on(struct site *s)
 
 static void look(struct site *s)
 {
-    s->world->ops->wait(s->world, s->post, LOOK_MS);
+    s->env->ops->wait(s->env, s->post, LOOK_MS);
     pass_on(s);
 }
 
@@ -217,7 +216,7 @@ void site_send(struct site *s, const struct site_sending *w)
     ASSERT(l && !l->flying && !l->landed);
     l->sending = *w;
     l->flying = true;
-    s->world->ops->wake(s->world, s->post);
+    s->env->ops->signal(s->env, s->post);
     out(s);
 }
 
@@ -296,16 +295,16 @@ enum err site_collect(struct site *s, unsigned fragment, const float **theta,
 /* ---- open and close ---- */
 
 /* A round that is applied late flies longer, while others leave. */
-unsigned site_lanes_count(const struct schedule *s, int64_t extra_steps)
+unsigned site_lanes_count(const struct schedule *s, int64_t max_local_steps_offline)
 {
     struct schedule late = *s;
-    late.overlap += s->overlap ? extra_steps : 0;
+    late.overlap += s->overlap ? max_local_steps_offline : 0;
     return schedule_lanes(&late);
 }
 
 static enum err local_alloc(struct site_lane *l, size_t elements, struct arena *perm)
 {
-    struct dev *d = l->site->member->dev;
+    struct dev *d = l->site->replica->dev;
     if (!d->host_memory)
         return dev_alloc(d, (void **)&l->local, elements * sizeof *l->local);
     TRY_ALLOC(l->local = arena_array(perm, elements, sizeof *l->local));
@@ -314,15 +313,15 @@ static enum err local_alloc(struct site_lane *l, size_t elements, struct arena *
 
 enum err site_lanes_open(struct site *s, struct arena *perm)
 {
-    const struct member_options *o = &s->member->o;
-    unsigned lanes = site_lanes_count(&o->schedule, s->o.extra_steps);
+    const struct outer_state_options *o = &s->replica->o;
+    unsigned lanes = site_lanes_count(&o->schedule, s->o.max_local_steps_offline);
     size_t elements = 0;
     if (!lanes)
         return ERR_OK;
     for (unsigned f = 0; f < o->fragments->count; f++)
         if (o->fragments->f[f].elements > elements)
             elements = o->fragments->f[f].elements;
-    TRY(s->world->ops->gate_open(s->world, &s->post));
+    TRY(s->env->ops->mutex_open(s->env, &s->post));
     TRY_ALLOC(s->lane = arena_array(perm, lanes, sizeof *s->lane));
     for (; s->lanes < lanes; s->lanes++) {
         struct site_lane *l = &s->lane[s->lanes];
@@ -330,7 +329,7 @@ enum err site_lanes_open(struct site *s, struct arena *perm)
         TRY(local_alloc(l, elements, perm));
         if (o->schedule.eager)
             TRY_ALLOC(l->ahead = arena_array(perm, elements, sizeof *l->ahead));
-        TRY(s->world->ops->thread_start(s->world, &l->thread, lane_run, l));
+        TRY(s->env->ops->thread_start(s->env, &l->thread, lane_run, l));
     }
     return ERR_OK;
 }
@@ -350,8 +349,8 @@ void site_lanes_settle(struct site *s)
 
 void site_lanes_free(struct site *s)
 {
-    struct dev *d = s->member->dev;
-    unsigned lanes = site_lanes_count(&s->member->schedule, s->o.extra_steps);
+    struct dev *d = s->replica->dev;
+    unsigned lanes = site_lanes_count(&s->replica->schedule, s->o.max_local_steps_offline);
     for (unsigned i = 0; i < lanes && s->lane && !d->host_memory; i++) {
         dev_free(d, s->lane[i].local);
         s->lane[i].local = NULL;
@@ -364,8 +363,8 @@ void site_lanes_end(struct site *s)
         return;
     in(s);
     s->closing = true;
-    s->world->ops->wake(s->world, s->post);
+    s->env->ops->signal(s->env, s->post);
     out(s);
     for (unsigned i = 0; i < s->lanes; i++)
-        s->world->ops->thread_join(s->world, s->lane[i].thread);
+        s->env->ops->thread_join(s->env, s->lane[i].thread);
 }

@@ -13,7 +13,7 @@ static const char magic[8] = "atollO1";
 
 static const struct fragment *fragment_of(const struct site *s, unsigned fragment)
 {
-    return &s->member->fragments->f[fragment];
+    return &s->replica->fragments->f[fragment];
 }
 
 static void path_of(char out[PATH_BYTES], unsigned fragment, uint64_t round)
@@ -41,7 +41,7 @@ static void header_make(uint8_t out[HEADER_BYTES], const struct site_box *b,
     bytes_put_u64(&w, b->payload_bytes);
     bytes_put_f32(&w, b->weight);
     bytes_put_u64(&w, b->data_cursor);
-    bytes_put_u64(&w, b->extra_steps);
+    bytes_put_u64(&w, b->max_local_steps_offline);
     bytes_put_u8(&w, b->backlog);
     bytes_put(&w, b->payload.bytes, sizeof b->payload.bytes);
     bytes_put(&w, b->parent.bytes, sizeof b->parent.bytes);
@@ -62,7 +62,7 @@ static bool header_parse(struct site_box *b, struct digest *own, const uint8_t *
     b->payload_bytes = bytes_get_u64(&r);
     b->weight = bytes_get_f32(&r);
     b->data_cursor = bytes_get_u64(&r);
-    b->extra_steps = bytes_get_u64(&r);
+    b->max_local_steps_offline = bytes_get_u64(&r);
     b->backlog = bytes_get_u8(&r);
     bytes_get(&r, b->payload.bytes, sizeof b->payload.bytes);
     bytes_get(&r, b->parent.bytes, sizeof b->parent.bytes);
@@ -91,7 +91,7 @@ static enum err box_write(struct site_lane *l)
     struct digest d = own_digest(parts + 2, own);
     header_make(header, &l->box, &d);
     path_of(path, l->box.fragment, l->box.round);
-    return s->world->ops->write(s->world, path, parts, 2 + own);
+    return s->env->ops->write(s->env, path, parts, 2 + own);
 }
 
 static bool box_parse(struct site_lane *l, unsigned fragment, uint64_t round, const uint8_t *data,
@@ -132,12 +132,12 @@ enum err site_outbox_load(struct site_lane *l, unsigned fragment, uint64_t round
         return ERR_OK;
     l->box.valid = false;
     path_of(path, fragment, round);
-    if (MUTANT(RECOMPUTED) || !s->world->ops->exists(s->world, path))
+    if (MUTANT(RECOMPUTED) || !s->env->ops->exists(s->env, path))
         return ERR_OK;
     struct arena scratch = arena_make(0);
     uint8_t *data;
     size_t size, most = HEADER_BYTES + fragment_of(s, fragment)->elements * 32;
-    enum err e = s->world->ops->read(s->world, path, most, &scratch, &data, &size);
+    enum err e = s->env->ops->read(s->env, path, most, &scratch, &data, &size);
     if (e == ERR_OK && !box_parse(l, fragment, round, data, size))
         e = err_set(ERR_CORRUPT, "%s: damaged; without it this site's work of the round is lost",
                     path);
@@ -154,7 +154,7 @@ enum err site_outbox_load(struct site_lane *l, unsigned fragment, uint64_t round
 static enum err base_of(struct site_lane *l, const struct site_sending *w, const float **theta)
 {
     struct site *s = l->site;
-    const struct member_state *state = &s->member->state[w->fragment];
+    const struct outer_state_fragment *state = &s->replica->state[w->fragment];
     float *kept = (float *)(void *)l->download; /* as large as a snapshot: theta is in one */
     bool ahead = false;
     *theta = state->theta;
@@ -164,13 +164,13 @@ static enum err base_of(struct site_lane *l, const struct site_sending *w, const
         *theta = kept;
     if (ahead || w->base == state->round)
         return ERR_OK;
-    enum err e = member_load_theta(s->member, w->fragment, w->base, kept);
+    enum err e = outer_state_load_theta(s->replica, w->fragment, w->base, kept);
     if (e == ERR_OK)
         *theta = kept;
     return e == ERR_INPUT ? ERR_OK : e;
 }
 
-struct formed {      /* of a contribution that is being made; device: see stage.h */
+struct formed {      /* of a contribution that is being made; device: see staging.h */
     float *z;        /* in the place of what was trained */
     float *residual; /* before encode what was carried over, behind it what is left */
 };
@@ -180,21 +180,21 @@ static enum err form(struct site_lane *l, const struct site_sending *w, float *l
                      struct formed *out)
 {
     struct site *s = l->site;
-    const struct member_state *state = &s->member->state[w->fragment];
-    struct stage *g = &s->member->stage;
-    struct dev *d = s->member->dev;
+    const struct outer_state_fragment *state = &s->replica->state[w->fragment];
+    struct staging *g = &s->replica->staging;
+    struct dev *d = s->replica->dev;
     size_t n = fragment_of(s, w->fragment)->elements;
     const float *host, *theta;
     TRY(base_of(l, w, &host));
     memcpy(l->residual, state->residual, n * sizeof *l->residual);
     if (l->forgotten)
         memcpy(l->forgotten, state->forgotten, n * sizeof *l->forgotten);
-    bool fresh = schedule_backs_off(&s->member->schedule, state->backlog);
-    codec_leak(l->residual, l->forgotten, fresh ? 0 : s->o.feedback, n);
-    theta = stage_in(g, STAGE_THETA, host, n);
+    bool fresh = schedule_backs_off(&s->replica->schedule, state->backlog);
+    codec_leak(l->residual, l->forgotten, fresh ? 0 : s->o.error_feedback_decay, n);
+    theta = staging_in(g, STAGING_THETA, host, n);
     if (host == state->theta)
-        stage_keep(g, STAGE_THETA, host);
-    *out = (struct formed){local, stage_take(g, STAGE_DELTA, l->residual, l->residual, n)};
+        staging_keep(g, STAGING_THETA, host);
+    *out = (struct formed){local, staging_take(g, STAGING_DELTA, l->residual, l->residual, n)};
     d->ops->delta(d, out->z, theta, local, out->residual, w->weight, n);
     return dev_sync(d);
 }
@@ -202,7 +202,7 @@ static enum err form(struct site_lane *l, const struct site_sending *w, float *l
 /* A full residual would carry it for hundreds of rounds, and its scale would hide 255 others. */
 static enum err spike_check(const struct site_lane *l, const float *z, const struct fragment *f)
 {
-    struct member *m = l->site->member;
+    struct outer_state *m = l->site->replica;
     uint8_t *codes = l->download; /* free until something is fetched */
     float value = 0;
     TRY(codec_codes(m->work, codes, z, f->elements));
@@ -221,12 +221,12 @@ static enum err spike_check(const struct site_lane *l, const float *z, const str
 static enum err identity_check(struct site_lane *l, const struct codec *c, unsigned fragment,
                                const struct formed *made, size_t payload_bytes)
 {
-    struct member *m = l->site->member;
+    struct outer_state *m = l->site->replica;
     size_t n = fragment_of(l->site, fragment)->elements;
-    float *sent = stage_at(&m->stage, STAGE_BESIDE, m->mean);
+    float *sent = staging_at(&m->staging, STAGING_BESIDE, m->mean);
     bool whole;
-    TRY(member_decode(m, c->kind, sent, &(struct codec_payload){l->payload, payload_bytes},
-                      m->state[fragment].codes, n));
+    TRY(outer_state_decode(m, c->kind, sent, &(struct codec_payload){l->payload, payload_bytes},
+                           m->state[fragment].codes, n));
     TRY(codec_adds_up(m->work, &whole, c, sent, made->residual, made->z, n));
     ASSERT(whole);
     return ERR_OK;
@@ -236,10 +236,10 @@ static enum err identity_check(struct site_lane *l, const struct codec *c, unsig
 static enum err measure(struct site *s, unsigned fragment, const struct formed *f, double *delta,
                         const float *residual)
 {
-    struct codec_work *w = s->member->work;
-    struct gauge *g = &s->gauge[fragment];
-    gauge_own(g, s->member->state[fragment].round, codec_sample(w, f->z, g->stride, g->count),
-              residual);
+    struct codec_work *w = s->replica->work;
+    struct outer_metrics_state *g = &s->metrics[fragment];
+    metrics_own(g, s->replica->state[fragment].round, codec_sample(w, f->z, g->stride, g->count),
+                residual);
     return codec_squares(w, delta, f->z, f->residual, fragment_of(s, fragment)->elements);
 }
 
@@ -247,11 +247,11 @@ enum err site_outbox_make(struct site_lane *l, const struct site_sending *w, flo
 {
     struct site *s = l->site;
     unsigned fragment = w->fragment;
-    const struct member_state *state = &s->member->state[fragment];
-    const struct codec *c = codec_get(member_codec(s->member, fragment));
+    const struct outer_state_fragment *state = &s->replica->state[fragment];
+    const struct codec *c = codec_get(outer_state_codec(s->replica, fragment));
     size_t n = fragment_of(s, fragment)->elements;
-    uint64_t start = s->world->ops->now_ms(s->world);
-    struct codec_work *work = s->member->work;
+    uint64_t start = s->env->ops->now_ms(s->env);
+    struct codec_work *work = s->replica->work;
     struct formed f;
     double delta, left;
     size_t bytes;
@@ -265,28 +265,28 @@ enum err site_outbox_make(struct site_lane *l, const struct site_sending *w, flo
     if (e != ERR_OK)
         return err_add(e, "fragment %u, round %llu: ", fragment, (unsigned long long)state->round);
     TRY(identity_check(l, c, fragment, &f, bytes));
-    stage_out(&s->member->stage, l->residual, f.residual, n);
+    staging_out(&s->replica->staging, l->residual, f.residual, n);
     TRY(codec_squares(work, &left, f.residual, NULL, n));
-    gauge_behind(&s->gauge[fragment], sqrt(left / delta)); /* NaN when nothing moved */
+    metrics_behind(&s->metrics[fragment], sqrt(left / delta)); /* NaN when nothing moved */
     l->box = (struct site_box){.fragment = fragment,
                                .round = state->round,
                                .codec = c->kind,
                                .payload_bytes = bytes,
                                .parent = state->manifest,
-                               .grid = member_grid(s->member, fragment),
+                               .grid = outer_state_grid(s->replica, fragment),
                                .weight = w->weight,
                                .data_cursor = w->data_cursor,
-                               .extra_steps = s->extra_steps[fragment],
+                               .max_local_steps_offline = s->max_local_steps_offline[fragment],
                                .backlog = codec_backlog(left, delta)};
     l->box.payload = digest_of(l->payload, l->box.payload_bytes);
     TRY(site_eager_make(l, w));
-    uint64_t encoded = s->world->ops->now_ms(s->world);
+    uint64_t encoded = s->env->ops->now_ms(s->env);
     if (!MUTANT(SENT_UNSTORED))
         TRY(box_write(l)); /* S3, durable before the first byte is sent */
     l->box.valid = true;
-    s->extra_steps[fragment] = 0;
+    s->max_local_steps_offline[fragment] = 0;
     l->times.encode_ms = (double)(encoded - start);
-    l->times.store_ms = (double)(s->world->ops->now_ms(s->world) - encoded);
+    l->times.store_ms = (double)(s->env->ops->now_ms(s->env) - encoded);
     return ERR_OK;
 }
 
@@ -294,7 +294,7 @@ enum err site_outbox_send(struct site_lane *l)
 {
     struct site *s = l->site;
     struct site_box *b = &l->box;
-    uint64_t start = s->world->ops->now_ms(s->world);
+    uint64_t start = s->env->ops->now_ms(s->env);
     ASSERT(b->valid);
     while (!b->received) {
         struct wire_contribution m = {.head = site_head(l, b->fragment),
@@ -303,7 +303,7 @@ enum err site_outbox_send(struct site_lane *l)
                                       .round = b->round,
                                       .payload_bytes = b->payload_bytes,
                                       .data_cursor = b->data_cursor,
-                                      .extra_steps = b->extra_steps,
+                                      .max_local_steps_offline = b->max_local_steps_offline,
                                       .backlog = b->backlog,
                                       .parent = b->parent,
                                       .grid = b->grid,
@@ -311,9 +311,9 @@ enum err site_outbox_send(struct site_lane *l)
                                       .weight = b->weight};
         struct wire_answer a = {.outcome = ROUND_NONE};
         bool again;
-        site_away(s);
+        site_unlock(s);
         enum err e = s->link->ops->contribute(s->link, &m, l->payload, &a);
-        site_back(s);
+        site_lock(s);
         TRY(site_called(l, e, &again));
         if (again)
             continue;
@@ -325,7 +325,7 @@ enum err site_outbox_send(struct site_lane *l)
         if (s->round_there[b->fragment] > b->round) /* a hello in between may have said so */
             break;
     }
-    l->times.send_ms += (double)(s->world->ops->now_ms(s->world) - start);
+    l->times.send_ms += (double)(s->env->ops->now_ms(s->env) - start);
     return ERR_OK;
 }
 
@@ -346,15 +346,15 @@ uint64_t site_sent_bytes(const struct site *s, const struct manifest *m)
 /* residual' + decoded payload = z, exactly: delayed, not lost. */
 static enum err give_back(struct site_lane *l, unsigned fragment)
 {
-    struct member *m = l->site->member;
+    struct outer_state *m = l->site->replica;
     size_t n = fragment_of(l->site, fragment)->elements;
-    float *residual = stage_at(&m->stage, STAGE_BESIDE, m->spare.residual);
-    TRY(member_decode(m, l->box.codec, m->mean,
-                      &(struct codec_payload){l->payload, l->box.payload_bytes},
-                      m->state[fragment].codes, n));
+    float *residual = staging_at(&m->staging, STAGING_BESIDE, m->spare.residual);
+    TRY(outer_state_decode(m, l->box.codec, m->mean,
+                           &(struct codec_payload){l->payload, l->box.payload_bytes},
+                           m->state[fragment].codes, n));
     m->dev->ops->copy(m->dev, residual, l->residual, n * sizeof *residual);
     m->dev->ops->accumulate(m->dev, residual, m->mean, 1, n);
-    stage_out(&m->stage, m->spare.residual, residual, n);
+    staging_out(&m->staging, m->spare.residual, residual, n);
     return dev_sync(m->dev);
 }
 
@@ -365,14 +365,14 @@ static void book_lost(struct site_lane *l, unsigned fragment, uint64_t round)
     size_t n = fragment_of(s, fragment)->elements;
     log_event(LOG_WARN, "residual_lost", "fragment=%u round=%llu", fragment,
               (unsigned long long)round);
-    memset(s->member->spare.residual, 0, n * sizeof *s->member->spare.residual);
+    memset(s->replica->spare.residual, 0, n * sizeof *s->replica->spare.residual);
 }
 
 enum err site_outbox_settle(struct site_lane *l, unsigned fragment, const struct manifest *m)
 {
     struct site *s = l->site;
-    const struct member_state *state = &s->member->state[fragment];
-    struct member_state *next = &s->member->spare;
+    const struct outer_state_fragment *state = &s->replica->state[fragment];
+    struct outer_state_fragment *next = &s->replica->spare;
     const struct manifest_entry *entry = site_own_entry(s, m);
     bool included = entry && entry->included;
     size_t n = fragment_of(s, fragment)->elements;
@@ -406,15 +406,15 @@ static enum err prune(struct site *s, const char *dir, unsigned fragment, uint64
     size_t count = 0;
     enum err e = ERR_OK;
     snprintf(path, sizeof path, "%s/%u", dir, fragment);
-    if (s->world->ops->exists(s->world, path))
-        e = s->world->ops->list(s->world, path, &scratch, &names, &count);
+    if (s->env->ops->exists(s->env, path))
+        e = s->env->ops->list(s->env, path, &scratch, &names, &count);
     for (size_t i = 0; e == ERR_OK && i < count; i++) {
         unsigned long long round;
         char rest;
         if (sscanf(names[i], "%20llu%c", &round, &rest) != 1 || round >= oldest)
             continue;
         snprintf(path, sizeof path, "%s/%u/%llu", dir, fragment, round);
-        e = s->world->ops->remove(s->world, path);
+        e = s->env->ops->remove(s->env, path);
     }
     arena_free(&scratch);
     return e;
@@ -425,8 +425,8 @@ static enum err prune(struct site *s, const char *dir, unsigned fragment, uint64
 enum err site_outbox_prune(struct site_lane *l, unsigned fragment)
 {
     struct site *s = l->site;
-    uint64_t round = s->member->state[fragment].round, settled = round > 1 ? round - 1 : 0;
-    uint64_t repeated = s->member->pruned[fragment];
+    uint64_t round = s->replica->state[fragment].round, settled = round > 1 ? round - 1 : 0;
+    uint64_t repeated = s->replica->pruned[fragment];
     TRY(prune(s, "outbox", fragment, settled));
     return prune(s, "eager", fragment, repeated < settled ? repeated : settled);
 }

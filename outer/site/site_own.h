@@ -19,7 +19,7 @@ struct site_box { /* the one contribution in memory; its file is the truth */
     size_t payload_bytes;
     struct digest payload, parent, grid;
     float weight;
-    uint64_t data_cursor, extra_steps;
+    uint64_t data_cursor, max_local_steps_offline;
     uint8_t backlog; /* codec_backlog of residual' */
 };
 /* One exchange: a contribution, its buffers, its calls. site->main belongs to the thread that calls
@@ -37,7 +37,7 @@ struct site_lane {
     struct site_times times;
     bool sat_out; /* of the round just done, or being done */
     /* An overlapped round; guarded by site->post while `flying`, the thread's until `landed`: */
-    struct world_thread *thread;
+    struct env_thread *thread;
     struct site_sending sending;
     struct site_landed landing;
     float *local; /* device: what the site trained, then the new theta */
@@ -57,9 +57,9 @@ struct site_peer {            /* one aggregator */
     uint64_t epoch, instance; /* highest epoch seen, durable before it is answered */
 };
 struct site {
-    struct world *world;
+    struct env *env;
     struct link *link;
-    struct member *member;
+    struct outer_state *replica;
     struct site_options o;
     struct digest config;
     uint64_t incarnation, instance; /* of this process */
@@ -71,17 +71,17 @@ struct site {
     struct digest state_there[ROUND_FRAGMENTS_MAX]; /* its digest, from the last hello */
     struct digest
         accepted_there[ROUND_FRAGMENTS_MAX]; /* ours for round_there, from the last hello */
-    uint64_t extra_steps[ROUND_FRAGMENTS_MAX];
+    uint64_t max_local_steps_offline[ROUND_FRAGMENTS_MAX];
     uint64_t jitter;
-    struct gauge *gauge; /* [fragments] */
+    struct outer_metrics_state *metrics; /* [fragments] */
     struct site_lane main;
-    /* All above, the member, the files. Whoever works is inside, and outside only during a call to
+    /* All above, the replica, the files. Whoever works is inside, and outside only during a call to
      * the aggregator and in a wait: nothing shared is half changed when another lane runs, and
      * whatever must outlast a call lies in the lane. */
-    struct world_gate *gate;
+    struct env_mutex *mutex;
     /* Overlapped rounds. Entered last, and held for moments only: the training thread needs no
      * other. */
-    struct world_gate *post;
+    struct env_mutex *post;
     struct site_lane *lane;
     unsigned lanes;
     atomic_bool closing;        /* waits end as if asked to stop */
@@ -98,7 +98,7 @@ enum err site_report_on(struct site_lane *l, const struct site_sending *w) MUST;
 
 /* site_lane.c */
 enum err site_lane_make(struct site_lane *l, struct site *s, struct arena *perm) MUST; /* buffers */
-unsigned site_lanes_count(const struct schedule *s, int64_t extra_steps);
+unsigned site_lanes_count(const struct schedule *s, int64_t max_local_steps_offline);
 enum err site_lanes_open(struct site *s, struct arena *perm) MUST;
 void site_lanes_settle(struct site *s); /* until what has landed is reported */
 void site_lanes_end(struct site *s);    /* the threads; calls under way come back first */
@@ -121,8 +121,8 @@ enum err site_react(struct site_lane *l, const struct wire_answer *a) MUST;
 enum err site_called(struct site_lane *l, enum err e, bool *again) MUST;
 enum err site_wait(struct site_lane *l, uint64_t ms) MUST; /* ERR_STOPPED */
 /* Out of the gate for a call or a wait, and back: what is shared may have changed. */
-void site_away(struct site *s);
-void site_back(struct site *s);
+void site_unlock(struct site *s);
+void site_lock(struct site *s);
 void site_notice(struct site_lane *l, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -146,9 +146,9 @@ const struct manifest_entry *site_own_entry(const struct site *s, const struct m
 enum err site_outbox_load(struct site_lane *l, unsigned fragment,
                           uint64_t round) MUST; /* box.valid: found */
 enum err site_outbox_make(struct site_lane *l, const struct site_sending *w,
-                          float *local) MUST; /* S1-S3 of the member's round; local becomes z */
+                          float *local) MUST; /* S1-S3 of the replica's round; local becomes z */
 enum err site_outbox_send(struct site_lane *l) MUST; /* S4, S5: until received or overtaken */
-/* S8 into the member's spare; the box of that round is loaded when there is one. */
+/* S8 into the replica's spare; the box of that round is loaded when there is one. */
 enum err site_outbox_settle(struct site_lane *l, unsigned fragment, const struct manifest *m) MUST;
 enum err site_outbox_prune(struct site_lane *l, unsigned fragment) MUST;
 

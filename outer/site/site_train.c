@@ -167,8 +167,8 @@ static void tell(struct site_train *s, struct site_train_round *r)
 {
     struct manifest manifest;
     r->times = site_last(s->o.site);
-    r->gauge = site_gauge(s->o.site, r->fragment, r->round);
-    if (member_manifest(s->o.member, r->fragment, r->round, &manifest) == ERR_OK) {
+    r->metrics = site_gauge(s->o.site, r->fragment, r->round);
+    if (outer_state_manifest(s->o.replica, r->fragment, r->round, &manifest) == ERR_OK) {
         r->included = manifest_included(&manifest);
         r->down_predicted = manifest.aggregate_bytes;
         r->up_predicted = site_sent_bytes(s->o.site, &manifest);
@@ -191,7 +191,7 @@ static enum err exchange(struct site_train *s, struct train *t, const struct tra
                                  .fragment = f,
                                  .round = round,
                                  .weight = site_train_weight(s, t, f, round),
-                                 .replayed = s->o.member->state[f].round > round};
+                                 .replayed = s->o.replica->state[f].round > round};
     double begin = site_train_now();
     TRY(site_train_gather(s, t, site_train_handed(s), f));
     r.gather_ms = 1e3 * (site_train_now() - begin);
@@ -207,14 +207,16 @@ static enum err exchange(struct site_train *s, struct train *t, const struct tra
 }
 
 /* Quorum mode: may the round wait for an aggregator that is away, while this site trains on? At
- * most outer.extra_steps, and not beyond the step where the fragment's next round ends. */
+ * most outer.max_local_steps_offline, and not beyond the step where the fragment's next round ends.
+ */
 static enum err may_postpone(struct site_train *s, const struct train *t, unsigned f,
                              uint64_t round, bool *later)
 {
     enum { ASK_EVERY_S = 1 };
     int64_t extra = t->step - schedule_step(&s->o.schedule, f, round);
     int64_t every = s->o.schedule.beat[f].every;
-    int64_t room = every - 1 < s->o.extra_steps ? every - 1 : s->o.extra_steps;
+    int64_t room =
+        every - 1 < s->o.max_local_steps_offline ? every - 1 : s->o.max_local_steps_offline;
     *later = false;
     if (s->o.strict || extra >= room || t->step == s->o.schedule.steps)
         return ERR_OK;
@@ -301,7 +303,7 @@ static int64_t reached(const struct site_train *s)
 {
     uint64_t rounds[ROUND_FRAGMENTS_MAX];
     for (unsigned f = 0; f < s->o.schedule.fragments; f++)
-        rounds[f] = s->o.schedule.overlap ? s->have[f] : s->o.member->state[f].round;
+        rounds[f] = s->o.schedule.overlap ? s->have[f] : s->o.replica->state[f].round;
     return schedule_reached(&s->o.schedule, rounds);
 }
 
@@ -313,14 +315,14 @@ static bool repeatable(struct site_train *s, const struct train *t)
     /* Without overlap a checkpoint may be from before the rounds at its step, or after them. */
     int64_t done = c->overlap && !s->before ? t->step : t->step - 1;
     for (unsigned f = 0; f < c->fragments; f++) {
-        uint64_t have = s->o.member->state[f].round, need = schedule_applied(c, f, done);
+        uint64_t have = s->o.replica->state[f].round, need = schedule_applied(c, f, done);
         if (have < need) /* older than the checkpoint: an adopted snapshot, or files put back */
             return false;
         if (have > schedule_sent(c, f, t->step) &&
             !s->o.strict) /* the others went on: nothing repeated could still be sent */
             return false;
         for (uint64_t r = need + 1; r <= have; r++)
-            if (member_load_theta(s->o.member, f, r, site_train_handed(s)) != ERR_OK)
+            if (outer_state_load_theta(s->o.replica, f, r, site_train_handed(s)) != ERR_OK)
                 return false;
     }
     return true;
@@ -353,7 +355,7 @@ static enum err take_outer(struct site_train *s, struct train *t, unsigned count
 static bool ended(const struct site_train *s)
 {
     for (unsigned f = 0; f < s->o.schedule.fragments; f++)
-        if (s->o.member->state[f].round < schedule_rounds(&s->o.schedule, f))
+        if (s->o.replica->state[f].round < schedule_rounds(&s->o.schedule, f))
             return false;
     return true;
 }
@@ -362,8 +364,8 @@ static enum err start_lead(struct site_train *s, struct train *t, int64_t *step)
 {
     if (s->o.schedule.overlap)
         TRY(site_overlap_marked(s, t, &s->before));
-    if (member_found(s->o.member)) {
-        TRY(member_load(s->o.member));
+    if (outer_state_found(s->o.replica)) {
+        TRY(outer_state_load(s->o.replica));
         if (ended(s))
             return ERR_OK;
     }
@@ -376,7 +378,7 @@ static enum err start_lead(struct site_train *s, struct train *t, int64_t *step)
     }
     arena_free(&scratch);
     for (unsigned f = 0; f < s->o.schedule.fragments; f++)
-        s->have[f] = s->o.member->state[f].round;
+        s->have[f] = s->o.replica->state[f].round;
     if (e == ERR_OK && !repeatable(s, t))
         *step = reached(s);
     return e;

@@ -1,7 +1,7 @@
 #ifndef SITE_TRAIN_H
 #define SITE_TRAIN_H
 /* Joins a site's outer loop to its inner one. All ranks call these at the same steps; only the lead
- * (rank 0) has a site, a member and a link, exchanges, and hands the result on: its status first,
+ * (rank 0) has a site, a replica and a link, exchanges, and hands the result on: its status first,
  * so that no rank waits for bytes that never come, then the new outer parameters.
  *
  * Without overlap a checkpoint of step s may be from before or after the rounds that are due at s:
@@ -26,25 +26,26 @@ struct site_train_round { /* what a finished round looked like; bytes are of thi
     double gather_ms, mix_ms;
     uint64_t up_predicted, down_predicted;
     struct link_counters counted; /* since the last round that was told of */
-    struct gauge_reading gauge;
+    struct outer_metrics metrics;
 };
 struct site_train_options {
     struct site *site; /* these three NULL on ranks other than the lead */
-    struct member *member;
+    struct outer_state *replica;
     struct link *link;
     const struct fragments *fragments;
     struct schedule schedule;
     struct coll *coll;
-    struct dev *dev;     /* the trainer's */
-    bool beside;         /* the lead's member works in the memory of that device */
-    struct world *world; /* NULL on ranks other than the lead */
+    struct dev *dev; /* the trainer's */
+    bool beside;     /* the lead's replica works in the memory of that device */
+    struct env *env; /* NULL on ranks other than the lead */
     unsigned site_count;
     bool strict; /* replay every step that a restart lost; else go on where the others are */
-    int64_t extra_steps; /* quorum mode: steps to train on while the aggregator is unreachable */
-    double share;        /* site.share: weight of a full round */
-    double mix;          /* keys_mix: share of the local parameters when a commit is applied */
-    bool before_update;  /* with overlap: applied before its step's update, not after it */
-    bool evaluate;       /* will be asked for the outer loss between rounds: takes memory for it */
+    int64_t max_local_steps_offline; /* quorum mode: steps to train on while the aggregator is
+                                        unreachable */
+    double share;                    /* site.share: weight of a full round */
+    double mix;         /* keys_mix: share of the local parameters when a commit is applied */
+    bool before_update; /* with overlap: applied before its step's update, not after it */
+    bool evaluate;      /* will be asked for the outer loss between rounds: takes memory for it */
     void (*rounded)(void *self, const struct site_train_round *r); /* lead only */
     void *self;
 };
@@ -52,10 +53,10 @@ struct site_train {
     struct site_train_options o;
     float *fragment; /* device, largest fragment: local parameters, or what takes their place */
     float *gathered; /* device, the same: local parameters; NULL without a one-round delay */
-    float *host;     /* host, largest fragment: between fragment and the member; NULL where it works
-                        in the memory of the device, and on other ranks */
-    float *local;    /* host slab, the local parameters while the outer ones are looked at; NULL
-                        without evaluate */
+    float *host;  /* host, largest fragment: between fragment and the replica; NULL where it works
+                     in the memory of the device, and on other ranks */
+    float *local; /* host slab, the local parameters while the outer ones are looked at; NULL
+                     without evaluate */
     struct arena arena;
     struct link_counters counted; /* at the last round that was told of */
     /* The lead's, with overlap: */
@@ -73,7 +74,7 @@ struct site_train {
     double asked;                            /* when we last looked whether it is back, seconds */
 };
 
-/* What each rank takes for it, the lead beside member_memory() and site_memory(). here: the
+/* What each rank takes for it, the lead beside outer_state_memory() and site_memory(). here: the
  * trainer's device works in the host's memory. */
 struct outer_memory site_train_memory(const struct site_train_options *o, size_t local_elements,
                                       bool here);

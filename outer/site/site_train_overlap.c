@@ -33,12 +33,12 @@ static bool lands(const struct site_train *s, unsigned f)
 /* ---- before anything is changed: wait for what lands ---- */
 
 /* Quorum mode: may the apply wait for an aggregator that is away, while this site trains on? At
- * most outer.extra_steps, and not beyond the fragment's next send. */
+ * most outer.max_local_steps_offline, and not beyond the fragment's next send. */
 static bool may_postpone(const struct site_train *s, unsigned f)
 {
     const struct schedule *c = &s->o.schedule;
     uint64_t round = s->flight[f] - 1;
-    int64_t planned = schedule_apply(c, f, round), last = planned + s->o.extra_steps;
+    int64_t planned = schedule_apply(c, f, round), last = planned + s->o.max_local_steps_offline;
     if (s->o.strict || s->at >= last || s->at >= schedule_step(c, f, round + 1))
         return false;
     return site_is_away(s->o.site, f);
@@ -73,7 +73,7 @@ static void tell(struct site_train *s, unsigned f, const struct site_landed *lan
                                  .weight = s->weight[f],
                                  .replayed = landed->replayed,
                                  .times = landed->times,
-                                 .gauge = landed->gauge,
+                                 .metrics = landed->metrics,
                                  .gather_ms = s->gather_ms[f],
                                  .mix_ms = mix_ms,
                                  .flight_ms = landed->flight_ms,
@@ -212,7 +212,7 @@ static enum err land(struct site_train *s, struct train *t, bool *changed)
 {
     bool later[ROUND_FRAGMENTS_MAX] = {false};
     TRY(site_train_agree(s, site_train_lead(s) ? await(s, later) : ERR_OK));
-    if (s->o.extra_steps)
+    if (s->o.max_local_steps_offline)
         TRY(s->o.coll->ops->broadcast_host(s->o.coll, later, sizeof later));
     for (unsigned f = 0; f < s->o.schedule.fragments; f++) {
         if (!lands(s, f) || later[f] || sent_first(s, t, f))
@@ -360,7 +360,7 @@ enum err site_overlap_mark(struct site_train *s, struct train *t)
 {
     uint8_t mark[MARK_BYTES];
     TRY(mark_make(s, t, mark));
-    return s->o.world->ops->write(s->o.world, mark_path, &(struct file_part){mark, sizeof mark}, 1);
+    return s->o.env->ops->write(s->o.env, mark_path, &(struct file_part){mark, sizeof mark}, 1);
 }
 
 enum err site_overlap_marked(struct site_train *s, struct train *t, bool *before)
@@ -369,9 +369,9 @@ enum err site_overlap_marked(struct site_train *s, struct train *t, bool *before
     uint8_t mark[MARK_BYTES], *data;
     size_t size;
     *before = false;
-    if (!s->o.world->ops->exists(s->o.world, mark_path))
+    if (!s->o.env->ops->exists(s->o.env, mark_path))
         return ERR_OK;
-    enum err e = s->o.world->ops->read(s->o.world, mark_path, MARK_BYTES, &scratch, &data, &size);
+    enum err e = s->o.env->ops->read(s->o.env, mark_path, MARK_BYTES, &scratch, &data, &size);
     if (e == ERR_OK)
         e = mark_make(s, t, mark);
     *before = e == ERR_OK && size == MARK_BYTES && !memcmp(mark, data, MARK_BYTES);

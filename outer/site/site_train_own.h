@@ -10,12 +10,12 @@ double site_train_now(void); /* seconds */
 /* Every rank learns how the lead fared before anybody waits for data. */
 enum err site_train_agree(const struct site_train *s, enum err mine) MUST;
 /* The local values of a fragment, out of the slab it is part of: to the device's memory; to the
- * member's. */
+ * replica's. */
 void site_train_collect(struct site_train *s, struct train *t, float *out, unsigned f);
 enum err site_train_gather(struct site_train *s, struct train *t, float *out, unsigned f) MUST;
-/* Where the lead's member is given a fragment, and leaves theta: s->fragment, or the host's. */
+/* Where the lead's replica is given a fragment, and leaves theta: s->fragment, or the host's. */
 float *site_train_handed(const struct site_train *s);
-/* The lead's theta (the member's memory, or the host's) -> s->fragment of every rank -> the slab:
+/* The lead's theta (the replica's memory, or the host's) -> s->fragment of every rank -> the slab:
  * local = alpha * local + (1 - alpha) * theta. */
 enum err site_train_take(struct site_train *s, struct train *t, unsigned f, const float *theta,
                          float alpha) MUST;

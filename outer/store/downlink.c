@@ -3,9 +3,9 @@
 #include <string.h>
 #include "outer/protocol/mutant.h"
 
-void reencode_keep(struct member *m, unsigned fragment)
+void downlink_keep(struct outer_state *m, unsigned fragment)
 {
-    const struct member_state *s = &m->state[fragment];
+    const struct outer_state_fragment *s = &m->state[fragment];
     size_t n = m->fragments->f[fragment].elements;
     if (!m->o.reencodes)
         return;
@@ -15,7 +15,7 @@ void reencode_keep(struct member *m, unsigned fragment)
 }
 
 /* What is sent and what is kept are together exactly what there was. */
-static enum err identity_check(struct member *m, unsigned fragment, const struct codec *c,
+static enum err identity_check(struct outer_state *m, unsigned fragment, const struct codec *c,
                                const struct codec_payload *p)
 {
     float *sent = m->spare.theta; /* free until the step */
@@ -28,18 +28,19 @@ static enum err identity_check(struct member *m, unsigned fragment, const struct
 }
 
 /* Random bits of codecs that round so: as the state has them, the same when it is done again. */
-static void seed(struct member *m, unsigned fragment)
+static void seed(struct outer_state *m, unsigned fragment)
 {
     uint64_t bits;
     memcpy(&bits, m->state[fragment].digest.bytes, sizeof bits);
     codec_seed(m->work, bits, 0, fragment, m->state[fragment].round);
 }
 
-enum err reencode_sum(struct member *m, unsigned fragment, uint8_t *aggregate, size_t *size_bytes,
-                      const struct codec_payload *payloads, unsigned n, struct arena *scratch)
+enum err downlink_sum(struct outer_state *m, unsigned fragment, uint8_t *aggregate,
+                      size_t *size_bytes, const struct codec_payload *payloads, unsigned n,
+                      struct arena *scratch)
 {
-    const struct member_state *s = &m->state[fragment];
-    const struct codec *c = codec_get(member_codec(m, fragment));
+    const struct outer_state_fragment *s = &m->state[fragment];
+    const struct codec *c = codec_get(outer_state_codec(m, fragment));
     size_t count = m->fragments->f[fragment].elements;
     float *z = m->mean, *residual = m->spare.residual;
     uint8_t *made = arena_alloc(scratch, c->payload_max(c, count));
@@ -60,7 +61,7 @@ enum err reencode_sum(struct member *m, unsigned fragment, uint8_t *aggregate, s
     return c->aggregate(c, m->work, aggregate, size_bytes, &p, 1, count);
 }
 
-enum err reencode_backlog(struct member *m, unsigned fragment, const struct manifest *manifest,
+enum err downlink_backlog(struct outer_state *m, unsigned fragment, const struct manifest *manifest,
                           uint8_t *backlog)
 {
     size_t n = m->fragments->f[fragment].elements;

@@ -15,7 +15,7 @@
 #include "outer/store/env.h"
 
 struct real {
-    struct world world; /* first */
+    struct env env; /* first */
     int lock;
     char root[PATH_MAX];
 };
@@ -27,19 +27,19 @@ static uint64_t clock_ms(clockid_t clock)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-static uint64_t real_now_ms(struct world *w)
+static uint64_t real_now_ms(struct env *w)
 {
     (void)w;
     return clock_ms(CLOCK_MONOTONIC);
 }
 
-static uint64_t real_unix_ms(struct world *w)
+static uint64_t real_unix_ms(struct env *w)
 {
     (void)w;
     return clock_ms(CLOCK_REALTIME);
 }
 
-static void real_sleep_ms(struct world *w, uint64_t ms)
+static void real_sleep_ms(struct env *w, uint64_t ms)
 {
     (void)w;
     struct timespec t = {(time_t)(ms / 1000), (long)(ms % 1000) * 1000000};
@@ -47,14 +47,14 @@ static void real_sleep_ms(struct world *w, uint64_t ms)
         &t, NULL); /* a signal may end it early: callers look at their stop flag and sleep again */
 }
 
-static void real_random(struct world *w, void *out, size_t n)
+static void real_random(struct env *w, void *out, size_t n)
 {
     (void)w;
     digest_random(out, n);
 }
 
 /* root/path; out has PATH_MAX bytes. */
-static enum err real_path(const struct world *w, char *out, const char *path)
+static enum err real_path(const struct env *w, char *out, const char *path)
 {
     const struct real *r = (const struct real *)w;
     if (snprintf(out, PATH_MAX, "%s/%s", r->root, path) >= PATH_MAX)
@@ -91,8 +91,7 @@ static enum err real_sync_parent(const char *full)
     return file_sync_dir(parent);
 }
 
-static enum err real_write(struct world *w, const char *path, const struct file_part *parts,
-                           size_t n)
+static enum err real_write(struct env *w, const char *path, const struct file_part *parts, size_t n)
 {
     char full[PATH_MAX];
     TRY(real_path(w, full, path));
@@ -100,7 +99,7 @@ static enum err real_write(struct world *w, const char *path, const struct file_
     return file_write(full, parts, n, 0644);
 }
 
-static enum err real_read(struct world *w, const char *path, size_t max_bytes, struct arena *a,
+static enum err real_read(struct env *w, const char *path, size_t max_bytes, struct arena *a,
                           uint8_t **data, size_t *size)
 {
     char full[PATH_MAX];
@@ -108,33 +107,33 @@ static enum err real_read(struct world *w, const char *path, size_t max_bytes, s
     return file_read(full, max_bytes, a, data, size);
 }
 
-static enum err real_map(struct world *w, const char *path, struct file_map *m)
+static enum err real_map(struct env *w, const char *path, struct file_map *m)
 {
     char full[PATH_MAX];
     TRY(real_path(w, full, path));
     return file_map(m, full);
 }
 
-static void real_unmap(struct world *w, struct file_map *m)
+static void real_unmap(struct env *w, struct file_map *m)
 {
     (void)w;
     file_unmap(m);
 }
 
-static bool real_exists(struct world *w, const char *path)
+static bool real_exists(struct env *w, const char *path)
 {
     char full[PATH_MAX];
     return real_path(w, full, path) == ERR_OK && file_exists(full);
 }
 
-static enum err real_remove(struct world *w, const char *path)
+static enum err real_remove(struct env *w, const char *path)
 {
     char full[PATH_MAX];
     TRY(real_path(w, full, path));
     return file_remove_tree(full);
 }
 
-static enum err real_list(struct world *w, const char *path, struct arena *a, char ***names,
+static enum err real_list(struct env *w, const char *path, struct arena *a, char ***names,
                           size_t *count)
 {
     char full[PATH_MAX];
@@ -169,7 +168,7 @@ static enum err append_to(int fd, const char *full, const void *data, size_t n)
     return st.st_size == 0 ? real_sync_parent(full) : ERR_OK;
 }
 
-static enum err real_append(struct world *w, const char *path, const void *data, size_t n)
+static enum err real_append(struct env *w, const char *path, const void *data, size_t n)
 {
     char full[PATH_MAX];
     TRY(real_path(w, full, path));
@@ -182,7 +181,7 @@ static enum err real_append(struct world *w, const char *path, const void *data,
     return e;
 }
 
-static enum err real_truncate(struct world *w, const char *path, uint64_t size_bytes)
+static enum err real_truncate(struct env *w, const char *path, uint64_t size_bytes)
 {
     char full[PATH_MAX];
     TRY(real_path(w, full, path));
@@ -214,7 +213,7 @@ static enum err part_reserve(int fd, const char *full, uint64_t total, uint64_t 
     return ERR_OK;
 }
 
-static enum err real_part_open(struct world *w, const char *path, uint64_t total, int *handle,
+static enum err real_part_open(struct env *w, const char *path, uint64_t total, int *handle,
                                uint64_t *have)
 {
     char full[PATH_MAX];
@@ -242,14 +241,14 @@ static enum err real_part_open(struct world *w, const char *path, uint64_t total
     return ERR_OK;
 }
 
-static enum err real_part_write(struct world *w, int handle, uint64_t offset, const void *data,
+static enum err real_part_write(struct env *w, int handle, uint64_t offset, const void *data,
                                 size_t n)
 {
     (void)w;
     return put_at(handle, "part file", offset, data, n);
 }
 
-static enum err real_part_close(struct world *w, int handle, const char *path, const char *final)
+static enum err real_part_close(struct env *w, int handle, const char *path, const char *final)
 {
     char from[PATH_MAX], to[PATH_MAX];
     enum err e = ERR_OK;
@@ -271,7 +270,7 @@ static enum err real_part_close(struct world *w, int handle, const char *path, c
 
 /* ---- threads ---- */
 
-struct world_thread {
+struct env_thread {
     pthread_t thread;
     void (*run)(void *self);
     void *self;
@@ -279,21 +278,21 @@ struct world_thread {
 
 static void *thread_main(void *self)
 {
-    struct world_thread *t = self;
+    struct env_thread *t = self;
     t->run(t->self);
     return NULL;
 }
 
 /* Signals are for the thread that the program means. */
-static enum err real_thread_start(struct world *w, struct world_thread **out,
-                                  void (*run)(void *self), void *self)
+static enum err real_thread_start(struct env *w, struct env_thread **out, void (*run)(void *self),
+                                  void *self)
 {
     sigset_t all, before;
     (void)w;
-    struct world_thread *t = malloc(sizeof *t);
+    struct env_thread *t = malloc(sizeof *t);
     if (!t)
         return err_set(ERR_MEMORY, "no memory for a thread");
-    *t = (struct world_thread){.run = run, .self = self};
+    *t = (struct env_thread){.run = run, .self = self};
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failed = pthread_create(&t->thread, NULL, thread_main, t);
@@ -306,23 +305,23 @@ static enum err real_thread_start(struct world *w, struct world_thread **out,
     return ERR_OK;
 }
 
-static void real_thread_join(struct world *w, struct world_thread *t)
+static void real_thread_join(struct env *w, struct env_thread *t)
 {
     (void)w;
     pthread_join(t->thread, NULL);
     free(t);
 }
 
-struct world_gate {
+struct env_mutex {
     pthread_mutex_t mutex;
     pthread_cond_t woken;
 };
 
-static enum err real_gate_open(struct world *w, struct world_gate **out)
+static enum err real_mutex_open(struct env *w, struct env_mutex **out)
 {
     pthread_condattr_t monotonic;
     (void)w;
-    struct world_gate *g = malloc(sizeof *g);
+    struct env_mutex *g = malloc(sizeof *g);
     if (!g)
         return err_set(ERR_MEMORY, "no memory for a gate");
     pthread_mutex_init(&g->mutex, NULL);
@@ -334,7 +333,7 @@ static enum err real_gate_open(struct world *w, struct world_gate **out)
     return ERR_OK;
 }
 
-static void real_gate_close(struct world *w, struct world_gate *g)
+static void real_mutex_close(struct env *w, struct env_mutex *g)
 {
     (void)w;
     if (!g)
@@ -344,19 +343,19 @@ static void real_gate_close(struct world *w, struct world_gate *g)
     free(g);
 }
 
-static void real_enter(struct world *w, struct world_gate *g)
+static void real_lock(struct env *w, struct env_mutex *g)
 {
     (void)w;
     pthread_mutex_lock(&g->mutex);
 }
 
-static void real_leave(struct world *w, struct world_gate *g)
+static void real_unlock(struct env *w, struct env_mutex *g)
 {
     (void)w;
     pthread_mutex_unlock(&g->mutex);
 }
 
-static void real_wait(struct world *w, struct world_gate *g, uint64_t ms)
+static void real_wait(struct env *w, struct env_mutex *g, uint64_t ms)
 {
     uint64_t until = clock_ms(CLOCK_MONOTONIC) + ms;
     struct timespec t = {(time_t)(until / 1000), (long)(until % 1000) * 1000000};
@@ -364,13 +363,13 @@ static void real_wait(struct world *w, struct world_gate *g, uint64_t ms)
     pthread_cond_timedwait(&g->woken, &g->mutex, &t);
 }
 
-static void real_wake(struct world *w, struct world_gate *g)
+static void real_signal(struct env *w, struct env_mutex *g)
 {
     (void)w;
     pthread_cond_broadcast(&g->woken);
 }
 
-static const struct world_ops real_ops = {
+static const struct env_ops real_ops = {
     .now_ms = real_now_ms,
     .unix_ms = real_unix_ms,
     .sleep_ms = real_sleep_ms,
@@ -389,15 +388,15 @@ static const struct world_ops real_ops = {
     .part_close = real_part_close,
     .thread_start = real_thread_start,
     .thread_join = real_thread_join,
-    .gate_open = real_gate_open,
-    .gate_close = real_gate_close,
-    .enter = real_enter,
-    .leave = real_leave,
+    .mutex_open = real_mutex_open,
+    .mutex_close = real_mutex_close,
+    .lock = real_lock,
+    .unlock = real_unlock,
     .wait = real_wait,
-    .wake = real_wake,
+    .signal = real_signal,
 };
 
-enum err world_open_real(struct world **w, const char *root)
+enum err env_posix_open(struct env **w, const char *root)
 {
     *w = NULL;
     TRY(file_mkdirs(root));
@@ -414,12 +413,12 @@ enum err world_open_real(struct world **w, const char *root)
         free(r);
         return e;
     }
-    r->world = (struct world){&real_ops, r->root};
-    *w = &r->world;
+    r->env = (struct env){&real_ops, r->root};
+    *w = &r->env;
     return ERR_OK;
 }
 
-void world_close_real(struct world *w)
+void env_posix_close(struct env *w)
 {
     struct real *r = (struct real *)w;
     if (!r)

@@ -135,11 +135,11 @@ static enum err journal_read(struct journal *j, const struct file_map *m, journa
     return ERR_OK;
 }
 
-enum err journal_open(struct journal *j, struct world *w, const char *path, journal_visit *visit,
+enum err journal_open(struct journal *j, struct env *w, const char *path, journal_visit *visit,
                       void *self)
 {
     struct file_map m;
-    *j = (struct journal){.world = w, .path = path, .sequence = 1};
+    *j = (struct journal){.env = w, .path = path, .sequence = 1};
     if (!w->ops->exists(w, path))
         return ERR_OK;
     TRY(w->ops->map(w, path, &m));
@@ -157,12 +157,12 @@ enum err journal_append(struct journal *j, const struct journal_record *r)
     uint64_t sequence = j->sequence;
     struct digest last = j->last;
     record_put(&w, r, &sequence, &last);
-    enum err e = j->world->ops->append(j->world, j->path, record, bytes_size(&w));
-    if (e == ERR_FULL && j->world->ops->exists(j->world, j->path)) { /* a part of it may be there */
+    enum err e = j->env->ops->append(j->env, j->path, record, bytes_size(&w));
+    if (e == ERR_FULL && j->env->ops->exists(j->env, j->path)) { /* a part of it may be there */
         char why[256];
         strncpy(why, err_message(), sizeof why - 1);
         why[sizeof why - 1] = 0;
-        TRY(j->world->ops->truncate(j->world, j->path, j->size_bytes));
+        TRY(j->env->ops->truncate(j->env, j->path, j->size_bytes));
         return err_set(ERR_FULL, "%s", why);
     }
     if (e != ERR_OK)
@@ -190,7 +190,7 @@ enum err journal_rewrite(struct journal *j, const struct journal_record *keep, s
         for (size_t i = 0; i < count; i++)
             record_put(&w, &keep[i], &sequence, &last);
         struct file_part part = {data, bytes_size(&w)};
-        e = j->world->ops->write(j->world, j->path, &part, 1);
+        e = j->env->ops->write(j->env, j->path, &part, 1);
         if (e == ERR_OK) {
             j->size_bytes = part.size_bytes;
             j->sequence = sequence;

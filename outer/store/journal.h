@@ -38,7 +38,7 @@ struct journal_record {
 };
 
 struct journal {
-    struct world *world;
+    struct env *env;
     const char *path;              /* borrowed */
     uint64_t size_bytes, sequence; /* of the next record */
     struct digest last;            /* of the last record; zero at the beginning */
@@ -49,7 +49,7 @@ typedef enum err journal_visit(void *self, const struct journal_record *r);
 
 /* Reads every record in order; a missing file is an empty journal. ERR_CORRUPT: damaged in the
  * middle, or of a kind this program does not know. */
-enum err journal_open(struct journal *j, struct world *w, const char *path, journal_visit *visit,
+enum err journal_open(struct journal *j, struct env *w, const char *path, journal_visit *visit,
                       void *self) MUST;
 /* Durable on return. ERR_FULL: nothing was written and the journal is as before; any other error is
  * final. */

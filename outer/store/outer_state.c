@@ -13,7 +13,7 @@ static const char magic[8] = "atollS1";
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "digests are of little-endian values");
 
-static const struct fragment *fragment_of(const struct member *m, unsigned fragment)
+static const struct fragment *fragment_of(const struct outer_state *m, unsigned fragment)
 {
     ASSERT(fragment < m->fragments->count);
     return &m->fragments->f[fragment];
@@ -28,28 +28,28 @@ static size_t largest(const struct fragments *f)
 }
 
 /* The outer step of a fragment: moments are averaged, whatever the parameters get (DES-LOC). */
-static const struct nesterov *outer_of(const struct member_options *o, unsigned fragment)
+static const struct outer_opt *outer_of(const struct outer_state_options *o, unsigned fragment)
 {
-    static const struct nesterov average = {.kind = NESTEROV_AVERAGE, .lr = 1, .delay = 1};
+    static const struct outer_opt average = {.kind = OUTER_OPT_AVERAGE, .lr = 1, .delay = 1};
     return o->fragments->f[fragment].state == FRAGMENT_PARAMETERS ? &o->outer : &average;
 }
 
-static size_t state_bytes(const struct member_options *o, const struct nesterov *outer,
+static size_t state_bytes(const struct outer_state_options *o, const struct outer_opt *outer,
                           size_t elements)
 {
-    size_t each = nesterov_bytes(outer) + (o->residuals || o->reencodes) * sizeof(float) +
+    size_t each = outer_opt_bytes(outer) + (o->residuals || o->reencodes) * sizeof(float) +
                   o->forgets * sizeof(double);
     return elements * each + elements / DEV_BLOCK;
 }
 
-void member_aggregates(struct member_options *o, unsigned sites)
+void outer_state_aggregates(struct outer_state_options *o, unsigned sites)
 {
-    /* whole rounds at least are of a codec that does not add */
-    o->reencodes = schedule_reencodes(&o->schedule, CODEC_BF16, sites);
-    o->forgets = o->reencodes && o->schedule.back_off;
+    /* full-precision rounds at least are of a codec that does not add */
+    o->reencodes = schedule_compresses_downlink(&o->schedule, CODEC_BF16, sites);
+    o->forgets = o->reencodes && o->schedule.residual_reset;
 }
 
-struct outer_memory member_memory(const struct member_options *o, bool here)
+struct outer_memory outer_state_memory(const struct outer_state_options *o, bool here)
 {
     size_t most = largest(o->fragments);
     struct outer_memory m = {.host = state_bytes(o, &o->outer, most)};
@@ -58,20 +58,20 @@ struct outer_memory member_memory(const struct member_options *o, bool here)
     if (here) /* the mean */
         m.host += most * sizeof(float);
     else
-        m.device = stage_bytes(most, nesterov_gathers(&o->outer));
+        m.device = staging_bytes(most, outer_opt_gathers(&o->outer));
     m.device += here ? 0 : codec_device_bytes(most);
     m.host += codec_host_bytes(most, here);
     return m;
 }
 
-static enum err state_alloc(struct member_state *s, const struct member_options *o,
-                            const struct nesterov *outer, size_t elements, struct arena *perm)
+static enum err state_alloc(struct outer_state_fragment *s, const struct outer_state_options *o,
+                            const struct outer_opt *outer, size_t elements, struct arena *perm)
 {
     TRY_ALLOC(s->theta = arena_array(perm, elements, sizeof *s->theta));
     TRY_ALLOC(s->codes = arena_alloc(perm, elements / DEV_BLOCK));
-    if (nesterov_momentum(outer))
+    if (outer_opt_momentum(outer))
         TRY_ALLOC(s->momentum = arena_array(perm, elements, sizeof *s->momentum));
-    if (nesterov_gathers(outer))
+    if (outer_opt_gathers(outer))
         TRY_ALLOC(s->gathered = arena_array(perm, elements, sizeof *s->gathered));
     if (o->residuals || o->reencodes)
         TRY_ALLOC(s->residual = arena_array(perm, elements, sizeof *s->residual));
@@ -80,13 +80,13 @@ static enum err state_alloc(struct member_state *s, const struct member_options 
     return ERR_OK;
 }
 
-enum err member_open(struct member *m, struct world *w, struct dev *d,
-                     const struct member_options *o, struct arena *perm)
+enum err outer_state_open(struct outer_state *m, struct env *w, struct dev *d,
+                          const struct outer_state_options *o, struct arena *perm)
 {
     ASSERT((o->residuals || o->reencodes || !o->forgets) && !(o->residuals && o->reencodes) &&
            o->schedule.fragments == o->fragments->count);
-    *m = (struct member){
-        .world = w, .dev = d, .o = *o, .fragments = o->fragments, .schedule = o->schedule};
+    *m = (struct outer_state){
+        .env = w, .dev = d, .o = *o, .fragments = o->fragments, .schedule = o->schedule};
     m->o.keep = o->keep < MEMBER_STATES_MIN ? MEMBER_STATES_MIN : o->keep;
     size_t most = largest(o->fragments);
     TRY_ALLOC(m->state = arena_array(perm, o->fragments->count, sizeof *m->state));
@@ -94,25 +94,25 @@ enum err member_open(struct member *m, struct world *w, struct dev *d,
         TRY(state_alloc(&m->state[p], o, outer_of(o, p), o->fragments->f[p].elements, perm));
     TRY(state_alloc(&m->buffers, o, &o->outer, most, perm));
     m->spare = m->buffers;
-    TRY(stage_open(&m->stage, d, most, nesterov_gathers(&o->outer)));
-    m->mean = m->stage.slot[STAGE_DELTA];
+    TRY(staging_open(&m->staging, d, most, outer_opt_gathers(&o->outer)));
+    m->mean = m->staging.slot[STAGING_DELTA];
     if (d->host_memory)
         TRY_ALLOC(m->mean = arena_array(perm, most, sizeof *m->mean));
     return codec_open_for(&m->work, d, most);
 }
 
-void member_close(struct member *m)
+void outer_state_close(struct outer_state *m)
 {
     codec_close(m->work);
-    stage_close(&m->stage);
-    *m = (struct member){0};
+    staging_close(&m->staging);
+    *m = (struct outer_state){0};
 }
 
 /* The spare takes the shape of a fragment's state: parts that it has not are NULL. */
-static struct member_state *spare_of(struct member *m, unsigned fragment)
+static struct outer_state_fragment *spare_of(struct outer_state *m, unsigned fragment)
 {
-    const struct member_state *s = &m->state[fragment];
-    stage_forget(&m->stage, m->buffers.theta); /* whoever asks changes it */
+    const struct outer_state_fragment *s = &m->state[fragment];
+    staging_forget(&m->staging, m->buffers.theta); /* whoever asks changes it */
     m->spare.momentum = s->momentum ? m->buffers.momentum : NULL;
     m->spare.gathered = s->gathered ? m->buffers.gathered : NULL;
     return &m->spare;
@@ -120,8 +120,8 @@ static struct member_state *spare_of(struct member *m, unsigned fragment)
 
 /* ---- the state's parts, digests, file ---- */
 
-/* theta, momentum, gathered, codes: what all members share. */
-static size_t shared_parts(const struct member_state *s, size_t elements,
+/* theta, momentum, gathered, codes: what all replicas share. */
+static size_t shared_parts(const struct outer_state_fragment *s, size_t elements,
                            struct file_part out[SHARED_MAX])
 {
     size_t n = 0;
@@ -134,8 +134,8 @@ static size_t shared_parts(const struct member_state *s, size_t elements,
     return n;
 }
 
-/* residual, forgotten: a member's own. */
-static size_t own_parts(const struct member_state *s, size_t elements,
+/* residual, forgotten: a replica's own. */
+static size_t own_parts(const struct outer_state_fragment *s, size_t elements,
                         struct file_part out[OWN_MAX])
 {
     size_t n = 0;
@@ -168,15 +168,15 @@ static struct digest parts_digest(const struct file_part *parts, size_t n)
     return digest_close(&s);
 }
 
-static struct digest shared_digest(const struct member_state *s, size_t elements)
+static struct digest shared_digest(const struct outer_state_fragment *s, size_t elements)
 {
     struct file_part parts[SHARED_MAX];
     return parts_digest(parts, shared_parts(s, elements, parts));
 }
 
 /* Header: what the parts are and their digests, then the header's own. */
-static void header_make(uint8_t out[HEADER_BYTES], const struct member_state *s, unsigned fragment,
-                        size_t elements, const struct digest *own)
+static void header_make(uint8_t out[HEADER_BYTES], const struct outer_state_fragment *s,
+                        unsigned fragment, size_t elements, const struct digest *own)
 {
     memset(out, 0, HEADER_BYTES);
     struct bytes_writer w = bytes_writer(out, HEADER_BYTES - sizeof own->bytes);
@@ -207,15 +207,16 @@ static void current_path(char out[PATH_BYTES], unsigned fragment)
 }
 
 /* Names the whole path; what to do is the runbook's, "Damaged file". */
-static enum err damaged(const struct member *m, const char *path)
+static enum err damaged(const struct outer_state *m, const char *path)
 {
-    return err_set(ERR_CORRUPT, "%s/%s: damaged; %s", m->world->root, path,
+    return err_set(ERR_CORRUPT, "%s/%s: damaged; %s", m->env->root, path,
                    m->o.residuals
                        ? "move the site's run directory away, start again: it rejoins by snapshot"
                        : "stop, keep files, see which site is ahead before restoring; see runbook");
 }
 
-static enum err state_write(struct member *m, unsigned fragment, const struct member_state *s)
+static enum err state_write(struct outer_state *m, unsigned fragment,
+                            const struct outer_state_fragment *s)
 {
     char path[PATH_BYTES];
     uint8_t header[HEADER_BYTES];
@@ -226,7 +227,7 @@ static enum err state_write(struct member *m, unsigned fragment, const struct me
     struct digest d = parts_digest(parts + 1 + shared, own);
     header_make(header, s, fragment, elements, &d);
     path_of(path, fragment, s->round, "state");
-    return m->world->ops->write(m->world, path, parts, 1 + shared + own);
+    return m->env->ops->write(m->env, path, parts, 1 + shared + own);
 }
 
 /* Fills the memory that the parts name. */
@@ -246,8 +247,8 @@ static bool take(struct bytes_reader *r, const struct file_part *parts, size_t n
 }
 
 /* Fills the parts of s from a state file's bytes. False: not that state, or damaged. */
-static bool state_parse(struct member_state *s, unsigned fragment, uint64_t round, size_t elements,
-                        const uint8_t *data, size_t size_bytes)
+static bool state_parse(struct outer_state_fragment *s, unsigned fragment, uint64_t round,
+                        size_t elements, const uint8_t *data, size_t size_bytes)
 {
     uint8_t header[HEADER_BYTES];
     struct file_part shared[SHARED_MAX], own[OWN_MAX];
@@ -272,8 +273,8 @@ static bool state_parse(struct member_state *s, unsigned fragment, uint64_t roun
 
 /* What was set otherwise when an intact state file was made that has not the parts of s; NULL: it
  * is not intact. */
-static const char *made_with(const struct member_state *s, size_t elements, const uint8_t *data,
-                             size_t size_bytes)
+static const char *made_with(const struct outer_state_fragment *s, size_t elements,
+                             const uint8_t *data, size_t size_bytes)
 {
     struct digest d;
     if (size_bytes < HEADER_BYTES || memcmp(data, magic, sizeof magic) != 0)
@@ -289,20 +290,21 @@ static const char *made_with(const struct member_state *s, size_t elements, cons
     bytes_get_u64(&r);
     return bytes_get_u64(&r) != elements ? "another model, outer.fragments or outer.partition"
            : optimizer                   ? "another outer.optimizer"
-           : residual  ? "another outer.reencode_from or outer.sites, or by a site"
-           : forgotten ? "another outer.back_off or outer.feedback"
+           : residual  ? "another outer.downlink_compression_from or outer.sites, or by a site"
+           : forgotten ? "another outer.residual_reset or outer.error_feedback_decay"
                        : NULL;
 }
 
-/* Of any settings: more than what this member keeps may be found. */
+/* Of any settings: more than what this replica keeps may be found. */
 static size_t file_bytes_max(size_t elements)
 {
     size_t floats = sizeof(float) * 4; /* theta, momentum, gathered, residual */
     return HEADER_BYTES + elements * (floats + sizeof(double)) + elements / DEV_BLOCK;
 }
 
-static enum err not_ours(const struct member *m, const char *path, const struct member_state *s,
-                         size_t elements, const uint8_t *data, size_t size_bytes)
+static enum err not_ours(const struct outer_state *m, const char *path,
+                         const struct outer_state_fragment *s, size_t elements, const uint8_t *data,
+                         size_t size_bytes)
 {
     const char *other = made_with(s, elements, data, size_bytes);
     if (!other)
@@ -310,23 +312,22 @@ static enum err not_ours(const struct member *m, const char *path, const struct 
     return err_set(ERR_MISMATCH,
                    "%s/%s: made with %s (its parts are others); use the settings it was made with, "
                    "or another directory",
-                   m->world->root, path, other);
+                   m->env->root, path, other);
 }
 
 /* Reads state `round` into s, whose pointers say which parts there are. */
-static enum err state_read(struct member *m, unsigned fragment, uint64_t round,
-                           struct member_state *s)
+static enum err state_read(struct outer_state *m, unsigned fragment, uint64_t round,
+                           struct outer_state_fragment *s)
 {
     char path[PATH_BYTES];
     struct arena scratch = arena_make(0);
     uint8_t *data;
     size_t size, elements = fragment_of(m, fragment)->elements;
-    stage_forget(&m->stage, s->theta);
+    staging_forget(&m->staging, s->theta);
     path_of(path, fragment, round, "state");
-    if (!m->world->ops->exists(m->world, path))
+    if (!m->env->ops->exists(m->env, path))
         return err_set(ERR_INPUT, "%s: not kept", path);
-    enum err e =
-        m->world->ops->read(m->world, path, file_bytes_max(elements), &scratch, &data, &size);
+    enum err e = m->env->ops->read(m->env, path, file_bytes_max(elements), &scratch, &data, &size);
     if (e == ERR_OK && !state_parse(s, fragment, round, elements, data, size))
         e = not_ours(m, path, s, elements, data, size);
     arena_free(&scratch);
@@ -347,12 +348,13 @@ static size_t current_text(char out[CURRENT_BYTES_MAX], uint64_t round,
     return (size_t)n + (size_t)snprintf(out + n, CURRENT_BYTES_MAX - (size_t)n, "check %s\n", hex);
 }
 
-static enum err current_write(struct member *m, unsigned fragment, const struct member_state *s)
+static enum err current_write(struct outer_state *m, unsigned fragment,
+                              const struct outer_state_fragment *s)
 {
     char path[PATH_BYTES], text[CURRENT_BYTES_MAX];
     size_t n = current_text(text, s->round, &s->manifest);
     current_path(path, fragment);
-    return m->world->ops->write(m->world, path, &(struct file_part){text, n}, 1);
+    return m->env->ops->write(m->env, path, &(struct file_part){text, n}, 1);
 }
 
 /* Reads, writes again, compares: any damaged byte shows. */
@@ -367,7 +369,7 @@ static bool current_parse(const char *data, size_t size, uint64_t *round, struct
     return current_text(again, number, manifest) == size && memcmp(again, data, size) == 0;
 }
 
-static enum err current_read(struct member *m, unsigned fragment, uint64_t *round,
+static enum err current_read(struct outer_state *m, unsigned fragment, uint64_t *round,
                              struct digest *manifest)
 {
     char path[PATH_BYTES];
@@ -375,7 +377,7 @@ static enum err current_read(struct member *m, unsigned fragment, uint64_t *roun
     uint8_t *data;
     size_t size;
     current_path(path, fragment);
-    enum err e = m->world->ops->read(m->world, path, CURRENT_BYTES_MAX, &scratch, &data, &size);
+    enum err e = m->env->ops->read(m->env, path, CURRENT_BYTES_MAX, &scratch, &data, &size);
     if (e == ERR_OK && !current_parse((const char *)data, size, round, manifest))
         e = damaged(m, path);
     arena_free(&scratch);
@@ -384,7 +386,8 @@ static enum err current_read(struct member *m, unsigned fragment, uint64_t *roun
 
 /* ---- manifests and aggregates ---- */
 
-static enum err manifest_write(struct member *m, unsigned fragment, const struct manifest *manifest)
+static enum err manifest_write(struct outer_state *m, unsigned fragment,
+                               const struct manifest *manifest)
 {
     char path[PATH_BYTES];
     uint8_t bytes[MANIFEST_BYTES_MAX];
@@ -392,7 +395,7 @@ static enum err manifest_write(struct member *m, unsigned fragment, const struct
     struct digest d = digest_of(bytes, n);
     struct file_part parts[2] = {{bytes, n}, {d.bytes, sizeof d.bytes}};
     path_of(path, fragment, manifest->round + 1, "MANIFEST");
-    return m->world->ops->write(m->world, path, parts, 2);
+    return m->env->ops->write(m->env, path, parts, 2);
 }
 
 static bool manifest_parse(struct manifest *out, const uint8_t *data, size_t size)
@@ -405,17 +408,17 @@ static bool manifest_parse(struct manifest *out, const uint8_t *data, size_t siz
            manifest_decode(out, data, size - sizeof d.bytes);
 }
 
-enum err member_manifest(struct member *m, unsigned fragment, uint64_t round, struct manifest *out)
+enum err outer_state_manifest(struct outer_state *m, unsigned fragment, uint64_t round,
+                              struct manifest *out)
 {
     char path[PATH_BYTES];
     struct arena scratch = arena_make(0);
     uint8_t *data;
     size_t size;
     path_of(path, fragment, round + 1, "MANIFEST");
-    if (!m->world->ops->exists(m->world, path))
+    if (!m->env->ops->exists(m->env, path))
         return err_set(ERR_INPUT, "%s: not kept", path);
-    enum err e =
-        m->world->ops->read(m->world, path, MANIFEST_BYTES_MAX + 32, &scratch, &data, &size);
+    enum err e = m->env->ops->read(m->env, path, MANIFEST_BYTES_MAX + 32, &scratch, &data, &size);
     if (e == ERR_OK &&
         !(manifest_parse(out, data, size) && out->round == round && out->fragment == fragment))
         e = damaged(m, path);
@@ -423,53 +426,54 @@ enum err member_manifest(struct member *m, unsigned fragment, uint64_t round, st
     return e;
 }
 
-enum err member_aggregate(struct member *m, unsigned fragment, uint64_t round, struct file_map *map)
+enum err outer_state_aggregate(struct outer_state *m, unsigned fragment, uint64_t round,
+                               struct file_map *map)
 {
     char path[PATH_BYTES];
     struct manifest manifest;
-    TRY(member_manifest(m, fragment, round, &manifest));
+    TRY(outer_state_manifest(m, fragment, round, &manifest));
     path_of(path, fragment, round + 1, "aggregate");
-    if (!m->world->ops->exists(m->world, path))
+    if (!m->env->ops->exists(m->env, path))
         return err_set(ERR_INPUT, "%s: not kept", path);
-    TRY(m->world->ops->map(m->world, path, map));
+    TRY(m->env->ops->map(m->env, path, map));
     struct digest d = digest_of(map->data, map->size_bytes);
     if (map->size_bytes == manifest.aggregate_bytes && digest_equal(&d, &manifest.aggregate))
         return ERR_OK;
-    m->world->ops->unmap(m->world, map);
+    m->env->ops->unmap(m->env, map);
     return damaged(m, path);
 }
 
-enum err member_aggregate_put(struct member *m, unsigned fragment, const struct file_part *parts,
-                              size_t n, struct file_map *map)
+enum err outer_state_aggregate_put(struct outer_state *m, unsigned fragment,
+                                   const struct file_part *parts, size_t n, struct file_map *map)
 {
     char path[PATH_BYTES];
     path_of(path, fragment, m->state[fragment].round + 1, "aggregate");
-    TRY(m->world->ops->write(m->world, path, parts, n));
-    return m->world->ops->map(m->world, path, map);
+    TRY(m->env->ops->write(m->env, path, parts, n));
+    return m->env->ops->map(m->env, path, map);
 }
 
 /* ---- begin, load, keep ---- */
 
-bool member_found(const struct member *m)
+bool outer_state_found(const struct outer_state *m)
 {
     char path[PATH_BYTES];
     for (unsigned p = 0; p < m->fragments->count; p++) {
         current_path(path, p);
-        if (!m->world->ops->exists(m->world, path))
+        if (!m->env->ops->exists(m->env, path))
             return false;
     }
     return true;
 }
 
-enum err member_begin(struct member *m, const float *initial_slab)
+enum err outer_state_begin(struct outer_state *m, const float *initial_slab)
 {
     for (unsigned p = 0; p < m->fragments->count; p++) {
-        struct member_state *s = &m->state[p];
+        struct outer_state_fragment *s = &m->state[p];
         const struct fragment *f = fragment_of(m, p);
         ASSERT(s->round == 0);
         if (f->state == FRAGMENT_PARAMETERS) /* moments begin at zero, as their memory does */
             fragment_gather(m->dev, s->theta, initial_slab, f);
-        stage_forget(&m->stage, s->theta);
+        staging_forget(&m->staging, s->theta);
         TRY(dev_sync(m->dev));
         s->manifest = (struct digest){0};
         s->digest = shared_digest(s, f->elements);
@@ -479,26 +483,26 @@ enum err member_begin(struct member *m, const float *initial_slab)
     return ERR_OK;
 }
 
-static enum err drop(struct member *m, unsigned fragment, uint64_t round, const char *file)
+static enum err drop(struct outer_state *m, unsigned fragment, uint64_t round, const char *file)
 {
     char path[PATH_BYTES];
     path_of(path, fragment, round, file);
     if (!*file) /* the directory */
         path[strlen(path) - 1] = 0;
-    return m->world->ops->remove(m->world, path);
+    return m->env->ops->remove(m->env, path);
 }
 
 /* The aggregator's residual of a state that is made again. What its own encoding of that round lost
  * is a function of the contributions, not of the aggregate: without them given up, said, and the
  * manifest's backlog says how much. */
-static void remade_own(struct member *m, unsigned fragment, const struct manifest *manifest)
+static void remade_own(struct outer_state *m, unsigned fragment, const struct manifest *manifest)
 {
-    const struct member_state *s = &m->state[fragment];
+    const struct outer_state_fragment *s = &m->state[fragment];
     size_t n = fragment_of(m, fragment)->elements;
     if (!m->o.reencodes)
         return;
-    bool again = schedule_reencodes(&m->schedule, (enum codec_kind)manifest->codec,
-                                    manifest_included(manifest));
+    bool again = schedule_compresses_downlink(&m->schedule, (enum codec_kind)manifest->codec,
+                                              manifest_included(manifest));
     if (again && m->o.remake(m->o.remake_self, m, fragment, manifest) == ERR_OK)
         return;
     if (s->forgotten)
@@ -516,14 +520,15 @@ static void remade_own(struct member *m, unsigned fragment, const struct manifes
 
 /* The newest state before `round` whose file is there: the last round or, before a snapshot, an
  * older one. ERR_INPUT: none. */
-static enum err state_before(struct member *m, unsigned fragment, uint64_t round, uint64_t *before)
+static enum err state_before(struct outer_state *m, unsigned fragment, uint64_t round,
+                             uint64_t *before)
 {
     struct arena scratch = arena_make(0);
     char path[PATH_BYTES], **names;
     size_t count;
     bool found = false;
     snprintf(path, sizeof path, "frag/%u", fragment);
-    enum err e = m->world->ops->list(m->world, path, &scratch, &names, &count);
+    enum err e = m->env->ops->list(m->env, path, &scratch, &names, &count);
     for (size_t i = 0; e == ERR_OK && i < count; i++) {
         unsigned long long at;
         char rest;
@@ -531,7 +536,7 @@ static enum err state_before(struct member *m, unsigned fragment, uint64_t round
             (found && at <= *before))
             continue;
         path_of(path, fragment, at, "state");
-        if (!m->world->ops->exists(m->world, path))
+        if (!m->env->ops->exists(m->env, path))
             continue;
         *before = at;
         found = true;
@@ -541,26 +546,27 @@ static enum err state_before(struct member *m, unsigned fragment, uint64_t round
 }
 
 /* The aggregator's: from the state of the round before, and the aggregate. */
-static enum err remake(struct member *m, unsigned fragment, uint64_t round)
+static enum err remake(struct outer_state *m, unsigned fragment, uint64_t round)
 {
     struct manifest manifest;
     struct file_map aggregate;
-    TRY(member_manifest(m, fragment, round, &manifest));
-    TRY(member_aggregate(m, fragment, round, &aggregate));
+    TRY(outer_state_manifest(m, fragment, round, &manifest));
+    TRY(outer_state_aggregate(m, fragment, round, &aggregate));
     remade_own(m, fragment, &manifest);
-    enum err e = member_apply(m, fragment, &manifest, false, aggregate.data, aggregate.size_bytes);
+    enum err e =
+        outer_state_apply(m, fragment, &manifest, false, aggregate.data, aggregate.size_bytes);
     if (e == ERR_OK)
-        e = member_commit(m, fragment, &manifest, NULL, 0);
-    m->world->ops->unmap(m->world, &aggregate);
+        e = outer_state_commit(m, fragment, &manifest, NULL, 0);
+    m->env->ops->unmap(m->env, &aggregate);
     return e;
 }
 
 /* The state of this round does not verify. Only the aggregator can make it again in full: a site's
  * residual of that state is not a function of the aggregate; the site gets the rounds again from
  * the aggregator and its own outbox, or a snapshot where it had taken one. */
-static enum err load_before(struct member *m, unsigned fragment, uint64_t round)
+static enum err load_before(struct outer_state *m, unsigned fragment, uint64_t round)
 {
-    struct member_state *s = &m->state[fragment];
+    struct outer_state_fragment *s = &m->state[fragment];
     char path[PATH_BYTES];
     uint64_t before;
     enum err e = state_before(m, fragment, round, &before);
@@ -579,45 +585,46 @@ static enum err load_before(struct member *m, unsigned fragment, uint64_t round)
     return e == ERR_OK ? drop(m, fragment, round, "state") : e; /* it counts for nothing any more */
 }
 
-enum err member_load_fragment(struct member *m, unsigned fragment)
+enum err outer_state_load_fragment(struct outer_state *m, unsigned fragment)
 {
     uint64_t round = 0;
     struct digest manifest = {0};
-    struct member_state *s = &m->state[fragment];
+    struct outer_state_fragment *s = &m->state[fragment];
     TRY(current_read(m, fragment, &round, &manifest));
     enum err e = state_read(m, fragment, round, s);
     if (e == ERR_CORRUPT || e == ERR_INPUT)
         return load_before(m, fragment, round);
     if (e == ERR_OK && !digest_equal(&s->manifest, &manifest))
         e = err_set(ERR_CORRUPT, "%s/frag/%u/CURRENT and state %llu name different manifests",
-                    m->world->root, fragment, (unsigned long long)round);
+                    m->env->root, fragment, (unsigned long long)round);
     return e;
 }
 
-enum err member_load(struct member *m)
+enum err outer_state_load(struct outer_state *m)
 {
     for (unsigned p = 0; p < m->fragments->count; p++)
-        TRY(member_load_fragment(m, p));
+        TRY(outer_state_load_fragment(m, p));
     return ERR_OK;
 }
 
-enum err member_load_theta(struct member *m, unsigned fragment, uint64_t round, float *theta)
+enum err outer_state_load_theta(struct outer_state *m, unsigned fragment, uint64_t round,
+                                float *theta)
 {
-    const struct member_state *s = &m->state[fragment];
+    const struct outer_state_fragment *s = &m->state[fragment];
     size_t elements = fragment_of(m, fragment)->elements;
     if (round != s->round) { /* into the spare: nothing is being made between rounds */
-        struct member_state kept = *spare_of(m, fragment);
+        struct outer_state_fragment kept = *spare_of(m, fragment);
         TRY(state_read(m, fragment, round, &kept));
         s = &m->spare;
     }
-    const float *here = stage_kept(&m->stage, STAGE_THETA, s->theta);
+    const float *here = staging_kept(&m->staging, STAGING_THETA, s->theta);
     m->dev->ops->copy(m->dev, theta, here ? here : s->theta, elements * sizeof *theta);
     return dev_sync(m->dev);
 }
 
 /* Directories of rounds older than all that is kept go whole; in younger ones only the big state
  * may go. Two states stay whatever happens: the present one, and the one it came from. */
-static enum err prune(struct member *m, unsigned fragment, uint64_t oldest_state)
+static enum err prune(struct outer_state *m, unsigned fragment, uint64_t oldest_state)
 {
     uint64_t now = m->state[fragment].round, before = now;
     struct arena scratch = arena_make(0);
@@ -627,7 +634,7 @@ static enum err prune(struct member *m, unsigned fragment, uint64_t oldest_state
     if (e != ERR_OK && e != ERR_INPUT)
         return e;
     snprintf(path, sizeof path, "frag/%u", fragment);
-    e = m->world->ops->list(m->world, path, &scratch, &names, &count);
+    e = m->env->ops->list(m->env, path, &scratch, &names, &count);
     for (size_t i = 0; e == ERR_OK && i < count; i++) {
         unsigned long long round;
         char rest;
@@ -646,7 +653,7 @@ static enum err prune(struct member *m, unsigned fragment, uint64_t oldest_state
     return e;
 }
 
-enum err member_prune(struct member *m, unsigned fragment, uint64_t oldest_round)
+enum err outer_state_prune(struct outer_state *m, unsigned fragment, uint64_t oldest_round)
 {
     ASSERT(m->o.residuals);
     if (oldest_round > m->pruned[fragment])
@@ -656,24 +663,24 @@ enum err member_prune(struct member *m, unsigned fragment, uint64_t oldest_round
 
 /* ---- the outer step ---- */
 
-enum codec_kind member_codec(const struct member *m, unsigned fragment)
+enum codec_kind outer_state_codec(const struct outer_state *m, unsigned fragment)
 {
-    const struct member_state *s = &m->state[fragment];
+    const struct outer_state_fragment *s = &m->state[fragment];
     return schedule_codec(&m->schedule, fragment, s->round, s->backlog);
 }
 
-struct digest member_grid(const struct member *m, unsigned fragment)
+struct digest outer_state_grid(const struct outer_state *m, unsigned fragment)
 {
     return digest_of(m->state[fragment].codes, fragment_of(m, fragment)->elements / DEV_BLOCK);
 }
 
 /* What the manifest says about its inputs, before anything is decoded. */
-static enum err inputs_check(const struct member *m, unsigned fragment,
+static enum err inputs_check(const struct outer_state *m, unsigned fragment,
                              const struct manifest *manifest, const struct digest *aggregate,
                              size_t aggregate_bytes)
 {
-    const struct member_state *s = &m->state[fragment];
-    struct digest grid = member_grid(m, fragment);
+    const struct outer_state_fragment *s = &m->state[fragment];
+    struct digest grid = outer_state_grid(m, fragment);
     if (manifest->aggregate_bytes != aggregate_bytes ||
         !digest_equal(&manifest->aggregate, aggregate))
         return err_set(ERR_PROTO, "fragment %u round %llu: the aggregate is not the manifest's",
@@ -686,32 +693,32 @@ static enum err inputs_check(const struct member *m, unsigned fragment,
 }
 
 /* The outer step with m->mean, from the current state into the spare. */
-static enum err advance(struct member *m, unsigned fragment)
+static enum err advance(struct outer_state *m, unsigned fragment)
 {
-    const struct member_state *s = &m->state[fragment];
-    struct member_state *next = spare_of(m, fragment);
+    const struct outer_state_fragment *s = &m->state[fragment];
+    struct outer_state_fragment *next = spare_of(m, fragment);
     size_t n = fragment_of(m, fragment)->elements;
-    struct stage *g = &m->stage;
-    struct nesterov_state at = {
-        .theta = stage_take(g, STAGE_THETA, next->theta, s->theta, n),
-        .momentum = stage_take(g, STAGE_BESIDE, next->momentum, s->momentum, n),
-        .gathered = stage_take(g, STAGE_GATHERED, next->gathered, s->gathered, n)};
-    nesterov_step(m->dev, outer_of(&m->o, fragment), &at, m->mean, s->round, n);
-    stage_out(g, next->theta, at.theta, n);
-    stage_out(g, next->momentum, at.momentum, n);
-    stage_out(g, next->gathered, at.gathered, n);
-    stage_keep(g, STAGE_THETA, next->theta);
+    struct staging *g = &m->staging;
+    struct outer_opt_state at = {
+        .theta = staging_take(g, STAGING_THETA, next->theta, s->theta, n),
+        .momentum = staging_take(g, STAGING_BESIDE, next->momentum, s->momentum, n),
+        .gathered = staging_take(g, STAGING_GATHERED, next->gathered, s->gathered, n)};
+    outer_opt_step(m->dev, outer_of(&m->o, fragment), &at, m->mean, s->round, n);
+    staging_out(g, next->theta, at.theta, n);
+    staging_out(g, next->momentum, at.momentum, n);
+    staging_out(g, next->gathered, at.gathered, n);
+    staging_keep(g, STAGING_THETA, next->theta);
     return dev_sync(m->dev);
 }
 
-enum err member_decode(struct member *m, enum codec_kind kind, float *values,
-                       const struct codec_payload *payload, const uint8_t *grid, size_t count)
+enum err outer_state_decode(struct outer_state *m, enum codec_kind kind, float *values,
+                            const struct codec_payload *payload, const uint8_t *grid, size_t count)
 {
     const struct codec *c = codec_get(kind);
     return c->decode(c, m->work, values, payload->data, payload->size_bytes, grid, count);
 }
 
-enum err member_ahead(struct member *m, unsigned fragment, float *theta)
+enum err outer_state_ahead(struct outer_state *m, unsigned fragment, float *theta)
 {
     TRY(advance(m, fragment));
     memcpy(theta, m->spare.theta, fragment_of(m, fragment)->elements * sizeof *theta);
@@ -719,7 +726,7 @@ enum err member_ahead(struct member *m, unsigned fragment, float *theta)
 }
 
 /* m->mean, and the codes that follow from an aggregate on the grid `codes`. */
-static enum err mean_of(struct member *m, unsigned fragment, const struct manifest *manifest,
+static enum err mean_of(struct outer_state *m, unsigned fragment, const struct manifest *manifest,
                         const uint8_t *aggregate, size_t aggregate_bytes, uint8_t *next,
                         const uint8_t *codes)
 {
@@ -734,8 +741,9 @@ static enum err mean_of(struct member *m, unsigned fragment, const struct manife
                    manifest_weight(manifest), codes, n);
 }
 
-static enum err mean_again(struct member *m, unsigned fragment, const struct manifest *manifest,
-                           const uint8_t *aggregate, struct arena *scratch)
+static enum err mean_again(struct outer_state *m, unsigned fragment,
+                           const struct manifest *manifest, const uint8_t *aggregate,
+                           struct arena *scratch)
 {
     uint8_t *next;
     TRY_ALLOC(next = arena_alloc(scratch, fragment_of(m, fragment)->elements / DEV_BLOCK));
@@ -743,24 +751,25 @@ static enum err mean_again(struct member *m, unsigned fragment, const struct man
                    m->spare.codes);
 }
 
-enum err member_mean(struct member *m, unsigned fragment, uint64_t round, struct manifest *manifest)
+enum err outer_state_mean(struct outer_state *m, unsigned fragment, uint64_t round,
+                          struct manifest *manifest)
 {
     struct arena scratch = arena_make(0);
-    struct member_state before = *spare_of(m, fragment);
+    struct outer_state_fragment before = *spare_of(m, fragment);
     struct file_map aggregate = {0};
-    enum err e = member_manifest(m, fragment, round, manifest);
+    enum err e = outer_state_manifest(m, fragment, round, manifest);
     if (e == ERR_OK)
-        e = member_aggregate(m, fragment, round, &aggregate);
+        e = outer_state_aggregate(m, fragment, round, &aggregate);
     if (e == ERR_OK)
         e = state_read(m, fragment, round, &before);
     if (e == ERR_OK)
         e = mean_again(m, fragment, manifest, aggregate.data, &scratch);
-    m->world->ops->unmap(m->world, &aggregate);
+    m->env->ops->unmap(m->env, &aggregate);
     arena_free(&scratch);
     return e;
 }
 
-static enum err step(struct member *m, unsigned fragment, const struct manifest *manifest,
+static enum err step(struct outer_state *m, unsigned fragment, const struct manifest *manifest,
                      const uint8_t *aggregate, size_t aggregate_bytes)
 {
     TRY(mean_of(m, fragment, manifest, aggregate, aggregate_bytes, spare_of(m, fragment)->codes,
@@ -768,16 +777,16 @@ static enum err step(struct member *m, unsigned fragment, const struct manifest 
     return advance(m, fragment);
 }
 
-enum err member_apply(struct member *m, unsigned fragment, struct manifest *manifest, bool made,
-                      const uint8_t *aggregate, size_t aggregate_bytes)
+enum err outer_state_apply(struct outer_state *m, unsigned fragment, struct manifest *manifest,
+                           bool made, const uint8_t *aggregate, size_t aggregate_bytes)
 {
-    const struct member_state *s = &m->state[fragment];
+    const struct outer_state_fragment *s = &m->state[fragment];
     struct digest input = digest_of(aggregate, aggregate_bytes);
     ASSERT(manifest->fragment == fragment && manifest->round == s->round);
     ASSERT(digest_equal(&manifest->parent, &s->manifest));
     if (made) {
         manifest->state_before = s->digest;
-        manifest->grid = member_grid(m, fragment);
+        manifest->grid = outer_state_grid(m, fragment);
         manifest->aggregate = input;
         manifest->aggregate_bytes = aggregate_bytes;
     }
@@ -793,9 +802,9 @@ enum err member_apply(struct member *m, unsigned fragment, struct manifest *mani
     return ERR_OK;
 }
 
-static void become(struct member *m, unsigned fragment)
+static void become(struct outer_state *m, unsigned fragment)
 {
-    struct member_state *s = &m->state[fragment];
+    struct outer_state_fragment *s = &m->state[fragment];
     struct file_part to[PARTS_MAX], from[PARTS_MAX];
     size_t n = fragment_of(m, fragment)->elements;
     size_t k = shared_parts(s, n, to);
@@ -804,9 +813,9 @@ static void become(struct member *m, unsigned fragment)
     k += own_parts(s, n, to + k);
     for (size_t i = 0; i < k; i++)
         memcpy((void *)(uintptr_t)to[i].data, from[i].data, from[i].size_bytes);
-    stage_forget(&m->stage, s->theta);
-    if (stage_kept(&m->stage, STAGE_THETA, m->spare.theta))
-        stage_keep(&m->stage, STAGE_THETA, s->theta);
+    staging_forget(&m->staging, s->theta);
+    if (staging_kept(&m->staging, STAGING_THETA, m->spare.theta))
+        staging_keep(&m->staging, STAGING_THETA, s->theta);
     s->round = m->spare.round;
     s->manifest = m->spare.manifest;
     s->backlog = m->spare.backlog;
@@ -815,7 +824,7 @@ static void become(struct member *m, unsigned fragment)
 
 /* The spare, complete, becomes durable and current. aggregate NULL: from a snapshot, there is none;
  * or it lies there already. */
-static enum err settle(struct member *m, unsigned fragment, const struct manifest *manifest,
+static enum err settle(struct outer_state *m, unsigned fragment, const struct manifest *manifest,
                        const uint8_t *aggregate, size_t aggregate_bytes)
 {
     char path[PATH_BYTES];
@@ -823,8 +832,7 @@ static enum err settle(struct member *m, unsigned fragment, const struct manifes
     m->spare.backlog = manifest_backlog(manifest);
     path_of(path, fragment, m->spare.round, "aggregate");
     if (aggregate)
-        TRY(m->world->ops->write(m->world, path, &(struct file_part){aggregate, aggregate_bytes},
-                                 1));
+        TRY(m->env->ops->write(m->env, path, &(struct file_part){aggregate, aggregate_bytes}, 1));
     TRY(manifest_write(m, fragment, manifest));
     TRY(state_write(m, fragment, &m->spare));
     TRY(current_write(m, fragment, &m->spare)); /* == COMMIT POINT == */
@@ -832,8 +840,9 @@ static enum err settle(struct member *m, unsigned fragment, const struct manifes
     return prune(m, fragment, m->o.residuals ? m->pruned[fragment] : m->spare.round);
 }
 
-enum err member_commit(struct member *m, unsigned fragment, const struct manifest *manifest,
-                       const uint8_t *aggregate, size_t aggregate_bytes)
+enum err outer_state_commit(struct outer_state *m, unsigned fragment,
+                            const struct manifest *manifest, const uint8_t *aggregate,
+                            size_t aggregate_bytes)
 {
     ASSERT(m->spare.round == m->state[fragment].round + 1 && manifest->round + 1 == m->spare.round);
     ASSERT(digest_equal(&manifest->state_after, &m->spare.digest));
@@ -842,21 +851,21 @@ enum err member_commit(struct member *m, unsigned fragment, const struct manifes
 
 /* ---- snapshot, final digest ---- */
 
-size_t member_snapshot_bytes(const struct member *m, unsigned fragment)
+size_t outer_state_snapshot_bytes(const struct outer_state *m, unsigned fragment)
 {
     struct file_part parts[SHARED_MAX];
     return parts_bytes(
         parts, shared_parts(&m->state[fragment], fragment_of(m, fragment)->elements, parts));
 }
 
-size_t member_state_bytes(const struct member *m, unsigned fragment)
+size_t outer_state_state_bytes(const struct outer_state *m, unsigned fragment)
 {
     struct file_part parts[OWN_MAX];
     size_t n = own_parts(&m->state[fragment], fragment_of(m, fragment)->elements, parts);
-    return member_snapshot_bytes(m, fragment) + parts_bytes(parts, n);
+    return outer_state_snapshot_bytes(m, fragment) + parts_bytes(parts, n);
 }
 
-enum err member_snapshot_write(const struct member *m, unsigned fragment, uint8_t *out)
+enum err outer_state_snapshot_write(const struct outer_state *m, unsigned fragment, uint8_t *out)
 {
     struct file_part parts[SHARED_MAX];
     size_t n = shared_parts(&m->state[fragment], fragment_of(m, fragment)->elements, parts);
@@ -867,7 +876,7 @@ enum err member_snapshot_write(const struct member *m, unsigned fragment, uint8_
     return ERR_OK;
 }
 
-static void own_zero(struct member *m, unsigned fragment)
+static void own_zero(struct outer_state *m, unsigned fragment)
 {
     struct file_part parts[OWN_MAX];
     size_t n = own_parts(&m->spare, fragment_of(m, fragment)->elements, parts);
@@ -875,10 +884,11 @@ static void own_zero(struct member *m, unsigned fragment)
         memset((void *)(uintptr_t)parts[i].data, 0, parts[i].size_bytes);
 }
 
-enum err member_snapshot_adopt(struct member *m, unsigned fragment, const struct manifest *manifest,
-                               const uint8_t *data, size_t size_bytes, bool own)
+enum err outer_state_snapshot_adopt(struct outer_state *m, unsigned fragment,
+                                    const struct manifest *manifest, const uint8_t *data,
+                                    size_t size_bytes, bool own)
 {
-    struct member_state *next = spare_of(m, fragment);
+    struct outer_state_fragment *next = spare_of(m, fragment);
     struct file_part parts[SHARED_MAX];
     struct digest d = digest_of(data, size_bytes);
     size_t n = shared_parts(next, fragment_of(m, fragment)->elements, parts);
@@ -896,7 +906,7 @@ enum err member_snapshot_adopt(struct member *m, unsigned fragment, const struct
     return settle(m, fragment, manifest, NULL, 0);
 }
 
-struct digest member_digest(const struct member *m, bool residual)
+struct digest outer_state_digest(const struct outer_state *m, bool residual)
 {
     struct digest_stream s;
     digest_open(&s);

@@ -2,16 +2,17 @@
 #define OUTER_STATE_H
 /* The outer state as every member (each site, the aggregator) holds it, per fragment: theta,
  * what the optimizer keeps, block codes (the next grid), round, manifest and state digest; a site's
- * also the residual, and the aggregator's where it re-encodes. member_apply is the outer step, the
- * same bits on every member. Files (docs/protocol.md 2), relative to the world's root, F a number:
+ * also the residual, and the aggregator's where it re-encodes. outer_state_apply is the outer step,
+ * the same bits on every replica. Files (docs/protocol.md 2), relative to the world's root, F a
+ * number:
  *
  *   frag/F/<round>/state      theta, momentum, gathered, codes, residual, forgotten; digests
  *   frag/F/<round>/MANIFEST   that made this state: of round <round> - 1
  *   frag/F/<round>/aggregate  what it was made from; the manifest holds its digest
  *   frag/F/CURRENT            names a round and a manifest; its rename is the one commit point
  *
- * The arithmetic may be a GPU's: the same bits, a fragment at a time (stage.h). The state is host
- * memory: member_memory(), all taken at open; member_load, and reading a kept state,
+ * The arithmetic may be a GPU's: the same bits, a fragment at a time (staging.h). The state is host
+ * memory: outer_state_memory(), all taken at open; outer_state_load, and reading a kept state,
  * take one fragment's state file for the time of the call. One thread. State digests are of
  * little-endian values; so is the machine.
  */
@@ -28,7 +29,7 @@ enum {
 }; /* states of a fragment that are kept whatever happens: the present
       one and the one it came from, a round or a snapshot before */
 
-struct member_state {
+struct outer_state_fragment {
     uint64_t round;
     struct digest manifest;             /* that made it; zero at round 0 */
     uint8_t backlog;                    /* manifest_backlog of it */
@@ -38,114 +39,121 @@ struct member_state {
     float *residual;                    /* a site's; the aggregator's where it re-encodes */
     double *forgotten;                  /* of who forgets only */
 };
-struct member;
-struct member_options {
+struct outer_state;
+struct outer_state_options {
     const struct fragments *fragments;
     struct schedule schedule;
-    struct nesterov outer;
+    struct outer_opt outer;
     bool residuals; /* a site */
     bool reencodes; /* the aggregator, and a round may be re-encoded: a residual of its own */
-    bool forgets;   /* a site with schedule_forgets(); the aggregator: member_aggregates */
+    bool forgets;   /* a site with schedule_forgets(); the aggregator: outer_state_aggregates */
     /* Who re-encodes: the spare's residual and forgotten of the round of this manifest once more,
      * from its contributions, m->state being what it began at. Any error: what that round lost is
      * given up. */
-    enum err (*remake)(void *self, struct member *m, unsigned fragment,
+    enum err (*remake)(void *self, struct outer_state *m, unsigned fragment,
                        const struct manifest *manifest);
     void *remake_self;
-    uint64_t keep; /* manifests and aggregates kept per fragment (outer.catch_up); less than 2
+    uint64_t keep; /* manifests and aggregates kept per fragment (outer.history_rounds); less than 2
                       counts as 2 */
 };
-struct member {
-    struct world *world;
+struct outer_state {
+    struct env *env;
     struct dev *dev; /* arithmetic of the exact set */
-    struct member_options o;
-    const struct fragments *fragments; /* o.fragments */
-    struct schedule schedule;          /* o.schedule */
-    struct member_state *state;        /* [fragments] current */
-    struct member_state buffers;       /* of the spare, all there are */
-    struct member_state spare;         /* next state while it is being made: largest fragment */
-    float *mean; /* device, largest fragment: mean delta; scratch outside member_apply */
-    /* A site keeps its states from this round on: member_prune. */
+    struct outer_state_options o;
+    const struct fragments *fragments;   /* o.fragments */
+    struct schedule schedule;            /* o.schedule */
+    struct outer_state_fragment *state;  /* [fragments] current */
+    struct outer_state_fragment buffers; /* of the spare, all there are */
+    struct outer_state_fragment spare;   /* next state while it is being made: largest fragment */
+    float *mean; /* device, largest fragment: mean delta; scratch outside outer_state_apply */
+    /* A site keeps its states from this round on: outer_state_prune. */
     uint64_t pruned[ROUND_FRAGMENTS_MAX];
     struct codec_work *work;
-    uint64_t residuals_lost; /* the aggregator's, with states that were damaged: member_load */
-    struct stage stage;      /* the fragment in flight, on a device that has memory of its own */
+    uint64_t residuals_lost; /* the aggregator's, with states that were damaged: outer_state_load */
+    struct staging staging;  /* the fragment in flight, on a device that has memory of its own */
 };
 
 /* Options of the aggregator of so many sites: what re-encoding needs. */
-void member_aggregates(struct member_options *o, unsigned sites);
-/* What member_open takes. here: its device works in the host's memory. */
-struct outer_memory member_memory(const struct member_options *o, bool here);
+void outer_state_aggregates(struct outer_state_options *o, unsigned sites);
+/* What outer_state_open takes. here: its device works in the host's memory. */
+struct outer_memory outer_state_memory(const struct outer_state_options *o, bool here);
 /* All state lies in perm's memory, whatever the device; dev_arena() makes copies of it fast. */
-enum err member_open(struct member *m, struct world *w, struct dev *d,
-                     const struct member_options *o, struct arena *perm) MUST;
-void member_close(struct member *m); /* a zeroed or partly opened member is fine */
+enum err outer_state_open(struct outer_state *m, struct env *w, struct dev *d,
+                          const struct outer_state_options *o, struct arena *perm) MUST;
+void outer_state_close(struct outer_state *m); /* a zeroed or partly opened member is fine */
 /* True when the directory holds a state for every fragment. */
-bool member_found(const struct member *m);
-enum err
-member_begin(struct member *m,
-             const float *initial_slab) MUST; /* round 0 from the initial parameters, durable */
+bool outer_state_found(const struct outer_state *m);
+enum err outer_state_begin(struct outer_state *m, const float *initial_slab)
+    MUST; /* round 0 from the initial parameters, durable */
 /* CURRENT of every fragment, verified. A state that does not verify: the aggregator makes it again
  * from the one before and the aggregate, without what re-encoding that round lost where `remake`
  * does not find it (residuals_lost); a site goes back to the one it came from and catches up again.
  * Else ERR_CORRUPT names the file. ERR_MISMATCH: an intact one, made with other settings; they are
  * named. */
-enum err member_load(struct member *m) MUST;
-enum err member_load_fragment(struct member *m, unsigned fragment) MUST; /* the same, of one */
+enum err outer_state_load(struct outer_state *m) MUST;
+enum err outer_state_load_fragment(struct outer_state *m,
+                                   unsigned fragment) MUST; /* the same, of one */
 /* A kept earlier state's theta (elements values; for the replay after a restart). ERR_INPUT: not
  * kept; ERR_CORRUPT. */
-enum err member_load_theta(struct member *m, unsigned fragment, uint64_t round, float *theta) MUST;
+enum err outer_state_load_theta(struct outer_state *m, unsigned fragment, uint64_t round,
+                                float *theta) MUST;
 /* Codec of round state.round, the same on every member: a function of the configuration and the
  * state's manifest. */
-enum codec_kind member_codec(const struct member *m, unsigned fragment);
+enum codec_kind outer_state_codec(const struct outer_state *m, unsigned fragment);
 /* Digest of the grid that round state.round is encoded on; what contributions and manifests carry.
  */
-struct digest member_grid(const struct member *m, unsigned fragment);
+struct digest outer_state_grid(const struct outer_state *m, unsigned fragment);
 /* Decodes the aggregate of round state.round, steps into the spare; fills state_before,
  * state_after, grid and the aggregate's digest and size when `made` is set (the aggregator),
  * compares them when not: ERR_DISAGREE when states differ, ERR_PROTO when the aggregate is not what
  * the manifest says. The spare's residual and forgotten are left alone; the aggregator's are
  * reencode.h's. */
-enum err member_apply(struct member *m, unsigned fragment, struct manifest *manifest, bool made,
-                      const uint8_t *aggregate, size_t aggregate_bytes) MUST;
+enum err outer_state_apply(struct outer_state *m, unsigned fragment, struct manifest *manifest,
+                           bool made, const uint8_t *aggregate, size_t aggregate_bytes) MUST;
 /* The mean of a kept round, decoded once more, to m->mean; the spare's codes are its grid,
  * *manifest is its manifest. ERR_INPUT: not kept; ERR_CORRUPT. */
-enum err member_mean(struct member *m, unsigned fragment, uint64_t round,
-                     struct manifest *manifest) MUST;
+enum err outer_state_mean(struct outer_state *m, unsigned fragment, uint64_t round,
+                          struct manifest *manifest) MUST;
 /* A checked payload's values -> values (count, device). */
-enum err member_decode(struct member *m, enum codec_kind kind, float *values,
-                       const struct codec_payload *payload, const uint8_t *grid, size_t count) MUST;
+enum err outer_state_decode(struct outer_state *m, enum codec_kind kind, float *values,
+                            const struct codec_payload *payload, const uint8_t *grid,
+                            size_t count) MUST;
 /* theta = what the outer step would make of the current state were m->mean the round's mean.
  * Nothing else changes but the spare. */
-enum err member_ahead(struct member *m, unsigned fragment, float *theta) MUST;
+enum err outer_state_ahead(struct outer_state *m, unsigned fragment, float *theta) MUST;
 /* The commit point: writes the spare as state round + 1 with manifest, aggregate (kept for
  * catch-up) and, where there are such, the new residual and forgotten (already put into the spare),
  * then CURRENT; then it is the current state. */
-enum err member_commit(struct member *m, unsigned fragment, const struct manifest *manifest,
-                       const uint8_t *aggregate, size_t aggregate_bytes) MUST;
+enum err outer_state_commit(struct outer_state *m, unsigned fragment,
+                            const struct manifest *manifest, const uint8_t *aggregate,
+                            size_t aggregate_bytes) MUST;
 /* Sites: states before `oldest_round` are no longer needed by any inner checkpoint (the last two
  * stay). Without it a site keeps all of them; the aggregator keeps two by itself. */
-enum err member_prune(struct member *m, unsigned fragment, uint64_t oldest_round) MUST;
-enum err member_manifest(struct member *m, unsigned fragment, uint64_t round,
-                         struct manifest *out) MUST; /* kept ones; ERR_INPUT */
+enum err outer_state_prune(struct outer_state *m, unsigned fragment, uint64_t oldest_round) MUST;
+enum err outer_state_manifest(struct outer_state *m, unsigned fragment, uint64_t round,
+                              struct manifest *out) MUST; /* kept ones; ERR_INPUT */
 /* Not copied; the caller unmaps. */
-enum err member_aggregate(struct member *m, unsigned fragment, uint64_t round,
-                          struct file_map *map) MUST;
-/* One made of pieces for the round in flight: durable, and mapped for member_apply. member_commit
- * then takes NULL for it. It may be larger than memory. */
-enum err member_aggregate_put(struct member *m, unsigned fragment, const struct file_part *parts,
-                              size_t n, struct file_map *map) MUST;
+enum err outer_state_aggregate(struct outer_state *m, unsigned fragment, uint64_t round,
+                               struct file_map *map) MUST;
+/* One made of pieces for the round in flight: durable, and mapped for outer_state_apply.
+ * outer_state_commit then takes NULL for it. It may be larger than memory. */
+enum err outer_state_aggregate_put(struct outer_state *m, unsigned fragment,
+                                   const struct file_part *parts, size_t n,
+                                   struct file_map *map) MUST;
 /* Snapshot for a joiner: theta, momentum, gathered, codes; the size follows from the configuration,
  * the digest of the bytes is the state digest. */
-size_t member_snapshot_bytes(const struct member *m, unsigned fragment);
-size_t member_state_bytes(const struct member *m, unsigned fragment); /* with what is its own */
-enum err member_snapshot_write(const struct member *m, unsigned fragment, uint8_t *out) MUST;
+size_t outer_state_snapshot_bytes(const struct outer_state *m, unsigned fragment);
+size_t outer_state_state_bytes(const struct outer_state *m,
+                               unsigned fragment); /* with what is its own */
+enum err outer_state_snapshot_write(const struct outer_state *m, unsigned fragment,
+                                    uint8_t *out) MUST;
 /* Becomes the current state, durable. own: residual and forgotten are what the caller put into the
  * spare; otherwise they start at zero, and what the site held is lost. ERR_PROTO: not the bytes of
  * manifest->state_after. */
-enum err member_snapshot_adopt(struct member *m, unsigned fragment, const struct manifest *manifest,
-                               const uint8_t *data, size_t size_bytes, bool own) MUST;
-struct digest member_digest(const struct member *m,
-                            bool residual); /* over all fragments: the run's final word */
+enum err outer_state_snapshot_adopt(struct outer_state *m, unsigned fragment,
+                                    const struct manifest *manifest, const uint8_t *data,
+                                    size_t size_bytes, bool own) MUST;
+struct digest outer_state_digest(const struct outer_state *m,
+                                 bool residual); /* over all fragments: the run's final word */
 
 #endif

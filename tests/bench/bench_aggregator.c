@@ -53,7 +53,7 @@ static char root[64];
 static char names[SITES_MAX][NAME];
 static const char *list[SITES_MAX];
 
-/* ---- a member, as both ends need one ---- */
+/* ---- a replica, as both ends need one ---- */
 
 struct held {
     struct tensor tensor;
@@ -61,8 +61,8 @@ struct held {
     struct fragments fragments;
     struct schedule schedule;
     struct dev *cpu;
-    struct world *world;
-    struct member member;
+    struct env *env;
+    struct outer_state replica;
     struct arena perm;
 };
 
@@ -76,7 +76,7 @@ static void values(float *z)
 static enum err held_open(struct held *h, const char *directory, enum mode mode, unsigned sites)
 {
     struct dev_options device = {.kind = "cpu", .model_type = "f32", .threads = 1};
-    struct member_options o = {.fragments = &h->fragments, .keep = 2};
+    struct outer_state_options o = {.fragments = &h->fragments, .keep = 2};
     h->perm = arena_make(0);
     h->tensor = (struct tensor){
         .name = "w", .shape = {(int64_t)elements, 1}, .count = elements, .layer = -1};
@@ -84,21 +84,21 @@ static enum err held_open(struct held *h, const char *directory, enum mode mode,
         .tensors = &h->tensor, .count = 1, .elements = elements, .parameters = elements};
     TRY(fragment_make(&h->fragments, &h->table, &(struct fragment_plan){.count = 1}, &h->perm));
     o.schedule = schedule_streaming(2, 1, 1, mode != MODE_INT8, CODEC_INT8);
-    o.schedule.reencode_from = mode == MODE_REENCODED ? 2 : 0;
+    o.schedule.downlink_compression_from = mode == MODE_REENCODED ? 2 : 0;
     h->schedule = o.schedule;
     if (sites)
-        member_aggregates(&o, sites);
-    TRY(nesterov_make(&o.outer, "nesterov", 0.7f, 0.9f));
+        outer_state_aggregates(&o, sites);
+    TRY(outer_opt_make(&o.outer, "nesterov", 0.7f, 0.9f));
     TRY(dev_open(&h->cpu, &device));
-    TRY(world_open_real(&h->world, directory));
-    TRY(member_open(&h->member, h->world, h->cpu, &o, &h->perm));
+    TRY(env_posix_open(&h->env, directory));
+    TRY(outer_state_open(&h->replica, h->env, h->cpu, &o, &h->perm));
     float *slab = calloc(elements, sizeof *slab);
     TRY_ALLOC(slab);
-    enum err e = member_begin(&h->member, slab);
+    enum err e = outer_state_begin(&h->replica, slab);
     values(slab);
     if (e ==
         ERR_OK) /* the grid that a round before would have left: without it int8 sends nothing */
-        h->cpu->ops->block_code(h->cpu, h->member.state[0].codes, slab, elements);
+        h->cpu->ops->block_code(h->cpu, h->replica.state[0].codes, slab, elements);
     free(slab);
     return e == ERR_OK ? dev_sync(h->cpu) : e;
 }
@@ -106,20 +106,20 @@ static enum err held_open(struct held *h, const char *directory, enum mode mode,
 /* The state is the member's, known before a run starts: what comes on top of it is measured. */
 static void held_touch(struct held *h)
 {
-    memset(h->member.buffers.theta, 0, elements * sizeof(float));
-    memset(h->member.buffers.momentum, 0, elements * sizeof(float));
-    memset(h->member.mean, 0, elements * sizeof(float));
-    if (h->member.buffers.residual)
-        memset(h->member.buffers.residual, 0, elements * sizeof(float));
-    if (h->member.state[0].residual)
-        memset(h->member.state[0].residual, 0, elements * sizeof(float));
+    memset(h->replica.buffers.theta, 0, elements * sizeof(float));
+    memset(h->replica.buffers.momentum, 0, elements * sizeof(float));
+    memset(h->replica.mean, 0, elements * sizeof(float));
+    if (h->replica.buffers.residual)
+        memset(h->replica.buffers.residual, 0, elements * sizeof(float));
+    if (h->replica.state[0].residual)
+        memset(h->replica.state[0].residual, 0, elements * sizeof(float));
 }
 
 static void held_close(struct held *h)
 {
-    member_close(&h->member);
+    outer_state_close(&h->replica);
     dev_close(h->cpu);
-    world_close_real(h->world);
+    env_posix_close(h->env);
     arena_free(&h->perm);
 }
 
@@ -182,7 +182,7 @@ static enum err serve(unsigned sites, enum mode mode)
     snprintf(directory, sizeof directory, "%s/aggregator-%u-%s-%zu", root, sites, mode_names[mode],
              elements >> 20);
     TRY(held_open(&h, directory, mode, sites));
-    TRY(aggregator_open(&a, h.world, &h.member, &o, &h.perm));
+    TRY(aggregator_open(&a, h.env, &h.replica, &o, &h.perm));
     struct link_service service = aggregator_service(a);
     TRY(link_serve(&s, &l, &service, &port));
     held_touch(&h);
@@ -270,7 +270,7 @@ static void *client_main(void *arg)
  * the aggregate into the same memory: a list of 64 contributions 64 times would not fit. */
 static enum err all_exchange(struct held *h, unsigned sites, int port, uint64_t *bytes)
 {
-    const struct codec *k = codec_get(h->schedule.whole_rounds ? CODEC_BF16 : CODEC_INT8);
+    const struct codec *k = codec_get(h->schedule.full_precision_rounds ? CODEC_BF16 : CODEC_INT8);
     int memory = memfd_create("aggregate", MFD_CLOEXEC);
     static struct client c[SITES_MAX];
     size_t n = k->payload_max(k, elements);
@@ -278,7 +278,8 @@ static enum err all_exchange(struct held *h, unsigned sites, int port, uint64_t 
     float *z = calloc(elements, sizeof *z), *residual = malloc(elements * sizeof *residual);
     TRY_ALLOC(payload && z && residual ? payload : NULL);
     values(z);
-    TRY(k->encode(k, h->member.work, payload, &n, residual, z, h->member.state[0].codes, elements));
+    TRY(k->encode(k, h->replica.work, payload, &n, residual, z, h->replica.state[0].codes,
+                  elements));
     struct wire_contribution m = {.head = {.run = "bench",
                                            .incarnation = 1,
                                            .instance = 1,
@@ -287,7 +288,7 @@ static enum err all_exchange(struct held *h, unsigned sites, int port, uint64_t 
                                   .codec = (uint32_t)k->kind,
                                   .payload_bytes = n,
                                   .weight = 1,
-                                  .grid = member_grid(&h->member, 0),
+                                  .grid = outer_state_grid(&h->replica, 0),
                                   .payload = digest_of(payload, n)};
     enum err e = ERR_OK;
     *bytes = 0;

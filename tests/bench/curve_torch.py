@@ -167,7 +167,7 @@ def ours(model, a, micro, folder):
     keys = {"run.dir": f"{folder}/run", "run.seed": SEED, "model.vocab": a.vocab, "model.layers": z.layers,
             "model.heads": z.heads, "model.width": z.width, "model.mlp": z.mlp, "model.context": z.sequence,
             "data.tokenizer": "external", "data.train": a.shard, "train.steps": a.steps,
-            "train.batch_tokens": z.sequence * sequences, "train.micro_tokens": z.sequence * micro,
+            "train.batch_tokens": z.sequence * sequences, "train.micro_batch_tokens": z.sequence * micro,
             "train.sequence": z.sequence, "train.optimizer": "adamw", "train.lr": LR, "train.lr_end": LR_END,
             "train.warmup": WARMUP, "train.beta1": BETAS[0], "train.beta2": BETAS[1], "train.eps": EPS,
             "train.weight_decay": DECAY, "train.clip": CLIP, "train.checkpoint_every": 0, "device.kind": a.device,

@@ -106,7 +106,8 @@ static void llama_in_f32(void **state)
 static void llama_in_bf16(void **state)
 {
     (void)state;
-    agree((const char *[]){LLAMA, "--train.recompute", "block", NULL}, "bf16", 1e-2, 6e-2);
+    agree((const char *[]){LLAMA, "--train.activation_checkpointing", "block", NULL}, "bf16", 1e-2,
+          6e-2);
 }
 
 int main(void)

@@ -106,8 +106,8 @@ struct trace {
  */
 struct round_link {
     struct link link; /* first */
-    struct world *world;
-    struct member member;
+    struct env *env;
+    struct outer_state replica;
     struct arena arena;
     struct trace *trace;
 };
@@ -120,8 +120,8 @@ static enum err said_hello(struct link *link, const struct wire_hello *m,
     *a = (struct wire_hello_answer){
         .outcome = ROUND_CURRENT, .epoch = 1, .instance = 2, .fragment_count = fragments.count};
     for (unsigned f = 0; f < fragments.count; f++)
-        a->fragments[f] = (struct wire_fragment_state){.round = l->member.state[f].round,
-                                                       .state = l->member.state[f].digest};
+        a->fragments[f] = (struct wire_fragment_state){.round = l->replica.state[f].round,
+                                                       .state = l->replica.state[f].digest};
     return ERR_OK;
 }
 
@@ -134,10 +134,10 @@ static void other(struct round_link *l, const struct codec *c, unsigned f, unsig
     uint8_t *payload = arena_alloc(&l->arena, c->payload_max(c, n));
     for (size_t i = 0; i < n; i++)
         z[i] = (float)((int)rng_below(site, RNG_TEST, i, 2001) - 1000) / (1 << 16);
-    codec_seed(l->member.work, 1, site, f, l->member.state[f].round);
-    assert_int_equal(
-        c->encode(c, l->member.work, payload, &out->size_bytes, z, z, l->member.state[f].codes, n),
-        ERR_OK);
+    codec_seed(l->replica.work, 1, site, f, l->replica.state[f].round);
+    assert_int_equal(c->encode(c, l->replica.work, payload, &out->size_bytes, z, z,
+                               l->replica.state[f].codes, n),
+                     ERR_OK);
     out->data = payload;
 }
 
@@ -155,7 +155,7 @@ static enum err contribute(struct link *link, const struct wire_contribution *m,
     other(l, c, f, 1, &p[1]);
     other(l, c, f, 2, &p[2]);
     assert_int_equal(
-        c->aggregate(c, l->member.work, aggregate, &bytes, p + first, SITES - first, n), ERR_OK);
+        c->aggregate(c, l->replica.work, aggregate, &bytes, p + first, SITES - first, n), ERR_OK);
     *made = (struct manifest){.run = "t",
                               .config = digest_of(canonical, strlen(canonical)),
                               .fragment = f,
@@ -170,8 +170,8 @@ static enum err contribute(struct link *link, const struct wire_contribution *m,
                                                  .backlog = i ? 0 : m->backlog,
                                                  .payload = digest_of(p[i].data, p[i].size_bytes),
                                                  .payload_bytes = p[i].size_bytes};
-    assert_int_equal(member_apply(&l->member, f, made, true, aggregate, bytes), ERR_OK);
-    assert_int_equal(member_commit(&l->member, f, made, aggregate, bytes), ERR_OK);
+    assert_int_equal(outer_state_apply(&l->replica, f, made, true, aggregate, bytes), ERR_OK);
+    assert_int_equal(outer_state_commit(&l->replica, f, made, aggregate, bytes), ERR_OK);
     l->trace->payload = m->payload;
     l->trace->codec = c->kind;
     a->outcome = ROUND_RECEIPT;
@@ -184,7 +184,7 @@ static enum err poll(struct link *link, const struct wire_poll *m, uint32_t hold
     struct round_link *l = (struct round_link *)link;
     (void)hold_ms;
     a->answer.outcome = ROUND_COMMIT;
-    return member_manifest(&l->member, m->fragment, m->round, &a->manifest);
+    return outer_state_manifest(&l->replica, m->fragment, m->round, &a->manifest);
 }
 
 static enum err fetch(struct link *link, const struct wire_fetch *m, uint8_t *out,
@@ -192,10 +192,10 @@ static enum err fetch(struct link *link, const struct wire_fetch *m, uint8_t *ou
 {
     struct round_link *l = (struct round_link *)link;
     struct file_map map;
-    TRY(member_aggregate(&l->member, m->fragment, m->round, &map));
+    TRY(outer_state_aggregate(&l->replica, m->fragment, m->round, &map));
     assert_int_equal(map.size_bytes, size_bytes);
     memcpy(out, map.data, map.size_bytes);
-    l->world->ops->unmap(l->world, &map);
+    l->env->ops->unmap(l->env, &map);
     a->outcome = ROUND_NONE;
     return ERR_OK;
 }
@@ -204,30 +204,30 @@ static const struct link_ops link_ops = {
     .hello = said_hello, .contribute = contribute, .poll = poll, .fetch = fetch};
 
 /* Odd codecs leak and step with delayed Nesterov, so that all that a member may keep is kept. */
-static struct member_options options(enum codec_kind k, bool site)
+static struct outer_state_options options(enum codec_kind k, bool site)
 {
-    struct member_options o = {.fragments = &fragments, .residuals = site, .keep = 3};
+    struct outer_state_options o = {.fragments = &fragments, .residuals = site, .keep = 3};
     o.schedule = schedule_streaming(1000, 10, fragments.count, 1, k);
     o.forgets = site && k % 2;
-    assert_int_equal(nesterov_make(&o.outer, k % 2 ? "delayed_nesterov" : "nesterov", 0.7f, 0.9f),
+    assert_int_equal(outer_opt_make(&o.outer, k % 2 ? "delayed_nesterov" : "nesterov", 0.7f, 0.9f),
                      ERR_OK);
     if (k % 2)
         o.outer.delay = 2;
     return o;
 }
 
-static struct world *world_of(const char *root, const char *name)
+static struct env *env_of(const char *root, const char *name)
 {
-    struct world *w;
+    struct env *w;
     char path[128];
     snprintf(path, sizeof path, "%s/%s", root, name);
-    assert_int_equal(world_open_real(&w, path), ERR_OK);
+    assert_int_equal(env_posix_open(&w, path), ERR_OK);
     return w;
 }
 
 /* at: memory of the member's device. */
-static struct digest trained(struct site *s, const struct member *m, unsigned f, uint64_t round,
-                             float *at, struct bus *crossed)
+static struct digest trained(struct site *s, const struct outer_state *m, unsigned f,
+                             uint64_t round, float *at, struct bus *crossed)
 {
     size_t n = fragments.f[f].elements;
     for (size_t i = 0; i < n; i++) /* rows that move at other rates, and some that do not */
@@ -244,11 +244,11 @@ static struct digest trained(struct site *s, const struct member *m, unsigned f,
 }
 
 /* Theta of this round, wherever it is taken from, is the theta that the site went on with. */
-static void check_theta(struct member *m, unsigned f, uint64_t round, float *at,
+static void check_theta(struct outer_state *m, unsigned f, uint64_t round, float *at,
                         const struct trace *t)
 {
     size_t bytes = fragments.f[f].elements * sizeof *at;
-    assert_int_equal(member_load_theta(m, f, round, at), ERR_OK);
+    assert_int_equal(outer_state_load_theta(m, f, round, at), ERR_OK);
     m->dev->ops->copy(m->dev, local, at, bytes);
     struct digest d = digest_of(local, bytes);
     if (!digest_equal(&d, &t[(round - 1) * fragments.count + f].local))
@@ -257,33 +257,34 @@ static void check_theta(struct member *m, unsigned f, uint64_t round, float *at,
 
 /* What a slot holds is given up when the host's array becomes another state: an older one read
  * back, one tried ahead, a damaged one made good, a snapshot. */
-static void check_stale(struct round_link *l, struct member *m, float *at, const struct trace *t)
+static void check_stale(struct round_link *l, struct outer_state *m, float *at,
+                        const struct trace *t)
 {
     unsigned f = fragments.count - 1; /* whose theta lies in the slot */
-    size_t n = fragments.f[f].elements, bytes = member_snapshot_bytes(m, f);
+    size_t n = fragments.f[f].elements, bytes = outer_state_snapshot_bytes(m, f);
     struct manifest manifest;
     uint8_t *snapshot = arena_alloc(&l->arena, bytes);
     char path[64];
-    assert_ptr_equal(stage_kept(&m->stage, STAGE_THETA, m->state[f].theta),
-                     m->stage.slot[STAGE_THETA]);
+    assert_ptr_equal(staging_kept(&m->staging, STAGING_THETA, m->state[f].theta),
+                     m->staging.slot[STAGING_THETA]);
     check_theta(m, f, ROUNDS, at, t);
-    assert_int_equal(member_ahead(m, f, local), ERR_OK);
+    assert_int_equal(outer_state_ahead(m, f, local), ERR_OK);
     check_theta(m, f, ROUNDS - 1, at, t);
     check_theta(m, f, ROUNDS, at, t);
     for (unsigned i = 0; i < 3; i++) {
-        stage_in(&m->stage, STAGE_THETA, m->state[f].theta, n);
-        stage_keep(&m->stage, STAGE_THETA, m->state[f].theta);
+        staging_in(&m->staging, STAGING_THETA, m->state[f].theta, n);
+        staging_keep(&m->staging, STAGING_THETA, m->state[f].theta);
         if (i == 2)
-            assert_int_equal(member_ahead(m, f, local), ERR_OK);
+            assert_int_equal(outer_state_ahead(m, f, local), ERR_OK);
         if (i == 0) { /* to the state before */
             snprintf(path, sizeof path, "frag/%u/%u/state", f, ROUNDS);
-            assert_int_equal(m->world->ops->write(m->world, path, &(struct file_part){"x", 1}, 1),
+            assert_int_equal(m->env->ops->write(m->env, path, &(struct file_part){"x", 1}, 1),
                              ERR_OK);
-            assert_int_equal(member_load_fragment(m, f), ERR_OK);
+            assert_int_equal(outer_state_load_fragment(m, f), ERR_OK);
         } else {
-            assert_int_equal(member_manifest(&l->member, f, ROUNDS - 1, &manifest), ERR_OK);
-            assert_int_equal(member_snapshot_write(&l->member, f, snapshot), ERR_OK);
-            assert_int_equal(member_snapshot_adopt(m, f, &manifest, snapshot, bytes, false),
+            assert_int_equal(outer_state_manifest(&l->replica, f, ROUNDS - 1, &manifest), ERR_OK);
+            assert_int_equal(outer_state_snapshot_write(&l->replica, f, snapshot), ERR_OK);
+            assert_int_equal(outer_state_snapshot_adopt(m, f, &manifest, snapshot, bytes, false),
                              ERR_OK);
         }
         assert_int_equal(m->state[f].round, ROUNDS - (i == 0));
@@ -295,26 +296,26 @@ static void rounds(struct trace trace[ROUNDS * FRAGMENTS], enum codec_kind k, st
 {
     char root[64];
     struct round_link l = {.link = {&link_ops}, .arena = arena_make(0)};
-    struct member_options ao = options(k, false), so = options(k, true);
+    struct outer_state_options ao = options(k, false), so = options(k, true);
     struct site_options o = {.run = "t",
                              .name = "s0",
                              .site_count = SITES,
                              .canonical = canonical,
-                             .feedback = so.forgets ? 0.5f : 1,
+                             .error_feedback_decay = so.forgets ? 0.5f : 1,
                              .straggler_ms = 1000,
                              .seed = 1};
     struct arena host = dev_arena(d);
-    struct member m;
+    struct outer_state m;
     struct site *s;
     float *at;
     bool shm = !access("/dev/shm", W_OK); /* what is durable a thousand times need not be so */
     snprintf(root, sizeof root, "%s/test_cuda_outer.XXXXXX", shm ? "/dev/shm" : "/tmp");
     assert_non_null(mkdtemp(root));
-    l.world = world_of(root, "aggregator");
-    assert_int_equal(member_open(&l.member, l.world, cpu, &ao, &l.arena), ERR_OK);
-    assert_int_equal(member_begin(&l.member, initial), ERR_OK);
-    struct world *w = world_of(root, "site");
-    assert_int_equal(member_open(&m, w, d, &so, &host), ERR_OK);
+    l.env = env_of(root, "aggregator");
+    assert_int_equal(outer_state_open(&l.replica, l.env, cpu, &ao, &l.arena), ERR_OK);
+    assert_int_equal(outer_state_begin(&l.replica, initial), ERR_OK);
+    struct env *w = env_of(root, "site");
+    assert_int_equal(outer_state_open(&m, w, d, &so, &host), ERR_OK);
     assert_int_equal(site_open(&s, w, &l.link, &m, &o, &host), ERR_OK);
     assert_int_equal(site_start(s, initial), ERR_OK);
     assert_int_equal(dev_alloc(d, (void **)&at, sizeof local), ERR_OK);
@@ -322,16 +323,16 @@ static void rounds(struct trace trace[ROUNDS * FRAGMENTS], enum codec_kind k, st
         l.trace = &trace[i];
         trace[i].local =
             trained(s, &m, i % fragments.count, i / fragments.count, at, &trace[i].crossed);
-        trace[i].state = member_digest(&m, true);
+        trace[i].state = outer_state_digest(&m, true);
     }
     if (stale)
         check_stale(&l, &m, at, trace);
     dev_free(d, at);
     site_close(s);
-    member_close(&m);
-    world_close_real(w);
-    member_close(&l.member);
-    world_close_real(l.world);
+    outer_state_close(&m);
+    env_posix_close(w);
+    outer_state_close(&l.replica);
+    env_posix_close(l.env);
     arena_free(&host);
     arena_free(&l.arena);
     assert_int_equal(file_remove_tree(root), ERR_OK);
@@ -355,7 +356,7 @@ static void test_every_codec(void **state)
     }
 }
 
-/* The byte budget of stage.h, to what is compressed: theta, residual and momentum (and what is
+/* The byte budget of staging.h, to what is compressed: theta, residual and momentum (and what is
  * gathered) go in once each, and come back; a contribution that was left out is given back to the
  * residual. The rest is payloads (of top-k 132 bytes for up to 82 of a chunk's), what says which
  * blocks they have, and the gauge's two samples: no local parameters, delta, mean or decoded
@@ -371,7 +372,7 @@ static void check_bus(enum codec_kind k, const struct trace *t, unsigned i)
            aggregate = times * c->aggregate_max(c, n, SITES);
     bool stays = fragments.count == 1 && round; /* theta, since the outer step before */
     size_t least_in = 4 * n * (1 + state + back - stays);
-    size_t least_out = 4 * n * (1 + state + back) + gauge_bytes(n);
+    size_t least_out = 4 * n * (1 + state + back) + metrics_bytes(n);
     size_t in = least_in + payload * (1 + back) + aggregate + 2 * (SITES + 1) * rest;
     size_t out = least_out + payload + rest;
     const struct bus *b = &t->crossed;
@@ -419,28 +420,28 @@ static void check_close(size_t got, size_t said)
 static void test_memory(void **state)
 {
     (void)state;
-    struct stage s = {0};
+    struct staging s = {0};
     struct trace trace[ROUNDS * FRAGMENTS];
     float x;
     size_t n = fragments.f[0].elements;
-    assert_int_equal(stage_open(&s, cpu, n, true), ERR_OK);
-    assert_ptr_equal(stage_at(&s, STAGE_GATHERED, &x), &x);
-    assert_ptr_equal(stage_in(&s, STAGE_THETA, &x, 1), &x);
-    for (unsigned i = 0; i < STAGE_SLOTS; i++)
+    assert_int_equal(staging_open(&s, cpu, n, true), ERR_OK);
+    assert_ptr_equal(staging_at(&s, STAGING_GATHERED, &x), &x);
+    assert_ptr_equal(staging_in(&s, STAGING_THETA, &x, 1), &x);
+    for (unsigned i = 0; i < STAGING_SLOTS; i++)
         assert_null(s.slot[i]);
-    stage_close(&s);
+    staging_close(&s);
     fragments = large;
     count_open();
     for (unsigned k = 0; k < 2; k++) {
         static const enum codec_kind kinds[] = {CODEC_INT4, CODEC_INT8};
-        struct member_options o = options(kinds[k], true);
-        struct outer_memory member = member_memory(&o, false),
+        struct outer_state_options o = options(kinds[k], true);
+        struct outer_memory replica = outer_state_memory(&o, false),
                             site = site_memory(&o, SITES, 0, false);
         taken = (struct outer_memory){0};
         rounds(trace, kinds[k], gpu);
         taken.device -= sizeof local; /* the trainer's */
-        check_close(taken.device, member.device + site.device);
-        check_close(taken.host, member.host + site.host);
+        check_close(taken.device, replica.device + site.device);
+        check_close(taken.host, replica.host + site.host);
     }
     fragments = small;
     count_close();

@@ -24,7 +24,7 @@ static int reset(void **state)
 #define TINY                                                                                       \
     "--model.vocab", "23", "--data.tokenizer", "external", "--model.layers", "1", "--model.heads", \
         "1", "--model.width", "16", "--model.context", "8", "--train.sequence", "8",               \
-        "--train.batch_tokens", "32", "--train.micro_tokens", "16", "--train.warmup", "0",         \
+        "--train.batch_tokens", "32", "--train.micro_batch_tokens", "16", "--train.warmup", "0",   \
         "--train.decay", "none", "--train.checkpoint_every", "0", "--device.kind", "cuda"
 
 struct seen {

@@ -28,8 +28,8 @@ rows() {
     cat <<'END'
 base            | q t | --outer.codec int8
 four            | q t | --outer.fragments 4
-four_quorum     | q t | --outer.fragments 4 --outer.mode quorum --outer.extra_steps 3
-absent          | t absent three | --outer.mode quorum --outer.straggler_s 2
+four_quorum     | q t | --outer.fragments 4 --outer.mode quorum --outer.max_local_steps_offline 3
+absent          | t absent three | --outer.mode quorum --outer.straggler_timeout_s 2
 f32             | q   | --outer.codec f32
 bf16            |     | --outer.codec bf16
 int4            | q   | --outer.codec int4
@@ -43,18 +43,18 @@ sign            |     | --outer.codec sign
 csc             | q   | --outer.codec csc
 int4_four       |     | --outer.codec int4 --outer.fragments 4
 topk_four       |     | --outer.codec topk --outer.fragments 4
-topk_reencode   | q   | --outer.codec topk --outer.reencode_from 2
-topk_reencode_4 |     | --outer.codec topk --outer.reencode_from 2 --outer.fragments 4 --outer.overlap_steps 2
-fp8_reencode    |     | --outer.codec fp8_e4m3 --outer.reencode_from 2
-e3m0_reencode   |     | --outer.codec e3m0 --outer.reencode_from 2 --outer.whole_rounds 2
-csc_reencode    |     | --outer.codec csc --outer.reencode_from 2
-feedback        | q   | --outer.codec int2 --outer.feedback 0.5
-back_off        |     | --outer.codec int2 --outer.back_off 0.5 --train.steps 40
-back_off_topk   |     | --outer.codec topk --outer.back_off 1 --train.steps 40 --outer.reencode_from 2
-whole_rounds    |     | --outer.codec int4 --outer.whole_rounds 3 --train.steps 40
+topk_reencode   | q   | --outer.codec topk --outer.downlink_compression_from 2
+topk_reencode_4 |     | --outer.codec topk --outer.downlink_compression_from 2 --outer.fragments 4 --outer.overlap_steps 2
+fp8_reencode    |     | --outer.codec fp8_e4m3 --outer.downlink_compression_from 2
+e3m0_reencode   |     | --outer.codec e3m0 --outer.downlink_compression_from 2 --outer.full_precision_rounds 2
+csc_reencode    |     | --outer.codec csc --outer.downlink_compression_from 2
+feedback        | q   | --outer.codec int2 --outer.error_feedback_decay 0.5
+back_off        |     | --outer.codec int2 --outer.residual_reset 0.5 --train.steps 40
+back_off_topk   |     | --outer.codec topk --outer.residual_reset 1 --train.steps 40 --outer.downlink_compression_from 2
+full_precision_rounds    |     | --outer.codec int4 --outer.full_precision_rounds 3 --train.steps 40
 overlap         | q t | --outer.overlap_steps 3
 overlap_four    | q t | --outer.fragments 4 --outer.overlap_steps 5 --outer.codec int4
-overlap_quorum  | t   | --outer.fragments 4 --outer.overlap_steps 5 --outer.mode quorum --outer.extra_steps 3
+overlap_quorum  | t   | --outer.fragments 4 --outer.overlap_steps 5 --outer.mode quorum --outer.max_local_steps_offline 3
 overlap_mix     |     | --outer.overlap_steps 3 --outer.mix 0.25
 delay           | q t | --outer.fragments 2 --outer.every 6 --outer.overlap_steps 6
 delay_mix       |     | --outer.every 4 --outer.overlap_steps 4 --outer.mix 0.5
@@ -85,11 +85,11 @@ llama_groups    | q   | --model.positions rope --model.norm rms --model.activati
 llama_bf16      |     | --model.positions rope --model.norm rms --model.activation swiglu --model.bias false --model.heads 4 --model.kv_heads 1 --device.dtype bf16
 gelu_erf        |     | --model.activation gelu_erf --model.positions none --model.mlp 64
 not_causal      |     | --model.causal false
-micro           | q   | --train.micro_tokens 32
-micro_bf16      |     | --train.micro_tokens 64 --device.dtype bf16
-recompute       | q   | --train.recompute block
+micro           | q   | --train.micro_batch_tokens 32
+micro_bf16      |     | --train.micro_batch_tokens 64 --device.dtype bf16
+recompute       | q   | --train.activation_checkpointing block
 short_sequence  |     | --train.sequence 16
-schedule_linear |     | --train.decay linear --train.hold 6 --train.warmup 3
+schedule_linear |     | --train.decay linear --train.stable_steps 6 --train.warmup 3
 schedule_none   |     | --train.decay none --train.clip 0 --train.weight_decay 0
 eval_checkpoint |     | --train.eval_every 5 --train.checkpoint_every 3
 seed            |     | --run.seed 11 --outer.fragments 2
@@ -97,15 +97,15 @@ share           | share | --outer.fragments 2
 three           | q t three | --outer.fragments 2
 three_quorum    | three | --outer.fragments 2 --outer.mode quorum --outer.codec int4 --outer.overlap_steps 3
 three_relayed   | three | --outer.codec fp8_e4m3
-three_reencode  | three | --outer.codec topk --outer.reencode_from 3
+three_reencode  | three | --outer.codec topk --outer.downlink_compression_from 3
 three_delay     | three | --outer.every 4 --outer.overlap_steps 4 --outer.eager true
 two             | q t two | --outer.fragments 4 --outer.aggregators 2
 ranks           | q mpi | --train.bucket_mb 0
-ranks_zero      | mpi | --train.zero 1
-ranks_bf16_sums | mpi | --train.sums bf16
-ranks_both      | mpi | --train.zero 1 --train.sums bf16 --train.optimizer adamw --train.micro_tokens 32
+ranks_zero      | mpi | --train.zero_stage 1
+ranks_bf16_sums | mpi | --train.grad_reduce_dtype bf16
+ranks_both      | mpi | --train.zero_stage 1 --train.grad_reduce_dtype bf16 --train.optimizer adamw --train.micro_batch_tokens 32
 odd_96          | q l | --train.batch_tokens 96
-odd_96_micro    | l   | --train.batch_tokens 96 --train.micro_tokens 32
+odd_96_micro    | l   | --train.batch_tokens 96 --train.micro_batch_tokens 32
 odd_192_ranks   | l mpi | --train.batch_tokens 192
 still           | q still | --train.lr 0 --outer.fragments 4 --outer.codec f32
 END
@@ -138,7 +138,7 @@ while [ $i -lt 16 ]; do
     cat "$repository/LICENSE"
     i=$((i + 1))
 done >text.txt
-steps=24 straggler_s=60 checkpoint_every=1000
+steps=24 straggler_timeout_s=60 checkpoint_every=1000
 configure a,b,c # rows have a and b alone, but for those of three
 base_port=$port
 

@@ -56,10 +56,10 @@ alone "$ranks" many
 all_end 0 "$ranks ranks"
 grep -q "\"ranks\":$ranks" many/metrics.jsonl || fail "there were not $ranks ranks"
 near one many $bound
-alone "$ranks" buckets --train.bucket_mb 0.02 --train.zero 1
+alone "$ranks" buckets --train.bucket_mb 0.02 --train.zero_stage 1
 all_end 0 "$ranks ranks with shared-out moments"
 near one buckets $bound
-alone "$ranks" half --train.sums bf16
+alone "$ranks" half --train.grad_reduce_dtype bf16
 all_end 0 "$ranks ranks with sums in bf16"
 near one half 0.05
 
@@ -103,7 +103,7 @@ site_a() {
     site "$ranks" a --config run.yaml --site.name a --run.dir a --data.train 'data/train-0-*.bin' --log.progress none $settings "$@"
 }
 for victim in 0 $((ranks - 1)); do
-    site_a --train.zero $((victim > 0))
+    site_a --train.zero_stage $((victim > 0))
     until_rounds a $(($(rounds a) + 3))
     killed=$(member "$victim")
     kill -9 "$killed"

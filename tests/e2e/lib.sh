@@ -76,9 +76,9 @@ outer:
   fragments: ${fragments:-1}
   codec: ${codec:-int8}
   mode: ${mode:-strict}
-  straggler_s: ${straggler_s:-2}
-  catch_up: ${catch_up:-8}
-  extra_steps: ${extra_steps:-0}
+  straggler_timeout_s: ${straggler_timeout_s:-2}
+  history_rounds: ${history_rounds:-8}
+  max_local_steps_offline: ${max_local_steps_offline:-0}
 site:
   aggregator: 127.0.0.1:$port
   aggregator_name: localhost

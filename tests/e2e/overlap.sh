@@ -27,7 +27,7 @@ compare() { # compare FRAGMENTS EVERY TAU STEPS [SETTINGS]
 
 quorum() {
     rm -rf a b c aggregator data tls ./*.out
-    fragments=4 every=8 steps=56 codec=int4 checkpoint_every=13 mode=quorum straggler_s=0.5 extra_steps=3
+    fragments=4 every=8 steps=56 codec=int4 checkpoint_every=13 mode=quorum straggler_timeout_s=0.5 max_local_steps_offline=3
     settings="--outer.overlap_steps 5"
     configure a,b,c
     serve

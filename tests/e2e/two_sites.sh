@@ -51,7 +51,7 @@ refused 4 "outer.partition: balanced here" "$atoll" eval --config run.yaml --fro
 [ "$(grep loss eval.out)" = "$(grep loss other.out)" ] || fail "the settings of the training change what is evaluated"
 again="$atoll train --config run.yaml --site.name a --data.train data/train-0-*.bin --log.progress none"
 refused 4 "/a/frag/0/.*another outer.optimizer" $again --run.dir a --outer.optimizer sgd
-refused 4 "/a/frag/0/.*another outer.back_off" $again --run.dir a --outer.back_off 2
+refused 4 "/a/frag/0/.*another outer.residual_reset" $again --run.dir a --outer.residual_reset 2
 cp -r a hurt && : >hurt/frag/0/CURRENT
 refused 1 "/hurt/frag/0/CURRENT: damaged; move .* away" $again --run.dir hurt
 ! grep -q "remove it" refused.out || fail "it is said that CURRENT may be removed"

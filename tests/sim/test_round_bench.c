@@ -46,27 +46,27 @@ static enum err rehearse(enum codec_kind codec, unsigned sites, const struct fra
     struct tensor tensors[TOY_TENSORS_MAX];
     struct table table = toy_table(tensors, 3);
     struct arena arena = arena_make(0);
-    struct exchange x = {.schedule = schedule_streaming(100, 4, cut->count, 1, codec)};
+    struct sync_config x = {.schedule = schedule_streaming(100, 4, cut->count, 1, codec)};
     struct exchange_cost t = {0};
     char directory[64]; /* without a disk it takes no time */
     snprintf(directory, sizeof directory, "%s/test-rehearsal-XXXXXX",
              access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
-    struct rehearsal r = {.exchange = &x,
-                          .table = &table,
-                          .directory = mkdtemp(directory),
-                          .sites = sites,
-                          .feedback = 1,
-                          .seed = 1};
+    struct round_bench r = {.exchange = &x,
+                            .table = &table,
+                            .directory = mkdtemp(directory),
+                            .sites = sites,
+                            .error_feedback_decay = 1,
+                            .seed = 1};
     assert_non_null(r.directory);
     assert_int_equal(fragment_make(&x.fragments, &table, cut, &arena), ERR_OK);
     for (unsigned f = x.schedule.fragments; f < x.fragments.count; f++)
         x.schedule.beat[x.schedule.fragments++] = (struct schedule_beat){8, 0, CODEC_BF16};
-    assert_int_equal(nesterov_make(&x.outer, "nesterov", 0.7f, 0.9f), ERR_OK);
+    assert_int_equal(outer_opt_make(&x.outer, "nesterov", 0.7f, 0.9f), ERR_OK);
     assert_int_equal(
         dev_open(&r.dev, &(struct dev_options){.kind = "cpu", .model_type = "f32", .threads = 1}),
         ERR_OK);
     double begin = now_s();
-    enum err e = rehearsal_measure(&r, &t);
+    enum err e = round_bench_measure(&r, &t);
     double took = now_s() - begin, elements = 0;
     for (unsigned f = 0; f < x.fragments.parts; f++)
         elements = (double)x.fragments.f[f].elements > elements ? (double)x.fragments.f[f].elements

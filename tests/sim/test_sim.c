@@ -52,7 +52,7 @@ static bool differs(struct sim_result *r, const char *what)
     return r->ok = false;
 }
 
-/* I1: the same SHA-256 as the run without faults, of every member's everything. */
+/* I1: the same SHA-256 as the run without faults, of every replica's everything. */
 static bool compare(struct sim_options o, struct sim_result *r)
 {
     struct sim_result calm;

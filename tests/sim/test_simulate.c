@@ -25,19 +25,19 @@ static void quiet(void *self, enum log_level level, const char *line)
     (void)self, (void)level, (void)line;
 }
 
-static struct exchange exchange(int64_t steps, int64_t every, unsigned fragments, size_t elements,
-                                enum codec_kind codec)
+static struct sync_config exchange(int64_t steps, int64_t every, unsigned fragments,
+                                   size_t elements, enum codec_kind codec)
 {
-    struct exchange x = {.schedule = schedule_streaming(steps, every, fragments, 1, codec)};
+    struct sync_config x = {.schedule = schedule_streaming(steps, every, fragments, 1, codec)};
     x.fragments.count = x.fragments.parts = fragments;
     for (unsigned f = 0; f < fragments; f++)
         x.fragments.f[f] = (struct fragment){
             .ranges = &range, .range_count = 1, .elements = elements, .parameters = elements};
-    assert_int_equal(nesterov_make(&x.outer, "nesterov", 0.7f, 0.9f), ERR_OK);
+    assert_int_equal(outer_opt_make(&x.outer, "nesterov", 0.7f, 0.9f), ERR_OK);
     return x;
 }
 
-static struct simulate_options options(const struct exchange *x, unsigned count, double step_s,
+static struct simulate_options options(const struct sync_config *x, unsigned count, double step_s,
                                        double mbit, double rtt_s)
 {
     for (unsigned i = 0; i < count; i++) {
@@ -51,8 +51,8 @@ static struct simulate_options options(const struct exchange *x, unsigned count,
                                      .sites = sites,
                                      .site_count = count,
                                      .strict = true,
-                                     .straggler_s = 60,
-                                     .feedback = 1,
+                                     .straggler_timeout_s = 60,
+                                     .error_feedback_decay = 1,
                                      .seed = 1};
 }
 
@@ -107,7 +107,7 @@ static void agrees_with_the_plan(void **state)
     for (int c = 0; c < CODEC_COUNT; c++)
         for (int overlap = 0; overlap < 2; overlap++)
             for (unsigned parts = 1; parts <= 4; parts += 3) {
-                struct exchange x = exchange(400, 40, parts, 64 << 16, (enum codec_kind)c);
+                struct sync_config x = exchange(400, 40, parts, 64 << 16, (enum codec_kind)c);
                 x.schedule.overlap = overlap ? 5 : 0;
                 struct simulate_options o =
                     options(&x, 3, 0.25, c & 1 ? 1000 : 50, c & 2 ? 0.2 : 0.02);
@@ -137,7 +137,7 @@ static void agrees_with_the_plan(void **state)
 static void rounds_by_hand(void **state)
 {
     (void)state;
-    struct exchange x = exchange(100, 10, 1, 64 << 10, CODEC_INT8);
+    struct sync_config x = exchange(100, 10, 1, 64 << 10, CODEC_INT8);
     struct simulate_options o = options(&x, 2, 0.1, 1000, 0.2);
     struct rounds seen = {0};
     for (unsigned i = 0; i < 2; i++) {
@@ -166,7 +166,7 @@ static void rounds_by_hand(void **state)
 static void aggregators_share_the_fragments(void **state)
 {
     (void)state;
-    struct exchange x = exchange(400, 20, 4, 64 << 12, CODEC_INT8);
+    struct sync_config x = exchange(400, 20, 4, 64 << 12, CODEC_INT8);
     x.schedule.overlap = 5;
     struct simulate_options o = options(&x, 3, 0.02, 1000, 0.01);
     size_t elements[ROUND_FRAGMENTS_MAX];
@@ -192,7 +192,7 @@ static void aggregators_share_the_fragments(void **state)
 static void eager_waits_for_its_storage(void **state)
 {
     (void)state;
-    struct exchange x = exchange(200, 20, 1, 64 << 10, CODEC_INT8);
+    struct sync_config x = exchange(200, 20, 1, 64 << 10, CODEC_INT8);
     x.schedule.overlap = 20;
     x.schedule.eager = true;
     struct simulate_options o = options(&x, 2, 0.1, 1000, 0.01);
@@ -208,7 +208,7 @@ static void eager_waits_for_its_storage(void **state)
 static void the_slowest_decides(void **state)
 {
     (void)state;
-    struct exchange x = exchange(200, 20, 1, 64 << 12, CODEC_INT8);
+    struct sync_config x = exchange(200, 20, 1, 64 << 12, CODEC_INT8);
     struct simulate_options o = options(&x, 4, 0.1, 1000, 0.01);
     struct simulate_result even = run(&o);
     sites[2].step_s = 0.3;
@@ -225,10 +225,10 @@ static void the_slowest_decides(void **state)
 static void quorum_goes_on_without_the_late(void **state)
 {
     (void)state;
-    struct exchange x = exchange(200, 20, 1, 64 << 10, CODEC_INT4);
+    struct sync_config x = exchange(200, 20, 1, 64 << 10, CODEC_INT4);
     struct simulate_options o = options(&x, 3, 0.1, 100, 0.01);
     o.strict = false;
-    o.straggler_s = 1;
+    o.straggler_timeout_s = 1;
     sites[2].step_s = 1;
     struct simulate_result r = run(&o); /* 20 s for a round that ends after 3 */
     assert_int_equal(r.site[0].merged, r.rounds);
@@ -252,7 +252,7 @@ static void quorum_goes_on_without_the_late(void **state)
 static void a_thousand_sites(void **state)
 {
     (void)state;
-    struct exchange x = exchange(1000, 500, 1, 64 << 16, CODEC_INT4);
+    struct sync_config x = exchange(1000, 500, 1, 64 << 16, CODEC_INT4);
     struct simulate_options o = options(&x, SITES_MAX, 1, 1000, 0.05);
     clock_t begin = clock();
     struct simulate_result r = run(&o);
@@ -269,7 +269,7 @@ static void a_thousand_sites(void **state)
 static void repeats(void **state)
 {
     (void)state;
-    struct exchange x = exchange(200, 20, 2, 64 << 10, CODEC_TOPK);
+    struct sync_config x = exchange(200, 20, 2, 64 << 10, CODEC_TOPK);
     x.schedule.overlap = 3;
     struct simulate_options o = options(&x, 5, 0.11, 30, 0.07);
     struct simulate_result a = run(&o), b = run(&o);
@@ -295,7 +295,7 @@ static void stops(void **state)
 {
     (void)state;
     int64_t told = 0;
-    struct exchange x = exchange(200, 20, 1, 64 << 10, CODEC_INT4);
+    struct sync_config x = exchange(200, 20, 1, 64 << 10, CODEC_INT4);
     struct simulate_options o = options(&x, 3, 0.1, 100, 0.01);
     struct simulate_result whole = run(&o);
     assert_true(!whole.stopped && whole.rounds == 10);

@@ -45,14 +45,34 @@ static enum err configure(struct settings *s, const char *shard, int extra, char
                           struct arena *a)
 {
     enum { BASE = 28, EXTRA_MAX = 16 };
-    char *words[BASE + EXTRA_MAX] = {
-        "--model.vocab",        "31",  "--data.tokenizer",     "external",
-        "--model.layers",       "2",   "--model.heads",        "2",
-        "--model.width",        "32",  "--model.context",      "16",
-        "--train.sequence",     "16",  "--train.batch_tokens", "384",
-        "--train.micro_tokens", "64",  "--train.steps",        "6",
-        "--train.warmup",       "0",   "--device.dtype",       "f32",
-        "--train.eval_tokens",  "480", "--model.mlp",          "1024"}; /* several DEV_RUNs */
+    char *words[BASE + EXTRA_MAX] = {"--model.vocab",
+                                     "31",
+                                     "--data.tokenizer",
+                                     "external",
+                                     "--model.layers",
+                                     "2",
+                                     "--model.heads",
+                                     "2",
+                                     "--model.width",
+                                     "32",
+                                     "--model.context",
+                                     "16",
+                                     "--train.sequence",
+                                     "16",
+                                     "--train.batch_tokens",
+                                     "384",
+                                     "--train.micro_batch_tokens",
+                                     "64",
+                                     "--train.steps",
+                                     "6",
+                                     "--train.warmup",
+                                     "0",
+                                     "--device.dtype",
+                                     "f32",
+                                     "--train.eval_tokens",
+                                     "480",
+                                     "--model.mlp",
+                                     "1024"}; /* several DEV_RUNs */
     struct config_table t = keys_inner(s);
     const char **items;
     if (extra > EXTRA_MAX || words[BASE - 1] == NULL || words[BASE])

@@ -79,39 +79,39 @@ near() { "$ranks" compare "$dir/$1" "$dir/$2" || fail "$1 and $2 differ"; }
 # Two ranks: a + b = b + a, so buckets and shared-out moments give the same bits as one all-reduce and whole moments do.
 run 2 buckets whole --train.bucket_mb 0.01
 same buckets whole
-run 2 zero whole --train.zero 1 --train.bucket_mb 0.1
+run 2 zero whole --train.zero_stage 1 --train.bucket_mb 0.1
 same zero whole
 run 2 adamw whole --train.optimizer adamw
-run 2 adamw_zero whole --train.optimizer adamw --train.zero 1 --train.bucket_mb 0.1
+run 2 adamw_zero whole --train.optimizer adamw --train.zero_stage 1 --train.bucket_mb 0.1
 same adamw_zero adamw
 # The host ahead of the device: the same steps, and all ranks notice a stop at the same one.
 run 2 ahead ahead
 same ahead whole
-run 2 ahead_zero ahead --train.zero 1 --train.bucket_mb 0.1
+run 2 ahead_zero ahead --train.zero_stage 1 --train.bucket_mb 0.1
 same ahead_zero whole
 run 2 late late
 [ "$(grep -c 'STOPPED after step 3' "$dir/late.2.txt")" = 2 ] || fail "a stop that is noticed late is not everybody's"
 same late back # the copy of what stopped at once
 # Sums in bf16: another run, near this one; the same for all ranks, for any bucket, shared out or not.
-run 2 bf16 whole --train.sums bf16
-run 2 bf16_zero whole --train.sums bf16 --train.bucket_mb 0.01 --train.zero 1
+run 2 bf16 whole --train.grad_reduce_dtype bf16
+run 2 bf16_zero whole --train.grad_reduce_dtype bf16 --train.bucket_mb 0.01 --train.zero_stage 1
 same bf16_zero bf16
 [ "$(grep -o '[0-9a-f]\{64\}' "$dir/bf16.2.txt" | sort -u | wc -l)" = 1 ] || fail "sums in bf16: the ranks differ"
 if "$ranks" same "$dir/bf16" "$dir/whole" 2> /dev/null; then fail "sums in bf16 changed nothing"; fi
 "$ranks" compare "$dir/bf16" "$dir/one" 0.02 || fail "sums in bf16 are far off"
 # One number of ranks stores, another goes on: shared out or not, the file is the same.
-run 2 moved stop --train.zero 1
+run 2 moved stop --train.zero_stage 1
 cp -r "$dir/moved" "$dir/more"
-run 2 moved whole --train.zero 0
+run 2 moved whole --train.zero_stage 0
 same moved whole
-run 2 back whole --train.zero 1
+run 2 back whole --train.zero_stage 1
 same back whole
 if [ "${ATOLL_TEST_GPUS:-3}" -lt 3 ]; then
     echo "NOT TESTED: three ranks on $ATOLL_TEST_GPUS GPUs"
     exit 0
 fi
 # Three add in an order that depends on where a sum begins.
-run 3 three whole --train.bucket_mb 0.05 --train.zero 1
+run 3 three whole --train.bucket_mb 0.05 --train.zero_stage 1
 near three one
-run 3 more whole --train.zero 1 --train.recompute block
+run 3 more whole --train.zero_stage 1 --train.activation_checkpointing block
 near more one

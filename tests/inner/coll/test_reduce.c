@@ -142,7 +142,7 @@ static void parts_of_the_slab(void **state)
     struct table t;
     struct settings *s =
         setup_settings(&arena, (const char *[]){"--model.width", "256", "--model.layers", "3",
-                                                "--train.zero", "1", NULL});
+                                                "--train.zero_stage", "1", NULL});
     assert_int_equal(table_make(&t, s, &arena), ERR_OK);
     for (int ranks = 1; ranks <= 40; ranks++) {
         assert_int_equal(optim_cut(&t, 0, ranks), 0);

@@ -334,7 +334,7 @@ static double step_with(const char *const *words, const char *type, float **grad
 #define RECOMPUTE(model, how)                                                                      \
     (const char *[])                                                                               \
     {                                                                                              \
-        model, "--model.layers", "5", "--train.recompute", how, NULL                               \
+        model, "--model.layers", "5", "--train.activation_checkpointing", how, NULL                \
     }
 
 static void same_bits(const char *const *none, const char *const *block, const char *type)

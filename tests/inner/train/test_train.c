@@ -332,7 +332,7 @@ static void accumulation_changes_nothing(void **state)
     for (int i = 0; i < 2; i++) {
         begin(&r, i ? "micro" : "macro",
               (const char *[]){TINY, "--train.steps", "4", "--train.warmup", "0",
-                               "--train.micro_tokens", micro[i], NULL});
+                               "--train.micro_batch_tokens", micro[i], NULL});
         assert_int_equal(r.t.micro_sequences, i ? 4 : 16);
         assert_int_equal(train_run(&r.t, NULL), ERR_OK);
         f[i] = copy_final(&r);
@@ -390,7 +390,8 @@ static void too_much_memory_is_refused_before_it_is_taken(void **state)
     t.dev = &d;
     assert_int_equal(table_make(&t.table, t.settings, &arena), ERR_OK);
     assert_int_equal(train_memory_check(&t), ERR_MEMORY);
-    assert_says("train.micro_tokens = 128; or train.recompute = block with train.micro_tokens = "
+    assert_says("train.micro_batch_tokens = 128; or train.activation_checkpointing = block with "
+                "train.micro_batch_tokens = "
                 "256 would fit");
 }
 
@@ -429,9 +430,10 @@ static void promised_memory_is_what_is_used(void **state)
 static void learning_rate_follows_the_schedule(void **state)
 {
     (void)state;
-    struct settings *s = setup_settings(
-        &arena, (const char *[]){"--train.steps", "100", "--train.warmup", "10", "--train.hold",
-                                 "10", "--train.lr", "2", "--train.lr_end", "0.5", NULL});
+    struct settings *s =
+        setup_settings(&arena, (const char *[]){"--train.steps", "100", "--train.warmup", "10",
+                                                "--train.stable_steps", "10", "--train.lr", "2",
+                                                "--train.lr_end", "0.5", NULL});
     double want[][2] = {{0, 0.2}, {4, 1},    {9, 2},   {10, 2}, {19, 2},
                         {20, 2},  {60, 1.5}, {100, 1}, {200, 1}};
     for (size_t i = 0; i < sizeof want / sizeof *want; i++)

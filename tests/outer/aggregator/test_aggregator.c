@@ -30,12 +30,12 @@ static struct {
     struct schedule schedule;
     float *slab;
     struct arena forever, perm;
-    struct world *world;
-    struct member member;
+    struct env *env;
+    struct outer_state replica;
     struct aggregator *a;
     struct link_service s;
     bool strict;
-    uint64_t straggler_ms, catch_up;
+    uint64_t straggler_ms, history_rounds;
     const char *canonical;
 } t;
 
@@ -52,15 +52,15 @@ static struct fake site[N];
 static enum err try_open(void)
 {
     t.perm = arena_make(0);
-    assert_int_equal(world_open_real(&t.world, t.root), ERR_OK);
-    struct member_options mo = {
-        .fragments = &t.fragments, .schedule = t.schedule, .keep = t.catch_up};
-    assert_int_equal(nesterov_make(&mo.outer, "nesterov", 0.7f, 0.9f), ERR_OK);
-    assert_int_equal(member_open(&t.member, t.world, t.cpu, &mo, &t.perm), ERR_OK);
-    if (member_found(&t.member))
-        assert_int_equal(member_load(&t.member), ERR_OK);
+    assert_int_equal(env_posix_open(&t.env, t.root), ERR_OK);
+    struct outer_state_options mo = {
+        .fragments = &t.fragments, .schedule = t.schedule, .keep = t.history_rounds};
+    assert_int_equal(outer_opt_make(&mo.outer, "nesterov", 0.7f, 0.9f), ERR_OK);
+    assert_int_equal(outer_state_open(&t.replica, t.env, t.cpu, &mo, &t.perm), ERR_OK);
+    if (outer_state_found(&t.replica))
+        assert_int_equal(outer_state_load(&t.replica), ERR_OK);
     else
-        assert_int_equal(member_begin(&t.member, t.slab), ERR_OK);
+        assert_int_equal(outer_state_begin(&t.replica, t.slab), ERR_OK);
     struct aggregator_options o = {.run = "test",
                                    .sites = names,
                                    .site_count = N,
@@ -68,7 +68,7 @@ static enum err try_open(void)
                                    .strict = t.strict,
                                    .straggler_ms = t.straggler_ms,
                                    .revoked_path = t.revoked};
-    enum err e = aggregator_open(&t.a, t.world, &t.member, &o, &t.perm);
+    enum err e = aggregator_open(&t.a, t.env, &t.replica, &o, &t.perm);
     if (e == ERR_OK)
         t.s = aggregator_service(t.a);
     return e;
@@ -78,9 +78,9 @@ static void shut(void)
 {
     aggregator_close(t.a);
     t.a = NULL;
-    member_close(&t.member);
-    world_close_real(t.world);
-    t.world = NULL;
+    outer_state_close(&t.replica);
+    env_posix_close(t.env);
+    t.env = NULL;
     arena_free(&t.perm);
 }
 
@@ -94,7 +94,7 @@ static void begin(bool strict)
 {
     t.strict = strict;
     t.straggler_ms = strict ? 0 : 40;
-    t.catch_up = 3;
+    t.history_rounds = 3;
     t.canonical = canonical;
     for (unsigned i = 0; i < N; i++)
         site[i] = (struct fake){i, 1, 100 + i, 0};
@@ -142,9 +142,9 @@ static struct wire_hello_answer hello(struct fake *f, bool has_state)
                            .has_state = has_state,
                            .fragment_count = has_state ? P : 0};
     for (unsigned i = 0; i < P; i++) /* an orderly site stands where we stand */
-        m.fragments[i] = (struct wire_fragment_state){.round = t.member.state[i].round,
-                                                      .state = t.member.state[i].digest,
-                                                      .manifest = t.member.state[i].manifest};
+        m.fragments[i] = (struct wire_fragment_state){.round = t.replica.state[i].round,
+                                                      .state = t.replica.state[i].digest,
+                                                      .manifest = t.replica.state[i].manifest};
     t.s.hello(t.s.self, uri(f->index), &m, &answer);
     if (answer.epoch)
         f->epoch = answer.epoch;
@@ -162,14 +162,14 @@ static void hello_all(void)
 static uint8_t *payload_of(unsigned i, unsigned fragment, size_t *n)
 {
     size_t count = t.fragments.f[fragment].elements;
-    uint64_t round = t.member.state[fragment].round;
+    uint64_t round = t.replica.state[fragment].round;
     const struct codec *c = codec_get(schedule_codec(&t.schedule, fragment, round, 0));
     float *z = malloc(count * sizeof *z), *residual = malloc(count * sizeof *z);
     uint8_t *payload = malloc(c->payload_max(c, count));
     for (size_t k = 0; k < count; k++)
         z[k] = (float)((int)((k * 7 + i * 13 + fragment * 3 + round * 5) % 97) - 48) / 64;
     assert_int_equal(
-        c->encode(c, t.work, payload, n, residual, z, t.member.state[fragment].codes, count),
+        c->encode(c, t.work, payload, n, residual, z, t.replica.state[fragment].codes, count),
         ERR_OK);
     free(z);
     free(residual);
@@ -179,15 +179,15 @@ static uint8_t *payload_of(unsigned i, unsigned fragment, size_t *n)
 static struct wire_contribution header(const struct fake *f, unsigned fragment,
                                        const uint8_t *payload, size_t n)
 {
-    const struct member_state *s = &t.member.state[fragment];
+    const struct outer_state_fragment *s = &t.replica.state[fragment];
     return (struct wire_contribution){.head = head(f),
                                       .fragment = fragment,
                                       .round = s->round,
                                       .payload_bytes = n,
-                                      .codec = (uint32_t)member_codec(&t.member, fragment),
+                                      .codec = (uint32_t)outer_state_codec(&t.replica, fragment),
                                       .data_cursor = 1000 * s->round + f->index,
                                       .parent = s->manifest,
-                                      .grid = member_grid(&t.member, fragment),
+                                      .grid = outer_state_grid(&t.replica, fragment),
                                       .payload = digest_of(payload, n),
                                       .weight = 1.0f + (float)f->index};
 }
@@ -251,8 +251,8 @@ static enum round_outcome report(const struct fake *f, unsigned fragment)
     struct wire_answer answer;
     struct wire_report m = {.head = head(f),
                             .fragment = fragment,
-                            .round = t.member.state[fragment].round,
-                            .state = t.member.state[fragment].digest,
+                            .round = t.replica.state[fragment].round,
+                            .state = t.replica.state[fragment].digest,
                             .step = 7,
                             .loss = 2.5};
     t.s.report(t.s.self, uri(f->index), &m, &answer);
@@ -265,10 +265,10 @@ static enum round_outcome report(const struct fake *f, unsigned fragment)
 
 static void round_all(unsigned fragment)
 {
-    uint64_t round = t.member.state[fragment].round;
+    uint64_t round = t.replica.state[fragment].round;
     for (unsigned i = 0; i < N; i++)
         assert_int_equal(contribute(&site[i], fragment), ROUND_RECEIPT);
-    assert_int_equal(t.member.state[fragment].round, round + 1);
+    assert_int_equal(t.replica.state[fragment].round, round + 1);
 }
 
 static struct digest quiet_run(void)
@@ -276,7 +276,7 @@ static struct digest quiet_run(void)
     begin(true);
     hello_all();
     for (unsigned p = 0; p < P; p++)
-        while (t.member.state[p].round < schedule_rounds(&t.schedule, p))
+        while (t.replica.state[p].round < schedule_rounds(&t.schedule, p))
             round_all(p);
     assert_false(aggregator_done(t.a));
     for (unsigned i = 0; i < N - 1; i++)
@@ -286,7 +286,7 @@ static struct digest quiet_run(void)
     assert_false(aggregator_done(t.a));
     assert_int_equal(hello(&site[N - 1], true).outcome, ROUND_CURRENT);
     assert_true(aggregator_done(t.a));
-    struct digest d = member_digest(&t.member, false);
+    struct digest d = outer_state_digest(&t.replica, false);
     crash(); /* the sites are gone, and will not report again */
     assert_true(aggregator_done(t.a));
     shut();
@@ -302,7 +302,7 @@ static void finished_across_restarts(void **state)
     for (unsigned p = 0; p < P; p++) {
         crash();
         hello_all();
-        while (t.member.state[p].round < schedule_rounds(&t.schedule, p))
+        while (t.replica.state[p].round < schedule_rounds(&t.schedule, p))
             round_all(p);
         for (unsigned i = 0; i < N; i++)
             assert_int_equal(report(&site[i], p), ROUND_CURRENT);
@@ -316,7 +316,7 @@ static void finished_across_restarts(void **state)
 static int fresh(void **state)
 {
     (void)state;
-    if (t.world)
+    if (t.env)
         shut(); /* a test that failed half-way */
     umount(t.root);
     unlink(t.revoked);
@@ -359,7 +359,7 @@ static void a_disturbed_run_ends_with_the_same_bytes(void **state)
                 if (k == 2 &&
                     p == 1) { /* after the last ACCEPT, before the commit: hello of all brings it */
                     crash(), crashes++;
-                    assert_int_equal(t.member.state[p].round, round);
+                    assert_int_equal(t.replica.state[p].round, round);
                     hello_all();
                 }
                 work();
@@ -372,7 +372,7 @@ static void a_disturbed_run_ends_with_the_same_bytes(void **state)
             }
     assert_true(crashes > 5);
     crash();
-    struct digest d = member_digest(&t.member, false);
+    struct digest d = outer_state_digest(&t.replica, false);
     assert_memory_equal(&d, &quiet, sizeof d);
     shut();
 }
@@ -386,12 +386,12 @@ static void the_outer_step_is_the_weighted_mean(void **state)
     size_t count = t.fragments.f[0].elements, n;
     double *mean = calloc(count, sizeof *mean);
     float *z = malloc(count * sizeof *z), *before = malloc(count * sizeof *before);
-    memcpy(before, t.member.state[0].theta, count * sizeof *before);
+    memcpy(before, t.replica.state[0].theta, count * sizeof *before);
     const struct codec *c = codec_get(schedule_codec(&t.schedule, 0, 0, 0));
     for (unsigned i = 0; i < N;
          i++) { /* contributions are weighted already: sum of z over sum of weights */
         uint8_t *payload = payload_of(i, 0, &n);
-        assert_int_equal(c->decode(c, t.work, z, payload, n, t.member.state[0].codes, count),
+        assert_int_equal(c->decode(c, t.work, z, payload, n, t.replica.state[0].codes, count),
                          ERR_OK);
         for (size_t k = 0; k < count; k++)
             mean[k] += (double)z[k] / (1.0 + 2.0 + 3.0);
@@ -399,7 +399,7 @@ static void the_outer_step_is_the_weighted_mean(void **state)
     }
     round_all(0);
     for (size_t k = 0; k < count; k++) /* the first Nesterov step from zero momentum */
-        assert_float_equal(t.member.state[0].theta[k],
+        assert_float_equal(t.replica.state[0].theta[k],
                            (float)((double)before[k] - 0.7 * 1.9 * mean[k]), 1e-6f);
     free(mean);
     free(z);
@@ -470,7 +470,7 @@ static void bad_headers_store_nothing(void **state)
     REFUSED(m.head.instance++, ROUND_CONFLICT);
     REFUSED(m.head.roster_version = 2, ROUND_MISMATCH);
 #undef REFUSED
-    assert_false(t.world->ops->exists(t.world, "spool/0/0"));
+    assert_false(t.env->ops->exists(t.env, "spool/0/0"));
     free(payload);
     shut();
 }
@@ -584,7 +584,7 @@ static void spool_file(unsigned i, unsigned fragment, char path[300])
     struct digest d = digest_of(payload, n);
     digest_hex(&d, hex);
     snprintf(path, 300, "spool/%u/%llu/%s.%s", fragment,
-             (unsigned long long)t.member.state[fragment].round, names[i], hex);
+             (unsigned long long)t.replica.state[fragment].round, names[i], hex);
     free(payload);
 }
 
@@ -598,13 +598,13 @@ static void an_accept_counts_again_only_after_hello(void **state)
     crash();
     assert_int_equal(hello(&site[2], true).outcome, ROUND_CURRENT);
     assert_int_equal(contribute(&site[2], 0), ROUND_RECEIPT);
-    assert_int_equal(t.member.state[0].round, 0); /* a and b have not said hello */
+    assert_int_equal(t.replica.state[0].round, 0); /* a and b have not said hello */
     struct wire_hello_answer answer = hello(&site[0], true);
     assert_false(digest_zero(&answer.fragments[0].accepted));
     assert_true(digest_zero(&answer.fragments[1].accepted));
-    assert_int_equal(t.member.state[0].round, 0);
+    assert_int_equal(t.replica.state[0].round, 0);
     assert_int_equal(hello(&site[1], true).outcome, ROUND_CURRENT);
-    assert_int_equal(t.member.state[0].round, 1); /* no byte was sent again */
+    assert_int_equal(t.replica.state[0].round, 1); /* no byte was sent again */
     shut();
 }
 
@@ -614,7 +614,7 @@ static void a_durable_payload_without_record_is_taken_up(void **state)
     begin(true);
     hello_all();
     assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT);
-    assert_int_equal(t.world->ops->remove(t.world, "journal"),
+    assert_int_equal(t.env->ops->remove(t.env, "journal"),
                      ERR_OK); /* as if it had died before ACCEPT */
     crash();
     struct wire_hello_answer answer = hello(&site[0], true);
@@ -643,21 +643,21 @@ static void a_damaged_payload_is_asked_for_again(void **state)
     assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT);
     assert_int_equal(contribute(&site[1], 0), ROUND_RECEIPT);
     spool_file(0, 0, path);
-    assert_true(t.world->ops->exists(t.world, path));
+    assert_true(t.env->ops->exists(t.env, path));
     struct file_part junk = {"junk", 4};
-    assert_int_equal(t.world->ops->write(t.world, path, &junk, 1), ERR_OK);
+    assert_int_equal(t.env->ops->write(t.env, path, &junk, 1), ERR_OK);
     /* while it runs: the commit finds it and halts */
     size_t n;
     uint8_t *payload = payload_of(2, 0, &n);
     assert_int_equal(contribute(&site[2], 0), ROUND_RECEIPT);
     assert_int_equal(aggregator_failed(t.a), ERR_CORRUPT);
-    assert_int_equal(t.member.state[0].round, 0);
+    assert_int_equal(t.replica.state[0].round, 0);
     crash();
     hello_all();
-    assert_int_equal(t.member.state[0].round, 0);
+    assert_int_equal(t.replica.state[0].round, 0);
     assert_int_equal(contribute(&site[1], 0), ROUND_RECEIPT);
     assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT);
-    assert_int_equal(t.member.state[0].round, 1);
+    assert_int_equal(t.replica.state[0].round, 1);
     free(payload);
     shut();
 }
@@ -700,11 +700,11 @@ static void epochs_rise_and_the_spool_is_swept(void **state)
     hello_all();
     uint64_t first = site[0].epoch;
     round_all(0);
-    assert_false(t.world->ops->exists(t.world, "spool/0/0"));
+    assert_false(t.env->ops->exists(t.env, "spool/0/0"));
     struct file_part junk = {"junk", 4};
-    assert_int_equal(t.world->ops->write(t.world, "spool/0/0/a.old", &junk, 1), ERR_OK);
+    assert_int_equal(t.env->ops->write(t.env, "spool/0/0/a.old", &junk, 1), ERR_OK);
     crash();
-    assert_false(t.world->ops->exists(t.world, "spool/0/0"));
+    assert_false(t.env->ops->exists(t.env, "spool/0/0"));
     hello_all();
     assert_int_equal(site[0].epoch, first + 1);
     shut();
@@ -743,7 +743,7 @@ static void commits_are_told_and_fetched(void **state)
     assert_float_equal(manifest_weight(&p.manifest), 6, 0);
     assert_int_equal(p.manifest.sites[2].data_cursor, 2);
     struct digest d = manifest_digest(&p.manifest);
-    assert_memory_equal(&d, &t.member.state[0].manifest, sizeof d);
+    assert_memory_equal(&d, &t.replica.state[0].manifest, sizeof d);
     assert_int_equal(fetch(&site[1], WIRE_AGGREGATE, 0, 0, &data, &n, &source).outcome, ROUND_NONE);
     assert_int_equal(n, p.manifest.aggregate_bytes);
     d = digest_of(data, n);
@@ -755,7 +755,7 @@ static void commits_are_told_and_fetched(void **state)
     assert_int_equal(fetch(&site[0], WIRE_AGGREGATE, 0, n + 1, &same, &n, &second).outcome,
                      ROUND_INVALID);
     assert_int_equal(fetch(&site[0], WIRE_SNAPSHOT, 1, 0, &data, &n, &source).outcome, ROUND_NONE);
-    assert_int_equal(n, member_snapshot_bytes(&t.member, 0));
+    assert_int_equal(n, outer_state_snapshot_bytes(&t.replica, 0));
     d = digest_of(data, n);
     assert_memory_equal(&d, &p.manifest.state_after, sizeof d);
     round_all(0); /* the snapshot that is being read stays whole; the next reader gets it, later
@@ -783,7 +783,7 @@ static void a_site_that_was_away_catches_up(void **state)
                            .fragment_count = P};
     struct wire_hello_answer answer;
     for (unsigned i = 0; i < P; i++)
-        m.fragments[i].state = t.member.state[i].digest;
+        m.fragments[i].state = t.replica.state[i].digest;
     round_all(0);
     t.s.hello(t.s.self, uri(0), &m, &answer);
     assert_int_equal(answer.outcome, ROUND_BEHIND);
@@ -804,7 +804,7 @@ static void a_site_that_was_away_catches_up(void **state)
 
 static void wait_until(uint64_t wake_ms)
 {
-    while (t.world->ops->now_ms(t.world) < wake_ms)
+    while (t.env->ops->now_ms(t.env) < wake_ms)
         usleep(1000);
 }
 
@@ -815,7 +815,7 @@ static void a_quorum_goes_on_at_the_deadline(void **state)
     hello_all();
     assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT);
     assert_int_equal(contribute(&site[2], 0), ROUND_RECEIPT);
-    assert_int_equal(t.member.state[0].round, 0);
+    assert_int_equal(t.replica.state[0].round, 0);
     size_t n;
     void *upload;
     uint8_t *payload = payload_of(1, 0, &n);
@@ -823,7 +823,7 @@ static void a_quorum_goes_on_at_the_deadline(void **state)
     assert_int_equal(offer(&site[1], &m, &upload).outcome, ROUND_RESUME);
     wait_until(work());
     work();
-    assert_int_equal(t.member.state[0].round, 1);
+    assert_int_equal(t.replica.state[0].round, 1);
     assert_int_equal(chunk(upload, payload, 0, 50).outcome,
                      ROUND_BEHIND); /* the rest of the bytes is spared */
     finish(upload, false);
@@ -860,12 +860,12 @@ static void a_commit_while_one_is_verified(void **state)
     assert_int_equal(contribute(&site[2], 0), ROUND_RECEIPT);
     wait_until(work());
     work();
-    assert_int_equal(t.member.state[0].round, 1);
-    assert_true(t.world->ops->exists(t.world, "spool/0/0"));
+    assert_int_equal(t.replica.state[0].round, 1);
+    assert_true(t.env->ops->exists(t.env, "spool/0/0"));
     t.s.verify(t.s.self, upload);
     t.s.verified(t.s.self, upload, &answer);
     assert_int_equal(answer.outcome, ROUND_BEHIND);
-    assert_false(t.world->ops->exists(t.world, "spool/0/0"));
+    assert_false(t.env->ops->exists(t.env, "spool/0/0"));
     assert_int_equal(aggregator_failed(t.a), ERR_OK);
     struct wire_poll_answer p = poll_round(&site[1], 0, 0);
     assert_false(p.manifest.sites[1].included);
@@ -890,7 +890,7 @@ static void a_commit_while_one_is_written(void **state)
     assert_int_equal(contribute(&site[2], 0), ROUND_RECEIPT);
     wait_until(work());
     work();
-    assert_int_equal(t.member.state[0].round, 1);
+    assert_int_equal(t.replica.state[0].round, 1);
     size_t next_bytes;
     uint8_t *next_payload = payload_of(1, 0, &next_bytes);
     m = header(&site[1], 0, next_payload, next_bytes); /* of the next round: another file */
@@ -955,10 +955,10 @@ static void a_full_disk_refuses_then_goes_on(void **state)
     chunk(upload, payload, 0, n);
     fill_but(filler, 8192); /* the ACCEPT fits, the state does not: the reserve does */
     assert_int_equal(finish(upload, true).outcome, ROUND_RECEIPT);
-    assert_true(t.world->ops->exists(t.world, "reserve"));
+    assert_true(t.env->ops->exists(t.env, "reserve"));
     work();
     assert_int_equal(aggregator_failed(t.a), ERR_OK);
-    assert_int_equal(t.member.state[0].round, 1);
+    assert_int_equal(t.replica.state[0].round, 1);
     /* and without any reserve the round stalls, and ends when there is room */
     unlink(filler);
     for (unsigned i = 0; i < N - 1; i++)
@@ -968,21 +968,21 @@ static void a_full_disk_refuses_then_goes_on(void **state)
     m = header(&site[2], 0, payload, n);
     assert_int_equal(offer(&site[2], &m, &upload).outcome, ROUND_RESUME);
     chunk(upload, payload, 0, n);
-    assert_int_equal(t.world->ops->remove(t.world, "reserve"), ERR_OK);
+    assert_int_equal(t.env->ops->remove(t.env, "reserve"), ERR_OK);
     fill_but(filler, 8192);
     assert_int_equal(finish(upload, true).outcome, ROUND_RECEIPT);
     uint64_t wake_ms = work();
-    assert_int_equal(t.member.state[0].round, 1);
+    assert_int_equal(t.replica.state[0].round, 1);
     assert_int_equal(aggregator_failed(t.a), ERR_OK);
-    assert_in_range(wake_ms - t.world->ops->now_ms(t.world), 1, 10000);
+    assert_in_range(wake_ms - t.env->ops->now_ms(t.env), 1, 10000);
     unlink(filler);
     crash(); /* sooner than the retry: the journal knows all three */
     hello_all();
-    assert_int_equal(t.member.state[0].round, 2);
+    assert_int_equal(t.replica.state[0].round, 2);
     free(payload);
     /* a site that has told of the last state leaves: not before that is on record */
     for (unsigned p = 0; p < P; p++)
-        while (t.member.state[p].round < schedule_rounds(&t.schedule, p))
+        while (t.replica.state[p].round < schedule_rounds(&t.schedule, p))
             round_all(p);
     fill_but(filler, 0);
     assert_int_equal(report(&site[0], 0), ROUND_CURRENT);

@@ -13,7 +13,7 @@ static const char canonical[] = "outer.every=4\n";
 
 enum op { OP_WRITE, OP_VERIFY, OP_SYNC };
 static struct { /* the disk */
-    const struct world_ops *real;
+    const struct env_ops *real;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     enum op hang; /* the next `left` such operations hang */
@@ -26,9 +26,9 @@ static struct {
     struct table table;
     struct fragments fragments;
     struct schedule schedule;
-    struct world *world;
-    struct world_ops ops;
-    struct member member;
+    struct env *env;
+    struct env_ops ops;
+    struct outer_state replica;
     struct aggregator *a;
     struct link_server *server;
     int port;
@@ -76,20 +76,20 @@ static void disk_go_on(void)
     pthread_mutex_unlock(&disk.mutex);
 }
 
-static enum err slow_write(struct world *w, int handle, uint64_t offset, const void *data, size_t n)
+static enum err slow_write(struct env *w, int handle, uint64_t offset, const void *data, size_t n)
 {
     disk_meet(OP_WRITE);
     return disk.real->part_write(w, handle, offset, data, n);
 }
 
-static enum err slow_map(struct world *w, const char *path, struct file_map *m)
+static enum err slow_map(struct env *w, const char *path, struct file_map *m)
 {
     if (strncmp(path, "spool/", 6) == 0)
         disk_meet(OP_VERIFY);
     return disk.real->map(w, path, m);
 }
 
-static enum err slow_close(struct world *w, int handle, const char *path, const char *final)
+static enum err slow_close(struct env *w, int handle, const char *path, const char *final)
 {
     if (final)
         disk_meet(OP_SYNC);
@@ -107,8 +107,8 @@ static void payload_make(void)
     for (size_t i = 0; i < n; i++)
         z[i] = i < COUNT ? (float)((int)(i % 97) - 48) / 64 : 0;
     t.payload = arena_alloc(&t.perm, c->payload_max(c, n));
-    assert_int_equal(c->encode(c, t.member.work, t.payload, &t.payload_bytes, residual, z,
-                               t.member.state[0].codes, n),
+    assert_int_equal(c->encode(c, t.replica.work, t.payload, &t.payload_bytes, residual, z,
+                               t.replica.state[0].codes, n),
                      ERR_OK);
 }
 
@@ -116,7 +116,7 @@ static int open_run_with(unsigned sites, uint64_t receive_bytes)
 {
     static float slab[1024];
     struct dev_options device = {.kind = "cpu", .model_type = "f32", .threads = 1};
-    struct member_options mo = {.fragments = &t.fragments, .keep = 2};
+    struct outer_state_options mo = {.fragments = &t.fragments, .keep = 2};
     memset(&t, 0, sizeof t);
     t.perm = arena_make(0);
     t.tensor = (struct tensor){.name = "w", .shape = {COUNT, 1}, .count = COUNT, .layer = -1};
@@ -126,22 +126,22 @@ static int open_run_with(unsigned sites, uint64_t receive_bytes)
     assert_int_equal(
         fragment_make(&t.fragments, &t.table, &(struct fragment_plan){.count = 1}, &t.perm),
         ERR_OK);
-    assert_int_equal(nesterov_make(&mo.outer, "nesterov", 0.7f, 0.9f), ERR_OK);
+    assert_int_equal(outer_opt_make(&mo.outer, "nesterov", 0.7f, 0.9f), ERR_OK);
     assert_int_equal(dev_open(&t.cpu, &device), ERR_OK);
     assert_int_equal(file_remove_tree(scratch("run")), ERR_OK);
-    assert_int_equal(world_open_real(&t.world, scratch("run")), ERR_OK);
-    disk.real = t.world->ops;
-    t.ops = *t.world->ops;
+    assert_int_equal(env_posix_open(&t.env, scratch("run")), ERR_OK);
+    disk.real = t.env->ops;
+    t.ops = *t.env->ops;
     t.ops.part_write = slow_write;
     t.ops.part_close = slow_close;
     t.ops.map = slow_map;
-    t.world->ops = &t.ops;
-    assert_int_equal(member_open(&t.member, t.world, t.cpu, &mo, &t.perm), ERR_OK);
-    assert_int_equal(member_begin(&t.member, slab), ERR_OK);
+    t.env->ops = &t.ops;
+    assert_int_equal(outer_state_open(&t.replica, t.env, t.cpu, &mo, &t.perm), ERR_OK);
+    assert_int_equal(outer_state_begin(&t.replica, slab), ERR_OK);
     payload_make();
     struct aggregator_options o = {
         .run = "test", .sites = names, .site_count = sites, .canonical = canonical, .strict = true};
-    assert_int_equal(aggregator_open(&t.a, t.world, &t.member, &o, &t.perm), ERR_OK);
+    assert_int_equal(aggregator_open(&t.a, t.env, &t.replica, &o, &t.perm), ERR_OK);
     struct link_service service = aggregator_service(t.a);
     struct link_listen l = {.address = "127.0.0.1:0",
                             .tls = fake_tls("ca.pem", "aggregator"),
@@ -169,8 +169,8 @@ static int close_run(void **state)
     disk_go_on(); /* where a test failed */
     link_shutdown(t.server, 1000);
     aggregator_close(t.a);
-    member_close(&t.member);
-    world_close_real(t.world);
+    outer_state_close(&t.replica);
+    env_posix_close(t.env);
     dev_close(t.cpu);
     arena_free(&t.perm);
     return 0;
@@ -223,7 +223,7 @@ static void *give(void *self)
                                   .codec = CODEC_BF16,
                                   .payload_bytes = t.payload_bytes,
                                   .weight = 1,
-                                  .grid = member_grid(&t.member, 0)};
+                                  .grid = outer_state_grid(&t.replica, 0)};
     m.payload = digest_of(t.payload, t.payload_bytes);
     g->e = g->l->ops->contribute(g->l, &m, t.payload, &g->answer);
     atomic_store(&g->ended, true);

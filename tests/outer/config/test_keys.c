@@ -42,8 +42,9 @@ static void defaults_and_good_settings_pass(void **state)
     assert_int_equal(
         checked("--outer.sites a,b --site.name b --site.aggregator agg.example.org:7443"), ERR_OK);
     assert_int_equal(checked("--outer.sites a,b --outer.fragments 2 --site.share 0.5"), ERR_OK);
-    assert_int_equal(checked("--outer.sites a,b,c --outer.mode quorum --outer.extra_steps 20"),
-                     ERR_OK);
+    assert_int_equal(
+        checked("--outer.sites a,b,c --outer.mode quorum --outer.max_local_steps_offline 20"),
+        ERR_OK);
     assert_int_equal(checked("--serve.listen [::1]:0"), ERR_OK);
 }
 
@@ -51,7 +52,7 @@ static void each_rule_names_what_to_do(void **state)
 {
     (void)state;
     refused("--outer.every 50 --outer.fragments 4", "the nearest are 48 and 52");
-    refused("--outer.reencode_from 1", "2 is the least");
+    refused("--outer.downlink_compression_from 1", "2 is the least");
     refused("--outer.slices 0@5", "outer.partition = strided");
     refused("--outer.partition slices", "0 entries");
     refused("--outer.partition slices --outer.slices embed-0@5,1-final@60 --outer.every 50",
@@ -102,7 +103,7 @@ static void each_rule_names_what_to_do(void **state)
     refused("--outer.before_update true --outer.overlap_steps 50", "the nearest is 49, or");
     refused("--outer.every 1 --outer.before_update true --outer.overlap_steps 1",
             "the nearest is outer.every = 2");
-    refused("--outer.extra_steps 5", "needs outer.mode = quorum");
+    refused("--outer.max_local_steps_offline 5", "needs outer.mode = quorum");
     refused("--site.share 0.011", "not a multiple of train.sequence");
     refused("--outer.every 50 --outer.fragments 4 --serve.listen x",
             "\nserve.listen"); /* all at once */

@@ -13,7 +13,7 @@
 static struct arena arena;
 
 /* The defaults with these arguments ("--outer.every 50 ..."). */
-static enum err made(struct exchange *x, char *arguments)
+static enum err made(struct sync_config *x, char *arguments)
 {
     static struct settings s;
     static struct outer_settings o;
@@ -27,7 +27,7 @@ static enum err made(struct exchange *x, char *arguments)
     TRY(keys_outer_check(&o, &s));
     tuning_settle(&o);
     TRY(table_make(&t, &s, &arena));
-    return exchange_make(x, &s, &o, &t, &arena);
+    return sync_config_make(x, &s, &o, &t, &arena);
 }
 
 #define MODEL "--model.layers 4 --model.width 32 --model.heads 2 --train.steps 1000 "
@@ -35,7 +35,7 @@ static enum err made(struct exchange *x, char *arguments)
 static void test_streaming(void **state)
 {
     (void)state;
-    struct exchange x;
+    struct sync_config x;
     char a[] =
         MODEL "--outer.every 100 --outer.fragments 2 --outer.codec int4 --outer.overlap_steps 5";
     assert_int_equal(made(&x, a), ERR_OK);
@@ -50,7 +50,7 @@ static void test_streaming(void **state)
 static void test_des_loc(void **state)
 {
     (void)state;
-    struct exchange x;
+    struct sync_config x;
     char a[] =
         MODEL "--outer.every 10 --outer.fragments 2 --outer.codec int8 --outer.optimizer average "
               "--outer.first_every 30 --outer.second_every 60";
@@ -71,7 +71,7 @@ static void test_des_loc(void **state)
 static void test_slices(void **state)
 {
     (void)state;
-    struct exchange x;
+    struct sync_config x;
     char a[] =
         MODEL "--outer.every 10 --outer.partition slices --outer.slices embed-0@3,1-2@7,3-final@10 "
               "--outer.first_every 20";
@@ -92,7 +92,7 @@ static void test_slices(void **state)
 static void test_refused(void **state)
 {
     (void)state;
-    struct exchange x;
+    struct sync_config x;
     char a[] = MODEL "--outer.every 10 --outer.first_every 25";
     assert_int_equal(made(&x, a), ERR_CONFIG);
     assert_non_null(strstr(err_message(), "the nearest are 20 and 30"));

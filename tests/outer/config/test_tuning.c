@@ -1,5 +1,5 @@
 /* What breaks if this is wrong: runs start with an outer learning rate that nobody has published,
- * or members pin different ones. */
+ * or replicas pin different ones. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -69,8 +69,8 @@ static void unset_takes_the_table_and_is_pinned(void **state)
     assert_true(t.from_table && !t.far && fabs(o.outer_lr - 0.6) < 1e-9 && o.outer_lr == t.lr);
     struct tuning again = tuning_of(&o);
     assert_true(!again.from_table && again.lr == t.lr);
-    struct nesterov n;
-    assert_int_equal(exchange_optimizer(&n, &o), ERR_OK);
+    struct outer_opt n;
+    assert_int_equal(sync_config_optimizer(&n, &o), ERR_OK);
     assert_true(n.lr == 0.6f);
     o = settings("average", 2, 30, 0);
     assert_true(tuning_settle(&o).lr == 1 && o.outer_lr == 1);

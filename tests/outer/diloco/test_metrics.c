@@ -35,7 +35,7 @@ static void draw(float *to, uint64_t seed, size_t n)
         to[i] = rng_normal(seed, RNG_TEST, i);
 }
 
-static const float *sampled(float *to, const float *x, const struct gauge *g)
+static const float *sampled(float *to, const float *x, const struct outer_metrics_state *g)
 {
     for (size_t i = 0; i < g->count; i++)
         to[i] = x[i * g->stride];
@@ -45,20 +45,20 @@ static const float *sampled(float *to, const float *x, const struct gauge *g)
 static void first_round(void **state)
 {
     (void)state;
-    struct gauge g;
-    assert_int_equal(gauge_open(&g, SMALL, &arena), ERR_OK);
+    struct outer_metrics_state g;
+    assert_int_equal(metrics_open(&g, SMALL, &arena), ERR_OK);
     draw(mean, 1, SMALL);
     memset(momentum, 0, sizeof momentum);
-    gauge_round(&g, 0, mean, momentum, 0.9);
-    struct gauge_reading r = gauge_read(&g, 0);
+    metrics_round(&g, 0, mean, momentum, 0.9);
+    struct outer_metrics r = metrics_read(&g, 0);
     near(r.gain, 1.9, 1e-12); /* from rest: lr * (1 + mu) */
     near(r.aligned, 0, 0);
     near(r.transverse, 0, 0);
     assert_true(isnan(r.rho) && isnan(r.agreement) && isnan(r.behind));
-    assert_true(isnan(gauge_read(&g, 1).gain)); /* of another round nothing is known */
+    assert_true(isnan(metrics_read(&g, 1).gain)); /* of another round nothing is known */
     memset(mean, 0, sizeof mean);
-    gauge_round(&g, 1, mean, momentum, 0.9);
-    r = gauge_read(&g, 1);
+    metrics_round(&g, 1, mean, momentum, 0.9);
+    r = metrics_read(&g, 1);
     assert_true(isnan(r.gain) && isnan(r.aligned) && isnan(r.transverse) && isnan(r.rho));
 }
 
@@ -66,13 +66,13 @@ static void first_round(void **state)
 static void definitions(void **state)
 {
     (void)state;
-    struct gauge g;
+    struct outer_metrics_state g;
     float before[SMALL], own[SMALL];
     size_t n = SMALL;
-    assert_int_equal(gauge_open(&g, n, &arena), ERR_OK);
+    assert_int_equal(metrics_open(&g, n, &arena), ERR_OK);
     draw(before, 2, n);
-    gauge_round(&g, 4, before, NULL, 0);
-    near(gauge_read(&g, 4).gain, 1, 0); /* no momentum */
+    metrics_round(&g, 4, before, NULL, 0);
+    near(metrics_read(&g, 4).gain, 1, 0); /* no momentum */
     for (size_t i = 0; i < n; i++) {
         mean[i] = 0.6f * before[i] + 0.5f * rng_normal(3, RNG_TEST, i);
         momentum[i] = 2 * before[i] + rng_normal(4, RNG_TEST, i);
@@ -80,10 +80,10 @@ static void definitions(void **state)
         z[i] = residual[i] + mean[i] + rng_normal(6, RNG_TEST, i);
         own[i] = z[i] - residual[i];
     }
-    gauge_own(&g, 5, z, residual);
-    gauge_behind(&g, 0.25);
-    gauge_round(&g, 5, mean, momentum, 0.9);
-    struct gauge_reading r = gauge_read(&g, 5);
+    metrics_own(&g, 5, z, residual);
+    metrics_behind(&g, 0.25);
+    metrics_round(&g, 5, mean, momentum, 0.9);
+    struct outer_metrics r = metrics_read(&g, 5);
     double d2 = dot(mean, mean, n), c = dot(momentum, mean, n) / d2, across = 0;
     for (size_t i = 0; i < n; i++)
         across += pow((double)momentum[i] - c * (double)mean[i], 2);
@@ -93,8 +93,8 @@ static void definitions(void **state)
     near(r.rho, dot(mean, before, n) / sqrt(d2 * dot(before, before, n)), 1e-9);
     near(r.agreement, dot(mean, own, n) / sqrt(d2 * dot(own, own, n)), 1e-9);
     near(r.behind, 0.25, 0);
-    gauge_round(&g, 7, mean, momentum, NAN); /* round 6 came as a snapshot; no momentum applied */
-    r = gauge_read(&g, 7);
+    metrics_round(&g, 7, mean, momentum, NAN); /* round 6 came as a snapshot; no momentum applied */
+    r = metrics_read(&g, 7);
     assert_true(isnan(r.rho) && isnan(r.agreement) && isnan(r.behind) && isnan(r.gain));
     near(r.aligned, c, 1e-9);
 }
@@ -103,11 +103,11 @@ static void definitions(void **state)
 static void samples(void **state)
 {
     (void)state;
-    struct gauge g;
+    struct outer_metrics_state g;
     size_t used = arena.used_bytes;
-    assert_int_equal(gauge_open(&g, LARGE, &arena), ERR_OK);
-    assert_true(g.count <= GAUGE_SAMPLE && gauge_bytes(LARGE) <= 512 << 10);
-    assert_true(arena.used_bytes - used <= gauge_bytes(LARGE) + 128);
+    assert_int_equal(metrics_open(&g, LARGE, &arena), ERR_OK);
+    assert_true(g.count <= GAUGE_SAMPLE && metrics_bytes(LARGE) <= 512 << 10);
+    assert_true(arena.used_bytes - used <= metrics_bytes(LARGE) + 128);
     draw(mean, 7, LARGE);
     for (size_t i = 0; i < LARGE; i++) {
         float x = mean[i];
@@ -117,10 +117,10 @@ static void samples(void **state)
     }
     float *sample = arena_array(&arena, g.count, sizeof *sample);
     assert_non_null(sample);
-    gauge_round(&g, 0, sampled(sample, z, &g), NULL, 0);
-    gauge_own(&g, 1, sampled(sample, momentum, &g), residual);
-    gauge_round(&g, 1, sampled(sample, mean, &g), momentum, 0.9);
-    struct gauge_reading r = gauge_read(&g, 1);
+    metrics_round(&g, 0, sampled(sample, z, &g), NULL, 0);
+    metrics_own(&g, 1, sampled(sample, momentum, &g), residual);
+    metrics_round(&g, 1, sampled(sample, mean, &g), momentum, 0.9);
+    struct outer_metrics r = metrics_read(&g, 1);
     near(r.rho, 0.3 / sqrt(1.09), 0.01);
     near(r.agreement, 1 / sqrt(1.25), 0.01);
     near(r.aligned, 1, 0.01);

@@ -13,7 +13,7 @@
 enum { COUNT = 1024 };
 static struct dev *dev;
 static float theta[COUNT], momentum[COUNT], mean[COUNT], local[COUNT], zero[COUNT];
-static const struct nesterov_state state_of = {.theta = theta, .momentum = momentum};
+static const struct outer_opt_state state_of = {.theta = theta, .momentum = momentum};
 
 static void start(void)
 {
@@ -29,11 +29,11 @@ static void start(void)
 static void first_step_of_nesterov(void **state)
 {
     (void)state;
-    struct nesterov o;
-    assert_int_equal(nesterov_make(&o, "nesterov", 0.7f, 0.9f), ERR_OK);
-    assert_true(nesterov_momentum(&o));
+    struct outer_opt o;
+    assert_int_equal(outer_opt_make(&o, "nesterov", 0.7f, 0.9f), ERR_OK);
+    assert_true(outer_opt_momentum(&o));
     start();
-    nesterov_step(dev, &o, &state_of, mean, 0, COUNT);
+    outer_opt_step(dev, &o, &state_of, mean, 0, COUNT);
     for (size_t i = 0; i < COUNT; i++) {
         double before = (double)rng_normal(1, RNG_TEST, i),
                want = before - 0.7 * 1.9 * (double)mean[i];
@@ -46,8 +46,8 @@ static void ten_steps_follow_float64(void **state)
 {
     (void)state;
     static double x[COUNT], u[COUNT];
-    struct nesterov o;
-    assert_int_equal(nesterov_make(&o, "nesterov", 0.7f, 0.9f), ERR_OK);
+    struct outer_opt o;
+    assert_int_equal(outer_opt_make(&o, "nesterov", 0.7f, 0.9f), ERR_OK);
     start();
     for (size_t i = 0; i < COUNT; i++) {
         x[i] = (double)theta[i];
@@ -56,7 +56,7 @@ static void ten_steps_follow_float64(void **state)
     for (uint64_t t = 0; t < 10; t++) {
         for (size_t i = 0; i < COUNT; i++)
             mean[i] = 0.01f * rng_normal(3 + t, RNG_TEST, i);
-        nesterov_step(dev, &o, &state_of, mean, t, COUNT);
+        outer_opt_step(dev, &o, &state_of, mean, t, COUNT);
         for (size_t i = 0; i < COUNT; i++) {
             u[i] = 0.9 * u[i] + (double)mean[i];
             x[i] -= 0.7 * ((double)mean[i] + 0.9 * u[i]);
@@ -74,9 +74,9 @@ static void delayed_follows_float64(void **state)
     static double x[COUNT], u[COUNT], sum[COUNT];
     static float gathered[COUNT];
     enum { N = 4 };
-    struct nesterov o;
-    assert_int_equal(nesterov_make(&o, "delayed_nesterov", 0.7f, 0.9f), ERR_OK);
-    assert_true(nesterov_momentum(&o) && nesterov_gathers(&o) && nesterov_bytes(&o) == 12);
+    struct outer_opt o;
+    assert_int_equal(outer_opt_make(&o, "delayed_nesterov", 0.7f, 0.9f), ERR_OK);
+    assert_true(outer_opt_momentum(&o) && outer_opt_gathers(&o) && outer_opt_bytes(&o) == 12);
     o.delay = N;
     start();
     for (size_t i = 0; i < COUNT; i++) {
@@ -87,7 +87,8 @@ static void delayed_follows_float64(void **state)
     for (uint64_t t = 0; t < 5 * N; t++) {
         for (size_t i = 0; i < COUNT; i++)
             mean[i] = 0.01f * rng_normal(40 + t, RNG_TEST, i);
-        nesterov_step(dev, &o, &(struct nesterov_state){theta, momentum, gathered}, mean, t, COUNT);
+        outer_opt_step(dev, &o, &(struct outer_opt_state){theta, momentum, gathered}, mean, t,
+                       COUNT);
         for (size_t i = 0; i < COUNT; i++) {
             x[i] -= 0.7 * (double)mean[i] / N;
             sum[i] += (double)mean[i];
@@ -107,9 +108,9 @@ static void a_cycle_is_one_step_on_its_mean(void **state)
 {
     (void)state;
     static float one[COUNT], buf[COUNT], gathered[COUNT];
-    struct nesterov o, d;
-    assert_int_equal(nesterov_make(&o, "nesterov", 0.7f, 0.9f), ERR_OK);
-    assert_int_equal(nesterov_make(&d, "delayed_nesterov", 0.7f, 0.9f), ERR_OK);
+    struct outer_opt o, d;
+    assert_int_equal(outer_opt_make(&o, "nesterov", 0.7f, 0.9f), ERR_OK);
+    assert_int_equal(outer_opt_make(&d, "delayed_nesterov", 0.7f, 0.9f), ERR_OK);
     d.delay = 8;
     start();
     for (size_t i = 0; i < COUNT; i++)
@@ -117,9 +118,10 @@ static void a_cycle_is_one_step_on_its_mean(void **state)
     memcpy(one, theta, sizeof one);
     memset(buf, 0, sizeof buf);
     for (uint64_t t = 0; t < 16; t++)
-        nesterov_step(dev, &d, &(struct nesterov_state){theta, momentum, gathered}, mean, t, COUNT);
+        outer_opt_step(dev, &d, &(struct outer_opt_state){theta, momentum, gathered}, mean, t,
+                       COUNT);
     for (uint64_t t = 0; t < 2; t++)
-        nesterov_step(dev, &o, &(struct nesterov_state){one, buf, NULL}, mean, t, COUNT);
+        outer_opt_step(dev, &o, &(struct outer_opt_state){one, buf, NULL}, mean, t, COUNT);
     for (size_t i = 0; i < COUNT; i++) {
         assert_true(momentum[i] == buf[i]);
         assert_true(fabsf(theta[i] - one[i]) <= 16 * 0x1p-24f * fmaxf(fabsf(one[i]), 1));
@@ -131,9 +133,9 @@ static void a_delay_of_one_is_nesterov(void **state)
 {
     (void)state;
     static float one[COUNT], buf[COUNT], gathered[COUNT];
-    struct nesterov o, d;
-    assert_int_equal(nesterov_make(&o, "nesterov", 0.7f, 0.9f), ERR_OK);
-    assert_int_equal(nesterov_make(&d, "delayed_nesterov", 0.7f, 0.9f), ERR_OK);
+    struct outer_opt o, d;
+    assert_int_equal(outer_opt_make(&o, "nesterov", 0.7f, 0.9f), ERR_OK);
+    assert_int_equal(outer_opt_make(&d, "delayed_nesterov", 0.7f, 0.9f), ERR_OK);
     start();
     for (size_t i = 0; i < COUNT; i++)
         momentum[i] = i % 2 ? -0.0f : 0.0f;
@@ -142,8 +144,9 @@ static void a_delay_of_one_is_nesterov(void **state)
     for (uint64_t t = 0; t < 6; t++) {
         for (size_t i = 0; i < COUNT; i++)
             mean[i] = i % 7 == 0 ? -0.0f : 0.01f * rng_normal(60 + t, RNG_TEST, i);
-        nesterov_step(dev, &d, &(struct nesterov_state){theta, momentum, gathered}, mean, t, COUNT);
-        nesterov_step(dev, &o, &(struct nesterov_state){one, buf, NULL}, mean, t, COUNT);
+        outer_opt_step(dev, &d, &(struct outer_opt_state){theta, momentum, gathered}, mean, t,
+                       COUNT);
+        outer_opt_step(dev, &o, &(struct outer_opt_state){one, buf, NULL}, mean, t, COUNT);
         assert_memory_equal(theta, one, sizeof one);
         assert_memory_equal(momentum, buf, sizeof buf);
     }
@@ -156,12 +159,12 @@ static void one_site_gets_its_parameters_back(void **state)
     (void)state;
     static const char *const names[] = {"average", "sgd"};
     for (int k = 0; k < 2; k++) {
-        struct nesterov o;
-        assert_int_equal(nesterov_make(&o, names[k], k ? 1.0f : 0.3f, 0.9f), ERR_OK);
-        assert_false(nesterov_momentum(&o));
+        struct outer_opt o;
+        assert_int_equal(outer_opt_make(&o, names[k], k ? 1.0f : 0.3f, 0.9f), ERR_OK);
+        assert_false(outer_opt_momentum(&o));
         assert_true(o.lr == 1.0f && o.mu == 0.0f);
         start();
-        nesterov_step(dev, &o, &(struct nesterov_state){.theta = theta}, mean, 0, COUNT);
+        outer_opt_step(dev, &o, &(struct outer_opt_state){.theta = theta}, mean, 0, COUNT);
         for (size_t i = 0; i < COUNT; i++)
             assert_true(fabsf(theta[i] - local[i]) <= 0x1p-24f * fabsf(local[i]));
     }
@@ -170,13 +173,13 @@ static void one_site_gets_its_parameters_back(void **state)
 static void wrong_settings_are_refused(void **state)
 {
     (void)state;
-    struct nesterov o;
-    assert_int_equal(nesterov_make(&o, "adam", 0.7f, 0.9f), ERR_CONFIG);
-    assert_int_equal(nesterov_make(&o, "sgd", -1, 0.9f), ERR_CONFIG);
-    assert_int_equal(nesterov_make(&o, "sgd", INFINITY, 0.9f), ERR_CONFIG);
-    assert_int_equal(nesterov_make(&o, "nesterov", NAN, 0.9f), ERR_CONFIG);
-    assert_int_equal(nesterov_make(&o, "nesterov", 0.7f, 1), ERR_CONFIG);
-    assert_int_equal(nesterov_make(&o, "nesterov", 0.7f, NAN), ERR_CONFIG);
+    struct outer_opt o;
+    assert_int_equal(outer_opt_make(&o, "adam", 0.7f, 0.9f), ERR_CONFIG);
+    assert_int_equal(outer_opt_make(&o, "sgd", -1, 0.9f), ERR_CONFIG);
+    assert_int_equal(outer_opt_make(&o, "sgd", INFINITY, 0.9f), ERR_CONFIG);
+    assert_int_equal(outer_opt_make(&o, "nesterov", NAN, 0.9f), ERR_CONFIG);
+    assert_int_equal(outer_opt_make(&o, "nesterov", 0.7f, 1), ERR_CONFIG);
+    assert_int_equal(outer_opt_make(&o, "nesterov", 0.7f, NAN), ERR_CONFIG);
 }
 
 int main(void)

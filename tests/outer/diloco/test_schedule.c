@@ -48,7 +48,7 @@ static void test_by_hand(void **state)
 static void test_own_beats(void **state)
 {
     (void)state;
-    struct schedule s = {.steps = 24, .fragments = 4, .whole_rounds = 1};
+    struct schedule s = {.steps = 24, .fragments = 4, .full_precision_rounds = 1};
     s.beat[0] = (struct schedule_beat){10, 2 - 10, CODEC_INT4};
     s.beat[1] = (struct schedule_beat){10, 5 - 10, CODEC_INT4};
     s.beat[2] = (struct schedule_beat){10, 0, CODEC_INT4};
@@ -132,8 +132,8 @@ static void test_codec_and_bytes(void **state)
     assert_int_equal(schedule_codec(&s, 0, 0, 0), CODEC_BF16);
     assert_int_equal(schedule_codec(&s, 0, 1, 0), CODEC_INT8);
     assert_int_equal(schedule_codec(&s, 0, 2, 0), CODEC_BF16);
-    /* One code and one bit per 256 values; bf16 2 bytes, int8 1 byte a value; two whole rounds and
-     * one int8 each; before each relayed payload 8 bytes of size. */
+    /* One code and one bit per 256 values; bf16 2 bytes, int8 1 byte a value; two full-precision
+     * rounds and one int8 each; before each relayed payload 8 bytes of size. */
     uint64_t up = 0, down = 0;
     for (unsigned f = 0; f < 2; f++) {
         uint64_t n = elements[f], bits = (n / 256 + 7) / 8, whole = n / 256 + bits + 2 * n;
@@ -153,7 +153,7 @@ static void test_reencoded_bytes(void **state)
     (void)state;
     struct schedule s = plan(280, 100, 1, 1);
     const uint64_t n = 2560, whole = 10 + 2 + 2 * n, sums = 2 * 10 + 2;
-    s.reencode_from = 4;
+    s.downlink_compression_from = 4;
     assert_int_equal(schedule_payloads(&s, CODEC_TOPK, 3), 3);
     assert_int_equal(schedule_payloads(&s, CODEC_TOPK, 4), 1);
     assert_int_equal(schedule_payloads(&s, CODEC_INT8, 4), 4);
@@ -163,7 +163,7 @@ static void test_reencoded_bytes(void **state)
     assert_int_equal(schedule_bytes(&s, CODEC_BF16, n, 4).down, 8 + whole);
     assert_int_equal(schedule_bytes(&s, CODEC_BF16, n, 4).up, whole);
     assert_int_equal(schedule_bytes(&s, CODEC_INT8, n, 4).down, sums + n * 10 / 8);
-    s.reencode_from = 0;
+    s.downlink_compression_from = 0;
     assert_int_equal(schedule_payloads(&s, CODEC_TOPK, 1000), 1000);
 }
 
@@ -174,23 +174,23 @@ static void test_backlog_makes_whole(void **state)
     struct schedule s = plan(1000, 100, 1, 1);
     for (unsigned backlog = 0; backlog <= CODEC_BACKLOG_MAX; backlog++)
         assert_int_equal(schedule_codec(&s, 0, 4, (uint8_t)backlog), CODEC_INT8);
-    s.back_off = codec_backlog(4 * 4, 1);
+    s.residual_reset = codec_backlog(4 * 4, 1);
     assert_int_equal(schedule_codec(&s, 0, 4, codec_backlog(3.9 * 3.9, 1)), CODEC_INT8);
     assert_int_equal(schedule_codec(&s, 0, 4, codec_backlog(4.1 * 4.1, 1)), CODEC_BF16);
     assert_int_equal(schedule_codec(&s, 0, 4, CODEC_BACKLOG_MAX), CODEC_BF16);
     /* The last round empties a residual only while that is no longer than twice the delta, */
     uint64_t last = schedule_rounds(&s, 0) - 1;
-    s.back_off = 0;
+    s.residual_reset = 0;
     assert_int_equal(schedule_codec(&s, 0, last, codec_backlog(1.9 * 1.9, 1)), CODEC_BF16);
     assert_int_equal(schedule_codec(&s, 0, last, codec_backlog(2.1 * 2.1, 1)), CODEC_INT8);
-    s.back_off = codec_backlog(4 * 4, 1); /* unless it is forgotten */
+    s.residual_reset = codec_backlog(4 * 4, 1); /* unless it is forgotten */
     assert_int_equal(schedule_codec(&s, 0, last, codec_backlog(3 * 3, 1)), CODEC_INT8);
     assert_int_equal(schedule_codec(&s, 0, last, codec_backlog(4.1 * 4.1, 1)), CODEC_BF16);
     s.beat[0].codec = CODEC_F32;
     assert_int_equal(schedule_codec(&s, 0, 4, CODEC_BACKLOG_MAX), CODEC_F32);
-    s.back_off = 0;
+    s.residual_reset = 0;
     assert_true(!schedule_forgets(&s, 1) && schedule_forgets(&s, 0.5f));
-    s.back_off = 1;
+    s.residual_reset = 1;
     assert_true(schedule_forgets(&s, 1));
 }
 

@@ -129,7 +129,7 @@ static void round_trips(void **state)
     assert_true(back.UPLOAD.head.epoch == 1ull << 40 && back.UPLOAD.head.incarnation == 9 &&
                 back.UPLOAD.weight == 0.75f);
     assert_int_equal(back.UPLOAD.backlog, 130);
-    assert_true(back.UPLOAD.data_cursor == 5 && back.UPLOAD.extra_steps == 6 &&
+    assert_true(back.UPLOAD.data_cursor == 5 && back.UPLOAD.max_local_steps_offline == 6 &&
                 back.UPLOAD.payload_bytes == 256u << 20);
     assert_true(back.UPLOAD.transfer == 1ull << 33 && back.UPLOAD.stream == 15);
     fill(WIRE_ANSWER, &m);

@@ -1,4 +1,4 @@
-/* Canonical bytes of the record that commits a round. If these break, members chain to different
+/* Canonical bytes of the record that commits a round. If these break, replicas chain to different
  * digests for one round, or a damaged record passes.
  */
 #include <setjmp.h>

@@ -53,84 +53,84 @@ static void append(const struct place *p, const char *text)
 static void values_come_back(void **state)
 {
     struct place *p = *state;
-    struct record r;
-    struct record_reader reader;
-    struct record_row row;
-    assert_int_equal(record_open(&r, p->path, &p->arena), ERR_OK);
-    record_begin(&r, "step");
-    record_int(&r, "step", INT64_C(-9007199254740993));
-    record_real(&r, "loss", 2.5);
-    record_real(&r, "nan", NAN);
-    record_text(&r, "text", "a \"quoted\"\\ line\nand\ttab {x}, [y]");
-    record_end(&r);
-    record_close(&r);
-    assert_true(record_reader_open(&reader, p->path));
-    assert_true(record_next(&reader, &row));
-    assert_true(record_is(&row, "step"));
-    assert_string_equal(record_string(&row, "step"), "-9007199254740993");
-    assert_true(record_number(&row, "loss") == 2.5);
-    assert_true(isnan(record_number(&row, "nan")));
-    assert_true(isnan(record_number(&row, "absent")));
-    assert_string_equal(record_string(&row, "text"), "a \"quoted\"\\ line\nand\ttab {x}, [y]");
-    assert_true(record_number(&row, "v") == RECORD_VERSION);
-    assert_false(record_next(&reader, &row));
-    record_reader_close(&reader);
+    struct jsonl r;
+    struct jsonl_reader reader;
+    struct jsonl_row row;
+    assert_int_equal(jsonl_open(&r, p->path, &p->arena), ERR_OK);
+    jsonl_begin(&r, "step");
+    jsonl_int(&r, "step", INT64_C(-9007199254740993));
+    jsonl_real(&r, "loss", 2.5);
+    jsonl_real(&r, "nan", NAN);
+    jsonl_text(&r, "text", "a \"quoted\"\\ line\nand\ttab {x}, [y]");
+    jsonl_end(&r);
+    jsonl_close(&r);
+    assert_true(jsonl_reader_open(&reader, p->path));
+    assert_true(jsonl_next(&reader, &row));
+    assert_true(jsonl_is(&row, "step"));
+    assert_string_equal(jsonl_string(&row, "step"), "-9007199254740993");
+    assert_true(jsonl_number(&row, "loss") == 2.5);
+    assert_true(isnan(jsonl_number(&row, "nan")));
+    assert_true(isnan(jsonl_number(&row, "absent")));
+    assert_string_equal(jsonl_string(&row, "text"), "a \"quoted\"\\ line\nand\ttab {x}, [y]");
+    assert_true(jsonl_number(&row, "v") == RECORD_VERSION);
+    assert_false(jsonl_next(&reader, &row));
+    jsonl_reader_close(&reader);
 }
 
 /* A crash in the middle of a line: the next process cuts it and appends whole lines only. */
 static void torn_line_is_cut(void **state)
 {
     struct place *p = *state;
-    struct record r;
-    struct record_reader reader;
-    struct record_row row;
+    struct jsonl r;
+    struct jsonl_reader reader;
+    struct jsonl_row row;
     append(p, "{\"v\":1,\"kind\":\"step\",\"step\":1}\n{\"v\":1,\"kind\":\"st");
-    assert_int_equal(record_open(&r, p->path, &p->arena), ERR_OK);
-    record_begin(&r, "step");
-    record_int(&r, "step", 2);
-    record_end(&r);
-    record_close(&r);
-    assert_true(record_reader_open(&reader, p->path));
-    assert_true(record_next(&reader, &row));
-    assert_true(record_number(&row, "step") == 1);
-    assert_true(record_next(&reader, &row));
-    assert_true(record_number(&row, "step") == 2);
-    assert_false(record_next(&reader, &row));
+    assert_int_equal(jsonl_open(&r, p->path, &p->arena), ERR_OK);
+    jsonl_begin(&r, "step");
+    jsonl_int(&r, "step", 2);
+    jsonl_end(&r);
+    jsonl_close(&r);
+    assert_true(jsonl_reader_open(&reader, p->path));
+    assert_true(jsonl_next(&reader, &row));
+    assert_true(jsonl_number(&row, "step") == 1);
+    assert_true(jsonl_next(&reader, &row));
+    assert_true(jsonl_number(&row, "step") == 2);
+    assert_false(jsonl_next(&reader, &row));
     assert_int_equal(reader.skipped, 0);
-    record_reader_close(&reader);
+    jsonl_reader_close(&reader);
 }
 
 /* Held lines come together or not at all; one that is too long takes none of the others along. */
 static void held_lines_come_together(void **state)
 {
     struct place *p = *state;
-    struct record r;
-    struct record_reader reader;
-    struct record_row row;
+    struct jsonl r;
+    struct jsonl_reader reader;
+    struct jsonl_row row;
     char *longer = malloc(RECORD_LINE_MAX + 1);
     memset(longer, 'x', RECORD_LINE_MAX);
     longer[RECORD_LINE_MAX] = 0;
-    assert_int_equal(record_open(&r, p->path, &p->arena), ERR_OK);
-    record_hold(&r);
+    assert_int_equal(jsonl_open(&r, p->path, &p->arena), ERR_OK);
+    jsonl_hold(&r);
     for (int i = 1; i <= 2; i++) {
-        record_begin(&r, "step");
-        record_int(&r, "step", i);
-        record_end(&r);
-        record_begin(&r, "long");
-        record_text(&r, "text", longer);
-        record_end(&r);
+        jsonl_begin(&r, "step");
+        jsonl_int(&r, "step", i);
+        jsonl_end(&r);
+        jsonl_begin(&r, "long");
+        jsonl_text(&r, "text", longer);
+        jsonl_end(&r);
     }
-    assert_true(record_reader_open(&reader, p->path));
-    assert_false(record_next(&reader, &row));
-    record_release(&r);
+    assert_true(jsonl_reader_open(&reader, p->path));
+    assert_false(jsonl_next(&reader, &row));
+    jsonl_release(&r);
     for (int i = 1; i <= 2; i++) {
-        assert_true(record_next(&reader, &row));
-        assert_true(record_number(&row, "step") == i);
+        assert_true(jsonl_next(&reader, &row));
+        assert_true(jsonl_number(&row, "step") == i);
     }
-    assert_false(record_next(&reader, &row));
+    assert_false(jsonl_next(&reader, &row));
     assert_int_equal(reader.skipped, 0);
-    record_reader_close(&reader);
-    record_close(&r);
+    jsonl_reader_close(&reader);
+    jsonl_close(&r);
     free(longer);
 }
 
@@ -138,16 +138,16 @@ static void held_lines_come_together(void **state)
 static void reader_follows(void **state)
 {
     struct place *p = *state;
-    struct record_reader reader;
-    struct record_row row;
+    struct jsonl_reader reader;
+    struct jsonl_row row;
     append(p, "{\"kind\":\"step\",\"step\":1}\n{\"kind\":\"step\",");
-    assert_true(record_reader_open(&reader, p->path));
-    assert_true(record_next(&reader, &row));
-    assert_false(record_next(&reader, &row));
+    assert_true(jsonl_reader_open(&reader, p->path));
+    assert_true(jsonl_next(&reader, &row));
+    assert_false(jsonl_next(&reader, &row));
     append(p, "\"step\":2}\n");
-    assert_true(record_next(&reader, &row));
-    assert_true(record_number(&row, "step") == 2);
-    record_reader_close(&reader);
+    assert_true(jsonl_next(&reader, &row));
+    assert_true(jsonl_number(&row, "step") == 2);
+    jsonl_reader_close(&reader);
 }
 
 static void bad_lines_are_refused(void **state)
@@ -159,9 +159,9 @@ static void bad_lines_are_refused(void **state)
         "{a:1}", "{\"a\":1,}", "{\"a\":\"\\u00", "nonsense"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char line[64];
-        struct record_row row;
+        struct jsonl_row row;
         snprintf(line, sizeof line, "%s", bad[i]);
-        assert_false(record_parse(&row, line));
+        assert_false(jsonl_parse(&row, line));
     }
 }
 
@@ -238,16 +238,16 @@ static void gauges_are_drawn(void **state)
               "{\"kind\":\"step\",\"t\":12,\"step\":2,\"loss\":4}\n"
               "{\"kind\":\"round\",\"t\":12,\"step\":2,\"fragment\":0,\"round\":0}\n");
     assert_int_equal(report_data_read(&run, p->dir, &p->arena), ERR_OK);
-    assert_true(isnan(run.rounds[0].gauge[REPORT_RHO]));
+    assert_true(isnan(run.rounds[0].metrics[REPORT_RHO]));
     assert_int_equal(report_write(p->page, &run, 1, NULL, &p->arena), ERR_OK);
     assert_int_equal(file_read(p->page, 1 << 24, &p->arena, &page, &size), ERR_OK);
     assert_null(strstr((const char *)page, "The outer step"));
     append(p, "{\"kind\":\"round\",\"t\":13,\"step\":4,\"fragment\":0,\"round\":1,\"gain\":2.25,"
               "\"rho\":null,\"agreement\":-0.5,\"behind\":12.5}\n");
     assert_int_equal(report_data_read(&run, p->dir, &p->arena), ERR_OK);
-    assert_true(run.rounds[1].gauge[REPORT_GAIN] == 2.25);
-    assert_true(run.rounds[1].gauge[REPORT_AGREEMENT] == -0.5);
-    assert_true(run.rounds[1].gauge[REPORT_BEHIND] == 12.5);
+    assert_true(run.rounds[1].metrics[REPORT_GAIN] == 2.25);
+    assert_true(run.rounds[1].metrics[REPORT_AGREEMENT] == -0.5);
+    assert_true(run.rounds[1].metrics[REPORT_BEHIND] == 12.5);
     assert_int_equal(report_write(p->page, &run, 1, NULL, &p->arena), ERR_OK);
     assert_int_equal(file_read(p->page, 1 << 24, &p->arena, &page, &size), ERR_OK);
     assert_non_null(strstr((const char *)page, "The outer step"));

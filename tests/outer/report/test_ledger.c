@@ -65,11 +65,11 @@ static const char *scratch_file(const char *directory)
     return path;
 }
 
-static void begin(const char *member)
+static void begin(const char *replica)
 {
-    assert_int_equal(file_mkdirs(scratch(member)), ERR_OK);
+    assert_int_equal(file_mkdirs(scratch(replica)), ERR_OK);
     usleep(2000); /* two processes of a directory never begin in one millisecond: that is a copy */
-    assert_int_equal(ledger_book_open(&book, scratch(member), "test", member, 0, 1, &arena),
+    assert_int_equal(ledger_book_open(&book, scratch(replica), "test", replica, 0, 1, &arena),
                      ERR_OK);
 }
 
@@ -93,10 +93,10 @@ static void kernel(uint64_t up, uint64_t down)
     ledger_book_add(&book, &row);
 }
 
-static struct ledger_member read_of(const char *member)
+static struct ledger_member read_of(const char *replica)
 {
     struct ledger_member m;
-    if (ledger_read(&m, scratch(member), NULL, &arena) != ERR_OK)
+    if (ledger_read(&m, scratch(replica), NULL, &arena) != ERR_OK)
         fail_msg("%s", err_message());
     return m;
 }
@@ -104,7 +104,7 @@ static struct ledger_member read_of(const char *member)
 /* As a kill leaves it: no end, and what waited for its turn is gone. */
 static void killed(void)
 {
-    record_close(&book.record);
+    jsonl_close(&book.record);
     free(book.rows);
 }
 

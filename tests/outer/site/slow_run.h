@@ -2,7 +2,7 @@
 #define SLOW_RUN_H
 /* A small strict run with real threads and files, for tests of lanes: an aggregator and sites in
  * one process, joined by slow links. The toy's parameters lie in [0, 1), Nesterov 0.7 and 0.9, one
- * whole round.
+ * full-precision round.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,20 +28,20 @@ struct slow_run { /* the aggregator, and what all share */
     struct tensor tensors[TOY_TENSORS_MAX];
     struct table table;
     struct fragments fragments;
-    struct member_options options;
+    struct outer_state_options options;
     float initial[SLOW_ELEMENTS_MAX];
     unsigned sites;
     pthread_mutex_t calls;
-    struct world *world;
+    struct env *env;
     struct dev *cpu; /* a device has one thread */
-    struct member member;
+    struct outer_state replica;
     struct aggregator *aggregator;
 };
 struct slow_site {
     unsigned index;
-    struct world *world;
+    struct env *env;
     struct dev *dev; /* its own: closed with it */
-    struct member member;
+    struct outer_state replica;
     struct slow link;
     struct site *site;
     int stop;
@@ -53,12 +53,12 @@ static inline void must(enum err e)
         fail_msg("%s: %s", err_name(e), err_message());
 }
 
-static inline struct world *slow_world(const struct slow_run *r, const char *name)
+static inline struct env *slow_world(const struct slow_run *r, const char *name)
 {
-    struct world *w;
+    struct env *w;
     char path[128];
     snprintf(path, sizeof path, "%s/%s", r->root, name);
-    must(world_open_real(&w, path));
+    must(env_posix_open(&w, path));
     return w;
 }
 
@@ -88,22 +88,22 @@ static inline void slow_run_open(struct slow_run *r, unsigned sites, int layers,
     must(fragment_make(&r->fragments, &r->table,
                        &(struct fragment_plan){.count = schedule->fragments}, &r->arena));
     r->options =
-        (struct member_options){.fragments = &r->fragments, .schedule = *schedule, .keep = 3};
-    must(nesterov_make(&r->options.outer, "nesterov", 0.7f, 0.9f));
+        (struct outer_state_options){.fragments = &r->fragments, .schedule = *schedule, .keep = 3};
+    must(outer_opt_make(&r->options.outer, "nesterov", 0.7f, 0.9f));
     for (size_t i = 0; i < r->table.elements; i++)
         r->initial[i] = toy_used(&r->table, i) ? (float)(i % 64) / 64 : 0;
     pthread_mutex_init(&r->calls, NULL);
     must(slow_device(&r->cpu));
-    r->world = slow_world(r, "aggregator");
-    must(member_open(&r->member, r->world, r->cpu, &r->options, &r->arena));
-    must(member_begin(&r->member, r->initial));
-    must(aggregator_open(&r->aggregator, r->world, &r->member, &a, &r->arena));
+    r->env = slow_world(r, "aggregator");
+    must(outer_state_open(&r->replica, r->env, r->cpu, &r->options, &r->arena));
+    must(outer_state_begin(&r->replica, r->initial));
+    must(aggregator_open(&r->aggregator, r->env, &r->replica, &a, &r->arena));
 }
 
 /* A process of the site: its directory may hold what an earlier one left. */
 static inline void slow_site_begin(struct slow_run *r, struct slow_site *s)
 {
-    struct member_options o = r->options;
+    struct outer_state_options o = r->options;
     o.residuals = true;
     struct site_options so = {.run = "t",
                               .name = slow_name[s->index],
@@ -111,20 +111,20 @@ static inline void slow_site_begin(struct slow_run *r, struct slow_site *s)
                               .site_count = r->sites,
                               .canonical = slow_canonical,
                               .strict = true,
-                              .feedback = 1,
+                              .error_feedback_decay = 1,
                               .straggler_ms = 1000,
                               .stop = &s->stop};
-    s->world = slow_world(r, slow_name[s->index]);
-    must(member_open(&s->member, s->world, s->dev, &o, &r->arena));
-    must(site_open(&s->site, s->world, &s->link.link, &s->member, &so, &r->arena));
+    s->env = slow_world(r, slow_name[s->index]);
+    must(outer_state_open(&s->replica, s->env, s->dev, &o, &r->arena));
+    must(site_open(&s->site, s->env, &s->link.link, &s->replica, &so, &r->arena));
     must(site_start(s->site, r->initial));
 }
 
 static inline void slow_site_end(struct slow_site *s)
 {
     site_close(s->site);
-    member_close(&s->member);
-    world_close_real(s->world);
+    outer_state_close(&s->replica);
+    env_posix_close(s->env);
 }
 
 static inline void slow_site_open(struct slow_run *r, struct slow_site *s, unsigned index,
@@ -150,8 +150,8 @@ static inline void slow_site_close(struct slow_site *s)
 static inline void slow_run_close(struct slow_run *r)
 {
     aggregator_close(r->aggregator);
-    member_close(&r->member);
-    world_close_real(r->world);
+    outer_state_close(&r->replica);
+    env_posix_close(r->env);
     dev_close(r->cpu);
     pthread_mutex_destroy(&r->calls);
     arena_free(&r->arena);

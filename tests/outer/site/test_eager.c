@@ -202,7 +202,7 @@ static void nothing_left(const struct bench *b, const struct node *n, unsigned r
     uint8_t *data;
     size_t size;
     snprintf(path, sizeof path, "outbox/0/%u", round);
-    must(n->at.world->ops->read(n->at.world, path, 1 << 20, &scratch, &data, &size));
+    must(n->at.env->ops->read(n->at.env, path, 1 << 20, &scratch, &data, &size));
     for (size_t k = 0; k < b->n; k++) {
         float left; /* the file's values need not be aligned */
         memcpy(&left, data + size - (b->n - k) * sizeof left, sizeof left);
@@ -238,7 +238,7 @@ static void test_restart(void **state)
         assert_memory_equal(start, first, b->n * sizeof *start);
         collect(b, 1, n->slab); /* the second time it is on record */
     }
-    memset(n->at.member.state[0].residual, 0, b->n * sizeof(float));
+    memset(n->at.replica.state[0].residual, 0, b->n * sizeof(float));
     send(b, 1, 3, first, true); /* nothing was trained: against another base that were a delta */
     must(site_stored(n->at.site));
     nothing_left(b, n, 3);

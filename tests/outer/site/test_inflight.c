@@ -121,10 +121,10 @@ static struct digest run(int64_t tau, enum codec_kind codec, uint64_t seed, unsi
         one_step(b);
     must(site_leave(b->at.site, "done"));
     assert_int_equal(b->at.link.spoil, 0);
-    struct digest shared = member_digest(&b->at.member, false),
-                  there = member_digest(&b->run.member, false);
+    struct digest shared = outer_state_digest(&b->at.replica, false),
+                  there = outer_state_digest(&b->run.replica, false);
     assert_true(digest_equal(&shared, &there));
-    struct digest all = member_digest(&b->at.member, true);
+    struct digest all = outer_state_digest(&b->at.replica, true);
     bench_close(b);
     return all;
 }
@@ -140,7 +140,7 @@ static void test_bits_do_not_depend_on_time(void **state)
     }
 }
 
-/* Healing needs the site's residual after calls in which other lanes used the member's spare. */
+/* Healing needs the site's residual after calls in which other lanes used the replica's spare. */
 static void test_lanes_that_heal_keep_their_residual(void **state)
 {
     (void)state;
@@ -174,8 +174,8 @@ static void test_algorithm_by_hand(void **state)
                 }
                 if (step != schedule_apply(s, f, r))
                     continue;
-                struct nesterov_state outer = {.theta = theta[f], .momentum = momentum[f]};
-                nesterov_step(b->at.dev, &b->run.options.outer, &outer, delta[f], r, n);
+                struct outer_opt_state outer = {.theta = theta[f], .momentum = momentum[f]};
+                outer_opt_step(b->at.dev, &b->run.options.outer, &outer, delta[f], r, n);
                 fragment_gather(b->at.dev, local, slab, &b->run.fragments.f[f]);
                 mix(local, theta[f], last ? 0 : 0.5f, n);
                 fragment_scatter(b->at.dev, slab, local, &b->run.fragments.f[f]);
@@ -185,7 +185,7 @@ static void test_algorithm_by_hand(void **state)
     while (b->step < STEPS)
         one_step(b);
     for (unsigned f = 0; f < PARTS; f++)
-        assert_memory_equal(theta[f], b->at.member.state[f].theta,
+        assert_memory_equal(theta[f], b->at.replica.state[f].theta,
                             b->run.fragments.f[f].elements * sizeof(float));
     assert_memory_equal(slab, b->slab, b->run.table.elements * sizeof *slab);
     bench_close(b);
@@ -240,7 +240,7 @@ static void test_stopped_in_flight(void **state)
     must(site_lend(b->at.site, 0, &local));
     site_send(b->at.site, &(struct site_sending){.fragment = 0, .round = 0, .again = true});
     must(site_collect(b->at.site, 0, &theta, &landed));
-    assert_memory_equal(theta, b->at.member.state[0].theta,
+    assert_memory_equal(theta, b->at.replica.state[0].theta,
                         b->run.fragments.f[0].elements * sizeof *theta);
     must(site_lend(b->at.site, 1, &local)); /* never sent, and never will be */
     site_send(b->at.site, &(struct site_sending){.fragment = 1, .round = 0, .again = true});

@@ -22,15 +22,15 @@ static const char canonical[] = "run.name=t\n";
 
 static struct dev *cpu;
 static uint64_t now;
-static struct world_ops clocked; /* the real world's, with a clock that jumps */
+static struct env_ops clocked; /* the real world's, with a clock that jumps */
 
-static uint64_t clock_now(struct world *w)
+static uint64_t clock_now(struct env *w)
 {
     (void)w;
     return now;
 }
 
-static void clock_sleep(struct world *w, uint64_t ms)
+static void clock_sleep(struct env *w, uint64_t ms)
 {
     (void)w;
     now += ms;
@@ -58,8 +58,8 @@ struct bench {
     struct table table;
     struct fragments fragments;
     float initial[ELEMENTS_MAX], local[ELEMENTS_MAX];
-    struct world *site_world, *aggregator_world;
-    struct member site_member, aggregator_member;
+    struct env *site_world, *aggregator_world;
+    struct outer_state site_member, aggregator_member;
     struct aggregator *aggregator;
     struct link_service service;
     struct site *site;
@@ -67,7 +67,7 @@ struct bench {
     volatile int stop;
     bool strict;
     uint64_t keep;
-    uint8_t back_off;
+    uint8_t residual_reset;
 };
 
 static bool once(unsigned *n)
@@ -206,22 +206,22 @@ static const struct link_ops direct_ops = {
 
 /* ---- the bench ---- */
 
-static struct member_options member_of(const struct bench *b, bool site)
+static struct outer_state_options outer_state_of(const struct bench *b, bool site)
 {
-    struct member_options o = {.fragments = &b->fragments, .residuals = site, .keep = b->keep};
+    struct outer_state_options o = {.fragments = &b->fragments, .residuals = site, .keep = b->keep};
     o.schedule = schedule_streaming(1000, 10, 1, 1, CODEC_INT8);
-    o.schedule.back_off = b->back_off;
+    o.schedule.residual_reset = b->residual_reset;
     o.forgets = site && schedule_forgets(&o.schedule, 1);
-    assert_int_equal(nesterov_make(&o.outer, "nesterov", 0.7f, 0.9f), ERR_OK);
+    assert_int_equal(outer_opt_make(&o.outer, "nesterov", 0.7f, 0.9f), ERR_OK);
     return o;
 }
 
-static struct world *world_of(struct bench *b, const char *name)
+static struct env *env_of(struct bench *b, const char *name)
 {
-    struct world *w;
+    struct env *w;
     char path[128];
     snprintf(path, sizeof path, "%s/%s", b->root, name);
-    assert_int_equal(world_open_real(&w, path), ERR_OK);
+    assert_int_equal(env_posix_open(&w, path), ERR_OK);
     clocked = *w->ops;
     clocked.now_ms = clock_now;
     clocked.sleep_ms = clock_sleep;
@@ -231,20 +231,20 @@ static struct world *world_of(struct bench *b, const char *name)
 
 static void aggregator_begin(struct bench *b)
 {
-    struct member_options o = member_of(b, false);
+    struct outer_state_options o = outer_state_of(b, false);
     struct aggregator_options a = {.run = "t",
                                    .sites = names,
                                    .site_count = SITES,
                                    .canonical = canonical,
                                    .strict = b->strict,
                                    .straggler_ms = 10000};
-    b->aggregator_world = world_of(b, "aggregator");
-    assert_int_equal(member_open(&b->aggregator_member, b->aggregator_world, cpu, &o, &b->arena),
-                     ERR_OK);
-    if (member_found(&b->aggregator_member))
-        assert_int_equal(member_load(&b->aggregator_member), ERR_OK);
+    b->aggregator_world = env_of(b, "aggregator");
+    assert_int_equal(
+        outer_state_open(&b->aggregator_member, b->aggregator_world, cpu, &o, &b->arena), ERR_OK);
+    if (outer_state_found(&b->aggregator_member))
+        assert_int_equal(outer_state_load(&b->aggregator_member), ERR_OK);
     else
-        assert_int_equal(member_begin(&b->aggregator_member, b->initial), ERR_OK);
+        assert_int_equal(outer_state_begin(&b->aggregator_member, b->initial), ERR_OK);
     assert_int_equal(
         aggregator_open(&b->aggregator, b->aggregator_world, &b->aggregator_member, &a, &b->arena),
         ERR_OK);
@@ -254,25 +254,25 @@ static void aggregator_begin(struct bench *b)
 static void aggregator_end(struct bench *b)
 {
     aggregator_close(b->aggregator);
-    member_close(&b->aggregator_member);
-    world_close_real(b->aggregator_world);
+    outer_state_close(&b->aggregator_member);
+    env_posix_close(b->aggregator_world);
 }
 
 static enum err site_open_as(struct bench *b, const char *name, const char *directory)
 {
-    struct member_options o = member_of(b, true);
+    struct outer_state_options o = outer_state_of(b, true);
     struct site_options s = {.run = "t",
                              .name = name,
                              .index = 0,
                              .site_count = SITES,
                              .canonical = canonical,
                              .strict = b->strict,
-                             .feedback = 1,
+                             .error_feedback_decay = 1,
                              .straggler_ms = 10000,
                              .seed = 1,
                              .stop = &b->stop};
-    b->site_world = world_of(b, directory);
-    assert_int_equal(member_open(&b->site_member, b->site_world, cpu, &o, &b->arena), ERR_OK);
+    b->site_world = env_of(b, directory);
+    assert_int_equal(outer_state_open(&b->site_member, b->site_world, cpu, &o, &b->arena), ERR_OK);
     return site_open(&b->site, b->site_world, &b->link.link, &b->site_member, &s, &b->arena);
 }
 
@@ -284,8 +284,8 @@ static void site_begin(struct bench *b)
 static void site_end(struct bench *b)
 {
     site_close(b->site);
-    member_close(&b->site_member);
-    world_close_real(b->site_world);
+    outer_state_close(&b->site_member);
+    env_posix_close(b->site_world);
 }
 
 static void site_again(struct bench *b) /* kill -9 and a start */
@@ -344,8 +344,8 @@ static struct wire_head head_of(const struct bench *b, unsigned site)
 /* Hello and a contribution of z = 1/64 everywhere, by site 1 or 2, to the round in flight. */
 static void other(struct bench *b, unsigned site)
 {
-    const struct member_state *s = &b->aggregator_member.state[0];
-    const struct codec *c = codec_get(member_codec(&b->aggregator_member, 0));
+    const struct outer_state_fragment *s = &b->aggregator_member.state[0];
+    const struct codec *c = codec_get(outer_state_codec(&b->aggregator_member, 0));
     size_t n = b->fragments.f[0].elements;
     float z[ELEMENTS_MAX], residual[ELEMENTS_MAX];
     uint8_t *payload = arena_alloc(&b->arena, c->payload_max(c, n));
@@ -369,7 +369,7 @@ static void other(struct bench *b, unsigned site)
                                   .round = s->round,
                                   .parent = s->manifest,
                                   .payload_bytes = bytes,
-                                  .grid = member_grid(&b->aggregator_member, 0),
+                                  .grid = outer_state_grid(&b->aggregator_member, 0),
                                   .payload = digest_of(payload, bytes),
                                   .weight = 1};
     struct wire_answer a;
@@ -426,8 +426,8 @@ static void test_round_and_report(void **state)
     bench_close(b);
 }
 
-/* DiLoCo with a mean of three deltas, first step: theta - lr*(1+mu)*mean, in float64 (whole rounds:
- * exact to bf16). */
+/* DiLoCo with a mean of three deltas, first step: theta - lr*(1+mu)*mean, in float64
+ * (full-precision rounds: exact to bf16). */
 static void test_one_round_by_hand(void **state)
 {
     (void)state;
@@ -518,13 +518,13 @@ static void test_backlog_backs_off(void **state)
     struct bench *b = bench_open(true);
     site_end(b);
     aggregator_end(b);
-    b->back_off = 90; /* well below what int8 leaves */
+    b->residual_reset = 90; /* well below what int8 leaves */
     aggregator_begin(b);
     site_begin(b);
     start(b);
     size_t n = b->fragments.f[0].elements;
     float *waited = arena_array(&b->arena, n, sizeof *waited);
-    const struct member_state *s = &b->site_member.state[0];
+    const struct outer_state_fragment *s = &b->site_member.state[0];
     const enum codec_kind want[] = {CODEC_BF16, CODEC_INT8, CODEC_BF16, CODEC_INT8};
     double some = 0;
     for (uint64_t round = 0; round < 4; round++) {
@@ -532,11 +532,11 @@ static void test_backlog_backs_off(void **state)
         memcpy(waited, s->residual, n * sizeof *waited);
         double *before = arena_array(&b->arena, n, sizeof *before);
         memcpy(before, s->forgotten, n * sizeof *before);
-        assert_int_equal(member_codec(&b->site_member, 0), want[round]);
+        assert_int_equal(outer_state_codec(&b->site_member, 0), want[round]);
         others(b);
         assert_int_equal(round_of(b, round), ERR_OK);
         assert_true(equal_states(b));
-        assert_int_equal(member_manifest(&b->site_member, 0, round, &m), ERR_OK);
+        assert_int_equal(outer_state_manifest(&b->site_member, 0, round, &m), ERR_OK);
         assert_int_equal(m.codec, want[round]);
         assert_int_equal(m.sites[0].backlog >= 90, want[round] == CODEC_INT8);
         for (size_t i = 0; i < n; i++) {
@@ -550,8 +550,8 @@ static void test_backlog_backs_off(void **state)
     aggregator_end(b);
     aggregator_begin(b);
     start(b);
-    assert_int_equal(member_codec(&b->site_member, 0), CODEC_BF16);
-    assert_int_equal(member_codec(&b->aggregator_member, 0), CODEC_BF16);
+    assert_int_equal(outer_state_codec(&b->site_member, 0), CODEC_BF16);
+    assert_int_equal(outer_state_codec(&b->aggregator_member, 0), CODEC_BF16);
     bench_close(b);
 }
 
@@ -595,12 +595,12 @@ static void test_damaged_site_sits_out(void **state)
         assert_true(equal_states(b));
         assert_memory_equal(b->local, b->site_member.state[0].theta, n * sizeof *b->local);
         assert_memory_equal(kept, b->site_member.state[0].residual, n * sizeof *kept);
-        assert_int_equal(member_manifest(&b->site_member, 0, 2 * i, &m), ERR_OK);
+        assert_int_equal(outer_state_manifest(&b->site_member, 0, 2 * i, &m), ERR_OK);
         assert_int_equal(manifest_included(&m), 2);
         assert_false(m.sites[0].included);
         others(b);
         assert_int_equal(round_of(b, 2 * i + 1), ERR_OK);
-        assert_int_equal(member_manifest(&b->site_member, 0, 2 * i + 1, &m), ERR_OK);
+        assert_int_equal(outer_state_manifest(&b->site_member, 0, 2 * i + 1, &m), ERR_OK);
         assert_int_equal(manifest_included(&m), 3);
     }
     bench_close(b);
@@ -943,8 +943,8 @@ static void test_aggregator_restarts(void **state)
     bench_close(b);
 }
 
-/* outer.extra_steps: only in quorum mode, only before something is stored, only while nobody
- * answers. */
+/* outer.max_local_steps_offline: only in quorum mode, only before something is stored, only while
+ * nobody answers. */
 static void test_unreachable(void **state)
 {
     (void)state;
@@ -992,9 +992,9 @@ static void test_directory_is_one_owners(void **state)
     assert_int_equal(site_open_as(b, "s1", "site"), ERR_CONFIG);
     site_end(b);
     aggregator_end(b);
-    struct world *w = world_of(b, "taken");
+    struct env *w = env_of(b, "taken");
     assert_int_equal(aggregator_claim(w, canonical), ERR_OK);
-    world_close_real(w);
+    env_posix_close(w);
     assert_int_equal(site_open_as(b, "s0", "taken"), ERR_CONFIG);
     site_end(b);
     site_begin(b);

@@ -28,49 +28,49 @@ static float initial[ELEMENTS_MAX];
 static char *roster[SITES] = {"a", "b", "c", "d"};
 
 struct node {
-    struct world *world;
-    struct member member;
+    struct env *env;
+    struct outer_state replica;
     struct arena arena;
 };
 
 static void node_open(struct node *n, const char *name, bool site)
 {
-    struct member_options o = {.fragments = &fragments,
-                               .schedule = schedule,
-                               .residuals = site,
-                               .keep = 3,
-                               .remake = aggregator_remake,
-                               .remake_self = roster};
+    struct outer_state_options o = {.fragments = &fragments,
+                                    .schedule = schedule,
+                                    .residuals = site,
+                                    .keep = 3,
+                                    .remake = aggregator_remake,
+                                    .remake_self = roster};
     char path[128];
     *n = (struct node){.arena = arena_make(0)};
-    assert_int_equal(nesterov_make(&o.outer, "nesterov", 0.7f, 0.9f), ERR_OK);
+    assert_int_equal(outer_opt_make(&o.outer, "nesterov", 0.7f, 0.9f), ERR_OK);
     if (!site)
-        member_aggregates(&o, SITES);
+        outer_state_aggregates(&o, SITES);
     snprintf(path, sizeof path, "%s/%s", root, name);
-    assert_int_equal(world_open_real(&n->world, path), ERR_OK);
-    assert_int_equal(member_open(&n->member, n->world, cpu, &o, &n->arena), ERR_OK);
+    assert_int_equal(env_posix_open(&n->env, path), ERR_OK);
+    assert_int_equal(outer_state_open(&n->replica, n->env, cpu, &o, &n->arena), ERR_OK);
 }
 
 static void node_close(struct node *n)
 {
-    member_close(&n->member);
-    world_close_real(n->world);
+    outer_state_close(&n->replica);
+    env_posix_close(n->env);
     arena_free(&n->arena);
 }
 
 static void nodes(struct node *a, struct node *s, const char *name, enum codec_kind codec,
-                  uint8_t back_off)
+                  uint8_t residual_reset)
 {
     char path[64];
     schedule = schedule_streaming(1000, 10, 1, 1, codec);
-    schedule.reencode_from = FROM;
-    schedule.back_off = back_off;
+    schedule.downlink_compression_from = FROM;
+    schedule.residual_reset = residual_reset;
     snprintf(path, sizeof path, "%s-a", name);
     node_open(a, path, false);
     snprintf(path, sizeof path, "%s-s", name);
     node_open(s, path, true);
-    assert_int_equal(member_begin(&a->member, initial), ERR_OK);
-    assert_int_equal(member_begin(&s->member, initial), ERR_OK);
+    assert_int_equal(outer_state_begin(&a->replica, initial), ERR_OK);
+    assert_int_equal(outer_state_begin(&s->replica, initial), ERR_OK);
 }
 
 struct made {
@@ -82,11 +82,11 @@ struct made {
 };
 
 /* Contributions of the first `included` sites; deltas of scales that differ by block and site. */
-static void contribute(struct made *r, struct member *m, unsigned included)
+static void contribute(struct made *r, struct outer_state *m, unsigned included)
 {
     static float z[ELEMENTS_MAX], left[ELEMENTS_MAX];
-    const struct member_state *s = &m->state[0];
-    const struct codec *c = codec_get(member_codec(m, 0));
+    const struct outer_state_fragment *s = &m->state[0];
+    const struct codec *c = codec_get(outer_state_codec(m, 0));
     size_t n = fragments.f[0].elements;
     memset(r->sum, 0, sizeof r->sum);
     r->manifest = (struct manifest){.run = "t",
@@ -120,15 +120,15 @@ static void contribute(struct made *r, struct member *m, unsigned included)
 }
 
 /* What aggregator_commit.c does with it. */
-static void aggregate(struct made *r, struct member *m, unsigned included)
+static void aggregate(struct made *r, struct outer_state *m, unsigned included)
 {
-    const struct codec *c = codec_get(member_codec(m, 0));
+    const struct codec *c = codec_get(outer_state_codec(m, 0));
     size_t n = fragments.f[0].elements;
     assert_true(c->aggregate_max(c, n, schedule_payloads(&schedule, c->kind, included)) <=
                 BYTES_MAX);
-    reencode_keep(m, 0);
-    if (schedule_reencodes(&schedule, c->kind, included))
-        assert_int_equal(reencode_sum(m, 0, r->aggregate, &r->bytes, r->payloads, included, &arena),
+    downlink_keep(m, 0);
+    if (schedule_compresses_downlink(&schedule, c->kind, included))
+        assert_int_equal(downlink_sum(m, 0, r->aggregate, &r->bytes, r->payloads, included, &arena),
                          ERR_OK);
     else
         assert_int_equal(
@@ -137,18 +137,18 @@ static void aggregate(struct made *r, struct member *m, unsigned included)
                 c->aggregate_max(c, n, schedule_payloads(&schedule, c->kind, included)));
 }
 
-static void commit(struct made *r, struct member *m, bool made)
+static void commit(struct made *r, struct outer_state *m, bool made)
 {
-    assert_int_equal(member_apply(m, 0, &r->manifest, made, r->aggregate, r->bytes), ERR_OK);
+    assert_int_equal(outer_state_apply(m, 0, &r->manifest, made, r->aggregate, r->bytes), ERR_OK);
     if (made)
-        assert_int_equal(reencode_backlog(m, 0, &r->manifest, &r->manifest.backlog), ERR_OK);
+        assert_int_equal(downlink_backlog(m, 0, &r->manifest, &r->manifest.backlog), ERR_OK);
     else
         memset(m->spare.residual, 0, fragments.f[0].elements * sizeof(float));
-    assert_int_equal(member_commit(m, 0, &r->manifest, r->aggregate, r->bytes), ERR_OK);
+    assert_int_equal(outer_state_commit(m, 0, &r->manifest, r->aggregate, r->bytes), ERR_OK);
 }
 
 /* What one payload alone says: behind the size, 8 bytes. */
-static void passed_on(const struct made *r, struct member *m, float *out)
+static void passed_on(const struct made *r, struct outer_state *m, float *out)
 {
     const struct codec *c = codec_get((enum codec_kind)r->manifest.codec);
     assert_int_equal(c->check(c, r->aggregate + 8, r->bytes - 8, fragments.f[0].elements), ERR_OK);
@@ -181,25 +181,25 @@ static void beside_float64(enum codec_kind codec)
     for (uint64_t t = 0; t < 6; t++) {
         node_close(&a);
         node_open(&a, name, false);
-        assert_int_equal(member_load(&a.member), ERR_OK);
-        contribute(&r, &a.member, SITES);
-        aggregate(&r, &a.member, SITES);
-        passed_on(&r, &a.member, sent);
-        commit(&r, &a.member, true);
-        commit(&r, &s.member, false);
-        assert_true(digest_equal(&a.member.state[0].digest, &s.member.state[0].digest));
+        assert_int_equal(outer_state_load(&a.replica), ERR_OK);
+        contribute(&r, &a.replica, SITES);
+        aggregate(&r, &a.replica, SITES);
+        passed_on(&r, &a.replica, sent);
+        commit(&r, &a.replica, true);
+        commit(&r, &s.replica, false);
+        assert_true(digest_equal(&a.replica.state[0].digest, &s.replica.state[0].digest));
         for (size_t k = 0; k < n; k++) {
             residual[k] += r.sum[k] - (double)sent[k];
             all[k] += r.sum[k] - (double)sent[k];
-            assert_true(fabs(residual[k] - (double)a.member.state[0].residual[k]) < 1e-8);
+            assert_true(fabs(residual[k] - (double)a.replica.state[0].residual[k]) < 1e-8);
             momentum[k] = 0.9 * momentum[k] + (double)sent[k] / SITES;
             theta[k] -= 0.7 * (0.9 * momentum[k] + (double)sent[k] / SITES);
-            assert_true(fabs(theta[k] - (double)s.member.state[0].theta[k]) < 1e-6);
+            assert_true(fabs(theta[k] - (double)s.replica.state[0].theta[k]) < 1e-6);
             lost += fabs(residual[k]);
         }
     }
     for (size_t k = 0; k < n; k++)
-        assert_true(fabs(all[k] - (double)a.member.state[0].residual[k]) < 1e-8);
+        assert_true(fabs(all[k] - (double)a.replica.state[0].residual[k]) < 1e-8);
     assert_true((lost > 0) == (codec != CODEC_F32)); /* so there was something to keep */
     node_close(&a);
     node_close(&s);
@@ -215,7 +215,7 @@ static void test_beside_float64(void **state)
         beside_float64(codecs[i]);
 }
 
-/* A whole round leaves the grid that relaying it leaves, not that of the larger sum. */
+/* A full-precision round leaves the grid that relaying it leaves, not that of the larger sum. */
 static void test_grid_is_as_relayed(void **state)
 {
     (void)state;
@@ -225,17 +225,17 @@ static void test_grid_is_as_relayed(void **state)
     struct node a, s;
     size_t n = fragments.f[0].elements, size;
     nodes(&a, &s, "grid", CODEC_INT4, 0);
-    contribute(&r, &a.member, SITES);
+    contribute(&r, &a.replica, SITES);
     const struct codec *c = codec_get(CODEC_BF16);
     assert_int_equal(r.manifest.codec, c->kind);
-    assert_int_equal(c->aggregate(c, a.member.work, relayed, &size, r.payloads, SITES, n), ERR_OK);
-    assert_int_equal(c->mean(c, a.member.work, mean, codes, relayed, size, SITES, SITES,
-                             a.member.state[0].codes, n),
+    assert_int_equal(c->aggregate(c, a.replica.work, relayed, &size, r.payloads, SITES, n), ERR_OK);
+    assert_int_equal(c->mean(c, a.replica.work, mean, codes, relayed, size, SITES, SITES,
+                             a.replica.state[0].codes, n),
                      ERR_OK);
-    aggregate(&r, &a.member, SITES);
+    aggregate(&r, &a.replica, SITES);
     assert_true(r.bytes < size / 3);
-    commit(&r, &a.member, true);
-    assert_memory_equal(a.member.state[0].codes, codes, n / DEV_BLOCK);
+    commit(&r, &a.replica, true);
+    assert_memory_equal(a.replica.state[0].codes, codes, n / DEV_BLOCK);
     node_close(&a);
     node_close(&s);
 }
@@ -252,21 +252,21 @@ static void test_again_and_too_few(void **state)
     size_t n = fragments.f[0].elements;
     nodes(&a, &s, "again", CODEC_FP8_SR, 0);
     for (int t = 0; t < 2; t++) {
-        contribute(&r, &a.member, SITES);
-        aggregate(&r, &a.member, SITES);
+        contribute(&r, &a.replica, SITES);
+        aggregate(&r, &a.replica, SITES);
         memcpy(first, r.aggregate, r.bytes);
-        memcpy(kept, a.member.spare.residual, n * sizeof *kept);
-        aggregate(&r, &a.member, SITES);
+        memcpy(kept, a.replica.spare.residual, n * sizeof *kept);
+        aggregate(&r, &a.replica, SITES);
         assert_memory_equal(first, r.aggregate, r.bytes);
-        assert_memory_equal(kept, a.member.spare.residual, n * sizeof *kept);
-        commit(&r, &a.member, true);
+        assert_memory_equal(kept, a.replica.spare.residual, n * sizeof *kept);
+        commit(&r, &a.replica, true);
     }
-    assert_true(r.manifest.backlog > 0 && a.member.state[0].backlog == r.manifest.backlog);
-    contribute(&r, &a.member, FROM - 1);
-    aggregate(&r, &a.member, FROM - 1);
+    assert_true(r.manifest.backlog > 0 && a.replica.state[0].backlog == r.manifest.backlog);
+    contribute(&r, &a.replica, FROM - 1);
+    aggregate(&r, &a.replica, FROM - 1);
     assert_int_equal(r.bytes, 8 * (FROM - 1) + r.payloads[0].size_bytes + r.payloads[1].size_bytes);
-    commit(&r, &a.member, true);
-    assert_memory_equal(kept, a.member.state[0].residual, n * sizeof *kept);
+    commit(&r, &a.replica, true);
+    assert_memory_equal(kept, a.replica.state[0].residual, n * sizeof *kept);
     node_close(&a);
     node_close(&s);
 }
@@ -282,19 +282,19 @@ static void test_backs_off(void **state)
     size_t n = fragments.f[0].elements;
     nodes(&a, &s, "back", CODEC_TOPK, 120); /* half octaves of the ratio: 1/16 */
     for (int t = 0; t < 2; t++) {
-        contribute(&r, &a.member, SITES);
-        aggregate(&r, &a.member, SITES);
-        commit(&r, &a.member, true);
+        contribute(&r, &a.replica, SITES);
+        aggregate(&r, &a.replica, SITES);
+        commit(&r, &a.replica, true);
     }
-    memcpy(kept, a.member.state[0].residual, n * sizeof *kept);
-    assert_int_equal(member_codec(&a.member, 0),
+    memcpy(kept, a.replica.state[0].residual, n * sizeof *kept);
+    assert_int_equal(outer_state_codec(&a.replica, 0),
                      CODEC_BF16); /* the sites said nothing: backlog 0 */
-    contribute(&r, &a.member, SITES);
-    aggregate(&r, &a.member, SITES);
-    commit(&r, &a.member, true);
+    contribute(&r, &a.replica, SITES);
+    aggregate(&r, &a.replica, SITES);
+    commit(&r, &a.replica, true);
     for (size_t k = 0; k < n; k++) {
-        assert_true(a.member.state[0].forgotten[k] == (double)kept[k]);
-        assert_true(fabs((double)a.member.state[0].residual[k]) <= fabs(r.sum[k]) / 256);
+        assert_true(a.replica.state[0].forgotten[k] == (double)kept[k]);
+        assert_true(fabs((double)a.replica.state[0].residual[k]) <= fabs(r.sum[k]) / 256);
     }
     node_close(&a);
     node_close(&s);
@@ -307,7 +307,7 @@ static void spool(const struct made *r, struct node *a, unsigned site, size_t pa
     digest_hex(&r->manifest.sites[site].payload, hex);
     snprintf(path, sizeof path, "spool/0/%u/%s.%s", (unsigned)r->manifest.round, roster[site], hex);
     assert_int_equal(
-        a->world->ops->write(a->world, path, &(struct file_part){r->payloads[site].data, part}, 1),
+        a->env->ops->write(a->env, path, &(struct file_part){r->payloads[site].data, part}, 1),
         ERR_OK);
 }
 
@@ -326,7 +326,7 @@ static void damage_last_byte(const char *file)
 
 /* The state of a re-encoded round is made again, its residual from the contributions of the round;
  * where one of these is gone or damaged the residual is lost, which is said. */
-static void damaged_state(const char *name, uint8_t back_off, bool kept, bool whole)
+static void damaged_state(const char *name, uint8_t residual_reset, bool kept, bool whole)
 {
     static struct made r;
     static float residual[ELEMENTS_MAX];
@@ -334,32 +334,32 @@ static void damaged_state(const char *name, uint8_t back_off, bool kept, bool wh
     struct node a, s;
     char path[64];
     size_t n = fragments.f[0].elements;
-    nodes(&a, &s, name, CODEC_TOPK, back_off);
+    nodes(&a, &s, name, CODEC_TOPK, residual_reset);
     for (int t = 0; t < 3; t++) {
-        contribute(&r, &a.member, SITES);
+        contribute(&r, &a.replica, SITES);
         for (unsigned i = 0; kept && t == 2 && i < SITES; i++)
             spool(&r, &a, i, r.payloads[i].size_bytes - (!whole && i == 2));
-        aggregate(&r, &a.member, SITES);
-        commit(&r, &a.member, true);
+        aggregate(&r, &a.replica, SITES);
+        commit(&r, &a.replica, true);
     }
-    struct digest before = member_digest(&a.member, false);
-    memcpy(residual, a.member.state[0].residual, n * sizeof *residual);
-    if (back_off)
-        memcpy(forgotten, a.member.state[0].forgotten, n * sizeof *forgotten);
+    struct digest before = outer_state_digest(&a.replica, false);
+    memcpy(residual, a.replica.state[0].residual, n * sizeof *residual);
+    if (residual_reset)
+        memcpy(forgotten, a.replica.state[0].forgotten, n * sizeof *forgotten);
     snprintf(path, sizeof path, "%s-a/frag/0/3/state", name); /* its own parts come last */
     damage_last_byte(path);
     node_close(&a);
     snprintf(path, sizeof path, "%s-a", name);
     node_open(&a, path, false);
-    assert_int_equal(member_load(&a.member), ERR_OK);
-    struct digest after = member_digest(&a.member, false);
+    assert_int_equal(outer_state_load(&a.replica), ERR_OK);
+    struct digest after = outer_state_digest(&a.replica, false);
     assert_true(digest_equal(&before, &after));
-    assert_int_equal(a.member.residuals_lost, kept && whole ? 0 : 1);
+    assert_int_equal(a.replica.residuals_lost, kept && whole ? 0 : 1);
     if (!kept || !whole)
         memset(residual, 0, sizeof residual);
-    assert_memory_equal(a.member.state[0].residual, residual, n * sizeof *residual);
-    if (back_off && whole)
-        assert_memory_equal(a.member.state[0].forgotten, forgotten, n * sizeof *forgotten);
+    assert_memory_equal(a.replica.state[0].residual, residual, n * sizeof *residual);
+    if (residual_reset && whole)
+        assert_memory_equal(a.replica.state[0].forgotten, forgotten, n * sizeof *forgotten);
     node_close(&a);
     node_close(&s);
 }

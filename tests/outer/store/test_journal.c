@@ -11,7 +11,7 @@
 #include "outer/store/journal.h"
 
 static char root[64];
-static struct world *world;
+static struct env *env;
 static struct arena arena;
 
 struct seen {
@@ -31,7 +31,7 @@ static enum err see(void *self, const struct journal_record *r)
 static enum err reopen(struct journal *j)
 {
     seen.count = 0;
-    return journal_open(j, world, "journal", see, &seen);
+    return journal_open(j, env, "journal", see, &seen);
 }
 
 static struct journal_record record(unsigned i)
@@ -80,7 +80,7 @@ static uint8_t *bytes(size_t *n)
 {
     uint8_t *data;
     arena_reset(&arena);
-    assert_int_equal(world->ops->read(world, "journal", 1 << 20, &arena, &data, n), ERR_OK);
+    assert_int_equal(env->ops->read(env, "journal", 1 << 20, &arena, &data, n), ERR_OK);
     return data;
 }
 
@@ -98,7 +98,7 @@ static void put(const uint8_t *data, size_t n)
 static int fresh(void **state)
 {
     (void)state;
-    return world->ops->remove(world, "journal") != ERR_OK;
+    return env->ops->remove(env, "journal") != ERR_OK;
 }
 
 static void what_was_appended_comes_back(void **state)
@@ -209,13 +209,13 @@ static int open_world(void **state)
     (void)state;
     strcpy(root, "/tmp/test_journal.XXXXXX");
     arena = arena_make(0);
-    return !mkdtemp(root) || world_open_real(&world, root) != ERR_OK;
+    return !mkdtemp(root) || env_posix_open(&env, root) != ERR_OK;
 }
 
 static int close_world(void **state)
 {
     (void)state;
-    world_close_real(world);
+    env_posix_close(env);
     arena_free(&arena);
     return file_remove_tree(root) != ERR_OK;
 }

@@ -1,4 +1,4 @@
-/* The outer state: the step against float64, the same bits on every member, and files whose damage
+/* The outer state: the step against float64, the same bits on every replica, and files whose damage
  * always shows. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,36 +25,36 @@ static float initial[ELEMENTS_MAX];
 static const char *optimizer = "nesterov"; /* of what options() says */
 
 struct node {
-    struct world *world;
-    struct member member;
+    struct env *env;
+    struct outer_state replica;
     struct arena arena;
     char path[128];
 };
 
-static struct member_options options(bool site)
+static struct outer_state_options options(bool site)
 {
-    struct member_options o = {
+    struct outer_state_options o = {
         .fragments = &fragments, .residuals = site, .forgets = site, .keep = 3};
     o.schedule = schedule_streaming(1000, 10, FRAGMENTS, 1, CODEC_INT8);
-    assert_int_equal(nesterov_make(&o.outer, optimizer, 0.7f, 0.9f), ERR_OK);
-    if (nesterov_gathers(&o.outer))
+    assert_int_equal(outer_opt_make(&o.outer, optimizer, 0.7f, 0.9f), ERR_OK);
+    if (outer_opt_gathers(&o.outer))
         o.outer.delay = 3;
     return o;
 }
 
 static void node_open(struct node *n, const char *name, bool site)
 {
-    struct member_options o = options(site);
+    struct outer_state_options o = options(site);
     *n = (struct node){.arena = arena_make(0)};
     snprintf(n->path, sizeof n->path, "%s/%s/%s", root, optimizer, name);
-    assert_int_equal(world_open_real(&n->world, n->path), ERR_OK);
-    assert_int_equal(member_open(&n->member, n->world, cpu, &o, &n->arena), ERR_OK);
+    assert_int_equal(env_posix_open(&n->env, n->path), ERR_OK);
+    assert_int_equal(outer_state_open(&n->replica, n->env, cpu, &o, &n->arena), ERR_OK);
 }
 
 static void node_close(struct node *n)
 {
-    member_close(&n->member);
-    world_close_real(n->world);
+    outer_state_close(&n->replica);
+    env_posix_close(n->env);
     arena_free(&n->arena);
 }
 
@@ -64,7 +64,7 @@ static void node_again(struct node *n, const char *name, bool site)
     node_open(n, name, site);
 }
 
-/* The contributions of one round, encoded on the member's grid; z is a multiple of 2^-20 below 1.
+/* The contributions of one round, encoded on the replica's grid; z is a multiple of 2^-20 below 1.
  */
 struct made {
     struct manifest manifest;
@@ -73,10 +73,10 @@ struct made {
     double mean[ELEMENTS_MAX]; /* exact: what the aggregate decodes to */
 };
 
-static void round_make(struct made *out, struct member *m, unsigned f, uint64_t seed)
+static void round_make(struct made *out, struct outer_state *m, unsigned f, uint64_t seed)
 {
-    const struct member_state *s = &m->state[f];
-    const struct codec *c = codec_get(member_codec(m, f));
+    const struct outer_state_fragment *s = &m->state[f];
+    const struct codec *c = codec_get(outer_state_codec(m, f));
     size_t n = fragments.f[f].elements;
     struct codec_payload payloads[SITES];
     float z[ELEMENTS_MAX], residual[ELEMENTS_MAX];
@@ -111,15 +111,15 @@ static void round_make(struct made *out, struct member *m, unsigned f, uint64_t 
                      ERR_OK);
 }
 
-static void round_commit(struct member *m, unsigned f, struct made *r, bool made)
+static void round_commit(struct outer_state *m, unsigned f, struct made *r, bool made)
 {
     size_t n = fragments.f[f].elements;
-    assert_int_equal(member_apply(m, f, &r->manifest, made, r->aggregate, r->bytes), ERR_OK);
+    assert_int_equal(outer_state_apply(m, f, &r->manifest, made, r->aggregate, r->bytes), ERR_OK);
     for (size_t k = 0; m->o.residuals && k < n; k++) {
         m->spare.residual[k] = (float)k / 64 + (float)r->manifest.round;
         m->spare.forgotten[k] = (double)k / 128;
     }
-    assert_int_equal(member_commit(m, f, &r->manifest, r->aggregate, r->bytes), ERR_OK);
+    assert_int_equal(outer_state_commit(m, f, &r->manifest, r->aggregate, r->bytes), ERR_OK);
 }
 
 static int setup(void **state)
@@ -156,8 +156,8 @@ static void test_step_is_nesterov(void **state)
     float start[ELEMENTS_MAX];
     node_open(&a, "a", false);
     node_open(&s, "s", true);
-    assert_int_equal(member_begin(&a.member, initial), ERR_OK);
-    assert_int_equal(member_begin(&s.member, initial), ERR_OK);
+    assert_int_equal(outer_state_begin(&a.replica, initial), ERR_OK);
+    assert_int_equal(outer_state_begin(&s.replica, initial), ERR_OK);
     fragment_gather(cpu, start, initial, &fragments.f[1]);
     size_t n = fragments.f[1].elements;
     for (size_t k = 0; k < n; k++) {
@@ -165,21 +165,22 @@ static void test_step_is_nesterov(void **state)
         momentum[k] = 0;
     }
     for (uint64_t t = 0; t < 5; t++) {
-        round_make(&r, &a.member, 1, 100 * t);
-        round_commit(&a.member, 1, &r, true);
-        round_commit(&s.member, 1, &r, false);
+        round_make(&r, &a.replica, 1, 100 * t);
+        round_commit(&a.replica, 1, &r, true);
+        round_commit(&s.replica, 1, &r, false);
         for (size_t k = 0; k < n; k++) {
             momentum[k] = 0.9 * momentum[k] + r.mean[k];
             theta[k] -= 0.7 * (r.mean[k] + 0.9 * momentum[k]);
-            assert_true(fabs(theta[k] - a.member.state[1].theta[k]) < 1e-6);
-            assert_true(fabs(momentum[k] - a.member.state[1].momentum[k]) < 1e-8);
+            assert_true(fabs(theta[k] - a.replica.state[1].theta[k]) < 1e-6);
+            assert_true(fabs(momentum[k] - a.replica.state[1].momentum[k]) < 1e-8);
         }
-        assert_true(digest_equal(&a.member.state[1].digest, &s.member.state[1].digest));
-        assert_int_equal(a.member.state[1].round, t + 1);
+        assert_true(digest_equal(&a.replica.state[1].digest, &s.replica.state[1].digest));
+        assert_int_equal(a.replica.state[1].round, t + 1);
     }
-    assert_int_equal(a.member.state[0].round, 0);
-    struct digest da = member_digest(&a.member, false), ds = member_digest(&s.member, false);
-    struct digest own = member_digest(&s.member, true);
+    assert_int_equal(a.replica.state[0].round, 0);
+    struct digest da = outer_state_digest(&a.replica, false),
+                  ds = outer_state_digest(&s.replica, false);
+    struct digest own = outer_state_digest(&s.replica, true);
     assert_true(digest_equal(&da, &ds));
     assert_false(digest_equal(&ds, &own));
     node_close(&a);
@@ -194,23 +195,25 @@ static void test_apply_compares(void **state)
     struct node a, s;
     node_open(&a, "ac", false);
     node_open(&s, "sc", true);
-    assert_int_equal(member_begin(&a.member, initial), ERR_OK);
-    assert_int_equal(member_begin(&s.member, initial), ERR_OK);
-    round_make(&r, &a.member, 0, 7);
-    round_commit(&a.member, 0, &r, true);
+    assert_int_equal(outer_state_begin(&a.replica, initial), ERR_OK);
+    assert_int_equal(outer_state_begin(&s.replica, initial), ERR_OK);
+    round_make(&r, &a.replica, 0, 7);
+    round_commit(&a.replica, 0, &r, true);
     r.aggregate[r.bytes / 2] ^= 1;
-    assert_int_equal(member_apply(&s.member, 0, &r.manifest, false, r.aggregate, r.bytes),
+    assert_int_equal(outer_state_apply(&s.replica, 0, &r.manifest, false, r.aggregate, r.bytes),
                      ERR_PROTO);
     r.aggregate[r.bytes / 2] ^= 1;
     struct manifest other = r.manifest;
     other.state_after.bytes[0] ^= 1;
-    assert_int_equal(member_apply(&s.member, 0, &other, false, r.aggregate, r.bytes), ERR_DISAGREE);
-    s.member.state[0].theta[3] +=
-        1; /* a flipped bit in memory shows at the next round at the latest */
-    assert_int_equal(member_apply(&s.member, 0, &r.manifest, false, r.aggregate, r.bytes),
+    assert_int_equal(outer_state_apply(&s.replica, 0, &other, false, r.aggregate, r.bytes),
                      ERR_DISAGREE);
-    assert_int_equal(member_load(&s.member), ERR_OK);
-    assert_int_equal(member_apply(&s.member, 0, &r.manifest, false, r.aggregate, r.bytes), ERR_OK);
+    s.replica.state[0].theta[3] +=
+        1; /* a flipped bit in memory shows at the next round at the latest */
+    assert_int_equal(outer_state_apply(&s.replica, 0, &r.manifest, false, r.aggregate, r.bytes),
+                     ERR_DISAGREE);
+    assert_int_equal(outer_state_load(&s.replica), ERR_OK);
+    assert_int_equal(outer_state_apply(&s.replica, 0, &r.manifest, false, r.aggregate, r.bytes),
+                     ERR_OK);
     node_close(&a);
     node_close(&s);
 }
@@ -224,32 +227,32 @@ static void test_load_is_what_was_saved(void **state)
     struct manifest m;
     struct file_map aggregate;
     node_open(&s, "l", true);
-    assert_false(member_found(&s.member));
-    assert_int_equal(member_begin(&s.member, initial), ERR_OK);
-    assert_true(member_found(&s.member));
+    assert_false(outer_state_found(&s.replica));
+    assert_int_equal(outer_state_begin(&s.replica, initial), ERR_OK);
+    assert_true(outer_state_found(&s.replica));
     for (uint64_t t = 0; t < 4; t++) {
         if (t == 2)
-            memcpy(theta, s.member.state[0].theta, fragments.f[0].elements * sizeof *theta);
-        round_make(&r, &s.member, 0, t);
-        round_commit(&s.member, 0, &r, true);
+            memcpy(theta, s.replica.state[0].theta, fragments.f[0].elements * sizeof *theta);
+        round_make(&r, &s.replica, 0, t);
+        round_commit(&s.replica, 0, &r, true);
     }
-    struct digest before = member_digest(&s.member, true);
+    struct digest before = outer_state_digest(&s.replica, true);
     node_again(&s, "l", true);
-    assert_int_equal(member_load(&s.member), ERR_OK);
-    struct digest after = member_digest(&s.member, true);
+    assert_int_equal(outer_state_load(&s.replica), ERR_OK);
+    struct digest after = outer_state_digest(&s.replica, true);
     assert_true(digest_equal(&before, &after));
-    assert_int_equal(s.member.state[0].round, 4);
+    assert_int_equal(s.replica.state[0].round, 4);
     struct digest manifest = manifest_digest(&r.manifest);
-    assert_true(digest_equal(&s.member.state[0].manifest, &manifest));
+    assert_true(digest_equal(&s.replica.state[0].manifest, &manifest));
     /* Replay: all states are still there until they are pruned. */
-    assert_int_equal(member_load_theta(&s.member, 0, 2, kept), ERR_OK);
+    assert_int_equal(outer_state_load_theta(&s.replica, 0, 2, kept), ERR_OK);
     assert_memory_equal(theta, kept, fragments.f[0].elements * sizeof *theta);
-    assert_int_equal(member_load_theta(&s.member, 0, 9, kept), ERR_INPUT);
-    assert_int_equal(member_manifest(&s.member, 0, 3, &m), ERR_OK);
-    assert_int_equal(member_aggregate(&s.member, 0, 3, &aggregate), ERR_OK);
+    assert_int_equal(outer_state_load_theta(&s.replica, 0, 9, kept), ERR_INPUT);
+    assert_int_equal(outer_state_manifest(&s.replica, 0, 3, &m), ERR_OK);
+    assert_int_equal(outer_state_aggregate(&s.replica, 0, 3, &aggregate), ERR_OK);
     assert_int_equal(aggregate.size_bytes, r.bytes);
     assert_memory_equal(aggregate.data, r.aggregate, r.bytes);
-    s.member.world->ops->unmap(s.member.world, &aggregate);
+    s.replica.env->ops->unmap(s.replica.env, &aggregate);
     node_close(&s);
 }
 
@@ -270,12 +273,12 @@ static void test_retention(void **state)
     struct manifest m;
     node_open(&a, "ra", false);
     node_open(&s, "rs", true);
-    assert_int_equal(member_begin(&a.member, initial), ERR_OK);
-    assert_int_equal(member_begin(&s.member, initial), ERR_OK);
+    assert_int_equal(outer_state_begin(&a.replica, initial), ERR_OK);
+    assert_int_equal(outer_state_begin(&s.replica, initial), ERR_OK);
     for (uint64_t t = 0; t < 6; t++) {
-        round_make(&r, &a.member, 0, t);
-        round_commit(&a.member, 0, &r, true);
-        round_commit(&s.member, 0, &r, false);
+        round_make(&r, &a.replica, 0, t);
+        round_commit(&a.replica, 0, &r, true);
+        round_commit(&s.replica, 0, &r, false);
     }
     for (unsigned round = 0; round <= 6; round++) {
         assert_int_equal(there(&a, round, "state"), round >= 5);
@@ -284,13 +287,13 @@ static void test_retention(void **state)
         assert_true(there(&s, round, "state"));
         assert_int_equal(there(&s, round, "aggregate"), round >= 4);
     }
-    assert_int_equal(member_manifest(&a.member, 0, 3, &m),
+    assert_int_equal(outer_state_manifest(&a.replica, 0, 3, &m),
                      ERR_OK); /* of round 3, that made state 4 */
-    assert_int_equal(member_manifest(&a.member, 0, 2, &m), ERR_INPUT);
-    assert_int_equal(member_prune(&s.member, 0, 3), ERR_OK);
+    assert_int_equal(outer_state_manifest(&a.replica, 0, 2, &m), ERR_INPUT);
+    assert_int_equal(outer_state_prune(&s.replica, 0, 3), ERR_OK);
     for (unsigned round = 0; round <= 6; round++)
         assert_int_equal(there(&s, round, "state"), round >= 3);
-    assert_int_equal(member_prune(&s.member, 0, 6), ERR_OK);
+    assert_int_equal(outer_state_prune(&s.replica, 0, 6), ERR_OK);
     assert_true(there(&s, 5, "state")); /* never less than two */
     assert_false(there(&s, 4, "state"));
     node_close(&a);
@@ -328,17 +331,17 @@ static void test_damage_shows(void **state)
     struct manifest m;
     struct file_map aggregate;
     node_open(&s, "d", true);
-    assert_int_equal(member_begin(&s.member, initial), ERR_OK);
+    assert_int_equal(outer_state_begin(&s.replica, initial), ERR_OK);
     for (uint64_t t = 0; t < 2; t++) {
-        round_make(&r, &s.member, 0, t);
-        round_commit(&s.member, 0, &r, true);
+        round_make(&r, &s.replica, 0, t);
+        round_commit(&s.replica, 0, &r, true);
     }
     size_t n = file_get(&s, "CURRENT", good, sizeof good);
     for (size_t i = 0; i < n; i++) {
         good[i] ^= 1;
         file_put(&s, "CURRENT", good, n);
         good[i] ^= 1;
-        assert_int_equal(member_load(&s.member), ERR_CORRUPT);
+        assert_int_equal(outer_state_load(&s.replica), ERR_CORRUPT);
     }
     file_put(&s, "CURRENT", good, n);
     n = file_get(&s, "2/MANIFEST", good, sizeof good);
@@ -346,7 +349,7 @@ static void test_damage_shows(void **state)
         good[i] ^= 0x20;
         file_put(&s, "2/MANIFEST", good, n);
         good[i] ^= 0x20;
-        assert_int_equal(member_manifest(&s.member, 0, 1, &m), ERR_CORRUPT);
+        assert_int_equal(outer_state_manifest(&s.replica, 0, 1, &m), ERR_CORRUPT);
     }
     file_put(&s, "2/MANIFEST", good, n);
     n = file_get(&s, "2/aggregate", good, sizeof good);
@@ -354,7 +357,7 @@ static void test_damage_shows(void **state)
         good[i] ^= 0x80;
         file_put(&s, "2/aggregate", good, n);
         good[i] ^= 0x80;
-        assert_int_equal(member_aggregate(&s.member, 0, 1, &aggregate), ERR_CORRUPT);
+        assert_int_equal(outer_state_aggregate(&s.replica, 0, 1, &aggregate), ERR_CORRUPT);
     }
     file_put(&s, "2/aggregate", good, n);
     n = file_get(&s, "2/state", good, sizeof good);
@@ -362,15 +365,16 @@ static void test_damage_shows(void **state)
         good[i] ^= 4;
         file_put(&s, "2/state", good, n);
         good[i] ^= 4;
-        assert_int_equal(member_load(&s.member), ERR_OK); /* one state back, as after an absence */
-        assert_int_equal(s.member.state[0].round, 1);
+        assert_int_equal(outer_state_load(&s.replica),
+                         ERR_OK); /* one state back, as after an absence */
+        assert_int_equal(s.replica.state[0].round, 1);
     }
     file_put(&s, "2/state", good, n - 1);
-    assert_int_equal(member_load(&s.member), ERR_OK);
-    assert_int_equal(s.member.state[0].round, 1);
+    assert_int_equal(outer_state_load(&s.replica), ERR_OK);
+    assert_int_equal(s.replica.state[0].round, 1);
     file_put(&s, "2/state", good, n);
-    assert_int_equal(member_load(&s.member), ERR_OK);
-    assert_int_equal(s.member.state[0].round, 2);
+    assert_int_equal(outer_state_load(&s.replica), ERR_OK);
+    assert_int_equal(s.replica.state[0].round, 2);
     node_close(&s);
 }
 
@@ -383,19 +387,19 @@ static void test_aggregator_repairs(void **state)
     static uint8_t good[1 << 20], again[1 << 20];
     struct node a;
     node_open(&a, "rep", false);
-    assert_int_equal(member_begin(&a.member, initial), ERR_OK);
+    assert_int_equal(outer_state_begin(&a.replica, initial), ERR_OK);
     for (uint64_t t = 0; t < 3; t++) {
-        round_make(&r, &a.member, 0, t);
-        round_commit(&a.member, 0, &r, true);
+        round_make(&r, &a.replica, 0, t);
+        round_commit(&a.replica, 0, &r, true);
     }
-    struct digest before = member_digest(&a.member, false);
+    struct digest before = outer_state_digest(&a.replica, false);
     size_t n = file_get(&a, "3/state", good, sizeof good);
     good[n / 2] ^= 1;
     file_put(&a, "3/state", good, n);
     good[n / 2] ^= 1;
     node_again(&a, "rep", false);
-    assert_int_equal(member_load(&a.member), ERR_OK);
-    struct digest after = member_digest(&a.member, false);
+    assert_int_equal(outer_state_load(&a.replica), ERR_OK);
+    struct digest after = outer_state_digest(&a.replica, false);
     assert_true(digest_equal(&before, &after));
     assert_int_equal(file_get(&a, "3/state", again, sizeof again), n);
     assert_memory_equal(good, again, n);
@@ -404,7 +408,7 @@ static void test_aggregator_repairs(void **state)
     size_t k = file_get(&a, "2/state", again, sizeof again);
     again[k / 2] ^= 1;
     file_put(&a, "2/state", again, k);
-    assert_int_equal(member_load(&a.member), ERR_CORRUPT);
+    assert_int_equal(outer_state_load(&a.replica), ERR_CORRUPT);
     node_close(&a);
 }
 
@@ -412,13 +416,13 @@ static void test_aggregator_repairs(void **state)
 static enum err loaded_with(const char *path, const char *kind, bool residuals, bool forgets)
 {
     struct node n = {.arena = arena_make(0)};
-    struct member_options o = options(true);
+    struct outer_state_options o = options(true);
     o.residuals = residuals;
     o.forgets = forgets;
-    assert_int_equal(nesterov_make(&o.outer, kind, 0.7f, 0.9f), ERR_OK);
-    assert_int_equal(world_open_real(&n.world, path), ERR_OK);
-    assert_int_equal(member_open(&n.member, n.world, cpu, &o, &n.arena), ERR_OK);
-    enum err e = member_load(&n.member);
+    assert_int_equal(outer_opt_make(&o.outer, kind, 0.7f, 0.9f), ERR_OK);
+    assert_int_equal(env_posix_open(&n.env, path), ERR_OK);
+    assert_int_equal(outer_state_open(&n.replica, n.env, cpu, &o, &n.arena), ERR_OK);
+    enum err e = outer_state_load(&n.replica);
     node_close(&n);
     return e;
 }
@@ -433,9 +437,9 @@ static void test_other_settings(void **state)
     struct node s;
     char path[128];
     node_open(&s, "os", true);
-    assert_int_equal(member_begin(&s.member, initial), ERR_OK);
-    round_make(&r, &s.member, 0, 1);
-    round_commit(&s.member, 0, &r, true);
+    assert_int_equal(outer_state_begin(&s.replica, initial), ERR_OK);
+    round_make(&r, &s.replica, 0, 1);
+    round_commit(&s.replica, 0, &r, true);
     size_t n = file_get(&s, "1/state", good, sizeof good);
     memcpy(path, s.path, sizeof path);
     node_close(&s);
@@ -446,7 +450,7 @@ static void test_other_settings(void **state)
         assert_non_null(strstr(err_message(), "outer.optimizer"));
     }
     assert_int_equal(loaded_with(path, "nesterov", true, false), ERR_MISMATCH);
-    assert_non_null(strstr(err_message(), "outer.back_off"));
+    assert_non_null(strstr(err_message(), "outer.residual_reset"));
     assert_int_equal(loaded_with(path, "nesterov", false, false), ERR_MISMATCH);
     assert_non_null(strstr(err_message(), "by a site"));
     good[12] ^= 1; /* a header that only claims other parts is damaged: one state back */
@@ -465,30 +469,32 @@ static void test_snapshot(void **state)
     struct node a, s;
     node_open(&a, "sa", false);
     node_open(&s, "ss", true);
-    assert_int_equal(member_begin(&a.member, initial), ERR_OK);
-    assert_int_equal(member_begin(&s.member, initial), ERR_OK);
+    assert_int_equal(outer_state_begin(&a.replica, initial), ERR_OK);
+    assert_int_equal(outer_state_begin(&s.replica, initial), ERR_OK);
     for (uint64_t t = 0; t < 3; t++) {
-        round_make(&r, &a.member, 0, t);
-        round_commit(&a.member, 0, &r, true);
+        round_make(&r, &a.replica, 0, t);
+        round_commit(&a.replica, 0, &r, true);
     }
-    size_t n = member_snapshot_bytes(&a.member, 0);
+    size_t n = outer_state_snapshot_bytes(&a.replica, 0);
     uint8_t *bytes = arena_alloc(&arena, n);
-    assert_int_equal(member_snapshot_write(&a.member, 0, bytes), ERR_OK);
+    assert_int_equal(outer_state_snapshot_write(&a.replica, 0, bytes), ERR_OK);
     bytes[n / 3] ^= 1;
-    assert_int_equal(member_snapshot_adopt(&s.member, 0, &r.manifest, bytes, n, false), ERR_PROTO);
-    assert_int_equal(s.member.state[0].round, 0);
+    assert_int_equal(outer_state_snapshot_adopt(&s.replica, 0, &r.manifest, bytes, n, false),
+                     ERR_PROTO);
+    assert_int_equal(s.replica.state[0].round, 0);
     bytes[n / 3] ^= 1;
-    s.member.spare.residual[5] = 3;
-    assert_int_equal(member_snapshot_adopt(&s.member, 0, &r.manifest, bytes, n, false), ERR_OK);
-    assert_int_equal(s.member.state[0].round, 3);
-    assert_true(s.member.state[0].residual[5] == 0);
+    s.replica.spare.residual[5] = 3;
+    assert_int_equal(outer_state_snapshot_adopt(&s.replica, 0, &r.manifest, bytes, n, false),
+                     ERR_OK);
+    assert_int_equal(s.replica.state[0].round, 3);
+    assert_true(s.replica.state[0].residual[5] == 0);
     node_again(&s, "ss", true);
-    assert_int_equal(member_load(&s.member), ERR_OK);
-    assert_true(digest_equal(&s.member.state[0].digest, &a.member.state[0].digest));
-    round_make(&r, &a.member, 0, 9); /* and it goes on from there */
-    round_commit(&a.member, 0, &r, true);
-    round_commit(&s.member, 0, &r, false);
-    assert_true(digest_equal(&s.member.state[0].digest, &a.member.state[0].digest));
+    assert_int_equal(outer_state_load(&s.replica), ERR_OK);
+    assert_true(digest_equal(&s.replica.state[0].digest, &a.replica.state[0].digest));
+    round_make(&r, &a.replica, 0, 9); /* and it goes on from there */
+    round_commit(&a.replica, 0, &r, true);
+    round_commit(&s.replica, 0, &r, false);
+    assert_true(digest_equal(&s.replica.state[0].digest, &a.replica.state[0].digest));
     node_close(&a);
     node_close(&s);
 }
@@ -503,20 +509,21 @@ static void test_damage_after_a_snapshot(void **state)
     struct node a, s;
     node_open(&a, "da", false);
     node_open(&s, "ds", true);
-    assert_int_equal(member_begin(&a.member, initial), ERR_OK);
-    assert_int_equal(member_begin(&s.member, initial), ERR_OK);
+    assert_int_equal(outer_state_begin(&a.replica, initial), ERR_OK);
+    assert_int_equal(outer_state_begin(&s.replica, initial), ERR_OK);
     for (uint64_t t = 0; t < 6; t++) {
-        round_make(&r, &a.member, 0, t);
-        round_commit(&a.member, 0, &r, true);
+        round_make(&r, &a.replica, 0, t);
+        round_commit(&a.replica, 0, &r, true);
         if (t == 0)
-            round_commit(&s.member, 0, &r, false);
+            round_commit(&s.replica, 0, &r, false);
     }
-    size_t n = member_snapshot_bytes(&a.member, 0);
+    size_t n = outer_state_snapshot_bytes(&a.replica, 0);
     uint8_t *bytes = arena_alloc(&arena, n);
-    assert_int_equal(member_snapshot_write(&a.member, 0, bytes), ERR_OK);
-    assert_int_equal(member_prune(&s.member, 0, 1), ERR_OK);
-    assert_int_equal(member_snapshot_adopt(&s.member, 0, &r.manifest, bytes, n, false), ERR_OK);
-    assert_int_equal(member_prune(&s.member, 0, 6), ERR_OK);
+    assert_int_equal(outer_state_snapshot_write(&a.replica, 0, bytes), ERR_OK);
+    assert_int_equal(outer_state_prune(&s.replica, 0, 1), ERR_OK);
+    assert_int_equal(outer_state_snapshot_adopt(&s.replica, 0, &r.manifest, bytes, n, false),
+                     ERR_OK);
+    assert_int_equal(outer_state_prune(&s.replica, 0, 6), ERR_OK);
     assert_true(there(&s, 1, "state"));
     assert_false(there(&s, 0, "state"));
     for (uint64_t at = 6; at < 8;
@@ -527,37 +534,38 @@ static void test_damage_after_a_snapshot(void **state)
         bad[size / 2] ^= 1;
         file_put(&s, name, bad, size);
         node_again(&s, "ds", true);
-        assert_int_equal(member_load(&s.member), ERR_OK);
-        assert_int_equal(s.member.state[0].round, 1);
-        round_make(&r, &a.member, 0, at); /* the others go on */
-        round_commit(&a.member, 0, &r, true);
-        assert_int_equal(member_snapshot_write(&a.member, 0, bytes), ERR_OK);
-        assert_int_equal(member_snapshot_adopt(&s.member, 0, &r.manifest, bytes, n, false), ERR_OK);
-        assert_int_equal(member_prune(&s.member, 0, at + 1), ERR_OK);
-        assert_int_equal(s.member.state[0].round, at + 1);
+        assert_int_equal(outer_state_load(&s.replica), ERR_OK);
+        assert_int_equal(s.replica.state[0].round, 1);
+        round_make(&r, &a.replica, 0, at); /* the others go on */
+        round_commit(&a.replica, 0, &r, true);
+        assert_int_equal(outer_state_snapshot_write(&a.replica, 0, bytes), ERR_OK);
+        assert_int_equal(outer_state_snapshot_adopt(&s.replica, 0, &r.manifest, bytes, n, false),
+                         ERR_OK);
+        assert_int_equal(outer_state_prune(&s.replica, 0, at + 1), ERR_OK);
+        assert_int_equal(s.replica.state[0].round, at + 1);
     }
     file_put(&s, "8/state", bad, 100);
     file_put(&s, "1/state", bad, 100);
-    assert_int_equal(member_load(&s.member), ERR_CORRUPT);
+    assert_int_equal(outer_state_load(&s.replica), ERR_CORRUPT);
     assert_non_null(strstr(err_message(), "/state: damaged; move the site's run"));
     node_close(&a);
     node_close(&s);
 }
 
 /* What comes from the arena: the codec's pieces do not. */
-static size_t arena_bytes(const struct member_options *o)
+static size_t arena_bytes(const struct outer_state_options *o)
 {
     size_t most = 0;
     for (unsigned f = 0; f < o->fragments->count; f++)
         most = o->fragments->f[f].elements > most ? o->fragments->f[f].elements : most;
-    return member_memory(o, true).host - codec_host_bytes(most, true);
+    return outer_state_memory(o, true).host - codec_host_bytes(most, true);
 }
 
 static void test_memory_is_what_is_said(void **state)
 {
     (void)state;
     struct node s;
-    struct member_options o = options(true);
+    struct outer_state_options o = options(true);
     node_open(&s, "mem", true);
     size_t said = arena_bytes(&o);
     assert_true(s.arena.used_bytes >= said &&
@@ -577,19 +585,19 @@ static void test_delayed(void **state)
     test_memory_is_what_is_said(state);
     node_open(&a, "da", false);
     node_open(&s, "ds", true);
-    assert_int_equal(member_begin(&a.member, initial), ERR_OK);
-    assert_int_equal(member_begin(&s.member, initial), ERR_OK);
+    assert_int_equal(outer_state_begin(&a.replica, initial), ERR_OK);
+    assert_int_equal(outer_state_begin(&s.replica, initial), ERR_OK);
     for (uint64_t t = 0; t < 4; t++) { /* restarted in the middle of each cycle */
-        round_make(&r, &a.member, 0, t);
-        round_commit(&a.member, 0, &r, true);
-        round_commit(&s.member, 0, &r, false);
+        round_make(&r, &a.replica, 0, t);
+        round_commit(&a.replica, 0, &r, true);
+        round_commit(&s.replica, 0, &r, false);
         node_again(&s, "ds", true);
-        assert_int_equal(member_load(&s.member), ERR_OK);
+        assert_int_equal(outer_state_load(&s.replica), ERR_OK);
     }
-    round_make(&r, &a.member, 0, 4);
-    round_commit(&a.member, 0, &r, true);
-    s.member.state[0].gathered[7] += 1;
-    assert_int_equal(member_apply(&s.member, 0, &r.manifest, false, r.aggregate, r.bytes),
+    round_make(&r, &a.replica, 0, 4);
+    round_commit(&a.replica, 0, &r, true);
+    s.replica.state[0].gathered[7] += 1;
+    assert_int_equal(outer_state_apply(&s.replica, 0, &r.manifest, false, r.aggregate, r.bytes),
                      ERR_DISAGREE);
     node_close(&a);
     node_close(&s);
@@ -608,29 +616,30 @@ static void test_moments_are_averaged(void **state)
     optimizer = "delayed_nesterov";
     node_open(&a, "ma", false);
     node_open(&s, "ms", true);
-    assert_int_equal(member_begin(&a.member, initial), ERR_OK);
-    assert_int_equal(member_begin(&s.member, initial), ERR_OK);
+    assert_int_equal(outer_state_begin(&a.replica, initial), ERR_OK);
+    assert_int_equal(outer_state_begin(&s.replica, initial), ERR_OK);
     size_t n = fragments.f[1].elements;
     memset(theta, 0, sizeof theta);
-    assert_null(a.member.state[1].momentum);
-    assert_non_null(a.member.state[0].gathered);
-    assert_int_equal(member_snapshot_bytes(&a.member, 1), n * sizeof(float) + n / 256);
+    assert_null(a.replica.state[1].momentum);
+    assert_non_null(a.replica.state[0].gathered);
+    assert_int_equal(outer_state_snapshot_bytes(&a.replica, 1), n * sizeof(float) + n / 256);
     for (uint64_t t = 0; t < 4; t++) {
         for (unsigned f = 0; f < 2; f++) {
-            round_make(&r, &a.member, f, 10 * t + f);
-            round_commit(&a.member, f, &r, true);
-            round_commit(&s.member, f, &r, false);
+            round_make(&r, &a.replica, f, 10 * t + f);
+            round_commit(&a.replica, f, &r, true);
+            round_commit(&s.replica, f, &r, false);
         }
         for (size_t k = 0; k < n; k++) {
             theta[k] -= r.mean[k];
-            assert_true(fabs(theta[k] - a.member.state[1].theta[k]) < 1e-6);
+            assert_true(fabs(theta[k] - a.replica.state[1].theta[k]) < 1e-6);
         }
         node_again(&s, "ms", true);
-        assert_int_equal(member_load(&s.member), ERR_OK);
+        assert_int_equal(outer_state_load(&s.replica), ERR_OK);
     }
-    struct digest da = member_digest(&a.member, false), ds = member_digest(&s.member, false);
+    struct digest da = outer_state_digest(&a.replica, false),
+                  ds = outer_state_digest(&s.replica, false);
     assert_true(digest_equal(&da, &ds));
-    struct member_options o = options(true);
+    struct outer_state_options o = options(true);
     size_t said = arena_bytes(&o);
     assert_true(s.arena.used_bytes >= said && s.arena.used_bytes < said + 4096);
     node_close(&a);
