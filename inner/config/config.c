@@ -106,8 +106,22 @@ static const struct config_key *nearest(const struct loading *l, const char *ful
     return best;
 }
 
+static const struct config_renamed *renamed_find(const struct loading *l, const char *full)
+{
+    for (size_t t = 0; t < l->table_count; t++)
+        for (size_t i = 0; i < l->tables[t].renamed_count; i++) {
+            const struct config_renamed *r = &l->tables[t].renamed[i];
+            if (key_named(&(struct config_key){.section = r->section, .name = r->old}, full))
+                return r;
+        }
+    return NULL;
+}
+
 static enum err unknown(struct loading *l, const char *full, int line)
 {
+    const struct config_renamed *r = renamed_find(l, full);
+    if (r)
+        return config_error(&l->errors, line, "%s is now named %s.%s", full, r->section, r->name);
     const struct config_key *k = nearest(l, full);
     if (!k)
         return config_error(&l->errors, line, "unknown key %.100s", full);

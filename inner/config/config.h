@@ -35,10 +35,15 @@ struct config_key {
     bool pinned;      /* all sites of a run must agree on it: part of the configuration digest */
     const char *help; /* one sentence */
 };
+struct config_renamed { /* of a section of this table: refused, with the new name */
+    const char *section, *old, *name;
+};
 struct config_table {
     const struct config_key *keys;
     size_t count;
     void *values; /* the struct to fill */
+    const struct config_renamed *renamed;
+    size_t renamed_count;
 };
 
 /* KEYS(X) entries: X(section, name, TYPE, default, min, max, choices, unit, pinned, help) */

@@ -325,6 +325,24 @@ static enum err reference_key(struct out *o, const struct config_table *t,
     return puts_to(o, " |\n");
 }
 
+static enum err reference_renamed(struct out *o, const struct config_table *tables,
+                                  size_t table_count)
+{
+    char row[256];
+    size_t rows = 0;
+    for (size_t t = 0; t < table_count; t++)
+        for (size_t i = 0; i < tables[t].renamed_count; i++) {
+            const struct config_renamed *r = &tables[t].renamed[i];
+            if (!rows++)
+                TRY(puts_to(o, "\n## Renamed keys\n\nAn old name is refused, with the new one.\n\n"
+                               "| old | new |\n|---|---|\n"));
+            snprintf(row, sizeof row, "| `%s.%s` | `%s.%s` |\n", r->section, r->old, r->section,
+                     r->name);
+            TRY(puts_to(o, row));
+        }
+    return ERR_OK;
+}
+
 enum err config_reference(const struct config_table *tables, size_t table_count, struct arena *a,
                           char **text)
 {
@@ -336,6 +354,7 @@ enum err config_reference(const struct config_table *tables, size_t table_count,
                     "a run. Whole numbers "
                     "may be written `1e6`; lists on the command line are separated by commas.\n"));
     TRY(each_key(&o, tables, table_count, reference_section, reference_key));
+    TRY(reference_renamed(&o, tables, table_count));
     *text = o.text;
     return ERR_OK;
 }

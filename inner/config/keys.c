@@ -14,9 +14,18 @@ static const struct config_key keys[] = {
 #undef X
 };
 
+static const struct config_renamed renamed[] = {
+    {"train", "micro_tokens", "micro_batch_tokens"},
+    {"train", "recompute", "activation_checkpointing"},
+    {"train", "sums", "grad_reduce_dtype"},
+    {"train", "zero", "zero_stage"},
+    {"train", "hold", "stable_steps"},
+};
+
 struct config_table keys_inner(struct settings *s)
 {
-    return (struct config_table){keys, sizeof keys / sizeof keys[0], s};
+    return (struct config_table){keys, sizeof keys / sizeof keys[0], s, renamed,
+                                 sizeof renamed / sizeof renamed[0]};
 }
 
 struct rules { /* sentences of the violated ones */

@@ -23,9 +23,20 @@ static const struct config_key keys[] = {
 #undef X
 };
 
+static const struct config_renamed renamed[] = {
+    {"outer", "whole_rounds", "full_precision_rounds"},
+    {"outer", "feedback", "error_feedback_decay"},
+    {"outer", "back_off", "residual_reset"},
+    {"outer", "reencode_from", "downlink_compression_from"},
+    {"outer", "straggler_s", "straggler_timeout_s"},
+    {"outer", "extra_steps", "max_local_steps_offline"},
+    {"outer", "catch_up", "history_rounds"},
+};
+
 struct config_table keys_outer(struct outer_settings *o)
 {
-    return (struct config_table){keys, sizeof keys / sizeof keys[0], o};
+    return (struct config_table){keys, sizeof keys / sizeof keys[0], o, renamed,
+                                 sizeof renamed / sizeof renamed[0]};
 }
 
 struct rules { /* sentences of the violated ones, as many as an error message holds */

@@ -156,7 +156,7 @@ static enum err section_table(struct reading *r, struct section *s, struct confi
     memcpy(keys, link_keys, sizeof link_keys);
     for (int i = 0; i < LINK_KEYS; i++)
         keys[i].section = s->name;
-    *table = (struct config_table){keys, LINK_KEYS, &s->set};
+    *table = (struct config_table){.keys = keys, .count = LINK_KEYS, .values = &s->set};
     return ERR_OK;
 }
 
@@ -175,7 +175,7 @@ static enum err run_table(struct reading *r, struct config_table *table, const c
                                       .fallback = "",
                                       .unit = "",
                                       .help = "Command of this place."};
-    *table = (struct config_table){keys, n, *commands};
+    *table = (struct config_table){.keys = keys, .count = n, .values = *commands};
     return ERR_OK;
 }
 
@@ -422,8 +422,8 @@ static enum err values_read(struct reading *r, size_t size_bytes, const char ***
     struct config_table *tables;
     size_t count = 0;
     TRY_ALLOC(tables = arena_array(r->a, r->section_count + 2, sizeof *tables));
-    tables[count++] =
-        (struct config_table){wan_keys, sizeof wan_keys / sizeof *wan_keys, &r->t->set};
+    tables[count++] = (struct config_table){
+        .keys = wan_keys, .count = sizeof wan_keys / sizeof *wan_keys, .values = &r->t->set};
     TRY(run_table(r, &tables[count++], commands));
     for (size_t i = 0; i < r->section_count; i++)
         TRY(section_table(r, &r->sections[i], &tables[count++]));
@@ -495,8 +495,9 @@ enum err topology_reference(struct arena *a, char **text)
 {
     struct topology_settings set;
     struct topology_link link;
-    struct config_table tables[] = {{wan_keys, sizeof wan_keys / sizeof *wan_keys, &set},
-                                    {link_keys, LINK_KEYS, &link}};
+    struct config_table tables[] = {
+        {.keys = wan_keys, .count = sizeof wan_keys / sizeof *wan_keys, .values = &set},
+        {.keys = link_keys, .count = LINK_KEYS, .values = &link}};
     TRY(config_reference(tables, 2, a, text));
     char *sections = strstr(*text, "## "); /* behind what is said of `atoll train` */
     ASSERT(sections);

@@ -189,6 +189,7 @@ static void arguments_are_checked(void **state)
         const char *argv[2], *says;
     } cases[] = {
         {{"--train.stesp", "3"}, "unknown key train.stesp; the nearest is train.steps"},
+        {{"--train.zero", "1"}, "command line: train.zero is now named train.zero_stage"},
         {{"--trian.steps=3", NULL}, "unknown key trian.steps; the nearest is train.steps"},
         {{"steps", "3"}, "\"steps\" is not of the form --section.key value"},
         {{"--steps", "3"}, "\"--steps\" is not of the form"},
@@ -236,7 +237,8 @@ static void a_key_without_default_must_be_given(void **state)
         {"site", "count", CONFIG_INT, offsetof(struct must, site_count), "1", 0, 9, NULL, "", false,
          "How many."},
     };
-    struct config_table tables[] = {keys_inner(&settings), {keys, 2, &m}};
+    struct config_table tables[] = {keys_inner(&settings),
+                                    {.keys = keys, .count = 2, .values = &m}};
     assert_int_equal(config_load(tables, 2, NULL, 0, NULL, &arena), ERR_CONFIG);
     assert_says("site.name must be given");
     char *argv[] = {"--site.name=a"};

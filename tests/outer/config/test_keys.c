@@ -48,6 +48,36 @@ static void defaults_and_good_settings_pass(void **state)
     assert_int_equal(checked("--serve.listen [::1]:0"), ERR_OK);
 }
 
+static bool key_exists(const struct config_table *t, const char *section, const char *name)
+{
+    for (size_t i = 0; i < t->count; i++)
+        if (!strcmp(t->keys[i].section, section) && !strcmp(t->keys[i].name, name))
+            return true;
+    return false;
+}
+
+/* A configuration of an earlier version is refused by the new names, all of which exist. */
+static void old_names_are_refused_with_the_new_ones(void **state)
+{
+    (void)state;
+    struct settings s;
+    struct outer_settings o;
+    const struct config_table tables[] = {keys_inner(&s), keys_outer(&o)};
+    for (size_t t = 0; t < 2; t++)
+        for (size_t i = 0; i < tables[t].renamed_count; i++) {
+            const struct config_renamed *r = &tables[t].renamed[i];
+            char argument[128], sentence[256], *argv[] = {argument};
+            snprintf(argument, sizeof argument, "--%s.%s=1", r->section, r->old);
+            snprintf(sentence, sizeof sentence, "%s.%s is now named %s.%s", r->section, r->old,
+                     r->section, r->name);
+            assert_int_equal(config_load(tables, 2, NULL, 1, argv, &arena), ERR_CONFIG);
+            assert_non_null(strstr(err_message(), sentence));
+            assert_true(key_exists(&tables[t], r->section, r->name));
+            assert_false(key_exists(&tables[t], r->section, r->old));
+        }
+    assert_int_equal(tables[0].renamed_count + tables[1].renamed_count, 12);
+}
+
 static void each_rule_names_what_to_do(void **state)
 {
     (void)state;
@@ -188,6 +218,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_and_good_settings_pass),
+        cmocka_unit_test(old_names_are_refused_with_the_new_ones),
         cmocka_unit_test(each_rule_names_what_to_do),
         cmocka_unit_test(mix_is_half_or_nothing),
         cmocka_unit_test(many_bad_names_fit_the_message),
