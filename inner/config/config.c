@@ -62,6 +62,29 @@ enum err config_errors_report(struct config_errors *e)
     return err_set(ERR_CONFIG, "%s", all);
 }
 
+void config_broken(struct config_rules *r, const char *format, ...)
+{
+    char sentence[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(sentence, sizeof sentence, format, args);
+    va_end(args);
+    if (r->length + strlen(sentence) + 2 > sizeof r->text)
+        r->left_out++;
+    else
+        r->length += (size_t)snprintf(r->text + r->length, sizeof r->text - r->length, "%s%s",
+                                      r->length ? "\n" : "", sentence);
+}
+
+enum err config_rules_report(const struct config_rules *r)
+{
+    if (!r->length)
+        return ERR_OK;
+    if (r->left_out)
+        return err_set(ERR_CONFIG, "%s\n... and %u more", r->text, r->left_out);
+    return err_set(ERR_CONFIG, "%s", r->text);
+}
+
 /* ---- looking up
  * -------------------------------------------------------------------------------------- */
 

@@ -70,6 +70,18 @@ enum err config_load(const struct config_table *tables, size_t table_count, cons
 enum err config_load_text(const struct config_table *tables, size_t table_count, const char *name,
                           const char *text, size_t size_bytes, int argc, char **argv,
                           struct arena *a) MUST;
+
+/* Rules that need more than one key: a check adds a sentence for each violated rule, so that one
+ * message lists them all. */
+struct config_rules {
+    char text[6000];
+    size_t length;
+    unsigned left_out; /* sentences that found no room */
+};
+void config_broken(struct config_rules *r, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+enum err config_rules_report(const struct config_rules *r) MUST; /* ERR_CONFIG, one per line */
+
 /* The resolved configuration as YAML text with comments (which keys differ from the default). */
 enum err config_print(const struct config_table *tables, size_t table_count, struct arena *a,
                       char **text) MUST;

@@ -1,6 +1,5 @@
 /* The table of one datacenter's settings and the rules that need more than one key. */
 #include "inner/config/keys.h"
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,33 +27,14 @@ struct config_table keys_inner(struct settings *s)
                                  sizeof renamed / sizeof renamed[0]};
 }
 
-struct rules { /* sentences of the violated ones */
-    char text[4096];
-    size_t length;
-};
-
-static void broken(struct rules *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void broken(struct rules *r, const char *format, ...)
-{
-    va_list args;
-    char sentence[512];
-    va_start(args, format);
-    vsnprintf(sentence, sizeof sentence, format, args);
-    va_end(args);
-    int n = snprintf(r->text + r->length, sizeof r->text - r->length, "%s%s", r->length ? "\n" : "",
-                     sentence);
-    r->length += (size_t)n;
-    ASSERT(r->length < sizeof r->text);
-}
-
-static void check_name(struct rules *r, const char *name)
+static void check_name(struct config_rules *r, const char *name)
 {
     static const char allowed[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
     size_t n = strlen(name);
     if (n < 1 || n > RUN_NAME_MAX || name[strspn(name, allowed)])
-        broken(r, "run.name = \"%.80s\": allowed are 1 to %d letters, digits, - and _", name,
-               RUN_NAME_MAX);
+        config_broken(r, "run.name = \"%.80s\": allowed are 1 to %d letters, digits, - and _", name,
+                      RUN_NAME_MAX);
 }
 
 /* The divisor of n nearest to x; of two as near, the larger. */
@@ -77,81 +57,85 @@ static long long heads_from(long long width, long long least, bool even)
 
 enum { HEAD_DIMENSION_CUDA = 256 }; /* attention_plain.cu's */
 
-static void check_heads(struct rules *r, const struct settings *s)
+static void check_heads(struct config_rules *r, const struct settings *s)
 {
     long long heads = s->model_heads, shared = s->model_kv_heads, width = s->model_width;
     bool rope = !strcmp(s->model_positions, "rope");
     if (shared && heads % shared)
-        broken(r,
-               "model.kv_heads = %lld does not divide model.heads = %lld; the nearest that does is "
-               "%lld",
-               shared, heads, nearest_divisor(heads, shared));
+        config_broken(
+            r,
+            "model.kv_heads = %lld does not divide model.heads = %lld; the nearest that does is "
+            "%lld",
+            shared, heads, nearest_divisor(heads, shared));
     if (width % heads) {
-        broken(r,
-               "model.heads = %lld does not divide model.width = %lld; make the width a multiple "
-               "of the heads",
-               heads, width);
+        config_broken(
+            r,
+            "model.heads = %lld does not divide model.width = %lld; make the width a multiple "
+            "of the heads",
+            heads, width);
         return;
     }
     if (rope && width / heads % 2)
-        broken(r,
-               "model.positions = rope turns pairs, but a head has model.width / model.heads = "
-               "%lld channels; "
-               "the nearest larger width is %lld",
-               width / heads, width + heads);
+        config_broken(
+            r,
+            "model.positions = rope turns pairs, but a head has model.width / model.heads = "
+            "%lld channels; "
+            "the nearest larger width is %lld",
+            width / heads, width + heads);
     if (!strcmp(s->device_kind, "cuda") && width / heads > HEAD_DIMENSION_CUDA)
-        broken(r,
-               "model.heads = %lld are heads of %lld channels; attention on a GPU (device.kind = "
-               "cuda) takes up to "
-               "%d: the nearest is model.heads = %lld",
-               heads, width / heads, HEAD_DIMENSION_CUDA,
-               heads_from(width, (width + HEAD_DIMENSION_CUDA - 1) / HEAD_DIMENSION_CUDA, rope));
+        config_broken(
+            r,
+            "model.heads = %lld are heads of %lld channels; attention on a GPU (device.kind = "
+            "cuda) takes up to "
+            "%d: the nearest is model.heads = %lld",
+            heads, width / heads, HEAD_DIMENSION_CUDA,
+            heads_from(width, (width + HEAD_DIMENSION_CUDA - 1) / HEAD_DIMENSION_CUDA, rope));
 }
 
-static void check_model(struct rules *r, const struct settings *s)
+static void check_model(struct config_rules *r, const struct settings *s)
 {
     check_heads(r, s);
     if (!strcmp(s->data_tokenizer, "bytes") && s->model_vocab < 256)
-        broken(r, "model.vocab = %lld is less than the 256 ids of data.tokenizer = bytes",
-               (long long)s->model_vocab);
+        config_broken(r, "model.vocab = %lld is less than the 256 ids of data.tokenizer = bytes",
+                      (long long)s->model_vocab);
 }
 
-static void check_batch(struct rules *r, const struct settings *s)
+static void check_batch(struct config_rules *r, const struct settings *s)
 {
     long long sequence = s->train_sequence, batch = s->train_batch_tokens,
               micro = s->train_micro_batch_tokens;
     if (sequence > s->model_context)
-        broken(r, "train.sequence = %lld is longer than model.context = %lld", sequence,
-               (long long)s->model_context);
+        config_broken(r, "train.sequence = %lld is longer than model.context = %lld", sequence,
+                      (long long)s->model_context);
     if (batch % sequence)
-        broken(r, "train.batch_tokens = %lld is not a multiple of train.sequence = %lld", batch,
-               sequence);
+        config_broken(r, "train.batch_tokens = %lld is not a multiple of train.sequence = %lld",
+                      batch, sequence);
     if (micro % sequence)
-        broken(r, "train.micro_batch_tokens = %lld is not a multiple of train.sequence = %lld",
-               micro, sequence);
+        config_broken(r,
+                      "train.micro_batch_tokens = %lld is not a multiple of train.sequence = %lld",
+                      micro, sequence);
     if (micro && batch % micro)
-        broken(r, "train.micro_batch_tokens = %lld does not divide train.batch_tokens = %lld",
-               micro, batch);
+        config_broken(r,
+                      "train.micro_batch_tokens = %lld does not divide train.batch_tokens = %lld",
+                      micro, batch);
 }
 
-static void check_schedule(struct rules *r, const struct settings *s)
+static void check_schedule(struct config_rules *r, const struct settings *s)
 {
     if (s->train_warmup + s->train_stable_steps > s->train_steps)
-        broken(r,
-               "train.warmup = %lld and train.stable_steps = %lld together are longer than "
-               "train.steps = %lld",
-               (long long)s->train_warmup, (long long)s->train_stable_steps,
-               (long long)s->train_steps);
+        config_broken(r,
+                      "train.warmup = %lld and train.stable_steps = %lld together are longer than "
+                      "train.steps = %lld",
+                      (long long)s->train_warmup, (long long)s->train_stable_steps,
+                      (long long)s->train_steps);
 }
 
-enum err keys_check(const struct settings *s)
+void keys_check(struct config_rules *r, const struct settings *s)
 {
-    struct rules r = {0};
-    check_name(&r, s->run_name);
+    check_name(r, s->run_name);
     if (!*s->run_dir)
-        broken(&r, "run.dir is empty; name the directory of this run");
-    check_model(&r, s);
-    check_batch(&r, s);
-    check_schedule(&r, s);
-    return r.length ? err_set(ERR_CONFIG, "%s", r.text) : ERR_OK;
+        config_broken(r, "run.dir is empty; name the directory of this run");
+    check_model(r, s);
+    check_batch(r, s);
+    check_schedule(r, s);
 }

@@ -112,9 +112,8 @@ struct settings {
     KEYS_INNER(X)
 #undef X
 };
-/* A table over *s. Checks that need several keys (heads divide width, ...) are in keys_check. */
-struct config_table keys_inner(struct settings *s);
-enum err
-keys_check(const struct settings *s) MUST; /* ERR_CONFIG with every violated rule, one per line */
+struct config_table keys_inner(struct settings *s); /* a table over *s */
+/* The rules over several keys: heads divide width, ... */
+void keys_check(struct config_rules *r, const struct settings *s);
 
 #endif

@@ -13,7 +13,7 @@ static void print_text(const struct load *l, double loss, double tokens)
     printf("model        %s\nheld out     %.0f tokens\nloss         %.6f nats per "
            "token\nperplexity   %.4f\n",
            l->source, tokens, loss, exp(loss));
-    if (!strcmp(l->s.data_tokenizer, "bytes"))
+    if (!strcmp(l->run.s.data_tokenizer, "bytes"))
         printf("bits per byte %.4f\n", loss / log(2));
 }
 
@@ -25,23 +25,23 @@ struct wish {
 static enum err evaluate(struct load *l, void *self)
 {
     const struct wish *w = self;
-    size_t S = (size_t)l->s.train_sequence, sequences = S < BATCH_TOKENS ? BATCH_TOKENS / S : 1;
-    struct loader_options o = {.seed = (uint64_t)l->s.run_seed,
+    size_t S = (size_t)l->run.s.train_sequence, sequences = S < BATCH_TOKENS ? BATCH_TOKENS / S : 1;
+    struct loader_options o = {.seed = (uint64_t)l->run.s.run_seed,
                                .ranks = 1,
                                .sequence = S,
                                .batch_tokens = S,
-                               .vocab = l->s.model_vocab};
+                               .vocab = l->run.s.model_vocab};
     struct loader text;
     struct batch b;
     struct evaluate_sums sums;
     bool json = !strcmp(w->format, "json");
     if (!json && strcmp(w->format, "text"))
         return err_set(ERR_CONFIG, "--format = \"%.40s\": allowed are text, json", w->format);
-    if (!l->s.data_eval.count)
+    if (!l->run.s.data_eval.count)
         return err_set(ERR_CONFIG, "data.eval is empty: name held-out shards");
-    TRY(batch_open(&b, &l->perm, sequences * S, sequences));
+    TRY(batch_open(&b, &l->run.perm, sequences * S, sequences));
     TRY(load_model(l, b.tokens_max));
-    TRY(loader_open(&text, &l->perm, &l->s.data_eval, &o));
+    TRY(loader_open(&text, &l->run.perm, &l->run.s.data_eval, &o));
     uint64_t windows = w->tokens ? evaluate_count(&text, w->tokens) : text.windows;
     enum err e = evaluate_windows(l->model, &text, &b, 0, windows, &sums);
     loader_close(&text);

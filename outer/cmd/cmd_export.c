@@ -14,9 +14,10 @@ struct export
 };
 
 static enum err export(struct load *l, void *self) {
-    const struct export *x = self; TRY(names_export(&l->s, &l->table, l->params, x->bf16, x->out));
+    const struct export *x = self;
+    TRY(names_export(&l->run.s, &l->run.table, l->params, x->bf16, x->out));
     printf("%s/model.safetensors, %s/config.json: %zu parameters from %s\n", x->out, x->out,
-           l->table.parameters, l->source);
+           l->run.table.parameters, l->source);
     return ERR_OK;
 }
 
@@ -49,25 +50,21 @@ enum err cmd_export(int argc, char **argv)
 }
 
 struct import {
-    struct settings s;
-    struct outer_settings o; /* only so that a whole configuration file is understood */
+    struct run run;
     const char *config, *file;
 };
 
-static enum err import(struct import *i, const struct args *args, struct arena *a)
+static enum err import(struct import *i, const struct args *args)
 {
-    const struct config_table tables[] = {keys_inner(&i->s), keys_outer(&i->o)};
-    struct table t;
+    struct run *r = &i->run;
     float *slab;
     char *dir;
-    TRY(config_load(tables, 2, i->config, args->setting_count, args->setting, a));
-    TRY(keys_check(&i->s));
-    TRY(table_make(&t, &i->s, a));
-    TRY_ALLOC(slab = arena_array(a, t.elements, sizeof *slab));
-    TRY_ALLOC(dir = arena_printf(a, "%s/inner", i->s.run_dir));
-    TRY(names_import(&i->s, &t, slab, i->file));
-    TRY(train_begin_from(&i->s, &t, slab, dir, a));
-    printf("%s: step 0 of a run, %zu parameters from %s\n", dir, t.parameters, i->file);
+    TRY(run_open(r, &(struct run_source){RUN_MODEL, .config = i->config, .args = args}));
+    TRY_ALLOC(slab = arena_array(&r->perm, r->table.elements, sizeof *slab));
+    TRY_ALLOC(dir = arena_printf(&r->perm, "%s/inner", r->s.run_dir));
+    TRY(names_import(&r->s, &r->table, slab, i->file));
+    TRY(train_begin_from(&r->s, &r->table, slab, dir, &r->perm));
+    printf("%s: step 0 of a run, %zu parameters from %s\n", dir, r->table.parameters, i->file);
     return ERR_OK;
 }
 
@@ -101,10 +98,9 @@ enum err cmd_import(int argc, char **argv)
         .settings = true,
         .options = options,
         .count = sizeof options / sizeof *options};
-    struct arena a = arena_make(0);
-    enum err e = args_parse(&args, argc, argv, &a);
+    enum err e = args_parse(&args, argc, argv, &i.run.perm);
     if (!e && !args.help)
-        e = import(&i, &args, &a);
-    arena_free(&a);
+        e = import(&i, &args);
+    run_close(&i.run);
     return e;
 }

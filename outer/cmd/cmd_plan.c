@@ -4,6 +4,7 @@
 #include <string.h>
 #include "inner/train/train.h"
 #include "outer/cmd/cmd.h"
+#include "outer/config/run.h"
 #include "outer/plan/plan_layers.h"
 #include "outer/plan/plan_tables.h"
 #include "outer/report/progress.h"
@@ -13,7 +14,7 @@
 enum { UTILISATION_MIN = 1 }; /* percent */
 
 struct plan_cmd {
-    struct plan_settings p;
+    struct run p;
     struct plan_task task;
     const char *config, *probe, *write;
     double utilisation; /* percent */
@@ -103,15 +104,14 @@ static void elements_of(const struct fragments *f, size_t elements[ROUND_FRAGMEN
 
 static enum err print_memory(struct plan_cmd *c, const struct plan_option *o)
 {
-    struct fragment_plan cut = {
-        .kind = FRAGMENT_STRIDED, .count = o->schedule.fragments, .synchronised = {true}};
+    const struct run *run = &c->p;
+    const struct sync_config_replica site = {.site = true,
+                                             .sites = c->task.sites,
+                                             .error_feedback_decay =
+                                                 (float)run->o.outer_error_feedback_decay};
     struct fragments f;
-    TRY(fragment_make(&f, &c->p.table, &cut, &c->p.perm));
-    struct outer_state_options m = {.fragments = &f,
-                                    .schedule = o->schedule,
-                                    .outer = c->p.exchange.outer,
-                                    .residuals = true,
-                                    .forgets = c->p.o.outer_error_feedback_decay < 1};
+    TRY(sync_config_cut(&f, &run->s, &run->o, &run->table, o->schedule.fragments, &c->p.perm));
+    struct outer_state_options m = sync_config_state(&f, &o->schedule, &run->sync.outer, &site);
     struct train_memory t = train_plan(&c->p.s, &c->p.table, DTYPE_BF16, 1);
     double outer =
         (double)(outer_state_memory(&m, true).host +
@@ -195,7 +195,7 @@ static enum err refuse(const struct plan_cmd *c, const struct plan_option *neare
     double share = c->utilisation / 100, most = floor(1000 * nearest->result.utilisation) / 10;
     if (most >= UTILISATION_MIN)
         snprintf(less, sizeof less, "; or --utilisation %.1f", most);
-    TRY(plan_nearest_link(&c->task, &c->p.exchange.schedule, &c->p.table, share, &link, &by));
+    TRY(plan_nearest_link(&c->task, &c->p.sync.schedule, &c->p.table, share, &link, &by));
     if (by == PLAN_BY_RATE)
         snprintf(possible, sizeof possible, "%.3g up and %.3g down Mbit/s at %.4g ms",
                  link.up_bps / 1e6, link.down_bps / 1e6, 1e3 * link.rtt_s);
@@ -256,13 +256,14 @@ static enum err plan(struct plan_cmd *c, const struct args *args)
         return err_set(ERR_CONFIG,
                        "--layers writes no file: merge what it prints into the configuration");
     TRY(plan_settings_may_write(c->write, c->force));
-    TRY(plan_settings_load(&c->p, c->config, c->probe, c->sites, args));
+    const struct run_source source = {RUN_PLAN, c->config, c->probe, c->sites, args};
+    TRY(run_open(&c->p, &source));
     TRY(known(&c->p.o));
     plan_settings_task(&c->task, &c->p.o, c->p.table.parameters);
     if (c->layers)
         return plan_by_layer(c);
-    now.schedule = c->p.exchange.schedule;
-    elements_of(&c->p.exchange.fragments, elements);
+    now.schedule = c->p.sync.schedule;
+    elements_of(&c->p.sync.fragments, elements);
     plan_predict(&c->task, &now.schedule, elements, &now.result);
     TRY(plan_search(&c->task, &now.schedule, &c->p.table, c->utilisation / 100, options, &count,
                     &nearest));
@@ -271,14 +272,13 @@ static enum err plan(struct plan_cmd *c, const struct args *args)
     for (size_t i = 0; i < count; i++)
         print_option(c, &options[i], options[i].schedule.fragments);
     printf("as configured:\n");
-    print_option(c, &now, c->p.exchange.fragments.parts);
+    print_option(c, &now, c->p.sync.fragments.parts);
     print_legend();
     if (!count)
         return refuse(c, &nearest);
-    struct fragment_plan cut = {
-        .kind = FRAGMENT_STRIDED, .count = options[0].schedule.fragments, .synchronised = {true}};
     struct fragments f;
-    TRY(fragment_make(&f, &c->p.table, &cut, &c->p.perm));
+    TRY(sync_config_cut(&f, &c->p.s, &c->p.o, &c->p.table, options[0].schedule.fragments,
+                        &c->p.perm));
     elements_of(&f, elements);
     print_more_sites(c, &options[0], elements);
     TRY(print_memory(c, &options[0]));
@@ -343,6 +343,6 @@ enum err cmd_plan(int argc, char **argv)
     enum err e = args_parse(&args, argc, argv, &c.p.perm);
     if (e == ERR_OK && !args.help)
         e = plan(&c, &args);
-    plan_settings_close(&c.p);
+    run_close(&c.p);
     return e;
 }

@@ -16,6 +16,7 @@
 #include "outer/config/identity.h"
 #include "outer/link/tcp.h"
 #include "outer/link/tls.h"
+#include "outer/config/run.h"
 #include "outer/plan/plan_settings.h"
 #include "outer/sim/round_bench.h"
 
@@ -24,7 +25,7 @@ static const double PAUSE_S =
     0.3; /* and two round trips: longer than the time after which TCP calls a connection idle */
 
 struct probe {
-    struct plan_settings p;
+    struct run p;
     const char *config, *write;
     bool listening, step, force;
     int64_t most_mib;
@@ -135,14 +136,6 @@ static uint64_t take_work(void *self, bool *stop)
     return UINT64_MAX;
 }
 
-static enum err paths(struct probe *c, struct link_tls *t, const char *name)
-{
-    TRY_ALLOC(t->ca = arena_printf(&c->p.perm, "%s/ca.pem", c->p.o.tls_dir));
-    TRY_ALLOC(t->certificate = arena_printf(&c->p.perm, "%s/%s.pem", c->p.o.tls_dir, name));
-    TRY_ALLOC(t->key = arena_printf(&c->p.perm, "%s/%s.key", c->p.o.tls_dir, name));
-    return ERR_OK;
-}
-
 static enum err listen_until_stopped(struct probe *c)
 {
     struct link_listen l = {.address = c->p.o.serve_listen, .sites = 1};
@@ -166,7 +159,7 @@ static enum err listen_until_stopped(struct probe *c)
     sigset_t signals;
     int port, got;
     int64_t days;
-    TRY(paths(c, &l.tls, "aggregator"));
+    TRY(run_tls(&c->p, "aggregator", &l.tls));
     TRY(tls_check(&l.tls, c->p.s.run_name, TLS_AGGREGATOR, "aggregator", (int64_t)time(NULL),
                   &days));
     sigemptyset(&signals);
@@ -315,7 +308,7 @@ static enum err measure_link(struct probe *c)
                                    "--site.name NAME, one of outer.sites");
     if (*c->p.o.site_aggregator_name)
         d.server_name = c->p.o.site_aggregator_name;
-    TRY(paths(c, &d.tls, c->p.o.site_name));
+    TRY(run_tls(&c->p, c->p.o.site_name, &d.tls));
     TRY(tls_check(&d.tls, c->p.s.run_name, TLS_SITE, c->p.o.site_name, (int64_t)time(NULL), &days));
     TRY(link_open(&c->link, &d));
     TRY(ping(c, &seconds));
@@ -432,7 +425,7 @@ static enum err open_beside(const struct probe *c, const struct dev *d, struct d
 static enum err measure_round(struct probe *c, const struct dev *d, const char *directory)
 {
     struct exchange_cost t;
-    struct round_bench r = {.exchange = &c->p.exchange,
+    struct round_bench r = {.exchange = &c->p.sync,
                             .table = &c->p.table,
                             .directory = directory,
                             .sites = (unsigned)c->p.o.outer_sites.count,
@@ -534,9 +527,7 @@ static enum err probe(struct probe *c, const struct args *args)
 {
     log_min(LOG_WARN); /* what is measured says itself what it is */
     TRY(plan_settings_may_write(c->write, c->force));
-    TRY(plan_settings_load(&c->p, c->config, NULL, 0, args));
-    if (!*c->p.o.site_name && c->p.o.outer_sites.count == 1)
-        c->p.o.site_name = c->p.o.outer_sites.items[0];
+    TRY(run_open(&c->p, &(struct run_source){RUN_PLAN, .config = c->config, .args = args}));
     TRY_ALLOC(c->bytes = arena_alloc(&c->p.perm, (size_t)c->most_mib << 20));
     link_tune();
     if (c->listening)
@@ -610,6 +601,6 @@ enum err cmd_probe(int argc, char **argv)
         e = probe(&c, &args);
     if (c.link)
         c.link->ops->close(c.link);
-    plan_settings_close(&c.p);
+    run_close(&c.p);
     return e;
 }

@@ -19,19 +19,19 @@ static enum err read_prompt(const struct load *l, const struct wish *w, struct a
                             int32_t **ids, size_t *count)
 {
     const char *text = w->ids ? w->ids : w->prompt;
-    bool bytes = !strcmp(l->s.data_tokenizer, "bytes") && !w->ids;
+    bool bytes = !strcmp(l->run.s.data_tokenizer, "bytes") && !w->ids;
     size_t most = strlen(text) + 1;
     TRY_ALLOC(*ids = arena_array(a, most + (size_t)w->tokens, sizeof **ids));
     *count = 0;
     if (!bytes && !w->ids)
         return err_set(ERR_CONFIG, "data.tokenizer = %s: give the prompt as --ids 1,2,3",
-                       l->s.data_tokenizer);
+                       l->run.s.data_tokenizer);
     while (*text) {
         char *end = (char *)(uintptr_t)text + 1;
         long id = bytes ? (long)(unsigned char)*text : strtol(text, &end, 10);
-        if (id < 0 || id >= l->s.model_vocab || end == text)
+        if (id < 0 || id >= l->run.s.model_vocab || end == text)
             return err_set(ERR_CONFIG, "prompt: \"%.20s\" is no id below model.vocab = %lld", text,
-                           (long long)l->s.model_vocab);
+                           (long long)l->run.s.model_vocab);
         (*ids)[(*count)++] = (int32_t)id;
         text = bytes ? end : end + strspn(end, ", ");
     }
@@ -40,7 +40,7 @@ static enum err read_prompt(const struct load *l, const struct wish *w, struct a
 
 static void print_id(const struct load *l, const struct wish *w, int32_t id)
 {
-    if (!strcmp(l->s.data_tokenizer, "bytes") && !w->ids && id < 256)
+    if (!strcmp(l->run.s.data_tokenizer, "bytes") && !w->ids && id < 256)
         putchar(id);
     else
         printf("%d ", (int)id);
@@ -54,7 +54,7 @@ static enum err write_logits(const struct load *l, struct sample *x, const int32
 {
     int32_t id;
     TRY(sample_next(x, ids, count, 0, &id));
-    for (int64_t v = 0; v < l->s.model_vocab; v++)
+    for (int64_t v = 0; v < l->run.s.model_vocab; v++)
         printf("%.9g\n", (double)x->logits[v]);
     return ERR_OK;
 }
@@ -66,9 +66,9 @@ static enum err write_text(struct load *l, void *self)
     int32_t *ids;
     size_t count;
     w->how.seed = (uint64_t)w->seed;
-    TRY(read_prompt(l, w, &l->perm, &ids, &count));
-    TRY(load_model(l, sample_tokens(&l->s)));
-    TRY(sample_open(&x, l->model, &l->s, &w->how, &l->perm));
+    TRY(read_prompt(l, w, &l->run.perm, &ids, &count));
+    TRY(load_model(l, sample_tokens(&l->run.s)));
+    TRY(sample_open(&x, l->model, &l->run.s, &w->how, &l->run.perm));
     if (w->logits)
         return write_logits(l, &x, ids, count);
     for (size_t i = 0; i < count; i++)

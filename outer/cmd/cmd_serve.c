@@ -14,12 +14,10 @@
 #include "outer/aggregator/aggregator.h"
 #include "kernels/base/args.h"
 #include "outer/cmd/cmd.h"
-#include "outer/config/sync_config.h"
-#include "outer/config/identity.h"
+#include "outer/config/run.h"
 #include "outer/report/ledger_book.h"
 #include "outer/link/tls.h"
 #include "outer/report/progress.h"
-#include "outer/config/tuning.h"
 #include "outer/cmd/version.h"
 
 enum {
@@ -29,13 +27,8 @@ enum {
 };
 
 struct serve {
-    struct settings s;
-    struct outer_settings o;
+    struct run run;
     const char *config_path;
-    struct arena perm;
-    struct table table;
-    struct sync_config exchange;
-    char *identity;
     struct dev *cpu;
     struct env *env;
     struct outer_state replica;
@@ -43,40 +36,8 @@ struct serve {
     struct link_server *server;
     struct progress progress;
     struct ledger_book ledger;
-    struct tuning tuning;
     sigset_t signals;
 };
-
-/* ---- configuration
- * ------------------------------------------------------------------------------------ */
-
-/* Rules of both tables, all violated ones in one message. */
-static enum err check(const struct serve *v)
-{
-    enum err inner = keys_check(&v->s);
-    char text[1024];
-    snprintf(text, sizeof text, "%s", inner != ERR_OK ? err_message() : "");
-    enum err outer = keys_outer_check(&v->o, &v->s);
-    if (outer == ERR_OK && !v->o.outer_sites.count)
-        outer = err_set(ERR_CONFIG, "outer.sites is empty; list the names of all sites of the run");
-    if (inner != ERR_OK && outer != ERR_OK)
-        return err_add(outer, "%s\n", text);
-    return outer != ERR_OK ? outer : inner != ERR_OK ? err_set(inner, "%s", text) : ERR_OK;
-}
-
-static enum err configure(struct serve *v, const struct args *args)
-{
-    const struct config_table tables[] = {keys_inner(&v->s), keys_outer(&v->o)};
-    TRY(config_load(tables, 2, v->config_path, args->setting_count, args->setting, &v->perm));
-    TRY(check(v));
-    v->tuning = tuning_settle(&v->o); /* before the identity: what is pinned is the value */
-    log_min(log_level_of(v->o.log_level));
-    TRY(table_make(&v->table, &v->s, &v->perm));
-    TRY(sync_config_make(&v->exchange, &v->s, &v->o, &v->table, &v->perm));
-    struct digest digest = table_digest(&v->table);
-    TRY(identity_text(&v->s, &v->o, &digest, &v->perm, &v->identity));
-    return ERR_OK;
-}
 
 /* ---- opening
  * ------------------------------------------------------------------------------------------ */
@@ -84,10 +45,10 @@ static enum err configure(struct serve *v, const struct args *args)
 static enum err begin(struct serve *v)
 {
     struct arena scratch = arena_make(0);
-    float *slab = arena_array(&scratch, v->table.elements, sizeof *slab);
+    float *slab = arena_array(&scratch, v->run.table.elements, sizeof *slab);
     enum err e = ERR_MEMORY;
     if (slab) {
-        table_init(&v->table, (uint64_t)v->s.run_seed, slab);
+        table_init(&v->run.table, (uint64_t)v->run.s.run_seed, slab);
         e = outer_state_begin(&v->replica, slab);
     }
     arena_free(&scratch);
@@ -96,17 +57,12 @@ static enum err begin(struct serve *v)
 
 static enum err open_member(struct serve *v)
 {
-    struct outer_state_options o = {.fragments = &v->exchange.fragments,
-                                    .schedule = v->exchange.schedule,
-                                    .outer = v->exchange.outer,
-                                    .remake = aggregator_remake,
-                                    .remake_self = v->o.outer_sites.items,
-                                    .keep = (uint64_t)v->o.outer_history_rounds};
-    outer_state_aggregates(&o, (unsigned)v->o.outer_sites.count);
+    struct outer_state_options o = run_outer_state(&v->run, false);
+    o.remake = aggregator_remake;
     struct dev_options device = {
-        .kind = "cpu", .model_type = "f32", .threads = (int)v->s.device_threads};
+        .kind = "cpu", .model_type = "f32", .threads = (int)v->run.s.device_threads};
     TRY(dev_open(&v->cpu, &device));
-    TRY(outer_state_open(&v->replica, v->env, v->cpu, &o, &v->perm));
+    TRY(outer_state_open(&v->replica, v->env, v->cpu, &o, &v->run.perm));
     return outer_state_found(&v->replica) ? outer_state_load(&v->replica) : begin(v);
 }
 
@@ -117,45 +73,43 @@ static void committed(void *self, const struct manifest *m)
     ledger_book_predict(&v->ledger, "", m->fragment, m->round, 0, m->aggregate_bytes);
     for (uint32_t i = 0; i < m->site_count; i++)
         if (m->sites[i].included)
-            ledger_book_predict(&v->ledger, v->o.outer_sites.items[m->sites[i].site], m->fragment,
-                                m->round, m->sites[i].payload_bytes, 0);
+            ledger_book_predict(&v->ledger, v->run.o.outer_sites.items[m->sites[i].site],
+                                m->fragment, m->round, m->sites[i].payload_bytes, 0);
 }
 
 static enum err open_aggregator(struct serve *v)
 {
-    struct aggregator_options o = {.run = v->s.run_name,
-                                   .sites = v->o.outer_sites.items,
-                                   .site_count = (unsigned)v->o.outer_sites.count,
-                                   .canonical = v->identity,
-                                   .index = (unsigned)v->o.serve_index,
-                                   .count = (unsigned)v->o.outer_aggregators,
-                                   .strict = strcmp(v->o.outer_mode, "strict") == 0,
-                                   .committed = committed,
-                                   .self = v,
-                                   .straggler_ms =
-                                       (uint64_t)llround(v->o.outer_straggler_timeout_s * 1000)};
-    TRY_ALLOC(o.revoked_path = arena_printf(&v->perm, "%s/revoked.txt", v->o.tls_dir));
+    struct aggregator_options o = {
+        .run = v->run.s.run_name,
+        .sites = v->run.o.outer_sites.items,
+        .site_count = (unsigned)v->run.o.outer_sites.count,
+        .canonical = v->run.identity,
+        .index = (unsigned)v->run.o.serve_index,
+        .count = (unsigned)v->run.o.outer_aggregators,
+        .strict = strcmp(v->run.o.outer_mode, "strict") == 0,
+        .committed = committed,
+        .self = v,
+        .straggler_ms = (uint64_t)llround(v->run.o.outer_straggler_timeout_s * 1000)};
+    TRY_ALLOC(o.revoked_path = arena_printf(&v->run.perm, "%s/revoked.txt", v->run.o.tls_dir));
     if (!o.strict && o.site_count < 3)
         log_event(LOG_WARN, "quorum",
                   "sites=%u why=\"a majority of %u is all of them: quorum waits like strict\"",
                   o.site_count, o.site_count);
-    return aggregator_open(&v->aggregator, v->env, &v->replica, &o, &v->perm);
+    return aggregator_open(&v->aggregator, v->env, &v->replica, &o, &v->run.perm);
 }
 
 static enum err open_link(struct serve *v)
 {
-    struct link_listen l = {.address = v->o.serve_listen,
-                            .sites = (unsigned)v->o.outer_sites.count,
-                            .receive_bytes = (uint64_t)v->o.serve_receive_mib << 20,
+    struct link_listen l = {.address = v->run.o.serve_listen,
+                            .sites = (unsigned)v->run.o.outer_sites.count,
+                            .receive_bytes = (uint64_t)v->run.o.serve_receive_mib << 20,
                             .book = ledger_book_add,
                             .book_self = &v->ledger};
     struct link_service service = aggregator_service(v->aggregator);
     int port;
-    TRY_ALLOC(l.tls.ca = arena_printf(&v->perm, "%s/ca.pem", v->o.tls_dir));
-    TRY_ALLOC(l.tls.certificate = arena_printf(&v->perm, "%s/aggregator.pem", v->o.tls_dir));
-    TRY_ALLOC(l.tls.key = arena_printf(&v->perm, "%s/aggregator.key", v->o.tls_dir));
+    TRY(run_tls(&v->run, "aggregator", &l.tls));
     int64_t days_left;
-    TRY(tls_check(&l.tls, v->s.run_name, TLS_AGGREGATOR, "aggregator", (int64_t)time(NULL),
+    TRY(tls_check(&l.tls, v->run.s.run_name, TLS_AGGREGATOR, "aggregator", (int64_t)time(NULL),
                   &days_left));
     TRY(link_serve(&v->server, &l, &service, &port));
     log_event(LOG_INFO, "listening", "address=%s port=%d", l.address, port);
@@ -167,31 +121,33 @@ static void say_what(const struct serve *v)
 {
     char quoted[256];
     size_t elements[ROUND_FRAGMENTS_MAX];
-    unsigned sites = (unsigned)v->o.outer_sites.count;
+    unsigned sites = (unsigned)v->run.o.outer_sites.count;
     struct outer_state_options o = v->replica.o;
-    for (unsigned i = 0; i < v->exchange.fragments.count; i++)
-        elements[i] = v->exchange.fragments.f[i].elements;
+    for (unsigned i = 0; i < v->run.sync.fragments.count; i++)
+        elements[i] = v->run.sync.fragments.f[i].elements;
     log_event(LOG_INFO, "atoll", "version=%s commit=%s run=%s device=%s", version_number(),
-              version_commit(), v->s.run_name, log_quote(quoted, sizeof quoted, v->cpu->note));
+              version_commit(), v->run.s.run_name, log_quote(quoted, sizeof quoted, v->cpu->note));
     log_event(LOG_INFO, "plan",
               "parameters=%zu memory_mib=%.1f up_per_site=%llu down_per_site=%llu",
-              v->table.parameters, (double)outer_state_memory(&o, true).host / (1 << 20),
-              (unsigned long long)schedule_upload_bytes(&v->exchange.schedule, elements),
-              (unsigned long long)schedule_download_bytes(&v->exchange.schedule, elements, sites));
-    tuning_log(&v->tuning);
+              v->run.table.parameters, (double)outer_state_memory(&o, true).host / (1 << 20),
+              (unsigned long long)schedule_upload_bytes(&v->run.sync.schedule, elements),
+              (unsigned long long)schedule_download_bytes(&v->run.sync.schedule, elements, sites));
+    tuning_log(&v->run.tuning);
 }
 
 static enum err open_all(struct serve *v)
 {
     const char *log;
-    TRY(env_posix_open(&v->env, v->o.serve_dir));
-    TRY_ALLOC(log = arena_printf(&v->perm, "%s/log.txt", v->o.serve_dir));
-    TRY(progress_open(&v->progress, v->o.log_progress, (unsigned)v->o.outer_sites.count, log));
-    if (!v->progress.live && strcmp(v->o.log_progress, "auto") == 0)
+    TRY(env_posix_open(&v->env, v->run.o.serve_dir));
+    TRY_ALLOC(log = arena_printf(&v->run.perm, "%s/log.txt", v->run.o.serve_dir));
+    TRY(progress_open(&v->progress, v->run.o.log_progress, (unsigned)v->run.o.outer_sites.count,
+                      log));
+    if (!v->progress.live && strcmp(v->run.o.log_progress, "auto") == 0)
         v->progress.quiet = true; /* one line for each commit says as much */
-    TRY(aggregator_claim(v->env, v->identity));
-    TRY(ledger_book_open(&v->ledger, v->o.serve_dir, v->s.run_name, "aggregator",
-                         (unsigned)v->o.serve_index, (unsigned)v->o.outer_aggregators, &v->perm));
+    TRY(aggregator_claim(v->env, v->run.identity));
+    TRY(ledger_book_open(&v->ledger, v->run.o.serve_dir, v->run.s.run_name, "aggregator",
+                         (unsigned)v->run.o.serve_index, (unsigned)v->run.o.outer_aggregators,
+                         &v->run.perm));
     TRY(open_member(v));
     say_what(v);
     TRY(open_aggregator(v));
@@ -238,7 +194,7 @@ static void show(struct serve *v, const struct aggregator_status *now)
     for (unsigned i = 0; i < now->sites; i++) {
         const struct aggregator_site_status *s = &now->site[i];
         struct progress_line line = {.step = s->step,
-                                     .steps = v->exchange.schedule.steps,
+                                     .steps = v->run.sync.schedule.steps,
                                      .loss = s->loss,
                                      .tokens_per_second = s->tokens_per_second,
                                      .round = rounds,
@@ -247,7 +203,7 @@ static void show(struct serve *v, const struct aggregator_status *now)
                                      .bytes_down = s->bytes_down,
                                      .sync_seconds = -1,
                                      .eta_seconds = -1};
-        snprintf(line.site, sizeof line.site, "%s", v->o.outer_sites.items[i]);
+        snprintf(line.site, sizeof line.site, "%s", v->run.o.outer_sites.items[i]);
         site_state(s, now->done, now_ms, line.state, sizeof line.state);
         progress_update(&v->progress, i, &line);
     }
@@ -265,7 +221,7 @@ static void say_status(const struct serve *v, const struct aggregator_status *no
         char state[96], quoted[128];
         site_state(&now->site[i], now->done, now_ms, state, sizeof state);
         log_event(LOG_INFO, "status", "site=%s bound=%d step=%lld state=%s",
-                  v->o.outer_sites.items[i], now->site[i].bound, (long long)now->site[i].step,
+                  v->run.o.outer_sites.items[i], now->site[i].bound, (long long)now->site[i].step,
                   log_quote(quoted, sizeof quoted, state));
     }
 }
@@ -284,8 +240,8 @@ static enum err stopped(const struct aggregator_status *now)
 static void say_final(const struct serve *v)
 {
     char hex[65];
-    int64_t count = v->o.outer_aggregators;
-    for (unsigned f = (unsigned)v->o.serve_index; count > 1 && f < v->replica.fragments->count;
+    int64_t count = v->run.o.outer_aggregators;
+    for (unsigned f = (unsigned)v->run.o.serve_index; count > 1 && f < v->replica.fragments->count;
          f += (unsigned)count) {
         digest_hex(&v->replica.state[f].digest, hex);
         log_event(LOG_INFO, "final", "fragment=%u state=%s", f, hex);
@@ -334,7 +290,9 @@ static void block_signals(struct serve *v)
 static enum err serve(struct serve *v, const struct args *args)
 {
     char said[1024];
-    TRY(configure(v, args));
+    TRY(run_open(&v->run,
+                 &(struct run_source){RUN_AGGREGATOR, .config = v->config_path, .args = args}));
+    log_min(log_level_of(v->run.o.log_level));
     link_tune();
     block_signals(v);
     log_prefix("site=aggregator ");
@@ -350,7 +308,7 @@ static enum err serve(struct serve *v, const struct args *args)
 
 enum err cmd_serve(int argc, char **argv)
 {
-    struct serve v = {.perm = arena_make(0)};
+    struct serve v = {0};
     const struct args_option options[] = {
         {.name = "config",
          .kind = ARGS_TEXT,
@@ -371,9 +329,9 @@ enum err cmd_serve(int argc, char **argv)
         .settings = true,
         .options = options,
         .count = sizeof options / sizeof *options};
-    enum err e = args_parse(&args, argc, argv, &v.perm);
+    enum err e = args_parse(&args, argc, argv, &v.run.perm);
     if (e == ERR_OK && !args.help)
         e = serve(&v, &args);
-    arena_free(&v.perm);
+    run_close(&v.run);
     return e;
 }

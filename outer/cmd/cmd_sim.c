@@ -9,6 +9,7 @@
 #include "kernels/base/log.h"
 #include "outer/cmd/cmd.h"
 #include "outer/link/tcp.h"
+#include "outer/config/run.h"
 #include "outer/plan/plan_settings.h"
 #include "outer/report/progress.h"
 #include "outer/report/jsonl.h"
@@ -16,7 +17,7 @@
 #include "outer/wan/topology.h"
 
 struct sim_cmd {
-    struct plan_settings p;
+    struct run p;
     struct plan_task task;
     const char *config, *probe, *topology, *record;
     struct jsonl log;
@@ -100,8 +101,7 @@ static enum err set_probe(struct sim_cmd *c, const struct args *args, struct sim
 {
     struct outer_settings o = c->p.o;
     struct plan_task t;
-    TRY(plan_settings_probe(&o, path, args, &c->p.perm));
-    TRY(keys_outer_check(&o, &c->p.s));
+    TRY(run_read_probe(&o, &c->p.s, path, args, &c->p.perm));
     plan_settings_task(&t, &o, c->p.table.parameters);
     s->step_s = t.step_s;
     s->link = t.link;
@@ -249,10 +249,10 @@ static void print_sites(const struct sim_cmd *c, const struct simulate_result *r
 /* Strict mode: exactly what atoll train predicts, or the simulation is wrong. */
 static void print_bytes(const struct sim_cmd *c, const struct simulate_result *r)
 {
-    struct schedule s = c->p.exchange.schedule;
+    struct schedule s = c->p.sync.schedule;
     size_t elements[ROUND_FRAGMENTS_MAX];
     for (unsigned f = 0; f < s.fragments; f++)
-        elements[f] = c->p.exchange.fragments.f[f].elements;
+        elements[f] = c->p.sync.fragments.f[f].elements;
     s.steps = r->steps;
     uint64_t up = schedule_upload_bytes(&s, elements),
              down = schedule_download_bytes(&s, elements, c->count);
@@ -271,16 +271,16 @@ static void print_result(const struct sim_cmd *c, const struct simulate_result *
     progress_duration(wall, sizeof wall, r->wall_s);
     printf("%u sites, %lld aggregator%s, %lld steps, %llu rounds of %u fragments, %llu calls\n",
            c->count, (long long)c->p.o.outer_aggregators, c->p.o.outer_aggregators > 1 ? "s" : "",
-           (long long)r->steps, (unsigned long long)r->rounds, c->p.exchange.schedule.fragments,
+           (long long)r->steps, (unsigned long long)r->rounds, c->p.sync.schedule.fragments,
            (unsigned long long)r->calls);
     if (r->stopped)
         printf("Stopped: of %lld steps all sites had made the first %lld. What follows is of "
                "these; nothing is stored.\n",
-               (long long)c->p.exchange.schedule.steps, (long long)r->steps);
-    else if (r->steps < c->p.exchange.schedule.steps)
+               (long long)c->p.sync.schedule.steps, (long long)r->steps);
+    else if (r->steps < c->p.sync.schedule.steps)
         printf("Only the first %lld of %lld steps (--rounds); the last round of what was simulated "
                "is a whole one.\n",
-               (long long)r->steps, (long long)c->p.exchange.schedule.steps);
+               (long long)r->steps, (long long)c->p.sync.schedule.steps);
     printf("time %s (%.1f s), of it training %.2f %%; a round takes %.3f s from its send to its "
            "commit\n",
            total, r->total_s, 100 * r->utilisation, r->exchange_s);
@@ -334,16 +334,17 @@ static enum err sim(struct sim_cmd *c, const struct args *args)
 {
     struct simulate_result r;
     TRY(plan_settings_may_write(c->record, c->force));
-    TRY(plan_settings_load(&c->p, c->config, c->probe, c->sites, args));
+    const struct run_source source = {RUN_PLAN, c->config, c->probe, c->sites, args};
+    TRY(run_open(&c->p, &source));
     plan_settings_task(&c->task, &c->p.o, c->p.table.parameters);
     TRY(make_sites(c, args));
     if (c->days > 0)
-        c->p.exchange.schedule.steps = (int64_t)(c->days * 86400 / c->site[0].step_s);
-    if (c->p.exchange.schedule.steps < 1)
+        c->p.sync.schedule.steps = (int64_t)(c->days * 86400 / c->site[0].step_s);
+    if (c->p.sync.schedule.steps < 1)
         return err_set(ERR_CONFIG, "--days %g is less than one step of %g s", c->days,
                        c->site[0].step_s);
     TRY(open_record(c));
-    struct simulate_options o = {.exchange = &c->p.exchange,
+    struct simulate_options o = {.exchange = &c->p.sync,
                                  .sites = c->site,
                                  .site_count = c->count,
                                  .strict = !strcmp(c->p.o.outer_mode, "strict"),
@@ -458,6 +459,6 @@ enum err cmd_sim(int argc, char **argv)
     enum err e = args_parse(&args, argc, argv, &c.p.perm);
     if (e == ERR_OK && !args.help)
         e = sim(&c, &args);
-    plan_settings_close(&c.p);
+    run_close(&c.p);
     return e;
 }

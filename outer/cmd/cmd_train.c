@@ -12,7 +12,6 @@
 #include "kernels/base/log.h"
 #include "kernels/base/args.h"
 #include "outer/cmd/cmd.h"
-#include "outer/config/identity.h"
 #include "outer/cmd/job.h"
 #include "outer/link/link_many.h"
 #include "outer/link/tls.h"
@@ -52,41 +51,12 @@ static void catch_signals(void)
 }
 
 /* ---- configuration ------------------------------------------------------------------------- */
-/* Rules of both tables, all violated ones in one message. */
-static enum err check(const struct job *j)
-{
-    enum err inner = keys_check(&j->s);
-    char text[1024];
-    snprintf(text, sizeof text, "%s", inner != ERR_OK ? err_message() : "");
-    enum err outer = keys_outer_check(&j->o, &j->s);
-    if (inner != ERR_OK && outer != ERR_OK)
-        return err_add(outer, "%s\n", text);
-    return outer != ERR_OK ? outer : inner != ERR_OK ? err_set(inner, "%s", text) : ERR_OK;
-}
-
 static enum err configure(struct job *j, const struct args *args)
 {
-    const struct config_table tables[] = {keys_inner(&j->s), keys_outer(&j->o)};
-    TRY(config_load(tables, 2, j->config_path, args->setting_count, args->setting, &j->perm));
-    TRY(check(j));
-    TRY(keys_outer_check_site(&j->o));
-    j->tuning = tuning_settle(&j->o); /* before the identity: what is pinned is the value */
-    log_min(log_level_of(j->o.log_level));
-    j->outer = *j->o.site_aggregator != 0;
-    if (!*j->o.site_name && j->o.outer_sites.count == 1)
-        j->o.site_name = j->o.outer_sites.items[0];
-    j->index = *j->o.site_name && j->o.outer_sites.count ? identity_site(&j->o, j->o.site_name) : 0;
-    ASSERT(j->index >= 0);
-    struct table table;
-    TRY(table_make(&table, &j->s, &j->perm));
-    struct digest digest = table_digest(&table);
-    TRY(identity_text(&j->s, &j->o, &digest, &j->perm, &j->identity));
-    TRY(sync_config_make(&j->plan, &j->s, &j->o, &table, &j->perm));
-    /* After the identity: these differ from site to site. */
-    j->s.train_batch_tokens = llround(j->o.site_share * (double)j->s.train_batch_tokens);
-    /* Without inner checkpoints a killed site would need every outer state since the first step. */
-    if (j->outer && j->s.train_checkpoint_every == 0)
-        j->s.train_checkpoint_every = 8 * j->o.outer_every;
+    TRY(run_open(&j->run, &(struct run_source){RUN_SITE, .config = j->config_path, .args = args}));
+    log_min(log_level_of(j->run.o.log_level));
+    j->outer = *j->run.o.site_aggregator != 0;
+    j->s = run_site_settings(&j->run);
     return ERR_OK;
 }
 
@@ -94,7 +64,7 @@ static enum err configure(struct job *j, const struct args *args)
 static uint64_t states_kept(const struct job *j)
 {
     int64_t span = j->s.train_checkpoint_every * (j->s.train_checkpoint_keep + 1);
-    return (uint64_t)(span / j->o.outer_every) + 2;
+    return (uint64_t)(span / j->run.o.outer_every) + 2;
 }
 
 static void print_predictions(const struct job *j)
@@ -102,13 +72,13 @@ static void print_predictions(const struct job *j)
     size_t elements[ROUND_FRAGMENTS_MAX], all = 0;
     char up[32], down[32], disk[32];
     job_sizes(j, elements);
-    for (unsigned f = 0; f < j->plan.fragments.count; f++)
+    for (unsigned f = 0; f < j->run.sync.fragments.count; f++)
         all += elements[f];
-    unsigned sites = (unsigned)j->o.outer_sites.count;
-    uint64_t rounds = site_train_rounds(&j->plan.schedule, j->s.train_steps);
-    progress_bytes(up, sizeof up, (double)schedule_upload_bytes(&j->plan.schedule, elements));
+    unsigned sites = (unsigned)j->run.o.outer_sites.count;
+    uint64_t rounds = site_train_rounds(&j->run.sync.schedule, j->s.train_steps);
+    progress_bytes(up, sizeof up, (double)schedule_upload_bytes(&j->run.sync.schedule, elements));
     progress_bytes(down, sizeof down,
-                   (double)schedule_download_bytes(&j->plan.schedule, elements, sites));
+                   (double)schedule_download_bytes(&j->run.sync.schedule, elements, sites));
     progress_bytes(disk, sizeof disk, (double)(states_kept(j) * all * 12));
     printf("\n# The link, of this site in the whole run: %llu exchanges, %s up, %s down (payload)\n"
            "# Disk, outer states kept for restarts: %s\n",
@@ -118,8 +88,8 @@ static void print_predictions(const struct job *j)
 static void print_tuning(const struct job *j)
 {
     char text[256], warning[512];
-    tuning_text(&j->tuning, text, sizeof text);
-    tuning_warning(&j->tuning, warning, sizeof warning);
+    tuning_text(&j->run.tuning, text, sizeof text);
+    tuning_warning(&j->run.tuning, warning, sizeof warning);
     printf("# Outer learning rate: %s\n", text);
     if (*warning)
         printf("# WARNING: %s\n", warning);
@@ -127,13 +97,11 @@ static void print_tuning(const struct job *j)
 
 static enum err dry_run(struct job *j)
 {
-    const struct config_table tables[] = {keys_inner(&j->s), keys_outer(&j->o)};
-    struct table table;
+    const struct config_table tables[] = {keys_inner(&j->s), keys_outer(&j->run.o)};
     char *text;
-    TRY(config_print(tables, 2, &j->perm, &text));
+    TRY(config_print(tables, 2, &j->run.perm, &text));
     fputs(text, stdout);
-    TRY(table_make(&table, &j->s, &j->perm));
-    job_print_memory(j, &table);
+    job_print_memory(j, &j->run.table);
     if (j->outer) {
         print_predictions(j);
         print_tuning(j);
@@ -230,7 +198,7 @@ static enum err hook_saved(void *self, struct train *t, int64_t step)
 /* ---- open, run, close ---------------------------------------------------------------------- */
 static enum err path_in(struct job *j, const char **path, const char *name)
 {
-    TRY_ALLOC(*path = arena_printf(&j->perm, "%s/%s", j->s.run_dir, name));
+    TRY_ALLOC(*path = arena_printf(&j->run.perm, "%s/%s", j->s.run_dir, name));
     return ERR_OK;
 }
 
@@ -244,38 +212,35 @@ static enum err own_directory(struct job *j)
     else
         TRY(file_lock(j->s.run_dir, &j->lock));
     TRY(path_in(j, &path, RECORD_FILE));
-    TRY(jsonl_open(&j->record, path, &j->perm));
+    TRY(jsonl_open(&j->record, path, &j->run.perm));
     if (j->outer)
-        TRY(ledger_book_open(&j->ledger, j->s.run_dir, j->s.run_name, j->o.site_name, 0, 0,
-                             &j->perm));
+        TRY(ledger_book_open(&j->ledger, j->s.run_dir, j->s.run_name, j->run.o.site_name, 0, 0,
+                             &j->run.perm));
     TRY(path_in(j, &log, "log.txt"));
-    return progress_open(&j->progress, j->o.log_progress, 1, log);
+    return progress_open(&j->progress, j->run.o.log_progress, 1, log);
 }
 
 #ifdef ATOLL_NET
 static enum err dial(struct job *j)
 {
-    unsigned count = (unsigned)j->o.outer_aggregators;
+    unsigned count = (unsigned)j->run.o.outer_aggregators;
     char target[256];
     struct link *links[WIRE_AGGREGATORS_MAX];
     struct link_dial d = {.target = target,
-                          .streams = (unsigned)j->o.site_streams,
-                          .rate_up = (uint64_t)(1e6 / 8 * j->o.site_rate_up),
-                          .rate_down = (uint64_t)(1e6 / 8 * j->o.site_rate_down),
+                          .streams = (unsigned)j->run.o.site_streams,
+                          .rate_up = (uint64_t)(1e6 / 8 * j->run.o.site_rate_up),
+                          .rate_down = (uint64_t)(1e6 / 8 * j->run.o.site_rate_down),
                           .book = ledger_book_add,
                           .book_self = &j->ledger};
     link_tune();
-    if (*j->o.site_aggregator_name)
-        d.server_name = j->o.site_aggregator_name;
-    TRY_ALLOC(d.tls.ca = arena_printf(&j->perm, "%s/ca.pem", j->o.tls_dir));
-    TRY_ALLOC(d.tls.certificate =
-                  arena_printf(&j->perm, "%s/%s.pem", j->o.tls_dir, j->o.site_name));
-    TRY_ALLOC(d.tls.key = arena_printf(&j->perm, "%s/%s.key", j->o.tls_dir, j->o.site_name));
+    if (*j->run.o.site_aggregator_name)
+        d.server_name = j->run.o.site_aggregator_name;
+    TRY(run_tls(&j->run, j->run.o.site_name, &d.tls));
     int64_t days_left;
-    TRY(tls_check(&d.tls, j->s.run_name, TLS_SITE, j->o.site_name, (int64_t)time(NULL),
+    TRY(tls_check(&d.tls, j->s.run_name, TLS_SITE, j->run.o.site_name, (int64_t)time(NULL),
                   &days_left));
     for (unsigned i = 0; i < count; i++) {
-        bool there = keys_aggregator(j->o.site_aggregator, i, target, sizeof target);
+        bool there = keys_aggregator(j->run.o.site_aggregator, i, target, sizeof target);
         enum err e = there ? link_open(&links[i], &d) : ERR_CONFIG;
         for (unsigned k = 0; e != ERR_OK && k < i; k++)
             links[k]->ops->close(links[k]);
@@ -290,7 +255,7 @@ static enum err dial(struct job *j)
         ERR_UNSUPPORTED,
         "site.aggregator = %s: this build has no network (-DNET=OFF); leave the key out to "
         "train alone",
-        j->o.site_aggregator);
+        j->run.o.site_aggregator);
 }
 #endif
 
@@ -308,18 +273,18 @@ static enum err open_beside(struct job *j, bool overlap)
 
 static enum err open_site(struct job *j)
 {
-    struct outer_state_options m = job_member(j);
-    bool strict = strcmp(j->o.outer_mode, "strict") == 0;
+    struct outer_state_options m = run_outer_state(&j->run, true);
+    bool strict = strcmp(j->run.o.outer_mode, "strict") == 0;
     struct site_options o = {.run = j->s.run_name,
-                             .name = j->o.site_name,
-                             .index = (unsigned)j->index,
-                             .site_count = (unsigned)j->o.outer_sites.count,
-                             .aggregators = (unsigned)j->o.outer_aggregators,
-                             .canonical = j->identity,
+                             .name = j->run.o.site_name,
+                             .index = (unsigned)j->run.index,
+                             .site_count = (unsigned)j->run.o.outer_sites.count,
+                             .aggregators = (unsigned)j->run.o.outer_aggregators,
+                             .canonical = j->run.identity,
                              .strict = strict,
-                             .error_feedback_decay = (float)j->o.outer_error_feedback_decay,
-                             .max_local_steps_offline = j->o.outer_max_local_steps_offline,
-                             .straggler_ms = (uint64_t)(1e3 * j->o.outer_straggler_timeout_s),
+                             .error_feedback_decay = (float)j->run.o.outer_error_feedback_decay,
+                             .max_local_steps_offline = j->run.o.outer_max_local_steps_offline,
+                             .straggler_ms = (uint64_t)(1e3 * j->run.o.outer_straggler_timeout_s),
                              .seed = (uint64_t)j->s.run_seed,
                              .stop = &stop,
                              .notice = job_tell_notice,
@@ -343,12 +308,12 @@ static void say_what(const struct job *j)
     char device[320], launcher[160];
     log_event(LOG_INFO, "atoll", "version=%s commit=%s compiler=\"%s\" run=%s site=%s",
               version_number(), version_commit(), version_compiler(), j->s.run_name,
-              *j->o.site_name ? j->o.site_name : "-");
+              *j->run.o.site_name ? j->run.o.site_name : "-");
     log_event(LOG_INFO, "hardware", "device=%s threads=%d ranks=%d coll=%s launcher=%s",
               log_quote(device, sizeof device, j->dev->note), j->dev->threads, j->coll->size,
               j->coll->kind, log_quote(launcher, sizeof launcher, j->coll->found));
     if (j->outer)
-        tuning_log(&j->tuning);
+        tuning_log(&j->run.tuning);
 }
 
 static enum err open_all(struct job *j)
@@ -360,7 +325,8 @@ static enum err open_all(struct job *j)
     TRY(path_in(j, &checkpoints, "inner"));
     if (j->outer)
         TRY(job_reserve(j));
-    TRY(train_open(&j->train, &j->s, j->dev, j->coll, (uint32_t)j->index, checkpoints, &j->perm));
+    TRY(train_open(&j->train, &j->s, j->dev, j->coll, (uint32_t)j->run.index, checkpoints,
+                   &j->run.perm));
     if (!j->outer)
         return ERR_OK;
     if (is_lead(j))
@@ -450,7 +416,7 @@ static enum err train(struct job *j, const struct args *args, bool dry)
     enum err e = dev_open(&j->dev, &device);
     if (e == ERR_UNSUPPORTED && dry && !cpu)
         e = open_instead(j);
-    log_prefix("site=%s rank=%d ", *j->o.site_name ? j->o.site_name : "-", j->coll->rank);
+    log_prefix("site=%s rank=%d ", *j->run.o.site_name ? j->run.o.site_name : "-", j->coll->rank);
     if (e != ERR_OK)
         end_job(j, e);
     else if (dry)
@@ -471,9 +437,8 @@ static enum err train(struct job *j, const struct args *args, bool dry)
 
 static enum err print_keys(struct job *j)
 {
-    const struct config_table tables[] = {keys_inner(&j->s), keys_outer(&j->o)};
     char *text;
-    TRY(config_reference(tables, 2, &j->perm, &text));
+    TRY(run_reference(&j->run.perm, &text));
     fputs(text, stdout);
     return ERR_OK;
 }
@@ -488,7 +453,7 @@ static const char *command_line(struct arena *a, int argc, char **argv)
 
 enum err cmd_train(int argc, char **argv)
 {
-    struct job j = {.lock = -1, .began_step = -1, .perm = arena_make(0)};
+    struct job j = {.lock = -1, .began_step = -1};
     bool dry = false, keys = false;
     const struct args_option options[] = {
         {.name = "config",
@@ -516,12 +481,12 @@ enum err cmd_train(int argc, char **argv)
         .settings = true,
         .options = options,
         .count = sizeof options / sizeof *options};
-    j.command = command_line(&j.perm, argc, argv);
-    enum err e = args_parse(&args, argc, argv, &j.perm);
+    j.command = command_line(&j.run.perm, argc, argv);
+    enum err e = args_parse(&args, argc, argv, &j.run.perm);
     if (e == ERR_OK && keys)
         e = print_keys(&j);
     else if (e == ERR_OK && !args.help)
         e = train(&j, &args, dry);
-    arena_free(&j.perm);
+    run_close(&j.run);
     return e;
 }

@@ -5,20 +5,18 @@
  * metrics.jsonl and to the person who looks (lead only: the others' record and progress are closed
  * and take nothing).
  */
-#include "outer/config/sync_config.h"
+#include "outer/config/run.h"
 #include "outer/report/ledger_book.h"
 #include "outer/plan/plan.h"
 #include "outer/report/progress.h"
 #include "outer/report/jsonl.h"
 #include "outer/site/site_train.h"
-#include "outer/config/tuning.h"
 
 struct job {
-    struct settings s;
-    struct outer_settings o;
+    struct run run;
+    struct settings s; /* of this site's training: run_site_settings() */
     const char *config_path;
     const char *command; /* as typed, for the record */
-    struct arena perm;
     struct coll *coll;
     struct dev *dev;
     char gpu[32];       /* this rank's */
@@ -29,16 +27,12 @@ struct job {
     int lock;           /* of run.dir when it trains alone; -1 */
     struct env *env;    /* owns run.dir otherwise */
     struct train train;
-    struct sync_config plan;
-    struct tuning tuning;
     double rho[ROUND_FRAGMENTS_MAX]; /* measured, smoothed over rounds; 0 before the second */
     bool warned;                     /* of an outer step that is too far */
     struct outer_state replica;
     struct link *link;
     struct site *site;
     struct site_train exchange;
-    char *identity; /* canonical pinned settings */
-    int index;      /* of this site in the roster; 0 alone */
     struct jsonl record;
     struct ledger_book ledger; /* with an aggregator */
     struct progress progress;
@@ -55,7 +49,6 @@ struct job {
 
 bool job_on_gpu(const struct job *j);
 bool job_outer_on_gpu(const struct job *j); /* the outer arithmetic, too */
-struct outer_state_options job_member(const struct job *j);
 struct site_train_options job_exchange(struct job *j);
 /* Of the outer loop at this rank; on a GPU its host memory is pinned. */
 struct outer_memory job_outer_memory(struct job *j, const struct table *t);

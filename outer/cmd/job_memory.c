@@ -17,30 +17,15 @@ bool job_on_gpu(const struct job *j)
 
 bool job_outer_on_gpu(const struct job *j)
 {
-    return job_on_gpu(j) && strcmp(j->o.outer_device, "cpu") != 0;
-}
-
-static struct outer_state_options outer_state_of(const struct job *j, const struct sync_config *x)
-{
-    return (struct outer_state_options){
-        .fragments = &x->fragments,
-        .schedule = x->schedule,
-        .outer = x->outer,
-        .residuals = true,
-        .forgets = schedule_forgets(&x->schedule, (float)j->o.outer_error_feedback_decay),
-        .keep = (uint64_t)j->o.outer_history_rounds};
-}
-
-struct outer_state_options job_member(const struct job *j)
-{
-    return outer_state_of(j, &j->plan);
+    return job_on_gpu(j) && strcmp(j->run.o.outer_device, "cpu") != 0;
 }
 
 /* Has the outer parameters to be looked at between rounds? */
 static bool looks(const struct job *j, const struct sync_config *x)
 {
     int64_t look = j->s.train_eval_every;
-    return look && (x->fragments.count > 1 || look % j->o.outer_every || j->o.outer_overlap_steps);
+    return look &&
+           (x->fragments.count > 1 || look % j->run.o.outer_every || j->run.o.outer_overlap_steps);
 }
 
 static struct site_train_options exchange_of(struct job *j, const struct sync_config *x)
@@ -54,13 +39,13 @@ static struct site_train_options exchange_of(struct job *j, const struct sync_co
                                        .dev = j->dev,
                                        .beside = !job_on_gpu(j) || job_outer_on_gpu(j),
                                        .env = j->env,
-                                       .site_count = (unsigned)j->o.outer_sites.count,
-                                       .strict = strcmp(j->o.outer_mode, "strict") == 0,
+                                       .site_count = (unsigned)j->run.o.outer_sites.count,
+                                       .strict = strcmp(j->run.o.outer_mode, "strict") == 0,
                                        .max_local_steps_offline =
-                                           j->o.outer_max_local_steps_offline,
-                                       .share = j->o.site_share,
-                                       .mix = keys_mix(&j->o),
-                                       .before_update = j->o.outer_before_update,
+                                           j->run.o.outer_max_local_steps_offline,
+                                       .share = j->run.o.site_share,
+                                       .mix = keys_mix(&j->run.o),
+                                       .before_update = j->run.o.outer_before_update,
                                        .evaluate = looks(j, x),
                                        .rounded = job_tell_round,
                                        .self = j};
@@ -68,21 +53,21 @@ static struct site_train_options exchange_of(struct job *j, const struct sync_co
 
 struct site_train_options job_exchange(struct job *j)
 {
-    return exchange_of(j, &j->plan);
+    return exchange_of(j, &j->run.sync);
 }
 
-/* What the outer loop takes at this rank, were the exchange this one. */
-static struct outer_memory taken(struct job *j, const struct sync_config *x, const struct table *t)
+/* What the outer loop takes at this rank with the synchronisation of `run`. */
+static struct outer_memory memory_of(struct job *j, const struct run *run, const struct table *t)
 {
-    struct site_train_options e = exchange_of(j, x);
-    struct outer_state_options o = outer_state_of(j, x);
+    struct site_train_options e = exchange_of(j, &run->sync);
+    struct outer_state_options o = run_outer_state(run, true);
     struct outer_memory all = site_train_memory(&e, t->elements, !job_on_gpu(j));
     if (j->coll->rank != 0)
         return all;
     bool here = !job_outer_on_gpu(j);
     struct outer_memory replica = outer_state_memory(&o, here);
-    struct outer_memory site =
-        site_memory(&o, (unsigned)j->o.outer_sites.count, j->o.outer_max_local_steps_offline, here);
+    struct outer_memory site = site_memory(&o, (unsigned)j->run.o.outer_sites.count,
+                                           j->run.o.outer_max_local_steps_offline, here);
     all.device += replica.device + site.device;
     all.host += replica.host + site.host;
     return all;
@@ -90,26 +75,25 @@ static struct outer_memory taken(struct job *j, const struct sync_config *x, con
 
 struct outer_memory job_outer_memory(struct job *j, const struct table *t)
 {
-    return taken(j, &j->plan, t);
+    return memory_of(j, &j->run, t);
 }
 
 /* The fewest fragments with which the outer loop takes no more of this kind; 0: none do. */
 static unsigned fitting(struct job *j, const struct table *t, bool device, size_t bytes)
 {
-    struct outer_settings o = j->o;
+    struct run other = j->run;
     struct arena scratch = arena_make(0);
-    struct sync_config *x = arena_alloc(&scratch, sizeof *x);
     unsigned found = 0;
-    for (o.outer_fragments++; x && !found && o.outer_fragments <= ROUND_FRAGMENTS_MAX;
-         o.outer_fragments++) {
-        if (keys_outer_check(&o, &j->s) != ERR_OK ||
-            sync_config_make(x, &j->s, &o, t, &scratch) != ERR_OK)
+    if (!strcmp(other.o.outer_partition, "slices"))
+        return 0;
+    while (!found && ++other.o.outer_fragments <= ROUND_FRAGMENTS_MAX) {
+        if (sync_config_make(&other.sync, &other.s, &other.o, t, &scratch) != ERR_OK)
             continue;
-        struct outer_memory m = taken(j, x, t);
-        found = (device ? m.device : m.host) <= bytes ? (unsigned)o.outer_fragments : 0;
+        struct outer_memory m = memory_of(j, &other, t);
+        found = (device ? m.device : m.host) <= bytes ? (unsigned)other.o.outer_fragments : 0;
     }
     arena_free(&scratch);
-    return strcmp(j->o.outer_partition, "slices") ? found : 0;
+    return found;
 }
 
 /* `have` of what is left of it after the training's share. */
@@ -132,7 +116,7 @@ static enum err refuse(struct job *j, const struct table *t, bool device, size_t
 enum err job_reserve(struct job *j)
 {
     struct table t;
-    TRY(table_make(&t, &j->s, &j->perm));
+    TRY(table_make(&t, &j->s, &j->run.perm));
     struct outer_memory m = job_outer_memory(j, &t);
     struct train_memory inner = train_plan(&j->s, &t, j->dev->model_type, j->coll->size);
     size_t host = train_memory_left(), here = job_on_gpu(j) ? 0 : inner.total;

@@ -16,23 +16,23 @@ double job_now(void)
 
 void job_sizes(const struct job *j, size_t elements[ROUND_FRAGMENTS_MAX])
 {
-    for (unsigned f = 0; f < j->plan.fragments.count; f++)
-        elements[f] = j->plan.fragments.f[f].elements;
+    for (unsigned f = 0; f < j->run.sync.fragments.count; f++)
+        elements[f] = j->run.sync.fragments.f[f].elements;
 }
 
 enum err job_tell_start(struct job *j, int64_t step)
 {
-    const struct config_table tables[] = {keys_inner(&j->s), keys_outer(&j->o)};
+    const struct config_table tables[] = {keys_inner(&j->s), keys_outer(&j->run.o)};
     struct jsonl *r = &j->record;
     char *config;
-    TRY(config_print(tables, 2, &j->perm, &config));
+    TRY(config_print(tables, 2, &j->run.perm, &config));
     j->planned_step = step;
     jsonl_begin(r, "start");
     jsonl_text(r, "run", j->s.run_name);
-    jsonl_text(r, "site", j->o.site_name);
-    jsonl_int(r, "index", j->index);
-    jsonl_int(r, "sites", j->outer ? (int64_t)j->o.outer_sites.count : 1);
-    jsonl_text(r, "aggregator", j->o.site_aggregator);
+    jsonl_text(r, "site", j->run.o.site_name);
+    jsonl_int(r, "index", j->run.index);
+    jsonl_int(r, "sites", j->outer ? (int64_t)j->run.o.outer_sites.count : 1);
+    jsonl_text(r, "aggregator", j->run.o.site_aggregator);
     jsonl_text(r, "version", version_number());
     jsonl_text(r, "commit", version_commit());
     jsonl_text(r, "compiler", version_compiler());
@@ -46,11 +46,12 @@ enum err job_tell_start(struct job *j, int64_t step)
     if (j->outer) {
         size_t elements[ROUND_FRAGMENTS_MAX];
         job_sizes(j, elements);
-        jsonl_int(r, "rounds", (int64_t)site_train_rounds(&j->plan.schedule, j->s.train_steps));
-        jsonl_int(r, "up_predicted", (int64_t)schedule_upload_bytes(&j->plan.schedule, elements));
+        jsonl_int(r, "rounds", (int64_t)site_train_rounds(&j->run.sync.schedule, j->s.train_steps));
+        jsonl_int(r, "up_predicted",
+                  (int64_t)schedule_upload_bytes(&j->run.sync.schedule, elements));
         jsonl_int(r, "down_predicted",
-                  (int64_t)schedule_download_bytes(&j->plan.schedule, elements,
-                                                   (unsigned)j->o.outer_sites.count));
+                  (int64_t)schedule_download_bytes(&j->run.sync.schedule, elements,
+                                                   (unsigned)j->run.o.outer_sites.count));
     }
     jsonl_text(r, "command", j->command);
     jsonl_text(r, "config", config);
@@ -92,7 +93,7 @@ static void tell_gauge(struct job *j, const struct site_train_round *r)
 {
     enum { ROUNDS_MIN = 4 }; /* before the average says anything */
     const struct outer_metrics *g = &r->metrics;
-    const struct tuning *t = &j->tuning;
+    const struct tuning *t = &j->run.tuning;
     double *rho = &j->rho[r->fragment];
     const struct {
         const char *key;
@@ -104,7 +105,8 @@ static void tell_gauge(struct job *j, const struct site_train_round *r)
     if (isfinite(g->rho))
         *rho = r->round == 1 ? g->rho : 0.75 * *rho + 0.25 * g->rho;
     double effective = tuning_effective(t->lr, t->mu, *rho);
-    bool steps = j->plan.fragments.f[r->fragment].state == FRAGMENT_PARAMETERS; /* others: means */
+    bool steps =
+        j->run.sync.fragments.f[r->fragment].state == FRAGMENT_PARAMETERS; /* others: means */
     if (!steps || r->round < ROUNDS_MIN || j->warned || effective <= TUNING_GUARD * t->reference)
         return;
     j->warned = true;
@@ -122,16 +124,16 @@ static void tell_plan(struct job *j, const struct site_train_round *r, double co
     struct plan_task t;
     struct plan_result p;
     size_t elements[ROUND_FRAGMENTS_MAX];
-    const struct schedule *s = &j->plan.schedule;
+    const struct schedule *s = &j->run.sync.schedule;
     int64_t steps = r->step - j->planned_step;
     bool whole =
         r->round < s->full_precision_rounds || r->round + 1 == schedule_rounds(s, r->fragment);
-    if (!plan_settings_given(&j->o))
+    if (!plan_settings_given(&j->run.o))
         return;
     j->planned_step = r->step;
     if (whole || r->replayed || steps <= 0)
         return;
-    plan_settings_task(&t, &j->o, j->train.table.parameters);
+    plan_settings_task(&t, &j->run.o, j->train.table.parameters);
     job_sizes(j, elements);
     plan_predict(&t, s, elements, &p);
     double step_s = compute_s / (double)steps, waited_s = 1e-3 * r->exposed_ms;
@@ -224,17 +226,18 @@ static void show(struct job *j, const struct train_report *r)
         j->began = job_now() - r->step_seconds;
         j->began_step = r->step - 1;
         l->tokens_per_second = NAN;
-        snprintf(l->site, sizeof l->site, "%s", *j->o.site_name ? j->o.site_name : j->s.run_name);
+        snprintf(l->site, sizeof l->site, "%s",
+                 *j->run.o.site_name ? j->run.o.site_name : j->s.run_name);
     }
     double elapsed = job_now() - j->began;
     int64_t done = r->step - j->began_step,
-            next = j->outer ? schedule_next(&j->plan.schedule, r->step) : 0;
+            next = j->outer ? schedule_next(&j->run.sync.schedule, r->step) : 0;
     l->step = r->step;
     l->steps = r->steps;
     l->loss = r->loss;
     l->tokens_per_second = progress_smooth(l->tokens_per_second, r->tokens_per_second);
-    l->round = j->outer ? site_train_rounds(&j->plan.schedule, r->step) : 0;
-    l->rounds = j->outer ? site_train_rounds(&j->plan.schedule, r->steps) : 0;
+    l->round = j->outer ? site_train_rounds(&j->run.sync.schedule, r->step) : 0;
+    l->rounds = j->outer ? site_train_rounds(&j->run.sync.schedule, r->steps) : 0;
     l->bytes_up = j->moved.payload_up;
     l->bytes_down = j->moved.payload_down;
     l->predicted_up = j->predicted.up;
@@ -314,13 +317,13 @@ static void digest_text(const struct job *j, enum part part, char hex[65])
     if (part == PART_MOMENTUM && j->outer && !j->replica.state[0].momentum)
         return;
     digest_open(&s);
-    for (unsigned f = 0; j->outer && f < j->plan.fragments.count; f++) {
+    for (unsigned f = 0; j->outer && f < j->run.sync.fragments.count; f++) {
         const struct outer_state_fragment *state = &j->replica.state[f];
         const float *x = part == PART_THETA      ? state->theta
                          : part == PART_MOMENTUM ? state->momentum
                                                  : state->residual;
         if (x) /* a moment's fragment has no momentum */
-            digest_add(&s, x, j->plan.fragments.f[f].elements * sizeof *x);
+            digest_add(&s, x, j->run.sync.fragments.f[f].elements * sizeof *x);
     }
     if (!j->outer && part == PART_THETA)
         digest_inner(j, &s);
@@ -338,7 +341,8 @@ static void show_done(struct job *j)
                                 .tokens_per_second = NAN,
                                 .sync_seconds = -1,
                                 .eta_seconds = -1};
-    snprintf(l->site, sizeof l->site, "%s", *j->o.site_name ? j->o.site_name : j->s.run_name);
+    snprintf(l->site, sizeof l->site, "%s",
+             *j->run.o.site_name ? j->run.o.site_name : j->s.run_name);
     snprintf(l->state, sizeof l->state, "all steps were done before");
     progress_update(&j->progress, 0, l);
 }

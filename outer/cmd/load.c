@@ -3,22 +3,8 @@
 #include <string.h>
 #include "inner/io/checkpoint.h"
 #include "outer/aggregator/aggregator.h"
-#include "outer/config/sync_config.h"
-#include "outer/config/identity.h"
 #include "outer/link/wire.h"
 #include "outer/store/outer_state.h"
-#include "outer/config/tuning.h"
-
-static enum err configure(struct load *l, const char *path, const struct args *args)
-{
-    const struct config_table tables[] = {keys_inner(&l->s), keys_outer(&l->o)};
-    TRY(config_load(tables, 2, path, args->setting_count, args->setting, &l->perm));
-    TRY(keys_check(&l->s));
-    tuning_settle(&l->o);
-    TRY(table_make(&l->table, &l->s, &l->perm));
-    TRY_ALLOC(l->params = arena_array(&l->perm, l->table.elements, sizeof *l->params));
-    return ERR_OK;
-}
 
 /* ---- the same model? ----------------------------------------------------------------------- */
 /* The lines of a canonical text whose keys begin so. */
@@ -42,9 +28,9 @@ static enum err compare(struct load *l, const char *dir, const char *section, co
                         const char *theirs)
 {
     char *here, *there, *text;
-    TRY(lines_of(ours, section, &l->perm, &here));
-    TRY(lines_of(theirs, section, &l->perm, &there));
-    TRY(config_difference(here, there, &l->perm, &text));
+    TRY(lines_of(ours, section, &l->run.perm, &here));
+    TRY(lines_of(theirs, section, &l->run.perm, &there));
+    TRY(config_difference(here, there, &l->run.perm, &text));
     if (!*text)
         return ERR_OK;
     return err_set(ERR_MISMATCH, "%s holds another model than the configuration describes: %s", dir,
@@ -55,10 +41,10 @@ static enum err compare(struct load *l, const char *dir, const char *section, co
 /* meta->settings may be empty: of a writer without any. Then only tensors are compared. */
 static enum err check_model(struct load *l, const char *dir, const struct checkpoint_meta *meta)
 {
-    const struct config_table inner = keys_inner(&l->s);
-    struct digest want = table_digest(&l->table);
+    const struct config_table inner = keys_inner(&l->run.s);
+    struct digest want = table_digest(&l->run.table);
     char *ours;
-    TRY(config_canonical(&inner, 1, &l->perm, &ours));
+    TRY(config_canonical(&inner, 1, &l->run.perm, &ours));
     if (*meta->settings)
         TRY(compare(l, dir, "model.", ours, meta->settings));
     if (digest_equal(&meta->model, &want))
@@ -73,7 +59,7 @@ static enum err take_params(struct load *l, const char *dir, const struct checkp
     TRY(check_model(l, dir, meta));
     while (i < count && strcmp(parts[i].name, "params"))
         i++;
-    if (i == count || parts[i].size_bytes != l->table.elements * sizeof *l->params)
+    if (i == count || parts[i].size_bytes != l->run.table.elements * sizeof *l->params)
         return err_set(ERR_INPUT, "%s holds no parameters", dir);
     memcpy(l->params, parts[i].data, parts[i].size_bytes);
     l->step = (int64_t)meta->step;
@@ -101,17 +87,15 @@ static enum err load_checkpoint(struct load *l, const char *dir)
  */
 static enum err check_run(struct load *l, struct env *w, const char *dir)
 {
-    struct digest table = table_digest(&l->table);
+    const char *ours = l->run.identity;
     uint8_t *theirs;
-    char *ours;
     size_t n;
     if (!w->ops->exists(w, "run.cfg"))
         return err_set(ERR_INPUT,
                        "%s holds outer state, but neither checkpoints nor an aggregator's run.cfg; "
                        "name another directory with --from",
                        dir);
-    TRY(identity_text(&l->s, &l->o, &table, &l->perm, &ours));
-    TRY(w->ops->read(w, "run.cfg", WIRE_CONFIG_MAX, &l->perm, &theirs, &n));
+    TRY(w->ops->read(w, "run.cfg", WIRE_CONFIG_MAX, &l->run.perm, &theirs, &n));
     static const char *const same[] = {
         "model.",
         "outer.fragments=",
@@ -121,7 +105,7 @@ static enum err check_run(struct load *l, struct env *w, const char *dir)
         "outer.sites=" /* in the names of what a damaged state is made again from */};
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
         TRY(compare(l, dir, same[i], ours, (char *)theirs));
-    bool drawn = strcmp(l->o.outer_partition, "random") == 0;
+    bool drawn = strcmp(l->run.o.outer_partition, "random") == 0;
     return drawn ? compare(l, dir, "run.seed=", ours, (char *)theirs) : ERR_OK;
 }
 
@@ -130,7 +114,7 @@ static enum err check_share(const struct load *l, const struct outer_state *m, c
 {
     char missing[6 * ROUND_FRAGMENTS_MAX] = "";
     size_t used = 0;
-    if (l->o.outer_aggregators <= 1)
+    if (l->run.o.outer_aggregators <= 1)
         return ERR_OK;
     for (unsigned f = 0; f < m->fragments->count; f++)
         if (m->state[f].round == 0)
@@ -139,7 +123,7 @@ static enum err check_share(const struct load *l, const struct outer_state *m, c
     return err_set(ERR_CONFIG,
                    "%s is of one of outer.aggregators = %lld and holds only its share: "
                    "no rounds of fragments %s; name a site's run directory with --from",
-                   dir, (long long)l->o.outer_aggregators, missing);
+                   dir, (long long)l->run.o.outer_aggregators, missing);
 }
 
 static enum err take_theta(struct load *l, struct outer_state *m, struct dev *cpu,
@@ -147,7 +131,7 @@ static enum err take_theta(struct load *l, struct outer_state *m, struct dev *cp
 {
     if (!outer_state_found(m))
         return err_set(ERR_INPUT, "%s holds no outer state of outer.fragments = %lld", dir,
-                       (long long)l->o.outer_fragments);
+                       (long long)l->run.o.outer_fragments);
     TRY(outer_state_load(m));
     TRY(check_share(l, m, dir));
     for (unsigned i = 0; i < f->count; i++)
@@ -164,26 +148,18 @@ static enum err load_outer(struct load *l, const char *dir)
     struct env *w = NULL;
     struct dev *cpu = NULL;
     struct outer_state m = {0};
-    struct sync_config *x;
     struct dev_options host = {.kind = "cpu", .model_type = "f32"};
-    TRY_ALLOC(x = arena_alloc(&l->perm, sizeof *x));
-    TRY(sync_config_make(x, &l->s, &l->o, &l->table, &l->perm));
-    struct outer_state_options o = {.fragments = &x->fragments,
-                                    .schedule = x->schedule,
-                                    .outer = x->outer,
-                                    .remake = aggregator_remake,
-                                    .remake_self = l->o.outer_sites.items,
-                                    .keep = MEMBER_STATES_MIN};
-    outer_state_aggregates(&o, (unsigned)l->o.outer_sites.count);
+    struct outer_state_options o = run_outer_state(&l->run, false);
+    o.remake = aggregator_remake;
     enum err e = dev_open(&cpu, &host);
     if (!e)
         e = env_posix_open(&w, dir);
     if (!e)
         e = check_run(l, w, dir);
     if (!e)
-        e = outer_state_open(&m, w, cpu, &o, &l->perm);
+        e = outer_state_open(&m, w, cpu, &o, &l->run.perm);
     if (!e)
-        e = take_theta(l, &m, cpu, &x->fragments, dir);
+        e = take_theta(l, &m, cpu, &l->run.sync.fragments, dir);
     outer_state_close(&m);
     if (w)
         env_posix_close(w);
@@ -195,9 +171,9 @@ static enum err load_outer(struct load *l, const char *dir)
 static enum err load_from(struct load *l, const char *from)
 {
     char *inner, *current, *outer;
-    TRY_ALLOC(inner = arena_printf(&l->perm, "%s/inner", from));
-    TRY_ALLOC(current = arena_printf(&l->perm, "%s/CURRENT", from));
-    TRY_ALLOC(outer = arena_printf(&l->perm, "%s/frag", from));
+    TRY_ALLOC(inner = arena_printf(&l->run.perm, "%s/inner", from));
+    TRY_ALLOC(current = arena_printf(&l->run.perm, "%s/CURRENT", from));
+    TRY_ALLOC(outer = arena_printf(&l->run.perm, "%s/frag", from));
     if (file_exists(inner))
         return load_checkpoint(l, inner);
     if (file_exists(current))
@@ -213,10 +189,13 @@ static enum err load_from(struct load *l, const char *from)
 
 enum err load_open(struct load *l, const struct load_options *o, const struct args *args)
 {
-    *l = (struct load){.perm = arena_make(0)};
-    enum err e = configure(l, o->config, args);
+    *l = (struct load){0};
+    enum err e =
+        run_open(&l->run, &(struct run_source){RUN_MODEL, .config = o->config, .args = args});
+    if (!e && !(l->params = arena_array(&l->run.perm, l->run.table.elements, sizeof *l->params)))
+        e = ERR_MEMORY;
     if (!e)
-        e = load_from(l, o->from ? o->from : l->s.run_dir);
+        e = load_from(l, o->from ? o->from : l->run.s.run_dir);
     if (e)
         load_close(l);
     return e;
@@ -224,14 +203,14 @@ enum err load_open(struct load *l, const struct load_options *o, const struct ar
 
 enum err load_model(struct load *l, size_t tokens_max)
 {
-    struct dev_options o = {.kind = l->s.device_kind,
-                            .model_type = l->s.device_dtype,
-                            .threads = (int)l->s.device_threads,
-                            .attention = l->s.device_attention};
+    struct dev_options o = {.kind = l->run.s.device_kind,
+                            .model_type = l->run.s.device_dtype,
+                            .threads = (int)l->run.s.device_threads,
+                            .attention = l->run.s.device_attention};
     TRY(dev_open(&l->dev, &o));
-    TRY(model_open(&l->model, l->dev, &l->s, &l->table, tokens_max, false, &l->perm));
+    TRY(model_open(&l->model, l->dev, &l->run.s, &l->run.table, tokens_max, false, &l->run.perm));
     l->dev->ops->copy(l->dev, model_params(l->model), l->params,
-                      l->table.elements * sizeof *l->params);
+                      l->run.table.elements * sizeof *l->params);
     model_params_changed(l->model);
     return dev_sync(l->dev);
 }
@@ -255,6 +234,6 @@ void load_close(struct load *l)
 {
     model_close(l->model);
     dev_close(l->dev);
-    arena_free(&l->perm);
+    run_close(&l->run);
     *l = (struct load){0};
 }

@@ -8,7 +8,7 @@
  */
 #include "inner/model/model.h"
 #include "kernels/base/args.h"
-#include "outer/config/keys.h"
+#include "outer/config/run.h"
 
 struct load_options { /* targets of the options that these commands share */
     const char *config, *from;
@@ -27,15 +27,12 @@ struct load_options { /* targets of the options that these commands share */
     }
 
 struct load {
-    struct settings s;
-    struct outer_settings o;
-    struct table table;
+    struct run run;
     float *params;       /* host slab */
     char source[320];    /* for people: what was loaded */
     int64_t step;        /* inner steps behind it; -1: not known (outer state) */
     struct dev *dev;     /* after load_model */
     struct model *model; /* evaluation model with these parameters */
-    struct arena perm;
 };
 
 enum err load_open(struct load *l, const struct load_options *o, const struct args *args) MUST;

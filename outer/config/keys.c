@@ -1,7 +1,6 @@
 /* The table of the outer loop's settings and the rules that need more than one key. */
 #include "outer/config/keys.h"
 #include <math.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,89 +38,80 @@ struct config_table keys_outer(struct outer_settings *o)
                                  sizeof renamed / sizeof renamed[0]};
 }
 
-struct rules { /* sentences of the violated ones, as many as an error message holds */
-    char text[1000];
-    size_t length;
-};
-
-static void broken(struct rules *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void broken(struct rules *r, const char *format, ...)
-{
-    va_list args;
-    char sentence[400];
-    va_start(args, format);
-    vsnprintf(sentence, sizeof sentence, format, args);
-    va_end(args);
-    if (r->length + strlen(sentence) + 2 > sizeof r->text)
-        return;
-    r->length += (size_t)sprintf(r->text + r->length, "%s%s", r->length ? "\n" : "", sentence);
-}
-
 /* The nearest multiples of p on both sides, so that the operator need not calculate. */
-static void check_every(struct rules *r, const struct outer_settings *o, const struct settings *s)
+static void check_every(struct config_rules *r, const struct outer_settings *o,
+                        const struct settings *s)
 {
     long long every = o->outer_every, parts = o->outer_fragments, below = every / parts * parts;
     if (!strcmp(o->outer_partition, "slices"))
         return; /* the slices say when */
     if (every % parts && below)
-        broken(r,
-               "outer.every = %lld is not a multiple of outer.fragments = %lld; the nearest are "
-               "%lld and %lld",
-               every, parts, below, below + parts);
+        config_broken(
+            r,
+            "outer.every = %lld is not a multiple of outer.fragments = %lld; the nearest are "
+            "%lld and %lld",
+            every, parts, below, below + parts);
     else if (every % parts)
-        broken(r,
-               "outer.every = %lld is not a multiple of outer.fragments = %lld; the least is %lld",
-               every, parts, parts);
+        config_broken(
+            r, "outer.every = %lld is not a multiple of outer.fragments = %lld; the least is %lld",
+            every, parts, parts);
     bool whole_blocks =
         !strcmp(o->outer_partition, "strided") || !strcmp(o->outer_partition, "sequential");
     if (whole_blocks && parts > s->model_layers)
-        broken(r,
-               "outer.fragments = %lld is more than model.layers = %lld; a fragment holds at least "
-               "one layer",
-               parts, (long long)s->model_layers);
+        config_broken(
+            r,
+            "outer.fragments = %lld is more than model.layers = %lld; a fragment holds at least "
+            "one layer",
+            parts, (long long)s->model_layers);
 }
 
-static void check_overlap(struct rules *r, const struct outer_settings *o)
+static void check_overlap(struct config_rules *r, const struct outer_settings *o)
 {
     long long tau = o->outer_overlap_steps, every = o->outer_every;
     if (tau > every)
-        broken(r,
-               "outer.overlap_steps = %lld is more than outer.every = %lld: a fragment has one "
-               "round in flight; the most is %lld, "
-               "or take outer.every = %lld",
-               tau, every, every,
-               (tau + o->outer_fragments - 1) / o->outer_fragments * o->outer_fragments);
+        config_broken(
+            r,
+            "outer.overlap_steps = %lld is more than outer.every = %lld: a fragment has one "
+            "round in flight; the most is %lld, "
+            "or take outer.every = %lld",
+            tau, every, every,
+            (tau + o->outer_fragments - 1) / o->outer_fragments * o->outer_fragments);
     if (o->outer_mix < 0 && o->outer_mix != -1)
-        broken(r, "outer.mix = %g is not a share; the nearest is 0, and -1 leaves it to atoll",
-               o->outer_mix);
+        config_broken(r,
+                      "outer.mix = %g is not a share; the nearest is 0, and -1 leaves it to atoll",
+                      o->outer_mix);
     if (o->outer_eager && tau != every)
-        broken(r,
-               "outer.eager needs the one-round delay, and outer.overlap_steps is %lld; the "
-               "nearest is outer.overlap_steps = %lld, "
-               "or outer.eager = false",
-               tau, every);
+        config_broken(r,
+                      "outer.eager needs the one-round delay, and outer.overlap_steps is %lld; the "
+                      "nearest is outer.overlap_steps = %lld, "
+                      "or outer.eager = false",
+                      tau, every);
     if (o->outer_eager && o->outer_mix > 0)
-        broken(r,
-               "outer.eager goes on from its start alone, and outer.mix is %g; the nearest is 0, "
-               "or outer.eager = false",
-               o->outer_mix);
+        config_broken(
+            r,
+            "outer.eager goes on from its start alone, and outer.mix is %g; the nearest is 0, "
+            "or outer.eager = false",
+            o->outer_mix);
     if (o->outer_before_update && every == 1)
-        broken(r, "outer.before_update needs a step between two rounds, and outer.every is 1; the "
-                  "nearest is outer.every = 2");
+        config_broken(
+            r, "outer.before_update needs a step between two rounds, and outer.every is 1; the "
+               "nearest is outer.every = 2");
     else if (o->outer_before_update && (!tau || tau == every))
-        broken(r,
-               "outer.before_update is for rounds that fly for 1 to %lld steps, and "
-               "outer.overlap_steps is %lld; the nearest is "
-               "%lld, or outer.before_update = false",
-               every - 1, tau, tau ? every - 1 : 1);
+        config_broken(r,
+                      "outer.before_update is for rounds that fly for 1 to %lld steps, and "
+                      "outer.overlap_steps is %lld; the nearest is "
+                      "%lld, or outer.before_update = false",
+                      every - 1, tau, tau ? every - 1 : 1);
     if (!tau && o->outer_mix >= 0)
-        broken(r,
-               "outer.mix = %g is for overlapped rounds, and outer.overlap_steps is 0; the nearest "
-               "is outer.mix = -1, "
-               "or outer.overlap_steps = %lld",
-               o->outer_mix, every);
+        config_broken(
+            r,
+            "outer.mix = %g is for overlapped rounds, and outer.overlap_steps is 0; the nearest "
+            "is outer.mix = -1, "
+            "or outer.overlap_steps = %lld",
+            o->outer_mix, every);
     if (tau && o->outer_mix == 1)
-        broken(r, "outer.mix = 1 never takes anything from the others; the published value is 0.5");
+        config_broken(
+            r, "outer.mix = 1 never takes anything from the others; the published value is 0.5");
 }
 
 double keys_mix(const struct outer_settings *o)
@@ -132,38 +122,43 @@ double keys_mix(const struct outer_settings *o)
 }
 
 /* Each entry's form here; that they hold every layer once is fragment_make's to see. */
-static void check_slices(struct rules *r, const struct outer_settings *o, const struct settings *s)
+static void check_slices(struct config_rules *r, const struct outer_settings *o,
+                         const struct settings *s)
 {
     const struct config_list *slices = &o->outer_slices;
     struct fragment_slice slice;
     bool listed = strcmp(o->outer_partition, "slices") == 0;
     if (!listed && slices->count)
-        broken(r,
-               "outer.slices is given, but outer.partition = %s; make it slices, or leave the list "
-               "out",
-               o->outer_partition);
+        config_broken(
+            r,
+            "outer.slices is given, but outer.partition = %s; make it slices, or leave the list "
+            "out",
+            o->outer_partition);
     if (listed && (slices->count < 1 || slices->count > ROUND_FRAGMENTS_MAX))
-        broken(r,
-               "outer.slices has %zu entries; outer.partition = slices needs 1 to %d of the form "
-               "FIRST-LAST@STEP",
-               slices->count, ROUND_FRAGMENTS_MAX);
+        config_broken(
+            r,
+            "outer.slices has %zu entries; outer.partition = slices needs 1 to %d of the form "
+            "FIRST-LAST@STEP",
+            slices->count, ROUND_FRAGMENTS_MAX);
     if (listed && o->outer_fragments != 1 && (size_t)o->outer_fragments != slices->count)
-        broken(
+        config_broken(
             r,
             "outer.fragments = %lld, but outer.slices has %zu entries; leave outer.fragments out",
             (long long)o->outer_fragments, slices->count);
     for (size_t i = 0; listed && i < slices->count; i++)
         if (!fragment_slice_parse(&slice, slices->items[i], (int)s->model_layers, o->outer_every))
-            broken(r,
-                   "outer.slices: \"%.80s\" is not FIRST-LAST@STEP with layers embed, 0..%lld, "
-                   "final and a step of "
-                   "1..%lld (outer.every)",
-                   slices->items[i], (long long)s->model_layers - 1, (long long)o->outer_every);
+            config_broken(
+                r,
+                "outer.slices: \"%.80s\" is not FIRST-LAST@STEP with layers embed, 0..%lld, "
+                "final and a step of "
+                "1..%lld (outer.every)",
+                slices->items[i], (long long)s->model_layers - 1, (long long)o->outer_every);
 }
 
 /* A moment's rounds fall on steps where parameters are exchanged too, so that a restart finds them
  * together. */
-static void check_moments(struct rules *r, const struct outer_settings *o, const struct settings *s)
+static void check_moments(struct config_rules *r, const struct outer_settings *o,
+                          const struct settings *s)
 {
     const struct {
         const char *name;
@@ -174,13 +169,14 @@ static void check_moments(struct rules *r, const struct outer_settings *o, const
         long long below = moment[i].every / base * base;
         parts += moment[i].every > 0;
         if (below != moment[i].every)
-            broken(r,
-                   "outer.%s_every = %lld is not a multiple of outer.every = %lld; the nearest are "
-                   "%lld and %lld",
-                   moment[i].name, moment[i].every, base, below, below + base);
+            config_broken(
+                r,
+                "outer.%s_every = %lld is not a multiple of outer.every = %lld; the nearest are "
+                "%lld and %lld",
+                moment[i].name, moment[i].every, base, below, below + base);
     }
     if (parts > 1 && s->train_zero_stage)
-        broken(
+        config_broken(
             r,
             "train.zero_stage = 1 shares the moments out among the ranks, and outer.first_every or "
             "second_every sends them "
@@ -188,7 +184,7 @@ static void check_moments(struct rules *r, const struct outer_settings *o, const
     parts *= strcmp(o->outer_partition, "slices") ? o->outer_fragments
                                                   : (long long)o->outer_slices.count;
     if (parts > ROUND_FRAGMENTS_MAX)
-        broken(
+        config_broken(
             r,
             "%lld fragments of parameters and moments are more than %d; use fewer outer.fragments",
             parts, ROUND_FRAGMENTS_MAX);
@@ -202,28 +198,29 @@ static bool name_good(const char *name)
     return n >= 1 && n <= SITE_NAME_MAX && !name[strspn(name, allowed)];
 }
 
-static void check_sites(struct rules *r, const struct config_list *sites)
+static void check_sites(struct config_rules *r, const struct config_list *sites)
 {
     if (sites->count > ROUND_SITES_MAX) {
-        broken(r, "outer.sites has %zu names, at most %d are possible", sites->count,
-               ROUND_SITES_MAX);
+        config_broken(r, "outer.sites has %zu names, at most %d are possible", sites->count,
+                      ROUND_SITES_MAX);
         return;
     }
     size_t bytes = 0;
     for (size_t i = 0; i < sites->count; i++)
         bytes += strlen(sites->items[i]) + 1;
     if (bytes > ROSTER_BYTES_MAX)
-        broken(r,
-               "outer.sites: %zu bytes of names, at most %d are possible; %zu sites can have names "
-               "of %zu bytes",
-               bytes, ROSTER_BYTES_MAX, sites->count, ROSTER_BYTES_MAX / sites->count - 1);
+        config_broken(
+            r,
+            "outer.sites: %zu bytes of names, at most %d are possible; %zu sites can have names "
+            "of %zu bytes",
+            bytes, ROSTER_BYTES_MAX, sites->count, ROSTER_BYTES_MAX / sites->count - 1);
     for (size_t i = 0; i < sites->count; i++) {
         if (!name_good(sites->items[i]))
-            broken(r, "outer.sites: \"%.80s\": allowed are 1 to %d letters, digits, - and _",
-                   sites->items[i], SITE_NAME_MAX);
+            config_broken(r, "outer.sites: \"%.80s\": allowed are 1 to %d letters, digits, - and _",
+                          sites->items[i], SITE_NAME_MAX);
         for (size_t k = 0; k < i; k++)
             if (strcmp(sites->items[i], sites->items[k]) == 0)
-                broken(r, "outer.sites: \"%.80s\" stands there twice", sites->items[i]);
+                config_broken(r, "outer.sites: \"%.80s\" stands there twice", sites->items[i]);
     }
 }
 
@@ -261,116 +258,117 @@ bool keys_aggregator(const char *list, unsigned index, char *out, size_t size)
     return true;
 }
 
-static void check_aggregators(struct rules *r, const struct outer_settings *o)
+static void check_aggregators(struct config_rules *r, const struct outer_settings *o)
 {
     char item[256];
     unsigned count = 1;
     for (const char *c = o->site_aggregator; *c; c++)
         count += *c == ',';
     if (o->outer_aggregators > o->outer_fragments)
-        broken(r,
-               "outer.aggregators = %lld is more than outer.fragments = %lld; each serves at least "
-               "one",
-               (long long)o->outer_aggregators, (long long)o->outer_fragments);
+        config_broken(
+            r,
+            "outer.aggregators = %lld is more than outer.fragments = %lld; each serves at least "
+            "one",
+            (long long)o->outer_aggregators, (long long)o->outer_fragments);
     if (o->serve_index >= o->outer_aggregators)
-        broken(r, "serve.index = %lld, but outer.aggregators = %lld; indices go from 0 to %lld",
-               (long long)o->serve_index, (long long)o->outer_aggregators,
-               (long long)o->outer_aggregators - 1);
+        config_broken(r,
+                      "serve.index = %lld, but outer.aggregators = %lld; indices go from 0 to %lld",
+                      (long long)o->serve_index, (long long)o->outer_aggregators,
+                      (long long)o->outer_aggregators - 1);
     if (!*o->site_aggregator)
         return;
     if (count != (unsigned)o->outer_aggregators)
-        broken(r, "site.aggregator names %u, outer.aggregators is %lld; give one address for each",
-               count, (long long)o->outer_aggregators);
+        config_broken(
+            r, "site.aggregator names %u, outer.aggregators is %lld; give one address for each",
+            count, (long long)o->outer_aggregators);
     for (unsigned i = 0; i < count; i++)
         if (!keys_aggregator(o->site_aggregator, i, item, sizeof item) || !address_good(item, 1))
-            broken(r, "site.aggregator = \"%.80s\" is not host:port", o->site_aggregator);
+            config_broken(r, "site.aggregator = \"%.80s\" is not host:port", o->site_aggregator);
 }
 
-static void check_site(struct rules *r, const struct outer_settings *o, const struct settings *s)
+static void check_site(struct config_rules *r, const struct outer_settings *o,
+                       const struct settings *s)
 {
     double tokens = o->site_share * (double)s->train_batch_tokens;
     if (*o->site_aggregator && !o->outer_sites.count)
-        broken(r, "outer.sites is empty, but site.aggregator is given; list the names of all sites "
-                  "of the run");
+        config_broken(
+            r, "outer.sites is empty, but site.aggregator is given; list the names of all sites "
+               "of the run");
     check_aggregators(r, o);
     if (*o->site_name && o->outer_sites.count && !listed(&o->outer_sites, o->site_name))
-        broken(r, "site.name = \"%.80s\" is none of outer.sites", o->site_name);
+        config_broken(r, "site.name = \"%.80s\" is none of outer.sites", o->site_name);
     /* a sum of sequences: what does not divide would silently change the weight of this site */
     double sequences = tokens / (double)s->train_sequence;
     if (sequences < 0.5 || fabs(sequences - nearbyint(sequences)) > 1e-6)
-        broken(r,
-               "site.share = %g of train.batch_tokens = %lld is not a multiple of train.sequence = "
-               "%lld",
-               o->site_share, (long long)s->train_batch_tokens, (long long)s->train_sequence);
+        config_broken(
+            r,
+            "site.share = %g of train.batch_tokens = %lld is not a multiple of train.sequence = "
+            "%lld",
+            o->site_share, (long long)s->train_batch_tokens, (long long)s->train_sequence);
 }
 
-static void check_rate(struct rules *r, const char *key, double rate)
+static void check_rate(struct config_rules *r, const char *key, double rate)
 {
     if (rate > 0 && rate < 0.01)
-        broken(r, "%s = %g Mbit/s would never end; 0.01 is the least, 0 sets no limit", key, rate);
+        config_broken(r, "%s = %g Mbit/s would never end; 0.01 is the least, 0 sets no limit", key,
+                      rate);
 }
 
 /* What atoll probe measured: a larger payload never takes less. */
-static void check_times(struct rules *r, const char *key, const struct config_list *times)
+static void check_times(struct config_rules *r, const char *key, const struct config_list *times)
 {
     double before = 0;
     if (times->count > LINE_TIMES_MAX)
-        broken(r, "%s has %zu entries, at most %d", key, times->count, LINE_TIMES_MAX);
+        config_broken(r, "%s has %zu entries, at most %d", key, times->count, LINE_TIMES_MAX);
     for (size_t i = 0; i < times->count; i++) {
         char *end;
         double seconds = strtod(times->items[i], &end);
         if (end == times->items[i] || *end || !(seconds > 0) || seconds > 1e6)
-            broken(r, "%s: \"%.40s\" is no time in seconds", key, times->items[i]);
+            config_broken(r, "%s: \"%.40s\" is no time in seconds", key, times->items[i]);
         else if (seconds < before)
-            broken(r, "%s: %g s after %g s, but the payloads grow; measure again: atoll probe", key,
-                   seconds, before);
+            config_broken(r,
+                          "%s: %g s after %g s, but the payloads grow; measure again: atoll probe",
+                          key, seconds, before);
         else
             before = seconds;
     }
 }
 
-enum err keys_outer_check(const struct outer_settings *o, const struct settings *s)
+void keys_outer_check(struct config_rules *r, const struct outer_settings *o,
+                      const struct settings *s)
 {
-    struct rules r = {0};
-    check_every(&r, o, s);
-    check_overlap(&r, o);
-    check_slices(&r, o, s);
-    check_moments(&r, o, s);
-    check_sites(&r, &o->outer_sites);
-    check_site(&r, o, s);
+    check_every(r, o, s);
+    check_overlap(r, o);
+    check_slices(r, o, s);
+    check_moments(r, o, s);
+    check_sites(r, &o->outer_sites);
+    check_site(r, o, s);
     if (o->outer_delay > 1 && strcmp(o->outer_optimizer, "delayed_nesterov") != 0)
-        broken(
-            &r,
+        config_broken(
+            r,
             "outer.delay = %lld needs outer.optimizer = delayed_nesterov, not %s; or leave it at 1",
             (long long)o->outer_delay, o->outer_optimizer);
     if (o->outer_downlink_compression_from == 1)
-        broken(&r, "outer.downlink_compression_from = 1 would encode one site's contribution "
-                   "twice; 2 is the "
-                   "least, 0 never does");
-    check_rate(&r, "site.rate_up", o->site_rate_up);
-    check_rate(&r, "site.rate_down", o->site_rate_down);
-    check_times(&r, "plan.up_s", &o->plan_up_s);
-    check_times(&r, "plan.down_s", &o->plan_down_s);
+        config_broken(r, "outer.downlink_compression_from = 1 would encode one site's contribution "
+                         "twice; 2 is the "
+                         "least, 0 never does");
+    check_rate(r, "site.rate_up", o->site_rate_up);
+    check_rate(r, "site.rate_down", o->site_rate_down);
+    check_times(r, "plan.up_s", &o->plan_up_s);
+    check_times(r, "plan.down_s", &o->plan_down_s);
     if (o->outer_max_local_steps_offline && strcmp(o->outer_mode, "strict") == 0)
-        broken(&r,
-               "outer.max_local_steps_offline = %lld needs outer.mode = quorum; a strict site "
-               "waits for its "
-               "commit",
-               (long long)o->outer_max_local_steps_offline);
+        config_broken(
+            r,
+            "outer.max_local_steps_offline = %lld needs outer.mode = quorum; a strict site "
+            "waits for its "
+            "commit",
+            (long long)o->outer_max_local_steps_offline);
     if (!address_good(o->serve_listen, 0))
-        broken(&r, "serve.listen = \"%.80s\" is not address:port", o->serve_listen);
+        config_broken(r, "serve.listen = \"%.80s\" is not address:port", o->serve_listen);
     if (o->serve_receive_mib && o->serve_receive_mib < LINK_RECEIVE_MIB_MIN)
-        broken(&r, "serve.receive_mib = %lld is not enough for two streams: at least %d, or 0",
-               (long long)o->serve_receive_mib, LINK_RECEIVE_MIB_MIN);
+        config_broken(r,
+                      "serve.receive_mib = %lld is not enough for two streams: at least %d, or 0",
+                      (long long)o->serve_receive_mib, LINK_RECEIVE_MIB_MIN);
     if (!*o->serve_dir)
-        broken(&r, "serve.dir is empty; name the aggregator's directory");
-    return r.length ? err_set(ERR_CONFIG, "%s", r.text) : ERR_OK;
-}
-
-enum err keys_outer_check_site(const struct outer_settings *o)
-{
-    if (!*o->site_name && *o->site_aggregator && o->outer_sites.count > 1)
-        return err_set(ERR_CONFIG,
-                       "site.name is missing; say which of outer.sites this process is");
-    return ERR_OK;
+        config_broken(r, "serve.dir is empty; name the aggregator's directory");
 }

@@ -172,15 +172,14 @@ struct outer_settings {
 };
 struct settings;
 struct config_table keys_outer(struct outer_settings *o);
-/* Rules over several keys of both tables; ERR_CONFIG lists every violated one. */
-enum err keys_outer_check(const struct outer_settings *o, const struct settings *s) MUST;
-/* Beside it, for `atoll train`: the same file also serves the aggregator, which has no site.name.
+/* The rules over several keys of both tables. */
+void keys_outer_check(struct config_rules *r, const struct outer_settings *o,
+                      const struct settings *s);
+/* The item of site.aggregator at this index; false: the list is shorter, or the item is too long.
  */
-/* The item of site.aggregator at this index; false: there are not so many, or it is too long. */
 bool keys_aggregator(const char *list, unsigned index, char *out, size_t size);
-enum err keys_outer_check_site(const struct outer_settings *o) MUST;
-/* outer.mix, or what -1 stands for (Streaming DiLoCo's plain average; DiLoCoX and DreamDDP take the
- * outer ones). */
+/* alpha of the merge: outer.mix, or the published share where it is -1 (0.5 of Streaming DiLoCo; 0
+ * of DiLoCoX and DreamDDP). */
 double keys_mix(const struct outer_settings *o);
 
 #endif

@@ -69,12 +69,50 @@ enum err sync_config_optimizer(struct outer_opt *o, const struct outer_settings 
     return ERR_OK;
 }
 
+static enum err check_rules(const struct settings *s, const struct outer_settings *o)
+{
+    struct config_rules rules = {0};
+    keys_check(&rules, s);
+    keys_outer_check(&rules, o, s);
+    return config_rules_report(&rules);
+}
+
 enum err sync_config_make(struct sync_config *x, const struct settings *s,
                           const struct outer_settings *o, const struct table *t, struct arena *perm)
 {
     struct fragment_plan plan;
+    TRY(check_rules(s, o));
     TRY(plan_make(&plan, s, o, perm));
     TRY(fragment_make(&x->fragments, t, &plan, perm));
     x->schedule = schedule_of(s, o, &plan);
     return sync_config_optimizer(&x->outer, o);
+}
+
+enum err sync_config_cut(struct fragments *f, const struct settings *s,
+                         const struct outer_settings *o, const struct table *t, unsigned count,
+                         struct arena *perm)
+{
+    struct fragment_plan plan;
+    TRY(plan_make(&plan, s, o, perm));
+    if (plan.kind == FRAGMENT_SLICES && count != plan.count)
+        plan.kind = FRAGMENT_STRIDED;
+    plan.count = count;
+    plan.synchronised[FRAGMENT_FIRST] = plan.synchronised[FRAGMENT_SECOND] = false;
+    return fragment_make(f, t, &plan, perm);
+}
+
+struct outer_state_options sync_config_state(const struct fragments *f, const struct schedule *s,
+                                             const struct outer_opt *outer,
+                                             const struct sync_config_replica *r)
+{
+    struct outer_state_options o = {.fragments = f,
+                                    .schedule = *s,
+                                    .outer = *outer,
+                                    .residuals = r->site,
+                                    .forgets =
+                                        r->site && schedule_forgets(s, r->error_feedback_decay),
+                                    .keep = r->keep};
+    if (!r->site)
+        outer_state_aggregates(&o, r->sites);
+    return o;
 }

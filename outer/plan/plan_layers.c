@@ -14,11 +14,11 @@ static size_t elements_of(const struct table *t, int layer)
 }
 
 /* Up, then down, then the round trip. */
-static double exchange_s(const struct plan_settings *p, const struct line *l, int layer)
+static double exchange_s(const struct run *p, const struct line *l, int layer)
 {
     const struct codec *c = codec_find(p->o.outer_codec);
     struct schedule_bytes b =
-        schedule_bytes(&p->exchange.schedule, c->kind, elements_of(&p->table, layer),
+        schedule_bytes(&p->sync.schedule, c->kind, elements_of(&p->table, layer),
                        (unsigned)p->o.outer_sites.count);
     double up = line_wire_bytes((double)b.up), down = line_wire_bytes((double)b.down);
     return 8 * up / line_rate_bps(l, l->up_bps) + 8 * down / line_rate_bps(l, l->down_bps) +
@@ -26,8 +26,8 @@ static double exchange_s(const struct plan_settings *p, const struct line *l, in
 }
 
 /* The measured passes, stretched to what a slot lasts: all its steps, forward passes included. */
-static enum err profile(struct dreamddp_layer *out, const struct plan_settings *p,
-                        const struct line *link, unsigned layers, double slot_s)
+static enum err profile(struct dreamddp_layer *out, const struct run *p, const struct line *link,
+                        unsigned layers, double slot_s)
 {
     const struct config_list *ms = &p->o.plan_layers_ms;
     double sum = 0;
@@ -53,7 +53,7 @@ static enum err profile(struct dreamddp_layer *out, const struct plan_settings *
     return ERR_OK;
 }
 
-enum err plan_layers_make(struct plan_layers *out, struct plan_settings *p, const struct line *link)
+enum err plan_layers_make(struct plan_layers *out, struct run *p, const struct line *link)
 {
     unsigned layers = (unsigned)p->s.model_layers + 2, slots = layers, *at;
     struct dreamddp_layer *l;
@@ -77,7 +77,7 @@ enum err plan_layers_make(struct plan_layers *out, struct plan_settings *p, cons
     return ERR_OK;
 }
 
-enum err plan_layers_every(int64_t *every, struct plan_settings *p, const struct line *link)
+enum err plan_layers_every(int64_t *every, struct run *p, const struct line *link)
 {
     int64_t configured = p->o.outer_every;
     enum err e = ERR_OK;

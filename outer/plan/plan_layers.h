@@ -4,6 +4,7 @@
  * of outer.every steps has as many slots as fit, at most one for each layer; a slice that is sent
  * at the end of a slot hides under the next one's backward passes.
  */
+#include "outer/config/run.h"
 #include "outer/plan/plan_settings.h"
 
 struct plan_layers {
@@ -17,11 +18,10 @@ struct plan_layers {
 
 /* plan.layers_ms and the link must be given: ERR_CONFIG otherwise, and when their number is not the
  * model's layers + 2 or the model has more than the fragments there may be. */
-enum err plan_layers_make(struct plan_layers *out, struct plan_settings *p,
-                          const struct line *link) MUST;
+enum err plan_layers_make(struct plan_layers *out, struct run *p, const struct line *link) MUST;
 /* The shortest multiple of outer.every, up to PLAN_EVERY_MAX, whose period waits for less than
  * that; 0: none. */
-enum err plan_layers_every(int64_t *every, struct plan_settings *p, const struct line *link) MUST;
+enum err plan_layers_every(int64_t *every, struct run *p, const struct line *link) MUST;
 /* "embed-3@5": as outer.slices lists it. */
 void plan_layers_text(const struct fragment_slice *s, int layers, char *out, size_t size_bytes);
 

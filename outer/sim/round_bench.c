@@ -206,10 +206,15 @@ static enum err open_world(struct play *p, struct env **w, const char *name)
 static enum err open_all(struct play *p)
 {
     const struct round_bench *r = p->r;
-    struct outer_state_options mo = {.fragments = &r->exchange->fragments,
-                                     .schedule = p->schedule,
-                                     .outer = r->exchange->outer,
-                                     .keep = MEMBER_STATES_MIN};
+    const struct sync_config *x = r->exchange;
+    const struct sync_config_replica aggregator = {.sites = p->sites, .keep = MEMBER_STATES_MIN},
+                                     site = {.site = true,
+                                             .error_feedback_decay = r->error_feedback_decay,
+                                             .keep = MEMBER_STATES_MIN};
+    struct outer_state_options ao_state = sync_config_state(&x->fragments, &p->schedule, &x->outer,
+                                                            &aggregator),
+                               so_state =
+                                   sync_config_state(&x->fragments, &p->schedule, &x->outer, &site);
     struct aggregator_options ao = {.run = run_name,
                                     .sites = roster,
                                     .site_count = p->sites,
@@ -227,17 +232,13 @@ static enum err open_all(struct play *p)
     float *initial = arena_array(&p->perm, r->table->elements, sizeof *initial);
     TRY_ALLOC(initial);
     table_init(r->table, r->seed, initial);
-    outer_state_aggregates(&mo, p->sites);
     TRY(open_world(p, &p->aggregator_world, "aggregator"));
-    TRY(outer_state_open(&p->aggregator_member, p->aggregator_world, r->dev, &mo, &p->perm));
+    TRY(outer_state_open(&p->aggregator_member, p->aggregator_world, r->dev, &ao_state, &p->perm));
     TRY(outer_state_begin(&p->aggregator_member, initial));
     TRY(aggregator_open(&p->aggregator, p->aggregator_world, &p->aggregator_member, &ao, &p->perm));
     p->service = aggregator_service(p->aggregator);
-    mo.reencodes = false;
-    mo.residuals = true;
-    mo.forgets = schedule_forgets(&p->schedule, r->error_feedback_decay);
     TRY(open_world(p, &p->site_world, "site"));
-    TRY(outer_state_open(&p->site_member, p->site_world, r->dev, &mo, &p->perm));
+    TRY(outer_state_open(&p->site_member, p->site_world, r->dev, &so_state, &p->perm));
     TRY(site_open(&p->site, p->site_world, &p->link, &p->site_member, &so, &p->perm));
     return site_start(p->site, initial);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "kernels/base/log.h"
 #include "kernels/base/rng.h"
+#include "outer/config/sync_config.h"
 #include "outer/sim/sim_own.h"
 
 enum { DOWN_MAX_MS = 20000, DAY_MS = 86400000 };
@@ -23,17 +24,13 @@ void sim_violate(struct sim *s, const char *format, ...)
 
 struct outer_state_options sim_member_options(const struct sim *s, bool site)
 {
-    struct outer_state_options o = {
-        .fragments = &s->fragments,
-        .schedule = s->schedule,
-        .outer = s->outer,
-        .residuals = site,
-        .forgets = site && schedule_forgets(&s->schedule, s->o.error_feedback_decay),
-        .remake = aggregator_remake,
-        .remake_self = (void *)(uintptr_t)s->names,
-        .keep = s->o.keep};
-    if (!site)
-        outer_state_aggregates(&o, s->o.sites);
+    const struct sync_config_replica r = {.site = site,
+                                          .sites = s->o.sites,
+                                          .error_feedback_decay = s->o.error_feedback_decay,
+                                          .keep = s->o.keep};
+    struct outer_state_options o = sync_config_state(&s->fragments, &s->schedule, &s->outer, &r);
+    o.remake = aggregator_remake;
+    o.remake_self = (void *)(uintptr_t)s->names;
     return o;
 }
 

@@ -70,17 +70,14 @@ static void failed(struct simulate_run *s, enum err e)
 
 static struct outer_state_options outer_state_settings(const struct simulate_run *s, bool site)
 {
-    struct outer_state_options o = {
-        .fragments = &s->fragments,
-        .schedule = s->schedule,
-        .outer = s->o->exchange->outer,
-        .residuals = site,
-        .forgets = site && schedule_forgets(&s->schedule, (float)s->o->error_feedback_decay),
-        .remake = aggregator_remake,
-        .remake_self = (void *)(uintptr_t)s->names,
-        .keep = MEMBER_STATES_MIN};
-    if (!site)
-        outer_state_aggregates(&o, s->o->site_count);
+    const struct sync_config_replica r = {.site = site,
+                                          .sites = s->o->site_count,
+                                          .error_feedback_decay = (float)s->o->error_feedback_decay,
+                                          .keep = MEMBER_STATES_MIN};
+    struct outer_state_options o =
+        sync_config_state(&s->fragments, &s->schedule, &s->o->exchange->outer, &r);
+    o.remake = aggregator_remake;
+    o.remake_self = (void *)(uintptr_t)s->names;
     return o;
 }
 

@@ -37,6 +37,13 @@ expect 4 "train.steps|many" $(alone) $data --train.steps many
 expect 4 "model.heads|model.width" $(alone) $data --model.heads 3
 expect 4 "outer.every|outer.fragments" $(alone) $data --outer.every 10 --outer.fragments 4
 expect 4 "model.heads|outer.every" $(alone) $data --model.heads 3 --outer.every 10 --outer.fragments 4
+mkdir -p outer-state/frag
+expect 4 "outer.slices has 0 entries" "$atoll" eval --from outer-state --outer.partition slices
+expect 4 "outer.every|outer.fragments" "$atoll" eval --from outer-state --outer.fragments 9
+expect 4 "model.heads|outer.every" "$atoll" export --out x --model.heads 3 --outer.every 10 --outer.fragments 4
+expect 4 "outer.slices" "$atoll" import --model x --outer.partition slices
+expect 4 "model.heads|outer.every|outer.sites is empty" "$atoll" serve --model.heads 3 --outer.every 10 --outer.fragments 4
+expect 4 "model.heads|outer.every|outer.sites is empty" "$atoll" plan --model.heads 3 --outer.every 10 --outer.fragments 4
 expect 4 "train.sequence|model.context" $(alone) $data --train.sequence 64 --model.context 32
 expect 4 "site.name|nobody" "$atoll" train --config run.yaml --site.name nobody
 expect 4 "none.yaml" "$atoll" train --config none.yaml

@@ -71,6 +71,13 @@ grep -q "must be at most 10 %" bad.out || fail "how many packets may get lost is
 "$atoll" plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 --outer.first_every 16 >moment.out 2>&1 || fail "atoll plan"
 [ "$(sed -n '/as configured/{n;p;}' moment.out | awk '{ print $3 }')" = 1 ] || fail "P counts what is no part of the parameters"
 
+# Memory: a residual reset keeps the discarded residual, 8 bytes per parameter, as a decay below 1 does.
+memory() { "$atoll" plan --sites 2 --train.steps 10000 --plan.step_s 1 --plan.up_mbit 1000 --plan.down_mbit 1000 \
+    --model.layers 12 --model.width 768 --model.heads 12 --model.vocab 50304 "$@" | sed -n 's/.*bf16), \([0-9.]*\) GiB for the outer.*/\1/p'; }
+none=$(memory) reset=$(memory --outer.residual_reset 4)
+[ -n "$none" ] && [ "$none" != "$reset" ] || fail "the plan's memory, $none GiB, leaves the residual reset out"
+[ "$reset" = "$(memory --outer.error_feedback_decay 0.95)" ] || fail "the plan's memory with a residual reset is $reset GiB"
+
 # Ctrl-C: what it has so far.
 "$atoll" sim --config run.yaml --probe link.yaml --train.steps 1000000000 >stopped.out 2>&1 &
 sim_pid=$!

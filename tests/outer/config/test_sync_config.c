@@ -24,7 +24,6 @@ static enum err made(struct sync_config *x, char *arguments)
     for (char *w = strtok(arguments, " "); w; w = strtok(NULL, " "))
         words[count++] = w;
     TRY(config_load(tables, 2, NULL, count, words, &arena));
-    TRY(keys_outer_check(&o, &s));
     tuning_settle(&o);
     TRY(table_make(&t, &s, &arena));
     return sync_config_make(x, &s, &o, &t, &arena);

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 #include "outer/plan/plan_layers.h"
 
-static struct plan_settings p;
+static struct run p;
 
 static enum err made(struct plan_layers *l, const char *ms, const char *every, double bps)
 {
@@ -20,9 +20,8 @@ static enum err made(struct plan_layers *l, const char *ms, const char *every, d
     struct args args = {.setting_count = sizeof words / sizeof *words,
                         .setting = (char **)(uintptr_t)words};
     struct line link = {.up_bps = bps, .down_bps = bps, .rtt_s = 0.01, .streams = 1};
-    plan_settings_close(&p);
-    p = (struct plan_settings){.perm = arena_make(0)};
-    TRY(plan_settings_load(&p, NULL, NULL, 0, &args));
+    run_close(&p);
+    TRY(run_open(&p, &(struct run_source){RUN_PLAN, .args = &args}));
     return plan_layers_make(l, &p, &link);
 }
 
@@ -95,6 +94,6 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_slices),
                                        cmocka_unit_test(test_refused)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    plan_settings_close(&p);
+    run_close(&p);
     return failed;
 }

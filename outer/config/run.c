@@ -1,0 +1,176 @@
+#include "outer/config/run.h"
+#include <math.h>
+#include "outer/config/identity.h"
+
+/* ---- rules --------------------------------------------------------------------------------- */
+
+static void check_role(struct config_rules *rules, const struct run *r, enum run_role role)
+{
+    size_t sites = r->o.outer_sites.count;
+    if (role == RUN_AGGREGATOR && !sites)
+        config_broken(rules, "outer.sites is empty; list the names of all sites of the run");
+    if (role == RUN_PLAN && !sites)
+        config_broken(
+            rules, "outer.sites is empty; list the names of all sites, or say how many: --sites N");
+    if (role == RUN_SITE && !*r->o.site_name && *r->o.site_aggregator && sites > 1)
+        config_broken(rules, "site.name is missing; say which of outer.sites this process is");
+}
+
+static enum err check_run(const struct run *r, enum run_role role)
+{
+    struct config_rules rules = {0};
+    keys_check(&rules, &r->s);
+    keys_outer_check(&rules, &r->o, &r->s);
+    check_role(&rules, r, role);
+    return config_rules_report(&rules);
+}
+
+/* ---- plan.* of a probe --------------------------------------------------------------------- */
+
+/* `measured_rate`: of the file alone. An argument may give another rate than the times belong to.
+ */
+static void take_times(struct config_list *to, const struct config_list *from, double rate,
+                       double measured_rate)
+{
+    if (rate != measured_rate)
+        *to = (struct config_list){0};
+    else if (from->count)
+        *to = *from;
+}
+
+static void take_plan(struct outer_settings *to, const struct outer_settings *o)
+{
+    const struct {
+        double *to, from;
+    } values[] = {{&to->plan_step_s, o->plan_step_s},
+                  {&to->plan_up_mbit, o->plan_up_mbit},
+                  {&to->plan_down_mbit, o->plan_down_mbit},
+                  {&to->plan_rtt_ms, o->plan_rtt_ms},
+                  {&to->plan_encode_ns, o->plan_encode_ns},
+                  {&to->plan_apply_ns, o->plan_apply_ns},
+                  {&to->plan_accept_ns, o->plan_accept_ns},
+                  {&to->plan_commit_ns, o->plan_commit_ns},
+                  {&to->plan_sum_ns, o->plan_sum_ns},
+                  {&to->plan_price_gb, o->plan_price_gb},
+                  {&to->plan_loss_percent, o->plan_loss_percent},
+                  {&to->plan_aggregator_mbit, o->plan_aggregator_mbit}};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        if (values[i].from != 0)
+            *values[i].to = values[i].from;
+    if (o->plan_layers_ms.count)
+        to->plan_layers_ms = o->plan_layers_ms;
+}
+
+static enum err read_probe(struct outer_settings *to, const char *path, const struct args *args,
+                           struct arena *perm)
+{
+    struct settings s;
+    struct outer_settings o, measured;
+    const struct config_table both[] = {keys_inner(&s), keys_outer(&o)},
+                              file[] = {keys_inner(&s), keys_outer(&measured)};
+    TRY(config_load(file, 2, path, 0, NULL, perm));
+    TRY(config_load(both, 2, path, args->setting_count, args->setting, perm));
+    take_plan(to, &o);
+    take_times(&to->plan_up_s, &o.plan_up_s, o.plan_up_mbit, measured.plan_up_mbit);
+    take_times(&to->plan_down_s, &o.plan_down_s, o.plan_down_mbit, measured.plan_down_mbit);
+    return ERR_OK;
+}
+
+enum err run_read_probe(struct outer_settings *to, const struct settings *s, const char *path,
+                        const struct args *args, struct arena *perm)
+{
+    struct config_rules rules = {0};
+    TRY(read_probe(to, path, args, perm));
+    keys_outer_check(&rules, to, s);
+    return config_rules_report(&rules);
+}
+
+/* ---- open ---------------------------------------------------------------------------------- */
+
+/* s0, s1, ...: the names do not matter before a run. */
+static enum err make_roster(struct run *r, int64_t sites)
+{
+    struct config_list *list = &r->o.outer_sites;
+    TRY_ALLOC(list->items = arena_array(&r->perm, (size_t)sites, sizeof *list->items));
+    list->count = (size_t)sites;
+    for (int64_t i = 0; i < sites; i++)
+        TRY_ALLOC(list->items[i] = arena_printf(&r->perm, "s%lld", (long long)i));
+    return ERR_OK;
+}
+
+static enum err read_settings(struct run *r, const struct run_source *source)
+{
+    const struct config_table tables[] = {keys_inner(&r->s), keys_outer(&r->o)};
+    const struct args *args = source->args;
+    TRY(config_load(tables, 2, source->config, args->setting_count, args->setting, &r->perm));
+    if (source->probe)
+        TRY(read_probe(&r->o, source->probe, args, &r->perm));
+    return source->sites ? make_roster(r, source->sites) : ERR_OK;
+}
+
+static void find_site(struct run *r)
+{
+    if (!*r->o.site_name && r->o.outer_sites.count == 1)
+        r->o.site_name = r->o.outer_sites.items[0];
+    r->index = *r->o.site_name && r->o.outer_sites.count ? identity_site(&r->o, r->o.site_name) : 0;
+    ASSERT(r->index >= 0); /* keys_outer_check has refused a name that is not in the roster */
+}
+
+enum err run_open(struct run *r, const struct run_source *source)
+{
+    TRY(read_settings(r, source));
+    TRY(check_run(r, source->role));
+    r->tuning = tuning_settle(&r->o); /* before the identity: the value in use is pinned */
+    find_site(r);
+    TRY(table_make(&r->table, &r->s, &r->perm));
+    TRY(sync_config_make(&r->sync, &r->s, &r->o, &r->table, &r->perm));
+    struct digest digest = table_digest(&r->table);
+    return identity_text(&r->s, &r->o, &digest, &r->perm, &r->identity);
+}
+
+void run_close(struct run *r)
+{
+    arena_free(&r->perm);
+    *r = (struct run){0};
+}
+
+/* ---- what follows from a run --------------------------------------------------------------- */
+
+struct settings run_site_settings(const struct run *r)
+{
+    struct settings s = r->s;
+    s.train_batch_tokens = llround(r->o.site_share * (double)s.train_batch_tokens);
+    /* Without inner checkpoints a killed site would need every outer state since the first step. */
+    if (*r->o.site_aggregator && s.train_checkpoint_every == 0)
+        s.train_checkpoint_every = 8 * r->o.outer_every;
+    return s;
+}
+
+struct outer_state_options run_outer_state(const struct run *r, bool site)
+{
+    const struct sync_config_replica replica = {.site = site,
+                                                .sites = (unsigned)r->o.outer_sites.count,
+                                                .error_feedback_decay =
+                                                    (float)r->o.outer_error_feedback_decay,
+                                                .keep = (uint64_t)r->o.outer_history_rounds};
+    struct outer_state_options o =
+        sync_config_state(&r->sync.fragments, &r->sync.schedule, &r->sync.outer, &replica);
+    o.remake_self = r->o.outer_sites.items;
+    return o;
+}
+
+enum err run_tls(struct run *r, const char *name, struct link_tls *tls)
+{
+    TRY_ALLOC(tls->ca = arena_printf(&r->perm, "%s/ca.pem", r->o.tls_dir));
+    TRY_ALLOC(tls->certificate = arena_printf(&r->perm, "%s/%s.pem", r->o.tls_dir, name));
+    TRY_ALLOC(tls->key = arena_printf(&r->perm, "%s/%s.key", r->o.tls_dir, name));
+    return ERR_OK;
+}
+
+enum err run_reference(struct arena *a, char **text)
+{
+    struct settings s;
+    struct outer_settings o;
+    const struct config_table tables[] = {keys_inner(&s), keys_outer(&o)};
+    return config_reference(tables, 2, a, text);
+}

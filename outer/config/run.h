@@ -1,0 +1,61 @@
+#ifndef RUN_H
+#define RUN_H
+/* One loader for all commands. run_open() reads the configuration once, checks all rules of both
+ * key tables, reports every violated one in one message, and makes what follows from the settings:
+ * tensor table, sync configuration, outer learning rate, identity. No command builds these itself,
+ * so a wrong configuration is refused before a device, a directory or a connection is opened.
+ *
+ * Not here: the site's own share of the batch (run_site_settings() derives it) and whatever is
+ * opened from the settings.
+ */
+#include "inner/model/table.h"
+#include "kernels/base/args.h"
+#include "outer/config/keys.h"
+#include "outer/config/sync_config.h"
+#include "outer/config/tuning.h"
+#include "outer/link/link.h"
+
+enum run_role {
+    RUN_SITE,       /* atoll train: needs site.name where outer.sites has several */
+    RUN_AGGREGATOR, /* atoll serve: needs outer.sites */
+    RUN_MODEL,      /* eval, sample, export, import: the model and where it lies */
+    RUN_PLAN        /* plan, sim, probe: needs the number of sites */
+};
+struct run_source {
+    enum run_role role;
+    const char *config; /* path; NULL: defaults and arguments */
+    const char *probe;  /* RUN_PLAN: a file of atoll probe whose plan.* go first; or NULL */
+    int64_t sites;      /* RUN_PLAN: this many sites instead of outer.sites; 0: as configured */
+    const struct args *args; /* of the command line */
+};
+struct run {
+    struct settings s;       /* as all processes of the run share them */
+    struct outer_settings o; /* outer_lr is the rate in use, never 0 */
+    struct table table;
+    struct sync_config sync;
+    struct tuning tuning;
+    char *identity; /* canonical text of the pinned settings: identity.h */
+    int index;      /* of site.name in outer.sites; 0 without a name or a roster */
+    struct arena perm;
+};
+
+/* `r` is zeroed, or holds only an arena. ERR_CONFIG: every violated rule, one per line. */
+enum err run_open(struct run *r, const struct run_source *source) MUST;
+void run_close(struct run *r); /* a zeroed or partly opened run is fine */
+
+/* The settings of this site's training: its share of the batch, and inner checkpoints where the
+ * outer loop needs them. They differ from site to site, so they are no part of the identity. */
+struct settings run_site_settings(const struct run *r);
+/* Options of this run's outer state at a site, or at the aggregator and at readers of its
+ * directory; these set `remake` themselves. */
+struct outer_state_options run_outer_state(const struct run *r, bool site);
+/* ca.pem, NAME.pem and NAME.key in tls.dir, in `r`'s memory. */
+enum err run_tls(struct run *r, const char *name, struct link_tls *tls) MUST;
+/* plan.* of a file that atoll probe wrote, or of the arguments, key by key: a key that neither
+ * gives stays as it is in `to`. The result is checked with the settings `s`. */
+enum err run_read_probe(struct outer_settings *to, const struct settings *s, const char *path,
+                        const struct args *args, struct arena *perm) MUST;
+/* The reference page of all keys, Markdown. */
+enum err run_reference(struct arena *a, char **text) MUST;
+
+#endif
