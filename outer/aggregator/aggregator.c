@@ -99,41 +99,21 @@ unsigned aggregator_missing(const struct aggregator *a, unsigned fragment, char 
     return count;
 }
 
-/* Of a site whose contribution is missing. */
-static void notice_text(char *out, size_t size, const struct aggregator *a, unsigned site,
-                        uint64_t now_ms)
-{
-    const struct aggregator_site_status *s = &a->site[site].status;
-    if (!s->heard_ms)
-        snprintf(out, size, "the others wait for site %s, which has not been heard from yet",
-                 a->o.sites[site]);
-    else if (s->bound)
-        snprintf(out, size, "the others wait for site %s, last heard from %" PRIu64 " s ago",
-                 a->o.sites[site], (now_ms - s->heard_ms) / 1000);
-    else
-        snprintf(out, size,
-                 "the others wait for site %s, whose connection is lost since %" PRIu64 " s",
-                 a->o.sites[site], (now_ms - s->heard_ms) / 1000);
-}
-
 /* One line for each missing site: whether it is bound and when it was last heard tells where to
  * look. */
 static void notice_sites(const struct aggregator *a, unsigned fragment, uint64_t now_ms)
 {
     for (unsigned i = 0; i < a->o.site_count; i++) {
         const struct aggregator_site_status *s = &a->site[i].status;
-        char heard[32] = "never", text[160], quoted[192];
+        char heard[32] = "never";
         if (set_has(&a->core.f[fragment].counted, i))
             continue;
         if (s->heard_ms)
             snprintf(heard, sizeof heard, "%" PRIu64 "s_ago", (now_ms - s->heard_ms) / 1000);
-        notice_text(text, sizeof text, a, i, now_ms);
         log_event(LOG_WARN, "waiting",
-                  "fragment=%u round=%" PRIu64 " since_s=%" PRIu64
-                  " missing=%s bound=%d heard=%s text=%s",
+                  "fragment=%u round=%" PRIu64 " since_s=%" PRIu64 " missing=%s bound=%d heard=%s",
                   fragment, a->core.f[fragment].round,
-                  (now_ms - a->fragment[fragment].first_ms) / 1000, a->o.sites[i], s->bound, heard,
-                  log_quote(quoted, sizeof quoted, text));
+                  (now_ms - a->fragment[fragment].first_ms) / 1000, a->o.sites[i], s->bound, heard);
     }
 }
 
@@ -412,9 +392,13 @@ static enum err recover_epoch(struct aggregator *a)
 static void recover_accept(struct aggregator *a, const struct journal_record *r)
 {
     char path[AGGREGATOR_PATH_MAX], quoted[512];
+    size_t elements = a->replica->fragments->f[r->fragment].elements;
     aggregator_spool_path(a->o.sites[r->site], r->fragment, r->round, &r->digest, path);
-    enum err e = aggregator_spool_verify(
-        a, path, r->fragment, codec_get(outer_state_codec(a->replica, r->fragment)), &r->digest);
+    struct spool_check check = {path, r->fragment,
+                                codec_get(outer_state_codec(a->replica, r->fragment)),
+                                a->replica->state[r->fragment].codes, r->digest};
+    double squares;
+    enum err e = aggregator_spool_verify(a, &check, &squares);
     if (e != ERR_OK) {
         log_event(LOG_WARN, "payload_lost", "fragment=%u round=%" PRIu64 " site=%s why=%s",
                   r->fragment, r->round, a->o.sites[r->site],
@@ -432,6 +416,7 @@ static void recover_accept(struct aggregator *a, const struct journal_record *r)
                                 .payload = r->digest,
                                 .payload_bytes = r->payload_bytes,
                                 .weight = r->weight,
+                                .norm = bounds_norm(squares, elements, r->weight),
                                 .incarnation = r->incarnation,
                                 .data_cursor = r->data_cursor,
                                 .backlog = MUTANT(BACKLOG_FORGOTTEN) ? 0 : r->backlog};
@@ -493,6 +478,17 @@ static enum err recover_finished(struct aggregator *a)
     return e;
 }
 
+/* The norms of the last rounds, from their manifests: as if there had been no restart. */
+static void recover_norms(struct aggregator *a, unsigned fragment)
+{
+    uint64_t round = a->replica->state[fragment].round;
+    uint64_t kept = round < BOUNDS_ROUNDS ? round : BOUNDS_ROUNDS;
+    struct manifest m;
+    for (uint64_t t = round - kept; t < round; t++)
+        if (outer_state_manifest(a->replica, fragment, t, &m) == ERR_OK)
+            bounds_add(&a->fragment[fragment].norms, &m);
+}
+
 static enum err recover_core(struct aggregator *a, struct arena *perm)
 {
     const struct outer_state *m = a->replica;
@@ -500,6 +496,7 @@ static enum err recover_core(struct aggregator *a, struct arena *perm)
                    a->epoch, perm));
     for (unsigned i = 0; i < a->core.fragments; i++) {
         round_place(&a->core, i, m->state[i].round, &m->state[i].manifest, &m->state[i].digest);
+        recover_norms(a, i);
         a->fragment[i].first_ms = UINT64_MAX;
         a->fragment[i].found_round = m->state[i].round;
         if (m->state[i].round && !aggregator_serves(a, i))

@@ -29,6 +29,10 @@ struct aggregator_options {
     void *self;
     unsigned index, count; /* of several that share the fragments: fragment f is of the one at f %
                               count; 0, 0: alone */
+    /* What a contribution may be (outer/protocol/bounds.h); 0: no bound. */
+    float norm_limit;                /* outer.norm_limit */
+    double share_max;                /* most that site.share may be */
+    int64_t max_local_steps_offline; /* outer.max_local_steps_offline */
     const char *revoked_path; /* list of refused identities, one URI per line, read again when it
                                  changes; NULL: none */
 };

@@ -95,9 +95,11 @@ static enum err maps_open(struct aggregator *a, unsigned fragment, const struct 
     return ERR_OK;
 }
 
+/* set: who is included; nobody: the round is aborted. */
 static void manifest_fill(const struct aggregator *a, unsigned fragment, const struct set *set,
                           struct manifest *m)
 {
+    enum round_outcome left_out = set_count(set) ? ROUND_LATE : ROUND_ABORTED;
     const struct round_fragment *f = &a->core.f[fragment];
     manifest_clear(m);
     snprintf(m->run, sizeof m->run, "%s", a->o.run);
@@ -116,10 +118,11 @@ static void manifest_fill(const struct aggregator *a, unsigned fragment, const s
         to->included = set_has(set, i);
         if (!e->accepted)
             continue; /* absent: reason ROUND_NONE, all zero */
-        to->reason = to->included ? ROUND_NONE : ROUND_LATE;
+        to->reason = (uint8_t)(to->included ? ROUND_NONE : left_out);
         to->payload = e->payload;
         to->payload_bytes = e->payload_bytes;
         to->weight = e->weight;
+        to->norm = e->norm;
         to->data_cursor = e->data_cursor;
         to->backlog = e->backlog;
     }
@@ -226,19 +229,39 @@ enum err aggregator_remake(void *sites, struct outer_state *m, unsigned fragment
     return e;
 }
 
+/* The next state, in the replica's spare, and its manifest. ERR_DIVERGED: there is none. */
+static enum err commit_step(struct aggregator *a, unsigned fragment, struct manifest *m,
+                            struct aggregate *g)
+{
+    const struct set *set = &a->fragment[fragment].seal_set;
+    TRY(commit_sum(a, fragment, set, g));
+    manifest_fill(a, fragment, set, m);
+    TRY(outer_state_apply(a->replica, fragment, m, true, g->data, g->size_bytes));
+    return downlink_backlog(a->replica, fragment, m, &m->backlog);
+}
+
+/* A round that cannot be applied must not end the run: it is committed with an empty set. The state
+ * stays, and every contribution goes back into its site's residual. */
+static enum err commit_abort(struct aggregator *a, unsigned fragment, struct manifest *m)
+{
+    const struct set nobody = {0};
+    char quoted[512];
+    log_event(LOG_ERROR, "abort", "fragment=%u round=%" PRIu64 " why=%s", fragment,
+              a->core.f[fragment].round, log_quote(quoted, sizeof quoted, err_message()));
+    manifest_fill(a, fragment, &nobody, m);
+    TRY(outer_state_abort(a->replica, fragment, m, true));
+    downlink_keep(a->replica, fragment);
+    return outer_state_commit(a->replica, fragment, m, NULL, 0);
+}
+
 /* Up to and with the commit point. ERR_FULL leaves the old state in force. */
 static enum err commit_state(struct aggregator *a, unsigned fragment, struct manifest *m)
 {
     struct aggregate g = {.arena = arena_make(0)};
-    const struct set *set = &a->fragment[fragment].seal_set;
-    enum err e = commit_sum(a, fragment, set, &g);
-    if (e == ERR_OK) {
-        manifest_fill(a, fragment, set, m);
-        e = outer_state_apply(a->replica, fragment, m, true, g.data, g.size_bytes);
-    }
-    if (e == ERR_OK)
-        e = downlink_backlog(a->replica, fragment, m, &m->backlog);
-    if (e == ERR_OK)
+    enum err e = commit_step(a, fragment, m, &g);
+    if (e == ERR_DIVERGED)
+        e = commit_abort(a, fragment, m);
+    else if (e == ERR_OK)
         e = outer_state_commit(a->replica, fragment, m, g.made, g.size_bytes);
     aggregate_close(a, &g);
     return e;
@@ -331,12 +354,14 @@ static enum err commit_done(struct aggregator *a, unsigned fragment, const struc
                             .fragment = fragment,
                             .round = s->round,
                             .parent = s->manifest,
-                            .state = s->digest};
+                            .state = s->digest,
+                            .aborted = manifest_aborted(m)};
     struct round_update u;
     uint64_t first_ms = f->first_ms, now_ms = aggregator_now(a);
     f->sealed = false;
     f->retry_ms = 0;
     f->first_ms = UINT64_MAX;
+    bounds_add(&f->norms, m);
     aggregator_step(a, &e, &u);
     commit_log(a, fragment, m, first_ms == UINT64_MAX ? 0 : now_ms - first_ms);
     if (a->o.committed)

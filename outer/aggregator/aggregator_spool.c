@@ -21,17 +21,18 @@ void aggregator_spool_path(const char *site, unsigned fragment, uint64_t round,
     ASSERT(n < AGGREGATOR_PATH_MAX - 5); /* room for .part */
 }
 
-enum err aggregator_spool_verify(const struct aggregator *a, const char *path, unsigned fragment,
-                                 const struct codec *c, const struct digest *payload)
+enum err aggregator_spool_verify(const struct aggregator *a, const struct spool_check *s,
+                                 double *squares)
 {
     struct file_map m;
-    TRY(a->env->ops->map(a->env, path, &m));
+    TRY(a->env->ops->map(a->env, s->path, &m));
     struct digest d = digest_of(m.data, m.size_bytes);
-    enum err e = digest_equal(&d, payload)
+    enum err e = digest_equal(&d, &s->payload)
                      ? ERR_OK
-                     : err_set(ERR_CORRUPT, "%s: not the bytes of its digest", path);
+                     : err_set(ERR_CORRUPT, "%s: not the bytes of its digest", s->path);
     if (e == ERR_OK)
-        e = c->check(c, m.data, m.size_bytes, a->replica->fragments->f[fragment].elements);
+        e = s->codec->check(s->codec, squares, m.data, m.size_bytes, s->grid,
+                            a->replica->fragments->f[s->fragment].elements);
     a->env->ops->unmap(a->env, &m);
     return e;
 }
@@ -89,6 +90,14 @@ void aggregator_say_failed(struct aggregator *a, enum err e, struct wire_answer 
         aggregator_halt(a, e);
 }
 
+static void say_weight(struct wire_answer *answer, float weight, float most)
+{
+    answer->outcome = ROUND_INVALID;
+    snprintf(answer->text, sizeof answer->text,
+             "weight %g is beyond %g, the most that the configuration allows (site.share)",
+             (double)weight, (double)most);
+}
+
 /* ---- offer
  * -------------------------------------------------------------------------------------------- */
 
@@ -96,12 +105,19 @@ void aggregator_say_failed(struct aggregator *a, enum err e, struct wire_answer 
 static bool header_good(const struct aggregator *a, const struct wire_contribution *m,
                         struct wire_answer *answer)
 {
+    float weight_max =
+        m->fragment < a->core.fragments
+            ? bounds_weight_max(a->o.share_max, a->replica->schedule.beat[m->fragment].every,
+                                a->o.max_local_steps_offline)
+            : 0;
     if (m->fragment >= a->core.fragments || !aggregator_serves(a, m->fragment))
         say(answer, ROUND_INVALID, "no fragment of this aggregator");
     else if (m->round >= aggregator_rounds(a, m->fragment))
         say(answer, ROUND_INVALID, "beyond the last scheduled round");
     else if (!isfinite(m->weight) || m->weight <= 0)
         say(answer, ROUND_INVALID, "weight is not a positive number");
+    else if (m->weight > weight_max)
+        say_weight(answer, m->weight, weight_max);
     else if (m->round == a->replica->state[m->fragment].round &&
              m->codec != (uint32_t)outer_state_codec(a->replica, m->fragment))
         say(answer, ROUND_MISMATCH,
@@ -112,7 +128,7 @@ static bool header_good(const struct aggregator *a, const struct wire_contributi
 }
 
 static struct round_event event_of(const struct aggregator *a, enum round_event_kind kind,
-                                   unsigned site, const struct wire_contribution *m)
+                                   unsigned site, const struct wire_contribution *m, float norm)
 {
     const struct codec *c = codec_get(outer_state_codec(a->replica, m->fragment));
     struct digest grid = outer_state_grid(a->replica, m->fragment);
@@ -124,22 +140,27 @@ static struct round_event event_of(const struct aggregator *a, enum round_event_
     e.payload_bytes = m->payload_bytes;
     e.payload_max = c->payload_max(c, a->replica->fragments->f[m->fragment].elements);
     e.weight = m->weight;
+    e.norm = norm;
     e.data_cursor = m->data_cursor;
     e.backlog = m->backlog;
     e.grid_differs = !digest_equal(&grid, &m->grid);
     return e;
 }
 
-static enum round_outcome step_contribution(struct aggregator *a, enum round_event_kind kind,
-                                            unsigned site, const struct wire_contribution *m,
-                                            struct wire_answer *answer)
+static enum round_outcome step_event(struct aggregator *a, struct round_event e,
+                                     struct wire_answer *answer)
 {
-    struct round_event e = event_of(a, kind, site, m);
     struct round_update u;
     aggregator_step(a, &e, &u);
     say(answer, u.outcome, u.text);
     answer->round = u.round;
     return u.outcome;
+}
+
+static enum round_outcome step_offer(struct aggregator *a, unsigned site,
+                                     const struct wire_contribution *m, struct wire_answer *answer)
+{
+    return step_event(a, event_of(a, ROUND_OFFER, site, m, 0), answer);
 }
 
 /* One part file per site, fragment and round: a beginning of other bytes is nobody's any more. Only
@@ -189,6 +210,7 @@ static void upload_free(struct aggregator *a, struct upload *up)
             break;
         }
     a->site[up->site].streams--;
+    free(up->grid);
     free(up);
 }
 
@@ -291,7 +313,7 @@ void aggregator_offer(void *self, const char *peer, const struct wire_contributi
     if (site >= 0 && header_good(a, m, answer)) {
         clear = a->core.f[m->fragment].entries[site].offered ||
                 m->round == a->fragment[m->fragment].found_round;
-        if (step_contribution(a, ROUND_OFFER, (unsigned)site, m, answer) == ROUND_RECEIPT)
+        if (step_offer(a, (unsigned)site, m, answer) == ROUND_RECEIPT)
             return;
     }
     if (answer->outcome != ROUND_RESUME) {
@@ -395,6 +417,33 @@ void aggregator_stored(void *self, void *upload, uint64_t offset, size_t n, enum
     aggregator_heard(a, up->site);
 }
 
+/* ---- how large it is (docs/protocol.md 3.10) ---- */
+
+static float upload_norm(const struct aggregator *a, const struct upload *up)
+{
+    size_t n = a->replica->fragments->f[up->header.fragment].elements;
+    return bounds_norm(up->squares, n, up->header.weight);
+}
+
+/* The outer parameters are read only for a norm beyond what the last rounds allow by themselves. */
+static enum err norm_check(struct aggregator *a, const struct upload *up)
+{
+    unsigned fragment = up->header.fragment;
+    const struct bounds_history *h = &a->fragment[fragment].norms;
+    float norm = upload_norm(a, up), theta_rms = 0, median = bounds_median(h);
+    if (median > 0 && norm <= bounds_norm_max(h, a->o.norm_limit, 0))
+        return ERR_OK;
+    TRY(outer_state_rms(a->replica, fragment, &theta_rms));
+    float most = bounds_norm_max(h, a->o.norm_limit, theta_rms);
+    if (isfinite(norm) && norm <= most)
+        return ERR_OK;
+    return err_set(ERR_PROTO,
+                   "site %s: norm %g (RMS of its values over its weight %g) is beyond %g: "
+                   "outer.norm_limit %g, median of the last rounds %g, RMS of the parameters %g",
+                   a->o.sites[up->site], (double)norm, (double)up->header.weight, (double)most,
+                   (double)a->o.norm_limit, (double)median, (double)theta_rms);
+}
+
 /* ---- finish
  * ------------------------------------------------------------------------------------------- */
 
@@ -426,7 +475,9 @@ static void contribution_journal(struct aggregator *a, struct upload *up,
         aggregator_say_failed(a, e, answer);
         return;
     }
-    enum round_outcome o = step_contribution(a, ROUND_STORED, up->site, &up->header, answer);
+    struct round_event stored =
+        event_of(a, ROUND_STORED, up->site, &up->header, upload_norm(a, up));
+    enum round_outcome o = step_event(a, stored, answer);
     ASSERT(o == ROUND_RECEIPT); /* asked just before, and nothing came between */
     unsigned count = aggregator_missing(a, fragment, missing, sizeof missing);
     log_event(LOG_DETAIL, "accept",
@@ -461,13 +512,29 @@ static void contribution_settle(struct aggregator *a, struct upload *up, struct 
         aggregator_say_failed(a, up->verdict, answer);
         return;
     }
-    if (step_contribution(a, ROUND_OFFER, up->site, &up->header, answer) != ROUND_RESUME)
+    if (step_offer(a, up->site, &up->header, answer) != ROUND_RESUME)
         return; /* the world went on: committed meanwhile, or a newer process of the site was bound
                  */
+    if (!wrong) {
+        up->verdict = norm_check(a, up);
+        wrong = up->verdict == ERR_PROTO;
+        snprintf(up->why, sizeof up->why, "%s", err_message());
+    }
     if (wrong)
         contribution_refuse(a, up, answer);
+    else if (up->verdict != ERR_OK)
+        aggregator_say_failed(a, up->verdict, answer);
     else
         contribution_journal(a, up, answer);
+}
+
+static uint8_t *grid_copy(const struct aggregator *a, unsigned fragment)
+{
+    size_t n = a->replica->fragments->f[fragment].elements / DEV_BLOCK;
+    uint8_t *grid = malloc(n);
+    if (grid)
+        memcpy(grid, a->replica->state[fragment].codes, n);
+    return grid;
 }
 
 void aggregator_finish(void *self, void *upload, bool complete, struct wire_answer *answer)
@@ -480,11 +547,16 @@ void aggregator_finish(void *self, void *upload, bool complete, struct wire_answ
         say(answer, ROUND_SUPERSEDED, "a newer stream of this contribution took its place");
     else if (!complete || blocks_first(&up->blocks) != up->header.payload_bytes)
         say(answer, ROUND_RESUME, "not all bytes came");
-    else if (step_contribution(a, ROUND_OFFER, up->site, &up->header, answer) == ROUND_RESUME) {
-        answer->outcome = ROUND_PENDING;
-        up->verifying = true;
+    else if (step_offer(a, up->site, &up->header, answer) == ROUND_RESUME) {
         up->codec = codec_get(outer_state_codec(a->replica, up->header.fragment));
-        return;
+        up->grid = grid_copy(a, up->header.fragment);
+        if (up->grid) {
+            answer->outcome = ROUND_PENDING;
+            up->verifying = true;
+            return;
+        }
+        say(answer, ROUND_FULL, "no memory to verify it now");
+        answer->retry_ms = BUSY_RETRY_MS;
     }
     answer->offset = blocks_first(&up->blocks);
     upload_free(a, up);
@@ -497,7 +569,8 @@ void aggregator_verify(void *self, void *upload)
     struct upload *up = upload;
     const struct wire_contribution *m = &up->header;
     const char *path = up->handle < 0 ? up->final : up->part;
-    up->verdict = aggregator_spool_verify(a, path, m->fragment, up->codec, &m->payload);
+    struct spool_check check = {path, m->fragment, up->codec, up->grid, m->payload};
+    up->verdict = aggregator_spool_verify(a, &check, &up->squares);
     if (up->verdict == ERR_OK && up->handle >= 0) {
         up->verdict = a->env->ops->part_close(a->env, up->handle, up->part,
                                               MUTANT(RECEIPT_UNSYNCED) ? NULL : up->final);

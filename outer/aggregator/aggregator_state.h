@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <sys/stat.h>
 #include "outer/aggregator/aggregator.h"
+#include "outer/protocol/bounds.h"
 #include "outer/store/journal.h"
 
 #define AGGREGATOR_JOURNAL  "journal"
@@ -23,6 +24,8 @@ struct upload { /* one contribution on its way in */
     enum err verdict; /* what came out of that, and its sentence */
     char why[AGGREGATOR_TEXT_MAX];
     const struct codec *codec; /* of its round */
+    uint8_t *grid;             /* of its round: the state's may change while it is verified */
+    double squares;            /* of its values: codec.check */
     int handle, marks;    /* part file; what of it is there, 8 bytes for each block. -1: closed */
     struct blocks blocks; /* as in marks */
     struct wire_contribution header;
@@ -55,6 +58,7 @@ struct aggregator_fragment {
     uint64_t notice_ms, notice_every_ms; /* next "waiting" line */
     uint64_t found_round; /* in flight when this process began: its spool may hold anything */
     uint64_t committed;   /* highest round + 1 with a COMMIT record; 0: none */
+    struct bounds_history norms; /* of the rounds before the one in flight */
 };
 struct aggregator {
     struct env *env;
@@ -139,9 +143,16 @@ void aggregator_verified(void *self, void *upload, struct wire_answer *answer);
 void aggregator_spool_path(const char *site, unsigned fragment, uint64_t round,
                            const struct digest *payload, char out[AGGREGATOR_PATH_MAX]);
 /* Is a stored contribution what its digest says, and something that decodes? ERR_CORRUPT,
- * ERR_PROTO. Any thread. */
-enum err aggregator_spool_verify(const struct aggregator *a, const char *path, unsigned fragment,
-                                 const struct codec *c, const struct digest *payload) MUST;
+ * ERR_PROTO. Any thread. squares: as codec.check. */
+struct spool_check {
+    const char *path;
+    unsigned fragment;
+    const struct codec *codec;
+    const uint8_t *grid;
+    struct digest payload;
+};
+enum err aggregator_spool_verify(const struct aggregator *a, const struct spool_check *s,
+                                 double *squares) MUST;
 /* Removes the spool directory of a round that is over; while something in it is being verified,
  * whoever ends last does. */
 enum err aggregator_spool_drop(struct aggregator *a, unsigned fragment, uint64_t round) MUST;

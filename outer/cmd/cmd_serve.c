@@ -87,6 +87,9 @@ static enum err open_aggregator(struct serve *v)
         .index = (unsigned)v->run.o.serve_index,
         .count = (unsigned)v->run.o.outer_aggregators,
         .strict = strcmp(v->run.o.outer_mode, "strict") == 0,
+        .norm_limit = (float)v->run.o.outer_norm_limit,
+        .share_max = KEYS_SHARE_MAX,
+        .max_local_steps_offline = v->run.o.outer_max_local_steps_offline,
         .committed = committed,
         .self = v,
         .straggler_ms = (uint64_t)llround(v->run.o.outer_straggler_timeout_s * 1000)};

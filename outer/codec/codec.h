@@ -69,17 +69,20 @@ struct codec {
                        size_t *size_bytes, float *residual, const float *z, const uint8_t *grid,
                        size_t count);
     /* What the aggregator refuses, ERR_PROTO: wrong size, code 255, value not finite, integer
-     * outside [-Q, Q], whatever encode could not have made. Host only. */
-    enum err (*check)(const struct codec *c, const uint8_t *payload, size_t size_bytes,
-                      size_t count);
+     * outside [-Q, Q], whatever encode could not have made. Host only. squares: the sum of squares
+     * of the decoded values on this grid or, block by block where that is more, the one that the
+     * block code claims; infinite where f32 cannot hold it. NULL: not asked for, nor is grid. */
+    enum err (*check)(const struct codec *c, double *squares, const uint8_t *payload,
+                      size_t size_bytes, const uint8_t *grid, size_t count);
     /* n checked payloads in site order -> aggregate (room for aggregate_max), both host. */
     enum err (*aggregate)(const struct codec *c, struct codec_work *w, uint8_t *aggregate,
                           size_t *size_bytes, const struct codec_payload *payloads, unsigned n,
                           size_t count);
     /* aggregate (host) -> mean (count, device) and next_grid (count/256, host; may be grid).
      * mean = sum / weight_sum, one f32 division. The sum is an exact integer times 2^e (adds), or
-     * f32 additions in site order (relayed). ERR_PROTO: wrong size, a sum that n payloads cannot
-     * have, not finite. */
+     * f32 additions in site order (relayed), which may overflow: outer_state_apply looks.
+     * ERR_PROTO: wrong size, a sum that n payloads cannot have, weight_sum not positive or not
+     * finite. */
     enum err (*mean)(const struct codec *c, struct codec_work *w, float *mean, uint8_t *next_grid,
                      const uint8_t *aggregate, size_t size_bytes, unsigned n, float weight_sum,
                      const uint8_t *grid, size_t count);

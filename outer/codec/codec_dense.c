@@ -136,8 +136,86 @@ static bool says_nothing(const uint8_t *block, size_t n, uint8_t nothing)
     return block[0] == nothing && memcmp(block, block + 1, n - 1) == 0;
 }
 
-enum err codec_dense_check(const struct codec *c, const uint8_t *payload, size_t size_bytes,
-                           size_t count)
+/* ---- how large a payload's values are ---- */
+
+/* The values of a block that is sent, over its scale. */
+static void block_values(enum dev_form form, float out[DEV_BLOCK], const uint8_t *block)
+{
+    unsigned bits = form_bits(form), mask = (1u << bits) - 1;
+    if (form == DEV_F32) {
+        memcpy(out, block, DEV_BLOCK * sizeof *out);
+    } else if (form == DEV_BF16) {
+        uint16_t halves[DEV_BLOCK];
+        memcpy(halves, block, sizeof halves);
+        for (size_t i = 0; i < DEV_BLOCK; i++)
+            out[i] = float_of_bits((uint32_t)halves[i] << 16);
+    } else if (form == DEV_INT8 || form == DEV_INT4 || form == DEV_INT2) {
+        for (size_t i = 0; i < DEV_BLOCK; i++)
+            out[i] = (float)((int)(block[i * bits / 8] >> i * bits % 8 & mask) - form_q_max(form));
+    } else if (form == DEV_E3M0) {
+        for (size_t i = 0; i < DEV_BLOCK; i++)
+            out[i] = form_value(form, block[FORM_SCALE_BYTES + i / 2] >> i % 2 * 4 & mask, 1);
+    } else {
+        for (size_t i = 0; i < DEV_BLOCK; i++)
+            out[i] = form == DEV_SIGN ? 1 : form_value(form, block[i], 1);
+    }
+}
+
+static double block_scale(enum dev_form form, const uint8_t *block, uint8_t own, uint8_t grid)
+{
+    float scale = 1;
+    if (form == DEV_E3M0)
+        memcpy(&scale, block, sizeof scale);
+    else if (form == DEV_E4M3 || form == DEV_E5M2 || form == DEV_E5M2_RANDOM)
+        scale = form_fp8_scale(form, own);
+    else if (form != DEV_F32 && form != DEV_BF16)
+        scale = grid_step(form_step(form, grid));
+    return (double)scale;
+}
+
+/* In f32, eight sums at a time: infinite from values of 2^64 on, and what is below 2^-63 counts as
+ * nothing. */
+static double block_squares(enum dev_form form, const uint8_t *block, uint8_t own, uint8_t grid)
+{
+    enum { SUMS = 8 };
+    float values[DEV_BLOCK], sums[SUMS] = {0};
+    double sum = 0, scale = block_scale(form, block, own, grid);
+    block_values(form, values, block);
+    for (size_t i = 0; i < DEV_BLOCK; i += SUMS)
+        for (size_t k = 0; k < SUMS; k++)
+            sums[k] += values[i + k] * values[i + k];
+    for (size_t k = 0; k < SUMS; k++)
+        sum += (double)sums[k];
+    return scale * scale * sum;
+}
+
+/* The least sum of 256 squares that has this block code. */
+static double code_squares(uint8_t code)
+{
+    uint64_t bits = (uint64_t)(code + 1023 + 8 - 128) << 52;
+    double sum;
+    memcpy(&sum, &bits, sizeof sum);
+    return code ? sum : 0;
+}
+
+static double dense_squares(const struct codec_dense *d, const uint8_t *payload,
+                            const uint8_t *grid, size_t blocks)
+{
+    const uint8_t *present = payload + blocks, *block = present + codec_present_bytes(blocks);
+    double sum = 0;
+    for (size_t b = 0; b < blocks; b++) {
+        double sent = 0, claimed = code_squares(payload[b]);
+        if (codec_is_present(present, b)) {
+            sent = block_squares(d->form, block, payload[b], grid[b]);
+            block += form_bytes(d->form);
+        }
+        sum += sent > claimed ? sent : claimed;
+    }
+    return sum;
+}
+
+enum err codec_dense_check(const struct codec *c, double *squares, const uint8_t *payload,
+                           size_t size_bytes, const uint8_t *grid, size_t count)
 {
     const struct codec_dense *d = dense_of(c);
     size_t blocks = codec_blocks(count), head = blocks + codec_present_bytes(blocks), rest;
@@ -158,5 +236,7 @@ enum err codec_dense_check(const struct codec *c, const uint8_t *payload, size_t
             return err_set(ERR_PROTO, "encoded values: %s, block %zu", wrong, b);
         block += n;
     }
+    if (squares)
+        *squares = dense_squares(d, payload, grid, blocks);
     return ERR_OK;
 }

@@ -56,7 +56,7 @@ enum err codec_relay_list(const struct codec *c, const uint8_t *aggregate, size_
     }
     TRY(codec_check_size(size_bytes, end));
     for (unsigned i = 0; i < n; i++)
-        TRY(c->check(c, payloads[i].data, payloads[i].size_bytes, count));
+        TRY(c->check(c, NULL, payloads[i].data, payloads[i].size_bytes, NULL, count));
     return ERR_OK;
 }
 

@@ -94,8 +94,8 @@ size_t codec_dense_max(const struct codec *c, size_t count);
 enum err codec_dense_encode(const struct codec *c, struct codec_work *w, uint8_t *payload,
                             size_t *size_bytes, float *residual, const float *z,
                             const uint8_t *grid, size_t count);
-enum err codec_dense_check(const struct codec *c, const uint8_t *payload, size_t size_bytes,
-                           size_t count);
+enum err codec_dense_check(const struct codec *c, double *squares, const uint8_t *payload,
+                           size_t size_bytes, const uint8_t *grid, size_t count);
 struct codec_in codec_dense_in(const struct codec *c, const uint8_t *payload, size_t count);
 
 /* ---- relayed codecs (codec_relay.c) ---- */

@@ -87,10 +87,10 @@ static enum err encode(const struct codec *c, struct codec_work *w, uint8_t *pay
     return e;
 }
 
-static enum err check(const struct codec *c, const uint8_t *payload, size_t size_bytes,
-                      size_t count)
+static enum err check(const struct codec *c, double *squares, const uint8_t *payload,
+                      size_t size_bytes, const uint8_t *grid, size_t count)
 {
-    TRY(codec_dense_check(c, payload, size_bytes, count));
+    TRY(codec_dense_check(c, squares, payload, size_bytes, grid, count));
     size_t chosen = 0, blocks = codec_blocks(count);
     for (size_t chunk = 0; chunk < blocks; chunk += BLOCKS) {
         bool here = false;

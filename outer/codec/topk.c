@@ -215,11 +215,23 @@ static enum err encode(const struct codec *c, struct codec_work *w, uint8_t *pay
     return ERR_OK;
 }
 
-static enum err check(const struct codec *c, const uint8_t *payload, size_t size_bytes,
-                      size_t count)
+/* Sum of squares of what a chunk says. */
+static double chunk_squares(const struct dev_chunk *chunk, size_t n)
 {
-    (void)c;
+    double sum = 0;
+    for (size_t i = 0; chunk->upper && i < n / SHARE; i++) {
+        double value = (double)chunk_value(chunk->value[i] / CHUNK, chunk->upper, chunk->less);
+        sum += value * value;
+    }
+    return sum;
+}
+
+static enum err check(const struct codec *c, double *squares, const uint8_t *payload,
+                      size_t size_bytes, const uint8_t *grid, size_t count)
+{
+    (void)c, (void)grid;
     struct bits_in in = {.data = payload, .size_bytes = size_bytes};
+    double sum = 0;
     for (size_t at = 0; at < count; at += CHUNK) {
         struct dev_chunk chunk;
         const char *wrong = chunk_read(&chunk, &in, chunk_size(at, count));
@@ -227,7 +239,10 @@ static enum err check(const struct codec *c, const uint8_t *payload, size_t size
             wrong = "the stream ends";
         if (wrong)
             return err_set(ERR_PROTO, "encoded values: %s, chunk %zu", wrong, at / CHUNK);
+        sum += chunk_squares(&chunk, chunk_size(at, count));
     }
+    if (squares)
+        *squares = sum;
     TRY(codec_check_size(size_bytes, (in.at + 7) / 8));
     return in.at % 8 && payload[in.at / 8] >> in.at % 8
                ? err_set(ERR_PROTO, "encoded values: bits behind the last index")

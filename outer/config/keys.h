@@ -5,6 +5,8 @@
  */
 #include "inner/config/config.h"
 
+enum { KEYS_SHARE_MAX = 100 }; /* site.share: at most */
+
 /* X(section, name, type, default, min, max, choices, unit, pinned, help) */
 #define KEYS_OUTER(X)                                                                              \
     X(outer, sites, LIST, "", 0, 0, NULL, "", true,                                                \
@@ -58,6 +60,10 @@
     X(outer, error_feedback_decay, REAL, "1", 0, 1, NULL, "", true,                                \
       "Share of the residual that is carried to the next round. 1: classic error feedback; 0: "    \
       "none.")                                                                                     \
+    X(outer, norm_limit, REAL, "1000", 0, 1e9, NULL, "", true,                                     \
+      "The aggregator refuses a contribution whose norm (RMS of its values over its weight) is "   \
+      "more than this many times the median of the last rounds and more than the RMS of the "      \
+      "outer parameters; in the first round more than this many times that RMS. 0: no bound.")     \
     X(outer, residual_reset, REAL, "0", 0, 1e6, NULL, "", true,                                    \
       "After a round in which a site's residual exceeds this many times its delta, the next "      \
       "round is sent in full precision and the residuals are discarded, because they are too old " \
@@ -94,7 +100,7 @@
       "snapshot.")                                                                                 \
     X(site, name, TEXT, "", 0, 0, NULL, "", false,                                                 \
       "Which of outer.sites this process is; not needed with one site and no aggregator.")         \
-    X(site, share, REAL, "1", 0.01, 100, NULL, "", false,                                          \
+    X(site, share, REAL, "1", 0.01, KEYS_SHARE_MAX, NULL, "", false,                               \
       "This site's tokens per step as a multiple of train.batch_tokens; its weight in the mean.")  \
     X(site, aggregator, TEXT, "", 0, 0, NULL, "", false,                                           \
       "host:port of the aggregator, or of each of outer.aggregators, separated by commas. Empty: " \

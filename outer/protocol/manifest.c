@@ -9,7 +9,7 @@
 #include "kernels/base/err.h"
 #include "outer/codec/codec.h"
 
-static const char magic[8] = "atollM3";
+static const char magic[8] = "atollM4";
 
 static void put_name(struct bytes_writer *w, const char *name)
 {
@@ -37,6 +37,7 @@ static void put_entry(struct bytes_writer *w, const struct manifest_entry *e)
     bytes_put(w, e->payload.bytes, sizeof e->payload.bytes);
     bytes_put_u64(w, e->payload_bytes);
     bytes_put_f32(w, e->weight);
+    bytes_put_f32(w, e->norm);
     bytes_put_u64(w, e->data_cursor);
     bytes_put_u8(w, e->backlog);
 }
@@ -50,6 +51,7 @@ static void get_entry(struct bytes_reader *r, struct manifest_entry *e)
     bytes_get(r, e->payload.bytes, sizeof e->payload.bytes);
     e->payload_bytes = bytes_get_u64(r);
     e->weight = bytes_get_f32(r);
+    e->norm = bytes_get_f32(r);
     e->data_cursor = bytes_get_u64(r);
     e->backlog = bytes_get_u8(r);
     r->bad |= included > 1;
@@ -131,19 +133,24 @@ size_t manifest_encode(const struct manifest *m, uint8_t out[MANIFEST_BYTES_MAX]
  */
 static bool entry_sane(const struct manifest_entry *e)
 {
-    if (!isfinite(e->weight) || signbit(e->weight) || e->backlog > CODEC_BACKLOG_MAX ||
-        digest_zero(&e->payload) != (e->payload_bytes == 0))
+    if (!isfinite(e->weight) || signbit(e->weight) || !isfinite(e->norm) || signbit(e->norm) ||
+        e->backlog > CODEC_BACKLOG_MAX || digest_zero(&e->payload) != (e->payload_bytes == 0))
         return false;
     if (e->included)
         return e->reason == ROUND_NONE && e->weight > 0 && !digest_zero(&e->payload);
-    return (e->reason == ROUND_NONE || e->reason == ROUND_LATE) &&
-           (!digest_zero(&e->payload) || (e->weight == 0 && e->backlog == 0));
+    bool absent = digest_zero(&e->payload);
+    return (e->reason == ROUND_NONE || e->reason == ROUND_LATE || e->reason == ROUND_ABORTED) &&
+           (!absent || (e->weight == 0 && e->norm == 0 && e->backlog == 0));
 }
 
 static bool manifest_sane(const struct manifest *m)
 {
     if (m->fragment >= ROUND_FRAGMENTS_MAX || m->backlog > CODEC_BACKLOG_MAX ||
-        digest_zero(&m->parent) != (m->round == 0))
+        digest_zero(&m->parent) != (m->round == 0) ||
+        manifest_aborted(m) != digest_zero(&m->aggregate) ||
+        manifest_aborted(m) != (m->aggregate_bytes == 0))
+        return false;
+    if (manifest_aborted(m) && !digest_equal(&m->state_before, &m->state_after))
         return false;
     for (uint32_t i = 0; i < m->site_count; i++)
         if (!entry_sane(&m->sites[i]) || (i && m->sites[i].site <= m->sites[i - 1].site) ||
@@ -193,6 +200,11 @@ unsigned manifest_included(const struct manifest *m)
     for (uint32_t i = 0; i < m->site_count; i++)
         n += m->sites[i].included;
     return n;
+}
+
+bool manifest_aborted(const struct manifest *m)
+{
+    return manifest_included(m) == 0;
 }
 
 uint8_t manifest_backlog(const struct manifest *m)

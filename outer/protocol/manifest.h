@@ -3,20 +3,28 @@
 /* The record that commits a round. The body is canonical bytes, digested and chained by `parent`;
  * in strict mode it is a pure function of the contributions, so a round committed again has the
  * same digest. The envelope (epoch, instance, time, later the signature) travels beside it, outside
- * the digest. At most MANIFEST_BYTES_MAX: 59 bytes for each site, and less than 2 KiB.
+ * the digest. At most MANIFEST_BYTES_MAX: MANIFEST_ENTRY_BYTES for each site, and less than 2 KiB.
+ *
+ * A manifest that includes nobody aborts its round (docs/protocol.md 3.10): round t + 1 has the
+ * state of round t, there is no aggregate, and every site takes its contribution back.
  */
 #include "kernels/base/bytes.h"
 #include "outer/protocol/round.h"
 
-enum { MANIFEST_BYTES_MAX = 61440, MANIFEST_NAME_MAX = 64 };
+enum {
+    MANIFEST_NAME_MAX = 64,
+    MANIFEST_ENTRY_BYTES = 63, /* of one site */
+    MANIFEST_BYTES_MAX = 2048 + MANIFEST_ENTRY_BYTES * ROUND_SITES_MAX
+};
 
 struct manifest_entry {
     uint32_t site;
     bool included;
-    uint8_t reason;         /* excluded: round_outcome, ROUND_LATE or ROUND_NONE (absent) */
+    uint8_t reason;         /* excluded: ROUND_LATE, ROUND_ABORTED or ROUND_NONE (absent) */
     struct digest payload;  /* zero when absent */
     uint64_t payload_bytes; /* 0 when absent */
     float weight;
+    float norm;           /* bounds_norm of its values; 0 when absent */
     uint64_t data_cursor; /* tokens of this site so far */
     uint8_t backlog;      /* codec_backlog of its contribution; 0 when absent */
 };
@@ -49,6 +57,7 @@ bool manifest_decode(struct manifest *m, const uint8_t *data,
 struct digest manifest_digest(const struct manifest *m); /* of the body */
 float manifest_weight(const struct manifest *m);         /* sum over included, site order, f32 */
 unsigned manifest_included(const struct manifest *m);
+bool manifest_aborted(const struct manifest *m); /* nobody is included */
 uint8_t
 manifest_backlog(const struct manifest *m); /* the highest of the included, and the aggregator's */
 

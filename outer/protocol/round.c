@@ -6,6 +6,8 @@
 #include <string.h>
 #include "kernels/base/err.h"
 
+enum { ABORTS_MANY = 3 };
+
 enum err round_init(struct round *r, unsigned sites, unsigned fragments, bool strict,
                     uint64_t straggler_ms, uint64_t epoch, struct arena *perm)
 {
@@ -211,6 +213,7 @@ static void entry_accept(struct round_entry *entry, const struct round_event *e)
     entry->payload_bytes = e->payload_bytes;
     entry->incarnation = e->incarnation;
     entry->weight = e->weight;
+    entry->norm = e->norm;
     entry->data_cursor = e->data_cursor;
     entry->backlog = e->backlog;
 }
@@ -238,12 +241,21 @@ static void step_restored(struct round *r, const struct round_event *e, struct r
     answer(u, ROUND_RECEIPT, NULL);
 }
 
-static void step_committed(struct round *r, const struct round_event *e)
+static void step_committed(struct round *r, const struct round_event *e, struct round_update *u)
 {
-    const struct round_fragment *f = &r->f[e->fragment];
+    struct round_fragment *f = &r->f[e->fragment];
     ASSERT(f->sealed);
     ASSERT(e->round == f->round + 1);
+    ASSERT(!e->aborted || digest_equal(&e->state, &f->state));
     round_place(r, e->fragment, e->round, &e->parent, &e->state);
+    f->aborts = e->aborted ? f->aborts + 1 : 0;
+    if (e->aborted) {
+        u->alarm = true;
+        u->text = f->aborts < ABORTS_MANY
+                      ? "the round was aborted: its work stays in the sites' residuals"
+                      : "again aborted, and several times before: the run makes no progress; see "
+                        "the runbook";
+    }
 }
 
 static void step_poll(const struct round *r, const struct round_event *e, struct round_update *u)
@@ -347,7 +359,7 @@ void round_step(struct round *r, const struct round_event *e, struct round_updat
         step_restored(r, e, u);
         break;
     case ROUND_COMMITTED:
-        step_committed(r, e);
+        step_committed(r, e, u);
         break;
     case ROUND_POLL:
         step_poll(r, e, u);

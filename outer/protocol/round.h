@@ -42,7 +42,8 @@ enum round_outcome { /* on the wire: never renumber */
                          17, /* same manifest, other state digest: the site heals from a snapshot */
                      ROUND_PENDING = 18, /* poll: not committed yet */
                      ROUND_COMMIT = 19,  /* poll: manifest follows */
-                     ROUND_GONE = 20     /* fetch: older than what is kept */
+                     ROUND_GONE = 20,    /* fetch: older than what is kept */
+                     ROUND_ABORTED = 21  /* manifest: stored, and the round was aborted */
 };
 
 enum round_event_kind {
@@ -73,9 +74,10 @@ struct round_event {
     struct digest state;   /* HELLO, REPORT, COMMITTED: digest of the outer state at `round` */
     struct digest payload; /* OFFER, STORED, RESTORED */
     uint64_t payload_bytes;
-    float weight;
+    float weight, norm; /* norm: STORED, RESTORED: bounds_norm, for its manifest */
     uint64_t data_cursor;
     uint8_t backlog; /* of the contribution, for its manifest */
+    bool aborted;    /* COMMITTED: with an empty set, the state is the one before */
     bool has_state;  /* HELLO: false when it joins */
     /* What the caller knows and the core does not keep. */
     bool grid_differs;    /* OFFER: encoded on another grid than the round's */
@@ -102,7 +104,7 @@ struct round_entry { /* one site in the round in flight of one fragment */
     bool accepted;   /* durable */
     struct digest payload;
     uint64_t payload_bytes, incarnation;
-    float weight;
+    float weight, norm;
     uint64_t data_cursor; /* tokens of this site so far */
     uint8_t backlog;
 };
@@ -111,6 +113,7 @@ struct round_fragment {
     struct digest parent,
         state; /* manifest that made `state`; zero and the initial digest in round 0 */
     bool sealed;
+    unsigned aborts;             /* rounds aborted in a row */
     uint64_t deadline_ms;        /* UINT64_MAX: none */
     struct round_entry *entries; /* [sites] */
     struct set counted; /* accepted in this epoch, or before it and the site has said hello since */

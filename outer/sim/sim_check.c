@@ -39,7 +39,7 @@ static float *decoded(struct sim *s, unsigned f, uint64_t round, struct codec_pa
     size_t n = s->fragments.f[f].elements;
     float *values = arena_array(a, n, sizeof *values);
     ASSERT(values);
-    if (c->check(c, payload.data, payload.size_bytes, n) != ERR_OK ||
+    if (c->check(c, NULL, payload.data, payload.size_bytes, NULL, n) != ERR_OK ||
         c->decode(c, s->work, values, payload.data, payload.size_bytes, grid, n) != ERR_OK)
         sim_violate(s, "a payload of round %llu does not decode", (unsigned long long)round);
     return values;

@@ -140,7 +140,7 @@ static enum err manifest_ours(const struct site *s, unsigned fragment, uint64_t 
         return err_set(ERR_PROTO,
                        "fragment %u round %llu: the aggregator sent the manifest of something else",
                        fragment, (unsigned long long)round);
-    if (manifest_included(m) < least)
+    if (!manifest_aborted(m) && manifest_included(m) < least)
         return err_set(
             ERR_DISAGREE, "fragment %u round %llu: %u of %u sites included, at least %u must be",
             fragment, (unsigned long long)round, manifest_included(m), s->o.site_count, least);
@@ -335,12 +335,25 @@ static void measure(struct site *s, unsigned fragment)
                                     : (double)o->mu);
 }
 
+/* An aborted round: no aggregate, the state stays. What this site sent goes back into its residual
+ * (docs/protocol.md 3.10). */
+static enum err adopt_aborted(struct site_lane *l, unsigned fragment, struct manifest *m)
+{
+    log_event(LOG_WARN, "round_aborted", "fragment=%u round=%llu", fragment,
+              (unsigned long long)m->round);
+    site_notice(l, "round %llu of fragment %u was aborted: its work stays in the residual",
+                (unsigned long long)m->round, fragment);
+    return outer_state_abort(l->site->replica, fragment, m, false);
+}
+
 static enum err adopt(struct site_lane *l, unsigned fragment, struct manifest *m)
 {
     struct site *s = l->site;
     enum err e = ERR_PROTO;
-    uint64_t start = 0;
+    uint64_t start = s->env->ops->now_ms(s->env);
     TRY(manifest_next(s, fragment, m)); /* S6 */
+    if (manifest_aborted(m))
+        e = adopt_aborted(l, fragment, m);
     for (int i = 0; i < FETCHES_MAX && e == ERR_PROTO; i++) {
         bool gone;
         TRY(fetch(l, WIRE_AGGREGATE, fragment, m->round, m->aggregate_bytes, &gone));
@@ -355,13 +368,13 @@ static enum err adopt(struct site_lane *l, unsigned fragment, struct manifest *m
                        fragment);
     if (e != ERR_OK && e != ERR_DISAGREE)
         return e;
-    if (e == ERR_OK)
+    if (e == ERR_OK && !manifest_aborted(m))
         measure(s, fragment);
     TRY(site_outbox_settle(l, fragment, m)); /* S8 */
     if (e == ERR_DISAGREE)
         TRY(heal(l, fragment, m->round + 1, &s->replica->spare));
     else
-        TRY(outer_state_commit(s->replica, fragment, m, l->download,
+        TRY(outer_state_commit(s->replica, fragment, m, manifest_aborted(m) ? NULL : l->download,
                                m->aggregate_bytes)); /* S9, commit point */
     l->times.apply_ms += (double)(s->env->ops->now_ms(s->env) - start);
     return site_outbox_prune(l, fragment);

@@ -173,7 +173,7 @@ enum err site_eager_others(struct site_lane *l, const struct site_sending *w)
     enum err e = outer_state_mean(s->replica, w->fragment, w->round - 1, &last);
     if (e == ERR_INPUT || e == ERR_CORRUPT) {
         log_event(LOG_WARN, "eager_alone",
-                  "fragment=%u round=%llu reason=\"the mean of the round before is not kept here\"",
+                  "fragment=%u round=%llu reason=\"there is no mean of the round before here\"",
                   w->fragment, (unsigned long long)w->round);
         return ERR_OK;
     }

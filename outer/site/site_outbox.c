@@ -383,7 +383,7 @@ enum err site_outbox_settle(struct site_lane *l, unsigned fragment, const struct
             ERR_DISAGREE,
             "fragment %u round %llu: the manifest includes other bytes than this site sent",
             fragment, (unsigned long long)m->round);
-    if (!included && s->o.strict)
+    if (!included && s->o.strict && !manifest_aborted(m))
         return err_set(ERR_DISAGREE,
                        "fragment %u round %llu: strict mode, but the manifest leaves this site out",
                        fragment, (unsigned long long)m->round);

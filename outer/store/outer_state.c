@@ -2,6 +2,7 @@
  * 14), on the mean that the aggregate decodes to.
  */
 #include "outer/store/outer_state.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
@@ -551,6 +552,11 @@ static enum err remake(struct outer_state *m, unsigned fragment, uint64_t round)
     struct manifest manifest;
     struct file_map aggregate;
     TRY(outer_state_manifest(m, fragment, round, &manifest));
+    if (manifest_aborted(&manifest)) {
+        remade_own(m, fragment, &manifest);
+        TRY(outer_state_abort(m, fragment, &manifest, false));
+        return outer_state_commit(m, fragment, &manifest, NULL, 0);
+    }
     TRY(outer_state_aggregate(m, fragment, round, &aggregate));
     remade_own(m, fragment, &manifest);
     enum err e =
@@ -692,6 +698,24 @@ static enum err inputs_check(const struct outer_state *m, unsigned fragment,
     return ERR_OK;
 }
 
+/* Sums of squares in f64 do not overflow: they are finite where every value is. */
+static enum err finite_check(struct outer_state *m, unsigned fragment,
+                             const struct outer_opt_state *next)
+{
+    const float *const parts[] = {next->theta, next->momentum, next->gathered};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        double sum = 0;
+        if (parts[i])
+            TRY(codec_squares(m->work, &sum, parts[i], NULL, fragment_of(m, fragment)->elements));
+        if (!isfinite(sum))
+            return err_set(
+                ERR_DIVERGED,
+                "fragment %u round %llu: the outer step gives values that are not finite", fragment,
+                (unsigned long long)m->state[fragment].round);
+    }
+    return ERR_OK;
+}
+
 /* The outer step with m->mean, from the current state into the spare. */
 static enum err advance(struct outer_state *m, unsigned fragment)
 {
@@ -704,6 +728,7 @@ static enum err advance(struct outer_state *m, unsigned fragment)
         .momentum = staging_take(g, STAGING_BESIDE, next->momentum, s->momentum, n),
         .gathered = staging_take(g, STAGING_GATHERED, next->gathered, s->gathered, n)};
     outer_opt_step(m->dev, outer_of(&m->o, fragment), &at, m->mean, s->round, n);
+    TRY(finite_check(m, fragment, &at));
     staging_out(g, next->theta, at.theta, n);
     staging_out(g, next->momentum, at.momentum, n);
     staging_out(g, next->gathered, at.gathered, n);
@@ -736,6 +761,9 @@ static enum err mean_of(struct outer_state *m, unsigned fragment, const struct m
                        "fragment %u round %llu: a manifest without codec or contributions",
                        fragment, (unsigned long long)manifest->round);
     size_t n = fragment_of(m, fragment)->elements;
+    if (!isfinite(manifest_weight(manifest)))
+        return err_set(ERR_DIVERGED, "fragment %u round %llu: the sum of weights is not finite",
+                       fragment, (unsigned long long)manifest->round);
     return c->mean(c, m->work, m->mean, next, aggregate, aggregate_bytes,
                    schedule_payloads(&m->schedule, c->kind, manifest_included(manifest)),
                    manifest_weight(manifest), codes, n);
@@ -758,6 +786,9 @@ enum err outer_state_mean(struct outer_state *m, unsigned fragment, uint64_t rou
     struct outer_state_fragment before = *spare_of(m, fragment);
     struct file_map aggregate = {0};
     enum err e = outer_state_manifest(m, fragment, round, manifest);
+    if (e == ERR_OK && manifest_aborted(manifest))
+        e = err_set(ERR_INPUT, "fragment %u round %llu was aborted: it has no mean", fragment,
+                    (unsigned long long)round);
     if (e == ERR_OK)
         e = outer_state_aggregate(m, fragment, round, &aggregate);
     if (e == ERR_OK)
@@ -799,6 +830,50 @@ enum err outer_state_apply(struct outer_state *m, unsigned fragment, struct mani
     if (!digest_equal(&manifest->state_after, &m->spare.digest))
         return err_set(ERR_DISAGREE, "fragment %u: our state %llu is not the manifest's", fragment,
                        (unsigned long long)m->spare.round);
+    return ERR_OK;
+}
+
+/* What the residuals of the round before hold waits on; after a residual reset it is gone, and
+ * they hold this round's work alone. */
+static uint8_t abort_backlog(const struct outer_state *m, const struct outer_state_fragment *s)
+{
+    return schedule_backs_off(&m->schedule, s->backlog) ? 0 : s->backlog;
+}
+
+enum err outer_state_abort(struct outer_state *m, unsigned fragment, struct manifest *manifest,
+                           bool made)
+{
+    const struct outer_state_fragment *s = &m->state[fragment];
+    struct outer_state_fragment *next = spare_of(m, fragment);
+    struct file_part from[SHARED_MAX], to[SHARED_MAX];
+    size_t elements = fragment_of(m, fragment)->elements, n = shared_parts(s, elements, from);
+    ASSERT(manifest->fragment == fragment && manifest->round == s->round);
+    ASSERT(manifest_aborted(manifest) && digest_equal(&manifest->parent, &s->manifest));
+    if (made) {
+        manifest->state_before = manifest->state_after = s->digest;
+        manifest->grid = outer_state_grid(m, fragment);
+        manifest->backlog = abort_backlog(m, s);
+    }
+    if (!digest_equal(&manifest->state_before, &s->digest))
+        return err_set(ERR_DISAGREE,
+                       "fragment %u: our state %llu is not the one whose round was aborted",
+                       fragment, (unsigned long long)s->round);
+    shared_parts(next, elements, to);
+    for (size_t i = 0; i < n; i++)
+        memcpy((void *)(uintptr_t)to[i].data, from[i].data, from[i].size_bytes);
+    next->round = s->round + 1;
+    next->digest = s->digest;
+    return ERR_OK;
+}
+
+enum err outer_state_rms(struct outer_state *m, unsigned fragment, float *rms)
+{
+    size_t n = fragment_of(m, fragment)->elements;
+    double sum;
+    const float *theta = staging_in(&m->staging, STAGING_THETA, m->state[fragment].theta, n);
+    staging_keep(&m->staging, STAGING_THETA, m->state[fragment].theta);
+    TRY(codec_squares(m->work, &sum, theta, NULL, n));
+    *rms = (float)sqrt(sum / (double)n);
     return ERR_OK;
 }
 

@@ -106,12 +106,19 @@ struct digest outer_state_grid(const struct outer_state *m, unsigned fragment);
 /* Decodes the aggregate of round state.round, steps into the spare; fills state_before,
  * state_after, grid and the aggregate's digest and size when `made` is set (the aggregator),
  * compares them when not: ERR_DISAGREE when states differ, ERR_PROTO when the aggregate is not what
- * the manifest says. The spare's residual and forgotten are left alone; the aggregator's are
- * reencode.h's. */
+ * the manifest says. ERR_DIVERGED: the next state would not be finite; it is never committed. The
+ * spare's residual and forgotten are left alone; the aggregator's are downlink.h's. */
 enum err outer_state_apply(struct outer_state *m, unsigned fragment, struct manifest *manifest,
                            bool made, const uint8_t *aggregate, size_t aggregate_bytes) MUST;
+/* In place of outer_state_apply for a round that is aborted: the spare is the current state, one
+ * round further. made: fills the manifest (the aggregator); else ERR_DISAGREE where it was made
+ * from another state. outer_state_commit follows, without an aggregate. */
+enum err outer_state_abort(struct outer_state *m, unsigned fragment, struct manifest *manifest,
+                           bool made) MUST;
+/* Root mean square of the fragment's outer parameters. */
+enum err outer_state_rms(struct outer_state *m, unsigned fragment, float *rms) MUST;
 /* The mean of a kept round, decoded once more, to m->mean; the spare's codes are its grid,
- * *manifest is its manifest. ERR_INPUT: not kept; ERR_CORRUPT. */
+ * *manifest is its manifest. ERR_INPUT: not kept, or the round was aborted; ERR_CORRUPT. */
 enum err outer_state_mean(struct outer_state *m, unsigned fragment, uint64_t round,
                           struct manifest *manifest) MUST;
 /* A checked payload's values -> values (count, device). */

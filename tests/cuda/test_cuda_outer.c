@@ -151,7 +151,7 @@ static enum err contribute(struct link *link, const struct wire_contribution *m,
     struct codec_payload p[SITES] = {{payload, m->payload_bytes}};
     struct manifest *made = arena_alloc(&l->arena, sizeof *made);
     uint8_t *aggregate = arena_alloc(&l->arena, c->aggregate_max(c, n, SITES));
-    assert_int_equal(c->check(c, payload, m->payload_bytes, n), ERR_OK);
+    assert_int_equal(c->check(c, NULL, payload, m->payload_bytes, NULL, n), ERR_OK);
     other(l, c, f, 1, &p[1]);
     other(l, c, f, 2, &p[2]);
     assert_int_equal(

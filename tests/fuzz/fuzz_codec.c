@@ -35,7 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes)
     struct codec_work *w = open_once();
     unsigned n = 1 + data[1] % SITES_MAX;
     const uint8_t *bytes = data + 2;
-    if (c->check(c, bytes, size_bytes - 2, COUNT) == ERR_OK) {
+    if (c->check(c, NULL, bytes, size_bytes - 2, NULL, COUNT) == ERR_OK) {
         ASSERT(c->decode(c, w, values, bytes, size_bytes - 2, grid, COUNT) == ERR_OK);
         all_finite(values);
     }

@@ -7,6 +7,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +37,7 @@ static struct {
     struct link_service s;
     bool strict;
     uint64_t straggler_ms, history_rounds;
+    double share_max;
     const char *canonical;
 } t;
 
@@ -43,6 +45,7 @@ static struct {
 struct fake {
     unsigned index;
     uint64_t incarnation, instance, epoch;
+    float weight; /* 0: one more than its index */
 };
 static struct fake site[N];
 
@@ -67,6 +70,8 @@ static enum err try_open(void)
                                    .canonical = t.canonical,
                                    .strict = t.strict,
                                    .straggler_ms = t.straggler_ms,
+                                   .norm_limit = 1000,
+                                   .share_max = t.share_max,
                                    .revoked_path = t.revoked};
     enum err e = aggregator_open(&t.a, t.env, &t.replica, &o, &t.perm);
     if (e == ERR_OK)
@@ -95,9 +100,10 @@ static void begin(bool strict)
     t.strict = strict;
     t.straggler_ms = strict ? 0 : 40;
     t.history_rounds = 3;
+    t.share_max = 100;
     t.canonical = canonical;
     for (unsigned i = 0; i < N; i++)
-        site[i] = (struct fake){i, 1, 100 + i, 0};
+        site[i] = (struct fake){i, 1, 100 + i, 0, 0};
     assert_int_equal(try_open(), ERR_OK);
 }
 
@@ -189,7 +195,7 @@ static struct wire_contribution header(const struct fake *f, unsigned fragment,
                                       .parent = s->manifest,
                                       .grid = outer_state_grid(&t.replica, fragment),
                                       .payload = digest_of(payload, n),
-                                      .weight = 1.0f + (float)f->index};
+                                      .weight = f->weight > 0 ? f->weight : 1.0f + (float)f->index};
 }
 
 static struct wire_answer offer(const struct fake *f, const struct wire_contribution *m,
@@ -459,6 +465,8 @@ static void bad_headers_store_nothing(void **state)
     REFUSED(m.weight = NAN, ROUND_INVALID);
     REFUSED(m.weight = 0, ROUND_INVALID);
     REFUSED(m.weight = -1, ROUND_INVALID);
+    REFUSED(m.weight = FLT_MAX, ROUND_INVALID);
+    REFUSED(m.weight = 201, ROUND_INVALID); /* two periods of a site with a share of 100 */
     REFUSED(m.grid.bytes[0] ^= 1, ROUND_MISMATCH);
     REFUSED(m.parent.bytes[0] ^= 1, ROUND_CONFLICT);
     REFUSED(m.head.config.bytes[0] ^= 1, ROUND_MISMATCH);
@@ -507,6 +515,127 @@ static void bad_payloads_are_never_accepted(void **state)
     assert_int_equal(hello(&site[0], true).outcome, ROUND_CURRENT);
     assert_int_equal(contribute_steps(&site[0], 0, 77), ROUND_RECEIPT);
     free(payload);
+    shut();
+}
+
+/* ---- one site's word
+ * ------------------------------------------------------------------------------------------ */
+
+/* A well-formed contribution of this value everywhere, of which every `claim`-th block code is
+ * 254. */
+static struct wire_answer contribute_value(struct fake *f, unsigned fragment, float value,
+                                           unsigned claim)
+{
+    size_t count = t.fragments.f[fragment].elements, n;
+    const struct codec *c = codec_get(outer_state_codec(&t.replica, fragment));
+    float *z = malloc(count * sizeof *z);
+    uint8_t *payload = malloc(c->payload_max(c, count));
+    void *upload;
+    for (size_t k = 0; k < count; k++)
+        z[k] = value;
+    assert_int_equal(
+        c->encode(c, t.work, payload, &n, z, z, t.replica.state[fragment].codes, count), ERR_OK);
+    for (size_t b = 0; claim && b < count / DEV_BLOCK; b += claim)
+        payload[b] = 254;
+    struct wire_contribution m = header(f, fragment, payload, n);
+    struct wire_answer answer = offer(f, &m, &upload);
+    if (answer.outcome == ROUND_RESUME) {
+        chunk(upload, payload, answer.offset, n);
+        answer = finish(upload, true);
+    }
+    free(z);
+    free(payload);
+    work();
+    return answer;
+}
+
+static void truncate_file(const char *path)
+{
+    char full[300];
+    snprintf(full, sizeof full, "%s/%s", t.root, path);
+    assert_int_equal(truncate(full, 100), 0);
+}
+
+/* The next process of the site, which may offer other bytes. */
+static void started_again(struct fake *f)
+{
+    f->incarnation++;
+    assert_int_equal(hello(f, true).outcome, ROUND_CURRENT);
+}
+
+static void refused_norm(struct fake *f, float value, unsigned claim)
+{
+    struct wire_answer answer = contribute_value(f, 0, value, claim);
+    assert_int_equal(answer.outcome, ROUND_INVALID);
+    assert_non_null(strstr(answer.text, "norm"));
+    assert_non_null(strstr(answer.text, names[f->index]));
+    assert_int_equal(aggregator_failed(t.a), ERR_OK);
+    started_again(f);
+}
+
+/* Values that every replica can decode and none can add, a scale that nobody has, and after a few
+ * rounds what is far from what the sites send. In strict mode the round waits; nobody halts. */
+static void norms_out_of_bounds_are_refused(void **state)
+{
+    (void)state;
+    begin(true);
+    hello_all();
+    refused_norm(&site[0], 3.3e38f, 0);
+    refused_norm(&site[0], 1e6f, 0);
+    refused_norm(&site[0], 0.25f, 3);
+    assert_int_equal(contribute(&site[1], 0), ROUND_RECEIPT);
+    assert_int_equal(contribute(&site[2], 0), ROUND_RECEIPT);
+    assert_int_equal(t.replica.state[0].round, 0);
+    assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT);
+    assert_int_equal(t.replica.state[0].round, 1);
+    round_all(0);
+    refused_norm(&site[2], 0.25f, 1); /* codes of int4: a step that makes all others zero */
+    crash();                          /* the history is in the manifests */
+    hello_all();
+    refused_norm(&site[2], 0.25f, 1);
+    round_all(0);
+    struct wire_poll_answer p = poll_round(&site[0], 0, 2);
+    for (unsigned i = 0; i < N; i++)
+        assert_in_range((int)(1000 * p.manifest.sites[i].norm * (1 + (float)i)), 200, 600);
+    shut();
+}
+
+/* Two weights whose sum is infinite, where nothing bounds weights: the round is committed with
+ * nobody in it, as often as it happens, also across restarts, and the run goes on. */
+static void a_round_that_cannot_be_applied_is_aborted(void **state)
+{
+    (void)state;
+    begin(true);
+    t.share_max = 0;
+    crash();
+    hello_all();
+    struct digest before = t.replica.state[0].digest;
+    for (uint64_t round = 0; round < 2; round++) {
+        site[0].weight = site[1].weight = FLT_MAX;
+        round_all(0);
+        struct wire_poll_answer p = poll_round(&site[0], 0, round);
+        assert_int_equal(p.answer.outcome, ROUND_COMMIT);
+        assert_true(manifest_aborted(&p.manifest));
+        for (unsigned i = 0; i < N; i++) {
+            assert_int_equal(p.manifest.sites[i].reason, ROUND_ABORTED);
+            assert_true(p.manifest.sites[i].payload_bytes > 0);
+        }
+        assert_true(digest_equal(&before, &p.manifest.state_after));
+        assert_true(digest_equal(&before, &t.replica.state[0].digest));
+        assert_false(t.env->ops->exists(t.env, round ? "spool/0/1" : "spool/0/0"));
+        assert_int_equal(report(&site[2], 0), ROUND_CURRENT);
+        crash();
+        assert_int_equal(t.replica.state[0].round, round + 1);
+        hello_all();
+    }
+    truncate_file("frag/0/2/state"); /* made again from the state before and the manifest */
+    crash();
+    assert_true(digest_equal(&before, &t.replica.state[0].digest));
+    assert_int_equal(t.replica.state[0].round, 2);
+    hello_all();
+    site[0].weight = site[1].weight = 0;
+    round_all(0);
+    assert_false(digest_equal(&before, &t.replica.state[0].digest));
     shut();
 }
 
@@ -1046,6 +1175,8 @@ int main(void)
         cmocka_unit_test_setup(a_newer_stream_supersedes_the_older, fresh),
         cmocka_unit_test_setup(bad_headers_store_nothing, fresh),
         cmocka_unit_test_setup(bad_payloads_are_never_accepted, fresh),
+        cmocka_unit_test_setup(norms_out_of_bounds_are_refused, fresh),
+        cmocka_unit_test_setup(a_round_that_cannot_be_applied_is_aborted, fresh),
         cmocka_unit_test_setup(only_the_named_site_is_served, fresh),
         cmocka_unit_test_setup(a_second_process_of_a_site_is_refused, fresh),
         cmocka_unit_test_setup(an_accept_counts_again_only_after_hello, fresh),

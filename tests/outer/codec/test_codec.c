@@ -116,8 +116,61 @@ static void encode_all(const struct codec *c)
                                    residual[s], grid, COUNT),
                          ERR_OK);
         assert_true(payloads[s].size_bytes <= c->payload_max(c, COUNT));
-        assert_int_equal(c->check(c, payload[s], payloads[s].size_bytes, COUNT), ERR_OK);
+        assert_int_equal(c->check(c, NULL, payload[s], payloads[s].size_bytes, NULL, COUNT),
+                         ERR_OK);
     }
+}
+
+/* What a payload says of its size: the squares of its values as they decode, or as the block codes
+ * claim them where that is more; to what f32 sums of 256 lose. */
+static void test_squares(void **state)
+{
+    (void)state;
+    for (int k = 0; k < CODEC_COUNT; k++) {
+        const struct codec *c = codec_get((enum codec_kind)k);
+        make_inputs(5);
+        for (size_t s = 0; s < SITES; s++) /* the squares of huge values: below */
+            memset(z[s] + 2 * DEV_BLOCK, 0, DEV_BLOCK * sizeof *z[s]);
+        encode_all(c);
+        for (size_t s = 0; s < SITES; s++) {
+            double squares, want = 0;
+            assert_int_equal(c->check(c, &squares, payload[s], payloads[s].size_bytes, grid, COUNT),
+                             ERR_OK);
+            assert_int_equal(
+                c->decode(c, work, out, payload[s], payloads[s].size_bytes, grid, COUNT), ERR_OK);
+            for (size_t b = 0; b < BLOCKS; b++) {
+                double block = 0, claim = k == CODEC_TOPK || !payload[s][b]
+                                              ? 0
+                                              : ldexp(DEV_BLOCK, payload[s][b] - 128);
+                for (size_t i = 0; i < DEV_BLOCK; i++)
+                    block += (double)out[b * DEV_BLOCK + i] * (double)out[b * DEV_BLOCK + i];
+                want += block > claim ? block : claim;
+            }
+            if (fabs(squares / want - 1) > 1e-5)
+                fail_msg("%s, site %zu: %g, not %g", c->name, s, squares, want);
+        }
+    }
+}
+
+/* Values that f32 can hold and whose squares it cannot; and a code without values. */
+static void test_squares_of_lies(void **state)
+{
+    (void)state;
+    static const uint8_t no_grid[1] = {0};
+    enum { BITS = 1, BYTES = 1 + BITS + 2 * DEV_BLOCK };
+    uint8_t bytes[BYTES] = {128, 1};
+    const struct codec *c = codec_get(CODEC_BF16);
+    double squares;
+    for (size_t i = 0; i < DEV_BLOCK; i++) {
+        bytes[2 + 2 * i] = 0x7f; /* 3.39e38 */
+        bytes[3 + 2 * i] = 0x7f;
+    }
+    assert_int_equal(c->check(c, &squares, bytes, BYTES, no_grid, DEV_BLOCK), ERR_OK);
+    assert_true(isinf(squares));
+    bytes[0] = 254;
+    bytes[1] = 0;
+    assert_int_equal(c->check(c, &squares, bytes, 2, no_grid, DEV_BLOCK), ERR_OK);
+    assert_true(squares == ldexp(DEV_BLOCK, 254 - 128));
 }
 
 static uint32_t bits_from(const uint8_t *stream, size_t at, unsigned bits)
@@ -428,24 +481,24 @@ static void malformed_payloads_are_refused(void **state)
         encode_all(c);
         size_t size = payloads[0].size_bytes;
         for (size_t cut = 0; cut < size; cut += cut < size - 999 ? 997 : 1)
-            assert_int_equal(c->check(c, payload[0], cut, COUNT), ERR_PROTO);
-        assert_int_equal(c->check(c, payload[0], size + 1, COUNT), ERR_PROTO);
+            assert_int_equal(c->check(c, NULL, payload[0], cut, NULL, COUNT), ERR_PROTO);
+        assert_int_equal(c->check(c, NULL, payload[0], size + 1, NULL, COUNT), ERR_PROTO);
         for (int e = 0; e < 2 && table[k].evil[e]; e++) {
             uint8_t was[4];
             memcpy(was, payload[0] + size - 4, 4);
             memcpy(payload[0] + size - 4, table[k].evil[e], 4);
-            assert_int_equal(c->check(c, payload[0], size, COUNT), ERR_PROTO);
+            assert_int_equal(c->check(c, NULL, payload[0], size, NULL, COUNT), ERR_PROTO);
             memcpy(payload[0] + size - 4, was, 4);
         }
         if (c->kind == CODEC_TOPK)
             continue;
         payload[0][BLOCKS - 1] = 255;
-        assert_int_equal(c->check(c, payload[0], size, COUNT), ERR_PROTO);
+        assert_int_equal(c->check(c, NULL, payload[0], size, NULL, COUNT), ERR_PROTO);
         assert_non_null(strstr(err_message(), "256 has code 255"));
         payload[0][BLOCKS - 1] = 254;
-        assert_int_equal(c->check(c, payload[0], size, COUNT), ERR_OK);
+        assert_int_equal(c->check(c, NULL, payload[0], size, NULL, COUNT), ERR_OK);
         payload[0][HEAD - 1] |= 2; /* 257 blocks: their last bit is the lowest of its byte */
-        assert_int_equal(c->check(c, payload[0], size, COUNT), ERR_PROTO);
+        assert_int_equal(c->check(c, NULL, payload[0], size, NULL, COUNT), ERR_PROTO);
         assert_non_null(strstr(err_message(), "a bit for block 257 of 257"));
     }
 }
@@ -500,7 +553,7 @@ static void unchanged_blocks_are_not_sent(void **state)
                : c->q_max      ? 0x55
                                : 0,
                block);
-        assert_int_equal(c->check(c, payload[0], HEAD + block, COUNT), ERR_PROTO);
+        assert_int_equal(c->check(c, NULL, payload[0], HEAD + block, NULL, COUNT), ERR_PROTO);
         assert_non_null(strstr(err_message(), "says nothing, block 2"));
     }
 }
@@ -514,15 +567,15 @@ static void scales_that_no_block_has_are_refused(void **state)
                                       0x80000000, 1,          0x0d7fffff};
     const struct codec *c = codec_get(CODEC_E3M0);
     uint8_t one[2 + 4 + DEV_BLOCK / 2] = {100, 1, 0, 0, 0x80, 0x3f, 0xf1};
-    assert_int_equal(c->check(c, one, sizeof one, DEV_BLOCK), ERR_OK);
+    assert_int_equal(c->check(c, NULL, one, sizeof one, NULL, DEV_BLOCK), ERR_OK);
     one[6] = 0xe1; /* nobody at the top */
-    assert_int_equal(c->check(c, one, sizeof one, DEV_BLOCK), ERR_PROTO);
+    assert_int_equal(c->check(c, NULL, one, sizeof one, NULL, DEV_BLOCK), ERR_PROTO);
     one[6] = 0xf1;
     memset(one + 2, 0, 4); /* values without a scale */
-    assert_int_equal(c->check(c, one, sizeof one, DEV_BLOCK), ERR_PROTO);
+    assert_int_equal(c->check(c, NULL, one, sizeof one, NULL, DEV_BLOCK), ERR_PROTO);
     for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
         memcpy(one + 2, &scales[i], 4);
-        assert_int_equal(c->check(c, one, sizeof one, DEV_BLOCK), ERR_PROTO);
+        assert_int_equal(c->check(c, NULL, one, sizeof one, NULL, DEV_BLOCK), ERR_PROTO);
     }
 }
 
@@ -545,7 +598,7 @@ static void topk_takes_the_largest(void **state)
         }
         size_t size;
         assert_int_equal(c->encode(c, work, payload[0], &size, residual[0], z[0], grid, N), ERR_OK);
-        assert_int_equal(c->check(c, payload[0], size, N), ERR_OK);
+        assert_int_equal(c->check(c, NULL, payload[0], size, NULL, N), ERR_OK);
         assert_int_equal(c->decode(c, work, out, payload[0], size, grid, N), ERR_OK);
         double missed = 0, whole = 0;
         for (size_t i = 0; i < N; i++) {
@@ -632,14 +685,14 @@ static void chunks_with_the_largest_norms_are_sent(void **state)
             whole->encode(whole, work, payload[1], &large, residual[1], z[0], grid, COUNT), ERR_OK);
         assert_int_equal(c->encode(c, work, payload[0], &size, residual[0], z[0], grid, COUNT),
                          ERR_OK);
-        assert_int_equal(c->check(c, payload[0], size, COUNT), ERR_OK);
+        assert_int_equal(c->check(c, NULL, payload[0], size, NULL, COUNT), ERR_OK);
         assert_int_equal(size, HEAD + (equal ? 32 : 17) * DEV_BLOCK / 2);
         assert_memory_equal(payload[0], payload[1], BLOCKS); /* codes of all */
         for (size_t i = 0; i < COUNT; i++) {
             bool sent = i / 4096 == chosen[equal][0] || i / 4096 == chosen[equal][1];
             assert_true(residual[0][i] == (sent ? residual[1][i] : z[0][i]));
         }
-        assert_int_equal(c->check(c, payload[1], large, COUNT), ERR_PROTO);
+        assert_int_equal(c->check(c, NULL, payload[1], large, NULL, COUNT), ERR_PROTO);
         assert_non_null(strstr(err_message(), "17 chunks, at most 2"));
     }
 }
@@ -918,6 +971,8 @@ int main(int argc, char **argv)
         return 0;
     }
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_squares),
+        cmocka_unit_test(test_squares_of_lies),
         cmocka_unit_test(names_and_sizes),
         cmocka_unit_test(exponents_are_the_nearest_powers_of_two),
         cmocka_unit_test(decode_plus_residual_is_z),

@@ -93,6 +93,35 @@ static void fill(enum wire_kind kind, union any *m)
     }
 }
 
+/* A commit of as many sites as a run may have goes through a poll's answer. */
+static void a_manifest_of_all_sites(void **state)
+{
+    (void)state;
+    static union any m, back;
+    uint8_t *data;
+    size_t n;
+    fill(WIRE_POLL_ANSWER, &m);
+    struct manifest *full = &m.POLL_ANSWER.manifest;
+    memset(full->run, 'r', sizeof full->run - 1);
+    memset(m.POLL_ANSWER.answer.text, 't', sizeof m.POLL_ANSWER.answer.text - 1);
+    full->aggregate = name("aggregate");
+    full->aggregate_bytes = UINT64_MAX;
+    full->site_count = ROUND_SITES_MAX;
+    for (uint32_t i = 0; i < ROUND_SITES_MAX; i++)
+        full->sites[i] = (struct manifest_entry){.site = i,
+                                                 .included = true,
+                                                 .payload = name("payload"),
+                                                 .payload_bytes = UINT64_MAX,
+                                                 .weight = 1,
+                                                 .norm = 1,
+                                                 .data_cursor = UINT64_MAX,
+                                                 .backlog = 254};
+    assert_int_equal(wire_encode(WIRE_POLL_ANSWER, &m, &arena, &data, &n), ERR_OK);
+    assert_true(n <= wire_largest(WIRE_POLL_ANSWER));
+    assert_int_equal(wire_decode(WIRE_POLL_ANSWER, &back, data, n, &arena), ERR_OK);
+    assert_int_equal(manifest_included(&back.POLL_ANSWER.manifest), ROUND_SITES_MAX);
+}
+
 static void round_trips(void **state)
 {
     (void)state;
@@ -401,6 +430,7 @@ static void chunk_is_protobuf(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_manifest_of_all_sites, fresh, drop),
         cmocka_unit_test_setup_teardown(round_trips, fresh, drop),
         cmocka_unit_test_setup_teardown(cut_at_every_byte, fresh, drop),
         cmocka_unit_test_setup_teardown(bent, fresh, drop),

@@ -44,6 +44,7 @@ static struct manifest example(uint32_t sites)
                                              .payload = digest_made((uint8_t)(9 + i)),
                                              .payload_bytes = 77 + i,
                                              .weight = 1.5f,
+                                             .norm = 0.25f,
                                              .data_cursor = 1000 + i,
                                              .backlog = (uint8_t)((100 + i) % 255)};
     if (sites > 2)
@@ -98,6 +99,34 @@ static void test_digest_covers_body_only(void **state)
     }
 }
 
+/* Nobody is included: the state stays, and there is no aggregate. */
+static struct manifest aborted(uint32_t sites)
+{
+    struct manifest m = example(sites);
+    m.state_after = m.state_before;
+    m.aggregate = (struct digest){0};
+    m.aggregate_bytes = 0;
+    for (uint32_t i = 0; i < sites; i++) {
+        m.sites[i].included = false;
+        m.sites[i].reason = ROUND_ABORTED;
+    }
+    return m;
+}
+
+static void test_an_aborted_round(void **state)
+{
+    (void)state;
+    struct manifest m = aborted(3), back;
+    uint8_t bytes[MANIFEST_BYTES_MAX];
+    size_t n = manifest_encode(&m, bytes);
+    assert_true(manifest_decode(&back, bytes, n));
+    assert_true(manifest_aborted(&back));
+    assert_int_equal(back.sites[0].reason, ROUND_ABORTED);
+    assert_true(back.sites[0].norm == 0.25f);
+    m = example(3);
+    assert_false(manifest_aborted(&m));
+}
+
 static void refuse(const struct manifest *m)
 {
     uint8_t bytes[MANIFEST_BYTES_MAX];
@@ -130,6 +159,21 @@ static void test_refuses_what_makes_no_sense(void **state)
     REFUSE(m.sites[1].reason = ROUND_FULL);
     REFUSE(m.sites[1].weight = 1);
     REFUSE(m.sites[1].weight = -0.0f);
+    REFUSE(m.sites[0].norm = NAN);
+    REFUSE(m.sites[0].norm = INFINITY);
+    REFUSE(m.sites[0].norm = -1);
+    REFUSE(m.sites[1].norm = 1);
+    REFUSE(m.aggregate_bytes = 0); /* somebody is included */
+    REFUSE(m.aggregate = (struct digest){0});
+    m = aborted(3);
+    m.state_after.bytes[0] ^= 1; /* nobody is, and yet there is another state, or an aggregate */
+    refuse(&m);
+    m = aborted(3);
+    m.aggregate_bytes = 1;
+    refuse(&m);
+    m = aborted(3);
+    m.aggregate = digest_made(6);
+    refuse(&m);
     REFUSE(m.backlog = 255);
     REFUSE(m.sites[0].backlog = 255);
     REFUSE(m.sites[1].backlog = 1); /* absent: it has said nothing */
@@ -176,6 +220,7 @@ int main(void)
         cmocka_unit_test(test_refuses_what_makes_no_sense),
         cmocka_unit_test(test_refuses_other_lengths_and_noise),
         cmocka_unit_test(test_weight_and_count),
+        cmocka_unit_test(test_an_aborted_round),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,8 +12,8 @@
 #include "kernels/base/rng.h"
 #include "outer/protocol/round.h"
 
-static const char *const stories[] = {"first",    "strict",   "quorum",   "restart",
-                                      "identity", "standing", "fragments"};
+static const char *const stories[] = {"first",    "strict",   "quorum",    "restart",
+                                      "identity", "standing", "fragments", "aborted"};
 static struct round core;
 static struct arena memory;
 
@@ -119,10 +119,11 @@ static struct round_event story_event(uint64_t now_ms, enum round_event_kind kin
     e.instance = number(&w, "instance", 1);
     e.epoch = number(&w, "epoch", core.epoch);
     e.round = number(&w, "round", f->round + (kind == ROUND_COMMITTED));
+    e.aborted = number(&w, "aborted", 0);
     snprintf(next, sizeof next, "state%llu", (unsigned long long)e.round);
     struct digest after = digest_of(next, strlen(next));
     e.parent = named(&w, "manifest", kind == ROUND_COMMITTED ? after : f->parent);
-    e.state = named(&w, "state", kind == ROUND_COMMITTED ? after : f->state);
+    e.state = named(&w, "state", kind == ROUND_COMMITTED && !e.aborted ? after : f->state);
     e.payload = named(&w, "payload", digest_of(payload, strlen(payload)));
     e.payload_bytes = number(&w, "bytes", 100);
     e.payload_max = 100;

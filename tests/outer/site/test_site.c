@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -65,7 +66,7 @@ struct bench {
     struct site *site;
     struct direct link;
     volatile int stop;
-    bool strict;
+    bool strict, huge_weights;
     uint64_t keep;
     uint8_t residual_reset;
 };
@@ -371,7 +372,7 @@ static void other(struct bench *b, unsigned site)
                                   .payload_bytes = bytes,
                                   .grid = outer_state_grid(&b->aggregator_member, 0),
                                   .payload = digest_of(payload, bytes),
-                                  .weight = 1};
+                                  .weight = b->huge_weights ? FLT_MAX : 1};
     struct wire_answer a;
     deliver(&b->service, from, &m, payload, &a);
     assert_int_equal(a.outcome, ROUND_RECEIPT);
@@ -604,6 +605,41 @@ static void test_damaged_site_sits_out(void **state)
         assert_int_equal(manifest_included(&m), 3);
     }
     bench_close(b);
+}
+
+/* A round that is aborted: the state stays, z is in the residual to the last bit, also in strict
+ * mode, and goes with the next round. */
+static void test_aborted_round_goes_back(void **state)
+{
+    (void)state;
+    for (int strict = 0; strict < 2; strict++) {
+        struct bench *b = bench_open(strict);
+        size_t n = b->fragments.f[0].elements;
+        struct manifest m;
+        start(b);
+        struct digest before = b->site_member.state[0].digest;
+        b->huge_weights = true; /* their sum is infinite, and nothing bounds them here */
+        for (uint64_t round = 0; round < 2; round++) {
+            others(b);
+            assert_int_equal(round_of(b, round), ERR_OK);
+            assert_true(equal_states(b));
+            assert_true(digest_equal(&before, &b->site_member.state[0].digest));
+            assert_int_equal(outer_state_manifest(&b->site_member, 0, round, &m), ERR_OK);
+            assert_true(manifest_aborted(&m));
+            assert_memory_equal(b->local, b->site_member.state[0].theta, n * sizeof *b->local);
+            for (size_t i = 0; i < n; i++) /* as train() moves, once for each round */
+                assert_true(b->site_member.state[0].residual[i] ==
+                            (float)(round + 1) * (1.0f / 32 + (float)(i % 7) / 1024));
+            site_again(b);
+            start(b);
+        }
+        b->huge_weights = false;
+        others(b);
+        assert_int_equal(round_of(b, 2), ERR_OK);
+        assert_true(equal_states(b));
+        assert_false(digest_equal(&before, &b->site_member.state[0].digest));
+        bench_close(b);
+    }
 }
 
 /* Killed after the bytes were stored, in every wait: the stored ones go, whatever the trainer would
@@ -1039,6 +1075,7 @@ int main(void)
         cmocka_unit_test(test_backlog_backs_off),
         cmocka_unit_test(test_spike_is_neither_stored_nor_sent),
         cmocka_unit_test(test_damaged_site_sits_out),
+        cmocka_unit_test(test_aborted_round_goes_back),
         cmocka_unit_test(test_killed_and_sent_again),
         cmocka_unit_test(test_damaged_outbox),
         cmocka_unit_test(test_stop_while_waiting),

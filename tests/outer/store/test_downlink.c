@@ -151,7 +151,8 @@ static void commit(struct made *r, struct outer_state *m, bool made)
 static void passed_on(const struct made *r, struct outer_state *m, float *out)
 {
     const struct codec *c = codec_get((enum codec_kind)r->manifest.codec);
-    assert_int_equal(c->check(c, r->aggregate + 8, r->bytes - 8, fragments.f[0].elements), ERR_OK);
+    assert_int_equal(
+        c->check(c, NULL, r->aggregate + 8, r->bytes - 8, NULL, fragments.f[0].elements), ERR_OK);
     assert_int_equal(c->decode(c, m->work, out, r->aggregate + 8, r->bytes - 8, m->state[0].codes,
                                fragments.f[0].elements),
                      ERR_OK);

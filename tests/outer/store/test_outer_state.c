@@ -187,6 +187,51 @@ static void test_step_is_nesterov(void **state)
     node_close(&s);
 }
 
+/* A mean that f32 cannot hold makes no state, at the aggregator and at a site; the state before is
+ * what it was, and the round can be aborted. */
+static void test_nothing_infinite_is_applied(void **state)
+{
+    (void)state;
+    static struct made r;
+    struct node a, s;
+    node_open(&a, "an", false);
+    node_open(&s, "sn", true);
+    assert_int_equal(outer_state_begin(&a.replica, initial), ERR_OK);
+    assert_int_equal(outer_state_begin(&s.replica, initial), ERR_OK);
+    struct digest before = outer_state_digest(&a.replica, false);
+    round_make(&r, &a.replica, 0, 7);
+    for (unsigned i = 0; i < SITES; i++)
+        r.manifest.sites[i].weight = 0x1p-149f;
+    assert_int_equal(outer_state_apply(&a.replica, 0, &r.manifest, true, r.aggregate, r.bytes),
+                     ERR_DIVERGED);
+    assert_int_equal(outer_state_apply(&s.replica, 0, &r.manifest, false, r.aggregate, r.bytes),
+                     ERR_DIVERGED);
+    for (unsigned i = 0; i < SITES; i++)
+        r.manifest.sites[i].weight = 3e38f;
+    assert_int_equal(outer_state_apply(&a.replica, 0, &r.manifest, true, r.aggregate, r.bytes),
+                     ERR_DIVERGED);
+    for (unsigned i = 0; i < SITES; i++)
+        r.manifest.sites[i].included = false;
+    r.manifest.aggregate = (struct digest){0};
+    r.manifest.aggregate_bytes = 0;
+    assert_int_equal(outer_state_abort(&a.replica, 0, &r.manifest, true), ERR_OK);
+    assert_int_equal(outer_state_commit(&a.replica, 0, &r.manifest, NULL, 0), ERR_OK);
+    assert_int_equal(outer_state_abort(&s.replica, 0, &r.manifest, false), ERR_OK);
+    memset(s.replica.spare.residual, 0, fragments.f[0].elements * sizeof(float));
+    memset(s.replica.spare.forgotten, 0, fragments.f[0].elements * sizeof(double));
+    assert_int_equal(outer_state_commit(&s.replica, 0, &r.manifest, NULL, 0), ERR_OK);
+    assert_int_equal(a.replica.state[0].round, 1);
+    node_again(&a, "an", false);
+    assert_int_equal(outer_state_load(&a.replica), ERR_OK);
+    struct digest da = outer_state_digest(&a.replica, false),
+                  ds = outer_state_digest(&s.replica, false);
+    assert_true(digest_equal(&da, &before) && digest_equal(&ds, &before));
+    assert_int_equal(a.replica.state[0].round, 1);
+    assert_int_equal(outer_state_mean(&a.replica, 0, 0, &r.manifest), ERR_INPUT);
+    node_close(&a);
+    node_close(&s);
+}
+
 /* A site refuses an aggregate that is not the manifest's, and sees a state that is not. */
 static void test_apply_compares(void **state)
 {
@@ -652,6 +697,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_step_is_nesterov),
+        cmocka_unit_test(test_nothing_infinite_is_applied),
         cmocka_unit_test(test_apply_compares),
         cmocka_unit_test(test_load_is_what_was_saved),
         cmocka_unit_test(test_retention),
