@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "inner/io/hf_config.h"
 #include "inner/io/safetensors.h"
 #include "kernels/base/bf16.h"
 
@@ -204,7 +205,7 @@ static size_t place(const struct pair *p, size_t r, size_t c)
     return p->transposed ? c * p->rows + r : r * (p->columns ? p->columns : 1) + c;
 }
 
-/* ---- export -------------------------------------------------------------------------------- */
+/* ---- export ---- */
 static enum err convert(const struct pair *p, const float *slab, bool bf16, struct arena *a,
                         struct safetensors_tensor *out)
 {
@@ -302,47 +303,151 @@ static enum err write_config(const struct settings *s, const struct family *f, b
     return file_write(path, &part, 1, 0644);
 }
 
-static enum err write_all(const struct settings *s, const struct table *t, const float *slab,
-                          bool bf16, const char *dir, struct arena *a)
+/* ---- export in parts ---- */
+struct export
 {
-    static const char *const metadata[] = {"format", "pt", NULL};
-    struct pair *pairs;
-    struct safetensors_tensor *tensors;
-    const struct family *f;
-    size_t count, written = 0;
-    char *path;
-    TRY(family_of(s, &f));
-    TRY(list_pairs(s, t, a, &pairs, &count));
-    TRY_ALLOC(tensors = arena_array(a, count, sizeof *tensors));
-    for (size_t i = 0; i < count; i++)
-        if (!pairs[i].again && (pairs[i].tensor || f->zero_biases))
-            TRY(convert(&pairs[i], slab, bf16, a, &tensors[written++]));
-    TRY(file_mkdirs(dir));
-    TRY_ALLOC(path = arena_printf(a, "%s/model.safetensors", dir));
-    TRY(safetensors_write(path, tensors, written, metadata));
-    return write_config(s, f, bf16, dir, a);
+    const struct settings *s;
+    const float *slab;
+    const struct names_options *o;
+    const struct pair **pairs; /* those that are written */
+    size_t count;
+    const char **files, **tensors; /* [count] for the index */
+    uint64_t total_bytes;
+};
+
+static size_t pair_bytes(const struct pair *p, bool bf16)
+{
+    return p->rows * (p->columns ? p->columns : 1) * (bf16 ? 2 : 4);
 }
 
-enum err names_export(const struct settings *s, const struct table *t, const float *slab, bool bf16,
-                      const char *dir)
+/* One past the last pair of the part that begins at `first`: as many as fit, one at least. */
+static size_t part_end(const struct export *x, size_t first)
 {
+    uint64_t bytes = 0;
+    size_t end = first;
+    do
+        bytes += pair_bytes(x->pairs[end++], x->o->bf16);
+    while (end < x->count && bytes + pair_bytes(x->pairs[end], x->o->bf16) <= x->o->part_bytes);
+    return end;
+}
+
+static enum err write_part(const struct export *x, size_t first, size_t end, const char *path)
+{
+    static const char *const metadata[] = {"format", "pt", NULL};
     struct arena a = arena_make(0);
-    enum err e = write_all(s, t, slab, bf16, dir, &a);
+    struct safetensors_tensor *tensors = arena_array(&a, end - first, sizeof *tensors);
+    enum err e = tensors ? ERR_OK : ERR_MEMORY;
+    for (size_t i = first; i < end && !e; i++)
+        e = convert(x->pairs[i], x->slab, x->o->bf16, &a, &tensors[i - first]);
+    if (!e)
+        e = safetensors_write(path, tensors, end - first, metadata);
     arena_free(&a);
     return e;
 }
 
-/* ---- import -------------------------------------------------------------------------------- */
+static enum err remove_file(const char *dir, const char *name, struct arena *a)
+{
+    char *path;
+    TRY_ALLOC(path = arena_printf(a, "%s/%s", dir, name));
+    return file_remove(path);
+}
+
+/* As transformers names the parts. The index comes last: without it nothing reads them. */
+static enum err write_parts(struct export *x, size_t parts, const char *dir, struct arena *a)
+{
+    char *name, *path;
+    for (size_t i = 0, first = 0, end; i < parts; i++, first = end) {
+        end = part_end(x, first);
+        TRY_ALLOC(name = arena_printf(a, "model-%05zu-of-%05zu.safetensors", i + 1, parts));
+        TRY_ALLOC(path = arena_printf(a, "%s/%s", dir, name));
+        TRY(write_part(x, first, end, path));
+        for (size_t k = first; k < end; k++) {
+            x->files[k] = name;
+            x->tensors[k] = x->pairs[k]->theirs;
+        }
+    }
+    TRY_ALLOC(path = arena_printf(a, "%s/model.safetensors.index.json", dir));
+    TRY(safetensors_write_index(path, x->tensors, x->files, x->count, x->total_bytes));
+    return remove_file(dir, "model.safetensors",
+                       a); /* of an earlier export: it would be read instead */
+}
+
+static enum err write_files(struct export *x, const char *dir, struct arena *a)
+{
+    char *path;
+    size_t parts = 0;
+    for (size_t first = 0; first < x->count; parts++)
+        first = part_end(x, first);
+    if (parts > 1)
+        return write_parts(x, parts, dir, a);
+    TRY_ALLOC(path = arena_printf(a, "%s/model.safetensors", dir));
+    TRY(write_part(x, 0, x->count, path));
+    return remove_file(dir, "model.safetensors.index.json", a);
+}
+
+static enum err write_all(struct export *x, const struct table *t, const char *dir, struct arena *a)
+{
+    struct pair *pairs;
+    const struct family *f;
+    size_t count;
+    TRY(family_of(x->s, &f));
+    TRY(list_pairs(x->s, t, a, &pairs, &count));
+    TRY_ALLOC(x->pairs = arena_array(a, count, sizeof *x->pairs));
+    TRY_ALLOC(x->files = arena_array(a, count, sizeof *x->files));
+    TRY_ALLOC(x->tensors = arena_array(a, count, sizeof *x->tensors));
+    for (size_t i = 0; i < count; i++) {
+        if (pairs[i].again || (!pairs[i].tensor && !f->zero_biases))
+            continue;
+        x->pairs[x->count++] = &pairs[i];
+        x->total_bytes += pair_bytes(&pairs[i], x->o->bf16);
+    }
+    TRY(file_mkdirs(dir));
+    TRY(write_files(x, dir, a));
+    return write_config(x->s, f, x->o->bf16, dir, a);
+}
+
+enum err names_export(const struct settings *s, const struct table *t, const float *slab,
+                      const struct names_options *o, const char *dir)
+{
+    struct arena a = arena_make(0);
+    struct export x = {.s = s, .slab = slab, .o = o};
+    enum err e = write_all(&x, t, dir, &a);
+    arena_free(&a);
+    return e;
+}
+
+/* ---- import ---- */
+/* IEEE 754 binary16. */
+static float f16_float(uint16_t h)
+{
+    int exponent = h >> 10 & 31;
+    float fraction = (float)(h & 1023), value;
+    if (exponent == 31)
+        value = fraction > 0 ? NAN : INFINITY;
+    else
+        value = exponent ? ldexpf(1024 + fraction, exponent - 25) : ldexpf(fraction, -24);
+    return h >> 15 ? -value : value;
+}
+
 static float element(const struct safetensors_tensor *x, size_t i)
 {
     uint16_t h;
     float f;
-    if (x->dtype == SAFETENSORS_BF16) {
-        memcpy(&h, (const char *)x->data + 2 * i, 2);
-        return bf16_float(h);
+    if (x->dtype == SAFETENSORS_F32) {
+        memcpy(&f, (const char *)x->data + 4 * i, 4);
+        return f;
     }
-    memcpy(&f, (const char *)x->data + 4 * i, 4);
-    return f;
+    memcpy(&h, (const char *)x->data + 2 * i, 2);
+    return x->dtype == SAFETENSORS_BF16 ? bf16_float(h) : f16_float(h);
+}
+
+static enum err check_finite(const struct safetensors_tensor *x, size_t count, const char *path)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!isfinite(element(x, i)))
+            return err_set(ERR_INPUT, "%s: %s holds a value that is not finite, at %zu", path,
+                           x->name, i);
+    return ERR_OK;
 }
 
 static bool same_shape(const struct pair *p, const struct safetensors_tensor *x)
@@ -360,8 +465,8 @@ static enum err check(const struct pair *p, const struct safetensors_tensor *x, 
         return p->tensor && !p->again
                    ? err_set(ERR_MISMATCH, "%s has no tensor %s", path, p->theirs)
                    : ERR_OK;
-    if (x->dtype != SAFETENSORS_F32 && x->dtype != SAFETENSORS_BF16)
-        return err_set(ERR_UNSUPPORTED, "%s: %s is neither F32 nor BF16", path, x->name);
+    if (x->dtype != SAFETENSORS_F32 && x->dtype != SAFETENSORS_BF16 && x->dtype != SAFETENSORS_F16)
+        return err_set(ERR_UNSUPPORTED, "%s: %s is neither F32, BF16 nor F16", path, x->name);
     if (!same_shape(p, x))
         return err_set(ERR_MISMATCH,
                        "%s: %s has another shape than the model of this configuration", path,
@@ -370,7 +475,7 @@ static enum err check(const struct pair *p, const struct safetensors_tensor *x, 
         if (element(x, i) != 0)
             return err_set(ERR_MISMATCH, "%s: %s is not zero, but model.bias = false", path,
                            x->name);
-    return ERR_OK;
+    return check_finite(x, p->rows * (p->columns ? p->columns : 1), path);
 }
 
 /* The slab holds the embedding already. */
@@ -437,35 +542,13 @@ static enum err check_all_read(const struct pair *pairs, size_t count,
 /* What the shapes of tensors do not show: a model trained with others would be another function. */
 static enum err check_config(const struct settings *s, const char *path, struct arena *a)
 {
-    const double heads = (double)s->model_heads, eps = s->model_norm_eps,
-                 theta = s->model_rope_theta;
-    const struct {
-        const char *outer, *name, *key; /* key NULL: a scale of rope, which this model has not */
-        double ours;
-    } all[] = {{"rope_scaling", "factor", NULL, 1},
-               {"rope_parameters", "factor", NULL, 1},
-               {NULL, "num_attention_heads", "heads", heads},
-               {NULL, "n_head", "heads", heads},
-               {NULL, "num_key_value_heads", "kv_heads", (double)table_kv_heads(s)},
-               {NULL, "rms_norm_eps", "norm_eps", eps},
-               {NULL, "layer_norm_epsilon", "norm_eps", eps},
-               {NULL, "rope_theta", "rope_theta", theta},
-               {"rope_parameters", "rope_theta", "rope_theta", theta}};
-    struct safetensors_number n[COUNT(all)];
-    for (size_t i = 0; i < COUNT(all); i++)
-        n[i] = (struct safetensors_number){.outer = all[i].outer, .name = all[i].name};
-    TRY(safetensors_config(path, n, COUNT(all), a));
-    for (size_t i = 0; i < COUNT(all); i++) {
-        if (isnan(n[i].value) || fabs(n[i].value - all[i].ours) <= 1e-6 * all[i].ours)
-            continue;
-        if (!all[i].key)
-            return err_set(ERR_UNSUPPORTED,
-                           "%s: its config.json scales rope (%s), which this model cannot", path,
-                           n[i].outer);
-        return err_set(ERR_MISMATCH, "%s: %s of its config.json is %.9g, model.%s %.9g", path,
-                       n[i].name, n[i].value, all[i].key, all[i].ours);
-    }
-    return ERR_OK;
+    struct hf_config c;
+    char *config;
+    TRY(names_config(path, a, &config));
+    if (!file_exists(config))
+        return ERR_OK;
+    TRY(hf_read(&c, config, a));
+    return hf_check(&c, s, a);
 }
 
 static enum err read_all(const struct settings *s, const struct table *t, float *slab,
@@ -481,14 +564,39 @@ static enum err read_all(const struct settings *s, const struct table *t, float 
     return check_all_read(pairs, count, file, path);
 }
 
+enum err names_file(const char *path, struct arena *a, char **file)
+{
+    static const char *const names[] = {"model.safetensors.index.json", "model.safetensors"};
+    for (size_t i = 0; i < COUNT(names); i++) {
+        TRY_ALLOC(*file = arena_printf(a, "%s/%s", path, names[i]));
+        if (file_exists(*file))
+            return ERR_OK;
+    }
+    TRY_ALLOC(*file = arena_string(a, path, strlen(path)));
+    return ERR_OK;
+}
+
+enum err names_config(const char *path, struct arena *a, char **config)
+{
+    char *file;
+    TRY(names_file(path, a, &file));
+    const char *slash = strrchr(file, '/');
+    TRY_ALLOC(*config =
+                  arena_printf(a, "%.*sconfig.json", slash ? (int)(slash + 1 - file) : 0, file));
+    return ERR_OK;
+}
+
 enum err names_import(const struct settings *s, const struct table *t, float *slab,
                       const char *path)
 {
     struct arena a = arena_make(0);
     struct safetensors file;
-    enum err e = safetensors_open(&file, &a, path);
+    char *name;
+    enum err e = names_file(path, &a, &name);
+    if (!e)
+        e = safetensors_open(&file, &a, name);
     if (!e) {
-        e = read_all(s, t, slab, &file, path, &a);
+        e = read_all(s, t, slab, &file, name, &a);
         safetensors_close(&file);
     }
     arena_free(&a);

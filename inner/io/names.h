@@ -6,19 +6,32 @@
  * v, and gate, up are tensors of their own there. The padding of the vocabulary is cut; a tied head
  * is not written.
  */
+#include <stdint.h>
 #include "inner/model/table.h"
 
 /* ERR_UNSUPPORTED: the model is neither GPT-2 nor Llama, and which keys say so. */
 enum err names_supported(const struct settings *s) MUST;
-/* Writes DIR/model.safetensors and DIR/config.json, both durable; bf16: half the size, rounded to
- * nearest even. */
-enum err names_export(const struct settings *s, const struct table *t, const float *slab, bool bf16,
-                      const char *dir) MUST;
-/* Fills the host slab from a model.safetensors (F32 or BF16; with or without the prefix
- * "transformer." or "model."). ERR_MISMATCH names the tensor whose shape differs, or that this
- * model has no place for; a bias that this model lacks must be zero, and the head of a tied model
- * the embedding. Where a config.json lies beside it, its numbers of heads, eps and rope's theta
- * must be the settings', since no shape shows them; rope that it scales is ERR_UNSUPPORTED. */
+struct names_options {
+    bool bf16;           /* half the size, rounded to nearest even */
+    uint64_t part_bytes; /* tensors of more bytes than this in all are written as several files and
+                            an index */
+};
+/* The size from which on transformers writes several files. */
+#define NAMES_PART_BYTES 5000000000u
+/* Writes DIR/model.safetensors, or DIR/model-00001-of-0000N.safetensors and their index, and
+ * DIR/config.json, all durable. */
+enum err names_export(const struct settings *s, const struct table *t, const float *slab,
+                      const struct names_options *o, const char *dir) MUST;
+/* The file to read where `path` is a folder: its index or model.safetensors; else the path itself.
+ */
+enum err names_file(const char *path, struct arena *a, char **file) MUST;
+/* Where the config.json of this file or folder is, if there is one. */
+enum err names_config(const char *path, struct arena *a, char **config) MUST;
+/* Fills the host slab from `path`: a safetensors file, the index of several, or a folder with one
+ * of these. F32, BF16 or F16, with or without the prefix "transformer." or "model.". ERR_MISMATCH
+ * names the tensor whose shape differs, or that this model has no place for; a bias that this model
+ * lacks must be zero, and the head of a tied model the embedding. A config.json beside it must
+ * describe the model of these settings (hf_config.h); without one this is not checked. */
 enum err names_import(const struct settings *s, const struct table *t, float *slab,
                       const char *path) MUST;
 

@@ -1,11 +1,10 @@
 #include "inner/io/safetensors.h"
 #include <jansson.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/base/bytes.h"
 
-enum { ALIGN = 8, LENGTH_BYTES = 8, CONFIG_MAX = 1 << 20 };
+enum { ALIGN = 8, LENGTH_BYTES = 8, CONFIG_MAX = 64 << 20, DEPTH_MAX = 8 };
 
 static const struct {
     const char *name;
@@ -32,8 +31,7 @@ static bool size_of(const struct safetensors_tensor *t, uint64_t *size_bytes)
     return true;
 }
 
-/* ---- writer
- * ------------------------------------------------------------------------------------------- */
+/* ---- writer ---- */
 
 static int write_order(const void *a, const void *b)
 {
@@ -124,8 +122,7 @@ enum err safetensors_write(const char *path, const struct safetensors_tensor *te
     return e;
 }
 
-/* ---- reader
- * ------------------------------------------------------------------------------------------- */
+/* ---- reader ---- */
 
 struct range { /* of one tensor's data, from the end of the header */
     uint64_t begin, end;
@@ -295,13 +292,113 @@ enum err safetensors_parse(struct safetensors *s, struct arena *a, const char *p
     return ERR_OK;
 }
 
+static enum err file_open(struct safetensors *s, struct arena *a, const char *path)
+{
+    struct safetensors one;
+    struct file_map map;
+    TRY(file_map(&map, path));
+    s->maps[s->map_count++] = map; /* closed with the others */
+    TRY(safetensors_parse(&one, a, path, map.data, map.size_bytes));
+    struct safetensors_tensor *all = arena_array(a, s->count + one.count + 1, sizeof *all);
+    TRY_ALLOC(all);
+    if (s->count)
+        memcpy(all, s->tensors, s->count * sizeof *all);
+    if (one.count)
+        memcpy(all + s->count, one.tensors, one.count * sizeof *all);
+    s->tensors = all;
+    s->count += one.count;
+    return ERR_OK;
+}
+
+/* ---- several files ---- */
+
+static const char weight_map[] = "weight_map.";
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && !strcmp(text + n - m, end);
+}
+
+static int field_by_file(const void *a, const void *b)
+{
+    const struct safetensors_field *x = a, *y = b;
+    int order = strcmp(x->text, y->text);
+    return order ? order : strcmp(x->name, y->name);
+}
+
+/* The entries of weight_map, sorted by file. */
+static enum err index_read(const char *path, struct safetensors_field **entries, size_t *count,
+                           struct arena *a)
+{
+    size_t all, kept = 0;
+    TRY(safetensors_fields(path, entries, &all, a));
+    for (size_t i = 0; i < all; i++) {
+        struct safetensors_field f = (*entries)[i];
+        if (strncmp(f.name, weight_map, strlen(weight_map)))
+            continue;
+        if (f.kind != SAFETENSORS_TEXT || !*f.text || *f.text == '.' || strchr(f.text, '/'))
+            return err_set(ERR_INPUT, "%s: %.100s does not name a file beside it", path, f.name);
+        f.name += strlen(weight_map);
+        (*entries)[kept++] = f;
+    }
+    if (!kept)
+        return err_set(ERR_INPUT, "%s: no weight_map: this is not the index of safetensors files",
+                       path);
+    qsort(*entries, kept, sizeof **entries, field_by_file);
+    *count = kept;
+    return ERR_OK;
+}
+
+/* The tensors of a file are those that the index says; entries of one file, sorted by name. */
+static enum err part_check(const struct safetensors *s, size_t first,
+                           const struct safetensors_field *entries, size_t count, const char *path)
+{
+    for (size_t i = first; i < s->count; i++) {
+        const struct safetensors_field key = {.name = s->tensors[i].name, .text = entries->text};
+        if (!bsearch(&key, entries, count, sizeof *entries, field_by_file))
+            return err_set(ERR_INPUT, "%s: %.100s is in it, but not in the index", path, key.name);
+    }
+    for (size_t i = 0; i < count; i++) {
+        bool found = false;
+        for (size_t k = first; k < s->count && !found; k++)
+            found = !strcmp(s->tensors[k].name, entries[i].name);
+        if (!found)
+            return err_set(ERR_INPUT, "%s: no tensor %.100s, which the index says is in it", path,
+                           entries[i].name);
+    }
+    return s->count - first == count
+               ? ERR_OK
+               : err_set(ERR_INPUT, "%s: a tensor stands in the index twice", path);
+}
+
+static enum err parts_open(struct safetensors *s, struct arena *a, const char *path)
+{
+    struct safetensors_field *entries = NULL;
+    const char *slash = strrchr(path, '/');
+    size_t count = 0, end;
+    TRY(index_read(path, &entries, &count, a));
+    TRY_ALLOC(s->maps = arena_array(a, count, sizeof *s->maps));
+    for (size_t i = 0; i < count; i = end) {
+        size_t first = s->count;
+        char *part;
+        for (end = i; end < count && !strcmp(entries[end].text, entries[i].text);)
+            end++;
+        TRY_ALLOC(part = arena_printf(a, "%.*s%s", slash ? (int)(slash + 1 - path) : 0, path,
+                                      entries[i].text));
+        TRY(file_open(s, a, part));
+        TRY(part_check(s, first, entries + i, end - i, part));
+    }
+    return ERR_OK;
+}
+
 enum err safetensors_open(struct safetensors *s, struct arena *a, const char *path)
 {
-    struct file_map map;
     *s = (struct safetensors){0};
-    TRY(file_map(&map, path));
-    enum err e = safetensors_parse(s, a, path, map.data, map.size_bytes);
-    s->map = map;
+    bool several = ends_with(path, ".json");
+    if (!several)
+        TRY_ALLOC(s->maps = arena_array(a, 1, sizeof *s->maps));
+    enum err e = several ? parts_open(s, a, path) : file_open(s, a, path);
     if (e)
         safetensors_close(s);
     return e;
@@ -309,8 +406,27 @@ enum err safetensors_open(struct safetensors *s, struct arena *a, const char *pa
 
 void safetensors_close(struct safetensors *s)
 {
-    file_unmap(&s->map);
+    for (size_t i = 0; i < s->map_count; i++)
+        file_unmap(&s->maps[i]);
     *s = (struct safetensors){0};
+}
+
+enum err safetensors_write_index(const char *path, const char *const *tensors,
+                                 const char *const *files, size_t count, uint64_t total_bytes)
+{
+    json_t *map = json_object(), *root;
+    for (size_t i = 0; i < count; i++)
+        json_object_set_new(map, tensors[i], json_string(files[i]));
+    root = json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)total_bytes,
+                     "weight_map", map);
+    char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
+    json_decref(root);
+    if (!text)
+        return err_set(ERR_MEMORY, "%s: no memory for the index of %zu tensors", path, count);
+    struct file_part parts[] = {{text, strlen(text)}, {"\n", 1}};
+    enum err e = file_write(path, parts, 2, 0644);
+    free(text);
+    return e;
 }
 
 const struct safetensors_tensor *safetensors_find(const struct safetensors *s, const char *name)
@@ -321,32 +437,80 @@ const struct safetensors_tensor *safetensors_find(const struct safetensors *s, c
     return NULL;
 }
 
-/* ---- config.json
- * ---------------------------------------------------------------------------------------- */
-enum err safetensors_config(const char *path, struct safetensors_number *numbers, size_t count,
+/* ---- JSON files beside the tensors ---- */
+
+struct flattening {
+    struct safetensors_field *fields;
+    size_t count, room;
+    struct arena *a;
+};
+
+static enum err field_add(struct flattening *x, const char *name, const json_t *j)
+{
+    if (x->count == x->room) {
+        size_t room = x->room ? 2 * x->room : 64;
+        struct safetensors_field *more = arena_array(x->a, room, sizeof *more);
+        TRY_ALLOC(more);
+        if (x->count)
+            memcpy(more, x->fields, x->count * sizeof *more);
+        x->fields = more;
+        x->room = room;
+    }
+    struct safetensors_field f = {.name = name, .text = ""};
+    if (json_is_boolean(j)) {
+        f.kind = SAFETENSORS_FLAG;
+        f.number = json_is_true(j);
+    } else if (json_is_number(j)) {
+        f.kind = SAFETENSORS_NUMBER;
+        f.number = json_number_value(j);
+    } else if (json_is_string(j)) {
+        f.kind = SAFETENSORS_TEXT;
+        TRY_ALLOC(f.text = arena_string(x->a, json_string_value(j), json_string_length(j)));
+    } else if (!json_is_null(j)) {
+        f.kind = SAFETENSORS_EMPTY;
+    }
+    x->fields[x->count++] = f;
+    return ERR_OK;
+}
+
+static enum err flatten(struct flattening *x, const char *name, const json_t *j, unsigned depth)
+{
+    const char *dot = *name ? "." : "", *below;
+    const char *key;
+    json_t *value;
+    size_t i;
+    if (json_object_size(j) + json_array_size(j) == 0)
+        return *name ? field_add(x, name, j) : ERR_OK;
+    if (depth > DEPTH_MAX)
+        return err_set(ERR_INPUT, "%.100s: more than %d levels of JSON", name, DEPTH_MAX);
+    json_object_foreach((json_t *)(uintptr_t)j, key, value)
+    {
+        TRY_ALLOC(below = arena_printf(x->a, "%s%s%s", name, dot, key));
+        TRY(flatten(x, below, value, depth + 1));
+    }
+    json_array_foreach(j, i, value)
+    {
+        TRY_ALLOC(below = arena_printf(x->a, "%s%s%zu", name, dot, i));
+        TRY(flatten(x, below, value, depth + 1));
+    }
+    return ERR_OK;
+}
+
+enum err safetensors_fields(const char *path, struct safetensors_field **fields, size_t *count,
                             struct arena *a)
 {
-    const char *slash = strrchr(path, '/');
-    char *beside;
-    uint8_t *text = NULL;
-    size_t size = 0;
+    struct flattening x = {.a = a};
+    uint8_t *text;
+    size_t size;
     json_error_t error;
-    TRY_ALLOC(beside =
-                  arena_printf(a, "%.*sconfig.json", slash ? (int)(slash + 1 - path) : 0, path));
-    bool there = file_exists(beside);
-    if (there)
-        TRY(file_read(beside, CONFIG_MAX, a, &text, &size));
-    json_t *root = there ? json_loadb((const char *)text, size, 0, &error) : NULL;
-    if (there && !json_is_object(root)) {
-        json_decref(root);
-        return err_set(ERR_INPUT, "%s: not a JSON object; export it again, or take it away",
-                       beside);
-    }
-    for (size_t i = 0; i < count; i++) {
-        const json_t *in = numbers[i].outer ? json_object_get(root, numbers[i].outer) : root,
-                     *number = json_object_get(in, numbers[i].name);
-        numbers[i].value = json_is_number(number) ? json_number_value(number) : NAN;
-    }
+    TRY(file_read(path, CONFIG_MAX, a, &text, &size));
+    json_t *root = json_loadb((const char *)text, size, JSON_REJECT_DUPLICATES, &error);
+    if (!root)
+        return err_set(ERR_INPUT, "%s:%d: not JSON: %s", path, error.line, error.text);
+    enum err e = json_is_object(root) ? flatten(&x, "", root, 0)
+                                      : err_set(ERR_INPUT, "%s: not a JSON object", path);
     json_decref(root);
-    return ERR_OK;
+    *fields = x.fields;
+    *count = x.count;
+    return e;
 }

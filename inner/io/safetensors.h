@@ -5,7 +5,7 @@
  * from the end of the JSON. The writer sorts by dtype size (largest first), then name, and pads the
  * header with blanks to 8, as the reference does. The reader maps the file and refuses what the
  * format forbids: duplicate names, gaps, overlaps, ranges that do not match dtype and shape, bytes
- * behind the last tensor. What the tensors do not say stands in a config.json beside them. Jansson
+ * behind the last tensor. Jansson
  * is included by safetensors.c alone.
  */
 #include "kernels/base/file.h"
@@ -31,7 +31,8 @@ struct safetensors_tensor {
     size_t size_bytes;
 };
 struct safetensors {
-    struct file_map map;
+    struct file_map *maps; /* of every file */
+    size_t map_count;
     struct safetensors_tensor *tensors; /* in the order of their data */
     size_t count;
 };
@@ -41,8 +42,9 @@ size_t safetensors_dtype_size(enum safetensors_dtype t);
  * NULL: none. size_bytes of a tensor must be product(shape) x dtype size. */
 enum err safetensors_write(const char *path, const struct safetensors_tensor *tensors, size_t count,
                            const char *const *metadata) MUST;
-/* Names, table in `a`; data borrowed from the mapping until safetensors_close. ERR_INPUT says what
- * is wrong. */
+/* One file; or all files that a *.index.json names, which must lie beside it and hold exactly the
+ * tensors that it says. Names, table in `a`; data borrowed from the mappings until
+ * safetensors_close. ERR_INPUT says what is wrong. */
 enum err safetensors_open(struct safetensors *s, struct arena *a, const char *path) MUST;
 void safetensors_close(struct safetensors *s);
 /* The same on bytes in memory (fuzz target); `path` is for messages. */
@@ -51,13 +53,29 @@ enum err safetensors_parse(struct safetensors *s, struct arena *a, const char *p
 /* NULL when there is none of that name. */
 const struct safetensors_tensor *safetensors_find(const struct safetensors *s, const char *name);
 
-/* A number of the config.json that lies beside such a file. */
-struct safetensors_number {
-    const char *outer, *name; /* outer: the object that it stands in; NULL: the file's own */
-    double value;             /* NAN where there is none */
+/* ---- JSON files beside the tensors ---- */
+
+enum safetensors_kind {
+    SAFETENSORS_NULL,
+    SAFETENSORS_FLAG, /* number: 0, 1 */
+    SAFETENSORS_NUMBER,
+    SAFETENSORS_TEXT,
+    SAFETENSORS_EMPTY, /* an object or list without entries */
 };
-/* Fills the values; all NAN without a config.json. ERR_INPUT: it is no JSON. */
-enum err safetensors_config(const char *path, struct safetensors_number *numbers, size_t count,
+struct safetensors_field {
+    const char
+        *name; /* with the names of the objects around it and places in lists: "architectures.0" */
+    enum safetensors_kind kind;
+    double number;
+    const char *text;
+};
+/* All scalars of a JSON file (config.json, model.safetensors.index.json), in the file's order; text
+ * in `a`. ERR_INPUT: it is not a JSON object of at most 64 MiB, or nested too deeply. */
+enum err safetensors_fields(const char *path, struct safetensors_field **fields, size_t *count,
                             struct arena *a) MUST;
+/* The index of tensors that lie in several files, as transformers reads it: which file holds what.
+ * Durable. */
+enum err safetensors_write_index(const char *path, const char *const *tensors,
+                                 const char *const *files, size_t count, uint64_t total_bytes) MUST;
 
 #endif

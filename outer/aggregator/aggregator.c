@@ -99,21 +99,41 @@ unsigned aggregator_missing(const struct aggregator *a, unsigned fragment, char 
     return count;
 }
 
+/* Of a site whose contribution is missing. */
+static void notice_text(char *out, size_t size, const struct aggregator *a, unsigned site,
+                        uint64_t now_ms)
+{
+    const struct aggregator_site_status *s = &a->site[site].status;
+    if (!s->heard_ms)
+        snprintf(out, size, "the others wait for site %s, which has not been heard from yet",
+                 a->o.sites[site]);
+    else if (s->bound)
+        snprintf(out, size, "the others wait for site %s, last heard from %" PRIu64 " s ago",
+                 a->o.sites[site], (now_ms - s->heard_ms) / 1000);
+    else
+        snprintf(out, size,
+                 "the others wait for site %s, whose connection is lost since %" PRIu64 " s",
+                 a->o.sites[site], (now_ms - s->heard_ms) / 1000);
+}
+
 /* One line for each missing site: whether it is bound and when it was last heard tells where to
  * look. */
 static void notice_sites(const struct aggregator *a, unsigned fragment, uint64_t now_ms)
 {
     for (unsigned i = 0; i < a->o.site_count; i++) {
         const struct aggregator_site_status *s = &a->site[i].status;
-        char heard[32] = "never";
+        char heard[32] = "never", text[160], quoted[192];
         if (set_has(&a->core.f[fragment].counted, i))
             continue;
         if (s->heard_ms)
             snprintf(heard, sizeof heard, "%" PRIu64 "s_ago", (now_ms - s->heard_ms) / 1000);
+        notice_text(text, sizeof text, a, i, now_ms);
         log_event(LOG_WARN, "waiting",
-                  "fragment=%u round=%" PRIu64 " since_s=%" PRIu64 " missing=%s bound=%d heard=%s",
+                  "fragment=%u round=%" PRIu64 " since_s=%" PRIu64
+                  " missing=%s bound=%d heard=%s text=%s",
                   fragment, a->core.f[fragment].round,
-                  (now_ms - a->fragment[fragment].first_ms) / 1000, a->o.sites[i], s->bound, heard);
+                  (now_ms - a->fragment[fragment].first_ms) / 1000, a->o.sites[i], s->bound, heard,
+                  log_quote(quoted, sizeof quoted, text));
     }
 }
 

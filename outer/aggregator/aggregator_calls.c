@@ -481,11 +481,12 @@ void aggregator_report(void *self, const char *peer, const struct wire_report *m
     s->tokens = m->tokens;
     s->bytes_up = m->bytes_up;
     s->bytes_down = m->bytes_down;
+    /* m->round: the state; the round before it led there, as in ev=accept and ev=commit */
     log_event(LOG_DETAIL, "adopted",
               "site=%s fragment=%u round=%" PRIu64 " step=%" PRId64
               " loss=%.4f tokens_per_s=%.0f tokens=%" PRIu64 " up=%" PRIu64 " down=%" PRIu64,
-              a->o.sites[site], m->fragment, m->round, m->step, m->loss, m->tokens_per_second,
-              m->tokens, m->bytes_up, m->bytes_down);
+              a->o.sites[site], m->fragment, m->round ? m->round - 1 : 0, m->step, m->loss,
+              m->tokens_per_second, m->tokens, m->bytes_up, m->bytes_down);
 }
 
 void aggregator_leave(void *self, const char *peer, const struct wire_leave *m,

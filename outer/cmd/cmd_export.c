@@ -2,8 +2,10 @@
  * step 0 of a run. */
 #include <stdio.h>
 #include <string.h>
+#include "inner/io/hf_config.h"
 #include "inner/io/names.h"
 #include "inner/train/train.h"
+#include "kernels/base/log.h"
 #include "outer/cmd/cmd.h"
 #include "outer/cmd/load.h"
 
@@ -11,12 +13,15 @@ struct export
 {
     const char *out;
     bool bf16;
+    double part_gb;
 };
 
-static enum err export(struct load *l, void *self) {
+static enum err export_model(struct load *l, void *self)
+{
     const struct export *x = self;
-    TRY(names_export(&l->run.s, &l->run.table, l->params, x->bf16, x->out));
-    printf("%s/model.safetensors, %s/config.json: %zu parameters from %s\n", x->out, x->out,
+    const struct names_options o = {.bf16 = x->bf16, .part_bytes = (uint64_t)(1e9 * x->part_gb)};
+    TRY(names_export(&l->run.s, &l->run.table, l->params, &o, x->out));
+    printf("%s: safetensors and config.json, %zu parameters from %s\n", x->out,
            l->run.table.parameters, l->source);
     return ERR_OK;
 }
@@ -24,7 +29,7 @@ static enum err export(struct load *l, void *self) {
 enum err cmd_export(int argc, char **argv)
 {
     struct load_options from = {0};
-    struct export x = {0};
+    struct export x = {.part_gb = NAMES_PART_BYTES / 1e9};
     const struct args_option options[] = {
         LOAD_ROWS(&from),
         {.name = "out",
@@ -32,11 +37,16 @@ enum err cmd_export(int argc, char **argv)
          .target = &x.out,
          .value = "DIR",
          .required = true,
-         .help = "Directory for model.safetensors and config.json."},
+         .help = "Directory for the safetensors files and config.json."},
         {.name = "bf16",
          .kind = ARGS_FLAG,
          .target = &x.bf16,
          .help = "Half the size, parameters rounded to bfloat16."},
+        {.name = "part-gb",
+         .kind = ARGS_REAL,
+         .target = &x.part_gb,
+         .value = "GB",
+         .help = "Largest file in 1e9 bytes (5); more is written as several files and an index."},
     };
     struct args args = {.command = "export",
                         .summary = "Writes a trained model as transformers reads it "
@@ -46,22 +56,48 @@ enum err cmd_export(int argc, char **argv)
                         .settings = true,
                         .options = options,
                         .count = sizeof options / sizeof *options};
-    return load_run(&args, argc, argv, &from, export, &x);
+    return load_run(&args, argc, argv, &from, export_model, &x);
 }
 
 struct import {
     struct run run;
-    const char *config, *file;
+    const char *config, *file, *write_config;
 };
 
-static enum err import(struct import *i, const struct args *args)
+/* The model section of a configuration, from the model's config.json. */
+static enum err import_config(const struct import *i, struct arena *a)
+{
+    struct hf_config c;
+    char *path, *text;
+    TRY(names_config(i->file, a, &path));
+    TRY(hf_read(&c, path, a));
+    TRY(hf_yaml(&c, a, &text));
+    if (file_exists(i->write_config))
+        return err_set(ERR_CONFIG, "%s exists; name another file, or remove it first",
+                       i->write_config);
+    struct file_part part = {text, strlen(text)};
+    TRY(file_write(i->write_config, &part, 1, 0644));
+    printf("%s: the model of %s\nNext: add data, train and outer to it, then\n  atoll import "
+           "--config %s --run.dir DIR "
+           "--model %s\n",
+           i->write_config, path, i->write_config, i->file);
+    return ERR_OK;
+}
+
+static enum err import_model(struct import *i, const struct args *args)
 {
     struct run *r = &i->run;
     float *slab;
-    char *dir;
+    char *dir, *described;
     TRY(run_open(r, &(struct run_source){RUN_MODEL, .config = i->config, .args = args}));
     TRY_ALLOC(slab = arena_array(&r->perm, r->table.elements, sizeof *slab));
     TRY_ALLOC(dir = arena_printf(&r->perm, "%s/inner", r->s.run_dir));
+    TRY(names_config(i->file, &r->perm, &described));
+    if (!file_exists(described))
+        log_event(LOG_WARN, "import",
+                  "why=\"there is no %s: heads, activation, epsilon and positions are taken from "
+                  "the configuration, unchecked\"",
+                  described);
     TRY(names_import(&r->s, &r->table, slab, i->file));
     TRY(train_begin_from(&r->s, &r->table, slab, dir, &r->perm));
     printf("%s: step 0 of a run, %zu parameters from %s\n", dir, r->table.parameters, i->file);
@@ -80,27 +116,31 @@ enum err cmd_import(int argc, char **argv)
         {.name = "model",
          .kind = ARGS_TEXT,
          .target = &i.file,
-         .value = "FILE",
+         .value = "PATH",
          .required = true,
-         .help = "A model.safetensors with GPT-2's or Llama's names."},
+         .help = "A folder, a model.safetensors or a model.safetensors.index.json with GPT-2's or "
+                 "Llama's names."},
+        {.name = "write-config",
+         .kind = ARGS_TEXT,
+         .target = &i.write_config,
+         .value = "FILE",
+         .help =
+             "Only writes the model section that its config.json describes, and imports nothing."},
     };
-    struct args args = {
-        .command = "import",
-        .summary =
-            "Makes a Hugging Face GPT-2 or Llama the initial parameters of a run: `atoll train` "
-            "with the\n"
-            "same configuration starts from it. Every site of a run imports the same file. "
-            "Shapes are\n"
-            "compared; model.heads, rope_theta and norm_eps are not in the file: take them "
-            "from its\n"
-            "config.json.",
-        .example = "atoll import --config run.yaml --run.dir run/a --model gpt2/model.safetensors",
-        .settings = true,
-        .options = options,
-        .count = sizeof options / sizeof *options};
+    struct args args = {.command = "import",
+                        .summary = "Makes a Hugging Face GPT-2 or Llama the initial parameters of "
+                                   "a run: `atoll train` with the\n"
+                                   "same configuration starts from it. Every site of a run imports "
+                                   "the same files. config.json\n"
+                                   "must describe the model of the configuration; --write-config "
+                                   "derives the configuration.",
+                        .example = "atoll import --config run.yaml --run.dir run/a --model gpt2",
+                        .settings = true,
+                        .options = options,
+                        .count = sizeof options / sizeof *options};
     enum err e = args_parse(&args, argc, argv, &i.run.perm);
     if (!e && !args.help)
-        e = import(&i, &args);
+        e = i.write_config ? import_config(&i, &i.run.perm) : import_model(&i, &args);
     run_close(&i.run);
     return e;
 }

@@ -26,17 +26,14 @@ static bool
  * so is this. */
 static void on_signal(int number)
 {
-    static const char first[] =
-        "\natoll: finishing this step, then saving and leaving; once more ends at once\n";
-    static const char second[] =
-        "\natoll: ended at once; the steps since the last checkpoint will be repeated\n";
-    static const char lost[] =
-        "\natoll: told to end by the launcher, as when a rank is lost (it says which); start the "
-        "site again, it goes on from its last checkpoint\n";
-    bool launcher = several && number == SIGTERM && !stop;
-    const char *text = stop ? second : launcher ? lost : first;
-    size_t n = stop ? sizeof second - 1 : launcher ? sizeof lost - 1 : sizeof first - 1;
-    if (write(STDERR_FILENO, text, n) < 0 || stop)
+    bool launcher = several && number == SIGTERM;
+    progress_interrupt(
+        stop       ? "atoll: ended at once; the steps since the last checkpoint will be repeated"
+        : launcher ? "atoll: received SIGTERM from the launcher (Ctrl-C, or a lost rank, which it "
+                     "names): finishing this step, then saving and leaving"
+                   : "atoll: finishing this step, then saving and leaving; once more ends at once",
+        stop);
+    if (stop)
         _exit(128 + number);
     stop = 1;
 }
@@ -349,7 +346,9 @@ static void close_all(struct job *j)
         env_posix_close(j->env);
     if (j->lock >= 0)
         close(j->lock);
+    bool shown = progress_shows(&j->progress);
     progress_close(&j->progress);
+    job_tell_farewell(j, shown);
     jsonl_close(&j->record);
 }
 
@@ -453,7 +452,7 @@ static const char *command_line(struct arena *a, int argc, char **argv)
 
 enum err cmd_train(int argc, char **argv)
 {
-    struct job j = {.lock = -1, .began_step = -1};
+    struct job j = {.lock = -1};
     bool dry = false, keys = false;
     const struct args_option options[] = {
         {.name = "config",

@@ -1,9 +1,9 @@
 #ifndef JOB_H
 #define JOB_H
 /* One `atoll train` process: all that it opens, in one place. cmd_train.c opens, runs and closes
- * it; job_memory.c says what it will take; job_tell.c says what happens, to the log, to
- * metrics.jsonl and to the person who looks (lead only: the others' record and progress are closed
- * and take nothing).
+ * it; job_memory.c says what it will take; job_tell.c and job_final.c say what happens, to the log,
+ * to metrics.jsonl and to the person who looks (lead only: the others' record and progress are
+ * closed and take nothing).
  */
 #include "outer/config/run.h"
 #include "outer/report/ledger_book.h"
@@ -37,14 +37,18 @@ struct job {
     struct ledger_book ledger; /* with an aggregator */
     struct progress progress;
     struct progress_line line;
-    struct plan_watch watch;         /* of plan.*, where it is given */
-    int64_t planned_step;            /* the last round was predicted at; 0: none yet */
-    char notice[128];                /* words of the last notice logged */
-    double noticed;                  /* and when, seconds */
-    struct link_counters moved;      /* bytes so far, of this process */
-    struct schedule_bytes predicted; /* payload of the rounds they belong to */
-    double began, last_round;        /* seconds */
-    int64_t began_step;              /* -1: no step yet */
+    struct plan_watch watch;                 /* of plan.*, where it is given */
+    int64_t planned_step;                    /* the last round was predicted at; 0: none yet */
+    char notice[128];                        /* words of the last notice logged */
+    double noticed;                          /* and when, seconds */
+    struct schedule_bytes moved;             /* payload so far, of the run: all its processes */
+    struct schedule_bytes predicted;         /* of the rounds that it belongs to */
+    uint64_t committed[ROUND_FRAGMENTS_MAX]; /* rounds of each fragment */
+    struct progress_pace pace;
+    double began, last_round; /* seconds */
+    double eval_loss;         /* the last one; NAN: none */
+    int64_t eval_step;
+    char farewell[2048]; /* for a person, after the rows; "": none */
 };
 
 bool job_on_gpu(const struct job *j);
@@ -68,6 +72,10 @@ void job_tell_round(void *self, const struct site_train_round *r);
 void job_tell_notice(void *self, const char *text);
 void job_tell_eval(struct job *j, int64_t step, double loss, size_t tokens, const char *of);
 void job_tell_stop(struct job *j, const char *reason);
+void job_line(struct job *j); /* name, rounds and bytes of j->line */
+/* job_final.c */
 enum err job_tell_final(struct job *j) MUST; /* digests of what was trained */
+/* After the progress rows have stopped. shown: they were wanted. */
+void job_tell_farewell(const struct job *j, bool shown);
 
 #endif

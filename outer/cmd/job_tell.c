@@ -20,13 +20,42 @@ void job_sizes(const struct job *j, size_t elements[ROUND_FRAGMENTS_MAX])
         elements[f] = j->run.sync.fragments.f[f].elements;
 }
 
+/* Payload and rounds of the processes before this one, which a restarted site goes on from. */
+static enum err totals_read(struct job *j)
+{
+    struct jsonl_reader reader;
+    struct jsonl_row row;
+    char *path;
+    TRY_ALLOC(path = arena_printf(&j->run.perm, "%s/%s", j->s.run_dir, RECORD_FILE));
+    if (!jsonl_reader_open(&reader, path))
+        return ERR_OK;
+    while (jsonl_next(&reader, &row)) {
+        double fragment = jsonl_number(&row, "fragment"), round = jsonl_number(&row, "round");
+        if (!jsonl_is(&row, "round") || !(fragment >= 0 && fragment < ROUND_FRAGMENTS_MAX))
+            continue;
+        uint64_t *committed = &j->committed[(unsigned)fragment];
+        *committed = (uint64_t)fmax((double)*committed, round + 1);
+        if (jsonl_number(&row, "replayed") != 0)
+            continue;
+        j->moved.up += (uint64_t)jsonl_number(&row, "up");
+        j->moved.down += (uint64_t)jsonl_number(&row, "down");
+        j->predicted.up += (uint64_t)jsonl_number(&row, "up_predicted");
+        j->predicted.down += (uint64_t)jsonl_number(&row, "down_predicted");
+    }
+    jsonl_reader_close(&reader);
+    return ERR_OK;
+}
+
 enum err job_tell_start(struct job *j, int64_t step)
 {
     const struct config_table tables[] = {keys_inner(&j->s), keys_outer(&j->run.o)};
     struct jsonl *r = &j->record;
     char *config;
     TRY(config_print(tables, 2, &j->run.perm, &config));
+    TRY(totals_read(j));
     j->planned_step = step;
+    j->eval_loss = NAN;
+    j->began = job_now();
     jsonl_begin(r, "start");
     jsonl_text(r, "run", j->s.run_name);
     jsonl_text(r, "site", j->run.o.site_name);
@@ -83,6 +112,8 @@ void job_tell_eval(struct job *j, int64_t step, double loss, size_t tokens, cons
     jsonl_int(&j->record, "tokens", (int64_t)tokens);
     jsonl_text(&j->record, "of", of);
     jsonl_end(&j->record);
+    j->eval_loss = loss;
+    j->eval_step = step;
     log_event(LOG_INFO, "eval", "step=%lld held_out_loss=%.6f perplexity=%.4f tokens=%zu of=%s",
               (long long)step, loss, exp(loss), tokens, of);
 }
@@ -156,6 +187,67 @@ static void tell_plan(struct job *j, const struct site_train_round *r, double co
               j->config_path ? " --config " : "", j->config_path ? j->config_path : "", step_s);
 }
 
+/* ---- what a person sees -------------------------------------------------------------------- */
+static void line_name(struct job *j)
+{
+    struct progress_line *l = &j->line;
+    if (l->site[0])
+        return;
+    *l = (struct progress_line){
+        .loss = NAN, .tokens_per_second = NAN, .sync_seconds = -1, .eta_seconds = -1};
+    snprintf(l->site, sizeof l->site, "%s",
+             *j->run.o.site_name ? j->run.o.site_name : j->s.run_name);
+    l->steps = j->s.train_steps;
+    l->rounds = j->outer ? site_train_rounds(&j->run.sync.schedule, j->s.train_steps) : 0;
+}
+
+/* Rounds and bytes of the run so far. */
+static void line_totals(struct job *j)
+{
+    struct progress_line *l = &j->line;
+    l->round = 0;
+    for (unsigned f = 0; j->outer && f < j->run.sync.fragments.count; f++)
+        l->round += j->committed[f];
+    l->bytes_up = j->moved.up;
+    l->bytes_down = j->moved.down;
+    l->predicted_up = j->predicted.up;
+    l->predicted_down = j->predicted.down;
+}
+
+void job_line(struct job *j)
+{
+    line_name(j);
+    line_totals(j);
+}
+
+static void show_round(struct job *j, const struct site_train_round *r)
+{
+    if (j->committed[r->fragment] < r->round + 1)
+        j->committed[r->fragment] = r->round + 1;
+    job_line(j);
+    j->line.state[0] = 0;
+    progress_update(&j->progress, 0, &j->line);
+}
+
+static void show_step(struct job *j, const struct train_report *r)
+{
+    struct progress_line *l = &j->line;
+    int64_t next = j->outer ? schedule_next(&j->run.sync.schedule, r->step) : 0;
+    double now = job_now();
+    line_name(j);
+    if (!j->pace.last) /* the first step: evaluation and start-up are no pace */
+        progress_pace_step(&j->pace, r->step - 1, j->run.o.outer_every, now - r->step_seconds);
+    progress_pace_step(&j->pace, r->step, j->run.o.outer_every, now);
+    line_totals(j);
+    l->step = r->step;
+    l->steps = r->steps;
+    l->loss = r->loss;
+    l->tokens_per_second = progress_smooth(l->tokens_per_second, r->tokens_per_second);
+    l->sync_seconds = next > r->step ? (double)(next - r->step) * r->step_seconds : -1;
+    l->eta_seconds = progress_pace_eta(&j->pace, r->steps);
+    progress_update(&j->progress, 0, l);
+}
+
 /* site_train calls it after each round, on the lead. */
 void job_tell_round(void *self, const struct site_train_round *r)
 {
@@ -179,15 +271,13 @@ void job_tell_round(void *self, const struct site_train_round *r)
                  {"hidden_ms", fmax(0, r->flight_ms - r->exposed_ms)}};
     struct ledger_round moved = ledger_book_round(&j->ledger, r->fragment, r->round);
     if (!r->replayed) {
-        j->moved.payload_up += moved.up;
-        j->moved.payload_down += moved.down;
+        j->moved.up += moved.up;
+        j->moved.down += moved.down;
         j->predicted.up += r->up_predicted;
         j->predicted.down += r->down_predicted;
     }
-    j->moved.wire_up += r->counted.wire_up;
-    j->moved.wire_down += r->counted.wire_down;
     j->last_round = now;
-    j->line.state[0] = 0;
+    show_round(j, r);
     ledger_book_predict(&j->ledger, "", r->fragment, r->round, r->up_predicted, r->down_predicted);
     jsonl_begin(o, "round");
     jsonl_int(o, "step", r->step);
@@ -218,35 +308,6 @@ void job_tell_round(void *self, const struct site_train_round *r)
               r->metrics.rho, r->metrics.agreement, r->metrics.behind);
 }
 
-/* ---- what a person sees -------------------------------------------------------------------- */
-static void show(struct job *j, const struct train_report *r)
-{
-    struct progress_line *l = &j->line;
-    if (j->began_step < 0) { /* the first step shown: evaluation and start-up do not count */
-        j->began = job_now() - r->step_seconds;
-        j->began_step = r->step - 1;
-        l->tokens_per_second = NAN;
-        snprintf(l->site, sizeof l->site, "%s",
-                 *j->run.o.site_name ? j->run.o.site_name : j->s.run_name);
-    }
-    double elapsed = job_now() - j->began;
-    int64_t done = r->step - j->began_step,
-            next = j->outer ? schedule_next(&j->run.sync.schedule, r->step) : 0;
-    l->step = r->step;
-    l->steps = r->steps;
-    l->loss = r->loss;
-    l->tokens_per_second = progress_smooth(l->tokens_per_second, r->tokens_per_second);
-    l->round = j->outer ? site_train_rounds(&j->run.sync.schedule, r->step) : 0;
-    l->rounds = j->outer ? site_train_rounds(&j->run.sync.schedule, r->steps) : 0;
-    l->bytes_up = j->moved.payload_up;
-    l->bytes_down = j->moved.payload_down;
-    l->predicted_up = j->predicted.up;
-    l->predicted_down = j->predicted.down;
-    l->sync_seconds = next > r->step ? (double)(next - r->step) * r->step_seconds : -1;
-    l->eta_seconds = elapsed / (double)done * (double)(r->steps - r->step);
-    progress_update(&j->progress, 0, l);
-}
-
 /* The same news with another number ("unreachable for 3 s", "for 4 s") is shown at once, but logged
  * sparsely. */
 static bool is_news(struct job *j, const char *text)
@@ -266,7 +327,9 @@ void job_tell_notice(void *self, const char *text)
 {
     struct job *j = self;
     char quoted[256];
-    snprintf(j->line.state, sizeof j->line.state, "%s", text);
+    bool reached = strcmp(text, "aggregator reached again") == 0; /* the end of a state */
+    line_name(j);
+    snprintf(j->line.state, sizeof j->line.state, "%s", reached ? "" : text);
     progress_update(&j->progress, 0, &j->line);
     if (!is_news(j, text))
         return;
@@ -279,7 +342,7 @@ void job_tell_notice(void *self, const char *text)
 void job_tell_step(struct job *j, const struct train_report *r)
 {
     record_step(j, r);
-    show(j, r);
+    show_step(j, r);
 }
 
 void job_tell_stop(struct job *j, const char *reason)
@@ -288,86 +351,4 @@ void job_tell_stop(struct job *j, const char *reason)
     jsonl_int(&j->record, "step", j->train.step);
     jsonl_text(&j->record, "reason", reason);
     jsonl_end(&j->record);
-}
-
-/* ---- the final word ------------------------------------------------------------------------ */
-enum part { PART_THETA, PART_MOMENTUM, PART_RESIDUAL };
-
-/* The inner parameters, piece by piece through host memory: a GPU's are out of reach. */
-static void digest_inner(const struct job *j, struct digest_stream *s)
-{
-    static float piece[1 << 16];
-    struct dev *d = j->dev;
-    size_t elements = j->train.table.elements, most = sizeof piece / sizeof *piece;
-    for (size_t at = 0; at < elements; at += most) {
-        size_t count = elements - at < most ? elements - at : most;
-        d->ops->copy(d, piece, model_params(j->train.model) + at, count * sizeof *piece);
-        digest_add(s, piece, count * sizeof *piece);
-    }
-}
-
-/* SHA-256 over all fragments in order; the inner parameters where there is no outer loop. "-":
- * there is none. */
-static void digest_text(const struct job *j, enum part part, char hex[65])
-{
-    struct digest_stream s;
-    snprintf(hex, 65, "-");
-    if (!j->outer && part != PART_THETA)
-        return;
-    if (part == PART_MOMENTUM && j->outer && !j->replica.state[0].momentum)
-        return;
-    digest_open(&s);
-    for (unsigned f = 0; j->outer && f < j->run.sync.fragments.count; f++) {
-        const struct outer_state_fragment *state = &j->replica.state[f];
-        const float *x = part == PART_THETA      ? state->theta
-                         : part == PART_MOMENTUM ? state->momentum
-                                                 : state->residual;
-        if (x) /* a moment's fragment has no momentum */
-            digest_add(&s, x, j->run.sync.fragments.f[f].elements * sizeof *x);
-    }
-    if (!j->outer && part == PART_THETA)
-        digest_inner(j, &s);
-    struct digest d = digest_close(&s);
-    digest_hex(&d, hex);
-}
-
-/* On a terminal the last line says what there is, also where no step was left to do. */
-static void show_done(struct job *j)
-{
-    struct progress_line *l = &j->line;
-    *l = (struct progress_line){.step = j->train.step,
-                                .steps = j->s.train_steps,
-                                .loss = NAN,
-                                .tokens_per_second = NAN,
-                                .sync_seconds = -1,
-                                .eta_seconds = -1};
-    snprintf(l->site, sizeof l->site, "%s",
-             *j->run.o.site_name ? j->run.o.site_name : j->s.run_name);
-    snprintf(l->state, sizeof l->state, "all steps were done before");
-    progress_update(&j->progress, 0, l);
-}
-
-enum err job_tell_final(struct job *j)
-{
-    static const char *const name[] = {"parameters", "momentum", "residual"};
-    char hex[3][65], outer[65] = "-";
-    if (j->began_step < 0)
-        show_done(j);
-    TRY(dev_sync(j->dev));
-    for (int i = 0; i < 3; i++)
-        digest_text(j, (enum part)i, hex[i]);
-    if (j->outer) {
-        struct digest d = outer_state_digest(&j->replica, false);
-        digest_hex(&d, outer);
-    }
-    log_event(LOG_INFO, "final", "step=%lld parameters=%s momentum=%s residual=%s outer=%s",
-              (long long)j->train.step, hex[0], hex[1], hex[2], outer);
-    jsonl_begin(&j->record, "final");
-    jsonl_int(&j->record, "step", j->train.step);
-    for (int i = 0; i < (j->outer ? 3 : 1); i++)
-        jsonl_text(&j->record, name[i], hex[i]);
-    if (j->outer)
-        jsonl_text(&j->record, "outer", outer);
-    jsonl_end(&j->record);
-    return ERR_OK;
 }

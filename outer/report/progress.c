@@ -1,7 +1,8 @@
 #include "outer/report/progress.h"
 #include <errno.h>
 #include <math.h>
-#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -9,8 +10,14 @@
 #include <unistd.h>
 #include "kernels/base/log.h"
 
-static pthread_mutex_t lock =
-    PTHREAD_MUTEX_INITIALIZER; /* guards the screen: log lines come from any thread */
+enum { TICK_MS = 500, FRAMES_PER_SECOND = 8, COLUMNS_UNKNOWN = 120, COLUMNS_MIN = 20 };
+
+/* Guards the screen and all of a struct progress: log lines come from any thread, and the ticker
+ * draws. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* Of a signal handler, for the ticker; and whether there is one. */
+static _Atomic(const char *) interrupted;
+static atomic_bool ticks;
 
 static double seconds_now(void)
 {
@@ -19,113 +26,129 @@ static double seconds_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-double progress_smooth(double before, double value)
-{
-    return isfinite(before) ? before + 0.1 * (value - before) : value;
-}
-
-void progress_bytes(char *out, size_t size, double bytes)
-{
-    static const char *const unit[] = {"B", "kB", "MB", "GB", "TB"};
-    size_t i = 0;
-    while (bytes >= 999.5 && i + 1 < sizeof unit / sizeof *unit) {
-        bytes /= 1000;
-        i++;
-    }
-    snprintf(out, size, i == 0 || bytes >= 99.95 ? "%.0f %s" : "%.1f %s", bytes, unit[i]);
-}
-
-void progress_duration(char *out, size_t size, double seconds)
-{
-    if (!(seconds >= 0) || seconds > 1e8) {
-        snprintf(out, size, "-");
-        return;
-    }
-    long s = lround(seconds);
-    if (s >= 3600)
-        snprintf(out, size, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
-    else
-        snprintf(out, size, "%ld:%02ld", s / 60, s % 60);
-}
-
-static void predicted_text(char *out, size_t size, const struct progress_line *l)
-{
-    char up[32], down[32];
-    progress_bytes(up, sizeof up, (double)l->predicted_up);
-    progress_bytes(down, sizeof down, (double)l->predicted_down);
-    if (l->predicted_up || l->predicted_down)
-        snprintf(out, size, " (predicted %s, %s)", up, down);
-}
-
-void progress_format(char out[PROGRESS_TEXT_MAX], const struct progress_line *l)
-{
-    char up[32], down[32], eta[32], rate[32] = "-", loss[32] = "-", sync[48] = "",
-                                    predicted[96] = "";
-    progress_bytes(up, sizeof up, (double)l->bytes_up);
-    progress_bytes(down, sizeof down, (double)l->bytes_down);
-    progress_duration(eta, sizeof eta, l->eta_seconds);
-    if (isfinite(l->loss))
-        snprintf(loss, sizeof loss, "%.4f", l->loss);
-    if (isfinite(l->tokens_per_second))
-        snprintf(rate, sizeof rate, l->tokens_per_second < 9999.5 ? "%.0f" : "%.1fk",
-                 l->tokens_per_second < 9999.5 ? l->tokens_per_second
-                                               : l->tokens_per_second / 1000);
-    int n = snprintf(out, PROGRESS_TEXT_MAX, "%-10s | step %5lld/%lld | loss %s | %s tok/s",
-                     l->site, (long long)l->step, (long long)l->steps, loss, rate);
-    if (l->bytes_up != l->predicted_up || l->bytes_down != l->predicted_down)
-        predicted_text(predicted, sizeof predicted, l);
-    else if (l->bytes_up)
-        snprintf(predicted, sizeof predicted, " as predicted");
-    if (l->rounds && n > 0 && n < PROGRESS_TEXT_MAX) {
-        if (l->state[0])
-            snprintf(sync, sizeof sync, " | %.44s", l->state);
-        else if (l->sync_seconds >= 0)
-            snprintf(sync, sizeof sync, " | sync in %.1f s", l->sync_seconds);
-        n += snprintf(out + n, (size_t)(PROGRESS_TEXT_MAX - n),
-                      " | round %llu/%llu | up %s | down %s%s%s", (unsigned long long)l->round,
-                      (unsigned long long)l->rounds, up, down, predicted, sync);
-    } else if (l->state[0] && n > 0 && n < PROGRESS_TEXT_MAX) {
-        n += snprintf(out + n, (size_t)(PROGRESS_TEXT_MAX - n), " | %s", l->state);
-    }
-    if (n > 0 && n < PROGRESS_TEXT_MAX && l->eta_seconds >= 0)
-        snprintf(out + n, (size_t)(PROGRESS_TEXT_MAX - n), " | ETA %s", eta);
-}
-
-static int columns(void)
+/* Of the window now: a person may have resized it. */
+static int window_columns(void)
 {
     struct winsize w;
-    return ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 20 ? w.ws_col : 120;
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col >= COLUMNS_MIN ? w.ws_col
+                                                                                : COLUMNS_UNKNOWN;
 }
 
-static void erase(struct progress *p)
+/* Removes the rows from the screen. A window that has become narrower has wrapped them: then a row
+ * takes several lines. */
+static void screen_erase(struct progress *p)
 {
+    int columns = window_columns(), lines = 0;
     for (unsigned i = 0; i < p->drawn; i++)
-        fputs("\x1b[1A\x1b[2K", stderr);
+        lines += p->widths[i] > columns ? (p->widths[i] + columns - 1) / columns : 1;
+    if (lines)
+        fprintf(stderr, "\x1b[%dA\r\x1b[J", lines);
     p->drawn = 0;
 }
 
-static void draw(struct progress *p)
+static void row_print(const struct progress *p, const struct progress_row *r)
 {
-    int width = columns() - 1;
+    if (p->color)
+        fprintf(stderr, "\x1b[1;36m%.*s\x1b[0;33m%.*s\x1b[0m%s\n", r->name, r->text,
+                r->state - r->name, r->text + r->name, r->text + r->state);
+    else
+        fprintf(stderr, "%s\n", r->text);
+}
+
+static void screen_draw(struct progress *p)
+{
+    struct progress_layout layout = {.width = window_columns() - 1};
+    double now = seconds_now();
+    for (unsigned i = 0; i < p->count; i++) {
+        int n = (int)strlen(p->lines[i].site);
+        layout.name_width = n > layout.name_width ? n : layout.name_width;
+    }
     p->drawn = 0;
     for (unsigned i = 0; i < p->count; i++) {
-        char text[PROGRESS_TEXT_MAX];
+        struct progress_row row;
         if (!p->lines[i].site[0]) /* nothing was ever said of it */
             continue;
-        p->drawn++;
-        progress_format(text, &p->lines[i]);
-        const char *bar = strchr(text, '|');
-        int name = bar ? (int)(bar - text) : 0;
-        if (p->color)
-            fprintf(stderr, "\x1b[1;36m%.*s\x1b[0m%.*s\n", name, text, width - name, text + name);
-        else
-            fprintf(stderr, "%.*s\n", width, text);
+        layout.state_s = now - p->changed[i];
+        layout.row_s = now - p->updated[i];
+        progress_format(&row, &p->lines[i], &layout);
+        p->widths[p->drawn++] = (int)strlen(row.text);
+        row_print(p, &row);
     }
-    p->drawn_at = seconds_now();
+    p->drawn_at = now;
 }
 
-/* The log's sink: t= in front, as the log's own sink does. */
-static void sink(void *self, enum log_level level, const char *line)
+static void screen_redraw(struct progress *p)
+{
+    screen_erase(p);
+    screen_draw(p);
+    fflush(stderr);
+}
+
+/* What a signal handler left to say. */
+static void interrupted_print(struct progress *p)
+{
+    const char *sentence = atomic_exchange(&interrupted, NULL);
+    if (!sentence)
+        return;
+    screen_erase(p);
+    fprintf(stderr, "%s\n", sentence);
+    screen_draw(p);
+    fflush(stderr);
+}
+
+void progress_interrupt(const char *sentence, bool ends)
+{
+    if (atomic_load(&ticks) && !ends) {
+        atomic_store(&interrupted, sentence);
+        return;
+    }
+    /* printf is not for signal handlers */
+    if (write(STDERR_FILENO, sentence, strlen(sentence)) < 0 || write(STDERR_FILENO, "\n", 1) < 0)
+        return;
+}
+
+static void *ticker_main(void *self)
+{
+    struct progress *p = self;
+    const struct timespec tick = {TICK_MS / 1000, TICK_MS % 1000 * 1000000L};
+    for (bool stop = false; !stop;) {
+        nanosleep(&tick, NULL);
+        pthread_mutex_lock(&lock);
+        stop = p->stop;
+        interrupted_print(p);
+        if (!stop && p->drawn && seconds_now() - p->drawn_at >= TICK_MS / 1000.0)
+            screen_redraw(p);
+        pthread_mutex_unlock(&lock);
+    }
+    return NULL;
+}
+
+/* Without it the rows stand still in a wait; nothing else is lost. Signals are for other threads.
+ */
+static void ticker_start(struct progress *p)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    p->ticking = pthread_create(&p->ticker, NULL, ticker_main, p) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    atomic_store(&ticks, p->ticking);
+}
+
+static void ticker_stop(struct progress *p)
+{
+    if (!p->ticking)
+        return;
+    atomic_store(&ticks, false);
+    pthread_mutex_lock(&lock);
+    p->stop = true;
+    pthread_mutex_unlock(&lock);
+    pthread_join(p->ticker, NULL);
+    p->ticking = false;
+}
+
+/* The log's sink: t= in front in the file and where it is not live, as the log's own sink does. */
+static void log_sink_write(void *self, enum log_level level, const char *line)
 {
     struct progress *p = self;
     struct timespec now;
@@ -135,13 +158,17 @@ static void sink(void *self, enum log_level level, const char *line)
         fprintf(p->log, "t=%lld.%03ld %s\n", (long long)now.tv_sec, now.tv_nsec / 1000000, line);
         fflush(p->log);
     }
-    bool shown = level >= (p->log && p->live ? LOG_WARN : LOG_INFO);
-    if (shown) {
-        if (p->live)
-            erase(p);
+    if (p->live && level >= (p->log ? LOG_WARN : LOG_INFO)) {
+        char text[1024], clock[16] = "";
+        struct tm parts;
+        if (localtime_r(&now.tv_sec, &parts))
+            strftime(clock, sizeof clock, "%H:%M:%S", &parts);
+        progress_sentence(text, sizeof text, line, clock);
+        screen_erase(p);
+        fprintf(stderr, "%s\n", text);
+        screen_draw(p);
+    } else if (!p->live && level >= LOG_INFO) {
         fprintf(stderr, "t=%lld.%03ld %s\n", (long long)now.tv_sec, now.tv_nsec / 1000000, line);
-        if (p->live)
-            draw(p);
     }
     pthread_mutex_unlock(&lock);
 }
@@ -162,31 +189,48 @@ enum err progress_open(struct progress *p, const char *mode, unsigned count, con
     p->open = true;
     if (p->live && log_path)
         fprintf(stderr, "log  %s\n", log_path);
-    log_to(sink, p);
+    log_to(log_sink_write, p);
+    if (p->live)
+        ticker_start(p);
     return ERR_OK;
+}
+
+bool progress_shows(const struct progress *p)
+{
+    return p->open && !p->quiet;
+}
+
+static void sparse_print(struct progress *p, unsigned index, double now)
+{
+    const struct progress_line *line = &p->lines[index];
+    struct progress_row row;
+    if (line->step <= 0 ||
+        (now - p->printed[index] < PROGRESS_SPARSE_S && line->step != line->steps))
+        return;
+    progress_format(&row, line, &(struct progress_layout){.name_width = 10});
+    if (strcmp(row.text, p->said[index]) != 0)
+        fprintf(stderr, "%s\n", row.text);
+    memcpy(p->said[index], row.text, sizeof row.text);
+    p->printed[index] = now;
 }
 
 void progress_update(struct progress *p, unsigned index, const struct progress_line *line)
 {
-    enum { FRAMES_PER_SECOND = 8 };
     if (!p->open || index >= p->count)
         return;
     pthread_mutex_lock(&lock);
-    p->lines[index] = *line;
     double now = seconds_now();
-    if (p->live && now - p->drawn_at >= 1.0 / FRAMES_PER_SECOND) {
-        erase(p);
-        draw(p);
-        fflush(stderr);
-    } else if (!p->live && !p->quiet && line->step > 0 &&
-               (now - p->printed[index] >= PROGRESS_SPARSE_S || line->step == line->steps)) {
-        char text[PROGRESS_TEXT_MAX];
-        progress_format(text, line);
-        if (strcmp(text, p->said[index]) != 0)
-            fprintf(stderr, "%s\n", text);
-        memcpy(p->said[index], text, sizeof text);
-        p->printed[index] = now;
-    }
+    struct progress_line *l = &p->lines[index];
+    bool news = strcmp(l->state, line->state) != 0; /* as long as it lasts its time counts on */
+    if (news)
+        p->changed[index] = now;
+    if (l->step != line->step || l->eta_seconds != line->eta_seconds)
+        p->updated[index] = now;
+    *l = *line;
+    if (p->live && (news || now - p->drawn_at >= 1.0 / FRAMES_PER_SECOND))
+        screen_redraw(p);
+    else if (!p->live && !p->quiet)
+        sparse_print(p, index, now);
     pthread_mutex_unlock(&lock);
 }
 
@@ -195,12 +239,10 @@ void progress_close(struct progress *p)
     if (!p->open)
         return;
     log_to(NULL, NULL);
+    ticker_stop(p);
     pthread_mutex_lock(&lock);
-    if (p->live) {
-        erase(p);
-        draw(p);
-        fflush(stderr);
-    }
+    if (p->live)
+        screen_redraw(p);
     if (p->log)
         fclose(p->log);
     p->open = false;

@@ -45,6 +45,18 @@ refused "model.kv_heads: 0 here, 2 there" "$atoll" eval $llama --model.kv_heads 
 refused "model.tied: true here, false there" "$atoll" eval $llama --model.tied true
 refused "neither GPT-2" "$atoll" import $model --run.dir neither --model.positions rope --model "$golden"
 
+# The configuration that config.json describes, several files, and a model that another program would compute otherwise.
+"$atoll" export $llama --out parts --part-gb 0.00001 >>export.out 2>&1 || fail "atoll export in parts"
+[ -e parts/model.safetensors.index.json ] && [ ! -e parts/model.safetensors ] || fail "no parts"
+"$atoll" import --model parts --write-config derived.yaml >>import.out 2>&1 || fail "atoll import --write-config"
+refused "derived.yaml exists" "$atoll" import --model parts --write-config derived.yaml
+common="--run.dir derived --train.sequence 12 --train.batch_tokens 48 --train.steps 3 --train.warmup 0 --device.dtype f32"
+"$atoll" import --config derived.yaml $common --model parts >>import.out 2>&1 || fail "atoll import of parts"
+"$atoll" export --config derived.yaml $common --out again >>export.out 2>&1 || fail "atoll export of what was derived"
+cmp again/model.safetensors "$golden_llama" || fail "the Llama of the derived configuration differs"
+sed 's/"silu"/"gelu"/' hf/config.json >config.new && mv config.new hf/config.json
+refused "hidden_act = gelu" "$atoll" import $llama --run.dir other --model hf
+
 refused "holds checkpoints" "$atoll" import $model --model "$golden"
 refused "model.layers: 3 here, 2 there" "$atoll" export $model --model.layers 3 --out gpt2
 for command in eval sample "export --out gpt2"; do

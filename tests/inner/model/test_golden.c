@@ -225,6 +225,8 @@ static void lamb_is_the_papers(void **state)
     trains_like("lamb");
 }
 
+static const struct names_options whole = {.part_bytes = NAMES_PART_BYTES};
+
 /* ---- names --------------------------------------------------------------------------------- */
 static void export_is_what_was_imported(void **state)
 {
@@ -232,7 +234,7 @@ static void export_is_what_was_imported(void **state)
     struct gpt g;
     struct safetensors ours, theirs;
     build(&g, "adamw");
-    assert_int_equal(names_export(g.s, &g.t, here(&g, model_params(g.m)), false, scratch("hf")),
+    assert_int_equal(names_export(g.s, &g.t, here(&g, model_params(g.m)), &whole, scratch("hf")),
                      ERR_OK);
     assert_int_equal(safetensors_open(&ours, &arena, scratch("hf/model.safetensors")), ERR_OK);
     assert_int_equal(safetensors_open(&theirs, &arena, path_of("model")), ERR_OK);
@@ -247,6 +249,116 @@ static void export_is_what_was_imported(void **state)
     }
     safetensors_close(&ours);
     safetensors_close(&theirs);
+    drop(&g);
+}
+
+/* Several files and their index hold what one file holds, and the older kind goes. */
+static void parts_are_the_whole(void **state)
+{
+    (void)state;
+    struct gpt g;
+    const struct names_options small = {.part_bytes = 3000}, *both[] = {&whole, &small, &whole};
+    build(&g, "adamw");
+    const float *params = here(&g, model_params(g.m));
+    float *slab = arena_array(&arena, g.t.elements, sizeof *slab);
+    const char *one = arena_printf(&arena, "%s", scratch("parts/model.safetensors")),
+               *index = arena_printf(&arena, "%s", scratch("parts/model.safetensors.index.json"));
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(names_export(g.s, &g.t, params, both[i], scratch("parts")), ERR_OK);
+        assert_int_equal(file_exists(one), both[i] == &whole);
+        assert_int_equal(file_exists(index), both[i] == &small);
+        memset(slab, 0, g.t.elements * sizeof *slab);
+        assert_int_equal(names_import(g.s, &g.t, slab, scratch("parts")), ERR_OK);
+        for (size_t k = 0; k < g.t.count; k++) {
+            const struct tensor *x = &g.t.tensors[k];
+            assert_memory_equal(slab + x->offset, params + x->offset,
+                                (size_t)(x->shape[0] * x->shape[1]) * sizeof *slab);
+        }
+    }
+    drop(&g);
+}
+
+/* A part that is missing, cut or holds other tensors than the index says is refused by its name. */
+static void parts_that_do_not_fit_the_index_are_refused(void **state)
+{
+    (void)state;
+    static const char index[] = "{\"weight_map\": {\"a\": \"one.safetensors\", \"b\": \"%s\"%s}}";
+    static const struct {
+        const char *second, *more, *says;
+    } cases[] = {
+        {"none.safetensors", "", "none.safetensors"},
+        {"one.safetensors", "", "no tensor b, which the index says"},
+        {"../two.safetensors", "", "does not name a file beside it"},
+        {"/two.safetensors", "", "does not name a file beside it"},
+        {"two.safetensors", ", \"c\": \"two.safetensors\"", "no tensor c"},
+        {"three.safetensors", "", "d is in it, but not in the index"},
+    };
+    const float value = 1;
+    const struct safetensors_tensor x[] = {{"a", SAFETENSORS_F32, 1, {1}, &value, 4},
+                                           {"b", SAFETENSORS_F32, 1, {1}, &value, 4},
+                                           {"d", SAFETENSORS_F32, 1, {1}, &value, 4}};
+    struct safetensors s;
+    assert_int_equal(safetensors_write(scratch("one.safetensors"), x, 1, NULL), ERR_OK);
+    assert_int_equal(safetensors_write(scratch("two.safetensors"), x + 1, 1, NULL), ERR_OK);
+    assert_int_equal(safetensors_write(scratch("three.safetensors"), x + 1, 2, NULL), ERR_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *text = arena_printf(&arena, index, cases[i].second, cases[i].more);
+        const char *path = scratch_write("x.index.json", text, strlen(text));
+        assert_int_equal(safetensors_open(&s, &arena, path), ERR_INPUT);
+        assert_says(cases[i].says);
+    }
+    char *good = arena_printf(&arena, index, "two.safetensors", "");
+    assert_int_equal(
+        safetensors_open(&s, &arena, scratch_write("x.index.json", good, strlen(good))), ERR_OK);
+    assert_int_equal(s.count, 2);
+    safetensors_close(&s);
+}
+
+/* binary16 against the compiler's own; every value of the model is a different bit pattern. */
+static void half_precision_files_are_read(void **state)
+{
+    (void)state;
+    struct gpt g;
+    struct safetensors file;
+    build(&g, "adamw");
+    const float *params = here(&g, model_params(g.m));
+    float *slab = arena_array(&arena, g.t.elements, sizeof *slab);
+    assert_int_equal(names_export(g.s, &g.t, params, &whole, scratch("half")), ERR_OK);
+    assert_int_equal(safetensors_open(&file, &arena, scratch("half/model.safetensors")), ERR_OK);
+    struct safetensors_tensor *half = arena_array(&arena, file.count, sizeof *half);
+    for (size_t i = 0, bits = 0; i < file.count; i++) {
+        size_t count = file.tensors[i].size_bytes / 4;
+        uint16_t *data = arena_array(&arena, count, 2);
+        for (size_t k = 0; k < count; k++, bits += 7)
+            data[k] = (uint16_t)(bits % 0x7c00 | (bits & 1) << 15);
+        half[i] = file.tensors[i];
+        half[i].dtype = SAFETENSORS_F16;
+        half[i].data = data;
+        half[i].size_bytes = 2 * count;
+    }
+    const char *path = arena_printf(&arena, "%s", scratch("half/model.safetensors"));
+    size_t count = file.count;
+    safetensors_close(&file);
+    assert_int_equal(safetensors_write(path, half, count, NULL), ERR_OK);
+    assert_int_equal(names_import(g.s, &g.t, slab, path), ERR_OK);
+    const struct tensor *norm = table_find(&g.t, "norm.weight"),
+                        *wte = table_find(&g.t, "wte.weight");
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < half[i].size_bytes / 2; k++) {
+            const struct tensor *ours =
+                strstr(half[i].name, "wte") || strstr(half[i].name, "embed_tokens") ? wte
+                : strstr(half[i].name, "ln_f.weight") || !strcmp(half[i].name, "model.norm.weight")
+                    ? norm
+                    : NULL;
+            _Float16 wanted;
+            memcpy(&wanted, (const uint16_t *)half[i].data + k, 2);
+            if (ours)
+                assert_true(slab[ours->offset + k] == (float)wanted);
+        }
+    ((uint16_t *)(uintptr_t)half[0].data)[3] = 0x7c00;
+    assert_int_equal(safetensors_write(path, half, count, NULL), ERR_OK);
+    assert_int_equal(names_import(g.s, &g.t, slab, path), ERR_INPUT);
+    assert_says("not finite, at 3");
     drop(&g);
 }
 
@@ -266,7 +378,7 @@ static void a_config_of_other_settings_is_refused(void **state)
     float *slab = arena_array(&arena, g.t.elements, sizeof *slab);
     const char *file = arena_printf(&arena, "%s", scratch("hf2/model.safetensors"));
     const char *config = arena_printf(&arena, "%s", scratch("hf2/config.json"));
-    assert_int_equal(names_export(g.s, &g.t, params, false, scratch("hf2")), ERR_OK);
+    assert_int_equal(names_export(g.s, &g.t, params, &whole, scratch("hf2")), ERR_OK);
     assert_int_equal(names_import(g.s, &g.t, slab, file), ERR_OK);
     g.s->model_norm_eps *= 10;
     assert_int_equal(names_import(g.s, &g.t, slab, file), ERR_MISMATCH);
@@ -275,13 +387,6 @@ static void a_config_of_other_settings_is_refused(void **state)
     g.s->model_rope_theta *= 2;
     assert_int_equal(names_import(g.s, &g.t, slab, file), golden == &llama ? ERR_MISMATCH : ERR_OK);
     g.s->model_rope_theta /= 2;
-    save_text(config, "{\"num_attention_heads\": 3}");
-    assert_int_equal(names_import(g.s, &g.t, slab, file), ERR_MISMATCH);
-    assert_says("num_attention_heads of its config.json is 3, model.heads");
-    save_text(config, "{\"rope_scaling\": {\"factor\": 8.0, \"rope_type\": \"llama3\"}}");
-    assert_int_equal(names_import(g.s, &g.t, slab, file), ERR_UNSUPPORTED);
-    save_text(config, "{\"rope_scaling\": null}");
-    assert_int_equal(names_import(g.s, &g.t, slab, file), ERR_OK);
     save_text(config, "heads: 4");
     assert_int_equal(names_import(g.s, &g.t, slab, file), ERR_INPUT);
     drop(&g);
@@ -409,6 +514,11 @@ int main(void)
         T(export_is_what_was_imported, gpt2),
         T(export_is_what_was_imported, llama),
         T(a_file_of_another_model_is_refused, gpt2),
+        T(parts_are_the_whole, gpt2),
+        T(parts_are_the_whole, llama),
+        T(parts_that_do_not_fit_the_index_are_refused, gpt2),
+        T(half_precision_files_are_read, gpt2),
+        T(half_precision_files_are_read, llama),
         T(a_config_of_other_settings_is_refused, gpt2),
         T(a_config_of_other_settings_is_refused, llama),
         T(a_llama_of_other_settings_is_refused, llama),

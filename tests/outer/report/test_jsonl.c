@@ -12,7 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "outer/report/progress.h"
 #include "outer/report/jsonl.h"
 #include "outer/report/report.h"
 
@@ -304,42 +303,6 @@ static void no_record_is_said(void **state)
     assert_int_equal(report_data_read(&run, p->dir, &p->arena), ERR_INPUT);
 }
 
-static void line_says_all(void **state)
-{
-    (void)state;
-    char text[PROGRESS_TEXT_MAX];
-    struct progress_line l = {.site = "a",
-                              .step = 61,
-                              .steps = 740,
-                              .loss = 3.25,
-                              .tokens_per_second = 91886,
-                              .round = 3,
-                              .rounds = 37,
-                              .bytes_up = 2900000,
-                              .bytes_down = 999,
-                              .predicted_up = 2900000,
-                              .predicted_down = 999,
-                              .sync_seconds = 12,
-                              .eta_seconds = 3723};
-    progress_format(text, &l);
-    assert_string_equal(text, "a          | step    61/740 | loss 3.2500 | 91.9k tok/s | round "
-                              "3/37 | up 2.9 MB | down 999 B as predicted | "
-                              "sync in 12.0 s | ETA 1:02:03");
-    l.bytes_up = 3100000;
-    progress_format(text, &l);
-    assert_non_null(strstr(text, "up 3.1 MB | down 999 B (predicted 2.9 MB, 999 B)"));
-    l.predicted_up = l.predicted_down = 0; /* the aggregator's lines */
-    progress_format(text, &l);
-    assert_null(strstr(text, "predicted"));
-    snprintf(l.state, sizeof l.state, "waiting for b");
-    l.eta_seconds = -1;
-    l.loss = NAN;
-    progress_format(text, &l);
-    assert_non_null(strstr(text, "loss -"));
-    assert_non_null(strstr(text, "waiting for b"));
-    assert_null(strstr(text, "ETA"));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -353,7 +316,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(gauges_are_drawn, setup, teardown),
         cmocka_unit_test_setup_teardown(an_emulated_network_is_shown, setup, teardown),
         cmocka_unit_test_setup_teardown(no_record_is_said, setup, teardown),
-        cmocka_unit_test(line_says_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,32 @@
+#ifndef HF_CONFIG_H
+#define HF_CONFIG_H
+/* The config.json of a Hugging Face model, read by allow-list: every field is either the value of
+ * one of our settings, or must have the value that this program computes with, or does not change
+ * the arithmetic. A field that is in none of these lists is refused by name unless its value is
+ * null, false, 0 or empty. So a model whose function differs (another activation, scaled rope,
+ * sliding windows, ...) is refused instead of loaded.
+ */
+#include "inner/config/keys.h"
+
+struct hf_setting {
+    const char *key;   /* "model.heads" */
+    const char *value; /* as in a configuration file */
+    bool checked; /* false: a proposal, such as the longest sequence of a model without a position
+                     table */
+};
+struct hf_config { /* text lives in the arena given to hf_read */
+    const char *path;
+    const char *type; /* "gpt2", "llama", "mistral" */
+    struct hf_setting *settings;
+    size_t count;
+};
+
+/* The config.json at this path. ERR_UNSUPPORTED names the field whose value this program cannot
+ * compute with, ERR_INPUT a file that is not what Hugging Face writes. */
+enum err hf_read(struct hf_config *c, const char *path, struct arena *a) MUST;
+/* ERR_MISMATCH lists every setting that differs from the file's. */
+enum err hf_check(const struct hf_config *c, const struct settings *s, struct arena *a) MUST;
+/* A configuration file with the sections model and data. */
+enum err hf_yaml(const struct hf_config *c, struct arena *a, char **text) MUST;
+
+#endif

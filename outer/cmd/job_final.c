@@ -1,0 +1,129 @@
+/* The end of a training process: what its record, its log and a person are told. */
+#include <math.h>
+#include <string.h>
+#include "kernels/base/log.h"
+#include "outer/cmd/job.h"
+
+enum part { PART_THETA, PART_MOMENTUM, PART_RESIDUAL };
+
+/* The inner parameters, piece by piece through host memory: a GPU's are out of reach. */
+static void digest_inner(const struct job *j, struct digest_stream *s)
+{
+    static float piece[1 << 16];
+    struct dev *d = j->dev;
+    size_t elements = j->train.table.elements, most = sizeof piece / sizeof *piece;
+    for (size_t at = 0; at < elements; at += most) {
+        size_t count = elements - at < most ? elements - at : most;
+        d->ops->copy(d, piece, model_params(j->train.model) + at, count * sizeof *piece);
+        digest_add(s, piece, count * sizeof *piece);
+    }
+}
+
+/* SHA-256 over all fragments in order; the inner parameters where there is no outer loop. "-":
+ * there is none. */
+static void digest_text(const struct job *j, enum part part, char hex[65])
+{
+    struct digest_stream s;
+    snprintf(hex, 65, "-");
+    if (!j->outer && part != PART_THETA)
+        return;
+    if (part == PART_MOMENTUM && j->outer && !j->replica.state[0].momentum)
+        return;
+    digest_open(&s);
+    for (unsigned f = 0; j->outer && f < j->run.sync.fragments.count; f++) {
+        const struct outer_state_fragment *state = &j->replica.state[f];
+        const float *x = part == PART_THETA      ? state->theta
+                         : part == PART_MOMENTUM ? state->momentum
+                                                 : state->residual;
+        if (x) /* a moment's fragment has no momentum */
+            digest_add(&s, x, j->run.sync.fragments.f[f].elements * sizeof *x);
+    }
+    if (!j->outer && part == PART_THETA)
+        digest_inner(j, &s);
+    struct digest d = digest_close(&s);
+    digest_hex(&d, hex);
+}
+
+enum { DIGESTS = 3 };
+static const char *const digest_name[DIGESTS] = {"parameters", "momentum", "residual"};
+
+/* The last row on a terminal. */
+static void show_done(struct job *j)
+{
+    struct progress_line *l = &j->line;
+    bool before = j->pace.last == 0;
+    l->step = j->train.step;
+    l->sync_seconds = l->eta_seconds = -1;
+    snprintf(l->state, sizeof l->state, before ? "done before this start" : "done");
+    progress_update(&j->progress, 0, l);
+}
+
+static size_t farewell_totals(struct job *j, char *out, size_t size)
+{
+    const struct progress_line *l = &j->line;
+    char up[32], down[32], time[32];
+    progress_bytes(up, sizeof up, (double)l->bytes_up);
+    progress_bytes(down, sizeof down, (double)l->bytes_down);
+    progress_duration(time, sizeof time, job_now() - j->began);
+    size_t n =
+        (size_t)snprintf(out, size, "\n%s: all %lld steps done", l->site, (long long)j->train.step);
+    if (l->rounds)
+        n += (size_t)snprintf(out + n, size - n, ", %llu of %llu rounds, payload %s up, %s down%s",
+                              (unsigned long long)l->round, (unsigned long long)l->rounds, up, down,
+                              l->bytes_up == l->predicted_up && l->bytes_down == l->predicted_down
+                                  ? " (as predicted)"
+                                  : "");
+    return n + (size_t)snprintf(out + n, size - n, "; this process ran %s\n", time);
+}
+
+/* For a person, once the rows have stopped: totals, eval loss, digests, what to do next. */
+static void farewell_make(struct job *j, char hex[DIGESTS][65])
+{
+    char *out = j->farewell;
+    size_t size = sizeof j->farewell, n = farewell_totals(j, out, size);
+    if (isfinite(j->eval_loss))
+        n += (size_t)snprintf(out + n, size - n,
+                              "  eval loss            %.4f (perplexity %.2f) at step %lld%s\n",
+                              j->eval_loss, exp(j->eval_loss), (long long)j->eval_step,
+                              j->outer ? ", outer parameters" : "");
+    for (int i = 0; i < DIGESTS; i++)
+        if (hex[i][0] != '-')
+            n += (size_t)snprintf(out + n, size - n, "  %-10s SHA-256   %s\n", digest_name[i],
+                                  hex[i]);
+    const char *config = j->config_path ? j->config_path : "";
+    snprintf(out + n, size - n,
+             "  next                 atoll eval%s%s --run.dir %s; atoll report %s --out "
+             "report.html\n",
+             *config ? " --config " : "", config, j->s.run_dir, j->s.run_dir);
+}
+
+enum err job_tell_final(struct job *j)
+{
+    char hex[DIGESTS][65], outer[65] = "-";
+    TRY(dev_sync(j->dev));
+    for (int i = 0; i < DIGESTS; i++)
+        digest_text(j, (enum part)i, hex[i]);
+    if (j->outer) {
+        struct digest d = outer_state_digest(&j->replica, false);
+        digest_hex(&d, outer);
+    }
+    job_line(j);
+    show_done(j);
+    farewell_make(j, hex);
+    log_event(LOG_INFO, "final", "step=%lld parameters=%s momentum=%s residual=%s outer=%s",
+              (long long)j->train.step, hex[0], hex[1], hex[2], outer);
+    jsonl_begin(&j->record, "final");
+    jsonl_int(&j->record, "step", j->train.step);
+    for (int i = 0; i < (j->outer ? DIGESTS : 1); i++)
+        jsonl_text(&j->record, digest_name[i], hex[i]);
+    if (j->outer)
+        jsonl_text(&j->record, "outer", outer);
+    jsonl_end(&j->record);
+    return ERR_OK;
+}
+
+void job_tell_farewell(const struct job *j, bool shown)
+{
+    if (shown && j->farewell[0])
+        fputs(j->farewell, stderr);
+}

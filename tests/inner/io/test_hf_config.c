@@ -1,0 +1,266 @@
+/* What breaks if this is wrong: a model with another activation, another attention or another
+ * normalisation is loaded without a word and computes another function. */
+#include "tests/inner/scratch.h"
+#include "inner/io/hf_config.h"
+
+static struct arena arena;
+
+static int reset(void **state)
+{
+    (void)state;
+    arena_reset(&arena);
+    err_clear();
+    return 0;
+}
+
+#define GPT2                                                                                       \
+    "\"architectures\": [\"GPT2LMHeadModel\"], \"model_type\": \"gpt2\", \"vocab_size\": 50257, "  \
+    "\"n_positions\": 1024, \"n_embd\": 768, \"n_layer\": 12, \"n_head\": 6"
+#define LLAMA                                                                                      \
+    "\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"vocab_size\": 128, "  \
+    "\"max_position_embeddings\": 4096, \"hidden_size\": 64, \"intermediate_size\": 160, "         \
+    "\"num_hidden_layers\": 3, \"num_attention_heads\": 4"
+
+static enum err read(struct hf_config *c, const char *fields)
+{
+    char *text = arena_printf(&arena, "{%s}", fields);
+    const char *path = scratch_write("config.json", text, strlen(text));
+    return hf_read(c, path, &arena);
+}
+
+/* "model.heads=12 ..." of the checked settings, in the order of the keys asked for. */
+static void settings_are(const char *fields, const char *const wanted[][2])
+{
+    struct hf_config c;
+    if (read(&c, fields))
+        fail_msg("%s", err_message());
+    for (size_t i = 0; wanted[i][0]; i++) {
+        const char *found = NULL;
+        for (size_t k = 0; k < c.count; k++)
+            if (!strcmp(c.settings[k].key, wanted[i][0])) {
+                assert_null(found); /* each key once */
+                found = c.settings[k].value;
+            }
+        if (!found)
+            fail_msg("%s is missing", wanted[i][0]);
+        assert_string_equal(found, wanted[i][1]);
+    }
+}
+
+/* config.json of openai-community/gpt2 (its fields as published), with 6 heads of 128. */
+static void gpt2_as_published(void **state)
+{
+    (void)state;
+    settings_are(
+        GPT2
+        ", \"activation_function\": \"gelu_new\", \"attn_pdrop\": 0.1, \"bos_token_id\": 50256, "
+        "\"embd_pdrop\": 0.1, \"eos_token_id\": 50256, \"initializer_range\": 0.02, "
+        "\"layer_norm_epsilon\": 1e-05, \"n_ctx\": 1024, \"resid_pdrop\": 0.1, "
+        "\"summary_activation\": null, \"summary_first_dropout\": 0.1, "
+        "\"summary_proj_to_labels\": true, \"summary_type\": \"cls_index\", "
+        "\"summary_use_proj\": true, \"task_specific_params\": {\"text-generation\": "
+        "{\"do_sample\": true, \"max_length\": 50}}",
+        (const char *const[][2]){{"model.vocab", "50257"},
+                                 {"model.context", "1024"},
+                                 {"model.width", "768"},
+                                 {"model.layers", "12"},
+                                 {"model.heads", "6"},
+                                 {"model.mlp", "3072"},
+                                 {"model.activation", "gelu"},
+                                 {"model.norm", "layer"},
+                                 {"model.norm_eps", "1e-05"},
+                                 {"model.positions", "learned"},
+                                 {"model.tied", "true"},
+                                 {NULL, NULL}});
+    settings_are(
+        GPT2
+        ", \"n_inner\": 1000, \"activation_function\": \"gelu\", \"tie_word_embeddings\": false",
+        (const char *const[][2]){{"model.mlp", "1000"},
+                                 {"model.activation", "gelu_erf"},
+                                 {"model.tied", "false"},
+                                 {NULL, NULL}});
+}
+
+/* Fields and values of Llama 3.2 1B's config.json, at another size and without its scaled rope. */
+static void llama_as_published(void **state)
+{
+    (void)state;
+    settings_are(
+        LLAMA
+        ", \"attention_bias\": false, \"attention_dropout\": 0.0, \"bos_token_id\": 128000, "
+        "\"eos_token_id\": [128001, 128008], \"head_dim\": 16, \"hidden_act\": \"silu\", "
+        "\"initializer_range\": 0.02, \"mlp_bias\": false, \"num_key_value_heads\": 2, "
+        "\"pretraining_tp\": 1, \"rms_norm_eps\": 9.999999747378752e-06, \"rope_scaling\": null, "
+        "\"rope_theta\": 500000.0, \"tie_word_embeddings\": true, \"torch_dtype\": \"bfloat16\", "
+        "\"transformers_version\": \"4.45.0\", \"use_cache\": true",
+        (const char *const[][2]){{"model.vocab", "128"},
+                                 {"model.width", "64"},
+                                 {"model.layers", "3"},
+                                 {"model.heads", "4"},
+                                 {"model.kv_heads", "2"},
+                                 {"model.mlp", "160"},
+                                 {"model.activation", "swiglu"},
+                                 {"model.norm", "rms"},
+                                 {"model.norm_eps", "1e-05"},
+                                 {"model.positions", "rope"},
+                                 {"model.rope_theta", "500000"},
+                                 {"model.bias", "false"},
+                                 {"model.tied", "true"},
+                                 {NULL, NULL}});
+    /* What is missing has transformers' defaults; rope_parameters is transformers 5's form. */
+    settings_are(LLAMA
+                 ", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 20000.0}",
+                 (const char *const[][2]){{"model.kv_heads", "4"},
+                                          {"model.norm_eps", "1e-06"},
+                                          {"model.rope_theta", "20000"},
+                                          {"model.tied", "false"},
+                                          {NULL, NULL}});
+}
+
+static void another_function_is_refused_by_name(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *fields, *says;
+    } cases[] = {
+        {GPT2 ", \"activation_function\": \"relu\"", "activation_function = relu"},
+        {GPT2 ", \"scale_attn_weights\": false", "scale_attn_weights = false"},
+        {GPT2 ", \"scale_attn_by_inverse_layer_idx\": true",
+         "scale_attn_by_inverse_layer_idx = true"},
+        {GPT2 ", \"add_cross_attention\": true", "add_cross_attention = true"},
+        {GPT2 ", \"final_logit_softcapping\": 30.0", "final_logit_softcapping = 30"},
+        {GPT2 ", \"quantization_config\": {\"bits\": 4}", "quantization_config.bits = 4"},
+        {LLAMA ", \"hidden_act\": \"gelu\"", "hidden_act = gelu"},
+        {LLAMA ", \"rope_scaling\": {\"factor\": 8.0, \"rope_type\": \"llama3\"}",
+         "rope_scaling.factor = 8"},
+        {LLAMA ", \"rope_scaling\": {\"type\": \"linear\"}", "rope_scaling.type = linear"},
+        {LLAMA ", \"rope_scaling\": {\"rope_type\": \"longrope\", \"long_factor\": [1.5]}",
+         "rope_scaling.rope_type = longrope"},
+        {LLAMA ", \"rope_parameters\": {\"rope_type\": \"yarn\", \"rope_theta\": 10000.0}",
+         "rope_parameters.rope_type = yarn"},
+        {LLAMA ", \"partial_rotary_factor\": 0.5", "partial_rotary_factor = 0.5"},
+        {LLAMA ", \"head_dim\": 32", "head_dim = 32"},
+        {LLAMA ", \"attention_bias\": true", "attention_bias and mlp_bias differ"},
+        {LLAMA ", \"sliding_window\": 4096", "sliding_window = 4096"},
+        {LLAMA ", \"layer_types\": [\"full_attention\", \"sliding_attention\"]",
+         "layer_types.1 = sliding_attention"},
+        {LLAMA ", \"attention_multiplier\": 0.0078", "attention_multiplier = 0.0078"},
+        {LLAMA ", \"embedding_multiplier\": 12.0", "embedding_multiplier = 12"},
+        {LLAMA ", \"query_pre_attn_scalar\": 256", "query_pre_attn_scalar = 256"},
+        {LLAMA ", \"rope_theta\": 1.0, \"rope_parameters\": {\"rope_theta\": 2.0}", "differ"},
+        {"\"model_type\": \"gemma2\", \"hidden_size\": 64", "model_type = gemma2"},
+        {"\"model_type\": \"granite\"", "model_type = granite"},
+        {"\"hidden_size\": 64", "model_type = (none)"},
+        {"\"architectures\": [\"GPT2ForSequenceClassification\"], \"model_type\": \"gpt2\"",
+         "architectures.0 = GPT2ForSequenceClassification"},
+        {"\"model_type\": \"gpt2\", \"vocab_size\": 50257", "no n_positions"},
+        {"\"model_type\": \"gpt2\", \"vocab_size\": \"many\"", "vocab_size is not a number"},
+    };
+    struct hf_config c;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (read(&c, cases[i].fields) == ERR_OK)
+            fail_msg("taken: %s", cases[i].fields);
+        assert_says(cases[i].says);
+        assert_says("config.json");
+    }
+}
+
+static void what_changes_nothing_is_taken(void **state)
+{
+    (void)state;
+    struct hf_config c;
+    assert_int_equal(
+        read(&c, GPT2 ", \"something_new\": null, \"other\": false, \"third\": 0, \"fourth\": []"),
+        ERR_OK);
+    assert_int_equal(read(&c, GPT2 ", \"temperature\": 0.7, \"resid_pdrop\": 0.5"), ERR_OK);
+    assert_int_equal(
+        read(&c, "\"model_type\": \"mistral\", \"architectures\": [\"MistralForCausalLM\"], "
+                 "\"vocab_size\": 99, \"hidden_size\": 64, \"num_hidden_layers\": 1, "
+                 "\"num_attention_heads\": 4, \"intermediate_size\": 96, \"sliding_window\": null"),
+        ERR_OK);
+}
+
+static void broken_files_are_refused(void **state)
+{
+    (void)state;
+    struct hf_config c;
+    assert_int_equal(read(&c, GPT2 ", "), ERR_INPUT);
+    assert_says("not JSON");
+    assert_int_equal(read(&c, GPT2 ", \"n_head\": 3"), ERR_INPUT); /* twice */
+    assert_int_equal(read(&c, "\"a\":[[[[[[[[[[[[1]]]]]]]]]]]]"), ERR_INPUT);
+    assert_says("levels");
+    assert_int_equal(hf_read(&c, scratch("none.json"), &arena), ERR_INPUT);
+}
+
+static struct settings loaded(const char *const *words)
+{
+    struct settings s = {0};
+    char *argv[16];
+    int count = 0;
+    for (; words[count]; count++)
+        argv[count] = arena_printf(&arena, "%s", words[count]);
+    struct config_table t = keys_inner(&s);
+    if (config_load(&t, 1, NULL, count, argv, &arena))
+        fail_msg("%s", err_message());
+    return s;
+}
+
+static void every_difference_is_told_at_once(void **state)
+{
+    (void)state;
+    struct hf_config c;
+    assert_int_equal(read(&c, LLAMA ", \"rms_norm_eps\": 1e-05, \"num_key_value_heads\": 4"),
+                     ERR_OK);
+    static const char *const good[] = {"--model.vocab=128",         "--model.width=64",
+                                       "--model.layers=3",          "--model.heads=4",
+                                       "--model.kv_heads=0",        "--model.mlp=160",
+                                       "--model.norm=rms",          "--model.positions=rope",
+                                       "--model.activation=swiglu", "--model.bias=false",
+                                       "--model.tied=false",        "--model.norm_eps=1e-5",
+                                       "--model.context=512",       NULL};
+    struct settings s = loaded(good); /* a shorter context is no other function */
+    if (hf_check(&c, &s, &arena))
+        fail_msg("%s", err_message());
+    s.model_norm_eps = 1e-6;
+    s.model_heads = 8;
+    s.model_rope_theta = 500000;
+    assert_int_equal(hf_check(&c, &s, &arena), ERR_MISMATCH);
+    assert_says("model.heads: 8 here, 4 there");
+    assert_says("model.norm_eps: 1e-06 here, 1e-05 there");
+    assert_says("model.rope_theta: 500000 here, 10000 there");
+    assert_null(strstr(err_message(), "model.context"));
+}
+
+/* The written configuration describes the model that it was derived from. */
+static void the_configuration_that_is_written_fits(void **state)
+{
+    (void)state;
+    struct hf_config c;
+    struct settings s = {0};
+    struct config_table t = keys_inner(&s);
+    char *text;
+    assert_int_equal(read(&c, LLAMA ", \"rms_norm_eps\": 1e-05, \"rope_theta\": 500000.0"), ERR_OK);
+    assert_int_equal(hf_yaml(&c, &arena, &text), ERR_OK);
+    if (config_load_text(&t, 1, "run.yaml", text, strlen(text), 0, NULL, &arena))
+        fail_msg("%s\n%s", err_message(), text);
+    assert_int_equal(hf_check(&c, &s, &arena), ERR_OK);
+    assert_int_equal(s.model_context, 4096);
+    assert_true(s.model_rope_theta == 500000 && s.model_norm_eps == 1e-5);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup(name, reset)
+    const struct CMUnitTest tests[] = {
+        T(gpt2_as_published),
+        T(llama_as_published),
+        T(another_function_is_refused_by_name),
+        T(what_changes_nothing_is_taken),
+        T(broken_files_are_refused),
+        T(every_difference_is_told_at_once),
+        T(the_configuration_that_is_written_fits),
+    };
+    int failed = cmocka_run_group_tests(tests, scratch_open, scratch_close);
+    arena_free(&arena);
+    return failed;
+}
