@@ -338,6 +338,7 @@ struct link_service aggregator_service(struct aggregator *a)
 {
     return (struct link_service){
         .self = a,
+        .known = aggregator_known,
         .hello = aggregator_hello,
         .offer = aggregator_offer,
         .chunk = aggregator_chunk,

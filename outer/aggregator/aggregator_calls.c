@@ -69,6 +69,14 @@ static int roster_find(const struct aggregator *a, const char *name)
     return -1;
 }
 
+bool aggregator_known(void *self, const char *peer)
+{
+    const struct aggregator *a = self;
+    char prefix[3 * WIRE_NAME_MAX];
+    int n = snprintf(prefix, sizeof prefix, "atoll://%s/site/", a->o.run);
+    return strncmp(peer, prefix, (size_t)n) == 0 && roster_find(a, peer + n) >= 0;
+}
+
 /* The refusals that need names; the first that applies. Returns the site or -1. */
 static int caller_check(struct aggregator *a, const char *peer, const struct wire_head *head,
                         enum round_outcome *outcome, char text[WIRE_TEXT_MAX])

@@ -116,6 +116,7 @@ struct round_event aggregator_event(enum round_event_kind kind, unsigned site,
 /* A refusal is logged once, then at most every half minute for the same site and outcome. */
 void aggregator_refused(struct aggregator *a, int site, const char *peer, const char *call,
                         enum round_outcome outcome, const char *text);
+bool aggregator_known(void *self, const char *peer); /* without the lock: the roster is fixed */
 void aggregator_hello(void *self, const char *peer, const struct wire_hello *m,
                       struct wire_hello_answer *answer);
 void aggregator_poll(void *self, const char *peer, const struct wire_poll *m,

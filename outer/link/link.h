@@ -49,6 +49,9 @@ struct link {
  * checked per call by the service itself. Must not block but on storage. */
 struct link_service {
     void *self;
+    /* Is this peer one of the run's? Without the lock, any thread, at once. Few calls are open at a
+     * time for all that are not. NULL: every peer is. */
+    bool (*known)(void *self, const char *peer);
     void (*hello)(void *self, const char *peer, const struct wire_hello *m,
                   struct wire_hello_answer *answer);
     /* RESUME with *upload set: chunks of what answer->blocks lacks follow. Any other outcome is

@@ -91,7 +91,7 @@ enum err link_core_open(grpc_completion_queue **cq, bool wide)
     enum err e = core.users ? ERR_OK : core_start(wide);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     core.users += e == ERR_OK;
-    *cq = core.cq;
+    *cq = e == ERR_OK ? core.cq : NULL;
     pthread_mutex_unlock(&core.mutex);
     return e;
 }
@@ -150,6 +150,19 @@ bool link_call_done(struct link_call *c, struct link_tag *tag)
     return done;
 }
 
+bool link_call_wait_until(struct link_call *c, struct link_tag *tag, uint64_t until_ms)
+{
+    struct timespec until = {(time_t)(until_ms / 1000), (long)(until_ms % 1000) * 1000000};
+    int late = 0;
+    pthread_mutex_lock(&c->mutex);
+    while (tag->pending && !tag->done && !c->again && !late)
+        late = pthread_cond_timedwait(&c->cond, &c->mutex, &until);
+    bool done = !tag->pending || tag->done;
+    c->again = false;
+    pthread_mutex_unlock(&c->mutex);
+    return done;
+}
+
 bool link_call_wait_again(struct link_call *c, uint64_t until_ms)
 {
     struct timespec until = {(time_t)(until_ms / 1000), (long)(until_ms % 1000) * 1000000};
@@ -171,10 +184,11 @@ void link_call_wake(struct link_call *c)
     pthread_mutex_unlock(&c->mutex);
 }
 
-static struct link_call *call_new(grpc_call *call)
+static struct link_call *call_new(void)
 {
     struct link_call *c = calloc(1, sizeof *c);
-    ASSERT(c);
+    if (!c)
+        return NULL;
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -184,7 +198,6 @@ static struct link_call *call_new(grpc_call *call)
     grpc_metadata_array_init(&c->md_initial);
     grpc_metadata_array_init(&c->md_trailing);
     c->details = grpc_empty_slice();
-    c->call = call;
     c->row.round = LEDGER_NO_ROUND;
     return c;
 }
@@ -247,8 +260,11 @@ struct link_call *link_call_open(grpc_channel *channel, void *method, grpc_compl
     if (timeout_ms != UINT64_MAX)
         deadline = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
                                 gpr_time_from_millis((int64_t)timeout_ms, GPR_TIMESPAN));
-    struct link_call *c = call_new(grpc_channel_create_registered_call(
-        channel, NULL, GRPC_PROPAGATE_DEFAULTS, cq, method, deadline, NULL));
+    struct link_call *c = call_new();
+    if (!c)
+        return NULL;
+    c->call = grpc_channel_create_registered_call(channel, NULL, GRPC_PROPAGATE_DEFAULTS, cq,
+                                                  method, deadline, NULL);
     grpc_op status = {.op = GRPC_OP_RECV_STATUS_ON_CLIENT};
     status.data.recv_status_on_client.trailing_metadata = &c->md_trailing;
     status.data.recv_status_on_client.status = &c->code;
@@ -265,7 +281,10 @@ struct link_call *link_call_open(grpc_channel *channel, void *method, grpc_compl
 
 struct link_call *link_call_accept(grpc_call *call)
 {
-    struct link_call *c = call_new(call);
+    struct link_call *c = call_new();
+    if (!c)
+        return NULL;
+    c->call = call;
     c->server = true;
     grpc_op closed = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
     closed.data.recv_close_on_server.cancelled = &c->cancelled;

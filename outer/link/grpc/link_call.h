@@ -24,6 +24,10 @@ enum link_method {
     LINK_METHODS
 };
 extern const char *const link_paths[LINK_METHODS];
+#define LINK_HEALTH_PATH "/grpc.health.v1.Health/Check" /* answered by the server itself */
+/* Texts of RESOURCE_EXHAUSTED that begin so ask for another try. */
+#define LINK_BUSY      "busy"
+#define LINK_NO_MEMORY "busy: no memory for this call"
 
 struct link_call;
 struct link_tag { /* what the completion queue hands back */
@@ -61,6 +65,7 @@ enum err link_core_open(grpc_completion_queue **cq, bool wide) MUST;
 void link_core_close(void);
 uint64_t link_now_ms(void);
 
+/* Both NULL: no memory; the server's call is still the caller's. */
 struct link_call *link_call_open(grpc_channel *channel, void *method, grpc_completion_queue *cq,
                                  uint64_t timeout_ms);
 struct link_call *link_call_accept(grpc_call *call);
@@ -81,6 +86,8 @@ bool link_call_reply(struct link_call *c, grpc_status_code code, const char *tex
 bool link_call_wait(struct link_call *c, struct link_tag *tag);
 void link_call_wait_any(struct link_call *c, struct link_tag *a, struct link_tag *b);
 bool link_call_done(struct link_call *c, struct link_tag *tag); /* came back, not yet waited for */
+/* Until the operation has come back (true), the call is woken, or the time. */
+bool link_call_wait_until(struct link_call *c, struct link_tag *tag, uint64_t until_ms);
 /* Until woken, over, or the time: true when woken. */
 bool link_call_wait_again(struct link_call *c, uint64_t until_ms);
 void link_call_wake(struct link_call *c);

@@ -133,6 +133,26 @@ static bool download_complete(struct download *d)
     return complete;
 }
 
+static enum err worker_request(struct worker *w, const struct wire_fetch *m,
+                               grpc_byte_buffer *request, struct wire_answer *answer,
+                               struct arena *a)
+{
+    struct download *d = w->d;
+    w->c = link_begin(d->l, LINK_FETCH, LINK_BULK + w->index % d->l->streams, UINT64_MAX);
+    if (!w->c) {
+        grpc_byte_buffer_destroy(request);
+        return ERR_MEMORY;
+    }
+    link_call_about(w->c, LINK_FETCH, m);
+    w->c->row.total = d->blocks.total;
+    enum err e = worker_stream(w, request, answer, a);
+    w->c->row.done = download_complete(d);
+    if (e != ERR_OK)
+        grpc_call_cancel(w->c->call, NULL);
+    link_end(d->l, w->c);
+    return e;
+}
+
 static enum err worker_call(struct worker *w, struct wire_answer *answer)
 {
     struct download *d = w->d;
@@ -144,16 +164,8 @@ static enum err worker_call(struct worker *w, struct wire_answer *answer)
     m.size_bytes = w->end == d->blocks.total ? 0 : w->end - w->at;
     m.chunk_bytes = (uint32_t)pace_chunk_bytes(&d->l->pace_down, WIRE_CHUNK_BYTES);
     enum err e = wire_encode(WIRE_FETCH, &m, &a, &data, &n);
-    if (e == ERR_OK) {
-        w->c = link_begin(d->l, LINK_FETCH, LINK_BULK + w->index % d->l->streams, UINT64_MAX);
-        link_call_about(w->c, LINK_FETCH, &m);
-        w->c->row.total = d->blocks.total;
-        e = worker_stream(w, link_buffer(data, n), answer, &a);
-        w->c->row.done = download_complete(d);
-        if (e != ERR_OK)
-            grpc_call_cancel(w->c->call, NULL);
-        link_end(d->l, w->c);
-    }
+    if (e == ERR_OK)
+        e = worker_request(w, &m, link_buffer(data, n), answer, &a);
     arena_free(&a);
     return e;
 }

@@ -85,11 +85,15 @@ struct link_call *link_begin(struct link_grpc *l, enum link_method method, unsig
     uint64_t stamp = l->calls ? l->stamp : tls_stamp(&l->files);
     if (stamp && stamp != l->stamp && channels_make(l) != ERR_OK)
         err_clear();
-    link_sockets_spoke(&l->sockets, NULL, link_now_ms(), l->calls++ == 0);
-    l->connected += !l->used[channel];
-    l->used[channel] = true;
     struct link_call *c =
         link_call_open(l->channels[channel], l->methods[channel][method], l->cq, timeout_ms);
+    if (c) {
+        link_sockets_spoke(&l->sockets, NULL, link_now_ms(), l->calls++ == 0);
+        l->connected += !l->used[channel];
+        l->used[channel] = true;
+    } else {
+        err_set(ERR_MEMORY, "no memory for a call to %s", l->target);
+    }
     pthread_mutex_unlock(&l->mutex);
     return c;
 }
@@ -198,9 +202,8 @@ enum err link_result(struct link_grpc *l, struct link_call *c)
     case GRPC_STATUS_OUT_OF_RANGE:
         e = err_set(ERR_PROTO, "%s did not accept a message: %s", l->target, text);
         break;
-    case GRPC_STATUS_RESOURCE_EXHAUSTED: /* by us: too many calls, passes; by core: over the receive
-                                            limit */
-        e = err_set(strncmp(text, "busy", 4) == 0 ? ERR_LINK : ERR_PROTO, "%s: %s", l->target,
+    case GRPC_STATUS_RESOURCE_EXHAUSTED: /* passes, but for a message over the receive limit */
+        e = err_set(strstr(text, "larger than max") ? ERR_PROTO : ERR_LINK, "%s: %s", l->target,
                     text);
         break;
     case GRPC_STATUS_DEADLINE_EXCEEDED:
@@ -247,9 +250,12 @@ static enum err unary(struct link *base, enum link_method method, enum wire_kind
     if (e == ERR_OK) {
         struct link_call *c = link_begin(l, method, LINK_CONTROL,
                                          (uint64_t)hold_ms + l->keepalive_ms + l->keepalive_ms / 2);
-        link_call_about(c, method, m);
-        e = unary_call(l, c, link_buffer(data, n), answer_kind, answer, &a);
-        link_end(l, c);
+        e = c ? ERR_OK : ERR_MEMORY;
+        if (c) {
+            link_call_about(c, method, m);
+            e = unary_call(l, c, link_buffer(data, n), answer_kind, answer, &a);
+            link_end(l, c);
+        }
     }
     arena_free(&a);
     return e;
@@ -327,6 +333,18 @@ static const struct link_ops grpc_ops = {
     .close = grpc_close,
 };
 
+static bool link_texts_copy(struct link_grpc *l, const struct link_dial *d)
+{
+    bool named = d->server_name && *d->server_name;
+    l->target = strdup(d->target);
+    l->server_name = named ? strdup(d->server_name) : NULL;
+    l->ca = strdup(d->tls.ca);
+    l->certificate = strdup(d->tls.certificate);
+    l->key = strdup(d->tls.key);
+    l->files = (struct link_tls){l->ca, l->certificate, l->key};
+    return l->target && l->ca && l->certificate && l->key && (!named || l->server_name);
+}
+
 enum err link_open(struct link **out, const struct link_dial *d)
 {
     const char *colon = strrchr(d->target, ':');
@@ -339,12 +357,10 @@ enum err link_open(struct link **out, const struct link_dial *d)
         return err_set(ERR_MEMORY, "no memory for a link");
     pthread_mutex_init(&l->mutex, NULL);
     l->base.ops = &grpc_ops;
-    l->target = strdup(d->target);
-    l->server_name = d->server_name && *d->server_name ? strdup(d->server_name) : NULL;
-    l->ca = strdup(d->tls.ca);
-    l->certificate = strdup(d->tls.certificate);
-    l->key = strdup(d->tls.key);
-    l->files = (struct link_tls){l->ca, l->certificate, l->key};
+    if (!link_texts_copy(l, d)) {
+        link_free(l);
+        return err_set(ERR_MEMORY, "no memory for a link");
+    }
     l->keepalive_ms = d->keepalive_ms ? d->keepalive_ms : LINK_KEEPALIVE_MS;
     l->sockets.port = (uint16_t)port;
     l->sockets.keepalive_ms = l->keepalive_ms;

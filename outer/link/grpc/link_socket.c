@@ -163,6 +163,14 @@ void link_sockets_read(struct link_sockets *s, uint64_t cookie)
             read_one(s, &s->list[i]);
 }
 
+uint64_t link_sockets_received(const struct link_sockets *s, uint64_t cookie)
+{
+    for (unsigned i = 0; cookie && i < s->count; i++)
+        if (s->list[i].cookie == cookie)
+            return s->list[i].received;
+    return 0;
+}
+
 void link_sockets_settle(struct link_sockets *s, uint64_t cookie)
 {
     enum { SHARE = 20, LONGEST_NS = 20000000 }; /* a scan that was interrupted says nothing */

@@ -44,6 +44,8 @@ void link_sockets_look(struct link_sockets *s, unsigned expected);
  * often as takes a twentieth of the time. */
 void link_sockets_settle(struct link_sockets *s, uint64_t cookie);
 void link_sockets_read(struct link_sockets *s, uint64_t cookie);
+/* Bytes that came on this connection, as it was last read; 0: not found. */
+uint64_t link_sockets_received(const struct link_sockets *s, uint64_t cookie);
 /* The connections with this peer are this site's (a site's end: its own, any name). Its name, for
  * the functions above; 0: not found. */
 uint64_t link_sockets_own(struct link_sockets *s, const char *peer, const char *site);

@@ -23,18 +23,22 @@ struct upload {
     struct blocks blocks;  /* as the aggregator said, before we sent */
     pthread_mutex_t mutex; /* guards all below */
     bool taken[BLOCKS_MAX];
-    bool over; /* take no more */
+    bool over;       /* take no more */
+    unsigned joined; /* threads of streams 1, 2, ... that run; the leading stream's */
+};
+enum stream_state {
+    STREAM_OFFERED, /* the answer to the offer is awaited before bytes go out */
+    STREAM_EARLY,   /* bytes go out, the offer is not yet answered */
+    STREAM_SENDING, /* the offer was answered RESUME */
+    STREAM_FINAL    /* `answer` is the last one */
 };
 struct stream {
     struct upload *u;
     struct link_call *c;
     unsigned index;
     pthread_t thread;
-    bool started;
+    enum stream_state state;
     struct wire_answer answer;
-    bool early;   /* bytes go out, the offer is not yet answered */
-    bool welcome; /* it has just been: the others may join */
-    bool final;   /* answer holds the end of the story */
 };
 
 static bool block_take(struct upload *u, uint32_t *block)
@@ -73,9 +77,11 @@ static enum err stream_answer(struct stream *s)
     grpc_byte_buffer *bb = link_received(s->u->l, s->c);
     enum err e = bb ? link_decode(bb, WIRE_ANSWER, &s->answer, &a) : ERR_LINK;
     arena_free(&a);
-    s->welcome = e == ERR_OK && s->early && s->answer.outcome == ROUND_RESUME;
-    s->early = s->early && !s->welcome;
-    s->final = e == ERR_OK && s->answer.outcome != ROUND_NONE && !s->welcome;
+    bool offered = s->state == STREAM_OFFERED || s->state == STREAM_EARLY;
+    if (e == ERR_OK && offered && s->answer.outcome == ROUND_RESUME)
+        s->state = STREAM_SENDING;
+    else if (e == ERR_OK && s->answer.outcome != ROUND_NONE)
+        s->state = STREAM_FINAL;
     return e;
 }
 
@@ -84,11 +90,12 @@ static void joins_start(struct upload *u, struct stream *s);
 /* Answers that came while we send: progress, or the end. */
 static enum err stream_answers(struct stream *s)
 {
-    while (!s->final && link_call_done(s->c, &s->c->recv)) {
+    while (s->state != STREAM_FINAL && link_call_done(s->c, &s->c->recv)) {
+        bool early = s->state == STREAM_EARLY;
         TRY(stream_answer(s));
-        if (s->welcome)
+        if (early && s->state == STREAM_SENDING)
             joins_start(s->u, s);
-        if (!s->final && !link_call_recv_start(s->c))
+        if (s->state != STREAM_FINAL && !link_call_recv_start(s->c))
             return ERR_LINK;
     }
     return ERR_OK;
@@ -104,11 +111,11 @@ static enum err stream_chunk(struct stream *s, uint64_t offset, uint32_t size, b
     grpc_byte_buffer *bb = link_chunk(s->c, &chunk, data);
     link_count(l, bb, NULL, size, 0);
     *open = link_call_send_start(s->c, bb);
-    while (*open && !s->final && !link_call_done(s->c, &s->c->send)) {
+    while (*open && s->state != STREAM_FINAL && !link_call_done(s->c, &s->c->send)) {
         link_call_wait_any(s->c, &s->c->send, &s->c->recv);
         TRY(stream_answers(s));
     }
-    if (*open && !s->final)
+    if (*open && s->state != STREAM_FINAL)
         *open = link_call_wait(s->c, &s->c->send);
     return ERR_OK;
 }
@@ -119,7 +126,7 @@ static enum err stream_block(struct stream *s, uint32_t block, bool *open)
     uint64_t at = blocks_start(&u->blocks, block) + u->blocks.stored[block];
     uint64_t end = blocks_start(&u->blocks, block) + blocks_bytes(&u->blocks, block);
     size_t most = pace_chunk_bytes(&u->l->pace_up, WIRE_CHUNK_BYTES);
-    while (*open && !s->final && at < end && !upload_is_over(s->u)) {
+    while (*open && s->state != STREAM_FINAL && at < end && !upload_is_over(s->u)) {
         uint32_t size = (uint32_t)(end - at < most ? end - at : most);
         TRY(stream_chunk(s, at, size, open));
         at += size;
@@ -132,19 +139,18 @@ static enum err stream_blocks(struct stream *s, bool *open)
 {
     uint32_t block;
     *open = true;
-    s->final = false;
-    if (!s->early && !link_call_recv_start(s->c))
+    if (s->state != STREAM_EARLY && !link_call_recv_start(s->c))
         return ERR_LINK;
-    while (*open && !s->final && block_take(s->u, &block))
+    while (*open && s->state != STREAM_FINAL && block_take(s->u, &block))
         TRY(stream_block(s, block, open));
     return ERR_OK;
 }
 
 static enum err stream_final(struct stream *s)
 {
-    while (!s->final) {
+    while (s->state != STREAM_FINAL) {
         TRY(stream_answer(s));
-        if (!s->final && !link_call_recv_start(s->c))
+        if (s->state != STREAM_FINAL && !link_call_recv_start(s->c))
             return ERR_LINK;
     }
     return ERR_OK;
@@ -163,7 +169,7 @@ static enum err stream_offer(struct stream *s)
         grpc_byte_buffer *bb = link_buffer(data, n);
         link_count(s->u->l, bb, NULL, 0, 0);
         e = link_call_send(s->c, bb) && link_call_recv_start(s->c) ? ERR_OK : ERR_LINK;
-        if (e == ERR_OK && !s->early)
+        if (e == ERR_OK && s->state == STREAM_OFFERED)
             e = stream_answer(s);
     }
     arena_free(&a);
@@ -179,19 +185,24 @@ static void *join_main(void *arg)
     struct upload *u = s->u;
     bool open = true;
     s->c = link_begin(u->l, LINK_CONTRIBUTE, LINK_BULK + s->index, UINT64_MAX);
+    if (!s->c) {
+        err_clear();
+        return NULL;
+    }
     link_call_about(s->c, LINK_CONTRIBUTE, &u->m);
     enum err e = stream_offer(s);
-    bool joined = e == ERR_OK && s->answer.outcome == ROUND_RESUME;
+    bool joined = e == ERR_OK && s->state == STREAM_SENDING;
     if (joined)
         e = stream_blocks(s, &open);
-    if (joined && e == ERR_OK && open && !s->final && !upload_is_over(u)) {
+    if (joined && e == ERR_OK && open && s->state != STREAM_FINAL && !upload_is_over(u)) {
         link_call_half_close(s->c);
         e = stream_final(s);
     }
-    bool well = joined && e == ERR_OK && s->final && s->answer.outcome == ROUND_NONE;
+    bool well =
+        joined && e == ERR_OK && s->state == STREAM_FINAL && s->answer.outcome == ROUND_NONE;
     if (!well)
         grpc_call_cancel(s->c->call, NULL);
-    if (joined && s->final)
+    if (joined && s->state == STREAM_FINAL)
         upload_over(u);
     link_end(u->l, s->c);
     err_clear();
@@ -217,16 +228,17 @@ static void joins_start(struct upload *u, struct stream *s)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     for (unsigned i = 1; i < u->l->streams && i < chunks; i++) {
         s[i] = (struct stream){.u = u, .index = i};
-        s[i].started = pthread_create(&s[i].thread, NULL, join_main, &s[i]) == 0;
+        if (pthread_create(&s[i].thread, NULL, join_main, &s[i]) != 0)
+            break;
+        u->joined = i;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 static void joins_wait(const struct upload *u, struct stream *s)
 {
-    for (unsigned i = 1; i < u->l->streams; i++)
-        if (s[i].started)
-            pthread_join(s[i].thread, NULL);
+    for (unsigned i = 1; i <= u->joined; i++)
+        pthread_join(s[i].thread, NULL);
 }
 
 /* ---- the leading stream ---- */
@@ -250,18 +262,19 @@ static enum err upload_blocks(struct upload *u, const struct wire_answer *answer
 static enum err upload_chunks(struct upload *u, struct stream *s)
 {
     bool open;
-    if (s->early)
+    bool early = s->state == STREAM_EARLY;
+    if (early)
         blocks_make(&u->blocks, u->m.payload_bytes);
     else
         TRY(upload_blocks(u, &s->answer));
-    if (!s->early && blocks_sum(&u->blocks) < u->m.payload_bytes)
+    if (!early && blocks_sum(&u->blocks) < u->m.payload_bytes)
         joins_start(u, s);
     enum err e = stream_blocks(s, &open);
-    if (e != ERR_OK || !open || s->final)
+    if (e != ERR_OK || !open || s->state == STREAM_FINAL)
         upload_over(u);
     joins_wait(u, s);
     TRY(e);
-    if (open && !s->final)
+    if (open && s->state != STREAM_FINAL)
         link_call_half_close(s->c);
     return stream_final(s);
 }
@@ -269,7 +282,7 @@ static enum err upload_chunks(struct upload *u, struct stream *s)
 static enum err upload_all(struct upload *u, struct stream *s)
 {
     enum err e = stream_offer(s);
-    if (e == ERR_OK && (s->early || s->answer.outcome == ROUND_RESUME))
+    if (e == ERR_OK && (s->state == STREAM_EARLY || s->state == STREAM_SENDING))
         e = upload_chunks(u, s);
     if (e != ERR_LINK) { /* what may still be on its way is not wanted */
         if (e != ERR_OK || s->c->send.pending)
@@ -303,6 +316,21 @@ static void early_next(struct link_grpc *l, const struct wire_contribution *m)
     pthread_mutex_unlock(&l->mutex);
 }
 
+static enum err contribute_streams(struct upload *u, struct stream *s, struct wire_answer *answer)
+{
+    struct link_grpc *l = u->l;
+    s->c = link_begin(l, LINK_CONTRIBUTE, LINK_BULK, UINT64_MAX);
+    TRY_ALLOC(s->c);
+    link_call_about(s->c, LINK_CONTRIBUTE, &u->m);
+    enum err e = upload_all(u, s);
+    s->c->row.done = e == ERR_OK && s->answer.outcome == ROUND_RECEIPT;
+    if (s->c->row.done)
+        early_next(l, &u->m);
+    link_end(l, s->c);
+    *answer = s->answer;
+    return e;
+}
+
 /* *had: bytes that were there before. */
 static enum err contribute_once(struct link_grpc *l, const struct wire_contribution *m,
                                 const uint8_t *payload, struct wire_answer *answer, uint64_t *had)
@@ -315,16 +343,8 @@ static enum err contribute_once(struct link_grpc *l, const struct wire_contribut
     pthread_mutex_lock(&l->mutex);
     u.m.transfer = ++l->transfers;
     pthread_mutex_unlock(&l->mutex);
-    s[0] = (struct stream){.u = &u,
-                           .c = link_begin(l, LINK_CONTRIBUTE, LINK_BULK, UINT64_MAX),
-                           .early = early_may(l, m)};
-    link_call_about(s[0].c, LINK_CONTRIBUTE, &u.m);
-    enum err e = upload_all(&u, &s[0]);
-    s[0].c->row.done = e == ERR_OK && s[0].answer.outcome == ROUND_RECEIPT;
-    if (s[0].c->row.done)
-        early_next(l, m);
-    link_end(l, s[0].c);
-    *answer = s[0].answer;
+    s[0] = (struct stream){.u = &u, .state = early_may(l, m) ? STREAM_EARLY : STREAM_OFFERED};
+    enum err e = contribute_streams(&u, s, answer);
     *had = blocks_sum(&u.blocks);
     pthread_mutex_destroy(&u.mutex);
     free(s);

@@ -1,0 +1,324 @@
+/* Calls arrive at the aggregator: identity, limits, a thread for each, and its books at the end.
+ * Limits hold before a call costs more than its memory: so many calls in all, of each site, and of
+ * all peers together that are in no roster. A method that does not exist is answered at once, by
+ * the same path.
+ */
+#include <grpc/support/alloc.h>
+#include <grpc/support/time.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "kernels/base/log.h"
+#include "outer/link/grpc/link_server.h"
+
+enum { UNKNOWN_PEER_CALLS_MAX = 32, UNKNOWN_LOG_MS = 60000 };
+
+/* ---- who is calling ---- */
+
+static bool property_is(grpc_auth_context *ctx, const char *name, const char *value)
+{
+    grpc_auth_property_iterator it = grpc_auth_context_find_properties_by_name(ctx, name);
+    const grpc_auth_property *p = grpc_auth_property_iterator_next(&it);
+    return p && p->value_length == strlen(value) && memcmp(p->value, value, p->value_length) == 0;
+}
+
+/* The caller's name: exactly one URI in the certificate it showed in this very connection. */
+static bool peer_uri(grpc_call *call, char out[TLS_URI_MAX])
+{
+    grpc_auth_context *ctx = grpc_call_auth_context(call);
+    bool ok = false;
+    if (ctx && grpc_auth_context_peer_is_authenticated(ctx) &&
+        property_is(ctx, GRPC_TRANSPORT_SECURITY_TYPE_PROPERTY_NAME,
+                    GRPC_SSL_TRANSPORT_SECURITY_TYPE) &&
+        property_is(ctx, GRPC_SSL_SESSION_REUSED_PROPERTY, "false")) {
+        grpc_auth_property_iterator it =
+            grpc_auth_context_find_properties_by_name(ctx, GRPC_PEER_URI_PROPERTY_NAME);
+        const grpc_auth_property *uri = grpc_auth_property_iterator_next(&it);
+        if (uri && uri->value_length < TLS_URI_MAX && !memchr(uri->value, 0, uri->value_length) &&
+            !grpc_auth_property_iterator_next(&it)) {
+            memcpy(out, uri->value, uri->value_length);
+            out[uri->value_length] = 0;
+            ok = true;
+        }
+    }
+    if (ctx)
+        grpc_auth_context_release(ctx);
+    return ok;
+}
+
+static unsigned calls_of(const struct link_server *s, const char *peer) /* under its mutex */
+{
+    unsigned n = 0;
+    for (const struct server_call *call = s->calls; call; call = call->next)
+        n += strcmp(call->peer, peer) == 0;
+    return n;
+}
+
+/* ---- what the calls cost ---- */
+
+/* A connection that breaks takes along what it carried after it was last read: so it is read with
+ * every chunk. */
+void server_socket_read(const struct server_call *call)
+{
+    struct link_server *s = call->server;
+    pthread_mutex_lock(&s->mutex);
+    link_sockets_read(&s->sockets, call->socket);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+const char *server_site_of(const char *peer)
+{
+    const char *slash = strrchr(peer, '/');
+    return slash && slash[1] ? slash + 1 : "-";
+}
+
+/* The call that begins, on which connection, after how long a silence of its site. */
+static void socket_begin(struct server_call *call, grpc_call *core) /* under the server's mutex */
+{
+    struct link_server *s = call->server;
+    char *from = grpc_call_get_peer(core);
+    call->socket = link_sockets_own(&s->sockets, from, server_site_of(call->peer));
+    link_sockets_spoke(&s->sockets, server_site_of(call->peer), link_now_ms(),
+                       calls_of(s, call->peer) == 0);
+    gpr_free(from);
+}
+
+void server_book_sockets(struct link_server *s) /* under its mutex */
+{
+    struct ledger_row row;
+    while (s->book && link_sockets_next(&s->sockets, &row))
+        s->book(s->book_self, &row);
+}
+
+static void book(const struct server_call *call,
+                 struct ledger_row *row) /* under the server's mutex */
+{
+    struct link_server *s = call->server;
+    link_sockets_settle(&s->sockets, call->socket);
+    server_book_sockets(s);
+    link_sockets_spoke(&s->sockets, server_site_of(call->peer), link_now_ms(), false);
+    if (!s->book)
+        return;
+    snprintf(row->site, sizeof row->site, "%s", server_site_of(call->peer));
+    s->book(s->book_self, row);
+}
+
+/* ---- calls ---- */
+
+static void call_unlist(struct server_call *call) /* it is not woken any more */
+{
+    struct link_server *s = call->server;
+    pthread_mutex_lock(&s->mutex);
+    struct server_call **at = &s->calls;
+    while (*at != call)
+        at = &(*at)->next;
+    *at = call->next;
+    pthread_mutex_unlock(&s->mutex);
+}
+
+static void call_close(struct server_call *call)
+{
+    struct link_server *s = call->server;
+    call_unlist(call);
+    struct ledger_row row = link_call_row(call->c);
+    link_call_close(call->c);
+    if (call->source) {
+        pthread_mutex_lock(&s->service_mutex);
+        s->service.fetched(s->service.self, call->source);
+        pthread_mutex_unlock(&s->service_mutex);
+    }
+    pthread_mutex_lock(&s->mutex);
+    book(call, &row);
+    call->next = s->ended;
+    s->ended = call;
+    s->call_count--;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+/* gRPC's health service, for probes of any kind: the connection was accepted, both certificates
+ * verified, and this process answers calls. */
+static void serve_health(struct server_call *call)
+{
+    static const uint8_t SERVING[] = {0x08, 0x01}; /* HealthCheckResponse.status = SERVING */
+    link_call_send(call->c, link_buffer(SERVING, sizeof SERVING));
+    link_call_reply(call->c, GRPC_STATUS_OK, "");
+}
+
+static void call_answer(struct server_call *call)
+{
+    switch (call->method) {
+    case LINK_CONTRIBUTE:
+        server_serve_contribution(call);
+        break;
+    case LINK_FETCH:
+        server_serve_fetch(call);
+        break;
+    case LINK_UNKNOWN:
+        if (call->health)
+            serve_health(call);
+        else
+            link_call_reply(call->c, GRPC_STATUS_UNIMPLEMENTED, "no such method");
+        break;
+    default:
+        server_serve_small(call);
+    }
+}
+
+static void *call_main(void *arg)
+{
+    struct server_call *call = arg;
+    switch (call->verdict) {
+    case SERVER_NO_IDENTITY:
+        link_call_reply(call->c, GRPC_STATUS_PERMISSION_DENIED,
+                        "the certificate must name exactly one URI, atoll://run/role/name");
+        break;
+    case SERVER_BUSY:
+        link_call_reply(call->c, GRPC_STATUS_RESOURCE_EXHAUSTED,
+                        "busy: too many calls of this site at once");
+        break;
+    case SERVER_ADMITTED:
+        call_answer(call);
+    }
+    call_close(call);
+    return NULL;
+}
+
+void server_calls_join(struct link_server *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    struct server_call *list = s->ended;
+    s->ended = NULL;
+    pthread_mutex_unlock(&s->mutex);
+    while (list) {
+        struct server_call *call = list;
+        list = call->next;
+        pthread_join(call->thread, NULL);
+        free(call);
+    }
+}
+
+/* Under the server's mutex. */
+static enum server_verdict call_verdict(const struct link_server *s, const struct server_call *call)
+{
+    unsigned unknown = 0;
+    if (!*call->peer)
+        return SERVER_NO_IDENTITY;
+    for (const struct server_call *c = s->calls; c; c = c->next)
+        unknown += !c->known;
+    bool busy = calls_of(s, call->peer) >= SERVER_CALLS_PER_SITE_MAX ||
+                (!call->known && unknown >= UNKNOWN_PEER_CALLS_MAX);
+    return busy ? SERVER_BUSY : SERVER_ADMITTED;
+}
+
+/* At most one line a minute: the caller decides how often it asks. Under the server's mutex. */
+static void unknown_method_log(struct link_server *s, const struct server_call *call,
+                               const grpc_call_details *details)
+{
+    uint64_t now = link_now_ms();
+    char quoted[256], *path;
+    s->unknown_methods++;
+    if (s->unknown_logged_ms && now - s->unknown_logged_ms < UNKNOWN_LOG_MS)
+        return;
+    path = grpc_slice_to_c_string(details->method);
+    log_event(LOG_WARN, "unknown_method", "peer=%s method=%s calls=%llu", call->peer,
+              log_quote(quoted, sizeof quoted, path), (unsigned long long)s->unknown_methods);
+    gpr_free(path);
+    s->unknown_logged_ms = now;
+}
+
+static void call_about(struct link_server *s, struct server_call *call, const struct request *r)
+{
+    const struct link_service *service = &s->service;
+    if (!peer_uri(r->call, call->peer))
+        call->peer[0] = 0;
+    call->known = !service->known || strcmp(call->peer, s->uri) == 0 ||
+                  service->known(service->self, call->peer);
+    call->verdict = call_verdict(s, call);
+    if (r->method != LINK_UNKNOWN)
+        return;
+    call->health = grpc_slice_str_cmp(r->details.method, LINK_HEALTH_PATH) == 0;
+    if (!call->health)
+        unknown_method_log(s, call, &r->details);
+}
+
+/* False: no thread, or no room. */
+static bool call_start(struct link_server *s, struct server_call *call, const struct request *r)
+{
+    pthread_mutex_lock(&s->mutex);
+    bool room = s->call_count < SERVER_CALLS_MAX && !s->stopping;
+    if (room) {
+        call_about(s, call, r);
+        socket_begin(call, r->call);
+        room = pthread_create(&call->thread, NULL, call_main, call) == 0;
+    }
+    if (room) {
+        call->next = s->calls;
+        s->calls = call;
+        s->call_count++;
+    }
+    pthread_mutex_unlock(&s->mutex);
+    return room;
+}
+
+/* The peer learns RESOURCE_EXHAUSTED, and asks again later. */
+static void call_refuse(grpc_call *call)
+{
+    grpc_call_cancel_with_status(call, GRPC_STATUS_RESOURCE_EXHAUSTED, "busy", NULL);
+}
+
+static void call_take(struct link_server *s, const struct request *r)
+{
+    server_calls_join(s);
+    struct server_call *call = calloc(1, sizeof *call);
+    struct link_call *c = call ? link_call_accept(r->call) : NULL;
+    if (!c) {
+        call_refuse(r->call);
+        grpc_call_unref(r->call);
+        free(call);
+        return;
+    }
+    *call = (struct server_call){.server = s, .c = c, .method = r->method};
+    if (call_start(s, call, r))
+        return;
+    call_refuse(r->call);
+    link_call_close(c);
+    free(call);
+}
+
+void server_request_next(struct link_server *s, unsigned method)
+{
+    struct request *r = &s->requests[method];
+    grpc_metadata_array_destroy(&r->metadata);
+    grpc_metadata_array_init(&r->metadata);
+    r->method = method;
+    if (method == LINK_UNKNOWN) {
+        grpc_call_details_destroy(&r->details);
+        grpc_call_details_init(&r->details);
+        grpc_server_request_call(s->server, &r->call, &r->details, &r->metadata, s->cq, s->notify,
+                                 r); /* an error: the server shuts down */
+        return;
+    }
+    grpc_server_request_registered_call(s->server, s->methods[method], &r->call, &r->deadline,
+                                        &r->metadata, NULL, s->cq, s->notify, r);
+}
+
+void *server_admission_main(void *server)
+{
+    struct link_server *s = server;
+    for (;;) {
+        grpc_event ev =
+            grpc_completion_queue_next(s->notify, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+        if (ev.type == GRPC_QUEUE_SHUTDOWN)
+            return NULL;
+        if (ev.tag == s) { /* the server has shut down */
+            grpc_completion_queue_shutdown(s->notify);
+            continue;
+        }
+        struct request *r = ev.tag;
+        if (!ev.success)
+            continue;
+        call_take(s, r);
+        server_request_next(s, r->method);
+    }
+}

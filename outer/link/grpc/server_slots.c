@@ -1,0 +1,233 @@
+/* Which streams of contributions are received at a time: so many as there is memory for. A stream
+ * waits for its slot in the order of arrival. It loses the slot when a newer stream of its site and
+ * fragment arrives, and when it brings next to nothing while others wait: how long that may last
+ * follows from the rates at which streams were received so far.
+ */
+#include <string.h>
+#include "kernels/base/log.h"
+#include "outer/link/grpc/link_server.h"
+
+enum {
+    SILENT_LEAST_MS =
+        5000, /* nothing for so long is no proof of a broken line, but reason enough */
+    SILENT_MOST_MS = 60000,
+    SILENT_CHUNKS = 4,   /* the time of so many chunks at the mean rate, between these two */
+    SILENT_BYTES = 1024, /* pings and window updates of an idle connection stay below it */
+    SLOWER = 64          /* than the mean by so much counts as nothing */
+};
+
+static bool slot_same_site(const struct server_call *a, const struct server_call *b)
+{
+    return strcmp(a->peer, b->peer) == 0;
+}
+
+/* Of all sites, a site's share; where sites are not known, a quarter. */
+static unsigned slot_share(const struct link_server *s)
+{
+    unsigned sites = s->sites ? s->sites : 4;
+    return (s->receiving_most + sites - 1) / sites;
+}
+
+/* Streams that join leave room for one of each site: else a few sites with slow lines would keep
+ * all others waiting. Under the server's mutex, as all below. */
+static bool slot_free_for(const struct link_server *s, const struct server_call *call)
+{
+    unsigned mine = 0, joined = 0;
+    if (s->receiving >= s->receiving_most)
+        return false;
+    for (const struct server_call *c = s->calls; c; c = c->next) {
+        bool held = c->slot.state == SLOT_HELD;
+        joined += held && c->slot.joins;
+        mine += held && slot_same_site(c, call);
+    }
+    return mine < slot_share(s) && (!call->slot.joins || joined + s->sites < s->receiving_most);
+}
+
+static void slot_give(struct link_server *s, struct server_call *call)
+{
+    struct server_slot *slot = &call->slot;
+    slot->state = SLOT_HELD;
+    slot->since_ms = slot->mark_ms = link_now_ms();
+    slot->mark_bytes = slot->bytes = 0;
+    slot->mark_socket = link_sockets_received(&s->sockets, call->socket);
+    s->receiving++;
+}
+
+static struct server_call *slot_next_waiting(const struct link_server *s, uint64_t after)
+{
+    struct server_call *next = NULL;
+    for (struct server_call *c = s->calls; c; c = c->next)
+        if (c->slot.state == SLOT_WAITING && c->slot.ticket > after &&
+            (!next || c->slot.ticket < next->slot.ticket))
+            next = c;
+    return next;
+}
+
+/* What has become free goes to those that wait, in their order. */
+static void slots_pass_on(struct link_server *s)
+{
+    uint64_t ticket = 0;
+    struct server_call *c;
+    while (s->receiving < s->receiving_most && (c = slot_next_waiting(s, ticket))) {
+        ticket = c->slot.ticket;
+        if (!slot_free_for(s, c))
+            continue;
+        slot_give(s, c);
+        link_call_wake(c->c);
+    }
+}
+
+static void slot_take_back(struct link_server *s, struct server_call *call, enum slot_state state)
+{
+    s->receiving -= call->slot.state == SLOT_HELD;
+    call->slot.state = state;
+}
+
+/* A new leading stream: what its site sent of the same fragment before may hang on a connection
+ * that is dead, which shows only after a while. */
+static void slots_supersede(struct link_server *s, const struct server_call *call)
+{
+    for (struct server_call *c = s->calls; c; c = c->next) {
+        bool live = c->slot.state == SLOT_HELD || c->slot.state == SLOT_WAITING;
+        if (c == call || !live || c->slot.fragment != call->slot.fragment ||
+            !slot_same_site(c, call))
+            continue;
+        slot_take_back(s, c, SLOT_SUPERSEDED);
+        link_call_wake(c->c);
+    }
+}
+
+static enum slot_state slot_ask(struct server_call *call, const struct wire_contribution *m)
+{
+    struct link_server *s = call->server;
+    pthread_mutex_lock(&s->mutex);
+    call->slot = (struct server_slot){
+        .fragment = m->fragment, .joins = m->stream > 0, .ticket = ++s->tickets};
+    if (!call->slot.joins) {
+        slots_supersede(s, call);
+        call->slot.state = SLOT_WAITING;
+        slots_pass_on(s);
+    } else if (slot_free_for(s, call)) {
+        slot_give(s, call);
+    }
+    enum slot_state state = call->slot.state;
+    pthread_mutex_unlock(&s->mutex);
+    return state;
+}
+
+enum slot_state server_slot_state(struct server_call *call)
+{
+    struct link_server *s = call->server;
+    pthread_mutex_lock(&s->mutex);
+    enum slot_state state = call->slot.state;
+    pthread_mutex_unlock(&s->mutex);
+    return state;
+}
+
+enum slot_state server_slot_begin(struct server_call *call, const struct wire_contribution *m)
+{
+    enum slot_state state = slot_ask(call, m);
+    while (state == SLOT_WAITING && !server_stopping(call->server) &&
+           link_call_wait_again(call->c, UINT64_MAX / 4))
+        state = server_slot_state(call);
+    return state;
+}
+
+void server_slot_end(struct server_call *call)
+{
+    struct link_server *s = call->server;
+    struct server_slot *slot = &call->slot;
+    pthread_mutex_lock(&s->mutex);
+    uint64_t held_ms = link_now_ms() - slot->since_ms;
+    if (slot->state == SLOT_HELD && slot->bytes >= WIRE_CHUNK_BYTES) {
+        double rate = (double)slot->bytes * 1000 / (double)(held_ms + 1);
+        s->stream_rate += (rate - s->stream_rate) / (s->stream_rate > 0 ? 8 : 1);
+    }
+    slot_take_back(s, call, SLOT_NONE);
+    slots_pass_on(s);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+/* ---- progress ---- */
+
+static uint64_t silent_ms(const struct link_server *s)
+{
+    if (s->stream_rate <= 0)
+        return SILENT_LEAST_MS;
+    double ms = SILENT_CHUNKS * 1000.0 * WIRE_CHUNK_BYTES / s->stream_rate;
+    return ms < SILENT_LEAST_MS  ? SILENT_LEAST_MS
+           : ms > SILENT_MOST_MS ? SILENT_MOST_MS
+                                 : (uint64_t)ms;
+}
+
+/* Others wait that this slot would help. */
+static unsigned slots_wanted(const struct link_server *s, const struct server_call *call)
+{
+    unsigned wanted = 0;
+    for (const struct server_call *c = s->calls; c; c = c->next)
+        wanted += c->slot.state == SLOT_WAITING && !slot_same_site(c, call);
+    return wanted;
+}
+
+/* Once for each site, as far as the list goes. */
+static void silent_log(struct link_server *s, const struct server_call *call, uint64_t ms,
+                       unsigned wanted)
+{
+    unsigned held = 0;
+    for (unsigned i = 0; i < SERVER_SILENT_LOGGED; i++)
+        if (strcmp(s->silent_logged[i], call->peer) == 0)
+            return;
+    for (const struct server_call *c = s->calls; c; c = c->next)
+        held += c->slot.state == SLOT_HELD && slot_same_site(c, call);
+    memcpy(s->silent_logged[s->silent_next++ % SERVER_SILENT_LOGGED], call->peer,
+           sizeof call->peer);
+    log_event(LOG_WARN, "receive_slot",
+              "site=%s fragment=%u silent_s=%llu held=%u of=%u waiting=%u "
+              "why=\"it offered a contribution and sends nothing; its slot goes to the next site\"",
+              server_site_of(call->peer), call->slot.fragment, (unsigned long long)ms / 1000, held,
+              s->receiving_most, wanted);
+}
+
+/* Bytes of chunks, or of the connection while a chunk is on its way. */
+static bool slot_silent(struct link_server *s, struct server_call *call)
+{
+    struct server_slot *slot = &call->slot;
+    uint64_t now = link_now_ms(), ms = now - slot->mark_ms;
+    if (ms < silent_ms(s))
+        return false;
+    uint64_t socket = link_sockets_received(&s->sockets, call->socket);
+    uint64_t came = slot->bytes - slot->mark_bytes, arrived = socket - slot->mark_socket;
+    double least = s->stream_rate / SLOWER * (double)ms / 1000;
+    if ((double)(came > arrived ? came : arrived) >=
+        (least > SILENT_BYTES ? least : SILENT_BYTES)) {
+        slot->mark_ms = now;
+        slot->mark_bytes = slot->bytes;
+        slot->mark_socket = socket;
+        return false;
+    }
+    unsigned wanted = slots_wanted(s, call);
+    if (wanted)
+        silent_log(s, call, ms, wanted);
+    return wanted > 0;
+}
+
+void server_slot_bytes(struct server_call *call, size_t bytes)
+{
+    struct link_server *s = call->server;
+    pthread_mutex_lock(&s->mutex);
+    call->slot.bytes += bytes;
+    pthread_mutex_unlock(&s->mutex);
+}
+
+enum slot_state server_slot_look(struct server_call *call)
+{
+    struct link_server *s = call->server;
+    pthread_mutex_lock(&s->mutex);
+    if (call->slot.state == SLOT_HELD && slot_silent(s, call)) {
+        slot_take_back(s, call, SLOT_SILENT);
+        slots_pass_on(s);
+    }
+    enum slot_state state = call->slot.state;
+    pthread_mutex_unlock(&s->mutex);
+    return state;
+}

@@ -1,0 +1,179 @@
+/* The aggregator's work thread, and the small calls: hello, report, leave, and polls that are held
+ * until work() has something for them. */
+#include <string.h>
+#include "outer/link/grpc/link_server.h"
+
+enum { HOLD_MS_MAX = 60000 };
+
+/* ---- the work thread ---- */
+
+void server_work_soon(struct link_server *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    s->work_due = true;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+void server_wake_held(struct link_server *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    for (struct server_call *call = s->calls; call; call = call->next)
+        if (call->method == LINK_POLL || (call->slot.state == SLOT_WAITING && s->stopping))
+            link_call_wake(call->c);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+static bool work_wait(struct link_server *s, uint64_t wake_ms)
+{
+    struct timespec until = {(time_t)(wake_ms / 1000), (long)(wake_ms % 1000) * 1000000};
+    bool ever = wake_ms < UINT64_MAX / 2;
+    pthread_mutex_lock(&s->mutex);
+    int late = 0;
+    while (!s->work_due && !s->stopping && !late)
+        late = ever ? pthread_cond_timedwait(&s->changed, &s->mutex, &until)
+                    : pthread_cond_wait(&s->changed, &s->mutex);
+    s->work_due = false;
+    bool go = !s->stopping;
+    pthread_mutex_unlock(&s->mutex);
+    return go;
+}
+
+bool server_stopping(struct link_server *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    bool stopping = s->stopping;
+    pthread_mutex_unlock(&s->mutex);
+    return stopping;
+}
+
+void server_work_stop(struct link_server *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    s->stopping = true;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+void *server_work_main(void *server)
+{
+    struct link_server *s = server;
+    uint64_t wake_ms = 0;
+    bool stop = false;
+    while (!stop && work_wait(s, wake_ms)) {
+        pthread_mutex_lock(&s->service_mutex);
+        wake_ms = s->service.work(s->service.self, &stop);
+        pthread_mutex_unlock(&s->service_mutex);
+        server_wake_held(s);
+    }
+    atomic_store(&s->stopped, stop);
+    return NULL;
+}
+
+/* ---- small calls ---- */
+
+bool server_answer(struct link_call *c, enum wire_kind kind, const void *answer, struct arena *a)
+{
+    uint8_t *data;
+    size_t n;
+    return wire_encode(kind, answer, a, &data, &n) == ERR_OK &&
+           link_call_send(c, link_buffer(data, n));
+}
+
+enum err server_request(struct link_call *c, enum wire_kind kind, void *message, struct arena *a)
+{
+    if (!link_call_recv_start(c))
+        return err_set(ERR_PROTO, "no request");
+    uint64_t until = link_now_ms() + SERVER_FIRST_MESSAGE_MS;
+    while (!link_call_wait_until(c, &c->recv, until))
+        if (link_now_ms() >= until) {
+            grpc_call_cancel(c->call, NULL); /* then the operation comes back */
+            break;
+        }
+    grpc_byte_buffer *bb = link_call_received(c);
+    return bb ? link_decode(bb, kind, message, a) : err_set(ERR_PROTO, "no request");
+}
+
+void server_refuse(struct link_call *c, enum err e)
+{
+    if (e == ERR_MEMORY)
+        link_call_reply(c, GRPC_STATUS_RESOURCE_EXHAUSTED, LINK_NO_MEMORY);
+    else
+        link_call_reply(c, GRPC_STATUS_INVALID_ARGUMENT, err_message());
+}
+
+/* The service answers, again after each work(), until it is no longer PENDING or the caller's time
+ * is over. */
+static void poll_held(struct server_call *call, const struct wire_poll *m,
+                      struct wire_poll_answer *answer)
+{
+    struct link_server *s = call->server;
+    uint64_t until = link_now_ms() + (m->hold_ms < HOLD_MS_MAX ? m->hold_ms : HOLD_MS_MAX);
+    bool again;
+    do {
+        answer->answer = (struct wire_answer){0};
+        manifest_clear(&answer->manifest);
+        pthread_mutex_lock(&s->service_mutex);
+        s->service.poll(s->service.self, call->peer, m, answer);
+        pthread_mutex_unlock(&s->service_mutex);
+        again = answer->answer.outcome == ROUND_PENDING && !server_stopping(s) &&
+                link_call_wait_again(call->c, until);
+    } while (again);
+}
+
+union message {
+    struct wire_hello hello;
+    struct wire_poll poll;
+    struct wire_report report;
+    struct wire_leave leave;
+};
+union answer {
+    struct wire_hello_answer hello;
+    struct wire_poll_answer poll;
+    struct wire_answer plain;
+};
+static const struct {
+    enum wire_kind request, answer;
+} kinds[] = {
+    [LINK_HELLO] = {WIRE_HELLO, WIRE_HELLO_ANSWER},
+    [LINK_POLL] = {WIRE_POLL, WIRE_POLL_ANSWER},
+    [LINK_REPORT] = {WIRE_REPORT, WIRE_ANSWER},
+    [LINK_LEAVE] = {WIRE_LEAVE, WIRE_ANSWER},
+};
+
+static void service_call(struct server_call *call, const union message *m, union answer *answer)
+{
+    struct link_server *s = call->server;
+    const struct link_service *service = &s->service;
+    pthread_mutex_lock(&s->service_mutex);
+    if (call->method == LINK_HELLO)
+        service->hello(service->self, call->peer, &m->hello, &answer->hello);
+    else if (call->method == LINK_REPORT)
+        service->report(service->self, call->peer, &m->report, &answer->plain);
+    else
+        service->leave(service->self, call->peer, &m->leave, &answer->plain);
+    pthread_mutex_unlock(&s->service_mutex);
+    server_work_soon(s);
+}
+
+void server_serve_small(struct server_call *call)
+{
+    struct arena a = arena_make(WIRE_DECODE_BYTES_MAX);
+    union message m;
+    union answer answer = {0};
+    enum err e = server_request(call->c, kinds[call->method].request, &m, &a);
+    if (e != ERR_OK) {
+        server_refuse(call->c, e);
+    } else {
+        link_call_about(call->c, (enum link_method)call->method, &m);
+        if (call->method == LINK_POLL)
+            poll_held(call, &m.poll, &answer.poll);
+        else
+            service_call(call, &m, &answer);
+        if (server_answer(call->c, kinds[call->method].answer, &answer, &a))
+            link_call_reply(call->c, GRPC_STATUS_OK, "");
+        else /* or the site hung up: then this goes nowhere */
+            link_call_reply(call->c, GRPC_STATUS_RESOURCE_EXHAUSTED, LINK_NO_MEMORY);
+    }
+    arena_free(&a);
+}
