@@ -257,14 +257,19 @@ static void close_all(struct play *p)
     arena_free(&p->perm);
 }
 
-static enum err one_round(struct play *p, unsigned f, uint64_t round, float *local)
+static enum err one_round(struct play *p, unsigned f, uint64_t round)
 {
     size_t n = p->r->exchange->fragments.f[f].elements;
     const float *theta = p->site_member.state[f].theta;
+    struct site_completion done;
+    float *local;
+    TRY(site_acquire(p->site, f, &local));
     for (size_t i = 0; i < n; i++)
         local[i] = theta[i] + (float)((i * 37 + round) % 101) / 65536 - 50.0f / 65536;
     p->since_s = now_s();
-    TRY(site_round(p->site, f, round, local, 1, round));
+    site_submit(p->site, &(struct site_submission){
+                             .fragment = f, .round = round, .base = round, .weight = 1});
+    TRY(site_reap(p->site, f, &theta, &done));
     p->apply_s = now_s() - p->since_s;
     TRY(aggregator_failed(p->aggregator));
     return site_prune(p->site, f, round + 1);
@@ -279,13 +284,11 @@ static enum err play(struct play *p, struct exchange_cost *out)
     const struct codec *whole = codec_get(schedule_codec(&p->schedule, f, 0, 0));
     size_t size = c->aggregate_max(c, n, p->sites),
            whole_size = whole->aggregate_max(whole, n, p->sites);
-    float *local;
-    TRY_ALLOC(local = arena_array(&p->perm, n, sizeof *local));
     TRY_ALLOC(p->sum = arena_alloc(&p->perm, size > whole_size ? size : whole_size));
     for (uint64_t round = 0; round < p->schedule.full_precision_rounds; round++)
-        TRY(one_round(p, f, round, local));
+        TRY(one_round(p, f, round));
     for (int i = 0; i < TIMED; i++) {
-        TRY(one_round(p, f, p->schedule.full_precision_rounds + (uint64_t)i, local));
+        TRY(one_round(p, f, p->schedule.full_precision_rounds + (uint64_t)i));
         all.encode_s += p->encode_s;
         all.apply_s += p->apply_s;
         all.accept_s += p->accept_s;

@@ -68,7 +68,7 @@ static float toy_noise(uint64_t a, uint64_t b, uint64_t c)
 
 /* Towards a target of the site's own, with noise, moments and a pull between elements of different
  * fragments. In quorum mode the noise depends on the process: such a trainer does not repeat. */
-static void toy_step(struct sim_node *n)
+static void toy_gradient(struct sim_node *n)
 {
     struct sim *s = n->sim;
     uint64_t salt = s->o.strict ? 0 : n->lives;
@@ -79,8 +79,16 @@ static void toy_step(struct sim_node *n)
                   noise = toy_noise((uint64_t)n->step, i, n->index + 8 * salt);
             float pull = (n->slab[i] - target) * 0.1f + n->slab[s->table.elements - 1 - i] * 0.02f;
             moment[i] = moment[i] * 0.5f + pull + noise * 0.05f;
-            n->slab[i] -= moment[i] * 0.1f;
         }
+}
+
+static void toy_update(struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    const float *moment = n->slab + s->table.elements;
+    for (size_t k = 0; k < s->table.count; k++)
+        for (size_t i = s->tensors[k].offset; i < s->tensors[k].offset + s->tensors[k].count; i++)
+            n->slab[i] -= moment[i] * 0.1f;
     n->step++;
 }
 
@@ -92,7 +100,7 @@ static enum err inner_save(struct sim_node *n)
     size_t bytes = s->table.elements * sizeof *n->slab;
     struct file_part parts[3] = {
         {&n->step, sizeof n->step}, {n->slab, 2 * bytes}, {n->began, bytes}};
-    TRY(site_stored(n->site));
+    TRY(site_wait_stored(n->site));
     TRY(n->env.env.ops->write(&n->env.env, "inner", parts, 3));
     for (unsigned f = 0; f < s->o.fragments; f++)
         TRY(site_prune(n->site, f, schedule_applied(&s->schedule, f, n->step - 1)));
@@ -117,26 +125,6 @@ static void inner_load(struct sim_node *n)
     }
 }
 
-/* Quorum: the others went on without us; so do we, from their newest state. */
-static enum err skip(struct sim_node *n, bool *skipped)
-{
-    struct sim *s = n->sim;
-    int64_t reached = schedule_reached(&s->schedule, n->have);
-    *skipped = !s->o.strict && reached > n->step;
-    if (!*skipped)
-        return ERR_OK;
-    TRY(sim_overlap_clear(n));
-    n->step = reached;
-    for (unsigned f = 0; f < s->o.fragments; f++) {
-        uint64_t applied = s->o.overlap ? schedule_applied(&s->schedule, f, reached) : UINT64_MAX;
-        TRY(site_moved(n->site, f));
-        TRY(site_theta(n->site, f, applied, n->part)); /* as site_train.c does */
-        fragment_scatter(s->cpu, n->slab, n->part, &s->fragments.f[f]);
-        memcpy(n->began + s->first[f], n->part, s->fragments.f[f].elements * sizeof *n->part);
-    }
-    return ERR_OK;
-}
-
 void sim_damage(struct sim_node *n, float *part)
 {
     struct sim *s = n->sim;
@@ -146,46 +134,22 @@ void sim_damage(struct sim_node *n, float *part)
     s->r->damaged++;
 }
 
-static enum err rounds_due(struct sim_node *n)
-{
-    struct sim *s = n->sim;
-    uint64_t round;
-    if (s->o.overlap)
-        return sim_overlap_due(n);
-    for (unsigned f = 0; f < s->o.fragments; f++) {
-        if (!schedule_due(&s->schedule, n->step, f, &round))
-            continue;
-        fragment_gather(s->cpu, n->part, n->slab, &s->fragments.f[f]);
-        sim_damage(n, n->part);
-        memcpy(n->sent + s->first[f], n->part, s->fragments.f[f].elements * sizeof *n->part);
-        TRY(site_round(n->site, f, round, n->part, n->weight, (uint64_t)n->step * 100));
-        fragment_scatter(s->cpu, n->slab, n->part, &s->fragments.f[f]);
-        n->have[f] = n->replica.state[f].round;
-        TRY(site_report(n->site, f, n->step, 1, 1, (uint64_t)n->step * 100));
-    }
-    return ERR_OK;
-}
-
 static enum err site_train(struct sim_node *n)
 {
     struct sim *s = n->sim;
     inner_load(n);
-    bool skipped;
     TRY(site_start(n->site, s->initial));
-    for (unsigned f = 0; f < s->o.fragments; f++)
-        n->have[f] = n->replica.state[f].round;
-    memset(n->flight, 0, sizeof n->flight);
-    TRY(skip(n, &skipped));
-    if (s->o.overlap && !skipped)
-        TRY(sim_overlap_resume(n));
+    TRY(sim_resume(n));
     while (n->step < s->o.steps) {
         sim_sleep(&s->clock, s->clock.now_ms + n->step_ms + sim_below(&s->clock, n->step_ms),
                   &n->env);
         if (n->env.dead)
             return err_set(ERR_STOPPED, "crash");
-        toy_step(n);
-        TRY(rounds_due(n));
-        TRY(skip(n, &skipped));
+        toy_gradient(n);
+        TRY(sim_event(n, STEPPER_BEFORE_UPDATE, n->step + 1));
+        toy_update(n);
+        TRY(sim_event(n, STEPPER_AFTER_STEP, n->step));
+        TRY(sim_event(n, STEPPER_MOVED, n->step));
         if (n->step % n->checkpoint_every == 0)
             TRY(inner_save(n));
     }
@@ -203,6 +167,7 @@ static enum err site_process(struct sim_node *n, struct arena *arena)
                               .canonical = s->canonical,
                               .strict = s->o.strict,
                               .error_feedback_decay = s->o.error_feedback_decay,
+                              .max_local_steps_offline = s->o.max_local_steps_offline,
                               .straggler_ms = 20000,
                               .seed = s->o.seed + n->index,
                               .stop = &n->env.stop};
@@ -426,7 +391,7 @@ static enum err node_make(struct sim *s, unsigned i)
     TRY_ALLOC(n->slab = arena_array(&s->arena, 2 * elements, sizeof *n->slab));
     TRY_ALLOC(n->part = arena_array(&s->arena, elements, sizeof *n->part));
     TRY_ALLOC(n->sent = arena_array(&s->arena, elements, sizeof *n->sent));
-    TRY_ALLOC(n->gathered = arena_array(&s->arena, elements, sizeof *n->gathered));
+    TRY_ALLOC(n->taken = arena_array(&s->arena, elements, sizeof *n->taken));
     TRY_ALLOC(n->began = arena_array(&s->arena, elements, sizeof *n->began));
     TRY_ALLOC(n->base = arena_array(&s->arena, elements, sizeof *n->base));
     TRY_ALLOC(n->trained = arena_array(&s->arena, elements, sizeof *n->trained));
@@ -535,7 +500,9 @@ struct sim_options sim_draw(uint64_t seed)
         OVERLAP,
         MIX,
         REENCODE,
-        EAGER
+        EAGER,
+        BEFORE_UPDATE,
+        OFFLINE
     };
 #define DRAW(what, n) rng_below(seed, RNG_TEST, what, n)
     static const float feedbacks[] = {1, 1, 0.5f}, back_offs[] = {0, 0, 0.25f, 2},
@@ -560,6 +527,9 @@ struct sim_options sim_draw(uint64_t seed)
     o.eager = o.overlap == o.every && DRAW(EAGER, 2);
     o.keep = 2 + DRAW(KEEP, 3);
     o.downlink_compression_from = reencode[DRAW(REENCODE, 3)];
+    o.before_update = o.overlap > 0 && o.overlap < o.every && DRAW(BEFORE_UPDATE, 2);
+    o.max_local_steps_offline =
+        !o.strict && DRAW(OFFLINE, 2) ? 1 + (int64_t)DRAW(OFFLINE, 2 * (uint64_t)o.every) : 0;
     o.late = !o.strict && DRAW(LATE, 2);
     o.absent = !o.strict && DRAW(ABSENT, 2);
     o.damaged = !o.strict && o.sites > 2 && DRAW(DAMAGED, 3) == 0;

@@ -25,8 +25,10 @@ struct sim_options {
     uint64_t seed;
     unsigned sites, fragments;
     int64_t steps, every, overlap;
-    float mix;  /* with overlap */
-    bool eager; /* with the one-round delay */
+    float mix;                       /* with overlap */
+    bool eager;                      /* with the one-round delay */
+    bool before_update;              /* with overlap, but not with the one-round delay */
+    int64_t max_local_steps_offline; /* quorum */
     enum codec_kind codec;
     float error_feedback_decay, residual_reset;
     unsigned downlink_compression_from;
@@ -44,7 +46,8 @@ struct sim_result {
     char why[SIM_WHY_MAX];
     struct digest state;                   /* of all members */
     struct digest residual[SIM_SITES_MAX]; /* theta, momentum, codes, residual of each site */
-    uint64_t virtual_ms, calls, crashes, restarts, commits, snapshots, excluded, gap_ms,
+    uint64_t virtual_ms, calls, crashes, restarts, commits, snapshots, excluded, gap_ms, moved,
+        postponed,      /* site_train.h: steps given up, rounds that waited offline */
         backed_off,     /* rounds that a backlog made whole */
         damaged,        /* deltas that were not finite */
         reencoded,      /* rounds of one payload, the aggregator's own */

@@ -1,8 +1,9 @@
 #ifndef SIM_OWN_H
 #define SIM_OWN_H
-/* Shared by sim.c (the nodes) and sim_check.c (what must hold). */
+/* Shared by sim.c (the nodes), sim_steps.c (their steps) and sim_check.c (what must hold). */
 #include "inner/model/table.h"
 #include "outer/aggregator/aggregator.h"
+#include "outer/diloco/stepper.h"
 #include "outer/sim/link_sim.h"
 #include "outer/sim/sim.h"
 #include "outer/site/site.h"
@@ -25,15 +26,15 @@ struct sim_node { /* a site */
     struct link_sim link;
     struct outer_state replica;
     struct site *site;
-    float *slab; /* the toy's parameters, then their moments */
-    float *part; /* the fragment that is being exchanged */
-    float *sent; /* all fragments as they were sent last, in fragment order */
-    float *gathered;
+    float *slab;  /* the toy's parameters, then their moments */
+    float *part;  /* a fragment's local parameters */
+    float *taken; /* a recorded theta */
+    float *sent;  /* all fragments as they were sent last, in fragment order */
     float *began; /* with eager starts, in fragment order: what each fragment's steps began at, kept
                      with the checkpoint; base: those of the round sent last */
     float *base;
-    uint64_t flight[SIM_FRAGMENTS_MAX]; /* round in flight, + 1; 0: none */
-    uint64_t have[SIM_FRAGMENTS_MAX];   /* state when it was applied last */
+    struct stepper stepper;
+    struct stepper_update update;
     float weight;
     int64_t step, checkpoint_every;
     uint64_t start_ms, step_ms, away_from_ms, away_until_ms;
@@ -83,10 +84,9 @@ void sim_violate(struct sim *s, const char *format, ...) __attribute__((format(p
 
 void sim_damage(struct sim_node *n, float *part); /* what the site trained, now and then */
 
-/* sim_overlap.c: all that is applied and sent after this step */
-enum err sim_overlap_due(struct sim_node *n) MUST;
-enum err sim_overlap_resume(struct sim_node *n) MUST; /* what was in flight at the checkpoint */
-enum err sim_overlap_clear(struct sim_node *n) MUST;  /* lands all, takes none */
+/* sim_steps.c: carries out what the stepper says of this event */
+enum err sim_event(struct sim_node *n, enum stepper_phase phase, int64_t step) MUST;
+enum err sim_resume(struct sim_node *n) MUST; /* the checkpoint is loaded, the site started */
 
 /* sim_check.c */
 void sim_watch(struct sim *s);

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 #include "outer/aggregator/aggregator.h"
+#include "outer/diloco/stepper.h"
 #include "outer/sim/link_line.h"
 #include "outer/link/link_many.h"
 
@@ -23,10 +24,9 @@ struct node { /* a site */
     struct outer_state replica;
     struct site *site;
     struct arena arena;
-    float local[DEV_BLOCK];
+    struct stepper stepper;
+    struct stepper_update update;
     int64_t step, sent_step[ROUND_FRAGMENTS_MAX];
-    uint64_t flight[ROUND_FRAGMENTS_MAX];  /* round + 1 */
-    uint64_t have[ROUND_FRAGMENTS_MAX];    /* state that was merged last */
     double exposed_s[ROUND_FRAGMENTS_MAX]; /* what training has waited for the fragment's round
                                               under way */
     double flight_ms, stale, trained_s;    /* virtual time at which the steps under way are done */
@@ -105,20 +105,25 @@ static double now_s(const struct node *n)
     return (double)n->run->clock.now_ms / 1e3;
 }
 
-/* waited_s: what training stood still for when it was merged, beyond exposed_s. */
-static void merged(struct node *n, unsigned f, uint64_t round, const struct site_times *times,
-                   double flight_ms, double waited_s)
+static void applied(struct node *n, const struct stepper_action *a,
+                    const struct site_completion *done)
 {
+    unsigned f = a->fragment;
     int64_t stale = n->step - n->sent_step[f];
-    bool in = included(n, f, round);
+    bool in = included(n, f, a->round);
     n->r->merged += in;
-    n->r->missed += n->replica.state[f].round - round - in;
+    n->r->missed += n->replica.state[f].round - a->round - in;
     n->r->stale_max = stale > n->r->stale_max ? stale : n->r->stale_max;
     n->stale += (double)stale;
-    n->flight_ms += flight_ms;
-    struct simulate_round r = {
-        n->index, f, round, n->step, .t_s = now_s(n), .flight_s = flight_ms / 1e3, .times = *times};
-    r.exposed_s = n->exposed_s[f] + waited_s;
+    n->flight_ms += done->flight_ms;
+    struct simulate_round r = {.site = n->index,
+                               .fragment = f,
+                               .round = a->round,
+                               .step = n->step,
+                               .t_s = now_s(n),
+                               .flight_s = done->flight_ms / 1e3,
+                               .exposed_s = n->exposed_s[f],
+                               .times = done->times};
     r.compute_s = r.t_s - n->rounded_s - r.exposed_s;
     n->exposed_s[f] = 0;
     n->rounded_s = r.t_s;
@@ -126,136 +131,82 @@ static void merged(struct node *n, unsigned f, uint64_t round, const struct site
         n->run->o->rounded(n->run->o->rounded_self, &r);
 }
 
-static enum err round_waited(struct node *n, unsigned f, uint64_t round)
-{
-    n->sent_step[f] = n->step;
-    train(n, f, n->local);
-    double begin = now_s(n);
-    TRY(site_round(n->site, f, round, n->local, 1, (uint64_t)n->step));
-    double took = now_s(n) - begin;
-    struct site_times times = site_last(n->site);
-    merged(n, f, round, &times, 1e3 * took, took);
-    n->have[f] = n->replica.state[f].round;
-    TRY(site_report(n->site, f, n->step, 1, 1, (uint64_t)n->step));
-    return site_prune(n->site, f, round + 1);
-}
+/* ---- actions of the stepper; the stand-in has no local parameters ---- */
 
-/* ---- overlapped rounds, in the order of site_train_overlap.c ---- */
-
-static bool lands(const struct node *n, unsigned f)
-{
-    return n->flight[f] && schedule_apply(&n->run->schedule, f, n->flight[f] - 1) <= n->step;
-}
-
-static enum err land(struct node *n, unsigned f)
+static enum err reap(struct node *n, const struct stepper_action *a)
 {
     const float *theta;
-    struct site_landed landed;
+    struct site_completion done;
     double begin = now_s(n);
-    TRY(site_collect(n->site, f, &theta, &landed));
-    merged(n, f, n->flight[f] - 1, &landed.times, landed.flight_ms, now_s(n) - begin);
-    n->flight[f] = 0;
-    n->have[f] = landed.reached;
-    return site_prune(n->site, f, landed.reached);
+    TRY(site_reap(n->site, a->fragment, &theta, &done));
+    n->exposed_s[a->fragment] += now_s(n) - begin;
+    applied(n, a, &done);
+    (void)stepper_reaped(&n->stepper, a, done.reached, done.skipped);
+    return site_prune(n->site, a->fragment, done.reached);
 }
 
-/* Sent before the round before it is applied, at the same step. */
-static bool sent_first(const struct node *n, unsigned f)
+static enum err submit(struct node *n, const struct stepper_action *a)
 {
-    uint64_t round;
-    return schedule_delayed(&n->run->schedule, f) &&
-           schedule_due(&n->run->schedule, n->step, f, &round);
-}
-
-static enum err depart(struct node *n, unsigned f, uint64_t round)
-{
-    const struct schedule *s = &n->run->schedule;
-    struct site_sending w = {.fragment = f,
-                             .round = round,
-                             .base = schedule_base(s, f, round),
-                             .ahead = s->eager && sent_first(n, f) && lands(n, f),
-                             .weight = 1,
-                             .data_cursor = (uint64_t)n->step,
-                             .step = n->step,
-                             .loss = 1,
-                             .tokens_per_second = 1,
-                             .tokens = (uint64_t)n->step};
     float *local;
+    TRY(site_acquire(n->site, a->fragment, &local));
+    train(n, a->fragment, local);
+    site_submit(n->site, &(struct site_submission){.fragment = a->fragment,
+                                                   .round = a->round,
+                                                   .base = a->base,
+                                                   .weight = 1,
+                                                   .data_cursor = (uint64_t)n->step,
+                                                   .from_start = a->from_start,
+                                                   .step = n->step,
+                                                   .loss = 1,
+                                                   .tokens_per_second = 1,
+                                                   .tokens = (uint64_t)n->step});
+    n->sent_step[a->fragment] = n->step;
+    return ERR_OK;
+}
+
+/* Waits for the round or for its eager start. */
+static enum err wait_for(struct node *n, const struct stepper_action *a)
+{
     const float *start;
-    if (lands(n, f))
-        TRY(land(n, f));
-    TRY(site_lend(n->site, f, &local));
-    train(n, f, local);
-    site_send(n->site, &w);
-    n->flight[f] = round + 1;
-    n->sent_step[f] = n->step;
     double begin = now_s(n);
-    if (schedule_eager(s, f, round))
-        TRY(site_eager(n->site, f, &start));
-    n->exposed_s[f] += now_s(n) - begin;
-    return ERR_OK;
+    enum err e = a->verb == STEPPER_EAGER ? site_eager(n->site, a->fragment, &start)
+                                          : site_complete(n->site, a->fragment);
+    n->exposed_s[a->fragment] += now_s(n) - begin;
+    return e;
 }
 
-static enum err act_overlapped(struct node *n)
+static enum err move(struct node *n, int64_t step)
 {
-    const struct schedule *s = &n->run->schedule;
-    unsigned lanes = schedule_lanes(s), finished = 0;
-    bool last = n->step == s->steps;
-    uint64_t round;
-    for (unsigned f = 0; f < s->fragments; f++)
-        if (lands(n, f) && !sent_first(n, f))
-            TRY(land(n, f));
-    for (unsigned f = 0; f < s->fragments; f++) {
-        if (!schedule_due(s, n->step, f, &round))
-            continue;
-        if (last && f - finished == lanes)
-            TRY(land(n, finished++));
-        TRY(depart(n, f, round));
-    }
-    while (last && finished < s->fragments)
-        TRY(land(n, finished++));
-    return ERR_OK;
-}
-
-/* What site_train does after a step. */
-static enum err act(struct node *n)
-{
-    const struct schedule *s = &n->run->schedule;
-    uint64_t round;
-    if (s->overlap)
-        return act_overlapped(n);
-    for (unsigned f = 0; f < s->fragments; f++)
-        if (schedule_due(s, n->step, f, &round))
-            TRY(round_waited(n, f, round));
-    return ERR_OK;
-}
-
-/* The next step after which something is sent or applied. */
-static int64_t next_step(const struct node *n)
-{
-    const struct schedule *s = &n->run->schedule;
-    int64_t next = schedule_next(s, n->step);
-    for (unsigned f = 0; f < s->fragments; f++)
-        if (n->flight[f]) {
-            int64_t at = schedule_apply(s, f, n->flight[f] - 1);
-            next = at > n->step && at < next ? at : next;
-        }
-    return next;
-}
-
-/* Quorum: the others went on without this site, and so does it, from their newest state. */
-static enum err skip(struct node *n)
-{
-    const struct schedule *s = &n->run->schedule;
-    int64_t reached = schedule_reached(s, n->have);
-    if (n->run->o->strict || reached <= n->step)
-        return ERR_OK;
-    for (unsigned f = 0; f < s->fragments; f++) {
-        if (n->flight[f])
-            TRY(land(n, f));
+    for (unsigned f = 0; f < n->run->schedule.fragments; f++)
         TRY(site_moved(n->site, f));
+    n->step = step;
+    return ERR_OK;
+}
+
+static enum err act(struct node *n, const struct stepper_action *a)
+{
+    switch (a->verb) {
+    case STEPPER_WAIT:
+    case STEPPER_EAGER:
+        return wait_for(n, a);
+    case STEPPER_APPLY:
+    case STEPPER_DROP:
+        return reap(n, a);
+    case STEPPER_SUBMIT:
+        return submit(n, a);
+    case STEPPER_MOVE:
+        return move(n, a->step);
+    default:
+        return ERR_OK;
     }
-    n->step = reached;
+}
+
+static enum err event(struct node *n, enum stepper_phase phase)
+{
+    struct stepper_event e = {.phase = phase, .step = n->step, .now_ms = n->run->clock.now_ms};
+    stepper_step(&n->stepper, &e, &n->update);
+    for (unsigned i = 0; i < n->update.count; i++)
+        TRY(act(n, &n->update.action[i]));
     return ERR_OK;
 }
 
@@ -272,18 +223,20 @@ static enum err site_run(struct node *n)
 {
     struct simulate_run *s = n->run;
     TRY(site_start(n->site, s->initial));
+    stepper_open(&n->stepper,
+                 &(struct stepper_options){.schedule = s->schedule, .strict = s->o->strict});
     n->started = true;
     n->rounded_s = now_s(n);
     while (n->step < s->schedule.steps) {
-        int64_t next = next_step(n);
+        int64_t next = stepper_next(&n->stepper, n->step);
         double train_s = (double)(next - n->step) * n->as->step_s;
         n->r->train_s += train_s;
         n->trained_s = now_s(n) + train_s;
         link_line_wait(&n->end, train_s);
         n->step = next;
         look_up(s, n->step);
-        TRY(act(n));
-        TRY(skip(n));
+        TRY(event(n, STEPPER_AFTER_STEP));
+        TRY(event(n, STEPPER_MOVED));
     }
     return ERR_OK;
 }

@@ -1,5 +1,5 @@
-/* A site's end of the outer loop. DiLoCo (2311.08105) Algorithm 1 is ticked off in site_round and
- * adopt: lines 11 to 16, with S1 to S11 of docs/protocol.md 3.1 beside them.
+/* A site's end of the outer loop. DiLoCo (2311.08105) Algorithm 1 is ticked off in site_round_run
+ * and adopt: lines 11 to 16, with S1 to S11 of docs/protocol.md 3.1 beside them.
  */
 #include "outer/site/site.h"
 #include <math.h>
@@ -31,7 +31,7 @@ static size_t largest_payload(const struct outer_state_options *o)
     return most;
 }
 
-static size_t largest_elements(const struct outer_state_options *o)
+size_t site_largest_elements(const struct outer_state_options *o)
 {
     size_t most = 0;
     for (unsigned f = 0; f < o->fragments->count; f++)
@@ -42,7 +42,7 @@ static size_t largest_elements(const struct outer_state_options *o)
 /* Aggregate of all sites, or a snapshot: all that replicas share. */
 static size_t largest_download(const struct outer_state_options *o, unsigned site_count)
 {
-    size_t elements = largest_elements(o);
+    size_t elements = site_largest_elements(o);
     size_t most = elements * outer_opt_bytes(&o->outer) + elements / DEV_BLOCK;
     for (unsigned k = 0; k < CODEC_COUNT; k++) {
         const struct codec *c = codec_get((enum codec_kind)k);
@@ -57,23 +57,24 @@ static size_t largest_download(const struct outer_state_options *o, unsigned sit
 struct outer_memory site_memory(const struct outer_state_options *o, unsigned site_count,
                                 int64_t max_local_steps_offline, bool here)
 {
-    size_t elements = largest_elements(o),
-           lanes = site_lanes_count(&o->schedule, max_local_steps_offline);
-    size_t values = elements * sizeof(float);
-    size_t lane = values + (o->forgets ? elements * sizeof(double) : 0) + largest_payload(o) +
+    size_t elements = site_largest_elements(o), values = elements * sizeof(float);
+    size_t threads = site_slot_count(&o->schedule, max_local_steps_offline);
+    size_t locals = (threads ? threads : 1) * values, metrics = 0;
+    size_t slot = values + (o->forgets ? elements * sizeof(double) : 0) + largest_payload(o) +
                   largest_download(o, site_count);
-    size_t of_lanes = lane + (o->schedule.eager ? values : 0) + (here ? values : 0), gauges = 0;
     for (unsigned f = 0; f < o->fragments->count; f++)
-        gauges += sizeof(struct outer_metrics_state) + metrics_bytes(o->fragments->f[f].elements);
-    return (struct outer_memory){.device = here ? 0 : lanes * values,
-                                 .host = gauges + lane + lanes * of_lanes};
+        metrics += sizeof(struct outer_metrics_state) + metrics_bytes(o->fragments->f[f].elements);
+    return (struct outer_memory){.device = here ? 0 : locals,
+                                 .host = metrics + slot +
+                                         threads * (slot + (o->schedule.eager ? values : 0)) +
+                                         (here ? locals : 0)};
 }
 
-enum err site_lane_make(struct site_lane *l, struct site *s, struct arena *perm)
+enum err site_slot_make(struct site_slot *l, struct site *s, struct arena *perm)
 {
     const struct outer_state_options *o = &s->replica->o;
-    size_t elements = largest_elements(o);
-    *l = (struct site_lane){.site = s};
+    size_t elements = site_largest_elements(o);
+    *l = (struct site_slot){.site = s};
     TRY_ALLOC(l->payload = arena_alloc(perm, largest_payload(o)));
     TRY_ALLOC(l->residual = arena_array(perm, elements, sizeof *l->residual));
     TRY_ALLOC(l->download = arena_alloc(perm, largest_download(o, s->o.site_count)));
@@ -100,30 +101,25 @@ enum err site_open(struct site **out, struct env *w, struct link *l, struct oute
     for (unsigned f = 0; f < m->fragments->count; f++)
         TRY(metrics_open(&s->metrics[f], m->fragments->f[f].elements, perm));
     *out = s;
-    TRY(site_lane_make(&s->main, s, perm));
+    TRY(site_slot_make(&s->main, s, perm));
     TRY(site_identify(s));
-    return site_lanes_open(s, perm);
+    return site_slots_open(s, perm);
 }
 
 void site_close(struct site *s)
 {
     if (!s)
         return;
-    site_lanes_end(s);
-    site_lanes_free(s);
+    site_slots_end(s);
+    site_slots_free(s);
     s->env->ops->mutex_close(s->env, s->post);
     s->env->ops->mutex_close(s->env, s->mutex);
     s->post = s->mutex = NULL;
 }
 
-static void enter(struct site *s)
+static enum err unlocked(struct site *s, enum err e)
 {
-    s->env->ops->lock(s->env, s->mutex);
-}
-
-static enum err leave(struct site *s, enum err e)
-{
-    s->env->ops->unlock(s->env, s->mutex);
+    site_unlock(s);
     return e;
 }
 
@@ -172,7 +168,7 @@ static enum err manifest_next(const struct site *s, unsigned fragment, const str
 /* ---- fetching ---- */
 
 /* Until complete; ROUND_GONE is left to the caller. */
-static enum err fetch(struct site_lane *l, enum wire_what what, unsigned fragment, uint64_t round,
+static enum err fetch(struct site_slot *l, enum wire_what what, unsigned fragment, uint64_t round,
                       size_t size, bool *gone)
 {
     struct site *s = l->site;
@@ -201,7 +197,7 @@ static enum err fetch(struct site_lane *l, enum wire_what what, unsigned fragmen
     return ERR_OK;
 }
 
-static enum err poll(struct site_lane *l, unsigned fragment, uint64_t round, uint32_t hold_ms,
+static enum err poll(struct site_slot *l, unsigned fragment, uint64_t round, uint32_t hold_ms,
                      struct wire_poll_answer *a)
 {
     struct site *s = l->site;
@@ -245,7 +241,7 @@ static void own_copy(const struct site *s, unsigned fragment, float *residual, d
 
 /* State `round` as bytes. own: keeps the residual that lies in the lane; else it starts at zero.
  * *done false: the aggregator has gone on in the meantime. */
-static enum err snapshot(struct site_lane *l, unsigned fragment, uint64_t round, bool own,
+static enum err snapshot(struct site_slot *l, unsigned fragment, uint64_t round, bool own,
                          bool *done)
 {
     struct site *s = l->site;
@@ -273,7 +269,7 @@ static enum err snapshot(struct site_lane *l, unsigned fragment, uint64_t round,
 }
 
 /* Too far behind for aggregates: the newest state there is. */
-static enum err leap(struct site_lane *l, unsigned fragment)
+static enum err leap(struct site_slot *l, unsigned fragment)
 {
     struct site *s = l->site;
     for (bool done = false; !done;) {
@@ -291,7 +287,7 @@ static enum err leap(struct site_lane *l, unsigned fragment)
 
 /* Our outer state is wrong although its inputs were right, twice: the aggregator's bytes replace
  * it, the residual is our own, of state `kept`. */
-static enum err heal(struct site_lane *l, unsigned fragment, uint64_t round,
+static enum err heal(struct site_slot *l, unsigned fragment, uint64_t round,
                      const struct outer_state_fragment *kept)
 {
     bool done = false;
@@ -309,7 +305,7 @@ static enum err heal(struct site_lane *l, unsigned fragment, uint64_t round,
 }
 
 /* S7: the outer step, once more from the stored state when its digest is not the manifest's. */
-static enum err apply(struct site_lane *l, unsigned fragment, struct manifest *m)
+static enum err apply(struct site_slot *l, unsigned fragment, struct manifest *m)
 {
     struct site *s = l->site;
     enum err e = outer_state_apply(s->replica, fragment, m, false, l->download, m->aggregate_bytes);
@@ -337,7 +333,7 @@ static void measure(struct site *s, unsigned fragment)
 
 /* An aborted round: no aggregate, the state stays. What this site sent goes back into its residual
  * (docs/protocol.md 3.10). */
-static enum err adopt_aborted(struct site_lane *l, unsigned fragment, struct manifest *m)
+static enum err adopt_aborted(struct site_slot *l, unsigned fragment, struct manifest *m)
 {
     log_event(LOG_WARN, "round_aborted", "fragment=%u round=%llu", fragment,
               (unsigned long long)m->round);
@@ -346,7 +342,7 @@ static enum err adopt_aborted(struct site_lane *l, unsigned fragment, struct man
     return outer_state_abort(l->site->replica, fragment, m, false);
 }
 
-static enum err adopt(struct site_lane *l, unsigned fragment, struct manifest *m)
+static enum err adopt(struct site_slot *l, unsigned fragment, struct manifest *m)
 {
     struct site *s = l->site;
     enum err e = ERR_PROTO;
@@ -381,7 +377,7 @@ static enum err adopt(struct site_lane *l, unsigned fragment, struct manifest *m
 }
 
 /* One question about the round we stand before; at most one state further. */
-static enum err advance(struct site_lane *l, unsigned fragment, uint32_t hold_ms)
+static enum err advance(struct site_slot *l, unsigned fragment, uint32_t hold_ms)
 {
     struct site *s = l->site;
     struct wire_poll_answer a;
@@ -395,10 +391,10 @@ static enum err advance(struct site_lane *l, unsigned fragment, uint32_t hold_ms
         return leap(l, fragment);
     if (a.answer.outcome == ROUND_PENDING && *a.answer.text)
         site_notice(l, "waiting for %s", a.answer.text);
-    return now - start < PENDING_MS ? site_wait(l, PENDING_MS) : ERR_OK;
+    return now - start < PENDING_MS ? site_sleep(l, PENDING_MS) : ERR_OK;
 }
 
-static enum err catch_up(struct site_lane *l, unsigned fragment)
+static enum err catch_up(struct site_slot *l, unsigned fragment)
 {
     struct site *s = l->site;
     while (s->replica->state[fragment].round < s->round_there[fragment])
@@ -409,7 +405,7 @@ static enum err catch_up(struct site_lane *l, unsigned fragment)
 /* ---- start, part by part ---- */
 
 /* After a hello: same round, other digest. */
-static enum err compare(struct site_lane *l, unsigned fragment)
+static enum err compare(struct site_slot *l, unsigned fragment)
 {
     struct site *s = l->site;
     const struct outer_state_fragment *state = &s->replica->state[fragment];
@@ -425,7 +421,7 @@ static enum err compare(struct site_lane *l, unsigned fragment)
 
 /* The others may be waiting for bytes that are stored here: they go before the steps are repeated.
  */
-static enum err resend(struct site_lane *l, unsigned fragment)
+static enum err resend(struct site_slot *l, unsigned fragment)
 {
     struct site *s = l->site;
     TRY(site_outbox_load(l, fragment, s->replica->state[fragment].round));
@@ -446,24 +442,24 @@ enum err site_theta_to(struct site *s, unsigned fragment, uint64_t round, float 
 
 /* What is stored is sent; what was accepted from this site but is no longer stored is never made a
  * second time. */
-static enum err contribution(struct site_lane *l, const struct site_sending *w, float *local)
+static enum err contribution(struct site_slot *l, const struct site_submission *w)
 {
     struct site *s = l->site;
     unsigned f = w->fragment;
     uint64_t round = s->replica->state[f].round;
     TRY(site_outbox_load(l, f, round));
     if (l->box.valid)
-        return ERR_OK;
+        return site_eager_begin(l, w);
     if (s->round_there[f] == round && !digest_zero(&s->accepted_there[f])) {
         log_event(LOG_WARN, "outbox_lost", "fragment=%u round=%llu", f, (unsigned long long)round);
-        return ERR_OK;
+        return site_eager_begin(l, w);
     }
     bool others_can = !s->o.strict && s->o.site_count / 2 + 1 < s->o.site_count;
-    if (w->again && others_can) { /* it sat out, or its outbox is lost */
-        l->sat_out = true;
+    if (w->resend && others_can) { /* it was skipped, or its outbox is lost */
+        l->completion.skipped = true;
         return ERR_OK;
     }
-    if (w->again)
+    if (w->resend)
         return err_set(
             ERR_CORRUPT,
             "outbox/%u/%llu is gone, and the parameters it was made of have been trained "
@@ -471,34 +467,34 @@ static enum err contribution(struct site_lane *l, const struct site_sending *w, 
             "repeated from before it",
             f, (unsigned long long)round);
     TRY(site_eager_others(l, w));
-    enum err e = site_outbox_make(l, w, local);
+    enum err e = site_outbox_make(l, w, l->local);
     if (e != ERR_DIVERGED || !others_can)
         return e;
     char quoted[512];
     log_event(LOG_ERROR, "sits_out", "fragment=%u round=%llu why=%s", f, (unsigned long long)round,
               log_quote(quoted, sizeof quoted, err_message()));
-    l->sat_out = true;
-    site_notice(l, "sits round %llu out: %s", (unsigned long long)round, err_message());
-    return site_eager_drop(l, f, round);
+    l->completion.skipped = true;
+    site_notice(l, "skips round %llu: %s", (unsigned long long)round, err_message());
+    TRY(site_eager_drop(l, f, round));
+    return site_eager_begin(l, w);
 }
 
-enum err site_round_on(struct site_lane *l, const struct site_sending *w, float *local)
+enum err site_round_run(struct site_slot *l, const struct site_submission *w)
 {
     struct site *s = l->site;
     unsigned f = w->fragment;
     const struct outer_state_fragment *state = &s->replica->state[f];
     l->times = (struct site_times){0};
-    l->sat_out = l->started = false;
+    l->completion = (struct site_completion){0};
     if (state->round > w->round) {
         TRY(site_eager_begin(l, w));
-        return site_theta_to(s, f, w->round + 1, local);
+        return site_theta_to(s, f, w->round + 1, l->local);
     }
     if (state->round < w->round)
         return err_set(ERR_INTERNAL, "fragment %u: round %llu is due before round %llu", f,
                        (unsigned long long)w->round, (unsigned long long)state->round);
-    TRY(contribution(l, w, local)); /* lines 11, 12; S1 to S3 */
-    TRY(site_eager_begin(l, w));
-    site_lane_stored(l);
+    TRY(contribution(l, w)); /* lines 11, 12; S1 to S3 */
+    site_slot_stored(l);
     while (state->round == w->round) {
         bool here = l->box.valid && l->box.fragment == f && l->box.round == w->round;
         if (here && !l->box.received && s->round_there[f] <= w->round)
@@ -507,44 +503,7 @@ enum err site_round_on(struct site_lane *l, const struct site_sending *w, float 
             TRY(advance(l, f, HOLD_MS)); /* S6 to S9 */
     }
     TRY(catch_up(l, f));
-    return site_theta_to(s, f, state->round, local); /* line 15; S10 */
-}
-
-enum err site_round(struct site *s, unsigned fragment, uint64_t round, float *local, float weight,
-                    uint64_t data_cursor)
-{
-    struct site_sending w = {.fragment = fragment,
-                             .round = round,
-                             .base = round,
-                             .weight = weight,
-                             .data_cursor = data_cursor};
-    enter(s);
-    return leave(s, site_round_on(&s->main, &w, local));
-}
-
-static enum err unreachable_now(struct site_lane *l, unsigned fragment, uint64_t round,
-                                uint64_t max_local_steps_offline, bool *unreachable)
-{
-    struct site *s = l->site;
-    *unreachable = false;
-    s->max_local_steps_offline[fragment] = max_local_steps_offline;
-    if (s->o.strict || s->replica->state[fragment].round != round)
-        return ERR_OK;
-    TRY(site_outbox_load(l, fragment, round));
-    if (l->box.valid)
-        return ERR_OK;
-    (void)site_head(l, fragment);
-    enum err e = site_hello_once(l, true);
-    *unreachable = e == ERR_LINK;
-    return e == ERR_LINK ? ERR_OK : e;
-}
-
-enum err site_unreachable(struct site *s, unsigned fragment, uint64_t round,
-                          uint64_t max_local_steps_offline, bool *unreachable)
-{
-    enter(s);
-    return leave(s,
-                 unreachable_now(&s->main, fragment, round, max_local_steps_offline, unreachable));
+    return site_theta_to(s, f, state->round, l->local); /* line 15; S10 */
 }
 
 /* ---- report, start, leave ---- */
@@ -605,7 +564,7 @@ static bool over(struct site *s, unsigned fragment)
 }
 
 /* S11. */
-enum err site_report_on(struct site_lane *l, const struct site_sending *w)
+enum err site_report_on(struct site_slot *l, const struct site_submission *w)
 {
     struct site *s = l->site;
     unsigned fragment = w->fragment;
@@ -654,34 +613,22 @@ enum err site_report_on(struct site_lane *l, const struct site_sending *w)
     }
 }
 
-enum err site_report(struct site *s, unsigned fragment, int64_t step, double loss,
-                     double tokens_per_second, uint64_t tokens)
-{
-    struct site_sending w = {.fragment = fragment,
-                             .step = step,
-                             .loss = loss,
-                             .tokens_per_second = tokens_per_second,
-                             .tokens = tokens};
-    enter(s);
-    return leave(s, site_report_on(&s->main, &w));
-}
-
 /* What was adopted without a step of the trainer: nobody else would tell, and the aggregator's run
  * ends only when every site has told it of the last round. */
-static enum err report_standing(struct site_lane *l, unsigned fragment)
+static enum err report_standing(struct site_slot *l, unsigned fragment)
 {
     struct site *s = l->site;
     uint64_t round = s->replica->state[fragment].round;
     if (round == 0 || MUTANT(STANDING_UNTOLD))
         return ERR_OK;
-    struct site_sending w = {.fragment = fragment,
-                             .step = schedule_step(&s->replica->schedule, fragment, round - 1),
-                             .loss = NAN,
-                             .tokens_per_second = NAN};
+    struct site_submission w = {.fragment = fragment,
+                                .step = schedule_step(&s->replica->schedule, fragment, round - 1),
+                                .loss = NAN,
+                                .tokens_per_second = NAN};
     return site_report_on(l, &w);
 }
 
-static enum err begin(struct site_lane *l, const float *initial_slab)
+static enum err begin(struct site_slot *l, const float *initial_slab)
 {
     struct site *s = l->site;
     bool found = outer_state_found(s->replica);
@@ -702,16 +649,16 @@ static enum err begin(struct site_lane *l, const float *initial_slab)
 
 enum err site_start(struct site *s, const float *initial_slab)
 {
-    enter(s);
-    return leave(s, begin(&s->main, initial_slab));
+    site_lock(s);
+    return unlocked(s, begin(&s->main, initial_slab));
 }
 
 enum err site_leave(struct site *s, const char *why)
 {
     struct wire_leave m;
     struct wire_answer a;
-    site_lanes_settle(s);
-    site_lanes_end(s); /* nothing is said after the good-bye */
+    site_slots_settle(s);
+    site_slots_end(s); /* nothing is said after the good-bye */
     enum err e = ERR_OK;
     for (unsigned p = 0; e == ERR_OK && (p == 0 || p < s->o.aggregators); p++) {
         m = (struct wire_leave){.head = site_head(&s->main, p)};
@@ -724,25 +671,12 @@ enum err site_leave(struct site *s, const char *why)
 
 enum err site_theta(struct site *s, unsigned fragment, uint64_t round, float *theta)
 {
-    enter(s);
-    return leave(s, site_theta_to(s, fragment, round, theta));
+    site_lock(s);
+    return unlocked(s, site_theta_to(s, fragment, round, theta));
 }
 
 enum err site_prune(struct site *s, unsigned fragment, uint64_t oldest_round)
 {
-    enter(s);
-    return leave(s, outer_state_prune(s->replica, fragment, oldest_round));
-}
-
-struct site_times site_last(const struct site *s)
-{
-    return s->main.times;
-}
-
-struct outer_metrics site_gauge(struct site *s, unsigned fragment, uint64_t round)
-{
-    enter(s);
-    struct outer_metrics r = metrics_read(&s->metrics[fragment], round);
-    (void)leave(s, ERR_OK);
-    return r;
+    site_lock(s);
+    return unlocked(s, outer_state_prune(s->replica, fragment, oldest_round));
 }

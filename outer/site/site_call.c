@@ -18,7 +18,7 @@ enum {
 static const char identity_path[] = "id/site";
 static const char magic[8] = "atollI3";
 
-void site_notice(struct site_lane *l, const char *format, ...)
+void site_notice(struct site_slot *l, const char *format, ...)
 {
     struct site *s = l->site;
     char text[512];
@@ -28,10 +28,10 @@ void site_notice(struct site_lane *l, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (l == &s->main)
+    if (!l->thread)
         s->o.notice(s->o.notice_self, text);
     else
-        site_lane_notice(l, text);
+        site_slot_notice(l, text);
 }
 
 static bool stopped(const struct site *s)
@@ -49,13 +49,13 @@ void site_lock(struct site *s)
     s->env->ops->lock(s->env, s->mutex);
 }
 
-enum err site_wait(struct site_lane *l, uint64_t ms)
+enum err site_sleep(struct site_slot *l, uint64_t ms)
 {
     struct site *s = l->site;
     uint64_t now = s->env->ops->now_ms(s->env), end = now + ms;
     while (!stopped(s) && now < end) {
         uint64_t left = end - now;
-        bool sliced = (s->o.stop || s->post) && left > SLICE_MS;
+        bool sliced = (s->o.stop || l->thread) && left > SLICE_MS;
         site_unlock(s);
         s->env->ops->sleep_ms(s->env, sliced ? SLICE_MS : left);
         site_lock(s);
@@ -65,7 +65,7 @@ enum err site_wait(struct site_lane *l, uint64_t ms)
 }
 
 /* Doubles from call to call; a random half of it keeps sites from coming back in step. */
-static uint64_t backoff_ms(struct site_lane *l)
+static uint64_t backoff_ms(struct site_slot *l)
 {
     struct site *s = l->site;
     uint64_t most = s->o.straggler_ms / 2;
@@ -79,32 +79,28 @@ static uint64_t backoff_ms(struct site_lane *l)
 }
 
 /* reason: what the link or the aggregator said, if anything. */
-static enum err residual_reset(struct site_lane *l, const char *why, const char *reason)
+static enum err back_off(struct site_slot *l, const char *why, const char *reason)
 {
     struct site *s = l->site;
     uint64_t now = s->env->ops->now_ms(s->env), ms = backoff_ms(l);
-    if (!l->failures++) {
+    if (!l->failures++)
         l->down_since_ms = now;
-        site_lane_away(l, true);
-    }
     site_notice(l, "%s for %llu s, retrying in %.1f s%s%s", why,
                 (unsigned long long)(now - l->down_since_ms) / 1000, (double)ms / 1000,
                 *reason ? ": " : "", reason);
-    return site_wait(l, ms);
+    return site_sleep(l, ms);
 }
 
-enum err site_called(struct site_lane *l, enum err e, bool *again)
+enum err site_called(struct site_slot *l, enum err e, bool *again)
 {
     struct site *s = l->site;
     *again = e == ERR_LINK;
     if (stopped(s))
         return err_set(ERR_STOPPED, "stopped while talking to the aggregator");
     if (e == ERR_LINK)
-        return residual_reset(l, "aggregator unreachable", err_message());
-    if (e == ERR_OK && l->failures) {
+        return back_off(l, "aggregator unreachable", err_message());
+    if (e == ERR_OK && l->failures)
         site_notice(l, "aggregator reached again");
-        site_lane_away(l, false);
-    }
     l->failures = 0;
     return e;
 }
@@ -127,7 +123,7 @@ static struct wire_head head_to(const struct site *s, unsigned peer)
     return h;
 }
 
-struct wire_head site_head(struct site_lane *l, unsigned fragment)
+struct wire_head site_head(struct site_slot *l, unsigned fragment)
 {
     l->peer = fragment % peers(l->site);
     return head_to(l->site, l->peer);
@@ -243,8 +239,8 @@ static enum err heard(struct site *s, unsigned peer, const struct wire_hello_ans
         s->state_there[f] = there->state;
         s->accepted_there[f] = there->accepted;
         heard_of(&s->main.box, f, there);
-        for (unsigned i = 0; i < s->lanes; i++)
-            heard_of(&s->lane[i].box, f, there);
+        for (unsigned i = 0; i < s->slots; i++)
+            heard_of(&s->slot[i].box, f, there);
     }
     return ERR_OK;
 }
@@ -285,7 +281,7 @@ static enum err taken(struct site *s, enum round_outcome o, const char *text)
         round_outcome_name(o), text, s->o.name);
 }
 
-enum err site_hello_once(struct site_lane *l, bool has_state)
+enum err site_hello_once(struct site_slot *l, bool has_state)
 {
     struct site *s = l->site;
     unsigned peer = l->peer;
@@ -326,14 +322,14 @@ enum err site_hello_once(struct site_lane *l, bool has_state)
     }
 }
 
-enum err site_hello(struct site_lane *l, bool has_state)
+enum err site_hello(struct site_slot *l, bool has_state)
 {
     for (bool again = true; again;)
         TRY(site_called(l, site_hello_once(l, has_state), &again));
     return ERR_OK;
 }
 
-enum err site_react(struct site_lane *l, const struct wire_answer *a)
+enum err site_react(struct site_slot *l, const struct wire_answer *a)
 {
     switch (a->outcome) {
     case ROUND_REBIND:
@@ -341,18 +337,18 @@ enum err site_react(struct site_lane *l, const struct wire_answer *a)
     case ROUND_SUPERSEDED: /* by another stream of ours, or by a newer process: hello tells */
         if (MUTANT(SUPERSEDED_FATAL))
             return refused(a->outcome, a->text);
-        TRY(residual_reset(l, "another stream of this site is being served", ""));
+        TRY(back_off(l, "another stream of this site is being served", ""));
         return site_hello(l, true);
     case ROUND_FULL:
         site_notice(l, "the aggregator cannot take it yet (%s), retrying in %.1f s", a->text,
                     a->retry_ms / 1000.0);
-        return site_wait(l, a->retry_ms ? a->retry_ms : BACKOFF_LAST_MS);
+        return site_sleep(l, a->retry_ms ? a->retry_ms : BACKOFF_LAST_MS);
     case ROUND_RESUME: /* the stream ended before the last byte was good: offer again */
-        return residual_reset(l, "contribution incomplete", a->text);
+        return back_off(l, "contribution incomplete", a->text);
     case ROUND_EARLY:
-        return residual_reset(l, "not yet in this round", a->text);
+        return back_off(l, "not yet in this round", a->text);
     case ROUND_LOST_STATE:
-        return residual_reset(l, "aggregator has lost state and halted", a->text);
+        return back_off(l, "aggregator has lost state and halted", a->text);
     default:
         return refused(a->outcome, a->text);
     }

@@ -28,9 +28,9 @@ static void path_of(char out[PATH_BYTES], unsigned fragment, uint64_t round)
     snprintf(out, PATH_BYTES, "eager/%u/%llu", fragment, (unsigned long long)round);
 }
 
-bool site_eager_due(const struct site_lane *l, const struct site_sending *w)
+bool site_eager_due(const struct site_slot *l, const struct site_submission *w)
 {
-    return l->ahead && schedule_eager(&l->site->replica->schedule, w->fragment, w->round);
+    return l->start && schedule_eager(&l->site->replica->schedule, w->fragment, w->round);
 }
 
 /* ---- the file: header, values, SHA-256 of both ---- */
@@ -52,17 +52,17 @@ static void header_make(uint8_t out[HEADER_BYTES], unsigned fragment, uint64_t r
     bytes_put_u64(&w, round);
 }
 
-static enum err start_write(struct site_lane *l, unsigned fragment, uint64_t round)
+static enum err start_write(struct site_slot *l, unsigned fragment, uint64_t round)
 {
     struct env *w = l->site->env;
     char path[PATH_BYTES];
     uint8_t header[HEADER_BYTES];
-    size_t bytes = elements_of(l->site, fragment) * sizeof *l->ahead;
+    size_t bytes = elements_of(l->site, fragment) * sizeof *l->start;
     path_of(path, fragment, round);
     header_make(header, fragment, round);
-    struct digest check = check_of(header, l->ahead, bytes);
+    struct digest check = check_of(header, l->start, bytes);
     struct file_part parts[3] = {
-        {header, sizeof header}, {l->ahead, bytes}, {check.bytes, sizeof check.bytes}};
+        {header, sizeof header}, {l->start, bytes}, {check.bytes, sizeof check.bytes}};
     return w->ops->write(w, path, parts, 3);
 }
 
@@ -81,7 +81,7 @@ static bool start_parse(float *out, unsigned fragment, uint64_t round, size_t by
     return true;
 }
 
-enum err site_eager_load(struct site_lane *l, unsigned fragment, uint64_t round, float *base,
+enum err site_eager_load(struct site_slot *l, unsigned fragment, uint64_t round, float *base,
                          bool *found)
 {
     struct env *w = l->site->env;
@@ -104,11 +104,11 @@ enum err site_eager_load(struct site_lane *l, unsigned fragment, uint64_t round,
     return e;
 }
 
-enum err site_eager_drop(struct site_lane *l, unsigned fragment, uint64_t round)
+enum err site_eager_drop(struct site_slot *l, unsigned fragment, uint64_t round)
 {
     char path[PATH_BYTES];
     path_of(path, fragment, round);
-    return l->ahead ? l->site->env->ops->remove(l->site->env, path) : ERR_OK;
+    return l->start ? l->site->env->ops->remove(l->site->env, path) : ERR_OK;
 }
 
 enum err site_moved(struct site *s, unsigned fragment)
@@ -128,7 +128,7 @@ enum err site_moved(struct site *s, unsigned fragment)
 /* What this site's contribution to a round decodes to, on the grid that lies in the replica's
  * spare, to `own` (device); the lane's box is that round's then. *known false: it is not stored
  * here. */
-static enum err own_decoded(struct site_lane *l, float *own, unsigned fragment, uint64_t round,
+static enum err own_decoded(struct site_slot *l, float *own, unsigned fragment, uint64_t round,
                             bool *known)
 {
     struct outer_state *m = l->site->replica;
@@ -142,12 +142,13 @@ static enum err own_decoded(struct site_lane *l, float *own, unsigned fragment, 
 }
 
 /* all * mean - own; a lost contribution counts as the mean was. */
-static enum err others_of(struct site_lane *l, const struct site_sending *w, float all, float mine)
+static enum err others_of(struct site_slot *l, const struct site_submission *w, float all,
+                          float mine)
 {
     struct outer_state *m = l->site->replica;
     size_t n = elements_of(l->site, w->fragment);
     float *own = staging_at(&m->staging, STAGING_THETA, m->spare.theta); /* free until the step */
-    float *sum = staging_at(&m->staging, STAGING_BESIDE, l->ahead);
+    float *sum = staging_at(&m->staging, STAGING_BESIDE, l->start);
     bool known = false;
     if (mine > 0)
         TRY(own_decoded(l, own, w->fragment, w->round - 1, &known));
@@ -156,17 +157,17 @@ static enum err others_of(struct site_lane *l, const struct site_sending *w, flo
     m->dev->ops->accumulate(m->dev, sum, m->mean, known ? all : l->others, n);
     if (known)
         m->dev->ops->accumulate(m->dev, sum, own, -1, n);
-    staging_out(&m->staging, l->ahead, sum, n);
+    staging_out(&m->staging, l->start, sum, n);
     return dev_sync(m->dev);
 }
 
-enum err site_eager_others(struct site_lane *l, const struct site_sending *w)
+enum err site_eager_others(struct site_slot *l, const struct site_submission *w)
 {
     struct site *s = l->site;
     struct manifest last;
     if (!site_eager_due(l, w))
         return ERR_OK;
-    memset(l->ahead, 0, elements_of(s, w->fragment) * sizeof *l->ahead);
+    memset(l->start, 0, elements_of(s, w->fragment) * sizeof *l->start);
     l->others = (float)(s->o.site_count - 1) * w->weight; /* not heard: as many as there are */
     if (w->round == 0)
         return ERR_OK;
@@ -183,7 +184,7 @@ enum err site_eager_others(struct site_lane *l, const struct site_sending *w)
     return others_of(l, w, manifest_weight(&last), mine);
 }
 
-enum err site_eager_make(struct site_lane *l, const struct site_sending *w)
+enum err site_eager_make(struct site_slot *l, const struct site_submission *w)
 {
     struct outer_state *m = l->site->replica;
     const struct outer_state_fragment *state = &m->state[w->fragment];
@@ -194,20 +195,19 @@ enum err site_eager_make(struct site_lane *l, const struct site_sending *w)
     TRY(outer_state_decode(m, l->box.codec, m->mean,
                            &(struct codec_payload){l->payload, l->box.payload_bytes}, state->codes,
                            n));
-    m->dev->ops->accumulate(m->dev, m->mean, staging_in(&m->staging, STAGING_BESIDE, l->ahead, n),
+    m->dev->ops->accumulate(m->dev, m->mean, staging_in(&m->staging, STAGING_BESIDE, l->start, n),
                             1, n);
     m->dev->ops->divide(m->dev, m->mean, all, n);
-    TRY(outer_state_ahead(m, w->fragment, l->ahead));
-    l->started = true;
+    TRY(outer_state_ahead(m, w->fragment, l->start));
     return start_write(l, w->fragment, w->round);
 }
 
-enum err site_eager_begin(struct site_lane *l, const struct site_sending *w)
+enum err site_eager_begin(struct site_slot *l, const struct site_submission *w)
 {
     struct site *s = l->site;
     bool found;
-    if (l->started || w->again || !site_eager_due(l, w))
+    if (w->resend || !site_eager_due(l, w))
         return ERR_OK;
-    TRY(site_eager_load(l, w->fragment, w->round, l->ahead, &found));
-    return found ? ERR_OK : site_theta_to(s, w->fragment, w->round, l->ahead);
+    TRY(site_eager_load(l, w->fragment, w->round, l->start, &found));
+    return found ? ERR_OK : site_theta_to(s, w->fragment, w->round, l->start);
 }

@@ -1,185 +1,203 @@
-/* Rounds beside training: a lane is a thread that does for one fragment what site_round does. Its
- * mailbox is guarded by site->post; everything else it touches, by site->mutex (site_own.h).
+/* In-flight slots: a slot carries out one round of one fragment at a time. With overlap each slot
+ * has a thread; blocking, the caller itself carries the round out, in site_complete. The slots'
+ * states are guarded by site->post; everything else a round touches, by site->mutex (site_own.h).
  */
 #include <stdio.h>
 #include <string.h>
 #include "outer/site/site_own.h"
 #include "outer/protocol/mutant.h"
 
-enum { LOOK_MS = 500 }; /* how often a waiting caller passes on what the lanes say */
+enum { LOOK_MS = 500 }; /* how often a waiting caller passes on what the slots say */
 
-static void in(struct site *s)
+static void post_lock(struct site *s)
 {
     s->env->ops->lock(s->env, s->post);
 }
 
-static void out(struct site *s)
+static void post_unlock(struct site *s)
 {
     s->env->ops->unlock(s->env, s->post);
 }
 
-/* ---- on the lane ---- */
+/* With post locked: the state machine. From each state to those after it. */
+static void slot_enter(struct site_slot *l, enum site_slot_state next)
+{
+#define TO(state) (1u << SLOT_##state)
+    static const unsigned after[] = {
+        [SLOT_FREE] = TO(ACQUIRED),
+        [SLOT_ACQUIRED] = TO(SUBMITTED),
+        [SLOT_SUBMITTED] = TO(STORED) | TO(FAILED) | TO(COMPLETE) | TO(REPORTING),
+        [SLOT_FAILED] = TO(FREE),
+        [SLOT_STORED] = TO(COMPLETE) | TO(REPORTING),
+        [SLOT_REPORTING] = TO(COMPLETE) | TO(REAPED),
+        [SLOT_COMPLETE] = TO(FREE),
+        [SLOT_REAPED] = TO(FREE),
+    };
+#undef TO
+    ASSERT(after[l->state] & 1u << next);
+    l->state = next;
+    l->site->env->ops->signal(l->site->env, l->site->post);
+}
 
-/* Inside the gate. What the caller is told beside theta. */
-static void describe(struct site_lane *l, bool replayed, uint64_t begun_ms)
+static bool slot_running(const struct site_slot *l)
+{
+    return l->state == SLOT_SUBMITTED || l->state == SLOT_STORED;
+}
+
+static bool slot_complete(const struct site_slot *l)
+{
+    return l->state == SLOT_COMPLETE || l->state == SLOT_REPORTING || l->state == SLOT_FAILED;
+}
+
+/* ---- carrying out a round: the slot's thread, or the caller ---- */
+
+/* With the mutex locked. What the caller is told beside theta. */
+static void slot_describe(struct site_slot *l, bool replayed, uint64_t begun_ms)
 {
     struct site *s = l->site;
-    const struct site_sending *w = &l->sending;
+    const struct site_submission *w = &l->submission;
     struct manifest m;
-    l->landing = (struct site_landed){.times = l->times,
-                                      .replayed = replayed,
-                                      .reached = s->replica->state[w->fragment].round,
-                                      .flight_ms = (double)(s->env->ops->now_ms(s->env) - begun_ms),
-                                      .sat_out = l->sat_out,
-                                      .metrics = metrics_read(&s->metrics[w->fragment], w->round)};
+    l->completion =
+        (struct site_completion){.times = l->times,
+                                 .replayed = replayed,
+                                 .skipped = l->completion.skipped,
+                                 .reached = s->replica->state[w->fragment].round,
+                                 .flight_ms = (double)(s->env->ops->now_ms(s->env) - begun_ms),
+                                 .metrics = metrics_read(&s->metrics[w->fragment], w->round)};
     if (outer_state_manifest(s->replica, w->fragment, w->round, &m) == ERR_OK) {
-        l->landing.included = manifest_included(&m);
-        l->landing.up_bytes = site_sent_bytes(s, &m);
-        l->landing.down_bytes = m.aggregate_bytes;
+        l->completion.included = manifest_included(&m);
+        l->completion.up_bytes = site_sent_bytes(s, &m);
+        l->completion.down_bytes = m.aggregate_bytes;
     }
 }
 
-static void land(struct site_lane *l, enum err e)
+static void slot_finish(struct site_slot *l, enum err e, bool reports)
 {
-    struct site *s = l->site;
-    in(s);
+    post_lock(l->site);
     l->e = e;
     snprintf(l->why, sizeof l->why, "%s", e == ERR_OK ? "" : err_message());
-    l->stored = l->stored || e == ERR_OK;
-    l->landed = true;
-    s->env->ops->signal(s->env, s->post);
-    out(s);
+    slot_enter(l, reports                                     ? SLOT_REPORTING
+                  : e != ERR_OK && l->state == SLOT_SUBMITTED ? SLOT_FAILED
+                                                              : SLOT_COMPLETE);
+    post_unlock(l->site);
 }
 
 /* The caller has theta and trains on: what goes wrong now it hears at its next step. */
-static void failed_late(struct site *s, enum err e)
+static void slot_reported(struct site_slot *l, enum err e)
 {
-    in(s);
-    if (s->failed == ERR_OK && e != ERR_STOPPED) {
+    struct site *s = l->site;
+    post_lock(s);
+    if (s->failed == ERR_OK && e != ERR_OK && e != ERR_STOPPED) {
         s->failed = e;
         snprintf(s->why, sizeof s->why, "%s", err_message());
     }
-    out(s);
+    slot_enter(l, l->state == SLOT_REAPED ? SLOT_FREE : SLOT_COMPLETE);
+    post_unlock(s);
 }
 
-static void fly(struct site_lane *l)
+static void slot_run(struct site_slot *l)
 {
     struct site *s = l->site;
-    const struct site_sending *w = &l->sending;
-    s->env->ops->lock(s->env, s->mutex);
+    const struct site_submission *w = &l->submission;
+    site_lock(s);
     uint64_t begun_ms = s->env->ops->now_ms(s->env);
     bool replayed = s->replica->state[w->fragment].round > w->round;
     bool last = w->round + 1 == schedule_rounds(&s->replica->schedule, w->fragment);
-    enum err e = site_round_on(l, w, l->local);
+    enum err e = site_round_run(l, w);
     if (e == ERR_OK)
-        describe(l, replayed, begun_ms);
-    /* The aggregator's run ends when all have told of the last round, and this process ends when it
-     * has landed. A wish to stop is the trainer's to obey. */
-    if (e == ERR_OK && last) {
+        slot_describe(l, replayed, begun_ms);
+    /* What is on record was reported before the restart, except perhaps the end: the aggregator's
+     * run ends when all have reported the last round, and this process when it is complete. */
+    bool reports = e == ERR_OK && (last || !replayed), after = reports && !last && l->thread;
+    if (reports && !after) {
         e = site_report_on(l, w);
-        e = e == ERR_STOPPED ? ERR_OK : e;
+        e = e == ERR_STOPPED ? ERR_OK : e; /* a wish to stop is the trainer's to obey */
     }
-    land(l, e);
-    if (e == ERR_OK && !last && !replayed) /* what is on record was told before the restart */
-        e = site_report_on(l, w);
-    s->env->ops->unlock(s->env, s->mutex);
-    if (e != ERR_OK)
-        failed_late(s, e);
+    slot_finish(l, e, after);
+    if (after)
+        slot_reported(l, site_report_on(l, w));
+    site_unlock(s);
 }
 
-static void lane_run(void *self)
+static void slot_thread(void *self)
 {
-    struct site_lane *l = self;
+    struct site_slot *l = self;
     struct site *s = l->site;
-    in(s);
+    post_lock(s);
     while (!s->closing) {
-        if (!l->flying) {
+        if (l->state != SLOT_SUBMITTED) {
             s->env->ops->wait(s->env, s->post, UINT32_MAX);
             continue;
         }
-        out(s);
-        fly(l);
-        in(s);
-        l->flying = false;
-        s->env->ops->signal(s->env, s->post);
+        post_unlock(s);
+        slot_run(l);
+        post_lock(s);
     }
-    out(s);
+    post_unlock(s);
 }
 
-void site_lane_stored(struct site_lane *l)
+void site_slot_stored(struct site_slot *l)
 {
-    struct site *s = l->site;
-    if (!l->thread)
-        return;
-    in(s);
-    l->stored = true;
-    s->env->ops->signal(s->env, s->post);
-    out(s);
+    post_lock(l->site);
+    slot_enter(l, SLOT_STORED);
+    post_unlock(l->site);
 }
 
-void site_lane_away(struct site_lane *l, bool away)
+void site_slot_notice(struct site_slot *l, const char *text)
 {
     struct site *s = l->site;
-    if (!l->thread)
-        return;
-    in(s);
-    l->away = away;
-    out(s);
-}
-
-void site_lane_notice(struct site_lane *l, const char *text)
-{
-    struct site *s = l->site;
-    in(s);
+    post_lock(s);
     snprintf(s->notice, sizeof s->notice, "%s", text);
-    out(s);
+    post_unlock(s);
 }
 
 /* ---- the caller ---- */
 
-/* Inside post; the callback is called outside. */
-static void pass_on(struct site *s)
+/* With post locked; the callback is called without. */
+static void pass_notice(struct site *s)
 {
     char text[SITE_TEXT_MAX];
     memcpy(text, s->notice, sizeof text);
     s->notice[0] = 0;
     if (!*text || !s->o.notice)
         return;
-    out(s);
+    post_unlock(s);
     s->o.notice(s->o.notice_self, text);
-    in(s);
+    post_lock(s);
 }
 
-static void look(struct site *s)
+static void slots_wait(struct site *s)
 {
     s->env->ops->wait(s->env, s->post, LOOK_MS);
-    pass_on(s);
+    pass_notice(s);
 }
 
-/* Inside post: the lane on which the fragment's round flies or has landed. */
-static struct site_lane *lane_of(struct site *s, unsigned fragment)
+/* With post locked: the slot in which the caller has a round of this fragment. */
+static struct site_slot *slot_of(struct site *s, unsigned fragment)
 {
-    for (unsigned i = 0; i < s->lanes; i++)
-        if (s->lane[i].lent && s->lane[i].sending.fragment == fragment)
-            return &s->lane[i];
+    for (unsigned i = 0; i < s->slots; i++) {
+        struct site_slot *l = &s->slot[i];
+        if (l->state != SLOT_FREE && l->state != SLOT_REAPED && l->submission.fragment == fragment)
+            return l;
+    }
     return NULL;
 }
 
-static struct site_lane *lane_free(struct site *s)
+static struct site_slot *slot_free(struct site *s)
 {
-    for (unsigned i = 0; i < s->lanes; i++)
-        if (!s->lane[i].lent && !s->lane[i].flying)
-            return &s->lane[i];
+    for (unsigned i = 0; i < s->slots; i++)
+        if (s->slot[i].state == SLOT_FREE)
+            return &s->slot[i];
     return NULL;
 }
 
-static enum err failed(struct site *s)
+static enum err slots_failed(struct site *s)
 {
     if (s->failed != ERR_OK)
         return err_set(s->failed, "%s", s->why);
-    for (unsigned i = 0; i < s->lanes; i++) {
-        const struct site_lane *l = &s->lane[i];
-        if (l->lent && l->landed && l->e != ERR_OK && l->e != ERR_STOPPED)
+    for (unsigned i = 0; i < s->slots; i++) {
+        const struct site_slot *l = &s->slot[i];
+        if (slot_complete(l) && l->e != ERR_OK && l->e != ERR_STOPPED)
             return err_set(l->e, "%s", l->why);
     }
     return ERR_OK;
@@ -187,122 +205,153 @@ static enum err failed(struct site *s)
 
 enum err site_failed(struct site *s)
 {
-    in(s);
-    pass_on(s);
-    enum err e = failed(s);
-    out(s);
+    post_lock(s);
+    pass_notice(s);
+    enum err e = slots_failed(s);
+    post_unlock(s);
     return e;
 }
 
-enum err site_lend(struct site *s, unsigned fragment, float **local)
+enum err site_acquire(struct site *s, unsigned fragment, float **local)
 {
-    struct site_lane *l;
-    in(s);
-    ASSERT(!lane_of(s, fragment)); /* at most one round of a fragment is in flight */
-    while (!(l = lane_free(s)))
-        look(s); /* there is one lane for each round in flight: this one only has to report yet */
-    l->lent = true;
-    l->landed = l->stored = l->away = false;
-    l->sending = (struct site_sending){.fragment = fragment};
+    struct site_slot *l;
+    post_lock(s);
+    ASSERT(!slot_of(s, fragment)); /* at most one round of a fragment is in flight */
+    while (!(l = slot_free(s)))
+        slots_wait(s); /* one slot for each round in flight: this one only has to report yet */
+    slot_enter(l, SLOT_ACQUIRED);
+    l->failures = 0;
+    l->submission = (struct site_submission){.fragment = fragment};
     *local = l->local;
-    out(s);
+    post_unlock(s);
     return ERR_OK;
 }
 
-void site_send(struct site *s, const struct site_sending *w)
+void site_submit(struct site *s, const struct site_submission *w)
 {
-    in(s);
-    struct site_lane *l = lane_of(s, w->fragment);
-    ASSERT(l && !l->flying && !l->landed);
-    l->sending = *w;
-    l->flying = true;
-    s->env->ops->signal(s->env, s->post);
-    out(s);
+    post_lock(s);
+    struct site_slot *l = slot_of(s, w->fragment);
+    ASSERT(l);
+    l->submission = *w;
+    slot_enter(l, SLOT_SUBMITTED);
+    post_unlock(s);
 }
 
-static bool all_stored(struct site *s)
+static bool all_stored(const struct site *s)
 {
-    for (unsigned i = 0; i < s->lanes; i++)
-        if (s->lane[i].flying && !s->lane[i].stored && !s->lane[i].landed)
+    for (unsigned i = 0; i < s->slots; i++)
+        if (s->slot[i].state == SLOT_SUBMITTED && s->slot[i].thread)
             return false;
     return true;
 }
 
-enum err site_stored(struct site *s)
+enum err site_wait_stored(struct site *s)
 {
-    if (!s->lanes)
-        return ERR_OK;
-    in(s);
+    post_lock(s);
     while (!MUTANT(SAVED_UNSTORED) && !all_stored(s))
-        look(s);
-    enum err e = failed(s);
-    out(s);
+        slots_wait(s);
+    enum err e = slots_failed(s);
+    post_unlock(s);
     return e;
 }
 
 enum err site_eager(struct site *s, unsigned fragment, const float **start)
 {
-    in(s);
-    const struct site_lane *l = lane_of(s, fragment);
-    ASSERT(l && l->ahead);
-    while (!l->stored && !l->landed)
-        look(s);
-    enum err e = l->stored ? ERR_OK : err_set(l->e, "%s", l->why);
-    *start = l->ahead;
-    out(s);
+    post_lock(s);
+    const struct site_slot *l = slot_of(s, fragment);
+    ASSERT(l && l->start);
+    while (l->state == SLOT_SUBMITTED)
+        slots_wait(s);
+    /* Failed after it was stored: the start is good, the failure is heard at the next step. */
+    enum err e = l->state == SLOT_FAILED ? err_set(l->e, "%s", l->why) : ERR_OK;
+    *start = l->start;
+    post_unlock(s);
     return e;
 }
 
-bool site_is_away(struct site *s, unsigned fragment)
+static bool in_flight_unreachable(struct site *s, unsigned fragment)
 {
-    in(s);
-    const struct site_lane *l = lane_of(s, fragment);
-    bool away = l && !l->landed && l->away;
-    out(s);
-    return away;
+    post_lock(s);
+    const struct site_slot *l = slot_of(s, fragment);
+    bool yes = l && slot_running(l) && l->failures;
+    post_unlock(s);
+    return yes;
 }
 
-/* Inside post. */
-static enum err await(struct site *s, const struct site_lane *l)
+static enum err blocking_unreachable(struct site_slot *l, unsigned fragment, uint64_t round,
+                                     bool *unreachable)
 {
+    struct site *s = l->site;
+    if (s->o.strict || s->replica->state[fragment].round != round)
+        return ERR_OK;
+    TRY(site_outbox_load(l, fragment, round));
+    if (l->box.valid)
+        return ERR_OK;
+    (void)site_head(l, fragment);
+    enum err e = site_hello_once(l, true);
+    *unreachable = e == ERR_LINK;
+    return e == ERR_LINK ? ERR_OK : e;
+}
+
+enum err site_unreachable(struct site *s, unsigned fragment, uint64_t round, bool *unreachable)
+{
+    *unreachable = false;
+    if (s->slot != &s->main) {
+        *unreachable = in_flight_unreachable(s, fragment);
+        return ERR_OK;
+    }
+    site_lock(s);
+    enum err e = blocking_unreachable(&s->main, fragment, round, unreachable);
+    site_unlock(s);
+    return e;
+}
+
+float *site_blocking_memory(struct site *s)
+{
+    return s->main.local;
+}
+
+enum err site_complete(struct site *s, unsigned fragment)
+{
+    post_lock(s);
+    struct site_slot *l = slot_of(s, fragment);
     ASSERT(l);
-    while (!l->landed)
-        look(s);
-    return l->e == ERR_OK ? ERR_OK : err_set(l->e, "%s", l->why);
-}
-
-enum err site_await(struct site *s, unsigned fragment)
-{
-    in(s);
-    enum err e = await(s, lane_of(s, fragment));
-    out(s);
+    if (!l->thread && l->state == SLOT_SUBMITTED) {
+        post_unlock(s);
+        slot_run(l);
+        post_lock(s);
+    }
+    while (!slot_complete(l))
+        slots_wait(s);
+    enum err e = l->e == ERR_OK ? ERR_OK : err_set(l->e, "%s", l->why);
+    post_unlock(s);
     return e;
 }
 
-enum err site_collect(struct site *s, unsigned fragment, const float **theta,
-                      struct site_landed *landed)
+enum err site_reap(struct site *s, unsigned fragment, const float **theta,
+                   struct site_completion *done)
 {
-    in(s);
-    struct site_lane *l = lane_of(s, fragment);
-    enum err e = await(s, l);
-    l->lent = false;
+    enum err e = site_complete(s, fragment);
+    post_lock(s);
+    struct site_slot *l = slot_of(s, fragment);
+    slot_enter(l, l->state == SLOT_REPORTING ? SLOT_REAPED : SLOT_FREE);
     *theta = l->local;
-    *landed = l->landing;
-    out(s);
+    *done = l->completion;
+    post_unlock(s);
     return e;
 }
 
 /* ---- open and close ---- */
 
-/* A round that is applied late flies longer, while others leave. */
-unsigned site_lanes_count(const struct schedule *s, int64_t max_local_steps_offline)
+/* With threads: a round that is applied late flies longer, while others leave. */
+unsigned site_slot_count(const struct schedule *s, int64_t max_local_steps_offline)
 {
     struct schedule late = *s;
     late.overlap += s->overlap ? max_local_steps_offline : 0;
     return schedule_lanes(&late);
 }
 
-static enum err local_alloc(struct site_lane *l, size_t elements, struct arena *perm)
+static enum err local_alloc(struct site_slot *l, size_t elements, struct arena *perm)
 {
     struct dev *d = l->site->replica->dev;
     if (!d->host_memory)
@@ -311,60 +360,63 @@ static enum err local_alloc(struct site_lane *l, size_t elements, struct arena *
     return ERR_OK;
 }
 
-enum err site_lanes_open(struct site *s, struct arena *perm)
+/* Overlapped slots, or main. */
+enum err site_slots_open(struct site *s, struct arena *perm)
 {
     const struct outer_state_options *o = &s->replica->o;
-    unsigned lanes = site_lanes_count(&o->schedule, s->o.max_local_steps_offline);
-    size_t elements = 0;
-    if (!lanes)
-        return ERR_OK;
-    for (unsigned f = 0; f < o->fragments->count; f++)
-        if (o->fragments->f[f].elements > elements)
-            elements = o->fragments->f[f].elements;
+    unsigned threads = site_slot_count(&o->schedule, s->o.max_local_steps_offline);
+    size_t elements = site_largest_elements(o);
     TRY(s->env->ops->mutex_open(s->env, &s->post));
-    TRY_ALLOC(s->lane = arena_array(perm, lanes, sizeof *s->lane));
-    for (; s->lanes < lanes; s->lanes++) {
-        struct site_lane *l = &s->lane[s->lanes];
-        TRY(site_lane_make(l, s, perm));
+    s->slot = &s->main;
+    s->slots = 1;
+    if (!threads)
+        return local_alloc(&s->main, elements, perm);
+    s->slots = 0;
+    TRY_ALLOC(s->slot = arena_array(perm, threads, sizeof *s->slot));
+    for (; s->slots < threads; s->slots++) {
+        struct site_slot *l = &s->slot[s->slots];
+        TRY(site_slot_make(l, s, perm));
         TRY(local_alloc(l, elements, perm));
         if (o->schedule.eager)
-            TRY_ALLOC(l->ahead = arena_array(perm, elements, sizeof *l->ahead));
-        TRY(s->env->ops->thread_start(s->env, &l->thread, lane_run, l));
+            TRY_ALLOC(l->start = arena_array(perm, elements, sizeof *l->start));
+        TRY(s->env->ops->thread_start(s->env, &l->thread, slot_thread, l));
     }
     return ERR_OK;
 }
 
-/* A lane that has landed may still be telling the aggregator so, and of a last round nobody else
+/* A slot that is complete may still be telling the aggregator so, and of a last round nobody else
  * does. */
-void site_lanes_settle(struct site *s)
+void site_slots_settle(struct site *s)
 {
     if (!s->post || s->closing)
         return;
-    in(s);
-    for (unsigned i = 0; i < s->lanes; i++)
-        while (s->lane[i].flying && s->lane[i].landed)
-            look(s);
-    out(s);
+    post_lock(s);
+    for (unsigned i = 0; i < s->slots; i++)
+        while (s->slot[i].state == SLOT_REPORTING || s->slot[i].state == SLOT_REAPED)
+            slots_wait(s);
+    post_unlock(s);
 }
 
-void site_lanes_free(struct site *s)
-{
-    struct dev *d = s->replica->dev;
-    unsigned lanes = site_lanes_count(&s->replica->schedule, s->o.max_local_steps_offline);
-    for (unsigned i = 0; i < lanes && s->lane && !d->host_memory; i++) {
-        dev_free(d, s->lane[i].local);
-        s->lane[i].local = NULL;
-    }
-}
-
-void site_lanes_end(struct site *s)
+void site_slots_end(struct site *s)
 {
     if (!s->post || s->closing)
         return;
-    in(s);
+    post_lock(s);
     s->closing = true;
     s->env->ops->signal(s->env, s->post);
-    out(s);
-    for (unsigned i = 0; i < s->lanes; i++)
-        s->env->ops->thread_join(s->env, s->lane[i].thread);
+    post_unlock(s);
+    for (unsigned i = 0; i < s->slots; i++)
+        if (s->slot[i].thread)
+            s->env->ops->thread_join(s->env, s->slot[i].thread);
+}
+
+/* The one whose making failed is behind the last. */
+void site_slots_free(struct site *s)
+{
+    struct dev *d = s->replica->dev;
+    unsigned made = site_slot_count(&s->replica->schedule, s->o.max_local_steps_offline);
+    for (unsigned i = 0; i < (made ? made : 1) && s->slot && !d->host_memory; i++) {
+        dev_free(d, s->slot[i].local);
+        s->slot[i].local = NULL;
+    }
 }

@@ -22,7 +22,7 @@ static void path_of(char out[PATH_BYTES], unsigned fragment, uint64_t round)
 }
 
 /* residual' and forgotten behind the payload. */
-static size_t own_parts(struct site_lane *l, size_t elements, struct file_part out[2])
+static size_t own_parts(struct site_slot *l, size_t elements, struct file_part out[2])
 {
     out[0] = (struct file_part){l->residual, elements * sizeof *l->residual};
     out[1] = (struct file_part){l->forgotten, elements * sizeof *l->forgotten};
@@ -81,7 +81,7 @@ static struct digest own_digest(const struct file_part *parts, size_t n)
     return digest_close(&d);
 }
 
-static enum err box_write(struct site_lane *l)
+static enum err box_write(struct site_slot *l)
 {
     struct site *s = l->site;
     char path[PATH_BYTES];
@@ -94,7 +94,7 @@ static enum err box_write(struct site_lane *l)
     return s->env->ops->write(s->env, path, parts, 2 + own);
 }
 
-static bool box_parse(struct site_lane *l, unsigned fragment, uint64_t round, const uint8_t *data,
+static bool box_parse(struct site_slot *l, unsigned fragment, uint64_t round, const uint8_t *data,
                       size_t size)
 {
     struct site *s = l->site;
@@ -124,7 +124,7 @@ static bool box_parse(struct site_lane *l, unsigned fragment, uint64_t round, co
     return true;
 }
 
-enum err site_outbox_load(struct site_lane *l, unsigned fragment, uint64_t round)
+enum err site_outbox_load(struct site_slot *l, unsigned fragment, uint64_t round)
 {
     struct site *s = l->site;
     char path[PATH_BYTES];
@@ -151,14 +151,14 @@ enum err site_outbox_load(struct site_lane *l, unsigned fragment, uint64_t round
 /* What the delta is taken against: the eager start of the round before where there is one, else
  * theta: of the state, or, with the one-round delay, of the one before it, which is kept. After a
  * leap there is none before it. */
-static enum err base_of(struct site_lane *l, const struct site_sending *w, const float **theta)
+static enum err base_of(struct site_slot *l, const struct site_submission *w, const float **theta)
 {
     struct site *s = l->site;
     const struct outer_state_fragment *state = &s->replica->state[w->fragment];
     float *kept = (float *)(void *)l->download; /* as large as a snapshot: theta is in one */
     bool ahead = false;
     *theta = state->theta;
-    if (w->ahead)
+    if (w->from_start)
         TRY(site_eager_load(l, w->fragment, w->round - 1, kept, &ahead));
     if (ahead)
         *theta = kept;
@@ -176,7 +176,7 @@ struct formed {      /* of a contribution that is being made; device: see stagin
 };
 
 /* z = weight * (theta - local) + residual, after the leak took its share of the residual. */
-static enum err form(struct site_lane *l, const struct site_sending *w, float *local,
+static enum err form(struct site_slot *l, const struct site_submission *w, float *local,
                      struct formed *out)
 {
     struct site *s = l->site;
@@ -200,7 +200,7 @@ static enum err form(struct site_lane *l, const struct site_sending *w, float *l
 }
 
 /* A full residual would carry it for hundreds of rounds, and its scale would hide 255 others. */
-static enum err spike_check(const struct site_lane *l, const float *z, const struct fragment *f)
+static enum err spike_check(const struct site_slot *l, const float *z, const struct fragment *f)
 {
     struct outer_state *m = l->site->replica;
     uint8_t *codes = l->download; /* free until something is fetched */
@@ -218,7 +218,7 @@ static enum err spike_check(const struct site_lane *l, const float *z, const str
 
 /* Invariant I3: what is sent and what is kept are together exactly what was trained
  * (docs/protocol.md 4). */
-static enum err identity_check(struct site_lane *l, const struct codec *c, unsigned fragment,
+static enum err identity_check(struct site_slot *l, const struct codec *c, unsigned fragment,
                                const struct formed *made, size_t payload_bytes)
 {
     struct outer_state *m = l->site->replica;
@@ -243,7 +243,7 @@ static enum err measure(struct site *s, unsigned fragment, const struct formed *
     return codec_squares(w, delta, f->z, f->residual, fragment_of(s, fragment)->elements);
 }
 
-enum err site_outbox_make(struct site_lane *l, const struct site_sending *w, float *local)
+enum err site_outbox_make(struct site_slot *l, const struct site_submission *w, float *local)
 {
     struct site *s = l->site;
     unsigned fragment = w->fragment;
@@ -276,7 +276,7 @@ enum err site_outbox_make(struct site_lane *l, const struct site_sending *w, flo
                                .grid = outer_state_grid(s->replica, fragment),
                                .weight = w->weight,
                                .data_cursor = w->data_cursor,
-                               .max_local_steps_offline = s->max_local_steps_offline[fragment],
+                               .max_local_steps_offline = w->late,
                                .backlog = codec_backlog(left, delta)};
     l->box.payload = digest_of(l->payload, l->box.payload_bytes);
     TRY(site_eager_make(l, w));
@@ -284,13 +284,12 @@ enum err site_outbox_make(struct site_lane *l, const struct site_sending *w, flo
     if (!MUTANT(SENT_UNSTORED))
         TRY(box_write(l)); /* S3, durable before the first byte is sent */
     l->box.valid = true;
-    s->max_local_steps_offline[fragment] = 0;
     l->times.encode_ms = (double)(encoded - start);
     l->times.store_ms = (double)(s->env->ops->now_ms(s->env) - encoded);
     return ERR_OK;
 }
 
-enum err site_outbox_send(struct site_lane *l)
+enum err site_outbox_send(struct site_slot *l)
 {
     struct site *s = l->site;
     struct site_box *b = &l->box;
@@ -344,7 +343,7 @@ uint64_t site_sent_bytes(const struct site *s, const struct manifest *m)
 }
 
 /* residual' + decoded payload = z, exactly: delayed, not lost. */
-static enum err give_back(struct site_lane *l, unsigned fragment)
+static enum err give_back(struct site_slot *l, unsigned fragment)
 {
     struct outer_state *m = l->site->replica;
     size_t n = fragment_of(l->site, fragment)->elements;
@@ -359,7 +358,7 @@ static enum err give_back(struct site_lane *l, unsigned fragment)
 }
 
 /* Included without a stored contribution: this site's disk was lost after it had sent. */
-static void book_lost(struct site_lane *l, unsigned fragment, uint64_t round)
+static void book_lost(struct site_slot *l, unsigned fragment, uint64_t round)
 {
     struct site *s = l->site;
     size_t n = fragment_of(s, fragment)->elements;
@@ -368,7 +367,7 @@ static void book_lost(struct site_lane *l, unsigned fragment, uint64_t round)
     memset(s->replica->spare.residual, 0, n * sizeof *s->replica->spare.residual);
 }
 
-enum err site_outbox_settle(struct site_lane *l, unsigned fragment, const struct manifest *m)
+enum err site_outbox_settle(struct site_slot *l, unsigned fragment, const struct manifest *m)
 {
     struct site *s = l->site;
     const struct outer_state_fragment *state = &s->replica->state[fragment];
@@ -422,7 +421,7 @@ static enum err prune(struct site *s, const char *dir, unsigned fragment, uint64
 
 /* The last settled one stays: a state that turns out damaged is made again from the one before and
  * this. Of eager starts, those too that a restart from the oldest inner checkpoint begins at. */
-enum err site_outbox_prune(struct site_lane *l, unsigned fragment)
+enum err site_outbox_prune(struct site_slot *l, unsigned fragment)
 {
     struct site *s = l->site;
     uint64_t round = s->replica->state[fragment].round, settled = round > 1 ? round - 1 : 0;

@@ -1,35 +1,52 @@
-#include "outer/site/site_train_own.h"
+#include "outer/site/site_train.h"
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include "kernels/base/bytes.h"
 #include "kernels/base/log.h"
 
-double site_train_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
+enum { MARK_BYTES = 40 };
+static const char mark_path[] = "id/before";
 
-bool site_train_lead(const struct site_train *s)
+static bool is_lead(const struct site_train *s)
 {
     return s->o.coll->rank == 0;
 }
 
-enum err site_train_agree(const struct site_train *s, enum err mine)
+/* Every rank learns how the lead fared before any rank waits for data. */
+static enum err agree(const struct site_train *s, enum err mine)
 {
     int32_t status = (int32_t)mine;
     TRY(s->o.coll->ops->broadcast_host(s->o.coll, &status, sizeof status));
-    if (site_train_lead(s) || status == ERR_OK)
+    if (is_lead(s) || status == ERR_OK)
         return mine;
     return err_set((enum err)status, "the lead of this site stopped: %s",
                    err_text((enum err)status));
 }
 
+/* Of the lead; elsewhere 0. */
+static uint64_t now_ms(const struct site_train *s)
+{
+    return s->o.env ? s->o.env->ops->now_ms(s->o.env) : 0;
+}
+
+static double ms_since(const struct site_train *s, uint64_t begin_ms)
+{
+    return (double)(now_ms(s) - begin_ms);
+}
+
+/* ---- open and close ---- */
+
 struct parts { /* bytes of each buffer; 0: none */
     size_t fragment, gathered, host, local;
 };
+
+/* Blocking, the lead works in the memory of the site's one slot. */
+static bool borrows(const struct site_train_options *o)
+{
+    return o->coll->rank == 0 && o->schedule.overlap == 0;
+}
 
 static struct parts parts_of(const struct site_train_options *o, size_t local_elements)
 {
@@ -41,9 +58,9 @@ static struct parts parts_of(const struct site_train_options *o, size_t local_el
         delayed = delayed || schedule_delayed(&o->schedule, f);
     }
     size_t bytes = largest * sizeof(float);
-    return (struct parts){.fragment = bytes,
+    return (struct parts){.fragment = borrows(o) && o->beside ? 0 : bytes,
                           .gathered = delayed ? bytes : 0,
-                          .host = o->beside || o->coll->rank ? 0 : bytes,
+                          .host = o->beside || o->coll->rank || borrows(o) ? 0 : bytes,
                           .local = o->evaluate ? local_elements * sizeof(float) : 0};
 }
 
@@ -60,18 +77,28 @@ enum err site_train_open(struct site_train *s, const struct site_train_options *
 {
     struct parts p = parts_of(o, local_elements);
     *s = (struct site_train){.o = *o, .arena = dev_arena(o->dev)};
-    TRY(dev_alloc(o->dev, (void **)&s->fragment, p.fragment));
+    stepper_open(&s->stepper,
+                 &(struct stepper_options){.schedule = o->schedule,
+                                           .strict = o->strict,
+                                           .before_update = o->before_update,
+                                           .max_local_steps_offline = o->max_local_steps_offline,
+                                           .mix = (float)o->mix});
+    if (p.fragment)
+        TRY(dev_alloc(o->dev, (void **)&s->own_fragment, p.fragment));
     TRY(dev_alloc(o->dev, (void **)&s->gathered, p.gathered));
     if (p.host)
         TRY_ALLOC(s->host = arena_alloc(&s->arena, p.host));
     if (p.local)
         TRY_ALLOC(s->local = arena_alloc(&s->arena, p.local));
+    s->fragment = s->own_fragment;
+    if (borrows(o))
+        *(o->beside ? &s->fragment : &s->host) = site_blocking_memory(o->site);
     return ERR_OK;
 }
 
 void site_train_close(struct site_train *s)
 {
-    dev_free(s->o.dev, s->fragment);
+    dev_free(s->o.dev, s->own_fragment);
     dev_free(s->o.dev, s->gathered);
     arena_free(&s->arena);
     *s = (struct site_train){0};
@@ -85,46 +112,65 @@ uint64_t site_train_rounds(const struct schedule *s, int64_t step)
     return ended;
 }
 
+/* ---- local parameters ---- */
+
 static float *slab_of(const struct train *t, enum fragment_state state)
 {
     float *const slabs[FRAGMENT_STATES] = {model_params(t->model), t->optim.m, t->optim.v};
     return slabs[state];
 }
 
-void site_train_collect(struct site_train *s, struct train *t, float *out, unsigned f)
+/* The local values of a fragment, out of the slab it is part of: to memory of the trainer's device.
+ */
+static void collect(struct site_train *s, struct train *t, float *out, unsigned f)
 {
     const struct fragment *part = &s->o.fragments->f[f];
     t->dev->ops->collect(t->dev, out, slab_of(t, part->state), part->ranges, part->range_count);
 }
 
-enum err site_train_gather(struct site_train *s, struct train *t, float *out, unsigned f)
+/* The same to memory of the replica's device; copied: what `gathered` holds instead. */
+static enum err gather(struct site_train *s, struct train *t, float *out, unsigned f, bool copied)
 {
-    site_train_collect(s, t, s->host ? s->fragment : out, f);
-    if (s->host)
-        t->dev->ops->copy(t->dev, out, s->fragment, s->o.fragments->f[f].elements * sizeof *out);
+    size_t bytes = s->o.fragments->f[f].elements * sizeof *out;
+    if (!copied)
+        collect(s, t, s->host ? s->fragment : out, f);
+    if (copied || s->host)
+        t->dev->ops->copy(t->dev, out, copied ? s->gathered : s->fragment, bytes);
     return dev_sync(t->dev);
 }
 
-float *site_train_handed(const struct site_train *s)
+/* Where the lead's replica leaves theta. */
+static float *theta_memory(const struct site_train *s)
 {
     return s->host ? s->host : s->fragment;
 }
 
-/* A second moment is a mean of squares; what a codec's rounding takes below zero would be a root of
- * a negative number. */
-enum err site_train_take(struct site_train *s, struct train *t, unsigned f, const float *theta,
-                         float alpha)
+/* The lead's theta (memory of the replica's device, or the host's) -> s->fragment of every rank ->
+ * the slab: local = alpha * local + (1 - alpha) * theta. A second moment is a mean of squares; what
+ * a codec's rounding takes below zero would be a root of a negative number. */
+static enum err take_theta(struct site_train *s, struct train *t, unsigned f, const float *theta,
+                           float alpha)
 {
     const struct fragment *part = &s->o.fragments->f[f];
     size_t bytes = part->elements * sizeof *theta;
     struct dev_blend b = {part->ranges, part->range_count, alpha, part->state == FRAGMENT_SECOND};
-    if (site_train_lead(s) && theta != s->fragment)
+    if (is_lead(s) && theta != s->fragment)
         t->dev->ops->copy(t->dev, s->fragment, theta, bytes);
     TRY(dev_sync(t->dev));
     TRY(s->o.coll->ops->broadcast(s->o.coll, s->fragment, bytes));
     t->dev->ops->blend(t->dev, slab_of(t, part->state), s->fragment, &b);
     return dev_sync(t->dev);
 }
+
+static enum err take_recorded(struct site_train *s, struct train *t, unsigned f, uint64_t round,
+                              float alpha)
+{
+    float *theta = theta_memory(s);
+    TRY(agree(s, is_lead(s) ? site_theta(s->o.site, f, round, theta) : ERR_OK));
+    return take_theta(s, t, f, theta, alpha);
+}
+
+/* ---- actions of the stepper ---- */
 
 static struct link_counters since(const struct link_counters *now, const struct link_counters *then)
 {
@@ -137,154 +183,295 @@ static struct link_counters since(const struct link_counters *now, const struct 
         .wire_down = now->wire_down > then->wire_down ? now->wire_down - then->wire_down : 0};
 }
 
-/* Where the local steps of this round began: at its fragment's last merge. */
-static int64_t round_begin(const struct site_train *s, unsigned f, uint64_t round)
+static void tell_round(struct site_train *s, const struct stepper_action *a,
+                       const struct site_completion *done, double mix_ms)
 {
-    int64_t planned = round ? schedule_step(&s->o.schedule, f, round - 1) : 0;
-    return s->merged_step[f] > planned ? s->merged_step[f] : planned;
+    unsigned f = a->fragment;
+    struct link_counters now;
+    struct site_train_round r = {.step = s->event.step,
+                                 .fragment = f,
+                                 .included = done->included,
+                                 .sites = s->o.site_count,
+                                 .round = a->round,
+                                 .weight = s->weight[f],
+                                 .replayed = done->replayed,
+                                 .times = done->times,
+                                 .flight_ms = done->flight_ms,
+                                 .exposed_ms = s->exposed_ms[f],
+                                 .gather_ms = s->gather_ms[f],
+                                 .mix_ms = mix_ms,
+                                 .up_predicted = done->up_bytes,
+                                 .down_predicted = done->down_bytes,
+                                 .metrics = done->metrics};
+    r.seconds = 1e-3 * (r.gather_ms + r.exposed_ms + r.mix_ms);
+    s->o.link->ops->counters(s->o.link, &now);
+    r.counted = since(&now, &s->counted);
+    s->counted = now;
+    s->gather_ms[f] = s->exposed_ms[f] = 0;
+    s->o.rounded(s->o.self, &r);
+}
+
+/* Reaps on the lead; every rank learns what the stepper must know. */
+static enum err reap(struct site_train *s, const struct stepper_action *a, const float **theta,
+                     struct site_completion *done, float *alpha)
+{
+    *done = (struct site_completion){0};
+    enum err e = is_lead(s) ? site_reap(s->o.site, a->fragment, theta, done) : ERR_OK;
+    TRY(agree(s, e));
+    TRY(s->o.coll->ops->broadcast_host(s->o.coll, done, sizeof *done));
+    *alpha = stepper_reaped(&s->stepper, a, done->reached, done->skipped);
+    return ERR_OK;
+}
+
+static enum err apply(struct site_train *s, struct train *t, const struct stepper_action *a)
+{
+    uint64_t begin = now_ms(s);
+    struct site_completion done;
+    const float *theta = NULL;
+    float alpha;
+    TRY(reap(s, a, &theta, &done, &alpha));
+    TRY(take_theta(s, t, a->fragment, theta, alpha));
+    if (is_lead(s))
+        tell_round(s, a, &done, ms_since(s, begin));
+    return ERR_OK;
+}
+
+static enum err drop(struct site_train *s, const struct stepper_action *a)
+{
+    struct site_completion done;
+    const float *theta;
+    float alpha;
+    s->gather_ms[a->fragment] = s->exposed_ms[a->fragment] = 0;
+    return reap(s, a, &theta, &done, &alpha);
 }
 
 /* Weight of a contribution: this site's tokens of the round over the nominal ones of a full round.
  */
-double site_train_weight(const struct site_train *s, const struct train *t, unsigned f,
-                         uint64_t round)
+static double weight_of(const struct site_train *s, const struct stepper_action *a)
 {
-    return s->o.share * (double)(t->step - round_begin(s, f, round)) /
-           (double)s->o.schedule.beat[f].every;
+    return s->o.share * (double)a->steps / (double)s->o.schedule.beat[a->fragment].every;
 }
 
-void site_train_tell(struct site_train *s, struct site_train_round *r)
+static enum err submit_lead(struct site_train *s, struct train *t, const struct stepper_action *a)
 {
-    struct link_counters now;
-    s->o.link->ops->counters(s->o.link, &now);
-    r->counted = since(&now, &s->counted);
-    s->counted = now;
-    r->sites = s->o.site_count;
-    s->o.rounded(s->o.self, r);
-}
-
-static void tell(struct site_train *s, struct site_train_round *r)
-{
-    struct manifest manifest;
-    r->times = site_last(s->o.site);
-    r->metrics = site_gauge(s->o.site, r->fragment, r->round);
-    if (outer_state_manifest(s->o.replica, r->fragment, r->round, &manifest) == ERR_OK) {
-        r->included = manifest_included(&manifest);
-        r->down_predicted = manifest.aggregate_bytes;
-        r->up_predicted = site_sent_bytes(s->o.site, &manifest);
-    }
-    site_train_tell(s, r);
-}
-
-/* The round is merged and durable here: a wish to stop is the training loop's to obey. */
-static enum err said(enum err e)
-{
-    return e == ERR_STOPPED ? ERR_OK : e;
-}
-
-/* The lead's part of a round: gather, exchange, tell. What was handed over then is the new outer
- * parameters. */
-static enum err exchange(struct site_train *s, struct train *t, const struct train_report *report,
-                         unsigned f, uint64_t round)
-{
-    struct site_train_round r = {.step = t->step,
-                                 .fragment = f,
-                                 .round = round,
-                                 .weight = site_train_weight(s, t, f, round),
-                                 .replayed = s->o.replica->state[f].round > round};
-    double begin = site_train_now();
-    TRY(site_train_gather(s, t, site_train_handed(s), f));
-    r.gather_ms = 1e3 * (site_train_now() - begin);
-    TRY(site_round(s->o.site, f, round, site_train_handed(s), (float)r.weight, t->tokens));
-    r.seconds = site_train_now() - begin;
-    r.flight_ms = r.exposed_ms = 1e3 * r.seconds - r.gather_ms; /* training waited for all of it */
-    tell(s, &r);
-    if (r.replayed &&
-        round + 1 < schedule_rounds(&s->o.schedule, f)) /* it was told before the restart */
-        return ERR_OK;
-    return said(
-        site_report(s->o.site, f, t->step, report->loss, report->tokens_per_second, t->tokens));
-}
-
-/* Quorum mode: may the round wait for an aggregator that is away, while this site trains on? At
- * most outer.max_local_steps_offline, and not beyond the step where the fragment's next round ends.
- */
-static enum err may_postpone(struct site_train *s, const struct train *t, unsigned f,
-                             uint64_t round, bool *later)
-{
-    enum { ASK_EVERY_S = 1 };
-    int64_t extra = t->step - schedule_step(&s->o.schedule, f, round);
-    int64_t every = s->o.schedule.beat[f].every;
-    int64_t room =
-        every - 1 < s->o.max_local_steps_offline ? every - 1 : s->o.max_local_steps_offline;
-    *later = false;
-    if (s->o.strict || extra >= room || t->step == s->o.schedule.steps)
-        return ERR_OK;
-    *later = extra > 0 && site_train_now() - s->asked < ASK_EVERY_S;
-    if (*later)
-        return ERR_OK;
-    TRY(site_unreachable(s->o.site, f, round, (uint64_t)extra, later));
-    s->asked = site_train_now();
-    if (*later && extra == 0)
-        log_event(LOG_WARN, "train_on",
-                  "fragment=%u round=%llu at_most_steps=%lld reason=\"aggregator unreachable\"", f,
-                  (unsigned long long)round, (long long)room);
+    unsigned f = a->fragment;
+    uint64_t begin = now_ms(s);
+    struct site_submission w = {.fragment = f,
+                                .round = a->round,
+                                .base = a->base,
+                                .late = (uint64_t)a->late,
+                                .resend = a->resend,
+                                .from_start = a->from_start,
+                                .data_cursor = t->tokens,
+                                .step = t->step,
+                                .loss = s->report.loss,
+                                .tokens_per_second = s->report.tokens_per_second,
+                                .tokens = t->tokens};
+    float *local;
+    s->weight[f] = weight_of(s, a);
+    w.weight = (float)s->weight[f];
+    TRY(site_acquire(s->o.site, f, &local));
+    if (a->resend) /* nothing is gathered: its contribution is stored */
+        w = (struct site_submission){.fragment = f,
+                                     .round = a->round,
+                                     .base = a->base,
+                                     .resend = true,
+                                     .step = schedule_step(&s->o.schedule, f, a->round),
+                                     .loss = NAN,
+                                     .tokens_per_second = NAN};
+    else
+        TRY(gather(s, t, local, f, a->copied));
+    site_submit(s->o.site, &w);
+    s->gather_ms[f] += ms_since(s, begin);
     return ERR_OK;
 }
 
-/* The round that ends at this step, or one that was postponed. */
-static bool round_now(const struct site_train *s, const struct train *t, unsigned f,
-                      uint64_t *round)
+static enum err wait_lead(struct site_train *s, const struct stepper_action *a)
 {
-    if (t->step > 0 && schedule_due(&s->o.schedule, t->step, f, round))
-        return true;
-    *round = s->postponed[f] - 1;
-    return s->postponed[f] > 0;
+    uint64_t begin = now_ms(s);
+    enum err e = site_complete(s->o.site, a->fragment);
+    s->exposed_ms[a->fragment] += ms_since(s, begin);
+    return e;
 }
 
-/* One fragment on every rank; *merged false when its round is postponed. */
-static enum err one_round(struct site_train *s, struct train *t, const struct train_report *report,
-                          unsigned f, uint64_t round, bool *merged)
+static enum err go_eager(struct site_train *s, struct train *t, const struct stepper_action *a)
 {
-    bool later = false;
-    enum err e = ERR_OK;
-    if (site_train_lead(s))
-        e = may_postpone(s, t, f, round, &later);
-    if (site_train_lead(s) && e == ERR_OK && !later)
-        e = exchange(s, t, report, f, round);
-    TRY(site_train_agree(s, e));
-    TRY(s->o.coll->ops->broadcast_host(s->o.coll, &later, sizeof later));
-    *merged = !later;
-    s->postponed[f] = later ? round + 1 : 0;
-    if (later)
+    uint64_t begin = now_ms(s);
+    const float *start = NULL;
+    enum err e = is_lead(s) ? site_eager(s->o.site, a->fragment, &start) : ERR_OK;
+    s->exposed_ms[a->fragment] += ms_since(s, begin);
+    TRY(agree(s, e));
+    return take_theta(s, t, a->fragment, start, 0);
+}
+
+static void tell_postponed(const struct site_train *s, const struct stepper_action *a)
+{
+    if (is_lead(s) && a->steps == 0)
+        log_event(LOG_WARN, "train_on",
+                  "fragment=%u round=%" PRIu64 " at_most_steps=%" PRId64
+                  " reason=\"aggregator unreachable\"",
+                  a->fragment, a->round, a->left);
+}
+
+static enum err forget_starts(struct site_train *s)
+{
+    for (unsigned f = 0; f < s->o.schedule.fragments; f++)
+        TRY(site_moved(s->o.site, f));
+    return ERR_OK;
+}
+
+static enum err move(struct site_train *s, struct train *t, int64_t step)
+{
+    if (is_lead(s))
+        log_event(LOG_WARN, "moved",
+                  "from_step=%" PRId64 " to_step=%" PRId64
+                  " reason=\"the run went on without this site\"",
+                  t->step, step);
+    TRY(agree(s, is_lead(s) ? forget_starts(s) : ERR_OK));
+    t->step = step;
+    t->tokens = (uint64_t)step * (uint64_t)t->settings->train_batch_tokens;
+    return ERR_OK;
+}
+
+static enum err mark_write(struct site_train *s, struct train *t) MUST;
+
+static enum err act(struct site_train *s, struct train *t, const struct stepper_action *a)
+{
+    bool lead = is_lead(s);
+    switch (a->verb) {
+    case STEPPER_CHECK:
+        return agree(s, lead ? site_failed(s->o.site) : ERR_OK);
+    case STEPPER_WAIT:
+        return agree(s, lead ? wait_lead(s, a) : ERR_OK);
+    case STEPPER_COPY:
+        collect(s, t, s->gathered, a->fragment);
         return ERR_OK;
-    s->merged_step[f] = t->step;
-    return site_train_take(s, t, f, site_train_handed(s), 0);
+    case STEPPER_APPLY:
+        return apply(s, t, a);
+    case STEPPER_DROP:
+        return drop(s, a);
+    case STEPPER_TAKE:
+        return take_recorded(s, t, a->fragment, a->round, a->alpha);
+    case STEPPER_SUBMIT:
+        return agree(s, lead ? submit_lead(s, t, a) : ERR_OK);
+    case STEPPER_EAGER:
+        return go_eager(s, t, a);
+    case STEPPER_POSTPONE:
+        tell_postponed(s, a);
+        return ERR_OK;
+    case STEPPER_MOVE:
+        return move(s, t, a->step);
+    case STEPPER_STORE:
+        return site_train_saving(s);
+    case STEPPER_MARK:
+        return agree(s, lead ? mark_write(s, t) : ERR_OK);
+    case STEPPER_SAVE:
+        return t->saved_step == t->step ? ERR_OK : train_checkpoint(t);
+    }
+    return ERR_OK;
 }
 
-/* All rounds that end at this step, on every rank. */
-static enum err rounds_due(struct site_train *s, struct train *t, const struct train_report *report)
+static bool changes(enum stepper_verb v)
 {
-    bool changed = false, merged;
-    uint64_t round;
-    if (s->o.schedule.overlap)
-        return site_overlap_step(s, t, report);
-    for (unsigned f = 0; f < s->o.schedule.fragments; f++) {
-        if (!round_now(s, t, f, &round))
-            continue;
-        TRY(one_round(s, t, report, f, round, &merged));
-        changed = changed || merged;
+    return v == STEPPER_APPLY || v == STEPPER_TAKE || v == STEPPER_EAGER;
+}
+
+/* Of s->event: what the lead sees, on every rank. */
+static enum err look(struct site_train *s)
+{
+    struct stepper_event *e = &s->event;
+    bool any = false;
+    memset(e->unreachable, 0, sizeof e->unreachable);
+    for (unsigned f = 0; f < s->o.schedule.fragments; f++)
+        any = any || stepper_may_ask(&s->stepper, e, f);
+    if (!any)
+        return ERR_OK;
+    enum err found = ERR_OK;
+    e->now_ms = now_ms(s);
+    for (unsigned f = 0; is_lead(s) && found == ERR_OK && f < s->o.schedule.fragments; f++)
+        if (stepper_asks(&s->stepper, e, f))
+            found =
+                site_unreachable(s->o.site, f, s->o.replica->state[f].round, &e->unreachable[f]);
+    TRY(agree(s, found));
+    return s->o.coll->ops->broadcast_host(s->o.coll, e, sizeof *e);
+}
+
+/* One event, on every rank. */
+static enum err step(struct site_train *s, struct train *t, enum stepper_phase phase, int64_t at)
+{
+    bool changed = false;
+    s->event.phase = phase;
+    s->event.step = at;
+    TRY(look(s));
+    stepper_step(&s->stepper, &s->event, &s->update);
+    for (unsigned i = 0; i < s->update.count; i++) {
+        TRY(act(s, t, &s->update.action[i]));
+        changed = changed || changes(s->update.action[i].verb);
     }
     if (changed)
         model_params_changed(t->model);
     return ERR_OK;
 }
 
+/* ---- the mark ---- */
+
+/* The step and the parameters themselves: whichever checkpoint a restart loads, it is this one or
+ * it is not. */
+static enum err mark_make(struct site_train *s, struct train *t, uint8_t mark[MARK_BYTES])
+{
+    enum { PIECE = 1 << 20 };
+    struct arena scratch = arena_make(0);
+    struct digest_stream d;
+    struct bytes_writer w = bytes_writer(mark, MARK_BYTES);
+    float *piece;
+    TRY_ALLOC(piece = arena_array(&scratch, PIECE, sizeof *piece));
+    digest_open(&d);
+    for (unsigned f = 0; f < s->o.fragments->count; f++) {
+        collect(s, t, s->fragment, f);
+        for (size_t at = 0, n = s->o.fragments->f[f].elements; at < n; at += PIECE) {
+            size_t bytes = (n - at < PIECE ? n - at : PIECE) * sizeof *piece;
+            t->dev->ops->copy(t->dev, piece, s->fragment + at, bytes);
+            digest_add(&d, piece, bytes);
+        }
+    }
+    arena_free(&scratch);
+    TRY(dev_sync(t->dev));
+    struct digest sum = digest_close(&d);
+    bytes_put_u64(&w, (uint64_t)t->step);
+    bytes_put(&w, sum.bytes, sizeof sum.bytes);
+    return ERR_OK;
+}
+
+static enum err mark_write(struct site_train *s, struct train *t)
+{
+    uint8_t mark[MARK_BYTES];
+    TRY(mark_make(s, t, mark));
+    return s->o.env->ops->write(s->o.env, mark_path, &(struct file_part){mark, sizeof mark}, 1);
+}
+
+static enum err mark_read(struct site_train *s, struct train *t, bool *before)
+{
+    struct arena scratch = arena_make(0);
+    uint8_t mark[MARK_BYTES], *data;
+    size_t size;
+    *before = false;
+    if (!s->o.env->ops->exists(s->o.env, mark_path))
+        return ERR_OK;
+    enum err e = s->o.env->ops->read(s->o.env, mark_path, MARK_BYTES, &scratch, &data, &size);
+    if (e == ERR_OK)
+        e = mark_make(s, t, mark);
+    *before = e == ERR_OK && size == MARK_BYTES && !memcmp(mark, data, MARK_BYTES);
+    arena_free(&scratch);
+    return e;
+}
+
+/* ---- what the training loop calls ---- */
+
 /* A site keeps the outer states that a restart from its oldest checkpoint would repeat, and no
  * more: what is applied before that step, that checkpoint has for certain. */
 enum err site_train_saved(struct site_train *s, int64_t oldest_step)
 {
-    if (!site_train_lead(s))
+    if (!is_lead(s))
         return ERR_OK;
     for (unsigned f = 0; f < s->o.schedule.fragments; f++)
         TRY(site_prune(s->o.site, f, schedule_applied(&s->o.schedule, f, oldest_step - 1)));
@@ -293,64 +480,10 @@ enum err site_train_saved(struct site_train *s, int64_t oldest_step)
 
 enum err site_train_saving(struct site_train *s)
 {
-    enum err e = ERR_OK;
-    if (s->o.schedule.overlap)
-        e = site_train_agree(s, site_train_lead(s) ? site_stored(s->o.site) : ERR_OK);
-    return e;
+    return agree(s, is_lead(s) ? site_wait_stored(s->o.site) : ERR_OK);
 }
 
-static int64_t reached(const struct site_train *s)
-{
-    uint64_t rounds[ROUND_FRAGMENTS_MAX];
-    for (unsigned f = 0; f < s->o.schedule.fragments; f++)
-        rounds[f] = s->o.schedule.overlap ? s->have[f] : s->o.replica->state[f].round;
-    return schedule_reached(&s->o.schedule, rounds);
-}
-
-/* Can the steps from t->step on be repeated with the recorded states, so that a restart ends with
- * the same bits? */
-static bool repeatable(struct site_train *s, const struct train *t)
-{
-    const struct schedule *c = &s->o.schedule;
-    /* Without overlap a checkpoint may be from before the rounds at its step, or after them. */
-    int64_t done = c->overlap && !s->before ? t->step : t->step - 1;
-    for (unsigned f = 0; f < c->fragments; f++) {
-        uint64_t have = s->o.replica->state[f].round, need = schedule_applied(c, f, done);
-        if (have < need) /* older than the checkpoint: an adopted snapshot, or files put back */
-            return false;
-        if (have > schedule_sent(c, f, t->step) &&
-            !s->o.strict) /* the others went on: nothing repeated could still be sent */
-            return false;
-        for (uint64_t r = need + 1; r <= have; r++)
-            if (outer_state_load_theta(s->o.replica, f, r, site_train_handed(s)) != ERR_OK)
-                return false;
-    }
-    return true;
-}
-
-/* What the outer parameters are at this step: with overlap they may be known before they are
- * applied.
- */
-static uint64_t outer_round(const struct site_train *s, const struct train *t, unsigned f)
-{
-    return s->o.schedule.overlap ? schedule_applied(&s->o.schedule, f, t->step) : UINT64_MAX;
-}
-
-/* The first `count` fragments' outer state becomes the local one; the parameters' come first. */
-static enum err take_outer(struct site_train *s, struct train *t, unsigned count)
-{
-    for (unsigned f = 0; f < count; f++) {
-        float *theta = site_train_handed(s);
-        enum err e =
-            site_train_lead(s) ? site_theta(s->o.site, f, outer_round(s, t, f), theta) : ERR_OK;
-        TRY(site_train_agree(s, e));
-        TRY(site_train_take(s, t, f, theta, 0));
-    }
-    model_params_changed(t->model);
-    return ERR_OK;
-}
-
-/* All rounds of the run are recorded here: what is left to do needs nobody, and the aggregator may
+/* All rounds of the run are recorded here: what is left to do needs no call, and the aggregator may
  * have gone. */
 static bool ended(const struct site_train *s)
 {
@@ -360,10 +493,8 @@ static bool ended(const struct site_train *s)
     return true;
 }
 
-static enum err start_lead(struct site_train *s, struct train *t, int64_t *step)
+static enum err start_site(struct site_train *s, struct train *t)
 {
-    if (s->o.schedule.overlap)
-        TRY(site_overlap_marked(s, t, &s->before));
     if (outer_state_found(s->o.replica)) {
         TRY(outer_state_load(s->o.replica));
         if (ended(s))
@@ -377,107 +508,72 @@ static enum err start_lead(struct site_train *s, struct train *t, int64_t *step)
         e = site_start(s->o.site, initial);
     }
     arena_free(&scratch);
-    for (unsigned f = 0; f < s->o.schedule.fragments; f++)
-        s->have[f] = s->o.replica->state[f].round;
-    if (e == ERR_OK && !repeatable(s, t))
-        *step = reached(s);
     return e;
 }
 
-/* Every rank goes on at the lead's `step`, with the outer parameters. */
-static enum err go_on_at(struct site_train *s, struct train *t, int64_t step, bool *moved)
+static enum err start_lead(struct site_train *s, struct train *t)
 {
-    TRY(s->o.coll->ops->broadcast_host(s->o.coll, &step, sizeof step));
-    *moved = step != t->step;
-    if (!*moved)
-        return ERR_OK;
-    if (site_train_lead(s))
-        log_event(LOG_WARN, "moved",
-                  "from_step=%lld to_step=%lld reason=\"the run went on without this site\"",
-                  (long long)t->step, (long long)step);
-    TRY(site_overlap_clear(s));
+    struct stepper_event *e = &s->event;
+    if (s->o.schedule.overlap)
+        TRY(mark_read(s, t, &e->before));
+    TRY(start_site(s, t));
     for (unsigned f = 0; f < s->o.schedule.fragments; f++) {
-        TRY(site_train_agree(s, site_train_lead(s) ? site_moved(s->o.site, f) : ERR_OK));
-        s->merged_step[f] = step;
+        e->state[f] = s->o.replica->state[f].round;
+        uint64_t r = stepper_needs(&s->stepper, f, t->step, e->before);
+        while (!e->lost && r < e->state[f])
+            e->lost = outer_state_load_theta(s->o.replica, f, ++r, theta_memory(s)) != ERR_OK;
     }
-    t->step = step;
-    t->tokens = (uint64_t)step * (uint64_t)t->settings->train_batch_tokens;
-    return take_outer(s, t, s->o.fragments->count);
+    return ERR_OK;
 }
 
 enum err site_train_start(struct site_train *s, struct train *t)
 {
-    int64_t step = t->step;
-    bool moved;
-    TRY(site_train_agree(s, site_train_lead(s) ? start_lead(s, t, &step) : ERR_OK));
-    TRY(go_on_at(s, t, step, &moved));
-    if (moved)
-        return ERR_OK;
-    if (s->o.schedule.overlap) {
-        TRY(s->o.coll->ops->broadcast_host(s->o.coll, &s->before, sizeof s->before));
-        TRY(site_overlap_resume(s, t));
-        if (!s->before && t->step < s->o.schedule.steps) /* the checkpoint has this step's rounds */
-            return ERR_OK;
-    }
-    return rounds_due(s, t, &(struct train_report){.step = t->step, .loss = NAN});
+    s->event = (struct stepper_event){.before = false};
+    s->report = (struct train_report){.step = t->step, .loss = NAN};
+    TRY(agree(s, is_lead(s) ? start_lead(s, t) : ERR_OK));
+    TRY(s->o.coll->ops->broadcast_host(s->o.coll, &s->event, sizeof s->event));
+    return step(s, t, STEPPER_RESUME, t->step);
 }
 
-/* The wait was given up, the steps' work is not. */
-static enum err stop_here(struct train *t)
+/* The wait was given up, the steps' work is not. before: the step's rounds are not done. */
+static enum err stop_here(struct site_train *s, struct train *t, bool before)
 {
-    if (t->saved_step != t->step)
-        TRY(train_checkpoint(t));
-    return err_set(ERR_STOPPED, "stopped at step %lld while waiting for a round; it is stored",
-                   (long long)t->step);
+    s->event.before = before;
+    TRY(step(s, t, STEPPER_STOP, t->step));
+    return err_set(ERR_STOPPED,
+                   "stopped at step %" PRId64 " while waiting for a round; it is stored", t->step);
 }
 
 enum err site_train_update(struct site_train *s, struct train *t)
 {
-    enum err e = s->o.before_update ? site_overlap_update(s, t) : ERR_OK;
-    if (e != ERR_STOPPED)
-        return e;
-    TRY(site_train_saving(s));
-    return stop_here(t);
+    enum err e = step(s, t, STEPPER_BEFORE_UPDATE, t->step + 1);
+    return e == ERR_STOPPED ? stop_here(s, t, false) : e;
 }
 
 bool site_train_due(const struct site_train *s, const struct train *t)
 {
-    uint64_t round;
-    bool any = !s->o.strict; /* it may have to move to where the others are */
-    for (unsigned f = 0; f < s->o.schedule.fragments; f++)
-        any = any || schedule_due(&s->o.schedule, t->step, f, &round) ||
-              site_overlap_lands(s, t->step, f);
-    return any;
+    return stepper_due(&s->stepper, t->step);
 }
 
 enum err site_train_step(struct site_train *s, struct train *t, const struct train_report *r)
 {
-    bool moved;
-    enum err e = rounds_due(s, t, r);
-    if (e == ERR_STOPPED) {
-        TRY(site_train_saving(s));
-        if (s->o.schedule.overlap)
-            TRY(site_train_agree(s, site_train_lead(s) ? site_overlap_mark(s, t) : ERR_OK));
-        return stop_here(t);
-    }
-    if (e != ERR_OK || s->o.strict)
-        return e;
-    for (unsigned f = 0; f < s->o.schedule.fragments; f++)
-        if (s->postponed[f])
-            return ERR_OK;
-    int64_t step = site_train_lead(s) && reached(s) > t->step ? reached(s) : t->step;
-    return go_on_at(s, t, step, &moved);
+    s->report = *r;
+    enum err e = step(s, t, STEPPER_AFTER_STEP, t->step);
+    if (e == ERR_STOPPED)
+        return stop_here(s, t, true);
+    TRY(e);
+    return step(s, t, STEPPER_MOVED, t->step);
 }
 
 /* Do the local parameters equal the outer ones? They do where every fragment has just been merged.
  */
-static bool merged_here(const struct site_train *s, int64_t step)
+static bool merged_here(const struct site_train *s, int64_t at)
 {
     uint64_t round;
     if (s->o.schedule.overlap)
-        return step == s->o.schedule.steps;
+        return at == s->o.schedule.steps;
     for (unsigned f = 0; f < s->o.fragments->parts; f++)
-        if (step > 0 && !schedule_due(&s->o.schedule, step, f, &round))
+        if (at > 0 && !schedule_due(&s->o.schedule, at, f, &round))
             return false;
     return true;
 }
@@ -491,7 +587,9 @@ enum err site_train_eval(struct site_train *s, struct train *t, double *loss, si
         return ERR_OK;
     t->dev->ops->copy(t->dev, s->local, model_params(t->model), bytes);
     TRY(dev_sync(t->dev));
-    TRY(take_outer(s, t, s->o.fragments->parts));
+    for (unsigned f = 0; f < s->o.fragments->parts; f++)
+        TRY(take_recorded(s, t, f, stepper_outer_state(&s->stepper, f, t->step), 0));
+    model_params_changed(t->model);
     TRY(train_evaluate(t, loss, tokens));
     t->dev->ops->copy(t->dev, model_params(t->model), s->local, bytes);
     model_params_changed(t->model);

@@ -1,8 +1,9 @@
 #ifndef SITE_TRAIN_H
 #define SITE_TRAIN_H
-/* Joins a site's outer loop to its inner one. All ranks call these at the same steps; only the lead
- * (rank 0) has a site, a replica and a link, exchanges, and hands the result on: its status first,
- * so that no rank waits for bytes that never come, then the new outer parameters.
+/* Joins a site's outer loop to its inner one: carries out the actions of the stepper
+ * (outer/diloco/stepper.h). All ranks call these at the same steps; only the lead (rank 0) has a
+ * site, a replica and a link, exchanges, and hands the result on: its status first, so that no rank
+ * waits for bytes that never come, then the new outer parameters.
  *
  * Without overlap a checkpoint of step s may be from before or after the rounds that are due at s:
  * site_train_start does them (again). A round whose state is on record sends nothing and puts the
@@ -11,6 +12,7 @@
  * again, with the stored contribution, which is why site_train_saving comes first.
  */
 #include "inner/train/train.h"
+#include "outer/diloco/stepper.h"
 #include "outer/site/site.h"
 
 struct site_train_round { /* what a finished round looked like; bytes are of this site */
@@ -51,27 +53,23 @@ struct site_train_options {
 };
 struct site_train {
     struct site_train_options o;
-    float *fragment; /* device, largest fragment: local parameters, or what takes their place */
-    float *gathered; /* device, the same: local parameters; NULL without a one-round delay */
+    float *fragment;     /* device, largest fragment: local parameters, or what takes their place */
+    float *own_fragment; /* the same where it is not the site's (site_blocking_memory) */
+    float *gathered;     /* device, the same: local parameters; NULL without a one-round delay */
     float *host;  /* host, largest fragment: between fragment and the replica; NULL where it works
                      in the memory of the device, and on other ranks */
     float *local; /* host slab, the local parameters while the outer ones are looked at; NULL
                      without evaluate */
     struct arena arena;
+    /* The same on every rank: */
+    struct stepper stepper;
+    struct stepper_event event;
+    struct stepper_update update;
+    /* The lead's: */
+    struct train_report report;   /* of the step just done */
     struct link_counters counted; /* at the last round that was told of */
-    /* The lead's, with overlap: */
-    uint64_t have[ROUND_FRAGMENTS_MAX]; /* state of each fragment when it was applied last */
     double weight[ROUND_FRAGMENTS_MAX], gather_ms[ROUND_FRAGMENTS_MAX],
         exposed_ms[ROUND_FRAGMENTS_MAX]; /* of the round in flight */
-    /* The same on every rank: */
-    uint64_t flight[ROUND_FRAGMENTS_MAX]; /* round in flight, + 1; 0: none */
-    int64_t at;  /* whose commits are applied: t->step, one more before its update */
-    bool before; /* the checkpoint we started from is from before the rounds at its step */
-    int64_t
-        merged_step[ROUND_FRAGMENTS_MAX]; /* where each fragment was sent last; 0: as scheduled */
-    uint64_t postponed[ROUND_FRAGMENTS_MAX]; /* a due round that waits for the aggregator, + 1; 0:
-                                                none */
-    double asked;                            /* when we last looked whether it is back, seconds */
 };
 
 /* What each rank takes for it, the lead beside outer_state_memory() and site_memory(). here: the

@@ -11,6 +11,7 @@
 #include "outer/site/site.h"
 #include "tests/cuda/cuda_test.h"
 #include "tests/kernels/check.h"
+#include "tests/outer/site/exchange.h"
 #include "tests/outer/toy.h"
 
 enum { SITES = 3, FRAGMENTS = 2, ROUNDS = 3, LEFT_OUT = 1, ELEMENTS_MAX = 1 << 17, LARGE = 60000 };
@@ -200,8 +201,26 @@ static enum err fetch(struct link *link, const struct wire_fetch *m, uint8_t *ou
     return ERR_OK;
 }
 
-static const struct link_ops link_ops = {
-    .hello = said_hello, .contribute = contribute, .poll = poll, .fetch = fetch};
+static enum err report(struct link *link, const struct wire_report *m, struct wire_answer *answer)
+{
+    (void)link;
+    (void)m;
+    *answer = (struct wire_answer){.outcome = ROUND_CURRENT};
+    return ERR_OK;
+}
+
+static void counters(struct link *link, struct link_counters *out)
+{
+    (void)link;
+    *out = (struct link_counters){0};
+}
+
+static const struct link_ops link_ops = {.hello = said_hello,
+                                         .contribute = contribute,
+                                         .poll = poll,
+                                         .fetch = fetch,
+                                         .report = report,
+                                         .counters = counters};
 
 /* Odd codecs leak and step with delayed Nesterov, so that all that a member may keep is kept. */
 static struct outer_state_options options(enum codec_kind k, bool site)
@@ -236,7 +255,9 @@ static struct digest trained(struct site *s, const struct outer_state *m, unsign
                        ldexpf(1, -14 - (int)(i / DEV_BLOCK % 5)) * (float)(i / DEV_BLOCK % 7 != 3);
     m->dev->ops->copy(m->dev, at, local, n * sizeof *local);
     struct bus before = bus;
-    assert_int_equal(site_round(s, f, round, at, 0.75f, 100), ERR_OK);
+    struct site_submission w = {
+        .fragment = f, .round = round, .base = round, .weight = 0.75f, .data_cursor = 100};
+    assert_int_equal(exchange(s, m, &w, at), ERR_OK);
     *crossed = (struct bus){.in = bus.in - before.in, .out = bus.out - before.out};
     m->dev->ops->copy(m->dev, local, at, n * sizeof *local);
     assert_memory_equal(local, m->state[f].theta, n * sizeof *local);

@@ -1,8 +1,8 @@
 #ifndef SLOW_RUN_H
 #define SLOW_RUN_H
-/* A small strict run with real threads and files, for tests of lanes: an aggregator and sites in
- * one process, joined by slow links. The toy's parameters lie in [0, 1), Nesterov 0.7 and 0.9, one
- * full-precision round.
+/* A small strict run with real threads and files, for tests of in-flight slots: an aggregator and
+ * sites in one process, joined by slow links. The toy's parameters lie in [0, 1), Nesterov 0.7 and
+ * 0.9, one full-precision round.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +12,7 @@
 #include <cmocka.h>
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator.h"
+#include "outer/diloco/stepper.h"
 #include "outer/site/site.h"
 #include "tests/outer/link/link_slow.h"
 #include "tests/outer/toy.h"
@@ -39,12 +40,22 @@ struct slow_run { /* the aggregator, and what all share */
 };
 struct slow_site {
     unsigned index;
+    struct slow_run *run;
     struct env *env;
     struct dev *dev; /* its own: closed with it */
     struct outer_state replica;
     struct slow link;
     struct site *site;
     int stop;
+    /* The trainer: carries out the actions of the stepper, without a model. */
+    struct dev *front; /* works on slab; dev, or another one of the same kind */
+    struct stepper stepper;
+    struct stepper_update update;
+    unsigned done; /* actions of it */
+    float weight;
+    float slab[SLOW_ELEMENTS_MAX];
+    float sent[SLOW_ELEMENTS_MAX];  /* the fragment as it was last submitted */
+    float start[SLOW_ELEMENTS_MAX]; /* and the eager start after it */
 };
 
 static inline void must(enum err e)
@@ -128,9 +139,15 @@ static inline void slow_site_end(struct slow_site *s)
 }
 
 static inline void slow_site_open(struct slow_run *r, struct slow_site *s, unsigned index,
-                                  uint64_t seed, struct dev *d)
+                                  uint64_t seed, struct dev *d, float mix)
 {
     s->index = index;
+    s->run = r;
+    s->front = d;
+    s->weight = 1;
+    memcpy(s->slab, r->initial, sizeof s->slab);
+    stepper_open(&s->stepper, &(struct stepper_options){
+                                  .schedule = r->options.schedule, .strict = true, .mix = mix});
     s->link = (struct slow){.link = {&slow_ops},
                             .peer = slow_peer[index],
                             .mutex = &r->calls,
@@ -144,6 +161,97 @@ static inline void slow_site_close(struct slow_site *s)
 {
     slow_site_end(s);
     dev_close(s->dev);
+}
+
+/* ---- the trainer ---- */
+
+/* local = alpha * local + (1 - alpha) * theta; theta: memory of the replica's device. */
+static inline void slow_take(struct slow_site *s, unsigned f, const float *theta, float alpha)
+{
+    static float local[SLOW_ELEMENTS_MAX], outer[SLOW_ELEMENTS_MAX];
+    const struct fragment *part = &s->run->fragments.f[f];
+    s->front->ops->copy(s->front, outer, theta, part->elements * sizeof *outer);
+    must(dev_sync(s->front));
+    fragment_gather(s->run->cpu, local, s->slab, part);
+    for (size_t i = 0; i < part->elements; i++)
+        local[i] = alpha > 0 ? alpha * local[i] + (1 - alpha) * outer[i] : outer[i];
+    fragment_scatter(s->run->cpu, s->slab, local, part);
+}
+
+static inline void slow_submit(struct slow_site *s, const struct stepper_action *a)
+{
+    size_t bytes = s->run->fragments.f[a->fragment].elements * sizeof(float);
+    float *local;
+    if (!a->copied)
+        fragment_gather(s->run->cpu, s->sent, s->slab, &s->run->fragments.f[a->fragment]);
+    must(site_acquire(s->site, a->fragment, &local));
+    s->front->ops->copy(s->front, local, s->sent, bytes);
+    must(dev_sync(s->front)); /* the slot's device is in no order with this one */
+    site_submit(s->site, &(struct site_submission){.fragment = a->fragment,
+                                                   .round = a->round,
+                                                   .base = a->base,
+                                                   .weight = s->weight,
+                                                   .from_start = a->from_start,
+                                                   .resend = a->resend});
+}
+
+static inline void slow_apply(struct slow_site *s, const struct stepper_action *a)
+{
+    struct site_completion done;
+    const float *theta;
+    must(site_reap(s->site, a->fragment, &theta, &done));
+    assert_int_equal(done.reached, a->round + 1);
+    slow_take(s, a->fragment, theta, stepper_reaped(&s->stepper, a, done.reached, done.skipped));
+}
+
+static inline void slow_act(struct slow_site *s, const struct stepper_action *a)
+{
+    const struct fragment *part = &s->run->fragments.f[a->fragment];
+    float theta[SLOW_ELEMENTS_MAX];
+    const float *start;
+    switch (a->verb) {
+    case STEPPER_CHECK:
+        must(site_failed(s->site));
+        break;
+    case STEPPER_COPY:
+        fragment_gather(s->run->cpu, s->sent, s->slab, part);
+        break;
+    case STEPPER_WAIT:
+        must(site_complete(s->site, a->fragment));
+        break;
+    case STEPPER_APPLY:
+        slow_apply(s, a);
+        break;
+    case STEPPER_TAKE:
+        must(site_theta(s->site, a->fragment, a->round, theta));
+        slow_take(s, a->fragment, theta, a->alpha);
+        break;
+    case STEPPER_SUBMIT:
+        slow_submit(s, a);
+        break;
+    case STEPPER_EAGER:
+        must(site_eager(s->site, a->fragment, &start));
+        memcpy(s->start, start, part->elements * sizeof *start);
+        slow_take(s, a->fragment, start, 0);
+        break;
+    default:
+        fail_msg("verb %d", (int)a->verb);
+    }
+}
+
+/* Carries out all but the last `left` actions. */
+static inline void slow_actions(struct slow_site *s, unsigned left)
+{
+    for (; s->done + left < s->update.count; s->done++)
+        slow_act(s, &s->update.action[s->done]);
+}
+
+static inline void slow_after_step(struct slow_site *s, int64_t step, unsigned left)
+{
+    struct stepper_event e = {.phase = STEPPER_AFTER_STEP, .step = step};
+    stepper_step(&s->stepper, &e, &s->update);
+    s->done = 0;
+    slow_actions(s, left);
 }
 
 /* After the sites. */

@@ -12,9 +12,6 @@ static const float weights[SITES] = {1, 1, 0.5f};
 
 struct node {
     struct slow_site at;
-    struct dev *front; /* the trainer's, beside the site's own */
-    bool flies;
-    float slab[SLOW_ELEMENTS_MAX], sent[SLOW_ELEMENTS_MAX], start[SLOW_ELEMENTS_MAX];
     /* The equations, in f64: where the site's steps began, its last delta. */
     double began[SLOW_ELEMENTS_MAX], delta[SLOW_ELEMENTS_MAX], before[SLOW_ELEMENTS_MAX];
 };
@@ -36,14 +33,15 @@ static struct bench *bench_open(enum codec_kind codec)
     slow_run_open(&b->run, SITES, 2, &s);
     b->n = b->run.fragments.f[0].elements;
     for (unsigned i = 0; i < SITES; i++) {
-        struct dev *d;
-        for (int k = 0; k < 2; k++) /* the first: under test */
-            must(i == 0 ? cuda_test_open(k ? &b->node[i].front : &d, "f32")
-                        : slow_device(k ? &b->node[i].front : &d));
-        slow_site_open(&b->run, &b->node[i].at, i, i, d);
-        fragment_gather(b->run.cpu, b->node[i].slab, b->run.initial, &b->run.fragments.f[0]);
+        struct dev *d, *front; /* the site's own, and the trainer's beside it */
+        must(i == 0 ? cuda_test_open(&d, "f32") : slow_device(&d)); /* the first: under test */
+        must(i == 0 ? cuda_test_open(&front, "f32") : slow_device(&front));
+        slow_site_open(&b->run, &b->node[i].at, i, i, d, 0);
+        b->node[i].at.front = front;
+        b->node[i].at.weight = weights[i];
+        fragment_gather(b->run.cpu, b->node[i].at.sent, b->run.initial, &b->run.fragments.f[0]);
         for (size_t k = 0; k < b->n; k++)
-            b->node[i].began[k] = b->theta[k] = (double)b->node[i].slab[k];
+            b->node[i].began[k] = b->theta[k] = (double)b->node[i].at.sent[k];
     }
     return b;
 }
@@ -52,7 +50,7 @@ static void bench_close(struct bench *b)
 {
     for (unsigned i = 0; i < SITES; i++) {
         slow_site_close(&b->node[i].at);
-        dev_close(b->node[i].front);
+        dev_close(b->node[i].at.front);
     }
     slow_run_close(&b->run);
     free(b);
@@ -63,51 +61,31 @@ static void bench_close(struct bench *b)
 /* Towards a point of the site's own. */
 static void train(struct bench *b, unsigned i, int64_t step)
 {
-    float *x = b->node[i].slab;
+    struct slow_site *s = &b->node[i].at;
+    static float x[SLOW_ELEMENTS_MAX];
+    fragment_gather(b->run.cpu, x, s->slab, &b->run.fragments.f[0]);
     for (size_t k = 0; k < b->n; k++)
         x[k] -=
             0.1f * (x[k] - (float)((k + i * 5) % 9) / 8) + (float)((int64_t)k % 7 - step % 5) / 512;
+    fragment_scatter(b->run.cpu, s->slab, x, &b->run.fragments.f[0]);
 }
 
-static void send(struct bench *b, unsigned i, uint64_t round, const float *trained, bool ahead)
+static void submit(struct bench *b, unsigned i, uint64_t round, const float *trained)
 {
-    struct node *n = &b->node[i];
-    float *local;
-    must(site_lend(n->at.site, 0, &local));
-    n->front->ops->copy(n->front, local, trained, b->n * sizeof *local);
-    must(dev_sync(n->front)); /* the lane's device is in no order with this one */
-    site_send(n->at.site,
-              &(struct site_sending){.round = round,
-                                     .base = schedule_base(&b->run.options.schedule, 0, round),
-                                     .weight = weights[i],
-                                     .ahead = ahead});
+    struct slow_site *s = &b->node[i].at;
+    memcpy(s->sent, trained, b->n * sizeof *trained);
+    slow_submit(s,
+                &(struct stepper_action){.round = round,
+                                         .base = schedule_base(&b->run.options.schedule, 0, round),
+                                         .copied = true,
+                                         .from_start = true});
 }
 
-static void collect(struct bench *b, unsigned i, float *theta)
+static void reap(struct bench *b, unsigned i)
 {
-    const float *from;
-    struct site_landed landed;
-    struct dev *front = b->node[i].front;
-    must(site_collect(b->node[i].at.site, 0, &from, &landed));
-    front->ops->copy(front, theta, from, b->n * sizeof *theta);
-}
-
-/* Round `round` leaves after the round before has landed; the site goes on from its start. */
-static void leave(struct bench *b, unsigned i, uint64_t round)
-{
-    struct node *n = &b->node[i];
-    const float *start;
-    bool ahead = n->flies;
-    memcpy(n->sent, n->slab, sizeof n->sent);
-    if (ahead)
-        collect(b, i, n->slab);
-    send(b, i, round, n->sent, ahead);
-    n->flies = true;
-    if (!schedule_eager(&b->run.options.schedule, 0, round))
-        return;
-    must(site_eager(n->at.site, 0, &start));
-    memcpy(n->start, start, b->n * sizeof *start);
-    memcpy(n->slab, start, b->n * sizeof *start);
+    const float *theta;
+    struct site_completion done;
+    must(site_reap(b->node[i].at.site, 0, &theta, &done));
 }
 
 /* ---- the equations ---- */
@@ -136,7 +114,7 @@ static void starts_by_hand(struct bench *b, uint64_t round)
             double share = round ? (double)weights[i] / weight_all() : 1.0 / SITES;
             double momentum = b->momentum[k];
             n->before[k] = n->delta[k];
-            n->delta[k] = n->began[k] - (double)n->sent[k];
+            n->delta[k] = n->began[k] - (double)n->at.sent[k];
             double mixed = b->mean[k] + share * (n->delta[k] - n->before[k]);
             n->began[k] = step_of(b->theta[k], &momentum, mixed);
         }
@@ -176,18 +154,20 @@ static void test_equations(void **state)
             train(b, i, step);
         if (!schedule_due(s, step, 0, &round))
             continue;
-        for (unsigned i = 0; i < SITES; i++)
-            leave(b, i, round);
+        for (unsigned i = 0; i < SITES; i++) /* the last round needs all: it is waited for later */
+            slow_after_step(&b->node[i].at, step, step == STEPS ? 2 : 0);
         starts_by_hand(b, round);
         for (unsigned i = 0; i < SITES && schedule_eager(s, 0, round); i++)
-            assert_true(furthest(b->node[i].start, b->node[i].began, b->n) < 2e-6);
-        apart = fmax(apart, furthest(b->node[0].start, b->node[1].began, b->n));
+            assert_true(furthest(b->node[i].at.start, b->node[i].began, b->n) < 2e-6);
+        apart = fmax(apart, furthest(b->node[0].at.start, b->node[1].began, b->n));
         commit_by_hand(b);
     }
     for (unsigned i = 0; i < SITES; i++) {
-        collect(b, i, b->node[i].slab);
-        assert_true(furthest(b->node[i].slab, b->theta, b->n) < 2e-6);
-        assert_memory_equal(b->node[i].slab, b->node[0].slab, b->n * sizeof(float));
+        static float local[SITES][SLOW_ELEMENTS_MAX];
+        slow_actions(&b->node[i].at, 0);
+        fragment_gather(b->run.cpu, local[i], b->node[i].at.slab, &b->run.fragments.f[0]);
+        assert_true(furthest(local[i], b->theta, b->n) < 2e-6);
+        assert_memory_equal(local[i], local[0], b->n * sizeof(float));
         must(site_leave(b->node[i].at.site, "done"));
     }
     assert_true(apart > 1e-3); /* the starts are the sites' own */
@@ -195,14 +175,14 @@ static void test_equations(void **state)
 }
 
 /* Of a delta of zero nothing is sent and nothing is left. */
-static void nothing_left(const struct bench *b, const struct node *n, unsigned round)
+static void nothing_left(const struct bench *b, const struct slow_site *s, unsigned round)
 {
     char path[64];
     struct arena scratch = arena_make(0);
     uint8_t *data;
     size_t size;
     snprintf(path, sizeof path, "outbox/0/%u", round);
-    must(n->at.env->ops->read(n->at.env, path, 1 << 20, &scratch, &data, &size));
+    must(s->env->ops->read(s->env, path, 1 << 20, &scratch, &data, &size));
     for (size_t k = 0; k < b->n; k++) {
         float left; /* the file's values need not be aligned */
         memcpy(&left, data + size - (b->n - k) * sizeof left, sizeof left);
@@ -218,38 +198,38 @@ static void test_restart(void **state)
 {
     (void)state;
     struct bench *b = bench_open(CODEC_INT4);
-    struct node *n = &b->node[1];
+    struct slow_site *s = &b->node[1].at;
     static float first[SLOW_ELEMENTS_MAX], other[SLOW_ELEMENTS_MAX];
     const float *start;
     for (uint64_t round = 0; round < 3; round++)
         for (unsigned i = 0; i < SITES; i++) {
             for (int64_t step = 0; step < EVERY; step++)
                 train(b, i, step);
-            leave(b, i, round);
+            slow_after_step(&b->node[i].at, (int64_t)(round + 1) * EVERY, 0);
         }
-    memcpy(first, n->start, sizeof first);
+    memcpy(first, s->start, sizeof first);
     for (size_t k = 0; k < b->n; k++)
-        other[k] = n->sent[k] + 0.01f;
+        other[k] = s->sent[k] + 0.01f;
     for (int again = 0; again < 2; again++) {
-        slow_site_end(&n->at);
-        slow_site_begin(&b->run, &n->at);
-        send(b, 1, 2, other, true);
-        must(site_eager(n->at.site, 0, &start));
+        slow_site_end(s);
+        slow_site_begin(&b->run, s);
+        submit(b, 1, 2, other);
+        must(site_eager(s->site, 0, &start));
         assert_memory_equal(start, first, b->n * sizeof *start);
-        collect(b, 1, n->slab); /* the second time it is on record */
+        reap(b, 1); /* the second time it is on record */
     }
-    memset(n->at.replica.state[0].residual, 0, b->n * sizeof(float));
-    send(b, 1, 3, first, true); /* nothing was trained: against another base that were a delta */
-    must(site_stored(n->at.site));
-    nothing_left(b, n, 3);
+    memset(s->replica.state[0].residual, 0, b->n * sizeof(float));
+    submit(b, 1, 3, first); /* nothing was trained: against another base that were a delta */
+    must(site_wait_stored(s->site));
+    nothing_left(b, s, 3);
     for (unsigned i = 0; i < SITES; i++) {
         if (i != 1) {
-            collect(b, i, b->node[i].slab);
-            send(b, i, 3, b->node[i].slab, true);
+            reap(b, i);
+            submit(b, i, 3, b->node[i].at.start);
         }
     }
     for (unsigned i = 0; i < SITES; i++)
-        collect(b, i, b->node[i].slab);
+        reap(b, i);
     bench_close(b);
 }
 

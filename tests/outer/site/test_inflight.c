@@ -1,5 +1,5 @@
 /* Rounds beside training, with real threads: four fragments, several in flight over a link that
- * takes its time. What breaks here: bits that depend on who was faster, a scratch that two lanes
+ * takes its time. What breaks here: bits that depend on who was faster, a scratch that two slots
  * use at once, an error or a stop request that nobody hears, a contribution made twice. Run it
  * under ThreadSanitizer too.
  */
@@ -10,10 +10,7 @@ enum { PARTS = SLOW_PARTS, EVERY = 4, STEPS = 14 };
 struct bench {
     struct slow_run run;
     struct slow_site at; /* the only one */
-    float slab[SLOW_ELEMENTS_MAX], gathered[SLOW_ELEMENTS_MAX];
     int64_t step;
-    uint64_t flight[PARTS];
-    float mix;
 };
 
 static struct bench *bench_open(int64_t tau, enum codec_kind codec, uint64_t seed)
@@ -25,9 +22,7 @@ static struct bench *bench_open(int64_t tau, enum codec_kind codec, uint64_t see
     slow_run_open(&b->run, 1, PARTS, &s);
     struct dev *d;
     must(slow_device(&d));
-    slow_site_open(&b->run, &b->at, 0, seed, d);
-    memcpy(b->slab, b->run.initial, sizeof b->slab);
-    b->mix = tau == EVERY ? 0 : 0.5f;
+    slow_site_open(&b->run, &b->at, 0, seed, d, tau == EVERY ? 0 : 0.5f);
     return b;
 }
 
@@ -54,63 +49,17 @@ static void mix(float *local, const float *theta, float alpha, size_t n)
         local[i] = alpha > 0 ? alpha * local[i] + (1 - alpha) * theta[i] : theta[i];
 }
 
-/* gathered holds the fragment. */
-static void land(struct bench *b, unsigned f, float alpha)
-{
-    struct site_landed landed;
-    const float *theta;
-    must(site_collect(b->at.site, f, &theta, &landed));
-    assert_int_equal(landed.reached, b->flight[f]);
-    mix(b->gathered, theta, alpha, b->run.fragments.f[f].elements);
-    fragment_scatter(b->at.dev, b->slab, b->gathered, &b->run.fragments.f[f]);
-    b->flight[f] = 0;
-}
-
-static void leave(struct bench *b, unsigned f, uint64_t round)
-{
-    struct site_sending w = {.fragment = f,
-                             .round = round,
-                             .base = schedule_base(&b->run.options.schedule, f, round),
-                             .weight = 1,
-                             .step = b->step};
-    float *local;
-    must(site_lend(b->at.site, f, &local));
-    memcpy(local, b->gathered, b->run.fragments.f[f].elements * sizeof *local);
-    site_send(b->at.site, &w);
-    b->flight[f] = round + 1;
-}
-
 static void one_step(struct bench *b)
 {
-    const struct schedule *s = &b->run.options.schedule;
-    uint64_t round;
-    train(&b->run.table, b->slab, b->step++);
-    must(site_failed(b->at.site));
-    for (unsigned f = 0; f < PARTS; f++)
-        if (b->flight[f] && schedule_apply(s, f, b->flight[f] - 1) == b->step &&
-            !(schedule_delayed(s, f) && schedule_due(s, b->step, f, &round))) {
-            fragment_gather(b->at.dev, b->gathered, b->slab, &b->run.fragments.f[f]);
-            land(b, f, b->mix);
-        }
-    for (unsigned f = 0; f < PARTS; f++) {
-        float kept[SLOW_ELEMENTS_MAX];
-        size_t bytes = b->run.fragments.f[f].elements * sizeof *kept;
-        if (!schedule_due(s, b->step, f, &round))
-            continue;
-        fragment_gather(b->at.dev, b->gathered, b->slab, &b->run.fragments.f[f]);
-        memcpy(kept, b->gathered, bytes);
-        if (b->flight[f]) { /* one-round delay */
-            land(b, f, b->mix);
-        } else if (schedule_delayed(s, f) && round == 0) {
-            fragment_gather(b->at.dev, b->gathered, b->run.initial, &b->run.fragments.f[f]);
-            fragment_scatter(b->at.dev, b->slab, b->gathered, &b->run.fragments.f[f]);
-        }
-        memcpy(b->gathered, kept, bytes);
-        leave(b, f, round);
-        if (schedule_apply(s, f, round) == b->step)
-            land(b, f, 0);
-    }
-    must(site_stored(b->at.site));
+    train(&b->run.table, b->at.slab, b->step++);
+    slow_after_step(&b->at, b->step, 0);
+    must(site_wait_stored(b->at.site));
+}
+
+static void submit(struct bench *b, unsigned f, bool resend)
+{
+    slow_submit(&b->at,
+                &(struct stepper_action){.verb = STEPPER_SUBMIT, .fragment = f, .resend = resend});
 }
 
 static struct digest run(int64_t tau, enum codec_kind codec, uint64_t seed, unsigned spoil)
@@ -140,15 +89,15 @@ static void test_bits_do_not_depend_on_time(void **state)
     }
 }
 
-/* Healing needs the site's residual after calls in which other lanes used the replica's spare. */
-static void test_lanes_that_heal_keep_their_residual(void **state)
+/* Healing needs the site's residual after calls in which other slots used the replica's spare. */
+static void test_slots_that_resync_keep_their_residual(void **state)
 {
     (void)state;
     struct digest calm = run(3, CODEC_INT4, 3, 0), healed = run(3, CODEC_INT4, 4, 4);
     assert_true(digest_equal(&calm, &healed));
 }
 
-/* Streaming DiLoCo's Algorithm 2 for one site, written down once more, without lanes, link, codec.
+/* Streaming DiLoCo's Algorithm 2 for one site, written down once more, without slots, link, codec.
  */
 static void test_algorithm_by_hand(void **state)
 {
@@ -187,29 +136,27 @@ static void test_algorithm_by_hand(void **state)
     for (unsigned f = 0; f < PARTS; f++)
         assert_memory_equal(theta[f], b->at.replica.state[f].theta,
                             b->run.fragments.f[f].elements * sizeof(float));
-    assert_memory_equal(slab, b->slab, b->run.table.elements * sizeof *slab);
+    assert_memory_equal(slab, b->at.slab, b->run.table.elements * sizeof *slab);
     bench_close(b);
 }
 
-/* A lane's error is heard at the next step, long before the apply; the process still ends well. */
+/* A slot's error is heard at the next step, long before the apply; the process still ends well. */
 static void test_an_error_is_heard_at_once(void **state)
 {
     (void)state;
     struct bench *b = bench_open(2, CODEC_INT8, 6);
     enum err e = ERR_OK;
     b->at.link.refuse = ERR_DENIED;
-    for (unsigned f = 0; f < 2; f++) {
-        fragment_gather(b->at.dev, b->gathered, b->slab, &b->run.fragments.f[f]);
-        leave(b, f, 0);
-    }
+    for (unsigned f = 0; f < 2; f++)
+        submit(b, f, false);
     for (int i = 0; e == ERR_OK && i < 5000; i++) {
         usleep(1000);
         e = site_failed(b->at.site);
     }
     assert_int_equal(e, ERR_DENIED);
     assert_non_null(strstr(err_message(), "refused on purpose"));
-    assert_int_equal(site_await(b->at.site, 1), ERR_DENIED);
-    must(site_await(b->at.site, 0));
+    assert_int_equal(site_complete(b->at.site, 1), ERR_DENIED);
+    must(site_complete(b->at.site, 0));
     bench_close(b);
 }
 
@@ -219,17 +166,18 @@ static void test_stopped_in_flight(void **state)
 {
     (void)state;
     struct bench *b = bench_open(2, CODEC_INT8, 7);
-    struct site_landed landed;
+    struct site_completion done;
     const float *theta;
-    float *local;
+    bool unreachable = false;
     b->at.link.down = true;
-    fragment_gather(b->at.dev, b->gathered, b->slab, &b->run.fragments.f[0]);
-    leave(b, 0, 0);
-    must(site_stored(b->at.site));
-    while (!site_is_away(b->at.site, 0))
+    submit(b, 0, false);
+    must(site_wait_stored(b->at.site));
+    while (!unreachable) {
         usleep(1000);
+        must(site_unreachable(b->at.site, 0, 0, &unreachable));
+    }
     __atomic_store_n(&b->at.stop, 1, __ATOMIC_RELAXED);
-    assert_int_equal(site_await(b->at.site, 0), ERR_STOPPED);
+    assert_int_equal(site_complete(b->at.site, 0), ERR_STOPPED);
     must(site_failed(b->at.site)); /* no error: it was asked for */
     struct digest sent = b->at.link.sent[0];
     slow_site_end(&b->at);
@@ -237,14 +185,12 @@ static void test_stopped_in_flight(void **state)
     b->at.link.down = false;
     slow_site_begin(&b->run, &b->at); /* sends it: the others wait */
     assert_true(digest_equal(&sent, &b->at.link.sent[0]));
-    must(site_lend(b->at.site, 0, &local));
-    site_send(b->at.site, &(struct site_sending){.fragment = 0, .round = 0, .again = true});
-    must(site_collect(b->at.site, 0, &theta, &landed));
+    submit(b, 0, true);
+    must(site_reap(b->at.site, 0, &theta, &done));
     assert_memory_equal(theta, b->at.replica.state[0].theta,
                         b->run.fragments.f[0].elements * sizeof *theta);
-    must(site_lend(b->at.site, 1, &local)); /* never sent, and never will be */
-    site_send(b->at.site, &(struct site_sending){.fragment = 1, .round = 0, .again = true});
-    assert_int_equal(site_await(b->at.site, 1), ERR_CORRUPT);
+    submit(b, 1, true); /* never sent, and never will be */
+    assert_int_equal(site_complete(b->at.site, 1), ERR_CORRUPT);
     assert_non_null(strstr(err_message(), "outbox/1/0"));
     bench_close(b);
 }
@@ -253,7 +199,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bits_do_not_depend_on_time),
-        cmocka_unit_test(test_lanes_that_heal_keep_their_residual),
+        cmocka_unit_test(test_slots_that_resync_keep_their_residual),
         cmocka_unit_test(test_algorithm_by_hand),
         cmocka_unit_test(test_an_error_is_heard_at_once),
         cmocka_unit_test(test_stopped_in_flight),

@@ -15,6 +15,7 @@
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator.h"
 #include "outer/site/site.h"
+#include "tests/outer/site/exchange.h"
 #include "tests/outer/toy.h"
 
 enum { SITES = 3, ELEMENTS_MAX = 4096 };
@@ -392,10 +393,18 @@ static void train(struct bench *b)
         b->local[i] = b->site_member.state[0].theta[i] - 1.0f / 32 - (float)(i % 7) / 1024;
 }
 
+static enum err exchange_of(struct bench *b, uint64_t round)
+{
+    return exchange(b->site, &b->site_member,
+                    &(struct site_submission){
+                        .round = round, .base = round, .weight = 1, .data_cursor = 100, .step = 10},
+                    b->local);
+}
+
 static enum err round_of(struct bench *b, uint64_t round)
 {
     train(b);
-    return site_round(b->site, 0, round, b->local, 1, 100);
+    return exchange_of(b, round);
 }
 
 static void start(struct bench *b)
@@ -421,7 +430,6 @@ static void test_round_and_report(void **state)
     assert_true(equal_states(b));
     assert_memory_equal(b->local, b->site_member.state[0].theta,
                         b->fragments.f[0].elements * sizeof *b->local);
-    assert_int_equal(site_report(b->site, 0, 10, 1.5, 100, 1000), ERR_OK);
     assert_int_equal(b->link.offers, 1);
     assert_int_equal(site_leave(b->site, "test"), ERR_OK);
     bench_close(b);
@@ -504,7 +512,7 @@ static void test_not_finite_is_neither_stored_nor_sent(void **state)
     for (size_t i = 0; i < 3; i++) {
         train(b);
         b->local[37] = bad[i];
-        assert_int_equal(site_round(b->site, 0, 0, b->local, 1, 0), ERR_DIVERGED);
+        assert_int_equal(exchange_of(b, 0), ERR_DIVERGED);
         assert_int_equal(b->link.offers, 0);
         assert_false(outbox(b, 0));
     }
@@ -564,7 +572,7 @@ static void test_spike_is_neither_stored_nor_sent(void **state)
     start(b);
     train(b);
     b->local[37] = ldexpf(b->local[37], 30);
-    assert_int_equal(site_round(b->site, 0, 0, b->local, 1, 0), ERR_DIVERGED);
+    assert_int_equal(exchange_of(b, 0), ERR_DIVERGED);
     assert_non_null(strstr(err_message(), "value 37 of the delta"));
     assert_int_equal(b->link.offers, 0);
     assert_false(outbox(b, 0));
@@ -590,7 +598,7 @@ static void test_damaged_site_sits_out(void **state)
         b->local[37] = bad[i];
         float *kept = arena_array(&b->arena, n, sizeof *kept);
         memcpy(kept, b->site_member.state[0].residual, n * sizeof *kept);
-        assert_int_equal(site_round(b->site, 0, 2 * i, b->local, 1, 0), ERR_OK);
+        assert_int_equal(exchange_of(b, 2 * i), ERR_OK);
         assert_int_equal(b->link.offers, offers);
         assert_false(outbox(b, (unsigned)(2 * i)));
         assert_true(equal_states(b));
@@ -661,7 +669,7 @@ static void test_killed_and_sent_again(void **state)
     others(b);
     for (size_t i = 0; i < b->table.elements; i++)
         b->local[i] = 99; /* another trainer; its bytes must not matter */
-    assert_int_equal(site_round(b->site, 0, 0, b->local, 1, 0), ERR_OK);
+    assert_int_equal(exchange_of(b, 0), ERR_OK);
     assert_int_equal(b->link.offers, 2);
     assert_true(equal_states(b));
     bench_close(b);
@@ -732,13 +740,12 @@ static void test_replay_sends_nothing(void **state)
     unsigned offers = b->link.offers, polls = b->link.polls;
     for (uint64_t t = 0; t < 3; t++) {
         b->local[0] = -1;
-        assert_int_equal(site_round(b->site, 0, t, b->local, 1, 0), ERR_OK);
+        assert_int_equal(exchange_of(b, t), ERR_OK);
         assert_memory_equal(theta[t], b->local, bytes);
     }
     assert_int_equal(b->link.offers, offers);
     assert_int_equal(b->link.polls, polls);
-    assert_int_equal(site_round(b->site, 0, 5, b->local, 1, 0),
-                     ERR_INTERNAL); /* a round left out */
+    assert_int_equal(exchange_of(b, 5), ERR_INTERNAL); /* a round left out */
     bench_close(b);
 }
 
@@ -916,10 +923,9 @@ static void test_flipped_bit_is_repaired(void **state)
     train(b);
     b->link.refuse = 1;
     b->link.outcome = ROUND_INVALID;
-    assert_int_equal(site_round(b->site, 0, 1, b->local, 1, 0),
-                     ERR_PROTO); /* stored from the good state */
+    assert_int_equal(exchange_of(b, 1), ERR_PROTO); /* stored from the good state */
     b->site_member.state[0].momentum[11] += 1;
-    assert_int_equal(site_round(b->site, 0, 1, b->local, 1, 0), ERR_OK);
+    assert_int_equal(exchange_of(b, 1), ERR_OK);
     assert_int_equal(b->link.fetches, 2);
     assert_true(equal_states(b));
     bench_close(b);
@@ -988,15 +994,15 @@ static void test_unreachable(void **state)
     struct bench *b = bench_open(false);
     start(b);
     b->link.down = 1;
-    assert_int_equal(site_unreachable(b->site, 0, 0, 0, &away), ERR_OK);
+    assert_int_equal(site_unreachable(b->site, 0, 0, &away), ERR_OK);
     assert_true(away);
-    assert_int_equal(site_unreachable(b->site, 0, 0, 1, &away), ERR_OK);
+    assert_int_equal(site_unreachable(b->site, 0, 0, &away), ERR_OK);
     assert_false(away);
     bench_close(b);
     b = bench_open(true);
     start(b);
     b->link.down = 1;
-    assert_int_equal(site_unreachable(b->site, 0, 0, 0, &away), ERR_OK);
+    assert_int_equal(site_unreachable(b->site, 0, 0, &away), ERR_OK);
     assert_false(away);
     bench_close(b);
 }

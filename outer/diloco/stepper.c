@@ -1,0 +1,397 @@
+#include "outer/diloco/stepper.h"
+#include "outer/protocol/mutant.h"
+
+enum { ASK_EVERY_MS = 1000 }; /* a call to an aggregator that is away may take long */
+
+void stepper_open(struct stepper *s, const struct stepper_options *o)
+{
+    unsigned slots = schedule_lanes(&o->schedule);
+    ASSERT(o->schedule.overlap || !o->before_update);
+    *s = (struct stepper){.o = *o, .slots = slots ? slots : 1};
+}
+
+static struct stepper_action *emit(struct stepper_update *u, enum stepper_verb verb,
+                                   unsigned fragment, uint64_t round)
+{
+    struct stepper_action *a = &u->action[u->count++];
+    ASSERT(u->count <= STEPPER_ACTIONS_MAX);
+    *a = (struct stepper_action){.verb = verb, .fragment = fragment, .round = round};
+    return a;
+}
+
+static bool blocking(const struct stepper *s)
+{
+    return s->o.schedule.overlap == 0;
+}
+
+/* The round in flight is to be applied by `step`. */
+static bool lands(const struct stepper *s, int64_t step, unsigned f)
+{
+    return s->in_flight[f] && schedule_apply(&s->o.schedule, f, s->in_flight[f] - 1) <= step;
+}
+
+static bool any_in_flight(const struct stepper *s)
+{
+    for (unsigned f = 0; f < s->o.schedule.fragments; f++)
+        if (s->in_flight[f])
+            return true;
+    return false;
+}
+
+/* A round to submit after `step`: it ends there, or was postponed. */
+static bool due(const struct stepper *s, int64_t step, unsigned f, uint64_t *round)
+{
+    if (step > 0 && schedule_due(&s->o.schedule, step, f, round))
+        return true;
+    *round = s->postponed[f] - 1;
+    return s->postponed[f] > 0;
+}
+
+/* One-round delay: a round is submitted before the one before it is applied, at the same step. */
+static bool submitted_first(const struct stepper *s, int64_t step, unsigned f)
+{
+    uint64_t round;
+    return schedule_delayed(&s->o.schedule, f) && due(s, step, f, &round);
+}
+
+/* Fragments with a round to submit after `step`, in the order in which every site comes to them. A
+ * blocking site that waited for a later round while it owes an earlier one would wait for sites
+ * that wait for it. */
+static unsigned due_in_order(const struct stepper *s, int64_t step,
+                             unsigned order[ROUND_FRAGMENTS_MAX])
+{
+    int64_t planned[ROUND_FRAGMENTS_MAX];
+    unsigned count = 0;
+    uint64_t round;
+    for (unsigned f = 0; f < s->o.schedule.fragments; f++) {
+        if (!due(s, step, f, &round))
+            continue;
+        planned[f] = schedule_step(&s->o.schedule, f, round);
+        unsigned at = count++;
+        for (; at && planned[order[at - 1]] > planned[f]; at--)
+            order[at] = order[at - 1];
+        order[at] = f;
+    }
+    return count;
+}
+
+/* ---- postponing, in quorum mode ---- */
+
+/* The step by which the round must be submitted (blocking) or applied (overlapped):
+ * outer.max_local_steps_offline after the planned one, and before the fragment's next submit. */
+static int64_t postpone_until(const struct stepper *s, unsigned f, uint64_t round)
+{
+    const struct schedule *c = &s->o.schedule;
+    int64_t planned = schedule_apply(c, f, round), last = planned + s->o.max_local_steps_offline;
+    if (round + 1 == schedule_rounds(c, f))
+        return planned;
+    int64_t next = schedule_step(c, f, round + 1) - blocking(s);
+    return last < next ? last : next;
+}
+
+/* A later round that can wait no longer takes those before it along. */
+static bool blocking_may_ask(const struct stepper *s, int64_t step, unsigned fragment)
+{
+    unsigned order[ROUND_FRAGMENTS_MAX], count = due_in_order(s, step, order), i = 0;
+    uint64_t round;
+    while (i < count && order[i] != fragment)
+        i++;
+    for (unsigned k = i; k < count; k++)
+        if (!due(s, step, order[k], &round) || step >= postpone_until(s, order[k], round))
+            return false;
+    return i < count;
+}
+
+bool stepper_may_ask(const struct stepper *s, const struct stepper_event *e, unsigned f)
+{
+    bool applies = e->phase == (s->o.before_update ? STEPPER_BEFORE_UPDATE : STEPPER_AFTER_STEP);
+    if (s->o.strict || !s->o.max_local_steps_offline || !applies)
+        return false;
+    if (blocking(s))
+        return blocking_may_ask(s, e->step, f);
+    return lands(s, e->step, f) && e->step < postpone_until(s, f, s->in_flight[f] - 1);
+}
+
+bool stepper_asks(const struct stepper *s, const struct stepper_event *e, unsigned f)
+{
+    bool waits = false;
+    for (unsigned k = 0; k < s->o.schedule.fragments; k++)
+        waits = waits || s->postponed[k];
+    return stepper_may_ask(s, e, f) && !(waits && e->now_ms - s->asked_ms < ASK_EVERY_MS);
+}
+
+static void postpone(const struct stepper *s, const struct stepper_event *e,
+                     struct stepper_update *u, unsigned f, uint64_t round)
+{
+    struct stepper_action *a = emit(u, STEPPER_POSTPONE, f, round);
+    a->steps = e->step - schedule_apply(&s->o.schedule, f, round);
+    a->left = postpone_until(s, f, round) - e->step;
+}
+
+/* ---- what lands ---- */
+
+static void apply(struct stepper *s, struct stepper_update *u, unsigned f, float alpha)
+{
+    emit(u, STEPPER_APPLY, f, s->in_flight[f] - 1)->alpha = alpha;
+    s->in_flight[f] = 0;
+}
+
+/* All waits come before the first change: a stop request leaves the step as it was. */
+static void apply_landing(struct stepper *s, const struct stepper_event *e,
+                          struct stepper_update *u)
+{
+    bool later[ROUND_FRAGMENTS_MAX] = {false};
+    if (any_in_flight(s))
+        emit(u, STEPPER_CHECK, 0, 0);
+    for (unsigned f = 0; f < s->o.schedule.fragments; f++) {
+        if (!lands(s, e->step, f))
+            continue;
+        later[f] = stepper_may_ask(s, e, f) && e->unreachable[f];
+        if (later[f])
+            postpone(s, e, u, f, s->in_flight[f] - 1);
+        else
+            emit(u, STEPPER_WAIT, f, s->in_flight[f] - 1);
+    }
+    for (unsigned f = 0; f < s->o.schedule.fragments; f++)
+        if (lands(s, e->step, f) && !later[f] && !submitted_first(s, e->step, f))
+            apply(s, u, f, s->o.mix);
+}
+
+/* ---- what is submitted ---- */
+
+static struct stepper_action *submit(struct stepper *s, struct stepper_update *u, unsigned f,
+                                     uint64_t round)
+{
+    struct stepper_action *a = emit(u, STEPPER_SUBMIT, f, round);
+    a->base = schedule_base(&s->o.schedule, f, round);
+    s->in_flight[f] = round + 1;
+    return a;
+}
+
+/* Steps that go into this round's delta: since the fragment was last submitted. */
+static int64_t local_steps(const struct stepper *s, int64_t step, unsigned f, uint64_t round)
+{
+    int64_t planned = round ? schedule_step(&s->o.schedule, f, round - 1) : 0;
+    return step - (s->sent_step[f] > planned ? s->sent_step[f] : planned);
+}
+
+/* One-round delay: the round before is applied after the local parameters were copied and before
+ * they are mixed with it; when round 0 leaves there is none, and the parameters begin anew, as
+ * after every other round (DiLoCoX, 2506.21263). Eager (2502.12996): from an estimate instead. */
+static void exchange_one(struct stepper *s, const struct stepper_event *e, struct stepper_update *u,
+                         unsigned f, uint64_t round)
+{
+    const struct schedule *c = &s->o.schedule;
+    bool first = submitted_first(s, e->step, f), eager = schedule_eager(c, f, round);
+    bool landing = first && lands(s, e->step, f);
+    int64_t steps = local_steps(s, e->step, f, round);
+    if (first)
+        emit(u, STEPPER_COPY, f, round);
+    if (landing)
+        apply(s, u, f, s->o.mix);
+    else if (first && round == 0 && !eager)
+        emit(u, STEPPER_TAKE, f, 0)->alpha = s->o.mix;
+    struct stepper_action *a = submit(s, u, f, round);
+    a->steps = steps;
+    a->late = e->step - schedule_step(c, f, round);
+    a->copied = first;
+    a->from_start = c->eager && landing;
+    s->sent_step[f] = e->step;
+    s->postponed[f] = 0;
+    if (eager)
+        emit(u, STEPPER_EAGER, f, round);
+}
+
+/* A round that is applied at the step at which it was submitted: every blocking round, and the last
+ * one of each fragment. Nothing hides it, and nothing was trained meanwhile. */
+static void finish(struct stepper *s, struct stepper_update *u, unsigned f)
+{
+    emit(u, STEPPER_WAIT, f, s->in_flight[f] - 1);
+    apply(s, u, f, 0);
+}
+
+/* Blocking, quorum: from the first round that cannot be exchanged now, all that are due wait. */
+static bool postpones(struct stepper *s, const struct stepper_event *e, unsigned f)
+{
+    bool asked = stepper_asks(s, e, f);
+    if (!stepper_may_ask(s, e, f) || (asked && !e->unreachable[f]))
+        return false;
+    s->asked_ms = asked ? e->now_ms : s->asked_ms;
+    return true;
+}
+
+static void exchange_due(struct stepper *s, const struct stepper_event *e, struct stepper_update *u)
+{
+    unsigned order[ROUND_FRAGMENTS_MAX], count = due_in_order(s, e->step, order);
+    unsigned ending[ROUND_FRAGMENTS_MAX], begin = 0, end = 0;
+    bool later = false;
+    for (unsigned i = 0; i < count; i++) {
+        unsigned f = order[i];
+        uint64_t round;
+        (void)due(s, e->step, f, &round);
+        later = later || (blocking(s) && postpones(s, e, f));
+        if (later) {
+            postpone(s, e, u, f, round);
+            s->postponed[f] = round + 1;
+            continue;
+        }
+        if (end - begin == s->slots)
+            finish(s, u, ending[begin++]);
+        exchange_one(s, e, u, f, round);
+        if (lands(s, e->step, f))
+            ending[end++] = f;
+    }
+    while (begin < end)
+        finish(s, u, ending[begin++]);
+}
+
+/* ---- restart and moves ---- */
+
+uint64_t stepper_outer_state(const struct stepper *s, unsigned fragment, int64_t step)
+{
+    return blocking(s) ? UINT64_MAX : schedule_applied(&s->o.schedule, fragment, step);
+}
+
+/* Steps whose rounds the checkpoint is sure to have: a blocking one may be from either side. */
+static int64_t rounds_done(const struct stepper *s, int64_t step, bool before)
+{
+    return blocking(s) || before ? step - 1 : step;
+}
+
+uint64_t stepper_needs(const struct stepper *s, unsigned f, int64_t step, bool before)
+{
+    return schedule_applied(&s->o.schedule, f, rounds_done(s, step, before));
+}
+
+/* Can the steps from here on be repeated with the recorded states, so that a restart ends with the
+ * same bits? */
+static bool repeatable(const struct stepper *s, const struct stepper_event *e)
+{
+    for (unsigned f = 0; f < s->o.schedule.fragments; f++) {
+        /* Older than the checkpoint: an adopted snapshot, or files put back. */
+        if (e->state[f] < stepper_needs(s, f, e->step, e->before))
+            return false;
+        /* The others went on: nothing that is repeated could still be submitted. */
+        if (!s->o.strict && e->state[f] > schedule_sent(&s->o.schedule, f, e->step))
+            return false;
+    }
+    return !e->lost;
+}
+
+static void move(struct stepper *s, struct stepper_update *u, int64_t step)
+{
+    const struct schedule *c = &s->o.schedule;
+    for (unsigned f = 0; f < c->fragments; f++) {
+        if (s->in_flight[f])
+            emit(u, STEPPER_DROP, f, s->in_flight[f] - 1);
+        s->in_flight[f] = s->postponed[f] = 0;
+        s->sent_step[f] = step;
+    }
+    emit(u, STEPPER_MOVE, 0, 0)->step = step;
+    for (unsigned f = 0; f < c->fragments; f++)
+        emit(u, STEPPER_TAKE, f, stepper_outer_state(s, f, step));
+}
+
+/* What was in flight at the checkpoint is sent again, from the outbox. */
+static void resend(struct stepper *s, const struct stepper_event *e, struct stepper_update *u)
+{
+    const struct schedule *c = &s->o.schedule;
+    uint64_t round;
+    for (unsigned f = 0; f < c->fragments; f++) {
+        if (!schedule_flying(c, f, rounds_done(s, e->step, e->before), &round) ||
+            (s->o.before_update && schedule_apply(c, f, round) <= e->step))
+            continue;
+        submit(s, u, f, round)->resend = true;
+    }
+}
+
+static void resume(struct stepper *s, const struct stepper_event *e, struct stepper_update *u)
+{
+    for (unsigned f = 0; f < s->o.schedule.fragments; f++)
+        s->state[f] = e->state[f];
+    int64_t reached = schedule_reached(&s->o.schedule, s->state);
+    if (!repeatable(s, e) && reached != e->step) {
+        move(s, u, reached);
+        return;
+    }
+    if (!blocking(s)) {
+        resend(s, e, u);
+        if (!e->before && e->step < s->o.schedule.steps)
+            return; /* the checkpoint is from after this step's rounds */
+    }
+    if (!s->o.before_update)
+        apply_landing(s, e, u);
+    exchange_due(s, e, u);
+}
+
+/* Quorum: the others went on without this site, and so does it, from their newest state. */
+static void follow(struct stepper *s, const struct stepper_event *e, struct stepper_update *u)
+{
+    int64_t reached = schedule_reached(&s->o.schedule, s->state);
+    bool waits = false;
+    for (unsigned f = 0; f < s->o.schedule.fragments; f++)
+        waits = waits || s->postponed[f];
+    if (!s->o.strict && !waits && reached > e->step)
+        move(s, u, reached);
+}
+
+static void stop(const struct stepper *s, const struct stepper_event *e, struct stepper_update *u)
+{
+    emit(u, STEPPER_STORE, 0, 0);
+    if (!blocking(s) && e->before)
+        emit(u, STEPPER_MARK, 0, 0);
+    emit(u, STEPPER_SAVE, 0, 0);
+}
+
+void stepper_step(struct stepper *s, const struct stepper_event *e, struct stepper_update *u)
+{
+    u->count = 0;
+    switch (e->phase) {
+    case STEPPER_RESUME:
+        resume(s, e, u);
+        break;
+    case STEPPER_BEFORE_UPDATE:
+        if (s->o.before_update)
+            apply_landing(s, e, u);
+        break;
+    case STEPPER_AFTER_STEP:
+        if (!s->o.before_update)
+            apply_landing(s, e, u);
+        exchange_due(s, e, u);
+        break;
+    case STEPPER_MOVED:
+        follow(s, e, u);
+        break;
+    case STEPPER_STOP:
+        stop(s, e, u);
+        break;
+    }
+}
+
+float stepper_reaped(struct stepper *s, const struct stepper_action *a, uint64_t state,
+                     bool skipped)
+{
+    s->state[a->fragment] = state;
+    return skipped ? 0 : a->alpha;
+}
+
+bool stepper_due(const struct stepper *s, int64_t step)
+{
+    uint64_t round;
+    bool any = !s->o.strict; /* it may have to move to where the others are */
+    for (unsigned f = 0; f < s->o.schedule.fragments; f++)
+        any = any || due(s, step, f, &round) || lands(s, step, f);
+    return any;
+}
+
+int64_t stepper_next(const struct stepper *s, int64_t step)
+{
+    int64_t next = schedule_next(&s->o.schedule, step);
+    for (unsigned f = 0; f < s->o.schedule.fragments; f++) {
+        if (!s->in_flight[f])
+            continue;
+        int64_t at = schedule_apply(&s->o.schedule, f, s->in_flight[f] - 1);
+        next = at > step && at < next ? at : next;
+    }
+    return next;
+}

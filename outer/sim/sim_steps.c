@@ -1,0 +1,158 @@
+/* The toy trainer carries out the actions of the stepper: what site_train.c does, with one rank and
+ * arrays instead of a model.
+ */
+#include <string.h>
+#include "outer/sim/sim_own.h"
+
+static size_t bytes_of(const struct sim *s, unsigned f)
+{
+    return s->fragments.f[f].elements * sizeof(float);
+}
+
+/* local = alpha * local + (1 - alpha) * theta */
+static void take_theta(struct sim_node *n, unsigned f, const float *theta, float alpha)
+{
+    struct sim *s = n->sim;
+    float beta = 1 - alpha;
+    fragment_gather(s->cpu, n->part, n->slab, &s->fragments.f[f]);
+    for (size_t i = 0; i < s->fragments.f[f].elements; i++)
+        n->part[i] = alpha > 0 ? alpha * n->part[i] + beta * theta[i] : theta[i];
+    fragment_scatter(s->cpu, n->slab, n->part, &s->fragments.f[f]);
+    memcpy(n->began + s->first[f], n->part, bytes_of(s, f));
+}
+
+/* What SUBMIT sends, and where its steps began. */
+static void gather(struct sim_node *n, unsigned f)
+{
+    struct sim *s = n->sim;
+    float *sent = n->sent + s->first[f];
+    fragment_gather(s->cpu, sent, n->slab, &s->fragments.f[f]);
+    sim_damage(n, sent);
+    memcpy(n->base + s->first[f], n->began + s->first[f], bytes_of(s, f));
+}
+
+static enum err submit(struct sim_node *n, const struct stepper_action *a)
+{
+    unsigned f = a->fragment;
+    float *local;
+    if (!a->copied && !a->resend)
+        gather(n, f);
+    TRY(site_acquire(n->site, f, &local));
+    if (!a->resend)
+        memcpy(local, n->sent + n->sim->first[f], bytes_of(n->sim, f));
+    site_submit(n->site, &(struct site_submission){.fragment = f,
+                                                   .round = a->round,
+                                                   .base = a->base,
+                                                   .weight = n->weight,
+                                                   .data_cursor = (uint64_t)n->step * 100,
+                                                   .late = (uint64_t)a->late,
+                                                   .from_start = a->from_start,
+                                                   .resend = a->resend,
+                                                   .step = n->step,
+                                                   .loss = 1,
+                                                   .tokens_per_second = 1,
+                                                   .tokens = (uint64_t)n->step * 100});
+    return ERR_OK;
+}
+
+static enum err reap(struct sim_node *n, const struct stepper_action *a)
+{
+    const float *theta;
+    struct site_completion done;
+    TRY(site_reap(n->site, a->fragment, &theta, &done));
+    float alpha = stepper_reaped(&n->stepper, a, done.reached, done.skipped);
+    if (a->verb == STEPPER_APPLY)
+        take_theta(n, a->fragment, theta, alpha);
+    return ERR_OK;
+}
+
+static enum err go_eager(struct sim_node *n, unsigned f)
+{
+    const float *start;
+    TRY(site_eager(n->site, f, &start));
+    take_theta(n, f, start, 0);
+    return ERR_OK;
+}
+
+static enum err take_recorded(struct sim_node *n, const struct stepper_action *a)
+{
+    TRY(site_theta(n->site, a->fragment, a->round, n->taken));
+    take_theta(n, a->fragment, n->taken, a->alpha);
+    return ERR_OK;
+}
+
+static enum err move(struct sim_node *n, int64_t step)
+{
+    for (unsigned f = 0; f < n->sim->o.fragments; f++)
+        TRY(site_moved(n->site, f));
+    n->step = step;
+    n->sim->r->moved++;
+    return ERR_OK;
+}
+
+static enum err act(struct sim_node *n, const struct stepper_action *a)
+{
+    switch (a->verb) {
+    case STEPPER_CHECK:
+        return site_failed(n->site);
+    case STEPPER_WAIT:
+        return site_complete(n->site, a->fragment);
+    case STEPPER_COPY:
+        gather(n, a->fragment);
+        return ERR_OK;
+    case STEPPER_APPLY:
+    case STEPPER_DROP:
+        return reap(n, a);
+    case STEPPER_TAKE:
+        return take_recorded(n, a);
+    case STEPPER_SUBMIT:
+        return submit(n, a);
+    case STEPPER_EAGER:
+        return go_eager(n, a->fragment);
+    case STEPPER_POSTPONE:
+        n->sim->r->postponed++;
+        return ERR_OK;
+    case STEPPER_MOVE:
+        return move(n, a->step);
+    case STEPPER_STORE:
+    case STEPPER_MARK:
+    case STEPPER_SAVE:
+        break; /* nothing asks a node to stop */
+    }
+    return ERR_OK;
+}
+
+static enum err carry_out(struct sim_node *n, struct stepper_event *e)
+{
+    e->now_ms = n->sim->clock.now_ms;
+    for (unsigned f = 0; f < n->sim->o.fragments; f++)
+        if (stepper_asks(&n->stepper, e, f))
+            TRY(site_unreachable(n->site, f, n->replica.state[f].round, &e->unreachable[f]));
+    stepper_step(&n->stepper, e, &n->update);
+    for (unsigned i = 0; i < n->update.count; i++)
+        TRY(act(n, &n->update.action[i]));
+    return ERR_OK;
+}
+
+enum err sim_event(struct sim_node *n, enum stepper_phase phase, int64_t step)
+{
+    return carry_out(n, &(struct stepper_event){.phase = phase, .step = step});
+}
+
+enum err sim_resume(struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    struct stepper_event e = {.phase = STEPPER_RESUME, .step = n->step};
+    stepper_open(&n->stepper,
+                 &(struct stepper_options){.schedule = s->schedule,
+                                           .strict = s->o.strict,
+                                           .before_update = s->o.before_update,
+                                           .max_local_steps_offline = s->o.max_local_steps_offline,
+                                           .mix = s->o.mix});
+    for (unsigned f = 0; f < s->o.fragments; f++) {
+        e.state[f] = n->replica.state[f].round;
+        for (uint64_t r = stepper_needs(&n->stepper, f, n->step, false); !e.lost && r < e.state[f];)
+            e.lost = outer_state_load_theta(&n->replica, f, ++r, n->taken) != ERR_OK;
+    }
+    return carry_out(n, &e);
+}
