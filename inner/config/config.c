@@ -227,18 +227,20 @@ static bool parse_bool(const char *text, bool *out)
     return *out || word_in(text, no, 3);
 }
 
-/* The choice that equals text, as a terminated string in `a`; *found NULL if there is none. */
-static enum err parse_choice(const char *choices, const char *text, struct arena *a,
-                             const char **found)
+const char *config_choice_name(const struct config_choice *choices, unsigned value)
 {
-    *found = NULL;
-    size_t n = strlen(text);
-    for (const char *c = choices; c;) {
-        size_t length = strcspn(c, "|");
-        if (length == n && !strncmp(c, text, n))
-            TRY_ALLOC(*found = arena_string(a, c, length));
-        c = c[length] ? c + length + 1 : NULL;
-    }
+    while (choices->name && (unsigned)choices->value != value)
+        choices++;
+    ASSERT(choices->name);
+    return choices->name;
+}
+
+/* "f32|bf16|auto" */
+static enum err choices_text(const struct config_choice *choices, struct arena *a, char **text)
+{
+    TRY_ALLOC(*text = arena_printf(a, "%s", choices->name));
+    for (choices++; choices->name; choices++)
+        TRY_ALLOC(*text = arena_printf(a, "%s|%s", *text, choices->name));
     return ERR_OK;
 }
 
@@ -273,11 +275,6 @@ static enum err split_commas(const char *text, struct arena *a, struct config_li
     return ERR_OK;
 }
 
-static const char *unit_space(const struct config_key *k)
-{
-    return *k->unit ? " " : "";
-}
-
 static enum err store_number(struct loading *l, const struct config_key *k, void *field,
                              const char *text, int line)
 {
@@ -290,7 +287,8 @@ static enum err store_number(struct loading *l, const struct config_key *k, void
     if (!ok || !(value >= k->min && value <= k->max))
         return config_error(&l->errors, line,
                             "%s.%s = \"%.100s\": allowed is %s from %.16g to %.16g%s%s", k->section,
-                            k->name, text, kind, k->min, k->max, unit_space(k), k->unit);
+                            k->name, text, kind, k->min, k->max, k->unit ? " " : "",
+                            k->unit ? k->unit : "");
     if (k->type == CONFIG_INT)
         *(int64_t *)field = whole;
     else
@@ -324,6 +322,22 @@ static enum err store_list(struct loading *l, const struct config_key *k, struct
     return split_commas(entry->values.items[0], l->a, field);
 }
 
+static enum err store_choice(struct loading *l, const struct config_key *k, void *field,
+                             const char *text, int line)
+{
+    const struct config_choice *c = k->choices;
+    char *allowed;
+    while (c->name && strcmp(c->name, text))
+        c++;
+    if (c->name) {
+        memcpy(field, &c->value, sizeof c->value); /* an enum */
+        return ERR_OK;
+    }
+    TRY(choices_text(k->choices, l->a, &allowed));
+    return config_error(&l->errors, line, "%s.%s = \"%.100s\": allowed is %s", k->section, k->name,
+                        text, allowed);
+}
+
 static enum err store(struct loading *l, struct place p, const struct config_entry *entry)
 {
     const struct config_key *k = p.key;
@@ -333,7 +347,7 @@ static enum err store(struct loading *l, struct place p, const struct config_ent
     if (entry->list)
         return config_error(&l->errors, entry->line, "%s.%s takes one value, not a list",
                             k->section, k->name);
-    const char *text = entry->values.items[0], *choice;
+    const char *text = entry->values.items[0];
     switch (k->type) {
     case CONFIG_INT:
     case CONFIG_REAL:
@@ -345,12 +359,7 @@ static enum err store(struct loading *l, struct place p, const struct config_ent
                                 text);
         return ERR_OK;
     case CONFIG_CHOICE:
-        TRY(parse_choice(k->choices, text, l->a, &choice));
-        if (!choice)
-            return config_error(&l->errors, entry->line, "%s.%s = \"%.100s\": allowed is %s",
-                                k->section, k->name, text, k->choices);
-        *(const char **)field = choice;
-        return ERR_OK;
+        return store_choice(l, k, field, text, entry->line);
     default:
         ASSERT(k->type == CONFIG_TEXT);
         return store_text(l, k, field, text, entry->line);

@@ -23,17 +23,21 @@ struct config_list { /* list of scalars, borrowed from the arena given to config
     size_t count;
 };
 
+struct config_choice { /* a list of them ends with the name NULL */
+    const char *name;
+    int value;
+};
 struct config_key {
     const char *section, *name;
     enum config_type type;
-    size_t offset; /* of the field in the table's struct: bool, int64_t, double, const char *,
-                      config_list */
-    const char *fallback; /* default, as text; NULL: must be given when `required` says so */
-    double min, max;      /* INT, REAL: inclusive range */
-    const char *choices;  /* CHOICE: "f32|bf16|auto" */
-    const char *unit;     /* "", "ms", "tokens", ... */
+    size_t offset; /* of the field in the table's struct: bool, int64_t, double, const char *, an
+                      enum, config_list */
+    const char *fallback;                /* default, as text; NULL: must be given */
+    double min, max;                     /* INT, REAL: inclusive range */
+    const struct config_choice *choices; /* CHOICE */
+    const char *unit;                    /* "ms", "tokens", ...; NULL: none */
     bool pinned;      /* all sites of a run must agree on it: part of the configuration digest */
-    const char *help; /* one sentence */
+    const char *help; /* a sentence or two */
 };
 struct config_renamed { /* of a section of this table: refused, with the new name */
     const char *section, *old, *name;
@@ -46,19 +50,50 @@ struct config_table {
     size_t renamed_count;
 };
 
-/* KEYS(X) entries: X(section, name, TYPE, default, min, max, choices, unit, pinned, help) */
-#define CONFIG_FIELD_BOOL   bool
-#define CONFIG_FIELD_INT    int64_t
-#define CONFIG_FIELD_REAL   double
-#define CONFIG_FIELD_TEXT   const char *
-#define CONFIG_FIELD_CHOICE const char *
-#define CONFIG_FIELD_LIST   struct config_list
-#define CONFIG_FIELD(section, name, type, def, lo, hi, choices, unit, pinned, help)                \
-    CONFIG_FIELD_##type section##_##name;
+/* A row of a key table names only what it needs:
+ *     X(outer, every, INT, .fallback = "50", .min = 1, .max = 1e6, .unit = "steps", .pinned = true,
+ *       .help = "H: inner steps between two rounds of a fragment.")
+ * TYPE is BOOL, INT, REAL, TEXT, LIST, CHOICE(e): `enum e` with the names e_choices, or
+ * CHOICE_OF(e, names): an enum of another header with the names names_choices. */
+#define CONFIG_FIELD_BOOL                      bool
+#define CONFIG_FIELD_INT                       int64_t
+#define CONFIG_FIELD_REAL                      double
+#define CONFIG_FIELD_TEXT                      const char *
+#define CONFIG_FIELD_LIST                      struct config_list
+#define CONFIG_FIELD_CHOICE(e)                 enum e
+#define CONFIG_FIELD_CHOICE_OF(e, names)       enum e
+#define CONFIG_FIELD(section, name, type, ...) CONFIG_FIELD_##type section##_##name;
+
+#define CONFIG_TYPE_BOOL                       .type = CONFIG_BOOL
+#define CONFIG_TYPE_INT                        .type = CONFIG_INT
+#define CONFIG_TYPE_REAL                       .type = CONFIG_REAL
+#define CONFIG_TYPE_TEXT                       .type = CONFIG_TEXT
+#define CONFIG_TYPE_LIST                       .type = CONFIG_LIST
+#define CONFIG_TYPE_CHOICE(e)                  .type = CONFIG_CHOICE, .choices = e##_choices
+#define CONFIG_TYPE_CHOICE_OF(e, names)        .type = CONFIG_CHOICE, .choices = names##_choices
 /* In a .c file: #define X(...) CONFIG_ROW(struct settings, __VA_ARGS__) */
-#define CONFIG_ROW(st, section, name, type, def, lo, hi, choices, unit, pinned, help)              \
-    {#section, #name,  CONFIG_##type, offsetof(st, section##_##name), def, lo, hi, choices,        \
-     unit,     pinned, help},
+#define CONFIG_ROW(st, section_, name_, type_, ...)                                                \
+    {.section = #section_,                                                                         \
+     .name = #name_,                                                                               \
+     CONFIG_TYPE_##type_,                                                                          \
+     .offset = offsetof(st, section_##_##name_),                                                   \
+     __VA_ARGS__},
+
+/* The choices of a key are a list of X(ENUMERATOR, name), and a list of such lists, X(e, LIST),
+ * makes the enums in the header and the names in the .c file: #define OUTER_MODE(X)
+ * X(OUTER_MODE_STRICT, strict) X(OUTER_MODE_QUORUM, quorum) CONFIG_ENUM(outer_mode, OUTER_MODE)
+ * enum outer_mode {OUTER_MODE_STRICT, ...} CONFIG_CHOICES(outer_mode, OUTER_MODE)
+ * outer_mode_choices[] */
+#define CONFIG_ENUM_VALUE(value, name) value,
+#define CONFIG_CHOICE_ROW(value, name) {#name, value},
+#define CONFIG_ENUM(e, LIST)                                                                       \
+    enum e { LIST(CONFIG_ENUM_VALUE) };                                                            \
+    CONFIG_CHOICES_DECLARE(e, LIST)
+#define CONFIG_CHOICES_DECLARE(e, LIST) extern const struct config_choice e##_choices[];
+#define CONFIG_CHOICES(e, LIST)                                                                    \
+    const struct config_choice e##_choices[] = {LIST(CONFIG_CHOICE_ROW){NULL, 0}};
+/* The name of a value of these choices. */
+const char *config_choice_name(const struct config_choice *choices, unsigned value);
 
 /* Fills every table. `path` NULL: defaults and arguments only. `argv` holds only what is left for
  * the configuration

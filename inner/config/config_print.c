@@ -70,6 +70,13 @@ static enum err put_real(struct out *o, double v)
     return puts_to(o, text);
 }
 
+static const char *choice_name(const struct config_key *k, const void *field)
+{
+    unsigned value;
+    memcpy(&value, field, sizeof value); /* an enum */
+    return config_choice_name(k->choices, value);
+}
+
 static enum err put_value(struct out *o, const struct config_table *t, const struct config_key *k)
 {
     const void *field = (const char *)t->values + k->offset;
@@ -84,6 +91,8 @@ static enum err put_value(struct out *o, const struct config_table *t, const str
         return put_real(o, *(const double *)field);
     case CONFIG_LIST:
         return put_list(o, field);
+    case CONFIG_CHOICE:
+        return put_scalar(o, choice_name(k, field));
     default:
         return put_scalar(o, *(const char *const *)field);
     }
@@ -104,6 +113,8 @@ static bool is_default(const struct config_table *t, const struct config_key *k)
         return *(const double *)field == strtod(k->fallback, NULL);
     case CONFIG_LIST:
         return ((const struct config_list *)field)->count == 0 && !*k->fallback;
+    case CONFIG_CHOICE:
+        return !strcmp(choice_name(k, field), k->fallback);
     default:
         return !strcmp(*(const char *const *)field, k->fallback);
     }
@@ -294,17 +305,26 @@ static enum err put_cell(struct out *o, const char *s)
     return ERR_OK;
 }
 
+static enum err put_choices(struct out *o, const struct config_choice *c)
+{
+    for (size_t i = 0; c[i].name; i++) {
+        TRY(put_cell(o, i ? "|" : ""));
+        TRY(put_cell(o, c[i].name));
+    }
+    return ERR_OK;
+}
+
 static enum err put_allowed(struct out *o, const struct config_key *k)
 {
     static const char *const texts[] = {
         [CONFIG_BOOL] = "true, false", [CONFIG_TEXT] = "text", [CONFIG_LIST] = "list of texts"};
     char range[96];
     if (k->type == CONFIG_CHOICE)
-        return put_cell(o, k->choices);
+        return put_choices(o, k->choices);
     if (k->type != CONFIG_INT && k->type != CONFIG_REAL)
         return puts_to(o, texts[k->type]);
     snprintf(range, sizeof range, "%s%.10g to %.10g%s%s", k->type == CONFIG_INT ? "whole, " : "",
-             k->min, k->max, *k->unit ? " " : "", k->unit);
+             k->min, k->max, k->unit ? " " : "", k->unit ? k->unit : "");
     return puts_to(o, range);
 }
 

@@ -7,6 +7,8 @@
 
 enum { RUN_NAME_MAX = 63 }; /* it is part of a certificate's URI and of file names */
 
+CHOICES_INNER(CONFIG_CHOICES)
+
 static const struct config_key keys[] = {
 #define X(...) CONFIG_ROW(struct settings, __VA_ARGS__)
     KEYS_INNER(X)
@@ -60,7 +62,7 @@ enum { HEAD_DIMENSION_CUDA = 256 }; /* attention_plain.cu's */
 static void check_heads(struct config_rules *r, const struct settings *s)
 {
     long long heads = s->model_heads, shared = s->model_kv_heads, width = s->model_width;
-    bool rope = !strcmp(s->model_positions, "rope");
+    bool rope = s->model_positions == MODEL_POSITIONS_ROPE;
     if (shared && heads % shared)
         config_broken(
             r,
@@ -82,7 +84,7 @@ static void check_heads(struct config_rules *r, const struct settings *s)
             "%lld channels; "
             "the nearest larger width is %lld",
             width / heads, width + heads);
-    if (!strcmp(s->device_kind, "cuda") && width / heads > HEAD_DIMENSION_CUDA)
+    if (s->device_kind == DEVICE_CUDA && width / heads > HEAD_DIMENSION_CUDA)
         config_broken(
             r,
             "model.heads = %lld are heads of %lld channels; attention on a GPU (device.kind = "
@@ -95,7 +97,7 @@ static void check_heads(struct config_rules *r, const struct settings *s)
 static void check_model(struct config_rules *r, const struct settings *s)
 {
     check_heads(r, s);
-    if (!strcmp(s->data_tokenizer, "bytes") && s->model_vocab < 256)
+    if (s->data_tokenizer == DATA_TOKENIZER_BYTES && s->model_vocab < 256)
         config_broken(r, "model.vocab = %lld is less than the 256 ids of data.tokenizer = bytes",
                       (long long)s->model_vocab);
 }

@@ -3,109 +3,168 @@
 /* The settings of one datacenter. `pinned` keys must be equal at every site of a run. */
 #include "inner/config/config.h"
 
-/* X(section, name, type, default, min, max, choices, unit, pinned, help) */
+/* Choices: X(ENUMERATOR, name), the name as the configuration has it. */
+#define MODEL_POSITIONS(X)                                                                         \
+    X(MODEL_POSITIONS_LEARNED, learned)                                                            \
+    X(MODEL_POSITIONS_ROPE, rope) X(MODEL_POSITIONS_NONE, none)
+#define MODEL_NORM(X) X(MODEL_NORM_LAYER, layer) X(MODEL_NORM_RMS, rms)
+#define MODEL_ACTIVATION(X)                                                                        \
+    X(MODEL_ACTIVATION_GELU, gelu)                                                                 \
+    X(MODEL_ACTIVATION_GELU_ERF, gelu_erf) X(MODEL_ACTIVATION_SWIGLU, swiglu)
+#define DATA_TOKENIZER(X)          X(DATA_TOKENIZER_BYTES, bytes) X(DATA_TOKENIZER_EXTERNAL, external)
+#define TRAIN_CHECKPOINTING(X)     X(TRAIN_CHECKPOINTING_NONE, none) X(TRAIN_CHECKPOINTING_BLOCK, block)
+#define TRAIN_GRAD_REDUCE_DTYPE(X) X(TRAIN_GRAD_REDUCE_F32, f32) X(TRAIN_GRAD_REDUCE_BF16, bf16)
+#define TRAIN_ROUNDING(X)                                                                          \
+    X(TRAIN_ROUNDING_NEAREST, nearest) X(TRAIN_ROUNDING_STOCHASTIC, stochastic)
+#define TRAIN_OPTIMIZER(X) X(OPTIM_LAMB, lamb) X(OPTIM_ADAMW, adamw)
+#define TRAIN_DECAY(X)                                                                             \
+    X(TRAIN_DECAY_COSINE, cosine) X(TRAIN_DECAY_LINEAR, linear) X(TRAIN_DECAY_NONE, none)
+#define DEVICE_KIND(X) X(DEVICE_CPU, cpu) X(DEVICE_CUDA, cuda)
+#define DEVICE_DTYPE(X)                                                                            \
+    X(DEVICE_DTYPE_F32, f32) X(DEVICE_DTYPE_BF16, bf16) X(DEVICE_DTYPE_AUTO, auto)
+#define DEVICE_ATTENTION(X)                                                                        \
+    X(DEVICE_ATTENTION_AUTO, auto) X(DEVICE_ATTENTION_OWN, own) X(DEVICE_ATTENTION_CUDNN, cudnn)
+#define DEVICE_GRAPHS(X)                                                                           \
+    X(DEVICE_GRAPHS_OFF, off) X(DEVICE_GRAPHS_ON, on) X(DEVICE_GRAPHS_AUTO, auto)
+#define CHOICES_INNER(X)                                                                           \
+    X(model_positions, MODEL_POSITIONS)                                                            \
+    X(model_norm, MODEL_NORM)                                                                      \
+    X(model_activation, MODEL_ACTIVATION)                                                          \
+    X(data_tokenizer, DATA_TOKENIZER)                                                              \
+    X(train_checkpointing, TRAIN_CHECKPOINTING)                                                    \
+    X(train_grad_reduce_dtype, TRAIN_GRAD_REDUCE_DTYPE)                                            \
+    X(train_rounding, TRAIN_ROUNDING)                                                              \
+    X(optim_kind, TRAIN_OPTIMIZER)                                                                 \
+    X(train_decay, TRAIN_DECAY)                                                                    \
+    X(device_kind, DEVICE_KIND)                                                                    \
+    X(device_dtype, DEVICE_DTYPE)                                                                  \
+    X(device_attention, DEVICE_ATTENTION)                                                          \
+    X(device_graphs, DEVICE_GRAPHS)
+CHOICES_INNER(CONFIG_ENUM)
+
+/* Rows: config.h */
 #define KEYS_INNER(X)                                                                              \
-    X(run, name, TEXT, "atoll", 0, 0, NULL, "", true,                                              \
-      "Name of the run: letters, digits, - and _; part of every certificate's URI.")               \
-    X(run, seed, INT, "1", 0, 9e15, NULL, "", true, "Seed of initialisation and data order.")      \
-    X(run, dir, TEXT, "run", 0, 0, NULL, "", false,                                                \
-      "Directory for checkpoints, outer state, logs. One process owns it.")                        \
-    X(model, vocab, INT, "256", 2, 1e6, NULL, "tokens", true,                                      \
-      "Vocabulary size; 256 for the byte vocabulary.")                                             \
-    X(model, layers, INT, "4", 1, 512, NULL, "", true, "Transformer blocks.")                      \
-    X(model, heads, INT, "4", 1, 512, NULL, "", true, "Attention heads; must divide model.width.") \
-    X(model, kv_heads, INT, "0", 0, 512, NULL, "", true,                                           \
-      "Key and value heads, each shared by a group of query heads (grouped-query attention, "      \
-      "Llama); must divide model.heads. 0: as many as heads.")                                     \
-    X(model, width, INT, "128", 8, 65536, NULL, "", true, "Channels of the residual stream.")      \
-    X(model, mlp, INT, "0", 0, 262144, NULL, "", true,                                             \
-      "Hidden width of the MLP. 0: 4 x width; with swiglu 8/3 x width, rounded up to a multiple "  \
-      "of 64, which has as many parameters.")                                                      \
-    X(model, context, INT, "128", 1, 131072, NULL, "tokens", true,                                 \
-      "Longest sequence; rows of the position table.")                                             \
-    X(model, positions, CHOICE, "learned", 0, 0, "learned|rope|none", "", true,                    \
-      "learned: a position table is added to the embedding (GPT-2). rope: rotary positions of "    \
-      "queries and keys (Llama). none: only causal attention orders the tokens.")                  \
-    X(model, rope_theta, REAL, "10000", 1, 1e9, NULL, "", true,                                    \
-      "Base of the rotary angles; Llama 3 has 500000.")                                            \
-    X(model, norm, CHOICE, "layer", 0, 0, "layer|rms", "", true, "Kind of normalisation.")         \
-    X(model, norm_eps, REAL, "1e-5", 1e-12, 1, NULL, "", true,                                     \
-      "Added to the variance, or mean square, of a normalisation.")                                \
-    X(model, activation, CHOICE, "gelu", 0, 0, "gelu|gelu_erf|swiglu", "", true,                   \
-      "MLP activation. gelu: the tanh form (GPT-2). gelu_erf: the exact form. swiglu: a second "   \
-      "projection of the same width is the gate (Llama).")                                         \
-    X(model, causal, BOOL, "true", 0, 0, NULL, "", true, "Causal attention (GPT).")                \
-    X(model, bias, BOOL, "true", 0, 0, NULL, "", true, "Biases in linear layers and LayerNorm.")   \
-    X(model, tied, BOOL, "true", 0, 0, NULL, "", true,                                             \
-      "true: the output head is the token embedding. false: a matrix of its own.")                 \
-    X(data, train, LIST, "", 0, 0, NULL, "", false,                                                \
-      "Training token shards (.bin); a * is a glob.")                                              \
-    X(data, eval, LIST, "", 0, 0, NULL, "", false, "Held-out token shards.")                       \
-    X(data, tokenizer, CHOICE, "bytes", 0, 0, "bytes|external", "", true,                          \
-      "bytes: ids are bytes; external: shards made elsewhere (GPT-2 ids).")                        \
-    X(train, steps, INT, "400", 1, 1e9, NULL, "steps", true, "Inner steps in all.")                \
-    X(train, batch_tokens, INT, "4096", 1, 1e9, NULL, "tokens", true,                              \
-      "Tokens of one site's inner step; a multiple of sequence x ranks x micro-batches.")          \
-    X(train, sequence, INT, "128", 1, 131072, NULL, "tokens", true,                                \
-      "Tokens of one training sequence; at most model.context.")                                   \
-    X(train, micro_batch_tokens, INT, "0", 0, 1e9, NULL, "tokens", false,                          \
-      "Tokens of one micro-batch of a rank; gradients accumulate over the micro-batches of a "     \
-      "step. 0: the whole batch of the rank at once.")                                             \
-    X(train, activation_checkpointing, CHOICE, "none", 0, 0, "none|block", "", false,              \
-      "block: keeps only the input of each block and recomputes its activations in the backward "  \
-      "pass. Same bits, at most a third more time, activations of one block instead of all.")      \
-    X(train, bucket_mb, REAL, "25", 0, 65536, NULL, "MiB", false,                                  \
-      "Bucket size of the gradient all-reduce, which runs while the backward pass still runs. 0: " \
-      "one all-reduce after the backward pass.")                                                   \
-    X(train, grad_reduce_dtype, CHOICE, "f32", 0, 0, "f32|bf16", "", true,                         \
-      "Type in which the ranks of a site reduce their gradients. bf16: half the bytes inside the " \
-      "site, an error of 2^-9 at each addition, 2 more bytes of memory per parameter.")            \
-    X(train, zero_stage, INT, "0", 0, 1, NULL, "", false,                                          \
-      "1: the ranks of a site share the optimizer's moments and its update (ZeRO-1), 8 bytes per " \
-      "parameter divided by the number of ranks. 0: every rank keeps all moments.")                \
-    X(train, rounding, CHOICE, "nearest", 0, 0, "nearest|stochastic", "", true,                    \
-      "Rounding of the f32 parameters to the bf16 copy that the GEMMs read. stochastic: "          \
-      "unbiased, by counter-based random bits. Not used with f32.")                                \
-    X(train, optimizer, CHOICE, "lamb", 0, 0, "lamb|adamw", "", true, "Inner optimizer.")          \
-    X(train, lr, REAL, "0.003", 0, 100, NULL, "", true, "Peak learning rate.")                     \
-    X(train, lr_end, REAL, "0.1", 0, 1, NULL, "", true,                                            \
-      "Final learning rate as a share of the peak.")                                               \
-    X(train, warmup, INT, "40", 0, 1e9, NULL, "steps", true, "Steps of linear warm-up.")           \
-    X(train, stable_steps, INT, "0", 0, 1e9, NULL, "steps", true,                                  \
-      "Steps at the peak learning rate before the decay (the stable phase of WSD).")               \
-    X(train, decay, CHOICE, "cosine", 0, 0, "cosine|linear|none", "", true,                        \
-      "Shape of the decay to lr_end at train.steps.")                                              \
-    X(train, beta1, REAL, "0.9", 0, 0.999999, NULL, "", true, "First-moment decay.")               \
-    X(train, beta2, REAL, "0.95", 0, 0.9999999, NULL, "", true, "Second-moment decay.")            \
-    X(train, eps, REAL, "1e-6", 0, 1, NULL, "", true, "Added to the root of the second moment.")   \
-    X(train, weight_decay, REAL, "0.1", 0, 10, NULL, "", true,                                     \
-      "Decoupled decay; not on biases, norms.")                                                    \
-    X(train, clip, REAL, "1.0", 0, 1e6, NULL, "", true,                                            \
-      "Clip of the global gradient norm; 0: none.")                                                \
-    X(train, eval_every, INT, "0", 0, 1e9, NULL, "steps", false,                                   \
-      "Steps between two evaluations of the eval loss; 0: only at start and end.")                 \
-    X(train, eval_tokens, INT, "65536", 1, 1e9, NULL, "tokens", false,                             \
-      "Tokens of one evaluation.")                                                                 \
-    X(train, profile, INT, "0", 0, 1e6, NULL, "steps", false,                                      \
-      "After the first steps, profiles this many steps and logs the time of each class of "        \
-      "operations (ev=profile); 0: never.")                                                        \
-    X(train, checkpoint_every, INT, "100", 0, 1e9, NULL, "steps", false,                           \
-      "Steps between two inner checkpoints; 0: only at a stop.")                                   \
-    X(train, checkpoint_keep, INT, "2", 1, 1000, NULL, "", false,                                  \
-      "Inner checkpoints that are kept.")                                                          \
-    X(device, kind, CHOICE, "cpu", 0, 0, "cpu|cuda", "", false, "Where the arithmetic runs.")      \
-    X(device, dtype, CHOICE, "auto", 0, 0, "f32|bf16|auto", "", false,                             \
-      "Type of activations and GEMMs; auto: bf16 where it is faster.")                             \
-    X(device, attention, CHOICE, "auto", 0, 0, "auto|own|cudnn", "", false,                        \
-      "GPU: attention kernels. auto: ours or cuDNN's, the faster of those that repeat bit for "    \
-      "bit, measured before the first step and kept in the checkpoint. own: ours. cudnn: cuDNN's " \
-      "fastest, whose backward pass does not repeat bit for bit. Not yet run on a GPU.")           \
-    X(device, graphs, CHOICE, "off", 0, 0, "off|on|auto", "", false,                               \
-      "GPU: launches forward and backward of repeated batch shapes as CUDA graphs, with the same " \
-      "bits. auto: times both ways in the first 16 steps and keeps the faster. Not yet run on a "  \
-      "GPU.")                                                                                      \
-    X(device, threads, INT, "0", 0, 1024, NULL, "", false,                                         \
-      "CPU threads of one rank; 0: all cores this rank may use.")
+    X(run, name, TEXT, .fallback = "atoll", .pinned = true,                                        \
+      .help = "Name of the run: letters, digits, - and _; part of every certificate's URI.")       \
+    X(run, seed, INT, .fallback = "1", .min = 0, .max = 9e15, .pinned = true,                      \
+      .help = "Seed of initialisation and data order.")                                            \
+    X(run, dir, TEXT, .fallback = "run",                                                           \
+      .help = "Directory for checkpoints, outer state, logs. One process owns it.")                \
+    X(model, vocab, INT, .fallback = "256", .min = 2, .max = 1e6, .unit = "tokens",                \
+      .pinned = true, .help = "Vocabulary size; 256 for the byte vocabulary.")                     \
+    X(model, layers, INT, .fallback = "4", .min = 1, .max = 512, .pinned = true,                   \
+      .help = "Transformer blocks.")                                                               \
+    X(model, heads, INT, .fallback = "4", .min = 1, .max = 512, .pinned = true,                    \
+      .help = "Attention heads; must divide model.width.")                                         \
+    X(model, kv_heads, INT, .fallback = "0", .min = 0, .max = 512, .pinned = true,                 \
+      .help = "Key and value heads, each shared by a group of query heads (grouped-query "         \
+              "attention, Llama); must divide model.heads. 0: as many as heads.")                  \
+    X(model, width, INT, .fallback = "128", .min = 8, .max = 65536, .pinned = true,                \
+      .help = "Channels of the residual stream.")                                                  \
+    X(model, mlp, INT, .fallback = "0", .min = 0, .max = 262144, .pinned = true,                   \
+      .help = "Hidden width of the MLP. 0: 4 x width; with swiglu 8/3 x width, rounded up to a "   \
+              "multiple of 64, which has as many parameters.")                                     \
+    X(model, context, INT, .fallback = "128", .min = 1, .max = 131072, .unit = "tokens",           \
+      .pinned = true, .help = "Longest sequence; rows of the position table.")                     \
+    X(model, positions, CHOICE(model_positions), .fallback = "learned", .pinned = true,            \
+      .help =                                                                                      \
+          "learned: a position table is added to the embedding (GPT-2). rope: rotary positions "   \
+          "of queries and keys (Llama). none: only causal attention orders the tokens.")           \
+    X(model, rope_theta, REAL, .fallback = "10000", .min = 1, .max = 1e9, .pinned = true,          \
+      .help = "Base of the rotary angles; Llama 3 has 500000.")                                    \
+    X(model, norm, CHOICE(model_norm), .fallback = "layer", .pinned = true,                        \
+      .help = "Kind of normalisation.")                                                            \
+    X(model, norm_eps, REAL, .fallback = "1e-5", .min = 1e-12, .max = 1, .pinned = true,           \
+      .help = "Added to the variance, or mean square, of a normalisation.")                        \
+    X(model, activation, CHOICE(model_activation), .fallback = "gelu", .pinned = true,             \
+      .help = "MLP activation. gelu: the tanh form (GPT-2). gelu_erf: the exact form. swiglu: a "  \
+              "second projection of the same width is the gate (Llama).")                          \
+    X(model, causal, BOOL, .fallback = "true", .pinned = true, .help = "Causal attention (GPT).")  \
+    X(model, bias, BOOL, .fallback = "true", .pinned = true,                                       \
+      .help = "Biases in linear layers and LayerNorm.")                                            \
+    X(model, tied, BOOL, .fallback = "true", .pinned = true,                                       \
+      .help = "true: the output head is the token embedding. false: a matrix of its own.")         \
+    X(data, train, LIST, .fallback = "", .help = "Training token shards (.bin); a * is a glob.")   \
+    X(data, eval, LIST, .fallback = "", .help = "Held-out token shards.")                          \
+    X(data, tokenizer, CHOICE(data_tokenizer), .fallback = "bytes", .pinned = true,                \
+      .help = "bytes: ids are bytes; external: shards made elsewhere (GPT-2 ids).")                \
+    X(train, steps, INT, .fallback = "400", .min = 1, .max = 1e9, .unit = "steps", .pinned = true, \
+      .help = "Inner steps in all.")                                                               \
+    X(train, batch_tokens, INT, .fallback = "4096", .min = 1, .max = 1e9, .unit = "tokens",        \
+      .pinned = true,                                                                              \
+      .help = "Tokens of one site's inner step; a multiple of sequence x ranks x micro-batches.")  \
+    X(train, sequence, INT, .fallback = "128", .min = 1, .max = 131072, .unit = "tokens",          \
+      .pinned = true, .help = "Tokens of one training sequence; at most model.context.")           \
+    X(train, micro_batch_tokens, INT, .fallback = "0", .min = 0, .max = 1e9, .unit = "tokens",     \
+      .help = "Tokens of one micro-batch of a rank; gradients accumulate over the micro-batches "  \
+              "of a step. 0: the whole batch of the rank at once.")                                \
+    X(train, activation_checkpointing, CHOICE(train_checkpointing), .fallback = "none",            \
+      .help = "block: keeps only the input of each block and recomputes its activations in the "   \
+              "backward pass. Same bits, at most a third more time, activations of one block "     \
+              "instead of all.")                                                                   \
+    X(train, bucket_mb, REAL, .fallback = "25", .min = 0, .max = 65536, .unit = "MiB",             \
+      .help = "Bucket size of the gradient all-reduce, which runs while the backward pass still "  \
+              "runs. 0: one all-reduce after the backward pass.")                                  \
+    X(train, grad_reduce_dtype, CHOICE(train_grad_reduce_dtype), .fallback = "f32",                \
+      .pinned = true,                                                                              \
+      .help =                                                                                      \
+          "Type in which the ranks of a site reduce their gradients. bf16: half the bytes inside " \
+          "the site, an error of 2^-9 at each addition, 2 more bytes of memory per parameter.")    \
+    X(train, zero_stage, INT, .fallback = "0", .min = 0, .max = 1,                                 \
+      .help =                                                                                      \
+          "1: the ranks of a site share the optimizer's moments and its update (ZeRO-1), 8 bytes " \
+          "per parameter divided by the number of ranks. 0: every rank keeps all moments.")        \
+    X(train, rounding, CHOICE(train_rounding), .fallback = "nearest", .pinned = true,              \
+      .help = "Rounding of the f32 parameters to the bf16 copy that the GEMMs read. stochastic: "  \
+              "unbiased, by counter-based random bits. Not used with f32.")                        \
+    X(train, optimizer, CHOICE(optim_kind), .fallback = "lamb", .pinned = true,                    \
+      .help = "Inner optimizer.")                                                                  \
+    X(train, lr, REAL, .fallback = "0.003", .min = 0, .max = 100, .pinned = true,                  \
+      .help = "Peak learning rate.")                                                               \
+    X(train, lr_end, REAL, .fallback = "0.1", .min = 0, .max = 1, .pinned = true,                  \
+      .help = "Final learning rate as a share of the peak.")                                       \
+    X(train, warmup, INT, .fallback = "40", .min = 0, .max = 1e9, .unit = "steps", .pinned = true, \
+      .help = "Steps of linear warm-up.")                                                          \
+    X(train, stable_steps, INT, .fallback = "0", .min = 0, .max = 1e9, .unit = "steps",            \
+      .pinned = true,                                                                              \
+      .help = "Steps at the peak learning rate before the decay (the stable phase of WSD).")       \
+    X(train, decay, CHOICE(train_decay), .fallback = "cosine", .pinned = true,                     \
+      .help = "Shape of the decay to lr_end at train.steps.")                                      \
+    X(train, beta1, REAL, .fallback = "0.9", .min = 0, .max = 0.999999, .pinned = true,            \
+      .help = "First-moment decay.")                                                               \
+    X(train, beta2, REAL, .fallback = "0.95", .min = 0, .max = 0.9999999, .pinned = true,          \
+      .help = "Second-moment decay.")                                                              \
+    X(train, eps, REAL, .fallback = "1e-6", .min = 0, .max = 1, .pinned = true,                    \
+      .help = "Added to the root of the second moment.")                                           \
+    X(train, weight_decay, REAL, .fallback = "0.1", .min = 0, .max = 10, .pinned = true,           \
+      .help = "Decoupled decay; not on biases, norms.")                                            \
+    X(train, clip, REAL, .fallback = "1.0", .min = 0, .max = 1e6, .pinned = true,                  \
+      .help = "Clip of the global gradient norm; 0: none.")                                        \
+    X(train, eval_every, INT, .fallback = "0", .min = 0, .max = 1e9, .unit = "steps",              \
+      .help = "Steps between two evaluations of the eval loss; 0: only at start and end.")         \
+    X(train, eval_tokens, INT, .fallback = "65536", .min = 1, .max = 1e9, .unit = "tokens",        \
+      .help = "Tokens of one evaluation.")                                                         \
+    X(train, profile, INT, .fallback = "0", .min = 0, .max = 1e6, .unit = "steps",                 \
+      .help = "After the first steps, profiles this many steps and logs the time of each class "   \
+              "of operations (ev=profile); 0: never.")                                             \
+    X(train, checkpoint_every, INT, .fallback = "100", .min = 0, .max = 1e9, .unit = "steps",      \
+      .help = "Steps between two inner checkpoints; 0: only at a stop.")                           \
+    X(train, checkpoint_keep, INT, .fallback = "2", .min = 1, .max = 1000,                         \
+      .help = "Inner checkpoints that are kept.")                                                  \
+    X(device, kind, CHOICE(device_kind), .fallback = "cpu", .help = "Where the arithmetic runs.")  \
+    X(device, dtype, CHOICE(device_dtype), .fallback = "auto",                                     \
+      .help = "Type of activations and GEMMs; auto: bf16 where it is faster.")                     \
+    X(device, attention, CHOICE(device_attention), .fallback = "auto",                             \
+      .help = "GPU: attention kernels. auto: ours or cuDNN's, the faster of those that repeat "    \
+              "bit for bit, measured before the first step and kept in the checkpoint. own: "      \
+              "ours. cudnn: cuDNN's fastest, whose backward pass does not repeat bit for bit. "    \
+              "Not yet run on a GPU.")                                                             \
+    X(device, graphs, CHOICE(device_graphs), .fallback = "off",                                    \
+      .help = "GPU: launches forward and backward of repeated batch shapes as CUDA graphs, with "  \
+              "the same bits. auto: times both ways in the first 16 steps and keeps the faster. "  \
+              "Not yet run on a GPU.")                                                             \
+    X(device, threads, INT, .fallback = "0", .min = 0, .max = 1024,                                \
+      .help = "CPU threads of one rank; 0: all cores this rank may use.")
 
 struct settings {
 #define X(...) CONFIG_FIELD(__VA_ARGS__)

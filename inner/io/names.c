@@ -81,9 +81,9 @@ struct pair {
 /* What keeps these settings out of a family, or NULL. */
 static const char *gpt2_lacks(const struct settings *s)
 {
-    if (strcmp(s->model_norm, "layer"))
+    if (s->model_norm != MODEL_NORM_LAYER)
         return "model.norm = rms, GPT-2 has layer";
-    if (strcmp(s->model_positions, "learned"))
+    if (s->model_positions != MODEL_POSITIONS_LEARNED)
         return "model.positions, GPT-2's are learned";
     if (table_gated(s))
         return "model.activation = swiglu, GPT-2 has gelu";
@@ -94,9 +94,9 @@ static const char *gpt2_lacks(const struct settings *s)
 
 static const char *llama_lacks(const struct settings *s)
 {
-    if (strcmp(s->model_norm, "rms"))
+    if (s->model_norm != MODEL_NORM_RMS)
         return "model.norm = layer, Llama has rms";
-    if (strcmp(s->model_positions, "rope"))
+    if (s->model_positions != MODEL_POSITIONS_ROPE)
         return "model.positions, Llama has rope";
     if (!table_gated(s))
         return "model.activation, Llama has swiglu";
@@ -249,7 +249,7 @@ static char *gpt2_config(const struct settings *s, const char *dtype, struct are
                                  "  \"tie_word_embeddings\": %s,\n"
                                  "  \"torch_dtype\": \"%s\"\n"
                                  "}\n";
-    const char *act = strcmp(s->model_activation, "gelu") ? "gelu" : "gelu_new";
+    const char *act = s->model_activation == MODEL_ACTIVATION_GELU ? "gelu_new" : "gelu";
     return arena_printf(a, format, (long long)s->model_vocab, (long long)s->model_context,
                         (long long)s->model_width, (long long)s->model_layers,
                         (long long)s->model_heads, table_mlp(s), act, s->model_norm_eps,

@@ -90,18 +90,18 @@ static void configure(struct model *m, const struct settings *s, const struct ta
     m->Q = m->C + 2 * m->KVH * (m->C / m->NH);
     m->gated = table_gated(s);
     m->U = m->gated ? 2 * m->F : m->F;
-    if (!strcmp(s->model_positions, "rope"))
+    if (s->model_positions == MODEL_POSITIONS_ROPE)
         m->angles_count = (size_t)s->model_context * (m->C / m->NH);
     m->V = (size_t)s->model_vocab;
     m->VP = table_vocab_padded(s);
-    m->stochastic = !strcmp(s->train_rounding, "stochastic");
+    m->stochastic = s->train_rounding == TRAIN_ROUNDING_STOCHASTIC;
     m->seed = (uint64_t)s->run_seed;
-    m->recompute = train && !strcmp(s->train_activation_checkpointing, "block");
-    m->norm = strcmp(s->model_norm, "rms") ? DEV_NORM_LAYER : DEV_NORM_RMS;
+    m->recompute = train && s->train_activation_checkpointing == TRAIN_CHECKPOINTING_BLOCK;
+    m->norm = s->model_norm == MODEL_NORM_RMS ? DEV_NORM_RMS : DEV_NORM_LAYER;
     m->norm_eps = (float)s->model_norm_eps;
-    m->act = m->gated                                   ? DEV_ACT_NONE
-             : !strcmp(s->model_activation, "gelu_erf") ? DEV_ACT_GELU_ERF
-                                                        : DEV_ACT_GELU_TANH;
+    m->act = m->gated                                           ? DEV_ACT_NONE
+             : s->model_activation == MODEL_ACTIVATION_GELU_ERF ? DEV_ACT_GELU_ERF
+                                                                : DEV_ACT_GELU_TANH;
 }
 
 static struct dev_shape shape(const struct model *m, const struct settings *s, enum dtype type)
@@ -115,7 +115,8 @@ static struct dev_shape shape(const struct model *m, const struct settings *s, e
                               .V = m->V,
                               .VP = m->VP,
                               .S = (size_t)s->train_sequence,
-                              .attention = s->device_attention,
+                              .attention =
+                                  config_choice_name(device_attention_choices, s->device_attention),
                               .elements = m->table->elements};
 }
 
@@ -132,7 +133,7 @@ struct model_memory model_plan(const struct settings *s, const struct table *t,
         .model_copy = model_type == DTYPE_F32 ? 0 : t->elements * dtype_size(model_type),
         .gradients = train ? t->elements * sizeof(float) : 0,
         .activations = l.used,
-        .workspace = dev_workspace(s->device_kind, &size),
+        .workspace = dev_workspace(config_choice_name(device_kind_choices, s->device_kind), &size),
     };
 }
 

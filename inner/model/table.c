@@ -34,7 +34,7 @@ size_t table_mlp(const struct settings *s)
 
 bool table_gated(const struct settings *s)
 {
-    return !strcmp(s->model_activation, "swiglu");
+    return s->model_activation == MODEL_ACTIVATION_SWIGLU;
 }
 
 size_t table_kv_heads(const struct settings *s)
@@ -91,7 +91,7 @@ static void append_norm(struct made *m, const char *weight, const char *bias,
                         const struct settings *s)
 {
     append_vector(m, weight, s->model_width, TABLE_ONE);
-    if (s->model_bias && !strcmp(s->model_norm, "layer"))
+    if (s->model_bias && s->model_norm == MODEL_NORM_LAYER)
         append_vector(m, bias, s->model_width, TABLE_ZERO);
 }
 
@@ -125,7 +125,7 @@ enum err table_make(struct table *t, const struct settings *s, struct arena *per
     TRY_ALLOC(t->tensors = arena_array(perm, most, sizeof *t->tensors));
     struct made m = {.t = t, .layer = -1, .layers = (int)s->model_layers};
     append_vocab(&m, "wte.weight", s);
-    if (!strcmp(s->model_positions, "learned"))
+    if (s->model_positions == MODEL_POSITIONS_LEARNED)
         append_matrix(&m, "wpe.weight", s->model_context, s->model_width, 0.02);
     for (m.layer = 0; m.layer < s->model_layers; m.layer++)
         append_layer(&m, s);

@@ -9,10 +9,11 @@ static const float trust_min = 0.01f, trust_max = 10.0f;
 /* Share of the peak, from 1 to lr_end, x from 0 to 1 through the decay. */
 static double decayed(const struct settings *s, double x)
 {
-    if (!strcmp(s->train_decay, "none"))
+    if (s->train_decay == TRAIN_DECAY_NONE)
         return 1.0;
-    double left =
-        strcmp(s->train_decay, "linear") ? 0.5 * (1.0 + cos(3.14159265358979323846 * x)) : 1.0 - x;
+    double left = s->train_decay == TRAIN_DECAY_COSINE
+                      ? 0.5 * (1.0 + cos(3.14159265358979323846 * x))
+                      : 1.0 - x;
     return s->train_lr_end + (1.0 - s->train_lr_end) * left;
 }
 
@@ -186,7 +187,7 @@ enum err optim_step(struct optim *o, struct model *m, int64_t step)
     struct dev *d = o->dev;
     TRY(clip(o, m));
     struct dev_adam a = arguments(o, m, step);
-    if (!strcmp(o->settings->train_optimizer, "adamw"))
+    if (o->settings->train_optimizer == OPTIM_ADAMW)
         d->ops->adamw(d, &a, o->ranges, o->range_count);
     else if (o->first)
         TRY(lamb_in_parts(o, &a));

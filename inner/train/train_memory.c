@@ -8,7 +8,7 @@
 static size_t graphs_bytes(const struct settings *s)
 {
     enum { NODES_LAYER = 20, NODE_BYTES = 2 << 10 };
-    bool any = !strcmp(s->device_kind, "cuda") && strcmp(s->device_graphs, "off");
+    bool any = s->device_kind == DEVICE_CUDA && s->device_graphs != DEVICE_GRAPHS_OFF;
     return any ? 2 * (size_t)(s->model_layers + 2) * NODES_LAYER * NODE_BYTES : 0;
 }
 
@@ -17,11 +17,12 @@ struct train_memory train_plan(const struct settings *s, const struct table *t,
 {
     struct train_memory m = {.moments = optim_plan(s, t, ranks)};
     m.model = model_plan(s, t, model_type, train_micro_batch_tokens(s, ranks), true);
-    if (m.moments < 2 * m.model.parameters && !strcmp(s->device_kind, "cpu"))
+    if (m.moments < 2 * m.model.parameters && s->device_kind == DEVICE_CPU)
         m.staging = m.model.parameters;
-    if (ranks > 1 && !strcmp(s->train_grad_reduce_dtype, "bf16"))
+    if (ranks > 1 && s->train_grad_reduce_dtype == TRAIN_GRAD_REDUCE_BF16)
         m.half = m.model.gradients / 2;
-    m.collectives = coll_memory_bytes(s->device_kind, ranks);
+    m.collectives =
+        coll_memory_bytes(config_choice_name(device_kind_choices, s->device_kind), ranks);
     m.graphs = graphs_bytes(s);
     struct train_memory_row rows[TRAIN_MEMORY_ROWS];
     train_memory_rows(&m, rows);
@@ -114,7 +115,7 @@ static void list_fitting(struct advice *a, const struct train *t, size_t bytes)
 {
     struct settings s = *t->settings;
     size_t now = train_micro_batch_tokens(&s, t->coll->size) / (size_t)s.train_sequence;
-    bool again = strcmp(s.train_activation_checkpointing, "block") != 0,
+    bool again = s.train_activation_checkpointing != TRAIN_CHECKPOINTING_BLOCK,
          shared = t->coll->size > 1 && !s.train_zero_stage;
     advise(a, "", fitting(t, s, now - 1, bytes));
     s.train_zero_stage = shared ? 1 : s.train_zero_stage;
@@ -123,7 +124,7 @@ static void list_fitting(struct advice *a, const struct train *t, size_t bytes)
     if (!again)
         return;
     s.train_zero_stage = t->settings->train_zero_stage;
-    s.train_activation_checkpointing = "block";
+    s.train_activation_checkpointing = TRAIN_CHECKPOINTING_BLOCK;
     size_t micro = fitting(t, s, now, bytes);
     advise(a, "train.activation_checkpointing = block", micro);
     s.train_zero_stage = 1;

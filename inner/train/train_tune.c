@@ -13,7 +13,7 @@ enum { TURN = 8, END = 16, COUNTED = 5 };
 void tune_graphs(struct train *t, const struct train_report *r)
 {
     struct train_tune *u = &t->tune;
-    if (t->dev->host_memory || strcmp(t->settings->device_graphs, "auto") || u->steps == END)
+    if (t->dev->host_memory || t->settings->device_graphs != DEVICE_GRAPHS_AUTO || u->steps == END)
         return;
     int64_t n = ++u->steps, half = n > TURN, within = half ? n - TURN : n;
     if (within > TURN - COUNTED && (u->least[half] == 0 || r->step_seconds < u->least[half]))
@@ -81,7 +81,7 @@ enum err tune_profile_step(struct train *t, bool ended)
         TRY(profile_take(p));
     u->told = p->steps && (ended || p->steps == (unsigned)t->settings->train_profile);
     bool graphs =
-        !strcmp(t->settings->device_graphs, "auto") && u->steps < END && !t->dev->host_memory;
+        t->settings->device_graphs == DEVICE_GRAPHS_AUTO && u->steps < END && !t->dev->host_memory;
     profile_begin(p, !ended && !u->told && !graphs && warm);
     if (u->told)
         tell(t, p);

@@ -25,7 +25,7 @@ static struct counts count(const struct settings *s, const struct table *t,
                        .e = (double)dtype_size(w->type),
                        .micros = (double)w->tokens / (double)w->micro,
                        .causal = s->model_causal,
-                       .again = !strcmp(s->train_activation_checkpointing, "block")};
+                       .again = s->train_activation_checkpointing == TRAIN_CHECKPOINTING_BLOCK};
     k.KV = k.C / (double)s->model_heads * (double)table_kv_heads(s);
     k.F = table_gated(s) ? (double)table_mlp(s) : 0;
     for (size_t i = 0; i < t->count; i++)
@@ -93,7 +93,7 @@ static struct work update(const struct settings *s, const struct table *t,
                           const struct work_step *w)
 {
     double copy = w->type == DTYPE_BF16 ? 2 : 0,
-           each = 4 + copy + (strcmp(s->train_optimizer, "adamw") ? 40 : 28);
+           each = 4 + copy + (s->train_optimizer == OPTIM_ADAMW ? 28 : 40);
     return (struct work){0, each * (double)t->elements * w->update_share};
 }
 
@@ -112,7 +112,7 @@ struct work work_of(const struct settings *s, const struct table *t, const struc
     case PROFILE_QKV:
     case PROFILE_QKV_BWD:
         return with_passes(products(&k, t, "attn.qkv", c == PROFILE_QKV_BWD), &k,
-                           strcmp(s->model_positions, "rope") ? 0 : 2 * (k.C + k.KV),
+                           s->model_positions == MODEL_POSITIONS_ROPE ? 2 * (k.C + k.KV) : 0,
                            c == PROFILE_QKV_BWD);
     case PROFILE_ATTENTION:
     case PROFILE_ATTENTION_BWD:

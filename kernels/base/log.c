@@ -47,18 +47,6 @@ void log_min(enum log_level level)
     pthread_mutex_unlock(&lock);
 }
 
-enum log_level log_level_of(const char *name)
-{
-    static const struct {
-        const char *name;
-        enum log_level level;
-    } names[] = {{"debug", LOG_DEBUG}, {"warn", LOG_WARN}, {"error", LOG_ERROR}};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(names[i].name, name) == 0)
-            return names[i].level;
-    return LOG_DETAIL;
-}
-
 bool log_wanted(enum log_level level)
 {
     pthread_mutex_lock(&lock);

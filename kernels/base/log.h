@@ -17,8 +17,6 @@ typedef void log_sink(void *self, enum log_level level, const char *line); /* li
 void log_to(log_sink *sink, void *self); /* NULL: stderr */
 void log_prefix(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void log_min(enum log_level level); /* least level that goes to the sink; default LOG_DETAIL */
-enum log_level
-log_level_of(const char *name); /* debug, info, warn, error, as log.level says them */
 /* log_event(LOG_INFO, "round_close", "round=%u sites=%u", r, n)  ->  "ev=round_close round=41
  * sites=3" */
 bool log_wanted(

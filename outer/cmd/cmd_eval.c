@@ -13,7 +13,7 @@ static void print_text(const struct load *l, double loss, double tokens)
     printf("model        %s\nheld out     %.0f tokens\nloss         %.6f nats per "
            "token\nperplexity   %.4f\n",
            l->source, tokens, loss, exp(loss));
-    if (!strcmp(l->run.s.data_tokenizer, "bytes"))
+    if (l->run.s.data_tokenizer == DATA_TOKENIZER_BYTES)
         printf("bits per byte %.4f\n", loss / log(2));
 }
 

@@ -40,7 +40,7 @@ static struct outer_settings settings_of(const struct plan_cmd *c, const struct 
 {
     struct outer_settings s = c->p.o;
     s.outer_every = o->schedule.beat[0].every;
-    s.outer_codec = codec_get(o->schedule.beat[0].codec)->name;
+    s.outer_codec = o->schedule.beat[0].codec;
     s.outer_optimizer = tuning_optimizer(&s);
     s.outer_lr = 0;
     tuning_settle(&s);
@@ -164,7 +164,9 @@ static void write_fragment(FILE *f, const struct plan_cmd *c, const struct plan_
             "%.6g\n"
             "  aggregator_mbit: %.6g\n  price_gb: %.6g\n",
             (long long)o->schedule.beat[0].every, o->schedule.fragments,
-            (long long)o->schedule.overlap, run.outer_codec, run.outer_optimizer, run.outer_lr,
+            (long long)o->schedule.overlap,
+            config_choice_name(outer_codec_choices, run.outer_codec),
+            config_choice_name(outer_opt_kind_choices, run.outer_optimizer), run.outer_lr,
             s->plan_step_s, s->plan_up_mbit, s->plan_down_mbit, s->plan_rtt_ms,
             s->plan_loss_percent, s->plan_encode_ns, s->plan_apply_ns, s->plan_accept_ns,
             s->plan_commit_ns, s->plan_sum_ns, s->plan_aggregator_mbit, s->plan_price_gb);
@@ -235,7 +237,8 @@ static enum err plan_by_layer(struct plan_cmd *c)
         printf("%s%s", i ? ", " : "", text);
     }
     printf("]\n  overlap_steps: %lld\n  before_update: %s\n  codec: %s\n", (long long)l.span,
-           l.span < c->p.o.outer_every ? "true" : "false", c->p.o.outer_codec);
+           l.span < c->p.o.outer_every ? "true" : "false",
+           config_choice_name(outer_codec_choices, c->p.o.outer_codec));
     printf("# %u slices, each %s the %lld steps behind it; training waits %.3g s (%.3g %% of the "
            "period)\n",
            l.count, slow ? "partly hidden under" : "hidden under", (long long)l.span, l.wait_s,

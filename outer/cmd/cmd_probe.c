@@ -413,8 +413,9 @@ static enum err open_beside(const struct probe *c, const struct dev *d, struct d
         .kind = "cpu", .model_type = "f32", .threads = d->host_memory ? d->threads : 0};
     if (d->host_memory && c->p.o.outer_overlap_steps)
         o.threads = (d->threads + 3) / 4;
-    else if (!d->host_memory && strcmp(c->p.o.outer_device, "cpu"))
-        o = (struct dev_options){.kind = c->p.s.device_kind,
+    else if (!d->host_memory && c->p.o.outer_device != OUTER_DEVICE_CPU)
+        o = (struct dev_options){.kind =
+                                     config_choice_name(device_kind_choices, c->p.s.device_kind),
                                  .model_type = "f32",
                                  .threads = dev_threads(),
                                  .beside = true};
@@ -444,8 +445,8 @@ static enum err measure_round(struct probe *c, const struct dev *d, const char *
             "a value's round with %s, storage included: encode %.3g ns, apply %.3g ns; at the "
             "aggregator accept %.3g ns and "
             "sum %.3g ns for each site, commit %.3g ns\n",
-            c->p.o.outer_codec, 1e9 * t.encode_s, 1e9 * t.apply_s, 1e9 * t.accept_s, 1e9 * t.sum_s,
-            1e9 * t.commit_s);
+            config_choice_name(outer_codec_choices, c->p.o.outer_codec), 1e9 * t.encode_s,
+            1e9 * t.apply_s, 1e9 * t.accept_s, 1e9 * t.sum_s, 1e9 * t.commit_s);
     return ERR_OK;
 }
 
@@ -474,11 +475,13 @@ static enum err measure_step(struct probe *c)
     c->p.s.train_steps = STEPS;
     c->p.s.train_eval_every = c->p.s.train_checkpoint_every = 0;
     TRY(make_directory(c, &dir));
-    enum err e = coll_open(&coll, c->p.s.device_kind);
+    enum err e = coll_open(&coll, config_choice_name(device_kind_choices, c->p.s.device_kind));
     if (e == ERR_OK)
-        e = dev_open(&d, &(struct dev_options){.kind = c->p.s.device_kind,
-                                               .model_type = c->p.s.device_dtype,
-                                               .threads = (int)c->p.s.device_threads});
+        e = dev_open(
+            &d, &(struct dev_options){
+                    .kind = config_choice_name(device_kind_choices, c->p.s.device_kind),
+                    .model_type = config_choice_name(device_dtype_choices, c->p.s.device_dtype),
+                    .threads = (int)c->p.s.device_threads});
     if (e == ERR_OK)
         e = train_open(&train, &c->p.s, d, coll, 0, dir, &c->p.perm);
     if (e == ERR_OK)

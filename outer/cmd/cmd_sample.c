@@ -19,13 +19,13 @@ static enum err read_prompt(const struct load *l, const struct wish *w, struct a
                             int32_t **ids, size_t *count)
 {
     const char *text = w->ids ? w->ids : w->prompt;
-    bool bytes = !strcmp(l->run.s.data_tokenizer, "bytes") && !w->ids;
+    bool bytes = l->run.s.data_tokenizer == DATA_TOKENIZER_BYTES && !w->ids;
     size_t most = strlen(text) + 1;
     TRY_ALLOC(*ids = arena_array(a, most + (size_t)w->tokens, sizeof **ids));
     *count = 0;
     if (!bytes && !w->ids)
         return err_set(ERR_CONFIG, "data.tokenizer = %s: give the prompt as --ids 1,2,3",
-                       l->run.s.data_tokenizer);
+                       config_choice_name(data_tokenizer_choices, l->run.s.data_tokenizer));
     while (*text) {
         char *end = (char *)(uintptr_t)text + 1;
         long id = bytes ? (long)(unsigned char)*text : strtol(text, &end, 10);
@@ -40,7 +40,7 @@ static enum err read_prompt(const struct load *l, const struct wish *w, struct a
 
 static void print_id(const struct load *l, const struct wish *w, int32_t id)
 {
-    if (!strcmp(l->run.s.data_tokenizer, "bytes") && !w->ids && id < 256)
+    if (l->run.s.data_tokenizer == DATA_TOKENIZER_BYTES && !w->ids && id < 256)
         putchar(id);
     else
         printf("%d ", (int)id);

@@ -86,7 +86,7 @@ static enum err open_aggregator(struct serve *v)
         .canonical = v->run.identity,
         .index = (unsigned)v->run.o.serve_index,
         .count = (unsigned)v->run.o.outer_aggregators,
-        .strict = strcmp(v->run.o.outer_mode, "strict") == 0,
+        .strict = v->run.o.outer_mode == OUTER_MODE_STRICT,
         .norm_limit = (float)v->run.o.outer_norm_limit,
         .share_max = KEYS_SHARE_MAX,
         .max_local_steps_offline = v->run.o.outer_max_local_steps_offline,
@@ -143,9 +143,9 @@ static enum err open_all(struct serve *v)
     const char *log;
     TRY(env_posix_open(&v->env, v->run.o.serve_dir));
     TRY_ALLOC(log = arena_printf(&v->run.perm, "%s/log.txt", v->run.o.serve_dir));
-    TRY(progress_open(&v->progress, v->run.o.log_progress, (unsigned)v->run.o.outer_sites.count,
-                      log));
-    if (!v->progress.live && strcmp(v->run.o.log_progress, "auto") == 0)
+    TRY(progress_open(&v->progress, config_choice_name(log_progress_choices, v->run.o.log_progress),
+                      (unsigned)v->run.o.outer_sites.count, log));
+    if (!v->progress.live && v->run.o.log_progress == LOG_PROGRESS_AUTO)
         v->progress.quiet = true; /* one line for each commit says as much */
     TRY(aggregator_claim(v->env, v->run.identity));
     TRY(ledger_book_open(&v->ledger, v->run.o.serve_dir, v->run.s.run_name, "aggregator",
@@ -295,7 +295,7 @@ static enum err serve(struct serve *v, const struct args *args)
     char said[1024];
     TRY(run_open(&v->run,
                  &(struct run_source){RUN_AGGREGATOR, .config = v->config_path, .args = args}));
-    log_min(log_level_of(v->run.o.log_level));
+    log_min(v->run.o.log_level);
     link_tune();
     block_signals(v);
     log_prefix("site=aggregator ");

@@ -285,7 +285,7 @@ static void print_result(const struct sim_cmd *c, const struct simulate_result *
            "commit\n",
            total, r->total_s, 100 * r->utilisation, r->exchange_s);
     print_sites(c, r);
-    if (!r->stopped && !strcmp(c->p.o.outer_mode, "strict"))
+    if (!r->stopped && c->p.o.outer_mode == OUTER_MODE_STRICT)
         print_bytes(c, r);
     printf("Simulated in %s (%.1f s), %.3g times as fast as the run.\n", wall, r->wall_s,
            r->total_s / r->wall_s);
@@ -347,7 +347,7 @@ static enum err sim(struct sim_cmd *c, const struct args *args)
     struct simulate_options o = {.exchange = &c->p.sync,
                                  .sites = c->site,
                                  .site_count = c->count,
-                                 .strict = !strcmp(c->p.o.outer_mode, "strict"),
+                                 .strict = c->p.o.outer_mode == OUTER_MODE_STRICT,
                                  .straggler_timeout_s = c->p.o.outer_straggler_timeout_s,
                                  .outer = c->task.outer,
                                  .aggregators = (unsigned)c->p.o.outer_aggregators,

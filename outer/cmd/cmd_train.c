@@ -51,7 +51,7 @@ static void catch_signals(void)
 static enum err configure(struct job *j, const struct args *args)
 {
     TRY(run_open(&j->run, &(struct run_source){RUN_SITE, .config = j->config_path, .args = args}));
-    log_min(log_level_of(j->run.o.log_level));
+    log_min(j->run.o.log_level);
     j->outer = *j->run.o.site_aggregator != 0;
     j->s = run_site_settings(&j->run);
     return ERR_OK;
@@ -214,7 +214,8 @@ static enum err own_directory(struct job *j)
         TRY(ledger_book_open(&j->ledger, j->s.run_dir, j->s.run_name, j->run.o.site_name, 0, 0,
                              &j->run.perm));
     TRY(path_in(j, &log, "log.txt"));
-    return progress_open(&j->progress, j->run.o.log_progress, 1, log);
+    return progress_open(&j->progress,
+                         config_choice_name(log_progress_choices, j->run.o.log_progress), 1, log);
 }
 
 #ifdef ATOLL_NET
@@ -271,7 +272,7 @@ static enum err open_beside(struct job *j, bool overlap)
 static enum err open_site(struct job *j)
 {
     struct outer_state_options m = run_outer_state(&j->run, true);
-    bool strict = strcmp(j->run.o.outer_mode, "strict") == 0;
+    bool strict = j->run.o.outer_mode == OUTER_MODE_STRICT;
     struct site_options o = {.run = j->s.run_name,
                              .name = j->run.o.site_name,
                              .index = (unsigned)j->run.index,
@@ -393,7 +394,7 @@ static void end_job(struct job *j, enum err e)
  * hold for bf16 there. */
 static enum err open_instead(struct job *j)
 {
-    bool f32 = strcmp(j->s.device_dtype, "f32") == 0;
+    bool f32 = j->s.device_dtype == DEVICE_DTYPE_F32;
     const struct dev_options o = {.kind = "cpu", .model_type = f32 ? "f32" : "bf16", .threads = 1};
     printf("# No GPU here, the tables below are for one all the same: %s\n", err_message());
     return dev_open(&j->dev, &o);
@@ -402,16 +403,17 @@ static enum err open_instead(struct job *j)
 static enum err train(struct job *j, const struct args *args, bool dry)
 {
     TRY(configure(j, args));
-    TRY(coll_open(&j->coll, j->s.device_kind));
+    TRY(coll_open(&j->coll, config_choice_name(device_kind_choices, j->s.device_kind)));
     several = j->coll->size > 1;
     /* One rank for each GPU of a host. */
     snprintf(j->gpu, sizeof j->gpu, "cuda:%d", j->coll->local_rank);
-    bool cpu = !strcmp(j->s.device_kind, "cpu");
-    const struct dev_options device = {.kind = cpu ? "cpu" : j->gpu,
-                                       .model_type = j->s.device_dtype,
-                                       .threads = (int)j->s.device_threads,
-                                       .graphs = !strcmp(j->s.device_graphs, "on"),
-                                       .attention = j->s.device_attention};
+    bool cpu = j->s.device_kind == DEVICE_CPU;
+    const struct dev_options device = {
+        .kind = cpu ? "cpu" : j->gpu,
+        .model_type = config_choice_name(device_dtype_choices, j->s.device_dtype),
+        .threads = (int)j->s.device_threads,
+        .graphs = j->s.device_graphs == DEVICE_GRAPHS_ON,
+        .attention = config_choice_name(device_attention_choices, j->s.device_attention)};
     enum err e = dev_open(&j->dev, &device);
     if (e == ERR_UNSUPPORTED && dry && !cpu)
         e = open_instead(j);

@@ -12,12 +12,12 @@ static double mib(size_t bytes)
 
 bool job_on_gpu(const struct job *j)
 {
-    return strcmp(j->s.device_kind, "cpu") != 0;
+    return j->s.device_kind != DEVICE_CPU;
 }
 
 bool job_outer_on_gpu(const struct job *j)
 {
-    return job_on_gpu(j) && strcmp(j->run.o.outer_device, "cpu") != 0;
+    return job_on_gpu(j) && j->run.o.outer_device != OUTER_DEVICE_CPU;
 }
 
 /* Has the outer parameters to be looked at between rounds? */
@@ -40,7 +40,7 @@ static struct site_train_options exchange_of(struct job *j, const struct sync_co
                                        .beside = !job_on_gpu(j) || job_outer_on_gpu(j),
                                        .env = j->env,
                                        .site_count = (unsigned)j->run.o.outer_sites.count,
-                                       .strict = strcmp(j->run.o.outer_mode, "strict") == 0,
+                                       .strict = j->run.o.outer_mode == OUTER_MODE_STRICT,
                                        .max_local_steps_offline =
                                            j->run.o.outer_max_local_steps_offline,
                                        .share = j->run.o.site_share,
@@ -84,7 +84,7 @@ static unsigned fitting(struct job *j, const struct table *t, bool device, size_
     struct run other = j->run;
     struct arena scratch = arena_make(0);
     unsigned found = 0;
-    if (!strcmp(other.o.outer_partition, "slices"))
+    if (other.o.outer_partition == FRAGMENT_SLICES)
         return 0;
     while (!found && ++other.o.outer_fragments <= ROUND_FRAGMENTS_MAX) {
         if (sync_config_make(&other.sync, &other.s, &other.o, t, &scratch) != ERR_OK)

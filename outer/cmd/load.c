@@ -105,7 +105,7 @@ static enum err check_run(struct load *l, struct env *w, const char *dir)
         "outer.sites=" /* in the names of what a damaged state is made again from */};
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
         TRY(compare(l, dir, same[i], ours, (char *)theirs));
-    bool drawn = strcmp(l->run.o.outer_partition, "random") == 0;
+    bool drawn = l->run.o.outer_partition == FRAGMENT_RANDOM;
     return drawn ? compare(l, dir, "run.seed=", ours, (char *)theirs) : ERR_OK;
 }
 
@@ -203,10 +203,11 @@ enum err load_open(struct load *l, const struct load_options *o, const struct ar
 
 enum err load_model(struct load *l, size_t tokens_max)
 {
-    struct dev_options o = {.kind = l->run.s.device_kind,
-                            .model_type = l->run.s.device_dtype,
-                            .threads = (int)l->run.s.device_threads,
-                            .attention = l->run.s.device_attention};
+    struct dev_options o = {
+        .kind = config_choice_name(device_kind_choices, l->run.s.device_kind),
+        .model_type = config_choice_name(device_dtype_choices, l->run.s.device_dtype),
+        .threads = (int)l->run.s.device_threads,
+        .attention = config_choice_name(device_attention_choices, l->run.s.device_attention)};
     TRY(dev_open(&l->dev, &o));
     TRY(model_open(&l->model, l->dev, &l->run.s, &l->run.table, tokens_max, false, &l->run.perm));
     l->dev->ops->copy(l->dev, model_params(l->model), l->params,

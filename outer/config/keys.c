@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "inner/config/keys.h"
-#include "outer/diloco/fragment.h"
 #include "outer/link/link.h"
 #include "outer/link/line.h"
 
@@ -15,6 +14,9 @@ enum {
     ROSTER_BYTES_MAX =
         32768 /* of all names: the roster is part of every hello, which has room for twice that */
 };
+
+CHOICES_OUTER(CONFIG_CHOICES)
+CHOICES_OUTER_NAMES(CONFIG_CHOICES)
 
 static const struct config_key keys[] = {
 #define X(...) CONFIG_ROW(struct outer_settings, __VA_ARGS__)
@@ -43,7 +45,7 @@ static void check_every(struct config_rules *r, const struct outer_settings *o,
                         const struct settings *s)
 {
     long long every = o->outer_every, parts = o->outer_fragments, below = every / parts * parts;
-    if (!strcmp(o->outer_partition, "slices"))
+    if (o->outer_partition == FRAGMENT_SLICES)
         return; /* the slices say when */
     if (every % parts && below)
         config_broken(
@@ -56,7 +58,7 @@ static void check_every(struct config_rules *r, const struct outer_settings *o,
             r, "outer.every = %lld is not a multiple of outer.fragments = %lld; the least is %lld",
             every, parts, parts);
     bool whole_blocks =
-        !strcmp(o->outer_partition, "strided") || !strcmp(o->outer_partition, "sequential");
+        o->outer_partition == FRAGMENT_STRIDED || o->outer_partition == FRAGMENT_SEQUENTIAL;
     if (whole_blocks && parts > s->model_layers)
         config_broken(
             r,
@@ -127,13 +129,13 @@ static void check_slices(struct config_rules *r, const struct outer_settings *o,
 {
     const struct config_list *slices = &o->outer_slices;
     struct fragment_slice slice;
-    bool listed = strcmp(o->outer_partition, "slices") == 0;
+    bool listed = o->outer_partition == FRAGMENT_SLICES;
     if (!listed && slices->count)
         config_broken(
             r,
             "outer.slices is given, but outer.partition = %s; make it slices, or leave the list "
             "out",
-            o->outer_partition);
+            config_choice_name(outer_partition_choices, o->outer_partition));
     if (listed && (slices->count < 1 || slices->count > ROUND_FRAGMENTS_MAX))
         config_broken(
             r,
@@ -181,8 +183,8 @@ static void check_moments(struct config_rules *r, const struct outer_settings *o
             "train.zero_stage = 1 shares the moments out among the ranks, and outer.first_every or "
             "second_every sends them "
             "whole from one; use train.zero_stage = 0");
-    parts *= strcmp(o->outer_partition, "slices") ? o->outer_fragments
-                                                  : (long long)o->outer_slices.count;
+    parts *= o->outer_partition != FRAGMENT_SLICES ? o->outer_fragments
+                                                   : (long long)o->outer_slices.count;
     if (parts > ROUND_FRAGMENTS_MAX)
         config_broken(
             r,
@@ -343,11 +345,12 @@ void keys_outer_check(struct config_rules *r, const struct outer_settings *o,
     check_moments(r, o, s);
     check_sites(r, &o->outer_sites);
     check_site(r, o, s);
-    if (o->outer_delay > 1 && strcmp(o->outer_optimizer, "delayed_nesterov") != 0)
+    if (o->outer_delay > 1 && o->outer_optimizer != OUTER_OPT_DELAYED)
         config_broken(
             r,
             "outer.delay = %lld needs outer.optimizer = delayed_nesterov, not %s; or leave it at 1",
-            (long long)o->outer_delay, o->outer_optimizer);
+            (long long)o->outer_delay,
+            config_choice_name(outer_opt_kind_choices, o->outer_optimizer));
     if (o->outer_downlink_compression_from == 1)
         config_broken(r, "outer.downlink_compression_from = 1 would encode one site's contribution "
                          "twice; 2 is the "
@@ -356,7 +359,7 @@ void keys_outer_check(struct config_rules *r, const struct outer_settings *o,
     check_rate(r, "site.rate_down", o->site_rate_down);
     check_times(r, "plan.up_s", &o->plan_up_s);
     check_times(r, "plan.down_s", &o->plan_down_s);
-    if (o->outer_max_local_steps_offline && strcmp(o->outer_mode, "strict") == 0)
+    if (o->outer_max_local_steps_offline && o->outer_mode == OUTER_MODE_STRICT)
         config_broken(
             r,
             "outer.max_local_steps_offline = %lld needs outer.mode = quorum; a strict site "

@@ -4,172 +4,234 @@
  * needs.
  */
 #include "inner/config/config.h"
+#include "kernels/base/log.h"
+#include "outer/codec/codec.h"
+#include "outer/diloco/fragment.h"
+#include "outer/diloco/outer_opt.h"
 
 enum { KEYS_SHARE_MAX = 100 }; /* site.share: at most */
 
-/* X(section, name, type, default, min, max, choices, unit, pinned, help) */
+/* Choices: X(ENUMERATOR, name), the name as the configuration has it. */
+#define OUTER_PARTITION(X)                                                                         \
+    X(FRAGMENT_STRIDED, strided)                                                                   \
+    X(FRAGMENT_SEQUENTIAL, sequential)                                                             \
+    X(FRAGMENT_BALANCED, balanced)                                                                 \
+    X(FRAGMENT_RANDOM, random) X(FRAGMENT_SLICES, slices)
+#define OUTER_CODEC(X)                                                                             \
+    X(CODEC_F32, f32)                                                                              \
+    X(CODEC_BF16, bf16)                                                                            \
+    X(CODEC_INT8, int8)                                                                            \
+    X(CODEC_INT4, int4)                                                                            \
+    X(CODEC_INT2, int2)                                                                            \
+    X(CODEC_E3M0, e3m0)                                                                            \
+    X(CODEC_FP8_E4M3, fp8_e4m3)                                                                    \
+    X(CODEC_FP8_E5M2, fp8_e5m2)                                                                    \
+    X(CODEC_TOPK, topk) X(CODEC_SIGN, sign) X(CODEC_CSC, csc) X(CODEC_FP8_SR, fp8_sr)
+#define OUTER_MOMENTS_CODEC(X) X(CODEC_F32, f32) X(CODEC_BF16, bf16) X(CODEC_INT8, int8)
+#define OUTER_MODE(X)          X(OUTER_MODE_STRICT, strict) X(OUTER_MODE_QUORUM, quorum)
+#define OUTER_DEVICE(X)        X(OUTER_DEVICE_AUTO, auto) X(OUTER_DEVICE_CPU, cpu)
+/* info includes LOG_DETAIL, which a log file gets and a terminal does not. */
+#define LOG_LEVEL(X) X(LOG_DEBUG, debug) X(LOG_DETAIL, info) X(LOG_WARN, warn) X(LOG_ERROR, error)
+#define LOG_PROGRESS(X)                                                                            \
+    X(LOG_PROGRESS_AUTO, auto)                                                                     \
+    X(LOG_PROGRESS_LINE, line) X(LOG_PROGRESS_LIVE, live) X(LOG_PROGRESS_NONE, none)
+#define PLAN_CONGESTION(X) X(PLAN_CONGESTION_CUBIC, cubic) X(PLAN_CONGESTION_BBR, bbr)
+/* Enums of these keys alone, and names of enums of other headers. */
+#define CHOICES_OUTER(X)                                                                           \
+    X(outer_mode, OUTER_MODE)                                                                      \
+    X(outer_device, OUTER_DEVICE)                                                                  \
+    X(log_progress, LOG_PROGRESS) X(plan_congestion, PLAN_CONGESTION)
+#define CHOICES_OUTER_NAMES(X)                                                                     \
+    X(outer_partition, OUTER_PARTITION)                                                            \
+    X(outer_codec, OUTER_CODEC)                                                                    \
+    X(outer_moments_codec, OUTER_MOMENTS_CODEC)                                                    \
+    X(outer_opt_kind, OUTER_OPT_LIST) X(log_level, LOG_LEVEL)
+CHOICES_OUTER(CONFIG_ENUM)
+CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
+
+/* Rows: config.h */
 #define KEYS_OUTER(X)                                                                              \
-    X(outer, sites, LIST, "", 0, 0, NULL, "", true,                                                \
-      "Names of the configured sites (the roster); at most 1024, letters, digits, - and _.")       \
-    X(outer, every, INT, "50", 1, 1e6, NULL, "steps", true,                                        \
-      "H: inner steps between two rounds of a fragment.")                                          \
-    X(outer, fragments, INT, "1", 1, 64, NULL, "", true,                                           \
-      "P: fragments of the model, synchronised in turn; 1 is classic DiLoCo. Must divide "         \
-      "outer.every.")                                                                              \
-    X(outer, aggregators, INT, "1", 1, 16, NULL, "", true,                                         \
-      "Aggregators that share the fragments: fragment f belongs to aggregator f modulo this "      \
-      "number. For runs that are limited by one network card.")                                    \
-    X(outer, overlap_steps, INT, "0", 0, 1e6, NULL, "steps", true,                                 \
-      "tau: steps that training continues while a round is exchanged; 0: training waits. "         \
-      "outer.every: the one-round delay (DiLoCoX).")                                               \
-    X(outer, eager, BOOL, "false", 0, 0, NULL, "", true,                                           \
-      "With the one-round delay: a site continues from a local outer step, with its own fresh "    \
-      "delta and the other sites' deltas of the round before (eager updates).")                    \
-    X(outer, before_update, BOOL, "false", 0, 0, NULL, "", true,                                   \
-      "Applies a committed round after the backward pass and before the optimizer step, so that "  \
-      "the update of that step is not overwritten (DreamDDP).")                                    \
-    X(outer, mix, REAL, "-1", -1, 1, NULL, "", true,                                               \
-      "alpha: share of the local parameters when an overlapped round is applied; the rest is the " \
-      "outer parameters. -1: 0.5, and 0 with the one-round delay or outer.before_update.")         \
-    X(outer, partition, CHOICE, "strided", 0, 0, "strided|sequential|balanced|random|slices", "",  \
-      true,                                                                                        \
-      "How the model is cut into fragments. strided: block i to fragment i mod P. sequential: "    \
-      "consecutive blocks. balanced: tensors by size. random: every 256 values at random "         \
-      "(SPARTA). slices: as outer.slices lists (DreamDDP).")                                       \
-    X(outer, slices, LIST, "", 0, 0, NULL, "", true,                                               \
-      "partition slices: FIRST-LAST@STEP for each fragment: layers FIRST to LAST (embed, 0, 1, "   \
-      "..., final), sent STEP steps into each period of outer.every.")                             \
-    X(outer, codec, CHOICE, "int8", 0, 0,                                                          \
-      "f32|bf16|int8|int4|int2|e3m0|fp8_e4m3|fp8_e5m2|topk|sign|csc|fp8_sr", "", true,             \
-      "How contributions are encoded; bits and loss of each: docs/methods.md 2. f32, bf16: as "    \
-      "they are. int8, int4, int2: integers on shared scales. e3m0, fp8: small floats. topk: "     \
-      "1/64 of the values. sign: one bit. csc: a tenth of the chunks.")                            \
-    X(outer, first_every, INT, "0", 0, 1e6, NULL, "steps", true,                                   \
-      "Period of the rounds that average the optimizer's first moment (DES-LOC: 3 x "              \
-      "outer.every); 0: the moment stays local.")                                                  \
-    X(outer, second_every, INT, "0", 0, 1e6, NULL, "steps", true,                                  \
-      "Period of the rounds that average the second moment (DES-LOC: 6 x outer.every); 0: the "    \
-      "moment stays local.")                                                                       \
-    X(outer, moments_codec, CHOICE, "bf16", 0, 0, "f32|bf16|int8", "", true,                       \
-      "How moments are encoded. Finer than parameters, because the update divides by the second "  \
-      "moment.")                                                                                   \
-    X(outer, full_precision_rounds, INT, "1", 1, 1e6, NULL, "rounds", true,                        \
-      "The first N rounds are sent in full precision (bf16; f32 stays f32) to set the shared "     \
-      "scales and to flush error feedback. So is the last round, unless a residual is more than "  \
-      "about twice its delta.")                                                                    \
-    X(outer, error_feedback_decay, REAL, "1", 0, 1, NULL, "", true,                                \
-      "Share of the residual that is carried to the next round. 1: classic error feedback; 0: "    \
-      "none.")                                                                                     \
-    X(outer, norm_limit, REAL, "1000", 0, 1e9, NULL, "", true,                                     \
-      "The aggregator refuses a contribution whose norm (RMS of its values over its weight) is "   \
-      "more than this many times the median of the last rounds and more than the RMS of the "      \
-      "outer parameters; in the first round more than this many times that RMS. 0: no bound.")     \
-    X(outer, residual_reset, REAL, "0", 0, 1e6, NULL, "", true,                                    \
-      "After a round in which a site's residual exceeds this many times its delta, the next "      \
-      "round is sent in full precision and the residuals are discarded, because they are too old " \
-      "to apply at once. 0: never. Needs 8 more bytes per parameter at the lead rank.")            \
-    X(outer, downlink_compression_from, INT, "9", 0, 1024, NULL, "sites", true,                    \
-      "With at least this many sites in a round, the aggregator sums the contributions of a "      \
-      "codec that cannot be summed in compressed form (and full-precision rounds) and compresses " \
-      "the sum, with a residual of its own, instead of forwarding every contribution. 0: never. "  \
-      "With fewer than 9 sites the download is at most 8 uploads. Costs loss with topk: "          \
-      "docs/results.md 3.2.")                                                                      \
-    X(outer, optimizer, CHOICE, "nesterov", 0, 0, "nesterov|delayed_nesterov|sgd|average", "",     \
-      true, "Outer optimizer.")                                                                    \
-    X(outer, delay, INT, "1", 1, 1e4, NULL, "rounds", true,                                        \
-      "N of delayed_nesterov: every round steps by 1/N of the mean, every N-th also applies the "  \
-      "momentum; 1 is nesterov.")                                                                  \
-    X(outer, lr, REAL, "0", 0, 10, NULL, "", true,                                                 \
-      "Outer learning rate; 0: the published one for this many sites and steps (--dry-run prints " \
-      "it). average uses 1.")                                                                      \
-    X(outer, momentum, REAL, "0.9", 0, 0.9999, NULL, "", true, "Outer momentum of nesterov.")      \
-    X(outer, mode, CHOICE, "strict", 0, 0, "strict|quorum", "", true,                              \
-      "strict: every configured site in every round. quorum: a majority is enough after "          \
-      "outer.straggler_timeout_s.")                                                                \
-    X(outer, straggler_timeout_s, REAL, "60", 0.05, 1e6, NULL, "s", true,                          \
-      "quorum: how long a round waits after its first contribution. The only timeout setting.")    \
-    X(outer, max_local_steps_offline, INT, "0", 0, 1e9, NULL, "steps", true,                       \
-      "quorum: steps that a site trains on while the aggregator is unreachable; 0: the site "      \
-      "pauses.")                                                                                   \
-    X(outer, device, CHOICE, "auto", 0, 0, "auto|cpu", "", false,                                  \
-      "Where a site on a GPU encodes, decodes and takes the outer step; the bits are the same. "   \
-      "auto: on the GPU, which takes 16 to 28 bytes per parameter of the largest fragment and 4 "  \
-      "for each further fragment in flight (--dry-run prints it). cpu: on the host.")              \
-    X(outer, history_rounds, INT, "8", 1, 1e6, NULL, "rounds", true,                               \
-      "Committed rounds that are kept for sites that were away. A site further behind takes a "    \
-      "snapshot.")                                                                                 \
-    X(site, name, TEXT, "", 0, 0, NULL, "", false,                                                 \
-      "Which of outer.sites this process is; not needed with one site and no aggregator.")         \
-    X(site, share, REAL, "1", 0.01, KEYS_SHARE_MAX, NULL, "", false,                               \
-      "This site's tokens per step as a multiple of train.batch_tokens; its weight in the mean.")  \
-    X(site, aggregator, TEXT, "", 0, 0, NULL, "", false,                                           \
-      "host:port of the aggregator, or of each of outer.aggregators, separated by commas. Empty: " \
-      "train alone, without an outer loop.")                                                       \
-    X(site, aggregator_name, TEXT, "", 0, 0, NULL, "", false,                                      \
-      "DNS name in the aggregator's certificate, when dialling by address.")                       \
-    X(site, streams, INT, "4", 1, 16, NULL, "", false,                                             \
-      "Most connections that share one payload. Several fill a long or lossy link that one TCP "   \
-      "stream does not fill.")                                                                     \
-    X(site, rate_up, REAL, "0", 0, 1e6, NULL, "Mbit/s", false,                                     \
-      "Upload rate limit of contributions; 0: none.")                                              \
-    X(site, rate_down, REAL, "0", 0, 1e6, NULL, "Mbit/s", false,                                   \
-      "Download rate limit of aggregates and snapshots; 0: none.")                                 \
-    X(tls, dir, TEXT, "tls", 0, 0, NULL, "", false,                                                \
-      "Directory with ca.pem, NAME.pem, NAME.key as atoll cert writes them.")                      \
-    X(serve, index, INT, "0", 0, 15, NULL, "", false,                                              \
-      "Number of this process among outer.aggregators, from 0: its place in site.aggregator.")     \
-    X(serve, listen, TEXT, "127.0.0.1:7443", 0, 0, NULL, "", false,                                \
-      "Address and port the aggregator binds.")                                                    \
-    X(serve, receive_mib, INT, "0", 0, 65536, NULL, "MiB", false,                                  \
-      "Memory for received bytes that are not on disk yet, of all connections together: 64 MiB, "  \
-      "and 6 MiB for each stream that is received at a time; further streams wait. 0: 160 (16 "    \
-      "streams); with at most 4 sites 64 + 256 for each, so that one connection fills a long "     \
-      "link. At least 76.")                                                                        \
-    X(serve, dir, TEXT, "aggregator", 0, 0, NULL, "", false,                                       \
-      "Directory of the aggregator's journal, spool and state.")                                   \
-    X(log, level, CHOICE, "info", 0, 0, "debug|info|warn|error", "", false,                        \
-      "Least severe level that is written.")                                                       \
-    X(log, progress, CHOICE, "auto", 0, 0, "auto|line|live|none", "", false,                       \
-      "Progress on stderr; auto: live on a terminal, sparse lines elsewhere.")                     \
-    X(plan, step_s, REAL, "0", 0, 1e6, NULL, "s", false,                                           \
-      "Measured time of one inner step (atoll probe --step); 0: unknown. With the rates below, "   \
-      "atoll train logs predicted beside measured values.")                                        \
-    X(plan, up_mbit, REAL, "0", 0, 1e7, NULL, "Mbit/s", false,                                     \
-      "Upload rate from this site to the aggregator, IP packets; 0: unknown.")                     \
-    X(plan, down_mbit, REAL, "0", 0, 1e7, NULL, "Mbit/s", false,                                   \
-      "Download rate from the aggregator to this site, IP packets; 0: unknown.")                   \
-    X(plan, rtt_ms, REAL, "0", 0, 3600000, NULL, "ms", false,                                      \
-      "Round trip between this site and the aggregator.")                                          \
-    X(plan, loss_percent, REAL, "0", 0, 10, NULL, "%", false,                                      \
-      "Packet loss of the link. 0 with measured rates, which include it. Above 10 % TCP hardly "   \
-      "works, and no model of its rate holds.")                                                    \
-    X(plan, congestion, CHOICE, "cubic", 0, 0, "cubic|bbr", "", false,                             \
-      "TCP congestion control of a link without measured times. cubic: slow start after idle, "    \
-      "limited by loss. bbr: neither.")                                                            \
-    X(plan, up_s, LIST, "", 0, 0, NULL, "s", false,                                                \
-      "Measured times (atoll probe) of uploads of 64 KiB, 256 KiB, 1 MiB, ..., without the round " \
-      "trip. They replace up_mbit and loss_percent.")                                              \
-    X(plan, down_s, LIST, "", 0, 0, NULL, "s", false,                                              \
-      "Measured times (atoll probe) of downloads of 64 KiB, 256 KiB, 1 MiB, ..., without the "     \
-      "round trip.")                                                                               \
-    X(plan, encode_ns, REAL, "0", 0, 1e6, NULL, "ns", false,                                       \
-      "Time per value of a site to encode and store a contribution (atoll probe --step).")         \
-    X(plan, apply_ns, REAL, "0", 0, 1e6, NULL, "ns", false,                                        \
-      "Time per value of a site from the aggregate to the stored outer step (atoll probe "         \
-      "--step).")                                                                                  \
-    X(plan, accept_ns, REAL, "0", 0, 1e6, NULL, "ns", false,                                       \
-      "Time per value of the aggregator for each contribution: verify and store.")                 \
-    X(plan, commit_ns, REAL, "0", 0, 1e6, NULL, "ns", false,                                       \
-      "Time per value of the aggregator for a round: outer step and store.")                       \
-    X(plan, sum_ns, REAL, "0", 0, 1e6, NULL, "ns", false,                                          \
-      "Time per value of the aggregator for each contribution in a round: verify again and add.")  \
-    X(plan, layers_ms, LIST, "", 0, 0, NULL, "ms", false,                                          \
-      "Backward time of the embeddings, each layer and the final norm (atoll probe --step), for "  \
-      "atoll plan --layers.")                                                                      \
-    X(plan, aggregator_mbit, REAL, "0", 0, 1e7, NULL, "Mbit/s", false,                             \
-      "Rate of the aggregator's link in each direction, shared by all sites; 0: no limit.")        \
-    X(plan, price_gb, REAL, "0", 0, 1e6, NULL, "", false,                                          \
-      "Price of 1e9 bytes that leave a site or the aggregator, in any currency.")
+    X(outer, sites, LIST, .fallback = "", .pinned = true,                                          \
+      .help =                                                                                      \
+          "Names of the configured sites (the roster); at most 1024, letters, digits, - and _.")   \
+    X(outer, every, INT, .fallback = "50", .min = 1, .max = 1e6, .unit = "steps", .pinned = true,  \
+      .help = "H: inner steps between two rounds of a fragment.")                                  \
+    X(outer, fragments, INT, .fallback = "1", .min = 1, .max = 64, .pinned = true,                 \
+      .help = "P: fragments of the model, synchronised in turn; 1 is classic DiLoCo. Must divide " \
+              "outer.every.")                                                                      \
+    X(outer, aggregators, INT, .fallback = "1", .min = 1, .max = 16, .pinned = true,               \
+      .help = "Aggregators that share the fragments: fragment f belongs to aggregator f modulo "   \
+              "this number. For runs that are limited by one network card.")                       \
+    X(outer, overlap_steps, INT, .fallback = "0", .min = 0, .max = 1e6, .unit = "steps",           \
+      .pinned = true,                                                                              \
+      .help = "tau: steps that training continues while a round is exchanged; 0: training waits. " \
+              "outer.every: the one-round delay (DiLoCoX).")                                       \
+    X(outer, eager, BOOL, .fallback = "false", .pinned = true,                                     \
+      .help = "With the one-round delay: a site continues from a local outer step, with its own "  \
+              "fresh delta and the other sites' deltas of the round before (eager updates).")      \
+    X(outer, before_update, BOOL, .fallback = "false", .pinned = true,                             \
+      .help = "Applies a committed round after the backward pass and before the optimizer step, "  \
+              "so that the update of that step is not overwritten (DreamDDP).")                    \
+    X(outer, mix, REAL, .fallback = "-1", .min = -1, .max = 1, .pinned = true,                     \
+      .help =                                                                                      \
+          "alpha: share of the local parameters when an overlapped round is applied; the rest is " \
+          "the outer parameters. -1: 0.5, and 0 with the one-round delay or outer.before_update.") \
+    X(outer, partition, CHOICE_OF(fragment_kind, outer_partition), .fallback = "strided",          \
+      .pinned = true,                                                                              \
+      .help = "How the model is cut into fragments. strided: block i to fragment i mod P. "        \
+              "sequential: consecutive blocks. balanced: tensors by size. random: every 256 "      \
+              "values at random (SPARTA). slices: as outer.slices lists (DreamDDP).")              \
+    X(outer, slices, LIST, .fallback = "", .pinned = true,                                         \
+      .help = "partition slices: FIRST-LAST@STEP for each fragment: layers FIRST to LAST (embed, " \
+              "0, 1, ..., final), sent STEP steps into each period of outer.every.")               \
+    X(outer, codec, CHOICE_OF(codec_kind, outer_codec), .fallback = "int8", .pinned = true,        \
+      .help = "How contributions are encoded; bits and loss of each: docs/methods.md 2. f32, "     \
+              "bf16: as they are. int8, int4, int2: integers on shared scales. e3m0, fp8: small "  \
+              "floats. topk: 1/64 of the values. sign: one bit. csc: a tenth of the chunks.")      \
+    X(outer, first_every, INT, .fallback = "0", .min = 0, .max = 1e6, .unit = "steps",             \
+      .pinned = true,                                                                              \
+      .help = "Period of the rounds that average the optimizer's first moment (DES-LOC: 3 x "      \
+              "outer.every); 0: the moment stays local.")                                          \
+    X(outer, second_every, INT, .fallback = "0", .min = 0, .max = 1e6, .unit = "steps",            \
+      .pinned = true,                                                                              \
+      .help = "Period of the rounds that average the second moment (DES-LOC: 6 x outer.every); "   \
+              "0: the moment stays local.")                                                        \
+    X(outer, moments_codec, CHOICE_OF(codec_kind, outer_moments_codec), .fallback = "bf16",        \
+      .pinned = true,                                                                              \
+      .help = "How moments are encoded. Finer than parameters, because the update divides by the " \
+              "second moment.")                                                                    \
+    X(outer, full_precision_rounds, INT, .fallback = "1", .min = 1, .max = 1e6, .unit = "rounds",  \
+      .pinned = true,                                                                              \
+      .help = "The first N rounds are sent in full precision (bf16; f32 stays f32) to set the "    \
+              "shared scales and to flush error feedback. So is the last round, unless a "         \
+              "residual is more than about twice its delta.")                                      \
+    X(outer, error_feedback_decay, REAL, .fallback = "1", .min = 0, .max = 1, .pinned = true,      \
+      .help = "Share of the residual that is carried to the next round. 1: classic error "         \
+              "feedback; 0: none.")                                                                \
+    X(outer, norm_limit, REAL, .fallback = "1000", .min = 0, .max = 1e9, .pinned = true,           \
+      .help =                                                                                      \
+          "The aggregator refuses a contribution whose norm (RMS of its values over its weight) "  \
+          "is "                                                                                    \
+          "more than this many times the median of the last rounds and more than the RMS of the "  \
+          "outer parameters; in the first round more than this many times that RMS. 0: no bound.") \
+    X(outer, residual_reset, REAL, .fallback = "0", .min = 0, .max = 1e6, .pinned = true,          \
+      .help =                                                                                      \
+          "After a round in which a site's residual exceeds this many times its delta, the next "  \
+          "round is sent in full precision and the residuals are discarded, because they are too " \
+          "old to apply at once. 0: never. Needs 8 more bytes per parameter at the lead rank.")    \
+    X(outer, downlink_compression_from, INT, .fallback = "9", .min = 0, .max = 1024,               \
+      .unit = "sites", .pinned = true,                                                             \
+      .help = "With at least this many sites in a round, the aggregator sums the contributions "   \
+              "of a codec that cannot be summed in compressed form (and full-precision rounds) "   \
+              "and compresses the sum, with a residual of its own, instead of forwarding every "   \
+              "contribution. 0: never. With fewer than 9 sites the download is at most 8 "         \
+              "uploads. Costs loss with topk: docs/results.md 3.2.")                               \
+    X(outer, optimizer, CHOICE(outer_opt_kind), .fallback = "nesterov", .pinned = true,            \
+      .help = "Outer optimizer.")                                                                  \
+    X(outer, delay, INT, .fallback = "1", .min = 1, .max = 1e4, .unit = "rounds", .pinned = true,  \
+      .help = "N of delayed_nesterov: every round steps by 1/N of the mean, every N-th also "      \
+              "applies the momentum; 1 is nesterov.")                                              \
+    X(outer, lr, REAL, .fallback = "0", .min = 0, .max = 10, .pinned = true,                       \
+      .help = "Outer learning rate; 0: the published one for this many sites and steps "           \
+              "(--dry-run prints it). average uses 1.")                                            \
+    X(outer, momentum, REAL, .fallback = "0.9", .min = 0, .max = 0.9999, .pinned = true,           \
+      .help = "Outer momentum of nesterov.")                                                       \
+    X(outer, mode, CHOICE(outer_mode), .fallback = "strict", .pinned = true,                       \
+      .help = "strict: every configured site in every round. quorum: a majority is enough after "  \
+              "outer.straggler_timeout_s.")                                                        \
+    X(outer, straggler_timeout_s, REAL, .fallback = "60", .min = 0.05, .max = 1e6, .unit = "s",    \
+      .pinned = true,                                                                              \
+      .help = "quorum: how long a round waits after its first contribution. The only timeout "     \
+              "setting.")                                                                          \
+    X(outer, max_local_steps_offline, INT, .fallback = "0", .min = 0, .max = 1e9, .unit = "steps", \
+      .pinned = true,                                                                              \
+      .help = "quorum: steps that a site trains on while the aggregator is unreachable; 0: the "   \
+              "site pauses.")                                                                      \
+    X(outer, device, CHOICE(outer_device), .fallback = "auto",                                     \
+      .help = "Where a site on a GPU encodes, decodes and takes the outer step; the bits are the " \
+              "same. auto: on the GPU, which takes 16 to 28 bytes per parameter of the largest "   \
+              "fragment and 4 for each further fragment in flight (--dry-run prints it). cpu: on " \
+              "the host.")                                                                         \
+    X(outer, history_rounds, INT, .fallback = "8", .min = 1, .max = 1e6, .unit = "rounds",         \
+      .pinned = true,                                                                              \
+      .help = "Committed rounds that are kept for sites that were away. A site further behind "    \
+              "takes a snapshot.")                                                                 \
+    X(site, name, TEXT, .fallback = "",                                                            \
+      .help = "Which of outer.sites this process is; not needed with one site and no aggregator.") \
+    X(site, share, REAL, .fallback = "1", .min = 0.01, .max = KEYS_SHARE_MAX,                      \
+      .help = "This site's tokens per step as a multiple of train.batch_tokens; its weight in "    \
+              "the mean.")                                                                         \
+    X(site, aggregator, TEXT, .fallback = "",                                                      \
+      .help = "host:port of the aggregator, or of each of outer.aggregators, separated by "        \
+              "commas. Empty: train alone, without an outer loop.")                                \
+    X(site, aggregator_name, TEXT, .fallback = "",                                                 \
+      .help = "DNS name in the aggregator's certificate, when dialling by address.")               \
+    X(site, streams, INT, .fallback = "4", .min = 1, .max = 16,                                    \
+      .help = "Most connections that share one payload. Several fill a long or lossy link that "   \
+              "one TCP stream does not fill.")                                                     \
+    X(site, rate_up, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "Mbit/s",                \
+      .help = "Upload rate limit of contributions; 0: none.")                                      \
+    X(site, rate_down, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "Mbit/s",              \
+      .help = "Download rate limit of aggregates and snapshots; 0: none.")                         \
+    X(tls, dir, TEXT, .fallback = "tls",                                                           \
+      .help = "Directory with ca.pem, NAME.pem, NAME.key as atoll cert writes them.")              \
+    X(serve, index, INT, .fallback = "0", .min = 0, .max = 15,                                     \
+      .help =                                                                                      \
+          "Number of this process among outer.aggregators, from 0: its place in site.aggregator.") \
+    X(serve, listen, TEXT, .fallback = "127.0.0.1:7443",                                           \
+      .help = "Address and port the aggregator binds.")                                            \
+    X(serve, receive_mib, INT, .fallback = "0", .min = 0, .max = 65536, .unit = "MiB",             \
+      .help = "Memory for received bytes that are not on disk yet, of all connections together: "  \
+              "64 MiB, and 6 MiB for each stream that is received at a time; further streams "     \
+              "wait. 0: 160 (16 streams); with at most 4 sites 64 + 256 for each, so that one "    \
+              "connection fills a long link. At least 76.")                                        \
+    X(serve, dir, TEXT, .fallback = "aggregator",                                                  \
+      .help = "Directory of the aggregator's journal, spool and state.")                           \
+    X(log, level, CHOICE(log_level), .fallback = "info",                                           \
+      .help = "Least severe level that is written.")                                               \
+    X(log, progress, CHOICE(log_progress), .fallback = "auto",                                     \
+      .help = "Progress on stderr; auto: live on a terminal, sparse lines elsewhere.")             \
+    X(plan, step_s, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "s",                      \
+      .help = "Measured time of one inner step (atoll probe --step); 0: unknown. With the rates "  \
+              "below, atoll train logs predicted beside measured values.")                         \
+    X(plan, up_mbit, REAL, .fallback = "0", .min = 0, .max = 1e7, .unit = "Mbit/s",                \
+      .help = "Upload rate from this site to the aggregator, IP packets; 0: unknown.")             \
+    X(plan, down_mbit, REAL, .fallback = "0", .min = 0, .max = 1e7, .unit = "Mbit/s",              \
+      .help = "Download rate from the aggregator to this site, IP packets; 0: unknown.")           \
+    X(plan, rtt_ms, REAL, .fallback = "0", .min = 0, .max = 3600000, .unit = "ms",                 \
+      .help = "Round trip between this site and the aggregator.")                                  \
+    X(plan, loss_percent, REAL, .fallback = "0", .min = 0, .max = 10, .unit = "%",                 \
+      .help = "Packet loss of the link. 0 with measured rates, which include it. Above 10 % TCP "  \
+              "hardly works, and no model of its rate holds.")                                     \
+    X(plan, congestion, CHOICE(plan_congestion), .fallback = "cubic",                              \
+      .help = "TCP congestion control of a link without measured times. cubic: slow start after "  \
+              "idle, limited by loss. bbr: neither.")                                              \
+    X(plan, up_s, LIST, .fallback = "", .unit = "s",                                               \
+      .help = "Measured times (atoll probe) of uploads of 64 KiB, 256 KiB, 1 MiB, ..., without "   \
+              "the round trip. They replace up_mbit and loss_percent.")                            \
+    X(plan, down_s, LIST, .fallback = "", .unit = "s",                                             \
+      .help = "Measured times (atoll probe) of downloads of 64 KiB, 256 KiB, 1 MiB, ..., without " \
+              "the round trip.")                                                                   \
+    X(plan, encode_ns, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "ns",                  \
+      .help = "Time per value of a site to encode and store a contribution (atoll probe --step).") \
+    X(plan, apply_ns, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "ns",                   \
+      .help = "Time per value of a site from the aggregate to the stored outer step (atoll probe " \
+              "--step).")                                                                          \
+    X(plan, accept_ns, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "ns",                  \
+      .help = "Time per value of the aggregator for each contribution: verify and store.")         \
+    X(plan, commit_ns, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "ns",                  \
+      .help = "Time per value of the aggregator for a round: outer step and store.")               \
+    X(plan, sum_ns, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "ns",                     \
+      .help = "Time per value of the aggregator for each contribution in a round: verify again "   \
+              "and add.")                                                                          \
+    X(plan, layers_ms, LIST, .fallback = "", .unit = "ms",                                         \
+      .help = "Backward time of the embeddings, each layer and the final norm (atoll probe "       \
+              "--step), for atoll plan --layers.")                                                 \
+    X(plan, aggregator_mbit, REAL, .fallback = "0", .min = 0, .max = 1e7, .unit = "Mbit/s",        \
+      .help =                                                                                      \
+          "Rate of the aggregator's link in each direction, shared by all sites; 0: no limit.")    \
+    X(plan, price_gb, REAL, .fallback = "0", .min = 0, .max = 1e6,                                 \
+      .help = "Price of 1e9 bytes that leave a site or the aggregator, in any currency.")
 
 struct outer_settings {
 #define X(...) CONFIG_FIELD(__VA_ARGS__)

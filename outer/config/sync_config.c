@@ -1,22 +1,12 @@
 #include "outer/config/sync_config.h"
-#include <string.h>
 #include "outer/config/tuning.h"
-
-static enum fragment_kind kind_of(const char *name)
-{
-    static const char *const names[] = {"strided", "sequential", "balanced", "random", "slices"};
-    unsigned kind = 0;
-    while (strcmp(names[kind], name) != 0)
-        kind++; /* the key's choices are these */
-    return (enum fragment_kind)kind;
-}
 
 static enum err plan_make(struct fragment_plan *p, const struct settings *s,
                           const struct outer_settings *o, struct arena *perm)
 {
     struct fragment_slice *slices;
     *p = (struct fragment_plan){
-        .kind = kind_of(o->outer_partition),
+        .kind = o->outer_partition,
         .count = (unsigned)o->outer_fragments,
         .seed = (uint64_t)s->run_seed,
         .synchronised = {true, o->outer_first_every > 0, o->outer_second_every > 0}};
@@ -35,13 +25,11 @@ static enum err plan_make(struct fragment_plan *p, const struct settings *s,
 
 /* Part i of a state in its period: at the same step of the period as the parameters' part. */
 static struct schedule_beat beat_of(const struct outer_settings *o, const struct fragment_plan *p,
-                                    unsigned i, int64_t every, const char *codec)
+                                    unsigned i, int64_t every, enum codec_kind codec)
 {
-    const struct codec *c = codec_find(codec);
     int64_t offset = p->kind == FRAGMENT_SLICES ? p->slices[i].at - o->outer_every
                                                 : i * (o->outer_every / (int64_t)p->count);
-    ASSERT(c); /* the key's choices are codecs' names */
-    return (struct schedule_beat){every, offset, c->kind};
+    return (struct schedule_beat){every, offset, codec};
 }
 
 static struct schedule schedule_of(const struct settings *s, const struct outer_settings *o,

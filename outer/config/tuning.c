@@ -1,7 +1,6 @@
 #include "outer/config/tuning.h"
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 #include "kernels/base/log.h"
 
 enum { TABLE_EVERY = 30, LARGE_EVERY = 500 };
@@ -42,18 +41,18 @@ double tuning_effective(double lr, double mu, double rho)
 
 static bool has_momentum(const struct outer_settings *o)
 {
-    return strcmp(o->outer_optimizer, "sgd") && strcmp(o->outer_optimizer, "average");
+    return o->outer_optimizer != OUTER_OPT_SGD && o->outer_optimizer != OUTER_OPT_AVERAGE;
 }
 
 static bool keeps_most(const struct outer_settings *o)
 {
-    return !strcmp(o->outer_codec, "sign") || !strcmp(o->outer_codec, "csc") ||
-           !strcmp(o->outer_codec, "topk");
+    return o->outer_codec == CODEC_SIGN || o->outer_codec == CODEC_CSC ||
+           o->outer_codec == CODEC_TOPK;
 }
 
-const char *tuning_optimizer(const struct outer_settings *o)
+enum outer_opt_kind tuning_optimizer(const struct outer_settings *o)
 {
-    return has_momentum(o) && keeps_most(o) ? "sgd" : o->outer_optimizer;
+    return has_momentum(o) && keeps_most(o) ? OUTER_OPT_SGD : o->outer_optimizer;
 }
 
 struct tuning tuning_of(const struct outer_settings *o)
@@ -69,7 +68,7 @@ struct tuning tuning_of(const struct outer_settings *o)
     /* Without momentum it takes a larger rate to step as far; beyond 1 nobody has published any. */
     double right = t.reference / tuning_effective(1, t.mu, t.rho);
     t.right_lr = fmin(1, round(100 * right) / 100);
-    if (!strcmp(o->outer_optimizer, "average"))
+    if (o->outer_optimizer == OUTER_OPT_AVERAGE)
         t.lr = t.right_lr = 1;
     else if (t.from_table)
         t.lr = t.right_lr;

@@ -39,7 +39,7 @@ double tuning_rho(int64_t every);
 double tuning_effective(double lr, double mu, double rho);
 /* The outer optimizer that suits the codec: the one set, or sgd where the residual is momentum
  * enough. */
-const char *tuning_optimizer(const struct outer_settings *o);
+enum outer_opt_kind tuning_optimizer(const struct outer_settings *o);
 struct tuning tuning_of(const struct outer_settings *o);
 /* The same, and outer.lr = 0 becomes its value, so that it is the value that is pinned. */
 struct tuning tuning_settle(struct outer_settings *o);

@@ -1,26 +1,18 @@
 #include "outer/diloco/outer_opt.h"
 #include <math.h>
-#include <string.h>
 
-enum err outer_opt_make(struct outer_opt *o, const char *name, float lr, float mu)
+enum err outer_opt_make(struct outer_opt *o, enum outer_opt_kind kind, float lr, float mu)
 {
     if (!(lr >= 0) || !isfinite(lr))
         return err_set(ERR_CONFIG, "outer learning rate %g: must be finite and not negative",
                        (double)lr);
     if (!(mu >= 0) || !(mu < 1))
         return err_set(ERR_CONFIG, "outer momentum %g: must be in [0, 1)", (double)mu);
-    if (strcmp(name, "nesterov") == 0)
-        *o = (struct outer_opt){OUTER_OPT_MOMENTUM, lr, mu, 1};
-    else if (strcmp(name, "delayed_nesterov") == 0)
-        *o = (struct outer_opt){OUTER_OPT_DELAYED, lr, mu, 1};
-    else if (strcmp(name, "sgd") == 0)
-        *o = (struct outer_opt){OUTER_OPT_SGD, lr, 0, 1};
-    else if (strcmp(name, "average") == 0)
-        *o = (struct outer_opt){OUTER_OPT_AVERAGE, 1, 0, 1};
-    else
-        return err_set(
-            ERR_CONFIG,
-            "outer optimizer \"%s\": nesterov, delayed_nesterov, sgd or average expected", name);
+    *o = (struct outer_opt){kind, lr, 0, 1};
+    if (outer_opt_momentum(o))
+        o->mu = mu;
+    if (kind == OUTER_OPT_AVERAGE)
+        o->lr = 1;
     return ERR_OK;
 }
 

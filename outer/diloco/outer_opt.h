@@ -11,7 +11,17 @@
  */
 #include "kernels/dev.h"
 
-enum outer_opt_kind { OUTER_OPT_MOMENTUM, OUTER_OPT_SGD, OUTER_OPT_AVERAGE, OUTER_OPT_DELAYED };
+/* X(ENUMERATOR, name): outer.optimizer = name. */
+#define OUTER_OPT_LIST(X)                                                                          \
+    X(OUTER_OPT_MOMENTUM, nesterov)                                                                \
+    X(OUTER_OPT_DELAYED, delayed_nesterov)                                                         \
+    X(OUTER_OPT_SGD, sgd)                                                                          \
+    X(OUTER_OPT_AVERAGE, average)
+enum outer_opt_kind {
+#define X(value, name) value,
+    OUTER_OPT_LIST(X)
+#undef X
+};
 
 struct outer_opt {
     enum outer_opt_kind kind;
@@ -23,9 +33,8 @@ struct outer_opt_state { /* of one run of parameters, in place; NULL where the o
     float *theta, *momentum, *gathered;
 };
 
-/* name: nesterov, delayed_nesterov (with delay 1: set it), sgd, average. ERR_CONFIG: unknown name,
- * lr or mu not finite or out of range. */
-enum err outer_opt_make(struct outer_opt *o, const char *name, float lr, float mu) MUST;
+/* delayed_nesterov gets delay 1: set it. ERR_CONFIG: lr or mu not finite or out of range. */
+enum err outer_opt_make(struct outer_opt *o, enum outer_opt_kind kind, float lr, float mu) MUST;
 /* Does it keep a momentum, and what a cycle has gathered, of theta's size? */
 bool outer_opt_momentum(const struct outer_opt *o);
 bool outer_opt_gathers(const struct outer_opt *o);

@@ -16,7 +16,7 @@ static size_t elements_of(const struct table *t, int layer)
 /* Up, then down, then the round trip. */
 static double exchange_s(const struct run *p, const struct line *l, int layer)
 {
-    const struct codec *c = codec_find(p->o.outer_codec);
+    const struct codec *c = codec_get(p->o.outer_codec);
     struct schedule_bytes b =
         schedule_bytes(&p->sync.schedule, c->kind, elements_of(&p->table, layer),
                        (unsigned)p->o.outer_sites.count);

@@ -28,7 +28,7 @@ void plan_settings_task(struct plan_task *t, const struct outer_settings *o, siz
                                      .rtt_s = o->plan_rtt_ms / 1e3,
                                      .loss = o->plan_loss_percent / 100,
                                      .streams = (unsigned)o->site_streams,
-                                     .bbr = strcmp(o->plan_congestion, "bbr") == 0,
+                                     .bbr = o->plan_congestion == PLAN_CONGESTION_BBR,
                                      .up = times_of(&o->plan_up_s),
                                      .down = times_of(&o->plan_down_s)},
                             .outer = {.encode_s = o->plan_encode_ns / 1e9,

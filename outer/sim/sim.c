@@ -508,7 +508,8 @@ struct sim_options sim_draw(uint64_t seed)
     static const float feedbacks[] = {1, 1, 0.5f}, back_offs[] = {0, 0, 0.25f, 2},
                        mixes[] = {0.5f, 0.5f, 0};
     static const unsigned reencode[] = {0, 2, 3};
-    static const char *const optimizers[] = {"nesterov", "nesterov", "sgd", "delayed_nesterov"};
+    static const enum outer_opt_kind optimizers[] = {OUTER_OPT_MOMENTUM, OUTER_OPT_MOMENTUM,
+                                                     OUTER_OPT_SGD, OUTER_OPT_DELAYED};
     struct sim_options o = {.seed = seed, .faults = true};
     o.sites = 1 + (unsigned)DRAW(SITES, SIM_SITES_MAX);
     o.fragments = DRAW(FRAGMENTS, 2) ? 1 : 4;
@@ -518,7 +519,7 @@ struct sim_options sim_draw(uint64_t seed)
     o.error_feedback_decay = feedbacks[DRAW(FEEDBACK, 3)];
     o.residual_reset = back_offs[DRAW(BACK_OFF, 4)];
     o.optimizer = optimizers[DRAW(OPTIMIZER, 4)];
-    o.delay = strcmp(o.optimizer, "delayed_nesterov") ? 1 : 1 + o.sites;
+    o.delay = o.optimizer == OUTER_OPT_DELAYED ? 1 + o.sites : 1;
     o.strict = DRAW(STRICT, 2);
     o.overlap =
         (int64_t)DRAW(OVERLAP, 2 * (uint64_t)o.every + 1); /* half of them: none, or the delay */

@@ -18,6 +18,7 @@
 #include <stdint.h>
 #include "kernels/base/digest.h"
 #include "outer/codec/codec.h"
+#include "outer/diloco/outer_opt.h"
 
 enum { SIM_SITES_MAX = 5, SIM_WHY_MAX = 512 };
 
@@ -32,7 +33,7 @@ struct sim_options {
     enum codec_kind codec;
     float error_feedback_decay, residual_reset;
     unsigned downlink_compression_from;
-    const char *optimizer;
+    enum outer_opt_kind optimizer;
     unsigned delay; /* of delayed_nesterov */
     bool strict;
     uint64_t keep; /* outer.history_rounds */

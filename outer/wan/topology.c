@@ -12,6 +12,8 @@
 #include "kernels/base/file.h"
 #include "outer/wan/emulator.h"
 
+CONFIG_CHOICES(link_jitter, LINK_JITTER)
+
 static const struct config_key wan_keys[] = {
 #define X(...) CONFIG_ROW(struct topology_settings, __VA_ARGS__)
     TOPOLOGY_KEYS(X)
@@ -173,7 +175,6 @@ static enum err run_table(struct reading *r, struct config_table *table, const c
                                       .type = CONFIG_TEXT,
                                       .offset = i * sizeof **commands,
                                       .fallback = "",
-                                      .unit = "",
                                       .help = "Command of this place."};
     *table = (struct config_table){.keys = keys, .count = n, .values = *commands};
     return ERR_OK;
@@ -184,7 +185,7 @@ static void take_field(struct topology_link *to, const struct topology_link *fro
 {
     static const size_t sizes[] = {[CONFIG_INT] = sizeof(int64_t),
                                    [CONFIG_REAL] = sizeof(double),
-                                   [CONFIG_CHOICE] = sizeof(const char *),
+                                   [CONFIG_CHOICE] = sizeof(enum flow_jitter),
                                    [CONFIG_LIST] = sizeof(struct config_list)};
     memcpy((char *)to + k->offset, (const char *)from + k->offset, sizes[k->type]);
 }
@@ -252,19 +253,12 @@ static enum err windows(struct reading *r, const struct section *s, const struct
     return ERR_OK;
 }
 
-static enum flow_jitter jitter_of(const char *choice)
-{
-    return !strcmp(choice, "uniform")       ? FLOW_UNIFORM
-           : !strcmp(choice, "exponential") ? FLOW_EXPONENTIAL
-                                            : FLOW_NORMAL;
-}
-
 /* Rules over several keys. What they name is the section that said it, or inherited it. */
 static enum err rules(struct reading *r, const struct section *s, const struct topology_link *l)
 {
     double loss = l->link_loss_percent / 100, run = l->link_loss_run;
     double most =
-        !strcmp(l->link_jitter, "uniform") ? l->link_delay_ms / sqrt(3) : l->link_delay_ms / 3;
+        l->link_jitter == FLOW_UNIFORM ? l->link_delay_ms / sqrt(3) : l->link_delay_ms / 3;
     if (run > 0 && run < 1)
         TRY(config_error(&r->errors, line_of(r, s->name, "loss_run"),
                          "%s.loss_run = %g: a run has at least 1 packet; 0 is "
@@ -276,7 +270,7 @@ static enum err rules(struct reading *r, const struct section *s, const struct t
             "%s.loss_run = %g with loss_percent = %g: less than one "
             "packet would arrive between two runs; the least run is %.4g, the most loss %.4g %%",
             s->name, run, l->link_loss_percent, loss / (1 - loss), 100 * run / (1 + run)));
-    if (strcmp(l->link_jitter, "exponential") != 0 && l->link_jitter_ms > most)
+    if (l->link_jitter != FLOW_EXPONENTIAL && l->link_jitter_ms > most)
         TRY(config_error(&r->errors, line_of(r, s->name, "jitter_ms"),
                          "%s.jitter_ms = %g is too much for delay_ms = %g: packets "
                          "would arrive before they were sent; at most %.4g, or jitter: exponential",
@@ -302,7 +296,7 @@ static enum err flow_of(struct reading *r, const struct section *s, const struct
         .burst_bytes = (uint64_t)l->link_burst_bytes,
         .queue_bytes = (uint64_t)l->link_queue_bytes,
         .delay_ns = ns(l->link_delay_ms),
-        .jitter = jitter_of(l->link_jitter),
+        .jitter = l->link_jitter,
         .jitter_ns = l->link_jitter_ms * 1e6,
         .loss = l->link_loss_percent / 100,
         .loss_run = l->link_loss_run,

@@ -15,50 +15,58 @@
 #include "inner/config/config.h"
 #include "outer/wan/flow.h"
 
-/* X(section, name, type, default, min, max, choices, unit, pinned, help) */
+#define LINK_JITTER(X)                                                                             \
+    X(FLOW_NORMAL, normal) X(FLOW_UNIFORM, uniform) X(FLOW_EXPONENTIAL, exponential)
+CONFIG_CHOICES_DECLARE(link_jitter, LINK_JITTER)
+
+/* Rows: config.h */
 #define TOPOLOGY_KEYS(X)                                                                           \
-    X(wan, sites, LIST, NULL, 0, 0, NULL, "", false,                                               \
-      "Names of the places, 2 to 65; one of them may be the aggregator.")                          \
-    X(wan, seed, INT, "1", 0, 9e15, NULL, "", false,                                               \
-      "Seed of loss, jitter, duplication, reordering.")                                            \
-    X(wan, mtu, INT, "1500", 576, 65535, NULL, "bytes", false, "Largest IP packet.")               \
-    X(wan, tcp_buffer_kib, INT, "0", 0, 2e6, NULL, "KiB", false,                                   \
-      "Largest TCP send and receive buffers, as net.ipv4.tcp_wmem and tcp_rmem; 0: the kernel's.") \
-    X(wan, congestion, TEXT, "", 0, 0, NULL, "", false,                                            \
-      "TCP congestion control in all places (cubic, bbr); empty: the kernel's.")                   \
-    X(wan, slow_start_after_idle, BOOL, "true", 0, 0, NULL, "", false,                             \
-      "TCP forgets its window after a pause (the kernel's default).")                              \
-    X(wan, ports, LIST, "7443", 0, 0, NULL, "", false,                                             \
-      "TCP ports that the relay carries, where namespaces are refused; the emulator carries "      \
-      "everything.")
+    X(wan, sites, LIST,                                                                            \
+      .help = "Names of the places, 2 to 65; one of them may be the aggregator.")                  \
+    X(wan, seed, INT, .fallback = "1", .min = 0, .max = 9e15,                                      \
+      .help = "Seed of loss, jitter, duplication, reordering.")                                    \
+    X(wan, mtu, INT, .fallback = "1500", .min = 576, .max = 65535, .unit = "bytes",                \
+      .help = "Largest IP packet.")                                                                \
+    X(wan, tcp_buffer_kib, INT, .fallback = "0", .min = 0, .max = 2e6, .unit = "KiB",              \
+      .help = "Largest TCP send and receive buffers, as net.ipv4.tcp_wmem and tcp_rmem; 0: the "   \
+              "kernel's.")                                                                         \
+    X(wan, congestion, TEXT, .fallback = "",                                                       \
+      .help = "TCP congestion control in all places (cubic, bbr); empty: the kernel's.")           \
+    X(wan, slow_start_after_idle, BOOL, .fallback = "true",                                        \
+      .help = "TCP forgets its window after a pause (the kernel's default).")                      \
+    X(wan, ports, LIST, .fallback = "7443",                                                        \
+      .help = "TCP ports that the relay carries, where namespaces are refused; the emulator "      \
+              "carries everything.")
 
 #define TOPOLOGY_LINK_KEYS(X)                                                                      \
-    X(link, rate_mbit, REAL, "0", 0, 1e6, NULL, "Mbit/s", false,                                   \
-      "Rate of IP packets, headers included; 0: no limit.")                                        \
-    X(link, burst_bytes, INT, "0", 0, 1e9, NULL, "bytes", false,                                   \
-      "What passes at once after a pause (token bucket); 0: every packet takes its time.")         \
-    X(link, queue_ms, REAL, "50", 0, 60000, NULL, "ms", false,                                     \
-      "Queue before the link, drop-tail, as time at rate_mbit.")                                   \
-    X(link, queue_bytes, INT, "0", 0, 1e10, NULL, "bytes", false,                                  \
-      "The same in bytes; 0: queue_ms says it.")                                                   \
-    X(link, delay_ms, REAL, "0", 0, 60000, NULL, "ms", false,                                      \
-      "One way; the round trip is the sum of both directions.")                                    \
-    X(link, jitter_ms, REAL, "0", 0, 10000, NULL, "ms", false, "Standard deviation of the delay.") \
-    X(link, jitter, CHOICE, "normal", 0, 0, "normal|uniform|exponential", "", false,               \
-      "Its distribution; exponential is only ever later.")                                         \
-    X(link, loss_percent, REAL, "0", 0, 100, NULL, "%", false,                                     \
-      "Share of packets that get lost at random.")                                                 \
-    X(link, loss_run, REAL, "0", 0, 1e6, NULL, "packets", false,                                   \
-      "Mean number of packets lost in a row (Gilbert); 0: each on its own.")                       \
-    X(link, duplicate_percent, REAL, "0", 0, 100, NULL, "%", false,                                \
-      "Share of packets that arrive twice.")                                                       \
-    X(link, reorder_percent, REAL, "0", 0, 100, NULL, "%", false,                                  \
-      "Share of packets that others may overtake.")                                                \
-    X(link, reorder_ms, REAL, "0", 0, 10000, NULL, "ms", false, "How much later those are.")       \
-    X(link, outages, LIST, "", 0, 0, NULL, "s", false,                                             \
-      "When nothing arrives: FROM-TO in seconds after the start, as in [30-35, 120-130].")         \
-    X(link, outage_every_s, REAL, "0", 0, 1e7, NULL, "s", false,                                   \
-      "The outages repeat with this period; 0: once.")
+    X(link, rate_mbit, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "Mbit/s",              \
+      .help = "Rate of IP packets, headers included; 0: no limit.")                                \
+    X(link, burst_bytes, INT, .fallback = "0", .min = 0, .max = 1e9, .unit = "bytes",              \
+      .help = "What passes at once after a pause (token bucket); 0: every packet takes its time.") \
+    X(link, queue_ms, REAL, .fallback = "50", .min = 0, .max = 60000, .unit = "ms",                \
+      .help = "Queue before the link, drop-tail, as time at rate_mbit.")                           \
+    X(link, queue_bytes, INT, .fallback = "0", .min = 0, .max = 1e10, .unit = "bytes",             \
+      .help = "The same in bytes; 0: queue_ms says it.")                                           \
+    X(link, delay_ms, REAL, .fallback = "0", .min = 0, .max = 60000, .unit = "ms",                 \
+      .help = "One way; the round trip is the sum of both directions.")                            \
+    X(link, jitter_ms, REAL, .fallback = "0", .min = 0, .max = 10000, .unit = "ms",                \
+      .help = "Standard deviation of the delay.")                                                  \
+    X(link, jitter, CHOICE_OF(flow_jitter, link_jitter), .fallback = "normal",                     \
+      .help = "Its distribution; exponential is only ever later.")                                 \
+    X(link, loss_percent, REAL, .fallback = "0", .min = 0, .max = 100, .unit = "%",                \
+      .help = "Share of packets that get lost at random.")                                         \
+    X(link, loss_run, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "packets",              \
+      .help = "Mean number of packets lost in a row (Gilbert); 0: each on its own.")               \
+    X(link, duplicate_percent, REAL, .fallback = "0", .min = 0, .max = 100, .unit = "%",           \
+      .help = "Share of packets that arrive twice.")                                               \
+    X(link, reorder_percent, REAL, .fallback = "0", .min = 0, .max = 100, .unit = "%",             \
+      .help = "Share of packets that others may overtake.")                                        \
+    X(link, reorder_ms, REAL, .fallback = "0", .min = 0, .max = 10000, .unit = "ms",               \
+      .help = "How much later those are.")                                                         \
+    X(link, outages, LIST, .fallback = "", .unit = "s",                                            \
+      .help = "When nothing arrives: FROM-TO in seconds after the start, as in [30-35, 120-130].") \
+    X(link, outage_every_s, REAL, .fallback = "0", .min = 0, .max = 1e7, .unit = "s",              \
+      .help = "The outages repeat with this period; 0: once.")
 
 struct topology_settings {
 #define X(...) CONFIG_FIELD(__VA_ARGS__)

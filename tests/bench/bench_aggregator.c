@@ -88,7 +88,7 @@ static enum err held_open(struct held *h, const char *directory, enum mode mode,
     h->schedule = o.schedule;
     if (sites)
         outer_state_aggregates(&o, sites);
-    TRY(outer_opt_make(&o.outer, "nesterov", 0.7f, 0.9f));
+    TRY(outer_opt_make(&o.outer, OUTER_OPT_MOMENTUM, 0.7f, 0.9f));
     TRY(dev_open(&h->cpu, &device));
     TRY(env_posix_open(&h->env, directory));
     TRY(outer_state_open(&h->replica, h->env, h->cpu, &o, &h->perm));

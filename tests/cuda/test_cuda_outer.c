@@ -228,8 +228,9 @@ static struct outer_state_options options(enum codec_kind k, bool site)
     struct outer_state_options o = {.fragments = &fragments, .residuals = site, .keep = 3};
     o.schedule = schedule_streaming(1000, 10, fragments.count, 1, k);
     o.forgets = site && k % 2;
-    assert_int_equal(outer_opt_make(&o.outer, k % 2 ? "delayed_nesterov" : "nesterov", 0.7f, 0.9f),
-                     ERR_OK);
+    assert_int_equal(
+        outer_opt_make(&o.outer, k % 2 ? OUTER_OPT_DELAYED : OUTER_OPT_MOMENTUM, 0.7f, 0.9f),
+        ERR_OK);
     if (k % 2)
         o.outer.delay = 2;
     return o;

@@ -36,7 +36,7 @@ static inline void gpt64_norm(const struct gpt64 *g, double *y, const double *x,
 {
     for (size_t t = 0; t < g->T; t++, x += g->C, y += g->C) {
         double mean = 0, square = 0;
-        for (size_t c = 0; c < g->C && !strcmp(g->s->model_norm, "layer"); c++)
+        for (size_t c = 0; c < g->C && g->s->model_norm == MODEL_NORM_LAYER; c++)
             mean += x[c] / (double)g->C;
         for (size_t c = 0; c < g->C; c++)
             square += (x[c] - mean) * (x[c] - mean) / (double)g->C;
@@ -60,14 +60,9 @@ static inline void gpt64_linear(const struct gpt64 *g, double *y, const double *
 
 static inline double gpt64_gelu(const struct gpt64 *g, double x)
 {
-    if (!strcmp(g->s->model_activation, "gelu_erf"))
+    if (g->s->model_activation == MODEL_ACTIVATION_GELU_ERF)
         return 0.5 * x * (1 + erf(x / sqrt(2.0)));
     return 0.5 * x * (1 + tanh(sqrt(2.0 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
-}
-
-static inline bool gpt64_is(const char *setting, const char *word)
-{
-    return !strcmp(setting, word);
 }
 
 /* silu of the first half of a row times the second. */
@@ -135,11 +130,11 @@ static inline void gpt64_layer(const struct gpt64 *g, int l, double *x, double *
                                double *out, const struct batch *b)
 {
     size_t C = g->C, F = g->F, row = C + 2 * g->KVH * (C / g->NH);
-    bool gated = gpt64_is(g->s->model_activation, "swiglu");
+    bool gated = g->s->model_activation == MODEL_ACTIVATION_SWIGLU;
 #define P(name) gpt64_find(g, l, name)
     gpt64_norm(g, h, x, P("norm1.weight"), P("norm1.bias"));
     gpt64_linear(g, wide, h, P("attn.qkv.weight"), P("attn.qkv.bias"), C, row);
-    if (gpt64_is(g->s->model_positions, "rope"))
+    if (g->s->model_positions == MODEL_POSITIONS_ROPE)
         gpt64_turn(g, wide, row, b);
     gpt64_attention(g, h, wide, b);
     gpt64_linear(g, out, h, P("attn.proj.weight"), P("attn.proj.bias"), C, C);
@@ -170,7 +165,7 @@ static inline double gpt64_loss(const struct settings *s, const struct table *t,
     for (size_t i = 0; i < g.T; i++)
         for (size_t c = 0; c < g.C; c++)
             x[i * g.C + c] =
-                wte[(size_t)b->tokens[i] * g.C + c] + (gpt64_is(s->model_positions, "learned")
+                wte[(size_t)b->tokens[i] * g.C + c] + (s->model_positions == MODEL_POSITIONS_LEARNED
                                                            ? wpe[(size_t)b->positions[i] * g.C + c]
                                                            : 0);
     for (int i = 0; i < s->model_layers; i++)

@@ -33,7 +33,7 @@ static struct sync_config exchange(int64_t steps, int64_t every, unsigned fragme
     for (unsigned f = 0; f < fragments; f++)
         x.fragments.f[f] = (struct fragment){
             .ranges = &range, .range_count = 1, .elements = elements, .parameters = elements};
-    assert_int_equal(outer_opt_make(&x.outer, "nesterov", 0.7f, 0.9f), ERR_OK);
+    assert_int_equal(outer_opt_make(&x.outer, OUTER_OPT_MOMENTUM, 0.7f, 0.9f), ERR_OK);
     return x;
 }
 

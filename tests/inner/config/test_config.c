@@ -48,7 +48,7 @@ static void defaults_fill_every_field(void **state)
     assert_true(settings.train_lr == 0.003);
     assert_true(settings.model_causal);
     assert_int_equal(settings.data_train.count, 0);
-    assert_string_equal(settings.train_optimizer, "lamb");
+    assert_int_equal(settings.train_optimizer, OPTIM_LAMB);
     assert_int_equal(check_rules(), ERR_OK);
 }
 
@@ -68,7 +68,7 @@ static void file_gives_types_to_text(void **state)
     assert_false(settings.model_causal);
     assert_int_equal(settings.model_layers, 12);
     assert_true(settings.train_lr == 1e-3 && settings.train_lr_end == 0.5);
-    assert_string_equal(settings.train_optimizer, "adamw");
+    assert_int_equal(settings.train_optimizer, OPTIM_ADAMW);
     assert_int_equal(settings.data_train.count, 2);
     assert_string_equal(settings.data_train.items[1], "b, c.bin");
     assert_int_equal(settings.data_eval.count, 2);
@@ -239,10 +239,19 @@ static void a_key_without_default_must_be_given(void **state)
     (void)state;
     struct must m;
     const struct config_key keys[] = {
-        {"site", "name", CONFIG_TEXT, offsetof(struct must, site_name), NULL, 0, 0, NULL, "", true,
-         "Who."},
-        {"site", "count", CONFIG_INT, offsetof(struct must, site_count), "1", 0, 9, NULL, "", false,
-         "How many."},
+        {.section = "site",
+         .name = "name",
+         .type = CONFIG_TEXT,
+         .offset = offsetof(struct must, site_name),
+         .pinned = true,
+         .help = "Who."},
+        {.section = "site",
+         .name = "count",
+         .type = CONFIG_INT,
+         .offset = offsetof(struct must, site_count),
+         .fallback = "1",
+         .max = 9,
+         .help = "How many."},
     };
     struct config_table tables[] = {keys_inner(&settings),
                                     {.keys = keys, .count = 2, .values = &m}};

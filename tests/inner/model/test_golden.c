@@ -411,7 +411,7 @@ static void a_file_of_another_model_is_refused(void **state)
     assert_int_equal(table_make(&g.t, g.s, &arena), ERR_OK);
     assert_int_equal(names_import(g.s, &g.t, slab, path_of("model")), ERR_MISMATCH);
     assert_says("c_fc");
-    g.s->model_norm = "rms";
+    g.s->model_norm = MODEL_NORM_RMS;
     assert_int_equal(names_import(g.s, &g.t, slab, path_of("model")), ERR_UNSUPPORTED);
     drop(&g);
 }
@@ -435,7 +435,7 @@ static void a_llama_of_other_settings_is_refused(void **state)
     assert_int_equal(table_make(&g.t, g.s, &arena), ERR_OK);
     assert_int_equal(names_import(g.s, &g.t, slab, path_of("model")), ERR_MISMATCH);
     assert_says("q_proj.bias");
-    g.s->model_norm = "layer";
+    g.s->model_norm = MODEL_NORM_LAYER;
     assert_int_equal(names_import(g.s, &g.t, slab, path_of("model")), ERR_UNSUPPORTED);
     assert_says("model.positions");
     assert_says("model.norm = layer");

@@ -447,7 +447,7 @@ static void work_is_of(const char *const *words, double weights)
             flop += work_of(s, &t, &step, (enum profile_class)c).flop;
     assert_true(fabs(flop - 6 * 4096 * weights) < 1e-9 * flop);
     turned = work_of(s, &t, &step, PROFILE_QKV).bytes; /* each head in and out, bf16 */
-    s->model_positions = "none";
+    s->model_positions = MODEL_POSITIONS_NONE;
     turned -= work_of(s, &t, &step, PROFILE_QKV).bytes;
     assert_true(fabs(turned - 4096.0 * 64 * heads * 4 * (double)s->model_layers) < 1e-6 * turned);
 }
@@ -504,7 +504,7 @@ static void logits_never_exist_whole(void **state)
     struct settings *s = setup_settings(&arena, (const char *[]){"--device.kind", "cuda", NULL});
     assert_int_equal(table_make(&t, s, &arena), ERR_OK);
     size_t both = model_plan(s, &t, DTYPE_BF16, 65536, true).workspace.ops;
-    s->device_attention = "own";
+    s->device_attention = DEVICE_ATTENTION_OWN;
     assert_true(model_plan(s, &t, DTYPE_BF16, 65536, true).workspace.ops <
                 both); /* cuDNN's is planned for */
     for (size_t T = 1; T < 3000; T += 7) {

@@ -60,7 +60,7 @@ static void begin(struct run *r, const char *dir, const char *const *words)
     items[0] = arena_printf(&arena, "%s/text.bin", scratch_root);
     r->s->data_train = (struct config_list){items, 1};
     r->s->data_eval = r->s->data_train;
-    r->d = setup_device(r->s->device_dtype, 2);
+    r->d = setup_device(config_choice_name(device_dtype_choices, r->s->device_dtype), 2);
     assert_int_equal(coll_open(&r->c, "cpu"), ERR_OK);
     if (train_open(&r->t, r->s, r->d, r->c, 0, arena_printf(&arena, "%s/%s", scratch_root, dir),
                    &arena))
@@ -438,9 +438,9 @@ static void learning_rate_follows_the_schedule(void **state)
                         {20, 2},  {60, 1.5}, {100, 1}, {200, 1}};
     for (size_t i = 0; i < sizeof want / sizeof *want; i++)
         assert_true(fabs(optim_lr(s, (int64_t)want[i][0]) - want[i][1]) < 1e-12);
-    s->train_decay = "linear";
+    s->train_decay = TRAIN_DECAY_LINEAR;
     assert_true(fabs(optim_lr(s, 40) - 1.75) < 1e-12);
-    s->train_decay = "none";
+    s->train_decay = TRAIN_DECAY_NONE;
     assert_true(optim_lr(s, 99) == 2);
 }
 

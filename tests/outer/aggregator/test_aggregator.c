@@ -58,7 +58,7 @@ static enum err try_open(void)
     assert_int_equal(env_posix_open(&t.env, t.root), ERR_OK);
     struct outer_state_options mo = {
         .fragments = &t.fragments, .schedule = t.schedule, .keep = t.history_rounds};
-    assert_int_equal(outer_opt_make(&mo.outer, "nesterov", 0.7f, 0.9f), ERR_OK);
+    assert_int_equal(outer_opt_make(&mo.outer, OUTER_OPT_MOMENTUM, 0.7f, 0.9f), ERR_OK);
     assert_int_equal(outer_state_open(&t.replica, t.env, t.cpu, &mo, &t.perm), ERR_OK);
     if (outer_state_found(&t.replica))
         assert_int_equal(outer_state_load(&t.replica), ERR_OK);

@@ -126,7 +126,7 @@ static int open_run_with(unsigned sites, uint64_t receive_bytes)
     assert_int_equal(
         fragment_make(&t.fragments, &t.table, &(struct fragment_plan){.count = 1}, &t.perm),
         ERR_OK);
-    assert_int_equal(outer_opt_make(&mo.outer, "nesterov", 0.7f, 0.9f), ERR_OK);
+    assert_int_equal(outer_opt_make(&mo.outer, OUTER_OPT_MOMENTUM, 0.7f, 0.9f), ERR_OK);
     assert_int_equal(dev_open(&t.cpu, &device), ERR_OK);
     assert_int_equal(file_remove_tree(scratch("run")), ERR_OK);
     assert_int_equal(env_posix_open(&t.env, scratch("run")), ERR_OK);

@@ -213,6 +213,30 @@ static int close_all(void **state)
     return 0;
 }
 
+/* A codec, partition or optimizer that a key names is the one of that name. */
+static void choices_are_what_they_name(void **state)
+{
+    (void)state;
+    unsigned codecs = 0;
+    for (const struct config_choice *c = outer_codec_choices; c->name; c++, codecs++)
+        assert_string_equal(codec_get((enum codec_kind)c->value)->name, c->name);
+    assert_int_equal(codecs, CODEC_COUNT);
+    assert_int_equal(checked("--outer.mode quorum --outer.partition balanced --outer.optimizer "
+                             "sgd --outer.codec topk --log.level info --plan.congestion bbr"),
+                     ERR_OK);
+    assert_int_equal(outer.outer_mode, OUTER_MODE_QUORUM);
+    assert_int_equal(outer.outer_partition, FRAGMENT_BALANCED);
+    assert_int_equal(outer.outer_optimizer, OUTER_OPT_SGD);
+    assert_int_equal(outer.outer_codec, CODEC_TOPK);
+    assert_int_equal(outer.log_level, LOG_DETAIL);
+    assert_int_equal(outer.plan_congestion, PLAN_CONGESTION_BBR);
+    const char *word[] = {"--outer.moments_codec", "topk"};
+    struct config_table table = keys_outer(&outer);
+    assert_int_equal(config_load(&table, 1, NULL, 2, (char **)(uintptr_t)word, &arena), ERR_CONFIG);
+    assert_non_null(
+        strstr(err_message(), "outer.moments_codec = \"topk\": allowed is f32|bf16|int8"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -223,6 +247,7 @@ int main(void)
         cmocka_unit_test(many_bad_names_fit_the_message),
         cmocka_unit_test(a_thousand_sites_and_no_more),
         cmocka_unit_test(identity_is_the_pinned_settings_and_the_table),
+        cmocka_unit_test(choices_are_what_they_name),
     };
     return cmocka_run_group_tests(tests, NULL, close_all);
 }

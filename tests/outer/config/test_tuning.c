@@ -12,10 +12,11 @@
 
 static const char *names[32];
 
-static struct outer_settings settings(const char *optimizer, size_t sites, int64_t every, double lr)
+static struct outer_settings settings(enum outer_opt_kind optimizer, size_t sites, int64_t every,
+                                      double lr)
 {
     return (struct outer_settings){.outer_optimizer = optimizer,
-                                   .outer_codec = "f32",
+                                   .outer_codec = CODEC_F32,
                                    .outer_sites = {names, sites},
                                    .outer_every = every,
                                    .outer_delay = 1,
@@ -64,7 +65,7 @@ static void effective_is_the_sum_of_a_decaying_kernel(void **state)
 static void unset_takes_the_table_and_is_pinned(void **state)
 {
     (void)state;
-    struct outer_settings o = settings("nesterov", 2, 30, 0);
+    struct outer_settings o = settings(OUTER_OPT_MOMENTUM, 2, 30, 0);
     struct tuning t = tuning_settle(&o);
     assert_true(t.from_table && !t.far && fabs(o.outer_lr - 0.6) < 1e-9 && o.outer_lr == t.lr);
     struct tuning again = tuning_of(&o);
@@ -72,13 +73,13 @@ static void unset_takes_the_table_and_is_pinned(void **state)
     struct outer_opt n;
     assert_int_equal(sync_config_optimizer(&n, &o), ERR_OK);
     assert_true(n.lr == 0.6f);
-    o = settings("average", 2, 30, 0);
+    o = settings(OUTER_OPT_AVERAGE, 2, 30, 0);
     assert_true(tuning_settle(&o).lr == 1 && o.outer_lr == 1);
-    o = settings("sgd", 2, 30, 0); /* as far a step would want a rate of 4 */
+    o = settings(OUTER_OPT_SGD, 2, 30, 0); /* as far a step would want a rate of 4 */
     assert_true(tuning_settle(&o).lr == 1);
-    o = settings("sgd", 2, 30, 0.5);
+    o = settings(OUTER_OPT_SGD, 2, 30, 0.5);
     assert_true(tuning_settle(&o).lr == 0.5);
-    struct outer_settings delayed = settings("delayed_nesterov", 4, 5, 0);
+    struct outer_settings delayed = settings(OUTER_OPT_DELAYED, 4, 5, 0);
     delayed.outer_delay = 6; /* a cycle sums over 30 steps */
     assert_true(fabs(tuning_of(&delayed).lr - 0.6) < 1e-9);
 }
@@ -90,7 +91,7 @@ static void small_rounds_are_warned_of(void **state)
     static const int64_t fine[] = {24, 30, 100, 500}, small[] = {1, 2, 4, 8};
     char text[512];
     for (size_t i = 0; i < 4; i++) {
-        struct outer_settings o = settings("nesterov", 2, fine[i], 0.7);
+        struct outer_settings o = settings(OUTER_OPT_MOMENTUM, 2, fine[i], 0.7);
         struct tuning t = tuning_of(&o);
         tuning_warning(&t, text, sizeof text);
         assert_false(t.far || *text);
@@ -104,7 +105,7 @@ static void small_rounds_are_warned_of(void **state)
         assert_true(fabs(tuning_of(&o).effective / t.reference - 1) < 0.02);
         o.outer_lr = 0;
         assert_false(tuning_settle(&o).far);
-        o = settings("sgd", 2, small[i], 1);
+        o = settings(OUTER_OPT_SGD, 2, small[i], 1);
         assert_false(tuning_of(&o).far);
     }
 }
@@ -113,25 +114,25 @@ static void small_rounds_are_warned_of(void **state)
 static void momentum_on_a_residual_is_warned_of(void **state)
 {
     (void)state;
-    static const char *const most[] = {"sign", "csc", "topk"}, *const little[] = {"f32", "int4",
-                                                                                  "int2"};
+    static const enum codec_kind most[] = {CODEC_SIGN, CODEC_CSC, CODEC_TOPK},
+                                 little[] = {CODEC_F32, CODEC_INT4, CODEC_INT2};
     char text[512];
     for (size_t i = 0; i < 3; i++) {
-        struct outer_settings o = settings("nesterov", 2, 30, 0);
+        struct outer_settings o = settings(OUTER_OPT_MOMENTUM, 2, 30, 0);
         o.outer_codec = most[i];
         struct tuning t = tuning_of(&o);
         tuning_warning(&t, text, sizeof text);
         assert_non_null(strstr(text, "outer.optimizer = sgd"));
-        assert_string_equal(tuning_optimizer(&o), "sgd");
-        o.outer_optimizer = "sgd";
+        assert_int_equal(tuning_optimizer(&o), OUTER_OPT_SGD);
+        o.outer_optimizer = OUTER_OPT_SGD;
         t = tuning_of(&o);
         tuning_warning(&t, text, sizeof text);
         assert_string_equal(text, "");
-        o.outer_optimizer = "average";
-        assert_string_equal(tuning_optimizer(&o), "average");
-        o = settings("nesterov", 2, 30, 0);
+        o.outer_optimizer = OUTER_OPT_AVERAGE;
+        assert_int_equal(tuning_optimizer(&o), OUTER_OPT_AVERAGE);
+        o = settings(OUTER_OPT_MOMENTUM, 2, 30, 0);
         o.outer_codec = little[i];
-        assert_string_equal(tuning_optimizer(&o), "nesterov");
+        assert_int_equal(tuning_optimizer(&o), OUTER_OPT_MOMENTUM);
         t = tuning_of(&o);
         tuning_warning(&t, text, sizeof text);
         assert_string_equal(text, "");

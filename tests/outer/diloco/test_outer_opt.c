@@ -30,7 +30,7 @@ static void first_step_of_nesterov(void **state)
 {
     (void)state;
     struct outer_opt o;
-    assert_int_equal(outer_opt_make(&o, "nesterov", 0.7f, 0.9f), ERR_OK);
+    assert_int_equal(outer_opt_make(&o, OUTER_OPT_MOMENTUM, 0.7f, 0.9f), ERR_OK);
     assert_true(outer_opt_momentum(&o));
     start();
     outer_opt_step(dev, &o, &state_of, mean, 0, COUNT);
@@ -47,7 +47,7 @@ static void ten_steps_follow_float64(void **state)
     (void)state;
     static double x[COUNT], u[COUNT];
     struct outer_opt o;
-    assert_int_equal(outer_opt_make(&o, "nesterov", 0.7f, 0.9f), ERR_OK);
+    assert_int_equal(outer_opt_make(&o, OUTER_OPT_MOMENTUM, 0.7f, 0.9f), ERR_OK);
     start();
     for (size_t i = 0; i < COUNT; i++) {
         x[i] = (double)theta[i];
@@ -75,7 +75,7 @@ static void delayed_follows_float64(void **state)
     static float gathered[COUNT];
     enum { N = 4 };
     struct outer_opt o;
-    assert_int_equal(outer_opt_make(&o, "delayed_nesterov", 0.7f, 0.9f), ERR_OK);
+    assert_int_equal(outer_opt_make(&o, OUTER_OPT_DELAYED, 0.7f, 0.9f), ERR_OK);
     assert_true(outer_opt_momentum(&o) && outer_opt_gathers(&o) && outer_opt_bytes(&o) == 12);
     o.delay = N;
     start();
@@ -109,8 +109,8 @@ static void a_cycle_is_one_step_on_its_mean(void **state)
     (void)state;
     static float one[COUNT], buf[COUNT], gathered[COUNT];
     struct outer_opt o, d;
-    assert_int_equal(outer_opt_make(&o, "nesterov", 0.7f, 0.9f), ERR_OK);
-    assert_int_equal(outer_opt_make(&d, "delayed_nesterov", 0.7f, 0.9f), ERR_OK);
+    assert_int_equal(outer_opt_make(&o, OUTER_OPT_MOMENTUM, 0.7f, 0.9f), ERR_OK);
+    assert_int_equal(outer_opt_make(&d, OUTER_OPT_DELAYED, 0.7f, 0.9f), ERR_OK);
     d.delay = 8;
     start();
     for (size_t i = 0; i < COUNT; i++)
@@ -134,8 +134,8 @@ static void a_delay_of_one_is_nesterov(void **state)
     (void)state;
     static float one[COUNT], buf[COUNT], gathered[COUNT];
     struct outer_opt o, d;
-    assert_int_equal(outer_opt_make(&o, "nesterov", 0.7f, 0.9f), ERR_OK);
-    assert_int_equal(outer_opt_make(&d, "delayed_nesterov", 0.7f, 0.9f), ERR_OK);
+    assert_int_equal(outer_opt_make(&o, OUTER_OPT_MOMENTUM, 0.7f, 0.9f), ERR_OK);
+    assert_int_equal(outer_opt_make(&d, OUTER_OPT_DELAYED, 0.7f, 0.9f), ERR_OK);
     start();
     for (size_t i = 0; i < COUNT; i++)
         momentum[i] = i % 2 ? -0.0f : 0.0f;
@@ -157,10 +157,10 @@ static void a_delay_of_one_is_nesterov(void **state)
 static void one_site_gets_its_parameters_back(void **state)
 {
     (void)state;
-    static const char *const names[] = {"average", "sgd"};
+    static const enum outer_opt_kind kinds[] = {OUTER_OPT_AVERAGE, OUTER_OPT_SGD};
     for (int k = 0; k < 2; k++) {
         struct outer_opt o;
-        assert_int_equal(outer_opt_make(&o, names[k], k ? 1.0f : 0.3f, 0.9f), ERR_OK);
+        assert_int_equal(outer_opt_make(&o, kinds[k], k ? 1.0f : 0.3f, 0.9f), ERR_OK);
         assert_false(outer_opt_momentum(&o));
         assert_true(o.lr == 1.0f && o.mu == 0.0f);
         start();
@@ -174,12 +174,11 @@ static void wrong_settings_are_refused(void **state)
 {
     (void)state;
     struct outer_opt o;
-    assert_int_equal(outer_opt_make(&o, "adam", 0.7f, 0.9f), ERR_CONFIG);
-    assert_int_equal(outer_opt_make(&o, "sgd", -1, 0.9f), ERR_CONFIG);
-    assert_int_equal(outer_opt_make(&o, "sgd", INFINITY, 0.9f), ERR_CONFIG);
-    assert_int_equal(outer_opt_make(&o, "nesterov", NAN, 0.9f), ERR_CONFIG);
-    assert_int_equal(outer_opt_make(&o, "nesterov", 0.7f, 1), ERR_CONFIG);
-    assert_int_equal(outer_opt_make(&o, "nesterov", 0.7f, NAN), ERR_CONFIG);
+    assert_int_equal(outer_opt_make(&o, OUTER_OPT_SGD, -1, 0.9f), ERR_CONFIG);
+    assert_int_equal(outer_opt_make(&o, OUTER_OPT_SGD, INFINITY, 0.9f), ERR_CONFIG);
+    assert_int_equal(outer_opt_make(&o, OUTER_OPT_MOMENTUM, NAN, 0.9f), ERR_CONFIG);
+    assert_int_equal(outer_opt_make(&o, OUTER_OPT_MOMENTUM, 0.7f, 1), ERR_CONFIG);
+    assert_int_equal(outer_opt_make(&o, OUTER_OPT_MOMENTUM, 0.7f, NAN), ERR_CONFIG);
 }
 
 int main(void)

@@ -100,7 +100,7 @@ static inline void slow_run_open(struct slow_run *r, unsigned sites, int layers,
                        &(struct fragment_plan){.count = schedule->fragments}, &r->arena));
     r->options =
         (struct outer_state_options){.fragments = &r->fragments, .schedule = *schedule, .keep = 3};
-    must(outer_opt_make(&r->options.outer, "nesterov", 0.7f, 0.9f));
+    must(outer_opt_make(&r->options.outer, OUTER_OPT_MOMENTUM, 0.7f, 0.9f));
     for (size_t i = 0; i < r->table.elements; i++)
         r->initial[i] = toy_used(&r->table, i) ? (float)(i % 64) / 64 : 0;
     pthread_mutex_init(&r->calls, NULL);

@@ -214,7 +214,7 @@ static struct outer_state_options outer_state_of(const struct bench *b, bool sit
     o.schedule = schedule_streaming(1000, 10, 1, 1, CODEC_INT8);
     o.schedule.residual_reset = b->residual_reset;
     o.forgets = site && schedule_forgets(&o.schedule, 1);
-    assert_int_equal(outer_opt_make(&o.outer, "nesterov", 0.7f, 0.9f), ERR_OK);
+    assert_int_equal(outer_opt_make(&o.outer, OUTER_OPT_MOMENTUM, 0.7f, 0.9f), ERR_OK);
     return o;
 }
 

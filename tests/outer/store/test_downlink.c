@@ -43,7 +43,7 @@ static void node_open(struct node *n, const char *name, bool site)
                                     .remake_self = roster};
     char path[128];
     *n = (struct node){.arena = arena_make(0)};
-    assert_int_equal(outer_opt_make(&o.outer, "nesterov", 0.7f, 0.9f), ERR_OK);
+    assert_int_equal(outer_opt_make(&o.outer, OUTER_OPT_MOMENTUM, 0.7f, 0.9f), ERR_OK);
     if (!site)
         outer_state_aggregates(&o, SITES);
     snprintf(path, sizeof path, "%s/%s", root, name);

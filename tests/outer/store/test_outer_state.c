@@ -22,7 +22,7 @@ static struct arena arena;
 static struct fragments fragments;
 static char root[64];
 static float initial[ELEMENTS_MAX];
-static const char *optimizer = "nesterov"; /* of what options() says */
+static enum outer_opt_kind optimizer = OUTER_OPT_MOMENTUM; /* of what options() says */
 
 struct node {
     struct env *env;
@@ -46,7 +46,7 @@ static void node_open(struct node *n, const char *name, bool site)
 {
     struct outer_state_options o = options(site);
     *n = (struct node){.arena = arena_make(0)};
-    snprintf(n->path, sizeof n->path, "%s/%s/%s", root, optimizer, name);
+    snprintf(n->path, sizeof n->path, "%s/%d/%s", root, (int)optimizer, name);
     assert_int_equal(env_posix_open(&n->env, n->path), ERR_OK);
     assert_int_equal(outer_state_open(&n->replica, n->env, cpu, &o, &n->arena), ERR_OK);
 }
@@ -458,7 +458,8 @@ static void test_aggregator_repairs(void **state)
 }
 
 /* Loads a site's directory with one thing set otherwise. */
-static enum err loaded_with(const char *path, const char *kind, bool residuals, bool forgets)
+static enum err loaded_with(const char *path, enum outer_opt_kind kind, bool residuals,
+                            bool forgets)
 {
     struct node n = {.arena = arena_make(0)};
     struct outer_state_options o = options(true);
@@ -477,7 +478,7 @@ static void test_other_settings(void **state)
 {
     (void)state;
     static struct made r;
-    static const char *const others[] = {"sgd", "delayed_nesterov"};
+    static const enum outer_opt_kind others[] = {OUTER_OPT_SGD, OUTER_OPT_DELAYED};
     static uint8_t good[1 << 20];
     struct node s;
     char path[128];
@@ -488,21 +489,21 @@ static void test_other_settings(void **state)
     size_t n = file_get(&s, "1/state", good, sizeof good);
     memcpy(path, s.path, sizeof path);
     node_close(&s);
-    assert_int_equal(loaded_with(path, "nesterov", true, true), ERR_OK);
+    assert_int_equal(loaded_with(path, OUTER_OPT_MOMENTUM, true, true), ERR_OK);
     for (unsigned i = 0; i < 2; i++) {
         assert_int_equal(loaded_with(path, others[i], true, true), ERR_MISMATCH);
         assert_non_null(strstr(err_message(), "/os/frag/0/1/state: made with"));
         assert_non_null(strstr(err_message(), "outer.optimizer"));
     }
-    assert_int_equal(loaded_with(path, "nesterov", true, false), ERR_MISMATCH);
+    assert_int_equal(loaded_with(path, OUTER_OPT_MOMENTUM, true, false), ERR_MISMATCH);
     assert_non_null(strstr(err_message(), "outer.residual_reset"));
-    assert_int_equal(loaded_with(path, "nesterov", false, false), ERR_MISMATCH);
+    assert_int_equal(loaded_with(path, OUTER_OPT_MOMENTUM, false, false), ERR_MISMATCH);
     assert_non_null(strstr(err_message(), "by a site"));
     good[12] ^= 1; /* a header that only claims other parts is damaged: one state back */
     file_put(&s, "1/state", good, n);
-    assert_int_equal(loaded_with(path, "nesterov", true, true), ERR_OK);
+    assert_int_equal(loaded_with(path, OUTER_OPT_MOMENTUM, true, true), ERR_OK);
     file_put(&s, "CURRENT", good, 0);
-    assert_int_equal(loaded_with(path, "nesterov", true, true), ERR_CORRUPT);
+    assert_int_equal(loaded_with(path, OUTER_OPT_MOMENTUM, true, true), ERR_CORRUPT);
     assert_non_null(strstr(err_message(), "/os/frag/0/CURRENT: damaged; move the site's run"));
     assert_ptr_equal(strstr(err_message(), path), err_message());
 }
@@ -623,7 +624,7 @@ static void test_delayed(void **state)
 {
     static struct made r;
     struct node a, s;
-    optimizer = "delayed_nesterov";
+    optimizer = OUTER_OPT_DELAYED;
     test_load_is_what_was_saved(state);
     test_aggregator_repairs(state);
     test_snapshot(state);
@@ -646,7 +647,7 @@ static void test_delayed(void **state)
                      ERR_DISAGREE);
     node_close(&a);
     node_close(&s);
-    optimizer = "nesterov";
+    optimizer = OUTER_OPT_MOMENTUM;
 }
 
 /* A fragment of a moment beside one of parameters: begins at zero, is averaged whatever the outer
@@ -658,7 +659,7 @@ static void test_moments_are_averaged(void **state)
     static struct made r;
     struct node a, s;
     fragments.f[1].state = FRAGMENT_SECOND;
-    optimizer = "delayed_nesterov";
+    optimizer = OUTER_OPT_DELAYED;
     node_open(&a, "ma", false);
     node_open(&s, "ms", true);
     assert_int_equal(outer_state_begin(&a.replica, initial), ERR_OK);
@@ -689,7 +690,7 @@ static void test_moments_are_averaged(void **state)
     assert_true(s.arena.used_bytes >= said && s.arena.used_bytes < said + 4096);
     node_close(&a);
     node_close(&s);
-    optimizer = "nesterov";
+    optimizer = OUTER_OPT_MOMENTUM;
     fragments.f[1].state = FRAGMENT_PARAMETERS;
 }
 
