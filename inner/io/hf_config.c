@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include "inner/io/safetensors.h"
+#include "inner/config/json.h"
 #include "inner/model/table.h"
 
 /* What a field is for this program. */
@@ -138,37 +138,53 @@ static const struct family {
     {"mistral", "MistralForCausalLM", llama, COUNT(llama), true, false},
 };
 
+struct field { /* a scalar, or an empty list or map */
+    const char
+        *name; /* with the keys of the maps around it and places in lists: "architectures.0" */
+    const struct json *value;
+};
+
 struct reading {
     struct hf_config *c;
     const struct family *family;
-    const struct safetensors_field *fields;
+    struct field *fields;
     size_t count;
     struct arena *a;
 };
 
-static const struct safetensors_field *field_find(const struct reading *r, const char *name)
+static const struct field *field_find(const struct reading *r, const char *name)
 {
     for (size_t i = 0; i < r->count; i++)
-        if (!strcmp(r->fields[i].name, name) && r->fields[i].kind != SAFETENSORS_NULL)
+        if (!strcmp(r->fields[i].name, name) && r->fields[i].value->kind != JSON_NOTHING)
             return &r->fields[i];
     return NULL;
 }
 
-/* Text of a scalar as it stands in a configuration; numbers with the digits that a float32 keeps.
- */
-static const char *field_text(const struct safetensors_field *f, struct arena *a)
+static bool field_is_number(const struct field *f)
 {
-    if (f->kind == SAFETENSORS_NUMBER && f->number == floor(f->number) && fabs(f->number) < 9e15)
-        return arena_printf(a, "%.0f", f->number);
-    if (f->kind == SAFETENSORS_NUMBER)
-        return arena_printf(a, "%.7g", f->number);
-    if (f->kind == SAFETENSORS_FLAG)
-        return f->number != 0 ? "true" : "false";
-    return f->kind == SAFETENSORS_TEXT ? f->text : "null";
+    return f->value->kind == JSON_WHOLE || f->value->kind == JSON_DECIMAL;
 }
 
-static enum err refuse(const struct reading *r, const struct safetensors_field *f,
-                       const char *known)
+static bool field_is(const struct field *f, const char *word)
+{
+    return f->value->kind == JSON_WORDS && !strcmp(f->value->text, word);
+}
+
+/* Text of a scalar as it stands in a configuration; numbers with the digits that a float32 keeps.
+ */
+static const char *field_text(const struct field *f, struct arena *a)
+{
+    const struct json *v = f->value;
+    if (field_is_number(f) && v->number == floor(v->number) && fabs(v->number) < 9e15)
+        return arena_printf(a, "%.0f", v->number);
+    if (field_is_number(f))
+        return arena_printf(a, "%.7g", v->number);
+    if (v->kind == JSON_FLAG)
+        return v->number != 0 ? "true" : "false";
+    return v->kind == JSON_WORDS ? v->text : "null";
+}
+
+static enum err refuse(const struct reading *r, const struct field *f, const char *known)
 {
     const char *text = field_text(f, r->a);
     return err_set(ERR_UNSUPPORTED, "%s: %.80s = %.80s; this program computes with %s only",
@@ -201,20 +217,21 @@ static const struct rule *rule_find(const struct reading *r, const char *field)
     return NULL;
 }
 
-static bool field_is_empty(const struct safetensors_field *f)
+static bool field_is_empty(const struct field *f)
 {
-    return f->kind == SAFETENSORS_NULL || f->kind == SAFETENSORS_EMPTY ||
-           (f->kind == SAFETENSORS_TEXT ? !*f->text : f->number == 0);
+    const struct json *v = f->value;
+    return v->kind == JSON_WORDS ? !*v->text
+                                 : v->kind == JSON_LIST || v->kind == JSON_MAP || v->number == 0;
 }
 
-static enum err field_check(const struct reading *r, const struct safetensors_field *f)
+static enum err field_check(const struct reading *r, const struct field *f)
 {
     const struct rule *rule = rule_find(r, f->name);
     if (!rule && !field_is_empty(f))
         return refuse(r, f,
                       "fields that it knows, and does not know this one: the field's default "
                       "(null, false, 0)");
-    if (!rule || rule->use != FIXED || f->kind == SAFETENSORS_NULL)
+    if (!rule || rule->use != FIXED || f->value->kind == JSON_NOTHING)
         return ERR_OK;
     const char *text = field_text(f, r->a);
     TRY_ALLOC(text);
@@ -225,25 +242,26 @@ static enum err rule_apply(const struct reading *r, const struct rule *rule)
 {
     if (rule->use != SETTING)
         return ERR_OK;
-    const struct safetensors_field *f = field_find(r, rule->field);
+    const struct field *f = field_find(r, rule->field);
     if (!f && !rule->fallback)
         return err_set(ERR_INPUT, "%s: no %s, which says %s", r->c->path, rule->field, rule->value);
-    if (f && f->kind != SAFETENSORS_NUMBER)
+    if (f && !field_is_number(f))
         return err_set(ERR_INPUT, "%s: %s is not a number", r->c->path, rule->field);
     return setting_add(r, rule->value, f ? field_text(f, r->a) : rule->fallback, true);
 }
 
 static enum err family_find(struct reading *r)
 {
-    const struct safetensors_field *type = field_find(r, "model_type"),
-                                   *first = field_find(r, "architectures.0");
+    const struct field *type = field_find(r, "model_type"),
+                       *first = field_find(r, "architectures.0");
     for (size_t i = 0; type && i < COUNT(families); i++)
-        if (type->kind == SAFETENSORS_TEXT && !strcmp(type->text, families[i].type))
+        if (field_is(type, families[i].type))
             r->family = &families[i];
     if (!r->family)
         return err_set(ERR_UNSUPPORTED, "%s: model_type = %.60s; gpt2, llama and mistral are read",
-                       r->c->path, type && type->kind == SAFETENSORS_TEXT ? type->text : "(none)");
-    if (first && (first->kind != SAFETENSORS_TEXT || strcmp(first->text, r->family->architecture)))
+                       r->c->path,
+                       type && type->value->kind == JSON_WORDS ? type->value->text : "(none)");
+    if (first && !field_is(first, r->family->architecture))
         return refuse(r, first, r->family->architecture);
     r->c->type = r->family->type;
     return ERR_OK;
@@ -251,23 +269,23 @@ static enum err family_find(struct reading *r)
 
 static bool flag_of(const struct reading *r, const char *name, bool fallback)
 {
-    const struct safetensors_field *f = field_find(r, name);
-    return f ? f->number != 0 : fallback;
+    const struct field *f = field_find(r, name);
+    return f ? f->value->number != 0 : fallback;
 }
 
 static double number_of(const struct reading *r, const char *name, double fallback)
 {
-    const struct safetensors_field *f = field_find(r, name);
-    return f && f->kind == SAFETENSORS_NUMBER ? f->number : fallback;
+    const struct field *f = field_find(r, name);
+    return f && field_is_number(f) ? f->value->number : fallback;
 }
 
 static enum err activation_add(const struct reading *r, const char *field,
                                const char *const names[][2], const char *known,
                                const char *fallback)
 {
-    const struct safetensors_field *f = field_find(r, field);
+    const struct field *f = field_find(r, field);
     for (size_t i = 0; f && names[i][0]; i++)
-        if (f->kind == SAFETENSORS_TEXT && !strcmp(f->text, names[i][0]))
+        if (field_is(f, names[i][0]))
             return setting_add(r, "model.activation", names[i][1], true);
     return f ? refuse(r, f, known) : setting_add(r, "model.activation", fallback, true);
 }
@@ -292,10 +310,10 @@ static enum err rope_add(const struct reading *r)
 {
     static const char *const fields[] = {"rope_theta", "rope_parameters.rope_theta",
                                          "rope_scaling.rope_theta"};
-    const struct safetensors_field *theta = NULL;
+    const struct field *theta = NULL;
     for (size_t i = 0; i < COUNT(fields); i++) {
-        const struct safetensors_field *f = field_find(r, fields[i]);
-        if (f && theta && f->number != theta->number)
+        const struct field *f = field_find(r, fields[i]);
+        if (f && theta && f->value->number != theta->value->number)
             return err_set(ERR_INPUT, "%s: %s and %s differ", r->c->path, theta->name, f->name);
         theta = f ? f : theta;
     }
@@ -306,11 +324,11 @@ static enum err rope_add(const struct reading *r)
 static enum err llama_add(const struct reading *r)
 {
     static const char *const names[][2] = {{"silu", "swiglu"}, {"swish", "swiglu"}, {NULL, NULL}};
-    const struct safetensors_field *context = field_find(r, "max_position_embeddings"),
-                                   *size = field_find(r, "head_dim");
+    const struct field *context = field_find(r, "max_position_embeddings"),
+                       *size = field_find(r, "head_dim");
     double heads = number_of(r, "num_attention_heads", 1), width = number_of(r, "hidden_size", 0);
     bool bias = flag_of(r, "attention_bias", false);
-    if (size && size->number * heads != width)
+    if (size && size->value->number * heads != width)
         return refuse(r, size, "hidden_size / num_attention_heads");
     if (bias != flag_of(r, "mlp_bias", false))
         return err_set(ERR_UNSUPPORTED,
@@ -342,13 +360,40 @@ static enum err reading_run(struct reading *r)
                        flag_of(r, "tie_word_embeddings", r->family->tied) ? "true" : "false", true);
 }
 
+static enum err flatten(struct reading *r, const char *name, const struct json *j)
+{
+    if (!j->count && *name) {
+        r->fields[r->count++] = (struct field){name, j};
+        return ERR_OK;
+    }
+    for (size_t i = 0; i < j->count; i++) {
+        const struct json *item = &j->items[i];
+        const char *dot = *name ? "." : "",
+                   *below = item->key ? arena_printf(r->a, "%s%s%s", name, dot, item->key)
+                                      : arena_printf(r->a, "%s%s%zu", name, dot, i);
+        TRY_ALLOC(below);
+        TRY(flatten(r, below, item));
+    }
+    return ERR_OK;
+}
+
+static size_t leaves(const struct json *j)
+{
+    size_t count = !j->count;
+    for (size_t i = 0; i < j->count; i++)
+        count += leaves(&j->items[i]);
+    return count;
+}
+
 enum err hf_read(struct hf_config *c, const char *path, struct arena *a)
 {
-    struct safetensors_field *fields;
+    enum { CONFIG_BYTES_MAX = 1 << 20 };
+    struct json root;
     struct reading r = {.c = c, .a = a};
     *c = (struct hf_config){.path = path};
-    TRY(safetensors_fields(path, &fields, &r.count, a));
-    r.fields = fields;
+    TRY(json_read_file(&root, path, CONFIG_BYTES_MAX, a));
+    TRY_ALLOC(r.fields = arena_array(a, leaves(&root), sizeof *r.fields));
+    TRY(flatten(&r, "", &root));
     return reading_run(&r);
 }
 

@@ -311,7 +311,7 @@ struct export
     const struct names_options *o;
     const struct pair **pairs; /* those that are written */
     size_t count;
-    const char **files, **tensors; /* [count] for the index */
+    struct safetensors_place *places; /* [count] for the index */
     uint64_t total_bytes;
 };
 
@@ -361,13 +361,11 @@ static enum err write_parts(struct export *x, size_t parts, const char *dir, str
         TRY_ALLOC(name = arena_printf(a, "model-%05zu-of-%05zu.safetensors", i + 1, parts));
         TRY_ALLOC(path = arena_printf(a, "%s/%s", dir, name));
         TRY(write_part(x, first, end, path));
-        for (size_t k = first; k < end; k++) {
-            x->files[k] = name;
-            x->tensors[k] = x->pairs[k]->theirs;
-        }
+        for (size_t k = first; k < end; k++)
+            x->places[k] = (struct safetensors_place){x->pairs[k]->theirs, name};
     }
     TRY_ALLOC(path = arena_printf(a, "%s/model.safetensors.index.json", dir));
-    TRY(safetensors_write_index(path, x->tensors, x->files, x->count, x->total_bytes));
+    TRY(safetensors_write_index(path, x->places, x->count, x->total_bytes));
     return remove_file(dir, "model.safetensors",
                        a); /* of an earlier export: it would be read instead */
 }
@@ -393,8 +391,7 @@ static enum err write_all(struct export *x, const struct table *t, const char *d
     TRY(family_of(x->s, &f));
     TRY(list_pairs(x->s, t, a, &pairs, &count));
     TRY_ALLOC(x->pairs = arena_array(a, count, sizeof *x->pairs));
-    TRY_ALLOC(x->files = arena_array(a, count, sizeof *x->files));
-    TRY_ALLOC(x->tensors = arena_array(a, count, sizeof *x->tensors));
+    TRY_ALLOC(x->places = arena_array(a, count, sizeof *x->places));
     for (size_t i = 0; i < count; i++) {
         if (pairs[i].again || (!pairs[i].tensor && !f->zero_biases))
             continue;

@@ -1,10 +1,12 @@
 #include "inner/io/safetensors.h"
-#include <jansson.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "inner/config/json.h"
 #include "kernels/base/bytes.h"
 
-enum { ALIGN = 8, LENGTH_BYTES = 8, CONFIG_MAX = 64 << 20, DEPTH_MAX = 8 };
+enum { ALIGN = 8, LENGTH_BYTES = 8 };
 
 static const struct {
     const char *name;
@@ -41,38 +43,44 @@ static int write_order(const void *a, const void *b)
     return i != j ? (i < j ? 1 : -1) : strcmp(x->name, y->name);
 }
 
-static json_t *entry_json(const struct safetensors_tensor *t, uint64_t begin)
+/* {"__metadata__":{"format":"pt"},"name":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}} */
+static enum err header_text(const struct safetensors_tensor *const *sorted, size_t count,
+                            const char *const *metadata, struct arena *a, char **out)
 {
-    json_t *shape = json_array();
-    for (unsigned i = 0; i < t->rank; i++)
-        json_array_append_new(shape, json_integer((json_int_t)t->shape[i]));
-    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtypes[t->dtype].name, "shape", shape,
-                     "data_offsets", (json_int_t)begin, (json_int_t)(begin + t->size_bytes));
-}
-
-static json_t *metadata_json(const char *const *metadata)
-{
-    json_t *o = json_object();
-    for (; metadata[0]; metadata += 2)
-        json_object_set_new(o, metadata[0], json_string(metadata[1]));
-    return o;
-}
-
-/* The header's text from Jansson's memory, or NULL (no memory, or a name that is not UTF-8). */
-static char *header_json(const struct safetensors_tensor *const *sorted, size_t count,
-                         const char *const *metadata)
-{
-    json_t *root = json_object();
-    uint64_t begin = 0;
-    bool ok = !metadata || json_object_set_new(root, "__metadata__", metadata_json(metadata)) == 0;
-    for (size_t i = 0; ok && i < count; i++) {
-        ASSERT(!json_object_get(root, sorted[i]->name));
-        ok = json_object_set_new(root, sorted[i]->name, entry_json(sorted[i], begin)) == 0;
-        begin += sorted[i]->size_bytes;
+    enum { ENTRY_BYTES = 120, NUMBER_BYTES = 21 };
+    size_t room = ENTRY_BYTES, pairs = 0;
+    char **names;
+    while (metadata && metadata[pairs])
+        pairs++;
+    TRY_ALLOC(names = arena_array(a, count + pairs + 1, sizeof *names));
+    for (size_t i = 0; i < pairs + count; i++) {
+        const char *name = i < pairs ? metadata[i] : sorted[i - pairs]->name;
+        TRY_ALLOC(names[i] = json_quoted(name, a));
+        room += strlen(names[i]) + ENTRY_BYTES + SAFETENSORS_RANK_MAX * NUMBER_BYTES;
     }
-    char *text = ok ? json_dumps(root, JSON_COMPACT) : NULL;
-    json_decref(root);
-    return text;
+    char *at = arena_alloc(a, room);
+    TRY_ALLOC(at);
+    *out = at;
+    *at++ = '{';
+    if (metadata)
+        at += sprintf(at, "\"__metadata__\":{");
+    for (size_t i = 0; i < pairs; i += 2)
+        at += sprintf(at, "%s%s:%s", i ? "," : "", names[i], names[i + 1]);
+    if (metadata)
+        *at++ = '}';
+    uint64_t begin = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct safetensors_tensor *t = sorted[i];
+        at += sprintf(at, "%s%s:{\"dtype\":\"%s\",\"shape\":[", i || metadata ? "," : "",
+                      names[pairs + i], dtypes[t->dtype].name);
+        for (unsigned k = 0; k < t->rank; k++)
+            at += sprintf(at, "%s%" PRIu64, k ? "," : "", t->shape[k]);
+        at += sprintf(at, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", begin,
+                      begin + t->size_bytes);
+        begin += t->size_bytes;
+    }
+    memcpy(at, "}", 2);
+    return ERR_OK;
 }
 
 static enum err write_sorted(const char *path, const struct safetensors_tensor *const *sorted,
@@ -105,12 +113,9 @@ static enum err write_all(const char *path, const struct safetensors_tensor *ten
         sorted[i] = &tensors[i];
     }
     qsort(sorted, count, sizeof *sorted, write_order);
-    char *text = header_json(sorted, count, metadata);
-    if (!text)
-        return err_set(ERR_MEMORY, "%s: the header of %zu tensors cannot be made", path, count);
-    enum err e = write_sorted(path, sorted, count, text, a);
-    free(text);
-    return e;
+    char *text;
+    TRY(header_text(sorted, count, metadata, a, &text));
+    return write_sorted(path, sorted, count, text, a);
 }
 
 enum err safetensors_write(const char *path, const struct safetensors_tensor *tensors, size_t count,
@@ -135,90 +140,85 @@ struct reading {
     size_t count;
 };
 
-static bool get_u64(const json_t *j, uint64_t *out)
+static bool get_u64(const struct json *j, uint64_t *out)
 {
-    if (!json_is_integer(j) || json_integer_value(j) < 0)
+    if (!j || j->kind != JSON_WHOLE || j->whole < 0)
         return false;
-    *out = (uint64_t)json_integer_value(j);
+    *out = (uint64_t)j->whole;
     return true;
 }
 
-static bool get_dtype(const json_t *j, enum safetensors_dtype *out)
+static bool get_dtype(const struct json *j, enum safetensors_dtype *out)
 {
-    for (int i = 0; json_is_string(j) && i < DTYPE_COUNT; i++)
-        if (!strcmp(json_string_value(j), dtypes[i].name)) {
+    for (int i = 0; j && j->kind == JSON_WORDS && i < DTYPE_COUNT; i++)
+        if (!strcmp(j->text, dtypes[i].name)) {
             *out = (enum safetensors_dtype)i;
             return true;
         }
     return false;
 }
 
-static bool get_shape(const json_t *j, struct safetensors_tensor *t)
+static bool get_shape(const struct json *j, struct safetensors_tensor *t)
 {
-    if (!json_is_array(j) || json_array_size(j) > SAFETENSORS_RANK_MAX)
+    if (!j || j->kind != JSON_LIST || j->count > SAFETENSORS_RANK_MAX)
         return false;
-    t->rank = (unsigned)json_array_size(j);
+    t->rank = (unsigned)j->count;
     for (unsigned i = 0; i < t->rank; i++)
-        if (!get_u64(json_array_get(j, i), &t->shape[i]))
+        if (!get_u64(&j->items[i], &t->shape[i]))
             return false;
     return true;
 }
 
-static enum err entry_read(struct reading *r, const char *name, const json_t *j)
+static enum err entry_read(struct reading *r, const struct json *j)
 {
     struct range range = {0};
     struct safetensors_tensor *t = &range.tensor;
-    const json_t *offsets = json_object_get(j, "data_offsets");
+    const struct json *offsets = json_find(j, "data_offsets");
+    const char *name = j->key;
     uint64_t size_bytes;
-    if (!json_is_object(j) || json_object_size(j) != 3)
+    if (j->kind != JSON_MAP || j->count != 3)
         return err_set(ERR_INPUT,
                        "%s: tensor %.100s: dtype, shape and data_offsets expected, nothing else",
                        r->path, name);
-    if (!get_dtype(json_object_get(j, "dtype"), &t->dtype))
+    if (!get_dtype(json_find(j, "dtype"), &t->dtype))
         return err_set(
             ERR_INPUT,
             "%s: tensor %.100s: dtype unknown here; F32, BF16, F16, I64, I32, U8, BOOL are read",
             r->path, name);
-    if (!get_shape(json_object_get(j, "shape"), t))
+    if (!get_shape(json_find(j, "shape"), t))
         return err_set(ERR_INPUT, "%s: tensor %.100s: shape is not a list of at most %d sizes",
                        r->path, name, SAFETENSORS_RANK_MAX);
-    if (!json_is_array(offsets) || json_array_size(offsets) != 2 ||
-        !get_u64(json_array_get(offsets, 0), &range.begin) ||
-        !get_u64(json_array_get(offsets, 1), &range.end) || range.begin > range.end)
+    if (!offsets || offsets->kind != JSON_LIST || offsets->count != 2 ||
+        !get_u64(&offsets->items[0], &range.begin) || !get_u64(&offsets->items[1], &range.end) ||
+        range.begin > range.end)
         return err_set(ERR_INPUT, "%s: tensor %.100s: data_offsets is not [begin, end]", r->path,
                        name);
     if (!size_of(t, &size_bytes) || size_bytes != range.end - range.begin)
         return err_set(ERR_INPUT, "%s: tensor %.100s: its %llu bytes do not fit dtype and shape",
                        r->path, name, (unsigned long long)(range.end - range.begin));
     t->size_bytes = size_bytes;
-    TRY_ALLOC(t->name = arena_string(r->a, name, strlen(name)));
+    t->name = name;
     r->ranges[r->count++] = range;
     return ERR_OK;
 }
 
-static enum err metadata_check(const struct reading *r, json_t *j)
+static enum err metadata_check(const struct reading *r, const struct json *j)
 {
-    const char *key;
-    json_t *value;
-    bool ok = json_is_object(j);
-    json_object_foreach(j, key, value) ok = ok && json_is_string(value);
+    bool ok = j->kind == JSON_MAP;
+    for (size_t i = 0; ok && i < j->count; i++)
+        ok = j->items[i].kind == JSON_WORDS;
     return ok ? ERR_OK
               : err_set(ERR_INPUT, "%s: __metadata__ is not a mapping of texts to texts", r->path);
 }
 
-static enum err entries_read(struct reading *r, json_t *root)
+static enum err entries_read(struct reading *r, const struct json *root)
 {
-    const char *name;
-    json_t *j;
-    if (json_object_size(root) > SAFETENSORS_TENSORS_MAX)
+    if (root->count > SAFETENSORS_TENSORS_MAX)
         return err_set(ERR_INPUT, "%s: more than %u tensors", r->path, SAFETENSORS_TENSORS_MAX);
-    TRY_ALLOC(r->ranges = arena_array(r->a, json_object_size(root) + 1, sizeof *r->ranges));
-    json_object_foreach(root, name, j)
-    {
-        if (strcmp(name, "__metadata__"))
-            TRY(entry_read(r, name, j));
-        else
-            TRY(metadata_check(r, j));
+    TRY_ALLOC(r->ranges = arena_array(r->a, root->count + 1, sizeof *r->ranges));
+    for (size_t i = 0; i < root->count; i++) {
+        const struct json *j = &root->items[i];
+        TRY(strcmp(j->key, "__metadata__") ? entry_read(r, j) : metadata_check(r, j));
     }
     return ERR_OK;
 }
@@ -253,13 +253,11 @@ static enum err ranges_check(const struct reading *r, uint64_t data_bytes)
 
 static enum err header_read(struct reading *r, const char *text, size_t size_bytes)
 {
-    json_error_t error;
-    json_t *root = json_loadb(text, size_bytes, JSON_REJECT_DUPLICATES, &error);
-    if (!root)
-        return err_set(ERR_INPUT, "%s: header, byte %d: %s", r->path, error.position, error.text);
-    enum err e = entries_read(r, root);
-    json_decref(root);
-    return e;
+    struct json root;
+    char *what;
+    TRY_ALLOC(what = arena_printf(r->a, "%s: header", r->path));
+    TRY(json_read(&root, what, text, size_bytes, r->a));
+    return entries_read(r, &root);
 }
 
 enum err safetensors_parse(struct safetensors *s, struct arena *a, const char *path,
@@ -312,82 +310,78 @@ static enum err file_open(struct safetensors *s, struct arena *a, const char *pa
 
 /* ---- several files ---- */
 
-static const char weight_map[] = "weight_map.";
-
 static bool ends_with(const char *text, const char *end)
 {
     size_t n = strlen(text), m = strlen(end);
     return n >= m && !strcmp(text + n - m, end);
 }
 
-static int field_by_file(const void *a, const void *b)
+static int place_order(const void *a, const void *b)
 {
-    const struct safetensors_field *x = a, *y = b;
-    int order = strcmp(x->text, y->text);
-    return order ? order : strcmp(x->name, y->name);
+    const struct safetensors_place *x = a, *y = b;
+    int order = strcmp(x->file, y->file);
+    return order ? order : strcmp(x->tensor, y->tensor);
 }
 
 /* The entries of weight_map, sorted by file. */
-static enum err index_read(const char *path, struct safetensors_field **entries, size_t *count,
+static enum err index_read(const char *path, struct safetensors_place **places, size_t *count,
                            struct arena *a)
 {
-    size_t all, kept = 0;
-    TRY(safetensors_fields(path, entries, &all, a));
-    for (size_t i = 0; i < all; i++) {
-        struct safetensors_field f = (*entries)[i];
-        if (strncmp(f.name, weight_map, strlen(weight_map)))
-            continue;
-        if (f.kind != SAFETENSORS_TEXT || !*f.text || *f.text == '.' || strchr(f.text, '/'))
-            return err_set(ERR_INPUT, "%s: %.100s does not name a file beside it", path, f.name);
-        f.name += strlen(weight_map);
-        (*entries)[kept++] = f;
-    }
-    if (!kept)
+    struct json root;
+    TRY(json_read_file(&root, path, SAFETENSORS_HEADER_MAX, a));
+    const struct json *map = json_find(&root, "weight_map");
+    if (!map || map->kind != JSON_MAP || !map->count || map->count > SAFETENSORS_TENSORS_MAX)
         return err_set(ERR_INPUT, "%s: no weight_map: this is not the index of safetensors files",
                        path);
-    qsort(*entries, kept, sizeof **entries, field_by_file);
-    *count = kept;
+    TRY_ALLOC(*places = arena_array(a, map->count, sizeof **places));
+    for (*count = 0; *count < map->count; ++*count) {
+        const struct json *j = &map->items[*count];
+        if (j->kind != JSON_WORDS || !*j->text || *j->text == '.' || strchr(j->text, '/'))
+            return err_set(ERR_INPUT, "%s: weight_map.%.100s does not name a file beside it", path,
+                           j->key);
+        (*places)[*count] = (struct safetensors_place){j->key, j->text};
+    }
+    qsort(*places, *count, sizeof **places, place_order);
     return ERR_OK;
 }
 
-/* The tensors of a file are those that the index says; entries of one file, sorted by name. */
+/* The tensors of a file are those that the index says; places of one file, sorted by name. */
 static enum err part_check(const struct safetensors *s, size_t first,
-                           const struct safetensors_field *entries, size_t count, const char *path)
+                           const struct safetensors_place *places, size_t count, const char *path)
 {
     for (size_t i = first; i < s->count; i++) {
-        const struct safetensors_field key = {.name = s->tensors[i].name, .text = entries->text};
-        if (!bsearch(&key, entries, count, sizeof *entries, field_by_file))
-            return err_set(ERR_INPUT, "%s: %.100s is in it, but not in the index", path, key.name);
+        const struct safetensors_place key = {s->tensors[i].name, places->file};
+        if (!bsearch(&key, places, count, sizeof *places, place_order))
+            return err_set(ERR_INPUT, "%s: %.100s is in it, but not in the index", path,
+                           key.tensor);
     }
-    for (size_t i = 0; i < count; i++) {
-        bool found = false;
-        for (size_t k = first; k < s->count && !found; k++)
-            found = !strcmp(s->tensors[k].name, entries[i].name);
-        if (!found)
+    for (size_t i = 0; i < count && s->count - first != count; i++) {
+        size_t k = first;
+        while (k < s->count && strcmp(s->tensors[k].name, places[i].tensor))
+            k++;
+        if (k == s->count)
             return err_set(ERR_INPUT, "%s: no tensor %.100s, which the index says is in it", path,
-                           entries[i].name);
+                           places[i].tensor);
     }
-    return s->count - first == count
-               ? ERR_OK
-               : err_set(ERR_INPUT, "%s: a tensor stands in the index twice", path);
+    return ERR_OK;
 }
 
 static enum err parts_open(struct safetensors *s, struct arena *a, const char *path)
 {
-    struct safetensors_field *entries = NULL;
+    struct safetensors_place *places = NULL;
     const char *slash = strrchr(path, '/');
     size_t count = 0, end;
-    TRY(index_read(path, &entries, &count, a));
+    TRY(index_read(path, &places, &count, a));
     TRY_ALLOC(s->maps = arena_array(a, count, sizeof *s->maps));
     for (size_t i = 0; i < count; i = end) {
         size_t first = s->count;
         char *part;
-        for (end = i; end < count && !strcmp(entries[end].text, entries[i].text);)
+        for (end = i; end < count && !strcmp(places[end].file, places[i].file);)
             end++;
         TRY_ALLOC(part = arena_printf(a, "%.*s%s", slash ? (int)(slash + 1 - path) : 0, path,
-                                      entries[i].text));
+                                      places[i].file));
         TRY(file_open(s, a, part));
-        TRY(part_check(s, first, entries + i, end - i, part));
+        TRY(part_check(s, first, places + i, end - i, part));
     }
     return ERR_OK;
 }
@@ -411,21 +405,35 @@ void safetensors_close(struct safetensors *s)
     *s = (struct safetensors){0};
 }
 
-enum err safetensors_write_index(const char *path, const char *const *tensors,
-                                 const char *const *files, size_t count, uint64_t total_bytes)
+static enum err index_text(const struct safetensors_place *places, size_t count,
+                           uint64_t total_bytes, struct arena *a, char **out)
 {
-    json_t *map = json_object(), *root;
+    size_t room = 120;
+    char **quoted, *at;
+    TRY_ALLOC(quoted = arena_array(a, 2 * count + 1, sizeof *quoted));
+    for (size_t i = 0; i < count; i++) {
+        TRY_ALLOC(quoted[2 * i] = json_quoted(places[i].tensor, a));
+        TRY_ALLOC(quoted[2 * i + 1] = json_quoted(places[i].file, a));
+        room += strlen(quoted[2 * i]) + strlen(quoted[2 * i + 1]) + 10;
+    }
+    TRY_ALLOC(*out = at = arena_alloc(a, room));
+    at += sprintf(at, "{\n  \"metadata\": {\"total_size\": %" PRIu64 "},\n  \"weight_map\": {",
+                  total_bytes);
     for (size_t i = 0; i < count; i++)
-        json_object_set_new(map, tensors[i], json_string(files[i]));
-    root = json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)total_bytes,
-                     "weight_map", map);
-    char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
-    json_decref(root);
-    if (!text)
-        return err_set(ERR_MEMORY, "%s: no memory for the index of %zu tensors", path, count);
-    struct file_part parts[] = {{text, strlen(text)}, {"\n", 1}};
-    enum err e = file_write(path, parts, 2, 0644);
-    free(text);
+        at += sprintf(at, "%s\n    %s: %s", i ? "," : "", quoted[2 * i], quoted[2 * i + 1]);
+    memcpy(at, "\n  }\n}\n", 9);
+    return ERR_OK;
+}
+
+enum err safetensors_write_index(const char *path, const struct safetensors_place *places,
+                                 size_t count, uint64_t total_bytes)
+{
+    struct arena a = arena_make(0);
+    char *text;
+    enum err e = index_text(places, count, total_bytes, &a, &text);
+    if (!e)
+        e = file_write(path, &(struct file_part){text, strlen(text)}, 1, 0644);
+    arena_free(&a);
     return e;
 }
 
@@ -435,82 +443,4 @@ const struct safetensors_tensor *safetensors_find(const struct safetensors *s, c
         if (!strcmp(s->tensors[i].name, name))
             return &s->tensors[i];
     return NULL;
-}
-
-/* ---- JSON files beside the tensors ---- */
-
-struct flattening {
-    struct safetensors_field *fields;
-    size_t count, room;
-    struct arena *a;
-};
-
-static enum err field_add(struct flattening *x, const char *name, const json_t *j)
-{
-    if (x->count == x->room) {
-        size_t room = x->room ? 2 * x->room : 64;
-        struct safetensors_field *more = arena_array(x->a, room, sizeof *more);
-        TRY_ALLOC(more);
-        if (x->count)
-            memcpy(more, x->fields, x->count * sizeof *more);
-        x->fields = more;
-        x->room = room;
-    }
-    struct safetensors_field f = {.name = name, .text = ""};
-    if (json_is_boolean(j)) {
-        f.kind = SAFETENSORS_FLAG;
-        f.number = json_is_true(j);
-    } else if (json_is_number(j)) {
-        f.kind = SAFETENSORS_NUMBER;
-        f.number = json_number_value(j);
-    } else if (json_is_string(j)) {
-        f.kind = SAFETENSORS_TEXT;
-        TRY_ALLOC(f.text = arena_string(x->a, json_string_value(j), json_string_length(j)));
-    } else if (!json_is_null(j)) {
-        f.kind = SAFETENSORS_EMPTY;
-    }
-    x->fields[x->count++] = f;
-    return ERR_OK;
-}
-
-static enum err flatten(struct flattening *x, const char *name, const json_t *j, unsigned depth)
-{
-    const char *dot = *name ? "." : "", *below;
-    const char *key;
-    json_t *value;
-    size_t i;
-    if (json_object_size(j) + json_array_size(j) == 0)
-        return *name ? field_add(x, name, j) : ERR_OK;
-    if (depth > DEPTH_MAX)
-        return err_set(ERR_INPUT, "%.100s: more than %d levels of JSON", name, DEPTH_MAX);
-    json_object_foreach((json_t *)(uintptr_t)j, key, value)
-    {
-        TRY_ALLOC(below = arena_printf(x->a, "%s%s%s", name, dot, key));
-        TRY(flatten(x, below, value, depth + 1));
-    }
-    json_array_foreach(j, i, value)
-    {
-        TRY_ALLOC(below = arena_printf(x->a, "%s%s%zu", name, dot, i));
-        TRY(flatten(x, below, value, depth + 1));
-    }
-    return ERR_OK;
-}
-
-enum err safetensors_fields(const char *path, struct safetensors_field **fields, size_t *count,
-                            struct arena *a)
-{
-    struct flattening x = {.a = a};
-    uint8_t *text;
-    size_t size;
-    json_error_t error;
-    TRY(file_read(path, CONFIG_MAX, a, &text, &size));
-    json_t *root = json_loadb((const char *)text, size, JSON_REJECT_DUPLICATES, &error);
-    if (!root)
-        return err_set(ERR_INPUT, "%s:%d: not JSON: %s", path, error.line, error.text);
-    enum err e = json_is_object(root) ? flatten(&x, "", root, 0)
-                                      : err_set(ERR_INPUT, "%s: not a JSON object", path);
-    json_decref(root);
-    *fields = x.fields;
-    *count = x.count;
-    return e;
 }

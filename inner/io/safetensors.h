@@ -5,8 +5,7 @@
  * from the end of the JSON. The writer sorts by dtype size (largest first), then name, and pads the
  * header with blanks to 8, as the reference does. The reader maps the file and refuses what the
  * format forbids: duplicate names, gaps, overlaps, ranges that do not match dtype and shape, bytes
- * behind the last tensor. Jansson
- * is included by safetensors.c alone.
+ * behind the last tensor.
  */
 #include "kernels/base/file.h"
 
@@ -53,29 +52,11 @@ enum err safetensors_parse(struct safetensors *s, struct arena *a, const char *p
 /* NULL when there is none of that name. */
 const struct safetensors_tensor *safetensors_find(const struct safetensors *s, const char *name);
 
-/* ---- JSON files beside the tensors ---- */
-
-enum safetensors_kind {
-    SAFETENSORS_NULL,
-    SAFETENSORS_FLAG, /* number: 0, 1 */
-    SAFETENSORS_NUMBER,
-    SAFETENSORS_TEXT,
-    SAFETENSORS_EMPTY, /* an object or list without entries */
+struct safetensors_place {
+    const char *tensor, *file; /* the file's name, without a folder */
 };
-struct safetensors_field {
-    const char
-        *name; /* with the names of the objects around it and places in lists: "architectures.0" */
-    enum safetensors_kind kind;
-    double number;
-    const char *text;
-};
-/* All scalars of a JSON file (config.json, model.safetensors.index.json), in the file's order; text
- * in `a`. ERR_INPUT: it is not a JSON object of at most 64 MiB, or nested too deeply. */
-enum err safetensors_fields(const char *path, struct safetensors_field **fields, size_t *count,
-                            struct arena *a) MUST;
-/* The index of tensors that lie in several files, as transformers reads it: which file holds what.
- * Durable. */
-enum err safetensors_write_index(const char *path, const char *const *tensors,
-                                 const char *const *files, size_t count, uint64_t total_bytes) MUST;
+/* The index of tensors that lie in several files, as transformers reads it. Durable. */
+enum err safetensors_write_index(const char *path, const struct safetensors_place *places,
+                                 size_t count, uint64_t total_bytes) MUST;
 
 #endif
