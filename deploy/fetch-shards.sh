@@ -2,7 +2,7 @@
 # FineWeb as GPT-2 tokens, ready to train on: one held-out shard and N for training, of 100 M tokens (200 MB) each.
 #   deploy/fetch-shards.sh FOLDER [N]      default 1; 103 are the 10 G tokens of the GPT-2 124M that llm.c reproduces
 # From huggingface.co/datasets/kjj0/fineweb10B-gpt2 or $SHARDS_URL; what is there already is not fetched again. Needs curl.
-# Your own text with GPT-2's tokens: dev/data of github.com/karpathy/llm.c writes the same format.
+# Your own text with GPT-2's tokens: docs/data.md.
 set -eu
 url=${SHARDS_URL:-https://huggingface.co/datasets/kjj0/fineweb10B-gpt2/resolve/main}
 

@@ -10,26 +10,25 @@ enum {
                          keep context */
     BLOCK_BYTES_MIN = 256,
     BLOCK_BYTES_MAX = 65536,
-    PATH_BYTES = 4096,
-    ID_BYTES = 2
+    PATH_BYTES = 4096
 };
 
 struct block {
-    const uint8_t *data;
-    size_t size_bytes;
+    const struct source *source;
+    uint64_t first, count; /* ids */
 };
 struct work {
     const struct text_options *o;
     struct arena *a;
-    struct file_map *texts;
-    size_t text_count;
+    struct source *sources;
+    size_t source_count;
+    unsigned id_bytes; /* of a shard's ids: 2, or 4 where a source may have ids beyond 65,535 */
     struct block *blocks;
     uint64_t block_count, held; /* held: blocks of the held-out part */
     uint8_t *shard;             /* header and ids of the shard being filled */
 };
 
-/* ---- blocks
- * ------------------------------------------------------------------------------------------- */
+/* ---- blocks ---- */
 
 /* Length of a run of line ends at `at`: "\n", "\r\n". */
 static size_t newlines(const uint8_t *s, size_t n, size_t at)
@@ -58,25 +57,28 @@ static size_t block_end(const uint8_t *s, size_t n, size_t at, size_t aim)
     return line ? line : last;
 }
 
-/* First pass (blocks NULL) counts, second one fills. */
+/* First pass (blocks NULL) counts, second one fills. Ids have no lines: their blocks end anywhere.
+ */
 static uint64_t cut(const struct work *w, size_t aim, struct block *blocks)
 {
     uint64_t count = 0;
-    for (size_t t = 0; t < w->text_count; t++) {
-        const struct file_map *m = &w->texts[t];
-        for (size_t at = 0, end; at < m->size_bytes; at = end) {
-            end = block_end(m->data, m->size_bytes, at, aim);
+    for (size_t t = 0; t < w->source_count; t++) {
+        const struct source *s = &w->sources[t];
+        for (uint64_t at = 0, end; at < s->count; at = end) {
+            end = s->id_bytes == 1      ? block_end(s->data, s->count, at, aim)
+                  : at + aim < s->count ? at + aim
+                                        : s->count;
             if (blocks)
-                blocks[count] = (struct block){m->data + at, end - at};
+                blocks[count] = (struct block){s, at, end - at};
             count++;
         }
     }
     return count;
 }
 
-static enum err cut_blocks(struct work *w, uint64_t text_bytes)
+static enum err cut_blocks(struct work *w, uint64_t tokens)
 {
-    uint64_t aim = text_bytes / ((uint64_t)BLOCKS_AIM * (w->o->sites + 1));
+    uint64_t aim = tokens / ((uint64_t)BLOCKS_AIM * (w->o->sites + 1));
     aim = aim < BLOCK_BYTES_MIN ? BLOCK_BYTES_MIN : aim > BLOCK_BYTES_MAX ? BLOCK_BYTES_MAX : aim;
     w->block_count = cut(w, aim, NULL);
     TRY_ALLOC(w->blocks = arena_array(w->a, w->block_count, sizeof *w->blocks));
@@ -100,8 +102,7 @@ static int64_t part_of(const struct work *w, uint64_t i, uint64_t *turn)
     return is_held(w, i) ? -1 : (int64_t)((*turn)++ % w->o->sites);
 }
 
-/* ---- shards
- * ------------------------------------------------------------------------------------------- */
+/* ---- shards ---- */
 
 static enum err shard_path(const struct work *w, int64_t part, uint32_t number,
                            char path[PATH_BYTES])
@@ -117,10 +118,10 @@ static enum err shard_write(const struct work *w, int64_t part, struct text_part
 {
     char path[PATH_BYTES];
     struct bytes_writer head = bytes_writer(w->shard, SHARD_HEADER_BYTES);
-    bytes_put_u32(&head, SHARD_MAGIC_U16);
-    bytes_put_u32(&head, SHARD_VERSION_U16);
+    bytes_put_u32(&head, w->id_bytes == 2 ? SHARD_MAGIC_U16 : SHARD_MAGIC_U32);
+    bytes_put_u32(&head, w->id_bytes == 2 ? SHARD_VERSION_U16 : SHARD_VERSION_U32);
     bytes_put_u32(&head, (uint32_t)tokens);
-    struct file_part whole = {w->shard, SHARD_HEADER_BYTES + tokens * ID_BYTES};
+    struct file_part whole = {w->shard, SHARD_HEADER_BYTES + tokens * w->id_bytes};
     TRY(shard_path(w, part, report->shards, path));
     TRY(file_write(path, &whole, 1, 0644));
     report->shards++;
@@ -134,10 +135,11 @@ static enum err part_write(const struct work *w, int64_t part, struct text_part 
     for (uint64_t i = 0; i < w->block_count; i++) {
         if (part_of(w, i, &turn) != part)
             continue;
-        for (size_t j = 0; j < w->blocks[i].size_bytes; j++) {
-            uint8_t *id = w->shard + SHARD_HEADER_BYTES + filled++ * ID_BYTES;
-            id[0] = w->blocks[i].data[j];
-            id[1] = 0;
+        for (uint64_t j = 0; j < w->blocks[i].count; j++) {
+            uint32_t id = source_id(w->blocks[i].source, w->blocks[i].first + j);
+            uint8_t *at = w->shard + SHARD_HEADER_BYTES + filled++ * w->id_bytes;
+            for (unsigned byte = 0; byte < w->id_bytes; byte++)
+                at[byte] = (uint8_t)(id >> 8 * byte);
             if (filled < w->o->shard_tokens)
                 continue;
             TRY(shard_write(w, part, report, filled));
@@ -176,35 +178,18 @@ static enum err undo(const struct work *w, const struct text_report *report, enu
     return err_set(e, "%s", sentence);
 }
 
-/* ---- before anything is written
- * ------------------------------------------------------------------------ */
+/* ---- before anything is written ---- */
 
-static enum err check_kind(const char *path, const struct file_map *m)
+static enum err sources_open(struct work *w, const char *const *paths, struct text_report *report)
 {
-    static const struct {
-        const char *magic, *name;
-        size_t size;
-    } packed[] = {{"\x1f\x8b", "gzip", 2},
-                  {"\x28\xb5\x2f\xfd", "zstd", 4},
-                  {"BZh", "bzip2", 3},
-                  {"\xfd"
-                   "7zXZ",
-                   "xz", 5}};
-    if (!m->size_bytes)
-        return err_set(ERR_INPUT, "%s: empty; give a file with text in it", path);
-    for (size_t i = 0; i < sizeof packed / sizeof *packed; i++)
-        if (m->size_bytes >= packed[i].size && !memcmp(m->data, packed[i].magic, packed[i].size))
-            return err_set(ERR_INPUT, "%s: compressed (%s); unpack it first", path, packed[i].name);
-    return ERR_OK;
-}
-
-static enum err texts_open(struct work *w, const char *const *paths, uint64_t *text_bytes)
-{
-    for (size_t i = 0; i < w->text_count; i++) {
-        TRY(file_map(&w->texts[i], paths[i]));
-        TRY(check_kind(paths[i], &w->texts[i]));
-        *text_bytes += w->texts[i].size_bytes;
+    for (size_t i = 0; i < w->source_count; i++) {
+        struct source *s = &w->sources[i];
+        TRY(source_open(s, paths[i], &w->o->source, w->a));
+        report->tokens += s->count;
+        report->largest_id =
+            s->largest_id > report->largest_id ? s->largest_id : report->largest_id;
     }
+    w->id_bytes = report->largest_id > UINT16_MAX ? 4 : 2;
     return ERR_OK;
 }
 
@@ -228,7 +213,7 @@ static enum err check_lengths(const struct work *w, uint64_t *longest)
     uint64_t *tokens, turn = 0;
     TRY_ALLOC(tokens = arena_array(w->a, w->o->sites + 1, sizeof *tokens));
     for (uint64_t i = 0; i < w->block_count; i++)
-        tokens[part_of(w, i, &turn) + 1] += w->blocks[i].size_bytes;
+        tokens[part_of(w, i, &turn) + 1] += w->blocks[i].count;
     for (uint32_t i = 0; i <= w->o->sites; i++) {
         *longest = tokens[i] > *longest ? tokens[i] : *longest;
         if (i > 0 || w->o->held_out > 0)
@@ -275,14 +260,14 @@ static enum err make_place(const struct work *w, uint64_t needed_bytes)
 static enum err prepare(struct work *w, const char *const *paths, struct text_report *report)
 {
     uint64_t longest = 0;
-    TRY(texts_open(w, paths, &report->text_bytes));
-    TRY(cut_blocks(w, report->text_bytes));
+    TRY(sources_open(w, paths, report));
+    TRY(cut_blocks(w, report->tokens));
     report->blocks = w->block_count;
     TRY(check_lengths(w, &longest));
-    TRY(make_place(w, report->text_bytes * ID_BYTES +
+    TRY(make_place(w, report->tokens * w->id_bytes +
                           (uint64_t)SHARD_HEADER_BYTES * (w->o->sites + 1)));
     uint64_t tokens = longest < w->o->shard_tokens ? longest : w->o->shard_tokens;
-    TRY_ALLOC(w->shard = arena_alloc(w->a, SHARD_HEADER_BYTES + tokens * ID_BYTES));
+    TRY_ALLOC(w->shard = arena_alloc(w->a, SHARD_HEADER_BYTES + tokens * w->id_bytes));
     enum err e = parts_write(w, report);
     return e ? undo(w, report, e) : ERR_OK;
 }
@@ -290,16 +275,16 @@ static enum err prepare(struct work *w, const char *const *paths, struct text_re
 enum err text_prepare(const char *const *paths, size_t path_count, const struct text_options *o,
                       struct arena *a, struct text_report *report)
 {
-    struct work w = {.o = o, .a = a, .text_count = path_count};
+    struct work w = {.o = o, .a = a, .source_count = path_count};
     ASSERT(o->sites >= 1 && o->sites <= TEXT_SITES_MAX && o->held_out >= 0 && o->held_out <= 0.5);
     ASSERT(o->shard_tokens > o->sequence && o->shard_tokens <= SHARD_TOKENS_MAX);
     *report = (struct text_report){0};
     if (!path_count)
         return err_set(ERR_INPUT, "no text is given");
     TRY_ALLOC(report->train = arena_array(a, o->sites, sizeof *report->train));
-    TRY_ALLOC(w.texts = arena_array(a, path_count, sizeof *w.texts));
+    TRY_ALLOC(w.sources = arena_array(a, path_count, sizeof *w.sources));
     enum err e = prepare(&w, paths, report);
     for (size_t i = 0; i < path_count; i++)
-        file_unmap(&w.texts[i]);
+        source_close(&w.sources[i]);
     return e;
 }

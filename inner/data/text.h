@@ -1,10 +1,11 @@
 #ifndef TEXT_H
 #define TEXT_H
-/* Plain text -> llm.c token shards of the byte vocabulary (ids 0-255, uint16), cut into a held-out
- * part and one part per site. All bytes of the text are kept, once, in exactly one part. The text
- * is cut into blocks at blank lines (a block is many documents, so that a window seldom mixes
- * strangers); every k-th block is held out, spread over the whole text so that it is of one kind
- * with the training text, and the others are dealt to the sites in turn.
+/* Text or token ids -> llm.c token shards (shard.h), cut into a held-out part and one part per
+ * site. Text has the byte vocabulary (ids 0-255). All tokens are kept, once, in exactly one part.
+ * Text is cut into blocks at blank lines (a block is many documents, so that a window seldom mixes
+ * unrelated ones), ids into blocks of equal length; every k-th block is held out, spread over the
+ * whole text so that it is of one kind with the training text, and the others are dealt to the
+ * sites in turn.
  *
  *     OUT/eval-0000.bin             held out: never in a training shard
  *     OUT/train-<site>-0000.bin     site 0, 1, ..; further numbers when a part is longer than one
@@ -13,7 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "kernels/base/arena.h"
+#include "inner/data/source.h"
 
 enum { TEXT_SITES_MAX = 1024 };
 
@@ -23,6 +24,7 @@ struct text_options {
     double held_out;       /* share of the text, 0 .. 0.5 */
     uint64_t sequence;     /* no part may be shorter than one sequence and its target */
     uint64_t shard_tokens; /* longest shard, at most SHARD_TOKENS_MAX */
+    struct source_options source;
     bool replace; /* remove the shards that are in `out`; false: their presence is an error */
 };
 struct text_part {
@@ -30,7 +32,8 @@ struct text_part {
     uint32_t shards;
 };
 struct text_report {
-    uint64_t text_bytes, blocks;
+    uint64_t tokens, blocks;
+    uint32_t largest_id;
     struct text_part eval, *train; /* train: one per site */
 };
 

@@ -79,7 +79,7 @@ static enum err header_text(const struct safetensors_tensor *const *sorted, size
                       begin + t->size_bytes);
         begin += t->size_bytes;
     }
-    memcpy(at, "}", 2);
+    sprintf(at, "}");
     return ERR_OK;
 }
 
@@ -421,7 +421,7 @@ static enum err index_text(const struct safetensors_place *places, size_t count,
                   total_bytes);
     for (size_t i = 0; i < count; i++)
         at += sprintf(at, "%s\n    %s: %s", i ? "," : "", quoted[2 * i], quoted[2 * i + 1]);
-    memcpy(at, "\n  }\n}\n", 9);
+    sprintf(at, "\n  }\n}\n");
     return ERR_OK;
 }
 

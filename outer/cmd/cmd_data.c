@@ -15,7 +15,7 @@ static enum err print_report(const struct text_report *r, const struct text_opti
                              struct arena *a)
 {
     char *name, *pattern;
-    printf("%-14s %13llu bytes in %llu blocks\n", "text", (unsigned long long)r->text_bytes,
+    printf("%-14s %13llu tokens in %llu blocks\n", "read", (unsigned long long)r->tokens,
            (unsigned long long)r->blocks);
     for (uint32_t i = 0; i < o->sites; i++) {
         TRY_ALLOC(name = arena_printf(a, "train, site %u", i));
@@ -28,6 +28,10 @@ static enum err print_report(const struct text_report *r, const struct text_opti
     printf("\nin the configuration of site 0:\n    data:\n        train: [\"%s/train-0-*.bin\"]\n  "
            "      eval: [\"%s\"]\n",
            o->out, pattern);
+    if (o->source.ids)
+        printf("        tokenizer: external\n    model:\n        vocab: %u   # or more: the "
+               "largest id is %u\n",
+               r->largest_id + 1, r->largest_id);
     return ERR_OK;
 }
 
@@ -86,6 +90,18 @@ enum err cmd_data(int argc, char **argv)
          .min = 2,
          .max = SHARD_TOKENS_MAX,
          .help = "Longest shard."},
+        {.name = "field",
+         .kind = ARGS_TEXT,
+         .target = &o.source.field,
+         .value = "NAME",
+         .help = "The files are JSON lines: a document is the text of this field."},
+        {.name = "tokens",
+         .kind = ARGS_TEXT,
+         .target = &o.source.ids,
+         .value = "KIND",
+         .help = "The files hold token ids of a tokenizer elsewhere: npy (NumPy, 16 to 64 bits), "
+                 "uint16 or uint32 (raw, "
+                 "little-endian)."},
         {.name = "force",
          .kind = ARGS_FLAG,
          .target = &o.replace,
@@ -95,9 +111,11 @@ enum err cmd_data(int argc, char **argv)
         .command = "data",
         .summary = "Turns plain text into token shards of the byte vocabulary (llm.c format), with "
                    "a held-out part and one\n"
-                   "part per site. Compressed files have to be unpacked first.",
+                   "part per site. Or JSON lines (--field), or token ids (--tokens). Compressed "
+                   "files have to "
+                   "be unpacked first.",
         .example = "atoll data --out data --sites 2 book.txt",
-        .operands = "TEXT...",
+        .operands = "FILE...",
         .options = options,
         .count = sizeof options / sizeof *options,
     };

@@ -102,7 +102,7 @@ static void every_document_is_in_one_part_only(void **state)
     }
     for (int i = 0; i < DOCUMENTS; i++)
         assert_int_equal(seen[i], 1);
-    assert_int_equal(total, report.text_bytes);
+    assert_int_equal(total, report.tokens);
     assert_true(sizes[0] > total * 45 / 1000 && sizes[0] < total * 55 / 1000);
     for (int p = 1; p <= SITES; p++)
         assert_true(sizes[p] > total * 30 / 100 && sizes[p] < total * 33 / 100);
@@ -239,10 +239,127 @@ static void a_full_disk_leaves_no_partial_set(void **state)
     assert_int_equal(count, 0);
 }
 
+/* ---- JSON lines and ids ---- */
+
+static void braces_are_not_trained_on(void **state)
+{
+    (void)state;
+    static const char lines[] =
+        "{\"id\": 1, \"text\": \"Caf\\u00e9.\\nTwo lines.\", \"url\": \"x\"}\n\n"
+        "{\"text\": \"A second \\\"document\\\".\", \"id\": 2}";
+    char *many = arena_alloc(&arena, 300 * sizeof lines), *at = many;
+    struct text_options o = options(1);
+    struct text_report report;
+    size_t size;
+    o.held_out = 0;
+    for (int i = 0; i < 40; i++)
+        at += sprintf(at, "%s\r\n", lines);
+    const char *path = scratch_write("x.jsonl", many, (size_t)(at - many));
+    assert_int_equal(prepare(path, o, &report), ERR_INPUT);
+    assert_says(
+        "x.jsonl: JSON lines; say with --field which one is the text. Fields with text: text, url");
+    o.source.field = "text";
+    assert_int_equal(prepare(path, o, &report), ERR_OK);
+    char *text = read_back("train-0-*.bin", &size);
+    static const char wanted[] = "Caf\xc3\xa9.\nTwo lines.\n\nA second \"document\".\n\n";
+    assert_int_equal(size, 40 * strlen(wanted));
+    for (int i = 0; i < 40; i++)
+        assert_memory_equal(text + (size_t)i * strlen(wanted), wanted, strlen(wanted));
+    free(text);
+    o.replace = true;
+    o.source.field = "id";
+    assert_int_equal(prepare(path, o, &report), ERR_INPUT);
+    assert_says("x.jsonl:1: no text in the field \"id\"");
+    path = scratch_write("y.jsonl", "{\"text\": \"good\"}\n{\"text\": bad}\n", 33);
+    o.source.field = "text";
+    assert_int_equal(prepare(path, o, &report), ERR_INPUT);
+    assert_says("y.jsonl:2: ");
+    /* A text that begins with a brace is text. */
+    char *plain = arena_printf(&arena, "{ this is no JSON }\n%s", many);
+    o.source.field = NULL;
+    assert_int_equal(prepare(scratch_write("z", plain, strlen(plain)), o, &report), ERR_OK);
+}
+
+enum { IDS = 1000 };
+
+static void ids_are(const char *pattern, const uint32_t *wanted)
+{
+    struct shard_set set;
+    struct config_list list = {(const char *[]){arena_printf(&arena, "%s/%s", out, pattern)}, 1};
+    int32_t ids[IDS];
+    assert_int_equal(shard_set_open(&set, &arena, &list, 1 << 30), ERR_OK);
+    assert_int_equal(set.tokens, IDS);
+    shard_read(&set.shards[0], 0, IDS, ids);
+    assert_memory_equal(ids, wanted, sizeof ids);
+    shard_set_close(&set);
+}
+
+/* The bytes that numpy.save writes of an array of this type: format 1.0, header padded to 64. */
+static const char *npy(const char *descr, const void *data, size_t bytes)
+{
+    static uint8_t file[128 + 8 * IDS];
+    char head[118];
+    snprintf(head, sizeof head, "{'descr': '%s', 'fortran_order': False, 'shape': (%d,), }", descr,
+             IDS);
+    memcpy(file, "\x93NUMPY\x01\x00\x76\x00", 10);
+    memset(file + 10, ' ', 117);
+    memcpy(file + 10, head, strlen(head));
+    file[127] = '\n';
+    memcpy(file + 128, data, bytes);
+    return scratch_write("x.npy", file, 128 + bytes);
+}
+
+static void ids_of_another_tokenizer_are_taken(void **state)
+{
+    (void)state;
+    uint16_t small[IDS];
+    uint32_t large[IDS], same[IDS];
+    int64_t wide[IDS];
+    struct text_options o = options(1);
+    struct text_report report;
+    o.held_out = 0;
+    o.replace = true;
+    for (int i = 0; i < IDS; i++) {
+        small[i] = (uint16_t)(i * 65 % 50257);
+        same[i] = small[i];
+        wide[i] = large[i] = (uint32_t)i * 100;
+    }
+    o.source.ids = "uint16";
+    assert_int_equal(prepare(scratch_write("x.bin", small, sizeof small), o, &report), ERR_OK);
+    ids_are("train-0-*.bin", same);
+    assert_int_equal(report.largest_id, 50245);
+    o.source.ids = "uint32";
+    assert_int_equal(prepare(scratch_write("x.bin", large, sizeof large), o, &report), ERR_OK);
+    ids_are("train-0-*.bin", large);
+    o.source.ids = "npy";
+    assert_int_equal(prepare(npy("<u2", small, sizeof small), o, &report), ERR_OK);
+    ids_are("train-0-*.bin", same);
+    assert_int_equal(prepare(npy("<i8", wide, sizeof wide), o, &report), ERR_OK);
+    ids_are("train-0-*.bin", large);
+    wide[7] = -1;
+    assert_int_equal(prepare(npy("<i8", wide, sizeof wide), o, &report), ERR_INPUT);
+    assert_says("number 7 is negative");
+    assert_int_equal(prepare(npy("<f4", large, sizeof large), o, &report), ERR_INPUT);
+    assert_says("'<f4'");
+    assert_int_equal(prepare(npy("<u2", small, sizeof small - 1), o, &report), ERR_INPUT);
+    assert_int_equal(prepare(scratch_write("x.npy", "\x93NUMPY\x01\x00\xff\xff", 10), o, &report),
+                     ERR_INPUT);
+    o.source.ids = "uint16";
+    assert_int_equal(prepare(scratch_write("x.bin", small, 3), o, &report), ERR_INPUT);
+    assert_says("no whole number of ids");
+    const uint32_t header[2] = {SHARD_MAGIC_U16, 1};
+    assert_int_equal(prepare(scratch_write("x.bin", header, sizeof header), o, &report), ERR_INPUT);
+    assert_says("a token shard already");
+    o.source.ids = "int7";
+    assert_int_equal(prepare(scratch_write("x.bin", small, sizeof small), o, &report), ERR_CONFIG);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup(name, reset)
     const struct CMUnitTest tests[] = {
+        T(braces_are_not_trained_on),
+        T(ids_of_another_tokenizer_are_taken),
         T(every_document_is_in_one_part_only),
         T(no_held_out_part_keeps_the_text_as_it_is),
         T(any_bytes_survive),
