@@ -54,8 +54,8 @@ enum err json_read(struct json *out, const char *what, const char *text, size_t 
     *out = (struct json){0};
     json_t *root = json_loadb(text, size_bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
     if (!root)
-        return err_set(ERR_INPUT, "%s: line %d, byte %d: %s", what, error.line, error.position,
-                       error.text);
+        return err_set(ERR_INPUT, "%s: not JSON: line %d, byte %d: %s", what, error.line,
+                       error.position, error.text);
     enum err e = convert(out, root, 0, a);
     json_decref(root);
     return e == ERR_INPUT ? err_set(ERR_INPUT, "%s: more than %d levels of lists and maps", what,

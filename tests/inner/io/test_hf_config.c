@@ -187,7 +187,7 @@ static void broken_files_are_refused(void **state)
     assert_int_equal(read(&c, GPT2 ", "), ERR_INPUT);
     assert_says("not JSON");
     assert_int_equal(read(&c, GPT2 ", \"n_head\": 3"), ERR_INPUT); /* twice */
-    assert_int_equal(read(&c, "\"a\":[[[[[[[[[[[[1]]]]]]]]]]]]"), ERR_INPUT);
+    assert_int_equal(read(&c, "\"a\":[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]"), ERR_INPUT);
     assert_says("levels");
     assert_int_equal(hf_read(&c, scratch("none.json"), &arena), ERR_INPUT);
 }

@@ -108,8 +108,8 @@ static void what_the_format_forbids_is_refused(void **state)
     } cases[] = {
         {" {" T("a", 0, 4) "}", "does not begin with {", 4},
         {"[]", "does not begin with {", 0},
-        {"{" T("a", 0, 4) "}x", "header, byte", 4},
-        {"{" T("a", 0, 4), "header, byte", 4},
+        {"{" T("a", 0, 4) "}x", "header: not JSON", 4},
+        {"{" T("a", 0, 4), "header: not JSON", 4},
         {"{" T("a", 0, 4) "," T("a", 4, 8) "}", "duplicate", 8},
         {"{" T("a", 0, 4) "," T("b", 3, 7) "}", "tensor b: its data overlaps", 7},
         {"{" T("a", 0, 4) "," T("b", 0, 4) "}", "overlaps", 4},
@@ -137,7 +137,7 @@ static void what_the_format_forbids_is_refused(void **state)
         {"{\"a\":5}", "nothing else", 0},
         {"{\"__metadata__\":{\"a\":1}}", "__metadata__ is not", 0},
         {"{\"__metadata__\":\"a\"}", "__metadata__ is not", 0},
-        {"{\"\xff\":1}", "header, byte", 0},
+        {"{\"\xff\":1}", "header: not JSON", 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_int_equal(parse(cases[i].header, cases[i].data_bytes), ERR_INPUT);
