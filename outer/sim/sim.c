@@ -196,6 +196,10 @@ static void site_task(void *self)
     struct sim_node *n = self;
     struct sim *s = n->sim;
     sim_sleep(&s->clock, n->start_ms, NULL);
+    if (n->liar) {
+        sim_liar_run(n);
+        n->done = true;
+    }
     while (!n->done) {
         struct arena arena = arena_make(0);
         n->lives++;
@@ -246,6 +250,8 @@ static enum err aggregator_process(struct sim *s, struct arena *arena)
                                     .site_count = s->o.sites,
                                     .canonical = s->canonical,
                                     .strict = s->o.strict,
+                                    .norm_limit = 1000,
+                                    .share_max = 100,
                                     .straggler_ms = 20000};
     struct aggregator *a;
     TRY(outer_state_open(&s->replica, &s->disk.env, s->cpu, &mo, arena));
@@ -397,6 +403,7 @@ static enum err node_make(struct sim *s, unsigned i)
     TRY_ALLOC(n->trained = arena_array(&s->arena, elements, sizeof *n->trained));
     TRY_ALLOC(n->included = arena_array(&s->arena, elements, sizeof *n->included));
     env_sim_open(&n->env, &s->clock, n->name, s->o.seed * 31 + i);
+    n->liar = s->o.lies && i + 1 == s->o.sites;
     n->env.gives_way = true;
     n->env.wrote = sim_wrote;
     n->env.wrote_self = n;
@@ -502,7 +509,8 @@ struct sim_options sim_draw(uint64_t seed)
         REENCODE,
         EAGER,
         BEFORE_UPDATE,
-        OFFLINE
+        OFFLINE,
+        LIES
     };
 #define DRAW(what, n) rng_below(seed, RNG_TEST, what, n)
     static const float feedbacks[] = {1, 1, 0.5f}, back_offs[] = {0, 0, 0.25f, 2},
@@ -534,6 +542,7 @@ struct sim_options sim_draw(uint64_t seed)
     o.late = !o.strict && DRAW(LATE, 2);
     o.absent = !o.strict && DRAW(ABSENT, 2);
     o.damaged = !o.strict && o.sites > 2 && DRAW(DAMAGED, 3) == 0;
+    o.lies = !o.strict && o.sites > 2 && !o.damaged && DRAW(LIES, 3) == 0;
 #undef DRAW
     return o;
 }

@@ -41,6 +41,7 @@ struct sim_options {
     /* quorum: the last site starts late; the first is away for long; what the second of three or
      * more trained is not finite now and then */
     bool late, absent, damaged;
+    bool lies; /* quorum, three sites or more: the last one sends what must be refused */
 };
 struct sim_result {
     bool ok;
@@ -51,6 +52,7 @@ struct sim_result {
         postponed,      /* site_train.h: steps given up, rounds that waited offline */
         backed_off,     /* rounds that a backlog made whole */
         damaged,        /* deltas that were not finite */
+        lies_refused,   /* contributions of a lying site that were answered `invalid` */
         reencoded,      /* rounds of one payload, the aggregator's own */
         residuals_lost; /* the aggregator's, with a damaged state: such a run differs from a calm
                            one */

@@ -142,6 +142,8 @@ static void saw_offered(void *self, const struct wire_contribution *m, const uin
     char path[64];
     size_t size;
     snprintf(path, sizeof path, "outbox/%u/%llu", m->fragment, (unsigned long long)m->round);
+    if (n->liar)
+        return;
     const uint8_t *stored = env_sim_look(&n->env, path, &size);
     if (!stored || size < OUTBOX_HEADER_BYTES + m->payload_bytes ||
         memcmp(stored + OUTBOX_HEADER_BYTES, payload, m->payload_bytes))
@@ -463,7 +465,7 @@ void sim_check_end(struct sim *s)
             sim_violate(s, "fragment %u ended after %llu rounds", f,
                         (unsigned long long)s->committed[f]);
     for (unsigned i = 0; i < s->o.sites && !s->clock.halted; i++) {
-        if (!disk_load(s, &s->node[i].env, true, &m, &a))
+        if (s->node[i].liar || !disk_load(s, &s->node[i].env, true, &m, &a))
             continue;
         struct digest d = outer_state_digest(&m, false);
         s->r->residual[i] = outer_state_digest(&m, true);

@@ -39,6 +39,7 @@ struct sim_node { /* a site */
     int64_t step, checkpoint_every;
     uint64_t start_ms, step_ms, away_from_ms, away_until_ms;
     bool done;
+    bool liar; /* sim_liar.c in place of a site */
     /* books, per element of the slab in fragment order */
     sim_fixed *trained, *included;
     bool void_books; /* took a snapshot: its residual was given up */
@@ -87,6 +88,12 @@ void sim_damage(struct sim_node *n, float *part); /* what the site trained, now 
 /* sim_steps.c: carries out what the stepper says of this event */
 enum err sim_event(struct sim_node *n, enum stepper_phase phase, int64_t step) MUST;
 enum err sim_resume(struct sim_node *n) MUST; /* the checkpoint is loaded, the site started */
+
+/* sim_liar.c */
+struct sim_liar {
+    uint64_t epoch, incarnation;
+};
+void sim_liar_run(struct sim_node *n); /* until all others are done */
 
 /* sim_check.c */
 void sim_watch(struct sim *s);

@@ -72,7 +72,7 @@ static bool compare(struct sim_options o, struct sim_result *r)
 
 struct totals {
     uint64_t seeds, failed, calls, crashes, restarts, commits, snapshots, excluded, gap_ms, books,
-        virtual_ms, backed_off, damaged, reencoded, residuals_lost;
+        virtual_ms, backed_off, damaged, reencoded, residuals_lost, lies_refused;
 };
 
 static bool run(uint64_t seed, struct totals *t)
@@ -92,6 +92,7 @@ static bool run(uint64_t seed, struct totals *t)
     t->excluded += r.excluded;
     t->backed_off += r.backed_off;
     t->damaged += r.damaged;
+    t->lies_refused += r.lies_refused;
     t->reencoded += r.reencoded;
     t->residuals_lost += r.residuals_lost;
     t->books += r.books_checked;
@@ -175,14 +176,15 @@ int main(int argc, char **argv)
     double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
     printf("seeds=%llu failed=%llu seconds=%.1f hours_simulated=%.0f calls=%llu crashes=%llu "
            "restarts=%llu "
-           "commits=%llu backed_off=%llu damaged=%llu reencoded=%llu residuals_lost=%llu "
+           "commits=%llu backed_off=%llu damaged=%llu lies_refused=%llu reencoded=%llu "
+           "residuals_lost=%llu "
            "snapshots=%llu excluded=%llu books=%llu longest_gap_s=%.0f\n",
            (unsigned long long)t.seeds, (unsigned long long)t.failed, seconds,
            (double)t.virtual_ms / 3.6e6, (unsigned long long)t.calls, (unsigned long long)t.crashes,
            (unsigned long long)t.restarts, (unsigned long long)t.commits,
            (unsigned long long)t.backed_off, (unsigned long long)t.damaged,
-           (unsigned long long)t.reencoded, (unsigned long long)t.residuals_lost,
-           (unsigned long long)t.snapshots, (unsigned long long)t.excluded,
-           (unsigned long long)t.books, (double)t.gap_ms / 1000);
+           (unsigned long long)t.lies_refused, (unsigned long long)t.reencoded,
+           (unsigned long long)t.residuals_lost, (unsigned long long)t.snapshots,
+           (unsigned long long)t.excluded, (unsigned long long)t.books, (double)t.gap_ms / 1000);
     return t.failed ? 1 : 0;
 }
