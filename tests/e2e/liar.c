@@ -1,0 +1,157 @@
+/* A site that lies, over the real link and with a certificate of the run: values of 3.3e38, weights
+ * of FLT_MAX, NaN, one after the other, to every round it finds, until the last is committed.
+ *
+ *   liar --config run.yaml --site.name NAME
+ *
+ * outer.codec must be bf16, with one fragment. Ends with 0 when every lie was refused.
+ */
+#include <float.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "kernels/base/args.h"
+#include "outer/config/run.h"
+
+enum { PAUSE_MS = 20, TRIES_MAX = 3000 };
+
+static const struct lie {
+    const char *name;
+    uint16_t value; /* bf16 */
+    float weight;
+} lies[] = {{"values", 0x7f78, 1}, {"weight", 0x3c00, FLT_MAX}, {"bits", 0x7fc0, 1}};
+
+struct liar {
+    struct run run;
+    struct link *link;
+    uint64_t epoch, incarnation, round, rounds;
+    struct digest manifest;
+    uint8_t *snapshot, *payload;
+    size_t elements, snapshot_bytes, payload_bytes;
+};
+
+static struct wire_head head_of(const struct liar *l)
+{
+    struct wire_head h = {.config = digest_of(l->run.identity, strlen(l->run.identity)),
+                          .roster_version = 1,
+                          .epoch = l->epoch,
+                          .incarnation = l->incarnation,
+                          .instance = 1};
+    snprintf(h.run, sizeof h.run, "%s", l->run.s.run_name);
+    snprintf(h.site, sizeof h.site, "%s", l->run.o.site_name);
+    return h;
+}
+
+/* As a process that was just started: it may offer other bytes than the one before. */
+static bool liar_hello(struct liar *l)
+{
+    static struct wire_hello_answer a;
+    l->incarnation++;
+    struct wire_hello m = {
+        .head = head_of(l), .major = WIRE_MAJOR, .config = l->run.identity, .fragment_count = 1};
+    if (l->link->ops->hello(l->link, &m, &a) != ERR_OK || !a.epoch)
+        return false;
+    l->epoch = a.epoch;
+    l->round = a.fragments[0].round;
+    l->manifest = a.fragments[0].manifest;
+    return true;
+}
+
+/* Of the shared scales, which lie at the end of a snapshot. False: the round went on meanwhile. */
+static bool liar_grid(struct liar *l, struct digest *grid)
+{
+    size_t blocks = l->elements / 256;
+    struct wire_answer a = {.outcome = ROUND_NONE};
+    struct wire_fetch m = {.head = head_of(l), .what = WIRE_SNAPSHOT, .round = l->round};
+    memset(l->snapshot, 0, l->snapshot_bytes);
+    if (l->round &&
+        (l->link->ops->fetch(l->link, &m, l->snapshot, l->snapshot_bytes, &a) != ERR_OK ||
+         a.outcome != ROUND_NONE))
+        return false;
+    *grid = digest_of(l->snapshot + l->snapshot_bytes - blocks, blocks);
+    return true;
+}
+
+static void payload_make(struct liar *l, uint16_t value)
+{
+    size_t blocks = l->elements / 256, bits = (blocks + 7) / 8;
+    memset(l->payload, 120, blocks); /* a block code as good as any */
+    memset(l->payload + blocks, 0, bits);
+    for (size_t b = 0; b < blocks; b++)
+        l->payload[blocks + b / 8] |= (uint8_t)(1 << b % 8);
+    for (size_t i = 0; i < l->elements; i++)
+        memcpy(l->payload + blocks + bits + 2 * i, &value, sizeof value);
+    l->payload_bytes = blocks + bits + 2 * l->elements;
+}
+
+static bool lie_refused(struct liar *l, const struct lie *lie)
+{
+    struct wire_answer a = {.outcome = ROUND_NONE};
+    struct wire_contribution m = {
+        .round = l->round, .codec = CODEC_BF16, .parent = l->manifest, .weight = lie->weight};
+    m.head = head_of(l);
+    if (!liar_grid(l, &m.grid))
+        return true;
+    payload_make(l, lie->value);
+    m.payload_bytes = l->payload_bytes;
+    m.payload = digest_of(l->payload, l->payload_bytes);
+    if (l->link->ops->contribute(l->link, &m, l->payload, &a) != ERR_OK)
+        return true;
+    printf("lie=%s round=%llu answer=%s text=\"%s\"\n", lie->name, (unsigned long long)l->round,
+           round_outcome_name(a.outcome), a.text);
+    fflush(stdout);
+    return a.outcome != ROUND_RECEIPT;
+}
+
+static enum err liar_open(struct liar *l, const struct args *args, const char *config)
+{
+    const struct run_source source = {.role = RUN_SITE, .config = config, .args = args};
+    struct link_dial d = {.server_name = "localhost"};
+    TRY(run_open(&l->run, &source));
+    l->elements = l->run.sync.fragments.f[0].elements;
+    l->rounds = schedule_rounds(&l->run.sync.schedule, 0);
+    l->snapshot_bytes = outer_opt_bytes(&l->run.sync.outer) * l->elements + l->elements / 256;
+    TRY_ALLOC(l->snapshot = arena_alloc(&l->run.perm, l->snapshot_bytes));
+    TRY_ALLOC(l->payload = arena_alloc(&l->run.perm, 4 * l->elements));
+    TRY(run_tls(&l->run, l->run.o.site_name, &d.tls));
+    d.target = l->run.o.site_aggregator;
+    return link_open(&l->link, &d);
+}
+
+static bool liar_run(struct liar *l)
+{
+    bool refused = true;
+    struct wire_answer a;
+    for (unsigned i = 0; refused && i < TRIES_MAX; i++) {
+        nanosleep(&(struct timespec){0, PAUSE_MS * 1000000L}, NULL);
+        if (!liar_hello(l))
+            continue;
+        if (l->round == l->rounds)
+            break;
+        refused = lie_refused(l, &lies[i % (sizeof lies / sizeof *lies)]);
+    }
+    struct wire_leave m = {.head = head_of(l)};
+    return refused && l->link->ops->leave(l->link, &m, &a) == ERR_OK;
+}
+
+int main(int argc, char **argv)
+{
+    static struct liar l;
+    const char *config = NULL;
+    const struct args_option options[] = {
+        {"config", ARGS_TEXT, &config, .value = "FILE", .required = true, .help = "Configuration."},
+    };
+    struct args args = {.command = "liar", .settings = true, .options = options, .count = 1};
+    link_tune();
+    l.run.perm = arena_make(0);
+    enum err e = args_parse(&args, argc, argv, &l.run.perm);
+    if (e == ERR_OK)
+        e = liar_open(&l, &args, config);
+    bool refused = e == ERR_OK && liar_run(&l);
+    if (e != ERR_OK)
+        fprintf(stderr, "%s\n", err_message());
+    if (l.link)
+        l.link->ops->close(l.link);
+    run_close(&l.run);
+    return refused ? 0 : 1;
+}
