@@ -192,3 +192,11 @@ enum err args_parse(struct args *a, int argc, char **argv, struct arena *arena)
                                          a->options[i].value, a->options[i].help)));
     return m.text ? err_set(ERR_CONFIG, "%s", m.text) : ERR_OK;
 }
+
+const char *args_line(struct arena *arena, int argc, char **argv)
+{
+    char *text = arena_printf(arena, "atoll");
+    for (int i = 0; i < argc && text; i++)
+        text = arena_printf(arena, "%s %s", text, argv[i]);
+    return text ? text : "";
+}

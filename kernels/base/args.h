@@ -51,5 +51,7 @@ struct args {
 
 /* argv[0] is the subcommand's name and is skipped. */
 enum err args_parse(struct args *a, int argc, char **argv, struct arena *arena) MUST;
+/* "atoll train --config run.yaml", for a record of what was typed; "" without memory. */
+const char *args_line(struct arena *arena, int argc, char **argv);
 
 #endif

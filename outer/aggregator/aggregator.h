@@ -23,9 +23,11 @@ struct aggregator_options {
     const char *canonical; /* pinned keys; its digest is the configuration digest */
     bool strict;
     uint64_t straggler_ms;
-    void (*committed)(void *self,
-                      const struct manifest
-                          *m); /* after each commit, in the thread of work(); NULL: nobody asks */
+    /* After each commit, with what the round waited since its first contribution; in the thread of
+     * work(). NULL: nobody asks. */
+    void (*committed)(void *self, const struct manifest *m, uint64_t waited_ms);
+    /* A site has adopted a state (wire_report.round): after each report. NULL: nobody asks. */
+    void (*adopted)(void *self, unsigned site, const struct wire_report *m);
     void *self;
     unsigned index, count; /* of several that share the fragments: fragment f is of the one at f %
                               count; 0, 0: alone */

@@ -149,7 +149,9 @@ void aggregator_refused(struct aggregator *a, int site, const char *peer, const 
         return;
     s->refused = outcome;
     s->refused_ms = now_ms;
-    log_event(LOG_WARN, "refused", "call=%s peer=%s answer=%s why=%s", call,
+    bool ordinary = outcome == ROUND_REBIND; /* a call from before this process: it says hello */
+    log_event(ordinary ? LOG_INFO : LOG_WARN, ordinary ? "reconnect" : "refused",
+              "call=%s peer=%s answer=%s why=%s", call,
               log_quote(from, sizeof from, peer ? peer : ""), round_outcome_name(outcome),
               log_quote(quoted, sizeof quoted, text));
 }
@@ -489,6 +491,8 @@ void aggregator_report(void *self, const char *peer, const struct wire_report *m
     s->tokens = m->tokens;
     s->bytes_up = m->bytes_up;
     s->bytes_down = m->bytes_down;
+    if (a->o.adopted)
+        a->o.adopted(a->o.self, (unsigned)site, m);
     /* m->round: the state; the round before it led there, as in ev=accept and ev=commit */
     log_event(LOG_DETAIL, "adopted",
               "site=%s fragment=%u round=%" PRIu64 " step=%" PRId64

@@ -363,9 +363,10 @@ static enum err commit_done(struct aggregator *a, unsigned fragment, const struc
     f->first_ms = UINT64_MAX;
     bounds_add(&f->norms, m);
     aggregator_step(a, &e, &u);
-    commit_log(a, fragment, m, first_ms == UINT64_MAX ? 0 : now_ms - first_ms);
+    uint64_t waited_ms = first_ms == UINT64_MAX ? 0 : now_ms - first_ms;
+    commit_log(a, fragment, m, waited_ms);
     if (a->o.committed)
-        a->o.committed(a->o.self, m);
+        a->o.committed(a->o.self, m, waited_ms);
     TRY(commit_record(a, fragment));
     return spool_over(a, fragment, m);
 }

@@ -17,7 +17,7 @@
 #include "outer/config/run.h"
 #include "outer/report/ledger_book.h"
 #include "outer/link/tls.h"
-#include "outer/report/progress.h"
+#include "outer/cmd/serve_tell.h"
 #include "outer/cmd/version.h"
 
 enum {
@@ -28,14 +28,15 @@ enum {
 
 struct serve {
     struct run run;
-    const char *config_path;
+    const char *config_path, *command;
     struct dev *cpu;
     struct env *env;
     struct outer_state replica;
     struct aggregator *aggregator;
     struct link_server *server;
-    struct progress progress;
+    struct serve_tell tell;
     struct ledger_book ledger;
+    struct link_tls tls;
     sigset_t signals;
 };
 
@@ -67,14 +68,21 @@ static enum err open_member(struct serve *v)
 }
 
 /* In the thread that works for the link. */
-static void committed(void *self, const struct manifest *m)
+static void committed(void *self, const struct manifest *m, uint64_t waited_ms)
 {
     struct serve *v = self;
+    serve_tell_commit(&v->tell, m, waited_ms);
     ledger_book_predict(&v->ledger, "", m->fragment, m->round, 0, m->aggregate_bytes);
     for (uint32_t i = 0; i < m->site_count; i++)
         if (m->sites[i].included)
             ledger_book_predict(&v->ledger, v->run.o.outer_sites.items[m->sites[i].site],
                                 m->fragment, m->round, m->sites[i].payload_bytes, 0);
+}
+
+static void adopted(void *self, unsigned site, const struct wire_report *m)
+{
+    struct serve *v = self;
+    serve_tell_adopt(&v->tell, site, m);
 }
 
 static enum err open_aggregator(struct serve *v)
@@ -91,6 +99,7 @@ static enum err open_aggregator(struct serve *v)
         .share_max = KEYS_SHARE_MAX,
         .max_local_steps_offline = v->run.o.outer_max_local_steps_offline,
         .committed = committed,
+        .adopted = adopted,
         .self = v,
         .straggler_ms = (uint64_t)llround(v->run.o.outer_straggler_timeout_s * 1000)};
     TRY_ALLOC(o.revoked_path = arena_printf(&v->run.perm, "%s/revoked.txt", v->run.o.tls_dir));
@@ -99,6 +108,13 @@ static enum err open_aggregator(struct serve *v)
                   "sites=%u why=\"a majority of %u is all of them: quorum waits like strict\"",
                   o.site_count, o.site_count);
     return aggregator_open(&v->aggregator, v->env, &v->replica, &o, &v->run.perm);
+}
+
+/* How long is the certificate valid? The file may be another one than at the start. */
+static enum err certificate_check(struct serve *v)
+{
+    return tls_check(&v->tls, v->run.s.run_name, TLS_AGGREGATOR, "aggregator", (int64_t)time(NULL),
+                     &v->tell.days_left);
 }
 
 static enum err open_link(struct serve *v)
@@ -111,9 +127,8 @@ static enum err open_link(struct serve *v)
     struct link_service service = aggregator_service(v->aggregator);
     int port;
     TRY(run_tls(&v->run, "aggregator", &l.tls));
-    int64_t days_left;
-    TRY(tls_check(&l.tls, v->run.s.run_name, TLS_AGGREGATOR, "aggregator", (int64_t)time(NULL),
-                  &days_left));
+    v->tls = l.tls;
+    TRY(certificate_check(v));
     TRY(link_serve(&v->server, &l, &service, &port));
     log_event(LOG_INFO, "listening", "address=%s port=%d", l.address, port);
     return ERR_OK;
@@ -140,18 +155,14 @@ static void say_what(const struct serve *v)
 
 static enum err open_all(struct serve *v)
 {
-    const char *log;
     TRY(env_posix_open(&v->env, v->run.o.serve_dir));
-    TRY_ALLOC(log = arena_printf(&v->run.perm, "%s/log.txt", v->run.o.serve_dir));
-    TRY(progress_open(&v->progress, config_choice_name(log_progress_choices, v->run.o.log_progress),
-                      (unsigned)v->run.o.outer_sites.count, log));
-    if (!v->progress.live && v->run.o.log_progress == LOG_PROGRESS_AUTO)
-        v->progress.quiet = true; /* one line for each commit says as much */
+    TRY(serve_tell_open(&v->tell, &v->run, v->env, v->command, &v->run.perm));
     TRY(aggregator_claim(v->env, v->run.identity));
     TRY(ledger_book_open(&v->ledger, v->run.o.serve_dir, v->run.s.run_name, "aggregator",
                          (unsigned)v->run.o.serve_index, (unsigned)v->run.o.outer_aggregators,
                          &v->run.perm));
     TRY(open_member(v));
+    TRY(serve_tell_start(&v->tell, &v->replica, v->cpu->note, &v->run.perm));
     say_what(v);
     TRY(open_aggregator(v));
     return open_link(v);
@@ -163,70 +174,10 @@ static void close_all(struct serve *v)
         link_shutdown(v->server, GRACE_MS);
     ledger_book_close(&v->ledger);
     aggregator_close(v->aggregator);
+    serve_tell_close(&v->tell);
     outer_state_close(&v->replica);
     dev_close(v->cpu);
-    progress_close(&v->progress);
     env_posix_close(v->env);
-}
-
-/* ---- what it looks like
- * ------------------------------------------------------------------------------- */
-
-static void site_state(const struct aggregator_site_status *s, bool done, uint64_t now_ms,
-                       char *out, size_t size)
-{
-    *out = 0;
-    if (s->left)
-        snprintf(out, size, done ? "done" : "left");
-    else if (!s->heard_ms)
-        snprintf(out, size, "not heard from yet");
-    else if (s->missing_ms && now_ms - s->missing_ms > 2000)
-        snprintf(out, size, "the others wait for it (%llu s)",
-                 (unsigned long long)(now_ms - s->missing_ms) / 1000);
-    else if (!s->bound)
-        snprintf(out, size, "away");
-}
-
-static void show(struct serve *v, const struct aggregator_status *now)
-{
-    uint64_t rounds = 0, of = 0, now_ms = v->env->ops->now_ms(v->env);
-    for (unsigned i = 0; i < now->fragments; i++) {
-        rounds += now->round[i];
-        of += now->rounds[i];
-    }
-    for (unsigned i = 0; i < now->sites; i++) {
-        const struct aggregator_site_status *s = &now->site[i];
-        struct progress_line line = {.step = s->step,
-                                     .steps = v->run.sync.schedule.steps,
-                                     .loss = s->loss,
-                                     .tokens_per_second = s->tokens_per_second,
-                                     .round = rounds,
-                                     .rounds = of,
-                                     .bytes_up = s->bytes_up,
-                                     .bytes_down = s->bytes_down,
-                                     .sync_seconds = -1,
-                                     .eta_seconds = -1};
-        snprintf(line.site, sizeof line.site, "%s", v->run.o.outer_sites.items[i]);
-        site_state(s, now->done, now_ms, line.state, sizeof line.state);
-        progress_update(&v->progress, i, &line);
-    }
-}
-
-static void say_status(const struct serve *v, const struct aggregator_status *now)
-{
-    for (unsigned i = 0; i < now->fragments; i++)
-        log_event(
-            LOG_INFO, "status", "fragment=%u round=%llu of=%llu bound=%u/%u up=%llu down=%llu", i,
-            (unsigned long long)now->round[i], (unsigned long long)now->rounds[i], now->bound,
-            now->sites, (unsigned long long)now->payload_up, (unsigned long long)now->payload_down);
-    uint64_t now_ms = v->env->ops->now_ms(v->env);
-    for (unsigned i = 0; i < now->sites; i++) {
-        char state[96], quoted[128];
-        site_state(&now->site[i], now->done, now_ms, state, sizeof state);
-        log_event(LOG_INFO, "status", "site=%s bound=%d step=%lld state=%s",
-                  v->run.o.outer_sites.items[i], now->site[i].bound, (long long)now->site[i].step,
-                  log_quote(quoted, sizeof quoted, state));
-    }
 }
 
 /* ---- running
@@ -240,20 +191,13 @@ static enum err stopped(const struct aggregator_status *now)
                : err_set(now->failed, "%s", now->why);
 }
 
-static void say_final(const struct serve *v)
+static void status_say(struct serve *v, const struct aggregator_status *now)
 {
-    char hex[65];
-    int64_t count = v->run.o.outer_aggregators;
-    for (unsigned f = (unsigned)v->run.o.serve_index; count > 1 && f < v->replica.fragments->count;
-         f += (unsigned)count) {
-        digest_hex(&v->replica.state[f].digest, hex);
-        log_event(LOG_INFO, "final", "fragment=%u state=%s", f, hex);
+    if (certificate_check(v) != ERR_OK) {
+        v->tell.days_left = -1;
+        err_clear();
     }
-    if (count > 1)
-        return;
-    struct digest d = outer_state_digest(&v->replica, false);
-    digest_hex(&d, hex);
-    log_event(LOG_INFO, "final", "outer_state=%s", hex);
+    serve_tell_status(&v->tell, now);
 }
 
 /* Everything happens in the link's threads; here a person or a service manager is served. */
@@ -262,13 +206,15 @@ static enum err run(struct serve *v)
     struct timespec look = {LOOK_MS / 1000, (LOOK_MS % 1000) * 1000000L};
     struct aggregator_status now;
     uint64_t done_ms = 0;
+    aggregator_status(v->aggregator, &now);
+    serve_tell_standing(&v->tell, &now);
     for (;;) {
         int signal = sigtimedwait(&v->signals, NULL, &look);
         aggregator_status(v->aggregator, &now);
         uint64_t now_ms = v->env->ops->now_ms(v->env);
-        show(v, &now);
-        if (signal == SIGUSR1)
-            say_status(v, &now);
+        serve_tell_show(&v->tell, &now);
+        if (signal == SIGUSR2)
+            status_say(v, &now);
         else if (signal > 0 || now.failed != ERR_OK || link_stopped(v->server))
             return stopped(&now);
         if (now.done && !done_ms)
@@ -278,14 +224,15 @@ static enum err run(struct serve *v)
     }
 }
 
-/* SIGTERM, SIGINT and SIGUSR1 are taken here alone, so they are blocked before the link makes its
+/* These signals are taken here alone, so they are blocked before the link makes its
  * threads. */
 static void block_signals(struct serve *v)
 {
     sigemptyset(&v->signals);
     sigaddset(&v->signals, SIGTERM);
     sigaddset(&v->signals, SIGINT);
-    sigaddset(&v->signals, SIGUSR1);
+    sigaddset(&v->signals, SIGUSR1); /* stops, as at a site */
+    sigaddset(&v->signals, SIGUSR2);
     pthread_sigmask(SIG_BLOCK, &v->signals, NULL);
     signal(SIGPIPE, SIG_IGN);
 }
@@ -303,8 +250,10 @@ static enum err serve(struct serve *v, const struct args *args)
     if (e == ERR_OK)
         e = run(v);
     if (e == ERR_OK)
-        say_final(v);
+        serve_tell_final(&v->tell);
     snprintf(said, sizeof said, "%s", err_message());
+    if (e != ERR_OK && v->tell.replica)
+        serve_tell_stop(&v->tell, said);
     close_all(v);
     return e == ERR_OK ? ERR_OK : err_set(e, "%s", said);
 }
@@ -325,13 +274,14 @@ enum err cmd_serve(int argc, char **argv)
                    "keeps the outer "
                    "state. Ends by itself when every site has the last round. Ctrl-C stops it with "
                    "exit code 75; the "
-                   "same command goes on from there, and so it does after a crash. SIGUSR1 logs "
+                   "same command goes on from there, and so it does after a crash. SIGUSR2 prints "
                    "its status.",
         .example =
             "atoll serve --config run.yaml --serve.listen 0.0.0.0:7443 --serve.dir /var/lib/atoll",
         .settings = true,
         .options = options,
         .count = sizeof options / sizeof *options};
+    v.command = args_line(&v.run.perm, argc, argv);
     enum err e = args_parse(&args, argc, argv, &v.run.perm);
     if (e == ERR_OK && !args.help)
         e = serve(&v, &args);

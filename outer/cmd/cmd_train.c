@@ -234,6 +234,7 @@ static enum err dial(struct job *j)
     if (*j->run.o.site_aggregator_name)
         d.server_name = j->run.o.site_aggregator_name;
     TRY(run_tls(&j->run, j->run.o.site_name, &d.tls));
+    j->tls = d.tls;
     int64_t days_left;
     TRY(tls_check(&d.tls, j->s.run_name, TLS_SITE, j->run.o.site_name, (int64_t)time(NULL),
                   &days_left));
@@ -325,15 +326,18 @@ static enum err open_all(struct job *j)
         TRY(job_reserve(j));
     TRY(train_open(&j->train, &j->s, j->dev, j->coll, (uint32_t)j->run.index, checkpoints,
                    &j->run.perm));
-    if (!j->outer)
-        return ERR_OK;
-    if (is_lead(j))
+    if (j->outer && is_lead(j))
         TRY(open_site(j));
-    return open_exchange(j);
+    if (j->outer)
+        TRY(open_exchange(j));
+    if (is_lead(j))
+        job_status_start(j);
+    return ERR_OK;
 }
 
 static void close_all(struct job *j)
 {
+    job_status_end(j);
     if (j->site)
         site_close(j->site);
     if (j->link)
@@ -403,6 +407,7 @@ static enum err open_instead(struct job *j)
 static enum err train(struct job *j, const struct args *args, bool dry)
 {
     TRY(configure(j, args));
+    job_status_block();
     TRY(coll_open(&j->coll, config_choice_name(device_kind_choices, j->s.device_kind)));
     several = j->coll->size > 1;
     /* One rank for each GPU of a host. */
@@ -444,14 +449,6 @@ static enum err print_keys(struct job *j)
     return ERR_OK;
 }
 
-static const char *command_line(struct arena *a, int argc, char **argv)
-{
-    char *text = arena_printf(a, "atoll");
-    for (int i = 0; i < argc && text; i++)
-        text = arena_printf(a, "%s %s", text, argv[i]);
-    return text ? text : "";
-}
-
 enum err cmd_train(int argc, char **argv)
 {
     struct job j = {.lock = -1};
@@ -482,7 +479,7 @@ enum err cmd_train(int argc, char **argv)
         .settings = true,
         .options = options,
         .count = sizeof options / sizeof *options};
-    j.command = command_line(&j.run.perm, argc, argv);
+    j.command = args_line(&j.run.perm, argc, argv);
     enum err e = args_parse(&args, argc, argv, &j.run.perm);
     if (e == ERR_OK && keys)
         e = print_keys(&j);

@@ -1,10 +1,11 @@
 #ifndef JOB_H
 #define JOB_H
 /* One `atoll train` process: all that it opens, in one place. cmd_train.c opens, runs and closes
- * it; job_memory.c says what it will take; job_tell.c and job_final.c say what happens, to the log,
- * to metrics.jsonl and to the person who looks (lead only: the others' record and progress are
- * closed and take nothing).
+ * it; job_memory.c says what it will take; job_tell.c, job_status.c and job_final.c say what
+ * happens, to the log, to metrics.jsonl and to the person who looks (lead only: the others' record
+ * and progress are closed and take nothing).
  */
+#include <stdatomic.h>
 #include "outer/config/run.h"
 #include "outer/report/ledger_book.h"
 #include "outer/plan/plan.h"
@@ -48,6 +49,11 @@ struct job {
     double began, last_round; /* seconds */
     double eval_loss;         /* the last one; NAN: none */
     int64_t eval_step;
+    bool unreachable;    /* the aggregator, as last said */
+    struct link_tls tls; /* of this site's certificate */
+    pthread_t status;    /* waits for SIGUSR2 */
+    bool status_runs;
+    atomic_bool status_stop;
     char farewell[2048]; /* for a person, after the rows; "": none */
 };
 
@@ -73,6 +79,11 @@ void job_tell_notice(void *self, const char *text);
 void job_tell_eval(struct job *j, int64_t step, double loss, size_t tokens, const char *of);
 void job_tell_stop(struct job *j, const char *reason);
 void job_line(struct job *j); /* name, rounds and bytes of j->line */
+/* job_status.c: what SIGUSR2 prints. The signal is blocked before any thread is made. */
+void job_status_block(void);
+void job_status_start(struct job *j);
+void job_status_end(struct job *j);
+void job_status_text(struct job *j, char *out, size_t size);
 /* job_final.c */
 enum err job_tell_final(struct job *j) MUST; /* digests of what was trained */
 /* After the progress rows have stopped. shown: they were wanted. */

@@ -7,6 +7,8 @@
 #include "outer/plan/plan_settings.h"
 #include "outer/cmd/version.h"
 
+static const char starting[] = "starting"; /* before the first step */
+
 double job_now(void)
 {
     struct timespec now;
@@ -85,6 +87,10 @@ enum err job_tell_start(struct job *j, int64_t step)
     jsonl_text(r, "command", j->command);
     jsonl_text(r, "config", config);
     jsonl_end(r);
+    job_line(j);
+    j->line.step = step;
+    snprintf(j->line.state, sizeof j->line.state, "%s", starting);
+    progress_update(&j->progress, 0, &j->line);
     return ERR_OK;
 }
 
@@ -222,6 +228,7 @@ void job_line(struct job *j)
 
 static void show_round(struct job *j, const struct site_train_round *r)
 {
+    j->unreachable = false;
     if (j->committed[r->fragment] < r->round + 1)
         j->committed[r->fragment] = r->round + 1;
     job_line(j);
@@ -239,12 +246,14 @@ static void show_step(struct job *j, const struct train_report *r)
         progress_pace_step(&j->pace, r->step - 1, j->run.o.outer_every, now - r->step_seconds);
     progress_pace_step(&j->pace, r->step, j->run.o.outer_every, now);
     line_totals(j);
+    if (strcmp(l->state, starting) == 0)
+        l->state[0] = 0;
     l->step = r->step;
     l->steps = r->steps;
     l->loss = r->loss;
     l->tokens_per_second = progress_smooth(l->tokens_per_second, r->tokens_per_second);
     l->sync_seconds = next > r->step ? (double)(next - r->step) * r->step_seconds : -1;
-    l->eta_seconds = progress_pace_eta(&j->pace, r->steps);
+    l->eta_seconds = r->step < r->steps ? progress_pace_eta(&j->pace, r->steps) : -1;
     progress_update(&j->progress, 0, l);
 }
 
@@ -329,6 +338,8 @@ void job_tell_notice(void *self, const char *text)
     char quoted[256];
     bool reached = strcmp(text, "aggregator reached again") == 0; /* the end of a state */
     line_name(j);
+    j->unreachable =
+        strncmp(text, "aggregator unreachable", 22) == 0 || (j->unreachable && !reached);
     snprintf(j->line.state, sizeof j->line.state, "%s", reached ? "" : text);
     progress_update(&j->progress, 0, &j->line);
     if (!is_news(j, text))

@@ -84,16 +84,36 @@ static void screen_redraw(struct progress *p)
     fflush(stderr);
 }
 
+static void print_above(struct progress *p, const char *text)
+{
+    screen_erase(p);
+    fprintf(stderr, "%s\n", text);
+    screen_draw(p);
+    fflush(stderr);
+}
+
+void progress_say(struct progress *p, const char *text)
+{
+    pthread_mutex_lock(&lock);
+    if (p->open && p->live)
+        print_above(p, text);
+    pthread_mutex_unlock(&lock);
+}
+
+void progress_look(struct progress *p, unsigned index, struct progress_line *line, double *state_s)
+{
+    pthread_mutex_lock(&lock);
+    *line = p->lines[index];
+    *state_s = seconds_now() - p->changed[index];
+    pthread_mutex_unlock(&lock);
+}
+
 /* What a signal handler left to say. */
 static void interrupted_print(struct progress *p)
 {
     const char *sentence = atomic_exchange(&interrupted, NULL);
-    if (!sentence)
-        return;
-    screen_erase(p);
-    fprintf(stderr, "%s\n", sentence);
-    screen_draw(p);
-    fflush(stderr);
+    if (sentence)
+        print_above(p, sentence);
 }
 
 void progress_interrupt(const char *sentence, bool ends)
@@ -164,9 +184,7 @@ static void log_sink_write(void *self, enum log_level level, const char *line)
         if (localtime_r(&now.tv_sec, &parts))
             strftime(clock, sizeof clock, "%H:%M:%S", &parts);
         progress_sentence(text, sizeof text, line, clock);
-        screen_erase(p);
-        fprintf(stderr, "%s\n", text);
-        screen_draw(p);
+        print_above(p, text);
     } else if (!p->live && level >= LOG_INFO) {
         fprintf(stderr, "t=%lld.%03ld %s\n", (long long)now.tv_sec, now.tv_nsec / 1000000, line);
     }

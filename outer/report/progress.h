@@ -69,6 +69,10 @@ enum err progress_open(struct progress *p, const char *mode, unsigned count,
 void progress_close(struct progress *p); /* draws the last state, gives the log back to stderr */
 void progress_update(struct progress *p, unsigned index, const struct progress_line *line);
 bool progress_shows(const struct progress *p); /* false: mode none, or closed */
+/* A line above the rows; nothing where there are none: a log event says it there. */
+void progress_say(struct progress *p, const char *text);
+/* The row as it is shown. state_s: seconds since its state was said. Any thread. */
+void progress_look(struct progress *p, unsigned index, struct progress_line *line, double *state_s);
 /* From a signal handler: the sentence goes to stderr, above the rows where there are some. It must
  * stay valid. ends: the process ends before anything is drawn again. */
 void progress_interrupt(const char *sentence, bool ends);

@@ -123,8 +123,9 @@ static double hub_works(struct link_line_hub *h, double from_s, double takes_s)
     return h->free_s;
 }
 
-void link_line_committed(void *hub, const struct manifest *m)
+void link_line_committed(void *hub, const struct manifest *m, uint64_t waited_ms)
 {
+    (void)waited_ms;
     struct link_line_hub *h = hub;
     double takes_s = (h->outer->commit_s + manifest_included(m) * h->outer->sum_s) *
                      (double)h->elements[m->fragment];

@@ -55,7 +55,7 @@ void link_line_hub_open(struct link_line_hub *h, struct link_sim_server *s, cons
                         const struct schedule *schedule, const struct exchange_cost *outer,
                         double bps);
 /* The aggregator's service has committed this round: aggregator_options.committed. */
-void link_line_committed(void *hub, const struct manifest *m);
+void link_line_committed(void *hub, const struct manifest *m, uint64_t waited_ms);
 void link_line_open(struct link_line *l, struct link_line_hub *h, struct link_line_end *end,
                     const char *run, const char *name);
 /* The running task waits, to the fraction of a tick over many waits; kick wakes it earlier. */

@@ -1,0 +1,391 @@
+#include "outer/cmd/serve_tell.h"
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <time.h>
+#include "kernels/base/log.h"
+#include "outer/cmd/version.h"
+
+enum { NORM_SAMPLE = 1 << 16, TEXT_MAX = 2048 };
+
+static double seconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static const char *site_name(const struct serve_tell *t, unsigned site)
+{
+    return t->run->o.outer_sites.items[site];
+}
+
+static unsigned site_count(const struct serve_tell *t)
+{
+    return (unsigned)t->run->o.outer_sites.count;
+}
+
+static bool lone(const struct serve_tell *t)
+{
+    return t->run->o.outer_aggregators <= 1;
+}
+
+/* Of several aggregators each serves every count-th fragment. */
+static bool serves(const struct serve_tell *t, unsigned fragment)
+{
+    return lone(t) || (int64_t)fragment % t->run->o.outer_aggregators == t->run->o.serve_index;
+}
+
+/* ---- metrics.jsonl ------------------------------------------------------------------------- */
+/* What the processes before this one were told by the sites. */
+static void sites_read(struct serve_tell *t, const char *path)
+{
+    struct jsonl_reader reader;
+    struct jsonl_row row;
+    if (!jsonl_reader_open(&reader, path))
+        return;
+    while (jsonl_next(&reader, &row)) {
+        unsigned site = 0;
+        while (site < site_count(t) && strcmp(jsonl_string(&row, "site"), site_name(t, site)) != 0)
+            site++;
+        if (!jsonl_is(&row, "site") || site == site_count(t))
+            continue;
+        struct serve_site *s = &t->site[site];
+        s->step = (int64_t)jsonl_number(&row, "step");
+        s->loss = jsonl_number(&row, "loss");
+        s->tokens_per_second = jsonl_number(&row, "tokens_per_second");
+        s->up = (uint64_t)jsonl_number(&row, "up_total");
+        s->down = (uint64_t)jsonl_number(&row, "down_total");
+    }
+    jsonl_reader_close(&reader);
+}
+
+enum err serve_tell_open(struct serve_tell *t, const struct run *run, struct env *env,
+                         const char *command, struct arena *perm)
+{
+    const char *log, *path;
+    *t = (struct serve_tell){.run = run, .env = env, .command = command, .began = seconds_now()};
+    pthread_mutex_init(&t->mutex, NULL);
+    for (unsigned i = 0; i < site_count(t); i++)
+        t->site[i].loss = t->site[i].tokens_per_second = NAN;
+    TRY_ALLOC(log = arena_printf(perm, "%s/log.txt", run->o.serve_dir));
+    TRY_ALLOC(path = arena_printf(perm, "%s/%s", run->o.serve_dir, RECORD_FILE));
+    TRY(progress_open(&t->progress, config_choice_name(log_progress_choices, run->o.log_progress),
+                      site_count(t), log));
+    if (!t->progress.live && run->o.log_progress == LOG_PROGRESS_AUTO)
+        t->progress.quiet = true; /* one line for each commit says as much */
+    TRY(jsonl_open(&t->record, path, perm));
+    sites_read(t, path);
+    return ERR_OK;
+}
+
+/* "a,b,c" of the sites that a manifest includes, or of those that it leaves out. */
+static void names_of(const struct serve_tell *t, const struct manifest *m, bool included, char *out,
+                     size_t size)
+{
+    size_t used = 0;
+    *out = 0;
+    for (uint32_t i = 0; i < m->site_count && used < size; i++)
+        if (m->sites[i].included == included)
+            used += (size_t)snprintf(out + used, size - used, "%s%s", used ? "," : "",
+                                     site_name(t, m->sites[i].site));
+}
+
+static uint64_t rounds_of(const struct serve_tell *t, uint64_t *committed)
+{
+    uint64_t all = 0;
+    *committed = 0;
+    for (unsigned f = 0; f < t->run->sync.fragments.count; f++)
+        if (serves(t, f)) {
+            all += schedule_rounds(&t->run->sync.schedule, f);
+            *committed += t->replica->state[f].round;
+        }
+    return all;
+}
+
+enum err serve_tell_start(struct serve_tell *t, struct outer_state *replica, const char *note,
+                          struct arena *perm)
+{
+    const struct run *run = t->run;
+    const struct config_table tables[] = {keys_inner((struct settings *)(uintptr_t)&run->s),
+                                          keys_outer((struct outer_settings *)(uintptr_t)&run->o)};
+    struct jsonl *r = &t->record;
+    uint64_t committed;
+    char *config, names[TEXT_MAX] = "";
+    size_t used = 0;
+    t->replica = replica;
+    TRY(config_print(tables, 2, perm, &config));
+    for (unsigned i = 0; i < site_count(t) && used < sizeof names; i++)
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? "," : "",
+                                 site_name(t, i));
+    jsonl_begin(r, "start");
+    jsonl_text(r, "run", run->s.run_name);
+    jsonl_text(r, "role", "aggregator");
+    jsonl_int(r, "index", run->o.serve_index);
+    jsonl_int(r, "aggregators", run->o.outer_aggregators);
+    jsonl_int(r, "sites", site_count(t));
+    jsonl_text(r, "site_names", names);
+    jsonl_text(r, "version", version_number());
+    jsonl_text(r, "commit", version_commit());
+    jsonl_text(r, "compiler", version_compiler());
+    jsonl_text(r, "device", note);
+    jsonl_int(r, "threads", run->s.device_threads);
+    jsonl_int(r, "parameters", (int64_t)run->table.parameters);
+    jsonl_int(r, "steps", run->s.train_steps);
+    jsonl_int(r, "tokens_per_step", run->s.train_batch_tokens);
+    jsonl_int(r, "rounds", (int64_t)rounds_of(t, &committed));
+    jsonl_int(r, "committed", (int64_t)committed);
+    jsonl_text(r, "command", t->command);
+    jsonl_text(r, "config", config);
+    jsonl_end(r);
+    return ERR_OK;
+}
+
+void serve_tell_close(struct serve_tell *t)
+{
+    if (!t->run)
+        return;
+    progress_close(&t->progress);
+    jsonl_close(&t->record);
+    pthread_mutex_destroy(&t->mutex);
+}
+
+/* Estimate from at most NORM_SAMPLE values in even steps: a commit must not wait for a walk over
+ * all. */
+static double norm_of(const float *x, size_t elements)
+{
+    size_t stride = elements / NORM_SAMPLE + 1, count = 0;
+    double sum = 0;
+    for (size_t i = 0; x && i < elements; i += stride, count++)
+        sum += (double)x[i] * (double)x[i];
+    return count ? sqrt(sum * (double)elements / (double)count) : NAN;
+}
+
+void serve_tell_commit(struct serve_tell *t, const struct manifest *m, uint64_t waited_ms)
+{
+    const struct outer_state_fragment *s = &t->replica->state[m->fragment];
+    size_t elements = t->run->sync.fragments.f[m->fragment].elements;
+    struct jsonl *r = &t->record;
+    char hex[65], with[TEXT_MAX], without[TEXT_MAX];
+    uint64_t up = 0;
+    digest_hex(&m->state_after, hex);
+    names_of(t, m, true, with, sizeof with);
+    names_of(t, m, false, without, sizeof without);
+    pthread_mutex_lock(&t->mutex);
+    for (uint32_t i = 0; i < m->site_count; i++) {
+        uint64_t bytes = m->sites[i].included ? m->sites[i].payload_bytes : 0;
+        t->site[m->sites[i].site].up += bytes;
+        up += bytes;
+    }
+    jsonl_begin(r, "round");
+    jsonl_int(r, "fragment", m->fragment);
+    jsonl_int(r, "round", (int64_t)m->round);
+    jsonl_int(r, "of", (int64_t)schedule_rounds(&t->run->sync.schedule, m->fragment));
+    jsonl_int(r, "included", manifest_included(m));
+    jsonl_int(r, "sites", m->site_count);
+    jsonl_text(r, "with", with);
+    jsonl_text(r, "without", without);
+    jsonl_int(r, "waited_ms", (int64_t)waited_ms);
+    jsonl_real(r, "weight", (double)manifest_weight(m));
+    jsonl_int(r, "up", (int64_t)up);
+    jsonl_int(r, "down", (int64_t)m->aggregate_bytes);
+    jsonl_real(r, "parameter_norm", norm_of(s->theta, elements));
+    jsonl_real(r, "momentum_norm", norm_of(s->momentum, elements));
+    jsonl_text(r, "state", hex);
+    jsonl_end(r);
+    pthread_mutex_unlock(&t->mutex);
+}
+
+/* Bytes of the aggregate that led to this state. */
+static uint64_t aggregate_bytes(const struct serve_tell *t, unsigned fragment, uint64_t round)
+{
+    struct manifest m;
+    if (outer_state_manifest(t->replica, fragment, round, &m) == ERR_OK)
+        return m.aggregate_bytes;
+    err_clear();
+    return 0; /* history that is no longer kept */
+}
+
+void serve_tell_adopt(struct serve_tell *t, unsigned site, const struct wire_report *m)
+{
+    struct serve_site *s = &t->site[site];
+    struct jsonl *r = &t->record;
+    uint64_t round = m->round ? m->round - 1 : 0, down = aggregate_bytes(t, m->fragment, round);
+    pthread_mutex_lock(&t->mutex);
+    s->step = m->step;
+    s->loss = m->loss;
+    s->tokens_per_second = m->tokens_per_second;
+    s->down += down;
+    jsonl_begin(r, "site");
+    jsonl_text(r, "site", site_name(t, site));
+    jsonl_int(r, "fragment", m->fragment);
+    jsonl_int(r, "round", (int64_t)round);
+    jsonl_int(r, "step", m->step);
+    jsonl_real(r, "loss", m->loss);
+    jsonl_real(r, "tokens_per_second", m->tokens_per_second);
+    jsonl_int(r, "tokens", (int64_t)m->tokens);
+    jsonl_int(r, "up_total", (int64_t)s->up);
+    jsonl_int(r, "down_total", (int64_t)s->down);
+    jsonl_end(r);
+    pthread_mutex_unlock(&t->mutex);
+}
+
+void serve_tell_stop(struct serve_tell *t, const char *reason)
+{
+    pthread_mutex_lock(&t->mutex);
+    jsonl_begin(&t->record, "stop");
+    jsonl_text(&t->record, "reason", reason);
+    jsonl_end(&t->record);
+    pthread_mutex_unlock(&t->mutex);
+}
+
+/* ---- what a person sees -------------------------------------------------------------------- */
+static void site_state(const struct aggregator_site_status *s, bool done, uint64_t now_ms,
+                       char *out, size_t size)
+{
+    *out = 0;
+    if (done)
+        snprintf(out, size, "done");
+    else if (s->left)
+        snprintf(out, size, "left");
+    else if (!s->heard_ms)
+        snprintf(out, size, "not heard from yet");
+    else if (s->missing_ms && now_ms - s->missing_ms > 2000)
+        snprintf(out, size, "the others wait for it for %" PRIu64 " s",
+                 (now_ms - s->missing_ms) / 1000);
+    else if (!s->bound)
+        snprintf(out, size, "connection lost");
+}
+
+static void row_make(struct serve_tell *t, struct progress_line *line,
+                     const struct aggregator_status *now, unsigned i)
+{
+    const struct serve_site *s = &t->site[i];
+    *line = (struct progress_line){.step = s->step,
+                                   .steps = t->run->sync.schedule.steps,
+                                   .loss = s->loss,
+                                   .tokens_per_second = s->tokens_per_second,
+                                   .bytes_up = s->up,
+                                   .bytes_down = s->down,
+                                   .sync_seconds = -1,
+                                   .eta_seconds = -1};
+    for (unsigned f = 0; f < now->fragments; f++) {
+        line->round += now->round[f];
+        line->rounds += now->rounds[f];
+    }
+    snprintf(line->site, sizeof line->site, "%s", site_name(t, i));
+    site_state(&now->site[i], now->done, t->env->ops->now_ms(t->env), line->state,
+               sizeof line->state);
+}
+
+void serve_tell_show(struct serve_tell *t, const struct aggregator_status *now)
+{
+    for (unsigned i = 0; i < now->sites && i < PROGRESS_LINES_MAX; i++) {
+        struct progress_line line;
+        struct progress_pace *p = &t->pace[i];
+        pthread_mutex_lock(&t->mutex);
+        row_make(t, &line, now, i);
+        if (now->site[i].heard_ms && line.step != p->last)
+            progress_pace_step(p, line.step, 1, seconds_now());
+        pthread_mutex_unlock(&t->mutex);
+        if (p->count && line.step < line.steps)
+            line.eta_seconds = progress_pace_eta(p, line.steps);
+        progress_update(&t->progress, i, &line);
+    }
+}
+
+static const char *committed_text(const struct serve_tell *t, char out[96])
+{
+    uint64_t committed, rounds = rounds_of(t, &committed);
+    snprintf(out, 96, "%" PRIu64 " of %" PRIu64 " rounds committed", committed, rounds);
+    return out;
+}
+
+void serve_tell_status(struct serve_tell *t, const struct aggregator_status *now)
+{
+    char rounds[96], quoted[400], text[400];
+    uint64_t now_ms = t->env->ops->now_ms(t->env);
+    snprintf(text, sizeof text,
+             "aggregator of run %s: %s, %u of %u sites connected, certificate valid for %lld days",
+             t->run->s.run_name, committed_text(t, rounds), now->bound, now->sites,
+             (long long)t->days_left);
+    progress_say(&t->progress, text);
+    log_event(LOG_INFO, "status", "text=%s", log_quote(quoted, sizeof quoted, text));
+    for (unsigned f = 0; f < now->fragments; f++)
+        log_event(LOG_INFO, "status", "fragment=%u committed=%" PRIu64 " of=%" PRIu64, f,
+                  now->round[f], now->rounds[f]);
+    for (unsigned i = 0; i < now->sites; i++) {
+        struct progress_line line;
+        const struct aggregator_site_status *s = &now->site[i];
+        pthread_mutex_lock(&t->mutex);
+        row_make(t, &line, now, i);
+        pthread_mutex_unlock(&t->mutex);
+        size_t n = (size_t)snprintf(text, sizeof text, "  site %s: %s, step %lld of %lld",
+                                    line.site, *line.state ? line.state : "training",
+                                    (long long)line.step, (long long)line.steps);
+        if (isfinite(line.loss))
+            n += (size_t)snprintf(text + n, sizeof text - n, ", loss %.4f", line.loss);
+        if (s->heard_ms)
+            snprintf(text + n, sizeof text - n, ", last heard from %" PRIu64 " s ago",
+                     (now_ms - s->heard_ms) / 1000);
+        progress_say(&t->progress, text);
+        log_event(LOG_INFO, "status", "text=%s", log_quote(quoted, sizeof quoted, text + 2));
+    }
+}
+
+void serve_tell_standing(struct serve_tell *t, const struct aggregator_status *now)
+{
+    char text[256], quoted[300], rounds[96];
+    uint64_t committed, all = rounds_of(t, &committed);
+    if (!committed)
+        return;
+    snprintf(text, sizeof text, "run %s goes on: %s", t->run->s.run_name,
+             committed_text(t, rounds));
+    if (committed == all)
+        snprintf(text, sizeof text, "run %s has all its %" PRIu64 " rounds; %s", t->run->s.run_name,
+                 all,
+                 now->done ? "every site has the last one: nothing is left to do"
+                           : "waiting for the sites that have not confirmed the last one");
+    progress_say(&t->progress, text);
+    log_event(LOG_INFO, "standing", "text=%s", log_quote(quoted, sizeof quoted, text));
+}
+
+/* For a person, above the last rows. */
+static void final_say(struct serve_tell *t, const char *hex)
+{
+    char rounds[96], time[32], text[400];
+    progress_duration(time, sizeof time, seconds_now() - t->began);
+    snprintf(text, sizeof text, "run %s is finished: %s; this process ran %s", t->run->s.run_name,
+             committed_text(t, rounds), time);
+    progress_say(&t->progress, text);
+    if (*hex) {
+        snprintf(text, sizeof text, "  outer state SHA-256  %s", hex);
+        progress_say(&t->progress, text);
+    }
+    snprintf(text, sizeof text, "  next                 atoll report %s --out report.html",
+             t->run->o.serve_dir);
+    progress_say(&t->progress, text);
+}
+
+void serve_tell_final(struct serve_tell *t)
+{
+    char hex[65] = "";
+    for (unsigned f = 0; !lone(t) && f < t->replica->fragments->count; f++) {
+        if (!serves(t, f))
+            continue;
+        digest_hex(&t->replica->state[f].digest, hex);
+        log_event(LOG_INFO, "final", "fragment=%u state=%s", f, hex);
+        hex[0] = 0;
+    }
+    if (lone(t)) {
+        struct digest d = outer_state_digest(t->replica, false);
+        digest_hex(&d, hex);
+        log_event(LOG_INFO, "final", "outer_state=%s", hex);
+    }
+    pthread_mutex_lock(&t->mutex);
+    jsonl_begin(&t->record, "final");
+    jsonl_text(&t->record, "outer", *hex ? hex : "-");
+    jsonl_end(&t->record);
+    pthread_mutex_unlock(&t->mutex);
+    final_say(t, hex);
+}

@@ -1,0 +1,50 @@
+#ifndef SERVE_TELL_H
+#define SERVE_TELL_H
+/* What an aggregator says: metrics.jsonl (docs/metrics.md), the live rows of its sites, the status
+ * on SIGUSR2, the summary at the end. What the sites said last is read back from metrics.jsonl, so
+ * that a restarted aggregator shows it until it hears from them. The link's thread calls
+ * serve_tell_commit and serve_tell_adopt; all else is the main thread's.
+ */
+#include <pthread.h>
+#include "outer/aggregator/aggregator.h"
+#include "outer/config/run.h"
+#include "outer/report/jsonl.h"
+#include "outer/report/progress.h"
+
+struct serve_site { /* as last heard, by this process or one before it */
+    int64_t step;
+    double loss, tokens_per_second;
+    uint64_t up, down; /* payload of the run: committed contributions; aggregates that it adopted */
+};
+struct serve_tell {
+    const struct run *run;
+    struct outer_state *replica;
+    struct env *env;
+    const char *command;
+    int64_t days_left; /* of the aggregator's certificate */
+    double began;      /* seconds */
+    struct progress progress;
+    pthread_mutex_t mutex; /* guards all below */
+    struct jsonl record;
+    struct serve_site site[ROUND_SITES_MAX];
+    struct progress_pace pace[PROGRESS_LINES_MAX];
+};
+
+/* The directory (serve.dir) is this process's. */
+enum err serve_tell_open(struct serve_tell *t, const struct run *run, struct env *env,
+                         const char *command, struct arena *perm) MUST;
+/* The outer state is loaded: where the run stands, to metrics.jsonl. */
+enum err serve_tell_start(struct serve_tell *t, struct outer_state *replica, const char *note,
+                          struct arena *perm) MUST;
+void serve_tell_close(struct serve_tell *t); /* accepts a zeroed struct */
+/* As aggregator_options wants them; self is the struct serve_tell. */
+void serve_tell_commit(struct serve_tell *t, const struct manifest *m, uint64_t waited_ms);
+void serve_tell_adopt(struct serve_tell *t, unsigned site, const struct wire_report *m);
+void serve_tell_show(struct serve_tell *t, const struct aggregator_status *now);
+void serve_tell_status(struct serve_tell *t, const struct aggregator_status *now);
+/* The run as it was found: what is left to do. */
+void serve_tell_standing(struct serve_tell *t, const struct aggregator_status *now);
+void serve_tell_stop(struct serve_tell *t, const char *reason);
+void serve_tell_final(struct serve_tell *t);
+
+#endif
