@@ -29,10 +29,10 @@ struct watched { /* a run whose metrics we follow */
     struct jsonl_reader reader;
     char path[512];
     struct progress_line line;
+    struct progress_pace pace;
     double every;                 /* steps between rounds */
     double first_loss, last_loss; /* held out */
     double up, up_predicted, down, down_predicted, wire_up, wire_down;
-    double started; /* unix seconds; 0: no step yet */
 };
 struct demo {
     const char *dir, *text;
@@ -239,20 +239,21 @@ static void take(struct watched *w, const struct jsonl_row *row)
     struct progress_line *l = &w->line;
     double step = jsonl_number(row, "step");
     if (jsonl_is(row, "start")) {
-        w->started = 0; /* counts from the first step: evaluation and start-up are no pace */
         l->steps = (int64_t)jsonl_number(row, "steps");
         double rounds = jsonl_number(row, "rounds");
         l->rounds = isfinite(rounds) ? (uint64_t)rounds : 0;
         w->every = l->rounds ? (double)l->steps / (double)l->rounds : 0;
     } else if (jsonl_is(row, "step")) {
         double step_s = jsonl_number(row, "step_ms") / 1e3, t = jsonl_number(row, "t");
-        if (w->started == 0)
-            w->started = t - step * step_s;
+        int64_t every = w->every >= 1 ? (int64_t)w->every : 20;
+        if (w->pace.last == 0) /* evaluation and start-up are no pace */
+            progress_pace_step(&w->pace, (int64_t)step - 1, every, t - step_s);
+        progress_pace_step(&w->pace, (int64_t)step, every, t);
         l->step = (int64_t)step;
         l->loss = jsonl_number(row, "loss");
         l->tokens_per_second =
             progress_smooth(l->tokens_per_second, jsonl_number(row, "tokens_per_second"));
-        l->eta_seconds = (t - w->started) / step * ((double)l->steps - step);
+        l->eta_seconds = progress_pace_eta(&w->pace, l->steps);
         l->sync_seconds = w->every > 0 ? (ceil(step / w->every) * w->every - step) * step_s : -1;
     } else if (jsonl_is(row, "round")) {
         w->up += jsonl_number(row, "up");
@@ -386,10 +387,27 @@ static enum err one_alone(struct demo *d)
 }
 
 /* ---- the end ------------------------------------------------------------------------------- */
+enum { ROUNDS_ENOUGH = 60 }; /* from here on two sites end better than one, on the demo's model */
+
+/* Two sites that end worse than one are no error: they need rounds. */
+static void print_why_worse(const struct demo *d)
+{
+    unsigned long long rounds = d->sites[0].line.round;
+    printf(
+        "  Two sites end worse than one here: %llu round%s are too few. In the first rounds the\n"
+        "  outer momentum builds up and each merge costs some progress; with more rounds the\n"
+        "  second site's text pays off.",
+        rounds, rounds == 1 ? "" : "s");
+    if (rounds < ROUNDS_ENOUGH && d->sites[0].every > 0)
+        printf(" Try --steps %.0f (%d rounds).", ceil(d->sites[0].every * ROUNDS_ENOUGH),
+               ROUNDS_ENOUGH);
+    printf("\n");
+}
+
 static void print_losses(const struct demo *d)
 {
     double together = d->sites[0].last_loss, alone = d->alone.last_loss;
-    printf("\nHeld-out loss, nats per byte (perplexity)\n");
+    printf("\nEval loss, nats per byte (perplexity)\n");
     printf("  before training            %.4f (%.1f)\n", d->sites[0].first_loss,
            exp(d->sites[0].first_loss));
     printf("  one site alone             %.4f (%.2f)\n", alone, exp(alone));
@@ -399,20 +417,57 @@ static void print_losses(const struct demo *d)
     if (together < alone)
         printf("  gained by the second site  %.4f (%.1f %% lower perplexity)\n", alone - together,
                100 * (1 - exp(together - alone)));
+    else
+        print_why_worse(d);
 }
 
 static void print_bytes(const struct demo *d)
 {
-    char text[6][32];
-    const struct watched *w = &d->sites[0];
-    const double bytes[] = {w->up_predicted,   w->up,   w->wire_up,
-                            w->down_predicted, w->down, w->wire_down};
-    for (int i = 0; i < 6; i++)
-        progress_bytes(text[i], sizeof text[i], bytes[i]);
-    printf("\nOn the link, site a, %llu exchanges  predicted   counted   with TLS and framing\n",
-           (unsigned long long)w->line.round);
-    printf("  up                              %10s %9s   %s\n", text[0], text[1], text[2]);
-    printf("  down                            %10s %9s   %s\n", text[3], text[4], text[5]);
+    printf("\nOn the link                  predicted    counted    with TLS and framing\n");
+    for (int i = 0; i < SITES; i++) {
+        char text[6][32];
+        const struct watched *w = &d->sites[i];
+        const double bytes[] = {w->up_predicted,   w->up,   w->wire_up,
+                                w->down_predicted, w->down, w->wire_down};
+        for (int k = 0; k < 6; k++)
+            progress_bytes(text[k], sizeof text[k], bytes[k]);
+        printf("  site %s up                  %10s %10s    %s\n", site_name[i], text[0], text[1],
+               text[2]);
+        printf("  site %s down                %10s %10s    %s\n", site_name[i], text[3], text[4],
+               text[5]);
+    }
+    printf("  %llu rounds\n", (unsigned long long)d->sites[0].line.round);
+}
+
+/* Shares of a site's time between its first round and its last. */
+static void print_times(const struct report_cost cost[SITES])
+{
+    static const char *const what[REPORT_COSTS] = {"computing", "sending",
+                                                   "waiting for the other site and the commit",
+                                                   "receiving", "encode, store, apply"};
+    printf("\nWhere the time goes                              site a    site b\n");
+    for (int k = 0; k < REPORT_COSTS; k++)
+        printf("  %-43s %7.1f %% %7.1f %%\n", what[k], 100 * cost[0].share[k],
+               100 * cost[1].share[k]);
+    printf("  %-43s %7.1f s %7.1f s\n", "rounds beside training (overlapped)", cost[0].hidden_s,
+           cost[1].hidden_s);
+}
+
+/* Where training stands still for its rounds: settings that let it go on meanwhile. */
+static void print_hint(const struct demo *d, const struct report_cost cost[SITES])
+{
+    enum { FRAGMENTS = 4 };
+    const double much = 0.10;
+    double step_s = fmax(cost[0].step_s, cost[1].step_s);
+    double round_s = fmax(cost[0].round_s, cost[1].round_s);
+    double waits = fmax(1 - cost[0].share[REPORT_COMPUTING], 1 - cost[1].share[REPORT_COMPUTING]);
+    if (waits < much || cost[0].hidden_s > 0 || !(step_s > 0))
+        return;
+    double every = d->sites[0].every, steps = fmax(5, ceil(round_s / FRAGMENTS / step_s) + 1);
+    printf("  Training stands still for %.0f %% of the time. fragments %d, overlap %.0f would hide "
+           "%s it:\n  --outer.fragments %d --outer.overlap_steps %.0f\n",
+           100 * waits, FRAGMENTS, fmin(steps, every - 1), steps < every ? "" : "most of",
+           FRAGMENTS, fmin(steps, every - 1));
 }
 
 static enum err print_sample(struct demo *d)
@@ -456,6 +511,9 @@ static enum err summary(struct demo *d)
     TRY(report_write(out, runs, SITES + 1, wan, &d->arena));
     print_losses(d);
     print_bytes(d);
+    const struct report_cost cost[SITES] = {report_cost(&runs[0]), report_cost(&runs[1])};
+    print_times(cost);
+    print_hint(d, cost);
     if (d->topology_source)
         wan_print(&d->wan, stdout);
     TRY(print_sample(d));

@@ -136,7 +136,7 @@ static void tell_gauge(struct job *j, const struct site_train_round *r)
         const char *key;
         double value;
     } values[] = {{"gain", g->gain}, {"aligned", g->aligned},     {"transverse", g->transverse},
-                  {"rho", g->rho},   {"agreement", g->agreement}, {"behind", g->behind}};
+                  {"rho", g->rho},   {"agreement", g->agreement}, {"residual_ratio", g->behind}};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         jsonl_real(&j->record, values[i].key, values[i].value);
     if (isfinite(g->rho))
@@ -310,7 +310,7 @@ void job_tell_round(void *self, const struct site_train_round *r)
     log_event(LOG_INFO, "round",
               "step=%lld fragment=%u round=%llu included=%u of=%u replayed=%d seconds=%.3f "
               "hidden=%.3f up=%llu "
-              "down=%llu gain=%.3g rho=%.3g agreement=%.3g behind=%.3g",
+              "down=%llu gain=%.3g rho=%.3g agreement=%.3g residual_ratio=%.3g",
               (long long)r->step, r->fragment, (unsigned long long)r->round, r->included, r->sites,
               r->replayed, r->seconds, 1e-3 * fmax(0, r->flight_ms - r->exposed_ms),
               (unsigned long long)moved.up, (unsigned long long)moved.down, r->metrics.gain,

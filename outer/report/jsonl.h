@@ -1,19 +1,15 @@
 #ifndef JSONL_H
 #define JSONL_H
 /* metrics.jsonl: what a run did, one flat JSON object per line, appended in one write each; the
- * source of truth for the live lines of `atoll demo`, for `atoll report` and for anything a user
+ * source of truth for the live rows of `atoll demo`, for `atoll report` and for anything a user
  * plots. Every object has
  *
  *     "v": RECORD_VERSION, "kind": "...", "t": unix seconds
  *
- * and by kind: start (a process began or resumed: configuration, versions, hardware, predictions),
- * step, round (times in ms: compute since the last round, encode, store, send, wait, fetch, apply;
- * of the whole exchange, flight, training waited for exposed, and hidden went on beside it; gather
- * and mix are training's own; bytes predicted and counted; gain, aligned, transverse, rho,
- * agreement, behind: outer/diloco/metrics.h), eval, notice, stop, final (digests). Values are
- * numbers, strings, or null for a number that is not finite. A restarted site replays steps, so a
- * step may come twice: the later line counts. A line cut short by a crash is cut off at the next
- * open. One writer; any number of readers, also while it is being written.
+ * docs/metrics.md has every kind and field. Values are numbers, strings, or null for a number that
+ * is not finite. A restarted site repeats steps, so a step may come twice: the later line counts. A
+ * line cut short by a crash is removed at the next open. One writer; any number of readers, also
+ * while it is being written.
  */
 #include <stdio.h>
 #include "kernels/base/file.h"

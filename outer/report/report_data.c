@@ -5,7 +5,7 @@
 const char *const report_time_name[REPORT_TIMES] = {"compute", "encode", "store", "send",
                                                     "wait",    "fetch",  "apply"};
 
-const char *const report_gauge_name[REPORT_GAUGES] = {"gain", "rho", "agreement", "behind"};
+const char *const report_gauge_name[REPORT_GAUGES] = {"gain", "rho", "agreement", "residual_ratio"};
 
 /* Room for one more item in a growing array of the arena. */
 static enum err room(void **items, size_t count, size_t *capacity, size_t size, struct arena *a)
@@ -205,4 +205,31 @@ enum err report_data_read(struct report_run *r, const char *dir, struct arena *a
     if (e == ERR_OK && r->starts == 0)
         return err_set(ERR_INPUT, "%s: it holds no record of a run", path);
     return e;
+}
+
+/* Training stood still for `exposed`; its parts are as those of the whole exchange. */
+struct report_cost report_cost(const struct report_run *r)
+{
+    enum { COMPUTE, ENCODE, STORE, SEND, WAIT, FETCH, APPLY };
+    struct report_cost c = {.share = {NAN, NAN, NAN, NAN, NAN}};
+    double ms[REPORT_TIMES] = {0}, exchange = 0, exposed = 0;
+    for (size_t i = 0; i < r->round_count; i++) {
+        for (int k = 0; k < REPORT_TIMES; k++)
+            ms[k] += r->rounds[i].ms[k];
+        exposed += r->rounds[i].exposed_ms;
+        c.hidden_s += 1e-3 * r->rounds[i].hidden_ms;
+    }
+    for (int k = ENCODE; k < REPORT_TIMES; k++)
+        exchange += ms[k];
+    double all = ms[COMPUTE] + exposed, scale = exchange > 0 ? exposed / exchange / all : 0;
+    if (!r->round_count || !(all > 0))
+        return c;
+    c.share[REPORT_COMPUTING] = ms[COMPUTE] / all;
+    c.share[REPORT_SENDING] = ms[SEND] * scale;
+    c.share[REPORT_WAITING] = ms[WAIT] * scale;
+    c.share[REPORT_RECEIVING] = ms[FETCH] * scale;
+    c.share[REPORT_REST] = (ms[ENCODE] + ms[STORE] + ms[APPLY]) * scale;
+    c.round_s = 1e-3 * exchange / (double)r->round_count;
+    c.step_s = 1e-3 * ms[COMPUTE] / r->rounds[r->round_count - 1].step;
+    return c;
 }

@@ -6,7 +6,7 @@
 #include "outer/report/ledger_read.h"
 
 enum { REPORT_TIMES = 7, REPORT_RUNS_MAX = 64 };
-enum report_gauge { REPORT_GAIN, REPORT_RHO, REPORT_AGREEMENT, REPORT_BEHIND, REPORT_GAUGES };
+enum report_gauge { REPORT_GAIN, REPORT_RHO, REPORT_AGREEMENT, REPORT_RESIDUAL, REPORT_GAUGES };
 extern const char *const report_gauge_name[REPORT_GAUGES]; /* the record's keys */
 extern const char
     *const report_time_name[REPORT_TIMES]; /* compute, encode, store, send, wait, fetch, apply */
@@ -49,6 +49,21 @@ struct report_run {
     char ledger_why[256];
 };
 
+/* What rounds cost a site: where its time went from the first step to its last round. */
+enum report_cost_part {
+    REPORT_COMPUTING,
+    REPORT_SENDING,
+    REPORT_WAITING,
+    REPORT_RECEIVING,
+    REPORT_REST, /* encode, store, apply */
+    REPORT_COSTS
+};
+struct report_cost {
+    double share[REPORT_COSTS]; /* of the time; NaN without a round */
+    double hidden_s;            /* of rounds that went on beside training */
+    double round_s, step_s;     /* mean seconds of a round's exchange, and of a step's computing */
+};
+struct report_cost report_cost(const struct report_run *r);
 /* ERR_INPUT: the directory has no record. */
 enum err report_data_read(struct report_run *r, const char *dir, struct arena *a) MUST;
 

@@ -10,7 +10,7 @@ struct chart {
 };
 static const struct chart charts[] = {
     {"Agreement by exchange", "cosine", {REPORT_RHO, REPORT_AGREEMENT}, 0},
-    {"Momentum and residual by exchange", "ratio", {REPORT_GAIN, REPORT_BEHIND}, 0},
+    {"Momentum and residual by exchange", "ratio", {REPORT_GAIN, REPORT_RESIDUAL}, 0},
 };
 
 static bool known(const struct report_run *r)

@@ -242,11 +242,11 @@ static void gauges_are_drawn(void **state)
     assert_int_equal(file_read(p->page, 1 << 24, &p->arena, &page, &size), ERR_OK);
     assert_null(strstr((const char *)page, "The outer step"));
     append(p, "{\"kind\":\"round\",\"t\":13,\"step\":4,\"fragment\":0,\"round\":1,\"gain\":2.25,"
-              "\"rho\":null,\"agreement\":-0.5,\"behind\":12.5}\n");
+              "\"rho\":null,\"agreement\":-0.5,\"residual_ratio\":12.5}\n");
     assert_int_equal(report_data_read(&run, p->dir, &p->arena), ERR_OK);
     assert_true(run.rounds[1].metrics[REPORT_GAIN] == 2.25);
     assert_true(run.rounds[1].metrics[REPORT_AGREEMENT] == -0.5);
-    assert_true(run.rounds[1].metrics[REPORT_BEHIND] == 12.5);
+    assert_true(run.rounds[1].metrics[REPORT_RESIDUAL] == 12.5);
     assert_int_equal(report_write(p->page, &run, 1, NULL, &p->arena), ERR_OK);
     assert_int_equal(file_read(p->page, 1 << 24, &p->arena, &page, &size), ERR_OK);
     assert_non_null(strstr((const char *)page, "The outer step"));

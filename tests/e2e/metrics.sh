@@ -1,0 +1,55 @@
+#!/bin/sh
+# What breaks if this fails: somebody's script that reads metrics.jsonl. Every field that a run writes is in docs/metrics.md, every
+# kind of record there is written, and each of its fields that is said to be always there is; the aggregator's rounds are the sites'.
+. "$(dirname "$0")/lib.sh"
+
+configure a,b
+settings="--plan.step_s 0.01 --plan.up_mbit 100 --plan.down_mbit 100 --train.eval_every 8"
+serve
+train a
+a=$pid
+until_lines 1 '"kind":"notice"' a/metrics.jsonl # it waits for b
+kill -INT "$serve_pid"
+ends 75 "$serve_pid" "the aggregator after Ctrl-C"
+kill -INT "$a"
+ends 75 "$a" "site a after Ctrl-C"
+undisturbed
+
+# WHO KIND FIELD WHEN, as the page says; "all" for every record
+awk '/^## / { who = $2 == "1." ? "site" : "aggregator" }
+    /^### / { kind = $2 }
+    /^\| `/ { split($0, column, " *[|] *")
+        n = split(column[2], field, ", *")
+        for (i = 1; i <= n; i++) { gsub("`", "", field[i])
+            print (who ? who : "all"), (who ? kind : "all"), field[i], column[3] } }' "$repository/docs/metrics.md" >documented
+[ "$(wc -l <documented)" -gt 100 ] || fail "docs/metrics.md: its tables are not as this test reads them"
+
+# One line for each record: WHO KIND fields. A quote within a string has a backslash before it, so no string looks like a field.
+for s in a b aggregator; do
+    who=$s
+    [ $s = aggregator ] || who=site
+    sed "s/\\\\\"//g" $s/metrics.jsonl | awk -v who=$who '{ match($0, /"kind":"[a-z]*"/); kind = substr($0, RSTART + 8, RLENGTH - 9); out = ""
+        while (match($0, /[{,]"[a-z_]*":/)) { out = out " " substr($0, RSTART + 2, RLENGTH - 4); $0 = substr($0, RSTART + RLENGTH - 1) }
+        print who, kind out }'
+done >written
+awk 'NR == FNR { known[$1, $2, $3] = 1; if ($4 == "always") always[$1 " " $2] = always[$1 " " $2] " " $3; kinds[$1 " " $2] = 1; next }
+    { name = $1 " " $2; seen[name] = 1; delete has
+      for (i = 3; i <= NF; i++) { has[$i] = 1
+          if (!known[$1, $2, $i] && !known["all", "all", $i]) wrong[name ": " $i " is written and not documented"] = 1 }
+      n = split(always[name] " " always["all all"], want, " ")
+      for (i = 1; i <= n; i++) if (!has[want[i]]) wrong[name ": " want[i] " is documented and not there"] = 1 }
+    END { for (k in kinds) if (!seen[k] && k != "all all") wrong[k ": no such record was written"] = 1
+        for (w in wrong) { print w; bad = 1 }; exit bad }' documented written >wrong || fail "docs/metrics.md: $(cat wrong)"
+
+# The aggregator counts rounds, bytes and states as the sites do.
+state=$(sed -n 's/.*"kind":"final".*"outer":"\([0-9a-f]*\)".*/\1/p' aggregator/metrics.jsonl | tail -n 1)
+[ -n "$state" ] && grep -q "\"outer\":\"$state\"" a/metrics.jsonl || fail "another outer state than the sites'"
+field() { sed -n "s/.*\"kind\":\"$1\".*\"$2\":\([0-9]*\).*/\1/p" "$3/metrics.jsonl"; }
+[ "$(field round round aggregator)" = "$(grep '"replayed":0' b/metrics.jsonl | sed -n 's/.*"round":\([0-9]*\).*/\1/p')" ] ||
+    fail "the rounds have other numbers at the aggregator"
+up=$(field round up b | awk '{ n += $1 } END { print n }')
+[ "$(grep '"site":"b"' aggregator/metrics.jsonl | tail -n 1 | sed 's/.*"up_total":\([0-9]*\).*/\1/')" = "$up" ] || fail "bytes of b: not $up"
+for n in 0 1 2 3 4; do
+    grep -q "ev=commit fragment=0 round=$n " aggregator/log.txt && grep -q "ev=adopted site=b fragment=0 round=$n " aggregator/log.txt ||
+        fail "commit and adopt of round $n"
+done
