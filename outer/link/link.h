@@ -128,8 +128,9 @@ struct link_dial {
     const char *target;      /* host:port */
     const char *server_name; /* NULL: from target */
     struct link_tls tls;
-    uint32_t keepalive_ms;       /* 0: the default 20000; tests use less */
-    unsigned streams;            /* connections for bulk, at most; 0: 1 */
+    uint32_t keepalive_ms; /* 0: the default 20000; tests use less */
+    unsigned streams;      /* connections for bulk, at most; 0: 1 */
+    uint32_t look_ms;      /* how often the expiry of certificates is looked at; 0: once a day */
     uint64_t rate_up, rate_down; /* bulk, bytes of payload per second; 0: as fast as it goes */
     ledger_sink *book; /* gets a row for every call when it has ended, and the kernel's counters;
                           NULL: nobody */
@@ -139,6 +140,7 @@ struct link_listen {
     const char *address; /* host:port; port 0 picks one */
     struct link_tls tls;
     uint32_t keepalive_ms;
+    uint32_t look_ms;       /* as above */
     unsigned sites;         /* that may come; 0: not known, many */
     uint64_t receive_bytes; /* memory for what comes in and is not yet stored, of all sites
                                together; 0: link_receive_bytes */

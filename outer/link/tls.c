@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <openssl/bio.h>
 #include <openssl/bn.h>
 #include <openssl/conf.h>
@@ -11,13 +12,17 @@
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "kernels/base/file.h"
 #include "kernels/base/log.h"
+
+enum { DAY_S = 86400 };
 
 /* gRPC 1.51 resets MinProtocol and lets TLS 1.2 in; it does not touch Protocol. Tickets: a resumed
  * handshake would present no certificate again, and either line alone still resumes or still sends
@@ -135,7 +140,6 @@ void tls_forget(struct tls_pem *p)
     wipe(&p->key);
 }
 
-/* FNV-1a over what a rename changes. */
 /* Base64 between the two lines of dashes: four characters for three bytes, a line break after 64.
  */
 size_t tls_certificate_bytes(const struct tls_pem *p)
@@ -145,6 +149,7 @@ size_t tls_certificate_bytes(const struct tls_pem *p)
     return end ? (size_t)(end - begin) * 48 / 65 : 0;
 }
 
+/* FNV-1a over what a rename changes. */
 uint64_t tls_stamp(const struct link_tls *files)
 {
     const char *paths[] = {files->ca, files->certificate, files->key};
@@ -311,6 +316,15 @@ static void facts_out(struct tls_facts *f, X509 *x)
     f->server = X509_check_purpose(x, X509_PURPOSE_SSL_SERVER, 0) > 0;
 }
 
+enum err tls_facts_of(struct tls_facts *f, const char *pem, const char *whose)
+{
+    X509 *x = NULL;
+    TRY(certificate_parse(pem, whose, &x));
+    facts_out(f, x);
+    X509_free(x);
+    return ERR_OK;
+}
+
 enum err tls_facts(struct tls_facts *f, const char *path)
 {
     X509 *x = NULL;
@@ -330,8 +344,7 @@ static void date(char out[32], int64_t unix_s)
         snprintf(out, 32, "?");
 }
 
-static enum err facts_check(const struct tls_facts *f, const char *path, const char *uri,
-                            enum tls_role role, int64_t now_unix)
+static enum err validity_check(const struct tls_facts *f, const char *path, int64_t now_unix)
 {
     char when[32];
     date(when, now_unix < f->from_unix ? f->from_unix : f->until_unix);
@@ -343,6 +356,35 @@ static enum err facts_check(const struct tls_facts *f, const char *path, const c
         return err_set(ERR_DENIED,
                        "%s: the certificate expired at %s: issue a new one with atoll cert issue",
                        path, when);
+    return ERR_OK;
+}
+
+enum err tls_current(const char *path, int64_t now_unix)
+{
+    struct tls_facts f;
+    TRY(tls_facts(&f, path));
+    return validity_check(&f, path, now_unix);
+}
+
+void tls_log_expiry(const char *whose, const struct tls_facts *f, int64_t now_unix)
+{
+    char when[32], quoted[512];
+    int64_t days = (f->until_unix - now_unix) / DAY_S;
+    if (now_unix < f->until_unix && days >= 30)
+        return;
+    date(when, f->until_unix);
+    log_event(days < 1   ? LOG_ERROR
+              : days < 7 ? LOG_WARN
+                         : LOG_INFO,
+              now_unix < f->until_unix ? "certificate_expires" : "certificate_expired",
+              "of=%s until=\"%s\" days=%lld do=\"atoll cert issue\"",
+              log_quote(quoted, sizeof quoted, whose), when, (long long)days);
+}
+
+static enum err facts_check(const struct tls_facts *f, const char *path, const char *uri,
+                            enum tls_role role, int64_t now_unix)
+{
+    TRY(validity_check(f, path, now_unix));
     if (f->uri_count != 1)
         return err_set(ERR_DENIED,
                        "%s: the certificate names %u URIs, an identity is exactly one: issue it "
@@ -405,30 +447,164 @@ enum err tls_check(const struct link_tls *files, const char *run, enum tls_role 
     struct tls_pem pem;
     TRY(tls_load(&pem, files));
     X509 *leaf = NULL, *ca = NULL;
+    struct tls_facts f;
     enum err e = certificate_parse(pem.certificate, files->certificate, &leaf);
     if (e == ERR_OK)
         e = certificate_parse(pem.ca, files->ca, &ca);
     if (e == ERR_OK) {
         char uri[TLS_URI_MAX];
-        struct tls_facts f;
         tls_uri(uri, run, role, name);
         facts_out(&f, leaf);
-        *days_left = (f.until_unix - now_unix) / 86400;
+        *days_left = (f.until_unix - now_unix) / DAY_S;
         e = facts_check(&f, files->certificate, uri, role, now_unix);
     }
     if (e == ERR_OK)
         e = chain_check(leaf, ca, files, now_unix);
     if (e == ERR_OK)
         e = pair_check(leaf, pem.key, files);
-    if (e == ERR_OK && *days_left < 30)
-        log_event(*days_left < 1   ? LOG_ERROR
-                  : *days_left < 7 ? LOG_WARN
-                                   : LOG_INFO,
-                  "certificate_expires", "file=%s days=%lld do=\"atoll cert issue\"",
-                  files->certificate, (long long)*days_left);
+    if (e == ERR_OK)
+        tls_log_expiry(files->certificate, &f, now_unix);
     X509_free(leaf);
     X509_free(ca);
     tls_forget(&pem);
+    return e;
+}
+
+/* ---- who answers at an address ---- */
+
+static bool target_split(const char *target, char host[256], const char **port)
+{
+    const char *colon = strrchr(target, ':');
+    size_t n = colon ? (size_t)(colon - target) : 0;
+    bool bracket = n >= 2 && target[0] == '[' && target[n - 1] == ']';
+    snprintf(host, 256, "%.*s", (int)(bracket ? n - 2 : n), target + bracket);
+    *port = colon ? colon + 1 : "";
+    return n > 0 && n < 256;
+}
+
+static bool socket_connect(int fd, const struct addrinfo *a, int timeout_ms)
+{
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    struct timeval patience = {timeout_ms / 1000, timeout_ms % 1000 * 1000};
+    int failed = 0;
+    socklen_t n = sizeof failed;
+    if (connect(fd, a->ai_addr, a->ai_addrlen) != 0 && errno != EINPROGRESS)
+        return false;
+    if (poll(&p, 1, timeout_ms) != 1 || getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &n) != 0)
+        failed = errno = ETIMEDOUT;
+    else
+        errno = failed;
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    return failed == 0 && fcntl(fd, F_SETFL, 0) == 0;
+}
+
+static enum err target_connect(const struct tls_question *q, int *out)
+{
+    char host[256];
+    const char *port;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
+    if (!target_split(q->target, host, &port))
+        return err_set(ERR_CONFIG, "'%s' is no address of an aggregator: host:port", q->target);
+    int e = getaddrinfo(host, port, &hints, &found), why = 0;
+    if (e != 0)
+        return err_set(ERR_LINK, "%s: %s", q->target, gai_strerror(e));
+    *out = -1;
+    for (const struct addrinfo *a = found; a && *out < 0; a = a->ai_next) {
+        int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (fd >= 0 && socket_connect(fd, a, (int)q->timeout_ms))
+            *out = fd;
+        else
+            why = errno;
+        if (fd >= 0 && *out < 0)
+            close(fd);
+    }
+    freeaddrinfo(found);
+    return *out >= 0 ? ERR_OK : err_set(ERR_LINK, "%s: %s", q->target, strerror(why));
+}
+
+static bool context_fill(SSL_CTX *ctx, const struct tls_pem *pem)
+{
+    static const unsigned char H2[] = "\2h2";
+    X509 *leaf = NULL, *ca = NULL;
+    EVP_PKEY *key = NULL;
+    bool ok = certificate_parse(pem->certificate, "certificate", &leaf) == ERR_OK &&
+              certificate_parse(pem->ca, "ca.pem", &ca) == ERR_OK &&
+              key_parse(pem->key, "key", &key) == ERR_OK &&
+              SSL_CTX_use_certificate(ctx, leaf) == 1 && SSL_CTX_use_PrivateKey(ctx, key) == 1 &&
+              X509_STORE_add_cert(SSL_CTX_get_cert_store(ctx), ca) == 1 &&
+              SSL_CTX_set_alpn_protos(ctx, H2, sizeof H2 - 1) == 0;
+    X509_free(leaf);
+    X509_free(ca);
+    EVP_PKEY_free(key);
+    return ok;
+}
+
+static void expected_name(SSL *ssl, const char *name)
+{
+    struct in6_addr address;
+    if (inet_pton(AF_INET, name, &address) == 1 || inet_pton(AF_INET6, name, &address) == 1) {
+        X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), name);
+    } else {
+        SSL_set1_host(ssl, name);
+        SSL_set_tlsext_host_name(ssl, name);
+    }
+}
+
+static enum err peer_judge(const struct tls_question *q, SSL *ssl, struct tls_facts *f)
+{
+    long why = SSL_get_verify_result(ssl);
+    X509 *x = SSL_get1_peer_certificate(ssl);
+    char until[32];
+    if (!x)
+        return err_set(ERR_LINK, "%s: no certificate came", q->target);
+    facts_out(f, x);
+    X509_free(x);
+    date(until, f->until_unix);
+    if (why == X509_V_OK)
+        return ERR_OK;
+    return err_set(ERR_DENIED,
+                   "%s answers with a certificate that does not verify: %s (it is of %s, issued by "
+                   "%s, valid until %s)",
+                   q->target, X509_verify_cert_error_string(why),
+                   f->uri_count == 1 ? f->uri : f->subject, f->issuer, until);
+}
+
+static enum err peer_handshake(const struct tls_question *q, SSL_CTX *ctx, int fd,
+                               struct tls_facts *f)
+{
+    char host[256];
+    const char *port;
+    SSL *ssl = SSL_new(ctx);
+    if (!ssl)
+        return library_failed("prepare a connection");
+    SSL_set_verify(ssl, SSL_VERIFY_NONE, NULL); /* to the end: the verdict is read after it */
+    bool whole = target_split(q->target, host, &port);
+    expected_name(ssl, q->server_name && *q->server_name ? q->server_name : host);
+    enum err e = whole && SSL_set_fd(ssl, fd) == 1 && SSL_connect(ssl) == 1
+                     ? peer_judge(q, ssl, f)
+                     : err_set(ERR_LINK, "%s accepts connections and answers no TLS 1.3 handshake",
+                               q->target);
+    SSL_free(ssl);
+    ERR_clear_error();
+    return e;
+}
+
+enum err tls_peer(const struct tls_question *q, struct tls_facts *f)
+{
+    struct tls_pem pem;
+    int fd = -1;
+    TRY(tls_load(&pem, q->files));
+    SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
+    enum err e = ctx && context_fill(ctx, &pem) ? ERR_OK : library_failed("prepare a connection");
+    tls_forget(&pem);
+    if (e == ERR_OK)
+        e = target_connect(q, &fd);
+    if (e == ERR_OK)
+        e = peer_handshake(q, ctx, fd, f);
+    if (fd >= 0)
+        close(fd);
+    SSL_CTX_free(ctx);
     return e;
 }
 

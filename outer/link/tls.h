@@ -32,10 +32,12 @@ uint64_t tls_stamp(const struct link_tls *files);
 
 /* What a process can know about its own files before it connects: signed by the authority, valid at
  * now_unix, made for this role and name, key and certificate belong together. ERR_DENIED with what,
- * where and what to do. Logs ev=certificate_expires in the last 30 days, louder in the last 7, as
- * an error in the last one. */
+ * where and what to do. Logs when it expires soon, as tls_log_expiry does. */
 enum err tls_check(const struct link_tls *files, const char *run, enum tls_role role,
                    const char *name, int64_t now_unix, int64_t *days_left) MUST;
+
+/* ERR_DENIED with the sentence of tls_check when the certificate of this file is not valid now. */
+enum err tls_current(const char *path, int64_t now_unix) MUST;
 
 /* run and name: 1 to 63 letters, digits, '-', '_', '.'. */
 bool tls_name_ok(const char *name);
@@ -73,6 +75,20 @@ struct tls_facts { /* what one certificate says; times in seconds since 1970 */
     bool authority, client, server;
 };
 enum err tls_facts(struct tls_facts *f, const char *path) MUST;
+enum err tls_facts_of(struct tls_facts *f, const char *pem, const char *whose) MUST;
+/* ev=certificate_expires in the last 30 days: info, from 7 days on a warning, in the last day an
+ * error; then ev=certificate_expired. */
+void tls_log_expiry(const char *whose, const struct tls_facts *f, int64_t now_unix);
+
+struct tls_question {
+    const struct link_tls *files;
+    const char *target;      /* host:port */
+    const char *server_name; /* NULL or "": the host */
+    uint32_t timeout_ms;     /* of connecting, and of each answer */
+};
+/* Who answers at the target: one connection, handshake only. ERR_OK: verified as gRPC would.
+ * ERR_DENIED: what does not verify, and whose certificate it is. ERR_LINK: no TLS 1.3 answer. */
+enum err tls_peer(const struct tls_question *q, struct tls_facts *f) MUST;
 
 /* directory/revoked.txt: one URI per line, # starts a comment. The aggregator reads it when it
  * changes. */

@@ -9,10 +9,10 @@
 
 enum {
     BACKOFF_FIRST_MS = 200,
-    BACKOFF_LAST_MS =
-        30000,          /* also with a longer straggler deadline: an operator looks at the screen */
-    SLICE_MS = 200,     /* how soon a stop request is seen */
-    IDENTITY_NAME = 64, /* of a name of at most 63 bytes, zeros behind */
+    BACKOFF_LAST_MS = 5000, /* a site is back within seconds of its aggregator */
+    FULL_WAIT_MS = 30000,   /* until the aggregator's disk has room, where it does not say */
+    SLICE_MS = 200,         /* how soon a stop request is seen */
+    IDENTITY_NAME = 64,     /* of a name of at most 63 bytes, zeros behind */
     IDENTITY_BYTES = 112 + 16 * WIRE_AGGREGATORS_MAX
 };
 static const char identity_path[] = "id/site";
@@ -342,7 +342,7 @@ enum err site_react(struct site_slot *l, const struct wire_answer *a)
     case ROUND_FULL:
         site_notice(l, "the aggregator cannot take it yet (%s), retrying in %.1f s", a->text,
                     a->retry_ms / 1000.0);
-        return site_sleep(l, a->retry_ms ? a->retry_ms : BACKOFF_LAST_MS);
+        return site_sleep(l, a->retry_ms ? a->retry_ms : FULL_WAIT_MS);
     case ROUND_RESUME: /* the stream ended before the last byte was good: offer again */
         return back_off(l, "contribution incomplete", a->text);
     case ROUND_EARLY:

@@ -1,5 +1,6 @@
 #include "outer/link/grpc/link_call.h"
 #include <grpc/byte_buffer_reader.h>
+#include <grpc/grpc_security.h>
 #include <grpc/support/alloc.h>
 #include <grpc/support/log.h>
 #include <grpc/support/time.h>
@@ -385,6 +386,23 @@ void link_call_close(struct link_call *c)
     pthread_cond_destroy(&c->cond);
     pthread_mutex_destroy(&c->mutex);
     free(c);
+}
+
+enum err link_peer_facts(grpc_call *call, struct tls_facts *facts)
+{
+    grpc_auth_context *ctx = grpc_call_auth_context(call);
+    enum err e = err_set(ERR_INPUT, "the other end showed no certificate");
+    if (!ctx)
+        return e;
+    grpc_auth_property_iterator it =
+        grpc_auth_context_find_properties_by_name(ctx, GRPC_X509_PEM_CERT_PROPERTY_NAME);
+    const grpc_auth_property *pem = grpc_auth_property_iterator_next(&it);
+    char *text = pem ? strndup(pem->value, pem->value_length) : NULL;
+    if (text)
+        e = tls_facts_of(facts, text, "the other end's certificate");
+    free(text);
+    grpc_auth_context_release(ctx);
+    return e;
 }
 
 /* ---- messages ---- */

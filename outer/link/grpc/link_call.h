@@ -9,8 +9,9 @@
 #include <pthread.h>
 #include "outer/link/ledger.h"
 #include "outer/link/link.h"
+#include "outer/link/tls.h"
 
-enum { LINK_KEEPALIVE_MS = 20000 };
+enum { LINK_KEEPALIVE_MS = 20000, LINK_LOOK_MS = 86400000 };
 
 /* Largest chunk and message bytes of a method by its number; also the order of the methods
  * everywhere. */
@@ -69,6 +70,8 @@ uint64_t link_now_ms(void);
 struct link_call *link_call_open(grpc_channel *channel, void *method, grpc_completion_queue *cq,
                                  uint64_t timeout_ms);
 struct link_call *link_call_accept(grpc_call *call);
+/* What the certificate says that the other end of this call's connection showed. */
+enum err link_peer_facts(grpc_call *call, struct tls_facts *facts) MUST;
 /* The request m of this method is the call's: its row is about that. */
 void link_call_about(struct link_call *c, enum link_method method, const void *m);
 /* Waits for the call's end; then its row is complete. */

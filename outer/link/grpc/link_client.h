@@ -7,6 +7,7 @@
 #include "outer/link/grpc/link_socket.h"
 #include "outer/link/pace.h"
 
+enum { LINK_TEXT_MAX = 1024 };
 enum { LINK_CONTROL, LINK_BULK }; /* channels; stream i of a transfer is LINK_BULK + i */
 
 struct link_grpc {
@@ -31,6 +32,12 @@ struct link_grpc {
     unsigned connected; /* channels that were used: so many sockets there should be */
     ledger_sink *book;
     void *book_self;
+    bool reached; /* a verified aggregator answered: from then on a certificate that does not verify
+                     is a broken link */
+    uint64_t look_ms, own_looked_ms, peer_looked_ms; /* how often expiry is looked at, and when */
+    uint64_t asked_ms; /* when it was last asked who answers; 0: not since a call succeeded */
+    bool other;        /* then somebody else did, as `who` says */
+    char who[LINK_TEXT_MAX];
 };
 
 struct link_call *link_begin(struct link_grpc *l, enum link_method method, unsigned channel,

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "kernels/base/log.h"
 #include "outer/link/grpc/link_client.h"
 #include "outer/link/tls.h"
 
@@ -76,6 +77,41 @@ static enum err channels_make(struct link_grpc *l)
     return ERR_OK;
 }
 
+/* ---- certificates that expire ---- */
+
+static bool look_due(const struct link_grpc *l, uint64_t *looked_ms)
+{
+    uint64_t now = link_now_ms();
+    bool due = !*looked_ms || now - *looked_ms >= l->look_ms;
+    *looked_ms = due ? now : *looked_ms;
+    return due;
+}
+
+/* Under the lock, as the next one. */
+static void own_look(struct link_grpc *l)
+{
+    struct tls_facts f;
+    if (!look_due(l, &l->own_looked_ms))
+        return;
+    if (tls_facts(&f, l->certificate) == ERR_OK)
+        tls_log_expiry(l->certificate, &f, (int64_t)time(NULL));
+    else
+        err_clear();
+}
+
+static void peer_look(struct link_grpc *l, grpc_call *call)
+{
+    struct tls_facts f;
+    if (!look_due(l, &l->peer_looked_ms))
+        return;
+    if (link_peer_facts(call, &f) == ERR_OK)
+        tls_log_expiry(l->target, &f, (int64_t)time(NULL));
+    else
+        err_clear();
+}
+
+/* ---- the begin and the end of a call ---- */
+
 /* New files are taken when no call is under way; half replaced ones not before they load. */
 struct link_call *link_begin(struct link_grpc *l, enum link_method method, unsigned channel,
                              uint64_t timeout_ms)
@@ -85,6 +121,7 @@ struct link_call *link_begin(struct link_grpc *l, enum link_method method, unsig
     uint64_t stamp = l->calls ? l->stamp : tls_stamp(&l->files);
     if (stamp && stamp != l->stamp && channels_make(l) != ERR_OK)
         err_clear();
+    own_look(l);
     struct link_call *c =
         link_call_open(l->channels[channel], l->methods[channel][method], l->cq, timeout_ms);
     if (c) {
@@ -113,6 +150,13 @@ void link_end(struct link_grpc *l, struct link_call *c)
 {
     struct ledger_row row = link_call_row(c);
     char *peer = grpc_call_get_peer(c->call);
+    pthread_mutex_lock(&l->mutex);
+    if (c->code == GRPC_STATUS_OK) {
+        l->reached = true;
+        l->asked_ms = 0;
+        peer_look(l, c->call);
+    }
+    pthread_mutex_unlock(&l->mutex);
     link_call_close(c);
     pthread_mutex_lock(&l->mutex);
     l->calls--;
@@ -160,23 +204,94 @@ void link_pace(struct link_grpc *l, struct pace *p, size_t bytes)
 
 /* ---- the result of a call ---- */
 
-/* Core's texts are not stable, so they only choose between two sentences, never between going on
- * and not. */
-static enum err unavailable(const struct link_grpc *l, const char *text)
+static bool says_unverified(const char *text)
 {
-    if (strstr(text, "certificate verify failed") || strstr(text, "CERTIFICATE_VERIFY_FAILED") ||
-        strstr(text, "not in peer certificate"))
-        return err_set(ERR_DENIED,
-                       "%s: its certificate is not by the authority in %s, has expired, or is not "
-                       "for this name: "
-                       "check ca.pem, the clock and site.aggregator_name (%s)",
-                       l->target, l->ca, text);
-    if (strstr(text, "Socket closed") || strstr(text, "reset by peer") || strstr(text, "handshake"))
-        return err_set(ERR_LINK,
-                       "%s: the connection was closed; if this comes again at once, the aggregator "
-                       "refused this "
-                       "certificate, and its log says why (%s)",
-                       l->target, text);
+    return strstr(text, "certificate verify failed") || strstr(text, "CERTIFICATE_VERIFY_FAILED") ||
+           strstr(text, "not in peer certificate");
+}
+
+/* Who answers there, asked again after a while; core's text does not tell. True: somebody whose
+ * certificate does not verify, and `who` says why. *asked: now. */
+static bool answered_by_other(struct link_grpc *l, const char *text, char who[LINK_TEXT_MAX],
+                              bool *asked)
+{
+    enum { ASK_AGAIN_MS = 30000, ASK_TIMEOUT_MS = 5000 };
+    struct tls_facts f;
+    struct tls_question q = {.files = &l->files,
+                             .target = l->target,
+                             .server_name = l->server_name,
+                             .timeout_ms = ASK_TIMEOUT_MS};
+    uint64_t now = link_now_ms();
+    pthread_mutex_lock(&l->mutex);
+    *asked = !l->asked_ms || now - l->asked_ms >= ASK_AGAIN_MS;
+    l->asked_ms = *asked ? now : l->asked_ms;
+    if (*asked || !l->who[0]) /* for calls that fail meanwhile */
+        snprintf(l->who, sizeof l->who, "%s: its certificate does not verify (%s)", l->target,
+                 text);
+    bool other = *asked ? says_unverified(text) : l->other;
+    memcpy(who, l->who, sizeof l->who);
+    pthread_mutex_unlock(&l->mutex);
+    if (*asked && tls_peer(&q, &f) == ERR_DENIED) {
+        snprintf(who, LINK_TEXT_MAX, "%s", err_message());
+        other = true;
+    }
+    err_clear();
+    pthread_mutex_lock(&l->mutex);
+    memcpy(l->who, who, sizeof l->who);
+    l->other = other;
+    pthread_mutex_unlock(&l->mutex);
+    return other;
+}
+
+static bool was_reached(struct link_grpc *l)
+{
+    pthread_mutex_lock(&l->mutex);
+    bool reached = l->reached;
+    pthread_mutex_unlock(&l->mutex);
+    return reached;
+}
+
+/* Before the first success it is a mistake of somebody who sets up a run, who is watching. After
+ * it, somebody else answers at this address, or a certificate expired: the run goes on when that is
+ * repaired. */
+static enum err peer_unverified(struct link_grpc *l, const char *who, bool asked)
+{
+    char quoted[LINK_TEXT_MAX];
+    if (!was_reached(l))
+        return err_set(ERR_DENIED, "%s: check %s, the clock and site.aggregator_name", who, l->ca);
+    if (asked)
+        log_event(LOG_ERROR, "peer_certificate", "target=%s why=%s", l->target,
+                  log_quote(quoted, sizeof quoted, who));
+    return err_set(ERR_LINK,
+                   "%s: this is not the aggregator that answered before, or its "
+                   "certificate needs renewal; nothing is sent to it",
+                   who);
+}
+
+/* The connection was closed in or right after the handshake. The aggregator's reason stands in its
+ * log alone, but one can be seen from here. */
+static enum err closed(struct link_grpc *l, const char *text)
+{
+    if (tls_current(l->certificate, (int64_t)time(NULL)) == ERR_DENIED)
+        return err_add(was_reached(l) ? ERR_LINK : ERR_DENIED,
+                       "%s closes connections: ", l->target);
+    return err_set(ERR_LINK,
+                   "%s: the connection was closed; if this comes again at once, the aggregator "
+                   "refused this certificate, and its log says why (%s)",
+                   l->target, text);
+}
+
+/* Core's texts are not stable, so they only choose between sentences, and before the first success
+ * between trying again and not. */
+static enum err unavailable(struct link_grpc *l, const char *text)
+{
+    char who[LINK_TEXT_MAX];
+    bool asked;
+    if ((says_unverified(text) || strstr(text, "SSL_ERROR_SSL")) &&
+        answered_by_other(l, text, who, &asked))
+        return peer_unverified(l, who, asked);
+    if (strstr(text, "Socket closed") || strstr(text, "reset by peer") || strstr(text, "andshake"))
+        return closed(l, text);
     return err_set(ERR_LINK, "%s: no connection (%s)", l->target, text);
 }
 
@@ -367,6 +482,8 @@ enum err link_open(struct link **out, const struct link_dial *d)
     l->book = d->book;
     l->book_self = d->book_self;
     l->streams = d->streams ? d->streams : 1;
+    l->look_ms = d->look_ms ? d->look_ms : LINK_LOOK_MS;
+    l->own_looked_ms = link_now_ms(); /* the program looked before it came here */
     l->pace_up.bytes_per_s = d->rate_up;
     l->pace_down.bytes_per_s = d->rate_down;
     enum err e = link_core_open(&l->cq, true);

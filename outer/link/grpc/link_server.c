@@ -23,6 +23,7 @@ enum {
     UNREAD_STREAM_BYTES = 6 << 20,
     READ_BYTES = 256 << 10, /* that a connection keeps for its next read, of the same memory, also
                                while it is idle; core's own is 4 MiB */
+    LOOKS_LEAST = 64,
     CONNECTION_AGE_MS =
         3600000 /* expiry and withdrawal of a certificate bite only in a handshake */
 };
@@ -152,6 +153,7 @@ static void server_free(struct link_server *s)
     free(s->certificate);
     free(s->key);
     free(s->address);
+    free(s->looks);
     free(s);
 }
 
@@ -242,7 +244,10 @@ static enum err settings_copy(struct link_server *s, const struct link_listen *l
     s->book = l->book;
     s->book_self = l->book_self;
     s->keepalive_ms = l->keepalive_ms ? l->keepalive_ms : LINK_KEEPALIVE_MS;
-    bool copied = s->ca && s->certificate && s->key && s->address;
+    s->look_ms = l->look_ms ? l->look_ms : LINK_LOOK_MS;
+    s->look_count = l->sites ? l->sites : LOOKS_LEAST;
+    s->looks = calloc(s->look_count, sizeof *s->looks);
+    bool copied = s->ca && s->certificate && s->key && s->address && s->looks;
     return copied ? ERR_OK : err_set(ERR_MEMORY, "no memory for the aggregator's link");
 }
 

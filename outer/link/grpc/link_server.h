@@ -73,6 +73,10 @@ struct request { /* one waiting for the next call of each method, and one for un
     grpc_call_details details; /* of an unknown method */
     unsigned method;
 };
+struct server_look { /* when the expiry of this site's certificate was looked at */
+    char peer[TLS_URI_MAX];
+    uint64_t ms;
+};
 struct link_server {
     struct link_service service;
     grpc_completion_queue *cq, *notify;
@@ -83,7 +87,7 @@ struct link_server {
     char *ca, *certificate, *key, *address;
     struct link_tls files;
     char uri[TLS_URI_MAX]; /* this process's own */
-    uint32_t keepalive_ms;
+    uint32_t keepalive_ms, look_ms;
     _Atomic uint64_t stamp;
     atomic_bool stopped;
     pthread_mutex_t service_mutex; /* the service's functions */
@@ -102,6 +106,8 @@ struct link_server {
     struct server_call *calls, *ended; /* under way; to be joined */
     struct transfer *transfers;
     unsigned call_count;
+    struct server_look *looks; /* of look_count sites, the first look_used are set */
+    unsigned look_count, look_used;
     uint64_t unknown_methods, unknown_logged_ms; /* calls of them so far; when that was logged */
     bool work_due, stopping;
     struct link_sockets sockets;

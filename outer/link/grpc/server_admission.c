@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include "kernels/base/log.h"
 #include "outer/link/grpc/link_server.h"
 
@@ -227,6 +228,36 @@ static void unknown_method_log(struct link_server *s, const struct server_call *
     s->unknown_logged_ms = now;
 }
 
+/* One entry for each site; where they are not enough, the first one serves twice. Under the
+ * server's mutex. */
+static struct server_look *look_of(struct link_server *s, const char *peer)
+{
+    struct server_look *look = s->looks;
+    for (unsigned i = 0; i < s->look_used; i++)
+        if (strcmp(s->looks[i].peer, peer) == 0)
+            return &s->looks[i];
+    if (s->look_used < s->look_count)
+        look = &s->looks[s->look_used++];
+    *look = (struct server_look){0};
+    snprintf(look->peer, sizeof look->peer, "%s", peer);
+    return look;
+}
+
+/* Once a day for each site. Under the server's mutex. */
+static void expiry_look(struct link_server *s, const struct server_call *call, grpc_call *core)
+{
+    struct server_look *look = look_of(s, call->peer);
+    struct tls_facts f;
+    uint64_t now = link_now_ms();
+    if (look->ms && now - look->ms < s->look_ms)
+        return;
+    look->ms = now;
+    if (link_peer_facts(core, &f) == ERR_OK)
+        tls_log_expiry(call->peer, &f, (int64_t)time(NULL));
+    else
+        err_clear();
+}
+
 static void call_about(struct link_server *s, struct server_call *call, const struct request *r)
 {
     const struct link_service *service = &s->service;
@@ -235,6 +266,8 @@ static void call_about(struct link_server *s, struct server_call *call, const st
     call->known = !service->known || strcmp(call->peer, s->uri) == 0 ||
                   service->known(service->self, call->peer);
     call->verdict = call_verdict(s, call);
+    if (call->known && call->verdict == SERVER_ADMITTED && r->method != LINK_UNKNOWN)
+        expiry_look(s, call, r->call);
     if (r->method != LINK_UNKNOWN)
         return;
     call->health = grpc_slice_str_cmp(r->details.method, LINK_HEALTH_PATH) == 0;

@@ -48,12 +48,12 @@ static void refused_certificates(void **state)
     } cases[] = {
         {{"x", "other", SITE, EKU, -60, HOUR}, ERR_LINK, "its log says why", "Handshake failed"},
         {{"x", "ca", SITE, EKU, -2 * HOUR, -HOUR},
-         ERR_LINK,
-         "its log says why",
+         ERR_DENIED,
+         "x.pem: the certificate expired at ",
          "certificate verify failed"},
         {{"x", "ca", SITE, EKU, HOUR, 2 * HOUR},
-         ERR_LINK,
-         "its log says why",
+         ERR_DENIED,
+         "x.pem: the certificate is valid only from ",
          "certificate verify failed"},
         {{"x", "ca", SITE, "serverAuth", -60, HOUR},
          ERR_LINK,
@@ -255,6 +255,128 @@ static void replaced_without_restart(void **state)
     l->ops->close(l);
 }
 
+/* ---- after the first success ---- */
+
+static struct link_server *serve_as(const char *name, int *its_port)
+{
+    char address[32];
+    struct link_service service = fake_service(&fake);
+    struct link_server *s = NULL;
+    snprintf(address, sizeof address, "127.0.0.1:%d", *its_port);
+    struct link_listen l = {.address = address,
+                            .sites = 2,
+                            .tls = fake_tls("ca.pem", name),
+                            .keepalive_ms = FAKE_KEEPALIVE_MS,
+                            .look_ms = 100};
+    if (link_serve(&s, &l, &service, its_port) != ERR_OK)
+        fail_msg("%s", err_message());
+    return s;
+}
+
+static enum err hello_until(struct link *l, enum err wanted, uint64_t within_ms)
+{
+    uint64_t start = fake_now_ms();
+    enum err e;
+    while ((e = hello(l)) != wanted && fake_now_ms() - start < within_ms)
+        usleep(50000);
+    return e;
+}
+
+/* What a site is told that was connected before: each is a broken link, with a sentence. */
+static void somebody_else_answers(void **state)
+{
+    (void)state;
+    craft(&(struct craft){"lapsed", "ca", "DNS:localhost,IP:127.0.0.1", "serverAuth", -7200, -60});
+    craft(&(struct craft){"foreign", "other", "DNS:localhost,IP:127.0.0.1", "serverAuth", -60, 60});
+    craft(&(struct craft){"renamed", "ca", "DNS:elsewhere.example", "serverAuth", -60, 3600});
+    static const struct {
+        const char *name, *says;
+    } cases[] = {
+        {"other", "self-signed certificate"},
+        {"lapsed", "certificate has expired"},
+        {"foreign", "certificate signature failure"},
+        {"renamed", "IP address mismatch"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int its_port = 0;
+        struct link_server *s = serve_as("aggregator", &its_port);
+        struct link *l = fake_dial(its_port, "ca.pem", "a");
+        assert_int_equal(hello(l), ERR_OK);
+        link_shutdown(s, 0);
+        s = serve_as(cases[i].name, &its_port);
+        logged[0] = 0;
+        for (uint64_t until = fake_now_ms() + 4000; !strstr(logged, "ev=peer_certificate");) {
+            assert_int_equal(hello(l), ERR_LINK); /* never what ends a site */
+            if (fake_now_ms() >= until)
+                fail_msg("case %zu: %s\nlog: %s", i, err_message(), logged);
+            usleep(50000);
+        }
+        assert_int_equal(hello(l), ERR_LINK);
+        if (!strstr(logged, cases[i].says) || !strstr(logged, "level=error") ||
+            !strstr(err_message(), cases[i].says))
+            fail_msg("case %zu: %s\nlog: %s", i, err_message(), logged);
+        link_shutdown(s, 0);
+        s = serve_as("aggregator", &its_port);
+        assert_int_equal(hello_until(l, ERR_OK, 8000), ERR_OK);
+        l->ops->close(l);
+        link_shutdown(s, 1000);
+    }
+}
+
+static void own_certificate_expires(void **state)
+{
+    (void)state;
+    int its_port = 0;
+    craft(&(struct craft){"x", "ca", "URI:atoll://test/site/a", "clientAuth", -60, 2});
+    struct link_server *s = serve_as("aggregator", &its_port);
+    struct link *l = fake_dial(its_port, "ca.pem", "x");
+    assert_int_equal(hello(l), ERR_OK);
+    sleep(3);
+    assert_int_equal(hello(l), ERR_OK); /* of a connection that is up nothing is asked */
+    link_shutdown(s, 0);
+    s = serve_as("aggregator", &its_port);
+    for (uint64_t until = fake_now_ms() + 5000;
+         !strstr(err_message(), "the certificate expired");) {
+        assert_int_equal(hello(l), ERR_LINK);
+        assert_true(fake_now_ms() < until);
+        usleep(50000);
+    }
+    assert_says("x.pem");
+    assert_says("atoll cert issue");
+    craft(&(struct craft){"x", "ca", "URI:atoll://test/site/a", "clientAuth", -60, 3600});
+    assert_int_equal(hello_until(l, ERR_OK, 8000), ERR_OK);
+    l->ops->close(l);
+    link_shutdown(s, 1000);
+}
+
+/* Both ends look at both certificates while they run. */
+static void expiry_is_looked_at(void **state)
+{
+    (void)state;
+    enum { DAY = 86400 };
+    int its_port = 0;
+    craft(&(struct craft){"near", "ca", "URI:atoll://test/aggregator/aggregator,IP:127.0.0.1",
+                          "serverAuth", -60, 5 * DAY + 60});
+    craft(&(struct craft){"x", "ca", "URI:atoll://test/site/x", "clientAuth", -60, 3600});
+    struct link_server *s = serve_as("near", &its_port);
+    struct link *l =
+        fake_dial_as(its_port, (struct link_dial){.tls = fake_tls("ca.pem", "x"), .look_ms = 100});
+    char target[64];
+    snprintf(target, sizeof target, "of=127.0.0.1:%d until=", its_port);
+    logged[0] = 0;
+    assert_int_equal(hello(l), ERR_OK);
+    usleep(200000);
+    assert_int_equal(hello(l), ERR_OK);
+    l->ops->close(l);
+    link_shutdown(s, 1000);
+    char *of_site = strstr(logged, "of=atoll://test/site/x"), *of_peer = strstr(logged, target),
+         *own = strstr(logged, "/x.pem until=");
+    if (!of_site || !of_peer || !own || !strstr(of_peer, "days=5 ") || !strstr(own, "days=0 "))
+        fail_msg("log: %s", logged);
+    assert_non_null(strstr(logged, "level=warn ev=certificate_expires"));
+    assert_non_null(strstr(logged, "level=error ev=certificate_expires"));
+}
+
 static int prepare(void **state)
 {
     signal(SIGPIPE, SIG_IGN); /* our own clients write to servers that hang up */
@@ -287,7 +409,8 @@ int main(void)
         cmocka_unit_test(refused_certificates),     cmocka_unit_test(refused_at_the_site),
         cmocka_unit_test(unlisted_and_delisted),    cmocka_unit_test(only_tls13_with_certificate),
         cmocka_unit_test(plaintext_client),         cmocka_unit_test(tls12_server),
-        cmocka_unit_test(replaced_without_restart),
+        cmocka_unit_test(replaced_without_restart), cmocka_unit_test(somebody_else_answers),
+        cmocka_unit_test(own_certificate_expires),  cmocka_unit_test(expiry_is_looked_at),
     };
     return cmocka_run_group_tests(tests, prepare, finish);
 }
