@@ -3,7 +3,7 @@
 # none. mutants.sh PROGRAM [SEEDS]
 set -u
 program=$1
-seeds=${2:-1000}
+seeds=${2:-2500}
 failed=0
 "$program" --count 20
 case $? in
