@@ -42,14 +42,15 @@ static enum err cert_authority(int argc, char **argv, struct arena *arena)
 {
     const char *run = NULL, *dir = "tls";
     int64_t days = 3650;
-    bool p256 = false;
+    bool ed25519 = false;
     const struct args_option options[] = {
         {"run", ARGS_TEXT, &run, .value = "NAME", .required = true,
          .help = "The run's name, as run.name in the configuration."},
         {"dir", ARGS_TEXT, &dir, .value = "DIR", .help = "Where ca.pem and ca.key go."},
         {"days", ARGS_INT, &days, .value = "N", .min = 1, .max = 36500,
          .help = "How long the authority is valid."},
-        {"p256", ARGS_FLAG, &p256, .help = "A P-256 key instead of Ed25519."},
+        {"ed25519", ARGS_FLAG, &ed25519,
+         .help = "An Ed25519 key instead of P-256; programs built on BoringSSL cannot verify it."},
     };
     struct args a = {
         .command = "cert authority",
@@ -61,7 +62,7 @@ static enum err cert_authority(int argc, char **argv, struct arena *arena)
         return ERR_OK;
     struct tls_validity v = validity(days);
     char until[32];
-    TRY(tls_authority(dir, run, p256, v));
+    TRY(tls_authority(dir, run, ed25519, v));
     printf("%s/ca.pem  authority of run %s, until %s\n%s/ca.key  its key: whoever has it can join "
            "the run; never copy it to a site\n",
            dir, run, date(until, v.until_unix), dir);
@@ -84,10 +85,11 @@ static enum err cert_issue(int argc, char **argv, struct arena *arena)
 {
     const char *role = NULL, *name = NULL, *hosts = NULL, *dir = "tls", *out = NULL;
     int64_t days = 90;
-    bool p256 = false;
+    bool ed25519 = false;
     const struct args_option options[] = {
         {"role", ARGS_TEXT, &role, .value = "ROLE", .required = true,
-         .help = "site, aggregator or operator."},
+         .help = "site, aggregator or operator: a person's, who asks with atoll doctor whether an "
+                 "aggregator answers and takes no part in the run."},
         {"name", ARGS_TEXT, &name, .value = "NAME",
          .help = "The site's name, as in outer.sites; the role's name if left out."},
         {"host", ARGS_TEXT, &hosts, .value = "LIST",
@@ -97,7 +99,8 @@ static enum err cert_issue(int argc, char **argv, struct arena *arena)
          .help = "Where NAME.pem, NAME.key and a copy of ca.pem go; --dir if left out."},
         {"days", ARGS_INT, &days, .value = "N", .min = 1, .max = 825,
          .help = "How long it is valid; a process warns in its last 30 days."},
-        {"p256", ARGS_FLAG, &p256, .help = "A P-256 key instead of Ed25519."},
+        {"ed25519", ARGS_FLAG, &ed25519,
+         .help = "An Ed25519 key instead of P-256; programs built on BoringSSL cannot verify it."},
     };
     struct args a = {.command = "cert issue",
                      .summary = "Makes the certificate and key of one process, or replaces them: "
@@ -111,7 +114,7 @@ static enum err cert_issue(int argc, char **argv, struct arena *arena)
     struct tls_request r = {.directory = dir,
                             .out = out ? out : dir,
                             .hosts = list,
-                            .p256 = p256,
+                            .ed25519 = ed25519,
                             .validity = validity(days)};
     if (!tls_role_parse(&r.role, role))
         return err_set(ERR_CONFIG, "--role %s: site, aggregator or operator", role);
@@ -160,12 +163,30 @@ static enum err cert_show(int argc, char **argv, struct arena *arena)
         TRY(tls_facts(&f, a.operand[i]));
         printf("%s\n  identity  %s%s\n  hosts     %s\n  may be    %s%s%s\n  valid     %s to %s: "
                "%s, %lld days left\n"
-               "  subject   %s\n  issuer    %s\n  serial    %s\n",
+               "  key       %s\n  subject   %s\n  issuer    %s\n  serial    %s\n",
                a.operand[i], f.uri, f.uri_count == 1 ? "" : "  (not exactly one URI: refused)",
                *f.hosts ? f.hosts : "-", f.authority ? "authority" : "",
-               !f.authority && f.client ? "client" : "", !f.authority && f.server ? "server" : "",
+               !f.authority && f.client ? "client" : "",
+               !f.authority && f.server ? (f.client ? ", server" : "server") : "",
                date(from, f.from_unix), date(until, f.until_unix), state_of(&f, NULL, now),
-               (long long)((f.until_unix - now) / DAY_S), f.subject, f.issuer, f.serial);
+               (long long)((f.until_unix - now) / DAY_S), f.key, f.subject, f.issuer, f.serial);
+    }
+    return ERR_OK;
+}
+
+/* Whether one of the certificates in the directory has this identity. */
+static enum err issued_here(const char *dir, const char *uri, struct arena *arena, bool *found)
+{
+    char **names, path[4096];
+    size_t count;
+    *found = false;
+    TRY(file_list(dir, arena, &names, &count));
+    for (size_t i = 0; i < count && !*found; i++) {
+        struct tls_facts f;
+        size_t n = strlen(names[i]);
+        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+        *found = n > 4 && strcmp(names[i] + n - 4, ".pem") == 0 && tls_facts(&f, path) == ERR_OK &&
+                 strcmp(f.uri, uri) == 0;
     }
     return ERR_OK;
 }
@@ -188,9 +209,15 @@ static enum err cert_revoke(int argc, char **argv, struct arena *arena)
         return ERR_OK;
     if (a.operand_count != 1)
         return err_set(ERR_CONFIG, "which identity? atoll cert revoke atoll://RUN/ROLE/NAME");
-    bool was_there;
+    bool was_there, issued;
+    TRY(issued_here(dir, a.operand[0], arena, &issued));
     TRY(tls_revoke(dir, a.operand[0], &was_there));
     printf("%s  %s in %s/revoked.txt\n", a.operand[0], was_there ? "was already" : "is now", dir);
+    if (!issued)
+        fprintf(stderr,
+                "atoll: no certificate in %s has this identity: only exactly this name is refused; "
+                "atoll cert list shows those that are there\n",
+                dir);
     return ERR_OK;
 }
 
@@ -224,7 +251,7 @@ static const struct {
     const char *name, *summary;
     enum err (*run)(int argc, char **argv, struct arena *arena);
 } commands[] = {
-    {"authority", "make the authority of a run", cert_authority},
+    {"authority", "make the authority of a run: ca.pem and ca.key", cert_authority},
     {"issue", "make or replace the certificate of a site, an aggregator or an operator",
      cert_issue},
     {"show", "say what a certificate is for", cert_show},

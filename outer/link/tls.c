@@ -99,14 +99,22 @@ static enum err pem_read_open(int fd, const char *path, bool secret, char **text
     return ERR_OK;
 }
 
+/* The command that makes a file of this name. */
+static const char *maker_of(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    bool authority = strcmp(name, "ca.pem") == 0 || strcmp(name, "ca.key") == 0;
+    return authority ? "atoll cert authority" : "atoll cert issue";
+}
+
 static enum err pem_read(const char *path, bool secret, char **text)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | (secret ? O_NOFOLLOW : 0));
     if (fd < 0 && errno == ELOOP)
         return err_set(ERR_DENIED, "%s: the key is a symbolic link: name the file itself", path);
     if (fd < 0)
-        return err_set(ERR_INPUT, "%s: cannot open: %s (atoll cert issue makes it)", path,
-                       strerror(errno));
+        return err_set(ERR_INPUT, "%s: cannot open: %s (%s makes it)", path, strerror(errno),
+                       maker_of(path));
     enum err e = pem_read_open(fd, path, secret, text);
     close(fd);
     return e;
@@ -298,6 +306,15 @@ static void names_out(struct tls_facts *f, X509 *x)
     GENERAL_NAMES_free(names);
 }
 
+static void key_out(struct tls_facts *f, EVP_PKEY *key)
+{
+    char curve[32] = "";
+    if (key && EVP_PKEY_get_group_name(key, curve, sizeof curve, NULL) == 1)
+        snprintf(f->key, sizeof f->key, "%s", strcmp(curve, "prime256v1") == 0 ? "P-256" : curve);
+    else
+        snprintf(f->key, sizeof f->key, "%s", key ? EVP_PKEY_get0_type_name(key) : "?");
+}
+
 static void facts_out(struct tls_facts *f, X509 *x)
 {
     *f = (struct tls_facts){0};
@@ -311,6 +328,7 @@ static void facts_out(struct tls_facts *f, X509 *x)
     names_out(f, x);
     f->from_unix = time_out(X509_get0_notBefore(x));
     f->until_unix = time_out(X509_get0_notAfter(x));
+    key_out(f, X509_get0_pubkey(x));
     f->authority = X509_check_ca(x) > 0;
     f->client = X509_check_purpose(x, X509_PURPOSE_SSL_CLIENT, 0) > 0;
     f->server = X509_check_purpose(x, X509_PURPOSE_SSL_SERVER, 0) > 0;
@@ -610,9 +628,10 @@ enum err tls_peer(const struct tls_question *q, struct tls_facts *f)
 
 /* ---- certificates: making ---- */
 
-static EVP_PKEY *key_make(bool p256)
+/* P-256: clients built on BoringSSL, gRPC's Python package among them, offer no Ed25519. */
+static EVP_PKEY *key_make(bool ed25519)
 {
-    return p256 ? EVP_EC_gen("P-256") : EVP_PKEY_Q_keygen(NULL, NULL, "ED25519");
+    return ed25519 ? EVP_PKEY_Q_keygen(NULL, NULL, "ED25519") : EVP_EC_gen("P-256");
 }
 
 static bool serial_make(X509 *x)
@@ -697,7 +716,7 @@ static enum err pair_write(const struct making *m, const char *directory, const 
     return e;
 }
 
-enum err tls_authority(const char *directory, const char *run, bool p256, struct tls_validity v)
+enum err tls_authority(const char *directory, const char *run, bool ed25519, struct tls_validity v)
 {
     char path[4096], common_name[2 * TLS_NAME_MAX], uri[TLS_URI_MAX];
     if (!tls_name_ok(run))
@@ -709,7 +728,7 @@ enum err tls_authority(const char *directory, const char *run, bool p256, struct
                        "remove it yourself "
                        "or use another directory",
                        path);
-    struct making m = {.key = key_make(p256), .x = X509_new()};
+    struct making m = {.key = key_make(ed25519), .x = X509_new()};
     m.ca = m.x;
     m.ca_key = m.key;
     snprintf(common_name, sizeof common_name, "atoll %.60s",
@@ -766,6 +785,8 @@ static enum err names_text(char *out, size_t size, const struct tls_request *r, 
     return ERR_OK;
 }
 
+/* An aggregator is a client of its own port as well: it looks whether it still answers. Its name
+ * has no site's role, so that it is nobody's site. */
 static enum err leaf_make(struct making *m, const struct tls_request *r, const char *run,
                           const char *uri)
 {
@@ -776,13 +797,13 @@ static enum err leaf_make(struct making *m, const struct tls_request *r, const c
                        "the authority of run %s expires before that: use fewer --days, or make a "
                        "new authority",
                        run);
-    m->key = key_make(r->p256);
+    m->key = key_make(r->ed25519);
     m->x = X509_new();
     bool ok = m->key && m->x && certificate_begin(m, r->name, r->validity) &&
               extension_add(m->x, m->ca, NID_basic_constraints, "critical,CA:FALSE") &&
               extension_add(m->x, m->ca, NID_key_usage, "critical,digitalSignature") &&
               extension_add(m->x, m->ca, NID_ext_key_usage,
-                            r->role == TLS_AGGREGATOR ? "serverAuth" : "clientAuth") &&
+                            r->role == TLS_AGGREGATOR ? "serverAuth,clientAuth" : "clientAuth") &&
               extension_add(m->x, m->ca, NID_authority_key_identifier, "keyid:always") &&
               extension_add(m->x, m->ca, NID_subject_alt_name, names) && certificate_sign(m);
     return ok ? ERR_OK : library_failed("make the certificate");

@@ -51,7 +51,7 @@ struct tls_validity {
 };
 /* Makes directory/ca.pem and ca.key (0600). ERR_INPUT when there is a ca.key already: it is never
  * replaced. */
-enum err tls_authority(const char *directory, const char *run, bool p256,
+enum err tls_authority(const char *directory, const char *run, bool ed25519,
                        struct tls_validity v) MUST;
 struct tls_request {
     const char *directory; /* of ca.pem, ca.key and revoked.txt */
@@ -60,7 +60,7 @@ struct tls_request {
     const char *name;
     const char *const *hosts; /* aggregator: DNS names and IP addresses it is dialled by */
     size_t host_count;
-    bool p256; /* else Ed25519 */
+    bool ed25519; /* else P-256 */
     struct tls_validity validity;
 };
 /* Replaces both files by rename, the certificate last. */
@@ -68,6 +68,7 @@ enum err tls_issue(const struct tls_request *r) MUST;
 
 struct tls_facts { /* what one certificate says; times in seconds since 1970 */
     char subject[256], issuer[256], serial[64];
+    char key[32];          /* "P-256", "ED25519" */
     char uri[TLS_URI_MAX]; /* the first one */
     char hosts[1024];      /* DNS names and addresses, by blanks */
     unsigned uri_count;

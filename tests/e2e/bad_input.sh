@@ -154,6 +154,11 @@ expect 4 "run.dir|of site a|site b" "$atoll" train --config run.yaml --site.name
 "$atoll" cert revoke atoll://e2e/site/b --dir tls >>foreign.out 2>&1
 expect 2 "certificate" $site_b
 rm -f tls/revoked.txt
+mkdir unsaid
+"$atoll" cert revoke atoll://e2e/site/bb --dir tls >unsaid/revoke.out 2>&1 # no such name: said, and done
+grep -q "no certificate in tls has this identity" unsaid/revoke.out || fail "revoking an unknown name is not warned of"
+rm -f tls/revoked.txt
+expect 4 "atoll cert authority makes it" "$atoll" cert issue --role site --name a --dir unsaid
 kill "$serve_pid"
 wait "$serve_pid" || :
 echo "$cases cases"

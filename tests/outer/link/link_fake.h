@@ -226,7 +226,7 @@ static inline void fake_issue(enum tls_role role, const char *name)
                             .name = name,
                             .hosts = hosts,
                             .host_count = role == TLS_AGGREGATOR ? 2 : 0,
-                            .validity = {now - 60, now + 86400}};
+                            .validity = {now - 60, now + 40 * 86400}};
     assert_int_equal(tls_issue(&r), ERR_OK);
 }
 
@@ -234,7 +234,7 @@ static inline void fake_files(void)
 {
     int64_t now = (int64_t)time(NULL);
     assert_int_equal(tls_authority(scratch_root, "test", false,
-                                   (struct tls_validity){now - 60, now + 10 * 86400}),
+                                   (struct tls_validity){now - 60, now + 90 * 86400}),
                      ERR_OK);
     fake_issue(TLS_AGGREGATOR, "aggregator");
     fake_issue(TLS_SITE, "a");

@@ -36,9 +36,9 @@ static enum err check_at(const struct link_tls *f, int64_t now, int64_t *days)
 static void issued_and_checked(void **state)
 {
     (void)state;
-    for (int p256 = 0; p256 < 2; p256++) {
+    for (int ed25519 = 0; ed25519 < 2; ed25519++) {
         struct tls_request r = site_a();
-        r.p256 = p256;
+        r.ed25519 = ed25519;
         assert_int_equal(tls_issue(&r), ERR_OK);
         struct link_tls f = files("a");
         int64_t days = 0;
@@ -48,6 +48,7 @@ static void issued_and_checked(void **state)
         struct tls_facts facts;
         assert_int_equal(tls_facts(&facts, f.certificate), ERR_OK);
         assert_string_equal(facts.uri, "atoll://test/site/a");
+        assert_string_equal(facts.key, ed25519 ? "ED25519" : "P-256");
         assert_true(facts.uri_count == 1 && facts.client && !facts.server && !facts.authority);
         assert_true(facts.from_unix == NOW - 300 && facts.until_unix == NOW + 90 * DAY);
         struct stat st;
@@ -74,7 +75,7 @@ static void aggregator_needs_hosts(void **state)
     struct tls_facts f;
     assert_int_equal(tls_facts(&f, scratch("aggregator.pem")), ERR_OK);
     assert_string_equal(f.hosts, "localhost 203.0.113.7 2001:db8::1");
-    assert_true(f.server && !f.client);
+    assert_true(f.server && f.client);
     static const char *const smuggled[] = {"x,URI:atoll://test/site/b", "x y", "", "x\n"};
     for (int i = 0; i < 4; i++) {
         r.hosts = &smuggled[i];
