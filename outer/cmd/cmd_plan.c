@@ -12,6 +12,7 @@
 #include "outer/config/tuning.h"
 
 enum { UTILISATION_MIN = 1 }; /* percent */
+static const double GPU_BYTES = 80e9, SPARSE_DECAY = 0.95;
 
 struct plan_cmd {
     struct run p;
@@ -44,6 +45,11 @@ static struct outer_settings settings_of(const struct plan_cmd *c, const struct 
     s.outer_optimizer = tuning_optimizer(&s);
     s.outer_lr = 0;
     tuning_settle(&s);
+    /* A full residual of a codec that sends a few values grows without bound: docs/results.md 5.3.
+     */
+    if ((s.outer_codec == CODEC_TOPK || s.outer_codec == CODEC_CSC) &&
+        s.outer_error_feedback_decay == 1)
+        s.outer_error_feedback_decay = SPARSE_DECAY;
     return s;
 }
 
@@ -63,22 +69,28 @@ static void print_option(const struct plan_cmd *c, const struct plan_option *o, 
     progress_bytes(down, sizeof down, (double)r->down_bytes);
     progress_duration(run, sizeof run, r->total_s);
     progress_duration(equal, sizeof equal, r->equal_s);
-    snprintf(loss, sizeof loss, "%+.1f..%+.1f %%%s", fmin(r->loss_percent, r->loss_high),
-             fmax(r->loss_percent, r->loss_high), r->extrapolated ? "*" : "");
+    snprintf(loss, sizeof loss, "%+.1f..%+.1f %%%s", r->loss_low, r->loss_high,
+             r->extrapolated ? "*" : "");
     printf("%-10s %5lld %3u %4lld %5.2f  %5.1f %%  %7.2f s  %9s  %9s  %9s  %10.2f  %14s  %9s\n",
            codec_get(o->schedule.beat[0].codec)->name, (long long)o->schedule.beat[0].every, parts,
            (long long)o->schedule.overlap, settings_of(c, o).outer_lr, 100 * r->utilisation,
            r->exchange_s, up, down, run, r->cost, loss, equal);
 }
 
-static void print_legend(void)
+static void print_legend(const struct plan_cmd *c)
 {
-    printf("\ntrains: share of the run's time that is training. exchange: one round, send to "
-           "commit. loss: over data-parallel\n"
-           "training at equal tokens, published tables (2503.09799 by size and sites; H: "
-           "2501.18512 .. ft-diloco); * beyond\n"
-           "what was measured. equal: until that training's loss is reached. cost: egress of all "
-           "sites and the aggregator.\n");
+    static const char *const order[] = {
+        [PLAN_RANK_TIME] = "time-to-loss", [PLAN_RANK_COST] = "cost", [PLAN_RANK_LOSS] = "loss"};
+    printf(
+        "\nRows are in the order of %s (plan.rank). H: of those within 10 %% of the best, a\n"
+        "published one (30, 50, 100, 200, 500) with the fewest bytes.\n"
+        "trains: share of the run's time that is training. exchange: one round, send to commit.\n"
+        "loss: range over data-parallel training at equal tokens, from published tables\n"
+        "(2503.09799, 2501.18512, ft-diloco) and docs/results.md, by parameters, tokens, sites,\n"
+        "H, rounds, codec and inner optimizer; *: beyond what was measured.\n"
+        "equal (time-to-loss): time until the loss of the data-parallel run is reached, at the\n"
+        "middle of the range. cost: bytes that leave the sites and the aggregator%s.\n",
+        order[c->task.rank], c->task.price_gb > 0 ? "" : "; plan.price_gb is not set");
 }
 
 static void print_task(const struct plan_cmd *c)
@@ -119,6 +131,12 @@ static enum err print_memory(struct plan_cmd *c, const struct plan_option *o)
     printf("\nMemory: %.2f GiB for training (one rank, bf16), %.2f GiB for the outer loop on the "
            "lead.\n",
            (double)t.total / (1 << 30), outer / (1 << 30));
+    if ((double)t.total > GPU_BYTES)
+        printf(
+            "No GPU of 80 GB holds that: use several ranks with train.zero_stage: 1, "
+            "train.activation_checkpointing: block\n"
+            "or a smaller train.micro_batch_tokens. Atoll has no tensor or pipeline parallelism: "
+            "each rank holds the whole model.\n");
     return ERR_OK;
 }
 
@@ -147,7 +165,9 @@ static void print_more_sites(const struct plan_cmd *c, const struct plan_option 
             knee = t.sites;
         }
     }
-    printf("Up to %u sites each doubling pays; beyond it costs more than it saves.\n", knee);
+    printf("sites x time^2 is least at %u sites: beyond it a doubling saves less than it costs "
+           "(2509.03263).\n",
+           knee);
 }
 
 /* ---- the configuration ---- */
@@ -158,6 +178,7 @@ static void write_fragment(FILE *f, const struct plan_cmd *c, const struct plan_
     fprintf(f,
             "outer:\n  every: %lld\n  fragments: %u\n  overlap_steps: %lld\n  codec: %s\n  "
             "optimizer: %s\n  lr: 0              # published: %.2f\n"
+            "  error_feedback_decay: %.4g\n"
             "plan:\n  step_s: %.6g\n  up_mbit: %.6g\n  down_mbit: %.6g\n  rtt_ms: %.6g\n  "
             "loss_percent: %.6g\n"
             "  encode_ns: %.6g\n  apply_ns: %.6g\n  accept_ns: %.6g\n  commit_ns: %.6g\n  sum_ns: "
@@ -167,9 +188,10 @@ static void write_fragment(FILE *f, const struct plan_cmd *c, const struct plan_
             (long long)o->schedule.overlap,
             config_choice_name(outer_codec_choices, run.outer_codec),
             config_choice_name(outer_opt_kind_choices, run.outer_optimizer), run.outer_lr,
-            s->plan_step_s, s->plan_up_mbit, s->plan_down_mbit, s->plan_rtt_ms,
-            s->plan_loss_percent, s->plan_encode_ns, s->plan_apply_ns, s->plan_accept_ns,
-            s->plan_commit_ns, s->plan_sum_ns, s->plan_aggregator_mbit, s->plan_price_gb);
+            run.outer_error_feedback_decay, s->plan_step_s, s->plan_up_mbit, s->plan_down_mbit,
+            s->plan_rtt_ms, s->plan_loss_percent, s->plan_encode_ns, s->plan_apply_ns,
+            s->plan_accept_ns, s->plan_commit_ns, s->plan_sum_ns, s->plan_aggregator_mbit,
+            s->plan_price_gb);
     plan_settings_list(f, "up_s", &s->plan_up_s);
     plan_settings_list(f, "down_s", &s->plan_down_s);
 }
@@ -262,7 +284,7 @@ static enum err plan(struct plan_cmd *c, const struct args *args)
     const struct run_source source = {RUN_PLAN, c->config, c->probe, c->sites, args};
     TRY(run_open(&c->p, &source));
     TRY(known(&c->p.o));
-    plan_settings_task(&c->task, &c->p.o, c->p.table.parameters);
+    plan_settings_task(&c->task, &c->p.o, &c->p.s, c->p.table.parameters);
     if (c->layers)
         return plan_by_layer(c);
     now.schedule = c->p.sync.schedule;
@@ -276,7 +298,7 @@ static enum err plan(struct plan_cmd *c, const struct args *args)
         print_option(c, &options[i], options[i].schedule.fragments);
     printf("as configured:\n");
     print_option(c, &now, c->p.sync.fragments.parts);
-    print_legend();
+    print_legend(c);
     if (!count)
         return refuse(c, &nearest);
     struct fragments f;

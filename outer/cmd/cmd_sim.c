@@ -102,7 +102,7 @@ static enum err set_probe(struct sim_cmd *c, const struct args *args, struct sim
     struct outer_settings o = c->p.o;
     struct plan_task t;
     TRY(run_read_probe(&o, &c->p.s, path, args, &c->p.perm));
-    plan_settings_task(&t, &o, c->p.table.parameters);
+    plan_settings_task(&t, &o, &c->p.s, c->p.table.parameters);
     s->step_s = t.step_s;
     s->link = t.link;
     s->encode_s = t.outer.encode_s;
@@ -273,13 +273,16 @@ static void print_result(const struct sim_cmd *c, const struct simulate_result *
            c->count, (long long)c->p.o.outer_aggregators, c->p.o.outer_aggregators > 1 ? "s" : "",
            (long long)r->steps, (unsigned long long)r->rounds, c->p.sync.schedule.fragments,
            (unsigned long long)r->calls);
-    if (r->stopped)
+    if (r->ended)
+        printf("The first %g days of the run, in which all sites made %lld steps.\n", c->days,
+               (long long)r->steps);
+    else if (r->stopped)
         printf("Stopped: of %lld steps all sites had made the first %lld. What follows is of "
                "these; nothing is stored.\n",
                (long long)c->p.sync.schedule.steps, (long long)r->steps);
     else if (r->steps < c->p.sync.schedule.steps)
         printf("Only the first %lld of %lld steps (--rounds); the last round of what was simulated "
-               "is a whole one.\n",
+               "is a full-precision round.\n",
                (long long)r->steps, (long long)c->p.sync.schedule.steps);
     printf("time %s (%.1f s), of it training %.2f %%; a round takes %.3f s from its send to its "
            "commit\n",
@@ -330,19 +333,28 @@ static enum err open_record(struct sim_cmd *c)
     return ERR_OK;
 }
 
+/* In so many days no site makes more steps than the fastest one without waiting. */
+static double shortest_step_s(const struct sim_cmd *c)
+{
+    double least = c->site[0].step_s;
+    for (unsigned i = 1; i < c->count; i++)
+        least = c->site[i].step_s < least ? c->site[i].step_s : least;
+    return least;
+}
+
 static enum err sim(struct sim_cmd *c, const struct args *args)
 {
     struct simulate_result r;
     TRY(plan_settings_may_write(c->record, c->force));
     const struct run_source source = {RUN_PLAN, c->config, c->probe, c->sites, args};
     TRY(run_open(&c->p, &source));
-    plan_settings_task(&c->task, &c->p.o, c->p.table.parameters);
+    plan_settings_task(&c->task, &c->p.o, &c->p.s, c->p.table.parameters);
     TRY(make_sites(c, args));
     if (c->days > 0)
-        c->p.sync.schedule.steps = (int64_t)(c->days * 86400 / c->site[0].step_s);
+        c->p.sync.schedule.steps = (int64_t)(c->days * 86400 / shortest_step_s(c));
     if (c->p.sync.schedule.steps < 1)
         return err_set(ERR_CONFIG, "--days %g is less than one step of %g s", c->days,
-                       c->site[0].step_s);
+                       shortest_step_s(c));
     TRY(open_record(c));
     struct simulate_options o = {.exchange = &c->p.sync,
                                  .sites = c->site,
@@ -355,6 +367,7 @@ static enum err sim(struct sim_cmd *c, const struct args *args)
                                  .error_feedback_decay = c->p.o.outer_error_feedback_decay,
                                  .seed = (uint64_t)c->seed,
                                  .rounds_max = (uint64_t)c->rounds,
+                                 .seconds_max = c->days * 86400,
                                  .stop = &stop,
                                  .progress = tell,
                                  .progress_self = c,
@@ -373,7 +386,7 @@ static enum err sim(struct sim_cmd *c, const struct args *args)
     jsonl_close(&c->log);
     if (e == ERR_OK)
         print_result(c, &r);
-    if (e == ERR_OK && r.stopped)
+    if (e == ERR_OK && r.stopped && !r.ended)
         return err_set(ERR_STOPPED,
                        "stopped on request; a simulation stores nothing, the next one begins anew");
     return e;
@@ -413,7 +426,7 @@ enum err cmd_sim(int argc, char **argv)
          .min = 0,
          .max = 36500,
          .value = "DAYS",
-         .help = "Steps for so many days of training instead of train.steps; 0: as there."},
+         .help = "Simulate the first N days of the run instead of train.steps; 0: train.steps."},
         {.name = "rounds",
          .kind = ARGS_INT,
          .target = &c.rounds,

@@ -170,7 +170,7 @@ static void tell_plan(struct job *j, const struct site_train_round *r, double co
     j->planned_step = r->step;
     if (whole || r->replayed || steps <= 0)
         return;
-    plan_settings_task(&t, &j->run.o, j->train.table.parameters);
+    plan_settings_task(&t, &j->run.o, &j->run.s, j->train.table.parameters);
     job_sizes(j, elements);
     plan_predict(&t, s, elements, &p);
     double step_s = compute_s / (double)steps, waited_s = 1e-3 * r->exposed_ms;

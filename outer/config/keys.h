@@ -36,11 +36,12 @@ enum { KEYS_SHARE_MAX = 100 }; /* site.share: at most */
     X(LOG_PROGRESS_AUTO, auto)                                                                     \
     X(LOG_PROGRESS_LINE, line) X(LOG_PROGRESS_LIVE, live) X(LOG_PROGRESS_NONE, none)
 #define PLAN_CONGESTION(X) X(PLAN_CONGESTION_CUBIC, cubic) X(PLAN_CONGESTION_BBR, bbr)
+#define PLAN_RANK(X)       X(PLAN_RANK_TIME, time) X(PLAN_RANK_COST, cost) X(PLAN_RANK_LOSS, loss)
 /* Enums of these keys alone, and names of enums of other headers. */
 #define CHOICES_OUTER(X)                                                                           \
     X(outer_mode, OUTER_MODE)                                                                      \
     X(outer_device, OUTER_DEVICE)                                                                  \
-    X(log_progress, LOG_PROGRESS) X(plan_congestion, PLAN_CONGESTION)
+    X(log_progress, LOG_PROGRESS) X(plan_congestion, PLAN_CONGESTION) X(plan_rank, PLAN_RANK)
 #define CHOICES_OUTER_NAMES(X)                                                                     \
     X(outer_partition, OUTER_PARTITION)                                                            \
     X(outer_codec, OUTER_CODEC)                                                                    \
@@ -230,6 +231,9 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
     X(plan, aggregator_mbit, REAL, .fallback = "0", .min = 0, .max = 1e7, .unit = "Mbit/s",        \
       .help =                                                                                      \
           "Rate of the aggregator's link in each direction, shared by all sites; 0: no limit.")    \
+    X(plan, rank, CHOICE(plan_rank), .fallback = "time",                                           \
+      .help = "What atoll plan minimises: time (until the loss of data-parallel training is "      \
+              "reached), cost (price of the bytes), loss.")                                        \
     X(plan, price_gb, REAL, .fallback = "0", .min = 0, .max = 1e6,                                 \
       .help = "Price of 1e9 bytes that leave a site or the aggregator, in any currency.")
 

@@ -3,6 +3,8 @@
 #include <string.h>
 #include "outer/plan/plan_tables.h"
 
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
 enum {
     /* Between the send of a contribution and its commit at the site: offer and data; fetch. Between
      * the two the receipt and the poll pass while the aggregator commits. In a fragment's first
@@ -23,6 +25,13 @@ double plan_share(double steps_s, unsigned fragments, double exchange_s, double 
 
 struct cost { /* of one round of one fragment */
     double exchange_s, up_s, down_s;
+    struct schedule_bytes bytes;
+    bool made;
+};
+/* Costs do not depend on H and tau, so a search makes them once for each cut of the model. */
+struct costs {
+    const size_t *elements; /* [fragments] */
+    struct cost of[ROUND_FRAGMENTS_MAX][CODEC_COUNT];
 };
 
 static struct cost round_cost(const struct plan_task *t, const struct schedule *s,
@@ -32,7 +41,9 @@ static struct cost round_cost(const struct plan_task *t, const struct schedule *
     double up = (double)b.up, down = (double)b.down;
     const struct exchange_cost *o = &t->outer;
     struct cost r = {.up_s = line_transfer_s(&t->link, up, true),
-                     .down_s = line_transfer_s(&t->link, down, false)};
+                     .down_s = line_transfer_s(&t->link, down, false),
+                     .bytes = b,
+                     .made = true};
     if (t->aggregator_bps > 0) {
         double in = t->sites * line_wire_bytes(up) * 8 / t->aggregator_bps,
                out = t->sites * line_wire_bytes(down) * 8 / t->aggregator_bps;
@@ -46,6 +57,15 @@ static struct cost round_cost(const struct plan_task *t, const struct schedule *
     return r;
 }
 
+static struct cost *cost_of(struct costs *c, const struct plan_task *t, const struct schedule *s,
+                            enum codec_kind kind, unsigned f)
+{
+    struct cost *cost = &c->of[f][kind];
+    if (!cost->made)
+        *cost = round_cost(t, s, kind, c->elements[f]);
+    return cost;
+}
+
 /* What training waits for in one round. */
 static double exposed_s(const struct plan_task *t, const struct schedule *s, double exchange_s)
 {
@@ -56,11 +76,9 @@ static double exposed_s(const struct plan_task *t, const struct schedule *s, dou
 }
 
 /* What the last round takes beyond what was counted for it. */
-static double last_s(const struct plan_task *t, const struct schedule *s, enum codec_kind kind,
-                     size_t elements)
+static double last_s(const struct plan_task *t, const struct schedule *s, const struct cost *c)
 {
-    double all = round_cost(t, s, kind, elements).exchange_s;
-    return all - exposed_s(t, s, all);
+    return c->exchange_s - exposed_s(t, s, c->exchange_s);
 }
 
 struct sums { /* over rounds */
@@ -69,19 +87,17 @@ struct sums { /* over rounds */
 };
 
 static void add_rounds(struct sums *sum, const struct plan_task *t, const struct schedule *s,
-                       enum codec_kind kind, size_t elements, uint64_t rounds)
+                       const struct cost *c, uint64_t rounds)
 {
-    struct cost c = round_cost(t, s, kind, elements);
-    struct schedule_bytes b = schedule_bytes(s, kind, elements, t->sites);
-    sum->exposed_s += (double)rounds * exposed_s(t, s, c.exchange_s);
-    sum->up_s += (double)rounds * c.up_s;
-    sum->down_s += (double)rounds * c.down_s;
-    sum->up_bytes += rounds * b.up;
-    sum->down_bytes += rounds * b.down;
+    sum->exposed_s += (double)rounds * exposed_s(t, s, c->exchange_s);
+    sum->up_s += (double)rounds * c->up_s;
+    sum->down_s += (double)rounds * c->down_s;
+    sum->up_bytes += rounds * c->bytes.up;
+    sum->down_bytes += rounds * c->bytes.down;
 }
 
-/* The first rounds and the last go whole: schedule_codec. */
-static uint64_t whole_rounds(const struct schedule *s, unsigned f)
+/* The first rounds and the last are full-precision rounds: schedule_codec. */
+static uint64_t full_precision_rounds(const struct schedule *s, unsigned f)
 {
     uint64_t rounds = schedule_rounds(s, f), whole = s->full_precision_rounds + 1;
     return whole < rounds ? whole : rounds;
@@ -92,22 +108,22 @@ static double busy(const struct sums *s)
     return s->up_s > s->down_s ? s->up_s : s->down_s; /* both directions at once */
 }
 
-static void predict_time(const struct plan_task *t, const struct schedule *s,
-                         const size_t *elements, struct plan_result *r)
+static void predict_time(const struct plan_task *t, const struct schedule *s, struct costs *costs,
+                         struct plan_result *r)
 {
     struct sums regular = {0}, all = {0};
     double steps_s = (double)s->steps * t->step_s;
     r->exchange_s = 0;
     for (unsigned f = 0; f < s->fragments; f++) {
-        uint64_t rounds = schedule_rounds(s, f), whole = whole_rounds(s, f);
+        uint64_t rounds = schedule_rounds(s, f), full = full_precision_rounds(s, f);
         enum codec_kind kind = s->beat[f].codec, large = kind == CODEC_F32 ? CODEC_F32 : CODEC_BF16;
-        struct cost c = round_cost(t, s, kind, elements[f]);
-        r->exchange_s = c.exchange_s > r->exchange_s ? c.exchange_s : r->exchange_s;
-        add_rounds(&regular, t, s, kind, elements[f], rounds);
-        add_rounds(&all, t, s, kind, elements[f], rounds - whole);
-        add_rounds(&all, t, s, large, elements[f], whole);
+        const struct cost *c = cost_of(costs, t, s, kind, f), *l = cost_of(costs, t, s, large, f);
+        r->exchange_s = c->exchange_s > r->exchange_s ? c->exchange_s : r->exchange_s;
+        add_rounds(&regular, t, s, c, rounds);
+        add_rounds(&all, t, s, c, rounds - full);
+        add_rounds(&all, t, s, l, full);
         if (s->overlap) /* nothing hides the exchange after the last step */
-            all.exposed_s += last_s(t, s, large, elements[f]);
+            all.exposed_s += last_s(t, s, l);
     }
     double steady_s = steps_s + regular.exposed_s;
     r->exposed_s = regular.exposed_s / steps_s * (double)s->beat[0].every * t->step_s;
@@ -120,26 +136,40 @@ static void predict_time(const struct plan_task *t, const struct schedule *s,
 
 static void predict_loss(const struct plan_task *t, const struct schedule *s, struct plan_result *r)
 {
-    double high;
-    struct plan_value sites = plan_loss_sites(t->parameters, t->sites),
-                      every = plan_loss_every((double)s->beat[0].every, &high),
-                      overlap = plan_loss_overlap((double)s->overlap),
-                      codec = plan_loss_codec(s->beat[0].codec);
-    r->loss_percent = sites.value + every.value + overlap.value + codec.value;
-    r->loss_high = sites.value + high + overlap.value + codec.value;
-    r->extrapolated =
-        sites.extrapolated || every.extrapolated || overlap.extrapolated || codec.extrapolated;
+    double every_high, codec_high, short_high, rounds = (double)schedule_rounds(s, 0);
+    double tokens = t->parameters > 0 ? t->tokens / t->parameters : 0;
+    struct plan_value parts[] = {plan_loss_sites(t->parameters, t->sites),
+                                 plan_loss_every((double)s->beat[0].every, &every_high),
+                                 plan_loss_overlap((double)s->overlap),
+                                 plan_loss_codec(s->beat[0].codec, rounds, t->lamb, &codec_high),
+                                 plan_loss_short(t->sites, rounds, tokens, &short_high)};
+    double high[] = {parts[0].value, every_high, parts[2].value, codec_high, short_high};
+    r->loss_low = r->loss_high = 0;
+    r->extrapolated = false;
+    for (size_t i = 0; i < COUNT(parts); i++) {
+        r->loss_low += fmin(parts[i].value, high[i]);
+        r->loss_high += fmax(parts[i].value, high[i]);
+        r->extrapolated = r->extrapolated || parts[i].extrapolated;
+    }
+    r->loss_percent = (r->loss_low + r->loss_high) / 2;
+}
+
+static void predict(const struct plan_task *t, const struct schedule *s, struct costs *costs,
+                    struct plan_result *r)
+{
+    ASSERT(t->step_s > 0 && t->link.up_bps > 0 && t->link.down_bps > 0 && t->link.streams > 0);
+    predict_time(t, s, costs, r);
+    predict_loss(t, s, r);
+    double left = line_wire_bytes((double)r->up_bytes) + line_wire_bytes((double)r->down_bytes);
+    r->cost = t->sites * left / 1e9 * t->price_gb;
+    r->equal_s = r->total_s * plan_steps_factor(r->loss_percent);
 }
 
 void plan_predict(const struct plan_task *t, const struct schedule *s, const size_t *elements,
                   struct plan_result *r)
 {
-    ASSERT(t->step_s > 0 && t->link.up_bps > 0 && t->link.down_bps > 0 && t->link.streams > 0);
-    predict_time(t, s, elements, r);
-    predict_loss(t, s, r);
-    double left = line_wire_bytes((double)r->up_bytes) + line_wire_bytes((double)r->down_bytes);
-    r->cost = t->sites * left / 1e9 * t->price_gb;
-    r->equal_s = r->total_s * plan_steps_factor(r->loss_percent);
+    struct costs costs = {.elements = elements};
+    predict(t, s, &costs, r);
 }
 
 /* ---- beside what is measured ---- */
@@ -165,22 +195,46 @@ static const int64_t everies[] = {
     10, 15, 20, 25, 30, 40, 50, 60, 75, 100, 150, 200, 300, 400, 500, 750, PLAN_EVERY_MAX};
 static const unsigned parts[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, ROUND_FRAGMENTS_MAX};
 static const int64_t overlaps[] = {0, 1, 2, 3, 5, 8, PLAN_OVERLAP_MAX};
-#define COUNT(a) (sizeof(a) / sizeof *(a))
 
 struct search {
     const struct plan_task *task;
     struct schedule like; /* steps, full-precision rounds */
     size_t elements[ROUND_FRAGMENTS_MAX];
+    struct costs costs;
     double utilisation;
+    double least[CODEC_COUNT]; /* score; the first pass finds it, the second one chooses among its
+                                  equals */
+    bool second;
     struct plan_option best[CODEC_COUNT], nearest;
     bool found[CODEC_COUNT], any;
 };
 
-static bool better(const struct plan_option *a, const struct plan_option *b)
+static bool published(int64_t every)
 {
-    if (fabs(a->result.equal_s - b->result.equal_s) > 1e-4 * b->result.equal_s)
-        return a->result.equal_s < b->result.equal_s;
-    return a->result.up_bytes < b->result.up_bytes; /* as good, and cheaper */
+    return every == 30 || every == 50 || every == 100 || every == 200 || every == 500;
+}
+
+/* What is minimised, and what decides where it is equal. */
+static double score(const struct plan_result *r, enum plan_rank rank)
+{
+    return rank == PLAN_RANK_COST ? r->cost : rank == PLAN_RANK_LOSS ? r->loss_percent : r->equal_s;
+}
+
+/* A loss known to 0.5 % gives the time-to-loss to 10 %: plan_steps_factor. */
+static bool equal(double x, double least)
+{
+    return x <= least + 0.1 * fabs(least);
+}
+
+/* Of two options with equal scores: a published H, then the sooner of two that differ, then the
+ * fewer bytes. */
+static bool preferred(const struct plan_option *a, const struct plan_option *b)
+{
+    bool known = published(a->schedule.beat[0].every);
+    double x = a->result.equal_s, y = b->result.equal_s;
+    if (known != published(b->schedule.beat[0].every))
+        return known;
+    return fabs(x - y) > 0.1 * y ? x < y : a->result.up_bytes < b->result.up_bytes;
 }
 
 static void look(struct search *s, unsigned fragments, int64_t every, int64_t overlap,
@@ -191,13 +245,18 @@ static void look(struct search *s, unsigned fragments, int64_t every, int64_t ov
     o.schedule.overlap = overlap;
     o.schedule.residual_reset = s->like.residual_reset;
     o.schedule.downlink_compression_from = s->like.downlink_compression_from;
-    plan_predict(s->task, &o.schedule, s->elements, &o.result);
+    predict(s->task, &o.schedule, &s->costs, &o.result);
     if (!s->any || o.result.utilisation > s->nearest.result.utilisation)
         s->nearest = o;
     s->any = true;
-    if (o.result.utilisation < s->utilisation || (s->found[codec] && !better(&o, &s->best[codec])))
+    if (o.result.utilisation < s->utilisation)
         return;
-    s->best[codec] = o;
+    double now = score(&o.result, s->task->rank);
+    if (!s->second)
+        s->least[codec] = s->found[codec] && s->least[codec] < now ? s->least[codec] : now;
+    else if (equal(now, s->least[codec]) &&
+             (!s->best[codec].schedule.steps || preferred(&o, &s->best[codec])))
+        s->best[codec] = o;
     s->found[codec] = true;
 }
 
@@ -226,6 +285,7 @@ static enum err search(struct search *s, const struct table *table, struct arena
         TRY(fragment_make(&f, table, &plan, scratch));
         for (unsigned i = 0; i < f.count; i++)
             s->elements[i] = f.f[i].elements;
+        s->costs = (struct costs){.elements = s->elements};
         look_at_parts(s, parts[p]);
     }
     return ERR_OK;
@@ -239,6 +299,9 @@ enum err plan_search(const struct plan_task *t, const struct schedule *like,
     struct arena scratch = arena_make(0);
     struct search s = {.task = t, .like = *like, .utilisation = utilisation};
     enum err e = search(&s, table, &scratch);
+    s.second = true;
+    if (!e)
+        e = search(&s, table, &scratch);
     arena_free(&scratch);
     TRY(e);
     *count = 0;
@@ -247,7 +310,8 @@ enum err plan_search(const struct plan_task *t, const struct schedule *like,
         size_t at = *count;
         if (!s.found[c])
             continue;
-        for (; at > 0 && better(&s.best[c], &out[at - 1]); at--)
+        for (; at > 0 && score(&s.best[c].result, t->rank) < score(&out[at - 1].result, t->rank);
+             at--)
             out[at] = out[at - 1];
         out[at] = s.best[c];
         ++*count;

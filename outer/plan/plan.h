@@ -10,13 +10,17 @@
  */
 #include "outer/diloco/fragment.h"
 #include "outer/diloco/schedule.h"
+#include "outer/config/keys.h"
 #include "outer/link/line.h"
 
 struct plan_task {
     unsigned sites;
     double step_s; /* of the slowest site */
     double parameters;
-    struct line link; /* of the site with the worst one */
+    double tokens;       /* of the run, all sites together; 0: not known */
+    bool lamb;           /* inner optimizer; else AdamW */
+    enum plan_rank rank; /* what the search minimises */
+    struct line link;    /* of the site with the worst one */
     struct exchange_cost outer;
     double aggregator_bps; /* its own line, each direction, shared by all sites; 0: no limit */
     double price_gb;       /* per 1e9 bytes that leave a site or the aggregator */
@@ -30,9 +34,10 @@ struct plan_result {
     double total_s;     /* of the run */
     uint64_t up_bytes, down_bytes; /* payload of one site in the run: exactly the schedule's */
     double cost;                   /* of all sites and the aggregator */
-    double loss_percent;           /* over data-parallel training at equal tokens */
-    double loss_high;              /* the most pessimistic published value */
-    bool extrapolated;             /* some table was left */
+    double loss_low,
+        loss_high; /* range of the loss over data-parallel training at equal tokens, percent */
+    double loss_percent; /* its middle */
+    bool extrapolated;   /* beyond what was measured */
     double equal_s; /* time until the loss that data-parallel training has after the same steps */
 };
 
@@ -65,10 +70,11 @@ struct plan_option {
     struct schedule schedule;
     struct plan_result result;
 };
-/* The best settings that train at least this share of the run, at most one for each codec, those
- * first that reach the loss of data-parallel training soonest; `s` gives steps and full-precision
- * rounds. H up to PLAN_EVERY_MAX, tau up to PLAN_OVERLAP_MAX: what was published. *count 0: none
- * reaches the share, and *nearest is the one with the highest. */
+/* The best settings that train at least this share of the run, at most one for each codec, the best
+ * first: by task.rank, the time until the loss of data-parallel training is reached, the cost, or
+ * the loss. Within 10 % of each other a published H comes first, then the fewer bytes. `s` gives
+ * steps and full-precision rounds. H up to PLAN_EVERY_MAX, tau up to PLAN_OVERLAP_MAX: what was
+ * published. *count 0: none reaches the share, and *nearest is the one with the highest. */
 enum err plan_search(const struct plan_task *t, const struct schedule *s, const struct table *table,
                      double utilisation, struct plan_option out[PLAN_OPTIONS_MAX], size_t *count,
                      struct plan_option *nearest) MUST;

@@ -18,11 +18,14 @@ static struct line_times times_of(const struct config_list *list)
     return t;
 }
 
-void plan_settings_task(struct plan_task *t, const struct outer_settings *o, size_t parameters)
+void plan_settings_task(struct plan_task *t, const struct outer_settings *o,
+                        const struct settings *s, size_t parameters)
 {
     *t = (struct plan_task){.sites = o->outer_sites.count ? (unsigned)o->outer_sites.count : 1,
                             .step_s = o->plan_step_s,
                             .parameters = (double)parameters,
+                            .lamb = s->train_optimizer == OPTIM_LAMB,
+                            .rank = o->plan_rank,
                             .link = {.up_bps = o->plan_up_mbit * 1e6,
                                      .down_bps = o->plan_down_mbit * 1e6,
                                      .rtt_s = o->plan_rtt_ms / 1e3,
@@ -38,6 +41,7 @@ void plan_settings_task(struct plan_task *t, const struct outer_settings *o, siz
                                       .sum_s = o->plan_sum_ns / 1e9},
                             .aggregator_bps = o->plan_aggregator_mbit * 1e6,
                             .price_gb = o->plan_price_gb};
+    t->tokens = (double)s->train_steps * (double)s->train_batch_tokens * t->sites;
 }
 
 void plan_settings_list(FILE *f, const char *key, const struct config_list *list)

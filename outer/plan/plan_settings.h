@@ -9,7 +9,8 @@
 
 /* Are step time, both rates known? Without them nothing is predicted. */
 bool plan_settings_given(const struct outer_settings *o);
-void plan_settings_task(struct plan_task *t, const struct outer_settings *o, size_t parameters);
+void plan_settings_task(struct plan_task *t, const struct outer_settings *o,
+                        const struct settings *s, size_t parameters);
 
 /* A line of YAML; nothing when the list is empty. */
 void plan_settings_list(FILE *f, const char *key, const struct config_list *list);

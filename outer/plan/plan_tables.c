@@ -70,18 +70,43 @@ struct plan_value plan_loss_overlap(double tau)
     return (struct plan_value){0.02 * tau, tau > 10};
 }
 
-struct plan_value plan_loss_codec(enum codec_kind codec)
+struct plan_value plan_loss_codec(enum codec_kind codec, double rounds, bool lamb, double *high)
 {
     static const struct {
         enum codec_kind codec;
-        double percent;
-    } rows[] = {{CODEC_F32, 0},      {CODEC_BF16, 0},     {CODEC_INT8, 0},
-                {CODEC_FP8_E4M3, 0}, {CODEC_FP8_E5M2, 0}, {CODEC_E3M0, 0},
-                {CODEC_INT4, 0.09},  {CODEC_INT2, 0.23},  {CODEC_TOPK, 0.5}};
+        double low, high;
+    } rows[] = {{CODEC_F32, 0, 0},        {CODEC_BF16, 0, 0.1},     {CODEC_INT8, 0, 0.1},
+                {CODEC_FP8_E4M3, 0, 0.1}, {CODEC_FP8_E5M2, 0, 0.1}, {CODEC_E3M0, 0, 0.2},
+                {CODEC_INT4, 0.09, 0.5},  {CODEC_INT2, 0.23, 0.4},  {CODEC_SIGN, 0.4, 1.0},
+                {CODEC_CSC, 10, 38}};
+    enum { TOPK_LAMB_HIGH = 16 };
+    static const double topk_low = 0.5, topk_rounds = 85;
+    if (codec == CODEC_TOPK) {
+        *high = lamb ? TOPK_LAMB_HIGH : topk_low + topk_rounds / rounds;
+        return (struct plan_value){topk_low, false};
+    }
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (rows[i].codec == codec)
-            return (struct plan_value){rows[i].percent, false};
-    return (struct plan_value){0.5, true};
+        if (rows[i].codec == codec) {
+            *high = rows[i].high;
+            return (struct plan_value){rows[i].low, false};
+        }
+    *high = 1;
+    return (struct plan_value){0, true};
+}
+
+struct plan_value plan_loss_short(double sites, double rounds, double tokens_per_parameter,
+                                  double *high)
+{
+    static const double gain_low = 6, gain_high = 9, half_rounds = 6, spread_low = 0.4,
+                        spread_high = 1.7;
+    if (tokens_per_parameter <= 0 || sites <= 1) {
+        *high = 0;
+        return (struct plan_value){0, false};
+    }
+    double half = half_rounds * pow(2 / tokens_per_parameter, 0.45), doublings = log2(sites);
+    double low = spread_low * half, most = spread_high * half;
+    *high = gain_high * doublings * most / (most + rounds);
+    return (struct plan_value){gain_low * doublings * low / (low + rounds), *high > 1};
 }
 
 double plan_steps_factor(double percent)

@@ -22,10 +22,20 @@ struct plan_value plan_loss_sites(double parameters, double sites);
 struct plan_value plan_loss_every(double every, double *high);
 /* What tau steps of overlap add, in percent: up to 10 cost less than 0.2 (2501.18512). */
 struct plan_value plan_loss_overlap(double tau);
-/* What a codec adds, in percent: e3m0 nothing (2501.18512, table 5), int4 0.09 (2604.21428), int2
- * 0.23, top-k 0.5 (our own small models, docs/results.md); f32, bf16, fp8 and int8 nothing. Another
- * codec: 0.5, as extrapolated. */
-struct plan_value plan_loss_codec(enum codec_kind codec);
+/* What a codec adds over f32, in percent; `high`: the worst that was measured. Dense codecs: e3m0,
+ * fp8, int8, int4, int2 within docs/results.md 5 (int4 0.09: 2604.21428). topk, sign and csc with
+ * the outer SGD that suits them: docs/results.md 5.2, 5.3. topk depends on the inner optimizer and
+ * on how many rounds the residual has: with AdamW 5.6, 3.9, 1.1 and 0.6 % in 15, 20, 80 and 160
+ * rounds, with LAMB 3.4 to 15.5 %. */
+struct plan_value plan_loss_codec(enum codec_kind codec, double rounds, bool lamb, double *high);
+/* What a run of few rounds adds, in percent: sites that exchange seldom have not yet gained what a
+ * larger synchronous batch gains. The gain is 6 to 9 % of loss for each doubling of the sites; the
+ * share that is not reached is R0 / (R0 + rounds), with R0 = 6 at 2 tokens for each parameter, more
+ * with fewer (docs/results.md 5.1, 5.2: 3 to 20 rounds, 0.06 and 2 tokens for each parameter).
+ * Published runs have hundreds of rounds. tokens: of all sites together; 0: not known, nothing is
+ * added. */
+struct plan_value plan_loss_short(double sites, double rounds, double tokens_per_parameter,
+                                  double *high);
 /* Steps that make up for a loss that is `percent` higher, as a factor: at 20 tokens per parameter
  * loss falls as N^-0.0985 (2503.09799, joint fit), and compute is N^2. */
 double plan_steps_factor(double percent);

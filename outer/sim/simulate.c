@@ -215,7 +215,9 @@ static void look_up(struct simulate_run *s, int64_t step)
 {
     if (s->o->progress)
         s->o->progress(s->o->progress_self, step, s->schedule.steps);
-    if (s->o->stop && *s->o->stop)
+    if (s->o->seconds_max > 0 && (double)s->clock.now_ms >= 1e3 * s->o->seconds_max)
+        s->r->ended = true;
+    if (s->r->ended || (s->o->stop && *s->o->stop))
         s->r->stopped = s->clock.halted = true;
 }
 

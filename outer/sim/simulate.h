@@ -36,6 +36,7 @@ struct simulate_options {
     double error_feedback_decay;
     uint64_t seed;
     uint64_t rounds_max; /* of a fragment; 0: all */
+    double seconds_max;  /* virtual: the run is looked at until then; 0: to its end */
     volatile int *stop;  /* asked to: the result is of what was simulated so far; may be NULL */
     void (*progress)(void *self, int64_t step,
                      int64_t steps); /* some site is there: at each of its rounds; may be NULL */
@@ -51,6 +52,7 @@ struct simulate_site_result {
     int64_t stale_max;
 };
 struct simulate_result {
+    bool ended;             /* by seconds_max */
     bool stopped;           /* before its end */
     int64_t steps;          /* as far as it was simulated, by all sites */
     uint64_t rounds, calls; /* of all fragments; messages to the aggregator */

@@ -106,4 +106,12 @@ up=$(sed -n 's/.*predicts, \([0-9]*\) bytes up.*/\1/p' sim.out)
 [ "$(lines ev=planned a/log.txt)" -ge 4 ] || fail "no prediction beside the rounds"
 [ "$(lines ev=plan_left a/log.txt)" -eq 1 ] || fail "a step 100 times as fast as planned goes unnoticed, or is told more than once"
 grep -q "atoll probe, then atoll plan" a/log.txt || fail "what to do is not said"
+
+# Days are the run's: a site that is twenty times slower sets the pace, and the run is not twenty times as long.
+"$atoll" sim --outer.sites a,b --days 1 --plan.step_s 0.5 --plan.up_mbit 100 --plan.down_mbit 100 --plan.rtt_ms 50 \
+    --outer.every 500 b:step_s=10 >days.out 2>&1 || fail "atoll sim --days"
+grep -q "^The first 1 days of the run" days.out || fail "atoll sim --days does not say how far it went"
+seconds=$(sed -n 's/^time .*(\([0-9]*\)[.0-9]* s).*/\1/p' days.out)
+[ "$seconds" -ge 86400 ] && [ "$seconds" -lt 100000 ] || fail "one day took $seconds s"
+
 echo "probe, plan, sim and train agree"

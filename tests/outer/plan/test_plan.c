@@ -134,6 +134,58 @@ static void tables_return_their_points(void **state)
     assert_true(plan_steps_factor(0) == 1);
 }
 
+/* Measured in docs/results.md 5.1 and 5.2: the loss over the synchronous run, in percent, lies
+ * within the promised range; one seed, so 0.5 % beside it is noise. */
+static void what_was_measured_lies_in_the_range(void **state)
+{
+    (void)state;
+    static const struct {
+        double parameters, steps, batch;
+        unsigned sites, every;
+        enum codec_kind codec;
+        double percent;
+    } rows[] = {
+        {0.84e6, 400, 2048, 2, 20, CODEC_F32, 1.9},    {0.84e6, 400, 2048, 2, 20, CODEC_INT4, 1.0},
+        {0.84e6, 400, 2048, 2, 50, CODEC_F32, 4.2},    {0.84e6, 400, 2048, 2, 50, CODEC_INT4, 4.7},
+        {0.84e6, 400, 2048, 4, 20, CODEC_F32, 4.6},    {0.84e6, 400, 2048, 4, 50, CODEC_INT8, 8.9},
+        {10.8e6, 300, 1024, 2, 20, CODEC_F32, 7.0},    {10.8e6, 300, 1024, 2, 20, CODEC_INT2, 7.3},
+        {10.8e6, 300, 1024, 2, 20, CODEC_TOPK, 10.7},  {10.8e6, 300, 1024, 2, 50, CODEC_F32, 8.0},
+        {10.8e6, 300, 1024, 2, 100, CODEC_INT4, 11.2}, {10.8e6, 300, 1024, 4, 20, CODEC_F32, 13.0},
+        {10.8e6, 300, 1024, 2, 20, CODEC_CSC, 16.2},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct plan_task t = {.sites = rows[i].sites,
+                              .step_s = 1,
+                              .parameters = rows[i].parameters,
+                              .tokens = rows[i].steps * rows[i].batch * rows[i].sites,
+                              .lamb = true,
+                              .link = {.up_bps = 1e9, .down_bps = 1e9, .streams = 1}};
+        struct schedule s =
+            schedule_streaming((int64_t)rows[i].steps, rows[i].every, 1, 1, rows[i].codec);
+        size_t elements = (size_t)rows[i].parameters;
+        struct plan_result r;
+        plan_predict(&t, &s, &elements, &r);
+        if (rows[i].percent < r.loss_low - 0.5 || rows[i].percent > r.loss_high + 0.5 ||
+            !r.extrapolated)
+            fail_msg("row %zu: measured %+.1f %%, promised %+.1f to %+.1f %%", i, rows[i].percent,
+                     r.loss_low, r.loss_high);
+    }
+}
+
+/* 1 G parameters and 20 tokens for each, as published: nothing of what short runs cost is left. */
+static void long_runs_are_as_published(void **state)
+{
+    (void)state;
+    double high, low = plan_loss_short(4, 1000, 20, &high).value;
+    assert_true(low > 0 && high < 0.1);
+    assert_true(plan_loss_short(1, 5, 0.1, &high).value == 0 && high == 0);
+    assert_true(plan_loss_short(4, 5, 0, &high).value == 0 && high == 0); /* tokens unknown */
+    assert_true(plan_loss_codec(CODEC_TOPK, 160, false, &high).value == 0.5 &&
+                fabs(high - 1.03) < 0.01);
+    (void)plan_loss_codec(CODEC_TOPK, 160, true, &high);
+    assert_true(high > 15);
+}
+
 /* ---- predictions ---- */
 
 static struct plan_task task(double mbit, double rtt_s)
@@ -270,7 +322,7 @@ static void the_search_keeps_its_promises(void **state)
         assert_true(again.utilisation == o->result.utilisation && again.utilisation >= 0.9);
         assert_int_equal(o->schedule.beat[0].every % o->schedule.fragments, 0);
         assert_true(o->schedule.overlap < o->schedule.beat[0].every);
-        assert_true(i == 0 || o->result.equal_s >= found[i - 1].result.equal_s * (1 - 1e-4));
+        assert_true(i == 0 || o->result.equal_s >= found[i - 1].result.equal_s);
         assert_true(i == 0 || o->schedule.beat[0].codec != found[i - 1].schedule.beat[0].codec);
         arena_free(&a);
     }
@@ -279,7 +331,7 @@ static void the_search_keeps_its_promises(void **state)
     t.link.rtt_s = 0;
     assert_int_equal(plan_search(&t, &s, &table, 0.9, found, &count, &nearest), ERR_OK);
     assert_int_equal(found[0].schedule.overlap, 0);
-    assert_true(found[0].schedule.beat[0].every <= 25);
+    assert_true(found[0].schedule.beat[0].every <= 30);
 }
 
 static void impossible_links_have_a_nearest_one(void **state)
@@ -311,9 +363,36 @@ static void impossible_links_have_a_nearest_one(void **state)
     assert_int_equal(by, PLAN_BY_NO_LINK);
 }
 
+/* The same search by another measure; where the time is equal, an H that somebody has published. */
+static void the_rank_decides(void **state)
+{
+    (void)state;
+    struct plan_task t = task(1000, 0.02);
+    struct schedule s = schedule_streaming(10000, 50, 1, 1, CODEC_INT8);
+    struct plan_option by[3][PLAN_OPTIONS_MAX], nearest;
+    size_t count;
+    t.price_gb = 0.05;
+    for (int rank = PLAN_RANK_TIME; rank <= PLAN_RANK_LOSS; rank++) {
+        t.rank = (enum plan_rank)rank;
+        assert_int_equal(plan_search(&t, &s, &table, 0.9, by[rank], &count, &nearest), ERR_OK);
+        assert_true(count > 0);
+    }
+    const struct plan_result *time = &by[PLAN_RANK_TIME][0].result,
+                             *cost = &by[PLAN_RANK_COST][0].result,
+                             *loss = &by[PLAN_RANK_LOSS][0].result;
+    assert_true(cost->cost < time->cost / 3 && cost->cost <= loss->cost);
+    assert_true(time->equal_s <= cost->equal_s * 1.11 && time->equal_s <= loss->equal_s * 1.11);
+    assert_true(loss->loss_percent <= time->loss_percent + 0.11 * fabs(time->loss_percent));
+    int64_t every = by[PLAN_RANK_TIME][0].schedule.beat[0].every;
+    assert_true(every == 30 || every == 50 || every == 100);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_measured_lies_in_the_range),
+        cmocka_unit_test(long_runs_are_as_published),
+        cmocka_unit_test(the_rank_decides),
         cmocka_unit_test(streaming_diloco_table_4),
         cmocka_unit_test(scaling_laws_table_6),
         cmocka_unit_test(tables_return_their_points),
