@@ -449,8 +449,9 @@ static void print_times(const struct report_cost cost[SITES])
     for (int k = 0; k < REPORT_COSTS; k++)
         printf("  %-43s %7.1f %% %7.1f %%\n", what[k], 100 * cost[0].share[k],
                100 * cost[1].share[k]);
-    printf("  %-43s %7.1f s %7.1f s\n", "rounds beside training (overlapped)", cost[0].hidden_s,
-           cost[1].hidden_s);
+    if (cost[0].hidden_s > 0)
+        printf("  %-43s %7.1f s %7.1f s\n", "rounds beside training (overlapped)", cost[0].hidden_s,
+               cost[1].hidden_s);
 }
 
 /* Where training stands still for its rounds: settings that let it go on meanwhile. */
@@ -500,15 +501,16 @@ static const char *program(struct demo *d)
 
 static enum err summary(struct demo *d)
 {
-    struct report_run runs[SITES + 1];
+    struct report_run *runs;
+    size_t count;
     const char *out = path_of(d, "report.html"),
                *wan = d->topology_source ? path_of(d, "wan.jsonl") : NULL;
-    TRY(report_data_read(&runs[0], path_of(d, "a"), &d->arena));
-    TRY(report_data_read(&runs[1], path_of(d, "b"), &d->arena));
-    TRY(report_data_read(&runs[2], path_of(d, "alone"), &d->arena));
+    const char *const dirs[] = {path_of(d, "a"), path_of(d, "b"), path_of(d, "alone"),
+                                path_of(d, "aggregator")};
+    TRY(report_data_read(&runs, &count, dirs, sizeof dirs / sizeof *dirs, &d->arena));
     if (wan)
         TRY(wan_record(&d->wan, wan, &d->arena));
-    TRY(report_write(out, runs, SITES + 1, wan, &d->arena));
+    TRY(report_write(out, runs, count, wan, &d->arena));
     print_losses(d);
     print_bytes(d);
     const struct report_cost cost[SITES] = {report_cost(&runs[0]), report_cost(&runs[1])};

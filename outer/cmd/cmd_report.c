@@ -11,11 +11,10 @@ static enum err report(const struct args *args, const char *out, const char *wan
     if (count == 0 || count > REPORT_RUNS_MAX)
         return err_set(
             ERR_CONFIG,
-            "report: give one to %d run directories: atoll report run-a run-b --out report.html",
+            "report: give one to %d directories of sites, of the aggregator, or of both: "
+            "atoll report run-a run-b aggregator --out report.html",
             REPORT_RUNS_MAX);
-    TRY_ALLOC(runs = arena_array(a, count, sizeof *runs));
-    for (size_t i = 0; i < count; i++)
-        TRY(report_data_read(&runs[i], args->operand[i], a));
+    TRY(report_data_read(&runs, &count, (const char *const *)args->operand, count, a));
     TRY(report_write(out, runs, count, wan, a));
     printf("%s\n", out);
     return ERR_OK;
@@ -40,9 +39,10 @@ enum err cmd_report(int argc, char **argv)
     struct args args = {
         .command = "report",
         .summary =
-            "Writes one self-contained HTML page about the given run directories (run.dir of each "
-            "`atoll train`): loss, bytes, time, events, configuration. It opens offline.",
-        .example = "atoll report run-a run-b --out report.html",
+            "Writes one self-contained HTML page about the given directories (run.dir of each "
+            "`atoll train`, serve.dir of `atoll serve`; any of them, and metrics.jsonl alone is "
+            "enough): loss, bytes, time, events, configuration. It opens offline.",
+        .example = "atoll report run-a run-b aggregator --out report.html",
         .operands = "DIR...",
         .options = options,
         .count = sizeof options / sizeof *options};

@@ -158,17 +158,18 @@ void plot_tag(struct plot *p, unsigned color, double y, const char *text)
     snprintf(t->text, sizeof t->text, "%s", text);
 }
 
-void plot_bar(struct plot *p, unsigned color, double x, double half, double y_lo, double y_hi,
-              const char *what)
+void plot_bar(struct plot *p, const struct plot_bar *b)
 {
-    double top = py(p, y_hi), tall = py(p, y_lo) - top;
+    const double thinnest = 1.2; /* one bar among thousands is still to be seen */
+    double top = py(p, b->hi), tall = py(p, b->lo) - top, left = px(p, b->x - b->half);
+    double wide = fmax(thinnest, px(p, b->x + b->half) - left);
     if (!(tall > 0.05))
         return;
     fprintf(p->out,
-            "<rect style=\"fill:var(--p%u)\" x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" "
-            "height=\"%.2f\"><title>",
-            color % PLOT_COLORS, px(p, x - half), top, px(p, x + half) - px(p, x - half), tall);
-    plot_escape(p->out, what);
+            "<rect style=\"fill:%s\" fill-opacity=\"%.2f\" x=\"%.2f\" y=\"%.2f\" "
+            "width=\"%.2f\" height=\"%.2f\"><title>",
+            b->fill, b->opacity, left, top, wide, tall);
+    plot_escape(p->out, b->what);
     fputs("</title></rect>\n", p->out);
 }
 

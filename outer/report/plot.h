@@ -2,8 +2,8 @@
 #define PLOT_H
 /* Charts as inline SVG, for the report: axes with round tick values, lines with their names at
  * their ends, stacked bars. No script, no font, nothing fetched. Colours come from the page's CSS
- * variables (--s0 .. --s7 for series, --p0 .. for parts of bars), so that light and dark both work.
- * Writes to a FILE; errors are the caller's to find (ferror).
+ * variables (--s0 .. --s7 for sites, --p0 .. for parts of a round), so that light and dark both
+ * work. Writes to a FILE; errors are the caller's to find (ferror).
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,9 +44,12 @@ void plot_line(struct plot *p, unsigned color, bool faint, const double *x, cons
 void plot_dots(struct plot *p, unsigned color, const double *x, const double *y, size_t n,
                const char *what);
 void plot_tag(struct plot *p, unsigned color, double y, const char *text);
-/* A part of the bar that spans x - half .. x + half, from y_lo to y_hi; what: hover text. */
-void plot_bar(struct plot *p, unsigned color, double x, double half, double y_lo, double y_hi,
-              const char *what);
+struct plot_bar {     /* a part of a bar that spans x - half .. x + half */
+    const char *fill; /* a CSS colour: "var(--p0)" */
+    double opacity, x, half, lo, hi;
+    const char *what; /* hover text */
+};
+void plot_bar(struct plot *p, const struct plot_bar *b);
 void plot_mark(struct plot *p, double x, double half,
                double y); /* a short level line: the predicted value */
 void plot_end(struct plot *p);

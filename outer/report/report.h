@@ -6,14 +6,9 @@
  */
 #include "outer/report/report_data.h"
 
-/* Runs are sites of one run and, behind them, those that trained alone. wan: the record of the
- * emulated network between them (wan_record), or NULL. Durable, atomic. ERR_INPUT: that is no such
- * record. */
+/* Runs as report_data_read gives them. wan: the record of the emulated network between them
+ * (wan_record), or NULL. Durable, atomic. ERR_INPUT: that is no such record. */
 enum err report_write(const char *path, const struct report_run *runs, size_t count,
                       const char *wan, struct arena *a) MUST;
-
-/* Inside the report: its sections about the emulated network and the link. */
-enum err report_wan(FILE *out, const char *path) MUST;
-void report_ledger(FILE *out, const struct report_run *runs, size_t count);
 
 #endif

@@ -3,9 +3,10 @@
 #include <string.h>
 
 const char *const report_time_name[REPORT_TIMES] = {"compute", "encode", "store", "send",
-                                                    "wait",    "fetch",  "apply"};
+                                                    "wait",    "fetch",  "apply", "outage"};
 
-const char *const report_gauge_name[REPORT_GAUGES] = {"gain", "rho", "agreement", "residual_ratio"};
+const char *const report_metric_name[REPORT_METRICS] = {"gain", "rho", "agreement",
+                                                        "residual_ratio"};
 
 /* Room for one more item in a growing array of the arena. */
 static enum err room(void **items, size_t count, size_t *capacity, size_t size, struct arena *a)
@@ -23,7 +24,7 @@ static enum err room(void **items, size_t count, size_t *capacity, size_t size, 
 }
 
 /* Points ascend in x; a repeated step goes back and overwrites what was after it. */
-static enum err add_point(struct report_points *p, double x, double y, struct arena *a)
+static enum err point_add(struct report_points *p, double x, double y, struct arena *a)
 {
     while (p->count && p->x[p->count - 1] >= x)
         p->count--;
@@ -35,7 +36,12 @@ static enum err add_point(struct report_points *p, double x, double y, struct ar
     return ERR_OK;
 }
 
-static enum err add_event(struct report_run *r, double t, const char *text, struct arena *a)
+double report_last(const struct report_points *p)
+{
+    return p->count ? p->y[p->count - 1] : NAN;
+}
+
+static enum err event_add(struct report_run *r, double t, const char *text, struct arena *a)
 {
     TRY(room((void **)&r->events, r->event_count, &r->event_capacity, sizeof *r->events, a));
     struct report_event *e = &r->events[r->event_count++];
@@ -50,7 +56,45 @@ static double number_or(const struct jsonl_row *row, const char *key, double fal
     return isfinite(value) ? value : fallback;
 }
 
-static enum err add_round(struct report_run *r, const struct jsonl_row *row, struct arena *a)
+/* A process that trains or exchanges: its time counts, from its start on. */
+static void life_counts(struct report_run *r, double t)
+{
+    if (r->first_t == 0)
+        r->first_t = r->life_t > 0 ? r->life_t : t;
+    r->last_t = t;
+}
+
+/* ---- rounds -------------------------------------------------------------------------------- */
+/* The outage is in the call that stood still: sending first, for that is where a round begins. */
+static void outage_take(struct report_run *r, struct report_round *n)
+{
+    static const enum report_time calls[] = {REPORT_SEND, REPORT_WAIT, REPORT_FETCH};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        double ms = fmin(r->outage_ms, n->ms[calls[i]]);
+        n->ms[calls[i]] -= ms;
+        n->ms[REPORT_OUTAGE] += ms;
+        r->outage_ms -= ms;
+    }
+    r->outage_ms = 0;
+}
+
+/* Of this run, in the order in which they ended; a repeated one overwrites what was after it. */
+static enum err round_keep(struct report_run *r, const struct report_round *n, struct arena *a)
+{
+    while (r->round_count) {
+        const struct report_round *last = &r->rounds[r->round_count - 1];
+        bool again = last->fragment == n->fragment && last->round >= n->round;
+        if (!(last->step > n->step ||
+              (last->step == n->step && again))) /* overlapped ones end here */
+            break;
+        r->round_count--;
+    }
+    TRY(room((void **)&r->rounds, r->round_count, &r->round_capacity, sizeof *r->rounds, a));
+    r->rounds[r->round_count++] = *n;
+    return ERR_OK;
+}
+
+static enum err round_add(struct report_run *r, const struct jsonl_row *row, struct arena *a)
 {
     struct report_round n = {.step = jsonl_number(row, "step"),
                              .fragment = jsonl_number(row, "fragment"),
@@ -65,27 +109,39 @@ static enum err add_round(struct report_run *r, const struct jsonl_row *row, str
                              .wire_down = number_or(row, "wire_down", 0),
                              .hidden_ms = number_or(row, "hidden_ms", 0),
                              .exposed_ms = number_or(row, "exposed_ms", 0),
+                             .waited_ms = number_or(row, "waited_ms", 0),
+                             .parameter_norm = jsonl_number(row, "parameter_norm"),
+                             .momentum_norm = jsonl_number(row, "momentum_norm"),
                              .replayed = jsonl_number(row, "replayed") > 0};
-    for (int i = 0; i < REPORT_TIMES; i++) {
+    for (int i = 0; i < REPORT_OUTAGE; i++) {
         char key[32];
         snprintf(key, sizeof key, "%s_ms", report_time_name[i]);
         n.ms[i] = number_or(row, key, 0);
     }
-    for (int i = 0; i < REPORT_GAUGES; i++)
-        n.metrics[i] = jsonl_number(row, report_gauge_name[i]);
+    for (int i = 0; i < REPORT_METRICS; i++)
+        n.metrics[i] = jsonl_number(row, report_metric_name[i]);
+    if (!isfinite(n.step)) /* the aggregator's: in the order of their commits */
+        n.step = (double)r->round_count;
+    outage_take(r, &n);
     if (n.replayed) /* its exchange is on record from before the restart */
         return ERR_OK;
-    while (
-        r->round_count && r->rounds[r->round_count - 1].step >= n.step &&
-        (r->rounds[r->round_count - 1].step > n.step ||
-         (r->rounds[r->round_count - 1].fragment == n.fragment && /* overlapped ones end here too */
-          r->rounds[r->round_count - 1].round >= n.round)))
-        r->round_count--;
-    TRY(room((void **)&r->rounds, r->round_count, &r->round_capacity, sizeof *r->rounds, a));
-    r->rounds[r->round_count++] = n;
-    return ERR_OK;
+    return round_keep(r, &n, a);
 }
 
+static enum err notice_take(struct report_run *r, const struct jsonl_row *row, struct arena *a)
+{
+    double t = jsonl_number(row, "t");
+    const char *text = jsonl_string(row, "text");
+    if (strncmp(text, "aggregator unreachable", 22) == 0) {
+        r->outage_t = r->outage_t > 0 ? r->outage_t : t;
+    } else if (strcmp(text, "aggregator reached again") == 0 && r->outage_t > 0) {
+        r->outage_ms += 1e3 * (t - r->outage_t);
+        r->outage_t = 0;
+    }
+    return event_add(r, t, text, a);
+}
+
+/* ---- other records ------------------------------------------------------------------------- */
 static enum err keep(const char **to, const struct jsonl_row *row, const char *key, struct arena *a)
 {
     const char *text = jsonl_string(row, key);
@@ -93,21 +149,35 @@ static enum err keep(const char **to, const struct jsonl_row *row, const char *k
     return ERR_OK;
 }
 
-static enum err take_start(struct report_run *r, const struct jsonl_row *row, struct arena *a)
+static enum err start_take(struct report_run *r, const struct jsonl_row *row, struct arena *a)
 {
     char text[160];
     double step = number_or(row, "step", 0);
-    snprintf(text, sizeof text, step > 0 || r->starts ? "started again at step %.0f" : "started",
-             step);
-    TRY(add_event(r, jsonl_number(row, "t"), text, a));
+    if (strcmp(jsonl_string(row, "role"), "aggregator") == 0)
+        r->role = REPORT_AGGREGATOR;
+    else if (!*jsonl_string(row, "aggregator"))
+        r->role = REPORT_ALONE;
+    else
+        r->role = REPORT_SITE;
+    if (r->role == REPORT_AGGREGATOR)
+        snprintf(text, sizeof text, r->starts ? "started again" : "started");
+    else
+        snprintf(text, sizeof text,
+                 step > 0 || r->starts ? "started again at step %.0f" : "started", step);
+    TRY(event_add(r, jsonl_number(row, "t"), text, a));
     r->starts++;
+    r->life_t = jsonl_number(row, "t");
+    r->outage_t = r->outage_ms = 0;
     r->parameters = number_or(row, "parameters", 0);
     r->steps = number_or(row, "steps", 0);
     r->ranks = number_or(row, "ranks", 1);
     r->threads = number_or(row, "threads", 0);
-    r->alone = !*jsonl_string(row, "aggregator");
-    if (!r->alone && *jsonl_string(row, "site"))
+    if (r->role == REPORT_SITE && *jsonl_string(row, "site"))
         snprintf(r->name, sizeof r->name, "site %s", jsonl_string(row, "site"));
+    if (r->role == REPORT_AGGREGATOR && number_or(row, "aggregators", 1) > 1)
+        snprintf(r->name, sizeof r->name, "aggregator %.0f", number_or(row, "index", 0));
+    else if (r->role == REPORT_AGGREGATOR)
+        snprintf(r->name, sizeof r->name, "aggregator");
     TRY(keep(&r->run, row, "run", a));
     TRY(keep(&r->config, row, "config", a));
     TRY(keep(&r->version, row, "version", a));
@@ -117,45 +187,64 @@ static enum err take_start(struct report_run *r, const struct jsonl_row *row, st
     return keep(&r->command, row, "command", a);
 }
 
-static enum err take_final(struct report_run *r, const struct jsonl_row *row, struct arena *a)
+static enum err final_take(struct report_run *r, const struct jsonl_row *row, struct arena *a)
 {
     static const char *const key[] = {"parameters", "momentum", "residual", "outer"};
     for (int i = 0; i < 4; i++)
         snprintf(r->digest[i], sizeof r->digest[i], "%.64s", jsonl_string(row, key[i]));
     r->finished = true;
-    return add_event(r, jsonl_number(row, "t"), "all steps done", a);
+    return event_add(r, jsonl_number(row, "t"),
+                     r->role == REPORT_AGGREGATOR ? "all rounds committed" : "all steps done", a);
 }
 
-static enum err take(struct report_run *r, const struct jsonl_row *row, struct arena *a)
+static enum err step_take(struct report_run *r, const struct jsonl_row *row, struct arena *a)
+{
+    double step = jsonl_number(row, "step"), t = jsonl_number(row, "t");
+    double speed = number_or(row, "tokens_per_second", 0);
+    life_counts(r, t);
+    r->tokens = number_or(row, "tokens", r->tokens);
+    r->tokens_per_second +=
+        (speed - r->tokens_per_second) / (double)(r->series[REPORT_LOSS].count + 1);
+    TRY(point_add(&r->series[REPORT_NORM], step, jsonl_number(row, "norm"), a));
+    TRY(point_add(&r->series[REPORT_LR], step, jsonl_number(row, "lr"), a));
+    TRY(point_add(&r->series[REPORT_RATE], (t - r->first_t) / 60,
+                  jsonl_number(row, "tokens_per_second"), a));
+    return point_add(&r->series[REPORT_LOSS], step, jsonl_number(row, "loss"), a);
+}
+
+static enum err record_take(struct report_run *r, const struct jsonl_row *row, struct arena *a)
 {
     char text[160];
-    double step = jsonl_number(row, "step");
+    double step = jsonl_number(row, "step"), t = jsonl_number(row, "t");
     if (jsonl_is(row, "start"))
-        return take_start(r, row, a);
-    if (jsonl_is(row, "step")) {
-        r->tokens = number_or(row, "tokens", r->tokens);
-        double speed = number_or(row, "tokens_per_second", 0);
-        r->tokens_per_second += (speed - r->tokens_per_second) / (double)(r->loss.count + 1);
-        return add_point(&r->loss, step, jsonl_number(row, "loss"), a);
+        return start_take(r, row, a);
+    if (jsonl_is(row, "step"))
+        return step_take(r, row, a);
+    if (jsonl_is(row, "notice"))
+        return notice_take(r, row, a);
+    if (jsonl_is(row, "round")) {
+        life_counts(r, t);
+        return round_add(r, row, a);
     }
-    if (jsonl_is(row, "round"))
-        return add_round(r, row, a);
-    if (jsonl_is(row, "eval"))
-        return add_point(&r->held_out, step, jsonl_number(row, "loss"), a);
+    if (jsonl_is(row, "eval")) {
+        if (r->last_t > 0) /* of a start that is refused there may be one, too */
+            r->last_t = r->life_t <= r->last_t ? t : r->last_t;
+        return point_add(&r->series[REPORT_EVAL], step, jsonl_number(row, "loss"), a);
+    }
     if (jsonl_is(row, "final"))
-        return take_final(r, row, a);
-    if (jsonl_is(row, "stop")) {
+        return final_take(r, row, a);
+    if (!jsonl_is(row, "stop"))
+        return ERR_OK; /* of a later version: what it means is not ours to guess */
+    if (isfinite(step))
         snprintf(text, sizeof text, "stopped at step %.0f: %.100s", step,
                  jsonl_string(row, "reason"));
-        return add_event(r, jsonl_number(row, "t"), text, a);
-    }
-    if (jsonl_is(row, "notice"))
-        return add_event(r, jsonl_number(row, "t"), jsonl_string(row, "text"), a);
-    return ERR_OK; /* of a later version: what it means is not ours to guess */
+    else
+        snprintf(text, sizeof text, "stopped: %.100s", jsonl_string(row, "reason"));
+    return event_add(r, t, text, a);
 }
 
 /* A page without the ledger's table is better than none: it says why. */
-static enum err read_ledger(struct report_run *r, const char *dir, struct arena *a)
+static enum err ledger_take(struct report_run *r, const char *dir, struct arena *a)
 {
     enum err e = ledger_read(&r->ledger, dir, NULL, a);
     if (e == ERR_OK || e == ERR_MEMORY)
@@ -166,51 +255,167 @@ static enum err read_ledger(struct report_run *r, const char *dir, struct arena 
     return ERR_OK;
 }
 
-enum err report_data_read(struct report_run *r, const char *dir, struct arena *a)
+/* ---- sites as the aggregator saw them ------------------------------------------------------ */
+struct reading {
+    struct report_run *runs;
+    size_t count, capacity;
+    struct arena *a;
+};
+
+static enum err run_new(struct reading *g, const char *dir, struct report_run **r)
 {
-    *r = (struct report_run){.dir = dir,
-                             .run = "",
-                             .config = "",
-                             .version = "",
-                             .commit = "",
-                             .compiler = "",
-                             .device = "",
-                             .command = ""};
-    char *path;
-    TRY_ALLOC(path = arena_printf(a, "%s/%s", dir, RECORD_FILE));
+    TRY(room((void **)&g->runs, g->count, &g->capacity, sizeof *g->runs, g->a));
+    *r = &g->runs[g->count++];
+    **r = (struct report_run){.dir = dir,
+                              .run = "",
+                              .config = "",
+                              .version = "",
+                              .commit = "",
+                              .compiler = "",
+                              .device = "",
+                              .command = ""};
+    return ERR_OK;
+}
+
+static struct report_run *run_named(struct reading *g, const char *name)
+{
+    for (size_t i = 0; i < g->count; i++)
+        if (strcmp(g->runs[i].name, name) == 0)
+            return &g->runs[i];
+    return NULL;
+}
+
+/* A row of kind "site": the site has adopted a round. */
+static enum err seen_take(struct reading *g, const struct report_run *from,
+                          const struct jsonl_row *row)
+{
+    char name[64];
+    const struct report_run aggregator = *from; /* the array may move */
+    double t = jsonl_number(row, "t");
+    snprintf(name, sizeof name, "site %.50s", jsonl_string(row, "site"));
+    struct report_run *r = run_named(g, name);
+    if (r && r->role != REPORT_SEEN)
+        return ERR_OK;
+    if (!r) {
+        TRY(run_new(g, aggregator.dir, &r));
+        memcpy(r->name, name, sizeof name);
+        r->role = REPORT_SEEN;
+        r->run = aggregator.run;
+        r->parameters = aggregator.parameters;
+        r->steps = aggregator.steps;
+        r->life_t = aggregator.life_t;
+    }
+    life_counts(r, t);
+    double up = number_or(row, "up_total", 0), down = number_or(row, "down_total", 0);
+    struct report_round n = {.step = jsonl_number(row, "step"),
+                             .fragment = jsonl_number(row, "fragment"),
+                             .round = jsonl_number(row, "round"),
+                             .up = fmax(0, up - r->seen_up),
+                             .down = fmax(0, down - r->seen_down),
+                             .metrics = {NAN, NAN, NAN, NAN}};
+    n.up_predicted = n.up;
+    n.down_predicted = n.down;
+    r->seen_up = up;
+    r->seen_down = down;
+    r->tokens = number_or(row, "tokens", 0);
+    r->tokens_per_second = number_or(row, "tokens_per_second", 0);
+    TRY(round_keep(r, &n, g->a));
+    TRY(point_add(&r->series[REPORT_RATE], (t - r->first_t) / 60, r->tokens_per_second, g->a));
+    return point_add(&r->series[REPORT_LOSS], n.step, jsonl_number(row, "loss"), g->a);
+}
+
+/* ---- reading ------------------------------------------------------------------------------- */
+static void directory_name(char out[64], const char *dir)
+{
     size_t length = strlen(dir);
     while (length > 1 && dir[length - 1] == '/')
         length--;
     size_t start = length;
     while (start > 0 && dir[start - 1] != '/')
         start--;
-    snprintf(r->name, sizeof r->name, "%.*s", (int)(length - start), dir + start);
+    snprintf(out, 64, "%.*s", (int)(length - start), dir + start);
+}
+
+static enum err bytes_sum(struct report_run *r, struct arena *a)
+{
+    double up = 0, down = 0;
+    for (size_t i = 0; i < r->round_count; i++) {
+        const struct report_round *n = &r->rounds[i];
+        up += n->up;
+        down += n->down;
+        if (i + 1 < r->round_count && r->rounds[i + 1].step <= n->step)
+            continue;
+        TRY(point_add(&r->series[REPORT_BYTES_UP], n->step, up, a));
+        TRY(point_add(&r->series[REPORT_BYTES_DOWN], n->step, down, a));
+    }
+    return ERR_OK;
+}
+
+static enum err directory_read(struct reading *g, const char *dir)
+{
+    char *path;
+    struct report_run *r;
     struct jsonl_reader reader;
     struct jsonl_row row;
+    TRY_ALLOC(path = arena_printf(g->a, "%s/%s", dir, RECORD_FILE));
     if (!jsonl_reader_open(&reader, path))
-        return err_set(ERR_INPUT, "%s: there is no such file: give the run.dir of an `atoll train`",
+        return err_set(ERR_INPUT,
+                       "%s: there is no such file: give the run.dir of an `atoll train`, or the "
+                       "serve.dir of an `atoll serve`",
                        path);
-    enum err e = ERR_OK;
+    size_t at = g->count;
+    enum err e = run_new(g, dir, &r);
+    if (e == ERR_OK)
+        directory_name(r->name, dir);
     while (e == ERR_OK && jsonl_next(&reader, &row)) {
-        double t = jsonl_number(&row, "t");
-        if (r->first_t == 0)
-            r->first_t = t;
-        r->last_t = t;
-        e = take(r, &row, a);
+        r = &g->runs[at];
+        bool seen = r->role == REPORT_AGGREGATOR && jsonl_is(&row, "site");
+        e = seen ? seen_take(g, r, &row) : record_take(r, &row, g->a);
     }
+    r = &g->runs[at];
     r->skipped = reader.skipped;
     jsonl_reader_close(&reader);
-    if (e == ERR_OK && !r->alone)
-        e = read_ledger(r, dir, a);
-    if (e == ERR_OK && r->starts == 0)
+    TRY(e);
+    if (r->role != REPORT_ALONE)
+        TRY(ledger_take(r, dir, g->a));
+    if (r->starts == 0)
         return err_set(ERR_INPUT, "%s: it holds no record of a run", path);
-    return e;
+    return ERR_OK;
+}
+
+/* Is it the aggregator's directory? Those are read last: sites speak for themselves. */
+static bool is_aggregator(const char *dir, struct arena *a)
+{
+    struct jsonl_reader reader;
+    struct jsonl_row row;
+    char *path = arena_printf(a, "%s/%s", dir, RECORD_FILE);
+    bool found = path && jsonl_reader_open(&reader, path);
+    bool is =
+        found && jsonl_next(&reader, &row) && strcmp(jsonl_string(&row, "role"), "aggregator") == 0;
+    if (found)
+        jsonl_reader_close(&reader);
+    return is;
+}
+
+enum err report_data_read(struct report_run **runs, size_t *count, const char *const *dirs,
+                          size_t dir_count, struct arena *a)
+{
+    struct reading g = {.a = a};
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < dir_count; i++)
+            if (is_aggregator(dirs[i], a) == (pass == 1))
+                TRY(directory_read(&g, dirs[i]));
+    for (size_t i = 0; i < g.count; i++)
+        if (g.runs[i].role != REPORT_AGGREGATOR)
+            TRY(bytes_sum(&g.runs[i], a));
+    *runs = g.runs;
+    *count = g.count;
+    return ERR_OK;
 }
 
 /* Training stood still for `exposed`; its parts are as those of the whole exchange. */
 struct report_cost report_cost(const struct report_run *r)
 {
-    enum { COMPUTE, ENCODE, STORE, SEND, WAIT, FETCH, APPLY };
     struct report_cost c = {.share = {NAN, NAN, NAN, NAN, NAN}};
     double ms[REPORT_TIMES] = {0}, exchange = 0, exposed = 0;
     for (size_t i = 0; i < r->round_count; i++) {
@@ -219,17 +424,18 @@ struct report_cost report_cost(const struct report_run *r)
         exposed += r->rounds[i].exposed_ms;
         c.hidden_s += 1e-3 * r->rounds[i].hidden_ms;
     }
-    for (int k = ENCODE; k < REPORT_TIMES; k++)
+    for (int k = REPORT_ENCODE; k < REPORT_TIMES; k++)
         exchange += ms[k];
-    double all = ms[COMPUTE] + exposed, scale = exchange > 0 ? exposed / exchange / all : 0;
+    double all = ms[REPORT_COMPUTE] + exposed;
     if (!r->round_count || !(all > 0))
         return c;
-    c.share[REPORT_COMPUTING] = ms[COMPUTE] / all;
-    c.share[REPORT_SENDING] = ms[SEND] * scale;
-    c.share[REPORT_WAITING] = ms[WAIT] * scale;
-    c.share[REPORT_RECEIVING] = ms[FETCH] * scale;
-    c.share[REPORT_REST] = (ms[ENCODE] + ms[STORE] + ms[APPLY]) * scale;
+    double scale = exchange > 0 ? exposed / exchange / all : 0;
+    c.share[REPORT_COMPUTING] = ms[REPORT_COMPUTE] / all;
+    c.share[REPORT_SENDING] = ms[REPORT_SEND] * scale;
+    c.share[REPORT_WAITING] = (ms[REPORT_WAIT] + ms[REPORT_OUTAGE]) * scale;
+    c.share[REPORT_RECEIVING] = ms[REPORT_FETCH] * scale;
+    c.share[REPORT_REST] = (ms[REPORT_ENCODE] + ms[REPORT_STORE] + ms[REPORT_APPLY]) * scale;
     c.round_s = 1e-3 * exchange / (double)r->round_count;
-    c.step_s = 1e-3 * ms[COMPUTE] / r->rounds[r->round_count - 1].step;
+    c.step_s = 1e-3 * ms[REPORT_COMPUTE] / r->rounds[r->round_count - 1].step;
     return c;
 }

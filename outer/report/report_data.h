@@ -1,44 +1,74 @@
 #ifndef REPORT_DATA_H
 #define REPORT_DATA_H
-/* What a report needs to know of each run directory, read from its metrics.jsonl. Steps and rounds
- * that came twice (a restarted site repeats some) are kept once, the later one.
+/* What a report needs to know of each run directory, read from its metrics.jsonl (docs/metrics.md).
+ * Steps and rounds that came twice (a restarted site repeats some) are kept once, the later one.
+ * From the aggregator's directory come its rounds, and what it saw of each site whose own directory
+ * is not given.
  */
 #include "outer/report/ledger_read.h"
 
-enum { REPORT_TIMES = 7, REPORT_RUNS_MAX = 64 };
-enum report_gauge { REPORT_GAIN, REPORT_RHO, REPORT_AGREEMENT, REPORT_RESIDUAL, REPORT_GAUGES };
-extern const char *const report_gauge_name[REPORT_GAUGES]; /* the record's keys */
-extern const char
-    *const report_time_name[REPORT_TIMES]; /* compute, encode, store, send, wait, fetch, apply */
+/* Parts of a round's time, in milliseconds; outage: the aggregator was unreachable. */
+enum report_time {
+    REPORT_COMPUTE,
+    REPORT_ENCODE,
+    REPORT_STORE,
+    REPORT_SEND,
+    REPORT_WAIT,
+    REPORT_FETCH,
+    REPORT_APPLY,
+    REPORT_OUTAGE,
+    REPORT_TIMES
+};
+enum { REPORT_RUNS_MAX = 64 };
+enum report_metric { REPORT_GAIN, REPORT_RHO, REPORT_AGREEMENT, REPORT_RESIDUAL, REPORT_METRICS };
+extern const char *const report_metric_name[REPORT_METRICS]; /* the record's keys */
+extern const char *const report_time_name[REPORT_TIMES];
 
 struct report_points {
     double *x, *y;
     size_t count, capacity;
 };
+/* By step, but for the rate: by minutes since the first record. */
+enum report_series {
+    REPORT_LOSS,
+    REPORT_EVAL,
+    REPORT_NORM,
+    REPORT_LR,
+    REPORT_RATE,
+    REPORT_BYTES_UP, /* cumulative */
+    REPORT_BYTES_DOWN,
+    REPORT_SERIES
+};
 struct report_round {
     double step, fragment, round, included, sites;
     double up, up_predicted, down, down_predicted, wire_up, wire_down; /* bytes */
     double ms[REPORT_TIMES];
-    double hidden_ms, exposed_ms;  /* of the exchange: beside training, and waited for */
-    double metrics[REPORT_GAUGES]; /* NaN: not known */
+    double hidden_ms, exposed_ms;   /* of the exchange: beside training, and waited for */
+    double metrics[REPORT_METRICS]; /* NaN: not known */
+    double waited_ms, parameter_norm, momentum_norm; /* the aggregator's */
     bool replayed;
 };
 struct report_event {
     double t;
     char text[160];
 };
+enum report_role { REPORT_SITE, REPORT_ALONE, REPORT_AGGREGATOR, REPORT_SEEN };
 struct report_run {
     const char *dir;
-    char name[64];             /* the site's, or the directory's last part when it trained alone */
-    bool alone;                /* no outer loop: a baseline */
-    struct report_points loss; /* training, by step */
-    struct report_points held_out;
+    char name[64];         /* the site's, or the directory's last part when it trained alone */
+    enum report_role role; /* ALONE: no outer loop, a baseline; SEEN: a site, as the aggregator saw
+                              it */
+    struct report_points series[REPORT_SERIES];
     struct report_round *rounds;
     size_t round_count, round_capacity;
     struct report_event *events;
     size_t event_count, event_capacity;
     unsigned starts;
-    double first_t, last_t, tokens, tokens_per_second; /* the last one is the mean over the steps */
+    double first_t, last_t;  /* of processes that trained: a refused start is none */
+    double life_t, outage_t; /* while reading: this process's start; since when no aggregator; 0 */
+    double outage_ms;        /* while reading: of the round under way */
+    double seen_up, seen_down;        /* while reading: bytes of a site, as last said */
+    double tokens, tokens_per_second; /* the last one is the mean over the steps */
     double parameters, steps, ranks, threads;
     bool finished;
     const char *run, *config, *version, *commit, *compiler, *device,
@@ -53,7 +83,7 @@ struct report_run {
 enum report_cost_part {
     REPORT_COMPUTING,
     REPORT_SENDING,
-    REPORT_WAITING,
+    REPORT_WAITING, /* for the other sites and the commit, or for the aggregator to be back */
     REPORT_RECEIVING,
     REPORT_REST, /* encode, store, apply */
     REPORT_COSTS
@@ -64,7 +94,11 @@ struct report_cost {
     double round_s, step_s;     /* mean seconds of a round's exchange, and of a step's computing */
 };
 struct report_cost report_cost(const struct report_run *r);
-/* ERR_INPUT: the directory has no record. */
-enum err report_data_read(struct report_run *r, const char *dir, struct arena *a) MUST;
+double report_last(const struct report_points *p); /* NaN: there is none */
+
+/* Directories of sites, of the aggregator, or of both, in any order; what they say of one site is
+ * one run. ERR_INPUT: a directory has no record. */
+enum err report_data_read(struct report_run **runs, size_t *count, const char *const *dirs,
+                          size_t dir_count, struct arena *a) MUST;
 
 #endif
