@@ -171,11 +171,19 @@ static void warn_if_different(const struct checkpoint_meta *was, const struct ch
 {
     if (!strcmp(was->device, is->device) && was->threads == is->threads && was->ranks == is->ranks)
         return;
-    char before[256], now[256];
-    log_event(LOG_WARN, "resume",
-              "bits=differ was=%s was_threads=%u was_ranks=%u is=%s is_threads=%u is_ranks=%u",
-              log_quote(before, sizeof before, was->device), was->threads, was->ranks,
-              log_quote(now, sizeof now, is->device), is->threads, is->ranks);
+    char text[512], quoted[600], device[256] = "", ranks[96] = "", threads[96] = "";
+    if (strcmp(was->device, is->device) != 0)
+        snprintf(device, sizeof device, " on another device (%.100s instead of %.100s)", is->device,
+                 was->device);
+    if (was->ranks != is->ranks)
+        snprintf(ranks, sizeof ranks, " with %u rank%s instead of %u", is->ranks,
+                 is->ranks == 1 ? "" : "s", was->ranks);
+    if (was->threads != is->threads)
+        snprintf(threads, sizeof threads, " with %u thread%s a rank instead of %u", is->threads,
+                 is->threads == 1 ? "" : "s", was->threads);
+    snprintf(text, sizeof text, "resumed%s%s%s: not bit-identical to an undisturbed run", ranks,
+             threads, device);
+    log_event(LOG_WARN, "resume", "text=%s", log_quote(quoted, sizeof quoted, text));
 }
 
 static enum err load(struct train *t, struct staging *s, bool *found)

@@ -10,11 +10,26 @@ enum { BATCH_TOKENS = 4096 };
 
 static void print_text(const struct load *l, double loss, double tokens)
 {
-    printf("model        %s\nheld out     %.0f tokens\nloss         %.6f nats per "
+    printf("model        %s\nevaluated    %.0f tokens\nloss         %.6f nats per "
            "token\nperplexity   %.4f\n",
            l->source, tokens, loss, exp(loss));
     if (l->run.s.data_tokenizer == DATA_TOKENIZER_BYTES)
         printf("bits per byte %.4f\n", loss / log(2));
+}
+
+/* Keys stay as they are: scripts read them. bits_per_byte: null where a token is not a byte. */
+static void print_json(const struct load *l, double loss, double tokens)
+{
+    bool bytes = l->run.s.data_tokenizer == DATA_TOKENIZER_BYTES;
+    char bits[32] = "null";
+    if (bytes)
+        snprintf(bits, sizeof bits, "%.9g", loss / log(2));
+    printf("{\"model\":\"");
+    for (const char *p = l->source; *p; p++)
+        printf(*p == '"' || *p == '\\' ? "\\%c" : "%c", *p);
+    printf("\",\"step\":%lld,\"tokens\":%.0f,\"loss\":%.9g,\"perplexity\":%.9g,"
+           "\"bits_per_byte\":%s}\n",
+           (long long)l->step, tokens, loss, exp(loss), bits);
 }
 
 struct wish {
@@ -48,8 +63,7 @@ static enum err evaluate(struct load *l, void *self)
     TRY(e);
     double loss = sums.loss / sums.count;
     if (json)
-        printf("{\"step\":%lld,\"tokens\":%.0f,\"loss\":%.9g,\"perplexity\":%.9g}\n",
-               (long long)l->step, sums.count, loss, exp(loss));
+        print_json(l, loss, sums.count);
     else
         print_text(l, loss, sums.count);
     return ERR_OK;

@@ -281,7 +281,8 @@ static enum err plan(struct plan_cmd *c, const struct args *args)
         return err_set(ERR_CONFIG,
                        "--layers writes no file: merge what it prints into the configuration");
     TRY(plan_settings_may_write(c->write, c->force));
-    const struct run_source source = {RUN_PLAN, c->config, c->probe, c->sites, args};
+    const struct run_source source = {
+        .role = RUN_PLAN, .config = c->config, .probe = c->probe, .sites = c->sites, .args = args};
     TRY(run_open(&c->p, &source));
     TRY(known(&c->p.o));
     plan_settings_task(&c->task, &c->p.o, &c->p.s, c->p.table.parameters);

@@ -346,7 +346,8 @@ static enum err sim(struct sim_cmd *c, const struct args *args)
 {
     struct simulate_result r;
     TRY(plan_settings_may_write(c->record, c->force));
-    const struct run_source source = {RUN_PLAN, c->config, c->probe, c->sites, args};
+    const struct run_source source = {
+        .role = RUN_PLAN, .config = c->config, .probe = c->probe, .sites = c->sites, .args = args};
     TRY(run_open(&c->p, &source));
     plan_settings_task(&c->task, &c->p.o, &c->p.s, c->p.table.parameters);
     TRY(make_sites(c, args));

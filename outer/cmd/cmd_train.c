@@ -20,19 +20,24 @@
 /* ---- stop on request ----------------------------------------------------------------------- */
 static volatile int stop;
 static bool
-    several; /* ranks: mpirun sends SIGTERM when it has lost one, and a second later kills */
+    several;        /* ranks: mpirun sends SIGTERM when it has lost one, and a second later kills */
+static bool silent; /* another rank than the lead: one of them says it */
+static volatile sig_atomic_t launched; /* the launcher asked to stop */
 
 /* First: finish the step, store, leave. Second: a person has lost patience; kill -9 is safe here,
  * so is this. */
 static void on_signal(int number)
 {
     bool launcher = several && number == SIGTERM;
-    progress_interrupt(
-        stop       ? "atoll: ended at once; the steps since the last checkpoint will be repeated"
-        : launcher ? "atoll: received SIGTERM from the launcher (Ctrl-C, or a lost rank, which it "
-                     "names): finishing this step, then saving and leaving"
-                   : "atoll: finishing this step, then saving and leaving; once more ends at once",
-        stop);
+    launched = launched || launcher;
+    if (!silent)
+        progress_interrupt(
+            stop ? "atoll: ended at once; the steps since the last checkpoint will be repeated"
+            : launcher
+                ? "atoll: received SIGTERM from the launcher (Ctrl-C, or a lost rank, which it "
+                  "names): finishing this step, then saving and leaving"
+                : "atoll: finishing this step, then saving and leaving; once more ends at once",
+            stop);
     if (stop)
         _exit(128 + number);
     stop = 1;
@@ -379,6 +384,11 @@ static enum err run(struct job *j)
                       log_quote(quoted, sizeof quoted, err_message()));
         err_set(e, "%s", said);
     }
+    if (e == ERR_STOPPED && launched)
+        err_set(e,
+                "received SIGTERM from the launcher: saved at step %lld of %lld; run the same "
+                "command to resume",
+                (long long)j->train.saved_step, (long long)j->s.train_steps);
     return e;
 }
 
@@ -410,6 +420,7 @@ static enum err train(struct job *j, const struct args *args, bool dry)
     job_status_block();
     TRY(coll_open(&j->coll, config_choice_name(device_kind_choices, j->s.device_kind)));
     several = j->coll->size > 1;
+    silent = j->coll->rank != 0;
     /* One rank for each GPU of a host. */
     snprintf(j->gpu, sizeof j->gpu, "cuda:%d", j->coll->local_rank);
     bool cpu = j->s.device_kind == DEVICE_CPU;
@@ -471,9 +482,13 @@ enum err cmd_train(int argc, char **argv)
     };
     struct args args = {
         .command = "train",
-        .summary = "Trains: as a site of a run when site.aggregator is given, else alone. Ctrl-C "
-                   "finishes the step, "
-                   "saves and leaves with exit code 75; the same command goes on from there.",
+        .summary =
+            "Trains: as a site of a run when site.aggregator is given, else alone. Ctrl-C "
+            "finishes the step, "
+            "saves and leaves with exit code 75; the same command goes on from there. SIGUSR2 "
+            "prints its status. The live row: site, state (what it waits for), step, loss, "
+            "committed rounds, time to the next sync, time left (+ wait: it stands still), "
+            "tokens/s, payload up and down of the whole run.",
         .example = "atoll train --config deploy/examples/minute.yaml --site.name a --run.dir run-a "
                    "--data.train data/train-a.bin",
         .settings = true,

@@ -21,6 +21,7 @@ struct session {
     struct topology topology;
     struct wan wan;
     struct child child[EMULATOR_PLACES_MAX];
+    bool told[EMULATOR_PLACES_MAX]; /* that its command has ended */
 };
 
 static volatile sig_atomic_t stopped;
@@ -79,6 +80,13 @@ static enum err substitute(struct session *s, unsigned place, const char *text, 
 }
 
 /* ---- running ------------------------------------------------------------------------------- */
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 static enum err start_one(struct session *s, unsigned place, const char **words)
 {
     struct child_command c = {.name = s->topology.place[place], .where = wan_place(&s->wan, place)};
@@ -109,22 +117,38 @@ static enum err start_all(struct session *s)
     return ERR_OK;
 }
 
-/* True while somebody we wait for runs: all of them, or the one that --until names. */
-static bool any_running(struct session *s, int until)
+/* With --logs the places' output is elsewhere: what happens is said here, at once. */
+static void logs_say(struct session *s)
+{
+    for (unsigned i = 0; s->logs && i < s->topology.places; i++)
+        if (s->child[i].pid)
+            fprintf(stderr, "%s: started, output in %s/%s.log\n", s->topology.place[i], s->logs,
+                    s->topology.place[i]);
+}
+
+static void ended_say(struct session *s, unsigned place, double seconds)
+{
+    struct child *c = &s->child[place];
+    if (!s->logs || s->told[place] || !c->name)
+        return;
+    s->told[place] = true;
+    if (c->status)
+        fprintf(stderr, "%s: failed after %.1f s\n", c->name, seconds);
+    else
+        fprintf(stderr, "%s: ended after %.1f s\n", c->name, seconds);
+}
+
+/* True while a command runs that is waited for: any of them, or the one that --until names. */
+static bool any_running(struct session *s, int until, double seconds)
 {
     bool any = false;
     for (unsigned i = 0; i < s->topology.places; i++) {
         bool runs = child_running(&s->child[i]);
         any = any || (runs && (until < 0 || until == (int)i));
+        if (!runs)
+            ended_say(s, i, seconds);
     }
     return any;
-}
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static enum err ended_well(struct session *s, int until)
@@ -141,15 +165,16 @@ static enum err ended_well(struct session *s, int until)
 static enum err run(struct session *s)
 {
     int until = s->until ? topology_place(&s->topology, s->until) : -1;
-    double end = s->seconds > 0 ? now_s() + s->seconds : 0;
+    double begun = now_s(), end = s->seconds > 0 ? begun + s->seconds : 0;
     if (s->until && until < 0)
         return err_set(ERR_CONFIG, "--until %s: the topology has no such place", s->until);
     TRY(start_all(s));
-    while (!stopped && any_running(s, until) && !(end > 0 && now_s() >= end)) {
+    logs_say(s);
+    while (!stopped && any_running(s, until, now_s() - begun) && !(end > 0 && now_s() >= end)) {
         TRY(wan_check(&s->wan));
         child_pause(POLL_MS);
     }
-    bool complete = !any_running(s, until);
+    bool complete = !any_running(s, until, now_s() - begun);
     enum err e = complete ? ended_well(s, until) : ERR_OK;
     child_end(s->child, s->topology.places);
     wan_print(&s->wan, stderr);

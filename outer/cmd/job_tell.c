@@ -120,7 +120,7 @@ void job_tell_eval(struct job *j, int64_t step, double loss, size_t tokens, cons
     jsonl_end(&j->record);
     j->eval_loss = loss;
     j->eval_step = step;
-    log_event(LOG_INFO, "eval", "step=%lld held_out_loss=%.6f perplexity=%.4f tokens=%zu of=%s",
+    log_event(LOG_INFO, "eval", "step=%lld loss=%.6f perplexity=%.4f tokens=%zu of=%s",
               (long long)step, loss, exp(loss), tokens, of);
 }
 

@@ -4,6 +4,7 @@
 #include "inner/io/checkpoint.h"
 #include "outer/aggregator/aggregator.h"
 #include "outer/link/wire.h"
+#include "outer/report/jsonl.h"
 #include "outer/store/outer_state.h"
 
 /* ---- the same model? ----------------------------------------------------------------------- */
@@ -187,11 +188,53 @@ static enum err load_from(struct load *l, const char *from)
         from, inner, outer);
 }
 
+/* The value of --run.dir among the arguments; NULL: not there. */
+static const char *run_dir_given(const struct args *args)
+{
+    static const char name[] = "--run.dir";
+    const char *found = NULL;
+    for (int i = 0; i < args->setting_count; i++) {
+        const char *word = args->setting[i];
+        if (strcmp(word, name) == 0 && i + 1 < args->setting_count)
+            found = args->setting[i + 1];
+        else if (strncmp(word, name, sizeof name - 1) == 0 && word[sizeof name - 1] == '=')
+            found = word + sizeof name;
+    }
+    return found;
+}
+
+/* The configuration that the directory's process recorded at its last start. *text NULL: none. */
+static enum err recorded_config(const char *dir, struct arena *a, char **path, char **text)
+{
+    struct jsonl_reader reader;
+    struct jsonl_row row;
+    *text = NULL;
+    TRY_ALLOC(*path = arena_printf(a, "%s/%s", dir, RECORD_FILE));
+    if (!jsonl_reader_open(&reader, *path))
+        return ERR_OK;
+    enum err e = ERR_OK;
+    while (e == ERR_OK && jsonl_next(&reader, &row)) {
+        const char *config = jsonl_string(&row, "config");
+        if (jsonl_is(&row, "start") && *config &&
+            !(*text = arena_string(a, config, strlen(config))))
+            e = ERR_MEMORY;
+    }
+    jsonl_reader_close(&reader);
+    return e;
+}
+
 enum err load_open(struct load *l, const struct load_options *o, const struct args *args)
 {
+    struct run_source source = {RUN_MODEL, .config = o->config, .args = args};
+    const char *dir = o->from ? o->from : run_dir_given(args);
+    char *path, *text = NULL;
     *l = (struct load){0};
-    enum err e =
-        run_open(&l->run, &(struct run_source){RUN_MODEL, .config = o->config, .args = args});
+    if (!o->config && dir) {
+        TRY(recorded_config(dir, &l->run.perm, &path, &text));
+        source.text = text;
+        source.config = text ? path : NULL;
+    }
+    enum err e = run_open(&l->run, &source);
     if (!e && !(l->params = arena_array(&l->run.perm, l->run.table.elements, sizeof *l->params)))
         e = ERR_MEMORY;
     if (!e)

@@ -19,8 +19,8 @@ struct load_options { /* targets of the options that these commands share */
      .kind = ARGS_TEXT,                                                                            \
      .target = &(o)->config,                                                                       \
      .value = "FILE",                                                                              \
-     .help =                                                                                       \
-         "Configuration of the run; without it the defaults and --section.key arguments count."},  \
+     .help = "Configuration of the run; without it the one that the directory recorded at its "    \
+             "last start."},                                                                       \
     {                                                                                              \
         .name = "from", .kind = ARGS_TEXT, .target = &(o)->from, .value = "DIR",                   \
         .help = "A site's run directory (default: run.dir), or an aggregator's."                   \

@@ -1,5 +1,6 @@
 #include "outer/config/run.h"
 #include <math.h>
+#include <string.h>
 #include "outer/config/identity.h"
 
 /* ---- rules --------------------------------------------------------------------------------- */
@@ -102,7 +103,11 @@ static enum err read_settings(struct run *r, const struct run_source *source)
 {
     const struct config_table tables[] = {keys_inner(&r->s), keys_outer(&r->o)};
     const struct args *args = source->args;
-    TRY(config_load(tables, 2, source->config, args->setting_count, args->setting, &r->perm));
+    if (source->text)
+        TRY(config_load_text(tables, 2, source->config, source->text, strlen(source->text),
+                             args->setting_count, args->setting, &r->perm));
+    else
+        TRY(config_load(tables, 2, source->config, args->setting_count, args->setting, &r->perm));
     if (source->probe)
         TRY(read_probe(&r->o, source->probe, args, &r->perm));
     return source->sites ? make_roster(r, source->sites) : ERR_OK;

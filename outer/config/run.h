@@ -24,6 +24,7 @@ enum run_role {
 struct run_source {
     enum run_role role;
     const char *config; /* path; NULL: defaults and arguments */
+    const char *text;   /* the configuration itself, which messages call `config`; or NULL */
     const char *probe;  /* RUN_PLAN: a file of atoll probe whose plan.* go first; or NULL */
     int64_t sites;      /* RUN_PLAN: this many sites instead of outer.sites; 0: as configured */
     const struct args *args; /* of the command line */

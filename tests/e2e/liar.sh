@@ -35,7 +35,7 @@ grep -q "norm inf.*is beyond" liar.out || fail "the refusal does not name norm a
 grep -q "weight 3.40282e+38 is beyond" liar.out || fail "the refusal does not name weight and bound"
 grep -q 'ev=refused.*site/c.*invalid' serve.out || fail "the aggregator does not say whom it refused"
 grep -q 'ev=abort' serve.out && fail "a round was aborted"
-grep -q "held_out_loss=[0-9][0-9.]* .*of=outer" a.out || fail "site a ends without a finite loss"
+grep -q "ev=eval .*loss=[0-9][0-9.]* .*of=outer" a.out || fail "site a ends without a finite loss"
 fa=$(final a) fb=$(final b)
 [ "${fa% *}" = "${fb% *}" ] || fail "sites differ: $fa / $fb"
 

@@ -8,7 +8,14 @@ settings="--plan.step_s 0.01 --plan.up_mbit 100 --plan.down_mbit 100 --train.eva
 serve
 train a
 a=$pid
-until_lines 1 '"kind":"notice"' a/metrics.jsonl # it waits for b
+until_lines 1 '"text":"waiting for b"' a/metrics.jsonl
+kill -USR2 "$serve_pid" "$a" # status: they go on
+until_lines 1 'ev=status text="site a of run e2e: step 8 of 40, loss ' a/log.txt
+grep -q 'ev=status .*waiting for b.*, 0 of 5 rounds committed, 1 in flight; aggregator reachable; certificate valid for 8[0-9] days"' \
+    a/log.txt || fail "the status of a site: $(grep ev=status a/log.txt)"
+until_lines 3 'ev=status text=' aggregator/log.txt
+grep -q 'text="aggregator of run e2e: 0 of 5 rounds committed, 1 of 2 sites connected, certificate' aggregator/log.txt &&
+    grep -q 'text="site b: not heard from yet, step 0 of 40"' aggregator/log.txt || fail "the status of the aggregator"
 kill -INT "$serve_pid"
 ends 75 "$serve_pid" "the aggregator after Ctrl-C"
 kill -INT "$a"
@@ -53,3 +60,12 @@ for n in 0 1 2 3 4; do
     grep -q "ev=commit fragment=0 round=$n " aggregator/log.txt && grep -q "ev=adopted site=b fragment=0 round=$n " aggregator/log.txt ||
         fail "commit and adopt of round $n"
 done
+
+# Each directory knows its configuration, and scripts read the answer.
+"$atoll" eval --run.dir a --format json >eval.out 2>&1 || fail "eval without --config"
+grep -Eq '^{"model":"a/inner, step 40","step":40,"tokens":[0-9]+,"loss":[0-9.]+,"perplexity":[0-9.]+,"bits_per_byte":[0-9.]+}$' eval.out ||
+    fail "eval --format json: $(cat eval.out)"
+"$atoll" eval --from aggregator >eval.out 2>&1 || fail "eval of the aggregator's directory without --config"
+"$atoll" report aggregator --out report.html >report.out 2>&1 || fail "a report of the aggregator alone"
+grep -q ">site b<" report.html || fail "the aggregator's report has no site b"
+"$atoll" report aggregator b --out report.html >report.out 2>&1 || fail "a report of some directories"
