@@ -234,7 +234,7 @@ static enum err prepare(struct demo *d)
 }
 
 /* ---- watching ------------------------------------------------------------------------------ */
-static void take(struct watched *w, const struct jsonl_row *row)
+static void record_take(struct watched *w, const struct jsonl_row *row)
 {
     struct progress_line *l = &w->line;
     double step = jsonl_number(row, "step");
@@ -274,13 +274,13 @@ static void take(struct watched *w, const struct jsonl_row *row)
     }
 }
 
-static void look(struct demo *d, struct watched *w, unsigned index)
+static void records_follow(struct demo *d, struct watched *w, unsigned index)
 {
     struct jsonl_row row;
     if (!w->reader.file && !jsonl_reader_open(&w->reader, w->path))
         return;
     while (jsonl_next(&w->reader, &row))
-        take(w, &row);
+        record_take(w, &row);
     progress_update(&d->progress, index, &w->line);
 }
 
@@ -347,7 +347,7 @@ static enum err sites_together(struct demo *d)
         network = d->topology_source ? wan_check(&d->wan) : ERR_OK;
         for (int i = 0; i < SITES; i++) {
             any = child_running(site[i]) || any;
-            look(d, &d->sites[i], (unsigned)i);
+            records_follow(d, &d->sites[i], (unsigned)i);
             if (site[i]->pid == 0 && site[i]->status)
                 stopped = SIGTERM;
         }
@@ -377,7 +377,7 @@ static enum err one_alone(struct demo *d)
     bool more = true;
     while (more && !stopped) {
         more = child_running(c);
-        look(d, &d->alone, 0);
+        records_follow(d, &d->alone, 0);
         child_pause(POLL_MS);
     }
     progress_close(&d->progress);
@@ -528,7 +528,8 @@ static enum err summary(struct demo *d)
 
 static enum err demo(struct demo *d)
 {
-    setenv("OMP_WAIT_POLICY", "passive", 0); /* three processes share few cores: nobody spins */
+    setenv("OMP_WAIT_POLICY", "passive",
+           0); /* three processes share few cores: waiting threads must not spin */
     TRY(prepare(d));
     fprintf(stderr, "train     two sites and an aggregator at %s, %lld steps each\n", d->address,
             (long long)d->steps);

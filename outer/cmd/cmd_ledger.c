@@ -108,7 +108,7 @@ static void label(char out[96], enum by by, const struct ledger_member *m,
     else if (none)
         snprintf(out, 96, "no round");
     else if (by == BY_ROUND)
-        snprintf(out, 96, "%" PRIu64 " of %" PRIu32, row->round, row->fragment);
+        snprintf(out, 96, "%" PRIu64 " fragment %" PRIu32, row->round, row->fragment);
     else
         snprintf(out, 96, "%" PRIu32, row->fragment);
 }
@@ -310,7 +310,7 @@ static enum err check_ends(const struct ledger_member *site, const struct ledger
     return ERR_OK;
 }
 
-static enum err check(const struct ledger_member *members, size_t count)
+static enum err members_check(const struct ledger_member *members, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         TRY(check_member(&members[i]));
@@ -355,7 +355,7 @@ static enum err ledger(const struct args *args, const char *by_text, bool csv, s
              "wrong");
     for (size_t i = 0; i < count; i++)
         TRY(print_member(&members[i], (enum by)by, csv, a));
-    return check(members, count);
+    return members_check(members, count);
 }
 
 enum err cmd_ledger(int argc, char **argv)

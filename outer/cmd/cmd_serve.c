@@ -158,9 +158,12 @@ static enum err open_all(struct serve *v)
     TRY(env_posix_open(&v->env, v->run.o.serve_dir));
     TRY(serve_tell_open(&v->tell, &v->run, v->env, v->command, &v->run.perm));
     TRY(aggregator_claim(v->env, v->run.identity));
-    TRY(ledger_book_open(&v->ledger, v->run.o.serve_dir, v->run.s.run_name, "aggregator",
-                         (unsigned)v->run.o.serve_index, (unsigned)v->run.o.outer_aggregators,
-                         &v->run.perm));
+    const struct ledger_book_options ledger = {.directory = v->run.o.serve_dir,
+                                               .run = v->run.s.run_name,
+                                               .replica = "aggregator",
+                                               .index = (unsigned)v->run.o.serve_index,
+                                               .aggregators = (unsigned)v->run.o.outer_aggregators};
+    TRY(ledger_book_open(&v->ledger, &ledger, &v->run.perm));
     TRY(open_member(v));
     TRY(serve_tell_start(&v->tell, &v->replica, v->cpu->note, &v->run.perm));
     say_what(v);

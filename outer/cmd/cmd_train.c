@@ -216,7 +216,10 @@ static enum err own_directory(struct job *j)
     TRY(path_in(j, &path, RECORD_FILE));
     TRY(jsonl_open(&j->record, path, &j->run.perm));
     if (j->outer)
-        TRY(ledger_book_open(&j->ledger, j->s.run_dir, j->s.run_name, j->run.o.site_name, 0, 0,
+        TRY(ledger_book_open(&j->ledger,
+                             &(struct ledger_book_options){.directory = j->s.run_dir,
+                                                           .run = j->s.run_name,
+                                                           .replica = j->run.o.site_name},
                              &j->run.perm));
     TRY(path_in(j, &log, "log.txt"));
     return progress_open(&j->progress,

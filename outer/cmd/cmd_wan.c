@@ -33,8 +33,8 @@ static void on_signal(int number)
 
 /* ---- substitution -------------------------------------------------------------------------- */
 /* {site}, {address}, {address:NAME}; other braces are the command's own. */
-static enum err piece(struct session *s, unsigned place, const char *word, size_t n,
-                      const char **out)
+static enum err brace_value(struct session *s, unsigned place, const char *word, size_t n,
+                            const char **out)
 {
     static const char address[] = "address:";
     const struct topology *t = &s->topology;
@@ -66,7 +66,7 @@ static enum err substitute(struct session *s, unsigned place, const char *text, 
         size_t plain = strcspn(text, "{"), word = strcspn(text + plain, "}");
         const char *value = NULL;
         if (text[plain] && text[plain + word])
-            TRY(piece(s, place, text + plain + 1, word - 1, &value));
+            TRY(brace_value(s, place, text + plain + 1, word - 1, &value));
         if (!value) { /* up to and with the brace, which is not ours */
             plain += text[plain] != 0;
             TRY_ALLOC(*out = arena_printf(&s->arena, "%s%.*s", *out, (int)plain, text));
@@ -162,7 +162,7 @@ static enum err ended_well(struct session *s, int until)
     return ERR_OK;
 }
 
-static enum err run(struct session *s)
+static enum err session_run(struct session *s)
 {
     int until = s->until ? topology_place(&s->topology, s->until) : -1;
     double begun = now_s(), end = s->seconds > 0 ? begun + s->seconds : 0;
@@ -202,10 +202,10 @@ static enum err session(struct session *s)
     if (s->logs)
         TRY(file_mkdirs(s->logs));
     TRY(wan_open(&s->wan, &s->topology, (enum wan_mode)mode, &s->arena));
-    return run(s);
+    return session_run(s);
 }
 
-static enum err answer(struct session *s)
+static enum err session_answer(struct session *s)
 {
     char *text;
     size_t count;
@@ -301,7 +301,7 @@ enum err cmd_wan(int argc, char **argv)
         struct sigaction action = {.sa_handler = on_signal};
         sigaction(SIGINT, &action, NULL);
         sigaction(SIGTERM, &action, NULL);
-        e = answer(&s);
+        e = session_answer(&s);
         char said[1024];
         snprintf(said, sizeof said, "%s", err_message());
         child_end(s.child, EMULATOR_PLACES_MAX);

@@ -48,8 +48,9 @@ void jsonl_close(struct jsonl *r)
     r->open = false;
 }
 
-static void put(struct jsonl *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void put(struct jsonl *r, const char *format, ...)
+static void line_append(struct jsonl *r, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static void line_append(struct jsonl *r, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -70,14 +71,14 @@ void jsonl_begin(struct jsonl *r, const char *kind)
     r->used = r->held ? r->used : 0;
     r->begun = r->used;
     r->bad = false;
-    put(r, "{\"v\":%d,\"kind\":\"%s\",\"t\":%lld.%03ld", RECORD_VERSION, kind,
-        (long long)now.tv_sec, now.tv_nsec / 1000000);
+    line_append(r, "{\"v\":%d,\"kind\":\"%s\",\"t\":%lld.%03ld", RECORD_VERSION, kind,
+                (long long)now.tv_sec, now.tv_nsec / 1000000);
 }
 
 void jsonl_int(struct jsonl *r, const char *key, int64_t value)
 {
     if (r->open)
-        put(r, ",\"%s\":%" PRId64, key, value);
+        line_append(r, ",\"%s\":%" PRId64, key, value);
 }
 
 void jsonl_real(struct jsonl *r, const char *key, double value)
@@ -85,26 +86,26 @@ void jsonl_real(struct jsonl *r, const char *key, double value)
     if (!r->open)
         return;
     if (isfinite(value))
-        put(r, ",\"%s\":%.9g", key, value);
+        line_append(r, ",\"%s\":%.9g", key, value);
     else
-        put(r, ",\"%s\":null", key);
+        line_append(r, ",\"%s\":null", key);
 }
 
 void jsonl_text(struct jsonl *r, const char *key, const char *value)
 {
     if (!r->open)
         return;
-    put(r, ",\"%s\":\"", key);
+    line_append(r, ",\"%s\":\"", key);
     for (const char *p = value; *p && !r->bad; p++) {
         unsigned char c = (unsigned char)*p;
         if (c == '"' || c == '\\')
-            put(r, "\\%c", c);
+            line_append(r, "\\%c", c);
         else if (c < 32)
-            put(r, "\\u%04x", c);
+            line_append(r, "\\u%04x", c);
         else
-            put(r, "%c", c);
+            line_append(r, "%c", c);
     }
-    put(r, "\"");
+    line_append(r, "\"");
 }
 
 static void write_out(struct jsonl *r)
@@ -126,7 +127,7 @@ void jsonl_end(struct jsonl *r)
 {
     if (!r->open)
         return;
-    put(r, "}\n");
+    line_append(r, "}\n");
     if (r->bad) {
         log_event(LOG_WARN, "record_dropped", "reason=too_long");
         r->used = r->begun;

@@ -6,7 +6,7 @@
 enum { WRITE_S = 5 }; /* how long small calls may wait for their rows */
 
 /* Numbered, so that a reader sees a row that is there twice, or is not there. */
-static void begin(struct ledger_book *b, const char *kind)
+static void row_begin(struct ledger_book *b, const char *kind)
 {
     jsonl_begin(&b->record, kind);
     jsonl_int(&b->record, "n", (int64_t)++b->written_rows);
@@ -19,24 +19,23 @@ static double seconds_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-enum err ledger_book_open(struct ledger_book *b, const char *directory, const char *run,
-                          const char *replica, unsigned index, unsigned aggregators,
+enum err ledger_book_open(struct ledger_book *b, const struct ledger_book_options *o,
                           struct arena *perm)
 {
     const char *path;
     *b = (struct ledger_book){.written = seconds_now()};
     pthread_mutex_init(&b->mutex, NULL);
     b->open = true;
-    if (strcmp(replica, "aggregator") != 0)
-        snprintf(b->site, sizeof b->site, "%s", replica);
-    TRY_ALLOC(path = arena_printf(perm, "%s/%s", directory, LEDGER_FILE));
+    if (strcmp(o->replica, "aggregator") != 0)
+        snprintf(b->site, sizeof b->site, "%s", o->replica);
+    TRY_ALLOC(path = arena_printf(perm, "%s/%s", o->directory, LEDGER_FILE));
     TRY(jsonl_open(&b->record, path, perm));
-    begin(b, "life");
-    jsonl_text(&b->record, "run", run);
-    jsonl_text(&b->record, "member", replica);
-    if (aggregators > 1) {
-        jsonl_int(&b->record, "index", index);
-        jsonl_int(&b->record, "aggregators", aggregators);
+    row_begin(b, "life");
+    jsonl_text(&b->record, "run", o->run);
+    jsonl_text(&b->record, "member", o->replica);
+    if (o->aggregators > 1) {
+        jsonl_int(&b->record, "index", o->index);
+        jsonl_int(&b->record, "aggregators", o->aggregators);
     }
     jsonl_end(&b->record);
     return ERR_OK;
@@ -66,7 +65,7 @@ static void put_round(struct jsonl *r, uint32_t fragment, uint64_t round)
 static void put_flow(struct ledger_book *b, const struct ledger_row *row)
 {
     struct jsonl *r = &b->record;
-    begin(b, "flow");
+    row_begin(b, "flow");
     jsonl_text(r, "what", ledger_name(row->what));
     jsonl_text(r, "site", row->site);
     put_round(r, row->fragment, row->round);
@@ -84,7 +83,7 @@ static void put_flow(struct ledger_book *b, const struct ledger_row *row)
 static void put_socket(struct ledger_book *b, const struct ledger_row *row)
 {
     struct jsonl *r = &b->record;
-    begin(b, "socket");
+    row_begin(b, "socket");
     jsonl_text(r, "site", row->site);
     jsonl_int(r, "up", (int64_t)row->up.socket);
     jsonl_int(r, "down", (int64_t)row->down.socket);
@@ -105,7 +104,7 @@ static void write_rows(struct ledger_book *b)
     b->written = seconds_now();
 }
 
-static bool same(const struct ledger_row *a, const struct ledger_row *b)
+static bool rows_same(const struct ledger_row *a, const struct ledger_row *b)
 {
     return a->what == b->what && a->fragment == b->fragment && a->round == b->round &&
            strcmp(a->site, b->site) == 0;
@@ -115,7 +114,7 @@ static bool same(const struct ledger_row *a, const struct ledger_row *b)
 static struct ledger_row *row_of(struct ledger_book *b, const struct ledger_row *row)
 {
     for (size_t i = 0; i < b->count; i++)
-        if (same(&b->rows[i], row))
+        if (rows_same(&b->rows[i], row))
             return &b->rows[i];
     if (b->count == b->room) {
         size_t room = b->room ? 2 * b->room : 32;
@@ -183,7 +182,7 @@ void ledger_book_predict(struct ledger_book *b, const char *site, uint32_t fragm
                          uint64_t up, uint64_t down)
 {
     pthread_mutex_lock(&b->mutex);
-    begin(b, "predicted");
+    row_begin(b, "predicted");
     if (*site)
         jsonl_text(&b->record, "site", site);
     put_round(&b->record, fragment, round);
@@ -199,7 +198,7 @@ void ledger_book_close(struct ledger_book *b)
         return;
     pthread_mutex_lock(&b->mutex);
     write_rows(b);
-    begin(b, "end");
+    row_begin(b, "end");
     jsonl_end(&b->record);
     jsonl_close(&b->record);
     pthread_mutex_unlock(&b->mutex);

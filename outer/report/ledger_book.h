@@ -1,11 +1,13 @@
 #ifndef LEDGER_BOOK_H
 #define LEDGER_BOOK_H
 /* ledger.jsonl in a run directory: what went over the link, row by row, of a site or of the
- * aggregator with all its sites. One flat JSON object per line (record.h), each with its number in
- * its process, `n`, by kind: life       a process began: run, replica (a site's name, or
- * "aggregator") flow       calls about one thing, added up since the last row about it: what, site,
- * fragment, round, calls, broken, total, done; bytes up and down by layer: payload, grpc, http2,
- * tls socket     what the kernel's counters moved on since the last one: site, up, down, resent
+ * aggregator with all its sites. One flat JSON object per line (jsonl.h), each with its number in
+ * its process, `n`, by kind:
+ *   life       a process began: run, member (a site's name, or "aggregator")
+ *   flow       calls about one thing, added up since the last row about it: what, site, fragment,
+ *              round, calls, broken, total, done; bytes up and down by layer: payload, grpc, http2,
+ *              tls
+ *   socket     what the kernel's counters moved on since the last one: site, up, down, resent
  *   predicted  payload of one site's transfers of a round: fragment, round, up, down
  *   end        the process ended in order: nothing of it is missing
  * A transfer's row is written as soon as it has ended, small calls at the latest five seconds
@@ -38,11 +40,13 @@ struct ledger_book {
     size_t round_count;    /* ever; the last ones are there */
 };
 
-/* directory exists. replica: a site's name, or "aggregator", which is number index of
- * `aggregators`.
- */
-enum err ledger_book_open(struct ledger_book *b, const char *directory, const char *run,
-                          const char *replica, unsigned index, unsigned aggregators,
+struct ledger_book_options {
+    const char *directory; /* exists */
+    const char *run;
+    const char *replica;         /* a site's name, or "aggregator" */
+    unsigned index, aggregators; /* of an aggregator: its number, and how many there are */
+};
+enum err ledger_book_open(struct ledger_book *b, const struct ledger_book_options *o,
                           struct arena *perm) MUST;
 void ledger_book_add(void *book, const struct ledger_row *row); /* a ledger_sink */
 /* site "": of every site of the round. 0: not said. */

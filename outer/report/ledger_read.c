@@ -24,7 +24,7 @@ static enum err damaged(const struct reading *g, const char *what)
 }
 
 /* A whole number of bytes or calls; false: anything else. */
-static bool take(const struct jsonl_row *row, const char *key, uint64_t *value)
+static bool count_take(const struct jsonl_row *row, const char *key, uint64_t *value)
 {
     double number = jsonl_number(row, key);
     *value = number >= 0 && number <= 9007199254740992.0 ? (uint64_t)number
@@ -40,7 +40,7 @@ static bool take_side(const struct jsonl_row *row, const char *direction, struct
     for (int i = 0; i < 4; i++) {
         char key[16];
         snprintf(key, sizeof key, "%s%s", direction, layer[i]);
-        good = take(row, key, to[i]) && good;
+        good = count_take(row, key, to[i]) && good;
     }
     return good;
 }
@@ -60,7 +60,7 @@ static bool take_round(const struct jsonl_row *row, struct ledger_row *to)
     to->round = LEDGER_NO_ROUND;
     if (!*jsonl_string(row, "round"))
         return true;
-    if (!take(row, "round", &to->round) || !take(row, "fragment", &fragment) ||
+    if (!count_take(row, "round", &to->round) || !count_take(row, "fragment", &fragment) ||
         fragment > UINT32_MAX)
         return false;
     to->fragment = (uint32_t)fragment;
@@ -72,10 +72,10 @@ static bool take_flow(const struct jsonl_row *row, struct ledger_row *to)
     uint64_t done = 0;
     bool good = ledger_find(jsonl_string(row, "what"), &to->what) && to->what != LEDGER_SOCKET &&
                 take_name(to->site, row, "site") && take_round(row, to) &&
-                take(row, "calls", &to->calls) && take(row, "broken", &to->broken) &&
+                count_take(row, "calls", &to->calls) && count_take(row, "broken", &to->broken) &&
                 take_side(row, "up", &to->up) && take_side(row, "down", &to->down);
     if (good && ledger_transfer(to->what))
-        good = take(row, "total", &to->total) && take(row, "done", &done) &&
+        good = count_take(row, "total", &to->total) && count_take(row, "done", &done) &&
                to->round != LEDGER_NO_ROUND;
     to->done = done != 0;
     return good;
@@ -85,8 +85,8 @@ static bool take_socket(const struct jsonl_row *row, struct ledger_row *to)
 {
     to->what = LEDGER_SOCKET;
     to->round = LEDGER_NO_ROUND;
-    return take_name(to->site, row, "site") && take(row, "up", &to->up.socket) &&
-           take(row, "down", &to->down.socket) && take(row, "resent", &to->resent);
+    return take_name(to->site, row, "site") && count_take(row, "up", &to->up.socket) &&
+           count_take(row, "down", &to->down.socket) && count_take(row, "resent", &to->resent);
 }
 
 static enum err append(struct reading *g, const struct ledger_row *row)
@@ -110,7 +110,7 @@ static enum err append_predicted(struct reading *g, const struct jsonl_row *row)
 {
     struct ledger_row up = {.what = LEDGER_CONTRIBUTION}, down = {.what = LEDGER_AGGREGATE};
     if (!take_round(row, &up) || !take_round(row, &down) || up.round == LEDGER_NO_ROUND ||
-        !take(row, "up", &up.predicted) || !take(row, "down", &down.predicted))
+        !count_take(row, "up", &up.predicted) || !count_take(row, "down", &down.predicted))
         return damaged(g, "a prediction without its numbers");
     if (*jsonl_string(row, "site") &&
         (!take_name(up.site, row, "site") || !take_name(down.site, row, "site")))
@@ -128,7 +128,7 @@ static bool take_index(const struct jsonl_row *row, struct ledger_member *m,
     m->aggregator = !strcmp(name, "aggregator");
     if (!m->aggregator || !*jsonl_string(row, "aggregators"))
         return true;
-    if (!take(row, "index", &index) || !take(row, "aggregators", &of) || index >= of)
+    if (!count_take(row, "index", &index) || !count_take(row, "aggregators", &of) || index >= of)
         return false;
     m->index = index;
     m->aggregators = of;
@@ -150,7 +150,7 @@ static enum err take_number(struct reading *g, const struct jsonl_row *row)
         g->row = 0;
     if (!*jsonl_string(row, "n") && !g->row)
         return ERR_OK;
-    if (!take(row, "n", &n) || n == 0)
+    if (!count_take(row, "n", &n) || n == 0)
         return damaged(g, "a row without its number");
     if (n <= g->row)
         return damaged(g, "a row that was there before: rows are there twice");
@@ -224,7 +224,7 @@ static int compare(const void *x, const void *y)
     return site;
 }
 
-static bool same(const struct ledger_row *a, const struct ledger_row *b)
+static bool rows_same(const struct ledger_row *a, const struct ledger_row *b)
 {
     return compare(a, b) == 0;
 }
@@ -260,7 +260,7 @@ static void join(struct ledger_member *m)
         }
         if (!row.predicted && same_round(&prediction, &row))
             row.predicted = prediction.predicted;
-        if (n && same(&m->rows[n - 1], &row))
+        if (n && rows_same(&m->rows[n - 1], &row))
             ledger_add(&m->rows[n - 1], &row);
         else
             m->rows[n++] = row;

@@ -66,7 +66,7 @@ enum err child_start(struct child *c, const struct child_command *command)
     sigprocmask(SIG_SETMASK, &ours, NULL);
     if (pid < 0)
         return err_set(ERR_IO, "cannot start %s: %s", command->name, strerror(errno));
-    setpgid(pid, pid); /* here too: whoever comes first */
+    setpgid(pid, pid); /* in the child, too: which of the two runs first is not known */
     c->pid = pid;
     return ERR_OK;
 }

@@ -163,7 +163,7 @@ static void deliver(struct router *r)
 
 /* Without a slot packets stay in the device's own queue, which drops and counts what it cannot
  * hold. */
-static void take(struct router *r, unsigned from)
+static void packets_take(struct router *r, unsigned from)
 {
     for (int i = 0; i < BATCH && (r->free || more_slots(r)); i++) {
         struct packet *p = r->free;
@@ -192,7 +192,7 @@ static void turn(struct router *r, struct pollfd *polls, const sigset_t *mask)
         return;
     for (unsigned i = 0; i < r->e->places; i++)
         if (polls[i].revents)
-            take(r, i);
+            packets_take(r, i);
 }
 
 void emulator_run(struct emulator *e)

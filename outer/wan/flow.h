@@ -51,7 +51,7 @@ struct flow {
     uint64_t packet;             /* index of the next one */
     int64_t free_ns;             /* when the transmitter has sent all it took... */
     uint64_t free_rest;          /* ...and the rest of that division, in 1/rate_bps ns */
-    int64_t last_ns;             /* latest arrival so far that nobody overtakes */
+    int64_t last_ns;             /* latest arrival so far of a packet that is not overtaken */
     bool losing;                 /* Gilbert's bad state */
     int64_t slot;                /* jitter: of which the two values are */
     double slot_value[2];

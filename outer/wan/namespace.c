@@ -25,8 +25,8 @@ struct word { /* what the helper has to say: empty, or why not */
 };
 
 /* ---- in the helper ------------------------------------------------------------------------- */
-static bool say(struct word *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static bool say(struct word *w, const char *format, ...)
+static bool word_say(struct word *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static bool word_say(struct word *w, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -46,7 +46,7 @@ static bool write_text(const char *path, const char *text)
 
 /* Root may have a network namespace for the asking; others get one inside a user namespace, in
  * which they stay who they are. */
-static bool leave(struct word *w, bool *user)
+static bool namespace_leave(struct word *w, bool *user)
 {
     char map[64];
     uid_t uid = geteuid();
@@ -55,13 +55,14 @@ static bool leave(struct word *w, bool *user)
     if (unshare(CLONE_NEWNET) == 0)
         return true;
     if (unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0)
-        return say(w, "the kernel refuses a user and network namespace: %s", strerror(errno));
+        return word_say(w, "the kernel refuses a user and network namespace: %s", strerror(errno));
     *user = true;
     snprintf(map, sizeof map, "%u %u 1", uid, uid);
     bool good = write_text("/proc/self/setgroups", "deny") && write_text("/proc/self/uid_map", map);
     snprintf(map, sizeof map, "%u %u 1", gid, gid);
     good = good && write_text("/proc/self/gid_map", map);
-    return good || say(w, "the kernel refuses the user namespace its user: %s", strerror(errno));
+    return good ||
+           word_say(w, "the kernel refuses the user namespace its user: %s", strerror(errno));
 }
 
 static struct ifreq request(const char *device)
@@ -71,14 +72,14 @@ static struct ifreq request(const char *device)
     return r;
 }
 
-static bool up(int s, const char *device)
+static bool device_up(int s, const char *device)
 {
     struct ifreq r = request(device);
     r.ifr_flags = IFF_UP | IFF_RUNNING;
     return ioctl(s, SIOCSIFFLAGS, &r) == 0;
 }
 
-static bool address(int s, unsigned long what, uint32_t value)
+static bool device_address(int s, unsigned long what, uint32_t value)
 {
     struct ifreq r = request(DEVICE);
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(value)};
@@ -121,9 +122,9 @@ static bool configure(const struct namespace_setup *setup)
     struct ifreq mtu = request(DEVICE);
     int s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     mtu.ifr_mtu = (int)setup->mtu;
-    bool good = s >= 0 && address(s, SIOCSIFADDR, setup->address) &&
-                address(s, SIOCSIFNETMASK, 0xFFFFFF00u) && ioctl(s, SIOCSIFMTU, &mtu) == 0 &&
-                lengthen_queue() && up(s, DEVICE) && up(s, "lo");
+    bool good = s >= 0 && device_address(s, SIOCSIFADDR, setup->address) &&
+                device_address(s, SIOCSIFNETMASK, 0xFFFFFF00u) && ioctl(s, SIOCSIFMTU, &mtu) == 0 &&
+                lengthen_queue() && device_up(s, DEVICE) && device_up(s, "lo");
     if (s >= 0)
         close(s);
     return good;
@@ -136,16 +137,16 @@ static bool tune(struct word *w, const struct namespace_setup *setup)
     snprintf(text, sizeof text, "4096 131072 %lu", most);
     if (most && (!write_text("/proc/sys/net/ipv4/tcp_rmem", text) ||
                  !write_text("/proc/sys/net/ipv4/tcp_wmem", text)))
-        return say(w, "the kernel refuses the size of TCP buffers: %s", strerror(errno));
+        return word_say(w, "the kernel refuses the size of TCP buffers: %s", strerror(errno));
     if (*setup->congestion &&
         !write_text("/proc/sys/net/ipv4/tcp_congestion_control", setup->congestion))
-        return say(w,
-                   "the kernel refuses congestion control \"%.40s\" (%s); see "
-                   "net.ipv4.tcp_allowed_congestion_control",
-                   setup->congestion, strerror(errno));
+        return word_say(w,
+                        "the kernel refuses congestion control \"%.40s\" (%s); see "
+                        "net.ipv4.tcp_allowed_congestion_control",
+                        setup->congestion, strerror(errno));
     if (!setup->slow_start_after_idle &&
         !write_text("/proc/sys/net/ipv4/tcp_slow_start_after_idle", "0"))
-        return say(w, "the kernel refuses tcp_slow_start_after_idle: %s", strerror(errno));
+        return word_say(w, "the kernel refuses tcp_slow_start_after_idle: %s", strerror(errno));
     /* Comfort, not needed: ping without privileges, and no chatter of IPv6. */
     snprintf(text, sizeof text, "%u %u", getegid(), getegid());
     (void)!write_text("/proc/sys/net/ipv4/ping_group_range", text);
@@ -160,21 +161,21 @@ static bool build(struct word *w, const struct namespace_setup *setup, int fds[H
     bool user;
     struct ifreq r = request(DEVICE);
     r.ifr_flags = IFF_TUN | IFF_NO_PI;
-    if (!leave(w, &user))
+    if (!namespace_leave(w, &user))
         return false;
     fds[0] = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC);
     if (fds[0] < 0 || ioctl(fds[0], TUNSETIFF, &r) != 0)
-        return say(w, "no TUN device (/dev/net/tun): %s", strerror(errno));
+        return word_say(w, "no TUN device (/dev/net/tun): %s", strerror(errno));
     if (!tune(w, setup))
         return false;
     if (!configure(setup))
-        return say(w, "cannot set up the TUN device: %s", strerror(errno));
+        return word_say(w, "cannot set up the TUN device: %s", strerror(errno));
     fds[1] = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
     fds[2] = open("/proc/self/net/dev", O_RDONLY | O_CLOEXEC);
     fds[3] = user ? open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC) : -1;
     *count = user ? 4 : 3;
     return (fds[1] >= 0 && fds[2] >= 0 && (!user || fds[3] >= 0)) ||
-           say(w, "cannot hold the namespace: %s", strerror(errno));
+           word_say(w, "cannot hold the namespace: %s", strerror(errno));
 }
 
 /* ---- handing over -------------------------------------------------------------------------- */
@@ -207,7 +208,7 @@ static size_t take_over(int s, struct word *w, int fds[HANDED_MAX])
     struct msghdr m = {
         .msg_iov = &part, .msg_iovlen = 1, .msg_control = c.bytes, .msg_controllen = sizeof c};
     if (recvmsg(s, &m, MSG_CMSG_CLOEXEC) != (ssize_t)sizeof *w) {
-        say(w, "the helper that makes namespaces died");
+        word_say(w, "the helper that makes namespaces died");
         return 0;
     }
     struct cmsghdr *h = CMSG_FIRSTHDR(&m);

@@ -30,7 +30,7 @@ enum err namespace_open(struct namespace *n, const struct namespace_setup *setup
 /* Moves the calling process, which must have one thread only: between fork and exec. 0, or errno.
  */
 int namespace_enter(const struct namespace *n);
-/* Packets that the kernel dropped because nobody read them in time: the emulator was too slow. */
+/* Packets that the kernel dropped because the emulator did not read them in time. */
 uint64_t namespace_missed(const struct namespace *n);
 void namespace_close(struct namespace *n); /* accepts a zeroed one */
 

@@ -69,7 +69,7 @@ static int64_t now_ns(const struct loop *l)
 }
 
 /* ---- connections --------------------------------------------------------------------------- */
-static struct sockaddr_in address(unsigned from, unsigned to, uint16_t port)
+static struct sockaddr_in place_address(unsigned from, unsigned to, uint16_t port)
 {
     uint32_t host = 127u << 24 | 77u << 16 | from << 8 | to;
     return (struct sockaddr_in){
@@ -90,7 +90,7 @@ static void stream_open(struct stream *s, struct flow *f, int from, int to)
 
 static void take_connection(struct loop *l, const struct relay_listener *at)
 {
-    struct sockaddr_in target = address(0, at->to + 1, at->port);
+    struct sockaddr_in target = place_address(0, at->to + 1, at->port);
     unsigned n = l->r->places;
     int one = 1;
     int near = accept4(at->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -98,7 +98,7 @@ static void take_connection(struct loop *l, const struct relay_listener *at)
     struct connection *c = far < 0 ? NULL : calloc(1, sizeof *c);
     if (!c ||
         (connect(far, (struct sockaddr *)&target, sizeof target) != 0 && errno != EINPROGRESS)) {
-        free(c); /* nobody listens there: the caller sees its connection closed */
+        free(c); /* no listener there: the caller sees its connection closed */
         if (near >= 0)
             close(near);
         if (far >= 0)
@@ -146,7 +146,7 @@ static bool again(void)
     return errno == EAGAIN || errno == EINTR || errno == EINPROGRESS;
 }
 
-static void take(struct loop *l, struct stream *s, struct connection *c)
+static void connection_take(struct loop *l, struct stream *s, struct connection *c)
 {
     struct piece *p = malloc(sizeof *p + s->piece_bytes);
     ssize_t n = p ? read(s->from, p->data, s->piece_bytes) : -1;
@@ -249,7 +249,7 @@ static void turn(struct loop *l, const sigset_t *mask)
         if (!l->polls[i].revents)
             continue;
         if (l->watched[i].stream)
-            take(l, l->watched[i].stream, l->watched[i].connection);
+            connection_take(l, l->watched[i].stream, l->watched[i].connection);
         else if (!l->watched[i].connection)
             take_connection(l, &l->r->listeners[i]);
     }
@@ -280,7 +280,7 @@ void relay_run(struct relay *r)
 /* ---- listening ----------------------------------------------------------------------------- */
 static enum err listen_at(struct relay *r, unsigned from, unsigned to, uint16_t port)
 {
-    struct sockaddr_in a = address(from + 1, to + 1, port);
+    struct sockaddr_in a = place_address(from + 1, to + 1, port);
     int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return err_set(ERR_IO, "relay: no socket: %s", strerror(errno));

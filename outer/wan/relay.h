@@ -16,7 +16,7 @@ struct relay {
     size_t count;
 };
 
-/* ERR_BUSY: somebody has one of the ports there; ERR_CONFIG: a port that is none. */
+/* ERR_BUSY: another process has one of the ports; ERR_CONFIG: not a port number. */
 enum err relay_open(struct relay *r, unsigned places, const struct config_list *ports,
                     struct arena *a) MUST;
 /* Until SIGTERM, as emulator_run. */

@@ -69,8 +69,10 @@ static void begin(const char *replica)
 {
     assert_int_equal(file_mkdirs(scratch(replica)), ERR_OK);
     usleep(2000); /* two processes of a directory never begin in one millisecond: that is a copy */
-    assert_int_equal(ledger_book_open(&book, scratch(replica), "test", replica, 0, 1, &arena),
-                     ERR_OK);
+    assert_int_equal(
+        ledger_book_open(
+            &book, &(struct ledger_book_options){scratch(replica), "test", replica, 0, 1}, &arena),
+        ERR_OK);
 }
 
 static void contribute(const char *site, uint64_t round, uint64_t total, uint64_t sent, bool done)
@@ -232,9 +234,11 @@ static void begin_aggregator(const char *directory, unsigned index, unsigned of)
 {
     assert_int_equal(file_mkdirs(scratch(directory)), ERR_OK);
     usleep(2000);
-    assert_int_equal(
-        ledger_book_open(&book, scratch(directory), "test", "aggregator", index, of, &arena),
-        ERR_OK);
+    assert_int_equal(ledger_book_open(&book,
+                                      &(struct ledger_book_options){scratch(directory), "test",
+                                                                    "aggregator", index, of},
+                                      &arena),
+                     ERR_OK);
 }
 
 /* A transfer that only the site has on record: lost with an aggregator that was killed; a
