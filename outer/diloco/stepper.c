@@ -116,7 +116,7 @@ bool stepper_asks(const struct stepper *s, const struct stepper_event *e, unsign
 {
     bool waits = false;
     for (unsigned k = 0; k < s->o.schedule.fragments; k++)
-        waits = waits || s->postponed[k];
+        waits = waits || (s->postponed[k] && (k == f || !MUTANT(OVERTAKEN)));
     return stepper_may_ask(s, e, f) && !(waits && e->now_ms - s->asked_ms < ASK_EVERY_MS);
 }
 
@@ -163,7 +163,7 @@ static struct stepper_action *submit(struct stepper *s, struct stepper_update *u
                                      uint64_t round)
 {
     struct stepper_action *a = emit(u, STEPPER_SUBMIT, f, round);
-    a->base = schedule_base(&s->o.schedule, f, round);
+    a->base = MUTANT(DELTA_NEWEST) ? round : schedule_base(&s->o.schedule, f, round);
     s->in_flight[f] = round + 1;
     return a;
 }
@@ -229,10 +229,10 @@ static void exchange_due(struct stepper *s, const struct stepper_event *e, struc
         unsigned f = order[i];
         uint64_t round;
         (void)due(s, e->step, f, &round);
-        later = later || (blocking(s) && postpones(s, e, f));
+        later = (later && !MUTANT(OVERTAKEN)) || (blocking(s) && postpones(s, e, f));
         if (later) {
             postpone(s, e, u, f, round);
-            s->postponed[f] = round + 1;
+            s->postponed[f] = MUTANT(OWED_FORGOTTEN) ? 0 : round + 1;
             continue;
         }
         if (end - begin == s->slots)
@@ -299,7 +299,7 @@ static void resend(struct stepper *s, const struct stepper_event *e, struct step
     uint64_t round;
     for (unsigned f = 0; f < c->fragments; f++) {
         if (!schedule_flying(c, f, rounds_done(s, e->step, e->before), &round) ||
-            (s->o.before_update && schedule_apply(c, f, round) <= e->step))
+            (s->o.before_update && !MUTANT(UPDATE_FIRST) && schedule_apply(c, f, round) <= e->step))
             continue;
         submit(s, u, f, round)->resend = true;
     }
@@ -315,7 +315,8 @@ static void resume(struct stepper *s, const struct stepper_event *e, struct step
         return;
     }
     if (!blocking(s)) {
-        resend(s, e, u);
+        if (!MUTANT(RESENT_NOT))
+            resend(s, e, u);
         if (!e->before && e->step < s->o.schedule.steps)
             return; /* the checkpoint is from after this step's rounds */
     }
@@ -338,7 +339,7 @@ static void follow(struct stepper *s, const struct stepper_event *e, struct step
 static void stop(const struct stepper *s, const struct stepper_event *e, struct stepper_update *u)
 {
     emit(u, STEPPER_STORE, 0, 0);
-    if (!blocking(s) && e->before)
+    if (!blocking(s) && e->before && !MUTANT(MARK_FORGOTTEN))
         emit(u, STEPPER_MARK, 0, 0);
     emit(u, STEPPER_SAVE, 0, 0);
 }

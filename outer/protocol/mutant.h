@@ -25,6 +25,12 @@
     X(START_FORGOTTEN, "an eager start is taken for the committed state when it is read again")    \
     X(SUPERSEDED_FATAL, "a late duplicate of the own stream ends the site")                        \
     X(BACKLOG_FORGOTTEN, "a restart forgets how much the contributions it has left behind")        \
+    X(DELTA_NEWEST, "one-round delay: a delta is taken against the newest state")                  \
+    X(RESENT_NOT, "a restart forgets what was in flight")                                          \
+    X(MARK_FORGOTTEN, "a checkpoint from before its step's rounds is taken for one after them")    \
+    X(OVERTAKEN, "a blocking site waits for a later round while it owes an earlier one")           \
+    X(OWED_FORGOTTEN, "a postponed round is never submitted")                                      \
+    X(UPDATE_FIRST, "a restart before the update sends what was applied there once more")          \
     X(REENCODED_UNKEPT, "what the aggregator's own encoding of a sum lost is not kept")
 
 enum mutant {

@@ -72,34 +72,40 @@ static void toy_gradient(struct sim_node *n)
 {
     struct sim *s = n->sim;
     uint64_t salt = s->o.strict ? 0 : n->lives;
-    float *moment = n->slab + s->table.elements;
     for (size_t k = 0; k < s->table.count; k++)
         for (size_t i = s->tensors[k].offset; i < s->tensors[k].offset + s->tensors[k].count; i++) {
             float target = toy_noise(n->index + 1, i, 1),
                   noise = toy_noise((uint64_t)n->step, i, n->index + 8 * salt);
             float pull = (n->slab[i] - target) * 0.1f + n->slab[s->table.elements - 1 - i] * 0.02f;
-            moment[i] = moment[i] * 0.5f + pull + noise * 0.05f;
+            n->gradient[i] = pull + noise * 0.05f;
         }
 }
 
 static void toy_update(struct sim_node *n)
 {
     struct sim *s = n->sim;
-    const float *moment = n->slab + s->table.elements;
+    float *moment = n->slab + s->table.elements;
     for (size_t k = 0; k < s->table.count; k++)
-        for (size_t i = s->tensors[k].offset; i < s->tensors[k].offset + s->tensors[k].count; i++)
+        for (size_t i = s->tensors[k].offset; i < s->tensors[k].offset + s->tensors[k].count; i++) {
+            moment[i] = moment[i] * 0.5f + n->gradient[i];
             n->slab[i] -= moment[i] * 0.1f;
+        }
     n->step++;
 }
 
 /* ---- a site's process ---- */
 
-static enum err inner_save(struct sim_node *n)
+struct inner_header {
+    int64_t step;
+    bool before; /* the rounds of the step are not done: STEPPER_MARK */
+};
+
+enum err sim_save(struct sim_node *n, bool before)
 {
     struct sim *s = n->sim;
     size_t bytes = s->table.elements * sizeof *n->slab;
-    struct file_part parts[3] = {
-        {&n->step, sizeof n->step}, {n->slab, 2 * bytes}, {n->began, bytes}};
+    struct inner_header header = {.step = n->step, .before = before};
+    struct file_part parts[3] = {{&header, sizeof header}, {n->slab, 2 * bytes}, {n->began, bytes}};
     TRY(site_wait_stored(n->site));
     TRY(n->env.env.ops->write(&n->env.env, "inner", parts, 3));
     for (unsigned f = 0; f < s->o.fragments; f++)
@@ -107,22 +113,24 @@ static enum err inner_save(struct sim_node *n)
     return ERR_OK;
 }
 
-static void inner_load(struct sim_node *n)
+static void inner_load(struct sim_node *n, bool *before)
 {
     struct sim *s = n->sim;
     size_t size, bytes = s->table.elements * sizeof *n->slab;
     const uint8_t *data = env_sim_look(&n->env, "inner", &size);
-    ASSERT(!data || size == sizeof n->step + 3 * bytes);
-    n->step = 0;
+    struct inner_header header = {.step = 0};
+    ASSERT(!data || size == sizeof header + 3 * bytes);
     memset(n->slab, 0, 2 * bytes);
     memcpy(n->slab, s->initial, bytes);
     for (unsigned f = 0; f < s->o.fragments; f++)
         fragment_gather(s->cpu, n->began + s->first[f], s->initial, &s->fragments.f[f]);
     if (data) {
-        memcpy(&n->step, data, sizeof n->step);
-        memcpy(n->slab, data + sizeof n->step, 2 * bytes);
-        memcpy(n->began, data + sizeof n->step + 2 * bytes, bytes);
+        memcpy(&header, data, sizeof header);
+        memcpy(n->slab, data + sizeof header, 2 * bytes);
+        memcpy(n->began, data + sizeof header + 2 * bytes, bytes);
     }
+    n->step = header.step;
+    *before = header.before;
 }
 
 void sim_damage(struct sim_node *n, float *part)
@@ -134,24 +142,32 @@ void sim_damage(struct sim_node *n, float *part)
     s->r->damaged++;
 }
 
+static enum err one_step(struct sim_node *n)
+{
+    toy_gradient(n);
+    TRY(sim_event(n, STEPPER_BEFORE_UPDATE));
+    toy_update(n);
+    TRY(sim_event(n, STEPPER_AFTER_STEP));
+    TRY(sim_event(n, STEPPER_MOVED));
+    bool stops = n->env.stop && n->step < n->sim->o.steps;
+    if (stops || n->step % n->checkpoint_every == 0)
+        TRY(sim_save(n, false));
+    return stops ? err_set(ERR_STOPPED, "asked to, after a step") : ERR_OK;
+}
+
 static enum err site_train(struct sim_node *n)
 {
     struct sim *s = n->sim;
-    inner_load(n);
+    bool before;
+    inner_load(n, &before);
     TRY(site_start(n->site, s->initial));
-    TRY(sim_resume(n));
+    TRY(sim_resume(n, before));
     while (n->step < s->o.steps) {
         sim_sleep(&s->clock, s->clock.now_ms + n->step_ms + sim_below(&s->clock, n->step_ms),
                   &n->env);
         if (n->env.dead)
             return err_set(ERR_STOPPED, "crash");
-        toy_gradient(n);
-        TRY(sim_event(n, STEPPER_BEFORE_UPDATE, n->step + 1));
-        toy_update(n);
-        TRY(sim_event(n, STEPPER_AFTER_STEP, n->step));
-        TRY(sim_event(n, STEPPER_MOVED, n->step));
-        if (n->step % n->checkpoint_every == 0)
-            TRY(inner_save(n));
+        TRY(one_step(n));
     }
     return site_leave(n->site, "done");
 }
@@ -183,6 +199,12 @@ static bool excused(enum err e)
     return e == ERR_IO || e == ERR_FULL;
 }
 
+/* Asked to stop, as by SIGTERM. */
+static bool asked_to(const struct sim_node *n, enum err e)
+{
+    return e == ERR_STOPPED && n->env.stop;
+}
+
 static void node_down(struct sim *s, struct env_sim *w)
 {
     s->r->crashes += w->dead;
@@ -205,7 +227,7 @@ static void site_task(void *self)
         n->lives++;
         enum err e = site_process(n, &arena);
         n->done = e == ERR_OK && !n->env.dead;
-        if (!n->done && !n->env.dead && !excused(e))
+        if (!n->done && !n->env.dead && !excused(e) && !asked_to(n, e))
             sim_violate(s, "site %s ends with %s: %s", n->name, err_name(e), err_message());
         site_close(n->site);
         outer_state_close(&n->replica);
@@ -283,7 +305,7 @@ static void aggregator_task(void *self)
 
 /* ---- faults ---- */
 
-/* kill -9 at any moment, in waits too; the chances per operation do the rest. */
+/* kill -9 or a stop request at any moment, in waits too; the chances per operation do the rest. */
 static void killer_task(void *self)
 {
     struct sim *s = self;
@@ -293,7 +315,12 @@ static void killer_task(void *self)
             return;
         uint64_t victim = sim_below(&s->clock, s->o.sites + 1);
         struct env_sim *w = victim < s->o.sites ? &s->node[victim].env : &s->disk;
-        env_sim_crash(w);
+        if (victim < s->o.sites && sim_chance(&s->clock, 0.4)) {
+            w->stop = 1; /* it ends by itself, with a checkpoint */
+            s->r->stopped++;
+        } else {
+            env_sim_crash(w);
+        }
         sim_kick(&s->clock, w);
     }
 }
@@ -397,6 +424,7 @@ static enum err node_make(struct sim *s, unsigned i)
     TRY_ALLOC(n->slab = arena_array(&s->arena, 2 * elements, sizeof *n->slab));
     TRY_ALLOC(n->part = arena_array(&s->arena, elements, sizeof *n->part));
     TRY_ALLOC(n->sent = arena_array(&s->arena, elements, sizeof *n->sent));
+    TRY_ALLOC(n->gradient = arena_array(&s->arena, elements, sizeof *n->gradient));
     TRY_ALLOC(n->taken = arena_array(&s->arena, elements, sizeof *n->taken));
     TRY_ALLOC(n->began = arena_array(&s->arena, elements, sizeof *n->began));
     TRY_ALLOC(n->base = arena_array(&s->arena, elements, sizeof *n->base));
@@ -510,7 +538,8 @@ struct sim_options sim_draw(uint64_t seed)
         EAGER,
         BEFORE_UPDATE,
         OFFLINE,
-        LIES
+        LIES,
+        OFFLINE_STEPS
     };
 #define DRAW(what, n) rng_below(seed, RNG_TEST, what, n)
     static const float feedbacks[] = {1, 1, 0.5f}, back_offs[] = {0, 0, 0.25f, 2},
@@ -537,8 +566,8 @@ struct sim_options sim_draw(uint64_t seed)
     o.keep = 2 + DRAW(KEEP, 3);
     o.downlink_compression_from = reencode[DRAW(REENCODE, 3)];
     o.before_update = o.overlap > 0 && o.overlap < o.every && DRAW(BEFORE_UPDATE, 2);
-    o.max_local_steps_offline =
-        !o.strict && DRAW(OFFLINE, 2) ? 1 + (int64_t)DRAW(OFFLINE, 2 * (uint64_t)o.every) : 0;
+    if (!o.strict && DRAW(OFFLINE, 4))
+        o.max_local_steps_offline = 1 + (int64_t)DRAW(OFFLINE_STEPS, 2 * (uint64_t)o.every);
     o.late = !o.strict && DRAW(LATE, 2);
     o.absent = !o.strict && DRAW(ABSENT, 2);
     o.damaged = !o.strict && o.sites > 2 && DRAW(DAMAGED, 3) == 0;

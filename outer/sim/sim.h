@@ -48,14 +48,14 @@ struct sim_result {
     char why[SIM_WHY_MAX];
     struct digest state;                   /* of all members */
     struct digest residual[SIM_SITES_MAX]; /* theta, momentum, codes, residual of each site */
-    uint64_t virtual_ms, calls, crashes, restarts, commits, snapshots, excluded, gap_ms, moved,
-        postponed,      /* site_train.h: steps given up, rounds that waited offline */
-        backed_off,     /* rounds that a backlog made whole */
-        damaged,        /* deltas that were not finite */
-        lies_refused,   /* contributions of a lying site that were answered `invalid` */
-        reencoded,      /* rounds of one payload, the aggregator's own */
-        residuals_lost; /* the aggregator's, with a damaged state: such a run differs from a calm
-                           one */
+    uint64_t virtual_ms, calls, crashes, restarts, commits, snapshots, excluded, gap_ms, stopped,
+        moved, postponed, /* site_train.h: steps given up, rounds that waited offline */
+        backed_off,       /* rounds that a backlog made whole */
+        damaged,          /* deltas that were not finite */
+        lies_refused,     /* contributions of a lying site that were answered `invalid` */
+        reencoded,        /* rounds of one payload, the aggregator's own */
+        residuals_lost;   /* the aggregator's, with a damaged state: such a run differs from a calm
+                             one */
     unsigned books_checked; /* sites whose I3 was checked to the end */
 };
 

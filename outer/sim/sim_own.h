@@ -26,15 +26,17 @@ struct sim_node { /* a site */
     struct link_sim link;
     struct outer_state replica;
     struct site *site;
-    float *slab;  /* the toy's parameters, then their moments */
-    float *part;  /* a fragment's local parameters */
-    float *taken; /* a recorded theta */
-    float *sent;  /* all fragments as they were sent last, in fragment order */
+    float *gradient; /* of the step under way */
+    float *slab;     /* the toy's parameters, then their moments */
+    float *part;     /* a fragment's local parameters */
+    float *taken;    /* a recorded theta */
+    float *sent;     /* all fragments as they were sent last, in fragment order */
     float *began; /* with eager starts, in fragment order: what each fragment's steps began at, kept
                      with the checkpoint; base: those of the round sent last */
     float *base;
     struct stepper stepper;
     struct stepper_update update;
+    bool marked; /* the checkpoint about to be written is from before the rounds of its step */
     float weight;
     int64_t step, checkpoint_every;
     uint64_t start_ms, step_ms, away_from_ms, away_until_ms;
@@ -85,9 +87,12 @@ void sim_violate(struct sim *s, const char *format, ...) __attribute__((format(p
 
 void sim_damage(struct sim_node *n, float *part); /* what the site trained, now and then */
 
-/* sim_steps.c: carries out what the stepper says of this event */
-enum err sim_event(struct sim_node *n, enum stepper_phase phase, int64_t step) MUST;
-enum err sim_resume(struct sim_node *n) MUST; /* the checkpoint is loaded, the site started */
+enum err sim_save(struct sim_node *n, bool before) MUST; /* a checkpoint */
+
+/* sim_steps.c: carries out what the stepper says of this event; a stop request too */
+enum err sim_event(struct sim_node *n, enum stepper_phase phase) MUST;
+/* The checkpoint is loaded, the site started. */
+enum err sim_resume(struct sim_node *n, bool before) MUST;
 
 /* sim_liar.c */
 struct sim_liar {

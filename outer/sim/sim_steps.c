@@ -115,9 +115,12 @@ static enum err act(struct sim_node *n, const struct stepper_action *a)
     case STEPPER_MOVE:
         return move(n, a->step);
     case STEPPER_STORE:
+        return site_wait_stored(n->site);
     case STEPPER_MARK:
+        n->marked = true;
+        return ERR_OK;
     case STEPPER_SAVE:
-        break; /* nothing asks a node to stop */
+        return sim_save(n, n->marked);
     }
     return ERR_OK;
 }
@@ -134,15 +137,23 @@ static enum err carry_out(struct sim_node *n, struct stepper_event *e)
     return ERR_OK;
 }
 
-enum err sim_event(struct sim_node *n, enum stepper_phase phase, int64_t step)
+enum err sim_event(struct sim_node *n, enum stepper_phase phase)
 {
-    return carry_out(n, &(struct stepper_event){.phase = phase, .step = step});
+    bool after = phase != STEPPER_BEFORE_UPDATE;
+    struct stepper_event e = {.phase = phase, .step = n->step + !after};
+    enum err ended = carry_out(n, &e);
+    if (ended != ERR_STOPPED || n->env.dead || phase == STEPPER_MOVED)
+        return ended;
+    e = (struct stepper_event){.phase = STEPPER_STOP, .step = n->step, .before = after};
+    n->marked = false;
+    TRY(carry_out(n, &e));
+    return err_set(ERR_STOPPED, "asked to, in a wait");
 }
 
-enum err sim_resume(struct sim_node *n)
+enum err sim_resume(struct sim_node *n, bool before)
 {
     struct sim *s = n->sim;
-    struct stepper_event e = {.phase = STEPPER_RESUME, .step = n->step};
+    struct stepper_event e = {.phase = STEPPER_RESUME, .step = n->step, .before = before};
     stepper_open(&n->stepper,
                  &(struct stepper_options){.schedule = s->schedule,
                                            .strict = s->o.strict,
@@ -151,7 +162,8 @@ enum err sim_resume(struct sim_node *n)
                                            .mix = s->o.mix});
     for (unsigned f = 0; f < s->o.fragments; f++) {
         e.state[f] = n->replica.state[f].round;
-        for (uint64_t r = stepper_needs(&n->stepper, f, n->step, false); !e.lost && r < e.state[f];)
+        for (uint64_t r = stepper_needs(&n->stepper, f, n->step, before);
+             !e.lost && r < e.state[f];)
             e.lost = outer_state_load_theta(&n->replica, f, ++r, n->taken) != ERR_OK;
     }
     return carry_out(n, &e);

@@ -7,6 +7,7 @@
  *   test_mutants --mutant NAME     the same over the outer loop with that bug in it
  *   test_mutants --list            names them
  */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,8 +30,8 @@ enum { FAILURES_MAX = 20, SKIPPED = 77 };
 /* Beyond the suite's range, and found something once. Faults are drawn as the run goes on: a seed
  * may meet another story by now. What they found in the protocol, not in the oracle, has a test of
  * its own. */
-static const uint64_t found[] = {2842, 2858, 3690,  3988,  3992, 4210,
-                                 7537, 9819, 10930, 14269, 18560};
+static const uint64_t found[] = {1026, 2842, 2858, 3690,  3988,  3992,
+                                 4210, 7537, 9819, 10930, 14269, 18560};
 
 static void quiet(void *self, enum log_level level, const char *line)
 {
@@ -72,7 +73,8 @@ static bool compare(struct sim_options o, struct sim_result *r)
 
 struct totals {
     uint64_t seeds, failed, calls, crashes, restarts, commits, snapshots, excluded, gap_ms, books,
-        virtual_ms, backed_off, damaged, reencoded, residuals_lost, lies_refused;
+        virtual_ms, backed_off, damaged, reencoded, residuals_lost, lies_refused, stopped, moved,
+        postponed;
 };
 
 static bool run(uint64_t seed, struct totals *t)
@@ -95,12 +97,15 @@ static bool run(uint64_t seed, struct totals *t)
     t->lies_refused += r.lies_refused;
     t->reencoded += r.reencoded;
     t->residuals_lost += r.residuals_lost;
+    t->stopped += r.stopped;
+    t->moved += r.moved;
+    t->postponed += r.postponed;
     t->books += r.books_checked;
     t->virtual_ms += r.virtual_ms;
     t->gap_ms = r.gap_ms > t->gap_ms ? r.gap_ms : t->gap_ms;
     if (!r.ok)
-        printf("FAILED test_sim --seed %llu: %s (%u sites, %u fragments, %s, %s)\n",
-               (unsigned long long)seed, r.why, o.sites, o.fragments, codec_get(o.codec)->name,
+        printf("FAILED test_sim --seed %" PRIu64 ": %s (%u sites, %u fragments, %s, %s)\n", seed,
+               r.why, o.sites, o.fragments, codec_get(o.codec)->name,
                o.strict ? "strict" : "quorum");
     return r.ok;
 }
@@ -174,17 +179,30 @@ int main(int argc, char **argv)
     for (uint64_t seed = from; seed < from + count && t.failed < failures_max; seed++)
         run(seed, &t);
     double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
-    printf("seeds=%llu failed=%llu seconds=%.1f hours_simulated=%.0f calls=%llu crashes=%llu "
-           "restarts=%llu "
-           "commits=%llu backed_off=%llu damaged=%llu lies_refused=%llu reencoded=%llu "
-           "residuals_lost=%llu "
-           "snapshots=%llu excluded=%llu books=%llu longest_gap_s=%.0f\n",
-           (unsigned long long)t.seeds, (unsigned long long)t.failed, seconds,
-           (double)t.virtual_ms / 3.6e6, (unsigned long long)t.calls, (unsigned long long)t.crashes,
-           (unsigned long long)t.restarts, (unsigned long long)t.commits,
-           (unsigned long long)t.backed_off, (unsigned long long)t.damaged,
-           (unsigned long long)t.lies_refused, (unsigned long long)t.reencoded,
-           (unsigned long long)t.residuals_lost, (unsigned long long)t.snapshots,
-           (unsigned long long)t.excluded, (unsigned long long)t.books, (double)t.gap_ms / 1000);
+    const struct {
+        const char *name;
+        uint64_t value;
+    } counts[] = {{"seeds", t.seeds},
+                  {"failed", t.failed},
+                  {"calls", t.calls},
+                  {"crashes", t.crashes},
+                  {"stopped", t.stopped},
+                  {"restarts", t.restarts},
+                  {"commits", t.commits},
+                  {"postponed", t.postponed},
+                  {"moved", t.moved},
+                  {"backed_off", t.backed_off},
+                  {"damaged", t.damaged},
+                  {"lies_refused", t.lies_refused},
+                  {"reencoded", t.reencoded},
+                  {"residuals_lost", t.residuals_lost},
+                  {"snapshots", t.snapshots},
+                  {"excluded", t.excluded},
+                  {"books", t.books},
+                  {"longest_gap_s", t.gap_ms / 1000},
+                  {"hours_simulated", t.virtual_ms / 3600000}};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        printf("%s=%" PRIu64 " ", counts[i].name, counts[i].value);
+    printf("seconds=%.1f\n", seconds);
     return t.failed ? 1 : 0;
 }
