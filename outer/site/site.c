@@ -471,7 +471,7 @@ static enum err contribution(struct site_slot *l, const struct site_submission *
     if (e != ERR_DIVERGED || !others_can)
         return e;
     char quoted[512];
-    log_event(LOG_ERROR, "sits_out", "fragment=%u round=%llu why=%s", f, (unsigned long long)round,
+    log_event(LOG_ERROR, "skipped", "fragment=%u round=%llu why=%s", f, (unsigned long long)round,
               log_quote(quoted, sizeof quoted, err_message()));
     l->completion.skipped = true;
     site_notice(l, "skips round %llu: %s", (unsigned long long)round, err_message());

@@ -514,8 +514,8 @@ static void remade_own(struct outer_state *m, unsigned fragment, const struct ma
     memset(m->spare.residual, 0, n * sizeof *s->residual);
     m->residuals_lost++;
     char quoted[512];
-    log_event(LOG_WARN, "residual_lost", "fragment=%u round=%llu backlog=%u why=%s", fragment,
-              (unsigned long long)manifest->round + 1, manifest->backlog,
+    log_event(LOG_WARN, "residual_lost", "fragment=%u round=%llu residual_ratio=%u why=%s",
+              fragment, (unsigned long long)manifest->round + 1, manifest->backlog,
               log_quote(quoted, sizeof quoted, err_message()));
 }
 

@@ -583,7 +583,7 @@ static void test_spike_is_neither_stored_nor_sent(void **state)
 }
 
 /* In quorum mode the others commit without it; it takes their result and is back in the next. */
-static void test_damaged_site_sits_out(void **state)
+static void test_damaged_site_is_skipped(void **state)
 {
     (void)state;
     static const float bad[] = {NAN, 1e9f, -1e30f};
@@ -1080,7 +1080,7 @@ int main(void)
         cmocka_unit_test(test_not_finite_is_neither_stored_nor_sent),
         cmocka_unit_test(test_backlog_backs_off),
         cmocka_unit_test(test_spike_is_neither_stored_nor_sent),
-        cmocka_unit_test(test_damaged_site_sits_out),
+        cmocka_unit_test(test_damaged_site_is_skipped),
         cmocka_unit_test(test_aborted_round_goes_back),
         cmocka_unit_test(test_killed_and_sent_again),
         cmocka_unit_test(test_damaged_outbox),
