@@ -134,7 +134,7 @@ static void manifest_fill(const struct aggregator *a, unsigned fragment, const s
 struct aggregate { /* of the round that is being closed */
     struct arena arena;
     uint8_t *made;       /* in memory: as long as the model, however many the sites are */
-    struct file_map map; /* or in its file already: one that is relayed is as long as all
+    struct file_map map; /* or in its file already: a gathered one is as long as all
                             contributions together */
     const uint8_t *data;
     size_t size_bytes;
@@ -146,13 +146,13 @@ static void aggregate_close(struct aggregator *a, struct aggregate *g)
     arena_free(&g->arena);
 }
 
-static enum err aggregate_relayed(struct aggregator *a, unsigned fragment, const struct maps *maps,
-                                  struct aggregate *g)
+static enum err aggregate_gathered(struct aggregator *a, unsigned fragment, const struct maps *maps,
+                                   struct aggregate *g)
 {
     uint8_t *sizes = arena_alloc(&g->arena, 8 * (size_t)maps->count);
     struct file_part *parts = arena_array(&g->arena, maps->count + 1, sizeof *parts);
     TRY_ALLOC(sizes && parts ? sizes : NULL);
-    codec_relay_parts(parts, sizes, maps->payload, maps->count);
+    codec_gather_parts(parts, sizes, maps->payload, maps->count);
     TRY(outer_state_aggregate_put(a->replica, fragment, parts, maps->count + 1, &g->map));
     g->data = g->map.data;
     g->size_bytes = g->map.size_bytes;
@@ -170,8 +170,8 @@ static enum err aggregate_made(struct aggregator *a, unsigned fragment, const st
     if (again)
         return downlink_sum(a->replica, fragment, g->made, &g->size_bytes, maps->payload,
                             maps->count, &g->arena);
-    return c->aggregate(c, a->replica->work, g->made, &g->size_bytes, maps->payload, maps->count,
-                        count);
+    return c->aggregate(c, &(struct codec_call){.work = a->replica->work, .count = count}, g->made,
+                        &g->size_bytes, maps->payload, maps->count);
 }
 
 static enum err commit_sum(struct aggregator *a, unsigned fragment, const struct set *set,
@@ -183,8 +183,8 @@ static enum err commit_sum(struct aggregator *a, unsigned fragment, const struct
     if (e == ERR_OK) {
         bool again = schedule_compresses_downlink(&a->replica->schedule, c->kind, maps.count);
         downlink_keep(a->replica, fragment);
-        e = c->adds || again ? aggregate_made(a, fragment, c, &maps, again, g)
-                             : aggregate_relayed(a, fragment, &maps, g);
+        e = c->summable || again ? aggregate_made(a, fragment, c, &maps, again, g)
+                                 : aggregate_gathered(a, fragment, &maps, g);
     }
     maps_close(a->env, &maps);
     return e;

@@ -31,8 +31,11 @@ enum err aggregator_spool_verify(const struct aggregator *a, const struct spool_
                      ? ERR_OK
                      : err_set(ERR_CORRUPT, "%s: not the bytes of its digest", s->path);
     if (e == ERR_OK)
-        e = s->codec->check(s->codec, squares, m.data, m.size_bytes, s->grid,
-                            a->replica->fragments->f[s->fragment].elements);
+        e = s->codec->check(
+            s->codec,
+            &(struct codec_call){.grid = s->grid,
+                                 .count = a->replica->fragments->f[s->fragment].elements},
+            squares, m.data, m.size_bytes);
     a->env->ops->unmap(a->env, &m);
     return e;
 }

@@ -1,6 +1,6 @@
 /* bf16: 16 bits per value and 9 per block, at most count*2 + count/256*9/8 bytes. Nearest even;
  * what it rounds away, at most 2^-9 of a value, is the residual. For full-precision rounds, which
- * empty the residual. Relayed. */
+ * empty the residual. Gathered. */
 #include <string.h>
 #include "outer/codec/codec_work.h"
 
@@ -15,8 +15,10 @@ static const char *wrong(const uint8_t *block)
     return bad ? "a value that is not finite" : NULL;
 }
 
-const struct codec_dense bf16_codec = {
-    .c = {.name = "bf16", .kind = CODEC_BF16, CODEC_RELAYED},
-    .form = DEV_BF16,
-    .wrong = wrong,
+const struct codec bf16_codec = {
+    .name = "bf16",
+    .kind = CODEC_BF16,
+    .full_precision = true,
+    .dense = &(const struct codec_dense){DEV_BF16, wrong},
+    CODEC_GATHERED,
 };

@@ -6,12 +6,9 @@
 #include "outer/codec/codec_work.h"
 
 static const struct codec *const codecs[CODEC_COUNT] = {
-    [CODEC_F32] = &f32_codec.c,           [CODEC_BF16] = &bf16_codec.c,
-    [CODEC_INT8] = &int8_codec.c,         [CODEC_INT4] = &int4_codec.c,
-    [CODEC_INT2] = &int2_codec.c,         [CODEC_E3M0] = &e3m0_codec.c,
-    [CODEC_FP8_E4M3] = &fp8_e4m3_codec.c, [CODEC_FP8_E5M2] = &fp8_e5m2_codec.c,
-    [CODEC_TOPK] = &topk_codec,           [CODEC_SIGN] = &sign_codec.c,
-    [CODEC_CSC] = &csc_codec.c,           [CODEC_FP8_SR] = &fp8_sr_codec.c,
+#define X(kind, name) [kind] = &name##_codec,
+    CODEC_LIST(X)
+#undef X
 };
 
 const struct codec *codec_get(enum codec_kind kind)
@@ -25,6 +22,17 @@ const struct codec *codec_find(const char *name)
         if (strcmp(codecs[i]->name, name) == 0)
             return codec_get((enum codec_kind)i);
     return NULL;
+}
+
+enum codec_kind codec_full_precision(enum codec_kind kind)
+{
+    return codec_get(kind)->full_precision ? kind : CODEC_BF16;
+}
+
+size_t codec_no_state(const struct tensor_view *view, size_t count)
+{
+    (void)view, (void)count;
+    return 0;
 }
 
 /* On a CPU a piece and its blocks (1 MiB each) stay in the caches, and the cores meet seldom
@@ -291,12 +299,13 @@ enum err codec_squares(struct codec_work *w, double *sum, const float *a, const 
     return ERR_OK;
 }
 
-enum err codec_adds_up(struct codec_work *w, bool *yes, const struct codec *c, const float *sent,
-                       const float *kept, const float *z, size_t count)
+enum err codec_adds_up(const struct codec *c, const struct codec_call *call, bool *yes,
+                       const float *sent, const float *kept, const float *z)
 {
+    struct codec_work *w = call->work;
     uint32_t apart = 0;
     w->d->ops->zero(w->d, w->over, sizeof apart);
-    w->d->ops->apart(w->d, w->over, sent, kept, z, c->slack, count);
+    w->d->ops->apart(w->d, w->over, sent, kept, z, c->slack, call->count);
     w->d->ops->copy(w->d, &apart, w->over, sizeof apart);
     *yes = !apart;
     return dev_sync(w->d);

@@ -1,100 +1,132 @@
 #ifndef CODEC_H
 #define CODEC_H
-/* How contributions are encoded: the seam between the outer loop and the codecs, a file each.
- * Everything here is in the exact set: the same bits on every device, compiler and thread count.
- * One table entry per codec, no optional members. A call may wait for the device. What counts
- * values is a multiple of 256: blocks of DEV_BLOCK.
+/* How contributions are encoded: the seam between the outer loop and the codecs. A codec is one
+ * file and one row of CODEC_LIST. Everything here is in the exact set: the same bits on every
+ * device, compiler and thread count. One table entry per codec, no optional members. A call may
+ * wait for the device. A count of values is a multiple of 256: blocks of DEV_BLOCK.
  *
- * Grid: one byte per block, the mean over the sites of the block codes (log2 of the mean square,
- * dev.h block_code) of the last committed round of this fragment; all 0 before the first. Every
+ * Shared scales: one byte per block, its block exponent. The grid is the set of a fragment's block
+ * exponents in one round: the mean over the sites of their block codes (log2 of the mean square,
+ * dev.h block_code) in the last committed round of this fragment; all 0 before the first. Every
  * dense codec carries block codes, so a full-precision round in bf16 also yields the next grid;
- * topk leaves the grid as it is. Codecs that add quantise on it: step = 2^exponent, from
- * form_exponent. A site whose block is all zero has no opinion on its scale: it sends the grid's
- * code back.
+ * topk leaves the grid as it is. Summable codecs quantise on it: step = 2^exponent, from
+ * form_exponent. A site whose block is all zero sends the grid's code back.
  * - payload, dense: [codes: a byte per block][present: a bit per block, low bits first, filled up
- *   with zeros][the blocks that are present]; a block that would say nothing is not there: frozen
- *   and unchanged tensors cost 9/256 bit per value. topk: a bit stream of its own (topk.c).
- * - aggregate, adds: [sums of codes: u16 little-endian each, u32 for more than 256
+ *   with zeros][the blocks that are present]; an all-zero block is not sent: frozen and unchanged
+ *   tensors cost 9/256 bit per value. topk: a bit stream of its own (topk.c).
+ * - aggregate, summable: [sums of codes: u16 little-endian each, u32 for more than 256
  *   contributions][present in any payload][sums of integers, ceil(log2(2nQ+1)) bits each] (sign:
- * sign.c)
- * - aggregate, relayed: [sizes of the n payloads: u64 little-endian][the payloads, in site order]
+ *   sign.c)
+ * - aggregate, gathered: [sizes of the n payloads: u64 little-endian][the payloads, in site order]
  * A payload's size is known once it is encoded and stands in the offer; payload_max bounds it
- * beforehand, check refuses what is longer or shorter than its own content says.
+ * beforehand, check refuses a payload that is longer or shorter than its own content says.
  *
- * z = weight * delta + residual is what goes in. For every finite z, decode(payload) + residual' is
- * a sum without rounding, and it is z (docs/protocol.md 4, I3); for sign, the nearest z that a step
- * can be split from (slack): what was trained is then booked from that one, as it is from z's own
- * rounding. A payload's integers never exceed Q; a value of 2^24 steps and more is not sent in this
- * round: code 0, all of it in the residual, while its block code widens the next grid.
+ * z = weight * delta + residual is the input of encode. For every finite z, decode(payload) +
+ * residual' is a sum without rounding, and it is z (docs/protocol.md 4, I3); for sign, the nearest
+ * z that a step can be split from (slack): the books use that z. A payload's integers never exceed
+ * Q; a value of 2^24 steps and more is not sent in this round: code 0, all of it in the residual,
+ * while its block code widens the next grid.
  */
 #include "kernels/dev.h"
 
-/* The numbers go on the wire. */
+/* X(KIND, name): one row per codec, in the order of the numbers on the wire; NAME_codec is defined
+ * in the codec's file. */
+#define CODEC_LIST(X)                                                                              \
+    X(CODEC_F32, f32)                                                                              \
+    X(CODEC_BF16, bf16)                                                                            \
+    X(CODEC_INT8, int8)                                                                            \
+    X(CODEC_INT4, int4)                                                                            \
+    X(CODEC_INT2, int2)                                                                            \
+    X(CODEC_E3M0, e3m0)                                                                            \
+    X(CODEC_FP8_E4M3, fp8_e4m3)                                                                    \
+    X(CODEC_FP8_E5M2, fp8_e5m2)                                                                    \
+    X(CODEC_TOPK, topk)                                                                            \
+    X(CODEC_SIGN, sign)                                                                            \
+    X(CODEC_CSC, csc)                                                                              \
+    X(CODEC_FP8_SR, fp8_sr)
+
 enum codec_kind {
-    CODEC_F32,
-    CODEC_BF16,
-    CODEC_INT8,
-    CODEC_INT4,
-    CODEC_INT2,
-    CODEC_E3M0,
-    CODEC_FP8_E4M3,
-    CODEC_FP8_E5M2,
-    CODEC_TOPK,
-    CODEC_SIGN,
-    CODEC_CSC,
-    CODEC_FP8_SR,
-    CODEC_COUNT
+#define X(kind, name) kind,
+    CODEC_LIST(X)
+#undef X
+        CODEC_COUNT
 };
 enum { CODEC_BACKLOG_MAX = 254 };
 enum { CODEC_SITES_MAX = 1024 };
 
 struct codec_work; /* device buffers for one piece of the values at a time; see codec_open */
 
+/* The tensors of a fragment, in order; none where it has no whole tensors. */
+struct tensor_range {
+    size_t first, count; /* in the fragment: from a multiple of 256 on, without the gap behind it */
+    int64_t rows, columns;
+};
+struct tensor_view {
+    const struct tensor_range *ranges;
+    size_t count;
+};
+
+/* What every op needs to know of a fragment and round. */
+struct codec_call {
+    struct codec_work *work;        /* check, which is for the host alone: NULL */
+    const uint8_t *grid;            /* count/256, host; aggregate: not used */
+    size_t count;                   /* values */
+    const struct tensor_view *view; /* may be NULL for a codec that does not look at shapes */
+    void *state;                    /* encode, of a codec with state_bytes: its own, host */
+};
 struct codec_payload {
     const uint8_t *data;
     size_t size_bytes;
+};
+struct codec_aggregate { /* of n payloads; weight_sum: of their sites */
+    const uint8_t *data;
+    size_t size_bytes;
+    unsigned n;
+    float weight_sum;
 };
 
 struct codec {
     const char *name;
     enum codec_kind kind;
-    bool adds;   /* integers that sum; otherwise relayed */
-    int q_max;   /* Q; 0 when relayed */
-    float slack; /* |decode + residual' - z| is at most this times |decode| */
+    bool summable;       /* integers that sum; else gathered: the aggregate is the payloads */
+    bool full_precision; /* keeps its own form in full-precision rounds; else these are bf16 */
+    bool momentum_in_residual;       /* sends so little that the residual acts as momentum */
+    int q_max;                       /* Q; 0 when gathered */
+    float slack;                     /* |decode + residual' - z| is at most this times |decode| */
+    const struct codec_dense *dense; /* blocks of 256 (codec_work.h); NULL: a form of its own */
+    /* What encode keeps from round to round, zero at the start; the caller owns it. 0: nothing. */
+    size_t (*state_bytes)(const struct tensor_view *view, size_t count);
     size_t (*payload_max)(const struct codec *c, size_t count);
     size_t (*aggregate_max)(const struct codec *c, size_t count, unsigned sites);
     /* z (count, device) -> payload (host, room for payload_max), its size, and residual (device;
      * may be z). ERR_DIVERGED: z is not finite. */
-    enum err (*encode)(const struct codec *c, struct codec_work *w, uint8_t *payload,
-                       size_t *size_bytes, float *residual, const float *z, const uint8_t *grid,
-                       size_t count);
+    enum err (*encode)(const struct codec *c, const struct codec_call *call, uint8_t *payload,
+                       size_t *size_bytes, float *residual, const float *z);
     /* What the aggregator refuses, ERR_PROTO: wrong size, code 255, value not finite, integer
-     * outside [-Q, Q], whatever encode could not have made. Host only. squares: the sum of squares
-     * of the decoded values on this grid or, block by block where that is more, the one that the
-     * block code claims; infinite where f32 cannot hold it. NULL: not asked for, nor is grid. */
-    enum err (*check)(const struct codec *c, double *squares, const uint8_t *payload,
-                      size_t size_bytes, const uint8_t *grid, size_t count);
+     * outside [-Q, Q], bytes that encode could not have made. Host only. squares: the sum of
+     * squares of the decoded values or, block by block where that is more, the one that the block
+     * code claims; infinite where f32 cannot hold it. NULL: not asked for, nor is call->grid. */
+    enum err (*check)(const struct codec *c, const struct codec_call *call, double *squares,
+                      const uint8_t *payload, size_t size_bytes);
     /* n checked payloads in site order -> aggregate (room for aggregate_max), both host. */
-    enum err (*aggregate)(const struct codec *c, struct codec_work *w, uint8_t *aggregate,
-                          size_t *size_bytes, const struct codec_payload *payloads, unsigned n,
-                          size_t count);
+    enum err (*aggregate)(const struct codec *c, const struct codec_call *call, uint8_t *aggregate,
+                          size_t *size_bytes, const struct codec_payload *payloads, unsigned n);
     /* aggregate (host) -> mean (count, device) and next_grid (count/256, host; may be grid).
-     * mean = sum / weight_sum, one f32 division. The sum is an exact integer times 2^e (adds), or
-     * f32 additions in site order (relayed), which may overflow: outer_state_apply looks.
+     * mean = sum / weight_sum, one f32 division. The sum is an exact integer times 2^e (summable),
+     * or f32 additions in site order (gathered), which may overflow: outer_state_apply looks.
      * ERR_PROTO: wrong size, a sum that n payloads cannot have, weight_sum not positive or not
      * finite. */
-    enum err (*mean)(const struct codec *c, struct codec_work *w, float *mean, uint8_t *next_grid,
-                     const uint8_t *aggregate, size_t size_bytes, unsigned n, float weight_sum,
-                     const uint8_t *grid, size_t count);
+    enum err (*mean)(const struct codec *c, const struct codec_call *call, float *mean,
+                     uint8_t *next_grid, const struct codec_aggregate *a);
     /* One checked payload (host) -> values (device): for giving back, residual = residual' +
      * decoded. Exact. */
-    enum err (*decode)(const struct codec *c, struct codec_work *w, float *z,
-                       const uint8_t *payload, size_t size_bytes, const uint8_t *grid,
-                       size_t count);
+    enum err (*decode)(const struct codec *c, const struct codec_call *call, float *z,
+                       const uint8_t *payload, size_t size_bytes);
 };
-
 const struct codec *codec_find(const char *name);    /* NULL: no such codec */
 const struct codec *codec_get(enum codec_kind kind); /* NULL: no such number */
+/* Of a full-precision round of fragments with this codec. */
+enum codec_kind codec_full_precision(enum codec_kind kind);
 
 enum err codec_open(struct codec_work **w, struct dev *d) MUST;
 /* For at most this many values at a time: buffers of megabytes are for large fragments only. */
@@ -111,11 +143,11 @@ enum err codec_codes(struct codec_work *w, uint8_t *codes, const float *z, size_
 void codec_seed(struct codec_work *w, uint64_t seed, unsigned site, unsigned fragment,
                 uint64_t round);
 
-/* Relayed: the aggregate in pieces, n + 1 of them: the sizes, written to `sizes` (8 n bytes), then
+/* Gathered: the aggregate in pieces, n + 1 of them: the sizes, written to `sizes` (8 n bytes), then
  * the payloads where they lie. */
 struct file_part;
-void codec_relay_parts(struct file_part *parts, uint8_t *sizes,
-                       const struct codec_payload *payloads, unsigned n);
+void codec_gather_parts(struct file_part *parts, uint8_t *sizes,
+                        const struct codec_payload *payloads, unsigned n);
 
 /* How much work waits in a site's residual, as the one byte that its contribution's header carries:
  * log2 of the ratio of two sums of squares, residual' over weighted delta of the round, rounded
@@ -128,18 +160,18 @@ enum err codec_squares(struct codec_work *w, double *sum, const float *a, const 
                        size_t count) MUST;
 /* Whether values that are sent and what is kept (residual') make up z as codec.slack has it; all
  * device. */
-enum err codec_adds_up(struct codec_work *w, bool *yes, const struct codec *c, const float *sent,
-                       const float *kept, const float *z, size_t count) MUST;
+enum err codec_adds_up(const struct codec *c, const struct codec_call *call, bool *yes,
+                       const float *sent, const float *kept, const float *z) MUST;
 /* x[0], x[stride], ... (device) where the host can read them, until the next call with w. At most
  * 2^16, and no more than codec_open_for was told of. */
 const float *codec_sample(struct codec_work *w, const float *x, size_t stride, size_t count);
 
-/* Relayed codecs: what payloads add up to, encoded again as one (reencode.h). z = the first one's
- * values, then f32 additions in site order, as `mean` has it; values: scratch. Both count, device.
+/* Gathered codecs: what payloads add up to, for downlink compression (downlink.h). z = the first
+ * one's values, then f32 additions in site order, as `mean` has it; values: scratch. Both count,
+ * device.
  */
-enum err codec_sum(const struct codec *c, struct codec_work *w, float *z, float *values,
-                   const struct codec_payload *payloads, unsigned n, const uint8_t *grid,
-                   size_t count) MUST;
+enum err codec_sum(const struct codec *c, const struct codec_call *call, float *z, float *values,
+                   const struct codec_payload *payloads, unsigned n) MUST;
 /* The sum's own codes would make the next grid too coarse. Where a payload's codes do nothing but
  * that (f32, bf16), they become the mean of the contributions', as if these had been passed on. */
 void codec_sum_codes(const struct codec *c, uint8_t *payload, const struct codec_payload *payloads,

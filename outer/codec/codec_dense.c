@@ -1,11 +1,7 @@
-/* Payloads of blocks of 256 values: codes, a bit per block, and the blocks that say something. */
+/* Payloads of blocks of 256 values: codes, a bit per block, and the blocks that are not all zero.
+ */
 #include <string.h>
 #include "outer/codec/codec_work.h"
-
-static const struct codec_dense *dense_of(const struct codec *c)
-{
-    return (const struct codec_dense *)c; /* c is its first member */
-}
 
 /* ---- writing ---- */
 
@@ -49,12 +45,12 @@ static enum err piece_encode(const struct codec *c, struct codec_work *w, uint8_
     const struct dev_ops *ops = w->d->ops;
     size_t blocks = codec_blocks(n);
     uint8_t *made = w->here ? codes : w->codes, *said = w->here ? w->present : w->said;
-    struct dev_encode a = {.form = dense_of(c)->form,
+    struct dev_encode a = {.form = c->dense->form,
                            .count = n,
                            .seed = w->random_seed,
                            .stream = w->random_stream,
                            .first = first};
-    if (c->adds)
+    if (c->summable)
         a.grid = codec_there(w, w->grid, grid, blocks);
     ops->block_encode(w->d, w->values, made, said, residual, z, &a);
     if (!w->here) {
@@ -64,12 +60,13 @@ static enum err piece_encode(const struct codec *c, struct codec_work *w, uint8_
     return dev_sync(w->d);
 }
 
-enum err codec_dense_encode(const struct codec *c, struct codec_work *w, uint8_t *payload,
-                            size_t *size_bytes, float *residual, const float *z,
-                            const uint8_t *grid, size_t count)
+enum err codec_dense_encode(const struct codec *c, const struct codec_call *call, uint8_t *payload,
+                            size_t *size_bytes, float *residual, const float *z)
 {
-    size_t blocks = codec_blocks(count);
-    struct codec_out out = codec_out_open(payload + blocks, form_bytes(dense_of(c)->form), blocks);
+    struct codec_work *w = call->work;
+    const uint8_t *grid = call->grid;
+    size_t count = call->count, blocks = codec_blocks(count);
+    struct codec_out out = codec_out_open(payload + blocks, form_bytes(c->dense->form), blocks);
     for (size_t at = 0; at < count; at += w->piece) {
         size_t first = codec_blocks(at), n = count - at < w->piece ? count - at : w->piece;
         TRY(piece_encode(c, w, payload + first, residual + at, z + at, grid + first, first, n));
@@ -82,7 +79,7 @@ enum err codec_dense_encode(const struct codec *c, struct codec_work *w, uint8_t
 size_t codec_dense_max(const struct codec *c, size_t count)
 {
     size_t blocks = codec_blocks(count);
-    return blocks + codec_present_bytes(blocks) + blocks * form_bytes(dense_of(c)->form);
+    return blocks + codec_present_bytes(blocks) + blocks * form_bytes(c->dense->form);
 }
 
 /* ---- reading ---- */
@@ -96,7 +93,7 @@ struct codec_in codec_in_open(const uint8_t *codes, const uint8_t *present, size
 struct codec_in codec_dense_in(const struct codec *c, const uint8_t *payload, size_t count)
 {
     size_t blocks = codec_blocks(count);
-    return codec_in_open(payload, payload + blocks, form_bytes(dense_of(c)->form), blocks);
+    return codec_in_open(payload, payload + blocks, form_bytes(c->dense->form), blocks);
 }
 
 struct codec_taken codec_in_take(struct codec_work *w, struct codec_in *in, size_t blocks)
@@ -126,14 +123,15 @@ enum err codec_in_bytes(const uint8_t *present, size_t block_bytes, size_t block
 static enum err check_codes(const uint8_t *codes, size_t blocks)
 {
     const uint8_t *bad = memchr(codes, 255, blocks);
-    return bad ? err_set(ERR_PROTO, "encoded values: block %zu has code 255", (size_t)(bad - codes))
+    return bad ? err_set(ERR_PROTO, "encoded values: block %zu has block exponent 255",
+                         (size_t)(bad - codes))
                : ERR_OK;
 }
 
-/* Every byte the first, and that one `nothing`. */
-static bool says_nothing(const uint8_t *block, size_t n, uint8_t nothing)
+/* zero: the byte that stands for values of 0. */
+static bool block_all_zero(const uint8_t *block, size_t n, uint8_t zero)
 {
-    return block[0] == nothing && memcmp(block, block + 1, n - 1) == 0;
+    return block[0] == zero && memcmp(block, block + 1, n - 1) == 0;
 }
 
 /* ---- how large a payload's values are ---- */
@@ -198,27 +196,27 @@ static double code_squares(uint8_t code)
     return code ? sum : 0;
 }
 
-static double dense_squares(const struct codec_dense *d, const uint8_t *payload,
-                            const uint8_t *grid, size_t blocks)
+static double dense_squares(enum dev_form form, const uint8_t *payload, const uint8_t *grid,
+                            size_t blocks)
 {
     const uint8_t *present = payload + blocks, *block = present + codec_present_bytes(blocks);
     double sum = 0;
     for (size_t b = 0; b < blocks; b++) {
         double sent = 0, claimed = code_squares(payload[b]);
         if (codec_is_present(present, b)) {
-            sent = block_squares(d->form, block, payload[b], grid[b]);
-            block += form_bytes(d->form);
+            sent = block_squares(form, block, payload[b], grid[b]);
+            block += form_bytes(form);
         }
         sum += sent > claimed ? sent : claimed;
     }
     return sum;
 }
 
-enum err codec_dense_check(const struct codec *c, double *squares, const uint8_t *payload,
-                           size_t size_bytes, const uint8_t *grid, size_t count)
+enum err codec_dense_check(const struct codec *c, const struct codec_call *call, double *squares,
+                           const uint8_t *payload, size_t size_bytes)
 {
-    const struct codec_dense *d = dense_of(c);
-    size_t blocks = codec_blocks(count), head = blocks + codec_present_bytes(blocks), rest;
+    const struct codec_dense *d = c->dense;
+    size_t blocks = codec_blocks(call->count), head = blocks + codec_present_bytes(blocks), rest;
     size_t n = form_bytes(d->form);
     if (size_bytes < head)
         return codec_check_size(size_bytes, head);
@@ -229,14 +227,14 @@ enum err codec_dense_check(const struct codec *c, double *squares, const uint8_t
     for (size_t b = 0; b < blocks; b++) {
         if (!codec_is_present(payload + blocks, b))
             continue;
-        const char *wrong = d->form != DEV_SIGN && says_nothing(block, n, form_nothing(d->form))
-                                ? "a block that says nothing"
+        const char *wrong = d->form != DEV_SIGN && block_all_zero(block, n, form_nothing(d->form))
+                                ? "an all-zero block is sent"
                                 : d->wrong(block);
         if (wrong)
             return err_set(ERR_PROTO, "encoded values: %s, block %zu", wrong, b);
         block += n;
     }
     if (squares)
-        *squares = dense_squares(d, payload, grid, blocks);
+        *squares = dense_squares(d->form, payload, call->grid, blocks);
     return ERR_OK;
 }

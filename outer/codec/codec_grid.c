@@ -1,5 +1,5 @@
-/* Codecs that add: integers in [-Q, Q] on the shared grid. Value + Q goes into bits(1) bits; a sum
- * over n sites plus n*Q into bits(n), with bits(n) = ceil(log2(2nQ + 1)): the aggregate loses
+/* Summable codecs: integers in [-Q, Q] on the shared scales. Value + Q goes into bits(1) bits; a
+ * sum over n sites plus n*Q into bits(n), with bits(n) = ceil(log2(2nQ + 1)): the aggregate loses
  * nothing and no payload can make it overflow. A block is present in the aggregate that is present
  * in any payload. */
 #include <string.h>
@@ -38,22 +38,20 @@ void codec_grid_read(struct codec_work *w, struct codec_in *in, int32_t bias, bo
 }
 
 void codec_grid_values(const struct codec *c, struct codec_work *w, float *z, struct codec_in *in,
-                       const uint8_t *grid, int32_t bias, const uint16_t *signs, float divisor,
-                       size_t n)
+                       const struct codec_grid_sums *sums, size_t n)
 {
-    const struct codec_dense *d = (const struct codec_dense *)c; /* c is its first member */
     size_t blocks = codec_blocks(n);
     struct codec_taken t = codec_in_take(w, in, blocks);
-    struct dev_decode a = {.form = d->form,
+    struct dev_decode a = {.form = c->dense->form,
                            .count = n,
                            .slot = t.slot,
-                           .code = codec_there(w, w->grid, grid, blocks),
+                           .code = codec_there(w, w->grid, sums->grid, blocks),
                            .bits = (unsigned)(in->block_bytes * 8 / DEV_BLOCK),
-                           .bias = bias,
+                           .bias = sums->bias,
                            .over = w->over,
-                           .divisor = divisor};
-    if (signs)
-        a.signs = codec_there(w, w->signs, signs, blocks * sizeof *signs);
+                           .divisor = sums->divisor};
+    if (sums->signs)
+        a.signs = codec_there(w, w->signs, sums->signs, blocks * sizeof *sums->signs);
     w->d->ops->block_decode(w->d, z, t.bytes, &a);
 }
 
@@ -77,12 +75,13 @@ void codec_grid_sum_codes(uint8_t *sums, const struct codec_payload *payloads, u
     }
 }
 
-enum err codec_grid_aggregate(const struct codec *c, struct codec_work *w, uint8_t *aggregate,
-                              size_t *size_bytes, const struct codec_payload *payloads, unsigned n,
-                              size_t count)
+enum err codec_grid_aggregate(const struct codec *c, const struct codec_call *call,
+                              uint8_t *aggregate, size_t *size_bytes,
+                              const struct codec_payload *payloads, unsigned n)
 {
     ASSERT(n >= 1 && n <= CODEC_SITES_MAX);
-    size_t blocks = codec_blocks(count);
+    struct codec_work *w = call->work;
+    size_t count = call->count, blocks = codec_blocks(count);
     unsigned bits = sum_bits(c, n);
     struct codec_in in[CODEC_SITES_MAX];
     struct codec_out out =
@@ -118,37 +117,43 @@ enum err codec_grid_mean_codes(uint8_t *next_grid, const uint8_t *sums, unsigned
     return ERR_OK;
 }
 
-enum err codec_grid_mean(const struct codec *c, struct codec_work *w, float *mean,
-                         uint8_t *next_grid, const uint8_t *aggregate, size_t size_bytes,
-                         unsigned n, float weight_sum, const uint8_t *grid, size_t count)
+enum err codec_grid_mean(const struct codec *c, const struct codec_call *call, float *mean,
+                         uint8_t *next_grid, const struct codec_aggregate *a)
 {
-    size_t blocks = codec_blocks(count), sums = codec_grid_code_bytes(n) * blocks, rest;
+    struct codec_work *w = call->work;
+    size_t count = call->count, blocks = codec_blocks(count), rest;
+    size_t sums = codec_grid_code_bytes(a->n) * blocks;
     bool over;
-    TRY(codec_check_mean(n, weight_sum));
-    size_t block = block_bytes(sum_bits(c, n)), head = sums + codec_present_bytes(blocks);
-    if (size_bytes < head)
-        return codec_check_size(size_bytes, head);
-    TRY(codec_in_bytes(aggregate + sums, block, blocks, &rest));
-    TRY(codec_check_size(size_bytes, sums + rest));
-    struct codec_in in = codec_in_open(aggregate, aggregate + sums, block, blocks);
+    TRY(codec_check_mean(a->n, a->weight_sum));
+    size_t block = block_bytes(sum_bits(c, a->n)), head = sums + codec_present_bytes(blocks);
+    if (a->size_bytes < head)
+        return codec_check_size(a->size_bytes, head);
+    TRY(codec_in_bytes(a->data + sums, block, blocks, &rest));
+    TRY(codec_check_size(a->size_bytes, sums + rest));
+    struct codec_in in = codec_in_open(a->data, a->data + sums, block, blocks);
+    struct codec_grid_sums s = {.bias = (int32_t)a->n * c->q_max, .divisor = a->weight_sum};
     w->d->ops->zero(w->d, w->over, sizeof *w->over);
-    for (size_t at = 0; at < count; at += w->piece)
-        codec_grid_values(c, w, mean + at, &in, grid + codec_blocks(at), (int32_t)n * c->q_max,
-                          NULL, weight_sum, count - at < w->piece ? count - at : w->piece);
+    for (size_t at = 0; at < count; at += w->piece) {
+        s.grid = call->grid + codec_blocks(at);
+        codec_grid_values(c, w, mean + at, &in, &s, count - at < w->piece ? count - at : w->piece);
+    }
     TRY(codec_grid_over(w, &over));
     if (over)
-        return err_set(ERR_PROTO, "aggregate: a sum beyond what %u contributions can reach", n);
-    return codec_grid_mean_codes(next_grid, aggregate, n, blocks); /* last: may be grid */
+        return err_set(ERR_PROTO, "aggregate: a sum beyond what %u contributions can reach", a->n);
+    return codec_grid_mean_codes(next_grid, a->data, a->n, blocks); /* last: may be grid */
 }
 
-enum err codec_grid_decode(const struct codec *c, struct codec_work *w, float *z,
-                           const uint8_t *payload, size_t size_bytes, const uint8_t *grid,
-                           size_t count)
+enum err codec_grid_decode(const struct codec *c, const struct codec_call *call, float *z,
+                           const uint8_t *payload, size_t size_bytes)
 {
     (void)size_bytes;
+    struct codec_work *w = call->work;
+    size_t count = call->count;
     struct codec_in in = codec_dense_in(c, payload, count);
-    for (size_t at = 0; at < count; at += w->piece)
-        codec_grid_values(c, w, z + at, &in, grid + codec_blocks(at), c->q_max, NULL, 1,
-                          count - at < w->piece ? count - at : w->piece);
+    struct codec_grid_sums s = {.bias = c->q_max, .divisor = 1};
+    for (size_t at = 0; at < count; at += w->piece) {
+        s.grid = call->grid + codec_blocks(at);
+        codec_grid_values(c, w, z + at, &in, &s, count - at < w->piece ? count - at : w->piece);
+    }
     return dev_sync(w->d);
 }

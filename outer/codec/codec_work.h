@@ -85,58 +85,61 @@ struct codec_taken codec_in_take(struct codec_work *w, struct codec_in *in, size
 enum err codec_in_bytes(const uint8_t *present, size_t block_bytes, size_t blocks,
                         size_t *size_bytes) MUST;
 
-struct codec_dense {
-    struct codec c; /* first */
+struct codec_dense { /* codec.dense */
     enum dev_form form;
     const char *(*wrong)(const uint8_t *block); /* NULL: what encode could have made */
 };
+size_t codec_no_state(const struct tensor_view *view, size_t count); /* 0 */
 size_t codec_dense_max(const struct codec *c, size_t count);
-enum err codec_dense_encode(const struct codec *c, struct codec_work *w, uint8_t *payload,
-                            size_t *size_bytes, float *residual, const float *z,
-                            const uint8_t *grid, size_t count);
-enum err codec_dense_check(const struct codec *c, double *squares, const uint8_t *payload,
-                           size_t size_bytes, const uint8_t *grid, size_t count);
+enum err codec_dense_encode(const struct codec *c, const struct codec_call *call, uint8_t *payload,
+                            size_t *size_bytes, float *residual, const float *z);
+enum err codec_dense_check(const struct codec *c, const struct codec_call *call, double *squares,
+                           const uint8_t *payload, size_t size_bytes);
 struct codec_in codec_dense_in(const struct codec *c, const uint8_t *payload, size_t count);
 
-/* ---- relayed codecs (codec_relay.c) ---- */
+/* ---- gathered codecs (codec_gather.c) ---- */
 
-size_t codec_relay_max(const struct codec *c, size_t count, unsigned sites);
-enum err codec_relay_aggregate(const struct codec *c, struct codec_work *w, uint8_t *aggregate,
-                               size_t *size_bytes, const struct codec_payload *payloads, unsigned n,
-                               size_t count);
+size_t codec_gather_max(const struct codec *c, size_t count, unsigned sites);
+enum err codec_gather_aggregate(const struct codec *c, const struct codec_call *call,
+                                uint8_t *aggregate, size_t *size_bytes,
+                                const struct codec_payload *payloads, unsigned n);
 /* The payloads of an aggregate, each checked. */
-enum err codec_relay_list(const struct codec *c, const uint8_t *aggregate, size_t size_bytes,
-                          unsigned n, size_t count,
-                          struct codec_payload payloads[CODEC_SITES_MAX]) MUST;
-enum err codec_relay_mean(const struct codec *c, struct codec_work *w, float *mean,
-                          uint8_t *next_grid, const uint8_t *aggregate, size_t size_bytes,
-                          unsigned n, float weight_sum, const uint8_t *grid, size_t count);
-enum err codec_relay_decode(const struct codec *c, struct codec_work *w, float *z,
-                            const uint8_t *payload, size_t size_bytes, const uint8_t *grid,
-                            size_t count);
-/* Of the table of a dense codec that is relayed: what all of them share. */
-#define CODEC_RELAYED                                                                              \
-    .payload_max = codec_dense_max, .aggregate_max = codec_relay_max,                              \
-    .encode = codec_dense_encode, .check = codec_dense_check, .aggregate = codec_relay_aggregate,  \
-    .mean = codec_relay_mean, .decode = codec_relay_decode
+enum err codec_gather_list(const struct codec *c, const struct codec_call *call,
+                           const struct codec_aggregate *a,
+                           struct codec_payload payloads[CODEC_SITES_MAX]) MUST;
+enum err codec_gather_mean(const struct codec *c, const struct codec_call *call, float *mean,
+                           uint8_t *next_grid, const struct codec_aggregate *a);
+enum err codec_gather_decode(const struct codec *c, const struct codec_call *call, float *z,
+                             const uint8_t *payload, size_t size_bytes);
+/* What all dense codecs that are gathered share. */
+#define CODEC_GATHERED                                                                             \
+    .state_bytes = codec_no_state, .payload_max = codec_dense_max,                                 \
+    .aggregate_max = codec_gather_max, .encode = codec_dense_encode, .check = codec_dense_check,   \
+    .aggregate = codec_gather_aggregate, .mean = codec_gather_mean, .decode = codec_gather_decode
 
-/* ---- codecs that add (codec_grid.c), for any Q = c->q_max ---- */
+/* ---- summable codecs (codec_grid.c), for any Q = c->q_max ---- */
 
-/* Of the table of a dense codec that adds: what all of them share. */
-#define CODEC_ADDED                                                                                \
-    .payload_max = codec_dense_max, .aggregate_max = codec_grid_max, .encode = codec_dense_encode, \
-    .check = codec_dense_check, .aggregate = codec_grid_aggregate, .mean = codec_grid_mean,        \
-    .decode = codec_grid_decode
+/* What all dense codecs that are summable share. */
+#define CODEC_SUMMABLE                                                                             \
+    .summable = true, .state_bytes = codec_no_state, .payload_max = codec_dense_max,               \
+    .aggregate_max = codec_grid_max, .encode = codec_dense_encode, .check = codec_dense_check,     \
+    .aggregate = codec_grid_aggregate, .mean = codec_grid_mean, .decode = codec_grid_decode
 
 /* Bytes of one sum of n codes of at most 254. */
 size_t codec_grid_code_bytes(unsigned n);
 /* The next n integers -> w->values, set or added; of an absent block they are 0. */
 void codec_grid_read(struct codec_work *w, struct codec_in *in, int32_t bias, bool add, size_t n);
-/* The next n sums of an aggregate or payload -> values / divisor. signs: how many payloads each
- * block is the sum of (host), of sign; NULL: bias is n Q. Beyond what a sum can be: *w->over. */
+/* The next n sums of an aggregate or payload -> values / divisor. Beyond what a sum can be:
+ * *w->over. */
+struct codec_grid_sums {
+    const uint8_t *grid; /* of these blocks */
+    int32_t bias;        /* n Q */
+    const uint16_t
+        *signs; /* of sign: how many payloads each block is the sum of (host); else NULL */
+    float divisor;
+};
 void codec_grid_values(const struct codec *c, struct codec_work *w, float *z, struct codec_in *in,
-                       const uint8_t *grid, int32_t bias, const uint16_t *signs, float divisor,
-                       size_t n);
+                       const struct codec_grid_sums *sums, size_t n);
 /* Waits for the device; whether *w->over was set. */
 enum err codec_grid_over(struct codec_work *w, bool *over) MUST;
 /* Sums of codes, little-endian; and the mean codes of such sums, ERR_PROTO where n codes of at
@@ -146,18 +149,16 @@ void codec_grid_sum_codes(uint8_t *sums, const struct codec_payload *payloads, u
 enum err codec_grid_mean_codes(uint8_t *next_grid, const uint8_t *sums, unsigned n,
                                size_t blocks) MUST;
 size_t codec_grid_max(const struct codec *c, size_t count, unsigned sites);
-enum err codec_grid_aggregate(const struct codec *c, struct codec_work *w, uint8_t *aggregate,
-                              size_t *size_bytes, const struct codec_payload *payloads, unsigned n,
-                              size_t count);
-enum err codec_grid_mean(const struct codec *c, struct codec_work *w, float *mean,
-                         uint8_t *next_grid, const uint8_t *aggregate, size_t size_bytes,
-                         unsigned n, float weight_sum, const uint8_t *grid, size_t count);
-enum err codec_grid_decode(const struct codec *c, struct codec_work *w, float *z,
-                           const uint8_t *payload, size_t size_bytes, const uint8_t *grid,
-                           size_t count);
+enum err codec_grid_aggregate(const struct codec *c, const struct codec_call *call,
+                              uint8_t *aggregate, size_t *size_bytes,
+                              const struct codec_payload *payloads, unsigned n);
+enum err codec_grid_mean(const struct codec *c, const struct codec_call *call, float *mean,
+                         uint8_t *next_grid, const struct codec_aggregate *a);
+enum err codec_grid_decode(const struct codec *c, const struct codec_call *call, float *z,
+                           const uint8_t *payload, size_t size_bytes);
 
-extern const struct codec_dense f32_codec, bf16_codec, int8_codec, int4_codec, int2_codec,
-    e3m0_codec, fp8_e4m3_codec, fp8_e5m2_codec, fp8_sr_codec, sign_codec, csc_codec;
-extern const struct codec topk_codec;
+#define X(kind, name) extern const struct codec name##_codec;
+CODEC_LIST(X)
+#undef X
 
 #endif

@@ -3,8 +3,8 @@
  * sparse communication of GradientFlow, 1902.06855, with each site choosing for itself: no question
  * goes round before bulk data does). Codes of all blocks are sent, so that the grid knows what has
  * gathered where. Which chunks were chosen is said by the bits of present blocks: at most
- * count/256*9/8 + chosen*2048 bytes, 0.44 bits per value. Adds: the aggregate holds what any site
- * has chosen, at most n times as much, 6 bits per value of 4 sites. */
+ * count/256*9/8 + chosen*2048 bytes, 0.44 bits per value. Summable: the aggregate holds what any
+ * site has chosen, at most n times as much, 6 bits per value of 4 sites. */
 #include <stdlib.h>
 #include <string.h>
 #include "outer/codec/codec_work.h"
@@ -52,11 +52,12 @@ static int larger(const void *x, const void *y)
 }
 
 /* The grid, but 0 where nothing is to be sent. */
-static enum err choose(struct codec_work *w, uint8_t *sent, const float *z, const uint8_t *grid,
-                       size_t count, struct arena *a)
+static enum err choose(const struct codec_call *call, uint8_t *sent, const float *z,
+                       struct arena *a)
 {
+    struct codec_work *w = call->work;
     struct norm *norm;
-    size_t blocks = codec_blocks(count);
+    size_t count = call->count, blocks = codec_blocks(count);
     ASSERT(w->piece % CHUNK == 0);
     TRY_ALLOC(norm = arena_array(a, chunks_of(count), sizeof *norm));
     TRY(norms(w, norm, z, count));
@@ -64,22 +65,24 @@ static enum err choose(struct codec_work *w, uint8_t *sent, const float *z, cons
     memset(sent, 0, blocks);
     for (size_t i = 0; i < chosen_of(count); i++) {
         size_t b = norm[i].chunk * BLOCKS, n = blocks - b < BLOCKS ? blocks - b : BLOCKS;
-        memcpy(sent + b, grid + b, n);
+        memcpy(sent + b, call->grid + b, n);
     }
     return ERR_OK;
 }
 
-static enum err encode(const struct codec *c, struct codec_work *w, uint8_t *payload,
-                       size_t *size_bytes, float *residual, const float *z, const uint8_t *grid,
-                       size_t count)
+static enum err encode(const struct codec *c, const struct codec_call *call, uint8_t *payload,
+                       size_t *size_bytes, float *residual, const float *z)
 {
+    struct codec_call chosen = *call;
+    const uint8_t *grid = call->grid;
     struct arena scratch = arena_make(0);
-    size_t blocks = codec_blocks(count);
+    size_t blocks = codec_blocks(call->count);
     uint8_t *sent = arena_alloc(&scratch, blocks);
-    enum err e = sent ? choose(w, sent, z, grid, count, &scratch)
+    enum err e = sent ? choose(call, sent, z, &scratch)
                       : err_set(ERR_MEMORY, "codec: %zu bytes wanted", blocks);
+    chosen.grid = sent;
     if (e == ERR_OK)
-        e = codec_dense_encode(c, w, payload, size_bytes, residual, z, sent, count);
+        e = codec_dense_encode(c, &chosen, payload, size_bytes, residual, z);
     for (size_t b = 0; e == ERR_OK && b < blocks; b++) /* all zero, and not chosen */
         if (!payload[b])
             payload[b] = grid[b];
@@ -87,11 +90,11 @@ static enum err encode(const struct codec *c, struct codec_work *w, uint8_t *pay
     return e;
 }
 
-static enum err check(const struct codec *c, double *squares, const uint8_t *payload,
-                      size_t size_bytes, const uint8_t *grid, size_t count)
+static enum err check(const struct codec *c, const struct codec_call *call, double *squares,
+                      const uint8_t *payload, size_t size_bytes)
 {
-    TRY(codec_dense_check(c, squares, payload, size_bytes, grid, count));
-    size_t chosen = 0, blocks = codec_blocks(count);
+    TRY(codec_dense_check(c, call, squares, payload, size_bytes));
+    size_t chosen = 0, count = call->count, blocks = codec_blocks(count);
     for (size_t chunk = 0; chunk < blocks; chunk += BLOCKS) {
         bool here = false;
         for (size_t b = chunk; b < chunk + BLOCKS && b < blocks; b++)
@@ -127,21 +130,22 @@ static size_t aggregate_max(const struct codec *c, size_t count, unsigned sites)
 
 static const char *wrong(const uint8_t *block)
 {
-    return int4_codec.wrong(block);
+    return int4_codec.dense->wrong(block);
 }
 
-const struct codec_dense csc_codec = {
-    .c = {.name = "csc",
-          .kind = CODEC_CSC,
-          .adds = true,
-          .q_max = 7,
-          .payload_max = payload_max,
-          .aggregate_max = aggregate_max,
-          .encode = encode,
-          .check = check,
-          .aggregate = codec_grid_aggregate,
-          .mean = codec_grid_mean,
-          .decode = codec_grid_decode},
-    .form = DEV_INT4,
-    .wrong = wrong,
+const struct codec csc_codec = {
+    .name = "csc",
+    .kind = CODEC_CSC,
+    .summable = true,
+    .momentum_in_residual = true,
+    .q_max = 7,
+    .dense = &(const struct codec_dense){DEV_INT4, wrong},
+    .state_bytes = codec_no_state,
+    .payload_max = payload_max,
+    .aggregate_max = aggregate_max,
+    .encode = encode,
+    .check = check,
+    .aggregate = codec_grid_aggregate,
+    .mean = codec_grid_mean,
+    .decode = codec_grid_decode,
 };

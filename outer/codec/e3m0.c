@@ -4,7 +4,7 @@
  * value 0 for L = 0, else +-2^(L-7) s; the even value in the low half of its byte. Nearest, halves
  * towards zero. A value of level L lies between 1/2 and 3/2 of what is sent (level 1: up from 1/2),
  * so the residual is exact (Sterbenz). A block whose largest is below 2^-100, where levels would
- * round, waits in the residual. Relayed.
+ * round, waits in the residual. Gathered.
  */
 #include <string.h>
 #include "outer/codec/codec_work.h"
@@ -27,8 +27,9 @@ static const char *wrong(const uint8_t *in)
     return top ? NULL : "a scale that is not the largest magnitude";
 }
 
-const struct codec_dense e3m0_codec = {
-    .c = {.name = "e3m0", .kind = CODEC_E3M0, CODEC_RELAYED},
-    .form = DEV_E3M0,
-    .wrong = wrong,
+const struct codec e3m0_codec = {
+    .name = "e3m0",
+    .kind = CODEC_E3M0,
+    .dense = &(const struct codec_dense){DEV_E3M0, wrong},
+    CODEC_GATHERED,
 };

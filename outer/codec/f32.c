@@ -1,5 +1,5 @@
 /* f32: 32 bits per value and 9 per block, at most count*4 + count/256*9/8 bytes; residual 0. The
- * reference every other codec is compared with. Relayed. */
+ * reference every other codec is compared with. Gathered. */
 #include <string.h>
 #include "outer/codec/codec_work.h"
 
@@ -14,8 +14,10 @@ static const char *wrong(const uint8_t *block)
     return bad ? "a value that is not finite" : NULL;
 }
 
-const struct codec_dense f32_codec = {
-    .c = {.name = "f32", .kind = CODEC_F32, CODEC_RELAYED},
-    .form = DEV_F32,
-    .wrong = wrong,
+const struct codec f32_codec = {
+    .name = "f32",
+    .kind = CODEC_F32,
+    .full_precision = true,
+    .dense = &(const struct codec_dense){DEV_F32, wrong},
+    CODEC_GATHERED,
 };

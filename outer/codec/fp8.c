@@ -6,7 +6,7 @@
  * it in the residual, exact: the difference is no larger than z and a multiple of z's last place.
  * fp8_sr: E5M2 with stochastic rounding (Wang et al. 2018, 1812.08011, docs/methods.md 2.4), bits
  * by seed, site, fragment, round and element; its error is twice the nearest one's and has no bias,
- * which matters where the residual is not carried on (outer.error_feedback_decay: 0). Relayed. */
+ * which matters where the residual is not carried on (outer.error_feedback_decay: 0). Gathered. */
 #include "outer/codec/codec_work.h"
 
 /* Bytes as they are compared: sixteen and more at a time. */
@@ -28,20 +28,23 @@ static const char *e5m2_wrong(const uint8_t *in)
     return fp8_wrong(in, FORM_FP8_MAX(2));
 }
 
-const struct codec_dense fp8_e4m3_codec = {
-    .c = {.name = "fp8_e4m3", .kind = CODEC_FP8_E4M3, CODEC_RELAYED},
-    .form = DEV_E4M3,
-    .wrong = e4m3_wrong,
+const struct codec fp8_e4m3_codec = {
+    .name = "fp8_e4m3",
+    .kind = CODEC_FP8_E4M3,
+    .dense = &(const struct codec_dense){DEV_E4M3, e4m3_wrong},
+    CODEC_GATHERED,
 };
 
-const struct codec_dense fp8_e5m2_codec = {
-    .c = {.name = "fp8_e5m2", .kind = CODEC_FP8_E5M2, CODEC_RELAYED},
-    .form = DEV_E5M2,
-    .wrong = e5m2_wrong,
+const struct codec fp8_e5m2_codec = {
+    .name = "fp8_e5m2",
+    .kind = CODEC_FP8_E5M2,
+    .dense = &(const struct codec_dense){DEV_E5M2, e5m2_wrong},
+    CODEC_GATHERED,
 };
 
-const struct codec_dense fp8_sr_codec = {
-    .c = {.name = "fp8_sr", .kind = CODEC_FP8_SR, CODEC_RELAYED},
-    .form = DEV_E5M2_RANDOM,
-    .wrong = e5m2_wrong,
+const struct codec fp8_sr_codec = {
+    .name = "fp8_sr",
+    .kind = CODEC_FP8_SR,
+    .dense = &(const struct codec_dense){DEV_E5M2_RANDOM, e5m2_wrong},
+    CODEC_GATHERED,
 };

@@ -15,8 +15,10 @@ static const char *wrong(const uint8_t *block)
     return bad ? "an integer above 1" : NULL;
 }
 
-const struct codec_dense int2_codec = {
-    .c = {.name = "int2", .kind = CODEC_INT2, .adds = true, .q_max = 1, CODEC_ADDED},
-    .form = DEV_INT2,
-    .wrong = wrong,
+const struct codec int2_codec = {
+    .name = "int2",
+    .kind = CODEC_INT2,
+    .q_max = 1,
+    .dense = &(const struct codec_dense){DEV_INT2, wrong},
+    CODEC_SUMMABLE,
 };

@@ -14,8 +14,10 @@ static const char *wrong(const uint8_t *block)
     return bad ? "an integer above 7" : NULL;
 }
 
-const struct codec_dense int4_codec = {
-    .c = {.name = "int4", .kind = CODEC_INT4, .adds = true, .q_max = 7, CODEC_ADDED},
-    .form = DEV_INT4,
-    .wrong = wrong,
+const struct codec int4_codec = {
+    .name = "int4",
+    .kind = CODEC_INT4,
+    .q_max = 7,
+    .dense = &(const struct codec_dense){DEV_INT4, wrong},
+    CODEC_SUMMABLE,
 };

@@ -1,8 +1,8 @@
 /* sign: 1 bit per value (1: plus, 0: minus and -0) and 9 per block, at most count/8 + count/256*9/8
  * bytes, 1.04 bits per value: +-step for every value, never 0. step is the power of two that is
  * nearest to the block's RMS on the grid (1-bit Adam's scale, 2102.02888, docs/methods.md 2.6; its
- * two-sided feedback is not needed, for signs add). Adds: the aggregate counts pluses, of 4 sites
- * in 3 bits: ceil(log2(n+1)).
+ * two-sided feedback is not needed, for signs add). Summable: the aggregate counts pluses, of 4
+ * sites in 3 bits: ceil(log2(n+1)).
  *
  * Exact: z -+ step is a float where |z| >= step/2 (Sterbenz up to 2 steps; above, a multiple of z's
  * last place and smaller than z). Below, it is rounded to a multiple of 2^-24 steps, which moves z
@@ -39,12 +39,13 @@ static size_t aggregate_max(const struct codec *c, size_t count, unsigned sites)
            codec_present_bytes(blocks);
 }
 
-static enum err aggregate(const struct codec *c, struct codec_work *w, uint8_t *out,
-                          size_t *size_bytes, const struct codec_payload *payloads, unsigned n,
-                          size_t count)
+static enum err aggregate(const struct codec *c, const struct codec_call *call, uint8_t *out,
+                          size_t *size_bytes, const struct codec_payload *payloads, unsigned n)
 {
     ASSERT(n >= 1 && n <= CODEC_SITES_MAX);
-    size_t blocks = codec_blocks(count), sums = blocks * codec_grid_code_bytes(n);
+    struct codec_work *w = call->work;
+    size_t count = call->count, blocks = codec_blocks(count),
+           sums = blocks * codec_grid_code_bytes(n);
     unsigned bits = count_bits(n);
     struct codec_in in[CODEC_SITES_MAX];
     struct codec_out o = codec_out_open(out + 2 * sums, BLOCK_BYTES * bits, blocks);
@@ -87,59 +88,67 @@ static enum err presence(uint16_t *m, const uint8_t *sums, const uint8_t *presen
     return ERR_OK;
 }
 
-static enum err mean(const struct codec *c, struct codec_work *w, float *out, uint8_t *next_grid,
-                     const uint8_t *data, size_t size_bytes, unsigned n, float weight_sum,
-                     const uint8_t *grid, size_t count)
+static enum err mean(const struct codec *c, const struct codec_call *call, float *out,
+                     uint8_t *next_grid, const struct codec_aggregate *a)
 {
+    struct codec_work *w = call->work;
     bool over;
-    TRY(codec_check_mean(n, weight_sum));
-    size_t blocks = codec_blocks(count), sums = blocks * codec_grid_code_bytes(n), rest;
-    size_t block = BLOCK_BYTES * count_bits(n), head = 2 * sums + codec_present_bytes(blocks);
-    const uint8_t *present = data + 2 * sums;
-    if (size_bytes < head)
-        return codec_check_size(size_bytes, head);
+    TRY(codec_check_mean(a->n, a->weight_sum));
+    size_t count = call->count, blocks = codec_blocks(count), rest;
+    size_t sums = blocks * codec_grid_code_bytes(a->n), block = BLOCK_BYTES * count_bits(a->n);
+    size_t head = 2 * sums + codec_present_bytes(blocks);
+    const uint8_t *present = a->data + 2 * sums;
+    if (a->size_bytes < head)
+        return codec_check_size(a->size_bytes, head);
     TRY(codec_in_bytes(present, block, blocks, &rest));
-    TRY(codec_check_size(size_bytes, 2 * sums + rest));
-    struct codec_in in = codec_in_open(data, present, block, blocks);
+    TRY(codec_check_size(a->size_bytes, 2 * sums + rest));
+    struct codec_in in = codec_in_open(a->data, present, block, blocks);
+    struct codec_grid_sums s = {.signs = w->signs_host, .divisor = a->weight_sum};
     w->d->ops->zero(w->d, w->over, sizeof *w->over);
     for (size_t at = 0; at < count; at += w->piece) {
         size_t values = count - at < w->piece ? count - at : w->piece, first = codec_blocks(at);
-        TRY(presence(w->signs_host, data + sums, present, first, codec_blocks(values), n));
-        codec_grid_values(c, w, out + at, &in, grid + first, 0, w->signs_host, weight_sum, values);
+        TRY(presence(w->signs_host, a->data + sums, present, first, codec_blocks(values), a->n));
+        s.grid = call->grid + first;
+        codec_grid_values(c, w, out + at, &in, &s, values);
     }
     TRY(codec_grid_over(w, &over));
     if (over)
         return err_set(ERR_PROTO, "aggregate: more pluses than signs");
-    return codec_grid_mean_codes(next_grid, data, n, blocks); /* last: may be grid */
+    return codec_grid_mean_codes(next_grid, a->data, a->n, blocks); /* last: may be grid */
 }
 
-static enum err decode(const struct codec *c, struct codec_work *w, float *z,
-                       const uint8_t *payload, size_t size_bytes, const uint8_t *grid, size_t count)
+static enum err decode(const struct codec *c, const struct codec_call *call, float *z,
+                       const uint8_t *payload, size_t size_bytes)
 {
     (void)size_bytes;
+    struct codec_work *w = call->work;
+    size_t count = call->count;
     struct codec_in in = codec_dense_in(c, payload, count);
+    struct codec_grid_sums s = {.signs = w->signs_host, .divisor = 1};
     for (size_t at = 0; at < count; at += w->piece) {
         size_t values = count - at < w->piece ? count - at : w->piece, first = codec_blocks(at);
         for (size_t b = 0; b < codec_blocks(values); b++)
             w->signs_host[b] = codec_is_present(in.present, first + b);
-        codec_grid_values(c, w, z + at, &in, grid + first, 0, w->signs_host, 1, values);
+        s.grid = call->grid + first;
+        codec_grid_values(c, w, z + at, &in, &s, values);
     }
     return dev_sync(w->d);
 }
 
-const struct codec_dense sign_codec = {
-    .c = {.name = "sign",
-          .kind = CODEC_SIGN,
-          .adds = true,
-          .q_max = 1,
-          .slack = 0x1p-25f,
-          .payload_max = codec_dense_max,
-          .aggregate_max = aggregate_max,
-          .encode = codec_dense_encode,
-          .check = codec_dense_check,
-          .aggregate = aggregate,
-          .mean = mean,
-          .decode = decode},
-    .form = DEV_SIGN,
-    .wrong = wrong,
+const struct codec sign_codec = {
+    .name = "sign",
+    .kind = CODEC_SIGN,
+    .summable = true,
+    .momentum_in_residual = true,
+    .q_max = 1,
+    .slack = 0x1p-25f,
+    .dense = &(const struct codec_dense){DEV_SIGN, wrong},
+    .state_bytes = codec_no_state,
+    .payload_max = codec_dense_max,
+    .aggregate_max = aggregate_max,
+    .encode = codec_dense_encode,
+    .check = codec_dense_check,
+    .aggregate = aggregate,
+    .mean = mean,
+    .decode = decode,
 };

@@ -10,12 +10,12 @@
  * - k gaps g = index - index before - 1, Rice code: g/32 ones, a zero, the 5 low bits.
  * That is 13 + 8k + sum of g/32 bits, at most 13 + 8k + (n - k)/32: 651 for 4096 values, 0.159 bits
  * per value, and 621, 0.152, where indices are spread evenly (7.5 bits each). No block codes: the
- * grid stays what it was. A chunk without anything to say costs 9 bits.
+ * grid stays what it was. An all-zero chunk costs 9 bits.
  *
  * The magnitudes are Lloyd's: the means above and below the middle between them, rounded to 3 bits
  * behind the point, and at most twice the smallest of their group. So magnitudes lie between half
  * of what is sent and 2^15 of it (else the group sends 0), and the residual is exact: no larger
- * than z, or than what is sent, and a multiple of z's last place. Relayed. */
+ * than z, or than what is sent, and a multiple of z's last place. Gathered. */
 #include <string.h>
 #include "kernels/scalar/chunks.h"
 #include "outer/codec/codec_work.h"
@@ -197,11 +197,12 @@ static enum err piece_put(struct codec_work *w, struct stream *s, const struct d
     return ERR_OK;
 }
 
-static enum err encode(const struct codec *c, struct codec_work *w, uint8_t *payload,
-                       size_t *size_bytes, float *residual, const float *z, const uint8_t *grid,
-                       size_t count)
+static enum err encode(const struct codec *c, const struct codec_call *call, uint8_t *payload,
+                       size_t *size_bytes, float *residual, const float *z)
 {
-    (void)c, (void)grid;
+    (void)c;
+    struct codec_work *w = call->work;
+    size_t count = call->count;
     struct stream s = {.end = payload};
     ASSERT(w->piece % CHUNK == 0);
     for (size_t at = 0; at < count; at += w->piece) {
@@ -226,10 +227,11 @@ static double chunk_squares(const struct dev_chunk *chunk, size_t n)
     return sum;
 }
 
-static enum err check(const struct codec *c, double *squares, const uint8_t *payload,
-                      size_t size_bytes, const uint8_t *grid, size_t count)
+static enum err check(const struct codec *c, const struct codec_call *call, double *squares,
+                      const uint8_t *payload, size_t size_bytes)
 {
-    (void)c, (void)grid;
+    (void)c;
+    size_t count = call->count;
     struct bits_in in = {.data = payload, .size_bytes = size_bytes};
     double sum = 0;
     for (size_t at = 0; at < count; at += CHUNK) {
@@ -269,29 +271,32 @@ static void sum_piece(struct codec_work *w, float *z, struct bits_in *in, unsign
         add_values(w, z, &in[i], values);
 }
 
-static enum err mean(const struct codec *c, struct codec_work *w, float *out, uint8_t *next_grid,
-                     const uint8_t *aggregate, size_t size_bytes, unsigned n, float weight_sum,
-                     const uint8_t *grid, size_t count)
+static enum err mean(const struct codec *c, const struct codec_call *call, float *out,
+                     uint8_t *next_grid, const struct codec_aggregate *a)
 {
+    struct codec_work *w = call->work;
     struct codec_payload payloads[CODEC_SITES_MAX];
     struct bits_in in[CODEC_SITES_MAX];
-    TRY(codec_check_mean(n, weight_sum));
-    TRY(codec_relay_list(c, aggregate, size_bytes, n, count, payloads));
-    for (unsigned i = 0; i < n; i++)
+    size_t count = call->count;
+    TRY(codec_check_mean(a->n, a->weight_sum));
+    TRY(codec_gather_list(c, call, a, payloads));
+    for (unsigned i = 0; i < a->n; i++)
         in[i] = (struct bits_in){.data = payloads[i].data, .size_bytes = payloads[i].size_bytes};
     for (size_t at = 0; at < count; at += w->piece) {
         size_t values = count - at < w->piece ? count - at : w->piece;
-        sum_piece(w, out + at, in, n, values);
-        w->d->ops->divide(w->d, out + at, weight_sum, values);
+        sum_piece(w, out + at, in, a->n, values);
+        w->d->ops->divide(w->d, out + at, a->weight_sum, values);
     }
-    memmove(next_grid, grid, codec_blocks(count));
+    memmove(next_grid, call->grid, codec_blocks(count));
     return dev_sync(w->d);
 }
 
-static enum err decode(const struct codec *c, struct codec_work *w, float *z,
-                       const uint8_t *payload, size_t size_bytes, const uint8_t *grid, size_t count)
+static enum err decode(const struct codec *c, const struct codec_call *call, float *z,
+                       const uint8_t *payload, size_t size_bytes)
 {
-    (void)c, (void)grid;
+    (void)c;
+    struct codec_work *w = call->work;
+    size_t count = call->count;
     struct bits_in in = {.data = payload, .size_bytes = size_bytes};
     for (size_t at = 0; at < count; at += w->piece)
         sum_piece(w, z + at, &in, 1, count - at < w->piece ? count - at : w->piece);
@@ -301,11 +306,13 @@ static enum err decode(const struct codec *c, struct codec_work *w, float *z,
 const struct codec topk_codec = {
     .name = "topk",
     .kind = CODEC_TOPK,
+    .momentum_in_residual = true,
+    .state_bytes = codec_no_state,
     .payload_max = payload_max,
-    .aggregate_max = codec_relay_max,
+    .aggregate_max = codec_gather_max,
     .encode = encode,
     .check = check,
-    .aggregate = codec_relay_aggregate,
+    .aggregate = codec_gather_aggregate,
     .mean = mean,
     .decode = decode,
 };

@@ -17,16 +17,7 @@ enum { KEYS_SHARE_MAX = 100 }; /* site.share: at most */
     X(FRAGMENT_SEQUENTIAL, sequential)                                                             \
     X(FRAGMENT_BALANCED, balanced)                                                                 \
     X(FRAGMENT_RANDOM, random) X(FRAGMENT_SLICES, slices)
-#define OUTER_CODEC(X)                                                                             \
-    X(CODEC_F32, f32)                                                                              \
-    X(CODEC_BF16, bf16)                                                                            \
-    X(CODEC_INT8, int8)                                                                            \
-    X(CODEC_INT4, int4)                                                                            \
-    X(CODEC_INT2, int2)                                                                            \
-    X(CODEC_E3M0, e3m0)                                                                            \
-    X(CODEC_FP8_E4M3, fp8_e4m3)                                                                    \
-    X(CODEC_FP8_E5M2, fp8_e5m2)                                                                    \
-    X(CODEC_TOPK, topk) X(CODEC_SIGN, sign) X(CODEC_CSC, csc) X(CODEC_FP8_SR, fp8_sr)
+#define OUTER_CODEC(X)         CODEC_LIST(X)
 #define OUTER_MOMENTS_CODEC(X) X(CODEC_F32, f32) X(CODEC_BF16, bf16) X(CODEC_INT8, int8)
 #define OUTER_MODE(X)          X(OUTER_MODE_STRICT, strict) X(OUTER_MODE_QUORUM, quorum)
 #define OUTER_DEVICE(X)        X(OUTER_DEVICE_AUTO, auto) X(OUTER_DEVICE_CPU, cpu)

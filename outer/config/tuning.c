@@ -44,15 +44,10 @@ static bool has_momentum(const struct outer_settings *o)
     return o->outer_optimizer != OUTER_OPT_SGD && o->outer_optimizer != OUTER_OPT_AVERAGE;
 }
 
-static bool keeps_most(const struct outer_settings *o)
-{
-    return o->outer_codec == CODEC_SIGN || o->outer_codec == CODEC_CSC ||
-           o->outer_codec == CODEC_TOPK;
-}
-
 enum outer_opt_kind tuning_optimizer(const struct outer_settings *o)
 {
-    return has_momentum(o) && keeps_most(o) ? OUTER_OPT_SGD : o->outer_optimizer;
+    return has_momentum(o) && codec_get(o->outer_codec)->momentum_in_residual ? OUTER_OPT_SGD
+                                                                              : o->outer_optimizer;
 }
 
 struct tuning tuning_of(const struct outer_settings *o)
@@ -74,7 +69,7 @@ struct tuning tuning_of(const struct outer_settings *o)
         t.lr = t.right_lr;
     t.effective = tuning_effective(t.lr, t.mu, t.rho);
     t.far = t.effective > TUNING_GUARD * t.reference;
-    t.twice = keeps_most(o) && t.mu > 0;
+    t.twice = codec_get(o->outer_codec)->momentum_in_residual && t.mu > 0;
     return t;
 }
 

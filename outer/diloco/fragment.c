@@ -81,6 +81,7 @@ static void add_range(struct fragment *f, size_t offset, size_t span, size_t par
 static enum err cut_by_tensor(struct fragments *out, const struct table *t,
                               const struct fragment_plan *p, struct arena *perm)
 {
+    struct tensor_range *view;
     unsigned *home;
     int last = last_layer(t);
     TRY_ALLOC(home = arena_array(perm, t->count, sizeof *home));
@@ -90,9 +91,16 @@ static enum err cut_by_tensor(struct fragments *out, const struct table *t,
     for (unsigned k = 0; k < p->count; k++) {
         struct fragment *f = &out->f[k];
         TRY_ALLOC(f->ranges = arena_array(perm, t->count, sizeof *f->ranges));
-        for (size_t i = 0; i < t->count; i++)
-            if (home[i] == k)
-                add_range(f, t->tensors[i].offset, table_span(t, i), t->tensors[i].count);
+        TRY_ALLOC(view = arena_array(perm, t->count, sizeof *view));
+        f->view.ranges = view;
+        for (size_t i = 0; i < t->count; i++) {
+            const struct tensor *x = &t->tensors[i];
+            if (home[i] != k)
+                continue;
+            view[f->view.count++] =
+                (struct tensor_range){f->elements, x->count, x->shape[0], x->shape[1]};
+            add_range(f, x->offset, table_span(t, i), x->count);
+        }
     }
     return ERR_OK;
 }

@@ -13,6 +13,7 @@
  * each follow as fragments of their own. Pure.
  */
 #include "inner/model/table.h"
+#include "outer/codec/codec.h"
 #include "outer/protocol/round.h"
 
 enum fragment_kind {
@@ -41,6 +42,7 @@ struct fragment {
     size_t range_count;
     size_t elements;   /* multiple of 256: sum over ranges */
     size_t parameters; /* without gaps; RANDOM: with them */
+    struct tensor_view view; /* its tensors, for codecs that look at shapes; RANDOM: none */
 };
 struct fragments {
     struct fragment f[ROUND_FRAGMENTS_MAX];

@@ -170,13 +170,13 @@ enum codec_kind schedule_codec(const struct schedule *s, unsigned fragment, uint
     bool last = round + 1 == schedule_rounds(s, fragment) && backlog < EMPTIED_MAX;
     bool whole = round < s->full_precision_rounds || last || schedule_backs_off(s, backlog);
     enum codec_kind own = beat_of(s, fragment)->codec;
-    return whole && own != CODEC_F32 ? CODEC_BF16 : own;
+    return whole ? codec_full_precision(own) : own;
 }
 
 bool schedule_uses(const struct schedule *s, enum codec_kind codec)
 {
     for (unsigned p = 0; p < s->fragments; p++)
-        if (s->beat[p].codec == codec || (codec == CODEC_BF16 && s->beat[p].codec != CODEC_F32))
+        if (s->beat[p].codec == codec || codec_full_precision(s->beat[p].codec) == codec)
             return true;
     return false;
 }
@@ -215,7 +215,7 @@ bool schedule_compresses_downlink(const struct schedule *s, enum codec_kind code
                                   unsigned included)
 {
     return s->downlink_compression_from && included >= s->downlink_compression_from &&
-           !codec_get(codec)->adds;
+           !codec_get(codec)->summable;
 }
 
 unsigned schedule_payloads(const struct schedule *s, enum codec_kind codec, unsigned included)

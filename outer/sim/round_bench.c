@@ -68,7 +68,8 @@ static enum err sum_alone(struct play *p, const struct wire_contribution *m, con
         if (!digest_equal(&d, &m->payload))
             return err_set(ERR_INTERNAL, "a contribution is not the bytes of its digest");
     }
-    TRY(c->aggregate(c, p->site_member.work, p->sum, &size, all, p->sites, elements));
+    TRY(c->aggregate(c, &(struct codec_call){.work = p->site_member.work, .count = elements},
+                     p->sum, &size, all, p->sites));
     p->sum_s = now_s() - begin;
     return ERR_OK;
 }

@@ -39,8 +39,10 @@ static float *decoded(struct sim *s, unsigned f, uint64_t round, struct codec_pa
     size_t n = s->fragments.f[f].elements;
     float *values = arena_array(a, n, sizeof *values);
     ASSERT(values);
-    if (c->check(c, NULL, payload.data, payload.size_bytes, NULL, n) != ERR_OK ||
-        c->decode(c, s->work, values, payload.data, payload.size_bytes, grid, n) != ERR_OK)
+    if (c->check(c, &(struct codec_call){.count = n}, NULL, payload.data, payload.size_bytes) !=
+            ERR_OK ||
+        c->decode(c, &(struct codec_call){.work = s->work, .grid = grid, .count = n}, values,
+                  payload.data, payload.size_bytes) != ERR_OK)
         sim_violate(s, "a payload of round %llu does not decode", (unsigned long long)round);
     return values;
 }
@@ -209,7 +211,8 @@ static void check_sum(struct sim *s, unsigned f, struct sim_commit *c)
     uint8_t *sum = arena_alloc(&a, codec->aggregate_max(codec, n, k));
     size_t size;
     ASSERT(sum);
-    if (codec->aggregate(codec, s->work, sum, &size, payloads, k, n) != ERR_OK ||
+    if (codec->aggregate(codec, &(struct codec_call){.work = s->work, .count = n}, sum, &size,
+                         payloads, k) != ERR_OK ||
         size != m->aggregate_bytes || memcmp(sum, c->aggregate, size))
         sim_violate(s, "fragment %u round %llu: the aggregate is not the sum of the contributions",
                     f, (unsigned long long)m->round);
@@ -274,15 +277,16 @@ static void book_included(struct sim *s, unsigned f, const struct manifest *m,
             sum[i] += v;
         }
     }
-    if (c->mean(c, s->work, mean, next, s->commits[f][m->round].aggregate, m->aggregate_bytes,
-                payloads, manifest_weight(m), grid, n) != ERR_OK)
+    if (c->mean(c, &(struct codec_call){.work = s->work, .grid = grid, .count = n}, mean, next,
+                &(struct codec_aggregate){s->commits[f][m->round].aggregate, m->aggregate_bytes,
+                                          payloads, manifest_weight(m)}) != ERR_OK)
         sim_violate(s, "fragment %u round %llu: the aggregate does not decode", f,
                     (unsigned long long)m->round);
     bool whole = s->r->residuals_lost == s->lost_seen;
     for (size_t i = 0; whole && i < n && !s->clock.halted; i++) {
         sum[i] += held(s, before, i) - held(s, after, i);
         double exact = ldexp((double)sum[i], -FIXED_BITS), got = (double)mean[i];
-        double tolerance = c->adds ? 0 : 1e-6; /* relayed: f32 additions in site order */
+        double tolerance = c->summable ? 0 : 1e-6; /* gathered: f32 additions in site order */
         float once = (float)((float)exact / manifest_weight(m)); /* one rounding, of the division */
         if (fabs(got - (double)once) > tolerance)
             sim_violate(s, "fragment %u round %llu element %zu: mean %g, exactly %g", f,

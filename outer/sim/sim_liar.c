@@ -58,7 +58,9 @@ static uint8_t *lie_make(struct sim *s, unsigned f, enum lie lie, struct wire_co
     ASSERT(z && payload);
     for (size_t i = 0; i < n; i++)
         z[i] = lie != LIE_VALUES ? 0.25f : c->kind == CODEC_TOPK ? 1e6f : 3.3e38f;
-    if (c->encode(c, s->work, payload, &bytes, z, z, s->replica.state[f].codes, n) != ERR_OK)
+    if (c->encode(
+            c, &(struct codec_call){.work = s->work, .grid = s->replica.state[f].codes, .count = n},
+            payload, &bytes, z, z) != ERR_OK)
         return NULL;
     if (lie == LIE_BITS)
         memset(payload + bytes - 8, 0xff, 8);

@@ -227,7 +227,8 @@ static enum err identity_check(struct site_slot *l, const struct codec *c, unsig
     bool whole;
     TRY(outer_state_decode(m, c->kind, sent, &(struct codec_payload){l->payload, payload_bytes},
                            m->state[fragment].codes, n));
-    TRY(codec_adds_up(m->work, &whole, c, sent, made->residual, made->z, n));
+    TRY(codec_adds_up(c, &(struct codec_call){.work = m->work, .count = n}, &whole, sent,
+                      made->residual, made->z));
     ASSERT(whole);
     return ERR_OK;
 }
@@ -259,7 +260,8 @@ enum err site_outbox_make(struct site_slot *l, const struct site_submission *w, 
     TRY(form(l, w, local, &f)); /* S1 */
     TRY(measure(s, fragment, &f, &delta, l->residual));
     codec_seed(work, s->o.seed, s->o.index, fragment, state->round);
-    enum err e = c->encode(c, work, l->payload, &bytes, f.residual, f.z, state->codes, n); /* S2 */
+    enum err e = c->encode(c, &(struct codec_call){.work = work, .grid = state->codes, .count = n},
+                           l->payload, &bytes, f.residual, f.z); /* S2 */
     if (e == ERR_OK)
         e = spike_check(l, f.z, fragment_of(s, fragment));
     if (e != ERR_OK)

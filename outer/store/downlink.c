@@ -21,8 +21,11 @@ static enum err identity_check(struct outer_state *m, unsigned fragment, const s
     float *sent = m->spare.theta; /* free until the step */
     size_t n = m->fragments->f[fragment].elements;
     bool whole;
-    TRY(c->decode(c, m->work, sent, p->data, p->size_bytes, m->state[fragment].codes, n));
-    TRY(codec_adds_up(m->work, &whole, c, sent, m->spare.residual, m->mean, n));
+    TRY(c->decode(
+        c, &(struct codec_call){.work = m->work, .grid = m->state[fragment].codes, .count = n},
+        sent, p->data, p->size_bytes));
+    TRY(codec_adds_up(c, &(struct codec_call){.work = m->work, .count = n}, &whole, sent,
+                      m->spare.residual, m->mean));
     ASSERT(whole);
     return ERR_OK;
 }
@@ -49,16 +52,19 @@ enum err downlink_sum(struct outer_state *m, unsigned fragment, uint8_t *aggrega
     TRY_ALLOC(made);
     if (schedule_backs_off(&m->schedule, s->backlog))
         codec_leak(residual, m->spare.forgotten, 0, count);
-    TRY(codec_sum(c, m->work, z, m->spare.theta, payloads, n, s->codes, count));
+    TRY(codec_sum(c, &(struct codec_call){.work = m->work, .grid = s->codes, .count = count}, z,
+                  m->spare.theta, payloads, n));
     for (size_t i = 0; i < count; i++)
         z[i] += residual[i];
     seed(m, fragment);
-    TRY(c->encode(c, m->work, made, &p.size_bytes, residual, z, s->codes, count));
+    TRY(c->encode(c, &(struct codec_call){.work = m->work, .grid = s->codes, .count = count}, made,
+                  &p.size_bytes, residual, z));
     TRY(identity_check(m, fragment, c, &p));
     codec_sum_codes(c, made, payloads, n, count);
     if (MUTANT(REENCODED_UNKEPT))
         memset(residual, 0, count * sizeof *residual);
-    return c->aggregate(c, m->work, aggregate, size_bytes, &p, 1, count);
+    return c->aggregate(c, &(struct codec_call){.work = m->work, .count = count}, aggregate,
+                        size_bytes, &p, 1);
 }
 
 enum err downlink_backlog(struct outer_state *m, unsigned fragment, const struct manifest *manifest,

@@ -740,7 +740,8 @@ enum err outer_state_decode(struct outer_state *m, enum codec_kind kind, float *
                             const struct codec_payload *payload, const uint8_t *grid, size_t count)
 {
     const struct codec *c = codec_get(kind);
-    return c->decode(c, m->work, values, payload->data, payload->size_bytes, grid, count);
+    return c->decode(c, &(struct codec_call){.work = m->work, .grid = grid, .count = count}, values,
+                     payload->data, payload->size_bytes);
 }
 
 enum err outer_state_ahead(struct outer_state *m, unsigned fragment, float *theta)
@@ -764,9 +765,12 @@ static enum err mean_of(struct outer_state *m, unsigned fragment, const struct m
     if (!isfinite(manifest_weight(manifest)))
         return err_set(ERR_DIVERGED, "fragment %u round %llu: the sum of weights is not finite",
                        fragment, (unsigned long long)manifest->round);
-    return c->mean(c, m->work, m->mean, next, aggregate, aggregate_bytes,
-                   schedule_payloads(&m->schedule, c->kind, manifest_included(manifest)),
-                   manifest_weight(manifest), codes, n);
+    return c->mean(c, &(struct codec_call){.work = m->work, .grid = codes, .count = n}, m->mean,
+                   next,
+                   &(struct codec_aggregate){
+                       aggregate, aggregate_bytes,
+                       schedule_payloads(&m->schedule, c->kind, manifest_included(manifest)),
+                       manifest_weight(manifest)});
 }
 
 static enum err mean_again(struct outer_state *m, unsigned fragment,

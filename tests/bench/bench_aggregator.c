@@ -278,8 +278,11 @@ static enum err all_exchange(struct held *h, unsigned sites, int port, uint64_t 
     float *z = calloc(elements, sizeof *z), *residual = malloc(elements * sizeof *residual);
     TRY_ALLOC(payload && z && residual ? payload : NULL);
     values(z);
-    TRY(k->encode(k, h->replica.work, payload, &n, residual, z, h->replica.state[0].codes,
-                  elements));
+    TRY(k->encode(k,
+                  &(struct codec_call){.work = h->replica.work,
+                                       .grid = h->replica.state[0].codes,
+                                       .count = elements},
+                  payload, &n, residual, z));
     struct wire_contribution m = {.head = {.run = "bench",
                                            .incarnation = 1,
                                            .instance = 1,

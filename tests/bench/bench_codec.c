@@ -45,14 +45,18 @@ static enum err step(const struct codec *c, struct codec_work *w, struct buffers
         payloads[i] = (struct codec_payload){b->payload[i], b->size[i]};
     switch (which) {
     case ENCODE:
-        return c->encode(c, w, b->payload[0], &b->size[0], b->residual, b->z, b->grid, COUNT);
+        return c->encode(c, &(struct codec_call){.work = w, .grid = b->grid, .count = COUNT},
+                         b->payload[0], &b->size[0], b->residual, b->z);
     case AGGREGATE:
-        return c->aggregate(c, w, b->aggregate, &b->aggregate_size, payloads, SITES, COUNT);
+        return c->aggregate(c, &(struct codec_call){.work = w, .count = COUNT}, b->aggregate,
+                            &b->aggregate_size, payloads, SITES);
     case MEAN:
-        return c->mean(c, w, b->out, b->next, b->aggregate, b->aggregate_size, SITES, SITES,
-                       b->grid, COUNT);
+        return c->mean(c, &(struct codec_call){.work = w, .grid = b->grid, .count = COUNT}, b->out,
+                       b->next,
+                       &(struct codec_aggregate){b->aggregate, b->aggregate_size, SITES, SITES});
     default:
-        return c->decode(c, w, b->out, b->payload[0], b->size[0], b->grid, COUNT);
+        return c->decode(c, &(struct codec_call){.work = w, .grid = b->grid, .count = COUNT},
+                         b->out, b->payload[0], b->size[0]);
     }
 }
 
@@ -61,7 +65,8 @@ static enum err measure(struct dev *d, const struct codec *c, struct codec_work 
 {
     struct bench_times copy = {0}, times[STEPS] = {0};
     for (int i = 0; i < SITES; i++)
-        TRY(c->encode(c, w, b->payload[i], &b->size[i], b->residual, b->z, b->grid, COUNT));
+        TRY(c->encode(c, &(struct codec_call){.work = w, .grid = b->grid, .count = COUNT},
+                      b->payload[i], &b->size[i], b->residual, b->z));
     for (int r = 0; r < REPEATS; r++) {
         bench_add(&copy, copy_seconds(d, b));
         for (int s = 0; s < STEPS; s++) {
@@ -73,7 +78,7 @@ static enum err measure(struct dev *d, const struct codec *c, struct codec_work 
     double bytes = 4.0 * COUNT;
     for (int s = 0; s < STEPS; s++) {
         char what[64], flags[128];
-        int decoded = s == AGGREGATE || (s == MEAN && !c->adds) ? SITES : 1;
+        int decoded = s == AGGREGATE || (s == MEAN && !c->summable) ? SITES : 1;
         snprintf(what, sizeof what, "%s %s", c->name, steps[s]);
         snprintf(flags, sizeof flags, "threads=%d values=%d %s", d->threads, COUNT, BENCH_COMPILER);
         bench_write(csv,

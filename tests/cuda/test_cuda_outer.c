@@ -136,8 +136,11 @@ static void other(struct round_link *l, const struct codec *c, unsigned f, unsig
     for (size_t i = 0; i < n; i++)
         z[i] = (float)((int)rng_below(site, RNG_TEST, i, 2001) - 1000) / (1 << 16);
     codec_seed(l->replica.work, 1, site, f, l->replica.state[f].round);
-    assert_int_equal(c->encode(c, l->replica.work, payload, &out->size_bytes, z, z,
-                               l->replica.state[f].codes, n),
+    assert_int_equal(c->encode(c,
+                               &(struct codec_call){.work = l->replica.work,
+                                                    .grid = l->replica.state[f].codes,
+                                                    .count = n},
+                               payload, &out->size_bytes, z, z),
                      ERR_OK);
     out->data = payload;
 }
@@ -152,11 +155,13 @@ static enum err contribute(struct link *link, const struct wire_contribution *m,
     struct codec_payload p[SITES] = {{payload, m->payload_bytes}};
     struct manifest *made = arena_alloc(&l->arena, sizeof *made);
     uint8_t *aggregate = arena_alloc(&l->arena, c->aggregate_max(c, n, SITES));
-    assert_int_equal(c->check(c, NULL, payload, m->payload_bytes, NULL, n), ERR_OK);
+    assert_int_equal(c->check(c, &(struct codec_call){.count = n}, NULL, payload, m->payload_bytes),
+                     ERR_OK);
     other(l, c, f, 1, &p[1]);
     other(l, c, f, 2, &p[2]);
-    assert_int_equal(
-        c->aggregate(c, l->replica.work, aggregate, &bytes, p + first, SITES - first, n), ERR_OK);
+    assert_int_equal(c->aggregate(c, &(struct codec_call){.work = l->replica.work, .count = n},
+                                  aggregate, &bytes, p + first, SITES - first),
+                     ERR_OK);
     *made = (struct manifest){.run = "t",
                               .config = digest_of(canonical, strlen(canonical)),
                               .fragment = f,

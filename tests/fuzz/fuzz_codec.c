@@ -35,12 +35,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes)
     struct codec_work *w = open_once();
     unsigned n = 1 + data[1] % SITES_MAX;
     const uint8_t *bytes = data + 2;
-    if (c->check(c, NULL, bytes, size_bytes - 2, NULL, COUNT) == ERR_OK) {
-        ASSERT(c->decode(c, w, values, bytes, size_bytes - 2, grid, COUNT) == ERR_OK);
+    if (c->check(c, &(struct codec_call){.count = COUNT}, NULL, bytes, size_bytes - 2) == ERR_OK) {
+        ASSERT(c->decode(c, &(struct codec_call){.work = w, .grid = grid, .count = COUNT}, values,
+                         bytes, size_bytes - 2) == ERR_OK);
         all_finite(values);
     }
-    if (c->mean(c, w, values, next, bytes, size_bytes - 2, n, 1, grid, COUNT) == ERR_OK) {
-        if (c->adds ||
+    if (c->mean(c, &(struct codec_call){.work = w, .grid = grid, .count = COUNT}, values, next,
+                &(struct codec_aggregate){bytes, size_bytes - 2, n, 1}) == ERR_OK) {
+        if (c->summable ||
             n == 1) /* the sum of relayed ones may overflow: the member refuses it then */
             all_finite(values);
         for (size_t b = 0; b < COUNT / DEV_BLOCK; b++)

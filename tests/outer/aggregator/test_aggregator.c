@@ -174,9 +174,12 @@ static uint8_t *payload_of(unsigned i, unsigned fragment, size_t *n)
     uint8_t *payload = malloc(c->payload_max(c, count));
     for (size_t k = 0; k < count; k++)
         z[k] = (float)((int)((k * 7 + i * 13 + fragment * 3 + round * 5) % 97) - 48) / 64;
-    assert_int_equal(
-        c->encode(c, t.work, payload, n, residual, z, t.replica.state[fragment].codes, count),
-        ERR_OK);
+    assert_int_equal(c->encode(c,
+                               &(struct codec_call){.work = t.work,
+                                                    .grid = t.replica.state[fragment].codes,
+                                                    .count = count},
+                               payload, n, residual, z),
+                     ERR_OK);
     free(z);
     free(residual);
     return payload;
@@ -397,7 +400,11 @@ static void the_outer_step_is_the_weighted_mean(void **state)
     for (unsigned i = 0; i < N;
          i++) { /* contributions are weighted already: sum of z over sum of weights */
         uint8_t *payload = payload_of(i, 0, &n);
-        assert_int_equal(c->decode(c, t.work, z, payload, n, t.replica.state[0].codes, count),
+        assert_int_equal(c->decode(c,
+                                   &(struct codec_call){.work = t.work,
+                                                        .grid = t.replica.state[0].codes,
+                                                        .count = count},
+                                   z, payload, n),
                          ERR_OK);
         for (size_t k = 0; k < count; k++)
             mean[k] += (double)z[k] / (1.0 + 2.0 + 3.0);
@@ -533,8 +540,12 @@ static struct wire_answer contribute_value(struct fake *f, unsigned fragment, fl
     void *upload;
     for (size_t k = 0; k < count; k++)
         z[k] = value;
-    assert_int_equal(
-        c->encode(c, t.work, payload, &n, z, z, t.replica.state[fragment].codes, count), ERR_OK);
+    assert_int_equal(c->encode(c,
+                               &(struct codec_call){.work = t.work,
+                                                    .grid = t.replica.state[fragment].codes,
+                                                    .count = count},
+                               payload, &n, z, z),
+                     ERR_OK);
     for (size_t b = 0; claim && b < count / DEV_BLOCK; b += claim)
         payload[b] = 254;
     struct wire_contribution m = header(f, fragment, payload, n);

@@ -107,8 +107,11 @@ static void payload_make(void)
     for (size_t i = 0; i < n; i++)
         z[i] = i < COUNT ? (float)((int)(i % 97) - 48) / 64 : 0;
     t.payload = arena_alloc(&t.perm, c->payload_max(c, n));
-    assert_int_equal(c->encode(c, t.replica.work, t.payload, &t.payload_bytes, residual, z,
-                               t.replica.state[0].codes, n),
+    assert_int_equal(c->encode(c,
+                               &(struct codec_call){.work = t.replica.work,
+                                                    .grid = t.replica.state[0].codes,
+                                                    .count = n},
+                               t.payload, &t.payload_bytes, residual, z),
                      ERR_OK);
 }
 

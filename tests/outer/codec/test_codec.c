@@ -112,11 +112,13 @@ static void encode_all(const struct codec *c)
         payloads[s].data = payload[s];
         memcpy(residual[s], z[s], sizeof z[s]);
         codec_seed(work, 1, (unsigned)s, 2, 3);
-        assert_int_equal(c->encode(c, work, payload[s], &payloads[s].size_bytes, residual[s],
-                                   residual[s], grid, COUNT),
+        assert_int_equal(c->encode(c,
+                                   &(struct codec_call){.work = work, .grid = grid, .count = COUNT},
+                                   payload[s], &payloads[s].size_bytes, residual[s], residual[s]),
                          ERR_OK);
         assert_true(payloads[s].size_bytes <= c->payload_max(c, COUNT));
-        assert_int_equal(c->check(c, NULL, payload[s], payloads[s].size_bytes, NULL, COUNT),
+        assert_int_equal(c->check(c, &(struct codec_call){.count = COUNT}, NULL, payload[s],
+                                  payloads[s].size_bytes),
                          ERR_OK);
     }
 }
@@ -134,10 +136,13 @@ static void test_squares(void **state)
         encode_all(c);
         for (size_t s = 0; s < SITES; s++) {
             double squares, want = 0;
-            assert_int_equal(c->check(c, &squares, payload[s], payloads[s].size_bytes, grid, COUNT),
+            assert_int_equal(c->check(c, &(struct codec_call){.grid = grid, .count = COUNT},
+                                      &squares, payload[s], payloads[s].size_bytes),
                              ERR_OK);
             assert_int_equal(
-                c->decode(c, work, out, payload[s], payloads[s].size_bytes, grid, COUNT), ERR_OK);
+                c->decode(c, &(struct codec_call){.work = work, .grid = grid, .count = COUNT}, out,
+                          payload[s], payloads[s].size_bytes),
+                ERR_OK);
             for (size_t b = 0; b < BLOCKS; b++) {
                 double block = 0, claim = k == CODEC_TOPK || !payload[s][b]
                                               ? 0
@@ -165,11 +170,15 @@ static void test_squares_of_lies(void **state)
         bytes[2 + 2 * i] = 0x7f; /* 3.39e38 */
         bytes[3 + 2 * i] = 0x7f;
     }
-    assert_int_equal(c->check(c, &squares, bytes, BYTES, no_grid, DEV_BLOCK), ERR_OK);
+    assert_int_equal(c->check(c, &(struct codec_call){.grid = no_grid, .count = DEV_BLOCK},
+                              &squares, bytes, BYTES),
+                     ERR_OK);
     assert_true(isinf(squares));
     bytes[0] = 254;
     bytes[1] = 0;
-    assert_int_equal(c->check(c, &squares, bytes, 2, no_grid, DEV_BLOCK), ERR_OK);
+    assert_int_equal(
+        c->check(c, &(struct codec_call){.grid = no_grid, .count = DEV_BLOCK}, &squares, bytes, 2),
+        ERR_OK);
     assert_true(squares == ldexp(DEV_BLOCK, 254 - 128));
 }
 
@@ -252,7 +261,7 @@ static double value_of(const struct codec *c, size_t s, size_t i)
     size_t k = i % DEV_BLOCK;
     if (!values)
         return 0;
-    if (c->adds) {
+    if (c->summable) {
         int e = form_exponent(grid[i / DEV_BLOCK], c->q_max);
         double step = e == GRID_EMPTY ? 0 : ldexp(1, e);
         if (c->kind == CODEC_SIGN) /* half of int2's: the RMS itself */
@@ -291,7 +300,7 @@ static void names_and_sizes(void **state)
         size_t head = c->kind == CODEC_TOPK ? 0 : 100 + 13; /* a bit per block fills 13 bytes */
         assert_int_equal(c->payload_max(c, 25600), head + (size_t)(25600 * table[k].bits / 8));
         assert_int_equal(c->aggregate_max(c, 25600, 4), (c->kind == CODEC_SIGN ? 400 + 13
-                                                         : c->adds             ? 200 + 13
+                                                         : c->summable         ? 200 + 13
                                                                                : 4 * (8 + head)) +
                                                             (size_t)(25600 * table[k].bits4 / 8));
     }
@@ -327,7 +336,9 @@ static void decode_plus_residual_is_z(void **state)
         encode_all(c);
         for (size_t s = 0; s < SITES; s++) {
             assert_int_equal(
-                c->decode(c, work, out, payload[s], payloads[s].size_bytes, grid, COUNT), ERR_OK);
+                c->decode(c, &(struct codec_call){.work = work, .grid = grid, .count = COUNT}, out,
+                          payload[s], payloads[s].size_bytes),
+                ERR_OK);
             for (size_t i = 0; i < COUNT; i++) {
                 assert_true((double)out[i] == value_of(c, s, i));
                 float sum = out[i] + residual[s][i];
@@ -348,7 +359,9 @@ static void error_is_what_the_bits_allow(void **state)
         const struct codec *c = codec_find(table[k].name);
         dev->ops->block_code(dev, grid, z[0], COUNT);
         size_t size;
-        assert_int_equal(c->encode(c, work, payload[0], &size, residual[0], z[0], grid, COUNT),
+        assert_int_equal(c->encode(c,
+                                   &(struct codec_call){.work = work, .grid = grid, .count = COUNT},
+                                   payload[0], &size, residual[0], z[0]),
                          ERR_OK);
         double kept = 0, whole = 0;
         for (size_t i = 6 * DEV_BLOCK; i < COUNT; i++) {
@@ -392,10 +405,14 @@ static void aggregate_is_the_exact_sum(void **state)
         encode_all(c);
         for (unsigned n = 1; n <= SITES; n++) {
             size_t size;
-            assert_int_equal(c->aggregate(c, work, aggregate, &size, payloads, n, COUNT), ERR_OK);
-            assert_true(size <= c->aggregate_max(c, COUNT, n));
-            assert_int_equal(c->mean(c, work, out, next, aggregate, size, n, weight, grid, COUNT),
+            assert_int_equal(c->aggregate(c, &(struct codec_call){.work = work, .count = COUNT},
+                                          aggregate, &size, payloads, n),
                              ERR_OK);
+            assert_true(size <= c->aggregate_max(c, COUNT, n));
+            assert_int_equal(
+                c->mean(c, &(struct codec_call){.work = work, .grid = grid, .count = COUNT}, out,
+                        next, &(struct codec_aggregate){aggregate, size, n, weight}),
+                ERR_OK);
             for (size_t i = 0; i < COUNT; i++) {
                 double sum = value_of(c, 0, i);
                 for (unsigned s = 1; s < n; s++)
@@ -411,7 +428,7 @@ static void aggregate_is_the_exact_sum(void **state)
                 for (unsigned s = 0; s < n; s++)
                     codes += payload[s][b];
                 assert_int_equal(next[b], (unsigned)floor((double)codes / n + 0.5));
-                if (c->adds)
+                if (c->summable)
                     assert_int_equal(aggregate[2 * b] + 256 * aggregate[2 * b + 1], codes);
             }
         }
@@ -426,14 +443,18 @@ static void sums_do_not_depend_on_order(void **state)
     make_inputs(500);
     for (int k = 0; k < CODECS; k++) {
         const struct codec *c = codec_find(table[k].name);
-        if (!c->adds)
+        if (!c->summable)
             continue;
         encode_all(c);
         for (size_t s = 0; s < SITES; s++)
             turned[s] = payloads[(s + 2) % SITES];
         size_t size, again;
-        assert_int_equal(c->aggregate(c, work, aggregate, &size, payloads, SITES, COUNT), ERR_OK);
-        assert_int_equal(c->aggregate(c, work, other, &again, turned, SITES, COUNT), ERR_OK);
+        assert_int_equal(c->aggregate(c, &(struct codec_call){.work = work, .count = COUNT},
+                                      aggregate, &size, payloads, SITES),
+                         ERR_OK);
+        assert_int_equal(c->aggregate(c, &(struct codec_call){.work = work, .count = COUNT}, other,
+                                      &again, turned, SITES),
+                         ERR_OK);
         assert_int_equal(size, again);
         assert_memory_equal(aggregate, other, size);
     }
@@ -462,9 +483,14 @@ static void largest_sums_fit(void **state)
         largest[0] = 254;
         largest[1] = 1;
         size_t size;
-        assert_int_equal(c->aggregate(c, work, sum, &size, many, n, DEV_BLOCK), ERR_OK);
+        assert_int_equal(c->aggregate(c, &(struct codec_call){.work = work, .count = DEV_BLOCK},
+                                      sum, &size, many, n),
+                         ERR_OK);
         assert_int_equal(size, c->aggregate_max(c, DEV_BLOCK, n));
-        assert_int_equal(c->mean(c, work, out, &code, sum, size, n, 1, &code, DEV_BLOCK), ERR_OK);
+        assert_int_equal(
+            c->mean(c, &(struct codec_call){.work = work, .grid = &code, .count = DEV_BLOCK}, out,
+                    &code, &(struct codec_aggregate){sum, size, n, 1}),
+            ERR_OK);
         for (size_t i = 0; i < DEV_BLOCK; i++)
             assert_true(out[i] == (float)((int)n * c->q_max * cases[k].step));
         assert_int_equal(code, 254);
@@ -481,24 +507,33 @@ static void malformed_payloads_are_refused(void **state)
         encode_all(c);
         size_t size = payloads[0].size_bytes;
         for (size_t cut = 0; cut < size; cut += cut < size - 999 ? 997 : 1)
-            assert_int_equal(c->check(c, NULL, payload[0], cut, NULL, COUNT), ERR_PROTO);
-        assert_int_equal(c->check(c, NULL, payload[0], size + 1, NULL, COUNT), ERR_PROTO);
+            assert_int_equal(
+                c->check(c, &(struct codec_call){.count = COUNT}, NULL, payload[0], cut),
+                ERR_PROTO);
+        assert_int_equal(
+            c->check(c, &(struct codec_call){.count = COUNT}, NULL, payload[0], size + 1),
+            ERR_PROTO);
         for (int e = 0; e < 2 && table[k].evil[e]; e++) {
             uint8_t was[4];
             memcpy(was, payload[0] + size - 4, 4);
             memcpy(payload[0] + size - 4, table[k].evil[e], 4);
-            assert_int_equal(c->check(c, NULL, payload[0], size, NULL, COUNT), ERR_PROTO);
+            assert_int_equal(
+                c->check(c, &(struct codec_call){.count = COUNT}, NULL, payload[0], size),
+                ERR_PROTO);
             memcpy(payload[0] + size - 4, was, 4);
         }
         if (c->kind == CODEC_TOPK)
             continue;
         payload[0][BLOCKS - 1] = 255;
-        assert_int_equal(c->check(c, NULL, payload[0], size, NULL, COUNT), ERR_PROTO);
+        assert_int_equal(c->check(c, &(struct codec_call){.count = COUNT}, NULL, payload[0], size),
+                         ERR_PROTO);
         assert_non_null(strstr(err_message(), "256 has code 255"));
         payload[0][BLOCKS - 1] = 254;
-        assert_int_equal(c->check(c, NULL, payload[0], size, NULL, COUNT), ERR_OK);
+        assert_int_equal(c->check(c, &(struct codec_call){.count = COUNT}, NULL, payload[0], size),
+                         ERR_OK);
         payload[0][HEAD - 1] |= 2; /* 257 blocks: their last bit is the lowest of its byte */
-        assert_int_equal(c->check(c, NULL, payload[0], size, NULL, COUNT), ERR_PROTO);
+        assert_int_equal(c->check(c, &(struct codec_call){.count = COUNT}, NULL, payload[0], size),
+                         ERR_PROTO);
         assert_non_null(strstr(err_message(), "a bit for block 257 of 257"));
     }
 }
@@ -529,13 +564,17 @@ static void unchanged_blocks_are_not_sent(void **state)
             encode_all(c);
             assert_int_equal(payloads[0].size_bytes, HEAD + changed * block);
             size_t size;
-            assert_int_equal(c->aggregate(c, work, aggregate, &size, payloads, 3, COUNT), ERR_OK);
+            assert_int_equal(c->aggregate(c, &(struct codec_call){.work = work, .count = COUNT},
+                                          aggregate, &size, payloads, 3),
+                             ERR_OK);
             if (c->kind == CODEC_SIGN)
                 assert_int_equal(size, HEAD + 3 * BLOCKS + changed * DEV_BLOCK / 8 * 2);
-            else if (c->adds)
+            else if (c->summable)
                 assert_int_equal(size, HEAD + BLOCKS + changed * DEV_BLOCK / 8 * width(c, 3));
-            assert_int_equal(c->mean(c, work, out, next, aggregate, size, 3, 3, grid, COUNT),
-                             ERR_OK);
+            assert_int_equal(
+                c->mean(c, &(struct codec_call){.work = work, .grid = grid, .count = COUNT}, out,
+                        next, &(struct codec_aggregate){aggregate, size, 3, 3}),
+                ERR_OK);
             for (size_t i = 0; i < COUNT; i++) {
                 double sum = value_of(c, 0, i);
                 for (unsigned s = 1; s < 3; s++)
@@ -553,7 +592,9 @@ static void unchanged_blocks_are_not_sent(void **state)
                : c->q_max      ? 0x55
                                : 0,
                block);
-        assert_int_equal(c->check(c, NULL, payload[0], HEAD + block, NULL, COUNT), ERR_PROTO);
+        assert_int_equal(
+            c->check(c, &(struct codec_call){.count = COUNT}, NULL, payload[0], HEAD + block),
+            ERR_PROTO);
         assert_non_null(strstr(err_message(), "says nothing, block 2"));
     }
 }
@@ -567,15 +608,20 @@ static void scales_that_no_block_has_are_refused(void **state)
                                       0x80000000, 1,          0x0d7fffff};
     const struct codec *c = codec_get(CODEC_E3M0);
     uint8_t one[2 + 4 + DEV_BLOCK / 2] = {100, 1, 0, 0, 0x80, 0x3f, 0xf1};
-    assert_int_equal(c->check(c, NULL, one, sizeof one, NULL, DEV_BLOCK), ERR_OK);
+    assert_int_equal(c->check(c, &(struct codec_call){.count = DEV_BLOCK}, NULL, one, sizeof one),
+                     ERR_OK);
     one[6] = 0xe1; /* nobody at the top */
-    assert_int_equal(c->check(c, NULL, one, sizeof one, NULL, DEV_BLOCK), ERR_PROTO);
+    assert_int_equal(c->check(c, &(struct codec_call){.count = DEV_BLOCK}, NULL, one, sizeof one),
+                     ERR_PROTO);
     one[6] = 0xf1;
     memset(one + 2, 0, 4); /* values without a scale */
-    assert_int_equal(c->check(c, NULL, one, sizeof one, NULL, DEV_BLOCK), ERR_PROTO);
+    assert_int_equal(c->check(c, &(struct codec_call){.count = DEV_BLOCK}, NULL, one, sizeof one),
+                     ERR_PROTO);
     for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
         memcpy(one + 2, &scales[i], 4);
-        assert_int_equal(c->check(c, NULL, one, sizeof one, NULL, DEV_BLOCK), ERR_PROTO);
+        assert_int_equal(
+            c->check(c, &(struct codec_call){.count = DEV_BLOCK}, NULL, one, sizeof one),
+            ERR_PROTO);
     }
 }
 
@@ -597,9 +643,14 @@ static void topk_takes_the_largest(void **state)
                                   : (few ? (float)ldexp((double)x, wide) : 0);
         }
         size_t size;
-        assert_int_equal(c->encode(c, work, payload[0], &size, residual[0], z[0], grid, N), ERR_OK);
-        assert_int_equal(c->check(c, NULL, payload[0], size, NULL, N), ERR_OK);
-        assert_int_equal(c->decode(c, work, out, payload[0], size, grid, N), ERR_OK);
+        assert_int_equal(c->encode(c, &(struct codec_call){.work = work, .grid = grid, .count = N},
+                                   payload[0], &size, residual[0], z[0]),
+                         ERR_OK);
+        assert_int_equal(c->check(c, &(struct codec_call){.count = N}, NULL, payload[0], size),
+                         ERR_OK);
+        assert_int_equal(c->decode(c, &(struct codec_call){.work = work, .grid = grid, .count = N},
+                                   out, payload[0], size),
+                         ERR_OK);
         double missed = 0, whole = 0;
         for (size_t i = 0; i < N; i++) {
             size_t from = i / 4096 * 4096, end = from ? N : 4096, before = 0;
@@ -636,9 +687,9 @@ static void signs_are_of_what_a_step_fits(void **state)
             if (i / DEV_BLOCK == 1)
                 z[s][i] = s == 0 ? ldexpf(1, 23) : s == 1 ? 0 : -1;
         }
-        assert_int_equal(
-            c->encode(c, work, payload[s], &payloads[s].size_bytes, residual[s], z[s], codes, N),
-            ERR_OK);
+        assert_int_equal(c->encode(c, &(struct codec_call){.work = work, .grid = codes, .count = N},
+                                   payload[s], &payloads[s].size_bytes, residual[s], z[s]),
+                         ERR_OK);
         payloads[s].data = payload[s];
         assert_int_equal(payload[s][4], s == 2 ? 11 : 9); /* not block 1; nobody has a step for 2 */
         assert_int_equal(payloads[s].size_bytes, 5 + (s == 2 ? 3 : 2) * 32);
@@ -652,10 +703,14 @@ static void signs_are_of_what_a_step_fits(void **state)
     }
     size_t size;
     uint8_t after[4];
-    assert_int_equal(c->aggregate(c, work, aggregate, &size, payloads, 3, N), ERR_OK);
+    assert_int_equal(c->aggregate(c, &(struct codec_call){.work = work, .count = N}, aggregate,
+                                  &size, payloads, 3),
+                     ERR_OK);
     assert_int_equal(size, 8 + 8 + 1 + 3 * 64);
     assert_memory_equal(aggregate + 8, "\3\0\1\0\0\0\3\0\13", 9);
-    assert_int_equal(c->mean(c, work, out, after, aggregate, size, 3, 2, codes, N), ERR_OK);
+    assert_int_equal(c->mean(c, &(struct codec_call){.work = work, .grid = codes, .count = N}, out,
+                             after, &(struct codec_aggregate){aggregate, size, 3, 2}),
+                     ERR_OK);
     for (size_t i = 0; i < N; i++) {
         float sum = 0;
         for (size_t s = 0; s < 3; s++)
@@ -682,17 +737,23 @@ static void chunks_with_the_largest_norms_are_sent(void **state)
         }
         memset(grid, 128, sizeof grid);
         assert_int_equal(
-            whole->encode(whole, work, payload[1], &large, residual[1], z[0], grid, COUNT), ERR_OK);
-        assert_int_equal(c->encode(c, work, payload[0], &size, residual[0], z[0], grid, COUNT),
+            whole->encode(whole, &(struct codec_call){.work = work, .grid = grid, .count = COUNT},
+                          payload[1], &large, residual[1], z[0]),
+            ERR_OK);
+        assert_int_equal(c->encode(c,
+                                   &(struct codec_call){.work = work, .grid = grid, .count = COUNT},
+                                   payload[0], &size, residual[0], z[0]),
                          ERR_OK);
-        assert_int_equal(c->check(c, NULL, payload[0], size, NULL, COUNT), ERR_OK);
+        assert_int_equal(c->check(c, &(struct codec_call){.count = COUNT}, NULL, payload[0], size),
+                         ERR_OK);
         assert_int_equal(size, HEAD + (equal ? 32 : 17) * DEV_BLOCK / 2);
         assert_memory_equal(payload[0], payload[1], BLOCKS); /* codes of all */
         for (size_t i = 0; i < COUNT; i++) {
             bool sent = i / 4096 == chosen[equal][0] || i / 4096 == chosen[equal][1];
             assert_true(residual[0][i] == (sent ? residual[1][i] : z[0][i]));
         }
-        assert_int_equal(c->check(c, NULL, payload[1], large, NULL, COUNT), ERR_PROTO);
+        assert_int_equal(c->check(c, &(struct codec_call){.count = COUNT}, NULL, payload[1], large),
+                         ERR_PROTO);
         assert_non_null(strstr(err_message(), "17 chunks, at most 2"));
     }
 }
@@ -714,9 +775,12 @@ static void stochastic_rounding_has_no_bias(void **state)
     }
     for (uint64_t t = 0; t < TRIES; t++) {
         codec_seed(work, 7, 3, 5, t);
-        assert_int_equal(c->encode(c, work, payload[0], &size, residual[0], z[0], codes, N),
+        assert_int_equal(c->encode(c, &(struct codec_call){.work = work, .grid = codes, .count = N},
+                                   payload[0], &size, residual[0], z[0]),
                          ERR_OK);
-        assert_int_equal(c->decode(c, work, out, payload[0], size, codes, N), ERR_OK);
+        assert_int_equal(c->decode(c, &(struct codec_call){.work = work, .grid = codes, .count = N},
+                                   out, payload[0], size),
+                         ERR_OK);
         for (size_t i = 0; i < N; i++) {
             assert_true((double)z[0][i] - (double)residual[0][i] == (double)out[i]);
             sum[i] += (double)out[i];
@@ -731,10 +795,14 @@ static void stochastic_rounding_has_no_bias(void **state)
     }
     memcpy(before, payload[0], size);
     codec_seed(work, 7, 3, 5, TRIES - 1);
-    assert_int_equal(c->encode(c, work, payload[0], &size, residual[0], z[0], codes, N), ERR_OK);
+    assert_int_equal(c->encode(c, &(struct codec_call){.work = work, .grid = codes, .count = N},
+                               payload[0], &size, residual[0], z[0]),
+                     ERR_OK);
     assert_memory_equal(before, payload[0], size);
     codec_seed(work, 7, 3, 5, TRIES);
-    assert_int_equal(c->encode(c, work, payload[0], &size, residual[0], z[0], codes, N), ERR_OK);
+    assert_int_equal(c->encode(c, &(struct codec_call){.work = work, .grid = codes, .count = N},
+                               payload[0], &size, residual[0], z[0]),
+                     ERR_OK);
     assert_true(memcmp(before, payload[0], size) != 0);
 }
 
@@ -747,30 +815,49 @@ static void malformed_aggregates_are_refused(void **state)
         unsigned n = 3;
         size_t size;
         encode_all(c);
-        assert_int_equal(c->aggregate(c, work, aggregate, &size, payloads, n, COUNT), ERR_OK);
-        assert_int_equal(c->mean(c, work, out, next, aggregate, size + 1, n, 3, grid, COUNT),
+        assert_int_equal(c->aggregate(c, &(struct codec_call){.work = work, .count = COUNT},
+                                      aggregate, &size, payloads, n),
+                         ERR_OK);
+        assert_int_equal(c->mean(c,
+                                 &(struct codec_call){.work = work, .grid = grid, .count = COUNT},
+                                 out, next, &(struct codec_aggregate){aggregate, size + 1, n, 3}),
                          ERR_PROTO);
-        assert_int_equal(c->mean(c, work, out, next, aggregate, size - 1, n, 3, grid, COUNT),
+        assert_int_equal(c->mean(c,
+                                 &(struct codec_call){.work = work, .grid = grid, .count = COUNT},
+                                 out, next, &(struct codec_aggregate){aggregate, size - 1, n, 3}),
                          ERR_PROTO);
-        assert_int_equal(c->mean(c, work, out, next, aggregate, 0, 0, 3, grid, COUNT), ERR_PROTO);
-        assert_int_equal(c->mean(c, work, out, next, aggregate, size, n, 0, grid, COUNT),
+        assert_int_equal(c->mean(c,
+                                 &(struct codec_call){.work = work, .grid = grid, .count = COUNT},
+                                 out, next, &(struct codec_aggregate){aggregate, 0, 0, 3}),
                          ERR_PROTO);
-        assert_int_equal(c->mean(c, work, out, next, aggregate, size, n, NAN, grid, COUNT),
+        assert_int_equal(c->mean(c,
+                                 &(struct codec_call){.work = work, .grid = grid, .count = COUNT},
+                                 out, next, &(struct codec_aggregate){aggregate, size, n, 0}),
+                         ERR_PROTO);
+        assert_int_equal(c->mean(c,
+                                 &(struct codec_call){.work = work, .grid = grid, .count = COUNT},
+                                 out, next, &(struct codec_aggregate){aggregate, size, n, NAN}),
                          ERR_PROTO);
         if (c->kind == CODEC_SIGN)
             aggregate[4 * BLOCKS - 2]--; /* as many pluses as there were signs, and one sign less */
-        else if (c->adds)
+        else if (c->summable)
             memset(aggregate + size - 4, 255, 4); /* a sum of all ones bits */
         else
             memcpy(aggregate + size - 4, table[k].evil[0], 4);
-        assert_int_equal(c->mean(c, work, out, next, aggregate, size, n, 3, grid, COUNT),
+        assert_int_equal(c->mean(c,
+                                 &(struct codec_call){.work = work, .grid = grid, .count = COUNT},
+                                 out, next, &(struct codec_aggregate){aggregate, size, n, 3}),
                          ERR_PROTO);
-        assert_int_equal(c->aggregate(c, work, aggregate, &size, payloads, n, COUNT), ERR_OK);
-        if (c->adds)
+        assert_int_equal(c->aggregate(c, &(struct codec_call){.work = work, .count = COUNT},
+                                      aggregate, &size, payloads, n),
+                         ERR_OK);
+        if (c->summable)
             memcpy(aggregate + 2 * 7, "\xfb\x02", 2); /* one more than 3 * 254 */
         else
             aggregate[0]++; /* the first payload's size */
-        assert_int_equal(c->mean(c, work, out, next, aggregate, size, n, 3, grid, COUNT),
+        assert_int_equal(c->mean(c,
+                                 &(struct codec_call){.work = work, .grid = grid, .count = COUNT},
+                                 out, next, &(struct codec_aggregate){aggregate, size, n, 3}),
                          ERR_PROTO);
     }
 }
@@ -786,8 +873,10 @@ static void infinite_deltas_are_not_sent(void **state)
             float before = z[0][COUNT - 3];
             z[0][COUNT - 3] = evil[e];
             size_t size;
-            assert_int_equal(c->encode(c, work, payload[0], &size, residual[0], z[0], grid, COUNT),
-                             ERR_DIVERGED);
+            assert_int_equal(
+                c->encode(c, &(struct codec_call){.work = work, .grid = grid, .count = COUNT},
+                          payload[0], &size, residual[0], z[0]),
+                ERR_DIVERGED);
             assert_non_null(strstr(err_message(), "block 256"));
             z[0][COUNT - 3] = before;
         }
@@ -838,16 +927,23 @@ static void spikes_are_seen(void **state)
                 if (spike >= 0)
                     x[spike] = ldexpf(large ? -40000 : 900, scale);
                 bool seen = spike >= 0 && large && spike / DEV_BLOCK != 5;
-                assert_int_equal(c->encode(c, work, bytes, &size, rest, x, none, N), ERR_OK);
+                assert_int_equal(
+                    c->encode(c, &(struct codec_call){.work = work, .grid = none, .count = N},
+                              bytes, &size, rest, x),
+                    ERR_OK);
                 assert_int_equal(codec_spike(work, bytes, x, N, &value), seen ? (size_t)spike : N);
                 if (seen)
                     assert_true(value == x[spike]);
             }
     memset(x, 0, sizeof x);
-    assert_int_equal(c->encode(c, work, bytes, &size, rest, x, none, N), ERR_OK);
+    assert_int_equal(c->encode(c, &(struct codec_call){.work = work, .grid = none, .count = N},
+                               bytes, &size, rest, x),
+                     ERR_OK);
     assert_int_equal(codec_spike(work, bytes, x, N, &value), N);
     x[3] = 1; /* nothing to compare it with */
-    assert_int_equal(c->encode(c, work, bytes, &size, rest, x, none, N), ERR_OK);
+    assert_int_equal(c->encode(c, &(struct codec_call){.work = work, .grid = none, .count = N},
+                               bytes, &size, rest, x),
+                     ERR_OK);
     assert_int_equal(codec_spike(work, bytes, x, N, &value), N);
 }
 
@@ -870,13 +966,22 @@ static void rounds_lose_nothing(void **state)
             for (size_t i = 0; i < COUNT; i++)
                 z[0][i] = delta[i] + carried[i];
             size_t size;
-            assert_int_equal(c->encode(c, work, payload[0], &size, carried, z[0], grid, COUNT),
-                             ERR_OK);
-            assert_int_equal(c->decode(c, work, out, payload[0], size, grid, COUNT), ERR_OK);
+            assert_int_equal(
+                c->encode(c, &(struct codec_call){.work = work, .grid = grid, .count = COUNT},
+                          payload[0], &size, carried, z[0]),
+                ERR_OK);
+            assert_int_equal(
+                c->decode(c, &(struct codec_call){.work = work, .grid = grid, .count = COUNT}, out,
+                          payload[0], size),
+                ERR_OK);
             payloads[0] = (struct codec_payload){payload[0], size};
-            assert_int_equal(c->aggregate(c, work, aggregate, &size, payloads, 1, COUNT), ERR_OK);
-            assert_int_equal(c->mean(c, work, out, grid, aggregate, size, 1, 1, grid, COUNT),
+            assert_int_equal(c->aggregate(c, &(struct codec_call){.work = work, .count = COUNT},
+                                          aggregate, &size, payloads, 1),
                              ERR_OK);
+            assert_int_equal(
+                c->mean(c, &(struct codec_call){.work = work, .grid = grid, .count = COUNT}, out,
+                        grid, &(struct codec_aggregate){aggregate, size, 1, 1}),
+                ERR_OK);
             double error = 0, whole = 0;
             for (size_t i = 0; i < COUNT; i++) {
                 included[i] += (double)out[i];
@@ -897,8 +1002,12 @@ static void codec_digests(const struct codec *c, char hex[5][65])
     make_inputs(1);
     encode_all(c);
     size_t size;
-    assert_int_equal(c->aggregate(c, work, aggregate, &size, payloads, 3, COUNT), ERR_OK);
-    assert_int_equal(c->mean(c, work, out, next, aggregate, size, 3, 3.7f, grid, COUNT), ERR_OK);
+    assert_int_equal(c->aggregate(c, &(struct codec_call){.work = work, .count = COUNT}, aggregate,
+                                  &size, payloads, 3),
+                     ERR_OK);
+    assert_int_equal(c->mean(c, &(struct codec_call){.work = work, .grid = grid, .count = COUNT},
+                             out, next, &(struct codec_aggregate){aggregate, size, 3, 3.7f}),
+                     ERR_OK);
     struct digest d[5] = {digest_of(payload[0], payloads[0].size_bytes),
                           digest_of(residual[0], sizeof residual[0]), digest_of(aggregate, size),
                           digest_of(out, sizeof out), digest_of(next, sizeof next)};

@@ -356,8 +356,11 @@ static void other(struct bench *b, unsigned site)
     snprintf(from, sizeof from, "atoll://t/site/%s", names[site]);
     for (size_t i = 0; i < n; i++)
         z[i] = 1.0f / 64;
-    assert_int_equal(
-        c->encode(c, b->aggregator_member.work, payload, &bytes, residual, z, s->codes, n), ERR_OK);
+    assert_int_equal(c->encode(c,
+                               &(struct codec_call){
+                                   .work = b->aggregator_member.work, .grid = s->codes, .count = n},
+                               payload, &bytes, residual, z),
+                     ERR_OK);
     struct wire_hello *hello = calloc(1, sizeof *hello);
     struct wire_hello_answer *ha = calloc(1, sizeof *ha);
     *hello = (struct wire_hello){

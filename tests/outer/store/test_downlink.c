@@ -103,7 +103,8 @@ static void contribute(struct made *r, struct outer_state *m, unsigned included)
         r->payloads[i].data = payload;
         codec_seed(m->work, SEED, i, 0, s->round);
         assert_int_equal(
-            c->encode(c, m->work, payload, &r->payloads[i].size_bytes, left, z, s->codes, n),
+            c->encode(c, &(struct codec_call){.work = m->work, .grid = s->codes, .count = n},
+                      payload, &r->payloads[i].size_bytes, left, z),
             ERR_OK);
         r->manifest.sites[i] = (struct manifest_entry){.site = i};
         if (i >= included)
@@ -131,8 +132,9 @@ static void aggregate(struct made *r, struct outer_state *m, unsigned included)
         assert_int_equal(downlink_sum(m, 0, r->aggregate, &r->bytes, r->payloads, included, &arena),
                          ERR_OK);
     else
-        assert_int_equal(
-            c->aggregate(c, m->work, r->aggregate, &r->bytes, r->payloads, included, n), ERR_OK);
+        assert_int_equal(c->aggregate(c, &(struct codec_call){.work = m->work, .count = n},
+                                      r->aggregate, &r->bytes, r->payloads, included),
+                         ERR_OK);
     assert_true(r->bytes <=
                 c->aggregate_max(c, n, schedule_payloads(&schedule, c->kind, included)));
 }
@@ -151,10 +153,14 @@ static void commit(struct made *r, struct outer_state *m, bool made)
 static void passed_on(const struct made *r, struct outer_state *m, float *out)
 {
     const struct codec *c = codec_get((enum codec_kind)r->manifest.codec);
-    assert_int_equal(
-        c->check(c, NULL, r->aggregate + 8, r->bytes - 8, NULL, fragments.f[0].elements), ERR_OK);
-    assert_int_equal(c->decode(c, m->work, out, r->aggregate + 8, r->bytes - 8, m->state[0].codes,
-                               fragments.f[0].elements),
+    assert_int_equal(c->check(c, &(struct codec_call){.count = fragments.f[0].elements}, NULL,
+                              r->aggregate + 8, r->bytes - 8),
+                     ERR_OK);
+    assert_int_equal(c->decode(c,
+                               &(struct codec_call){.work = m->work,
+                                                    .grid = m->state[0].codes,
+                                                    .count = fragments.f[0].elements},
+                               out, r->aggregate + 8, r->bytes - 8),
                      ERR_OK);
 }
 
@@ -229,9 +235,14 @@ static void test_grid_is_as_relayed(void **state)
     contribute(&r, &a.replica, SITES);
     const struct codec *c = codec_get(CODEC_BF16);
     assert_int_equal(r.manifest.codec, c->kind);
-    assert_int_equal(c->aggregate(c, a.replica.work, relayed, &size, r.payloads, SITES, n), ERR_OK);
-    assert_int_equal(c->mean(c, a.replica.work, mean, codes, relayed, size, SITES, SITES,
-                             a.replica.state[0].codes, n),
+    assert_int_equal(c->aggregate(c, &(struct codec_call){.work = a.replica.work, .count = n},
+                                  relayed, &size, r.payloads, SITES),
+                     ERR_OK);
+    assert_int_equal(c->mean(c,
+                             &(struct codec_call){.work = a.replica.work,
+                                                  .grid = a.replica.state[0].codes,
+                                                  .count = n},
+                             mean, codes, &(struct codec_aggregate){relayed, size, SITES, SITES}),
                      ERR_OK);
     aggregate(&r, &a.replica, SITES);
     assert_true(r.bytes < size / 3);

@@ -93,7 +93,8 @@ static void round_make(struct made *out, struct outer_state *m, unsigned f, uint
         uint8_t *payload = arena_alloc(&arena, c->payload_max(c, n));
         payloads[i].data = payload;
         assert_int_equal(
-            c->encode(c, m->work, payload, &payloads[i].size_bytes, residual, z, s->codes, n),
+            c->encode(c, &(struct codec_call){.work = m->work, .grid = s->codes, .count = n},
+                      payload, &payloads[i].size_bytes, residual, z),
             ERR_OK);
         for (size_t k = 0; k < n; k++)
             out->mean[k] += (double)z[k] - residual[k];
@@ -107,7 +108,8 @@ static void round_make(struct made *out, struct outer_state *m, unsigned f, uint
     for (size_t k = 0; k < n; k++)
         out->mean[k] /= SITES;
     out->aggregate = arena_alloc(&arena, c->aggregate_max(c, n, SITES));
-    assert_int_equal(c->aggregate(c, m->work, out->aggregate, &out->bytes, payloads, SITES, n),
+    assert_int_equal(c->aggregate(c, &(struct codec_call){.work = m->work, .count = n},
+                                  out->aggregate, &out->bytes, payloads, SITES),
                      ERR_OK);
 }
 
