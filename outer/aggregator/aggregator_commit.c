@@ -170,8 +170,8 @@ static enum err aggregate_made(struct aggregator *a, unsigned fragment, const st
     if (again)
         return downlink_sum(a->replica, fragment, g->made, &g->size_bytes, maps->payload,
                             maps->count, &g->arena);
-    return c->aggregate(c, &(struct codec_call){.work = a->replica->work, .count = count}, g->made,
-                        &g->size_bytes, maps->payload, maps->count);
+    struct codec_call call = outer_state_call(a->replica, fragment, NULL);
+    return c->aggregate(c, &call, g->made, &g->size_bytes, maps->payload, maps->count);
 }
 
 static enum err commit_sum(struct aggregator *a, unsigned fragment, const struct set *set,

@@ -25,17 +25,15 @@ enum err aggregator_spool_verify(const struct aggregator *a, const struct spool_
                                  double *squares)
 {
     struct file_map m;
+    const struct fragment *f = &a->replica->fragments->f[s->fragment];
+    struct codec_call call = {.grid = s->grid, .count = f->elements, .view = &f->view};
     TRY(a->env->ops->map(a->env, s->path, &m));
     struct digest d = digest_of(m.data, m.size_bytes);
     enum err e = digest_equal(&d, &s->payload)
                      ? ERR_OK
                      : err_set(ERR_CORRUPT, "%s: not the bytes of its digest", s->path);
     if (e == ERR_OK)
-        e = s->codec->check(
-            s->codec,
-            &(struct codec_call){.grid = s->grid,
-                                 .count = a->replica->fragments->f[s->fragment].elements},
-            squares, m.data, m.size_bytes);
+        e = s->codec->check(s->codec, &call, squares, m.data, m.size_bytes);
     a->env->ops->unmap(a->env, &m);
     return e;
 }

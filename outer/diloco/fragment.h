@@ -40,8 +40,8 @@ struct fragment {
     enum fragment_state state;
     struct dev_range *ranges; /* ascending, touching ones are one; decay unused */
     size_t range_count;
-    size_t elements;   /* multiple of 256: sum over ranges */
-    size_t parameters; /* without gaps; RANDOM: with them */
+    size_t elements;         /* multiple of 256: sum over ranges */
+    size_t parameters;       /* without gaps; RANDOM: with them */
     struct tensor_view view; /* its tensors, for codecs that look at shapes; RANDOM: none */
 };
 struct fragments {

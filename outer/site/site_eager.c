@@ -136,9 +136,9 @@ static enum err own_decoded(struct site_slot *l, float *own, unsigned fragment, 
     *known = e == ERR_OK && l->box.valid;
     if (!*known)
         return e == ERR_CORRUPT ? ERR_OK : e;
-    return outer_state_decode(m, l->box.codec, own,
+    return outer_state_decode(m, fragment, l->box.codec, own,
                               &(struct codec_payload){l->payload, l->box.payload_bytes},
-                              m->spare.codes, elements_of(l->site, fragment));
+                              m->spare.codes);
 }
 
 /* all * mean - own; a lost contribution counts as the mean was. */
@@ -192,9 +192,9 @@ enum err site_eager_make(struct site_slot *l, const struct site_submission *w)
     float all = l->others + w->weight;
     if (!site_eager_due(l, w))
         return ERR_OK;
-    TRY(outer_state_decode(m, l->box.codec, m->mean,
-                           &(struct codec_payload){l->payload, l->box.payload_bytes}, state->codes,
-                           n));
+    TRY(outer_state_decode(m, w->fragment, l->box.codec, m->mean,
+                           &(struct codec_payload){l->payload, l->box.payload_bytes},
+                           state->codes));
     m->dev->ops->accumulate(m->dev, m->mean, staging_in(&m->staging, STAGING_BESIDE, l->start, n),
                             1, n);
     m->dev->ops->divide(m->dev, m->mean, all, n);

@@ -222,13 +222,11 @@ static enum err identity_check(struct site_slot *l, const struct codec *c, unsig
                                const struct formed *made, size_t payload_bytes)
 {
     struct outer_state *m = l->site->replica;
-    size_t n = fragment_of(l->site, fragment)->elements;
+    struct codec_call call = outer_state_call(m, fragment, m->state[fragment].codes);
     float *sent = staging_at(&m->staging, STAGING_BESIDE, m->mean);
     bool whole;
-    TRY(outer_state_decode(m, c->kind, sent, &(struct codec_payload){l->payload, payload_bytes},
-                           m->state[fragment].codes, n));
-    TRY(codec_adds_up(c, &(struct codec_call){.work = m->work, .count = n}, &whole, sent,
-                      made->residual, made->z));
+    TRY(c->decode(c, &call, sent, l->payload, payload_bytes));
+    TRY(codec_adds_up(c, &call, &whole, sent, made->residual, made->z));
     ASSERT(whole);
     return ERR_OK;
 }
@@ -260,8 +258,8 @@ enum err site_outbox_make(struct site_slot *l, const struct site_submission *w, 
     TRY(form(l, w, local, &f)); /* S1 */
     TRY(measure(s, fragment, &f, &delta, l->residual));
     codec_seed(work, s->o.seed, s->o.index, fragment, state->round);
-    enum err e = c->encode(c, &(struct codec_call){.work = work, .grid = state->codes, .count = n},
-                           l->payload, &bytes, f.residual, f.z); /* S2 */
+    struct codec_call call = outer_state_call(s->replica, fragment, state->codes);
+    enum err e = c->encode(c, &call, l->payload, &bytes, f.residual, f.z); /* S2 */
     if (e == ERR_OK)
         e = spike_check(l, f.z, fragment_of(s, fragment));
     if (e != ERR_OK)
@@ -350,9 +348,9 @@ static enum err give_back(struct site_slot *l, unsigned fragment)
     struct outer_state *m = l->site->replica;
     size_t n = fragment_of(l->site, fragment)->elements;
     float *residual = staging_at(&m->staging, STAGING_BESIDE, m->spare.residual);
-    TRY(outer_state_decode(m, l->box.codec, m->mean,
+    TRY(outer_state_decode(m, fragment, l->box.codec, m->mean,
                            &(struct codec_payload){l->payload, l->box.payload_bytes},
-                           m->state[fragment].codes, n));
+                           m->state[fragment].codes));
     m->dev->ops->copy(m->dev, residual, l->residual, n * sizeof *residual);
     m->dev->ops->accumulate(m->dev, residual, m->mean, 1, n);
     staging_out(&m->staging, m->spare.residual, residual, n);

@@ -19,13 +19,10 @@ static enum err identity_check(struct outer_state *m, unsigned fragment, const s
                                const struct codec_payload *p)
 {
     float *sent = m->spare.theta; /* free until the step */
-    size_t n = m->fragments->f[fragment].elements;
+    struct codec_call call = outer_state_call(m, fragment, m->state[fragment].codes);
     bool whole;
-    TRY(c->decode(
-        c, &(struct codec_call){.work = m->work, .grid = m->state[fragment].codes, .count = n},
-        sent, p->data, p->size_bytes));
-    TRY(codec_adds_up(c, &(struct codec_call){.work = m->work, .count = n}, &whole, sent,
-                      m->spare.residual, m->mean));
+    TRY(c->decode(c, &call, sent, p->data, p->size_bytes));
+    TRY(codec_adds_up(c, &call, &whole, sent, m->spare.residual, m->mean));
     ASSERT(whole);
     return ERR_OK;
 }
@@ -48,23 +45,21 @@ enum err downlink_sum(struct outer_state *m, unsigned fragment, uint8_t *aggrega
     float *z = m->mean, *residual = m->spare.residual;
     uint8_t *made = arena_alloc(scratch, c->payload_max(c, count));
     struct codec_payload p = {.data = made};
+    struct codec_call call = outer_state_call(m, fragment, s->codes);
     ASSERT(m->o.reencodes);
     TRY_ALLOC(made);
     if (schedule_backs_off(&m->schedule, s->backlog))
         codec_leak(residual, m->spare.forgotten, 0, count);
-    TRY(codec_sum(c, &(struct codec_call){.work = m->work, .grid = s->codes, .count = count}, z,
-                  m->spare.theta, payloads, n));
+    TRY(codec_sum(c, &call, z, m->spare.theta, payloads, n));
     for (size_t i = 0; i < count; i++)
         z[i] += residual[i];
     seed(m, fragment);
-    TRY(c->encode(c, &(struct codec_call){.work = m->work, .grid = s->codes, .count = count}, made,
-                  &p.size_bytes, residual, z));
+    TRY(c->encode(c, &call, made, &p.size_bytes, residual, z));
     TRY(identity_check(m, fragment, c, &p));
     codec_sum_codes(c, made, payloads, n, count);
     if (MUTANT(REENCODED_UNKEPT))
         memset(residual, 0, count * sizeof *residual);
-    return c->aggregate(c, &(struct codec_call){.work = m->work, .count = count}, aggregate,
-                        size_bytes, &p, 1);
+    return c->aggregate(c, &call, aggregate, size_bytes, &p, 1);
 }
 
 enum err downlink_backlog(struct outer_state *m, unsigned fragment, const struct manifest *manifest,

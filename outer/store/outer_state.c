@@ -50,12 +50,21 @@ void outer_state_aggregates(struct outer_state_options *o, unsigned sites)
     o->forgets = o->reencodes && o->schedule.residual_reset;
 }
 
+/* What the fragment's codec keeps, where this replica encodes. */
+static size_t codec_state_bytes(const struct outer_state_options *o, unsigned fragment)
+{
+    const struct fragment *f = &o->fragments->f[fragment];
+    const struct codec *c = codec_get(o->schedule.beat[fragment].codec);
+    return o->residuals || o->reencodes ? c->state_bytes(&f->view, f->elements) : 0;
+}
+
 struct outer_memory outer_state_memory(const struct outer_state_options *o, bool here)
 {
     size_t most = largest(o->fragments);
     struct outer_memory m = {.host = state_bytes(o, &o->outer, most)};
     for (unsigned p = 0; p < o->fragments->count; p++)
-        m.host += state_bytes(o, outer_of(o, p), o->fragments->f[p].elements);
+        m.host +=
+            state_bytes(o, outer_of(o, p), o->fragments->f[p].elements) + codec_state_bytes(o, p);
     if (here) /* the mean */
         m.host += most * sizeof(float);
     else
@@ -81,6 +90,14 @@ static enum err state_alloc(struct outer_state_fragment *s, const struct outer_s
     return ERR_OK;
 }
 
+static enum err codec_states_alloc(struct outer_state *m, struct arena *perm)
+{
+    for (unsigned p = 0; p < m->fragments->count; p++)
+        if (codec_state_bytes(&m->o, p))
+            TRY_ALLOC(m->state[p].codec_state = arena_alloc(perm, codec_state_bytes(&m->o, p)));
+    return ERR_OK;
+}
+
 enum err outer_state_open(struct outer_state *m, struct env *w, struct dev *d,
                           const struct outer_state_options *o, struct arena *perm)
 {
@@ -93,6 +110,7 @@ enum err outer_state_open(struct outer_state *m, struct env *w, struct dev *d,
     TRY_ALLOC(m->state = arena_array(perm, o->fragments->count, sizeof *m->state));
     for (unsigned p = 0; p < o->fragments->count; p++)
         TRY(state_alloc(&m->state[p], o, outer_of(o, p), o->fragments->f[p].elements, perm));
+    TRY(codec_states_alloc(m, perm));
     TRY(state_alloc(&m->buffers, o, &o->outer, most, perm));
     m->spare = m->buffers;
     TRY(staging_open(&m->staging, d, most, outer_opt_gathers(&o->outer)));
@@ -736,12 +754,23 @@ static enum err advance(struct outer_state *m, unsigned fragment)
     return dev_sync(m->dev);
 }
 
-enum err outer_state_decode(struct outer_state *m, enum codec_kind kind, float *values,
-                            const struct codec_payload *payload, const uint8_t *grid, size_t count)
+struct codec_call outer_state_call(const struct outer_state *m, unsigned fragment,
+                                   const uint8_t *grid)
+{
+    const struct fragment *f = fragment_of(m, fragment);
+    return (struct codec_call){.work = m->work,
+                               .grid = grid,
+                               .count = f->elements,
+                               .view = &f->view,
+                               .state = m->state[fragment].codec_state};
+}
+
+enum err outer_state_decode(struct outer_state *m, unsigned fragment, enum codec_kind kind,
+                            float *values, const struct codec_payload *payload, const uint8_t *grid)
 {
     const struct codec *c = codec_get(kind);
-    return c->decode(c, &(struct codec_call){.work = m->work, .grid = grid, .count = count}, values,
-                     payload->data, payload->size_bytes);
+    struct codec_call call = outer_state_call(m, fragment, grid);
+    return c->decode(c, &call, values, payload->data, payload->size_bytes);
 }
 
 enum err outer_state_ahead(struct outer_state *m, unsigned fragment, float *theta)
@@ -761,12 +790,11 @@ static enum err mean_of(struct outer_state *m, unsigned fragment, const struct m
         return err_set(ERR_PROTO,
                        "fragment %u round %llu: a manifest without codec or contributions",
                        fragment, (unsigned long long)manifest->round);
-    size_t n = fragment_of(m, fragment)->elements;
+    struct codec_call call = outer_state_call(m, fragment, codes);
     if (!isfinite(manifest_weight(manifest)))
         return err_set(ERR_DIVERGED, "fragment %u round %llu: the sum of weights is not finite",
                        fragment, (unsigned long long)manifest->round);
-    return c->mean(c, &(struct codec_call){.work = m->work, .grid = codes, .count = n}, m->mean,
-                   next,
+    return c->mean(c, &call, m->mean, next,
                    &(struct codec_aggregate){
                        aggregate, aggregate_bytes,
                        schedule_payloads(&m->schedule, c->kind, manifest_included(manifest)),

@@ -35,9 +35,11 @@ struct outer_state_fragment {
     uint8_t backlog;                    /* manifest_backlog of it */
     struct digest digest;               /* SHA-256 of theta, momentum, gathered, codes */
     float *theta, *momentum, *gathered; /* host, elements each; NULL where the optimizer has none */
-    uint8_t *codes;                     /* elements / 256: mean block code of the last round */
-    float *residual;                    /* a site's; the aggregator's where it re-encodes */
-    double *forgotten;                  /* of who forgets only */
+    void *codec_state; /* of encode (codec.state_bytes); NULL: none. Memory only: a codec whose
+                          state must survive a restart needs a part of the state file */
+    uint8_t *codes;    /* elements / 256: mean block code of the last round */
+    float *residual;   /* a site's; the aggregator's where it re-encodes */
+    double *forgotten; /* of who forgets only */
 };
 struct outer_state;
 struct outer_state_options {
@@ -122,9 +124,12 @@ enum err outer_state_rms(struct outer_state *m, unsigned fragment, float *rms) M
 enum err outer_state_mean(struct outer_state *m, unsigned fragment, uint64_t round,
                           struct manifest *manifest) MUST;
 /* A checked payload's values -> values (count, device). */
-enum err outer_state_decode(struct outer_state *m, enum codec_kind kind, float *values,
-                            const struct codec_payload *payload, const uint8_t *grid,
-                            size_t count) MUST;
+enum err outer_state_decode(struct outer_state *m, unsigned fragment, enum codec_kind kind,
+                            float *values, const struct codec_payload *payload,
+                            const uint8_t *grid) MUST;
+/* For the codec's ops on this fragment's values, on this grid. */
+struct codec_call outer_state_call(const struct outer_state *m, unsigned fragment,
+                                   const uint8_t *grid);
 /* theta = what the outer step would make of the current state were m->mean the round's mean.
  * Nothing else changes but the spare. */
 enum err outer_state_ahead(struct outer_state *m, unsigned fragment, float *theta) MUST;

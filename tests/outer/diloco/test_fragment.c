@@ -51,6 +51,40 @@ static void test_parts_cover_the_slab(void **state)
     }
 }
 
+/* A codec sees each tensor once, with its shape, where its values lie in the fragment. */
+static void test_view_has_the_tensors(void **state)
+{
+    (void)state;
+    struct tensor tensors[TOY_TENSORS_MAX];
+    struct table t = toy_table(tensors, 5);
+    struct arena a = arena_make(0);
+    struct fragments f;
+    static float slab[8192], part[8192];
+    size_t seen = 0;
+    assert_true(t.elements <= 8192);
+    assert_int_equal(strided(&f, &t, 3, &a), ERR_OK);
+    for (size_t i = 0; i < t.count; i++)
+        for (size_t k = 0; k < t.tensors[i].count; k++)
+            slab[t.tensors[i].offset + k] = (float)(i + 1);
+    for (unsigned p = 0; p < 3; p++) {
+        fragment_gather(cpu, part, slab, &f.f[p]);
+        for (size_t r = 0; r < f.f[p].view.count; r++, seen++) {
+            const struct tensor_range *x = &f.f[p].view.ranges[r];
+            const struct tensor *is = &t.tensors[(size_t)part[x->first] - 1];
+            assert_int_equal(x->count, is->count);
+            assert_true(x->rows == is->shape[0] && x->columns == is->shape[1]);
+            assert_int_equal(x->first % DEV_BLOCK, 0);
+            for (size_t k = 0; k < x->count; k++)
+                assert_true(part[x->first + k] == part[x->first]);
+        }
+    }
+    assert_int_equal(seen, t.count);
+    struct fragment_plan random = {.kind = FRAGMENT_RANDOM, .count = 3};
+    assert_int_equal(fragment_make(&f, &t, &random, &a), ERR_OK);
+    assert_int_equal(f.f[0].view.count, 0);
+    arena_free(&a);
+}
+
 static unsigned home(const struct fragments *f, size_t offset)
 {
     for (unsigned p = 0; p < f->count; p++)
@@ -231,13 +265,10 @@ static void test_gather_scatter(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parts_cover_the_slab),
-        cmocka_unit_test(test_strided_and_balanced),
-        cmocka_unit_test(test_kinds),
-        cmocka_unit_test(test_where_layers_go),
-        cmocka_unit_test(test_random_is_random),
-        cmocka_unit_test(test_slice_parse),
-        cmocka_unit_test(test_too_many_fragments),
+        cmocka_unit_test(test_parts_cover_the_slab), cmocka_unit_test(test_view_has_the_tensors),
+        cmocka_unit_test(test_strided_and_balanced), cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_where_layers_go),      cmocka_unit_test(test_random_is_random),
+        cmocka_unit_test(test_slice_parse),          cmocka_unit_test(test_too_many_fragments),
         cmocka_unit_test(test_gather_scatter),
     };
     if (dev_open(&cpu, &(struct dev_options){.kind = "cpu", .model_type = "f32", .threads = 1}) !=
