@@ -116,25 +116,57 @@ static void notice_text(char *out, size_t size, const struct aggregator *a, unsi
                  a->o.sites[site], (now_ms - s->heard_ms) / 1000);
 }
 
+/* What a missing site has sent of this round so far. */
+static void notice_upload(char *out, size_t size, const struct aggregator *a, unsigned fragment,
+                          unsigned site)
+{
+    const struct upload *up = a->uploads;
+    while (up &&
+           !(up->site == site && up->header.fragment == fragment && up->state != UPLOAD_SUPERSEDED))
+        up = up->next;
+    if (up)
+        snprintf(out, size, "%" PRIu64 "/%" PRIu64 " idle_s=%" PRIu64, blocks_sum(&up->blocks),
+                 up->header.payload_bytes, (aggregator_now(a) - up->chunk_ms) / 1000);
+    else
+        snprintf(out, size, "0");
+}
+
+/* "c:2,d:1": sites with open streams, and how many: they hold what others may wait for. */
+static void notice_streams(const struct aggregator *a)
+{
+    char names[512] = "";
+    size_t used = 0;
+    for (unsigned i = 0; i < a->o.site_count; i++) {
+        if (!a->site[i].streams || used + 1 >= sizeof names)
+            continue;
+        int n = snprintf(names + used, sizeof names - used, "%s%s:%u", used ? "," : "",
+                         a->o.sites[i], a->site[i].streams);
+        used = n < 0 || used + (size_t)n >= sizeof names ? sizeof names - 1 : used + (size_t)n;
+    }
+    log_event(LOG_WARN, "receiving", "streams=%s", used ? names : "none");
+}
+
 /* One line for each missing site: whether it is bound and when it was last heard tells where to
  * look. */
 static void notice_sites(const struct aggregator *a, unsigned fragment, uint64_t now_ms)
 {
     for (unsigned i = 0; i < a->o.site_count; i++) {
         const struct aggregator_site_status *s = &a->site[i].status;
-        char heard[32] = "never", text[160], quoted[192];
+        char heard[32] = "never", text[160], quoted[192], sent[96];
         if (set_has(&a->core.f[fragment].counted, i))
             continue;
         if (s->heard_ms)
             snprintf(heard, sizeof heard, "%" PRIu64 "s_ago", (now_ms - s->heard_ms) / 1000);
         notice_text(text, sizeof text, a, i, now_ms);
+        notice_upload(sent, sizeof sent, a, fragment, i);
         log_event(LOG_WARN, "waiting",
                   "fragment=%u round=%" PRIu64 " since_s=%" PRIu64
-                  " missing=%s bound=%d heard=%s text=%s",
+                  " missing=%s bound=%d heard=%s sent=%s text=%s",
                   fragment, a->core.f[fragment].round,
                   (now_ms - a->fragment[fragment].first_ms) / 1000, a->o.sites[i], s->bound, heard,
-                  log_quote(quoted, sizeof quoted, text));
+                  sent, log_quote(quoted, sizeof quoted, text));
     }
+    notice_streams(a);
 }
 
 static uint64_t notice_missing(struct aggregator *a, uint64_t now_ms)
@@ -297,7 +329,7 @@ static uint64_t commit_pending(struct aggregator *a, uint64_t now_ms)
             continue;
         if (now_ms >= f->retry_ms) {
             enum err e = aggregator_commit(a, i);
-            if (e != ERR_OK && e != ERR_FULL)
+            if (e != ERR_OK && e != ERR_FULL && e != ERR_MEMORY)
                 aggregator_halt(a, e);
         }
         if (f->sealed && f->retry_ms < wake_ms)

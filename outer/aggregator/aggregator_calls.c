@@ -145,14 +145,18 @@ void aggregator_refused(struct aggregator *a, int site, const char *peer, const 
     char quoted[1024], from[256];
     uint64_t now_ms = aggregator_now(a);
     struct aggregator_site *s = site >= 0 ? &a->site[site] : &a->stranger;
-    if (s->refused == outcome && now_ms - s->refused_ms < REFUSED_LOG_MS)
+    if (s->refused == outcome && now_ms - s->refused_ms < REFUSED_LOG_MS) {
+        s->repeats++;
         return;
+    }
+    unsigned repeats = s->repeats;
+    s->repeats = 0;
     s->refused = outcome;
     s->refused_ms = now_ms;
     bool ordinary = outcome == ROUND_REBIND; /* a call from before this process: it says hello */
     log_event(ordinary ? LOG_INFO : LOG_WARN, ordinary ? "reconnect" : "refused",
-              "call=%s peer=%s answer=%s why=%s", call,
-              log_quote(from, sizeof from, peer ? peer : ""), round_outcome_name(outcome),
+              "call=%s peer=%s answer=%s repeats=%u why=%s", call,
+              log_quote(from, sizeof from, peer ? peer : ""), round_outcome_name(outcome), repeats,
               log_quote(quoted, sizeof quoted, text));
 }
 
@@ -261,7 +265,6 @@ static void hello_bind(struct aggregator *a, unsigned site, const struct wire_he
     bool again = a->core.s[site].bound && a->core.s[site].incarnation == m->head.incarnation;
     aggregator_step(a, &e, &u);
     a->site[site].status.left = false;
-    a->site[site].refused = ROUND_NONE;
     answer->epoch = a->epoch;
     answer->instance = a->instance;
     answer->fragment_count = a->core.fragments;

@@ -297,7 +297,8 @@ static enum err journal_compact(struct aggregator *a)
                                                     .backlog = e->backlog};
         }
     }
-    enum err e = keep ? journal_rewrite(&a->journal, keep, n) : ERR_MEMORY;
+    enum err e =
+        keep ? journal_rewrite(&a->journal, keep, n) : ERR_OK; /* no memory: the next time */
     arena_free(&scratch);
     return e;
 }
@@ -381,9 +382,10 @@ enum err aggregator_commit(struct aggregator *a, unsigned fragment)
         TRY(a->env->ops->remove(a->env, AGGREGATOR_RESERVE));
         e = commit_state(a, fragment, &m);
     }
-    if (e == ERR_FULL) {
+    if (e == ERR_FULL || e == ERR_MEMORY) {
         a->fragment[fragment].retry_ms = aggregator_now(a) + COMMIT_RETRY_MS;
-        log_event(LOG_ERROR, "disk_full", "fragment=%u retry_ms=%d", fragment, COMMIT_RETRY_MS);
+        log_event(LOG_ERROR, e == ERR_FULL ? "disk_full" : "no_memory", "fragment=%u retry_ms=%d",
+                  fragment, COMMIT_RETRY_MS);
         return e;
     }
     TRY(e);

@@ -66,7 +66,8 @@ enum err aggregator_spool_drop(struct aggregator *a, unsigned fragment, uint64_t
 {
     char path[AGGREGATOR_PATH_MAX];
     for (const struct upload *up = a->uploads; up; up = up->next)
-        if (up->verifying && up->header.fragment == fragment && up->header.round == round)
+        if (up->state == UPLOAD_VERIFYING && up->header.fragment == fragment &&
+            up->header.round == round)
             return ERR_OK; /* it renames a file there */
     snprintf(path, sizeof path, "spool/%u/%" PRIu64, fragment, round);
     return a->env->ops->remove(a->env, path);
@@ -85,8 +86,9 @@ void aggregator_say_failed(struct aggregator *a, enum err e, struct wire_answer 
 {
     say(answer, ROUND_FULL, err_message());
     answer->retry_ms = FULL_RETRY_MS;
-    if (e == ERR_FULL)
-        log_event(LOG_ERROR, "disk_full", "retry_ms=%d", FULL_RETRY_MS);
+    if (e == ERR_FULL || e == ERR_MEMORY)
+        log_event(LOG_ERROR, e == ERR_FULL ? "disk_full" : "no_memory", "retry_ms=%d",
+                  FULL_RETRY_MS);
     else
         aggregator_halt(a, e);
 }
@@ -222,18 +224,26 @@ static bool upload_busy(const struct aggregator *a, unsigned site,
 {
     for (const struct upload *up = a->uploads; up; up = up->next)
         if (up->site == site && up->header.fragment == m->fragment &&
-            up->header.round == m->round && (up->storing || up->verifying))
+            up->header.round == m->round && (up->storing || up->state == UPLOAD_VERIFYING))
             return true;
     return false;
+}
+
+static void upload_to(struct upload *up, enum upload_state state)
+{
+    ASSERT(up->state == UPLOAD_RECEIVING);
+    ASSERT(state != UPLOAD_RECEIVING);
+    ASSERT(state != UPLOAD_VERIFYING || !up->storing);
+    up->state = state;
 }
 
 static void uploads_supersede(struct aggregator *a, unsigned site, unsigned fragment)
 {
     for (struct upload *up = a->uploads; up; up = up->next)
-        if (up->site == site && up->header.fragment == fragment && !up->stale) {
-            up->stale = true;
-            if (!up->storing && !up->verifying) /* else of another round */
-                upload_close(a, up);            /* the newer stream writes the same file */
+        if (up->site == site && up->header.fragment == fragment && up->state == UPLOAD_RECEIVING) {
+            upload_to(up, UPLOAD_SUPERSEDED);
+            if (!up->storing)        /* else of another round */
+                upload_close(a, up); /* the newer stream writes the same file */
         }
 }
 
@@ -280,6 +290,7 @@ static enum err upload_open(struct aggregator *a, unsigned site, const struct wi
     up->site = site;
     up->handle = up->marks = -1;
     up->header = *m;
+    up->chunk_ms = aggregator_now(a);
     aggregator_spool_path(a->o.sites[site], m->fragment, m->round, &m->payload, up->final);
     snprintf(up->part, sizeof up->part, "%.250s.part", up->final);
     snprintf(up->have, sizeof up->have, "%.250s.have", up->final);
@@ -352,7 +363,7 @@ static enum blocks_fit chunk_fits(struct aggregator *a, const struct upload *up,
     memset(answer, 0, sizeof *answer);
     answer->round = a->core.f[up->header.fragment].round;
     answer->offset = offset;
-    if (up->stale) {
+    if (up->state == UPLOAD_SUPERSEDED) {
         say(answer, ROUND_SUPERSEDED, "a newer stream of this contribution took its place");
         return BLOCKS_GAP;
     }
@@ -415,6 +426,7 @@ void aggregator_stored(void *self, void *upload, uint64_t offset, size_t n, enum
         return;
     blocks_add(&up->blocks, offset, n);
     a->payload_up += n;
+    up->chunk_ms = aggregator_now(a);
     aggregator_heard(a, up->site);
 }
 
@@ -544,7 +556,7 @@ void aggregator_finish(void *self, void *upload, bool complete, struct wire_answ
     struct upload *up = upload;
     memset(answer, 0, sizeof *answer);
     answer->round = a->core.f[up->header.fragment].round;
-    if (up->stale)
+    if (up->state == UPLOAD_SUPERSEDED)
         say(answer, ROUND_SUPERSEDED, "a newer stream of this contribution took its place");
     else if (!complete || blocks_first(&up->blocks) != up->header.payload_bytes)
         say(answer, ROUND_RESUME, "not all bytes came");
@@ -553,7 +565,7 @@ void aggregator_finish(void *self, void *upload, bool complete, struct wire_answ
         up->grid = grid_copy(a, up->header.fragment);
         if (up->grid) {
             answer->outcome = ROUND_PENDING;
-            up->verifying = true;
+            upload_to(up, UPLOAD_VERIFYING);
             return;
         }
         say(answer, ROUND_FULL, "no memory to verify it now");
@@ -588,7 +600,7 @@ void aggregator_verified(void *self, void *upload, struct wire_answer *answer)
     unsigned fragment = up->header.fragment;
     uint64_t round = up->header.round;
     memset(answer, 0, sizeof *answer);
-    up->verifying = false;
+    ASSERT(up->state == UPLOAD_VERIFYING);
     contribution_settle(a, up, answer);
     if (answer->outcome == ROUND_RESUME)
         answer->offset = blocks_first(&up->blocks);

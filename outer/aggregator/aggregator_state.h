@@ -15,13 +15,19 @@
 #define AGGREGATOR_FINISHED "finished" /* names of sites that have the last state, one per line */
 enum { AGGREGATOR_PATH_MAX = 256, AGGREGATOR_ROSTER_VERSION = 1 };
 
+/* RECEIVING -> VERIFYING or SUPERSEDED; both end with the upload. */
+enum upload_state {
+    UPLOAD_RECEIVING,  /* chunks come; `storing` of them are being written, outside the lock */
+    UPLOAD_VERIFYING,  /* all there: being verified and made durable, outside the lock */
+    UPLOAD_SUPERSEDED, /* a newer stream took its place */
+};
 struct upload { /* one contribution on its way in */
     struct upload *next;
     unsigned site;
-    bool stale;       /* a newer stream took its place */
-    unsigned storing; /* chunks that are being written, outside the lock */
-    bool verifying;   /* all there: being verified and made durable, outside the lock */
-    enum err verdict; /* what came out of that, and its sentence */
+    enum upload_state state;
+    unsigned storing;  /* chunks; a superseded stream may still have some */
+    uint64_t chunk_ms; /* when its last chunk was stored, or it was opened */
+    enum err verdict;  /* what came out of that, and its sentence */
     char why[AGGREGATOR_TEXT_MAX];
     const struct codec *codec; /* of its round */
     uint8_t *grid;             /* of its round: the state's may change while it is verified */
@@ -49,6 +55,7 @@ struct aggregator_site {
     enum round_outcome
         refused;         /* last refusal that was logged, and when: a site that repeats itself */
     uint64_t refused_ms; /* must not fill the disk with log */
+    unsigned repeats;    /* refusals since then that were not logged */
 };
 struct aggregator_fragment {
     bool sealed; /* commit pending, of: */
@@ -113,7 +120,8 @@ int aggregator_caller(struct aggregator *a, const char *peer, const struct wire_
                       enum round_outcome *outcome, char text[WIRE_TEXT_MAX]);
 struct round_event aggregator_event(enum round_event_kind kind, unsigned site,
                                     const struct wire_head *head);
-/* A refusal is logged once, then at most every half minute for the same site and outcome. */
+/* A refusal is logged once, then at most every half minute for the same site and outcome, with the
+ * number of refusals that were not logged since. */
 void aggregator_refused(struct aggregator *a, int site, const char *peer, const char *call,
                         enum round_outcome outcome, const char *text);
 bool aggregator_known(void *self, const char *peer); /* without the lock: the roster is fixed */

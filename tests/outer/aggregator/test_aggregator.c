@@ -49,6 +49,8 @@ struct fake {
 };
 static struct fake site[N];
 
+static void no_log(void *self, enum log_level level, const char *line);
+
 /* ---- opening
  * ------------------------------------------------------------------------------------------ */
 
@@ -650,6 +652,79 @@ static void a_round_that_cannot_be_applied_is_aborted(void **state)
     shut();
 }
 
+/* ---- what is said
+ * ------------------------------------------------------------------------------------------ */
+
+static char heard_log[1 << 14];
+static uint64_t later_ms;
+static const struct env_ops *real_ops;
+
+static void log_hear(void *self, enum log_level level, const char *line)
+{
+    (void)self, (void)level;
+    strncat(heard_log, line, sizeof heard_log - strlen(heard_log) - 2);
+    strcat(heard_log, "\n");
+}
+
+static uint64_t now_later(struct env *w)
+{
+    return real_ops->now_ms(w) + later_ms;
+}
+
+/* In strict mode: who is waited for, since when, how much of its bytes came, and who holds streams
+ * meanwhile. */
+static void the_log_says_who_is_waited_for(void **state)
+{
+    (void)state;
+    static struct env_ops ops;
+    size_t n;
+    void *upload;
+    begin(true);
+    hello_all();
+    assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT);
+    uint8_t *payload = payload_of(2, 0, &n);
+    struct wire_contribution m = header(&site[2], 0, payload, n);
+    assert_int_equal(offer(&site[2], &m, &upload).outcome, ROUND_RESUME);
+    assert_int_equal(chunk(upload, payload, 0, 100).outcome, ROUND_NONE);
+    real_ops = t.env->ops;
+    ops = *real_ops;
+    ops.now_ms = now_later;
+    t.env->ops = &ops;
+    later_ms = 12000;
+    *heard_log = 0;
+    log_to(log_hear, NULL);
+    work();
+    char sent[64];
+    snprintf(sent, sizeof sent, "sent=100/%zu idle_s=12", n);
+    assert_non_null(strstr(heard_log, "ev=waiting fragment=0 round=0 since_s=12 missing=b"));
+    assert_non_null(strstr(heard_log, "missing=c"));
+    assert_non_null(strstr(heard_log, sent));
+    assert_non_null(strstr(heard_log, "ev=receiving streams=c:1"));
+    assert_null(strstr(heard_log, "missing=a"));
+    *heard_log = 0;
+    work(); /* not again before twice the time */
+    assert_string_equal(heard_log, "");
+    for (int i = 0; i < 3; i++) { /* one limiter for refusals, whatever else the site says */
+        struct wire_contribution bad = {.head = head(&site[1]), .weight = -1};
+        void *none;
+        assert_int_equal(offer(&site[1], &bad, &none).outcome, ROUND_INVALID);
+        hello(&site[1], true);
+        if (i == 1)
+            later_ms += 31000;
+    }
+    const char *first = strstr(heard_log, "ev=refused"), *second = first;
+    assert_non_null(first);
+    second = strstr(first + 1, "ev=refused");
+    assert_non_null(second);
+    assert_non_null(strstr(second, "repeats=1"));
+    assert_null(strstr(second + 1, "ev=refused"));
+    log_to(no_log, NULL);
+    t.env->ops = real_ops;
+    finish(upload, false);
+    free(payload);
+    shut();
+}
+
 /* ---- who may
  * ------------------------------------------------------------------------------------------ */
 
@@ -1188,6 +1263,7 @@ int main(void)
         cmocka_unit_test_setup(bad_payloads_are_never_accepted, fresh),
         cmocka_unit_test_setup(norms_out_of_bounds_are_refused, fresh),
         cmocka_unit_test_setup(a_round_that_cannot_be_applied_is_aborted, fresh),
+        cmocka_unit_test_setup(the_log_says_who_is_waited_for, fresh),
         cmocka_unit_test_setup(only_the_named_site_is_served, fresh),
         cmocka_unit_test_setup(a_second_process_of_a_site_is_refused, fresh),
         cmocka_unit_test_setup(an_accept_counts_again_only_after_hello, fresh),
