@@ -24,9 +24,9 @@ struct aggregator_options {
     bool strict;
     uint64_t straggler_ms;
     /* After each commit, with what the round waited since its first contribution; in the thread of
-     * work(). NULL: nobody asks. */
+     * work(). NULL: not called. */
     void (*committed)(void *self, const struct manifest *m, uint64_t waited_ms);
-    /* A site has adopted a state (wire_report.round): after each report. NULL: nobody asks. */
+    /* A site has adopted a state (wire_report.round): after each report. NULL: not called. */
     void (*adopted)(void *self, unsigned site, const struct wire_report *m);
     void *self;
     unsigned index, count; /* of several that share the fragments: fragment f is of the one at f %
@@ -60,7 +60,7 @@ void aggregator_close(struct aggregator *a);
  * environment's now_ms. */
 struct aggregator_site_status {
     bool bound, left;
-    uint64_t heard_ms;   /* world's now_ms of its last call; 0: never in this epoch */
+    uint64_t heard_ms;   /* env's now_ms of its last call; 0: never in this epoch */
     uint64_t missing_ms; /* since when a round waits for it; 0: none does */
     int64_t step;
     double loss, tokens_per_second; /* NAN: not reported */

@@ -144,7 +144,7 @@ void aggregator_refused(struct aggregator *a, int site, const char *peer, const 
 {
     char quoted[1024], from[256];
     uint64_t now_ms = aggregator_now(a);
-    struct aggregator_site *s = site >= 0 ? &a->site[site] : &a->stranger;
+    struct aggregator_site *s = site >= 0 ? &a->site[site] : &a->unknown_peer;
     if (s->refused == outcome && now_ms - s->refused_ms < REFUSED_LOG_MS) {
         s->repeats++;
         return;

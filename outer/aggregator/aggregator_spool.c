@@ -166,9 +166,9 @@ static enum round_outcome step_offer(struct aggregator *a, unsigned site,
     return step_event(a, event_of(a, ROUND_OFFER, site, m, 0), answer);
 }
 
-/* One part file per site, fragment and round: a beginning of other bytes is nobody's any more. Only
- * a site that offers a second time, or did so before this process began, can have left one: a look
- * at each of a thousand sites would cost a million names a round. */
+/* One part file per site, fragment and round: parts of other bytes are removed. Only a site that
+ * offers a second time, or did so before this process began, can have left one: listing the
+ * directory for each of 1,000 sites would read 1,000,000 names a round. */
 static enum err parts_clear(struct aggregator *a, const struct upload *up)
 {
     struct arena scratch = arena_make(0);
@@ -217,8 +217,8 @@ static void upload_free(struct aggregator *a, struct upload *up)
     free(up);
 }
 
-/* Somebody is inside the files that this contribution would open: the next try finds what came of
- * it. */
+/* Is another thread working on the files that this contribution would open? Then the site tries
+ * again later. */
 static bool upload_busy(const struct aggregator *a, unsigned site,
                         const struct wire_contribution *m)
 {
@@ -338,7 +338,7 @@ void aggregator_offer(void *self, const char *peer, const struct wire_contributi
         return;
     }
     if (upload_busy(a, (unsigned)site, m)) {
-        say(answer, ROUND_FULL, "what came of it before is still being stored or verified");
+        say(answer, ROUND_FULL, "the bytes sent before are still being stored or verified");
         answer->retry_ms = BUSY_RETRY_MS;
         return;
     }
@@ -355,8 +355,8 @@ void aggregator_offer(void *self, const char *peer, const struct wire_contributi
 /* ---- chunks
  * ------------------------------------------------------------------------------------------- */
 
-/* May this chunk be stored? Asked again once it is: the world may have gone on. NEW: the answer is
- * still open. */
+/* May this chunk be stored? Asked again after the chunk is stored, because the round may have been
+ * committed meanwhile. BLOCKS_NEW: it may. */
 static enum blocks_fit chunk_fits(struct aggregator *a, const struct upload *up, uint64_t offset,
                                   size_t n, struct wire_answer *answer)
 {
@@ -526,7 +526,7 @@ static void contribution_settle(struct aggregator *a, struct upload *up, struct 
         return;
     }
     if (step_offer(a, up->site, &up->header, answer) != ROUND_RESUME)
-        return; /* the world went on: committed meanwhile, or a newer process of the site was bound
+        return; /* overtaken: committed meanwhile, or a newer process of the site was bound
                  */
     if (!wrong) {
         up->verdict = norm_check(a, up);

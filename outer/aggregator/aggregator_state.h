@@ -27,7 +27,7 @@ struct upload { /* one contribution on its way in */
     enum upload_state state;
     unsigned storing;  /* chunks; a superseded stream may still have some */
     uint64_t chunk_ms; /* when its last chunk was stored, or it was opened */
-    enum err verdict;  /* what came out of that, and its sentence */
+    enum err verdict;  /* result of the verification, and its sentence */
     char why[AGGREGATOR_TEXT_MAX];
     const struct codec *codec; /* of its round */
     uint8_t *grid;             /* of its round: the state's may change while it is verified */
@@ -76,7 +76,7 @@ struct aggregator {
     struct journal journal;
     uint64_t epoch, instance;
     struct aggregator_site site[ROUND_SITES_MAX],
-        stranger;       /* callers that are no site share one refusal */
+        unknown_peer;   /* callers that are no site share one refusal */
     struct set touched; /* sites whose status may have changed since it was shown */
     struct aggregator_fragment fragment[ROUND_FRAGMENTS_MAX];
     struct upload *uploads;
@@ -162,11 +162,11 @@ struct spool_check {
 };
 enum err aggregator_spool_verify(const struct aggregator *a, const struct spool_check *s,
                                  double *squares) MUST;
-/* Removes the spool directory of a round that is over; while something in it is being verified,
- * whoever ends last does. */
+/* Removes the spool directory of a round that is over; while a contribution in it is being
+ * verified, the end of that verification removes it. */
 enum err aggregator_spool_drop(struct aggregator *a, unsigned fragment, uint64_t round) MUST;
-/* The disk failed the answer: full is the site's business to try again, all else is the end of this
- * process. */
+/* A disk that is full and a lack of memory are answered `full`: the site tries again. Any other
+ * error halts this process. */
 void aggregator_say_failed(struct aggregator *a, enum err e, struct wire_answer *answer);
 /* Removes spool directories of rounds that are over, but for the last round's where it may be
  * encoded again. */

@@ -205,7 +205,7 @@ size_t codec_spike(struct codec_work *w, const uint8_t *codes, const float *z, s
     return count;
 }
 
-void codec_leak(float *residual, double *forgotten, float beta, size_t count)
+void codec_residual_decay(float *residual, double *forgotten, float beta, size_t count)
 {
     if (beta == 1.0f)
         return;

@@ -187,9 +187,9 @@ enum { CODEC_SPIKE = 4096 };
 size_t codec_spike(struct codec_work *w, const uint8_t *codes, const float *z, size_t count,
                    float *value);
 
-/* Leak: residual *= beta in place (host), and forgotten += what that took away (f64; NULL: not
- * booked). Called where z is formed, before delta; trained = included + residual + forgotten. beta
- * 1 does nothing. */
-void codec_leak(float *residual, double *forgotten, float beta, size_t count);
+/* Error-feedback decay: residual *= beta in place (host), and forgotten += the discarded part (f64;
+ * NULL: not booked). Called where z is formed, before delta; trained = included + residual +
+ * forgotten. beta 1 does nothing. */
+void codec_residual_decay(float *residual, double *forgotten, float beta, size_t count);
 
 #endif

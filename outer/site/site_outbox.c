@@ -190,7 +190,7 @@ static enum err form(struct site_slot *l, const struct site_submission *w, float
     if (l->forgotten)
         memcpy(l->forgotten, state->forgotten, n * sizeof *l->forgotten);
     bool fresh = schedule_backs_off(&s->replica->schedule, state->backlog);
-    codec_leak(l->residual, l->forgotten, fresh ? 0 : s->o.error_feedback_decay, n);
+    codec_residual_decay(l->residual, l->forgotten, fresh ? 0 : s->o.error_feedback_decay, n);
     theta = staging_in(g, STAGING_THETA, host, n);
     if (host == state->theta)
         staging_keep(g, STAGING_THETA, host);

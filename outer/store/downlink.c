@@ -49,7 +49,7 @@ enum err downlink_sum(struct outer_state *m, unsigned fragment, uint8_t *aggrega
     ASSERT(m->o.reencodes);
     TRY_ALLOC(made);
     if (schedule_backs_off(&m->schedule, s->backlog))
-        codec_leak(residual, m->spare.forgotten, 0, count);
+        codec_residual_decay(residual, m->spare.forgotten, 0, count);
     TRY(codec_sum(c, &call, z, m->spare.theta, payloads, n));
     for (size_t i = 0; i < count; i++)
         z[i] += residual[i];

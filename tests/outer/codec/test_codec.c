@@ -962,7 +962,7 @@ static void rounds_lose_nothing(void **state)
             delta[i] = (float)((int64_t)rng_below(901, RNG_TEST, i, 2001) - 1000) * 0x1p-12f;
         memset(grid, 0, sizeof grid);
         for (int round = 0; round < 8; round++) {
-            codec_leak(carried, forgotten, leak ? 0.5f : 1.0f, COUNT);
+            codec_residual_decay(carried, forgotten, leak ? 0.5f : 1.0f, COUNT);
             for (size_t i = 0; i < COUNT; i++)
                 z[0][i] = delta[i] + carried[i];
             size_t size;
