@@ -136,10 +136,9 @@ static bool block_all_zero(const uint8_t *block, size_t n, uint8_t zero)
 
 /* ---- how large a payload's values are ---- */
 
-/* The values of a block that is sent, over its scale. */
+/* The values of a block that is sent, over its scale: of floats. */
 static void block_values(enum dev_form form, float out[DEV_BLOCK], const uint8_t *block)
 {
-    unsigned bits = form_bits(form), mask = (1u << bits) - 1;
     if (form == DEV_F32) {
         memcpy(out, block, DEV_BLOCK * sizeof *out);
     } else if (form == DEV_BF16) {
@@ -147,15 +146,9 @@ static void block_values(enum dev_form form, float out[DEV_BLOCK], const uint8_t
         memcpy(halves, block, sizeof halves);
         for (size_t i = 0; i < DEV_BLOCK; i++)
             out[i] = float_of_bits((uint32_t)halves[i] << 16);
-    } else if (form == DEV_INT8 || form == DEV_INT4 || form == DEV_INT2) {
-        for (size_t i = 0; i < DEV_BLOCK; i++)
-            out[i] = (float)((int)(block[i * bits / 8] >> i * bits % 8 & mask) - form_q_max(form));
-    } else if (form == DEV_E3M0) {
-        for (size_t i = 0; i < DEV_BLOCK; i++)
-            out[i] = form_value(form, block[FORM_SCALE_BYTES + i / 2] >> i % 2 * 4 & mask, 1);
     } else {
         for (size_t i = 0; i < DEV_BLOCK; i++)
-            out[i] = form == DEV_SIGN ? 1 : form_value(form, block[i], 1);
+            out[i] = form_value(form, block[i], 1);
     }
 }
 
@@ -171,6 +164,34 @@ static double block_scale(enum dev_form form, const uint8_t *block, uint8_t own,
     return (double)scale;
 }
 
+/* Of forms whose squares over the scale's are whole numbers: at most 256 * 127^2. E3M0 is scaled by
+ * 2^14: level L stands for 2^(L-7). */
+static uint32_t block_whole_squares(enum dev_form form, const uint8_t *block)
+{
+    static const uint16_t level[8] = {0, 1 << 2, 1 << 4, 1 << 6, 1 << 8, 1 << 10, 1 << 12, 1 << 14};
+    int sum = 0;
+    if (form == DEV_INT8)
+        for (size_t i = 0; i < DEV_BLOCK; i++)
+            sum += (block[i] - 127) * (block[i] - 127);
+    else if (form == DEV_INT4)
+        for (size_t i = 0; i < DEV_BLOCK / 2; i++) {
+            int low = (block[i] & 15) - 7, high = (block[i] >> 4) - 7;
+            sum += low * low + high * high;
+        }
+    else if (form == DEV_INT2)
+        for (size_t i = 0; i < DEV_BLOCK / 4; i++)
+            for (unsigned k = 0; k < 8; k += 2) {
+                int value = (block[i] >> k & 3) - 1;
+                sum += value * value;
+            }
+    else
+        for (size_t i = 0; i < DEV_BLOCK / 2; i++) {
+            uint8_t two = block[FORM_SCALE_BYTES + i];
+            sum += level[two & FORM_LEVELS] + level[two >> 4 & FORM_LEVELS];
+        }
+    return (uint32_t)sum;
+}
+
 /* In f32, eight sums at a time: infinite from values of 2^64 on, and what is below 2^-63 counts as
  * nothing. */
 static double block_squares(enum dev_form form, const uint8_t *block, uint8_t own, uint8_t grid)
@@ -178,6 +199,12 @@ static double block_squares(enum dev_form form, const uint8_t *block, uint8_t ow
     enum { SUMS = 8 };
     float values[DEV_BLOCK], sums[SUMS] = {0};
     double sum = 0, scale = block_scale(form, block, own, grid);
+    if (form == DEV_SIGN)
+        return scale * scale * DEV_BLOCK;
+    if (form == DEV_INT8 || form == DEV_INT4 || form == DEV_INT2)
+        return scale * scale * block_whole_squares(form, block);
+    if (form == DEV_E3M0)
+        return scale * scale * 0x1p-14 * block_whole_squares(form, block);
     block_values(form, values, block);
     for (size_t i = 0; i < DEV_BLOCK; i += SUMS)
         for (size_t k = 0; k < SUMS; k++)
