@@ -2,14 +2,20 @@
  * and is no error. */
 #include <dlfcn.h>
 #include <glob.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 #include "kernels/cuda/module.h"
 #include "kernels/base/args.h"
 #include "outer/cmd/cmd.h"
 #include "outer/link/tcp.h"
+#ifdef ATOLL_NET
+#include "kernels/base/log.h"
+#include "outer/link/tls.h"
+#endif
 #include "outer/cmd/version.h"
 #include "outer/wan/namespace.h"
 
@@ -148,18 +154,58 @@ static void show_gpu(void)
            several ? "yes: several GPUs per site" : "no: ", several ? "" : err_message());
 }
 
-enum err cmd_doctor(int argc, char **argv)
+#ifdef ATOLL_NET
+struct probe {
+    const char *target, *tls, *name, *server_name;
+};
+
+/* The aggregator's own certificate says which names it answers to: beside the aggregator, where a
+ * probe dials the loopback, none of them is the address. */
+static enum err probe_name(const struct probe *p, const struct link_tls *files, char name[256])
 {
-    struct args args = {
-        .command = "doctor",
-        .summary =
-            "Says what this machine and this build can do, and what is missing for the rest.",
-        .example = "atoll doctor"};
-    struct arena arena = arena_make(0);
-    enum err e = args_parse(&args, argc, argv, &arena);
-    arena_free(&arena);
-    if (e != ERR_OK || args.help)
-        return e;
+    struct tls_facts f;
+    TRY(tls_facts(&f, files->certificate));
+    snprintf(name, 256, "%s", p->server_name ? p->server_name : "");
+    if (!*name && f.server)
+        snprintf(name, 256, "%.*s", (int)strcspn(f.hosts, " "), f.hosts);
+    return ERR_OK;
+}
+
+static enum err probe(const struct probe *p, struct arena *arena)
+{
+    enum { TIMEOUT_MS = 5000 };
+    struct link_tls files;
+    struct tls_facts f;
+    struct timespec begin, end;
+    char name[256], until[32];
+    TRY_ALLOC(files.ca = arena_printf(arena, "%s/ca.pem", p->tls));
+    TRY_ALLOC(files.certificate = arena_printf(arena, "%s/%s.pem", p->tls, p->name));
+    TRY_ALLOC(files.key = arena_printf(arena, "%s/%s.key", p->tls, p->name));
+    TRY(probe_name(p, &files, name));
+    TRY(tls_current(files.certificate, (int64_t)time(NULL)));
+    log_min(LOG_ERROR); /* the sentence says it */
+    signal(SIGPIPE, SIG_IGN);
+    struct link_dial d = {.target = p->target, .server_name = name, .tls = files};
+    struct tls_question q = {
+        .files = &files, .target = p->target, .server_name = name, .timeout_ms = TIMEOUT_MS};
+    TRY(tls_force13());
+    TRY(tls_peer(&q, &f));
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    TRY(link_probe(&d, TIMEOUT_MS));
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    time_t until_s = (time_t)f.until_unix;
+    struct tm tm;
+    if (!gmtime_r(&until_s, &tm) || !strftime(until, sizeof until, "%Y-%m-%d", &tm))
+        *until = 0;
+    printf("aggregator yes: %s is %s, certificate until %s; connection and call took %.0f ms\n",
+           p->target, f.uri, until,
+           (double)(end.tv_sec - begin.tv_sec) * 1e3 + (double)(end.tv_nsec - begin.tv_nsec) / 1e6);
+    return ERR_OK;
+}
+#endif
+
+static void machine(void)
+{
     printf("%s\n", version_line());
     show_cpu();
     show_memory();
@@ -169,5 +215,44 @@ enum err cmd_doctor(int argc, char **argv)
     show_wan();
     show_driver();
     show_gpu();
-    return ERR_OK;
+}
+
+enum err cmd_doctor(int argc, char **argv)
+{
+#ifdef ATOLL_NET
+    struct probe p = {.tls = "tls", .name = "aggregator"};
+    const struct args_option options[] = {
+        {"aggregator", ARGS_TEXT, &p.target, .value = "HOST:PORT",
+         .help = "Only this: does an aggregator answer there, over TLS, with a certificate of the "
+                 "run? A probe for service managers."},
+        {"tls", ARGS_TEXT, &p.tls, .value = "DIR",
+         .help = "For it: directory of the certificates."},
+        {"name", ARGS_TEXT, &p.name, .value = "NAME",
+         .help = "For it: the certificate to show, NAME.pem; any of the run will do."},
+        {"aggregator-name", ARGS_TEXT, &p.server_name, .value = "NAME",
+         .help = "For it: DNS name in the aggregator's certificate, when it is not HOST."},
+    };
+#endif
+    struct args args = {
+        .command = "doctor",
+        .summary = "Says what this machine and this build can do, and what is missing for the "
+                   "rest; or whether an aggregator answers.",
+        .example = "atoll doctor --aggregator localhost:7443 --tls tls",
+#ifdef ATOLL_NET
+        .options = options,
+        .count = sizeof options / sizeof *options,
+#endif
+    };
+    struct arena arena = arena_make(0);
+    enum err e = args_parse(&args, argc, argv, &arena);
+    if (e == ERR_OK && !args.help) {
+#ifdef ATOLL_NET
+        if (p.target)
+            e = probe(&p, &arena);
+        else
+#endif
+            machine();
+    }
+    arena_free(&arena);
+    return e;
 }

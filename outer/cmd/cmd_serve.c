@@ -23,7 +23,8 @@
 enum {
     LOOK_MS = 500,
     LEAVE_MS = 10000, /* after the last report: sites say good-bye */
-    GRACE_MS = 3000   /* for answers under way at the end */
+    SELF_CALL_MS = 30000,
+    GRACE_MS = 3000 /* for answers under way at the end */
 };
 
 struct serve {
@@ -120,6 +121,7 @@ static enum err certificate_check(struct serve *v)
 static enum err open_link(struct serve *v)
 {
     struct link_listen l = {.address = v->run.o.serve_listen,
+                            .self_call_ms = SELF_CALL_MS,
                             .sites = (unsigned)v->run.o.outer_sites.count,
                             .receive_bytes = (uint64_t)v->run.o.serve_receive_mib << 20,
                             .book = ledger_book_add,
@@ -218,6 +220,10 @@ static enum err run(struct serve *v)
         serve_tell_show(&v->tell, &now);
         if (signal == SIGUSR2)
             status_say(v, &now);
+        else if (link_silent(v->server))
+            return err_set(ERR_LINK,
+                           "this aggregator does not answer at its own port any more: it ends, to "
+                           "be started again; everything accepted is stored");
         else if (signal > 0 || now.failed != ERR_OK || link_stopped(v->server))
             return stopped(&now);
         if (now.done && !done_ms)

@@ -142,6 +142,7 @@ struct link_listen {
     uint32_t keepalive_ms;
     uint32_t look_ms;       /* as above */
     unsigned sites;         /* that may come; 0: not known, many */
+    uint32_t self_call_ms;  /* how often it calls its own port, over a new connection; 0: never */
     uint64_t receive_bytes; /* memory for what comes in and is not yet stored, of all sites
                                together; 0: link_receive_bytes */
     ledger_sink *book;      /* as above, with the site's name */
@@ -162,6 +163,11 @@ enum err link_open(struct link **l, const struct link_dial *d) MUST;
 enum err link_serve(struct link_server **s, const struct link_listen *l,
                     const struct link_service *service, int *port) MUST; /* ERR_BUSY: port in use */
 bool link_stopped(const struct link_server *s); /* the service asked to halt */
+/* Its own calls succeeded once and do not any more: end the process, and start it again. */
+bool link_silent(const struct link_server *s);
+/* One connection, one call to gRPC's health service: ERR_OK when an aggregator answers there that
+ * this certificate's authority vouches for; else why not. */
+enum err link_probe(const struct link_dial *d, uint32_t timeout_ms) MUST;
 void link_shutdown(struct link_server *s,
                    uint32_t grace_ms); /* returns when all calls have ended */
 

@@ -499,3 +499,23 @@ enum err link_open(struct link **out, const struct link_dial *d)
     *out = &l->base;
     return ERR_OK;
 }
+
+enum err link_probe(const struct link_dial *d, uint32_t timeout_ms)
+{
+    struct link *base;
+    TRY(link_open(&base, d));
+    struct link_grpc *l = (struct link_grpc *)base;
+    grpc_channel *channel = l->channels[LINK_CONTROL];
+    void *method = grpc_channel_register_call(channel, LINK_HEALTH_PATH, NULL, NULL);
+    struct link_call *c = link_call_open(channel, method, l->cq, timeout_ms);
+    enum err e = c ? ERR_OK : err_set(ERR_MEMORY, "no memory for a call to %s", l->target);
+    if (c) {
+        if (link_call_send(c, link_buffer((const uint8_t *)"", 0)) && link_call_half_close(c) &&
+            link_call_recv_start(c))
+            link_call_wait(c, &c->recv);
+        e = link_result(l, c);
+        link_call_close(c);
+    }
+    base->ops->close(base);
+    return e;
+}

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include "kernels/base/log.h"
+#include "outer/link/grpc/link_accept.h"
 #include "outer/link/grpc/link_server.h"
 
 enum {
@@ -110,6 +111,9 @@ static grpc_server *server_make(grpc_resource_quota *quota, int keepalive)
         {GRPC_ARG_INTEGER,
          (char *)"grpc.max_concurrent_streams",
          {.integer = 2 * SERVER_CALLS_PER_SITE_MAX}},
+        {GRPC_ARG_INTEGER,
+         (char *)"grpc.server_handshake_timeout_ms",
+         {.integer = ACCEPT_PENDING_MS}},
         {GRPC_ARG_INTEGER, (char *)"grpc.max_connection_age_ms", {.integer = CONNECTION_AGE_MS}},
         {GRPC_ARG_INTEGER,
          (char *)"grpc.max_connection_age_grace_ms",
@@ -140,6 +144,7 @@ static void server_free(struct link_server *s)
         server_core_free(s);
     if (s->cq)
         link_core_close();
+    accept_unwatch(s->sockets.port);
     link_sockets_close(&s->sockets);
     ASSERT(s->buffers_free == s->buffers_made);
     for (unsigned i = 0; i < s->buffers_made; i++)
@@ -186,17 +191,24 @@ static enum err server_bind(struct link_server *s, int *port)
 /* Signals are for the threads that the program means, not for ours. */
 static enum err server_threads(struct link_server *s)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool worker = pthread_create(&s->worker, NULL, server_work_main, s) == 0;
-    bool acceptor = worker && pthread_create(&s->acceptor, NULL, server_admission_main, s) == 0;
+    struct {
+        pthread_t *thread;
+        void *(*body)(void *);
+    } all[] = {{&s->worker, server_work_main},
+               {&s->guard, server_guard_main},
+               {&s->acceptor, server_admission_main}};
+    unsigned count = sizeof all / sizeof *all, started = 0;
+    sigset_t every, before;
+    sigfillset(&every);
+    pthread_sigmask(SIG_SETMASK, &every, &before);
+    while (started < count && pthread_create(all[started].thread, NULL, all[started].body, s) == 0)
+        started++;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (acceptor)
+    if (started == count)
         return ERR_OK;
-    server_work_stop(s);
-    if (worker)
-        pthread_join(s->worker, NULL);
+    server_work_stop(s); /* the acceptor is last: it never runs then */
+    while (started--)
+        pthread_join(*all[started].thread, NULL);
     return err_set(ERR_MEMORY, "cannot start the aggregator's threads");
 }
 
@@ -243,6 +255,7 @@ static enum err settings_copy(struct link_server *s, const struct link_listen *l
     s->sites = l->sites;
     s->book = l->book;
     s->book_self = l->book_self;
+    s->self_ms = l->self_call_ms;
     s->keepalive_ms = l->keepalive_ms ? l->keepalive_ms : LINK_KEEPALIVE_MS;
     s->look_ms = l->look_ms ? l->look_ms : LINK_LOOK_MS;
     s->look_count = l->sites ? l->sites : LOOKS_LEAST;
@@ -269,12 +282,14 @@ static enum err server_open(struct link_server *s, const struct link_listen *l, 
     s->sockets.certificate_bytes = tls_certificate_bytes(&pem);
     tls_forget(&pem);
     TRY(settings_copy(s, l));
+    accept_raise_descriptors();
     TRY(link_core_open(&s->cq, windows_wide(l)));
     server_core_make(s, l->receive_bytes);
     TRY(server_bind(s, port));
     s->sockets.port = (uint16_t)*port;
     s->sockets.listening = true;
     s->sockets.keepalive_ms = s->keepalive_ms;
+    accept_watch((uint16_t)*port);
     return server_threads(s);
 }
 
@@ -298,6 +313,11 @@ enum err link_serve(struct link_server **out, const struct link_listen *l,
     return ERR_OK;
 }
 
+bool link_silent(const struct link_server *s)
+{
+    return atomic_load(&s->silent);
+}
+
 bool link_stopped(const struct link_server *s)
 {
     return atomic_load(&s->stopped);
@@ -318,6 +338,7 @@ void link_shutdown(struct link_server *s, uint32_t grace_ms)
     server_work_stop(s);
     server_wake_held(s);
     pthread_join(s->worker, NULL);
+    pthread_join(s->guard, NULL);
     grpc_server_shutdown_and_notify(s->server, s->notify, s);
     calls_wait(s, link_now_ms() + grace_ms);
     pthread_mutex_lock(&s->mutex);

@@ -7,6 +7,7 @@
  *   server_stream.c     contributions: streams, chunks, buffers
  *   server_slots.c      which streams of contributions are received at a time
  *   server_fetch.c      downloads
+ *   server_guard.c      pending connections, the own certificate, calls to the own port
  * The admission thread hands each call to a thread of its own: calls are few (a handful per site,
  * limited) and long (held polls, contributions). The service runs under one lock, but for what may
  * take long for one contribution: that runs on its call's thread. The work thread calls work().
@@ -83,15 +84,19 @@ struct link_server {
     grpc_server *server;
     void *methods[LINK_METHODS];
     struct request requests[SERVER_REQUESTS];
-    pthread_t acceptor, worker;
+    pthread_t acceptor, worker, guard;
     char *ca, *certificate, *key, *address;
     struct link_tls files;
     char uri[TLS_URI_MAX]; /* this process's own */
     uint32_t keepalive_ms, look_ms;
     _Atomic uint64_t stamp;
-    atomic_bool stopped;
-    pthread_mutex_t service_mutex; /* the service's functions */
-    pthread_mutex_t mutex;         /* guards all below */
+    atomic_bool stopped, silent;
+    uint64_t own_looked_ms;         /* the guard's, as all up to self_armed */
+    uint64_t self_ms, self_next_ms; /* how often it calls its own port, 0: never; when next */
+    unsigned self_failures;         /* in a row */
+    bool self_armed;                /* such a call has succeeded */
+    pthread_mutex_t service_mutex;  /* the service's functions */
+    pthread_mutex_t mutex;          /* guards all below */
     pthread_cond_t changed, given_back, stored;
     uint8_t *buffers[SERVER_BUFFERS]; /* WIRE_CHUNK_BYTES each, made at the first use; the first
                                          `buffers_free` are unused */
@@ -132,11 +137,16 @@ void server_work_stop(struct link_server *s);
 void server_wake_held(struct link_server *s);
 bool server_stopping(struct link_server *s);
 bool server_answer(struct link_call *c, enum wire_kind kind, const void *answer, struct arena *a);
-/* The first message; one that does not come in time ends the call. ERR_MEMORY, ERR_PROTO. */
+/* NULL: it did not come in time, which ends the call, or there is none. */
+grpc_byte_buffer *server_first_message(struct link_call *c);
+/* The same, decoded. ERR_MEMORY, ERR_PROTO. */
 enum err server_request(struct link_call *c, enum wire_kind kind, void *message,
                         struct arena *a) MUST;
 void server_refuse(struct link_call *c, enum err e); /* a request that could not be read */
 void server_serve_small(struct server_call *call);
+
+/* ---- server_guard.c ---- */
+void *server_guard_main(void *server);
 
 /* ---- server_stream.c, server_fetch.c ---- */
 void server_serve_contribution(struct server_call *call);

@@ -34,11 +34,22 @@ static void peer_text(char out[LINK_PEER_MAX], const struct sockaddr_in6 *a)
              ntohs(a->sin6_port));
 }
 
-static uint64_t cookie_of(int fd)
+uint64_t link_socket_cookie(int fd)
 {
     uint64_t cookie = 0;
     socklen_t n = sizeof cookie;
     return getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &n) == 0 ? cookie : 0;
+}
+
+void link_socket_peer(int fd, char peer[LINK_PEER_MAX], char source[LINK_PEER_MAX])
+{
+    struct sockaddr_in6 a;
+    peer[0] = source[0] = 0;
+    if (!address_of(fd, true, &a))
+        return;
+    peer_text(peer, &a);
+    snprintf(source, LINK_PEER_MAX, "%s", peer);
+    source[strlen(source) - strlen(strrchr(source, ':'))] = 0;
 }
 
 static void count(struct link_sockets *s, uint64_t sent, uint64_t received)
@@ -51,7 +62,8 @@ static void read_one(struct link_sockets *s, struct link_socket *k)
 {
     struct tcp_info info = {0};
     socklen_t n = sizeof info;
-    if (cookie_of(k->fd) != k->cookie || getsockopt(k->fd, IPPROTO_TCP, TCP_INFO, &info, &n) != 0)
+    if (link_socket_cookie(k->fd) != k->cookie ||
+        getsockopt(k->fd, IPPROTO_TCP, TCP_INFO, &info, &n) != 0)
         return;
     uint64_t sent = info.tcpi_bytes_sent - info.tcpi_bytes_retrans,
              received = info.tcpi_bytes_received;
@@ -100,7 +112,7 @@ static void add(struct link_sockets *s, int fd, uint64_t cookie, const struct so
 static void look(struct link_sockets *s, int fd)
 {
     struct sockaddr_in6 here, peer;
-    uint64_t cookie = cookie_of(fd);
+    uint64_t cookie = link_socket_cookie(fd);
     unsigned at = (unsigned)fd < s->at_room ? s->at[fd] : 0;
     if (!cookie)
         return;
@@ -223,6 +235,28 @@ uint64_t link_sockets_own(struct link_sockets *s, const char *peer, const char *
     return own(s, peer, site);
 }
 
+void link_sockets_own_call(struct link_sockets *s, uint64_t cookie)
+{
+    for (unsigned i = 0; cookie && i < s->count; i++)
+        if (s->list[i].cookie == cookie)
+            s->list[i].own = true;
+}
+
+unsigned link_sockets_of(const struct link_sockets *s, const char *site)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < s->count; i++)
+        n += s->list[i].there && strcmp(s->list[i].site, site) == 0;
+    return n;
+}
+
+void link_sockets_end(const struct link_sockets *s, uint64_t cookie)
+{
+    for (unsigned i = 0; cookie && i < s->count; i++)
+        if (s->list[i].cookie == cookie && link_socket_cookie(s->list[i].fd) == cookie)
+            shutdown(s->list[i].fd, SHUT_RDWR);
+}
+
 void link_sockets_spoke(struct link_sockets *s, const char *site, uint64_t now_ms,
                         bool after_silence)
 {
@@ -246,6 +280,8 @@ static void row_begin(const struct link_sockets *s, const struct link_socket *k,
 
 static bool row_make(const struct link_sockets *s, struct link_socket *k, struct ledger_row *row)
 {
+    if (k->own)
+        return false;
     if (!*k->site && (k->there || !s->listening)) /* whose it is, its first call will say */
         return false;
     if (!k->told) {

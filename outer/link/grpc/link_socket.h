@@ -18,6 +18,7 @@ struct link_socket {
     char site[LEDGER_SITE_MAX];      /* whose calls it carries; "": not known yet, not counted */
     uint64_t sent, received, resent; /* when last read */
     uint64_t booked_sent, booked_received, booked_resent;
+    bool own;                   /* of this process to itself: not booked */
     uint64_t spoke_ms, idle_ms; /* last time of a call; silence not booked yet */
 };
 struct link_sockets {
@@ -35,6 +36,11 @@ struct link_sockets {
                           lost with it */
 };
 
+/* Of any socket: the kernel's name, 0: it is none. */
+uint64_t link_socket_cookie(int fd);
+/* The other end of a TCP socket: gRPC's spelling, and the address alone. */
+void link_socket_peer(int fd, char peer[LINK_PEER_MAX], char source[LINK_PEER_MAX]);
+
 void link_sockets_close(struct link_sockets *s);
 void link_sockets_scan(struct link_sockets *s); /* finds new ones, reads all */
 /* Scans when fewer than expected are known, else reads those: a few system calls. For a site's end.
@@ -49,6 +55,11 @@ uint64_t link_sockets_received(const struct link_sockets *s, uint64_t cookie);
 /* The connections with this peer are this site's (a site's end: its own, any name). Its name, for
  * the functions above; 0: not found. */
 uint64_t link_sockets_own(struct link_sockets *s, const char *peer, const char *site);
+/* The connection is this process's own: nothing of it is booked. */
+void link_sockets_own_call(struct link_sockets *s, uint64_t cookie);
+/* Connections of this site that were there at the last scan. */
+unsigned link_sockets_of(const struct link_sockets *s, const char *site);
+void link_sockets_end(const struct link_sockets *s, uint64_t cookie); /* this connection */
 /* A call begins or ends on the connections of this site (NULL: on any). after_silence: none was
  * under way before. */
 void link_sockets_spoke(struct link_sockets *s, const char *site, uint64_t now_ms,

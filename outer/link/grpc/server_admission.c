@@ -10,9 +10,14 @@
 #include <string.h>
 #include <time.h>
 #include "kernels/base/log.h"
+#include "outer/link/grpc/link_accept.h"
 #include "outer/link/grpc/link_server.h"
 
-enum { UNKNOWN_PEER_CALLS_MAX = 32, UNKNOWN_LOG_MS = 60000 };
+enum {
+    UNKNOWN_PEER_CALLS_MAX = 32,
+    UNKNOWN_LOG_MS = 60000,
+    CONNECTIONS_PER_SITE_MAX = 64 /* control, bulk, and those that have died unnoticed */
+};
 
 /* ---- who is calling ---- */
 
@@ -78,7 +83,10 @@ static void socket_begin(struct server_call *call, grpc_call *core) /* under the
 {
     struct link_server *s = call->server;
     char *from = grpc_call_get_peer(core);
+    accept_known(s->sockets.port, from);
     call->socket = link_sockets_own(&s->sockets, from, server_site_of(call->peer));
+    if (strcmp(call->peer, s->uri) == 0)
+        link_sockets_own_call(&s->sockets, call->socket);
     link_sockets_spoke(&s->sockets, server_site_of(call->peer), link_now_ms(),
                        calls_of(s, call->peer) == 0);
     gpr_free(from);
@@ -98,7 +106,7 @@ static void book(const struct server_call *call,
     link_sockets_settle(&s->sockets, call->socket);
     server_book_sockets(s);
     link_sockets_spoke(&s->sockets, server_site_of(call->peer), link_now_ms(), false);
-    if (!s->book)
+    if (!s->book || strcmp(call->peer, s->uri) == 0)
         return;
     snprintf(row->site, sizeof row->site, "%s", server_site_of(call->peer));
     s->book(s->book_self, row);
@@ -142,6 +150,9 @@ static void call_close(struct server_call *call)
 static void serve_health(struct server_call *call)
 {
     static const uint8_t SERVING[] = {0x08, 0x01}; /* HealthCheckResponse.status = SERVING */
+    grpc_byte_buffer *request = server_first_message(call->c); /* its content means nothing here */
+    if (request)
+        grpc_byte_buffer_destroy(request);
     link_call_send(call->c, link_buffer(SERVING, sizeof SERVING));
     link_call_reply(call->c, GRPC_STATUS_OK, "");
 }
@@ -275,6 +286,20 @@ static void call_about(struct link_server *s, struct server_call *call, const st
         unknown_method_log(s, call, &r->details);
 }
 
+/* A site that opens one connection after the other would leave no descriptors for the rest. Under
+ * the server's mutex. */
+static void connections_limit(struct link_server *s, struct server_call *call)
+{
+    const char *site = server_site_of(call->peer);
+    if (link_sockets_of(&s->sockets, site) <= CONNECTIONS_PER_SITE_MAX)
+        return;
+    link_sockets_scan(&s->sockets); /* without those that have closed meanwhile */
+    if (link_sockets_of(&s->sockets, site) <= CONNECTIONS_PER_SITE_MAX)
+        return;
+    call->verdict = SERVER_BUSY;
+    link_sockets_end(&s->sockets, call->socket);
+}
+
 /* False: no thread, or no room. */
 static bool call_start(struct link_server *s, struct server_call *call, const struct request *r)
 {
@@ -283,6 +308,7 @@ static bool call_start(struct link_server *s, struct server_call *call, const st
     if (room) {
         call_about(s, call, r);
         socket_begin(call, r->call);
+        connections_limit(s, call);
         room = pthread_create(&call->thread, NULL, call_main, call) == 0;
     }
     if (room) {

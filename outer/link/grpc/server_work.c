@@ -80,17 +80,22 @@ bool server_answer(struct link_call *c, enum wire_kind kind, const void *answer,
            link_call_send(c, link_buffer(data, n));
 }
 
-enum err server_request(struct link_call *c, enum wire_kind kind, void *message, struct arena *a)
+grpc_byte_buffer *server_first_message(struct link_call *c)
 {
     if (!link_call_recv_start(c))
-        return err_set(ERR_PROTO, "no request");
+        return NULL;
     uint64_t until = link_now_ms() + SERVER_FIRST_MESSAGE_MS;
     while (!link_call_wait_until(c, &c->recv, until))
         if (link_now_ms() >= until) {
             grpc_call_cancel(c->call, NULL); /* then the operation comes back */
             break;
         }
-    grpc_byte_buffer *bb = link_call_received(c);
+    return link_call_received(c);
+}
+
+enum err server_request(struct link_call *c, enum wire_kind kind, void *message, struct arena *a)
+{
+    grpc_byte_buffer *bb = server_first_message(c);
     return bb ? link_decode(bb, kind, message, a) : err_set(ERR_PROTO, "no request");
 }
 

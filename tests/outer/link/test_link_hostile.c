@@ -4,6 +4,7 @@
  */
 #include <grpc/grpc_security.h>
 #include <sys/resource.h>
+#include "outer/link/grpc/link_accept.h"
 #include "outer/link/grpc/link_call.h"
 #include "tests/outer/link/link_craft.h"
 
@@ -110,12 +111,75 @@ static void health_is_served(void **state)
     uint8_t answer[8];
     grpc_byte_buffer *bb = NULL;
     hand_open(&h, port, "a");
-    assert_int_equal(hand_end(hand_call(&h, LINK_HEALTH_PATH, 5000), &bb), GRPC_STATUS_OK);
+    struct link_call *c = hand_call(&h, LINK_HEALTH_PATH, 5000);
+    assert_true(link_call_send(c, link_buffer((const uint8_t *)"", 0)));
+    assert_true(link_call_half_close(c));
+    assert_int_equal(hand_end(c, &bb), GRPC_STATUS_OK);
     assert_non_null(bb);
     assert_int_equal(link_copy(bb, 0, answer, sizeof answer), 2);
     assert_memory_equal(answer, "\x08\x01", 2); /* status: SERVING */
     grpc_byte_buffer_destroy(bb);
     hand_close(&h);
+    char target[32];
+    snprintf(target, sizeof target, "127.0.0.1:%d", port);
+    struct link_dial d = {.target = target, .tls = fake_tls("ca.pem", "aggregator")};
+    for (int i = 0; i < 50; i++)
+        if (link_probe(&d, 5000) != ERR_OK)
+            fail_msg("probe %d: %s", i, err_message());
+    link_shutdown(s, 1000);
+    assert_int_equal(link_probe(&d, 5000), ERR_LINK);
+}
+
+/* ---- the listener ---- */
+
+/* As core's does when accept() fails: nothing listens any more, and the process does not know. */
+static void listener_end(int port)
+{
+    for (int fd = 3; fd < 1024; fd++) {
+        struct sockaddr_in6 a;
+        socklen_t n = sizeof a, size = sizeof(int);
+        int listens = 0;
+        if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens &&
+            getsockname(fd, (struct sockaddr *)&a, &n) == 0 && ntohs(a.sin6_port) == port)
+            assert_int_equal(shutdown(fd, SHUT_RDWR), 0);
+    }
+}
+
+/* A connection that brings no call ends; a server that does not reach itself any more says so. */
+static void the_server_looks_after_itself(void **state)
+{
+    (void)state;
+    memset(&fake, 0, sizeof fake);
+    int port = 0;
+    char byte;
+    struct link_service service = fake_service(&fake);
+    struct link_listen listen = {.address = "127.0.0.1:0",
+                                 .sites = 2,
+                                 .tls = fake_tls("ca.pem", "aggregator"),
+                                 .keepalive_ms = FAKE_KEEPALIVE_MS,
+                                 .self_call_ms = 500};
+    struct link_server *s;
+    assert_int_equal(link_serve(&s, &listen, &service, &port), ERR_OK);
+    int bare = craft_connect(port);
+    struct timeval patience = {.tv_sec = 20};
+    setsockopt(bare, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    uint64_t start = fake_now_ms();
+    ssize_t n;
+    while ((n = recv(bare, &byte, 1, 0)) == 1) /* an alert may come before the end */
+        ;
+    assert_int_equal(n, 0);
+    assert_in_range(fake_now_ms() - start, 8000, 14000);
+    close(bare);
+    assert_true(accept_in_use());
+    for (int i = 0; i < 100 && accept_pending((uint16_t)port); i++)
+        usleep(20000); /* its own calls come and go */
+    assert_int_equal(accept_pending((uint16_t)port), 0);
+    assert_false(link_silent(s));
+    listener_end(port);
+    start = fake_now_ms();
+    while (!link_silent(s) && fake_now_ms() - start < 40000)
+        usleep(100000);
+    assert_true(link_silent(s));
     link_shutdown(s, 1000);
 }
 
@@ -447,6 +511,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unknown_methods_are_answered),
         cmocka_unit_test(health_is_served),
+        cmocka_unit_test(the_server_looks_after_itself),
         cmocka_unit_test(a_call_has_to_say_something),
         cmocka_unit_test(unknown_peers_get_few_calls),
         cmocka_unit_test(silent_sites_leave_room),

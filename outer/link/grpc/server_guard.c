@@ -1,0 +1,114 @@
+/* The aggregator looks after itself: pending connections that bring no call end, its own
+ * certificate is looked at, and from time to time it calls its own port over a new connection, as a
+ * site would.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include "kernels/base/log.h"
+#include "outer/link/grpc/link_accept.h"
+#include "outer/link/grpc/link_server.h"
+
+enum {
+    TICK_MS = 1000,
+    CALL_TIMEOUT_MS = 10000,
+    AGAIN_MS = 5000, /* after a call that failed */
+    FAILURES_MAX = 3 /* in a row; then nobody outside reaches this process either */
+};
+
+static bool guard_sleep(struct link_server *s)
+{
+    uint64_t wake = link_now_ms() + TICK_MS;
+    struct timespec until = {(time_t)(wake / 1000), (long)(wake % 1000) * 1000000};
+    pthread_mutex_lock(&s->mutex);
+    int late = 0;
+    while (!s->stopping && !late)
+        late = pthread_cond_timedwait(&s->changed, &s->mutex, &until);
+    bool go = !s->stopping;
+    pthread_mutex_unlock(&s->mutex);
+    return go;
+}
+
+static void own_certificate_look(struct link_server *s)
+{
+    struct tls_facts f;
+    uint64_t now = link_now_ms();
+    if (now - s->own_looked_ms < s->look_ms)
+        return;
+    s->own_looked_ms = now;
+    if (tls_facts(&f, s->certificate) == ERR_OK)
+        tls_log_expiry(s->certificate, &f, (int64_t)time(NULL));
+    else
+        err_clear();
+}
+
+/* Where this process reaches itself: every address means the loopback. */
+static void own_target(const struct link_server *s, char target[256])
+{
+    const char *colon = strrchr(s->address, ':');
+    int n = (int)(colon - s->address);
+    bool any4 = strncmp(s->address, "0.0.0.0:", 8) == 0,
+         any6 = strncmp(s->address, "[::]:", 5) == 0;
+    if (any4 || any6)
+        snprintf(target, 256, "%s:%u", any4 ? "127.0.0.1" : "[::1]", s->sockets.port);
+    else
+        snprintf(target, 256, "%.*s:%u", n, s->address, s->sockets.port);
+}
+
+static enum err self_call(struct link_server *s)
+{
+    char target[256], name[256];
+    struct tls_facts f;
+    TRY(tls_facts(&f, s->certificate));
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(f.hosts, " "), f.hosts);
+    own_target(s, target);
+    struct link_dial d = {.target = target, .server_name = name, .tls = s->files};
+    return link_probe(&d, CALL_TIMEOUT_MS);
+}
+
+/* The first call that succeeds arms it: where a process cannot reach itself, that says nothing. */
+static void self_look(struct link_server *s)
+{
+    char quoted[1024];
+    enum err e = self_call(s);
+    uint64_t now = link_now_ms();
+    s->self_next_ms = now + (e == ERR_OK ? s->self_ms : AGAIN_MS);
+    if (e == ERR_OK) {
+        if (!s->self_armed && !accept_in_use())
+            log_event(LOG_WARN, "accept",
+                      "ok=0 why=\"this gRPC accepts connections by another call "
+                      "than accept4: pending ones are not limited\"");
+        s->self_armed = true;
+        s->self_failures = 0;
+        return;
+    }
+    bool own_fault = tls_current(s->certificate, (int64_t)time(NULL)) != ERR_OK;
+    if (!s->self_armed || own_fault) {
+        if (s->self_failures++ == 0)
+            log_event(LOG_WARN, "self_call", "ok=0 counted=0 why=%s",
+                      log_quote(quoted, sizeof quoted, err_message()));
+        s->self_next_ms = now + s->self_ms;
+        err_clear();
+        return;
+    }
+    s->self_failures++;
+    log_event(LOG_ERROR, "self_call", "ok=0 failures=%u of=%d why=%s", s->self_failures,
+              FAILURES_MAX, log_quote(quoted, sizeof quoted, err_message()));
+    err_clear();
+    if (s->self_failures >= FAILURES_MAX)
+        atomic_store(&s->silent, true);
+}
+
+void *server_guard_main(void *server)
+{
+    struct link_server *s = server;
+    s->own_looked_ms = link_now_ms(); /* the program looked before it came here */
+    s->self_next_ms = link_now_ms() + TICK_MS;
+    while (guard_sleep(s)) {
+        accept_sweep();
+        own_certificate_look(s);
+        if (s->self_ms && link_now_ms() >= s->self_next_ms)
+            self_look(s);
+    }
+    return NULL;
+}
