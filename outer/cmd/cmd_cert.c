@@ -63,7 +63,8 @@ static enum err cert_authority(int argc, char **argv, struct arena *arena)
     struct tls_validity v = validity(days);
     char until[32];
     TRY(tls_authority(dir, run, ed25519, v));
-    printf("%s/ca.pem  authority of run %s, until %s\n%s/ca.key  its key: whoever has it can join "
+    printf("%s/ca.pem  authority of run %s, until %s\n%s/ca.key  its key: everyone who has it can "
+           "join "
            "the run; never copy it to a site\n",
            dir, run, date(until, v.until_unix), dir);
     return ERR_OK;

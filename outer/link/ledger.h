@@ -44,14 +44,14 @@ struct ledger_row {
     enum ledger_what what;
     char site[LEDGER_SITE_MAX]; /* whose link; "-": not known (a refused certificate) */
     uint32_t fragment;
-    uint64_t round;  /* LEDGER_NO_ROUND: none */
-    uint64_t calls;  /* connections, where it is one */
-    uint64_t broken; /* of these, calls that the link ended, so that nobody knows how much of them
-                        left */
-    uint64_t total;  /* transfer: its whole payload, as its two ends agreed */
-    uint64_t predicted;          /* transfer: the same from configuration and manifest alone */
-    bool done;                   /* transfer: complete, acknowledged */
-    uint64_t resent;             /* LEDGER_SOCKET: bytes that TCP sent again */
+    uint64_t round;     /* LEDGER_NO_ROUND: none */
+    uint64_t calls;     /* connections, where it is one */
+    uint64_t broken;    /* of these, calls that the link ended, so that it is not known how much of
+                           them    left */
+    uint64_t total;     /* transfer: its whole payload, as its two ends agreed */
+    uint64_t predicted; /* transfer: the same from configuration and manifest alone */
+    bool done;          /* transfer: complete, acknowledged */
+    uint64_t resent;    /* LEDGER_SOCKET: bytes that TCP sent again */
     struct ledger_side up, down; /* up: from the site to the aggregator */
 };
 typedef void ledger_sink(void *self, const struct ledger_row *row); /* any thread */

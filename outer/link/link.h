@@ -73,12 +73,12 @@ struct link_service {
                    struct wire_answer *answer);
     /* Exactly once for each upload that offer set, when no store of it is under way. complete: no
      * more comes and nothing was wrong: when all bytes are there PENDING: verify and verified
-     * follow; else RESUME. Not complete: chunk() gave a final answer; lets go of it, answer is
-     * ignored. */
+     * follow; else RESUME. Not complete: chunk() gave a final answer; releases the upload; answer
+     * is ignored. */
     void (*finish)(void *self, void *upload, bool complete, struct wire_answer *answer);
     /* Without the lock, beside any other call: verifies, makes durable. */
     void (*verify)(void *self, void *upload);
-    /* Under the lock: RECEIPT or refusal, and lets go of it. */
+    /* Under the lock: RECEIPT or refusal; releases the upload. */
     void (*verified)(void *self, void *upload, struct wire_answer *answer);
     /* PENDING: the link holds the call and asks again after work() ran, until the caller's hold
      * time ends. */
@@ -100,7 +100,7 @@ struct link_service {
     uint64_t (*work)(void *self, bool *stop);
 };
 
-/* A chunk, and the end, in one go: for callers that let nobody in between. An empty chunk is NONE.
+/* A chunk, and the end, in one go: for callers without concurrent calls. An empty chunk is NONE.
  */
 void link_service_chunk(const struct link_service *s, void *upload, uint64_t offset,
                         const uint8_t *data, size_t n, struct wire_answer *answer);
@@ -133,7 +133,7 @@ struct link_dial {
     uint32_t look_ms;      /* how often the expiry of certificates is looked at; 0: once a day */
     uint64_t rate_up, rate_down; /* bulk, bytes of payload per second; 0: as fast as it goes */
     ledger_sink *book; /* gets a row for every call when it has ended, and the kernel's counters;
-                          NULL: nobody */
+                          NULL: none */
     void *book_self;
 };
 struct link_listen {
@@ -154,8 +154,8 @@ struct link_server;
  * memory back and takes it again at every message (15-40 % of its CPU). Price: up to 1 GiB of freed
  * heap stays resident. */
 void link_tune(void);
-/* What a server of so many sites takes when nothing is said: windows for their lines, or, for many,
- * LINK_RECEIVE_MIB. */
+/* What a server of that number of sites takes when nothing is set: windows for their lines, or, for
+ * many, LINK_RECEIVE_MIB. */
 uint64_t link_receive_bytes(unsigned sites);
 /* Does not connect yet: the first call does. No system roots, no plaintext. Files replaced by
  * rename are used from the next call on; the server's from the next connection on. */

@@ -786,7 +786,7 @@ static enum err names_text(char *out, size_t size, const struct tls_request *r, 
 }
 
 /* An aggregator is a client of its own port as well: it looks whether it still answers. Its name
- * has no site's role, so that it is nobody's site. */
+ * has no site's role, so that no call of it counts as a site's. */
 static enum err leaf_make(struct making *m, const struct tls_request *r, const char *run,
                           const char *uri)
 {

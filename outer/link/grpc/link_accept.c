@@ -17,7 +17,7 @@ enum {
     PORTS_MAX = 8,
     PENDING_LEAST = 16,
     PENDING_MOST = 1024,
-    DESCRIPTOR_SHARE = 4, /* one of so many descriptors may be a pending connection's */
+    DESCRIPTOR_SHARE = 4, /* pending connections may have this part of all descriptors */
     TRIES = 4096,         /* connections that are dropped in one call of accept4 */
     LOG_MS = 60000
 };

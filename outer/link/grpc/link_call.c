@@ -18,6 +18,13 @@ const char *const link_paths[LINK_METHODS] = {
     [LINK_CONTRIBUTE] = "/atoll.Bulk/Contribute", [LINK_FETCH] = "/atoll.Bulk/Fetch",
 };
 
+const struct link_kinds link_kinds[LINK_LEAVE + 1] = {
+    [LINK_HELLO] = {WIRE_HELLO, WIRE_HELLO_ANSWER},
+    [LINK_POLL] = {WIRE_POLL, WIRE_POLL_ANSWER},
+    [LINK_REPORT] = {WIRE_REPORT, WIRE_ANSWER},
+    [LINK_LEAVE] = {WIRE_LEAVE, WIRE_ANSWER},
+};
+
 uint64_t link_now_ms(void)
 {
     struct timespec t;

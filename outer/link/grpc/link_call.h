@@ -25,6 +25,11 @@ enum link_method {
     LINK_METHODS
 };
 extern const char *const link_paths[LINK_METHODS];
+/* What the small calls carry. */
+struct link_kinds {
+    enum wire_kind request, answer;
+};
+extern const struct link_kinds link_kinds[LINK_LEAVE + 1];
 #define LINK_HEALTH_PATH "/grpc.health.v1.Health/Check" /* answered by the server itself */
 /* Texts of RESOURCE_EXHAUSTED that begin so ask for another try. */
 #define LINK_BUSY      "busy"

@@ -29,7 +29,7 @@ struct link_grpc {
     struct link_counters counters;
     struct link_sockets sockets;
     bool used[LINK_BULK + LINK_STREAMS_MAX];
-    unsigned connected; /* channels that were used: so many sockets there should be */
+    unsigned connected; /* channels that were used: the number of sockets that there should be */
     ledger_sink *book;
     void *book_self;
     bool reached; /* a verified aggregator answered: from then on a certificate that does not verify

@@ -354,21 +354,21 @@ static enum err unary_call(struct link_grpc *l, struct link_call *c, grpc_byte_b
     return e;
 }
 
-static enum err unary(struct link *base, enum link_method method, enum wire_kind kind,
-                      const void *m, uint32_t hold_ms, enum wire_kind answer_kind, void *answer)
+static enum err unary(struct link *base, enum link_method method, const void *m, uint32_t hold_ms,
+                      void *answer)
 {
     struct link_grpc *l = (struct link_grpc *)base;
     struct arena a = arena_make(WIRE_DECODE_BYTES_MAX);
     uint8_t *data;
     size_t n;
-    enum err e = wire_encode(kind, m, &a, &data, &n);
+    enum err e = wire_encode(link_kinds[method].request, m, &a, &data, &n);
     if (e == ERR_OK) {
         struct link_call *c = link_begin(l, method, LINK_CONTROL,
                                          (uint64_t)hold_ms + l->keepalive_ms + l->keepalive_ms / 2);
         e = c ? ERR_OK : ERR_MEMORY;
         if (c) {
             link_call_about(c, method, m);
-            e = unary_call(l, c, link_buffer(data, n), answer_kind, answer, &a);
+            e = unary_call(l, c, link_buffer(data, n), link_kinds[method].answer, answer, &a);
             link_end(l, c);
         }
     }
@@ -379,7 +379,7 @@ static enum err unary(struct link *base, enum link_method method, enum wire_kind
 static enum err grpc_hello(struct link *l, const struct wire_hello *m,
                            struct wire_hello_answer *answer)
 {
-    return unary(l, LINK_HELLO, WIRE_HELLO, m, 0, WIRE_HELLO_ANSWER, answer);
+    return unary(l, LINK_HELLO, m, 0, answer);
 }
 
 static enum err grpc_poll(struct link *l, const struct wire_poll *m, uint32_t hold_ms,
@@ -387,17 +387,17 @@ static enum err grpc_poll(struct link *l, const struct wire_poll *m, uint32_t ho
 {
     struct wire_poll held = *m;
     held.hold_ms = hold_ms;
-    return unary(l, LINK_POLL, WIRE_POLL, &held, hold_ms, WIRE_POLL_ANSWER, answer);
+    return unary(l, LINK_POLL, &held, hold_ms, answer);
 }
 
 static enum err grpc_report(struct link *l, const struct wire_report *m, struct wire_answer *answer)
 {
-    return unary(l, LINK_REPORT, WIRE_REPORT, m, 0, WIRE_ANSWER, answer);
+    return unary(l, LINK_REPORT, m, 0, answer);
 }
 
 static enum err grpc_leave(struct link *l, const struct wire_leave *m, struct wire_answer *answer)
 {
-    return unary(l, LINK_LEAVE, WIRE_LEAVE, m, 0, WIRE_ANSWER, answer);
+    return unary(l, LINK_LEAVE, m, 0, answer);
 }
 
 /* ---- open and close ---- */

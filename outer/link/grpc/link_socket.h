@@ -25,7 +25,7 @@ struct link_sockets {
     uint16_t port;
     bool listening;             /* the aggregator's end: what it receives goes up */
     uint64_t certificate_bytes; /* of this process's own certificate: for the model of handshakes */
-    uint64_t keepalive_ms;      /* likewise, of idle connections */
+    uint64_t keepalive_ms;      /* for the model of idle connections */
     struct link_socket *list;
     unsigned count, room;
     unsigned

@@ -1,7 +1,7 @@
 /* Calls arrive at the aggregator: identity, limits, a thread for each, and its books at the end.
- * Limits hold before a call costs more than its memory: so many calls in all, of each site, and of
- * all peers together that are in no roster. A method that does not exist is answered at once, by
- * the same path.
+ * Limits hold before a call costs more than its memory: of calls in all, of calls of each site, and
+ * of calls of all peers together that are in no roster. A method that does not exist is answered at
+ * once, by the same path.
  */
 #include <grpc/support/alloc.h>
 #include <grpc/support/time.h>

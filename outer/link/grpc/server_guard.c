@@ -13,7 +13,7 @@ enum {
     TICK_MS = 1000,
     CALL_TIMEOUT_MS = 10000,
     AGAIN_MS = 5000, /* after a call that failed */
-    FAILURES_MAX = 3 /* in a row; then nobody outside reaches this process either */
+    FAILURES_MAX = 3 /* in a row; then no site reaches this process either */
 };
 
 static bool guard_sleep(struct link_server *s)

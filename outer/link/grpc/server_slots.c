@@ -1,4 +1,4 @@
-/* Which streams of contributions are received at a time: so many as there is memory for. A stream
+/* Which streams of contributions are received at a time: as many as there is memory for. A stream
  * waits for its slot in the order of arrival. It loses the slot when a newer stream of its site and
  * fragment arrives, and when it brings next to nothing while others wait: how long that may last
  * follows from the rates at which streams were received so far.
@@ -11,7 +11,7 @@ enum {
     SILENT_LEAST_MS =
         5000, /* nothing for so long is no proof of a broken line, but reason enough */
     SILENT_MOST_MS = 60000,
-    SILENT_CHUNKS = 4,   /* the time of so many chunks at the mean rate, between these two */
+    SILENT_CHUNKS = 4,   /* chunks at the mean rate: their time, within the two limits above */
     SILENT_BYTES = 1024, /* pings and window updates of an idle connection stay below it */
     SLOWER = 64          /* than the mean by so much counts as nothing */
 };

@@ -8,7 +8,7 @@
 #include "outer/link/grpc/link_server.h"
 
 enum {
-    ACK_CHUNKS = 8, /* an Answer that tells the stored offset every so many chunks */
+    ACK_CHUNKS = 8, /* chunks between two answers that tell the stored offset */
     LOOK_MS = 1000  /* how often a stream that brings nothing is looked at */
 };
 
@@ -20,7 +20,7 @@ struct transfer { /* one contribution on its way, on one or several streams; und
     uint32_t fragment;
     void *handle;              /* the service's */
     unsigned streams, storing; /* chunks that the service is asked about or writes */
-    bool over;                 /* nobody may join or store any more */
+    bool over;                 /* no stream may join or store any more */
     struct wire_answer broken; /* what ended a joined stream before all was stored; NONE: nothing */
 };
 enum stream_state {
@@ -110,8 +110,8 @@ static void transfer_release(struct link_server *s, struct transfer *t)
         free(t);
 }
 
-/* A stream has a buffer only while it stores a chunk that has come: so many sites need no more of
- * them than a few. NULL: there is none and no memory for one. */
+/* A stream has a buffer only while it stores a chunk that has come: a few buffers serve many sites.
+ * NULL: there is none and no memory for one. */
 static uint8_t *buffer_take(struct link_server *s)
 {
     pthread_mutex_lock(&s->mutex);
@@ -149,7 +149,8 @@ static void chunk_store(struct stream *u, const struct wire_chunk *chunk, const 
     pthread_mutex_lock(&s->service_mutex);
     service->chunk(service->self, handle, chunk->offset, data, chunk->size_bytes, &u->answer);
     pthread_mutex_unlock(&s->service_mutex);
-    if (u->answer.outcome == ROUND_PENDING) { /* a slow disk holds up nobody's small calls */
+    if (u->answer.outcome ==
+        ROUND_PENDING) { /* without the lock: a slow disk must not delay small calls */
         enum err e = service->store(service->self, handle, chunk->offset, data, chunk->size_bytes);
         pthread_mutex_lock(&s->service_mutex);
         service->stored(service->self, handle, chunk->offset, chunk->size_bytes, e, &u->answer);

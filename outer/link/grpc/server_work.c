@@ -137,15 +137,6 @@ union answer {
     struct wire_poll_answer poll;
     struct wire_answer plain;
 };
-static const struct {
-    enum wire_kind request, answer;
-} kinds[] = {
-    [LINK_HELLO] = {WIRE_HELLO, WIRE_HELLO_ANSWER},
-    [LINK_POLL] = {WIRE_POLL, WIRE_POLL_ANSWER},
-    [LINK_REPORT] = {WIRE_REPORT, WIRE_ANSWER},
-    [LINK_LEAVE] = {WIRE_LEAVE, WIRE_ANSWER},
-};
-
 static void service_call(struct server_call *call, const union message *m, union answer *answer)
 {
     struct link_server *s = call->server;
@@ -166,7 +157,7 @@ void server_serve_small(struct server_call *call)
     struct arena a = arena_make(WIRE_DECODE_BYTES_MAX);
     union message m;
     union answer answer = {0};
-    enum err e = server_request(call->c, kinds[call->method].request, &m, &a);
+    enum err e = server_request(call->c, link_kinds[call->method].request, &m, &a);
     if (e != ERR_OK) {
         server_refuse(call->c, e);
     } else {
@@ -175,7 +166,7 @@ void server_serve_small(struct server_call *call)
             poll_held(call, &m.poll, &answer.poll);
         else
             service_call(call, &m, &answer);
-        if (server_answer(call->c, kinds[call->method].answer, &answer, &a))
+        if (server_answer(call->c, link_kinds[call->method].answer, &answer, &a))
             link_call_reply(call->c, GRPC_STATUS_OK, "");
         else /* or the site hung up: then this goes nowhere */
             link_call_reply(call->c, GRPC_STATUS_RESOURCE_EXHAUSTED, LINK_NO_MEMORY);

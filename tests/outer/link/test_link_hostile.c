@@ -383,7 +383,7 @@ static void silent_sites_leave_room(void **state)
     }
     for (unsigned i = 0; i < HONEST * FRAGMENTS; i++) {
         honest_wait(&x[i]);
-        assert_in_range(x[i].ms, 0, 4000); /* nobody had to be found silent first */
+        assert_in_range(x[i].ms, 0, 4000); /* no stream had to be found silent first */
     }
     assert_int_equal(receipts, HONEST * FRAGMENTS);
     for (unsigned i = 0; i < 2 * STREAMS; i++)
@@ -430,7 +430,7 @@ static void silence_costs_the_slot(void **state)
     honest_wait(&x[0]);
     honest_wait(&x[1]);
     assert_in_range(x[0].ms < x[1].ms ? x[0].ms : x[1].ms, 3000, 12000);
-    usleep(1200000); /* nobody waits any more: what silent stream is left may stay */
+    usleep(1200000); /* no stream waits any more: a silent one that is left may stay */
     unsigned lost = 0;
     for (unsigned i = 0; i < 2; i++) {
         grpc_byte_buffer *bb = link_call_recv(silent[i]); /* the answer to the offer */
@@ -451,7 +451,7 @@ static void silence_costs_the_slot(void **state)
     link_shutdown(s, 1000);
 }
 
-/* With nobody waiting a slow line may be slow: the slot stays. */
+/* While no other stream waits, a slow line keeps its slot. */
 static void silence_alone_costs_nothing(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* Who gets in, and who does not: each handshake that must be refused, and identities that the
- * handshake lets through. What breaks here is a stranger in the run, or a site that is kept out
- * without a word.
+ * handshake lets through. What breaks here is an unknown peer in the run, or a site that is kept
+ * out without a word.
  */
 #include <signal.h>
 #include "tests/outer/link/link_craft.h"
@@ -118,7 +118,7 @@ static void unlisted_and_delisted(void **state)
     l->ops->close(l);
 }
 
-/* ---- strangers by hand ---- */
+/* ---- unknown peers, by hand ---- */
 
 static int tickets;
 

@@ -1,6 +1,6 @@
-/* Bytes from strangers: what one side writes the other reads, and nothing that is cut, bent or too
- * large gets through or reads past its end. Damaged messages come from fixed seeds, so a failure
- * repeats.
+/* Bytes from unknown peers: what one side writes the other reads, and nothing that is cut, bent or
+ * too large gets through or reads past its end. Damaged messages come from fixed seeds, so a
+ * failure repeats.
  */
 #include <math.h>
 #include "kernels/base/rng.h"
