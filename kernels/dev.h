@@ -19,6 +19,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "kernels/base/arena.h"
+#include "kernels/scalar/opt.h"
+#include "kernels/scalar/types.h"
 
 enum dtype { DTYPE_F32, DTYPE_BF16 };
 static inline size_t dtype_size(enum dtype t)
@@ -136,32 +138,27 @@ struct dev_workspace { /* bytes */
 struct dev_workspace dev_workspace(const char *kind, const struct dev_shape *s);
 struct dev_range { /* a run of elements of every slab */
     size_t offset, count;
-    bool decay; /* weight decay and trust ratio apply */
 };
-struct dev_adam { /* AdamW and LAMB share their scalars. All slabs f32, same offsets */
-    float *p, *m, *v;
+struct dev_param_range { /* a tensor, or a rank's part of it, as an optimizer sees it */
+    size_t offset, count;
+    struct opt_group group;
+};
+struct dev_clip { /* device scalars, but for max_norm */
+    const double *sumsq, *loss, *targets;
+    float max_norm;
+};
+struct dev_optim {    /* one pass of an inner optimizer over ranges. All slabs f32, same offsets */
+    float *p, *m, *v; /* parameters, moments; m, v NULL where the optimizer keeps no such slab */
     const float *g;
-    void *model;         /* bf16 copy of p, rewritten; NULL when the model type is f32 */
-    const float *gscale; /* device scalar, multiplies g: global clip (clip_scale op). NaN: nothing
-                            is changed */
-    float lr, beta1, beta2, eps, weight_decay;
-    float bias1, bias2;         /* 1 - beta^t, or 1 without bias correction */
-    float trust_min, trust_max; /* LAMB only: bounds of ||x||/||u|| */
-};
-/* How blocks of 256 values go on the wire (scalar/forms.h): 1024, 512, 256, 128, 64, 32, 132, 256,
- * 256, 256 bytes each. */
-enum dev_form {
-    DEV_F32,
-    DEV_BF16,
-    DEV_INT8, /* whole numbers of steps, + Q = 127, 7, 1; the step follows from the grid's code */
-    DEV_INT4,
-    DEV_INT2,
-    DEV_SIGN, /* plus or minus a step */
-    DEV_E3M0,
-    DEV_E4M3, /* the scale follows from the block's own code */
-    DEV_E5M2,
-    DEV_E5M2_RANDOM, /* rounded stochastically */
-    DEV_FORMS
+    void *model;         /* bf16 copy of p, rewritten by an update; NULL when the type is f32 */
+    const float *gscale; /* device scalar, multiplies g (clip_scale op); NULL: 1. NaN: nothing is
+                            changed */
+    struct opt_scalars k;
+    const struct dev_param_range *ranges; /* host, (n) */
+    size_t n;
+    double *sums; /* (OPT_SUMS, sums_stride) device: sum j of range r is sums[j * sums_stride +
+                     r]; NULL where the rule has none */
+    size_t sums_stride; /* >= n */
 };
 struct dev_encode { /* a run of blocks */
     enum dev_form form;
@@ -202,22 +199,10 @@ struct dev_random { /* which random bits: f(seed, RNG_ROUND, step, element) */
     uint64_t seed, step;
     size_t first; /* element number of x[0], a multiple of 8 */
 };
-enum { DEV_CHUNK = 4096, DEV_CHUNK_SHARE = 64, DEV_CHUNK_MOST = DEV_CHUNK / DEV_CHUNK_SHARE };
-#define DEV_CHUNK_BAD UINT16_MAX
-struct dev_chunk {  /* the k = n/64 largest of a chunk of n values, as topk.c sends them
-                       (scalar/chunks.h) */
-    uint16_t upper; /* code of the upper magnitude; 0: nothing is sent; DEV_CHUNK_BAD: a value is
-                       not finite */
-    uint16_t
-        less; /* the lower one's is twice so much less; CHUNK_NO_LOWER: 0 is sent for its values */
-    uint16_t value[DEV_CHUNK_MOST]; /* by index: index + 4096 level (1: upper) + 8192 sign; BAD: its
-                                       index */
-};
-enum { DEV_BLOCK = 256 };
 #define DEV_ABSENT UINT32_MAX
 enum {
     DEV_RUN = 16384
-}; /* sums of squares (LAMB's norms, squares) go over runs of so many values, then over runs */
+}; /* sums (range_reduce, squares) go over runs of so many values, then over runs */
 
 /* ---- the list. X(name, (arguments))
  * ------------------------------------------------------------------- */
@@ -262,29 +247,23 @@ enum {
     X(add, (struct dev * d, void *y, const void *a, const void *b, size_t count))                  \
     /* *out (device) = sum of x^2; the same bits at every thread count. */                         \
     X(sumsq, (struct dev * d, double *out, const float *x, size_t count))                          \
-    /* *out = norm > max_norm ? max_norm / norm : 1, norm = sqrt(*sumsq); max_norm <= 0: 1. NaN,   \
-     * which stops the update, where *sumsq or *loss is not finite. */                             \
-    X(clip_scale,                                                                                  \
-      (struct dev * d, float *out, const double *sumsq, const double *loss, float max_norm))       \
+    /* *out: what makes a gradient that is a sum over targets its mean, clipped: with              \
+     * norm = sqrt(*sumsq) / *targets, (norm > max_norm > 0 ? max_norm / norm : 1) / *targets; 0   \
+     * without targets. NaN, which stops the update, where *sumsq or *loss is not finite. */       \
+    X(clip_scale, (struct dev * d, float *out, const struct dev_clip *a))                          \
     /* *sum (device) += sum of x, in doubles; the same bits at every thread count. */              \
     X(sum_add, (struct dev * d, double *sum, const float *x, size_t count))                        \
     /* x *= s (host scalar), f32. */                                                               \
     X(scale, (struct dev * d, float *x, float s, size_t count))                                    \
     /* model type copy of f32 values, round to nearest even. */                                    \
     X(cast, (struct dev * d, void *out, const float *x, size_t count))                             \
-    /* Loshchilov & Hutter 2019; ranges is host memory. */                                         \
-    X(adamw, (struct dev * d, const struct dev_adam *a, const struct dev_range *ranges, size_t n)) \
-    /* You et al. 2020 (docs/methods.md 3.1): one range = one tensor; exempt (decay false): ratio  \
-     * 1, wd 0. */                                                                                 \
-    X(lamb, (struct dev * d, const struct dev_adam *a, const struct dev_range *ranges, size_t n))  \
-    /* The same in two steps, for tensors of which a rank holds only parts: the moments, and of    \
-     * each range norms (n, 2) = sums of squares of p and of the update; then, with a tensor's     \
-     * sums in norms, the update. A tensor cut at multiples of DEV_RUN gets what lamb gives up to  \
-     * 1e-15 of the norms, which almost always is the same bits. */                                \
-    X(lamb_norms, (struct dev * d, double *norms, const struct dev_adam *a,                        \
-                   const struct dev_range *ranges, size_t n))                                      \
-    X(lamb_apply, (struct dev * d, const double *norms, const struct dev_adam *a,                  \
-                   const struct dev_range *ranges, size_t n))
+    /* One pass of an optimizer that makes sums over each range (scalar/opt.h): reads the sums     \
+     * that earlier passes made and writes those of this rule. The moments change where the rule   \
+     * says so. Sums run over runs of DEV_RUN values of a range, then over runs: a tensor cut at   \
+     * multiples of DEV_RUN has the same sum up to 1e-15. */                                       \
+    X(range_reduce, (struct dev * d, enum opt_reduce rule, const struct dev_optim *a))             \
+    /* The pass that updates p, and model, by the sums as range_reduce and the ranks left them. */ \
+    X(range_update, (struct dev * d, enum opt_update rule, const struct dev_optim *a))
 #define DEV_OPS_EXACT(X)                                                                           \
     /* ---- exact set: same bits on every device, compiler, thread count                           \
      * -------------------------- */                                                               \

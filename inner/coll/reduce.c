@@ -21,8 +21,8 @@ static enum err start_range(struct reduce *r, size_t from, size_t to, int owner)
 static enum err start_parts(struct reduce *r, size_t from, size_t to)
 {
     for (int i = r->coll->size; i-- > 0;) {
-        size_t begin = r->first[i] > from ? r->first[i] : from,
-               end = r->first[i + 1] < to ? r->first[i + 1] : to;
+        size_t begin = r->offsets[i] > from ? r->offsets[i] : from,
+               end = r->offsets[i + 1] < to ? r->offsets[i + 1] : to;
         if (begin < end)
             TRY(start_range(r, begin, end, i));
     }
@@ -35,7 +35,7 @@ static enum err start(struct reduce *r, size_t from)
     r->begun = from;
     if (from == to)
         return ERR_OK;
-    return r->first ? start_parts(r, from, to) : start_range(r, from, to, COLL_ALL);
+    return r->offsets ? start_parts(r, from, to) : start_range(r, from, to, COLL_ALL);
 }
 
 void reduce_ready(void *reduce, size_t from)

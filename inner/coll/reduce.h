@@ -16,13 +16,13 @@
 struct reduce {
     struct coll *coll;
     struct dev *dev;
-    float *grads;        /* device, borrowed */
-    uint16_t *half;      /* device, borrowed: the sums run on bf16 copies here; NULL: on grads */
-    size_t elements;     /* of the slab */
-    size_t bucket;       /* elements; 0: everything at once, behind the backward */
-    const size_t *first; /* (ranks + 1) owners' parts; NULL: every rank gets every sum */
-    size_t begun;        /* from here to the end; reduce's own */
-    enum err failed;     /* the first failure; comes out of reduce_finish */
+    float *grads;          /* device, borrowed */
+    uint16_t *half;        /* device, borrowed: the sums run on bf16 copies here; NULL: on grads */
+    size_t elements;       /* of the slab */
+    size_t bucket;         /* elements; 0: everything at once, behind the backward */
+    const size_t *offsets; /* (ranks + 1) owners' shards; NULL: every rank gets every sum */
+    size_t begun;          /* from here to the end; reduce's own */
+    enum err failed;       /* the first failure; comes out of reduce_finish */
 };
 
 void reduce_begin(struct reduce *r); /* a new step: nothing is final */

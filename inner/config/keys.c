@@ -102,6 +102,24 @@ static void check_model(struct config_rules *r, const struct settings *s)
                       (long long)s->model_vocab);
 }
 
+static const struct {
+    const char *name;
+    bool causal;
+} objectives[] = {
+#define X(NAME, name, causal) {#name, causal},
+    OBJECTIVE_LIST(X)
+#undef X
+};
+
+static void check_objective(struct config_rules *r, const struct settings *s)
+{
+    if (!s->model_causal && objectives[0].causal)
+        config_broken(r,
+                      "model.causal = false: the objective, %s windows, has the next id as the "
+                      "target of each position, which would see it; use model.causal = true",
+                      objectives[0].name);
+}
+
 static void check_batch(struct config_rules *r, const struct settings *s)
 {
     long long sequence = s->train_sequence, batch = s->train_batch_tokens,
@@ -138,6 +156,7 @@ void keys_check(struct config_rules *r, const struct settings *s)
     if (!*s->run_dir)
         config_broken(r, "run.dir is empty; name the directory of this run");
     check_model(r, s);
+    check_objective(r, s);
     check_batch(r, s);
     check_schedule(r, s);
 }

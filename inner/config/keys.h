@@ -2,6 +2,7 @@
 #define KEYS_H
 /* The settings of one datacenter. `pinned` keys must be equal at every site of a run. */
 #include "inner/config/config.h"
+#include "kernels/scalar/opt.h"
 
 /* Choices: X(ENUMERATOR, name), the name as the configuration has it. */
 #define MODEL_POSITIONS(X)                                                                         \
@@ -16,7 +17,7 @@
 #define TRAIN_GRAD_REDUCE_DTYPE(X) X(TRAIN_GRAD_REDUCE_F32, f32) X(TRAIN_GRAD_REDUCE_BF16, bf16)
 #define TRAIN_ROUNDING(X)                                                                          \
     X(TRAIN_ROUNDING_NEAREST, nearest) X(TRAIN_ROUNDING_STOCHASTIC, stochastic)
-#define TRAIN_OPTIMIZER(X) X(OPTIM_LAMB, lamb) X(OPTIM_ADAMW, adamw)
+#define TRAIN_OPTIMIZER(X) OPTIM_LIST(X)
 #define TRAIN_DECAY(X)                                                                             \
     X(TRAIN_DECAY_COSINE, cosine) X(TRAIN_DECAY_LINEAR, linear) X(TRAIN_DECAY_NONE, none)
 #define DEVICE_KIND(X) X(DEVICE_CPU, cpu) X(DEVICE_CUDA, cuda)
@@ -41,6 +42,10 @@
     X(device_attention, DEVICE_ATTENTION)                                                          \
     X(device_graphs, DEVICE_GRAPHS)
 CHOICES_INNER(CONFIG_ENUM)
+
+/* Training objectives (inner/data/objective.h): X(NAME, name, causal). causal: the targets are in
+ * the text that the model sees, so that without causal attention a position sees its own target. */
+#define OBJECTIVE_LIST(X) X(CAUSAL, causal, true)
 
 /* Rows: config.h */
 #define KEYS_INNER(X)                                                                              \
@@ -79,7 +84,9 @@ CHOICES_INNER(CONFIG_ENUM)
     X(model, activation, CHOICE(model_activation), .fallback = "gelu", .pinned = true,             \
       .help = "MLP activation. gelu: the tanh form (GPT-2). gelu_erf: the exact form. swiglu: a "  \
               "second projection of the same width is the gate (Llama).")                          \
-    X(model, causal, BOOL, .fallback = "true", .pinned = true, .help = "Causal attention (GPT).")  \
+    X(model, causal, BOOL, .fallback = "true", .pinned = true,                                     \
+      .help = "Causal attention (GPT). false needs an objective whose targets the model does not " \
+              "see; there is none yet.")                                                           \
     X(model, bias, BOOL, .fallback = "true", .pinned = true,                                       \
       .help = "Biases in linear layers and LayerNorm.")                                            \
     X(model, tied, BOOL, .fallback = "true", .pinned = true,                                       \

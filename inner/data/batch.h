@@ -1,7 +1,7 @@
 #ifndef BATCH_H
 #define BATCH_H
 /* What one forward pass reads: sequences packed one behind the other, no padding anywhere. Host
- * memory, filled by the loader (or by a test), owned by whoever gave the arena. One thread at a
+ * memory, filled by an objective (or by a test), owned by whoever gave the arena. One thread at a
  * time.
  */
 #include <stddef.h>
@@ -22,6 +22,10 @@ struct batch {
 enum err batch_open(struct batch *b, struct arena *perm, size_t tokens_max,
                     size_t sequences_max) MUST;
 
-size_t batch_losses(const struct batch *b); /* positions that have a target */
+void batch_clear(struct batch *b);
+/* One more sequence of `length` tokens, with its positions; tokens and targets are the caller's to
+ * fill, from the element that is returned on. */
+size_t batch_append(struct batch *b, size_t length);
+size_t batch_targets(const struct batch *b); /* positions that have a target */
 
 #endif

@@ -63,43 +63,17 @@ static size_t shard_of(const struct loader *l, uint64_t window)
     return low;
 }
 
-static void append(const struct loader *l, uint64_t window, struct batch *b)
-{
-    size_t S = l->options.sequence, at = b->tokens_count, i = shard_of(l, window);
-    uint64_t first = (window - l->window_first[i]) * S;
-    ASSERT(window < l->windows);
-    ASSERT(b->tokens_max - at >= S && b->sequences < b->sequences_max);
-    shard_read(&l->set.shards[i], first, S, b->tokens + at);
-    shard_read(&l->set.shards[i], first + 1, S, b->targets + at);
-    for (size_t p = 0; p < S; p++)
-        b->positions[at + p] = (int32_t)p;
-    b->tokens_count += S;
-    b->sequences++;
-    b->cu_seqlens[b->sequences] = (int32_t)b->tokens_count;
-}
-
-static void clear(struct batch *b)
-{
-    b->tokens_count = b->sequences = 0;
-    b->cu_seqlens[0] = 0;
-}
-
-void loader_step(const struct loader *l, uint64_t step, size_t first, size_t count, struct batch *b)
+uint64_t loader_place(const struct loader *l, uint64_t step, size_t sequence)
 {
     const struct loader_options *o = &l->options;
-    ASSERT(first <= l->rank_sequences && count <= l->rank_sequences - first);
-    uint64_t place = (step * o->ranks + o->rank) * l->rank_sequences + first;
-    clear(b);
-    for (size_t i = 0; i < count; i++)
-        append(l, loader_order(l, place + i), b);
+    return (step * o->ranks + o->rank) * l->rank_sequences + sequence;
 }
 
-void loader_windows(const struct loader *l, uint64_t first, size_t count, struct batch *b)
+void loader_read(const struct loader *l, uint64_t window, size_t from, int32_t *ids)
 {
-    ASSERT(first <= l->windows && count <= l->windows - first);
-    clear(b);
-    for (size_t i = 0; i < count; i++)
-        append(l, first + i, b);
+    size_t S = l->options.sequence, i = shard_of(l, window);
+    ASSERT(window < l->windows && from <= 1);
+    shard_read(&l->set.shards[i], (window - l->window_first[i]) * S + from, S, ids);
 }
 
 /* ---- open

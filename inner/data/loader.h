@@ -1,8 +1,8 @@
 #ifndef LOADER_H
 #define LOADER_H
-/* Batches from a set of token shards. Which window of the text a rank sees at a step is a pure
- * function of (seed, site, rank, step): there is no position to save, and any step may be asked for
- * at any time.
+/* Windows of a set of token shards; an objective (objective.h) makes batches of them. Which window
+ * of the text a rank sees at a step is a pure function of (seed, site, rank, step): there is no
+ * position to save, and any step may be asked for at any time.
  *
  * A window is S + 1 consecutive ids of one shard (S inputs, each with its successor as target);
  * windows start at multiples of S, so neighbours share one id and every id but the last few of a
@@ -14,6 +14,7 @@
 #include "inner/data/batch.h"
 #include "inner/data/shard.h"
 
+struct objective;
 struct loader_options {
     uint64_t seed; /* run.seed */
     uint32_t site; /* number of this site in the run; 0 for a site alone */
@@ -21,6 +22,7 @@ struct loader_options {
     size_t sequence;     /* S, tokens of one sequence */
     size_t batch_tokens; /* tokens of one step of the whole site: a multiple of sequence x ranks */
     int64_t vocab;
+    const struct objective *objective; /* what the windows become */
 };
 struct loader {
     struct loader_options options;
@@ -35,14 +37,11 @@ enum err loader_open(struct loader *l, struct arena *perm, const struct config_l
                      const struct loader_options *o) MUST;
 void loader_close(struct loader *l);
 
-/* This rank's sequences first .. first + count - 1 of a step, first + count <= rank_sequences: a
- * micro-batch. */
-void loader_step(const struct loader *l, uint64_t step, size_t first, size_t count,
-                 struct batch *b);
-/* Windows first .. first + count - 1 in the order of storage, first + count <= windows: held-out
- * text. */
-void loader_windows(const struct loader *l, uint64_t first, size_t count, struct batch *b);
 /* The window at a place of the site's endless order (place / windows is the epoch). */
 uint64_t loader_order(const struct loader *l, uint64_t place);
+/* The place of one of this rank's sequences of a step, 0 .. rank_sequences - 1. */
+uint64_t loader_place(const struct loader *l, uint64_t step, size_t sequence);
+/* Ids from .. from + S - 1 of the S + 1 of a window, from 0 or 1. */
+void loader_read(const struct loader *l, uint64_t window, size_t from, int32_t *ids);
 
 #endif

@@ -368,7 +368,7 @@ static void classify(struct model *m, const struct batch *b, float grad_scale, b
 static enum err read_loss(struct model *m, const struct batch *b, double *sum, size_t *count)
 {
     m->dev->ops->copy(m->dev, sum, m->loss, sizeof *sum);
-    *count = batch_losses(b);
+    *count = batch_targets(b);
     return dev_sync(m->dev);
 }
 

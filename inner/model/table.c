@@ -70,7 +70,7 @@ static void append_matrix(struct made *m, const char *name, int64_t rows, int64_
     struct tensor *x = append(m, name, rows, columns);
     x->init = TABLE_NORMAL;
     x->std = (float)std;
-    x->decay = true;
+    x->group = TABLE_MATRIX;
 }
 
 /* A row for each id, and the padding. */
@@ -84,7 +84,9 @@ static void append_vocab(struct made *m, const char *name, const struct settings
 
 static void append_vector(struct made *m, const char *name, int64_t count, enum table_init init)
 {
-    append(m, name, count, 1)->init = init;
+    struct tensor *x = append(m, name, count, 1);
+    x->init = init;
+    x->group = TABLE_VECTOR;
 }
 
 static void append_norm(struct made *m, const char *weight, const char *bias,
@@ -134,6 +136,16 @@ enum err table_make(struct table *t, const struct settings *s, struct arena *per
         append_vocab(&m, "head.weight", s);
     ASSERT(t->count <= most);
     return ERR_OK;
+}
+
+struct opt_group table_group(const struct tensor *x)
+{
+    static const struct opt_group groups[] = {
+#define X(NAME, lr, decay, trust) {lr, decay, trust},
+        TABLE_GROUPS(X)
+#undef X
+    };
+    return groups[x->group];
 }
 
 const struct tensor *table_find(const struct table *t, const char *name)

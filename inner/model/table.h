@@ -1,6 +1,6 @@
 #ifndef TABLE_H
 #define TABLE_H
-/* The one table of tensors: name, shape, initialisation, decay, layer, and the offset into every
+/* The one table of tensors: name, shape, initialisation, group, layer, and the offset into every
  * flat slab (parameters, gradients, each moment, outer state). All-reduce, checkpoint, delta,
  * digest are loops over ranges. Every tensor starts at a multiple of 256 elements, so that blocks
  * of 256 never cross tensors; the gaps are zero in every slab and stay zero. Pure data: no device,
@@ -29,14 +29,26 @@
 enum { TABLE_NAME_MAX = 48, TABLE_RANK_MAX = 2, TABLE_ALIGN = 256, TABLE_VOCAB_ALIGN = 64 };
 enum table_init { TABLE_NORMAL, TABLE_ZERO, TABLE_ONE };
 
+/* Groups of tensors that the optimizer treats alike: X(NAME, learning rate and weight decay as
+ * shares of the settings', trust ratio). A head that learns at a rate of its own is a row here. */
+#define TABLE_GROUPS(X)                                                                            \
+    X(MATRIX, 1, 1, true)  /* matrices, embeddings */                                              \
+    X(VECTOR, 1, 0, false) /* biases, norms */
+enum table_group {
+#define X(NAME, lr, decay, trust) TABLE_##NAME,
+    TABLE_GROUPS(X)
+#undef X
+        TABLE_GROUP_COUNT
+};
+
 struct tensor {
     char name[TABLE_NAME_MAX];     /* "layers.3.attn.qkv.weight" */
     int64_t shape[TABLE_RANK_MAX]; /* without padding; (out, in) for matrices, (n, 1) for vectors */
     size_t offset, count;          /* elements; offset a multiple of 256; count with the padding */
     enum table_init init;
-    float std;  /* of TABLE_NORMAL; GPT-2: 0.02, projections 0.02/sqrt(2L) */
-    bool decay; /* matrices yes; biases, norms no */
-    int layer;  /* 0..L-1; -1 embeddings, L final norm and head */
+    float std; /* of TABLE_NORMAL; GPT-2: 0.02, projections 0.02/sqrt(2L) */
+    enum table_group group;
+    int layer; /* 0..L-1; -1 embeddings, L final norm and head */
 };
 struct table {
     struct tensor *tensors;
@@ -46,6 +58,7 @@ struct table {
 };
 
 enum err table_make(struct table *t, const struct settings *s, struct arena *perm) MUST;
+struct opt_group table_group(const struct tensor *x);
 const struct tensor *table_find(const struct table *t, const char *name); /* NULL: no such tensor */
 size_t table_span(const struct table *t,
                   size_t i); /* elements of tensor i, the gap behind it included */

@@ -1,9 +1,9 @@
-/* Schedule, clip and update; the formulas of the update are in the device's ops. */
+/* Schedule, shards of the state, clip; the update is the method's. */
 #include "inner/optim/optim.h"
 #include <math.h>
 #include <string.h>
 
-/* Bounds of LAMB's trust ratio: those of DeepSpeed, clip(rho, .01, 10). */
+/* Bounds of a trust ratio: those of DeepSpeed, clip(rho, .01, 10). */
 static const float trust_min = 0.01f, trust_max = 10.0f;
 
 /* Share of the peak, from 1 to lr_end, x from 0 to 1 through the decay. */
@@ -28,8 +28,8 @@ double optim_lr(const struct settings *s, int64_t step)
     return s->train_lr * decayed(s, x < 1.0 ? x : 1.0);
 }
 
-/* ---- parts ---------------------------------------------------------------------------------- */
-size_t optim_cut(const struct table *t, int rank, int ranks)
+/* ---- shards -------------------------------------------------------------------------------- */
+size_t optim_shard(const struct table *t, bool whole, int rank, int ranks)
 {
     size_t even = t->elements / (size_t)ranks * (size_t)rank;
     if (rank == ranks)
@@ -40,41 +40,93 @@ size_t optim_cut(const struct table *t, int rank, int ranks)
             continue;
         size_t runs = (even - x->offset) / DEV_RUN * DEV_RUN,
                next = i + 1 < t->count ? x[1].offset : t->elements;
+        if (whole)
+            return even - x->offset < next - even ? x->offset : next;
         return runs < x->count ? x->offset + runs : next;
     }
     return 0;
 }
 
-static bool in_parts(const struct settings *s, int ranks)
+static int shards_of(const struct settings *s, int ranks)
 {
-    return s->train_zero_stage && ranks > 1;
+    return s->train_zero_stage ? ranks : 1;
+}
+
+/* Floats of further state that tensors from slab element `begin` to `end` keep. */
+static size_t more_of(const struct optim_method *m, const struct table *t, size_t begin, size_t end)
+{
+    size_t floats = 0;
+    for (size_t i = 0; m->more && i < t->count; i++)
+        if (t->tensors[i].offset >= begin && t->tensors[i].offset < end)
+            floats += m->more(&t->tensors[i]);
+    return floats;
+}
+
+const struct optim_method *optim_method_of(const struct settings *s)
+{
+    static const struct optim_method *const methods[] = {
+#define X(VALUE, name) [VALUE] = &optim_##name,
+        OPTIM_LIST(X)
+#undef X
+    };
+    return methods[s->train_optimizer];
 }
 
 size_t optim_plan(const struct settings *s, const struct table *t, int ranks)
 {
-    size_t most = 0, parts = in_parts(s, ranks) ? (size_t)ranks : 1;
-    for (size_t r = 0; r < parts; r++) {
-        size_t mine = optim_cut(t, (int)r + 1, (int)parts) - optim_cut(t, (int)r, (int)parts);
-        most = mine > most ? mine : most;
+    const struct optim_method *m = optim_method_of(s);
+    int shards = shards_of(s, ranks);
+    size_t most = 0;
+    for (int r = 0; r < shards; r++) {
+        size_t begin = optim_shard(t, m->whole, r, shards),
+               end = optim_shard(t, m->whole, r + 1, shards),
+               floats = ((size_t)m->first + (size_t)m->second) * (end - begin) +
+                        more_of(m, t, begin, end);
+        most = floats > most ? floats : most;
     }
-    return 2 * most * sizeof(float);
+    return most * sizeof(float);
 }
 
-static enum err cut_parts(struct optim *o, const struct table *t, struct arena *perm)
+void optim_describe(struct optim_state state[OPTIM_STATES], const struct optim_method *m,
+                    const struct table *t)
+{
+    static const char *const names[OPTIM_STATES] = {"m", "v", "more"};
+    const size_t elements[OPTIM_STATES] = {m->first ? t->elements : 0, m->second ? t->elements : 0,
+                                           more_of(m, t, 0, t->elements)};
+    for (int i = 0; i < OPTIM_STATES; i++)
+        state[i] =
+            (struct optim_state){.name = names[i], .elements = elements[i], .end = elements[i]};
+}
+
+/* All slabs of state but the last, which passes through the slab of gradients. */
+size_t optim_staging(const struct settings *s, const struct table *t, int ranks)
+{
+    struct optim_state state[OPTIM_STATES];
+    size_t bytes = 0, last = 0;
+    optim_describe(state, optim_method_of(s), t);
+    for (int i = 0; i < OPTIM_STATES; i++) {
+        bytes += state[i].elements * sizeof(float);
+        last = state[i].elements ? state[i].elements * sizeof(float) : last;
+    }
+    bytes -= last;
+    return shards_of(s, ranks) > 1 ? bytes : 0;
+}
+
+static enum err cut_shards(struct optim *o, const struct table *t, struct arena *perm)
 {
     struct coll *c = o->coll;
     o->end = t->elements;
-    if (!in_parts(o->settings, c->size))
+    if (shards_of(o->settings, c->size) == 1)
         return ERR_OK;
-    TRY_ALLOC(o->first = arena_array(perm, (size_t)c->size + 1, sizeof *o->first));
+    TRY_ALLOC(o->offsets = arena_array(perm, (size_t)c->size + 1, sizeof *o->offsets));
     for (int r = 0; r <= c->size; r++)
-        o->first[r] = optim_cut(t, r, c->size);
-    o->begin = o->first[c->rank];
-    o->end = o->first[c->rank + 1];
+        o->offsets[r] = optim_shard(t, o->method->whole, r, c->size);
+    o->begin = o->offsets[c->rank];
+    o->end = o->offsets[c->rank + 1];
     return ERR_OK;
 }
 
-/* The tensors' ranges within this rank's part, counted from its begin. */
+/* The tensors' ranges within this rank's shard, counted from its begin. */
 static enum err cut_ranges(struct optim *o, const struct table *t, struct arena *perm)
 {
     TRY_ALLOC(o->ranges = arena_array(perm, t->count, sizeof *o->ranges));
@@ -87,34 +139,65 @@ static enum err cut_ranges(struct optim *o, const struct table *t, struct arena 
             continue;
         if (o->range_count == 0)
             o->first_tensor = i;
-        o->ranges[o->range_count++] = (struct dev_range){from - o->begin, to - from, x->decay};
+        o->ranges[o->range_count++] =
+            (struct dev_param_range){from - o->begin, to - from, table_group(x)};
     }
     return ERR_OK;
 }
 
 /* ---- open ---------------------------------------------------------------------------------- */
-static enum err take_slabs(struct optim *o)
+/* Where the shards of further state begin: it lies in the order of the tensors. */
+static enum err cut_more(struct optim *o, const struct table *t, size_t **offsets,
+                         struct arena *perm)
 {
-    size_t count = o->end - o->begin;
-    TRY(dev_alloc(o->dev, (void **)&o->m, count * sizeof *o->m));
-    TRY(dev_alloc(o->dev, (void **)&o->v, count * sizeof *o->v));
-    TRY(dev_alloc(o->dev, (void **)&o->gscale, sizeof *o->gscale));
-    TRY(dev_alloc(o->dev, (void **)&o->tally, OPTIM_TALLY * sizeof *o->tally));
-    return dev_alloc(o->dev, (void **)&o->norms, o->first ? 2 * o->tensors * sizeof *o->norms : 0);
+    ASSERT(o->method->whole); /* a part of a tensor has no part of its further state */
+    TRY_ALLOC(*offsets = arena_array(perm, (size_t)o->coll->size + 1, sizeof **offsets));
+    for (int r = 0; r <= o->coll->size; r++)
+        (*offsets)[r] = more_of(o->method, t, 0, o->offsets[r]);
+    return ERR_OK;
 }
 
-static enum err open_parts(struct optim *o, const struct table *t, struct arena *perm)
+static enum err take_state(struct optim *o, const struct table *t, struct arena *perm)
 {
-    TRY(cut_parts(o, t, perm));
+    int rank = o->coll->rank;
+    optim_describe(o->state, o->method, t);
+    for (int i = 0; i < OPTIM_STATES; i++) {
+        struct optim_state *x = &o->state[i];
+        size_t *offsets = o->offsets;
+        ASSERT(x->elements <= t->elements); /* shards pass through the slab of gradients */
+        if (x->elements && offsets) {
+            if (i == OPTIM_MORE)
+                TRY(cut_more(o, t, &offsets, perm));
+            x->offsets = offsets;
+            x->begin = offsets[rank];
+            x->end = offsets[rank + 1];
+        }
+        TRY(dev_alloc(o->dev, (void **)&x->shard, (x->end - x->begin) * sizeof *x->shard));
+    }
+    return ERR_OK;
+}
+
+static enum err take_slabs(struct optim *o, const struct table *t, struct arena *perm)
+{
+    TRY(take_state(o, t, perm));
+    TRY(dev_alloc(o->dev, (void **)&o->gscale, sizeof *o->gscale));
+    TRY(dev_alloc(o->dev, (void **)&o->stats, STEP_STATS * sizeof *o->stats));
+    return dev_alloc(o->dev, (void **)&o->sums,
+                     o->method->sums ? OPT_SUMS * o->tensors * sizeof *o->sums : 0);
+}
+
+static enum err open_optim(struct optim *o, const struct table *t, struct arena *perm)
+{
+    TRY(cut_shards(o, t, perm));
     TRY(cut_ranges(o, t, perm));
-    return take_slabs(o);
+    return take_slabs(o, t, perm);
 }
 
 enum err optim_open(struct optim *o, struct dev *d, struct coll *c, const struct settings *s,
                     const struct table *t, struct arena *perm)
 {
-    *o = (struct optim){.dev = d, .coll = c, .settings = s};
-    enum err e = open_parts(o, t, perm);
+    *o = (struct optim){.dev = d, .coll = c, .settings = s, .method = optim_method_of(s)};
+    enum err e = open_optim(o, t, perm);
     if (e)
         optim_close(o);
     return e;
@@ -124,79 +207,99 @@ void optim_close(struct optim *o)
 {
     if (!o->dev)
         return;
-    dev_free(o->dev, o->m);
-    dev_free(o->dev, o->v);
+    for (int i = 0; i < OPTIM_STATES; i++)
+        dev_free(o->dev, o->state[i].shard);
     dev_free(o->dev, o->gscale);
-    dev_free(o->dev, o->tally);
-    dev_free(o->dev, o->norms);
+    dev_free(o->dev, o->stats);
+    dev_free(o->dev, o->sums);
     *o = (struct optim){0};
 }
 
 /* ---- step ---------------------------------------------------------------------------------- */
-static struct dev_adam arguments(const struct optim *o, struct model *m, int64_t step)
+static struct opt_scalars scalars_of(const struct settings *s, int64_t step)
 {
-    const struct settings *s = o->settings;
     double t = (double)(step + 1);
-    return (struct dev_adam){
-        .p = model_params(m) + o->begin,
-        .m = o->m,
-        .v = o->v,
-        .g = model_grads(m) + o->begin,
-        .model =
-            model_copy(m) && !model_rounds_by_step(m) ? (uint16_t *)model_copy(m) + o->begin : NULL,
-        .gscale = o->gscale,
+    return (struct opt_scalars){
         .lr = (float)optim_lr(s, step),
         .beta1 = (float)s->train_beta1,
         .beta2 = (float)s->train_beta2,
         .eps = (float)s->train_eps,
         .weight_decay = (float)s->train_weight_decay,
-        .bias1 = (float)(1.0 - pow(s->train_beta1, t)),
-        .bias2 = (float)(1.0 - pow(s->train_beta2, t)),
+        .inverse1 = 1.0f / (float)(1.0 - pow(s->train_beta1, t)),
+        .inverse2 = 1.0f / (float)(1.0 - pow(s->train_beta2, t)),
         .trust_min = trust_min,
         .trust_max = trust_max,
     };
 }
 
-/* The sums over the ranks, the global norm, and from it the scale of the gradient. Of shared-out
- * parts the squares are summed, too; else every rank has the whole. */
+static struct dev_optim arguments(const struct optim *o, struct model *m, int64_t step)
+{
+    bool copies = model_copy(m) && !model_rounds_by_step(m);
+    return (struct dev_optim){
+        .p = model_params(m) + o->begin,
+        .m = o->state[OPTIM_FIRST].shard,
+        .v = o->state[OPTIM_SECOND].shard,
+        .g = model_grads(m) + o->begin,
+        .model = copies ? (uint16_t *)model_copy(m) + o->begin : NULL,
+        .gscale = o->gscale,
+        .k = scalars_of(o->settings, step),
+        .ranges = o->ranges,
+        .n = o->range_count,
+        .sums = o->sums ? o->sums + o->first_tensor : NULL,
+        .sums_stride = o->tensors,
+    };
+}
+
+/* The sums over the ranks, the global norm, and from it the scale of the gradient. Of shards the
+ * squares are summed, too; else every rank has the whole. */
 static enum err clip(struct optim *o, struct model *m)
 {
     struct dev *d = o->dev;
-    double *tally = o->tally;
-    d->ops->sumsq(d, tally + OPTIM_SQUARE, model_grads(m) + o->begin, o->end - o->begin);
-    TRY(o->coll->ops->sum(o->coll, tally, o->first ? OPTIM_TALLY : OPTIM_SQUARE));
-    d->ops->clip_scale(d, o->gscale, tally + OPTIM_SQUARE, tally + OPTIM_LOSS,
-                       (float)o->settings->train_clip);
+    double *stats = o->stats;
+    const struct dev_clip a = {.sumsq = stats + STEP_SQUARE,
+                               .loss = stats + STEP_LOSS,
+                               .targets = stats + STEP_TARGETS,
+                               .max_norm = (float)o->settings->train_clip};
+    d->ops->sumsq(d, stats + STEP_SQUARE, model_grads(m) + o->begin, o->end - o->begin);
+    TRY(o->coll->ops->sum(o->coll, stats, o->offsets ? STEP_STATS : STEP_SQUARE));
+    d->ops->clip_scale(d, o->gscale, &a);
     return ERR_OK;
 }
 
-/* LAMB where a tensor's norms are the sum of what several ranks hold of it. */
-static enum err lamb_in_parts(struct optim *o, const struct dev_adam *a)
+static const struct {
+    size_t first, count;
+} columns[OPT_REDUCES] = {
+#define X(NAME, name, prepare, first, count, writes) {first, count},
+    OPT_REDUCE_LIST(X)
+#undef X
+};
+
+enum err optim_reduce(struct optim *o, enum opt_reduce rule, const struct dev_optim *a)
 {
     struct dev *d = o->dev;
-    double *mine = o->norms + 2 * o->first_tensor;
-    d->ops->zero(d, o->norms, 2 * o->tensors * sizeof *o->norms);
-    d->ops->lamb_norms(d, mine, a, o->ranges, o->range_count);
-    TRY(o->coll->ops->sum(o->coll, o->norms, 2 * o->tensors));
-    d->ops->lamb_apply(d, mine, a, o->ranges, o->range_count);
+    double *sums = o->sums + columns[rule].first * o->tensors;
+    size_t count = columns[rule].count * o->tensors;
+    if (o->offsets)
+        d->ops->zero(d, sums, count * sizeof *sums);
+    d->ops->range_reduce(d, rule, a);
+    return o->offsets ? o->coll->ops->sum(o->coll, sums, count) : ERR_OK;
+}
+
+enum err optim_update(struct optim *o, enum opt_update rule, const struct dev_optim *a)
+{
+    o->dev->ops->range_update(o->dev, rule, a);
     return ERR_OK;
 }
 
 enum err optim_step(struct optim *o, struct model *m, int64_t step)
 {
-    struct dev *d = o->dev;
+    struct dev_optim a = arguments(o, m, step);
     TRY(clip(o, m));
-    struct dev_adam a = arguments(o, m, step);
-    if (o->settings->train_optimizer == OPTIM_ADAMW)
-        d->ops->adamw(d, &a, o->ranges, o->range_count);
-    else if (o->first)
-        TRY(lamb_in_parts(o, &a));
-    else
-        d->ops->lamb(d, &a, o->ranges, o->range_count);
+    TRY(o->method->step(o, &a));
     model_name_step(m, step + 1);
-    if (o->first)
-        TRY(o->coll->ops->gather(o->coll, model_params(m), o->first));
-    if (o->first || model_rounds_by_step(m)) /* else the update has written the copy */
+    if (o->offsets)
+        TRY(o->coll->ops->gather(o->coll, model_params(m), o->offsets));
+    if (o->offsets || model_rounds_by_step(m)) /* else the update has written the copy */
         model_params_changed(m);
     return ERR_OK;
 }

@@ -14,7 +14,7 @@ enum err evaluate_windows(struct model *m, const struct loader *l, struct batch 
     for (uint64_t at = first; at < end; at += most) {
         size_t count = (size_t)(end - at < most ? end - at : most), positions;
         double loss;
-        loader_windows(l, at, count, b);
+        objective_windows(l, at, count, b);
         TRY(model_eval(m, b, &loss, &positions));
         sums->loss += loss;
         sums->count += (double)positions;

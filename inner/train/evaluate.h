@@ -3,7 +3,7 @@
 /* Loss of a model over held-out windows, in micro-batches as large as its batch. One rank's share:
  * sums over ranks are the caller's.
  */
-#include "inner/data/loader.h"
+#include "inner/data/objective.h"
 #include "inner/model/model.h"
 
 struct evaluate_sums {

@@ -37,6 +37,7 @@ static enum err open_data(struct train *t, struct arena *perm)
         .sequence = (size_t)s->train_sequence,
         .batch_tokens = (size_t)s->train_batch_tokens,
         .vocab = s->model_vocab,
+        .objective = objective_of(s),
     };
     TRY(loader_open(&t->loader, perm, &s->data_train, &o));
     if (s->data_eval.count) {
@@ -76,8 +77,8 @@ static enum err open_parts(struct train *t, struct arena *perm)
     TRY(model_open(&t->model, t->dev, s, &t->table, t->batch.tokens_max, true, perm));
     TRY(optim_open(&t->optim, t->dev, t->coll, s, &t->table, perm));
     TRY(dev_alloc(t->dev, &t->half, t->memory.half));
-    TRY(t->dev->ops->host_alloc(t->dev, (void **)&t->said, 2 * sizeof *t->said));
-    TRY(t->dev->ops->host_alloc(t->dev, (void **)&t->tally, OPTIM_TALLY * sizeof *t->tally));
+    TRY(t->dev->ops->host_alloc(t->dev, (void **)&t->flags, 2 * sizeof *t->flags));
+    TRY(t->dev->ops->host_alloc(t->dev, (void **)&t->stats, STEP_STATS * sizeof *t->stats));
     t->marks = dev_marks(t->dev, 2 * MARKS);
     t->ahead = !t->dev->host_memory;
     TRY(tune_profile_open(t, perm));
@@ -87,7 +88,7 @@ static enum err open_parts(struct train *t, struct arena *perm)
                                 .grads = model_grads(t->model),
                                 .elements = t->table.elements,
                                 .bucket = bucket_elements(s),
-                                .first = t->optim.first};
+                                .offsets = t->optim.offsets};
     struct config_table pinned = keys_inner((struct settings *)(uintptr_t)s);
     return config_canonical(&pinned, 1, perm, &t->pinned);
 }
@@ -111,10 +112,10 @@ void train_close(struct train *t)
 {
     if (t->dev) {
         dev_free(t->dev, t->half);
-        if (t->said)
-            t->dev->ops->host_free(t->dev, t->said);
-        if (t->tally)
-            t->dev->ops->host_free(t->dev, t->tally);
+        if (t->flags)
+            t->dev->ops->host_free(t->dev, t->flags);
+        if (t->stats)
+            t->dev->ops->host_free(t->dev, t->stats);
     }
     optim_close(&t->optim);
     model_close(t->model);
@@ -164,37 +165,35 @@ static void mark(struct train *t, enum mark m)
     t->dev->ops->mark(t->dev, mark_of(t, t->step, m));
 }
 
-/* Gradients of this rank's share into the model's slab, their sum over micro-batches and ranks
- * being the gradient of the mean loss of the step; the losses into the tally. During the last
+/* Gradients of this rank's share into the model's slab: sums over targets, micro-batches and then
+ * ranks, not divided before optim_step; the losses into the statistics. During the last
  * micro-batch's backward what is final is already summed over the ranks (docs/methods.md 3.3). */
-static enum err accumulate(struct train *t, size_t *losses)
+static enum err accumulate(struct train *t, size_t *targets)
 {
     size_t sequences = t->loader.rank_sequences;
-    float scale =
-        (float)(1.0 / (double)t->settings->train_batch_tokens); /* every position has a target */
     const struct model_ready last = {&t->reduce, reduce_ready};
     reduce_begin(&t->reduce);
     for (size_t at = 0; at < sequences; at += t->micro_sequences) {
         size_t left = sequences - at, count = left < t->micro_sequences ? left : t->micro_sequences;
         bool told = left == count && t->coll->size > 1;
-        loader_step(&t->loader, (uint64_t)t->step, at, count, &t->batch);
+        objective_step(&t->loader, (uint64_t)t->step, at, count, &t->batch);
         profile_mark(t->tune.profile, PROFILE_GAP);
-        TRY(model_accumulate(t->model, &t->batch, scale, told ? &last : NULL,
-                             t->optim.tally + OPTIM_LOSS));
-        *losses += batch_losses(&t->batch);
+        TRY(model_accumulate(t->model, &t->batch, 1, told ? &last : NULL,
+                             t->optim.stats + STEP_LOSS));
+        *targets += batch_targets(&t->batch);
     }
     return ERR_OK;
 }
 
 /* Forward, backward and the sums over the ranks of step t->step + 1. */
-static enum err step_begin(struct train *t, size_t *losses)
+static enum err step_begin(struct train *t, size_t *targets)
 {
     TRY(tune_profile_step(t, false));
     mark(t, MARK_BEGIN);
     model_grads_zero(t->model);
-    t->dev->ops->zero(t->dev, t->optim.tally, OPTIM_TALLY * sizeof *t->optim.tally);
+    t->dev->ops->zero(t->dev, t->optim.stats, STEP_STATS * sizeof *t->optim.stats);
     profile_mark(t->tune.profile, PROFILE_UPLOAD);
-    TRY(accumulate(t, losses));
+    TRY(accumulate(t, targets));
     mark(t, MARK_BACKWARD);
     TRY(reduce_finish(&t->reduce));
     profile_mark(t->tune.profile, PROFILE_REDUCE);
@@ -202,20 +201,20 @@ static enum err step_begin(struct train *t, size_t *losses)
     return ERR_OK;
 }
 
-/* The update. The ranks agree on losses and on stopping in the tally: one that skips a collective
- * would hang the others. */
-static enum err step_end(struct train *t, const struct train_hook *hook, size_t losses)
+/* The update. The ranks agree on losses, targets and stopping in the statistics: one that skips a
+ * collective would hang the others. */
+static enum err step_end(struct train *t, const struct train_hook *hook, size_t targets)
 {
     const struct dev_ops *ops = t->dev->ops;
     if (hook)
         TRY(hook->update(hook->self, t));
     profile_mark(t->tune.profile, PROFILE_GAP);
     mark(t, MARK_UPDATE);
-    t->said[0] = (double)losses;
-    t->said[1] = t->stop && *t->stop;
-    ops->copy_async(t->dev, t->optim.tally + OPTIM_COUNT, t->said, 2 * sizeof *t->said);
+    t->flags[0] = (double)targets;
+    t->flags[1] = t->stop && *t->stop;
+    ops->copy_async(t->dev, t->optim.stats + STEP_TARGETS, t->flags, 2 * sizeof *t->flags);
     TRY(optim_step(&t->optim, t->model, t->step));
-    ops->copy_async(t->dev, t->tally, t->optim.tally, OPTIM_TALLY * sizeof *t->tally);
+    ops->copy_async(t->dev, t->stats, t->optim.stats, STEP_STATS * sizeof *t->stats);
     profile_mark(t->tune.profile, PROFILE_UPDATE);
     mark(t, MARK_END);
     TRY(t->coll->ops->mark(t->coll));
@@ -240,20 +239,20 @@ static double between(const struct train *t, enum mark from, enum mark to)
     return t->dev->ops->seconds(t->dev, mark_of(t, t->step - 1, from), mark_of(t, t->step - 1, to));
 }
 
-/* What the last step came to. */
-static enum err hear(struct train *t, struct train_report *r, bool *stop)
+/* The statistics of the last step; waits for it. */
+static enum err read_step_stats(struct train *t, struct train_report *r, bool *stop)
 {
     TRY(t->coll->ops->wait(t->coll));
     TRY(t->dev->ops->wait(t->dev, mark_of(t, t->step - 1, MARK_END)));
-    double norm = sqrt(t->tally[OPTIM_SQUARE]);
+    double targets = t->stats[STEP_TARGETS], norm = sqrt(t->stats[STEP_SQUARE]) / targets;
     t->pending = false;
-    if (!isfinite(t->tally[OPTIM_LOSS]))
+    if (!isfinite(t->stats[STEP_LOSS]))
         return diverged(t, "loss");
     if (!isfinite(norm))
         return diverged(t, "gradient");
     *r = (struct train_report){.step = t->step,
                                .steps = t->settings->train_steps,
-                               .loss = t->tally[OPTIM_LOSS] / t->tally[OPTIM_COUNT],
+                               .loss = t->stats[STEP_LOSS] / targets,
                                .norm = (float)norm,
                                .lr = (float)optim_lr(t->settings, t->step - 1),
                                .compute_seconds = between(t, MARK_BEGIN, MARK_BACKWARD),
@@ -261,7 +260,7 @@ static enum err hear(struct train *t, struct train_report *r, bool *stop)
                                .tokens = t->tokens};
     r->step_seconds = between(t, MARK_BEGIN, MARK_REDUCED) + between(t, MARK_UPDATE, MARK_END);
     r->tokens_per_second = (double)t->settings->train_batch_tokens / r->step_seconds;
-    *stop = t->tally[OPTIM_STOP] > 0;
+    *stop = t->stats[STEP_STOP] > 0;
     return ERR_OK;
 }
 
@@ -313,17 +312,17 @@ static enum err settle(struct train *t, const struct train_hook *hook)
     bool stop = false;
     if (!t->pending)
         return ERR_OK;
-    TRY(hear(t, &r, &stop));
+    TRY(read_step_stats(t, &r, &stop));
     tune_graphs(t, &r);
     return after_step(t, hook, &r, stop);
 }
 
 static enum err step(struct train *t, const struct train_hook *hook)
 {
-    size_t losses = 0;
-    TRY(step_begin(t, &losses));
+    size_t targets = 0;
+    TRY(step_begin(t, &targets));
     TRY(settle(t, hook));
-    TRY(step_end(t, hook, losses));
+    TRY(step_end(t, hook, targets));
     return waits(t, hook) ? settle(t, hook) : ERR_OK;
 }
 

@@ -19,7 +19,7 @@
  */
 #include "inner/io/checkpoint.h"
 #include "inner/coll/reduce.h"
-#include "inner/data/loader.h"
+#include "inner/data/objective.h"
 #include "inner/optim/optim.h"
 
 struct train_report {    /* of the step just finished; what displays and records print */
@@ -103,10 +103,10 @@ struct train { /* open for the hook to read */
     void *half; /* device: bf16 gradients on their way, or NULL */
     size_t micro_sequences;
     bool ahead;        /* the host does not wait for a step before it begins the next; on a GPU */
-    bool pending;      /* a step's tally is on its way to the host */
+    bool pending;      /* a step's statistics are on their way to the host */
     size_t free_bytes; /* of the GPU when this was opened */
-    double *said;      /* pinned: number of losses, wish to stop: on their way to the device */
-    double *tally;     /* pinned: optim's, on its way back */
+    double *flags;     /* pinned: this rank's STEP_TARGETS and STEP_STOP, to the device */
+    double *stats;     /* pinned: (STEP_STATS) of the last step, from the device */
     struct train_tune tune;
     unsigned marks;     /* of the step that runs and of the one before, by turns */
     char *pinned;       /* canonical settings that a resumed run must share */

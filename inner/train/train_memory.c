@@ -17,8 +17,8 @@ struct train_memory train_plan(const struct settings *s, const struct table *t,
 {
     struct train_memory m = {.moments = optim_plan(s, t, ranks)};
     m.model = model_plan(s, t, model_type, train_micro_batch_tokens(s, ranks), true);
-    if (m.moments < 2 * m.model.parameters && s->device_kind == DEVICE_CPU)
-        m.staging = m.model.parameters;
+    if (s->device_kind == DEVICE_CPU)
+        m.staging = optim_staging(s, t, ranks);
     if (ranks > 1 && s->train_grad_reduce_dtype == TRAIN_GRAD_REDUCE_BF16)
         m.half = m.model.gradients / 2;
     m.collectives =

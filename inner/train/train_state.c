@@ -1,8 +1,8 @@
-/* What survives the process: parameters, both moments, the step and the tokens counted. The files
- * are the same whatever the number of ranks and whether they share the moments out
+/* What survives the process: parameters, the optimizer's state, the step and the tokens counted.
+ * The files are the same whatever the number of ranks and whether they share the state out
  * (train.zero_stage), so a run may be resumed with another number of ranks. On a CPU the device's
  * memory is the host's and is read and written in place where it holds the whole; else the lead
- * goes through host memory that it takes for the purpose. Shared-out moments pass through the slab
+ * goes through host memory that it takes for the purpose. Shards of state pass through the slab
  * of gradients, which nobody needs between two steps.
  */
 #include "inner/train/train.h"
@@ -10,41 +10,55 @@
 #include <string.h>
 #include "kernels/base/log.h"
 
-enum { PARTS = 4 };
+enum { PARTS_MAX = 2 + OPTIM_STATES };
 #define CHOSEN " chosen=" /* in front of dev->attention, behind the device's note */
 
-static void fill_parts(struct checkpoint_part parts[PARTS], float *params, float *m, float *v,
-                       uint64_t *tokens, size_t elements)
-{
-    parts[0] = (struct checkpoint_part){"params", params, elements * sizeof *params};
-    parts[1] = (struct checkpoint_part){"m", m, elements * sizeof *m};
-    parts[2] = (struct checkpoint_part){"v", v, elements * sizeof *v};
-    parts[3] = (struct checkpoint_part){"tokens", tokens, sizeof *tokens};
-}
-
 struct staging { /* whole slabs in host memory, on the lead */
-    float *params, *m, *v;
+    float *params, *state[OPTIM_STATES];
     struct arena arena;
 };
 
+static enum err stage(struct staging *s, float **to, float *in_place, size_t elements)
+{
+    *to = in_place;
+    if (!in_place)
+        TRY_ALLOC(*to = arena_array(&s->arena, elements, sizeof **to));
+    return ERR_OK;
+}
+
+/* Of shared-out state on a CPU the last slab stays in the slab of gradients. */
 static enum err staging_open(const struct train *t, struct staging *s)
 {
-    size_t elements = t->table.elements;
-    bool direct = t->dev->host_memory, shared = t->optim.first;
+    const struct optim *o = &t->optim;
+    bool direct = t->dev->host_memory;
+    int last = OPTIM_STATES - 1;
+    while (last > 0 && !o->state[last].elements)
+        last--;
     *s = (struct staging){.arena = arena_make(0)};
-    if (direct)
-        s->params = model_params(t->model);
-    else
-        TRY_ALLOC(s->params = arena_array(&s->arena, elements, sizeof *s->params));
-    if (direct && !shared)
-        s->m = t->optim.m;
-    else
-        TRY_ALLOC(s->m = arena_array(&s->arena, elements, sizeof *s->m));
-    if (direct)
-        s->v = shared ? model_grads(t->model) : t->optim.v;
-    else
-        TRY_ALLOC(s->v = arena_array(&s->arena, elements, sizeof *s->v));
+    TRY(stage(s, &s->params, direct ? model_params(t->model) : NULL, t->table.elements));
+    for (int i = 0; i <= last; i++) {
+        float *in_place = !direct       ? NULL
+                          : !o->offsets ? o->state[i].shard
+                          : i == last   ? model_grads(t->model)
+                                        : NULL;
+        if (o->state[i].elements)
+            TRY(stage(s, &s->state[i], in_place, o->state[i].elements));
+    }
     return ERR_OK;
+}
+
+/* Slabs by the names of the method. Returns how many. */
+static size_t list_parts(const struct optim_state state[OPTIM_STATES], const struct staging *s,
+                         size_t elements, uint64_t *tokens, struct checkpoint_part parts[PARTS_MAX])
+{
+    size_t n = 0;
+    parts[n++] = (struct checkpoint_part){"params", s->params, elements * sizeof *s->params};
+    for (int i = 0; i < OPTIM_STATES; i++)
+        if (state[i].elements)
+            parts[n++] = (struct checkpoint_part){state[i].name, s->state[i],
+                                                  state[i].elements * sizeof *s->state[i]};
+    parts[n++] = (struct checkpoint_part){"tokens", tokens, sizeof *tokens};
+    return n;
 }
 
 static void move(struct train *t, float *to, const float *from, size_t count)
@@ -53,45 +67,37 @@ static void move(struct train *t, float *to, const float *from, size_t count)
         t->dev->ops->copy(t->dev, to, from, count * sizeof *to);
 }
 
-/* A moment -> the lead's host memory. */
-static enum err collect(struct train *t, float *host, float *moment)
+/* A slab of state -> the lead's host memory. */
+static enum err gather_state(struct train *t, float *host, const struct optim_state *x)
 {
-    const struct optim *o = &t->optim;
-    float *whole = moment;
-    if (o->first) {
+    float *whole = x->shard;
+    if (x->offsets) {
         whole = model_grads(t->model);
-        move(t, whole + o->begin, moment, o->end - o->begin);
+        move(t, whole + x->begin, x->shard, x->end - x->begin);
         TRY(dev_sync(t->dev));
-        TRY(t->coll->ops->gather(t->coll, whole, o->first));
+        TRY(t->coll->ops->gather(t->coll, whole, x->offsets));
     }
     if (t->coll->rank == 0)
-        move(t, host, whole, t->table.elements);
+        move(t, host, whole, x->elements);
     return dev_sync(t->dev);
 }
 
 /* The lead's host memory -> a slab of every rank's device. */
-static enum err spread_slab(struct train *t, float *slab, const float *host)
+static enum err spread_slab(struct train *t, float *slab, const float *host, size_t elements)
 {
     if (t->coll->rank == 0)
-        move(t, slab, host, t->table.elements);
+        move(t, slab, host, elements);
     TRY(dev_sync(t->dev));
-    return t->coll->ops->broadcast(t->coll, slab, t->table.elements * sizeof *slab);
+    return t->coll->ops->broadcast(t->coll, slab, elements * sizeof *slab);
 }
 
-static enum err spread_moment(struct train *t, float *moment, const float *host)
+static enum err spread_state(struct train *t, const struct optim_state *x, const float *host)
 {
-    const struct optim *o = &t->optim;
-    if (!o->first)
-        return spread_slab(t, moment, host);
-    TRY(spread_slab(t, model_grads(t->model), host));
-    move(t, moment, model_grads(t->model) + o->begin, o->end - o->begin);
+    if (!x->offsets)
+        return spread_slab(t, x->shard, host, x->elements);
+    TRY(spread_slab(t, model_grads(t->model), host, x->elements));
+    move(t, x->shard, model_grads(t->model) + x->begin, x->end - x->begin);
     return dev_sync(t->dev);
-}
-
-static void list_parts(struct train *t, const struct staging *s,
-                       struct checkpoint_part parts[PARTS])
-{
-    fill_parts(parts, s->params, s->m, s->v, &t->tokens, t->table.elements);
 }
 
 static struct checkpoint_meta describe(const struct train *t)
@@ -136,7 +142,7 @@ static enum err share(struct train *t, enum err e)
                 : ERR_OK;
 }
 
-/* m before v: on the lead v may stay in the slab of gradients. */
+/* In this order: on the lead the last slab may stay in the slab of gradients. */
 static enum err store(struct train *t, struct staging *s)
 {
     bool lead = t->coll->rank == 0;
@@ -144,13 +150,14 @@ static enum err store(struct train *t, struct staging *s)
     TRY(share(t, e));
     if (lead)
         move(t, s->params, model_params(t->model), t->table.elements);
-    TRY(collect(t, s->m, t->optim.m));
-    TRY(collect(t, s->v, t->optim.v));
+    for (int i = 0; i < OPTIM_STATES; i++)
+        if (t->optim.state[i].elements)
+            TRY(gather_state(t, s->state[i], &t->optim.state[i]));
     if (lead) {
-        struct checkpoint_part parts[PARTS];
+        struct checkpoint_part parts[PARTS_MAX];
         struct checkpoint_meta meta = describe(t);
-        list_parts(t, s, parts);
-        e = checkpoint_save(t->checkpoint_dir, &meta, parts, PARTS,
+        size_t n = list_parts(t->optim.state, s, t->table.elements, &t->tokens, parts);
+        e = checkpoint_save(t->checkpoint_dir, &meta, parts, n,
                             (unsigned)t->settings->train_checkpoint_keep);
     }
     return share(t, e);
@@ -188,11 +195,11 @@ static void warn_if_different(const struct checkpoint_meta *was, const struct ch
 
 static enum err load(struct train *t, struct staging *s, bool *found)
 {
-    struct checkpoint_part parts[PARTS];
+    struct checkpoint_part parts[PARTS_MAX];
     struct checkpoint_meta want = describe(t), got;
     TRY(staging_open(t, s));
-    list_parts(t, s, parts);
-    TRY(checkpoint_load(t->checkpoint_dir, &want, parts, PARTS, &got, found));
+    size_t n = list_parts(t->optim.state, s, t->table.elements, &t->tokens, parts);
+    TRY(checkpoint_load(t->checkpoint_dir, &want, parts, n, &got, found));
     if (!*found)
         return ERR_OK;
     if (got.step > (uint64_t)t->settings->train_steps)
@@ -205,13 +212,14 @@ static enum err load(struct train *t, struct staging *s, bool *found)
     return ERR_OK;
 }
 
-/* v before m: the lead's may lie in the slab of gradients already. */
+/* From the last slab on: the lead's may lie in the slab of gradients already. */
 static enum err spread(struct train *t, const struct staging *s)
 {
     struct coll *c = t->coll;
-    TRY(spread_moment(t, t->optim.v, s->v));
-    TRY(spread_moment(t, t->optim.m, s->m));
-    TRY(spread_slab(t, model_params(t->model), s->params));
+    for (int i = OPTIM_STATES; i-- > 0;)
+        if (t->optim.state[i].elements)
+            TRY(spread_state(t, &t->optim.state[i], s->state[i]));
+    TRY(spread_slab(t, model_params(t->model), s->params, t->table.elements));
     TRY(c->ops->broadcast_host(c, &t->tokens, sizeof t->tokens));
     TRY(c->ops->broadcast_host(c, &t->step, sizeof t->step));
     return c->ops->broadcast_host(c, &t->saved_step, sizeof t->saved_step);
@@ -245,9 +253,8 @@ static enum err settle(struct train *t)
     if (d->rehearse && !*d->attention) {
         double sum;
         size_t count;
-        float scale = 1 / (float)t->settings->train_batch_tokens;
-        loader_step(&t->loader, 0, 0, t->micro_sequences, &t->batch);
-        TRY(model_step(t->model, &t->batch, scale, NULL, &sum, &count));
+        objective_step(&t->loader, 0, 0, t->micro_sequences, &t->batch);
+        TRY(model_step(t->model, &t->batch, 1, NULL, &sum, &count));
     }
     return t->coll->ops->broadcast_host(t->coll, d->attention, sizeof d->attention);
 }
@@ -267,12 +274,17 @@ enum err train_resume(struct train *t)
 enum err train_begin_from(const struct settings *s, const struct table *t, const float *params,
                           const char *dir, struct arena *a)
 {
-    struct checkpoint_part parts[PARTS];
+    const struct optim_method *method = optim_method_of(s);
+    struct optim_state state[OPTIM_STATES] = {0};
+    struct checkpoint_part parts[PARTS_MAX];
     struct config_table keys = keys_inner((struct settings *)(uintptr_t)s);
+    struct staging whole = {.params = (float *)(uintptr_t)params};
     uint64_t tokens = 0;
-    float *zeros;
     char *pinned, *current;
-    TRY_ALLOC(zeros = arena_array(a, t->elements, sizeof *zeros));
+    optim_describe(state, method, t);
+    for (int i = 0; i < OPTIM_STATES; i++)
+        if (state[i].elements)
+            TRY_ALLOC(whole.state[i] = arena_array(a, state[i].elements, sizeof **whole.state));
     TRY_ALLOC(current = arena_printf(a, "%s/CURRENT", dir));
     TRY(config_canonical(&keys, 1, a, &pinned));
     if (file_exists(current))
@@ -282,6 +294,6 @@ enum err train_begin_from(const struct settings *s, const struct table *t, const
                                    .model = table_digest(t),
                                    .settings = pinned,
                                    .device = "import"};
-    fill_parts(parts, (float *)(uintptr_t)params, zeros, zeros, &tokens, t->elements);
-    return checkpoint_save(dir, &meta, parts, PARTS, 1);
+    size_t n = list_parts(state, &whole, t->elements, &tokens, parts);
+    return checkpoint_save(dir, &meta, parts, n, 1);
 }

@@ -45,7 +45,7 @@ static struct work_step work_step(const struct train *t)
     return (struct work_step){.tokens = (size_t)t->settings->train_batch_tokens / ranks,
                               .micro = train_micro_batch_tokens(t->settings, t->coll->size),
                               .type = t->dev->model_type,
-                              .update_share = t->optim.first ? 1.0 / (double)ranks : 1.0};
+                              .update_share = t->optim.offsets ? 1.0 / (double)ranks : 1.0};
 }
 
 static void tell(const struct train *t, const struct profile *p)

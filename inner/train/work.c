@@ -1,6 +1,7 @@
 /* Operations and bytes of a step, from the table of tensors. */
 #include "inner/train/work.h"
 #include <string.h>
+#include "inner/optim/optim.h"
 
 struct counts { /* over the layers; e: bytes of the model type */
     double T, C, S, L, e, micros;
@@ -87,13 +88,11 @@ static struct work classifier(const struct counts *k, const struct settings *s)
     return (struct work){6 * logits * k->C, logits * (4 + 4 + 3 * k->e)};
 }
 
-/* The norm reads g. AdamW: p, m, v, g in, p, m, v, copy out. LAMB: its first pass writes m, v, its
- * second reads them and p again (optim.cu). */
+/* The norm reads g, the method's step what it says. */
 static struct work update(const struct settings *s, const struct table *t,
                           const struct work_step *w)
 {
-    double copy = w->type == DTYPE_BF16 ? 2 : 0,
-           each = 4 + copy + (s->train_optimizer == OPTIM_ADAMW ? 28 : 40);
+    double copy = w->type == DTYPE_BF16 ? 2 : 0, each = 4 + copy + optim_method_of(s)->bytes;
     return (struct work){0, each * (double)t->elements * w->update_share};
 }
 

@@ -176,11 +176,10 @@ void cpu_sumsq(struct dev *d, double *out, const float *x, size_t count)
     *out = sum;
 }
 
-void cpu_clip_scale(struct dev *d, float *out, const double *sumsq, const double *loss,
-                    float max_norm)
+void cpu_clip_scale(struct dev *d, float *out, const struct dev_clip *a)
 {
     (void)d;
-    *out = adam_gscale(*sumsq, *loss, max_norm);
+    *out = opt_gscale(*a->sumsq, *a->loss, *a->targets, a->max_norm);
 }
 
 /* Relative error of the added sum <= count 2^-53. */
@@ -209,139 +208,4 @@ void cpu_cast(struct dev *d, void *out, const float *x, size_t count)
     for (size_t i = 0; i < count; i += CHUNK)
         rows->convert(at_out(out, type, i), type, x + i, DTYPE_F32,
                       count - i < CHUNK ? count - i : CHUNK);
-}
-
-/* ---- optimizers ---- */
-
-static struct adam_scalars scalars(const struct dev_adam *a, const struct dev_range *range)
-{
-    return (struct adam_scalars){.beta1 = a->beta1,
-                                 .beta2 = a->beta2,
-                                 .eps = a->eps,
-                                 .inverse1 = 1.0f / a->bias1,
-                                 .inverse2 = 1.0f / a->bias2,
-                                 .weight_decay = range->decay ? a->weight_decay : 0.0f,
-                                 .gscale = a->gscale ? *a->gscale : 1.0f};
-}
-
-static bool stopped(const struct dev_adam *a)
-{
-    return a->gscale && *a->gscale != *a->gscale;
-}
-
-static void *model_at(const struct dev_adam *a, size_t offset)
-{
-    return a->model ? (uint16_t *)a->model + offset : NULL;
-}
-
-/* |err| <= 1e-6 (|p| + lr (|u| + 1)). */
-void cpu_adamw(struct dev *d, const struct dev_adam *a, const struct dev_range *ranges, size_t n)
-{
-    const struct rows *rows = cpu_of(d)->rows;
-    for (size_t r = 0; r < n && !stopped(a); r++) {
-        struct adam_scalars s = scalars(a, &ranges[r]);
-        size_t end = ranges[r].offset + ranges[r].count;
-#pragma omp parallel for num_threads(d->threads) schedule(static) if (ranges[r].count > CHUNK)
-        for (size_t i = ranges[r].offset; i < end; i += CHUNK)
-            rows->adamw(a->p + i, a->m + i, a->v + i, a->g + i, model_at(a, i), &s, a->lr,
-                        end - i < CHUNK ? end - i : CHUNK);
-    }
-}
-
-/* ||p|| / ||u|| within its bounds; 1 for exempt ranges and where either norm is 0. */
-static float trust_ratio(const struct dev_adam *a, bool decay, double p2, double u2)
-{
-    if (!decay || p2 <= 0 || u2 <= 0)
-        return 1.0f;
-    float ratio = (float)__builtin_sqrt(p2 / u2);
-    ratio = ratio < a->trust_min ? a->trust_min : ratio;
-    return ratio > a->trust_max ? a->trust_max : ratio;
-}
-
-static size_t chunks_of(const struct dev_range *range)
-{
-    return (range->count + CHUNK - 1) / CHUNK;
-}
-
-/* Chunk k of a range; returns its length. */
-static size_t chunk_at(const struct dev_range *range, size_t k, size_t *offset)
-{
-    *offset = range->offset + k * CHUNK;
-    return k + 1 < chunks_of(range) ? CHUNK : range->count - k * CHUNK;
-}
-
-/* Moments of one range and its sums, chunk by chunk in order. */
-static struct rows_lamb lamb_sums(struct cpu *c, const struct dev_adam *a,
-                                  const struct dev_range *range, struct rows_lamb *partial)
-{
-    struct adam_scalars s = scalars(a, range);
-    size_t chunks = chunks_of(range);
-    struct rows_lamb sum = {0, 0};
-#pragma omp parallel for num_threads(c->dev.threads) schedule(static) if (chunks > 1)
-    for (size_t k = 0; k < chunks; k++) {
-        size_t i, count = chunk_at(range, k, &i);
-        partial[k] = c->rows->lamb_moments(a->p + i, a->m + i, a->v + i, a->g + i, &s, count);
-    }
-    for (size_t k = 0; k < chunks; k++)
-        sum = (struct rows_lamb){sum.p2 + partial[k].p2, sum.u2 + partial[k].u2};
-    return sum;
-}
-
-/* Runs backwards over each thread's part, so that what lamb_sums left in cache is read first; makes
- * the update again from m and v rather than storing it (reading 8 bytes instead of writing and
- * reading 4). */
-static void lamb_update(struct cpu *c, const struct dev_adam *a, const struct dev_range *range,
-                        struct rows_lamb sum)
-{
-    struct adam_scalars s = scalars(a, range);
-    size_t chunks = chunks_of(range);
-    float step = a->lr * trust_ratio(a, range->decay, sum.p2, sum.u2);
-#pragma omp parallel num_threads(c->dev.threads) if (chunks > 1)
-    {
-        int t = omp_get_thread_num(), n = omp_get_num_threads();
-        size_t begin = cpu_part(chunks, t, n, 1), k = cpu_part(chunks, t + 1, n, 1);
-        while (k-- > begin) {
-            size_t i, count = chunk_at(range, k, &i);
-            c->rows->lamb_apply(a->p + i, a->m + i, a->v + i, model_at(a, i), &s, step, count);
-        }
-    }
-}
-
-/* One partial sum for each chunk of the longest range; NULL: the device failed. */
-static struct rows_lamb *partials(struct cpu *c, const struct dev_range *ranges, size_t n)
-{
-    size_t longest = 0;
-    for (size_t r = 0; r < n; r++)
-        longest = ranges[r].count > longest ? ranges[r].count : longest;
-    return cpu_scratch(c, 0, (longest / CHUNK + 1) * sizeof(struct rows_lamb));
-}
-
-/* |err| <= 1e-5 (|p| + lr ratio (|u| + 1)): the norms hold 1e-5. Tensor by tensor: a small one is
- * still in cache at its second pass. */
-void cpu_lamb(struct dev *d, const struct dev_adam *a, const struct dev_range *ranges, size_t n)
-{
-    struct cpu *c = cpu_of(d);
-    struct rows_lamb *partial = stopped(a) ? NULL : partials(c, ranges, n);
-    for (size_t r = 0; partial && r < n; r++)
-        lamb_update(c, a, &ranges[r], lamb_sums(c, a, &ranges[r], partial));
-}
-
-void cpu_lamb_norms(struct dev *d, double *norms, const struct dev_adam *a,
-                    const struct dev_range *ranges, size_t n)
-{
-    struct cpu *c = cpu_of(d);
-    struct rows_lamb *partial = stopped(a) ? NULL : partials(c, ranges, n);
-    for (size_t r = 0; partial && r < n; r++) {
-        struct rows_lamb sum = lamb_sums(c, a, &ranges[r], partial);
-        norms[2 * r] = sum.p2;
-        norms[2 * r + 1] = sum.u2;
-    }
-}
-
-/* Bound of cpu_lamb. */
-void cpu_lamb_apply(struct dev *d, const double *norms, const struct dev_adam *a,
-                    const struct dev_range *ranges, size_t n)
-{
-    for (size_t r = 0; r < n && !stopped(a); r++)
-        lamb_update(cpu_of(d), a, &ranges[r], (struct rows_lamb){norms[2 * r], norms[2 * r + 1]});
 }

@@ -282,52 +282,77 @@ float ROWS_NAME(xent)(void *grad, enum dtype type, float *logits, size_t V, size
     return target < 0 ? 0.0f : __builtin_logf(sum) - at_target;
 }
 
-/* ---- optimizers ---- */
+/* ---- optimizers: one loop for each row of scalar/opt.h ---- */
 
-void ROWS_NAME(adamw)(float *p, float *m, float *v, const float *g, void *model,
-                      const struct adam_scalars *s, float lr, size_t n)
-{
-    struct adam_scalars k = *s;
-#pragma omp simd
-    for (size_t i = 0; i < n; i++) {
-        adam_moments(&m[i], &v[i], g[i], &k);
-        p[i] -= lr * adam_update(&m[i], &v[i], p[i], &k);
-    }
-    if (model)
-        row_store(model, DTYPE_BF16, 0, p, n);
-}
+typedef struct opt_terms reduce_element(float p, float *m, float *v, float g,
+                                        const struct opt_scalars *k);
+typedef void update_element(float *p, float *m, float *v, float g, const struct opt_scalars *k);
 
-struct rows_lamb ROWS_NAME(lamb_moments)(const float *p, float *m, float *v, const float *g,
-                                         const struct adam_scalars *s, size_t n)
+/* Floats inside a tile, doubles across: 1e-5 relative. */
+static inline __attribute__((always_inline)) struct opt_sums
+reduce_loop(const struct rows_optim *r, const struct opt_scalars *scalars, size_t n,
+            reduce_element *element)
 {
-    struct adam_scalars k = *s;
-    double p2 = 0, u2 = 0;
-    /* Floats inside a tile, doubles across: 1e-5 relative. */
+    const struct opt_scalars k = *scalars;
+    const float *p = r->p, *g = r->g;
+    float *m = r->m, *v = r->v;
+    struct opt_sums sums = {{0}};
     for (size_t i = 0; i < n; i += TILE) {
         size_t end = min_size(n, i + TILE);
-        float p_sum = 0, u_sum = 0;
-#pragma omp simd reduction(+ : p_sum, u_sum)
+        float s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+#pragma omp simd reduction(+ : s0, s1, s2, s3)
         for (size_t j = i; j < end; j++) {
-            adam_moments(&m[j], &v[j], g[j], &k);
-            float u = adam_update(&m[j], &v[j], p[j], &k);
-            p_sum += p[j] * p[j];
-            u_sum += u * u;
+            struct opt_terms t = element(p[j], &m[j], &v[j], g[j], &k);
+            s0 += t.x[0], s1 += t.x[1], s2 += t.x[2], s3 += t.x[3];
         }
-        p2 += (double)p_sum;
-        u2 += (double)u_sum;
+        sums.x[0] += (double)s0, sums.x[1] += (double)s1;
+        sums.x[2] += (double)s2, sums.x[3] += (double)s3;
     }
-    return (struct rows_lamb){p2, u2};
+    return sums;
 }
 
-void ROWS_NAME(lamb_apply)(float *p, float *m, float *v, void *model, const struct adam_scalars *s,
-                           float step, size_t n)
+static inline __attribute__((always_inline)) void update_loop(const struct rows_optim *r,
+                                                              const struct opt_scalars *scalars,
+                                                              size_t n, update_element *element)
 {
-    struct adam_scalars k = *s;
+    const struct opt_scalars k = *scalars;
+    const float *g = r->g;
+    float *p = r->p, *m = r->m, *v = r->v;
 #pragma omp simd
     for (size_t i = 0; i < n; i++)
-        p[i] -= step * adam_update(&m[i], &v[i], p[i], &k);
-    if (model)
-        row_store(model, DTYPE_BF16, 0, p, n);
+        element(&p[i], &m[i], &v[i], g[i], &k);
+    if (r->model)
+        row_store(r->model, DTYPE_BF16, 0, p, n);
+}
+
+struct opt_sums ROWS_NAME(range_reduce)(enum opt_reduce rule, const struct rows_optim *r,
+                                        const struct opt_scalars *k, size_t n)
+{
+    switch (rule) {
+#define X(NAME, name, prepare, first, count, writes)                                               \
+    case OPT_REDUCE_##NAME:                                                                        \
+        return reduce_loop(r, k, n, opt_##name##_reduce);
+        OPT_REDUCE_LIST(X)
+#undef X
+    case OPT_REDUCES:
+        break;
+    }
+    return (struct opt_sums){{0}};
+}
+
+void ROWS_NAME(range_update)(enum opt_update rule, const struct rows_optim *r,
+                             const struct opt_scalars *k, size_t n)
+{
+    switch (rule) {
+#define X(NAME, name, prepare, writes)                                                             \
+    case OPT_UPDATE_##NAME:                                                                        \
+        update_loop(r, k, n, opt_##name##_update);                                                 \
+        return;
+        OPT_UPDATE_LIST(X)
+#undef X
+    case OPT_UPDATES:
+        return;
+    }
 }
 
 const struct rows ROWS_NAME(rows) = {.isa = ROWS_TEXT2(ISA),

@@ -7,7 +7,6 @@
  */
 #include "kernels/base/level.h"
 #include "kernels/dev.h"
-#include "kernels/scalar/adam.h"
 
 struct rows_norm { /* forward and backward; which members are read is said at the kernels */
     const struct dev_norm_args *a;
@@ -38,8 +37,10 @@ struct rows_scores {
     float scale;
 };
 
-struct rows_lamb { /* sums of squares of p and of the update u over one chunk */
-    double p2, u2;
+struct rows_optim { /* a chunk of one range, at its first element; model NULL: no copy */
+    float *p, *m, *v;
+    const float *g;
+    uint16_t *model;
 };
 
 #define ROWS(X)                                                                                    \
@@ -71,15 +72,11 @@ struct rows_lamb { /* sums of squares of p and of the update u over one chunk */
     X(float, xent,                                                                                 \
       (void *grad, enum dtype type, float *logits, size_t V, size_t width, int32_t target,         \
        float grad_scale))                                                                          \
-    X(void, adamw,                                                                                 \
-      (float *p, float *m, float *v, const float *g, void *model, const struct adam_scalars *s,    \
-       float lr, size_t n))                                                                        \
-    X(struct rows_lamb, lamb_moments,                                                              \
-      (const float *p, float *m, float *v, const float *g, const struct adam_scalars *s,           \
-       size_t n))                                                                                  \
-    X(void, lamb_apply,                                                                            \
-      (float *p, float *m, float *v, void *model, const struct adam_scalars *s, float step,        \
-       size_t n))                                                                                  \
+    /* Sums of the chunk: x[0 .. count of the rule). */                                            \
+    X(struct opt_sums, range_reduce,                                                               \
+      (enum opt_reduce rule, const struct rows_optim *r, const struct opt_scalars *k, size_t n))   \
+    X(void, range_update,                                                                          \
+      (enum opt_update rule, const struct rows_optim *r, const struct opt_scalars *k, size_t n))   \
     /* One sequence; forward: one head, backward: all heads that share keys and values `head`.     \
      * buf: attention_floats(longest sequence, HD) floats, 64-byte aligned. */                     \
     X(size_t, attention_floats, (size_t length, size_t HD))                                        \

@@ -4,7 +4,6 @@
  * of GPU. Error bounds are those of kernels/cpu/ops.c.
  */
 #include "kernels/cuda/tile.cuh"
-#include "kernels/scalar/adam.h"
 
 enum { THREADS = 256, BLOCK_MAX = 1024 };
 
@@ -757,16 +756,14 @@ extern "C" void cuda_sumsq(struct dev *d, double *out, const float *x, size_t co
     LAUNCH(c, sumsq_total, 1, THREADS, 0, out, partial, parts);
 }
 
-static __global__ void clip_scale(float *out, const double *sumsq, const double *loss,
-                                  float max_norm)
+static __global__ void clip_scale(float *out, const struct dev_clip a)
 {
-    *out = adam_gscale(*sumsq, *loss, max_norm);
+    *out = opt_gscale(*a.sumsq, *a.loss, *a.targets, a.max_norm);
 }
 
-extern "C" void cuda_clip_scale(struct dev *d, float *out, const double *sumsq, const double *loss,
-                                float max_norm)
+extern "C" void cuda_clip_scale(struct dev *d, float *out, const struct dev_clip *a)
 {
-    LAUNCH(cuda_of(d), clip_scale, 1, 1, 0, out, sumsq, loss, max_norm);
+    LAUNCH(cuda_of(d), clip_scale, 1, 1, 0, out, *a);
 }
 
 /* One block: 65,536 losses are 256 KiB, a few us once in a micro-batch. */

@@ -8,8 +8,10 @@
  * sent and 2^15 of it (else the group sends 0), and the residual is exact: no larger than z, or
  * than what is sent, and a multiple of z's last place.
  */
-#include "kernels/dev.h"
+#include <stdbool.h>
+#include <stddef.h>
 #include "kernels/base/bf16.h"
+#include "kernels/scalar/types.h"
 
 enum { CHUNK_ROUNDS = 6, CHUNK_CODES = 512, CHUNK_NO_LOWER = 15 };
 #define CHUNK_INFINITE 0x7f800000u

@@ -9,8 +9,10 @@
  * what is sent (level 1: up from 1/2; Sterbenz). DEV_SIGN: z -+ step is a float where |z| >=
  * step/2; below it is rounded to a multiple of 2^-24 steps.
  */
-#include "kernels/dev.h"
+#include <stdbool.h>
+#include <stddef.h>
 #include "kernels/scalar/grid.h"
+#include "kernels/scalar/types.h"
 
 /* Bits of a value in a form of at most 8. */
 SCALAR unsigned form_bits(enum dev_form form)

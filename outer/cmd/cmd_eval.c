@@ -45,7 +45,8 @@ static enum err evaluate(struct load *l, void *self)
                                .ranks = 1,
                                .sequence = S,
                                .batch_tokens = S,
-                               .vocab = l->run.s.model_vocab};
+                               .vocab = l->run.s.model_vocab,
+                               .objective = objective_of(&l->run.s)};
     struct loader text;
     struct batch b;
     struct evaluate_sums sums;

@@ -1,5 +1,6 @@
 /* The table of the outer loop's settings and the rules that need more than one key. */
 #include "outer/config/keys.h"
+#include "inner/optim/optim.h"
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -162,14 +163,23 @@ static void check_slices(struct config_rules *r, const struct outer_settings *o,
 static void check_moments(struct config_rules *r, const struct outer_settings *o,
                           const struct settings *s)
 {
+    const struct optim_method *method = optim_method_of(s);
     const struct {
         const char *name;
         long long every;
-    } moment[] = {{"first", o->outer_first_every}, {"second", o->outer_second_every}};
+        bool kept;
+    } moment[] = {{"first", o->outer_first_every, method->first},
+                  {"second", o->outer_second_every, method->second}};
     long long base = o->outer_every, parts = 1;
     for (size_t i = 0; i < 2; i++) {
         long long below = moment[i].every / base * base;
         parts += moment[i].every > 0;
+        if (moment[i].every && !moment[i].kept)
+            config_broken(
+                r,
+                "outer.%s_every = %lld: train.optimizer = %s keeps no %s moment to average; use "
+                "0",
+                moment[i].name, moment[i].every, method->name, moment[i].name);
         if (below != moment[i].every)
             config_broken(
                 r,

@@ -38,7 +38,7 @@ struct fragment_plan {
 };
 struct fragment {
     enum fragment_state state;
-    struct dev_range *ranges; /* ascending, touching ones are one; decay unused */
+    struct dev_range *ranges; /* ascending, touching ones are one */
     size_t range_count;
     size_t elements;         /* multiple of 256: sum over ranges */
     size_t parameters;       /* without gaps; RANDOM: with them */

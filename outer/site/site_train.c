@@ -116,7 +116,10 @@ uint64_t site_train_rounds(const struct schedule *s, int64_t step)
 
 static float *slab_of(const struct train *t, enum fragment_state state)
 {
-    float *const slabs[FRAGMENT_STATES] = {model_params(t->model), t->optim.m, t->optim.v};
+    float *const slabs[FRAGMENT_STATES] = {model_params(t->model),
+                                           t->optim.state[OPTIM_FIRST].shard,
+                                           t->optim.state[OPTIM_SECOND].shard};
+    ASSERT(slabs[state]); /* outer.first_every, second_every are refused where there is no moment */
     return slabs[state];
 }
 

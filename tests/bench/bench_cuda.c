@@ -210,42 +210,47 @@ static void llama(void)
 }
 
 struct adam {
-    struct dev_adam a;
-    struct dev_range ranges[64];
+    struct dev_optim a;
+    struct dev_param_range ranges[64];
 };
 
 static void run_adamw(const void *context)
 {
     const struct adam *k = context;
-    d->ops->adamw(d, &k->a, k->ranges, 64);
+    d->ops->range_update(d, OPT_UPDATE_ADAMW, &k->a);
 }
 
 static void run_lamb(const void *context)
 {
     const struct adam *k = context;
-    d->ops->lamb(d, &k->a, k->ranges, 64);
+    d->ops->range_reduce(d, OPT_REDUCE_LAMB, &k->a);
+    d->ops->range_update(d, OPT_UPDATE_LAMB, &k->a);
 }
 
 static void optimizers(void)
 {
     size_t n = (size_t)1 << 30;
     static struct adam k;
-    k.a = (struct dev_adam){.p = random_f32(n, 1),
-                            .m = random_f32(n, 0.01),
-                            .v = random_f32(n, 0),
-                            .g = random_f32(n, 0.01),
-                            .model = room(n * 2),
-                            .lr = 1e-4f,
-                            .beta1 = 0.9f,
-                            .beta2 = 0.95f,
-                            .eps = 1e-8f,
-                            .weight_decay = 0.1f,
-                            .bias1 = 0.5f,
-                            .bias2 = 0.5f,
-                            .trust_min = 0.01f,
-                            .trust_max = 10};
+    k.a = (struct dev_optim){.p = random_f32(n, 1),
+                             .m = random_f32(n, 0.01),
+                             .v = random_f32(n, 0),
+                             .g = random_f32(n, 0.01),
+                             .model = room(n * 2),
+                             .k = {.lr = 1e-4f,
+                                   .beta1 = 0.9f,
+                                   .beta2 = 0.95f,
+                                   .eps = 1e-8f,
+                                   .weight_decay = 0.1f,
+                                   .inverse1 = 2,
+                                   .inverse2 = 2,
+                                   .trust_min = 0.01f,
+                                   .trust_max = 10},
+                             .ranges = k.ranges,
+                             .n = 64,
+                             .sums = room(OPT_SUMS * 64 * sizeof(double)),
+                             .sums_stride = 64};
     for (size_t i = 0; i < 64; i++)
-        k.ranges[i] = (struct dev_range){i * (n / 64), n / 64, true};
+        k.ranges[i] = (struct dev_param_range){i * (n / 64), n / 64, {1, 1, true}};
     double adamw = seconds_of(run_adamw, &k), lamb = seconds_of(run_lamb, &k);
     row("AdamW 2^30 parameters", "ms", adamw * 1e3,
         30.0 * (double)n / copy_rate * 1e-6); /* baseline: bytes / copy */

@@ -116,10 +116,11 @@ static enum err open_run(struct run *r, const char *kind, const char *optimizer,
 static enum err one_step(struct run *r)
 {
     model_grads_zero(r->m);
-    r->d->ops->zero(r->d, r->o.tally, OPTIM_TALLY * sizeof *r->o.tally);
+    double targets = (double)r->b.tokens_count;
+    r->d->ops->zero(r->d, r->o.stats, STEP_STATS * sizeof *r->o.stats);
+    r->d->ops->copy(r->d, r->o.stats + STEP_TARGETS, &targets, sizeof targets);
     profile_mark(&r->profile, PROFILE_UPLOAD);
-    TRY(model_accumulate(r->m, &r->b, 1.0f / (float)r->b.tokens_count, NULL,
-                         r->o.tally + OPTIM_LOSS));
+    TRY(model_accumulate(r->m, &r->b, 1, NULL, r->o.stats + STEP_LOSS));
     TRY(optim_step(&r->o, r->m, r->step++));
     profile_mark(&r->profile, PROFILE_UPDATE);
     return ERR_OK;

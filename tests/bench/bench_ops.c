@@ -22,7 +22,8 @@ struct work {
     float *p, *m, *v, *g;
     void *model;
     int32_t *tokens, *positions, cu[T / 256 + 1];
-    struct dev_range ranges[RANGES];
+    struct dev_param_range ranges[RANGES];
+    double *sums;
 };
 
 static enum err model(struct dev *d, void **p, size_t n)
@@ -68,6 +69,7 @@ static enum err fill(struct work *k)
         TRY(floats(d, slabs[i], PARAMETERS));
     if (d->model_type == DTYPE_BF16)
         TRY(model(d, &k->model, PARAMETERS));
+    TRY(dev_alloc(d, (void **)&k->sums, OPT_SUMS * RANGES * sizeof *k->sums));
     void *ints;
     TRY(dev_alloc(d, &ints, 2 * T * sizeof(int32_t)));
     k->tokens = ints;
@@ -79,7 +81,8 @@ static enum err fill(struct work *k)
     for (int32_t i = 0; i <= T / 256; i++)
         k->cu[i] = i * 256;
     for (size_t i = 0; i < RANGES; i++)
-        k->ranges[i] = (struct dev_range){i * (PARAMETERS / RANGES), PARAMETERS / RANGES, true};
+        k->ranges[i] =
+            (struct dev_param_range){i * (PARAMETERS / RANGES), PARAMETERS / RANGES, {1, 1, true}};
     *k->one = 1;
     return ERR_OK;
 }
@@ -196,35 +199,40 @@ static void run_embed_bwd(struct work *k)
     k->d->ops->embed_bwd(k->d, k->dw, k->dw, k->x, k->tokens, k->positions, T, C, V);
 }
 
-static struct dev_adam adam(struct work *k)
+static struct dev_optim optimizer(struct work *k)
 {
-    return (struct dev_adam){.p = k->p,
-                             .m = k->m,
-                             .v = k->v,
-                             .g = k->g,
-                             .model = k->model,
-                             .gscale = k->one,
-                             .lr = 1e-4f,
-                             .beta1 = 0.9f,
-                             .beta2 = 0.99f,
-                             .eps = 1e-6f,
-                             .weight_decay = 0.1f,
-                             .bias1 = 0.5f,
-                             .bias2 = 0.5f,
-                             .trust_min = 0.01f,
-                             .trust_max = 10};
+    return (struct dev_optim){.p = k->p,
+                              .m = k->m,
+                              .v = k->v,
+                              .g = k->g,
+                              .model = k->model,
+                              .gscale = k->one,
+                              .k = {.lr = 1e-4f,
+                                    .beta1 = 0.9f,
+                                    .beta2 = 0.99f,
+                                    .eps = 1e-6f,
+                                    .weight_decay = 0.1f,
+                                    .inverse1 = 2,
+                                    .inverse2 = 2,
+                                    .trust_min = 0.01f,
+                                    .trust_max = 10},
+                              .ranges = k->ranges,
+                              .n = RANGES,
+                              .sums = k->sums,
+                              .sums_stride = RANGES};
 }
 
 static void run_adamw(struct work *k)
 {
-    struct dev_adam a = adam(k);
-    k->d->ops->adamw(k->d, &a, k->ranges, RANGES);
+    struct dev_optim a = optimizer(k);
+    k->d->ops->range_update(k->d, OPT_UPDATE_ADAMW, &a);
 }
 
 static void run_lamb(struct work *k)
 {
-    struct dev_adam a = adam(k);
-    k->d->ops->lamb(k->d, &a, k->ranges, RANGES);
+    struct dev_optim a = optimizer(k);
+    k->d->ops->range_reduce(k->d, OPT_REDUCE_LAMB, &a);
+    k->d->ops->range_update(k->d, OPT_UPDATE_LAMB, &a);
 }
 
 static void run_sumsq(struct work *k)

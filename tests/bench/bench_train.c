@@ -82,7 +82,9 @@ static enum err one_step(struct run *r, double *seconds)
     next_batch(r);
     double start = bench_now();
     model_grads_zero(r->m);
-    TRY(model_step(r->m, &r->b, 1.0f / TOKENS, NULL, &loss, &count));
+    TRY(model_step(r->m, &r->b, 1, NULL, &loss, &count));
+    const double stats[STEP_STATS] = {[STEP_LOSS] = loss, [STEP_TARGETS] = (double)count};
+    r->d->ops->copy(r->d, r->o.stats, stats, sizeof stats);
     TRY(optim_step(&r->o, r->m, r->step++));
     *seconds = bench_now() - start;
     return ERR_OK;

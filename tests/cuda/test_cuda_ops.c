@@ -500,9 +500,13 @@ static void run_elements(struct dev *d, const void *context)
     d->ops->cast(d, copy, x, n);
     keep(d, "cast", copy, n, type, 0);
     d->ops->sumsq(d, norm, x, n);
-    d->ops->clip_scale(d, out, norm, norm, 0.5f); /* of the square, too: the norm itself shows */
-    d->ops->clip_scale(d, out + 1, norm, norm, 1e9f);
-    d->ops->clip_scale(d, out + 2, norm, norm, 0);
+    static const float most[] = {0.5f, 1e9f, 0}; /* the first clips: the norm itself shows */
+    double *targets = room(d, 8), three = 3;
+    d->ops->copy(d, targets, &three, sizeof three);
+    for (int i = 0; i < 3; i++) {
+        const struct dev_clip clip = {norm, norm, targets, most[i]};
+        d->ops->clip_scale(d, out + i, &clip);
+    }
     keep(d, "clip", out, 3, DTYPE_F32, 2e-7);
     d->ops->scale(d, x, 0.3f, n);
     keep(d, "scaled", x, n, DTYPE_F32, 0);
@@ -520,10 +524,12 @@ static void check_elements(void)
 /* ---- optimizers
  * -------------------------------------------------------------------------------------- */
 enum { SLAB = 60000 };
-static const struct dev_range ranges[] = {
-    {0, 1, true}, {1, 3, false}, {8, 40000, true}, {40011, 12345, false}};
+static const struct dev_param_range ranges[] = {{0, 1, {1, 1, true}},
+                                                {1, 3, {1, 0, false}},
+                                                {8, 40000, {1, 1, true}},
+                                                {40011, 12345, {0.25f, 0.5f, true}}};
 
-enum how { ADAMW, LAMB, LAMB_IN_STEPS };
+enum how { ADAMW, LAMB };
 struct optimizer_case {
     enum how how;
     double size;
@@ -537,29 +543,29 @@ static void run_optimizer(struct dev *d, const void *context)
     for (size_t i = 0; i < SLAB; i++)
         v[i] = fabs(v[i]);
     void *model = d->model_type == DTYPE_BF16 ? room(d, SLAB * 2) : NULL;
-    struct dev_adam a = {.p = upload(d, numbers(SLAB, o->size, DTYPE_F32), SLAB, DTYPE_F32),
-                         .m = upload(d, numbers(SLAB, 0.1, DTYPE_F32), SLAB, DTYPE_F32),
-                         .v = upload(d, v, SLAB, DTYPE_F32),
-                         .g = upload(d, numbers(SLAB, 1, DTYPE_F32), SLAB, DTYPE_F32),
-                         .model = model,
-                         .gscale = upload(d, &half, 1, DTYPE_F32),
-                         .lr = 0.01f,
-                         .beta1 = 0.9f,
-                         .beta2 = 0.999f,
-                         .eps = 1e-6f,
-                         .weight_decay = 0.1f,
-                         .bias1 = 0.19f,
-                         .bias2 = 0.001999f,
-                         .trust_min = 0.01f,
-                         .trust_max = o->trust_max};
-    double *norms = room(d, 4 * 2 * sizeof *norms);
+    struct dev_optim a = {.p = upload(d, numbers(SLAB, o->size, DTYPE_F32), SLAB, DTYPE_F32),
+                          .m = upload(d, numbers(SLAB, 0.1, DTYPE_F32), SLAB, DTYPE_F32),
+                          .v = upload(d, v, SLAB, DTYPE_F32),
+                          .g = upload(d, numbers(SLAB, 1, DTYPE_F32), SLAB, DTYPE_F32),
+                          .model = model,
+                          .gscale = upload(d, &half, 1, DTYPE_F32),
+                          .k = {.lr = 0.01f,
+                                .beta1 = 0.9f,
+                                .beta2 = 0.999f,
+                                .eps = 1e-6f,
+                                .weight_decay = 0.1f,
+                                .inverse1 = 1 / 0.19f,
+                                .inverse2 = 1 / 0.001999f,
+                                .trust_min = 0.01f,
+                                .trust_max = o->trust_max},
+                          .ranges = ranges,
+                          .n = 4,
+                          .sums = room(d, OPT_SUMS * 5 * sizeof(double)),
+                          .sums_stride = 5};
     for (int i = 0; i < 2; i++) { /* the second call finds the table of the first */
-        if (o->how == LAMB_IN_STEPS) {
-            d->ops->lamb_norms(d, norms, &a, ranges, 4);
-            d->ops->lamb_apply(d, norms, &a, ranges, 4);
-        } else {
-            (o->how == LAMB ? d->ops->lamb : d->ops->adamw)(d, &a, ranges, 4);
-        }
+        if (o->how == LAMB)
+            d->ops->range_reduce(d, OPT_REDUCE_LAMB, &a);
+        d->ops->range_update(d, o->how == LAMB ? OPT_UPDATE_LAMB : OPT_UPDATE_ADAMW, &a);
     }
     keep(d, "p", a.p, SLAB, DTYPE_F32, 4e-6);
     keep(d, "m", a.m, SLAB, DTYPE_F32, 1e-6);
@@ -571,8 +577,8 @@ static void run_optimizer(struct dev *d, const void *context)
 static void check_optimizers(void)
 {
     static const struct optimizer_case cases[] = {
-        {ADAMW, 1, 10}, {LAMB, 1, 10}, {LAMB, 1, 0.05f}, {LAMB, 0, 10}, {LAMB_IN_STEPS, 1, 10}};
-    for (size_t i = 0; i < 5; i++)
+        {ADAMW, 1, 10}, {LAMB, 1, 10}, {LAMB, 1, 0.05f}, {LAMB, 0, 10}};
+    for (size_t i = 0; i < 4; i++)
         compare(run_optimizer, &cases[i]);
 }
 

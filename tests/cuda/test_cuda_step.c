@@ -126,8 +126,8 @@ static struct state state_of(struct run *r)
     struct state s = {arena_alloc(&arena, bytes), arena_alloc(&arena, bytes),
                       arena_alloc(&arena, bytes), bytes};
     r->d->ops->copy(r->d, s.params, model_params(r->t.model), bytes);
-    r->d->ops->copy(r->d, s.m, r->t.optim.m, bytes);
-    r->d->ops->copy(r->d, s.v, r->t.optim.v, bytes);
+    r->d->ops->copy(r->d, s.m, r->t.optim.state[OPTIM_FIRST].shard, bytes);
+    r->d->ops->copy(r->d, s.v, r->t.optim.state[OPTIM_SECOND].shard, bytes);
     return s;
 }
 

@@ -84,7 +84,6 @@ llama           | q   | --model.positions rope --model.norm rms --model.activati
 llama_groups    | q   | --model.positions rope --model.norm rms --model.activation swiglu --model.bias false --model.heads 4 --model.kv_heads 2
 llama_bf16      |     | --model.positions rope --model.norm rms --model.activation swiglu --model.bias false --model.heads 4 --model.kv_heads 1 --device.dtype bf16
 gelu_erf        |     | --model.activation gelu_erf --model.positions none --model.mlp 64
-not_causal      |     | --model.causal false
 micro           | q   | --train.micro_batch_tokens 32
 micro_bf16      |     | --train.micro_batch_tokens 64 --device.dtype bf16
 recompute       | q   | --train.activation_checkpointing block

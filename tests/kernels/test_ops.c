@@ -117,18 +117,27 @@ static void check_embed(struct dev *d)
     near("dwpe", d, gpe, DTYPE_F32, dwpe, P * C, 1e-6);
 }
 
+static float scale_of(struct dev *d, const double *sumsq, const double *loss, double targets,
+                      float max_norm)
+{
+    float *out = room(d, 4), got;
+    double *count = room(d, 8);
+    const struct dev_clip a = {sumsq, loss, count, max_norm};
+    d->ops->copy(d, count, &targets, sizeof targets);
+    d->ops->clip_scale(d, out, &a);
+    d->ops->copy(d, &got, out, sizeof got);
+    return got;
+}
+
 /* What is not finite, in the gradient or in the loss, becomes NaN whatever the clip. */
 static void check_not_finite(struct dev *d, const double *finite)
 {
     const double bad[] = {NAN, INFINITY};
     double *x = room(d, 8);
-    float *out = room(d, 4), got;
     for (int i = 0; i < 8; i++) {
-        float max = i & 4 ? 1.0f : 0.0f;
         d->ops->copy(d, x, &bad[i & 1], sizeof *x);
-        d->ops->clip_scale(d, out, i & 2 ? x : finite, i & 2 ? finite : x, max);
-        d->ops->copy(d, &got, out, sizeof got);
-        assert_true(isnan(got));
+        assert_true(
+            isnan(scale_of(d, i & 2 ? x : finite, i & 2 ? finite : x, 3, i & 4 ? 1.0f : 0.0f)));
     }
 }
 
@@ -235,7 +244,7 @@ static void check_elements(struct dev *d)
         square += x[i] * x[i];
     }
     void *da = upload(d, a, n, type), *copy = room(d, n * dtype_size(type));
-    float *dx = upload(d, x, n, DTYPE_F32), *out = room(d, 4);
+    float *dx = upload(d, x, n, DTYPE_F32);
     double *norm = room(d, 8), got;
     d->ops->add(d, da, da, upload(d, b, n, type), n);
     near("a + b", d, da, type, sum, n, 0);
@@ -244,10 +253,13 @@ static void check_elements(struct dev *d)
     d->ops->sumsq(d, norm, dx, n);
     d->ops->copy(d, &got, norm, sizeof got);
     assert_true(fabs(got - square) <= 1e-12 * square);
+    /* A sum over 48 targets: the norm of the mean is clipped, and the sum divided. */
     for (int i = 0; i < 3; i++) {
-        double max = i == 0 ? sqrt(square) / 2 : i == 1 ? 1e9 : 0, want = i == 0 ? 0.5 : 1;
-        d->ops->clip_scale(d, out, norm, norm, (float)max);
-        near("clip", d, out, DTYPE_F32, &want, 1, i == 0 ? 1e-6 : 0);
+        double max = i == 0 ? sqrt(square) / 48 / 2 : i == 1 ? 1e9 : 0, want = i == 0 ? 0.5 : 1;
+        double got_scale = (double)scale_of(d, norm, norm, 48, (float)max);
+        assert_true(fabs(48 * got_scale - want) <= 1e-6);
+        assert_true(scale_of(d, norm, norm, 64, 0) == 1.0f / 64);
+        assert_true(scale_of(d, norm, norm, 0, (float)max) == 0); /* no target: no gradient */
     }
     check_not_finite(d, norm);
     double sums = 0, *total = room(d, 8);
@@ -288,83 +300,114 @@ static void sumsq_ignores_threads(void **state)
 
 enum { RANGES = 4, SLAB = 33000 };
 
-static const struct dev_range ranges[RANGES] = {
-    {0, 1, true}, {1, 3, false}, {7, 20000, true}, {20011, 12345, false}}; /* gaps stay untouched */
+static const struct opt_group matrix = {1, 1, true}, vector = {1, 0, false},
+                              head = {0.25f, 0.5f, true}; /* of its own rate and decay */
+static const struct dev_param_range ranges[RANGES] = {
+    {0, 1, {1, 1, true}},
+    {1, 3, {1, 0, false}},
+    {7, 20000, {1, 1, true}},
+    {20011, 12345, {0.25f, 0.5f, true}}}; /* gaps stay untouched */
 
 struct slabs {
     double *p, *m, *v, *g;
 };
 
-static void adam_reference(struct slabs s, const struct dev_adam *a, double gscale, bool lamb)
+static void adam_reference(struct slabs s, const struct dev_optim *a, double gscale, bool lamb)
 {
+    const struct opt_scalars *k = &a->k;
     for (size_t r = 0; r < RANGES; r++) {
-        double decay = ranges[r].decay ? (double)a->weight_decay : 0, p2 = 0, u2 = 0, ratio = 1;
+        const struct opt_group *group = &ranges[r].group;
+        double decay = (double)(group->decay * k->weight_decay), p2 = 0, u2 = 0, ratio = 1;
         double *u = doubles(ranges[r].count);
-        for (size_t k = 0; k < ranges[r].count; k++) {
-            size_t i = ranges[r].offset + k;
-            double g = s.g[i] * gscale, b1 = (double)a->beta1, b2 = (double)a->beta2;
+        for (size_t j = 0; j < ranges[r].count; j++) {
+            size_t i = ranges[r].offset + j;
+            double g = s.g[i] * gscale, b1 = (double)k->beta1, b2 = (double)k->beta2;
             s.m[i] = b1 * s.m[i] + (1 - b1) * g;
             s.v[i] = b2 * s.v[i] + (1 - b2) * g * g;
-            u[k] = s.m[i] / (double)a->bias1 / (sqrt(s.v[i] / (double)a->bias2) + (double)a->eps) +
+            u[j] = s.m[i] * (double)k->inverse1 /
+                       (sqrt(s.v[i] * (double)k->inverse2) + (double)k->eps) +
                    decay * s.p[i];
             p2 += s.p[i] * s.p[i];
-            u2 += u[k] * u[k];
+            u2 += u[j] * u[j];
         }
-        if (lamb && ranges[r].decay && p2 > 0 && u2 > 0)
-            ratio = fmin(fmax(sqrt(p2 / u2), (double)a->trust_min), (double)a->trust_max);
-        for (size_t k = 0; k < ranges[r].count; k++)
-            s.p[ranges[r].offset + k] -= (double)a->lr * ratio * u[k];
+        if (lamb && group->trust && p2 > 0 && u2 > 0)
+            ratio = fmin(fmax(sqrt(p2 / u2), (double)k->trust_min), (double)k->trust_max);
+        for (size_t j = 0; j < ranges[r].count; j++)
+            s.p[ranges[r].offset + j] -= (double)group->lr * (double)k->lr * ratio * u[j];
     }
 }
 
-enum how { ADAMW, LAMB, LAMB_IN_PARTS };
+enum how { ADAMW, LAMB, LAMB_SHARDED };
 
-/* As ranks that share the tensors do it: the third range is cut behind its first run, each half
- * lies in a slab of its own and knows only its part of the norms. */
-static void lamb_in_parts(struct dev *d, struct dev_adam a)
+/* Two ranks share the tensors: the third range is cut behind its first run, each half lies in a
+ * slab of its own and has only its part of the sums. */
+static void lamb_sharded(struct dev *d, struct dev_optim a)
 {
-    static const struct dev_range part[2][3] = {
-        {{0, 1, true}, {1, 3, false}, {7, DEV_RUN, true}},
-        {{0, 20000 - DEV_RUN, true}, {20011 - 7 - DEV_RUN, 12345, false}}};
+    const struct dev_param_range part[2][3] = {
+        {{0, 1, matrix}, {1, 3, vector}, {7, DEV_RUN, matrix}},
+        {{0, 20000 - DEV_RUN, matrix}, {20011 - 7 - DEV_RUN, 12345, head}}};
     static const size_t count[2] = {3, 2}, begin[2] = {0, 7 + DEV_RUN}, first[2] = {0, 2};
-    double all[RANGES][2] = {{0}}, mine[3][2];
-    double *norms = room(d, sizeof mine);
-    struct dev_adam half[2] = {a, a};
+    double all[OPT_SUMS][RANGES] = {{0}}, mine[OPT_SUMS][RANGES];
+    struct dev_optim half[2] = {a, a};
     for (int i = 0; i < 2; i++) {
         half[i].p += begin[i], half[i].m += begin[i], half[i].v += begin[i], half[i].g += begin[i];
         half[i].model = a.model ? (uint16_t *)a.model + begin[i] : NULL;
-        d->ops->lamb_norms(d, norms, &half[i], part[i], count[i]);
-        d->ops->copy(d, mine, norms, sizeof mine);
+        half[i].ranges = part[i];
+        half[i].n = count[i];
+        half[i].sums = a.sums + first[i];
+        d->ops->zero(d, a.sums, sizeof mine);
+        d->ops->range_reduce(d, OPT_REDUCE_LAMB, &half[i]);
+        d->ops->copy(d, mine, a.sums, sizeof mine);
         assert_int_equal(dev_sync(d), ERR_OK);
-        for (size_t r = 0; r < count[i]; r++)
-            for (int k = 0; k < 2; k++)
-                all[first[i] + r][k] += mine[r][k];
+        for (int j = 0; j < OPT_SUMS; j++)
+            for (size_t r = 0; r < RANGES; r++)
+                all[j][r] += mine[j][r];
     }
-    for (int i = 0; i < 2; i++) {
-        d->ops->copy(d, norms, all[first[i]], count[i] * sizeof *all);
-        d->ops->lamb_apply(d, norms, &half[i], part[i], count[i]);
+    d->ops->copy(d, a.sums, all, sizeof all);
+    for (int i = 0; i < 2; i++)
+        d->ops->range_update(d, OPT_UPDATE_LAMB, &half[i]);
+}
+
+static void run_optimizer(struct dev *d, const struct dev_optim *a, enum how how)
+{
+    if (how == LAMB_SHARDED) {
+        lamb_sharded(d, *a);
+        return;
     }
+    if (how == LAMB)
+        d->ops->range_reduce(d, OPT_REDUCE_LAMB, a);
+    d->ops->range_update(d, how == LAMB ? OPT_UPDATE_LAMB : OPT_UPDATE_ADAMW, a);
+}
+
+static struct dev_optim optimizer(struct dev *d, struct slabs s)
+{
+    return (struct dev_optim){.p = upload(d, s.p, SLAB, DTYPE_F32),
+                              .m = upload(d, s.m, SLAB, DTYPE_F32),
+                              .v = upload(d, s.v, SLAB, DTYPE_F32),
+                              .g = upload(d, s.g, SLAB, DTYPE_F32),
+                              .k = {.lr = 0.01f,
+                                    .beta1 = 0.9f,
+                                    .beta2 = 0.999f,
+                                    .eps = 1e-6f,
+                                    .weight_decay = 0.1f,
+                                    .inverse1 = 1 / 0.19f,
+                                    .inverse2 = 1 / 0.001999f,
+                                    .trust_min = 0.01f,
+                                    .trust_max = 10},
+                              .ranges = ranges,
+                              .n = RANGES,
+                              .sums = room(d, OPT_SUMS * RANGES * sizeof(double)),
+                              .sums_stride = RANGES};
 }
 
 /* A scale that is not a number: the slabs stay as they are. */
 static void stopped_case(struct dev *d, enum how how)
 {
     double *before = numbers(SLAB, 1, DTYPE_F32), none = NAN;
-    float *slab[4];
-    for (int i = 0; i < 4; i++)
-        slab[i] = upload(d, before, SLAB, DTYPE_F32);
-    struct dev_adam a = {
-        .p = slab[0], .m = slab[1], .v = slab[2], .g = slab[3], .lr = 0.1f, .bias1 = 1, .bias2 = 1};
+    struct dev_optim a = optimizer(d, (struct slabs){before, before, before, before});
+    float *slab[4] = {a.p, a.m, a.v, (float *)(uintptr_t)a.g};
     a.gscale = upload(d, &none, 1, DTYPE_F32);
-    double *norms = room(d, 2 * RANGES * sizeof *norms);
-    if (how == ADAMW)
-        d->ops->adamw(d, &a, ranges, RANGES);
-    else if (how == LAMB)
-        d->ops->lamb(d, &a, ranges, RANGES);
-    else {
-        d->ops->lamb_norms(d, norms, &a, ranges, RANGES);
-        d->ops->lamb_apply(d, norms, &a, ranges, RANGES);
-    }
+    run_optimizer(d, &a, how);
     for (int i = 0; i < 4; i++)
         near("stopped", d, slab[i], DTYPE_F32, before, SLAB, 0);
 }
@@ -378,27 +421,11 @@ static void optimizer_case(struct dev *d, enum how how, double size, float trust
     for (size_t i = 0; i < SLAB; i++)
         s.v[i] = fabs(s.v[i]);
     void *model = d->model_type == DTYPE_BF16 ? room(d, SLAB * 2) : NULL;
-    struct dev_adam a = {.p = upload(d, s.p, SLAB, DTYPE_F32),
-                         .m = upload(d, s.m, SLAB, DTYPE_F32),
-                         .v = upload(d, s.v, SLAB, DTYPE_F32),
-                         .g = upload(d, s.g, SLAB, DTYPE_F32),
-                         .model = model,
-                         .gscale = upload(d, &half, 1, DTYPE_F32),
-                         .lr = 0.01f,
-                         .beta1 = 0.9f,
-                         .beta2 = 0.999f,
-                         .eps = 1e-6f,
-                         .weight_decay = 0.1f,
-                         .bias1 = 0.19f,
-                         .bias2 = 0.001999f,
-                         .trust_min = 0.01f,
-                         .trust_max = trust_max};
-    if (how == LAMB_IN_PARTS)
-        lamb_in_parts(d, a);
-    else if (lamb)
-        d->ops->lamb(d, &a, ranges, RANGES);
-    else
-        d->ops->adamw(d, &a, ranges, RANGES);
+    struct dev_optim a = optimizer(d, s);
+    a.model = model;
+    a.gscale = upload(d, &half, 1, DTYPE_F32);
+    a.k.trust_max = trust_max;
+    run_optimizer(d, &a, how);
     adam_reference(s, &a, 0.5, lamb);
     near("p", d, a.p, DTYPE_F32, s.p, SLAB, lamb ? 2e-6 : 1e-6);
     near("m", d, a.m, DTYPE_F32, s.m, SLAB, 1e-6);
@@ -420,9 +447,9 @@ static void check_optimizers(struct dev *d)
     optimizer_case(d, LAMB, 1, 10);
     optimizer_case(d, LAMB, 1, 0.05f); /* the upper bound holds */
     optimizer_case(d, LAMB, 0, 10);    /* ||p|| = 0: ratio 1 */
-    optimizer_case(d, LAMB_IN_PARTS, 1, 10);
-    optimizer_case(d, LAMB_IN_PARTS, 1, 0.05f);
-    for (int how = ADAMW; how <= LAMB_IN_PARTS; how++)
+    optimizer_case(d, LAMB_SHARDED, 1, 10);
+    optimizer_case(d, LAMB_SHARDED, 1, 0.05f);
+    for (int how = ADAMW; how <= LAMB_SHARDED; how++)
         stopped_case(d, (enum how)how);
 }
 

@@ -1,6 +1,6 @@
 /* The scalar formulas against libm in double: if exp or GELU drift, every activation does. */
 #include "tests/kernels/check.h"
-#include "kernels/scalar/adam.h"
+#include "kernels/scalar/opt.h"
 #include "kernels/scalar/swiglu.h"
 
 static void exp_holds_its_bound(void **state)

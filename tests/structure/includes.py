@@ -14,8 +14,8 @@ import sys
 # One line a level. Folders of one line do not include each other in a circle.
 LAYERS = [
     ["kernels/base"],
-    ["kernels"],
     ["kernels/scalar"],
+    ["kernels"],
     ["kernels/cpu", "kernels/cuda"],
     ["inner/config"],
     ["inner/data", "inner/coll"],

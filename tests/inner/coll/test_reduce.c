@@ -49,7 +49,7 @@ static struct reduce begin(int ranks, size_t bucket, const size_t *first)
     memset(&seen, 0, sizeof seen);
     seen.refuse = STARTS_MAX;
     struct reduce r = {
-        .coll = &coll, .grads = grads, .elements = ELEMENTS, .bucket = bucket, .first = first};
+        .coll = &coll, .grads = grads, .elements = ELEMENTS, .bucket = bucket, .offsets = first};
     reduce_begin(&r);
     return r;
 }
@@ -145,11 +145,12 @@ static void parts_of_the_slab(void **state)
                                                 "--train.zero_stage", "1", NULL});
     assert_int_equal(table_make(&t, s, &arena), ERR_OK);
     for (int ranks = 1; ranks <= 40; ranks++) {
-        assert_int_equal(optim_cut(&t, 0, ranks), 0);
-        assert_int_equal(optim_cut(&t, ranks, ranks), t.elements);
+        assert_int_equal(optim_shard(&t, false, 0, ranks), 0);
+        assert_int_equal(optim_shard(&t, false, ranks, ranks), t.elements);
         for (int r = 0; r < ranks; r++) {
-            size_t at = optim_cut(&t, r, ranks), even = t.elements / (size_t)ranks * (size_t)r;
-            assert_true(at <= optim_cut(&t, r + 1, ranks));
+            size_t at = optim_shard(&t, false, r, ranks),
+                   even = t.elements / (size_t)ranks * (size_t)r;
+            assert_true(at <= optim_shard(&t, false, r + 1, ranks));
             assert_true(at <= even + TABLE_ALIGN && even < at + DEV_RUN + TABLE_ALIGN);
             for (size_t i = 0; i < t.count; i++)
                 if (t.tensors[i].offset <= at && at < t.tensors[i].offset + t.tensors[i].count)

@@ -354,6 +354,7 @@ static void rules_across_keys(void **state)
          "train.micro_batch_tokens = 384 does not divide train.batch_tokens = 4096"},
         {{"--train.warmup=300", "--train.stable_steps=101"},
          "train.warmup = 300 and train.stable_steps = 101"},
+        {{"--model.causal=false"}, "model.causal = false: the objective, causal windows, has"},
         {{"--run.name=a/b"}, "run.name = \"a/b\""},
         {{"--run.name="}, "run.name = \"\""},
         {{"--run.dir="}, "run.dir is empty"},

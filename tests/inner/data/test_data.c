@@ -2,7 +2,7 @@
  * measures trained text, a damaged shard trains on garbage, and a resumed run sees other batches
  * than the undisturbed one. */
 #include "tests/inner/scratch.h"
-#include "inner/data/loader.h"
+#include "inner/data/objective.h"
 #include "kernels/base/bytes.h"
 
 static struct arena arena;
@@ -162,6 +162,7 @@ static void open_loader(struct loader *l, struct loader_options o)
         (const char *[]){scratch("l-1.bin"), scratch("l-2.bin"), scratch("l-3.bin")}, 3};
     o.sequence = S;
     o.vocab = 256;
+    o.objective = &objective_causal;
     assert_int_equal(loader_open(l, &arena, &list, &o), ERR_OK);
 }
 
@@ -181,7 +182,7 @@ static void windows_hold_inputs_and_their_successors(void **state)
     open_loader(&l, (struct loader_options){.ranks = 1, .batch_tokens = 4 * S});
     assert_int_equal(l.windows, 137);
     assert_int_equal(batch_open(&b, &arena, 2 * S, 2), ERR_OK);
-    loader_windows(&l, 99, 2, &b); /* the last of the first shard, the first of the third */
+    objective_windows(&l, 99, 2, &b); /* the last of the first shard, the first of the third */
     assert_int_equal(b.tokens_count, 2 * S);
     assert_int_equal(b.sequences, 2);
     for (int i = 0; i < S; i++) {
@@ -275,7 +276,7 @@ static void ranks_cut_one_step_into_disjoint_runs(void **state)
     assert_int_equal(batch_open(&b, &arena, 12 * S, 12), ERR_OK);
     assert_int_equal(batch_open(&one, &arena, 12 * S, 12), ERR_OK);
     for (uint64_t step = 40; step-- > 0;) { /* backwards: there is no history */
-        loader_step(&whole, step, 0, 12, &b);
+        objective_step(&whole, step, 0, 12, &b);
         for (uint32_t ranks = 1; ranks <= 4; ranks++)
             for (uint32_t rank = 0; rank < ranks; rank++) {
                 open_loader(&part, (struct loader_options){.seed = 3,
@@ -284,10 +285,10 @@ static void ranks_cut_one_step_into_disjoint_runs(void **state)
                                                            .ranks = ranks,
                                                            .batch_tokens = 12 * S});
                 size_t n = 12 / ranks, half = n / 2;
-                loader_step(&part, step, 0, half, &one); /* in two micro-batches */
+                objective_step(&part, step, 0, half, &one); /* in two micro-batches */
                 assert_memory_equal(one.tokens, b.tokens + rank * n * S,
                                     half * S * sizeof *b.tokens);
-                loader_step(&part, step, half, n - half, &one);
+                objective_step(&part, step, half, n - half, &one);
                 assert_memory_equal(one.targets, b.targets + (rank * n + half) * S,
                                     (n - half) * S * sizeof *b.tokens);
                 loader_close(&part);

@@ -424,8 +424,8 @@ static void table_of_gpt2(void **state)
     for (size_t i = 0; i < t.count; i++)
         assert_int_equal(t.tensors[i].offset % TABLE_ALIGN, 0);
     assert_int_equal(t.tensors[0].count, 50304 * 768);
-    assert_true(table_find(&t, "layers.11.mlp.down.weight")->decay);
-    assert_false(table_find(&t, "layers.11.norm1.weight")->decay);
+    assert_int_equal(table_find(&t, "layers.11.mlp.down.weight")->group, TABLE_MATRIX);
+    assert_int_equal(table_find(&t, "layers.11.norm1.weight")->group, TABLE_VECTOR);
     assert_null(table_find(&t, "layers.12.norm1.weight"));
     struct digest a = table_digest(&t), b;
     s->model_mlp = 1024;
@@ -475,7 +475,8 @@ static void tables_of_llama(void **state)
     assert_int_equal(table_make(&t, s, &arena), ERR_OK);
     assert_int_equal(t.parameters, 1100048384);
     const struct tensor *head = table_find(&t, "head.weight");
-    assert_true(head->decay && head->layer == 22 && head == &t.tensors[t.count - 1]);
+    assert_true(head->group == TABLE_MATRIX && head->layer == 22 &&
+                head == &t.tensors[t.count - 1]);
     work_is_of(big, 1235814400 - 33 * 2048);
     work_is_of(tiny, 1100048384 - 45 * 2048 - 32000 * 2048);
     s->model_mlp = 0; /* 8/3 of 2048, up to a multiple of 64 */

@@ -77,7 +77,7 @@ static void end(struct run *r)
 
 /* ---- a hook that records ------------------------------------------------------------------- */
 struct seen {
-    double loss[64], eval_first, eval_last;
+    double loss[64], norm[64], eval_first, eval_last;
     int steps, updates, evals, savings, saves, starts;
     int stop_after;   /* raise the flag in this step; 0: never */
     int poison_after; /* put a NaN into the parameters after this step */
@@ -118,6 +118,7 @@ static bool seen_due(void *self, const struct train *t)
 static enum err seen_step(void *self, struct train *t, const struct train_report *r)
 {
     struct seen *s = self;
+    s->norm[s->steps] = (double)r->norm;
     s->loss[s->steps++] = r->loss;
     if (r->step == s->stop_after)
         stop = 1;
@@ -203,8 +204,8 @@ static struct final copy_final(struct run *r)
     struct final f = {arena_alloc(&arena, bytes), arena_alloc(&arena, bytes),
                       arena_alloc(&arena, bytes)};
     r->d->ops->copy(r->d, f.params, model_params(r->t.model), bytes);
-    r->d->ops->copy(r->d, f.m, r->t.optim.m, bytes);
-    r->d->ops->copy(r->d, f.v, r->t.optim.v, bytes);
+    r->d->ops->copy(r->d, f.m, r->t.optim.state[OPTIM_FIRST].shard, bytes);
+    r->d->ops->copy(r->d, f.v, r->t.optim.state[OPTIM_SECOND].shard, bytes);
     return f;
 }
 
@@ -349,6 +350,45 @@ static void accumulation_changes_nothing(void **state)
         fail_msg("first moments differ by %.3g of their norm", sqrt(off / size));
 }
 
+/* Each window twice, the second time without targets. */
+static void append_twice(const struct loader *l, uint64_t window, uint64_t example, struct batch *b)
+{
+    size_t at = b->tokens_count;
+    (void)window;
+    objective_causal.append(l, loader_order(l, example / 2), example, b);
+    for (size_t i = at; example % 2 && i < b->tokens_count; i++)
+        b->targets[i] = -1;
+}
+
+/* The loss and the gradient are means over targets, whatever the tokens of a step: twice the
+ * tokens with the same targets make the same step. */
+static void a_step_is_the_mean_over_its_targets(void **state)
+{
+    (void)state;
+    static const struct objective twice = {.name = "twice", .append = append_twice};
+    const char *tokens[] = {"256", "512"};
+    struct seen s[2] = {{.steps = 0}, {.steps = 0}};
+    struct final f[2];
+    struct run r;
+    for (int i = 0; i < 2; i++) {
+        struct train_hook h = hook_of(&s[i]);
+        begin(&r, i ? "targets-2" : "targets-1",
+              (const char *[]){TINY, "--train.steps", "3", "--train.clip", "0.5", "--train.warmup",
+                               "0", "--train.batch_tokens", tokens[i], NULL});
+        if (i)
+            r.t.loader.options.objective = &twice;
+        assert_int_equal(train_run(&r.t, &h), ERR_OK);
+        f[i] = copy_final(&r);
+        end(&r);
+    }
+    for (int i = 0; i < 3; i++) {
+        assert_true(fabs(s[1].loss[i] / s[0].loss[i] - 1) < 1e-6);
+        assert_true(fabs(s[1].norm[i] / s[0].norm[i] - 1) < 1e-5);
+    }
+    for (size_t i = 0; i < 1000; i++)
+        assert_true(fabsf(f[0].m[i] - f[1].m[i]) < 1e-6f);
+}
+
 /* ---- what goes wrong ----------------------------------------------------------------------- */
 static void a_diverged_step_reaches_no_hook(void **state)
 {
@@ -454,6 +494,7 @@ int main(void)
         cmocka_unit_test_setup(a_step_that_is_given_up_changes_nothing, reset),
         cmocka_unit_test_setup(checkpoint_of_another_run_is_refused, reset),
         cmocka_unit_test_setup(accumulation_changes_nothing, reset),
+        cmocka_unit_test_setup(a_step_is_the_mean_over_its_targets, reset),
         cmocka_unit_test_setup(a_diverged_step_reaches_no_hook, reset),
         cmocka_unit_test_setup(batch_must_divide_among_ranks, reset),
         cmocka_unit_test_setup(too_much_memory_is_refused_before_it_is_taken, reset),

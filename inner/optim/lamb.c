@@ -1,0 +1,13 @@
+/* LAMB (You et al. 2020). Formulas: kernels/scalar/opt_lamb.h. A tensor's norms must be known
+ * before it may change, so there are two passes. */
+#include "inner/optim/method.h"
+
+static enum err step(struct optim *o, const struct dev_optim *a)
+{
+    TRY(optim_reduce(o, OPT_REDUCE_LAMB, a));
+    return optim_update(o, OPT_UPDATE_LAMB, a);
+}
+
+/* Reads p, m, v, g, writes m, v; then reads p, m, v, writes p. */
+const struct optim_method optim_lamb = {
+    .name = "lamb", .first = true, .second = true, .sums = true, .bytes = 40, .step = step};

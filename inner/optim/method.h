@@ -1,0 +1,31 @@
+#ifndef METHOD_H
+#define METHOD_H
+/* What an inner optimizer is to the loop around it: the state that it keeps, and its step as a
+ * sequence of passes over ranges of the slabs. One file each, optim_NAME in inner/optim/NAME.c; the
+ * list is OPTIM_LIST in kernels/scalar/opt.h, where the formulas are, too.
+ */
+#include "inner/coll/coll.h"
+#include "inner/model/model.h"
+
+struct optim;
+struct optim_method {
+    const char *name;
+    bool first, second; /* keeps a first, a second moment of each element: what outer.first_every
+                           and outer.second_every average */
+    size_t (*more)(const struct tensor *x); /* further floats of a tensor; NULL: none */
+    bool whole;   /* works on whole tensors only: ranks that share the state out cut between them */
+    bool sums;    /* sums over each tensor steer the step */
+    double bytes; /* of memory that a step moves for each parameter, without the bf16 copy */
+    /* One step by a->g times *a->gscale, the mean gradient, clipped. All ranks call. */
+    enum err (*step)(struct optim *o, const struct dev_optim *a);
+};
+
+#define X(VALUE, name) extern const struct optim_method optim_##name;
+OPTIM_LIST(X)
+#undef X
+
+/* The passes of a step; the ranks' sums are added up where they share the state out. */
+enum err optim_reduce(struct optim *o, enum opt_reduce rule, const struct dev_optim *a) MUST;
+enum err optim_update(struct optim *o, enum opt_update rule, const struct dev_optim *a) MUST;
+
+#endif

@@ -1,0 +1,119 @@
+#ifndef OPT_H
+#define OPT_H
+/* Inner optimizers as formulas of one element, written once for C and CUDA C, and the lists of
+ * them. The backends run a formula over ranges of the slabs (range_reduce and range_update in
+ * kernels/dev.h); which formulas make up an optimizer's step is said by its method
+ * (inner/optim/method.h). Fast set: a few roundings of f32 for each element.
+ *
+ * A new optimizer NAME is a row in each list that it needs, kernels/scalar/opt_NAME.h with its
+ * formulas, included below, and inner/optim/NAME.c with its method.
+ */
+#include <stdbool.h>
+#include "kernels/base/bf16.h"
+#ifdef __CUDACC__
+#define SCALAR_SQRT(x)   sqrtf(x)
+#define SCALAR_SQRT64(x) sqrt(x)
+#else
+#define SCALAR_SQRT(x)   __builtin_sqrtf(x)
+#define SCALAR_SQRT64(x) __builtin_sqrt(x)
+#endif
+
+/* X(VALUE, name): train.optimizer = name; its method is optim_name in inner/optim/name.c. */
+#define OPTIM_LIST(X)                                                                              \
+    X(OPTIM_LAMB, lamb)                                                                            \
+    X(OPTIM_ADAMW, adamw)
+
+/* Passes that make sums over each range: X(NAME, name, prepare, first, count, writes).
+ *     struct opt_terms opt_name_reduce(float p, float *m, float *v, float g, k)
+ * returns an element's part of `count` sums, which become the range's sums first .. first + count;
+ * prepare(k, sums) sees the sums that earlier passes have made; writes: OPT_M, OPT_V where the pass
+ * changes these slabs. p: parameter; m, v: first and second moment, or any float that stays as it
+ * is where the method keeps no such slab; g: gradient, not yet times gscale. */
+#define OPT_REDUCE_LIST(X) X(LAMB, lamb, opt_plain, 0, 2, OPT_M | OPT_V)
+
+/* Passes that update the parameters: X(NAME, name, prepare, writes).
+ *     void opt_name_update(float *p, float *m, float *v, float g, k) */
+#define OPT_UPDATE_LIST(X)                                                                         \
+    X(ADAMW, adamw, opt_plain, OPT_M | OPT_V)                                                      \
+    X(LAMB, lamb, opt_lamb_prepare, 0)
+
+enum opt_reduce {
+#define X(NAME, name, prepare, first, count, writes) OPT_REDUCE_##NAME,
+    OPT_REDUCE_LIST(X)
+#undef X
+        OPT_REDUCES
+};
+enum opt_update {
+#define X(NAME, name, prepare, writes) OPT_UPDATE_##NAME,
+    OPT_UPDATE_LIST(X)
+#undef X
+        OPT_UPDATES
+};
+enum { OPT_M = 1, OPT_V = 2 }; /* the slabs of the first and the second moment */
+enum { OPT_SUMS = 4 };         /* a range has room for so many sums */
+
+/* What a group of tensors does with the settings; all that are not named follow them. */
+struct opt_group {
+    float lr;    /* times the learning rate */
+    float decay; /* times the weight decay; 0: none */
+    bool trust;  /* a trust ratio applies; false: it is 1 */
+};
+struct opt_scalars { /* of one step */
+    float lr, beta1, beta2, eps, weight_decay;
+    float inverse1, inverse2;   /* 1 / (1 - beta^t), or 1 without bias correction */
+    float trust_min, trust_max; /* bounds of a trust ratio */
+    /* Of a range; the backends fill them in. */
+    float gscale;  /* multiplies the gradient */
+    float step[2]; /* step sizes, by prepare */
+    bool trust;
+};
+struct opt_terms { /* what one element adds to the sums of a pass */
+    float x[OPT_SUMS];
+};
+struct opt_sums { /* of one range */
+    double x[OPT_SUMS];
+};
+
+/* Multiplies the gradient, which is a sum over targets: the mean over targets, and the global clip
+ * (max_norm <= 0: none). sumsq, loss: sums of squares of the gradient and of losses. NaN where one
+ * of them is not finite (x - x is 0 for finite x only), and then no update happens. */
+SCALAR float opt_gscale(double sumsq, double loss, double targets, float max_norm)
+{
+    double mean = targets > 0 ? 1 / targets : 0;
+    float norm = (float)(SCALAR_SQRT64(sumsq) * mean),
+          clip = max_norm > 0 && norm > max_norm ? max_norm / norm : 1.0f;
+    return sumsq - sumsq == 0 && loss - loss == 0 ? (float)((double)clip * mean)
+                                                  : (float)(sumsq - sumsq + (loss - loss));
+}
+
+SCALAR struct opt_scalars opt_of_range(struct opt_scalars k, struct opt_group group, float gscale)
+{
+    k.lr *= group.lr;
+    k.weight_decay *= group.decay;
+    k.trust = group.trust;
+    k.gscale = gscale;
+    return k;
+}
+
+/* prepare of a pass that needs no sums. */
+SCALAR void opt_plain(struct opt_scalars *k, const double sums[OPT_SUMS])
+{
+    (void)sums;
+    k->step[0] = k->step[1] = k->lr;
+}
+
+/* ||p|| / ||u|| within its bounds, from squares of both; 1 for exempt ranges and where either norm
+ * is 0. */
+SCALAR float opt_trust(const struct opt_scalars *k, double p2, double u2)
+{
+    if (!k->trust || !(p2 > 0) || !(u2 > 0))
+        return 1.0f;
+    float ratio = (float)SCALAR_SQRT64(p2 / u2);
+    ratio = ratio < k->trust_min ? k->trust_min : ratio;
+    return ratio > k->trust_max ? k->trust_max : ratio;
+}
+
+#include "kernels/scalar/opt_adamw.h"
+#include "kernels/scalar/opt_lamb.h"
+
+#endif
