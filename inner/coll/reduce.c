@@ -1,5 +1,15 @@
 #include "inner/coll/reduce.h"
 
+const struct reducer *reducer_of(const struct settings *s)
+{
+    static const struct reducer *const reducers[] = {
+#define X(VALUE, name) [VALUE] = &reducer_##name,
+        TRAIN_GRAD_REDUCE_DTYPE(X)
+#undef X
+    };
+    return reducers[s->train_grad_reduce_dtype];
+}
+
 void reduce_begin(struct reduce *r)
 {
     r->begun = r->elements;
@@ -9,12 +19,8 @@ void reduce_begin(struct reduce *r)
 /* The sum of [from, to) begins. */
 static enum err start_range(struct reduce *r, size_t from, size_t to, int owner)
 {
-    const struct coll_ops *c = r->coll->ops;
-    float *x = r->grads + from;
-    if (!r->half)
-        return c->start(r->coll, x, DTYPE_F32, to - from, owner);
-    r->dev->ops->round_bf16(r->dev, r->half + from, x, x, to - from); /* x comes back at the end */
-    return c->start(r->coll, r->half + from, DTYPE_BF16, to - from, owner);
+    void *x = r->reducer->pack(r, from, to);
+    return r->coll->ops->start(r->coll, x, r->reducer->type, to - from, owner);
 }
 
 /* What of [from, to) lies in rank i's part goes there. */
@@ -58,7 +64,7 @@ enum err reduce_finish(struct reduce *r)
         r->failed = start(r, 0);
     TRY(r->failed);
     TRY(r->coll->ops->finish(r->coll));
-    if (r->half)
-        r->dev->ops->widen_bf16(r->dev, r->grads, r->half, r->elements);
+    if (r->reducer->unpack)
+        r->reducer->unpack(r);
     return ERR_OK;
 }

@@ -12,12 +12,31 @@
  * |error| <= (ranks + 1) 2^-9 sum|g|. One rank: nothing happens.
  */
 #include "inner/coll/coll.h"
+#include "inner/config/keys.h"
+
+struct reduce;
+/* How gradients cross the ranks: one file and one row of TRAIN_GRAD_REDUCE_DTYPE (config/keys.h)
+ * each. A compressed sum with error feedback keeps its errors in its memory. */
+struct reducer {
+    const char *name;                 /* train.grad_reduce_dtype */
+    enum dtype type;                  /* of what is summed */
+    size_t (*bytes)(size_t elements); /* device memory of a rank beside the gradients */
+    /* Gradients [from, to) are final: makes of them what the ranks sum, and says where it lies. */
+    void *(*pack)(struct reduce *r, size_t from, size_t to);
+    void (*unpack)(struct reduce *r); /* all sums are here: they become the gradients. NULL: they
+                                         are */
+};
+#define X(VALUE, name) extern const struct reducer reducer_##name;
+TRAIN_GRAD_REDUCE_DTYPE(X)
+#undef X
+const struct reducer *reducer_of(const struct settings *s);
 
 struct reduce {
     struct coll *coll;
     struct dev *dev;
+    const struct reducer *reducer;
     float *grads;          /* device, borrowed */
-    uint16_t *half;        /* device, borrowed: the sums run on bf16 copies here; NULL: on grads */
+    void *memory;          /* device, borrowed: reducer->bytes(elements) */
     size_t elements;       /* of the slab */
     size_t bucket;         /* elements; 0: everything at once, behind the backward */
     const size_t *offsets; /* (ranks + 1) owners' shards; NULL: every rank gets every sum */

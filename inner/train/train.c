@@ -76,7 +76,7 @@ static enum err open_parts(struct train *t, struct arena *perm)
     TRY(train_memory_check(t));
     TRY(model_open(&t->model, t->dev, s, &t->table, t->batch.tokens_max, true, perm));
     TRY(optim_open(&t->optim, t->dev, t->coll, s, &t->table, perm));
-    TRY(dev_alloc(t->dev, &t->half, t->memory.half));
+    TRY(dev_alloc(t->dev, &t->reduce_memory, t->memory.grad_reduce));
     TRY(t->dev->ops->host_alloc(t->dev, (void **)&t->flags, 2 * sizeof *t->flags));
     TRY(t->dev->ops->host_alloc(t->dev, (void **)&t->stats, STEP_STATS * sizeof *t->stats));
     t->marks = dev_marks(t->dev, 2 * MARKS);
@@ -84,7 +84,8 @@ static enum err open_parts(struct train *t, struct arena *perm)
     TRY(tune_profile_open(t, perm));
     t->reduce = (struct reduce){.coll = t->coll,
                                 .dev = t->dev,
-                                .half = t->half,
+                                .reducer = reducer_of(s),
+                                .memory = t->reduce_memory,
                                 .grads = model_grads(t->model),
                                 .elements = t->table.elements,
                                 .bucket = bucket_elements(s),
@@ -111,7 +112,7 @@ enum err train_open(struct train *t, const struct settings *s, struct dev *d, st
 void train_close(struct train *t)
 {
     if (t->dev) {
-        dev_free(t->dev, t->half);
+        dev_free(t->dev, t->reduce_memory);
         if (t->flags)
             t->dev->ops->host_free(t->dev, t->flags);
         if (t->stats)

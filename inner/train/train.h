@@ -39,11 +39,10 @@ struct train_eval {
 };
 struct train_memory { /* bytes of one rank */
     struct model_memory model;
-    size_t moments; /* with train.zero_stage = 1 one rank's share of them */
-    size_t half;    /* bf16 copies of the gradients, with train.grad_reduce_dtype = bf16 and several
-                       ranks */
-    size_t staging; /* of the lead while it stores or loads moments that are shared out, in host
-                       memory; 0 on a GPU, whose memory this table is about */
+    size_t moments;     /* with train.zero_stage = 1 one rank's share of them */
+    size_t grad_reduce; /* of the reducer (train.grad_reduce_dtype), with several ranks */
+    size_t staging;     /* of the lead while it stores or loads moments that are shared out, in host
+                           memory; 0 on a GPU, whose memory this table is about */
     size_t collectives; /* of several GPUs: NCCL's buffers, an estimate */
     size_t graphs;      /* of the GPU's graphs, an estimate */
     size_t data;        /* mapped shards: the system may take these pages back */
@@ -100,7 +99,7 @@ struct train { /* open for the hook to read */
     struct loader loader, held_out;
     struct batch batch; /* one micro-batch */
     struct reduce reduce;
-    void *half; /* device: bf16 gradients on their way, or NULL */
+    void *reduce_memory; /* device: of the reducer, or NULL */
     size_t micro_sequences;
     bool ahead;        /* the host does not wait for a step before it begins the next; on a GPU */
     bool pending;      /* a step's statistics are on their way to the host */

@@ -19,8 +19,8 @@ struct train_memory train_plan(const struct settings *s, const struct table *t,
     m.model = model_plan(s, t, model_type, train_micro_batch_tokens(s, ranks), true);
     if (s->device_kind == DEVICE_CPU)
         m.staging = optim_staging(s, t, ranks);
-    if (ranks > 1 && s->train_grad_reduce_dtype == TRAIN_GRAD_REDUCE_BF16)
-        m.half = m.model.gradients / 2;
+    if (ranks > 1)
+        m.grad_reduce = reducer_of(s)->bytes(t->elements);
     m.collectives =
         coll_memory_bytes(config_choice_name(device_kind_choices, s->device_kind), ranks);
     m.graphs = graphs_bytes(s);
@@ -39,7 +39,7 @@ void train_memory_rows(const struct train_memory *m,
         {"parameters", "parameters (f32)", x->parameters},
         {"model_copy", "bf16 copy", x->model_copy},
         {"gradients", "gradients", x->gradients},
-        {"half", "bf16 gradients", m->half},
+        {"grad_reduce", "gradients on their way", m->grad_reduce},
         {"moments", "optimizer moments", m->moments},
         {"activations", "activations", x->activations},
         {"logits", "classifier chunk", x->workspace.logits},

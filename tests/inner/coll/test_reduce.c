@@ -48,8 +48,12 @@ static struct reduce begin(int ranks, size_t bucket, const size_t *first)
     coll = (struct coll){.ops = &ops, .size = ranks};
     memset(&seen, 0, sizeof seen);
     seen.refuse = STARTS_MAX;
-    struct reduce r = {
-        .coll = &coll, .grads = grads, .elements = ELEMENTS, .bucket = bucket, .offsets = first};
+    struct reduce r = {.coll = &coll,
+                       .reducer = &reducer_f32,
+                       .grads = grads,
+                       .elements = ELEMENTS,
+                       .bucket = bucket,
+                       .offsets = first};
     reduce_begin(&r);
     return r;
 }

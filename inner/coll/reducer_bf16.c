@@ -1,0 +1,24 @@
+/* Gradients are summed as bf16 copies: half the bytes cross the network. */
+#include "inner/coll/reduce.h"
+
+static size_t bytes(size_t elements)
+{
+    return elements * dtype_size(DTYPE_BF16);
+}
+
+/* The gradients become what rounding lost; unpack overwrites them. */
+static void *pack(struct reduce *r, size_t from, size_t to)
+{
+    uint16_t *copy = r->memory;
+    float *x = r->grads + from;
+    r->dev->ops->round_bf16(r->dev, copy + from, x, x, to - from);
+    return copy + from;
+}
+
+static void unpack(struct reduce *r)
+{
+    r->dev->ops->widen_bf16(r->dev, r->grads, r->memory, r->elements);
+}
+
+const struct reducer reducer_bf16 = {
+    .name = "bf16", .type = DTYPE_BF16, .bytes = bytes, .pack = pack, .unpack = unpack};
