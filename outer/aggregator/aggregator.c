@@ -416,30 +416,6 @@ enum err aggregator_claim(struct env *w, const char *canonical)
     return e;
 }
 
-/* Each start is an epoch of its own: counter + 1 and a random instance, durable before the first
- * answer. */
-static enum err recover_epoch(struct aggregator *a)
-{
-    struct arena scratch = arena_make(0);
-    const struct env_ops *ops = a->env->ops;
-    char text[64];
-    uint8_t *old;
-    size_t n;
-    a->epoch = AGGREGATOR_EPOCH_FIRST;
-    if (ops->exists(a->env, "epoch")) {
-        enum err e = ops->read(a->env, "epoch", sizeof text, &scratch, &old, &n);
-        if (e == ERR_OK && sscanf((char *)old, "%" SCNu64, &a->epoch) != 1)
-            e = err_set(ERR_CORRUPT, "epoch: \"%.40s\" is no counter", (char *)old);
-        arena_free(&scratch);
-        TRY(e);
-        a->epoch += !MUTANT(EPOCH_KEPT);
-    }
-    ops->random(a->env, &a->instance, sizeof a->instance);
-    int length = snprintf(text, sizeof text, "%" PRIu64 " %016" PRIx64 "\n", a->epoch, a->instance);
-    struct file_part part = {text, (size_t)length};
-    return ops->write(a->env, "epoch", &part, 1);
-}
-
 /* An ACCEPT of the round in flight counts when its payload is here and holds; else the site will
  * send it again. */
 static void recover_accept(struct aggregator *a, const struct journal_record *r)
@@ -477,9 +453,19 @@ static void recover_accept(struct aggregator *a, const struct journal_record *r)
     aggregator_step(a, &event, &u);
 }
 
+struct recovery { /* reading the journal */
+    struct aggregator *a;
+    uint64_t epoch; /* the highest there; 0: none */
+};
+
 static enum err recover_record(void *self, const struct journal_record *r)
 {
-    struct aggregator *a = self;
+    struct recovery *v = self;
+    struct aggregator *a = v->a;
+    if (r->kind == JOURNAL_EPOCH) {
+        v->epoch = r->round > v->epoch ? r->round : v->epoch;
+        return ERR_OK;
+    }
     if (r->fragment >= a->core.fragments ||
         (r->kind == JOURNAL_ACCEPT && r->site >= a->o.site_count))
         return err_set(ERR_CORRUPT,
@@ -497,6 +483,73 @@ static enum err recover_record(void *self, const struct journal_record *r)
         recover_accept(a, r);
     }
     return ERR_OK;
+}
+
+/* ---- epoch ---- */
+
+static void epoch_fields(struct record_cursor *c, void *self)
+{
+    struct aggregator *a = self;
+    record_u64(c, &a->epoch);
+    record_u64(c, &a->instance);
+}
+
+/* The highest epoch of the manifests that made the present states. */
+static enum err epoch_of_manifests(const struct aggregator *a, uint64_t *epoch)
+{
+    struct manifest m;
+    for (unsigned i = 0; i < a->core.fragments; i++) {
+        if (a->replica->state[i].round == 0)
+            continue;
+        enum err e = outer_state_manifest(a->replica, i, a->replica->state[i].round - 1, &m);
+        if (e != ERR_OK && e != ERR_INPUT && e != ERR_CORRUPT)
+            return e;
+        if (e == ERR_OK && m.epoch > *epoch)
+            *epoch = m.epoch;
+    }
+    return ERR_OK;
+}
+
+/* The highest epoch on record; journalled: the journal's. Each start writes it there as well, so
+ * that the file can be lost; not both, since an epoch may have passed without a commit. */
+static enum err epoch_find(struct aggregator *a, uint64_t journalled, uint64_t *epoch)
+{
+    struct arena scratch = arena_make(0);
+    struct record_form form = {"epoch", epoch_fields, a};
+    struct record r;
+    char quoted[512];
+    enum err e = store_read(a->env, AGGREGATOR_EPOCH, &form, 0, &r, &scratch);
+    arena_free(&scratch);
+    *epoch = journalled;
+    if (e == ERR_OK)
+        *epoch = a->epoch > journalled ? a->epoch : journalled;
+    else if (e != ERR_INPUT && e != ERR_CORRUPT)
+        return e;
+    if (e == ERR_OK || (e == ERR_INPUT && !a->begun))
+        return ERR_OK;
+    if (!journalled)
+        return err_set(ERR_CORRUPT,
+                       "%s/%s and %s: both missing or damaged; sites would refuse an epoch that "
+                       "they have seen. Restore one of the files; see runbook",
+                       a->env->root, AGGREGATOR_EPOCH, AGGREGATOR_JOURNAL);
+    log_event(LOG_WARN, "epoch_lost", "journal=%" PRIu64 " why=%s", journalled,
+              log_quote(quoted, sizeof quoted, err_message()));
+    return epoch_of_manifests(a, epoch);
+}
+
+/* Each start is an epoch of its own: the highest on record + 1 and a random instance, durable
+ * before the first answer. */
+static enum err recover_epoch(struct aggregator *a, uint64_t journalled)
+{
+    struct record_form form = {"epoch", epoch_fields, a};
+    uint64_t before;
+    TRY(epoch_find(a, journalled, &before));
+    a->epoch = before + (before == 0 || !MUTANT(EPOCH_KEPT));
+    a->core.epoch = a->epoch;
+    a->env->ops->random(a->env, &a->instance, sizeof a->instance);
+    struct journal_record r = {.kind = JOURNAL_EPOCH, .round = a->epoch};
+    TRY(journal_append(&a->journal, &r));
+    return store_write(a->env, AGGREGATOR_EPOCH, &form, NULL, 0);
 }
 
 /* A crash between the commit point and its record. */
@@ -550,6 +603,7 @@ static enum err recover_core(struct aggregator *a, struct arena *perm)
     for (unsigned i = 0; i < a->core.fragments; i++) {
         round_place(&a->core, i, m->state[i].round, &m->state[i].manifest, &m->state[i].digest);
         recover_norms(a, i);
+        a->begun |= m->state[i].round > 0;
         a->fragment[i].first_ms = UINT64_MAX;
         a->fragment[i].found_round = m->state[i].round;
         if (m->state[i].round && !aggregator_serves(a, i))
@@ -562,18 +616,32 @@ static enum err recover_core(struct aggregator *a, struct arena *perm)
     return ERR_OK;
 }
 
-static enum err recover(struct aggregator *a, struct arena *perm)
+/* A lost journal costs nobody a round: commits are in the states, and a site keeps what was
+ * accepted until its commit, and sends it again. */
+static enum err recover_journal(struct aggregator *a, struct recovery *v)
 {
-    TRY(aggregator_claim(a->env, a->o.canonical));
-    TRY(recover_epoch(a));
-    TRY(recover_core(a, perm));
-    TRY(journal_open(&a->journal, a->env, AGGREGATOR_JOURNAL, recover_record, a));
+    TRY(journal_open(&a->journal, a->env, AGGREGATOR_JOURNAL, recover_record, v));
     if (a->journal.cut_bytes)
         log_event(LOG_WARN, "journal_cut", "bytes=%" PRIu64, a->journal.cut_bytes);
+    if (a->begun && !a->journal.found)
+        log_event(LOG_WARN, "journal_lost",
+                  "action=\"sites are asked again for the rounds in flight\"");
+    return ERR_OK;
+}
+
+static enum err recover(struct aggregator *a, struct arena *perm)
+{
+    struct recovery v = {.a = a};
+    TRY(aggregator_claim(a->env, a->o.canonical));
+    a->begun = store_begun(a->env);
+    TRY(recover_core(a, perm));
+    TRY(recover_journal(a, &v));
+    TRY(recover_epoch(a, v.epoch));
     TRY(recover_commits(a));
     TRY(recover_finished(a));
     TRY(aggregator_spool_sweep(a));
-    return aggregator_reserve(a);
+    TRY(aggregator_reserve(a));
+    return store_begin(a->env); /* last */
 }
 
 enum err aggregator_open(struct aggregator **out, struct env *w, struct outer_state *m,

@@ -270,13 +270,15 @@ static enum err commit_state(struct aggregator *a, unsigned fragment, struct man
 /* ---- after the commit point
  * --------------------------------------------------------------------------- */
 
-/* The records a restart needs: the last commit of each fragment, the accepts of the rounds in
- * flight. */
+/* The records a restart needs: the epoch, the last commit of each fragment, the accepts of the
+ * rounds in flight. */
 static enum err journal_compact(struct aggregator *a)
 {
     struct arena scratch = arena_make(0);
-    size_t n = 0, room = (size_t)a->core.fragments * (a->o.site_count + 1);
+    size_t n = 0, room = (size_t)a->core.fragments * (a->o.site_count + 1) + 1;
     struct journal_record *keep = arena_array(&scratch, room, sizeof *keep);
+    if (keep)
+        keep[n++] = (struct journal_record){.kind = JOURNAL_EPOCH, .round = a->epoch};
     for (unsigned i = 0; keep && i < a->core.fragments; i++) {
         const struct round_fragment *f = &a->core.f[i];
         if (f->round)

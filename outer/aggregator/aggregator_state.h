@@ -11,6 +11,7 @@
 #include "outer/store/journal.h"
 
 #define AGGREGATOR_JOURNAL  "journal"
+#define AGGREGATOR_EPOCH    "epoch" /* number and instance of the last start */
 #define AGGREGATOR_RESERVE  "reserve"
 #define AGGREGATOR_FINISHED "finished" /* names of sites that have the last state, one per line */
 enum { AGGREGATOR_PATH_MAX = 256, AGGREGATOR_ROSTER_VERSION = 1 };
@@ -74,6 +75,7 @@ struct aggregator {
     struct digest config;
     struct round core;
     struct journal journal;
+    bool begun; /* found so at the start: what is missing is damage */
     uint64_t epoch, instance;
     struct aggregator_site site[ROUND_SITES_MAX],
         unknown_peer;   /* callers that are no site share one refusal */

@@ -65,7 +65,7 @@ static enum err open_member(struct serve *v)
         .kind = "cpu", .model_type = "f32", .threads = (int)v->run.s.device_threads};
     TRY(dev_open(&v->cpu, &device));
     TRY(outer_state_open(&v->replica, v->env, v->cpu, &o, &v->run.perm));
-    return outer_state_found(&v->replica) ? outer_state_load(&v->replica) : begin(v);
+    return outer_state_begun(&v->replica) ? outer_state_load(&v->replica) : begin(v);
 }
 
 /* In the thread that works for the link. */

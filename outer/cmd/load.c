@@ -130,7 +130,7 @@ static enum err check_share(const struct load *l, const struct outer_state *m, c
 static enum err take_theta(struct load *l, struct outer_state *m, struct dev *cpu,
                            const struct fragments *f, const char *dir)
 {
-    if (!outer_state_found(m))
+    if (!outer_state_begun(m))
         return err_set(ERR_INPUT, "%s holds no outer state of outer.fragments = %lld", dir,
                        (long long)l->run.o.outer_fragments);
     TRY(outer_state_load(m));

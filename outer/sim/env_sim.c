@@ -273,7 +273,9 @@ static enum err sim_append(struct env *w, const char *path, const void *data, si
     struct fate fate = meet(s, true);
     if (!fate.do_it)
         return fate.e;
-    struct env_sim_file *f = make(s, path);
+    struct env_sim_file *f = find(s, path);
+    if (!f)
+        return err_set(ERR_IO, "%s: no such file", path);
     size_t old = f->size_bytes, good = s->dead ? sim_below(s->clock, n + 1) : n;
     bool longer = s->dead && sim_chance(s->clock, 0.3);
     resize(f, old + (longer ? n : good));
@@ -481,18 +483,20 @@ static void lose(struct env_sim *w, struct env_sim_file *f)
                    f->size_bytes - at < SECTOR_BYTES ? f->size_bytes - at : SECTOR_BYTES);
 }
 
-/* NULL: the first one, or given up as damaged since. */
+/* The newest state of fragment 0; NULL: the first one. */
 static struct env_sim_file *current_state(const struct env_sim *w)
 {
-    const struct env_sim_file *current = find(w, "frag/0/CURRENT");
-    char text[32], path[64];
-    unsigned long long round = 0;
-    if (current)
-        snprintf(text, sizeof text, "%.*s", (int)current->size_bytes, (const char *)current->data);
-    if (!current || sscanf(text, "round %20llu", &round) != 1 || !round)
-        return NULL;
-    snprintf(path, sizeof path, "frag/0/%llu/state", round);
-    return find(w, path);
+    struct env_sim_file *newest = NULL;
+    unsigned long long round, most = 0;
+    for (struct env_sim_file *f = w->files; f; f = f->next) {
+        int end = 0;
+        if (sscanf(f->path, "frag/0/%20llu/state%n", &round, &end) != 1 || !end || f->path[end] ||
+            round <= most)
+            continue;
+        most = round;
+        newest = f;
+    }
+    return newest;
 }
 
 /* Only what the protocol can have again: a contribution in the spool, the state of a fragment that

@@ -208,10 +208,10 @@ static enum err open_all(struct play *p)
 {
     const struct round_bench *r = p->r;
     const struct sync_config *x = r->exchange;
-    const struct sync_config_replica aggregator = {.sites = p->sites, .keep = MEMBER_STATES_MIN},
+    const struct sync_config_replica aggregator = {.sites = p->sites, .keep = OUTER_STATES_MIN},
                                      site = {.site = true,
                                              .error_feedback_decay = r->error_feedback_decay,
-                                             .keep = MEMBER_STATES_MIN};
+                                             .keep = OUTER_STATES_MIN};
     struct outer_state_options ao_state = sync_config_state(&x->fragments, &p->schedule, &x->outer,
                                                             &aggregator),
                                so_state =

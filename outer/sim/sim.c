@@ -277,7 +277,7 @@ static enum err aggregator_process(struct sim *s, struct arena *arena)
                                     .straggler_ms = 20000};
     struct aggregator *a;
     TRY(outer_state_open(&s->replica, &s->disk.env, s->cpu, &mo, arena));
-    enum err e = outer_state_found(&s->replica) ? outer_state_load(&s->replica)
+    enum err e = outer_state_begun(&s->replica) ? outer_state_load(&s->replica)
                                                 : outer_state_begin(&s->replica, s->initial);
     s->r->residuals_lost += s->replica.residuals_lost; /* also when the load fails afterwards */
     TRY(e);

@@ -7,7 +7,7 @@
 #include "kernels/base/log.h"
 #include "outer/sim/sim_own.h"
 
-enum { OUTBOX_HEADER_BYTES = 256, STATE_HEADER_BYTES = 160, FIXED_BITS = 100 };
+enum { FIXED_BITS = 100 };
 
 /* Exact, or a violation: the toy's values lie between 2^-70 and 2^20. */
 static sim_fixed fixed(struct sim *s, double x)
@@ -29,6 +29,13 @@ static const struct codec *codec_at(const struct sim *s, unsigned f, uint64_t ro
 {
     const struct manifest *parent = &s->commits[f][round - (round > 0)].manifest;
     return codec_get(schedule_codec(&s->schedule, f, round, round ? manifest_backlog(parent) : 0));
+}
+
+/* A record's bytes before its sections (kernels/base/record.h). */
+static size_t head_bytes(const uint8_t *record)
+{
+    struct bytes_reader r = bytes_reader(record + 16, 8);
+    return bytes_get_u64(&r);
 }
 
 /* Values of a payload on a grid, in the simulator's own memory. */
@@ -59,7 +66,7 @@ static const float *base_of(struct sim_node *n, unsigned f, uint64_t round)
         return n->base + n->sim->first[f];
     snprintf(path, sizeof path, "frag/%u/%llu/state", f, (unsigned long long)base);
     const uint8_t *kept = base < round ? env_sim_look(&n->env, path, &size) : NULL;
-    return kept ? (const float *)(const void *)(kept + STATE_HEADER_BYTES)
+    return kept ? (const float *)(const void *)(kept + head_bytes(kept))
                 : n->replica.state[f].theta;
 }
 
@@ -74,19 +81,19 @@ static void book_trained(struct sim_node *n, unsigned f, uint64_t round, const u
     float kept;
     double lost;
     size_t count = s->fragments.f[f].elements;
-    size_t own = count * (sizeof kept + (forgets ? sizeof lost : 0)) + OUTBOX_HEADER_BYTES;
+    size_t own = count * (sizeof kept + (forgets ? sizeof lost : 0)) + head_bytes(data);
     size_t payload = size > own ? size - own : 0;
-    const float *residual = (const float *)(const void *)(data + OUTBOX_HEADER_BYTES + payload);
+    data += head_bytes(data);
+    const float *residual = (const float *)(const void *)(data + payload);
     const double *forgotten = (const double *)(const void *)(residual + count);
-    float *sent = decoded(s, f, round, (struct codec_payload){data + OUTBOX_HEADER_BYTES, payload},
-                          state->codes, &a);
+    float *sent = decoded(s, f, round, (struct codec_payload){data, payload}, state->codes, &a);
     const float *base = base_of(n, f, round), *local = n->sent + s->first[f];
     for (size_t i = 0; i < count && !s->clock.halted; i++) {
         memcpy(&kept, &residual[i], sizeof kept);
         sim_fixed trained = fixed(s, sent[i]) + fixed(s, kept) - fixed(s, state->residual[i]);
         if (forgets) {
             memcpy(&lost, &forgotten[i], sizeof lost);
-            trained += fixed(s, lost) - fixed(s, state->forgotten[i]);
+            trained += fixed(s, lost) - fixed(s, state->discarded[i]);
         }
         double delta = (double)n->weight * ((double)base[i] - (double)local[i]);
         if (fabs(ldexp((double)trained, -FIXED_BITS) - delta) > 1e-6)
@@ -147,8 +154,8 @@ static void saw_offered(void *self, const struct wire_contribution *m, const uin
     if (n->liar)
         return;
     const uint8_t *stored = env_sim_look(&n->env, path, &size);
-    if (!stored || size < OUTBOX_HEADER_BYTES + m->payload_bytes ||
-        memcmp(stored + OUTBOX_HEADER_BYTES, payload, m->payload_bytes))
+    if (!stored || size < head_bytes(stored) + m->payload_bytes ||
+        memcmp(stored + head_bytes(stored), payload, m->payload_bytes))
         sim_violate(s, "site %s sends what it has not stored", n->name);
     if (first->data &&
         (first->size_bytes != m->payload_bytes || memcmp(first->data, payload, m->payload_bytes)))
@@ -345,7 +352,8 @@ static void commit_seen(struct sim *s, unsigned f)
         return;
     struct sim_state from = state_of(s, f, before, before_size),
                      to = state_of(s, f, after, after_size);
-    if (!manifest_decode(&c->manifest, manifest, size - 32)) {
+    if (!manifest_decode(&c->manifest, manifest + head_bytes(manifest),
+                         size - head_bytes(manifest))) {
         sim_violate(s, "fragment %u round %llu: the manifest does not decode", f,
                     (unsigned long long)t);
         return;
@@ -446,8 +454,8 @@ static void check_books(struct sim_node *n, const struct outer_state *m)
         for (size_t i = 0; i < s->fragments.f[f].elements && !s->clock.halted; i++) {
             sim_fixed left = n->trained[s->first[f] + i] - n->included[s->first[f] + i] -
                              fixed(s, m->state[f].residual[i]);
-            if (m->state[f].forgotten)
-                left -= fixed(s, m->state[f].forgotten[i]);
+            if (m->state[f].discarded)
+                left -= fixed(s, m->state[f].discarded[i]);
             if (left)
                 sim_violate(s,
                             "site %s fragment %u element %zu: trained - included - residual - "

@@ -257,9 +257,9 @@ static enum err snapshot(struct site_slot *l, unsigned fragment, uint64_t round,
     TRY(fetch(l, WIRE_SNAPSHOT, fragment, round, size, &gone));
     if (gone)
         return ERR_OK;
-    struct outer_state_fragment *next = &s->replica->spare;
+    struct outer_state_fragment *next = &s->replica->next;
     if (own)
-        own_copy(s, fragment, next->residual, next->forgotten, l->residual, l->forgotten);
+        own_copy(s, fragment, next->residual, next->discarded, l->residual, l->forgotten);
     enum err e =
         outer_state_snapshot_adopt(s->replica, fragment, &a.manifest, l->download, size, own);
     if (e == ERR_PROTO) /* never loaded; asked for again */
@@ -292,7 +292,7 @@ static enum err heal(struct site_slot *l, unsigned fragment, uint64_t round,
 {
     bool done = false;
     l->box.valid = false; /* the lane's residual is no longer the box's */
-    own_copy(l->site, fragment, l->residual, l->forgotten, kept->residual, kept->forgotten);
+    own_copy(l->site, fragment, l->residual, l->forgotten, kept->residual, kept->discarded);
     log_event(LOG_WARN, "healing", "fragment=%u round=%llu", fragment, (unsigned long long)round);
     site_notice(l, "outer state of fragment %u differs from the aggregator's, replacing it",
                 fragment);
@@ -368,7 +368,7 @@ static enum err adopt(struct site_slot *l, unsigned fragment, struct manifest *m
         measure(s, fragment);
     TRY(site_outbox_settle(l, fragment, m)); /* S8 */
     if (e == ERR_DISAGREE)
-        TRY(heal(l, fragment, m->round + 1, &s->replica->spare));
+        TRY(heal(l, fragment, m->round + 1, &s->replica->next));
     else
         TRY(outer_state_commit(s->replica, fragment, m, manifest_aborted(m) ? NULL : l->download,
                                m->aggregate_bytes)); /* S9, commit point */
@@ -631,13 +631,14 @@ static enum err report_standing(struct site_slot *l, unsigned fragment)
 static enum err begin(struct site_slot *l, const float *initial_slab)
 {
     struct site *s = l->site;
-    bool found = outer_state_found(s->replica);
+    bool found = outer_state_begun(s->replica);
     if (found)
         TRY(outer_state_load(s->replica));
     for (l->peer = 0; l->peer < s->o.aggregators || l->peer == 0; l->peer++)
         TRY(site_hello(l, found));
     if (!found)
         TRY(outer_state_begin(s->replica, initial_slab));
+    TRY(store_begin(s->env));
     for (unsigned f = 0; f < s->replica->fragments->count; f++) {
         TRY(compare(l, f));
         TRY(catch_up(l, f));

@@ -12,11 +12,14 @@ enum {
     BACKOFF_LAST_MS = 5000, /* a site is back within seconds of its aggregator */
     FULL_WAIT_MS = 30000,   /* until the aggregator's disk has room, where it does not say */
     SLICE_MS = 200,         /* how soon a stop request is seen */
-    IDENTITY_NAME = 64,     /* of a name of at most 63 bytes, zeros behind */
-    IDENTITY_BYTES = 112 + 16 * WIRE_AGGREGATORS_MAX
+    IDENTITY_NAME_MAX = 63
 };
 static const char identity_path[] = "id/site";
-static const char magic[8] = "atollI3";
+
+struct identity { /* id/site: whose directory it is, and what the site's processes have seen */
+    struct site *s;
+    const char *name;
+};
 
 void site_notice(struct site_slot *l, const char *format, ...)
 {
@@ -131,43 +134,22 @@ struct wire_head site_head(struct site_slot *l, unsigned fragment)
 
 /* ---- id/site ---- */
 
-static enum err identity_write(struct site *s)
+static void identity_fields(struct record_cursor *c, void *self)
 {
-    uint8_t bytes[IDENTITY_BYTES] = {0};
-    char name[IDENTITY_NAME] = {0};
-    struct bytes_writer w = bytes_writer(bytes, sizeof bytes - 32);
-    snprintf(name, sizeof name, "%s", s->o.name);
-    bytes_put(&w, magic, sizeof magic);
-    bytes_put_u64(&w, s->incarnation);
+    struct identity *id = self;
+    record_text(c, &id->name, IDENTITY_NAME_MAX);
+    record_u64(c, &id->s->incarnation);
     for (unsigned p = 0; p < WIRE_AGGREGATORS_MAX; p++) {
-        bytes_put_u64(&w, s->peer[p].epoch);
-        bytes_put_u64(&w, s->peer[p].instance);
+        record_u64(c, &id->s->peer[p].epoch);
+        record_u64(c, &id->s->peer[p].instance);
     }
-    bytes_put(&w, name, sizeof name);
-    struct digest d = digest_of(bytes, sizeof bytes - sizeof d.bytes);
-    memcpy(bytes + sizeof bytes - sizeof d.bytes, d.bytes, sizeof d.bytes);
-    return s->env->ops->write(s->env, identity_path, &(struct file_part){bytes, sizeof bytes}, 1);
 }
 
-static bool identity_parse(struct site *s, const uint8_t *data, size_t size,
-                           char name[IDENTITY_NAME])
+static enum err identity_write(struct site *s)
 {
-    char start[sizeof magic];
-    struct digest d;
-    if (size != IDENTITY_BYTES)
-        return false;
-    d = digest_of(data, size - sizeof d.bytes);
-    struct bytes_reader r = bytes_reader(data, size);
-    bytes_get(&r, start, sizeof start);
-    s->incarnation = bytes_get_u64(&r);
-    for (unsigned p = 0; p < WIRE_AGGREGATORS_MAX; p++) {
-        s->peer[p].epoch = bytes_get_u64(&r);
-        s->peer[p].instance = bytes_get_u64(&r);
-    }
-    bytes_get(&r, name, IDENTITY_NAME);
-    return !memcmp(start, magic, sizeof magic) &&
-           !memcmp(bytes_view(&r, sizeof d.bytes), d.bytes, sizeof d.bytes) &&
-           !name[IDENTITY_NAME - 1];
+    struct identity id = {s, s->o.name};
+    struct record_form form = {"site", identity_fields, &id};
+    return store_write(s->env, identity_path, &form, NULL, 0);
 }
 
 /* Residual, stored contribution and incarnation are one site's: another one that took them up would
@@ -175,21 +157,23 @@ static bool identity_parse(struct site *s, const uint8_t *data, size_t size,
 enum err site_identify(struct site *s)
 {
     struct arena scratch = arena_make(0);
-    char name[IDENTITY_NAME] = {0};
-    uint8_t *data;
-    size_t size;
-    enum err e = ERR_OK;
+    struct identity id = {s, ""};
+    struct record_form form = {"site", identity_fields, &id};
+    struct record r;
     if (s->env->ops->exists(s->env, "run.cfg"))
         return err_set(ERR_CONFIG, "run.dir is an aggregator's directory; give site %s its own",
                        s->o.name);
-    if (s->env->ops->exists(s->env, identity_path)) {
-        e = s->env->ops->read(s->env, identity_path, IDENTITY_BYTES, &scratch, &data, &size);
-        if (e == ERR_OK && !identity_parse(s, data, size, name))
-            e = err_set(ERR_CORRUPT, "%s: damaged", identity_path);
-        else if (e == ERR_OK && strcmp(name, s->o.name) != 0)
-            e = err_set(ERR_CONFIG, "run.dir is the directory of site %s; give site %s its own",
-                        name, s->o.name);
-    }
+    enum err e = store_read(s->env, identity_path, &form, 0, &r, &scratch);
+    if (e == ERR_INPUT && !store_begun(s->env))
+        e = ERR_OK; /* a new directory */
+    else if (e == ERR_INPUT)
+        e = err_set(ERR_CORRUPT,
+                    "%s/%s: missing, and this directory has begun: restore it, or move the "
+                    "directory away and start again: the site rejoins by snapshot",
+                    s->env->root, identity_path);
+    else if (e == ERR_OK && strcmp(id.name, s->o.name) != 0)
+        e = err_set(ERR_CONFIG, "run.dir is the directory of site %s; give site %s its own",
+                    id.name, s->o.name);
     arena_free(&scratch);
     TRY(e);
     s->incarnation++;

@@ -15,8 +15,12 @@
 #include "outer/site/site_own.h"
 #include "outer/protocol/mutant.h"
 
-enum { PATH_BYTES = 64, HEADER_BYTES = 24 };
-static const char magic[8] = "atollE1";
+enum { PATH_BYTES = 64 };
+
+struct eager_key { /* of an eager start's file; its section: theta */
+    uint32_t fragment;
+    uint64_t round;
+};
 
 static size_t elements_of(const struct site *s, unsigned fragment)
 {
@@ -33,52 +37,24 @@ bool site_eager_due(const struct site_slot *l, const struct site_submission *w)
     return l->start && schedule_eager(&l->site->replica->schedule, w->fragment, w->round);
 }
 
-/* ---- the file: header, values, SHA-256 of both ---- */
+/* ---- the file ---- */
 
-static struct digest check_of(const uint8_t header[HEADER_BYTES], const void *values, size_t bytes)
+static void start_fields(struct record_cursor *c, void *self)
 {
-    struct digest_stream d;
-    digest_open(&d);
-    digest_add(&d, header, HEADER_BYTES);
-    digest_add(&d, values, bytes);
-    return digest_close(&d);
-}
-
-static void header_make(uint8_t out[HEADER_BYTES], unsigned fragment, uint64_t round)
-{
-    struct bytes_writer w = bytes_writer(out, HEADER_BYTES);
-    bytes_put(&w, magic, sizeof magic);
-    bytes_put_u64(&w, fragment);
-    bytes_put_u64(&w, round);
+    struct eager_key *k = self;
+    record_u32(c, &k->fragment);
+    record_u64(c, &k->round);
 }
 
 static enum err start_write(struct site_slot *l, unsigned fragment, uint64_t round)
 {
-    struct env *w = l->site->env;
     char path[PATH_BYTES];
-    uint8_t header[HEADER_BYTES];
-    size_t bytes = elements_of(l->site, fragment) * sizeof *l->start;
+    struct eager_key key = {fragment, round};
+    struct record_form form = {"eager", start_fields, &key};
+    struct file_part values = {l->start, elements_of(l->site, fragment) * sizeof *l->start};
+    struct record_section section = {.parts = &values, .part_count = 1};
     path_of(path, fragment, round);
-    header_make(header, fragment, round);
-    struct digest check = check_of(header, l->start, bytes);
-    struct file_part parts[3] = {
-        {header, sizeof header}, {l->start, bytes}, {check.bytes, sizeof check.bytes}};
-    return w->ops->write(w, path, parts, 3);
-}
-
-static bool start_parse(float *out, unsigned fragment, uint64_t round, size_t bytes,
-                        const uint8_t *data, size_t size)
-{
-    uint8_t header[HEADER_BYTES];
-    if (size != HEADER_BYTES + bytes + sizeof(struct digest))
-        return false;
-    header_make(header, fragment, round);
-    struct digest check = check_of(header, data + HEADER_BYTES, bytes);
-    if (memcmp(header, data, sizeof header) ||
-        memcmp(check.bytes, data + HEADER_BYTES + bytes, sizeof check.bytes))
-        return false;
-    memcpy(out, data + HEADER_BYTES, bytes);
-    return true;
+    return store_write(l->site->env, path, &form, &section, 1);
 }
 
 enum err site_eager_load(struct site_slot *l, unsigned fragment, uint64_t round, float *base,
@@ -87,19 +63,21 @@ enum err site_eager_load(struct site_slot *l, unsigned fragment, uint64_t round,
     struct env *w = l->site->env;
     struct arena scratch = arena_make(0);
     char path[PATH_BYTES];
-    uint8_t *data;
-    size_t size, bytes = elements_of(l->site, fragment) * sizeof *base;
+    struct eager_key key = {0};
+    struct record_form form = {"eager", start_fields, &key};
+    struct record r;
+    struct file_part values = {base, elements_of(l->site, fragment) * sizeof *base};
     path_of(path, fragment, round);
     *found = !MUTANT(START_FORGOTTEN) && w->ops->exists(w, path);
     if (!*found)
         return ERR_OK;
-    enum err e = w->ops->read(w, path, HEADER_BYTES + bytes + sizeof(struct digest) + 1, &scratch,
-                              &data, &size);
-    if (e == ERR_OK && !start_parse(base, fragment, round, bytes, data, size))
+    enum err e = store_read(w, path, &form, values.size_bytes, &r, &scratch);
+    if (e == ERR_CORRUPT || (e == ERR_OK && !(key.fragment == fragment && key.round == round &&
+                                              record_take(&r, 0, &values, 1))))
         e = err_set(ERR_CORRUPT,
-                    "%s: damaged; without it nobody knows where the steps of fragment %u after "
-                    "round %llu began",
-                    path, fragment, (unsigned long long)round);
+                    "%s/%s: damaged; without it the start of the steps of fragment %u after "
+                    "round %llu is not known",
+                    w->root, path, fragment, (unsigned long long)round);
     arena_free(&scratch);
     return e;
 }
@@ -138,7 +116,7 @@ static enum err own_decoded(struct site_slot *l, float *own, unsigned fragment, 
         return e == ERR_CORRUPT ? ERR_OK : e;
     return outer_state_decode(m, fragment, l->box.codec, own,
                               &(struct codec_payload){l->payload, l->box.payload_bytes},
-                              m->spare.codes);
+                              m->next.codes);
 }
 
 /* all * mean - own; a lost contribution counts as the mean was. */
@@ -147,7 +125,7 @@ static enum err others_of(struct site_slot *l, const struct site_submission *w, 
 {
     struct outer_state *m = l->site->replica;
     size_t n = elements_of(l->site, w->fragment);
-    float *own = staging_at(&m->staging, STAGING_THETA, m->spare.theta); /* free until the step */
+    float *own = staging_at(&m->staging, STAGING_THETA, m->next.theta); /* free until the step */
     float *sum = staging_at(&m->staging, STAGING_BESIDE, l->start);
     bool known = false;
     if (mine > 0)

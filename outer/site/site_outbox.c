@@ -8,8 +8,7 @@
 #include "outer/site/site_own.h"
 #include "outer/protocol/mutant.h"
 
-enum { PATH_BYTES = 64, HEADER_BYTES = 256 };
-static const char magic[8] = "atollO1";
+enum { PATH_BYTES = 64 };
 
 static const struct fragment *fragment_of(const struct site *s, unsigned fragment)
 {
@@ -29,105 +28,64 @@ static size_t own_parts(struct site_slot *l, size_t elements, struct file_part o
     return l->forgotten ? 2 : 1;
 }
 
-static void header_make(uint8_t out[HEADER_BYTES], const struct site_box *b,
-                        const struct digest *own)
+static void box_fields(struct record_cursor *c, void *self)
 {
-    memset(out, 0, HEADER_BYTES);
-    struct bytes_writer w = bytes_writer(out, HEADER_BYTES - sizeof own->bytes);
-    bytes_put(&w, magic, sizeof magic);
-    bytes_put_u32(&w, b->fragment);
-    bytes_put_u32(&w, b->codec);
-    bytes_put_u64(&w, b->round);
-    bytes_put_u64(&w, b->payload_bytes);
-    bytes_put_f32(&w, b->weight);
-    bytes_put_u64(&w, b->data_cursor);
-    bytes_put_u64(&w, b->max_local_steps_offline);
-    bytes_put_u8(&w, b->backlog);
-    bytes_put(&w, b->payload.bytes, sizeof b->payload.bytes);
-    bytes_put(&w, b->parent.bytes, sizeof b->parent.bytes);
-    bytes_put(&w, b->grid.bytes, sizeof b->grid.bytes);
-    bytes_put(&w, own->bytes, sizeof own->bytes);
-    ASSERT(!w.bad);
-    struct digest d = digest_of(out, HEADER_BYTES - sizeof d.bytes);
-    memcpy(out + HEADER_BYTES - sizeof d.bytes, d.bytes, sizeof d.bytes);
-}
-
-static bool header_parse(struct site_box *b, struct digest *own, const uint8_t *data)
-{
-    uint8_t again[HEADER_BYTES];
-    struct bytes_reader r = bytes_reader(data + sizeof magic, HEADER_BYTES - sizeof magic);
-    b->fragment = bytes_get_u32(&r);
-    b->codec = (enum codec_kind)bytes_get_u32(&r);
-    b->round = bytes_get_u64(&r);
-    b->payload_bytes = bytes_get_u64(&r);
-    b->weight = bytes_get_f32(&r);
-    b->data_cursor = bytes_get_u64(&r);
-    b->max_local_steps_offline = bytes_get_u64(&r);
-    b->backlog = bytes_get_u8(&r);
-    bytes_get(&r, b->payload.bytes, sizeof b->payload.bytes);
-    bytes_get(&r, b->parent.bytes, sizeof b->parent.bytes);
-    bytes_get(&r, b->grid.bytes, sizeof b->grid.bytes);
-    bytes_get(&r, own->bytes, sizeof own->bytes);
-    header_make(again, b, own);
-    return memcmp(again, data, sizeof again) == 0;
-}
-
-static struct digest own_digest(const struct file_part *parts, size_t n)
-{
-    struct digest_stream d;
-    digest_open(&d);
-    for (size_t i = 0; i < n; i++)
-        digest_add(&d, parts[i].data, parts[i].size_bytes);
-    return digest_close(&d);
+    struct site_box *b = self;
+    uint32_t fragment = b->fragment, codec = (uint32_t)b->codec;
+    uint64_t bytes = b->payload_bytes;
+    record_u32(c, &fragment);
+    record_u32(c, &codec);
+    record_u64(c, &b->round);
+    record_u64(c, &bytes);
+    record_f32(c, &b->weight);
+    record_u64(c, &b->data_cursor);
+    record_u64(c, &b->max_local_steps_offline);
+    record_u8(c, &b->backlog);
+    record_digest(c, &b->parent);
+    record_digest(c, &b->grid);
+    b->fragment = fragment;
+    b->codec = (enum codec_kind)codec;
+    b->payload_bytes = bytes;
 }
 
 static enum err box_write(struct site_slot *l)
 {
     struct site *s = l->site;
     char path[PATH_BYTES];
-    uint8_t header[HEADER_BYTES];
-    struct file_part parts[4] = {{header, sizeof header}, {l->payload, l->box.payload_bytes}};
-    size_t own = own_parts(l, fragment_of(s, l->box.fragment)->elements, parts + 2);
-    struct digest d = own_digest(parts + 2, own);
-    header_make(header, &l->box, &d);
+    struct record_form form = {"outbox", box_fields, &l->box};
+    struct file_part payload = {l->payload, l->box.payload_bytes}, own[2];
+    struct record_section sections[] = {
+        {&payload, 1, l->box.payload},
+        {.parts = own, .part_count = own_parts(l, fragment_of(s, l->box.fragment)->elements, own)}};
     path_of(path, l->box.fragment, l->box.round);
-    return s->env->ops->write(s->env, path, parts, 2 + own);
+    return store_write(s->env, path, &form, sections, 2);
 }
 
-static bool box_parse(struct site_slot *l, unsigned fragment, uint64_t round, const uint8_t *data,
-                      size_t size)
+/* A stored contribution into the lane. False: not that one, or damaged. */
+static bool box_take(struct site_slot *l, const struct site_box *b, const struct record *r,
+                     unsigned fragment, uint64_t round)
 {
-    struct site *s = l->site;
-    struct site_box b = {.valid = true};
-    struct digest own, digest;
-    struct file_part parts[2];
-    size_t elements = fragment_of(s, fragment)->elements, n = own_parts(l, elements, parts);
-    if (size < HEADER_BYTES || !header_parse(&b, &own, data) || b.fragment != fragment ||
-        b.round != round)
+    size_t elements = fragment_of(l->site, fragment)->elements;
+    const struct codec *c = codec_get(b->codec);
+    struct file_part payload = {l->payload, b->payload_bytes}, own[2];
+    if (b->fragment != fragment || b->round != round || !c ||
+        b->payload_bytes > c->payload_max(c, elements) || !record_take(r, 0, &payload, 1) ||
+        !record_take(r, 1, own, own_parts(l, elements, own)))
         return false;
-    const struct codec *c = codec_get(b.codec);
-    if (!c || b.payload_bytes > c->payload_max(c, elements) ||
-        size != HEADER_BYTES + b.payload_bytes + parts[0].size_bytes +
-                    (n > 1 ? parts[1].size_bytes : 0))
-        return false;
-    memcpy(l->payload, data + HEADER_BYTES, b.payload_bytes);
-    memcpy(l->residual, data + HEADER_BYTES + b.payload_bytes, parts[0].size_bytes);
-    if (n > 1)
-        memcpy(l->forgotten, data + size - parts[1].size_bytes, parts[1].size_bytes);
-    digest = own_digest(parts, n);
-    if (!digest_equal(&digest, &own))
-        return false;
-    digest = digest_of(l->payload, b.payload_bytes);
-    if (!digest_equal(&digest, &b.payload))
-        return false;
-    l->box = b;
+    l->box = *b;
+    l->box.payload = r->sections[0].digest;
+    l->box.valid = true;
     return true;
 }
 
 enum err site_outbox_load(struct site_slot *l, unsigned fragment, uint64_t round)
 {
+    enum { MOST = 32 }; /* bytes an element: payload, residual, discarded */
     struct site *s = l->site;
     char path[PATH_BYTES];
+    struct site_box b = {0};
+    struct record_form form = {"outbox", box_fields, &b};
+    struct record r;
     if (l->box.valid && l->box.fragment == fragment && l->box.round == round)
         return ERR_OK;
     l->box.valid = false;
@@ -135,12 +93,11 @@ enum err site_outbox_load(struct site_slot *l, unsigned fragment, uint64_t round
     if (MUTANT(RECOMPUTED) || !s->env->ops->exists(s->env, path))
         return ERR_OK;
     struct arena scratch = arena_make(0);
-    uint8_t *data;
-    size_t size, most = HEADER_BYTES + fragment_of(s, fragment)->elements * 32;
-    enum err e = s->env->ops->read(s->env, path, most, &scratch, &data, &size);
-    if (e == ERR_OK && !box_parse(l, fragment, round, data, size))
-        e = err_set(ERR_CORRUPT, "%s: damaged; without it this site's work of the round is lost",
-                    path);
+    enum err e =
+        store_read(s->env, path, &form, fragment_of(s, fragment)->elements * MOST, &r, &scratch);
+    if (e == ERR_CORRUPT || (e == ERR_OK && !box_take(l, &b, &r, fragment, round)))
+        e = err_set(ERR_CORRUPT, "%s/%s: damaged; without it this site's work of the round is lost",
+                    s->env->root, path);
     arena_free(&scratch);
     TRY(e);
     l->box.received = s->round_there[fragment] == round &&
@@ -188,8 +145,8 @@ static enum err form(struct site_slot *l, const struct site_submission *w, float
     TRY(base_of(l, w, &host));
     memcpy(l->residual, state->residual, n * sizeof *l->residual);
     if (l->forgotten)
-        memcpy(l->forgotten, state->forgotten, n * sizeof *l->forgotten);
-    bool fresh = schedule_backs_off(&s->replica->schedule, state->backlog);
+        memcpy(l->forgotten, state->discarded, n * sizeof *l->forgotten);
+    bool fresh = schedule_backs_off(&s->replica->schedule, state->residual_ratio);
     codec_residual_decay(l->residual, l->forgotten, fresh ? 0 : s->o.error_feedback_decay, n);
     theta = staging_in(g, STAGING_THETA, host, n);
     if (host == state->theta)
@@ -347,13 +304,13 @@ static enum err give_back(struct site_slot *l, unsigned fragment)
 {
     struct outer_state *m = l->site->replica;
     size_t n = fragment_of(l->site, fragment)->elements;
-    float *residual = staging_at(&m->staging, STAGING_BESIDE, m->spare.residual);
+    float *residual = staging_at(&m->staging, STAGING_BESIDE, m->next.residual);
     TRY(outer_state_decode(m, fragment, l->box.codec, m->mean,
                            &(struct codec_payload){l->payload, l->box.payload_bytes},
                            m->state[fragment].codes));
     m->dev->ops->copy(m->dev, residual, l->residual, n * sizeof *residual);
     m->dev->ops->accumulate(m->dev, residual, m->mean, 1, n);
-    staging_out(&m->staging, m->spare.residual, residual, n);
+    staging_out(&m->staging, m->next.residual, residual, n);
     return dev_sync(m->dev);
 }
 
@@ -364,14 +321,14 @@ static void book_lost(struct site_slot *l, unsigned fragment, uint64_t round)
     size_t n = fragment_of(s, fragment)->elements;
     log_event(LOG_WARN, "residual_lost", "fragment=%u round=%llu", fragment,
               (unsigned long long)round);
-    memset(s->replica->spare.residual, 0, n * sizeof *s->replica->spare.residual);
+    memset(s->replica->next.residual, 0, n * sizeof *s->replica->next.residual);
 }
 
 enum err site_outbox_settle(struct site_slot *l, unsigned fragment, const struct manifest *m)
 {
     struct site *s = l->site;
     const struct outer_state_fragment *state = &s->replica->state[fragment];
-    struct outer_state_fragment *next = &s->replica->spare;
+    struct outer_state_fragment *next = &s->replica->next;
     const struct manifest_entry *entry = site_own_entry(s, m);
     bool included = entry && entry->included;
     size_t n = fragment_of(s, fragment)->elements;
@@ -386,8 +343,8 @@ enum err site_outbox_settle(struct site_slot *l, unsigned fragment, const struct
         return err_set(ERR_DISAGREE,
                        "fragment %u round %llu: strict mode, but the manifest leaves this site out",
                        fragment, (unsigned long long)m->round);
-    if (next->forgotten)
-        memcpy(next->forgotten, b ? l->forgotten : state->forgotten, n * sizeof *next->forgotten);
+    if (next->discarded)
+        memcpy(next->discarded, b ? l->forgotten : state->discarded, n * sizeof *next->discarded);
     if (included && !b)
         book_lost(l, fragment, m->round);
     else if (b && (!included || MUTANT(RESIDUAL_DOUBLED)) && !MUTANT(RESIDUAL_LOST))

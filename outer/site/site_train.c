@@ -3,10 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "kernels/base/bytes.h"
 #include "kernels/base/log.h"
 
-enum { MARK_BYTES = 40 };
 static const char mark_path[] = "id/before";
 
 static bool is_lead(const struct site_train *s)
@@ -418,14 +416,25 @@ static enum err step(struct site_train *s, struct train *t, enum stepper_phase p
 
 /* ---- the mark ---- */
 
+struct mark { /* id/before: the last checkpoint that is of before its step's applies */
+    uint64_t step;
+    struct digest parameters;
+};
+
+static void mark_fields(struct record_cursor *c, void *self)
+{
+    struct mark *mark = self;
+    record_u64(c, &mark->step);
+    record_digest(c, &mark->parameters);
+}
+
 /* The step and the parameters themselves: whichever checkpoint a restart loads, it is this one or
  * it is not. */
-static enum err mark_make(struct site_train *s, struct train *t, uint8_t mark[MARK_BYTES])
+static enum err mark_make(struct site_train *s, struct train *t, struct mark *mark)
 {
     enum { PIECE = 1 << 20 };
     struct arena scratch = arena_make(0);
     struct digest_stream d;
-    struct bytes_writer w = bytes_writer(mark, MARK_BYTES);
     float *piece;
     TRY_ALLOC(piece = arena_array(&scratch, PIECE, sizeof *piece));
     digest_open(&d);
@@ -439,33 +448,33 @@ static enum err mark_make(struct site_train *s, struct train *t, uint8_t mark[MA
     }
     arena_free(&scratch);
     TRY(dev_sync(t->dev));
-    struct digest sum = digest_close(&d);
-    bytes_put_u64(&w, (uint64_t)t->step);
-    bytes_put(&w, sum.bytes, sizeof sum.bytes);
+    *mark = (struct mark){(uint64_t)t->step, digest_close(&d)};
     return ERR_OK;
 }
 
 static enum err mark_write(struct site_train *s, struct train *t)
 {
-    uint8_t mark[MARK_BYTES];
-    TRY(mark_make(s, t, mark));
-    return s->o.env->ops->write(s->o.env, mark_path, &(struct file_part){mark, sizeof mark}, 1);
+    struct mark mark;
+    struct record_form form = {"before", mark_fields, &mark};
+    TRY(mark_make(s, t, &mark));
+    return store_write(s->o.env, mark_path, &form, NULL, 0);
 }
 
 static enum err mark_read(struct site_train *s, struct train *t, bool *before)
 {
     struct arena scratch = arena_make(0);
-    uint8_t mark[MARK_BYTES], *data;
-    size_t size;
+    struct mark stored = {0}, mark;
+    struct record_form form = {"before", mark_fields, &stored};
+    struct record r;
     *before = false;
-    if (!s->o.env->ops->exists(s->o.env, mark_path))
-        return ERR_OK;
-    enum err e = s->o.env->ops->read(s->o.env, mark_path, MARK_BYTES, &scratch, &data, &size);
-    if (e == ERR_OK)
-        e = mark_make(s, t, mark);
-    *before = e == ERR_OK && size == MARK_BYTES && !memcmp(mark, data, MARK_BYTES);
+    enum err e = store_read(s->o.env, mark_path, &form, 0, &r, &scratch);
     arena_free(&scratch);
-    return e;
+    if (e == ERR_INPUT)
+        return ERR_OK;
+    TRY(e);
+    TRY(mark_make(s, t, &mark));
+    *before = mark.step == stored.step && digest_equal(&mark.parameters, &stored.parameters);
+    return ERR_OK;
 }
 
 /* ---- what the training loop calls ---- */
@@ -498,7 +507,7 @@ static bool ended(const struct site_train *s)
 
 static enum err start_site(struct site_train *s, struct train *t)
 {
-    if (outer_state_found(s->o.replica)) {
+    if (outer_state_begun(s->o.replica)) {
         TRY(outer_state_load(s->o.replica));
         if (ended(s))
             return ERR_OK;

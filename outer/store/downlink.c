@@ -9,20 +9,20 @@ void downlink_keep(struct outer_state *m, unsigned fragment)
     size_t n = m->fragments->f[fragment].elements;
     if (!m->o.reencodes)
         return;
-    memcpy(m->spare.residual, s->residual, n * sizeof *s->residual);
-    if (s->forgotten)
-        memcpy(m->spare.forgotten, s->forgotten, n * sizeof *s->forgotten);
+    memcpy(m->next.residual, s->residual, n * sizeof *s->residual);
+    if (s->discarded)
+        memcpy(m->next.discarded, s->discarded, n * sizeof *s->discarded);
 }
 
 /* What is sent and what is kept are together exactly what there was. */
 static enum err identity_check(struct outer_state *m, unsigned fragment, const struct codec *c,
                                const struct codec_payload *p)
 {
-    float *sent = m->spare.theta; /* free until the step */
+    float *sent = m->next.theta; /* free until the step */
     struct codec_call call = outer_state_call(m, fragment, m->state[fragment].codes);
     bool whole;
     TRY(c->decode(c, &call, sent, p->data, p->size_bytes));
-    TRY(codec_adds_up(c, &call, &whole, sent, m->spare.residual, m->mean));
+    TRY(codec_adds_up(c, &call, &whole, sent, m->next.residual, m->mean));
     ASSERT(whole);
     return ERR_OK;
 }
@@ -42,15 +42,15 @@ enum err downlink_sum(struct outer_state *m, unsigned fragment, uint8_t *aggrega
     const struct outer_state_fragment *s = &m->state[fragment];
     const struct codec *c = codec_get(outer_state_codec(m, fragment));
     size_t count = m->fragments->f[fragment].elements;
-    float *z = m->mean, *residual = m->spare.residual;
+    float *z = m->mean, *residual = m->next.residual;
     uint8_t *made = arena_alloc(scratch, c->payload_max(c, count));
     struct codec_payload p = {.data = made};
     struct codec_call call = outer_state_call(m, fragment, s->codes);
     ASSERT(m->o.reencodes);
     TRY_ALLOC(made);
-    if (schedule_backs_off(&m->schedule, s->backlog))
-        codec_residual_decay(residual, m->spare.forgotten, 0, count);
-    TRY(codec_sum(c, &call, z, m->spare.theta, payloads, n));
+    if (schedule_backs_off(&m->schedule, s->residual_ratio))
+        codec_residual_decay(residual, m->next.discarded, 0, count);
+    TRY(codec_sum(c, &call, z, m->next.theta, payloads, n));
     for (size_t i = 0; i < count; i++)
         z[i] += residual[i];
     seed(m, fragment);
@@ -70,7 +70,7 @@ enum err downlink_backlog(struct outer_state *m, unsigned fragment, const struct
     *backlog = 0;
     if (!m->o.reencodes)
         return ERR_OK;
-    TRY(codec_squares(m->work, &kept, m->spare.residual, NULL, n));
+    TRY(codec_squares(m->work, &kept, m->next.residual, NULL, n));
     TRY(codec_squares(m->work, &applied, m->mean, NULL, n));
     *backlog = codec_backlog(kept, applied * weight * weight);
     return ERR_OK;

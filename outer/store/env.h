@@ -27,7 +27,7 @@ struct env_ops {
     enum err (*remove)(struct env *w, const char *path); /* file or tree; missing is no error */
     enum err (*list)(struct env *w, const char *path, struct arena *a, char ***names,
                      size_t *count);
-    /* Append-only file: durable on return. */
+    /* To a file that is there: durable on return. */
     enum err (*append)(struct env *w, const char *path, const void *data, size_t n);
     enum err (*truncate)(struct env *w, const char *path, uint64_t size_bytes); /* durable */
     /* A file that arrives in pieces: part_open reserves `total` bytes (ERR_FULL) and says how many

@@ -156,24 +156,21 @@ static enum err put_at(int fd, const char *path, uint64_t offset, const uint8_t 
     return ERR_OK;
 }
 
-/* fdatasync covers the new length too; only a new name needs the directory as well. */
+/* fdatasync covers the new length too. */
 static enum err append_to(int fd, const char *full, const void *data, size_t n)
 {
     struct stat st;
     if (fstat(fd, &st) != 0)
         return real_failed("stat", full);
     TRY(put_at(fd, full, (uint64_t)st.st_size, data, n));
-    if (fdatasync(fd) != 0)
-        return real_failed("sync", full);
-    return st.st_size == 0 ? real_sync_parent(full) : ERR_OK;
+    return fdatasync(fd) == 0 ? ERR_OK : real_failed("sync", full);
 }
 
 static enum err real_append(struct env *w, const char *path, const void *data, size_t n)
 {
     char full[PATH_MAX];
     TRY(real_path(w, full, path));
-    TRY(real_make_parent(full));
-    int fd = open(full, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    int fd = open(full, O_WRONLY | O_CLOEXEC);
     if (fd < 0)
         return real_failed("open", full);
     enum err e = append_to(fd, full, data, n);

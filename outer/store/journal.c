@@ -11,6 +11,7 @@ static uint32_t record_crc(const uint8_t *record, size_t n)
     return digest_crc32c(crc, record + CRC_AT + 4, n - CRC_AT - 4);
 }
 
+/* JOURNAL_HEAD: `fragment` is the version, `round` the bytes that were written at once. */
 static void body_put(struct bytes_writer *w, const struct journal_record *r)
 {
     bytes_put_u32(w, r->fragment);
@@ -46,7 +47,6 @@ static bool body_get(struct bytes_reader b, struct journal_record *r)
 static void record_put(struct bytes_writer *w, const struct journal_record *r, uint64_t *sequence,
                        struct digest *last)
 {
-    ASSERT(r->kind == JOURNAL_ACCEPT || r->kind == JOURNAL_COMMIT);
     uint8_t body[JOURNAL_BODY_MAX], *start = w->at;
     struct bytes_writer b = bytes_writer(body, sizeof body);
     body_put(&b, r);
@@ -90,8 +90,25 @@ static bool record_behind(const uint8_t *data, size_t size, uint64_t sequence)
 
 static enum err damaged(const struct journal *j, const char *what)
 {
-    return err_set(ERR_CORRUPT, "%s: record %llu at byte %llu: %s", j->path,
+    return err_set(ERR_CORRUPT, "%s/%s: record %llu at byte %llu: %s", j->env->root, j->path,
                    (unsigned long long)j->sequence, (unsigned long long)j->size_bytes, what);
+}
+
+static enum err of_version(const struct journal *j, unsigned version)
+{
+    return err_set(ERR_MISMATCH,
+                   "%s/%s: journal of version %u; this program reads version %d: start a new run "
+                   "directory, or use the program that wrote it",
+                   j->env->root, j->path, version, JOURNAL_VERSION);
+}
+
+/* Known by its version: it is the first record, and of no other. */
+static enum err head_read(struct journal *j, const struct journal_record *r)
+{
+    if (r->fragment != JOURNAL_VERSION)
+        return of_version(j, r->fragment);
+    j->whole_bytes = r->round;
+    return ERR_OK;
 }
 
 /* The record at data, whole by its CRC: whose is it, what does it say? */
@@ -99,19 +116,34 @@ static enum err record_read(struct journal *j, const uint8_t *data, size_t n,
                             struct journal_record *r)
 {
     struct digest before;
+    bool first = j->size_bytes == 0;
     struct bytes_reader b = bytes_reader(data + 8, n - 8);
     uint64_t sequence = bytes_get_u64(&b);
     bytes_get(&b, before.bytes, sizeof before.bytes);
     *r = (struct journal_record){.kind = (enum journal_kind)bytes_get_u8(&b)};
-    if (j->size_bytes == 0) { /* a rewritten journal goes on where the one before it ended */
+    if (first) { /* a rewritten journal goes on where the one before it ended */
         j->sequence = sequence;
         j->last = before;
     }
+    if (first && r->kind != JOURNAL_HEAD)
+        return of_version(j, 1);
     if (sequence != j->sequence || !digest_equal(&before, &j->last))
         return damaged(j, "does not follow the one before it");
-    if (r->kind != JOURNAL_ACCEPT && r->kind != JOURNAL_COMMIT)
+    bool known = r->kind == JOURNAL_ACCEPT || r->kind == JOURNAL_COMMIT || r->kind == JOURNAL_EPOCH;
+    if (first != (r->kind == JOURNAL_HEAD) || (!first && !known))
         return damaged(j, "of a kind this version does not know: written by a newer one?");
-    return body_get(b, r) ? ERR_OK : damaged(j, "malformed");
+    if (!body_get(b, r))
+        return damaged(j, "malformed");
+    return first ? head_read(j, r) : ERR_OK;
+}
+
+/* No whole record lies at the end of what was read. A torn append is less than one record long. */
+static enum err tail_read(struct journal *j, const uint8_t *at, size_t left)
+{
+    bool at_once = j->size_bytes == 0 || j->size_bytes < j->whole_bytes;
+    if (at_once || left >= RECORD_MAX || record_behind(at, left, j->sequence))
+        return damaged(j, "damaged");
+    return ERR_OK;
 }
 
 static enum err journal_read(struct journal *j, const struct file_map *m, journal_visit *visit,
@@ -121,17 +153,18 @@ static enum err journal_read(struct journal *j, const struct file_map *m, journa
         const uint8_t *at = m->data + j->size_bytes;
         size_t left = m->size_bytes - (size_t)j->size_bytes, n = record_whole(at, left);
         struct journal_record r;
-        if (!n && record_behind(at, left, j->sequence))
-            return damaged(j, "damaged, with good ones behind it");
         if (!n)
-            break; /* the torn tail */
+            break;
         TRY(record_read(j, at, n, &r));
-        TRY(visit(self, &r));
+        if (r.kind != JOURNAL_HEAD)
+            TRY(visit(self, &r));
         j->last = digest_of(at, n);
         j->sequence++;
         j->size_bytes += n;
     }
     j->cut_bytes = m->size_bytes - j->size_bytes;
+    if (j->cut_bytes || j->size_bytes < j->whole_bytes || !j->size_bytes)
+        return tail_read(j, m->data + j->size_bytes, (size_t)j->cut_bytes);
     return ERR_OK;
 }
 
@@ -140,8 +173,9 @@ enum err journal_open(struct journal *j, struct env *w, const char *path, journa
 {
     struct file_map m;
     *j = (struct journal){.env = w, .path = path, .sequence = 1};
-    if (!w->ops->exists(w, path))
-        return ERR_OK;
+    j->found = w->ops->exists(w, path);
+    if (!j->found)
+        return journal_rewrite(j, NULL, 0);
     TRY(w->ops->map(w, path, &m));
     enum err e = journal_read(j, &m, visit, self);
     w->ops->unmap(w, &m);
@@ -181,22 +215,25 @@ bool journal_long(const struct journal *j)
 enum err journal_rewrite(struct journal *j, const struct journal_record *keep, size_t count)
 {
     struct arena scratch = arena_make(0);
-    uint64_t sequence = j->sequence;
-    struct digest last = j->last;
-    uint8_t *data = arena_array(&scratch, count, RECORD_MAX);
+    uint8_t *data = arena_array(&scratch, count + 1, RECORD_MAX);
     enum err e = data ? ERR_OK : ERR_MEMORY;
-    if (e == ERR_OK) {
-        struct bytes_writer w = bytes_writer(data, count * RECORD_MAX);
+    struct journal next = *j;
+    struct journal_record head = {.kind = JOURNAL_HEAD, .fragment = JOURNAL_VERSION};
+    for (int pass = 0; e == ERR_OK && pass < 2;
+         pass++) { /* the first one tells the head's `round` */
+        struct bytes_writer w = bytes_writer(data, (count + 1) * RECORD_MAX);
+        next.sequence = j->sequence;
+        next.last = j->last;
+        record_put(&w, &head, &next.sequence, &next.last);
         for (size_t i = 0; i < count; i++)
-            record_put(&w, &keep[i], &sequence, &last);
-        struct file_part part = {data, bytes_size(&w)};
-        e = j->env->ops->write(j->env, j->path, &part, 1);
-        if (e == ERR_OK) {
-            j->size_bytes = part.size_bytes;
-            j->sequence = sequence;
-            j->last = last;
-        }
+            record_put(&w, &keep[i], &next.sequence, &next.last);
+        head.round = next.size_bytes = next.whole_bytes = bytes_size(&w);
     }
+    struct file_part part = {data, next.size_bytes};
+    if (e == ERR_OK)
+        e = j->env->ops->write(j->env, j->path, &part, 1);
+    if (e == ERR_OK)
+        *j = next;
     arena_free(&scratch);
     return e;
 }

@@ -3,9 +3,11 @@
 /* The aggregator's memory across restarts: an append-only file of what was promised and what was
  * decided. A record is length u32 | CRC-32C u32 | sequence u64 | SHA-256 of the record before |
  * kind u8 | body little-endian; length counts the body, the CRC covers everything but itself. An
- * append is durable before it returns, and only then may its effect be seen. Because every append
- * was durable before the next one began, only the last record can be torn: it is cut off. A bad
- * record with a good one behind it is damage, and the reader halts.
+ * append is durable before it returns, and only then may its effect be seen.
+ *
+ * The first record is the head: version, and how many bytes were written with it, at once. Because
+ * every append was durable before the next one began, only the last record behind those bytes can
+ * be torn: it is cut off. Any other bad record is damage, and the reader halts.
  *
  * Bounded: when the file is longer than JOURNAL_BYTES_MAX, a commit rewrites it with what is still
  * needed; the sequence and the chain of digests go on through the rewrite. Not thread-safe.
@@ -13,7 +15,11 @@
 #include "kernels/base/digest.h"
 #include "outer/store/env.h"
 
-enum { JOURNAL_BYTES_MAX = 4 << 20, JOURNAL_BODY_MAX = 4096 };
+enum {
+    JOURNAL_VERSION = 2,
+    JOURNAL_BYTES_MAX = 4 << 20,
+    JOURNAL_BODY_MAX = 80 /* less than two records are long: a torn tail is one */
+};
 
 enum journal_kind { /* on disk: never renumber */
                     JOURNAL_ACCEPT =
@@ -23,7 +29,9 @@ enum journal_kind { /* on disk: never renumber */
                     JOURNAL_ABORT = 4,
                     JOURNAL_ROSTER = 5,
                     JOURNAL_QUARANTINE = 6,
-                    JOURNAL_OPERATOR = 7
+                    JOURNAL_OPERATOR = 7,
+                    JOURNAL_HEAD = 8, /* the journal's own */
+                    JOURNAL_EPOCH = 9 /* an aggregator's process began: `round` is its epoch */
 };
 
 struct journal_record {
@@ -42,13 +50,16 @@ struct journal {
     const char *path;              /* borrowed */
     uint64_t size_bytes, sequence; /* of the next record */
     struct digest last;            /* of the last record; zero at the beginning */
+    uint64_t whole_bytes;          /* that were written at once: none of them can be torn */
     uint64_t cut_bytes;            /* torn tail that open removed */
+    bool found;                    /* by open; else it made an empty one */
 };
 
 typedef enum err journal_visit(void *self, const struct journal_record *r);
 
-/* Reads every record in order; a missing file is an empty journal. ERR_CORRUPT: damaged in the
- * middle, or of a kind this program does not know. */
+/* Reads every record in order; makes an empty journal where there is none: whether that is damage,
+ * the caller knows. ERR_CORRUPT: damaged, or of a kind this program does not know; ERR_MISMATCH: of
+ * another version. */
 enum err journal_open(struct journal *j, struct env *w, const char *path, journal_visit *visit,
                       void *self) MUST;
 /* Durable on return. ERR_FULL: nothing was written and the journal is as before; any other error is

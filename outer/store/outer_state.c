@@ -8,11 +8,7 @@
 #include "kernels/base/log.h"
 
 enum { SHARED_MAX = 4, OWN_MAX = 2, PARTS_MAX = SHARED_MAX + OWN_MAX };
-enum { PATH_BYTES = 96, CURRENT_BYTES_MAX = 256 };
-enum { HEADER_BYTES = 160, PARTS_AT = 12, BACKLOG_AT = 15 };
-static const char magic[8] = "atollS1";
-
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "digests are of little-endian values");
+enum { PATH_BYTES = 96 };
 
 static const struct fragment *fragment_of(const struct outer_state *m, unsigned fragment)
 {
@@ -86,7 +82,7 @@ static enum err state_alloc(struct outer_state_fragment *s, const struct outer_s
     if (o->residuals || o->reencodes)
         TRY_ALLOC(s->residual = arena_array(perm, elements, sizeof *s->residual));
     if (o->forgets)
-        TRY_ALLOC(s->forgotten = arena_array(perm, elements, sizeof *s->forgotten));
+        TRY_ALLOC(s->discarded = arena_array(perm, elements, sizeof *s->discarded));
     return ERR_OK;
 }
 
@@ -105,14 +101,14 @@ enum err outer_state_open(struct outer_state *m, struct env *w, struct dev *d,
            o->schedule.fragments == o->fragments->count);
     *m = (struct outer_state){
         .env = w, .dev = d, .o = *o, .fragments = o->fragments, .schedule = o->schedule};
-    m->o.keep = o->keep < MEMBER_STATES_MIN ? MEMBER_STATES_MIN : o->keep;
+    m->o.keep = o->keep < OUTER_STATES_MIN ? OUTER_STATES_MIN : o->keep;
     size_t most = largest(o->fragments);
     TRY_ALLOC(m->state = arena_array(perm, o->fragments->count, sizeof *m->state));
     for (unsigned p = 0; p < o->fragments->count; p++)
         TRY(state_alloc(&m->state[p], o, outer_of(o, p), o->fragments->f[p].elements, perm));
     TRY(codec_states_alloc(m, perm));
     TRY(state_alloc(&m->buffers, o, &o->outer, most, perm));
-    m->spare = m->buffers;
+    m->next = m->buffers;
     TRY(staging_open(&m->staging, d, most, outer_opt_gathers(&o->outer)));
     m->mean = m->staging.slot[STAGING_DELTA];
     if (d->host_memory)
@@ -128,13 +124,13 @@ void outer_state_close(struct outer_state *m)
 }
 
 /* The spare takes the shape of a fragment's state: parts that it has not are NULL. */
-static struct outer_state_fragment *spare_of(struct outer_state *m, unsigned fragment)
+static struct outer_state_fragment *next_of(struct outer_state *m, unsigned fragment)
 {
     const struct outer_state_fragment *s = &m->state[fragment];
     staging_forget(&m->staging, m->buffers.theta); /* whoever asks changes it */
-    m->spare.momentum = s->momentum ? m->buffers.momentum : NULL;
-    m->spare.gathered = s->gathered ? m->buffers.gathered : NULL;
-    return &m->spare;
+    m->next.momentum = s->momentum ? m->buffers.momentum : NULL;
+    m->next.gathered = s->gathered ? m->buffers.gathered : NULL;
+    return &m->next;
 }
 
 /* ---- the state's parts, digests, file ---- */
@@ -160,8 +156,8 @@ static size_t own_parts(const struct outer_state_fragment *s, size_t elements,
     size_t n = 0;
     if (s->residual)
         out[n++] = (struct file_part){s->residual, elements * sizeof *s->residual};
-    if (s->forgotten)
-        out[n++] = (struct file_part){s->forgotten, elements * sizeof *s->forgotten};
+    if (s->discarded)
+        out[n++] = (struct file_part){s->discarded, elements * sizeof *s->discarded};
     return n;
 }
 
@@ -179,40 +175,65 @@ static void parts_add(struct digest_stream *s, const struct file_part *parts, si
         digest_add(s, parts[i].data, parts[i].size_bytes);
 }
 
-static struct digest parts_digest(const struct file_part *parts, size_t n)
-{
-    struct digest_stream s;
-    digest_open(&s);
-    parts_add(&s, parts, n);
-    return digest_close(&s);
-}
-
 static struct digest shared_digest(const struct outer_state_fragment *s, size_t elements)
 {
+    struct digest_stream d;
     struct file_part parts[SHARED_MAX];
-    return parts_digest(parts, shared_parts(s, elements, parts));
+    digest_open(&d);
+    parts_add(&d, parts, shared_parts(s, elements, parts));
+    return digest_close(&d);
 }
 
-/* Header: what the parts are and their digests, then the header's own. */
-static void header_make(uint8_t out[HEADER_BYTES], const struct outer_state_fragment *s,
-                        unsigned fragment, size_t elements, const struct digest *own)
+/* ---- files ---- */
+
+struct state_head { /* of a state file; its sections: shared parts, own parts */
+    uint32_t fragment;
+    uint8_t optimizer_arrays; /* beside theta */
+    uint8_t residual_ratio;
+    bool residual, discarded; /* own parts that there are */
+    uint64_t round, elements;
+    struct digest manifest;
+};
+
+static void state_fields(struct record_cursor *c, void *self)
 {
-    memset(out, 0, HEADER_BYTES);
-    struct bytes_writer w = bytes_writer(out, HEADER_BYTES - sizeof own->bytes);
-    bytes_put(&w, magic, sizeof magic);
-    bytes_put_u32(&w, fragment);
-    bytes_put_u8(&w, (uint8_t)((s->momentum != NULL) + (s->gathered != NULL)));
-    bytes_put_u8(&w, s->residual != NULL);
-    bytes_put_u8(&w, s->forgotten != NULL);
-    bytes_put_u8(&w, s->backlog);
-    bytes_put_u64(&w, s->round);
-    bytes_put_u64(&w, elements);
-    bytes_put(&w, s->manifest.bytes, sizeof s->manifest.bytes);
-    bytes_put(&w, s->digest.bytes, sizeof s->digest.bytes);
-    bytes_put(&w, own->bytes, sizeof own->bytes);
-    ASSERT(!w.bad);
-    struct digest d = digest_of(out, HEADER_BYTES - sizeof d.bytes);
-    memcpy(out + HEADER_BYTES - sizeof d.bytes, d.bytes, sizeof d.bytes);
+    struct state_head *h = self;
+    record_u32(c, &h->fragment);
+    record_u8(c, &h->optimizer_arrays);
+    record_u8(c, &h->residual_ratio);
+    record_bool(c, &h->residual);
+    record_bool(c, &h->discarded);
+    record_u64(c, &h->round);
+    record_u64(c, &h->elements);
+    record_digest(c, &h->manifest);
+}
+
+static struct state_head head_of(const struct outer_state_fragment *s, unsigned fragment,
+                                 size_t elements)
+{
+    return (struct state_head){.fragment = fragment,
+                               .optimizer_arrays =
+                                   (uint8_t)((s->momentum != NULL) + (s->gathered != NULL)),
+                               .residual_ratio = s->residual_ratio,
+                               .residual = s->residual != NULL,
+                               .discarded = s->discarded != NULL,
+                               .round = s->round,
+                               .elements = elements,
+                               .manifest = s->manifest};
+}
+
+struct current { /* frag/F/CURRENT */
+    uint32_t fragment;
+    uint64_t round;
+    struct digest manifest;
+};
+
+static void current_fields(struct record_cursor *c, void *self)
+{
+    struct current *current = self;
+    record_u32(c, &current->fragment);
+    record_u64(c, &current->round);
+    record_digest(c, &current->manifest);
 }
 
 static void path_of(char out[PATH_BYTES], unsigned fragment, uint64_t round, const char *file)
@@ -238,193 +259,85 @@ static enum err state_write(struct outer_state *m, unsigned fragment,
                             const struct outer_state_fragment *s)
 {
     char path[PATH_BYTES];
-    uint8_t header[HEADER_BYTES];
-    struct file_part parts[1 + PARTS_MAX] = {{header, sizeof header}};
-    size_t elements = fragment_of(m, fragment)->elements;
-    size_t shared = shared_parts(s, elements, parts + 1),
-           own = own_parts(s, elements, parts + 1 + shared);
-    struct digest d = parts_digest(parts + 1 + shared, own);
-    header_make(header, s, fragment, elements, &d);
-    path_of(path, fragment, s->round, "state");
-    return m->env->ops->write(m->env, path, parts, 1 + shared + own);
-}
-
-/* Fills the memory that the parts name. */
-static bool take(struct bytes_reader *r, const struct file_part *parts, size_t n, struct digest *d)
-{
-    struct digest_stream s;
-    digest_open(&s);
-    for (size_t i = 0; i < n; i++) {
-        const uint8_t *from = bytes_view(r, parts[i].size_bytes);
-        if (!from)
-            break;
-        digest_add(&s, from, parts[i].size_bytes);
-        memcpy((void *)(uintptr_t)parts[i].data, from, parts[i].size_bytes);
-    }
-    *d = digest_close(&s);
-    return !r->bad;
-}
-
-/* Fills the parts of s from a state file's bytes. False: not that state, or damaged. */
-static bool state_parse(struct outer_state_fragment *s, unsigned fragment, uint64_t round,
-                        size_t elements, const uint8_t *data, size_t size_bytes)
-{
-    uint8_t header[HEADER_BYTES];
     struct file_part shared[SHARED_MAX], own[OWN_MAX];
-    struct digest own_digest, digest;
-    size_t n = shared_parts(s, elements, shared), k = own_parts(s, elements, own);
-    if (size_bytes != HEADER_BYTES + parts_bytes(shared, n) + parts_bytes(own, k))
-        return false;
-    struct bytes_reader r = bytes_reader(data + 32, size_bytes - 32);
-    s->round = round;
-    s->backlog = data[BACKLOG_AT];
-    bytes_get(&r, s->manifest.bytes, sizeof s->manifest.bytes);
-    bytes_get(&r, s->digest.bytes, sizeof s->digest.bytes);
-    bytes_get(&r, own_digest.bytes, sizeof own_digest.bytes);
-    header_make(header, s, fragment, elements, &own_digest);
-    if (memcmp(header, data, sizeof header) != 0)
-        return false;
-    r = bytes_reader(data + HEADER_BYTES, size_bytes - HEADER_BYTES);
-    if (!take(&r, shared, n, &digest) || !digest_equal(&digest, &s->digest))
-        return false;
-    return take(&r, own, k, &digest) && digest_equal(&digest, &own_digest);
+    size_t elements = fragment_of(m, fragment)->elements;
+    struct state_head head = head_of(s, fragment, elements);
+    struct record_form form = {"state", state_fields, &head};
+    struct record_section sections[] = {{shared, shared_parts(s, elements, shared), s->digest},
+                                        {.parts = own, .part_count = own_parts(s, elements, own)}};
+    path_of(path, fragment, s->round, "state");
+    return store_write(m->env, path, &form, sections, 2);
 }
 
-/* What was set otherwise when an intact state file was made that has not the parts of s; NULL: it
- * is not intact. */
-static const char *made_with(const struct outer_state_fragment *s, size_t elements,
-                             const uint8_t *data, size_t size_bytes)
+/* What was set otherwise when an intact state file was made; NULL: nothing. */
+static const char *made_with(const struct state_head *made, const struct state_head *ours)
 {
-    struct digest d;
-    if (size_bytes < HEADER_BYTES || memcmp(data, magic, sizeof magic) != 0)
-        return NULL;
-    d = digest_of(data, HEADER_BYTES - sizeof d.bytes);
-    if (memcmp(data + HEADER_BYTES - sizeof d.bytes, d.bytes, sizeof d.bytes) != 0)
-        return NULL;
-    struct bytes_reader r = bytes_reader(data + PARTS_AT, HEADER_BYTES - PARTS_AT);
-    bool optimizer = bytes_get_u8(&r) != (s->momentum != NULL) + (s->gathered != NULL);
-    bool residual = bytes_get_u8(&r) != (s->residual != NULL);
-    bool forgotten = bytes_get_u8(&r) != (s->forgotten != NULL);
-    bytes_get_u8(&r);
-    bytes_get_u64(&r);
-    return bytes_get_u64(&r) != elements ? "another model, outer.fragments or outer.partition"
-           : optimizer                   ? "another outer.optimizer"
-           : residual  ? "another outer.downlink_compression_from or outer.sites, or by a site"
-           : forgotten ? "another outer.residual_reset or outer.error_feedback_decay"
-                       : NULL;
+    return made->elements != ours->elements ? "another model, outer.fragments or outer.partition"
+           : made->optimizer_arrays != ours->optimizer_arrays ? "another outer.optimizer"
+           : made->residual != ours->residual
+               ? "another outer.downlink_compression_from or outer.sites, or by a site"
+           : made->discarded != ours->discarded
+               ? "another outer.residual_reset or outer.error_feedback_decay"
+               : NULL;
 }
 
-/* Of any settings: more than what this replica keeps may be found. */
-static size_t file_bytes_max(size_t elements)
+/* Fills the parts of s. */
+static enum err state_take(struct outer_state *m, const char *path, const struct state_head *head,
+                           const struct record *r, struct outer_state_fragment *s)
 {
-    size_t floats = sizeof(float) * 4; /* theta, momentum, gathered, residual */
-    return HEADER_BYTES + elements * (floats + sizeof(double)) + elements / DEV_BLOCK;
-}
-
-static enum err not_ours(const struct outer_state *m, const char *path,
-                         const struct outer_state_fragment *s, size_t elements, const uint8_t *data,
-                         size_t size_bytes)
-{
-    const char *other = made_with(s, elements, data, size_bytes);
-    if (!other)
+    struct file_part shared[SHARED_MAX], own[OWN_MAX];
+    struct state_head ours = head_of(s, head->fragment, fragment_of(m, head->fragment)->elements);
+    const char *other = made_with(head, &ours);
+    if (other)
+        return err_set(ERR_MISMATCH,
+                       "%s/%s: made with %s (its parts are others); use the settings it was made "
+                       "with, or another directory",
+                       m->env->root, path, other);
+    if (!record_take(r, 0, shared, shared_parts(s, head->elements, shared)) ||
+        !record_take(r, 1, own, own_parts(s, head->elements, own)))
         return damaged(m, path);
-    return err_set(ERR_MISMATCH,
-                   "%s/%s: made with %s (its parts are others); use the settings it was made with, "
-                   "or another directory",
-                   m->env->root, path, other);
+    s->round = head->round;
+    s->residual_ratio = head->residual_ratio;
+    s->manifest = head->manifest;
+    s->digest = r->sections[0].digest;
+    return ERR_OK;
 }
 
-/* Reads state `round` into s, whose pointers say which parts there are. */
+/* Reads state `round` into s, whose pointers say which parts there are. ERR_INPUT: not kept. */
 static enum err state_read(struct outer_state *m, unsigned fragment, uint64_t round,
                            struct outer_state_fragment *s)
 {
+    enum { MOST = 4 * sizeof(float) + sizeof(double) + 1 }; /* bytes an element, of any settings */
     char path[PATH_BYTES];
     struct arena scratch = arena_make(0);
-    uint8_t *data;
-    size_t size, elements = fragment_of(m, fragment)->elements;
+    struct state_head head = {0};
+    struct record_form form = {"state", state_fields, &head};
+    struct record r;
     staging_forget(&m->staging, s->theta);
     path_of(path, fragment, round, "state");
-    if (!m->env->ops->exists(m->env, path))
-        return err_set(ERR_INPUT, "%s: not kept", path);
-    enum err e = m->env->ops->read(m->env, path, file_bytes_max(elements), &scratch, &data, &size);
-    if (e == ERR_OK && !state_parse(s, fragment, round, elements, data, size))
-        e = not_ours(m, path, s, elements, data, size);
-    arena_free(&scratch);
-    return e;
-}
-
-/* ---- CURRENT ---- */
-
-static size_t current_text(char out[CURRENT_BYTES_MAX], uint64_t round,
-                           const struct digest *manifest)
-{
-    char hex[65];
-    digest_hex(manifest, hex);
-    int n = snprintf(out, CURRENT_BYTES_MAX, "round %llu\nmanifest %s\n", (unsigned long long)round,
-                     hex);
-    struct digest check = digest_of(out, (size_t)n);
-    digest_hex(&check, hex);
-    return (size_t)n + (size_t)snprintf(out + n, CURRENT_BYTES_MAX - (size_t)n, "check %s\n", hex);
-}
-
-static enum err current_write(struct outer_state *m, unsigned fragment,
-                              const struct outer_state_fragment *s)
-{
-    char path[PATH_BYTES], text[CURRENT_BYTES_MAX];
-    size_t n = current_text(text, s->round, &s->manifest);
-    current_path(path, fragment);
-    return m->env->ops->write(m->env, path, &(struct file_part){text, n}, 1);
-}
-
-/* Reads, writes again, compares: any damaged byte shows. */
-static bool current_parse(const char *data, size_t size, uint64_t *round, struct digest *manifest)
-{
-    unsigned long long number;
-    char hex[65], again[CURRENT_BYTES_MAX];
-    if (sscanf(data, "round %20llu\nmanifest %64[0-9a-f]\n", &number, hex) != 2 ||
-        !digest_parse(manifest, hex))
-        return false;
-    *round = number;
-    return current_text(again, number, manifest) == size && memcmp(again, data, size) == 0;
-}
-
-static enum err current_read(struct outer_state *m, unsigned fragment, uint64_t *round,
-                             struct digest *manifest)
-{
-    char path[PATH_BYTES];
-    struct arena scratch = arena_make(0);
-    uint8_t *data;
-    size_t size;
-    current_path(path, fragment);
-    enum err e = m->env->ops->read(m->env, path, CURRENT_BYTES_MAX, &scratch, &data, &size);
-    if (e == ERR_OK && !current_parse((const char *)data, size, round, manifest))
+    enum err e =
+        store_read(m->env, path, &form, fragment_of(m, fragment)->elements * MOST, &r, &scratch);
+    if (e == ERR_CORRUPT || (e == ERR_OK && (head.fragment != fragment || head.round != round)))
         e = damaged(m, path);
+    if (e == ERR_OK)
+        e = state_take(m, path, &head, &r, s);
     arena_free(&scratch);
     return e;
 }
 
 /* ---- manifests and aggregates ---- */
 
+static const struct record_form manifest_form = {.kind = "manifest"};
+
 static enum err manifest_write(struct outer_state *m, unsigned fragment,
                                const struct manifest *manifest)
 {
     char path[PATH_BYTES];
     uint8_t bytes[MANIFEST_BYTES_MAX];
-    size_t n = manifest_encode(manifest, bytes);
-    struct digest d = digest_of(bytes, n);
-    struct file_part parts[2] = {{bytes, n}, {d.bytes, sizeof d.bytes}};
+    struct file_part part = {bytes, manifest_encode(manifest, bytes)};
+    struct record_section section = {.parts = &part, .part_count = 1};
     path_of(path, fragment, manifest->round + 1, "MANIFEST");
-    return m->env->ops->write(m->env, path, parts, 2);
-}
-
-static bool manifest_parse(struct manifest *out, const uint8_t *data, size_t size)
-{
-    struct digest d;
-    if (size <= sizeof d.bytes)
-        return false;
-    d = digest_of(data, size - sizeof d.bytes);
-    return memcmp(d.bytes, data + size - sizeof d.bytes, sizeof d.bytes) == 0 &&
-           manifest_decode(out, data, size - sizeof d.bytes);
+    return store_write(m->env, path, &manifest_form, &section, 1);
 }
 
 enum err outer_state_manifest(struct outer_state *m, unsigned fragment, uint64_t round,
@@ -432,14 +345,13 @@ enum err outer_state_manifest(struct outer_state *m, unsigned fragment, uint64_t
 {
     char path[PATH_BYTES];
     struct arena scratch = arena_make(0);
-    uint8_t *data;
-    size_t size;
+    struct record r;
     path_of(path, fragment, round + 1, "MANIFEST");
-    if (!m->env->ops->exists(m->env, path))
-        return err_set(ERR_INPUT, "%s: not kept", path);
-    enum err e = m->env->ops->read(m->env, path, MANIFEST_BYTES_MAX + 32, &scratch, &data, &size);
-    if (e == ERR_OK &&
-        !(manifest_parse(out, data, size) && out->round == round && out->fragment == fragment))
+    enum err e = store_read(m->env, path, &manifest_form, MANIFEST_BYTES_MAX, &r, &scratch);
+    if (e == ERR_CORRUPT ||
+        (e == ERR_OK && !(record_intact(&r, 0) &&
+                          manifest_decode(out, r.sections[0].data, r.sections[0].size_bytes) &&
+                          out->round == round && out->fragment == fragment)))
         e = damaged(m, path);
     arena_free(&scratch);
     return e;
@@ -471,17 +383,115 @@ enum err outer_state_aggregate_put(struct outer_state *m, unsigned fragment,
     return m->env->ops->map(m->env, path, map);
 }
 
-/* ---- begin, load, keep ---- */
+/* ---- CURRENT ---- */
 
-bool outer_state_found(const struct outer_state *m)
+static enum err current_write(struct outer_state *m, unsigned fragment,
+                              const struct outer_state_fragment *s)
 {
     char path[PATH_BYTES];
+    struct current current = {fragment, s->round, s->manifest};
+    struct record_form form = {"current", current_fields, &current};
+    current_path(path, fragment);
+    return store_write(m->env, path, &form, NULL, 0);
+}
+
+static enum err current_read(struct outer_state *m, unsigned fragment, struct current *out)
+{
+    char path[PATH_BYTES];
+    struct arena scratch = arena_make(0);
+    struct record_form form = {"current", current_fields, out};
+    struct record r;
+    current_path(path, fragment);
+    enum err e = store_read(m->env, path, &form, 0, &r, &scratch);
+    if (e == ERR_OK && out->fragment != fragment)
+        e = damaged(m, path);
+    arena_free(&scratch);
+    return e;
+}
+
+/* The newest round before `before` that has this file. ERR_INPUT: none. */
+static enum err newest_with(struct outer_state *m, unsigned fragment, const char *file,
+                            uint64_t before, uint64_t *round)
+{
+    struct arena scratch = arena_make(0);
+    char path[PATH_BYTES], **names = NULL;
+    size_t count = 0;
+    bool found = false;
+    snprintf(path, sizeof path, "frag/%u", fragment);
+    enum err e = ERR_OK;
+    if (m->env->ops->exists(m->env, path))
+        e = m->env->ops->list(m->env, path, &scratch, &names, &count);
+    for (size_t i = 0; e == ERR_OK && i < count; i++) {
+        unsigned long long at;
+        char rest;
+        if (sscanf(names[i], "%20llu%c", &at, &rest) != 1 || at >= before ||
+            (found && at <= *round))
+            continue;
+        path_of(path, fragment, at, file);
+        if (!m->env->ops->exists(m->env, path))
+            continue;
+        *round = at;
+        found = true;
+    }
+    arena_free(&scratch);
+    return e != ERR_OK || found ? e : err_set(ERR_INPUT, "frag/%u: no %s kept", fragment, file);
+}
+
+/* Is the manifest that made this state intact, and the one before it, where that is kept, its
+ * parent? */
+static enum err chain_check(struct outer_state *m, unsigned fragment, uint64_t round,
+                            struct digest *manifest)
+{
+    struct manifest made, before;
+    char path[PATH_BYTES];
+    TRY(outer_state_manifest(m, fragment, round - 1, &made));
+    *manifest = manifest_digest(&made);
+    enum err e = round > 1 ? outer_state_manifest(m, fragment, round - 2, &before) : ERR_INPUT;
+    if (e == ERR_INPUT || e == ERR_CORRUPT) /* after a snapshot; or of no use to anybody */
+        return ERR_OK;
+    TRY(e);
+    struct digest parent = manifest_digest(&before);
+    path_of(path, fragment, round, "MANIFEST");
+    return digest_equal(&parent, &made.parent) ? ERR_OK : damaged(m, path);
+}
+
+/* CURRENT is lost. What it named is the newest state, or the one before it if a crash kept the
+ * newest from being committed: nothing was said of that one, so either may go on. Never an older
+ * one: where the newest does not verify, a person decides. */
+static enum err current_find(struct outer_state *m, unsigned fragment, struct current *out)
+{
+    char path[PATH_BYTES];
+    uint64_t state = 0, manifest = 0;
+    enum err e = newest_with(m, fragment, "state", UINT64_MAX, &state);
+    current_path(path, fragment);
+    if (e == ERR_INPUT)
+        return damaged(m, path);
+    TRY(e);
+    e = newest_with(m, fragment, "MANIFEST", UINT64_MAX, &manifest);
+    if (e != ERR_OK && e != ERR_INPUT)
+        return e;
+    *out = (struct current){.fragment = fragment, .round = manifest};
+    if (state > manifest) {
+        path_of(path, fragment, state, "MANIFEST");
+        return damaged(m, path);
+    }
+    return manifest ? chain_check(m, fragment, manifest, &out->manifest) : ERR_OK;
+}
+
+/* ---- begin, load, keep ---- */
+
+bool outer_state_begun(struct outer_state *m)
+{
+    char path[PATH_BYTES];
+    unsigned there = 0;
+    uint64_t round = 0;
     for (unsigned p = 0; p < m->fragments->count; p++) {
         current_path(path, p);
-        if (!m->env->ops->exists(m->env, path))
-            return false;
+        there += m->env->ops->exists(m->env, path);
+        if (newest_with(m, p, "state", UINT64_MAX, &round) == ERR_OK && round > 0)
+            return true;
     }
-    return true;
+    return there == m->fragments->count || store_begun(m->env);
 }
 
 enum err outer_state_begin(struct outer_state *m, const float *initial_slab)
@@ -524,44 +534,17 @@ static void remade_own(struct outer_state *m, unsigned fragment, const struct ma
                                               manifest_included(manifest));
     if (again && m->o.remake(m->o.remake_self, m, fragment, manifest) == ERR_OK)
         return;
-    if (s->forgotten)
-        memcpy(m->spare.forgotten, s->forgotten, n * sizeof *s->forgotten);
-    memcpy(m->spare.residual, s->residual, n * sizeof *s->residual);
+    if (s->discarded)
+        memcpy(m->next.discarded, s->discarded, n * sizeof *s->discarded);
+    memcpy(m->next.residual, s->residual, n * sizeof *s->residual);
     if (!again)
         return;
-    memset(m->spare.residual, 0, n * sizeof *s->residual);
+    memset(m->next.residual, 0, n * sizeof *s->residual);
     m->residuals_lost++;
     char quoted[512];
     log_event(LOG_WARN, "residual_lost", "fragment=%u round=%llu residual_ratio=%u why=%s",
               fragment, (unsigned long long)manifest->round + 1, manifest->backlog,
               log_quote(quoted, sizeof quoted, err_message()));
-}
-
-/* The newest state before `round` whose file is there: the last round or, before a snapshot, an
- * older one. ERR_INPUT: none. */
-static enum err state_before(struct outer_state *m, unsigned fragment, uint64_t round,
-                             uint64_t *before)
-{
-    struct arena scratch = arena_make(0);
-    char path[PATH_BYTES], **names;
-    size_t count;
-    bool found = false;
-    snprintf(path, sizeof path, "frag/%u", fragment);
-    enum err e = m->env->ops->list(m->env, path, &scratch, &names, &count);
-    for (size_t i = 0; e == ERR_OK && i < count; i++) {
-        unsigned long long at;
-        char rest;
-        if (sscanf(names[i], "%20llu%c", &at, &rest) != 1 || at >= round ||
-            (found && at <= *before))
-            continue;
-        path_of(path, fragment, at, "state");
-        if (!m->env->ops->exists(m->env, path))
-            continue;
-        *before = at;
-        found = true;
-    }
-    arena_free(&scratch);
-    return e != ERR_OK || found ? e : err_set(ERR_INPUT, "%s: none kept before it", path);
 }
 
 /* The aggregator's: from the state of the round before, and the aggregate. */
@@ -593,7 +576,7 @@ static enum err load_before(struct outer_state *m, unsigned fragment, uint64_t r
     struct outer_state_fragment *s = &m->state[fragment];
     char path[PATH_BYTES];
     uint64_t before;
-    enum err e = state_before(m, fragment, round, &before);
+    enum err e = newest_with(m, fragment, "state", round, &before);
     if (e == ERR_INPUT || (e == ERR_OK && !m->o.residuals && before + 1 != round)) {
         path_of(path, fragment, round, "state");
         return damaged(m, path);
@@ -609,19 +592,38 @@ static enum err load_before(struct outer_state *m, unsigned fragment, uint64_t r
     return e == ERR_OK ? drop(m, fragment, round, "state") : e; /* it counts for nothing any more */
 }
 
+/* found: CURRENT was lost, and this is what it named. */
+static enum err load_current(struct outer_state *m, unsigned fragment,
+                             const struct current *current, bool found)
+{
+    struct outer_state_fragment *s = &m->state[fragment];
+    enum err e = state_read(m, fragment, current->round, s);
+    bool other = e == ERR_OK && !digest_equal(&s->manifest, &current->manifest);
+    if (other && !found)
+        return err_set(ERR_CORRUPT, "%s/frag/%u/CURRENT and state %llu name different manifests",
+                       m->env->root, fragment, (unsigned long long)current->round);
+    if (e == ERR_CORRUPT || e == ERR_INPUT || other)
+        return load_before(m, fragment, current->round);
+    return e;
+}
+
 enum err outer_state_load_fragment(struct outer_state *m, unsigned fragment)
 {
-    uint64_t round = 0;
-    struct digest manifest = {0};
-    struct outer_state_fragment *s = &m->state[fragment];
-    TRY(current_read(m, fragment, &round, &manifest));
-    enum err e = state_read(m, fragment, round, s);
-    if (e == ERR_CORRUPT || e == ERR_INPUT)
-        return load_before(m, fragment, round);
-    if (e == ERR_OK && !digest_equal(&s->manifest, &manifest))
-        e = err_set(ERR_CORRUPT, "%s/frag/%u/CURRENT and state %llu name different manifests",
-                    m->env->root, fragment, (unsigned long long)round);
-    return e;
+    struct current current = {0};
+    char quoted[512];
+    enum err e = current_read(m, fragment, &current);
+    bool lost = e == ERR_INPUT || e == ERR_CORRUPT;
+    if (!lost) {
+        TRY(e);
+        return load_current(m, fragment, &current, false);
+    }
+    log_event(LOG_WARN, "current_lost", "fragment=%u why=%s", fragment,
+              log_quote(quoted, sizeof quoted, err_message()));
+    TRY(current_find(m, fragment, &current));
+    TRY(load_current(m, fragment, &current, true));
+    log_event(LOG_WARN, "current_found", "fragment=%u round=%llu", fragment,
+              (unsigned long long)m->state[fragment].round);
+    return current_write(m, fragment, &m->state[fragment]);
 }
 
 enum err outer_state_load(struct outer_state *m)
@@ -637,9 +639,9 @@ enum err outer_state_load_theta(struct outer_state *m, unsigned fragment, uint64
     const struct outer_state_fragment *s = &m->state[fragment];
     size_t elements = fragment_of(m, fragment)->elements;
     if (round != s->round) { /* into the spare: nothing is being made between rounds */
-        struct outer_state_fragment kept = *spare_of(m, fragment);
+        struct outer_state_fragment kept = *next_of(m, fragment);
         TRY(state_read(m, fragment, round, &kept));
-        s = &m->spare;
+        s = &m->next;
     }
     const float *here = staging_kept(&m->staging, STAGING_THETA, s->theta);
     m->dev->ops->copy(m->dev, theta, here ? here : s->theta, elements * sizeof *theta);
@@ -654,7 +656,7 @@ static enum err prune(struct outer_state *m, unsigned fragment, uint64_t oldest_
     struct arena scratch = arena_make(0);
     char path[PATH_BYTES], **names;
     size_t count;
-    enum err e = state_before(m, fragment, now, &before);
+    enum err e = newest_with(m, fragment, "state", now, &before);
     if (e != ERR_OK && e != ERR_INPUT)
         return e;
     snprintf(path, sizeof path, "frag/%u", fragment);
@@ -690,7 +692,7 @@ enum err outer_state_prune(struct outer_state *m, unsigned fragment, uint64_t ol
 enum codec_kind outer_state_codec(const struct outer_state *m, unsigned fragment)
 {
     const struct outer_state_fragment *s = &m->state[fragment];
-    return schedule_codec(&m->schedule, fragment, s->round, s->backlog);
+    return schedule_codec(&m->schedule, fragment, s->round, s->residual_ratio);
 }
 
 struct digest outer_state_grid(const struct outer_state *m, unsigned fragment)
@@ -738,7 +740,7 @@ static enum err finite_check(struct outer_state *m, unsigned fragment,
 static enum err advance(struct outer_state *m, unsigned fragment)
 {
     const struct outer_state_fragment *s = &m->state[fragment];
-    struct outer_state_fragment *next = spare_of(m, fragment);
+    struct outer_state_fragment *next = next_of(m, fragment);
     size_t n = fragment_of(m, fragment)->elements;
     struct staging *g = &m->staging;
     struct outer_opt_state at = {
@@ -776,7 +778,7 @@ enum err outer_state_decode(struct outer_state *m, unsigned fragment, enum codec
 enum err outer_state_ahead(struct outer_state *m, unsigned fragment, float *theta)
 {
     TRY(advance(m, fragment));
-    memcpy(theta, m->spare.theta, fragment_of(m, fragment)->elements * sizeof *theta);
+    memcpy(theta, m->next.theta, fragment_of(m, fragment)->elements * sizeof *theta);
     return ERR_OK;
 }
 
@@ -808,14 +810,14 @@ static enum err mean_again(struct outer_state *m, unsigned fragment,
     uint8_t *next;
     TRY_ALLOC(next = arena_alloc(scratch, fragment_of(m, fragment)->elements / DEV_BLOCK));
     return mean_of(m, fragment, manifest, aggregate, manifest->aggregate_bytes, next,
-                   m->spare.codes);
+                   m->next.codes);
 }
 
 enum err outer_state_mean(struct outer_state *m, unsigned fragment, uint64_t round,
                           struct manifest *manifest)
 {
     struct arena scratch = arena_make(0);
-    struct outer_state_fragment before = *spare_of(m, fragment);
+    struct outer_state_fragment before = *next_of(m, fragment);
     struct file_map aggregate = {0};
     enum err e = outer_state_manifest(m, fragment, round, manifest);
     if (e == ERR_OK && manifest_aborted(manifest))
@@ -835,7 +837,7 @@ enum err outer_state_mean(struct outer_state *m, unsigned fragment, uint64_t rou
 static enum err step(struct outer_state *m, unsigned fragment, const struct manifest *manifest,
                      const uint8_t *aggregate, size_t aggregate_bytes)
 {
-    TRY(mean_of(m, fragment, manifest, aggregate, aggregate_bytes, spare_of(m, fragment)->codes,
+    TRY(mean_of(m, fragment, manifest, aggregate, aggregate_bytes, next_of(m, fragment)->codes,
                 m->state[fragment].codes));
     return advance(m, fragment);
 }
@@ -855,13 +857,13 @@ enum err outer_state_apply(struct outer_state *m, unsigned fragment, struct mani
     }
     TRY(inputs_check(m, fragment, manifest, &input, aggregate_bytes));
     TRY(step(m, fragment, manifest, aggregate, aggregate_bytes));
-    m->spare.round = s->round + 1;
-    m->spare.digest = shared_digest(&m->spare, fragment_of(m, fragment)->elements);
+    m->next.round = s->round + 1;
+    m->next.digest = shared_digest(&m->next, fragment_of(m, fragment)->elements);
     if (made)
-        manifest->state_after = m->spare.digest;
-    if (!digest_equal(&manifest->state_after, &m->spare.digest))
+        manifest->state_after = m->next.digest;
+    if (!digest_equal(&manifest->state_after, &m->next.digest))
         return err_set(ERR_DISAGREE, "fragment %u: our state %llu is not the manifest's", fragment,
-                       (unsigned long long)m->spare.round);
+                       (unsigned long long)m->next.round);
     return ERR_OK;
 }
 
@@ -869,14 +871,14 @@ enum err outer_state_apply(struct outer_state *m, unsigned fragment, struct mani
  * they hold this round's work alone. */
 static uint8_t abort_backlog(const struct outer_state *m, const struct outer_state_fragment *s)
 {
-    return schedule_backs_off(&m->schedule, s->backlog) ? 0 : s->backlog;
+    return schedule_backs_off(&m->schedule, s->residual_ratio) ? 0 : s->residual_ratio;
 }
 
 enum err outer_state_abort(struct outer_state *m, unsigned fragment, struct manifest *manifest,
                            bool made)
 {
     const struct outer_state_fragment *s = &m->state[fragment];
-    struct outer_state_fragment *next = spare_of(m, fragment);
+    struct outer_state_fragment *next = next_of(m, fragment);
     struct file_part from[SHARED_MAX], to[SHARED_MAX];
     size_t elements = fragment_of(m, fragment)->elements, n = shared_parts(s, elements, from);
     ASSERT(manifest->fragment == fragment && manifest->round == s->round);
@@ -915,18 +917,18 @@ static void become(struct outer_state *m, unsigned fragment)
     struct file_part to[PARTS_MAX], from[PARTS_MAX];
     size_t n = fragment_of(m, fragment)->elements;
     size_t k = shared_parts(s, n, to);
-    shared_parts(&m->spare, n, from);
-    own_parts(&m->spare, n, from + k);
+    shared_parts(&m->next, n, from);
+    own_parts(&m->next, n, from + k);
     k += own_parts(s, n, to + k);
     for (size_t i = 0; i < k; i++)
         memcpy((void *)(uintptr_t)to[i].data, from[i].data, from[i].size_bytes);
     staging_forget(&m->staging, s->theta);
-    if (staging_kept(&m->staging, STAGING_THETA, m->spare.theta))
+    if (staging_kept(&m->staging, STAGING_THETA, m->next.theta))
         staging_keep(&m->staging, STAGING_THETA, s->theta);
-    s->round = m->spare.round;
-    s->manifest = m->spare.manifest;
-    s->backlog = m->spare.backlog;
-    s->digest = m->spare.digest;
+    s->round = m->next.round;
+    s->manifest = m->next.manifest;
+    s->residual_ratio = m->next.residual_ratio;
+    s->digest = m->next.digest;
 }
 
 /* The spare, complete, becomes durable and current. aggregate NULL: from a snapshot, there is none;
@@ -935,24 +937,24 @@ static enum err settle(struct outer_state *m, unsigned fragment, const struct ma
                        const uint8_t *aggregate, size_t aggregate_bytes)
 {
     char path[PATH_BYTES];
-    m->spare.manifest = manifest_digest(manifest);
-    m->spare.backlog = manifest_backlog(manifest);
-    path_of(path, fragment, m->spare.round, "aggregate");
+    m->next.manifest = manifest_digest(manifest);
+    m->next.residual_ratio = manifest_backlog(manifest);
+    path_of(path, fragment, m->next.round, "aggregate");
     if (aggregate)
         TRY(m->env->ops->write(m->env, path, &(struct file_part){aggregate, aggregate_bytes}, 1));
     TRY(manifest_write(m, fragment, manifest));
-    TRY(state_write(m, fragment, &m->spare));
-    TRY(current_write(m, fragment, &m->spare)); /* == COMMIT POINT == */
+    TRY(state_write(m, fragment, &m->next));
+    TRY(current_write(m, fragment, &m->next)); /* == COMMIT POINT == */
     become(m, fragment);
-    return prune(m, fragment, m->o.residuals ? m->pruned[fragment] : m->spare.round);
+    return prune(m, fragment, m->o.residuals ? m->pruned[fragment] : m->next.round);
 }
 
 enum err outer_state_commit(struct outer_state *m, unsigned fragment,
                             const struct manifest *manifest, const uint8_t *aggregate,
                             size_t aggregate_bytes)
 {
-    ASSERT(m->spare.round == m->state[fragment].round + 1 && manifest->round + 1 == m->spare.round);
-    ASSERT(digest_equal(&manifest->state_after, &m->spare.digest));
+    ASSERT(m->next.round == m->state[fragment].round + 1 && manifest->round + 1 == m->next.round);
+    ASSERT(digest_equal(&manifest->state_after, &m->next.digest));
     return settle(m, fragment, manifest, aggregate, aggregate_bytes);
 }
 
@@ -986,7 +988,7 @@ enum err outer_state_snapshot_write(const struct outer_state *m, unsigned fragme
 static void own_zero(struct outer_state *m, unsigned fragment)
 {
     struct file_part parts[OWN_MAX];
-    size_t n = own_parts(&m->spare, fragment_of(m, fragment)->elements, parts);
+    size_t n = own_parts(&m->next, fragment_of(m, fragment)->elements, parts);
     for (size_t i = 0; i < n; i++)
         memset((void *)(uintptr_t)parts[i].data, 0, parts[i].size_bytes);
 }
@@ -995,7 +997,7 @@ enum err outer_state_snapshot_adopt(struct outer_state *m, unsigned fragment,
                                     const struct manifest *manifest, const uint8_t *data,
                                     size_t size_bytes, bool own)
 {
-    struct outer_state_fragment *next = spare_of(m, fragment);
+    struct outer_state_fragment *next = next_of(m, fragment);
     struct file_part parts[SHARED_MAX];
     struct digest d = digest_of(data, size_bytes);
     size_t n = shared_parts(next, fragment_of(m, fragment)->elements, parts);

@@ -1,20 +1,22 @@
 #ifndef OUTER_STATE_H
 #define OUTER_STATE_H
-/* The outer state as every member (each site, the aggregator) holds it, per fragment: theta,
- * what the optimizer keeps, block codes (the next grid), round, manifest and state digest; a site's
- * also the residual, and the aggregator's where it re-encodes. outer_state_apply is the outer step,
- * the same bits on every replica. Files (docs/protocol.md 2), relative to the world's root, F a
- * number:
+/* The outer state as every replica (each site, the aggregator) holds it, for each fragment: theta,
+ * the arrays of the outer optimizer, block codes (the grid of the next round), round, manifest and
+ * state digest; at a site the residual too, and at the aggregator where it compresses the downlink.
+ * outer_state_apply is the outer step, the same bits on every replica. Files (docs/protocol.md 2),
+ * relative to the environment's root; F is the fragment's number; all but `aggregate` are records
+ * (kernels/base/record.h):
  *
- *   frag/F/<round>/state      theta, momentum, gathered, codes, residual, forgotten; digests
- *   frag/F/<round>/MANIFEST   that made this state: of round <round> - 1
- *   frag/F/<round>/aggregate  what it was made from; the manifest holds its digest
+ *   frag/F/<round>/state      theta, momentum, gathered, codes; residual, discarded residual
+ *   frag/F/<round>/MANIFEST   of round <round> - 1, which made this state
+ *   frag/F/<round>/aggregate  of round <round> - 1; the manifest holds its digest
  *   frag/F/CURRENT            names a round and a manifest; its rename is the one commit point
  *
- * The arithmetic may be a GPU's: the same bits, a fragment at a time (staging.h). The state is host
- * memory: outer_state_memory(), all taken at open; outer_state_load, and reading a kept state,
- * take one fragment's state file for the time of the call. One thread. State digests are of
- * little-endian values; so is the machine.
+ * The arithmetic may run on a GPU: the same bits, one fragment at a time (staging.h). The state is
+ * host memory: outer_state_memory() bytes, all taken at open. outer_state_load, and reading a kept
+ * state, take the bytes of one fragment's state file for the time of the call. One thread at a
+ * time: at a site the one that holds the site's lock. State digests are of little-endian values;
+ * the machine is little-endian.
  */
 #include "outer/codec/codec.h"
 #include "outer/diloco/fragment.h"
@@ -22,41 +24,43 @@
 #include "outer/diloco/outer_opt.h"
 #include "outer/diloco/schedule.h"
 #include "outer/diloco/staging.h"
-#include "outer/store/env.h"
+#include "outer/store/store.h"
 
-enum {
-    MEMBER_STATES_MIN = 2
-}; /* states of a fragment that are kept whatever happens: the present
-      one and the one it came from, a round or a snapshot before */
+/* States of a fragment that are always kept: the present one, and the one it came from (one round
+ * before, or the one before a snapshot). */
+enum { OUTER_STATES_MIN = 2 };
 
-struct outer_state_fragment {
-    uint64_t round;
-    struct digest manifest;             /* that made it; zero at round 0 */
-    uint8_t backlog;                    /* manifest_backlog of it */
-    struct digest digest;               /* SHA-256 of theta, momentum, gathered, codes */
-    float *theta, *momentum, *gathered; /* host, elements each; NULL where the optimizer has none */
-    void *codec_state; /* of encode (codec.state_bytes); NULL: none. Memory only: a codec whose
-                          state must survive a restart needs a part of the state file */
-    uint8_t *codes;    /* elements / 256: mean block code of the last round */
-    float *residual;   /* a site's; the aggregator's where it re-encodes */
-    double *forgotten; /* of who forgets only */
+struct outer_state_fragment { /* arrays: host memory of the arena given to outer_state_open */
+    uint64_t round;         /* rounds committed; state `round` is the result of round `round` - 1 */
+    struct digest manifest; /* of round `round` - 1; zero at round 0 */
+    uint8_t residual_ratio; /* the manifest's, protocol 3.8: log2 of a ratio of squares, + 128 */
+    struct digest digest;   /* SHA-256 of theta, momentum, gathered, codes: the state digest */
+    float *theta;           /* [elements] outer parameters */
+    float *momentum;        /* [elements]; NULL: the optimizer has none */
+    float *gathered;        /* [elements] of delayed_nesterov; NULL: the optimizer has none */
+    void *codec_state;      /* of encode (codec.state_bytes); NULL: none. Memory only: a codec whose
+                               state      must survive a restart needs a part of the state file */
+    uint8_t *codes;         /* [elements / DEV_BLOCK] mean block code of the last round */
+    float *residual;        /* [elements]; NULL at an aggregator that relays or sums */
+    double *discarded;      /* [elements] residual given up so far; NULL where none ever is */
 };
 struct outer_state;
 struct outer_state_options {
-    const struct fragments *fragments;
+    const struct fragments *fragments; /* borrowed, as long as the outer state */
     struct schedule schedule;
     struct outer_opt outer;
     bool residuals; /* a site */
-    bool reencodes; /* the aggregator, and a round may be re-encoded: a residual of its own */
-    bool forgets;   /* a site with schedule_forgets(); the aggregator: outer_state_aggregates */
-    /* Who re-encodes: the spare's residual and forgotten of the round of this manifest once more,
-     * from its contributions, m->state being what it began at. Any error: what that round lost is
-     * given up. */
+    bool reencodes; /* the aggregator, where it may compress the downlink: a residual of its own */
+    bool forgets;   /* residuals may be discarded: a site with schedule_forgets(); at the aggregator
+                       set by outer_state_aggregates */
+    /* With reencodes: makes `next`'s residual and discarded residual of this manifest's round once
+     * more from its contributions; m->state is the state that the round began at. On any error
+     * what that round's encoding lost is given up. */
     enum err (*remake)(void *self, struct outer_state *m, unsigned fragment,
                        const struct manifest *manifest);
     void *remake_self;
-    uint64_t keep; /* manifests and aggregates kept per fragment (outer.history_rounds); less than 2
-                      counts as 2 */
+    uint64_t keep; /* manifests and aggregates kept per fragment, in rounds (outer.history_rounds);
+                      at least OUTER_STATES_MIN */
 };
 struct outer_state {
     struct env *env;
@@ -64,108 +68,112 @@ struct outer_state {
     struct outer_state_options o;
     const struct fragments *fragments;   /* o.fragments */
     struct schedule schedule;            /* o.schedule */
-    struct outer_state_fragment *state;  /* [fragments] current */
-    struct outer_state_fragment buffers; /* of the spare, all there are */
-    struct outer_state_fragment spare;   /* next state while it is being made: largest fragment */
-    float *mean; /* device, largest fragment: mean delta; scratch outside outer_state_apply */
-    /* A site keeps its states from this round on: outer_state_prune. */
-    uint64_t pruned[ROUND_FRAGMENTS_MAX];
+    struct outer_state_fragment *state;  /* [fragments] the current states */
+    struct outer_state_fragment buffers; /* arrays of the largest fragment: memory of `next` */
+    struct outer_state_fragment next;    /* the next state of one fragment while it is being made */
+    float *mean; /* device, [elements of the largest fragment]: mean delta; scratch outside
+                    outer_state_apply */
+    uint64_t pruned[ROUND_FRAGMENTS_MAX]; /* a site keeps states from this round on */
     struct codec_work *work;
-    uint64_t residuals_lost; /* the aggregator's, with states that were damaged: outer_state_load */
-    struct staging staging;  /* the fragment in flight, on a device that has memory of its own */
+    uint64_t residuals_lost; /* times an aggregator's residual was lost with a damaged state */
+    struct staging staging;  /* the fragment in flight, on a device with memory of its own */
 };
 
-/* Options of the aggregator of so many sites: what re-encoding needs. */
+/* The options of an aggregator of `sites` sites: what downlink compression needs. */
 void outer_state_aggregates(struct outer_state_options *o, unsigned sites);
-/* What outer_state_open takes. here: its device works in the host's memory. */
+/* Bytes that outer_state_open takes. here: the device works in the host's memory. */
 struct outer_memory outer_state_memory(const struct outer_state_options *o, bool here);
 /* All state lies in perm's memory, whatever the device; dev_arena() makes copies of it fast. */
 enum err outer_state_open(struct outer_state *m, struct env *w, struct dev *d,
                           const struct outer_state_options *o, struct arena *perm) MUST;
-void outer_state_close(struct outer_state *m); /* a zeroed or partly opened member is fine */
-/* True when the directory holds a state for every fragment. */
-bool outer_state_found(const struct outer_state *m);
-enum err outer_state_begin(struct outer_state *m, const float *initial_slab)
-    MUST; /* round 0 from the initial parameters, durable */
-/* CURRENT of every fragment, verified. A state that does not verify: the aggregator makes it again
- * from the one before and the aggregate, without what re-encoding that round lost where `remake`
- * does not find it (residuals_lost); a site goes back to the one it came from and catches up again.
- * Else ERR_CORRUPT names the file. ERR_MISMATCH: an intact one, made with other settings; they are
- * named. */
+void outer_state_close(struct outer_state *m); /* a zeroed or partly opened one is fine */
+/* Has this directory begun? Then outer_state_load. Else outer_state_begin, and store_begin once all
+ * else that belongs to a first start is written. */
+bool outer_state_begun(struct outer_state *m);
+/* Round 0 from the initial parameters, durable. */
+enum err outer_state_begin(struct outer_state *m, const float *initial_slab) MUST;
+/* The state that CURRENT names, of every fragment, verified.
+ * A state that does not verify: the aggregator makes it again from the one before and the
+ * aggregate, without what that round's encoding lost where `remake` fails (residuals_lost); a site
+ * goes back to the one it came from and catches up again.
+ * CURRENT missing or damaged: the newest state, when its manifest verifies; CURRENT is written
+ * again. Never an older one.
+ * Else ERR_CORRUPT names the file. ERR_MISMATCH: an intact file of another version, or made with
+ * other settings; they are named. */
 enum err outer_state_load(struct outer_state *m) MUST;
-enum err outer_state_load_fragment(struct outer_state *m,
-                                   unsigned fragment) MUST; /* the same, of one */
-/* A kept earlier state's theta (elements values; for the replay after a restart). ERR_INPUT: not
- * kept; ERR_CORRUPT. */
+enum err outer_state_load_fragment(struct outer_state *m, unsigned fragment) MUST; /* of one */
+/* A kept state's theta, `elements` values, for the replay after a restart. `next` is lost.
+ * ERR_INPUT: not kept; ERR_CORRUPT. */
 enum err outer_state_load_theta(struct outer_state *m, unsigned fragment, uint64_t round,
                                 float *theta) MUST;
-/* Codec of round state.round, the same on every member: a function of the configuration and the
+/* Codec of the next round, the same on every replica: a function of configuration, round and the
  * state's manifest. */
 enum codec_kind outer_state_codec(const struct outer_state *m, unsigned fragment);
-/* Digest of the grid that round state.round is encoded on; what contributions and manifests carry.
- */
+/* Digest of the grid of the next round; contributions and manifests carry it. */
 struct digest outer_state_grid(const struct outer_state *m, unsigned fragment);
-/* Decodes the aggregate of round state.round, steps into the spare; fills state_before,
- * state_after, grid and the aggregate's digest and size when `made` is set (the aggregator),
- * compares them when not: ERR_DISAGREE when states differ, ERR_PROTO when the aggregate is not what
- * the manifest says. ERR_DIVERGED: the next state would not be finite; it is never committed. The
- * spare's residual and forgotten are left alone; the aggregator's are downlink.h's. */
+/* Decodes the aggregate of round state.round and does the outer step into `next`. made (the
+ * aggregator): fills the manifest's state_before, state_after, grid and the aggregate's digest and
+ * size. Otherwise compares them: ERR_DISAGREE: the states differ; ERR_PROTO: the aggregate is not
+ * the manifest's. ERR_DIVERGED: the next state would not be finite; it is never committed. The
+ * residual and discarded residual of `next` are the caller's (downlink.h at the aggregator). */
 enum err outer_state_apply(struct outer_state *m, unsigned fragment, struct manifest *manifest,
                            bool made, const uint8_t *aggregate, size_t aggregate_bytes) MUST;
-/* In place of outer_state_apply for a round that is aborted: the spare is the current state, one
- * round further. made: fills the manifest (the aggregator); else ERR_DISAGREE where it was made
- * from another state. outer_state_commit follows, without an aggregate. */
+/* In place of outer_state_apply for a round that is aborted: `next` is the current state, one round
+ * further. made: fills the manifest (the aggregator); else ERR_DISAGREE where it was made from
+ * another state. outer_state_commit follows, without an aggregate. */
 enum err outer_state_abort(struct outer_state *m, unsigned fragment, struct manifest *manifest,
                            bool made) MUST;
 /* Root mean square of the fragment's outer parameters. */
 enum err outer_state_rms(struct outer_state *m, unsigned fragment, float *rms) MUST;
-/* The mean of a kept round, decoded once more, to m->mean; the spare's codes are its grid,
- * *manifest is its manifest. ERR_INPUT: not kept, or the round was aborted; ERR_CORRUPT. */
+/* The mean of a kept round, decoded once more, to m->mean; next.codes is its grid, *manifest its
+ * manifest. ERR_INPUT: not kept, or the round was aborted; ERR_CORRUPT. */
 enum err outer_state_mean(struct outer_state *m, unsigned fragment, uint64_t round,
                           struct manifest *manifest) MUST;
-/* A checked payload's values -> values (count, device). */
+/* A checked payload's values -> values (device). */
 enum err outer_state_decode(struct outer_state *m, unsigned fragment, enum codec_kind kind,
                             float *values, const struct codec_payload *payload,
                             const uint8_t *grid) MUST;
 /* For the codec's ops on this fragment's values, on this grid. */
 struct codec_call outer_state_call(const struct outer_state *m, unsigned fragment,
                                    const uint8_t *grid);
-/* theta = what the outer step would make of the current state were m->mean the round's mean.
- * Nothing else changes but the spare. */
+/* theta = the outer step from the current state with m->mean as the round's mean. The current state
+ * does not change; `next` is lost. */
 enum err outer_state_ahead(struct outer_state *m, unsigned fragment, float *theta) MUST;
-/* The commit point: writes the spare as state round + 1 with manifest, aggregate (kept for
- * catch-up) and, where there are such, the new residual and forgotten (already put into the spare),
- * then CURRENT; then it is the current state. */
+/* The commit point. Writes `next` (its residual and discarded residual were put there by the
+ * caller) as state round + 1 with manifest and aggregate (kept for sites that catch up), then
+ * CURRENT; then `next` is the current state. aggregate NULL: it lies in its file. */
 enum err outer_state_commit(struct outer_state *m, unsigned fragment,
                             const struct manifest *manifest, const uint8_t *aggregate,
                             size_t aggregate_bytes) MUST;
-/* Sites: states before `oldest_round` are no longer needed by any inner checkpoint (the last two
- * stay). Without it a site keeps all of them; the aggregator keeps two by itself. */
+/* A site: no inner checkpoint needs states before `oldest_round` any more; all but the last
+ * OUTER_STATES_MIN of them go. Until it is called a site keeps all states; the aggregator keeps
+ * OUTER_STATES_MIN by itself. */
 enum err outer_state_prune(struct outer_state *m, unsigned fragment, uint64_t oldest_round) MUST;
+/* Of a kept round. ERR_INPUT: not kept. */
 enum err outer_state_manifest(struct outer_state *m, unsigned fragment, uint64_t round,
-                              struct manifest *out) MUST; /* kept ones; ERR_INPUT */
-/* Not copied; the caller unmaps. */
+                              struct manifest *out) MUST;
+/* The same; not copied, the caller unmaps. */
 enum err outer_state_aggregate(struct outer_state *m, unsigned fragment, uint64_t round,
                                struct file_map *map) MUST;
-/* One made of pieces for the round in flight: durable, and mapped for outer_state_apply.
+/* An aggregate made of pieces, for the round in flight: durable, and mapped for outer_state_apply;
  * outer_state_commit then takes NULL for it. It may be larger than memory. */
 enum err outer_state_aggregate_put(struct outer_state *m, unsigned fragment,
                                    const struct file_part *parts, size_t n,
                                    struct file_map *map) MUST;
-/* Snapshot for a joiner: theta, momentum, gathered, codes; the size follows from the configuration,
- * the digest of the bytes is the state digest. */
+/* Bytes of a snapshot for a site that joins: theta, momentum, gathered, codes. The configuration
+ * implies the size; the digest of the bytes is the state digest. */
 size_t outer_state_snapshot_bytes(const struct outer_state *m, unsigned fragment);
-size_t outer_state_state_bytes(const struct outer_state *m,
-                               unsigned fragment); /* with what is its own */
+/* The same with the replica's own residual and discarded residual. */
+size_t outer_state_state_bytes(const struct outer_state *m, unsigned fragment);
 enum err outer_state_snapshot_write(const struct outer_state *m, unsigned fragment,
                                     uint8_t *out) MUST;
-/* Becomes the current state, durable. own: residual and forgotten are what the caller put into the
- * spare; otherwise they start at zero, and what the site held is lost. ERR_PROTO: not the bytes of
- * manifest->state_after. */
+/* Makes a snapshot the current state, durable. own: residual and discarded residual are what the
+ * caller put into `next`; otherwise they start at zero, and what the site held is lost. ERR_PROTO:
+ * not the bytes of manifest->state_after. */
 enum err outer_state_snapshot_adopt(struct outer_state *m, unsigned fragment,
                                     const struct manifest *manifest, const uint8_t *data,
                                     size_t size_bytes, bool own) MUST;
-struct digest outer_state_digest(const struct outer_state *m,
-                                 bool residual); /* over all fragments: the run's final word */
+/* Over all fragments: the last line of a run. residual: with residual and discarded residual. */
+struct digest outer_state_digest(const struct outer_state *m, bool residual);
 
 #endif

@@ -62,7 +62,7 @@ static enum err try_open(void)
         .fragments = &t.fragments, .schedule = t.schedule, .keep = t.history_rounds};
     assert_int_equal(outer_opt_make(&mo.outer, OUTER_OPT_MOMENTUM, 0.7f, 0.9f), ERR_OK);
     assert_int_equal(outer_state_open(&t.replica, t.env, t.cpu, &mo, &t.perm), ERR_OK);
-    if (outer_state_found(&t.replica))
+    if (outer_state_begun(&t.replica))
         assert_int_equal(outer_state_load(&t.replica), ERR_OK);
     else
         assert_int_equal(outer_state_begin(&t.replica, t.slab), ERR_OK);
@@ -925,6 +925,88 @@ static void epochs_rise_and_the_spool_is_swept(void **state)
     shut();
 }
 
+static void lose(const char *path)
+{
+    assert_true(t.env->ops->exists(t.env, path));
+    assert_int_equal(t.env->ops->remove(t.env, path), ERR_OK);
+}
+
+/* Absence is never a beginning: rounds and epochs go on, whatever file is gone. */
+static void what_is_lost_begins_nothing_anew(void **state)
+{
+    (void)state;
+    static const char *const lost[] = {"frag/0/CURRENT", "epoch", "journal", "begun"};
+    begin(true);
+    hello_all();
+    round_all(0);
+    for (uint64_t i = 0; i < sizeof lost / sizeof *lost; i++) {
+        uint64_t before = site[0].epoch;
+        lose(lost[i]);
+        crash();
+        assert_int_equal(t.replica.state[0].round, 1 + i);
+        assert_true(t.env->ops->exists(t.env, lost[i]));
+        hello_all(); /* each site is current, and takes the epoch */
+        assert_int_equal(site[0].epoch, before + 1);
+        round_all(0);
+        assert_int_equal(t.replica.state[0].round, 2 + i);
+    }
+    shut();
+}
+
+/* Starts without a commit are in the journal alone. */
+static void a_damaged_epoch_is_counted_on(void **state)
+{
+    (void)state;
+    struct file_part junk = {"7 00000000000000ff\n", 19};
+    begin(true);
+    for (int i = 0; i < 3; i++)
+        crash();
+    hello_all();
+    uint64_t before = site[0].epoch;
+    assert_int_equal(before, 4);
+    assert_int_equal(t.env->ops->write(t.env, "epoch", &junk, 1), ERR_OK);
+    crash();
+    hello_all();
+    assert_int_equal(site[0].epoch, before + 1);
+    shut();
+}
+
+static void epoch_and_journal_lost_is_for_a_person(void **state)
+{
+    (void)state;
+    begin(true);
+    hello_all();
+    round_all(0);
+    lose("epoch");
+    lose("journal");
+    shut();
+    assert_int_equal(try_open(), ERR_CORRUPT);
+    assert_non_null(strstr(err_message(), "/epoch and journal: both missing or damaged"));
+    assert_int_equal(err_exit_code(ERR_CORRUPT), 1);
+    assert_int_equal(t.replica.state[0].round, 1);
+    shut();
+}
+
+/* A first start that was killed anywhere is a first start again. */
+static void a_first_start_that_was_killed_begins_again(void **state)
+{
+    (void)state;
+    static const char *const unwritten[] = {"begun", "epoch", "journal", "frag/1/CURRENT"};
+    begin(true);
+    for (size_t i = 0; i < sizeof unwritten / sizeof *unwritten; i++) {
+        for (size_t k = 0; k <= i; k++)
+            lose(unwritten[k]);
+        crash();
+        hello_all();
+        assert_int_equal(site[0].epoch, i == 0 ? 2 : i == 1 ? 3 : 1);
+        for (unsigned k = 0; k < N; k++)
+            site[k].epoch = 0;
+    }
+    hello_all();
+    round_all(0);
+    shut();
+}
+
 /* ---- polls, fetches
  * ----------------------------------------------------------------------------------- */
 
@@ -1272,6 +1354,10 @@ int main(void)
         cmocka_unit_test_setup(an_older_copy_of_the_state_halts, fresh),
         cmocka_unit_test_setup(another_runs_directory_is_refused, fresh),
         cmocka_unit_test_setup(epochs_rise_and_the_spool_is_swept, fresh),
+        cmocka_unit_test_setup(what_is_lost_begins_nothing_anew, fresh),
+        cmocka_unit_test_setup(a_damaged_epoch_is_counted_on, fresh),
+        cmocka_unit_test_setup(epoch_and_journal_lost_is_for_a_person, fresh),
+        cmocka_unit_test_setup(a_first_start_that_was_killed_begins_again, fresh),
         cmocka_unit_test_setup(commits_are_told_and_fetched, fresh),
         cmocka_unit_test_setup(a_site_that_was_away_catches_up, fresh),
         cmocka_unit_test_setup(a_quorum_goes_on_at_the_deadline, fresh),

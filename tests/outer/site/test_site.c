@@ -243,7 +243,7 @@ static void aggregator_begin(struct bench *b)
     b->aggregator_world = env_of(b, "aggregator");
     assert_int_equal(
         outer_state_open(&b->aggregator_member, b->aggregator_world, cpu, &o, &b->arena), ERR_OK);
-    if (outer_state_found(&b->aggregator_member))
+    if (outer_state_begun(&b->aggregator_member))
         assert_int_equal(outer_state_load(&b->aggregator_member), ERR_OK);
     else
         assert_int_equal(outer_state_begin(&b->aggregator_member, b->initial), ERR_OK);
@@ -543,7 +543,7 @@ static void test_backlog_backs_off(void **state)
         struct manifest m;
         memcpy(waited, s->residual, n * sizeof *waited);
         double *before = arena_array(&b->arena, n, sizeof *before);
-        memcpy(before, s->forgotten, n * sizeof *before);
+        memcpy(before, s->discarded, n * sizeof *before);
         assert_int_equal(outer_state_codec(&b->site_member, 0), want[round]);
         others(b);
         assert_int_equal(round_of(b, round), ERR_OK);
@@ -552,7 +552,7 @@ static void test_backlog_backs_off(void **state)
         assert_int_equal(m.codec, want[round]);
         assert_int_equal(m.sites[0].backlog >= 90, want[round] == CODEC_INT8);
         for (size_t i = 0; i < n; i++) {
-            double forgot = s->forgotten[i] - before[i];
+            double forgot = s->discarded[i] - before[i];
             assert_true(forgot == (round == 2 ? (double)waited[i] : 0));
             some += fabs(forgot);
         }
@@ -1073,6 +1073,37 @@ static void test_a_lost_disk_joins_at_the_second_start(void **state)
     }
 }
 
+/* A strict site whose CURRENT is lost goes on with its residual; without its identity it does not
+ * go on at all. */
+static void test_what_is_lost_begins_nothing_anew(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(true);
+    start(b);
+    for (uint64_t round = 0; round < 2; round++) {
+        others(b);
+        assert_int_equal(round_of(b, round), ERR_OK);
+    }
+    struct digest before = outer_state_digest(&b->site_member, true);
+    float most = 0;
+    for (size_t i = 0; i < b->fragments.f[0].elements; i++)
+        most = fmaxf(most, fabsf(b->site_member.state[0].residual[i]));
+    assert_true(most > 0);
+    assert_int_equal(b->site_world->ops->remove(b->site_world, "frag/0/CURRENT"), ERR_OK);
+    site_again(b);
+    start(b);
+    struct digest after = outer_state_digest(&b->site_member, true);
+    assert_memory_equal(&before, &after, sizeof before);
+    others(b);
+    assert_int_equal(round_of(b, 2), ERR_OK);
+    assert_true(equal_states(b));
+    assert_int_equal(b->site_world->ops->remove(b->site_world, "id/site"), ERR_OK);
+    site_end(b);
+    assert_int_equal(site_open_as(b, "s0", "site"), ERR_CORRUPT);
+    assert_non_null(strstr(err_message(), "/id/site: missing, and this directory has begun"));
+    bench_close(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1102,6 +1133,7 @@ int main(void)
         cmocka_unit_test(test_back_off),
         cmocka_unit_test(test_directory_is_one_owners),
         cmocka_unit_test(test_a_lost_disk_joins_at_the_second_start),
+        cmocka_unit_test(test_what_is_lost_begins_nothing_anew),
     };
     log_min(LOG_ERROR + 1);
     if (dev_open(&cpu, &(struct dev_options){.kind = "cpu", .model_type = "f32", .threads = 1}) !=

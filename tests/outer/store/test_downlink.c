@@ -145,7 +145,7 @@ static void commit(struct made *r, struct outer_state *m, bool made)
     if (made)
         assert_int_equal(downlink_backlog(m, 0, &r->manifest, &r->manifest.backlog), ERR_OK);
     else
-        memset(m->spare.residual, 0, fragments.f[0].elements * sizeof(float));
+        memset(m->next.residual, 0, fragments.f[0].elements * sizeof(float));
     assert_int_equal(outer_state_commit(m, 0, &r->manifest, r->aggregate, r->bytes), ERR_OK);
 }
 
@@ -267,13 +267,13 @@ static void test_again_and_too_few(void **state)
         contribute(&r, &a.replica, SITES);
         aggregate(&r, &a.replica, SITES);
         memcpy(first, r.aggregate, r.bytes);
-        memcpy(kept, a.replica.spare.residual, n * sizeof *kept);
+        memcpy(kept, a.replica.next.residual, n * sizeof *kept);
         aggregate(&r, &a.replica, SITES);
         assert_memory_equal(first, r.aggregate, r.bytes);
-        assert_memory_equal(kept, a.replica.spare.residual, n * sizeof *kept);
+        assert_memory_equal(kept, a.replica.next.residual, n * sizeof *kept);
         commit(&r, &a.replica, true);
     }
-    assert_true(r.manifest.backlog > 0 && a.replica.state[0].backlog == r.manifest.backlog);
+    assert_true(r.manifest.backlog > 0 && a.replica.state[0].residual_ratio == r.manifest.backlog);
     contribute(&r, &a.replica, FROM - 1);
     aggregate(&r, &a.replica, FROM - 1);
     assert_int_equal(r.bytes, 8 * (FROM - 1) + r.payloads[0].size_bytes + r.payloads[1].size_bytes);
@@ -305,7 +305,7 @@ static void test_backs_off(void **state)
     aggregate(&r, &a.replica, SITES);
     commit(&r, &a.replica, true);
     for (size_t k = 0; k < n; k++) {
-        assert_true(a.replica.state[0].forgotten[k] == (double)kept[k]);
+        assert_true(a.replica.state[0].discarded[k] == (double)kept[k]);
         assert_true(fabs((double)a.replica.state[0].residual[k]) <= fabs(r.sum[k]) / 256);
     }
     node_close(&a);
@@ -357,7 +357,7 @@ static void damaged_state(const char *name, uint8_t residual_reset, bool kept, b
     struct digest before = outer_state_digest(&a.replica, false);
     memcpy(residual, a.replica.state[0].residual, n * sizeof *residual);
     if (residual_reset)
-        memcpy(forgotten, a.replica.state[0].forgotten, n * sizeof *forgotten);
+        memcpy(forgotten, a.replica.state[0].discarded, n * sizeof *forgotten);
     snprintf(path, sizeof path, "%s-a/frag/0/3/state", name); /* its own parts come last */
     damage_last_byte(path);
     node_close(&a);
@@ -371,7 +371,7 @@ static void damaged_state(const char *name, uint8_t residual_reset, bool kept, b
         memset(residual, 0, sizeof residual);
     assert_memory_equal(a.replica.state[0].residual, residual, n * sizeof *residual);
     if (residual_reset && whole)
-        assert_memory_equal(a.replica.state[0].forgotten, forgotten, n * sizeof *forgotten);
+        assert_memory_equal(a.replica.state[0].discarded, forgotten, n * sizeof *forgotten);
     node_close(&a);
     node_close(&s);
 }

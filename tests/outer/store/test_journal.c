@@ -165,7 +165,7 @@ static void damage_in_the_middle_halts(void **state)
             fail_msg("byte %zu", at);
         copy[at] ^= 16;
     }
-    assert_non_null(strstr(err_message(), "journal: record 4 at byte"));
+    assert_non_null(strstr(err_message(), "/journal: record 5 at byte"));
 }
 
 static void records_of_another_journal_are_refused(void **state)
@@ -192,16 +192,103 @@ static void a_rewrite_keeps_chain_and_bound(void **state)
     uint64_t sequence = j.sequence, before = j.size_bytes;
     struct journal_record keep[2] = {record(18), record(19)};
     assert_int_equal(journal_rewrite(&j, keep, 2), ERR_OK);
-    assert_int_equal(j.sequence, sequence + 2);
+    assert_int_equal(j.sequence, sequence + 3); /* and its head */
     assert_true(j.size_bytes < before / 5);
     fill(&j, 20, 3);
     assert_int_equal(reopen(&j), ERR_OK);
     see_all(18, 5);
-    assert_int_equal(j.sequence, sequence + 5);
+    assert_int_equal(j.sequence, sequence + 6);
     assert_int_equal(journal_rewrite(&j, NULL, 0), ERR_OK);
     fill(&j, 0, 1);
     assert_int_equal(reopen(&j), ERR_OK);
     see_all(0, 1);
+}
+
+/* Nothing of what was written at once can be torn: damage in a rewritten journal's only record is
+ * damage, not an empty journal. */
+static void a_damaged_rewrite_halts(void **state)
+{
+    (void)state;
+    struct journal j;
+    size_t n;
+    assert_int_equal(reopen(&j), ERR_OK);
+    fill(&j, 0, 20);
+    struct journal_record keep = record(18);
+    assert_int_equal(journal_rewrite(&j, &keep, 1), ERR_OK);
+    uint8_t *data = bytes(&n), copy[2048];
+    memcpy(copy, data, n);
+    for (size_t at = 0; at < n; at++) {
+        copy[at] ^= 16;
+        put(copy, n);
+        if (reopen(&j) != ERR_CORRUPT)
+            fail_msg("byte %zu", at);
+        copy[at] ^= 16;
+    }
+    assert_non_null(strstr(err_message(), "/journal: record 23 at byte"));
+    for (size_t keep_bytes = 0; keep_bytes < n; keep_bytes++) {
+        put(copy, keep_bytes);
+        assert_int_equal(reopen(&j), ERR_CORRUPT);
+    }
+    put(copy, n);
+    assert_int_equal(reopen(&j), ERR_OK);
+    see_all(18, 1);
+}
+
+/* A crash tears one record: two bad ones at the end are damage. */
+static void two_bad_records_are_no_torn_tail(void **state)
+{
+    (void)state;
+    struct journal j;
+    size_t n;
+    assert_int_equal(reopen(&j), ERR_OK);
+    fill(&j, 0, 3);
+    size_t good = (size_t)j.size_bytes;
+    fill(&j, 3, 2);
+    uint8_t *data = bytes(&n), copy[2048];
+    memcpy(copy, data, n);
+    memset(copy + good, 0xa5, n - good);
+    put(copy, n);
+    assert_int_equal(reopen(&j), ERR_CORRUPT);
+}
+
+static void another_version_is_refused(void **state)
+{
+    (void)state;
+    struct journal j;
+    size_t n;
+    assert_int_equal(reopen(&j), ERR_OK);
+    size_t head = (size_t)j.size_bytes;
+    fill(&j, 0, 2);
+    uint8_t *data = bytes(&n), copy[2048];
+    memcpy(copy, data, n);
+    put(copy + head, n - head); /* version 1 had no head */
+    assert_int_equal(reopen(&j), ERR_MISMATCH);
+    assert_non_null(strstr(err_message(), "/journal: journal of version 1; this program reads "
+                                          "version 2: start a new run directory"));
+    copy[49] = 3; /* a later one, intact */
+    uint32_t crc = digest_crc32c(digest_crc32c(0, copy, 4), copy + 8, head - 8);
+    memcpy(copy + 4, &crc, 4);
+    put(copy, n);
+    assert_int_equal(reopen(&j), ERR_MISMATCH);
+    assert_non_null(strstr(err_message(), "version 3"));
+}
+
+/* Nothing is appended to a journal that was taken away. */
+static void a_journal_that_is_gone_is_no_new_one(void **state)
+{
+    (void)state;
+    struct journal j;
+    struct journal_record r = record(1);
+    assert_int_equal(reopen(&j), ERR_OK);
+    assert_false(j.found);
+    fill(&j, 0, 1);
+    assert_int_equal(env->ops->remove(env, "journal"), ERR_OK);
+    assert_int_equal(journal_append(&j, &r), ERR_IO);
+    assert_false(env->ops->exists(env, "journal"));
+    assert_int_equal(reopen(&j), ERR_OK);
+    assert_false(j.found);
+    assert_int_equal(reopen(&j), ERR_OK);
+    assert_true(j.found);
 }
 
 static int open_world(void **state)
@@ -228,6 +315,10 @@ int main(void)
         cmocka_unit_test_setup(damage_in_the_middle_halts, fresh),
         cmocka_unit_test_setup(records_of_another_journal_are_refused, fresh),
         cmocka_unit_test_setup(a_rewrite_keeps_chain_and_bound, fresh),
+        cmocka_unit_test_setup(a_damaged_rewrite_halts, fresh),
+        cmocka_unit_test_setup(two_bad_records_are_no_torn_tail, fresh),
+        cmocka_unit_test_setup(another_version_is_refused, fresh),
+        cmocka_unit_test_setup(a_journal_that_is_gone_is_no_new_one, fresh),
     };
     return cmocka_run_group_tests(tests, open_world, close_world);
 }

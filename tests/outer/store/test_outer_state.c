@@ -118,8 +118,8 @@ static void round_commit(struct outer_state *m, unsigned f, struct made *r, bool
     size_t n = fragments.f[f].elements;
     assert_int_equal(outer_state_apply(m, f, &r->manifest, made, r->aggregate, r->bytes), ERR_OK);
     for (size_t k = 0; m->o.residuals && k < n; k++) {
-        m->spare.residual[k] = (float)k / 64 + (float)r->manifest.round;
-        m->spare.forgotten[k] = (double)k / 128;
+        m->next.residual[k] = (float)k / 64 + (float)r->manifest.round;
+        m->next.discarded[k] = (double)k / 128;
     }
     assert_int_equal(outer_state_commit(m, f, &r->manifest, r->aggregate, r->bytes), ERR_OK);
 }
@@ -219,8 +219,8 @@ static void test_nothing_infinite_is_applied(void **state)
     assert_int_equal(outer_state_abort(&a.replica, 0, &r.manifest, true), ERR_OK);
     assert_int_equal(outer_state_commit(&a.replica, 0, &r.manifest, NULL, 0), ERR_OK);
     assert_int_equal(outer_state_abort(&s.replica, 0, &r.manifest, false), ERR_OK);
-    memset(s.replica.spare.residual, 0, fragments.f[0].elements * sizeof(float));
-    memset(s.replica.spare.forgotten, 0, fragments.f[0].elements * sizeof(double));
+    memset(s.replica.next.residual, 0, fragments.f[0].elements * sizeof(float));
+    memset(s.replica.next.discarded, 0, fragments.f[0].elements * sizeof(double));
     assert_int_equal(outer_state_commit(&s.replica, 0, &r.manifest, NULL, 0), ERR_OK);
     assert_int_equal(a.replica.state[0].round, 1);
     node_again(&a, "an", false);
@@ -274,9 +274,9 @@ static void test_load_is_what_was_saved(void **state)
     struct manifest m;
     struct file_map aggregate;
     node_open(&s, "l", true);
-    assert_false(outer_state_found(&s.replica));
+    assert_false(outer_state_begun(&s.replica));
     assert_int_equal(outer_state_begin(&s.replica, initial), ERR_OK);
-    assert_true(outer_state_found(&s.replica));
+    assert_true(outer_state_begun(&s.replica));
     for (uint64_t t = 0; t < 4; t++) {
         if (t == 2)
             memcpy(theta, s.replica.state[0].theta, fragments.f[0].elements * sizeof *theta);
@@ -384,13 +384,16 @@ static void test_damage_shows(void **state)
         round_commit(&s.replica, 0, &r, true);
     }
     size_t n = file_get(&s, "CURRENT", good, sizeof good);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) { /* found again, and written again */
+        static uint8_t again[4096];
         good[i] ^= 1;
         file_put(&s, "CURRENT", good, n);
         good[i] ^= 1;
-        assert_int_equal(outer_state_load(&s.replica), ERR_CORRUPT);
+        assert_int_equal(outer_state_load(&s.replica), ERR_OK);
+        assert_int_equal(s.replica.state[0].round, 2);
+        assert_int_equal(file_get(&s, "CURRENT", again, sizeof again), n);
+        assert_memory_equal(again, good, n);
     }
-    file_put(&s, "CURRENT", good, n);
     n = file_get(&s, "2/MANIFEST", good, sizeof good);
     for (size_t i = 0; i < n; i++) {
         good[i] ^= 0x20;
@@ -504,10 +507,111 @@ static void test_other_settings(void **state)
     good[12] ^= 1; /* a header that only claims other parts is damaged: one state back */
     file_put(&s, "1/state", good, n);
     assert_int_equal(loaded_with(path, OUTER_OPT_MOMENTUM, true, true), ERR_OK);
+    file_put(&s, "CURRENT", (const uint8_t *)"round 1\nmanifest 00", 19);
+    assert_int_equal(loaded_with(path, OUTER_OPT_MOMENTUM, true, true), ERR_MISMATCH);
+    assert_non_null(strstr(err_message(), "/os/frag/0/CURRENT: state of version 1; this program "
+                                          "reads version 2: start a new run directory"));
     file_put(&s, "CURRENT", good, 0);
+    file_put(&s, "1/MANIFEST", good, n);
     assert_int_equal(loaded_with(path, OUTER_OPT_MOMENTUM, true, true), ERR_CORRUPT);
-    assert_non_null(strstr(err_message(), "/os/frag/0/CURRENT: damaged; move the site's run"));
+    assert_non_null(strstr(err_message(), "/os/frag/0/1/MANIFEST: damaged; move the site's run"));
     assert_ptr_equal(strstr(err_message(), path), err_message());
+}
+
+static void file_lose(const struct node *n, const char *name)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/frag/0/%s", n->path, name);
+    assert_int_equal(file_remove(path), ERR_OK);
+}
+
+static void node_fill(struct node *n, const char *name, bool site, unsigned rounds)
+{
+    static struct made r;
+    node_open(n, name, site);
+    assert_int_equal(outer_state_begin(&n->replica, initial), ERR_OK);
+    for (uint64_t t = 0; t < rounds; t++) {
+        round_make(&r, &n->replica, 0, t);
+        round_commit(&n->replica, 0, &r, true);
+    }
+}
+
+/* A lost CURRENT: the newest state goes on, residual and all; never the first one, never an older
+ * one. */
+static void test_current_is_found_again(void **state)
+{
+    (void)state;
+    static uint8_t good[4096], again[4096];
+    for (unsigned site = 0; site < 2; site++) {
+        struct node s;
+        node_fill(&s, site ? "cs" : "ca", site, 3);
+        struct digest before = outer_state_digest(&s.replica, true);
+        size_t n = file_get(&s, "CURRENT", good, sizeof good);
+        file_lose(&s, "CURRENT");
+        node_again(&s, site ? "cs" : "ca", site);
+        assert_true(outer_state_begun(&s.replica)); /* without the record: there is a round 3 */
+        assert_int_equal(outer_state_load(&s.replica), ERR_OK);
+        assert_int_equal(s.replica.state[0].round, 3);
+        struct digest after = outer_state_digest(&s.replica, true);
+        assert_true(digest_equal(&before, &after));
+        assert_int_equal(file_get(&s, "CURRENT", again, sizeof again), n);
+        assert_memory_equal(good, again, n);
+        /* killed between manifest and state of round 3's commit, and CURRENT lost */
+        file_lose(&s, "CURRENT");
+        file_lose(&s, "3/state");
+        assert_int_equal(outer_state_load(&s.replica), ERR_OK);
+        assert_int_equal(s.replica.state[0].round, site ? 2 : 3); /* an aggregator makes it again */
+        node_again(&s, site ? "cs" : "ca", site);
+        assert_int_equal(outer_state_load(&s.replica), ERR_OK);
+        assert_int_equal(s.replica.state[0].round, site ? 2 : 3);
+        node_close(&s);
+    }
+}
+
+static void manifest_put(struct node *n, const char *path, const struct manifest *m)
+{
+    static uint8_t bytes[MANIFEST_BYTES_MAX];
+    static const struct record_form form = {.kind = "manifest"};
+    struct file_part part = {bytes, manifest_encode(m, bytes)};
+    struct record_section section = {.parts = &part, .part_count = 1};
+    assert_int_equal(store_write(n->env, path, &form, &section, 1), ERR_OK);
+}
+
+static void test_what_does_not_verify_is_not_current(void **state)
+{
+    (void)state;
+    struct node a;
+    static struct manifest m;
+    node_fill(&a, "nv", false, 3);
+    assert_int_equal(outer_state_manifest(&a.replica, 0, 2, &m), ERR_OK);
+    m.parent.bytes[0] ^= 1; /* of another history */
+    manifest_put(&a, "frag/0/3/MANIFEST", &m);
+    file_lose(&a, "CURRENT");
+    assert_int_equal(outer_state_load(&a.replica), ERR_CORRUPT);
+    assert_non_null(strstr(err_message(), "/nv/frag/0/3/MANIFEST: damaged"));
+    file_lose(&a, "3/MANIFEST"); /* round 2 verifies, but a state 3 was made */
+    assert_int_equal(outer_state_load(&a.replica), ERR_CORRUPT);
+    assert_non_null(strstr(err_message(), "/nv/frag/0/3/MANIFEST: damaged"));
+    node_close(&a);
+}
+
+static void test_a_directory_begins_once(void **state)
+{
+    (void)state;
+    struct node a;
+    node_open(&a, "once", false);
+    assert_false(outer_state_begun(&a.replica));
+    assert_int_equal(outer_state_begin(&a.replica, initial), ERR_OK);
+    file_lose(&a, "CURRENT"); /* a first start that was killed: it begins again */
+    assert_false(outer_state_begun(&a.replica));
+    assert_int_equal(outer_state_begin(&a.replica, initial), ERR_OK);
+    assert_true(outer_state_begun(&a.replica));
+    assert_int_equal(store_begin(a.env), ERR_OK);
+    assert_int_equal(a.env->ops->remove(a.env, "frag"), ERR_OK);
+    assert_true(outer_state_begun(&a.replica));
+    assert_int_equal(outer_state_load(&a.replica), ERR_CORRUPT);
+    assert_non_null(strstr(err_message(), "/once/frag/0/CURRENT: damaged"));
+    node_close(&a);
 }
 
 static void test_snapshot(void **state)
@@ -531,7 +635,7 @@ static void test_snapshot(void **state)
                      ERR_PROTO);
     assert_int_equal(s.replica.state[0].round, 0);
     bytes[n / 3] ^= 1;
-    s.replica.spare.residual[5] = 3;
+    s.replica.next.residual[5] = 3;
     assert_int_equal(outer_state_snapshot_adopt(&s.replica, 0, &r.manifest, bytes, n, false),
                      ERR_OK);
     assert_int_equal(s.replica.state[0].round, 3);
@@ -707,6 +811,9 @@ int main(void)
         cmocka_unit_test(test_damage_shows),
         cmocka_unit_test(test_aggregator_repairs),
         cmocka_unit_test(test_other_settings),
+        cmocka_unit_test(test_current_is_found_again),
+        cmocka_unit_test(test_what_does_not_verify_is_not_current),
+        cmocka_unit_test(test_a_directory_begins_once),
         cmocka_unit_test(test_snapshot),
         cmocka_unit_test(test_damage_after_a_snapshot),
         cmocka_unit_test(test_memory_is_what_is_said),

@@ -1,0 +1,73 @@
+#ifndef RECORD_H
+#define RECORD_H
+/* The one format of every file that is replaced as a whole: a head with a version, a kind and named
+ * fields, then sections of raw bytes (large arrays). Little-endian.
+ *
+ *     8 "atollrec"   u32 version   u32 sections   u64 bytes of the head   8 kind, zeros behind it
+ *     the fields, in the order in which the kind's visitor names them
+ *     for each section: u64 bytes, SHA-256
+ *     zeros up to a multiple of 64 bytes, the last 32 of which are the SHA-256 of all before them
+ *     the sections, back to back
+ *
+ * A kind has one visitor that names its fields once, for writing and for reading. A reader writes
+ * the head again from what it read and compares, so a head that no writer makes is damage. The
+ * version and its digest lie where every version has them: an intact file of another version is
+ * refused (ERR_MISMATCH), never called damaged. No file access here: the caller has the bytes.
+ */
+#include "kernels/base/arena.h"
+#include "kernels/base/digest.h"
+#include "kernels/base/file.h"
+
+/* Version 1 is the hand-written formats before this one. */
+enum { RECORD_FORMAT = 2, RECORD_SECTIONS_MAX = 4096, RECORD_HEAD_MAX = 2 << 20 };
+
+struct record_cursor; /* opaque: one pass over the fields, writing or reading */
+typedef void record_visit(struct record_cursor *c, void *self);
+void record_u8(struct record_cursor *c, uint8_t *v);
+void record_bool(struct record_cursor *c, bool *v);
+void record_u32(struct record_cursor *c, uint32_t *v);
+void record_u64(struct record_cursor *c, uint64_t *v);
+void record_f32(struct record_cursor *c, float *v);
+void record_digest(struct record_cursor *c, struct digest *v);
+/* At most max_bytes, no zero byte inside. Reading: *text lies in the reader's arena. */
+void record_text(struct record_cursor *c, const char **text, size_t max_bytes);
+bool record_reading(const struct record_cursor *c);
+/* Reading: zeroed memory of the reader's arena; NULL: none left, the read fails. */
+void *record_alloc(struct record_cursor *c, size_t count, size_t size);
+
+struct record_form {
+    const char *kind;     /* at most 8 bytes */
+    record_visit *fields; /* NULL: none */
+    void *self;           /* of the visitor: what is written, or where what is read goes */
+};
+struct record_section {            /* to be written: arrays under one digest */
+    const struct file_part *parts; /* [part_count] */
+    size_t part_count;
+    struct digest digest; /* SHA-256 of the parts in order; zero: not known yet */
+};
+struct record_view { /* a section that was read */
+    const uint8_t *data;
+    size_t size_bytes;
+    struct digest digest;
+};
+struct record {
+    struct record_view *sections; /* [section_count], in the reader's arena; the data is borrowed */
+    size_t section_count;
+};
+
+/* The pieces of a whole file, for file_write: the head in `a`, then the sections' parts, borrowed.
+ */
+enum err record_make(const struct record_form *f, struct record_section *sections, size_t count,
+                     struct file_part **parts, size_t *part_count, struct arena *a) MUST;
+/* Fields into f->self, sections into r; their digests are not looked at yet. path: for the
+ * sentence. ERR_CORRUPT: not intact; ERR_MISMATCH: of another version; ERR_MEMORY. */
+enum err record_open(struct record *r, const struct record_form *f, const char *path,
+                     const void *data, size_t size_bytes, struct arena *a) MUST;
+/* Is there such a section, and does it have its digest? */
+bool record_intact(const struct record *r, size_t section) MUST;
+/* Copies a section into the memory that the parts name. False: not intact, or of another size;
+ * then nothing was copied. */
+bool record_take(const struct record *r, size_t section, const struct file_part *to,
+                 size_t part_count) MUST;
+
+#endif

@@ -1,0 +1,51 @@
+#!/bin/sh
+# Absence is never a beginning: with a process killed and one of its files gone, in mid-run, the same command goes on where it was, and
+# the run ends with the SHA-256 (parameters, momentum, residuals) of the run that nobody disturbed.
+. "$(dirname "$0")/lib.sh"
+
+steps=120 every=4 codec=int4 fragments=2 checkpoint_every=13
+configure a,b
+undisturbed
+wanted_a=$(final a) wanted_b=$(final b)
+rm -rf a b aggregator ./*.out
+
+serve
+train a
+a=$pid
+train b
+b=$pid
+lost=0
+for file in aggregator/frag/0/CURRENT aggregator/epoch a/frag/0/CURRENT aggregator/journal a/begun aggregator/begun a/frag/1/CURRENT; do
+    until_rounds b $((lost * 5 + 3))
+    lost=$((lost + 1))
+    case $file in
+    a/*) kill -9 "$a" && wait "$a" 2>/dev/null || : ;;
+    *) kill -9 "$serve_pid" && wait "$serve_pid" 2>/dev/null || : ;;
+    esac
+    [ -e "$file" ] || fail "$file is not there to be lost"
+    rm "$file"
+    case $file in
+    a/*) train a; a=$pid ;;
+    *) serve ;;
+    esac
+done
+ends 0 "$a" "site a"
+ends 0 "$b" "site b"
+serve_ends
+[ "$(final a)" = "$wanted_a" ] || fail "site a ended at $(final a), undisturbed $wanted_a"
+[ "$(final b)" = "$wanted_b" ] || fail "site b ended at $(final b), undisturbed $wanted_b"
+for event in current_found epoch_lost journal_lost; do
+    [ "$(lines "ev=$event" serve.out)" -eq 1 ] || fail "the aggregator does not say $event, once"
+done
+[ "$(lines "ev=current_found" a.out)" -eq 2 ] || fail "site a does not say twice that CURRENT was found again"
+
+# What cannot be known again is left to a person, with the files' names: exit code 1.
+rm aggregator/epoch aggregator/journal
+serve
+ends 1 "$serve_pid" "an aggregator without epoch and journal"
+grep -q "aggregator/epoch and journal: both missing or damaged" serve.out || fail "the lost files are not named"
+rm a/id/site
+train a
+ends 1 "$pid" "a site without its identity"
+grep -q "a/id/site: missing, and this directory has begun" a.out || fail "the lost file is not named"
+echo "$lost files lost, same digests: $wanted_a"
