@@ -1,23 +1,12 @@
-/* State file, little-endian:
- *     8   "ATOLLCKP"          u32 version            u32 parts
- *     u64 step                u64 seed               32 model digest       u32 threads      u32
- * ranks u32 n, n bytes: device  u32 n, n bytes: settings per part: u32 n, n bytes: name, u64 size
- * in bytes the parts, back to back                        32 SHA-256 of everything before
- */
 #include "inner/io/checkpoint.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "inner/config/config.h"
-#include "kernels/base/bytes.h"
 #include "kernels/base/log.h"
+#include "kernels/base/record.h"
 
-enum {
-    PATH_BYTES = 4096,
-    HEADER_FIXED_BYTES = 8 + 4 + 4 + 8 + 8 + 32 + 4 + 4 + 4 + 4,
-    STEP_DIGITS = 8
-};
-static const char MAGIC[8] = {'A', 'T', 'O', 'L', 'L', 'C', 'K', 'P'};
+enum { PATH_BYTES = 4096, STEP_DIGITS = 8 };
 
 static enum err path_of(char path[PATH_BYTES], const char *dir, uint64_t step, const char *file)
 {
@@ -35,35 +24,40 @@ static enum err current_path(char path[PATH_BYTES], const char *dir)
 /* ---- directory
  * ---------------------------------------------------------------------------------------- */
 
-static enum err current_write(const char *dir, uint64_t step)
+static void current_fields(struct record_cursor *c, void *self)
 {
-    char path[PATH_BYTES], text[64];
+    record_u64(c, self);
+}
+
+static enum err current_write(const char *dir, uint64_t step, struct arena *a)
+{
+    char path[PATH_BYTES];
+    struct record_form form = {"inner", current_fields, &step};
+    struct file_part *parts;
+    size_t count;
     TRY(current_path(path, dir));
-    int n = snprintf(text, sizeof text, "%0*llu", STEP_DIGITS, (unsigned long long)step);
-    n += snprintf(text + n, sizeof text - (size_t)n, " %08x\n", digest_crc32c(0, text, (size_t)n));
-    struct file_part part = {text, (size_t)n};
-    return file_write(path, &part, 1, 0644);
+    TRY(record_make(&form, NULL, 0, &parts, &count, a));
+    return file_write(path, parts, count, 0644);
 }
 
 /* *step: what CURRENT names, or UINT64_MAX when there is none or it is damaged: then every
  * checkpoint is a candidate. */
 static enum err current_read(const char *dir, struct arena *a, uint64_t *step)
 {
-    char path[PATH_BYTES], expected[64];
-    uint8_t *text;
+    char path[PATH_BYTES];
+    uint8_t *data;
     size_t size;
+    uint64_t named = 0;
+    struct record_form form = {"inner", current_fields, &named};
+    struct record r;
     *step = UINT64_MAX;
     TRY(current_path(path, dir));
     if (!file_exists(path))
         return ERR_OK;
-    if (file_read(path, sizeof expected - 1, a, &text, &size) == ERR_OK) {
-        size_t digits = strspn((char *)text, "0123456789"); /* file_read ends it with a zero */
-        snprintf(expected, sizeof expected, "%.*s %08x\n", (int)digits, text,
-                 digest_crc32c(0, text, digits));
-        if (digits && digits < 20 && size == strlen(expected) && !memcmp(text, expected, size)) {
-            *step = strtoull((char *)text, NULL, 10);
-            return ERR_OK;
-        }
+    if (file_read(path, RECORD_HEAD_MAX, a, &data, &size) == ERR_OK &&
+        record_open(&r, &form, path, data, size, a) == ERR_OK) {
+        *step = named;
+        return ERR_OK;
     }
     log_event(LOG_WARN, "checkpoint_damaged", "file=%s action=\"taking the newest checkpoint\"",
               path);
@@ -99,59 +93,57 @@ static enum err steps_list(const char *dir, struct arena *a, uint64_t **steps, s
 /* ---- save
  * --------------------------------------------------------------------------------------------- */
 
-static void put_text(struct bytes_writer *w, const char *text)
-{
-    size_t n = strlen(text);
-    bytes_put_u32(w, (uint32_t)n);
-    bytes_put(w, text, n);
-}
+/* A state file that is written or read. Its sections are the parts. Read: names and settings lie in
+ * the arena, the parts' data in the mapping. */
+struct state {
+    struct file_map map;
+    struct checkpoint_meta meta;
+    struct checkpoint_part *parts;
+    size_t part_count;
+    struct record record;
+};
 
-static enum err header_write(const struct checkpoint_meta *m, const struct checkpoint_part *parts,
-                             size_t count, struct arena *a, struct file_part *header)
+static void state_fields(struct record_cursor *c, void *self)
 {
-    size_t size = HEADER_FIXED_BYTES + strlen(m->device) + strlen(m->settings);
-    ASSERT(count <= CHECKPOINT_PARTS_MAX && strlen(m->settings) <= CHECKPOINT_SETTINGS_MAX);
-    for (size_t i = 0; i < count; i++) {
-        ASSERT(strlen(parts[i].name) <= CHECKPOINT_NAME_MAX);
-        size += 4 + strlen(parts[i].name) + 8;
+    struct state *s = self;
+    struct checkpoint_meta *m = &s->meta;
+    const char *device = m->device;
+    uint32_t count = (uint32_t)s->part_count;
+    record_u64(c, &m->step);
+    record_u64(c, &m->seed);
+    record_digest(c, &m->model);
+    record_u32(c, &m->threads);
+    record_u32(c, &m->ranks);
+    record_text(c, &device, sizeof m->device - 1);
+    record_text(c, &m->settings, CHECKPOINT_SETTINGS_MAX);
+    record_u32(c, &count);
+    if (record_reading(c)) {
+        strcpy(m->device, device);
+        count = count <= CHECKPOINT_PARTS_MAX ? count : 0;
+        s->parts = record_alloc(c, (size_t)count + 1, sizeof *s->parts);
+        s->part_count = s->parts ? count : 0;
     }
-    void *data;
-    TRY_ALLOC(data = arena_alloc(a, size));
-    struct bytes_writer w = bytes_writer(data, size);
-    bytes_put(&w, MAGIC, sizeof MAGIC);
-    bytes_put_u32(&w, CHECKPOINT_VERSION);
-    bytes_put_u32(&w, (uint32_t)count);
-    bytes_put_u64(&w, m->step);
-    bytes_put_u64(&w, m->seed);
-    bytes_put(&w, m->model.bytes, sizeof m->model.bytes);
-    bytes_put_u32(&w, m->threads);
-    bytes_put_u32(&w, m->ranks);
-    put_text(&w, m->device);
-    put_text(&w, m->settings);
-    for (size_t i = 0; i < count; i++) {
-        put_text(&w, parts[i].name);
-        bytes_put_u64(&w, parts[i].size_bytes);
-    }
-    ASSERT(!w.bad && bytes_size(&w) == size);
-    *header = (struct file_part){data, size};
-    return ERR_OK;
+    for (size_t i = 0; i < s->part_count; i++)
+        record_text(c, &s->parts[i].name, CHECKPOINT_NAME_MAX);
 }
 
 static enum err state_write(const char *path, const struct checkpoint_meta *m,
                             const struct checkpoint_part *parts, size_t count, struct arena *a)
 {
-    struct file_part *pieces;
-    struct digest_stream stream;
-    TRY_ALLOC(pieces = arena_array(a, count + 2, sizeof *pieces));
-    TRY(header_write(m, parts, count, a, &pieces[0]));
-    for (size_t i = 0; i < count; i++)
-        pieces[i + 1] = (struct file_part){parts[i].data, parts[i].size_bytes};
-    digest_open(&stream);
-    for (size_t i = 0; i < count + 1; i++)
-        digest_add(&stream, pieces[i].data, pieces[i].size_bytes);
-    struct digest sum = digest_close(&stream);
-    pieces[count + 1] = (struct file_part){sum.bytes, sizeof sum.bytes};
-    return file_write(path, pieces, count + 2, 0644);
+    struct state s = {.meta = *m, .parts = (struct checkpoint_part *)(uintptr_t)parts};
+    struct record_form form = {"training", state_fields, &s};
+    struct record_section *sections;
+    struct file_part *values, *pieces;
+    size_t n;
+    s.part_count = count;
+    TRY_ALLOC(sections = arena_array(a, count + 1, sizeof *sections));
+    TRY_ALLOC(values = arena_array(a, count + 1, sizeof *values));
+    for (size_t i = 0; i < count; i++) {
+        values[i] = (struct file_part){parts[i].data, parts[i].size_bytes};
+        sections[i] = (struct record_section){.parts = &values[i], .part_count = 1};
+    }
+    TRY(record_make(&form, sections, count, &pieces, &n, a));
+    return file_write(path, pieces, n, 0644);
 }
 
 /* After the commit: failing to remove an old one costs room, not correctness. */
@@ -183,7 +175,7 @@ static enum err save(const char *dir, const struct checkpoint_meta *meta,
     TRY(file_mkdirs(folder));
     enum err e = state_write(state, meta, parts, part_count, a);
     if (!e)
-        return current_write(dir, meta->step);
+        return current_write(dir, meta->step, a);
     if (!file_exists(state)) {
         char sentence[1024];
         snprintf(sentence, sizeof sentence, "%s", err_message());
@@ -208,79 +200,23 @@ enum err checkpoint_save(const char *dir, const struct checkpoint_meta *meta,
 /* ---- read
  * --------------------------------------------------------------------------------------------- */
 
-struct state { /* a parsed state file; names and settings in the arena, data in the mapping */
-    struct file_map map;
-    uint32_t version;
-    struct checkpoint_meta meta;
-    struct checkpoint_part *parts; /* data points into the mapping: read only */
-    size_t part_count;
-};
-
-static enum err get_text(struct bytes_reader *r, size_t max, struct arena *a, char **text)
-{
-    uint32_t n = bytes_get_u32(r);
-    const uint8_t *view = n <= max ? bytes_view(r, n) : NULL;
-    r->bad |= !view && n;
-    TRY_ALLOC(*text = arena_string(a, view ? (const char *)view : "", view ? n : 0));
-    return ERR_OK;
-}
-
-static enum err parts_read(struct bytes_reader *r, struct arena *a, struct state *s)
-{
-    TRY_ALLOC(s->parts = arena_array(a, s->part_count + 1, sizeof *s->parts));
-    for (size_t i = 0; i < s->part_count && !r->bad; i++) {
-        char *name;
-        TRY(get_text(r, CHECKPOINT_NAME_MAX, a, &name));
-        s->parts[i] = (struct checkpoint_part){.name = name, .size_bytes = bytes_get_u64(r)};
-    }
-    for (size_t i = 0; i < s->part_count && !r->bad; i++)
-        s->parts[i].data = (void *)(uintptr_t)bytes_view(r, s->parts[i].size_bytes);
-    r->bad |= !bytes_done(r);
-    return ERR_OK;
-}
-
-/* Called on bytes whose digest is right, so a misfit here is another program's file, not damage. */
-static enum err state_parse(struct state *s, const char *path, struct arena *a)
-{
-    struct bytes_reader r = bytes_reader(s->map.data, s->map.size_bytes - sizeof(struct digest));
-    char magic[8], *device, *settings;
-    bytes_get(&r, magic, sizeof magic);
-    s->version = bytes_get_u32(&r);
-    if (memcmp(magic, MAGIC, sizeof magic))
-        return err_set(ERR_MISMATCH, "%s: not a checkpoint of this program", path);
-    if (s->version != CHECKPOINT_VERSION)
-        return err_set(ERR_MISMATCH, "%s: checkpoint format %u; this program reads %u", path,
-                       s->version, CHECKPOINT_VERSION);
-    s->part_count = bytes_get_u32(&r);
-    s->meta.step = bytes_get_u64(&r);
-    s->meta.seed = bytes_get_u64(&r);
-    bytes_get(&r, s->meta.model.bytes, sizeof s->meta.model.bytes);
-    s->meta.threads = bytes_get_u32(&r);
-    s->meta.ranks = bytes_get_u32(&r);
-    TRY(get_text(&r, sizeof s->meta.device - 1, a, &device));
-    TRY(get_text(&r, CHECKPOINT_SETTINGS_MAX, a, &settings));
-    strcpy(s->meta.device, device);
-    s->meta.settings = settings;
-    r.bad |= s->part_count > CHECKPOINT_PARTS_MAX;
-    if (!r.bad)
-        TRY(parts_read(&r, a, s));
-    return r.bad ? err_set(ERR_MISMATCH, "%s: not a checkpoint of this program", path) : ERR_OK;
-}
-
 static enum err state_open(struct state *s, const char *path, struct arena *a)
 {
-    struct digest stored, sum;
+    struct record_form form = {"training", state_fields, s};
     *s = (struct state){0};
     TRY(file_map(&s->map, path));
-    if (s->map.size_bytes < HEADER_FIXED_BYTES + sizeof stored)
-        return err_set(ERR_CORRUPT, "%s: cut short to %zu bytes", path, s->map.size_bytes);
-    size_t covered = s->map.size_bytes - sizeof stored;
-    memcpy(stored.bytes, s->map.data + covered, sizeof stored.bytes);
-    sum = digest_of(s->map.data, covered);
-    if (!digest_equal(&sum, &stored))
-        return err_set(ERR_CORRUPT, "%s: damaged: its SHA-256 is not the one stored at its end",
-                       path);
-    return state_parse(s, path, a);
+    TRY(record_open(&s->record, &form, path, s->map.data, s->map.size_bytes, a));
+    if (s->record.section_count != s->part_count)
+        return err_set(ERR_CORRUPT, "%s: damaged", path);
+    for (size_t i = 0; i < s->part_count; i++) {
+        const struct record_view *v = &s->record.sections[i];
+        if (!record_intact(&s->record, i))
+            return err_set(ERR_CORRUPT, "%s: damaged: \"%s\" has not the SHA-256 stored for it",
+                           path, s->parts[i].name);
+        s->parts[i].data = (void *)(uintptr_t)v->data;
+        s->parts[i].size_bytes = v->size_bytes;
+    }
+    return ERR_OK;
 }
 
 /* Opens the newest intact one that CURRENT does not exclude (a newer one was never committed). */

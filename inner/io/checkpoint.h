@@ -3,9 +3,10 @@
 /* Durable checkpoints of one process's memory: named parts (slabs, residuals, counters), each a run
  * of bytes.
  *
- *     DIR/<step, 8 digits>/state    header, parts, SHA-256 of all that is before it
- *     DIR/CURRENT                   "<step> <crc-32c of the step's text>", replaced last: the
- * commit point of a save
+ *     DIR/<step, 8 digits>/state    what checkpoint_meta says, names of the parts; the parts
+ *     DIR/CURRENT                   the step; replaced last: the commit point of a save
+ *
+ * Both are records (kernels/base/record.h), each part a section.
  *
  * A crash, a full disk or a flipped bit never costs more than the newest checkpoint: a save leaves
  * the older ones alone until its own commit, and a load that finds a damaged file says so
@@ -16,7 +17,6 @@
 #include "kernels/base/digest.h"
 #include "kernels/base/file.h"
 
-#define CHECKPOINT_VERSION      1u
 #define CHECKPOINT_PARTS_MAX    4096u
 #define CHECKPOINT_NAME_MAX     255u
 #define CHECKPOINT_SETTINGS_MAX 65536u

@@ -12,8 +12,8 @@ static const char magic[8] = {'a', 't', 'o', 'l', 'l', 'r', 'e', 'c'};
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "fields and sections are little-endian");
 
 /* How files of version 1 begin. */
-static const char *const before[] = {"atollS1", "atollO1",  "atollE1", "atollI3",
-                                     "atollM3", "ATOLLCKP", "round "};
+static const char *const before[] = {"atollS1", "atollO1", "atollE1",  "atollI3",
+                                     "atollM3", "atollM4", "ATOLLCKP", "round "};
 
 /* Counts when it neither reads nor writes. */
 struct record_cursor {
@@ -233,9 +233,9 @@ static enum err head_check(const struct record_form *f, const char *path, const 
 }
 
 /* The sections' table, then where each lies: they fill the file to its end. */
-static bool views_read(struct record_cursor *c, struct record *r, size_t size)
+static bool views_read(struct record_cursor *c, struct record *r, size_t head, size_t size)
 {
-    size_t at = c->size_bytes;
+    size_t at = head;
     for (size_t i = 0; i < r->section_count; i++) {
         uint64_t bytes = 0;
         record_u64(c, &bytes);
@@ -257,13 +257,16 @@ enum err record_open(struct record *r, const struct record_form *f, const char *
     uint32_t sections = 0;
     *r = (struct record){0};
     TRY(head_check(f, path, data, size, &bytes, &sections));
-    struct record_cursor c = {.from = data, .at = PREAMBLE_BYTES, .size_bytes = bytes, .arena = a};
+    struct record_cursor c = {.from = data,
+                              .at = PREAMBLE_BYTES,
+                              .size_bytes = bytes - sizeof(struct digest),
+                              .arena = a};
     r->section_count = sections;
     TRY_ALLOC(r->sections = arena_array(a, (size_t)sections + 1, sizeof *r->sections));
     fields(&c, f);
     if (c.e == ERR_MEMORY)
         return c.e;
-    if (c.e != ERR_OK || !views_read(&c, r, size))
+    if (c.e != ERR_OK || !views_read(&c, r, bytes, size))
         return damaged(path);
     TRY(head_make(f, r->sections, sections, a, &again));
     bool same = again.size_bytes == bytes && memcmp(again.data, data, bytes) == 0;

@@ -269,6 +269,20 @@ static void another_run_is_refused_by_name(void **state)
     assert_int_equal(warnings, 0); /* not damage: no falling back */
 }
 
+/* Not damage: nothing falls back to an older one. */
+static void another_version_is_refused_by_name(void **state)
+{
+    (void)state;
+    struct checkpoint_meta got;
+    bool found;
+    assert_int_equal(save(4, 2), ERR_OK);
+    assert_int_equal(save(5, 2), ERR_OK);
+    struct file_part part = {"ATOLLCKP\1\0\0", 12};
+    assert_int_equal(file_write(in_dir("00000005/state"), &part, 1, 0644), ERR_OK);
+    assert_int_equal(load(&got, &found), ERR_MISMATCH);
+    assert_says("00000005/state: state of version 1; this program reads version 2");
+}
+
 static void tools_can_open_without_knowing_the_model(void **state)
 {
     (void)state;
@@ -352,6 +366,7 @@ int main(void)
         T(damage_to_current_costs_nothing),
         T(an_uncommitted_state_is_not_taken),
         T(another_run_is_refused_by_name),
+        T(another_version_is_refused_by_name),
         T(tools_can_open_without_knowing_the_model),
         T(a_failed_write_leaves_the_old_one),
         T(a_full_disk_is_named_and_leaves_the_old_one),
