@@ -73,12 +73,13 @@ static enum err maps_add(struct env *w, struct maps *m, const char *path,
                                      : err_set(ERR_CORRUPT, "%s: damaged since its receipt", path);
 }
 
-/* A contribution that has rotted since its receipt: halt; the restart drops it, and its site, which
- * keeps it until the commit, sends it again. */
+/* A contribution that is missing or damaged since its receipt goes into `lost`: ERR_CORRUPT. */
 static enum err maps_open(struct aggregator *a, unsigned fragment, const struct set *set,
                           struct maps *m)
 {
     const struct round_fragment *f = &a->core.f[fragment];
+    struct set *lost = &a->fragment[fragment].lost;
+    char quoted[512];
     m->count = 0;
     for (unsigned i = 0; i < a->o.site_count; i++) {
         char path[AGGREGATOR_PATH_MAX];
@@ -86,13 +87,19 @@ static enum err maps_open(struct aggregator *a, unsigned fragment, const struct 
             continue;
         aggregator_spool_path(a->o.sites[i], fragment, f->round, &f->entries[i].payload, path);
         enum err e = maps_add(a->env, m, path, &f->entries[i].payload);
-        if (e == ERR_CORRUPT)
-            return err_add(e, "a restart asks the site for it again: ");
+        if (e == ERR_CORRUPT || e == ERR_INPUT) {
+            log_event(LOG_WARN, "payload_lost",
+                      "fragment=%u round=%" PRIu64 " site=%s why=%s action=\"asked for again\"",
+                      fragment, f->round, a->o.sites[i],
+                      log_quote(quoted, sizeof quoted, err_message()));
+            set_put(lost, i, true);
+            continue;
+        }
         TRY(e);
         if (MUTANT(ADDED_TWICE) && m->count > 1)
             m->payload[m->count - 1] = m->payload[0];
     }
-    return ERR_OK;
+    return set_count(lost) ? err_set(ERR_CORRUPT, "contributions are no longer stored") : ERR_OK;
 }
 
 /* set: who is included; nobody: the round is aborted. */
@@ -374,10 +381,33 @@ static enum err commit_done(struct aggregator *a, unsigned fragment, const struc
     return spool_over(a, fragment, m);
 }
 
+/* The sites keep them until the commit; what is left of the files goes. */
+static enum err payloads_again(struct aggregator *a, unsigned fragment)
+{
+    struct aggregator_fragment *f = &a->fragment[fragment];
+    f->sealed = false;
+    for (unsigned i = 0; i < a->o.site_count; i++) {
+        const struct round_fragment *r = &a->core.f[fragment];
+        struct round_event e = {
+            .kind = ROUND_LOST, .site = i, .fragment = fragment, .round = r->round};
+        struct round_update u;
+        char path[AGGREGATOR_PATH_MAX];
+        if (!set_has(&f->lost, i))
+            continue;
+        aggregator_spool_path(a->o.sites[i], fragment, r->round, &r->entries[i].payload, path);
+        TRY(a->env->ops->remove(a->env, path));
+        aggregator_step(a, &e, &u);
+    }
+    f->lost = (struct set){0};
+    return ERR_OK;
+}
+
 enum err aggregator_commit(struct aggregator *a, unsigned fragment)
 {
     struct manifest m;
     enum err e = commit_state(a, fragment, &m);
+    if (set_count(&a->fragment[fragment].lost))
+        return payloads_again(a, fragment);
     bool reserve = e == ERR_FULL && a->env->ops->exists(a->env, AGGREGATOR_RESERVE);
     if (reserve) { /* this is what it was kept for */
         log_event(LOG_ERROR, "disk_full", "freed=%s", AGGREGATOR_RESERVE);

@@ -61,6 +61,7 @@ struct aggregator_site {
 struct aggregator_fragment {
     bool sealed; /* commit pending, of: */
     struct set seal_set;
+    struct set lost;   /* of them, by the commit: their contributions are no longer stored */
     uint64_t retry_ms; /* not before: the disk was full */
     uint64_t first_ms; /* when the first contribution counted; UINT64_MAX: none yet */
     uint64_t notice_ms, notice_every_ms; /* next "waiting" line */

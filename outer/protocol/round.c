@@ -241,6 +241,19 @@ static void step_restored(struct round *r, const struct round_event *e, struct r
     answer(u, ROUND_RECEIPT, NULL);
 }
 
+/* It does not count, and the round is open again. The site has to say hello, and sees there that
+ * nothing of it is accepted: it sends again what it keeps until the commit. */
+static void step_lost(struct round *r, const struct round_event *e)
+{
+    struct round_fragment *f = &r->f[e->fragment];
+    ASSERT(e->round == f->round && f->entries[e->site].accepted);
+    f->entries[e->site] = (struct round_entry){0};
+    count(f, e->site, false);
+    f->sealed = false;
+    f->deadline_ms = UINT64_MAX;
+    r->s[e->site].bound = false;
+}
+
 static void step_committed(struct round *r, const struct round_event *e, struct round_update *u)
 {
     struct round_fragment *f = &r->f[e->fragment];
@@ -357,6 +370,9 @@ void round_step(struct round *r, const struct round_event *e, struct round_updat
         break;
     case ROUND_RESTORED:
         step_restored(r, e, u);
+        break;
+    case ROUND_LOST:
+        step_lost(r, e);
         break;
     case ROUND_COMMITTED:
         step_committed(r, e, u);

@@ -53,6 +53,7 @@ enum round_event_kind {
     ROUND_OFFER,  /* header of a contribution */
     ROUND_STORED, /* its payload is complete, verified, durable */
     ROUND_RESTORED,  /* recovery: a journalled ACCEPT whose spool file verifies */
+    ROUND_LOST,      /* what was accepted of `site` is no longer stored: it is asked for again */
     ROUND_COMMITTED, /* the caller passed the commit point of `fragment`: state is now `round` */
     ROUND_POLL,      /* is `round` committed? */
     ROUND_FETCH,     /* may this process be served at all? */

@@ -499,17 +499,26 @@ static struct env_sim_file *current_state(const struct env_sim *w)
     return newest;
 }
 
-/* Only what the protocol can have again: a contribution in the spool, the state of a fragment that
- * is in force. The one a site has gone back to is not damaged before it has caught up. */
+/* Only what the protocol can have again: a contribution in the spool, the newest state of a
+ * fragment, and what a directory that has begun finds again. The state that a site has gone back to
+ * is not damaged before it has caught up. */
 static void rot(struct env_sim *w)
 {
+    static const char *const found_again[] = {"frag/0/CURRENT", "journal"};
     struct env_sim_file *victim = NULL;
-    if (!sim_chance(w->clock, 0.5))
+    uint64_t what = sim_below(w->clock, 4);
+    if (what == 0)
         victim = current_state(w);
+    else if (what == 1)
+        victim = find(w, "begun") ? find(w, found_again[sim_below(w->clock, 2)]) : NULL;
     else
         for (struct env_sim_file *f = w->files; f; f = f->next)
             victim = under(f, "spool", 5) && f->size_bytes ? f : victim;
-    if (victim)
+    if (!victim)
+        return;
+    if (what == 1 || what == 3)
+        drop(w, victim);
+    else
         victim->data[sim_below(w->clock, victim->size_bytes)] ^=
             (uint8_t)(1u << sim_below(w->clock, 8));
 }

@@ -12,7 +12,7 @@
 
 struct env_sim_faults { /* chances per changing operation */
     double crash, eio, slow;
-    double rot; /* at a restart: one bit of one file that can be had again flips */
+    double rot; /* at a restart: a bit of a file that can be had again flips, or the file is gone */
     uint64_t full_from_ms, full_until_ms; /* no space */
 };
 struct env_sim_file;

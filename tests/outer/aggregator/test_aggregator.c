@@ -849,31 +849,62 @@ static void a_durable_payload_without_record_is_taken_up(void **state)
     shut();
 }
 
-static void a_damaged_payload_is_asked_for_again(void **state)
+/* Gone or damaged between receipt and commit, or at a restart: asked for again, and the aggregator
+ * goes on. */
+static void a_lost_payload_is_asked_for_again(void **state)
 {
     (void)state;
     char path[300];
+    struct file_part junk = {"junk", 4};
     begin(true);
     hello_all();
-    assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT);
-    assert_int_equal(contribute(&site[1], 0), ROUND_RECEIPT);
-    spool_file(0, 0, path);
-    assert_true(t.env->ops->exists(t.env, path));
-    struct file_part junk = {"junk", 4};
-    assert_int_equal(t.env->ops->write(t.env, path, &junk, 1), ERR_OK);
-    /* while it runs: the commit finds it and halts */
-    size_t n;
-    uint8_t *payload = payload_of(2, 0, &n);
-    assert_int_equal(contribute(&site[2], 0), ROUND_RECEIPT);
-    assert_int_equal(aggregator_failed(t.a), ERR_CORRUPT);
-    assert_int_equal(t.replica.state[0].round, 0);
-    crash();
+    for (uint64_t i = 0; i < 4; i++) {
+        bool damaged = i & 1, restart = i & 2;
+        assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT);
+        assert_int_equal(contribute(&site[1], 0), ROUND_RECEIPT);
+        spool_file(0, 0, path);
+        assert_true(t.env->ops->exists(t.env, path));
+        if (damaged)
+            assert_int_equal(t.env->ops->write(t.env, path, &junk, 1), ERR_OK);
+        else
+            assert_int_equal(t.env->ops->remove(t.env, path), ERR_OK);
+        if (restart) {
+            crash();
+            hello_all();
+        }
+        assert_int_equal(contribute(&site[2], 0), ROUND_RECEIPT);
+        assert_int_equal(aggregator_failed(t.a), ERR_OK);
+        assert_int_equal(t.replica.state[0].round, i);
+        assert_false(t.env->ops->exists(t.env, path));
+        if (!restart)
+            assert_int_equal(poll_round(&site[0], 0, i).answer.outcome, ROUND_REBIND);
+        assert_int_equal(poll_round(&site[1], 0, i).answer.outcome, ROUND_PENDING);
+        struct wire_hello_answer answer = hello(&site[0], true);
+        assert_true(digest_zero(&answer.fragments[0].accepted));
+        assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT);
+        assert_int_equal(t.replica.state[0].round, i + 1);
+    }
+    crash(); /* both ACCEPT records of the last round are read again */
+    assert_int_equal(t.replica.state[0].round, 4);
+    shut();
+}
+
+/* In quorum mode the round waits for the site once more. */
+static void a_quorum_waits_again_for_a_lost_payload(void **state)
+{
+    (void)state;
+    char path[300];
+    begin(false);
     hello_all();
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(contribute(&site[i], 0), ROUND_RECEIPT);
+    spool_file(0, 0, path);
+    assert_int_equal(t.env->ops->remove(t.env, path), ERR_OK);
+    assert_int_equal(contribute(&site[2], 0), ROUND_RECEIPT);
     assert_int_equal(t.replica.state[0].round, 0);
-    assert_int_equal(contribute(&site[1], 0), ROUND_RECEIPT);
+    assert_int_equal(hello(&site[0], true).outcome, ROUND_CURRENT);
     assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT);
     assert_int_equal(t.replica.state[0].round, 1);
-    free(payload);
     shut();
 }
 
@@ -1350,7 +1381,8 @@ int main(void)
         cmocka_unit_test_setup(a_second_process_of_a_site_is_refused, fresh),
         cmocka_unit_test_setup(an_accept_counts_again_only_after_hello, fresh),
         cmocka_unit_test_setup(a_durable_payload_without_record_is_taken_up, fresh),
-        cmocka_unit_test_setup(a_damaged_payload_is_asked_for_again, fresh),
+        cmocka_unit_test_setup(a_lost_payload_is_asked_for_again, fresh),
+        cmocka_unit_test_setup(a_quorum_waits_again_for_a_lost_payload, fresh),
         cmocka_unit_test_setup(an_older_copy_of_the_state_halts, fresh),
         cmocka_unit_test_setup(another_runs_directory_is_refused, fresh),
         cmocka_unit_test_setup(epochs_rise_and_the_spool_is_swept, fresh),

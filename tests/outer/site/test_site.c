@@ -988,6 +988,28 @@ static void test_aggregator_restarts(void **state)
     bench_close(b);
 }
 
+static void lose_spool(struct bench *b)
+{
+    b->link.pending = NULL;
+    assert_int_equal(b->aggregator_world->ops->remove(b->aggregator_world, "spool/0/0"), ERR_OK);
+    others(b);
+}
+
+/* The aggregator finds at the commit that a site's accepted bytes are gone: the site, which waits,
+ * sends them again. */
+static void test_a_lost_payload_is_sent_again(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(true);
+    start(b);
+    b->link.pending = lose_spool;
+    assert_int_equal(round_of(b, 0), ERR_OK);
+    assert_int_equal(b->link.offers, 2);
+    assert_int_equal(b->link.hellos, 2);
+    assert_true(equal_states(b));
+    bench_close(b);
+}
+
 /* outer.max_local_steps_offline: only in quorum mode, only before something is stored, only while
  * nobody answers. */
 static void test_unreachable(void **state)
@@ -1129,6 +1151,7 @@ int main(void)
         cmocka_unit_test(test_flipped_bit_is_repaired),
         cmocka_unit_test(test_heals),
         cmocka_unit_test(test_aggregator_restarts),
+        cmocka_unit_test(test_a_lost_payload_is_sent_again),
         cmocka_unit_test(test_unreachable),
         cmocka_unit_test(test_back_off),
         cmocka_unit_test(test_directory_is_one_owners),
