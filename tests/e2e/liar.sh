@@ -33,7 +33,7 @@ done
 [ "$(grep -c "answer=receipt" liar.out)" = 0 ] || fail "a lie has a receipt"
 grep -q "norm inf.*is beyond" liar.out || fail "the refusal does not name norm and bound"
 grep -q "weight 3.40282e+38 is beyond" liar.out || fail "the refusal does not name weight and bound"
-grep -q 'ev=refused.*site/c.*invalid' serve.out || fail "the aggregator does not say whom it refused"
+grep -qE 'ev=refused.*peer=(atoll://e2e/site/)?c answer=invalid' serve.out || fail "the aggregator does not say whom it refused"
 grep -q 'ev=abort' serve.out && fail "a round was aborted"
 grep -q "ev=eval .*loss=[0-9][0-9.]* .*of=outer" a.out || fail "site a ends without a finite loss"
 fa=$(final a) fb=$(final b)
@@ -52,7 +52,7 @@ train b
 b=$pid
 until_lines 1 "ev=waiting" serve.out
 grep -q "ev=waiting.*missing=c" serve.out || fail "the aggregator does not say that it waits for c"
-grep -q 'ev=refused.*site/c.*invalid' serve.out || fail "the aggregator does not say whom it refused"
+grep -qE 'ev=refused.*peer=(atoll://e2e/site/)?c answer=invalid' serve.out || fail "the aggregator does not say whom it refused"
 for p in "$a" "$b" "$serve_pid" "$liar_pid"; do
     kill -0 "$p" 2>/dev/null || fail "process $p halted"
 done
