@@ -25,7 +25,7 @@ struct schedule {
                     sends */
     unsigned fragments;
     uint64_t full_precision_rounds;
-    uint8_t residual_reset; /* backlog from which on the next round backs off; 0: never */
+    uint8_t residual_reset; /* residual ratio from which on the next round resets it; 0: never */
     unsigned downlink_compression_from; /* sites, 2 or more; 0: never. See
                                            schedule_compresses_downlink */
     struct schedule_beat beat[ROUND_FRAGMENTS_MAX];

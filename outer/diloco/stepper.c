@@ -336,9 +336,13 @@ static void follow(struct stepper *s, const struct stepper_event *e, struct step
         move(s, u, reached);
 }
 
+/* At the last step a wait may follow an APPLY. Mixed once, the parameters are neither from before
+ * the step's rounds nor from after them: the steps since the last checkpoint are repeated. */
 static void stop(const struct stepper *s, const struct stepper_event *e, struct stepper_update *u)
 {
     emit(u, STEPPER_STORE, 0, 0);
+    if (s->mixed)
+        return;
     if (!blocking(s) && e->before && !MUTANT(MARK_FORGOTTEN))
         emit(u, STEPPER_MARK, 0, 0);
     emit(u, STEPPER_SAVE, 0, 0);
@@ -347,6 +351,7 @@ static void stop(const struct stepper *s, const struct stepper_event *e, struct 
 void stepper_step(struct stepper *s, const struct stepper_event *e, struct stepper_update *u)
 {
     u->count = 0;
+    s->mixed = s->mixed && e->phase == STEPPER_STOP;
     switch (e->phase) {
     case STEPPER_RESUME:
         resume(s, e, u);
@@ -372,8 +377,10 @@ void stepper_step(struct stepper *s, const struct stepper_event *e, struct stepp
 float stepper_reaped(struct stepper *s, const struct stepper_action *a, uint64_t state,
                      bool skipped)
 {
+    float alpha = skipped ? 0 : a->alpha;
     s->state[a->fragment] = state;
-    return skipped ? 0 : a->alpha;
+    s->mixed = s->mixed || alpha > 0;
+    return alpha;
 }
 
 bool stepper_due(const struct stepper *s, int64_t step)

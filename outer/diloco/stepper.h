@@ -85,6 +85,7 @@ struct stepper {
     uint64_t state[ROUND_FRAGMENTS_MAX];     /* of each fragment when it was applied last */
     int64_t sent_step[ROUND_FRAGMENTS_MAX];  /* of its last SUBMIT or MOVE; 0: as scheduled */
     uint64_t asked_ms; /* blocking: when the aggregator's silence was last looked at */
+    bool mixed;        /* an action of this list has mixed local parameters with a round's */
 };
 
 void stepper_open(struct stepper *s, const struct stepper_options *o);

@@ -27,6 +27,7 @@ static struct stepper_update update;
 static struct stepper_event event;
 static uint64_t reaped[ROUND_FRAGMENTS_MAX]; /* state when a round is reaped; 0: round + 1 */
 static bool skipped;
+static unsigned limit; /* actions that are carried out of each list */
 
 /* ---- a line of a trace ---- */
 
@@ -122,7 +123,7 @@ static int64_t carry_out(enum stepper_phase phase, int64_t step, char **out, cha
     event.phase = phase;
     event.step = step;
     stepper_step(&stepper, &event, &update);
-    for (unsigned i = 0; i < update.count; i++) {
+    for (unsigned i = 0; i < update.count && i < limit; i++) {
         const struct stepper_action *a = &update.action[i];
         float alpha = a->alpha;
         if (a->verb == STEPPER_APPLY || a->verb == STEPPER_DROP) {
@@ -147,6 +148,7 @@ static void told(const char *line, char *out)
     list(line, "reaped", reaped);
     list(line, "unreachable", unreachable);
     skipped = number(line, "skipped", 0);
+    limit = (unsigned)number(line, "actions", STEPPER_ACTIONS_MAX);
     for (unsigned f = 0; f < ROUND_FRAGMENTS_MAX; f++)
         event.unreachable[f] = unreachable[f];
     *out = 0;
@@ -161,6 +163,8 @@ static void told(const char *line, char *out)
         for (to = n == 2 ? to : from; from <= to; from++) {
             carry_out(STEPPER_BEFORE_UPDATE, from, &out, end);
             carry_out(STEPPER_AFTER_STEP, from, &out, end);
+            if (update.count > limit)
+                break;
             from = carry_out(STEPPER_MOVED, from, &out, end);
         }
     }
