@@ -3,7 +3,6 @@
  * progress.c and record.c.
  */
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,41 +15,6 @@
 #include "outer/link/link_many.h"
 #include "outer/link/tls.h"
 #include "outer/cmd/version.h"
-
-/* ---- stop on request ----------------------------------------------------------------------- */
-static volatile int stop;
-static bool
-    several;        /* ranks: mpirun sends SIGTERM when it has lost one, and a second later kills */
-static bool silent; /* another rank than the lead: one of them says it */
-static volatile sig_atomic_t launched; /* the launcher asked to stop */
-
-/* First: finish the step, store, leave. Second: a person has lost patience; kill -9 is safe here,
- * so is this. */
-static void on_signal(int number)
-{
-    bool launcher = several && number == SIGTERM;
-    launched = launched || launcher;
-    if (!silent)
-        progress_interrupt(
-            stop ? "atoll: ended at once; the steps since the last checkpoint will be repeated"
-            : launcher
-                ? "atoll: received SIGTERM from the launcher (Ctrl-C, or a lost rank, which it "
-                  "names): finishing this step, then saving and leaving"
-                : "atoll: finishing this step, then saving and leaving; once more ends at once",
-            stop);
-    if (stop)
-        _exit(128 + number);
-    stop = 1;
-}
-
-static void catch_signals(void)
-{
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    const int numbers[] = {SIGINT, SIGTERM, SIGUSR1};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        sigaction(numbers[i], &action, NULL);
-    signal(SIGPIPE, SIG_IGN); /* who read our lines has gone: log.txt has them, training goes on */
-}
 
 /* ---- configuration ------------------------------------------------------------------------- */
 static enum err configure(struct job *j, const struct args *args)
@@ -293,7 +257,7 @@ static enum err open_site(struct job *j)
                              .max_local_steps_offline = j->run.o.outer_max_local_steps_offline,
                              .straggler_ms = (uint64_t)(1e3 * j->run.o.outer_straggler_timeout_s),
                              .seed = (uint64_t)j->s.run_seed,
-                             .stop = &stop,
+                             .stop = &j->stop,
                              .notice = job_tell_notice,
                              .notice_self = j};
     TRY(open_beside(j, m.schedule.overlap > 0));
@@ -338,14 +302,13 @@ static enum err open_all(struct job *j)
         TRY(open_site(j));
     if (j->outer)
         TRY(open_exchange(j));
-    if (is_lead(j))
-        job_status_start(j);
+    atomic_store(&j->status_ready, is_lead(j));
     return ERR_OK;
 }
 
 static void close_all(struct job *j)
 {
-    job_status_end(j);
+    job_signals_close(j);
     if (j->site)
         site_close(j->site);
     if (j->link)
@@ -369,7 +332,7 @@ static enum err run(struct job *j)
 {
     const struct train_hook hook = {j,         hook_start, hook_update, hook_due,
                                     hook_step, hook_eval,  hook_saving, hook_saved};
-    j->train.stop = &stop;
+    j->train.stop = &j->stop;
     enum err e = train_run(&j->train, &hook);
     if (!is_lead(j))
         return e;
@@ -387,7 +350,7 @@ static enum err run(struct job *j)
                       log_quote(quoted, sizeof quoted, err_message()));
         err_set(e, "%s", said);
     }
-    if (e == ERR_STOPPED && launched)
+    if (e == ERR_STOPPED && j->launched)
         err_set(e,
                 "received SIGTERM from the launcher: saved at step %lld of %lld; run the same "
                 "command to resume",
@@ -420,10 +383,8 @@ static enum err open_instead(struct job *j)
 static enum err train(struct job *j, const struct args *args, bool dry)
 {
     TRY(configure(j, args));
-    job_status_block();
+    job_signals_open(j);
     TRY(coll_open(&j->coll, config_choice_name(device_kind_choices, j->s.device_kind)));
-    several = j->coll->size > 1;
-    silent = j->coll->rank != 0;
     /* One rank for each GPU of a host. */
     snprintf(j->gpu, sizeof j->gpu, "cuda:%d", j->coll->local_rank);
     bool cpu = j->s.device_kind == DEVICE_CPU;
@@ -442,7 +403,7 @@ static enum err train(struct job *j, const struct args *args, bool dry)
     else if (dry)
         e = is_lead(j) ? dry_run(j) : ERR_OK;
     else {
-        catch_signals();
+        atomic_store(&j->stoppable, true);
         e = open_all(j);
         if (e == ERR_OK)
             e = run(j);
@@ -451,6 +412,7 @@ static enum err train(struct job *j, const struct args *args, bool dry)
     }
     dev_close(j->beside);
     dev_close(j->dev);
+    job_signals_close(j);
     coll_close(j->coll);
     return e;
 }

@@ -1,10 +1,11 @@
 #ifndef JOB_H
 #define JOB_H
 /* One `atoll train` process: all that it opens, in one place. cmd_train.c opens, runs and closes
- * it; job_memory.c says what it will take; job_tell.c, job_status.c and job_final.c say what
+ * it; job_memory.c says what it will take; job_tell.c, job_signals.c and job_final.c say what
  * happens, to the log, to metrics.jsonl and to the person who looks (lead only: the others' record
  * and progress are closed and take nothing).
  */
+#include <signal.h>
 #include <stdatomic.h>
 #include "outer/config/run.h"
 #include "outer/report/ledger_book.h"
@@ -51,10 +52,15 @@ struct job {
     int64_t eval_step;
     bool unreachable;    /* the aggregator, as last said */
     struct link_tls tls; /* of this site's certificate */
-    pthread_t status;    /* waits for SIGUSR2 */
-    bool status_runs;
-    atomic_bool status_stop;
-    char farewell[2048]; /* for a person, after the rows; "": none */
+    pthread_t signals;   /* job_signals.c: waits for signals */
+    bool signals_run;
+    sigset_t signals_before;
+    atomic_bool signals_end;
+    atomic_bool stoppable;    /* a stop finishes the step; before, it ends the process */
+    atomic_bool status_ready; /* job_status_text may be called */
+    volatile int stop;        /* asked to stop */
+    volatile bool launched;   /* by the launcher of several ranks */
+    char farewell[2048];      /* for a person, after the rows; "": none */
 };
 
 bool job_on_gpu(const struct job *j);
@@ -79,10 +85,9 @@ void job_tell_notice(void *self, const char *text);
 void job_tell_eval(struct job *j, int64_t step, double loss, size_t tokens, const char *of);
 void job_tell_stop(struct job *j, const char *reason);
 void job_line(struct job *j); /* name, rounds and bytes of j->line */
-/* job_status.c: what SIGUSR2 prints. The signal is blocked before any thread is made. */
-void job_status_block(void);
-void job_status_start(struct job *j);
-void job_status_end(struct job *j);
+/* job_signals.c: before any other thread is made, so that all others block these signals. */
+void job_signals_open(struct job *j);
+void job_signals_close(struct job *j);
 void job_status_text(struct job *j, char *out, size_t size);
 /* job_final.c */
 enum err job_tell_final(struct job *j) MUST; /* digests of what was trained */

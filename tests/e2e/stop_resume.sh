@@ -13,6 +13,14 @@ for signal in INT TERM USR1; do
     p=$!
     processes="$processes $p"
     until_lines $(($(lines '"kind":"step"' parts/metrics.jsonl) + 5)) '"kind":"step"' parts/metrics.jsonl
+    # No handler may interrupt a computation: oneDNN's code keeps data below the stack pointer. Every thread blocks the signal but
+    # the one that waits for it.
+    open=0
+    for thread in /proc/$p/task/*; do
+        blocked=$(sed -n 's/^SigBlk:.*\(....\)$/\1/p' "$thread/status" 2>/dev/null) || continue
+        [ -z "$blocked" ] || [ $((0x$blocked & 2)) -ne 0 ] || open=$((open + 1))
+    done
+    [ "$open" -le 1 ] || fail "$open threads may be interrupted by SIGINT"
     kill -s $signal $p
     ends 75 $p "a site alone after SIG$signal"
 done
