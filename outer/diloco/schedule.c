@@ -136,7 +136,7 @@ unsigned schedule_flights(const struct schedule *s)
     return most;
 }
 
-bool schedule_backs_off(const struct schedule *s, uint8_t backlog)
+bool schedule_resets_residual(const struct schedule *s, uint8_t backlog)
 {
     return s->residual_reset && backlog >= s->residual_reset;
 }
@@ -168,7 +168,7 @@ enum codec_kind schedule_codec(const struct schedule *s, unsigned fragment, uint
                                uint8_t backlog)
 {
     bool last = round + 1 == schedule_rounds(s, fragment) && backlog < EMPTIED_MAX;
-    bool whole = round < s->full_precision_rounds || last || schedule_backs_off(s, backlog);
+    bool whole = round < s->full_precision_rounds || last || schedule_resets_residual(s, backlog);
     enum codec_kind own = beat_of(s, fragment)->codec;
     return whole ? codec_full_precision(own) : own;
 }

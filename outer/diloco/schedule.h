@@ -40,8 +40,9 @@ bool schedule_due(const struct schedule *s, int64_t step, unsigned fragment, uin
 uint64_t schedule_rounds(const struct schedule *s, unsigned fragment); /* in the whole run */
 int64_t schedule_step(const struct schedule *s, unsigned fragment,
                       uint64_t round); /* step that ends it */
-/* After this backlog a round is sent whole, without what the residuals hold: it is forgotten. */
-bool schedule_backs_off(const struct schedule *s, uint8_t backlog);
+/* After this residual ratio a round is sent in full precision, without the residual, which is
+ * discarded. */
+bool schedule_resets_residual(const struct schedule *s, uint8_t backlog);
 /* Does a site book what it forgets (outer_state_options.forgets)? */
 bool schedule_forgets(const struct schedule *s, float error_feedback_decay);
 /* backlog: manifest_backlog of the parent manifest; 0 in round 0. Members: outer_state_codec. */

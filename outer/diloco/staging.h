@@ -15,7 +15,7 @@
  * That is 24 bytes, and what is compressed anyway; never the local
  * parameters, delta, z, the mean or what a payload decodes to. Theta stays in its slot from the
  * delta to the outer step, and from there the local parameters take it (staging_keep), so it goes
- * in once, with one fragment not at all after the first round; a lane that was away for a call may
+ * in once, with one fragment not at all after the first round; a slot that was in a call may
  * have to bring it once more. Beside that: a round that left this site out, 4 in and 4 out (the
  * residual gets back what was sent); outer.eager, 8 in and 8 out (the others' part and the start,
  * which is durable first). Outside rounds: a look at the outer parameters (train.eval_every) parks
@@ -23,11 +23,11 @@
  *
  * At 55 GB/s (PCIe 5.0 x16) 24 bytes for each of 124 M parameters are 54 ms in a round of a hundred
  * steps of 0.4 s, and SHA-256 of what goes out takes twenty times that on one core: the copies of a
- * lane run beside training's kernels, on a stream of their own, but not beside their own
+ * slot run beside training's kernels, on a stream of their own, but not beside their own
  * arithmetic; a second set of slots would hide some 25 ms of a round for 12 bytes per parameter of
  * GPU memory.
  *
- * The slots are whoever's works on the replica: inside the site's gate, from any of its threads.
+ * The slots belong to the thread that holds the site's mutex.
  * What they hold is good until then; over a call to the aggregator nothing is counted on but
  * staging_in's looking.
  */
@@ -68,7 +68,7 @@ float *staging_take(struct staging *s, enum staging_slot slot, float *to, const 
 /* What was written at `from` to the array that staging_at was asked for; waits for it. */
 void staging_out(struct staging *s, float *host, const float *from, size_t count);
 /* The slot holds the values of this array: until the slot is asked for otherwise, or
- * staging_forget, which whoever changes the array calls. */
+ * staging_forget, which the code that changes the array calls. */
 void staging_keep(struct staging *s, enum staging_slot slot, const float *host);
 const float *staging_kept(const struct staging *s, enum staging_slot slot,
                           const float *host); /* NULL: no */

@@ -5,7 +5,7 @@
 #include "kernels/base/rng.h"
 
 /* Messages and manifests lie on the stack: 400 KiB at the deepest with the largest roster, more
- * under sanitizers; pages that nobody touches cost nothing. */
+ * under sanitizers; pages that are never touched cost nothing. */
 enum { STACK_BYTES = 2 << 20, BUCKETS = 4096 };
 
 struct sim_task {

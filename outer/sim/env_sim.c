@@ -1,4 +1,5 @@
 #include "outer/sim/env_sim.h"
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -487,11 +488,11 @@ static void lose(struct env_sim *w, struct env_sim_file *f)
 static struct env_sim_file *current_state(const struct env_sim *w)
 {
     struct env_sim_file *newest = NULL;
-    unsigned long long round, most = 0;
+    uint64_t round, most = 0;
     for (struct env_sim_file *f = w->files; f; f = f->next) {
         int end = 0;
-        if (sscanf(f->path, "frag/0/%20llu/state%n", &round, &end) != 1 || !end || f->path[end] ||
-            round <= most)
+        if (sscanf(f->path, "frag/0/%20" SCNu64 "/state%n", &round, &end) != 1 || !end ||
+            f->path[end] || round <= most)
             continue;
         most = round;
         newest = f;

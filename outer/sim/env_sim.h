@@ -5,7 +5,7 @@
  * new, an append is torn, a file that arrives in pieces keeps any mixture of what was not synced, a
  * tree is half removed. From that moment the process is dead: nothing it still does has an effect,
  * every call fails, and it unwinds; then env_sim_restart. A thread is one more task of the clock;
- * gates work in a dead process too, so that its threads can end.
+ * mutexes work in a dead process too, so that its threads can end.
  */
 #include "outer/sim/clock_sim.h"
 #include "outer/store/env.h"
@@ -26,7 +26,7 @@ struct env_sim {
     bool
         gives_way; /* its operations may take time: a site; never code that holds the link's lock */
     struct env_sim_file *files;
-    struct arena threads; /* and gates, of all its processes */
+    struct arena threads; /* and mutexes, of all its processes */
     uint64_t random_seed, random_drawn;
     /* After every whole file written, durable, also in the last moment of a process. */
     void (*wrote)(void *self, struct env_sim *w, const char *path, const uint8_t *data, size_t n);

@@ -174,7 +174,7 @@ static void pipe_transfer(struct link_line *l, struct link_line_pipe *p, double 
             sim_sleep(c, UINT64_MAX, &flow);
         pipe_go_on(p, now_s(l));
     }
-    ASSERT(p->first == &flow); /* whoever is before us in the list was done before us */
+    ASSERT(p->first == &flow); /* the flow before this one in the list was done before it */
     p->first = flow.next;
     p->flows--;
     sim_kick(c, p->first);
@@ -292,7 +292,7 @@ static double real_bytes(const struct link_line *l, const struct wire_fetch *m, 
     size_t elements = l->hub->elements[m->fragment];
     if (m->what == WIRE_SNAPSHOT)
         return (double)size / DEV_BLOCK * (double)elements;
-    ASSERT(c); /* nobody fetches an aggregate before he has its manifest */
+    ASSERT(c); /* an aggregate is fetched after its manifest is known */
     return (double)c->aggregate_max(c, elements, l->committed[m->fragment].payloads);
 }
 

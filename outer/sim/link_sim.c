@@ -28,7 +28,7 @@ static bool serving(struct link_sim_server *s, uint64_t generation)
     return s->up && !s->stopped && !s->env->dead && s->generation == generation;
 }
 
-/* After every call; then whoever is held asks again, and the process's own task looks at wake_ms.
+/* After every call; then every held call asks again, and the process's own task looks at wake_ms.
  */
 void link_sim_work(struct link_sim_server *s)
 {
@@ -127,7 +127,7 @@ static bool stream_finish(struct link_sim_server *s, uint64_t generation, void *
     return true;
 }
 
-/* A chunk's bytes likewise. */
+/* A chunk's bytes: the same faults as those of a call. */
 static bool stream_chunk(struct link_sim_server *s, uint64_t generation, void *upload, uint64_t at,
                          const uint8_t *data, size_t n, struct wire_answer *answer)
 {

@@ -6,22 +6,22 @@
 #include "outer/aggregator/aggregator.h"
 #include "outer/site/site.h"
 
-enum { TIMED = 8, CAST_MAX = 4, PEER_MAX = 64 };
+enum { TIMED = 8, BENCH_SITES_MAX = 4, PEER_MAX = 64 };
 static const char run_name[] = "probe";
-static const char *const roster[CAST_MAX] = {"a", "b", "c", "d"};
+static const char *const roster[BENCH_SITES_MAX] = {"a", "b", "c", "d"};
 
-struct play {
+struct bench {
     struct link link; /* the site's; first */
     const struct round_bench *r;
-    struct env *site_world, *aggregator_world;
-    struct outer_state site_member, aggregator_member;
+    struct env *site_env, *aggregator_env;
+    struct outer_state site_state, aggregator_state;
     struct site *site;
     struct aggregator *aggregator;
     struct link_service service;
     struct schedule schedule;
     struct arena perm;
     unsigned sites; /* the first of them is there */
-    char peer[CAST_MAX][PEER_MAX];
+    char peer[BENCH_SITES_MAX][PEER_MAX];
     uint8_t *sum;   /* room for an aggregate of all */
     double since_s; /* when the site's work of the moment began */
     double encode_s, apply_s, accept_s, commit_s, sum_s; /* of the round */
@@ -34,7 +34,7 @@ static double now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static void work(struct play *p)
+static void work(struct bench *p)
 {
     bool stop;
     (void)p->service.work(p->service.self, &stop);
@@ -42,10 +42,10 @@ static void work(struct play *p)
 
 /* ---- the link: every call is the aggregator's own function ---- */
 
-static enum err play_hello(struct link *l, const struct wire_hello *m,
-                           struct wire_hello_answer *answer)
+static enum err bench_hello(struct link *l, const struct wire_hello *m,
+                            struct wire_hello_answer *answer)
 {
-    struct play *p = (struct play *)l;
+    struct bench *p = (struct bench *)l;
     for (unsigned i = p->sites; i-- > 0;) { /* the one that is there last: the answer is its own */
         struct wire_hello as = *m;
         snprintf(as.head.site, sizeof as.head.site, "%s", roster[i]);
@@ -56,11 +56,12 @@ static enum err play_hello(struct link *l, const struct wire_hello *m,
 }
 
 /* What contributions add to the time of a commit: their bytes are verified and summed there. */
-static enum err sum_alone(struct play *p, const struct wire_contribution *m, const uint8_t *payload)
+static enum err sum_alone(struct bench *p, const struct wire_contribution *m,
+                          const uint8_t *payload)
 {
     const struct codec *c = codec_get((enum codec_kind)m->codec);
     const struct codec_payload one = {payload, m->payload_bytes},
-                               all[CAST_MAX] = {one, one, one, one};
+                               all[BENCH_SITES_MAX] = {one, one, one, one};
     size_t size, elements = p->r->exchange->fragments.f[m->fragment].elements;
     double begin = now_s();
     for (unsigned i = 0; i < p->sites; i++) {
@@ -68,19 +69,19 @@ static enum err sum_alone(struct play *p, const struct wire_contribution *m, con
         if (!digest_equal(&d, &m->payload))
             return err_set(ERR_INTERNAL, "a contribution is not the bytes of its digest");
     }
-    TRY(c->aggregate(c, &(struct codec_call){.work = p->site_member.work, .count = elements},
-                     p->sum, &size, all, p->sites));
+    TRY(c->aggregate(c, &(struct codec_call){.work = p->site_state.work, .count = elements}, p->sum,
+                     &size, all, p->sites));
     p->sum_s = now_s() - begin;
     return ERR_OK;
 }
 
-/* A run waits until there is room; nobody makes room for a rehearsal. */
+/* A run waits until there is room; nothing makes room for a benchmark. */
 static enum err room_for(const struct wire_answer *answer)
 {
     return answer->outcome == ROUND_FULL ? err_set(ERR_FULL, "%s", answer->text) : ERR_OK;
 }
 
-static enum err contribute_as(struct play *p, unsigned i, const struct wire_contribution *m,
+static enum err contribute_as(struct bench *p, unsigned i, const struct wire_contribution *m,
                               const uint8_t *payload, struct wire_answer *answer)
 {
     struct wire_contribution as = *m;
@@ -103,10 +104,10 @@ static enum err contribute_as(struct play *p, unsigned i, const struct wire_cont
     return e == ERR_OK ? room_for(answer) : e;
 }
 
-static enum err play_contribute(struct link *l, const struct wire_contribution *m,
-                                const uint8_t *payload, struct wire_answer *answer)
+static enum err bench_contribute(struct link *l, const struct wire_contribution *m,
+                                 const uint8_t *payload, struct wire_answer *answer)
 {
-    struct play *p = (struct play *)l;
+    struct bench *p = (struct bench *)l;
     p->encode_s = now_s() - p->since_s;
     for (unsigned i = p->sites; i-- > 0;)
         TRY(contribute_as(p, i, m, payload, answer));
@@ -119,10 +120,10 @@ static enum err play_contribute(struct link *l, const struct wire_contribution *
     return ERR_OK;
 }
 
-static enum err play_poll(struct link *l, const struct wire_poll *m, uint32_t hold_ms,
-                          struct wire_poll_answer *answer)
+static enum err bench_poll(struct link *l, const struct wire_poll *m, uint32_t hold_ms,
+                           struct wire_poll_answer *answer)
 {
-    struct play *p = (struct play *)l;
+    struct bench *p = (struct bench *)l;
     (void)hold_ms;
     p->service.poll(p->service.self, p->peer[0], m, answer);
     if (answer->answer.outcome ==
@@ -132,10 +133,10 @@ static enum err play_poll(struct link *l, const struct wire_poll *m, uint32_t ho
     return ERR_OK;
 }
 
-static enum err play_fetch(struct link *l, const struct wire_fetch *m, uint8_t *out,
-                           size_t size_bytes, struct wire_answer *answer)
+static enum err bench_fetch(struct link *l, const struct wire_fetch *m, uint8_t *out,
+                            size_t size_bytes, struct wire_answer *answer)
 {
-    struct play *p = (struct play *)l;
+    struct bench *p = (struct bench *)l;
     const uint8_t *data;
     size_t size;
     void *source;
@@ -150,44 +151,45 @@ static enum err play_fetch(struct link *l, const struct wire_fetch *m, uint8_t *
                               : err_set(ERR_PROTO, "%zu bytes, %zu expected", size, size_bytes);
 }
 
-static enum err play_report(struct link *l, const struct wire_report *m, struct wire_answer *answer)
+static enum err bench_report(struct link *l, const struct wire_report *m,
+                             struct wire_answer *answer)
 {
-    struct play *p = (struct play *)l;
+    struct bench *p = (struct bench *)l;
     p->service.report(p->service.self, p->peer[0], m, answer);
     work(p);
     return ERR_OK;
 }
 
-static enum err play_leave(struct link *l, const struct wire_leave *m, struct wire_answer *answer)
+static enum err bench_leave(struct link *l, const struct wire_leave *m, struct wire_answer *answer)
 {
-    struct play *p = (struct play *)l;
+    struct bench *p = (struct bench *)l;
     p->service.leave(p->service.self, p->peer[0], m, answer);
     return ERR_OK;
 }
 
-static void play_counters(struct link *l, struct link_counters *out)
+static void bench_counters(struct link *l, struct link_counters *out)
 {
     (void)l;
     *out = (struct link_counters){0};
 }
 
-static void play_close(struct link *l)
+static void bench_close(struct link *l)
 {
     (void)l; /* the caller's */
 }
 
 static const struct link_ops ops = {
-    .hello = play_hello,
-    .contribute = play_contribute,
-    .poll = play_poll,
-    .fetch = play_fetch,
-    .report = play_report,
-    .leave = play_leave,
-    .counters = play_counters,
-    .close = play_close,
+    .hello = bench_hello,
+    .contribute = bench_contribute,
+    .poll = bench_poll,
+    .fetch = bench_fetch,
+    .report = bench_report,
+    .leave = bench_leave,
+    .counters = bench_counters,
+    .close = bench_close,
 };
 
-/* ---- the play ---- */
+/* ---- the benchmark ---- */
 
 static unsigned largest(const struct fragments *f)
 {
@@ -197,14 +199,14 @@ static unsigned largest(const struct fragments *f)
     return most;
 }
 
-static enum err open_world(struct play *p, struct env **w, const char *name)
+static enum err open_env(struct bench *p, struct env **w, const char *name)
 {
     char *path = arena_printf(&p->perm, "%s/%s", p->r->directory, name);
     TRY_ALLOC(path);
     return env_posix_open(w, path);
 }
 
-static enum err open_all(struct play *p)
+static enum err open_all(struct bench *p)
 {
     const struct round_bench *r = p->r;
     const struct sync_config *x = r->exchange;
@@ -233,35 +235,35 @@ static enum err open_all(struct play *p)
     float *initial = arena_array(&p->perm, r->table->elements, sizeof *initial);
     TRY_ALLOC(initial);
     table_init(r->table, r->seed, initial);
-    TRY(open_world(p, &p->aggregator_world, "aggregator"));
-    TRY(outer_state_open(&p->aggregator_member, p->aggregator_world, r->dev, &ao_state, &p->perm));
-    TRY(outer_state_begin(&p->aggregator_member, initial));
-    TRY(aggregator_open(&p->aggregator, p->aggregator_world, &p->aggregator_member, &ao, &p->perm));
+    TRY(open_env(p, &p->aggregator_env, "aggregator"));
+    TRY(outer_state_open(&p->aggregator_state, p->aggregator_env, r->dev, &ao_state, &p->perm));
+    TRY(outer_state_begin(&p->aggregator_state, initial));
+    TRY(aggregator_open(&p->aggregator, p->aggregator_env, &p->aggregator_state, &ao, &p->perm));
     p->service = aggregator_service(p->aggregator);
-    TRY(open_world(p, &p->site_world, "site"));
-    TRY(outer_state_open(&p->site_member, p->site_world, r->dev, &so_state, &p->perm));
-    TRY(site_open(&p->site, p->site_world, &p->link, &p->site_member, &so, &p->perm));
+    TRY(open_env(p, &p->site_env, "site"));
+    TRY(outer_state_open(&p->site_state, p->site_env, r->dev, &so_state, &p->perm));
+    TRY(site_open(&p->site, p->site_env, &p->link, &p->site_state, &so, &p->perm));
     return site_start(p->site, initial);
 }
 
-static void close_all(struct play *p)
+static void close_all(struct bench *p)
 {
     site_close(p->site);
     if (p->aggregator)
         aggregator_close(p->aggregator);
-    outer_state_close(&p->site_member);
-    outer_state_close(&p->aggregator_member);
-    if (p->site_world)
-        env_posix_close(p->site_world);
-    if (p->aggregator_world)
-        env_posix_close(p->aggregator_world);
+    outer_state_close(&p->site_state);
+    outer_state_close(&p->aggregator_state);
+    if (p->site_env)
+        env_posix_close(p->site_env);
+    if (p->aggregator_env)
+        env_posix_close(p->aggregator_env);
     arena_free(&p->perm);
 }
 
-static enum err one_round(struct play *p, unsigned f, uint64_t round)
+static enum err one_round(struct bench *p, unsigned f, uint64_t round)
 {
     size_t n = p->r->exchange->fragments.f[f].elements;
-    const float *theta = p->site_member.state[f].theta;
+    const float *theta = p->site_state.state[f].theta;
     struct site_completion done;
     float *local;
     TRY(site_acquire(p->site, f, &local));
@@ -276,7 +278,7 @@ static enum err one_round(struct play *p, unsigned f, uint64_t round)
     return site_prune(p->site, f, round + 1);
 }
 
-static enum err play(struct play *p, struct exchange_cost *out)
+static enum err bench_rounds(struct bench *p, struct exchange_cost *out)
 {
     struct exchange_cost all = {0};
     unsigned f = largest(&p->r->exchange->fragments);
@@ -304,9 +306,9 @@ static enum err play(struct play *p, struct exchange_cost *out)
 
 enum err round_bench_measure(const struct round_bench *r, struct exchange_cost *out)
 {
-    struct play p = {
+    struct bench p = {
         .link = {&ops}, .r = r, .schedule = r->exchange->schedule, .perm = dev_arena(r->dev)};
-    p.sites = r->sites < CAST_MAX ? r->sites : CAST_MAX;
+    p.sites = r->sites < BENCH_SITES_MAX ? r->sites : BENCH_SITES_MAX;
     for (unsigned i = 0; i < p.sites; i++)
         snprintf(p.peer[i], PEER_MAX, "atoll://%s/site/%s", run_name, roster[i]);
     if (p.schedule.full_precision_rounds > 3) /* those are not timed */
@@ -318,7 +320,7 @@ enum err round_bench_measure(const struct round_bench *r, struct exchange_cost *
         p.schedule.beat[0].every * ((int64_t)p.schedule.full_precision_rounds + TIMED + 2);
     enum err e = open_all(&p);
     if (e == ERR_OK)
-        e = play(&p, out);
+        e = bench_rounds(&p, out);
     close_all(&p);
     return e;
 }

@@ -1,4 +1,5 @@
 #include "outer/sim/sim.h"
+#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -311,7 +312,7 @@ static void killer_task(void *self)
     struct sim *s = self;
     for (;;) {
         sim_sleep(&s->clock, s->clock.now_ms + 1 + sim_below(&s->clock, 40000), NULL);
-        if (s->clock.now_ms >= s->heal_ms || s->finished)
+        if (s->clock.now_ms >= s->calm_ms || s->finished)
             return;
         uint64_t victim = sim_below(&s->clock, s->o.sites + 1);
         struct env_sim *w = victim < s->o.sites ? &s->node[victim].env : &s->disk;
@@ -333,10 +334,10 @@ static void absence_task(void *self)
     sim_kick(&n->sim->clock, &n->env);
 }
 
-static void heal_task(void *self)
+static void calm_task(void *self)
 {
     struct sim *s = self;
-    sim_sleep(&s->clock, s->heal_ms, NULL);
+    sim_sleep(&s->clock, s->calm_ms, NULL);
     s->disk_faults = (struct env_sim_faults){0};
     for (unsigned i = 0; i < s->o.sites; i++) {
         s->node[i].disk = (struct env_sim_faults){0};
@@ -347,8 +348,7 @@ static void heal_task(void *self)
         sim_sleep(&s->clock, s->clock.now_ms + 5000, NULL);
         uint64_t gap = s->clock.now_ms - s->progress_ms;
         if (gap > SIM_GAP_MAX_MS)
-            sim_violate(s, "no commit for %llu s after the last fault",
-                        (unsigned long long)gap / 1000);
+            sim_violate(s, "no commit for %" PRIu64 " s after the last fault", gap / 1000);
     }
 }
 
@@ -364,7 +364,7 @@ static struct env_sim_faults disk_draw(struct sim *s)
                                .slow = intensity(s, 0.1),
                                .rot = intensity(s, 0.3)};
     if (sim_chance(&s->clock, 0.3)) {
-        f.full_from_ms = sim_below(&s->clock, s->heal_ms);
+        f.full_from_ms = sim_below(&s->clock, s->calm_ms);
         f.full_until_ms = f.full_from_ms + sim_below(&s->clock, 20000);
     }
     return f;
@@ -378,7 +378,7 @@ static struct link_sim_faults net_draw(struct sim *s)
                                 .cut = intensity(s, 0.2),
                                 .delay_ms = 1 + sim_below(&s->clock, 400)};
     if (sim_chance(&s->clock, 0.4)) {
-        f.part_from_ms = sim_below(&s->clock, s->heal_ms);
+        f.part_from_ms = sim_below(&s->clock, s->calm_ms);
         f.part_until_ms = f.part_from_ms + sim_below(&s->clock, 60000);
     }
     return f;
@@ -386,7 +386,7 @@ static struct link_sim_faults net_draw(struct sim *s)
 
 static void faults_draw(struct sim *s)
 {
-    s->heal_ms = 20000 + sim_below(&s->clock, 100000);
+    s->calm_ms = 20000 + sim_below(&s->clock, 100000);
     s->disk_faults = disk_draw(s);
     s->disk.faults = &s->disk_faults;
     for (unsigned i = 0; i < s->o.sites; i++) {
@@ -396,17 +396,17 @@ static void faults_draw(struct sim *s)
         n->env.faults = &n->disk;
     }
     if (s->o.late)
-        s->node[s->o.sites - 1].start_ms = sim_below(&s->clock, s->heal_ms);
+        s->node[s->o.sites - 1].start_ms = sim_below(&s->clock, s->calm_ms);
     if (s->o.absent) {
         s->node[0].away_from_ms = 1 + sim_below(&s->clock, 20000);
-        s->node[0].away_until_ms = s->node[0].away_from_ms + sim_below(&s->clock, 3 * s->heal_ms);
-        if (s->heal_ms < s->node[0].away_until_ms)
-            s->heal_ms = s->node[0].away_until_ms;
+        s->node[0].away_until_ms = s->node[0].away_from_ms + sim_below(&s->clock, 3 * s->calm_ms);
+        if (s->calm_ms < s->node[0].away_until_ms)
+            s->calm_ms = s->node[0].away_until_ms;
         sim_start(&s->clock, absence_task, &s->node[0]);
     }
     if (sim_chance(&s->clock, 0.7))
         sim_start(&s->clock, killer_task, s);
-    sim_start(&s->clock, heal_task, s);
+    sim_start(&s->clock, calm_task, s);
 }
 
 /* ---- a run ---- */
@@ -461,8 +461,7 @@ static enum err sim_make(struct sim *s)
         s->first[f] = s->first[f - 1] + s->fragments.f[f - 1].elements;
     for (unsigned f = 0; f < s->o.fragments; f++)
         ASSERT(schedule_rounds(&s->schedule, f) <= SIM_ROUNDS_MAX);
-    snprintf(s->canonical, sizeof s->canonical, "run.name=sim\nrun.seed=%llu\n",
-             (unsigned long long)s->o.seed);
+    snprintf(s->canonical, sizeof s->canonical, "run.name=sim\nrun.seed=%" PRIu64 "\n", s->o.seed);
     env_sim_open(&s->disk, &s->clock, "aggregator", s->o.seed * 31 + 30);
     for (unsigned i = 0; i < s->o.sites; i++)
         TRY(node_make(s, i));

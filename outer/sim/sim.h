@@ -3,7 +3,7 @@
 /* The whole outer loop in one thread and virtual time: the production site, aggregator, core,
  * journal, member and codecs on a simulated link, disk and clock, with a toy trainer inside each
  * site. One 64-bit seed draws configuration, intensities of faults and every single fault; chaos
- * first, then it heals, then the run must end.
+ * first, then the faults end, then the run must end.
  *
  * Checked while it runs (docs/protocol.md 4): I3 and I4 exactly (integers), I5 parent chain, I6 no
  * receipt without durable payload and record, nothing sent that is not stored, I7 one payload per

@@ -1,6 +1,7 @@
 /* What must hold in every run (docs/protocol.md 4), from the outside: messages as
  * they pass, files as they lie on the simulated disks.
  */
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -50,7 +51,7 @@ static float *decoded(struct sim *s, unsigned f, uint64_t round, struct codec_pa
             ERR_OK ||
         c->decode(c, &(struct codec_call){.work = s->work, .grid = grid, .count = n}, values,
                   payload.data, payload.size_bytes) != ERR_OK)
-        sim_violate(s, "a payload of round %llu does not decode", (unsigned long long)round);
+        sim_violate(s, "a payload of round %" PRIu64 " does not decode", round);
     return values;
 }
 
@@ -64,7 +65,7 @@ static const float *base_of(struct sim_node *n, unsigned f, uint64_t round)
     size_t size;
     if (n->sim->schedule.eager) /* what its trainer really began at */
         return n->base + n->sim->first[f];
-    snprintf(path, sizeof path, "frag/%u/%llu/state", f, (unsigned long long)base);
+    snprintf(path, sizeof path, "frag/%u/%" PRIu64 "/state", f, base);
     const uint8_t *kept = base < round ? env_sim_look(&n->env, path, &size) : NULL;
     return kept ? (const float *)(const void *)(kept + head_bytes(kept))
                 : n->replica.state[f].theta;
@@ -97,8 +98,8 @@ static void book_trained(struct sim_node *n, unsigned f, uint64_t round, const u
         }
         double delta = (double)n->weight * ((double)base[i] - (double)local[i]);
         if (fabs(ldexp((double)trained, -FIXED_BITS) - delta) > 1e-6)
-            sim_violate(s, "site %s round %llu element %zu: trained %g, booked %g", n->name,
-                        (unsigned long long)round, i, delta, ldexp((double)trained, -FIXED_BITS));
+            sim_violate(s, "site %s round %" PRIu64 " element %zu: trained %g, booked %g", n->name,
+                        round, i, delta, ldexp((double)trained, -FIXED_BITS));
         n->trained[s->first[f] + i] += trained;
     }
     arena_free(&a);
@@ -108,12 +109,12 @@ void sim_wrote(void *self, struct env_sim *w, const char *path, const uint8_t *d
 {
     struct sim_node *node = self;
     unsigned f;
-    unsigned long long round;
+    uint64_t round;
     (void)w;
-    if (sscanf(path, "outbox/%u/%20llu", &f, &round) != 2)
+    if (sscanf(path, "outbox/%u/%20" SCNu64, &f, &round) != 2)
         return;
     if (node->made[f][round])
-        sim_violate(node->sim, "site %s made a second contribution to fragment %u round %llu",
+        sim_violate(node->sim, "site %s made a second contribution to fragment %u round %" PRIu64,
                     node->name, f, round);
     else
         book_trained(node, f, round, data, n);
@@ -150,7 +151,7 @@ static void saw_offered(void *self, const struct wire_contribution *m, const uin
     struct codec_payload *first = &n->payload[m->fragment][m->round];
     char path[64];
     size_t size;
-    snprintf(path, sizeof path, "outbox/%u/%llu", m->fragment, (unsigned long long)m->round);
+    snprintf(path, sizeof path, "outbox/%u/%" PRIu64, m->fragment, m->round);
     if (n->liar)
         return;
     const uint8_t *stored = env_sim_look(&n->env, path, &size);
@@ -159,8 +160,8 @@ static void saw_offered(void *self, const struct wire_contribution *m, const uin
         sim_violate(s, "site %s sends what it has not stored", n->name);
     if (first->data &&
         (first->size_bytes != m->payload_bytes || memcmp(first->data, payload, m->payload_bytes)))
-        sim_violate(s, "site %s sends other bytes for fragment %u round %llu", n->name, m->fragment,
-                    (unsigned long long)m->round);
+        sim_violate(s, "site %s sends other bytes for fragment %u round %" PRIu64, n->name,
+                    m->fragment, m->round);
     if (first->data)
         return;
     uint8_t *copy = arena_alloc(&s->arena, m->payload_bytes);
@@ -178,8 +179,8 @@ static void saw_answered(void *self, const struct wire_contribution *m, const st
     if (a->outcome != ROUND_RECEIPT)
         return;
     digest_hex(&m->payload, hex);
-    snprintf(path, sizeof path, "spool/%u/%llu/%s.%s", m->fragment, (unsigned long long)m->round,
-             m->head.site, hex);
+    snprintf(path, sizeof path, "spool/%u/%" PRIu64 "/%s.%s", m->fragment, m->round, m->head.site,
+             hex);
     const uint8_t *spool = env_sim_look(&s->disk, path, &size);
     struct digest d = digest_of(spool, size);
     if (!spool || !digest_equal(&d, &m->payload))
@@ -221,8 +222,9 @@ static void check_sum(struct sim *s, unsigned f, struct sim_commit *c)
     if (codec->aggregate(codec, &(struct codec_call){.work = s->work, .count = n}, sum, &size,
                          payloads, k) != ERR_OK ||
         size != m->aggregate_bytes || memcmp(sum, c->aggregate, size))
-        sim_violate(s, "fragment %u round %llu: the aggregate is not the sum of the contributions",
-                    f, (unsigned long long)m->round);
+        sim_violate(
+            s, "fragment %u round %" PRIu64 ": the aggregate is not the sum of the contributions",
+            f, m->round);
     arena_free(&a);
 }
 
@@ -287,8 +289,7 @@ static void book_included(struct sim *s, unsigned f, const struct manifest *m,
     if (c->mean(c, &(struct codec_call){.work = s->work, .grid = grid, .count = n}, mean, next,
                 &(struct codec_aggregate){s->commits[f][m->round].aggregate, m->aggregate_bytes,
                                           payloads, manifest_weight(m)}) != ERR_OK)
-        sim_violate(s, "fragment %u round %llu: the aggregate does not decode", f,
-                    (unsigned long long)m->round);
+        sim_violate(s, "fragment %u round %" PRIu64 ": the aggregate does not decode", f, m->round);
     bool whole = s->r->residuals_lost == s->lost_seen;
     for (size_t i = 0; whole && i < n && !s->clock.halted; i++) {
         sum[i] += held(s, before, i) - held(s, after, i);
@@ -296,8 +297,8 @@ static void book_included(struct sim *s, unsigned f, const struct manifest *m,
         double tolerance = c->summable ? 0 : 1e-6; /* gathered: f32 additions in site order */
         float once = (float)((float)exact / manifest_weight(m)); /* one rounding, of the division */
         if (fabs(got - (double)once) > tolerance)
-            sim_violate(s, "fragment %u round %llu element %zu: mean %g, exactly %g", f,
-                        (unsigned long long)m->round, i, got, (double)once);
+            sim_violate(s, "fragment %u round %" PRIu64 " element %zu: mean %g, exactly %g", f,
+                        m->round, i, got, (double)once);
     }
     arena_free(&a);
 }
@@ -307,10 +308,10 @@ static void check_manifest(struct sim *s, unsigned f, const struct manifest *m)
     uint64_t t = m->round;
     struct digest parent = t ? manifest_digest(&s->commits[f][t - 1].manifest) : (struct digest){0};
     if (!digest_equal(&parent, &m->parent)) /* I5 */
-        sim_violate(s, "fragment %u round %llu: other parent", f, (unsigned long long)t);
+        sim_violate(s, "fragment %u round %" PRIu64 ": other parent", f, t);
     if (manifest_included(m) < (s->o.strict ? s->o.sites : s->o.sites / 2 + 1))
-        sim_violate(s, "fragment %u round %llu: %u of %u sites", f, (unsigned long long)t,
-                    manifest_included(m), s->o.sites);
+        sim_violate(s, "fragment %u round %" PRIu64 ": %u of %u sites", f, t, manifest_included(m),
+                    s->o.sites);
     for (unsigned i = 0; i < m->site_count; i++) {
         const struct sim_node *n = &s->node[i];
         s->r->excluded += !m->sites[i].included;
@@ -319,11 +320,13 @@ static void check_manifest(struct sim *s, unsigned f, const struct manifest *m)
         const struct codec_payload *sent = &n->payload[f][t];
         struct digest d = sent->data ? digest_of(sent->data, sent->size_bytes) : (struct digest){0};
         if (!digest_equal(&d, &m->sites[i].payload))
-            sim_violate(s, "fragment %u round %llu: site %s included with bytes it never sent", f,
-                        (unsigned long long)t, n->name);
+            sim_violate(s,
+                        "fragment %u round %" PRIu64 ": site %s included with bytes it never sent",
+                        f, t, n->name);
         if (n->hello_epoch < m->epoch) /* docs/protocol.md 3.3 */
-            sim_violate(s, "fragment %u round %llu: site %s counted without hello in epoch %llu", f,
-                        (unsigned long long)t, n->name, (unsigned long long)m->epoch);
+            sim_violate(
+                s, "fragment %u round %" PRIu64 ": site %s counted without hello in epoch %" PRIu64,
+                f, t, n->name, m->epoch);
     }
 }
 
@@ -332,7 +335,7 @@ static const uint8_t *kept(struct sim *s, unsigned f, uint64_t round, const char
                            size_t *size)
 {
     char path[64];
-    snprintf(path, sizeof path, "frag/%u/%llu/%s", f, (unsigned long long)round, name);
+    snprintf(path, sizeof path, "frag/%u/%" PRIu64 "/%s", f, round, name);
     const uint8_t *data = env_sim_look(&s->disk, path, size);
     if (!data)
         sim_violate(s, "%s is gone", path);
@@ -354,8 +357,7 @@ static void commit_seen(struct sim *s, unsigned f)
                      to = state_of(s, f, after, after_size);
     if (!manifest_decode(&c->manifest, manifest + head_bytes(manifest),
                          size - head_bytes(manifest))) {
-        sim_violate(s, "fragment %u round %llu: the manifest does not decode", f,
-                    (unsigned long long)t);
+        sim_violate(s, "fragment %u round %" PRIu64 ": the manifest does not decode", f, t);
         return;
     }
     c->aggregate = arena_alloc(&s->arena, aggregate_size);
@@ -372,7 +374,7 @@ static void commit_seen(struct sim *s, unsigned f)
     if (!s->clock.halted)
         book_included(s, f, &c->manifest, &from, &to);
     uint64_t since = s->clock.now_ms - s->progress_ms;
-    if (s->clock.now_ms > s->heal_ms && since > s->r->gap_ms)
+    if (s->clock.now_ms > s->calm_ms && since > s->r->gap_ms)
         s->r->gap_ms = since;
     s->progress_ms = s->clock.now_ms;
 }
@@ -474,8 +476,7 @@ void sim_check_end(struct sim *s)
     outer_state_close(&m);
     for (unsigned f = 0; f < s->o.fragments; f++)
         if (s->committed[f] != schedule_rounds(&s->schedule, f))
-            sim_violate(s, "fragment %u ended after %llu rounds", f,
-                        (unsigned long long)s->committed[f]);
+            sim_violate(s, "fragment %u ended after %" PRIu64 " rounds", f, s->committed[f]);
     for (unsigned i = 0; i < s->o.sites && !s->clock.halted; i++) {
         if (s->node[i].liar || !disk_load(s, &s->node[i].env, true, &m, &a))
             continue;

@@ -2,6 +2,7 @@
  * training makes, one after the other, at every round it finds. None may get a receipt, none may
  * stop the others (docs/protocol.md 3.10).
  */
+#include <inttypes.h>
 #include <float.h>
 #include <stdio.h>
 #include <string.h>
@@ -90,8 +91,8 @@ static void liar_contribute(struct sim_node *n, struct sim_liar *l, unsigned f, 
     if (payload && n->link.link.ops->contribute(&n->link.link, &m, payload, &answer) == ERR_OK) {
         s->r->lies_refused += answer.outcome == ROUND_INVALID;
         if (answer.outcome == ROUND_RECEIPT)
-            sim_violate(s, "lie %d of site %s has a receipt for fragment %u round %llu", (int)lie,
-                        n->name, f, (unsigned long long)m.round);
+            sim_violate(s, "lie %d of site %s has a receipt for fragment %u round %" PRIu64,
+                        (int)lie, n->name, f, m.round);
     }
     arena_free(&a);
 }

@@ -75,7 +75,7 @@ struct sim {
     struct outer_state replica; /* its process's */
     struct link_sim_server server;
     struct link_sim_watch watch;
-    uint64_t heal_ms, progress_ms, first_done_ms;
+    uint64_t calm_ms, progress_ms, first_done_ms;
     bool finished;
     struct sim_commit commits[SIM_FRAGMENTS_MAX][SIM_ROUNDS_MAX];
     uint64_t committed[SIM_FRAGMENTS_MAX];

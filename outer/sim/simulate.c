@@ -19,7 +19,7 @@ struct node { /* a site */
     unsigned index;
     struct env_sim env;
     struct link_line_end end;
-    struct link_line *line; /* [keepers] */
+    struct link_line *line; /* [aggregators] */
     struct link *link;      /* to all aggregators */
     struct outer_state replica;
     struct site *site;
@@ -33,7 +33,7 @@ struct node { /* a site */
     double rounded_s;                      /* when the last round was merged */
     bool started;
 };
-struct keeper { /* an aggregator */
+struct aggregator_node { /* an aggregator */
     struct simulate_run *run;
     unsigned index;
     struct link_sim_server server;
@@ -51,15 +51,15 @@ struct simulate_run {
     const char *names[ROUND_SITES_MAX];
     struct dev *cpu;
     struct clock_sim clock;
-    struct keeper *keeper;
-    unsigned keepers;
+    struct aggregator_node *aggregator;
+    unsigned aggregators;
     struct node *node;
     unsigned left; /* sites that have not ended */
     enum err e;
     char why[512];
 };
 
-static void failed(struct simulate_run *s, enum err e)
+static void run_failed(struct simulate_run *s, enum err e)
 {
     if (s->e == ERR_OK) {
         s->e = e;
@@ -85,7 +85,7 @@ static struct outer_state_options outer_state_settings(const struct simulate_run
 
 /* What training made of a block: something else at every site and step, so that no delta is zero.
  */
-static void train(struct node *n, unsigned f, float *local)
+static void block_train(struct node *n, unsigned f, float *local)
 {
     const float *theta = n->replica.state[f].theta;
     for (unsigned i = 0; i < DEV_BLOCK; i++)
@@ -149,7 +149,7 @@ static enum err submit(struct node *n, const struct stepper_action *a)
 {
     float *local;
     TRY(site_acquire(n->site, a->fragment, &local));
-    train(n, a->fragment, local);
+    block_train(n, a->fragment, local);
     site_submit(n->site, &(struct site_submission){.fragment = a->fragment,
                                                    .round = a->round,
                                                    .base = a->base,
@@ -210,8 +210,8 @@ static enum err event(struct node *n, enum stepper_phase phase)
     return ERR_OK;
 }
 
-/* Once in a while: somebody may want to know, or have had enough. */
-static void look_up(struct simulate_run *s, int64_t step)
+/* After each event: progress for the caller, and whether it wants to stop. */
+static void progress_tell(struct simulate_run *s, int64_t step)
 {
     if (s->o->progress)
         s->o->progress(s->o->progress_self, step, s->schedule.steps);
@@ -236,7 +236,7 @@ static enum err site_run(struct node *n)
         n->trained_s = now_s(n) + train_s;
         link_line_wait(&n->end, train_s);
         n->step = next;
-        look_up(s, n->step);
+        progress_tell(s, n->step);
         TRY(event(n, STEPPER_AFTER_STEP));
         TRY(event(n, STEPPER_MOVED));
     }
@@ -244,8 +244,8 @@ static enum err site_run(struct node *n)
 }
 
 /* The two files whose durability ends a site's two pieces of work take the time of the work. */
-static void takes_time(void *self, struct env_sim *w, const char *path, const uint8_t *data,
-                       size_t size_bytes)
+static void write_takes_time(void *self, struct env_sim *w, const char *path, const uint8_t *data,
+                             size_t size_bytes)
 {
     struct node *n = self;
     bool outbox = !strncmp(path, "outbox/", 7), fragment = !strncmp(path, "frag/", 5);
@@ -268,7 +268,7 @@ static enum err site_open_all(struct node *n)
                               .name = n->as->name,
                               .index = n->index,
                               .site_count = s->o->site_count,
-                              .aggregators = s->keepers,
+                              .aggregators = s->aggregators,
                               .canonical = run_name,
                               .strict = s->o->strict,
                               .error_feedback_decay = (float)s->o->error_feedback_decay,
@@ -303,16 +303,17 @@ static void site_task(void *self)
     if (e == ERR_OK)
         e = site_leave(n->site, "done");
     if (e != ERR_OK)
-        failed(s, e);
+        run_failed(s, e);
     site_close(n->site);
     s->left--;
-    for (unsigned k = 0; k < s->keepers; k++)
-        sim_kick(&s->clock, &s->keeper[k].disk);
+    for (unsigned k = 0; k < s->aggregators; k++)
+        sim_kick(&s->clock, &s->aggregator[k].disk);
 }
 
 /* ---- an aggregator ---- */
 
-static enum err aggregator_run(struct keeper *k, struct outer_state *m, struct arena *arena)
+static enum err aggregator_run(struct aggregator_node *k, struct outer_state *m,
+                               struct arena *arena)
 {
     struct simulate_run *s = k->run;
     struct outer_state_options mo = outer_state_settings(s, false);
@@ -325,7 +326,7 @@ static enum err aggregator_run(struct keeper *k, struct outer_state *m, struct a
                                     .committed = link_line_committed,
                                     .self = &k->hub,
                                     .index = k->index,
-                                    .count = s->keepers};
+                                    .count = s->aggregators};
     struct aggregator *a;
     TRY(outer_state_open(m, &k->disk.env, s->cpu, &mo, arena));
     TRY(outer_state_begin(m, s->initial));
@@ -344,12 +345,12 @@ static enum err aggregator_run(struct keeper *k, struct outer_state *m, struct a
 
 static void aggregator_task(void *self)
 {
-    struct keeper *k = self;
+    struct aggregator_node *k = self;
     struct arena arena = arena_make(0);
     struct outer_state replica = {0};
     enum err e = aggregator_run(k, &replica, &arena);
     if (e != ERR_OK)
-        failed(k->run, e);
+        run_failed(k->run, e);
     outer_state_close(&replica);
     arena_free(&arena);
 }
@@ -358,7 +359,7 @@ static void aggregator_task(void *self)
 
 /* One block for each fragment. A backlog of the stand-in says nothing about the model's: no round
  * is whole for it. */
-static void stand_in(struct simulate_run *s)
+static void stand_in_model(struct simulate_run *s)
 {
     const struct sync_config *x = s->o->exchange;
     s->schedule = x->schedule;
@@ -384,12 +385,12 @@ static void stand_in(struct simulate_run *s)
     s->schedule.steps = last ? last : s->schedule.steps;
 }
 
-static enum err keepers_make(struct simulate_run *s, struct arena *a)
+static enum err aggregators_make(struct simulate_run *s, struct arena *a)
 {
-    s->keepers = s->o->aggregators ? s->o->aggregators : 1;
-    TRY_ALLOC(s->keeper = arena_array(a, s->keepers, sizeof *s->keeper));
-    for (unsigned i = 0; i < s->keepers; i++) {
-        struct keeper *k = &s->keeper[i];
+    s->aggregators = s->o->aggregators ? s->o->aggregators : 1;
+    TRY_ALLOC(s->aggregator = arena_array(a, s->aggregators, sizeof *s->aggregator));
+    for (unsigned i = 0; i < s->aggregators; i++) {
+        struct aggregator_node *k = &s->aggregator[i];
         k->run = s;
         k->index = i;
         env_sim_open(&k->disk, &s->clock, "aggregator", s->o->seed ^ (uint64_t)i << 32);
@@ -401,15 +402,15 @@ static enum err keepers_make(struct simulate_run *s, struct arena *a)
     return ERR_OK;
 }
 
-static enum err make(struct simulate_run *s, struct arena *a)
+static enum err run_make(struct simulate_run *s, struct arena *a)
 {
     const struct simulate_options *o = s->o;
     struct link *links[WIRE_AGGREGATORS_MAX];
-    stand_in(s);
+    stand_in_model(s);
     TRY(dev_open(&s->cpu, &(struct dev_options){.kind = "cpu", .model_type = "f32", .threads = 1}));
     TRY_ALLOC(s->node = arena_array(a, o->site_count, sizeof *s->node));
     TRY_ALLOC(s->r->site = arena_array(a, o->site_count, sizeof *s->r->site));
-    TRY(keepers_make(s, a));
+    TRY(aggregators_make(s, a));
     for (unsigned i = 0; i < o->site_count; i++) {
         struct node *n = &s->node[i];
         s->names[i] = o->sites[i].name;
@@ -418,26 +419,26 @@ static enum err make(struct simulate_run *s, struct arena *a)
         n->r = &s->r->site[i];
         n->index = i;
         env_sim_open(&n->env, &s->clock, o->sites[i].name, o->seed + 1 + i);
-        n->env.wrote = takes_time;
+        n->env.wrote = write_takes_time;
         n->env.wrote_self = n;
         n->end = (struct link_line_end){.env = &n->env, .plan = o->sites[i].link};
-        TRY_ALLOC(n->line = arena_array(a, s->keepers, sizeof *n->line));
-        for (unsigned k = 0; k < s->keepers; k++) {
-            link_line_open(&n->line[k], &s->keeper[k].hub, &n->end, run_name, o->sites[i].name);
+        TRY_ALLOC(n->line = arena_array(a, s->aggregators, sizeof *n->line));
+        for (unsigned k = 0; k < s->aggregators; k++) {
+            link_line_open(&n->line[k], &s->aggregator[k].hub, &n->end, run_name, o->sites[i].name);
             links[k] = &n->line[k].link;
         }
-        TRY(link_many_open(&n->link, links, s->keepers));
+        TRY(link_many_open(&n->link, links, s->aggregators));
     }
     s->left = o->site_count;
     return ERR_OK;
 }
 
-static void unmake(struct simulate_run *s)
+static void run_unmake(struct simulate_run *s)
 {
     clock_sim_close(&s->clock);
-    for (unsigned k = 0; s->keeper && k < s->keepers; k++)
-        if (s->keeper[k].run)
-            env_sim_close(&s->keeper[k].disk);
+    for (unsigned k = 0; s->aggregator && k < s->aggregators; k++)
+        if (s->aggregator[k].run)
+            env_sim_close(&s->aggregator[k].disk);
     for (unsigned i = 0; s->node && i < s->o->site_count; i++) {
         struct node *n = &s->node[i];
         outer_state_close(&n->replica);
@@ -451,14 +452,14 @@ static void unmake(struct simulate_run *s)
         dev_close(s->cpu);
 }
 
-static void sum_up(struct simulate_run *s)
+static void totals(struct simulate_run *s)
 {
     struct simulate_result *r = s->r;
     double share = 0, flight_ms = 0;
     uint64_t flights = 0;
     r->steps = s->schedule.steps;
-    for (unsigned k = 0; k < s->keepers; k++)
-        r->calls += s->keeper[k].hub.calls;
+    for (unsigned k = 0; k < s->aggregators; k++)
+        r->calls += s->aggregator[k].hub.calls;
     for (unsigned f = 0; !r->stopped && f < s->schedule.fragments; f++)
         r->rounds += schedule_rounds(&s->schedule, f);
     for (unsigned i = 0; i < s->o->site_count; i++) {
@@ -494,10 +495,10 @@ enum err simulate(const struct simulate_options *o, struct simulate_result *r, s
     TRY_ALLOC(s = arena_alloc(a, sizeof *s));
     *s = (struct simulate_run){.o = o, .r = r};
     clock_sim_open(&s->clock, o->seed);
-    enum err e = make(s, a);
+    enum err e = run_make(s, a);
     if (e == ERR_OK) {
-        for (unsigned k = 0; k < s->keepers; k++)
-            sim_start(&s->clock, aggregator_task, &s->keeper[k]);
+        for (unsigned k = 0; k < s->aggregators; k++)
+            sim_start(&s->clock, aggregator_task, &s->aggregator[k]);
         for (unsigned i = 0; i < o->site_count; i++)
             sim_start(&s->clock, site_task, &s->node[i]);
         bool ended = sim_run(&s->clock, 1ull << CENTURY_MS_SHIFT);
@@ -506,9 +507,9 @@ enum err simulate(const struct simulate_options *o, struct simulate_result *r, s
         else if (!ended && !r->stopped)
             e = err_set(ERR_INTERNAL, "the simulated run has not ended after a century");
         else
-            sum_up(s);
+            totals(s);
     }
-    unmake(s);
+    run_unmake(s);
     r->wall_s = seconds_now() - begin;
     return e;
 }

@@ -2,6 +2,7 @@
  * and adopt: lines 11 to 16, with S1 to S11 of docs/protocol.md 3.1 beside them.
  */
 #include "outer/site/site.h"
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -134,12 +135,14 @@ static enum err manifest_ours(const struct site *s, unsigned fragment, uint64_t 
     unsigned least = s->o.strict ? s->o.site_count : s->o.site_count / 2 + 1;
     if (!ours)
         return err_set(ERR_PROTO,
-                       "fragment %u round %llu: the aggregator sent the manifest of something else",
-                       fragment, (unsigned long long)round);
+                       "fragment %u round %" PRIu64
+                       ": the aggregator sent the manifest of something else",
+                       fragment, round);
     if (!manifest_aborted(m) && manifest_included(m) < least)
-        return err_set(
-            ERR_DISAGREE, "fragment %u round %llu: %u of %u sites included, at least %u must be",
-            fragment, (unsigned long long)round, manifest_included(m), s->o.site_count, least);
+        return err_set(ERR_DISAGREE,
+                       "fragment %u round %" PRIu64
+                       ": %u of %u sites included, at least %u must be",
+                       fragment, round, manifest_included(m), s->o.site_count, least);
     return ERR_OK;
 }
 
@@ -153,23 +156,23 @@ static enum err manifest_next(const struct site *s, unsigned fragment, const str
     TRY(manifest_ours(s, fragment, state->round, m));
     if (!digest_equal(&m->parent, &state->manifest))
         return err_set(ERR_DISAGREE,
-                       "fragment %u round %llu: the manifest has another parent than ours",
-                       fragment, (unsigned long long)m->round);
+                       "fragment %u round %" PRIu64 ": the manifest has another parent than ours",
+                       fragment, m->round);
     unsigned payloads = schedule_payloads(&s->replica->schedule, kind, manifest_included(m));
     if (m->codec != kind || m->aggregate_bytes > c->aggregate_max(c, n, payloads))
         return err_set(ERR_PROTO,
-                       "fragment %u round %llu: codec %u, aggregate of %llu bytes: not what this "
+                       "fragment %u round %" PRIu64 ": codec %u, aggregate of %" PRIu64
+                       " bytes: not what this "
                        "state implies",
-                       fragment, (unsigned long long)m->round, m->codec,
-                       (unsigned long long)m->aggregate_bytes);
+                       fragment, m->round, m->codec, m->aggregate_bytes);
     return ERR_OK;
 }
 
 /* ---- fetching ---- */
 
 /* Until complete; ROUND_GONE is left to the caller. */
-static enum err fetch(struct site_slot *l, enum wire_what what, unsigned fragment, uint64_t round,
-                      size_t size, bool *gone)
+static enum err fetch_bytes(struct site_slot *l, enum wire_what what, unsigned fragment,
+                            uint64_t round, size_t size, bool *gone)
 {
     struct site *s = l->site;
     uint64_t start = s->env->ops->now_ms(s->env);
@@ -197,8 +200,8 @@ static enum err fetch(struct site_slot *l, enum wire_what what, unsigned fragmen
     return ERR_OK;
 }
 
-static enum err poll(struct site_slot *l, unsigned fragment, uint64_t round, uint32_t hold_ms,
-                     struct wire_poll_answer *a)
+static enum err poll_manifest(struct site_slot *l, unsigned fragment, uint64_t round,
+                              uint32_t hold_ms, struct wire_poll_answer *a)
 {
     struct site *s = l->site;
     for (;;) {
@@ -228,8 +231,8 @@ static enum err poll(struct site_slot *l, unsigned fragment, uint64_t round, uin
     }
 }
 
-/* The site's own part of a fragment into or out of the lane: over calls, since the replica's spare
- * is any lane's. */
+/* The site's own part of a fragment, into or out of the slot: it must outlast calls, and the
+ * replica's spare belongs to every slot. */
 static void own_copy(const struct site *s, unsigned fragment, float *residual, double *forgotten,
                      const float *residual_from, const double *forgotten_from)
 {
@@ -239,10 +242,10 @@ static void own_copy(const struct site *s, unsigned fragment, float *residual, d
         memcpy(forgotten, forgotten_from, n * sizeof *forgotten);
 }
 
-/* State `round` as bytes. own: keeps the residual that lies in the lane; else it starts at zero.
+/* State `round` as bytes. own: keeps the residual that lies in the slot; else it starts at zero.
  * *done false: the aggregator has gone on in the meantime. */
-static enum err snapshot(struct site_slot *l, unsigned fragment, uint64_t round, bool own,
-                         bool *done)
+static enum err snapshot_fetch(struct site_slot *l, unsigned fragment, uint64_t round, bool own,
+                               bool *done)
 {
     struct site *s = l->site;
     struct wire_poll_answer a;
@@ -250,11 +253,11 @@ static enum err snapshot(struct site_slot *l, unsigned fragment, uint64_t round,
     bool gone;
     ASSERT(round > 0);
     *done = false;
-    TRY(poll(l, fragment, round - 1, 0, &a));
+    TRY(poll_manifest(l, fragment, round - 1, 0, &a));
     if (a.answer.outcome != ROUND_COMMIT)
         return ERR_OK;
     TRY(manifest_ours(s, fragment, round - 1, &a.manifest));
-    TRY(fetch(l, WIRE_SNAPSHOT, fragment, round, size, &gone));
+    TRY(fetch_bytes(l, WIRE_SNAPSHOT, fragment, round, size, &gone));
     if (gone)
         return ERR_OK;
     struct outer_state_fragment *next = &s->replica->next;
@@ -269,7 +272,7 @@ static enum err snapshot(struct site_slot *l, unsigned fragment, uint64_t round,
 }
 
 /* Too far behind for aggregates: the newest state there is. */
-static enum err leap(struct site_slot *l, unsigned fragment)
+static enum err jump_to_snapshot(struct site_slot *l, unsigned fragment)
 {
     struct site *s = l->site;
     for (bool done = false; !done;) {
@@ -278,7 +281,7 @@ static enum err leap(struct site_slot *l, unsigned fragment)
         TRY(site_hello(l, true));
         if (s->round_there[fragment] == 0)
             return err_set(ERR_PROTO, "the aggregator has neither round 0 nor anything after it");
-        TRY(snapshot(l, fragment, s->round_there[fragment], false, &done));
+        TRY(snapshot_fetch(l, fragment, s->round_there[fragment], false, &done));
     }
     return site_outbox_prune(l, fragment);
 }
@@ -287,38 +290,38 @@ static enum err leap(struct site_slot *l, unsigned fragment)
 
 /* Our outer state is wrong although its inputs were right, twice: the aggregator's bytes replace
  * it, the residual is our own, of state `kept`. */
-static enum err heal(struct site_slot *l, unsigned fragment, uint64_t round,
-                     const struct outer_state_fragment *kept)
+static enum err resync(struct site_slot *l, unsigned fragment, uint64_t round,
+                       const struct outer_state_fragment *kept)
 {
     bool done = false;
-    l->box.valid = false; /* the lane's residual is no longer the box's */
+    l->box.valid = false; /* the slot's residual is no longer the box's */
     own_copy(l->site, fragment, l->residual, l->forgotten, kept->residual, kept->discarded);
-    log_event(LOG_WARN, "healing", "fragment=%u round=%llu", fragment, (unsigned long long)round);
+    log_event(LOG_WARN, "resync", "fragment=%u round=%" PRIu64, fragment, round);
     site_notice(l, "outer state of fragment %u differs from the aggregator's, replacing it",
                 fragment);
     for (int i = 0; i < FETCHES_MAX && !done; i++)
-        TRY(snapshot(l, fragment, round, true, &done));
+        TRY(snapshot_fetch(l, fragment, round, true, &done));
     return done ? ERR_OK
                 : err_set(ERR_DISAGREE,
-                          "fragment %u: state %llu differs and no snapshot of it could be had",
-                          fragment, (unsigned long long)round);
+                          "fragment %u: state %" PRIu64
+                          " differs and no snapshot of it could be had",
+                          fragment, round);
 }
 
 /* S7: the outer step, once more from the stored state when its digest is not the manifest's. */
-static enum err apply(struct site_slot *l, unsigned fragment, struct manifest *m)
+static enum err outer_step(struct site_slot *l, unsigned fragment, struct manifest *m)
 {
     struct site *s = l->site;
     enum err e = outer_state_apply(s->replica, fragment, m, false, l->download, m->aggregate_bytes);
     if (e != ERR_DISAGREE)
         return e;
-    log_event(LOG_WARN, "state_differs", "fragment=%u round=%llu", fragment,
-              (unsigned long long)m->round);
+    log_event(LOG_WARN, "state_differs", "fragment=%u round=%" PRIu64, fragment, m->round);
     TRY(outer_state_load_fragment(s->replica, fragment));
     return outer_state_apply(s->replica, fragment, m, false, l->download, m->aggregate_bytes);
 }
 
 /* After the step, while replica->mean is this round's and the state is the one before. */
-static void measure(struct site *s, unsigned fragment)
+static void metrics_of_round(struct site *s, unsigned fragment)
 {
     const struct outer_state *m = s->replica;
     const struct outer_state_fragment *before = &m->state[fragment];
@@ -333,30 +336,29 @@ static void measure(struct site *s, unsigned fragment)
 
 /* An aborted round: no aggregate, the state stays. What this site sent goes back into its residual
  * (docs/protocol.md 3.10). */
-static enum err adopt_aborted(struct site_slot *l, unsigned fragment, struct manifest *m)
+static enum err commit_aborted(struct site_slot *l, unsigned fragment, struct manifest *m)
 {
-    log_event(LOG_WARN, "round_aborted", "fragment=%u round=%llu", fragment,
-              (unsigned long long)m->round);
-    site_notice(l, "round %llu of fragment %u was aborted: its work stays in the residual",
-                (unsigned long long)m->round, fragment);
+    log_event(LOG_WARN, "round_aborted", "fragment=%u round=%" PRIu64, fragment, m->round);
+    site_notice(l, "round %" PRIu64 " of fragment %u was aborted: its work stays in the residual",
+                m->round, fragment);
     return outer_state_abort(l->site->replica, fragment, m, false);
 }
 
-static enum err adopt(struct site_slot *l, unsigned fragment, struct manifest *m)
+static enum err commit_round(struct site_slot *l, unsigned fragment, struct manifest *m)
 {
     struct site *s = l->site;
     enum err e = ERR_PROTO;
     uint64_t start = s->env->ops->now_ms(s->env);
     TRY(manifest_next(s, fragment, m)); /* S6 */
     if (manifest_aborted(m))
-        e = adopt_aborted(l, fragment, m);
+        e = commit_aborted(l, fragment, m);
     for (int i = 0; i < FETCHES_MAX && e == ERR_PROTO; i++) {
         bool gone;
-        TRY(fetch(l, WIRE_AGGREGATE, fragment, m->round, m->aggregate_bytes, &gone));
+        TRY(fetch_bytes(l, WIRE_AGGREGATE, fragment, m->round, m->aggregate_bytes, &gone));
         if (gone)
-            return leap(l, fragment);
+            return jump_to_snapshot(l, fragment);
         start = s->env->ops->now_ms(s->env);
-        e = apply(l, fragment, m); /* line 14; S7 */
+        e = outer_step(l, fragment, m); /* line 14; S7 */
     }
     if (e == ERR_DISAGREE && m->round == 0)
         return err_set(ERR_MISMATCH,
@@ -365,10 +367,10 @@ static enum err adopt(struct site_slot *l, unsigned fragment, struct manifest *m
     if (e != ERR_OK && e != ERR_DISAGREE)
         return e;
     if (e == ERR_OK && !manifest_aborted(m))
-        measure(s, fragment);
+        metrics_of_round(s, fragment);
     TRY(site_outbox_settle(l, fragment, m)); /* S8 */
     if (e == ERR_DISAGREE)
-        TRY(heal(l, fragment, m->round + 1, &s->replica->next));
+        TRY(resync(l, fragment, m->round + 1, &s->replica->next));
     else
         TRY(outer_state_commit(s->replica, fragment, m, manifest_aborted(m) ? NULL : l->download,
                                m->aggregate_bytes)); /* S9, commit point */
@@ -377,18 +379,18 @@ static enum err adopt(struct site_slot *l, unsigned fragment, struct manifest *m
 }
 
 /* One question about the round we stand before; at most one state further. */
-static enum err advance(struct site_slot *l, unsigned fragment, uint32_t hold_ms)
+static enum err poll_round(struct site_slot *l, unsigned fragment, uint32_t hold_ms)
 {
     struct site *s = l->site;
     struct wire_poll_answer a;
     uint64_t start = s->env->ops->now_ms(s->env);
-    TRY(poll(l, fragment, s->replica->state[fragment].round, hold_ms, &a));
+    TRY(poll_manifest(l, fragment, s->replica->state[fragment].round, hold_ms, &a));
     uint64_t now = s->env->ops->now_ms(s->env);
     l->times.wait_ms += (double)(now - start);
     if (a.answer.outcome == ROUND_COMMIT)
-        return adopt(l, fragment, &a.manifest);
+        return commit_round(l, fragment, &a.manifest);
     if (a.answer.outcome == ROUND_GONE)
-        return leap(l, fragment);
+        return jump_to_snapshot(l, fragment);
     if (a.answer.outcome == ROUND_PENDING && *a.answer.text)
         site_notice(l, "waiting for %s", a.answer.text);
     return now - start < PENDING_MS ? site_sleep(l, PENDING_MS) : ERR_OK;
@@ -398,14 +400,14 @@ static enum err catch_up(struct site_slot *l, unsigned fragment)
 {
     struct site *s = l->site;
     while (s->replica->state[fragment].round < s->round_there[fragment])
-        TRY(advance(l, fragment, 0));
+        TRY(poll_round(l, fragment, 0));
     return ERR_OK;
 }
 
 /* ---- start, part by part ---- */
 
 /* After a hello: same round, other digest. */
-static enum err compare(struct site_slot *l, unsigned fragment)
+static enum err compare_state(struct site_slot *l, unsigned fragment)
 {
     struct site *s = l->site;
     const struct outer_state_fragment *state = &s->replica->state[fragment];
@@ -416,12 +418,12 @@ static enum err compare(struct site_slot *l, unsigned fragment)
         return err_set(ERR_MISMATCH,
                        "fragment %u: other initial parameters than the run's: other seed or build",
                        fragment);
-    return heal(l, fragment, state->round, state);
+    return resync(l, fragment, state->round, state);
 }
 
 /* The others may be waiting for bytes that are stored here: they go before the steps are repeated.
  */
-static enum err resend(struct site_slot *l, unsigned fragment)
+static enum err send_stored(struct site_slot *l, unsigned fragment)
 {
     struct site *s = l->site;
     TRY(site_outbox_load(l, fragment, s->replica->state[fragment].round));
@@ -434,7 +436,7 @@ enum err site_theta_to(struct site *s, unsigned fragment, uint64_t round, float 
 {
     enum err e = MUTANT(REPLAY_NEWEST) ? ERR_INPUT
                                        : outer_state_load_theta(s->replica, fragment, round, local);
-    if (e == ERR_INPUT) /* not kept: after a leap there was none */
+    if (e == ERR_INPUT) /* not kept: a snapshot brings none before it */
         return outer_state_load_theta(s->replica, fragment, s->replica->state[fragment].round,
                                       local);
     return e;
@@ -442,7 +444,7 @@ enum err site_theta_to(struct site *s, unsigned fragment, uint64_t round, float 
 
 /* What is stored is sent; what was accepted from this site but is no longer stored is never made a
  * second time. */
-static enum err contribution(struct site_slot *l, const struct site_submission *w)
+static enum err contribution_make(struct site_slot *l, const struct site_submission *w)
 {
     struct site *s = l->site;
     unsigned f = w->fragment;
@@ -451,7 +453,7 @@ static enum err contribution(struct site_slot *l, const struct site_submission *
     if (l->box.valid)
         return site_eager_begin(l, w);
     if (s->round_there[f] == round && !digest_zero(&s->accepted_there[f])) {
-        log_event(LOG_WARN, "outbox_lost", "fragment=%u round=%llu", f, (unsigned long long)round);
+        log_event(LOG_WARN, "outbox_lost", "fragment=%u round=%" PRIu64, f, round);
         return site_eager_begin(l, w);
     }
     bool others_can = !s->o.strict && s->o.site_count / 2 + 1 < s->o.site_count;
@@ -460,21 +462,21 @@ static enum err contribution(struct site_slot *l, const struct site_submission *
         return ERR_OK;
     }
     if (w->resend)
-        return err_set(
-            ERR_CORRUPT,
-            "outbox/%u/%llu is gone, and the parameters it was made of have been trained "
-            "on; remove the newest checkpoints in run.dir/inner, so that the steps are "
-            "repeated from before it",
-            f, (unsigned long long)round);
+        return err_set(ERR_CORRUPT,
+                       "outbox/%u/%" PRIu64
+                       " is gone, and the parameters it was made of have been trained "
+                       "on; remove the newest checkpoints in run.dir/inner, so that the steps are "
+                       "repeated from before it",
+                       f, round);
     TRY(site_eager_others(l, w));
     enum err e = site_outbox_make(l, w, l->local);
     if (e != ERR_DIVERGED || !others_can)
         return e;
     char quoted[512];
-    log_event(LOG_ERROR, "skipped", "fragment=%u round=%llu why=%s", f, (unsigned long long)round,
+    log_event(LOG_ERROR, "skipped", "fragment=%u round=%" PRIu64 " why=%s", f, round,
               log_quote(quoted, sizeof quoted, err_message()));
     l->completion.skipped = true;
-    site_notice(l, "skips round %llu: %s", (unsigned long long)round, err_message());
+    site_notice(l, "skips round %" PRIu64 ": %s", round, err_message());
     TRY(site_eager_drop(l, f, round));
     return site_eager_begin(l, w);
 }
@@ -491,16 +493,16 @@ enum err site_round_run(struct site_slot *l, const struct site_submission *w)
         return site_theta_to(s, f, w->round + 1, l->local);
     }
     if (state->round < w->round)
-        return err_set(ERR_INTERNAL, "fragment %u: round %llu is due before round %llu", f,
-                       (unsigned long long)w->round, (unsigned long long)state->round);
-    TRY(contribution(l, w)); /* lines 11, 12; S1 to S3 */
+        return err_set(ERR_INTERNAL, "fragment %u: round %" PRIu64 " is due before round %" PRIu64,
+                       f, w->round, state->round);
+    TRY(contribution_make(l, w)); /* lines 11, 12; S1 to S3 */
     site_slot_stored(l);
     while (state->round == w->round) {
         bool here = l->box.valid && l->box.fragment == f && l->box.round == w->round;
         if (here && !l->box.received && s->round_there[f] <= w->round)
             TRY(site_outbox_send(l)); /* S4, S5 */
         else
-            TRY(advance(l, f, HOLD_MS)); /* S6 to S9 */
+            TRY(poll_round(l, f, HOLD_MS)); /* S6 to S9 */
     }
     TRY(catch_up(l, f));
     return site_theta_to(s, f, state->round, l->local); /* line 15; S10 */
@@ -508,7 +510,7 @@ enum err site_round_run(struct site_slot *l, const struct site_submission *w)
 
 /* ---- report, start, leave ---- */
 
-static bool ended(const struct site *s, unsigned fragment)
+static bool fragment_ended(const struct site *s, unsigned fragment)
 {
     return s->replica->state[fragment].round >= schedule_rounds(&s->replica->schedule, fragment);
 }
@@ -540,7 +542,7 @@ static enum err reported_keep(struct site *s, unsigned fragment)
 {
     char path[32];
     const struct digest *d = &s->replica->state[fragment].digest;
-    if (!ended(s, fragment))
+    if (!fragment_ended(s, fragment))
         return ERR_OK;
     reported_path(path, fragment);
     enum err e =
@@ -548,9 +550,9 @@ static enum err reported_keep(struct site *s, unsigned fragment)
     return e == ERR_FULL ? ERR_OK : e;
 }
 
-/* The run was over when this process began, and nobody answers: it says so at once. True: the
- * aggregator has confirmed the end before, so that nobody waits for this site. */
-static bool over(struct site *s, unsigned fragment)
+/* The run was over when this process began, and the aggregator does not answer: the log says so at
+ * once. True: the aggregator has confirmed the end before, and no process waits for this site. */
+static bool run_over(struct site *s, unsigned fragment)
 {
     if (s->heard)
         return false;
@@ -587,13 +589,12 @@ enum err site_report_on(struct site_slot *l, const struct site_submission *w)
         site_unlock(s);
         enum err e = s->link->ops->report(s->link, &m, &a);
         site_lock(s);
-        if (e == ERR_LINK && !ended(s, fragment))
+        if (e == ERR_LINK && !fragment_ended(s, fragment))
             return ERR_OK;
-        if (e == ERR_LINK && over(s, fragment))
+        if (e == ERR_LINK && run_over(s, fragment))
             return ERR_OK;
         if (e == ERR_LINK && s->env->ops->now_ms(s->env) - start > LAST_REPORT_MS) {
-            log_event(LOG_WARN, "unreported", "fragment=%u round=%llu", fragment,
-                      (unsigned long long)state->round);
+            log_event(LOG_WARN, "unreported", "fragment=%u round=%" PRIu64, fragment, state->round);
             return ERR_OK;
         }
         bool again;
@@ -605,15 +606,16 @@ enum err site_report_on(struct site_slot *l, const struct site_submission *w)
         if (a.outcome == ROUND_BEHIND)
             return ERR_OK;
         if (a.outcome == ROUND_DIVERGED)
-            return err_set(
-                ERR_DISAGREE,
-                "fragment %u: our state %llu is not the aggregator's; a restart heals it", fragment,
-                (unsigned long long)state->round);
+            return err_set(ERR_DISAGREE,
+                           "fragment %u: our state %" PRIu64
+                           " is not the aggregator's; a restart resyncs it",
+                           fragment, state->round);
         TRY(site_react(l, &a));
     }
 }
 
-/* What was adopted without a step of the trainer: nobody else would tell, and the aggregator's run
+/* What was committed here without a step of the trainer: no later report tells it, and the
+ * aggregator's run
  * ends only when every site has told it of the last round. */
 static enum err report_standing(struct site_slot *l, unsigned fragment)
 {
@@ -628,7 +630,7 @@ static enum err report_standing(struct site_slot *l, unsigned fragment)
     return site_report_on(l, &w);
 }
 
-static enum err begin(struct site_slot *l, const float *initial_slab)
+static enum err site_begin(struct site_slot *l, const float *initial_slab)
 {
     struct site *s = l->site;
     bool found = outer_state_begun(s->replica);
@@ -640,9 +642,9 @@ static enum err begin(struct site_slot *l, const float *initial_slab)
         TRY(outer_state_begin(s->replica, initial_slab));
     TRY(store_begin(s->env));
     for (unsigned f = 0; f < s->replica->fragments->count; f++) {
-        TRY(compare(l, f));
+        TRY(compare_state(l, f));
         TRY(catch_up(l, f));
-        TRY(resend(l, f));
+        TRY(send_stored(l, f));
         TRY(report_standing(l, f));
     }
     return ERR_OK;
@@ -651,7 +653,7 @@ static enum err begin(struct site_slot *l, const float *initial_slab)
 enum err site_start(struct site *s, const float *initial_slab)
 {
     site_lock(s);
-    return unlocked(s, begin(&s->main, initial_slab));
+    return unlocked(s, site_begin(&s->main, initial_slab));
 }
 
 enum err site_leave(struct site *s, const char *why)

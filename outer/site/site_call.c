@@ -1,4 +1,5 @@
 /* One call to the aggregator, and what each answer means at a site (docs/protocol.md 3.2). */
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -88,9 +89,8 @@ static enum err back_off(struct site_slot *l, const char *why, const char *reaso
     uint64_t now = s->env->ops->now_ms(s->env), ms = backoff_ms(l);
     if (!l->failures++)
         l->down_since_ms = now;
-    site_notice(l, "%s for %llu s, retrying in %.1f s%s%s", why,
-                (unsigned long long)(now - l->down_since_ms) / 1000, (double)ms / 1000,
-                *reason ? ": " : "", reason);
+    site_notice(l, "%s for %" PRIu64 " s, retrying in %.1f s%s%s", why,
+                (now - l->down_since_ms) / 1000, (double)ms / 1000, *reason ? ": " : "", reason);
     return site_sleep(l, ms);
 }
 
@@ -188,17 +188,16 @@ enum err site_identify(struct site *s)
 static enum err bind(struct site *s, struct site_peer *p, const struct wire_hello_answer *a)
 {
     if (a->epoch < p->epoch || (a->epoch == p->epoch && a->instance != p->instance))
-        return err_set(
-            ERR_DISAGREE,
-            "the aggregator says epoch %llu, instance %llx; epoch %llu, instance %llx was seen: "
-            "a second aggregator, or one started from an older copy of its directory",
-            (unsigned long long)a->epoch, (unsigned long long)a->instance,
-            (unsigned long long)p->epoch, (unsigned long long)p->instance);
+        return err_set(ERR_DISAGREE,
+                       "the aggregator says epoch %" PRIu64 ", instance %" PRIx64 "; epoch %" PRIu64
+                       ", instance %" PRIx64 " was seen: "
+                       "a second aggregator, or one started from an older copy of its directory",
+                       a->epoch, a->instance, p->epoch, p->instance);
     if (a->epoch == p->epoch)
         return ERR_OK;
     p->epoch = a->epoch;
     p->instance = a->instance;
-    log_event(LOG_INFO, "bound", "epoch=%llu", (unsigned long long)p->epoch);
+    log_event(LOG_INFO, "bound", "epoch=%" PRIu64, p->epoch);
     return identity_write(s);
 }
 

@@ -9,6 +9,7 @@
  * then only read. The paper lets the replicas' own outer states drift; here each start is a step
  * from the committed state.
  */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
@@ -29,7 +30,7 @@ static size_t elements_of(const struct site *s, unsigned fragment)
 
 static void path_of(char out[PATH_BYTES], unsigned fragment, uint64_t round)
 {
-    snprintf(out, PATH_BYTES, "eager/%u/%llu", fragment, (unsigned long long)round);
+    snprintf(out, PATH_BYTES, "eager/%u/%" PRIu64, fragment, round);
 }
 
 bool site_eager_due(const struct site_slot *l, const struct site_submission *w)
@@ -76,8 +77,8 @@ enum err site_eager_load(struct site_slot *l, unsigned fragment, uint64_t round,
                                               record_take(&r, 0, &values, 1))))
         e = err_set(ERR_CORRUPT,
                     "%s/%s: damaged; without it the start of the steps of fragment %u after "
-                    "round %llu is not known",
-                    w->root, path, fragment, (unsigned long long)round);
+                    "round %" PRIu64 " is not known",
+                    w->root, path, fragment, round);
     arena_free(&scratch);
     return e;
 }
@@ -104,7 +105,7 @@ enum err site_moved(struct site *s, unsigned fragment)
 /* ---- where to go on ---- */
 
 /* What this site's contribution to a round decodes to, on the grid that lies in the replica's
- * spare, to `own` (device); the lane's box is that round's then. *known false: it is not stored
+ * spare, to `own` (device); the slot's box is that round's then. *known false: it is not stored
  * here. */
 static enum err own_decoded(struct site_slot *l, float *own, unsigned fragment, uint64_t round,
                             bool *known)
@@ -152,8 +153,9 @@ enum err site_eager_others(struct site_slot *l, const struct site_submission *w)
     enum err e = outer_state_mean(s->replica, w->fragment, w->round - 1, &last);
     if (e == ERR_INPUT || e == ERR_CORRUPT) {
         log_event(LOG_WARN, "eager_alone",
-                  "fragment=%u round=%llu reason=\"there is no mean of the round before here\"",
-                  w->fragment, (unsigned long long)w->round);
+                  "fragment=%u round=%" PRIu64
+                  " reason=\"there is no mean of the round before here\"",
+                  w->fragment, w->round);
         return ERR_OK;
     }
     TRY(e);

@@ -384,8 +384,7 @@ enum err site_slots_open(struct site *s, struct arena *perm)
     return ERR_OK;
 }
 
-/* A slot that is complete may still be telling the aggregator so, and of a last round nobody else
- * does. */
+/* A slot that is complete may still be reporting, and the last round has no later report. */
 void site_slots_settle(struct site *s)
 {
     if (!s->post || s->closing)

@@ -1,6 +1,8 @@
 /* The outbox: a site's contribution to a round is made once, stored durably, and from then on only
- * its stored bytes are sent. It is settled when the round's manifest says whether it was included.
+ * its stored bytes are sent. When the round's manifest says whether it was included, what was
+ * not goes back into the residual.
  */
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +19,7 @@ static const struct fragment *fragment_of(const struct site *s, unsigned fragmen
 
 static void path_of(char out[PATH_BYTES], unsigned fragment, uint64_t round)
 {
-    snprintf(out, PATH_BYTES, "outbox/%u/%llu", fragment, (unsigned long long)round);
+    snprintf(out, PATH_BYTES, "outbox/%u/%" PRIu64, fragment, round);
 }
 
 /* residual' and forgotten behind the payload. */
@@ -107,7 +109,7 @@ enum err site_outbox_load(struct site_slot *l, unsigned fragment, uint64_t round
 
 /* What the delta is taken against: the eager start of the round before where there is one, else
  * theta: of the state, or, with the one-round delay, of the one before it, which is kept. After a
- * leap there is none before it. */
+ * snapshot there is none before it. */
 static enum err base_of(struct site_slot *l, const struct site_submission *w, const float **theta)
 {
     struct site *s = l->site;
@@ -132,9 +134,10 @@ struct formed {      /* of a contribution that is being made; device: see stagin
     float *residual; /* before encode what was carried over, behind it what is left */
 };
 
-/* z = weight * (theta - local) + residual, after the leak took its share of the residual. */
-static enum err form(struct site_slot *l, const struct site_submission *w, float *local,
-                     struct formed *out)
+/* z = weight * (theta - local) + residual, after error-feedback decay took its share of the
+ * residual. */
+static enum err delta_form(struct site_slot *l, const struct site_submission *w, float *local,
+                           struct formed *out)
 {
     struct site *s = l->site;
     const struct outer_state_fragment *state = &s->replica->state[w->fragment];
@@ -146,7 +149,7 @@ static enum err form(struct site_slot *l, const struct site_submission *w, float
     memcpy(l->residual, state->residual, n * sizeof *l->residual);
     if (l->forgotten)
         memcpy(l->forgotten, state->discarded, n * sizeof *l->forgotten);
-    bool fresh = schedule_backs_off(&s->replica->schedule, state->residual_ratio);
+    bool fresh = schedule_resets_residual(&s->replica->schedule, state->residual_ratio);
     codec_residual_decay(l->residual, l->forgotten, fresh ? 0 : s->o.error_feedback_decay, n);
     theta = staging_in(g, STAGING_THETA, host, n);
     if (host == state->theta)
@@ -189,8 +192,8 @@ static enum err identity_check(struct site_slot *l, const struct codec *c, unsig
 }
 
 /* What training did in this round: z less what was carried over. */
-static enum err measure(struct site *s, unsigned fragment, const struct formed *f, double *delta,
-                        const float *residual)
+static enum err metrics_of_delta(struct site *s, unsigned fragment, const struct formed *f,
+                                 double *delta, const float *residual)
 {
     struct codec_work *w = s->replica->work;
     struct outer_metrics_state *g = &s->metrics[fragment];
@@ -212,15 +215,15 @@ enum err site_outbox_make(struct site_slot *l, const struct site_submission *w, 
     double delta, left;
     size_t bytes;
     l->box.valid = false;
-    TRY(form(l, w, local, &f)); /* S1 */
-    TRY(measure(s, fragment, &f, &delta, l->residual));
+    TRY(delta_form(l, w, local, &f)); /* S1 */
+    TRY(metrics_of_delta(s, fragment, &f, &delta, l->residual));
     codec_seed(work, s->o.seed, s->o.index, fragment, state->round);
     struct codec_call call = outer_state_call(s->replica, fragment, state->codes);
     enum err e = c->encode(c, &call, l->payload, &bytes, f.residual, f.z); /* S2 */
     if (e == ERR_OK)
         e = spike_check(l, f.z, fragment_of(s, fragment));
     if (e != ERR_OK)
-        return err_add(e, "fragment %u, round %llu: ", fragment, (unsigned long long)state->round);
+        return err_add(e, "fragment %u, round %" PRIu64 ": ", fragment, state->round);
     TRY(identity_check(l, c, fragment, &f, bytes));
     staging_out(&s->replica->staging, l->residual, f.residual, n);
     TRY(codec_squares(work, &left, f.residual, NULL, n));
@@ -300,7 +303,7 @@ uint64_t site_sent_bytes(const struct site *s, const struct manifest *m)
 }
 
 /* residual' + decoded payload = z, exactly: delayed, not lost. */
-static enum err give_back(struct site_slot *l, unsigned fragment)
+static enum err residual_give_back(struct site_slot *l, unsigned fragment)
 {
     struct outer_state *m = l->site->replica;
     size_t n = fragment_of(l->site, fragment)->elements;
@@ -319,8 +322,7 @@ static void book_lost(struct site_slot *l, unsigned fragment, uint64_t round)
 {
     struct site *s = l->site;
     size_t n = fragment_of(s, fragment)->elements;
-    log_event(LOG_WARN, "residual_lost", "fragment=%u round=%llu", fragment,
-              (unsigned long long)round);
+    log_event(LOG_WARN, "residual_lost", "fragment=%u round=%" PRIu64, fragment, round);
     memset(s->replica->next.residual, 0, n * sizeof *s->replica->next.residual);
 }
 
@@ -335,27 +337,28 @@ enum err site_outbox_settle(struct site_slot *l, unsigned fragment, const struct
     TRY(site_outbox_load(l, fragment, m->round));
     const struct site_box *b = l->box.valid && !MUTANT(SETTLED_BLIND) ? &l->box : NULL;
     if (included && b && !digest_equal(&entry->payload, &b->payload))
-        return err_set(
-            ERR_DISAGREE,
-            "fragment %u round %llu: the manifest includes other bytes than this site sent",
-            fragment, (unsigned long long)m->round);
+        return err_set(ERR_DISAGREE,
+                       "fragment %u round %" PRIu64
+                       ": the manifest includes other bytes than this site sent",
+                       fragment, m->round);
     if (!included && s->o.strict && !manifest_aborted(m))
         return err_set(ERR_DISAGREE,
-                       "fragment %u round %llu: strict mode, but the manifest leaves this site out",
-                       fragment, (unsigned long long)m->round);
+                       "fragment %u round %" PRIu64
+                       ": strict mode, but the manifest leaves this site out",
+                       fragment, m->round);
     if (next->discarded)
         memcpy(next->discarded, b ? l->forgotten : state->discarded, n * sizeof *next->discarded);
     if (included && !b)
         book_lost(l, fragment, m->round);
     else if (b && (!included || MUTANT(RESIDUAL_DOUBLED)) && !MUTANT(RESIDUAL_LOST))
-        return give_back(l, fragment);
+        return residual_give_back(l, fragment);
     else
         memcpy(next->residual, b ? l->residual : state->residual, n * sizeof *next->residual);
     return ERR_OK;
 }
 
 /* Files of rounds before `oldest` in DIR/fragment. */
-static enum err prune(struct site *s, const char *dir, unsigned fragment, uint64_t oldest)
+static enum err rounds_prune(struct site *s, const char *dir, unsigned fragment, uint64_t oldest)
 {
     char path[PATH_BYTES], **names = NULL;
     struct arena scratch = arena_make(0);
@@ -365,11 +368,11 @@ static enum err prune(struct site *s, const char *dir, unsigned fragment, uint64
     if (s->env->ops->exists(s->env, path))
         e = s->env->ops->list(s->env, path, &scratch, &names, &count);
     for (size_t i = 0; e == ERR_OK && i < count; i++) {
-        unsigned long long round;
+        uint64_t round;
         char rest;
-        if (sscanf(names[i], "%20llu%c", &round, &rest) != 1 || round >= oldest)
+        if (sscanf(names[i], "%20" SCNu64 "%c", &round, &rest) != 1 || round >= oldest)
             continue;
-        snprintf(path, sizeof path, "%s/%u/%llu", dir, fragment, round);
+        snprintf(path, sizeof path, "%s/%u/%" PRIu64, dir, fragment, round);
         e = s->env->ops->remove(s->env, path);
     }
     arena_free(&scratch);
@@ -381,8 +384,8 @@ static enum err prune(struct site *s, const char *dir, unsigned fragment, uint64
 enum err site_outbox_prune(struct site_slot *l, unsigned fragment)
 {
     struct site *s = l->site;
-    uint64_t round = s->replica->state[fragment].round, settled = round > 1 ? round - 1 : 0;
+    uint64_t round = s->replica->state[fragment].round, oldest = round > 1 ? round - 1 : 0;
     uint64_t repeated = s->replica->pruned[fragment];
-    TRY(prune(s, "outbox", fragment, settled));
-    return prune(s, "eager", fragment, repeated < settled ? repeated : settled);
+    TRY(rounds_prune(s, "outbox", fragment, oldest));
+    return rounds_prune(s, "eager", fragment, repeated < oldest ? repeated : oldest);
 }

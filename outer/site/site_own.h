@@ -2,7 +2,7 @@
 #define SITE_OWN_H
 /* What the files of the site share: site.c (the round), site_call.c (one call to the aggregator and
  * what each answer means), site_outbox.c (the contribution that is made once and sent until it is
- * settled), site_inflight.c (the slots that rounds run in), site_eager.c (where a site goes on
+ * committed), site_inflight.c (the slots that rounds run in), site_eager.c (where a site goes on
  * meanwhile).
  */
 #include <stdatomic.h>

@@ -171,6 +171,69 @@ static enum err take_recorded(struct site_train *s, struct train *t, unsigned f,
     return take_theta(s, t, f, theta, alpha);
 }
 
+/* ---- the mark ---- */
+
+struct mark { /* id/before: the last checkpoint that is of before its step's applies */
+    uint64_t step;
+    struct digest parameters;
+};
+
+static void mark_fields(struct record_cursor *c, void *self)
+{
+    struct mark *mark = self;
+    record_u64(c, &mark->step);
+    record_digest(c, &mark->parameters);
+}
+
+/* The step and the parameters themselves: whichever checkpoint a restart loads, it is this one or
+ * it is not. */
+static enum err mark_make(struct site_train *s, struct train *t, struct mark *mark)
+{
+    enum { PIECE = 1 << 20 };
+    struct arena scratch = arena_make(0);
+    struct digest_stream d;
+    float *piece;
+    TRY_ALLOC(piece = arena_array(&scratch, PIECE, sizeof *piece));
+    digest_open(&d);
+    for (unsigned f = 0; f < s->o.fragments->count; f++) {
+        collect(s, t, s->fragment, f);
+        for (size_t at = 0, n = s->o.fragments->f[f].elements; at < n; at += PIECE) {
+            size_t bytes = (n - at < PIECE ? n - at : PIECE) * sizeof *piece;
+            t->dev->ops->copy(t->dev, piece, s->fragment + at, bytes);
+            digest_add(&d, piece, bytes);
+        }
+    }
+    arena_free(&scratch);
+    TRY(dev_sync(t->dev));
+    *mark = (struct mark){(uint64_t)t->step, digest_close(&d)};
+    return ERR_OK;
+}
+
+static enum err mark_write(struct site_train *s, struct train *t)
+{
+    struct mark mark;
+    struct record_form form = {"before", mark_fields, &mark};
+    TRY(mark_make(s, t, &mark));
+    return store_write(s->o.env, mark_path, &form, NULL, 0);
+}
+
+static enum err mark_read(struct site_train *s, struct train *t, bool *before)
+{
+    struct arena scratch = arena_make(0);
+    struct mark stored = {0}, mark;
+    struct record_form form = {"before", mark_fields, &stored};
+    struct record r;
+    *before = false;
+    enum err e = store_read(s->o.env, mark_path, &form, 0, &r, &scratch);
+    arena_free(&scratch);
+    if (e == ERR_INPUT)
+        return ERR_OK;
+    TRY(e);
+    TRY(mark_make(s, t, &mark));
+    *before = mark.step == stored.step && digest_equal(&mark.parameters, &stored.parameters);
+    return ERR_OK;
+}
+
 /* ---- actions of the stepper ---- */
 
 static struct link_counters since(const struct link_counters *now, const struct link_counters *then)
@@ -334,8 +397,6 @@ static enum err move(struct site_train *s, struct train *t, int64_t step)
     return ERR_OK;
 }
 
-static enum err mark_write(struct site_train *s, struct train *t) MUST;
-
 static enum err act(struct site_train *s, struct train *t, const struct stepper_action *a)
 {
     bool lead = is_lead(s);
@@ -411,69 +472,6 @@ static enum err step(struct site_train *s, struct train *t, enum stepper_phase p
     }
     if (changed)
         model_params_changed(t->model);
-    return ERR_OK;
-}
-
-/* ---- the mark ---- */
-
-struct mark { /* id/before: the last checkpoint that is of before its step's applies */
-    uint64_t step;
-    struct digest parameters;
-};
-
-static void mark_fields(struct record_cursor *c, void *self)
-{
-    struct mark *mark = self;
-    record_u64(c, &mark->step);
-    record_digest(c, &mark->parameters);
-}
-
-/* The step and the parameters themselves: whichever checkpoint a restart loads, it is this one or
- * it is not. */
-static enum err mark_make(struct site_train *s, struct train *t, struct mark *mark)
-{
-    enum { PIECE = 1 << 20 };
-    struct arena scratch = arena_make(0);
-    struct digest_stream d;
-    float *piece;
-    TRY_ALLOC(piece = arena_array(&scratch, PIECE, sizeof *piece));
-    digest_open(&d);
-    for (unsigned f = 0; f < s->o.fragments->count; f++) {
-        collect(s, t, s->fragment, f);
-        for (size_t at = 0, n = s->o.fragments->f[f].elements; at < n; at += PIECE) {
-            size_t bytes = (n - at < PIECE ? n - at : PIECE) * sizeof *piece;
-            t->dev->ops->copy(t->dev, piece, s->fragment + at, bytes);
-            digest_add(&d, piece, bytes);
-        }
-    }
-    arena_free(&scratch);
-    TRY(dev_sync(t->dev));
-    *mark = (struct mark){(uint64_t)t->step, digest_close(&d)};
-    return ERR_OK;
-}
-
-static enum err mark_write(struct site_train *s, struct train *t)
-{
-    struct mark mark;
-    struct record_form form = {"before", mark_fields, &mark};
-    TRY(mark_make(s, t, &mark));
-    return store_write(s->o.env, mark_path, &form, NULL, 0);
-}
-
-static enum err mark_read(struct site_train *s, struct train *t, bool *before)
-{
-    struct arena scratch = arena_make(0);
-    struct mark stored = {0}, mark;
-    struct record_form form = {"before", mark_fields, &stored};
-    struct record r;
-    *before = false;
-    enum err e = store_read(s->o.env, mark_path, &form, 0, &r, &scratch);
-    arena_free(&scratch);
-    if (e == ERR_INPUT)
-        return ERR_OK;
-    TRY(e);
-    TRY(mark_make(s, t, &mark));
-    *before = mark.step == stored.step && digest_equal(&mark.parameters, &stored.parameters);
     return ERR_OK;
 }
 

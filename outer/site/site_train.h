@@ -84,8 +84,8 @@ void site_train_close(struct site_train *s);
  * very step. Moves t->step to where the others are when its steps cannot be repeated (joined by
  * snapshot, or came back in quorum mode). */
 enum err site_train_start(struct site_train *s, struct train *t) MUST;
-/* Before the update of step t->step + 1 (outer.before_update). Stopped while waiting: as below, the
- * step before being the one that is checkpointed. */
+/* Before the update of step t->step + 1 (outer.before_update). Stopped while waiting: the step
+ * before is checkpointed, ERR_STOPPED. */
 enum err site_train_update(struct site_train *s, struct train *t) MUST;
 /* Does anything at t->step want that very step: a round that ends or is applied there, quorum mode?
  * On every rank alike. */
@@ -93,8 +93,8 @@ bool site_train_due(const struct site_train *s, const struct train *t);
 /* After a step, with its report (the aggregator's live view). Stopped while waiting: the step is
  * checkpointed, ERR_STOPPED. In quorum mode it may move t->step forward, as above. */
 enum err site_train_step(struct site_train *s, struct train *t, const struct train_report *r) MUST;
-/* A checkpoint is about to be written: what it has behind it must be stored, since nobody can make
- * it again. All ranks call. */
+/* A checkpoint is about to be written: what it has behind it must be stored, since it cannot be
+ * made again. All ranks call. */
 enum err site_train_saving(struct site_train *s) MUST;
 /* A checkpoint is durable; the oldest one kept is of this step: outer states from before it may go.
  */

@@ -48,7 +48,7 @@ enum err downlink_sum(struct outer_state *m, unsigned fragment, uint8_t *aggrega
     struct codec_call call = outer_state_call(m, fragment, s->codes);
     ASSERT(m->o.reencodes);
     TRY_ALLOC(made);
-    if (schedule_backs_off(&m->schedule, s->residual_ratio))
+    if (schedule_resets_residual(&m->schedule, s->residual_ratio))
         codec_residual_decay(residual, m->next.discarded, 0, count);
     TRY(codec_sum(c, &call, z, m->next.theta, payloads, n));
     for (size_t i = 0; i < count; i++)

@@ -871,7 +871,7 @@ enum err outer_state_apply(struct outer_state *m, unsigned fragment, struct mani
  * they hold this round's work alone. */
 static uint8_t abort_backlog(const struct outer_state *m, const struct outer_state_fragment *s)
 {
-    return schedule_backs_off(&m->schedule, s->residual_ratio) ? 0 : s->residual_ratio;
+    return schedule_resets_residual(&m->schedule, s->residual_ratio) ? 0 : s->residual_ratio;
 }
 
 enum err outer_state_abort(struct outer_state *m, unsigned fragment, struct manifest *manifest,

@@ -1,6 +1,7 @@
 /* What breaks if the simulated run is wrong: plans that no link keeps. Bytes are the schedule's to
  * the byte, time is the planner's within 3 %, and a thousand sites go through the same code as two.
  */
+#include <inttypes.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -263,7 +264,7 @@ static void a_thousand_sites(void **state)
                          schedule_download_bytes(&x.schedule, &elements, SITES_MAX));
     near("total", r.total_s, predicted(&o).total_s, 0.03);
     if (cpu_s > 40) /* 4 s; an effort that grows with the square of the sites would be minutes */
-        fail_msg("%.1f s of CPU for %llu rounds", cpu_s, (unsigned long long)r.rounds);
+        fail_msg("%.1f s of CPU for %" PRIu64 " rounds", cpu_s, r.rounds);
 }
 
 static void repeats(void **state)
@@ -305,7 +306,7 @@ static void stops(void **state)
     struct simulate_result r = run(&o);
     assert_true(r.stopped && told == 100);
     assert_in_range(r.steps, 80, 100);
-    assert_int_equal(r.rounds, 4); /* of the fifth nobody has had the commit */
+    assert_int_equal(r.rounds, 4); /* no site has the commit of the fifth */
     assert_true(r.site[0].train_s <= 10.001 && r.total_s < whole.total_s / 2);
     near("utilisation", r.utilisation, whole.utilisation, 0.1);
 }

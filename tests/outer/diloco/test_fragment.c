@@ -177,7 +177,7 @@ static void test_where_layers_go(void **state)
         unsigned want = layer < 0 ? 0 : layer < 5 ? sliced[layer] : 2;
         assert_int_equal(home(&c, t.tensors[i].offset), want);
     }
-    plan.count = 2; /* layers 3 and up belong to nobody now */
+    plan.count = 2; /* layers 3 and up belong to no fragment now */
     assert_int_equal(fragment_make(&c, &t, &plan, &a), ERR_CONFIG);
     assert_non_null(strstr(err_message(), "layer 3"));
     arena_free(&a);

@@ -1,6 +1,6 @@
 /* Rounds beside training, with real threads: four fragments, several in flight over a link that
  * takes its time. What breaks here: bits that depend on who was faster, a scratch that two slots
- * use at once, an error or a stop request that nobody hears, a contribution made twice. Run it
+ * use at once, an error or a stop request that is not heard, a contribution made twice. Run it
  * under ThreadSanitizer too.
  */
 #include "tests/outer/site/slow_run.h"
@@ -89,12 +89,12 @@ static void test_bits_do_not_depend_on_time(void **state)
     }
 }
 
-/* Healing needs the site's residual after calls in which other slots used the replica's spare. */
+/* A resync needs the site's residual after calls in which other slots used the replica's spare. */
 static void test_slots_that_resync_keep_their_residual(void **state)
 {
     (void)state;
-    struct digest calm = run(3, CODEC_INT4, 3, 0), healed = run(3, CODEC_INT4, 4, 4);
-    assert_true(digest_equal(&calm, &healed));
+    struct digest calm = run(3, CODEC_INT4, 3, 0), resynced = run(3, CODEC_INT4, 4, 4);
+    assert_true(digest_equal(&calm, &resynced));
 }
 
 /* Streaming DiLoCo's Algorithm 2 for one site, written down once more, without slots, link, codec.

@@ -60,8 +60,8 @@ struct bench {
     struct table table;
     struct fragments fragments;
     float initial[ELEMENTS_MAX], local[ELEMENTS_MAX];
-    struct env *site_world, *aggregator_world;
-    struct outer_state site_member, aggregator_member;
+    struct env *site_env, *aggregator_env;
+    struct outer_state site_state, aggregator_state;
     struct aggregator *aggregator;
     struct link_service service;
     struct site *site;
@@ -240,15 +240,15 @@ static void aggregator_begin(struct bench *b)
                                    .canonical = canonical,
                                    .strict = b->strict,
                                    .straggler_ms = 10000};
-    b->aggregator_world = env_of(b, "aggregator");
-    assert_int_equal(
-        outer_state_open(&b->aggregator_member, b->aggregator_world, cpu, &o, &b->arena), ERR_OK);
-    if (outer_state_begun(&b->aggregator_member))
-        assert_int_equal(outer_state_load(&b->aggregator_member), ERR_OK);
+    b->aggregator_env = env_of(b, "aggregator");
+    assert_int_equal(outer_state_open(&b->aggregator_state, b->aggregator_env, cpu, &o, &b->arena),
+                     ERR_OK);
+    if (outer_state_begun(&b->aggregator_state))
+        assert_int_equal(outer_state_load(&b->aggregator_state), ERR_OK);
     else
-        assert_int_equal(outer_state_begin(&b->aggregator_member, b->initial), ERR_OK);
+        assert_int_equal(outer_state_begin(&b->aggregator_state, b->initial), ERR_OK);
     assert_int_equal(
-        aggregator_open(&b->aggregator, b->aggregator_world, &b->aggregator_member, &a, &b->arena),
+        aggregator_open(&b->aggregator, b->aggregator_env, &b->aggregator_state, &a, &b->arena),
         ERR_OK);
     b->service = aggregator_service(b->aggregator);
 }
@@ -256,8 +256,8 @@ static void aggregator_begin(struct bench *b)
 static void aggregator_end(struct bench *b)
 {
     aggregator_close(b->aggregator);
-    outer_state_close(&b->aggregator_member);
-    env_posix_close(b->aggregator_world);
+    outer_state_close(&b->aggregator_state);
+    env_posix_close(b->aggregator_env);
 }
 
 static enum err site_open_as(struct bench *b, const char *name, const char *directory)
@@ -273,9 +273,9 @@ static enum err site_open_as(struct bench *b, const char *name, const char *dire
                              .straggler_ms = 10000,
                              .seed = 1,
                              .stop = &b->stop};
-    b->site_world = env_of(b, directory);
-    assert_int_equal(outer_state_open(&b->site_member, b->site_world, cpu, &o, &b->arena), ERR_OK);
-    return site_open(&b->site, b->site_world, &b->link.link, &b->site_member, &s, &b->arena);
+    b->site_env = env_of(b, directory);
+    assert_int_equal(outer_state_open(&b->site_state, b->site_env, cpu, &o, &b->arena), ERR_OK);
+    return site_open(&b->site, b->site_env, &b->link.link, &b->site_state, &s, &b->arena);
 }
 
 static void site_begin(struct bench *b)
@@ -286,8 +286,8 @@ static void site_begin(struct bench *b)
 static void site_end(struct bench *b)
 {
     site_close(b->site);
-    outer_state_close(&b->site_member);
-    env_posix_close(b->site_world);
+    outer_state_close(&b->site_state);
+    env_posix_close(b->site_env);
 }
 
 static void site_again(struct bench *b) /* kill -9 and a start */
@@ -346,8 +346,8 @@ static struct wire_head head_of(const struct bench *b, unsigned site)
 /* Hello and a contribution of z = 1/64 everywhere, by site 1 or 2, to the round in flight. */
 static void other(struct bench *b, unsigned site)
 {
-    const struct outer_state_fragment *s = &b->aggregator_member.state[0];
-    const struct codec *c = codec_get(outer_state_codec(&b->aggregator_member, 0));
+    const struct outer_state_fragment *s = &b->aggregator_state.state[0];
+    const struct codec *c = codec_get(outer_state_codec(&b->aggregator_state, 0));
     size_t n = b->fragments.f[0].elements;
     float z[ELEMENTS_MAX], residual[ELEMENTS_MAX];
     uint8_t *payload = arena_alloc(&b->arena, c->payload_max(c, n));
@@ -356,11 +356,11 @@ static void other(struct bench *b, unsigned site)
     snprintf(from, sizeof from, "atoll://t/site/%s", names[site]);
     for (size_t i = 0; i < n; i++)
         z[i] = 1.0f / 64;
-    assert_int_equal(c->encode(c,
-                               &(struct codec_call){
-                                   .work = b->aggregator_member.work, .grid = s->codes, .count = n},
-                               payload, &bytes, residual, z),
-                     ERR_OK);
+    assert_int_equal(
+        c->encode(
+            c, &(struct codec_call){.work = b->aggregator_state.work, .grid = s->codes, .count = n},
+            payload, &bytes, residual, z),
+        ERR_OK);
     struct wire_hello *hello = calloc(1, sizeof *hello);
     struct wire_hello_answer *ha = calloc(1, sizeof *ha);
     *hello = (struct wire_hello){
@@ -374,7 +374,7 @@ static void other(struct bench *b, unsigned site)
                                   .round = s->round,
                                   .parent = s->manifest,
                                   .payload_bytes = bytes,
-                                  .grid = outer_state_grid(&b->aggregator_member, 0),
+                                  .grid = outer_state_grid(&b->aggregator_state, 0),
                                   .payload = digest_of(payload, bytes),
                                   .weight = b->huge_weights ? FLT_MAX : 1};
     struct wire_answer a;
@@ -393,12 +393,12 @@ static void others(struct bench *b)
 static void train(struct bench *b)
 {
     for (size_t i = 0; i < b->fragments.f[0].elements; i++)
-        b->local[i] = b->site_member.state[0].theta[i] - 1.0f / 32 - (float)(i % 7) / 1024;
+        b->local[i] = b->site_state.state[0].theta[i] - 1.0f / 32 - (float)(i % 7) / 1024;
 }
 
 static enum err exchange_of(struct bench *b, uint64_t round)
 {
-    return exchange(b->site, &b->site_member,
+    return exchange(b->site, &b->site_state,
                     &(struct site_submission){
                         .round = round, .base = round, .weight = 1, .data_cursor = 100, .step = 10},
                     b->local);
@@ -417,8 +417,8 @@ static void start(struct bench *b)
 
 static bool equal_states(const struct bench *b)
 {
-    return b->site_member.state[0].round == b->aggregator_member.state[0].round &&
-           digest_equal(&b->site_member.state[0].digest, &b->aggregator_member.state[0].digest);
+    return b->site_state.state[0].round == b->aggregator_state.state[0].round &&
+           digest_equal(&b->site_state.state[0].digest, &b->aggregator_state.state[0].digest);
 }
 
 /* ---- tests ---- */
@@ -431,7 +431,7 @@ static void test_round_and_report(void **state)
     others(b);
     assert_int_equal(round_of(b, 0), ERR_OK);
     assert_true(equal_states(b));
-    assert_memory_equal(b->local, b->site_member.state[0].theta,
+    assert_memory_equal(b->local, b->site_state.state[0].theta,
                         b->fragments.f[0].elements * sizeof *b->local);
     assert_int_equal(b->link.offers, 1);
     assert_int_equal(site_leave(b->site, "test"), ERR_OK);
@@ -524,7 +524,7 @@ static void test_not_finite_is_neither_stored_nor_sent(void **state)
 
 /* The round after one that left too much behind is whole and of fresh work alone; what had waited
  * is booked as forgotten. */
-static void test_backlog_backs_off(void **state)
+static void test_residual_reset(void **state)
 {
     (void)state;
     struct bench *b = bench_open(true);
@@ -536,7 +536,7 @@ static void test_backlog_backs_off(void **state)
     start(b);
     size_t n = b->fragments.f[0].elements;
     float *waited = arena_array(&b->arena, n, sizeof *waited);
-    const struct outer_state_fragment *s = &b->site_member.state[0];
+    const struct outer_state_fragment *s = &b->site_state.state[0];
     const enum codec_kind want[] = {CODEC_BF16, CODEC_INT8, CODEC_BF16, CODEC_INT8};
     double some = 0;
     for (uint64_t round = 0; round < 4; round++) {
@@ -544,11 +544,11 @@ static void test_backlog_backs_off(void **state)
         memcpy(waited, s->residual, n * sizeof *waited);
         double *before = arena_array(&b->arena, n, sizeof *before);
         memcpy(before, s->discarded, n * sizeof *before);
-        assert_int_equal(outer_state_codec(&b->site_member, 0), want[round]);
+        assert_int_equal(outer_state_codec(&b->site_state, 0), want[round]);
         others(b);
         assert_int_equal(round_of(b, round), ERR_OK);
         assert_true(equal_states(b));
-        assert_int_equal(outer_state_manifest(&b->site_member, 0, round, &m), ERR_OK);
+        assert_int_equal(outer_state_manifest(&b->site_state, 0, round, &m), ERR_OK);
         assert_int_equal(m.codec, want[round]);
         assert_int_equal(m.sites[0].backlog >= 90, want[round] == CODEC_INT8);
         for (size_t i = 0; i < n; i++) {
@@ -562,8 +562,8 @@ static void test_backlog_backs_off(void **state)
     aggregator_end(b);
     aggregator_begin(b);
     start(b);
-    assert_int_equal(outer_state_codec(&b->site_member, 0), CODEC_BF16);
-    assert_int_equal(outer_state_codec(&b->aggregator_member, 0), CODEC_BF16);
+    assert_int_equal(outer_state_codec(&b->site_state, 0), CODEC_BF16);
+    assert_int_equal(outer_state_codec(&b->aggregator_state, 0), CODEC_BF16);
     bench_close(b);
 }
 
@@ -600,19 +600,19 @@ static void test_damaged_site_is_skipped(void **state)
         train(b);
         b->local[37] = bad[i];
         float *kept = arena_array(&b->arena, n, sizeof *kept);
-        memcpy(kept, b->site_member.state[0].residual, n * sizeof *kept);
+        memcpy(kept, b->site_state.state[0].residual, n * sizeof *kept);
         assert_int_equal(exchange_of(b, 2 * i), ERR_OK);
         assert_int_equal(b->link.offers, offers);
         assert_false(outbox(b, (unsigned)(2 * i)));
         assert_true(equal_states(b));
-        assert_memory_equal(b->local, b->site_member.state[0].theta, n * sizeof *b->local);
-        assert_memory_equal(kept, b->site_member.state[0].residual, n * sizeof *kept);
-        assert_int_equal(outer_state_manifest(&b->site_member, 0, 2 * i, &m), ERR_OK);
+        assert_memory_equal(b->local, b->site_state.state[0].theta, n * sizeof *b->local);
+        assert_memory_equal(kept, b->site_state.state[0].residual, n * sizeof *kept);
+        assert_int_equal(outer_state_manifest(&b->site_state, 0, 2 * i, &m), ERR_OK);
         assert_int_equal(manifest_included(&m), 2);
         assert_false(m.sites[0].included);
         others(b);
         assert_int_equal(round_of(b, 2 * i + 1), ERR_OK);
-        assert_int_equal(outer_state_manifest(&b->site_member, 0, 2 * i + 1, &m), ERR_OK);
+        assert_int_equal(outer_state_manifest(&b->site_state, 0, 2 * i + 1, &m), ERR_OK);
         assert_int_equal(manifest_included(&m), 3);
     }
     bench_close(b);
@@ -628,18 +628,18 @@ static void test_aborted_round_goes_back(void **state)
         size_t n = b->fragments.f[0].elements;
         struct manifest m;
         start(b);
-        struct digest before = b->site_member.state[0].digest;
+        struct digest before = b->site_state.state[0].digest;
         b->huge_weights = true; /* their sum is infinite, and nothing bounds them here */
         for (uint64_t round = 0; round < 2; round++) {
             others(b);
             assert_int_equal(round_of(b, round), ERR_OK);
             assert_true(equal_states(b));
-            assert_true(digest_equal(&before, &b->site_member.state[0].digest));
-            assert_int_equal(outer_state_manifest(&b->site_member, 0, round, &m), ERR_OK);
+            assert_true(digest_equal(&before, &b->site_state.state[0].digest));
+            assert_int_equal(outer_state_manifest(&b->site_state, 0, round, &m), ERR_OK);
             assert_true(manifest_aborted(&m));
-            assert_memory_equal(b->local, b->site_member.state[0].theta, n * sizeof *b->local);
+            assert_memory_equal(b->local, b->site_state.state[0].theta, n * sizeof *b->local);
             for (size_t i = 0; i < n; i++) /* as train() moves, once for each round */
-                assert_true(b->site_member.state[0].residual[i] ==
+                assert_true(b->site_state.state[0].residual[i] ==
                             (float)(round + 1) * (1.0f / 32 + (float)(i % 7) / 1024));
             site_again(b);
             start(b);
@@ -648,7 +648,7 @@ static void test_aborted_round_goes_back(void **state)
         others(b);
         assert_int_equal(round_of(b, 2), ERR_OK);
         assert_true(equal_states(b));
-        assert_false(digest_equal(&before, &b->site_member.state[0].digest));
+        assert_false(digest_equal(&before, &b->site_state.state[0].digest));
         bench_close(b);
     }
 }
@@ -765,12 +765,12 @@ static void test_late_work_stays(void **state)
     others(b);
     now += 20000;
     work(&b->link);
-    assert_int_equal(b->aggregator_member.state[0].round, 1);
+    assert_int_equal(b->aggregator_state.state[0].round, 1);
     assert_int_equal(round_of(b, 0), ERR_OK);
     assert_true(equal_states(b));
     for (size_t i = 0; i < b->fragments.f[0].elements; i++) {
         float local = b->initial[i] - 1.0f / 32 - (float)(i % 7) / 1024;
-        assert_true(b->site_member.state[0].residual[i] == b->initial[i] - local);
+        assert_true(b->site_state.state[0].residual[i] == b->initial[i] - local);
     }
     bench_close(b);
 }
@@ -788,7 +788,7 @@ static void test_catch_up_and_leap(void **state)
         others(b);
         assert_int_equal(round_of(b, t), ERR_OK);
     }
-    memcpy(residual, b->site_member.state[0].residual, bytes);
+    memcpy(residual, b->site_state.state[0].residual, bytes);
     for (int t = 0; t < 2; t++) {
         others(b);
         now += 20000;
@@ -797,8 +797,8 @@ static void test_catch_up_and_leap(void **state)
     site_again(b);
     start(b);
     assert_true(equal_states(b));
-    assert_int_equal(b->site_member.state[0].round, 4);
-    assert_memory_equal(residual, b->site_member.state[0].residual, bytes);
+    assert_int_equal(b->site_state.state[0].round, 4);
+    assert_memory_equal(residual, b->site_state.state[0].residual, bytes);
     for (int t = 0; t < 5; t++) {
         others(b);
         now += 20000;
@@ -807,9 +807,9 @@ static void test_catch_up_and_leap(void **state)
     site_again(b);
     start(b);
     assert_true(equal_states(b));
-    assert_int_equal(b->site_member.state[0].round, 9);
+    assert_int_equal(b->site_state.state[0].round, 9);
     for (size_t i = 0; i < b->table.elements; i++)
-        assert_true(b->site_member.state[0].residual[i] == 0);
+        assert_true(b->site_state.state[0].residual[i] == 0);
     others(b); /* and it takes part again */
     assert_int_equal(round_of(b, 9), ERR_OK);
     assert_true(equal_states(b));
@@ -826,7 +826,7 @@ static void test_joins_late(void **state)
         work(&b->link);
     }
     start(b);
-    assert_int_equal(b->site_member.state[0].round, 6);
+    assert_int_equal(b->site_state.state[0].round, 6);
     assert_true(equal_states(b));
     others(b);
     assert_int_equal(round_of(b, 6), ERR_OK);
@@ -888,7 +888,7 @@ static void test_spoiled_manifests(void **state)
         b->link.spoil_manifest = 1;
         b->link.manifest = cases[i].spoil;
         assert_int_equal(round_of(b, 1), cases[i].e);
-        assert_int_equal(b->site_member.state[0].round, 1);
+        assert_int_equal(b->site_state.state[0].round, 1);
     }
     b->link.spoil_manifest = 0;
     assert_int_equal(round_of(b, 1), ERR_OK);
@@ -909,7 +909,7 @@ static void test_spoiled_aggregate_is_fetched_again(void **state)
     others(b);
     b->link.spoil_aggregate = 3;
     assert_int_equal(round_of(b, 1), ERR_PROTO);
-    assert_int_equal(b->site_member.state[0].round, 1);
+    assert_int_equal(b->site_state.state[0].round, 1);
     bench_close(b);
 }
 
@@ -927,7 +927,7 @@ static void test_flipped_bit_is_repaired(void **state)
     b->link.refuse = 1;
     b->link.outcome = ROUND_INVALID;
     assert_int_equal(exchange_of(b, 1), ERR_PROTO); /* stored from the good state */
-    b->site_member.state[0].momentum[11] += 1;
+    b->site_state.state[0].momentum[11] += 1;
     assert_int_equal(exchange_of(b, 1), ERR_OK);
     assert_int_equal(b->link.fetches, 2);
     assert_true(equal_states(b));
@@ -941,7 +941,7 @@ static void spoil_after(struct manifest *m)
     spoiled_rounds++;
 }
 
-/* The digest differs twice: healed by a snapshot, and the residual is the site's own still. */
+/* The digest differs twice: replaced by a snapshot, and the residual is the site's own still. */
 static void test_heals(void **state)
 {
     (void)state;
@@ -958,7 +958,7 @@ static void test_heals(void **state)
     assert_true(equal_states(b));
     double sum = 0;
     for (size_t i = 0; i < b->table.elements; i++)
-        sum += fabs((double)b->site_member.state[0].residual[i]);
+        sum += fabs((double)b->site_state.state[0].residual[i]);
     assert_true(sum > 0);
     others(b);
     assert_int_equal(round_of(b, 2), ERR_OK);
@@ -991,7 +991,7 @@ static void test_aggregator_restarts(void **state)
 static void lose_spool(struct bench *b)
 {
     b->link.pending = NULL;
-    assert_int_equal(b->aggregator_world->ops->remove(b->aggregator_world, "spool/0/0"), ERR_OK);
+    assert_int_equal(b->aggregator_env->ops->remove(b->aggregator_env, "spool/0/0"), ERR_OK);
     others(b);
 }
 
@@ -1011,7 +1011,7 @@ static void test_a_lost_payload_is_sent_again(void **state)
 }
 
 /* outer.max_local_steps_offline: only in quorum mode, only before something is stored, only while
- * nobody answers. */
+ * the aggregator does not answer. */
 static void test_unreachable(void **state)
 {
     (void)state;
@@ -1054,7 +1054,7 @@ static void test_directory_is_one_owners(void **state)
 {
     (void)state;
     struct bench *b = bench_open(false);
-    assert_int_equal(aggregator_claim(b->site_world, canonical), ERR_CONFIG);
+    assert_int_equal(aggregator_claim(b->site_env, canonical), ERR_CONFIG);
     site_end(b);
     assert_int_equal(site_open_as(b, "s1", "site"), ERR_CONFIG);
     site_end(b);
@@ -1106,20 +1106,20 @@ static void test_what_is_lost_begins_nothing_anew(void **state)
         others(b);
         assert_int_equal(round_of(b, round), ERR_OK);
     }
-    struct digest before = outer_state_digest(&b->site_member, true);
+    struct digest before = outer_state_digest(&b->site_state, true);
     float most = 0;
     for (size_t i = 0; i < b->fragments.f[0].elements; i++)
-        most = fmaxf(most, fabsf(b->site_member.state[0].residual[i]));
+        most = fmaxf(most, fabsf(b->site_state.state[0].residual[i]));
     assert_true(most > 0);
-    assert_int_equal(b->site_world->ops->remove(b->site_world, "frag/0/CURRENT"), ERR_OK);
+    assert_int_equal(b->site_env->ops->remove(b->site_env, "frag/0/CURRENT"), ERR_OK);
     site_again(b);
     start(b);
-    struct digest after = outer_state_digest(&b->site_member, true);
+    struct digest after = outer_state_digest(&b->site_state, true);
     assert_memory_equal(&before, &after, sizeof before);
     others(b);
     assert_int_equal(round_of(b, 2), ERR_OK);
     assert_true(equal_states(b));
-    assert_int_equal(b->site_world->ops->remove(b->site_world, "id/site"), ERR_OK);
+    assert_int_equal(b->site_env->ops->remove(b->site_env, "id/site"), ERR_OK);
     site_end(b);
     assert_int_equal(site_open_as(b, "s0", "site"), ERR_CORRUPT);
     assert_non_null(strstr(err_message(), "/id/site: missing, and this directory has begun"));
@@ -1134,7 +1134,7 @@ int main(void)
         cmocka_unit_test(test_same_bytes_until_received),
         cmocka_unit_test(test_hard_refusals),
         cmocka_unit_test(test_not_finite_is_neither_stored_nor_sent),
-        cmocka_unit_test(test_backlog_backs_off),
+        cmocka_unit_test(test_residual_reset),
         cmocka_unit_test(test_spike_is_neither_stored_nor_sent),
         cmocka_unit_test(test_damaged_site_is_skipped),
         cmocka_unit_test(test_aborted_round_goes_back),
