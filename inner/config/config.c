@@ -129,6 +129,21 @@ static const struct config_key *nearest(const struct loading *l, const char *ful
     return best;
 }
 
+void config_nearest(const struct config_table *tables, size_t table_count, const char *word,
+                    char *name, size_t size, unsigned *edits)
+{
+    *edits = ~0u;
+    for (size_t t = 0; t < table_count; t++)
+        for (size_t i = 0; i < tables[t].count; i++) {
+            const struct config_key *k = &tables[t].keys[i];
+            unsigned d = nearest_edits(word, k->name);
+            if (d >= *edits)
+                continue;
+            *edits = d;
+            snprintf(name, size, "%s.%s", k->section, k->name);
+        }
+}
+
 static const struct config_renamed *renamed_find(const struct loading *l, const char *full)
 {
     for (size_t t = 0; t < l->table_count; t++)

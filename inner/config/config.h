@@ -117,6 +117,10 @@ void config_broken(struct config_rules *r, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 enum err config_rules_report(const struct config_rules *r) MUST; /* ERR_CONFIG, one per line */
 
+/* The name, "section.key", of the key whose last part is nearest to a word; `edits`: how far. */
+void config_nearest(const struct config_table *tables, size_t table_count, const char *word,
+                    char *name, size_t size, unsigned *edits);
+
 /* The resolved configuration as YAML text with comments (which keys differ from the default). */
 enum err config_print(const struct config_table *tables, size_t table_count, struct arena *a,
                       char **text) MUST;

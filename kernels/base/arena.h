@@ -2,9 +2,8 @@
 #define ARENA_H
 /* Memory that is taken at open and dropped at once. An arena is a growing list of malloc'd blocks,
  * or, when capped, a fixed limit for whatever a peer's bytes may cause. `struct arena *perm` for
- * what lives as long as its owner; a scratch arena is opened with arena_scratch() and closed at
- * return. Not thread-safe: one owner each. The blocks may come from somebody else than malloc:
- * dev_arena().
+ * what lives as long as its owner; a scratch arena is made with arena_make() and freed at return.
+ * Not thread-safe: one owner each. The blocks may come from somebody else than malloc: dev_arena().
  */
 #include <stddef.h>
 #include "kernels/base/err.h"

@@ -2,35 +2,78 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 #include "kernels/base/nearest.h"
 
-/* ---- --help
- * ------------------------------------------------------------------------------------------- */
+/* ---- --help -------------------------------------------------------------------------------- */
 
-static void print_default(const struct args_option *o)
+enum { COLUMNS_MAX = 100, COLUMNS_MIN = 40, HELP_INDENT = 27, DEFAULT_MAX = 256 };
+
+static int columns(void)
 {
+    struct winsize size;
+    bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= COLUMNS_MIN;
+    return known && size.ws_col < COLUMNS_MAX ? size.ws_col : COLUMNS_MAX;
+}
+
+void args_print(const char *text, int column, int indent)
+{
+    int width = columns();
+    bool first = true; /* of its line */
+    while (*text) {
+        size_t word = strcspn(text, " \n");
+        if (!first && column + 1 + (int)word > width) {
+            column = printf("\n%*s", indent, "") - 1;
+            first = true;
+        }
+        column += printf("%s%.*s", first ? "" : " ", (int)word, text);
+        first = false;
+        text += word;
+        if (*text == '\n' && text[1]) {
+            column = printf("\n%*s", indent, "") - 1;
+            first = true;
+        }
+        text += *text != 0;
+    }
+    printf("\n");
+}
+
+static void default_text(const struct args_option *o, char *out, size_t size)
+{
+    *out = 0;
     if (o->required)
-        printf(" Required.");
+        snprintf(out, size, " Required.");
     else if (o->kind == ARGS_INT)
-        printf(" Default: %lld.", (long long)*(const int64_t *)o->target);
+        snprintf(out, size, " Default: %lld.", (long long)*(const int64_t *)o->target);
     else if (o->kind == ARGS_REAL)
-        printf(" Default: %g.", *(const double *)o->target);
+        snprintf(out, size, " Default: %g.", *(const double *)o->target);
     else if (o->kind == ARGS_TEXT && *(const char *const *)o->target)
-        printf(" Default: %s.", *(const char *const *)o->target);
+        snprintf(out, size, " Default: %s.", *(const char *const *)o->target);
+}
+
+static void print_option(const struct args_option *o)
+{
+    char text[1024], fallback[DEFAULT_MAX];
+    int width = HELP_INDENT - 6 - (int)strlen(o->name);
+    default_text(o, fallback, sizeof fallback);
+    snprintf(text, sizeof text, "%s%s", o->help, fallback);
+    int column = printf("  --%s %-*s ", o->name, width > 0 ? width : 0, o->value ? o->value : "");
+    args_print(text, column, HELP_INDENT);
 }
 
 static void print_help(const struct args *a)
 {
-    printf("Usage: atoll %s%s%s%s%s\n\n%s\n\n", a->command, a->count ? " [options]" : "",
-           a->settings ? " [--section.key value ...]" : "", a->operands ? " " : "",
-           a->operands ? a->operands : "", a->summary);
-    for (size_t i = 0; i < a->count; i++) {
-        const struct args_option *o = &a->options[i];
-        int width = 22 - (int)strlen(o->name) - 1;
-        printf("  --%s %-*s %s", o->name, width > 0 ? width : 0, o->value ? o->value : "", o->help);
-        print_default(o);
-        printf("\n");
-    }
+    char usage[512];
+    snprintf(usage, sizeof usage, "Usage: atoll %s%s%s%s%s", a->command,
+             a->count ? " [options]" : "", a->settings ? " [--section.key value ...]" : "",
+             a->operands ? " " : "", a->operands ? a->operands : "");
+    args_print(usage, 0, 4);
+    printf("\n");
+    args_print(a->summary, 0, 0);
+    printf("\n");
+    for (size_t i = 0; i < a->count; i++)
+        print_option(&a->options[i]);
     printf("  --%-22s This text.\n", "help");
     if (a->settings)
         printf("  --section.key VALUE      Any setting of the configuration; docs/configuration.md "
@@ -62,16 +105,24 @@ static const struct args_option *find(const struct args *a, const char *name, si
     return NULL;
 }
 
-static enum err unknown(const struct args *a, struct mistakes *m, const char *name)
+/* The nearest option or setting. */
+static enum err unknown(const struct args *a, struct mistakes *m, const char *word, size_t length)
 {
+    char *name, setting[128] = "";
     const char *best = "help";
-    unsigned least = nearest_edits(name, best);
+    unsigned least, edits;
+    TRY_ALLOC(name = arena_string(m->arena, word, length));
+    least = nearest_edits(name, best);
     for (size_t i = 0; i < a->count; i++) {
         unsigned d = nearest_edits(name, a->options[i].name);
         if (d < least) {
             least = d;
             best = a->options[i].name;
         }
+    }
+    if (a->settings) {
+        a->settings(name, setting, sizeof setting, &edits);
+        best = edits < least ? setting : best;
     }
     return mistake(
         m, arena_printf(m->arena, "unknown option --%.100s; the nearest is --%s", name, best));
@@ -109,10 +160,18 @@ static enum err store(const struct args_option *o, struct mistakes *m, const cha
     return ERR_OK;
 }
 
+/* Arguments behind a setting that has its value: probably the files of a pattern that the shell
+ * has expanded. */
+struct expanded {
+    const char *key, *value, *first; /* "--data.train", its value, the first further argument */
+    size_t prefix, suffix;           /* bytes that all of them have in common */
+    unsigned count;                  /* of further arguments */
+};
 struct cursor {
     int argc, at;
     char **argv;
     bool given[64]; /* per option */
+    struct expanded files;
 };
 
 /* The value after = or in the next argument, which must not be an option itself. */
@@ -130,8 +189,10 @@ static enum err take_option(struct args *a, struct cursor *c, struct mistakes *m
     char *name = arg + 2, *equals = strchr(name, '=');
     size_t length = equals ? (size_t)(equals - name) : strlen(name);
     const struct args_option *o = find(a, name, length);
-    if (!o)
-        return unknown(a, m, name);
+    if (!o) {
+        (void)value_of(c, equals); /* its value, which is no mistake of its own */
+        return unknown(a, m, name, length);
+    }
     c->given[o - a->options] = true;
     if (o->kind == ARGS_FLAG) {
         *(bool *)o->target = true;
@@ -150,24 +211,71 @@ static bool take_setting(struct args *a, struct cursor *c, char *arg)
     if (!a->settings || strncmp(arg, "--", 2) || !memchr(arg, '.', strcspn(arg, "=")))
         return false;
     a->setting[a->setting_count++] = arg;
-    if (!strchr(arg, '=') && c->at < c->argc && strncmp(c->argv[c->at], "--", 2))
-        a->setting[a->setting_count++] = c->argv[c->at++];
+    if (strchr(arg, '=') || c->at == c->argc || !strncmp(c->argv[c->at], "--", 2))
+        return true;
+    c->files = (struct expanded){.key = arg, .value = c->argv[c->at]};
+    a->setting[a->setting_count++] = c->argv[c->at++];
     return true;
+}
+
+static void in_common(struct expanded *f, const char *other)
+{
+    size_t n = strlen(f->value), k = strlen(other), prefix = 0, suffix = 0;
+    while (prefix < n && f->value[prefix] == other[prefix])
+        prefix++;
+    while (suffix < n - prefix && prefix + suffix < k &&
+           f->value[n - 1 - suffix] == other[k - 1 - suffix])
+        suffix++;
+    f->prefix = f->count && f->prefix < prefix ? f->prefix : prefix;
+    f->suffix = f->count && f->suffix < suffix ? f->suffix : suffix;
+    f->first = f->count ? f->first : other;
+    f->count++;
+}
+
+/* Says once what the arguments behind a setting are. */
+static enum err report_expanded(struct cursor *c, struct mistakes *m)
+{
+    struct expanded f = c->files;
+    char more[48] = "";
+    c->files = (struct expanded){0};
+    if (!f.count)
+        return ERR_OK;
+    if (f.count > 1)
+        snprintf(more, sizeof more, " and %u more", f.count - 1);
+    bool files =
+        memchr(f.value, '/', f.prefix) || strchr(f.value + strlen(f.value) - f.suffix, '.');
+    if (!files)
+        return mistake(m,
+                       arena_printf(m->arena, "unexpected argument \"%.100s\"%s", f.first, more));
+    return mistake(m, arena_printf(m->arena,
+                                   "unexpected argument \"%.100s\"%s: quote a pattern: %s "
+                                   "'%.*s*%s'",
+                                   f.first, more, f.key, (int)f.prefix, f.value,
+                                   f.value + strlen(f.value) - f.suffix));
+}
+
+static enum err take_operand(struct args *a, struct cursor *c, struct mistakes *m, char *arg)
+{
+    if (a->operands)
+        a->operand[a->operand_count++] = arg;
+    else if (c->files.key)
+        in_common(&c->files, arg);
+    else
+        return mistake(m, arena_printf(m->arena, "unexpected argument \"%.100s\"", arg));
+    return ERR_OK;
 }
 
 static enum err take(struct args *a, struct cursor *c, struct mistakes *m)
 {
     char *arg = c->argv[c->at++];
+    bool word = strncmp(arg, "--", 2) != 0 && strcmp(arg, "-h") != 0;
+    if (word)
+        return take_operand(a, c, m, arg);
+    TRY(report_expanded(c, m));
     if (!strcmp(arg, "--help") || !strcmp(arg, "-h"))
         a->help = true;
-    else if (take_setting(a, c, arg))
-        return ERR_OK;
-    else if (!strncmp(arg, "--", 2))
+    else if (!take_setting(a, c, arg))
         return take_option(a, c, m, arg);
-    else if (a->operands)
-        a->operand[a->operand_count++] = arg;
-    else
-        return mistake(m, arena_printf(m->arena, "what is \"%.100s\"? See --help", arg));
     return ERR_OK;
 }
 
@@ -182,6 +290,7 @@ enum err args_parse(struct args *a, int argc, char **argv, struct arena *arena)
     TRY_ALLOC(a->setting = arena_array(arena, (size_t)argc + 1, sizeof *a->setting));
     while (c.at < argc)
         TRY(take(a, &c, &m));
+    TRY(report_expanded(&c, &m));
     if (a->help) {
         print_help(a);
         return ERR_OK;

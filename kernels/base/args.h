@@ -38,7 +38,9 @@ struct args {
     const char *summary;  /* one or two sentences */
     const char *example;  /* a command line that works */
     const char *operands; /* "TEXT..."; NULL: operands are an error */
-    bool settings;        /* --section.key arguments are allowed */
+    /* The setting whose name is nearest to a word without a section, and how many edits away; says
+     * that --section.key arguments are allowed. NULL: they are errors. */
+    void (*settings)(const char *word, char *name, size_t size, unsigned *edits);
     const struct args_option *options;
     size_t count;
     /* filled by args_parse, in its arena */
@@ -48,6 +50,10 @@ struct args {
     char **setting; /* what config_load takes as argv */
     int setting_count;
 };
+
+/* Prints a text on stdout in lines of at most the terminal's width, 100 columns where stdout is no
+ * terminal. `column`: where the first line begins; further lines begin at `indent`. */
+void args_print(const char *text, int column, int indent);
 
 /* argv[0] is the subcommand's name and is skipped. */
 enum err args_parse(struct args *a, int argc, char **argv, struct arena *arena) MUST;

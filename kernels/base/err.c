@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { ERR_SENTENCE_MAX = 8192 }; /* a configuration reports all its errors at once */
 static _Thread_local char sentence[ERR_SENTENCE_MAX];
@@ -79,7 +80,11 @@ int err_exit_code(enum err e)
 
 noreturn void err_bug(const char *file, int line, const char *expression)
 {
-    fprintf(stderr, "%s:%d: this must hold: %s\n", file, line, expression);
+    fprintf(stderr,
+            "%s:%d: this must hold: %s\n  what it means: %s (%s)\n  what to do: %s\n  exit code: "
+            "%d\n",
+            file, line, expression, err_text(ERR_INTERNAL), err_name(ERR_INTERNAL),
+            err_action(ERR_INTERNAL), err_exit_code(ERR_INTERNAL));
     fflush(stderr);
-    abort();
+    _exit(err_exit_code(ERR_INTERNAL)); /* no exit handlers: the state is not to be trusted */
 }

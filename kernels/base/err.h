@@ -5,9 +5,8 @@
  * always compiled in. Protocol outcomes (late, duplicate, behind) are ordinary enums elsewhere,
  * never errors.
  *
- * err_set() keeps one sentence per thread; the first one set since err_clear() wins only if the
- * caller says so with err_add(), which puts context in front of it ("config.yaml:12: "). Any
- * thread; never blocks.
+ * err_set() keeps one sentence per thread and replaces the one before it; err_add() keeps that one
+ * and puts context in front of it ("config.yaml:12: "). Any thread; never blocks.
  */
 #include <stdnoreturn.h>
 
@@ -70,6 +69,7 @@ int err_exit_code(enum err e);
             return try_err_;                                                                       \
     } while (0)
 
+/* Prints the assertion and ends the process with the exit code of ERR_INTERNAL. */
 noreturn void err_bug(const char *file, int line, const char *expression);
 #define ASSERT(x) ((x) ? (void)0 : err_bug(__FILE__, __LINE__, #x))
 

@@ -17,6 +17,7 @@
 #include "kernels/base/args.h"
 #include "outer/wan/child.h"
 #include "outer/cmd/cmd.h"
+#include "outer/config/run.h"
 #include "outer/report/progress.h"
 #include "outer/report/report.h"
 #include "outer/wan/wan.h"
@@ -574,7 +575,7 @@ enum err cmd_demo(int argc, char **argv)
                                    "on real text; then one site "
                                    "alone for comparison; a summary and a report.",
                         .example = "atoll demo --text book.txt",
-                        .settings = true,
+                        .settings = run_nearest_setting,
                         .options = options,
                         .count = sizeof options / sizeof *options};
     enum err e = args_parse(&args, argc, argv, &d.arena);

@@ -92,7 +92,7 @@ enum err cmd_eval(int argc, char **argv)
     struct args args = {.command = "eval",
                         .summary = "Held-out loss and perplexity of a trained model (data.eval).",
                         .example = "atoll eval --config run.yaml --run.dir run/a",
-                        .settings = true,
+                        .settings = run_nearest_setting,
                         .options = options,
                         .count = sizeof options / sizeof *options};
     return load_run(&args, argc, argv, &from, evaluate, &w);

@@ -53,7 +53,7 @@ enum err cmd_export(int argc, char **argv)
                                    "(AutoModelForCausalLM.from_pretrained):\n"
                                    "a GPT-2 or a Llama.",
                         .example = "atoll export --config run.yaml --run.dir run/a --out gpt2",
-                        .settings = true,
+                        .settings = run_nearest_setting,
                         .options = options,
                         .count = sizeof options / sizeof *options};
     return load_run(&args, argc, argv, &from, export_model, &x);
@@ -135,7 +135,7 @@ enum err cmd_import(int argc, char **argv)
                                    "must describe the model of the configuration; --write-config "
                                    "derives the configuration.",
                         .example = "atoll import --config run.yaml --run.dir run/a --model gpt2",
-                        .settings = true,
+                        .settings = run_nearest_setting,
                         .options = options,
                         .count = sizeof options / sizeof *options};
     enum err e = args_parse(&args, argc, argv, &i.run.perm);

@@ -363,7 +363,7 @@ enum err cmd_plan(int argc, char **argv)
                                    "one that can.",
                         .example =
                             "atoll plan --config run.yaml --probe link.yaml --plan.price_gb 0.05",
-                        .settings = true,
+                        .settings = run_nearest_setting,
                         .options = options,
                         .count = sizeof options / sizeof *options};
     enum err e = args_parse(&args, argc, argv, &c.p.perm);

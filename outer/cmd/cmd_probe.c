@@ -596,7 +596,7 @@ enum err cmd_probe(int argc, char **argv)
                             "time of an inner step: values that atoll plan and atoll sim take.",
                         .example = "atoll probe --config run.yaml --site.name a --site.aggregator "
                                    "hub.example.org:7443 --write link.yaml",
-                        .settings = true,
+                        .settings = run_nearest_setting,
                         .options = options,
                         .count = sizeof options / sizeof *options};
     enum err e = args_parse(&args, argc, argv, &c.p.perm);

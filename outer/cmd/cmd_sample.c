@@ -136,7 +136,7 @@ enum err cmd_sample(int argc, char **argv)
                         .summary = "Text that a trained model writes.",
                         .example =
                             "atoll sample --config run.yaml --run.dir run/a --prompt \"The \"",
-                        .settings = true,
+                        .settings = run_nearest_setting,
                         .options = options,
                         .count = sizeof options / sizeof *options};
     return load_run(&args, argc, argv, &from, write_text, &w);

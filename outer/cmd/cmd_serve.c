@@ -287,7 +287,7 @@ enum err cmd_serve(int argc, char **argv)
                    "its status.",
         .example =
             "atoll serve --config run.yaml --serve.listen 0.0.0.0:7443 --serve.dir /var/lib/atoll",
-        .settings = true,
+        .settings = run_nearest_setting,
         .options = options,
         .count = sizeof options / sizeof *options};
     v.command = args_line(&v.run.perm, argc, argv);

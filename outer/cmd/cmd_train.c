@@ -92,6 +92,8 @@ static enum err hook_start(void *self, struct train *t)
     j->last_round = job_now();
     if (j->outer)
         TRY(site_train_start(&j->exchange, t));
+    arena_seal(&j->run.perm); /* what a step or a round needs was taken at open */
+    arena_seal(&j->host);
     j->last_round = job_now();
     return ERR_OK;
 }
@@ -456,7 +458,7 @@ enum err cmd_train(int argc, char **argv)
             "tokens/s, payload up and down of the whole run.",
         .example = "atoll train --config deploy/examples/minute.yaml --site.name a --run.dir run-a "
                    "--data.train data/train-a.bin",
-        .settings = true,
+        .settings = run_nearest_setting,
         .options = options,
         .count = sizeof options / sizeof *options};
     j.command = args_line(&j.run.perm, argc, argv);

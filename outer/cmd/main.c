@@ -3,6 +3,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include "kernels/base/args.h"
 #include "outer/cmd/cmd.h"
 #include "outer/cmd/version.h"
 
@@ -25,12 +26,16 @@ enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
 static int help(void)
 {
-    puts("atoll trains transformer language models in several datacenters at once, joined only by "
-         "slow links.\n"
-         "\nusage: atoll COMMAND [options]     atoll COMMAND --help says more\n");
-    for (int i = 0; i < COMMAND_COUNT; i++)
-        printf("  %-8s %s%s\n", commands[i].name, commands[i].summary,
-               commands[i].run ? "" : " (not in this build: -DNET=OFF)");
+    args_print("atoll trains transformer language models in several datacenters at once, joined "
+               "only by slow links.",
+               0, 0);
+    puts("\nusage: atoll COMMAND [options]     atoll COMMAND --help says more\n");
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        char text[512];
+        snprintf(text, sizeof text, "%s%s", commands[i].summary,
+                 commands[i].run ? "" : " (not in this build: -DNET=OFF)");
+        args_print(text, printf("  %-8s ", commands[i].name), 11);
+    }
     puts("\n  --help, --version\n\nFirst steps: deploy/run-demo.sh, or `atoll demo`; then "
          "README.md.");
     return 0;
@@ -58,24 +63,40 @@ static enum err flushed(enum err e)
                    strerror(errno));
 }
 
+static enum err run_command(int argc, char **argv)
+{
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        if (strcmp(argv[0], commands[i].name) != 0)
+            continue;
+        if (!commands[i].run)
+            return err_set(ERR_UNSUPPORTED, "this build has no network: configure with -DNET=ON "
+                                            "(needs libgrpc-dev, libprotobuf-c-dev)");
+        return flushed(commands[i].run(argc, argv));
+    }
+    return err_set(ERR_CONFIG, "there is no such command; `atoll --help` lists them");
+}
+
+/* `atoll help COMMAND ...` is `atoll COMMAND ... --help`. */
+static enum err help_command(int argc, char **argv)
+{
+    static char option[] = "--help";
+    for (int i = 0; i + 1 < argc; i++)
+        argv[i] = argv[i + 1];
+    argv[argc - 1] = option;
+    return run_command(argc, argv);
+}
+
 int main(int argc, char **argv)
 {
+    bool help_word = argc > 1 && strcmp(argv[1], "help") == 0;
     if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
-        strcmp(argv[1], "help") == 0)
+        (help_word && argc == 2))
         return help();
     if (strcmp(argv[1], "--version") == 0) {
         printf("%s\n", version_line());
         return 0;
     }
-    for (int i = 0; i < COMMAND_COUNT; i++) {
-        if (strcmp(argv[1], commands[i].name) != 0)
-            continue;
-        if (!commands[i].run)
-            return finish(argv[1], err_set(ERR_UNSUPPORTED,
-                                           "this build has no network: configure with -DNET=ON "
-                                           "(needs libgrpc-dev, libprotobuf-c-dev)"));
-        return finish(argv[1], flushed(commands[i].run(argc - 1, argv + 1)));
-    }
-    return finish(argv[1],
-                  err_set(ERR_CONFIG, "there is no such command; `atoll --help` lists them"));
+    if (help_word)
+        return finish(argv[2], help_command(argc - 1, argv + 1));
+    return finish(argv[1], run_command(argc - 1, argv + 1));
 }

@@ -179,3 +179,11 @@ enum err run_reference(struct arena *a, char **text)
     const struct config_table tables[] = {keys_inner(&s), keys_outer(&o)};
     return config_reference(tables, 2, a, text);
 }
+
+void run_nearest_setting(const char *word, char *name, size_t size, unsigned *edits)
+{
+    struct settings s;
+    struct outer_settings o;
+    const struct config_table tables[] = {keys_inner(&s), keys_outer(&o)};
+    config_nearest(tables, 2, word, name, size, edits);
+}

@@ -56,6 +56,8 @@ enum err run_tls(struct run *r, const char *name, struct link_tls *tls) MUST;
  * gives stays as it is in `to`. The result is checked with the settings `s`. */
 enum err run_read_probe(struct outer_settings *to, const struct settings *s, const char *path,
                         const struct args *args, struct arena *perm) MUST;
+/* For struct args: the setting that is nearest to a word without a section. */
+void run_nearest_setting(const char *word, char *name, size_t size, unsigned *edits);
 /* The reference page of all keys, Markdown. */
 enum err run_reference(struct arena *a, char **text) MUST;
 

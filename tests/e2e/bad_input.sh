@@ -48,7 +48,16 @@ expect 4 "train.sequence|model.context" $(alone) $data --train.sequence 64 --mod
 expect 4 "site.name|nobody" "$atoll" train --config run.yaml --site.name nobody
 expect 4 "none.yaml" "$atoll" train --config none.yaml
 expect 4 "--confg|--config" "$atoll" train --confg run.yaml
+expect 4 "unknown option --stpes; the nearest is --train.steps" $(alone) $data --stpes 3
+expect 4 "unexpected argument|'data/train-0-*.bin'" $(alone) --data.train data/train-0-0000.bin data/train-0-1001.bin
 expect 4 "no such command" "$atoll" tarin
+expect 4 "no such command" "$atoll" help tarin
+expect 0 "Usage: atoll train|--dry-run" "$atoll" help train
+expect 0 "Usage: atoll cert issue" "$atoll" help cert issue
+for command in train serve eval sample export import plan probe sim ledger report data doctor wan demo; do
+    expect 0 "Usage: atoll $command" "$atoll" $command --help
+    awk 'length > 100 && !/^  atoll/ { exit 1 }' said.out || fail "atoll $command --help has lines of more than 100 columns"
+done
 
 # --- text and shards -------------------------------------------------------------------------------------
 expect 4 "data.train" $(alone)

@@ -141,7 +141,8 @@ int main(int argc, char **argv)
     const struct args_option options[] = {
         {"config", ARGS_TEXT, &config, .value = "FILE", .required = true, .help = "Configuration."},
     };
-    struct args args = {.command = "liar", .settings = true, .options = options, .count = 1};
+    struct args args = {
+        .command = "liar", .settings = run_nearest_setting, .options = options, .count = 1};
     link_tune();
     l.run.perm = arena_make(0);
     enum err e = args_parse(&args, argc, argv, &l.run.perm);

@@ -1,6 +1,7 @@
 /* What breaks if this is wrong: a mistyped option is ignored, or --help starts the program. */
 #include "tests/inner/scratch.h"
 #include "kernels/base/args.h"
+#include "kernels/base/nearest.h"
 
 static struct arena arena;
 static bool force;
@@ -33,6 +34,13 @@ static const struct args_option options[] = {
     {.name = "force", .kind = ARGS_FLAG, .target = &force, .help = "Anyway."},
 };
 
+/* "steps" is a setting, train.steps. */
+static void nearest_setting(const char *word, char *name, size_t size, unsigned *edits)
+{
+    *edits = nearest_edits(word, "steps");
+    snprintf(name, size, "train.steps");
+}
+
 static enum err parse(int argc, const char **argv, const char *operands, bool settings)
 {
     arena_reset(&arena);
@@ -47,7 +55,7 @@ static enum err parse(int argc, const char **argv, const char *operands, bool se
                          .options = options,
                          .count = 4,
                          .operands = operands,
-                         .settings = settings};
+                         .settings = settings ? nearest_setting : NULL};
     return args_parse(&args, argc, (char **)(uintptr_t)argv, &arena);
 }
 
@@ -85,14 +93,48 @@ static void mistakes_come_together(void **state)
                           "--force=yes", "x",       "--a.b=1", "--sites=1e1", "--share"};
     assert_int_equal(parse(11, argv, NULL, false), ERR_CONFIG);
     assert_says("unknown option --sties; the nearest is --sites");
-    assert_says("what is \"3\"?");
+    assert_null(strstr(err_message(), "\"3\"")); /* the value of --sties */
+    assert_says("unexpected argument \"x\"");
     assert_says("--sites = \"0\": allowed is a whole number from 1 to 64");
     assert_says("--sites = \"1e1\"");
     assert_says("--share = \"nan\": allowed is a number from 0 to 0.5");
     assert_says("--force takes no value");
-    assert_says("unknown option --a.b=1");
+    assert_says("unknown option --a.b");
     assert_says("--share lacks its value X");
     assert_says("--out DIR is missing: Where.");
+}
+
+static void a_setting_without_its_section(void **state)
+{
+    (void)state;
+    const char *argv[] = {"data", "--out=x", "--stpes", "3"}, *site[] = {"data", "--siets", "3"};
+    assert_int_equal(parse(4, argv, NULL, true), ERR_CONFIG);
+    assert_string_equal(err_message(), "unknown option --stpes; the nearest is --train.steps");
+    assert_int_equal(parse(4, argv, NULL, false), ERR_CONFIG);
+    assert_says("the nearest is --sites");
+    assert_int_equal(parse(3, site, NULL, true), ERR_CONFIG);
+    assert_says("the nearest is --sites");
+}
+
+/* What the shell makes of an unquoted pattern. */
+static void an_unquoted_pattern_is_explained(void **state)
+{
+    (void)state;
+    const char *two[] = {"data", "--data.train", "data/train-0-0000.bin", "data/train-0-0001.bin",
+                         "--out=x"};
+    assert_int_equal(parse(5, two, NULL, true), ERR_CONFIG);
+    assert_string_equal(err_message(), "unexpected argument \"data/train-0-0001.bin\": quote a "
+                                       "pattern: --data.train 'data/train-0-000*.bin'");
+    const char *more[] = {"data",       "--out=x",    "--data.train", "d/a-00.bin",
+                          "d/a-01.bin", "d/a-10.bin", "d/a-11.bin"};
+    assert_int_equal(parse(7, more, NULL, true), ERR_CONFIG);
+    assert_string_equal(err_message(), "unexpected argument \"d/a-01.bin\" and 2 more: quote a "
+                                       "pattern: --data.train 'd/a-*.bin'");
+    const char *number[] = {"data", "--out=x", "--model.width", "64", "65"};
+    assert_int_equal(parse(5, number, NULL, true), ERR_CONFIG);
+    assert_string_equal(err_message(), "unexpected argument \"65\"");
+    assert_int_equal(parse(5, number, "SITE...", true), ERR_OK); /* a command with operands */
+    assert_string_equal(args.operand[0], "65");
 }
 
 static void help_wins_over_mistakes(void **state)
@@ -109,6 +151,8 @@ int main(void)
         cmocka_unit_test(options_operands_and_settings_come_apart),
         cmocka_unit_test(defaults_stay),
         cmocka_unit_test(mistakes_come_together),
+        cmocka_unit_test(a_setting_without_its_section),
+        cmocka_unit_test(an_unquoted_pattern_is_explained),
         cmocka_unit_test(help_wins_over_mistakes),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
