@@ -156,7 +156,7 @@ enum err train_checkpoint(struct train *t) MUST;
 enum err train_resume(struct train *t) MUST;
 /* Stores a checkpoint of step 0 with these parameters (host slab) and empty moments, for a run to
  * start from. ERR_CONFIG: the directory holds checkpoints already. */
-enum err train_begin_from(const struct settings *s, const struct table *t, const float *params,
-                          const char *dir, struct arena *a) MUST;
+enum err train_begin_from(const struct settings *s, const struct table *t,
+                          const float *const slabs[3], const char *dir, struct arena *a) MUST;
 
 #endif

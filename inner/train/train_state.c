@@ -271,19 +271,21 @@ enum err train_resume(struct train *t)
     return settle(t);
 }
 
-enum err train_begin_from(const struct settings *s, const struct table *t, const float *params,
-                          const char *dir, struct arena *a)
+enum err train_begin_from(const struct settings *s, const struct table *t,
+                          const float *const slabs[3], const char *dir, struct arena *a)
 {
     const struct optim_method *method = optim_method_of(s);
     struct optim_state state[OPTIM_STATES] = {0};
     struct checkpoint_part parts[PARTS_MAX];
     struct config_table keys = keys_inner((struct settings *)(uintptr_t)s);
-    struct staging whole = {.params = (float *)(uintptr_t)params};
+    struct staging whole = {.params = (float *)(uintptr_t)slabs[0]};
     uint64_t tokens = 0;
     char *pinned, *current;
     optim_describe(state, method, t);
     for (int i = 0; i < OPTIM_STATES; i++)
-        if (state[i].elements)
+        if (i < 2 && slabs[i + 1])
+            whole.state[i] = (float *)(uintptr_t)slabs[i + 1];
+        else if (state[i].elements)
             TRY_ALLOC(whole.state[i] = arena_array(a, state[i].elements, sizeof **whole.state));
     TRY_ALLOC(current = arena_printf(a, "%s/CURRENT", dir));
     TRY(config_canonical(&keys, 1, a, &pinned));

@@ -50,8 +50,8 @@ static enum err begin(struct serve *v)
     float *slab = arena_array(&scratch, v->run.table.elements, sizeof *slab);
     enum err e = ERR_MEMORY;
     if (slab) {
-        table_init(&v->run.table, (uint64_t)v->run.s.run_seed, slab);
-        e = outer_state_begin(&v->replica, slab);
+        e = run_initial(&v->run, slab);
+        e = e == ERR_OK ? outer_state_begin(&v->replica, slab) : e;
     }
     arena_free(&scratch);
     return e;

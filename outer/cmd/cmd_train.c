@@ -298,6 +298,8 @@ static enum err open_all(struct job *j)
     TRY(path_in(j, &checkpoints, "inner"));
     if (j->outer)
         TRY(job_reserve(j));
+    if (is_lead(j))
+        TRY(run_begin_from(&j->run));
     TRY(train_open(&j->train, &j->s, j->dev, j->coll, (uint32_t)j->run.index, checkpoints,
                    &j->run.perm));
     if (j->outer && is_lead(j))

@@ -28,6 +28,12 @@ static bool looks(const struct job *j, const struct sync_config *x)
            (x->fragments.count > 1 || look % j->run.o.outer_every || j->run.o.outer_overlap_steps);
 }
 
+static enum err job_initial(void *self, float *slab)
+{
+    const struct job *j = self;
+    return run_initial(&j->run, slab);
+}
+
 static struct site_train_options exchange_of(struct job *j, const struct sync_config *x)
 {
     return (struct site_train_options){.site = j->site,
@@ -47,6 +53,7 @@ static struct site_train_options exchange_of(struct job *j, const struct sync_co
                                        .mix = keys_mix(&j->run.o),
                                        .before_update = j->run.o.outer_before_update,
                                        .evaluate = looks(j, x),
+                                       .initial = job_initial,
                                        .rounded = job_tell_round,
                                        .self = j};
 }

@@ -1,6 +1,9 @@
 #include "outer/config/run.h"
 #include <math.h>
 #include <string.h>
+#include "inner/io/checkpoint.h"
+#include "inner/train/train.h"
+#include "kernels/base/file.h"
 #include "outer/config/identity.h"
 
 /* ---- rules --------------------------------------------------------------------------------- */
@@ -86,6 +89,82 @@ enum err run_read_probe(struct outer_settings *to, const struct settings *s, con
     return config_rules_report(&rules);
 }
 
+/* ---- run.from ------------------------------------------------------------------------------ */
+
+/* Parameters and moments of run.from's newest checkpoint, in `a`; a moment that is not there is
+ * NULL. */
+static enum err read_from(const struct run *r, const float *slabs[3], struct arena *a)
+{
+    static const char *const names[] = {"params", "m", "v"};
+    const struct digest table = table_digest(&r->table);
+    struct checkpoint_meta meta;
+    struct checkpoint_part *parts;
+    const char *dir;
+    size_t count;
+    TRY_ALLOC(dir = arena_printf(a, "%s/inner", r->s.run_from));
+    dir = file_exists(dir) ? dir : r->s.run_from;
+    TRY(checkpoint_open(dir, a, &meta, &parts, &count));
+    if (!digest_equal(&meta.model, &table))
+        return err_set(ERR_MISMATCH,
+                       "run.from = %s holds another model than the configuration describes", dir);
+    for (size_t i = 0; i < count; i++)
+        for (int k = 0; k < 3; k++)
+            if (!strcmp(parts[i].name, names[k]) &&
+                parts[i].size_bytes == r->table.elements * sizeof(float))
+                slabs[k] = parts[i].data;
+    return slabs[0] ? ERR_OK : err_set(ERR_INPUT, "run.from = %s holds no parameters", dir);
+}
+
+/* A line of the identity, so that a process that starts from other parameters is refused. */
+static enum err pin_initial(struct run *r)
+{
+    struct arena scratch = arena_make(0);
+    const float *slabs[3] = {NULL};
+    char hex[65];
+    enum err e = read_from(r, slabs, &scratch);
+    if (e == ERR_OK) {
+        struct digest d = digest_of(slabs[0], r->table.elements * sizeof(float));
+        digest_hex(&d, hex);
+        r->identity = arena_printf(&r->perm, "%srun.initial=%s\n", r->identity, hex);
+        e = r->identity ? ERR_OK : ERR_MEMORY;
+    }
+    arena_free(&scratch);
+    return e;
+}
+
+enum err run_initial(const struct run *r, float *slab)
+{
+    struct arena scratch = arena_make(0);
+    const float *slabs[3] = {NULL};
+    enum err e = ERR_OK;
+    if (!*r->s.run_from)
+        table_init(&r->table, (uint64_t)r->s.run_seed, slab);
+    else if ((e = read_from(r, slabs, &scratch)) == ERR_OK)
+        memcpy(slab, slabs[0], r->table.elements * sizeof *slab);
+    arena_free(&scratch);
+    return e;
+}
+
+static enum err begin_from(const struct run *r, struct arena *a)
+{
+    const float *slabs[3] = {NULL};
+    const char *dir, *current;
+    TRY_ALLOC(dir = arena_printf(a, "%s/inner", r->s.run_dir));
+    TRY_ALLOC(current = arena_printf(a, "%s/CURRENT", dir));
+    if (!*r->s.run_from || file_exists(current))
+        return ERR_OK;
+    TRY(read_from(r, slabs, a));
+    return train_begin_from(&r->s, &r->table, slabs, dir, a);
+}
+
+enum err run_begin_from(const struct run *r)
+{
+    struct arena scratch = arena_make(0);
+    enum err e = begin_from(r, &scratch);
+    arena_free(&scratch);
+    return e;
+}
+
 /* ---- open ---------------------------------------------------------------------------------- */
 
 /* s0, s1, ...: the names do not matter before a run. */
@@ -130,7 +209,9 @@ enum err run_open(struct run *r, const struct run_source *source)
     TRY(table_make(&r->table, &r->s, &r->perm));
     TRY(sync_config_make(&r->sync, &r->s, &r->o, &r->table, &r->perm));
     struct digest digest = table_digest(&r->table);
-    return identity_text(&r->s, &r->o, &digest, &r->perm, &r->identity);
+    TRY(identity_text(&r->s, &r->o, &digest, &r->perm, &r->identity));
+    bool starts = source->role == RUN_SITE || source->role == RUN_AGGREGATOR;
+    return starts && *r->s.run_from ? pin_initial(r) : ERR_OK;
 }
 
 void run_close(struct run *r)

@@ -513,10 +513,12 @@ static enum err start_site(struct site_train *s, struct train *t)
     struct arena scratch = arena_make(0);
     float *initial = arena_array(&scratch, t->table.elements, sizeof *initial);
     enum err e = initial ? ERR_OK : ERR_MEMORY;
-    if (e == ERR_OK) {
+    if (e == ERR_OK && s->o.initial)
+        e = s->o.initial(s->o.self, initial);
+    else if (e == ERR_OK)
         table_init(&t->table, (uint64_t)t->settings->run_seed, initial);
+    if (e == ERR_OK)
         e = site_start(s->o.site, initial);
-    }
     arena_free(&scratch);
     return e;
 }

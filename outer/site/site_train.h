@@ -48,6 +48,8 @@ struct site_train_options {
     double mix;         /* keys_mix: share of the local parameters when a commit is applied */
     bool before_update; /* with overlap: applied before its step's update, not after it */
     bool evaluate;      /* will be asked for the outer loss between rounds: takes memory for it */
+    /* The parameters that the run starts from; NULL: those of run.seed. Lead only. */
+    enum err (*initial)(void *self, float *slab);
     void (*rounded)(void *self, const struct site_train_round *r); /* lead only */
     void *self;
 };
