@@ -235,7 +235,7 @@ static enum err prepare(struct demo *d)
 }
 
 /* ---- watching ------------------------------------------------------------------------------ */
-static void record_take(struct watched *w, const struct jsonl_row *row)
+static void row_take(struct watched *w, const struct jsonl_row *row)
 {
     struct progress_line *l = &w->line;
     double step = jsonl_number(row, "step");
@@ -281,7 +281,7 @@ static void records_follow(struct demo *d, struct watched *w, unsigned index)
     if (!w->reader.file && !jsonl_reader_open(&w->reader, w->path))
         return;
     while (jsonl_next(&w->reader, &row))
-        record_take(w, &row);
+        row_take(w, &row);
     progress_update(&d->progress, index, &w->line);
 }
 
