@@ -204,8 +204,7 @@ enum {
     DEV_RUN = 16384
 }; /* sums (range_reduce, squares) go over runs of so many values, then over runs */
 
-/* ---- the list. X(name, (arguments))
- * ------------------------------------------------------------------- */
+/* ---- the list. X(name, (arguments)) ---- */
 #define DEV_OPS(X) DEV_OPS_FAST(X) DEV_OPS_EXACT(X)
 #define DEV_OPS_FAST(X)                                                                            \
     /* ---- fast set: error bounds in kernels/cpu at each op                                       \

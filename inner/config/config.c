@@ -27,8 +27,7 @@ struct place { /* a key of one of the tables */
     const struct config_key *key;
 };
 
-/* ---- errors
- * ------------------------------------------------------------------------------------------ */
+/* ---- errors ---- */
 
 enum err config_error(struct config_errors *e, int line, const char *format, ...)
 {
@@ -85,8 +84,7 @@ enum err config_rules_report(const struct config_rules *r)
     return err_set(ERR_CONFIG, "%s", r->text);
 }
 
-/* ---- looking up
- * -------------------------------------------------------------------------------------- */
+/* ---- looking up ---- */
 
 static bool key_named(const struct config_key *k, const char *full)
 {
@@ -167,8 +165,7 @@ static enum err unknown(struct loading *l, const char *full, int line)
                         k->section, k->name);
 }
 
-/* ---- values
- * ------------------------------------------------------------------------------------------ */
+/* ---- values ---- */
 
 static size_t digits(const char **s)
 {
@@ -381,8 +378,7 @@ static enum err store(struct loading *l, struct place p, const struct config_ent
     }
 }
 
-/* ---- loading
- * ----------------------------------------------------------------------------------------- */
+/* ---- loading ---- */
 
 enum err config_entry_add(struct config_entries *list, struct arena *a, struct config_entry entry)
 {

@@ -217,8 +217,7 @@ enum err config_canonical(const struct config_table *tables, size_t table_count,
     return ERR_OK;
 }
 
-/* ---- comparing
- * ---------------------------------------------------------------------------------------- */
+/* ---- comparing ---- */
 
 struct line { /* "key=value" inside a canonical text */
     const char *key, *value;
@@ -284,8 +283,7 @@ enum err config_difference(const char *ours, const char *theirs, struct arena *a
     return ERR_OK;
 }
 
-/* ---- the reference page
- * ------------------------------------------------------------------------------- */
+/* ---- the reference page ---- */
 
 static enum err reference_section(struct out *o, const struct config_table *t,
                                   const struct config_key *k)

@@ -10,8 +10,7 @@ enum {
     FEISTEL_ROUNDS = 6
 }; /* 4 suffice for a pseudo-random permutation of large domains; small ones get two more */
 
-/* ---- order
- * -------------------------------------------------------------------------------------------- */
+/* ---- order ---- */
 
 static uint64_t feistel(uint64_t key, unsigned half_bits, uint64_t x)
 {
@@ -46,8 +45,7 @@ uint64_t loader_order(const struct loader *l, uint64_t place)
     return permute(key, l->windows, place % l->windows);
 }
 
-/* ---- windows
- * ------------------------------------------------------------------------------------------ */
+/* ---- windows ---- */
 
 /* The shard of a window: the last one whose first window is not behind it. */
 static size_t shard_of(const struct loader *l, uint64_t window)
@@ -76,8 +74,7 @@ void loader_read(const struct loader *l, uint64_t window, size_t from, int32_t *
     shard_read(&l->set.shards[i], (window - l->window_first[i]) * S + from, S, ids);
 }
 
-/* ---- open
- * --------------------------------------------------------------------------------------------- */
+/* ---- open ---- */
 
 static enum err check_options(const struct loader_options *o)
 {

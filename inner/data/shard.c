@@ -5,8 +5,7 @@
 
 enum { SCAN_TOKENS = 65536 }; /* ids looked at between two comparisons with the vocabulary */
 
-/* ---- one shard
- * ---------------------------------------------------------------------------------------- */
+/* ---- one shard ---- */
 
 static enum err check_kind(struct shard *s, const char *path, uint32_t magic, uint32_t version)
 {
@@ -101,8 +100,7 @@ void shard_read(const struct shard *s, uint64_t first, size_t count, int32_t *id
         ids[i] = (int32_t)id_at(s, first + i);
 }
 
-/* ---- a set
- * -------------------------------------------------------------------------------------------- */
+/* ---- a set ---- */
 
 static enum err set_grow(struct shard_set *set, struct arena *perm, size_t more)
 {

@@ -21,8 +21,7 @@ static enum err current_path(char path[PATH_BYTES], const char *dir)
     return n < PATH_BYTES ? ERR_OK : err_set(ERR_IO, "%s: path too long", dir);
 }
 
-/* ---- directory
- * ---------------------------------------------------------------------------------------- */
+/* ---- directory ---- */
 
 static void current_fields(struct record_cursor *c, void *self)
 {
@@ -90,8 +89,7 @@ static enum err steps_list(const char *dir, struct arena *a, uint64_t **steps, s
     return ERR_OK;
 }
 
-/* ---- save
- * --------------------------------------------------------------------------------------------- */
+/* ---- save ---- */
 
 /* A state file that is written or read. Its sections are the parts. Read: names and settings lie in
  * the arena, the parts' data in the mapping. */
@@ -197,8 +195,7 @@ enum err checkpoint_save(const char *dir, const struct checkpoint_meta *meta,
     return e ? err_add(e, "checkpoint of step %llu: ", (unsigned long long)meta->step) : ERR_OK;
 }
 
-/* ---- read
- * --------------------------------------------------------------------------------------------- */
+/* ---- read ---- */
 
 static enum err state_open(struct state *s, const char *path, struct arena *a)
 {

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- memory: one walk both plans (base NULL) and lays out ---------------------------------- */
+/* ---- memory: one walk both plans (base NULL) and lays out ---- */
 struct layout {
     char *base;
     size_t used;
@@ -137,7 +137,7 @@ struct model_memory model_plan(const struct settings *s, const struct table *t,
     };
 }
 
-/* ---- open ---------------------------------------------------------------------------------- */
+/* ---- open ---- */
 static ptrdiff_t offset_of(const struct table *t, int layer, const char *name)
 {
     char full[TABLE_NAME_MAX];
@@ -289,7 +289,7 @@ void model_grads_zero(struct model *m)
     m->dev->ops->zero(m->dev, m->grads, m->table->elements * sizeof *m->grads);
 }
 
-/* ---- forward ------------------------------------------------------------------------------- */
+/* ---- forward ---- */
 static void put(const struct model *m, const struct upload *u, const int32_t *at,
                 const int32_t *from, size_t count)
 {
@@ -327,7 +327,7 @@ static void forward(struct model *m, const struct batch *b)
     block_norm_fwd(m, m->h, m->last, m->norm_at, m->branch, m->kept[m->L - 1].norm2.sum, T);
 }
 
-/* ---- backward ------------------------------------------------------------------------------ */
+/* ---- backward ---- */
 /* The head's gradient of h is in m->dh. */
 static void backward(struct model *m, const struct batch *b)
 {
@@ -344,7 +344,7 @@ static void backward(struct model *m, const struct batch *b)
     block_tell(m, 0);
 }
 
-/* ---- losses -------------------------------------------------------------------------------- */
+/* ---- losses ---- */
 static void classify(struct model *m, const struct batch *b, float grad_scale, bool gradients,
                      double *loss)
 {
@@ -372,8 +372,7 @@ static enum err read_loss(struct model *m, const struct batch *b, double *sum, s
     return dev_sync(m->dev);
 }
 
-/* ---- passes: sequences of ops that repeat while the batch's layout does
- * --------------------------- */
+/* ---- passes: sequences of ops that repeat while the batch's layout does ---- */
 enum pass_kind { PASS_FORWARD, PASS_BACKWARD, PASS_EVAL };
 struct pass {
     struct model *m;

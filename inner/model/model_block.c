@@ -10,7 +10,7 @@
 #include "inner/model/model_own.h"
 #include <math.h>
 
-/* ---- one op each, arguments from offsets --------------------------------------------------- */
+/* ---- one op each, arguments from offsets ---- */
 float *block_param(const struct model *m, ptrdiff_t at)
 {
     return at == NONE ? NULL : m->params + at;
@@ -179,7 +179,7 @@ void block_again(struct model *m, const struct batch *b, size_t i)
     layer_inside(m, b, i);
 }
 
-/* ---- backward ------------------------------------------------------------------------------ */
+/* ---- backward ---- */
 /* In: dres, the gradient of down's output. Out: dh, that of h2. down's input gradient goes through
  * the activation on its way and brings up's bias gradient; through a gate it goes behind it. */
 static void mlp_bwd(struct model *m, size_t i, size_t T)

@@ -28,7 +28,7 @@ double optim_lr(const struct settings *s, int64_t step)
     return s->train_lr * decayed(s, x < 1.0 ? x : 1.0);
 }
 
-/* ---- shards -------------------------------------------------------------------------------- */
+/* ---- shards ---- */
 size_t optim_shard(const struct table *t, bool whole, int rank, int ranks)
 {
     size_t even = t->elements / (size_t)ranks * (size_t)rank;
@@ -145,7 +145,7 @@ static enum err cut_ranges(struct optim *o, const struct table *t, struct arena 
     return ERR_OK;
 }
 
-/* ---- open ---------------------------------------------------------------------------------- */
+/* ---- open ---- */
 /* Where the shards of further state begin: it lies in the order of the tensors. */
 static enum err cut_more(struct optim *o, const struct table *t, size_t **offsets,
                          struct arena *perm)
@@ -215,7 +215,7 @@ void optim_close(struct optim *o)
     *o = (struct optim){0};
 }
 
-/* ---- step ---------------------------------------------------------------------------------- */
+/* ---- step ---- */
 static struct opt_scalars scalars_of(const struct settings *s, int64_t step)
 {
     double t = (double)(step + 1);

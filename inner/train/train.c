@@ -7,7 +7,7 @@
 /* Of one step, on the device. */
 enum mark { MARK_BEGIN, MARK_BACKWARD, MARK_REDUCED, MARK_UPDATE, MARK_END, MARKS };
 
-/* ---- open ---------------------------------------------------------------------------------- */
+/* ---- open ---- */
 size_t train_micro_batch_tokens(const struct settings *s, int ranks)
 {
     size_t of_rank = (size_t)s->train_batch_tokens / (size_t)ranks,
@@ -125,7 +125,7 @@ void train_close(struct train *t)
     *t = (struct train){0};
 }
 
-/* ---- evaluation ---------------------------------------------------------------------------- */
+/* ---- evaluation ---- */
 /* The first windows of the held-out text, cut among the ranks. */
 enum err train_evaluate(struct train *t, double *loss, size_t *tokens)
 {
@@ -154,7 +154,7 @@ static enum err show_eval(struct train *t, const struct train_hook *hook)
     return hook->eval(hook->self, t, &e);
 }
 
-/* ---- one step ------------------------------------------------------------------------------ */
+/* ---- one step ---- */
 /* `steps` finished: which of the two sets of marks is the turn of the step behind. */
 static unsigned mark_of(const struct train *t, int64_t steps, enum mark m)
 {

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "kernels/base/log.h"
 
-/* ---- graphs -------------------------------------------------------------------------------- */
+/* ---- graphs ---- */
 /* Off until TURN, then on; of each half the least time of its last steps counts, since plans are
  * made in the first steps and graphs recorded in the first two with them. */
 enum { TURN = 8, END = 16, COUNTED = 5 };
@@ -26,7 +26,7 @@ void tune_graphs(struct train *t, const struct train_report *r)
               1e3 * u->least[1], t->dev->graphs ? "on" : "off");
 }
 
-/* ---- profile ------------------------------------------------------------------------------- */
+/* ---- profile ---- */
 enum { PROFILE_AFTER = 5 };
 
 enum err tune_profile_open(struct train *t, struct arena *perm)

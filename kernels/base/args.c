@@ -6,7 +6,7 @@
 #include <unistd.h>
 #include "kernels/base/nearest.h"
 
-/* ---- --help -------------------------------------------------------------------------------- */
+/* ---- --help ---- */
 
 enum { COLUMNS_MAX = 100, COLUMNS_MIN = 40, HELP_INDENT = 27, DEFAULT_MAX = 256 };
 
@@ -81,8 +81,7 @@ static void print_help(const struct args *a)
     printf("\nExample:\n  %s\n", a->example);
 }
 
-/* ---- parsing
- * ------------------------------------------------------------------------------------------ */
+/* ---- parsing ---- */
 
 struct mistakes { /* sentences, one per line */
     struct arena *arena;

@@ -77,8 +77,7 @@ static __device__ __forceinline__ uint32_t pair(float low, float high)
 
 enum { TILE = 16 }; /* rows of one mma */
 
-/* ---- tiles in shared memory
- * ------------------------------------------------------------------------ */
+/* ---- tiles in shared memory ---- */
 template <int D>
 static __device__ __forceinline__ uint16_t *tile_at(uint16_t *tile, int row, int chunk)
 {
@@ -213,8 +212,7 @@ static __device__ __forceinline__ void rows_store(uint16_t *x, size_t stride, in
     }
 }
 
-/* ---- what a block works on
- * ------------------------------------------------------------------------- */
+/* ---- what a block works on ---- */
 struct attention_args {
     const uint16_t *qkv, *dout;
     uint16_t *out, *dqkv;
@@ -253,8 +251,7 @@ static __device__ __forceinline__ struct part part_of(const struct attention_arg
     return p;
 }
 
-/* ---- forward
- * --------------------------------------------------------------------------------------- */
+/* ---- forward ---- */
 /* Scores of rows row, row + 8 (lane's) against keys from key0: hidden ones become -infinity. */
 template <int N>
 static __device__ __forceinline__ void mask(float (*s)[4], int row, int key0, int length,
@@ -379,8 +376,7 @@ static __global__ void __launch_bounds__(WARPS *WARP) attention_fwd(const struct
                   warp * TILE, o);
 }
 
-/* ---- backward
- * -------------------------------------------------------------------------------------- */
+/* ---- backward ---- */
 /* A tile of queries with their gradients and statistics, of one head. */
 struct queries {
     uint16_t *q, *dout;
@@ -548,8 +544,7 @@ static __global__ void __launch_bounds__(WARPS *WARP)
                   warp * TILE, dq);
 }
 
-/* ---- launch
- * ---------------------------------------------------------------------------------------- */
+/* ---- launch ---- */
 static int longest(const struct dev_attention *a)
 {
     int32_t most = 0;

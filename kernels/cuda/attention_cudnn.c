@@ -32,7 +32,7 @@ struct attention {
     size_t count;
 };
 
-/* ---- open ---------------------------------------------------------------------------------- */
+/* ---- open ---- */
 static enum err mode_of(enum mode *mode, const char *name)
 {
     *mode = MODE_AUTO;
@@ -103,7 +103,7 @@ void cuda_attention_version(const struct cuda *c, char *out, size_t size)
                  cudnn_version(t->library));
 }
 
-/* ---- shapes and plans ---------------------------------------------------------------------- */
+/* ---- shapes and plans ---- */
 static size_t power(size_t least, size_t x)
 {
     while (least < x)
@@ -157,7 +157,7 @@ static struct cudnn_plan *plan_of(struct cuda *c, const struct cudnn_shape *s)
     return p->plan;
 }
 
-/* ---- one pass ------------------------------------------------------------------------------ */
+/* ---- one pass ---- */
 /* A pass over one batch; forward: dqkv and dout are NULL. */
 struct pass {
     struct cuda *c;
@@ -218,7 +218,7 @@ static void run_cudnn(void *self)
         cuda_attention_statistics(p->c, p->lse, m.statistics, p->a, S, false);
 }
 
-/* ---- measuring ----------------------------------------------------------------------------- */
+/* ---- measuring ---- */
 /* Largest difference over largest value of a part of (rows, stride). */
 static double apart(struct cuda *c, const void *x, const void *y, enum dtype type, size_t rows,
                     size_t stride, size_t first, size_t columns)
@@ -305,7 +305,7 @@ static enum choice measure(const struct pass *p)
     return kept;
 }
 
-/* ---- the ops ------------------------------------------------------------------------------- */
+/* ---- the ops ---- */
 static bool aligned16(const void *p)
 {
     return ((uintptr_t)p & 15) == 0;

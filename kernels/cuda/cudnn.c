@@ -102,7 +102,7 @@ struct cudnn_plan {
     char name[96];
 };
 
-/* ---- descriptors --------------------------------------------------------------------------- */
+/* ---- descriptors ---- */
 static void give_up(struct graph *g, const char *what, cudnnStatus_t status)
 {
     char said[200] = "";
@@ -163,7 +163,7 @@ static void operation(struct graph *g, descriptor d, const char *what)
     g->operations[g->operation_count++] = d;
 }
 
-/* ---- tensors ------------------------------------------------------------------------------- */
+/* ---- tensors ---- */
 struct tensor_kind {
     int64_t uid; /* 0: the next free one */
     cudnnDataType_t type;
@@ -269,7 +269,7 @@ static struct tensor scores(struct graph *g, bool turned)
                                        .inner = true});
 }
 
-/* ---- operations ---------------------------------------------------------------------------- */
+/* ---- operations ---- */
 /* y = mode(x, b, t); b and t may be NULL. axis is GEN_INDEX's. */
 static void pointwise(struct graph *g, cudnnPointwiseMode_t mode, cudnnDataType_t math,
                       const struct tensor *y, const struct tensor *x, const struct tensor *b,
@@ -348,7 +348,7 @@ static void reshape(struct graph *g, const struct tensor *y, const struct tensor
     operation(g, d, "a transpose");
 }
 
-/* ---- masks --------------------------------------------------------------------------------- */
+/* ---- masks ---- */
 static struct tensor index_of(struct graph *g, const struct tensor *x, int64_t axis,
                               cudnnDataType_t math)
 {
@@ -395,7 +395,7 @@ static struct tensor hide_future(struct graph *g, const struct tensor *x)
     return hide(g, x, &seen);
 }
 
-/* ---- the two graphs ------------------------------------------------------------------------ */
+/* ---- the two graphs ---- */
 static struct tensor scaled_scores(struct graph *g, const struct tensor *q, const struct tensor *k)
 {
     struct tensor s = scores(g, false), scale = number(g, SCALE);
@@ -529,7 +529,7 @@ static void backward(struct cudnn_plan *p)
     queries_product(p, &ds, &k);
 }
 
-/* ---- plans --------------------------------------------------------------------------------- */
+/* ---- plans ---- */
 static descriptor graph_finish(struct graph *g)
 {
     descriptor d = make(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
@@ -704,7 +704,7 @@ const char *cudnn_plan_name(const struct cudnn_plan *p)
     return p->name;
 }
 
-/* ---- running ------------------------------------------------------------------------------- */
+/* ---- running ---- */
 enum { POINTERS_MAX = 24 };
 struct pointers {
     int64_t uid[POINTERS_MAX];
@@ -777,7 +777,7 @@ enum err cudnn_run(const struct cudnn_plan *p, void *stream, const struct cudnn_
                    pack.failed ? pack.why : l->cudnnGetErrorString(status));
 }
 
-/* ---- the library --------------------------------------------------------------------------- */
+/* ---- the library ---- */
 static enum err functions_find(struct cudnn *l)
 {
     struct {

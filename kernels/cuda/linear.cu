@@ -136,8 +136,8 @@ extern "C" void cuda_act_bwd(struct cuda *c, void *dy, float *dbias, const void 
         cuda_parts_add(c, dbias, partial, runs, N);
 }
 
-/* ---- cross-entropy: a block for each row; two passes over it, the second from the L2 cache
- * -------- */
+/* ---- cross-entropy: a block for each row; two passes over it, the second from the L2 cache ----
+ */
 struct softmax { /* running maximum (of log2 units) and sum of 2^(x - top) */
     float top, sum;
 };

@@ -26,8 +26,7 @@ static size_t wide_count(const struct cuda *c)
     return c->dev.model_type == DTYPE_F32 ? 4 : 8;
 }
 
-/* ---- norms: a block holds ROWS rows in registers, a thread VEC columns of each
- * ------------------- */
+/* ---- norms: a block holds ROWS rows in registers, a thread VEC columns of each ---- */
 enum { NORM_ROWS = 4, NORM_BWD_ROWS = 2, NORM_THREADS = 640 }; /* 640: 96 registers each */
 
 struct norm_fwd_args {
@@ -367,8 +366,7 @@ extern "C" void cuda_norm_bwd(struct dev *d, void *dx, float *dgain, float *dbia
         parts_add_strided(c, dbias, partial + n->C, blocks, 2 * n->C, n->C);
 }
 
-/* ---- embedding
- * ------------------------------------------------------------------------------------ */
+/* ---- embedding ---- */
 template <typename T, int VEC>
 static __global__ void embed_fwd(T *x, const T *wte, const T *wpe, const int32_t *tokens,
                                  const int32_t *positions, size_t C)
@@ -613,8 +611,7 @@ extern "C" void cuda_embed_bwd(struct dev *d, float *dwte, float *dwpe, const vo
         embed_add(cuda_of(d), dwpe, dx, positions, T, C, 24); /* 16.7 M positions */
 }
 
-/* ---- elements
- * ------------------------------------------------------------------------------------- */
+/* ---- elements ---- */
 template <typename T, int VEC>
 static __global__ void add(T *y, const T *a, const T *b, size_t count)
 {
@@ -710,8 +707,7 @@ extern "C" void cuda_add_f32(struct cuda *c, float *to, const float *from, size_
            aligned16(to) && aligned16(from));
 }
 
-/* ---- sums
- * ----------------------------------------------------------------------------------------- */
+/* ---- sums ---- */
 /* Doubles; a block's run of values does not depend on the GPU, so neither does the sum. */
 enum { SUM_RUN = 65536 };
 

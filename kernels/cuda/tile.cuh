@@ -102,7 +102,7 @@ static __device__ __forceinline__ void put4(float *p, size_t i, size_t count, bo
 }
 
 /* ---- VEC values of the model type: T is float or uint16_t (bf16). VEC values are 16 bytes, or 1
- * -- */
+ * ---- */
 static __device__ __forceinline__ float widen(float x)
 {
     return x;
@@ -158,8 +158,7 @@ template <typename T> static __device__ __forceinline__ float rounded(float x)
     return widen(held);
 }
 
-/* ---- sums in a fixed order
- * ------------------------------------------------------------------------ */
+/* ---- sums in a fixed order ---- */
 static __device__ __forceinline__ float warp_sum(float x)
 {
 #pragma unroll

@@ -41,8 +41,7 @@ void aggregator_halt(struct aggregator *a, enum err e)
               log_quote(quoted, sizeof quoted, a->why));
 }
 
-/* ---- the core
- * ----------------------------------------------------------------------------------------- */
+/* ---- the core ---- */
 
 static void step_log(const struct round_event *e, const struct round_update *u)
 {
@@ -76,8 +75,7 @@ void aggregator_step(struct aggregator *a, struct round_event *e, struct round_u
                                    "more than half of the sites agree on another state than ours"));
 }
 
-/* ---- who is missing
- * ----------------------------------------------------------------------------------- */
+/* ---- who is missing ---- */
 
 unsigned aggregator_missing(const struct aggregator *a, unsigned fragment, char *out,
                             size_t size_bytes)
@@ -187,8 +185,7 @@ static uint64_t notice_missing(struct aggregator *a, uint64_t now_ms)
     return wake_ms;
 }
 
-/* ---- what others see
- * ---------------------------------------------------------------------------------- */
+/* ---- what others see ---- */
 
 static bool last_committed(const struct aggregator *a)
 {
@@ -316,8 +313,7 @@ enum err aggregator_failed(const struct aggregator *a)
     return e;
 }
 
-/* ---- work
- * --------------------------------------------------------------------------------------------- */
+/* ---- work ---- */
 
 /* Commits what is sealed and not waiting for space; returns when to try again what is. */
 static uint64_t commit_pending(struct aggregator *a, uint64_t now_ms)
@@ -388,8 +384,7 @@ struct link_service aggregator_service(struct aggregator *a)
     };
 }
 
-/* ---- recovery
- * ----------------------------------------------------------------------------------------- */
+/* ---- recovery ---- */
 
 /* run.cfg: the pinned settings this directory was begun with. */
 enum err aggregator_claim(struct env *w, const char *canonical)

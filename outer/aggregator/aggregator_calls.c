@@ -8,8 +8,7 @@
 
 enum { REFUSED_LOG_MS = 30000, REVOKED_BYTES_MAX = 1 << 20 };
 
-/* ---- who calls
- * ---------------------------------------------------------------------------------------- */
+/* ---- who calls ---- */
 
 static bool stat_same(const struct stat *a, const struct stat *b)
 {
@@ -165,8 +164,7 @@ static void put_text(char out[WIRE_TEXT_MAX], const char *text)
     snprintf(out, WIRE_TEXT_MAX, "%s", text ? text : "");
 }
 
-/* ---- hello
- * -------------------------------------------------------------------------------------------- */
+/* ---- hello ---- */
 
 /* Configuration by name: only here does the text travel. True: equal. */
 static bool hello_config(struct aggregator *a, const struct wire_hello *m,
@@ -320,8 +318,7 @@ void aggregator_hello(void *self, const char *peer, const struct wire_hello *m,
         aggregator_refused(a, site, peer, "hello", answer->outcome, answer->text);
 }
 
-/* ---- the other calls
- * ---------------------------------------------------------------------------------- */
+/* ---- the other calls ---- */
 
 /* Caller and core for one call about one fragment; what the core says lands in the answer. -1:
  * refused. */

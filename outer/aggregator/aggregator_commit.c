@@ -12,8 +12,7 @@ enum {
     RESERVE_SLACK_BYTES = 1 << 17 /* headers, manifest, CURRENT, journal records, whole blocks */
 };
 
-/* ---- the reserve
- * -------------------------------------------------------------------------------------- */
+/* ---- the reserve ---- */
 
 /* What a commit writes: a state and the aggregate, for the fragment that needs most. */
 static uint64_t reserve_bytes(const struct aggregator *a)
@@ -45,8 +44,7 @@ enum err aggregator_reserve(struct aggregator *a)
     return a->env->ops->part_close(a->env, handle, AGGREGATOR_RESERVE, NULL);
 }
 
-/* ---- sum and step
- * ------------------------------------------------------------------------------------- */
+/* ---- sum and step ---- */
 
 struct maps { /* the contributions of a set, in site order */
     struct file_map map[ROUND_SITES_MAX];
@@ -274,8 +272,7 @@ static enum err commit_state(struct aggregator *a, unsigned fragment, struct man
     return e;
 }
 
-/* ---- after the commit point
- * --------------------------------------------------------------------------- */
+/* ---- after the commit point ---- */
 
 /* The records a restart needs: the epoch, the last commit of each fragment, the accepts of the
  * rounds in flight. */

@@ -73,8 +73,7 @@ enum err aggregator_spool_drop(struct aggregator *a, unsigned fragment, uint64_t
     return a->env->ops->remove(a->env, path);
 }
 
-/* ---- answers
- * ------------------------------------------------------------------------------------------ */
+/* ---- answers ---- */
 
 static void say(struct wire_answer *answer, enum round_outcome outcome, const char *text)
 {
@@ -101,8 +100,7 @@ static void say_weight(struct wire_answer *answer, float weight, float most)
              (double)weight, (double)most);
 }
 
-/* ---- offer
- * -------------------------------------------------------------------------------------------- */
+/* ---- offer ---- */
 
 /* Rows that need no core: is the header something a site of this run may say? */
 static bool header_good(const struct aggregator *a, const struct wire_contribution *m,
@@ -352,8 +350,7 @@ void aggregator_offer(void *self, const char *peer, const struct wire_contributi
     }
 }
 
-/* ---- chunks
- * ------------------------------------------------------------------------------------------- */
+/* ---- chunks ---- */
 
 /* May this chunk be stored? Asked again after the chunk is stored, because the round may have been
  * committed meanwhile. BLOCKS_NEW: it may. */
@@ -457,8 +454,7 @@ static enum err norm_check(struct aggregator *a, const struct upload *up)
                    (double)a->o.norm_limit, (double)median, (double)theta_rms);
 }
 
-/* ---- finish
- * ------------------------------------------------------------------------------------------- */
+/* ---- finish ---- */
 
 static enum err journal_accept(struct aggregator *a, const struct upload *up)
 {

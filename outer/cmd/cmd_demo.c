@@ -59,7 +59,7 @@ static void on_signal(int number)
     stopped = number;
 }
 
-/* ---- processes ----------------------------------------------------------------------------- */
+/* ---- processes ---- */
 static const char *path_of(struct demo *d, const char *name)
 {
     const char *path = arena_printf(&d->arena, "%s/%s", d->dir, name);
@@ -117,7 +117,7 @@ static enum err finish(struct demo *d, const char *name, const char *const *argv
     return status == 0 ? ERR_OK : child_failed(c);
 }
 
-/* ---- preparations -------------------------------------------------------------------------- */
+/* ---- preparations ---- */
 /* --section.key arguments of the demo go to every process. */
 static void settings_to(const struct demo *d, const char **argv, int n)
 {
@@ -234,7 +234,7 @@ static enum err prepare(struct demo *d)
     return ERR_OK;
 }
 
-/* ---- watching ------------------------------------------------------------------------------ */
+/* ---- watching ---- */
 static void row_take(struct watched *w, const struct jsonl_row *row)
 {
     struct progress_line *l = &w->line;
@@ -295,7 +295,7 @@ static void watch(struct demo *d, struct watched *w, const char *name, const cha
     snprintf(w->path, sizeof w->path, "%s/%s/%s", d->dir, name, RECORD_FILE);
 }
 
-/* ---- the two parts ------------------------------------------------------------------------- */
+/* ---- the two parts ---- */
 static enum err start_train(struct demo *d, const char *name, const char *data, bool alone,
                             struct child **child)
 {
@@ -387,7 +387,7 @@ static enum err one_alone(struct demo *d)
     return c->status == 0 ? ERR_OK : child_failed(c);
 }
 
-/* ---- the end ------------------------------------------------------------------------------- */
+/* ---- the end ---- */
 enum { ROUNDS_ENOUGH = 60 }; /* from here on two sites end better than one, on the demo's model */
 
 /* Two sites that end worse than one are no error: they need rounds. */

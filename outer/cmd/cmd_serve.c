@@ -41,8 +41,7 @@ struct serve {
     sigset_t signals;
 };
 
-/* ---- opening
- * ------------------------------------------------------------------------------------------ */
+/* ---- opening ---- */
 
 static enum err begin(struct serve *v)
 {
@@ -185,8 +184,7 @@ static void close_all(struct serve *v)
     env_posix_close(v->env);
 }
 
-/* ---- running
- * ------------------------------------------------------------------------------------------ */
+/* ---- running ---- */
 
 static enum err stopped(const struct aggregator_status *now)
 {

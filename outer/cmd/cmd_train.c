@@ -16,7 +16,7 @@
 #include "outer/link/tls.h"
 #include "outer/cmd/version.h"
 
-/* ---- configuration ------------------------------------------------------------------------- */
+/* ---- configuration ---- */
 static enum err configure(struct job *j, const struct args *args)
 {
     TRY(run_open(&j->run, &(struct run_source){RUN_SITE, .config = j->config_path, .args = args}));
@@ -75,7 +75,7 @@ static enum err dry_run(struct job *j)
     return ERR_OK;
 }
 
-/* ---- the hook ------------------------------------------------------------------------------ */
+/* ---- the hook ---- */
 static bool is_lead(const struct job *j)
 {
     return j->coll->rank == 0;
@@ -163,7 +163,7 @@ static enum err hook_saved(void *self, struct train *t, int64_t step)
     return j->outer ? site_train_saved(&j->exchange, oldest) : ERR_OK;
 }
 
-/* ---- open, run, close ---------------------------------------------------------------------- */
+/* ---- open, run, close ---- */
 static enum err path_in(struct job *j, const char **path, const char *name)
 {
     TRY_ALLOC(*path = arena_printf(&j->run.perm, "%s/%s", j->s.run_dir, name));

@@ -31,7 +31,7 @@ static void on_signal(int number)
     stopped = number;
 }
 
-/* ---- substitution -------------------------------------------------------------------------- */
+/* ---- substitution ---- */
 /* {site}, {address}, {address:NAME}; other braces are the command's own. */
 static enum err brace_value(struct session *s, unsigned place, const char *word, size_t n,
                             const char **out)
@@ -79,7 +79,7 @@ static enum err substitute(struct session *s, unsigned place, const char *text, 
     return ERR_OK;
 }
 
-/* ---- running ------------------------------------------------------------------------------- */
+/* ---- running ---- */
 static double now_s(void)
 {
     struct timespec t;

@@ -193,7 +193,7 @@ static void tell_plan(struct job *j, const struct site_train_round *r, double co
               j->config_path ? " --config " : "", j->config_path ? j->config_path : "", step_s);
 }
 
-/* ---- what a person sees -------------------------------------------------------------------- */
+/* ---- what a person sees ---- */
 static void line_name(struct job *j)
 {
     struct progress_line *l = &j->line;

@@ -7,7 +7,7 @@
 #include "outer/report/jsonl.h"
 #include "outer/store/outer_state.h"
 
-/* ---- the same model? ----------------------------------------------------------------------- */
+/* ---- the same model? ---- */
 /* The lines of a canonical text whose keys begin so. */
 static enum err lines_of(const char *text, const char *section, struct arena *a, char **out)
 {
@@ -38,7 +38,7 @@ static enum err compare(struct load *l, const char *dir, const char *section, co
                    text);
 }
 
-/* ---- inner checkpoint ---------------------------------------------------------------------- */
+/* ---- inner checkpoint ---- */
 /* meta->settings may be empty: of a writer without any. Then only tensors are compared. */
 static enum err check_model(struct load *l, const char *dir, const struct checkpoint_meta *meta)
 {
@@ -81,7 +81,7 @@ static enum err load_checkpoint(struct load *l, const char *dir)
     return e;
 }
 
-/* ---- outer state --------------------------------------------------------------------------- */
+/* ---- outer state ---- */
 /* run.cfg: an aggregator's settings. Those that say where a value of the model lies must be ours;
  * what others say of the state's parts outer_state_load sees, and how it was trained is nothing to
  * us.
@@ -168,7 +168,7 @@ static enum err load_outer(struct load *l, const char *dir)
     return e;
 }
 
-/* ---- open ---------------------------------------------------------------------------------- */
+/* ---- open ---- */
 static enum err load_from(struct load *l, const char *from)
 {
     char *inner, *current, *outer;

@@ -36,7 +36,7 @@ static bool serves(const struct serve_tell *t, unsigned fragment)
     return lone(t) || (int64_t)fragment % t->run->o.outer_aggregators == t->run->o.serve_index;
 }
 
-/* ---- metrics.jsonl ------------------------------------------------------------------------- */
+/* ---- metrics.jsonl ---- */
 /* What the processes before this one were told by the sites. */
 static void sites_read(struct serve_tell *t, const char *path)
 {
@@ -239,7 +239,7 @@ void serve_tell_stop(struct serve_tell *t, const char *reason)
     pthread_mutex_unlock(&t->mutex);
 }
 
-/* ---- what a person sees -------------------------------------------------------------------- */
+/* ---- what a person sees ---- */
 static void site_state(const struct aggregator_site_status *s, bool done, uint64_t now_ms,
                        char *out, size_t size)
 {

@@ -6,7 +6,7 @@
 #include "kernels/base/file.h"
 #include "outer/config/identity.h"
 
-/* ---- rules --------------------------------------------------------------------------------- */
+/* ---- rules ---- */
 
 static void check_role(struct config_rules *rules, const struct run *r, enum run_role role)
 {
@@ -89,7 +89,7 @@ enum err run_read_probe(struct outer_settings *to, const struct settings *s, con
     return config_rules_report(&rules);
 }
 
-/* ---- run.from ------------------------------------------------------------------------------ */
+/* ---- run.from ---- */
 
 /* Parameters and moments of run.from's newest checkpoint, in `a`; a moment that is not there is
  * NULL. */
@@ -165,7 +165,7 @@ enum err run_begin_from(const struct run *r)
     return e;
 }
 
-/* ---- open ---------------------------------------------------------------------------------- */
+/* ---- open ---- */
 
 /* s0, s1, ...: the names do not matter before a run. */
 static enum err make_roster(struct run *r, int64_t sites)
@@ -220,7 +220,7 @@ void run_close(struct run *r)
     *r = (struct run){0};
 }
 
-/* ---- what follows from a run --------------------------------------------------------------- */
+/* ---- what follows from a run ---- */
 
 struct settings run_site_settings(const struct run *r)
 {

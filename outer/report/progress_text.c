@@ -34,7 +34,7 @@ void progress_duration(char *out, size_t size, double seconds)
         snprintf(out, size, "%ld:%02ld", s / 60, s % 60);
 }
 
-/* ---- a row --------------------------------------------------------------------------------- */
+/* ---- a row ---- */
 /* In the order of the row. */
 enum part {
     PART_STATE,
@@ -207,7 +207,7 @@ void progress_format(struct progress_row *out, const struct progress_line *l,
     }
 }
 
-/* ---- log lines ----------------------------------------------------------------------------- */
+/* ---- log lines ---- */
 /* Copies the next " key=value" of a logfmt line, unquoted; false at the end. */
 static bool field_next(const char **at, char key[48], char value[512])
 {
@@ -263,7 +263,7 @@ void progress_sentence(char *out, size_t size, const char *line, const char *tim
         snprintf(out, size, "%s %s%s%s%s%s", time, level, event, *rest ? ": " : "", rest, action);
 }
 
-/* ---- the pace ------------------------------------------------------------------------------ */
+/* ---- the pace ---- */
 void progress_pace_step(struct progress_pace *p, int64_t step, int64_t every, double now_s)
 {
     if (p->first_s == 0 || step < p->last) {

@@ -66,7 +66,7 @@ static const char page_head[] =
     "</style>\n";
 /* clang-format on */
 
-/* ---- what the sections share --------------------------------------------------------------- */
+/* ---- what the sections share ---- */
 unsigned report_color(const struct report_runs *r, size_t i)
 {
     bool site = r->run[i].role == REPORT_SITE || r->run[i].role == REPORT_SEEN;
@@ -122,7 +122,7 @@ void report_legend(FILE *out, const struct report_runs *r,
     fputs("<span><i class=\"l\"></i>predicted</span></div>", out);
 }
 
-/* ---- tiles --------------------------------------------------------------------------------- */
+/* ---- tiles ---- */
 static void tile(FILE *out, const char *value, const char *what)
 {
     fputs("<div class=\"tile\"><b>", out);
@@ -209,7 +209,7 @@ static void tiles_write(FILE *out, const struct report_runs *r)
     fputs("</div>\n", out);
 }
 
-/* ---- tables -------------------------------------------------------------------------------- */
+/* ---- tables ---- */
 static const char *const summary_row[] = {"",
                                           "steps",
                                           "tokens/s",
@@ -406,7 +406,7 @@ static void settings_write(FILE *out, const struct report_runs *r)
     fputs("</section>\n", out);
 }
 
-/* ---- the page ------------------------------------------------------------------------------ */
+/* ---- the page ---- */
 static void title_write(FILE *out, const struct report_runs *r)
 {
     char when[64] = "";

@@ -64,7 +64,7 @@ static void life_counts(struct report_run *r, double t)
     r->last_t = t;
 }
 
-/* ---- rounds -------------------------------------------------------------------------------- */
+/* ---- rounds ---- */
 /* The outage is in the call that stood still: sending first, for that is where a round begins. */
 static void outage_take(struct report_run *r, struct report_round *n)
 {
@@ -141,7 +141,7 @@ static enum err notice_take(struct report_run *r, const struct jsonl_row *row, s
     return event_add(r, t, text, a);
 }
 
-/* ---- other records ------------------------------------------------------------------------- */
+/* ---- other records ---- */
 static enum err keep(const char **to, const struct jsonl_row *row, const char *key, struct arena *a)
 {
     const char *text = jsonl_string(row, key);
@@ -255,7 +255,7 @@ static enum err ledger_take(struct report_run *r, const char *dir, struct arena 
     return ERR_OK;
 }
 
-/* ---- sites as the aggregator saw them ------------------------------------------------------ */
+/* ---- sites as the aggregator saw them ---- */
 struct reading {
     struct report_run *runs;
     size_t count, capacity;
@@ -324,7 +324,7 @@ static enum err seen_take(struct reading *g, const struct report_run *from,
     return point_add(&r->series[REPORT_LOSS], n.step, jsonl_number(row, "loss"), g->a);
 }
 
-/* ---- reading ------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 static void directory_name(char out[64], const char *dir)
 {
     size_t length = strlen(dir);

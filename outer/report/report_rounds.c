@@ -95,7 +95,7 @@ static void rounds_begin(struct plot *p, FILE *out, const struct report_run *r, 
                                       .bars = true});
 }
 
-/* ---- bytes --------------------------------------------------------------------------------- */
+/* ---- bytes ---- */
 struct byte_bar {
     const char *fill, *direction;
     double unit, opacity, x, half, bytes, predicted;
@@ -141,7 +141,7 @@ static void bytes_write(FILE *out, const struct report_runs *runs, size_t index)
     fputs("</div>\n", out);
 }
 
-/* ---- times --------------------------------------------------------------------------------- */
+/* ---- times ---- */
 static double bar_height(const struct bar *s, int from)
 {
     double height = 0;
@@ -263,7 +263,7 @@ void report_rounds(FILE *out, const struct report_runs *r)
         times_section(out, r);
 }
 
-/* ---- the aggregator ------------------------------------------------------------------------ */
+/* ---- the aggregator ---- */
 static bool is_committing(const struct report_run *r)
 {
     return r->role == REPORT_AGGREGATOR && r->round_count;

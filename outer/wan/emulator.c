@@ -55,7 +55,7 @@ static int64_t now_ns(const struct router *r)
     return (int64_t)(t.tv_sec - r->start.tv_sec) * 1000000000 + (t.tv_nsec - r->start.tv_nsec);
 }
 
-/* ---- slots --------------------------------------------------------------------------------- */
+/* ---- slots ---- */
 static bool more_slots(struct router *r)
 {
     size_t bytes = PIECE * r->slot_bytes;
@@ -79,7 +79,7 @@ static void let_go(struct router *r, struct packet *p)
     }
 }
 
-/* ---- heap ---------------------------------------------------------------------------------- */
+/* ---- heap ---- */
 static bool before(const struct entry *a, const struct entry *b)
 {
     return a->due_ns != b->due_ns ? a->due_ns < b->due_ns : a->order < b->order;
@@ -120,7 +120,7 @@ static struct packet *pop(struct router *r)
     return p;
 }
 
-/* ---- packets ------------------------------------------------------------------------------- */
+/* ---- packets ---- */
 /* Index of the place it goes to; IPv4 only, no multicast: anything else is chatter of the kernel.
  */
 static bool destination(const struct router *r, const struct packet *p, unsigned *to)

@@ -19,7 +19,7 @@ void flow_open(struct flow *f, const struct flow_settings *set, struct flow_coun
         .set = *set, .count = count, .free_ns = INT64_MIN / 2, .last_ns = INT64_MIN, .slot = -1};
 }
 
-/* ---- transmitter --------------------------------------------------------------------------- */
+/* ---- transmitter ---- */
 uint64_t flow_backlog_bytes(const struct flow *f, int64_t now_ns)
 {
     if (f->free_ns <= now_ns)
@@ -58,7 +58,7 @@ int64_t flow_outage_end(const struct flow *f, int64_t at_ns)
     return at_ns;
 }
 
-/* ---- dice ---------------------------------------------------------------------------------- */
+/* ---- dice ---- */
 static double share(uint32_t word)
 {
     return (double)word * 0x1p-32;
@@ -111,7 +111,7 @@ static int64_t jitter(struct flow *f, int64_t at_ns)
     }
 }
 
-/* ---- packets ------------------------------------------------------------------------------- */
+/* ---- packets ---- */
 static struct flow_answer dropped(struct flow *f, enum flow_drop why)
 {
     f->count->dropped[why]++;

@@ -24,7 +24,7 @@ struct word { /* what the helper has to say: empty, or why not */
     char text[256];
 };
 
-/* ---- in the helper ------------------------------------------------------------------------- */
+/* ---- in the helper ---- */
 static bool word_say(struct word *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static bool word_say(struct word *w, const char *format, ...)
 {
@@ -178,7 +178,7 @@ static bool build(struct word *w, const struct namespace_setup *setup, int fds[H
            word_say(w, "cannot hold the namespace: %s", strerror(errno));
 }
 
-/* ---- handing over -------------------------------------------------------------------------- */
+/* ---- handing over ---- */
 union control {
     char bytes[CMSG_SPACE(HANDED_MAX * sizeof(int))];
     struct cmsghdr align;

@@ -68,7 +68,7 @@ static int64_t now_ns(const struct loop *l)
     return (int64_t)(t.tv_sec - l->start.tv_sec) * SECOND_NS + (t.tv_nsec - l->start.tv_nsec);
 }
 
-/* ---- connections --------------------------------------------------------------------------- */
+/* ---- connections ---- */
 static struct sockaddr_in place_address(unsigned from, unsigned to, uint16_t port)
 {
     uint32_t host = 127u << 24 | 77u << 16 | from << 8 | to;
@@ -140,7 +140,7 @@ static void remove_finished(struct loop *l)
     }
 }
 
-/* ---- streams ------------------------------------------------------------------------------- */
+/* ---- streams ---- */
 static bool again(void)
 {
     return errno == EAGAIN || errno == EINTR || errno == EINPROGRESS;
@@ -190,7 +190,7 @@ static void deliver(struct stream *s, struct connection *c, int64_t now)
     }
 }
 
-/* ---- loop ---------------------------------------------------------------------------------- */
+/* ---- loop ---- */
 static void watch(struct loop *l, int fd, short events, struct stream *s, struct connection *c)
 {
     if (!events)
@@ -277,7 +277,7 @@ void relay_run(struct relay *r)
     free(l.watched);
 }
 
-/* ---- listening ----------------------------------------------------------------------------- */
+/* ---- listening ---- */
 static enum err listen_at(struct relay *r, unsigned from, unsigned to, uint16_t port)
 {
     struct sockaddr_in a = place_address(from + 1, to + 1, port);

@@ -43,7 +43,7 @@ struct reading {
     size_t section_count;
 };
 
-/* ---- sections ------------------------------------------------------------------------------ */
+/* ---- sections ---- */
 static const struct config_entry *entry_of(const struct reading *r, const char *section,
                                            const char *name)
 {
@@ -149,7 +149,7 @@ static enum err sections_once(struct reading *r)
     return ERR_OK;
 }
 
-/* ---- values -------------------------------------------------------------------------------- */
+/* ---- values ---- */
 /* A table over the section's own struct: the keys of `link` under its name. */
 static enum err section_table(struct reading *r, struct section *s, struct config_table *table)
 {
@@ -347,7 +347,7 @@ static enum err flows_make(struct reading *r)
     return ERR_OK;
 }
 
-/* ---- places -------------------------------------------------------------------------------- */
+/* ---- places ---- */
 static bool name_good(const char *name)
 {
     static const char allowed[] =
@@ -410,7 +410,7 @@ static enum err places_name(struct reading *r, const char *names, const char **c
     return ERR_OK;
 }
 
-/* ---- the whole ----------------------------------------------------------------------------- */
+/* ---- the whole ---- */
 static enum err values_read(struct reading *r, size_t size_bytes, const char ***commands)
 {
     struct config_table *tables;

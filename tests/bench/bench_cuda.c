@@ -92,8 +92,7 @@ static void teraflops(const char *what, work *run, const void *context, double f
     row(what, "TFLOP/s", flop * 1e-12 / seconds_of(run, context), product_rate);
 }
 
-/* ---- ceilings
- * ---------------------------------------------------------------------------------------- */
+/* ---- ceilings ---- */
 struct copy {
     void *to, *from;
     size_t bytes;
@@ -128,8 +127,7 @@ static void ceilings(void)
     row("product 8192^3", "TFLOP/s", product_rate, 0);
 }
 
-/* ---- memory-bound
- * ------------------------------------------------------------------------------------ */
+/* ---- memory-bound ---- */
 struct norm {
     struct dev_norm_args a;
     void *x, *sum, *y;
@@ -262,8 +260,7 @@ static void optimizers(void)
     dev_free(d, k.a.model);
 }
 
-/* ---- codec
- * ------------------------------------------------------------------------------------------- */
+/* ---- codec ---- */
 struct codec {
     size_t n;
     float *z;
@@ -362,8 +359,7 @@ static void codec(void)
     free(four);
 }
 
-/* ---- attention, classifier, layer
- * -------------------------------------------------------------------- */
+/* ---- attention, classifier, layer ---- */
 struct attention {
     struct dev_attention a;
     void *out, *dout, *dqkv;

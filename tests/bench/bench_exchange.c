@@ -55,7 +55,7 @@ struct worker { /* a process at the site that exchanges whenever it is told */
 
 static char root[64];
 
-/* ---- the link ------------------------------------------------------------------------------ */
+/* ---- the link ---- */
 static struct bench *serving; /* in the aggregator's process */
 
 static void take_offer(void *self, const char *peer, const struct wire_contribution *m,
@@ -173,7 +173,7 @@ static enum err link_site(struct bench *b, const char *address, int hear, int te
     return ERR_OK;
 }
 
-/* ---- raw TCP, and TLS on it ---------------------------------------------------------------- */
+/* ---- raw TCP, and TLS on it ---- */
 struct raw {
     int socket;
     SSL *tls; /* NULL: plain */
@@ -253,7 +253,7 @@ static enum err raw_site(struct bench *b, const char *address, int which, int he
     return ERR_OK;
 }
 
-/* ---- processes ----------------------------------------------------------------------------- */
+/* ---- processes ---- */
 /* In a child at that place; gloo becomes python3. */
 static enum err become(struct bench *b, int which, unsigned place, int hear, int tell)
 {
@@ -308,7 +308,7 @@ static double worker_run(struct worker *w, int which)
     return took;
 }
 
-/* ---- measuring ----------------------------------------------------------------------------- */
+/* ---- measuring ---- */
 static double ideal(const struct bench *b, const struct condition *c)
 {
     return (double)b->bytes * 8 / (c->rate_mbit * 1e6) + c->rtt_ms / 1e3;

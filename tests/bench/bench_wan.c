@@ -70,7 +70,7 @@ static double arrived(struct msghdr *m)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* ---- processes ----------------------------------------------------------------------------- */
+/* ---- processes ---- */
 static void batch_open(struct mmsghdr *m, struct iovec *parts, uint8_t (*data)[LARGEST],
                        size_t size)
 {
@@ -193,7 +193,7 @@ static struct outcome run(const struct load *l)
     return o;
 }
 
-/* ---- what is measured ---------------------------------------------------------------------- */
+/* ---- what is measured ---- */
 static int by_size(const void *a, const void *b)
 {
     float x = *(const float *)a, y = *(const float *)b;

@@ -212,8 +212,7 @@ static inline float exp2_hardware(float x)
     return x < -126.0f ? 0.0f : exp2f(x);
 }
 
-/* ---- the PTX that attention.cu uses
- * ---------------------------------------------------------------- */
+/* ---- the PTX that attention.cu uses ---- */
 static inline void emulate_matrices(uint32_t *to, const void *row, bool transposed)
 {
     const unsigned char *all = emulate_meet(EMULATE_LDMATRIX, &row, sizeof row);

@@ -9,7 +9,7 @@
 #include "kernels/cuda/choice.h"
 #include "kernels/cuda/cuda.h"
 
-/* ---- the rule ------------------------------------------------------------------------------- */
+/* ---- the rule ---- */
 static void the_rule(void **state)
 {
     (void)state;
@@ -59,7 +59,7 @@ static void the_record(void **state)
         assert_int_equal(choice_find(nonsense[i], &a, false), CHOICE_NONE);
 }
 
-/* ---- the ops -------------------------------------------------------------------------------- */
+/* ---- the ops ---- */
 struct batch_case {
     const int32_t *cu;
     size_t sequences, NH, KVH, HD;

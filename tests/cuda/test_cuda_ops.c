@@ -77,8 +77,7 @@ static float *halves(struct dev *d, size_t n) /* gradients are added to */
     return upload(d, x, n, DTYPE_F32);
 }
 
-/* ---- norms
- * ------------------------------------------------------------------------------------------- */
+/* ---- norms ---- */
 struct norm_case {
     size_t T, C;
     enum dev_norm kind;
@@ -128,8 +127,7 @@ static void check_norms(void)
         compare(run_norm, &cases[i]);
 }
 
-/* ---- embedding
- * --------------------------------------------------------------------------------------- */
+/* ---- embedding ---- */
 struct embed_case {
     size_t T, C, V, P;
     bool positions;
@@ -172,8 +170,7 @@ static void check_embed(void)
         compare(run_embed, &cases[i]);
 }
 
-/* ---- products
- * ---------------------------------------------------------------------------------------- */
+/* ---- products ---- */
 struct linear_case {
     size_t T, K, N;
     enum dev_act act;
@@ -282,8 +279,7 @@ static void check_classifier(void)
         compare(run_classifier, &cases[i]);
 }
 
-/* ---- attention
- * --------------------------------------------------------------------------------------- */
+/* ---- attention ---- */
 struct attention_case {
     const int32_t *cu;
     size_t sequences, NH, HD;
@@ -418,8 +414,7 @@ static void check_attention(void)
     }
 }
 
-/* ---- rotary positions, gated units
- * ------------------------------------------------------------------- */
+/* ---- rotary positions, gated units ---- */
 struct rope_case {
     size_t T, heads, still, HD;
 };
@@ -478,8 +473,7 @@ static void check_llama(void)
         compare(run_gated, &gates[i]);
 }
 
-/* ---- elements, sums
- * ---------------------------------------------------------------------------------- */
+/* ---- elements, sums ---- */
 struct elements_case {
     size_t n, shift; /* shift: of every address, in elements */
 };
@@ -521,8 +515,7 @@ static void check_elements(void)
         compare(run_elements, &cases[i]);
 }
 
-/* ---- optimizers
- * -------------------------------------------------------------------------------------- */
+/* ---- optimizers ---- */
 enum { SLAB = 60000 };
 static const struct dev_param_range ranges[] = {{0, 1, {1, 1, true}},
                                                 {1, 3, {1, 0, false}},

@@ -15,8 +15,7 @@ static int reset(void **state)
     return 0;
 }
 
-/* ---- shards
- * ------------------------------------------------------------------------------------------- */
+/* ---- shards ---- */
 
 struct made {
     uint32_t magic, version, count; /* as the header says */
@@ -151,8 +150,7 @@ static void globs_are_sorted_and_lists_keep_their_order(void **state)
     assert_says("no token shards are listed");
 }
 
-/* ---- loader
- * ------------------------------------------------------------------------------------------- */
+/* ---- loader ---- */
 
 enum { S = 8 };
 

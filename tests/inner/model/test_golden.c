@@ -229,7 +229,7 @@ static void lamb_is_the_papers(void **state)
 
 static const struct names_options whole = {.part_bytes = NAMES_PART_BYTES};
 
-/* ---- names --------------------------------------------------------------------------------- */
+/* ---- names ---- */
 static void export_is_what_was_imported(void **state)
 {
     (void)state;
@@ -444,7 +444,7 @@ static void a_llama_of_other_settings_is_refused(void **state)
     drop(&g);
 }
 
-/* ---- sampling ------------------------------------------------------------------------------ */
+/* ---- sampling ---- */
 static void draws_follow_the_distribution(void **state)
 {
     (void)state;

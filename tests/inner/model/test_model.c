@@ -59,7 +59,7 @@ static void drop(struct under_test *u)
 
 static const int packed[] = {7, 1, 11, 5, 0};
 
-/* ---- against float64 ----------------------------------------------------------------------- */
+/* ---- against float64 ---- */
 /* d loss / d p[at], central; the error of h = 1e-5 in float64 is about 1e-9 of the loss. */
 static double difference(struct under_test *u, size_t at)
 {
@@ -176,7 +176,7 @@ static void logits_of_the_last_position(void **state)
     drop(&u);
 }
 
-/* ---- packing, accumulation ----------------------------------------------------------------- */
+/* ---- packing, accumulation ---- */
 static double loss_alone(struct under_test *u, size_t i)
 {
     struct batch one;
@@ -251,7 +251,7 @@ static void evaluation_needs_less_and_agrees(void **state)
     drop(&u);
 }
 
-/* ---- what is final, what is made again ------------------------------------------------------ */
+/* ---- what is final, what is made again ---- */
 struct told {
     struct under_test *u;
     float *seen; /* gradients as they were when they were called final */
@@ -359,7 +359,7 @@ static void recomputed_activations_give_the_same_bits(void **state)
     }
 }
 
-/* ---- passes that repeat --------------------------------------------------------------------- */
+/* ---- passes that repeat ---- */
 static uint64_t keys[16];
 static size_t key_count;
 
@@ -401,7 +401,7 @@ static void a_pass_is_named_by_all_it_depends_on(void **state)
     drop(&u);
 }
 
-/* ---- table --------------------------------------------------------------------------------- */
+/* ---- table ---- */
 static void table_of_gpt2(void **state)
 {
     (void)state;

@@ -75,7 +75,7 @@ static void end(struct run *r)
     dev_close(r->d);
 }
 
-/* ---- a hook that records ------------------------------------------------------------------- */
+/* ---- a hook that records ---- */
 struct seen {
     double loss[64], norm[64], eval_first, eval_last;
     int steps, updates, evals, savings, saves, starts;
@@ -160,7 +160,7 @@ static struct train_hook hook_of(struct seen *s)
                                seen_step, seen_eval,  seen_saving, seen_saved};
 }
 
-/* ---- learning ------------------------------------------------------------------------------ */
+/* ---- learning ---- */
 static void learns(const char *optimizer, const char *lr)
 {
     struct run r;
@@ -193,7 +193,7 @@ static void lamb_learns(void **state)
     learns("lamb", "0.1");
 }
 
-/* ---- resume -------------------------------------------------------------------------------- */
+/* ---- resume ---- */
 struct final {
     float *params, *m, *v;
 };
@@ -270,7 +270,7 @@ static void checkpoint_of_another_run_is_refused(void **state)
     end(&r);
 }
 
-/* ---- before the update --------------------------------------------------------------------- */
+/* ---- before the update ---- */
 /* What the hook puts in has no part in the gradients, and the step's update is taken from there. */
 static void a_hook_comes_before_the_update(void **state)
 {
@@ -319,7 +319,7 @@ static void a_step_that_is_given_up_changes_nothing(void **state)
     assert_memory_equal(f[0].m, f[1].m, bytes);
 }
 
-/* ---- gradients ----------------------------------------------------------------------------- */
+/* ---- gradients ---- */
 /* 16 sequences at once or 4 x 4: sums in another order. f32 gradients of magnitude g: n additions
  * lose at most about n 2^-24 of the sum of magnitudes; 1e-5 of the norm is 20 times what is seen.
  */
@@ -389,7 +389,7 @@ static void a_step_is_the_mean_over_its_targets(void **state)
         assert_true(fabsf(f[0].m[i] - f[1].m[i]) < 1e-6f);
 }
 
-/* ---- what goes wrong ----------------------------------------------------------------------- */
+/* ---- what goes wrong ---- */
 static void a_diverged_step_reaches_no_hook(void **state)
 {
     (void)state;

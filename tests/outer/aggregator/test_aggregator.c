@@ -51,8 +51,7 @@ static struct fake site[N];
 
 static void no_log(void *self, enum log_level level, const char *line);
 
-/* ---- opening
- * ------------------------------------------------------------------------------------------ */
+/* ---- opening ---- */
 
 static enum err try_open(void)
 {
@@ -117,8 +116,7 @@ static uint64_t work(void)
     return wake;
 }
 
-/* ---- what a site says
- * --------------------------------------------------------------------------------- */
+/* ---- what a site says ---- */
 
 static const char *uri(unsigned i)
 {
@@ -271,8 +269,7 @@ static enum round_outcome report(const struct fake *f, unsigned fragment)
     return answer.outcome;
 }
 
-/* ---- whole runs
- * --------------------------------------------------------------------------------------- */
+/* ---- whole runs ---- */
 
 static void round_all(unsigned fragment)
 {
@@ -422,8 +419,7 @@ static void the_outer_step_is_the_weighted_mean(void **state)
     shut();
 }
 
-/* ---- streams
- * ------------------------------------------------------------------------------------------ */
+/* ---- streams ---- */
 
 static void a_newer_stream_supersedes_the_older(void **state)
 {
@@ -527,8 +523,7 @@ static void bad_payloads_are_never_accepted(void **state)
     shut();
 }
 
-/* ---- one site's word
- * ------------------------------------------------------------------------------------------ */
+/* ---- one site's word ---- */
 
 /* A well-formed contribution of this value everywhere, of which every `claim`-th block code is
  * 254. */
@@ -652,8 +647,7 @@ static void a_round_that_cannot_be_applied_is_aborted(void **state)
     shut();
 }
 
-/* ---- what is said
- * ------------------------------------------------------------------------------------------ */
+/* ---- what is said ---- */
 
 static char heard_log[1 << 14];
 static uint64_t later_ms;
@@ -725,8 +719,7 @@ static void the_log_says_who_is_waited_for(void **state)
     shut();
 }
 
-/* ---- who may
- * ------------------------------------------------------------------------------------------ */
+/* ---- who may ---- */
 
 static enum round_outcome hello_as(const char *peer, const char *name, const char *config,
                                    char text[WIRE_TEXT_MAX])
@@ -788,8 +781,7 @@ static void a_second_process_of_a_site_is_refused(void **state)
     shut();
 }
 
-/* ---- recovery
- * ----------------------------------------------------------------------------------------- */
+/* ---- recovery ---- */
 
 static void spool_file(unsigned i, unsigned fragment, char path[300])
 {
@@ -1038,8 +1030,7 @@ static void a_first_start_that_was_killed_begins_again(void **state)
     shut();
 }
 
-/* ---- polls, fetches
- * ----------------------------------------------------------------------------------- */
+/* ---- polls, fetches ---- */
 
 static struct wire_answer fetch(const struct fake *f, enum wire_what what, uint64_t round,
                                 uint64_t offset, const uint8_t **data, size_t *n, void **source)
@@ -1235,8 +1226,7 @@ static void a_commit_while_one_is_written(void **state)
     shut();
 }
 
-/* ---- disk full
- * ---------------------------------------------------------------------------------------- */
+/* ---- disk full ---- */
 
 static void fill_but(const char *path, size_t leave)
 {
@@ -1327,8 +1317,7 @@ static void a_full_disk_refuses_then_goes_on(void **state)
     assert_int_equal(umount(t.root), 0);
 }
 
-/* ---- frame
- * -------------------------------------------------------------------------------------------- */
+/* ---- frame ---- */
 
 static void no_log(void *self, enum log_level level, const char *line)
 {

@@ -159,7 +159,7 @@ static void log_lines_are_sentences(void **state)
     assert_string_equal(out, "1 no logfmt");
 }
 
-/* ---- a terminal ---------------------------------------------------------------------------- */
+/* ---- a terminal ---- */
 struct terminal {
     int master, kept;               /* kept: stderr before */
     char line[LINES][LINE_BYTES];   /* logical lines: what ended with a newline */
