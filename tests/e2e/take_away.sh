@@ -61,7 +61,7 @@ refused "holds checkpoints" "$atoll" import $model --model "$golden"
 refused "model.layers: 3 here, 2 there" "$atoll" export $model --model.layers 3 --out gpt2
 for command in eval sample "export --out gpt2"; do
     refused "model.heads: 4 here, 2 there" "$atoll" $command $model --model.heads 4
-    refused "model.causal: false here, true there" "$atoll" $command $model --model.causal false
+    refused "model.causal = false" "$atoll" $command $model --model.causal false
     refused "model.activation: gelu_erf here" "$atoll" $command $model --model.activation gelu_erf
 done
 refused "has no tensor" "$atoll" import $model --model.layers 3 --run.dir other --model "$golden"
