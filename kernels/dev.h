@@ -350,7 +350,7 @@ enum {
 /* A fixed sequence of ops on fixed memory: what `ops` calls depends on (owner, key) alone, but for
  * the values in the memory. It calls ops of this device only, no copy, no sync, no alloc. */
 struct dev_repeat {
-    const void *owner; /* whoever names the keys */
+    const void *owner; /* the module that names the keys */
     uint64_t key;
     void (*ops)(void *self);
     void *self;
@@ -379,8 +379,7 @@ struct dev_ops {
     void (*mark)(struct dev *d, unsigned mark);
     enum err (*wait)(struct dev *d, unsigned mark);
     double (*seconds)(struct dev *d, unsigned from, unsigned to);
-    size_t (*memory_left)(
-        struct dev *d); /* of the device's, for whoever asks first; 0 on the CPU */
+    size_t (*memory_left)(struct dev *d); /* of the device's, for the first caller; 0 on the CPU */
     /* Runs the sequence. The CPU calls it; CUDA with dev->graphs calls it the first time, records
      * it in a graph the second time, and from then on launches the graph. */
     void (*repeat)(struct dev *d, const struct dev_repeat *r);

@@ -1,7 +1,7 @@
 #ifndef BATCH_H
 #define BATCH_H
 /* What one forward pass reads: sequences packed one behind the other, no padding anywhere. Host
- * memory, filled by an objective (or by a test), owned by whoever gave the arena. One thread at a
+ * memory, filled by an objective (or by a test), owned by the giver of the arena. One thread at a
  * time.
  */
 #include <stddef.h>

@@ -1,8 +1,8 @@
 #ifndef SOURCE_H
 #define SOURCE_H
 /* A file that `atoll data` reads as a sequence of token ids: plain text (a byte is an id), one
- * field of JSON lines (likewise, documents parted by a blank line), or ids that another program's
- * tokenizer made. What is wrong with a file is found when it is opened.
+ * field of JSON lines (a byte is an id, a blank line ends a document), or ids that another
+ * program's tokenizer made. What is wrong with a file is found when it is opened.
  */
 #include "kernels/base/file.h"
 

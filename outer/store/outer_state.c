@@ -127,7 +127,7 @@ void outer_state_close(struct outer_state *m)
 static struct outer_state_fragment *next_of(struct outer_state *m, unsigned fragment)
 {
     const struct outer_state_fragment *s = &m->state[fragment];
-    staging_forget(&m->staging, m->buffers.theta); /* whoever asks changes it */
+    staging_forget(&m->staging, m->buffers.theta); /* the caller changes it */
     m->next.momentum = s->momentum ? m->buffers.momentum : NULL;
     m->next.gathered = s->gathered ? m->buffers.gathered : NULL;
     return &m->next;

@@ -1,10 +1,10 @@
 /* What one round costs the aggregator at 2, 8 and 64 sites over real mutual TLS: CPU seconds per
  * GiB that went in or out, and the memory of its own (RssAnon, looked at every 10 ms; mapped files
  * are the page cache's) above what it had before the first call with all of the outer state in use;
- * for int8, which adds, and for the bf16 of a whole round, whose aggregate is the list of the
- * contributions, or their sum encoded again. The aggregator is a process of its own (this program
- * again, --serve), so that only its own figures count; the sites are threads of the parent, each
- * with its certificate and its link.
+ * for int8, which adds, and for the bf16 of a full-precision round, whose aggregate is the list of
+ * the contributions, or their sum encoded again. The aggregator is a process of its own (this
+ * program again, --serve), so that only its own figures count; the sites are threads of the parent,
+ * each with its certificate and its link.
  *
  * bench_aggregator [--csv PATH] [--row SITES:MEBI:CODEC]   CODEC: int8, relayed, reencoded; without
  * --row: all of `table`

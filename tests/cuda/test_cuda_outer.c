@@ -99,7 +99,7 @@ static void count_close(void)
 /* What a round left behind. */
 struct trace {
     struct digest payload, state, local;
-    enum codec_kind codec; /* whole rounds have another */
+    enum codec_kind codec; /* full-precision rounds have another */
     struct bus crossed;
 };
 /* An aggregator in a link: a contribution is summed with two others', and committed at once. Its
