@@ -1,4 +1,5 @@
 #include "inner/data/batch.h"
+#include <string.h>
 
 enum err batch_open(struct batch *b, struct arena *perm, size_t tokens_max, size_t sequences_max)
 {
@@ -6,7 +7,12 @@ enum err batch_open(struct batch *b, struct arena *perm, size_t tokens_max, size
     TRY_ALLOC(b->tokens = arena_array(perm, tokens_max, sizeof *b->tokens));
     TRY_ALLOC(b->targets = arena_array(perm, tokens_max, sizeof *b->targets));
     TRY_ALLOC(b->positions = arena_array(perm, tokens_max, sizeof *b->positions));
+    TRY_ALLOC(b->types = arena_array(perm, tokens_max, sizeof *b->types));
     TRY_ALLOC(b->cu_seqlens = arena_array(perm, sequences_max + 1, sizeof *b->cu_seqlens));
+    TRY_ALLOC(b->labels = arena_array(perm, sequences_max, sizeof *b->labels));
+    TRY_ALLOC(b->tasks = arena_array(perm, sequences_max, sizeof *b->tasks));
+    for (size_t i = 0; i < sequences_max; i++)
+        b->labels[i] = -1;
     return ERR_OK;
 }
 
@@ -22,9 +28,24 @@ size_t batch_append(struct batch *b, size_t length)
     ASSERT(b->tokens_max - at >= length && b->sequences < b->sequences_max);
     for (size_t p = 0; p < length; p++)
         b->positions[at + p] = (int32_t)p;
+    memset(b->types + at, 0, length * sizeof *b->types);
+    b->labels[b->sequences] = -1;
+    b->tasks[b->sequences] = 0;
     b->tokens_count += length;
     b->cu_seqlens[++b->sequences] = (int32_t)b->tokens_count;
     return at;
+}
+
+void batch_fill_up(struct batch *b, int32_t id)
+{
+    size_t rest = b->tokens_count % BATCH_UNIT;
+    if (!rest)
+        return;
+    for (size_t at = batch_append(b, BATCH_UNIT - rest); at < b->tokens_count; at++) {
+        b->tokens[at] = id;
+        b->targets[at] = -1;
+        b->positions[at] = 0;
+    }
 }
 
 size_t batch_targets(const struct batch *b)
@@ -32,5 +53,13 @@ size_t batch_targets(const struct batch *b)
     size_t count = 0;
     for (size_t i = 0; i < b->tokens_count; i++)
         count += b->targets[i] >= 0;
+    return count;
+}
+
+size_t batch_labels(const struct batch *b)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < b->sequences; i++)
+        count += b->labels[i] >= 0;
     return count;
 }

@@ -8,12 +8,17 @@
 #include <stdint.h>
 #include "kernels/base/arena.h"
 
+enum { BATCH_UNIT = 64 }; /* tokens: GEMM plans are cached by shape */
+
 struct batch {
     int32_t *tokens;    /* (tokens_count) input ids, 0 .. vocab-1 */
     int32_t *targets;   /* (tokens_count) the id that follows; negative: no loss at this position */
     int32_t *positions; /* (tokens_count) 0, 1, .. within each sequence */
+    int32_t *types;     /* (tokens_count) token type; 0 unless the objective has several */
     int32_t *cu_seqlens; /* (sequences + 1) 0 .. tokens_count: sequence i is [cu_seqlens[i],
                             cu_seqlens[i+1]) */
+    int32_t *labels;     /* (sequences) class of the sequence or of its pair; negative: no loss */
+    int32_t *tasks;      /* (sequences) number of the task that the label belongs to; 0 when one */
     size_t tokens_count, sequences;
     size_t tokens_max, sequences_max; /* what was allocated */
 };
@@ -23,9 +28,14 @@ enum err batch_open(struct batch *b, struct arena *perm, size_t tokens_max,
                     size_t sequences_max) MUST;
 
 void batch_clear(struct batch *b);
-/* One more sequence of `length` tokens, with its positions; tokens and targets are the caller's to
- * fill, from the element that is returned on. */
+/* One more sequence of `length` tokens, with its positions, types 0 and no label; tokens and
+ * targets are the caller's to fill, from the element that is returned on. */
 size_t batch_append(struct batch *b, size_t length);
+/* Where sequences vary in length: fills tokens_count up to a multiple of BATCH_UNIT by one last
+ * sequence of `id`, without target or label, so that few shapes of GEMM occur. Its positions are
+ * all 0: it may be longer than model.context. */
+void batch_fill_up(struct batch *b, int32_t id);
 size_t batch_targets(const struct batch *b); /* positions that have a target */
+size_t batch_labels(const struct batch *b);  /* sequences that have a label */
 
 #endif

@@ -150,6 +150,42 @@ static void globs_are_sorted_and_lists_keep_their_order(void **state)
     assert_says("no token shards are listed");
 }
 
+/* ---- batches ---- */
+
+static void a_batch_is_filled_up_to_the_unit_without_targets(void **state)
+{
+    (void)state;
+    struct batch b;
+    assert_int_equal(batch_open(&b, &arena, 192, 4), ERR_OK);
+    batch_clear(&b);
+    assert_int_equal(batch_append(&b, 70), 0);
+    for (int i = 0; i < 70; i++)
+        b.tokens[i] = b.targets[i] = 7;
+    b.types[69] = b.tasks[0] = 1;
+    b.labels[0] = 0;
+    batch_fill_up(&b, 3);
+    assert_int_equal(b.tokens_count, 128);
+    assert_int_equal(b.sequences, 2);
+    assert_int_equal(b.cu_seqlens[1], 70);
+    assert_int_equal(b.cu_seqlens[2], 128);
+    for (int i = 70; i < 128; i++) {
+        assert_int_equal(b.tokens[i], 3);
+        assert_int_equal(b.targets[i], -1);
+        assert_int_equal(b.positions[i], 0);
+        assert_int_equal(b.types[i], 0);
+    }
+    assert_int_equal(b.labels[1], -1);
+    assert_int_equal(batch_targets(&b), 70);
+    assert_int_equal(batch_labels(&b), 1);
+    batch_fill_up(&b, 3); /* a multiple of the unit stays as it is */
+    assert_int_equal(b.sequences, 2);
+    batch_clear(&b); /* what an earlier batch had is gone */
+    assert_int_equal(batch_append(&b, 128), 0);
+    assert_int_equal(b.types[69], 0);
+    assert_int_equal(b.labels[0], -1);
+    assert_int_equal(b.tasks[0], 0);
+}
+
 /* ---- loader ---- */
 
 enum { S = 8 };
@@ -321,6 +357,7 @@ int main(void)
         T(damaged_shards_are_named),
         T(ids_beyond_the_vocabulary_are_named),
         T(globs_are_sorted_and_lists_keep_their_order),
+        T(a_batch_is_filled_up_to_the_unit_without_targets),
         T(windows_hold_inputs_and_their_successors),
         T(an_epoch_shows_each_window_once),
         T(orders_differ_between_epochs_seeds_and_sites),
