@@ -613,7 +613,9 @@ enum err tls_peer(const struct tls_question *q, struct tls_facts *f)
     struct tls_pem pem;
     int fd = -1;
     TRY(tls_load(&pem, q->files));
-    SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
+    /* TLS_method as gRPC: OpenSSL 3.5 refuses the process's NumTickets for a context of clients
+     * alone. */
+    SSL_CTX *ctx = SSL_CTX_new(TLS_method());
     enum err e = ctx && context_fill(ctx, &pem) ? ERR_OK : library_failed("prepare a connection");
     tls_forget(&pem);
     if (e == ERR_OK)
