@@ -45,7 +45,7 @@ struct reduce {
 };
 
 void reduce_begin(struct reduce *r); /* a new step: nothing is final */
-/* Gradients from element `from` on are final; `from` only falls. Callable as a model_ready. */
+/* Gradients from element `from` on are final; `from` only falls. Callable as a model_grad_hook. */
 void reduce_ready(void *reduce, size_t from);
 enum err reduce_finish(struct reduce *r) MUST; /* all of it is final, summed and here */
 

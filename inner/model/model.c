@@ -1,87 +1,93 @@
 /* The transformer around its blocks: memory, embedding, head, passes. All arithmetic is in the
- * device's ops. x = wte[token] (+ wpe[position]); the blocks (block.c); logits = norm(x) head^T.
+ * device's ops. x = wte[token] (+ wpe[position]); the blocks (model_block.c); logits = norm(x)
+ * head^T.
  */
 #include "inner/model/model_own.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* ---- memory: one walk both plans (base NULL) and lays out ---- */
+/* ---- memory: the same walk adds up the bytes (base NULL) and assigns the buffers ---- */
 struct layout {
     char *base;
     size_t used;
 };
 
-static void *take(struct layout *l, size_t bytes)
+static void *reserve(struct layout *l, size_t bytes)
 {
     void *p = l->base ? l->base + l->used : NULL;
     l->used += (bytes + 63) / 64 * 64;
     return p;
 }
 
-static struct norm_kept take_norm(struct layout *l, const struct model *m, size_t T, size_t size)
+static struct norm_saved reserve_norm(struct layout *l, const struct model *m, size_t T,
+                                      size_t size)
 {
-    struct norm_kept k;
-    k.sum = take(l, T * m->C * size);
-    k.mean = m->norm == DEV_NORM_LAYER ? take(l, T * sizeof *k.mean) : NULL;
-    k.rstd = take(l, T * sizeof *k.rstd);
+    struct norm_saved k;
+    k.residual = reserve(l, T * m->C * size);
+    k.mean = m->norm == DEV_NORM_LAYER ? reserve(l, T * sizeof *k.mean) : NULL;
+    k.rstd = reserve(l, T * sizeof *k.rstd);
     return k;
 }
 
-static struct kept take_layer(struct layout *l, const struct model *m, size_t T, size_t size)
+static struct block_saved reserve_block(struct layout *l, const struct model *m, size_t T,
+                                        size_t size)
 {
-    struct kept k = {.norm1 = take_norm(l, m, T, size), .norm2 = take_norm(l, m, T, size)};
-    k.h1 = take(l, T * m->C * size);
-    k.h2 = take(l, T * m->C * size);
-    k.qkv = take(l, T * m->Q * size);
-    k.att = take(l, T * m->C * size);
-    k.lse = take(l, m->NH * T * sizeof *k.lse);
-    k.pre = take(l, T * m->U * size);
-    k.act = take(l, T * m->F * size);
+    struct block_saved k = {.norm1 = reserve_norm(l, m, T, size),
+                            .norm2 = reserve_norm(l, m, T, size)};
+    k.norm1_out = reserve(l, T * m->C * size);
+    k.norm2_out = reserve(l, T * m->C * size);
+    k.qkv = reserve(l, T * m->Q * size);
+    k.att = reserve(l, T * m->C * size);
+    k.lse = reserve(l, m->NH * T * sizeof *k.lse);
+    k.pre = reserve(l, T * m->U * size);
+    k.act = reserve(l, T * m->F * size);
     return k;
 }
 
-static void take_gradients(struct layout *l, struct model *m, size_t T, size_t size)
+static void reserve_gradients(struct layout *l, struct model *m, size_t T, size_t size)
 {
-    m->dres = take(l, T * m->C * size);
-    m->dh = take(l, T * m->C * size);
-    m->dwide = take(l, T * (m->F > m->Q ? m->F : m->Q) * size);
+    m->dresidual = reserve(l, T * m->C * size);
+    m->dx = reserve(l, T * m->C * size);
+    m->dhidden = reserve(l, T * (m->F > m->Q ? m->F : m->Q) * size);
 }
 
 static void lay_out(struct layout *l, struct model *m, enum dtype type)
 {
     size_t T = m->tokens_max, size = dtype_size(type);
-    struct kept k = {0};
-    m->angles = m->angles_count ? take(l, m->angles_count * sizeof *m->angles) : NULL;
+    struct block_saved k = {0};
+    m->rope_table = m->rope_count ? reserve(l, m->rope_count * sizeof *m->rope_table) : NULL;
     for (size_t i = 0; i < m->L; i++) {
         if (i == 0 || (m->train && !m->recompute))
-            k = take_layer(l, m, T, size);
+            k = reserve_block(l, m, T, size);
         else if (m->train)
-            k.norm1 = take_norm(l, m, T, size);
-        if (m->kept)
-            m->kept[i] = k;
+            k.norm1 = reserve_norm(l, m, T, size);
+        if (m->saved)
+            m->saved[i] = k;
     }
-    m->last = take_norm(l, m, T, size);
-    m->h = take(l, T * m->C * size);
-    m->branch = take(l, T * m->C * size);
+    m->final_norm_saved = reserve_norm(l, m, T, size);
+    m->head_in = reserve(l, T * m->C * size);
+    m->sublayer_out = reserve(l, T * m->C * size);
     if (m->train)
-        take_gradients(l, m, T, size);
-    m->losses = take(l, T * sizeof *m->losses);
-    m->logits = take(l, m->V * sizeof *m->logits);
-    m->loss = take(l, sizeof *m->loss);
+        reserve_gradients(l, m, T, size);
+    m->losses = reserve(l, T * sizeof *m->losses);
+    m->logits = reserve(l, m->V * sizeof *m->logits);
+    m->loss = reserve(l, sizeof *m->loss);
     size_t batch = l->used;
-    m->tokens = take(l, T * sizeof *m->tokens);
-    m->targets = take(l, T * sizeof *m->targets);
-    m->positions = take(l, T * sizeof *m->positions);
-    m->cu_seqlens = take(l, (T + 1) * sizeof *m->cu_seqlens);
+    m->tokens = reserve(l, T * sizeof *m->tokens);
+    m->targets = reserve(l, T * sizeof *m->targets);
+    m->positions = reserve(l, T * sizeof *m->positions);
+    m->cu_seqlens = reserve(l, (T + 1) * sizeof *m->cu_seqlens);
     m->batch_bytes = l->used - batch;
 }
 
-static void configure(struct model *m, const struct settings *s, const struct table *t,
-                      size_t tokens_max, bool train)
+static void configure(struct model *m, const struct model_options *o)
 {
-    *m = (struct model){
-        .table = t, .tokens_max = tokens_max, .train = train, .causal = s->model_causal};
+    const struct settings *s = o->settings;
+    *m = (struct model){.table = o->table,
+                        .tokens_max = o->tokens_max,
+                        .train = o->train,
+                        .causal = s->model_causal};
     m->C = (size_t)s->model_width;
     m->F = table_mlp(s);
     m->L = (size_t)s->model_layers;
@@ -91,12 +97,12 @@ static void configure(struct model *m, const struct settings *s, const struct ta
     m->gated = table_gated(s);
     m->U = m->gated ? 2 * m->F : m->F;
     if (s->model_positions == MODEL_POSITIONS_ROPE)
-        m->angles_count = (size_t)s->model_context * (m->C / m->NH);
+        m->rope_count = (size_t)s->model_context * (m->C / m->NH);
     m->V = (size_t)s->model_vocab;
     m->VP = table_vocab_padded(s);
     m->stochastic = s->train_rounding == TRAIN_ROUNDING_STOCHASTIC;
     m->seed = (uint64_t)s->run_seed;
-    m->recompute = train && s->train_activation_checkpointing == TRAIN_CHECKPOINTING_BLOCK;
+    m->recompute = o->train && s->train_activation_checkpointing == TRAIN_CHECKPOINTING_BLOCK;
     m->norm = s->model_norm == MODEL_NORM_RMS ? DEV_NORM_RMS : DEV_NORM_LAYER;
     m->norm_eps = (float)s->model_norm_eps;
     m->act = m->gated                                           ? DEV_ACT_NONE
@@ -120,18 +126,19 @@ static struct dev_shape shape(const struct model *m, const struct settings *s, e
                               .elements = m->table->elements};
 }
 
-struct model_memory model_plan(const struct settings *s, const struct table *t,
-                               enum dtype model_type, size_t tokens_max, bool train)
+struct model_memory model_plan(const struct model_options *o, enum dtype model_type)
 {
+    const struct settings *s = o->settings;
+    size_t elements = o->table->elements;
     struct model m;
     struct layout l = {0};
-    configure(&m, s, t, tokens_max, train);
+    configure(&m, o);
     lay_out(&l, &m, model_type);
     struct dev_shape size = shape(&m, s, model_type);
     return (struct model_memory){
-        .parameters = t->elements * sizeof(float),
-        .model_copy = model_type == DTYPE_F32 ? 0 : t->elements * dtype_size(model_type),
-        .gradients = train ? t->elements * sizeof(float) : 0,
+        .parameters = elements * sizeof(float),
+        .params_bf16 = model_type == DTYPE_F32 ? 0 : elements * dtype_size(model_type),
+        .gradients = o->train ? elements * sizeof(float) : 0,
         .activations = l.used,
         .workspace = dev_workspace(config_choice_name(device_kind_choices, s->device_kind), &size),
     };
@@ -153,7 +160,7 @@ static void find_offsets(struct model *m)
 {
     const struct table *t = m->table;
     for (int i = 0; i < (int)m->L; i++)
-        m->at[i] = (struct block_at){
+        m->offsets[i] = (struct block_offsets){
             .norm1 = {offset_of(t, i, "norm1.weight"), offset_of(t, i, "norm1.bias")},
             .norm2 = {offset_of(t, i, "norm2.weight"), offset_of(t, i, "norm2.bias")},
             .qkv = {offset_of(t, i, "attn.qkv.weight"), offset_of(t, i, "attn.qkv.bias")},
@@ -161,19 +168,20 @@ static void find_offsets(struct model *m)
             .up = {offset_of(t, i, "mlp.up.weight"), offset_of(t, i, "mlp.up.bias")},
             .down = {offset_of(t, i, "mlp.down.weight"), offset_of(t, i, "mlp.down.bias")},
         };
-    m->norm_at = (struct norm_at){offset_of(t, -1, "norm.weight"), offset_of(t, -1, "norm.bias")};
+    m->final_norm =
+        (struct norm_offsets){offset_of(t, -1, "norm.weight"), offset_of(t, -1, "norm.bias")};
     m->wte = offset_of(t, -1, "wte.weight");
     m->wpe = offset_of(t, -1, "wpe.weight");
     m->head = offset_of(t, -1, "head.weight");
     m->head = m->head == NONE ? m->wte : m->head;
 }
 
-static enum err take_slabs(struct model *m, const struct settings *s)
+static enum err alloc_slabs(struct model *m, const struct model_options *o)
 {
     struct dev *d = m->dev;
-    struct model_memory plan = model_plan(s, m->table, d->model_type, m->tokens_max, m->train);
+    struct model_memory plan = model_plan(o, d->model_type);
     TRY(dev_alloc(d, (void **)&m->params, plan.parameters));
-    TRY(dev_alloc(d, &m->copy, plan.model_copy));
+    TRY(dev_alloc(d, &m->params_bf16, plan.params_bf16));
     TRY(dev_alloc(d, (void **)&m->grads, plan.gradients));
     TRY(dev_alloc(d, &m->slab, plan.activations));
     struct layout l = {.base = m->slab};
@@ -181,46 +189,46 @@ static enum err take_slabs(struct model *m, const struct settings *s)
     ASSERT(l.used == plan.activations);
     for (int i = 0; i < 2; i++) {
         TRY(d->ops->host_alloc(d, (void **)&m->upload[i].host, m->batch_bytes));
-        m->upload[i].mark = dev_marks(d, 1);
+        m->upload[i].event = dev_marks(d, 1);
     }
     return ERR_OK;
 }
 
-/* Angles of rope in double, rounded once, so that every device turns by the same bits: position
- * times theta^(-2i/HD) for i < HD/2. */
-static enum err make_angles(struct model *m, const struct settings *s)
+/* Cosines and sines of position * theta^(-2i/HD) for i < HD/2, computed in double and rounded once:
+ * the same bits on every device. */
+static enum err make_rope_table(struct model *m, const struct settings *s)
 {
     struct arena scratch = arena_make(0);
     size_t HD = m->C / m->NH, half = HD / 2;
-    float *table = arena_array(&scratch, m->angles_count, sizeof *table);
+    float *table = arena_array(&scratch, m->rope_count, sizeof *table);
     if (!table)
-        return err_set(ERR_MEMORY, "no memory for the %zu angles of rope", m->angles_count);
+        return err_set(ERR_MEMORY, "no memory for the %zu values of the rope table", m->rope_count);
     for (size_t k = 0; k < half; k++) {
         double step = pow(s->model_rope_theta, -2.0 * (double)k / (double)HD);
-        for (size_t p = 0; p < m->angles_count / HD; p++) {
+        for (size_t p = 0; p < m->rope_count / HD; p++) {
             table[p * HD + k] = (float)cos((double)p * step);
             table[p * HD + half + k] = (float)sin((double)p * step);
         }
     }
-    m->dev->ops->copy(m->dev, m->angles, table, m->angles_count * sizeof *table);
+    m->dev->ops->copy(m->dev, m->rope_table, table, m->rope_count * sizeof *table);
     arena_free(&scratch);
     return ERR_OK;
 }
 
-enum err model_open(struct model **out, struct dev *d, const struct settings *s,
-                    const struct table *t, size_t tokens_max, bool train, struct arena *perm)
+enum err model_open(struct model **out, struct dev *d, const struct model_options *o,
+                    struct arena *perm)
 {
     struct model *m;
     *out = NULL;
     TRY_ALLOC(m = arena_alloc(perm, sizeof *m));
-    configure(m, s, t, tokens_max, train);
+    configure(m, o);
     m->dev = d;
-    TRY_ALLOC(m->at = arena_array(perm, m->L, sizeof *m->at));
-    TRY_ALLOC(m->kept = arena_array(perm, m->L, sizeof *m->kept));
+    TRY_ALLOC(m->offsets = arena_array(perm, m->L, sizeof *m->offsets));
+    TRY_ALLOC(m->saved = arena_array(perm, m->L, sizeof *m->saved));
     find_offsets(m);
-    enum err e = take_slabs(m, s);
-    if (!e && m->angles)
-        e = make_angles(m, s);
+    enum err e = alloc_slabs(m, o);
+    if (!e && m->rope_table)
+        e = make_rope_table(m, o->settings);
     if (e) {
         model_close(m);
         return e;
@@ -234,7 +242,7 @@ void model_close(struct model *m)
     if (!m)
         return;
     dev_free(m->dev, m->params);
-    dev_free(m->dev, m->copy);
+    dev_free(m->dev, m->params_bf16);
     dev_free(m->dev, m->grads);
     dev_free(m->dev, m->slab);
     for (int i = 0; i < 2; i++)
@@ -242,7 +250,7 @@ void model_close(struct model *m)
             m->dev->ops->host_free(m->dev, m->upload[i].host);
     m->upload[0].host = m->upload[1].host = NULL;
     m->params = m->grads = NULL;
-    m->copy = m->slab = NULL;
+    m->params_bf16 = m->slab = NULL;
 }
 
 float *model_params(struct model *m)
@@ -255,9 +263,9 @@ float *model_grads(struct model *m)
     return m->grads;
 }
 
-void *model_copy(struct model *m)
+void *model_params_bf16(struct model *m)
 {
-    return m->copy;
+    return m->params_bf16;
 }
 
 size_t model_tokens_max(const struct model *m)
@@ -265,12 +273,12 @@ size_t model_tokens_max(const struct model *m)
     return m->tokens_max;
 }
 
-bool model_rounds_by_step(const struct model *m)
+bool model_rounds_stochastically(const struct model *m)
 {
-    return m->copy && m->stochastic;
+    return m->params_bf16 && m->stochastic;
 }
 
-void model_name_step(struct model *m, int64_t step)
+void model_set_step(struct model *m, int64_t step)
 {
     m->step = (uint64_t)step;
 }
@@ -278,10 +286,10 @@ void model_name_step(struct model *m, int64_t step)
 void model_params_changed(struct model *m)
 {
     const struct dev_random r = {.seed = m->seed, .step = m->step};
-    if (model_rounds_by_step(m))
-        m->dev->ops->round_stochastic(m->dev, m->copy, m->params, &r, m->table->elements);
-    else if (m->copy)
-        m->dev->ops->cast(m->dev, m->copy, m->params, m->table->elements);
+    if (model_rounds_stochastically(m))
+        m->dev->ops->round_stochastic(m->dev, m->params_bf16, m->params, &r, m->table->elements);
+    else if (m->params_bf16)
+        m->dev->ops->cast(m->dev, m->params_bf16, m->params, m->table->elements);
 }
 
 void model_grads_zero(struct model *m)
@@ -290,13 +298,13 @@ void model_grads_zero(struct model *m)
 }
 
 /* ---- forward ---- */
-static void put(const struct model *m, const struct upload *u, const int32_t *at,
-                const int32_t *from, size_t count)
+static void stage(const struct model *m, const struct upload *u, const int32_t *to,
+                  const int32_t *from, size_t count)
 {
-    memcpy(u->host + ((const char *)at - (const char *)m->tokens), from, count * sizeof *from);
+    memcpy(u->host + ((const char *)to - (const char *)m->tokens), from, count * sizeof *from);
 }
 
-/* Waits only while the device still reads the batch before the last. */
+/* Waits only while the device still reads the batch before the last: two host buffers. */
 static enum err batch_to_device(struct model *m, const struct batch *b)
 {
     struct dev *d = m->dev;
@@ -304,14 +312,14 @@ static enum err batch_to_device(struct model *m, const struct batch *b)
     size_t T = b->tokens_count;
     ASSERT(T > 0 && T <= m->tokens_max && b->sequences > 0 && b->sequences <= T);
     ASSERT(b->cu_seqlens[0] == 0 && (size_t)b->cu_seqlens[b->sequences] == T);
-    TRY(d->ops->wait(d, u->mark));
-    put(m, u, m->tokens, b->tokens, T);
-    put(m, u, m->targets, b->targets, T);
-    put(m, u, m->positions, b->positions, T);
-    put(m, u, m->cu_seqlens, b->cu_seqlens, b->sequences + 1);
+    TRY(d->ops->wait(d, u->event));
+    stage(m, u, m->tokens, b->tokens, T);
+    stage(m, u, m->targets, b->targets, T);
+    stage(m, u, m->positions, b->positions, T);
+    stage(m, u, m->cu_seqlens, b->cu_seqlens, b->sequences + 1);
     d->ops->copy_async(d, m->tokens, u->host, m->batch_bytes);
-    d->ops->mark(d, u->mark);
-    block_stage(m, PROFILE_UPLOAD);
+    d->ops->mark(d, u->event);
+    block_profile(m, PROFILE_UPLOAD);
     return ERR_OK;
 }
 
@@ -319,36 +327,38 @@ static void forward(struct model *m, const struct batch *b)
 {
     struct dev *d = m->dev;
     size_t T = b->tokens_count;
-    d->ops->embed_fwd(d, m->kept[0].norm1.sum, block_weight(m, m->wte), block_weight(m, m->wpe),
-                      m->tokens, m->positions, T, m->C);
-    block_stage(m, PROFILE_EMBED);
+    d->ops->embed_fwd(d, m->saved[0].norm1.residual, block_weight(m, m->wte),
+                      block_weight(m, m->wpe), m->tokens, m->positions, T, m->C);
+    block_profile(m, PROFILE_EMBED);
     for (size_t i = 0; i < m->L; i++)
         block_fwd(m, b, i);
-    block_norm_fwd(m, m->h, m->last, m->norm_at, m->branch, m->kept[m->L - 1].norm2.sum, T);
+    struct norm_run final_norm = {m->final_norm, m->final_norm_saved, T};
+    block_norm_fwd(m, &final_norm, m->head_in, m->sublayer_out, m->saved[m->L - 1].norm2.residual);
 }
 
 /* ---- backward ---- */
-/* The head's gradient of h is in m->dh. */
+/* On entry m->dx holds the gradient of head_in. */
 static void backward(struct model *m, const struct batch *b)
 {
     struct dev *d = m->dev;
     size_t T = b->tokens_count;
-    block_norm_bwd(m, m->dh, NULL, m->last, m->norm_at, T);
+    struct norm_run final_norm = {m->final_norm, m->final_norm_saved, T};
+    block_norm_bwd(m, &final_norm, m->dx, NULL);
     for (size_t i = m->L; i-- > 0;) {
-        block_again(m, b, i);
+        block_recompute(m, b, i);
         block_bwd(m, b, i);
     }
-    d->ops->embed_bwd(d, block_grad(m, m->wte), block_grad(m, m->wpe), m->dres, m->tokens,
+    d->ops->embed_bwd(d, block_grad(m, m->wte), block_grad(m, m->wpe), m->dresidual, m->tokens,
                       m->positions, T, m->C, m->VP);
-    block_stage(m, PROFILE_EMBED_BWD);
-    block_tell(m, 0);
+    block_profile(m, PROFILE_EMBED_BWD);
+    grad_ready(m, 0);
 }
 
 /* ---- losses ---- */
 static void classify(struct model *m, const struct batch *b, float grad_scale, bool gradients,
                      double *loss)
 {
-    struct dev_classifier c = {.x = m->h,
+    struct dev_classifier c = {.x = m->head_in,
                                .w = block_weight(m, m->head),
                                .targets = m->targets,
                                .T = b->tokens_count,
@@ -357,14 +367,14 @@ static void classify(struct model *m, const struct batch *b, float grad_scale, b
                                .VP = m->VP,
                                .grad_scale = grad_scale,
                                .losses = m->losses,
-                               .dx = gradients ? m->dh : NULL,
+                               .dx = gradients ? m->dx : NULL,
                                .dw = gradients ? block_grad(m, m->head) : NULL};
     m->dev->ops->classifier(m->dev, &c);
     m->dev->ops->sum_add(m->dev, loss, m->losses, c.T);
-    block_stage(m, PROFILE_CLASSIFIER);
+    block_profile(m, PROFILE_CLASSIFIER);
 }
 
-/* The losses are in *m->loss: waits. */
+/* Waits for the device and reads *m->loss. */
 static enum err read_loss(struct model *m, const struct batch *b, double *sum, size_t *count)
 {
     m->dev->ops->copy(m->dev, sum, m->loss, sizeof *sum);
@@ -372,7 +382,7 @@ static enum err read_loss(struct model *m, const struct batch *b, double *sum, s
     return dev_sync(m->dev);
 }
 
-/* ---- passes: sequences of ops that repeat while the batch's layout does ---- */
+/* ---- passes: op sequences that the device may record once for each layout of a batch ---- */
 enum pass_kind { PASS_FORWARD, PASS_BACKWARD, PASS_EVAL };
 struct pass {
     struct model *m;
@@ -393,8 +403,8 @@ static void pass_ops(void *self)
     classify(p->m, p->b, p->grad_scale, p->kind == PASS_FORWARD, p->loss);
 }
 
-/* What the ops of a pass depend on beside the contents of memory: FNV-1a over it. Attention cuts
- * its work by the sequences' lengths. */
+/* FNV-1a hash of everything that determines the ops of a pass, except the contents of memory.
+ * Attention divides its work by the lengths of the sequences. */
 static uint64_t pass_key(const struct pass *p)
 {
     uint64_t hash = 0xcbf29ce484222325u;
@@ -413,33 +423,33 @@ static void pass_run(struct pass p, enum pass_kind kind)
 {
     p.kind = kind;
     const struct dev_repeat r = {p.m, pass_key(&p), pass_ops, &p};
-    if (profile_on(p.m->profile)) /* somebody wants to see inside: op by op */
+    if (profile_on(p.m->profile)) /* profiling times single ops: not as a graph */
         pass_ops(&p);
     else
         p.m->dev->ops->repeat(p.m->dev, &r);
 }
 
 enum err model_accumulate(struct model *m, const struct batch *b, float grad_scale,
-                          const struct model_ready *ready, double *loss)
+                          const struct model_grad_hook *hook, double *loss)
 {
     struct pass p = {.m = m, .b = b, .grad_scale = grad_scale, .loss = loss};
     ASSERT(m->train);
     TRY(batch_to_device(m, b));
     pass_run(p, PASS_FORWARD);
-    m->ready = ready;
-    if (ready) /* somebody must be told on the way: op by op */
+    m->grad_hook = hook;
+    if (hook) /* the host calls the hook between ops: not as a graph */
         backward(m, b);
     else
         pass_run(p, PASS_BACKWARD);
-    m->ready = NULL;
+    m->grad_hook = NULL;
     return ERR_OK;
 }
 
 enum err model_step(struct model *m, const struct batch *b, float grad_scale,
-                    const struct model_ready *ready, double *loss_sum, size_t *loss_count)
+                    const struct model_grad_hook *hook, double *loss_sum, size_t *loss_count)
 {
     m->dev->ops->zero(m->dev, m->loss, sizeof *m->loss);
-    TRY(model_accumulate(m, b, grad_scale, ready, m->loss));
+    TRY(model_accumulate(m, b, grad_scale, hook, m->loss));
     return read_loss(m, b, loss_sum, loss_count);
 }
 
@@ -463,7 +473,7 @@ enum err model_logits(struct model *m, const struct batch *b, size_t sequence, f
     TRY(batch_to_device(m, b));
     forward(m, b);
     size_t row = (size_t)b->cu_seqlens[sequence + 1] - 1;
-    const char *x = (const char *)m->h + row * m->C * dtype_size(d->model_type);
+    const char *x = (const char *)m->head_in + row * m->C * dtype_size(d->model_type);
     d->ops->logits(d, m->logits, x, block_weight(m, m->head), 1, m->C, m->V);
     d->ops->copy(d, logits, m->logits, m->V * sizeof *logits);
     return dev_sync(d);

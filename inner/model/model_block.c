@@ -1,11 +1,11 @@
 /* One block: which op reads what, in which order. GPT-2 (Radford et al. 2019): x +=
  * proj(attention(qkv(norm1(x)))), x += down(gelu(up(norm2(x)))). Llama (Touvron et al. 2023,
- * 2302.13971): q and k turned by their positions, groups of queries that share keys and values,
- * silu(gate) up in place of the activation.
+ * 2302.13971): rope on q and k, grouped queries that share keys and values, silu(gate) up in place
+ * of the activation.
  *
- * The residual stream is added inside norm_fwd, so each of its states is written once (r1 in front
- * of norm1, r2 in front of norm2) and kept for backward. Backward carries one gradient of the
- * stream, `dres`, and adds to it in place.
+ * norm_fwd adds the residual, so each state of the residual stream is written once (in front of
+ * norm1, in front of norm2) and saved for the backward. The backward carries one gradient of the
+ * stream, `dresidual`, and adds to it in place.
  */
 #include "inner/model/model_own.h"
 #include <math.h>
@@ -25,11 +25,12 @@ const void *block_weight(const struct model *m, ptrdiff_t at)
 {
     if (at == NONE)
         return NULL;
-    return m->copy ? (const char *)m->copy + (size_t)at * dtype_size(m->dev->model_type)
-                   : (const void *)(m->params + at);
+    return m->params_bf16
+               ? (const char *)m->params_bf16 + (size_t)at * dtype_size(m->dev->model_type)
+               : (const void *)(m->params + at);
 }
 
-static struct dev_norm_args norm_args(const struct model *m, struct norm_at at, size_t T)
+static struct dev_norm_args norm_args(const struct model *m, struct norm_offsets at, size_t T)
 {
     return (struct dev_norm_args){.kind = m->norm,
                                   .eps = m->norm_eps,
@@ -39,36 +40,48 @@ static struct dev_norm_args norm_args(const struct model *m, struct norm_at at, 
                                   .bias = block_param(m, at.bias)};
 }
 
-void block_stage(const struct model *m, enum profile_class c)
+void block_profile(const struct model *m, enum profile_class c)
 {
-    profile_mark(m->profile, c);
+    profile_record(m->profile, c);
 }
 
-void block_norm_fwd(struct model *m, void *y, struct norm_kept k, struct norm_at at, const void *x,
-                    const void *residual, size_t T)
+void block_norm_fwd(struct model *m, const struct norm_run *n, void *y, const void *x,
+                    const void *residual)
 {
-    struct dev_norm_args a = norm_args(m, at, T);
-    m->dev->ops->norm_fwd(m->dev, y, k.sum, k.mean, k.rstd, x, residual, &a);
-    block_stage(m, PROFILE_NORM);
+    struct dev_norm_args a = norm_args(m, n->offsets, n->T);
+    const struct norm_saved *k = &n->saved;
+    m->dev->ops->norm_fwd(m->dev, y, k->residual, k->mean, k->rstd, x, residual, &a);
+    block_profile(m, PROFILE_NORM);
 }
 
-void block_tell(const struct model *m, ptrdiff_t at)
+void grad_ready(const struct model *m, ptrdiff_t at)
 {
-    if (m->ready)
-        m->ready->final(m->ready->self, (size_t)at);
+    if (m->grad_hook)
+        m->grad_hook->ready(m->grad_hook->self, (size_t)at);
 }
 
-void block_norm_bwd(struct model *m, const void *dy, const void *dsum, struct norm_kept k,
-                    struct norm_at at, size_t T)
+void block_norm_bwd(struct model *m, const struct norm_run *n, const void *dy, const void *dsum)
 {
-    struct dev_norm_args a = norm_args(m, at, T);
-    m->dev->ops->norm_bwd(m->dev, m->dres, block_grad(m, at.gain), block_grad(m, at.bias), dy, dsum,
-                          k.sum, k.mean, k.rstd, &a);
-    block_stage(m, PROFILE_NORM_BWD);
-    block_tell(m, at.gain);
+    struct dev_norm_args a = norm_args(m, n->offsets, n->T);
+    const struct norm_saved *k = &n->saved;
+    m->dev->ops->norm_bwd(m->dev, m->dresidual, block_grad(m, n->offsets.gain),
+                          block_grad(m, n->offsets.bias), dy, dsum, k->residual, k->mean, k->rstd,
+                          &a);
+    block_profile(m, PROFILE_NORM_BWD);
+    grad_ready(m, n->offsets.gain);
 }
 
-static struct dev_linear linear_args(const struct model *m, struct linear_at at, const void *x,
+static struct norm_run norm1_of(const struct model *m, size_t i, size_t T)
+{
+    return (struct norm_run){m->offsets[i].norm1, m->saved[i].norm1, T};
+}
+
+static struct norm_run norm2_of(const struct model *m, size_t i, size_t T)
+{
+    return (struct norm_run){m->offsets[i].norm2, m->saved[i].norm2, T};
+}
+
+static struct dev_linear linear_args(const struct model *m, struct linear_offsets at, const void *x,
                                      size_t T, size_t K, size_t N)
 {
     return (struct dev_linear){.x = x,
@@ -80,18 +93,18 @@ static struct dev_linear linear_args(const struct model *m, struct linear_at at,
                                .act = DEV_ACT_NONE};
 }
 
-static void linear_bwd(struct model *m, const struct dev_linear *fwd, struct linear_at at, void *dx,
-                       const void *dy, enum profile_class c)
+static void linear_bwd(struct model *m, const struct dev_linear *fwd, struct linear_offsets at,
+                       void *dx, const void *dy, enum profile_class c)
 {
     struct dev_linear_grad g = {
         .dy = dy, .dx = dx, .dw = block_grad(m, at.weight), .dbias = block_grad(m, at.bias)};
     m->dev->ops->linear_bwd(m->dev, fwd, &g);
-    block_stage(m, c);
-    block_tell(m, at.weight);
+    block_profile(m, c);
+    grad_ready(m, at.weight);
 }
 
 static struct dev_attention attention_args(const struct model *m, const struct batch *b,
-                                           const struct kept *k)
+                                           const struct block_saved *k)
 {
     size_t HD = m->C / m->NH;
     return (struct dev_attention){.qkv = k->qkv,
@@ -107,123 +120,130 @@ static struct dev_attention attention_args(const struct model *m, const struct b
                                   .lse = k->lse};
 }
 
-/* Of queries and keys, in the rows of qkv or of its gradient. */
-static void turn(struct model *m, void *qkv, size_t T, bool back)
+/* Rotates the queries and keys in the rows of qkv; back: their gradients in the rows of its
+ * gradient.
+ */
+static void apply_rope(struct model *m, void *qkv, size_t T, bool back)
 {
     size_t HD = m->C / m->NH;
-    const struct dev_rope r = {.table = m->angles,
+    const struct dev_rope r = {.table = m->rope_table,
                                .positions = m->positions,
                                .T = T,
                                .heads = m->NH + m->KVH,
                                .HD = HD,
                                .stride = m->Q,
                                .back = back};
-    if (m->angles)
+    if (m->rope_table)
         m->dev->ops->rope(m->dev, qkv, &r);
 }
 
 static struct dev_linear up_args(const struct model *m, size_t i, size_t T)
 {
-    struct dev_linear a = linear_args(m, m->at[i].up, m->kept[i].h2, T, m->C, m->U);
+    struct dev_linear a = linear_args(m, m->offsets[i].up, m->saved[i].norm2_out, T, m->C, m->U);
     a.act = m->act;
-    a.pre = m->gated ? NULL : m->kept[i].pre;
+    a.pre = m->gated ? NULL : m->saved[i].pre;
     return a;
 }
 
-/* From h1 to what the layer's last product reads; all that backward needs of it. */
-static void layer_inside(struct model *m, const struct batch *b, size_t i)
+/* From norm1_out to the input of down: every saved activation behind norm1. */
+static void block_inner_fwd(struct model *m, const struct batch *b, size_t i)
 {
     struct dev *d = m->dev;
-    const struct kept *k = &m->kept[i];
-    const struct block_at *at = &m->at[i];
+    const struct block_saved *k = &m->saved[i];
+    const struct block_offsets *at = &m->offsets[i];
     size_t T = b->tokens_count, C = m->C;
-    struct dev_linear qkv = linear_args(m, at->qkv, k->h1, T, C, m->Q);
+    struct dev_linear qkv = linear_args(m, at->qkv, k->norm1_out, T, C, m->Q);
     d->ops->linear_fwd(d, k->qkv, &qkv);
-    turn(m, k->qkv, T, false);
-    block_stage(m, PROFILE_QKV);
+    apply_rope(m, k->qkv, T, false);
+    block_profile(m, PROFILE_QKV);
     struct dev_attention attention = attention_args(m, b, k);
     d->ops->attention_fwd(d, k->att, &attention);
-    block_stage(m, PROFILE_ATTENTION);
+    block_profile(m, PROFILE_ATTENTION);
     struct dev_linear proj = linear_args(m, at->proj, k->att, T, C, C);
-    d->ops->linear_fwd(d, m->branch, &proj);
-    block_stage(m, PROFILE_PROJ);
-    block_norm_fwd(m, k->h2, k->norm2, at->norm2, m->branch, k->norm1.sum, T);
+    d->ops->linear_fwd(d, m->sublayer_out, &proj);
+    block_profile(m, PROFILE_PROJ);
+    struct norm_run norm2 = norm2_of(m, i, T);
+    block_norm_fwd(m, &norm2, k->norm2_out, m->sublayer_out, k->norm1.residual);
     struct dev_linear up = up_args(m, i, T);
     d->ops->linear_fwd(d, m->gated ? k->pre : k->act, &up);
     if (m->gated)
         d->ops->swiglu_fwd(d, k->act, k->pre, T, m->F);
-    block_stage(m, PROFILE_MLP);
+    block_profile(m, PROFILE_MLP);
 }
 
 void block_fwd(struct model *m, const struct batch *b, size_t i)
 {
-    const struct kept *k = &m->kept[i];
-    const struct block_at *at = &m->at[i];
+    const struct block_saved *k = &m->saved[i];
+    const struct block_offsets *at = &m->offsets[i];
     size_t T = b->tokens_count;
+    struct norm_run norm1 = norm1_of(m, i, T);
     if (i == 0)
-        block_norm_fwd(m, k->h1, k->norm1, at->norm1, k->norm1.sum, NULL, T);
+        block_norm_fwd(m, &norm1, k->norm1_out, k->norm1.residual, NULL);
     else
-        block_norm_fwd(m, k->h1, k->norm1, at->norm1, m->branch, m->kept[i - 1].norm2.sum, T);
-    layer_inside(m, b, i);
+        block_norm_fwd(m, &norm1, k->norm1_out, m->sublayer_out, m->saved[i - 1].norm2.residual);
+    block_inner_fwd(m, b, i);
     struct dev_linear down = linear_args(m, at->down, k->act, T, m->F, m->C);
-    m->dev->ops->linear_fwd(m->dev, m->branch, &down);
-    block_stage(m, PROFILE_MLP);
+    m->dev->ops->linear_fwd(m->dev, m->sublayer_out, &down);
+    block_profile(m, PROFILE_MLP);
 }
 
-void block_again(struct model *m, const struct batch *b, size_t i)
+void block_recompute(struct model *m, const struct batch *b, size_t i)
 {
-    const struct kept *k = &m->kept[i];
+    const struct block_saved *k = &m->saved[i];
     if (!m->recompute || i == m->L - 1)
         return;
-    block_norm_fwd(m, k->h1, k->norm1, m->at[i].norm1, k->norm1.sum, NULL, b->tokens_count);
-    layer_inside(m, b, i);
+    struct norm_run norm1 = norm1_of(m, i, b->tokens_count);
+    block_norm_fwd(m, &norm1, k->norm1_out, k->norm1.residual, NULL);
+    block_inner_fwd(m, b, i);
 }
 
 /* ---- backward ---- */
-/* In: dres, the gradient of down's output. Out: dh, that of h2. down's input gradient goes through
- * the activation on its way and brings up's bias gradient; through a gate it goes behind it. */
+/* In: dresidual, the gradient of down's output. Out: dx, the gradient of norm2_out. Without a gate
+ * down's linear_bwd applies the activation's derivative and computes up's bias gradient; with one
+ * swiglu_bwd does it afterwards. */
 static void mlp_bwd(struct model *m, size_t i, size_t T)
 {
     struct dev *d = m->dev;
-    const struct kept *k = &m->kept[i];
-    const struct block_at *at = &m->at[i];
+    const struct block_saved *k = &m->saved[i];
+    const struct block_offsets *at = &m->offsets[i];
     struct dev_linear down = linear_args(m, at->down, k->act, T, m->F, m->C), up = up_args(m, i, T);
-    struct dev_linear_grad of_down = {.dy = m->dres,
-                                      .dx = m->dwide,
+    struct dev_linear_grad of_down = {.dy = m->dresidual,
+                                      .dx = m->dhidden,
                                       .dw = block_grad(m, at->down.weight),
                                       .dbias = block_grad(m, at->down.bias),
                                       .act = m->act,
                                       .pre = m->gated ? NULL : k->pre,
                                       .pre_dbias = m->gated ? NULL : block_grad(m, at->up.bias)};
-    struct dev_linear_grad of_up = {.dy = m->gated ? k->pre : m->dwide,
-                                    .dx = m->dh,
+    struct dev_linear_grad of_up = {.dy = m->gated ? k->pre : m->dhidden,
+                                    .dx = m->dx,
                                     .dw = block_grad(m, at->up.weight),
                                     .dbias = m->gated ? block_grad(m, at->up.bias) : NULL};
     d->ops->linear_bwd(d, &down, &of_down);
-    block_stage(m, PROFILE_MLP_BWD);
-    block_tell(m, at->down.weight);
+    block_profile(m, PROFILE_MLP_BWD);
+    grad_ready(m, at->down.weight);
     if (m->gated)
-        d->ops->swiglu_bwd(d, k->pre, m->dwide, k->pre, T, m->F);
+        d->ops->swiglu_bwd(d, k->pre, m->dhidden, k->pre, T, m->F);
     d->ops->linear_bwd(d, &up, &of_up);
-    block_stage(m, PROFILE_MLP_BWD);
-    block_tell(m, at->up.weight);
+    block_profile(m, PROFILE_MLP_BWD);
+    grad_ready(m, at->up.weight);
 }
 
 void block_bwd(struct model *m, const struct batch *b, size_t i)
 {
     struct dev *d = m->dev;
-    const struct kept *k = &m->kept[i];
-    const struct block_at *at = &m->at[i];
+    const struct block_saved *k = &m->saved[i];
+    const struct block_offsets *at = &m->offsets[i];
     size_t T = b->tokens_count, C = m->C;
     mlp_bwd(m, i, T);
-    block_norm_bwd(m, m->dh, m->dres, k->norm2, at->norm2, T);
+    struct norm_run norm1 = norm1_of(m, i, T), norm2 = norm2_of(m, i, T);
+    block_norm_bwd(m, &norm2, m->dx, m->dresidual);
     struct dev_linear proj = linear_args(m, at->proj, k->att, T, C, C);
-    linear_bwd(m, &proj, at->proj, m->dh, m->dres, PROFILE_PROJ_BWD);
+    linear_bwd(m, &proj, at->proj, m->dx, m->dresidual, PROFILE_PROJ_BWD);
     struct dev_attention attention = attention_args(m, b, k);
-    d->ops->attention_bwd(d, m->dwide, m->dh, k->att, &attention);
-    block_stage(m, PROFILE_ATTENTION_BWD);
-    turn(m, m->dwide, T, true);
-    struct dev_linear qkv = linear_args(m, at->qkv, k->h1, T, C, m->Q);
-    linear_bwd(m, &qkv, at->qkv, m->dh, m->dwide, PROFILE_QKV_BWD);
-    block_norm_bwd(m, m->dh, m->dres, k->norm1, at->norm1, T);
+    d->ops->attention_bwd(d, m->dhidden, m->dx, k->att, &attention);
+    block_profile(m, PROFILE_ATTENTION_BWD);
+    apply_rope(m, m->dhidden, T, true);
+    struct dev_linear qkv = linear_args(m, at->qkv, k->norm1_out, T, C, m->Q);
+    linear_bwd(m, &qkv, at->qkv, m->dx, m->dhidden, PROFILE_QKV_BWD);
+    block_norm_bwd(m, &norm1, m->dx, m->dresidual);
 }

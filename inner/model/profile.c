@@ -1,4 +1,4 @@
-/* Marks between the ops of a step, and their sums by class. */
+/* Events between the ops of a step, and the sums of their intervals by class. */
 #include "inner/model/profile.h"
 #include <string.h>
 
@@ -14,7 +14,7 @@ const char *profile_name(enum profile_class c)
 
 void profile_open(struct profile *p, struct dev *d)
 {
-    *p = (struct profile){.dev = d, .first = dev_marks(d, PROFILE_MARKS)};
+    *p = (struct profile){.dev = d, .first = dev_marks(d, PROFILE_EVENTS)};
 }
 
 void profile_begin(struct profile *p, bool on)
@@ -25,11 +25,11 @@ void profile_begin(struct profile *p, bool on)
         p->dev->ops->mark(p->dev, p->first + p->used++);
 }
 
-void profile_mark(struct profile *p, enum profile_class c)
+void profile_record(struct profile *p, enum profile_class c)
 {
     if (!profile_on(p))
         return;
-    if (p->used == PROFILE_MARKS) {
+    if (p->used == PROFILE_EVENTS) {
         p->full = true;
         return;
     }
@@ -37,7 +37,7 @@ void profile_mark(struct profile *p, enum profile_class c)
     p->dev->ops->mark(p->dev, p->first + p->used++);
 }
 
-enum err profile_take(struct profile *p)
+enum err profile_collect(struct profile *p)
 {
     if (!profile_on(p))
         return ERR_OK;

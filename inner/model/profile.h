@@ -1,15 +1,15 @@
 #ifndef PROFILE_H
 #define PROFILE_H
-/* Where the device's time goes in a step: marks between the ops, each interval of one class.
- * Whoever gives the device work says afterwards of which class it was; outside of profiled steps
- * that is a test of a flag. Passes run op by op while it is on (no graphs). It waits for nothing
- * itself: profile_take does, behind the last step. One thread.
+/* Device time of a step by class of op: events between the ops, each interval of one class. The
+ * code that submits ops calls profile_record behind them with their class; outside of profiled
+ * steps that tests one flag. While profiling is on, passes run op by op (no graphs). Only
+ * profile_collect waits for the device. One thread.
  */
 #include "kernels/dev.h"
 
-/* X(NAME, "name", pass). In the order in which a step meets them. */
+/* X(NAME, "name"), in the order of a step. */
 #define PROFILE_CLASSES(X)                                                                         \
-    X(GAP, "gap")       /* the device had nothing to do, or was busy with another's work */        \
+    X(GAP, "gap")       /* the device was idle, or busy with other work */                         \
     X(UPLOAD, "upload") /* the batch; gradients set to zero */                                     \
     X(EMBED, "embed")                                                                              \
     X(NORM, "norm") /* with the residual's addition */                                             \
@@ -24,8 +24,8 @@
     X(ATTENTION_BWD, "attention_bwd")                                                              \
     X(QKV_BWD, "qkv_bwd")                                                                          \
     X(EMBED_BWD, "embed_bwd")                                                                      \
-    X(REDUCE, "reduce") /* waiting for sums over the ranks: what the backward did not hide */      \
-    X(UPDATE, "update") /* norm, clip, optimizer, the parameters' copy */
+    X(REDUCE, "reduce") /* all-reduce over the ranks, as far as the backward did not hide it */    \
+    X(UPDATE, "update") /* gradient norm, clipping, optimizer, bf16 copy of the parameters */
 
 enum profile_class {
 #define X(NAME, name) PROFILE_##NAME,
@@ -35,28 +35,28 @@ enum profile_class {
 };
 const char *profile_name(enum profile_class c);
 
-enum { PROFILE_MARKS = 4096 };
+enum { PROFILE_EVENTS = 4096 };
 struct profile {
     struct dev *dev;
     bool on;
-    unsigned first, used;            /* marks */
-    uint8_t interval[PROFILE_MARKS]; /* class of what lies in front of mark i, i > 0 */
-    double seconds[PROFILE_COUNT];   /* sums of the steps taken so far */
+    unsigned first, used;             /* events */
+    uint8_t interval[PROFILE_EVENTS]; /* class of the ops in front of event i, i > 0 */
+    double seconds[PROFILE_COUNT];    /* sums over the collected steps */
     unsigned calls[PROFILE_COUNT];
     unsigned steps;
-    bool full; /* a step had more ops than there are marks: its tail is missing */
+    bool full; /* a step had more ops than events: its tail is missing */
 };
 
 void profile_open(struct profile *p, struct dev *d);
-/* A step begins, or the profile ends (on false). */
+/* A step begins; on false: profiling ends. */
 void profile_begin(struct profile *p, bool on);
-/* What the device was given since the call before is of this class. NULL, or off: nothing. */
-void profile_mark(struct profile *p, enum profile_class c);
+/* Accounts the ops since the last call to class c. NULL, or off: does nothing. */
+void profile_record(struct profile *p, enum profile_class c);
 static inline bool profile_on(const struct profile *p)
 {
     return p && p->on;
 }
-/* Adds the step to the sums; waits for its last mark. */
-enum err profile_take(struct profile *p) MUST;
+/* Adds the step to the sums; waits for its last event. */
+enum err profile_collect(struct profile *p) MUST;
 
 #endif

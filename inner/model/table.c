@@ -27,8 +27,8 @@ size_t table_mlp(const struct settings *s)
 {
     if (s->model_mlp)
         return (size_t)s->model_mlp;
-    size_t C =
-        (size_t)s->model_width; /* Shazeer 2020: three matrices of 8/3 C hold what two of 4 C do */
+    size_t C = (size_t)s->model_width;
+    /* Shazeer 2020: three matrices of 8/3 C have as many parameters as two of 4 C */
     return table_gated(s) ? padded((8 * C + 2) / 3, 64) : 4 * C;
 }
 
@@ -42,99 +42,103 @@ size_t table_kv_heads(const struct settings *s)
     return (size_t)(s->model_kv_heads ? s->model_kv_heads : s->model_heads);
 }
 
-struct made { /* the table while it grows */
+struct builder { /* of a table */
+    const struct settings *s;
     struct table *t;
-    int layer, layers;
+    int layer; /* of the next tensor */
 };
 
-static struct tensor *append(struct made *m, const char *name, int64_t rows, int64_t columns)
+/* A tensor named MODULE.PART, in a layer layers.N.MODULE.PART. */
+static struct tensor *append(struct builder *b, const char *module, const char *part, int64_t rows,
+                             int64_t columns)
 {
-    struct tensor *x = &m->t->tensors[m->t->count++];
-    bool inside = m->layer >= 0 && m->layer < m->layers;
-    int n = inside ? snprintf(x->name, sizeof x->name, "layers.%d.%s", m->layer, name)
-                   : snprintf(x->name, sizeof x->name, "%s", name);
+    struct tensor *x = &b->t->tensors[b->t->count++];
+    bool in_layer = b->layer >= 0 && b->layer < b->s->model_layers;
+    int n = in_layer ? snprintf(x->name, sizeof x->name, "layers.%d.%s.%s", b->layer, module, part)
+                     : snprintf(x->name, sizeof x->name, "%s.%s", module, part);
     ASSERT(n > 0 && n < TABLE_NAME_MAX);
     x->shape[0] = rows;
     x->shape[1] = columns;
-    x->layer = m->layer;
-    x->offset = m->t->elements;
+    x->layer = b->layer;
+    x->offset = b->t->elements;
     x->count = (size_t)rows * (size_t)columns;
-    m->t->parameters += x->count;
-    m->t->elements += padded(x->count, TABLE_ALIGN);
+    b->t->parameters += x->count;
+    b->t->elements += padded(x->count, TABLE_ALIGN);
     return x;
 }
 
-static void append_matrix(struct made *m, const char *name, int64_t rows, int64_t columns,
+static void append_matrix(struct builder *b, const char *module, int64_t rows, int64_t columns,
                           double std)
 {
-    struct tensor *x = append(m, name, rows, columns);
+    struct tensor *x = append(b, module, "weight", rows, columns);
     x->init = TABLE_NORMAL;
     x->std = (float)std;
     x->group = TABLE_MATRIX;
 }
 
-/* A row for each id, and the padding. */
-static void append_vocab(struct made *m, const char *name, const struct settings *s)
+/* A row for each id, and the padding rows. */
+static void append_vocab(struct builder *b, const char *module)
 {
-    append_matrix(m, name, s->model_vocab, s->model_width, 0.02);
-    struct tensor *x = &m->t->tensors[m->t->count - 1];
-    x->count = table_vocab_padded(s) * (size_t)s->model_width;
-    m->t->elements = x->offset + padded(x->count, TABLE_ALIGN);
+    append_matrix(b, module, b->s->model_vocab, b->s->model_width, 0.02);
+    struct tensor *x = &b->t->tensors[b->t->count - 1];
+    x->count = table_vocab_padded(b->s) * (size_t)b->s->model_width;
+    b->t->elements = x->offset + padded(x->count, TABLE_ALIGN);
 }
 
-static void append_vector(struct made *m, const char *name, int64_t count, enum table_init init)
+static void append_vector(struct builder *b, const char *module, const char *part, int64_t count,
+                          enum table_init init)
 {
-    struct tensor *x = append(m, name, count, 1);
+    struct tensor *x = append(b, module, part, count, 1);
     x->init = init;
     x->group = TABLE_VECTOR;
 }
 
-static void append_norm(struct made *m, const char *weight, const char *bias,
-                        const struct settings *s)
+static void append_norm(struct builder *b, const char *module)
 {
-    append_vector(m, weight, s->model_width, TABLE_ONE);
-    if (s->model_bias && s->model_norm == MODEL_NORM_LAYER)
-        append_vector(m, bias, s->model_width, TABLE_ZERO);
+    append_vector(b, module, "weight", b->s->model_width, TABLE_ONE);
+    if (b->s->model_bias && b->s->model_norm == MODEL_NORM_LAYER)
+        append_vector(b, module, "bias", b->s->model_width, TABLE_ZERO);
 }
 
-static void append_linear(struct made *m, const char *weight, const char *bias,
-                          const struct settings *s, int64_t out, int64_t in, double std)
+static void append_linear(struct builder *b, const char *module, int64_t out, int64_t in,
+                          double std)
 {
-    append_matrix(m, weight, out, in, std);
-    if (s->model_bias)
-        append_vector(m, bias, out, TABLE_ZERO);
+    append_matrix(b, module, out, in, std);
+    if (b->s->model_bias)
+        append_vector(b, module, "bias", out, TABLE_ZERO);
 }
 
-/* GPT-2's initialisation: 0.02, and what ends in the residual stream divided by the root of the
- * number of such additions, 2L (Radford et al. 2019, section 2.3). */
-static void append_layer(struct made *m, const struct settings *s)
+/* GPT-2's initialisation: 0.02; for matrices whose output is added to the residual stream divided
+ * by the root of the number of such additions, 2L (Radford et al. 2019, section 2.3). */
+static void append_layer(struct builder *b)
 {
+    const struct settings *s = b->s;
     int64_t C = s->model_width, F = (int64_t)table_mlp(s), up = table_gated(s) ? 2 * F : F;
     int64_t KV = C / s->model_heads * (int64_t)table_kv_heads(s);
     double into_residual = 0.02 / sqrt(2.0 * (double)s->model_layers);
-    append_norm(m, "norm1.weight", "norm1.bias", s);
-    append_linear(m, "attn.qkv.weight", "attn.qkv.bias", s, C + 2 * KV, C, 0.02);
-    append_linear(m, "attn.proj.weight", "attn.proj.bias", s, C, C, into_residual);
-    append_norm(m, "norm2.weight", "norm2.bias", s);
-    append_linear(m, "mlp.up.weight", "mlp.up.bias", s, up, C, 0.02);
-    append_linear(m, "mlp.down.weight", "mlp.down.bias", s, C, F, into_residual);
+    append_norm(b, "norm1");
+    append_linear(b, "attn.qkv", C + 2 * KV, C, 0.02);
+    append_linear(b, "attn.proj", C, C, into_residual);
+    append_norm(b, "norm2");
+    append_linear(b, "mlp.up", up, C, 0.02);
+    append_linear(b, "mlp.down", C, F, into_residual);
 }
 
 enum err table_make(struct table *t, const struct settings *s, struct arena *perm)
 {
     *t = (struct table){0};
-    size_t most = TENSORS_OUTSIDE + TENSORS_PER_LAYER * (size_t)s->model_layers;
-    TRY_ALLOC(t->tensors = arena_array(perm, most, sizeof *t->tensors));
-    struct made m = {.t = t, .layer = -1, .layers = (int)s->model_layers};
-    append_vocab(&m, "wte.weight", s);
+    size_t tensors_max = TENSORS_OUTSIDE + TENSORS_PER_LAYER * (size_t)s->model_layers;
+    TRY_ALLOC(t->tensors = arena_array(perm, tensors_max, sizeof *t->tensors));
+    struct builder b = {.s = s, .t = t, .layer = -1};
+    append_vocab(&b, "wte");
     if (s->model_positions == MODEL_POSITIONS_LEARNED)
-        append_matrix(&m, "wpe.weight", s->model_context, s->model_width, 0.02);
-    for (m.layer = 0; m.layer < s->model_layers; m.layer++)
-        append_layer(&m, s);
-    append_norm(&m, "norm.weight", "norm.bias", s);
+        append_matrix(&b, "wpe", s->model_context, s->model_width, 0.02);
+    for (b.layer = 0; b.layer < s->model_layers; b.layer++)
+        append_layer(&b);
+    append_norm(&b, "norm");
     if (!s->model_tied)
-        append_vocab(&m, "head.weight", s);
-    ASSERT(t->count <= most);
+        append_vocab(&b, "head");
+    ASSERT(t->count <= tensors_max);
     return ERR_OK;
 }
 

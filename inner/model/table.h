@@ -11,17 +11,16 @@
  *   wte.weight (V, C)
  *   wpe.weight (context, C)                          model.positions = learned
  *   layers.N.norm1.weight .bias (C)
- *   layers.N.attn.qkv.weight (C + 2 KVH HD, C) .bias    q, k, v below each other
+ *   layers.N.attn.qkv.weight (C + 2 KVH HD, C) .bias    rows of q, then k, then v
  *   layers.N.attn.proj.weight (C, C) .bias
  *   layers.N.norm2.weight .bias (C)
- *   layers.N.mlp.up.weight (F, C) .bias              swiglu: (2F, C), gate above up
+ *   layers.N.mlp.up.weight (F, C) .bias              swiglu: (2F, C), rows of gate, then up
  *   layers.N.mlp.down.weight (C, F) .bias
  *   norm.weight .bias (C)
- *   head.weight (V, C)                               model.tied = false; else the head is
- * wte.weight
+ *   head.weight (V, C)                               model.tied = false; else wte.weight
  *
- * The rows of wte and head are padded to a multiple of 64 for the products; the padding rows belong
- * to the tensor's range, are zero like the gaps, and get no gradient.
+ * The rows of wte and head are padded to a multiple of 64 for the GEMMs; the padding rows belong to
+ * the tensor's range, are zero like the gaps, and get no gradient.
  */
 #include "kernels/dev.h"
 #include "inner/config/keys.h"
@@ -29,8 +28,8 @@
 enum { TABLE_NAME_MAX = 48, TABLE_RANK_MAX = 2, TABLE_ALIGN = 256, TABLE_VOCAB_ALIGN = 64 };
 enum table_init { TABLE_NORMAL, TABLE_ZERO, TABLE_ONE };
 
-/* Groups of tensors that the optimizer treats alike: X(NAME, learning rate and weight decay as
- * shares of the settings', trust ratio). A head that learns at a rate of its own is a row here. */
+/* Optimizer groups of tensors: X(NAME, learning rate and weight decay relative to the settings',
+ * trust ratio). A head with its own learning rate is a row here. */
 #define TABLE_GROUPS(X)                                                                            \
     X(MATRIX, 1, 1, true)  /* matrices, embeddings */                                              \
     X(VECTOR, 1, 0, false) /* biases, norms */
@@ -63,12 +62,12 @@ const struct tensor *table_find(const struct table *t, const char *name); /* NUL
 size_t table_span(const struct table *t,
                   size_t i); /* elements of tensor i, the gap behind it included */
 size_t table_vocab_padded(const struct settings *s);
-size_t table_mlp(const struct settings *s);      /* hidden width: model.mlp, or what its 0 means */
+size_t table_mlp(const struct settings *s);      /* hidden width: model.mlp, or the default for 0 */
 bool table_gated(const struct settings *s);      /* swiglu: mlp.up has twice as many rows */
 size_t table_kv_heads(const struct settings *s); /* model.kv_heads, or model.heads */
-/* Digest of names, shapes, offsets: two programs with the same digest mean the same slab. */
+/* Digest of names, shapes, offsets: the same digest means the same slab layout. */
 struct digest table_digest(const struct table *t);
-/* Fills a host slab with the initial parameters, f(seed, element) alone. */
+/* Fills a host slab with the initial parameters: a function of the seed and the element alone. */
 void table_init(const struct table *t, uint64_t seed, float *slab);
 
 #endif

@@ -234,13 +234,13 @@ static struct opt_scalars scalars_of(const struct settings *s, int64_t step)
 
 static struct dev_optim arguments(const struct optim *o, struct model *m, int64_t step)
 {
-    bool copies = model_copy(m) && !model_rounds_by_step(m);
+    bool copies = model_params_bf16(m) && !model_rounds_stochastically(m);
     return (struct dev_optim){
         .p = model_params(m) + o->begin,
         .m = o->state[OPTIM_FIRST].shard,
         .v = o->state[OPTIM_SECOND].shard,
         .g = model_grads(m) + o->begin,
-        .model = copies ? (uint16_t *)model_copy(m) + o->begin : NULL,
+        .model = copies ? (uint16_t *)model_params_bf16(m) + o->begin : NULL,
         .gscale = o->gscale,
         .k = scalars_of(o->settings, step),
         .ranges = o->ranges,
@@ -296,10 +296,10 @@ enum err optim_step(struct optim *o, struct model *m, int64_t step)
     struct dev_optim a = arguments(o, m, step);
     TRY(clip(o, m));
     TRY(o->method->step(o, &a));
-    model_name_step(m, step + 1);
+    model_set_step(m, step + 1);
     if (o->offsets)
         TRY(o->coll->ops->gather(o->coll, model_params(m), o->offsets));
-    if (o->offsets || model_rounds_by_step(m)) /* else the update has written the copy */
+    if (o->offsets || model_rounds_stochastically(m)) /* else the update has written the copy */
         model_params_changed(m);
     return ERR_OK;
 }

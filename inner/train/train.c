@@ -74,7 +74,8 @@ static enum err open_parts(struct train *t, struct arena *perm)
     t->memory.data = mapped_bytes(&t->loader) + mapped_bytes(&t->held_out);
     t->free_bytes = t->dev->ops->memory_left(t->dev);
     TRY(train_memory_check(t));
-    TRY(model_open(&t->model, t->dev, s, &t->table, t->batch.tokens_max, true, perm));
+    TRY(model_open(&t->model, t->dev,
+                   &(struct model_options){s, &t->table, t->batch.tokens_max, true}, perm));
     TRY(optim_open(&t->optim, t->dev, t->coll, s, &t->table, perm));
     TRY(dev_alloc(t->dev, &t->reduce_memory, t->memory.grad_reduce));
     TRY(t->dev->ops->host_alloc(t->dev, (void **)&t->flags, 2 * sizeof *t->flags));
@@ -172,13 +173,13 @@ static void mark(struct train *t, enum mark m)
 static enum err accumulate(struct train *t, size_t *targets)
 {
     size_t sequences = t->loader.rank_sequences;
-    const struct model_ready last = {&t->reduce, reduce_ready};
+    const struct model_grad_hook last = {&t->reduce, reduce_ready};
     reduce_begin(&t->reduce);
     for (size_t at = 0; at < sequences; at += t->micro_sequences) {
         size_t left = sequences - at, count = left < t->micro_sequences ? left : t->micro_sequences;
         bool told = left == count && t->coll->size > 1;
         objective_step(&t->loader, (uint64_t)t->step, at, count, &t->batch);
-        profile_mark(t->tune.profile, PROFILE_GAP);
+        profile_record(t->tune.profile, PROFILE_GAP);
         TRY(model_accumulate(t->model, &t->batch, 1, told ? &last : NULL,
                              t->optim.stats + STEP_LOSS));
         *targets += batch_targets(&t->batch);
@@ -193,11 +194,11 @@ static enum err step_begin(struct train *t, size_t *targets)
     mark(t, MARK_BEGIN);
     model_grads_zero(t->model);
     t->dev->ops->zero(t->dev, t->optim.stats, STEP_STATS * sizeof *t->optim.stats);
-    profile_mark(t->tune.profile, PROFILE_UPLOAD);
+    profile_record(t->tune.profile, PROFILE_UPLOAD);
     TRY(accumulate(t, targets));
     mark(t, MARK_BACKWARD);
     TRY(reduce_finish(&t->reduce));
-    profile_mark(t->tune.profile, PROFILE_REDUCE);
+    profile_record(t->tune.profile, PROFILE_REDUCE);
     mark(t, MARK_REDUCED);
     return ERR_OK;
 }
@@ -209,14 +210,14 @@ static enum err step_end(struct train *t, const struct train_hook *hook, size_t 
     const struct dev_ops *ops = t->dev->ops;
     if (hook)
         TRY(hook->update(hook->self, t));
-    profile_mark(t->tune.profile, PROFILE_GAP);
+    profile_record(t->tune.profile, PROFILE_GAP);
     mark(t, MARK_UPDATE);
     t->flags[0] = (double)targets;
     t->flags[1] = t->stop && *t->stop;
     ops->copy_async(t->dev, t->optim.stats + STEP_TARGETS, t->flags, 2 * sizeof *t->flags);
     TRY(optim_step(&t->optim, t->model, t->step));
     ops->copy_async(t->dev, t->stats, t->optim.stats, STEP_STATS * sizeof *t->stats);
-    profile_mark(t->tune.profile, PROFILE_UPDATE);
+    profile_record(t->tune.profile, PROFILE_UPDATE);
     mark(t, MARK_END);
     TRY(t->coll->ops->mark(t->coll));
     t->step++;

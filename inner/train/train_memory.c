@@ -16,7 +16,8 @@ struct train_memory train_plan(const struct settings *s, const struct table *t,
                                enum dtype model_type, int ranks)
 {
     struct train_memory m = {.moments = optim_plan(s, t, ranks)};
-    m.model = model_plan(s, t, model_type, train_micro_batch_tokens(s, ranks), true);
+    m.model = model_plan(&(struct model_options){s, t, train_micro_batch_tokens(s, ranks), true},
+                         model_type);
     if (s->device_kind == DEVICE_CPU)
         m.staging = optim_staging(s, t, ranks);
     if (ranks > 1)
@@ -37,7 +38,7 @@ void train_memory_rows(const struct train_memory *m,
     const struct model_memory *x = &m->model;
     const struct train_memory_row all[TRAIN_MEMORY_ROWS] = {
         {"parameters", "parameters (f32)", x->parameters},
-        {"model_copy", "bf16 copy", x->model_copy},
+        {"model_copy", "bf16 copy", x->params_bf16},
         {"gradients", "gradients", x->gradients},
         {"grad_reduce", "gradients on their way", m->grad_reduce},
         {"moments", "optimizer moments", m->moments},

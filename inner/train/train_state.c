@@ -265,7 +265,7 @@ enum err train_resume(struct train *t)
     enum err e = resume(t, &s);
     arena_free(&s.arena);
     TRY(e);
-    model_name_step(t->model, t->step);
+    model_set_step(t->model, t->step);
     model_params_changed(t->model);
     TRY(dev_sync(t->dev));
     return settle(t);

@@ -78,7 +78,7 @@ enum err tune_profile_step(struct train *t, bool ended)
         return ERR_OK;
     bool warm = u->seen++ >= PROFILE_AFTER;
     if (p->on)
-        TRY(profile_take(p));
+        TRY(profile_collect(p));
     u->told = p->steps && (ended || p->steps == (unsigned)t->settings->train_profile);
     bool graphs =
         t->settings->device_graphs == DEVICE_GRAPHS_AUTO && u->steps < END && !t->dev->host_memory;

@@ -3,11 +3,11 @@
 #include <string.h>
 #include "inner/optim/optim.h"
 
-struct counts { /* over the layers; e: bytes of the model type */
+struct counts { /* of one step; e: bytes of the model type */
     double T, C, S, L, e, micros;
     double KV, F; /* width of k and of v; hidden width of a gated MLP, else 0 */
     double norms;
-    bool causal, again; /* blocks are computed twice */
+    bool causal, recompute; /* recompute: the backward computes each block but the last again */
 };
 
 static bool ends(const char *name, const char *end)
@@ -26,7 +26,7 @@ static struct counts count(const struct settings *s, const struct table *t,
                        .e = (double)dtype_size(w->type),
                        .micros = (double)w->tokens / (double)w->micro,
                        .causal = s->model_causal,
-                       .again = s->train_activation_checkpointing == TRAIN_CHECKPOINTING_BLOCK};
+                       .recompute = s->train_activation_checkpointing == TRAIN_CHECKPOINTING_BLOCK};
     k.KV = k.C / (double)s->model_heads * (double)table_kv_heads(s);
     k.F = table_gated(s) ? (double)table_mlp(s) : 0;
     for (size_t i = 0; i < t->count; i++)
@@ -34,13 +34,13 @@ static struct counts count(const struct settings *s, const struct table *t,
     return k;
 }
 
-/* y = x w^T, and with `backward` dx = dy w, dw += dy^T x in f32, for each tensor whose name says
- * `part`. */
-static struct work products(const struct counts *k, const struct table *t, const char *part,
-                            bool backward)
+/* GEMMs y = x w^T, with `backward` dx = dy w and dw += dy^T x in f32, of each tensor whose name
+ * contains `part`. */
+static struct work gemms(const struct counts *k, const struct table *t, const char *part,
+                         bool backward)
 {
     struct work sum = {0, 0};
-    double times = k->again && !backward ? 2 - 1 / k->L : 1;
+    double times = k->recompute && !backward ? 2 - 1 / k->L : 1;
     for (size_t i = 0; i < t->count; i++) {
         const struct tensor *x = &t->tensors[i];
         if (!strstr(x->name, part) || !ends(x->name, ".weight"))
@@ -54,11 +54,11 @@ static struct work products(const struct counts *k, const struct table *t, const
     return sum;
 }
 
-/* Two products of (S, HD) and (S, S) for each head forward, five backward; half of each when
- * causal. */
+/* Two GEMMs of (S, HD) and (S, S) for each head forward, five backward; half of each when causal.
+ */
 static struct work attention(const struct counts *k, bool backward)
 {
-    double times = k->again && !backward ? 2 - 1 / k->L : 1,
+    double times = k->recompute && !backward ? 2 - 1 / k->L : 1,
            forward = (k->causal ? 2 : 4) * k->T * k->S * k->C * k->L;
     return (struct work){times * forward * (backward ? 2.5 : 1),
                          times * k->T * (k->C + k->KV) * k->L * k->e * (backward ? 4 : 2)};
@@ -68,7 +68,7 @@ static struct work attention(const struct counts *k, bool backward)
  * gradients out. */
 static struct work with_passes(struct work w, const struct counts *k, double values, bool backward)
 {
-    double times = k->again && !backward ? 2 - 1 / k->L : 1;
+    double times = k->recompute && !backward ? 2 - 1 / k->L : 1;
     w.bytes += times * values * k->T * k->L * k->e;
     return w;
 }
@@ -76,19 +76,19 @@ static struct work with_passes(struct work w, const struct counts *k, double val
 /* Forward: x, residual in, sum, y out; backward: dy, dsum, sum in, dx out. */
 static struct work norms(const struct counts *k, bool backward)
 {
-    double times = k->again && !backward ? 2 - 1 / k->L : 1;
+    double times = k->recompute && !backward ? 2 - 1 / k->L : 1;
     return (struct work){0, times * k->norms * 4 * k->T * k->C * k->e};
 }
 
-/* Each logit is written and read as f32 by the product and the softmax, its gradient written once
- * and read by two products. */
+/* Each logit is written and read as f32 by the GEMM and the softmax, its gradient written once
+ * and read by two GEMMs. */
 static struct work classifier(const struct counts *k, const struct settings *s)
 {
     double logits = k->T * (double)table_vocab_padded(s);
     return (struct work){6 * logits * k->C, logits * (4 + 4 + 3 * k->e)};
 }
 
-/* The norm reads g, the method's step what it says. */
+/* The gradient norm reads g; the optimizer's step moves the bytes of its method. */
 static struct work update(const struct settings *s, const struct table *t,
                           const struct work_step *w)
 {
@@ -110,7 +110,7 @@ struct work work_of(const struct settings *s, const struct table *t, const struc
         return norms(&k, c == PROFILE_NORM_BWD);
     case PROFILE_QKV:
     case PROFILE_QKV_BWD:
-        return with_passes(products(&k, t, "attn.qkv", c == PROFILE_QKV_BWD), &k,
+        return with_passes(gemms(&k, t, "attn.qkv", c == PROFILE_QKV_BWD), &k,
                            s->model_positions == MODEL_POSITIONS_ROPE ? 2 * (k.C + k.KV) : 0,
                            c == PROFILE_QKV_BWD);
     case PROFILE_ATTENTION:
@@ -118,10 +118,10 @@ struct work work_of(const struct settings *s, const struct table *t, const struc
         return attention(&k, c == PROFILE_ATTENTION_BWD);
     case PROFILE_PROJ:
     case PROFILE_PROJ_BWD:
-        return products(&k, t, "attn.proj", c == PROFILE_PROJ_BWD);
+        return gemms(&k, t, "attn.proj", c == PROFILE_PROJ_BWD);
     case PROFILE_MLP:
     case PROFILE_MLP_BWD:
-        return with_passes(products(&k, t, "mlp.", c == PROFILE_MLP_BWD), &k,
+        return with_passes(gemms(&k, t, "mlp.", c == PROFILE_MLP_BWD), &k,
                            (c == PROFILE_MLP_BWD ? 5 : 3) * k.F, c == PROFILE_MLP_BWD);
     case PROFILE_CLASSIFIER:
         return classifier(&k, s);
@@ -144,7 +144,7 @@ struct work_peak work_peak_h200(void)
 
 double work_seconds(const struct work *w, const struct work_peak *p)
 {
-    double products = p->flop > 0 ? w->flop / p->flop : 0,
+    double compute = p->flop > 0 ? w->flop / p->flop : 0,
            memory = p->bytes > 0 ? w->bytes / p->bytes : 0;
-    return products > memory ? products : memory;
+    return compute > memory ? compute : memory;
 }

@@ -388,7 +388,7 @@ static void layer_final(void *self, size_t from)
 static enum err layer_times(struct probe *c, struct train *t)
 {
     struct layer_clock k = {&t->table, t->dev, 0, NULL};
-    const struct model_ready ready = {&k, layer_final};
+    const struct model_grad_hook ready = {&k, layer_final};
     size_t layers = (size_t)c->p.s.model_layers + 2, losses;
     const char **items;
     double sum, forward_s;

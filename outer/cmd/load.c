@@ -252,7 +252,9 @@ enum err load_model(struct load *l, size_t tokens_max)
         .threads = (int)l->run.s.device_threads,
         .attention = config_choice_name(device_attention_choices, l->run.s.device_attention)};
     TRY(dev_open(&l->dev, &o));
-    TRY(model_open(&l->model, l->dev, &l->run.s, &l->run.table, tokens_max, false, &l->run.perm));
+    TRY(model_open(&l->model, l->dev,
+                   &(struct model_options){&l->run.s, &l->run.table, tokens_max, false},
+                   &l->run.perm));
     l->dev->ops->copy(l->dev, model_params(l->model), l->params,
                       l->run.table.elements * sizeof *l->params);
     model_params_changed(l->model);

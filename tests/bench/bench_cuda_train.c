@@ -97,7 +97,7 @@ static enum err open_run(struct run *r, const char *kind, const char *optimizer,
     TRY(configure(r, kind, optimizer));
     TRY(table_make(&r->t, &r->s, &r->a));
     TRY(dev_open(&r->d, &o));
-    TRY(model_open(&r->m, r->d, &r->s, &r->t, T, true, &r->a));
+    TRY(model_open(&r->m, r->d, &(struct model_options){&r->s, &r->t, T, true}, &r->a));
     TRY(coll_self_open(&r->c));
     TRY(optim_open(&r->o, r->d, r->c, &r->s, &r->t, &r->a));
     TRY(batch_open(&r->b, &r->a, T, sequences));
@@ -119,10 +119,10 @@ static enum err one_step(struct run *r)
     double targets = (double)r->b.tokens_count;
     r->d->ops->zero(r->d, r->o.stats, STEP_STATS * sizeof *r->o.stats);
     r->d->ops->copy(r->d, r->o.stats + STEP_TARGETS, &targets, sizeof targets);
-    profile_mark(&r->profile, PROFILE_UPLOAD);
+    profile_record(&r->profile, PROFILE_UPLOAD);
     TRY(model_accumulate(r->m, &r->b, 1, NULL, r->o.stats + STEP_LOSS));
     TRY(optim_step(&r->o, r->m, r->step++));
-    profile_mark(&r->profile, PROFILE_UPDATE);
+    profile_record(&r->profile, PROFILE_UPDATE);
     return ERR_OK;
 }
 
@@ -152,7 +152,7 @@ static enum err profile_steps(struct run *r)
     for (int i = 0; i < PROFILED; i++) {
         profile_begin(&r->profile, true);
         TRY(one_step(r));
-        TRY(profile_take(&r->profile));
+        TRY(profile_collect(&r->profile));
     }
     profile_begin(&r->profile, false);
     return ERR_OK;

@@ -52,7 +52,7 @@ static enum err open_run(struct run *r, const char *size, const char *type, int 
     TRY(configure(&r->s, size, &r->a));
     TRY(table_make(&r->t, &r->s, &r->a));
     TRY(dev_open(&r->d, &o));
-    TRY(model_open(&r->m, r->d, &r->s, &r->t, TOKENS, true, &r->a));
+    TRY(model_open(&r->m, r->d, &(struct model_options){&r->s, &r->t, TOKENS, true}, &r->a));
     TRY(coll_self_open(&r->c));
     TRY(optim_open(&r->o, r->d, r->c, &r->s, &r->t, &r->a));
     TRY(batch_open(&r->b, &r->a, TOKENS, SEQUENCES));

@@ -22,7 +22,8 @@ static struct result run(struct dev *d, const struct settings *s, const struct t
     float *p = arena_alloc(&arena, bytes);
     r.grads = arena_alloc(&arena, bytes);
     setup_random(t, p, 0.1);
-    assert_int_equal(model_open(&m, d, s, t, b->tokens_count, true, &arena), ERR_OK);
+    assert_int_equal(
+        model_open(&m, d, &(struct model_options){s, t, b->tokens_count, true}, &arena), ERR_OK);
     d->ops->copy(d, model_params(m), p, bytes);
     model_params_changed(m);
     assert_int_equal(model_step(m, b, 0.125f, NULL, &r.loss, &count), ERR_OK);

@@ -109,7 +109,8 @@ static void build(struct gpt *g, const char *optimizer)
     g->s = setup_settings(&arena, words);
     assert_int_equal(table_make(&g->t, g->s, &arena), ERR_OK);
     assert_int_equal(cuda_test_open(&g->d, "f32"), ERR_OK);
-    assert_int_equal(model_open(&g->m, g->d, g->s, &g->t, B * T, true, &arena), ERR_OK);
+    assert_int_equal(
+        model_open(&g->m, g->d, &(struct model_options){g->s, &g->t, B * T, true}, &arena), ERR_OK);
     float *params = arena_array(&arena, g->t.elements, sizeof *params);
     if (names_import(g->s, &g->t, params, path_of("model")))
         fail_msg("%s", err_message());
@@ -455,7 +456,9 @@ static void draws_follow_the_distribution(void **state)
     double want[V], sum = 0;
     int seen[V] = {0};
     build(&g, "adamw");
-    assert_int_equal(model_open(&m, g.d, g.s, &g.t, sample_tokens(g.s), false, &arena), ERR_OK);
+    assert_int_equal(
+        model_open(&m, g.d, &(struct model_options){g.s, &g.t, sample_tokens(g.s), false}, &arena),
+        ERR_OK);
     struct sample_options o = {.temperature = 2.0, .top_k = 5, .seed = 11};
     assert_int_equal(sample_open(&x, m, g.s, &o, &arena), ERR_OK);
     for (int v = 0; v < V; v++)
@@ -484,7 +487,9 @@ static void greedy_takes_the_largest_logit(void **state)
     struct model *m;
     double *last = values("logits", B * V);
     build(&g, "adamw");
-    assert_int_equal(model_open(&m, g.d, g.s, &g.t, sample_tokens(g.s), false, &arena), ERR_OK);
+    assert_int_equal(
+        model_open(&m, g.d, &(struct model_options){g.s, &g.t, sample_tokens(g.s), false}, &arena),
+        ERR_OK);
     g.d->ops->copy(g.d, model_params(m), model_params(g.m), g.t.elements * sizeof(float));
     struct sample_options o = {.temperature = 0};
     assert_int_equal(sample_open(&x, m, g.s, &o, &arena), ERR_OK);

@@ -41,7 +41,10 @@ static void build(struct under_test *u, const char *const *words, const int *len
     assert_int_equal(table_make(&u->t, u->s, &arena), ERR_OK);
     u->d = setup_device(type, 2);
     setup_batch(&u->b, &arena, lengths, u->s->model_vocab, 3);
-    assert_int_equal(model_open(&u->m, u->d, u->s, &u->t, u->b.tokens_count, true, &arena), ERR_OK);
+    assert_int_equal(model_open(&u->m, u->d,
+                                &(struct model_options){u->s, &u->t, u->b.tokens_count, true},
+                                &arena),
+                     ERR_OK);
     u->p = arena_array(&arena, u->t.elements, sizeof *u->p);
     u->p64 = arena_array(&arena, u->t.elements, sizeof *u->p64);
     setup_random(&u->t, u->p, 0.25);
@@ -240,13 +243,16 @@ static void evaluation_needs_less_and_agrees(void **state)
     double a, b;
     size_t count;
     build(&u, (const char *[]){SMALL, "--model.layers", "5", NULL}, packed, "f32");
-    assert_int_equal(model_open(&eval, u.d, u.s, &u.t, u.b.tokens_count, false, &arena), ERR_OK);
+    assert_int_equal(
+        model_open(&eval, u.d, &(struct model_options){u.s, &u.t, u.b.tokens_count, false}, &arena),
+        ERR_OK);
     u.d->ops->copy(u.d, model_params(eval), u.p, u.t.elements * sizeof *u.p);
     assert_int_equal(model_eval(u.m, &u.b, &a, &count), ERR_OK);
     assert_int_equal(model_eval(eval, &u.b, &b, &count), ERR_OK);
     assert_true(a == b);
-    assert_true(model_plan(u.s, &u.t, DTYPE_F32, 24, false).activations * 2 <
-                model_plan(u.s, &u.t, DTYPE_F32, 24, true).activations);
+    assert_true(model_plan(&(struct model_options){u.s, &u.t, 24, false}, DTYPE_F32).activations *
+                    2 <
+                model_plan(&(struct model_options){u.s, &u.t, 24, true}, DTYPE_F32).activations);
     model_close(eval);
     drop(&u);
 }
@@ -275,7 +281,7 @@ static void check_final(const char *const *words)
     size_t count;
     build(&u, words, packed, "f32");
     struct told told = {.u = &u, .from = u.t.elements};
-    const struct model_ready ready = {&told, on_final};
+    const struct model_grad_hook ready = {&told, on_final};
     told.seen = arena_array(&arena, u.t.elements, sizeof *told.seen);
     assert_int_equal(model_step(u.m, &u.b, 1.0f, NULL, &sum, &count), ERR_OK); /* += on these */
     assert_int_equal(model_step(u.m, &u.b, 1.0f, &ready, &sum, &count), ERR_OK);
@@ -310,16 +316,19 @@ static double step_with(const char *const *words, const char *type, float **grad
     double loss;
     size_t count;
     build(&u, words, packed, type);
-    struct model_memory plan = model_plan(u.s, &u.t, u.d->model_type, u.b.tokens_count, true);
+    struct model_memory plan =
+        model_plan(&(struct model_options){u.s, &u.t, u.b.tokens_count, true}, u.d->model_type);
     struct dev_ops counted = *u.d->ops;
     const struct dev_ops *plain = u.d->ops;
     taken_bytes = 0;
     alloc_plain = plain->alloc;
     counted.alloc = alloc_counted;
     u.d->ops = &counted;
-    assert_int_equal(model_open(&m, u.d, u.s, &u.t, u.b.tokens_count, true, &arena), ERR_OK);
+    assert_int_equal(
+        model_open(&m, u.d, &(struct model_options){u.s, &u.t, u.b.tokens_count, true}, &arena),
+        ERR_OK);
     assert_int_equal(taken_bytes,
-                     plan.parameters + plan.model_copy + plan.gradients + plan.activations);
+                     plan.parameters + plan.params_bf16 + plan.gradients + plan.activations);
     u.d->ops = plain;
     model_close(m);
     *activations = plan.activations;
@@ -497,16 +506,18 @@ static void logits_never_exist_whole(void **state)
         struct settings *s = setup_settings(&arena, words);
         assert_int_equal(table_make(&t, s, &arena), ERR_OK);
         size_t most = gpu ? 512 << 20 : (64 + 32 + 1) << 20,
-               one = model_plan(s, &t, DTYPE_BF16, 1, true).workspace.logits,
-               all = model_plan(s, &t, DTYPE_BF16, 65536, true).workspace.logits;
+               one =
+                   model_plan(&(struct model_options){s, &t, 1, true}, DTYPE_BF16).workspace.logits,
+               all = model_plan(&(struct model_options){s, &t, 65536, true}, DTYPE_BF16)
+                         .workspace.logits;
         assert_true(all <= most && all >= most / 2 && one < all);
     }
     struct table t;
     struct settings *s = setup_settings(&arena, (const char *[]){"--device.kind", "cuda", NULL});
     assert_int_equal(table_make(&t, s, &arena), ERR_OK);
-    size_t both = model_plan(s, &t, DTYPE_BF16, 65536, true).workspace.ops;
+    size_t both = model_plan(&(struct model_options){s, &t, 65536, true}, DTYPE_BF16).workspace.ops;
     s->device_attention = DEVICE_ATTENTION_OWN;
-    assert_true(model_plan(s, &t, DTYPE_BF16, 65536, true).workspace.ops <
+    assert_true(model_plan(&(struct model_options){s, &t, 65536, true}, DTYPE_BF16).workspace.ops <
                 both); /* cuDNN's is planned for */
     for (size_t T = 1; T < 3000; T += 7) {
         size_t rows = dev_logit_rows(1 << 20, T, 512);
