@@ -24,16 +24,14 @@ static enum err open_mpi(struct coll **c, const struct launch *l)
     return err_set(ERR_UNSUPPORTED,
                    "%ld ranks were launched (%s, seen by %s) and this build has no MPI: build "
                    "with -DMPI=ON, or start one rank",
-                   launch_size(l), l->name, l->mark);
+                   launch_size(l), l->name, l->marker);
 #endif
 }
 
-/* ---- GPUs: NCCL does the sums; MPI or the launcher's environment says where rank 0 is -----------
- */
-/* Ranks that come later, or are silent for longer, are gone. */
-enum { PATIENCE_SECONDS = 120 };
+/* ---- GPUs: NCCL; MPI or the launcher's environment gives the address of rank 0 ---- */
+enum { RANK_TIMEOUT_S = 120 }; /* until a rank has connected; until a silent rank counts as lost */
 
-static struct coll *bootstrap; /* MPI, open as long as the NCCL ranks that it brought together */
+static struct coll *bootstrap; /* MPI; open as long as NCCL */
 static struct watch *watch;
 
 static enum err nccl_module(const struct coll_nccl_module **m)
@@ -72,13 +70,13 @@ static enum err find_place(struct launch_place *p, const struct launch *l, int *
     return p->rank == 0 ? watch_listen(listener, &p->port) : ERR_OK;
 }
 
-/* The ranks meet at rank 0's port and get NCCL's id there. Not by NCCL_COMM_ID: such an id holds
- * no random number, so two jobs could mix, and nobody says which rank is missing. */
+/* The ranks connect to rank 0's port and receive NCCL's id there. NCCL_COMM_ID is not used: such an
+ * id holds no random number, so two jobs could mix, and a missing rank would not be named. */
 static enum err open_nccl(struct coll **c, const struct launch *l, int ranks)
 {
     const struct coll_nccl_module *m;
     struct launch_place p = {0};
-    struct coll_nccl_options o = {.size = ranks, .timeout_s = PATIENCE_SECONDS};
+    struct coll_nccl_options o = {.size = ranks, .timeout_s = RANK_TIMEOUT_S};
     int listener = -1;
     TRY(nccl_module(&m));
     TRY(find_place(&p, l, &listener));
@@ -87,16 +85,16 @@ static enum err open_nccl(struct coll **c, const struct launch *l, int ranks)
     unsetenv("NCCL_COMM_ID"); /* from a shell: another job's. No thread runs yet */
     if (o.rank == 0)
         TRY(m->id(o.id));
-    const struct watch_options meeting = {.rank = o.rank,
-                                          .size = o.size,
-                                          .host = p.host,
-                                          .port = p.port,
-                                          .listener = listener,
-                                          .job = p.job,
-                                          .shared = o.id,
-                                          .shared_bytes = sizeof o.id,
-                                          .timeout_s = PATIENCE_SECONDS};
-    TRY(watch_open(&watch, &meeting));
+    const struct watch_options rendezvous = {.rank = o.rank,
+                                             .size = o.size,
+                                             .host = p.host,
+                                             .port = p.port,
+                                             .listener = listener,
+                                             .job = p.job,
+                                             .shared = o.id,
+                                             .shared_bytes = sizeof o.id,
+                                             .timeout_s = RANK_TIMEOUT_S};
+    TRY(watch_open(&watch, &rendezvous));
     return m->open(c, &o);
 }
 
@@ -117,7 +115,7 @@ static enum err open_cpu(struct coll **c, const struct launch *l)
             ERR_UNSUPPORTED,
             "%ld ranks were launched by %s (seen by %s); CPU ranks need MPI: use mpirun, "
             "or srun --mpi=pmix",
-            launch_size(l), l->name, l->mark);
+            launch_size(l), l->name, l->marker);
     return l->way == LAUNCH_MPI ? open_mpi(c, l) : coll_self_open(c);
 }
 

@@ -8,23 +8,23 @@
 enum { COUNT_MAX = 1 << 30 }; /* MPI counts are int */
 enum { QUEUE_MAX = 1024 };
 
-struct sum { /* begun or waiting for its turn */
+struct sum { /* running or queued */
     void *x;
     enum dtype type;
-    int count, owner;
+    int count, root;
 };
 struct coll_mpi {
     struct coll coll; /* first */
-    MPI_Comm world;
+    MPI_Comm comm;
     struct sum queue[QUEUE_MAX]; /* [head] is running; a ring */
     size_t head, queued;
     MPI_Request running;
     MPI_Op sum_bf16; /* MPI has no such type: 16-bit words with a sum of our own */
 };
 
-static MPI_Comm world(struct coll *c)
+static MPI_Comm comm_of(struct coll *c)
 {
-    return ((struct coll_mpi *)c)->world;
+    return ((struct coll_mpi *)c)->comm;
 }
 
 static int chunk(size_t left)
@@ -32,20 +32,20 @@ static int chunk(size_t left)
     return left < COUNT_MAX ? (int)left : COUNT_MAX;
 }
 
-/* ---- sums beside the backward ------------------------------------------------------------------
+/* ---- asynchronous sums ----
  * One at a time: ten MPI_Iallreduce of 5 MB at once took 0.3-0.9 s on two busy cores where one of
- * 50 MB took 0.1 s (Open MPI 4.1.4); their rounds get in each other's way. */
+ * 50 MB took 0.1 s (Open MPI 4.1.4): concurrent sums delay each other. */
 static void run_head(struct coll_mpi *m)
 {
     const struct sum *s = &m->queue[m->head];
-    bool mine = s->owner == m->coll.rank;
+    bool mine = s->root == m->coll.rank;
     MPI_Datatype type = s->type == DTYPE_F32 ? MPI_FLOAT : MPI_UINT16_T;
     MPI_Op op = s->type == DTYPE_F32 ? MPI_SUM : m->sum_bf16;
-    if (s->owner == COLL_ALL)
-        MPI_Iallreduce(MPI_IN_PLACE, s->x, s->count, type, op, m->world, &m->running);
+    if (s->root == COLL_ALL)
+        MPI_Iallreduce(MPI_IN_PLACE, s->x, s->count, type, op, m->comm, &m->running);
     else
-        MPI_Ireduce(mine ? MPI_IN_PLACE : s->x, mine ? s->x : NULL, s->count, type, op, s->owner,
-                    m->world, &m->running);
+        MPI_Ireduce(mine ? MPI_IN_PLACE : s->x, mine ? s->x : NULL, s->count, type, op, s->root,
+                    m->comm, &m->running);
 }
 
 static void add_bf16(void *in, void *inout, int *count, MPI_Datatype *type)
@@ -76,7 +76,7 @@ static enum err progress(struct coll *c)
     return ERR_OK;
 }
 
-static enum err finish(struct coll *c)
+static enum err reduce_wait(struct coll *c)
 {
     struct coll_mpi *m = (struct coll_mpi *)c;
     while (m->queued) {
@@ -86,43 +86,43 @@ static enum err finish(struct coll *c)
     return ERR_OK;
 }
 
-static enum err start(struct coll *c, void *x, enum dtype type, size_t count, int owner)
+static enum err reduce_begin(struct coll *c, void *x, enum dtype type, size_t count, int root)
 {
     struct coll_mpi *m = (struct coll_mpi *)c;
     for (size_t at = 0; at < count; at += COUNT_MAX) {
         if (m->queued == QUEUE_MAX)
-            TRY(finish(c));
+            TRY(reduce_wait(c));
         m->queue[(m->head + m->queued++) % QUEUE_MAX] =
-            (struct sum){(char *)x + at * dtype_size(type), type, chunk(count - at), owner};
+            (struct sum){(char *)x + at * dtype_size(type), type, chunk(count - at), root};
         if (m->queued == 1)
             run_head(m);
     }
     return ERR_OK;
 }
 
-static enum err gather(struct coll *c, float *x, const size_t *first)
+static enum err all_gather(struct coll *c, float *x, const size_t *first)
 {
     for (int r = 0; r < c->size; r++)
         for (size_t at = first[r]; at < first[r + 1]; at += COUNT_MAX)
-            MPI_Bcast(x + at, chunk(first[r + 1] - at), MPI_FLOAT, r, world(c));
+            MPI_Bcast(x + at, chunk(first[r + 1] - at), MPI_FLOAT, r, comm_of(c));
     return ERR_OK;
 }
 
-static enum err sum_host(struct coll *c, double *x, size_t count)
+static enum err all_reduce_host(struct coll *c, double *x, size_t count)
 {
     for (size_t at = 0; at < count; at += COUNT_MAX)
-        MPI_Allreduce(MPI_IN_PLACE, x + at, chunk(count - at), MPI_DOUBLE, MPI_SUM, world(c));
+        MPI_Allreduce(MPI_IN_PLACE, x + at, chunk(count - at), MPI_DOUBLE, MPI_SUM, comm_of(c));
     return ERR_OK;
 }
 
 static enum err broadcast(struct coll *c, void *x, size_t bytes)
 {
     for (size_t at = 0; at < bytes; at += COUNT_MAX)
-        MPI_Bcast((char *)x + at, chunk(bytes - at), MPI_BYTE, 0, world(c));
+        MPI_Bcast((char *)x + at, chunk(bytes - at), MPI_BYTE, 0, comm_of(c));
     return ERR_OK;
 }
 
-static enum err nothing(struct coll *c) /* every call has waited by itself */
+static enum err nothing(struct coll *c) /* every other call is synchronous */
 {
     (void)c;
     return ERR_OK;
@@ -130,7 +130,7 @@ static enum err nothing(struct coll *c) /* every call has waited by itself */
 
 static enum err barrier(struct coll *c)
 {
-    MPI_Barrier(world(c));
+    MPI_Barrier(comm_of(c));
     return ERR_OK;
 }
 
@@ -142,7 +142,7 @@ static void close_mpi(struct coll *c)
 
 static void abort_mpi(struct coll *c, int exit_code)
 {
-    MPI_Abort(world(c), exit_code);
+    MPI_Abort(comm_of(c), exit_code);
 }
 
 static int local_rank(void)
@@ -157,14 +157,15 @@ static int local_rank(void)
 
 enum err coll_mpi_open(struct coll **c)
 {
-    static const struct coll_ops ops = {.start = start,
+    static const struct coll_ops ops = {.reduce_begin = reduce_begin,
                                         .progress = progress,
-                                        .finish = finish,
-                                        .gather = gather,
-                                        .sum = sum_host, /* the device's memory is the host's */
-                                        .mark = nothing,
-                                        .wait = nothing,
-                                        .sum_host = sum_host,
+                                        .reduce_wait = reduce_wait,
+                                        .all_gather = all_gather,
+                                        .all_reduce =
+                                            all_reduce_host, /* the device's memory is the host's */
+                                        .event_record = nothing,
+                                        .event_wait = nothing,
+                                        .all_reduce_host = all_reduce_host,
                                         .broadcast = broadcast,
                                         .broadcast_host = broadcast,
                                         .barrier = barrier,
@@ -176,10 +177,10 @@ enum err coll_mpi_open(struct coll **c)
         return err_set(ERR_UNSUPPORTED,
                        "MPI_Init failed: start the ranks with mpirun of the same MPI");
     mpi.coll = (struct coll){.ops = &ops, .local_rank = local_rank(), .kind = "mpi"};
-    mpi.world = MPI_COMM_WORLD;
+    mpi.comm = MPI_COMM_WORLD;
     MPI_Op_create(add_bf16, 1, &mpi.sum_bf16);
-    MPI_Comm_rank(mpi.world, &mpi.coll.rank);
-    MPI_Comm_size(mpi.world, &mpi.coll.size);
+    MPI_Comm_rank(mpi.comm, &mpi.coll.rank);
+    MPI_Comm_size(mpi.comm, &mpi.coll.size);
     *c = &mpi.coll;
     return ERR_OK;
 }

@@ -1,11 +1,11 @@
-/* GPUs over NCCL: one process for each GPU; the only file that includes nccl.h. What a caller uses
- * next runs on the legacy default stream, which CUDA orders behind everything the device's stream
- * was given before and in front of all it gets afterwards. Started sums run on a stream of their
- * own beside the device's, behind an event of the legacy stream: that event lies behind the
- * gradients and costs the device's stream nothing, which is in that order anyway.
+/* GPUs over NCCL: one process for each GPU; the only file that includes nccl.h. Collectives in
+ * stream order run on the legacy default stream, which CUDA orders behind all work submitted to the
+ * device's stream before and in front of all work submitted afterwards. Asynchronous sums run on a
+ * stream of their own, behind an event of the legacy stream, hence behind the gradients; the
+ * device's stream does not wait for that event.
  *
- * A communicator that reports an error, or a collective that does not end in time, means that
- * another rank is gone: ERR_LINK ends this rank, and watch.c the others; the site restarts and
+ * A communicator that reports an error, or a collective that exceeds its deadline, means that
+ * another rank is lost: ERR_LINK ends this rank, and watch.c the others; the site restarts and
  * rejoins its run.
  */
 #include "inner/coll/coll_nccl.h"
@@ -18,21 +18,20 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What host values go through on the device, a piece at a time. A fragment that the lead passes on
- * may have gigabytes; with 4 MiB the some 100 us that a collective of any size takes are a tenth of
- * the piece's time. */
+/* Device buffer for collectives of host values, a piece at a time. A fragment that the lead
+ * broadcasts may have gigabytes; with 4 MiB the fixed cost of a collective, about 100 us, is a
+ * tenth of the piece's time. */
 enum { STAGING_BYTES = 4 << 20 };
 
 struct coll_nccl {
     struct coll coll; /* first */
     ncclComm_t comm;
-    cudaEvent_t done, ready, marked;
-    cudaStream_t
-        beside;    /* started sums; in front of the device's where both have blocks to place */
-    char *staging; /* device */
+    cudaEvent_t done, ready, recorded;
+    cudaStream_t reduce_stream; /* asynchronous sums; higher priority than the device's stream */
+    char *staging;              /* device */
     int timeout_s;
-    double longest_s; /* that a step was waited for; 0: none yet */
-    bool broken;      /* not to be used any more; closing aborts it */
+    double longest_s; /* longest wait for a step; 0: none yet */
+    bool broken;      /* the communicator is unusable; close aborts it */
 };
 
 static struct coll_nccl *nccl_of(struct coll *c)
@@ -57,8 +56,8 @@ static struct deadline deadline_in(double timeout_s)
     return (struct deadline){now + timeout_s, now};
 }
 
-/* Asked every few microseconds: after a second this process was stopped, others perhaps too, and a
- * suspended job goes on when it is resumed. */
+/* Called every few microseconds. After a gap of more than a second this process was stopped, other
+ * ranks perhaps too: the deadline moves by the gap, so a suspended job continues when resumed. */
 static bool passed(struct deadline *d)
 {
     double now = seconds();
@@ -93,10 +92,10 @@ static enum err cuda_failed(cudaError_t e, const char *what)
                             : err_set(ERR_INTERNAL, "CUDA: %s: %s", what, cudaGetErrorString(e));
 }
 
-/* Until the communicator has taken the call (it was opened non-blocking): before, no other call may
- * be made, and an event recorded now would not wait for it. It takes some 50 us; the first of a
- * kind connects the ranks, which waits until all have come to it. */
-static enum err taken(struct coll_nccl *n, ncclResult_t r, double timeout_s, const char *what)
+/* Waits until the communicator has accepted the call (it was opened non-blocking): before that no
+ * other call is allowed, and an event recorded now would not be ordered behind it. It takes about
+ * 50 us; the first collective of a kind connects the ranks and waits for all of them. */
+static enum err accepted(struct coll_nccl *n, ncclResult_t r, double timeout_s, const char *what)
 {
     struct deadline d = deadline_in(timeout_s);
     while (r == ncclInProgress && !passed(&d)) {
@@ -110,8 +109,8 @@ static enum err taken(struct coll_nccl *n, ncclResult_t r, double timeout_s, con
     return r == ncclSuccess ? ERR_OK : broken(n, what, r);
 }
 
-/* A rank that died, or anything else that went wrong since. */
-static enum err unbroken(struct coll_nccl *n, const char *what)
+/* Asynchronous errors of the communicator, such as a lost rank. */
+static enum err check_async(struct coll_nccl *n, const char *what)
 {
     ncclResult_t r = ncclSuccess;
     ncclResult_t asked = ncclCommGetAsyncError(n->comm, &r);
@@ -120,28 +119,29 @@ static enum err unbroken(struct coll_nccl *n, const char *what)
     return broken(n, what, asked != ncclSuccess ? asked : r);
 }
 
-/* Until the device has reached the event, watching for ranks that died. A
- * deadline is only for what ranks come to at nearly the same time: the lead may be waiting for
- * another datacenter, and watch.c knows who is gone or silent. */
-static enum err reached(struct coll_nccl *n, cudaEvent_t event, double timeout_s, const char *what)
+/* Waits until the device has reached the event, and fails when a rank is lost. A finite deadline is
+ * only for collectives that all ranks begin at nearly the same time: the lead may be waiting for
+ * another datacenter, and watch.c detects lost and silent ranks. */
+static enum err wait_event(struct coll_nccl *n, cudaEvent_t event, double timeout_s,
+                           const char *what)
 {
     struct deadline d = deadline_in(timeout_s);
     for (;;) {
         cudaError_t e = cudaEventQuery(event);
         if (e != cudaErrorNotReady)
             return cuda_failed(e, what);
-        TRY(unbroken(n, what));
+        TRY(check_async(n, what));
         if (passed(&d))
             return too_late(n, timeout_s, what);
         usleep(20);
     }
 }
 
-/* Until the device has done all that this rank has asked for. */
-static enum err finished(struct coll_nccl *n, double timeout_s, const char *what)
+/* Waits until the device has finished all submitted work. */
+static enum err wait_device(struct coll_nccl *n, double timeout_s, const char *what)
 {
     TRY(cuda_failed(cudaEventRecord(n->done, NULL), "event"));
-    return reached(n, n->done, timeout_s, what);
+    return wait_event(n, n->done, timeout_s, what);
 }
 
 static enum err connected(const struct coll_nccl *n)
@@ -149,38 +149,38 @@ static enum err connected(const struct coll_nccl *n)
     return n->comm ? ERR_OK : err_set(ERR_LINK, "the ranks of this site are no longer connected");
 }
 
-static enum err start(struct coll *c, void *x, enum dtype type, size_t count, int owner)
+static enum err reduce_begin(struct coll *c, void *x, enum dtype type, size_t count, int root)
 {
     struct coll_nccl *n = nccl_of(c);
     ncclDataType_t as = type == DTYPE_F32 ? ncclFloat : ncclBfloat16;
     TRY(connected(n));
     TRY(cuda_failed(cudaEventRecord(n->ready, NULL), "event"));
-    TRY(cuda_failed(cudaStreamWaitEvent(n->beside, n->ready, 0), "event"));
-    if (owner == COLL_ALL)
-        return taken(n, ncclAllReduce(x, x, count, as, ncclSum, n->comm, n->beside), INFINITY,
-                     "all-reduce");
-    return taken(n, ncclReduce(x, x, count, as, ncclSum, owner, n->comm, n->beside), INFINITY,
-                 "reduce");
+    TRY(cuda_failed(cudaStreamWaitEvent(n->reduce_stream, n->ready, 0), "event"));
+    if (root == COLL_ALL)
+        return accepted(n, ncclAllReduce(x, x, count, as, ncclSum, n->comm, n->reduce_stream),
+                        INFINITY, "all-reduce");
+    return accepted(n, ncclReduce(x, x, count, as, ncclSum, root, n->comm, n->reduce_stream),
+                    INFINITY, "reduce");
 }
 
-static enum err progress(struct coll *c) /* NCCL needs no help; a dead rank shows early */
+static enum err progress(struct coll *c) /* NCCL advances by itself: only errors are polled */
 {
     struct coll_nccl *n = nccl_of(c);
     TRY(connected(n));
-    return unbroken(n, "a sum of gradients");
+    return check_async(n, "a sum of gradients");
 }
 
-/* The legacy stream waits, and with it the device's; the host goes on. */
-static enum err finish(struct coll *c)
+/* The legacy stream waits, and with it the device's; the host does not. */
+static enum err reduce_wait(struct coll *c)
 {
     struct coll_nccl *n = nccl_of(c);
     TRY(connected(n));
-    TRY(cuda_failed(cudaEventRecord(n->done, n->beside), "event"));
+    TRY(cuda_failed(cudaEventRecord(n->done, n->reduce_stream), "event"));
     return cuda_failed(cudaStreamWaitEvent(NULL, n->done, 0), "event");
 }
 
-/* NCCL's own all-gather wants parts of one size; a group of broadcasts runs as one operation. */
-static enum err gather(struct coll *c, float *x, const size_t *first)
+/* ncclAllGather requires parts of equal size; a group of broadcasts runs as one operation. */
+static enum err all_gather(struct coll *c, float *x, const size_t *first)
 {
     struct coll_nccl *n = nccl_of(c);
     TRY(connected(n));
@@ -189,58 +189,59 @@ static enum err gather(struct coll *c, float *x, const size_t *first)
         r = ncclBroadcast(x + first[i], x + first[i], first[i + 1] - first[i], ncclFloat, i,
                           n->comm, NULL);
     ncclResult_t end = ncclGroupEnd();
-    return taken(n, r == ncclSuccess || r == ncclInProgress ? end : r, INFINITY, "all-gather");
+    return accepted(n, r == ncclSuccess || r == ncclInProgress ? end : r, INFINITY, "all-gather");
 }
 
-static enum err sum(struct coll *c, double *x, size_t count)
+static enum err all_reduce(struct coll *c, double *x, size_t count)
 {
     struct coll_nccl *n = nccl_of(c);
     TRY(connected(n));
-    return taken(n, ncclAllReduce(x, x, count, ncclDouble, ncclSum, n->comm, NULL), INFINITY,
-                 "all-reduce");
+    return accepted(n, ncclAllReduce(x, x, count, ncclDouble, ncclSum, n->comm, NULL), INFINITY,
+                    "all-reduce");
 }
 
-/* A step may take minutes by itself, so the deadline follows from those before. */
-static enum err mark(struct coll *c)
+static enum err event_record(struct coll *c)
 {
     struct coll_nccl *n = nccl_of(c);
     TRY(connected(n));
-    return cuda_failed(cudaEventRecord(n->marked, NULL), "event");
+    return cuda_failed(cudaEventRecord(n->recorded, NULL), "event");
 }
 
-static enum err wait(struct coll *c)
+/* A step may take minutes, so the deadline follows from the longest wait before. */
+static enum err event_wait(struct coll *c)
 {
     struct coll_nccl *n = nccl_of(c);
     double begin = seconds(),
            limit = n->longest_s > 0 ? n->timeout_s + 10 * n->longest_s : INFINITY;
     TRY(connected(n));
-    TRY(reached(n, n->marked, limit, "a step"));
+    TRY(wait_event(n, n->recorded, limit, "a step"));
     if (seconds() - begin > n->longest_s)
         n->longest_s = seconds() - begin;
     return ERR_OK;
 }
 
-static enum err sum_part(struct coll_nccl *n, double *x, size_t count)
+static enum err all_reduce_piece(struct coll_nccl *n, double *x, size_t count)
 {
     TRY(cuda_failed(cudaMemcpy(n->staging, x, count * sizeof *x, cudaMemcpyHostToDevice), "copy"));
-    TRY(taken(n, ncclAllReduce(n->staging, n->staging, count, ncclDouble, ncclSum, n->comm, NULL),
-              INFINITY, "all-reduce"));
-    TRY(finished(n, INFINITY, "all-reduce of host values"));
+    TRY(accepted(n,
+                 ncclAllReduce(n->staging, n->staging, count, ncclDouble, ncclSum, n->comm, NULL),
+                 INFINITY, "all-reduce"));
+    TRY(wait_device(n, INFINITY, "all-reduce of host values"));
     return cuda_failed(cudaMemcpy(x, n->staging, count * sizeof *x, cudaMemcpyDeviceToHost),
                        "copy");
 }
 
-static size_t least(size_t a, size_t b)
+static size_t smaller(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
 
-static enum err sum_host(struct coll *c, double *x, size_t count)
+static enum err all_reduce_host(struct coll *c, double *x, size_t count)
 {
     const size_t most = STAGING_BYTES / sizeof *x;
     TRY(connected(nccl_of(c)));
     for (size_t at = 0; at < count; at += most)
-        TRY(sum_part(nccl_of(c), x + at, least(count - at, most)));
+        TRY(all_reduce_piece(nccl_of(c), x + at, smaller(count - at, most)));
     return ERR_OK;
 }
 
@@ -248,8 +249,9 @@ static enum err broadcast(struct coll *c, void *x, size_t bytes)
 {
     struct coll_nccl *n = nccl_of(c);
     TRY(connected(n));
-    TRY(taken(n, ncclBroadcast(x, x, bytes, ncclUint8, 0, n->comm, NULL), INFINITY, "broadcast"));
-    return finished(n, INFINITY, "broadcast");
+    TRY(accepted(n, ncclBroadcast(x, x, bytes, ncclUint8, 0, n->comm, NULL), INFINITY,
+                 "broadcast"));
+    return wait_device(n, INFINITY, "broadcast");
 }
 
 static enum err broadcast_host(struct coll *c, void *x, size_t bytes)
@@ -259,7 +261,7 @@ static enum err broadcast_host(struct coll *c, void *x, size_t bytes)
     TRY(connected(n));
     for (size_t at = 0; at < bytes; at += STAGING_BYTES) {
         char *part = (char *)x + at;
-        size_t size = least(bytes - at, STAGING_BYTES);
+        size_t size = smaller(bytes - at, STAGING_BYTES);
         if (lead)
             TRY(cuda_failed(cudaMemcpy(n->staging, part, size, cudaMemcpyHostToDevice), "copy"));
         TRY(broadcast(c, n->staging, size));
@@ -272,17 +274,18 @@ static enum err broadcast_host(struct coll *c, void *x, size_t bytes)
 static enum err barrier(struct coll *c)
 {
     double nothing = 0;
-    return sum_host(c, &nothing, 1);
+    return all_reduce_host(c, &nothing, 1);
 }
 
-/* Destroying asks for a finished end of all work, whose own end a non-blocking communicator reports
- * later. Where that fails its kernels may be waiting for others, and so would freeing memory. */
-static void leave(struct coll_nccl *n)
+/* ncclCommDestroy requires that ncclCommFinalize has completed, which a non-blocking communicator
+ * reports later. If it fails, kernels may still wait for other ranks, and cudaFree would wait for
+ * them: abort ends these kernels. */
+static void finalize(struct coll_nccl *n)
 {
     if (!n->comm)
         return;
     if (!n->broken &&
-        taken(n, ncclCommFinalize(n->comm), n->timeout_s, "leaving the other ranks") == ERR_OK)
+        accepted(n, ncclCommFinalize(n->comm), n->timeout_s, "leaving the other ranks") == ERR_OK)
         ncclCommDestroy(n->comm);
     else
         ncclCommAbort(n->comm);
@@ -291,29 +294,28 @@ static void leave(struct coll_nccl *n)
 static void close_nccl(struct coll *c)
 {
     struct coll_nccl *n = nccl_of(c);
-    leave(n);
+    finalize(n);
     if (n->done)
         cudaEventDestroy(n->done);
     if (n->ready)
         cudaEventDestroy(n->ready);
-    if (n->marked)
-        cudaEventDestroy(n->marked);
-    if (n->beside)
-        cudaStreamDestroy(n->beside);
+    if (n->recorded)
+        cudaEventDestroy(n->recorded);
+    if (n->reduce_stream)
+        cudaStreamDestroy(n->reduce_stream);
     cudaFree(n->staging);
     free(n);
 }
 
-/* Nothing is awaited, nothing freed: the system does that, also where a kernel waits for a rank
- * that is gone. The launcher learns it from the exit code. */
+/* Neither waits nor frees: the system does that, even while a kernel waits for a lost rank. The
+ * launcher sees the exit code. */
 static void abort_nccl(struct coll *c, int exit_code)
 {
     (void)c;
     _exit(exit_code);
 }
 
-/* Where the launcher shows each rank one GPU only (Slurm's --gpus-per-task), that one is number 0.
- */
+/* With one visible GPU for each rank (Slurm's --gpus-per-task) its index is 0. */
 static enum err choose_gpu(struct coll_nccl *n, int local_rank)
 {
     int count = 0;
@@ -334,20 +336,20 @@ static enum err open_parts(struct coll_nccl *n, const struct coll_nccl_options *
 {
     ncclUniqueId id;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    int last = 0, first = 0;
+    int lowest = 0, highest = 0;
     _Static_assert(sizeof id.internal == COLL_NCCL_ID_BYTES, "an id of NCCL");
     config.blocking = 0;
     TRY(choose_gpu(n, o->local_rank));
     TRY(cuda_failed(cudaEventCreateWithFlags(&n->done, cudaEventDisableTiming), "event"));
     TRY(cuda_failed(cudaEventCreateWithFlags(&n->ready, cudaEventDisableTiming), "event"));
-    TRY(cuda_failed(cudaEventCreateWithFlags(&n->marked, cudaEventDisableTiming), "event"));
-    TRY(cuda_failed(cudaDeviceGetStreamPriorityRange(&last, &first), "stream"));
-    TRY(cuda_failed(cudaStreamCreateWithPriority(&n->beside, cudaStreamNonBlocking, first),
+    TRY(cuda_failed(cudaEventCreateWithFlags(&n->recorded, cudaEventDisableTiming), "event"));
+    TRY(cuda_failed(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "stream"));
+    TRY(cuda_failed(cudaStreamCreateWithPriority(&n->reduce_stream, cudaStreamNonBlocking, highest),
                     "stream"));
     TRY(cuda_failed(cudaMalloc((void **)&n->staging, STAGING_BYTES), "staging memory"));
     memcpy(id.internal, o->id, sizeof id.internal);
-    return taken(n, ncclCommInitRankConfig(&n->comm, o->size, id, o->rank, &config), n->timeout_s,
-                 "joining the other ranks");
+    return accepted(n, ncclCommInitRankConfig(&n->comm, o->size, id, o->rank, &config),
+                    n->timeout_s, "joining the other ranks");
 }
 
 static enum err new_id(unsigned char out[COLL_NCCL_ID_BYTES])
@@ -363,14 +365,14 @@ static enum err new_id(unsigned char out[COLL_NCCL_ID_BYTES])
 
 static enum err open_nccl(struct coll **c, const struct coll_nccl_options *o)
 {
-    static const struct coll_ops ops = {.start = start,
+    static const struct coll_ops ops = {.reduce_begin = reduce_begin,
                                         .progress = progress,
-                                        .finish = finish,
-                                        .gather = gather,
-                                        .sum = sum,
-                                        .mark = mark,
-                                        .wait = wait,
-                                        .sum_host = sum_host,
+                                        .reduce_wait = reduce_wait,
+                                        .all_gather = all_gather,
+                                        .all_reduce = all_reduce,
+                                        .event_record = event_record,
+                                        .event_wait = event_wait,
+                                        .all_reduce_host = all_reduce_host,
                                         .broadcast = broadcast,
                                         .broadcast_host = broadcast_host,
                                         .barrier = barrier,

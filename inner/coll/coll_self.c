@@ -1,19 +1,19 @@
-/* One rank: every sum is already there. */
+/* One rank: every collective is the identity. */
 #include "inner/coll/coll.h"
 
-static enum err start(struct coll *c, void *x, enum dtype type, size_t count, int owner)
+static enum err reduce_begin(struct coll *c, void *x, enum dtype type, size_t count, int root)
 {
-    (void)c, (void)x, (void)type, (void)count, (void)owner;
+    (void)c, (void)x, (void)type, (void)count, (void)root;
     return ERR_OK;
 }
 
-static enum err gather(struct coll *c, float *x, const size_t *first)
+static enum err all_gather(struct coll *c, float *x, const size_t *first)
 {
     (void)c, (void)x, (void)first;
     return ERR_OK;
 }
 
-static enum err sum_host(struct coll *c, double *x, size_t count)
+static enum err all_reduce_host(struct coll *c, double *x, size_t count)
 {
     (void)c, (void)x, (void)count;
     return ERR_OK;
@@ -43,14 +43,14 @@ static void abort_self(struct coll *c, int exit_code)
 
 enum err coll_self_open(struct coll **c)
 {
-    static const struct coll_ops ops = {.start = start,
+    static const struct coll_ops ops = {.reduce_begin = reduce_begin,
                                         .progress = nothing,
-                                        .finish = nothing,
-                                        .gather = gather,
-                                        .sum = sum_host,
-                                        .mark = nothing,
-                                        .wait = nothing,
-                                        .sum_host = sum_host,
+                                        .reduce_wait = nothing,
+                                        .all_gather = all_gather,
+                                        .all_reduce = all_reduce_host,
+                                        .event_record = nothing,
+                                        .event_wait = nothing,
+                                        .all_reduce_host = all_reduce_host,
                                         .broadcast = broadcast,
                                         .broadcast_host = broadcast,
                                         .barrier = nothing,

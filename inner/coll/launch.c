@@ -16,14 +16,14 @@ static const struct launch launchers[] = {
 
 const struct launch *launch_find(bool mpi)
 {
-    const struct launch *l = launchers, *asks_mpi = NULL;
-    for (; l->mark; l++)
-        if (getenv(l->mark)) {
+    const struct launch *l = launchers, *by_mpi = NULL;
+    for (; l->marker; l++)
+        if (getenv(l->marker)) {
             if (mpi || l->way != LAUNCH_MPI)
                 return l;
-            asks_mpi = asks_mpi ? asks_mpi : l;
+            by_mpi = by_mpi ? by_mpi : l;
         }
-    return asks_mpi ? asks_mpi : l;
+    return by_mpi ? by_mpi : l;
 }
 
 long launch_size(const struct launch *l)
@@ -32,20 +32,20 @@ long launch_size(const struct launch *l)
     return l->way == LAUNCH_SELF ? 1 : value ? strtol(value, NULL, 10) : 0;
 }
 
-static enum err number(const char *name, long most, int *value)
+static enum err number(const char *name, long max, int *value)
 {
     const char *text = getenv(name);
     char *end;
     if (!text)
         return err_set(ERR_CONFIG, "several ranks were launched, but %s is not set", name);
     long n = strtol(text, &end, 10);
-    if (end == text || *end || n < 0 || n > most)
-        return err_set(ERR_CONFIG, "%s is '%s', not a number from 0 to %ld", name, text, most);
+    if (end == text || *end || n < 0 || n > max)
+        return err_set(ERR_CONFIG, "%s is '%s', not a number from 0 to %ld", name, text, max);
     *value = (int)n;
     return ERR_OK;
 }
 
-static const char *said(const char *name)
+static const char *variable(const char *name)
 {
     const char *text = getenv(name);
     return text ? text : "";
@@ -63,22 +63,22 @@ static void first_host(char *out, size_t size, const char *list)
     snprintf(out, size, "%.*s%.*s", (int)prefix, list, (int)digits, number);
 }
 
-/* Under Slurm the step's first node has rank 0, and its numbers give a port that others' jobs
- * hardly have: below 32768, where no outgoing connection takes it. */
-static enum err meeting(struct launch_place *p)
+/* Under Slurm the step's first node has rank 0. The numbers of job and step give a port that other
+ * jobs are unlikely to use, below 32768, where outgoing connections take none. */
+static enum err rank0_address(struct launch_place *p)
 {
-    if (*said("MASTER_ADDR") && *said("MASTER_PORT")) {
-        snprintf(p->host, sizeof p->host, "%s", said("MASTER_ADDR"));
+    if (*variable("MASTER_ADDR") && *variable("MASTER_PORT")) {
+        snprintf(p->host, sizeof p->host, "%s", variable("MASTER_ADDR"));
         return number("MASTER_PORT", 65535, &p->port);
     }
-    if (!*said("SLURM_STEP_NODELIST") || !*said("SLURM_JOB_ID") || *said("MASTER_ADDR") ||
-        *said("MASTER_PORT"))
+    if (!*variable("SLURM_STEP_NODELIST") || !*variable("SLURM_JOB_ID") ||
+        *variable("MASTER_ADDR") || *variable("MASTER_PORT"))
         return err_set(ERR_CONFIG,
                        "several ranks were launched: set MASTER_ADDR and MASTER_PORT to "
                        "rank 0's host and a free port there");
-    first_host(p->host, sizeof p->host, said("SLURM_STEP_NODELIST"));
-    p->port = 10000 + (int)((strtoul(said("SLURM_JOB_ID"), NULL, 10) * 7 +
-                             strtoul(said("SLURM_STEP_ID"), NULL, 10)) %
+    first_host(p->host, sizeof p->host, variable("SLURM_STEP_NODELIST"));
+    p->port = 10000 + (int)((strtoul(variable("SLURM_JOB_ID"), NULL, 10) * 7 +
+                             strtoul(variable("SLURM_STEP_ID"), NULL, 10)) %
                             20000);
     return ERR_OK;
 }
@@ -88,16 +88,15 @@ enum err launch_place(const struct launch *l, struct launch_place *p)
     long size = launch_size(l);
     if (size < 1 || size > 1 << 20)
         return err_set(ERR_CONFIG, "%s is '%s', not a number of ranks", l->size_name,
-                       said(l->size_name));
+                       variable(l->size_name));
     TRY(number(l->rank_name, size - 1, &p->rank));
     TRY(number(l->local_rank_name, size - 1, &p->local_rank));
-    TRY(meeting(p));
-    /* torchrun itself listens at the port that it tells its workers: another that all ranks come
-     * to. */
-    if (!strcmp(said("TORCHELASTIC_USE_AGENT_STORE"), "True"))
+    TRY(rank0_address(p));
+    /* torchrun itself listens at MASTER_PORT: the ranks use another one, derived from it. */
+    if (!strcmp(variable("TORCHELASTIC_USE_AGENT_STORE"), "True"))
         p->port = 10000 + p->port % 20000;
     snprintf(p->job, sizeof p->job, "%s %.40s %.40s %.20s %.20s", l->name,
-             said("TORCHELASTIC_RUN_ID"), said("TORCHELASTIC_RESTART_COUNT"), said("SLURM_JOB_ID"),
-             said("SLURM_STEP_ID"));
+             variable("TORCHELASTIC_RUN_ID"), variable("TORCHELASTIC_RESTART_COUNT"),
+             variable("SLURM_JOB_ID"), variable("SLURM_STEP_ID"));
     return ERR_OK;
 }

@@ -10,60 +10,60 @@ const struct reducer *reducer_of(const struct settings *s)
     return reducers[s->train_grad_reduce_dtype];
 }
 
-void reduce_begin(struct reduce *r)
+void grad_reduce_begin(struct grad_reduce *r)
 {
     r->begun = r->elements;
-    r->failed = ERR_OK;
+    r->error = ERR_OK;
 }
 
-/* The sum of [from, to) begins. */
-static enum err start_range(struct reduce *r, size_t from, size_t to, int owner)
+/* Begins the sum of [from, to). */
+static enum err begin_range(struct grad_reduce *r, size_t from, size_t to, int root)
 {
     void *x = r->reducer->pack(r, from, to);
-    return r->coll->ops->start(r->coll, x, r->reducer->type, to - from, owner);
+    return r->coll->ops->reduce_begin(r->coll, x, r->reducer->type, to - from, root);
 }
 
-/* What of [from, to) lies in rank i's part goes there. */
-static enum err start_parts(struct reduce *r, size_t from, size_t to)
+/* Reduces the part of [from, to) in each rank's shard to that rank. */
+static enum err begin_shards(struct grad_reduce *r, size_t from, size_t to)
 {
     for (int i = r->coll->size; i-- > 0;) {
         size_t begin = r->offsets[i] > from ? r->offsets[i] : from,
                end = r->offsets[i + 1] < to ? r->offsets[i + 1] : to;
         if (begin < end)
-            TRY(start_range(r, begin, end, i));
+            TRY(begin_range(r, begin, end, i));
     }
     return ERR_OK;
 }
 
-static enum err start(struct reduce *r, size_t from)
+static enum err begin_to(struct grad_reduce *r, size_t from)
 {
     size_t to = r->begun;
     r->begun = from;
     if (from == to)
         return ERR_OK;
-    return r->offsets ? start_parts(r, from, to) : start_range(r, from, to, COLL_ALL);
+    return r->offsets ? begin_shards(r, from, to) : begin_range(r, from, to, COLL_ALL);
 }
 
-void reduce_ready(void *reduce, size_t from)
+void grad_reduce_ready(void *reduce, size_t from)
 {
-    struct reduce *r = reduce;
+    struct grad_reduce *r = reduce;
     ASSERT(from <= r->begun);
-    if (r->failed || r->coll->size == 1)
+    if (r->error || r->coll->size == 1)
         return;
     if (r->bucket && r->begun - from >= r->bucket)
-        r->failed = start(r, from);
-    if (!r->failed)
-        r->failed = r->coll->ops->progress(r->coll);
+        r->error = begin_to(r, from);
+    if (!r->error)
+        r->error = r->coll->ops->progress(r->coll);
 }
 
-enum err reduce_finish(struct reduce *r)
+enum err grad_reduce_wait(struct grad_reduce *r)
 {
     if (r->coll->size == 1)
         return ERR_OK;
-    if (!r->failed)
-        r->failed = start(r, 0);
-    TRY(r->failed);
-    TRY(r->coll->ops->finish(r->coll));
+    if (!r->error)
+        r->error = begin_to(r, 0);
+    TRY(r->error);
+    TRY(r->coll->ops->reduce_wait(r->coll));
     if (r->reducer->unpack)
         r->reducer->unpack(r);
     return ERR_OK;

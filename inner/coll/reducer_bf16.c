@@ -6,8 +6,8 @@ static size_t bytes(size_t elements)
     return elements * dtype_size(DTYPE_BF16);
 }
 
-/* The gradients become what rounding lost; unpack overwrites them. */
-static void *pack(struct reduce *r, size_t from, size_t to)
+/* round_bf16 leaves the rounding error in the gradients; unpack overwrites it. */
+static void *pack(struct grad_reduce *r, size_t from, size_t to)
 {
     uint16_t *copy = r->memory;
     float *x = r->grads + from;
@@ -15,7 +15,7 @@ static void *pack(struct reduce *r, size_t from, size_t to)
     return copy + from;
 }
 
-static void unpack(struct reduce *r)
+static void unpack(struct grad_reduce *r)
 {
     r->dev->ops->widen_bf16(r->dev, r->grads, r->memory, r->elements);
 }

@@ -7,7 +7,7 @@ static size_t bytes(size_t elements)
     return 0;
 }
 
-static void *pack(struct reduce *r, size_t from, size_t to)
+static void *pack(struct grad_reduce *r, size_t from, size_t to)
 {
     (void)to;
     return r->grads + from;

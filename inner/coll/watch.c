@@ -1,5 +1,5 @@
-/* Frames of one size, both ways: a beat, a good-bye, or "end". Rank 0 passes an end on to the
- * others. The thread is the only one that reads; whoever closes ends the thread first. */
+/* Frames of one size in both directions: a heartbeat, a regular close, or an end with an error.
+ * Rank 0 forwards an end to the other ranks. Only the thread reads; it is joined before a close. */
 #include "inner/coll/watch.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -19,41 +19,41 @@
 #include "kernels/base/digest.h"
 #include "kernels/base/log.h"
 
-/* A host that answers nothing: 4 s until the first question, then 6 questions a second apart. */
-enum { SILENT_HOST_S = 10, ASK_AFTER_S = 4 };
-enum { GREETING_MS = 2000, RETRY_MS = 50, LISTEN_TRIES = 200, BEATS = 24, DRAIN_MS = 2000 };
-enum { KNOCKS_MAX = 256 }; /* who has not said yet which rank it is; more wait to be accepted */
+/* A host that does not answer: TCP keep-alive after 4 s idle, then 6 probes a second apart. */
+enum { SILENT_HOST_S = 10, KEEPALIVE_IDLE_S = 4 };
+enum { GREETING_MS = 2000, RETRY_MS = 50, LISTEN_TRIES = 200, HEARTBEATS = 24, DRAIN_MS = 2000 };
+enum { PENDING_MAX = 256 }; /* accepted connections without a rank; more wait in the backlog */
 
-enum kind { KIND_BEAT, KIND_BYE, KIND_END };
+enum kind { KIND_HEARTBEAT, KIND_BYE, KIND_END };
 struct frame {
     uint8_t kind, exit_code;
-    uint16_t rank; /* who ends */
+    uint16_t rank; /* the rank that ends */
     char why[252];
 };
-struct greeting {  /* rank 0 speaks first: whoever meets another program says nothing to it */
-    char magic[8]; /* one of rank 0, another of the others: an echo is nobody of ours */
+struct greeting {  /* rank 0 sends first: another program at the port receives nothing */
+    char magic[8]; /* differs for rank 0 and the others: an echoed greeting is not accepted */
     struct digest job;
-    uint32_t number; /* rank 0: of ranks; the others: which one */
+    uint32_t number; /* from rank 0: number of ranks; from the others: their rank */
 };
-struct knock { /* somebody at rank 0's port */
-    int fd;    /* -1: free */
+struct pending { /* connection to rank 0's port that has not sent its greeting */
+    int fd;      /* -1: free */
     int64_t until_ms;
-    struct greeting said;
-    size_t have; /* bytes of said */
+    struct greeting greeting;
+    size_t have; /* bytes of greeting */
 };
-struct line {
+struct peer {
     int fd; /* -1: closed */
-    int64_t heard_ms;
+    int64_t last_heard_ms;
     struct frame in;
     size_t have; /* bytes of in */
 };
 struct watch {
     int rank, size, timeout_s;
-    struct line *lines; /* rank 0: of each rank, [0] unused; the others: [0] */
+    struct peer *peers; /* rank 0: one for each rank, [0] unused; other ranks: [0] is rank 0 */
     struct pollfd *polled;
-    int wake[2];
+    int stop_pipe[2];
     pthread_t thread;
-    bool runs;
+    bool running;
 };
 
 static int64_t now_ms(void) /* for deadlines: nothing computed depends on it */
@@ -63,20 +63,19 @@ static int64_t now_ms(void) /* for deadlines: nothing computed depends on it */
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-static int line_count(const struct watch *w)
+static int peer_count(const struct watch *w)
 {
     return w->rank == 0 ? w->size : 1;
 }
 
-static void line_close(struct line *l)
+static void peer_close(struct peer *p)
 {
-    if (l->fd >= 0)
-        close(l->fd);
-    l->fd = -1;
+    if (p->fd >= 0)
+        close(p->fd);
+    p->fd = -1;
 }
 
-/* ---- meeting -----------------------------------------------------------------------------------
- */
+/* ---- rendezvous ---- */
 static bool wait_for(int fd, short what, int64_t until_ms)
 {
     struct pollfd p = {fd, what, 0};
@@ -100,13 +99,12 @@ static bool receive_all(int fd, void *to, size_t bytes, int64_t until_ms)
     return have == bytes;
 }
 
-static bool send_all(int fd, const void *from,
-                     size_t bytes) /* few: the socket's buffer holds them */
+static bool send_all(int fd, const void *from, size_t bytes) /* few: the socket buffer holds them */
 {
     return send(fd, from, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)bytes;
 }
 
-static const char of_lead[8] = "atoll-0", of_others[8] = "atoll-n";
+static const char magic_lead[8] = "atoll-0", magic_other[8] = "atoll-n";
 
 static struct greeting greeting_make(const char magic[8], const char *job, int number)
 {
@@ -130,9 +128,9 @@ static void set_option(int fd, int level, int name, int value)
 static void keep_alive(int fd)
 {
     set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, ASK_AFTER_S);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S);
     set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
-    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, SILENT_HOST_S - ASK_AFTER_S);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, SILENT_HOST_S - KEEPALIVE_IDLE_S);
     set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, SILENT_HOST_S * 1000);
 }
 
@@ -186,80 +184,81 @@ static void list_missing(const struct watch *w, char *out, size_t size)
 {
     int n = 0;
     for (int r = 1; r < w->size && n >= 0 && (size_t)n < size; r++)
-        if (w->lines[r].fd < 0)
+        if (w->peers[r].fd < 0)
             n += snprintf(out + n, size - (size_t)n, "%s%d", n ? ", " : "", r);
 }
 
-/* One of ours takes its place. */
-static enum err seat(struct watch *w, const struct knock *k)
+/* A peer with a valid greeting becomes the connection of its rank. */
+static enum err register_rank(struct watch *w, const struct pending *k)
 {
-    uint32_t rank = k->said.number;
+    uint32_t rank = k->greeting.number;
     bool known = rank > 0 && rank < (uint32_t)w->size;
-    if (!known || w->lines[rank].fd >= 0) {
+    if (!known || w->peers[rank].fd >= 0) {
         close(k->fd);
         return err_set(ERR_CONFIG, "%s is rank %u of %d: see how the launcher numbers them",
                        known ? "a second process" : "a process", rank, w->size);
     }
     keep_alive(k->fd);
-    w->lines[rank].fd = k->fd;
+    w->peers[rank].fd = k->fd;
     return ERR_OK;
 }
 
-/* A stranger, who may say nothing or a byte at a time, keeps nobody else waiting. */
-static enum err hear_knock(struct watch *w, struct knock *k, const struct greeting *ours)
+/* Never waits: an unknown peer that sends nothing, or a byte at a time, delays no other. */
+static enum err read_greeting(struct watch *w, struct pending *k, const struct greeting *ours)
 {
-    ssize_t n = recv(k->fd, (char *)&k->said + k->have, sizeof k->said - k->have, MSG_DONTWAIT);
+    ssize_t n =
+        recv(k->fd, (char *)&k->greeting + k->have, sizeof k->greeting - k->have, MSG_DONTWAIT);
     bool silent = n < 0 && (errno == EAGAIN || errno == EINTR);
     k->have += n > 0 ? (size_t)n : 0;
-    if ((n > 0 || silent) && k->have < sizeof k->said && now_ms() < k->until_ms)
+    if ((n > 0 || silent) && k->have < sizeof k->greeting && now_ms() < k->until_ms)
         return ERR_OK;
     enum err e = ERR_OK;
-    if (k->have == sizeof k->said && greeting_fits(&k->said, of_others, ours))
-        e = seat(w, k);
+    if (k->have == sizeof k->greeting && greeting_fits(&k->greeting, magic_other, ours))
+        e = register_rank(w, k);
     else
         close(k->fd);
     k->fd = -1;
     return e;
 }
 
-static void accept_knock(struct knock *k, int listener, const struct greeting *ours)
+static void accept_pending(struct pending *k, int listener, const struct greeting *ours)
 {
-    *k = (struct knock){.fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK),
-                        .until_ms = now_ms() + GREETING_MS};
+    *k = (struct pending){.fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK),
+                          .until_ms = now_ms() + GREETING_MS};
     if (k->fd >= 0 && !send_all(k->fd, ours, sizeof *ours)) {
         close(k->fd);
         k->fd = -1;
     }
 }
 
-/* What happens at the port until something has, or RETRY_MS are over. */
-static enum err at_the_door(struct watch *w, int listener, struct knock knock[KNOCKS_MAX],
-                            const struct greeting *ours)
+/* Waits at most RETRY_MS for connections and greetings, and handles them. */
+static enum err poll_listener(struct watch *w, int listener, struct pending pending[PENDING_MAX],
+                              const struct greeting *ours)
 {
-    struct pollfd p[KNOCKS_MAX + 1];
-    struct knock *free_one = NULL;
-    for (int i = 0; i < KNOCKS_MAX; i++) {
-        p[i] = (struct pollfd){knock[i].fd, POLLIN, 0}; /* poll ignores -1 */
-        if (knock[i].fd < 0)
-            free_one = &knock[i];
+    struct pollfd p[PENDING_MAX + 1];
+    struct pending *unused = NULL;
+    for (int i = 0; i < PENDING_MAX; i++) {
+        p[i] = (struct pollfd){pending[i].fd, POLLIN, 0}; /* poll ignores -1 */
+        if (pending[i].fd < 0)
+            unused = &pending[i];
     }
-    p[KNOCKS_MAX] = (struct pollfd){free_one ? listener : -1, POLLIN, 0};
-    if (poll(p, KNOCKS_MAX + 1, RETRY_MS) < 0)
+    p[PENDING_MAX] = (struct pollfd){unused ? listener : -1, POLLIN, 0};
+    if (poll(p, PENDING_MAX + 1, RETRY_MS) < 0)
         return ERR_OK; /* a signal */
-    for (int i = 0; i < KNOCKS_MAX; i++)
-        if (knock[i].fd >= 0)
-            TRY(hear_knock(w, &knock[i], ours));
-    if (p[KNOCKS_MAX].revents)
-        accept_knock(free_one, listener, ours);
+    for (int i = 0; i < PENDING_MAX; i++)
+        if (pending[i].fd >= 0)
+            TRY(read_greeting(w, &pending[i], ours));
+    if (p[PENDING_MAX].revents)
+        accept_pending(unused, listener, ours);
     return ERR_OK;
 }
 
-static enum err left_early(const struct watch *w)
+static enum err check_connected(const struct watch *w)
 {
     char byte;
     for (int r = 1; r < w->size; r++) {
         ssize_t n =
-            w->lines[r].fd < 0 ? 1 : recv(w->lines[r].fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+            w->peers[r].fd < 0 ? 1 : recv(w->peers[r].fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
         if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
             return err_set(ERR_LINK, "rank %d of %d ended while the others were still coming", r,
                            w->size);
@@ -267,37 +266,38 @@ static enum err left_early(const struct watch *w)
     return ERR_OK;
 }
 
-static enum err all_come(struct watch *w, const struct watch_options *o,
-                         struct knock knock[KNOCKS_MAX])
+static enum err accept_ranks(struct watch *w, const struct watch_options *o,
+                             struct pending pending[PENDING_MAX])
 {
-    const struct greeting ours = greeting_make(of_lead, o->job, w->size);
+    const struct greeting ours = greeting_make(magic_lead, o->job, w->size);
     int64_t until = now_ms() + (int64_t)o->timeout_s * 1000;
-    for (int come = 0; come < w->size - 1;) {
+    for (int connected = 0; connected < w->size - 1;) {
         char missing[80] = "";
-        TRY(at_the_door(w, o->listener, knock, &ours));
-        TRY(left_early(w));
-        come = 0;
+        TRY(poll_listener(w, o->listener, pending, &ours));
+        TRY(check_connected(w));
+        connected = 0;
         for (int r = 1; r < w->size; r++)
-            come += w->lines[r].fd >= 0;
+            connected += w->peers[r].fd >= 0;
         list_missing(w, missing, sizeof missing);
-        if (come < w->size - 1 && now_ms() > until)
+        if (connected < w->size - 1 && now_ms() > until)
             return err_set(ERR_LINK, "%d of %d ranks did not come to %s:%d within %d s: %s",
-                           w->size - 1 - come, w->size, o->host, o->port, o->timeout_s, missing);
+                           w->size - 1 - connected, w->size, o->host, o->port, o->timeout_s,
+                           missing);
     }
     return ERR_OK;
 }
 
-static enum err gather_ranks(struct watch *w, const struct watch_options *o)
+static enum err rendezvous_lead(struct watch *w, const struct watch_options *o)
 {
-    struct knock knock[KNOCKS_MAX];
-    for (int i = 0; i < KNOCKS_MAX; i++)
-        knock[i].fd = -1;
-    enum err e = all_come(w, o, knock);
-    for (int i = 0; i < KNOCKS_MAX; i++)
-        if (knock[i].fd >= 0)
-            close(knock[i].fd);
+    struct pending pending[PENDING_MAX];
+    for (int i = 0; i < PENDING_MAX; i++)
+        pending[i].fd = -1;
+    enum err e = accept_ranks(w, o, pending);
+    for (int i = 0; i < PENDING_MAX; i++)
+        if (pending[i].fd >= 0)
+            close(pending[i].fd);
     for (int r = 1; r < w->size && e == ERR_OK; r++)
-        if (!send_all(w->lines[r].fd, o->shared, o->shared_bytes))
+        if (!send_all(w->peers[r].fd, o->shared, o->shared_bytes))
             e = err_set(ERR_LINK, "rank %d of %d is gone already", r, w->size);
     return e;
 }
@@ -319,14 +319,14 @@ static int connect_to(const struct addrinfo *a)
     return -1;
 }
 
-/* Rank 0 at the other end, or not yet: -1. */
-static int meet(const struct addrinfo *found, const struct greeting *ours)
+/* A connection to rank 0; -1: not yet. */
+static int connect_lead(const struct addrinfo *found, const struct greeting *ours)
 {
     struct greeting theirs;
     for (const struct addrinfo *a = found; a; a = a->ai_next) {
         int fd = connect_to(a);
         if (fd >= 0 && receive_all(fd, &theirs, sizeof theirs, now_ms() + GREETING_MS) &&
-            greeting_fits(&theirs, of_lead, ours) && send_all(fd, ours, sizeof *ours))
+            greeting_fits(&theirs, magic_lead, ours) && send_all(fd, ours, sizeof *ours))
             return fd;
         if (fd >= 0)
             close(fd);
@@ -334,170 +334,168 @@ static int meet(const struct addrinfo *found, const struct greeting *ours)
     return -1;
 }
 
-static enum err come(struct watch *w, const struct watch_options *o)
+static enum err rendezvous_other(struct watch *w, const struct watch_options *o)
 {
-    const struct greeting ours = greeting_make(of_others, o->job, o->rank);
+    const struct greeting ours = greeting_make(magic_other, o->job, o->rank);
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     int64_t until = now_ms() + (int64_t)o->timeout_s * 1000;
     const char *why = "nobody of this job answers";
     char port[8];
     snprintf(port, sizeof port, "%d", o->port);
-    while (w->lines[0].fd < 0) {
+    while (w->peers[0].fd < 0) {
         struct addrinfo *found = NULL;
         int e = getaddrinfo(o->host, port, &hints, &found);
         why = e ? gai_strerror(e) : "nobody of this job answers";
-        if (e) /* a container that does not know its own name */
+        if (e) /* in a container whose own name does not resolve */
             e = getaddrinfo("127.0.0.1", port, &hints, &found);
-        w->lines[0].fd = e ? -1 : meet(found, &ours);
+        w->peers[0].fd = e ? -1 : connect_lead(found, &ours);
         if (found)
             freeaddrinfo(found);
-        if (w->lines[0].fd < 0 && now_ms() > until)
+        if (w->peers[0].fd < 0 && now_ms() > until)
             return err_set(ERR_LINK, "rank %d of %d did not find rank 0 at %s:%d within %d s: %s",
                            o->rank, o->size, o->host, o->port, o->timeout_s, why);
-        if (w->lines[0].fd < 0)
+        if (w->peers[0].fd < 0)
             usleep(RETRY_MS * 1000);
     }
-    keep_alive(w->lines[0].fd);
-    if (!receive_all(w->lines[0].fd, o->shared, o->shared_bytes, until + GREETING_MS))
+    keep_alive(w->peers[0].fd);
+    if (!receive_all(w->peers[0].fd, o->shared, o->shared_bytes, until + GREETING_MS))
         return err_set(ERR_LINK, "rank %d of %d: rank 0 gave up waiting for the others, or is gone",
                        o->rank, o->size);
     return ERR_OK;
 }
 
-/* ---- watching ----------------------------------------------------------------------------------
- */
-static void tell(const struct watch *w, const struct frame *f)
+/* ---- watching ---- */
+static void send_frame(const struct watch *w, const struct frame *f)
 {
-    for (int i = 0; i < line_count(w); i++)
-        if (w->lines[i].fd >= 0)
-            (void)send_all(w->lines[i].fd, f, sizeof *f);
+    for (int i = 0; i < peer_count(w); i++)
+        if (w->peers[i].fd >= 0)
+            (void)send_all(w->peers[i].fd, f, sizeof *f);
 }
 
-/* State is on disk at every moment, so ending here and now loses nothing; the main thread may be in
- * a call of CUDA that never returns. */
-static void end(struct watch *w, const struct frame *f)
+/* Ends at once: durable state is always consistent, and the main thread may be in a CUDA call that
+ * never returns. */
+static void end_process(struct watch *w, const struct frame *f)
 {
     char quoted[600];
     log_event(LOG_ERROR, "rank_lost", "rank=%u ranks=%d reason=%s", f->rank, w->size,
               log_quote(quoted, sizeof quoted, f->why));
     if (w->rank == 0)
-        tell(w, f);
+        send_frame(w, f);
     _exit(f->exit_code);
 }
 
-static void gone(struct watch *w, int line, const char *how)
+static void rank_lost(struct watch *w, int peer, const char *how)
 {
     struct frame f = {
-        .kind = KIND_END, .exit_code = (uint8_t)err_exit_code(ERR_LINK), .rank = (uint16_t)line};
+        .kind = KIND_END, .exit_code = (uint8_t)err_exit_code(ERR_LINK), .rank = (uint16_t)peer};
     snprintf(f.why, sizeof f.why,
              "rank %d of %d %s; this site's job ends and may be started again: it goes on from its "
              "last checkpoint",
-             line, w->size, how);
-    end(w, &f);
+             peer, w->size, how);
+    end_process(w, &f);
 }
 
-static void take(struct watch *w, int line)
+static void handle_frame(struct watch *w, int peer)
 {
-    struct line *l = &w->lines[line];
-    if (l->in.kind == KIND_END) {
-        l->in.why[sizeof l->in.why - 1] = 0;
-        end(w, &l->in);
+    struct peer *p = &w->peers[peer];
+    if (p->in.kind == KIND_END) {
+        p->in.why[sizeof p->in.why - 1] = 0;
+        end_process(w, &p->in);
     }
-    if (l->in.kind == KIND_BYE)
-        line_close(l);
+    if (p->in.kind == KIND_BYE)
+        peer_close(p);
 }
 
-static void hear(struct watch *w, int line)
+static void read_frames(struct watch *w, int peer)
 {
-    struct line *l = &w->lines[line];
-    ssize_t n = recv(l->fd, (char *)&l->in + l->have, sizeof l->in - l->have, MSG_DONTWAIT);
+    struct peer *p = &w->peers[peer];
+    ssize_t n = recv(p->fd, (char *)&p->in + p->have, sizeof p->in - p->have, MSG_DONTWAIT);
     if (n == 0)
-        gone(w, line, "ended without a word: killed, or its log says why");
+        rank_lost(w, peer, "ended without a word: killed, or its log says why");
     if (n < 0 && errno != EAGAIN && errno != EINTR)
-        gone(w, line,
-             errno == ETIMEDOUT ? "does not answer: its host or the network is down"
-                                : "ended without a word: killed, or its log says why");
+        rank_lost(w, peer,
+                  errno == ETIMEDOUT ? "does not answer: its host or the network is down"
+                                     : "ended without a word: killed, or its log says why");
     if (n > 0) {
-        l->heard_ms = now_ms();
-        l->have = (l->have + (size_t)n) % sizeof l->in;
-        if (l->have == 0)
-            take(w, line);
+        p->last_heard_ms = now_ms();
+        p->have = (p->have + (size_t)n) % sizeof p->in;
+        if (p->have == 0)
+            handle_frame(w, peer);
     }
 }
 
-static void heard_now(struct watch *w)
+static void reset_silence(struct watch *w)
 {
-    for (int i = 0; i < line_count(w); i++)
-        w->lines[i].heard_ms = now_ms();
+    for (int i = 0; i < peer_count(w); i++)
+        w->peers[i].last_heard_ms = now_ms();
 }
 
 static void check_silence(struct watch *w)
 {
     int64_t now = now_ms();
-    for (int i = 0; i < line_count(w); i++)
-        if (w->lines[i].fd >= 0 && now - w->lines[i].heard_ms > (int64_t)w->timeout_s * 1000)
-            gone(w, i, "has been silent for too long: stopped, or its host is frozen");
+    for (int i = 0; i < peer_count(w); i++)
+        if (w->peers[i].fd >= 0 && now - w->peers[i].last_heard_ms > (int64_t)w->timeout_s * 1000)
+            rank_lost(w, i, "has been silent for too long: stopped, or its host is frozen");
 }
 
-static void *run(void *self)
+static void *watch_thread(void *self)
 {
     struct watch *w = self;
-    const struct frame beat = {.kind = KIND_BEAT};
-    int n = line_count(w), every_ms = w->timeout_s * 1000 / BEATS;
+    const struct frame heartbeat = {.kind = KIND_HEARTBEAT};
+    int n = peer_count(w), every_ms = w->timeout_s * 1000 / HEARTBEATS;
     int64_t due = now_ms();
-    heard_now(w);
+    reset_silence(w);
     for (;;) {
         for (int i = 0; i < n; i++)
-            w->polled[i] = (struct pollfd){w->lines[i].fd, POLLIN, 0}; /* poll ignores -1 */
-        w->polled[n] = (struct pollfd){w->wake[0], POLLIN, 0};
+            w->polled[i] = (struct pollfd){w->peers[i].fd, POLLIN, 0}; /* poll ignores -1 */
+        w->polled[n] = (struct pollfd){w->stop_pipe[0], POLLIN, 0};
         int64_t left = due - now_ms();
         (void)poll(w->polled, (nfds_t)n + 1, left > 0 ? (int)left : 0);
         if (w->polled[n].revents)
             return NULL;
         for (int i = 0; i < n; i++)
             if (w->polled[i].revents)
-                hear(w, i);
+                read_frames(w, i);
         if (now_ms() >= due) {
-            if (now_ms() > due + every_ms) /* this process itself was stopped, others perhaps too:
-                                              a suspended job goes on when it is resumed */
-                heard_now(w);
+            if (now_ms() > due + every_ms) /* this process was stopped, others perhaps too:
+                                              a suspended job continues when resumed */
+                reset_silence(w);
             check_silence(w);
-            tell(w, &beat);
+            send_frame(w, &heartbeat);
             due = now_ms() + every_ms;
         }
     }
 }
 
-/* ---- open and close ----------------------------------------------------------------------------
- */
-static enum err start(struct watch *w)
+/* ---- open and close ---- */
+static enum err start_thread(struct watch *w)
 {
     sigset_t all, before;
-    if (pipe2(w->wake, O_CLOEXEC))
+    if (pipe2(w->stop_pipe, O_CLOEXEC))
         return err_set(ERR_INTERNAL, "pipe: %s", strerror(errno));
-    sigfillset(&all); /* signals are the main thread's */
+    sigfillset(&all); /* the main thread handles signals */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    w->runs = pthread_create(&w->thread, NULL, run, w) == 0;
+    w->running = pthread_create(&w->thread, NULL, watch_thread, w) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return w->runs ? ERR_OK : err_set(ERR_MEMORY, "no thread that watches the other ranks");
+    return w->running ? ERR_OK : err_set(ERR_MEMORY, "no thread that watches the other ranks");
 }
 
-static void stop(struct watch *w)
+static void stop_thread(struct watch *w)
 {
-    if (w->runs && write(w->wake[1], "", 1) == 1)
+    if (w->running && write(w->stop_pipe[1], "", 1) == 1)
         pthread_join(w->thread, NULL);
-    w->runs = false;
+    w->running = false;
 }
 
 static void release(struct watch *w)
 {
-    stop(w);
-    for (int i = 0; w->lines && i < line_count(w); i++)
-        line_close(&w->lines[i]);
+    stop_thread(w);
+    for (int i = 0; w->peers && i < peer_count(w); i++)
+        peer_close(&w->peers[i]);
     for (int i = 0; i < 2; i++)
-        if (w->wake[i] >= 0)
-            close(w->wake[i]);
-    free(w->lines);
+        if (w->stop_pipe[i] >= 0)
+            close(w->stop_pipe[i]);
+    free(w->peers);
     free(w->polled);
     free(w);
 }
@@ -509,20 +507,20 @@ enum err watch_open(struct watch **w, const struct watch_options *o)
     *w = NULL;
     if (n) {
         *n = (struct watch){
-            .rank = o->rank, .size = o->size, .timeout_s = o->timeout_s, .wake = {-1, -1}};
-        n->lines = calloc((size_t)line_count(n), sizeof *n->lines);
-        n->polled = calloc((size_t)line_count(n) + 1, sizeof *n->polled);
+            .rank = o->rank, .size = o->size, .timeout_s = o->timeout_s, .stop_pipe = {-1, -1}};
+        n->peers = calloc((size_t)peer_count(n), sizeof *n->peers);
+        n->polled = calloc((size_t)peer_count(n) + 1, sizeof *n->polled);
     }
-    if (n && n->lines && n->polled) {
-        for (int i = 0; i < line_count(n); i++)
-            n->lines[i].fd = -1;
-        e = o->rank == 0 ? gather_ranks(n, o) : come(n, o);
+    if (n && n->peers && n->polled) {
+        for (int i = 0; i < peer_count(n); i++)
+            n->peers[i].fd = -1;
+        e = o->rank == 0 ? rendezvous_lead(n, o) : rendezvous_other(n, o);
     } else
         err_set(e, "no memory to watch the other ranks");
     if (o->rank == 0)
         close(o->listener);
     if (e == ERR_OK)
-        e = start(n);
+        e = start_thread(n);
     if (e == ERR_OK)
         *w = n;
     else if (n)
@@ -530,19 +528,20 @@ enum err watch_open(struct watch **w, const struct watch_options *o)
     return e;
 }
 
-/* A socket closed with something unread would take back what was just sent. */
-static void say_and_leave(struct watch *w, const struct frame *f)
+/* Reads until the peers close: closing a socket with unread data resets the connection and discards
+ * what was just sent. */
+static void close_with(struct watch *w, const struct frame *f)
 {
     int64_t until = now_ms() + DRAIN_MS;
-    stop(w);
-    tell(w, f);
-    for (int i = 0; i < line_count(w); i++)
-        if (w->lines[i].fd >= 0)
-            shutdown(w->lines[i].fd, SHUT_WR);
-    for (int i = 0; i < line_count(w); i++) {
+    stop_thread(w);
+    send_frame(w, f);
+    for (int i = 0; i < peer_count(w); i++)
+        if (w->peers[i].fd >= 0)
+            shutdown(w->peers[i].fd, SHUT_WR);
+    for (int i = 0; i < peer_count(w); i++) {
         char rest[512];
-        while (w->lines[i].fd >= 0 && wait_for(w->lines[i].fd, POLLIN, until) &&
-               recv(w->lines[i].fd, rest, sizeof rest, MSG_DONTWAIT) > 0)
+        while (w->peers[i].fd >= 0 && wait_for(w->peers[i].fd, POLLIN, until) &&
+               recv(w->peers[i].fd, rest, sizeof rest, MSG_DONTWAIT) > 0)
             ;
     }
     release(w);
@@ -551,7 +550,7 @@ static void say_and_leave(struct watch *w, const struct frame *f)
 void watch_close(struct watch *w)
 {
     if (w)
-        say_and_leave(w, &(struct frame){.kind = KIND_BYE});
+        close_with(w, &(struct frame){.kind = KIND_BYE});
 }
 
 void watch_abort(struct watch *w, int exit_code, const char *why)
@@ -560,5 +559,5 @@ void watch_abort(struct watch *w, int exit_code, const char *why)
         return;
     struct frame f = {.kind = KIND_END, .exit_code = (uint8_t)exit_code, .rank = (uint16_t)w->rank};
     snprintf(f.why, sizeof f.why, "%s", why);
-    say_and_leave(w, &f);
+    close_with(w, &f);
 }

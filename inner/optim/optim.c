@@ -261,7 +261,7 @@ static enum err clip(struct optim *o, struct model *m)
                                .targets = stats + STEP_TARGETS,
                                .max_norm = (float)o->settings->train_clip};
     d->ops->sumsq(d, stats + STEP_SQUARE, model_grads(m) + o->begin, o->end - o->begin);
-    TRY(o->coll->ops->sum(o->coll, stats, o->offsets ? STEP_STATS : STEP_SQUARE));
+    TRY(o->coll->ops->all_reduce(o->coll, stats, o->offsets ? STEP_STATS : STEP_SQUARE));
     d->ops->clip_scale(d, o->gscale, &a);
     return ERR_OK;
 }
@@ -282,7 +282,7 @@ enum err optim_reduce(struct optim *o, enum opt_reduce rule, const struct dev_op
     if (o->offsets)
         d->ops->zero(d, sums, count * sizeof *sums);
     d->ops->range_reduce(d, rule, a);
-    return o->offsets ? o->coll->ops->sum(o->coll, sums, count) : ERR_OK;
+    return o->offsets ? o->coll->ops->all_reduce(o->coll, sums, count) : ERR_OK;
 }
 
 enum err optim_update(struct optim *o, enum opt_update rule, const struct dev_optim *a)
@@ -298,7 +298,7 @@ enum err optim_step(struct optim *o, struct model *m, int64_t step)
     TRY(o->method->step(o, &a));
     model_set_step(m, step + 1);
     if (o->offsets)
-        TRY(o->coll->ops->gather(o->coll, model_params(m), o->offsets));
+        TRY(o->coll->ops->all_gather(o->coll, model_params(m), o->offsets));
     if (o->offsets || model_rounds_stochastically(m)) /* else the update has written the copy */
         model_params_changed(m);
     return ERR_OK;

@@ -1,8 +1,8 @@
 #ifndef SAMPLE_H
 #define SAMPLE_H
-/* Text from a model: one id at a time, drawn from the model's distribution over the last context of
+/* Text from a model: one id at a time, drawn from the model's distribution given the last `context`
  * ids. The n-th draw is a function of (seed, n), so the same prompt and seed give the same text.
- * There is no cache of keys and values: each id costs a forward pass over the context.
+ * There is no key-value cache: each id costs a forward pass over the context.
  */
 #include "inner/model/model.h"
 
@@ -15,8 +15,8 @@ struct sample {
     struct model *model;
     struct sample_options o;
     size_t context, vocab;
-    struct batch batch; /* the text as sequence 0, filled up by a second one: few shapes, so few
-                           products to make ready */
+    struct batch
+        batch; /* the text as sequence 0, then padding sequences: few shapes, so few GEMM plans */
     float *logits;
     int64_t *order; /* (vocab) scratch */
 };

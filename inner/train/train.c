@@ -4,8 +4,8 @@
 #include <string.h>
 #include "inner/train/evaluate.h"
 
-/* Of one step, on the device. */
-enum mark { MARK_BEGIN, MARK_BACKWARD, MARK_REDUCED, MARK_UPDATE, MARK_END, MARKS };
+/* Device events of one step. */
+enum step_event { EVENT_BEGIN, EVENT_BACKWARD, EVENT_REDUCED, EVENT_UPDATE, EVENT_END, EVENTS };
 
 /* ---- open ---- */
 size_t train_micro_batch_tokens(const struct settings *s, int ranks)
@@ -80,17 +80,17 @@ static enum err open_parts(struct train *t, struct arena *perm)
     TRY(dev_alloc(t->dev, &t->reduce_memory, t->memory.grad_reduce));
     TRY(t->dev->ops->host_alloc(t->dev, (void **)&t->flags, 2 * sizeof *t->flags));
     TRY(t->dev->ops->host_alloc(t->dev, (void **)&t->stats, STEP_STATS * sizeof *t->stats));
-    t->marks = dev_marks(t->dev, 2 * MARKS);
+    t->events = dev_marks(t->dev, 2 * EVENTS);
     t->ahead = !t->dev->host_memory;
     TRY(tune_profile_open(t, perm));
-    t->reduce = (struct reduce){.coll = t->coll,
-                                .dev = t->dev,
-                                .reducer = reducer_of(s),
-                                .memory = t->reduce_memory,
-                                .grads = model_grads(t->model),
-                                .elements = t->table.elements,
-                                .bucket = bucket_elements(s),
-                                .offsets = t->optim.offsets};
+    t->reduce = (struct grad_reduce){.coll = t->coll,
+                                     .dev = t->dev,
+                                     .reducer = reducer_of(s),
+                                     .memory = t->reduce_memory,
+                                     .grads = model_grads(t->model),
+                                     .elements = t->table.elements,
+                                     .bucket = bucket_elements(s),
+                                     .offsets = t->optim.offsets};
     struct config_table pinned = keys_inner((struct settings *)(uintptr_t)s);
     return config_canonical(&pinned, 1, perm, &t->pinned);
 }
@@ -127,10 +127,10 @@ void train_close(struct train *t)
 }
 
 /* ---- evaluation ---- */
-/* The first windows of the held-out text, cut among the ranks. */
+/* The first windows of the held-out text, divided among the ranks. */
 enum err train_evaluate(struct train *t, double *loss, size_t *tokens)
 {
-    struct evaluate_sums mine;
+    struct evaluate_sums own;
     *loss = 0;
     *tokens = 0;
     if (!t->held_out.windows)
@@ -138,15 +138,15 @@ enum err train_evaluate(struct train *t, double *loss, size_t *tokens)
     uint64_t windows = evaluate_count(&t->held_out, t->settings->train_eval_tokens);
     uint64_t rank = (uint64_t)t->coll->rank, size = (uint64_t)t->coll->size;
     TRY(evaluate_windows(t->model, &t->held_out, &t->batch, windows * rank / size,
-                         windows * (rank + 1) / size, &mine));
-    double sums[2] = {mine.loss, mine.count};
-    TRY(t->coll->ops->sum_host(t->coll, sums, 2));
+                         windows * (rank + 1) / size, &own));
+    double sums[2] = {own.loss, own.count};
+    TRY(t->coll->ops->all_reduce_host(t->coll, sums, 2));
     *loss = sums[0] / sums[1];
     *tokens = (size_t)sums[1];
     return ERR_OK;
 }
 
-static enum err show_eval(struct train *t, const struct train_hook *hook)
+static enum err evaluate(struct train *t, const struct train_hook *hook)
 {
     struct train_eval e = {.step = t->step};
     if (!hook || !t->held_out.windows)
@@ -156,77 +156,78 @@ static enum err show_eval(struct train *t, const struct train_hook *hook)
 }
 
 /* ---- one step ---- */
-/* `steps` finished: which of the two sets of marks is the turn of the step behind. */
-static unsigned mark_of(const struct train *t, int64_t steps, enum mark m)
+/* Two sets of events, used alternately: that of the step after `steps` finished ones. */
+static unsigned event_of(const struct train *t, int64_t steps, enum step_event e)
 {
-    return t->marks + (unsigned)(steps % 2) * MARKS + m;
+    return t->events + (unsigned)(steps % 2) * EVENTS + e;
 }
 
-static void mark(struct train *t, enum mark m)
+static void record(struct train *t, enum step_event e)
 {
-    t->dev->ops->mark(t->dev, mark_of(t, t->step, m));
+    t->dev->ops->mark(t->dev, event_of(t, t->step, e));
 }
 
-/* Gradients of this rank's share into the model's slab: sums over targets, micro-batches and then
- * ranks, not divided before optim_step; the losses into the statistics. During the last
- * micro-batch's backward what is final is already summed over the ranks (docs/methods.md 3.3). */
+/* Accumulates the gradients of this rank's share in the model's slab, and the losses in the
+ * statistics: sums over targets, micro-batches and then ranks, divided in optim_step only. The
+ * backward of the last micro-batch overlaps with the all-reduce of gradients that are final
+ * (docs/methods.md 3.3). */
 static enum err accumulate(struct train *t, size_t *targets)
 {
     size_t sequences = t->loader.rank_sequences;
-    const struct model_grad_hook last = {&t->reduce, reduce_ready};
-    reduce_begin(&t->reduce);
+    const struct model_grad_hook hook = {&t->reduce, grad_reduce_ready};
+    grad_reduce_begin(&t->reduce);
     for (size_t at = 0; at < sequences; at += t->micro_sequences) {
         size_t left = sequences - at, count = left < t->micro_sequences ? left : t->micro_sequences;
-        bool told = left == count && t->coll->size > 1;
+        bool last_micro = left == count && t->coll->size > 1;
         objective_step(&t->loader, (uint64_t)t->step, at, count, &t->batch);
         profile_record(t->tune.profile, PROFILE_GAP);
-        TRY(model_accumulate(t->model, &t->batch, 1, told ? &last : NULL,
+        TRY(model_accumulate(t->model, &t->batch, 1, last_micro ? &hook : NULL,
                              t->optim.stats + STEP_LOSS));
         *targets += batch_targets(&t->batch);
     }
     return ERR_OK;
 }
 
-/* Forward, backward and the sums over the ranks of step t->step + 1. */
+/* Forward, backward and all-reduce of step t->step + 1. */
 static enum err step_begin(struct train *t, size_t *targets)
 {
     TRY(tune_profile_step(t, false));
-    mark(t, MARK_BEGIN);
+    record(t, EVENT_BEGIN);
     model_grads_zero(t->model);
     t->dev->ops->zero(t->dev, t->optim.stats, STEP_STATS * sizeof *t->optim.stats);
     profile_record(t->tune.profile, PROFILE_UPLOAD);
     TRY(accumulate(t, targets));
-    mark(t, MARK_BACKWARD);
-    TRY(reduce_finish(&t->reduce));
+    record(t, EVENT_BACKWARD);
+    TRY(grad_reduce_wait(&t->reduce));
     profile_record(t->tune.profile, PROFILE_REDUCE);
-    mark(t, MARK_REDUCED);
+    record(t, EVENT_REDUCED);
     return ERR_OK;
 }
 
-/* The update. The ranks agree on losses, targets and stopping in the statistics: one that skips a
- * collective would hang the others. */
+/* The update. Losses, targets and stop requests are summed over the ranks in the statistics, so
+ * that all ranks decide alike: a rank that skips a collective would hang the others. */
 static enum err step_end(struct train *t, const struct train_hook *hook, size_t targets)
 {
     const struct dev_ops *ops = t->dev->ops;
     if (hook)
         TRY(hook->update(hook->self, t));
     profile_record(t->tune.profile, PROFILE_GAP);
-    mark(t, MARK_UPDATE);
+    record(t, EVENT_UPDATE);
     t->flags[0] = (double)targets;
     t->flags[1] = t->stop && *t->stop;
     ops->copy_async(t->dev, t->optim.stats + STEP_TARGETS, t->flags, 2 * sizeof *t->flags);
     TRY(optim_step(&t->optim, t->model, t->step));
     ops->copy_async(t->dev, t->stats, t->optim.stats, STEP_STATS * sizeof *t->stats);
     profile_record(t->tune.profile, PROFILE_UPDATE);
-    mark(t, MARK_END);
-    TRY(t->coll->ops->mark(t->coll));
+    record(t, EVENT_END);
+    TRY(t->coll->ops->event_record(t->coll));
     t->step++;
     t->tokens += (uint64_t)t->settings->train_batch_tokens;
     t->pending = true;
     return ERR_OK;
 }
 
-/* The device has not taken the step. */
+/* The device has skipped the update. */
 static enum err diverged(struct train *t, const char *what)
 {
     enum err e =
@@ -236,16 +237,17 @@ static enum err diverged(struct train *t, const char *what)
     return e;
 }
 
-static double between(const struct train *t, enum mark from, enum mark to)
+static double between(const struct train *t, enum step_event from, enum step_event to)
 {
-    return t->dev->ops->seconds(t->dev, mark_of(t, t->step - 1, from), mark_of(t, t->step - 1, to));
+    return t->dev->ops->seconds(t->dev, event_of(t, t->step - 1, from),
+                                event_of(t, t->step - 1, to));
 }
 
-/* The statistics of the last step; waits for it. */
+/* Waits for the last step and reads its statistics. */
 static enum err read_step_stats(struct train *t, struct train_report *r, bool *stop)
 {
-    TRY(t->coll->ops->wait(t->coll));
-    TRY(t->dev->ops->wait(t->dev, mark_of(t, t->step - 1, MARK_END)));
+    TRY(t->coll->ops->event_wait(t->coll));
+    TRY(t->dev->ops->wait(t->dev, event_of(t, t->step - 1, EVENT_END)));
     double targets = t->stats[STEP_TARGETS], norm = sqrt(t->stats[STEP_SQUARE]) / targets;
     t->pending = false;
     if (!isfinite(t->stats[STEP_LOSS]))
@@ -257,10 +259,10 @@ static enum err read_step_stats(struct train *t, struct train_report *r, bool *s
                                .loss = t->stats[STEP_LOSS] / targets,
                                .norm = (float)norm,
                                .lr = (float)optim_lr(t->settings, t->step - 1),
-                               .compute_seconds = between(t, MARK_BEGIN, MARK_BACKWARD),
-                               .exposed_seconds = between(t, MARK_BACKWARD, MARK_REDUCED),
+                               .compute_seconds = between(t, EVENT_BEGIN, EVENT_BACKWARD),
+                               .exposed_seconds = between(t, EVENT_BACKWARD, EVENT_REDUCED),
                                .tokens = t->tokens};
-    r->step_seconds = between(t, MARK_BEGIN, MARK_REDUCED) + between(t, MARK_UPDATE, MARK_END);
+    r->step_seconds = between(t, EVENT_BEGIN, EVENT_REDUCED) + between(t, EVENT_UPDATE, EVENT_END);
     r->tokens_per_second = (double)t->settings->train_batch_tokens / r->step_seconds;
     *stop = t->stats[STEP_STOP] > 0;
     return ERR_OK;
@@ -289,7 +291,7 @@ static enum err after_step(struct train *t, const struct train_hook *hook,
     if (hook)
         TRY(hook->step(hook->self, t, r));
     if (!last && !stop && due(t->step, s->train_eval_every))
-        TRY(show_eval(t, hook));
+        TRY(evaluate(t, hook));
     if (last || stop || due(t->step, s->train_checkpoint_every))
         TRY(save(t, hook));
     if (stop && !last)
@@ -298,17 +300,17 @@ static enum err after_step(struct train *t, const struct train_hook *hook,
     return ERR_OK;
 }
 
-/* Must the last step be known before the next one begins? The same answer on every rank. */
-static bool waits(struct train *t, const struct train_hook *hook)
+/* Whether the result of the last step is needed before the next begins. Equal on all ranks. */
+static bool must_wait(struct train *t, const struct train_hook *hook)
 {
     const struct settings *s = t->settings;
     return !t->ahead || t->step == s->train_steps || due(t->step, s->train_eval_every) ||
            due(t->step, s->train_checkpoint_every) || (hook && hook->due(hook->self, t));
 }
 
-/* Everything that follows from the last step. Where that was not waited for, the next one's
- * gradients are under way, and given up when it was the last. */
-static enum err settle(struct train *t, const struct train_hook *hook)
+/* Reports, evaluates and stores the last step. If the host ran ahead, the gradients of the next
+ * step are being computed; after an error or a stop they are discarded. */
+static enum err finish_step(struct train *t, const struct train_hook *hook)
 {
     struct train_report r;
     bool stop = false;
@@ -323,9 +325,9 @@ static enum err step(struct train *t, const struct train_hook *hook)
 {
     size_t targets = 0;
     TRY(step_begin(t, &targets));
-    TRY(settle(t, hook));
+    TRY(finish_step(t, hook));
     TRY(step_end(t, hook, targets));
-    return waits(t, hook) ? settle(t, hook) : ERR_OK;
+    return must_wait(t, hook) ? finish_step(t, hook) : ERR_OK;
 }
 
 static enum err run(struct train *t, const struct train_hook *hook)
@@ -334,11 +336,11 @@ static enum err run(struct train *t, const struct train_hook *hook)
     if (hook)
         TRY(hook->start(hook->self, t));
     if (t->step == 0)
-        TRY(show_eval(t, hook));
+        TRY(evaluate(t, hook));
     while (t->step < t->settings->train_steps)
         TRY(step(t, hook));
     TRY(tune_profile_step(t, true));
-    return show_eval(t, hook);
+    return evaluate(t, hook);
 }
 
 enum err train_run(struct train *t, const struct train_hook *hook)

@@ -1,4 +1,4 @@
-/* The start-up table: what this rank will hold, said before anything is taken. */
+/* The memory table of this rank, logged before anything is allocated. */
 #include "inner/train/train.h"
 #include <stdio.h>
 #include <string.h>
@@ -40,11 +40,11 @@ void train_memory_rows(const struct train_memory *m,
         {"parameters", "parameters (f32)", x->parameters},
         {"model_copy", "bf16 copy", x->params_bf16},
         {"gradients", "gradients", x->gradients},
-        {"grad_reduce", "gradients on their way", m->grad_reduce},
+        {"grad_reduce", "reduced gradients", m->grad_reduce},
         {"moments", "optimizer moments", m->moments},
         {"activations", "activations", x->activations},
         {"logits", "classifier chunk", x->workspace.logits},
-        {"products", "products' workspace", x->workspace.products},
+        {"gemm", "GEMM workspace", x->workspace.products},
         {"ops", "other ops", x->workspace.ops},
         {"code", "kernels (estimate)", x->workspace.code},
         {"collectives", "NCCL (estimate)", m->collectives},
@@ -84,9 +84,10 @@ size_t train_memory_left(void)
 }
 
 /* The largest micro-batch with which `s` fits, 0: none does. */
-static size_t fitting(const struct train *t, struct settings s, size_t most, size_t bytes)
+static size_t fitting_micro_batch(const struct train *t, struct settings s, size_t max_sequences,
+                                  size_t bytes)
 {
-    for (size_t n = most + 1; n-- > 1;) {
+    for (size_t n = max_sequences + 1; n-- > 1;) {
         s.train_micro_batch_tokens = (int64_t)n * s.train_sequence;
         struct train_memory m = train_plan(&s, &t->table, t->dev->model_type, t->coll->size);
         if (s.train_batch_tokens % s.train_micro_batch_tokens == 0 && m.total <= bytes)
@@ -100,7 +101,7 @@ struct advice {
     size_t length;
 };
 
-/* One more way out, if it is one. */
+/* Appends a suggestion; micro 0: it does not fit. */
 static void advise(struct advice *a, const char *words, size_t micro)
 {
     if (micro)
@@ -110,28 +111,28 @@ static void advise(struct advice *a, const char *words, size_t micro)
     ASSERT(a->length < sizeof a->text);
 }
 
-/* Settings that fit, from the cheapest on: smaller micro-batches cost nearly nothing, shared-out
- * moments a gather, recomputing a third of the time. */
+/* Settings that fit, cheapest first: smaller micro-batches cost nearly nothing, sharded moments an
+ * all_gather, recomputed activations a third of the time. */
 static void list_fitting(struct advice *a, const struct train *t, size_t bytes)
 {
     struct settings s = *t->settings;
     size_t now = train_micro_batch_tokens(&s, t->coll->size) / (size_t)s.train_sequence;
-    bool again = s.train_activation_checkpointing != TRAIN_CHECKPOINTING_BLOCK,
-         shared = t->coll->size > 1 && !s.train_zero_stage;
-    advise(a, "", fitting(t, s, now - 1, bytes));
-    s.train_zero_stage = shared ? 1 : s.train_zero_stage;
-    if (shared)
-        advise(a, "train.zero_stage = 1", fitting(t, s, now, bytes));
-    if (!again)
+    bool can_recompute = s.train_activation_checkpointing != TRAIN_CHECKPOINTING_BLOCK,
+         can_shard = t->coll->size > 1 && !s.train_zero_stage;
+    advise(a, "", fitting_micro_batch(t, s, now - 1, bytes));
+    s.train_zero_stage = can_shard ? 1 : s.train_zero_stage;
+    if (can_shard)
+        advise(a, "train.zero_stage = 1", fitting_micro_batch(t, s, now, bytes));
+    if (!can_recompute)
         return;
     s.train_zero_stage = t->settings->train_zero_stage;
     s.train_activation_checkpointing = TRAIN_CHECKPOINTING_BLOCK;
-    size_t micro = fitting(t, s, now, bytes);
+    size_t micro = fitting_micro_batch(t, s, now, bytes);
     advise(a, "train.activation_checkpointing = block", micro);
     s.train_zero_stage = 1;
-    if (shared && !micro)
+    if (can_shard && !micro)
         advise(a, "train.zero_stage = 1, train.activation_checkpointing = block",
-               fitting(t, s, now, bytes));
+               fitting_micro_batch(t, s, now, bytes));
 }
 
 static double mib(size_t bytes)
@@ -139,7 +140,7 @@ static double mib(size_t bytes)
     return (double)bytes / (1 << 20);
 }
 
-static void tell_rows(const struct train_memory *m)
+static void log_rows(const struct train_memory *m)
 {
     struct train_memory_row rows[TRAIN_MEMORY_ROWS];
     char line[640];
@@ -158,7 +159,7 @@ enum err train_memory_check(const struct train *t)
     const struct train_memory *m = &t->memory;
     size_t have = t->dev->memory_bytes ? t->dev->memory_bytes : train_memory_left();
     struct advice a = {.length = 0};
-    tell_rows(m);
+    log_rows(m);
     if (m->total <= have) /* without m->data: pages of mapped files can be taken back */
         return ERR_OK;
     list_fitting(&a, t, have);

@@ -1,9 +1,8 @@
-/* What survives the process: parameters, the optimizer's state, the step and the tokens counted.
- * The files are the same whatever the number of ranks and whether they share the state out
- * (train.zero_stage), so a run may be resumed with another number of ranks. On a CPU the device's
- * memory is the host's and is read and written in place where it holds the whole; else the lead
- * goes through host memory that it takes for the purpose. Shards of state pass through the slab
- * of gradients, which nobody needs between two steps.
+/* Checkpoints: parameters, the optimizer's state, the step and the token count. The files do not
+ * depend on the number of ranks nor on sharding (train.zero_stage), so a run may be resumed with
+ * another number of ranks. On a CPU, slabs that a rank holds whole are read and written in place;
+ * otherwise the lead uses staging buffers in host memory. Shards of state pass through the slab of
+ * gradients, which is unused between two steps.
  */
 #include "inner/train/train.h"
 #include <stdio.h>
@@ -18,7 +17,7 @@ struct staging { /* whole slabs in host memory, on the lead */
     struct arena arena;
 };
 
-static enum err stage(struct staging *s, float **to, float *in_place, size_t elements)
+static enum err staging_slab(struct staging *s, float **to, float *in_place, size_t elements)
 {
     *to = in_place;
     if (!in_place)
@@ -26,7 +25,7 @@ static enum err stage(struct staging *s, float **to, float *in_place, size_t ele
     return ERR_OK;
 }
 
-/* Of shared-out state on a CPU the last slab stays in the slab of gradients. */
+/* On a CPU the last slab of sharded state stays in the slab of gradients. */
 static enum err staging_open(const struct train *t, struct staging *s)
 {
     const struct optim *o = &t->optim;
@@ -35,19 +34,19 @@ static enum err staging_open(const struct train *t, struct staging *s)
     while (last > 0 && !o->state[last].elements)
         last--;
     *s = (struct staging){.arena = arena_make(0)};
-    TRY(stage(s, &s->params, direct ? model_params(t->model) : NULL, t->table.elements));
+    TRY(staging_slab(s, &s->params, direct ? model_params(t->model) : NULL, t->table.elements));
     for (int i = 0; i <= last; i++) {
         float *in_place = !direct       ? NULL
                           : !o->offsets ? o->state[i].shard
                           : i == last   ? model_grads(t->model)
                                         : NULL;
         if (o->state[i].elements)
-            TRY(stage(s, &s->state[i], in_place, o->state[i].elements));
+            TRY(staging_slab(s, &s->state[i], in_place, o->state[i].elements));
     }
     return ERR_OK;
 }
 
-/* Slabs by the names of the method. Returns how many. */
+/* The slabs under the names of the method. Returns their number. */
 static size_t list_parts(const struct optim_state state[OPTIM_STATES], const struct staging *s,
                          size_t elements, uint64_t *tokens, struct checkpoint_part parts[PARTS_MAX])
 {
@@ -61,7 +60,7 @@ static size_t list_parts(const struct optim_state state[OPTIM_STATES], const str
     return n;
 }
 
-static void move(struct train *t, float *to, const float *from, size_t count)
+static void copy_if_needed(struct train *t, float *to, const float *from, size_t count)
 {
     if (to != from)
         t->dev->ops->copy(t->dev, to, from, count * sizeof *to);
@@ -73,30 +72,30 @@ static enum err gather_state(struct train *t, float *host, const struct optim_st
     float *whole = x->shard;
     if (x->offsets) {
         whole = model_grads(t->model);
-        move(t, whole + x->begin, x->shard, x->end - x->begin);
+        copy_if_needed(t, whole + x->begin, x->shard, x->end - x->begin);
         TRY(dev_sync(t->dev));
-        TRY(t->coll->ops->gather(t->coll, whole, x->offsets));
+        TRY(t->coll->ops->all_gather(t->coll, whole, x->offsets));
     }
     if (t->coll->rank == 0)
-        move(t, host, whole, x->elements);
+        copy_if_needed(t, host, whole, x->elements);
     return dev_sync(t->dev);
 }
 
 /* The lead's host memory -> a slab of every rank's device. */
-static enum err spread_slab(struct train *t, float *slab, const float *host, size_t elements)
+static enum err broadcast_slab(struct train *t, float *slab, const float *host, size_t elements)
 {
     if (t->coll->rank == 0)
-        move(t, slab, host, elements);
+        copy_if_needed(t, slab, host, elements);
     TRY(dev_sync(t->dev));
     return t->coll->ops->broadcast(t->coll, slab, elements * sizeof *slab);
 }
 
-static enum err spread_state(struct train *t, const struct optim_state *x, const float *host)
+static enum err scatter_state(struct train *t, const struct optim_state *x, const float *host)
 {
     if (!x->offsets)
-        return spread_slab(t, x->shard, host, x->elements);
-    TRY(spread_slab(t, model_grads(t->model), host, x->elements));
-    move(t, x->shard, model_grads(t->model) + x->begin, x->end - x->begin);
+        return broadcast_slab(t, x->shard, host, x->elements);
+    TRY(broadcast_slab(t, model_grads(t->model), host, x->elements));
+    copy_if_needed(t, x->shard, model_grads(t->model) + x->begin, x->end - x->begin);
     return dev_sync(t->dev);
 }
 
@@ -116,9 +115,9 @@ static struct checkpoint_meta describe(const struct train *t)
     return meta;
 }
 
-/* What the device of the stored run had measured becomes what this one goes by, unless it does not
- * choose; from then on it is no difference. */
-static void follow(struct dev *d, struct checkpoint_meta *was, struct checkpoint_meta *is)
+/* The attention kernel chosen in the stored run is used again, unless this device has no choice. It
+ * then no longer counts as a difference of the devices. */
+static void adopt_attention(struct dev *d, struct checkpoint_meta *was, struct checkpoint_meta *is)
 {
     char *record = strstr(was->device, CHOSEN);
     if (record && d->rehearse) {
@@ -130,9 +129,9 @@ static void follow(struct dev *d, struct checkpoint_meta *was, struct checkpoint
         *record = 0;
 }
 
-/* The lead's result becomes everybody's, so that no rank waits in a collective for one that gave
- * up. */
-static enum err share(struct train *t, enum err e)
+/* All ranks return the lead's error, so that no rank waits in a collective for a rank that has
+ * returned. */
+static enum err share_error(struct train *t, enum err e)
 {
     int32_t code = (int32_t)e;
     TRY(t->coll->ops->broadcast_host(t->coll, &code, sizeof code));
@@ -142,14 +141,14 @@ static enum err share(struct train *t, enum err e)
                 : ERR_OK;
 }
 
-/* In this order: on the lead the last slab may stay in the slab of gradients. */
-static enum err store(struct train *t, struct staging *s)
+/* The order matters: on the lead the last slab may stay in the slab of gradients. */
+static enum err store_checkpoint(struct train *t, struct staging *s)
 {
     bool lead = t->coll->rank == 0;
     enum err e = lead ? staging_open(t, s) : ERR_OK;
-    TRY(share(t, e));
+    TRY(share_error(t, e));
     if (lead)
-        move(t, s->params, model_params(t->model), t->table.elements);
+        copy_if_needed(t, s->params, model_params(t->model), t->table.elements);
     for (int i = 0; i < OPTIM_STATES; i++)
         if (t->optim.state[i].elements)
             TRY(gather_state(t, s->state[i], &t->optim.state[i]));
@@ -160,20 +159,20 @@ static enum err store(struct train *t, struct staging *s)
         e = checkpoint_save(t->checkpoint_dir, &meta, parts, n,
                             (unsigned)t->settings->train_checkpoint_keep);
     }
-    return share(t, e);
+    return share_error(t, e);
 }
 
 enum err train_checkpoint(struct train *t)
 {
     struct staging s = {0};
-    enum err e = store(t, &s);
+    enum err e = store_checkpoint(t, &s);
     arena_free(&s.arena);
     TRY(e);
     t->saved_step = t->step;
     return ERR_OK;
 }
 
-/* Another device, thread count or number of ranks adds in another order: say so, and go on. */
+/* Another device, thread count or number of ranks sums in another order: a warning, no error. */
 static void warn_if_different(const struct checkpoint_meta *was, const struct checkpoint_meta *is)
 {
     if (!strcmp(was->device, is->device) && was->threads == is->threads && was->ranks == is->ranks)
@@ -193,7 +192,7 @@ static void warn_if_different(const struct checkpoint_meta *was, const struct ch
     log_event(LOG_WARN, "resume", "text=%s", log_quote(quoted, sizeof quoted, text));
 }
 
-static enum err load(struct train *t, struct staging *s, bool *found)
+static enum err load_checkpoint(struct train *t, struct staging *s, bool *found)
 {
     struct checkpoint_part parts[PARTS_MAX];
     struct checkpoint_meta want = describe(t), got;
@@ -207,47 +206,47 @@ static enum err load(struct train *t, struct staging *s, bool *found)
                        t->checkpoint_dir, (unsigned long long)got.step,
                        (long long)t->settings->train_steps);
     t->step = t->saved_step = (int64_t)got.step;
-    follow(t->dev, &got, &want);
+    adopt_attention(t->dev, &got, &want);
     warn_if_different(&got, &want);
     return ERR_OK;
 }
 
-/* From the last slab on: the lead's may lie in the slab of gradients already. */
-static enum err spread(struct train *t, const struct staging *s)
+/* The last slab first: the lead's may be in the slab of gradients already. */
+static enum err distribute(struct train *t, const struct staging *s)
 {
     struct coll *c = t->coll;
     for (int i = OPTIM_STATES; i-- > 0;)
         if (t->optim.state[i].elements)
-            TRY(spread_state(t, &t->optim.state[i], s->state[i]));
-    TRY(spread_slab(t, model_params(t->model), s->params, t->table.elements));
+            TRY(scatter_state(t, &t->optim.state[i], s->state[i]));
+    TRY(broadcast_slab(t, model_params(t->model), s->params, t->table.elements));
     TRY(c->ops->broadcast_host(c, &t->tokens, sizeof t->tokens));
     TRY(c->ops->broadcast_host(c, &t->step, sizeof t->step));
     return c->ops->broadcast_host(c, &t->saved_step, sizeof t->saved_step);
 }
 
-/* Every rank by itself. */
+/* Every rank computes the initial parameters itself. */
 static enum err start_from_seed(struct train *t, struct staging *s)
 {
     arena_free(&s->arena);
     TRY(staging_open(t, s));
     table_init(&t->table, (uint64_t)t->settings->run_seed, s->params);
-    move(t, model_params(t->model), s->params, t->table.elements);
+    copy_if_needed(t, model_params(t->model), s->params, t->table.elements);
     return dev_sync(t->dev);
 }
 
 static enum err resume(struct train *t, struct staging *s)
 {
     bool found = false;
-    enum err e = t->coll->rank == 0 ? load(t, s, &found) : ERR_OK;
-    TRY(share(t, e));
+    enum err e = t->coll->rank == 0 ? load_checkpoint(t, s, &found) : ERR_OK;
+    TRY(share_error(t, e));
     TRY(t->coll->ops->broadcast_host(t->coll, &found, sizeof found));
-    return found ? spread(t, s) : start_from_seed(t, s);
+    return found ? distribute(t, s) : start_from_seed(t, s);
 }
 
-/* Kernels differ in their last bits, and which is faster is measured: it is settled before the
- * first step, by one pass whose gradients nobody uses, unless a checkpoint says it; and the lead's
- * word goes for all ranks. */
-static enum err settle(struct train *t)
+/* Attention kernels differ in their last bits, and the fastest is chosen by measurement: before the
+ * first step, in one pass whose gradients are discarded, unless a checkpoint names the choice. All
+ * ranks use the lead's choice. */
+static enum err choose_attention(struct train *t)
 {
     struct dev *d = t->dev;
     if (d->rehearse && !*d->attention) {
@@ -268,7 +267,7 @@ enum err train_resume(struct train *t)
     model_set_step(t->model, t->step);
     model_params_changed(t->model);
     TRY(dev_sync(t->dev));
-    return settle(t);
+    return choose_attention(t);
 }
 
 enum err train_begin_from(const struct settings *s, const struct table *t,

@@ -1,29 +1,31 @@
-/* What the first steps are used for beside training: whether graphs pay, and where a step's time
- * goes. Neither changes a bit of the run.
+/* Measurements during the first steps: whether graphs are faster, and device time by class of op.
+ * Neither changes a bit of the run.
  */
 #include "inner/train/train_tune.h"
 #include <string.h>
 #include "kernels/base/log.h"
 
 /* ---- graphs ---- */
-/* Off until TURN, then on; of each half the least time of its last steps counts, since plans are
- * made in the first steps and graphs recorded in the first two with them. */
-enum { TURN = 8, END = 16, COUNTED = 5 };
+/* Graphs are off for TRIAL_HALF steps, then on. The fastest of the last COUNTED steps of each half
+ * counts: the first steps make plans, and the first two with graphs record them. */
+enum { TRIAL_HALF = 8, TRIAL_END = 16, COUNTED = 5 };
 
 void tune_graphs(struct train *t, const struct train_report *r)
 {
     struct train_tune *u = &t->tune;
-    if (t->dev->host_memory || t->settings->device_graphs != DEVICE_GRAPHS_AUTO || u->steps == END)
+    if (t->dev->host_memory || t->settings->device_graphs != DEVICE_GRAPHS_AUTO ||
+        u->steps == TRIAL_END)
         return;
-    int64_t n = ++u->steps, half = n > TURN, within = half ? n - TURN : n;
-    if (within > TURN - COUNTED && (u->least[half] == 0 || r->step_seconds < u->least[half]))
-        u->least[half] = r->step_seconds;
-    t->dev->graphs = n >= TURN;
-    if (n < END)
+    int64_t n = ++u->steps, half = n > TRIAL_HALF, within = half ? n - TRIAL_HALF : n;
+    if (within > TRIAL_HALF - COUNTED &&
+        (u->fastest[half] == 0 || r->step_seconds < u->fastest[half]))
+        u->fastest[half] = r->step_seconds;
+    t->dev->graphs = n >= TRIAL_HALF;
+    if (n < TRIAL_END)
         return;
-    t->dev->graphs = u->least[1] < u->least[0];
-    log_event(LOG_INFO, "graphs", "off_ms=%.3f on_ms=%.3f chosen=%s", 1e3 * u->least[0],
-              1e3 * u->least[1], t->dev->graphs ? "on" : "off");
+    t->dev->graphs = u->fastest[1] < u->fastest[0];
+    log_event(LOG_INFO, "graphs", "off_ms=%.3f on_ms=%.3f chosen=%s", 1e3 * u->fastest[0],
+              1e3 * u->fastest[1], t->dev->graphs ? "on" : "off");
 }
 
 /* ---- profile ---- */
@@ -48,7 +50,7 @@ static struct work_step work_step(const struct train *t)
                               .update_share = t->optim.offsets ? 1.0 / (double)ranks : 1.0};
 }
 
-static void tell(const struct train *t, const struct profile *p)
+static void log_profile(const struct train *t, const struct profile *p)
 {
     const struct work_step w = work_step(t);
     const struct work_peak peak = t->dev->host_memory ? (struct work_peak){0, 0} : work_peak_h200();
@@ -74,16 +76,16 @@ enum err tune_profile_step(struct train *t, bool ended)
 {
     struct train_tune *u = &t->tune;
     struct profile *p = u->profile;
-    if (!p || u->told)
+    if (!p || u->reported)
         return ERR_OK;
     bool warm = u->seen++ >= PROFILE_AFTER;
     if (p->on)
         TRY(profile_collect(p));
-    u->told = p->steps && (ended || p->steps == (unsigned)t->settings->train_profile);
-    bool graphs =
-        t->settings->device_graphs == DEVICE_GRAPHS_AUTO && u->steps < END && !t->dev->host_memory;
-    profile_begin(p, !ended && !u->told && !graphs && warm);
-    if (u->told)
-        tell(t, p);
+    u->reported = p->steps && (ended || p->steps == (unsigned)t->settings->train_profile);
+    bool graphs = t->settings->device_graphs == DEVICE_GRAPHS_AUTO && u->steps < TRIAL_END &&
+                  !t->dev->host_memory;
+    profile_begin(p, !ended && !u->reported && !graphs && warm);
+    if (u->reported)
+        log_profile(t, p);
     return ERR_OK;
 }

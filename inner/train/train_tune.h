@@ -1,6 +1,6 @@
 #ifndef TRAIN_TUNE_H
 #define TRAIN_TUNE_H
-/* train.c's own: what the first steps are used for beside training (train_tune.c). */
+/* Private to inner/train: measurements during the first steps (train_tune.c). */
 #include "inner/train/train.h"
 #include "inner/train/work.h"
 

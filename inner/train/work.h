@@ -1,8 +1,8 @@
 #ifndef WORK_H
 #define WORK_H
-/* What a step of a model is made of, counted from its table: floating-point operations and bytes of
- * device memory for each class of the profile, and the least time they take. Bounds, not models of
- * anybody's kernels: every operand crosses the memory once, nothing is read twice.
+/* Floating-point operations and device memory traffic of a training step for each class of the
+ * profile, counted from the table of tensors, and a lower bound of their time. Lower bounds, not a
+ * model of the kernels: every operand is read or written once.
  */
 #include "inner/model/profile.h"
 #include "inner/model/table.h"
@@ -11,7 +11,7 @@ struct work {
     double flop, bytes;
 };
 struct work_step {
-    size_t tokens, micro; /* of one rank in a step; at a time */
+    size_t tokens, micro; /* of one rank: in a step, in a micro-batch */
     enum dtype type;
     double update_share; /* of the parameters that this rank updates: 1, or 1 / ranks with
                             train.zero_stage */
@@ -19,7 +19,7 @@ struct work_step {
 struct work work_of(const struct settings *s, const struct table *t, const struct work_step *w,
                     enum profile_class c);
 
-/* Highest rates of a device; 0: not known, and so is the least time. */
+/* Peak rates of a device; 0: not known, then work_seconds ignores that bound. */
 struct work_peak {
     double flop, bytes; /* per second */
 };

@@ -31,18 +31,18 @@ static enum err once(enum kind k, size_t bytes)
     for (size_t r = 0; r <= n; r++)
         first[r] = count * r / n;
     if (k == GATHER) {
-        TRY(o->gather(coll, x, first));
-        TRY(o->mark(coll));
-        return o->wait(coll);
+        TRY(o->all_gather(coll, x, first));
+        TRY(o->event_record(coll));
+        return o->event_wait(coll);
     }
     if (k != OWNERS)
-        TRY(o->start(coll, x, k == HALF ? DTYPE_BF16 : DTYPE_F32, k == HALF ? 2 * count : count,
-                     COLL_ALL));
+        TRY(o->reduce_begin(coll, x, k == HALF ? DTYPE_BF16 : DTYPE_F32,
+                            k == HALF ? 2 * count : count, COLL_ALL));
     for (size_t r = n; k == OWNERS && r-- > 0;)
-        TRY(o->start(coll, x + first[r], DTYPE_F32, first[r + 1] - first[r], (int)r));
-    TRY(o->finish(coll));
-    TRY(o->mark(coll));
-    return o->wait(coll);
+        TRY(o->reduce_begin(coll, x + first[r], DTYPE_F32, first[r + 1] - first[r], (int)r));
+    TRY(o->reduce_wait(coll));
+    TRY(o->event_record(coll));
+    return o->event_wait(coll);
 }
 
 static double bus_share(enum kind k)
@@ -78,7 +78,7 @@ static enum err host_values(void)
     char flags[60];
     for (int i = 0; i < REPEATS; i++) {
         double start = bench_now();
-        TRY(coll->ops->sum_host(coll, one, 3));
+        TRY(coll->ops->all_reduce_host(coll, one, 3));
         bench_add(&t, bench_now() - start);
     }
     snprintf(flags, sizeof flags, "ranks=%d " BENCH_COMPILER, coll->size);

@@ -260,7 +260,7 @@ static void looking_on_changes_nothing(void **state)
         s[i] = state_of(&r);
         if (i) {
             const struct profile *p = r.t.tune.profile;
-            assert_true(r.t.tune.least[0] > 0 && r.t.tune.least[1] > 0 && r.t.tune.told &&
+            assert_true(r.t.tune.fastest[0] > 0 && r.t.tune.fastest[1] > 0 && r.t.tune.reported &&
                         !p->full);
             assert_int_equal(p->steps, 2);
             assert_int_equal(p->calls[PROFILE_MLP], 2 * 2 * 2);

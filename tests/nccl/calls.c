@@ -130,7 +130,7 @@ static enum err host_values(struct coll *c)
     double a[2] = {rank, 1};
     int32_t word = rank == 0 ? 5 : 0;
     TRY(c->ops->broadcast_host(c, &word, sizeof word));
-    TRY(c->ops->sum_host(c, a, 2));
+    TRY(c->ops->all_reduce_host(c, a, 2));
     return word == 5 && a[0] == size * (size - 1) / 2 && a[1] == size
                ? ERR_OK
                : err_set(ERR_DISAGREE, "%d, %g, %g", word, a[0], a[1]);
@@ -144,18 +144,18 @@ static enum err sum_of(struct coll *c, struct dev *d, float *x)
         host[i] = (float)rank + (float)(i % 64) / 64;
     d->ops->copy(d, x, host, sizeof host);
     TRY(dev_sync(d));
-    TRY(c->ops->mark(c));
-    TRY(c->ops->wait(c)); /* a first step */
+    TRY(c->ops->event_record(c));
+    TRY(c->ops->event_wait(c)); /* a first step */
     TRY(ready());
     if (last() && is("leaves"))
         raise(SIGKILL);
     if (last() && is("late"))
         sleep((unsigned)seconds + 3);
-    TRY(c->ops->start(c, x, DTYPE_F32, COUNT, COLL_ALL));
+    TRY(c->ops->reduce_begin(c, x, DTYPE_F32, COUNT, COLL_ALL));
     TRY(c->ops->progress(c));
-    TRY(c->ops->finish(c));
-    TRY(c->ops->mark(c));
-    TRY(c->ops->wait(c));
+    TRY(c->ops->reduce_wait(c));
+    TRY(c->ops->event_record(c));
+    TRY(c->ops->event_wait(c));
     d->ops->copy(d, host, x, sizeof host);
     TRY(dev_sync(d));
     for (int i = 0; i < COUNT; i++)

@@ -40,21 +40,22 @@ static enum err finish(struct coll *c)
     return ERR_OK;
 }
 
-static const struct coll_ops ops = {.start = start, .progress = progress, .finish = finish};
+static const struct coll_ops ops = {
+    .reduce_begin = start, .progress = progress, .reduce_wait = finish};
 
-static struct reduce begin(int ranks, size_t bucket, const size_t *first)
+static struct grad_reduce begin(int ranks, size_t bucket, const size_t *first)
 {
     static struct coll coll;
     coll = (struct coll){.ops = &ops, .size = ranks};
     memset(&seen, 0, sizeof seen);
     seen.refuse = STARTS_MAX;
-    struct reduce r = {.coll = &coll,
-                       .reducer = &reducer_f32,
-                       .grads = grads,
-                       .elements = ELEMENTS,
-                       .bucket = bucket,
-                       .offsets = first};
-    reduce_begin(&r);
+    struct grad_reduce r = {.coll = &coll,
+                            .reducer = &reducer_f32,
+                            .grads = grads,
+                            .elements = ELEMENTS,
+                            .bucket = bucket,
+                            .offsets = first};
+    grad_reduce_begin(&r);
     return r;
 }
 
@@ -73,18 +74,18 @@ static void check_cover(const size_t *first)
 
 static const size_t steps[] = {990, 900, 890, 880, 500, 500, 499, 0};
 
-static void walk(struct reduce *r)
+static void walk(struct grad_reduce *r)
 {
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
-        reduce_ready(r, steps[i]);
-    assert_int_equal(reduce_finish(r), ERR_OK);
+        grad_reduce_ready(r, steps[i]);
+    assert_int_equal(grad_reduce_wait(r), ERR_OK);
     assert_int_equal(seen.finished, r->coll->size > 1);
 }
 
 static void pieces_of_a_bucket_and_more(void **state)
 {
     (void)state;
-    struct reduce r = begin(2, 100, NULL);
+    struct grad_reduce r = begin(2, 100, NULL);
     walk(&r);
     check_cover(NULL);
     assert_int_equal(seen.starts, 3); /* 900, 500, 0: 499 waits for more */
@@ -98,11 +99,11 @@ static void pieces_of_a_bucket_and_more(void **state)
 static void no_buckets_one_sum_at_the_end(void **state)
 {
     (void)state;
-    struct reduce r = begin(2, 0, NULL);
+    struct grad_reduce r = begin(2, 0, NULL);
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
-        reduce_ready(&r, steps[i]);
+        grad_reduce_ready(&r, steps[i]);
     assert_int_equal(seen.starts, 0);
-    assert_int_equal(reduce_finish(&r), ERR_OK);
+    assert_int_equal(grad_reduce_wait(&r), ERR_OK);
     assert_int_equal(seen.starts, 1);
     check_cover(NULL);
 }
@@ -111,7 +112,7 @@ static void parts_go_to_their_owners(void **state)
 {
     (void)state;
     static const size_t first[] = {0, 333, 333, 700, ELEMENTS}; /* the second has nothing */
-    struct reduce r = begin(4, 100, first);
+    struct grad_reduce r = begin(4, 100, first);
     walk(&r);
     check_cover(first);
     for (size_t i = 1; i < seen.starts; i++) /* from the end, as the backward goes */
@@ -121,7 +122,7 @@ static void parts_go_to_their_owners(void **state)
 static void one_rank_sums_nothing(void **state)
 {
     (void)state;
-    struct reduce r = begin(1, 100, NULL);
+    struct grad_reduce r = begin(1, 100, NULL);
     walk(&r);
     assert_int_equal(seen.starts, 0);
 }
@@ -129,11 +130,11 @@ static void one_rank_sums_nothing(void **state)
 static void a_failure_comes_out_at_the_end(void **state)
 {
     (void)state;
-    struct reduce r = begin(2, 100, NULL);
+    struct grad_reduce r = begin(2, 100, NULL);
     seen.refuse = 1;
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
-        reduce_ready(&r, steps[i]);
-    assert_int_equal(reduce_finish(&r), ERR_LINK);
+        grad_reduce_ready(&r, steps[i]);
+    assert_int_equal(grad_reduce_wait(&r), ERR_LINK);
     assert_says("refused");
     assert_int_equal(seen.finished, 0);
 }
