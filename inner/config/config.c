@@ -484,16 +484,17 @@ static enum err check_given(struct loading *l, const struct config_entries *entr
     return ERR_OK;
 }
 
-enum err config_load_text(const struct config_table *tables, size_t table_count, const char *name,
-                          const char *text, size_t size_bytes, int argc, char **argv,
-                          struct arena *a)
+enum err config_load_text(const struct config_table *tables, size_t table_count,
+                          const struct config_text *text, int argc, char **argv, struct arena *a)
 {
-    struct loading l = {
-        .tables = tables, .table_count = table_count, .a = a, .errors = {.a = a, .path = name}};
+    struct loading l = {.tables = tables,
+                        .table_count = table_count,
+                        .a = a,
+                        .errors = {.a = a, .path = text->name}};
     struct config_entries entries = {0};
     TRY(load_defaults(&l));
-    if (text)
-        TRY(config_yaml(text, size_bytes, a, &entries, &l.errors));
+    if (text->text)
+        TRY(config_yaml(text->text, text->size_bytes, a, &entries, &l.errors));
     TRY(apply_file(&l, &entries));
     for (int i = 0, used; i < argc; i += used)
         TRY(apply_argument(&l, argc - i, argv + i, &used));
@@ -509,6 +510,6 @@ enum err config_load(const struct config_table *tables, size_t table_count, cons
     enum err e = path ? file_read(path, CONFIG_FILE_MAX, a, &text, &size_bytes) : ERR_OK;
     if (e)
         return err_add(e, "configuration: ");
-    return config_load_text(tables, table_count, path, (const char *)text, size_bytes, argc, argv,
-                            a);
+    const struct config_text file = {path, (const char *)text, size_bytes};
+    return config_load_text(tables, table_count, &file, argc, argv, a);
 }

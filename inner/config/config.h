@@ -101,9 +101,14 @@ const char *config_choice_name(const struct config_choice *choices, unsigned val
  * ERR_CONFIG: the sentence holds every error, one per line. */
 enum err config_load(const struct config_table *tables, size_t table_count, const char *path,
                      int argc, char **argv, struct arena *a) MUST;
-/* The same from a text in memory; name stands in for its path in messages. */
-enum err config_load_text(const struct config_table *tables, size_t table_count, const char *name,
-                          const char *text, size_t size_bytes, int argc, char **argv,
+/* The same from a text in memory. */
+struct config_text {
+    const char *name; /* in place of its path in messages */
+    const char *text; /* NULL: no file */
+    size_t size_bytes;
+};
+enum err config_load_text(const struct config_table *tables, size_t table_count,
+                          const struct config_text *text, int argc, char **argv,
                           struct arena *a) MUST;
 
 /* Rules that need more than one key: a check adds a sentence for each violated rule, so that one

@@ -49,17 +49,15 @@ static enum err check_plain(const char *path, const struct file_map *m, struct a
                    length ? ". Fields with text: " : "", names);
 }
 
-static enum err line_text(const char *path, size_t number, const char *field, const char *line,
-                          size_t bytes, struct arena *a, const struct json **text)
+static enum err line_text(const char *where, const char *field, const char *line, size_t bytes,
+                          struct arena *a, const struct json **text)
 {
     struct json *j;
-    char what[300];
-    snprintf(what, sizeof what, "%.250s:%zu", path, number);
     TRY_ALLOC(j = arena_alloc(a, sizeof *j));
-    TRY(json_read(j, what, line, bytes, a));
+    TRY(json_read(j, where, line, bytes, a));
     *text = json_find(j, field);
     if (!*text || (*text)->kind != JSON_WORDS)
-        return err_set(ERR_INPUT, "%s: no text in the field \"%s\"", what, field);
+        return err_set(ERR_INPUT, "%s: no text in the field \"%s\"", where, field);
     return ERR_OK;
 }
 
@@ -77,7 +75,9 @@ static enum err lines_read(struct source *s, const char *path, const char *field
         const struct json *text;
         enum err e = ERR_OK;
         if (strspn(line, " \t\r") < bytes) {
-            e = line_text(path, number, field, line, bytes, &scratch, &text);
+            char where[300];
+            snprintf(where, sizeof where, "%.250s:%zu", path, number);
+            e = line_text(where, field, line, bytes, &scratch, &text);
             if (!e) {
                 memcpy(out + used, text->text, text->text_bytes);
                 used += text->text_bytes;

@@ -298,17 +298,10 @@ static enum err check_same(const struct state *s, const struct checkpoint_meta *
     return check_parts(s, parts, count);
 }
 
-static enum err load(const char *dir, const struct checkpoint_meta *want,
-                     const struct checkpoint_part *parts, size_t count, struct arena *a,
-                     struct state *s, bool *found)
+static enum err load_parts(const struct state *s, const struct checkpoint_meta *want,
+                           const struct checkpoint_part *parts, size_t count, struct arena *a)
 {
-    TRY(newest_open(dir, a, s, found));
-    if (!*found)
-        return ERR_OK;
-    enum err e = check_same(s, want, parts, count, a);
-    if (e)
-        return err_add(e, "%s, step %llu: the checkpoint is of another run: ", dir,
-                       (unsigned long long)s->meta.step);
+    TRY(check_same(s, want, parts, count, a));
     for (size_t i = 0; i < count; i++)
         if (parts[i].size_bytes)
             memcpy(parts[i].data, part_find(s->parts, s->part_count, parts[i].name)->data,
@@ -322,7 +315,10 @@ enum err checkpoint_load(const char *dir, const struct checkpoint_meta *want,
 {
     struct arena a = arena_make(0);
     struct state s = {0};
-    enum err e = load(dir, want, parts, part_count, &a, &s, found);
+    enum err e = newest_open(dir, &a, &s, found);
+    if (!e && *found && (e = load_parts(&s, want, parts, part_count, &a)))
+        e = err_add(e, "%s, step %llu: the checkpoint is of another run: ", dir,
+                    (unsigned long long)s.meta.step);
     *got = s.meta;
     got->settings = NULL;
     file_unmap(&s.map);

@@ -95,14 +95,13 @@ static enum err open_parts(struct train *t, struct arena *perm)
     return config_canonical(&pinned, 1, perm, &t->pinned);
 }
 
-enum err train_open(struct train *t, const struct settings *s, struct dev *d, struct coll *c,
-                    uint32_t data_site, const char *checkpoint_dir, struct arena *perm)
+enum err train_open(struct train *t, const struct train_options *o, struct arena *perm)
 {
-    *t = (struct train){.settings = s,
-                        .dev = d,
-                        .coll = c,
-                        .data_site = data_site,
-                        .checkpoint_dir = checkpoint_dir,
+    *t = (struct train){.settings = o->settings,
+                        .dev = o->dev,
+                        .coll = o->coll,
+                        .data_site = o->data_site,
+                        .checkpoint_dir = o->checkpoint_dir,
                         .saved_step = -1};
     enum err e = open_parts(t, perm);
     if (e)

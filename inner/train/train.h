@@ -137,8 +137,14 @@ void train_memory_used(const struct train *t);
 
 /* `s` must have passed keys_check. ERR_CONFIG: the batch does not divide among the ranks.
  * Parameters are not set yet. */
-enum err train_open(struct train *t, const struct settings *s, struct dev *d, struct coll *c,
-                    uint32_t data_site, const char *checkpoint_dir, struct arena *perm) MUST;
+struct train_options { /* borrowed for train's life */
+    const struct settings *settings;
+    struct dev *dev;
+    struct coll *coll;
+    uint32_t data_site;         /* see struct train */
+    const char *checkpoint_dir; /* created when missing */
+};
+enum err train_open(struct train *t, const struct train_options *o, struct arena *perm) MUST;
 void train_close(struct train *t); /* a zeroed or partly opened one is fine */
 /* Resumes from the newest checkpoint when there is one, else starts from the seed. ERR_OK: all
  * steps done and stored; ERR_STOPPED: stopped on request and stored; ERR_DIVERGED: loss or gradient

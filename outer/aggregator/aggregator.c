@@ -593,8 +593,12 @@ static void recover_norms(struct aggregator *a, unsigned fragment)
 static enum err recover_core(struct aggregator *a, struct arena *perm)
 {
     const struct outer_state *m = a->replica;
-    TRY(round_init(&a->core, a->o.site_count, m->fragments->count, a->o.strict, a->o.straggler_ms,
-                   a->epoch, perm));
+    const struct round_options o = {.sites = a->o.site_count,
+                                    .fragments = m->fragments->count,
+                                    .strict = a->o.strict,
+                                    .straggler_ms = a->o.straggler_ms,
+                                    .epoch = a->epoch};
+    TRY(round_init(&a->core, &o, perm));
     for (unsigned i = 0; i < a->core.fragments; i++) {
         round_place(&a->core, i, m->state[i].round, &m->state[i].manifest, &m->state[i].digest);
         recover_norms(a, i);

@@ -417,15 +417,12 @@ static enum err source_open(struct aggregator *a, const struct wire_fetch *m, st
 }
 
 void aggregator_fetch(void *self, const char *peer, const struct wire_fetch *m,
-                      const uint8_t **data, size_t *size_bytes, void **source,
-                      struct wire_answer *answer)
+                      struct link_content *out, struct wire_answer *answer)
 {
     struct aggregator *a = self;
     struct round_event e = {.kind = ROUND_FETCH, .fragment = m->fragment, .round = m->round};
     struct source *s = NULL;
-    *data = NULL;
-    *size_bytes = 0;
-    *source = NULL;
+    *out = (struct link_content){0};
     if (call_step(a, peer, &m->head, "fetch", &e, answer) < 0 || answer->outcome != ROUND_NONE)
         return;
     bool there = m->what == WIRE_AGGREGATE
@@ -445,9 +442,9 @@ void aggregator_fetch(void *self, const char *peer, const struct wire_fetch *m,
         answer->outcome = ROUND_INVALID;
         put_text(answer->text, "a part behind the end");
     } else {
-        *data = s->data;
-        *size_bytes = s->size_bytes;
-        *source = s;
+        out->data = s->data;
+        out->size_bytes = s->size_bytes;
+        out->source = s;
         a->payload_down += m->size_bytes ? m->size_bytes : s->size_bytes - m->offset;
     }
 }

@@ -173,8 +173,8 @@ static enum err aggregate_made(struct aggregator *a, unsigned fragment, const st
     TRY_ALLOC(g->made);
     g->data = g->made;
     if (again)
-        return downlink_sum(a->replica, fragment, g->made, &g->size_bytes, maps->payload,
-                            maps->count, &g->arena);
+        return downlink_sum(a->replica, fragment, g->made, &g->size_bytes,
+                            &(struct downlink_input){maps->payload, maps->count}, &g->arena);
     struct codec_call call = outer_state_call(a->replica, fragment, NULL);
     return c->aggregate(c, &call, g->made, &g->size_bytes, maps->payload, maps->count);
 }
@@ -216,7 +216,8 @@ static enum err remake(const char *const *sites, struct outer_state *m, unsigned
     TRY_ALLOC(made =
                   arena_alloc(scratch, c->aggregate_max(c, m->fragments->f[fragment].elements, 1)));
     downlink_keep(m, fragment);
-    TRY(downlink_sum(m, fragment, made, &size, maps->payload, maps->count, scratch));
+    TRY(downlink_sum(m, fragment, made, &size, &(struct downlink_input){maps->payload, maps->count},
+                     scratch));
     struct digest d = digest_of(made, size);
     return digest_equal(&d, &manifest->aggregate)
                ? ERR_OK

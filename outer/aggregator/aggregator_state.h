@@ -133,8 +133,7 @@ void aggregator_hello(void *self, const char *peer, const struct wire_hello *m,
 void aggregator_poll(void *self, const char *peer, const struct wire_poll *m,
                      struct wire_poll_answer *answer);
 void aggregator_fetch(void *self, const char *peer, const struct wire_fetch *m,
-                      const uint8_t **data, size_t *size_bytes, void **source,
-                      struct wire_answer *answer);
+                      struct link_content *out, struct wire_answer *answer);
 void aggregator_fetched(void *self, void *source);
 void aggregator_report(void *self, const char *peer, const struct wire_report *m,
                        struct wire_answer *answer);

@@ -291,8 +291,8 @@ static enum err plan(struct plan_cmd *c, const struct args *args)
     now.schedule = c->p.sync.schedule;
     elements_of(&c->p.sync.fragments, elements);
     plan_predict(&c->task, &now.schedule, elements, &now.result);
-    TRY(plan_search(&c->task, &now.schedule, &c->p.table, c->utilisation / 100, options, &count,
-                    &nearest));
+    TRY(plan_search(&c->task, &(struct plan_goal){&now.schedule, &c->p.table, c->utilisation / 100},
+                    options, &count, &nearest));
     print_task(c);
     print_head();
     for (size_t i = 0; i < count; i++)

@@ -94,16 +94,15 @@ static void take_poll(void *self, const char *peer, const struct wire_poll *m,
 
 /* `round` says how many bytes are wanted. */
 static void take_fetch(void *self, const char *peer, const struct wire_fetch *m,
-                       const uint8_t **data, size_t *size_bytes, void **source,
-                       struct wire_answer *answer)
+                       struct link_content *out, struct wire_answer *answer)
 {
     struct taker *t = self;
     (void)peer;
     memset(answer, 0, sizeof *answer);
-    *data = t->bytes;
-    *size_bytes = m->round < t->size_bytes ? m->round : t->size_bytes;
-    *source = t;
-    if (m->offset > *size_bytes)
+    out->data = t->bytes;
+    out->size_bytes = m->round < t->size_bytes ? m->round : t->size_bytes;
+    out->source = t;
+    if (m->offset > out->size_bytes)
         answer->outcome = ROUND_INVALID;
 }
 
@@ -483,7 +482,7 @@ static enum err measure_step(struct probe *c)
                     .model_type = config_choice_name(device_dtype_choices, c->p.s.device_dtype),
                     .threads = (int)c->p.s.device_threads});
     if (e == ERR_OK)
-        e = train_open(&train, &c->p.s, d, coll, 0, dir, &c->p.perm);
+        e = train_open(&train, &(struct train_options){&c->p.s, d, coll, 0, dir}, &c->p.perm);
     if (e == ERR_OK)
         e = train_run(&train, &hook);
     if (e == ERR_OK)

@@ -300,8 +300,10 @@ static enum err open_all(struct job *j)
         TRY(job_reserve(j));
     if (is_lead(j))
         TRY(run_begin_from(&j->run));
-    TRY(train_open(&j->train, &j->s, j->dev, j->coll, (uint32_t)j->run.index, checkpoints,
-                   &j->run.perm));
+    TRY(train_open(
+        &j->train,
+        &(struct train_options){&j->s, j->dev, j->coll, (uint32_t)j->run.index, checkpoints},
+        &j->run.perm));
     if (j->outer && is_lead(j))
         TRY(open_site(j));
     if (j->outer)

@@ -38,21 +38,13 @@ enum err codec_out_put(struct codec_work *w, struct codec_out *o, const void *de
 }
 
 /* The next piece: codes and which blocks are present -> host, blocks -> w->values, device. */
-static enum err piece_encode(const struct codec *c, struct codec_work *w, uint8_t *codes,
-                             float *residual, const float *z, const uint8_t *grid, size_t first,
-                             size_t n)
+static enum err piece_encode(struct codec_work *w, uint8_t *codes, float *residual, const float *z,
+                             const struct dev_encode *a)
 {
     const struct dev_ops *ops = w->d->ops;
-    size_t blocks = codec_blocks(n);
+    size_t blocks = codec_blocks(a->count);
     uint8_t *made = w->here ? codes : w->codes, *said = w->here ? w->present : w->said;
-    struct dev_encode a = {.form = c->dense->form,
-                           .count = n,
-                           .seed = w->random_seed,
-                           .stream = w->random_stream,
-                           .first = first};
-    if (c->summable)
-        a.grid = codec_there(w, w->grid, grid, blocks);
-    ops->block_encode(w->d, w->values, made, said, residual, z, &a);
+    ops->block_encode(w->d, w->values, made, said, residual, z, a);
     if (!w->here) {
         ops->copy(w->d, codes, made, blocks);
         ops->copy(w->d, w->present, said, blocks);
@@ -69,7 +61,14 @@ enum err codec_dense_encode(const struct codec *c, const struct codec_call *call
     struct codec_out out = codec_out_open(payload + blocks, form_bytes(c->dense->form), blocks);
     for (size_t at = 0; at < count; at += w->piece) {
         size_t first = codec_blocks(at), n = count - at < w->piece ? count - at : w->piece;
-        TRY(piece_encode(c, w, payload + first, residual + at, z + at, grid + first, first, n));
+        const struct dev_encode a = {
+            .form = c->dense->form,
+            .count = n,
+            .seed = w->random_seed,
+            .stream = w->random_stream,
+            .first = first,
+            .grid = c->summable ? codec_there(w, w->grid, grid + first, codec_blocks(n)) : NULL};
+        TRY(piece_encode(w, payload + first, residual + at, z + at, &a));
         TRY(codec_out_put(w, &out, w->values, w->stream, codec_blocks(n)));
     }
     *size_bytes = (size_t)(out.end - payload);

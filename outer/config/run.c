@@ -182,9 +182,10 @@ static enum err read_settings(struct run *r, const struct run_source *source)
 {
     const struct config_table tables[] = {keys_inner(&r->s), keys_outer(&r->o)};
     const struct args *args = source->args;
+    const struct config_text text = {source->config, source->text,
+                                     source->text ? strlen(source->text) : 0};
     if (source->text)
-        TRY(config_load_text(tables, 2, source->config, source->text, strlen(source->text),
-                             args->setting_count, args->setting, &r->perm));
+        TRY(config_load_text(tables, 2, &text, args->setting_count, args->setting, &r->perm));
     else
         TRY(config_load(tables, 2, source->config, args->setting_count, args->setting, &r->perm));
     if (source->probe)

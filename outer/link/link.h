@@ -43,6 +43,11 @@ struct link {
     const struct link_ops *ops;
 };
 
+struct link_content {    /* what a fetch delivers */
+    const uint8_t *data; /* borrowed until fetched(source) */
+    size_t size_bytes;
+    void *source;
+};
 /* What the aggregator implements. The link calls it under one lock, never concurrently, but for
  * store and verify, which are for what a slow disk and a large payload make long: meanwhile all
  * other calls are answered. peer is the verified URI SAN (atoll://run/role/name) of the caller,
@@ -84,10 +89,9 @@ struct link_service {
      * time ends. */
     void (*poll)(void *self, const char *peer, const struct wire_poll *m,
                  struct wire_poll_answer *answer);
-    /* NONE: *data (borrowed until fetched) and *size_bytes, of which the part from m->offset on is
-     * streamed. */
-    void (*fetch)(void *self, const char *peer, const struct wire_fetch *m, const uint8_t **data,
-                  size_t *size_bytes, void **source, struct wire_answer *answer);
+    /* NONE: the part of out->data from m->offset on is streamed. */
+    void (*fetch)(void *self, const char *peer, const struct wire_fetch *m,
+                  struct link_content *out, struct wire_answer *answer);
     void (*fetched)(void *self, void *source);
     void (*report)(void *self, const char *peer, const struct wire_report *m,
                    struct wire_answer *answer);

@@ -291,17 +291,16 @@ static enum err search(struct search *s, const struct table *table, struct arena
     return ERR_OK;
 }
 
-enum err plan_search(const struct plan_task *t, const struct schedule *like,
-                     const struct table *table, double utilisation,
+enum err plan_search(const struct plan_task *t, const struct plan_goal *goal,
                      struct plan_option out[PLAN_OPTIONS_MAX], size_t *count,
                      struct plan_option *nearest)
 {
     struct arena scratch = arena_make(0);
-    struct search s = {.task = t, .like = *like, .utilisation = utilisation};
-    enum err e = search(&s, table, &scratch);
+    struct search s = {.task = t, .like = *goal->schedule, .utilisation = goal->utilisation};
+    enum err e = search(&s, goal->table, &scratch);
     s.second = true;
     if (!e)
-        e = search(&s, table, &scratch);
+        e = search(&s, goal->table, &scratch);
     arena_free(&scratch);
     TRY(e);
     *count = 0;
@@ -326,7 +325,7 @@ static enum err reaches(const struct plan_task *t, const struct schedule *like,
 {
     struct plan_option options[PLAN_OPTIONS_MAX], nearest;
     size_t count;
-    TRY(plan_search(t, like, table, utilisation, options, &count, &nearest));
+    TRY(plan_search(t, &(struct plan_goal){like, table, utilisation}, options, &count, &nearest));
     *yes = count > 0;
     return ERR_OK;
 }

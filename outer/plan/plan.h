@@ -70,13 +70,18 @@ struct plan_option {
     struct schedule schedule;
     struct plan_result result;
 };
+struct plan_goal {
+    const struct schedule *schedule; /* steps and full-precision rounds */
+    const struct table *table;
+    double utilisation; /* least share of the run spent training */
+};
 /* The best settings that train at least this share of the run, at most one for each codec, the best
  * first: by task.rank, the time until the loss of data-parallel training is reached, the cost, or
- * the loss. Within 10 % of each other a published H comes first, then the fewer bytes. `s` gives
- * steps and full-precision rounds. H up to PLAN_EVERY_MAX, tau up to PLAN_OVERLAP_MAX: what was
- * published. *count 0: none reaches the share, and *nearest is the one with the highest. */
-enum err plan_search(const struct plan_task *t, const struct schedule *s, const struct table *table,
-                     double utilisation, struct plan_option out[PLAN_OPTIONS_MAX], size_t *count,
+ * the loss. Within 10 % of each other a published H comes first, then the fewer bytes. H up to
+ * PLAN_EVERY_MAX, tau up to PLAN_OVERLAP_MAX: what was published. *count 0: none reaches the share,
+ * and *nearest is the one with the highest. */
+enum err plan_search(const struct plan_task *t, const struct plan_goal *goal,
+                     struct plan_option out[PLAN_OPTIONS_MAX], size_t *count,
                      struct plan_option *nearest) MUST;
 enum plan_nearest { PLAN_BY_RATE, PLAN_BY_DELAY, PLAN_BY_NO_LINK };
 /* The slowest link like this one, both rates by the same factor, with which a setting reaches the

@@ -8,20 +8,20 @@
 
 enum { ABORTS_MANY = 3 };
 
-enum err round_init(struct round *r, unsigned sites, unsigned fragments, bool strict,
-                    uint64_t straggler_ms, uint64_t epoch, struct arena *perm)
+enum err round_init(struct round *r, const struct round_options *o, struct arena *perm)
 {
+    unsigned sites = o->sites, fragments = o->fragments;
     ASSERT(sites >= 1 && sites <= ROUND_SITES_MAX);
     ASSERT(fragments >= 1 && fragments <= ROUND_FRAGMENTS_MAX);
     memset(r, 0, sizeof *r);
     r->sites = sites;
     r->fragments = fragments;
-    r->strict = strict;
+    r->strict = o->strict;
     /* The majority is of configured sites, never of those alive: else both halves of a cut would go
      * on. */
-    r->quorum = strict ? sites : sites / 2 + 1;
-    r->straggler_ms = straggler_ms;
-    r->epoch = epoch;
+    r->quorum = o->strict ? sites : sites / 2 + 1;
+    r->straggler_ms = o->straggler_ms;
+    r->epoch = o->epoch;
     TRY_ALLOC(r->s = arena_array(perm, sites, sizeof *r->s));
     for (unsigned i = 0; i < fragments; i++) {
         struct round_fragment *f = &r->f[i];

@@ -136,9 +136,13 @@ struct round { /* open: tests and drivers read it; only the functions below writ
     struct round_site *s; /* [sites] */
 };
 
-/* Takes what it needs, about 100 bytes for each site and fragment, here and never again. */
-enum err round_init(struct round *r, unsigned sites, unsigned fragments, bool strict,
-                    uint64_t straggler_ms, uint64_t epoch, struct arena *perm) MUST;
+struct round_options {
+    unsigned sites, fragments;
+    bool strict; /* a round needs all sites; else a majority of the configured ones */
+    uint64_t straggler_ms, epoch;
+};
+/* The only allocation: about 100 bytes for each site and fragment. */
+enum err round_init(struct round *r, const struct round_options *o, struct arena *perm) MUST;
 /* Where a fragment stands when the process starts: its round, manifest and state digest. */
 void round_place(struct round *r, unsigned fragment, uint64_t round, const struct digest *manifest,
                  const struct digest *state);

@@ -301,23 +301,21 @@ static enum err line_fetch(struct link *link, const struct wire_fetch *m, uint8_
 {
     struct link_line *l = (struct link_line *)link;
     const struct link_service *s = &l->hub->server->service;
-    const uint8_t *data;
-    size_t size;
-    void *source;
+    struct link_content c;
     TRY(there(l));
-    s->fetch(s->self, l->peer, m, &data, &size, &source, answer);
+    s->fetch(s->self, l->peer, m, &c, answer);
     if (answer->outcome != ROUND_NONE)
         return back(l);
-    bool fits = size == size_bytes && m->offset == 0;
+    bool fits = c.size_bytes == size_bytes && m->offset == 0;
     if (fits)
-        memcpy(out, data, size);
-    s->fetched(s->self, source);
+        memcpy(out, c.data, c.size_bytes);
+    s->fetched(s->self, c.source);
     if (!fits)
-        return err_set(ERR_PROTO, "%zu bytes announced, %zu expected", size, size_bytes);
-    double real = real_bytes(l, m, size);
+        return err_set(ERR_PROTO, "%zu bytes announced, %zu expected", c.size_bytes, size_bytes);
+    double real = real_bytes(l, m, c.size_bytes);
     transfer(l, real, false);
     l->counters.payload_down += (uint64_t)real;
-    answer->offset = size;
+    answer->offset = c.size_bytes;
     return back(l);
 }
 

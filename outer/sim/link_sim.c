@@ -128,18 +128,25 @@ static bool stream_finish(struct link_sim_server *s, uint64_t generation, void *
 }
 
 /* A chunk's bytes: the same faults as those of a call. */
-static bool stream_chunk(struct link_sim_server *s, uint64_t generation, void *upload, uint64_t at,
-                         const uint8_t *data, size_t n, struct wire_answer *answer)
+struct upload_part {
+    void *upload;
+    uint64_t at;
+    const uint8_t *data;
+    size_t n;
+};
+
+static bool stream_chunk(struct link_sim_server *s, uint64_t generation,
+                         const struct upload_part *p, struct wire_answer *answer)
 {
     struct clock_sim *c = s->clock;
-    s->service.chunk(s->service.self, upload, at, data, n, answer);
+    s->service.chunk(s->service.self, p->upload, p->at, p->data, p->n, answer);
     if (answer->outcome != ROUND_PENDING)
         return true;
     sim_sleep(c, c->now_ms + sim_below(c, STORE_MS), NULL);
     if (!serving(s, generation))
         return false;
-    s->service.stored(s->service.self, upload, at, n,
-                      s->service.store(s->service.self, upload, at, data, n), answer);
+    s->service.stored(s->service.self, p->upload, p->at, p->n,
+                      s->service.store(s->service.self, p->upload, p->at, p->data, p->n), answer);
     return true;
 }
 
@@ -257,7 +264,8 @@ static enum err stream(struct link_sim *l, const struct wire_contribution *m,
             return down();
         if (l->env->dead || partitioned(l) || sim_chance(s->clock, l->faults->cut))
             return stream_cut(l, generation, upload);
-        if (!stream_chunk(s, generation, upload, at, payload + at, n, answer))
+        const struct upload_part part = {upload, at, payload + at, n};
+        if (!stream_chunk(s, generation, &part, answer))
             return down();
         link_sim_work(s);
         at += n;
@@ -319,31 +327,30 @@ static enum err download(struct link_sim *l, struct wire_fetch *m, uint8_t *out,
                          size_t *have, struct wire_answer *answer)
 {
     struct link_sim_server *s = l->server;
-    const uint8_t *data;
-    size_t size;
-    void *source;
+    struct link_content c;
     uint64_t generation;
     TRY(there(l, &generation));
     s->watch->fetching(s->watch->self, m);
-    s->service.fetch(s->service.self, l->peer, m, &data, &size, &source, answer);
+    s->service.fetch(s->service.self, l->peer, m, &c, answer);
     if (answer->outcome != ROUND_NONE)
         return back(l, generation);
-    bool fits = size == size_bytes, cut = false;
-    while (fits && !cut && *have < size) {
-        size_t n = size - *have < LINK_SIM_CHUNK_BYTES ? size - *have : LINK_SIM_CHUNK_BYTES;
+    bool fits = c.size_bytes == size_bytes, cut = false;
+    while (fits && !cut && *have < c.size_bytes) {
+        size_t n = c.size_bytes - *have < LINK_SIM_CHUNK_BYTES ? c.size_bytes - *have
+                                                               : LINK_SIM_CHUNK_BYTES;
         pause_ms(l, sim_below(s->clock, l->faults->delay_ms + 1));
         if (!serving(s, generation))
             return down(); /* with its memory */
         cut = l->env->dead || partitioned(l) || sim_chance(s->clock, l->faults->cut);
         if (!cut) {
-            memcpy(out + *have, data + *have, n);
+            memcpy(out + *have, c.data + *have, n);
             *have += n;
             l->counters.payload_down += n;
         }
     }
-    s->service.fetched(s->service.self, source);
+    s->service.fetched(s->service.self, c.source);
     if (!fits)
-        return err_set(ERR_PROTO, "%zu bytes announced, %zu expected", size, size_bytes);
+        return err_set(ERR_PROTO, "%zu bytes announced, %zu expected", c.size_bytes, size_bytes);
     return cut ? down() : back(l, generation);
 }
 

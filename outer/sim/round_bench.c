@@ -137,18 +137,17 @@ static enum err bench_fetch(struct link *l, const struct wire_fetch *m, uint8_t 
                             size_t size_bytes, struct wire_answer *answer)
 {
     struct bench *p = (struct bench *)l;
-    const uint8_t *data;
-    size_t size;
-    void *source;
-    p->service.fetch(p->service.self, p->peer[0], m, &data, &size, &source, answer);
+    struct link_content c;
+    p->service.fetch(p->service.self, p->peer[0], m, &c, answer);
     if (answer->outcome != ROUND_NONE)
         return ERR_OK;
-    if (size == size_bytes)
-        memcpy(out, data, size);
-    p->service.fetched(p->service.self, source);
+    if (c.size_bytes == size_bytes)
+        memcpy(out, c.data, c.size_bytes);
+    p->service.fetched(p->service.self, c.source);
     p->since_s = now_s();
-    return size == size_bytes ? ERR_OK
-                              : err_set(ERR_PROTO, "%zu bytes, %zu expected", size, size_bytes);
+    return c.size_bytes == size_bytes
+               ? ERR_OK
+               : err_set(ERR_PROTO, "%zu bytes, %zu expected", c.size_bytes, size_bytes);
 }
 
 static enum err bench_report(struct link *l, const struct wire_report *m,

@@ -36,8 +36,7 @@ static void seed(struct outer_state *m, unsigned fragment)
 }
 
 enum err downlink_sum(struct outer_state *m, unsigned fragment, uint8_t *aggregate,
-                      size_t *size_bytes, const struct codec_payload *payloads, unsigned n,
-                      struct arena *scratch)
+                      size_t *size_bytes, const struct downlink_input *in, struct arena *scratch)
 {
     const struct outer_state_fragment *s = &m->state[fragment];
     const struct codec *c = codec_get(outer_state_codec(m, fragment));
@@ -50,13 +49,13 @@ enum err downlink_sum(struct outer_state *m, unsigned fragment, uint8_t *aggrega
     TRY_ALLOC(made);
     if (schedule_resets_residual(&m->schedule, s->residual_ratio))
         codec_residual_decay(residual, m->next.discarded, 0, count);
-    TRY(codec_sum(c, &call, z, m->next.theta, payloads, n));
+    TRY(codec_sum(c, &call, z, m->next.theta, in->payloads, in->n));
     for (size_t i = 0; i < count; i++)
         z[i] += residual[i];
     seed(m, fragment);
     TRY(c->encode(c, &call, made, &p.size_bytes, residual, z));
     TRY(identity_check(m, fragment, c, &p));
-    codec_sum_codes(c, made, payloads, n, count);
+    codec_sum_codes(c, made, in->payloads, in->n, count);
     if (MUTANT(REENCODED_UNKEPT))
         memset(residual, 0, count * sizeof *residual);
     return c->aggregate(c, &call, aggregate, size_bytes, &p, 1);

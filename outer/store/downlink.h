@@ -18,8 +18,12 @@
 void downlink_keep(struct outer_state *m, unsigned fragment);
 /* Checked payloads of n sites -> aggregate (room for aggregate_max of one); the spare's residual
  * becomes residual'. ERR_DIVERGED: the sum is not finite. */
+struct downlink_input {
+    const struct codec_payload *payloads;
+    unsigned n;
+};
 enum err downlink_sum(struct outer_state *m, unsigned fragment, uint8_t *aggregate,
-                      size_t *size_bytes, const struct codec_payload *payloads, unsigned n,
+                      size_t *size_bytes, const struct downlink_input *in,
                       struct arena *scratch) MUST;
 /* After outer_state_apply: codec_backlog of the spare's residual against what the round applied,
  * for the manifest. 0 where nobody re-encodes. */

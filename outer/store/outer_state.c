@@ -784,8 +784,7 @@ enum err outer_state_ahead(struct outer_state *m, unsigned fragment, float *thet
 
 /* m->mean, and the codes that follow from an aggregate on the grid `codes`. */
 static enum err mean_of(struct outer_state *m, unsigned fragment, const struct manifest *manifest,
-                        const uint8_t *aggregate, size_t aggregate_bytes, uint8_t *next,
-                        const uint8_t *codes)
+                        const struct codec_payload *aggregate, uint8_t *next, const uint8_t *codes)
 {
     const struct codec *c = codec_get(manifest->codec);
     if (!c || !manifest_included(manifest))
@@ -798,7 +797,7 @@ static enum err mean_of(struct outer_state *m, unsigned fragment, const struct m
                        fragment, (unsigned long long)manifest->round);
     return c->mean(c, &call, m->mean, next,
                    &(struct codec_aggregate){
-                       aggregate, aggregate_bytes,
+                       aggregate->data, aggregate->size_bytes,
                        schedule_payloads(&m->schedule, c->kind, manifest_included(manifest)),
                        manifest_weight(manifest)});
 }
@@ -809,8 +808,8 @@ static enum err mean_again(struct outer_state *m, unsigned fragment,
 {
     uint8_t *next;
     TRY_ALLOC(next = arena_alloc(scratch, fragment_of(m, fragment)->elements / DEV_BLOCK));
-    return mean_of(m, fragment, manifest, aggregate, manifest->aggregate_bytes, next,
-                   m->next.codes);
+    const struct codec_payload payload = {aggregate, manifest->aggregate_bytes};
+    return mean_of(m, fragment, manifest, &payload, next, m->next.codes);
 }
 
 enum err outer_state_mean(struct outer_state *m, unsigned fragment, uint64_t round,
@@ -837,7 +836,8 @@ enum err outer_state_mean(struct outer_state *m, unsigned fragment, uint64_t rou
 static enum err step(struct outer_state *m, unsigned fragment, const struct manifest *manifest,
                      const uint8_t *aggregate, size_t aggregate_bytes)
 {
-    TRY(mean_of(m, fragment, manifest, aggregate, aggregate_bytes, next_of(m, fragment)->codes,
+    const struct codec_payload payload = {aggregate, aggregate_bytes};
+    TRY(mean_of(m, fragment, manifest, &payload, next_of(m, fragment)->codes,
                 m->state[fragment].codes));
     return advance(m, fragment);
 }

@@ -421,7 +421,8 @@ static enum err values_read(struct reading *r, size_t size_bytes, const char ***
     TRY(run_table(r, &tables[count++], commands));
     for (size_t i = 0; i < r->section_count; i++)
         TRY(section_table(r, &r->sections[i], &tables[count++]));
-    return config_load_text(tables, count, r->t->source, r->t->text, size_bytes, 0, NULL, r->a);
+    const struct config_text text = {r->t->source, r->t->text, size_bytes};
+    return config_load_text(tables, count, &text, 0, NULL, r->a);
 }
 
 enum err topology_parse(struct topology *t, const char *source, const char *text, size_t size_bytes,

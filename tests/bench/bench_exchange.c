@@ -83,14 +83,14 @@ static void take_finish(void *self, void *handle, bool complete, struct wire_ans
     answer->outcome = complete ? ROUND_RECEIPT : ROUND_INVALID;
 }
 
-static void give(void *self, const char *peer, const struct wire_fetch *m, const uint8_t **data,
-                 size_t *size_bytes, void **source, struct wire_answer *answer)
+static void give(void *self, const char *peer, const struct wire_fetch *m, struct link_content *out,
+                 struct wire_answer *answer)
 {
     (void)peer;
     (void)m;
-    *data = serving->payload;
-    *size_bytes = serving->bytes;
-    *source = self;
+    out->data = serving->payload;
+    out->size_bytes = serving->bytes;
+    out->source = self;
     answer->outcome = ROUND_NONE;
 }
 

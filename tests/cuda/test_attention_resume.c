@@ -62,7 +62,10 @@ static struct outcome run(const char *dir, double us, int stop_at_once)
     stop = stop_at_once;
     assert_int_equal(cuda_test_open_attention(&d, "bf16", "auto"), ERR_OK);
     assert_int_equal(coll_open(&c, "cpu"), ERR_OK);
-    if (train_open(&t, s, d, c, 0, arena_printf(&arena, "%s/%s", scratch_root, dir), &arena))
+    if (train_open(
+            &t,
+            &(struct train_options){s, d, c, 0, arena_printf(&arena, "%s/%s", scratch_root, dir)},
+            &arena))
         fail_msg("%s", err_message());
     t.stop = &stop;
     o.e = train_run(&t, NULL);

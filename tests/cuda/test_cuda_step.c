@@ -101,8 +101,10 @@ static void begin(struct run *r, const char *type, const char *const *words)
     r->s->data_train = (struct config_list){items, 1};
     assert_int_equal(cuda_test_open(&r->d, type), ERR_OK);
     assert_int_equal(coll_self_open(&r->c), ERR_OK);
-    if (train_open(&r->t, r->s, r->d, r->c, 0,
-                   arena_printf(&arena, "%s/run-%d", scratch_root, runs++), &arena))
+    if (train_open(&r->t,
+                   &(struct train_options){r->s, r->d, r->c, 0,
+                                           arena_printf(&arena, "%s/run-%d", scratch_root, runs++)},
+                   &arena))
         fail_msg("%s", err_message());
     assert_true(r->t.ahead);
     r->t.stop = &stop;

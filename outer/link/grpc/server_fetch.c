@@ -33,23 +33,26 @@ void server_serve_fetch(struct server_call *call)
     struct arena a = arena_make(WIRE_DECODE_BYTES_MAX);
     struct wire_fetch m;
     struct wire_answer answer = {0};
-    const uint8_t *data = NULL;
-    size_t size = 0;
+    struct link_content content = {0};
     enum err e = server_request(call->c, WIRE_FETCH, &m, &a);
     if (e != ERR_OK) {
         server_refuse(call->c, e);
     } else {
         pthread_mutex_lock(&s->service_mutex);
-        s->service.fetch(s->service.self, call->peer, &m, &data, &size, &call->source, &answer);
+        s->service.fetch(s->service.self, call->peer, &m, &content, &answer);
+        call->source = content.source;
         pthread_mutex_unlock(&s->service_mutex);
         bool sending = answer.outcome == ROUND_NONE;
-        ASSERT(!sending || (m.offset <= size && m.size_bytes <= size - m.offset));
-        uint64_t end = m.size_bytes ? m.offset + m.size_bytes : size;
+        ASSERT(!sending ||
+               (m.offset <= content.size_bytes && m.size_bytes <= content.size_bytes - m.offset));
+        uint64_t end = m.size_bytes ? m.offset + m.size_bytes : content.size_bytes;
         link_call_about(call->c, LINK_FETCH, &m);
-        call->c->row.total = size;
+        call->c->row.total = content.size_bytes;
         bool all = server_answer(call->c, WIRE_DOWNLOAD, &answer, &a) && sending &&
-                   chunks_send(call, data, size, m.offset, end, chunk_size(m.chunk_bytes));
-        call->c->row.done = link_call_reply(call->c, GRPC_STATUS_OK, "") && all && end == size;
+                   chunks_send(call, content.data, content.size_bytes, m.offset, end,
+                               chunk_size(m.chunk_bytes));
+        call->c->row.done =
+            link_call_reply(call->c, GRPC_STATUS_OK, "") && all && end == content.size_bytes;
     }
     arena_free(&a);
 }

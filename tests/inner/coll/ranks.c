@@ -144,7 +144,7 @@ static enum err train(struct coll *c, const char *dir, int extra, char **extras,
     TRY(c->ops->barrier(c));
     TRY(configure(&s, shard, extra, extras, a));
     TRY(dev_open(&d, &o));
-    TRY(train_open(&t, &s, d, c, 0, inner, a));
+    TRY(train_open(&t, &(struct train_options){&s, d, c, 0, inner}, a));
     t.stop = &stop;
     t.ahead = !strcmp(mishap, "ahead") || !strcmp(mishap, "late");
     enum err e = train_run(&t, &hook);

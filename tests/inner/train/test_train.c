@@ -62,7 +62,9 @@ static void begin(struct run *r, const char *dir, const char *const *words)
     r->s->data_eval = r->s->data_train;
     r->d = setup_device(config_choice_name(device_dtype_choices, r->s->device_dtype), 2);
     assert_int_equal(coll_open(&r->c, "cpu"), ERR_OK);
-    if (train_open(&r->t, r->s, r->d, r->c, 0, arena_printf(&arena, "%s/%s", scratch_root, dir),
+    if (train_open(&r->t,
+                   &(struct train_options){r->s, r->d, r->c, 0,
+                                           arena_printf(&arena, "%s/%s", scratch_root, dir)},
                    &arena))
         fail_msg("%s", err_message());
     r->t.stop = &stop;
@@ -414,7 +416,9 @@ static void batch_must_divide_among_ranks(void **state)
     assert_int_equal(coll_open(&r.c, "cpu"), ERR_OK);
     two = *r.c;
     two.size = 2;
-    assert_int_equal(train_open(&r.t, r.s, r.d, &two, 0, "nowhere", &arena), ERR_CONFIG);
+    assert_int_equal(
+        train_open(&r.t, &(struct train_options){r.s, r.d, &two, 0, "nowhere"}, &arena),
+        ERR_CONFIG);
     assert_says("272");
     dev_close(r.d);
 }

@@ -1037,7 +1037,11 @@ static struct wire_answer fetch(const struct fake *f, enum wire_what what, uint6
 {
     struct wire_answer answer;
     struct wire_fetch m = {.head = head(f), .what = what, .round = round, .offset = offset};
-    t.s.fetch(t.s.self, uri(f->index), &m, data, n, source, &answer);
+    struct link_content c = {0};
+    t.s.fetch(t.s.self, uri(f->index), &m, &c, &answer);
+    *data = c.data;
+    *n = c.size_bytes;
+    *source = c.source;
     return answer;
 }
 

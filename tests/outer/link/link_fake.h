@@ -131,8 +131,7 @@ static inline void fake_poll(void *self, const char *peer, const struct wire_pol
 }
 
 static inline void fake_fetch(void *self, const char *peer, const struct wire_fetch *m,
-                              const uint8_t **data, size_t *size, void **source,
-                              struct wire_answer *answer)
+                              struct link_content *out, struct wire_answer *answer)
 {
     struct fake *f = self;
     if (!fake_lets(f, peer, &answer->outcome))
@@ -146,9 +145,9 @@ static inline void fake_fetch(void *self, const char *peer, const struct wire_fe
         return;
     }
     f->fetches++;
-    *data = f->stored;
-    *size = f->have;
-    *source = f;
+    out->data = f->stored;
+    out->size_bytes = f->have;
+    out->source = f;
 }
 
 static inline void fake_fetched(void *self, void *source)

@@ -98,14 +98,12 @@ static enum err slow_fetch(struct link *link, const struct wire_fetch *m, uint8_
                            size_t size_bytes, struct wire_answer *a)
 {
     struct slow *l = slow_begin(link);
-    const uint8_t *data;
-    size_t size;
-    void *source;
-    l->service.fetch(l->service.self, l->peer, m, &data, &size, &source, a);
+    struct link_content c;
+    l->service.fetch(l->service.self, l->peer, m, &c, a);
     if (a->outcome == ROUND_NONE) {
-        assert_int_equal(size, size_bytes);
-        memcpy(out, data, size);
-        l->service.fetched(l->service.self, source);
+        assert_int_equal(c.size_bytes, size_bytes);
+        memcpy(out, c.data, c.size_bytes);
+        l->service.fetched(l->service.self, c.source);
     }
     return slow_end(l, ERR_OK);
 }

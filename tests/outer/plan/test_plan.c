@@ -305,7 +305,8 @@ static void the_search_keeps_its_promises(void **state)
     struct schedule s = schedule_streaming(10000, 50, 1, 1, CODEC_INT8);
     struct plan_option found[PLAN_OPTIONS_MAX], nearest;
     size_t count;
-    assert_int_equal(plan_search(&t, &s, &table, 0.9, found, &count, &nearest), ERR_OK);
+    assert_int_equal(plan_search(&t, &(struct plan_goal){&s, &table, 0.9}, found, &count, &nearest),
+                     ERR_OK);
     assert_true(count >= 3);
     for (size_t i = 0; i < count; i++) {
         struct plan_result again;
@@ -329,7 +330,8 @@ static void the_search_keeps_its_promises(void **state)
     t.link.up_bps = t.link.down_bps =
         1e12; /* a link that costs nothing: short rounds, nothing to hide */
     t.link.rtt_s = 0;
-    assert_int_equal(plan_search(&t, &s, &table, 0.9, found, &count, &nearest), ERR_OK);
+    assert_int_equal(plan_search(&t, &(struct plan_goal){&s, &table, 0.9}, found, &count, &nearest),
+                     ERR_OK);
     assert_int_equal(found[0].schedule.overlap, 0);
     assert_true(found[0].schedule.beat[0].every <= 30);
 }
@@ -343,17 +345,20 @@ static void impossible_links_have_a_nearest_one(void **state)
     struct line link;
     enum plan_nearest by;
     size_t count;
-    assert_int_equal(plan_search(&t, &s, &table, 0.95, found, &count, &nearest), ERR_OK);
+    assert_int_equal(
+        plan_search(&t, &(struct plan_goal){&s, &table, 0.95}, found, &count, &nearest), ERR_OK);
     assert_int_equal(count, 0);
     assert_true(nearest.result.utilisation > 0 && nearest.result.utilisation < 0.95);
     assert_int_equal(plan_nearest_link(&t, &s, &table, 0.95, &link, &by), ERR_OK);
     assert_true(by == PLAN_BY_RATE && link.up_bps > t.link.up_bps && link.rtt_s == t.link.rtt_s);
     t.link = link;
-    assert_int_equal(plan_search(&t, &s, &table, 0.95, found, &count, &nearest), ERR_OK);
+    assert_int_equal(
+        plan_search(&t, &(struct plan_goal){&s, &table, 0.95}, found, &count, &nearest), ERR_OK);
     assert_true(count > 0);
     t.link.up_bps *= 0.98;
     t.link.down_bps *= 0.98;
-    assert_int_equal(plan_search(&t, &s, &table, 0.95, found, &count, &nearest), ERR_OK);
+    assert_int_equal(
+        plan_search(&t, &(struct plan_goal){&s, &table, 0.95}, found, &count, &nearest), ERR_OK);
     assert_int_equal(count, 0);
     t = task(1000, 36000); /* ten hours there and back: no rate helps */
     assert_int_equal(plan_nearest_link(&t, &s, &table, 0.95, &link, &by), ERR_OK);
@@ -374,7 +379,9 @@ static void the_rank_decides(void **state)
     t.price_gb = 0.05;
     for (int rank = PLAN_RANK_TIME; rank <= PLAN_RANK_LOSS; rank++) {
         t.rank = (enum plan_rank)rank;
-        assert_int_equal(plan_search(&t, &s, &table, 0.9, by[rank], &count, &nearest), ERR_OK);
+        assert_int_equal(
+            plan_search(&t, &(struct plan_goal){&s, &table, 0.9}, by[rank], &count, &nearest),
+            ERR_OK);
         assert_true(count > 0);
     }
     const struct plan_result *time = &by[PLAN_RANK_TIME][0].result,

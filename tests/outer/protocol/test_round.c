@@ -22,8 +22,8 @@ static void core_init(unsigned sites, unsigned fragments, bool strict, uint64_t 
 {
     arena_free(&memory);
     memory = arena_make(0);
-    assert_int_equal(round_init(&core, sites, fragments, strict, straggler_ms, epoch, &memory),
-                     ERR_OK);
+    const struct round_options o = {sites, fragments, strict, straggler_ms, epoch};
+    assert_int_equal(round_init(&core, &o, &memory), ERR_OK);
 }
 
 struct words { /* key=value words of one line; views into the line */

@@ -151,19 +151,17 @@ static enum err direct_fetch(struct link *link, const struct wire_fetch *m, uint
                              size_t size_bytes, struct wire_answer *a)
 {
     struct direct *l = (struct direct *)link;
-    const uint8_t *data;
-    size_t size;
-    void *source;
+    struct link_content c;
     l->fetches++;
     TRY(direct_down(l));
-    l->service->fetch(l->service->self, peer, m, &data, &size, &source, a);
+    l->service->fetch(l->service->self, peer, m, &c, a);
     if (a->outcome != ROUND_NONE)
         return ERR_OK;
-    assert_int_equal(size, size_bytes);
-    memcpy(out, data, size);
-    l->service->fetched(l->service->self, source);
+    assert_int_equal(c.size_bytes, size_bytes);
+    memcpy(out, c.data, c.size_bytes);
+    l->service->fetched(l->service->self, c.source);
     if (once(&l->spoil_aggregate))
-        out[size / 2] ^= 1;
+        out[c.size_bytes / 2] ^= 1;
     return ERR_OK;
 }
 

@@ -129,7 +129,8 @@ static void aggregate(struct made *r, struct outer_state *m, unsigned included)
                 BYTES_MAX);
     downlink_keep(m, 0);
     if (schedule_compresses_downlink(&schedule, c->kind, included))
-        assert_int_equal(downlink_sum(m, 0, r->aggregate, &r->bytes, r->payloads, included, &arena),
+        assert_int_equal(downlink_sum(m, 0, r->aggregate, &r->bytes,
+                                      &(struct downlink_input){r->payloads, included}, &arena),
                          ERR_OK);
     else
         assert_int_equal(c->aggregate(c, &(struct codec_call){.work = m->work, .count = n},
