@@ -339,13 +339,13 @@ static enum err rendezvous_other(struct watch *w, const struct watch_options *o)
     const struct greeting ours = greeting_make(magic_other, o->job, o->rank);
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     int64_t until = now_ms() + (int64_t)o->timeout_s * 1000;
-    const char *why = "nobody of this job answers";
+    const char *why = "no rank of this job answers";
     char port[8];
     snprintf(port, sizeof port, "%d", o->port);
     while (w->peers[0].fd < 0) {
         struct addrinfo *found = NULL;
         int e = getaddrinfo(o->host, port, &hints, &found);
-        why = e ? gai_strerror(e) : "nobody of this job answers";
+        why = e ? gai_strerror(e) : "no rank of this job answers";
         if (e) /* in a container whose own name does not resolve */
             e = getaddrinfo("127.0.0.1", port, &hints, &found);
         w->peers[0].fd = e ? -1 : connect_lead(found, &ours);

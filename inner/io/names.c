@@ -517,7 +517,7 @@ static bool constant(const char *name)
            ends_in(name, ".rotary_emb.inv_freq");
 }
 
-/* A tensor that nobody reads, of a further layer for instance, is another model's. */
+/* A tensor without a place in this model (a further layer, for instance) means another model. */
 static enum err check_all_read(const struct pair *pairs, size_t count,
                                const struct safetensors *file, const char *path)
 {

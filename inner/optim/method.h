@@ -1,6 +1,6 @@
 #ifndef METHOD_H
 #define METHOD_H
-/* What an inner optimizer is to the loop around it: the state that it keeps, and its step as a
+/* Interface of an inner optimizer: the state that it keeps, and its step as a
  * sequence of passes over ranges of the slabs. One file each, optim_NAME in inner/optim/NAME.c; the
  * list is OPTIM_LIST in kernels/scalar/opt.h, where the formulas are, too.
  */
@@ -13,8 +13,8 @@ struct optim_method {
     bool first, second; /* keeps a first, a second moment of each element: what outer.first_every
                            and outer.second_every average */
     size_t (*more)(const struct tensor *x); /* further floats of a tensor; NULL: none */
-    bool whole;   /* works on whole tensors only: ranks that share the state out cut between them */
-    bool sums;    /* sums over each tensor steer the step */
+    bool whole;   /* works on whole tensors only: shards end between tensors */
+    bool sums;    /* the step depends on sums over each tensor */
     double bytes; /* of memory that a step moves for each parameter, without the bf16 copy */
     /* One step by a->g times *a->gscale, the mean gradient, clipped. All ranks call. */
     enum err (*step)(struct optim *o, const struct dev_optim *a);

@@ -18,7 +18,7 @@
 enum step_stat {
     STEP_LOSS,    /* sum of the losses, nats */
     STEP_TARGETS, /* their number */
-    STEP_STOP,    /* ranks that wish to stop */
+    STEP_STOP,    /* ranks with a stop request */
     STEP_SQUARE,  /* sum of squares of the gradient, which is a sum over targets */
     STEP_STATS
 };
@@ -65,11 +65,11 @@ enum err optim_open(struct optim *o, struct dev *d, struct coll *c, const struct
                     const struct table *t, struct arena *perm) MUST;
 void optim_close(struct optim *o); /* a zeroed one is fine */
 /* One update with the gradients in the model's slab: sums over targets, and over the ranks, of this
- * rank's shard at least. step counts from 0. o->stats brings this rank's sum of losses, their
- * number and its wish to stop (0 or 1), becomes the sums over the ranks, and gets the sum of
- * squares of the gradients before the clip. Where loss or norm is not finite the device changes
- * nothing; the caller reads the statistics before the next update and says so. Nothing waits for
- * the device. All ranks call. */
+ * rank's shard at least. step counts from 0. On entry o->stats holds this rank's sum of losses,
+ * their number and its stop request (0 or 1); on return their sums over the ranks, and the sum of
+ * squares of the gradients before clipping. If loss or norm is not finite the device changes
+ * nothing; the caller reads the statistics before the next update and reports it. The host does not
+ * wait. All ranks call. */
 enum err optim_step(struct optim *o, struct model *m, int64_t step) MUST;
 
 #endif
