@@ -134,6 +134,10 @@ enum err config_canonical(const struct config_table *tables, size_t table_count,
                           char **text) MUST;
 /* The keys in which two canonical texts differ: "model.layers: 4 here, 6 there; ..." */
 enum err config_difference(const char *ours, const char *theirs, struct arena *a, char **text) MUST;
+/* A canonical text without the line of that key. */
+enum err config_without(const char *text, const char *key, struct arena *a, char **rest) MUST;
+/* The whole number that a canonical text gives for that key; 0: no such line. */
+int64_t config_integer(const char *text, const char *key);
 /* The reference page: Markdown, one table per section. */
 enum err config_reference(const struct config_table *tables, size_t table_count, struct arena *a,
                           char **text) MUST;

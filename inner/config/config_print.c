@@ -283,6 +283,27 @@ enum err config_difference(const char *ours, const char *theirs, struct arena *a
     return ERR_OK;
 }
 
+enum err config_without(const char *text, const char *key, struct arena *a, char **rest)
+{
+    struct out o = {.a = a};
+    struct line l;
+    size_t length = strlen(key);
+    TRY(puts_to(&o, ""));
+    for (const char *at = text, *next; *at; at = next) {
+        next = line_next(at, &l);
+        if (l.key_length != length || memcmp(l.key, key, length) != 0)
+            TRY(put(&o, at, (size_t)(next - at)));
+    }
+    *rest = o.text;
+    return ERR_OK;
+}
+
+int64_t config_integer(const char *text, const char *key)
+{
+    struct line l, wanted = {.key = key, .key_length = strlen(key)};
+    return line_find(text, &wanted, &l) ? strtoll(l.value, NULL, 10) : 0;
+}
+
 /* ---- the reference page ---- */
 
 static enum err reference_section(struct out *o, const struct config_table *t,

@@ -100,7 +100,8 @@ CHOICES_INNER(CONFIG_ENUM)
     X(data, tokenizer, CHOICE(data_tokenizer), .fallback = "bytes", .pinned = true,                \
       .help = "bytes: ids are bytes; external: shards made elsewhere (GPT-2 ids).")                \
     X(train, steps, INT, .fallback = "400", .min = 1, .max = 1e9, .unit = "steps", .pinned = true, \
-      .help = "Inner steps in all.")                                                               \
+      .help = "Inner steps in all. May grow between two starts, with the same value at all "       \
+              "processes; the learning rate follows the new total.")                               \
     X(train, batch_tokens, INT, .fallback = "4096", .min = 1, .max = 1e9, .unit = "tokens",        \
       .pinned = true,                                                                              \
       .help = "Tokens of one site's inner step; a multiple of sequence x ranks x micro-batches.")  \

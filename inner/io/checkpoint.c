@@ -284,11 +284,13 @@ static enum err check_parts(const struct state *s, const struct checkpoint_part 
 static enum err check_same(const struct state *s, const struct checkpoint_meta *want,
                            const struct checkpoint_part *parts, size_t count, struct arena *a)
 {
-    char *difference;
+    char *difference, *ours, *theirs;
     if (s->meta.seed != want->seed)
         return err_set(ERR_MISMATCH, "run.seed: %llu here, %llu there",
                        (unsigned long long)want->seed, (unsigned long long)s->meta.seed);
-    TRY(config_difference(want->settings, s->meta.settings, a, &difference));
+    TRY(config_without(want->settings, "train.steps", a, &ours));
+    TRY(config_without(s->meta.settings, "train.steps", a, &theirs));
+    TRY(config_difference(ours, theirs, a, &difference));
     if (*difference)
         return err_set(ERR_MISMATCH, "%s", difference);
     if (!digest_equal(&s->meta.model, &want->model))
@@ -320,6 +322,7 @@ enum err checkpoint_load(const char *dir, const struct checkpoint_meta *want,
         e = err_add(e, "%s, step %llu: the checkpoint is of another run: ", dir,
                     (unsigned long long)s.meta.step);
     *got = s.meta;
+    got->steps = got->settings ? config_integer(got->settings, "train.steps") : 0;
     got->settings = NULL;
     file_unmap(&s.map);
     arena_free(&a);

@@ -23,6 +23,7 @@
 
 struct checkpoint_meta {
     uint64_t step;        /* inner steps done */
+    int64_t steps;        /* read: train.steps of `settings`; 0: not there */
     uint64_t seed;        /* run.seed */
     struct digest model;  /* of the tensor table: names, shapes, offsets */
     const char *settings; /* config_canonical text of what a resumed run must share; "" for none */
@@ -44,8 +45,9 @@ enum err checkpoint_save(const char *dir, const struct checkpoint_meta *meta,
                          unsigned keep) MUST;
 
 /* Fills the parts from the newest intact checkpoint. *found false: there is none and never was (a
- * fresh start). `want`: seed, model, settings must be equal, as must names and sizes of the parts:
- * else ERR_MISMATCH with what differs, and nothing is written to the parts. `got`: what was stored,
+ * fresh start). `want`: seed, model, settings must be equal but for
+ * train.steps, which may change between two starts, as must names and sizes of the parts: else
+ * ERR_MISMATCH with what differs, and nothing is written to the parts. `got`: what was stored,
  * settings NULL; comparing device, threads and ranks with this process's is the caller's (they
  * decide whether the future repeats bit for bit). ERR_CORRUPT: checkpoints exist and none is
  * intact. */

@@ -192,6 +192,21 @@ static void warn_if_different(const struct checkpoint_meta *was, const struct ch
     log_event(LOG_WARN, "resume", "text=%s", log_quote(quoted, sizeof quoted, text));
 }
 
+/* The learning rate is a function of train.steps: from the loaded step on that of the new total. */
+static void tell_steps(const struct settings *s, const struct checkpoint_meta *got)
+{
+    struct settings before = *s;
+    int64_t step = (int64_t)got->step;
+    if (got->steps == 0 || got->steps == s->train_steps)
+        return;
+    before.train_steps = got->steps;
+    log_event(LOG_INFO, "extended",
+              "steps_before=%lld steps=%lld from_step=%lld lr_before=%g lr=%g "
+              "text=\"the learning rate follows the new train.steps from this step on\"",
+              (long long)got->steps, (long long)s->train_steps, (long long)step,
+              optim_lr(&before, step), optim_lr(s, step));
+}
+
 static enum err load_checkpoint(struct train *t, struct staging *s, bool *found)
 {
     struct checkpoint_part parts[PARTS_MAX];
@@ -202,9 +217,12 @@ static enum err load_checkpoint(struct train *t, struct staging *s, bool *found)
     if (!*found)
         return ERR_OK;
     if (got.step > (uint64_t)t->settings->train_steps)
-        return err_set(ERR_MISMATCH, "%s holds step %llu, beyond train.steps = %lld",
+        return err_set(ERR_MISMATCH,
+                       "%s holds step %llu, beyond train.steps = %lld; set train.steps to at "
+                       "least %llu, or use another run.dir",
                        t->checkpoint_dir, (unsigned long long)got.step,
-                       (long long)t->settings->train_steps);
+                       (long long)t->settings->train_steps, (unsigned long long)got.step);
+    tell_steps(t->settings, &got);
     t->step = t->saved_step = (int64_t)got.step;
     adopt_attention(t->dev, &got, &want);
     warn_if_different(&got, &want);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator_state.h"
+#include "outer/config/identity.h"
 #include "outer/protocol/mutant.h"
 
 enum { NAMED_MAX = 16 }; /* names of missing sites in one sentence */
@@ -386,31 +387,6 @@ struct link_service aggregator_service(struct aggregator *a)
 
 /* ---- recovery ---- */
 
-/* run.cfg: the pinned settings this directory was begun with. */
-enum err aggregator_claim(struct env *w, const char *canonical)
-{
-    struct arena scratch = arena_make(0);
-    uint8_t *text;
-    size_t n;
-    if (w->ops->exists(w, "id/site"))
-        return err_set(ERR_CONFIG, "serve.dir is a site's run.dir; give the aggregator its own");
-    if (!w->ops->exists(w, "run.cfg")) {
-        struct file_part part = {canonical, strlen(canonical)};
-        return w->ops->write(w, "run.cfg", &part, 1);
-    }
-    enum err e = w->ops->read(w, "run.cfg", WIRE_CONFIG_MAX, &scratch, &text, &n);
-    if (e == ERR_OK && strcmp((char *)text, canonical) != 0) {
-        char *difference;
-        e = config_difference(canonical, (char *)text, &scratch, &difference);
-        if (e == ERR_OK)
-            e = err_set(ERR_MISMATCH,
-                        "the aggregator's directory was begun with other settings (there): %s",
-                        difference);
-    }
-    arena_free(&scratch);
-    return e;
-}
-
 /* An ACCEPT of the round in flight counts when its payload is here and holds; else the site will
  * send it again. */
 static void recover_accept(struct aggregator *a, const struct journal_record *r)
@@ -631,9 +607,10 @@ static enum err recover_journal(struct aggregator *a, struct recovery *v)
 static enum err recover(struct aggregator *a, struct arena *perm)
 {
     struct recovery v = {.a = a};
-    TRY(aggregator_claim(a->env, a->o.canonical));
+    TRY(aggregator_claim(a->env, a->o.canonical, NULL));
     a->begun = store_begun(a->env);
     TRY(recover_core(a, perm));
+    TRY(aggregator_claim_again(a));
     TRY(recover_journal(a, &v));
     TRY(recover_epoch(a, v.epoch));
     TRY(recover_commits(a));
@@ -654,7 +631,7 @@ enum err aggregator_open(struct aggregator **out, struct env *w, struct outer_st
     a->env = w;
     a->replica = m;
     a->o = *o;
-    a->config = digest_of(o->canonical, strlen(o->canonical));
+    a->config = identity_digest(o->canonical);
     a->revoked = arena_make(1 << 20);
     for (unsigned i = 0; i < o->site_count; i++) {
         a->site[i].status.loss = a->site[i].status.tokens_per_second = NAN;

@@ -20,7 +20,7 @@ struct aggregator_options {
     const char *run;
     const char *const *sites; /* roster, in configuration order: site index = position */
     unsigned site_count;
-    const char *canonical; /* pinned keys; its digest is the configuration digest */
+    const char *canonical; /* pinned keys; identity_digest of it is the configuration digest */
     bool strict;
     uint64_t straggler_ms;
     /* After each commit, with what the round waited since its first contribution; in the thread of
@@ -42,9 +42,10 @@ struct aggregator; /* opaque */
 
 enum { AGGREGATOR_EPOCH_FIRST = 1, AGGREGATOR_TEXT_MAX = 256 };
 
-/* Is this directory new, or begun with the same pinned settings? Ask before the replica is opened:
- * its states are of no use otherwise. ERR_MISMATCH names the differing keys. */
-enum err aggregator_claim(struct env *w, const char *canonical) MUST;
+/* Is this directory new, or begun with the same pinned settings? train.steps may have grown: its
+ * former values are recorded and go to s->ends (s NULL: recorded only). Ask before the replica is
+ * opened: its states are of no use otherwise. ERR_MISMATCH names the differing keys. */
+enum err aggregator_claim(struct env *w, const char *canonical, struct schedule *s) MUST;
 /* The replica is open and loaded or begun. New epoch; reads the journal, cuts a torn tail, keeps
  * verified ACCEPTs. */
 enum err aggregator_open(struct aggregator **a, struct env *w, struct outer_state *m,

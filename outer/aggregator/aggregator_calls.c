@@ -5,6 +5,7 @@
 #include <string.h>
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator_state.h"
+#include "outer/config/identity.h"
 
 enum { REFUSED_LOG_MS = 30000, REVOKED_BYTES_MAX = 1 << 20 };
 
@@ -172,7 +173,7 @@ static bool hello_config(struct aggregator *a, const struct wire_hello *m,
 {
     struct arena scratch = arena_make(4 * WIRE_CONFIG_MAX);
     const char *theirs = m->config ? m->config : "";
-    struct digest d = digest_of(theirs, strlen(theirs));
+    struct digest d = identity_digest(theirs);
     char *difference = NULL;
     bool equal = false;
     if (m->major != WIRE_MAJOR) {
@@ -187,6 +188,13 @@ static bool hello_config(struct aggregator *a, const struct wire_hello *m,
         /* The site prints it, so "here" is the site. */
         enum err e = config_difference(theirs, a->o.canonical, &scratch, &difference);
         put_text(answer->text, e == ERR_OK ? difference : "the configuration differs");
+    } else if (strcmp(theirs, a->o.canonical) != 0) {
+        answer->outcome = ROUND_MISMATCH;
+        snprintf(answer->text, sizeof answer->text,
+                 "train.steps: %" PRId64 " here, %" PRId64
+                 " there; set the same value at the aggregator and at every site, and start them "
+                 "again",
+                 identity_steps(theirs), identity_steps(a->o.canonical));
     } else {
         equal = true;
     }
@@ -266,6 +274,9 @@ static void hello_bind(struct aggregator *a, unsigned site, const struct wire_he
     answer->epoch = a->epoch;
     answer->instance = a->instance;
     answer->fragment_count = a->core.fragments;
+    answer->end_count = a->replica->schedule.end_count;
+    for (uint32_t i = 0; i < answer->end_count; i++)
+        answer->ends[i] = a->replica->schedule.ends[i];
     for (unsigned i = 0; i < a->core.fragments; i++) {
         const struct round_fragment *f = &a->core.f[i];
         struct wire_fragment_state *to = &answer->fragments[i];

@@ -116,6 +116,11 @@ enum err aggregator_finished(struct aggregator *a, unsigned site) MUST;
 unsigned aggregator_missing(const struct aggregator *a, unsigned fragment, char *out,
                             size_t size_bytes);
 
+/* ---- aggregator_claim.c ---- */
+/* Once the states are loaded: a run.cfg that is missing is compared with the newest manifests and
+ * written again. ERR_MISMATCH: other settings. */
+enum err aggregator_claim_again(struct aggregator *a) MUST;
+
 /* ---- aggregator_calls.c ---- */
 /* Certificate, roster, revocation, run, configuration. The site's index, or -1 with the refusal in
  * *outcome and text. */

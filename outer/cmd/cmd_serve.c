@@ -158,7 +158,7 @@ static enum err open_all(struct serve *v)
 {
     TRY(env_posix_open(&v->env, v->run.o.serve_dir));
     TRY(serve_tell_open(&v->tell, &v->run, v->env, v->command, &v->run.perm));
-    TRY(aggregator_claim(v->env, v->run.identity));
+    TRY(aggregator_claim(v->env, v->run.identity, &v->run.sync.schedule));
     const struct ledger_book_options ledger = {.directory = v->run.o.serve_dir,
                                                .run = v->run.s.run_name,
                                                .replica = "aggregator",

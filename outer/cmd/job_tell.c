@@ -163,8 +163,7 @@ static void tell_plan(struct job *j, const struct site_train_round *r, double co
     size_t elements[ROUND_FRAGMENTS_MAX];
     const struct schedule *s = &j->run.sync.schedule;
     int64_t steps = r->step - j->planned_step;
-    bool whole =
-        r->round < s->full_precision_rounds || r->round + 1 == schedule_rounds(s, r->fragment);
+    bool whole = r->round < s->full_precision_rounds || schedule_last(s, r->fragment, r->round);
     if (!plan_settings_given(&j->run.o))
         return;
     j->planned_step = r->step;

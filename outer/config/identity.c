@@ -17,6 +17,26 @@ enum err identity_text(struct settings *s, struct outer_settings *o, const struc
     return ERR_OK;
 }
 
+static const char STEPS[] = "train.steps=";
+
+struct digest identity_digest(const char *text)
+{
+    struct digest_stream d;
+    digest_open(&d);
+    for (size_t n; *text; text += n) {
+        n = strcspn(text, "\n");
+        n += text[n] == '\n';
+        if (strncmp(text, STEPS, sizeof STEPS - 1) != 0)
+            digest_add(&d, text, n);
+    }
+    return digest_close(&d);
+}
+
+int64_t identity_steps(const char *text)
+{
+    return config_integer(text, "train.steps");
+}
+
 int identity_site(const struct outer_settings *o, const char *name)
 {
     for (size_t i = 0; i < o->outer_sites.count; i++)

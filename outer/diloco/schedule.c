@@ -18,42 +18,79 @@ static const struct schedule_beat *beat_of(const struct schedule *s, unsigned fr
     return &s->beat[fragment];
 }
 
-/* Rounds on the fragment's own beat, the one at the last step included when it falls there. */
-static uint64_t beats(const struct schedule *s, unsigned fragment)
+/* Rounds on the fragment's own period that end by `step`. */
+static uint64_t beats(const struct schedule_beat *b, int64_t step)
+{
+    int64_t left = step - b->offset;
+    return left > 0 ? (uint64_t)(left / b->every) : 0;
+}
+
+static bool on_beat(const struct schedule_beat *b, int64_t step)
+{
+    int64_t since = step - b->offset;
+    return since > 0 && since % b->every == 0;
+}
+
+/* Last steps in order: the former ones, then the present one. */
+static int64_t end_at(const struct schedule *s, unsigned i)
+{
+    return i < s->end_count ? s->ends[i] : s->steps;
+}
+
+/* Rounds that end by `step`, at most s->steps. */
+static uint64_t rounds_by(const struct schedule *s, unsigned fragment, int64_t step)
 {
     const struct schedule_beat *b = beat_of(s, fragment);
-    int64_t left = s->steps - b->offset;
-    return left > 0 ? (uint64_t)(left / b->every) : 0;
+    uint64_t rounds = beats(b, step);
+    for (unsigned i = 0; i <= s->end_count && end_at(s, i) <= step; i++)
+        rounds += !on_beat(b, end_at(s, i));
+    return rounds;
 }
 
 int64_t schedule_step(const struct schedule *s, unsigned fragment, uint64_t round)
 {
     const struct schedule_beat *b = beat_of(s, fragment);
+    uint64_t between = 0; /* rounds at last steps beside the period */
     ASSERT(round < schedule_rounds(s, fragment));
-    return round < beats(s, fragment) ? b->offset + ((int64_t)round + 1) * b->every : s->steps;
+    for (unsigned i = 0; i <= s->end_count; i++) {
+        uint64_t until = beats(b, end_at(s, i)) + between;
+        if (round < until)
+            break;
+        if (on_beat(b, end_at(s, i)))
+            continue;
+        if (round == until)
+            return end_at(s, i);
+        between++;
+    }
+    return b->offset + (int64_t)(round - between + 1) * b->every;
 }
 
 uint64_t schedule_rounds(const struct schedule *s, unsigned fragment)
 {
-    const struct schedule_beat *b = beat_of(s, fragment);
-    uint64_t regular = beats(s, fragment);
-    bool ends_on_beat = regular && b->offset + (int64_t)regular * b->every == s->steps;
-    return regular + !ends_on_beat;
+    return rounds_by(s, fragment, s->steps);
+}
+
+bool schedule_ends(const struct schedule *s, int64_t step)
+{
+    bool ends = false;
+    for (unsigned i = 0; i <= s->end_count; i++)
+        ends = ends || step == end_at(s, i);
+    return ends;
+}
+
+bool schedule_last(const struct schedule *s, unsigned fragment, uint64_t round)
+{
+    return round < schedule_rounds(s, fragment) &&
+           schedule_ends(s, schedule_step(s, fragment, round));
 }
 
 bool schedule_due(const struct schedule *s, int64_t step, unsigned fragment, uint64_t *round)
 {
-    const struct schedule_beat *b = beat_of(s, fragment);
-    int64_t since = step - b->offset;
     if (step < 1 || step > s->steps)
         return false;
-    if (since > 0 && since % b->every == 0) {
-        *round = (uint64_t)(since / b->every) - 1;
-        return true;
-    }
-    if (step < s->steps)
+    if (!on_beat(beat_of(s, fragment), step) && !schedule_ends(s, step))
         return false;
-    *round = schedule_rounds(s, fragment) - 1;
+    *round = rounds_by(s, fragment, step) - 1;
     return true;
 }
 
@@ -66,18 +103,21 @@ bool schedule_delayed(const struct schedule *s, unsigned fragment)
 
 bool schedule_eager(const struct schedule *s, unsigned fragment, uint64_t round)
 {
-    return s->eager && schedule_delayed(s, fragment) && round + 1 < schedule_rounds(s, fragment);
+    return s->eager && schedule_delayed(s, fragment) && !schedule_last(s, fragment, round);
 }
 
 uint64_t schedule_base(const struct schedule *s, unsigned fragment, uint64_t round)
 {
-    return schedule_delayed(s, fragment) && round ? round - 1 : round;
+    bool waits = schedule_delayed(s, fragment) && round;
+    if (waits && round < schedule_rounds(s, fragment))
+        waits = !schedule_last(s, fragment, round - 1);
+    return waits ? round - 1 : round;
 }
 
 int64_t schedule_apply(const struct schedule *s, unsigned fragment, uint64_t round)
 {
     int64_t sent = schedule_step(s, fragment, round), planned = sent + s->overlap;
-    if (round + 1 == schedule_rounds(s, fragment))
+    if (schedule_last(s, fragment, round))
         return sent; /* after the last step nothing hides an exchange */
     int64_t next = schedule_step(s, fragment, round + 1);
     return planned < next ? planned : next;
@@ -167,7 +207,7 @@ unsigned schedule_lanes(const struct schedule *s)
 enum codec_kind schedule_codec(const struct schedule *s, unsigned fragment, uint64_t round,
                                uint8_t backlog)
 {
-    bool last = round + 1 == schedule_rounds(s, fragment) && backlog < EMPTIED_MAX;
+    bool last = schedule_last(s, fragment, round) && backlog < EMPTIED_MAX;
     bool whole = round < s->full_precision_rounds || last || schedule_resets_residual(s, backlog);
     enum codec_kind own = beat_of(s, fragment)->codec;
     return whole ? codec_full_precision(own) : own;
@@ -192,6 +232,8 @@ int64_t schedule_next(const struct schedule *s, int64_t step)
         int64_t due = b->offset + (since / b->every + 1) * b->every;
         next = due < next ? due : next;
     }
+    for (unsigned i = 0; i < s->end_count; i++)
+        next = s->ends[i] > step && s->ends[i] < next ? s->ends[i] : next;
     return next;
 }
 

@@ -6,8 +6,11 @@
  * offset) mod every = 0, and every fragment once more after the last step. Streaming DiLoCo
  * (2501.18512) has one period H for all and offset p*H/P; listed slices (DreamDDP) have offsets of
  * their own, moments (DES-LOC) their own period. With overlap the commit of a round is put into the
- * local parameters `overlap` steps after its send. schedule_step and schedule_rounds alone know the
- * send steps; all other functions are made from these two.
+ * local parameters `overlap` steps after its send. train.steps may grow between two starts: a
+ * former last step stays a step after which every fragment is due, with all that holds for a last
+ * round, so that nothing that was sent, stored or committed changes its meaning. schedule_step,
+ * schedule_rounds and schedule_last alone know the send steps; all other functions are made from
+ * these.
  */
 #include "outer/codec/codec.h"
 #include "outer/protocol/round.h"
@@ -16,8 +19,11 @@ struct schedule_beat {
     int64_t every, offset; /* offset > -every: negative where the first period is shorter */
     enum codec_kind codec;
 };
+enum { SCHEDULE_ENDS_MAX = 16 };
 struct schedule {
     int64_t steps;
+    unsigned end_count;              /* times that train.steps has grown */
+    int64_t ends[SCHEDULE_ENDS_MAX]; /* its former values, ascending, all below `steps` */
     int64_t
         overlap; /* tau, 0..every: steps between send and apply; 0: training waits. every: the
                     one-round delay, where a round is sent before the one before it is applied */
@@ -40,6 +46,10 @@ bool schedule_due(const struct schedule *s, int64_t step, unsigned fragment, uin
 uint64_t schedule_rounds(const struct schedule *s, unsigned fragment); /* in the whole run */
 int64_t schedule_step(const struct schedule *s, unsigned fragment,
                       uint64_t round); /* step that ends it */
+/* Is this step the last one, or was it before train.steps grew? */
+bool schedule_ends(const struct schedule *s, int64_t step);
+/* The same of the step that ends the round: nothing hides its exchange. */
+bool schedule_last(const struct schedule *s, unsigned fragment, uint64_t round);
 /* After this residual ratio a round is sent in full precision, without the residual, which is
  * discarded. */
 bool schedule_resets_residual(const struct schedule *s, uint8_t backlog);

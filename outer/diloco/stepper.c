@@ -83,7 +83,7 @@ static int64_t postpone_until(const struct stepper *s, unsigned f, uint64_t roun
 {
     const struct schedule *c = &s->o.schedule;
     int64_t planned = schedule_apply(c, f, round), last = planned + s->o.max_local_steps_offline;
-    if (round + 1 == schedule_rounds(c, f))
+    if (schedule_last(c, f, round))
         return planned;
     int64_t next = schedule_step(c, f, round + 1) - blocking(s);
     return last < next ? last : next;
@@ -176,8 +176,9 @@ static int64_t local_steps(const struct stepper *s, int64_t step, unsigned f, ui
 }
 
 /* One-round delay: the round before is applied after the local parameters were copied and before
- * they are mixed with it; when round 0 leaves there is none, and the parameters begin anew, as
- * after every other round (DiLoCoX, 2506.21263). Eager (2502.12996): from an estimate instead. */
+ * they are mixed with it; when round 0 leaves, or the one after a former last step, there is none,
+ * and the parameters begin anew, as after every other round (DiLoCoX, 2506.21263). Eager
+ * (2502.12996): from an estimate instead. */
 static void exchange_one(struct stepper *s, const struct stepper_event *e, struct stepper_update *u,
                          unsigned f, uint64_t round)
 {
@@ -189,8 +190,8 @@ static void exchange_one(struct stepper *s, const struct stepper_event *e, struc
         emit(u, STEPPER_COPY, f, round);
     if (landing)
         apply(s, u, f, s->o.mix);
-    else if (first && round == 0 && !eager)
-        emit(u, STEPPER_TAKE, f, 0)->alpha = s->o.mix;
+    else if (first && schedule_base(c, f, round) == round && !eager)
+        emit(u, STEPPER_TAKE, f, round)->alpha = s->o.mix;
     struct stepper_action *a = submit(s, u, f, round);
     a->steps = steps;
     a->late = e->step - schedule_step(c, f, round);
@@ -317,7 +318,7 @@ static void resume(struct stepper *s, const struct stepper_event *e, struct step
     if (!blocking(s)) {
         if (!MUTANT(RESENT_NOT))
             resend(s, e, u);
-        if (!e->before && e->step < s->o.schedule.steps)
+        if (!e->before && !schedule_ends(&s->o.schedule, e->step))
             return; /* the checkpoint is from after this step's rounds */
     }
     if (!s->o.before_update)

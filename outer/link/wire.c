@@ -108,6 +108,10 @@ static enum err hello_answer_encode(struct packed *to, const void *message)
     const struct wire_hello_answer *m = message;
     Atoll__FragmentState parts[ROUND_FRAGMENTS_MAX], *list[ROUND_FRAGMENTS_MAX];
     Atoll__HelloAnswer p = ATOLL__HELLO_ANSWER__INIT;
+    uint64_t ends[WIRE_ENDS_MAX];
+    ASSERT(m->end_count <= WIRE_ENDS_MAX);
+    for (uint32_t i = 0; i < m->end_count; i++)
+        ends[i] = (uint64_t)m->ends[i];
     p.outcome = m->outcome;
     p.text = text_out(m->text, sizeof m->text);
     p.minor = m->minor;
@@ -117,6 +121,8 @@ static enum err hello_answer_encode(struct packed *to, const void *message)
     states_out(parts, list, m->fragments, m->fragment_count);
     p.n_fragments = m->fragment_count;
     p.fragments = list;
+    p.n_ends = m->end_count;
+    p.ends = ends;
     return pack(to, &p.base);
 }
 
@@ -357,6 +363,21 @@ static enum err hello_decode(void *message, const void *unpacked, struct arena *
     return states_in(m->fragments, &m->fragment_count, p->fragments, p->n_fragments);
 }
 
+/* Ascending from 1 on: what schedule.h asks for. */
+static enum err ends_in(struct wire_hello_answer *m, const uint64_t *ends, size_t n)
+{
+    if (n > WIRE_ENDS_MAX)
+        return err_set(ERR_PROTO, "%zu former values of train.steps, at most %d are possible", n,
+                       WIRE_ENDS_MAX);
+    for (size_t i = 0; i < n; i++) {
+        if (ends[i] > INT64_MAX || ends[i] <= (i ? ends[i - 1] : 0))
+            return err_set(ERR_PROTO, "the former values of train.steps do not grow");
+        m->ends[i] = (int64_t)ends[i];
+    }
+    m->end_count = (uint32_t)n;
+    return ERR_OK;
+}
+
 static enum err hello_answer_decode(void *message, const void *unpacked, struct arena *a)
 {
     (void)a;
@@ -368,6 +389,7 @@ static enum err hello_answer_decode(void *message, const void *unpacked, struct 
     m->epoch = p->epoch;
     m->instance = p->instance;
     m->roster_version = p->roster_version;
+    TRY(ends_in(m, p->ends, p->n_ends));
     return states_in(m->fragments, &m->fragment_count, p->fragments, p->n_fragments);
 }
 

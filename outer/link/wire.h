@@ -14,6 +14,7 @@ enum {
     WIRE_MAJOR = 1,
     WIRE_MINOR = 0,
     WIRE_AGGREGATORS_MAX = 16,
+    WIRE_ENDS_MAX = 16,
     WIRE_NAME_MAX = 64,
     WIRE_TEXT_MAX = 2048,
     WIRE_CONFIG_MAX = 65536,
@@ -27,7 +28,7 @@ enum {
 struct wire_head { /* in every request of a site */
     char run[WIRE_NAME_MAX];
     char site[WIRE_NAME_MAX];
-    struct digest config; /* of the canonical pinned keys, model table digest included */
+    struct digest config; /* identity_digest: pinned keys but train.steps */
     uint32_t roster_version;
     uint64_t epoch, incarnation, instance;
     uint32_t aggregator; /* the one that is meant: index, fragments in turn */
@@ -55,6 +56,8 @@ struct wire_hello_answer {
     uint32_t roster_version;
     uint32_t fragment_count;
     struct wire_fragment_state fragments[ROUND_FRAGMENTS_MAX];
+    uint32_t end_count;
+    int64_t ends[WIRE_ENDS_MAX]; /* former values of train.steps, ascending */
 };
 struct wire_contribution { /* header of a contribution; the payload follows in chunks */
     struct wire_head head;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
+#include "outer/config/identity.h"
 #include "outer/site/site_own.h"
 #include "outer/protocol/mutant.h"
 
@@ -96,7 +97,7 @@ enum err site_open(struct site **out, struct env *w, struct link *l, struct oute
     s->link = l;
     s->replica = m;
     s->o = *o;
-    s->config = digest_of(o->canonical, strlen(o->canonical));
+    s->config = identity_digest(o->canonical);
     TRY(w->ops->mutex_open(w, &s->mutex));
     TRY_ALLOC(s->metrics = arena_array(perm, m->fragments->count, sizeof *s->metrics));
     for (unsigned f = 0; f < m->fragments->count; f++)
@@ -513,6 +514,14 @@ enum err site_round_run(struct site_slot *l, const struct site_submission *w)
 static bool fragment_ended(const struct site *s, unsigned fragment)
 {
     return s->replica->state[fragment].round >= schedule_rounds(&s->replica->schedule, fragment);
+}
+
+bool site_ended(const struct site *s)
+{
+    bool ended = s->ends_known;
+    for (unsigned f = 0; f < s->replica->fragments->count; f++)
+        ended = ended && fragment_ended(s, f);
+    return ended;
 }
 
 /* reported/F: digest of the last state, once the aggregator has confirmed that it knows of it. */

@@ -86,6 +86,9 @@ void site_close(struct site *s);
  * one that is too far behind takes snapshots. Afterwards every fragment is where the aggregator is;
  * schedule_reached() says from which step a trainer without checkpoint may go on. */
 enum err site_start(struct site *s, const float *initial_slab) MUST;
+/* Are all rounds of the run recorded here? Only where the former values of train.steps are on
+ * record: else the aggregator is asked for them first. */
+bool site_ended(const struct site *s);
 /* One attempt; an aggregator that is away is no error. */
 enum err site_leave(struct site *s, const char *why) MUST;
 /* Theta of a recorded state, or of the newest where that one is not kept; memory of the replica's

@@ -143,6 +143,10 @@ static void identity_fields(struct record_cursor *c, void *self)
         record_u64(c, &id->s->peer[p].epoch);
         record_u64(c, &id->s->peer[p].instance);
     }
+    record_u64(c, &id->s->steps.steps);
+    record_u32(c, &id->s->steps.count);
+    for (unsigned i = 0; i < SCHEDULE_ENDS_MAX; i++)
+        record_u64(c, &id->s->steps.former[i]);
 }
 
 static enum err identity_write(struct site *s)
@@ -150,6 +154,16 @@ static enum err identity_write(struct site *s)
     struct identity id = {s, s->o.name};
     struct record_form form = {"site", identity_fields, &id};
     return store_write(s->env, identity_path, &form, NULL, 0);
+}
+
+/* The schedule gets the former values of train.steps. */
+static void ends_set(struct site *s)
+{
+    struct schedule *x = &s->replica->schedule;
+    x->end_count = s->steps.count;
+    for (unsigned i = 0; i < s->steps.count; i++)
+        x->ends[i] = (int64_t)s->steps.former[i];
+    s->ends_known = true;
 }
 
 /* Residual, stored contribution and incarnation are one site's: another one that took them up would
@@ -176,9 +190,40 @@ enum err site_identify(struct site *s)
                     id.name, s->o.name);
     arena_free(&scratch);
     TRY(e);
+    if (s->steps.steps == (uint64_t)s->replica->schedule.steps)
+        ends_set(s);
     s->incarnation++;
     s->env->ops->random(s->env, &s->instance, sizeof s->instance);
     return identity_write(s);
+}
+
+/* ---- train.steps and its former values ---- */
+
+/* Of the same run? What was told before must be how it begins. */
+static bool steps_follow(const struct site_steps *old, const struct site_steps *new)
+{
+    bool follows = old->count <= new->count && old->steps <= new->steps;
+    bool grown = old->steps == 0 || old->steps == new->steps;
+    for (unsigned i = 0; follows && i < old->count; i++)
+        follows = old->former[i] == new->former[i];
+    for (unsigned i = old->count; i < new->count; i++)
+        grown = grown || new->former[i] == old->steps;
+    return follows && grown && (old->steps != new->steps || old->count == new->count);
+}
+
+static enum err steps_heard(struct site *s, const struct wire_hello_answer *a)
+{
+    struct site_steps now = {(uint64_t)s->replica->schedule.steps, .count = a->end_count};
+    for (unsigned i = 0; i < a->end_count; i++)
+        now.former[i] = (uint64_t)a->ends[i];
+    if (!steps_follow(&s->steps, &now) || (now.count && now.former[now.count - 1] >= now.steps))
+        return err_set(ERR_DISAGREE,
+                       "the aggregator and this site have other former values of train.steps on "
+                       "record: the aggregator's run.cfg was lost or is of another run; restore "
+                       "serve.dir/run.cfg");
+    s->steps = now;
+    ends_set(s);
+    return ERR_OK;
 }
 
 /* ---- hello ---- */
@@ -213,6 +258,7 @@ static enum err heard(struct site *s, unsigned peer, const struct wire_hello_ans
     if (a->fragment_count != count)
         return err_set(ERR_PROTO, "the aggregator has %u fragments, this site %u",
                        a->fragment_count, count);
+    TRY(steps_heard(s, a)); /* a new epoch stores it: train.steps grows at a start only */
     TRY(bind(s, &s->peer[peer], a));
     s->heard = true;
     s->roster_version = a->roster_version;

@@ -102,7 +102,7 @@ static void slot_run(struct site_slot *l)
     site_lock(s);
     uint64_t begun_ms = s->env->ops->now_ms(s->env);
     bool replayed = s->replica->state[w->fragment].round > w->round;
-    bool last = w->round + 1 == schedule_rounds(&s->replica->schedule, w->fragment);
+    bool last = schedule_last(&s->replica->schedule, w->fragment, w->round);
     enum err e = site_round_run(l, w);
     if (e == ERR_OK)
         slot_describe(l, replayed, begun_ms);

@@ -61,6 +61,11 @@ struct site_slot {
 struct site_peer {            /* one aggregator */
     uint64_t epoch, instance; /* highest epoch seen, durable before it is answered */
 };
+struct site_steps { /* as the aggregator said last; in id/site */
+    uint64_t steps; /* train.steps; 0: not told yet */
+    uint32_t count;
+    uint64_t former[SCHEDULE_ENDS_MAX];
+};
 struct site {
     struct env *env;
     struct link *link;
@@ -70,9 +75,11 @@ struct site {
     uint64_t incarnation, instance; /* of this process */
     struct site_peer peer[WIRE_AGGREGATORS_MAX];
     uint32_t roster_version;
-    bool heard;                                /* an aggregator answered a hello of this process */
-    bool told_over;                            /* that all rounds were on record at the start */
-    uint64_t round_there[ROUND_FRAGMENTS_MAX]; /* the aggregator's, as last heard */
+    bool heard; /* an aggregator answered a hello of this process */
+    struct site_steps steps;
+    bool ends_known; /* the schedule has the former values of train.steps, or there are none */
+    bool told_over;  /* that all rounds were on record at the start */
+    uint64_t round_there[ROUND_FRAGMENTS_MAX];      /* the aggregator's, as last heard */
     struct digest state_there[ROUND_FRAGMENTS_MAX]; /* its digest, from the last hello */
     struct digest
         accepted_there[ROUND_FRAGMENTS_MAX]; /* ours for round_there, from the last hello */

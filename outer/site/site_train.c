@@ -493,21 +493,11 @@ enum err site_train_saving(struct site_train *s)
     return agree(s, is_lead(s) ? site_wait_stored(s->o.site) : ERR_OK);
 }
 
-/* All rounds of the run are recorded here: what is left to do needs no call, and the aggregator may
- * have gone. */
-static bool ended(const struct site_train *s)
-{
-    for (unsigned f = 0; f < s->o.schedule.fragments; f++)
-        if (s->o.replica->state[f].round < schedule_rounds(&s->o.schedule, f))
-            return false;
-    return true;
-}
-
 static enum err start_site(struct site_train *s, struct train *t)
 {
     if (outer_state_begun(s->o.replica)) {
         TRY(outer_state_load(s->o.replica));
-        if (ended(s))
+        if (site_ended(s->o.site)) /* no call is needed, and the aggregator may have gone */
             return ERR_OK;
     }
     struct arena scratch = arena_make(0);
@@ -529,6 +519,7 @@ static enum err start_lead(struct site_train *s, struct train *t)
     if (s->o.schedule.overlap)
         TRY(mark_read(s, t, &e->before));
     TRY(start_site(s, t));
+    s->stepper.o.schedule = s->o.schedule = s->o.replica->schedule;
     for (unsigned f = 0; f < s->o.schedule.fragments; f++) {
         e->state[f] = s->o.replica->state[f].round;
         uint64_t r = stepper_needs(&s->stepper, f, t->step, e->before);
@@ -544,6 +535,8 @@ enum err site_train_start(struct site_train *s, struct train *t)
     s->report = (struct train_report){.step = t->step, .loss = NAN};
     TRY(agree(s, is_lead(s) ? start_lead(s, t) : ERR_OK));
     TRY(s->o.coll->ops->broadcast_host(s->o.coll, &s->event, sizeof s->event));
+    TRY(s->o.coll->ops->broadcast_host(s->o.coll, &s->o.schedule, sizeof s->o.schedule));
+    s->stepper.o.schedule = s->o.schedule; /* with the former values of train.steps */
     return step(s, t, STEPPER_RESUME, t->step);
 }
 
@@ -583,7 +576,7 @@ static bool merged_here(const struct site_train *s, int64_t at)
 {
     uint64_t round;
     if (s->o.schedule.overlap)
-        return at == s->o.schedule.steps;
+        return schedule_ends(&s->o.schedule, at);
     for (unsigned f = 0; f < s->o.fragments->parts; f++)
         if (at > 0 && !schedule_due(&s->o.schedule, at, f, &round))
             return false;

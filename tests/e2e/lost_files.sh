@@ -15,7 +15,7 @@ a=$pid
 train b
 b=$pid
 lost=0
-for file in aggregator/frag/0/CURRENT aggregator/epoch a/frag/0/CURRENT aggregator/journal a/begun aggregator/begun a/frag/1/CURRENT; do
+for file in aggregator/frag/0/CURRENT aggregator/epoch a/frag/0/CURRENT aggregator/journal aggregator/run.cfg a/begun aggregator/begun a/frag/1/CURRENT; do
     until_rounds b $((lost * 5 + 3))
     lost=$((lost + 1))
     case $file in
@@ -48,10 +48,17 @@ ends 0 "$b" "site b"
 serve_ends
 [ "$(final a)" = "$wanted_a" ] || fail "site a ended at $(final a), undisturbed $wanted_a"
 [ "$(final b)" = "$wanted_b" ] || fail "site b ended at $(final b), undisturbed $wanted_b"
-for event in current_found epoch_lost journal_lost; do
+for event in current_found epoch_lost journal_lost run_cfg_lost; do
     [ "$(lines "ev=$event" serve.out)" -eq 1 ] || fail "the aggregator does not say $event, once"
 done
 [ "$(lines "ev=current_found" a.out)" -eq 2 ] || fail "site a does not say twice that CURRENT was found again"
+
+# A lost run.cfg is compared with the rounds that are stored, not written from other settings.
+rm aggregator/run.cfg
+serve --train.lr 0.02
+ends 4 "$serve_pid" "an aggregator with other settings and no run.cfg"
+grep -q "run.cfg is missing, and the rounds there were made with other settings" serve.out || fail "the refusal does not name run.cfg"
+[ ! -e aggregator/run.cfg ] || fail "run.cfg was written from other settings"
 
 # What cannot be known again is left to a person, with the files' names: exit code 1.
 rm aggregator/epoch aggregator/journal

@@ -111,6 +111,54 @@ static void test_consistent(void **state)
             }
 }
 
+/* H = 10, P = 2; 12 steps, then 26, then 40: the rounds of the former last steps stay, and the last
+ * two have the codec of a last round. */
+static void test_grown(void **state)
+{
+    (void)state;
+    static const int64_t sent[2][7] = {{10, 12, 20, 26, 30, 40}, {12, 15, 25, 26, 35, 40}};
+    struct schedule s = plan(40, 10, 2, 1), before = plan(26, 10, 2, 1);
+    s.end_count = 2;
+    s.ends[0] = 12;
+    s.ends[1] = 26;
+    before.end_count = 1;
+    before.ends[0] = 12;
+    s.overlap = before.overlap = 10;
+    s.eager = before.eager = true;
+    for (unsigned f = 0; f < 2; f++) {
+        assert_int_equal(schedule_rounds(&s, f), 6);
+        assert_int_equal(schedule_rounds(&before, f), 4);
+        for (uint64_t r = 0; r < 6; r++) {
+            bool last = r == 5 || sent[f][r] == 12 || sent[f][r] == 26;
+            uint64_t round;
+            assert_int_equal(schedule_step(&s, f, r), sent[f][r]);
+            assert_true(schedule_due(&s, sent[f][r], f, &round));
+            assert_int_equal(round, r);
+            assert_int_equal(schedule_last(&s, f, r), last);
+            assert_int_equal(schedule_codec(&s, f, r, 0), last || !r ? CODEC_BF16 : CODEC_INT8);
+            assert_int_equal(schedule_eager(&s, f, r), !last);
+            assert_int_equal(schedule_apply(&s, f, r), last ? sent[f][r] : sent[f][r + 1]);
+            /* Nothing is in flight when the first round after a last step is sent. */
+            bool after = r && schedule_last(&s, f, r - 1);
+            assert_int_equal(schedule_base(&s, f, r), r && !after ? r - 1 : r);
+            if (r < 4) {
+                assert_int_equal(schedule_step(&before, f, r), sent[f][r]);
+                assert_int_equal(schedule_apply(&before, f, r), schedule_apply(&s, f, r));
+                assert_int_equal(schedule_codec(&before, f, r, 0), schedule_codec(&s, f, r, 0));
+            }
+        }
+        uint64_t round;
+        assert_false(schedule_due(&s, 13, f, &round));
+        assert_false(schedule_last(&s, f, 6));
+    }
+    static const int64_t next[] = {10, 12, 15, 20, 25, 26, 30, 35, 40, 0};
+    int64_t step = 0;
+    for (unsigned i = 0; i < sizeof next / sizeof *next; i++)
+        assert_int_equal(step = schedule_next(&s, step), next[i]);
+    assert_true(schedule_ends(&s, 12) && schedule_ends(&s, 40) && !schedule_ends(&s, 20));
+    assert_int_equal(schedule_reached(&s, (uint64_t[]){4, 4}), 26);
+}
+
 /* A trainer at step 0 whose fragments are at different rounds must not skip a round that is still
  * to be sent. */
 static void test_reached_skips_no_open_round(void **state)
@@ -269,6 +317,7 @@ int main(void)
         cmocka_unit_test(test_by_hand),
         cmocka_unit_test(test_own_beats),
         cmocka_unit_test(test_consistent),
+        cmocka_unit_test(test_grown),
         cmocka_unit_test(test_reached_skips_no_open_round),
         cmocka_unit_test(test_codec_and_bytes),
         cmocka_unit_test(test_reencoded_bytes),

@@ -69,7 +69,9 @@ static void fill(enum wire_kind kind, union any *m)
                                                      3,
                                                      4,
                                                      1,
-                                                     {{41, name("s"), name("m"), name("a"), true}}};
+                                                     {{41, name("s"), name("m"), name("a"), true}},
+                                                     2,
+                                                     {400, 1ll << 40}};
     } else if (kind == WIRE_POLL) {
         m->POLL = (struct wire_poll){head(), 63, 41, 30000};
     } else if (kind == WIRE_POLL_ANSWER) {

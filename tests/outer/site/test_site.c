@@ -1052,13 +1052,13 @@ static void test_directory_is_one_owners(void **state)
 {
     (void)state;
     struct bench *b = bench_open(false);
-    assert_int_equal(aggregator_claim(b->site_env, canonical), ERR_CONFIG);
+    assert_int_equal(aggregator_claim(b->site_env, canonical, NULL), ERR_CONFIG);
     site_end(b);
     assert_int_equal(site_open_as(b, "s1", "site"), ERR_CONFIG);
     site_end(b);
     aggregator_end(b);
     struct env *w = env_of(b, "taken");
-    assert_int_equal(aggregator_claim(w, canonical), ERR_OK);
+    assert_int_equal(aggregator_claim(w, canonical, NULL), ERR_OK);
     env_posix_close(w);
     assert_int_equal(site_open_as(b, "s0", "taken"), ERR_CONFIG);
     site_end(b);
