@@ -99,7 +99,7 @@ static enum err import_model(struct import *i, const struct args *args)
                   "the configuration, unchecked\"",
                   described);
     TRY(names_import(&r->s, &r->table, slab, i->file));
-    TRY(train_begin_from(&r->s, &r->table, (const float *const[3]){slab}, dir, &r->perm));
+    TRY(run_import(r, slab, dir));
     printf("%s: step 0 of a run, %zu parameters from %s\n", dir, r->table.parameters, i->file);
     return ERR_OK;
 }

@@ -91,9 +91,10 @@ enum err run_read_probe(struct outer_settings *to, const struct settings *s, con
 
 /* ---- run.from ---- */
 
-/* Parameters and moments of run.from's newest checkpoint, in `a`; a moment that is not there is
+/* Parameters and moments of the newest checkpoint in `from`, in `a`; a moment that is not there is
  * NULL. */
-static enum err read_from(const struct run *r, const float *slabs[3], struct arena *a)
+static enum err read_from(const struct run *r, const char *from, const float *slabs[3],
+                          struct arena *a)
 {
     static const char *const names[] = {"params", "m", "v"};
     const struct digest table = table_digest(&r->table);
@@ -101,33 +102,99 @@ static enum err read_from(const struct run *r, const float *slabs[3], struct are
     struct checkpoint_part *parts;
     const char *dir;
     size_t count;
-    TRY_ALLOC(dir = arena_printf(a, "%s/inner", r->s.run_from));
-    dir = file_exists(dir) ? dir : r->s.run_from;
+    TRY_ALLOC(dir = arena_printf(a, "%s/inner", from));
+    dir = file_exists(dir) ? dir : from;
     TRY(checkpoint_open(dir, a, &meta, &parts, &count));
     if (!digest_equal(&meta.model, &table))
-        return err_set(ERR_MISMATCH,
-                       "run.from = %s holds another model than the configuration describes", dir);
+        return err_set(ERR_MISMATCH, "%s holds another model than the configuration describes",
+                       dir);
     for (size_t i = 0; i < count; i++)
         for (int k = 0; k < 3; k++)
             if (!strcmp(parts[i].name, names[k]) &&
                 parts[i].size_bytes == r->table.elements * sizeof(float))
                 slabs[k] = parts[i].data;
-    return slabs[0] ? ERR_OK : err_set(ERR_INPUT, "run.from = %s holds no parameters", dir);
+    return slabs[0] ? ERR_OK : err_set(ERR_INPUT, "%s holds no parameters", dir);
+}
+
+/* RUN_DIR/imported: the digest of what atoll import made step 0 of this directory. Later
+ * checkpoints take the place of that step, the digest stays. */
+static enum err imported_path(const struct run *r, struct arena *a, char **path)
+{
+    TRY_ALLOC(*path = arena_printf(a, "%s/imported", r->s.run_dir));
+    return ERR_OK;
+}
+
+/* *hex "": nothing was imported. */
+static enum err imported_read(const struct run *r, struct arena *a, char hex[65])
+{
+    char *path;
+    uint8_t *text;
+    size_t n;
+    *hex = 0;
+    TRY(imported_path(r, a, &path));
+    if (!file_exists(path))
+        return ERR_OK;
+    TRY(file_read(path, 65, a, &text, &n));
+    if (n != 65 || strspn((char *)text, "0123456789abcdef") != 64)
+        return err_set(ERR_CORRUPT, "%s: damaged; it names the imported parameters by their digest",
+                       path);
+    memcpy(hex, text, 64);
+    hex[64] = 0;
+    return ERR_OK;
+}
+
+enum err run_import(const struct run *r, const float *slab, const char *dir)
+{
+    struct arena a = arena_make(0);
+    struct digest d = digest_of(slab, r->table.elements * sizeof *slab);
+    char hex[66], *path = NULL, *current;
+    TRY_ALLOC(current = arena_printf(&a, "%s/CURRENT", dir));
+    enum err e = file_exists(current) ? ERR_OK : imported_path(r, &a, &path);
+    digest_hex(&d, hex);
+    hex[64] = '\n';
+    if (e == ERR_OK && !file_exists(current)) {
+        e = file_mkdirs(r->s.run_dir);
+        e = e == ERR_OK ? file_write(path, &(struct file_part){hex, 65}, 1, 0644) : e;
+    }
+    if (e == ERR_OK)
+        e = train_begin_from(&r->s, &r->table, (const float *const[3]){slab}, dir, &a);
+    arena_free(&a);
+    return e;
+}
+
+static enum err from_digest(const struct run *r, struct arena *a, char hex[65])
+{
+    const float *slabs[3] = {NULL};
+    TRY(read_from(r, r->s.run_from, slabs, a));
+    struct digest d = digest_of(slabs[0], r->table.elements * sizeof(float));
+    digest_hex(&d, hex);
+    return ERR_OK;
 }
 
 /* A line of the identity, so that a process that starts from other parameters is refused. */
-static enum err pin_initial(struct run *r)
+static enum err make_pin(struct run *r, bool site, struct arena *a)
+{
+    char imported[65] = "", from[65] = "";
+    if (site)
+        TRY(imported_read(r, a, imported));
+    if (*r->s.run_from)
+        TRY(from_digest(r, a, from));
+    if (*imported && *from && strcmp(imported, from) != 0)
+        return err_set(ERR_MISMATCH,
+                       "run.dir = %s holds the imported parameters %.16s, run.from = %s others, "
+                       "%.16s; leave run.from out, or use another run.dir",
+                       r->s.run_dir, imported, r->s.run_from, from);
+    r->imported = *imported != 0;
+    const char *hex = *imported ? imported : from;
+    if (*hex)
+        TRY_ALLOC(r->identity = arena_printf(&r->perm, "%srun.initial=%s\n", r->identity, hex));
+    return ERR_OK;
+}
+
+static enum err pin_initial(struct run *r, bool site)
 {
     struct arena scratch = arena_make(0);
-    const float *slabs[3] = {NULL};
-    char hex[65];
-    enum err e = read_from(r, slabs, &scratch);
-    if (e == ERR_OK) {
-        struct digest d = digest_of(slabs[0], r->table.elements * sizeof(float));
-        digest_hex(&d, hex);
-        r->identity = arena_printf(&r->perm, "%srun.initial=%s\n", r->identity, hex);
-        e = r->identity ? ERR_OK : ERR_MEMORY;
-    }
+    enum err e = make_pin(r, site, &scratch);
     arena_free(&scratch);
     return e;
 }
@@ -136,10 +203,11 @@ enum err run_initial(const struct run *r, float *slab)
 {
     struct arena scratch = arena_make(0);
     const float *slabs[3] = {NULL};
+    const char *from = r->imported ? r->s.run_dir : r->s.run_from;
     enum err e = ERR_OK;
-    if (!*r->s.run_from)
+    if (!*from)
         table_init(&r->table, (uint64_t)r->s.run_seed, slab);
-    else if ((e = read_from(r, slabs, &scratch)) == ERR_OK)
+    else if ((e = read_from(r, from, slabs, &scratch)) == ERR_OK)
         memcpy(slab, slabs[0], r->table.elements * sizeof *slab);
     arena_free(&scratch);
     return e;
@@ -153,7 +221,7 @@ static enum err begin_from(const struct run *r, struct arena *a)
     TRY_ALLOC(current = arena_printf(a, "%s/CURRENT", dir));
     if (!*r->s.run_from || file_exists(current))
         return ERR_OK;
-    TRY(read_from(r, slabs, a));
+    TRY(read_from(r, r->s.run_from, slabs, a));
     return train_begin_from(&r->s, &r->table, slabs, dir, a);
 }
 
@@ -212,7 +280,7 @@ enum err run_open(struct run *r, const struct run_source *source)
     struct digest digest = table_digest(&r->table);
     TRY(identity_text(&r->s, &r->o, &digest, &r->perm, &r->identity));
     bool starts = source->role == RUN_SITE || source->role == RUN_AGGREGATOR;
-    return starts && *r->s.run_from ? pin_initial(r) : ERR_OK;
+    return starts ? pin_initial(r, source->role == RUN_SITE) : ERR_OK;
 }
 
 void run_close(struct run *r)

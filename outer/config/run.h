@@ -35,6 +35,7 @@ struct run {
     struct table table;
     struct sync_config sync;
     struct tuning tuning;
+    bool imported;  /* a site whose run.dir began with atoll import */
     char *identity; /* canonical text of the pinned settings: identity.h */
     int index;      /* of site.name in outer.sites; 0 without a name or a roster */
     struct arena perm;
@@ -50,11 +51,14 @@ struct settings run_site_settings(const struct run *r);
 /* Options of this run's outer state at a site, or at the aggregator and at readers of its
  * directory; these set `remake` themselves. */
 struct outer_state_options run_outer_state(const struct run *r, bool site);
-/* The parameters that the run starts from: run.from's, or a function of run.seed. */
+/* The parameters that the run starts from: the imported ones, run.from's, or a function of
+ * run.seed. */
 enum err run_initial(const struct run *r, float *slab) MUST;
 /* With run.from: its parameters and moments become step 0 of run.dir, unless a checkpoint is there.
  */
 enum err run_begin_from(const struct run *r) MUST;
+/* atoll import: these parameters become step 0 of run.dir, whose inner/ is `dir`. */
+enum err run_import(const struct run *r, const float *slab, const char *dir) MUST;
 /* ca.pem, NAME.pem and NAME.key in tls.dir, in `r`'s memory. */
 enum err run_tls(struct run *r, const char *name, struct link_tls *tls) MUST;
 /* plan.* of a file that atoll probe wrote, or of the arguments, key by key: a key that neither

@@ -82,9 +82,10 @@ enum err site_open(struct site **s, struct env *w, struct link *l, struct outer_
                    const struct site_options *o, struct arena *perm) MUST;
 void site_close(struct site *s);
 /* Before the first step: loads what the directory holds, hello; a new site begins at round 0 with
- * `initial` (its digest must equal the aggregator's), one that was away catches up by aggregates,
- * one that is too far behind takes snapshots. Afterwards every fragment is where the aggregator is;
- * schedule_reached() says from which step a trainer without checkpoint may go on. */
+ * `initial` (its digest must equal the aggregator's; NULL where the directory has begun), one that
+ * was away catches up by aggregates, one that is too far behind takes snapshots. Afterwards every
+ * fragment is where the aggregator is; schedule_reached() says from which step a trainer without
+ * checkpoint may go on. */
 enum err site_start(struct site *s, const float *initial_slab) MUST;
 /* Are all rounds of the run recorded here? Only where the former values of train.steps are on
  * record: else the aggregator is asked for them first. */

@@ -497,8 +497,8 @@ static enum err start_site(struct site_train *s, struct train *t)
 {
     if (outer_state_begun(s->o.replica)) {
         TRY(outer_state_load(s->o.replica));
-        if (site_ended(s->o.site)) /* no call is needed, and the aggregator may have gone */
-            return ERR_OK;
+        /* Ended: no call is needed, and the aggregator may have gone. */
+        return site_ended(s->o.site) ? ERR_OK : site_start(s->o.site, NULL);
     }
     struct arena scratch = arena_make(0);
     float *initial = arena_array(&scratch, t->table.elements, sizeof *initial);

@@ -82,7 +82,9 @@ ends 0 "$pid" "site a, alone after the end"
 serve --train.steps 30 && ends 4 "$serve_pid" "the aggregator with fewer steps"
 grep -q "train.steps: 30 here, 44 in .*may grow between two starts" serve.out || fail "the aggregator's refusal does not say what to do"
 settings=$given
+rm serve.out
 serve --train.steps 60
+listening # a site that is done and finds no aggregator ends as done
 train b --train.steps 44
 ends 4 "$pid" "a site with another train.steps than the aggregator's"
 grep -q "train.steps: 44 here, 60 there; set the same value" b.out || fail "the site's refusal does not say what to do"
