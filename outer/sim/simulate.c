@@ -225,8 +225,9 @@ static enum err site_run(struct node *n)
 {
     struct simulate_run *s = n->run;
     TRY(site_start(n->site, s->initial));
-    stepper_open(&n->stepper,
-                 &(struct stepper_options){.schedule = s->schedule, .strict = s->o->strict});
+    stepper_open(&n->stepper, &(struct stepper_options){.schedule = s->schedule,
+                                                        .strict = s->o->strict,
+                                                        .before_update = s->o->before_update});
     n->started = true;
     n->rounded_s = now_s(n);
     while (n->step < s->schedule.steps) {
@@ -237,6 +238,7 @@ static enum err site_run(struct node *n)
         link_line_wait(&n->end, train_s);
         n->step = next;
         progress_tell(s, n->step);
+        TRY(event(n, STEPPER_BEFORE_UPDATE)); /* of that step: an update takes no time here */
         TRY(event(n, STEPPER_AFTER_STEP));
         TRY(event(n, STEPPER_MOVED));
     }
