@@ -233,7 +233,9 @@ enum err aggregator_finished(struct aggregator *a, unsigned site)
 
 void aggregator_heard(struct aggregator *a, unsigned site)
 {
-    a->site[site].status.heard_ms = aggregator_now(a);
+    uint64_t now_ms = aggregator_now(a), before_ms = a->site[site].status.heard_ms;
+    a->site[site].silent_ms = now_ms - (before_ms ? before_ms : a->opened_ms);
+    a->site[site].status.heard_ms = now_ms;
     set_put(&a->touched, site, true);
 }
 
@@ -631,6 +633,7 @@ enum err aggregator_open(struct aggregator **out, struct env *w, struct outer_st
     a->env = w;
     a->replica = m;
     a->o = *o;
+    a->opened_ms = aggregator_now(a);
     a->config = identity_digest(o->canonical);
     a->revoked = arena_make(1 << 20);
     for (unsigned i = 0; i < o->site_count; i++) {

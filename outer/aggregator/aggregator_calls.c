@@ -153,11 +153,14 @@ void aggregator_refused(struct aggregator *a, int site, const char *peer, const 
     s->repeats = 0;
     s->refused = outcome;
     s->refused_ms = now_ms;
-    bool ordinary = outcome == ROUND_REBIND; /* a call from before this process: it says hello */
-    log_event(ordinary ? LOG_INFO : LOG_WARN, ordinary ? "reconnect" : "refused",
-              "call=%s peer=%s answer=%s repeats=%u why=%s", call,
-              log_quote(from, sizeof from, peer ? peer : ""), round_outcome_name(outcome), repeats,
-              log_quote(quoted, sizeof quoted, text));
+    const char *caller = log_quote(from, sizeof from, peer ? peer : "");
+    const char *why = log_quote(quoted, sizeof quoted, text);
+    if (outcome == ROUND_REBIND) /* a call from before this process: it says hello next */
+        log_event(LOG_INFO, "reconnect", "peer=%s after_s=%.1f cause=%s call=%s repeats=%u", caller,
+                  (double)s->silent_ms / 1e3, why, call, repeats);
+    else
+        log_event(LOG_WARN, "refused", "call=%s peer=%s answer=%s repeats=%u why=%s", call, caller,
+                  round_outcome_name(outcome), repeats, why);
 }
 
 static void put_text(char out[WIRE_TEXT_MAX], const char *text)

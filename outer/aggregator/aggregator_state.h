@@ -57,6 +57,7 @@ struct aggregator_site {
         refused;         /* last refusal that was logged, and when: a site that repeats itself */
     uint64_t refused_ms; /* must not fill the disk with log */
     unsigned repeats;    /* refusals since then that were not logged */
+    uint64_t silent_ms;  /* before its last call: since the one before, or since this start */
 };
 struct aggregator_fragment {
     bool sealed; /* commit pending, of: */
@@ -77,7 +78,7 @@ struct aggregator {
     struct round core;
     struct journal journal;
     bool begun; /* found so at the start: what is missing is damage */
-    uint64_t epoch, instance;
+    uint64_t epoch, instance, opened_ms;
     struct aggregator_site site[ROUND_SITES_MAX],
         unknown_peer;   /* callers that are no site share one refusal */
     struct set touched; /* sites whose status may have changed since it was shown */

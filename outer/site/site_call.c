@@ -87,8 +87,10 @@ static enum err back_off(struct site_slot *l, const char *why, const char *reaso
 {
     struct site *s = l->site;
     uint64_t now = s->env->ops->now_ms(s->env), ms = backoff_ms(l);
-    if (!l->failures++)
+    if (!l->failures++) {
         l->down_since_ms = now;
+        snprintf(l->cause, sizeof l->cause, "%s%s%s", why, *reason ? ": " : "", reason);
+    }
     site_notice(l, "%s for %" PRIu64 " s, retrying in %.1f s%s%s", why,
                 (now - l->down_since_ms) / 1000, (double)ms / 1000, *reason ? ": " : "", reason);
     return site_sleep(l, ms);
@@ -102,8 +104,13 @@ enum err site_called(struct site_slot *l, enum err e, bool *again)
         return err_set(ERR_STOPPED, "stopped while talking to the aggregator");
     if (e == ERR_LINK)
         return back_off(l, "aggregator unreachable", err_message());
-    if (e == ERR_OK && l->failures)
+    if (e == ERR_OK && l->failures) {
+        char quoted[2 * sizeof l->cause];
+        log_event(LOG_INFO, "reconnect", "peer=aggregator%u after_s=%.1f cause=%s", l->peer,
+                  (double)(s->env->ops->now_ms(s->env) - l->down_since_ms) / 1e3,
+                  log_quote(quoted, sizeof quoted, l->cause));
         site_notice(l, "aggregator reached again");
+    }
     l->failures = 0;
     return e;
 }

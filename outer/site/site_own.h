@@ -48,6 +48,7 @@ struct site_slot {
     float others;         /* weight of what the others sent */
     atomic_uint failures; /* calls without an answer in a row */
     uint64_t down_since_ms;
+    char cause[256]; /* of the first of these failures */
     struct site_times times;
     float *local; /* device: what the site trained, then the new theta; NULL: calls only */
     struct env_thread *thread; /* NULL: rounds run in line */

@@ -56,10 +56,16 @@ extended() {
     until_lines 2 "ev=commit" serve.out
     kill -9 "$serve_pid"
     wait "$serve_pid" 2>/dev/null || :
+    until_lines 1 "aggregator unreachable" b.out
     serve
     ends 0 "$a" "site a"
     ends 0 "$b" "site b"
     serve_ends
+    grep -q 'site=b rank=0 ev=reconnect peer=aggregator0 after_s=[0-9.]* cause="aggregator unreachable: ' b.out ||
+        fail "$name: site b does not say that its aggregator is back, after how long and why it was away"
+    grep "ev=reconnect" serve.out | grep -qv 'ev=reconnect peer=atoll://e2e/site/[ab] after_s=[0-9.]* cause="the aggregator has started anew' &&
+        fail "$name: the aggregator does not say which site is back, after how long and why"
+    grep "ev=reconnect" ./*.out | grep -q "level=" && fail "$name: an ordinary reconnect is no info"
     [ "$(finals)" = "$plain" ] || fail "$name: kill -9 in the second part: $(finals), undisturbed $plain"
     [ "$(final a | cut -d" " -f1)" = "$(final b | cut -d" " -f1)" ] || fail "$name: sites differ: $plain"
     echo "$name: $from to $to steps: ${plain%% *}"

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 #include "kernels/base/args.h"
+#include "outer/config/identity.h"
 #include "outer/config/run.h"
 
 enum { PAUSE_MS = 20, TRIES_MAX = 3000 };
@@ -32,7 +33,7 @@ struct liar {
 
 static struct wire_head head_of(const struct liar *l)
 {
-    struct wire_head h = {.config = digest_of(l->run.identity, strlen(l->run.identity)),
+    struct wire_head h = {.config = identity_digest(l->run.identity),
                           .roster_version = 1,
                           .epoch = l->epoch,
                           .incarnation = l->incarnation,
