@@ -9,13 +9,13 @@
  * rejoins its run.
  */
 #include "inner/coll/coll_nccl.h"
+#include "kernels/base/clock.h"
 #include "kernels/cuda/host.h"
 #include <cuda_runtime_api.h>
 #include <math.h>
 #include <nccl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Device buffer for collectives of host values, a piece at a time. A fragment that the lead
@@ -39,20 +39,13 @@ static struct coll_nccl *nccl_of(struct coll *c)
     return (struct coll_nccl *)c;
 }
 
-static double seconds(void) /* for deadlines: nothing computed depends on it */
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 struct deadline {
     double end, asked;
 };
 
 static struct deadline deadline_in(double timeout_s)
 {
-    double now = seconds();
+    double now = clock_mono_s();
     return (struct deadline){now + timeout_s, now};
 }
 
@@ -60,7 +53,7 @@ static struct deadline deadline_in(double timeout_s)
  * ranks perhaps too: the deadline moves by the gap, so a suspended job continues when resumed. */
 static bool passed(struct deadline *d)
 {
-    double now = seconds();
+    double now = clock_mono_s();
     if (now - d->asked > 1)
         d->end += now - d->asked;
     d->asked = now;
@@ -211,7 +204,7 @@ static enum err event_record(struct coll *c)
 static enum err event_wait(struct coll *c)
 {
     struct coll_nccl *n = nccl_of(c);
-    double begin = seconds(),
+    double begin = clock_mono_s(),
            limit = n->longest_s > 0 ? n->timeout_s + 10 * n->longest_s : INFINITY;
     TRY(connected(n));
     TRY(wait_event(n, n->recorded, limit, "a step"));

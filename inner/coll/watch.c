@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
+#include "kernels/base/clock.h"
 #include "kernels/base/digest.h"
 #include "kernels/base/log.h"
 
@@ -56,13 +56,6 @@ struct watch {
     bool running;
 };
 
-static int64_t now_ms(void) /* for deadlines: nothing computed depends on it */
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 static int peer_count(const struct watch *w)
 {
     return w->rank == 0 ? w->size : 1;
@@ -81,7 +74,7 @@ static bool wait_for(int fd, short what, int64_t until_ms)
     struct pollfd p = {fd, what, 0};
     int n;
     do { /* again after a signal */
-        int64_t left = until_ms - now_ms();
+        int64_t left = until_ms - (int64_t)clock_mono_ms();
         n = poll(&p, 1, left > 0 ? (int)left : 0);
     } while (n < 0 && errno == EINTR);
     return n == 1;
@@ -210,7 +203,7 @@ static enum err read_greeting(struct watch *w, struct pending *k, const struct g
         recv(k->fd, (char *)&k->greeting + k->have, sizeof k->greeting - k->have, MSG_DONTWAIT);
     bool silent = n < 0 && (errno == EAGAIN || errno == EINTR);
     k->have += n > 0 ? (size_t)n : 0;
-    if ((n > 0 || silent) && k->have < sizeof k->greeting && now_ms() < k->until_ms)
+    if ((n > 0 || silent) && k->have < sizeof k->greeting && (int64_t)clock_mono_ms() < k->until_ms)
         return ERR_OK;
     enum err e = ERR_OK;
     if (k->have == sizeof k->greeting && greeting_fits(&k->greeting, magic_other, ours))
@@ -224,7 +217,7 @@ static enum err read_greeting(struct watch *w, struct pending *k, const struct g
 static void accept_pending(struct pending *k, int listener, const struct greeting *ours)
 {
     *k = (struct pending){.fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK),
-                          .until_ms = now_ms() + GREETING_MS};
+                          .until_ms = (int64_t)clock_mono_ms() + GREETING_MS};
     if (k->fd >= 0 && !send_all(k->fd, ours, sizeof *ours)) {
         close(k->fd);
         k->fd = -1;
@@ -270,7 +263,7 @@ static enum err accept_ranks(struct watch *w, const struct watch_options *o,
                              struct pending pending[PENDING_MAX])
 {
     const struct greeting ours = greeting_make(magic_lead, o->job, w->size);
-    int64_t until = now_ms() + (int64_t)o->timeout_s * 1000;
+    int64_t until = (int64_t)clock_mono_ms() + (int64_t)o->timeout_s * 1000;
     for (int connected = 0; connected < w->size - 1;) {
         char missing[80] = "";
         TRY(poll_listener(w, o->listener, pending, &ours));
@@ -279,7 +272,7 @@ static enum err accept_ranks(struct watch *w, const struct watch_options *o,
         for (int r = 1; r < w->size; r++)
             connected += w->peers[r].fd >= 0;
         list_missing(w, missing, sizeof missing);
-        if (connected < w->size - 1 && now_ms() > until)
+        if (connected < w->size - 1 && (int64_t)clock_mono_ms() > until)
             return err_set(ERR_LINK, "%d of %d ranks did not come to %s:%d within %d s: %s",
                            w->size - 1 - connected, w->size, o->host, o->port, o->timeout_s,
                            missing);
@@ -309,7 +302,7 @@ static int connect_to(const struct addrinfo *a)
     if (fd < 0)
         return -1;
     if (connect(fd, a->ai_addr, a->ai_addrlen) && errno == EINPROGRESS &&
-        wait_for(fd, POLLOUT, now_ms() + GREETING_MS))
+        wait_for(fd, POLLOUT, (int64_t)clock_mono_ms() + GREETING_MS))
         (void)getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
     struct sockaddr_storage peer;
     size = sizeof peer;
@@ -325,7 +318,8 @@ static int connect_lead(const struct addrinfo *found, const struct greeting *our
     struct greeting theirs;
     for (const struct addrinfo *a = found; a; a = a->ai_next) {
         int fd = connect_to(a);
-        if (fd >= 0 && receive_all(fd, &theirs, sizeof theirs, now_ms() + GREETING_MS) &&
+        if (fd >= 0 &&
+            receive_all(fd, &theirs, sizeof theirs, (int64_t)clock_mono_ms() + GREETING_MS) &&
             greeting_fits(&theirs, magic_lead, ours) && send_all(fd, ours, sizeof *ours))
             return fd;
         if (fd >= 0)
@@ -338,7 +332,7 @@ static enum err rendezvous_other(struct watch *w, const struct watch_options *o)
 {
     const struct greeting ours = greeting_make(magic_other, o->job, o->rank);
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
-    int64_t until = now_ms() + (int64_t)o->timeout_s * 1000;
+    int64_t until = (int64_t)clock_mono_ms() + (int64_t)o->timeout_s * 1000;
     const char *why = "no rank of this job answers";
     char port[8];
     snprintf(port, sizeof port, "%d", o->port);
@@ -351,7 +345,7 @@ static enum err rendezvous_other(struct watch *w, const struct watch_options *o)
         w->peers[0].fd = e ? -1 : connect_lead(found, &ours);
         if (found)
             freeaddrinfo(found);
-        if (w->peers[0].fd < 0 && now_ms() > until)
+        if (w->peers[0].fd < 0 && (int64_t)clock_mono_ms() > until)
             return err_set(ERR_LINK, "rank %d of %d did not find rank 0 at %s:%d within %d s: %s",
                            o->rank, o->size, o->host, o->port, o->timeout_s, why);
         if (w->peers[0].fd < 0)
@@ -417,7 +411,7 @@ static void read_frames(struct watch *w, int peer)
                   errno == ETIMEDOUT ? "does not answer: its host or the network is down"
                                      : "ended without a word: killed, or its log says why");
     if (n > 0) {
-        p->last_heard_ms = now_ms();
+        p->last_heard_ms = (int64_t)clock_mono_ms();
         p->have = (p->have + (size_t)n) % sizeof p->in;
         if (p->have == 0)
             handle_frame(w, peer);
@@ -427,12 +421,12 @@ static void read_frames(struct watch *w, int peer)
 static void reset_silence(struct watch *w)
 {
     for (int i = 0; i < peer_count(w); i++)
-        w->peers[i].last_heard_ms = now_ms();
+        w->peers[i].last_heard_ms = (int64_t)clock_mono_ms();
 }
 
 static void check_silence(struct watch *w)
 {
-    int64_t now = now_ms();
+    int64_t now = (int64_t)clock_mono_ms();
     for (int i = 0; i < peer_count(w); i++)
         if (w->peers[i].fd >= 0 && now - w->peers[i].last_heard_ms > (int64_t)w->timeout_s * 1000)
             rank_lost(w, i, "has been silent for too long: stopped, or its host is frozen");
@@ -443,26 +437,26 @@ static void *watch_thread(void *self)
     struct watch *w = self;
     const struct frame heartbeat = {.kind = KIND_HEARTBEAT};
     int n = peer_count(w), every_ms = w->timeout_s * 1000 / HEARTBEATS;
-    int64_t due = now_ms();
+    int64_t due = (int64_t)clock_mono_ms();
     reset_silence(w);
     for (;;) {
         for (int i = 0; i < n; i++)
             w->polled[i] = (struct pollfd){w->peers[i].fd, POLLIN, 0}; /* poll ignores -1 */
         w->polled[n] = (struct pollfd){w->stop_pipe[0], POLLIN, 0};
-        int64_t left = due - now_ms();
+        int64_t left = due - (int64_t)clock_mono_ms();
         (void)poll(w->polled, (nfds_t)n + 1, left > 0 ? (int)left : 0);
         if (w->polled[n].revents)
             return NULL;
         for (int i = 0; i < n; i++)
             if (w->polled[i].revents)
                 read_frames(w, i);
-        if (now_ms() >= due) {
-            if (now_ms() > due + every_ms) /* this process was stopped, others perhaps too:
-                                              a suspended job continues when resumed */
+        if ((int64_t)clock_mono_ms() >= due) {
+            if ((int64_t)clock_mono_ms() > due + every_ms) /* this process was stopped, others
+                                              perhaps too: a suspended job continues when resumed */
                 reset_silence(w);
             check_silence(w);
             send_frame(w, &heartbeat);
-            due = now_ms() + every_ms;
+            due = (int64_t)clock_mono_ms() + every_ms;
         }
     }
 }
@@ -532,7 +526,7 @@ enum err watch_open(struct watch **w, const struct watch_options *o)
  * what was just sent. */
 static void close_with(struct watch *w, const struct frame *f)
 {
-    int64_t until = now_ms() + DRAIN_MS;
+    int64_t until = (int64_t)clock_mono_ms() + DRAIN_MS;
     stop_thread(w);
     send_frame(w, f);
     for (int i = 0; i < peer_count(w); i++)

@@ -1,9 +1,10 @@
 #include "kernels/base/log.h"
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
+#include "kernels/base/clock.h"
 
 enum { LOG_LINE_MAX = 4096, LOG_PREFIX_MAX = 256 };
 
@@ -17,9 +18,8 @@ static char prefix[LOG_PREFIX_MAX];
 /* One write per line, so that lines of several processes on one terminal do not mix. */
 static void log_stderr(const char *line)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    fprintf(stderr, "t=%lld.%03ld %s\n", (long long)now.tv_sec, now.tv_nsec / 1000000, line);
+    uint64_t now = clock_wall_ms();
+    fprintf(stderr, "t=%" PRIu64 ".%03" PRIu64 " %s\n", now / 1000, now % 1000, line);
 }
 
 void log_to(log_sink *s, void *self)

@@ -1,12 +1,12 @@
 /* Opens the CPU device: instruction set, model type, threads, memory. The ops are in their own
  * files. */
+#include "kernels/base/clock.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/exact.h"
 #include "kernels/cpu/matmul.h"
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 enum { BIG = 1 << 20 }; /* bytes from which copying is shared among threads */
 
@@ -104,9 +104,7 @@ static enum err device_sync(struct dev *d)
 /* The ops are done when they return: a mark is a time, for reports. */
 static void device_mark(struct dev *d, unsigned mark)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    cpu_of(d)->marks[mark] = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    cpu_of(d)->marks[mark] = clock_mono_s();
 }
 
 static enum err device_wait(struct dev *d, unsigned mark)

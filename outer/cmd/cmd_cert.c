@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 #include "kernels/base/args.h"
+#include "kernels/base/clock.h"
 #include "outer/cmd/cmd.h"
 #include "kernels/base/file.h"
 #include "outer/link/tls.h"
@@ -17,7 +18,7 @@ enum {
 
 static struct tls_validity validity(int64_t days)
 {
-    int64_t now = (int64_t)time(NULL);
+    int64_t now = clock_wall_s();
     return (struct tls_validity){now - SKEW_S, now + days * DAY_S};
 }
 
@@ -160,7 +161,7 @@ static enum err cert_show(int argc, char **argv, struct arena *arena)
     for (int i = 0; i < a.operand_count; i++) {
         struct tls_facts f;
         char from[32], until[32];
-        int64_t now = (int64_t)time(NULL);
+        int64_t now = clock_wall_s();
         TRY(tls_facts(&f, a.operand[i]));
         printf("%s\n  identity  %s%s\n  hosts     %s\n  may be    %s%s%s\n  valid     %s to %s: "
                "%s, %lld days left\n"
@@ -243,7 +244,7 @@ static enum err cert_list(int argc, char **argv, struct arena *arena)
         snprintf(path, sizeof path, "%s/%s", dir, names[i]);
         if (n > 4 && strcmp(names[i] + n - 4, ".pem") == 0 && tls_facts(&f, path) == ERR_OK)
             printf("%-24s %-48s until %s  %s\n", names[i], f.uri, date(until, f.until_unix),
-                   state_of(&f, dir, (int64_t)time(NULL)));
+                   state_of(&f, dir, clock_wall_s()));
     }
     return ERR_OK;
 }

@@ -8,6 +8,7 @@
 #include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
+#include "kernels/base/clock.h"
 #include "kernels/cuda/module.h"
 #include "kernels/base/args.h"
 #include "outer/cmd/cmd.h"
@@ -176,13 +177,12 @@ static enum err probe(const struct probe *p, struct arena *arena)
     enum { TIMEOUT_MS = 5000 };
     struct link_tls files;
     struct tls_facts f;
-    struct timespec begin, end;
     char name[256], until[32];
     TRY_ALLOC(files.ca = arena_printf(arena, "%s/ca.pem", p->tls));
     TRY_ALLOC(files.certificate = arena_printf(arena, "%s/%s.pem", p->tls, p->name));
     TRY_ALLOC(files.key = arena_printf(arena, "%s/%s.key", p->tls, p->name));
     TRY(probe_name(p, &files, name));
-    TRY(tls_current(files.certificate, (int64_t)time(NULL)));
+    TRY(tls_current(files.certificate, clock_wall_s()));
     log_min(LOG_ERROR); /* the sentence says it */
     signal(SIGPIPE, SIG_IGN);
     struct link_dial d = {.target = p->target, .server_name = name, .tls = files};
@@ -190,16 +190,15 @@ static enum err probe(const struct probe *p, struct arena *arena)
         .files = &files, .target = p->target, .server_name = name, .timeout_ms = TIMEOUT_MS};
     TRY(tls_force13());
     TRY(tls_peer(&q, &f));
-    clock_gettime(CLOCK_MONOTONIC, &begin);
+    double begin_s = clock_mono_s();
     TRY(link_probe(&d, TIMEOUT_MS));
-    clock_gettime(CLOCK_MONOTONIC, &end);
+    double took_s = clock_mono_s() - begin_s;
     time_t until_s = (time_t)f.until_unix;
     struct tm tm;
     if (!gmtime_r(&until_s, &tm) || !strftime(until, sizeof until, "%Y-%m-%d", &tm))
         *until = 0;
     printf("aggregator yes: %s is %s, certificate until %s; connection and call took %.0f ms\n",
-           p->target, f.uri, until,
-           (double)(end.tv_sec - begin.tv_sec) * 1e3 + (double)(end.tv_nsec - begin.tv_nsec) / 1e6);
+           p->target, f.uri, until, took_s * 1e3);
     return ERR_OK;
 }
 #endif

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 #include "inner/train/train.h"
+#include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "outer/cmd/cmd.h"
 #include "outer/config/identity.h"
@@ -34,13 +35,6 @@ struct probe {
     uint64_t sent;  /* payloads: as rounds, so that each follows its offer at once, as a run's do */
     double rtt_s;
 };
-
-static double seconds_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 /* ---- the end that listens: takes every payload, gives what is asked for, keeps nothing ---- */
 
@@ -159,8 +153,7 @@ static enum err listen_until_stopped(struct probe *c)
     int port, got;
     int64_t days;
     TRY(run_tls(&c->p, "aggregator", &l.tls));
-    TRY(tls_check(&l.tls, c->p.s.run_name, TLS_AGGREGATOR, "aggregator", (int64_t)time(NULL),
-                  &days));
+    TRY(tls_check(&l.tls, c->p.s.run_name, TLS_AGGREGATOR, "aggregator", clock_wall_s(), &days));
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
@@ -187,9 +180,9 @@ static enum err ping(struct probe *c, double *seconds)
 {
     struct wire_report m = {.head = head_of(c)};
     struct wire_answer a;
-    double begin = seconds_now();
+    double begin = clock_mono_s();
     TRY(c->link->ops->report(c->link, &m, &a));
-    *seconds = seconds_now() - begin;
+    *seconds = clock_mono_s() - begin;
     if (a.outcome == ROUND_CURRENT)
         return ERR_OK;
     return err_set(ERR_UNSUPPORTED,
@@ -204,9 +197,9 @@ static enum err send(struct probe *c, size_t size, double *seconds)
     struct wire_contribution m = {
         .head = head_of(c), .round = c->sent++, .payload_bytes = size, .weight = 1};
     struct wire_answer a;
-    double begin = seconds_now();
+    double begin = clock_mono_s();
     TRY(c->link->ops->contribute(c->link, &m, c->bytes, &a));
-    *seconds = seconds_now() - begin;
+    *seconds = clock_mono_s() - begin;
     return a.outcome == ROUND_RECEIPT
                ? ERR_OK
                : err_set(ERR_PROTO, "the other end answers %s", round_outcome_name(a.outcome));
@@ -216,9 +209,9 @@ static enum err get(struct probe *c, size_t size, double *seconds)
 {
     struct wire_fetch m = {.head = head_of(c), .what = WIRE_AGGREGATE, .round = size};
     struct wire_answer a = {0}; /* nothing of it is here yet */
-    double begin = seconds_now();
+    double begin = clock_mono_s();
     TRY(c->link->ops->fetch(c->link, &m, c->bytes, size, &a));
-    *seconds = seconds_now() - begin;
+    *seconds = clock_mono_s() - begin;
     return a.outcome == ROUND_NONE
                ? ERR_OK
                : err_set(ERR_PROTO, "the other end answers %s", round_outcome_name(a.outcome));
@@ -308,7 +301,7 @@ static enum err measure_link(struct probe *c)
     if (*c->p.o.site_aggregator_name)
         d.server_name = c->p.o.site_aggregator_name;
     TRY(run_tls(&c->p, c->p.o.site_name, &d.tls));
-    TRY(tls_check(&d.tls, c->p.s.run_name, TLS_SITE, c->p.o.site_name, (int64_t)time(NULL), &days));
+    TRY(tls_check(&d.tls, c->p.s.run_name, TLS_SITE, c->p.o.site_name, clock_wall_s(), &days));
     TRY(link_open(&c->link, &d));
     TRY(ping(c, &seconds));
     for (int i = 0; i < PINGS; i++) {
@@ -376,7 +369,7 @@ static void layer_final(void *self, size_t from)
     size_t i = 0;
     if (dev_sync(k->dev) != ERR_OK) /* the step says so itself */
         return;
-    double now = seconds_now();
+    double now = clock_mono_s();
     while (i + 1 < k->table->count && k->table->tensors[i + 1].offset <= from)
         i++;
     k->seconds[k->table->tensors[i].layer + 1] += now - k->last;
@@ -393,11 +386,11 @@ static enum err layer_times(struct probe *c, struct train *t)
     double sum, forward_s;
     TRY_ALLOC(k.seconds = arena_array(&c->p.perm, layers, sizeof *k.seconds));
     TRY_ALLOC(items = arena_array(&c->p.perm, layers, sizeof *items));
-    double begin = seconds_now();
+    double begin = clock_mono_s();
     TRY(model_eval(t->model, &t->batch, &sum, &losses));
     TRY(dev_sync(t->dev));
-    forward_s = seconds_now() - begin;
-    k.last = seconds_now() + forward_s; /* the step begins with a forward pass */
+    forward_s = clock_mono_s() - begin;
+    k.last = clock_mono_s() + forward_s; /* the step begins with a forward pass */
     TRY(model_step(t->model, &t->batch, 1, &ready, &sum, &losses));
     for (size_t i = 0; i < layers; i++)
         TRY_ALLOC(items[i] = arena_printf(&c->p.perm, "%.4g", 1e3 * fmax(0, k.seconds[i])));

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator.h"
 #include "kernels/base/args.h"
@@ -113,7 +114,7 @@ static enum err open_aggregator(struct serve *v)
 /* How long is the certificate valid? The file may be another one than at the start. */
 static enum err certificate_check(struct serve *v)
 {
-    return tls_check(&v->tls, v->run.s.run_name, TLS_AGGREGATOR, "aggregator", (int64_t)time(NULL),
+    return tls_check(&v->tls, v->run.s.run_name, TLS_AGGREGATOR, "aggregator", clock_wall_s(),
                      &v->tell.days_left);
 }
 

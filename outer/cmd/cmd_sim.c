@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "outer/cmd/cmd.h"
 #include "outer/link/tcp.h"
@@ -46,18 +46,11 @@ static void sink(void *self, enum log_level level, const char *line)
         fprintf(stderr, "%s\n", line);
 }
 
-static double seconds_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 /* A line on stderr every PROGRESS_SPARSE_S seconds. */
 static void tell(void *self, int64_t step, int64_t steps)
 {
     struct sim_cmd *c = self;
-    double now = seconds_now(), share = (double)step / (double)steps;
+    double now = clock_mono_s(), share = (double)step / (double)steps;
     char left[32];
     if (c->began_s <= 0)
         c->began_s = c->told_s = now;

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+#include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "kernels/base/args.h"
 #include "outer/cmd/cmd.h"
@@ -89,12 +89,12 @@ static enum err hook_start(void *self, struct train *t)
     log_event(LOG_INFO, "start", "step=%lld of=%lld tokens_per_step=%lld parameters=%zu",
               (long long)t->step, (long long)j->s.train_steps, (long long)j->s.train_batch_tokens,
               t->table.parameters);
-    j->last_round = job_now();
+    j->last_round = clock_mono_s();
     if (j->outer)
         TRY(site_train_start(&j->exchange, t));
     arena_seal(&j->run.perm); /* what a step or a round needs was taken at open */
     arena_seal(&j->host);
-    j->last_round = job_now();
+    j->last_round = clock_mono_s();
     return ERR_OK;
 }
 
@@ -210,8 +210,7 @@ static enum err dial(struct job *j)
     TRY(run_tls(&j->run, j->run.o.site_name, &d.tls));
     j->tls = d.tls;
     int64_t days_left;
-    TRY(tls_check(&d.tls, j->s.run_name, TLS_SITE, j->run.o.site_name, (int64_t)time(NULL),
-                  &days_left));
+    TRY(tls_check(&d.tls, j->s.run_name, TLS_SITE, j->run.o.site_name, clock_wall_s(), &days_left));
     for (unsigned i = 0; i < count; i++) {
         bool there = keys_aggregator(j->run.o.site_aggregator, i, target, sizeof target);
         enum err e = there ? link_open(&links[i], &d) : ERR_CONFIG;

@@ -3,7 +3,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
+#include "kernels/base/clock.h"
 #include "kernels/base/file.h"
 #include "kernels/base/args.h"
 #include "outer/wan/child.h"
@@ -77,14 +77,6 @@ static enum err substitute(struct session *s, unsigned place, const char *text, 
         }
     }
     return ERR_OK;
-}
-
-/* ---- running ---- */
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static enum err start_one(struct session *s, unsigned place, const char **words)
@@ -165,16 +157,17 @@ static enum err ended_well(struct session *s, int until)
 static enum err session_run(struct session *s)
 {
     int until = s->until ? topology_place(&s->topology, s->until) : -1;
-    double begun = now_s(), end = s->seconds > 0 ? begun + s->seconds : 0;
+    double begun = clock_mono_s(), end = s->seconds > 0 ? begun + s->seconds : 0;
     if (s->until && until < 0)
         return err_set(ERR_CONFIG, "--until %s: the topology has no such place", s->until);
     TRY(start_all(s));
     logs_say(s);
-    while (!stopped && any_running(s, until, now_s() - begun) && !(end > 0 && now_s() >= end)) {
+    while (!stopped && any_running(s, until, clock_mono_s() - begun) &&
+           !(end > 0 && clock_mono_s() >= end)) {
         TRY(wan_check(&s->wan));
         child_pause(POLL_MS);
     }
-    bool complete = !any_running(s, until, now_s() - begun);
+    bool complete = !any_running(s, until, clock_mono_s() - begun);
     enum err e = complete ? ended_well(s, until) : ERR_OK;
     child_end(s->child, s->topology.places);
     wan_print(&s->wan, stderr);

@@ -73,7 +73,6 @@ struct outer_memory job_outer_memory(struct job *j, const struct table *t);
 enum err job_reserve(struct job *j) MUST;
 void job_print_memory(struct job *j, const struct table *t);
 
-double job_now(void); /* seconds, monotonic */
 /* Elements of each fragment, as the schedule's predictions want them. */
 void job_sizes(const struct job *j, size_t elements[ROUND_FRAGMENTS_MAX]);
 

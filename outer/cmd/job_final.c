@@ -1,6 +1,7 @@
 /* The end of a training process: what its record, its log and a person are told. */
 #include <math.h>
 #include <string.h>
+#include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "outer/cmd/job.h"
 
@@ -64,7 +65,7 @@ static size_t farewell_totals(struct job *j, char *out, size_t size)
     char up[32], down[32], time[32];
     progress_bytes(up, sizeof up, (double)l->bytes_up);
     progress_bytes(down, sizeof down, (double)l->bytes_down);
-    progress_duration(time, sizeof time, job_now() - j->began);
+    progress_duration(time, sizeof time, clock_mono_s() - j->began);
     size_t n =
         (size_t)snprintf(out, size, "\n%s: all %lld steps done", l->site, (long long)j->train.step);
     if (l->rounds)

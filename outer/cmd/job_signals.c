@@ -6,8 +6,8 @@
 #include <math.h>
 #include <signal.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+#include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "outer/cmd/job.h"
 #include "outer/link/tls.h"
@@ -24,8 +24,8 @@ static size_t link_text(struct job *j, const struct progress_line *l, char *out,
     int64_t days;
     if (!j->tls.ca)
         return n;
-    if (tls_check(&j->tls, j->s.run_name, TLS_SITE, j->run.o.site_name, (int64_t)time(NULL),
-                  &days) == ERR_OK)
+    if (tls_check(&j->tls, j->s.run_name, TLS_SITE, j->run.o.site_name, clock_wall_s(), &days) ==
+        ERR_OK)
         n += (size_t)snprintf(out + n, size - n, "; certificate valid for %lld days",
                               (long long)days);
     else

@@ -1,20 +1,13 @@
 /* What a training process says: log lines, metrics.jsonl, the live line, the final digests. */
 #include <math.h>
 #include <string.h>
-#include <time.h>
+#include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "outer/cmd/job.h"
 #include "outer/plan/plan_settings.h"
 #include "outer/cmd/version.h"
 
 static const char starting[] = "starting"; /* before the first step */
-
-double job_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 void job_sizes(const struct job *j, size_t elements[ROUND_FRAGMENTS_MAX])
 {
@@ -57,7 +50,7 @@ enum err job_tell_start(struct job *j, int64_t step)
     TRY(totals_read(j));
     j->planned_step = step;
     j->eval_loss = NAN;
-    j->began = job_now();
+    j->began = clock_mono_s();
     jsonl_begin(r, "start");
     jsonl_text(r, "run", j->s.run_name);
     jsonl_text(r, "site", j->run.o.site_name);
@@ -239,7 +232,7 @@ static void show_step(struct job *j, const struct train_report *r)
 {
     struct progress_line *l = &j->line;
     int64_t next = j->outer ? schedule_next(&j->run.sync.schedule, r->step) : 0;
-    double now = job_now();
+    double now = clock_mono_s();
     line_name(j);
     if (!j->pace.last) /* the first step: evaluation and start-up are no pace */
         progress_pace_step(&j->pace, r->step - 1, j->run.o.outer_every, now - r->step_seconds);
@@ -261,7 +254,7 @@ void job_tell_round(void *self, const struct site_train_round *r)
 {
     struct job *j = self;
     struct jsonl *o = &j->record;
-    double now = job_now();
+    double now = clock_mono_s();
     const struct {
         const char *key;
         double ms;
@@ -324,10 +317,10 @@ static bool is_news(struct job *j, const char *text)
     size_t words = strcspn(text, "0123456789");
     bool same =
         words < sizeof j->notice && strncmp(text, j->notice, words) == 0 && !j->notice[words];
-    if (same && job_now() - j->noticed < REPEAT_S)
+    if (same && clock_mono_s() - j->noticed < REPEAT_S)
         return false;
     snprintf(j->notice, sizeof j->notice, "%.*s", (int)words, text);
-    j->noticed = job_now();
+    j->noticed = clock_mono_s();
     return true;
 }
 

@@ -2,18 +2,11 @@
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
-#include <time.h>
+#include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "outer/cmd/version.h"
 
 enum { NORM_SAMPLE = 1 << 16, TEXT_MAX = 2048 };
-
-static double seconds_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 static const char *site_name(const struct serve_tell *t, unsigned site)
 {
@@ -64,7 +57,7 @@ enum err serve_tell_open(struct serve_tell *t, const struct run *run, struct env
                          const char *command, struct arena *perm)
 {
     const char *log, *path;
-    *t = (struct serve_tell){.run = run, .env = env, .command = command, .began = seconds_now()};
+    *t = (struct serve_tell){.run = run, .env = env, .command = command, .began = clock_mono_s()};
     pthread_mutex_init(&t->mutex, NULL);
     for (unsigned i = 0; i < site_count(t); i++)
         t->site[i].loss = t->site[i].tokens_per_second = NAN;
@@ -286,7 +279,7 @@ void serve_tell_show(struct serve_tell *t, const struct aggregator_status *now)
         pthread_mutex_lock(&t->mutex);
         row_make(t, &line, now, i);
         if (now->site[i].heard_ms && line.step != p->last)
-            progress_pace_step(p, line.step, 1, seconds_now());
+            progress_pace_step(p, line.step, 1, clock_mono_s());
         pthread_mutex_unlock(&t->mutex);
         if (p->count && line.step < line.steps)
             line.eta_seconds = progress_pace_eta(p, line.steps);
@@ -354,7 +347,7 @@ void serve_tell_standing(struct serve_tell *t, const struct aggregator_status *n
 static void final_say(struct serve_tell *t, const char *hex)
 {
     char rounds[96], time[32], text[400];
-    progress_duration(time, sizeof time, seconds_now() - t->began);
+    progress_duration(time, sizeof time, clock_mono_s() - t->began);
     snprintf(text, sizeof text, "run %s is finished: %s; this process ran %s", t->run->s.run_name,
              committed_text(t, rounds), time);
     progress_say(&t->progress, text);

@@ -99,7 +99,7 @@ struct link_service {
                   struct wire_answer *answer);
     /* Once at the start, after every hello, offer, finish, report and leave, and at the time the
      * last work() returned: commits what is ready, ticks the round. Returns when it wants to run
-     * next (CLOCK_MONOTONIC in ms, the real world's now_ms; UINT64_MAX: only after a call). *stop:
+     * next (in clock_mono_ms(); UINT64_MAX: only after a call). *stop:
      * halt serving; work() is not called again. */
     uint64_t (*work)(void *self, bool *stop);
 };

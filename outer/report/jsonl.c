@@ -6,8 +6,8 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+#include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 
 /* Cuts a last line that has no newline: its process died while writing it. */
@@ -66,13 +66,12 @@ void jsonl_begin(struct jsonl *r, const char *kind)
 {
     if (!r->open)
         return;
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
+    uint64_t now = clock_wall_ms();
     r->used = r->held ? r->used : 0;
     r->begun = r->used;
     r->bad = false;
-    line_append(r, "{\"v\":%d,\"kind\":\"%s\",\"t\":%lld.%03ld", RECORD_VERSION, kind,
-                (long long)now.tv_sec, now.tv_nsec / 1000000);
+    line_append(r, "{\"v\":%d,\"kind\":\"%s\",\"t\":%" PRIu64 ".%03" PRIu64, RECORD_VERSION, kind,
+                now / 1000, now % 1000);
 }
 
 void jsonl_int(struct jsonl *r, const char *key, int64_t value)

@@ -1,7 +1,7 @@
 #include "outer/report/ledger_book.h"
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include "kernels/base/clock.h"
 
 enum { WRITE_S = 5 }; /* how long small calls may wait for their rows */
 
@@ -12,18 +12,11 @@ static void row_begin(struct ledger_book *b, const char *kind)
     jsonl_int(&b->record, "n", (int64_t)++b->written_rows);
 }
 
-static double seconds_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 enum err ledger_book_open(struct ledger_book *b, const struct ledger_book_options *o,
                           struct arena *perm)
 {
     const char *path;
-    *b = (struct ledger_book){.written = seconds_now()};
+    *b = (struct ledger_book){.written = clock_mono_s()};
     pthread_mutex_init(&b->mutex, NULL);
     b->open = true;
     if (strcmp(o->replica, "aggregator") != 0)
@@ -101,7 +94,7 @@ static void write_rows(struct ledger_book *b)
             put_flow(b, &b->rows[i]);
     jsonl_release(&b->record);
     b->count = 0;
-    b->written = seconds_now();
+    b->written = clock_mono_s();
 }
 
 static bool rows_same(const struct ledger_row *a, const struct ledger_row *b)
@@ -173,7 +166,7 @@ void ledger_book_add(void *book, const struct ledger_row *row)
         ledger_add(to, &named);
     if (ledger_transfer(row->what))
         round_add(b, row);
-    if (ledger_transfer(row->what) || seconds_now() - b->written > WRITE_S)
+    if (ledger_transfer(row->what) || clock_mono_s() - b->written > WRITE_S)
         write_rows(b);
     pthread_mutex_unlock(&b->mutex);
 }

@@ -1,5 +1,6 @@
 #include "outer/report/progress.h"
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -8,6 +9,7 @@
 #include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
+#include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 
 enum { TICK_MS = 500, FRAMES_PER_SECOND = 8, COLUMNS_UNKNOWN = 120, COLUMNS_MIN = 20 };
@@ -18,13 +20,6 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* Of a signal handler, for the ticker; and whether there is one. */
 static _Atomic(const char *) interrupted;
 static atomic_bool ticks;
-
-static double seconds_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 /* Of the window now: a person may have resized it. */
 static int window_columns(void)
@@ -58,7 +53,7 @@ static void row_print(const struct progress *p, const struct progress_row *r)
 static void screen_draw(struct progress *p)
 {
     struct progress_layout layout = {.width = window_columns() - 1};
-    double now = seconds_now();
+    double now = clock_mono_s();
     for (unsigned i = 0; i < p->count; i++) {
         int n = (int)strlen(p->lines[i].site);
         layout.name_width = n > layout.name_width ? n : layout.name_width;
@@ -104,7 +99,7 @@ void progress_look(struct progress *p, unsigned index, struct progress_line *lin
 {
     pthread_mutex_lock(&lock);
     *line = p->lines[index];
-    *state_s = seconds_now() - p->changed[index];
+    *state_s = clock_mono_s() - p->changed[index];
     pthread_mutex_unlock(&lock);
 }
 
@@ -136,7 +131,7 @@ static void *ticker_main(void *self)
         pthread_mutex_lock(&lock);
         stop = p->stop;
         interrupted_print(p);
-        if (!stop && p->drawn && seconds_now() - p->drawn_at >= TICK_MS / 1000.0)
+        if (!stop && p->drawn && clock_mono_s() - p->drawn_at >= TICK_MS / 1000.0)
             screen_redraw(p);
         pthread_mutex_unlock(&lock);
     }
@@ -171,22 +166,22 @@ static void ticker_stop(struct progress *p)
 static void log_sink_write(void *self, enum log_level level, const char *line)
 {
     struct progress *p = self;
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
+    uint64_t now = clock_wall_ms();
+    time_t seconds = (time_t)(now / 1000);
     pthread_mutex_lock(&lock);
     if (p->log) {
-        fprintf(p->log, "t=%lld.%03ld %s\n", (long long)now.tv_sec, now.tv_nsec / 1000000, line);
+        fprintf(p->log, "t=%" PRIu64 ".%03" PRIu64 " %s\n", now / 1000, now % 1000, line);
         fflush(p->log);
     }
     if (p->live && level >= (p->log ? LOG_WARN : LOG_INFO)) {
         char text[1024], clock[16] = "";
         struct tm parts;
-        if (localtime_r(&now.tv_sec, &parts))
+        if (localtime_r(&seconds, &parts))
             strftime(clock, sizeof clock, "%H:%M:%S", &parts);
         progress_sentence(text, sizeof text, line, clock);
         print_above(p, text);
     } else if (!p->live && level >= LOG_INFO) {
-        fprintf(stderr, "t=%lld.%03ld %s\n", (long long)now.tv_sec, now.tv_nsec / 1000000, line);
+        fprintf(stderr, "t=%" PRIu64 ".%03" PRIu64 " %s\n", now / 1000, now % 1000, line);
     }
     pthread_mutex_unlock(&lock);
 }
@@ -237,7 +232,7 @@ void progress_update(struct progress *p, unsigned index, const struct progress_l
     if (!p->open || index >= p->count)
         return;
     pthread_mutex_lock(&lock);
-    double now = seconds_now();
+    double now = clock_mono_s();
     struct progress_line *l = &p->lines[index];
     bool news = strcmp(l->state, line->state) != 0; /* as long as it lasts its time counts on */
     if (news)

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
+#include "kernels/base/clock.h"
 #include "outer/aggregator/aggregator.h"
 #include "outer/site/site.h"
 
@@ -26,13 +26,6 @@ struct bench {
     double since_s; /* when the site's work of the moment began */
     double encode_s, apply_s, accept_s, commit_s, sum_s; /* of the round */
 };
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static void work(struct bench *p)
 {
@@ -63,7 +56,7 @@ static enum err sum_alone(struct bench *p, const struct wire_contribution *m,
     const struct codec_payload one = {payload, m->payload_bytes},
                                all[BENCH_SITES_MAX] = {one, one, one, one};
     size_t size, elements = p->r->exchange->fragments.f[m->fragment].elements;
-    double begin = now_s();
+    double begin = clock_mono_s();
     for (unsigned i = 0; i < p->sites; i++) {
         struct digest d = digest_of(payload, m->payload_bytes);
         if (!digest_equal(&d, &m->payload))
@@ -71,7 +64,7 @@ static enum err sum_alone(struct bench *p, const struct wire_contribution *m,
     }
     TRY(c->aggregate(c, &(struct codec_call){.work = p->site_state.work, .count = elements}, p->sum,
                      &size, all, p->sites));
-    p->sum_s = now_s() - begin;
+    p->sum_s = clock_mono_s() - begin;
     return ERR_OK;
 }
 
@@ -98,9 +91,9 @@ static enum err contribute_as(struct bench *p, unsigned i, const struct wire_con
                            left < WIRE_CHUNK_BYTES ? left : WIRE_CHUNK_BYTES, answer);
         e = room_for(answer);
     }
-    double begin = now_s();
+    double begin = clock_mono_s();
     link_service_finish(&p->service, upload, e == ERR_OK, e == ERR_OK ? answer : &ignored);
-    p->accept_s = now_s() - begin;
+    p->accept_s = clock_mono_s() - begin;
     return e == ERR_OK ? room_for(answer) : e;
 }
 
@@ -108,12 +101,12 @@ static enum err bench_contribute(struct link *l, const struct wire_contribution 
                                  const uint8_t *payload, struct wire_answer *answer)
 {
     struct bench *p = (struct bench *)l;
-    p->encode_s = now_s() - p->since_s;
+    p->encode_s = clock_mono_s() - p->since_s;
     for (unsigned i = p->sites; i-- > 0;)
         TRY(contribute_as(p, i, m, payload, answer));
-    double begin = now_s();
+    double begin = clock_mono_s();
     work(p);
-    p->commit_s = now_s() - begin;
+    p->commit_s = clock_mono_s() - begin;
     TRY(sum_alone(p, m, payload));
     p->commit_s = fmax(0, p->commit_s - p->sum_s);
     p->sum_s /= p->sites;
@@ -268,11 +261,11 @@ static enum err one_round(struct bench *p, unsigned f, uint64_t round)
     TRY(site_acquire(p->site, f, &local));
     for (size_t i = 0; i < n; i++)
         local[i] = theta[i] + (float)((i * 37 + round) % 101) / 65536 - 50.0f / 65536;
-    p->since_s = now_s();
+    p->since_s = clock_mono_s();
     site_submit(p->site, &(struct site_submission){
                              .fragment = f, .round = round, .base = round, .weight = 1});
     TRY(site_reap(p->site, f, &theta, &done));
-    p->apply_s = now_s() - p->since_s;
+    p->apply_s = clock_mono_s() - p->since_s;
     TRY(aggregator_failed(p->aggregator));
     return site_prune(p->site, f, round + 1);
 }

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include "kernels/base/clock.h"
 #include "outer/aggregator/aggregator.h"
 #include "outer/diloco/stepper.h"
 #include "outer/sim/link_line.h"
@@ -481,17 +481,10 @@ static void totals(struct simulate_run *s)
     r->exchange_s = flights ? flight_ms / 1e3 / (double)flights : 0;
 }
 
-static double seconds_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 enum err simulate(const struct simulate_options *o, struct simulate_result *r, struct arena *a)
 {
     struct simulate_run *s;
-    double begin = seconds_now();
+    double begin = clock_mono_s();
     ASSERT(o->site_count >= 1 && o->site_count <= ROUND_SITES_MAX);
     *r = (struct simulate_result){0};
     TRY_ALLOC(s = arena_alloc(a, sizeof *s));
@@ -512,6 +505,6 @@ enum err simulate(const struct simulate_options *o, struct simulate_result *r, s
             totals(s);
     }
     run_unmake(s);
-    r->wall_s = seconds_now() - begin;
+    r->wall_s = clock_mono_s() - begin;
     return e;
 }

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include "kernels/base/clock.h"
 #include "kernels/base/digest.h"
 #include "outer/store/env.h"
 
@@ -20,23 +21,16 @@ struct real {
     char root[PATH_MAX];
 };
 
-static uint64_t clock_ms(clockid_t clock)
-{
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 static uint64_t real_now_ms(struct env *w)
 {
     (void)w;
-    return clock_ms(CLOCK_MONOTONIC);
+    return clock_mono_ms();
 }
 
 static uint64_t real_unix_ms(struct env *w)
 {
     (void)w;
-    return clock_ms(CLOCK_REALTIME);
+    return clock_wall_ms();
 }
 
 static void real_sleep_ms(struct env *w, uint64_t ms)
@@ -316,16 +310,12 @@ struct env_mutex {
 
 static enum err real_mutex_open(struct env *w, struct env_mutex **out)
 {
-    pthread_condattr_t monotonic;
     (void)w;
     struct env_mutex *g = malloc(sizeof *g);
     if (!g)
-        return err_set(ERR_MEMORY, "no memory for a gate");
+        return err_set(ERR_MEMORY, "no memory for a lock");
     pthread_mutex_init(&g->mutex, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&g->woken, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    clock_cond_init(&g->woken);
     *out = g;
     return ERR_OK;
 }
@@ -354,10 +344,8 @@ static void real_unlock(struct env *w, struct env_mutex *g)
 
 static void real_wait(struct env *w, struct env_mutex *g, uint64_t ms)
 {
-    uint64_t until = clock_ms(CLOCK_MONOTONIC) + ms;
-    struct timespec t = {(time_t)(until / 1000), (long)(until % 1000) * 1000000};
     (void)w;
-    pthread_cond_timedwait(&g->woken, &g->mutex, &t);
+    clock_cond_wait(&g->woken, &g->mutex, clock_mono_ms() + ms);
 }
 
 static void real_signal(struct env *w, struct env_mutex *g)

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
+#include "kernels/base/clock.h"
 
 enum { BACKLOG = 64, PIECE_MIN = 1448, PIECE_MAX = 65536, WINDOW_MIN = 262144 };
 static const int64_t SECOND_NS = 1000000000;
@@ -51,7 +52,7 @@ struct loop {
     struct pollfd *polls;
     struct watched *watched;
     size_t capacity, used;
-    struct timespec start;
+    uint64_t start_ns;
 };
 
 static volatile sig_atomic_t ended;
@@ -63,9 +64,7 @@ static void on_signal(int number)
 
 static int64_t now_ns(const struct loop *l)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)(t.tv_sec - l->start.tv_sec) * SECOND_NS + (t.tv_nsec - l->start.tv_nsec);
+    return (int64_t)(clock_mono_ns() - l->start_ns);
 }
 
 /* ---- connections ---- */
@@ -266,7 +265,7 @@ void relay_run(struct relay *r)
     sigdelset(&mask, SIGTERM);
     sigaction(SIGTERM, &action, NULL);
     signal(SIGINT, SIG_IGN);
-    clock_gettime(CLOCK_MONOTONIC, &l.start);
+    l.start_ns = clock_mono_ns();
     while (!ended)
         turn(&l, &mask);
     for (struct connection *c = l.connections, *next; c; c = next) {

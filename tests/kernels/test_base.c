@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <setjmp.h>
 #include <cmocka.h>
+#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,9 +13,11 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include "kernels/base/arena.h"
 #include "kernels/base/bytes.h"
+#include "kernels/base/clock.h"
 #include "kernels/base/digest.h"
 #include "kernels/base/file.h"
 #include "kernels/base/log.h"
@@ -360,6 +363,26 @@ static void log_writes_logfmt(void **state)
     log_to(NULL, NULL);
 }
 
+static void clock_waits_in_monotonic_time(void **state)
+{
+    (void)state;
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    pthread_cond_t cond;
+    uint64_t ns = clock_mono_ns(), ms = clock_mono_ms();
+    double s = clock_mono_s();
+    assert_true(ms >= ns / 1000000 && ms < ns / 1000000 + 5000);
+    assert_true(s >= (double)ns * 1e-9 && s < (double)ns * 1e-9 + 5);
+    assert_in_range(clock_wall_s() - (int64_t)time(NULL) + 5, 0, 10);
+    assert_in_range((int64_t)(clock_wall_ms() / 1000) - (int64_t)time(NULL) + 5, 0, 10);
+    /* With a deadline in wall time the wait would end at once. */
+    clock_cond_init(&cond);
+    pthread_mutex_lock(&mutex);
+    assert_int_equal(clock_cond_wait(&cond, &mutex, ms + 30), ETIMEDOUT);
+    assert_true(clock_mono_ms() >= ms + 30);
+    pthread_mutex_unlock(&mutex);
+    pthread_cond_destroy(&cond);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -376,6 +399,7 @@ int main(void)
         cmocka_unit_test(file_write_failing_keeps_the_old_file),
         cmocka_unit_test(file_directories),
         cmocka_unit_test(log_writes_logfmt),
+        cmocka_unit_test(clock_waits_in_monotonic_time),
     };
     snprintf(root, sizeof root, "/tmp/atoll_base_XXXXXX");
     if (!mkdtemp(root))

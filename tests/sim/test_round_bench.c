@@ -11,9 +11,9 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "kernels/base/clock.h"
 #include "kernels/base/file.h"
 #include "kernels/base/log.h"
 #include "outer/sim/round_bench.h"
@@ -32,13 +32,6 @@ int fallocate(int fd, int mode, off_t offset, off_t bytes)
     (void)fd, (void)mode, (void)offset, (void)bytes;
     errno = disk_full ? ENOSPC : EOPNOTSUPP;
     return -1;
-}
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 static enum err rehearse(enum codec_kind codec, unsigned sites, const struct fragment_plan *cut)
@@ -65,9 +58,9 @@ static enum err rehearse(enum codec_kind codec, unsigned sites, const struct fra
     assert_int_equal(
         dev_open(&r.dev, &(struct dev_options){.kind = "cpu", .model_type = "f32", .threads = 1}),
         ERR_OK);
-    double begin = now_s();
+    double begin = clock_mono_s();
     enum err e = round_bench_measure(&r, &t);
-    double took = now_s() - begin, elements = 0;
+    double took = clock_mono_s() - begin, elements = 0;
     for (unsigned f = 0; f < x.fragments.parts; f++)
         elements = (double)x.fragments.f[f].elements > elements ? (double)x.fragments.f[f].elements
                                                                 : elements;

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "outer/link/grpc/link_call.h"
 #include "outer/link/grpc/link_socket.h"
@@ -144,7 +145,7 @@ static struct pending *pending_oldest(const char *source, unsigned *count)
 static bool pending_add(int fd, uint16_t port)
 {
     struct pending p = {
-        .fd = fd, .port = port, .cookie = link_socket_cookie(fd), .since_ms = link_now_ms()};
+        .fd = fd, .port = port, .cookie = link_socket_cookie(fd), .since_ms = clock_mono_ms()};
     unsigned all, of_source;
     link_socket_peer(fd, p.peer, p.source);
     if (at.count >= at.most)
@@ -193,7 +194,7 @@ bool accept_in_use(void)
 
 void accept_sweep(void)
 {
-    uint64_t now = link_now_ms();
+    uint64_t now = clock_mono_ms();
     pthread_mutex_lock(&at.mutex);
     spare_open();
     pending_forget_closed();

@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "outer/link/tls.h"
 
@@ -24,13 +24,6 @@ const struct link_kinds link_kinds[LINK_LEAVE + 1] = {
     [LINK_REPORT] = {WIRE_REPORT, WIRE_ANSWER},
     [LINK_LEAVE] = {WIRE_LEAVE, WIRE_ANSWER},
 };
-
-uint64_t link_now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 void link_tune(void)
 {
@@ -160,11 +153,10 @@ bool link_call_done(struct link_call *c, struct link_tag *tag)
 
 bool link_call_wait_until(struct link_call *c, struct link_tag *tag, uint64_t until_ms)
 {
-    struct timespec until = {(time_t)(until_ms / 1000), (long)(until_ms % 1000) * 1000000};
     int late = 0;
     pthread_mutex_lock(&c->mutex);
     while (tag->pending && !tag->done && !c->again && !late)
-        late = pthread_cond_timedwait(&c->cond, &c->mutex, &until);
+        late = clock_cond_wait(&c->cond, &c->mutex, until_ms);
     bool done = !tag->pending || tag->done;
     c->again = false;
     pthread_mutex_unlock(&c->mutex);
@@ -173,11 +165,10 @@ bool link_call_wait_until(struct link_call *c, struct link_tag *tag, uint64_t un
 
 bool link_call_wait_again(struct link_call *c, uint64_t until_ms)
 {
-    struct timespec until = {(time_t)(until_ms / 1000), (long)(until_ms % 1000) * 1000000};
     int late = 0;
     pthread_mutex_lock(&c->mutex);
     while (!c->again && !c->status.done && !late)
-        late = pthread_cond_timedwait(&c->cond, &c->mutex, &until);
+        late = clock_cond_wait(&c->cond, &c->mutex, until_ms);
     bool again = c->again && !c->status.done;
     c->again = false;
     pthread_mutex_unlock(&c->mutex);
@@ -197,11 +188,7 @@ static struct link_call *call_new(void)
     struct link_call *c = calloc(1, sizeof *c);
     if (!c)
         return NULL;
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&c->cond, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    clock_cond_init(&c->cond);
     pthread_mutex_init(&c->mutex, NULL);
     grpc_metadata_array_init(&c->md_initial);
     grpc_metadata_array_init(&c->md_trailing);

@@ -69,7 +69,6 @@ struct link_call {
  * operator's own GRPC_EXPERIMENTS stands. */
 enum err link_core_open(grpc_completion_queue **cq, bool wide) MUST;
 void link_core_close(void);
-uint64_t link_now_ms(void);
 
 /* Both NULL: no memory; the server's call is still the caller's. */
 struct link_call *link_call_open(grpc_channel *channel, void *method, grpc_completion_queue *cq,

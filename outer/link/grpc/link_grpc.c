@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "outer/link/grpc/link_client.h"
 #include "outer/link/tls.h"
@@ -81,7 +82,7 @@ static enum err channels_make(struct link_grpc *l)
 
 static bool look_due(const struct link_grpc *l, uint64_t *looked_ms)
 {
-    uint64_t now = link_now_ms();
+    uint64_t now = clock_mono_ms();
     bool due = !*looked_ms || now - *looked_ms >= l->look_ms;
     *looked_ms = due ? now : *looked_ms;
     return due;
@@ -94,7 +95,7 @@ static void own_look(struct link_grpc *l)
     if (!look_due(l, &l->own_looked_ms))
         return;
     if (tls_facts(&f, l->certificate) == ERR_OK)
-        tls_log_expiry(l->certificate, &f, (int64_t)time(NULL));
+        tls_log_expiry(l->certificate, &f, clock_wall_s());
     else
         err_clear();
 }
@@ -105,7 +106,7 @@ static void peer_look(struct link_grpc *l, grpc_call *call)
     if (!look_due(l, &l->peer_looked_ms))
         return;
     if (link_peer_facts(call, &f) == ERR_OK)
-        tls_log_expiry(l->target, &f, (int64_t)time(NULL));
+        tls_log_expiry(l->target, &f, clock_wall_s());
     else
         err_clear();
 }
@@ -125,7 +126,7 @@ struct link_call *link_begin(struct link_grpc *l, enum link_method method, unsig
     struct link_call *c =
         link_call_open(l->channels[channel], l->methods[channel][method], l->cq, timeout_ms);
     if (c) {
-        link_sockets_spoke(&l->sockets, NULL, link_now_ms(), l->calls++ == 0);
+        link_sockets_spoke(&l->sockets, NULL, clock_mono_ms(), l->calls++ == 0);
         l->connected += !l->used[channel];
         l->used[channel] = true;
     } else {
@@ -162,7 +163,7 @@ void link_end(struct link_grpc *l, struct link_call *c)
     l->calls--;
     link_sockets_own(&l->sockets, peer, "-");
     gpr_free(peer);
-    link_sockets_spoke(&l->sockets, NULL, link_now_ms(), false);
+    link_sockets_spoke(&l->sockets, NULL, clock_mono_ms(), false);
     book(l, &row);
     pthread_mutex_unlock(&l->mutex);
 }
@@ -191,11 +192,8 @@ grpc_byte_buffer *link_received(struct link_grpc *l, struct link_call *c)
 
 void link_pace(struct link_grpc *l, struct pace *p, size_t bytes)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
     pthread_mutex_lock(&l->mutex);
-    uint64_t wait_ns =
-        pace_wait_ns(p, (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec, bytes);
+    uint64_t wait_ns = pace_wait_ns(p, clock_mono_ns(), bytes);
     pthread_mutex_unlock(&l->mutex);
     struct timespec wait = {(time_t)(wait_ns / 1000000000), (long)(wait_ns % 1000000000)};
     if (wait_ns)
@@ -221,7 +219,7 @@ static bool answered_by_other(struct link_grpc *l, const char *text, char who[LI
                              .target = l->target,
                              .server_name = l->server_name,
                              .timeout_ms = ASK_TIMEOUT_MS};
-    uint64_t now = link_now_ms();
+    uint64_t now = clock_mono_ms();
     pthread_mutex_lock(&l->mutex);
     *asked = !l->asked_ms || now - l->asked_ms >= ASK_AGAIN_MS;
     l->asked_ms = *asked ? now : l->asked_ms;
@@ -272,7 +270,7 @@ static enum err peer_unverified(struct link_grpc *l, const char *who, bool asked
  * log alone, but one can be seen from here. */
 static enum err closed(struct link_grpc *l, const char *text)
 {
-    if (tls_current(l->certificate, (int64_t)time(NULL)) == ERR_DENIED)
+    if (tls_current(l->certificate, clock_wall_s()) == ERR_DENIED)
         return err_add(was_reached(l) ? ERR_LINK : ERR_DENIED,
                        "%s closes connections: ", l->target);
     return err_set(ERR_LINK,
@@ -483,7 +481,7 @@ enum err link_open(struct link **out, const struct link_dial *d)
     l->book_self = d->book_self;
     l->streams = d->streams ? d->streams : 1;
     l->look_ms = d->look_ms ? d->look_ms : LINK_LOOK_MS;
-    l->own_looked_ms = link_now_ms(); /* the program looked before it came here */
+    l->own_looked_ms = clock_mono_ms(); /* the program looked before it came here */
     l->pace_up.bytes_per_s = d->rate_up;
     l->pace_down.bytes_per_s = d->rate_down;
     enum err e = link_core_open(&l->cq, true);

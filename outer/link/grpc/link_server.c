@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "outer/link/grpc/link_accept.h"
 #include "outer/link/grpc/link_server.h"
@@ -164,13 +165,9 @@ static void server_free(struct link_server *s)
 
 static void locks_init(struct link_server *s)
 {
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&s->changed, &monotonic);
-    pthread_cond_init(&s->given_back, &monotonic);
-    pthread_cond_init(&s->stored, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    clock_cond_init(&s->changed);
+    clock_cond_init(&s->given_back);
+    clock_cond_init(&s->stored);
     pthread_mutex_init(&s->mutex, NULL);
     pthread_mutex_init(&s->service_mutex, NULL);
 }
@@ -325,11 +322,10 @@ bool link_stopped(const struct link_server *s)
 
 static void calls_wait(struct link_server *s, uint64_t until_ms)
 {
-    struct timespec until = {(time_t)(until_ms / 1000), (long)(until_ms % 1000) * 1000000};
     int late = 0;
     pthread_mutex_lock(&s->mutex);
     while (s->call_count && !late)
-        late = pthread_cond_timedwait(&s->changed, &s->mutex, &until);
+        late = clock_cond_wait(&s->changed, &s->mutex, until_ms);
     pthread_mutex_unlock(&s->mutex);
 }
 
@@ -340,7 +336,7 @@ void link_shutdown(struct link_server *s, uint32_t grace_ms)
     pthread_join(s->worker, NULL);
     pthread_join(s->guard, NULL);
     grpc_server_shutdown_and_notify(s->server, s->notify, s);
-    calls_wait(s, link_now_ms() + grace_ms);
+    calls_wait(s, clock_mono_ms() + grace_ms);
     pthread_mutex_lock(&s->mutex);
     link_sockets_scan(&s->sockets);
     server_book_sockets(s);

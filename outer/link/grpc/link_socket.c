@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
+#include "kernels/base/clock.h"
 
 /* getsockopt and its like change nothing: that core may close or reuse the descriptor meanwhile
  * does no harm. */
@@ -144,16 +144,9 @@ static void read_all(struct link_sockets *s)
         read_one(s, &s->list[i]);
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
 void link_sockets_scan(struct link_sockets *s)
 {
-    uint64_t begin = now_ns();
+    uint64_t begin = clock_mono_ns();
     DIR *d = opendir("/proc/self/fd");
     if (!d)
         return;
@@ -164,7 +157,7 @@ void link_sockets_scan(struct link_sockets *s)
             look(s, atoi(entry->d_name));
     closedir(d);
     read_all(s);
-    s->scanned_ns = now_ns();
+    s->scanned_ns = clock_mono_ns();
     s->scan_ns = s->scanned_ns - begin;
 }
 
@@ -187,7 +180,7 @@ void link_sockets_settle(struct link_sockets *s, uint64_t cookie)
 {
     enum { SHARE = 20, LONGEST_NS = 20000000 }; /* a scan that was interrupted says nothing */
     uint64_t took = s->scan_ns < LONGEST_NS ? s->scan_ns : LONGEST_NS;
-    if (now_ns() - s->scanned_ns >= SHARE * took)
+    if (clock_mono_ns() - s->scanned_ns >= SHARE * took)
         link_sockets_scan(s);
     else
         link_sockets_read(s, cookie);

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "outer/link/grpc/link_accept.h"
 #include "outer/link/grpc/link_server.h"
@@ -87,7 +87,7 @@ static void socket_begin(struct server_call *call, grpc_call *core) /* under the
     call->socket = link_sockets_own(&s->sockets, from, server_site_of(call->peer));
     if (strcmp(call->peer, s->uri) == 0)
         link_sockets_own_call(&s->sockets, call->socket);
-    link_sockets_spoke(&s->sockets, server_site_of(call->peer), link_now_ms(),
+    link_sockets_spoke(&s->sockets, server_site_of(call->peer), clock_mono_ms(),
                        calls_of(s, call->peer) == 0);
     gpr_free(from);
 }
@@ -105,7 +105,7 @@ static void book(const struct server_call *call,
     struct link_server *s = call->server;
     link_sockets_settle(&s->sockets, call->socket);
     server_book_sockets(s);
-    link_sockets_spoke(&s->sockets, server_site_of(call->peer), link_now_ms(), false);
+    link_sockets_spoke(&s->sockets, server_site_of(call->peer), clock_mono_ms(), false);
     if (!s->book || strcmp(call->peer, s->uri) == 0)
         return;
     snprintf(row->site, sizeof row->site, "%s", server_site_of(call->peer));
@@ -227,7 +227,7 @@ static enum server_verdict call_verdict(const struct link_server *s, const struc
 static void unknown_method_log(struct link_server *s, const struct server_call *call,
                                const grpc_call_details *details)
 {
-    uint64_t now = link_now_ms();
+    uint64_t now = clock_mono_ms();
     char quoted[256], *path;
     s->unknown_methods++;
     if (s->unknown_logged_ms && now - s->unknown_logged_ms < UNKNOWN_LOG_MS)
@@ -259,12 +259,12 @@ static void expiry_look(struct link_server *s, const struct server_call *call, g
 {
     struct server_look *look = look_of(s, call->peer);
     struct tls_facts f;
-    uint64_t now = link_now_ms();
+    uint64_t now = clock_mono_ms();
     if (look->ms && now - look->ms < s->look_ms)
         return;
     look->ms = now;
     if (link_peer_facts(core, &f) == ERR_OK)
-        tls_log_expiry(call->peer, &f, (int64_t)time(NULL));
+        tls_log_expiry(call->peer, &f, clock_wall_s());
     else
         err_clear();
 }

@@ -4,7 +4,7 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
+#include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "outer/link/grpc/link_accept.h"
 #include "outer/link/grpc/link_server.h"
@@ -18,12 +18,11 @@ enum {
 
 static bool guard_sleep(struct link_server *s)
 {
-    uint64_t wake = link_now_ms() + TICK_MS;
-    struct timespec until = {(time_t)(wake / 1000), (long)(wake % 1000) * 1000000};
+    uint64_t wake = clock_mono_ms() + TICK_MS;
     pthread_mutex_lock(&s->mutex);
     int late = 0;
     while (!s->stopping && !late)
-        late = pthread_cond_timedwait(&s->changed, &s->mutex, &until);
+        late = clock_cond_wait(&s->changed, &s->mutex, wake);
     bool go = !s->stopping;
     pthread_mutex_unlock(&s->mutex);
     return go;
@@ -32,12 +31,12 @@ static bool guard_sleep(struct link_server *s)
 static void own_certificate_look(struct link_server *s)
 {
     struct tls_facts f;
-    uint64_t now = link_now_ms();
+    uint64_t now = clock_mono_ms();
     if (now - s->own_looked_ms < s->look_ms)
         return;
     s->own_looked_ms = now;
     if (tls_facts(&f, s->certificate) == ERR_OK)
-        tls_log_expiry(s->certificate, &f, (int64_t)time(NULL));
+        tls_log_expiry(s->certificate, &f, clock_wall_s());
     else
         err_clear();
 }
@@ -71,7 +70,7 @@ static void self_look(struct link_server *s)
 {
     char quoted[1024];
     enum err e = self_call(s);
-    uint64_t now = link_now_ms();
+    uint64_t now = clock_mono_ms();
     s->self_next_ms = now + (e == ERR_OK ? s->self_ms : AGAIN_MS);
     if (e == ERR_OK) {
         if (!s->self_armed && !accept_in_use())
@@ -82,7 +81,7 @@ static void self_look(struct link_server *s)
         s->self_failures = 0;
         return;
     }
-    bool own_fault = tls_current(s->certificate, (int64_t)time(NULL)) != ERR_OK;
+    bool own_fault = tls_current(s->certificate, clock_wall_s()) != ERR_OK;
     if (!s->self_armed || own_fault) {
         if (s->self_failures++ == 0)
             log_event(LOG_WARN, "self_call", "ok=0 counted=0 why=%s",
@@ -102,12 +101,12 @@ static void self_look(struct link_server *s)
 void *server_guard_main(void *server)
 {
     struct link_server *s = server;
-    s->own_looked_ms = link_now_ms(); /* the program looked before it came here */
-    s->self_next_ms = link_now_ms() + TICK_MS;
+    s->own_looked_ms = clock_mono_ms(); /* the program looked before it came here */
+    s->self_next_ms = clock_mono_ms() + TICK_MS;
     while (guard_sleep(s)) {
         accept_sweep();
         own_certificate_look(s);
-        if (s->self_ms && link_now_ms() >= s->self_next_ms)
+        if (s->self_ms && clock_mono_ms() >= s->self_next_ms)
             self_look(s);
     }
     return NULL;

@@ -4,6 +4,7 @@
  * follows from the rates at which streams were received so far.
  */
 #include <string.h>
+#include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "outer/link/grpc/link_server.h"
 
@@ -47,7 +48,7 @@ static void slot_give(struct link_server *s, struct server_call *call)
 {
     struct server_slot *slot = &call->slot;
     slot->state = SLOT_HELD;
-    slot->since_ms = slot->mark_ms = link_now_ms();
+    slot->since_ms = slot->mark_ms = clock_mono_ms();
     slot->mark_bytes = slot->bytes = 0;
     slot->mark_socket = link_sockets_received(&s->sockets, call->socket);
     s->receiving++;
@@ -138,7 +139,7 @@ void server_slot_end(struct server_call *call)
     struct link_server *s = call->server;
     struct server_slot *slot = &call->slot;
     pthread_mutex_lock(&s->mutex);
-    uint64_t held_ms = link_now_ms() - slot->since_ms;
+    uint64_t held_ms = clock_mono_ms() - slot->since_ms;
     if (slot->state == SLOT_HELD && slot->bytes >= WIRE_CHUNK_BYTES) {
         double rate = (double)slot->bytes * 1000 / (double)(held_ms + 1);
         s->stream_rate += (rate - s->stream_rate) / (s->stream_rate > 0 ? 8 : 1);
@@ -192,7 +193,7 @@ static void silent_log(struct link_server *s, const struct server_call *call, ui
 static bool slot_silent(struct link_server *s, struct server_call *call)
 {
     struct server_slot *slot = &call->slot;
-    uint64_t now = link_now_ms(), ms = now - slot->mark_ms;
+    uint64_t now = clock_mono_ms(), ms = now - slot->mark_ms;
     if (ms < silent_ms(s))
         return false;
     uint64_t socket = link_sockets_received(&s->sockets, call->socket);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "kernels/base/clock.h"
 #include "outer/link/grpc/link_server.h"
 
 enum {
@@ -184,7 +185,7 @@ static grpc_byte_buffer *stream_receive(struct stream *u)
     enum slot_state slot = SLOT_HELD;
     if (!link_call_recv_start(c))
         return NULL;
-    while (slot == SLOT_HELD && !link_call_wait_until(c, &c->recv, link_now_ms() + LOOK_MS)) {
+    while (slot == SLOT_HELD && !link_call_wait_until(c, &c->recv, clock_mono_ms() + LOOK_MS)) {
         server_socket_read(u->call);
         slot = server_slot_look(u->call);
     }

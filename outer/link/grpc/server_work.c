@@ -1,6 +1,7 @@
 /* The aggregator's work thread, and the small calls: hello, report, leave, and polls that are held
  * until work() has something for them. */
 #include <string.h>
+#include "kernels/base/clock.h"
 #include "outer/link/grpc/link_server.h"
 
 enum { HOLD_MS_MAX = 60000 };
@@ -26,12 +27,11 @@ void server_wake_held(struct link_server *s)
 
 static bool work_wait(struct link_server *s, uint64_t wake_ms)
 {
-    struct timespec until = {(time_t)(wake_ms / 1000), (long)(wake_ms % 1000) * 1000000};
     bool ever = wake_ms < UINT64_MAX / 2;
     pthread_mutex_lock(&s->mutex);
     int late = 0;
     while (!s->work_due && !s->stopping && !late)
-        late = ever ? pthread_cond_timedwait(&s->changed, &s->mutex, &until)
+        late = ever ? clock_cond_wait(&s->changed, &s->mutex, wake_ms)
                     : pthread_cond_wait(&s->changed, &s->mutex);
     s->work_due = false;
     bool go = !s->stopping;
@@ -84,9 +84,9 @@ grpc_byte_buffer *server_first_message(struct link_call *c)
 {
     if (!link_call_recv_start(c))
         return NULL;
-    uint64_t until = link_now_ms() + SERVER_FIRST_MESSAGE_MS;
+    uint64_t until = clock_mono_ms() + SERVER_FIRST_MESSAGE_MS;
     while (!link_call_wait_until(c, &c->recv, until))
-        if (link_now_ms() >= until) {
+        if (clock_mono_ms() >= until) {
             grpc_call_cancel(c->call, NULL); /* then the operation comes back */
             break;
         }
@@ -113,7 +113,7 @@ static void poll_held(struct server_call *call, const struct wire_poll *m,
                       struct wire_poll_answer *answer)
 {
     struct link_server *s = call->server;
-    uint64_t until = link_now_ms() + (m->hold_ms < HOLD_MS_MAX ? m->hold_ms : HOLD_MS_MAX);
+    uint64_t until = clock_mono_ms() + (m->hold_ms < HOLD_MS_MAX ? m->hold_ms : HOLD_MS_MAX);
     bool again;
     do {
         answer->answer = (struct wire_answer){0};

@@ -5,8 +5,8 @@
  * link's service lock; a test reads after the call came back.
  */
 #include <pthread.h>
-#include <time.h>
 #include <unistd.h>
+#include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "outer/link/link.h"
 #include "outer/link/tls.h"
@@ -177,13 +177,6 @@ static inline void fake_leave(void *self, const char *peer, const struct wire_le
     answer->outcome = ROUND_CURRENT;
 }
 
-static inline uint64_t fake_now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 static inline uint64_t fake_work(void *self, bool *stop)
 {
     struct fake *f = self;
@@ -191,7 +184,7 @@ static inline uint64_t fake_work(void *self, bool *stop)
     f->committed = f->committed || f->commit_next;
     f->commit_next = false;
     *stop = f->stop;
-    return f->work_every_ms ? fake_now_ms() + f->work_every_ms : UINT64_MAX;
+    return f->work_every_ms ? clock_mono_ms() + f->work_every_ms : UINT64_MAX;
 }
 
 static inline struct link_service fake_service(struct fake *f)
@@ -218,7 +211,7 @@ static inline struct link_service fake_service(struct fake *f)
 static inline void fake_issue(enum tls_role role, const char *name)
 {
     const char *hosts[] = {"localhost", "127.0.0.1"};
-    int64_t now = (int64_t)time(NULL);
+    int64_t now = clock_wall_s();
     struct tls_request r = {.directory = scratch_root,
                             .out = scratch_root,
                             .role = role,
@@ -231,7 +224,7 @@ static inline void fake_issue(enum tls_role role, const char *name)
 
 static inline void fake_files(void)
 {
-    int64_t now = (int64_t)time(NULL);
+    int64_t now = clock_wall_s();
     assert_int_equal(tls_authority(scratch_root, "test", false,
                                    (struct tls_validity){now - 60, now + 90 * 86400}),
                      ERR_OK);

@@ -111,9 +111,9 @@ static void killed_anywhere(void **state)
         uint64_t had = fake.have, sent = counters(l).payload_up;
         int again = port;
         struct link_server *s = fake_serve(&fake, &again);
-        uint64_t until = fake_now_ms() + 8000;
+        uint64_t until = clock_mono_ms() + 8000;
         while ((e = l->ops->contribute(l, &m, payload, &answer)) == ERR_LINK &&
-               fake_now_ms() < until)
+               clock_mono_ms() < until)
             usleep(20000);
         if (e != ERR_OK || answer.outcome != ROUND_RECEIPT)
             fail_msg("killed at %u: %s %s", at, err_message(), answer.text);
@@ -139,18 +139,11 @@ struct relay { /* passes bytes both ways */
     pthread_t thread;
 };
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
 /* A piece may only be read when the link is free: what waits, waits in the sockets, as at a router
  * with a short queue. */
 static bool link_free(struct relay *r, unsigned way)
 {
-    return !r->bytes_per_s || now_ns() >= r->free_ns[way];
+    return !r->bytes_per_s || clock_mono_ns() >= r->free_ns[way];
 }
 
 static bool relay_pass(struct relay *r, struct pollfd *fds, nfds_t i)
@@ -165,7 +158,7 @@ static bool relay_pass(struct relay *r, struct pollfd *fds, nfds_t i)
     r->passed[i] += (size_t)n;
     if (r->bytes_per_s) { /* a busy machine may come late: up to a tenth of a second is made up for
                            */
-        uint64_t late = now_ns() - 100000000;
+        uint64_t late = clock_mono_ns() - 100000000;
         r->free_ns[way] = r->free_ns[way] > late ? r->free_ns[way] : late;
         r->free_ns[way] += (uint64_t)((double)n * 1e9 / (double)r->bytes_per_s);
     }
@@ -308,13 +301,13 @@ static void bulk_is_paced(void **state)
     struct wire_contribution m = contribution(payload, n);
     struct wire_fetch f = {.head = fake_head("a")};
     struct wire_answer answer = {0};
-    uint64_t start = fake_now_ms();
+    uint64_t start = clock_mono_ms();
     assert_int_equal(l->ops->contribute(l, &m, payload, &answer), ERR_OK);
-    uint64_t up_ms = fake_now_ms() - start;
+    uint64_t up_ms = clock_mono_ms() - start;
     answer = (struct wire_answer){0};
-    start = fake_now_ms();
+    start = clock_mono_ms();
     assert_int_equal(l->ops->fetch(l, &f, back, n, &answer), ERR_OK);
-    uint64_t down_ms = fake_now_ms() - start;
+    uint64_t down_ms = clock_mono_ms() - start;
     assert_memory_equal(back, payload, n);
     assert_in_range(up_ms, 350, 1500); /* 500, less what may go at once */
     assert_in_range(down_ms, 350, 1500);
@@ -485,9 +478,9 @@ static void control_is_never_starved(void **state)
     uint64_t worst = 0;
     unsigned calls = 0;
     while (!x.done) {
-        uint64_t start = fake_now_ms();
+        uint64_t start = clock_mono_ms();
         assert_int_equal(fake_say_hello(x.l, "a", &hello), ERR_OK);
-        uint64_t took = fake_now_ms() - start;
+        uint64_t took = clock_mono_ms() - start;
         worst = took > worst ? took : worst;
         calls++;
         usleep(20000);

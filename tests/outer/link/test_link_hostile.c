@@ -163,12 +163,12 @@ static void the_server_looks_after_itself(void **state)
     int bare = craft_connect(port);
     struct timeval patience = {.tv_sec = 20};
     setsockopt(bare, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    uint64_t start = fake_now_ms();
+    uint64_t start = clock_mono_ms();
     ssize_t n;
     while ((n = recv(bare, &byte, 1, 0)) == 1) /* an alert may come before the end */
         ;
     assert_int_equal(n, 0);
-    assert_in_range(fake_now_ms() - start, 8000, 14000);
+    assert_in_range(clock_mono_ms() - start, 8000, 14000);
     close(bare);
     assert_true(accept_in_use());
     for (int i = 0; i < 100 && accept_pending((uint16_t)port); i++)
@@ -176,8 +176,8 @@ static void the_server_looks_after_itself(void **state)
     assert_int_equal(accept_pending((uint16_t)port), 0);
     assert_false(link_silent(s));
     listener_end(port);
-    start = fake_now_ms();
-    while (!link_silent(s) && fake_now_ms() - start < 40000)
+    start = clock_mono_ms();
+    while (!link_silent(s) && clock_mono_ms() - start < 40000)
         usleep(100000);
     assert_true(link_silent(s));
     link_shutdown(s, 1000);
@@ -194,12 +194,12 @@ static void a_call_has_to_say_something(void **state)
     struct hand h;
     hand_open(&h, port, "b");
     struct link_call *c[LINK_METHODS];
-    uint64_t start = fake_now_ms();
+    uint64_t start = clock_mono_ms();
     for (int i = 0; i < LINK_METHODS; i++)
         c[i] = hand_call(&h, link_paths[i], 20000);
     for (int i = 0; i < LINK_METHODS; i++)
         assert_int_not_equal(hand_end(c[i], NULL), GRPC_STATUS_DEADLINE_EXCEEDED);
-    assert_in_range(fake_now_ms() - start, 4000, 9000);
+    assert_in_range(clock_mono_ms() - start, 4000, 9000);
     hand_close(&h);
     link_shutdown(s, 1000);
 }
@@ -338,10 +338,10 @@ static void *honest_main(void *arg)
                                   .weight = 1};
     m.payload = digest_of(payload, sizeof payload);
     struct wire_answer answer = {0};
-    uint64_t start = fake_now_ms();
+    uint64_t start = clock_mono_ms();
     x->e = x->l->ops->contribute(x->l, &m, payload, &answer);
     x->outcome = answer.outcome;
-    x->ms = fake_now_ms() - start;
+    x->ms = clock_mono_ms() - start;
     return NULL;
 }
 
@@ -472,7 +472,7 @@ static void silence_alone_costs_nothing(void **state)
     assert_non_null(bb);
     grpc_byte_buffer_destroy(bb);
     assert_true(link_call_recv_start(silent));
-    assert_false(link_call_wait_until(silent, &silent->recv, link_now_ms() + 7500));
+    assert_false(link_call_wait_until(silent, &silent->recv, clock_mono_ms() + 7500));
     silent_end(silent);
     hand_close(&h);
     link_shutdown(s, 1000);

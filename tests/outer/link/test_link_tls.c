@@ -275,9 +275,9 @@ static struct link_server *serve_as(const char *name, int *its_port)
 
 static enum err hello_until(struct link *l, enum err wanted, uint64_t within_ms)
 {
-    uint64_t start = fake_now_ms();
+    uint64_t start = clock_mono_ms();
     enum err e;
-    while ((e = hello(l)) != wanted && fake_now_ms() - start < within_ms)
+    while ((e = hello(l)) != wanted && clock_mono_ms() - start < within_ms)
         usleep(50000);
     return e;
 }
@@ -305,9 +305,9 @@ static void somebody_else_answers(void **state)
         link_shutdown(s, 0);
         s = serve_as(cases[i].name, &its_port);
         logged[0] = 0;
-        for (uint64_t until = fake_now_ms() + 4000; !strstr(logged, "ev=peer_certificate");) {
+        for (uint64_t until = clock_mono_ms() + 4000; !strstr(logged, "ev=peer_certificate");) {
             assert_int_equal(hello(l), ERR_LINK); /* never what ends a site */
-            if (fake_now_ms() >= until)
+            if (clock_mono_ms() >= until)
                 fail_msg("case %zu: %s\nlog: %s", i, err_message(), logged);
             usleep(50000);
         }
@@ -335,10 +335,10 @@ static void own_certificate_expires(void **state)
     assert_int_equal(hello(l), ERR_OK); /* of a connection that is up nothing is asked */
     link_shutdown(s, 0);
     s = serve_as("aggregator", &its_port);
-    for (uint64_t until = fake_now_ms() + 5000;
+    for (uint64_t until = clock_mono_ms() + 5000;
          !strstr(err_message(), "the certificate expired");) {
         assert_int_equal(hello(l), ERR_LINK);
-        assert_true(fake_now_ms() < until);
+        assert_true(clock_mono_ms() < until);
         usleep(50000);
     }
     assert_says("x.pem");
