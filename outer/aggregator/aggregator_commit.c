@@ -129,7 +129,7 @@ static void manifest_fill(const struct aggregator *a, unsigned fragment, const s
         to->weight = e->weight;
         to->norm = e->norm;
         to->data_cursor = e->data_cursor;
-        to->backlog = e->backlog;
+        to->residual_ratio = e->residual_ratio;
     }
     m->epoch = a->epoch;
     m->instance = a->instance;
@@ -243,7 +243,7 @@ static enum err commit_step(struct aggregator *a, unsigned fragment, struct mani
     TRY(commit_sum(a, fragment, set, g));
     manifest_fill(a, fragment, set, m);
     TRY(outer_state_apply(a->replica, fragment, m, true, g->data, g->size_bytes));
-    return downlink_backlog(a->replica, fragment, m, &m->backlog);
+    return downlink_residual_ratio(a->replica, fragment, m, &m->residual_ratio);
 }
 
 /* A round that cannot be applied must not end the run: it is committed with an empty set. The state
@@ -301,7 +301,7 @@ static enum err journal_compact(struct aggregator *a)
                                                     .incarnation = e->incarnation,
                                                     .data_cursor = e->data_cursor,
                                                     .weight = e->weight,
-                                                    .backlog = e->backlog};
+                                                    .residual_ratio = e->residual_ratio};
         }
     }
     enum err e =

@@ -143,7 +143,7 @@ static struct round_event event_of(const struct aggregator *a, enum round_event_
     e.weight = m->weight;
     e.norm = norm;
     e.data_cursor = m->data_cursor;
-    e.backlog = m->backlog;
+    e.residual_ratio = m->residual_ratio;
     e.grid_differs = !digest_equal(&grid, &m->grid);
     return e;
 }
@@ -468,7 +468,7 @@ static enum err journal_accept(struct aggregator *a, const struct upload *up)
                                .incarnation = m->head.incarnation,
                                .data_cursor = m->data_cursor,
                                .weight = m->weight,
-                               .backlog = m->backlog};
+                               .residual_ratio = m->residual_ratio};
     return journal_append(&a->journal, &r);
 }
 
@@ -513,7 +513,7 @@ static void contribution_refuse(struct aggregator *a, struct upload *up, struct 
     aggregator_refused(a, (int)up->site, a->o.sites[up->site], "payload", answer->outcome, up->why);
 }
 
-static void contribution_settle(struct aggregator *a, struct upload *up, struct wire_answer *answer)
+static void contribution_finish(struct aggregator *a, struct upload *up, struct wire_answer *answer)
 {
     bool wrong = up->verdict == ERR_CORRUPT || up->verdict == ERR_PROTO;
     if (up->verdict != ERR_OK && !wrong) {
@@ -597,7 +597,7 @@ void aggregator_verified(void *self, void *upload, struct wire_answer *answer)
     uint64_t round = up->header.round;
     memset(answer, 0, sizeof *answer);
     ASSERT(up->state == UPLOAD_VERIFYING);
-    contribution_settle(a, up, answer);
+    contribution_finish(a, up, answer);
     if (answer->outcome == ROUND_RESUME)
         answer->offset = blocks_first(&up->blocks);
     upload_free(a, up);

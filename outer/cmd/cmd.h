@@ -29,6 +29,9 @@
     X(sim, ANY, "a whole run in virtual time: 2 to 1,000 sites, a year in seconds")                \
     X(doctor, ANY, "what this machine and this build can do: processor, memory, MPI, gRPC, GPUs")
 
+/* The closing message of this process is left out: the lead rank of the job prints it. */
+void cmd_silence(void);
+
 #define X(name, needs, summary) enum err cmd_##name(int argc, char **argv) MUST;
 CMD_LIST(X)
 #undef X

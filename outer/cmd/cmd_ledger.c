@@ -327,7 +327,7 @@ static enum err read_all(const struct args *args, struct ledger_member *members,
         TRY(ledger_read(&members[i], args->operand[i], i ? members : NULL, a));
         for (int k = 0; k < i; k++)
             if (strcmp(members[k].name, members[i].name) == 0)
-                return err_set(ERR_CONFIG, "%s and %s are both of %s: give each member once",
+                return err_set(ERR_CONFIG, "%s and %s are both of %s: give each replica once",
                                args->operand[k], args->operand[i], members[i].name);
     }
     return ERR_OK;

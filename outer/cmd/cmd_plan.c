@@ -44,7 +44,7 @@ static struct outer_settings settings_of(const struct plan_cmd *c, const struct 
     s.outer_codec = o->schedule.beat[0].codec;
     s.outer_optimizer = tuning_optimizer(&s);
     s.outer_lr = 0;
-    tuning_settle(&s);
+    tuning_resolve(&s);
     /* A full residual of a codec that sends a few values grows without bound: docs/results.md 5.3.
      */
     if ((s.outer_codec == CODEC_TOPK || s.outer_codec == CODEC_CSC) &&

@@ -333,14 +333,23 @@ static void close_all(struct job *j)
     jsonl_close(&j->record);
 }
 
+/* All ranks return these errors after the same step. */
+static bool ends_together(enum err e)
+{
+    return e == ERR_OK || e == ERR_STOPPED || e == ERR_DIVERGED;
+}
+
 static enum err run(struct job *j)
 {
     const struct train_hook hook = {j,         hook_start, hook_update, hook_due,
                                     hook_step, hook_eval,  hook_saving, hook_saved};
     j->train.stop = &j->stop;
     enum err e = train_run(&j->train, &hook);
-    if (!is_lead(j))
+    if (!is_lead(j)) {
+        if (e != ERR_OK && ends_together(e))
+            cmd_silence();
         return e;
+    }
     if (e == ERR_OK)
         e = job_tell_final(j);
     else
@@ -367,7 +376,7 @@ static enum err run(struct job *j)
  */
 static void end_job(struct job *j, enum err e)
 {
-    if (e == ERR_OK || e == ERR_STOPPED || e == ERR_DIVERGED || j->coll->size == 1)
+    if (ends_together(e) || j->coll->size == 1)
         return;
     char quoted[1024];
     log_event(LOG_ERROR, "ends", "error=%s reason=%s", err_name(e),

@@ -41,11 +41,18 @@ static int help(void)
     return 0;
 }
 
+static bool silent;
+
+void cmd_silence(void)
+{
+    silent = true;
+}
+
 /* What, why, what to do, and the code: on stderr, for a person and a service manager. */
 static int finish(const char *command, enum err e)
 {
-    if (e == ERR_OK)
-        return 0;
+    if (e == ERR_OK || silent)
+        return err_exit_code(e);
     const char *sentence = err_message();
     fprintf(stderr, "atoll %s: %s\n  what it means: %s (%s)\n  what to do: %s\n  exit code: %d\n",
             command, *sentence ? sentence : err_text(e), err_text(e), err_name(e), err_action(e),

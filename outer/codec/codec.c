@@ -144,11 +144,11 @@ void codec_close(struct codec_work *w)
     free(w);
 }
 
-uint8_t codec_backlog(double residual, double delta)
+uint8_t codec_residual_ratio(double residual, double delta)
 {
     double ratio = delta > 0 ? residual / delta : residual > 0 ? INFINITY : 0;
     uint8_t code = grid_code(256 * ratio); /* which divides by 256 */
-    return code == GRID_CODE_BAD ? CODEC_BACKLOG_MAX : residual > 0 && code == 0 ? 1 : code;
+    return code == GRID_CODE_BAD ? CODEC_RATIO_MAX : residual > 0 && code == 0 ? 1 : code;
 }
 
 /* Of the device, where the host can read them. */
@@ -205,14 +205,14 @@ size_t codec_spike(struct codec_work *w, const uint8_t *codes, const float *z, s
     return count;
 }
 
-void codec_residual_decay(float *residual, double *forgotten, float beta, size_t count)
+void codec_residual_decay(float *residual, double *discarded, float beta, size_t count)
 {
     if (beta == 1.0f)
         return;
     for (size_t i = 0; i < count; i++) {
         float kept = beta * residual[i];
-        if (forgotten)
-            forgotten[i] += (double)residual[i] - (double)kept;
+        if (discarded)
+            discarded[i] += (double)residual[i] - (double)kept;
         residual[i] = kept;
     }
 }

@@ -51,7 +51,7 @@ enum codec_kind {
 #undef X
         CODEC_COUNT
 };
-enum { CODEC_BACKLOG_MAX = 254 };
+enum { CODEC_RATIO_MAX = 254 };
 enum { CODEC_SITES_MAX = 1024 };
 
 struct codec_work; /* device buffers for one piece of the values at a time; see codec_open */
@@ -152,8 +152,8 @@ void codec_gather_parts(struct file_part *parts, uint8_t *sizes,
 /* How much work waits in a site's residual, as the one byte that its contribution's header carries:
  * log2 of the ratio of two sums of squares, residual' over weighted delta of the round, rounded
  * down, + 128 (half octaves of the ratio of norms); 0: the residual is empty, at most
- * CODEC_BACKLOG_MAX. */
-uint8_t codec_backlog(double residual, double delta);
+ * CODEC_RATIO_MAX. */
+uint8_t codec_residual_ratio(double residual, double delta);
 
 /* Sum of (a - b)^2 (count, device) in f64, always in the same order; b NULL: of a^2. */
 enum err codec_squares(struct codec_work *w, double *sum, const float *a, const float *b,
@@ -187,9 +187,9 @@ enum { CODEC_SPIKE = 4096 };
 size_t codec_spike(struct codec_work *w, const uint8_t *codes, const float *z, size_t count,
                    float *value);
 
-/* Error-feedback decay: residual *= beta in place (host), and forgotten += the discarded part (f64;
+/* Error-feedback decay: residual *= beta in place (host), and discarded += the discarded part (f64;
  * NULL: not booked). Called where z is formed, before delta; trained = included + residual +
- * forgotten. beta 1 does nothing. */
-void codec_residual_decay(float *residual, double *forgotten, float beta, size_t count);
+ * discarded. beta 1 does nothing. */
+void codec_residual_decay(float *residual, double *discarded, float beta, size_t count);
 
 #endif

@@ -273,7 +273,7 @@ enum err run_open(struct run *r, const struct run_source *source)
 {
     TRY(read_settings(r, source));
     TRY(check_run(r, source->role));
-    r->tuning = tuning_settle(&r->o); /* before the identity: the value in use is pinned */
+    r->tuning = tuning_resolve(&r->o); /* before the identity: the value in use is pinned */
     find_site(r);
     TRY(table_make(&r->table, &r->s, &r->perm));
     TRY(sync_config_make(&r->sync, &r->s, &r->o, &r->table, &r->perm));

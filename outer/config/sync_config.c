@@ -45,7 +45,7 @@ static struct schedule schedule_of(const struct settings *s, const struct outer_
     x.overlap = o->outer_overlap_steps;
     x.downlink_compression_from = (unsigned)o->outer_downlink_compression_from;
     x.eager = o->outer_eager;
-    x.residual_reset = codec_backlog(o->outer_residual_reset * o->outer_residual_reset, 1);
+    x.residual_reset = codec_residual_ratio(o->outer_residual_reset * o->outer_residual_reset, 1);
     return x;
 }
 

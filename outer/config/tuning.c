@@ -73,7 +73,7 @@ struct tuning tuning_of(const struct outer_settings *o)
     return t;
 }
 
-struct tuning tuning_settle(struct outer_settings *o)
+struct tuning tuning_resolve(struct outer_settings *o)
 {
     struct tuning t = tuning_of(o);
     o->outer_lr = t.lr;

@@ -42,7 +42,7 @@ double tuning_effective(double lr, double mu, double rho);
 enum outer_opt_kind tuning_optimizer(const struct outer_settings *o);
 struct tuning tuning_of(const struct outer_settings *o);
 /* The same, and outer.lr = 0 becomes its value, so that it is the value that is pinned. */
-struct tuning tuning_settle(struct outer_settings *o);
+struct tuning tuning_resolve(struct outer_settings *o);
 /* A sentence: the rate and where it comes from. */
 void tuning_text(const struct tuning *t, char *out, size_t size_bytes);
 /* Both, as log lines. */

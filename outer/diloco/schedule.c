@@ -176,9 +176,9 @@ unsigned schedule_flights(const struct schedule *s)
     return most;
 }
 
-bool schedule_resets_residual(const struct schedule *s, uint8_t backlog)
+bool schedule_resets_residual(const struct schedule *s, uint8_t residual_ratio)
 {
-    return s->residual_reset && backlog >= s->residual_reset;
+    return s->residual_reset && residual_ratio >= s->residual_reset;
 }
 
 bool schedule_forgets(const struct schedule *s, float error_feedback_decay)
@@ -193,7 +193,7 @@ bool schedule_forgets(const struct schedule *s, float error_feedback_decay)
  * times: 2.542, 3.735; top-k emptied at 4 times in the middle of a run: 2.78, 7.14. Hence the limit
  * of two, from where on the last round goes as any other, and a round that backs off forgets the
  * residual. */
-enum { EMPTIED_MAX = 130 }; /* codec_backlog(4, 1) */
+enum { EMPTIED_MAX = 130 }; /* codec_residual_ratio(4, 1) */
 
 /* A run of one period has rounds at its last step only: these fly too. */
 unsigned schedule_lanes(const struct schedule *s)
@@ -205,10 +205,10 @@ unsigned schedule_lanes(const struct schedule *s)
 /* A full-precision round empties the residual. f32 is whole as it is: narrowing it would only lose
  * bits. */
 enum codec_kind schedule_codec(const struct schedule *s, unsigned fragment, uint64_t round,
-                               uint8_t backlog)
+                               uint8_t residual_ratio)
 {
-    bool last = schedule_last(s, fragment, round) && backlog < EMPTIED_MAX;
-    bool whole = round < s->full_precision_rounds || last || schedule_resets_residual(s, backlog);
+    bool last = schedule_last(s, fragment, round) && residual_ratio < EMPTIED_MAX;
+    bool whole = round < s->full_precision_rounds || last || schedule_resets_residual(s, residual_ratio);
     enum codec_kind own = beat_of(s, fragment)->codec;
     return whole ? codec_full_precision(own) : own;
 }

@@ -52,10 +52,11 @@ bool schedule_ends(const struct schedule *s, int64_t step);
 bool schedule_last(const struct schedule *s, unsigned fragment, uint64_t round);
 /* After this residual ratio a round is sent in full precision, without the residual, which is
  * discarded. */
-bool schedule_resets_residual(const struct schedule *s, uint8_t backlog);
+bool schedule_resets_residual(const struct schedule *s, uint8_t residual_ratio);
 /* Does a site book what it forgets (outer_state_options.forgets)? */
 bool schedule_forgets(const struct schedule *s, float error_feedback_decay);
-/* backlog: manifest_backlog of the parent manifest; 0 in round 0. Members: outer_state_codec. */
+/* residual_ratio: manifest_residual_ratio of the parent manifest; 0 in round 0. Members:
+ * outer_state_codec. */
 /* Step after which the commit of the round is put into the local parameters: `overlap` steps after
  * its send, but not after the fragment's next send; a round at the last step is waited for there.
  */
@@ -75,7 +76,7 @@ unsigned schedule_flights(const struct schedule *s); /* most rounds in flight af
 unsigned
 schedule_lanes(const struct schedule *s); /* that many at once; with overlap one at least */
 enum codec_kind schedule_codec(const struct schedule *s, unsigned fragment, uint64_t round,
-                               uint8_t backlog);
+                               uint8_t residual_ratio);
 int64_t schedule_next(const struct schedule *s,
                       int64_t step); /* next step > step with any fragment due; 0: none */
 /* Where a trainer may go on whose outer state (rounds[fragments] applied) is ahead of its own
@@ -97,7 +98,7 @@ struct schedule_bytes {
 struct schedule_bytes schedule_bytes(const struct schedule *s, enum codec_kind codec,
                                      size_t elements, unsigned sites);
 /* Payload bytes of one site in the whole run, all `sites` in every round, at most; rounds that a
- * backlog makes whole come on top. elements[fragments].
+ * residual_ratio makes whole come on top. elements[fragments].
  */
 uint64_t schedule_upload_bytes(const struct schedule *s, const size_t *elements);
 uint64_t schedule_download_bytes(const struct schedule *s, const size_t *elements, unsigned sites);

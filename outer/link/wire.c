@@ -195,7 +195,7 @@ static enum err upload_encode(struct packed *to, const void *message)
     offer.weight = m->weight;
     offer.data_cursor = m->data_cursor;
     offer.max_local_steps_offline = m->max_local_steps_offline;
-    offer.backlog = m->backlog;
+    offer.residual_ratio = m->residual_ratio;
     offer.transfer = m->transfer;
     offer.stream = m->stream;
     if (memcmp(m->signature, unsigned_, sizeof unsigned_) != 0)
@@ -461,9 +461,9 @@ static enum err upload_decode(void *message, const void *unpacked, struct arena 
                        sizeof m->signature);
     if (!isfinite(p->weight) || p->weight < 0)
         return err_set(ERR_PROTO, "a weight that is negative or not finite");
-    if (p->backlog > CODEC_BACKLOG_MAX)
-        return err_set(ERR_PROTO, "a backlog of code %u, at most %d is possible", p->backlog,
-                       CODEC_BACKLOG_MAX);
+    if (p->residual_ratio > CODEC_RATIO_MAX)
+        return err_set(ERR_PROTO, "a backlog of code %u, at most %d is possible", p->residual_ratio,
+                       CODEC_RATIO_MAX);
     if (p->signature.len)
         memcpy(m->signature, p->signature.data, sizeof m->signature);
     m->round = p->round;
@@ -472,7 +472,7 @@ static enum err upload_decode(void *message, const void *unpacked, struct arena 
     m->weight = p->weight;
     m->data_cursor = p->data_cursor;
     m->max_local_steps_offline = p->max_local_steps_offline;
-    m->backlog = (uint8_t)p->backlog;
+    m->residual_ratio = (uint8_t)p->residual_ratio;
     m->transfer = p->transfer;
     m->stream = p->stream;
     return ERR_OK;

@@ -65,10 +65,10 @@ struct wire_contribution { /* header of a contribution; the payload follows in c
     uint64_t round, payload_bytes, data_cursor, max_local_steps_offline;
     struct digest parent, grid, payload;
     float weight;
-    uint8_t backlog;       /* codec_backlog */
-    uint64_t transfer;     /* set by the link: streams that carry one transfer together */
-    uint32_t stream;       /* set by the link: 0 leads, the others join it */
-    uint8_t signature[64]; /* place of the site's signature */
+    uint8_t residual_ratio; /* codec_residual_ratio */
+    uint64_t transfer;      /* set by the link: streams that carry one transfer together */
+    uint32_t stream;        /* set by the link: 0 leads, the others join it */
+    uint8_t signature[64];  /* place of the site's signature */
 };
 struct wire_answer {
     enum round_outcome outcome;

@@ -39,7 +39,7 @@ static void put_entry(struct bytes_writer *w, const struct manifest_entry *e)
     bytes_put_f32(w, e->weight);
     bytes_put_f32(w, e->norm);
     bytes_put_u64(w, e->data_cursor);
-    bytes_put_u8(w, e->backlog);
+    bytes_put_u8(w, e->residual_ratio);
 }
 
 static void get_entry(struct bytes_reader *r, struct manifest_entry *e)
@@ -53,7 +53,7 @@ static void get_entry(struct bytes_reader *r, struct manifest_entry *e)
     e->weight = bytes_get_f32(r);
     e->norm = bytes_get_f32(r);
     e->data_cursor = bytes_get_u64(r);
-    e->backlog = bytes_get_u8(r);
+    e->residual_ratio = bytes_get_u8(r);
     r->bad |= included > 1;
 }
 
@@ -73,7 +73,7 @@ static void put_body(struct bytes_writer *w, const struct manifest *m)
     bytes_put(w, m->grid.bytes, sizeof m->grid.bytes);
     bytes_put(w, m->aggregate.bytes, sizeof m->aggregate.bytes);
     bytes_put_u64(w, m->aggregate_bytes);
-    bytes_put_u8(w, m->backlog);
+    bytes_put_u8(w, m->residual_ratio);
     bytes_put_u32(w, m->site_count);
     for (uint32_t i = 0; i < m->site_count; i++)
         put_entry(w, &m->sites[i]);
@@ -96,7 +96,7 @@ static void get_body(struct bytes_reader *r, struct manifest *m)
     bytes_get(r, m->grid.bytes, sizeof m->grid.bytes);
     bytes_get(r, m->aggregate.bytes, sizeof m->aggregate.bytes);
     m->aggregate_bytes = bytes_get_u64(r);
-    m->backlog = bytes_get_u8(r);
+    m->residual_ratio = bytes_get_u8(r);
     uint32_t count = bytes_get_u32(r);
     r->bad |= count > ROUND_SITES_MAX;
     m->site_count = r->bad ? 0 : count;
@@ -134,18 +134,18 @@ size_t manifest_encode(const struct manifest *m, uint8_t out[MANIFEST_BYTES_MAX]
 static bool entry_sane(const struct manifest_entry *e)
 {
     if (!isfinite(e->weight) || signbit(e->weight) || !isfinite(e->norm) || signbit(e->norm) ||
-        e->backlog > CODEC_BACKLOG_MAX || digest_zero(&e->payload) != (e->payload_bytes == 0))
+        e->residual_ratio > CODEC_RATIO_MAX || digest_zero(&e->payload) != (e->payload_bytes == 0))
         return false;
     if (e->included)
         return e->reason == ROUND_NONE && e->weight > 0 && !digest_zero(&e->payload);
     bool absent = digest_zero(&e->payload);
     return (e->reason == ROUND_NONE || e->reason == ROUND_LATE || e->reason == ROUND_ABORTED) &&
-           (!absent || (e->weight == 0 && e->norm == 0 && e->backlog == 0));
+           (!absent || (e->weight == 0 && e->norm == 0 && e->residual_ratio == 0));
 }
 
 static bool manifest_sane(const struct manifest *m)
 {
-    if (m->fragment >= ROUND_FRAGMENTS_MAX || m->backlog > CODEC_BACKLOG_MAX ||
+    if (m->fragment >= ROUND_FRAGMENTS_MAX || m->residual_ratio > CODEC_RATIO_MAX ||
         digest_zero(&m->parent) != (m->round == 0) ||
         manifest_aborted(m) != digest_zero(&m->aggregate) ||
         manifest_aborted(m) != (m->aggregate_bytes == 0))
@@ -207,11 +207,11 @@ bool manifest_aborted(const struct manifest *m)
     return manifest_included(m) == 0;
 }
 
-uint8_t manifest_backlog(const struct manifest *m)
+uint8_t manifest_residual_ratio(const struct manifest *m)
 {
-    uint8_t most = m->backlog;
+    uint8_t most = m->residual_ratio;
     for (uint32_t i = 0; i < m->site_count; i++)
-        if (m->sites[i].included && m->sites[i].backlog > most)
-            most = m->sites[i].backlog;
+        if (m->sites[i].included && m->sites[i].residual_ratio > most)
+            most = m->sites[i].residual_ratio;
     return most;
 }

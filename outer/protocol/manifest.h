@@ -24,9 +24,9 @@ struct manifest_entry {
     struct digest payload;  /* zero when absent */
     uint64_t payload_bytes; /* 0 when absent */
     float weight;
-    float norm;           /* bounds_norm of its values; 0 when absent */
-    uint64_t data_cursor; /* tokens of this site so far */
-    uint8_t backlog;      /* codec_backlog of its contribution; 0 when absent */
+    float norm;             /* bounds_norm of its values; 0 when absent */
+    uint64_t data_cursor;   /* tokens of this site so far */
+    uint8_t residual_ratio; /* codec_residual_ratio of its contribution; 0 when absent */
 };
 struct manifest {
     char run[MANIFEST_NAME_MAX];
@@ -40,7 +40,7 @@ struct manifest {
     struct digest grid; /* of the exponents used */
     struct digest aggregate;
     uint64_t aggregate_bytes;
-    uint8_t backlog; /* codec_backlog of what waits at the aggregator (reencode.h) */
+    uint8_t residual_ratio; /* codec_residual_ratio of what waits at the aggregator (downlink.h) */
     uint32_t site_count;
     /* envelope */
     uint64_t epoch, instance, unix_ms;
@@ -58,7 +58,7 @@ struct digest manifest_digest(const struct manifest *m); /* of the body */
 float manifest_weight(const struct manifest *m);         /* sum over included, site order, f32 */
 unsigned manifest_included(const struct manifest *m);
 bool manifest_aborted(const struct manifest *m); /* nobody is included */
-uint8_t
-manifest_backlog(const struct manifest *m); /* the highest of the included, and the aggregator's */
+uint8_t manifest_residual_ratio(
+    const struct manifest *m); /* the highest of the included, and the aggregator's */
 
 #endif

@@ -16,7 +16,7 @@
     X(RESIDUAL_LOST, "what was sent but not included does not come back into the residual")        \
     X(RESIDUAL_DOUBLED, "what was included comes back into the residual too")                      \
     X(REPLAY_NEWEST, "a restart replays with the newest state instead of the recorded one")        \
-    X(SETTLED_BLIND, "a round is settled without a look at the outbox")                            \
+    X(COMMITTED_BLIND, "a round is settled without a look at the outbox")                          \
     X(ACCEPTED_STALE, "an acceptance is believed to be of the next round")                         \
     X(STANDING_UNTOLD, "a site that catches up without training does not report")                  \
     X(HELLO_UNTOLD, "what a hello says about the states a site has is not taken for a report")     \
@@ -24,7 +24,7 @@
     X(APPLIED_EARLY, "a restart takes a round for applied one step too early")                     \
     X(START_FORGOTTEN, "an eager start is taken for the committed state when it is read again")    \
     X(SUPERSEDED_FATAL, "a late duplicate of the own stream ends the site")                        \
-    X(BACKLOG_FORGOTTEN, "a restart forgets how much the contributions it has left behind")        \
+    X(RATIO_FORGOTTEN, "a restart forgets how much the contributions it has left behind")          \
     X(DELTA_NEWEST, "one-round delay: a delta is taken against the newest state")                  \
     X(RESENT_NOT, "a restart forgets what was in flight")                                          \
     X(MARK_FORGOTTEN, "a checkpoint from before its step's rounds is taken for one after them")    \

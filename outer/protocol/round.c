@@ -215,7 +215,7 @@ static void entry_accept(struct round_entry *entry, const struct round_event *e)
     entry->weight = e->weight;
     entry->norm = e->norm;
     entry->data_cursor = e->data_cursor;
-    entry->backlog = e->backlog;
+    entry->residual_ratio = e->residual_ratio;
 }
 
 /* Everything is asked again: the round may have been sealed or committed while the bytes came. */

@@ -77,9 +77,9 @@ struct round_event {
     uint64_t payload_bytes;
     float weight, norm; /* norm: STORED, RESTORED: bounds_norm, for its manifest */
     uint64_t data_cursor;
-    uint8_t backlog; /* of the contribution, for its manifest */
-    bool aborted;    /* COMMITTED: with an empty set, the state is the one before */
-    bool has_state;  /* HELLO: false when it joins */
+    uint8_t residual_ratio; /* of the contribution, for its manifest */
+    bool aborted;           /* COMMITTED: with an empty set, the state is the one before */
+    bool has_state;         /* HELLO: false when it joins */
     /* What the caller knows and the core does not keep. */
     bool grid_differs;    /* OFFER: encoded on another grid than the round's */
     uint64_t payload_max; /* OFFER: what the configuration allows */
@@ -107,7 +107,7 @@ struct round_entry { /* one site in the round in flight of one fragment */
     uint64_t payload_bytes, incarnation;
     float weight, norm;
     uint64_t data_cursor; /* tokens of this site so far */
-    uint8_t backlog;
+    uint8_t residual_ratio;
 };
 struct round_fragment {
     uint64_t round;

@@ -25,7 +25,7 @@ enum err ledger_book_open(struct ledger_book *b, const struct ledger_book_option
     TRY(jsonl_open(&b->record, path, perm));
     row_begin(b, "life");
     jsonl_text(&b->record, "run", o->run);
-    jsonl_text(&b->record, "member", o->replica);
+    jsonl_text(&b->record, "replica", o->replica);
     if (o->aggregators > 1) {
         jsonl_int(&b->record, "index", o->index);
         jsonl_int(&b->record, "aggregators", o->aggregators);

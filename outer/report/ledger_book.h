@@ -3,7 +3,7 @@
 /* ledger.jsonl in a run directory: what went over the link, row by row, of a site or of the
  * aggregator with all its sites. One flat JSON object per line (jsonl.h), each with its number in
  * its process, `n`, by kind:
- *   life       a process began: run, member (a site's name, or "aggregator")
+ *   life       a process began: run, replica (a site's name, or "aggregator")
  *   flow       calls about one thing, added up since the last row about it: what, site, fragment,
  *              round, calls, broken, total, done; bytes up and down by layer: payload, grpc, http2,
  *              tls

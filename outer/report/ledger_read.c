@@ -164,7 +164,8 @@ static enum err take_life(struct reading *g, const struct jsonl_row *row)
     struct ledger_member *m = g->m;
     char run[LEDGER_SITE_MAX], name[LEDGER_SITE_MAX];
     double t = jsonl_number(row, "t");
-    if (!take_name(run, row, "run") || !take_name(name, row, "member") || !take_index(row, m, name))
+    if (!take_name(run, row, "run") || !take_name(name, row, "replica") ||
+        !take_index(row, m, name))
         return damaged(g, "a process without its run and name");
     if (m->lives && (strcmp(m->run, run) != 0 || strcmp(m->name, name) != 0))
         return err_set(

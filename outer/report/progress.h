@@ -91,8 +91,8 @@ void progress_sentence(char *out, size_t size, const char *line, const char *tim
 /* Mean over about the last ten values, for a rate that people read; NAN: none before. */
 double progress_smooth(double before, double value);
 void progress_bytes(char *out, size_t size, double bytes); /* "2.9 MB" */
-void progress_duration(char *out, size_t size,
-                       double seconds); /* "0:41", "1:02:03"; "-" when negative */
+/* "0:41", "1:02:03", from 100 hours on "4 d 4 h"; "-" when negative. */
+void progress_duration(char *out, size_t size, double seconds);
 /* Step `step` ended at now_s; every: steps of an interval. A step before the last one begins anew.
  */
 void progress_pace_step(struct progress_pace *p, int64_t step, int64_t every, double now_s);

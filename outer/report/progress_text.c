@@ -27,8 +27,11 @@ void progress_duration(char *out, size_t size, double seconds)
         snprintf(out, size, "-");
         return;
     }
+    enum { DAYS_FROM_H = 100 };
     long s = lround(seconds);
-    if (s >= 3600)
+    if (s >= DAYS_FROM_H * 3600L)
+        snprintf(out, size, "%ld d %ld h", s / 86400, s / 3600 % 24);
+    else if (s >= 3600)
         snprintf(out, size, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
     else
         snprintf(out, size, "%ld:%02ld", s / 60, s % 60);

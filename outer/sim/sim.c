@@ -452,7 +452,7 @@ static enum err sim_make(struct sim *s)
     s->schedule.downlink_compression_from = s->o.downlink_compression_from;
     s->schedule.eager = s->o.eager;
     s->schedule.residual_reset =
-        codec_backlog((double)s->o.residual_reset * s->o.residual_reset, 1);
+        codec_residual_ratio((double)s->o.residual_reset * s->o.residual_reset, 1);
     TRY_ALLOC(s->initial = arena_array(&s->arena, s->table.elements, sizeof *s->initial));
     for (size_t k = 0; k < s->table.count; k++)
         for (size_t i = 0; i < s->tensors[k].count; i++)
@@ -528,7 +528,7 @@ struct sim_options sim_draw(uint64_t seed)
         KEEP,
         LATE,
         ABSENT,
-        BACK_OFF,
+        RESIDUAL_RESET,
         OPTIMIZER,
         DAMAGED,
         OVERLAP,
@@ -541,7 +541,7 @@ struct sim_options sim_draw(uint64_t seed)
         OFFLINE_STEPS
     };
 #define DRAW(what, n) rng_below(seed, RNG_TEST, what, n)
-    static const float feedbacks[] = {1, 1, 0.5f}, back_offs[] = {0, 0, 0.25f, 2},
+    static const float feedbacks[] = {1, 1, 0.5f}, residual_resets[] = {0, 0, 0.25f, 2},
                        mixes[] = {0.5f, 0.5f, 0};
     static const unsigned reencode[] = {0, 2, 3};
     static const enum outer_opt_kind optimizers[] = {OUTER_OPT_MOMENTUM, OUTER_OPT_MOMENTUM,
@@ -553,7 +553,7 @@ struct sim_options sim_draw(uint64_t seed)
     o.steps = o.every * (2 + (int64_t)DRAW(ROUNDS, 7)) + (int64_t)DRAW(TAIL, 3);
     o.codec = (enum codec_kind)DRAW(CODEC, CODEC_COUNT);
     o.error_feedback_decay = feedbacks[DRAW(FEEDBACK, 3)];
-    o.residual_reset = back_offs[DRAW(BACK_OFF, 4)];
+    o.residual_reset = residual_resets[DRAW(RESIDUAL_RESET, 4)];
     o.optimizer = optimizers[DRAW(OPTIMIZER, 4)];
     o.delay = o.optimizer == OUTER_OPT_DELAYED ? 1 + o.sites : 1;
     o.strict = DRAW(STRICT, 2);

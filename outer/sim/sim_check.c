@@ -29,7 +29,8 @@ static sim_fixed fixed(struct sim *s, double x)
 static const struct codec *codec_at(const struct sim *s, unsigned f, uint64_t round)
 {
     const struct manifest *parent = &s->commits[f][round - (round > 0)].manifest;
-    return codec_get(schedule_codec(&s->schedule, f, round, round ? manifest_backlog(parent) : 0));
+    return codec_get(
+        schedule_codec(&s->schedule, f, round, round ? manifest_residual_ratio(parent) : 0));
 }
 
 /* A record's bytes before its sections (kernels/base/record.h). */
@@ -86,14 +87,14 @@ static void book_trained(struct sim_node *n, unsigned f, uint64_t round, const u
     size_t payload = size > own ? size - own : 0;
     data += head_bytes(data);
     const float *residual = (const float *)(const void *)(data + payload);
-    const double *forgotten = (const double *)(const void *)(residual + count);
+    const double *discarded = (const double *)(const void *)(residual + count);
     float *sent = decoded(s, f, round, (struct codec_payload){data, payload}, state->codes, &a);
     const float *base = base_of(n, f, round), *local = n->sent + s->first[f];
     for (size_t i = 0; i < count && !s->clock.halted; i++) {
         memcpy(&kept, &residual[i], sizeof kept);
         sim_fixed trained = fixed(s, sent[i]) + fixed(s, kept) - fixed(s, state->residual[i]);
         if (forgets) {
-            memcpy(&lost, &forgotten[i], sizeof lost);
+            memcpy(&lost, &discarded[i], sizeof lost);
             trained += fixed(s, lost) - fixed(s, state->discarded[i]);
         }
         double delta = (double)n->weight * ((double)base[i] - (double)local[i]);
@@ -233,29 +234,29 @@ static void check_sum(struct sim *s, unsigned f, struct sim_commit *c)
 struct sim_state {
     const uint8_t *grid;
     const float *residual;   /* NULL: it re-encodes nothing */
-    const double *forgotten; /* NULL: it forgets nothing */
+    const double *discarded; /* NULL: it forgets nothing */
 };
 
 static struct sim_state state_of(const struct sim *s, unsigned f, const uint8_t *data, size_t size)
 {
     struct outer_state_options o = sim_member_options(s, false);
     size_t n = s->fragments.f[f].elements;
-    const uint8_t *end = data + size, *forgotten = end - o.forgets * n * sizeof(double);
-    const uint8_t *residual = forgotten - o.reencodes * n * sizeof(float);
+    const uint8_t *end = data + size, *discarded = end - o.forgets * n * sizeof(double);
+    const uint8_t *residual = discarded - o.reencodes * n * sizeof(float);
     return (struct sim_state){residual - n / DEV_BLOCK,
                               o.reencodes ? (const float *)(const void *)residual : NULL,
-                              o.forgets ? (const double *)(const void *)forgotten : NULL};
+                              o.forgets ? (const double *)(const void *)discarded : NULL};
 }
 
-/* What the aggregator held of element i: its residual, and what it has forgotten. */
+/* What the aggregator held of element i: its residual, and what it has discarded. */
 static sim_fixed held(struct sim *s, const struct sim_state *at, size_t i)
 {
     float residual = 0;
     double lost = 0;
     if (at->residual)
         memcpy(&residual, &at->residual[i], sizeof residual);
-    if (at->forgotten)
-        memcpy(&lost, &at->forgotten[i], sizeof lost);
+    if (at->discarded)
+        memcpy(&lost, &at->discarded[i], sizeof lost);
     return fixed(s, residual) + fixed(s, lost);
 }
 
@@ -367,7 +368,7 @@ static void commit_seen(struct sim *s, unsigned f)
     s->r->commits++;
     s->r->reencoded += schedule_compresses_downlink(
         &s->schedule, (enum codec_kind)c->manifest.codec, manifest_included(&c->manifest));
-    s->r->backed_off += c->manifest.codec != schedule_codec(&s->schedule, f, t, 0);
+    s->r->residual_resets += c->manifest.codec != schedule_codec(&s->schedule, f, t, 0);
     check_manifest(s, f, &c->manifest);
     if (!s->clock.halted)
         check_sum(s, f, c);
@@ -446,7 +447,7 @@ static void check_replay(struct sim *s)
     arena_free(&a);
 }
 
-/* I3: trained = included + residual + forgotten, element by element, as integers. */
+/* I3: trained = included + residual + discarded, element by element, as integers. */
 static void check_books(struct sim_node *n, const struct outer_state *m)
 {
     struct sim *s = n->sim;
@@ -461,7 +462,7 @@ static void check_books(struct sim_node *n, const struct outer_state *m)
             if (left)
                 sim_violate(s,
                             "site %s fragment %u element %zu: trained - included - residual - "
-                            "forgotten = %g",
+                            "discarded = %g",
                             n->name, f, i, ldexp((double)left, -FIXED_BITS));
         }
     s->r->books_checked++;

@@ -81,7 +81,7 @@ enum err site_slot_make(struct site_slot *l, struct site *s, struct arena *perm)
     TRY_ALLOC(l->residual = arena_array(perm, elements, sizeof *l->residual));
     TRY_ALLOC(l->download = arena_alloc(perm, largest_download(o, s->o.site_count)));
     if (o->forgets)
-        TRY_ALLOC(l->forgotten = arena_array(perm, elements, sizeof *l->forgotten));
+        TRY_ALLOC(l->discarded = arena_array(perm, elements, sizeof *l->discarded));
     return ERR_OK;
 }
 
@@ -234,13 +234,13 @@ static enum err poll_manifest(struct site_slot *l, unsigned fragment, uint64_t r
 
 /* The site's own part of a fragment, into or out of the slot: it must outlast calls, and the
  * replica's spare belongs to every slot. */
-static void own_copy(const struct site *s, unsigned fragment, float *residual, double *forgotten,
-                     const float *residual_from, const double *forgotten_from)
+static void own_copy(const struct site *s, unsigned fragment, float *residual, double *discarded,
+                     const float *residual_from, const double *discarded_from)
 {
     size_t n = s->replica->fragments->f[fragment].elements;
     memcpy(residual, residual_from, n * sizeof *residual);
-    if (forgotten)
-        memcpy(forgotten, forgotten_from, n * sizeof *forgotten);
+    if (discarded)
+        memcpy(discarded, discarded_from, n * sizeof *discarded);
 }
 
 /* State `round` as bytes. own: keeps the residual that lies in the slot; else it starts at zero.
@@ -263,7 +263,7 @@ static enum err snapshot_fetch(struct site_slot *l, unsigned fragment, uint64_t 
         return ERR_OK;
     struct outer_state_fragment *next = &s->replica->next;
     if (own)
-        own_copy(s, fragment, next->residual, next->discarded, l->residual, l->forgotten);
+        own_copy(s, fragment, next->residual, next->discarded, l->residual, l->discarded);
     enum err e =
         outer_state_snapshot_adopt(s->replica, fragment, &a.manifest, l->download, size, own);
     if (e == ERR_PROTO) /* never loaded; asked for again */
@@ -296,7 +296,7 @@ static enum err resync(struct site_slot *l, unsigned fragment, uint64_t round,
 {
     bool done = false;
     l->box.valid = false; /* the slot's residual is no longer the box's */
-    own_copy(l->site, fragment, l->residual, l->forgotten, kept->residual, kept->discarded);
+    own_copy(l->site, fragment, l->residual, l->discarded, kept->residual, kept->discarded);
     log_event(LOG_WARN, "resync", "fragment=%u round=%" PRIu64, fragment, round);
     site_notice(l, "outer state of fragment %u differs from the aggregator's, replacing it",
                 fragment);
@@ -369,7 +369,7 @@ static enum err commit_round(struct site_slot *l, unsigned fragment, struct mani
         return e;
     if (e == ERR_OK && !manifest_aborted(m))
         metrics_of_round(s, fragment);
-    TRY(site_outbox_settle(l, fragment, m)); /* S8 */
+    TRY(site_outbox_commit(l, fragment, m)); /* S8 */
     if (e == ERR_DISAGREE)
         TRY(resync(l, fragment, m->round + 1, &s->replica->next));
     else
@@ -669,7 +669,7 @@ enum err site_leave(struct site *s, const char *why)
 {
     struct wire_leave m;
     struct wire_answer a;
-    site_slots_settle(s);
+    site_slots_drain(s);
     site_slots_end(s); /* nothing is said after the good-bye */
     enum err e = ERR_OK;
     for (unsigned p = 0; e == ERR_OK && (p == 0 || p < s->o.aggregators); p++) {

@@ -385,7 +385,7 @@ enum err site_slots_open(struct site *s, struct arena *perm)
 }
 
 /* A slot that is complete may still be reporting, and the last round has no later report. */
-void site_slots_settle(struct site *s)
+void site_slots_drain(struct site *s)
 {
     if (!s->post || s->closing)
         return;

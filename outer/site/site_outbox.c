@@ -22,12 +22,12 @@ static void path_of(char out[PATH_BYTES], unsigned fragment, uint64_t round)
     snprintf(out, PATH_BYTES, "outbox/%u/%" PRIu64, fragment, round);
 }
 
-/* residual' and forgotten behind the payload. */
+/* residual' and discarded behind the payload. */
 static size_t own_parts(struct site_slot *l, size_t elements, struct file_part out[2])
 {
     out[0] = (struct file_part){l->residual, elements * sizeof *l->residual};
-    out[1] = (struct file_part){l->forgotten, elements * sizeof *l->forgotten};
-    return l->forgotten ? 2 : 1;
+    out[1] = (struct file_part){l->discarded, elements * sizeof *l->discarded};
+    return l->discarded ? 2 : 1;
 }
 
 static void box_fields(struct record_cursor *c, void *self)
@@ -42,7 +42,7 @@ static void box_fields(struct record_cursor *c, void *self)
     record_f32(c, &b->weight);
     record_u64(c, &b->data_cursor);
     record_u64(c, &b->max_local_steps_offline);
-    record_u8(c, &b->backlog);
+    record_u8(c, &b->residual_ratio);
     record_digest(c, &b->parent);
     record_digest(c, &b->grid);
     b->fragment = fragment;
@@ -147,10 +147,10 @@ static enum err delta_form(struct site_slot *l, const struct site_submission *w,
     const float *host, *theta;
     TRY(base_of(l, w, &host));
     memcpy(l->residual, state->residual, n * sizeof *l->residual);
-    if (l->forgotten)
-        memcpy(l->forgotten, state->discarded, n * sizeof *l->forgotten);
+    if (l->discarded)
+        memcpy(l->discarded, state->discarded, n * sizeof *l->discarded);
     bool fresh = schedule_resets_residual(&s->replica->schedule, state->residual_ratio);
-    codec_residual_decay(l->residual, l->forgotten, fresh ? 0 : s->o.error_feedback_decay, n);
+    codec_residual_decay(l->residual, l->discarded, fresh ? 0 : s->o.error_feedback_decay, n);
     theta = staging_in(g, STAGING_THETA, host, n);
     if (host == state->theta)
         staging_keep(g, STAGING_THETA, host);
@@ -237,7 +237,7 @@ enum err site_outbox_make(struct site_slot *l, const struct site_submission *w, 
                                .weight = w->weight,
                                .data_cursor = w->data_cursor,
                                .max_local_steps_offline = w->late,
-                               .backlog = codec_backlog(left, delta)};
+                               .residual_ratio = codec_residual_ratio(left, delta)};
     l->box.payload = digest_of(l->payload, l->box.payload_bytes);
     TRY(site_eager_make(l, w));
     uint64_t encoded = s->env->ops->now_ms(s->env);
@@ -263,7 +263,7 @@ enum err site_outbox_send(struct site_slot *l)
                                       .payload_bytes = b->payload_bytes,
                                       .data_cursor = b->data_cursor,
                                       .max_local_steps_offline = b->max_local_steps_offline,
-                                      .backlog = b->backlog,
+                                      .residual_ratio = b->residual_ratio,
                                       .parent = b->parent,
                                       .grid = b->grid,
                                       .payload = b->payload,
@@ -326,7 +326,7 @@ static void book_lost(struct site_slot *l, unsigned fragment, uint64_t round)
     memset(s->replica->next.residual, 0, n * sizeof *s->replica->next.residual);
 }
 
-enum err site_outbox_settle(struct site_slot *l, unsigned fragment, const struct manifest *m)
+enum err site_outbox_commit(struct site_slot *l, unsigned fragment, const struct manifest *m)
 {
     struct site *s = l->site;
     const struct outer_state_fragment *state = &s->replica->state[fragment];
@@ -335,7 +335,7 @@ enum err site_outbox_settle(struct site_slot *l, unsigned fragment, const struct
     bool included = entry && entry->included;
     size_t n = fragment_of(s, fragment)->elements;
     TRY(site_outbox_load(l, fragment, m->round));
-    const struct site_box *b = l->box.valid && !MUTANT(SETTLED_BLIND) ? &l->box : NULL;
+    const struct site_box *b = l->box.valid && !MUTANT(COMMITTED_BLIND) ? &l->box : NULL;
     if (included && b && !digest_equal(&entry->payload, &b->payload))
         return err_set(ERR_DISAGREE,
                        "fragment %u round %" PRIu64
@@ -347,7 +347,7 @@ enum err site_outbox_settle(struct site_slot *l, unsigned fragment, const struct
                        ": strict mode, but the manifest leaves this site out",
                        fragment, m->round);
     if (next->discarded)
-        memcpy(next->discarded, b ? l->forgotten : state->discarded, n * sizeof *next->discarded);
+        memcpy(next->discarded, b ? l->discarded : state->discarded, n * sizeof *next->discarded);
     if (included && !b)
         book_lost(l, fragment, m->round);
     else if (b && (!included || MUTANT(RESIDUAL_DOUBLED)) && !MUTANT(RESIDUAL_LOST))

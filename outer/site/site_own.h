@@ -20,7 +20,7 @@ struct site_box { /* the one contribution in memory; its file is the truth */
     struct digest payload, parent, grid;
     float weight;
     uint64_t data_cursor, max_local_steps_offline;
-    uint8_t backlog; /* codec_backlog of residual' */
+    uint8_t residual_ratio; /* codec_residual_ratio of residual' */
 };
 /* Of an in-flight slot. The caller: acquire, submit, reap. What carries the round out is the slot's
  * thread, or without one the caller itself in site_complete. */
@@ -41,7 +41,7 @@ struct site_slot {
     struct site_box box;
     uint8_t *payload;     /* of the box */
     float *residual;      /* of the box: residual' */
-    double *forgotten;    /* of the box; NULL without error-feedback decay */
+    double *discarded;    /* of the box; NULL without error-feedback decay */
     uint8_t *download;    /* aggregate or snapshot; before that, the base of the delta */
     float *start;         /* eager start of the round being submitted, before that what the others
                              sent; NULL where the configuration is not eager */
@@ -121,8 +121,8 @@ size_t site_largest_elements(const struct outer_state_options *o);
 /* site_inflight.c */
 unsigned site_slot_count(const struct schedule *s, int64_t max_local_steps_offline);
 enum err site_slots_open(struct site *s, struct arena *perm) MUST;
-void site_slots_settle(struct site *s); /* until what is complete is reported */
-void site_slots_end(struct site *s);    /* the threads; calls under way come back first */
+void site_slots_drain(struct site *s); /* until what is complete is reported */
+void site_slots_end(struct site *s);   /* the threads; calls under way come back first */
 void site_slots_free(struct site *s);
 void site_slot_stored(struct site_slot *l);
 void site_slot_notice(struct site_slot *l, const char *text);
@@ -168,7 +168,7 @@ enum err site_outbox_make(struct site_slot *l, const struct site_submission *w,
                           float *local) MUST; /* S1-S3 of the replica's round; local becomes z */
 enum err site_outbox_send(struct site_slot *l) MUST; /* S4, S5: until received or overtaken */
 /* S8 into the replica's spare; the box of that round is loaded when there is one. */
-enum err site_outbox_settle(struct site_slot *l, unsigned fragment, const struct manifest *m) MUST;
+enum err site_outbox_commit(struct site_slot *l, unsigned fragment, const struct manifest *m) MUST;
 enum err site_outbox_prune(struct site_slot *l, unsigned fragment) MUST;
 
 #endif

@@ -61,16 +61,16 @@ enum err downlink_sum(struct outer_state *m, unsigned fragment, uint8_t *aggrega
     return c->aggregate(c, &call, aggregate, size_bytes, &p, 1);
 }
 
-enum err downlink_backlog(struct outer_state *m, unsigned fragment, const struct manifest *manifest,
-                          uint8_t *backlog)
+enum err downlink_residual_ratio(struct outer_state *m, unsigned fragment,
+                                 const struct manifest *manifest, uint8_t *residual_ratio)
 {
     size_t n = m->fragments->f[fragment].elements;
     double weight = (double)manifest_weight(manifest), kept, applied;
-    *backlog = 0;
+    *residual_ratio = 0;
     if (!m->o.reencodes)
         return ERR_OK;
     TRY(codec_squares(m->work, &kept, m->next.residual, NULL, n));
     TRY(codec_squares(m->work, &applied, m->mean, NULL, n));
-    *backlog = codec_backlog(kept, applied * weight * weight);
+    *residual_ratio = codec_residual_ratio(kept, applied * weight * weight);
     return ERR_OK;
 }

@@ -25,9 +25,9 @@ struct downlink_input {
 enum err downlink_sum(struct outer_state *m, unsigned fragment, uint8_t *aggregate,
                       size_t *size_bytes, const struct downlink_input *in,
                       struct arena *scratch) MUST;
-/* After outer_state_apply: codec_backlog of the spare's residual against what the round applied,
- * for the manifest. 0 where nobody re-encodes. */
-enum err downlink_backlog(struct outer_state *m, unsigned fragment, const struct manifest *manifest,
-                          uint8_t *backlog) MUST;
+/* After outer_state_apply: codec_residual_ratio of the spare's residual against what the round
+ * applied, for the manifest. 0 where nobody re-encodes. */
+enum err downlink_residual_ratio(struct outer_state *m, unsigned fragment,
+                                 const struct manifest *manifest, uint8_t *residual_ratio) MUST;
 
 #endif

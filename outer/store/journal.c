@@ -1,4 +1,5 @@
 #include "outer/store/journal.h"
+#include <inttypes.h>
 #include <string.h>
 #include "kernels/base/bytes.h"
 
@@ -24,7 +25,7 @@ static void body_put(struct bytes_writer *w, const struct journal_record *r)
     bytes_put_u64(w, r->incarnation);
     bytes_put_u64(w, r->data_cursor);
     bytes_put_f32(w, r->weight);
-    bytes_put_u8(w, r->backlog);
+    bytes_put_u8(w, r->residual_ratio);
 }
 
 static bool body_get(struct bytes_reader b, struct journal_record *r)
@@ -38,7 +39,7 @@ static bool body_get(struct bytes_reader b, struct journal_record *r)
         r->incarnation = bytes_get_u64(&b);
         r->data_cursor = bytes_get_u64(&b);
         r->weight = bytes_get_f32(&b);
-        r->backlog = bytes_get_u8(&b);
+        r->residual_ratio = bytes_get_u8(&b);
     }
     return bytes_done(&b);
 }
@@ -90,8 +91,8 @@ static bool record_behind(const uint8_t *data, size_t size, uint64_t sequence)
 
 static enum err damaged(const struct journal *j, const char *what)
 {
-    return err_set(ERR_CORRUPT, "%s/%s: record %llu at byte %llu: %s", j->env->root, j->path,
-                   (unsigned long long)j->sequence, (unsigned long long)j->size_bytes, what);
+    return err_set(ERR_CORRUPT, "%s/%s: record %" PRIu64 " at byte %" PRIu64 ": %s", j->env->root,
+                   j->path, j->sequence, j->size_bytes, what);
 }
 
 static enum err of_version(const struct journal *j, unsigned version)

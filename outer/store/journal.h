@@ -42,7 +42,7 @@ struct journal_record {
     /* ACCEPT */
     uint64_t payload_bytes, incarnation, data_cursor;
     float weight;
-    uint8_t backlog;
+    uint8_t residual_ratio;
 };
 
 struct journal {

@@ -2,6 +2,7 @@
  * 14), on the mean that the aggregate decodes to.
  */
 #include "outer/store/outer_state.h"
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -238,7 +239,7 @@ static void current_fields(struct record_cursor *c, void *self)
 
 static void path_of(char out[PATH_BYTES], unsigned fragment, uint64_t round, const char *file)
 {
-    snprintf(out, PATH_BYTES, "frag/%u/%llu/%s", fragment, (unsigned long long)round, file);
+    snprintf(out, PATH_BYTES, "frag/%u/%" PRIu64 "/%s", fragment, round, file);
 }
 
 static void current_path(char out[PATH_BYTES], unsigned fragment)
@@ -422,9 +423,9 @@ static enum err newest_with(struct outer_state *m, unsigned fragment, const char
     if (m->env->ops->exists(m->env, path))
         e = m->env->ops->list(m->env, path, &scratch, &names, &count);
     for (size_t i = 0; e == ERR_OK && i < count; i++) {
-        unsigned long long at;
+        uint64_t at;
         char rest;
-        if (sscanf(names[i], "%20llu%c", &at, &rest) != 1 || at >= before ||
+        if (sscanf(names[i], "%20" SCNu64 "%c", &at, &rest) != 1 || at >= before ||
             (found && at <= *round))
             continue;
         path_of(path, fragment, at, file);
@@ -542,8 +543,8 @@ static void remade_own(struct outer_state *m, unsigned fragment, const struct ma
     memset(m->next.residual, 0, n * sizeof *s->residual);
     m->residuals_lost++;
     char quoted[512];
-    log_event(LOG_WARN, "residual_lost", "fragment=%u round=%llu residual_ratio=%u why=%s",
-              fragment, (unsigned long long)manifest->round + 1, manifest->backlog,
+    log_event(LOG_WARN, "residual_lost", "fragment=%u round=%" PRIu64 " residual_ratio=%u why=%s",
+              fragment, manifest->round + 1, manifest->residual_ratio,
               log_quote(quoted, sizeof quoted, err_message()));
 }
 
@@ -582,8 +583,9 @@ static enum err load_before(struct outer_state *m, unsigned fragment, uint64_t r
         return damaged(m, path);
     }
     TRY(e);
-    log_event(LOG_WARN, "state_damaged", "fragment=%u round=%llu action=from_state before=%llu",
-              fragment, (unsigned long long)round, (unsigned long long)before);
+    log_event(LOG_WARN, "state_damaged",
+              "fragment=%u round=%" PRIu64 " action=from_state before=%" PRIu64, fragment, round,
+              before);
     e = state_read(m, fragment, before, s);
     if (!m->o.residuals)
         return e == ERR_OK ? remake(m, fragment, before) : e;
@@ -600,8 +602,9 @@ static enum err load_current(struct outer_state *m, unsigned fragment,
     enum err e = state_read(m, fragment, current->round, s);
     bool other = e == ERR_OK && !digest_equal(&s->manifest, &current->manifest);
     if (other && !found)
-        return err_set(ERR_CORRUPT, "%s/frag/%u/CURRENT and state %llu name different manifests",
-                       m->env->root, fragment, (unsigned long long)current->round);
+        return err_set(ERR_CORRUPT,
+                       "%s/frag/%u/CURRENT and state %" PRIu64 " name different manifests",
+                       m->env->root, fragment, current->round);
     if (e == ERR_CORRUPT || e == ERR_INPUT || other)
         return load_before(m, fragment, current->round);
     return e;
@@ -621,8 +624,8 @@ enum err outer_state_load_fragment(struct outer_state *m, unsigned fragment)
               log_quote(quoted, sizeof quoted, err_message()));
     TRY(current_find(m, fragment, &current));
     TRY(load_current(m, fragment, &current, true));
-    log_event(LOG_WARN, "current_found", "fragment=%u round=%llu", fragment,
-              (unsigned long long)m->state[fragment].round);
+    log_event(LOG_WARN, "current_found", "fragment=%u round=%" PRIu64, fragment,
+              m->state[fragment].round);
     return current_write(m, fragment, &m->state[fragment]);
 }
 
@@ -662,9 +665,9 @@ static enum err prune(struct outer_state *m, unsigned fragment, uint64_t oldest_
     snprintf(path, sizeof path, "frag/%u", fragment);
     e = m->env->ops->list(m->env, path, &scratch, &names, &count);
     for (size_t i = 0; e == ERR_OK && i < count; i++) {
-        unsigned long long round;
+        uint64_t round;
         char rest;
-        if (sscanf(names[i], "%20llu%c", &round, &rest) != 1 || round > now)
+        if (sscanf(names[i], "%20" SCNu64 "%c", &round, &rest) != 1 || round > now)
             continue;
         bool state = round >= oldest_state || round >= before;
         bool rest_kept = round + m->o.keep > now;
@@ -709,12 +712,13 @@ static enum err inputs_check(const struct outer_state *m, unsigned fragment,
     struct digest grid = outer_state_grid(m, fragment);
     if (manifest->aggregate_bytes != aggregate_bytes ||
         !digest_equal(&manifest->aggregate, aggregate))
-        return err_set(ERR_PROTO, "fragment %u round %llu: the aggregate is not the manifest's",
-                       fragment, (unsigned long long)s->round);
+        return err_set(ERR_PROTO,
+                       "fragment %u round %" PRIu64 ": the aggregate is not the manifest's",
+                       fragment, s->round);
     if (!digest_equal(&manifest->state_before, &s->digest) || !digest_equal(&manifest->grid, &grid))
         return err_set(ERR_DISAGREE,
-                       "fragment %u: our state %llu is not the one the round was made from",
-                       fragment, (unsigned long long)s->round);
+                       "fragment %u: our state %" PRIu64 " is not the one the round was made from",
+                       fragment, s->round);
     return ERR_OK;
 }
 
@@ -728,10 +732,10 @@ static enum err finite_check(struct outer_state *m, unsigned fragment,
         if (parts[i])
             TRY(codec_squares(m->work, &sum, parts[i], NULL, fragment_of(m, fragment)->elements));
         if (!isfinite(sum))
-            return err_set(
-                ERR_DIVERGED,
-                "fragment %u round %llu: the outer step gives values that are not finite", fragment,
-                (unsigned long long)m->state[fragment].round);
+            return err_set(ERR_DIVERGED,
+                           "fragment %u round %" PRIu64
+                           ": the outer step gives values that are not finite",
+                           fragment, m->state[fragment].round);
     }
     return ERR_OK;
 }
@@ -789,12 +793,13 @@ static enum err mean_of(struct outer_state *m, unsigned fragment, const struct m
     const struct codec *c = codec_get(manifest->codec);
     if (!c || !manifest_included(manifest))
         return err_set(ERR_PROTO,
-                       "fragment %u round %llu: a manifest without codec or contributions",
-                       fragment, (unsigned long long)manifest->round);
+                       "fragment %u round %" PRIu64 ": a manifest without codec or contributions",
+                       fragment, manifest->round);
     struct codec_call call = outer_state_call(m, fragment, codes);
     if (!isfinite(manifest_weight(manifest)))
-        return err_set(ERR_DIVERGED, "fragment %u round %llu: the sum of weights is not finite",
-                       fragment, (unsigned long long)manifest->round);
+        return err_set(ERR_DIVERGED,
+                       "fragment %u round %" PRIu64 ": the sum of weights is not finite", fragment,
+                       manifest->round);
     return c->mean(c, &call, m->mean, next,
                    &(struct codec_aggregate){
                        aggregate->data, aggregate->size_bytes,
@@ -820,8 +825,8 @@ enum err outer_state_mean(struct outer_state *m, unsigned fragment, uint64_t rou
     struct file_map aggregate = {0};
     enum err e = outer_state_manifest(m, fragment, round, manifest);
     if (e == ERR_OK && manifest_aborted(manifest))
-        e = err_set(ERR_INPUT, "fragment %u round %llu was aborted: it has no mean", fragment,
-                    (unsigned long long)round);
+        e = err_set(ERR_INPUT, "fragment %u round %" PRIu64 " was aborted: it has no mean",
+                    fragment, round);
     if (e == ERR_OK)
         e = outer_state_aggregate(m, fragment, round, &aggregate);
     if (e == ERR_OK)
@@ -862,14 +867,15 @@ enum err outer_state_apply(struct outer_state *m, unsigned fragment, struct mani
     if (made)
         manifest->state_after = m->next.digest;
     if (!digest_equal(&manifest->state_after, &m->next.digest))
-        return err_set(ERR_DISAGREE, "fragment %u: our state %llu is not the manifest's", fragment,
-                       (unsigned long long)m->next.round);
+        return err_set(ERR_DISAGREE, "fragment %u: our state %" PRIu64 " is not the manifest's",
+                       fragment, m->next.round);
     return ERR_OK;
 }
 
 /* What the residuals of the round before hold waits on; after a residual reset it is gone, and
  * they hold this round's work alone. */
-static uint8_t abort_backlog(const struct outer_state *m, const struct outer_state_fragment *s)
+static uint8_t abort_residual_ratio(const struct outer_state *m,
+                                    const struct outer_state_fragment *s)
 {
     return schedule_resets_residual(&m->schedule, s->residual_ratio) ? 0 : s->residual_ratio;
 }
@@ -886,12 +892,12 @@ enum err outer_state_abort(struct outer_state *m, unsigned fragment, struct mani
     if (made) {
         manifest->state_before = manifest->state_after = s->digest;
         manifest->grid = outer_state_grid(m, fragment);
-        manifest->backlog = abort_backlog(m, s);
+        manifest->residual_ratio = abort_residual_ratio(m, s);
     }
     if (!digest_equal(&manifest->state_before, &s->digest))
         return err_set(ERR_DISAGREE,
-                       "fragment %u: our state %llu is not the one whose round was aborted",
-                       fragment, (unsigned long long)s->round);
+                       "fragment %u: our state %" PRIu64 " is not the one whose round was aborted",
+                       fragment, s->round);
     shared_parts(next, elements, to);
     for (size_t i = 0; i < n; i++)
         memcpy((void *)(uintptr_t)to[i].data, from[i].data, from[i].size_bytes);
@@ -933,12 +939,13 @@ static void become(struct outer_state *m, unsigned fragment)
 
 /* The spare, complete, becomes durable and current. aggregate NULL: from a snapshot, there is none;
  * or it lies there already. */
-static enum err settle(struct outer_state *m, unsigned fragment, const struct manifest *manifest,
-                       const uint8_t *aggregate, size_t aggregate_bytes)
+static enum err next_commit(struct outer_state *m, unsigned fragment,
+                            const struct manifest *manifest, const uint8_t *aggregate,
+                            size_t aggregate_bytes)
 {
     char path[PATH_BYTES];
     m->next.manifest = manifest_digest(manifest);
-    m->next.residual_ratio = manifest_backlog(manifest);
+    m->next.residual_ratio = manifest_residual_ratio(manifest);
     path_of(path, fragment, m->next.round, "aggregate");
     if (aggregate)
         TRY(m->env->ops->write(m->env, path, &(struct file_part){aggregate, aggregate_bytes}, 1));
@@ -955,7 +962,7 @@ enum err outer_state_commit(struct outer_state *m, unsigned fragment,
 {
     ASSERT(m->next.round == m->state[fragment].round + 1 && manifest->round + 1 == m->next.round);
     ASSERT(digest_equal(&manifest->state_after, &m->next.digest));
-    return settle(m, fragment, manifest, aggregate, aggregate_bytes);
+    return next_commit(m, fragment, manifest, aggregate, aggregate_bytes);
 }
 
 /* ---- snapshot, final digest ---- */
@@ -1002,17 +1009,18 @@ enum err outer_state_snapshot_adopt(struct outer_state *m, unsigned fragment,
     struct digest d = digest_of(data, size_bytes);
     size_t n = shared_parts(next, fragment_of(m, fragment)->elements, parts);
     if (size_bytes != parts_bytes(parts, n) || !digest_equal(&d, &manifest->state_after))
-        return err_set(ERR_PROTO, "fragment %u: the snapshot is not state %llu of its manifest",
-                       fragment, (unsigned long long)manifest->round + 1);
+        return err_set(ERR_PROTO,
+                       "fragment %u: the snapshot is not state %" PRIu64 " of its manifest",
+                       fragment, manifest->round + 1);
     for (size_t i = 0; i < n; data += parts[i++].size_bytes)
         memcpy((void *)(uintptr_t)parts[i].data, data, parts[i].size_bytes);
     if (!own)
         own_zero(m, fragment);
     next->round = manifest->round + 1;
     next->digest = d;
-    log_event(LOG_INFO, "snapshot_adopted", "fragment=%u round=%llu residual=%s", fragment,
-              (unsigned long long)next->round, own ? "kept" : "zero");
-    return settle(m, fragment, manifest, NULL, 0);
+    log_event(LOG_INFO, "snapshot_adopted", "fragment=%u round=%" PRIu64 " residual=%s", fragment,
+              next->round, own ? "kept" : "zero");
+    return next_commit(m, fragment, manifest, NULL, 0);
 }
 
 struct digest outer_state_digest(const struct outer_state *m, bool residual)

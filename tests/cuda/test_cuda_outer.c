@@ -173,7 +173,7 @@ static enum err contribute(struct link *link, const struct wire_contribution *m,
         made->sites[i] = (struct manifest_entry){.site = i,
                                                  .included = i >= first,
                                                  .weight = i ? 1 : m->weight,
-                                                 .backlog = i ? 0 : m->backlog,
+                                                 .residual_ratio = i ? 0 : m->residual_ratio,
                                                  .payload = digest_of(p[i].data, p[i].size_bytes),
                                                  .payload_bytes = p[i].size_bytes};
     assert_int_equal(outer_state_apply(&l->replica, f, made, true, aggregate, bytes), ERR_OK);

@@ -31,6 +31,7 @@ until_rounds b 3
 kill -STOP "$b" # without it site a cannot end before the signal arrives
 kill -USR1 "$a" # mpirun forwards it and waits
 ends 75 "$a" "the site of two ranks after SIGUSR1"
+[ "$(grep -c "exit code: 75" a.out)" -eq 1 ] || fail "the closing message is rank 0's alone"
 kill -CONT "$b"
 site_a
 ends 0 "$a" "the site of two ranks"

@@ -73,8 +73,8 @@ static bool compare(struct sim_options o, struct sim_result *r)
 
 struct totals {
     uint64_t seeds, failed, calls, crashes, restarts, commits, snapshots, excluded, gap_ms, books,
-        virtual_ms, backed_off, damaged, reencoded, residuals_lost, lies_refused, stopped, moved,
-        postponed;
+        virtual_ms, residual_resets, damaged, reencoded, residuals_lost, lies_refused, stopped,
+        moved, postponed;
 };
 
 static bool run(uint64_t seed, struct totals *t)
@@ -92,7 +92,7 @@ static bool run(uint64_t seed, struct totals *t)
     t->commits += r.commits;
     t->snapshots += r.snapshots;
     t->excluded += r.excluded;
-    t->backed_off += r.backed_off;
+    t->residual_resets += r.residual_resets;
     t->damaged += r.damaged;
     t->lies_refused += r.lies_refused;
     t->reencoded += r.reencoded;
@@ -191,7 +191,7 @@ int main(int argc, char **argv)
                   {"commits", t.commits},
                   {"postponed", t.postponed},
                   {"moved", t.moved},
-                  {"backed_off", t.backed_off},
+                  {"residual_resets", t.residual_resets},
                   {"damaged", t.damaged},
                   {"lies_refused", t.lies_refused},
                   {"reencoded", t.reencoded},

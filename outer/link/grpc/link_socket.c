@@ -176,7 +176,7 @@ uint64_t link_sockets_received(const struct link_sockets *s, uint64_t cookie)
     return 0;
 }
 
-void link_sockets_settle(struct link_sockets *s, uint64_t cookie)
+void link_sockets_refresh(struct link_sockets *s, uint64_t cookie)
 {
     enum { SHARE = 20, LONGEST_NS = 20000000 }; /* a scan that was interrupted says nothing */
     uint64_t took = s->scan_ns < LONGEST_NS ? s->scan_ns : LONGEST_NS;

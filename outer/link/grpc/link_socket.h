@@ -48,7 +48,7 @@ void link_sockets_scan(struct link_sockets *s); /* finds new ones, reads all */
 void link_sockets_look(struct link_sockets *s, unsigned expected);
 /* The same for an end with thousands of them: reads the one of this name (0: none), and scans as
  * often as takes a twentieth of the time. */
-void link_sockets_settle(struct link_sockets *s, uint64_t cookie);
+void link_sockets_refresh(struct link_sockets *s, uint64_t cookie);
 void link_sockets_read(struct link_sockets *s, uint64_t cookie);
 /* Bytes that came on this connection, as it was last read; 0: not found. */
 uint64_t link_sockets_received(const struct link_sockets *s, uint64_t cookie);

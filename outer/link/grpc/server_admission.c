@@ -103,7 +103,7 @@ static void book(const struct server_call *call,
                  struct ledger_row *row) /* under the server's mutex */
 {
     struct link_server *s = call->server;
-    link_sockets_settle(&s->sockets, call->socket);
+    link_sockets_refresh(&s->sockets, call->socket);
     server_book_sockets(s);
     link_sockets_spoke(&s->sockets, server_site_of(call->peer), clock_mono_ms(), false);
     if (!s->book || strcmp(call->peer, s->uri) == 0)

@@ -883,21 +883,21 @@ static void infinite_deltas_are_not_sent(void **state)
 }
 
 /* Several rounds with feedback on a constant delta: what arrives over the rounds approaches what
- * was trained, and trained = included + residual + forgotten holds to the last bit. */
+ * was trained, and trained = included + residual + discarded holds to the last bit. */
 /* Against log2 of the C library, and at its ends. */
-static void backlog_is_the_logarithm(void **state)
+static void residual_ratio_is_the_logarithm(void **state)
 {
     (void)state;
-    assert_int_equal(codec_backlog(0, 0), 0);
-    assert_int_equal(codec_backlog(0, 5), 0);
-    assert_int_equal(codec_backlog(1e-60, 0), CODEC_BACKLOG_MAX);
-    assert_int_equal(codec_backlog(1e300, 1e-300), CODEC_BACKLOG_MAX);
-    assert_int_equal(codec_backlog(1e-50, 1e300), 1);
+    assert_int_equal(codec_residual_ratio(0, 0), 0);
+    assert_int_equal(codec_residual_ratio(0, 5), 0);
+    assert_int_equal(codec_residual_ratio(1e-60, 0), CODEC_RATIO_MAX);
+    assert_int_equal(codec_residual_ratio(1e300, 1e-300), CODEC_RATIO_MAX);
+    assert_int_equal(codec_residual_ratio(1e-50, 1e300), 1);
     for (uint64_t i = 0; i < 1000; i++) {
         double delta = exp(10 * (double)rng_normal(21, RNG_TEST, 2 * i)),
                left = exp(10 * (double)rng_normal(21, RNG_TEST, 2 * i + 1));
         double code = floor(log2(left / delta)) + 128;
-        assert_int_equal(codec_backlog(left, delta), fmin(fmax(code, 1), CODEC_BACKLOG_MAX));
+        assert_int_equal(codec_residual_ratio(left, delta), fmin(fmax(code, 1), CODEC_RATIO_MAX));
     }
 }
 
@@ -950,19 +950,19 @@ static void spikes_are_seen(void **state)
 static void rounds_lose_nothing(void **state)
 {
     (void)state;
-    static double included[COUNT], forgotten[COUNT];
+    static double included[COUNT], discarded[COUNT];
     static float delta[COUNT], carried[COUNT];
     make_inputs(900);
     for (int leak = 0; leak < 2; leak++) {
         const struct codec *c = codec_find("int4");
         memset(included, 0, sizeof included);
-        memset(forgotten, 0, sizeof forgotten);
+        memset(discarded, 0, sizeof discarded);
         memset(carried, 0, sizeof carried);
         for (size_t i = 0; i < COUNT; i++) /* multiples of 2^-12, so that z never rounds */
             delta[i] = (float)((int64_t)rng_below(901, RNG_TEST, i, 2001) - 1000) * 0x1p-12f;
         memset(grid, 0, sizeof grid);
         for (int round = 0; round < 8; round++) {
-            codec_residual_decay(carried, forgotten, leak ? 0.5f : 1.0f, COUNT);
+            codec_residual_decay(carried, discarded, leak ? 0.5f : 1.0f, COUNT);
             for (size_t i = 0; i < COUNT; i++)
                 z[0][i] = delta[i] + carried[i];
             size_t size;
@@ -986,7 +986,7 @@ static void rounds_lose_nothing(void **state)
             for (size_t i = 0; i < COUNT; i++) {
                 included[i] += (double)out[i];
                 assert_true((round + 1) * (double)delta[i] ==
-                            included[i] + (double)carried[i] + forgotten[i]);
+                            included[i] + (double)carried[i] + discarded[i]);
                 error += pow(included[i] - (round + 1) * (double)delta[i], 2);
                 whole += pow((round + 1) * (double)delta[i], 2);
             }
@@ -1099,7 +1099,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(stochastic_rounding_has_no_bias),
         cmocka_unit_test(malformed_aggregates_are_refused),
         cmocka_unit_test(infinite_deltas_are_not_sent),
-        cmocka_unit_test(backlog_is_the_logarithm),
+        cmocka_unit_test(residual_ratio_is_the_logarithm),
         cmocka_unit_test(spikes_are_seen),
         cmocka_unit_test(rounds_lose_nothing),
         cmocka_unit_test(golden_digests_at_every_thread_count),

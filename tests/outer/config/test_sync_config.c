@@ -24,7 +24,7 @@ static enum err made(struct sync_config *x, char *arguments)
     for (char *w = strtok(arguments, " "); w; w = strtok(NULL, " "))
         words[count++] = w;
     TRY(config_load(tables, 2, NULL, count, words, &arena));
-    tuning_settle(&o);
+    tuning_resolve(&o);
     TRY(table_make(&t, &s, &arena));
     return sync_config_make(x, &s, &o, &t, &arena);
 }

@@ -66,7 +66,7 @@ static void unset_takes_the_table_and_is_pinned(void **state)
 {
     (void)state;
     struct outer_settings o = settings(OUTER_OPT_MOMENTUM, 2, 30, 0);
-    struct tuning t = tuning_settle(&o);
+    struct tuning t = tuning_resolve(&o);
     assert_true(t.from_table && !t.far && fabs(o.outer_lr - 0.6) < 1e-9 && o.outer_lr == t.lr);
     struct tuning again = tuning_of(&o);
     assert_true(!again.from_table && again.lr == t.lr);
@@ -74,11 +74,11 @@ static void unset_takes_the_table_and_is_pinned(void **state)
     assert_int_equal(sync_config_optimizer(&n, &o), ERR_OK);
     assert_true(n.lr == 0.6f);
     o = settings(OUTER_OPT_AVERAGE, 2, 30, 0);
-    assert_true(tuning_settle(&o).lr == 1 && o.outer_lr == 1);
+    assert_true(tuning_resolve(&o).lr == 1 && o.outer_lr == 1);
     o = settings(OUTER_OPT_SGD, 2, 30, 0); /* as far a step would want a rate of 4 */
-    assert_true(tuning_settle(&o).lr == 1);
+    assert_true(tuning_resolve(&o).lr == 1);
     o = settings(OUTER_OPT_SGD, 2, 30, 0.5);
-    assert_true(tuning_settle(&o).lr == 0.5);
+    assert_true(tuning_resolve(&o).lr == 0.5);
     struct outer_settings delayed = settings(OUTER_OPT_DELAYED, 4, 5, 0);
     delayed.outer_delay = 6; /* a cycle sums over 30 steps */
     assert_true(fabs(tuning_of(&delayed).lr - 0.6) < 1e-9);
@@ -104,7 +104,7 @@ static void small_rounds_are_warned_of(void **state)
         assert_false(tuning_of(&o).far);
         assert_true(fabs(tuning_of(&o).effective / t.reference - 1) < 0.02);
         o.outer_lr = 0;
-        assert_false(tuning_settle(&o).far);
+        assert_false(tuning_resolve(&o).far);
         o = settings(OUTER_OPT_SGD, 2, small[i], 1);
         assert_false(tuning_of(&o).far);
     }

@@ -216,26 +216,26 @@ static void test_reencoded_bytes(void **state)
 }
 
 /* A round after one that left too much behind is whole; nothing else changes, and 0 never does. */
-static void test_backlog_makes_whole(void **state)
+static void test_residual_ratio_makes_full_precision(void **state)
 {
     (void)state;
     struct schedule s = plan(1000, 100, 1, 1);
-    for (unsigned backlog = 0; backlog <= CODEC_BACKLOG_MAX; backlog++)
-        assert_int_equal(schedule_codec(&s, 0, 4, (uint8_t)backlog), CODEC_INT8);
-    s.residual_reset = codec_backlog(4 * 4, 1);
-    assert_int_equal(schedule_codec(&s, 0, 4, codec_backlog(3.9 * 3.9, 1)), CODEC_INT8);
-    assert_int_equal(schedule_codec(&s, 0, 4, codec_backlog(4.1 * 4.1, 1)), CODEC_BF16);
-    assert_int_equal(schedule_codec(&s, 0, 4, CODEC_BACKLOG_MAX), CODEC_BF16);
+    for (unsigned residual_ratio = 0; residual_ratio <= CODEC_RATIO_MAX; residual_ratio++)
+        assert_int_equal(schedule_codec(&s, 0, 4, (uint8_t)residual_ratio), CODEC_INT8);
+    s.residual_reset = codec_residual_ratio(4 * 4, 1);
+    assert_int_equal(schedule_codec(&s, 0, 4, codec_residual_ratio(3.9 * 3.9, 1)), CODEC_INT8);
+    assert_int_equal(schedule_codec(&s, 0, 4, codec_residual_ratio(4.1 * 4.1, 1)), CODEC_BF16);
+    assert_int_equal(schedule_codec(&s, 0, 4, CODEC_RATIO_MAX), CODEC_BF16);
     /* The last round empties a residual only while that is no longer than twice the delta, */
     uint64_t last = schedule_rounds(&s, 0) - 1;
     s.residual_reset = 0;
-    assert_int_equal(schedule_codec(&s, 0, last, codec_backlog(1.9 * 1.9, 1)), CODEC_BF16);
-    assert_int_equal(schedule_codec(&s, 0, last, codec_backlog(2.1 * 2.1, 1)), CODEC_INT8);
-    s.residual_reset = codec_backlog(4 * 4, 1); /* unless it is forgotten */
-    assert_int_equal(schedule_codec(&s, 0, last, codec_backlog(3 * 3, 1)), CODEC_INT8);
-    assert_int_equal(schedule_codec(&s, 0, last, codec_backlog(4.1 * 4.1, 1)), CODEC_BF16);
+    assert_int_equal(schedule_codec(&s, 0, last, codec_residual_ratio(1.9 * 1.9, 1)), CODEC_BF16);
+    assert_int_equal(schedule_codec(&s, 0, last, codec_residual_ratio(2.1 * 2.1, 1)), CODEC_INT8);
+    s.residual_reset = codec_residual_ratio(4 * 4, 1); /* unless it is forgotten */
+    assert_int_equal(schedule_codec(&s, 0, last, codec_residual_ratio(3 * 3, 1)), CODEC_INT8);
+    assert_int_equal(schedule_codec(&s, 0, last, codec_residual_ratio(4.1 * 4.1, 1)), CODEC_BF16);
     s.beat[0].codec = CODEC_F32;
-    assert_int_equal(schedule_codec(&s, 0, 4, CODEC_BACKLOG_MAX), CODEC_F32);
+    assert_int_equal(schedule_codec(&s, 0, 4, CODEC_RATIO_MAX), CODEC_F32);
     s.residual_reset = 0;
     assert_true(!schedule_forgets(&s, 1) && schedule_forgets(&s, 0.5f));
     s.residual_reset = 1;
@@ -323,7 +323,7 @@ int main(void)
         cmocka_unit_test(test_reencoded_bytes),
         cmocka_unit_test(test_overlap_by_hand),
         cmocka_unit_test(test_overlap_consistent),
-        cmocka_unit_test(test_backlog_makes_whole),
+        cmocka_unit_test(test_residual_ratio_makes_full_precision),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

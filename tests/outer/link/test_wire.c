@@ -117,7 +117,7 @@ static void a_manifest_of_all_sites(void **state)
                                                  .weight = 1,
                                                  .norm = 1,
                                                  .data_cursor = UINT64_MAX,
-                                                 .backlog = 254};
+                                                 .residual_ratio = 254};
     assert_int_equal(wire_encode(WIRE_POLL_ANSWER, &m, &arena, &data, &n), ERR_OK);
     assert_true(n <= wire_largest(WIRE_POLL_ANSWER));
     assert_int_equal(wire_decode(WIRE_POLL_ANSWER, &back, data, n, &arena), ERR_OK);
@@ -159,7 +159,7 @@ static void round_trips(void **state)
     assert_memory_equal(&back.UPLOAD.grid, &m.UPLOAD.grid, 32);
     assert_true(back.UPLOAD.head.epoch == 1ull << 40 && back.UPLOAD.head.incarnation == 9 &&
                 back.UPLOAD.weight == 0.75f);
-    assert_int_equal(back.UPLOAD.backlog, 130);
+    assert_int_equal(back.UPLOAD.residual_ratio, 130);
     assert_true(back.UPLOAD.data_cursor == 5 && back.UPLOAD.max_local_steps_offline == 6 &&
                 back.UPLOAD.payload_bytes == 256u << 20);
     assert_true(back.UPLOAD.transfer == 1ull << 33 && back.UPLOAD.stream == 15);

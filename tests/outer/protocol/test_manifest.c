@@ -33,7 +33,7 @@ static struct manifest example(uint32_t sites)
                          .grid = digest_made(5),
                          .aggregate = digest_made(6),
                          .aggregate_bytes = 12345,
-                         .backlog = 41,
+                         .residual_ratio = 41,
                          .site_count = sites,
                          .epoch = 4,
                          .instance = 99,
@@ -46,7 +46,7 @@ static struct manifest example(uint32_t sites)
                                              .weight = 1.5f,
                                              .norm = 0.25f,
                                              .data_cursor = 1000 + i,
-                                             .backlog = (uint8_t)((100 + i) % 255)};
+                                             .residual_ratio = (uint8_t)((100 + i) % 255)};
     if (sites > 2)
         m.sites[1] = (struct manifest_entry){.site = 1, .reason = ROUND_LATE};
     return m;
@@ -65,9 +65,9 @@ static void test_round_trip(void **state)
         assert_int_equal(manifest_encode(&back, again), n);
         assert_memory_equal(bytes, again, n);
         assert_string_equal(back.run, m.run);
-        assert_int_equal(back.backlog, 41);
+        assert_int_equal(back.residual_ratio, 41);
         assert_int_equal(back.sites[counts[i] - 1].data_cursor, m.sites[counts[i] - 1].data_cursor);
-        assert_int_equal(back.sites[counts[i] - 1].backlog, (100 + counts[i] - 1) % 255);
+        assert_int_equal(back.sites[counts[i] - 1].residual_ratio, (100 + counts[i] - 1) % 255);
     }
 }
 
@@ -174,9 +174,9 @@ static void test_refuses_what_makes_no_sense(void **state)
     m = aborted(3);
     m.aggregate = digest_made(6);
     refuse(&m);
-    REFUSE(m.backlog = 255);
-    REFUSE(m.sites[0].backlog = 255);
-    REFUSE(m.sites[1].backlog = 1); /* absent: it has said nothing */
+    REFUSE(m.residual_ratio = 255);
+    REFUSE(m.sites[0].residual_ratio = 255);
+    REFUSE(m.sites[1].residual_ratio = 1); /* absent: it has said nothing */
 #undef REFUSE
 }
 
@@ -207,9 +207,9 @@ static void test_weight_and_count(void **state)
     struct manifest m = example(3);
     assert_int_equal(manifest_included(&m), 2);
     assert_true(manifest_weight(&m) == 3.0f);
-    assert_int_equal(manifest_backlog(&m), 102);
+    assert_int_equal(manifest_residual_ratio(&m), 102);
     m.sites[2].included = false; /* late: its work is not in the round, nor its word on the next */
-    assert_int_equal(manifest_backlog(&m), 100);
+    assert_int_equal(manifest_residual_ratio(&m), 100);
 }
 
 int main(void)

@@ -366,7 +366,7 @@ static void refuse(const char *text, enum err code, const char *words)
                  err_message(), text);
 }
 
-#define LIFE "{\"v\":1,\"kind\":\"life\",\"t\":1,\"run\":\"test\",\"member\":\"a\"}\n"
+#define LIFE "{\"v\":1,\"kind\":\"life\",\"t\":1,\"run\":\"test\",\"replica\":\"a\"}\n"
 #define FLOW(numbers)                                                                              \
     "{\"v\":1,\"kind\":\"flow\",\"t\":1,\"what\":\"poll\",\"site\":\"a\"," numbers "}\n"
 #define LAYERS                                                                                     \
@@ -397,14 +397,14 @@ static void bad_files_are_refused(void **state)
     refuse(LIFE "{\"v\":1,\"kind\":\"socket\",\"t\":1,\"site\":\"a\",\"up\":5}\n", ERR_CORRUPT,
            "line 2");
     refuse(LIFE "{\"v\":1,\"kind\":\"other\",\"t\":1}\n", ERR_CORRUPT, "no known kind");
-    refuse("{\"v\":2,\"kind\":\"life\",\"t\":1,\"run\":\"test\",\"member\":\"a\"}\n", ERR_INPUT,
+    refuse("{\"v\":2,\"kind\":\"life\",\"t\":1,\"run\":\"test\",\"replica\":\"a\"}\n", ERR_INPUT,
            "version");
-    refuse(LIFE "{\"v\":1,\"kind\":\"life\",\"t\":1,\"run\":\"test\",\"member\":\"b\"}\n",
+    refuse(LIFE "{\"v\":1,\"kind\":\"life\",\"t\":1,\"run\":\"test\",\"replica\":\"b\"}\n",
            ERR_INPUT, "two ledgers");
     refuse(LIFE FLOW("\"calls\":1,\"broken\":0," LAYERS)
                LIFE FLOW("\"calls\":1,\"broken\":0," LAYERS),
            ERR_CORRUPT, "line 3: a process that has begun already"); /* the file twice */
-    refuse("{\"v\":1,\"kind\":\"life\",\"t\":1,\"run\":\"test\",\"member\":\"aggregator\","
+    refuse("{\"v\":1,\"kind\":\"life\",\"t\":1,\"run\":\"test\",\"replica\":\"aggregator\","
            "\"index\":2,\"aggregators\":2}\n",
            ERR_INPUT, "no ledger");
     refuse("{\"v\":1,\"kind\":\"life\",\"t\":1,\"run\":\"test\"}\n", ERR_INPUT, "no ledger");

@@ -339,9 +339,33 @@ static void screen_follows_the_window(void **state)
     assert_int_equal(found(t, "ev=after"), 1);
 }
 
+/* From 100 hours on in days: the hours of a run of weeks say nothing. */
+static void durations_are_read_at_a_glance(void **state)
+{
+    static const struct {
+        double seconds;
+        const char *text;
+    } row[] = {{-1, "-"},
+               {NAN, "-"},
+               {41.2, "0:41"},
+               {3723, "1:02:03"},
+               {359999, "99:59:59"},
+               {360000, "4 d 4 h"},
+               {86400 * 21 - 1, "20 d 23 h"},
+               {86400 * 365.0, "365 d 0 h"},
+               {2e8, "-"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        char text[32];
+        progress_duration(text, sizeof text, row[i].seconds);
+        assert_string_equal(text, row[i].text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(durations_are_read_at_a_glance),
         cmocka_unit_test(row_says_all),
         cmocka_unit_test(numbers_fit_the_width),
         cmocka_unit_test(state_is_never_cut),

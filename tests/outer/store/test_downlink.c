@@ -144,7 +144,8 @@ static void commit(struct made *r, struct outer_state *m, bool made)
 {
     assert_int_equal(outer_state_apply(m, 0, &r->manifest, made, r->aggregate, r->bytes), ERR_OK);
     if (made)
-        assert_int_equal(downlink_backlog(m, 0, &r->manifest, &r->manifest.backlog), ERR_OK);
+        assert_int_equal(downlink_residual_ratio(m, 0, &r->manifest, &r->manifest.residual_ratio),
+                         ERR_OK);
     else
         memset(m->next.residual, 0, fragments.f[0].elements * sizeof(float));
     assert_int_equal(outer_state_commit(m, 0, &r->manifest, r->aggregate, r->bytes), ERR_OK);
@@ -274,7 +275,8 @@ static void test_again_and_too_few(void **state)
         assert_memory_equal(kept, a.replica.next.residual, n * sizeof *kept);
         commit(&r, &a.replica, true);
     }
-    assert_true(r.manifest.backlog > 0 && a.replica.state[0].residual_ratio == r.manifest.backlog);
+    assert_true(r.manifest.residual_ratio > 0 &&
+                a.replica.state[0].residual_ratio == r.manifest.residual_ratio);
     contribute(&r, &a.replica, FROM - 1);
     aggregate(&r, &a.replica, FROM - 1);
     assert_int_equal(r.bytes, 8 * (FROM - 1) + r.payloads[0].size_bytes + r.payloads[1].size_bytes);
@@ -285,7 +287,7 @@ static void test_again_and_too_few(void **state)
 }
 
 /* After too large a backlog, the aggregator's too, the next round is whole and what waited is
- * forgotten, and booked. */
+ * discarded, and booked. */
 static void test_backs_off(void **state)
 {
     (void)state;
@@ -343,7 +345,7 @@ static void damaged_state(const char *name, uint8_t residual_reset, bool kept, b
 {
     static struct made r;
     static float residual[ELEMENTS_MAX];
-    static double forgotten[ELEMENTS_MAX];
+    static double discarded[ELEMENTS_MAX];
     struct node a, s;
     char path[64];
     size_t n = fragments.f[0].elements;
@@ -358,7 +360,7 @@ static void damaged_state(const char *name, uint8_t residual_reset, bool kept, b
     struct digest before = outer_state_digest(&a.replica, false);
     memcpy(residual, a.replica.state[0].residual, n * sizeof *residual);
     if (residual_reset)
-        memcpy(forgotten, a.replica.state[0].discarded, n * sizeof *forgotten);
+        memcpy(discarded, a.replica.state[0].discarded, n * sizeof *discarded);
     snprintf(path, sizeof path, "%s-a/frag/0/3/state", name); /* its own parts come last */
     damage_last_byte(path);
     node_close(&a);
@@ -372,7 +374,7 @@ static void damaged_state(const char *name, uint8_t residual_reset, bool kept, b
         memset(residual, 0, sizeof residual);
     assert_memory_equal(a.replica.state[0].residual, residual, n * sizeof *residual);
     if (residual_reset && whole)
-        assert_memory_equal(a.replica.state[0].discarded, forgotten, n * sizeof *forgotten);
+        assert_memory_equal(a.replica.state[0].discarded, discarded, n * sizeof *discarded);
     node_close(&a);
     node_close(&s);
 }

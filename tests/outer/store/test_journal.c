@@ -45,7 +45,7 @@ static struct journal_record record(unsigned i)
         r.incarnation = 1ull << 40 | i;
         r.data_cursor = 5 * (uint64_t)i;
         r.weight = 1.0f / (float)(i + 1);
-        r.backlog = (uint8_t)(7 * i);
+        r.residual_ratio = (uint8_t)(7 * i);
     }
     return r;
 }
@@ -55,7 +55,7 @@ static bool same(const struct journal_record *a, const struct journal_record *b)
     return a->kind == b->kind && a->fragment == b->fragment && a->site == b->site &&
            a->round == b->round && digest_equal(&a->digest, &b->digest) &&
            a->payload_bytes == b->payload_bytes && a->incarnation == b->incarnation &&
-           a->data_cursor == b->data_cursor && a->backlog == b->backlog &&
+           a->data_cursor == b->data_cursor && a->residual_ratio == b->residual_ratio &&
            memcmp(&a->weight, &b->weight, 4) == 0;
 }
 
