@@ -118,12 +118,6 @@ static enum err family_of(const struct settings *s, const struct family **f)
     return ERR_OK;
 }
 
-enum err names_supported(const struct settings *s)
-{
-    const struct family *f;
-    return family_of(s, &f);
-}
-
 /* Rows of our whole tensor when we lack it: a bias. */
 static size_t bias_length(const struct settings *s, const char *ours)
 {

@@ -9,8 +9,6 @@
 #include <stdint.h>
 #include "inner/model/table.h"
 
-/* ERR_UNSUPPORTED: the model is neither GPT-2 nor Llama, and which keys say so. */
-enum err names_supported(const struct settings *s) MUST;
 struct names_options {
     bool bf16;           /* half the size, rounded to nearest even */
     uint64_t part_bytes; /* tensors of more bytes than this in all are written as several files and

@@ -18,11 +18,6 @@ static const struct {
 };
 enum { DTYPE_COUNT = sizeof dtypes / sizeof *dtypes };
 
-size_t safetensors_dtype_size(enum safetensors_dtype t)
-{
-    return dtypes[t].size_bytes;
-}
-
 /* False on overflow: shapes come from a file. */
 static bool size_of(const struct safetensors_tensor *t, uint64_t *size_bytes)
 {

@@ -36,7 +36,6 @@ struct safetensors {
     size_t count;
 };
 
-size_t safetensors_dtype_size(enum safetensors_dtype t);
 /* Durable and atomic. `metadata` is pairs of key, value, NULL at the end ({"format", "pt", NULL});
  * NULL: none. size_bytes of a tensor must be product(shape) x dtype size. */
 enum err safetensors_write(const char *path, const struct safetensors_tensor *tensors, size_t count,

@@ -65,14 +65,6 @@ float bytes_get_f32(struct bytes_reader *r)
     return v;
 }
 
-double bytes_get_f64(struct bytes_reader *r)
-{
-    uint64_t bits = bytes_get_u64(r);
-    double v;
-    memcpy(&v, &bits, sizeof v);
-    return v;
-}
-
 bool bytes_done(const struct bytes_reader *r)
 {
     return !r->bad && r->at == r->end;
@@ -130,13 +122,6 @@ void bytes_put_f32(struct bytes_writer *w, float v)
     uint32_t bits;
     memcpy(&bits, &v, sizeof bits);
     bytes_put_u32(w, bits);
-}
-
-void bytes_put_f64(struct bytes_writer *w, double v)
-{
-    uint64_t bits;
-    memcpy(&bits, &v, sizeof bits);
-    bytes_put_u64(w, bits);
 }
 
 size_t bytes_size(const struct bytes_writer *w)

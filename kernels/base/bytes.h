@@ -23,7 +23,6 @@ uint16_t bytes_get_u16(struct bytes_reader *r);
 uint32_t bytes_get_u32(struct bytes_reader *r);
 uint64_t bytes_get_u64(struct bytes_reader *r);
 float bytes_get_f32(struct bytes_reader *r);
-double bytes_get_f64(struct bytes_reader *r);
 /* Copies n bytes to out; on overrun zeroes out. */
 void bytes_get(struct bytes_reader *r, void *out, size_t n);
 /* A view of the next n bytes, or NULL and bad. Borrowed from the input. */
@@ -37,7 +36,6 @@ void bytes_put_u16(struct bytes_writer *w, uint16_t v);
 void bytes_put_u32(struct bytes_writer *w, uint32_t v);
 void bytes_put_u64(struct bytes_writer *w, uint64_t v);
 void bytes_put_f32(struct bytes_writer *w, float v);
-void bytes_put_f64(struct bytes_writer *w, double v);
 void bytes_put(struct bytes_writer *w, const void *data, size_t n);
 size_t bytes_size(const struct bytes_writer *w);
 

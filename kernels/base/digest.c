@@ -78,28 +78,6 @@ void digest_hex(const struct digest *d, char out[65])
     out[64] = 0;
 }
 
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-bool digest_parse(struct digest *d, const char *hex)
-{
-    if (strlen(hex) != 64)
-        return false;
-    for (size_t i = 0; i < sizeof d->bytes; i++) {
-        int high = hex_value(hex[2 * i]), low = hex_value(hex[2 * i + 1]);
-        if (high < 0 || low < 0)
-            return false;
-        d->bytes[i] = (uint8_t)(high << 4 | low);
-    }
-    return true;
-}
-
 void digest_random(void *out, size_t size_bytes)
 {
     uint8_t *at = out;

@@ -4,7 +4,8 @@
  * exits: their sentence is err_message(). What a command needs of third parties or of the network
  * decides whether a build has it.
  */
-#include "kernels/base/err.h"
+#include "kernels/base/args.h"
+#include "outer/protocol/round.h"
 
 /* X(name, needs: NET or ANY build, summary) */
 #define CMD_LIST(X)                                                                                \
@@ -35,5 +36,19 @@ void cmd_silence(void);
 #define X(name, needs, summary) enum err cmd_##name(int argc, char **argv) MUST;
 CMD_LIST(X)
 #undef X
+
+/* Rows of the option table of commands that take a configuration with plan.*; o: has config, probe,
+ * sites. */
+#define PLAN_ROWS(o)                                                                               \
+    {"config", ARGS_TEXT, &(o)->config, .value = "FILE",                                           \
+     .help = "Configuration (YAML), the one of atoll train: the model, the steps, the sites; "     \
+             "plan.* is the link and the step time."},                                             \
+        {"probe", ARGS_TEXT, &(o)->probe, .value = "FILE",                                         \
+         .help = "What atoll probe measured: its plan.* in place of the configuration's."},        \
+    {                                                                                              \
+        "sites", ARGS_INT, &(o)->sites,                                                            \
+            .max = ROUND_SITES_MAX, .value = "N",                                                  \
+            .help = "N sites s0, s1, ... instead of outer.sites; 0: outer.sites."                  \
+    }
 
 #endif

@@ -543,30 +543,15 @@ enum err cmd_demo(int argc, char **argv)
 {
     struct demo d = {.dir = "atoll-demo", .steps = 1600, .arena = arena_make(0)};
     const struct args_option options[] = {
-        {.name = "text",
-         .kind = ARGS_TEXT,
-         .target = &d.text,
-         .value = "FILE",
-         .required = true,
+        {"text", ARGS_TEXT, &d.text, .value = "FILE", .required = true,
          .help = "Plain text to train on; a megabyte or more."},
-        {.name = "dir",
-         .kind = ARGS_TEXT,
-         .target = &d.dir,
-         .value = "DIR",
+        {"dir", ARGS_TEXT, &d.dir, .value = "DIR",
          .help = "Where everything goes; an earlier demo there is replaced."},
-        {.name = "wan",
-         .kind = ARGS_TEXT,
-         .target = &d.topology_source,
-         .value = "FILE",
+        {"wan", ARGS_TEXT, &d.topology_source, .value = "FILE",
          .help =
              "Topology of an emulated network between them, or a preset's name; `atoll wan --list` "
              "shows those. Without it: loopback."},
-        {.name = "steps",
-         .kind = ARGS_INT,
-         .target = &d.steps,
-         .value = "N",
-         .min = 20,
-         .max = 1e6,
+        {"steps", ARGS_INT, &d.steps, .value = "N", .min = 20, .max = 1e6,
          .help = "Inner steps of each site."},
     };
     struct args args = {.command = "demo",

@@ -76,18 +76,9 @@ enum err cmd_eval(int argc, char **argv)
     struct wish w = {.format = "text"};
     const struct args_option options[] = {
         LOAD_ROWS(&from),
-        {.name = "tokens",
-         .kind = ARGS_INT,
-         .target = &w.tokens,
-         .value = "N",
-         .min = 0,
-         .max = 1e15,
+        {"tokens", ARGS_INT, &w.tokens, .value = "N", .max = 1e15,
          .help = "Held-out tokens to look at; 0: all."},
-        {.name = "format",
-         .kind = ARGS_TEXT,
-         .target = &w.format,
-         .value = "text|json",
-         .help = "json: one object."},
+        {"format", ARGS_TEXT, &w.format, .value = "text|json", .help = "json: one object."},
     };
     struct args args = {.command = "eval",
                         .summary = "Held-out loss and perplexity of a trained model (data.eval).",

@@ -32,20 +32,10 @@ enum err cmd_export(int argc, char **argv)
     struct export x = {.part_gb = NAMES_PART_BYTES / 1e9};
     const struct args_option options[] = {
         LOAD_ROWS(&from),
-        {.name = "out",
-         .kind = ARGS_TEXT,
-         .target = &x.out,
-         .value = "DIR",
-         .required = true,
+        {"out", ARGS_TEXT, &x.out, .value = "DIR", .required = true,
          .help = "Directory for the safetensors files and config.json."},
-        {.name = "bf16",
-         .kind = ARGS_FLAG,
-         .target = &x.bf16,
-         .help = "Half the size, parameters rounded to bfloat16."},
-        {.name = "part-gb",
-         .kind = ARGS_REAL,
-         .target = &x.part_gb,
-         .value = "GB",
+        {"bf16", ARGS_FLAG, &x.bf16, .help = "Half the size, parameters rounded to bfloat16."},
+        {"part-gb", ARGS_REAL, &x.part_gb, .value = "GB",
          .help = "Largest file in 1e9 bytes (5); more is written as several files and an index."},
     };
     struct args args = {.command = "export",
@@ -108,22 +98,12 @@ enum err cmd_import(int argc, char **argv)
 {
     struct import i = {0};
     const struct args_option options[] = {
-        {.name = "config",
-         .kind = ARGS_TEXT,
-         .target = &i.config,
-         .value = "FILE",
+        {"config", ARGS_TEXT, &i.config, .value = "FILE",
          .help = "Configuration of the run that will start from it."},
-        {.name = "model",
-         .kind = ARGS_TEXT,
-         .target = &i.file,
-         .value = "PATH",
-         .required = true,
+        {"model", ARGS_TEXT, &i.file, .value = "PATH", .required = true,
          .help = "A folder, a model.safetensors or a model.safetensors.index.json with GPT-2's or "
                  "Llama's names."},
-        {.name = "write-config",
-         .kind = ARGS_TEXT,
-         .target = &i.write_config,
-         .value = "FILE",
+        {"write-config", ARGS_TEXT, &i.write_config, .value = "FILE",
          .help =
              "Only writes the model section that its config.json describes, and imports nothing."},
     };

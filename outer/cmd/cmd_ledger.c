@@ -363,15 +363,9 @@ enum err cmd_ledger(int argc, char **argv)
     const char *by = "layer";
     bool csv = false;
     const struct args_option options[] = {
-        {.name = "by",
-         .kind = ARGS_TEXT,
-         .target = &by,
-         .value = "WHAT",
+        {"by", ARGS_TEXT, &by, .value = "WHAT",
          .help = "layer, site, round, fragment or call (hello, poll, ...)."},
-        {.name = "csv",
-         .kind = ARGS_FLAG,
-         .target = &csv,
-         .help = "Comma-separated, with all layers of both directions."},
+        {"csv", ARGS_FLAG, &csv, .help = "Comma-separated, with all layers of both directions."},
     };
     struct args args = {.command = "ledger",
                         .summary = "Adds up what went over the link: payload as predicted and as "

@@ -548,38 +548,20 @@ enum err cmd_probe(int argc, char **argv)
 {
     struct probe c = {.most_mib = 64, .p.perm = arena_make(0)};
     const struct args_option options[] = {
-        {.name = "config",
-         .kind = ARGS_TEXT,
-         .target = &c.config,
-         .value = "FILE",
+        {"config", ARGS_TEXT, &c.config, .value = "FILE",
          .help = "Configuration (YAML) of the run: site, certificates, model."},
-        {.name = "listen",
-         .kind = ARGS_FLAG,
-         .target = &c.listening,
+        {"listen", ARGS_FLAG, &c.listening,
          .help =
              "Be the other end, on serve.listen with the aggregator's certificate, until Ctrl-C."},
-        {.name = "step",
-         .kind = ARGS_FLAG,
-         .target = &c.step,
+        {"step", ARGS_FLAG, &c.step,
          .help = "Also, on this machine, the step time of the configured model (data.train) and "
                  "what a round costs beside "
                  "the line, on the disk of run.dir."},
-        {.name = "most-mib",
-         .kind = ARGS_INT,
-         .target = &c.most_mib,
-         .min = 1,
-         .max = 4096,
-         .value = "MIB",
+        {"most-mib", ARGS_INT, &c.most_mib, .min = 1, .max = 4096, .value = "MIB",
          .help = "Largest payload."},
-        {.name = "write",
-         .kind = ARGS_TEXT,
-         .target = &c.write,
-         .value = "FILE",
+        {"write", ARGS_TEXT, &c.write, .value = "FILE",
          .help = "Write plan.* there, in a new file, for atoll plan --probe."},
-        {.name = "force",
-         .kind = ARGS_FLAG,
-         .target = &c.force,
-         .help = "Replace the file of --write."},
+        {"force", ARGS_FLAG, &c.force, .help = "Replace the file of --write."},
     };
     struct args args = {.command = "probe",
                         .summary =

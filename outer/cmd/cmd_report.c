@@ -24,15 +24,8 @@ enum err cmd_report(int argc, char **argv)
 {
     const char *out = "report.html", *wan = NULL;
     const struct args_option options[] = {
-        {.name = "out",
-         .kind = ARGS_TEXT,
-         .target = &out,
-         .value = "FILE",
-         .help = "Where the page goes."},
-        {.name = "wan",
-         .kind = ARGS_TEXT,
-         .target = &wan,
-         .value = "FILE",
+        {"out", ARGS_TEXT, &out, .value = "FILE", .help = "Where the page goes."},
+        {"wan", ARGS_TEXT, &wan, .value = "FILE",
          .help =
              "What an emulated network between them did (atoll wan --record FILE): a table of it."},
     };

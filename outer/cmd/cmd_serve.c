@@ -270,10 +270,7 @@ enum err cmd_serve(int argc, char **argv)
 {
     struct serve v = {0};
     const struct args_option options[] = {
-        {.name = "config",
-         .kind = ARGS_TEXT,
-         .target = &v.config_path,
-         .value = "FILE",
+        {"config", ARGS_TEXT, &v.config_path, .value = "FILE",
          .help = "Configuration (YAML), the same file as the sites'."},
     };
     struct args args = {

@@ -444,20 +444,12 @@ enum err cmd_train(int argc, char **argv)
     struct job j = {.lock = -1};
     bool dry = false, keys = false;
     const struct args_option options[] = {
-        {.name = "config",
-         .kind = ARGS_TEXT,
-         .target = &j.config_path,
-         .value = "FILE",
+        {"config", ARGS_TEXT, &j.config_path, .value = "FILE",
          .help = "Configuration (YAML); without it, defaults and --section.key arguments."},
-        {.name = "dry-run",
-         .kind = ARGS_FLAG,
-         .target = &dry,
+        {"dry-run", ARGS_FLAG, &dry,
          .help =
              "Print the resolved configuration, the memory and the bytes on the link, and stop."},
-        {.name = "help-keys",
-         .kind = ARGS_FLAG,
-         .target = &keys,
-         .help = "Print every key, as Markdown, and stop."},
+        {"help-keys", ARGS_FLAG, &keys, .help = "Print every key, as Markdown, and stop."},
     };
     struct args args = {
         .command = "train",

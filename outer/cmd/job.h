@@ -57,17 +57,14 @@ struct job {
     sigset_t signals_before;
     atomic_bool signals_end;
     atomic_bool stoppable;    /* a stop finishes the step; before, it ends the process */
-    atomic_bool status_ready; /* job_status_text may be called */
+    atomic_bool status_ready; /* SIGUSR2 prints the status */
     volatile int stop;        /* asked to stop */
     volatile bool launched;   /* by the launcher of several ranks */
     char farewell[2048];      /* for a person, after the rows; "": none */
 };
 
-bool job_on_gpu(const struct job *j);
 bool job_outer_on_gpu(const struct job *j); /* the outer arithmetic, too */
 struct site_train_options job_exchange(struct job *j);
-/* Of the outer loop at this rank; on a GPU its host memory is pinned. */
-struct outer_memory job_outer_memory(struct job *j, const struct table *t);
 /* Before anything is taken: refuses what does not fit, ERR_MEMORY, with settings that would; the
  * training is told of the GPU's memory without what the outer loop will take. */
 enum err job_reserve(struct job *j) MUST;
@@ -87,7 +84,6 @@ void job_line(struct job *j); /* name, rounds and bytes of j->line */
 /* job_signals.c: before any other thread is made, so that all others block these signals. */
 void job_signals_open(struct job *j);
 void job_signals_close(struct job *j);
-void job_status_text(struct job *j, char *out, size_t size);
 /* job_final.c */
 enum err job_tell_final(struct job *j) MUST; /* digests of what was trained */
 /* After the progress rows have stopped. shown: they were wanted. */

@@ -10,14 +10,14 @@ static double mib(size_t bytes)
     return (double)bytes / (1 << 20);
 }
 
-bool job_on_gpu(const struct job *j)
+static bool trains_on_gpu(const struct job *j)
 {
     return j->s.device_kind != DEVICE_CPU;
 }
 
 bool job_outer_on_gpu(const struct job *j)
 {
-    return job_on_gpu(j) && j->run.o.outer_device != OUTER_DEVICE_CPU;
+    return trains_on_gpu(j) && j->run.o.outer_device != OUTER_DEVICE_CPU;
 }
 
 /* Has the outer parameters to be looked at between rounds? */
@@ -43,7 +43,7 @@ static struct site_train_options exchange_of(struct job *j, const struct sync_co
                                        .schedule = x->schedule,
                                        .coll = j->coll,
                                        .dev = j->dev,
-                                       .beside = !job_on_gpu(j) || job_outer_on_gpu(j),
+                                       .beside = !trains_on_gpu(j) || job_outer_on_gpu(j),
                                        .env = j->env,
                                        .site_count = (unsigned)j->run.o.outer_sites.count,
                                        .strict = j->run.o.outer_mode == OUTER_MODE_STRICT,
@@ -68,7 +68,7 @@ static struct outer_memory memory_of(struct job *j, const struct run *run, const
 {
     struct site_train_options e = exchange_of(j, &run->sync);
     struct outer_state_options o = run_outer_state(run, true);
-    struct outer_memory all = site_train_memory(&e, t->elements, !job_on_gpu(j));
+    struct outer_memory all = site_train_memory(&e, t->elements, !trains_on_gpu(j));
     if (j->coll->rank != 0)
         return all;
     bool here = !job_outer_on_gpu(j);
@@ -80,7 +80,8 @@ static struct outer_memory memory_of(struct job *j, const struct run *run, const
     return all;
 }
 
-struct outer_memory job_outer_memory(struct job *j, const struct table *t)
+/* Of the outer loop at this rank; on a GPU its host memory is pinned. */
+static struct outer_memory outer_memory_of(struct job *j, const struct table *t)
 {
     return memory_of(j, &j->run, t);
 }
@@ -106,7 +107,7 @@ static unsigned fitting(struct job *j, const struct table *t, bool device, size_
 /* `have` of what is left of it after the training's share. */
 static enum err refuse(struct job *j, const struct table *t, bool device, size_t need, size_t have)
 {
-    const char *what = device ? "GPU memory" : job_on_gpu(j) ? "pinned host memory" : "memory";
+    const char *what = device ? "GPU memory" : trains_on_gpu(j) ? "pinned host memory" : "memory";
     unsigned fragments = fitting(j, t, device, have);
     if (fragments)
         return err_set(ERR_MEMORY,
@@ -124,12 +125,13 @@ enum err job_reserve(struct job *j)
 {
     struct table t;
     TRY(table_make(&t, &j->s, &j->run.perm));
-    struct outer_memory m = job_outer_memory(j, &t);
+    struct outer_memory m = outer_memory_of(j, &t);
     struct train_memory inner = train_plan(&j->s, &t, j->dev->model_type, j->coll->size);
-    size_t host = train_memory_left(), here = job_on_gpu(j) ? 0 : inner.total;
+    size_t host = train_memory_left(), here = trains_on_gpu(j) ? 0 : inner.total;
     bool lead = j->coll->rank == 0;
     log_event(LOG_INFO, "outer_memory", "device_mib=%.1f pinned_mib=%.1f host_mib=%.1f",
-              mib(m.device), job_on_gpu(j) ? mib(m.host) : 0.0, job_on_gpu(j) ? 0.0 : mib(m.host));
+              mib(m.device), trains_on_gpu(j) ? mib(m.host) : 0.0,
+              trains_on_gpu(j) ? 0.0 : mib(m.host));
     if (lead && here <= host && m.host > host - here) /* more than that the training says itself */
         return refuse(j, &t, false, m.host, host - here);
     if (!m.device)
@@ -157,9 +159,9 @@ void job_print_memory(struct job *j, const struct table *t)
             row(rows[i].what, rows[i].bytes);
     if (!j->outer)
         return;
-    struct outer_memory o = job_outer_memory(j, t);
+    struct outer_memory o = outer_memory_of(j, t);
     printf("# Beside it, for the outer loop at the lead:\n");
-    if (job_on_gpu(j)) {
+    if (trains_on_gpu(j)) {
         row(job_outer_on_gpu(j) ? "GPU memory: the fragment in flight" : "GPU memory", o.device);
         row("pinned host memory: outer state", o.host);
     } else {

@@ -33,7 +33,7 @@ static size_t link_text(struct job *j, const struct progress_line *l, char *out,
     return n;
 }
 
-void job_status_text(struct job *j, char *out, size_t size)
+static void status_text(struct job *j, char *out, size_t size)
 {
     struct progress_line l;
     double state_s;
@@ -52,7 +52,7 @@ void job_status_text(struct job *j, char *out, size_t size)
 static void status_say(struct job *j)
 {
     char text[1024], quoted[1200];
-    job_status_text(j, text, sizeof text);
+    status_text(j, text, sizeof text);
     progress_say(&j->progress, text);
     log_event(LOG_INFO, "status", "text=%s", log_quote(quoted, sizeof quoted, text));
 }

@@ -223,7 +223,16 @@ static enum err recorded_config(const char *dir, struct arena *a, char **path, c
     return e;
 }
 
-enum err load_open(struct load *l, const struct load_options *o, const struct args *args)
+/* A zeroed or partly opened one is fine. */
+static void load_close(struct load *l)
+{
+    model_close(l->model);
+    dev_close(l->dev);
+    run_close(&l->run);
+    *l = (struct load){0};
+}
+
+static enum err load_open(struct load *l, const struct load_options *o, const struct args *args)
 {
     struct run_source source = {RUN_MODEL, .config = o->config, .args = args};
     const char *dir = o->from ? o->from : run_dir_given(args);
@@ -274,12 +283,4 @@ enum err load_run(struct args *args, int argc, char **argv, const struct load_op
     load_close(&l);
     arena_free(&a);
     return e;
-}
-
-void load_close(struct load *l)
-{
-    model_close(l->model);
-    dev_close(l->dev);
-    run_close(&l->run);
-    *l = (struct load){0};
 }

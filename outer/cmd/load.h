@@ -15,15 +15,13 @@ struct load_options { /* targets of the options that these commands share */
 };
 /* The rows for a command's option table. */
 #define LOAD_ROWS(o)                                                                               \
-    {.name = "config",                                                                             \
-     .kind = ARGS_TEXT,                                                                            \
-     .target = &(o)->config,                                                                       \
-     .value = "FILE",                                                                              \
+    {"config", ARGS_TEXT, &(o)->config, .value = "FILE",                                           \
      .help = "Configuration of the run; without it the one that the directory recorded at its "    \
              "last start."},                                                                       \
     {                                                                                              \
-        .name = "from", .kind = ARGS_TEXT, .target = &(o)->from, .value = "DIR",                   \
-        .help = "A site's run directory (default: run.dir), or an aggregator's."                   \
+        "from", ARGS_TEXT, &(o)->from,                                                             \
+            .value = "DIR",                                                                        \
+            .help = "A site's run directory (default: run.dir), or an aggregator's."               \
     }
 
 struct load {
@@ -35,11 +33,9 @@ struct load {
     struct model *model; /* evaluation model with these parameters */
 };
 
-enum err load_open(struct load *l, const struct load_options *o, const struct args *args) MUST;
 enum err load_model(struct load *l, size_t tokens_max) MUST;
 /* A whole command: arguments, load_open, `work`, and all closed. */
 enum err load_run(struct args *args, int argc, char **argv, const struct load_options *o,
                   enum err (*work)(struct load *l, void *self), void *self) MUST;
-void load_close(struct load *l); /* a zeroed or partly opened one is fine */
 
 #endif

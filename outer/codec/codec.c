@@ -16,14 +16,6 @@ const struct codec *codec_get(enum codec_kind kind)
     return (unsigned)kind < CODEC_COUNT ? codecs[kind] : NULL;
 }
 
-const struct codec *codec_find(const char *name)
-{
-    for (size_t i = 0; i < CODEC_COUNT; i++)
-        if (strcmp(codecs[i]->name, name) == 0)
-            return codec_get((enum codec_kind)i);
-    return NULL;
-}
-
 enum codec_kind codec_full_precision(enum codec_kind kind)
 {
     return codec_get(kind)->full_precision ? kind : CODEC_BF16;
@@ -217,7 +209,8 @@ void codec_residual_decay(float *residual, double *discarded, float beta, size_t
     }
 }
 
-void codec_put_codes(struct codec_work *w, uint8_t *codes, const float *z, size_t n)
+/* Block codes of one piece of z -> host. */
+static void put_codes(struct codec_work *w, uint8_t *codes, const float *z, size_t n)
 {
     w->d->ops->block_code(w->d, w->codes, z, n);
     w->d->ops->copy(w->d, codes, w->codes, codec_blocks(n));
@@ -226,8 +219,8 @@ void codec_put_codes(struct codec_work *w, uint8_t *codes, const float *z, size_
 enum err codec_codes(struct codec_work *w, uint8_t *codes, const float *z, size_t count)
 {
     for (size_t at = 0; at < count; at += w->piece)
-        codec_put_codes(w, codes + codec_blocks(at), z + at,
-                        count - at < w->piece ? count - at : w->piece);
+        put_codes(w, codes + codec_blocks(at), z + at,
+                  count - at < w->piece ? count - at : w->piece);
     return dev_sync(w->d);
 }
 

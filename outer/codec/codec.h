@@ -123,7 +123,6 @@ struct codec {
     enum err (*decode)(const struct codec *c, const struct codec_call *call, float *z,
                        const uint8_t *payload, size_t size_bytes);
 };
-const struct codec *codec_find(const char *name);    /* NULL: no such codec */
 const struct codec *codec_get(enum codec_kind kind); /* NULL: no such number */
 /* Of a full-precision round of fragments with this codec. */
 enum codec_kind codec_full_precision(enum codec_kind kind);

@@ -33,8 +33,6 @@ static inline size_t codec_blocks(size_t count)
     return count / DEV_BLOCK;
 }
 
-/* Block codes of one piece of z -> host. */
-void codec_put_codes(struct codec_work *w, uint8_t *codes, const float *z, size_t n);
 /* Waits for the device, then: ERR_DIVERGED if a code says not finite; a code of 0 becomes the
  * grid's. */
 enum err codec_finish(struct codec_work *w, uint8_t *codes, const uint8_t *grid,

@@ -176,7 +176,8 @@ uint64_t tls_stamp(const struct link_tls *files)
 
 /* ---- names ---- */
 
-bool tls_name_ok(const char *name)
+/* A run's or a site's name: 1 to 63 letters, digits, '-', '_', '.'. */
+static bool name_ok(const char *name)
 {
     static const char allowed[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
@@ -188,7 +189,7 @@ bool tls_name_ok(const char *name)
 static const char *const roles[] = {
     [TLS_SITE] = "site", [TLS_AGGREGATOR] = "aggregator", [TLS_OPERATOR] = "operator"};
 
-const char *tls_role_name(enum tls_role role)
+static const char *role_name(enum tls_role role)
 {
     ASSERT(role < sizeof roles / sizeof *roles);
     return roles[role];
@@ -204,19 +205,19 @@ bool tls_role_parse(enum tls_role *role, const char *name)
     return false;
 }
 
-void tls_uri(char out[TLS_URI_MAX], const char *run, enum tls_role role, const char *name)
+static void uri_make(char out[TLS_URI_MAX], const char *run, enum tls_role role, const char *name)
 {
-    int n = snprintf(out, TLS_URI_MAX, "atoll://%s/%s/%s", run, tls_role_name(role), name);
+    int n = snprintf(out, TLS_URI_MAX, "atoll://%s/%s/%s", run, role_name(role), name);
     ASSERT(n > 0 && n < TLS_URI_MAX);
 }
 
-bool tls_uri_ok(const char *uri)
+static bool uri_ok(const char *uri)
 {
     char run[TLS_NAME_MAX], role[TLS_NAME_MAX], name[TLS_NAME_MAX];
     int end = 0;
     enum tls_role r;
     return sscanf(uri, "atoll://%63[^/]/%63[^/]/%63[^/]%n", run, role, name, &end) == 3 &&
-           uri[end] == 0 && tls_name_ok(run) && tls_name_ok(name) && tls_role_parse(&r, role);
+           uri[end] == 0 && name_ok(run) && name_ok(name) && tls_role_parse(&r, role);
 }
 
 /* ---- certificates: reading ---- */
@@ -417,7 +418,7 @@ static enum err facts_check(const struct tls_facts *f, const char *path, const c
         return err_set(ERR_DENIED,
                        "%s: the certificate's extended key usage does not let it be a %s: issue it "
                        "with atoll cert issue",
-                       path, tls_role_name(role));
+                       path, role_name(role));
     return ERR_OK;
 }
 
@@ -471,7 +472,7 @@ enum err tls_check(const struct link_tls *files, const char *run, enum tls_role 
         e = certificate_parse(pem.ca, files->ca, &ca);
     if (e == ERR_OK) {
         char uri[TLS_URI_MAX];
-        tls_uri(uri, run, role, name);
+        uri_make(uri, run, role, name);
         facts_out(&f, leaf);
         *days_left = (f.until_unix - now_unix) / DAY_S;
         e = facts_check(&f, files->certificate, uri, role, now_unix);
@@ -721,7 +722,7 @@ static enum err pair_write(const struct making *m, const char *directory, const 
 enum err tls_authority(const char *directory, const char *run, bool ed25519, struct tls_validity v)
 {
     char path[4096], common_name[2 * TLS_NAME_MAX], uri[TLS_URI_MAX];
-    if (!tls_name_ok(run))
+    if (!name_ok(run))
         return err_set(ERR_CONFIG, "run name '%s': 1 to 63 letters, digits, '-', '_' or '.'", run);
     snprintf(path, sizeof path, "%s/ca.key", directory);
     if (file_exists(path))
@@ -756,7 +757,7 @@ static enum err authority_read(struct making *m, const char *directory, char run
     facts_out(&f, m->ca);
     int end = 0;
     if (sscanf(f.uri, "atoll://%63[^/]/authority%n", run, &end) != 1 || end == 0 ||
-        f.uri[end] != 0 || !tls_name_ok(run))
+        f.uri[end] != 0 || !name_ok(run))
         return err_set(ERR_INPUT, "%s: not made by atoll cert authority: it names no run", path);
     snprintf(path, sizeof path, "%s/ca.key", directory);
     TRY(pem_read(path, true, &text));
@@ -778,7 +779,7 @@ static enum err names_text(char *out, size_t size, const struct tls_request *r, 
         struct in6_addr address;
         bool ip =
             inet_pton(AF_INET, host, &address) == 1 || inet_pton(AF_INET6, host, &address) == 1;
-        if (!ip && (!tls_name_ok(host) || strchr(host, '_')))
+        if (!ip && (!name_ok(host) || strchr(host, '_')))
             return err_set(ERR_CONFIG, "--host %s: neither an IP address nor a DNS name", host);
         n += (size_t)snprintf(out + n, size - n, ",%s:%s", ip ? "IP" : "DNS", host);
         if (n >= size)
@@ -828,7 +829,7 @@ static enum err authority_copy(const struct tls_request *r)
 enum err tls_issue(const struct tls_request *r)
 {
     char run[TLS_NAME_MAX], uri[TLS_URI_MAX];
-    if (!tls_name_ok(r->name) || strcmp(r->name, "ca") == 0)
+    if (!name_ok(r->name) || strcmp(r->name, "ca") == 0)
         return err_set(ERR_CONFIG,
                        "name '%s': 1 to 63 letters, digits, '-', '_' or '.', and not 'ca'",
                        r->name);
@@ -839,7 +840,7 @@ enum err tls_issue(const struct tls_request *r)
     bool revoked = false;
     enum err e = authority_read(&m, r->directory, run);
     if (e == ERR_OK) {
-        tls_uri(uri, run, r->role, r->name);
+        uri_make(uri, run, r->role, r->name);
         e = tls_revoked(r->directory, uri, &revoked);
     }
     if (e == ERR_OK && revoked)
@@ -894,7 +895,7 @@ enum err tls_revoked(const char *directory, const char *uri, bool *revoked)
 enum err tls_revoke(const char *directory, const char *uri, bool *was_there)
 {
     char path[4096], *text;
-    if (!tls_uri_ok(uri))
+    if (!uri_ok(uri))
         return err_set(ERR_CONFIG,
                        "'%s' is no identity: atoll://RUN/ROLE/NAME, as atoll cert show prints it",
                        uri);

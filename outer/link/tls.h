@@ -39,11 +39,6 @@ enum err tls_check(const struct link_tls *files, const char *run, enum tls_role 
 /* ERR_DENIED with the sentence of tls_check when the certificate of this file is not valid now. */
 enum err tls_current(const char *path, int64_t now_unix) MUST;
 
-/* run and name: 1 to 63 letters, digits, '-', '_', '.'. */
-bool tls_name_ok(const char *name);
-void tls_uri(char out[TLS_URI_MAX], const char *run, enum tls_role role, const char *name);
-bool tls_uri_ok(const char *uri);
-const char *tls_role_name(enum tls_role role);
 bool tls_role_parse(enum tls_role *role, const char *name);
 
 struct tls_validity {

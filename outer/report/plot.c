@@ -3,7 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct plot_axis plot_axis_make(double lo, double hi, int ticks)
+/* Steps of 1, 2, 2.5 or 5 times a power of ten, about `ticks` of them, around [lo, hi]. */
+static struct plot_axis axis_make(double lo, double hi, int ticks)
 {
     if (!(hi > lo))
         hi = lo + (fabs(lo) > 0 ? fabs(lo) * 0.1 : 1);
@@ -74,7 +75,7 @@ static void draw_axes(struct plot *p, const struct plot_options *o)
         tick_text(p->out, value, p->y.step);
         fputs("</text>", p->out);
     }
-    struct plot_axis nice = plot_axis_make(p->x.lo, p->x.hi, 6);
+    struct plot_axis nice = axis_make(p->x.lo, p->x.hi, 6);
     double step = !o->bars        ? nice.step
                   : nice.step < 1 ? 1
                   : nice.step < 3 ? 2
@@ -106,7 +107,7 @@ void plot_begin(struct plot *p, FILE *out, const struct plot_options *o)
                        .top = 26,
                        .bottom = 38,
                        .id = charts++};
-    p->y = plot_axis_make(o->y_lo, o->y_hi, 5);
+    p->y = axis_make(o->y_lo, o->y_hi, 5);
     p->x = (struct plot_axis){o->x_lo, o->x_hi > o->x_lo ? o->x_hi : o->x_lo + 1, 0};
     fprintf(out, "<svg viewBox=\"0 0 %.0f %.0f\" role=\"img\"><title>", p->width, p->height);
     plot_escape(out, o->title);

@@ -35,8 +35,6 @@ struct plot_options {
     bool tags; /* leaves room on the right for names */
 };
 
-/* Steps of 1, 2, 2.5 or 5 times a power of ten, about `ticks` of them, around [lo, hi]. */
-struct plot_axis plot_axis_make(double lo, double hi, int ticks);
 void plot_begin(struct plot *p, FILE *out, const struct plot_options *o);
 /* faint: the raw values behind a smoothed line. Points that are not finite leave a gap. */
 void plot_line(struct plot *p, unsigned color, bool faint, const double *x, const double *y,

@@ -33,7 +33,7 @@ static void path_of(char out[PATH_BYTES], unsigned fragment, uint64_t round)
     snprintf(out, PATH_BYTES, "eager/%u/%" PRIu64, fragment, round);
 }
 
-bool site_eager_due(const struct site_slot *l, const struct site_submission *w)
+static bool eager_due(const struct site_slot *l, const struct site_submission *w)
 {
     return l->start && schedule_eager(&l->site->replica->schedule, w->fragment, w->round);
 }
@@ -144,7 +144,7 @@ enum err site_eager_others(struct site_slot *l, const struct site_submission *w)
 {
     struct site *s = l->site;
     struct manifest last;
-    if (!site_eager_due(l, w))
+    if (!eager_due(l, w))
         return ERR_OK;
     memset(l->start, 0, elements_of(s, w->fragment) * sizeof *l->start);
     l->others = (float)(s->o.site_count - 1) * w->weight; /* not heard: as many as there are */
@@ -170,7 +170,7 @@ enum err site_eager_make(struct site_slot *l, const struct site_submission *w)
     const struct outer_state_fragment *state = &m->state[w->fragment];
     size_t n = elements_of(l->site, w->fragment);
     float all = l->others + w->weight;
-    if (!site_eager_due(l, w))
+    if (!eager_due(l, w))
         return ERR_OK;
     TRY(outer_state_decode(m, w->fragment, l->box.codec, m->mean,
                            &(struct codec_payload){l->payload, l->box.payload_bytes},
@@ -186,7 +186,7 @@ enum err site_eager_begin(struct site_slot *l, const struct site_submission *w)
 {
     struct site *s = l->site;
     bool found;
-    if (w->resend || !site_eager_due(l, w))
+    if (w->resend || !eager_due(l, w))
         return ERR_OK;
     TRY(site_eager_load(l, w->fragment, w->round, l->start, &found));
     return found ? ERR_OK : site_theta_to(s, w->fragment, w->round, l->start);

@@ -147,7 +147,6 @@ void site_notice(struct site_slot *l, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* site_eager.c: eager starts, of slots with threads */
-bool site_eager_due(const struct site_slot *l, const struct site_submission *w);
 /* Before the round's contribution is made: the others' part of the last mean. The slot's box is
  * lost. */
 enum err site_eager_others(struct site_slot *l, const struct site_submission *w) MUST;

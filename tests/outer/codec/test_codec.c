@@ -294,9 +294,8 @@ static void names_and_sizes(void **state)
 {
     (void)state;
     for (int k = 0; k < CODECS; k++) {
-        const struct codec *c = codec_find(table[k].name);
-        assert_non_null(c);
-        assert_ptr_equal(c, codec_get((enum codec_kind)k));
+        const struct codec *c = codec_get((enum codec_kind)k);
+        assert_string_equal(c->name, table[k].name);
         size_t head = c->kind == CODEC_TOPK ? 0 : 100 + 13; /* a bit per block fills 13 bytes */
         assert_int_equal(c->payload_max(c, 25600), head + (size_t)(25600 * table[k].bits / 8));
         assert_int_equal(c->aggregate_max(c, 25600, 4), (c->kind == CODEC_SIGN ? 400 + 13
@@ -304,9 +303,8 @@ static void names_and_sizes(void **state)
                                                                                : 4 * (8 + head)) +
                                                             (size_t)(25600 * table[k].bits4 / 8));
     }
-    assert_null(codec_find("int3"));
     assert_null(codec_get(CODEC_COUNT));
-    const struct codec *c = codec_find("int8");
+    const struct codec *c = codec_get(CODEC_INT8);
     assert_int_equal(c->aggregate_max(c, 256, 256), 3 + 256 * 16 / 8);
     assert_int_equal(c->aggregate_max(c, 256, 257), 5 + 256 * 16 / 8);
     assert_int_equal(c->aggregate_max(c, 256, CODEC_SITES_MAX), 5 + 256 * 18 / 8);
@@ -332,7 +330,7 @@ static void decode_plus_residual_is_z(void **state)
     (void)state;
     make_inputs(100);
     for (int k = 0; k < CODECS; k++) {
-        const struct codec *c = codec_find(table[k].name);
+        const struct codec *c = codec_get((enum codec_kind)k);
         encode_all(c);
         for (size_t s = 0; s < SITES; s++) {
             assert_int_equal(
@@ -356,7 +354,7 @@ static void error_is_what_the_bits_allow(void **state)
     (void)state;
     make_inputs(200);
     for (int k = 0; k < CODECS; k++) {
-        const struct codec *c = codec_find(table[k].name);
+        const struct codec *c = codec_get((enum codec_kind)k);
         dev->ops->block_code(dev, grid, z[0], COUNT);
         size_t size;
         assert_int_equal(c->encode(c,
@@ -377,7 +375,7 @@ static void codes_say_the_scale(void **state)
     (void)state;
     make_inputs(300);
     for (int k = 0; k < CODECS; k++) {
-        const struct codec *c = codec_find(table[k].name);
+        const struct codec *c = codec_get((enum codec_kind)k);
         if (c->kind == CODEC_TOPK) /* has none */
             continue;
         encode_all(c);
@@ -401,7 +399,7 @@ static void aggregate_is_the_exact_sum(void **state)
     make_inputs(400);
     float weight = 2.3f;
     for (int k = 0; k < CODECS; k++) {
-        const struct codec *c = codec_find(table[k].name);
+        const struct codec *c = codec_get((enum codec_kind)k);
         encode_all(c);
         for (unsigned n = 1; n <= SITES; n++) {
             size_t size;
@@ -442,7 +440,7 @@ static void sums_do_not_depend_on_order(void **state)
     static struct codec_payload turned[SITES];
     make_inputs(500);
     for (int k = 0; k < CODECS; k++) {
-        const struct codec *c = codec_find(table[k].name);
+        const struct codec *c = codec_get((enum codec_kind)k);
         if (!c->summable)
             continue;
         encode_all(c);
@@ -503,7 +501,7 @@ static void malformed_payloads_are_refused(void **state)
     (void)state;
     make_inputs(600);
     for (int k = 0; k < CODECS; k++) {
-        const struct codec *c = codec_find(table[k].name);
+        const struct codec *c = codec_get((enum codec_kind)k);
         encode_all(c);
         size_t size = payloads[0].size_bytes;
         for (size_t cut = 0; cut < size; cut += cut < size - 999 ? 997 : 1)
@@ -544,7 +542,7 @@ static void unchanged_blocks_are_not_sent(void **state)
 {
     (void)state;
     for (int k = 0; k < CODECS; k++) {
-        const struct codec *c = codec_find(table[k].name);
+        const struct codec *c = codec_get((enum codec_kind)k);
         if (c->kind == CODEC_TOPK || c->kind == CODEC_CSC)
             continue;
         size_t block = (size_t)(table[k].bits * DEV_BLOCK / 8);
@@ -811,7 +809,7 @@ static void malformed_aggregates_are_refused(void **state)
     (void)state;
     make_inputs(700);
     for (int k = 0; k < CODECS; k++) {
-        const struct codec *c = codec_find(table[k].name);
+        const struct codec *c = codec_get((enum codec_kind)k);
         unsigned n = 3;
         size_t size;
         encode_all(c);
@@ -869,7 +867,7 @@ static void infinite_deltas_are_not_sent(void **state)
     static const float evil[] = {INFINITY, -INFINITY, NAN};
     for (int k = 0; k < CODECS; k++)
         for (int e = 0; e < 3; e++) {
-            const struct codec *c = codec_find(table[k].name);
+            const struct codec *c = codec_get((enum codec_kind)k);
             float before = z[0][COUNT - 3];
             z[0][COUNT - 3] = evil[e];
             size_t size;
@@ -911,7 +909,7 @@ static void spikes_are_seen(void **state)
     static uint8_t bytes[64 + 8 + 4 * N], none[64];
     size_t size;
     float value = 0;
-    const struct codec *c = codec_find("bf16");
+    const struct codec *c = codec_get(CODEC_BF16);
     for (int scale = -50; scale <= 25; scale += 25)
         for (int spike = -1; spike < N; spike += 1021)
             for (int large = 0; large < 2; large++) {
@@ -954,7 +952,7 @@ static void rounds_lose_nothing(void **state)
     static float delta[COUNT], carried[COUNT];
     make_inputs(900);
     for (int leak = 0; leak < 2; leak++) {
-        const struct codec *c = codec_find("int4");
+        const struct codec *c = codec_get(CODEC_INT4);
         memset(included, 0, sizeof included);
         memset(discarded, 0, sizeof discarded);
         memset(carried, 0, sizeof carried);
@@ -1073,7 +1071,7 @@ int main(int argc, char **argv)
     if (argc == 2 && strcmp(argv[1], "--digests") == 0) {
         for (int k = 0; k < CODECS; k++) {
             char hex[5][65];
-            codec_digests(codec_find(table[k].name), hex);
+            codec_digests(codec_get((enum codec_kind)k), hex);
             for (int i = 0; i < 5; i++)
                 printf("%s %s %s\n", table[k].name, parts[i], hex[i]);
         }
