@@ -593,7 +593,7 @@ static enum err recover_core(struct aggregator *a, struct arena *perm)
     return ERR_OK;
 }
 
-/* A lost journal costs nobody a round: commits are in the states, and a site keeps what was
+/* A lost journal costs no round: commits are in the states, and a site keeps what was
  * accepted until its commit, and sends it again. */
 static enum err recover_journal(struct aggregator *a, struct recovery *v)
 {

@@ -5,13 +5,13 @@
  * is durable; the rename of CURRENT is the one commit point; a restart reads the directory and goes
  * on (docs/protocol.md 3.5).
  *
- * Memory, beside the replica's (theta, momentum, codes of every fragment and one spare): the core's
- * tables (about 100 bytes for each site and fragment); while a round commits one aggregate of one
- * fragment, the contributions being mapped from the spool, not copied (a gathered aggregate is made
- * in its file); while sites fetch, one copy of each different snapshot that is being sent, however
- * many sites read it: aggregates are mapped. Nothing grows with sites x model. Disk: the spool
- * holds at most one contribution per site and fragment; two where rounds are encoded again
- * (outer.downlink_compression_from).
+ * Memory, beside the replica's (theta, momentum, codes of every fragment and of one next state):
+ * the core's tables (about 100 bytes for each site and fragment); while a round commits one
+ * aggregate of one fragment, the contributions being mapped from the spool, not copied (a gathered
+ * aggregate is made in its file); while sites fetch, one copy of each different snapshot that is
+ * being sent, however many sites read it: aggregates are mapped. Nothing grows with sites x model.
+ * Disk: the spool holds at most one contribution per site and fragment; two where rounds are
+ * encoded again (outer.downlink_compression_from).
  */
 #include "outer/link/link.h"
 #include "outer/store/outer_state.h"

@@ -100,7 +100,7 @@ static enum err maps_open(struct aggregator *a, unsigned fragment, const struct 
     return set_count(lost) ? err_set(ERR_CORRUPT, "contributions are no longer stored") : ERR_OK;
 }
 
-/* set: who is included; nobody: the round is aborted. */
+/* set: the included sites; empty: the round is aborted. */
 static void manifest_fill(const struct aggregator *a, unsigned fragment, const struct set *set,
                           struct manifest *m)
 {
@@ -235,7 +235,7 @@ enum err aggregator_remake(void *sites, struct outer_state *m, unsigned fragment
     return e;
 }
 
-/* The next state, in the replica's spare, and its manifest. ERR_DIVERGED: there is none. */
+/* The next state, in `next` of the replica, and its manifest. ERR_DIVERGED: there is none. */
 static enum err commit_step(struct aggregator *a, unsigned fragment, struct manifest *m,
                             struct aggregate *g)
 {
@@ -250,11 +250,11 @@ static enum err commit_step(struct aggregator *a, unsigned fragment, struct mani
  * stays, and every contribution goes back into its site's residual. */
 static enum err commit_abort(struct aggregator *a, unsigned fragment, struct manifest *m)
 {
-    const struct set nobody = {0};
+    const struct set none = {0};
     char quoted[512];
     log_event(LOG_ERROR, "abort", "fragment=%u round=%" PRIu64 " why=%s", fragment,
               a->core.f[fragment].round, log_quote(quoted, sizeof quoted, err_message()));
-    manifest_fill(a, fragment, &nobody, m);
+    manifest_fill(a, fragment, &none, m);
     TRY(outer_state_abort(a->replica, fragment, m, true));
     downlink_keep(a->replica, fragment);
     return outer_state_commit(a->replica, fragment, m, NULL, 0);
@@ -349,7 +349,7 @@ static enum err spool_over(struct aggregator *a, unsigned fragment, const struct
 {
     const struct schedule *s = &a->replica->schedule;
     bool again = schedule_compresses_downlink(s, (enum codec_kind)m->codec, manifest_included(m));
-    if (a->replica->o.reencodes && m->round)
+    if (a->replica->o.compresses_downlink && m->round)
         TRY(aggregator_spool_drop(a, fragment, m->round - 1));
     return again ? ERR_OK : aggregator_spool_drop(a, fragment, m->round);
 }

@@ -47,7 +47,8 @@ enum err aggregator_spool_sweep(struct aggregator *a)
         enum err e = ERR_OK;
         snprintf(path, sizeof path, "spool/%u", i);
         snprintf(current, sizeof current, "%" PRIu64, a->core.f[i].round);
-        snprintf(last, sizeof last, "%" PRIu64, a->core.f[i].round - a->replica->o.reencodes);
+        snprintf(last, sizeof last, "%" PRIu64,
+                 a->core.f[i].round - a->replica->o.compresses_downlink);
         if (a->env->ops->exists(a->env, path))
             e = a->env->ops->list(a->env, path, &scratch, &names, &count);
         for (size_t k = 0; e == ERR_OK && k < count; k++) {
@@ -108,7 +109,7 @@ static bool header_good(const struct aggregator *a, const struct wire_contributi
 {
     float weight_max =
         m->fragment < a->core.fragments
-            ? bounds_weight_max(a->o.share_max, a->replica->schedule.beat[m->fragment].every,
+            ? bounds_weight_max(a->o.share_max, a->replica->schedule.period[m->fragment].every,
                                 a->o.max_local_steps_offline)
             : 0;
     if (m->fragment >= a->core.fragments || !aggregator_serves(a, m->fragment))
@@ -364,7 +365,8 @@ static enum blocks_fit chunk_fits(struct aggregator *a, const struct upload *up,
         say(answer, ROUND_SUPERSEDED, "a newer stream of this contribution took its place");
         return BLOCKS_GAP;
     }
-    if (answer->round != up->header.round) { /* the quorum went on: spare the rest of the bytes */
+    if (answer->round !=
+        up->header.round) { /* the quorum went on: the rest of the bytes is not needed */
         say(answer, ROUND_BEHIND, "that round is committed");
         return BLOCKS_GAP;
     }
@@ -601,7 +603,7 @@ void aggregator_verified(void *self, void *upload, struct wire_answer *answer)
     if (answer->outcome == ROUND_RESUME)
         answer->offset = blocks_first(&up->blocks);
     upload_free(a, up);
-    if (round + a->replica->o.reencodes <
+    if (round + a->replica->o.compresses_downlink <
         a->core.f[fragment].round) { /* over, while it was in there; or else at the next commit */
         enum err e = aggregator_spool_drop(a, fragment, round);
         if (e != ERR_OK)

@@ -40,8 +40,8 @@ static enum err known(const struct outer_settings *o)
 static struct outer_settings settings_of(const struct plan_cmd *c, const struct plan_option *o)
 {
     struct outer_settings s = c->p.o;
-    s.outer_every = o->schedule.beat[0].every;
-    s.outer_codec = o->schedule.beat[0].codec;
+    s.outer_every = o->schedule.period[0].every;
+    s.outer_codec = o->schedule.period[0].codec;
     s.outer_optimizer = tuning_optimizer(&s);
     s.outer_lr = 0;
     tuning_resolve(&s);
@@ -72,8 +72,8 @@ static void print_option(const struct plan_cmd *c, const struct plan_option *o, 
     snprintf(loss, sizeof loss, "%+.1f..%+.1f %%%s", r->loss_low, r->loss_high,
              r->extrapolated ? "*" : "");
     printf("%-10s %5lld %3u %4lld %5.2f  %5.1f %%  %7.2f s  %9s  %9s  %9s  %10.2f  %14s  %9s\n",
-           codec_get(o->schedule.beat[0].codec)->name, (long long)o->schedule.beat[0].every, parts,
-           (long long)o->schedule.overlap, settings_of(c, o).outer_lr, 100 * r->utilisation,
+           codec_get(o->schedule.period[0].codec)->name, (long long)o->schedule.period[0].every,
+           parts, (long long)o->schedule.overlap, settings_of(c, o).outer_lr, 100 * r->utilisation,
            r->exchange_s, up, down, run, r->cost, loss, equal);
 }
 
@@ -184,7 +184,7 @@ static void write_fragment(FILE *f, const struct plan_cmd *c, const struct plan_
             "  encode_ns: %.6g\n  apply_ns: %.6g\n  accept_ns: %.6g\n  commit_ns: %.6g\n  sum_ns: "
             "%.6g\n"
             "  aggregator_mbit: %.6g\n  price_gb: %.6g\n",
-            (long long)o->schedule.beat[0].every, o->schedule.fragments,
+            (long long)o->schedule.period[0].every, o->schedule.fragments,
             (long long)o->schedule.overlap,
             config_choice_name(outer_codec_choices, run.outer_codec),
             config_choice_name(outer_opt_kind_choices, run.outer_optimizer), run.outer_lr,
@@ -235,8 +235,8 @@ static enum err refuse(const struct plan_cmd *c, const struct plan_option *neare
                    "%s, H %lld, %u fragments, %lld "
                    "steps of overlap, where one round takes %.3g s\nthe nearest possible: %s%s",
                    c->utilisation, 100 * nearest->result.utilisation,
-                   codec_get(nearest->schedule.beat[0].codec)->name,
-                   (long long)nearest->schedule.beat[0].every, nearest->schedule.fragments,
+                   codec_get(nearest->schedule.period[0].codec)->name,
+                   (long long)nearest->schedule.period[0].every, nearest->schedule.fragments,
                    (long long)nearest->schedule.overlap, nearest->result.exchange_s, possible,
                    less);
 }

@@ -49,7 +49,7 @@ static void take_hello(void *self, const char *peer, const struct wire_hello *m,
 {
     (void)self, (void)peer, (void)m;
     memset(answer, 0, sizeof *answer);
-    answer->outcome = ROUND_MISMATCH; /* nobody trains here */
+    answer->outcome = ROUND_MISMATCH; /* no run is served here */
     snprintf(answer->text, sizeof answer->text,
              "the other end is atoll probe --listen, which only measures; end it and start "
              "atoll serve there");

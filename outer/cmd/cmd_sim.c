@@ -38,7 +38,7 @@ static void on_signal(int number)
     stop = 1;
 }
 
-/* Nobody wants to see what a thousand sites log; warnings say what a real run would warn of. */
+/* Errors alone: the log lines of 1,000 sites would hide them. */
 static void sink(void *self, enum log_level level, const char *line)
 {
     (void)self;
@@ -326,7 +326,7 @@ static enum err open_record(struct sim_cmd *c)
     return ERR_OK;
 }
 
-/* In so many days no site makes more steps than the fastest one without waiting. */
+/* Steps that the fastest site makes in `days` without waiting: no site makes more. */
 static double shortest_step_s(const struct sim_cmd *c)
 {
     double least = c->site[0].step_s;

@@ -148,10 +148,10 @@ struct file_part;
 void codec_gather_parts(struct file_part *parts, uint8_t *sizes,
                         const struct codec_payload *payloads, unsigned n);
 
-/* How much work waits in a site's residual, as the one byte that its contribution's header carries:
- * log2 of the ratio of two sums of squares, residual' over weighted delta of the round, rounded
- * down, + 128 (half octaves of the ratio of norms); 0: the residual is empty, at most
- * CODEC_RATIO_MAX. */
+/* The residual ratio as one byte, which the header of a contribution carries. residual, delta: sums
+ * of squares of residual' and of the weighted delta of the round. The byte is log2(residual /
+ * delta), rounded down, + 128 (half octaves of the ratio of norms), at most CODEC_RATIO_MAX; 0: the
+ * residual is empty. */
 uint8_t codec_residual_ratio(double residual, double delta);
 
 /* Sum of (a - b)^2 (count, device) in f64, always in the same order; b NULL: of a^2. */

@@ -24,12 +24,13 @@ static enum err plan_make(struct fragment_plan *p, const struct settings *s,
 }
 
 /* Part i of a state in its period: at the same step of the period as the parameters' part. */
-static struct schedule_beat beat_of(const struct outer_settings *o, const struct fragment_plan *p,
-                                    unsigned i, int64_t every, enum codec_kind codec)
+static struct schedule_period period_of(const struct outer_settings *o,
+                                        const struct fragment_plan *p, unsigned i, int64_t every,
+                                        enum codec_kind codec)
 {
     int64_t offset = p->kind == FRAGMENT_SLICES ? p->slices[i].at - o->outer_every
                                                 : i * (o->outer_every / (int64_t)p->count);
-    return (struct schedule_beat){every, offset, codec};
+    return (struct schedule_period){every, offset, codec};
 }
 
 static struct schedule schedule_of(const struct settings *s, const struct outer_settings *o,
@@ -40,8 +41,8 @@ static struct schedule schedule_of(const struct settings *s, const struct outer_
                          .full_precision_rounds = (uint64_t)o->outer_full_precision_rounds};
     for (unsigned state = 0; state < FRAGMENT_STATES; state++)
         for (unsigned i = 0; p->synchronised[state] && i < p->count; i++)
-            x.beat[x.fragments++] =
-                beat_of(o, p, i, every[state], state ? o->outer_moments_codec : o->outer_codec);
+            x.period[x.fragments++] =
+                period_of(o, p, i, every[state], state ? o->outer_moments_codec : o->outer_codec);
     x.overlap = o->outer_overlap_steps;
     x.downlink_compression_from = (unsigned)o->outer_downlink_compression_from;
     x.eager = o->outer_eager;
@@ -97,8 +98,8 @@ struct outer_state_options sync_config_state(const struct fragments *f, const st
                                     .schedule = *s,
                                     .outer = *outer,
                                     .residuals = r->site,
-                                    .forgets =
-                                        r->site && schedule_forgets(s, r->error_feedback_decay),
+                                    .discards =
+                                        r->site && schedule_discards(s, r->error_feedback_decay),
                                     .keep = r->keep};
     if (!r->site)
         outer_state_aggregates(&o, r->sites);

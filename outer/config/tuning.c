@@ -60,7 +60,8 @@ struct tuning tuning_of(const struct outer_settings *o)
     t.rho = tuning_rho(t.every);
     int64_t tuned = t.every > TABLE_EVERY ? t.every : TABLE_EVERY;
     t.reference = tuning_effective(tuning_table(t.sites, tuned), TABLE_MU, tuning_rho(tuned));
-    /* Without momentum it takes a larger rate to step as far; beyond 1 nobody has published any. */
+    /* Without momentum a step of the same size needs a larger rate; no rate above 1 is published.
+     */
     double right = t.reference / tuning_effective(1, t.mu, t.rho);
     t.right_lr = fmin(1, round(100 * right) / 100);
     if (o->outer_optimizer == OUTER_OPT_AVERAGE)

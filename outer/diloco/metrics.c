@@ -39,7 +39,7 @@ void metrics_behind(struct outer_metrics_state *g, double behind)
     g->own_behind = behind;
 }
 
-/* Every so many-th value of each. */
+/* Every stride-th value of each. */
 static double dot(const float *x, size_t x_stride, const float *y, size_t y_stride, size_t n)
 {
     double sum = 0;

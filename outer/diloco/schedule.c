@@ -8,24 +8,24 @@ struct schedule schedule_streaming(int64_t steps, int64_t every, unsigned fragme
         .steps = steps, .fragments = fragments, .full_precision_rounds = full_precision_rounds};
     ASSERT(fragments >= 1 && fragments <= ROUND_FRAGMENTS_MAX && every % fragments == 0);
     for (unsigned p = 0; p < fragments; p++)
-        s.beat[p] = (struct schedule_beat){every, p * (every / fragments), codec};
+        s.period[p] = (struct schedule_period){every, p * (every / fragments), codec};
     return s;
 }
 
-static const struct schedule_beat *beat_of(const struct schedule *s, unsigned fragment)
+static const struct schedule_period *period_of(const struct schedule *s, unsigned fragment)
 {
     ASSERT(fragment < s->fragments);
-    return &s->beat[fragment];
+    return &s->period[fragment];
 }
 
 /* Rounds on the fragment's own period that end by `step`. */
-static uint64_t beats(const struct schedule_beat *b, int64_t step)
+static uint64_t beats(const struct schedule_period *b, int64_t step)
 {
     int64_t left = step - b->offset;
     return left > 0 ? (uint64_t)(left / b->every) : 0;
 }
 
-static bool on_beat(const struct schedule_beat *b, int64_t step)
+static bool on_beat(const struct schedule_period *b, int64_t step)
 {
     int64_t since = step - b->offset;
     return since > 0 && since % b->every == 0;
@@ -40,7 +40,7 @@ static int64_t end_at(const struct schedule *s, unsigned i)
 /* Rounds that end by `step`, at most s->steps. */
 static uint64_t rounds_by(const struct schedule *s, unsigned fragment, int64_t step)
 {
-    const struct schedule_beat *b = beat_of(s, fragment);
+    const struct schedule_period *b = period_of(s, fragment);
     uint64_t rounds = beats(b, step);
     for (unsigned i = 0; i <= s->end_count && end_at(s, i) <= step; i++)
         rounds += !on_beat(b, end_at(s, i));
@@ -49,7 +49,7 @@ static uint64_t rounds_by(const struct schedule *s, unsigned fragment, int64_t s
 
 int64_t schedule_step(const struct schedule *s, unsigned fragment, uint64_t round)
 {
-    const struct schedule_beat *b = beat_of(s, fragment);
+    const struct schedule_period *b = period_of(s, fragment);
     uint64_t between = 0; /* rounds at last steps beside the period */
     ASSERT(round < schedule_rounds(s, fragment));
     for (unsigned i = 0; i <= s->end_count; i++) {
@@ -88,7 +88,7 @@ bool schedule_due(const struct schedule *s, int64_t step, unsigned fragment, uin
 {
     if (step < 1 || step > s->steps)
         return false;
-    if (!on_beat(beat_of(s, fragment), step) && !schedule_ends(s, step))
+    if (!on_beat(period_of(s, fragment), step) && !schedule_ends(s, step))
         return false;
     *round = rounds_by(s, fragment, step) - 1;
     return true;
@@ -98,7 +98,7 @@ bool schedule_due(const struct schedule *s, int64_t step, unsigned fragment, uin
 
 bool schedule_delayed(const struct schedule *s, unsigned fragment)
 {
-    return s->overlap == beat_of(s, fragment)->every;
+    return s->overlap == period_of(s, fragment)->every;
 }
 
 bool schedule_eager(const struct schedule *s, unsigned fragment, uint64_t round)
@@ -163,7 +163,7 @@ unsigned schedule_flights(const struct schedule *s)
     unsigned most = 0;
     int64_t longest = 0;
     for (unsigned f = 0; f < s->fragments; f++)
-        longest = s->beat[f].every > longest ? s->beat[f].every : longest;
+        longest = s->period[f].every > longest ? s->period[f].every : longest;
     if (!s->overlap)
         return 0;
     for (int64_t step = schedule_next(s, 0); step && step <= 3 * longest;
@@ -181,42 +181,41 @@ bool schedule_resets_residual(const struct schedule *s, uint8_t residual_ratio)
     return s->residual_reset && residual_ratio >= s->residual_reset;
 }
 
-bool schedule_forgets(const struct schedule *s, float error_feedback_decay)
+bool schedule_discards(const struct schedule *s, float error_feedback_decay)
 {
     return error_feedback_decay < 1 || s->residual_reset;
 }
 
-/* What has waited in residuals is descent that the sites have gone over again since, from
- * parameters that did not have it. A full-precision round applies all of it in one step; measured
+/* A residual holds progress that the sites have made a second time since, from parameters without
+ * it. A full-precision round applies all of it in one step; measured
  * on 0.8 M parameters, H = 20, two sites, held-out loss before and after: int2, 1.6 times the
  * delta: 2.527, 2.503; top-k, 11 times: 2.765, 3.588; SparseLoCo's settings, 13
  * times: 2.542, 3.735; top-k emptied at 4 times in the middle of a run: 2.78, 7.14. Hence the limit
- * of two, from where on the last round goes as any other, and a round that backs off forgets the
+ * of two: above it the last round is sent as any other round is, and a residual reset discards the
  * residual. */
 enum { EMPTIED_MAX = 130 }; /* codec_residual_ratio(4, 1) */
 
-/* A run of one period has rounds at its last step only: these fly too. */
-unsigned schedule_lanes(const struct schedule *s)
+/* A run of one period has rounds at its last step only: they need a slot too. */
+unsigned schedule_slots(const struct schedule *s)
 {
     unsigned flights = schedule_flights(s);
     return s->overlap && !flights ? 1 : flights;
 }
 
-/* A full-precision round empties the residual. f32 is whole as it is: narrowing it would only lose
- * bits. */
+/* A full-precision round empties the residual. f32 stays f32: bf16 would only lose bits. */
 enum codec_kind schedule_codec(const struct schedule *s, unsigned fragment, uint64_t round,
                                uint8_t residual_ratio)
 {
     bool last = schedule_last(s, fragment, round) && residual_ratio < EMPTIED_MAX;
     bool whole = round < s->full_precision_rounds || last || schedule_resets_residual(s, residual_ratio);
-    enum codec_kind own = beat_of(s, fragment)->codec;
+    enum codec_kind own = period_of(s, fragment)->codec;
     return whole ? codec_full_precision(own) : own;
 }
 
 bool schedule_uses(const struct schedule *s, enum codec_kind codec)
 {
     for (unsigned p = 0; p < s->fragments; p++)
-        if (s->beat[p].codec == codec || codec_full_precision(s->beat[p].codec) == codec)
+        if (s->period[p].codec == codec || codec_full_precision(s->period[p].codec) == codec)
             return true;
     return false;
 }
@@ -227,7 +226,7 @@ int64_t schedule_next(const struct schedule *s, int64_t step)
     if (step >= s->steps)
         return 0;
     for (unsigned p = 0; p < s->fragments; p++) {
-        const struct schedule_beat *b = beat_of(s, p);
+        const struct schedule_period *b = period_of(s, p);
         int64_t since = step > b->offset ? step - b->offset : 0;
         int64_t due = b->offset + (since / b->every + 1) * b->every;
         next = due < next ? due : next;

@@ -15,7 +15,7 @@
 #include "outer/codec/codec.h"
 #include "outer/protocol/round.h"
 
-struct schedule_beat {
+struct schedule_period {
     int64_t every, offset; /* offset > -every: negative where the first period is shorter */
     enum codec_kind codec;
 };
@@ -34,7 +34,7 @@ struct schedule {
     uint8_t residual_reset; /* residual ratio from which on the next round resets it; 0: never */
     unsigned downlink_compression_from; /* sites, 2 or more; 0: never. See
                                            schedule_compresses_downlink */
-    struct schedule_beat beat[ROUND_FRAGMENTS_MAX];
+    struct schedule_period period[ROUND_FRAGMENTS_MAX];
 };
 
 /* All fragments alike, offsets p*every/fragments: every is a multiple of fragments. */
@@ -53,10 +53,8 @@ bool schedule_last(const struct schedule *s, unsigned fragment, uint64_t round);
 /* After this residual ratio a round is sent in full precision, without the residual, which is
  * discarded. */
 bool schedule_resets_residual(const struct schedule *s, uint8_t residual_ratio);
-/* Does a site book what it forgets (outer_state_options.forgets)? */
-bool schedule_forgets(const struct schedule *s, float error_feedback_decay);
-/* residual_ratio: manifest_residual_ratio of the parent manifest; 0 in round 0. Members:
- * outer_state_codec. */
+/* May residuals be discarded, so that a site books them (outer_state_options.discards)? */
+bool schedule_discards(const struct schedule *s, float error_feedback_decay);
 /* Step after which the commit of the round is put into the local parameters: `overlap` steps after
  * its send, but not after the fragment's next send; a round at the last step is waited for there.
  */
@@ -73,8 +71,10 @@ bool schedule_eager(const struct schedule *s, unsigned fragment, uint64_t round)
  * taken against it. */
 uint64_t schedule_base(const struct schedule *s, unsigned fragment, uint64_t round);
 unsigned schedule_flights(const struct schedule *s); /* most rounds in flight after a step */
-unsigned
-schedule_lanes(const struct schedule *s); /* that many at once; with overlap one at least */
+/* In-flight slots: schedule_flights, with overlap at least one. */
+unsigned schedule_slots(const struct schedule *s);
+/* residual_ratio: manifest_residual_ratio of the parent manifest; 0 in round 0. Replicas call
+ * outer_state_codec. */
 enum codec_kind schedule_codec(const struct schedule *s, unsigned fragment, uint64_t round,
                                uint8_t residual_ratio);
 int64_t schedule_next(const struct schedule *s,
@@ -82,24 +82,24 @@ int64_t schedule_next(const struct schedule *s,
 /* Where a trainer may go on whose outer state (rounds[fragments] applied) is ahead of its own
  * steps: the latest step that skips no round still to be sent. */
 int64_t schedule_reached(const struct schedule *s, const uint64_t *rounds);
-/* Does the aggregator encode the sum of this round's contributions again (reencode.h), instead of
- * passing on so many of a codec that does not add? */
+/* Does the aggregator compress the downlink of this round (downlink.h)? Else it sends the list of
+ * payloads of a gathered codec. */
 bool schedule_compresses_downlink(const struct schedule *s, enum codec_kind codec,
                                   unsigned included);
-/* Payloads in the aggregate of a round: what codec.h calls n there. The most that any round of so
- * many configured sites has. */
+/* Payloads in the aggregate of a round, the n of codec.h; _max: of any round with this number of
+ * configured sites. */
 unsigned schedule_payloads(const struct schedule *s, enum codec_kind codec, unsigned included);
 unsigned schedule_payloads_max(const struct schedule *s, enum codec_kind codec, unsigned sites);
-/* Payload of one round at one site: its contribution, and the aggregate of so many, at most: what
- * does not change is not sent. What a round did take stands in its manifest. */
+/* Payload bytes of one round at one site: its contribution, and the aggregate of `sites`
+ * contributions. Upper bounds: values that do not change are not sent. The manifest has the bytes
+ * of a committed round. */
 struct schedule_bytes {
     uint64_t up, down;
 };
 struct schedule_bytes schedule_bytes(const struct schedule *s, enum codec_kind codec,
                                      size_t elements, unsigned sites);
-/* Payload bytes of one site in the whole run, all `sites` in every round, at most; rounds that a
- * residual_ratio makes whole come on top. elements[fragments].
- */
+/* Payload bytes of one site in the whole run, all `sites` in every round, at most; the
+ * full-precision rounds of residual resets are not counted. elements[fragments]. */
 uint64_t schedule_upload_bytes(const struct schedule *s, const size_t *elements);
 uint64_t schedule_download_bytes(const struct schedule *s, const size_t *elements, unsigned sites);
 

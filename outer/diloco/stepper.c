@@ -5,7 +5,7 @@ enum { ASK_EVERY_MS = 1000 }; /* a call to an aggregator that is away may take l
 
 void stepper_open(struct stepper *s, const struct stepper_options *o)
 {
-    unsigned slots = schedule_lanes(&o->schedule);
+    unsigned slots = schedule_slots(&o->schedule);
     ASSERT(o->schedule.overlap || !o->before_update);
     *s = (struct stepper){.o = *o, .slots = slots ? slots : 1};
 }

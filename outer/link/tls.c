@@ -62,7 +62,7 @@ enum err tls_force13(void)
 
 /* ---- files ---- */
 
-/* Closed to everybody else, and not something another user put in its place. */
+/* Its mode excludes other users, and its owner is this user. */
 static enum err key_check(const char *path, const struct stat *st)
 {
     if (st->st_uid != geteuid() && st->st_uid != 0)

@@ -116,7 +116,7 @@ static void predict_time(const struct plan_task *t, const struct schedule *s, st
     r->exchange_s = 0;
     for (unsigned f = 0; f < s->fragments; f++) {
         uint64_t rounds = schedule_rounds(s, f), full = full_precision_rounds(s, f);
-        enum codec_kind kind = s->beat[f].codec, large = codec_full_precision(kind);
+        enum codec_kind kind = s->period[f].codec, large = codec_full_precision(kind);
         const struct cost *c = cost_of(costs, t, s, kind, f), *l = cost_of(costs, t, s, large, f);
         r->exchange_s = c->exchange_s > r->exchange_s ? c->exchange_s : r->exchange_s;
         add_rounds(&regular, t, s, c, rounds);
@@ -126,7 +126,7 @@ static void predict_time(const struct plan_task *t, const struct schedule *s, st
             all.exposed_s += last_s(t, s, l);
     }
     double steady_s = steps_s + regular.exposed_s;
-    r->exposed_s = regular.exposed_s / steps_s * (double)s->beat[0].every * t->step_s;
+    r->exposed_s = regular.exposed_s / steps_s * (double)s->period[0].every * t->step_s;
     r->steady = steps_s / (steady_s > busy(&regular) ? steady_s : busy(&regular));
     r->total_s = steps_s + all.exposed_s > busy(&all) ? steps_s + all.exposed_s : busy(&all);
     r->utilisation = steps_s / r->total_s;
@@ -139,9 +139,9 @@ static void predict_loss(const struct plan_task *t, const struct schedule *s, st
     double every_high, codec_high, short_high, rounds = (double)schedule_rounds(s, 0);
     double tokens = t->parameters > 0 ? t->tokens / t->parameters : 0;
     struct plan_value parts[] = {plan_loss_sites(t->parameters, t->sites),
-                                 plan_loss_every((double)s->beat[0].every, &every_high),
+                                 plan_loss_every((double)s->period[0].every, &every_high),
                                  plan_loss_overlap((double)s->overlap),
-                                 plan_loss_codec(s->beat[0].codec, rounds, t->lamb, &codec_high),
+                                 plan_loss_codec(s->period[0].codec, rounds, t->lamb, &codec_high),
                                  plan_loss_short(t->sites, rounds, tokens, &short_high)};
     double high[] = {parts[0].value, every_high, parts[2].value, codec_high, short_high};
     r->loss_low = r->loss_high = 0;
@@ -230,9 +230,9 @@ static bool equal(double x, double least)
  * fewer bytes. */
 static bool preferred(const struct plan_option *a, const struct plan_option *b)
 {
-    bool known = published(a->schedule.beat[0].every);
+    bool known = published(a->schedule.period[0].every);
     double x = a->result.equal_s, y = b->result.equal_s;
-    if (known != published(b->schedule.beat[0].every))
+    if (known != published(b->schedule.period[0].every))
         return known;
     return fabs(x - y) > 0.1 * y ? x < y : a->result.up_bytes < b->result.up_bytes;
 }

@@ -12,7 +12,7 @@ struct plan_value {
 };
 
 /* Loss over data-parallel training at equal tokens, H = 30, in percent: C4, AdamW inside, 20 tokens
- * per parameter (2503.09799, table of the measured losses; at 4 and 10 G parameters nobody tried 8
+ * per parameter (2503.09799, table of the measured losses; at 4 and 10 G parameters 8 was not tried
  * sites). */
 struct plan_value plan_loss_sites(double parameters, double sites);
 /* What another H than 30 adds, in percent. Its shape over H is ft-diloco's sweep (51 M parameters,

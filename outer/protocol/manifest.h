@@ -5,8 +5,8 @@
  * same digest. The envelope (epoch, instance, time, later the signature) travels beside it, outside
  * the digest. At most MANIFEST_BYTES_MAX: MANIFEST_ENTRY_BYTES for each site, and less than 2 KiB.
  *
- * A manifest that includes nobody aborts its round (docs/protocol.md 3.10): round t + 1 has the
- * state of round t, there is no aggregate, and every site takes its contribution back.
+ * A manifest that includes no site aborts its round (docs/protocol.md 3.10): state t + 1 equals
+ * state t, there is no aggregate, and every site adds its contribution to its residual again.
  */
 #include "kernels/base/bytes.h"
 #include "outer/protocol/round.h"
@@ -40,13 +40,13 @@ struct manifest {
     struct digest grid; /* of the exponents used */
     struct digest aggregate;
     uint64_t aggregate_bytes;
-    uint8_t residual_ratio; /* codec_residual_ratio of what waits at the aggregator (downlink.h) */
+    uint8_t residual_ratio; /* codec_residual_ratio of the aggregator's residual (downlink.h) */
     uint32_t site_count;
     /* envelope */
     uint64_t epoch, instance, unix_ms;
     uint8_t signature[64]; /* place of the aggregator's signature; zero until identities sign */
-    struct manifest_entry
-        sites[ROUND_SITES_MAX]; /* [site_count]; last, so that nobody clears a thousand for two */
+    /* [site_count]; the last member, so that clearing the others leaves out 1,024 entries. */
+    struct manifest_entry sites[ROUND_SITES_MAX];
 };
 
 void manifest_clear(struct manifest *m); /* all but the sites, of which there are none then */
@@ -57,8 +57,8 @@ bool manifest_decode(struct manifest *m, const uint8_t *data,
 struct digest manifest_digest(const struct manifest *m); /* of the body */
 float manifest_weight(const struct manifest *m);         /* sum over included, site order, f32 */
 unsigned manifest_included(const struct manifest *m);
-bool manifest_aborted(const struct manifest *m); /* nobody is included */
-uint8_t manifest_residual_ratio(
-    const struct manifest *m); /* the highest of the included, and the aggregator's */
+bool manifest_aborted(const struct manifest *m); /* no site is included */
+/* The largest of the included sites' and the aggregator's. */
+uint8_t manifest_residual_ratio(const struct manifest *m);
 
 #endif

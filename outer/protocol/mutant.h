@@ -24,7 +24,7 @@
     X(APPLIED_EARLY, "a restart takes a round for applied one step too early")                     \
     X(START_FORGOTTEN, "an eager start is taken for the committed state when it is read again")    \
     X(SUPERSEDED_FATAL, "a late duplicate of the own stream ends the site")                        \
-    X(RATIO_FORGOTTEN, "a restart forgets how much the contributions it has left behind")          \
+    X(RATIO_FORGOTTEN, "a restart forgets the residual ratios of the contributions that it has")   \
     X(DELTA_NEWEST, "one-round delay: a delta is taken against the newest state")                  \
     X(RESENT_NOT, "a restart forgets what was in flight")                                          \
     X(MARK_FORGOTTEN, "a checkpoint from before its step's rounds is taken for one after them")    \

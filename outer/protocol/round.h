@@ -38,12 +38,12 @@ enum round_outcome { /* on the wire: never renumber */
                      ROUND_CURRENT = 15,    /* hello, report: the site stands where we stand */
                      ROUND_JOIN =
                          16, /* hello without state, or too far behind: take the snapshot */
-                     ROUND_DIVERGED =
-                         17, /* same manifest, other state digest: the site heals from a snapshot */
-                     ROUND_PENDING = 18, /* poll: not committed yet */
-                     ROUND_COMMIT = 19,  /* poll: manifest follows */
-                     ROUND_GONE = 20,    /* fetch: older than what is kept */
-                     ROUND_ABORTED = 21  /* manifest: stored, and the round was aborted */
+                     ROUND_DIVERGED = 17, /* same manifest, other state digest: the site resyncs
+                                             from a snapshot */
+                     ROUND_PENDING = 18,  /* poll: not committed yet */
+                     ROUND_COMMIT = 19,   /* poll: manifest follows */
+                     ROUND_GONE = 20,     /* fetch: older than what is kept */
+                     ROUND_ABORTED = 21   /* manifest: stored, and the round was aborted */
 };
 
 enum round_event_kind {

@@ -275,7 +275,7 @@ static enum err bench_rounds(struct bench *p, struct exchange_cost *out)
     struct exchange_cost all = {0};
     unsigned f = largest(&p->r->exchange->fragments);
     size_t n = p->r->exchange->fragments.f[f].elements;
-    const struct codec *c = codec_get(p->schedule.beat[f].codec);
+    const struct codec *c = codec_get(p->schedule.period[f].codec);
     const struct codec *whole = codec_get(schedule_codec(&p->schedule, f, 0, 0));
     size_t size = c->aggregate_max(c, n, p->sites),
            whole_size = whole->aggregate_max(whole, n, p->sites);
@@ -309,7 +309,7 @@ enum err round_bench_measure(const struct round_bench *r, struct exchange_cost *
     p.schedule.eager = false;
     p.schedule.residual_reset = 0;
     p.schedule.steps =
-        p.schedule.beat[0].every * ((int64_t)p.schedule.full_precision_rounds + TIMED + 2);
+        p.schedule.period[0].every * ((int64_t)p.schedule.full_precision_rounds + TIMED + 2);
     enum err e = open_all(&p);
     if (e == ERR_OK)
         e = bench_rounds(&p, out);

@@ -533,7 +533,7 @@ struct sim_options sim_draw(uint64_t seed)
         DAMAGED,
         OVERLAP,
         MIX,
-        REENCODE,
+        DOWNLINK,
         EAGER,
         BEFORE_UPDATE,
         OFFLINE,
@@ -543,7 +543,7 @@ struct sim_options sim_draw(uint64_t seed)
 #define DRAW(what, n) rng_below(seed, RNG_TEST, what, n)
     static const float feedbacks[] = {1, 1, 0.5f}, residual_resets[] = {0, 0, 0.25f, 2},
                        mixes[] = {0.5f, 0.5f, 0};
-    static const unsigned reencode[] = {0, 2, 3};
+    static const unsigned downlink[] = {0, 2, 3};
     static const enum outer_opt_kind optimizers[] = {OUTER_OPT_MOMENTUM, OUTER_OPT_MOMENTUM,
                                                      OUTER_OPT_SGD, OUTER_OPT_DELAYED};
     struct sim_options o = {.seed = seed, .faults = true};
@@ -563,7 +563,7 @@ struct sim_options sim_draw(uint64_t seed)
     o.mix = o.overlap == o.every ? 0 : mixes[DRAW(MIX, 3)];
     o.eager = o.overlap == o.every && DRAW(EAGER, 2);
     o.keep = 2 + DRAW(KEEP, 3);
-    o.downlink_compression_from = reencode[DRAW(REENCODE, 3)];
+    o.downlink_compression_from = downlink[DRAW(DOWNLINK, 3)];
     o.before_update = o.overlap > 0 && o.overlap < o.every && DRAW(BEFORE_UPDATE, 2);
     if (!o.strict && DRAW(OFFLINE, 4))
         o.max_local_steps_offline = 1 + (int64_t)DRAW(OFFLINE_STEPS, 2 * (uint64_t)o.every);

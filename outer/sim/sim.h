@@ -1,9 +1,9 @@
 #ifndef SIM_H
 #define SIM_H
 /* The whole outer loop in one thread and virtual time: the production site, aggregator, core,
- * journal, member and codecs on a simulated link, disk and clock, with a toy trainer inside each
- * site. One 64-bit seed draws configuration, intensities of faults and every single fault; chaos
- * first, then the faults end, then the run must end.
+ * journal, outer state and codecs on a simulated link, disk and clock, with a toy trainer inside
+ * each site. One 64-bit seed draws configuration, intensities of faults and every single fault;
+ * chaos first, then the faults end, then the run must end.
  *
  * Checked while it runs (docs/protocol.md 4): I3 and I4 exactly (integers), I5 parent chain, I6 no
  * receipt without durable payload and record, nothing sent that is not stored, I7 one payload per
@@ -53,7 +53,7 @@ struct sim_result {
         residual_resets,  /* rounds that a backlog made whole */
         damaged,          /* deltas that were not finite */
         lies_refused,     /* contributions of a lying site that were answered `invalid` */
-        reencoded,        /* rounds of one payload, the aggregator's own */
+        compressed,       /* rounds with downlink compression */
         residuals_lost;   /* the aggregator's, with a damaged state: such a run differs from a calm
                              one */
     unsigned books_checked; /* sites whose I3 was checked to the end */

@@ -79,11 +79,11 @@ static void book_trained(struct sim_node *n, unsigned f, uint64_t round, const u
     struct sim *s = n->sim;
     const struct outer_state_fragment *state = &n->replica.state[f];
     struct arena a = arena_make(0);
-    bool forgets = schedule_forgets(&s->schedule, s->o.error_feedback_decay);
+    bool discards = schedule_discards(&s->schedule, s->o.error_feedback_decay);
     float kept;
     double lost;
     size_t count = s->fragments.f[f].elements;
-    size_t own = count * (sizeof kept + (forgets ? sizeof lost : 0)) + head_bytes(data);
+    size_t own = count * (sizeof kept + (discards ? sizeof lost : 0)) + head_bytes(data);
     size_t payload = size > own ? size - own : 0;
     data += head_bytes(data);
     const float *residual = (const float *)(const void *)(data + payload);
@@ -93,7 +93,7 @@ static void book_trained(struct sim_node *n, unsigned f, uint64_t round, const u
     for (size_t i = 0; i < count && !s->clock.halted; i++) {
         memcpy(&kept, &residual[i], sizeof kept);
         sim_fixed trained = fixed(s, sent[i]) + fixed(s, kept) - fixed(s, state->residual[i]);
-        if (forgets) {
+        if (discards) {
             memcpy(&lost, &discarded[i], sizeof lost);
             trained += fixed(s, lost) - fixed(s, state->discarded[i]);
         }
@@ -233,19 +233,19 @@ static void check_sum(struct sim *s, unsigned f, struct sim_commit *c)
  */
 struct sim_state {
     const uint8_t *grid;
-    const float *residual;   /* NULL: it re-encodes nothing */
-    const double *discarded; /* NULL: it forgets nothing */
+    const float *residual;   /* NULL: no downlink compression */
+    const double *discarded; /* NULL: it discards nothing */
 };
 
 static struct sim_state state_of(const struct sim *s, unsigned f, const uint8_t *data, size_t size)
 {
     struct outer_state_options o = sim_member_options(s, false);
     size_t n = s->fragments.f[f].elements;
-    const uint8_t *end = data + size, *discarded = end - o.forgets * n * sizeof(double);
-    const uint8_t *residual = discarded - o.reencodes * n * sizeof(float);
+    const uint8_t *end = data + size, *discarded = end - o.discards * n * sizeof(double);
+    const uint8_t *residual = discarded - o.compresses_downlink * n * sizeof(float);
     return (struct sim_state){residual - n / DEV_BLOCK,
-                              o.reencodes ? (const float *)(const void *)residual : NULL,
-                              o.forgets ? (const double *)(const void *)discarded : NULL};
+                              o.compresses_downlink ? (const float *)(const void *)residual : NULL,
+                              o.discards ? (const double *)(const void *)discarded : NULL};
 }
 
 /* What the aggregator held of element i: its residual, and what it has discarded. */
@@ -366,7 +366,7 @@ static void commit_seen(struct sim *s, unsigned f)
     memcpy(c->aggregate, aggregate, aggregate_size);
     s->committed[f]++;
     s->r->commits++;
-    s->r->reencoded += schedule_compresses_downlink(
+    s->r->compressed += schedule_compresses_downlink(
         &s->schedule, (enum codec_kind)c->manifest.codec, manifest_included(&c->manifest));
     s->r->residual_resets += c->manifest.codec != schedule_codec(&s->schedule, f, t, 0);
     check_manifest(s, f, &c->manifest);
@@ -421,7 +421,8 @@ static bool disk_load(struct sim *s, struct env_sim *w, bool site, struct outer_
 static void check_replay(struct sim *s)
 {
     struct outer_state_options o = sim_member_options(s, false);
-    o.reencodes = o.forgets = false; /* the manifests know nothing of the aggregator's residual */
+    o.compresses_downlink = o.discards =
+        false; /* the manifests know nothing of the aggregator's residual */
     struct env_sim w;
     struct outer_state m;
     struct arena a = arena_make(0);

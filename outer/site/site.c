@@ -62,7 +62,7 @@ struct outer_memory site_memory(const struct outer_state_options *o, unsigned si
     size_t elements = site_largest_elements(o), values = elements * sizeof(float);
     size_t threads = site_slot_count(&o->schedule, max_local_steps_offline);
     size_t locals = (threads ? threads : 1) * values, metrics = 0;
-    size_t slot = values + (o->forgets ? elements * sizeof(double) : 0) + largest_payload(o) +
+    size_t slot = values + (o->discards ? elements * sizeof(double) : 0) + largest_payload(o) +
                   largest_download(o, site_count);
     for (unsigned f = 0; f < o->fragments->count; f++)
         metrics += sizeof(struct outer_metrics_state) + metrics_bytes(o->fragments->f[f].elements);
@@ -80,7 +80,7 @@ enum err site_slot_make(struct site_slot *l, struct site *s, struct arena *perm)
     TRY_ALLOC(l->payload = arena_alloc(perm, largest_payload(o)));
     TRY_ALLOC(l->residual = arena_array(perm, elements, sizeof *l->residual));
     TRY_ALLOC(l->download = arena_alloc(perm, largest_download(o, s->o.site_count)));
-    if (o->forgets)
+    if (o->discards)
         TRY_ALLOC(l->discarded = arena_array(perm, elements, sizeof *l->discarded));
     return ERR_OK;
 }
@@ -90,7 +90,7 @@ enum err site_open(struct site **out, struct env *w, struct link *l, struct oute
 {
     struct site *s;
     ASSERT(m->o.residuals && o->site_count <= ROUND_SITES_MAX && o->index < o->site_count);
-    ASSERT(m->o.forgets == schedule_forgets(&m->schedule, o->error_feedback_decay));
+    ASSERT(m->o.discards == schedule_discards(&m->schedule, o->error_feedback_decay));
     *out = NULL;
     TRY_ALLOC(s = arena_alloc(perm, sizeof *s));
     s->env = w;
@@ -233,7 +233,7 @@ static enum err poll_manifest(struct site_slot *l, unsigned fragment, uint64_t r
 }
 
 /* The site's own part of a fragment, into or out of the slot: it must outlast calls, and the
- * replica's spare belongs to every slot. */
+ * `next` of the replica belongs to every slot. */
 static void own_copy(const struct site *s, unsigned fragment, float *residual, double *discarded,
                      const float *residual_from, const double *discarded_from)
 {

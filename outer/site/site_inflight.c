@@ -348,7 +348,7 @@ unsigned site_slot_count(const struct schedule *s, int64_t max_local_steps_offli
 {
     struct schedule late = *s;
     late.overlap += s->overlap ? max_local_steps_offline : 0;
-    return schedule_lanes(&late);
+    return schedule_slots(&late);
 }
 
 static enum err local_alloc(struct site_slot *l, size_t elements, struct arena *perm)

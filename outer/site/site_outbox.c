@@ -63,7 +63,7 @@ static enum err box_write(struct site_slot *l)
     return store_write(s->env, path, &form, sections, 2);
 }
 
-/* A stored contribution into the lane. False: not that one, or damaged. */
+/* A stored contribution into the slot. False: another one, or damaged. */
 static bool box_take(struct site_slot *l, const struct site_box *b, const struct record *r,
                      unsigned fragment, uint64_t round)
 {
@@ -379,8 +379,9 @@ static enum err rounds_prune(struct site *s, const char *dir, unsigned fragment,
     return e;
 }
 
-/* The last settled one stays: a state that turns out damaged is made again from the one before and
- * this. Of eager starts, those too that a restart from the oldest inner checkpoint begins at. */
+/* The contribution of the last committed round stays: a state that turns out damaged is made again
+ * from the one before and this. Of eager starts, those too that a restart from the oldest inner
+ * checkpoint begins at. */
 enum err site_outbox_prune(struct site_slot *l, unsigned fragment)
 {
     struct site *s = l->site;

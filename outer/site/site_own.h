@@ -166,7 +166,7 @@ enum err site_outbox_load(struct site_slot *l, unsigned fragment,
 enum err site_outbox_make(struct site_slot *l, const struct site_submission *w,
                           float *local) MUST; /* S1-S3 of the replica's round; local becomes z */
 enum err site_outbox_send(struct site_slot *l) MUST; /* S4, S5: until received or overtaken */
-/* S8 into the replica's spare; the box of that round is loaded when there is one. */
+/* S8 into `next` of the replica; the box of that round is loaded when there is one. */
 enum err site_outbox_commit(struct site_slot *l, unsigned fragment, const struct manifest *m) MUST;
 enum err site_outbox_prune(struct site_slot *l, unsigned fragment) MUST;
 

@@ -313,7 +313,7 @@ static enum err drop(struct site_train *s, const struct stepper_action *a)
  */
 static double weight_of(const struct site_train *s, const struct stepper_action *a)
 {
-    return s->o.share * (double)a->steps / (double)s->o.schedule.beat[a->fragment].every;
+    return s->o.share * (double)a->steps / (double)s->o.schedule.period[a->fragment].every;
 }
 
 static enum err submit_lead(struct site_train *s, struct train *t, const struct stepper_action *a)

@@ -7,7 +7,7 @@ void downlink_keep(struct outer_state *m, unsigned fragment)
 {
     const struct outer_state_fragment *s = &m->state[fragment];
     size_t n = m->fragments->f[fragment].elements;
-    if (!m->o.reencodes)
+    if (!m->o.compresses_downlink)
         return;
     memcpy(m->next.residual, s->residual, n * sizeof *s->residual);
     if (s->discarded)
@@ -45,7 +45,7 @@ enum err downlink_sum(struct outer_state *m, unsigned fragment, uint8_t *aggrega
     uint8_t *made = arena_alloc(scratch, c->payload_max(c, count));
     struct codec_payload p = {.data = made};
     struct codec_call call = outer_state_call(m, fragment, s->codes);
-    ASSERT(m->o.reencodes);
+    ASSERT(m->o.compresses_downlink);
     TRY_ALLOC(made);
     if (schedule_resets_residual(&m->schedule, s->residual_ratio))
         codec_residual_decay(residual, m->next.discarded, 0, count);
@@ -67,7 +67,7 @@ enum err downlink_residual_ratio(struct outer_state *m, unsigned fragment,
     size_t n = m->fragments->f[fragment].elements;
     double weight = (double)manifest_weight(manifest), kept, applied;
     *residual_ratio = 0;
-    if (!m->o.reencodes)
+    if (!m->o.compresses_downlink)
         return ERR_OK;
     TRY(codec_squares(m->work, &kept, m->next.residual, NULL, n));
     TRY(codec_squares(m->work, &applied, m->mean, NULL, n));

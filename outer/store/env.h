@@ -8,7 +8,7 @@
 #include "kernels/base/file.h"
 
 struct env;
-struct env_mutex; /* one thread at a time is inside */
+struct env_mutex; /* a lock and its condition variable */
 struct env_thread;
 struct env_ops {
     uint64_t (*now_ms)(struct env *w);  /* monotonic */
@@ -37,20 +37,19 @@ struct env_ops {
                           uint64_t *have);
     enum err (*part_write)(struct env *w, int handle, uint64_t offset, const void *data, size_t n);
     enum err (*part_close)(struct env *w, int handle, const char *path, const char *final);
-    /* Threads of one process, each blocked from signals, and gates between them. A gate is not
-     * entered twice. */
+    /* Threads of one process, with all signals blocked, and the locks between them. A lock is not
+     * recursive. */
     enum err (*thread_start)(struct env *w, struct env_thread **t, void (*run)(void *self),
                              void *self);
     void (*thread_join)(struct env *w, struct env_thread *t); /* until it has ended; frees it */
     enum err (*mutex_open)(struct env *w, struct env_mutex **g);
-    void (*mutex_close)(struct env *w,
-                        struct env_mutex *g); /* nobody is inside or waits; NULL is fine */
+    /* No thread holds it or waits. NULL is fine. */
+    void (*mutex_close)(struct env *w, struct env_mutex *g);
     void (*lock)(struct env *w, struct env_mutex *g);
     void (*unlock)(struct env *w, struct env_mutex *g);
-    /* Inside: lets others in until one of them calls wake, or ms have passed, perhaps earlier; then
-     * is inside again. */
+    /* With the lock held: unlocks, waits for a signal or `ms` (it may end earlier), locks again. */
     void (*wait)(struct env *w, struct env_mutex *g, uint64_t ms);
-    void (*signal)(struct env *w, struct env_mutex *g); /* inside; all that wait */
+    void (*signal)(struct env *w, struct env_mutex *g); /* wakes all that wait */
 };
 struct env { /* implementations embed it first */
     const struct env_ops *ops;

@@ -35,24 +35,25 @@ static const struct outer_opt *outer_of(const struct outer_state_options *o, uns
 static size_t state_bytes(const struct outer_state_options *o, const struct outer_opt *outer,
                           size_t elements)
 {
-    size_t each = outer_opt_bytes(outer) + (o->residuals || o->reencodes) * sizeof(float) +
-                  o->forgets * sizeof(double);
+    size_t each = outer_opt_bytes(outer) +
+                  (o->residuals || o->compresses_downlink) * sizeof(float) +
+                  o->discards * sizeof(double);
     return elements * each + elements / DEV_BLOCK;
 }
 
 void outer_state_aggregates(struct outer_state_options *o, unsigned sites)
 {
     /* full-precision rounds at least are of a codec that does not add */
-    o->reencodes = schedule_compresses_downlink(&o->schedule, CODEC_BF16, sites);
-    o->forgets = o->reencodes && o->schedule.residual_reset;
+    o->compresses_downlink = schedule_compresses_downlink(&o->schedule, CODEC_BF16, sites);
+    o->discards = o->compresses_downlink && o->schedule.residual_reset;
 }
 
 /* What the fragment's codec keeps, where this replica encodes. */
 static size_t codec_state_bytes(const struct outer_state_options *o, unsigned fragment)
 {
     const struct fragment *f = &o->fragments->f[fragment];
-    const struct codec *c = codec_get(o->schedule.beat[fragment].codec);
-    return o->residuals || o->reencodes ? c->state_bytes(&f->view, f->elements) : 0;
+    const struct codec *c = codec_get(o->schedule.period[fragment].codec);
+    return o->residuals || o->compresses_downlink ? c->state_bytes(&f->view, f->elements) : 0;
 }
 
 struct outer_memory outer_state_memory(const struct outer_state_options *o, bool here)
@@ -80,9 +81,9 @@ static enum err state_alloc(struct outer_state_fragment *s, const struct outer_s
         TRY_ALLOC(s->momentum = arena_array(perm, elements, sizeof *s->momentum));
     if (outer_opt_gathers(outer))
         TRY_ALLOC(s->gathered = arena_array(perm, elements, sizeof *s->gathered));
-    if (o->residuals || o->reencodes)
+    if (o->residuals || o->compresses_downlink)
         TRY_ALLOC(s->residual = arena_array(perm, elements, sizeof *s->residual));
-    if (o->forgets)
+    if (o->discards)
         TRY_ALLOC(s->discarded = arena_array(perm, elements, sizeof *s->discarded));
     return ERR_OK;
 }
@@ -98,7 +99,8 @@ static enum err codec_states_alloc(struct outer_state *m, struct arena *perm)
 enum err outer_state_open(struct outer_state *m, struct env *w, struct dev *d,
                           const struct outer_state_options *o, struct arena *perm)
 {
-    ASSERT((o->residuals || o->reencodes || !o->forgets) && !(o->residuals && o->reencodes) &&
+    ASSERT((o->residuals || o->compresses_downlink || !o->discards) &&
+           !(o->residuals && o->compresses_downlink) &&
            o->schedule.fragments == o->fragments->count);
     *m = (struct outer_state){
         .env = w, .dev = d, .o = *o, .fragments = o->fragments, .schedule = o->schedule};
@@ -124,7 +126,7 @@ void outer_state_close(struct outer_state *m)
     *m = (struct outer_state){0};
 }
 
-/* The spare takes the shape of a fragment's state: parts that it has not are NULL. */
+/* `next` takes the shape of a fragment's state: parts that the fragment has not are NULL. */
 static struct outer_state_fragment *next_of(struct outer_state *m, unsigned fragment)
 {
     const struct outer_state_fragment *s = &m->state[fragment];
@@ -529,7 +531,7 @@ static void remade_own(struct outer_state *m, unsigned fragment, const struct ma
 {
     const struct outer_state_fragment *s = &m->state[fragment];
     size_t n = fragment_of(m, fragment)->elements;
-    if (!m->o.reencodes)
+    if (!m->o.compresses_downlink)
         return;
     bool again = schedule_compresses_downlink(&m->schedule, (enum codec_kind)manifest->codec,
                                               manifest_included(manifest));
@@ -641,7 +643,7 @@ enum err outer_state_load_theta(struct outer_state *m, unsigned fragment, uint64
 {
     const struct outer_state_fragment *s = &m->state[fragment];
     size_t elements = fragment_of(m, fragment)->elements;
-    if (round != s->round) { /* into the spare: nothing is being made between rounds */
+    if (round != s->round) { /* into `next`, which is free between rounds */
         struct outer_state_fragment kept = *next_of(m, fragment);
         TRY(state_read(m, fragment, round, &kept));
         s = &m->next;
@@ -740,7 +742,7 @@ static enum err finite_check(struct outer_state *m, unsigned fragment,
     return ERR_OK;
 }
 
-/* The outer step with m->mean, from the current state into the spare. */
+/* The outer step with m->mean, from the current state into `next`. */
 static enum err advance(struct outer_state *m, unsigned fragment)
 {
     const struct outer_state_fragment *s = &m->state[fragment];
@@ -937,7 +939,7 @@ static void become(struct outer_state *m, unsigned fragment)
     s->digest = m->next.digest;
 }
 
-/* The spare, complete, becomes durable and current. aggregate NULL: from a snapshot, there is none;
+/* `next`, complete, becomes durable and current. aggregate NULL: from a snapshot, there is none;
  * or it lies there already. */
 static enum err next_commit(struct outer_state *m, unsigned fragment,
                             const struct manifest *manifest, const uint8_t *aggregate,

@@ -49,12 +49,13 @@ struct outer_state_options {
     const struct fragments *fragments; /* borrowed, as long as the outer state */
     struct schedule schedule;
     struct outer_opt outer;
-    bool residuals; /* a site */
-    bool reencodes; /* the aggregator, where it may compress the downlink: a residual of its own */
-    bool forgets;   /* residuals may be discarded: a site with schedule_forgets(); at the aggregator
-                       set by outer_state_aggregates */
-    /* With reencodes: makes `next`'s residual and discarded residual of this manifest's round once
-     * more from its contributions; m->state is the state that the round began at. On any error
+    bool residuals;           /* a site */
+    bool compresses_downlink; /* the aggregator, where it may compress the downlink: a residual of
+                                 its own */
+    bool discards; /* residuals may be discarded: a site with schedule_discards(); at the aggregator
+                     set by outer_state_aggregates */
+    /* Downlink compression: makes `next`'s residual and discarded residual of this manifest's round
+     * once more from its contributions; m->state is the state that the round began at. On any error
      * what that round's encoding lost is given up. */
     enum err (*remake)(void *self, struct outer_state *m, unsigned fragment,
                        const struct manifest *manifest);

@@ -232,7 +232,7 @@ static struct outer_state_options options(enum codec_kind k, bool site)
 {
     struct outer_state_options o = {.fragments = &fragments, .residuals = site, .keep = 3};
     o.schedule = schedule_streaming(1000, 10, fragments.count, 1, k);
-    o.forgets = site && k % 2;
+    o.discards = site && k % 2;
     assert_int_equal(
         outer_opt_make(&o.outer, k % 2 ? OUTER_OPT_DELAYED : OUTER_OPT_MOMENTUM, 0.7f, 0.9f),
         ERR_OK);
@@ -328,7 +328,7 @@ static void rounds(struct trace trace[ROUNDS * FRAGMENTS], enum codec_kind k, st
                              .name = "s0",
                              .site_count = SITES,
                              .canonical = canonical,
-                             .error_feedback_decay = so.forgets ? 0.5f : 1,
+                             .error_feedback_decay = so.discards ? 0.5f : 1,
                              .straggler_ms = 1000,
                              .seed = 1};
     struct arena host = dev_arena(d);

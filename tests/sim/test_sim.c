@@ -73,7 +73,7 @@ static bool compare(struct sim_options o, struct sim_result *r)
 
 struct totals {
     uint64_t seeds, failed, calls, crashes, restarts, commits, snapshots, excluded, gap_ms, books,
-        virtual_ms, residual_resets, damaged, reencoded, residuals_lost, lies_refused, stopped,
+        virtual_ms, residual_resets, damaged, compressed, residuals_lost, lies_refused, stopped,
         moved, postponed;
 };
 
@@ -95,7 +95,7 @@ static bool run(uint64_t seed, struct totals *t)
     t->residual_resets += r.residual_resets;
     t->damaged += r.damaged;
     t->lies_refused += r.lies_refused;
-    t->reencoded += r.reencoded;
+    t->compressed += r.compressed;
     t->residuals_lost += r.residuals_lost;
     t->stopped += r.stopped;
     t->moved += r.moved;
@@ -194,7 +194,7 @@ int main(int argc, char **argv)
                   {"residual_resets", t.residual_resets},
                   {"damaged", t.damaged},
                   {"lies_refused", t.lies_refused},
-                  {"reencoded", t.reencoded},
+                  {"compressed", t.compressed},
                   {"residuals_lost", t.residuals_lost},
                   {"snapshots", t.snapshots},
                   {"excluded", t.excluded},

@@ -55,18 +55,18 @@ struct link_call {
     bool again;           /* link_call_wake was called */
     bool server;          /* the aggregator's end: what it sends goes down */
     size_t payload_bytes; /* of the message that is sent next */
-    struct ledger_row
-        row; /* its messages so far, counted as they are handed to core and taken from it */
+    /* Its messages so far, counted when they are handed to gRPC core and taken from it. */
+    struct ledger_row row;
 };
 
-/* gRPC started (TLS forced to 1.3 before), the queue and its thread there; counted, the last close
- * ends both. */
-/* wide (the first to start it decides): receive windows of twice rate x delay whatever that is, at
- * least 16 MiB, for which there must be memory. Otherwise they end at 32 MiB and are announced anew
- * when half is gone: at 1 Gbit/s and 100 ms the sender's kernel then runs dry, and BBR, which
- * learns nothing from such samples, stays in its start-up phase. Where the windows of many streams
- * meet the end of the quota, though, all of them close and open again only after minutes. An
- * operator's own GRPC_EXPERIMENTS stands. */
+/* Starts gRPC (TLS forced to 1.3 before), the completion queue and its thread. Calls are counted;
+ * the last close ends both.
+ * wide, of the first call: receive windows of twice rate x delay, at least 16 MiB; there must be
+ * memory for them. Without it the windows end at 32 MiB and are announced again when half is used:
+ * at 1 Gbit/s and 100 ms the sender's kernel then has nothing to send, and BBR, which learns
+ * nothing from such samples, stays in its start-up phase. With `wide`, many streams that reach the
+ * end of the memory quota close their windows and open them only after minutes. An operator's own
+ * GRPC_EXPERIMENTS is kept. */
 enum err link_core_open(grpc_completion_queue **cq, bool wide) MUST;
 void link_core_close(void);
 
@@ -80,13 +80,12 @@ enum err link_peer_facts(grpc_call *call, struct tls_facts *facts) MUST;
 void link_call_about(struct link_call *c, enum link_method method, const void *m);
 /* Waits for the call's end; then its row is complete. */
 struct ledger_row link_call_row(struct link_call *c);
-bool link_call_send(struct link_call *c,
-                    grpc_byte_buffer *bb); /* consumes bb; true: flow control took it, no more */
-bool link_call_send_start(struct link_call *c,
-                          grpc_byte_buffer *bb); /* the same, to be waited for */
+/* Both consume bb. True says that flow control took it, not that it arrived. */
+bool link_call_send(struct link_call *c, grpc_byte_buffer *bb);
+bool link_call_send_start(struct link_call *c, grpc_byte_buffer *bb); /* does not wait */
 bool link_call_recv_start(struct link_call *c);
-grpc_byte_buffer *link_call_received(
-    struct link_call *c); /* after recv; the caller destroys it; NULL: end, or dead */
+/* After recv_start; the caller destroys it. NULL: the stream or the call has ended. */
+grpc_byte_buffer *link_call_received(struct link_call *c);
 grpc_byte_buffer *link_call_recv(struct link_call *c);
 bool link_call_half_close(struct link_call *c);
 bool link_call_reply(struct link_call *c, grpc_status_code code, const char *text);

@@ -43,11 +43,11 @@ void link_socket_peer(int fd, char peer[LINK_PEER_MAX], char source[LINK_PEER_MA
 
 void link_sockets_close(struct link_sockets *s);
 void link_sockets_scan(struct link_sockets *s); /* finds new ones, reads all */
-/* Scans when fewer than expected are known, else reads those: a few system calls. For a site's end.
- */
+/* A site's end: scans when fewer than `expected` sockets are known, else reads the known ones (a
+ * few system calls). */
 void link_sockets_look(struct link_sockets *s, unsigned expected);
-/* The same for an end with thousands of them: reads the one of this name (0: none), and scans as
- * often as takes a twentieth of the time. */
+/* The aggregator's end, with thousands of sockets: reads the socket of this cookie (0: none). Scans
+ * all of them when the last scan took less than a twentieth of the time since then. */
 void link_sockets_refresh(struct link_sockets *s, uint64_t cookie);
 void link_sockets_read(struct link_sockets *s, uint64_t cookie);
 /* Bytes that came on this connection, as it was last read; 0: not found. */

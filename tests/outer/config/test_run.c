@@ -115,26 +115,26 @@ static void test_state_options(void **state)
                *decay = MODEL "--outer.sites a,b --outer.error_feedback_decay 0.95";
     assert_int_equal(opened_as(RUN_PLAN, plain), ERR_OK);
     struct outer_state_options site = run_outer_state(&run, true);
-    assert_true(site.residuals && !site.forgets && !site.reencodes);
+    assert_true(site.residuals && !site.discards && !site.compresses_downlink);
     size_t bytes = outer_state_memory(&site, true).host;
     struct outer_state_options aggregator = run_outer_state(&run, false);
-    assert_false(aggregator.residuals || aggregator.reencodes || aggregator.forgets);
+    assert_false(aggregator.residuals || aggregator.compresses_downlink || aggregator.discards);
     assert_int_equal(aggregator.keep, 8);
     assert_int_equal(opened_as(RUN_PLAN, reset), ERR_OK);
     site = run_outer_state(&run, true);
-    assert_true(site.forgets);
+    assert_true(site.discards);
     /* one fragment: the state, and the next state */
     assert_int_equal(outer_state_memory(&site, true).host - bytes,
                      2 * 8 * run.sync.fragments.f[0].elements);
     assert_int_equal(opened_as(RUN_PLAN, decay), ERR_OK);
     site = run_outer_state(&run, true);
-    assert_true(site.forgets);
+    assert_true(site.discards);
     assert_int_equal(opened_as(RUN_PLAN,
                                MODEL "--outer.sites a,b --outer.downlink_compression_from 2 "
                                      "--outer.codec topk --outer.residual_reset 4"),
                      ERR_OK);
     aggregator = run_outer_state(&run, false);
-    assert_true(aggregator.reencodes && aggregator.forgets && !aggregator.residuals);
+    assert_true(aggregator.compresses_downlink && aggregator.discards && !aggregator.residuals);
 }
 
 static bool same_cut(const struct fragments *a, const struct fragments *b)

@@ -1,5 +1,5 @@
-/* From settings to the cut and the beat of every published exchange. If this breaks, the sites of a
- * run exchange other things, or at other steps, than the configuration says.
+/* From settings to the cut and the period of every published exchange. If this breaks, the sites of
+ * a run exchange other things, or at other steps, than the configuration says.
  */
 #include <setjmp.h>
 #include <stdarg.h>

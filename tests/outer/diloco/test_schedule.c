@@ -49,10 +49,10 @@ static void test_own_beats(void **state)
 {
     (void)state;
     struct schedule s = {.steps = 24, .fragments = 4, .full_precision_rounds = 1};
-    s.beat[0] = (struct schedule_beat){10, 2 - 10, CODEC_INT4};
-    s.beat[1] = (struct schedule_beat){10, 5 - 10, CODEC_INT4};
-    s.beat[2] = (struct schedule_beat){10, 0, CODEC_INT4};
-    s.beat[3] = (struct schedule_beat){3, 0, CODEC_BF16};
+    s.period[0] = (struct schedule_period){10, 2 - 10, CODEC_INT4};
+    s.period[1] = (struct schedule_period){10, 5 - 10, CODEC_INT4};
+    s.period[2] = (struct schedule_period){10, 0, CODEC_INT4};
+    s.period[3] = (struct schedule_period){3, 0, CODEC_BF16};
     static const int64_t sent[4][10] = {
         {2, 12, 22, 24}, {5, 15, 24}, {10, 20, 24}, {3, 6, 9, 12, 15, 18, 21, 24}};
     static const uint64_t rounds[4] = {4, 3, 3, 8};
@@ -191,12 +191,12 @@ static void test_codec_and_bytes(void **state)
     }
     assert_int_equal(schedule_upload_bytes(&s, elements), up);
     assert_int_equal(schedule_download_bytes(&s, elements, 3), down);
-    s.beat[1].codec = CODEC_F32;
+    s.period[1].codec = CODEC_F32;
     assert_int_equal(schedule_codec(&s, 1, 0, 0), CODEC_F32);
 }
 
 /* From so many sites on what does not add comes down as one payload; what adds comes as it did. */
-static void test_reencoded_bytes(void **state)
+static void test_compressed_downlink_bytes(void **state)
 {
     (void)state;
     struct schedule s = plan(280, 100, 1, 1);
@@ -234,12 +234,12 @@ static void test_residual_ratio_makes_full_precision(void **state)
     s.residual_reset = codec_residual_ratio(4 * 4, 1); /* unless it is forgotten */
     assert_int_equal(schedule_codec(&s, 0, last, codec_residual_ratio(3 * 3, 1)), CODEC_INT8);
     assert_int_equal(schedule_codec(&s, 0, last, codec_residual_ratio(4.1 * 4.1, 1)), CODEC_BF16);
-    s.beat[0].codec = CODEC_F32;
+    s.period[0].codec = CODEC_F32;
     assert_int_equal(schedule_codec(&s, 0, 4, CODEC_RATIO_MAX), CODEC_F32);
     s.residual_reset = 0;
-    assert_true(!schedule_forgets(&s, 1) && schedule_forgets(&s, 0.5f));
+    assert_true(!schedule_discards(&s, 1) && schedule_discards(&s, 0.5f));
     s.residual_reset = 1;
-    assert_true(schedule_forgets(&s, 1));
+    assert_true(schedule_discards(&s, 1));
 }
 
 /* H = 4, P = 4, tau = 2, by hand: fragment f sends at f + 4, f + 8, ...; two are in flight. The
@@ -307,7 +307,7 @@ static void test_overlap_consistent(void **state)
                         assert_true(step < steps || flying == 0);
                     }
                     assert_int_equal(schedule_flights(&s), most);
-                    assert_int_equal(schedule_lanes(&s), tau && !most ? 1 : most);
+                    assert_int_equal(schedule_slots(&s), tau && !most ? 1 : most);
                 }
 }
 
@@ -320,7 +320,7 @@ int main(void)
         cmocka_unit_test(test_grown),
         cmocka_unit_test(test_reached_skips_no_open_round),
         cmocka_unit_test(test_codec_and_bytes),
-        cmocka_unit_test(test_reencoded_bytes),
+        cmocka_unit_test(test_compressed_downlink_bytes),
         cmocka_unit_test(test_overlap_by_hand),
         cmocka_unit_test(test_overlap_consistent),
         cmocka_unit_test(test_residual_ratio_makes_full_precision),

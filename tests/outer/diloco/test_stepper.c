@@ -78,7 +78,7 @@ static void configure(const char *line)
 
 static void change_beat(const char *line)
 {
-    struct schedule_beat *b = &options.schedule.beat[number(line, "fragment", 0)];
+    struct schedule_period *b = &options.schedule.period[number(line, "fragment", 0)];
     b->every = number(line, "every", 0);
     b->offset = number(line, "offset", 0);
     stepper_open(&stepper, &options);
@@ -243,8 +243,8 @@ static void options_draw(void)
         .strict = draw(3, 2),
         .mix = 0.5f};
     for (unsigned f = 0; f < fragments; f++) { /* offsets as slices have them; moments come last */
-        options.schedule.beat[f].offset -= draw(4, every);
-        options.schedule.beat[f].every *= f && f == fragments - 1 ? 1 + draw(5, 3) : 1;
+        options.schedule.period[f].offset -= draw(4, every);
+        options.schedule.period[f].every *= f && f == fragments - 1 ? 1 + draw(5, 3) : 1;
     }
     options.schedule.overlap = draw(20, every + 1);
     options.schedule.eager = options.schedule.overlap == every && draw(21, 2);

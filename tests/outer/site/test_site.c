@@ -211,7 +211,7 @@ static struct outer_state_options outer_state_of(const struct bench *b, bool sit
     struct outer_state_options o = {.fragments = &b->fragments, .residuals = site, .keep = b->keep};
     o.schedule = schedule_streaming(1000, 10, 1, 1, CODEC_INT8);
     o.schedule.residual_reset = b->residual_reset;
-    o.forgets = site && schedule_forgets(&o.schedule, 1);
+    o.discards = site && schedule_discards(&o.schedule, 1);
     assert_int_equal(outer_opt_make(&o.outer, OUTER_OPT_MOMENTUM, 0.7f, 0.9f), ERR_OK);
     return o;
 }

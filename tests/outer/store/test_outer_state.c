@@ -34,7 +34,7 @@ struct node {
 static struct outer_state_options options(bool site)
 {
     struct outer_state_options o = {
-        .fragments = &fragments, .residuals = site, .forgets = site, .keep = 3};
+        .fragments = &fragments, .residuals = site, .discards = site, .keep = 3};
     o.schedule = schedule_streaming(1000, 10, FRAGMENTS, 1, CODEC_INT8);
     assert_int_equal(outer_opt_make(&o.outer, optimizer, 0.7f, 0.9f), ERR_OK);
     if (outer_opt_gathers(&o.outer))
@@ -464,12 +464,12 @@ static void test_aggregator_repairs(void **state)
 
 /* Loads a site's directory with one thing set otherwise. */
 static enum err loaded_with(const char *path, enum outer_opt_kind kind, bool residuals,
-                            bool forgets)
+                            bool discards)
 {
     struct node n = {.arena = arena_make(0)};
     struct outer_state_options o = options(true);
     o.residuals = residuals;
-    o.forgets = forgets;
+    o.discards = discards;
     assert_int_equal(outer_opt_make(&o.outer, kind, 0.7f, 0.9f), ERR_OK);
     assert_int_equal(env_posix_open(&n.env, path), ERR_OK);
     assert_int_equal(outer_state_open(&n.replica, n.env, cpu, &o, &n.arena), ERR_OK);
