@@ -294,6 +294,16 @@ static inline struct link *fake_dial(int port, const char *ca, const char *name)
     return fake_dial_as(port, (struct link_dial){.tls = fake_tls(ca, name)});
 }
 
+/* A server with a zeroed service, and the link of site a to it. */
+static inline struct link_server *fake_pair(struct fake *f, struct link **l)
+{
+    int port = 0;
+    memset(f, 0, sizeof *f);
+    struct link_server *s = fake_serve(f, &port);
+    *l = fake_dial(port, "ca.pem", "a");
+    return s;
+}
+
 /* n bytes that do not repeat soon; the caller's to free. */
 static inline uint8_t *fake_payload(size_t n)
 {

@@ -26,10 +26,8 @@ static struct wire_contribution contribution(const uint8_t *payload, size_t n)
 static void every_call(void **state)
 {
     (void)state;
-    memset(&fake, 0, sizeof fake);
-    int port = 0;
-    struct link_server *s = fake_serve(&fake, &port);
-    struct link *l = fake_dial(port, "ca.pem", "a");
+    struct link *l;
+    struct link_server *s = fake_pair(&fake, &l);
     struct wire_hello_answer hello;
     assert_int_equal(fake_say_hello(l, "a", &hello), ERR_OK);
     assert_int_equal(hello.outcome, ROUND_CURRENT);

@@ -39,10 +39,8 @@ static enum err contribute(struct link *l, uint64_t round, const uint8_t *payloa
 static void small_calls(void **state)
 {
     (void)state;
-    memset(&fake, 0, sizeof fake);
-    int port = 0;
-    struct link_server *s = fake_serve(&fake, &port);
-    struct link *l = fake_dial(port, "ca.pem", "a");
+    struct link *l;
+    struct link_server *s = fake_pair(&fake, &l);
     struct wire_hello_answer hello;
     assert_int_equal(fake_say_hello(l, "a", &hello), ERR_OK);
     unsigned here = 0, there = 0;

@@ -1,50 +1,7 @@
 /* metrics.jsonl is what the live table, the report and people's plots read. Broken, it would lose
  * or invent steps after a crash, or stop the reader at a line of another version.
  */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#include <cmocka.h>
-#include "outer/report/jsonl.h"
-
-struct place {
-    char dir[64], path[128];
-    struct arena arena;
-};
-
-static int setup(void **state)
-{
-    struct place *p = calloc(1, sizeof *p);
-    snprintf(p->dir, sizeof p->dir, "/tmp/atoll-record-XXXXXX");
-    assert_non_null(mkdtemp(p->dir));
-    snprintf(p->path, sizeof p->path, "%s/%s", p->dir, RECORD_FILE);
-    p->arena = arena_make(0);
-    *state = p;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    struct place *p = *state;
-    assert_int_equal(file_remove_tree(p->dir), ERR_OK);
-    arena_free(&p->arena);
-    free(p);
-    return 0;
-}
-
-static void append(const struct place *p, const char *text)
-{
-    FILE *f = fopen(p->path, "a");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
-}
+#include "tests/outer/report/place.h"
 
 static void values_come_back(void **state)
 {
@@ -80,7 +37,7 @@ static void torn_line_is_cut(void **state)
     struct jsonl r;
     struct jsonl_reader reader;
     struct jsonl_row row;
-    append(p, "{\"v\":1,\"kind\":\"step\",\"step\":1}\n{\"v\":1,\"kind\":\"st");
+    place_append(p, "{\"v\":1,\"kind\":\"step\",\"step\":1}\n{\"v\":1,\"kind\":\"st");
     assert_int_equal(jsonl_open(&r, p->path, &p->arena), ERR_OK);
     jsonl_begin(&r, "step");
     jsonl_int(&r, "step", 2);
@@ -136,11 +93,11 @@ static void reader_follows(void **state)
     struct place *p = *state;
     struct jsonl_reader reader;
     struct jsonl_row row;
-    append(p, "{\"kind\":\"step\",\"step\":1}\n{\"kind\":\"step\",");
+    place_append(p, "{\"kind\":\"step\",\"step\":1}\n{\"kind\":\"step\",");
     assert_true(jsonl_reader_open(&reader, p->path));
     assert_true(jsonl_next(&reader, &row));
     assert_false(jsonl_next(&reader, &row));
-    append(p, "\"step\":2}\n");
+    place_append(p, "\"step\":2}\n");
     assert_true(jsonl_next(&reader, &row));
     assert_true(jsonl_number(&row, "step") == 2);
     jsonl_reader_close(&reader);
@@ -164,10 +121,10 @@ static void bad_lines_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(values_come_back, setup, teardown),
-        cmocka_unit_test_setup_teardown(torn_line_is_cut, setup, teardown),
-        cmocka_unit_test_setup_teardown(held_lines_come_together, setup, teardown),
-        cmocka_unit_test_setup_teardown(reader_follows, setup, teardown),
+        cmocka_unit_test_setup_teardown(values_come_back, place_open, place_close),
+        cmocka_unit_test_setup_teardown(torn_line_is_cut, place_open, place_close),
+        cmocka_unit_test_setup_teardown(held_lines_come_together, place_open, place_close),
+        cmocka_unit_test_setup_teardown(reader_follows, place_open, place_close),
         cmocka_unit_test(bad_lines_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

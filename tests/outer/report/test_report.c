@@ -1,52 +1,9 @@
 /* What breaks if this fails: the report. It would count an exchange or a refused start twice, call
  * an outage sending, clip what it should show, or need directories that nobody has.
  */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#include <cmocka.h>
 #include "outer/report/report.h"
 #include "outer/report/report_table.h"
-
-struct place {
-    char dir[64], path[128], page[128];
-    struct arena arena;
-};
-
-static int setup(void **state)
-{
-    struct place *p = calloc(1, sizeof *p);
-    snprintf(p->dir, sizeof p->dir, "/tmp/atoll-record-XXXXXX");
-    assert_non_null(mkdtemp(p->dir));
-    snprintf(p->path, sizeof p->path, "%s/%s", p->dir, RECORD_FILE);
-    snprintf(p->page, sizeof p->page, "%s/report.html", p->dir);
-    p->arena = arena_make(0);
-    *state = p;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    struct place *p = *state;
-    assert_int_equal(file_remove_tree(p->dir), ERR_OK);
-    arena_free(&p->arena);
-    free(p);
-    return 0;
-}
-
-static void append(const struct place *p, const char *text)
-{
-    FILE *f = fopen(p->path, "a");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
-}
+#include "tests/outer/report/place.h"
 
 static enum err read_one(struct place *p, struct report_run **run, size_t *count)
 {
@@ -61,23 +18,23 @@ static void replay_counts_once(void **state)
     struct place *p = *state;
     struct report_run *run;
     size_t count;
-    append(p, "{\"kind\":\"start\",\"t\":10,\"site\":\"a\",\"aggregator\":\"h:1\",\"step\":0,"
-              "\"steps\":4}\n"
-              "{\"kind\":\"step\",\"t\":11,\"step\":1,\"loss\":5}\n"
-              "{\"kind\":\"step\",\"t\":12,\"step\":2,\"loss\":4}\n"
-              "{\"kind\":\"round\",\"t\":12,\"step\":2,\"fragment\":0,\"round\":0,\"up\":100,"
-              "\"replayed\":0}\n"
-              "{\"kind\":\"step\",\"t\":13,\"step\":3,\"loss\":9}\n"
-              "{\"kind\":\"start\",\"t\":20,\"site\":\"a\",\"aggregator\":\"h:1\",\"step\":1,"
-              "\"steps\":4}\n"
-              "{\"kind\":\"step\",\"t\":21,\"step\":2,\"loss\":4}\n"
-              "{\"kind\":\"round\",\"t\":21,\"step\":2,\"fragment\":0,\"round\":0,\"up\":0,"
-              "\"replayed\":1}\n"
-              "{\"kind\":\"step\",\"t\":22,\"step\":3,\"loss\":3}\n"
-              "{\"kind\":\"step\",\"t\":23,\"step\":4,\"loss\":2}\n"
-              "{\"kind\":\"round\",\"t\":23,\"step\":4,\"fragment\":0,\"round\":1,\"up\":50,"
-              "\"replayed\":0}\n"
-              "{\"kind\":\"of the future\",\"t\":24}\n");
+    place_append(p, "{\"kind\":\"start\",\"t\":10,\"site\":\"a\",\"aggregator\":\"h:1\",\"step\":0,"
+                    "\"steps\":4}\n"
+                    "{\"kind\":\"step\",\"t\":11,\"step\":1,\"loss\":5}\n"
+                    "{\"kind\":\"step\",\"t\":12,\"step\":2,\"loss\":4}\n"
+                    "{\"kind\":\"round\",\"t\":12,\"step\":2,\"fragment\":0,\"round\":0,\"up\":100,"
+                    "\"replayed\":0}\n"
+                    "{\"kind\":\"step\",\"t\":13,\"step\":3,\"loss\":9}\n"
+                    "{\"kind\":\"start\",\"t\":20,\"site\":\"a\",\"aggregator\":\"h:1\",\"step\":1,"
+                    "\"steps\":4}\n"
+                    "{\"kind\":\"step\",\"t\":21,\"step\":2,\"loss\":4}\n"
+                    "{\"kind\":\"round\",\"t\":21,\"step\":2,\"fragment\":0,\"round\":0,\"up\":0,"
+                    "\"replayed\":1}\n"
+                    "{\"kind\":\"step\",\"t\":22,\"step\":3,\"loss\":3}\n"
+                    "{\"kind\":\"step\",\"t\":23,\"step\":4,\"loss\":2}\n"
+                    "{\"kind\":\"round\",\"t\":23,\"step\":4,\"fragment\":0,\"round\":1,\"up\":50,"
+                    "\"replayed\":0}\n"
+                    "{\"kind\":\"of the future\",\"t\":24}\n");
     assert_int_equal(read_one(p, &run, &count), ERR_OK);
     assert_int_equal(run->series[REPORT_LOSS].count, 4);
     assert_true(run->series[REPORT_LOSS].y[1] == 4 && run->series[REPORT_LOSS].y[2] == 3 &&
@@ -96,7 +53,7 @@ static void page_stands_alone(void **state)
     size_t count;
     uint8_t *page;
     size_t size;
-    append(
+    place_append(
         p,
         "{\"kind\":\"start\",\"t\":10,\"run\":\"<script>x</"
         "script>\",\"site\":\"a\",\"aggregator\":\"h:1\",\"config\":"
@@ -125,18 +82,19 @@ static void gauges_are_drawn(void **state)
     size_t count;
     uint8_t *page;
     size_t size;
-    append(p, "{\"kind\":\"start\",\"t\":10,\"site\":\"a\",\"aggregator\":\"h:1\",\"step\":0,"
-              "\"steps\":4}\n"
-              "{\"kind\":\"step\",\"t\":11,\"step\":1,\"loss\":5}\n"
-              "{\"kind\":\"step\",\"t\":12,\"step\":2,\"loss\":4}\n"
-              "{\"kind\":\"round\",\"t\":12,\"step\":2,\"fragment\":0,\"round\":0}\n");
+    place_append(p, "{\"kind\":\"start\",\"t\":10,\"site\":\"a\",\"aggregator\":\"h:1\",\"step\":0,"
+                    "\"steps\":4}\n"
+                    "{\"kind\":\"step\",\"t\":11,\"step\":1,\"loss\":5}\n"
+                    "{\"kind\":\"step\",\"t\":12,\"step\":2,\"loss\":4}\n"
+                    "{\"kind\":\"round\",\"t\":12,\"step\":2,\"fragment\":0,\"round\":0}\n");
     assert_int_equal(read_one(p, &run, &count), ERR_OK);
     assert_true(isnan(run->rounds[0].metrics[REPORT_RHO]));
     assert_int_equal(report_write(p->page, run, count, NULL, &p->arena), ERR_OK);
     assert_int_equal(file_read(p->page, 1 << 24, &p->arena, &page, &size), ERR_OK);
     assert_null(strstr((const char *)page, "The outer step"));
-    append(p, "{\"kind\":\"round\",\"t\":13,\"step\":4,\"fragment\":0,\"round\":1,\"gain\":2.25,"
-              "\"rho\":null,\"agreement\":-0.5,\"residual_ratio\":12.5}\n");
+    place_append(p,
+                 "{\"kind\":\"round\",\"t\":13,\"step\":4,\"fragment\":0,\"round\":1,\"gain\":2.25,"
+                 "\"rho\":null,\"agreement\":-0.5,\"residual_ratio\":12.5}\n");
     assert_int_equal(read_one(p, &run, &count), ERR_OK);
     assert_true(run->rounds[1].metrics[REPORT_GAIN] == 2.25);
     assert_true(run->rounds[1].metrics[REPORT_AGREEMENT] == -0.5);
@@ -158,7 +116,7 @@ static void an_emulated_network_is_shown(void **state)
     uint8_t *page;
     size_t size;
     char path[300];
-    append(p, "{\"kind\":\"start\",\"t\":10,\"site\":\"a\",\"step\":0,\"steps\":2}\n");
+    place_append(p, "{\"kind\":\"start\",\"t\":10,\"site\":\"a\",\"step\":0,\"steps\":2}\n");
     assert_int_equal(read_one(p, &run, &count), ERR_OK);
     assert_int_equal(report_write(p->page, run, count, p->path, &p->arena), ERR_INPUT);
     assert_non_null(strstr(err_message(), "no record of an emulated network"));
@@ -195,7 +153,7 @@ static void no_record_is_said(void **state)
     size_t count;
     assert_int_equal(read_one(p, &run, &count), ERR_INPUT);
     assert_non_null(strstr(err_message(), RECORD_FILE));
-    append(p, "nothing of ours\n");
+    place_append(p, "nothing of ours\n");
     assert_int_equal(read_one(p, &run, &count), ERR_INPUT);
 }
 
@@ -213,13 +171,14 @@ static void a_refused_start_is_no_wall_time(void **state)
     struct place *p = *state;
     struct report_run *run;
     size_t count;
-    append(p, "{\"kind\":\"start\",\"t\":100,\"site\":\"a\",\"aggregator\":\"h:1\",\"step\":0}\n"
-              "{\"kind\":\"eval\",\"t\":101,\"step\":0,\"loss\":5.5}\n"
-              "{\"kind\":\"step\",\"t\":102,\"step\":1,\"loss\":5}\n"
-              "{\"kind\":\"step\",\"t\":128,\"step\":2,\"loss\":4}\n"
-              "{\"kind\":\"eval\",\"t\":129,\"step\":2,\"loss\":4.5}\n"
-              "{\"kind\":\"start\",\"t\":164,\"site\":\"a\",\"aggregator\":\"h:1\",\"step\":2}\n"
-              "{\"kind\":\"stop\",\"t\":164,\"step\":2,\"reason\":\"mismatch\"}\n");
+    place_append(p,
+                 "{\"kind\":\"start\",\"t\":100,\"site\":\"a\",\"aggregator\":\"h:1\",\"step\":0}\n"
+                 "{\"kind\":\"eval\",\"t\":101,\"step\":0,\"loss\":5.5}\n"
+                 "{\"kind\":\"step\",\"t\":102,\"step\":1,\"loss\":5}\n"
+                 "{\"kind\":\"step\",\"t\":128,\"step\":2,\"loss\":4}\n"
+                 "{\"kind\":\"eval\",\"t\":129,\"step\":2,\"loss\":4.5}\n"
+                 "{\"kind\":\"start\",\"t\":164,\"site\":\"a\",\"aggregator\":\"h:1\",\"step\":2}\n"
+                 "{\"kind\":\"stop\",\"t\":164,\"step\":2,\"reason\":\"mismatch\"}\n");
     assert_int_equal(read_one(p, &run, &count), ERR_OK);
     assert_true(run->first_t == 100 && run->last_t == 129);
 }
@@ -231,10 +190,11 @@ static void two_evaluations_are_not_clipped(void **state)
     struct report_run *run;
     uint8_t *page;
     size_t size, count;
-    append(p, "{\"kind\":\"start\",\"t\":10,\"site\":\"a\",\"aggregator\":\"h:1\",\"step\":0}\n"
-              "{\"kind\":\"eval\",\"t\":10,\"step\":0,\"loss\":5.6}\n"
-              "{\"kind\":\"step\",\"t\":11,\"step\":1,\"loss\":5}\n"
-              "{\"kind\":\"eval\",\"t\":12,\"step\":100,\"loss\":2.9}\n");
+    place_append(p,
+                 "{\"kind\":\"start\",\"t\":10,\"site\":\"a\",\"aggregator\":\"h:1\",\"step\":0}\n"
+                 "{\"kind\":\"eval\",\"t\":10,\"step\":0,\"loss\":5.6}\n"
+                 "{\"kind\":\"step\",\"t\":11,\"step\":1,\"loss\":5}\n"
+                 "{\"kind\":\"eval\",\"t\":12,\"step\":100,\"loss\":2.9}\n");
     assert_int_equal(read_one(p, &run, &count), ERR_OK);
     assert_int_equal(report_write(p->page, run, count, NULL, &p->arena), ERR_OK);
     assert_int_equal(file_read(p->page, 1 << 24, &p->arena, &page, &size), ERR_OK);
@@ -254,8 +214,8 @@ static void an_outage_is_no_sending(void **state)
     struct place *p = *state;
     struct report_run *run;
     size_t count;
-    append(p,
-           "{\"kind\":\"start\",\"t\":10,\"site\":\"a\",\"aggregator\":\"h:1\",\"step\":0}\n"
+    place_append(
+        p, "{\"kind\":\"start\",\"t\":10,\"site\":\"a\",\"aggregator\":\"h:1\",\"step\":0}\n"
            "{\"kind\":\"step\",\"t\":11,\"step\":1,\"loss\":5}\n"
            "{\"kind\":\"notice\",\"t\":12,\"text\":\"aggregator unreachable for 0 s, retrying\"}\n"
            "{\"kind\":\"notice\",\"t\":42,\"text\":\"aggregator unreachable for 30 s, retrying\"}\n"
@@ -296,7 +256,7 @@ static void the_aggregator_alone_shows_its_sites(void **state)
     struct report_run *run;
     uint8_t *page;
     size_t size, count;
-    append(p, aggregator_record);
+    place_append(p, aggregator_record);
     assert_int_equal(read_one(p, &run, &count), ERR_OK);
     assert_int_equal(count, 3);
     assert_int_equal(run[0].role, REPORT_AGGREGATOR);
@@ -337,7 +297,8 @@ static void full_precision_rounds_are_seen(void **state)
     struct report_run *run;
     uint8_t *page;
     size_t size, count;
-    append(p, "{\"kind\":\"start\",\"t\":10,\"site\":\"a\",\"aggregator\":\"h:1\",\"step\":0}\n");
+    place_append(
+        p, "{\"kind\":\"start\",\"t\":10,\"site\":\"a\",\"aggregator\":\"h:1\",\"step\":0}\n");
     for (int i = 0; i < 400; i++) {
         char line[256];
         int bytes = i == 0 || i == 123 ? 1685000 : 851000;
@@ -345,7 +306,7 @@ static void full_precision_rounds_are_seen(void **state)
                  "{\"kind\":\"round\",\"t\":%d,\"step\":%d,\"fragment\":0,\"round\":%d,\"up\":%d,"
                  "\"up_predicted\":%d,\"down\":%d,\"down_predicted\":%d}\n",
                  11 + i, i + 1, i, bytes, bytes, bytes, bytes);
-        append(p, line);
+        place_append(p, line);
     }
     assert_int_equal(read_one(p, &run, &count), ERR_OK);
     assert_int_equal(report_write(p->page, run, count, NULL, &p->arena), ERR_OK);
@@ -376,17 +337,18 @@ static void digits_have_separators(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(replay_counts_once, setup, teardown),
-        cmocka_unit_test_setup_teardown(page_stands_alone, setup, teardown),
-        cmocka_unit_test_setup_teardown(gauges_are_drawn, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_emulated_network_is_shown, setup, teardown),
-        cmocka_unit_test_setup_teardown(no_record_is_said, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_refused_start_is_no_wall_time, setup, teardown),
-        cmocka_unit_test_setup_teardown(two_evaluations_are_not_clipped, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_outage_is_no_sending, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_aggregator_alone_shows_its_sites, setup, teardown),
-        cmocka_unit_test_setup_teardown(full_precision_rounds_are_seen, setup, teardown),
-        cmocka_unit_test_setup_teardown(digits_have_separators, setup, teardown),
+        cmocka_unit_test_setup_teardown(replay_counts_once, place_open, place_close),
+        cmocka_unit_test_setup_teardown(page_stands_alone, place_open, place_close),
+        cmocka_unit_test_setup_teardown(gauges_are_drawn, place_open, place_close),
+        cmocka_unit_test_setup_teardown(an_emulated_network_is_shown, place_open, place_close),
+        cmocka_unit_test_setup_teardown(no_record_is_said, place_open, place_close),
+        cmocka_unit_test_setup_teardown(a_refused_start_is_no_wall_time, place_open, place_close),
+        cmocka_unit_test_setup_teardown(two_evaluations_are_not_clipped, place_open, place_close),
+        cmocka_unit_test_setup_teardown(an_outage_is_no_sending, place_open, place_close),
+        cmocka_unit_test_setup_teardown(the_aggregator_alone_shows_its_sites, place_open,
+                                        place_close),
+        cmocka_unit_test_setup_teardown(full_precision_rounds_are_seen, place_open, place_close),
+        cmocka_unit_test_setup_teardown(digits_have_separators, place_open, place_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
