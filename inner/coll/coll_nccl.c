@@ -208,8 +208,8 @@ static enum err event_wait(struct coll *c)
            limit = n->longest_s > 0 ? n->timeout_s + 10 * n->longest_s : INFINITY;
     TRY(connected(n));
     TRY(wait_event(n, n->recorded, limit, "a step"));
-    if (seconds() - begin > n->longest_s)
-        n->longest_s = seconds() - begin;
+    if (clock_mono_s() - begin > n->longest_s)
+        n->longest_s = clock_mono_s() - begin;
     return ERR_OK;
 }
 

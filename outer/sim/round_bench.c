@@ -137,7 +137,7 @@ static enum err bench_fetch(struct link *l, const struct wire_fetch *m, uint8_t 
     if (c.size_bytes == size_bytes)
         memcpy(out, c.data, c.size_bytes);
     p->service.fetched(p->service.self, c.source);
-    p->since_s = now_s();
+    p->since_s = clock_mono_s();
     return c.size_bytes == size_bytes
                ? ERR_OK
                : err_set(ERR_PROTO, "%zu bytes, %zu expected", c.size_bytes, size_bytes);
