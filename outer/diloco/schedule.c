@@ -207,9 +207,10 @@ enum codec_kind schedule_codec(const struct schedule *s, unsigned fragment, uint
                                uint8_t residual_ratio)
 {
     bool last = schedule_last(s, fragment, round) && residual_ratio < EMPTIED_MAX;
-    bool whole = round < s->full_precision_rounds || last || schedule_resets_residual(s, residual_ratio);
+    bool full =
+        round < s->full_precision_rounds || last || schedule_resets_residual(s, residual_ratio);
     enum codec_kind own = period_of(s, fragment)->codec;
-    return whole ? codec_full_precision(own) : own;
+    return full ? codec_full_precision(own) : own;
 }
 
 bool schedule_uses(const struct schedule *s, enum codec_kind codec)

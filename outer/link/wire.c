@@ -462,8 +462,8 @@ static enum err upload_decode(void *message, const void *unpacked, struct arena 
     if (!isfinite(p->weight) || p->weight < 0)
         return err_set(ERR_PROTO, "a weight that is negative or not finite");
     if (p->residual_ratio > CODEC_RATIO_MAX)
-        return err_set(ERR_PROTO, "a backlog of code %u, at most %d is possible", p->residual_ratio,
-                       CODEC_RATIO_MAX);
+        return err_set(ERR_PROTO, "a residual ratio of code %u, at most %d is possible",
+                       p->residual_ratio, CODEC_RATIO_MAX);
     if (p->signature.len)
         memcpy(m->signature, p->signature.data, sizeof m->signature);
     m->round = p->round;

@@ -50,7 +50,7 @@ struct sim_result {
     struct digest residual[SIM_SITES_MAX]; /* theta, momentum, codes, residual of each site */
     uint64_t virtual_ms, calls, crashes, restarts, commits, snapshots, excluded, gap_ms, stopped,
         moved, postponed, /* site_train.h: steps given up, rounds that waited offline */
-        residual_resets,  /* rounds that a backlog made whole */
+        residual_resets,  /* full-precision rounds of residual resets */
         damaged,          /* deltas that were not finite */
         lies_refused,     /* contributions of a lying site that were answered `invalid` */
         compressed,       /* rounds with downlink compression */

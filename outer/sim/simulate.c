@@ -359,8 +359,8 @@ static void aggregator_task(void *self)
 
 /* ---- a run ---- */
 
-/* One block for each fragment. A backlog of the stand-in says nothing about the model's: no round
- * is whole for it. */
+/* One block for each fragment. The residual ratio of the stand-in says nothing about the model's:
+ * no round is whole for it. */
 static void stand_in_model(struct simulate_run *s)
 {
     const struct sync_config *x = s->o->exchange;

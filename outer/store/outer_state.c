@@ -526,7 +526,7 @@ static enum err drop(struct outer_state *m, unsigned fragment, uint64_t round, c
 
 /* The aggregator's residual of a state that is made again. What its own encoding of that round lost
  * is a function of the contributions, not of the aggregate: without them given up, said, and the
- * manifest's backlog says how much. */
+ * manifest's residual ratio says how much. */
 static void remade_own(struct outer_state *m, unsigned fragment, const struct manifest *manifest)
 {
     const struct outer_state_fragment *s = &m->state[fragment];
