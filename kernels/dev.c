@@ -113,7 +113,7 @@ struct dev_workspace dev_workspace(const char *kind, const struct dev_shape *s)
     if (!strcmp(kind, "cuda"))
         return (struct dev_workspace){.logits = dev_logit_rows(DEV_LOGITS_CUDA, s->T, s->VP) *
                                                 s->VP * sizeof(float),
-                                      .products = LIBRARY_BYTES,
+                                      .gemm = LIBRARY_BYTES,
                                       .ops = cuda_ops_bytes(s),
                                       .code = CODE_BYTES};
     size_t of_logit = sizeof(float) + (s->train && s->type == DTYPE_BF16 ? dtype_size(s->type) : 0);
@@ -122,11 +122,11 @@ struct dev_workspace dev_workspace(const char *kind, const struct dev_shape *s)
                                   .ops = CPU_OPS_BYTES};
 }
 
-unsigned dev_marks(struct dev *d, unsigned count)
+unsigned dev_events(struct dev *d, unsigned count)
 {
-    unsigned first = d->marks;
-    ASSERT(count <= DEV_MARKS_MAX - first);
-    d->marks += count;
+    unsigned first = d->events;
+    ASSERT(count <= DEV_EVENTS_MAX - first);
+    d->events += count;
     return first;
 }
 

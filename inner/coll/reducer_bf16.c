@@ -17,7 +17,7 @@ static void *pack(struct grad_reduce *r, size_t from, size_t to)
 
 static void unpack(struct grad_reduce *r)
 {
-    r->dev->ops->widen_bf16(r->dev, r->grads, r->memory, r->elements);
+    r->dev->ops->bf16_to_f32(r->dev, r->grads, r->memory, r->elements);
 }
 
 const struct reducer reducer_bf16 = {

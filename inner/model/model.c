@@ -189,7 +189,7 @@ static enum err alloc_slabs(struct model *m, const struct model_options *o)
     ASSERT(l.used == plan.activations);
     for (int i = 0; i < 2; i++) {
         TRY(d->ops->host_alloc(d, (void **)&m->upload[i].host, m->batch_bytes));
-        m->upload[i].event = dev_marks(d, 1);
+        m->upload[i].event = dev_events(d, 1);
     }
     return ERR_OK;
 }
@@ -312,13 +312,13 @@ static enum err batch_to_device(struct model *m, const struct batch *b)
     size_t T = b->tokens_count;
     ASSERT(T > 0 && T <= m->tokens_max && b->sequences > 0 && b->sequences <= T);
     ASSERT(b->cu_seqlens[0] == 0 && (size_t)b->cu_seqlens[b->sequences] == T);
-    TRY(d->ops->wait(d, u->event));
+    TRY(d->ops->event_wait(d, u->event));
     stage(m, u, m->tokens, b->tokens, T);
     stage(m, u, m->targets, b->targets, T);
     stage(m, u, m->positions, b->positions, T);
     stage(m, u, m->cu_seqlens, b->cu_seqlens, b->sequences + 1);
     d->ops->copy_async(d, m->tokens, u->host, m->batch_bytes);
-    d->ops->mark(d, u->event);
+    d->ops->event_record(d, u->event);
     block_profile(m, PROFILE_UPLOAD);
     return ERR_OK;
 }
@@ -422,11 +422,11 @@ static uint64_t pass_key(const struct pass *p)
 static void pass_run(struct pass p, enum pass_kind kind)
 {
     p.kind = kind;
-    const struct dev_repeat r = {p.m, pass_key(&p), pass_ops, &p};
+    const struct dev_graph r = {p.m, pass_key(&p), pass_ops, &p};
     if (profile_on(p.m->profile)) /* profiling times single ops: not as a graph */
         pass_ops(&p);
     else
-        p.m->dev->ops->repeat(p.m->dev, &r);
+        p.m->dev->ops->graph_run(p.m->dev, &r);
 }
 
 enum err model_accumulate(struct model *m, const struct batch *b, float grad_scale,

@@ -132,7 +132,7 @@ static void apply_rope(struct model *m, void *qkv, size_t T, bool back)
                                .heads = m->NH + m->KVH,
                                .HD = HD,
                                .stride = m->Q,
-                               .back = back};
+                               .inverse = back};
     if (m->rope_table)
         m->dev->ops->rope(m->dev, qkv, &r);
 }

@@ -14,7 +14,7 @@ const char *profile_name(enum profile_class c)
 
 void profile_open(struct profile *p, struct dev *d)
 {
-    *p = (struct profile){.dev = d, .first = dev_marks(d, PROFILE_EVENTS)};
+    *p = (struct profile){.dev = d, .first = dev_events(d, PROFILE_EVENTS)};
 }
 
 void profile_begin(struct profile *p, bool on)
@@ -22,7 +22,7 @@ void profile_begin(struct profile *p, bool on)
     p->on = on;
     p->used = 0;
     if (on)
-        p->dev->ops->mark(p->dev, p->first + p->used++);
+        p->dev->ops->event_record(p->dev, p->first + p->used++);
 }
 
 void profile_record(struct profile *p, enum profile_class c)
@@ -34,16 +34,17 @@ void profile_record(struct profile *p, enum profile_class c)
         return;
     }
     p->interval[p->used] = (uint8_t)c;
-    p->dev->ops->mark(p->dev, p->first + p->used++);
+    p->dev->ops->event_record(p->dev, p->first + p->used++);
 }
 
 enum err profile_collect(struct profile *p)
 {
     if (!profile_on(p))
         return ERR_OK;
-    TRY(p->dev->ops->wait(p->dev, p->first + p->used - 1));
+    TRY(p->dev->ops->event_wait(p->dev, p->first + p->used - 1));
     for (unsigned i = 1; i < p->used; i++) {
-        p->seconds[p->interval[i]] += p->dev->ops->seconds(p->dev, p->first + i - 1, p->first + i);
+        p->seconds[p->interval[i]] +=
+            p->dev->ops->event_seconds(p->dev, p->first + i - 1, p->first + i);
         p->calls[p->interval[i]]++;
     }
     p->steps++;

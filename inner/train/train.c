@@ -72,7 +72,7 @@ static enum err open_parts(struct train *t, struct arena *perm)
     TRY(open_data(t, perm));
     t->memory = train_plan(s, &t->table, t->dev->model_type, t->coll->size);
     t->memory.data = mapped_bytes(&t->loader) + mapped_bytes(&t->held_out);
-    t->free_bytes = t->dev->ops->memory_left(t->dev);
+    t->free_bytes = t->dev->ops->memory_free(t->dev);
     TRY(train_memory_check(t));
     TRY(model_open(&t->model, t->dev,
                    &(struct model_options){s, &t->table, t->batch.tokens_max, true}, perm));
@@ -80,7 +80,7 @@ static enum err open_parts(struct train *t, struct arena *perm)
     TRY(dev_alloc(t->dev, &t->reduce_memory, t->memory.grad_reduce));
     TRY(t->dev->ops->host_alloc(t->dev, (void **)&t->flags, 2 * sizeof *t->flags));
     TRY(t->dev->ops->host_alloc(t->dev, (void **)&t->stats, STEP_STATS * sizeof *t->stats));
-    t->events = dev_marks(t->dev, 2 * EVENTS);
+    t->events = dev_events(t->dev, 2 * EVENTS);
     t->ahead = !t->dev->host_memory;
     TRY(tune_profile_open(t, perm));
     t->reduce = (struct grad_reduce){.coll = t->coll,
@@ -163,7 +163,7 @@ static unsigned event_of(const struct train *t, int64_t steps, enum step_event e
 
 static void record(struct train *t, enum step_event e)
 {
-    t->dev->ops->mark(t->dev, event_of(t, t->step, e));
+    t->dev->ops->event_record(t->dev, event_of(t, t->step, e));
 }
 
 /* Accumulates the gradients of this rank's share in the model's slab, and the losses in the
@@ -238,7 +238,7 @@ static enum err diverged(struct train *t, const char *what)
 
 static double between(const struct train *t, enum step_event from, enum step_event to)
 {
-    return t->dev->ops->seconds(t->dev, event_of(t, t->step - 1, from),
+    return t->dev->ops->event_seconds(t->dev, event_of(t, t->step - 1, from),
                                 event_of(t, t->step - 1, to));
 }
 
@@ -246,7 +246,7 @@ static double between(const struct train *t, enum step_event from, enum step_eve
 static enum err read_step_stats(struct train *t, struct train_report *r, bool *stop)
 {
     TRY(t->coll->ops->event_wait(t->coll));
-    TRY(t->dev->ops->wait(t->dev, event_of(t, t->step - 1, EVENT_END)));
+    TRY(t->dev->ops->event_wait(t->dev, event_of(t, t->step - 1, EVENT_END)));
     double targets = t->stats[STEP_TARGETS], norm = sqrt(t->stats[STEP_SQUARE]) / targets;
     t->pending = false;
     if (!isfinite(t->stats[STEP_LOSS]))

@@ -44,7 +44,7 @@ void train_memory_rows(const struct train_memory *m,
         {"moments", "optimizer moments", m->moments},
         {"activations", "activations", x->activations},
         {"logits", "classifier chunk", x->workspace.logits},
-        {"gemm", "GEMM workspace", x->workspace.products},
+        {"gemm", "GEMM workspace", x->workspace.gemm},
         {"ops", "other ops", x->workspace.ops},
         {"code", "kernels (estimate)", x->workspace.code},
         {"collectives", "NCCL (estimate)", m->collectives},
@@ -178,7 +178,7 @@ void train_memory_used(const struct train *t)
                   mib(t->memory.data), peak == SIZE_MAX ? 0 : mib(peak));
         return;
     }
-    size_t left = t->dev->ops->memory_left(t->dev);
+    size_t left = t->dev->ops->memory_free(t->dev);
     log_event(LOG_INFO, "memory_used", "planned_mib=%.1f taken_mib=%.1f gpu_mib=%.1f", planned,
-              mib(t->dev->taken_bytes), mib(t->free_bytes > left ? t->free_bytes - left : 0));
+              mib(t->dev->used_bytes), mib(t->free_bytes > left ? t->free_bytes - left : 0));
 }

@@ -120,7 +120,7 @@ static struct checkpoint_meta describe(const struct train *t)
 static void adopt_attention(struct dev *d, struct checkpoint_meta *was, struct checkpoint_meta *is)
 {
     char *record = strstr(was->device, CHOSEN);
-    if (record && d->rehearse) {
+    if (record && d->autotune) {
         snprintf(d->attention, sizeof d->attention, "%s", record + strlen(CHOSEN));
         *record = 0;
     }
@@ -267,7 +267,7 @@ static enum err resume(struct train *t, struct staging *s)
 static enum err choose_attention(struct train *t)
 {
     struct dev *d = t->dev;
-    if (d->rehearse && !*d->attention) {
+    if (d->autotune && !*d->attention) {
         double sum;
         size_t count;
         objective_step(&t->loader, 0, 0, t->micro_sequences, &t->batch);

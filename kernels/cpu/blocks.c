@@ -365,7 +365,7 @@ void LEVEL_NAME(cpu_block_decode)(struct dev *d, float *z, const uint8_t *in,
         }
     }
     if (over)
-        *a->over = 1;
+        *a->overflow = 1;
 }
 
 void LEVEL_NAME(cpu_block_gather)(struct dev *d, uint8_t *out, const uint8_t *in,

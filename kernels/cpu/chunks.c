@@ -21,7 +21,7 @@ static double norm_of(const float *z, size_t n)
     return sum;
 }
 
-void LEVEL_NAME(cpu_chunk_norms)(struct dev *d, double *norms, const float *z, size_t count)
+void LEVEL_NAME(cpu_chunk_l1)(struct dev *d, double *norms, const float *z, size_t count)
 {
 #pragma omp parallel for num_threads(d->threads) schedule(static)
     for (size_t i = 0; i < count; i += DEV_CHUNK)
@@ -111,8 +111,8 @@ static void chunk_encode(struct dev_chunk *c, float *residual, size_t n)
     }
 }
 
-void LEVEL_NAME(cpu_chunk_largest)(struct dev *d, struct dev_chunk *made, float *residual,
-                                   const float *z, size_t count)
+void LEVEL_NAME(cpu_chunk_topk)(struct dev *d, struct dev_chunk *made, float *residual,
+                                const float *z, size_t count)
 {
 #pragma omp parallel for num_threads(d->threads) schedule(static)
     for (size_t i = 0; i < count; i += DEV_CHUNK) {

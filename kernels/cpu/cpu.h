@@ -15,8 +15,8 @@ struct cpu {
     struct matmul *matmul;   /* the library's state */
     void *scratch[2];        /* 0: ops; 1: matmul's widened operands, live beside 0 */
     size_t scratch_bytes[2];
-    double marks[DEV_MARKS_MAX]; /* seconds of the clock */
-    char message[512];           /* sentence of the first failure */
+    double event_s[DEV_EVENTS_MAX]; /* time of the event, seconds of the monotonic clock */
+    char message[512];              /* sentence of the first failure */
 };
 
 static inline struct cpu *cpu_of(struct dev *d)

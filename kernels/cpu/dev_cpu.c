@@ -101,33 +101,33 @@ static enum err device_sync(struct dev *d)
     return d->failed ? err_set(d->failed, "%s", cpu_of(d)->message) : ERR_OK;
 }
 
-/* The ops are done when they return: a mark is a time, for reports. */
-static void device_mark(struct dev *d, unsigned mark)
+/* An op is done when it returns: an event is a time, for reports. */
+static void device_event_record(struct dev *d, unsigned event)
 {
-    cpu_of(d)->marks[mark] = clock_mono_s();
+    cpu_of(d)->event_s[event] = clock_mono_s();
 }
 
-static enum err device_wait(struct dev *d, unsigned mark)
+static enum err device_event_wait(struct dev *d, unsigned event)
 {
-    (void)mark;
+    (void)event;
     return device_sync(d);
 }
 
-static double device_seconds(struct dev *d, unsigned from, unsigned to)
+static double device_event_seconds(struct dev *d, unsigned from, unsigned to)
 {
-    return cpu_of(d)->marks[to] - cpu_of(d)->marks[from];
+    return cpu_of(d)->event_s[to] - cpu_of(d)->event_s[from];
 }
 
-static size_t device_memory_left(struct dev *d)
+static size_t device_memory_free(struct dev *d)
 {
     (void)d;
     return 0;
 }
 
-static void device_repeat(struct dev *d, const struct dev_repeat *r)
+static void device_graph_run(struct dev *d, const struct dev_graph *r)
 {
     (void)d;
-    r->ops(r->self);
+    r->run(r->self);
 }
 
 static const struct dev_ops plain_ops = {
@@ -143,11 +143,11 @@ static const struct dev_ops plain_ops = {
     .copy_async = device_copy,
     .zero = device_zero,
     .sync = device_sync,
-    .mark = device_mark,
-    .wait = device_wait,
-    .seconds = device_seconds,
-    .memory_left = device_memory_left,
-    .repeat = device_repeat,
+    .event_record = device_event_record,
+    .event_wait = device_event_wait,
+    .event_seconds = device_event_seconds,
+    .memory_free = device_memory_free,
+    .graph_run = device_graph_run,
 };
 
 /* What differs between levels. */

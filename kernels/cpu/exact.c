@@ -9,8 +9,8 @@
 #include "kernels/scalar/outer.h"
 #include "kernels/base/philox.h"
 
-void LEVEL_NAME(cpu_delta)(struct dev *d, float *z, const float *outer, const float *local,
-                           const float *residual, float weight, size_t count)
+void LEVEL_NAME(cpu_outer_delta)(struct dev *d, float *z, const float *outer, const float *local,
+                                 const float *residual, float weight, size_t count)
 {
 #pragma omp parallel for simd num_threads(d->threads) schedule(static)
     for (size_t i = 0; i < count; i++)
@@ -48,7 +48,7 @@ void LEVEL_NAME(cpu_round_stochastic)(struct dev *d, uint16_t *h, const float *z
     }
 }
 
-void LEVEL_NAME(cpu_widen_bf16)(struct dev *d, float *z, const uint16_t *h, size_t count)
+void LEVEL_NAME(cpu_bf16_to_f32)(struct dev *d, float *z, const uint16_t *h, size_t count)
 {
 #pragma omp parallel for simd num_threads(d->threads) schedule(static)
     for (size_t i = 0; i < count; i++)
@@ -74,45 +74,44 @@ void LEVEL_NAME(cpu_outer_step)(struct dev *d, float *theta, float *momentum, co
 
 void LEVEL_NAME(cpu_outer_delayed)(struct dev *d, const struct dev_delayed *o)
 {
-    float *theta = o->theta, *momentum = o->momentum, *gathered = o->gathered;
+    float *theta = o->theta, *momentum = o->momentum, *accumulated = o->accumulated;
     const float *mean = o->mean;
-    float lr = o->lr, mu = o->mu, share = o->share;
+    float lr = o->lr, mu = o->mu, fraction = o->fraction;
     bool first = o->first;
     if (!o->last) {
 #pragma omp parallel for simd num_threads(d->threads) schedule(static)
         for (size_t i = 0; i < o->count; i++) {
-            float x = share * mean[i];
-            gathered[i] = outer_gather(gathered[i], x, first);
+            float x = fraction * mean[i];
+            accumulated[i] = outer_accumulate(accumulated[i], x, first);
             theta[i] = outer_sgd(theta[i], x, lr);
         }
         return;
     }
 #pragma omp parallel for simd num_threads(d->threads) schedule(static)
     for (size_t i = 0; i < o->count; i++) {
-        float x = share * mean[i];
-        gathered[i] = outer_gather(gathered[i], x, first);
-        momentum[i] = outer_momentum(momentum[i], gathered[i], mu);
+        float x = fraction * mean[i];
+        accumulated[i] = outer_accumulate(accumulated[i], x, first);
+        momentum[i] = outer_momentum(momentum[i], accumulated[i], mu);
         theta[i] = outer_nesterov(theta[i], momentum[i], x, lr, mu);
     }
 }
 
-void LEVEL_NAME(cpu_accumulate)(struct dev *d, float *acc, const float *x, float scale,
-                                size_t count)
+void LEVEL_NAME(cpu_axpy)(struct dev *d, float *acc, const float *x, float scale, size_t count)
 {
 #pragma omp parallel for simd num_threads(d->threads) schedule(static)
     for (size_t i = 0; i < count; i++)
-        acc[i] = outer_accumulate(acc[i], x[i], scale);
+        acc[i] = outer_axpy(acc[i], x[i], scale);
 }
 
-void LEVEL_NAME(cpu_divide)(struct dev *d, float *x, float divisor, size_t count)
+void LEVEL_NAME(cpu_div_scalar)(struct dev *d, float *x, float divisor, size_t count)
 {
 #pragma omp parallel for simd num_threads(d->threads) schedule(static)
     for (size_t i = 0; i < count; i++)
         x[i] = x[i] / divisor;
 }
 
-void LEVEL_NAME(cpu_squares)(struct dev *d, double *sums, const float *a, const float *b,
-                             size_t count)
+void LEVEL_NAME(cpu_sumsq_diff)(struct dev *d, double *sums, const float *a, const float *b,
+                                size_t count)
 {
 #pragma omp parallel for num_threads(d->threads) schedule(static)
     for (size_t r = 0; r < (count + DEV_RUN - 1) / DEV_RUN; r++) {
@@ -124,25 +123,27 @@ void LEVEL_NAME(cpu_squares)(struct dev *d, double *sums, const float *a, const 
     }
 }
 
-void LEVEL_NAME(cpu_apart)(struct dev *d, uint32_t *apart, const float *sent, const float *kept,
-                           const float *z, float slack, size_t count)
+void LEVEL_NAME(cpu_check_residual)(struct dev *d, uint32_t *mismatch, const float *sent,
+                                    const float *residual, const float *z, float tolerance,
+                                    size_t count)
 {
     uint32_t any = 0;
 #pragma omp parallel for simd num_threads(d->threads) schedule(static) reduction(| : any)
     for (size_t i = 0; i < count; i++)
-        any |= (uint32_t)!outer_adds_up(sent[i], kept[i], z[i], slack);
-    *apart |= any;
+        any |= (uint32_t)!outer_residual_exact(sent[i], residual[i], z[i], tolerance);
+    *mismatch |= any;
 }
 
-void LEVEL_NAME(cpu_sample)(struct dev *d, float *out, const float *x, size_t stride, size_t count)
+void LEVEL_NAME(cpu_copy_strided)(struct dev *d, float *out, const float *x, size_t stride,
+                                  size_t count)
 {
 #pragma omp parallel for num_threads(d->threads) schedule(static)
     for (size_t i = 0; i < count; i++)
         out[i] = x[i * stride];
 }
 
-void LEVEL_NAME(cpu_collect)(struct dev *d, float *out, const float *slab,
-                             const struct dev_range *ranges, size_t n)
+void LEVEL_NAME(cpu_gather_ranges)(struct dev *d, float *out, const float *slab,
+                                   const struct dev_range *ranges, size_t n)
 {
     for (size_t r = 0; r < n; out += ranges[r++].count) {
         const float *x = slab + ranges[r].offset;
@@ -152,7 +153,8 @@ void LEVEL_NAME(cpu_collect)(struct dev *d, float *out, const float *slab,
     }
 }
 
-void LEVEL_NAME(cpu_blend)(struct dev *d, float *slab, const float *in, const struct dev_blend *b)
+void LEVEL_NAME(cpu_lerp_ranges)(struct dev *d, float *slab, const float *in,
+                                 const struct dev_lerp *b)
 {
     float alpha = b->alpha, beta = 1 - alpha;
     bool positive = b->positive;
@@ -160,7 +162,7 @@ void LEVEL_NAME(cpu_blend)(struct dev *d, float *slab, const float *in, const st
         float *x = slab + b->ranges[r].offset;
 #pragma omp parallel for simd num_threads(d->threads) schedule(static)
         for (size_t i = 0; i < b->ranges[r].count; i++)
-            x[i] = outer_blend(x[i], in[i], alpha, beta, positive);
+            x[i] = outer_lerp(x[i], in[i], alpha, beta, positive);
     }
 }
 

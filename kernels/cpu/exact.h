@@ -1,7 +1,7 @@
 #ifndef EXACT_H
 #define EXACT_H
 /* The exact set of dev.h, compiled once per level (kernels/base/level.h): plainly it has the names
- * of dev.h, cpu_delta and so on; a level's own ops come in through its table.
+ * of dev.h, cpu_outer_delta and so on; a level's own ops come in through its table.
  */
 #include "kernels/base/level.h"
 #include "kernels/dev.h"

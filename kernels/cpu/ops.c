@@ -136,7 +136,7 @@ void cpu_rope(struct dev *d, void *x, const struct dev_rope *r)
 #pragma omp parallel for num_threads(d->threads) schedule(static)
     for (size_t t = 0; t < r->T; t++)
         rows->rope(at_out(x, type, t * r->stride), r->table + (size_t)r->positions[t] * r->HD, type,
-                   r->heads, r->HD, r->back);
+                   r->heads, r->HD, r->inverse);
 }
 
 /* |err| <= 1e-6 |gate up| in f32, plus one rounding of the model type. */

@@ -113,11 +113,11 @@ void ROWS_NAME(act_bwd)(void *dy, float *dbias, const void *pre, enum dev_act ac
 /* ---- rotary positions, gated units ---- */
 
 void ROWS_NAME(rope)(void *row, const float *table, enum dtype type, size_t heads, size_t HD,
-                     bool back)
+                     bool inverse)
 {
     float abuf[TILE], bbuf[TILE];
     size_t half = HD / 2;
-    float sign = back ? -1.0f : 1.0f;
+    float sign = inverse ? -1.0f : 1.0f;
     for (size_t h = 0; h < heads; h++)
         for (size_t i = 0; i < half; i += TILE) {
             size_t count = min_size(TILE, half - i), at = h * HD + i;

@@ -58,7 +58,7 @@ struct rows_optim { /* a chunk of one range, at its first element; model NULL: n
        size_t N))                                                                                  \
     /* One token: the first heads of its row turn by the angles of table (HD); see dev_rope. */    \
     X(void, rope,                                                                                  \
-      (void *row, const float *table, enum dtype type, size_t heads, size_t HD, bool back))        \
+      (void *row, const float *table, enum dtype type, size_t heads, size_t HD, bool inverse))     \
     /* One row: y, dy (F); x, dx (2F), dx may be x. */                                             \
     X(void, swiglu_fwd, (void *y, const void *x, enum dtype type, size_t F))                       \
     X(void, swiglu_bwd, (void *dx, const void *dy, const void *x, enum dtype type, size_t F))      \

@@ -76,7 +76,7 @@ enum err cuda_attention_open(struct cuda *c, const char *mode)
             "kept=cudnn repeats=no why=\"its backward adds in the order in "
             "which blocks finish: a resumed run has other bits than one that was not stopped\"");
     if (t->mode == MODE_AUTO && t->library)
-        c->dev.rehearse = true;
+        c->dev.autotune = true;
     return ERR_OK;
 }
 

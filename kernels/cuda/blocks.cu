@@ -333,7 +333,7 @@ static __global__ void __launch_bounds__(THREADS)
         put_values(z + block * DEV_BLOCK + i, v, a);
     }
     if (over)
-        atomicOr((unsigned *)a.over, 1u);
+        atomicOr((unsigned *)a.overflow, 1u);
 }
 
 #define RELAYED_FORMS(X) X(DEV_F32) X(DEV_BF16) X(DEV_E3M0) X(DEV_E4M3)

@@ -23,7 +23,7 @@ static __device__ __forceinline__ size_t chunk_size(size_t at, size_t count)
 
 /* Half a warp for each chunk: thread j is the CPU's lane j; then lane after lane. */
 static __global__ void __launch_bounds__(THREADS)
-    chunk_norms(double *norms, const float *z, size_t count)
+    chunk_l1(double *norms, const float *z, size_t count)
 {
     size_t at = thread_index() / LANES * DEV_CHUNK;
     unsigned j = threadIdx.x % LANES;
@@ -41,10 +41,10 @@ static __global__ void __launch_bounds__(THREADS)
         norms[at / DEV_CHUNK] = all;
 }
 
-extern "C" void cuda_chunk_norms(struct dev *d, double *norms, const float *z, size_t count)
+extern "C" void cuda_chunk_l1(struct dev *d, double *norms, const float *z, size_t count)
 {
     if (count)
-        LAUNCH(cuda_of(d), chunk_norms, blocks_for(count, (size_t)DEV_CHUNK * THREADS / LANES),
+        LAUNCH(cuda_of(d), chunk_l1, blocks_for(count, (size_t)DEV_CHUNK * THREADS / LANES),
                THREADS, 0, norms, z, count);
 }
 
@@ -242,8 +242,8 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-extern "C" void cuda_chunk_largest(struct dev *d, struct dev_chunk *made, float *residual,
-                                   const float *z, size_t count)
+extern "C" void cuda_chunk_topk(struct dev *d, struct dev_chunk *made, float *residual,
+                                const float *z, size_t count)
 {
     struct cuda *c = cuda_of(d);
     size_t chunks = (count + DEV_CHUNK - 1) / DEV_CHUNK;

@@ -42,10 +42,10 @@ struct cuda {
     int processors;   /* multiprocessors of this GPU */
     void *table_host; /* optimizer: the ranges whose chunk table lies in CUDA_SLOT_TABLE */
     size_t table_bytes, table_chunks;
-    void *events[DEV_MARKS_MAX];     /* cudaEvent_t, made when a mark is first set */
-    uint64_t reached[DEV_MARKS_MAX]; /* `given` when it was set */
-    uint64_t given;                  /* launches, copies, products so far */
-    char message[512];               /* sentence of the first failure */
+    void *events[DEV_EVENTS_MAX];     /* cudaEvent_t, made when a mark is first set */
+    uint64_t reached[DEV_EVENTS_MAX]; /* `given` when it was set */
+    uint64_t given;                   /* launches, copies, products so far */
+    char message[512];                /* sentence of the first failure */
 };
 
 static inline struct cuda *cuda_of(struct dev *d)

@@ -99,7 +99,7 @@ void *cuda_scratch(struct cuda *c, enum cuda_slot slot, size_t bytes)
     cudaFree(c->scratch[slot]); /* waits for the kernels that use it */
     c->memory++;
     c->scratch[slot] = NULL;
-    c->dev.taken_bytes -= c->scratch_bytes[slot];
+    c->dev.used_bytes -= c->scratch_bytes[slot];
     c->scratch_bytes[slot] = 0;
     size_t rounded = (bytes + 0xfffff) &
                      ~(size_t)0xfffff; /* whole MiB: shapes that differ a little do not move it */
@@ -109,7 +109,7 @@ void *cuda_scratch(struct cuda *c, enum cuda_slot slot, size_t bytes)
         return NULL;
     }
     c->scratch_bytes[slot] = rounded;
-    c->dev.taken_bytes += rounded;
+    c->dev.used_bytes += rounded;
     return c->scratch[slot];
 }
 
@@ -123,7 +123,7 @@ void cuda_scratch_free(struct cuda *c)
 /* The host waits until nothing is left to do. */
 static void drain(struct cuda *c, const char *what)
 {
-    c->dev.drains++;
+    c->dev.sync_count++;
     check(c, cudaStreamSynchronize(stream(c)), what);
 }
 
@@ -141,7 +141,7 @@ static void device_close(struct dev *d)
         cudaStreamSynchronize(stream(c));
     for (size_t i = 0; i < c->graph_count; i++)
         graph_drop(&c->graphs[i]);
-    for (unsigned i = 0; i < d->marks; i++)
+    for (unsigned i = 0; i < d->events; i++)
         if (c->events[i])
             cudaEventDestroy((cudaEvent_t)c->events[i]);
     cuda_matmul_free(c);
@@ -161,7 +161,7 @@ static enum err device_alloc(struct dev *d, void **p, size_t bytes)
         return no_memory(bytes, "a slab");
     }
     check(c, cudaMemsetAsync(*p, 0, bytes, stream(c)), "zeroing memory");
-    d->taken_bytes += bytes;
+    d->used_bytes += bytes;
     return ERR_OK;
 }
 
@@ -234,32 +234,32 @@ static enum err device_sync(struct dev *d)
     return d->failed ? err_set(d->failed, "%s", c->message) : ERR_OK;
 }
 
-/* ---- marks: events ---- */
-static void device_mark(struct dev *d, unsigned mark)
+/* ---- events ---- */
+static void device_event_record(struct dev *d, unsigned event)
 {
     struct cuda *c = cuda_of(d);
-    cudaEvent_t e = c->events[mark];
+    cudaEvent_t e = c->events[event];
     cuda_here(c);
     if (!e && check(c, cudaEventCreate(&e), "an event"))
-        c->events[mark] = e;
+        c->events[event] = e;
     if (e)
         check(c, cudaEventRecord(e, stream(c)), "an event");
-    c->reached[mark] = c->given;
+    c->reached[event] = c->given;
 }
 
 /* Waiting for the last thing given leaves the device idle until the host has given more. */
-static enum err device_wait(struct dev *d, unsigned mark)
+static enum err device_event_wait(struct dev *d, unsigned event)
 {
     struct cuda *c = cuda_of(d);
-    cudaEvent_t e = c->events[mark];
+    cudaEvent_t e = c->events[event];
     cuda_here(c);
-    d->drains += e && c->reached[mark] == c->given;
+    d->sync_count += e && c->reached[event] == c->given;
     if (e)
         check(c, cudaEventSynchronize(e), "a kernel");
     return d->failed ? err_set(d->failed, "%s", c->message) : ERR_OK;
 }
 
-static double device_seconds(struct dev *d, unsigned from, unsigned to)
+static double device_event_seconds(struct dev *d, unsigned from, unsigned to)
 {
     struct cuda *c = cuda_of(d);
     float ms = 0;
@@ -275,7 +275,7 @@ static double device_seconds(struct dev *d, unsigned from, unsigned to)
  * each and the gaps behind the short ones. The first run of a sequence is op by op, since it makes
  * the plans of the products and takes scratch memory, neither of which can be recorded; the second
  * is recorded. Memory that goes away makes all records void. */
-static struct cuda_graph *graph_find(struct cuda *c, const struct dev_repeat *r, bool *new)
+static struct cuda_graph *graph_find(struct cuda *c, const struct dev_graph *r, bool *new)
 {
     *new = false;
     for (size_t i = 0; i < c->graph_count; i++)
@@ -290,7 +290,7 @@ static struct cuda_graph *graph_find(struct cuda *c, const struct dev_repeat *r,
 }
 
 /* Nothing of the sequence has run when this returns. A refusal is no failure of the device. */
-static void graph_record(struct cuda *c, struct cuda_graph *g, const struct dev_repeat *r)
+static void graph_record(struct cuda *c, struct cuda_graph *g, const struct dev_graph *r)
 {
     cudaGraph_t graph = NULL;
     cudaGraphExec_t run = NULL;
@@ -298,7 +298,7 @@ static void graph_record(struct cuda *c, struct cuda_graph *g, const struct dev_
     uint64_t memory = c->memory;
     if (cudaStreamBeginCapture(stream(c), cudaStreamCaptureModeThreadLocal) == cudaSuccess) {
         c->recording = true;
-        r->ops(r->self);
+        r->run(r->self);
         c->recording = false;
         if (cudaStreamEndCapture(stream(c), &graph) == cudaSuccess && c->memory == memory &&
             !c->dev.failed && cudaGraphInstantiate(&run, graph, 0) == cudaSuccess)
@@ -314,14 +314,14 @@ static void graph_record(struct cuda *c, struct cuda_graph *g, const struct dev_
     }
 }
 
-static size_t device_memory_left(struct dev *d)
+static size_t device_memory_free(struct dev *d)
 {
     size_t left = 0, all = 0;
     cuda_here(cuda_of(d));
     return cudaMemGetInfo(&left, &all) == cudaSuccess ? left : 0;
 }
 
-static void device_repeat(struct dev *d, const struct dev_repeat *r)
+static void device_graph_run(struct dev *d, const struct dev_graph *r)
 {
     struct cuda *c = cuda_of(d);
     bool new = true;
@@ -337,7 +337,7 @@ static void device_repeat(struct dev *d, const struct dev_repeat *r)
     if (g && g->run)
         check(c, cudaGraphLaunch((cudaGraphExec_t)g->run, stream(c)), "a graph");
     else
-        r->ops(r->self);
+        r->run(r->self);
 }
 
 static const struct dev_ops ops = {
@@ -353,11 +353,11 @@ static const struct dev_ops ops = {
     .zero = device_zero,
     .copy_async = device_copy_async,
     .sync = device_sync,
-    .mark = device_mark,
-    .wait = device_wait,
-    .seconds = device_seconds,
-    .memory_left = device_memory_left,
-    .repeat = device_repeat,
+    .event_record = device_event_record,
+    .event_wait = device_event_wait,
+    .event_seconds = device_event_seconds,
+    .memory_free = device_memory_free,
+    .graph_run = device_graph_run,
 };
 
 static enum err type_choose(struct cuda *c, const char *name)
@@ -431,7 +431,8 @@ static enum err open_parts(struct cuda *c, const struct dev_options *o)
     TRY(type_choose(c, o->model_type));
     TRY(find_gpu(c->index));
     if (!go_there(c) || cudaGetDeviceProperties(&p, c->index) != cudaSuccess ||
-        cudaMemGetInfo(&left, &all) != cudaSuccess || stream_make(&s, o->beside) != cudaSuccess)
+        cudaMemGetInfo(&left, &all) != cudaSuccess ||
+        stream_make(&s, o->low_priority) != cudaSuccess)
         return err_set(ERR_UNSUPPORTED, "GPU %d cannot be opened: %s", c->index,
                        cudaGetErrorString(cudaGetLastError()));
     c->stream = s;
@@ -441,7 +442,7 @@ static enum err open_parts(struct cuda *c, const struct dev_options *o)
         return err_set(ERR_UNSUPPORTED, "%s has compute capability %d.%d; bf16 needs 8.0", p.name,
                        p.major, p.minor);
     TRY(cuda_matmul_open(&c->matmul));
-    TRY(cuda_attention_open(c, o->beside ? "own" : o->attention));
+    TRY(cuda_attention_open(c, o->low_priority ? "own" : o->attention));
     note(c, &p);
     return ERR_OK;
 }

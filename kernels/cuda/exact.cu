@@ -34,8 +34,8 @@ static __global__ void delta(float *z, const float *outer, const float *local,
     }
 }
 
-extern "C" void cuda_delta(struct dev *d, float *z, const float *outer, const float *local,
-                           const float *residual, float weight, size_t count)
+extern "C" void cuda_outer_delta(struct dev *d, float *z, const float *outer, const float *local,
+                                 const float *residual, float weight, size_t count)
 {
     bool wide = aligned16(z) && aligned16(outer) && aligned16(local) && aligned16(residual);
     LAUNCH4(cuda_of(d), delta, z, outer, local, residual, weight, count, wide);
@@ -147,7 +147,7 @@ extern "C" void cuda_round_stochastic(struct dev *d, uint16_t *h, const float *z
                *r, count, aligned16(h) && aligned16(z));
 }
 
-static __global__ void widen_bf16(float *z, const uint16_t *h, size_t count, bool wide)
+static __global__ void bf16_to_f32(float *z, const uint16_t *h, size_t count, bool wide)
 {
     size_t i = thread_index() * 4;
     if (i < count) {
@@ -165,9 +165,9 @@ static __global__ void widen_bf16(float *z, const uint16_t *h, size_t count, boo
     }
 }
 
-extern "C" void cuda_widen_bf16(struct dev *d, float *z, const uint16_t *h, size_t count)
+extern "C" void cuda_bf16_to_f32(struct dev *d, float *z, const uint16_t *h, size_t count)
 {
-    LAUNCH4(cuda_of(d), widen_bf16, z, h, count, aligned16(z) && aligned16(h));
+    LAUNCH4(cuda_of(d), bf16_to_f32, z, h, count, aligned16(z) && aligned16(h));
 }
 
 /* outer.h writes every rounding as its own statement. */
@@ -205,12 +205,12 @@ static __global__ void outer_delayed(struct dev_delayed o, bool wide)
 {
     size_t i = thread_index() * 4;
     if (i < o.count) {
-        four t = get4(o.theta, i, o.count, wide), g = get4(o.gathered, i, o.count, wide);
+        four t = get4(o.theta, i, o.count, wide), g = get4(o.accumulated, i, o.count, wide);
         four m = get4(o.mean, i, o.count, wide), b = get4(o.momentum, i, o.count, wide);
 #pragma unroll
         for (int k = 0; k < 4; k++) {
-            float x = o.share * m.x[k];
-            g.x[k] = outer_gather(g.x[k], x, o.first);
+            float x = o.fraction * m.x[k];
+            g.x[k] = outer_accumulate(g.x[k], x, o.first);
             if (o.last) {
                 b.x[k] = outer_momentum(b.x[k], g.x[k], o.mu);
                 t.x[k] = outer_nesterov(t.x[k], b.x[k], x, o.lr, o.mu);
@@ -219,7 +219,7 @@ static __global__ void outer_delayed(struct dev_delayed o, bool wide)
             }
         }
         put4(o.theta, i, o.count, wide, t);
-        put4(o.gathered, i, o.count, wide, g);
+        put4(o.accumulated, i, o.count, wide, g);
         if (o.last)
             put4(o.momentum, i, o.count, wide, b);
     }
@@ -228,30 +228,29 @@ static __global__ void outer_delayed(struct dev_delayed o, bool wide)
 extern "C" void cuda_outer_delayed(struct dev *d, const struct dev_delayed *o)
 {
     size_t count = o->count;
-    bool wide = aligned16(o->theta) && aligned16(o->momentum) && aligned16(o->gathered) &&
+    bool wide = aligned16(o->theta) && aligned16(o->momentum) && aligned16(o->accumulated) &&
                 aligned16(o->mean);
     LAUNCH4(cuda_of(d), outer_delayed, *o, wide);
 }
 
-static __global__ void accumulate(float *acc, const float *x, float scale, size_t count, bool wide)
+static __global__ void axpy(float *acc, const float *x, float scale, size_t count, bool wide)
 {
     size_t i = thread_index() * 4;
     if (i < count) {
         four a = get4(acc, i, count, wide), v = get4(x, i, count, wide);
 #pragma unroll
         for (int k = 0; k < 4; k++)
-            a.x[k] = outer_accumulate(a.x[k], v.x[k], scale);
+            a.x[k] = outer_axpy(a.x[k], v.x[k], scale);
         put4(acc, i, count, wide, a);
     }
 }
 
-extern "C" void cuda_accumulate(struct dev *d, float *acc, const float *x, float scale,
-                                size_t count)
+extern "C" void cuda_axpy(struct dev *d, float *acc, const float *x, float scale, size_t count)
 {
-    LAUNCH4(cuda_of(d), accumulate, acc, x, scale, count, aligned16(acc) && aligned16(x));
+    LAUNCH4(cuda_of(d), axpy, acc, x, scale, count, aligned16(acc) && aligned16(x));
 }
 
-static __global__ void divide(float *x, float divisor, size_t count, bool wide)
+static __global__ void div_scalar(float *x, float divisor, size_t count, bool wide)
 {
     size_t i = thread_index() * 4;
     if (i < count) {
@@ -263,14 +262,14 @@ static __global__ void divide(float *x, float divisor, size_t count, bool wide)
     }
 }
 
-extern "C" void cuda_divide(struct dev *d, float *x, float divisor, size_t count)
+extern "C" void cuda_div_scalar(struct dev *d, float *x, float divisor, size_t count)
 {
-    LAUNCH4(cuda_of(d), divide, x, divisor, count, aligned16(x));
+    LAUNCH4(cuda_of(d), div_scalar, x, divisor, count, aligned16(x));
 }
 
 /* A thread block for each run; its blocks of 256 by turns, their sums added in order by one thread.
  */
-static __global__ void squares(double *sums, const float *a, const float *b, size_t count)
+static __global__ void sumsq_diff(double *sums, const float *a, const float *b, size_t count)
 {
     enum { GROUPS = THREADS / LANES, BLOCKS = DEV_RUN / DEV_BLOCK };
     __shared__ double held[BLOCKS];
@@ -291,42 +290,45 @@ static __global__ void squares(double *sums, const float *a, const float *b, siz
     sums[blockIdx.x] = sum;
 }
 
-extern "C" void cuda_squares(struct dev *d, double *sums, const float *a, const float *b,
-                             size_t count)
+extern "C" void cuda_sumsq_diff(struct dev *d, double *sums, const float *a, const float *b,
+                                size_t count)
 {
     if (count)
-        LAUNCH(cuda_of(d), squares, blocks_for(count, DEV_RUN), THREADS, 0, sums, a, b, count);
+        LAUNCH(cuda_of(d), sumsq_diff, blocks_for(count, DEV_RUN), THREADS, 0, sums, a, b, count);
 }
 
 /* An integer OR: the order of the blocks cannot matter. */
-static __global__ void adds_up(uint32_t *apart, const float *sent, const float *kept,
-                               const float *z, float slack, size_t count)
+static __global__ void check_residual(uint32_t *mismatch, const float *sent, const float *residual,
+                                      const float *z, float tolerance, size_t count)
 {
     size_t i = thread_index();
-    int not_here = i < count && !outer_adds_up(sent[i], kept[i], z[i], slack);
+    int not_here = i < count && !outer_residual_exact(sent[i], residual[i], z[i], tolerance);
     if (__syncthreads_or(not_here) && threadIdx.x == 0)
-        atomicOr((unsigned *)apart, 1u);
+        atomicOr((unsigned *)mismatch, 1u);
 }
 
-extern "C" void cuda_apart(struct dev *d, uint32_t *apart, const float *sent, const float *kept,
-                           const float *z, float slack, size_t count)
+extern "C" void cuda_check_residual(struct dev *d, uint32_t *mismatch, const float *sent,
+                                    const float *residual, const float *z, float tolerance,
+                                    size_t count)
 {
     if (count)
-        LAUNCH(cuda_of(d), adds_up, blocks_for(count, THREADS), THREADS, 0, apart, sent, kept, z,
-               slack, count);
+        LAUNCH(cuda_of(d), check_residual, blocks_for(count, THREADS), THREADS, 0, mismatch, sent,
+               residual, z, tolerance, count);
 }
 
-static __global__ void sample(float *out, const float *x, size_t stride, size_t count)
+static __global__ void copy_strided(float *out, const float *x, size_t stride, size_t count)
 {
     size_t i = thread_index();
     if (i < count)
         out[i] = x[i * stride];
 }
 
-extern "C" void cuda_sample(struct dev *d, float *out, const float *x, size_t stride, size_t count)
+extern "C" void cuda_copy_strided(struct dev *d, float *out, const float *x, size_t stride,
+                                  size_t count)
 {
     if (count)
-        LAUNCH(cuda_of(d), sample, blocks_for(count, THREADS), THREADS, 0, out, x, stride, count);
+        LAUNCH(cuda_of(d), copy_strided, blocks_for(count, THREADS), THREADS, 0, out, x, stride,
+               count);
 }
 
 /* ---- ranges of a slab, and the same values in one piece: a batch of ranges for each launch, a row
@@ -337,7 +339,8 @@ struct ranges {
     size_t offset[RANGES], at[RANGES], count[RANGES]; /* in the slab, in the piece */
 };
 
-static __global__ void collect(float *out, const float *slab, const struct ranges r, bool wide)
+static __global__ void gather_ranges(float *out, const float *slab, const struct ranges r,
+                                     bool wide)
 {
     size_t count = r.count[blockIdx.y], step = (size_t)gridDim.x * THREADS * 4;
     const float *from = slab + r.offset[blockIdx.y];
@@ -346,8 +349,8 @@ static __global__ void collect(float *out, const float *slab, const struct range
         put4(to, i, count, wide, get4(from, i, count, wide));
 }
 
-static __global__ void blend(float *slab, const float *in, const struct ranges r, float alpha,
-                             float beta, bool positive, bool wide)
+static __global__ void lerp_ranges(float *slab, const float *in, const struct ranges r, float alpha,
+                                   float beta, bool positive, bool wide)
 {
     size_t count = r.count[blockIdx.y], step = (size_t)gridDim.x * THREADS * 4;
     float *x = slab + r.offset[blockIdx.y];
@@ -356,7 +359,7 @@ static __global__ void blend(float *slab, const float *in, const struct ranges r
         four l = get4(x, i, count, wide), t = get4(theta, i, count, wide);
 #pragma unroll
         for (int k = 0; k < 4; k++)
-            l.x[k] = outer_blend(l.x[k], t.x[k], alpha, beta, positive);
+            l.x[k] = outer_lerp(l.x[k], t.x[k], alpha, beta, positive);
         put4(x, i, count, wide, l);
     }
 }
@@ -379,24 +382,25 @@ static struct dim3 ranges_next(struct ranges *r, bool *wide, const struct dev_ra
     return dim3(blocks < RANGE_BLOCKS ? blocks : (unsigned)RANGE_BLOCKS, (unsigned)batch);
 }
 
-extern "C" void cuda_collect(struct dev *d, float *out, const float *slab,
-                             const struct dev_range *ranges, size_t n)
+extern "C" void cuda_gather_ranges(struct dev *d, float *out, const float *slab,
+                                   const struct dev_range *ranges, size_t n)
 {
     struct ranges r;
     bool wide = aligned16(out) && aligned16(slab);
     for (size_t first = 0, at = 0; first < n; first += RANGES) {
         struct dim3 grid = ranges_next(&r, &wide, ranges + first, n - first, &at);
-        LAUNCH(cuda_of(d), collect, grid, THREADS, 0, out, slab, r, wide);
+        LAUNCH(cuda_of(d), gather_ranges, grid, THREADS, 0, out, slab, r, wide);
     }
 }
 
-extern "C" void cuda_blend(struct dev *d, float *slab, const float *in, const struct dev_blend *b)
+extern "C" void cuda_lerp_ranges(struct dev *d, float *slab, const float *in,
+                                 const struct dev_lerp *b)
 {
     struct ranges r;
     bool wide = aligned16(slab) && aligned16(in);
     for (size_t first = 0, at = 0; first < b->n; first += RANGES) {
         struct dim3 grid = ranges_next(&r, &wide, b->ranges + first, b->n - first, &at);
-        LAUNCH(cuda_of(d), blend, grid, THREADS, 0, slab, in, r, b->alpha, 1 - b->alpha,
+        LAUNCH(cuda_of(d), lerp_ranges, grid, THREADS, 0, slab, in, r, b->alpha, 1 - b->alpha,
                b->positive, wide);
     }
 }

@@ -112,7 +112,7 @@ static void weight_gradient(struct cuda *c, const struct dev_linear *a,
 static void sums_add(struct cuda *c, float *to, const void *sums, float *wide, size_t N)
 {
     if (c->dev.model_type == DTYPE_BF16)
-        cuda_widen_bf16(&c->dev, wide, sums, N);
+        cuda_bf16_to_f32(&c->dev, wide, sums, N);
     cuda_add_f32(c, to, c->dev.model_type == DTYPE_BF16 ? wide : sums, N);
 }
 

@@ -83,7 +83,7 @@ extern "C" void cuda_rope(struct dev *d, void *x, const struct dev_rope *r)
                           r->stride,
                           (unsigned)r->heads,
                           (unsigned)half,
-                          r->back ? -1.0f : 1.0f};
+                          r->inverse ? -1.0f : 1.0f};
     ASSERT(r->HD % 2 == 0 && r->heads * r->HD <= r->stride);
     if (!r->T)
         return;

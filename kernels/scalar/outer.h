@@ -37,12 +37,12 @@ SCALAR float outer_sgd(float theta, float mean, float lr)
  * the cycle; theta takes outer_sgd of the share, in the last round outer_nesterov of it, with the
  * momentum of the gathered shares. The first round sets, so that N = 1 is outer_nesterov to the
  * bit. */
-SCALAR float outer_gather(float gathered, float share, bool first)
+SCALAR float outer_accumulate(float accumulated, float x, bool first)
 {
-    return first ? share : gathered + share;
+    return first ? x : accumulated + x;
 }
 
-SCALAR float outer_accumulate(float acc, float x, float scale)
+SCALAR float outer_axpy(float acc, float x, float scale)
 {
     float scaled = scale * x;
     return acc + scaled;
@@ -50,7 +50,7 @@ SCALAR float outer_accumulate(float acc, float x, float scale)
 
 /* Local parameters when a commit is applied (Streaming DiLoCo, 2501.18512, eq. 4); beta = 1 -
  * alpha. */
-SCALAR float outer_blend(float local, float theta, float alpha, float beta, bool positive)
+SCALAR float outer_lerp(float local, float theta, float alpha, float beta, bool positive)
 {
     float outer = positive && !(theta > 0) ? 0 : theta;
     float kept = alpha * local;
@@ -59,7 +59,7 @@ SCALAR float outer_blend(float local, float theta, float alpha, float beta, bool
 }
 
 /* What is sent and what is kept make up z; slack: a share of what is sent. Not where one is NaN. */
-SCALAR bool outer_adds_up(float sent, float kept, float z, float slack)
+SCALAR bool outer_residual_exact(float sent, float kept, float z, float slack)
 {
     float whole = sent + kept;
     float off = float_of_bits(float_bits(whole - z) & 0x7fffffffu);

@@ -410,7 +410,7 @@ static enum err open_beside(const struct probe *c, const struct dev *d, struct d
                                      config_choice_name(device_kind_choices, c->p.s.device_kind),
                                  .model_type = "f32",
                                  .threads = dev_threads(),
-                                 .beside = true};
+                                 .low_priority = true};
     return dev_open(beside, &o);
 }
 

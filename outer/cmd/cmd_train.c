@@ -239,7 +239,7 @@ static enum err open_beside(struct job *j, bool overlap)
         o.threads = (j->dev->threads + 3) / 4;
     else if (job_outer_on_gpu(j))
         o = (struct dev_options){
-            .kind = j->gpu, .model_type = "f32", .threads = dev_threads(), .beside = true};
+            .kind = j->gpu, .model_type = "f32", .threads = dev_threads(), .low_priority = true};
     return overlap || !j->dev->host_memory ? dev_open(&j->beside, &o) : ERR_OK;
 }
 

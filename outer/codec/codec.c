@@ -283,7 +283,7 @@ enum err codec_squares(struct codec_work *w, double *sum, const float *a, const 
     ASSERT(w->piece % DEV_RUN == 0 || count <= w->piece);
     for (size_t at = 0; at < count; at += w->piece) {
         size_t n = count - at < w->piece ? count - at : w->piece, k = (n + DEV_RUN - 1) / DEV_RUN;
-        w->d->ops->squares(w->d, runs, a + at, b ? b + at : NULL, n);
+        w->d->ops->sumsq_diff(w->d, runs, a + at, b ? b + at : NULL, n);
         const double *made = (const double *)(const void *)codec_seen(w, runs, k * sizeof *runs);
         TRY(dev_sync(w->d));
         for (size_t i = 0; i < k; i++)
@@ -298,7 +298,7 @@ enum err codec_adds_up(const struct codec *c, const struct codec_call *call, boo
     struct codec_work *w = call->work;
     uint32_t apart = 0;
     w->d->ops->zero(w->d, w->over, sizeof apart);
-    w->d->ops->apart(w->d, w->over, sent, kept, z, c->slack, call->count);
+    w->d->ops->check_residual(w->d, w->over, sent, kept, z, c->slack, call->count);
     w->d->ops->copy(w->d, &apart, w->over, sizeof apart);
     *yes = !apart;
     return dev_sync(w->d);
@@ -307,6 +307,6 @@ enum err codec_adds_up(const struct codec *c, const struct codec_call *call, boo
 const float *codec_sample(struct codec_work *w, const float *x, size_t stride, size_t count)
 {
     ASSERT(count <= w->piece);
-    w->d->ops->sample(w->d, w->values, x, stride, count);
+    w->d->ops->copy_strided(w->d, w->values, x, stride, count);
     return floats_seen(w, w->values, count);
 }

@@ -101,7 +101,7 @@ enum err codec_sum(const struct codec *c, const struct codec_call *call, float *
     for (unsigned i = 0; i < n; i++) {
         TRY(c->decode(c, call, i ? values : z, payloads[i].data, payloads[i].size_bytes));
         if (i)
-            d->ops->accumulate(d, z, values, 1.0f, call->count);
+            d->ops->axpy(d, z, values, 1.0f, call->count);
     }
     return dev_sync(d);
 }

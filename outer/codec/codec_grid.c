@@ -48,7 +48,7 @@ void codec_grid_values(const struct codec *c, struct codec_work *w, float *z, st
                            .code = codec_there(w, w->grid, sums->grid, blocks),
                            .bits = (unsigned)(in->block_bytes * 8 / DEV_BLOCK),
                            .bias = sums->bias,
-                           .over = w->over,
+                           .overflow = w->over,
                            .divisor = sums->divisor};
     if (sums->signs)
         a.signs = codec_there(w, w->signs, sums->signs, blocks * sizeof *sums->signs);

@@ -30,7 +30,7 @@ static enum err norms(struct codec_work *w, struct norm *norm, const float *z, s
 {
     for (size_t at = 0; at < count; at += w->piece) {
         size_t n = count - at < w->piece ? count - at : w->piece;
-        w->d->ops->chunk_norms(w->d, w->values, z + at, n);
+        w->d->ops->chunk_l1(w->d, w->values, z + at, n);
         const double *sums = (const void *)codec_seen(w, w->values, chunks_of(n) * sizeof *sums);
         TRY(dev_sync(w->d));
         for (size_t i = 0; i < chunks_of(n); i++)

@@ -207,7 +207,7 @@ static enum err encode(const struct codec *c, const struct codec_call *call, uin
     ASSERT(w->piece % CHUNK == 0);
     for (size_t at = 0; at < count; at += w->piece) {
         size_t n = count - at < w->piece ? count - at : w->piece;
-        w->d->ops->chunk_largest(w->d, w->values, residual + at, z + at, n);
+        w->d->ops->chunk_topk(w->d, w->values, residual + at, z + at, n);
         TRY(piece_put(w, &s, w->values, at, n, count));
     }
     if (s.fill)
@@ -285,7 +285,7 @@ static enum err mean(const struct codec *c, const struct codec_call *call, float
     for (size_t at = 0; at < count; at += w->piece) {
         size_t values = count - at < w->piece ? count - at : w->piece;
         sum_piece(w, out + at, in, a->n, values);
-        w->d->ops->divide(w->d, out + at, a->weight_sum, values);
+        w->d->ops->div_scalar(w->d, out + at, a->weight_sum, values);
     }
     memmove(next_grid, call->grid, codec_blocks(count));
     return dev_sync(w->d);

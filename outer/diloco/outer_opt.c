@@ -42,11 +42,11 @@ void outer_opt_step(struct dev *d, const struct outer_opt *o, const struct outer
     }
     struct dev_delayed delayed = {.theta = s->theta,
                                   .momentum = s->momentum,
-                                  .gathered = s->gathered,
+                                  .accumulated = s->gathered,
                                   .mean = mean,
                                   .lr = o->lr,
                                   .mu = o->mu,
-                                  .share = 1.0f / (float)o->delay,
+                                  .fraction = 1.0f / (float)o->delay,
                                   .first = round % o->delay == 0,
                                   .last = round % o->delay == o->delay - 1,
                                   .count = count};

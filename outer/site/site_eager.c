@@ -133,9 +133,9 @@ static enum err others_of(struct site_slot *l, const struct site_submission *w, 
         TRY(own_decoded(l, own, w->fragment, w->round - 1, &known));
     l->others = all - mine;
     m->dev->ops->zero(m->dev, sum, n * sizeof *sum);
-    m->dev->ops->accumulate(m->dev, sum, m->mean, known ? all : l->others, n);
+    m->dev->ops->axpy(m->dev, sum, m->mean, known ? all : l->others, n);
     if (known)
-        m->dev->ops->accumulate(m->dev, sum, own, -1, n);
+        m->dev->ops->axpy(m->dev, sum, own, -1, n);
     staging_out(&m->staging, l->start, sum, n);
     return dev_sync(m->dev);
 }
@@ -175,9 +175,8 @@ enum err site_eager_make(struct site_slot *l, const struct site_submission *w)
     TRY(outer_state_decode(m, w->fragment, l->box.codec, m->mean,
                            &(struct codec_payload){l->payload, l->box.payload_bytes},
                            state->codes));
-    m->dev->ops->accumulate(m->dev, m->mean, staging_in(&m->staging, STAGING_BESIDE, l->start, n),
-                            1, n);
-    m->dev->ops->divide(m->dev, m->mean, all, n);
+    m->dev->ops->axpy(m->dev, m->mean, staging_in(&m->staging, STAGING_BESIDE, l->start, n), 1, n);
+    m->dev->ops->div_scalar(m->dev, m->mean, all, n);
     TRY(outer_state_ahead(m, w->fragment, l->start));
     return start_write(l, w->fragment, w->round);
 }

@@ -155,7 +155,7 @@ static enum err delta_form(struct site_slot *l, const struct site_submission *w,
     if (host == state->theta)
         staging_keep(g, STAGING_THETA, host);
     *out = (struct formed){local, staging_take(g, STAGING_DELTA, l->residual, l->residual, n)};
-    d->ops->delta(d, out->z, theta, local, out->residual, w->weight, n);
+    d->ops->outer_delta(d, out->z, theta, local, out->residual, w->weight, n);
     return dev_sync(d);
 }
 
@@ -312,7 +312,7 @@ static enum err residual_give_back(struct site_slot *l, unsigned fragment)
                            &(struct codec_payload){l->payload, l->box.payload_bytes},
                            m->state[fragment].codes));
     m->dev->ops->copy(m->dev, residual, l->residual, n * sizeof *residual);
-    m->dev->ops->accumulate(m->dev, residual, m->mean, 1, n);
+    m->dev->ops->axpy(m->dev, residual, m->mean, 1, n);
     staging_out(&m->staging, m->next.residual, residual, n);
     return dev_sync(m->dev);
 }

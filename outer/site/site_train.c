@@ -126,7 +126,8 @@ static float *slab_of(const struct train *t, enum fragment_state state)
 static void collect(struct site_train *s, struct train *t, float *out, unsigned f)
 {
     const struct fragment *part = &s->o.fragments->f[f];
-    t->dev->ops->collect(t->dev, out, slab_of(t, part->state), part->ranges, part->range_count);
+    t->dev->ops->gather_ranges(t->dev, out, slab_of(t, part->state), part->ranges,
+                               part->range_count);
 }
 
 /* The same to memory of the replica's device; copied: what `gathered` holds instead. */
@@ -154,12 +155,12 @@ static enum err take_theta(struct site_train *s, struct train *t, unsigned f, co
 {
     const struct fragment *part = &s->o.fragments->f[f];
     size_t bytes = part->elements * sizeof *theta;
-    struct dev_blend b = {part->ranges, part->range_count, alpha, part->state == FRAGMENT_SECOND};
+    struct dev_lerp b = {part->ranges, part->range_count, alpha, part->state == FRAGMENT_SECOND};
     if (is_lead(s) && theta != s->fragment)
         t->dev->ops->copy(t->dev, s->fragment, theta, bytes);
     TRY(dev_sync(t->dev));
     TRY(s->o.coll->ops->broadcast(s->o.coll, s->fragment, bytes));
-    t->dev->ops->blend(t->dev, slab_of(t, part->state), s->fragment, &b);
+    t->dev->ops->lerp_ranges(t->dev, slab_of(t, part->state), s->fragment, &b);
     return dev_sync(t->dev);
 }
 

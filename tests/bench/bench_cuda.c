@@ -286,13 +286,13 @@ static void run_decode(const void *context)
 static void run_norms(const void *context)
 {
     const struct codec *k = context;
-    d->ops->chunk_norms(d, k->norms, k->z, k->n);
+    d->ops->chunk_l1(d, k->norms, k->z, k->n);
 }
 
 static void run_largest(const void *context)
 {
     const struct codec *k = context;
-    d->ops->chunk_largest(d, k->chunks, k->z, k->z, k->n);
+    d->ops->chunk_topk(d, k->chunks, k->z, k->z, k->n);
 }
 
 static void run_chunk_add(const void *context)
@@ -332,16 +332,20 @@ static void codec(void)
     d->ops->copy(d, slots, host, blocks * sizeof *host);
     d->ops->copy(d, grid, codes, blocks);
     d->ops->copy(d, signs, four, blocks * sizeof *four);
-    struct codec k = {
-        n,
-        random_f32(n, 1),
-        room(n * 4),
-        room(blocks),
-        room(blocks),
-        room(n / DEV_CHUNK * sizeof *k.chunks),
-        room(n / DEV_CHUNK * sizeof *k.norms),
-        {.count = n, .grid = grid},
-        {.count = n, .slot = slots, .code = grid, .signs = signs, .over = room(4), .divisor = 1}};
+    struct codec k = {n,
+                      random_f32(n, 1),
+                      room(n * 4),
+                      room(blocks),
+                      room(blocks),
+                      room(n / DEV_CHUNK * sizeof *k.chunks),
+                      room(n / DEV_CHUNK * sizeof *k.norms),
+                      {.count = n, .grid = grid},
+                      {.count = n,
+                       .slot = slots,
+                       .code = grid,
+                       .signs = signs,
+                       .overflow = room(4),
+                       .divisor = 1}};
     form(&k, DEV_INT8, "int8", 8, 10);
     form(&k, DEV_INT4, "int4", 4, 6);
     form(&k, DEV_INT2, "int2", 2, 4);

@@ -129,20 +129,20 @@ static enum err one_step(struct run *r)
 /* Seconds of a step, the median; how often the host waited for the device in all of them. */
 static enum err time_steps(struct run *r, double *seconds, unsigned *waits)
 {
-    unsigned marks = dev_marks(r->d, STEPS + 1);
+    unsigned marks = dev_events(r->d, STEPS + 1);
     struct bench_times t = {.count = 0};
     for (int i = 0; i < WARM; i++)
         TRY(one_step(r));
-    uint64_t drains = r->d->drains;
+    uint64_t drains = r->d->sync_count;
     for (unsigned i = 0; i < STEPS; i++) {
-        r->d->ops->mark(r->d, marks + i);
+        r->d->ops->event_record(r->d, marks + i);
         TRY(one_step(r));
     }
-    r->d->ops->mark(r->d, marks + STEPS);
-    *waits = (unsigned)(r->d->drains - drains);
+    r->d->ops->event_record(r->d, marks + STEPS);
+    *waits = (unsigned)(r->d->sync_count - drains);
     TRY(dev_sync(r->d));
     for (unsigned i = 0; i < STEPS; i++)
-        bench_add(&t, r->d->ops->seconds(r->d, marks + i, marks + i + 1));
+        bench_add(&t, r->d->ops->event_seconds(r->d, marks + i, marks + i + 1));
     *seconds = bench_median(&t);
     return ERR_OK;
 }

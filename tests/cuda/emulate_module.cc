@@ -109,7 +109,7 @@ template <typename... A, void (*F)(struct dev *, A...)> struct locked<F> {
         F(d, a...);
     }
 };
-/* And what a device has beside them. */
+/* Any other function of the device. */
 template <auto M> struct member;
 template <typename R, typename... A, R (*dev_ops::*M)(struct dev *, A...)> struct member<M> {
     static R call(struct dev *d, A... a)
@@ -162,10 +162,10 @@ static struct dev_ops ops_make(void)
     X(host_free)
     X(zero)
     X(sync)
-    X(mark)
-    X(wait)
-    X(seconds)
-    X(repeat)
+    X(event_record)
+    X(event_wait)
+    X(event_seconds)
+    X(graph_run)
 #undef X
     o.copy = copy, o.copy_async = copy_async, o.close = close_device;
     return o;

@@ -168,7 +168,7 @@ static void auto_keeps_the_faster(void **state)
     (void)state;
     struct batch_case fewer = usual;
     open_devices("auto");
-    assert_true(device->rehearse);
+    assert_true(device->autotune);
     right(&usual);
     assert_string_equal(device->attention, "8x1/1x128c:cc;");
     int runs = fake_cudnn.runs;
@@ -251,7 +251,7 @@ static void own_asks_nobody(void **state)
 {
     (void)state;
     open_devices("own");
-    assert_false(device->rehearse);
+    assert_false(device->autotune);
     right(&usual);
     assert_int_equal(fake_cudnn.plans, 0);
 }

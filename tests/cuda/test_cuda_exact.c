@@ -96,9 +96,9 @@ static float *copy_of(const float *x)
 static void elements(int round)
 {
     float *z = copy_of(values[2]), *gz = to_gpu(z, COUNT * 4);
-    cpu_delta(&cpu, z, values[0], values[1], z, 0.3f, ODD); /* z aliases residual */
-    gpu->ops->delta(gpu, gz, to_gpu(values[0], COUNT * 4), to_gpu(values[1], COUNT * 4), gz, 0.3f,
-                    ODD);
+    cpu_outer_delta(&cpu, z, values[0], values[1], z, 0.3f, ODD); /* z aliases residual */
+    gpu->ops->outer_delta(gpu, gz, to_gpu(values[0], COUNT * 4), to_gpu(values[1], COUNT * 4), gz,
+                          0.3f, ODD);
     for (size_t i = 0; i < COUNT; i++)
         if (!isfinite(z[i])) /* infinity minus infinity: a NaN of the processor's kind */
             z[i] = 0;
@@ -108,12 +108,12 @@ static void elements(int round)
         host[i] = isfinite(host[i]) ? host[i] : 0;
     assert_memory_equal(host, z, COUNT * 4);
     float *acc = copy_of(values[3]), *gacc = to_gpu(acc, COUNT * 4);
-    cpu_accumulate(&cpu, acc + 1, values[0], 0.37f, ODD - 1); /* no multiple of 16 bytes */
-    gpu->ops->accumulate(gpu, gacc + 1, to_gpu(values[0], COUNT * 4), 0.37f, ODD - 1);
-    same("accumulate", round, gacc, acc, COUNT * 4);
-    cpu_divide(&cpu, acc, 3.0f, COUNT);
-    gpu->ops->divide(gpu, gacc, 3.0f, COUNT);
-    same("divide", round, gacc, acc, COUNT * 4);
+    cpu_axpy(&cpu, acc + 1, values[0], 0.37f, ODD - 1); /* no multiple of 16 bytes */
+    gpu->ops->axpy(gpu, gacc + 1, to_gpu(values[0], COUNT * 4), 0.37f, ODD - 1);
+    same("axpy", round, gacc, acc, COUNT * 4);
+    cpu_div_scalar(&cpu, acc, 3.0f, COUNT);
+    gpu->ops->div_scalar(gpu, gacc, 3.0f, COUNT);
+    same("div_scalar", round, gacc, acc, COUNT * 4);
 }
 
 static void outer(int round)
@@ -145,7 +145,7 @@ static void delayed(int round)
                        g = c;
     g.theta = to_gpu(theta, COUNT * 4);
     g.momentum = to_gpu(momentum, COUNT * 4);
-    g.gathered = to_gpu(gathered, COUNT * 4);
+    g.accumulated = to_gpu(gathered, COUNT * 4);
     g.mean = to_gpu(mean, COUNT * 4);
     for (int k = 0; k < 4; k++) { /* every place in a cycle: middle, first, last, both */
         c.first = g.first = k % 2;
@@ -154,7 +154,7 @@ static void delayed(int round)
         gpu->ops->outer_delayed(gpu, &g);
         same("delayed theta", round, g.theta, theta, COUNT * 4);
         same("delayed momentum", round, g.momentum, momentum, COUNT * 4);
-        same("gathered", round, g.gathered, gathered, COUNT * 4);
+        same("gathered", round, g.accumulated, gathered, COUNT * 4);
     }
 }
 
@@ -201,7 +201,7 @@ static void decode_form(enum dev_form form, int round, const uint8_t *in, const 
         g.slot = to_gpu(slots, sizeof slots);
         g.code = to_gpu(a.code, BLOCKS);
         g.signs = to_gpu(signs, sizeof signs);
-        g.over = gover;
+        g.overflow = gover;
         cpu_block_decode(&cpu, z, in, &a);
         gpu->ops->block_decode(gpu, gz, to_gpu(in, BLOCKS * form_bytes(form)), &g);
         same("decoded", round * 100 + (int)form, gz, z, COUNT * 4);
@@ -275,11 +275,11 @@ static void chunks_are_equal(void **state)
             double *gnorms = room(gpu, chunks * sizeof *gnorms);
             memset(made, 0, sizeof made);
             struct dev_chunk *gmade = room(gpu, chunks * sizeof *gmade);
-            cpu_chunk_norms(&cpu, norms, z + at, n);
-            gpu->ops->chunk_norms(gpu, gnorms, gz + at, n);
+            cpu_chunk_l1(&cpu, norms, z + at, n);
+            gpu->ops->chunk_l1(gpu, gnorms, gz + at, n);
             same("norms", round, gnorms, norms, chunks * sizeof *norms);
-            cpu_chunk_largest(&cpu, made, kept + at, z + at, n);
-            gpu->ops->chunk_largest(gpu, gmade, gkept + at, gz + at, n);
+            cpu_chunk_topk(&cpu, made, kept + at, z + at, n);
+            gpu->ops->chunk_topk(gpu, gmade, gkept + at, gz + at, n);
             same("largest", round, gmade, made, chunks * sizeof *made);
             same("what the largest leave", round, gkept, kept, COUNT * 4);
             assert_true(round != 10 || made[0].upper > 0);
@@ -305,8 +305,8 @@ static void chunks_that_are_not_finite(void **state)
         values[0][DEV_CHUNK - 1] = -NAN;
         float *gz = to_gpu(values[0], COUNT * 4);
         struct dev_chunk *gmade = room(gpu, sizeof made);
-        cpu_chunk_largest(&cpu, made, values[0], values[0], COUNT);
-        gpu->ops->chunk_largest(gpu, gmade, gz, gz, COUNT);
+        cpu_chunk_topk(&cpu, made, values[0], values[0], COUNT);
+        gpu->ops->chunk_topk(gpu, gmade, gz, gz, COUNT);
         same("refused", (int)at, gmade, made, sizeof made);
         assert_int_equal(made[0].upper, DEV_CHUNK_BAD);
         assert_int_equal(made[0].value[0], at);
@@ -340,8 +340,8 @@ static void bf16(int round)
     gpu->ops->round_bf16(gpu, gh, gz, gz, ODD);
     same("h", round, gh, h, ODD * 2);
     same("residual of bf16", round, gz, z, COUNT * 4);
-    cpu_widen_bf16(&cpu, z, h, ODD);
-    gpu->ops->widen_bf16(gpu, gz, gh, ODD);
+    cpu_bf16_to_f32(&cpu, z, h, ODD);
+    gpu->ops->bf16_to_f32(gpu, gz, gh, ODD);
     same("widened", round, gz, z, COUNT * 4);
     const struct dev_random r = {7, (uint64_t)round, 8 * ((size_t)1 << 33)};
     cpu_round_stochastic(&cpu, h, values[0], &r, ODD);
@@ -426,13 +426,13 @@ static void streams_are_equal(void **state)
                                          .bits = bits,
                                          .bias = k < 2 ? bias - 1 : bias,
                                          .signs = signs,
-                                         .over = &over,
+                                         .overflow = &over,
                                          .divisor = 3};
             struct dev_decode g = a;
             g.slot = gslots;
             g.code = to_gpu(codes, BLOCKS);
             g.signs = to_gpu(signs, sizeof signs);
-            g.over = gover;
+            g.overflow = gover;
             cpu_block_decode(&cpu, z, stream, &a);
             gpu->ops->block_decode(gpu, gz, gstream, &g);
             same("sums", (int)bits, gz, z, COUNT * 4);
@@ -461,9 +461,9 @@ static void squares_are_equal(void **state)
         for (size_t k = 0; k < 2 * sizeof counts / sizeof *counts; k++) {
             double sums[3] = {0};
             size_t n = counts[k / 2], runs = (n + DEV_RUN - 1) / DEV_RUN;
-            cpu_squares(&cpu, sums, x, k % 2 ? y : NULL, n);
-            gpu->ops->squares(gpu, gsums, gx, k % 2 ? gy : NULL, n);
-            same("squares", round, gsums, sums, runs * sizeof *sums);
+            cpu_sumsq_diff(&cpu, sums, x, k % 2 ? y : NULL, n);
+            gpu->ops->sumsq_diff(gpu, gsums, gx, k % 2 ? gy : NULL, n);
+            same("sumsq_diff", round, gsums, sums, runs * sizeof *sums);
         }
         check_done(gpu);
     }
@@ -482,10 +482,11 @@ static void apart_is_equal(void **state)
             float was = values[2][at];
             uint32_t apart = 0, *gapart = to_gpu(&apart, 4);
             values[2][at] = k == 0 ? nextafterf(was, 1e9f) : k == 1 ? NAN : was;
-            cpu_apart(&cpu, &apart, values[0], values[1], values[2], 0, ODD);
-            gpu->ops->apart(gpu, gapart, gsent, gkept, to_gpu(values[2], COUNT * 4), 0, ODD);
+            cpu_check_residual(&cpu, &apart, values[0], values[1], values[2], 0, ODD);
+            gpu->ops->check_residual(gpu, gapart, gsent, gkept, to_gpu(values[2], COUNT * 4), 0,
+                                     ODD);
             assert_int_equal(apart, k < 2 && at < ODD);
-            same("apart", k, gapart, &apart, 4);
+            same("check_residual", k, gapart, &apart, 4);
             values[2][at] = was;
         }
         check_done(gpu);
@@ -497,9 +498,9 @@ static void samples_are_equal(void **state)
     (void)state;
     draw_all(0);
     float *out = copy_of(values[0]), *gout = to_gpu(out, COUNT * 4);
-    cpu_sample(&cpu, out, values[1], 41, 255);
-    gpu->ops->sample(gpu, gout, to_gpu(values[1], COUNT * 4), 41, 255);
-    same("sample", 0, gout, out, COUNT * 4);
+    cpu_copy_strided(&cpu, out, values[1], 41, 255);
+    gpu->ops->copy_strided(gpu, gout, to_gpu(values[1], COUNT * 4), 41, 255);
+    same("copy_strided", 0, gout, out, COUNT * 4);
     check_done(gpu);
 }
 
@@ -516,15 +517,15 @@ static void ranges_are_equal(void **state)
                                            .count = round % 2 ? last / 4 * 4 : 1 + i % last};
         draw_all(round);
         float *out = copy_of(values[3]), *gout = to_gpu(out, COUNT * 4);
-        cpu_collect(&cpu, out, values[0], ranges, N);
-        gpu->ops->collect(gpu, gout, to_gpu(values[0], COUNT * 4), ranges, N);
-        same("collect", round, gout, out, COUNT * 4);
+        cpu_gather_ranges(&cpu, out, values[0], ranges, N);
+        gpu->ops->gather_ranges(gpu, gout, to_gpu(values[0], COUNT * 4), ranges, N);
+        same("gather_ranges", round, gout, out, COUNT * 4);
         for (int k = 0; k < 4; k++) {
-            struct dev_blend b = {ranges, N, k < 2 ? 0 : 0.3f, k % 2};
+            struct dev_lerp b = {ranges, N, k < 2 ? 0 : 0.3f, k % 2};
             float *slab = copy_of(values[0]), *gslab = to_gpu(slab, COUNT * 4);
-            cpu_blend(&cpu, slab, values[1], &b);
-            gpu->ops->blend(gpu, gslab, to_gpu(values[1], COUNT * 4), &b);
-            same("blend", round, gslab, slab, COUNT * 4);
+            cpu_lerp_ranges(&cpu, slab, values[1], &b);
+            gpu->ops->lerp_ranges(gpu, gslab, to_gpu(values[1], COUNT * 4), &b);
+            same("lerp_ranges", round, gslab, slab, COUNT * 4);
         }
         check_done(gpu);
         assert_true(total < COUNT);

@@ -437,7 +437,7 @@ static void run_rope(struct dev *d, const void *context)
     void *x = upload(d, numbers(all, 1, type), all, type),
          *back = upload(d, numbers(all, 1, type), all, type);
     d->ops->rope(d, x, &r);
-    r.back = true;
+    r.inverse = true;
     d->ops->rope(d, back, &r);
     keep(d, "turned", x, all, type, bound(d, 2e-7, 0.008));
     keep(d, "turned back", back, all, type, bound(d, 2e-7, 0.008));

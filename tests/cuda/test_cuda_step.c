@@ -74,7 +74,7 @@ static enum err on_step(void *self, struct train *t, const struct train_report *
     struct seen *s = self;
     if (r->step != ++s->steps || t->step != r->step || !(r->step_seconds > 0) || !(r->norm > 0))
         return err_set(ERR_INTERNAL, "step %lld told as %d", (long long)t->step, s->steps);
-    s->drains[s->steps] = t->dev->drains;
+    s->drains[s->steps] = t->dev->sync_count;
     s->loss[s->steps] = r->loss;
     stop = s->stop == r->step;
     return ERR_OK;
@@ -243,8 +243,8 @@ static void promised_memory_is_what_is_taken(void **state)
     assert_int_equal(go(&r), ERR_OK);
     const struct train_memory *m = &r.t.memory;
     size_t promised = m->total - m->model.workspace.code - m->graphs;
-    if (r.d->taken_bytes > promised || r.d->taken_bytes + (4 << 20) < promised)
-        fail_msg("promised %zu KiB, taken %zu KiB", promised >> 10, r.d->taken_bytes >> 10);
+    if (r.d->used_bytes > promised || r.d->used_bytes + (4 << 20) < promised)
+        fail_msg("promised %zu KiB, taken %zu KiB", promised >> 10, r.d->used_bytes >> 10);
     end(&r);
 }
 

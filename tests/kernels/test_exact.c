@@ -68,7 +68,7 @@ static void delta_rounds_each_operation(void **state)
     fill(c, 3, -30, 4);
     float weight = 0.3f;
     memcpy(residual, c, sizeof c);
-    op->delta(&one, residual, a, b, residual, weight, COUNT); /* z aliases residual */
+    op->outer_delta(&one, residual, a, b, residual, weight, COUNT); /* z aliases residual */
     for (size_t i = 0; i < COUNT; i++) {
         float delta = (float)((double)a[i] - (double)b[i]);
         float weighted = (float)((double)weight * (double)delta);
@@ -183,7 +183,7 @@ static void sums_divide_once(void **state)
                                    .bits = sign ? 9 : 16,
                                    .bias = BIAS,
                                    .signs = signs,
-                                   .over = &over,
+                                   .overflow = &over,
                                    .divisor = divisor};
             for (size_t i = 0; i < COUNT; i++) {
                 uint32_t m = sign ? signs[BLOCKS - 1 - i / DEV_BLOCK] : 2 * BIAS;
@@ -239,7 +239,7 @@ static void bf16_is_nearest_even(void **state)
     memcpy(z, special, sizeof special);
     memcpy(residual, z, sizeof z);
     op->round_bf16(&one, h, residual, residual, COUNT);
-    op->widen_bf16(&one, out, h, COUNT);
+    op->bf16_to_f32(&one, out, h, COUNT);
     for (size_t i = 0; i < COUNT; i++) {
         int e;
         frexp((double)z[i], &e);
@@ -309,9 +309,9 @@ static void outer_step_rounds_each_operation(void **state)
     }
     memcpy(out, a, sizeof a);
     op->outer_step(&one, out, NULL, c, lr, mu, COUNT);
-    op->accumulate(&one, b, c, -1.3f, COUNT);
+    op->axpy(&one, b, c, -1.3f, COUNT);
     memcpy(residual, c, sizeof c);
-    op->divide(&one, residual, 3.0f, COUNT);
+    op->div_scalar(&one, residual, 3.0f, COUNT);
     for (size_t i = 0; i < COUNT; i++) {
         float step = (float)((double)lr * (double)c[i]);
         assert_true(out[i] == (float)((double)a[i] - (double)step));
@@ -402,7 +402,7 @@ static void run_all(int threads, uint8_t *record, size_t size)
     fill(a, 32, -12, 8);
     fill(b, 33, -12, 8);
     fill(c, 34, -12, 8);
-    op->delta(&d, z, a, b, c, 0.37f, COUNT);
+    op->outer_delta(&d, z, a, b, c, 0.37f, COUNT);
     op->block_code(&d, code, z, COUNT);
     for (size_t i = 0; i < COUNT; i++)
         q[i] = (int32_t)rng_below(35, RNG_TEST, i, 255) - 127;
@@ -430,14 +430,14 @@ static void run_all(int threads, uint8_t *record, size_t size)
                                      f % 2 ? 1.0f : 3.0f};
         op->block_decode(&d, out, forms[f], &v);
     }
-    op->chunk_norms(&d, norms, z, COUNT);
-    op->chunk_largest(&d, chunks, residual, z, COUNT);
+    op->chunk_l1(&d, norms, z, COUNT);
+    op->chunk_topk(&d, chunks, residual, z, COUNT);
     op->chunk_add(&d, out, chunks, COUNT);
     op->round_bf16(&d, h, z, z, COUNT);
     op->round_stochastic(&d, s, a, &(struct dev_random){3, 4, 40}, COUNT);
-    op->widen_bf16(&d, a, h, COUNT);
-    op->accumulate(&d, out, a, 0.77f, COUNT);
-    op->divide(&d, out, 7.0f, COUNT);
+    op->bf16_to_f32(&d, a, h, COUNT);
+    op->axpy(&d, out, a, 0.77f, COUNT);
+    op->div_scalar(&d, out, 7.0f, COUNT);
     op->outer_step(&d, b, c, out, 0.7f, 0.9f, COUNT);
     for (int k = 0; k < 4; k++)
         op->outer_delayed(
@@ -462,7 +462,7 @@ static void squares_are_of_the_difference(void **state)
     }
     for (int less = 0; less < 2; less++) {
         double sums[RUNS + 1] = {0, 0, 0, 0, 7}, again[RUNS];
-        op->squares(&one, sums, x, less ? y : NULL, N);
+        op->sumsq_diff(&one, sums, x, less ? y : NULL, N);
         assert_true(sums[RUNS] == 7);
         for (size_t r = 0; r < RUNS; r++) {
             long double want = 0;
@@ -473,7 +473,7 @@ static void squares_are_of_the_difference(void **state)
             assert_true(fabsl((long double)sums[r] - want) <= 1e-13L * want && want > 0);
         }
         for (int threads = 2; threads < 6; threads++) {
-            op->squares(&(struct dev){.threads = threads}, again, x, less ? y : NULL, N);
+            op->sumsq_diff(&(struct dev){.threads = threads}, again, x, less ? y : NULL, N);
             assert_memory_equal(again, sums, sizeof again);
         }
     }
@@ -489,26 +489,26 @@ static void apart_sees_one_value(void **state)
     for (size_t i = 0; i < COUNT; i++)
         z[i] = a[i] + b[i];
     uint32_t apart = 0;
-    op->apart(&one, &apart, a, b, z, 0, COUNT);
+    op->check_residual(&one, &apart, a, b, z, 0, COUNT);
     assert_int_equal(apart, 0);
     for (size_t i = 0; i < COUNT; i += 997) {
         float was = z[i];
         for (int k = 0; k < 3; k++) {
             z[i] = k == 0 ? nextafterf(was, INFINITY) : k == 1 ? NAN : -INFINITY;
             apart = 0;
-            op->apart(&one, &apart, a, b, z, 0, COUNT);
+            op->check_residual(&one, &apart, a, b, z, 0, COUNT);
             assert_int_equal(apart, 1);
         }
         z[i] = was + 0.25f * fabsf(a[i]);
         apart = 0;
-        op->apart(&one, &apart, a, b, z, 0.2f, COUNT);
+        op->check_residual(&one, &apart, a, b, z, 0.2f, COUNT);
         assert_int_equal(apart, fabsf(was - z[i]) > 0.2f * fabsf(a[i]));
         apart = 0;
-        op->apart(&one, &apart, a, b, z, 0.3f, COUNT);
+        op->check_residual(&one, &apart, a, b, z, 0.3f, COUNT);
         assert_int_equal(apart, 0);
         z[i] = was;
         apart = 1; /* stays */
-        op->apart(&one, &apart, a, b, z, 0, COUNT);
+        op->check_residual(&one, &apart, a, b, z, 0, COUNT);
         assert_int_equal(apart, 1);
     }
 }
@@ -518,7 +518,7 @@ static void sample_takes_every_so_many(void **state)
     (void)state;
     fill(a, 61, -12, 8);
     memset(out, 0, sizeof out);
-    op->sample(&one, out, a, 37, 256);
+    op->copy_strided(&one, out, a, 37, 256);
     for (size_t i = 0; i < 257; i++)
         assert_true(out[i] == (i < 256 ? a[37 * i] : 0));
 }
@@ -538,14 +538,14 @@ static void ranges_go_out_and_come_back(void **state)
     fill(b, 72, -12, 4);
     b[5] = NAN;
     memset(out, 0, sizeof out);
-    op->collect(&one, out, a, ranges, N);
+    op->gather_ranges(&one, out, a, ranges, N);
     for (size_t k = 0; k < 2 * sizeof alphas / sizeof *alphas; k++) {
-        struct dev_blend blend = {ranges, N, alphas[k / 2], k % 2};
+        struct dev_lerp blend = {ranges, N, alphas[k / 2], k % 2};
         size_t at = 0;
         memcpy(c, a, sizeof c);
         c[ranges[2].offset] = NAN;
         memcpy(z, c, sizeof z);
-        op->blend(&one, z, b, &blend);
+        op->lerp_ranges(&one, z, b, &blend);
         for (size_t r = 0; r < N; r++)
             for (size_t i = ranges[r].offset; i < ranges[r].offset + ranges[r].count; i++, at++) {
                 float in = k % 2 && !(b[at] > 0) ? 0 : b[at];

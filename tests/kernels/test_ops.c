@@ -176,7 +176,7 @@ static void rope_case(struct dev *d, size_t T, size_t heads, size_t still, size_
     void *turned = upload(d, x, T * stride, type);
     d->ops->rope(d, turned, &r);
     near("turned", d, turned, type, want, T * stride, bound(d, 5e-7, 0.004));
-    r.back = true;
+    r.inverse = true;
     d->ops->rope(d, turned, &r);
     near("turned back", d, turned, type, x, T * stride, bound(d, 5e-7, 0.008));
 }

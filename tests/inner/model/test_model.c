@@ -372,11 +372,11 @@ static void recomputed_activations_give_the_same_bits(void **state)
 static uint64_t keys[16];
 static size_t key_count;
 
-static void repeat_seen(struct dev *d, const struct dev_repeat *r)
+static void repeat_seen(struct dev *d, const struct dev_graph *r)
 {
     (void)d;
     keys[key_count++] = r->key;
-    r->ops(r->self);
+    r->run(r->self);
 }
 
 /* A device may replay what it has recorded under a key, so a key says all that the ops depend on.
@@ -393,7 +393,7 @@ static void a_pass_is_named_by_all_it_depends_on(void **state)
     setup_batch(&b, &arena, packed, u.s->model_vocab, 4); /* other tokens, same layout */
     setup_batch(&c, &arena, other, u.s->model_vocab, 3);
     struct dev_ops seen = *u.d->ops;
-    seen.repeat = repeat_seen;
+    seen.graph_run = repeat_seen;
     u.d->ops = &seen;
     key_count = 0;
     assert_int_equal(model_step(u.m, &u.b, 0.5f, NULL, &sum, &count), ERR_OK); /* 0, 1 */
