@@ -285,9 +285,9 @@ enum {
     X(block_code, (struct dev * d, uint8_t * code, const float *z, size_t count))                  \
     /* out (blocks in a->form, consecutive, 16-byte aligned); code: as block_code; present         \
      * (count/256): 0 where all codes of the block stand for 0; residual = z - decoded values,     \
-     * exact for every finite z except with DEV_SIGN (scalar/forms.h); residual may be z. A block              \
-     * that is not finite has code 255; its other outputs are undefined. Reads and writes 8 bytes                \
-     * a value, and out. */                                                                                       \
+     * exact for every finite z except with DEV_SIGN (scalar/forms.h); residual may be z. A block  \
+     * that is not finite has code 255; its other outputs are undefined. Reads and writes 8 bytes  \
+     * a value, and out. */                                                                        \
     X(block_encode, (struct dev * d, uint8_t * out, uint8_t * code, uint8_t * present,             \
                      float *residual, const float *z, const struct dev_encode *a))                 \
     /* z = v / divisor, or (z + v) / divisor with a->add. v: values of the block at `slot` of      \
@@ -352,7 +352,7 @@ enum {
     X(chunk_l1, (struct dev * d, double *norms, const float *z, size_t count))                     \
     /* out (count/4096, rounded up): of each chunk the 1/64 of largest magnitude, ties by lowest   \
      * index; residual = z - decoded values, exact; may be z. Reads 4 bytes a value; writes 4      \
-     * bytes a value, or in place only the 32-byte sectors of the chosen values. */                            \
+     * bytes a value, or in place only the 32-byte sectors of the chosen values. */                \
     X(chunk_topk,                                                                                  \
       (struct dev * d, struct dev_chunk * out, float *residual, const float *z, size_t count))     \
     /* z += decoded values of the chunks, one rounding. Indices within a chunk are distinct and    \
