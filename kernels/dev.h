@@ -55,12 +55,28 @@ struct dev_linear_grad {
     const void *pre;  /* (T, K) model type; NULL with act NONE */
     float *pre_dbias; /* (K) f32, +=; NULL: not computed, or act NONE */
 };
+struct dev_embed {
+    const void *wte, *wpe; /* (VP, C), (positions, C) model type; wpe NULL: no position embedding */
+    const int32_t *tokens; /* (T) */
+    const int32_t *positions; /* (T) */
+    size_t T, C, VP;
+};
 struct dev_norm_args {
     enum dev_norm kind;
     float eps;
     size_t T, C;
     const float *gain; /* (C) */
     const float *bias; /* (C), NULL for RMS */
+    void *sum;         /* (T, C) model type: input of the norm; written by fwd, read by bwd */
+    float *mean;       /* (T), LAYER only; written by fwd, read by bwd */
+    float *rstd;       /* (T); written by fwd, read by bwd */
+};
+struct dev_norm_grad {
+    const void *dy;   /* (T, C) model type */
+    const void *dsum; /* (T, C) model type: gradient of sum by its other uses; NULL: 0 */
+    void *dx;         /* (T, C) model type, overwritten; may alias dsum */
+    float *dgain;     /* (C), += */
+    float *dbias;     /* (C), +=; not read for RMS */
 };
 struct dev_attention {
     const void *qkv;           /* (T, (NH + 2 KVH) HD): q | k | v, heads contiguous in each */
@@ -169,6 +185,8 @@ struct dev_encode { /* consecutive blocks */
     const uint8_t *grid;   /* (count/256) codes of the grid: DEV_INT*, DEV_SIGN */
     uint64_t seed, stream; /* DEV_E5M2_RANDOM: seed and stream of the random bits */
     size_t first;          /* DEV_E5M2_RANDOM: number of the first block in the fragment */
+    uint8_t *code;         /* (count/256), written */
+    uint8_t *present;      /* (count/256), written */
 };
 struct dev_decode {
     enum dev_form form;
@@ -185,6 +203,29 @@ struct dev_decode {
     uint32_t *overflow;
     bool add; /* adds to z; not with DEV_INT*, DEV_SIGN */
     float divisor;
+};
+struct dev_unpack {
+    const uint32_t *slot; /* (count/256), as in dev_decode */
+    int32_t bias;
+    unsigned bits; /* of a value */
+    bool add;
+    size_t count; /* values, a multiple of DEV_BLOCK */
+};
+struct dev_delta {
+    const float *outer, *local, *residual;
+    float weight;
+    size_t count;
+};
+struct dev_residual_check {
+    const float *sent, *residual, *z;
+    float tolerance; /* share of |sent| */
+    size_t count;
+};
+struct dev_outer_step {
+    float *theta, *momentum;
+    const float *mean;
+    float lr, mu;
+    size_t count;
 };
 struct dev_delayed { /* one round of a cycle of N rounds of delayed Nesterov */
     float *theta, *momentum, *accumulated;
@@ -212,23 +253,19 @@ enum {
 #define DEV_OPS(X) DEV_OPS_FAST(X) DEV_OPS_EXACT(X)
 #define DEV_OPS_FAST(X)                                                                            \
     /* ---- fast set: error bounds in kernels/cpu at each op ---- */                               \
-    /* x (T,C) = wte[tokens] + wpe[positions]; wte (VP,C), wpe (P,C) model type; wpe NULL: no      \
-     * position embedding. */                                                                      \
-    X(embed_fwd, (struct dev * d, void *x, const void *wte, const void *wpe,                       \
-                  const int32_t *tokens, const int32_t *positions, size_t T, size_t C))            \
-    /* dwte, dwpe += rows of dx. Rows of a token are added in order of position at every thread    \
-     * count. */                                                                                   \
-    X(embed_bwd, (struct dev * d, float *dwte, float *dwpe, const void *dx, const int32_t *tokens, \
-                  const int32_t *positions, size_t T, size_t C, size_t VP))                        \
-    /* sum = x + residual (residual NULL: sum = x, and sum may be x or NULL); y = norm(sum).       \
-     * Saves mean (T) (LAYER only) and rstd (T) for backward. sum may alias x. */                  \
-    X(norm_fwd, (struct dev * d, void *y, void *sum, float *mean, float *rstd, const void *x,      \
-                 const void *residual, const struct dev_norm_args *a))                             \
-    /* dx = dsum (NULL: 0) + norm'(dy); dx may alias dsum; dgain, dbias += their gradients.        \
-     * sum, mean and rstd are those of norm_fwd. */                                                \
-    X(norm_bwd,                                                                                    \
-      (struct dev * d, void *dx, float *dgain, float *dbias, const void *dy, const void *dsum,     \
-       const void *sum, const float *mean, const float *rstd, const struct dev_norm_args *a))      \
+    /* x (T,C) = wte[tokens] + wpe[positions]: see struct dev_embed. */                            \
+    X(embed_fwd, (struct dev * d, void *x, const struct dev_embed *a))                             \
+    /* dwte, dwpe (NULL: no position embedding) += rows of dx. Rows of a token are added in        \
+     * order of position at every thread count. Does not read wte and wpe. */                      \
+    X(embed_bwd,                                                                                   \
+      (struct dev * d, float *dwte, float *dwpe, const void *dx, const struct dev_embed *a))       \
+    /* a->sum = x + residual (residual NULL: sum = x, and sum may be x or NULL); y = norm(sum).    \
+     * Writes a->mean and a->rstd for backward. sum may alias x. */                                \
+    X(norm_fwd, (struct dev * d, void *y, const void *x, const void *residual,                     \
+                 const struct dev_norm_args *a))                                                   \
+    /* g->dx = g->dsum (NULL: 0) + norm'(g->dy); dgain, dbias += their gradients. Reads sum,       \
+     * mean and rstd of norm_fwd. */                                                               \
+    X(norm_bwd, (struct dev * d, const struct dev_norm_args *a, const struct dev_norm_grad *g))    \
     /* y = act(x w^T + bias): see struct dev_linear. */                                            \
     X(linear_fwd, (struct dev * d, void *y, const struct dev_linear *a))                           \
     /* dx, dw, dbias: see struct dev_linear_grad. */                                               \
@@ -247,9 +284,8 @@ enum {
     /* Fused softmax cross-entropy over x w^T, in chunks of rows: (T,V) logits never exist         \
      * whole. See struct dev_classifier. */                                                        \
     X(classifier, (struct dev * d, const struct dev_classifier *a))                                \
-    /* logits (T,V) f32 = x (T,C) w (V,C)^T, for text generation: few rows. */                     \
-    X(logits,                                                                                      \
-      (struct dev * d, float *logits, const void *x, const void *w, size_t T, size_t C, size_t V)) \
+    /* logits (T,N) f32 = x w^T, without bias and act, for text generation: few rows. */           \
+    X(logits, (struct dev * d, float *logits, const struct dev_linear *a))                         \
     /* y = a + b, model type; y may alias a or b. */                                               \
     X(add, (struct dev * d, void *y, const void *a, const void *b, size_t count))                  \
     /* *out (device) = sum of x^2; the same bits at every thread count. */                         \
@@ -277,19 +313,18 @@ enum {
     /* ---- exact set: same bits on every device, compiler, thread count ---- */                   \
     /* z = weight * (outer - local) + residual, each operation rounded once, f32. z may be any     \
      * of the inputs. */                                                                           \
-    X(outer_delta, (struct dev * d, float *z, const float *outer, const float *local,              \
-                    const float *residual, float weight, size_t count))                            \
+    X(outer_delta, (struct dev * d, float *z, const struct dev_delta *a))                          \
     /* code (count/256): 0 for an all-zero block, else clamp(ilogb(mean of z^2) + 128, 1, 254);    \
      * 255 when the block has a value that is not finite. The mean is in double, in a fixed        \
      * order: scalar/grid.h. */                                                                    \
     X(block_code, (struct dev * d, uint8_t * code, const float *z, size_t count))                  \
-    /* out (blocks in a->form, consecutive, 16-byte aligned); code: as block_code; present         \
-     * (count/256): 0 where all codes of the block stand for 0; residual = z - decoded values,     \
-     * exact for every finite z except with DEV_SIGN (scalar/forms.h); residual may be z. A block  \
-     * that is not finite has code 255; its other outputs are undefined. Reads and writes 8 bytes  \
-     * a value, and out. */                                                                        \
-    X(block_encode, (struct dev * d, uint8_t * out, uint8_t * code, uint8_t * present,             \
-                     float *residual, const float *z, const struct dev_encode *a))                 \
+    /* out (blocks in a->form, consecutive, 16-byte aligned); a->code: as block_code;              \
+     * a->present: 0 where all codes of the block stand for 0; residual = z - decoded values,      \
+     * exact for every finite z except with DEV_SIGN (scalar/forms.h); residual may be z. A        \
+     * block that is not finite has code 255; its other outputs are undefined. Reads and writes    \
+     * 8 bytes a value, and out. */                                                                \
+    X(block_encode, (struct dev * d, uint8_t * out, float *residual, const float *z,               \
+                     const struct dev_encode *a))                                                  \
     /* z = v / divisor, or (z + v) / divisor with a->add. v: values of the block at `slot` of      \
      * `in` (16-byte aligned); DEV_INT* and DEV_SIGN: q * step, exact. At most two roundings.      \
      * Reads `in`, and reads and writes 4 bytes a value, 8 with a->add. */                         \
@@ -313,14 +348,12 @@ enum {
      * of 256, so a block ends on a byte. */                                                       \
     X(pack, (struct dev * d, uint8_t * out, const int32_t *q, int32_t bias, unsigned bits,         \
              size_t count))                                                                        \
-    /* q = value - bias, or q += value - bias with add, of the blocks at `slot` (as in             \
-     * dev_decode); absent blocks count as 0. in: 4-byte aligned. */                               \
-    X(unpack, (struct dev * d, int32_t * q, const uint8_t *in, const uint32_t *slot, int32_t bias, \
-               unsigned bits, bool add, size_t count))                                             \
+    /* q = value - bias, or q += value - bias with add, of the blocks at `slot`; absent blocks     \
+     * count as 0. in: 4-byte aligned. */                                                          \
+    X(unpack, (struct dev * d, int32_t * q, const uint8_t *in, const struct dev_unpack *a))        \
     /* Outer step on the mean delta, in place: buf = mu*buf + mean; theta = theta - lr*(mean +     \
      * mu*buf) (DiLoCo, 2311.08105; Nesterov). momentum NULL: theta -= lr*mean. */                 \
-    X(outer_step, (struct dev * d, float *theta, float *momentum, const float *mean, float lr,     \
-                   float mu, size_t count))                                                        \
+    X(outer_step, (struct dev * d, const struct dev_outer_step *a))                                \
     /* Delayed Nesterov (2401.09135), in place. x = fraction*mean; accumulated = first ? x :       \
      * accumulated + x; last: momentum = mu*momentum + accumulated and theta -= lr*(x +            \
      * mu*momentum); else theta -= lr*x. */                                                        \
@@ -335,8 +368,7 @@ enum {
     X(sumsq_diff, (struct dev * d, double *sums, const float *a, const float *b, size_t count))    \
     /* *mismatch (device) becomes 1 unless |sent + residual - z| <= tolerance * |sent| for         \
      * every element; else it keeps its value. */                                                  \
-    X(check_residual, (struct dev * d, uint32_t * mismatch, const float *sent,                     \
-                       const float *residual, const float *z, float tolerance, size_t count))      \
+    X(check_residual, (struct dev * d, uint32_t * mismatch, const struct dev_residual_check *a))   \
     /* out[i] = x[i * stride]. */                                                                  \
     X(copy_strided, (struct dev * d, float *out, const float *x, size_t stride, size_t count))     \
     /* out = the ranges of slab, concatenated; ranges (n) is host memory. */                       \

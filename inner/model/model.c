@@ -327,8 +327,13 @@ static void forward(struct model *m, const struct batch *b)
 {
     struct dev *d = m->dev;
     size_t T = b->tokens_count;
-    d->ops->embed_fwd(d, m->saved[0].norm1.residual, block_weight(m, m->wte),
-                      block_weight(m, m->wpe), m->tokens, m->positions, T, m->C);
+    d->ops->embed_fwd(d, m->saved[0].norm1.residual,
+                      &(struct dev_embed){.wte = block_weight(m, m->wte),
+                                          .wpe = block_weight(m, m->wpe),
+                                          .tokens = m->tokens,
+                                          .positions = m->positions,
+                                          .T = T,
+                                          .C = m->C});
     block_profile(m, PROFILE_EMBED);
     for (size_t i = 0; i < m->L; i++)
         block_fwd(m, b, i);
@@ -348,8 +353,10 @@ static void backward(struct model *m, const struct batch *b)
         block_recompute(m, b, i);
         block_bwd(m, b, i);
     }
-    d->ops->embed_bwd(d, block_grad(m, m->wte), block_grad(m, m->wpe), m->dresidual, m->tokens,
-                      m->positions, T, m->C, m->VP);
+    d->ops->embed_bwd(
+        d, block_grad(m, m->wte), block_grad(m, m->wpe), m->dresidual,
+        &(struct dev_embed){
+            .tokens = m->tokens, .positions = m->positions, .T = T, .C = m->C, .VP = m->VP});
     block_profile(m, PROFILE_EMBED_BWD);
     grad_ready(m, 0);
 }
@@ -474,7 +481,9 @@ enum err model_logits(struct model *m, const struct batch *b, size_t sequence, f
     forward(m, b);
     size_t row = (size_t)b->cu_seqlens[sequence + 1] - 1;
     const char *x = (const char *)m->head_in + row * m->C * dtype_size(d->model_type);
-    d->ops->logits(d, m->logits, x, block_weight(m, m->head), 1, m->C, m->V);
+    d->ops->logits(
+        d, m->logits,
+        &(struct dev_linear){.x = x, .w = block_weight(m, m->head), .T = 1, .K = m->C, .N = m->V});
     d->ops->copy(d, logits, m->logits, m->V * sizeof *logits);
     return dev_sync(d);
 }

@@ -30,14 +30,17 @@ const void *block_weight(const struct model *m, ptrdiff_t at)
                : (const void *)(m->params + at);
 }
 
-static struct dev_norm_args norm_args(const struct model *m, struct norm_offsets at, size_t T)
+static struct dev_norm_args norm_args(const struct model *m, const struct norm_run *n)
 {
     return (struct dev_norm_args){.kind = m->norm,
                                   .eps = m->norm_eps,
-                                  .T = T,
+                                  .T = n->T,
                                   .C = m->C,
-                                  .gain = block_param(m, at.gain),
-                                  .bias = block_param(m, at.bias)};
+                                  .gain = block_param(m, n->offsets.gain),
+                                  .bias = block_param(m, n->offsets.bias),
+                                  .sum = n->saved.residual,
+                                  .mean = n->saved.mean,
+                                  .rstd = n->saved.rstd};
 }
 
 void block_profile(const struct model *m, enum profile_class c)
@@ -48,9 +51,8 @@ void block_profile(const struct model *m, enum profile_class c)
 void block_norm_fwd(struct model *m, const struct norm_run *n, void *y, const void *x,
                     const void *residual)
 {
-    struct dev_norm_args a = norm_args(m, n->offsets, n->T);
-    const struct norm_saved *k = &n->saved;
-    m->dev->ops->norm_fwd(m->dev, y, k->residual, k->mean, k->rstd, x, residual, &a);
+    struct dev_norm_args a = norm_args(m, n);
+    m->dev->ops->norm_fwd(m->dev, y, x, residual, &a);
     block_profile(m, PROFILE_NORM);
 }
 
@@ -62,11 +64,13 @@ void grad_ready(const struct model *m, ptrdiff_t at)
 
 void block_norm_bwd(struct model *m, const struct norm_run *n, const void *dy, const void *dsum)
 {
-    struct dev_norm_args a = norm_args(m, n->offsets, n->T);
-    const struct norm_saved *k = &n->saved;
-    m->dev->ops->norm_bwd(m->dev, m->dresidual, block_grad(m, n->offsets.gain),
-                          block_grad(m, n->offsets.bias), dy, dsum, k->residual, k->mean, k->rstd,
-                          &a);
+    struct dev_norm_args a = norm_args(m, n);
+    m->dev->ops->norm_bwd(m->dev, &a,
+                          &(struct dev_norm_grad){.dy = dy,
+                                                  .dsum = dsum,
+                                                  .dx = m->dresidual,
+                                                  .dgain = block_grad(m, n->offsets.gain),
+                                                  .dbias = block_grad(m, n->offsets.bias)});
     block_profile(m, PROFILE_NORM_BWD);
     grad_ready(m, n->offsets.gain);
 }

@@ -59,18 +59,29 @@ static inline __attribute__((always_inline)) void tile(float *c, size_t ldc, con
             *(vec *)(c + (size_t)i * ldc + j * LANES) = sum[i][j];
 }
 
-/* c (M,N) = or += a (M,K) b (K,N); element (i,k) of a lies at a[i*ai + k*ak].
- * M a multiple of TALL, N of LANES. */
-static void product(float *c, size_t ldc, const float *a, size_t ai, size_t ak, const float *b,
-                    size_t ldb, size_t M, size_t N, size_t K, bool add)
+/* A product c (M,N) = or += a (M,K) b (K,N); element (i,k) of a is a[i*ai + k*ak]. M is a multiple
+ * of TALL, N of LANES. */
+struct small {
+    float *c;
+    size_t ldc;
+    const float *a;
+    size_t ai, ak;
+    const float *b;
+    size_t ldb, M, N, K;
+    bool add;
+};
+
+static void product(const struct small p)
 {
     size_t n = 0;
-    for (; n + WIDE * LANES <= N; n += WIDE * LANES)
-        for (size_t m = 0; m < M; m += TALL)
-            tile(c + m * ldc + n, ldc, a + m * ai, ai, ak, b + n, ldb, K, add, WIDE);
-    for (; n < N; n += LANES)
-        for (size_t m = 0; m < M; m += TALL)
-            tile(c + m * ldc + n, ldc, a + m * ai, ai, ak, b + n, ldb, K, add, 1);
+    for (; n + WIDE * LANES <= p.N; n += WIDE * LANES)
+        for (size_t m = 0; m < p.M; m += TALL)
+            tile(p.c + m * p.ldc + n, p.ldc, p.a + m * p.ai, p.ai, p.ak, p.b + n, p.ldb, p.K, p.add,
+                 WIDE);
+    for (; n < p.N; n += LANES)
+        for (size_t m = 0; m < p.M; m += TALL)
+            tile(p.c + m * p.ldc + n, p.ldc, p.a + m * p.ai, p.ai, p.ak, p.b + n, p.ldb, p.K, p.add,
+                 1);
 }
 
 struct head {                    /* one head of one sequence, with this thread's buffers cut up */
@@ -109,14 +120,20 @@ size_t ROWS_NAME(attention_floats)(size_t length, size_t HD)
     return 8 * Lp * Dp + 2 * BLOCK * (Lp + 16) + BLOCK * Dp;
 }
 
-/* to (Lp,Dp) = s * rows of x; column c of token t lies at x[t * stride + column + c]. Padding is
- * zero. */
-static void gather(float *to, const struct head *h, const void *x, enum dtype type, size_t stride,
-                   size_t column, float s)
+/* One head's columns of a tensor of the batch: element c of token t is x[t * stride + column + c].
+ */
+struct columns {
+    void *x; /* read by gather, written by scatter */
+    enum dtype type;
+    size_t stride, column;
+};
+
+/* to (Lp,Dp) = s * x of the head's tokens. Padding is zero. */
+static void gather(float *to, const struct head *h, const struct columns x, float s)
 {
     for (size_t i = 0; i < h->length; i++) {
         float *row = to + i * h->Dp;
-        row_load(row, x, type, (h->first + i) * stride + column, h->HD);
+        row_load(row, x.x, x.type, (h->first + i) * x.stride + x.column, h->HD);
         for (size_t j = 0; j < h->HD; j++)
             row[j] *= s;
         for (size_t j = h->HD; j < h->Dp; j++)
@@ -137,12 +154,20 @@ static void transpose(float *to, const float *x, const struct head *h)
         }
 }
 
-/* rows of x (n,Dp) times s go back to the batch. */
-static void scatter(void *out, enum dtype type, size_t stride, size_t column, const struct head *h,
-                    size_t i0, size_t n, const float *x)
+/* Tokens i0 .. i0 + n of the head = from (n,Dp). */
+static void scatter(const struct columns to, const struct head *h, size_t i0, size_t n,
+                    const float *from)
 {
     for (size_t i = 0; i < n && i0 + i < h->length; i++)
-        row_store(out, type, (h->first + i0 + i) * stride + column, x + i * h->Dp, h->HD);
+        row_store(to.x, to.type, (h->first + i0 + i) * to.stride + to.column, from + i * h->Dp,
+                  h->HD);
+}
+
+/* Columns of qkv; the functions that gather only read it. */
+static struct columns qkv_columns(const struct head *h, const struct rows_attention *r,
+                                  size_t column)
+{
+    return (struct columns){(void *)(uintptr_t)r->a->qkv, r->type, h->stride, column};
 }
 
 /* How many keys row i sees, and how many columns of the block that starts at i0 are computed. */
@@ -176,16 +201,14 @@ static float softmax_row(float *row, size_t n, size_t columns, float *inverse)
 /* Keys and values number `shared` of this sequence. */
 static void gather_keys(const struct head *h, const struct rows_attention *r, size_t shared)
 {
-    const struct dev_attention *a = r->a;
-    gather(h->k, h, a->qkv, r->type, h->stride, h->C + shared * h->HD, 1.0f);
-    gather(h->v, h, a->qkv, r->type, h->stride, h->C + (a->KVH + shared) * h->HD, 1.0f);
+    gather(h->k, h, qkv_columns(h, r, h->C + shared * h->HD), 1.0f);
+    gather(h->v, h, qkv_columns(h, r, h->C + (r->a->KVH + shared) * h->HD), 1.0f);
     transpose(h->kt, h->k, h);
 }
 
 static void gather_queries(const struct head *h, const struct rows_attention *r, size_t head)
 {
-    const struct dev_attention *a = r->a;
-    gather(h->q, h, a->qkv, r->type, h->stride, head * h->HD, a->scale * (1.0f / LN2));
+    gather(h->q, h, qkv_columns(h, r, head * h->HD), r->a->scale * (1.0f / LN2));
 }
 
 void ROWS_NAME(attention_fwd)(const struct rows_attention *r, size_t sequence, size_t head,
@@ -193,13 +216,21 @@ void ROWS_NAME(attention_fwd)(const struct rows_attention *r, size_t sequence, s
 {
     const struct dev_attention *a = r->a;
     struct head h = head_make(r, sequence, buf);
-    size_t column = head * h.HD;
     gather_queries(&h, r, head);
     gather_keys(&h, r, head / h.group);
     for (size_t i0 = 0; i0 < h.length; i0 += BLOCK) {
         size_t rows = i0 + BLOCK < h.Lp ? BLOCK : h.Lp - i0,
                columns = block_columns(&h, a->causal, i0);
-        product(h.s, h.lds, h.q + i0 * h.Dp, h.Dp, 1, h.kt, h.Lp, rows, columns, h.HD, false);
+        product((struct small){.c = h.s,
+                               .ldc = h.lds,
+                               .a = h.q + i0 * h.Dp,
+                               .ai = h.Dp,
+                               .ak = 1,
+                               .b = h.kt,
+                               .ldb = h.Lp,
+                               .M = rows,
+                               .N = columns,
+                               .K = h.HD});
         float inverse[BLOCK];
         for (size_t i = 0; i < rows; i++) {
             float lse = softmax_row(h.s + i * h.lds, keys_seen(&h, a->causal, i0 + i), columns,
@@ -207,11 +238,20 @@ void ROWS_NAME(attention_fwd)(const struct rows_attention *r, size_t sequence, s
             if (i0 + i < h.length)
                 a->lse[head * a->T + h.first + i0 + i] = lse;
         }
-        product(h.o, h.Dp, h.s, h.lds, 1, h.v, h.Dp, rows, h.Dp, columns, false);
+        product((struct small){.c = h.o,
+                               .ldc = h.Dp,
+                               .a = h.s,
+                               .ai = h.lds,
+                               .ak = 1,
+                               .b = h.v,
+                               .ldb = h.Dp,
+                               .M = rows,
+                               .N = h.Dp,
+                               .K = columns});
         for (size_t i = 0; i < rows; i++)
             for (size_t j = 0; j < h.Dp; j++)
                 h.o[i * h.Dp + j] *= inverse[i];
-        scatter(r->out, r->type, h.C, column, &h, i0, rows, h.o);
+        scatter((struct columns){r->out, r->type, h.C, head * h.HD}, &h, i0, rows, h.o);
     }
 }
 
@@ -247,20 +287,69 @@ static void head_bwd(const struct rows_attention *r, const struct head *h, size_
 {
     const struct dev_attention *a = r->a;
     gather_queries(h, r, head);
-    gather(h->dout, h, r->dout, r->type, h->C, head * h->HD, 1.0f);
+    const struct columns dout_columns = {(void *)(uintptr_t)r->dout, r->type, h->C, head * h->HD},
+                         dq_columns = {r->dqkv, r->type, h->stride, head * h->HD};
+    gather(h->dout, h, dout_columns, 1.0f);
     for (size_t i0 = 0; i0 < h->length; i0 += BLOCK) {
         size_t rows = i0 + BLOCK < h->Lp ? BLOCK : h->Lp - i0,
                columns = block_columns(h, a->causal, i0);
         const float *q = h->q + i0 * h->Dp, *dout = h->dout + i0 * h->Dp;
-        product(h->s, h->lds, q, h->Dp, 1, h->kt, h->Lp, rows, columns, h->HD, false);
-        product(h->ds, h->lds, dout, h->Dp, 1, h->vt, h->Lp, rows, columns, h->HD, false);
+        product((struct small){.c = h->s,
+                               .ldc = h->lds,
+                               .a = q,
+                               .ai = h->Dp,
+                               .ak = 1,
+                               .b = h->kt,
+                               .ldb = h->Lp,
+                               .M = rows,
+                               .N = columns,
+                               .K = h->HD});
+        product((struct small){.c = h->ds,
+                               .ldc = h->lds,
+                               .a = dout,
+                               .ai = h->Dp,
+                               .ak = 1,
+                               .b = h->vt,
+                               .ldb = h->Lp,
+                               .M = rows,
+                               .N = columns,
+                               .K = h->HD});
         softmax_bwd(r, h, head, i0, rows, columns);
-        product(h->dv, h->Dp, h->s, 1, h->lds, dout, h->Dp, columns, h->Dp, rows, true);
-        product(h->dk, h->Dp, h->ds, 1, h->lds, q, h->Dp, columns, h->Dp, rows, true);
-        product(h->o, h->Dp, h->ds, h->lds, 1, h->k, h->Dp, rows, h->Dp, columns, false);
+        product((struct small){.c = h->dv,
+                               .ldc = h->Dp,
+                               .a = h->s,
+                               .ai = 1,
+                               .ak = h->lds,
+                               .b = dout,
+                               .ldb = h->Dp,
+                               .M = columns,
+                               .N = h->Dp,
+                               .K = rows,
+                               .add = true});
+        product((struct small){.c = h->dk,
+                               .ldc = h->Dp,
+                               .a = h->ds,
+                               .ai = 1,
+                               .ak = h->lds,
+                               .b = q,
+                               .ldb = h->Dp,
+                               .M = columns,
+                               .N = h->Dp,
+                               .K = rows,
+                               .add = true});
+        product((struct small){.c = h->o,
+                               .ldc = h->Dp,
+                               .a = h->ds,
+                               .ai = h->lds,
+                               .ak = 1,
+                               .b = h->k,
+                               .ldb = h->Dp,
+                               .M = rows,
+                               .N = h->Dp,
+                               .K = columns});
         for (size_t i = 0; i < rows * h->Dp; i++)
             h->o[i] *= a->scale;
-        scatter(r->dqkv, r->type, h->stride, head * h->HD, h, i0, rows, h->o);
+        scatter(dq_columns, h, i0, rows, h->o);
     }
 }
 
@@ -278,8 +367,9 @@ void ROWS_NAME(attention_bwd)(const struct rows_attention *r, size_t sequence, s
         head_bwd(r, &h, head * h.group + i);
     for (size_t i = 0; i < h.Lp * h.Dp; i++)
         h.dk[i] *= LN2;
-    scatter(r->dqkv, r->type, h.stride, column, &h, 0, h.length, h.dk);
-    scatter(r->dqkv, r->type, h.stride, column + r->a->KVH * h.HD, &h, 0, h.length, h.dv);
+    scatter((struct columns){r->dqkv, r->type, h.stride, column}, &h, 0, h.length, h.dk);
+    scatter((struct columns){r->dqkv, r->type, h.stride, column + r->a->KVH * h.HD}, &h, 0,
+            h.length, h.dv);
 }
 
 /* ---- between a library's products ---- */

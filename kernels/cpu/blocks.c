@@ -110,9 +110,14 @@ static void unpack_any(int32_t *q, const uint8_t *in, int32_t bias, unsigned bit
     }
 }
 
-void LEVEL_NAME(cpu_unpack)(struct dev *d, int32_t *q, const uint8_t *in, const uint32_t *slot,
-                            int32_t bias, unsigned bits, bool add, size_t count)
+void LEVEL_NAME(cpu_unpack)(struct dev *d, int32_t *q, const uint8_t *in,
+                            const struct dev_unpack *a)
 {
+    const uint32_t *slot = a->slot;
+    unsigned bits = a->bits;
+    int32_t bias = a->bias;
+    bool add = a->add;
+    size_t count = a->count;
     ASSERT(bits >= 1 && bits <= BITS_MAX);
 #pragma omp parallel for num_threads(d->threads) schedule(static)
     for (size_t b = 0; b < count / DEV_BLOCK; b++) {
@@ -180,12 +185,18 @@ INLINE void block_join(uint8_t *out, const uint8_t *u, const unsigned bits)
         }
 }
 
+struct block_codes {
+    uint8_t own, grid;      /* block code; code of the grid */
+    const uint32_t *random; /* (DEV_BLOCK): DEV_E5M2_RANDOM */
+};
+
 /* A form of at most 8 bits -> whether it says anything. residual may be z. */
 INLINE bool small_encode(const enum dev_form form, uint8_t *out, float *residual, const float *z,
-                         uint8_t own, uint8_t grid, const uint32_t *random)
+                         const struct block_codes *c)
 {
     uint8_t held[DEV_BLOCK], *u = form_bits(form) == 8 ? out : held;
-    const struct form_scale s = form_scale(form, own, grid, form == DEV_E3M0 ? largest(z) : 0);
+    const struct form_scale s =
+        form_scale(form, c->own, c->grid, form == DEV_E3M0 ? largest(z) : 0);
     if (!s.sent) {
         memset(out, form_nothing(form), form_bytes(form));
         if (residual != z)
@@ -195,7 +206,7 @@ INLINE bool small_encode(const enum dev_form form, uint8_t *out, float *residual
     uint32_t said = form == DEV_SIGN; /* which always says something */
 #pragma omp simd reduction(| : said)
     for (size_t i = 0; i < DEV_BLOCK; i++) {
-        struct form_sent v = form_send(form, z[i], &s, form == DEV_E5M2_RANDOM ? random[i] : 0);
+        struct form_sent v = form_send(form, z[i], &s, form == DEV_E5M2_RANDOM ? c->random[i] : 0);
         u[i] = (uint8_t)v.u;
         said |= v.u ^ form_none(form);
         residual[i] = z[i] - v.value;
@@ -237,16 +248,16 @@ static bool large_encode(enum dev_form form, uint8_t *out, float *residual, cons
     X(DEV_INT4) X(DEV_INT2) X(DEV_SIGN) X(DEV_E3M0) X(DEV_E4M3) X(DEV_E5M2) X(DEV_E5M2_RANDOM)
 
 static bool encode_one(const struct dev_encode *a, uint8_t *out, float *residual, const float *z,
-                       uint8_t own, size_t block)
+                       size_t block)
 {
     uint32_t random[DEV_BLOCK];
-    uint8_t grid = a->grid ? a->grid[block] : 0;
+    const struct block_codes c = {a->code[block], a->grid ? a->grid[block] : 0, random};
     if (a->form == DEV_E5M2_RANDOM)
         random_words(random, a->seed, a->stream, a->first + block);
     switch (a->form) {
 #define X(small)                                                                                   \
     case small:                                                                                    \
-        return small_encode(small, out, residual, z, own, grid, random);
+        return small_encode(small, out, residual, z, &c);
         SMALL_FORMS(X)
 #undef X
     default:
@@ -254,15 +265,15 @@ static bool encode_one(const struct dev_encode *a, uint8_t *out, float *residual
     }
 }
 
-void LEVEL_NAME(cpu_block_encode)(struct dev *d, uint8_t *out, uint8_t *code, uint8_t *present,
-                                  float *residual, const float *z, const struct dev_encode *a)
+void LEVEL_NAME(cpu_block_encode)(struct dev *d, uint8_t *out, float *residual, const float *z,
+                                  const struct dev_encode *a)
 {
     size_t n = form_bytes(a->form);
 #pragma omp parallel for num_threads(d->threads) schedule(static)
     for (size_t b = 0; b < a->count / DEV_BLOCK; b++) {
         const float *from = z + b * DEV_BLOCK;
-        code[b] = grid_code(exact_block_squares(from, NULL));
-        present[b] = encode_one(a, out + b * n, residual + b * DEV_BLOCK, from, code[b], b);
+        a->code[b] = grid_code(exact_block_squares(from, NULL));
+        a->present[b] = encode_one(a, out + b * n, residual + b * DEV_BLOCK, from, b);
     }
 }
 

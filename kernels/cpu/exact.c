@@ -9,9 +9,11 @@
 #include "kernels/scalar/outer.h"
 #include "kernels/base/philox.h"
 
-void LEVEL_NAME(cpu_outer_delta)(struct dev *d, float *z, const float *outer, const float *local,
-                                 const float *residual, float weight, size_t count)
+void LEVEL_NAME(cpu_outer_delta)(struct dev *d, float *z, const struct dev_delta *a)
 {
+    const float *outer = a->outer, *local = a->local, *residual = a->residual;
+    float weight = a->weight;
+    size_t count = a->count;
 #pragma omp parallel for simd num_threads(d->threads) schedule(static)
     for (size_t i = 0; i < count; i++)
         z[i] = outer_delta(outer[i], local[i], residual[i], weight);
@@ -55,9 +57,11 @@ void LEVEL_NAME(cpu_bf16_to_f32)(struct dev *d, float *z, const uint16_t *h, siz
         z[i] = bf16_float(h[i]);
 }
 
-void LEVEL_NAME(cpu_outer_step)(struct dev *d, float *theta, float *momentum, const float *mean,
-                                float lr, float mu, size_t count)
+void LEVEL_NAME(cpu_outer_step)(struct dev *d, const struct dev_outer_step *a)
 {
+    float *theta = a->theta, *momentum = a->momentum, lr = a->lr, mu = a->mu;
+    const float *mean = a->mean;
+    size_t count = a->count;
     if (!momentum) {
 #pragma omp parallel for simd num_threads(d->threads) schedule(static)
         for (size_t i = 0; i < count; i++)
@@ -123,10 +127,12 @@ void LEVEL_NAME(cpu_sumsq_diff)(struct dev *d, double *sums, const float *a, con
     }
 }
 
-void LEVEL_NAME(cpu_check_residual)(struct dev *d, uint32_t *mismatch, const float *sent,
-                                    const float *residual, const float *z, float tolerance,
-                                    size_t count)
+void LEVEL_NAME(cpu_check_residual)(struct dev *d, uint32_t *mismatch,
+                                    const struct dev_residual_check *a)
 {
+    const float *sent = a->sent, *residual = a->residual, *z = a->z;
+    float tolerance = a->tolerance;
+    size_t count = a->count;
     uint32_t any = 0;
 #pragma omp parallel for simd num_threads(d->threads) schedule(static) reduction(| : any)
     for (size_t i = 0; i < count; i++)

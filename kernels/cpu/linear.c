@@ -3,37 +3,38 @@
 #include "kernels/cpu/matmul.h"
 #include <omp.h>
 
-/* The three products of a linear layer, dense rows. y (T,N) = x (T,K) w (N,K)^T + bias. */
-static void product_fwd(struct cpu *c, void *y, enum dtype out, const void *x, const void *w,
-                        const float *bias, size_t T, size_t N, size_t K)
+/* The three matrix products of a linear layer, dense rows. y (T,N) of type `out` = x w^T + bias. */
+static void linear_y(struct cpu *c, void *y, enum dtype out, const struct dev_linear *a)
 {
-    struct product p = {.a = x, .b = w, .c = y, .bias = bias, .b_t = true, .out = out};
+    struct product p = {.a = a->x, .b = a->w, .c = y, .bias = a->bias, .b_t = true, .out = out};
     p.in = c->dev.model_type;
-    p.M = T, p.N = N, p.K = K;
-    p.lda = K, p.ldb = K, p.ldc = N;
+    p.M = a->T, p.N = a->N, p.K = a->K;
+    p.lda = a->K, p.ldb = a->K, p.ldc = a->N;
     matmul_run(c, &p);
 }
 
+struct size {
+    size_t T, N, K;
+};
+
 /* dx (T,K) = dy (T,N) w (N,K) */
-static void product_dx(struct cpu *c, void *dx, const void *dy, const void *w, size_t T, size_t N,
-                       size_t K)
+static void linear_dx(struct cpu *c, void *dx, const void *dy, const void *w, struct size s)
 {
     struct product p = {.a = dy, .b = w, .c = dx};
     p.in = p.out = c->dev.model_type;
-    p.M = T, p.N = K, p.K = N;
-    p.lda = N, p.ldb = K, p.ldc = K;
+    p.M = s.T, p.N = s.K, p.K = s.N;
+    p.lda = s.N, p.ldb = s.K, p.ldc = s.K;
     matmul_run(c, &p);
 }
 
 /* dw (N,K) += dy (T,N)^T x (T,K) */
-static void product_dw(struct cpu *c, float *dw, const void *dy, const void *x, size_t T, size_t N,
-                       size_t K)
+static void linear_dw(struct cpu *c, float *dw, const void *dy, const void *x, struct size s)
 {
     struct product p = {
         .a = dy, .b = x, .c = dw, .a_t = true, .accumulate = true, .out = DTYPE_F32};
     p.in = c->dev.model_type;
-    p.M = N, p.N = K, p.K = T;
-    p.lda = N, p.ldb = K, p.ldc = K;
+    p.M = s.N, p.N = s.K, p.K = s.T;
+    p.lda = s.N, p.ldb = s.K, p.ldc = s.K;
     matmul_run(c, &p);
 }
 
@@ -45,7 +46,7 @@ void cpu_linear_fwd(struct dev *d, void *y, const struct dev_linear *a)
     enum dtype type = d->model_type;
     bool act = a->act != DEV_ACT_NONE;
     ASSERT(!act || a->pre);
-    product_fwd(c, act ? a->pre : y, type, a->x, a->w, a->bias, a->T, a->N, a->K);
+    linear_y(c, act ? a->pre : y, type, a);
     if (!act)
         return;
     size_t count = a->T * a->N, size = dtype_size(type);
@@ -65,12 +66,10 @@ static void add_partials(struct cpu *c, float *to, const float *partial, size_t 
         c->rows->accumulate(to, partial + (size_t)i * N, DTYPE_F32, N);
 }
 
-/* dy (T,N) *= act'(pre), dbias (N) += column sums: one pass. dy is only read with act NONE. */
-static void act_backward(struct cpu *c, void *dy, float *dbias, const void *pre, enum dev_act act,
-                         size_t T, size_t N)
+/* Threads take runs of the r->rows rows; r->dbias += their column sums, added in thread order. */
+static void act_backward(struct cpu *c, const struct rows_act *r)
 {
-    enum dtype type = c->dev.model_type;
-    size_t threads = (size_t)c->dev.threads;
+    size_t threads = (size_t)c->dev.threads, T = r->rows, N = r->N;
     float *partial = cpu_scratch(c, 0, threads * N * sizeof *partial);
     if (!partial)
         return;
@@ -79,12 +78,16 @@ static void act_backward(struct cpu *c, void *dy, float *dbias, const void *pre,
     {
         int i = omp_get_thread_num(), n = omp_get_num_threads();
         size_t begin = cpu_part(T, i, n, 1), end = cpu_part(T, i + 1, n, 1);
-        size_t offset = begin * N * dtype_size(type);
-        c->rows->act_bwd((char *)dy + offset, dbias ? partial + (size_t)i * N : NULL,
-                         pre ? (const char *)pre + offset : NULL, act, type, end - begin, N);
+        size_t offset = begin * N * dtype_size(r->type);
+        struct rows_act own = *r;
+        own.dy = (char *)r->dy + offset;
+        own.pre = r->pre ? (const char *)r->pre + offset : NULL;
+        own.dbias = r->dbias ? partial + (size_t)i * N : NULL;
+        own.rows = end - begin;
+        c->rows->act_bwd(&own);
     }
-    if (dbias)
-        add_partials(c, dbias, partial, N);
+    if (r->dbias)
+        add_partials(c, r->dbias, partial, N);
 }
 
 /* dx, dw: bound of matmul.h with K = N and K = T. dbias, pre_dbias: |err| <= T 2^-24 sum of what
@@ -92,31 +95,58 @@ static void act_backward(struct cpu *c, void *dy, float *dbias, const void *pre,
 void cpu_linear_bwd(struct dev *d, const struct dev_linear *a, const struct dev_linear_grad *g)
 {
     struct cpu *c = cpu_of(d);
+    const struct size s = {a->T, a->N, a->K};
+    const struct rows_act bias = {.dy = (void *)(uintptr_t)g->dy, /* read: no act */
+                                  .dbias = g->dbias,
+                                  .act = DEV_ACT_NONE,
+                                  .type = d->model_type,
+                                  .rows = a->T,
+                                  .N = a->N};
+    const struct rows_act act = {.dy = g->dx,
+                                 .dbias = g->pre_dbias,
+                                 .pre = g->pre,
+                                 .act = g->act,
+                                 .type = d->model_type,
+                                 .rows = a->T,
+                                 .N = a->K};
     ASSERT(g->act == DEV_ACT_NONE || (g->pre && g->dx));
     if (g->dbias)
-        act_backward(c, (void *)(uintptr_t)g->dy, g->dbias, NULL, DEV_ACT_NONE, a->T, a->N);
+        act_backward(c, &bias);
     if (g->dx)
-        product_dx(c, g->dx, g->dy, a->w, a->T, a->N, a->K);
+        linear_dx(c, g->dx, g->dy, a->w, s);
     if (g->act != DEV_ACT_NONE)
-        act_backward(c, g->dx, g->pre_dbias, g->pre, g->act, a->T, a->K);
-    product_dw(c, g->dw, g->dy, a->x, a->T, a->N, a->K);
+        act_backward(c, &act);
+    linear_dw(c, g->dw, g->dy, a->x, s);
 }
 
-void cpu_logits(struct dev *d, float *logits, const void *x, const void *w, size_t T, size_t C,
-                size_t V)
+void cpu_logits(struct dev *d, float *logits, const struct dev_linear *a)
 {
-    product_fwd(cpu_of(d), logits, DTYPE_F32, x, w, NULL, T, V, C);
+    struct dev_linear plain = *a;
+    plain.bias = NULL;
+    linear_y(cpu_of(d), logits, DTYPE_F32, &plain);
 }
 
-static void classify_rows(struct cpu *c, const struct dev_classifier *a, float *logits, char *grad,
-                          size_t width, size_t first, size_t rows)
+struct chunk {     /* rows first .. first + rows of the classifier */
+    float *logits; /* (rows, width) */
+    char *grad;    /* (rows, width) model type; NULL: loss only */
+    size_t width, first, rows;
+};
+
+static void classify_rows(struct cpu *c, const struct dev_classifier *a, const struct chunk *k)
 {
     enum dtype type = c->dev.model_type;
 #pragma omp parallel for num_threads(c->dev.threads) schedule(static)
-    for (size_t r = 0; r < rows; r++)
-        a->losses[first + r] =
-            c->rows->xent(grad ? grad + r * width * dtype_size(type) : NULL, type,
-                          logits + r * width, a->V, width, a->targets[first + r], a->grad_scale);
+    for (size_t r = 0; r < k->rows; r++) {
+        const struct rows_xent x = {.grad =
+                                        k->grad ? k->grad + r * k->width * dtype_size(type) : NULL,
+                                    .type = type,
+                                    .logits = k->logits + r * k->width,
+                                    .V = a->V,
+                                    .width = k->width,
+                                    .target = a->targets[k->first + r],
+                                    .grad_scale = a->grad_scale};
+        a->losses[k->first + r] = c->rows->xent(&x);
+    }
 }
 
 /* losses: |err| <= 2e-6 (1 + |logit|) in f32. Logits are f32 whatever the model type; their
@@ -137,11 +167,13 @@ void cpu_classifier(struct dev *d, const struct dev_classifier *a)
     for (size_t first = 0; first < a->T; first += chunk) {
         size_t rows = a->T - first < chunk ? a->T - first : chunk, C = a->C;
         const void *x = (const char *)a->x + first * C * dtype_size(type);
-        product_fwd(c, logits, DTYPE_F32, x, a->w, NULL, rows, width, C);
-        classify_rows(c, a, logits, grad, width, first, rows);
+        const struct size s = {rows, width, C};
+        linear_y(c, logits, DTYPE_F32,
+                 &(struct dev_linear){.x = x, .w = a->w, .T = rows, .K = C, .N = width});
+        classify_rows(c, a, &(struct chunk){logits, grad, width, first, rows});
         if (!a->dx)
             continue;
-        product_dx(c, (char *)a->dx + first * C * dtype_size(type), grad, a->w, rows, width, C);
-        product_dw(c, a->dw, grad, x, rows, width, C);
+        linear_dx(c, (char *)a->dx + first * C * dtype_size(type), grad, a->w, s);
+        linear_dw(c, a->dw, grad, x, s);
     }
 }

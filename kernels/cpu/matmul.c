@@ -297,15 +297,26 @@ static enum err execute(struct matmul *m, struct primitive *p, int thread,
     return status == dnnl_success ? ERR_OK : failed(status, "multiply");
 }
 
-static void convert_rows(struct cpu *c, void *to, enum dtype to_type, size_t to_stride,
-                         const void *from, enum dtype from_type, size_t from_stride, size_t rows,
+struct matrix { /* stride: elements of a row */
+    void *x;
+    enum dtype type;
+    size_t stride;
+};
+
+static void convert_rows(struct cpu *c, struct matrix to, struct matrix from, size_t rows,
                          size_t columns)
 {
 #pragma omp parallel for num_threads(c->dev.threads)
     for (size_t r = 0; r < rows; r++)
-        c->rows->convert((char *)to + r * to_stride * dtype_size(to_type), to_type,
-                         (const char *)from + r * from_stride * dtype_size(from_type), from_type,
+        c->rows->convert((char *)to.x + r * to.stride * dtype_size(to.type), to.type,
+                         (const char *)from.x + r * from.stride * dtype_size(from.type), from.type,
                          columns);
+}
+
+/* The library's interface takes inputs as void *. */
+static void *input(const void *p)
+{
+    return (void *)(uintptr_t)p;
 }
 
 /* The same product on f32 copies: correct everywhere, slow. */
@@ -319,8 +330,10 @@ static void run_widened(struct cpu *c, const struct product *p)
     if (!a)
         return;
     float *b = a + a_count, *result = b + b_count;
-    convert_rows(c, a, DTYPE_F32, a_columns, p->a, DTYPE_BF16, p->lda, a_rows, a_columns);
-    convert_rows(c, b, DTYPE_F32, b_columns, p->b, DTYPE_BF16, p->ldb, b_rows, b_columns);
+    convert_rows(c, (struct matrix){a, DTYPE_F32, a_columns},
+                 (struct matrix){input(p->a), DTYPE_BF16, p->lda}, a_rows, a_columns);
+    convert_rows(c, (struct matrix){b, DTYPE_F32, b_columns},
+                 (struct matrix){input(p->b), DTYPE_BF16, p->ldb}, b_rows, b_columns);
     struct product wide = *p;
     wide.a = a;
     wide.b = b;
@@ -333,13 +346,8 @@ static void run_widened(struct cpu *c, const struct product *p)
     }
     matmul_run(c, &wide);
     if (p->out == DTYPE_BF16)
-        convert_rows(c, p->c, DTYPE_BF16, p->ldc, result, DTYPE_F32, p->N, p->M, p->N);
-}
-
-/* The library's interface takes inputs as void *. */
-static void *input(const void *p)
-{
-    return (void *)(uintptr_t)p;
+        convert_rows(c, (struct matrix){p->c, DTYPE_BF16, p->ldc},
+                     (struct matrix){result, DTYPE_F32, p->N}, p->M, p->N);
 }
 
 void matmul_run(struct cpu *c, const struct product *p)

@@ -18,31 +18,32 @@ static void *at_out(void *base, enum dtype type, size_t offset)
 }
 
 /* Exact up to one rounding of the model type. */
-void cpu_embed_fwd(struct dev *d, void *x, const void *wte, const void *wpe, const int32_t *tokens,
-                   const int32_t *positions, size_t T, size_t C)
+void cpu_embed_fwd(struct dev *d, void *x, const struct dev_embed *a)
 {
     const struct rows *rows = cpu_of(d)->rows;
     enum dtype type = d->model_type;
 #pragma omp parallel for num_threads(d->threads) schedule(static)
-    for (size_t t = 0; t < T; t++) {
-        const void *token = at(wte, type, (size_t)tokens[t] * C);
-        if (wpe)
-            rows->add(at_out(x, type, t * C), token, at(wpe, type, (size_t)positions[t] * C), type,
-                      C);
+    for (size_t t = 0; t < a->T; t++) {
+        const void *token = at(a->wte, type, (size_t)a->tokens[t] * a->C);
+        void *row = at_out(x, type, t * a->C);
+        if (a->wpe)
+            rows->add(row, token, at(a->wpe, type, (size_t)a->positions[t] * a->C), type, a->C);
         else
-            memcpy(at_out(x, type, t * C), token, C * dtype_size(type));
+            memcpy(row, token, a->C * dtype_size(type));
     }
 }
 
 /* Threads own columns, so every row adds in order of t at any thread count. |err| <= n 2^-24
  * sum|dx|, n = rows added. */
-void cpu_embed_bwd(struct dev *d, float *dwte, float *dwpe, const void *dx, const int32_t *tokens,
-                   const int32_t *positions, size_t T, size_t C, size_t VP)
+void cpu_embed_bwd(struct dev *d, float *dwte, float *dwpe, const void *dx,
+                   const struct dev_embed *a)
 {
+    const int32_t *tokens = a->tokens, *positions = a->positions;
+    size_t T = a->T, C = a->C;
     const struct rows *rows = cpu_of(d)->rows;
     enum dtype type = d->model_type;
     for (size_t t = 0; t < T; t++)
-        ASSERT(tokens[t] >= 0 && (size_t)tokens[t] < VP);
+        ASSERT(tokens[t] >= 0 && (size_t)tokens[t] < a->VP);
 #pragma omp parallel num_threads(d->threads)
     {
         int i = omp_get_thread_num(), n = omp_get_num_threads();
@@ -57,19 +58,12 @@ void cpu_embed_bwd(struct dev *d, float *dwte, float *dwpe, const void *dx, cons
 }
 
 /* y: |err| <= 4e-6 (1 + |y|) in f32, plus the model type's rounding of sum and y. */
-void cpu_norm_fwd(struct dev *d, void *y, void *sum, float *mean, float *rstd, const void *x,
-                  const void *residual, const struct dev_norm_args *a)
+void cpu_norm_fwd(struct dev *d, void *y, const void *x, const void *residual,
+                  const struct dev_norm_args *a)
 {
     struct cpu *c = cpu_of(d);
-    struct rows_norm n = {.a = a,
-                          .type = d->model_type,
-                          .y = y,
-                          .sum = sum,
-                          .x = x,
-                          .residual = residual,
-                          .mean = mean,
-                          .rstd = rstd};
-    ASSERT(sum || !residual);
+    struct rows_norm n = {.a = a, .type = d->model_type, .y = y, .x = x, .residual = residual};
+    ASSERT(a->sum || !residual);
     float *buf = cpu_scratch(c, 0, (size_t)d->threads * 2 * a->C * sizeof *buf);
     if (!buf)
         return;
@@ -83,19 +77,10 @@ void cpu_norm_fwd(struct dev *d, void *y, void *sum, float *mean, float *rstd, c
 
 /* dx: |err| <= 1e-5 (1 + |dx|) in f32 for inputs of order 1; dgain, dbias: |err| <= T 2^-24
  * sum|terms|. Each thread sums its rows, then the threads' sums are added in order. */
-void cpu_norm_bwd(struct dev *d, void *dx, float *dgain, float *dbias, const void *dy,
-                  const void *dsum, const void *sum, const float *mean, const float *rstd,
-                  const struct dev_norm_args *a)
+void cpu_norm_bwd(struct dev *d, const struct dev_norm_args *a, const struct dev_norm_grad *g)
 {
     struct cpu *c = cpu_of(d);
-    struct rows_norm n = {.a = a,
-                          .type = d->model_type,
-                          .dx = dx,
-                          .dy = dy,
-                          .dsum = dsum,
-                          .sum_in = sum,
-                          .mean_in = mean,
-                          .rstd_in = rstd};
+    struct rows_norm n = {.a = a, .type = d->model_type, .dx = g->dx, .dy = g->dy, .dsum = g->dsum};
     size_t stride = 5 * a->C; /* per thread: dgain, dbias, then 3 rows of work */
     float *buf = cpu_scratch(c, 0, (size_t)d->threads * stride * sizeof *buf);
     if (!buf)
@@ -110,9 +95,9 @@ void cpu_norm_bwd(struct dev *d, void *dx, float *dgain, float *dbias, const voi
                           cpu_part(a->T, i + 1, count, 1), own + 2 * a->C);
     }
     for (int i = 0; i < d->threads; i++) {
-        c->rows->accumulate(dgain, buf + (size_t)i * stride, DTYPE_F32, a->C);
+        c->rows->accumulate(g->dgain, buf + (size_t)i * stride, DTYPE_F32, a->C);
         if (a->bias)
-            c->rows->accumulate(dbias, buf + (size_t)i * stride + a->C, DTYPE_F32, a->C);
+            c->rows->accumulate(g->dbias, buf + (size_t)i * stride + a->C, DTYPE_F32, a->C);
     }
 }
 

@@ -80,34 +80,32 @@ void ROWS_NAME(act_fwd)(void *y, const void *pre, enum dev_act act, enum dtype t
     }
 }
 
-/* One run of dy within a row; dy is left alone without an activation. */
-static void act_bwd_run(void *dy, float *dbias, const void *pre, enum dev_act act, enum dtype type,
-                        size_t offset, size_t count)
+/* `count` values of dy within a row, from element `offset`; NONE leaves dy unchanged. */
+static void act_bwd_run(const struct rows_act *r, float *dbias, size_t offset, size_t count)
 {
     float d[TILE], x[TILE];
-    row_load(d, dy, type, offset, count);
-    if (act != DEV_ACT_NONE) {
-        row_load(x, pre, type, offset, count);
-        if (act == DEV_ACT_GELU_TANH)
+    row_load(d, r->dy, r->type, offset, count);
+    if (r->act != DEV_ACT_NONE) {
+        row_load(x, r->pre, r->type, offset, count);
+        if (r->act == DEV_ACT_GELU_TANH)
             for (size_t j = 0; j < count; j++)
                 d[j] *= gelu_tanh_slope(x[j]);
         else
             for (size_t j = 0; j < count; j++)
                 d[j] *= gelu_erf_slope(x[j]);
-        row_store(dy, type, offset, d, count);
+        row_store(r->dy, r->type, offset, d, count);
     }
     if (dbias)
         for (size_t j = 0; j < count; j++)
             dbias[j] += d[j];
 }
 
-void ROWS_NAME(act_bwd)(void *dy, float *dbias, const void *pre, enum dev_act act, enum dtype type,
-                        size_t rows, size_t N)
+void ROWS_NAME(act_bwd)(const struct rows_act *r)
 {
-    for (size_t r = 0; r < rows; r++)
-        for (size_t i = 0; i < N; i += TILE)
-            act_bwd_run(dy, dbias ? dbias + i : NULL, pre, act, type, r * N + i,
-                        min_size(TILE, N - i));
+    for (size_t row = 0; row < r->rows; row++)
+        for (size_t i = 0; i < r->N; i += TILE)
+            act_bwd_run(r, r->dbias ? r->dbias + i : NULL, row * r->N + i,
+                        min_size(TILE, r->N - i));
 }
 
 /* ---- rotary positions, gated units ---- */
@@ -174,16 +172,16 @@ static const float *norm_sum(const struct rows_norm *n, size_t offset, float *bu
     size_t C = n->a->C;
     if (!n->residual) {
         const float *v = row_view(buf, n->x, n->type, offset, C);
-        if (n->sum && n->sum != n->x)
-            row_store(n->sum, n->type, offset, v, C);
+        if (n->a->sum && n->a->sum != n->x)
+            row_store(n->a->sum, n->type, offset, v, C);
         return v;
     }
     const float *x = row_view(buf, n->x, n->type, offset, C);
     const float *r = row_view(other, n->residual, n->type, offset, C);
     for (size_t i = 0; i < C; i++)
         buf[i] = x[i] + r[i];
-    row_store(n->sum, n->type, offset, buf, C);
-    return row_view(buf, n->sum, n->type, offset, C); /* rounded, as backward will read it */
+    row_store(n->a->sum, n->type, offset, buf, C);
+    return row_view(buf, n->a->sum, n->type, offset, C); /* rounded, as backward will read it */
 }
 
 /* Reads x, residual; writes sum, y, mean, rstd. LayerNorm: Ba et al. 2016; RMSNorm: Zhang &
@@ -202,13 +200,13 @@ void ROWS_NAME(norm_fwd)(const struct rows_norm *n, size_t begin, size_t end, fl
             for (size_t i = 0; i < C; i++)
                 mean += v[i];
             mean /= (float)C;
-            n->mean[t] = mean;
+            n->a->mean[t] = mean;
         }
 #pragma omp simd reduction(+ : square)
         for (size_t i = 0; i < C; i++)
             square += (v[i] - mean) * (v[i] - mean);
         float rstd = 1.0f / __builtin_sqrtf(square / (float)C + a->eps);
-        n->rstd[t] = rstd;
+        n->a->rstd[t] = rstd;
         if (bias)
             for (size_t i = 0; i < C; i++)
                 other[i] = (v[i] - mean) * rstd * gain[i] + bias[i];
@@ -219,7 +217,7 @@ void ROWS_NAME(norm_fwd)(const struct rows_norm *n, size_t begin, size_t end, fl
     }
 }
 
-/* Reads dy, dsum, sum_in, mean_in, rstd_in; writes dx. With h = (v - mean) rstd and e = dy gain:
+/* Reads dy, dsum, a->sum, a->mean, a->rstd; writes dx. With h = (v - mean) rstd and e = dy gain:
  * dx = dsum + rstd (e - mean(e) - h mean(e h)); RMS has neither mean. */
 void ROWS_NAME(norm_bwd)(const struct rows_norm *n, float *dgain, float *dbias, size_t begin,
                          size_t end, float *buf)
@@ -230,8 +228,8 @@ void ROWS_NAME(norm_bwd)(const struct rows_norm *n, float *dgain, float *dbias, 
     float *h = buf, *dybuf = buf + C, *out = buf + 2 * C;
     for (size_t t = begin; t < end; t++) {
         bool layer = a->kind == DEV_NORM_LAYER;
-        float mean = layer ? n->mean_in[t] : 0.0f, rstd = n->rstd_in[t], e_sum = 0, eh_sum = 0;
-        const float *v = row_view(h, n->sum_in, n->type, t * C, C);
+        float mean = layer ? n->a->mean[t] : 0.0f, rstd = n->a->rstd[t], e_sum = 0, eh_sum = 0;
+        const float *v = row_view(h, n->a->sum, n->type, t * C, C);
         const float *dy = row_view(dybuf, n->dy, n->type, t * C, C);
 #pragma omp simd reduction(+ : e_sum, eh_sum)
         for (size_t i = 0; i < C; i++) {
@@ -259,9 +257,11 @@ void ROWS_NAME(norm_bwd)(const struct rows_norm *n, float *dgain, float *dbias, 
 
 /* ---- cross-entropy ---- */
 
-float ROWS_NAME(xent)(void *grad, enum dtype type, float *logits, size_t V, size_t width,
-                      int32_t target, float grad_scale)
+float ROWS_NAME(xent)(const struct rows_xent *r)
 {
+    float *logits = r->logits, grad_scale = r->grad_scale;
+    size_t V = r->V;
+    int32_t target = r->target;
     float top = row_max(logits, V), sum = 0;
     float at_target = target < 0 ? 0.0f : logits[target] - top;
 #pragma omp simd reduction(+ : sum)
@@ -269,15 +269,15 @@ float ROWS_NAME(xent)(void *grad, enum dtype type, float *logits, size_t V, size
         logits[i] = exp_fast(logits[i] - top);
         sum += logits[i];
     }
-    if (grad) {
+    if (r->grad) {
         float factor = target < 0 ? 0.0f : grad_scale / sum;
         for (size_t i = 0; i < V; i++)
             logits[i] *= factor;
         if (target >= 0)
             logits[target] -= grad_scale;
-        memset(logits + V, 0, (width - V) * sizeof *logits);
-        if (grad != logits) /* f32: in place */
-            row_store(grad, type, 0, logits, width);
+        memset(logits + V, 0, (r->width - V) * sizeof *logits);
+        if (r->grad != logits) /* f32: in place */
+            row_store(r->grad, r->type, 0, logits, r->width);
     }
     return target < 0 ? 0.0f : __builtin_logf(sum) - at_target;
 }

@@ -8,13 +8,11 @@
 #include "kernels/base/level.h"
 #include "kernels/dev.h"
 
-struct rows_norm { /* forward and backward; which members are read is said at the kernels */
+struct rows_norm { /* forward and backward; the kernels say which members they read */
     const struct dev_norm_args *a;
     enum dtype type;
-    void *y, *sum, *dx;
-    const void *x, *residual, *dy, *dsum, *sum_in;
-    float *mean, *rstd;
-    const float *mean_in, *rstd_in;
+    void *y, *dx;
+    const void *x, *residual, *dy, *dsum;
 };
 
 struct rows_attention {
@@ -37,6 +35,24 @@ struct rows_scores {
     float scale;
 };
 
+struct rows_act { /* dy (rows, N) *= act'(pre) in place; dbias (N) += column sums of the result */
+    void *dy;     /* read only with act NONE */
+    float *dbias; /* NULL: not computed */
+    const void *pre; /* (rows, N); NULL with act NONE */
+    enum dev_act act;
+    enum dtype type;
+    size_t rows, N;
+};
+
+struct rows_xent { /* one row of V logits; `width` >= V are stored, the rest gets gradient 0 */
+    void *grad;    /* (width), in place of the logits or not; NULL: loss only */
+    enum dtype type;
+    float *logits;
+    size_t V, width;
+    int32_t target; /* negative: no loss */
+    float grad_scale;
+};
+
 struct rows_optim { /* a chunk of one range, at its first element; model NULL: no copy */
     float *p, *m, *v;
     const float *g;
@@ -51,11 +67,7 @@ struct rows_optim { /* a chunk of one range, at its first element; model NULL: n
     X(void, scale, (float *x, float s, size_t n))                                                  \
     X(double, sumsq, (const float *x, size_t n))                                                   \
     X(void, act_fwd, (void *y, const void *pre, enum dev_act act, enum dtype type, size_t n))      \
-    /* dy (rows,N) *= act'(pre) in place; dbias (N) += column sums of the result, NULL: not        \
-     * wanted. */                                                                                  \
-    X(void, act_bwd,                                                                               \
-      (void *dy, float *dbias, const void *pre, enum dev_act act, enum dtype type, size_t rows,    \
-       size_t N))                                                                                  \
+    X(void, act_bwd, (const struct rows_act *r))                                                   \
     /* One token: the first heads of its row turn by the angles of table (HD); see dev_rope. */    \
     X(void, rope,                                                                                  \
       (void *row, const float *table, enum dtype type, size_t heads, size_t HD, bool inverse))     \
@@ -67,11 +79,7 @@ struct rows_optim { /* a chunk of one range, at its first element; model NULL: n
     X(void, norm_bwd,                                                                              \
       (const struct rows_norm *n, float *dgain, float *dbias, size_t begin, size_t end,            \
        float *buf))                                                                                \
-    /* One row of V logits (width >= V of them stored, the rest gets gradient 0). grad NULL: loss  \
-     * only. */                                                                                    \
-    X(float, xent,                                                                                 \
-      (void *grad, enum dtype type, float *logits, size_t V, size_t width, int32_t target,         \
-       float grad_scale))                                                                          \
+    X(float, xent, (const struct rows_xent *r)) /* returns the loss */                             \
     /* Sums of the chunk: x[0 .. count of the rule). */                                            \
     X(struct opt_sums, range_reduce,                                                               \
       (enum opt_reduce rule, const struct rows_optim *r, const struct opt_scalars *k, size_t n))   \

@@ -190,12 +190,17 @@ template <int N> static __device__ __forceinline__ void clear(float (*c)[4])
         c[n][0] = c[n][1] = c[n][2] = c[n][3] = 0;
 }
 
-/* A warp's 16 rows of accumulators, as bf16, through its own rows of a tile (which nobody else
- * reads any more) to x, 16 bytes a lane. */
+struct rows_out { /* rows first .. end of one head of a tensor; stride in elements */
+    uint16_t *x;
+    size_t stride;
+    int first, end, HD;
+};
+
+/* Stores a warp's 16 rows of accumulators c as bf16, 16 bytes a lane, by way of its rows of `tile`,
+ * which no other warp reads any more. */
 template <int D>
-static __device__ __forceinline__ void rows_store(uint16_t *x, size_t stride, int first, int end,
-                                                  int HD, uint16_t *tile, int row,
-                                                  const float (*c)[4])
+static __device__ __forceinline__ void rows_store(const struct rows_out &to, uint16_t *tile,
+                                                  int row, const float (*c)[4])
 {
     int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
 #pragma unroll
@@ -206,8 +211,8 @@ static __device__ __forceinline__ void rows_store(uint16_t *x, size_t stride, in
     __syncwarp();
     for (int i = lane; i < TILE * D / 8; i += WARP) {
         int r = i / (D / 8), chunk = i % (D / 8);
-        if (first + row + r < end && chunk * 8 < HD)
-            *(uint4 *)(x + (size_t)(first + row + r) * stride + chunk * 8) =
+        if (to.first + row + r < to.end && chunk * 8 < to.HD)
+            *(uint4 *)(to.x + (size_t)(to.first + row + r) * to.stride + chunk * 8) =
                 *(const uint4 *)tile_at<D>(tile, row + r, chunk);
     }
 }
@@ -372,8 +377,8 @@ static __global__ void __launch_bounds__(WARPS *WARP) attention_fwd(const struct
         }
     }
     /* q's rows of this warp were read by this warp alone, before the loop's barriers. */
-    rows_store<D>(a.out + (size_t)p.first * a.C + p.column, a.C, p.begin, p.length, a.HD, q,
-                  warp * TILE, o);
+    rows_store<D>({a.out + (size_t)p.first * a.C + p.column, (size_t)a.C, p.begin, p.length, a.HD},
+                  q, warp * TILE, o);
 }
 
 /* ---- backward ---- */
@@ -472,8 +477,8 @@ static __global__ void __launch_bounds__(WARPS *WARP)
             dk[n][i] *= a.scale;
     /* k's and v's rows of this warp are read by this warp alone. */
     uint16_t *to = a.dqkv + (size_t)p.first * stride + p.column;
-    rows_store<D>(to + a.keys, stride, p.begin, p.length, a.HD, k, warp * TILE, dk);
-    rows_store<D>(to + a.keys + a.width, stride, p.begin, p.length, a.HD, v, warp * TILE, dv);
+    rows_store<D>({to + a.keys, stride, p.begin, p.length, a.HD}, k, warp * TILE, dk);
+    rows_store<D>({to + a.keys + a.width, stride, p.begin, p.length, a.HD}, v, warp * TILE, dv);
 }
 
 /* Queries own the block: dq += ds k. */
@@ -540,8 +545,8 @@ static __global__ void __launch_bounds__(WARPS *WARP)
 #pragma unroll
         for (int i = 0; i < 4; i++)
             dq[n][i] *= a.scale;
-    rows_store<D>(a.dqkv + (size_t)p.first * stride + p.column, stride, p.begin, p.length, a.HD, q,
-                  warp * TILE, dq);
+    rows_store<D>({a.dqkv + (size_t)p.first * stride + p.column, stride, p.begin, p.length, a.HD},
+                  q, warp * TILE, dq);
 }
 
 /* ---- launch ---- */

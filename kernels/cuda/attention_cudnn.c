@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PLANS_MAX = 64, ALIGN = 256, DENSE_UNIT = 128, APART_MAX = 256 };
+enum { PLANS_MAX = 64, ALIGN = 256, DENSE_UNIT = 128, COMPARE_MAX = 256 };
 enum mode { MODE_OWN, MODE_AUTO, MODE_CUDNN };
 
 struct plan {
@@ -220,15 +220,14 @@ static void run_cudnn(void *self)
 
 /* ---- measuring ---- */
 /* Largest difference over largest value of a part of (rows, stride). */
-static double apart(struct cuda *c, const void *x, const void *y, enum dtype type, size_t rows,
-                    size_t stride, size_t first, size_t columns)
+static double difference(struct cuda *c, const struct cuda_compare *a)
 {
-    float host[2 * APART_MAX], most[2] = {0, 0};
+    float host[2 * COMPARE_MAX], most[2] = {0, 0};
     float *partial = cuda_scratch(c, CUDA_SLOT_OP, sizeof host);
     if (!partial)
         return INFINITY;
-    int count = cuda_attention_apart(c, partial, x, y, type, rows, stride, first, columns);
-    ASSERT(count <= APART_MAX);
+    int count = cuda_attention_difference(c, partial, a);
+    ASSERT(count <= COMPARE_MAX);
     c->dev.ops->copy(&c->dev, host, partial, 2 * (size_t)count * sizeof *host);
     for (int i = 0; i < count; i++)
         for (int k = 0; k < 2; k++)
@@ -236,20 +235,22 @@ static double apart(struct cuda *c, const void *x, const void *y, enum dtype typ
     return most[1] > 0 ? (double)most[0] / (double)most[1] : INFINITY; /* all zero: no test */
 }
 
-static double out_apart(struct cuda *c, const struct dev_attention *a, const void *x, const void *y)
+static double out_difference(struct cuda *c, const struct dev_attention *a, const void *x,
+                             const void *y)
 {
-    return apart(c, x, y, DTYPE_BF16, a->T, a->NH * a->HD, 0, a->NH * a->HD);
+    size_t width = a->NH * a->HD;
+    return difference(c, &(struct cuda_compare){x, y, DTYPE_BF16, a->T, width, 0, width});
 }
 
 /* Of dq, dk, dv the worst: their sizes differ. */
-static double dqkv_apart(struct cuda *c, const struct dev_attention *a, const void *x,
-                         const void *y)
+static double dqkv_difference(struct cuda *c, const struct dev_attention *a, const void *x,
+                              const void *y)
 {
     size_t q = a->NH * a->HD, k = a->KVH * a->HD, stride = q + 2 * k;
-    double dq = apart(c, x, y, DTYPE_BF16, a->T, stride, 0, q),
-           dk = apart(c, x, y, DTYPE_BF16, a->T, stride, q, k),
-           dv = apart(c, x, y, DTYPE_BF16, a->T, stride, q + k, k);
-    return fmax(dq, fmax(dk, dv));
+    const struct cuda_compare dq = {x, y, DTYPE_BF16, a->T, stride, 0, q},
+                              dk = {x, y, DTYPE_BF16, a->T, stride, q, k},
+                              dv = {x, y, DTYPE_BF16, a->T, stride, q + k, k};
+    return fmax(difference(c, &dq), fmax(difference(c, &dk), difference(c, &dv)));
 }
 
 /* cuDNN's results beside ours, in scratch memory that attention does not use. */
@@ -265,8 +266,9 @@ static void try_forward(struct pass ours, struct choice_trial *t)
     theirs.lse = (float *)(void *)(room + out);
     t->own_ms = cuda_ms(ours.c, run_own, &ours);
     t->cudnn_ms = cuda_ms(ours.c, run_cudnn, &theirs);
-    double of_lse = apart(ours.c, ours.lse, theirs.lse, DTYPE_F32, 1, 0, 0, a->T * a->NH);
-    t->apart = fmax(out_apart(ours.c, a, ours.out, theirs.out), of_lse);
+    const struct cuda_compare lses = {ours.lse, theirs.lse, DTYPE_F32, 1, 0, 0, a->T * a->NH};
+    t->difference =
+        fmax(out_difference(ours.c, a, ours.out, theirs.out), difference(ours.c, &lses));
     t->repeats = true; /* no sums across blocks; the comparison would not show more */
 }
 
@@ -280,26 +282,26 @@ static void try_backward(struct pass ours, struct choice_trial *t)
     t->cudnn_ms = cuda_ms(ours.c, run_cudnn, &theirs);
     run_cudnn(
         &(struct pass){ours.c, a, ours.shape, ours.plan, ours.out, ours.dqkv, ours.dout, ours.lse});
-    t->repeats = dqkv_apart(ours.c, a, ours.dqkv, theirs.dqkv) == 0;
+    t->repeats = dqkv_difference(ours.c, a, ours.dqkv, theirs.dqkv) == 0;
     t->own_ms = cuda_ms(ours.c, run_own, &ours);
-    t->apart = dqkv_apart(ours.c, a, ours.dqkv, theirs.dqkv);
+    t->difference = dqkv_difference(ours.c, a, ours.dqkv, theirs.dqkv);
 }
 
 /* Both are within 2^-7 (backward 2^-6) of the truth's largest value; what is wrong is off by 1. */
 static enum choice measure(const struct pass *p)
 {
-    struct choice_trial t = {.apart = INFINITY, .bound = p->dqkv ? 0.04 : 0.02};
+    struct choice_trial t = {.difference = INFINITY, .bound = p->dqkv ? 0.04 : 0.02};
     if (p->dqkv)
         try_backward(*p, &t);
     else
         try_forward(*p, &t);
     enum choice kept = choice_of(&t);
-    bool wrong = !(t.apart <= t.bound) || !t.repeats;
+    bool wrong = !(t.difference <= t.bound) || !t.repeats;
     cuda_log(wrong, "attention",
              "pass=%s head=%zu heads=%zu/%zu sequence=%zu causal=%d ragged=%d own_ms=%.3f "
              "cudnn_ms=%.3f apart=%.2g repeats=%d kept=%s %s%s",
              p->dqkv ? "backward" : "forward", p->shape.HD, p->shape.NH, p->shape.KVH, p->shape.S,
-             p->shape.causal, p->shape.ragged, t.own_ms, t.cudnn_ms, t.apart, t.repeats,
+             p->shape.causal, p->shape.ragged, t.own_ms, t.cudnn_ms, t.difference, t.repeats,
              kept == CHOICE_CUDNN ? "cudnn" : "own", cudnn_plan_name(p->plan),
              wrong ? " why=\"cuDNN's results differ: not used\"" : "");
     return kept;

@@ -4,7 +4,7 @@
  */
 #include "kernels/cuda/tile.cuh"
 
-enum { THREADS = 256, APART_BLOCKS = 256 };
+enum { THREADS = 256, COMPARE_BLOCKS = 256 };
 
 /* Lengths (batch) and offsets (3, batch + 1) of `sequences` <= batch sequences; the rest are empty
  * ones at the end. `rows`: elements of a token in qkv, in out, in the statistics. */
@@ -53,14 +53,13 @@ extern "C" void cuda_attention_statistics(struct cuda *c, float *to, const float
 
 /* partial (blocks, 2): largest |x - y| and largest |x| of columns first .. first + columns of
  * (rows, stride); infinite where a value of either is not finite. */
-template <typename T>
-static __global__ void apart(float *partial, const T *x, const T *y, size_t rows, int stride,
-                             int first, int columns)
+template <typename T> static __global__ void difference(float *partial, const struct cuda_compare c)
 {
+    const T *x = (const T *)c.x, *y = (const T *)c.y;
     __shared__ float shared[2][THREADS];
     float most[2] = {0, 0};
-    for (size_t i = thread_index(); i < rows * columns; i += (size_t)gridDim.x * THREADS) {
-        size_t at = i / columns * stride + first + i % columns;
+    for (size_t i = thread_index(); i < c.rows * c.columns; i += (size_t)gridDim.x * THREADS) {
+        size_t at = i / c.columns * c.stride + c.first + i % c.columns;
         float a = widen(x[at]), b = widen(y[at]), d = fabsf(a - b);
         most[0] = d <= 3e38f ? fmaxf(most[0], d) : INFINITY; /* NaN, too */
         most[1] = fmaxf(most[1], fabsf(a));
@@ -79,15 +78,12 @@ static __global__ void apart(float *partial, const T *x, const T *y, size_t rows
             partial[2 * blockIdx.x + k] = shared[k][0];
 }
 
-extern "C" int cuda_attention_apart(struct cuda *c, float *partial, const void *x, const void *y,
-                                    enum dtype type, size_t rows, size_t stride, size_t first,
-                                    size_t columns)
+extern "C" int cuda_attention_difference(struct cuda *c, float *partial,
+                                         const struct cuda_compare *a)
 {
-    if (type == DTYPE_F32)
-        LAUNCH(c, apart<float>, APART_BLOCKS, THREADS, 0, partial, (const float *)x,
-               (const float *)y, rows, (int)stride, (int)first, (int)columns);
+    if (a->type == DTYPE_F32)
+        LAUNCH(c, difference<float>, COMPARE_BLOCKS, THREADS, 0, partial, *a);
     else
-        LAUNCH(c, apart<uint16_t>, APART_BLOCKS, THREADS, 0, partial, (const uint16_t *)x,
-               (const uint16_t *)y, rows, (int)stride, (int)first, (int)columns);
-    return APART_BLOCKS;
+        LAUNCH(c, difference<uint16_t>, COMPARE_BLOCKS, THREADS, 0, partial, *a);
+    return COMPARE_BLOCKS;
 }

@@ -98,9 +98,9 @@ static __device__ __forceinline__ void put_joined(uint8_t *out, const uint8_t *u
 /* Forms of at most 8 bits. */
 template <enum dev_form FORM>
 static __global__ void __launch_bounds__(THREADS)
-    encode_small(uint8_t *out, uint8_t *code, uint8_t *present, float *residual, const float *z,
-                 struct dev_encode a, size_t blocks)
+    encode_small(uint8_t *out, float *residual, const float *z, const struct dev_encode a)
 {
+    size_t blocks = a.count / DEV_BLOCK;
     constexpr bool RANDOM = FORM == DEV_E5M2_RANDOM;
     constexpr int BITS = FORM == DEV_SIGN                       ? 1
                          : FORM == DEV_INT2                     ? 2
@@ -153,17 +153,17 @@ static __global__ void __launch_bounds__(THREADS)
         *(uint32_t *)to = s.sent ? most : 0;
     put_joined<BITS>(to + (FORM == DEV_E3M0 ? FORM_SCALE_BYTES : 0), held, FORM == DEV_E3M0);
     if (j == 0) {
-        code[block] = own;
-        present[block] = FORM == DEV_SIGN ? s.sent : said != 0;
+        a.code[block] = own;
+        a.present[block] = FORM == DEV_SIGN ? s.sent : said != 0;
     }
 }
 
 /* DEV_F32, DEV_BF16: T is float or uint16_t. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    encode_large(T *out, uint8_t *code, uint8_t *present, float *residual, const float *z,
-                 size_t blocks)
+    encode_large(T *out, float *residual, const float *z, const struct dev_encode a)
 {
+    size_t blocks = a.count / DEV_BLOCK;
     size_t block = thread_index() / LANES;
     unsigned j = threadIdx.x % LANES;
     bool real = block < blocks;
@@ -193,8 +193,8 @@ static __global__ void __launch_bounds__(THREADS)
     sum = half_sum(sum);
     said = half_or(said);
     if (real && j == 0) {
-        code[block] = grid_code(sum);
-        present[block] = said != 0;
+        a.code[block] = grid_code(sum);
+        a.present[block] = said != 0;
     }
 }
 
@@ -202,8 +202,8 @@ static __global__ void __launch_bounds__(THREADS)
     X(DEV_INT8)                                                                                    \
     X(DEV_INT4) X(DEV_INT2) X(DEV_SIGN) X(DEV_E3M0) X(DEV_E4M3) X(DEV_E5M2) X(DEV_E5M2_RANDOM)
 
-extern "C" void cuda_block_encode(struct dev *d, uint8_t *out, uint8_t *code, uint8_t *present,
-                                  float *residual, const float *z, const struct dev_encode *a)
+extern "C" void cuda_block_encode(struct dev *d, uint8_t *out, float *residual, const float *z,
+                                  const struct dev_encode *a)
 {
     size_t blocks = a->count / DEV_BLOCK;
     unsigned grid = blocks_for(blocks, BLOCKS);
@@ -213,18 +213,16 @@ extern "C" void cuda_block_encode(struct dev *d, uint8_t *out, uint8_t *code, ui
     switch (a->form) {
 #define X(form)                                                                                    \
     case form:                                                                                     \
-        LAUNCH(cuda_of(d), encode_small<form>, grid, THREADS, 0, out, code, present, residual, z,  \
-               *a, blocks);                                                                        \
+        LAUNCH(cuda_of(d), encode_small<form>, grid, THREADS, 0, out, residual, z, *a);            \
         break;
         SMALL_FORMS(X)
 #undef X
     case DEV_BF16:
-        LAUNCH(cuda_of(d), encode_large<uint16_t>, grid, THREADS, 0, (uint16_t *)out, code, present,
-               residual, z, blocks);
+        LAUNCH(cuda_of(d), encode_large<uint16_t>, grid, THREADS, 0, (uint16_t *)out, residual, z,
+               *a);
         break;
     default:
-        LAUNCH(cuda_of(d), encode_large<float>, grid, THREADS, 0, (float *)out, code, present,
-               residual, z, blocks);
+        LAUNCH(cuda_of(d), encode_large<float>, grid, THREADS, 0, (float *)out, residual, z, *a);
     }
 }
 
@@ -486,18 +484,18 @@ extern "C" void cuda_pack(struct dev *d, uint8_t *out, const int32_t *q, int32_t
     }
 }
 
-extern "C" void cuda_unpack(struct dev *d, int32_t *q, const uint8_t *in, const uint32_t *slot,
-                            int32_t bias, unsigned bits, bool add, size_t count)
+extern "C" void cuda_unpack(struct dev *d, int32_t *q, const uint8_t *in,
+                            const struct dev_unpack *a)
 {
-    size_t blocks = count / DEV_BLOCK;
-    ASSERT(bits >= 1 && bits <= BITS_MAX);
+    size_t blocks = a->count / DEV_BLOCK;
+    ASSERT(a->bits >= 1 && a->bits <= BITS_MAX);
     if (blocks == 0)
         return;
-    switch (bits) {
+    switch (a->bits) {
 #define X(width)                                                                                   \
     case width:                                                                                    \
         LAUNCH(cuda_of(d), unpack<width>, blocks_for(blocks, THREADS / WARP), THREADS, 0, q, in,   \
-               slot, bias, add, blocks);                                                           \
+               a->slot, a->bias, a->add, blocks);                                                  \
         break;
         WIDTHS(X)
 #undef X

@@ -49,6 +49,6 @@ bool choice_keep(char *record, size_t size, const struct choice_shape *s, bool b
 enum choice choice_of(const struct choice_trial *t)
 {
     const double gain = 0.97; /* clocks of a GPU move by 2 or 3 % from one minute to the next */
-    bool right = t->apart <= t->bound && t->repeats; /* false for NaN, too */
+    bool right = t->difference <= t->bound && t->repeats; /* false for NaN, too */
     return right && t->cudnn_ms < gain * t->own_ms ? CHOICE_CUDNN : CHOICE_OWN;
 }

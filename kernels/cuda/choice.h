@@ -25,7 +25,7 @@ bool choice_keep(char *record, size_t size, const struct choice_shape *s, bool b
 
 struct choice_trial { /* both kernels on the same data */
     double own_ms, cudnn_ms;
-    double apart; /* largest difference over largest value; infinite where one is not finite */
+    double difference; /* largest difference over largest value; infinite where one is not finite */
     double bound;
     bool repeats; /* cuDNN gave the same bits twice */
 };

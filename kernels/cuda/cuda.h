@@ -104,15 +104,32 @@ void cuda_parts_add(struct cuda *c, float *to, const float *partial, size_t part
 /* ---- parts of the linear layers and the classifier (linear.cu) ---------------------------------
  */
 /* x (count) += bias of its column; then y = act(x) unless act is NONE. */
-void cuda_bias_act(struct cuda *c, void *y, void *x, const float *bias, enum dev_act act,
-                   size_t rows, size_t N);
+struct cuda_bias_act { /* y, x (rows,N) model type */
+    void *y, *x;
+    const float *bias; /* (N); NULL: none */
+    enum dev_act act;
+    size_t rows, N;
+};
+void cuda_bias_act(struct cuda *c, const struct cuda_bias_act *a);
 /* dy (rows,N) *= act'(pre), unless act is NONE; dbias (N) += column sums, unless NULL. */
-void cuda_act_bwd(struct cuda *c, void *dy, float *dbias, const void *pre, enum dev_act act,
-                  size_t rows, size_t N);
+struct cuda_act_bwd {
+    void *dy;        /* (rows,N) model type; read only with act NONE */
+    float *dbias;    /* (N) f32 */
+    const void *pre; /* (rows,N) model type; NULL with act NONE */
+    enum dev_act act;
+    size_t rows, N;
+};
+void cuda_act_bwd(struct cuda *c, const struct cuda_act_bwd *a);
 /* Cross-entropy of rows of logits (rows,width), V of them real. gradient: it takes the logits'
  * place, in the model type, where cuda_xent_grad says. */
-void cuda_xent(struct cuda *c, float *losses, float *logits, bool gradient, const int32_t *targets,
-               float grad_scale, size_t rows, size_t V, size_t width);
+struct cuda_xent {
+    float *losses, *logits;
+    bool gradient; /* false: losses only */
+    const int32_t *targets;
+    float grad_scale;
+    size_t rows, V, width;
+};
+void cuda_xent(struct cuda *c, const struct cuda_xent *a);
 /* bf16: the second half of each row of logits, so that the last values, which are read first, may
  * be overwritten first. */
 struct cuda_xent_grad {
@@ -144,8 +161,12 @@ void cuda_attention_tables(struct cuda *c, int32_t *lengths, int32_t *offsets,
                            const struct dev_attention *a, size_t batch);
 void cuda_attention_statistics(struct cuda *c, float *to, const float *from,
                                const struct dev_attention *a, size_t S, bool ours_to);
-int cuda_attention_apart(struct cuda *c, float *partial, const void *x, const void *y,
-                         enum dtype type, size_t rows, size_t stride, size_t first, size_t columns);
+struct cuda_compare { /* columns first .. first + columns of x, y (rows, stride) */
+    const void *x, *y;
+    enum dtype type;
+    size_t rows, stride, first, columns;
+};
+int cuda_attention_difference(struct cuda *c, float *partial, const struct cuda_compare *a);
 /* Milliseconds of `run` on the GPU, the best of three after one that does not count. Waits. */
 double cuda_ms(struct cuda *c, void (*run)(void *), void *self);
 /* One event of the program's log. */

@@ -271,24 +271,29 @@ static struct tensor scores(struct graph *g, bool turned)
 
 /* ---- operations ---- */
 /* y = mode(x, b, t); b and t may be NULL. axis is GEN_INDEX's. */
-static void pointwise(struct graph *g, cudnnPointwiseMode_t mode, cudnnDataType_t math,
-                      const struct tensor *y, const struct tensor *x, const struct tensor *b,
-                      const struct tensor *t, int64_t axis)
+struct pointwise {
+    cudnnPointwiseMode_t mode;
+    cudnnDataType_t math;
+    const struct tensor *y, *x, *b, *t;
+    int64_t axis;
+};
+
+static void pointwise(struct graph *g, const struct pointwise p)
 {
     descriptor what = make(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-    set(g, what, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
-    set(g, what, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &math);
-    if (mode == CUDNN_POINTWISE_GEN_INDEX)
-        set(g, what, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &axis);
+    set(g, what, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &p.mode);
+    set(g, what, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &p.math);
+    if (p.mode == CUDNN_POINTWISE_GEN_INDEX)
+        set(g, what, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &p.axis);
     finish(g, what, "a pointwise operation");
     descriptor d = make(g, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
     set_descriptor(g, d, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, what);
-    set_descriptor(g, d, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x->d);
-    if (b)
-        set_descriptor(g, d, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b->d);
-    if (t)
-        set_descriptor(g, d, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, t->d);
-    set_descriptor(g, d, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y->d);
+    set_descriptor(g, d, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, p.x->d);
+    if (p.b)
+        set_descriptor(g, d, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, p.b->d);
+    if (p.t)
+        set_descriptor(g, d, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, p.t->d);
+    set_descriptor(g, d, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, p.y->d);
     operation(g, d, "a pointwise operation");
 }
 
@@ -297,7 +302,8 @@ static struct tensor map(struct graph *g, cudnnPointwiseMode_t mode, const struc
                          const struct tensor *b)
 {
     struct tensor y = inner(g, x, CUDNN_DATA_FLOAT);
-    pointwise(g, mode, CUDNN_DATA_FLOAT, &y, x, b, NULL, 0);
+    pointwise(g,
+              (struct pointwise){.mode = mode, .math = CUDNN_DATA_FLOAT, .y = &y, .x = x, .b = b});
     return y;
 }
 
@@ -353,7 +359,9 @@ static struct tensor index_of(struct graph *g, const struct tensor *x, int64_t a
                               cudnnDataType_t math)
 {
     struct tensor i = inner(g, x, CUDNN_DATA_INT32);
-    pointwise(g, CUDNN_POINTWISE_GEN_INDEX, math, &i, x, NULL, NULL, axis);
+    pointwise(g,
+              (struct pointwise){
+                  .mode = CUDNN_POINTWISE_GEN_INDEX, .math = math, .y = &i, .x = x, .axis = axis});
     return i;
 }
 
@@ -361,7 +369,8 @@ static struct tensor compare(struct graph *g, cudnnPointwiseMode_t mode, const s
                              const struct tensor *b)
 {
     struct tensor y = inner(g, a, CUDNN_DATA_BOOLEAN);
-    pointwise(g, mode, CUDNN_DATA_BOOLEAN, &y, a, b, NULL, 0);
+    pointwise(
+        g, (struct pointwise){.mode = mode, .math = CUDNN_DATA_BOOLEAN, .y = &y, .x = a, .b = b});
     return y;
 }
 
@@ -369,7 +378,12 @@ static struct tensor compare(struct graph *g, cudnnPointwiseMode_t mode, const s
 static struct tensor hide(struct graph *g, const struct tensor *x, const struct tensor *seen)
 {
     struct tensor hidden = number(g, HIDDEN), y = inner(g, x, CUDNN_DATA_FLOAT);
-    pointwise(g, CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT, &y, x, &hidden, seen, 0);
+    pointwise(g, (struct pointwise){.mode = CUDNN_POINTWISE_BINARY_SELECT,
+                                    .math = CUDNN_DATA_FLOAT,
+                                    .y = &y,
+                                    .x = x,
+                                    .b = &hidden,
+                                    .t = seen});
     return y;
 }
 
@@ -418,9 +432,15 @@ static void forward(struct graph *g)
     struct tensor e = map(g, CUDNN_POINTWISE_EXP, &below, NULL);
     reduce(g, CUDNN_REDUCE_TENSOR_ADD, &sum, &e);
     struct tensor log = map(g, CUDNN_POINTWISE_LOG, &sum, NULL);
-    pointwise(g, CUDNN_POINTWISE_ADD, CUDNN_DATA_FLOAT, &stats, &top, &log, NULL, 0);
+    pointwise(g, (struct pointwise){.mode = CUDNN_POINTWISE_ADD,
+                                    .math = CUDNN_DATA_FLOAT,
+                                    .y = &stats,
+                                    .x = &top,
+                                    .b = &log});
     struct tensor p = inner(g, &e, CUDNN_DATA_BFLOAT16);
-    pointwise(g, CUDNN_POINTWISE_DIV, CUDNN_DATA_FLOAT, &p, &e, &sum, NULL, 0);
+    pointwise(
+        g, (struct pointwise){
+               .mode = CUDNN_POINTWISE_DIV, .math = CUDNN_DATA_FLOAT, .y = &p, .x = &e, .b = &sum});
     product(g, &o, &p, &v, "q k");
 }
 
@@ -442,9 +462,16 @@ static struct tensor row_sums(struct cudnn_plan *p, const struct tensor *dout,
                   stride[4] = {NH * S * HD, S * HD, HD, 1};
     struct tensor both =
         tensor(g, o->dim, stride, (struct tensor_kind){.type = CUDNN_DATA_FLOAT, .inner = true});
-    pointwise(g, CUDNN_POINTWISE_MUL, CUDNN_DATA_FLOAT, &both, dout, o, NULL, 0);
+    pointwise(
+        g,
+        (struct pointwise){
+            .mode = CUDNN_POINTWISE_MUL, .math = CUDNN_DATA_FLOAT, .y = &both, .x = dout, .b = o});
     reduce(g, CUDNN_REDUCE_TENSOR_ADD, &sum, &both);
-    pointwise(g, CUDNN_POINTWISE_MUL, CUDNN_DATA_FLOAT, &kept, &sum, &one, NULL, 0);
+    pointwise(g, (struct pointwise){.mode = CUDNN_POINTWISE_MUL,
+                                    .math = CUDNN_DATA_FLOAT,
+                                    .y = &kept,
+                                    .x = &sum,
+                                    .b = &one});
     extra(p, SUMS, s->T * s->NH * sizeof(float));
     return kept;
 }
@@ -501,7 +528,9 @@ static void queries_product(struct cudnn_plan *p, const struct tensor *ds, const
         (struct tensor_kind){.uid = DQ_SUM, .type = CUDNN_DATA_FLOAT, .ragged = g->at_qkv.d});
     extra(p, DQ_SUM, s->T * (s->ragged ? row : s->NH * s->HD) * sizeof(float));
     product(g, &sum, ds, &keys, "q k");
-    pointwise(g, CUDNN_POINTWISE_IDENTITY, CUDNN_DATA_FLOAT, &dq, &sum, NULL, NULL, 0);
+    pointwise(g,
+              (struct pointwise){
+                  .mode = CUDNN_POINTWISE_IDENTITY, .math = CUDNN_DATA_FLOAT, .y = &dq, .x = &sum});
 }
 
 static void backward(struct cudnn_plan *p)

@@ -20,25 +20,25 @@ enum { THREADS = 256, LANES = 16, GROUP = 8 };
             LAUNCH(c, kernel, blocks_for(count, THREADS * 4), THREADS, 0, __VA_ARGS__);            \
     } while (0)
 
-static __global__ void delta(float *z, const float *outer, const float *local,
-                             const float *residual, float weight, size_t count, bool wide)
+static __global__ void delta(float *z, const struct dev_delta a, bool wide)
 {
-    size_t i = thread_index() * 4;
+    size_t i = thread_index() * 4, count = a.count;
     if (i < count) {
-        four o = get4(outer, i, count, wide), l = get4(local, i, count, wide);
-        four r = get4(residual, i, count, wide);
+        four o = get4(a.outer, i, count, wide), l = get4(a.local, i, count, wide);
+        four r = get4(a.residual, i, count, wide);
 #pragma unroll
         for (int k = 0; k < 4; k++)
-            o.x[k] = outer_delta(o.x[k], l.x[k], r.x[k], weight);
+            o.x[k] = outer_delta(o.x[k], l.x[k], r.x[k], a.weight);
         put4(z, i, count, wide, o);
     }
 }
 
-extern "C" void cuda_outer_delta(struct dev *d, float *z, const float *outer, const float *local,
-                                 const float *residual, float weight, size_t count)
+extern "C" void cuda_outer_delta(struct dev *d, float *z, const struct dev_delta *a)
 {
-    bool wide = aligned16(z) && aligned16(outer) && aligned16(local) && aligned16(residual);
-    LAUNCH4(cuda_of(d), delta, z, outer, local, residual, weight, count, wide);
+    size_t count = a->count;
+    bool wide =
+        aligned16(z) && aligned16(a->outer) && aligned16(a->local) && aligned16(a->residual);
+    LAUNCH4(cuda_of(d), delta, z, *a, wide);
 }
 
 /* Half a warp for each block of 256. Thread j is the CPU's lane j: it adds the squares of z[j],
@@ -171,34 +171,33 @@ extern "C" void cuda_bf16_to_f32(struct dev *d, float *z, const uint16_t *h, siz
 }
 
 /* outer.h writes every rounding as its own statement. */
-static __global__ void outer_step(float *theta, float *momentum, const float *mean, float lr,
-                                  float mu, size_t count, bool wide)
+static __global__ void outer_step(const struct dev_outer_step a, bool wide)
 {
-    size_t i = thread_index() * 4;
+    size_t i = thread_index() * 4, count = a.count;
     if (i < count) {
-        four t = get4(theta, i, count, wide), m = get4(mean, i, count, wide);
-        if (momentum) {
-            four b = get4(momentum, i, count, wide);
+        four t = get4(a.theta, i, count, wide), m = get4(a.mean, i, count, wide);
+        if (a.momentum) {
+            four b = get4(a.momentum, i, count, wide);
 #pragma unroll
             for (int k = 0; k < 4; k++) {
-                b.x[k] = outer_momentum(b.x[k], m.x[k], mu);
-                t.x[k] = outer_nesterov(t.x[k], b.x[k], m.x[k], lr, mu);
+                b.x[k] = outer_momentum(b.x[k], m.x[k], a.mu);
+                t.x[k] = outer_nesterov(t.x[k], b.x[k], m.x[k], a.lr, a.mu);
             }
-            put4(momentum, i, count, wide, b);
+            put4(a.momentum, i, count, wide, b);
         } else {
 #pragma unroll
             for (int k = 0; k < 4; k++)
-                t.x[k] = outer_sgd(t.x[k], m.x[k], lr);
+                t.x[k] = outer_sgd(t.x[k], m.x[k], a.lr);
         }
-        put4(theta, i, count, wide, t);
+        put4(a.theta, i, count, wide, t);
     }
 }
 
-extern "C" void cuda_outer_step(struct dev *d, float *theta, float *momentum, const float *mean,
-                                float lr, float mu, size_t count)
+extern "C" void cuda_outer_step(struct dev *d, const struct dev_outer_step *a)
 {
-    bool wide = aligned16(theta) && aligned16(momentum) && aligned16(mean);
-    LAUNCH4(cuda_of(d), outer_step, theta, momentum, mean, lr, mu, count, wide);
+    size_t count = a->count;
+    bool wide = aligned16(a->theta) && aligned16(a->momentum) && aligned16(a->mean);
+    LAUNCH4(cuda_of(d), outer_step, *a, wide);
 }
 
 static __global__ void outer_delayed(struct dev_delayed o, bool wide)
@@ -298,22 +297,20 @@ extern "C" void cuda_sumsq_diff(struct dev *d, double *sums, const float *a, con
 }
 
 /* An integer OR: the order of the blocks cannot matter. */
-static __global__ void check_residual(uint32_t *mismatch, const float *sent, const float *residual,
-                                      const float *z, float tolerance, size_t count)
+static __global__ void check_residual(uint32_t *mismatch, const struct dev_residual_check a)
 {
     size_t i = thread_index();
-    int not_here = i < count && !outer_residual_exact(sent[i], residual[i], z[i], tolerance);
-    if (__syncthreads_or(not_here) && threadIdx.x == 0)
+    int differs =
+        i < a.count && !outer_residual_exact(a.sent[i], a.residual[i], a.z[i], a.tolerance);
+    if (__syncthreads_or(differs) && threadIdx.x == 0)
         atomicOr((unsigned *)mismatch, 1u);
 }
 
-extern "C" void cuda_check_residual(struct dev *d, uint32_t *mismatch, const float *sent,
-                                    const float *residual, const float *z, float tolerance,
-                                    size_t count)
+extern "C" void cuda_check_residual(struct dev *d, uint32_t *mismatch,
+                                    const struct dev_residual_check *a)
 {
-    if (count)
-        LAUNCH(cuda_of(d), check_residual, blocks_for(count, THREADS), THREADS, 0, mismatch, sent,
-               residual, z, tolerance, count);
+    if (a->count)
+        LAUNCH(cuda_of(d), check_residual, blocks_for(a->count, THREADS), THREADS, 0, mismatch, *a);
 }
 
 static __global__ void copy_strided(float *out, const float *x, size_t stride, size_t count)
@@ -349,9 +346,10 @@ static __global__ void gather_ranges(float *out, const float *slab, const struct
         put4(to, i, count, wide, get4(from, i, count, wide));
 }
 
-static __global__ void lerp_ranges(float *slab, const float *in, const struct ranges r, float alpha,
-                                   float beta, bool positive, bool wide)
+static __global__ void lerp_ranges(float *slab, const float *in, const struct ranges r,
+                                   const struct dev_lerp b, bool wide)
 {
+    float beta = 1 - b.alpha;
     size_t count = r.count[blockIdx.y], step = (size_t)gridDim.x * THREADS * 4;
     float *x = slab + r.offset[blockIdx.y];
     const float *theta = in + r.at[blockIdx.y];
@@ -359,7 +357,7 @@ static __global__ void lerp_ranges(float *slab, const float *in, const struct ra
         four l = get4(x, i, count, wide), t = get4(theta, i, count, wide);
 #pragma unroll
         for (int k = 0; k < 4; k++)
-            l.x[k] = outer_lerp(l.x[k], t.x[k], alpha, beta, positive);
+            l.x[k] = outer_lerp(l.x[k], t.x[k], b.alpha, beta, b.positive);
         put4(x, i, count, wide, l);
     }
 }
@@ -400,7 +398,6 @@ extern "C" void cuda_lerp_ranges(struct dev *d, float *slab, const float *in,
     bool wide = aligned16(slab) && aligned16(in);
     for (size_t first = 0, at = 0; first < b->n; first += RANGES) {
         struct dim3 grid = ranges_next(&r, &wide, b->ranges + first, b->n - first, &at);
-        LAUNCH(cuda_of(d), lerp_ranges, grid, THREADS, 0, slab, in, r, b->alpha, 1 - b->alpha,
-               b->positive, wide);
+        LAUNCH(cuda_of(d), lerp_ranges, grid, THREADS, 0, slab, in, r, *b, wide);
     }
 }

@@ -40,13 +40,13 @@ static __global__ void bias_act(T *y, T *x, const float *bias, enum dev_act act,
     }
 }
 
-extern "C" void cuda_bias_act(struct cuda *c, void *y, void *x, const float *bias, enum dev_act act,
-                              size_t rows, size_t N)
+extern "C" void cuda_bias_act(struct cuda *c, const struct cuda_bias_act *a)
 {
     bool f32 = c->dev.model_type == DTYPE_F32;
-    bool wide = N % (f32 ? 4 : 8) == 0 && aligned16(y) && aligned16(x);
+    bool wide = a->N % (f32 ? 4 : 8) == 0 && aligned16(a->y) && aligned16(a->x);
 #define RUN(T, VEC)                                                                                \
-    LAUNCH(c, (bias_act<T, VEC>), blocks_for(rows, 1), THREADS, 0, (T *)y, (T *)x, bias, act, N)
+    LAUNCH(c, (bias_act<T, VEC>), blocks_for(a->rows, 1), THREADS, 0, (T *)a->y, (T *)a->x,        \
+           a->bias, a->act, a->N)
     if (f32 && wide)
         RUN(float, 4);
     else if (f32)
@@ -107,22 +107,23 @@ static __global__ void act_bwd(T *dy, float *partial, const T *pre, enum dev_act
     }
 }
 
-extern "C" void cuda_act_bwd(struct cuda *c, void *dy, float *dbias, const void *pre,
-                             enum dev_act act, size_t rows, size_t N)
+extern "C" void cuda_act_bwd(struct cuda *c, const struct cuda_act_bwd *a)
 {
     bool f32 = c->dev.model_type == DTYPE_F32;
-    size_t full = f32 ? 4 : 8, vec = N % full == 0 && aligned16(dy) && aligned16(pre) ? full : 1;
+    size_t N = a->N;
+    size_t full = f32 ? 4 : 8,
+           vec = N % full == 0 && aligned16(a->dy) && aligned16(a->pre) ? full : 1;
     size_t strips = blocks_for(N, WARP * vec),
            runs = ((size_t)c->processors * 8 + strips - 1) / strips;
-    size_t most = (rows + 2 * ACT_WARPS - 1) / (2 * ACT_WARPS);
+    size_t most = (a->rows + 2 * ACT_WARPS - 1) / (2 * ACT_WARPS);
     runs = runs < most ? runs : most;
     float *partial = NULL;
-    if (dbias && !(partial = (float *)cuda_scratch(c, CUDA_SLOT_OP, runs * N * sizeof *partial)))
+    if (a->dbias && !(partial = (float *)cuda_scratch(c, CUDA_SLOT_OP, runs * N * sizeof *partial)))
         return;
     dim3 grid((unsigned)strips, (unsigned)runs);
 #define RUN(T, VEC)                                                                                \
-    LAUNCH(c, (act_bwd<T, VEC>), grid, ACT_WARPS *WARP, 0, (T *)dy, partial, (const T *)pre, act,  \
-           rows, N)
+    LAUNCH(c, (act_bwd<T, VEC>), grid, ACT_WARPS *WARP, 0, (T *)a->dy, partial, (const T *)a->pre, \
+           a->act, a->rows, N)
     if (f32 && vec > 1)
         RUN(float, 4);
     else if (f32)
@@ -132,8 +133,8 @@ extern "C" void cuda_act_bwd(struct cuda *c, void *dy, float *dbias, const void 
     else
         RUN(uint16_t, 1);
 #undef RUN
-    if (dbias)
-        cuda_parts_add(c, dbias, partial, runs, N);
+    if (a->dbias)
+        cuda_parts_add(c, a->dbias, partial, runs, N);
 }
 
 /* ---- cross-entropy: a block for each row; two passes over it, the second from the L2 cache ----
@@ -183,13 +184,13 @@ static __device__ __forceinline__ void store_part(T *to, const float *v)
 
 template <typename T, int VEC>
 static __global__ void __launch_bounds__(XENT_THREADS, 2)
-    xent(float *losses, T *grad, size_t grad_stride, float *logits, const int32_t *targets,
-         float grad_scale, size_t V, size_t width)
+    xent(T *grad, size_t grad_stride, const struct cuda_xent a)
 {
     __shared__ float held[2][WARP];
     size_t row = blockIdx.x;
-    float *x = logits + row * width;
-    int32_t target = targets[row];
+    size_t V = a.V, width = a.width;
+    float *x = a.logits + row * width, grad_scale = a.grad_scale;
+    int32_t target = a.targets[row];
     struct softmax s = {-INFINITY, 0};
     float at_target = target < 0 ? 0.0f : x[target];
     size_t stride = XENT_THREADS * (size_t)VEC;
@@ -210,7 +211,7 @@ static __global__ void __launch_bounds__(XENT_THREADS, 2)
     }
     s = softmax_block(s, held);
     if (threadIdx.x == 0)
-        losses[row] = target < 0 ? 0.0f : logf(s.sum) + s.top * LN2 - at_target;
+        a.losses[row] = target < 0 ? 0.0f : logf(s.sum) + s.top * LN2 - at_target;
     if (!grad)
         return;
     float factor = target < 0 ? 0.0f : grad_scale / s.sum;
@@ -238,16 +239,14 @@ static __global__ void __launch_bounds__(XENT_THREADS, 2)
     }
 }
 
-extern "C" void cuda_xent(struct cuda *c, float *losses, float *logits, bool gradient,
-                          const int32_t *targets, float grad_scale, size_t rows, size_t V,
-                          size_t width)
+extern "C" void cuda_xent(struct cuda *c, const struct cuda_xent *a)
 {
     bool f32 = c->dev.model_type == DTYPE_F32;
-    const struct cuda_xent_grad grad = cuda_xent_grad(c, logits, width);
-    bool wide = width % 4 == 0 && aligned16(logits);
+    const struct cuda_xent_grad grad = cuda_xent_grad(c, a->logits, a->width);
+    bool wide = a->width % 4 == 0 && aligned16(a->logits);
 #define RUN(T, VEC)                                                                                \
-    LAUNCH(c, (xent<T, VEC>), blocks_for(rows, 1), XENT_THREADS, 0, losses,                        \
-           gradient ? (T *)grad.at : NULL, grad.stride, logits, targets, grad_scale, V, width)
+    LAUNCH(c, (xent<T, VEC>), blocks_for(a->rows, 1), XENT_THREADS, 0,                             \
+           a->gradient ? (T *)grad.at : NULL, grad.stride, *a)
     if (f32 && wide)
         RUN(float, 4);
     else if (f32)

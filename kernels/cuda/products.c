@@ -10,19 +10,18 @@ static size_t type_bytes(const struct cuda *c)
 }
 
 /* x w^T: what linear_fwd, the classifier and logits share. */
-static struct product forward(const struct cuda *c, void *y, const void *x, const void *w, size_t T,
-                              size_t K, size_t N)
+static struct product forward(const struct cuda *c, void *y, const struct dev_linear *a)
 {
     enum dtype type = c->dev.model_type;
-    return (struct product){.a = x,
-                            .b = w,
+    return (struct product){.a = a->x,
+                            .b = a->w,
                             .c = y,
-                            .M = T,
-                            .N = N,
-                            .K = K,
-                            .lda = K,
-                            .ldb = K,
-                            .ldc = N,
+                            .M = a->T,
+                            .N = a->N,
+                            .K = a->K,
+                            .lda = a->K,
+                            .ldb = a->K,
+                            .ldc = a->N,
                             .b_t = true,
                             .in = type,
                             .out = type};
@@ -55,7 +54,7 @@ void cuda_linear_fwd(struct dev *d, void *y, const struct dev_linear *a)
     ASSERT(!act || a->pre);
     if (!a->T)
         return;
-    struct product p = forward(c, sum, a->x, a->w, a->T, a->K, a->N);
+    struct product p = forward(c, sum, a);
     p.fuse = fuse_of(a);
     if (p.fuse != FUSE_NONE && !(p.bias = bias_model(c, a)))
         return;
@@ -65,13 +64,18 @@ void cuda_linear_fwd(struct dev *d, void *y, const struct dev_linear *a)
     }
     bool fused = cuda_matmul_run(c, &p);
     if (!fused) {
-        p = forward(c, sum, a->x, a->w, a->T, a->K, a->N);
+        p = forward(c, sum, a);
         if (!cuda_matmul_run(c, &p))
             return;
     }
     bool left = p.fuse != FUSE_BIAS_GELU && act; /* the activation, or all of it */
     if (left || (!fused && a->bias))
-        cuda_bias_act(c, y, sum, fused ? NULL : a->bias, a->act, a->T, a->N);
+        cuda_bias_act(c, &(struct cuda_bias_act){.y = y,
+                                                 .x = sum,
+                                                 .bias = fused ? NULL : a->bias,
+                                                 .act = a->act,
+                                                 .rows = a->T,
+                                                 .N = a->N});
 }
 
 /* dw (N,K) += dy^T x; dbias += column sums of dy, in the same product where the library can. */
@@ -100,8 +104,11 @@ static void weight_gradient(struct cuda *c, const struct dev_linear *a,
             cuda_add_f32(c, g->dbias, p.sums, a->N);
             return;
         }
-        void *dy = (void *)(uintptr_t)g->dy; /* only read: no activation */
-        cuda_act_bwd(c, dy, g->dbias, NULL, DEV_ACT_NONE, a->T, a->N);
+        cuda_act_bwd(c, &(struct cuda_act_bwd){.dy = (void *)(uintptr_t)g->dy, /* read: no act */
+                                               .dbias = g->dbias,
+                                               .act = DEV_ACT_NONE,
+                                               .rows = a->T,
+                                               .N = a->N});
         p.fuse = FUSE_NONE;
         p.sums = NULL;
     }
@@ -158,7 +165,12 @@ static bool input_gradient(struct cuda *c, const struct dev_linear *a,
     if (!cuda_matmul_run(c, &p))
         return false;
     if (g->act != DEV_ACT_NONE)
-        cuda_act_bwd(c, g->dx, g->pre_dbias, g->pre, g->act, a->T, a->K);
+        cuda_act_bwd(c, &(struct cuda_act_bwd){.dy = g->dx,
+                                               .dbias = g->pre_dbias,
+                                               .pre = g->pre,
+                                               .act = g->act,
+                                               .rows = a->T,
+                                               .N = a->K});
     return true;
 }
 
@@ -171,10 +183,9 @@ void cuda_linear_bwd(struct dev *d, const struct dev_linear *a, const struct dev
     weight_gradient(c, a, g);
 }
 
-void cuda_logits(struct dev *d, float *logits, const void *x, const void *w, size_t T, size_t C,
-                 size_t V)
+void cuda_logits(struct dev *d, float *logits, const struct dev_linear *a)
 {
-    struct product p = forward(cuda_of(d), logits, x, w, T, C, V);
+    struct product p = forward(cuda_of(d), logits, a);
     p.out = DTYPE_F32;
     cuda_matmul_run(cuda_of(d), &p); /* a failure is kept */
 }
@@ -187,12 +198,19 @@ static bool classify(struct cuda *c, const struct dev_classifier *a, float *logi
     enum dtype type = c->dev.model_type;
     const struct cuda_xent_grad grad = cuda_xent_grad(c, logits, VP);
     const void *x = (const char *)a->x + first * C * type_bytes(c);
-    struct product p = forward(c, logits, x, a->w, rows, C, VP);
+    const struct dev_linear linear = {.x = x, .w = a->w, .T = rows, .K = C, .N = VP};
+    struct product p = forward(c, logits, &linear);
     p.out = DTYPE_F32;
     if (!cuda_matmul_run(c, &p))
         return false;
-    cuda_xent(c, a->losses + first, logits, a->dx != NULL, a->targets + first, a->grad_scale, rows,
-              a->V, VP);
+    cuda_xent(c, &(struct cuda_xent){.losses = a->losses + first,
+                                     .logits = logits,
+                                     .gradient = a->dx != NULL,
+                                     .targets = a->targets + first,
+                                     .grad_scale = a->grad_scale,
+                                     .rows = rows,
+                                     .V = a->V,
+                                     .width = VP});
     if (!a->dx)
         return true;
     struct product dx = {.a = grad.at,

@@ -167,14 +167,14 @@ static unsigned norm_threads(size_t C, size_t vec)
     return threads <= NORM_THREADS ? (unsigned)threads : 0;
 }
 
-extern "C" void cuda_norm_fwd(struct dev *d, void *y, void *sum, float *mean, float *rstd,
-                              const void *x, const void *residual, const struct dev_norm_args *n)
+extern "C" void cuda_norm_fwd(struct dev *d, void *y, const void *x, const void *residual,
+                              const struct dev_norm_args *n)
 {
     struct cuda *c = cuda_of(d);
-    struct norm_fwd_args a = {y,       sum,     mean,   rstd, x,    residual,
-                              n->gain, n->bias, n->eps, n->T, n->C, n->kind == DEV_NORM_LAYER};
-    ASSERT(sum || !residual);
-    bool wide = n->C % wide_count(c) == 0 && aligned16(y) && aligned16(sum) && aligned16(x) &&
+    struct norm_fwd_args a = {y,       n->sum,  n->mean, n->rstd, x,    residual,
+                              n->gain, n->bias, n->eps,  n->T,    n->C, n->kind == DEV_NORM_LAYER};
+    ASSERT(n->sum || !residual);
+    bool wide = n->C % wide_count(c) == 0 && aligned16(y) && aligned16(n->sum) && aligned16(x) &&
                 aligned16(residual);
     unsigned threads = norm_threads(n->C, wide ? wide_count(c) : 1);
     if (!n->T)
@@ -335,13 +335,12 @@ extern "C" void cuda_parts_add(struct cuda *c, float *to, const float *partial, 
     parts_add_strided(c, to, partial, parts, N, N);
 }
 
-extern "C" void cuda_norm_bwd(struct dev *d, void *dx, float *dgain, float *dbias, const void *dy,
-                              const void *dsum, const void *sum, const float *mean,
-                              const float *rstd, const struct dev_norm_args *n)
+extern "C" void cuda_norm_bwd(struct dev *d, const struct dev_norm_args *n,
+                              const struct dev_norm_grad *g)
 {
     struct cuda *c = cuda_of(d);
-    bool wide = n->C % wide_count(c) == 0 && aligned16(dx) && aligned16(dy) && aligned16(dsum) &&
-                aligned16(sum);
+    bool wide = n->C % wide_count(c) == 0 && aligned16(g->dx) && aligned16(g->dy) &&
+                aligned16(g->dsum) && aligned16(n->sum);
     unsigned threads = norm_threads(n->C, wide ? wide_count(c) : 1);
     if (!n->T)
         return;
@@ -351,8 +350,17 @@ extern "C" void cuda_norm_bwd(struct dev *d, void *dx, float *dgain, float *dbia
     float *partial = (float *)cuda_scratch(c, CUDA_SLOT_OP, blocks * 2 * n->C * sizeof *partial);
     if (!partial)
         return;
-    struct norm_bwd_args a = {
-        dx, dy, dsum, sum, mean, rstd, n->gain, partial, n->T, n->C, n->kind == DEV_NORM_LAYER};
+    struct norm_bwd_args a = {g->dx,
+                              g->dy,
+                              g->dsum,
+                              n->sum,
+                              n->mean,
+                              n->rstd,
+                              n->gain,
+                              partial,
+                              n->T,
+                              n->C,
+                              n->kind == DEV_NORM_LAYER};
 #define RUN(type, vec) LAUNCH(c, (norm_bwd<type, vec>), (unsigned)blocks, threads, 0, a)
     if (threads)
         BY_TYPE(c, wide, RUN);
@@ -361,19 +369,17 @@ extern "C" void cuda_norm_bwd(struct dev *d, void *dx, float *dgain, float *dbia
     else
         LAUNCH(c, norm_bwd_long<uint16_t>, (unsigned)blocks, THREADS, 0, a);
 #undef RUN
-    parts_add_strided(c, dgain, partial, blocks, 2 * n->C, n->C);
+    parts_add_strided(c, g->dgain, partial, blocks, 2 * n->C, n->C);
     if (n->bias)
-        parts_add_strided(c, dbias, partial + n->C, blocks, 2 * n->C, n->C);
+        parts_add_strided(c, g->dbias, partial + n->C, blocks, 2 * n->C, n->C);
 }
 
 /* ---- embedding ---- */
-template <typename T, int VEC>
-static __global__ void embed_fwd(T *x, const T *wte, const T *wpe, const int32_t *tokens,
-                                 const int32_t *positions, size_t C)
+template <typename T, int VEC> static __global__ void embed_fwd(T *x, const struct dev_embed a)
 {
-    size_t t = blockIdx.x;
-    const T *token = wte + (size_t)tokens[t] * C;
-    const T *position = wpe ? wpe + (size_t)positions[t] * C : NULL;
+    size_t t = blockIdx.x, C = a.C;
+    const T *token = (const T *)a.wte + (size_t)a.tokens[t] * C;
+    const T *position = a.wpe ? (const T *)a.wpe + (size_t)a.positions[t] * C : NULL;
     for (size_t i = threadIdx.x * (size_t)VEC; i < C; i += blockDim.x * (size_t)VEC) {
         float v[VEC], p[VEC];
         load<T, VEC>(v, token + i);
@@ -393,16 +399,14 @@ static unsigned row_threads(size_t C, size_t vec)
     return threads < THREADS ? (unsigned)threads : (unsigned)THREADS;
 }
 
-extern "C" void cuda_embed_fwd(struct dev *d, void *x, const void *wte, const void *wpe,
-                               const int32_t *tokens, const int32_t *positions, size_t T, size_t C)
+extern "C" void cuda_embed_fwd(struct dev *d, void *x, const struct dev_embed *a)
 {
     struct cuda *c = cuda_of(d);
-    bool wide = C % wide_count(c) == 0 && aligned16(x) && aligned16(wte) && aligned16(wpe);
-    if (!T)
+    bool wide = a->C % wide_count(c) == 0 && aligned16(x) && aligned16(a->wte) && aligned16(a->wpe);
+    if (!a->T)
         return;
 #define RUN(type, vec)                                                                             \
-    LAUNCH(c, (embed_fwd<type, vec>), blocks_for(T, 1), row_threads(C, vec), 0, (type *)x,         \
-           (const type *)wte, (const type *)wpe, tokens, positions, C)
+    LAUNCH(c, (embed_fwd<type, vec>), blocks_for(a->T, 1), row_threads(a->C, vec), 0, (type *)x, *a)
     BY_TYPE(c, wide, RUN);
 #undef RUN
 }
@@ -500,12 +504,21 @@ static __global__ void sort_scatter(const struct sort_pass s)
  * Each warp adds every eighth row, four on their way at once, then the warps' sums are added in
  * order: of 65,536 tokens a comma is 3,000, and one row after the other that is milliseconds. */
 enum { EMBED_WARPS = 8, EMBED_AHEAD = 4 };
+struct embed_grad {
+    float *table;
+    const void *dx;       /* (count, C) model type */
+    const int32_t *keys;  /* (count): row of the table; sorted for the kernels */
+    const int32_t *order; /* (count): row of dx of each sorted key */
+    size_t count, C;
+};
 
 template <typename T, int VEC>
-static __device__ __forceinline__ void embed_sum(float *sum, const T *dx, const int32_t *keys,
-                                                 const int32_t *order, size_t first, size_t count,
-                                                 size_t column, size_t C)
+static __device__ __forceinline__ void embed_sum(float *sum, const struct embed_grad &a,
+                                                 size_t first, size_t column)
 {
+    const int32_t *keys = a.keys, *order = a.order;
+    const T *dx = (const T *)a.dx;
+    size_t count = a.count, C = a.C;
     int32_t key = keys[first];
     bool more = true;
     for (size_t i = first + threadIdx.x / WARP; more; i += EMBED_WARPS * EMBED_AHEAD) {
@@ -529,22 +542,20 @@ static __device__ __forceinline__ void embed_sum(float *sum, const T *dx, const 
 }
 
 template <typename T, int VEC>
-static __global__ void __launch_bounds__(EMBED_WARPS *WARP)
-    embed_rows(float *table, const T *dx, const int32_t *keys, const int32_t *order, size_t count,
-               size_t C)
+static __global__ void __launch_bounds__(EMBED_WARPS *WARP) embed_rows(const struct embed_grad a)
 {
     __shared__ float held[EMBED_WARPS][VEC][WARP + 1];
-    size_t first = blockIdx.x;
-    int32_t key = keys[first];
+    size_t first = blockIdx.x, C = a.C;
+    int32_t key = a.keys[first];
     unsigned lane = threadIdx.x % WARP;
-    if (first && keys[first - 1] == key)
+    if (first && a.keys[first - 1] == key)
         return;
     for (size_t strip = 0; strip < C; strip += WARP * VEC) {
         float sum[VEC];
 #pragma unroll
         for (int k = 0; k < VEC; k++)
             sum[k] = 0;
-        embed_sum<T, VEC>(sum, dx, keys, order, first, count, strip + lane * VEC, C);
+        embed_sum<T, VEC>(sum, a, first, strip + lane * VEC);
 #pragma unroll
         for (int k = 0; k < VEC; k++)
             held[threadIdx.x / WARP][k][lane] = sum[k];
@@ -553,7 +564,7 @@ static __global__ void __launch_bounds__(EMBED_WARPS *WARP)
             float total = held[0][i % VEC][i / VEC];
             for (int w = 1; w < EMBED_WARPS; w++)
                 total += held[w][i % VEC][i / VEC];
-            table[(size_t)key * C + strip + i] += total;
+            a.table[(size_t)key * C + strip + i] += total;
         }
         __syncthreads();
     }
@@ -583,32 +594,30 @@ static bool sort_keys(struct cuda *c, const int32_t *keys, size_t count, int bit
     return true;
 }
 
-static void embed_add(struct cuda *c, float *table, const void *dx, const int32_t *keys, size_t T,
-                      size_t C, int bits)
+/* a.keys unsorted, below 2^bits; a.order is not read. */
+static void embed_add(struct cuda *c, struct embed_grad a, int bits)
 {
-    const int32_t *sorted, *order;
-    if (!sort_keys(c, keys, T, bits, &sorted, &order))
+    if (!sort_keys(c, a.keys, a.count, bits, &a.keys, &a.order))
         return;
-    bool wide = C % wide_count(c) == 0 && aligned16(dx);
+    bool wide = a.C % wide_count(c) == 0 && aligned16(a.dx);
 #define RUN(type, vec)                                                                             \
-    LAUNCH(c, (embed_rows<type, vec>), blocks_for(T, 1), EMBED_WARPS *WARP, 0, table,              \
-           (const type *)dx, sorted, order, T, C)
+    LAUNCH(c, (embed_rows<type, vec>), blocks_for(a.count, 1), EMBED_WARPS *WARP, 0, a)
     BY_TYPE(c, wide, RUN);
 #undef RUN
 }
 
 extern "C" void cuda_embed_bwd(struct dev *d, float *dwte, float *dwpe, const void *dx,
-                               const int32_t *tokens, const int32_t *positions, size_t T, size_t C,
-                               size_t VP)
+                               const struct dev_embed *a)
 {
     int bits = 1;
-    while ((VP - 1) >> bits)
+    while ((a->VP - 1) >> bits)
         bits++;
-    if (!T)
+    if (!a->T)
         return;
-    embed_add(cuda_of(d), dwte, dx, tokens, T, C, bits);
+    embed_add(cuda_of(d), {dwte, dx, a->tokens, NULL, a->T, a->C}, bits);
     if (dwpe)
-        embed_add(cuda_of(d), dwpe, dx, positions, T, C, 24); /* 16.7 M positions */
+        embed_add(cuda_of(d), {dwpe, dx, a->positions, NULL, a->T, a->C},
+                  24); /* 16.7 M positions */
 }
 
 /* ---- elements ---- */

@@ -298,7 +298,10 @@ enum err codec_adds_up(const struct codec *c, const struct codec_call *call, boo
     struct codec_work *w = call->work;
     uint32_t apart = 0;
     w->d->ops->zero(w->d, w->over, sizeof apart);
-    w->d->ops->check_residual(w->d, w->over, sent, kept, z, c->slack, call->count);
+    w->d->ops->check_residual(
+        w->d, w->over,
+        &(struct dev_residual_check){
+            .sent = sent, .residual = kept, .z = z, .tolerance = c->slack, .count = call->count});
     w->d->ops->copy(w->d, &apart, w->over, sizeof apart);
     *yes = !apart;
     return dev_sync(w->d);

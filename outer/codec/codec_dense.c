@@ -44,7 +44,10 @@ static enum err piece_encode(struct codec_work *w, uint8_t *codes, float *residu
     const struct dev_ops *ops = w->d->ops;
     size_t blocks = codec_blocks(a->count);
     uint8_t *made = w->here ? codes : w->codes, *said = w->here ? w->present : w->said;
-    ops->block_encode(w->d, w->values, made, said, residual, z, a);
+    struct dev_encode piece = *a;
+    piece.code = made;
+    piece.present = said;
+    ops->block_encode(w->d, w->values, residual, z, &piece);
     if (!w->here) {
         ops->copy(w->d, codes, made, blocks);
         ops->copy(w->d, w->present, said, blocks);

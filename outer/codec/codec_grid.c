@@ -34,7 +34,9 @@ void codec_grid_read(struct codec_work *w, struct codec_in *in, int32_t bias, bo
 {
     unsigned bits = (unsigned)(in->block_bytes * 8 / DEV_BLOCK);
     struct codec_taken t = codec_in_take(w, in, codec_blocks(n));
-    w->d->ops->unpack(w->d, w->values, t.bytes, t.slot, bias, bits, add, n);
+    w->d->ops->unpack(
+        w->d, w->values, t.bytes,
+        &(struct dev_unpack){.slot = t.slot, .bias = bias, .bits = bits, .add = add, .count = n});
 }
 
 void codec_grid_values(const struct codec *c, struct codec_work *w, float *z, struct codec_in *in,

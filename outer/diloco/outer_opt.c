@@ -37,7 +37,12 @@ void outer_opt_step(struct dev *d, const struct outer_opt *o, const struct outer
     ASSERT(outer_opt_momentum(o) == (s->momentum != NULL));
     ASSERT(outer_opt_gathers(o) == (s->gathered != NULL));
     if (!outer_opt_gathers(o)) {
-        d->ops->outer_step(d, s->theta, s->momentum, mean, o->lr, o->mu, count);
+        d->ops->outer_step(d, &(struct dev_outer_step){.theta = s->theta,
+                                                       .momentum = s->momentum,
+                                                       .mean = mean,
+                                                       .lr = o->lr,
+                                                       .mu = o->mu,
+                                                       .count = count});
         return;
     }
     struct dev_delayed delayed = {.theta = s->theta,

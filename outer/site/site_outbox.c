@@ -155,7 +155,12 @@ static enum err delta_form(struct site_slot *l, const struct site_submission *w,
     if (host == state->theta)
         staging_keep(g, STAGING_THETA, host);
     *out = (struct formed){local, staging_take(g, STAGING_DELTA, l->residual, l->residual, n)};
-    d->ops->outer_delta(d, out->z, theta, local, out->residual, w->weight, n);
+    d->ops->outer_delta(d, out->z,
+                        &(struct dev_delta){.outer = theta,
+                                            .local = local,
+                                            .residual = out->residual,
+                                            .weight = w->weight,
+                                            .count = n});
     return dev_sync(d);
 }
 

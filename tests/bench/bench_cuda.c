@@ -137,13 +137,22 @@ struct norm {
 static void run_norm_fwd(const void *context)
 {
     const struct norm *n = context;
-    d->ops->norm_fwd(d, n->y, n->sum, n->mean, n->rstd, n->x, n->sum, &n->a);
+    n->a.sum = n->sum;
+    n->a.mean = n->mean;
+    n->a.rstd = n->rstd;
+    d->ops->norm_fwd(d, n->y, n->x, n->sum, &n->a);
 }
 
 static void run_norm_bwd(const void *context)
 {
     const struct norm *n = context;
-    d->ops->norm_bwd(d, n->x, n->dgain, n->dbias, n->y, n->x, n->sum, n->mean, n->rstd, &n->a);
+    n->a.sum = n->sum;
+    n->a.mean = n->mean;
+    n->a.rstd = n->rstd;
+    d->ops->norm_bwd(
+        d, &n->a,
+        &(struct dev_norm_grad){
+            .dy = n->y, .dsum = n->x, .dx = n->x, .dgain = n->dgain, .dbias = n->dbias});
 }
 
 static void norms(void)
@@ -274,7 +283,9 @@ struct codec {
 static void run_encode(const void *context)
 {
     const struct codec *k = context;
-    d->ops->block_encode(d, k->stream, k->code, k->present, k->z, k->z, &k->encode);
+    k->encode.code = k->code;
+    k->encode.present = k->present;
+    d->ops->block_encode(d, k->stream, k->z, k->z, &k->encode);
 }
 
 static void run_decode(const void *context)

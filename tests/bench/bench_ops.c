@@ -94,7 +94,9 @@ static void run_copy(struct work *k)
 
 static void run_cube(struct work *k)
 {
-    k->d->ops->logits(k->d, k->dw, k->table, k->y, CUBE, CUBE, CUBE);
+    k->d->ops->logits(
+        k->d, k->dw,
+        &(struct dev_linear){.x = k->table, .w = k->y, .T = CUBE, .K = CUBE, .N = CUBE});
 }
 
 static struct dev_linear linear(struct work *k, enum dev_act act)
@@ -137,14 +139,22 @@ static void run_gelu_bwd(struct work *k)
 static void run_norm_fwd(struct work *k)
 {
     struct dev_norm_args a = {DEV_NORM_LAYER, 1e-5f, T, C, k->bias, k->bias};
-    k->d->ops->norm_fwd(k->d, k->dx, k->y, k->mean, k->rstd, k->x, k->residual, &a);
+    a.sum = k->y;
+    a.mean = k->mean;
+    a.rstd = k->rstd;
+    k->d->ops->norm_fwd(k->d, k->dx, k->x, k->residual, &a);
 }
 
 static void run_norm_bwd(struct work *k)
 {
     struct dev_norm_args a = {DEV_NORM_LAYER, 1e-5f, T, C, k->bias, k->bias};
-    k->d->ops->norm_bwd(k->d, k->dx, k->dw, k->dbias, k->x, k->dx, k->residual, k->mean, k->rstd,
-                        &a);
+    a.sum = k->residual;
+    a.mean = k->mean;
+    a.rstd = k->rstd;
+    k->d->ops->norm_bwd(
+        k->d, &a,
+        &(struct dev_norm_grad){
+            .dy = k->x, .dsum = k->dx, .dx = k->dx, .dgain = k->dw, .dbias = k->dbias});
 }
 
 static void run_attention(struct work *k, size_t heads, bool backward)
@@ -191,12 +201,21 @@ static void run_classifier_wide(struct work *k)
 
 static void run_embed_fwd(struct work *k)
 {
-    k->d->ops->embed_fwd(k->d, k->dx, k->w, k->w, k->tokens, k->positions, T, C);
+    k->d->ops->embed_fwd(k->d, k->dx,
+                         &(struct dev_embed){.wte = k->w,
+                                             .wpe = k->w,
+                                             .tokens = k->tokens,
+                                             .positions = k->positions,
+                                             .T = T,
+                                             .C = C});
 }
 
 static void run_embed_bwd(struct work *k)
 {
-    k->d->ops->embed_bwd(k->d, k->dw, k->dw, k->x, k->tokens, k->positions, T, C, V);
+    k->d->ops->embed_bwd(
+        k->d, k->dw, k->dw, k->x,
+        &(struct dev_embed){
+            .tokens = k->tokens, .positions = k->positions, .T = T, .C = C, .VP = V});
 }
 
 static struct dev_optim optimizer(struct work *k)

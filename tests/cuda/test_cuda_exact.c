@@ -96,9 +96,18 @@ static float *copy_of(const float *x)
 static void elements(int round)
 {
     float *z = copy_of(values[2]), *gz = to_gpu(z, COUNT * 4);
-    cpu_outer_delta(&cpu, z, values[0], values[1], z, 0.3f, ODD); /* z aliases residual */
-    gpu->ops->outer_delta(gpu, gz, to_gpu(values[0], COUNT * 4), to_gpu(values[1], COUNT * 4), gz,
-                          0.3f, ODD);
+    cpu_outer_delta(&cpu, z,
+                    &(struct dev_delta){.outer = values[0],
+                                        .local = values[1],
+                                        .residual = z,
+                                        .weight = 0.3f,
+                                        .count = ODD}); /* z aliases residual */
+    gpu->ops->outer_delta(gpu, gz,
+                          &(struct dev_delta){.outer = to_gpu(values[0], COUNT * 4),
+                                              .local = to_gpu(values[1], COUNT * 4),
+                                              .residual = gz,
+                                              .weight = 0.3f,
+                                              .count = ODD});
     for (size_t i = 0; i < COUNT; i++)
         if (!isfinite(z[i])) /* infinity minus infinity: a NaN of the processor's kind */
             z[i] = 0;
@@ -124,12 +133,24 @@ static void outer(int round)
     }
     float *gt = to_gpu(theta, COUNT * 4), *gm = to_gpu(momentum, COUNT * 4),
           *gx = to_gpu(mean, COUNT * 4);
-    cpu_outer_step(&cpu, theta, momentum, mean, 0.7f, 0.9f, ODD);
-    gpu->ops->outer_step(gpu, gt, gm, gx, 0.7f, 0.9f, ODD);
+    cpu_outer_step(&cpu, &(struct dev_outer_step){.theta = theta,
+                                                  .momentum = momentum,
+                                                  .mean = mean,
+                                                  .lr = 0.7f,
+                                                  .mu = 0.9f,
+                                                  .count = ODD});
+    gpu->ops->outer_step(
+        gpu, &(struct dev_outer_step){
+                 .theta = gt, .momentum = gm, .mean = gx, .lr = 0.7f, .mu = 0.9f, .count = ODD});
     same("theta", round, gt, theta, COUNT * 4);
     same("momentum", round, gm, momentum, COUNT * 4);
-    cpu_outer_step(&cpu, theta, NULL, mean, 0.7f, 0, COUNT);
-    gpu->ops->outer_step(gpu, gt, NULL, gx, 0.7f, 0, COUNT);
+    cpu_outer_step(
+        &cpu,
+        &(struct dev_outer_step){
+            .theta = theta, .momentum = NULL, .mean = mean, .lr = 0.7f, .mu = 0, .count = COUNT});
+    gpu->ops->outer_step(
+        gpu, &(struct dev_outer_step){
+                 .theta = gt, .momentum = NULL, .mean = gx, .lr = 0.7f, .mu = 0, .count = COUNT});
     same("theta without momentum", round, gt, theta, COUNT * 4);
 }
 
@@ -167,13 +188,22 @@ static void encode_form(enum dev_form form, int round, size_t shift, uint8_t *ou
     float *z = copy_of(values[0]), *kept = in_place ? z : copy_of(values[1]);
     float *gz = to_gpu(z, COUNT * 4), *gkept = in_place ? gz : to_gpu(kept, COUNT * 4);
     uint8_t *gout = room(gpu, bytes), *gcode = room(gpu, BLOCKS), *gpresent = room(gpu, BLOCKS);
-    const struct dev_encode a = {form, shift ? n : COUNT, codes, 3, 5, (size_t)round << 31};
+    const struct dev_encode a = {.form = form,
+                                 .count = shift ? n : COUNT,
+                                 .grid = codes,
+                                 .seed = 3,
+                                 .stream = 5,
+                                 .first = (size_t)round << 31,
+                                 .code = code,
+                                 .present = present};
     struct dev_encode g = a;
     g.grid = to_gpu(codes, BLOCKS);
     memset(out, 0, bytes);
     memset(code, 0, BLOCKS);
-    cpu_block_encode(&cpu, out, code, present, kept + at, z + at, &a);
-    gpu->ops->block_encode(gpu, gout, gcode, gpresent, gkept + at, gz + at, &g);
+    cpu_block_encode(&cpu, out, kept + at, z + at, &a);
+    g.code = gcode;
+    g.present = gpresent;
+    gpu->ops->block_encode(gpu, gout, gkept + at, gz + at, &g);
     same("encoded", round * 100 + (int)form, gout, out, bytes);
     same("code", round, gcode, code, BLOCKS);
     same("present", round * 100 + (int)form, gpresent, present, BLOCKS);
@@ -408,8 +438,13 @@ static void streams_are_equal(void **state)
         gpu->ops->pack(gpu, gstream, gq, bias, bits, COUNT);
         same("packed", (int)bits, gstream, stream, bytes);
         for (int add = 0; add < 2; add++) {
-            cpu_unpack(&cpu, back, stream, slots, bias, bits, add, COUNT);
-            gpu->ops->unpack(gpu, gq, gstream, gslots, bias, bits, add, COUNT);
+            cpu_unpack(&cpu, back, stream,
+                       &(struct dev_unpack){
+                           .slot = slots, .bias = bias, .bits = bits, .add = add, .count = COUNT});
+            gpu->ops->unpack(
+                gpu, gq, gstream,
+                &(struct dev_unpack){
+                    .slot = gslots, .bias = bias, .bits = bits, .add = add, .count = COUNT});
             same("unpacked", (int)bits, gq, back, sizeof back);
         }
         for (int k = 0; k < 4; k++) { /* integers, signs; too large, or not */
@@ -482,9 +517,18 @@ static void apart_is_equal(void **state)
             float was = values[2][at];
             uint32_t apart = 0, *gapart = to_gpu(&apart, 4);
             values[2][at] = k == 0 ? nextafterf(was, 1e9f) : k == 1 ? NAN : was;
-            cpu_check_residual(&cpu, &apart, values[0], values[1], values[2], 0, ODD);
-            gpu->ops->check_residual(gpu, gapart, gsent, gkept, to_gpu(values[2], COUNT * 4), 0,
-                                     ODD);
+            cpu_check_residual(&cpu, &apart,
+                               &(struct dev_residual_check){.sent = values[0],
+                                                            .residual = values[1],
+                                                            .z = values[2],
+                                                            .tolerance = 0,
+                                                            .count = ODD});
+            gpu->ops->check_residual(gpu, gapart,
+                                     &(struct dev_residual_check){.sent = gsent,
+                                                                  .residual = gkept,
+                                                                  .z = to_gpu(values[2], COUNT * 4),
+                                                                  .tolerance = 0,
+                                                                  .count = ODD});
             assert_int_equal(apart, k < 2 && at < ODD);
             same("check_residual", k, gapart, &apart, 4);
             values[2][at] = was;

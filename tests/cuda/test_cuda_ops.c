@@ -90,24 +90,28 @@ static void run_norm(struct dev *d, const void *context)
     enum dtype type = d->model_type;
     size_t T = n->T, C = n->C, TC = T * C, bytes = TC * dtype_size(type);
     bool layer = n->kind == DEV_NORM_LAYER;
-    struct dev_norm_args a = {n->kind,
-                              1e-5f,
-                              T,
-                              C,
-                              upload(d, numbers(C, 1, DTYPE_F32), C, DTYPE_F32),
-                              layer ? upload(d, numbers(C, 1, DTYPE_F32), C, DTYPE_F32) : NULL};
+    struct dev_norm_args a = {.kind = n->kind, .eps = 1e-5f, .T = T, .C = C};
+    a.gain = upload(d, numbers(C, 1, DTYPE_F32), C, DTYPE_F32);
+    a.bias = layer ? upload(d, numbers(C, 1, DTYPE_F32), C, DTYPE_F32) : NULL;
     void *x = upload(d, numbers(TC, 1, type), TC, type), *y = room(d, bytes);
     void *residual = upload(d, numbers(TC, 1, type), TC, type), *sum = n->residual ? residual : x;
     float *mean = room(d, T * 4), *rstd = room(d, T * 4);
-    d->ops->norm_fwd(d, y, sum, mean, rstd, x, n->residual ? residual : NULL, &a); /* sum aliases */
+    a.sum = sum;
+    a.mean = mean;
+    a.rstd = rstd;
+    d->ops->norm_fwd(d, y, x, n->residual ? residual : NULL, &a); /* sum aliases */
     keep(d, "y", y, TC, type, bound(d, 2e-6, 0.008));
     keep(d, "sum", sum, TC, type, 0);
     keep(d, "rstd", rstd, T, DTYPE_F32, 2e-6);
     float *dgain = halves(d, C), *dbias = halves(d, C);
     void *dx = n->dsum ? upload(d, numbers(TC, 1, type), TC, type) : room(d, bytes);
     void *dy = upload(d, numbers(TC, 1, type), TC, type);
-    d->ops->norm_bwd(d, dx, dgain, layer ? dbias : NULL, dy, n->dsum ? dx : NULL, sum, mean, rstd,
-                     &a);
+    d->ops->norm_bwd(d, &a,
+                     &(struct dev_norm_grad){.dy = dy,
+                                             .dsum = n->dsum ? dx : NULL,
+                                             .dx = dx,
+                                             .dgain = dgain,
+                                             .dbias = layer ? dbias : NULL});
     keep(d, "dx", dx, TC, type, bound(d, 1e-5, 0.008));
     keep(d, "dgain", dgain, C, DTYPE_F32, 1e-5);
     keep(d, "dbias", dbias, C, DTYPE_F32, 1e-5);
@@ -150,10 +154,18 @@ static void run_embed(struct dev *d, const void *context)
     void *wpe = upload(d, numbers(e->P * C, 1, type), e->P * C, type),
          *dx = upload(d, numbers(T * C, 1, type), T * C, type);
     const int32_t *tok = upload_ints(d, tokens, T), *pos = upload_ints(d, positions, T);
-    d->ops->embed_fwd(d, out, wte, e->positions ? wpe : NULL, tok, pos, T, C);
+    d->ops->embed_fwd(d, out,
+                      &(struct dev_embed){.wte = wte,
+                                          .wpe = e->positions ? wpe : NULL,
+                                          .tokens = tok,
+                                          .positions = pos,
+                                          .T = T,
+                                          .C = C});
     keep(d, "x", out, T * C, type, 0); /* one addition, one rounding */
     float *dwte = halves(d, e->V * C), *dwpe = halves(d, e->P * C);
-    d->ops->embed_bwd(d, dwte, e->positions ? dwpe : NULL, dx, tok, pos, T, C, e->V);
+    d->ops->embed_bwd(
+        d, dwte, e->positions ? dwpe : NULL, dx,
+        &(struct dev_embed){.tokens = tok, .positions = pos, .T = T, .C = C, .VP = e->V});
     keep(d, "dwte", dwte, e->V * C, DTYPE_F32, 2e-6);
     keep(d, "dwpe", dwpe, e->P * C, DTYPE_F32, 2e-6);
 }
@@ -265,7 +277,7 @@ static void run_classifier(struct dev *d, const void *context)
     a.dw = NULL;
     d->ops->classifier(d, &a);
     keep(d, "losses alone", alone, T, DTYPE_F32, 5e-6);
-    d->ops->logits(d, logits, a.x, a.w, T, C, k->V);
+    d->ops->logits(d, logits, &(struct dev_linear){.x = a.x, .w = a.w, .T = T, .K = C, .N = k->V});
     keep(d, "logits", logits, T * k->V, DTYPE_F32, 4e-6);
 }
 

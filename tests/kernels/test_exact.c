@@ -68,7 +68,12 @@ static void delta_rounds_each_operation(void **state)
     fill(c, 3, -30, 4);
     float weight = 0.3f;
     memcpy(residual, c, sizeof c);
-    op->outer_delta(&one, residual, a, b, residual, weight, COUNT); /* z aliases residual */
+    op->outer_delta(&one, residual,
+                    &(struct dev_delta){.outer = a,
+                                        .local = b,
+                                        .residual = residual,
+                                        .weight = weight,
+                                        .count = COUNT}); /* z aliases residual */
     for (size_t i = 0; i < COUNT; i++) {
         float delta = (float)((double)a[i] - (double)b[i]);
         float weighted = (float)((double)weight * (double)delta);
@@ -137,7 +142,9 @@ static void integers_keep_every_bit(void **state)
         struct dev_encode e = {.form = form, .count = COUNT, .grid = codes};
         memcpy(residual, z, sizeof z);
         op->block_code(&one, code, z, COUNT);
-        op->block_encode(&one, stream, own, present, residual, residual, &e);
+        e.code = own;
+        e.present = present;
+        op->block_encode(&one, stream, residual, residual, &e);
         assert_memory_equal(own, code, BLOCKS);
         for (size_t i = 0; i < COUNT; i++) {
             double step = step_of(i, form), x = step > 0 ? (double)z[i] / step : 0, want = 0;
@@ -271,15 +278,21 @@ static void packed_streams_are_bits_in_order(void **state)
         assert_memory_equal(stream, want, size);
         assert_int_equal(stream[size], 0xa5);
         make_grid(1); /* slots */
-        op->unpack(&one, q2, stream, slots, bias, bits, false, COUNT);
+        op->unpack(&one, q2, stream,
+                   &(struct dev_unpack){
+                       .slot = slots, .bias = bias, .bits = bits, .add = false, .count = COUNT});
         assert_memory_equal(q2, q, sizeof q);
-        op->unpack(&one, q2, stream, slots, bias, bits, true, COUNT);
+        op->unpack(&one, q2, stream,
+                   &(struct dev_unpack){
+                       .slot = slots, .bias = bias, .bits = bits, .add = true, .count = COUNT});
         for (size_t i = 0; i < COUNT; i++)
             assert_int_equal(q2[i], 2 * q[i]);
         for (size_t block = 0; block < BLOCKS; block++)
             slots[block] = block % 3 == 1 ? DEV_ABSENT : (uint32_t)(block / 2);
         for (int add = 1; add >= 0; add--) {
-            op->unpack(&one, q2, stream, slots, bias, bits, add, COUNT);
+            op->unpack(&one, q2, stream,
+                       &(struct dev_unpack){
+                           .slot = slots, .bias = bias, .bits = bits, .add = add, .count = COUNT});
             for (size_t i = 0; i < COUNT; i++) {
                 size_t block = i / DEV_BLOCK;
                 int32_t value = block % 3 == 1 ? 0 : q[block / 2 * DEV_BLOCK + i % DEV_BLOCK];
@@ -298,7 +311,10 @@ static void outer_step_rounds_each_operation(void **state)
     fill(c, 22, -8, 2); /* mean */
     memcpy(out, a, sizeof a);
     memcpy(residual, b, sizeof b);
-    op->outer_step(&one, out, residual, c, lr, mu, COUNT);
+    op->outer_step(
+        &one,
+        &(struct dev_outer_step){
+            .theta = out, .momentum = residual, .mean = c, .lr = lr, .mu = mu, .count = COUNT});
     for (size_t i = 0; i < COUNT; i++) {
         float kept = (float)((double)mu * (double)b[i]), buf = (float)((double)kept + (double)c[i]);
         float ahead = (float)((double)mu * (double)buf),
@@ -308,7 +324,9 @@ static void outer_step_rounds_each_operation(void **state)
         assert_true(residual[i] == buf && out[i] == theta);
     }
     memcpy(out, a, sizeof a);
-    op->outer_step(&one, out, NULL, c, lr, mu, COUNT);
+    op->outer_step(
+        &one, &(struct dev_outer_step){
+                  .theta = out, .momentum = NULL, .mean = c, .lr = lr, .mu = mu, .count = COUNT});
     op->axpy(&one, b, c, -1.3f, COUNT);
     memcpy(residual, c, sizeof c);
     op->div_scalar(&one, residual, 3.0f, COUNT);
@@ -402,22 +420,35 @@ static void run_all(int threads, uint8_t *record, size_t size)
     fill(a, 32, -12, 8);
     fill(b, 33, -12, 8);
     fill(c, 34, -12, 8);
-    op->outer_delta(&d, z, a, b, c, 0.37f, COUNT);
+    op->outer_delta(&d, z,
+                    &(struct dev_delta){
+                        .outer = a, .local = b, .residual = c, .weight = 0.37f, .count = COUNT});
     op->block_code(&d, code, z, COUNT);
     for (size_t i = 0; i < COUNT; i++)
         q[i] = (int32_t)rng_below(35, RNG_TEST, i, 255) - 127;
     op->pack(&d, stream, q, 255, 9, COUNT);
-    op->unpack(&d, q2, stream, slots, 254, 9, false, COUNT);
-    op->unpack(&d, q2, stream, slots, 254, 9, true, COUNT);
+    op->unpack(
+        &d, q2, stream,
+        &(struct dev_unpack){.slot = slots, .bias = 254, .bits = 9, .add = false, .count = COUNT});
+    op->unpack(
+        &d, q2, stream,
+        &(struct dev_unpack){.slot = slots, .bias = 254, .bits = 9, .add = true, .count = COUNT});
     for (int f = 0; f < DEV_FORMS; f++) {
         static const unsigned bits[DEV_FORMS] = {0, 0, 8, 4, 2, 1};
         static const int32_t bias[DEV_FORMS] = {0, 0, 127, 7, 1};
         static uint8_t present[BLOCKS];
         static uint16_t signs[BLOCKS];
-        const struct dev_encode e = {(enum dev_form)f, COUNT, codes, 5, 6, 7};
+        const struct dev_encode e = {.form = (enum dev_form)f,
+                                     .count = COUNT,
+                                     .grid = codes,
+                                     .seed = 5,
+                                     .stream = 6,
+                                     .first = 7,
+                                     .code = code,
+                                     .present = present};
         for (size_t i = 0; i < BLOCKS; i++)
             signs[i] = 1;
-        op->block_encode(&d, forms[f], code, present, residual, z, &e);
+        op->block_encode(&d, forms[f], residual, z, &e);
         const struct dev_decode v = {(enum dev_form)f,
                                      COUNT,
                                      slots,
@@ -438,7 +469,9 @@ static void run_all(int threads, uint8_t *record, size_t size)
     op->bf16_to_f32(&d, a, h, COUNT);
     op->axpy(&d, out, a, 0.77f, COUNT);
     op->div_scalar(&d, out, 7.0f, COUNT);
-    op->outer_step(&d, b, c, out, 0.7f, 0.9f, COUNT);
+    op->outer_step(
+        &d, &(struct dev_outer_step){
+                .theta = b, .momentum = c, .mean = out, .lr = 0.7f, .mu = 0.9f, .count = COUNT});
     for (int k = 0; k < 4; k++)
         op->outer_delayed(
             &d, &(struct dev_delayed){b, c, z, out, 0.7f, 0.9f, 0.25f, k % 2, k / 2, COUNT});
@@ -489,26 +522,39 @@ static void apart_sees_one_value(void **state)
     for (size_t i = 0; i < COUNT; i++)
         z[i] = a[i] + b[i];
     uint32_t apart = 0;
-    op->check_residual(&one, &apart, a, b, z, 0, COUNT);
+    op->check_residual(&one, &apart,
+                       &(struct dev_residual_check){
+                           .sent = a, .residual = b, .z = z, .tolerance = 0, .count = COUNT});
     assert_int_equal(apart, 0);
     for (size_t i = 0; i < COUNT; i += 997) {
         float was = z[i];
         for (int k = 0; k < 3; k++) {
             z[i] = k == 0 ? nextafterf(was, INFINITY) : k == 1 ? NAN : -INFINITY;
             apart = 0;
-            op->check_residual(&one, &apart, a, b, z, 0, COUNT);
+            op->check_residual(
+                &one, &apart,
+                &(struct dev_residual_check){
+                    .sent = a, .residual = b, .z = z, .tolerance = 0, .count = COUNT});
             assert_int_equal(apart, 1);
         }
         z[i] = was + 0.25f * fabsf(a[i]);
         apart = 0;
-        op->check_residual(&one, &apart, a, b, z, 0.2f, COUNT);
+        op->check_residual(
+            &one, &apart,
+            &(struct dev_residual_check){
+                .sent = a, .residual = b, .z = z, .tolerance = 0.2f, .count = COUNT});
         assert_int_equal(apart, fabsf(was - z[i]) > 0.2f * fabsf(a[i]));
         apart = 0;
-        op->check_residual(&one, &apart, a, b, z, 0.3f, COUNT);
+        op->check_residual(
+            &one, &apart,
+            &(struct dev_residual_check){
+                .sent = a, .residual = b, .z = z, .tolerance = 0.3f, .count = COUNT});
         assert_int_equal(apart, 0);
         z[i] = was;
         apart = 1; /* stays */
-        op->check_residual(&one, &apart, a, b, z, 0, COUNT);
+        op->check_residual(&one, &apart,
+                           &(struct dev_residual_check){
+                               .sent = a, .residual = b, .z = z, .tolerance = 0, .count = COUNT});
         assert_int_equal(apart, 1);
     }
 }

@@ -146,7 +146,12 @@ static void check_exact(struct dev *d)
             for (size_t k = 0; k < K; k++)
                 y[t * N + n] += x[t * K + k] * w[n * K + k];
     float *logits = room(d, T * N * sizeof *logits);
-    d->ops->logits(d, logits, upload(d, x, T * K, type), upload(d, w, N * K, type), T, K, N);
+    d->ops->logits(d, logits,
+                   &(struct dev_linear){.x = upload(d, x, T * K, type),
+                                        .w = upload(d, w, N * K, type),
+                                        .T = T,
+                                        .K = K,
+                                        .N = N});
     near("logits", d, logits, DTYPE_F32, y, T * N, 0);
 }
 

@@ -60,11 +60,20 @@ static void norm_case(struct dev *d, size_t T, size_t C, enum dev_norm kind, boo
     float *dbias = upload(d, half, C, DTYPE_F32);
     void *x = upload(d, n.x, TC, type), *y = room(d, bytes),
          *sum = residual ? room(d, bytes) : NULL;
-    d->ops->norm_fwd(d, y, sum, mean, rstd, x, residual ? upload(d, n.residual, TC, type) : NULL,
-                     &n.a);
+    n.a.sum = sum;
+    n.a.mean = mean;
+    n.a.rstd = rstd;
+    d->ops->norm_fwd(d, y, x, residual ? upload(d, n.residual, TC, type) : NULL, &n.a);
     void *dx = dsum ? upload(d, n.dsum, TC, type) : room(d, bytes); /* dx aliases dsum */
-    d->ops->norm_bwd(d, dx, dgain, n.bias ? dbias : NULL, upload(d, n.dy, TC, type),
-                     dsum ? dx : NULL, sum ? sum : x, mean, rstd, &n.a);
+    n.a.sum = sum ? sum : x;
+    n.a.mean = mean;
+    n.a.rstd = rstd;
+    d->ops->norm_bwd(d, &n.a,
+                     &(struct dev_norm_grad){.dy = upload(d, n.dy, TC, type),
+                                             .dsum = dsum ? dx : NULL,
+                                             .dx = dx,
+                                             .dgain = dgain,
+                                             .dbias = n.bias ? dbias : NULL});
     norm_loss(&n);
     near("y", d, y, type, n.y, TC, bound(d, 4e-6, 0.004));
     if (C > 2) { /* two channels: the gradient nearly cancels */
@@ -107,12 +116,23 @@ static void check_embed(struct dev *d)
     }
     void *out = room(d, T * C * dtype_size(type)), *table = upload(d, wte, V * C, type);
     const int32_t *tok = upload_ints(d, tokens, T), *pos = upload_ints(d, positions, T);
-    d->ops->embed_fwd(d, out, table, upload(d, wpe, P * C, type), tok, pos, T, C);
+    d->ops->embed_fwd(d, out,
+                      &(struct dev_embed){.wte = table,
+                                          .wpe = upload(d, wpe, P * C, type),
+                                          .tokens = tok,
+                                          .positions = pos,
+                                          .T = T,
+                                          .C = C});
     near("x", d, out, type, x, T * C, bound(d, 1e-7, 0.004));
-    d->ops->embed_fwd(d, out, table, NULL, tok, pos, T, C);
+    d->ops->embed_fwd(
+        d, out,
+        &(struct dev_embed){
+            .wte = table, .wpe = NULL, .tokens = tok, .positions = pos, .T = T, .C = C});
     near("x without positions", d, out, type, token_rows, T * C, 0);
     float *gte = room(d, V * C * 4), *gpe = room(d, P * C * 4);
-    d->ops->embed_bwd(d, gte, gpe, upload(d, dx, T * C, type), tok, pos, T, C, V);
+    d->ops->embed_bwd(
+        d, gte, gpe, upload(d, dx, T * C, type),
+        &(struct dev_embed){.tokens = tok, .positions = pos, .T = T, .C = C, .VP = V});
     near("dwte", d, gte, DTYPE_F32, dwte, V * C, 1e-6);
     near("dwpe", d, gpe, DTYPE_F32, dwpe, P * C, 1e-6);
 }

@@ -22,7 +22,10 @@ static void start(void)
         local[i] = theta[i] + 0.01f * rng_normal(2, RNG_TEST, i);
         momentum[i] = 0;
     }
-    dev->ops->outer_delta(dev, mean, theta, local, zero, 1.0f, COUNT);
+    dev->ops->outer_delta(
+        dev, mean,
+        &(struct dev_delta){
+            .outer = theta, .local = local, .residual = zero, .weight = 1.0f, .count = COUNT});
 }
 
 /* Base loop of DiLoCo: from rest the first step moves by lr * (1 + mu) * mean. */
