@@ -1,4 +1,4 @@
-/* Opens a device by name and forwards memory and sync; every op goes straight through dev->ops. */
+/* Opens a device by name and forwards memory and sync; callers call ops through dev->ops. */
 #include "kernels/dev.h"
 #include <sched.h>
 #include <stdlib.h>
@@ -75,7 +75,7 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Of log-sum-exp or sum(dout out) for each head and token; with cuDNN's, at most, of both and, by
+/* Bytes of log-sum-exp or sum(dout out) for each head and token. With cuDNN at most both and, by
  * choice of device.attention, a bf16 of each score, or dq in f32 and dk, dv of every query head in
  * bf16. */
 static size_t attention_bytes(const struct dev_shape *s)
@@ -90,10 +90,10 @@ static size_t attention_bytes(const struct dev_shape *s)
            (square + rows <= DEV_ATTENTION_CUDA ? square + all_heads : 0); /* more is not taken */
 }
 
-/* A GPU's ops run one after the other and share one piece: the largest of attention's sums for each
- * head and token, the tokens sorted for the embedding's gradient (rows.cu, sort_keys), partial sums
- * of norms (at most six blocks on each of 192 multiprocessors) and of biases (8 x 256 columns on
- * each). The optimizer's table is 40 bytes for each DEV_RUN and tensor. */
+/* Ops of a GPU run one after the other and share one allocation of the largest size: sums of
+ * attention for each head and token; sorted tokens for the gradient of the embedding (rows.cu,
+ * sort_keys); partial sums of norms (at most six blocks on each of 192 multiprocessors) and of
+ * biases (8 x 256 columns on each). The optimizer table is 40 bytes for each DEV_RUN and tensor. */
 static size_t cuda_ops_bytes(const struct dev_shape *s)
 {
     enum { PROCESSORS = 192, SORT_TILE = 1024 };

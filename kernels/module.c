@@ -1,5 +1,6 @@
-/* The program's side of the modules: finds them, hands them its error functions. Built always:
- * whether a module is there is a question of the machine, not of the build. */
+/* Loads the GPU modules (shared objects) and passes them the error functions of the program. Always
+ * built: a module may exist on one machine and not on another.
+ */
 #include "kernels/cuda/module.h"
 #include "kernels/base/log.h"
 #include <dlfcn.h>
@@ -28,7 +29,8 @@ const struct cuda_host *module_host(void)
     return &host;
 }
 
-/* The path of FILE at `way` from the program's own folder; false: it is not there. */
+/* Writes the path of FILE in folder `way`, relative to the folder of the program; false: no such
+ * file. */
 static bool beside(char path[4096], const char *way, const char *file)
 {
     ssize_t n = readlink("/proc/self/exe", path, 4095);
@@ -41,7 +43,7 @@ static bool beside(char path[4096], const char *way, const char *file)
     return length > 0 && (size_t)length < room && access(path, R_OK) == 0;
 }
 
-/* Missing, or made for libraries that are missing: two remedies. */
+/* The module is missing, or a library that it needs is: each has its own remedy. */
 static enum err not_opened(const char *file, const char *why)
 {
     if (strncmp(why, file, strlen(file)) == 0)

@@ -1,12 +1,12 @@
 /* Attention of one head over one sequence: softmax(scale q k^T) v and its gradient, in blocks of
- * query rows against all the keys they see, everything in f32 inside this thread's buffer (L2 for
- * the lengths we train at). Scores exist for one block at a time; backward recomputes them from the
- * log-sum-exp (Dao et al. 2022). Compiled several times; see rows.h.
+ * query rows against all the keys they attend to. All values are f32 in this thread's buffer, which
+ * fits in L2 for usual training lengths. Scores exist for one block at a time; backward recomputes
+ * them from the log-sum-exp (Dao et al. 2022). Compiled several times; see rows.h.
  *
- * The products are our own small loops because they are cut by the causal mask, run inside one
- * thread and are too small for a library call each. Vector types of the compiler, no intrinsics; a
- * vector is LANES floats. All operands are padded with zeros, keys and HD to whole vectors, so
- * there is no edge code.
+ * The products are loops of this file and not library calls: the causal mask cuts them, they run
+ * inside one thread and they are too small for a library call each. Vector types of the compiler,
+ * no intrinsics; a vector is LANES floats. All operands are padded with zeros, keys and HD to whole
+ * vectors, so there is no edge code.
  */
 #include "kernels/cpu/rows.h"
 #include "kernels/scalar/gelu.h"
@@ -34,16 +34,31 @@ static inline size_t round_up(size_t n, size_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
-/* One tile: c (TALL, wide vectors) = or += a b. The accumulators stay in registers. */
-static inline __attribute__((always_inline)) void tile(float *c, size_t ldc, const float *a,
-                                                       size_t ai, size_t ak, const float *b,
-                                                       size_t ldb, size_t K, bool add,
+/* A product c (M,N) = or += a (M,K) b (K,N); element (i,k) of a is a[i*ai + k*ak]. M is a multiple
+ * of TALL, N of LANES. */
+struct small {
+    float *c;
+    size_t ldc;
+    const float *a;
+    size_t ai, ak;
+    const float *b;
+    size_t ldb, M, N, K;
+    bool add;
+};
+
+/* The tile of c at row m, column n: TALL rows of `wide` vectors. The accumulators stay in
+ * registers.
+ */
+static inline __attribute__((always_inline)) void tile(const struct small *p, size_t m, size_t n,
                                                        const int wide)
 {
+    float *c = p->c + m * p->ldc + n;
+    const float *a = p->a + m * p->ai, *b = p->b + n;
+    const size_t ldc = p->ldc, ai = p->ai, ak = p->ak, ldb = p->ldb, K = p->K;
     vec sum[TALL][WIDE];
     for (int i = 0; i < TALL; i++)
         for (int j = 0; j < wide; j++)
-            sum[i][j] = add ? *(const vec *)(c + (size_t)i * ldc + j * LANES) : (vec){0};
+            sum[i][j] = p->add ? *(const vec *)(c + (size_t)i * ldc + j * LANES) : (vec){0};
     for (size_t k = 0; k < K; k++) {
         vec right[WIDE];
         for (int j = 0; j < wide; j++)
@@ -59,41 +74,28 @@ static inline __attribute__((always_inline)) void tile(float *c, size_t ldc, con
             *(vec *)(c + (size_t)i * ldc + j * LANES) = sum[i][j];
 }
 
-/* A product c (M,N) = or += a (M,K) b (K,N); element (i,k) of a is a[i*ai + k*ak]. M is a multiple
- * of TALL, N of LANES. */
-struct small {
-    float *c;
-    size_t ldc;
-    const float *a;
-    size_t ai, ak;
-    const float *b;
-    size_t ldb, M, N, K;
-    bool add;
-};
-
 static void product(const struct small p)
 {
     size_t n = 0;
     for (; n + WIDE * LANES <= p.N; n += WIDE * LANES)
         for (size_t m = 0; m < p.M; m += TALL)
-            tile(p.c + m * p.ldc + n, p.ldc, p.a + m * p.ai, p.ai, p.ak, p.b + n, p.ldb, p.K, p.add,
-                 WIDE);
+            tile(&p, m, n, WIDE);
     for (; n < p.N; n += LANES)
         for (size_t m = 0; m < p.M; m += TALL)
-            tile(p.c + m * p.ldc + n, p.ldc, p.a + m * p.ai, p.ai, p.ak, p.b + n, p.ldb, p.K, p.add,
-                 1);
+            tile(&p, m, n, 1);
 }
 
-struct head {                    /* one head of one sequence, with this thread's buffers cut up */
-    size_t first, length, HD, C; /* tokens of the batch: first .. first + length; C: of out */
-    size_t stride, group;        /* of qkv's rows; query heads that share keys and values */
-    size_t Lp, Dp, lds;          /* padded length and head dimension; row stride of scores */
+struct head {                          /* one head of one sequence, and this thread's buffers */
+    size_t first, length, HD, C;       /* tokens of the batch: first .. first + length; C: of out */
+    size_t stride, group;              /* of qkv's rows; query heads that share keys and values */
+    size_t Lp, Dp, lds;                /* padded length and head dimension; row stride of scores */
     float *q, *k, *v, *kt, *vt, *dout; /* (Lp,Dp), transposes (Dp,Lp) */
     float *dk, *dv;                    /* (Lp,Dp) */
     float *s, *ds, *o;                 /* (BLOCK,lds) twice, (BLOCK,Dp) */
 };
 
-/* Row stride of scores is off the powers of two, or a column's rows would share cache sets. */
+/* The row stride of scores is not a power of two: else the rows of a column would share cache sets.
+ */
 static struct head head_make(const struct rows_attention *r, size_t sequence, float *buf)
 {
     const struct dev_attention *a = r->a;
@@ -142,7 +144,7 @@ static void gather(float *to, const struct head *h, const struct columns x, floa
     memset(to + h->length * h->Dp, 0, (h->Lp - h->length) * h->Dp * sizeof *to);
 }
 
-/* to (Dp,Lp) = transpose of x (Lp,Dp), in squares that fit the registers. */
+/* to (Dp,Lp) = transpose of x (Lp,Dp), in blocks that fit the registers. */
 static void transpose(float *to, const float *x, const struct head *h)
 {
     for (size_t i = 0; i < h->Lp; i += LANES)
@@ -182,8 +184,8 @@ static size_t block_columns(const struct head *h, bool causal, size_t i0)
     return round_up(keys, LANES);
 }
 
-/* row (columns) becomes unnormalised probabilities of its first n entries, 0 behind; returns their
- * sum's logarithm plus the maximum, and 1/sum. */
+/* Replaces the first n entries of row (columns) by unnormalised probabilities and the rest by 0.
+ * Returns the log-sum-exp and writes 1/sum to *inverse. */
 static float softmax_row(float *row, size_t n, size_t columns, float *inverse)
 {
     float top = row_max(row, n), sum = 0;
@@ -198,7 +200,7 @@ static float softmax_row(float *row, size_t n, size_t columns, float *inverse)
     return (top + __builtin_log2f(sum)) * LN2;
 }
 
-/* Keys and values number `shared` of this sequence. */
+/* Loads keys and values of kv head `shared` of this sequence. */
 static void gather_keys(const struct head *h, const struct rows_attention *r, size_t shared)
 {
     gather(h->k, h, qkv_columns(h, r, h->C + shared * h->HD), 1.0f);
@@ -282,7 +284,7 @@ static void softmax_bwd(const struct rows_attention *r, const struct head *h, si
     }
 }
 
-/* dq of one head; its part of dk (in units of ln 2) and dv is added. */
+/* Writes dq of one head; adds its part of dk (in units of ln 2) and dv. */
 static void head_bwd(const struct rows_attention *r, const struct head *h, size_t head)
 {
     const struct dev_attention *a = r->a;
@@ -353,7 +355,7 @@ static void head_bwd(const struct rows_attention *r, const struct head *h, size_
     }
 }
 
-/* dk, dv of keys and values `head`: the heads that share them add up in order. */
+/* dk, dv of kv head `head`: the gradients of the query heads that share it are added in order. */
 void ROWS_NAME(attention_bwd)(const struct rows_attention *r, size_t sequence, size_t head,
                               float *buf)
 {

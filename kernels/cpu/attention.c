@@ -1,17 +1,18 @@
-/* Attention over packed sequences: one task per (sequence, head); backward, where the heads that
- * share keys and values add their gradients in order, per (sequence, head of these). Tasks share
- * nothing, so the bits do not depend on which thread takes which.
+/* Attention over packed sequences: one task per (sequence, head); backward, where the query heads
+ * of a kv head add their gradients in order, one per (sequence, kv head). Tasks are independent, so
+ * the bits do not depend on which thread runs which task.
  *
- * Two ways to do a task, and when:
- * - attend.c, own loops in f32: f32 models, sequences below BLOCK or above LENGTH_MAX, and wherever
- * the library has no bf16 products. At the f32 peak of the processor.
- * - here, products by the library in bf16: twice the rate on Zen 4 and more with AMX. Blocks of
- * BLOCK queries against the keys they see (forward), of BLOCK keys against the queries that see
- * them (backward: dk and dv are then one product of each head, dq is summed over blocks). The head
- * is copied first, padded to whole blocks: a few shapes then serve all lengths, and products of
- * dense rows are faster by more than the copy costs (16 x 256 tokens, 8 heads of 64, causal, one
- * core of Zen 4, forward + backward: 38.7 ms with copies, 41.6 in place; own loops 44.8. Blocks of
- * 32 or 128: 5 % slower).
+ * Two implementations of a task:
+ * - attend.c, loops of our own in f32: f32 models, sequences shorter than BLOCK or longer than
+ *   LENGTH_MAX, and processors on which the library has no bf16 matrix products. Speed: the f32
+ * peak of the processor.
+ * - this file, matrix products of the library in bf16: twice the rate on Zen 4 and more with AMX.
+ *   Forward: blocks of BLOCK queries against the keys they attend to. Backward: blocks of BLOCK
+ * keys against the queries that attend to them (dk and dv are then one product of each head, dq is
+ *   summed over blocks). The head is copied first, padded to whole blocks: a few shapes then serve
+ *   all lengths, and products of dense rows gain more than the copy costs (16 x 256 tokens, 8 heads
+ *   of 64, causal, one core of Zen 4, forward + backward: 38.7 ms with copies, 41.6 in place; own
+ *   loops 44.8. Blocks of 32 or 128: 5 % slower).
  */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/matmul.h"
@@ -50,7 +51,7 @@ static bool by_library(size_t length)
     return length >= BLOCK && length <= LENGTH_MAX;
 }
 
-/* ---- the products, made before the tasks ---- */
+/* ---- the library products, created before the tasks ---- */
 
 /* The long side is n = BLOCK * blocks; copies of the head have rows of HD. */
 static bool products_make(struct cpu *c, struct primitive *run[PRODUCTS], size_t blocks, size_t HD,
@@ -84,7 +85,7 @@ static bool products_make(struct cpu *c, struct primitive *run[PRODUCTS], size_t
     return true;
 }
 
-/* Everything the batch's sequences need; false: the library lacks something. */
+/* Creates all products that the sequences of the batch need; false: the library lacks one. */
 static bool products_ready(struct tasks *t)
 {
     const struct dev_attention *a = t->r->a;
@@ -134,7 +135,7 @@ static void *cut(char **buf, size_t bytes)
     return p;
 }
 
-/* A copy of rows that lie stride apart, padded with zeros to whole blocks. */
+/* Copies rows with a row stride, padded with zeros to whole blocks. */
 static void gather(uint16_t *to, const struct head *h, const void *base, size_t stride,
                    size_t column)
 {
@@ -145,7 +146,7 @@ static void gather(uint16_t *to, const struct head *h, const void *base, size_t 
     memset(to + h->length * HD, 0, (rows - h->length) * HD * sizeof *to);
 }
 
-/* One block of out back into the batch, from query i0 on. */
+/* Stores one block of out into the batch, from query i0 on. */
 static void scatter(const struct head *h, size_t head, size_t i0)
 {
     uint16_t *to = (uint16_t *)h->r->out + (h->first + i0) * h->C + head * h->HD;
@@ -161,7 +162,7 @@ static void scatter_sum(const struct head *h, size_t column, const float *from)
         h->c->rows->convert(to + i * h->stride, DTYPE_BF16, from + i * h->HD, DTYPE_F32, h->HD);
 }
 
-/* With keys and values number `shared`; the queries come with head_take. */
+/* Loads the keys and values of kv head `shared`; head_take loads the queries. */
 static struct head head_make(const struct tasks *t, size_t sequence, size_t shared, int thread)
 {
     const struct dev_attention *a = t->r->a;
@@ -226,7 +227,8 @@ static enum err head_fwd(struct head *h, size_t head)
     return ERR_OK;
 }
 
-/* Key block j against the queries that see it; first: of the heads that share the keys. */
+/* Key block j against the queries that attend to it; first: of the query heads that share the keys.
+ */
 static enum err key_block(const struct head *h, size_t j, bool first)
 {
     struct rows_scores s = h->scores;
@@ -245,7 +247,7 @@ static enum err key_block(const struct head *h, size_t j, bool first)
     return multiply(h, n, j == 0 ? DQ_FIRST : DQ_NEXT, s.ds, h->k + key, h->dq + s.row0 * h->HD);
 }
 
-/* dq of one head; its part of dk and dv is added. */
+/* Writes dq of one head; adds its part of dk and dv. */
 static enum err head_bwd(struct head *h, size_t head, bool first)
 {
     const uint16_t *out = (const uint16_t *)h->r->out_in + h->first * h->C + head * h->HD;
@@ -259,7 +261,7 @@ static enum err head_bwd(struct head *h, size_t head, bool first)
     return ERR_OK;
 }
 
-/* All heads that share these keys and values. */
+/* All query heads that share these keys and values. */
 static enum err keys_bwd(struct head *h, size_t shared)
 {
     const struct dev_attention *a = h->r->a;
@@ -288,7 +290,7 @@ static enum err run_task(const struct tasks *t, size_t sequence, size_t head, in
     return ERR_OK;
 }
 
-/* Scratch for one thread: the longest sequence of either kind. */
+/* Scratch bytes of one thread: for the longest sequence of either implementation. */
 static size_t task_bytes(const struct tasks *t)
 {
     const struct dev_attention *a = t->r->a;

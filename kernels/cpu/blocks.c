@@ -1,7 +1,7 @@
-/* Blocks of 256 values in the forms in which they go on the wire, and streams of integers, on the
- * CPU (dev.h, exact set): formulas from kernels/scalar, loops here, one block at a time so that
- * what one loop leaves the next finds in the cache nearest by. Blocks do not know of each other:
- * the bits are the same at every thread count.
+/* Encoding and decoding of blocks of 256 values in the wire formats, and bit-packed integers, on
+ * the CPU (dev.h, exact set): formulas from kernels/scalar, loops here. One block at a time, so
+ * that a second loop over a block reads from L1. Blocks are independent: the bits are the same at
+ * every thread count.
  */
 #include "kernels/base/rng.h"
 #include "kernels/cpu/exact.h"
@@ -18,9 +18,9 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "packed streams are li
 
 /* ---- streams of integers ---- */
 
-/* One block. A group of 8 values is `bits` bytes: two words of 4 values are joined and stored as 16
- * bytes, of which the next group overwrites what is too much; so it goes to a padded buffer first.
- * `bits` is a constant wherever this is inlined. */
+/* One block. A group of 8 values is `bits` bytes: two words of 4 values, joined and stored as 16
+ * bytes. The next group overwrites the excess bytes, so the group is written to a padded buffer
+ * first. `bits` is a constant wherever this is inlined. */
 INLINE void block_pack(uint8_t *out, const int32_t *q, int32_t bias, const unsigned bits)
 {
     uint8_t stream[DEV_BLOCK * BITS_PAIR / 8 + 16];
@@ -40,7 +40,7 @@ INLINE void block_pack(uint8_t *out, const int32_t *q, int32_t bias, const unsig
     memcpy(out, stream, DEV_BLOCK / GROUP * bits);
 }
 
-/* Wider than the two words hold: value by value, of which the next overwrites what is too much. */
+/* Widths that two words do not hold: value by value; the next value overwrites the excess bytes. */
 INLINE void block_pack_wide(uint8_t *out, const int32_t *q, int32_t bias, const unsigned bits)
 {
     uint8_t stream[DEV_BLOCK * BITS_MAX / 8 + 4] = {0};
@@ -131,8 +131,8 @@ void LEVEL_NAME(cpu_unpack)(struct dev *d, int32_t *q, const uint8_t *in,
 
 /* ---- encode ---- */
 
-/* Element e of the fragment gets word e % 4 of counter e / 4 (philox); here the counters of a block
- * go through the rounds side by side. */
+/* Element e of the fragment gets word e % 4 of counter e / 4 (philox). All counters of a block run
+ * through the rounds together, so that the loops vectorise. */
 static inline void random_words(uint32_t random[DEV_BLOCK], uint64_t seed, uint64_t stream,
                                 size_t block)
 {
@@ -190,7 +190,8 @@ struct block_codes {
     const uint32_t *random; /* (DEV_BLOCK): DEV_E5M2_RANDOM */
 };
 
-/* A form of at most 8 bits -> whether it says anything. residual may be z. */
+/* Encodes a block in a form of at most 8 bits a value; false: all codes stand for 0. residual may
+ * be z. */
 INLINE bool small_encode(const enum dev_form form, uint8_t *out, float *residual, const float *z,
                          const struct block_codes *c)
 {
@@ -203,7 +204,7 @@ INLINE bool small_encode(const enum dev_form form, uint8_t *out, float *residual
             memcpy(residual, z, DEV_BLOCK * sizeof *z);
         return false;
     }
-    uint32_t said = form == DEV_SIGN; /* which always says something */
+    uint32_t said = form == DEV_SIGN; /* DEV_SIGN has no code for 0 */
 #pragma omp simd reduction(| : said)
     for (size_t i = 0; i < DEV_BLOCK; i++) {
         struct form_sent v = form_send(form, z[i], &s, form == DEV_E5M2_RANDOM ? c->random[i] : 0);
@@ -337,7 +338,7 @@ static void finish(float *z, const float *v, bool add, float divisor)
             z[i] = v[i] / divisor;
 }
 
-/* -> whether a sum is beyond what it can be. */
+/* Returns whether a sum exceeds the range that its payloads allow. */
 static bool sum_decode(const struct dev_decode *a, float *z, const uint8_t *in, size_t block)
 {
     int32_t q[DEV_BLOCK], times = a->form == DEV_SIGN ? 2 : 1, over = 0;

@@ -1,5 +1,6 @@
-/* Chunks of 4096 values on the CPU (dev.h, exact set): their norms, and their largest values.
- * Chunks do not know of each other: the bits are the same at every thread count. */
+/* Chunks of 4096 values on the CPU (dev.h, exact set): L1 norms and the largest values. Chunks are
+ * independent: the bits are the same at every thread count.
+ */
 #include "kernels/cpu/exact.h"
 #include "kernels/scalar/chunks.h"
 
@@ -87,7 +88,7 @@ static void largest(uint16_t *index, const float *z, size_t n, size_t k)
     ASSERT(got == k);
 }
 
-/* residual: z before, what is not sent after. */
+/* residual: z on entry, z less the decoded values on return. */
 static void chunk_encode(struct dev_chunk *c, float *residual, size_t n)
 {
     float value[DEV_CHUNK_MOST];

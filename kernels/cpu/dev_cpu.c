@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { BIG = 1 << 20 }; /* bytes from which copying is shared among threads */
+enum { BIG = 1 << 20 }; /* bytes from which several threads copy */
 
 void cpu_fail(struct dev *d, enum err e)
 {
@@ -60,7 +60,7 @@ static void device_free(struct dev *d, void *p)
     free(p);
 }
 
-/* The kernel's zero pages: an array takes memory when it is touched. */
+/* calloc maps zero pages: an array takes memory when it is first written. */
 static enum err device_host_alloc(struct dev *d, void **p, size_t bytes)
 {
     (void)d;
@@ -164,7 +164,8 @@ static const struct {
 #endif
 };
 
-/* The best level this processor has, or the one asked for. LEVEL_COUNT: it lacks that one. */
+/* The level named `isa`, or the best of this processor. LEVEL_COUNT: the processor lacks that
+ * level. */
 static enum level level_choose(const char *isa)
 {
     enum level level = level_best();

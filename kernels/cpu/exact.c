@@ -1,7 +1,7 @@
 /* The exact set on the CPU (dev.h): formulas from kernels/scalar, loops here. A value depends on
  * its own block of 256 alone, in a fixed order, so neither the thread count nor the vector width
- * changes a bit. `omp simd` says that outputs alias inputs at the same index at most. Of the device
- * only `threads` is used.
+ * changes a bit. `omp simd` is correct because outputs alias inputs at the same index at most. Of
+ * the device only `threads` is used.
  */
 #include "kernels/cpu/exact.h"
 #include "kernels/scalar/grid.h"

@@ -1,8 +1,8 @@
 #ifndef EXACT_H
 #define EXACT_H
-/* The exact set of dev.h, compiled once per level (kernels/base/level.h): plainly it has the names
- * of dev.h, cpu_outer_delta and so on; a level's own ops come in through its table.
- */
+/* The exact set of dev.h, compiled once per level (kernels/base/level.h). The plain build has the
+ * names of dev.h, cpu_outer_delta and so on; cpu_exact_v3 and cpu_exact_v4 install the ops of their
+ * level. */
 #include "kernels/base/level.h"
 #include "kernels/dev.h"
 
@@ -24,7 +24,7 @@ static inline double exact_block_squares(const float *z, const float *less)
     return lane[0];
 }
 
-/* Puts the level's exact ops into a table that has the plain ones. */
+/* Replaces the plain exact ops of a table by the ops of the level. */
 void cpu_exact_v3(struct dev_ops *ops);
 void cpu_exact_v4(struct dev_ops *ops);
 

@@ -1,4 +1,6 @@
-/* Linear layers, the fused classifier, logits: products of matmul.c and the passes around them. */
+/* Linear layers, the fused classifier, logits: matrix products by matmul.c and the passes around
+ * them.
+ */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/matmul.h"
 #include <omp.h>
@@ -59,7 +61,7 @@ void cpu_linear_fwd(struct dev *d, void *y, const struct dev_linear *a)
     }
 }
 
-/* to (N) += the threads' partial sums, in thread order. */
+/* to (N) += the partial sums of the threads, in thread order. */
 static void add_partials(struct cpu *c, float *to, const float *partial, size_t N)
 {
     for (int i = 0; i < c->dev.threads; i++)
@@ -149,9 +151,9 @@ static void classify_rows(struct cpu *c, const struct dev_classifier *a, const s
     }
 }
 
-/* losses: |err| <= 2e-6 (1 + |logit|) in f32. Logits are f32 whatever the model type; their
- * gradient is in the model type. Rows V .. VP of the table take no part: only the columns up to V,
- * rounded up to whole cache lines, are computed, and what is beyond V gets gradient 0. */
+/* losses: |err| <= 2e-6 (1 + |logit|) in f32. Logits are f32 for every model type; their gradient
+ * is in the model type. Only the columns up to V, rounded up to whole cache lines, are computed;
+ * columns from V on get gradient 0, and rows of the table from there on are not read. */
 void cpu_classifier(struct dev *d, const struct dev_classifier *a)
 {
     struct cpu *c = cpu_of(d);

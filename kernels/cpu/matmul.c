@@ -1,7 +1,7 @@
-/* Matrix products through oneDNN's C API, both major versions behind the macros below; see
- * matmul.h. A primitive is made once per shape and kept. Layouts are plain: packing the weights
- * gained 3 % of a product (4096x2048x512, 2 cores of Zen 4: 452 against 439 GFLOP/s in bf16) and
- * costs a copy per step.
+/* Matrix products through oneDNN's C API; the macros below hide the differences between its major
+ * versions. See matmul.h. A primitive is created once per shape and cached. Layouts are plain:
+ * packed weights gained 3 % of a product (4096x2048x512, 2 cores of Zen 4: 452 against 439 GFLOP/s
+ * in bf16) and cost a copy per step.
  */
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/cpu.h"
@@ -26,8 +26,8 @@ typedef dnnl_memory_desc_t layout;
 #define APPEND_SUM(po)  dnnl_post_ops_append_sum(po, 1.0f)
 #endif
 
-/* Shapes of a run: some 40, with attention over sequences of many lengths a few hundred. When more
- * than SHARED_MAX are there, all are dropped and made again as needed. */
+/* Shapes of a run: about 40; with attention over sequences of many lengths a few hundred. Above
+ * SHARED_MAX all primitives are destroyed and created again when they are needed. */
 enum { SLOTS = 4096, SHARED_MAX = 1024, SINGLE_MAX = 3072 };
 enum { A, B, C, BIAS, SCRATCHPAD, OPERANDS };
 
@@ -137,8 +137,8 @@ static dnnl_status_t memory_make(struct matmul *m, struct primitive *p, const la
     return status;
 }
 
-/* run stays NULL where the library says it has no such product. name: what it calls the
- * implementation. */
+/* run stays NULL where the library has no such product. name: the name of the implementation in the
+ * library. */
 static enum err primitive_fill(struct matmul *m, struct primitive *p, char name[64])
 {
     const struct shape *s = &p->shape;
@@ -169,7 +169,7 @@ static enum err primitive_fill(struct matmul *m, struct primitive *p, char name[
     return status == dnnl_success ? ERR_OK : failed(status, "make a matrix product");
 }
 
-/* The thread count is per calling thread and is baked into what is made. */
+/* oneDNN reads the thread count of the calling thread and fixes it in the primitive. */
 static enum err primitive_make(struct matmul *m, struct primitive **out, const struct shape *s,
                                char *name)
 {
@@ -189,8 +189,8 @@ static enum err primitive_make(struct matmul *m, struct primitive **out, const s
     return e;
 }
 
-/* Which bf16 product the library has here: asked once with a shape that every implementation takes.
- */
+/* The bf16 implementation of the library on this processor: the one that it selects for a shape
+ * that every implementation supports. */
 static enum err probe_bf16(struct matmul *m)
 {
     struct shape s = {64, 64, 64, 64, 64, 64, 0, 1, 0, 0, DTYPE_BF16, DTYPE_BF16, 0};
@@ -251,8 +251,7 @@ static struct shape shape_of(const struct product *p, bool single)
                           p->in,  p->out, single};
 }
 
-/* The slot of this shape: where it is, or the free one where it belongs (FNV-1a over its members).
- */
+/* The slot of this shape in the hash table, or the free slot for it (FNV-1a over its members). */
 static struct primitive **slot_of(struct matmul *m, const struct shape *s)
 {
     uint64_t members[sizeof *s / sizeof(uint64_t)], hash = 14695981039346656037u;
@@ -313,13 +312,13 @@ static void convert_rows(struct cpu *c, struct matrix to, struct matrix from, si
                          columns);
 }
 
-/* The library's interface takes inputs as void *. */
+/* The library takes inputs as void *. */
 static void *input(const void *p)
 {
     return (void *)(uintptr_t)p;
 }
 
-/* The same product on f32 copies: correct everywhere, slow. */
+/* Converts bf16 operands to f32 and multiplies those: correct on every processor, slow. */
 static void run_widened(struct cpu *c, const struct product *p)
 {
     size_t a_rows = p->a_t ? p->K : p->M, a_columns = p->a_t ? p->M : p->K;

@@ -30,9 +30,9 @@ const char *matmul_bf16(const struct matmul *m); /* the library's implementation
 /* A failure is kept in the device. */
 void matmul_run(struct cpu *c, const struct product *p);
 
-/* Products for one thread inside a parallel region: made before it (pointers and bias are ignored),
- * run in it by up to dev->threads threads at a time. NULL: the library has no such product, or is
- * full; valid until the next matmul_run. */
+/* Matrix products for one thread inside a parallel region: created before the region (pointers and
+ * bias are ignored), run in it by up to dev->threads threads at a time. NULL: the library has no
+ * such product, or the cache is full. Valid until the next matmul_run. */
 struct primitive;
 struct primitive *matmul_single(struct cpu *c, const struct product *p);
 enum err matmul_single_run(struct cpu *c, struct primitive *p, int thread, const void *a,

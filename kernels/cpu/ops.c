@@ -1,11 +1,12 @@
-/* The memory-bound ops: rows and runs of elements are cut among threads here, computed in rows.c.
+/* The memory-bound ops: divides rows and elements among threads and calls the inner loops of
+ * rows.c.
  */
 #include "kernels/cpu/cpu.h"
 #include <omp.h>
 
 enum {
     CHUNK = DEV_RUN
-}; /* elements: 64 KiB of f32. Sums are made per chunk and added in chunk order */
+}; /* elements: 64 KiB of f32. Sums are computed per chunk and added in chunk order */
 
 static const void *at(const void *base, enum dtype type, size_t offset)
 {
@@ -85,7 +86,7 @@ void cpu_norm_bwd(struct dev *d, const struct dev_norm_args *a, const struct dev
     float *buf = cpu_scratch(c, 0, (size_t)d->threads * stride * sizeof *buf);
     if (!buf)
         return;
-    for (int i = 0; i < d->threads; i++) /* also for threads that OpenMP does not grant */
+    for (int i = 0; i < d->threads; i++) /* all threads: OpenMP may start fewer */
         memset(buf + (size_t)i * stride, 0, 2 * a->C * sizeof *buf);
 #pragma omp parallel num_threads(d->threads)
     {

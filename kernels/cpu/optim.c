@@ -1,6 +1,6 @@
-/* Passes of the inner optimizers (scalar/opt.h): ranges are cut into chunks among threads here,
- * computed in rows.c. |err| of an update <= 1e-6 (|p| + lr (|u| + 1)) with u the direction, of one
- * with a trust ratio <= 1e-5 of the same: its norms hold 1e-5.
+/* Passes of the inner optimizers (scalar/opt.h): divides ranges into chunks among threads and calls
+ * the inner loops of rows.c. |err| of an update <= 1e-6 (|p| + lr (|u| + 1)) with u the direction;
+ * with a trust ratio <= 1e-5 of the same, because its norms have relative error 1e-5.
  */
 #include "kernels/cpu/cpu.h"
 #include <omp.h>
@@ -22,8 +22,8 @@ static size_t chunks_of(const struct dev_param_range *range)
     return (range->count + CHUNK - 1) / CHUNK;
 }
 
-/* Chunk c of a range; returns its length. A slab that is not kept is never written: p stands in
- * for it where it would be read. */
+/* Chunk c of a range; returns its length. Where a method lacks a slab, the loops read p in its
+ * place and never write it. */
 static size_t chunk_at(struct rows_optim *to, const struct dev_optim *a,
                        const struct dev_param_range *range, size_t c)
 {

@@ -2,9 +2,9 @@
 #define ROWS_H
 /* The inner loops of the CPU's fast set: plain C that the compiler vectorises, one thread, no
  * library. rows.c and attend.c are compiled once per level of x86-64 (v2 SSE4, v3 AVX2 + FMA, v4
- * AVX-512) and once plainly elsewhere; cpu_open picks a table by CPUID. Threads, shapes and scratch
- * are the callers' affair. Error bounds stand at the ops in ops.c, linear.c and attention.c.
- */
+ * AVX-512) and once plainly on other processors; cpu_open chooses a table by CPUID. The callers
+ * choose threads, check shapes and provide scratch. Error bounds are at the ops in ops.c, linear.c
+ * and attention.c. */
 #include "kernels/base/level.h"
 #include "kernels/dev.h"
 
@@ -68,7 +68,7 @@ struct rows_optim { /* a chunk of one range, at its first element; model NULL: n
     X(double, sumsq, (const float *x, size_t n))                                                   \
     X(void, act_fwd, (void *y, const void *pre, enum dev_act act, enum dtype type, size_t n))      \
     X(void, act_bwd, (const struct rows_act *r))                                                   \
-    /* One token: the first heads of its row turn by the angles of table (HD); see dev_rope. */    \
+    /* One token: rotates the first heads of its row by the angles of table (HD); see dev_rope. */ \
     X(void, rope,                                                                                  \
       (void *row, const float *table, enum dtype type, size_t heads, size_t HD, bool inverse))     \
     /* One row: y, dy (F); x, dx (2F), dx may be x. */                                             \
@@ -92,7 +92,7 @@ struct rows_optim { /* a chunk of one range, at its first element; model NULL: n
       (const struct rows_attention *r, size_t sequence, size_t head, float *buf))                  \
     X(void, attention_bwd,                                                                         \
       (const struct rows_attention *r, size_t sequence, size_t head, float *buf))                  \
-    /* What lies between the products when those are a library's; see rows_scores. */              \
+    /* Softmax and its gradient between the matrix products of a library; see rows_scores. */      \
     X(void, scores_fwd, (const struct rows_scores *r, size_t rows, size_t columns))                \
     X(void, scores_bwd, (const struct rows_scores *r, size_t rows, size_t columns))                \
     X(float, dot, (const void *a, const void *b, enum dtype type, size_t n))
@@ -119,7 +119,7 @@ extern const struct rows rows_plain;
 ROWS(X)
 #undef X
 
-/* A row as floats: f32 rows are used where they lie, bf16 rows pass through buf. */
+/* A row as floats: the row itself where it is f32, a converted copy in buf where it is bf16. */
 static inline void row_load(float *to, const void *base, enum dtype type, size_t offset, size_t n)
 {
     if (type == DTYPE_F32) {
@@ -152,8 +152,8 @@ static inline const float *row_view(float *buf, const void *base, enum dtype typ
     return buf;
 }
 
-/* Largest of n >= 1 floats. Sixteen running maxima, because clang 14 does not vectorise a maximum
- * that might meet a NaN; one here is skipped, and shows in the sums that follow. */
+/* Largest of n >= 1 floats, in sixteen running maxima: clang 14 does not vectorise a maximum that
+ * might meet a NaN. A NaN is skipped here and appears in the sums that follow. */
 static inline float row_max(const float *x, size_t n)
 {
     float lane[16], top = x[0];

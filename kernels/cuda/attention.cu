@@ -466,7 +466,7 @@ static __global__ void __launch_bounds__(WARPS *WARP)
             }
         product_columns<D, N>(dv, s, dt);
         product_columns<D, N>(dk, ds, qt);
-        __syncthreads(); /* nobody reads this stage any more */
+        __syncthreads(); /* all warps have read this stage */
         query = next, head = next_head;
     }
     copy_wait<0>();
@@ -512,7 +512,7 @@ static __global__ void __launch_bounds__(WARPS *WARP)
                                 p.length, a.HD);
     for (int key = -KEYS, stage = 1; key < end; key += KEYS, stage ^= 1) {
         int next = key + KEYS, other = stage ^ 1;
-        __syncthreads(); /* nobody reads the other stage any more */
+        __syncthreads(); /* all warps have read the other stage */
         if (next < end) {
             tile_load<KEYS, D, THREADS>(k + other * KEYS * D, keys, stride, next, p.length, a.HD);
             tile_load<KEYS, D, THREADS>(v + other * KEYS * D, keys + a.width, stride, next,

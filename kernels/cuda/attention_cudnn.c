@@ -151,7 +151,7 @@ static struct cudnn_plan *plan_of(struct cuda *c, const struct cudnn_shape *s)
         return NULL;
     struct plan *p = &t->plans[t->count++];
     p->shape = *s;
-    cuda_here(c);
+    cuda_set_device(c);
     if (cudnn_plan_make(&p->plan, t->library, s, NULL) && t->mode == MODE_AUTO)
         cuda_log(false, "attention", "kept=own why=\"%s\"", err_message());
     return p->plan;
@@ -253,7 +253,8 @@ static double dqkv_difference(struct cuda *c, const struct dev_attention *a, con
     return fmax(difference(c, &dq), fmax(difference(c, &dk), difference(c, &dv)));
 }
 
-/* cuDNN's results beside ours, in scratch memory that attention does not use. */
+/* Runs both kernels and compares. The results of cuDNN are in scratch memory that attention does
+ * not use. */
 static void try_forward(struct pass ours, struct choice_trial *t)
 {
     const struct dev_attention *a = ours.a;
@@ -269,7 +270,7 @@ static void try_forward(struct pass ours, struct choice_trial *t)
     const struct cuda_compare lses = {ours.lse, theirs.lse, DTYPE_F32, 1, 0, 0, a->T * a->NH};
     t->difference =
         fmax(out_difference(ours.c, a, ours.out, theirs.out), difference(ours.c, &lses));
-    t->repeats = true; /* no sums across blocks; the comparison would not show more */
+    t->repeats = true; /* no sums across blocks, so nothing to compare */
 }
 
 static void try_backward(struct pass ours, struct choice_trial *t)
@@ -287,7 +288,8 @@ static void try_backward(struct pass ours, struct choice_trial *t)
     t->difference = dqkv_difference(ours.c, a, ours.dqkv, theirs.dqkv);
 }
 
-/* Both are within 2^-7 (backward 2^-6) of the truth's largest value; what is wrong is off by 1. */
+/* Both are within 2^-7 (backward 2^-6) of the largest true value; a wrong result differs by the
+ * order of 1. */
 static enum choice measure(const struct pass *p)
 {
     struct choice_trial t = {.difference = INFINITY, .bound = p->dqkv ? 0.04 : 0.02};
@@ -313,7 +315,7 @@ static bool aligned16(const void *p)
     return ((uintptr_t)p & 15) == 0;
 }
 
-/* Asked for by name: another kernel in its place would be no answer. */
+/* The configuration names cuDNN: another kernel must not replace it silently. */
 static void refuse(struct cuda *c)
 {
     char why[256];
@@ -321,7 +323,7 @@ static void refuse(struct cuda *c)
     cuda_fail(c, err_set(ERR_UNSUPPORTED, "device.attention = cudnn: %s; use auto or own", why));
 }
 
-/* A plan that may take the place of our kernel; NULL: ours. */
+/* The plan of cuDNN for this shape; NULL: use our kernel. */
 static struct cudnn_plan *candidate(struct pass *p, const void *x, const void *y)
 {
     const struct attention *t = p->c->attention;
@@ -335,7 +337,7 @@ static struct cudnn_plan *candidate(struct pass *p, const void *x, const void *y
     if (!p->plan && t->mode == MODE_CUDNN)
         refuse(p->c);
     if (p->plan && cudnn_plan_bytes(p->plan) > DEV_ATTENTION_CUDA && t->mode == MODE_AUTO)
-        return NULL; /* more than the memory table says */
+        return NULL; /* more than the memory plan counts */
     return p->plan;
 }
 
@@ -346,7 +348,7 @@ static enum choice decide(struct pass *p)
         return CHOICE_CUDNN;
     struct choice_shape key = key_of(&p->shape);
     enum choice was = choice_find(c->dev.attention, &key, p->dqkv != NULL);
-    if (was != CHOICE_NONE || c->recording)
+    if (was != CHOICE_NONE || c->capturing)
         return was;
     enum choice now = measure(p);
     return choice_keep(c->dev.attention, sizeof c->dev.attention, &key, p->dqkv != NULL, now)

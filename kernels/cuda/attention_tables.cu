@@ -1,6 +1,6 @@
-/* What stands around cuDNN's attention on the GPU: its tables of sequences, its order of the
- * log-sum-exp, and the comparison of its results with ours. All memory-bound and small beside the
- * attention: of T tokens they touch T values for each head.
+/* Kernels around the attention of cuDNN: its tables of sequences, its layout of the log-sum-exp,
+ * and the comparison of its results with ours. All are memory-bound and short compared with
+ * attention: for T tokens they access T values for each head.
  */
 #include "kernels/cuda/tile.cuh"
 

@@ -243,7 +243,7 @@ static __device__ __forceinline__ void put_values(float *z, const float *v,
     *to = x;
 }
 
-/* Four values of a relayed block; i: of the first. */
+/* Four values of a gathered block; i: index of the first. */
 template <enum dev_form FORM>
 static __device__ __forceinline__ void get_relayed(float *v, const uint8_t *in, unsigned i,
                                                    uint8_t own)

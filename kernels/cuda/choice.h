@@ -17,9 +17,9 @@ struct choice_shape { /* what the decision depends on; the number of sequences i
     size_t HD, NH, KVH, S;
     bool causal, ragged;
 };
-/* NONE: the record says nothing about it. A record that is no record says nothing. */
+/* NONE: the record has no entry for it, or is not a record. */
 enum choice choice_find(const char *record, const struct choice_shape *s, bool backward);
-/* False: `record`, of `size` bytes, is full and unchanged. Overwrites what it said. */
+/* Replaces the entry of the shape. False: `record`, of `size` bytes, is full and unchanged. */
 bool choice_keep(char *record, size_t size, const struct choice_shape *s, bool backward,
                  enum choice what);
 
@@ -29,7 +29,8 @@ struct choice_trial { /* both kernels on the same data */
     double bound;
     bool repeats; /* cuDNN gave the same bits twice */
 };
-/* cuDNN where it is right, repeats, and is faster by more than clocks are apart. */
+/* cuDNN where its results agree and repeat, and it is faster by more than the variation of clocks.
+ */
 enum choice choice_of(const struct choice_trial *t);
 
 #endif

@@ -48,7 +48,7 @@ extern "C" void cuda_chunk_l1(struct dev *d, double *norms, const float *z, size
                THREADS, 0, norms, z, count);
 }
 
-/* Sum over the block; every thread gets it. held: two rows, by turns. */
+/* Sum over the block, in every thread. held: two rows that alternate. */
 static __device__ __forceinline__ unsigned count_all(unsigned x, unsigned held[2][WARPS],
                                                      unsigned turn)
 {
@@ -172,11 +172,11 @@ static __device__ __forceinline__ void places(uint16_t *index, const uint32_t *a
 /* made: the indices; value (MOST rows of `chunks`): the values. residual = z where they differ. */
 static __global__ void __launch_bounds__(THREADS)
     chunk_select(struct dev_chunk *made, float *value, float *residual, const float *z,
-                 size_t count, size_t chunks, bool wide)
+                 size_t count, bool wide)
 {
     __shared__ uint32_t above[WORDS], equal[WORDS];
     __shared__ uint16_t index[MOST];
-    size_t chunk = blockIdx.x, first = chunk * DEV_CHUNK;
+    size_t chunk = blockIdx.x, chunks = gridDim.x, first = chunk * DEV_CHUNK;
     size_t n = chunk_size(first, count);
     unsigned k = (unsigned)(n / DEV_CHUNK_SHARE);
     int32_t size[EACH];
@@ -252,7 +252,7 @@ extern "C" void cuda_chunk_topk(struct dev *d, struct dev_chunk *made, float *re
     if (!value)
         return;
     LAUNCH(c, chunk_select, blocks_for(chunks, 1), THREADS, 0, made, value, residual, z, count,
-           chunks, aligned16(z) && aligned16(residual));
+           aligned16(z) && aligned16(residual));
     LAUNCH(c, chunk_send, blocks_for(chunks, THREADS), THREADS, 0, made, residual, value, count,
            chunks);
 }

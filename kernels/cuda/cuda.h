@@ -1,23 +1,23 @@
 #ifndef CUDA_H
 #define CUDA_H
-/* What the files of kernels/cuda share: the device, its scratch memory, its first failure, the
- * matrix products. Read by C and by CUDA C; contains no CUDA type, so that only dev_cuda.c
- * and the .cu files include CUDA headers. Nothing outside kernels/cuda includes it.
+/* Shared by the files of kernels/cuda: the device, its scratch memory, its first failure, matrix
+ * products. C and CUDA C include it; it has no CUDA type, so that only dev_cuda.c and the .cu files
+ * include CUDA headers. No other folder includes it.
  *
- * A process may open several, on one GPU too, and use each from any thread, one at a time: a site's
- * outer arithmetic runs beside the training. One stream each: an op's kernels run in the order of
- * the calls, so scratch memory and outputs need no events. Launches return at once; what fails
- * comes out of dev_sync.
+ * A process may open several devices, also on one GPU, and use each from any thread, one at a time:
+ * the outer arithmetic of a site runs concurrently with training. Each device has one stream: the
+ * kernels of an op run in the order of the calls, so scratch memory and outputs need no events.
+ * Launches return at once; dev_sync returns a failure.
  */
 #include "kernels/dev.h"
 
 struct matmul;
 struct attention;
 
-/* Who holds which scratch memory while it runs. Two slots only where both are live at once. */
+/* Scratch memory by user: two slots only where both are in use at once. */
 enum cuda_slot { CUDA_SLOT_OP, CUDA_SLOT_LOGITS, CUDA_SLOT_TABLE, CUDA_SLOTS };
 
-/* A sequence of ops that came at least once. */
+/* A sequence of ops that has run at least once. */
 struct cuda_graph {
     const void *owner;
     uint64_t key;
@@ -32,8 +32,8 @@ struct cuda {
     void *stream;   /* cudaStream_t */
     struct cuda_graph graphs[CUDA_GRAPHS_MAX];
     size_t graph_count;
-    uint64_t memory; /* counts up when memory that a graph may use goes away */
-    bool recording;  /* the ops that come now become a graph: nothing may wait for the GPU */
+    uint64_t memory; /* incremented when memory that a graph may use is freed */
+    bool capturing;  /* calls are being captured in a graph: no op may wait for the GPU */
     struct matmul *matmul;
     struct attention *attention;
     void *scratch[CUDA_SLOTS];
@@ -42,10 +42,10 @@ struct cuda {
     int processors;   /* multiprocessors of this GPU */
     void *table_host; /* optimizer: the ranges whose chunk table lies in CUDA_SLOT_TABLE */
     size_t table_bytes, table_chunks;
-    void *events[DEV_EVENTS_MAX];     /* cudaEvent_t, made when a mark is first set */
-    uint64_t reached[DEV_EVENTS_MAX]; /* `given` when it was set */
-    uint64_t given;                   /* launches, copies, products so far */
-    char message[512];                /* sentence of the first failure */
+    void *events[DEV_EVENTS_MAX];             /* cudaEvent_t, made when a mark is first set */
+    uint64_t event_submitted[DEV_EVENTS_MAX]; /* `submitted` when it was set */
+    uint64_t submitted;                       /* launches, copies, products so far */
+    char message[512];                        /* sentence of the first failure */
 };
 
 static inline struct cuda *cuda_of(struct dev *d)
@@ -53,27 +53,28 @@ static inline struct cuda *cuda_of(struct dev *d)
     return (struct cuda *)d;
 }
 
-/* Before what means the calling thread's current GPU: launches, allocations. */
-void cuda_here(const struct cuda *c);
-/* Keeps the first failure of this device, with the sentence that err_set left. */
+/* Makes this device the current GPU of the calling thread: call before launches and allocations. */
+void cuda_set_device(const struct cuda *c);
+/* Records the first failure of this device, with the message of err_set. */
 void cuda_fail(struct cuda *c, enum err e);
-/* Behind every launch: a refused one is a failure of this device. */
-void cuda_launched(struct cuda *c, const char *kernel);
-/* Uninitialised device memory, 256-byte aligned, valid until the next call with the same slot;
- * grows to the largest request and stays. NULL: the failure is kept, the op returns. */
+/* Call after every launch: records a refused launch as a failure of this device. */
+void cuda_check_launch(struct cuda *c, const char *kernel);
+/* Uninitialised device memory, 256-byte aligned, valid until the next call with the same slot. The
+ * slot grows to the largest request and keeps that size. NULL: no memory; the device has recorded
+ * the failure, and the op returns. */
 void *cuda_scratch(struct cuda *c, enum cuda_slot slot, size_t bytes);
-/* Frees what the device keeps; accepts a partly opened one. */
+/* Frees the scratch memory of the device; accepts a partly opened device. */
 void cuda_scratch_free(struct cuda *c);
 
 /* ---- products: c (M,N) = or += op(a) (M,K) op(b) (K,N), row-major ------------------------------
  */
-enum fuse {
-    FUSE_NONE,
-    FUSE_BIAS,          /* + bias (N) */
-    FUSE_BIAS_GELU,     /* pre = a b + bias, c = gelu_tanh(pre) */
-    FUSE_COLUMNS,       /* column sums of b (K,N) with b_t, or of a (K,M) with a_t, go to sums */
-    FUSE_DGELU,         /* c = a b gelu_tanh'(pre) */
-    FUSE_DGELU_COLUMNS, /* and its column sums (N), in the type of c, go to sums */
+enum epilogue {
+    EPILOGUE_NONE,
+    EPILOGUE_BIAS,        /* + bias (N) */
+    EPILOGUE_BIAS_GELU,   /* pre = a b + bias, c = gelu_tanh(pre) */
+    EPILOGUE_COLUMN_SUMS, /* column sums of b (K,N) with b_t, or of a (K,M) with a_t, go to sums */
+    EPILOGUE_DGELU,       /* c = a b gelu_tanh'(pre) */
+    EPILOGUE_DGELU_COLUMN_SUMS, /* and its column sums (N), in the type of c, go to sums */
 };
 struct product {
     const void *a, *b;
@@ -83,23 +84,24 @@ struct product {
     bool a_t, b_t;
     bool accumulate; /* c is f32 and added to */
     enum dtype in, out;
-    enum fuse fuse;
-    const void *bias; /* FUSE_BIAS*: (N), type of c */
-    void *pre;        /* FUSE_BIAS_GELU, written; FUSE_DGELU*, read: (M,N), type and stride of c */
-    void *sums; /* FUSE_COLUMNS: (M) f32, overwritten: row sums of op(a); FUSE_DGELU_COLUMNS */
+    enum epilogue epilogue;
+    const void *bias; /* EPILOGUE_BIAS*: (N), type of c */
+    void *pre; /* EPILOGUE_BIAS_GELU, written; EPILOGUE_DGELU*, read: (M,N), type and stride of c */
+    void *sums; /* EPILOGUE_COLUMN_SUMS: (M) f32, overwritten: row sums of op(a);
+                   EPILOGUE_DGELU_COLUMN_SUMS */
 };
 
 enum err cuda_matmul_open(struct matmul **m) MUST;
 void cuda_matmul_close(struct matmul *m);         /* NULL is fine; before it, cuda_matmul_free */
 void cuda_matmul_free(struct cuda *c);            /* workspace and library of this device */
 void cuda_matmul_version(char *out, size_t size); /* "cuBLASLt 13.1.0" */
-/* False: the library has no such fused product at this shape, nothing was done and the caller
- * computes it in parts. Without a fuse there always is one, or the device fails. With M, N or K 0
- * nothing is added, and true. */
+/* False: the library has no product with this epilogue at this shape; nothing was done, and the
+ * caller computes the parts. Without an epilogue the library always has a product, or the device
+ * fails. With M, N or K 0 it adds nothing and returns true. */
 bool cuda_matmul_run(struct cuda *c, const struct product *p);
 
 /* to (N) += the partial sums (parts,N), in the order of the parts. */
-void cuda_parts_add(struct cuda *c, float *to, const float *partial, size_t parts, size_t N);
+void cuda_add_partials(struct cuda *c, float *to, const float *partial, size_t parts, size_t N);
 
 /* ---- parts of the linear layers and the classifier (linear.cu) ---------------------------------
  */
@@ -120,8 +122,8 @@ struct cuda_act_bwd {
     size_t rows, N;
 };
 void cuda_act_bwd(struct cuda *c, const struct cuda_act_bwd *a);
-/* Cross-entropy of rows of logits (rows,width), V of them real. gradient: it takes the logits'
- * place, in the model type, where cuda_xent_grad says. */
+/* Cross-entropy of rows of logits (rows,width), of which V columns are valid. gradient: it replaces
+ * the logits, in the model type, at cuda_xent_grad(). */
 struct cuda_xent {
     float *losses, *logits;
     bool gradient; /* false: losses only */
@@ -130,8 +132,8 @@ struct cuda_xent {
     size_t rows, V, width;
 };
 void cuda_xent(struct cuda *c, const struct cuda_xent *a);
-/* bf16: the second half of each row of logits, so that the last values, which are read first, may
- * be overwritten first. */
+/* Where the gradient of the logits is written. bf16: in the second half of each row of logits, so
+ * that the last values, which are read first, may be overwritten first. */
 struct cuda_xent_grad {
     void *at;
     size_t stride; /* of rows, in elements */
@@ -167,13 +169,13 @@ struct cuda_compare { /* columns first .. first + columns of x, y (rows, stride)
     size_t rows, stride, first, columns;
 };
 int cuda_attention_difference(struct cuda *c, float *partial, const struct cuda_compare *a);
-/* Milliseconds of `run` on the GPU, the best of three after one that does not count. Waits. */
+/* Milliseconds of `run` on the GPU: the best of three, after one warm-up. Waits. */
 double cuda_ms(struct cuda *c, void (*run)(void *), void *self);
-/* One event of the program's log. */
+/* Writes one event to the log of the program. */
 void cuda_log(bool warning, const char *event, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Attention that attention.cu does not take, and sum(dout out) of each head (NH, T), which both
- * need. */
+/* Attention for shapes that attention.cu does not support, and sum(dout out) of each head (NH, T),
+ * which both implementations need. */
 void cuda_attention_plain_fwd(struct cuda *c, void *out, const struct dev_attention *a);
 void cuda_attention_plain_bwd(struct cuda *c, void *dqkv, const void *dout, const void *out,
                               const float *dots, const struct dev_attention *a);

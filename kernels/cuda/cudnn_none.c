@@ -1,4 +1,6 @@
-/* cudnn.h where a build has no header of cuDNN: there is no library, and nothing else is called. */
+/* Implements cudnn.h in a build without the headers of cuDNN: cudnn_open() fails and no other
+ * function is called.
+ */
 #include "kernels/cuda/cudnn.h"
 
 enum err cudnn_open(struct cudnn **l)

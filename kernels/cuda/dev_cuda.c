@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A new thread's current GPU is the machine's first, whichever was opened: the lanes of a site.
- * False: the runtime refuses it. */
-static bool go_there(const struct cuda *c)
+/* Makes the GPU of `c` current in this thread; a new thread of a site starts with GPU 0. False: the
+ * runtime refused. */
+static bool set_device(const struct cuda *c)
 {
     static _Thread_local int current = -1;
     if (current != c->index)
@@ -23,14 +23,14 @@ static bool go_there(const struct cuda *c)
     return current == c->index;
 }
 
-void cuda_here(const struct cuda *c)
+void cuda_set_device(const struct cuda *c)
 {
-    (void)go_there(c); /* what comes next fails, and says so */
+    (void)set_device(c); /* the next call of the runtime fails and reports it */
 }
 
 static cudaStream_t stream(const struct cuda *c)
 {
-    cuda_here(c);
+    cuda_set_device(c);
     return (cudaStream_t)c->stream;
 }
 
@@ -42,7 +42,7 @@ void cuda_fail(struct cuda *c, enum err e)
     snprintf(c->message, sizeof c->message, "%s", err_message());
 }
 
-/* A failed call of the runtime is kept; true: it went well. */
+/* Records a failed call of the runtime; true: the call succeeded. */
 static bool check(struct cuda *c, cudaError_t e, const char *what)
 {
     if (e == cudaSuccess)
@@ -52,9 +52,9 @@ static bool check(struct cuda *c, cudaError_t e, const char *what)
     return false;
 }
 
-void cuda_launched(struct cuda *c, const char *kernel)
+void cuda_check_launch(struct cuda *c, const char *kernel)
 {
-    c->given++;
+    c->submitted++;
     check(c, cudaGetLastError(), kernel);
 }
 
@@ -62,7 +62,7 @@ double cuda_ms(struct cuda *c, void (*run)(void *), void *self)
 {
     cudaEvent_t begin = NULL, end = NULL;
     double best = INFINITY;
-    cuda_here(c);
+    cuda_set_device(c);
     bool fine = check(c, cudaEventCreate(&begin), "an event") &&
                 check(c, cudaEventCreate(&end), "an event");
     for (int i = 0; i < 4 && fine; i++) {
@@ -72,7 +72,7 @@ double cuda_ms(struct cuda *c, void (*run)(void *), void *self)
         cudaEventRecord(end, (cudaStream_t)c->stream);
         fine = check(c, cudaEventSynchronize(end), "a kernel") &&
                check(c, cudaEventElapsedTime(&ms, begin, end), "timing");
-        if (i > 0 && (double)ms < best) /* the first one makes plans and fills caches */
+        if (i > 0 && (double)ms < best) /* the first run creates plans and fills caches */
             best = (double)ms;
     }
     cudaEventDestroy(begin);
@@ -95,14 +95,15 @@ void *cuda_scratch(struct cuda *c, enum cuda_slot slot, size_t bytes)
 {
     if (bytes <= c->scratch_bytes[slot])
         return c->scratch[slot];
-    cuda_here(c);
+    cuda_set_device(c);
     cudaFree(c->scratch[slot]); /* waits for the kernels that use it */
     c->memory++;
     c->scratch[slot] = NULL;
     c->dev.used_bytes -= c->scratch_bytes[slot];
     c->scratch_bytes[slot] = 0;
-    size_t rounded = (bytes + 0xfffff) &
-                     ~(size_t)0xfffff; /* whole MiB: shapes that differ a little do not move it */
+    size_t rounded =
+        (bytes + 0xfffff) &
+        ~(size_t)0xfffff; /* whole MiB: small changes of a shape cause no new allocation */
     if (cudaMalloc(&c->scratch[slot], rounded) != cudaSuccess) {
         c->scratch[slot] = NULL;
         cuda_fail(c, no_memory(rounded, "the ops' scratch"));
@@ -127,7 +128,7 @@ static void drain(struct cuda *c, const char *what)
     check(c, cudaStreamSynchronize(stream(c)), what);
 }
 
-static void graph_drop(struct cuda_graph *g)
+static void graph_destroy(struct cuda_graph *g)
 {
     if (g->run)
         cudaGraphExecDestroy((cudaGraphExec_t)g->run);
@@ -140,7 +141,7 @@ static void device_close(struct dev *d)
     if (c->stream)
         cudaStreamSynchronize(stream(c));
     for (size_t i = 0; i < c->graph_count; i++)
-        graph_drop(&c->graphs[i]);
+        graph_destroy(&c->graphs[i]);
     for (unsigned i = 0; i < d->events; i++)
         if (c->events[i])
             cudaEventDestroy((cudaEvent_t)c->events[i]);
@@ -155,7 +156,7 @@ static void device_close(struct dev *d)
 static enum err device_alloc(struct dev *d, void **p, size_t bytes)
 {
     struct cuda *c = cuda_of(d);
-    cuda_here(c);
+    cuda_set_device(c);
     if (cudaMalloc(p, bytes) != cudaSuccess) {
         *p = NULL;
         return no_memory(bytes, "a slab");
@@ -173,7 +174,7 @@ static void device_free(struct dev *d, void *p)
 
 static enum err device_host_alloc(struct dev *d, void **p, size_t bytes)
 {
-    cuda_here(cuda_of(d));
+    cuda_set_device(cuda_of(d));
     if (cudaHostAlloc(p, bytes, cudaHostAllocPortable) != cudaSuccess) {
         cudaGetLastError(); /* the refused allocation is not a failure of the device */
         *p = NULL;
@@ -185,7 +186,7 @@ static enum err device_host_alloc(struct dev *d, void **p, size_t bytes)
 
 static void device_host_free(struct dev *d, void *p)
 {
-    cuda_here(cuda_of(d));
+    cuda_set_device(cuda_of(d));
     cudaFreeHost(p);
 }
 
@@ -205,26 +206,26 @@ static void device_copy(struct dev *d, void *to, const void *from, size_t bytes)
     struct cuda *c = cuda_of(d);
     if (!bytes || !check(c, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream(c)), "copy"))
         return;
-    c->given++;
+    c->submitted++;
     if (on_host(to) || where(from) == cudaMemoryTypeHost)
         drain(c, "copy");
 }
 
-/* From or to pinned memory the host does not wait; what is not pinned (a bug) would only cost time.
- */
+/* The host does not wait with pinned memory; with other memory (a bug) the copy is correct and
+ * slower. */
 static void device_copy_async(struct dev *d, void *to, const void *from, size_t bytes)
 {
     struct cuda *c = cuda_of(d);
     if (bytes)
         check(c, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream(c)), "copy");
-    c->given++;
+    c->submitted++;
 }
 
 static void device_zero(struct dev *d, void *p, size_t bytes)
 {
     if (bytes)
         check(cuda_of(d), cudaMemsetAsync(p, 0, bytes, stream(cuda_of(d))), "zero");
-    cuda_of(d)->given++;
+    cuda_of(d)->submitted++;
 }
 
 static enum err device_sync(struct dev *d)
@@ -239,21 +240,21 @@ static void device_event_record(struct dev *d, unsigned event)
 {
     struct cuda *c = cuda_of(d);
     cudaEvent_t e = c->events[event];
-    cuda_here(c);
+    cuda_set_device(c);
     if (!e && check(c, cudaEventCreate(&e), "an event"))
         c->events[event] = e;
     if (e)
         check(c, cudaEventRecord(e, stream(c)), "an event");
-    c->reached[event] = c->given;
+    c->event_submitted[event] = c->submitted;
 }
 
-/* Waiting for the last thing given leaves the device idle until the host has given more. */
+/* The device is idle after a wait for the last submitted work, until the host submits more. */
 static enum err device_event_wait(struct dev *d, unsigned event)
 {
     struct cuda *c = cuda_of(d);
     cudaEvent_t e = c->events[event];
-    cuda_here(c);
-    d->sync_count += e && c->reached[event] == c->given;
+    cuda_set_device(c);
+    d->sync_count += e && c->event_submitted[event] == c->submitted;
     if (e)
         check(c, cudaEventSynchronize(e), "a kernel");
     return d->failed ? err_set(d->failed, "%s", c->message) : ERR_OK;
@@ -270,11 +271,13 @@ static double device_event_seconds(struct dev *d, unsigned from, unsigned to)
     return 1e-3 * (double)ms;
 }
 
-/* ---- graphs --------------------------------------------------------------------------------
- * A step of GPT-2 124M launches some 300 kernels of 5 to 500 us; a graph spares the host's time for
- * each and the gaps behind the short ones. The first run of a sequence is op by op, since it makes
- * the plans of the products and takes scratch memory, neither of which can be recorded; the second
- * is recorded. Memory that goes away makes all records void. */
+/* ---- graphs ----
+ *
+ * A step of GPT-2 124M launches about 300 kernels of 5 to 500 us; a graph saves the host time of
+ * each launch and the gaps after short kernels. The first run of a sequence calls its ops, because
+ * it creates the plans of the matrix products and allocates scratch memory, which cannot be
+ * captured; the second run is captured. Freed memory invalidates all graphs.
+ */
 static struct cuda_graph *graph_find(struct cuda *c, const struct dev_graph *r, bool *new)
 {
     *new = false;
@@ -289,17 +292,17 @@ static struct cuda_graph *graph_find(struct cuda *c, const struct dev_graph *r, 
     return g;
 }
 
-/* Nothing of the sequence has run when this returns. A refusal is no failure of the device. */
-static void graph_record(struct cuda *c, struct cuda_graph *g, const struct dev_graph *r)
+/* Captures the sequence without running it. A refusal is no failure of the device. */
+static void graph_capture(struct cuda *c, struct cuda_graph *g, const struct dev_graph *r)
 {
     cudaGraph_t graph = NULL;
     cudaGraphExec_t run = NULL;
     enum err failed = c->dev.failed;
     uint64_t memory = c->memory;
     if (cudaStreamBeginCapture(stream(c), cudaStreamCaptureModeThreadLocal) == cudaSuccess) {
-        c->recording = true;
+        c->capturing = true;
         r->run(r->self);
-        c->recording = false;
+        c->capturing = false;
         if (cudaStreamEndCapture(stream(c), &graph) == cudaSuccess && c->memory == memory &&
             !c->dev.failed && cudaGraphInstantiate(&run, graph, 0) == cudaSuccess)
             g->run = run;
@@ -317,7 +320,7 @@ static void graph_record(struct cuda *c, struct cuda_graph *g, const struct dev_
 static size_t device_memory_free(struct dev *d)
 {
     size_t left = 0, all = 0;
-    cuda_here(cuda_of(d));
+    cuda_set_device(cuda_of(d));
     return cudaMemGetInfo(&left, &all) == cudaSuccess ? left : 0;
 }
 
@@ -326,14 +329,14 @@ static void device_graph_run(struct dev *d, const struct dev_graph *r)
     struct cuda *c = cuda_of(d);
     bool new = true;
     struct cuda_graph *g = d->graphs && !d->failed ? graph_find(c, r, &new) : NULL;
-    if (g && !new && g->memory != c->memory) { /* once more op by op, then record again */
-        graph_drop(g);
+    if (g && !new && g->memory != c->memory) { /* run the ops once more, then capture again */
+        graph_destroy(g);
         g->memory = c->memory;
         new = true;
     }
     if (g && !new && !g->run && !g->refused)
-        graph_record(c, g, r);
-    c->given++;
+        graph_capture(c, g, r);
+    c->submitted++;
     if (g && g->run)
         check(c, cudaGraphLaunch((cudaGraphExec_t)g->run, stream(c)), "a graph");
     else
@@ -362,7 +365,7 @@ static const struct dev_ops ops = {
 
 static enum err type_choose(struct cuda *c, const char *name)
 {
-    c->dev.model_type = DTYPE_BF16; /* "auto": every GPU this is built for multiplies bf16 faster */
+    c->dev.model_type = DTYPE_BF16; /* "auto": every supported GPU multiplies bf16 faster */
     if (name && strcmp(name, "f32") == 0)
         c->dev.model_type = DTYPE_F32;
     else if (name && strcmp(name, "bf16") && strcmp(name, "auto"))
@@ -399,9 +402,9 @@ static enum err find_gpu(int index)
     return ERR_OK;
 }
 
-/* Beside another: behind it where both have work, and no party to the default stream's waits. A
- * plain stream already has the least priority (0), so the one that goes first must be lifted; the
- * collectives' stream may be lifted above it. */
+/* low_priority: a stream that yields to the other device of the GPU and does not take part in the
+ * waits of the default stream. A plain stream already has the least priority (0), so the other
+ * stream gets a higher one; the stream of the collectives may have a higher one still. */
 static cudaError_t stream_make(cudaStream_t *s, bool beside)
 {
     int least = 0, most = 0;
@@ -430,7 +433,7 @@ static enum err open_parts(struct cuda *c, const struct dev_options *o)
     cudaStream_t s;
     TRY(type_choose(c, o->model_type));
     TRY(find_gpu(c->index));
-    if (!go_there(c) || cudaGetDeviceProperties(&p, c->index) != cudaSuccess ||
+    if (!set_device(c) || cudaGetDeviceProperties(&p, c->index) != cudaSuccess ||
         cudaMemGetInfo(&left, &all) != cudaSuccess ||
         stream_make(&s, o->low_priority) != cudaSuccess)
         return err_set(ERR_UNSUPPORTED, "GPU %d cannot be opened: %s", c->index,

@@ -41,10 +41,11 @@ extern "C" void cuda_outer_delta(struct dev *d, float *z, const struct dev_delta
     LAUNCH4(cuda_of(d), delta, z, *a, wide);
 }
 
-/* Half a warp for each block of 256. Thread j is the CPU's lane j: it adds the squares of z[j],
- * z[16+j], ... in that order, then lanes 8 + 8, 4 + 4, 2 + 2, 1 + 1, the same pairs; lane 0 has the
- * sum. A square of a float is exact in double. The other half-warp's block never enters: shuffles
- * have width 16. All 32 lanes call, real or not. less NULL: nothing is taken off. */
+/* Half a warp for each block of 256. Thread j computes lane j of the CPU: it adds the squares of
+ * z[j], z[16+j], ... in that order, then lanes 8 + 8, 4 + 4, 2 + 2, 1 + 1, the same pairs; lane 0
+ * has the sum. A square of a float is exact in double. Shuffles have width 16, so the two
+ * half-warps stay separate. All 32 lanes must call, also where `real` is false. less NULL: z
+ * itself. */
 static __device__ __forceinline__ double block_squares(const float *z, const float *less, bool real)
 {
     double sum = 0;
@@ -266,8 +267,8 @@ extern "C" void cuda_div_scalar(struct dev *d, float *x, float divisor, size_t c
     LAUNCH4(cuda_of(d), div_scalar, x, divisor, count, aligned16(x));
 }
 
-/* A thread block for each run; its blocks of 256 by turns, their sums added in order by one thread.
- */
+/* A thread block for each DEV_RUN values; its groups of lanes take blocks of 256 in order, and one
+ * thread adds their sums in order. */
 static __global__ void sumsq_diff(double *sums, const float *a, const float *b, size_t count)
 {
     enum { GROUPS = THREADS / LANES, BLOCKS = DEV_RUN / DEV_BLOCK };
@@ -328,9 +329,9 @@ extern "C" void cuda_copy_strided(struct dev *d, float *out, const float *x, siz
                count);
 }
 
-/* ---- ranges of a slab, and the same values in one piece: a batch of ranges for each launch, a row
- * of blocks for each. Parts of whole tensors are a few ranges; random parts are tens of thousands,
- * of 256 values and more: 3 us for 64 of them. */
+/* ---- ranges of a slab and concatenated values: one launch for each RANGES ranges, one row of
+ *   blocks for each range. Parts of whole tensors are a few ranges; random parts are tens of
+ *   thousands of ranges of 256 values and more: 3 us for 64 of them. */
 enum { RANGES = 64, RANGE_BLOCKS = 512 };
 struct ranges {
     size_t offset[RANGES], at[RANGES], count[RANGES]; /* in the slab, in the piece */
@@ -362,7 +363,8 @@ static __global__ void lerp_ranges(float *slab, const float *in, const struct ra
     }
 }
 
-/* The next at most RANGES of them, and the grid that takes them; *at: of the piece, moved on. */
+/* Fills r with the next ranges, at most RANGES, and returns the grid for them. *at: position in the
+ * concatenated values, advanced. */
 static struct dim3 ranges_next(struct ranges *r, bool *wide, const struct dev_range *ranges,
                                size_t n, size_t *at)
 {

@@ -1,6 +1,6 @@
 /* The passes around the matrix products: bias and activation where the library has no fused
- * product, the activation's gradient with the bias gradient, and the fused cross-entropy. Error
- * bounds are those of kernels/cpu/linear.c.
+ * product, the gradient of the activation with the bias gradient, and the fused cross-entropy.
+ * Error bounds: kernels/cpu/linear.c.
  */
 #include "kernels/cuda/tile.cuh"
 #include "kernels/scalar/gelu.h"
@@ -17,7 +17,7 @@ static __device__ __forceinline__ float act_slope(enum dev_act act, float x)
     return act == DEV_ACT_GELU_TANH ? gelu_tanh_slope(x) : gelu_erf_slope(x);
 }
 
-/* One row for each block: bias stays in the L1 cache. */
+/* One row for each thread block: bias stays in the L1 cache. */
 template <typename T, int VEC>
 static __global__ void bias_act(T *y, T *x, const float *bias, enum dev_act act, size_t N)
 {
@@ -59,7 +59,7 @@ extern "C" void cuda_bias_act(struct cuda *c, const struct cuda_bias_act *a)
 }
 
 /* A block takes a strip of 32 VEC columns and a run of rows, a warp every eighth of them; the
- * warps' column sums are added in order, then the runs' (cuda_parts_add). */
+ * warps' column sums are added in order, then the runs' (cuda_add_partials). */
 enum { ACT_WARPS = 8 };
 
 template <typename T, int VEC>
@@ -134,7 +134,7 @@ extern "C" void cuda_act_bwd(struct cuda *c, const struct cuda_act_bwd *a)
         RUN(uint16_t, 1);
 #undef RUN
     if (a->dbias)
-        cuda_parts_add(c, a->dbias, partial, runs, N);
+        cuda_add_partials(c, a->dbias, partial, runs, N);
 }
 
 /* ---- cross-entropy: a block for each row; two passes over it, the second from the L2 cache ----
@@ -216,9 +216,9 @@ static __global__ void __launch_bounds__(XENT_THREADS, 2)
         return;
     float factor = target < 0 ? 0.0f : grad_scale / s.sum;
     size_t steps = (width + stride - 1) / stride;
-    /* Backwards: what was read last is nearest. Value i of a bf16 gradient overwrites logit (width
-     * + i) / 2 >= i, so every logit from this step's on must have been read by all before any of
-     * these is written. */
+    /* From the last column to the first: the last logits read are still in the cache. Value i of a
+     * bf16 gradient overwrites logit (width + i) / 2 >= i, so all threads must have read the logits
+     * of this step and later ones before one of these is written. */
     for (size_t n = steps; n-- > 0;) {
         size_t i = n * stride + threadIdx.x * (size_t)VEC;
         bool mine = i < width; /* a multiple of VEC */

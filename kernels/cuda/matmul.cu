@@ -17,7 +17,7 @@ enum { PLANS_MAX = 512, WORKSPACE_BYTES = 32 << 20 }; /* 32 MiB: cuBLAS's own ch
 struct key { /* what the choice of an algorithm depends on; zeroed before it is filled, compared as
                 bytes */
     size_t M, N, K, lda, ldb, ldc;
-    int a_t, b_t, accumulate, in, out, fuse;
+    int a_t, b_t, accumulate, in, out, epilogue;
     uint32_t a_align, b_align, c_align, bias_align,
         pre_align; /* the heuristic looks at all of them */
 };
@@ -112,7 +112,7 @@ static struct key key_of(const struct product *p)
     memset(&k, 0, sizeof k);
     k.M = p->M, k.N = p->N, k.K = p->K, k.lda = p->lda, k.ldb = p->ldb, k.ldc = p->ldc;
     k.a_t = p->a_t, k.b_t = p->b_t, k.accumulate = p->accumulate;
-    k.in = (int)p->in, k.out = (int)p->out, k.fuse = (int)p->fuse;
+    k.in = (int)p->in, k.out = (int)p->out, k.epilogue = (int)p->epilogue;
     k.a_align = alignment(p->a), k.b_align = alignment(p->b), k.c_align = alignment(p->c);
     k.bias_align = alignment(p->sums ? p->sums : p->bias), k.pre_align = alignment(p->pre);
     return k;
@@ -123,33 +123,33 @@ static cudaDataType_t data_type(enum dtype t)
     return t == DTYPE_F32 ? CUDA_R_32F : CUDA_R_16BF;
 }
 
-static cublasLtEpilogue_t epilogue(enum fuse f)
+static cublasLtEpilogue_t epilogue(enum epilogue f)
 {
     switch (f) {
-    case FUSE_BIAS:
+    case EPILOGUE_BIAS:
         return CUBLASLT_EPILOGUE_BIAS;
-    case FUSE_BIAS_GELU:
+    case EPILOGUE_BIAS_GELU:
         return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
-    case FUSE_COLUMNS:
+    case EPILOGUE_COLUMN_SUMS:
         return CUBLASLT_EPILOGUE_BGRADB;
-    case FUSE_DGELU:
+    case EPILOGUE_DGELU:
         return CUBLASLT_EPILOGUE_DGELU;
-    case FUSE_DGELU_COLUMNS:
+    case EPILOGUE_DGELU_COLUMN_SUMS:
         return CUBLASLT_EPILOGUE_DGELU_BGRAD;
-    case FUSE_NONE:
+    case EPILOGUE_NONE:
         break;
     }
     return CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-static bool has_bias(enum fuse f) /* or its gradient: the same pointer */
+static bool has_bias(enum epilogue f) /* or its gradient: the same pointer */
 {
-    return f != FUSE_NONE && f != FUSE_DGELU;
+    return f != EPILOGUE_NONE && f != EPILOGUE_DGELU;
 }
 
-static bool has_pre(enum fuse f)
+static bool has_pre(enum epilogue f)
 {
-    return f == FUSE_BIAS_GELU || f == FUSE_DGELU || f == FUSE_DGELU_COLUMNS;
+    return f == EPILOGUE_BIAS_GELU || f == EPILOGUE_DGELU || f == EPILOGUE_DGELU_COLUMN_SUMS;
 }
 
 static enum err set(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t what, const void *value,
@@ -164,9 +164,9 @@ static enum err set(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t what,
 static enum err point(const struct plan *plan, const struct product *p)
 {
     const void *bias = p->sums ? p->sums : p->bias;
-    if (has_bias(p->fuse))
+    if (has_bias(p->epilogue))
         TRY(set(plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
-    if (has_pre(p->fuse))
+    if (has_pre(p->epilogue))
         TRY(set(plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &p->pre, sizeof p->pre));
     return ERR_OK;
 }
@@ -176,16 +176,16 @@ static enum err describe(struct plan *plan, const struct product *p)
 {
     cublasOperation_t a_op = p->b_t ? CUBLAS_OP_T : CUBLAS_OP_N,
                       b_op = p->a_t ? CUBLAS_OP_T : CUBLAS_OP_N;
-    cublasLtEpilogue_t e = epilogue(p->fuse);
+    cublasLtEpilogue_t e = epilogue(p->epilogue);
     int64_t aux_stride = (int64_t)p->ldc;
     int32_t bias_type = (int32_t)data_type(p->out);
     LT(cublasLtMatmulDescCreate(&plan->product, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     TRY(set(plan->product, CUBLASLT_MATMUL_DESC_TRANSA, &a_op, sizeof a_op));
     TRY(set(plan->product, CUBLASLT_MATMUL_DESC_TRANSB, &b_op, sizeof b_op));
     TRY(set(plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &e, sizeof e));
-    if (has_bias(p->fuse))
+    if (has_bias(p->epilogue))
         TRY(set(plan->product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias_type, sizeof bias_type));
-    if (has_pre(p->fuse))
+    if (has_pre(p->epilogue))
         TRY(set(plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &aux_stride,
                 sizeof aux_stride));
     TRY(point(plan, p));
@@ -216,7 +216,7 @@ static enum err choose(struct matmul *m, struct plan *plan)
     plan->none =
         status != CUBLAS_STATUS_SUCCESS || count == 0 || found.state != CUBLAS_STATUS_SUCCESS;
     plan->algo = found.algo;
-    if (plan->none && plan->key.fuse == FUSE_NONE)
+    if (plan->none && plan->key.epilogue == EPILOGUE_NONE)
         return failed("cublasLtMatmulAlgoGetHeuristic", status);
     return ERR_OK;
 }
@@ -240,13 +240,13 @@ static enum err find(struct matmul *m, const struct product *p, struct plan **fo
     if (e == ERR_OK)
         e = choose(m, plan);
     plan->none = plan->none || e; /* an older library may not know the epilogue at all */
-    return p->fuse == FUSE_NONE ? e : ERR_OK;
+    return p->epilogue == EPILOGUE_NONE ? e : ERR_OK;
 }
 
 /* GELU's auxiliary stride is a multiple of 8 and its pointer of 16 bytes. */
 static bool allowed(const struct product *p)
 {
-    return !has_pre(p->fuse) || (p->ldc % 8 == 0 && alignment(p->pre) >= 16);
+    return !has_pre(p->epilogue) || (p->ldc % 8 == 0 && alignment(p->pre) >= 16);
 }
 
 static enum err run(struct cuda *c, const struct product *p, bool *done)
@@ -261,11 +261,11 @@ static enum err run(struct cuda *c, const struct product *p, bool *done)
     if (!m->workspace)
         TRY(c->dev.ops->alloc(&c->dev, &m->workspace, WORKSPACE_BYTES));
     TRY(point(plan, p));
-    cuda_here(c);
+    cuda_set_device(c);
     cublasStatus_t status = cublasLtMatmul(
         m->library, plan->product, &one, p->b, plan->a, p->a, plan->b, &beta, p->c, plan->c, p->c,
         plan->c, &plan->algo, m->workspace, WORKSPACE_BYTES, (cudaStream_t)c->stream);
-    if (p->fuse != FUSE_NONE &&
+    if (p->epilogue != EPILOGUE_NONE &&
         (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE)) {
         plan->none = true; /* the heuristic promised too much; nothing was launched */
         *done = false;
@@ -273,7 +273,7 @@ static enum err run(struct cuda *c, const struct product *p, bool *done)
     }
     if (status != CUBLAS_STATUS_SUCCESS)
         return failed("cublasLtMatmul", status);
-    c->given++;
+    c->submitted++;
     return ERR_OK;
 }
 

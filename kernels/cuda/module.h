@@ -1,20 +1,19 @@
 #ifndef CUDA_MODULE_H
 #define CUDA_MODULE_H
-/* The CUDA libraries are hundreds of megabytes and most machines have none, so everything that
- * needs them is in shared objects that are opened only when the configuration asks for a GPU:
- * libatoll_cuda.so (the ops) and libatoll_nccl.so (inner/coll). This is what the program and such a
- * module say to each other. A module uses nothing of the program but what cuda_host gives it, and
- * exports one function.
- */
+/* Interface between the program and its GPU modules. The CUDA libraries are hundreds of megabytes
+ * and most machines have none, so all code that needs them is in shared objects that the program
+ * opens only when the configuration names a GPU: libatoll_cuda.so (the ops) and libatoll_nccl.so
+ * (inner/coll). A module uses no function of the program except those of cuda_host, and exports one
+ * function. */
 #include "kernels/dev.h"
 
-struct cuda_host { /* the program's side: errors keep their one sentence per thread */
+struct cuda_host { /* functions of the program: error messages are per thread */
     enum err (*fail)(enum err e, const char *sentence);              /* err_set */
     void (*bug)(const char *file, int line, const char *expression); /* err_bug: does not return */
     void (*log)(bool warning, const char *event, const char *text);  /* log_event */
 };
 
-/* Which ops with which arguments: a module of another build is refused, not called wrongly. */
+/* The ops and their arguments as text: the program refuses a module of another build. */
 #define CUDA_INTERFACE_OP(name, arguments) #name #arguments ";"
 #define CUDA_INTERFACE                     DEV_OPS(CUDA_INTERFACE_OP)
 
@@ -32,10 +31,10 @@ typedef const struct cuda_module *cuda_module_get(const struct cuda_host *host);
 #define CUDA_MODULE_FILE "libatoll_cuda.so"
 #define CUDA_MODULE_NAME "atoll_cuda_module"
 
-/* Opens FILE beside the program, or where the system's loader looks; it stays open. ERR_UNSUPPORTED
- * says what is missing. *symbol: the function called NAME. */
+/* Opens FILE in the folder of the program or on the search path of the loader; it stays open.
+ * *symbol: the function NAME. ERR_UNSUPPORTED names the missing part. */
 enum err module_find(const char *file, const char *name, void **symbol) MUST;
-const struct cuda_host *module_host(void); /* this program's side */
+const struct cuda_host *module_host(void); /* functions of this program */
 enum err
 module_cuda(const struct cuda_module **m) MUST; /* found, asked and compared; once per process */
 

@@ -1,6 +1,6 @@
-/* Linear layers, the fused classifier and logits on the GPU: products of matmul.c's kind and the
- * passes around them. Error bounds: kernels/cpu/linear.c; in bf16 the bias is rounded to bf16
- * first, since the library adds it in the type of the result.
+/* Linear layers, the fused classifier and logits on the GPU: matrix products (cuda_matmul_run) and
+ * the passes around them. Error bounds: kernels/cpu/linear.c. In bf16 the bias is rounded to bf16
+ * first, because the library adds it in the type of the result.
  */
 #include "kernels/cuda/cuda.h"
 
@@ -9,7 +9,7 @@ static size_t type_bytes(const struct cuda *c)
     return dtype_size(c->dev.model_type);
 }
 
-/* x w^T: what linear_fwd, the classifier and logits share. */
+/* The product x w^T of linear_fwd, the classifier and logits. */
 static struct product forward(const struct cuda *c, void *y, const struct dev_linear *a)
 {
     enum dtype type = c->dev.model_type;
@@ -38,14 +38,14 @@ static const void *bias_model(struct cuda *c, const struct dev_linear *a)
     return bias;
 }
 
-static enum fuse fuse_of(const struct dev_linear *a)
+static enum epilogue epilogue_of(const struct dev_linear *a)
 {
     if (!a->bias)
-        return FUSE_NONE;
-    return a->act == DEV_ACT_GELU_TANH ? FUSE_BIAS_GELU : FUSE_BIAS;
+        return EPILOGUE_NONE;
+    return a->act == DEV_ACT_GELU_TANH ? EPILOGUE_BIAS_GELU : EPILOGUE_BIAS;
 }
 
-/* One product with everything in it where the library has that; else the product, then one pass. */
+/* One fused product where the library has it; else the product, then one pass. */
 void cuda_linear_fwd(struct dev *d, void *y, const struct dev_linear *a)
 {
     struct cuda *c = cuda_of(d);
@@ -55,10 +55,10 @@ void cuda_linear_fwd(struct dev *d, void *y, const struct dev_linear *a)
     if (!a->T)
         return;
     struct product p = forward(c, sum, a);
-    p.fuse = fuse_of(a);
-    if (p.fuse != FUSE_NONE && !(p.bias = bias_model(c, a)))
+    p.epilogue = epilogue_of(a);
+    if (p.epilogue != EPILOGUE_NONE && !(p.bias = bias_model(c, a)))
         return;
-    if (p.fuse == FUSE_BIAS_GELU) {
+    if (p.epilogue == EPILOGUE_BIAS_GELU) {
         p.c = y;
         p.pre = a->pre;
     }
@@ -68,7 +68,8 @@ void cuda_linear_fwd(struct dev *d, void *y, const struct dev_linear *a)
         if (!cuda_matmul_run(c, &p))
             return;
     }
-    bool left = p.fuse != FUSE_BIAS_GELU && act; /* the activation, or all of it */
+    bool left = p.epilogue != EPILOGUE_BIAS_GELU &&
+                act; /* the activation, or bias and activation, remain */
     if (left || (!fused && a->bias))
         cuda_bias_act(c, &(struct cuda_bias_act){.y = y,
                                                  .x = sum,
@@ -99,7 +100,7 @@ static void weight_gradient(struct cuda *c, const struct dev_linear *a,
         p.sums = cuda_scratch(c, CUDA_SLOT_OP, a->N * sizeof(float));
         if (!p.sums)
             return;
-        p.fuse = FUSE_COLUMNS;
+        p.epilogue = EPILOGUE_COLUMN_SUMS;
         if (cuda_matmul_run(c, &p)) {
             cuda_add_f32(c, g->dbias, p.sums, a->N);
             return;
@@ -109,13 +110,13 @@ static void weight_gradient(struct cuda *c, const struct dev_linear *a,
                                                .act = DEV_ACT_NONE,
                                                .rows = a->T,
                                                .N = a->N});
-        p.fuse = FUSE_NONE;
+        p.epilogue = EPILOGUE_NONE;
         p.sums = NULL;
     }
-    cuda_matmul_run(c, &p); /* a failure is kept */
+    cuda_matmul_run(c, &p); /* the device records a failure */
 }
 
-/* to (N) += sums, which the library made in the model type; `wide` is room for them as f32. */
+/* to (N) += sums, which the library wrote in the model type; `wide`: memory for them in f32. */
 static void sums_add(struct cuda *c, float *to, const void *sums, float *wide, size_t N)
 {
     if (c->dev.model_type == DTYPE_BF16)
@@ -123,19 +124,19 @@ static void sums_add(struct cuda *c, float *to, const void *sums, float *wide, s
     cuda_add_f32(c, to, c->dev.model_type == DTYPE_BF16 ? wide : sums, N);
 }
 
-/* True: done, act' and column sums in the product. In bf16 the library rounds the sums to bf16:
- * 2^-9 relative, as in all who use this epilogue. */
+/* True: done, with act' and column sums in the product. In bf16 the library rounds the sums to
+ * bf16: 2^-9 relative, as for every user of this epilogue. */
 static bool input_gradient_fused(struct cuda *c, struct product p, const struct dev_linear_grad *g)
 {
     float *wide = NULL;
     if (g->act != DEV_ACT_GELU_TANH) /* the library's only GELU */
         return false;
-    p.fuse = FUSE_DGELU;
+    p.epilogue = EPILOGUE_DGELU;
     p.pre = (void *)(uintptr_t)g->pre; /* read */
     if (g->pre_dbias) {
         if (!(wide = cuda_scratch(c, CUDA_SLOT_OP, 2 * p.N * sizeof *wide)))
             return false;
-        p.fuse = FUSE_DGELU_COLUMNS;
+        p.epilogue = EPILOGUE_DGELU_COLUMN_SUMS;
         p.sums = wide + p.N;
     }
     if (!cuda_matmul_run(c, &p))
@@ -187,7 +188,7 @@ void cuda_logits(struct dev *d, float *logits, const struct dev_linear *a)
 {
     struct product p = forward(cuda_of(d), logits, a);
     p.out = DTYPE_F32;
-    cuda_matmul_run(cuda_of(d), &p); /* a failure is kept */
+    cuda_matmul_run(cuda_of(d), &p); /* the device records a failure */
 }
 
 /* One chunk: rows first .. first + rows. False: the device failed. */
@@ -240,9 +241,9 @@ static bool classify(struct cuda *c, const struct dev_classifier *a, float *logi
     return cuda_matmul_run(c, &dx) && cuda_matmul_run(c, &dw);
 }
 
-/* Logits are f32 whatever the model type, their gradient is in the model type and takes their
- * place; one chunk of rows exists at a time. Columns V .. VP are computed, take no part in the
- * softmax and get gradient 0. */
+/* Logits are f32 for every model type; their gradient is in the model type and replaces them. One
+ * chunk of rows exists at a time. Columns V .. VP are computed, are left out of the softmax and get
+ * gradient 0. */
 void cuda_classifier(struct dev *d, const struct dev_classifier *a)
 {
     struct cuda *c = cuda_of(d);

@@ -39,7 +39,8 @@ struct norm_fwd_args {
     bool layer;
 };
 
-/* ROWS sums over the block, in all threads. Two buffers by turns: one __syncthreads each. */
+/* ROWS sums over the block, in all threads. Two buffers alternate: one __syncthreads for each call.
+ */
 template <int ROWS>
 static __device__ __forceinline__ void norm_sums(float *x, float (*held)[ROWS][WARP], int *turn)
 {
@@ -132,7 +133,7 @@ static __global__ void __launch_bounds__(NORM_THREADS) norm_fwd(const struct nor
     }
 }
 
-/* Rows that registers do not hold: a block for each, its threads go over it three times. */
+/* Rows too long for registers: a block for each row, whose threads read it three times. */
 template <typename T> static __global__ void norm_fwd_long(const struct norm_fwd_args a)
 {
     __shared__ float held[2][WARP];
@@ -329,8 +330,8 @@ static void parts_add_strided(struct cuda *c, float *to, const float *partial, s
     LAUNCH(c, parts_add, blocks_for(N, WARP), PARTS_RUNS * WARP, 0, to, partial, parts, stride, N);
 }
 
-extern "C" void cuda_parts_add(struct cuda *c, float *to, const float *partial, size_t parts,
-                               size_t N)
+extern "C" void cuda_add_partials(struct cuda *c, float *to, const float *partial, size_t parts,
+                                  size_t N)
 {
     parts_add_strided(c, to, partial, parts, N, N);
 }
@@ -500,9 +501,10 @@ static __global__ void sort_scatter(const struct sort_pass s)
     }
 }
 
-/* table row keys[i] += rows order[i], order[i+1], ... of dx while the key stays; a block per run.
- * Each warp adds every eighth row, four on their way at once, then the warps' sums are added in
- * order: of 65,536 tokens a comma is 3,000, and one row after the other that is milliseconds. */
+/* Adds rows order[i], order[i+1], ... of dx to row keys[i] of the table while the key stays the
+ * same; a thread block for each run of equal keys. Each warp adds every eighth row, four loads in
+ * flight, then the sums of the warps are added in order: of 65,536 tokens 3,000 are a comma, and
+ * one row after the other would take milliseconds. */
 enum { EMBED_WARPS = 8, EMBED_AHEAD = 4 };
 struct embed_grad {
     float *table;

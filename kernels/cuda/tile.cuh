@@ -1,11 +1,9 @@
 #ifndef TILE_CUH
 #define TILE_CUH
-/* What the .cu files share: launching, loads and stores of four values or of 16 bytes, sums over
- * warps and blocks in a fixed order. tests/cuda/emulate.h can stand in for the CUDA runtime: it
- * runs the same kernels on the host, one fiber for each thread, so that their logic is tested
- * without a GPU. Therefore launches, dynamic shared memory and PTX go through the macros and
- * wrappers here.
- */
+/* Shared by the .cu files: launches, loads and stores of four values or of 16 bytes, sums over
+ * warps and blocks in a fixed order. tests/cuda/emulate.h can replace the CUDA runtime: it runs the
+ * same kernels on the host, one fiber for each thread, and tests their logic without a GPU.
+ * Therefore launches, dynamic shared memory and PTX use the macros and wrappers of this file. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -28,12 +26,12 @@ enum { WARP = 32 };
 #ifndef CUDA_EMULATED
 #define LAUNCH(c, kernel, grid, threads, shared, ...)                                              \
     do {                                                                                           \
-        cuda_here(c);                                                                              \
+        cuda_set_device(c);                                                                        \
         kernel<<<(grid), (threads), (shared), (cudaStream_t)(c)->stream>>>(__VA_ARGS__);           \
-        cuda_launched((c), #kernel);                                                               \
+        cuda_check_launch((c), #kernel);                                                           \
     } while (0)
 #define SHARED_BYTES(name) extern __shared__ __align__(128) unsigned char name[]
-/* Dynamic shared memory above 48 KiB must be asked for, once per kernel. */
+/* A kernel with more than 48 KiB of dynamic shared memory must request it once. */
 #define SHARED_ALLOW(kernel, bytes)                                                                \
     ((void)cudaFuncSetAttribute((const void *)(kernel),                                            \
                                 cudaFuncAttributeMaxDynamicSharedMemorySize, (int)(bytes)))
@@ -150,7 +148,7 @@ static __device__ __forceinline__ void store(T *to, const float *from)
     }
 }
 
-/* What the value becomes when the model type holds it. */
+/* The value after rounding to the model type. */
 template <typename T> static __device__ __forceinline__ float rounded(float x)
 {
     T held;

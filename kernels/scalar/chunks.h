@@ -1,12 +1,12 @@
 #ifndef CHUNKS_H
 #define CHUNKS_H
-/* What is sent for the largest values of a chunk of 4096 (outer/codec/topk.c): two magnitudes, by
- * Lloyd's iteration, for C and CUDA C. Exact set: sums in double, in order of index.
+/* Codes of the largest values of a chunk of 4096 (outer/codec/topk.c): two magnitudes, by Lloyd's
+ * iteration, for C and CUDA C. Exact set: sums in double, in order of index.
  *
- * A magnitude is the mean above or below the middle between the two, rounded to 3 bits behind the
- * point, and at most twice the smallest of its group. So magnitudes lie between half of what is
- * sent and 2^15 of it (else the group sends 0), and the residual is exact: no larger than z, or
- * than what is sent, and a multiple of z's last place.
+ * A magnitude is the mean above or below the middle between the two, rounded to 3 bits of mantissa,
+ * and at most twice the smallest of its group. So each value is between half of its magnitude and
+ * 2^15 of it (else the group sends 0), and the residual is exact: no larger than z or than the
+ * magnitude, and a multiple of the last place of z.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,7 +41,7 @@ SCALAR void chunk_join(struct chunk_group *g, double x)
     g->count++;
 }
 
-/* Those below the bound, and those at or above it. */
+/* Sums of the values below the bound, and of those at or above it. */
 SCALAR void chunk_part(struct chunk_group g[2], const struct chunk_sizes *s, double bound)
 {
     struct chunk_group none = {0, 0, 0, 0};
@@ -107,7 +107,7 @@ SCALAR struct chunk_levels chunk_levels(const struct chunk_sizes *s)
     return l;
 }
 
-/* What is sent for a value: upper or not, minus or not; 4096 times that joins its index. */
+/* Code of a value: level and sign; 4096 times that is added to its index. */
 SCALAR uint16_t chunk_two(float z, const struct chunk_levels *l)
 {
     bool upper = (double)float_of_bits(float_bits(z) & 0x7fffffffu) >= l->bound;
@@ -115,7 +115,7 @@ SCALAR uint16_t chunk_two(float z, const struct chunk_levels *l)
     return (uint16_t)(upper + 2 * minus);
 }
 
-/* And what it says. upper > 0. */
+/* Decoded value of a code. upper > 0. */
 SCALAR float chunk_value(uint32_t two, uint32_t upper, uint32_t less)
 {
     float size = two & 1                  ? chunk_level((int32_t)upper)

@@ -1,13 +1,13 @@
 #ifndef FORMS_H
 #define FORMS_H
-/* The forms in which a block of 256 values goes on the wire, one value at a time, for C and CUDA C:
- * what the codecs of outer/codec/ say at length. Exact set. `form` is a constant wherever these are
- * inlined, so no condition on it is left in a loop; inside, masks instead of branches.
+/* The wire formats of a block of 256 values, one value at a time, for C and CUDA C; the codecs in
+ * outer/codec/ describe them. Exact set. `form` is a constant wherever these functions are inlined,
+ * so no loop has a condition on it; masks replace branches.
  *
  * Why residual = z - value never rounds. DEV_INT*: grid.h. DEV_E4M3, DEV_E5M2: the difference is no
- * larger than z and a multiple of z's last place. DEV_E3M0: a value lies between 1/2 and 3/2 of
- * what is sent (level 1: up from 1/2; Sterbenz). DEV_SIGN: z -+ step is a float where |z| >=
- * step/2; below it is rounded to a multiple of 2^-24 steps.
+ * larger than z and a multiple of the last place of z. DEV_E3M0: z is between 1/2 and 3/2 of the
+ * decoded value (level 1: from 1/2 up; Sterbenz). DEV_SIGN: z -+ step is a float where |z| >=
+ * step/2; below, it is rounded to a multiple of 2^-24 steps.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -38,8 +38,7 @@ SCALAR int form_q_max(enum dev_form form)
     return form == DEV_INT8 ? 127 : form == DEV_INT4 ? 7 : 1;
 }
 
-/* What every value of a block is that says nothing, if its form has such a thing; DEV_SIGN has
- * none. */
+/* The code of 0, by form; DEV_SIGN has none. */
 SCALAR uint32_t form_none(enum dev_form form)
 {
     return form == DEV_INT8 || form == DEV_INT4 || form == DEV_INT2 ? (uint32_t)form_q_max(form)
@@ -64,7 +63,7 @@ SCALAR int form_exponent(uint8_t code, int q_max)
     return code ? half_up + clip : GRID_EMPTY;
 }
 
-/* The form's own: DEV_SIGN's step is the RMS itself, half of DEV_INT2's. */
+/* Step of the form: DEV_SIGN uses the RMS itself, half of the step of DEV_INT2. */
 SCALAR int form_step(enum dev_form form, uint8_t code)
 {
     int e = form_exponent(code, form_q_max(form));
@@ -198,7 +197,7 @@ SCALAR struct form_scale form_scale(enum dev_form form, uint8_t own, uint8_t gri
 
 struct form_sent {
     uint32_t u;  /* on the wire */
-    float value; /* what it says */
+    float value; /* decoded value */
 };
 
 /* random: 32 bits, for DEV_E5M2_RANDOM. */
@@ -227,7 +226,7 @@ SCALAR struct form_sent form_send(enum dev_form form, float x, const struct form
     return v;
 }
 
-/* What a value of DEV_E4M3, DEV_E5M2*, DEV_E3M0 says. */
+/* Decodes a code of DEV_E4M3, DEV_E5M2*, DEV_E3M0. */
 SCALAR float form_value(enum dev_form form, uint32_t u, float scale)
 {
     return form == DEV_E3M0 ? form_level_value(u, scale)

@@ -50,9 +50,9 @@ enum opt_update {
         OPT_UPDATES
 };
 enum { OPT_M = 1, OPT_V = 2 }; /* the slabs of the first and the second moment */
-enum { OPT_SUMS = 4 };         /* a range has room for so many sums */
+enum { OPT_SUMS = 4 };         /* most sums of a range */
 
-/* What a group of tensors does with the settings; all that are not named follow them. */
+/* Factors of a group of tensors on the settings; settings without a member apply unchanged. */
 struct opt_group {
     float lr;    /* times the learning rate */
     float decay; /* times the weight decay; 0: none */

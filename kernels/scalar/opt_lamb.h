@@ -3,7 +3,7 @@
 /* LAMB (You et al. 2020, 1904.00962; docs/methods.md 3.1): Adam's direction u, and a step of
  * lr ||p|| / ||u|| for each tensor. Part of opt.h. */
 
-/* Sums: squares of p and of u. The update makes u again from m and v: reading 8 bytes costs less
+/* Sums: squares of p and of u. The update recomputes u from m and v: reading 8 bytes costs less
  * than writing and reading 4 more. */
 SCALAR struct opt_terms opt_lamb_reduce(float p, float *m, float *v, float g,
                                         const struct opt_scalars *k)

@@ -33,10 +33,10 @@ SCALAR float outer_sgd(float theta, float mean, float lr)
     return theta - step;
 }
 
-/* Delayed Nesterov (2401.09135) in a cycle of N rounds: the share mean/N of a round, gathered over
- * the cycle; theta takes outer_sgd of the share, in the last round outer_nesterov of it, with the
- * momentum of the gathered shares. The first round sets, so that N = 1 is outer_nesterov to the
- * bit. */
+/* Delayed Nesterov (2401.09135) in a cycle of N rounds: x = mean/N of a round is accumulated over
+ * the cycle. theta takes outer_sgd of x; in the last round outer_nesterov of x, with the momentum
+ * of the accumulated sum. The first round overwrites the sum, so that N = 1 has the bits of
+ * outer_nesterov. */
 SCALAR float outer_accumulate(float accumulated, float x, bool first)
 {
     return first ? x : accumulated + x;
@@ -58,7 +58,7 @@ SCALAR float outer_lerp(float local, float theta, float alpha, float beta, bool 
     return alpha > 0 ? kept + taken : outer;
 }
 
-/* What is sent and what is kept make up z; slack: a share of what is sent. Not where one is NaN. */
+/* |sent + residual - z| <= tolerance * |sent|; false where a value is NaN. */
 SCALAR bool outer_residual_exact(float sent, float kept, float z, float slack)
 {
     float whole = sent + kept;

@@ -4,7 +4,7 @@
 #include <stdint.h>
 
 enum { DEV_BLOCK = 256 };
-/* How blocks of 256 values go on the wire (scalar/forms.h): 1024, 512, 256, 128, 64, 32, 132, 256,
+/* Wire formats of blocks of 256 values (scalar/forms.h): 1024, 512, 256, 128, 64, 32, 132, 256,
  * 256, 256 bytes each. */
 enum dev_form {
     DEV_F32,
@@ -25,8 +25,8 @@ struct dev_chunk {  /* the k = n/64 largest of a chunk of n values, as topk.c se
                        (scalar/chunks.h) */
     uint16_t upper; /* code of the upper magnitude; 0: nothing is sent; DEV_CHUNK_BAD: a value is
                        not finite */
-    uint16_t
-        less; /* the lower one's is twice so much less; CHUNK_NO_LOWER: 0 is sent for its values */
+    uint16_t less;  /* (code of upper - code of lower) / 2; CHUNK_NO_LOWER: values of the
+                       lower level are sent as 0 */
     uint16_t value[DEV_CHUNK_MOST]; /* by index: index + 4096 level (1: upper) + 8192 sign; BAD: its
                                        index */
 };

@@ -134,9 +134,9 @@ static void emulate_run(void *stream, void (*kernel)(P...), struct dim3 grid, st
 }
 #define LAUNCH(c, kernel, grid, threads, shared, ...)                                              \
     do {                                                                                           \
-        cuda_here(c);                                                                              \
+        cuda_set_device(c);                                                                        \
         emulate_run((c)->stream, kernel, (grid), (threads), (shared), __VA_ARGS__);                \
-        cuda_launched((c), #kernel);                                                               \
+        cuda_check_launch((c), #kernel);                                                           \
     } while (0)
 
 static inline void __syncthreads(void)
