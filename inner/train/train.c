@@ -239,7 +239,7 @@ static enum err diverged(struct train *t, const char *what)
 static double between(const struct train *t, enum step_event from, enum step_event to)
 {
     return t->dev->ops->event_seconds(t->dev, event_of(t, t->step - 1, from),
-                                event_of(t, t->step - 1, to));
+                                      event_of(t, t->step - 1, to));
 }
 
 /* Waits for the last step and reads its statistics. */
