@@ -111,13 +111,50 @@ static const struct {
 #undef X
 };
 
+/* Settings of another objective than the one that is trained are mistakes. */
+static void check_belongs(struct config_rules *r, const char *key, bool set, const char *objective,
+                          const char *chosen)
+{
+    if (set && strcmp(objective, chosen) != 0)
+        config_broken(r, "%s belongs to data.objective = %s; data.objective is %s", key, objective,
+                      chosen);
+}
+
+static void check_masks(struct config_rules *r, const struct settings *s)
+{
+    const char *chosen = objectives[s->data_objective].name;
+    long long least = s->data_pairs == DATA_PAIRS_NONE ? 4 : 5;
+    check_belongs(r, "data.mask", s->data_mask != DATA_MASK_TOKEN, "mlm", chosen);
+    check_belongs(r, "data.mask_rate", s->data_mask_rate != 0.15, "mlm", chosen);
+    check_belongs(r, "data.pairs", s->data_pairs != DATA_PAIRS_NONE, "mlm", chosen);
+    check_belongs(r, "data.short", s->data_short != 0.1, "mlm", chosen);
+    check_belongs(r, "data.classes", s->data_classes.count > 0, "labels", chosen);
+    if (s->data_objective != DATA_OBJECTIVE_CAUSAL && s->train_sequence < least)
+        config_broken(r,
+                      "train.sequence = %lld is too short for data.objective = %s: special tokens "
+                      "take %lld of at least %lld",
+                      (long long)s->train_sequence, chosen, least - 2, least);
+}
+
 static void check_objective(struct config_rules *r, const struct settings *s)
 {
-    if (!s->model_causal && objectives[0].causal)
+    bool causal = objectives[s->data_objective].causal;
+    const char *name = objectives[s->data_objective].name;
+    if (!s->model_causal && causal)
         config_broken(r,
-                      "model.causal = false: the objective, %s windows, has the next id as the "
-                      "target of each position, which would see it; use model.causal = true",
-                      objectives[0].name);
+                      "model.causal = false: data.objective = %s has the next id as the target of "
+                      "each position, which would see it; use data.objective = mlm or labels, or "
+                      "model.causal = true",
+                      name);
+    if (s->model_causal && !causal)
+        config_broken(r,
+                      "model.causal = true: data.objective = %s needs attention to both sides; use "
+                      "model.causal = false",
+                      name);
+    if (*s->data_tokenizer_sha256 && !digest_is_hex(s->data_tokenizer_sha256))
+        config_broken(r, "data.tokenizer_sha256 = \"%.80s\" is not 64 hexadecimal characters",
+                      s->data_tokenizer_sha256);
+    check_masks(r, s);
 }
 
 static void check_batch(struct config_rules *r, const struct settings *s)

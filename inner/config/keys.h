@@ -12,7 +12,12 @@
 #define MODEL_ACTIVATION(X)                                                                        \
     X(MODEL_ACTIVATION_GELU, gelu)                                                                 \
     X(MODEL_ACTIVATION_GELU_ERF, gelu_erf) X(MODEL_ACTIVATION_SWIGLU, swiglu)
-#define DATA_TOKENIZER(X)          X(DATA_TOKENIZER_BYTES, bytes) X(DATA_TOKENIZER_EXTERNAL, external)
+#define DATA_TOKENIZER(X) X(DATA_TOKENIZER_BYTES, bytes) X(DATA_TOKENIZER_EXTERNAL, external)
+#define DATA_OBJECTIVE(X)                                                                          \
+    X(DATA_OBJECTIVE_CAUSAL, causal)                                                               \
+    X(DATA_OBJECTIVE_MLM, mlm) X(DATA_OBJECTIVE_LABELS, labels)
+#define DATA_MASK(X)               X(DATA_MASK_TOKEN, token) X(DATA_MASK_WORD, word) X(DATA_MASK_NGRAM, ngram)
+#define DATA_PAIRS(X)              X(DATA_PAIRS_NONE, none) X(DATA_PAIRS_NSP, nsp) X(DATA_PAIRS_SOP, sop)
 #define TRAIN_CHECKPOINTING(X)     X(TRAIN_CHECKPOINTING_NONE, none) X(TRAIN_CHECKPOINTING_BLOCK, block)
 #define TRAIN_GRAD_REDUCE_DTYPE(X) X(TRAIN_GRAD_REDUCE_F32, f32) X(TRAIN_GRAD_REDUCE_BF16, bf16)
 #define TRAIN_ROUNDING(X)                                                                          \
@@ -32,6 +37,9 @@
     X(model_norm, MODEL_NORM)                                                                      \
     X(model_activation, MODEL_ACTIVATION)                                                          \
     X(data_tokenizer, DATA_TOKENIZER)                                                              \
+    X(data_objective, DATA_OBJECTIVE)                                                              \
+    X(data_mask, DATA_MASK)                                                                        \
+    X(data_pairs, DATA_PAIRS)                                                                      \
     X(train_checkpointing, TRAIN_CHECKPOINTING)                                                    \
     X(train_grad_reduce_dtype, TRAIN_GRAD_REDUCE_DTYPE)                                            \
     X(train_rounding, TRAIN_ROUNDING)                                                              \
@@ -45,7 +53,7 @@ CHOICES_INNER(CONFIG_ENUM)
 
 /* Training objectives (inner/data/objective.h): X(NAME, name, causal). causal: the targets are in
  * the text that the model sees, so that without causal attention a position sees its own target. */
-#define OBJECTIVE_LIST(X) X(CAUSAL, causal, true)
+#define OBJECTIVE_LIST(X) X(CAUSAL, causal, true) X(MLM, mlm, false) X(LABELS, labels, false)
 
 /* Rows: config.h */
 #define KEYS_INNER(X)                                                                              \
@@ -89,14 +97,40 @@ CHOICES_INNER(CONFIG_ENUM)
       .help = "MLP activation. gelu: the tanh form (GPT-2). gelu_erf: the exact form. swiglu: a "  \
               "second projection of the same width is the gate (Llama).")                          \
     X(model, causal, BOOL, .fallback = "true", .pinned = true,                                     \
-      .help = "Causal attention (GPT). false needs an objective whose targets the model does not " \
-              "see; there is none yet.")                                                           \
+      .help =                                                                                      \
+          "Causal attention (GPT). false with data.objective mlm or labels, whose targets the "    \
+          "model does not see.")                                                                   \
     X(model, bias, BOOL, .fallback = "true", .pinned = true,                                       \
       .help = "Biases in linear layers and LayerNorm.")                                            \
     X(model, tied, BOOL, .fallback = "true", .pinned = true,                                       \
       .help = "true: the output head is the token embedding. false: a matrix of its own.")         \
-    X(data, train, LIST, .fallback = "", .help = "Training token shards (.bin); a * is a glob.")   \
-    X(data, eval, LIST, .fallback = "", .help = "Held-out token shards.")                          \
+    X(data, train, LIST, .fallback = "",                                                           \
+      .help = "Training token shards (.bin); a * is a glob. NAME=PATH: a task of its own, with "   \
+              "data.objective = labels.")                                                          \
+    X(data, eval, LIST, .fallback = "",                                                            \
+      .help =                                                                                      \
+          "Held-out token shards. NAME=PATH: a set with a name, which is evaluated by itself.")    \
+    X(data, objective, CHOICE(data_objective), .fallback = "causal", .pinned = true,               \
+      .help =                                                                                      \
+          "causal: the next token (GPT). mlm: tokens that are masked (BERT). labels: the class "   \
+          "of a labelled text (fine-tuning).")                                                     \
+    X(data, mask, CHOICE(data_mask), .fallback = "token", .pinned = true,                          \
+      .help =                                                                                      \
+          "What mlm masks. token: single tokens. word: whole words. ngram: one to three whole "    \
+          "words in a row (ALBERT).")                                                              \
+    X(data, mask_rate, REAL, .fallback = "0.15", .min = 0.001, .max = 0.9, .pinned = true,         \
+      .help = "Share of the tokens that mlm masks; BERT has 0.15, ModernBERT 0.3.")                \
+    X(data, pairs, CHOICE(data_pairs), .fallback = "none", .pinned = true,                         \
+      .help = "Second task of mlm, on pairs of segments. nsp: does the second follow, or is it "   \
+              "another document's (BERT)? sop: are they in order (ALBERT)?")                       \
+    X(data, short, REAL, .fallback = "0.1", .min = 0, .max = 1, .pinned = true,                    \
+      .help = "Share of the examples of mlm that are shorter than train.sequence on purpose.")     \
+    X(data, classes, LIST, .fallback = "", .pinned = true,                                         \
+      .help = "Names of the classes of labels in order, as data.json has them; TASK=CLASS where "  \
+              "data.train names tasks. Several sites must set it.")                                \
+    X(data, tokenizer_sha256, TEXT, .fallback = "", .pinned = true,                                \
+      .help = "SHA-256 of the tokenizer's file, as data.json has it: shards of another tokenizer " \
+              "are refused. Several sites must set it.")                                           \
     X(data, tokenizer, CHOICE(data_tokenizer), .fallback = "bytes", .pinned = true,                \
       .help = "bytes: ids are bytes; external: shards made elsewhere (GPT-2 ids).")                \
     X(train, steps, INT, .fallback = "400", .min = 1, .max = 1e9, .unit = "steps", .pinned = true, \

@@ -3,7 +3,8 @@
 
 enum err batch_open(struct batch *b, struct arena *perm, size_t tokens_max, size_t sequences_max)
 {
-    *b = (struct batch){.tokens_max = tokens_max, .sequences_max = sequences_max};
+    *b = (struct batch){
+        .tokens_max = tokens_max, .sequences_max = sequences_max, .sequence_weight = 1};
     TRY_ALLOC(b->tokens = arena_array(perm, tokens_max, sizeof *b->tokens));
     TRY_ALLOC(b->targets = arena_array(perm, tokens_max, sizeof *b->targets));
     TRY_ALLOC(b->positions = arena_array(perm, tokens_max, sizeof *b->positions));

@@ -19,6 +19,8 @@ struct batch {
                             cu_seqlens[i+1]) */
     int32_t *labels;     /* (sequences) class of the sequence or of its pair; negative: no loss */
     int32_t *tasks;      /* (sequences) number of the task that the label belongs to; 0 when one */
+    /* What the loss of a sequence counts, that of a token counting 1; set before a step. */
+    float sequence_weight;
     size_t tokens_count, sequences;
     size_t tokens_max, sequences_max; /* what was allocated */
 };

@@ -1,9 +1,10 @@
-/* The order of windows is a format-preserving permutation: a Feistel network over the smallest even
- * number of bits that holds every window, walked until it lands inside (Black & Rogaway 2002,
+/* The order of examples is a format-preserving permutation: a Feistel network over the smallest
+ * even number of bits that holds every window, walked until it lands inside (Black & Rogaway 2002,
  * "Ciphers with arbitrary finite domains"). Its round function is the counter-based generator,
  * keyed by seed, site and epoch.
  */
 #include "inner/data/loader.h"
+#include <string.h>
 #include "kernels/base/rng.h"
 
 enum {
@@ -37,20 +38,24 @@ static uint64_t permute(uint64_t key, uint64_t n, uint64_t x)
     return x;
 }
 
+uint64_t loader_epoch(const struct loader *l, uint64_t place)
+{
+    return place / l->windows;
+}
+
 uint64_t loader_order(const struct loader *l, uint64_t place)
 {
-    uint64_t epoch = place / l->windows;
+    uint64_t epoch = loader_epoch(l, place);
     ASSERT(epoch < UINT64_C(1) << 40); /* else two sites' keys could meet */
     uint64_t key = rng_u64(l->options.seed, RNG_SHUFFLE, (uint64_t)l->options.site << 40 | epoch);
     return permute(key, l->windows, place % l->windows);
 }
 
-/* ---- windows ---- */
-
-/* The shard of a window: the last one whose first window is not behind it. */
-static size_t shard_of(const struct loader *l, uint64_t window)
+/* The last shard whose first window is not behind it. */
+size_t loader_shard(const struct loader *l, uint64_t window)
 {
     size_t low = 0, high = l->set.count;
+    ASSERT(window < l->windows);
     while (high - low > 1) {
         size_t middle = (low + high) / 2;
         if (l->window_first[middle] <= window)
@@ -61,17 +66,21 @@ static size_t shard_of(const struct loader *l, uint64_t window)
     return low;
 }
 
-uint64_t loader_place(const struct loader *l, uint64_t step, size_t sequence)
+int32_t loader_filler(const struct loader *l)
 {
-    const struct loader_options *o = &l->options;
-    return (step * o->ranks + o->rank) * l->rank_sequences + sequence;
+    int32_t pad = l->sidecar.special[SIDECAR_PAD];
+    return pad < 0 ? 0 : pad;
 }
 
-void loader_read(const struct loader *l, uint64_t window, size_t from, int32_t *ids)
+void loader_fit(uint32_t *a, uint32_t *b, size_t room)
 {
-    size_t S = l->options.sequence, i = shard_of(l, window);
-    ASSERT(window < l->windows && from <= 1);
-    shard_read(&l->set.shards[i], (window - l->window_first[i]) * S + from, S, ids);
+    uint64_t over = (uint64_t)*a + *b > room ? (uint64_t)*a + *b - room : 0;
+    uint32_t *longer = *a > *b ? a : b;
+    uint64_t apart = *a > *b ? *a - *b : *b - *a, cut = over < apart ? over : apart;
+    *longer -= (uint32_t)cut;
+    over -= cut;
+    *b -= (uint32_t)((over + 1) / 2);
+    *a -= (uint32_t)(over / 2);
 }
 
 /* ---- open ---- */
@@ -88,22 +97,78 @@ static enum err check_options(const struct loader_options *o)
     return ERR_OK;
 }
 
-static enum err count_windows(struct loader *l, struct arena *perm)
+static const char *expected_sha256(const struct loader *l)
 {
-    TRY_ALLOC(l->window_first = arena_array(perm, l->set.count + 1, sizeof *l->window_first));
-    for (size_t i = 0; i < l->set.count; i++) {
-        uint64_t windows = (l->set.shards[i].count - 1) / l->options.sequence;
-        l->window_first[i + 1] = l->window_first[i] + windows;
-    }
-    l->windows = l->window_first[l->set.count];
-    if (l->windows == 0)
+    return l->options.settings ? l->options.settings->data_tokenizer_sha256 : "";
+}
+
+static enum err check_sidecar(const struct loader *l, const char *directory)
+{
+    const struct sidecar *s = &l->sidecar;
+    const char *expected = expected_sha256(l);
+    if (*expected && strcmp(expected, s->sha256) != 0)
+        return err_set(ERR_MISMATCH,
+                       "%s: the shards there were made with %s%s; data.tokenizer_sha256 is %s",
+                       directory, *s->sha256 ? "the tokenizer " : "a tokenizer of no known digest",
+                       s->sha256, expected);
+    if (s->vocab > l->options.vocab)
         return err_set(ERR_INPUT,
-                       "%s%s: %llu tokens, less than one sequence of train.sequence = %zu and its "
-                       "target; take more "
-                       "text or a shorter sequence",
-                       l->set.shards[0].path, l->set.count > 1 ? " and the shards with it" : "",
-                       (unsigned long long)l->set.tokens, l->options.sequence);
+                       "%s/data.json: a vocabulary of %lld, more than model.vocab = %lld",
+                       directory, (long long)s->vocab, (long long)l->options.vocab);
     return ERR_OK;
+}
+
+enum err loader_directory(const char *path, struct arena *perm, const char **directory)
+{
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) : 0;
+    TRY_ALLOC(*directory = slash ? arena_string(perm, n ? path : "/", n ? n : 1)
+                                 : arena_string(perm, ".", 1));
+    return ERR_OK;
+}
+
+/* All directories of the set have been made with one tokenizer. */
+static enum err open_sidecars(struct loader *l, struct arena *perm)
+{
+    const char *before = "", *directory;
+    l->sidecar = sidecar_none();
+    for (size_t i = 0; i < l->set.count; i++) {
+        struct sidecar s;
+        bool found;
+        TRY(loader_directory(l->set.shards[i].path, perm, &directory));
+        if (!strcmp(directory, before))
+            continue;
+        before = directory;
+        TRY(sidecar_read(&s, directory, perm, &found));
+        if (found && l->directory && !sidecar_same_tokenizer(&s, &l->sidecar))
+            return err_set(ERR_INPUT, "%s and %s hold shards of different tokenizers", directory,
+                           l->directory);
+        if (!found || l->directory)
+            continue;
+        l->sidecar = s;
+        l->directory = directory;
+        TRY(check_sidecar(l, directory));
+    }
+    return ERR_OK;
+}
+
+static enum err open_deal(struct loader *l, struct arena *perm)
+{
+    struct loader_deal *d = &l->deal;
+    size_t n = l->options.ranks * l->rank_sequences;
+    if (!l->options.objective->varies || l->options.ranks == 1)
+        return ERR_OK;
+    TRY_ALLOC(d->order = arena_array(perm, n, sizeof *d->order));
+    TRY_ALLOC(d->lengths = arena_array(perm, n, sizeof *d->lengths));
+    TRY_ALLOC(d->keys = arena_array(perm, n, sizeof *d->keys));
+    return ERR_OK;
+}
+
+static enum err open_text(struct loader *l, struct arena *perm)
+{
+    TRY(open_sidecars(l, perm));
+    TRY(open_deal(l, perm));
+    return l->options.objective->open(l, perm);
 }
 
 enum err loader_open(struct loader *l, struct arena *perm, const struct config_list *paths,
@@ -113,7 +178,7 @@ enum err loader_open(struct loader *l, struct arena *perm, const struct config_l
     TRY(check_options(o));
     l->rank_sequences = o->batch_tokens / o->sequence / o->ranks;
     TRY(shard_set_open(&l->set, perm, paths, o->vocab));
-    enum err e = count_windows(l, perm);
+    enum err e = open_text(l, perm);
     if (e)
         loader_close(l);
     return e;

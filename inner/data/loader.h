@@ -1,20 +1,41 @@
 #ifndef LOADER_H
 #define LOADER_H
-/* Windows of a set of token shards; an objective (objective.h) makes batches of them. Which window
- * of the text a rank sees at a step is a pure function of (seed, site, rank, step): there is no
- * position to save, and any step may be asked for at any time.
+/* The order of the examples of a set of token shards; an objective (objective.h) cuts the text into
+ * examples and makes batches of them. Which examples a rank sees at a step is a pure function of
+ * (seed, site, rank, step): there is no position to save, and any step may be asked for at any
+ * time.
  *
- * A window is S + 1 consecutive ids of one shard (S inputs, each with its successor as target);
- * windows start at multiples of S, so neighbours share one id and every id but the last few of a
- * shard is trained on. In an epoch each window comes exactly once, in an order drawn by a keyed
- * permutation that is computed, not stored. The order belongs to the site, and the ranks of a step
- * cut it into disjoint runs: the same windows make up a step whatever the number of ranks. Reads
- * are const and may come from several threads.
+ * In an epoch each example comes exactly once, in an order drawn by a keyed permutation that is
+ * computed, not stored. The order belongs to the site, and the ranks of a step cut it into disjoint
+ * parts: the same examples make up a step whatever the number of ranks. With examples of one length
+ * a rank has a run of the order; with varying lengths the ranks are dealt equal numbers of tokens
+ * (deal.h). Reads of the text are const and may come from several threads; objective_step keeps
+ * the deal of its step, and belongs to one.
  */
+#include "inner/config/keys.h"
 #include "inner/data/batch.h"
 #include "inner/data/shard.h"
+#include "inner/data/sidecar.h"
 
-struct objective;
+struct loader;
+struct target_counts {
+    uint64_t token, sequence;
+};
+
+struct objective {
+    const char *name;
+    bool varies; /* its sequences vary in length, up to options.sequence; else all have that */
+    /* Once, the shards being open: sets l->windows, which targets there may be, and l->own. */
+    enum err (*open)(struct loader *l, struct arena *perm);
+    /* Tokens of an example. window: its number within the epoch. example: its number in the site's
+     * endless order (in evaluation the window's), which says the epoch. */
+    size_t (*length)(const struct loader *l, uint64_t window, uint64_t example);
+    /* Adds it to the batch as one sequence. */
+    void (*append)(const struct loader *l, uint64_t window, uint64_t example, struct batch *b);
+    /* Adds its number of targets. */
+    void (*count)(const struct loader *l, uint64_t window, uint64_t example,
+                  struct target_counts *c);
+};
 struct loader_options {
     uint64_t seed; /* run.seed */
     uint32_t site; /* number of this site in the run; 0 for a site alone */
@@ -22,26 +43,41 @@ struct loader_options {
     size_t sequence;     /* S, tokens of one sequence */
     size_t batch_tokens; /* tokens of one step of the whole site: a multiple of sequence x ranks */
     int64_t vocab;
-    const struct objective *objective; /* what the windows become */
+    const struct objective *objective; /* what the text becomes */
+    const struct settings *settings;   /* data.*; the causal objective needs none: NULL */
+};
+struct loader_deal { /* of one step: examples vary in length and there are several ranks */
+    uint64_t next;   /* the step behind it; 0: none yet */
+    uint32_t *order, *lengths;
+    uint64_t *keys;
 };
 struct loader {
     struct loader_options options;
     struct shard_set set;
-    uint64_t *window_first; /* (shards + 1) windows in front of each shard */
-    uint64_t windows;       /* sequences of one epoch, > 0 */
+    struct sidecar sidecar; /* of the first shard's directory */
+    const char *directory;  /* where it lies; NULL: there is none */
+    uint64_t *window_first; /* (shards + 1) examples in front of each shard; or NULL */
+    uint64_t windows;       /* examples of one epoch, > 0 */
     size_t rank_sequences;  /* of one rank in one step */
+    bool token_targets, sequence_targets; /* may a batch have any? */
+    struct loader_deal deal;
+    void *own; /* the objective's */
 };
 
-/* ERR_INPUT: a shard is unusable, or the whole set is shorter than one sequence. */
+/* ERR_INPUT: a shard or its sidecar is unusable, or the objective cannot use this text.
+ * ERR_MISMATCH: the shards were made with another tokenizer than data.tokenizer_sha256 says. */
 enum err loader_open(struct loader *l, struct arena *perm, const struct config_list *paths,
                      const struct loader_options *o) MUST;
 void loader_close(struct loader *l);
 
-/* The window at a place of the site's endless order (place / windows is the epoch). */
+/* The window at a place of the site's endless order. */
 uint64_t loader_order(const struct loader *l, uint64_t place);
-/* The place of one of this rank's sequences of a step, 0 .. rank_sequences - 1. */
-uint64_t loader_place(const struct loader *l, uint64_t step, size_t sequence);
-/* Ids from .. from + S - 1 of the S + 1 of a window, from 0 or 1. */
-void loader_read(const struct loader *l, uint64_t window, size_t from, int32_t *ids);
+uint64_t loader_epoch(const struct loader *l, uint64_t place);
+/* The shard of a window, by window_first. */
+size_t loader_shard(const struct loader *l, uint64_t window);
+enum err loader_directory(const char *path, struct arena *perm, const char **directory) MUST;
+/* Shortens two texts until both fit: the longer one first, then the second before the first. */
+void loader_fit(uint32_t *a, uint32_t *b, size_t room);
+int32_t loader_filler(const struct loader *l); /* id that fills batches up */
 
 #endif

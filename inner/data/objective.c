@@ -1,25 +1,95 @@
 #include "inner/data/objective.h"
+#include "inner/data/deal.h"
 
 const struct objective *objective_of(const struct settings *s)
 {
-    (void)s; /* one so far: there is no key */
-    return &objective_causal;
+    static const struct objective *const all[] = {
+#define X(NAME, name, causal) [DATA_OBJECTIVE_##NAME] = &objective_##name,
+        OBJECTIVE_LIST(X)
+#undef X
+    };
+    return all[s->data_objective];
 }
 
-void objective_step(const struct loader *l, uint64_t step, size_t first, size_t count,
-                    struct batch *b)
+size_t objective_tokens_max(const struct objective *o, size_t tokens)
 {
-    uint64_t place = loader_place(l, step, first);
-    ASSERT(first <= l->rank_sequences && count <= l->rank_sequences - first);
-    batch_clear(b);
-    for (size_t i = 0; i < count; i++)
-        l->options.objective->append(l, loader_order(l, place + i), place + i, b);
+    return o->varies ? (tokens + BATCH_UNIT - 1) / BATCH_UNIT * BATCH_UNIT : tokens;
 }
+
+enum err objective_batch_open(const struct objective *o, struct batch *b, struct arena *perm,
+                              size_t sequences, size_t sequence)
+{
+    return batch_open(b, perm, objective_tokens_max(o, sequences * sequence),
+                      sequences + o->varies);
+}
+
+/* ---- a step ---- */
+
+static uint64_t first_place(const struct loader *l, uint64_t step)
+{
+    return step * l->options.ranks * l->rank_sequences;
+}
+
+/* Once for each step: the micro-batches of a step share its deal. */
+static void deal_step(struct loader *l, uint64_t step)
+{
+    const struct objective *o = l->options.objective;
+    struct loader_deal *d = &l->deal;
+    if (!d->order || d->next == step + 1)
+        return;
+    uint64_t first = first_place(l, step);
+    for (size_t i = 0; i < l->options.ranks * l->rank_sequences; i++)
+        d->lengths[i] = (uint32_t)o->length(l, loader_order(l, first + i), first + i);
+    deal_snake(d->order, d->lengths, l->options.ranks, l->rank_sequences, d->keys);
+    d->next = step + 1;
+}
+
+void objective_step(struct loader *l, uint64_t step, size_t first, size_t count, struct batch *b)
+{
+    const struct objective *o = l->options.objective;
+    ASSERT(first <= l->rank_sequences && count <= l->rank_sequences - first);
+    deal_step(l, step);
+    batch_clear(b);
+    for (size_t i = 0; i < count; i++) {
+        size_t at = l->options.rank * l->rank_sequences + first + i;
+        uint64_t place = first_place(l, step) + (l->deal.order ? l->deal.order[at] : at);
+        o->append(l, loader_order(l, place), place, b);
+    }
+    if (o->varies)
+        batch_fill_up(b, loader_filler(l));
+}
+
+void objective_counts(const struct loader *l, uint64_t step, struct target_counts *c)
+{
+    uint64_t first = first_place(l, step);
+    *c = (struct target_counts){0};
+    for (uint64_t i = 0; i < l->options.ranks * l->rank_sequences; i++)
+        l->options.objective->count(l, loader_order(l, first + i), first + i, c);
+}
+
+double objective_sequence_weight(const struct loader *l, uint64_t step)
+{
+    struct target_counts c;
+    if (!l->token_targets || !l->sequence_targets)
+        return 1;
+    objective_counts(l, step, &c);
+    return c.token && c.sequence ? (double)c.token / (double)c.sequence : 1;
+}
+
+size_t objective_divisor(const struct loader *l, const struct batch *b)
+{
+    return l->token_targets ? batch_targets(b) : batch_labels(b);
+}
+
+/* ---- evaluation ---- */
 
 void objective_windows(const struct loader *l, uint64_t first, size_t count, struct batch *b)
 {
+    const struct objective *o = l->options.objective;
     ASSERT(first <= l->windows && count <= l->windows - first);
     batch_clear(b);
     for (size_t i = 0; i < count; i++)
-        l->options.objective->append(l, first + i, first + i, b);
+        o->append(l, first + i, first + i, b);
+    if (o->varies)
+        batch_fill_up(b, loader_filler(l));
 }

@@ -1,6 +1,8 @@
 #include "inner/data/shard.h"
 #include <glob.h>
+#include <stdio.h>
 #include <string.h>
+#include "inner/data/labels.h"
 #include "kernels/base/bytes.h"
 
 enum { SCAN_TOKENS = 65536 }; /* ids looked at between two comparisons with the vocabulary */
@@ -12,8 +14,8 @@ static enum err check_kind(struct shard *s, const char *path, uint32_t magic, ui
     if (magic != SHARD_MAGIC_U16 && magic != SHARD_MAGIC_U32)
         return err_set(
             ERR_INPUT,
-            "%s: not a token shard (magic %u; %d or %d expected); atoll data makes shards from "
-            "text",
+            "%s: not a token shard (magic %u; %d or %d expected, or a Megatron .idx beside it); "
+            "atoll data makes shards from text",
             path, magic, SHARD_MAGIC_U16, SHARD_MAGIC_U32);
     uint32_t expected = magic == SHARD_MAGIC_U16 ? SHARD_VERSION_U16 : SHARD_VERSION_U32;
     if (version != expected)
@@ -55,6 +57,19 @@ enum err shard_parse(struct shard *s, const char *path, const uint8_t *data, siz
     s->count = count;
     s->ids = data + SHARD_HEADER_BYTES;
     return check_size(s, path, size_bytes);
+}
+
+enum err shard_parse_indexed(struct shard *s, const char *path, const struct file_map *bin,
+                             const struct file_map *index)
+{
+    char name[4096];
+    *s = (struct shard){.path = path, .indexed = true};
+    snprintf(name, sizeof name, "%.*s.idx", (int)(strlen(path) - 4), path);
+    TRY(indexed_parse(&s->index, name, index->data, index->size_bytes, bin->size_bytes));
+    s->ids = bin->data;
+    s->id_bytes = s->index.id_bytes;
+    s->count = s->index.tokens;
+    return ERR_OK;
 }
 
 static inline uint32_t id_at(const struct shard *s, uint64_t i)
@@ -100,6 +115,48 @@ void shard_read(const struct shard *s, uint64_t first, size_t count, int32_t *id
         ids[i] = (int32_t)id_at(s, first + i);
 }
 
+/* ---- names of sets ---- */
+
+/* The path of an item; *length gets the length of the name in front of it. */
+static const char *path_of(const char *item, size_t *length)
+{
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+    size_t n = strspn(item, allowed);
+    bool named = n > 0 && item[n] == '=';
+    *length = named ? n : 0;
+    return named ? item + n + 1 : item;
+}
+
+static enum err group_add(struct shard_group *g, const char *path, struct arena *a, size_t most)
+{
+    if (!g->paths.items)
+        TRY_ALLOC(g->paths.items = arena_array(a, most, sizeof *g->paths.items));
+    g->paths.items[g->paths.count++] = path;
+    return ERR_OK;
+}
+
+enum err shard_groups(const struct config_list *list, struct arena *a, struct shard_group **groups,
+                      size_t *count)
+{
+    struct shard_group *all;
+    *count = 0;
+    TRY_ALLOC(all = arena_array(a, list->count + 1, sizeof *all));
+    for (size_t i = 0; i < list->count; i++) {
+        size_t length, g = 0;
+        char *name;
+        const char *path = path_of(list->items[i], &length);
+        TRY_ALLOC(name = arena_string(a, list->items[i], length));
+        while (g < *count && strcmp(all[g].name, name) != 0)
+            g++;
+        all[g].name = name;
+        *count += g == *count;
+        TRY(group_add(&all[g], path, a, list->count));
+    }
+    *groups = all;
+    return ERR_OK;
+}
+
 /* ---- a set ---- */
 
 static enum err set_grow(struct shard_set *set, struct arena *perm, size_t more)
@@ -114,20 +171,56 @@ static enum err set_grow(struct shard_set *set, struct arena *perm, size_t more)
     return ERR_OK;
 }
 
+/* NAME.bin -> NAME + extension; NULL in *other: there is no such file. */
+static enum err beside(const char *path, const char *extension, struct arena *perm, char **other)
+{
+    size_t n = strlen(path);
+    *other = NULL;
+    if (n <= 4 || strcmp(path + n - 4, ".bin") != 0)
+        return ERR_OK;
+    TRY_ALLOC(*other = arena_printf(perm, "%.*s%s", (int)(n - 4), path, extension));
+    *other = file_exists(*other) ? *other : NULL;
+    return ERR_OK;
+}
+
+static enum err open_labels(struct shard *s, const char *path, struct arena *perm)
+{
+    char *labels;
+    TRY(beside(path, ".labels", perm, &labels));
+    if (!labels)
+        return ERR_OK;
+    TRY(file_map(&s->labels_map, labels));
+    return labels_parse(&s->labels, labels, s->labels_map.data, s->labels_map.size_bytes,
+                        s->index.documents_count);
+}
+
+/* The shard keeps its mappings even if it is unusable, so that closing unmaps them. */
+static enum err open_shard(struct shard *s, struct arena *perm, const char *path)
+{
+    struct file_map map, index = {0};
+    char *index_path;
+    TRY(beside(path, ".idx", perm, &index_path));
+    TRY(file_map(&map, path));
+    enum err e = index_path ? file_map(&index, index_path) : ERR_OK;
+    if (!e)
+        e = index_path ? shard_parse_indexed(s, path, &map, &index)
+                       : shard_parse(s, path, map.data, map.size_bytes);
+    s->map = map;
+    s->index_map = index;
+    return e || !index_path ? e : open_labels(s, path, perm);
+}
+
 /* Room for it was made by set_grow. The shard joins the set even if it is unusable, so that closing
  * unmaps it. */
 static enum err set_add(struct shard_set *set, struct arena *perm, const char *path, int64_t vocab)
 {
     struct shard *s = &set->shards[set->count];
-    struct file_map map;
     char *name;
     TRY_ALLOC(name = arena_string(perm, path, strlen(path)));
-    TRY(file_map(&map, path));
-    enum err e = shard_parse(s, name, map.data, map.size_bytes);
-    s->map = map;
     set->count++;
+    TRY(open_shard(s, perm, name));
     set->tokens += s->count;
-    return e ? e : shard_check_ids(s, vocab);
+    return shard_check_ids(s, vocab);
 }
 
 static enum err set_add_glob(struct shard_set *set, struct arena *perm, const char *pattern,
@@ -148,6 +241,24 @@ static enum err set_add_glob(struct shard_set *set, struct arena *perm, const ch
     return e;
 }
 
+static enum err set_add_item(struct shard_set *set, struct arena *perm, const char *item,
+                             int64_t vocab)
+{
+    size_t length, before = set->count;
+    const char *path = path_of(item, &length);
+    char *name;
+    TRY_ALLOC(name = arena_string(perm, item, length));
+    if (strpbrk(path, "*?[")) {
+        TRY(set_add_glob(set, perm, path, vocab));
+    } else {
+        TRY(set_grow(set, perm, 1));
+        TRY(set_add(set, perm, path, vocab));
+    }
+    for (size_t i = before; i < set->count; i++)
+        set->shards[i].set = name;
+    return ERR_OK;
+}
+
 static enum err set_fill(struct shard_set *set, struct arena *perm, const struct config_list *paths,
                          int64_t vocab)
 {
@@ -156,14 +267,8 @@ static enum err set_fill(struct shard_set *set, struct arena *perm, const struct
             ERR_INPUT,
             "no token shards are listed; make them with atoll data and name them in data.train and "
             "data.eval");
-    for (size_t i = 0; i < paths->count; i++) {
-        if (strpbrk(paths->items[i], "*?[")) {
-            TRY(set_add_glob(set, perm, paths->items[i], vocab));
-        } else {
-            TRY(set_grow(set, perm, 1));
-            TRY(set_add(set, perm, paths->items[i], vocab));
-        }
-    }
+    for (size_t i = 0; i < paths->count; i++)
+        TRY(set_add_item(set, perm, paths->items[i], vocab));
     return ERR_OK;
 }
 
@@ -179,7 +284,10 @@ enum err shard_set_open(struct shard_set *set, struct arena *perm, const struct 
 
 void shard_set_close(struct shard_set *set)
 {
-    for (size_t i = 0; i < set->count; i++)
+    for (size_t i = 0; i < set->count; i++) {
         file_unmap(&set->shards[i].map);
+        file_unmap(&set->shards[i].index_map);
+        file_unmap(&set->shards[i].labels_map);
+    }
     *set = (struct shard_set){0};
 }

@@ -1,13 +1,15 @@
 #ifndef SHARD_H
 #define SHARD_H
-/* llm.c token shards (*.bin), read as they are through a memory mapping: magic 20240520 version 1
- * (uint16 ids) and magic 20240801 version 7 (uint32 ids). Header: 256 little-endian int32: magic,
- * version, token count, 0... What is wrong with a file (kind, version, cut short, ids beyond the
- * vocabulary) is found here, at open, and named with file, position and value; afterwards every id
- * is known to be valid. Opening reads the whole file once.
+/* Token shards (*.bin), read as they are through a memory mapping, of two kinds. llm.c's: magic
+ * 20240520 version 1 (uint16 ids) and magic 20240801 version 7 (uint32 ids); header: 256
+ * little-endian int32: magic, version, token count, 0... Megatron's: ids alone, beside a file .idx
+ * (indexed.h) that cuts them into sentences and documents, and perhaps a file .labels (labels.h)
+ * with a class for each document. What is wrong with a file (kind, version, cut short, ids beyond
+ * the vocabulary) is found here, at open, and named with file, position and value; afterwards every
+ * id is known to be valid. Opening reads the whole file once.
  */
 #include "inner/config/config.h"
-#include "kernels/base/file.h"
+#include "inner/data/indexed.h"
 
 enum {
     SHARD_HEADER_BYTES = 1024,
@@ -21,10 +23,15 @@ enum {
 
 struct shard {
     const char *path; /* borrowed from the arena of the set */
+    const char *set;  /* its name in the list; "": none */
     struct file_map map;
     const uint8_t *ids; /* first token in the mapping */
     unsigned id_bytes;  /* 2 or 4 */
     uint64_t count;     /* tokens, > 0 */
+    bool indexed;       /* Megatron's: it has sentences and documents */
+    struct file_map index_map, labels_map;
+    struct indexed index;
+    const uint8_t *labels; /* (documents) little-endian int32, at any byte; NULL: none */
 };
 struct shard_set { /* in the order of the list; what one `*` matches is sorted by name */
     struct shard *shards;
@@ -36,9 +43,21 @@ struct shard_set { /* in the order of the list; what one `*` matches is sorted b
  * target. */
 enum err shard_parse(struct shard *s, const char *path, const uint8_t *data,
                      size_t size_bytes) MUST;
+/* The same for a .bin and its .idx. */
+enum err shard_parse_indexed(struct shard *s, const char *path, const struct file_map *bin,
+                             const struct file_map *index) MUST;
 enum err shard_check_ids(const struct shard *s, int64_t vocab) MUST;
 /* Copies ids [first, first + count) as int32. */
 void shard_read(const struct shard *s, uint64_t first, size_t count, int32_t *ids);
+
+/* An item of a list is a path, or NAME=PATH (letters, digits, - and _) of a set with a name. Items
+ * by their names, in the order in which these come first; items without one are one group, "". */
+struct shard_group {
+    const char *name;
+    struct config_list paths;
+};
+enum err shard_groups(const struct config_list *list, struct arena *a, struct shard_group **groups,
+                      size_t *count) MUST;
 
 /* `paths` are file names; `*`, `?` and `[..]` make one a glob pattern. ERR_INPUT names the file and
  * what is wrong. */

@@ -9,7 +9,9 @@ uint64_t evaluate_count(const struct loader *l, int64_t tokens)
 enum err evaluate_windows(struct model *m, const struct loader *l, struct batch *b, uint64_t first,
                           uint64_t end, struct evaluate_sums *sums)
 {
-    uint64_t most = b->tokens_max / l->options.sequence;
+    uint64_t most = b->tokens_max / l->options.sequence,
+             room = b->sequences_max - l->options.objective->varies;
+    most = most < room ? most : room;
     *sums = (struct evaluate_sums){0};
     for (uint64_t at = first; at < end; at += most) {
         size_t count = (size_t)(end - at < most ? end - at : most), positions;

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 #include "inner/train/evaluate.h"
+#include "kernels/base/log.h"
 
 /* Device events of one step. */
 enum step_event { EVENT_BEGIN, EVENT_BACKWARD, EVENT_REDUCED, EVENT_UPDATE, EVENT_END, EVENTS };
@@ -26,6 +27,17 @@ static enum err check_ranks(const struct settings *s, int ranks)
         (long long)s->train_batch_tokens, (long long)s->train_sequence, ranks);
 }
 
+/* Ids of the byte vocabulary need no tokenizer's word. */
+static void warn_unknown(const struct train *t)
+{
+    if (t->coll->rank == 0 && !t->loader.directory &&
+        t->settings->data_tokenizer != DATA_TOKENIZER_BYTES)
+        log_event(
+            LOG_WARN, "data",
+            "text=\"no data.json beside the training shards: which tokenizer made them is not "
+            "known\"");
+}
+
 static enum err open_data(struct train *t, struct arena *perm)
 {
     const struct settings *s = t->settings;
@@ -38,8 +50,10 @@ static enum err open_data(struct train *t, struct arena *perm)
         .batch_tokens = (size_t)s->train_batch_tokens,
         .vocab = s->model_vocab,
         .objective = objective_of(s),
+        .settings = s,
     };
     TRY(loader_open(&t->loader, perm, &s->data_train, &o));
+    warn_unknown(t);
     if (s->data_eval.count) {
         o.site = o.rank = 0;
         o.ranks = 1;
@@ -47,14 +61,25 @@ static enum err open_data(struct train *t, struct arena *perm)
         TRY(loader_open(&t->held_out, perm, &s->data_eval, &o));
     }
     t->micro_sequences = train_micro_batch_tokens(s, t->coll->size) / o.sequence;
-    return batch_open(&t->batch, perm, t->micro_sequences * o.sequence, t->micro_sequences);
+    return objective_batch_open(o.objective, &t->batch, perm, t->micro_sequences, o.sequence);
+}
+
+/* The model has heads for tokens only. */
+static enum err check_head(const struct train *t)
+{
+    if (!t->loader.sequence_targets)
+        return ERR_OK;
+    return err_set(ERR_UNSUPPORTED,
+                   "data.objective = %s with a target for each sequence: the model has no head for "
+                   "it yet",
+                   t->loader.options.objective->name);
 }
 
 static size_t mapped_bytes(const struct loader *l)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < l->set.count; i++)
-        bytes += l->set.shards[i].map.size_bytes;
+        bytes += l->set.shards[i].map.size_bytes + l->set.shards[i].index_map.size_bytes;
     return bytes;
 }
 
@@ -70,6 +95,7 @@ static enum err open_parts(struct train *t, struct arena *perm)
     TRY(check_ranks(s, t->coll->size));
     TRY(table_make(&t->table, s, perm));
     TRY(open_data(t, perm));
+    TRY(check_head(t));
     t->memory = train_plan(s, &t->table, t->dev->model_type, t->coll->size);
     t->memory.data = mapped_bytes(&t->loader) + mapped_bytes(&t->held_out);
     t->free_bytes = t->dev->ops->memory_free(t->dev);
@@ -167,13 +193,15 @@ static void record(struct train *t, enum step_event e)
 }
 
 /* Accumulates the gradients of this rank's share in the model's slab, and the losses in the
- * statistics: sums over targets, micro-batches and then ranks, divided in optim_step only. The
- * backward of the last micro-batch overlaps with the all-reduce of gradients that are final
- * (docs/methods.md 3.3). */
+ * statistics: sums over targets, micro-batches and then ranks, divided in optim_step only. A
+ * sequence's loss has the weight (token targets / sequence targets) of the site's step, so that one
+ * division makes both means. The backward of the last micro-batch overlaps with the all-reduce of
+ * gradients that are final (docs/methods.md 3.3). */
 static enum err accumulate(struct train *t, size_t *targets)
 {
     size_t sequences = t->loader.rank_sequences;
     const struct model_grad_hook hook = {&t->reduce, grad_reduce_ready};
+    t->batch.sequence_weight = (float)objective_sequence_weight(&t->loader, (uint64_t)t->step);
     grad_reduce_begin(&t->reduce);
     for (size_t at = 0; at < sequences; at += t->micro_sequences) {
         size_t left = sequences - at, count = left < t->micro_sequences ? left : t->micro_sequences;
@@ -182,7 +210,7 @@ static enum err accumulate(struct train *t, size_t *targets)
         profile_record(t->tune.profile, PROFILE_GAP);
         TRY(model_accumulate(t->model, &t->batch, 1, last_micro ? &hook : NULL,
                              t->optim.stats + STEP_LOSS));
-        *targets += batch_targets(&t->batch);
+        *targets += objective_divisor(&t->loader, &t->batch);
     }
     return ERR_OK;
 }

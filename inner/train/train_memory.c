@@ -16,8 +16,8 @@ struct train_memory train_plan(const struct settings *s, const struct table *t,
                                enum dtype model_type, int ranks)
 {
     struct train_memory m = {.moments = optim_plan(s, t, ranks)};
-    m.model = model_plan(&(struct model_options){s, t, train_micro_batch_tokens(s, ranks), true},
-                         model_type);
+    size_t tokens = objective_tokens_max(objective_of(s), train_micro_batch_tokens(s, ranks));
+    m.model = model_plan(&(struct model_options){s, t, tokens, true}, model_type);
     if (s->device_kind == DEVICE_CPU)
         m.staging = optim_staging(s, t, ranks);
     if (ranks > 1)

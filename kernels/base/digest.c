@@ -78,6 +78,11 @@ void digest_hex(const struct digest *d, char out[65])
     out[64] = 0;
 }
 
+bool digest_is_hex(const char *text)
+{
+    return strlen(text) == 64 && strspn(text, "0123456789abcdefABCDEF") == 64;
+}
+
 void digest_random(void *out, size_t size_bytes)
 {
     uint8_t *at = out;

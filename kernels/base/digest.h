@@ -22,6 +22,7 @@ struct digest digest_close(struct digest_stream *s); /* s may be opened again */
 bool digest_equal(const struct digest *a, const struct digest *b);
 bool digest_zero(const struct digest *d);
 void digest_hex(const struct digest *d, char out[65]);
+bool digest_is_hex(const char *text);             /* exactly 64 hexadecimal characters */
 void digest_random(void *out, size_t size_bytes); /* operating system's random bytes */
 
 /* crc of "123456789" = 0xe3069283; pass 0 first, then the previous result. */

@@ -180,6 +180,85 @@ enum err file_write(const char *path, const struct file_part *parts, size_t part
     return file_sync_dir(directory);
 }
 
+/* ---- streams ---- */
+enum { STREAM_BYTES = 1 << 20 };
+
+static enum err stream_create(struct file_stream *f)
+{
+    struct stat st;
+    if (lstat(f->path, &st) == 0 && !S_ISREG(st.st_mode))
+        return err_set(ERR_INPUT, "%s: exists and is not a regular file", f->path);
+    if (unlink(f->temporary) != 0 && errno != ENOENT)
+        return file_failed("remove", f->temporary, ERR_IO);
+    int fd = open(f->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return file_failed("create", f->temporary, ERR_IO);
+    f->fd = fd;
+    return ERR_OK;
+}
+
+enum err file_stream_open(struct file_stream *f, const char *path, struct arena *a)
+{
+    *f = (struct file_stream){0};
+    TRY_ALLOC(f->path = arena_string(a, path, strlen(path)));
+    TRY_ALLOC(f->temporary = arena_printf(a, "%s%s", path, TEMPORARY));
+    TRY_ALLOC(f->buffer = arena_alloc(a, STREAM_BYTES));
+    if (strlen(f->temporary) >= PATH_MAX)
+        return err_set(ERR_IO, "%s: path too long", path);
+    return stream_create(f);
+}
+
+static enum err stream_flush(struct file_stream *f)
+{
+    size_t used = f->used;
+    f->used = 0;
+    return write_all(f->fd, f->temporary, f->buffer, used);
+}
+
+enum err file_stream_append(struct file_stream *f, const void *data, size_t size_bytes)
+{
+    if (size_bytes > STREAM_BYTES - f->used)
+        TRY(stream_flush(f));
+    if (size_bytes > STREAM_BYTES)
+        return write_all(f->fd, f->temporary, data, size_bytes);
+    memcpy(f->buffer + f->used, data, size_bytes);
+    f->used += size_bytes;
+    return ERR_OK;
+}
+
+static enum err stream_close(struct file_stream *f)
+{
+    char directory[PATH_MAX];
+    enum err e = stream_flush(f);
+    if (e == ERR_OK && fsync(f->fd) != 0)
+        e = file_failed("sync", f->temporary, ERR_IO);
+    if (close(f->fd) != 0 && e == ERR_OK)
+        e = file_failed("close", f->temporary, ERR_IO);
+    f->fd = 0;
+    if (e == ERR_OK && rename(f->temporary, f->path) != 0)
+        e = file_failed("rename", f->temporary, ERR_IO);
+    TRY(e);
+    parent_of(directory, f->path);
+    return file_sync_dir(directory);
+}
+
+enum err file_stream_commit(struct file_stream *f)
+{
+    enum err e = stream_close(f);
+    if (e)
+        unlink(f->temporary);
+    return e;
+}
+
+void file_stream_abandon(struct file_stream *f)
+{
+    if (!f->fd)
+        return;
+    close(f->fd);
+    unlink(f->temporary);
+    f->fd = 0;
+}
+
 enum err file_sync_dir(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

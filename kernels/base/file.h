@@ -29,7 +29,19 @@ enum err file_read(const char *path, size_t max_bytes, struct arena *a, uint8_t 
  * per path. What is there and no regular file (a device, a link) is left alone: ERR_INPUT. */
 enum err file_write(const char *path, const struct file_part *parts, size_t part_count,
                     unsigned mode) MUST;
-enum err file_mkdirs(const char *path) MUST; /* like mkdir -p, directories fsynced */
+/* A file that is longer than memory: appended piece by piece to path.tmp; committed it is as
+ * durable as file_write's, and until then nothing is at `path`. */
+struct file_stream {
+    int fd; /* 0: not open */
+    char *path, *temporary;
+    uint8_t *buffer;
+    size_t used;
+};
+enum err file_stream_open(struct file_stream *f, const char *path, struct arena *a) MUST;
+enum err file_stream_append(struct file_stream *f, const void *data, size_t size_bytes) MUST;
+enum err file_stream_commit(struct file_stream *f) MUST; /* closes; on an error nothing is left */
+void file_stream_abandon(struct file_stream *f);         /* a zeroed or closed stream is fine */
+enum err file_mkdirs(const char *path) MUST;             /* like mkdir -p, directories fsynced */
 enum err file_sync_dir(const char *path) MUST;
 bool file_exists(const char *path);
 enum err file_remove(const char *path) MUST;      /* a missing file is no error */

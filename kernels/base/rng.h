@@ -17,7 +17,9 @@ enum rng_stream {
     RNG_WAN = 8,        /* emulated network: + direction << 32; index = packet */
     RNG_WAN_JITTER = 9, /* + direction << 32; index = time slot */
     RNG_ROUND = 10,     /* bf16 copies of parameters: + step << 32; index = element / 8 */
-    RNG_CODEC = 11      /* + site << 8, + fragment << 18, + round << 32; index = element / 4 */
+    RNG_CODEC = 11,     /* + site << 8, + fragment << 18, + round << 32; index = element / 4 */
+    RNG_EXAMPLE = 12,   /* layout of an example of masked text: + window << 8; index = draw / 4 */
+    RNG_MASK = 13       /* its masks: + window << 8; index = draw / 4 */
 };
 
 void rng_block(uint64_t seed, uint64_t stream, uint64_t index, uint32_t out[4]);

@@ -288,6 +288,26 @@ static void say_what(const struct job *j)
         tuning_log(&j->run.tuning);
 }
 
+/* Sites of one run must number tokens and classes alike, and shards lie at the sites alone: the
+ * settings say which, and they are the same at all sites or the aggregator refuses one. */
+static enum err check_vocabulary(const struct job *j)
+{
+    const struct sidecar *s = &j->train.loader.sidecar;
+    if (j->run.o.outer_sites.count < 2)
+        return ERR_OK;
+    if (*s->sha256 && !*j->s.data_tokenizer_sha256)
+        return err_set(ERR_CONFIG,
+                       "data.tokenizer_sha256 is missing: the sites of a run must share one "
+                       "tokenizer; for the shards in %s it is %s, for all sites and the aggregator",
+                       j->train.loader.directory, s->sha256);
+    if (j->s.data_objective == DATA_OBJECTIVE_LABELS && !j->s.data_classes.count)
+        return err_set(ERR_CONFIG,
+                       "data.classes is missing: the sites of a run must number the classes alike; "
+                       "%s/data.json has their names",
+                       j->train.loader.directory);
+    return ERR_OK;
+}
+
 static enum err open_all(struct job *j)
 {
     const char *checkpoints;
@@ -303,6 +323,7 @@ static enum err open_all(struct job *j)
         &j->train,
         &(struct train_options){&j->s, j->dev, j->coll, (uint32_t)j->run.index, checkpoints},
         &j->run.perm));
+    TRY(check_vocabulary(j));
     if (j->outer && is_lead(j))
         TRY(open_site(j));
     if (j->outer)

@@ -336,7 +336,8 @@ static void impossible_sets_are_refused(void **state)
     (void)state;
     struct loader l;
     struct config_list list = {(const char *[]){good_shard("tiny.bin", S)}, 1};
-    struct loader_options o = {.ranks = 1, .sequence = S, .batch_tokens = S, .vocab = 256};
+    struct loader_options o = {
+        .ranks = 1, .sequence = S, .batch_tokens = S, .vocab = 256, .objective = &objective_causal};
     assert_int_equal(loader_open(&l, &arena, &list, &o), ERR_INPUT);
     assert_says("tiny.bin: 8 tokens, less than one sequence of train.sequence = 8");
     list.items[0] = good_shard("tiny.bin", S + 1);

@@ -1,0 +1,415 @@
+#include "inner/data/labels.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "inner/data/indexed.h"
+#include "kernels/base/bytes.h"
+
+enum { HEADER_BYTES = 16, NAME_BYTES_MAX = 256 };
+static const char MAGIC[] = "ATLABELS";
+static const char *const extensions[] = {"bin", "idx", "labels"};
+
+/* ---- reading ---- */
+
+int32_t labels_at(const uint8_t *labels, uint64_t document)
+{
+    struct bytes_reader r = bytes_reader(labels + 4 * document, 4);
+    return (int32_t)bytes_get_u32(&r);
+}
+
+enum err labels_parse(const uint8_t **labels, const char *path, const uint8_t *data,
+                      size_t size_bytes, uint64_t documents)
+{
+    struct bytes_reader r = bytes_reader(data, size_bytes);
+    const uint8_t *magic = bytes_view(&r, 8);
+    uint64_t count = bytes_get_u64(&r);
+    if (r.bad || memcmp(magic, MAGIC, 8))
+        return err_set(ERR_INPUT, "%s: not a file of labels", path);
+    if (count != documents || (size_bytes - HEADER_BYTES) / 4 != count ||
+        (size_bytes - HEADER_BYTES) % 4)
+        return err_set(ERR_INPUT,
+                       "%s: the header promises %llu labels in %zu bytes; the data set beside it "
+                       "has %llu documents",
+                       path, (unsigned long long)count, size_bytes, (unsigned long long)documents);
+    for (uint64_t i = 0; i < documents; i++)
+        if (labels_at(data + HEADER_BYTES, i) < 0)
+            return err_set(ERR_INPUT, "%s: document %llu has class %d", path, (unsigned long long)i,
+                           labels_at(data + HEADER_BYTES, i));
+    *labels = data + HEADER_BYTES;
+    return ERR_OK;
+}
+
+/* ---- lines ---- */
+
+struct span {
+    const char *text;
+    size_t bytes;
+};
+struct line {
+    struct span label, text[2];
+    size_t texts;
+    const char *path;
+    uint64_t number;
+    int32_t class;
+    int64_t part; /* -1: held out, else the site */
+};
+struct work {
+    const struct labels_options *o;
+    struct arena *a;
+    struct file_map *maps;
+    size_t map_count;
+    struct line *lines;
+    uint64_t count;
+    struct sidecar_class *classes;
+    size_t classes_count;
+};
+
+static enum err bad_line(const struct line *l, const char *what)
+{
+    return err_set(ERR_INPUT, "%s:%llu: %s", l->path, (unsigned long long)l->number, what);
+}
+
+/* Bytes of the UTF-8 character at s; 0: it is none. Overlong forms and surrogates are none. */
+static size_t character_bytes(const uint8_t *s, size_t n)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    size_t size = s[0] < 0x80 ? 1 : s[0] < 0xc0 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
+    uint32_t value = s[0] & (0xffu >> (size + 1));
+    if (size < 2 || size > n || s[0] > 0xf4)
+        return size < 2 ? size : 0;
+    for (size_t i = 1; i < size; i++) {
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+        value = value << 6 | (s[i] & 0x3f);
+    }
+    return value < least[size] || value > 0x10ffff || value >> 11 == 0x1b ? 0 : size;
+}
+
+static enum err check_utf8(const struct line *l, const char *line, size_t bytes)
+{
+    const uint8_t *s = (const uint8_t *)line;
+    for (size_t at = 0, size; at < bytes; at += size) {
+        size = character_bytes(s + at, bytes - at);
+        if (!size)
+            return err_set(ERR_INPUT, "%s:%llu: byte %zu of the line is not UTF-8", l->path,
+                           (unsigned long long)l->number, at + 1);
+    }
+    return ERR_OK;
+}
+
+static struct span next_field(const char **at, const char *end)
+{
+    const char *tab = memchr(*at, '\t', (size_t)(end - *at));
+    struct span s = {*at, (size_t)((tab ? tab : end) - *at)};
+    *at = tab ? tab + 1 : NULL;
+    return s;
+}
+
+static enum err parse_line(struct line *l, const char *line, size_t bytes)
+{
+    const char *at = line, *end = line + bytes;
+    TRY(check_utf8(l, line, bytes));
+    l->label = next_field(&at, end);
+    if (!l->label.bytes || l->label.bytes > NAME_BYTES_MAX)
+        return bad_line(l, "no label, or one of more than 256 bytes, in front of the first tab");
+    for (; at; l->texts++) {
+        if (l->texts == 2)
+            return bad_line(l, "more than two texts; label<TAB>text or label<TAB>text<TAB>text "
+                               "is expected");
+        l->text[l->texts] = next_field(&at, end);
+        if (!l->text[l->texts].bytes)
+            return bad_line(l, "an empty text");
+    }
+    return l->texts ? ERR_OK : bad_line(l, "no tab: label<TAB>text is expected");
+}
+
+/* First pass (lines NULL) counts, second one fills. Empty lines are left out. */
+static enum err read_lines(const struct work *w, const char *const *paths, struct line *lines,
+                           uint64_t *count)
+{
+    *count = 0;
+    for (size_t f = 0; f < w->map_count; f++) {
+        const char *text = (const char *)w->maps[f].data;
+        size_t size = w->maps[f].size_bytes;
+        uint64_t number = 1;
+        for (size_t at = 0, end; at < size; at = end + 1, number++) {
+            const char *newline = memchr(text + at, '\n', size - at);
+            end = newline ? (size_t)(newline - text) : size;
+            size_t bytes = end > at && text[end - 1] == '\r' ? end - at - 1 : end - at;
+            if (!bytes)
+                continue;
+            if (lines) {
+                lines[*count] = (struct line){.path = paths[f], .number = number};
+                TRY(parse_line(&lines[*count], text + at, bytes));
+            }
+            ++*count;
+        }
+    }
+    return ERR_OK;
+}
+
+/* ---- classes ---- */
+
+static int compare_spans(const void *x, const void *y)
+{
+    const struct span *a = x, *b = y;
+    size_t n = a->bytes < b->bytes ? a->bytes : b->bytes;
+    int order = memcmp(a->text, b->text, n);
+    return order ? order : (a->bytes > b->bytes) - (a->bytes < b->bytes);
+}
+
+/* The labels that occur, sorted. */
+static enum err collect_classes(struct work *w)
+{
+    struct span *labels;
+    size_t count = 0;
+    TRY_ALLOC(labels = arena_array(w->a, w->count, sizeof *labels));
+    for (uint64_t i = 0; i < w->count; i++)
+        labels[i] = w->lines[i].label;
+    qsort(labels, w->count, sizeof *labels, compare_spans);
+    for (uint64_t i = 0; i < w->count; i++)
+        if (!count || compare_spans(&labels[i], &labels[count - 1]))
+            labels[count++] = labels[i];
+    if (count > SIDECAR_CLASSES_MAX)
+        return err_set(ERR_INPUT, "%s: %zu different labels, at most %d are taken",
+                       w->lines[0].path, count, SIDECAR_CLASSES_MAX);
+    TRY_ALLOC(w->classes = arena_array(w->a, count, sizeof *w->classes));
+    w->classes_count = count;
+    for (size_t i = 0; i < count; i++)
+        TRY_ALLOC(w->classes[i].name = arena_string(w->a, labels[i].text, labels[i].bytes));
+    return ERR_OK;
+}
+
+static enum err given_classes(struct work *w)
+{
+    const struct labels_options *o = w->o;
+    TRY_ALLOC(w->classes = arena_array(w->a, o->classes_count, sizeof *w->classes));
+    w->classes_count = o->classes_count;
+    for (size_t i = 0; i < o->classes_count; i++)
+        w->classes[i].name = o->classes[i];
+    return ERR_OK;
+}
+
+/* Position of the label among the classes; their number: it is none. `sorted`: by their bytes. */
+static size_t find_class(const struct work *w, const struct span *label, bool sorted)
+{
+    size_t low = 0, high = w->classes_count;
+    for (size_t i = 0; !sorted && i < high; i++)
+        if (!compare_spans(label, &(struct span){w->classes[i].name, strlen(w->classes[i].name)}))
+            return i;
+    while (sorted && low < high) {
+        size_t middle = (low + high) / 2;
+        const struct span name = {w->classes[middle].name, strlen(w->classes[middle].name)};
+        int order = compare_spans(label, &name);
+        if (!order)
+            return middle;
+        if (order < 0)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return w->classes_count;
+}
+
+static enum err set_classes(struct work *w)
+{
+    size_t used = 0;
+    TRY(w->o->classes ? given_classes(w) : collect_classes(w));
+    for (uint64_t i = 0; i < w->count; i++) {
+        struct line *l = &w->lines[i];
+        size_t class = find_class(w, &l->label, !w->o->classes);
+        if (class == w->classes_count)
+            return err_set(ERR_INPUT, "%s:%llu: unknown label \"%.*s\"; the classes begin with %s",
+                           l->path, (unsigned long long)l->number, (int)l->label.bytes,
+                           l->label.text, w->classes[0].name);
+        l->class = (int32_t) class;
+        used += w->classes[class].count++ == 0;
+    }
+    if (used < 2 && !w->o->classes)
+        return err_set(ERR_INPUT, "%s:%llu: every line has the label \"%.*s\"; a task needs two",
+                       w->lines[0].path, (unsigned long long)w->lines[0].number,
+                       (int)w->lines[0].label.bytes, w->lines[0].label.text);
+    return ERR_OK;
+}
+
+/* ---- parts ---- */
+
+/* Evenly spread within each class, which begins at another site than the one before. */
+static enum err set_parts(struct work *w, struct labels_report *report)
+{
+    uint64_t *seen, *turn;
+    TRY_ALLOC(seen = arena_array(w->a, w->classes_count, sizeof *seen));
+    TRY_ALLOC(turn = arena_array(w->a, w->classes_count, sizeof *turn));
+    TRY_ALLOC(report->train = arena_array(w->a, w->o->sites, sizeof *report->train));
+    for (uint64_t i = 0; i < w->count; i++) {
+        struct line *l = &w->lines[i];
+        size_t c = (size_t)l->class;
+        uint64_t n = w->classes[c].count, held = (uint64_t)(w->o->held_out * (double)n + 0.5);
+        uint64_t at = seen[c]++;
+        bool out = (at + 1) * held / n > at * held / n;
+        l->part = out ? -1 : (int64_t)((turn[c]++ + c) % w->o->sites);
+        if (out)
+            report->held_out++;
+        else
+            report->train[l->part]++;
+    }
+    for (uint32_t site = 0; site < w->o->sites; site++)
+        if (!report->train[site])
+            return err_set(ERR_INPUT,
+                           "%llu labelled lines are too few: site %u of %u would have none",
+                           (unsigned long long)w->count, site, w->o->sites);
+    return ERR_OK;
+}
+
+static enum err part_stem(const struct work *w, int64_t part, char **stem)
+{
+    if (part < 0)
+        TRY_ALLOC(*stem = arena_printf(w->a, "%s/eval-0000", w->o->out));
+    else
+        TRY_ALLOC(*stem = arena_printf(w->a, "%s/train-%lld-0000", w->o->out, (long long)part));
+    return ERR_OK;
+}
+
+static enum err write_line(const struct work *w, struct indexed_writer *x, const struct line *l)
+{
+    struct arena scratch = arena_make(0);
+    enum err e = ERR_OK;
+    for (size_t i = 0; !e && i < l->texts; i++) {
+        int32_t *ids = NULL;
+        size_t count = 0;
+        e = w->o->encoder.encode(w->o->encoder.self, l->text[i].text, l->text[i].bytes, &scratch,
+                                 &ids, &count);
+        if (!e && !count)
+            e = bad_line(l, "a text without a token");
+        if (!e)
+            e = indexed_sentence(x, ids, count);
+    }
+    arena_free(&scratch);
+    return e ? e : indexed_document_end(x);
+}
+
+static enum err write_labels(const struct work *w, const char *stem, const int32_t *classes,
+                             uint64_t count)
+{
+    uint8_t *bytes;
+    char *path;
+    TRY_ALLOC(path = arena_printf(w->a, "%s.labels", stem));
+    TRY_ALLOC(bytes = arena_alloc(w->a, HEADER_BYTES + 4 * count));
+    struct bytes_writer b = bytes_writer(bytes, HEADER_BYTES + 4 * count);
+    bytes_put(&b, MAGIC, 8);
+    bytes_put_u64(&b, count);
+    for (uint64_t i = 0; i < count; i++)
+        bytes_put_u32(&b, (uint32_t)classes[i]);
+    struct file_part whole = {bytes, HEADER_BYTES + 4 * count};
+    return file_write(path, &whole, 1, 0644);
+}
+
+static enum err write_part(const struct work *w, int64_t part, uint64_t *tokens)
+{
+    struct indexed_writer x = {0};
+    char *stem;
+    int32_t *classes;
+    uint64_t count = 0;
+    TRY(part_stem(w, part, &stem));
+    TRY_ALLOC(classes = arena_array(w->a, w->count, sizeof *classes));
+    TRY(indexed_open(&x, stem, w->o->of.vocab));
+    enum err e = ERR_OK;
+    for (uint64_t i = 0; !e && i < w->count; i++) {
+        if (w->lines[i].part != part)
+            continue;
+        classes[count++] = w->lines[i].class;
+        e = write_line(w, &x, &w->lines[i]);
+    }
+    *tokens += x.tokens;
+    if (!e)
+        e = indexed_close(&x);
+    indexed_abandon(&x);
+    return e ? e : write_labels(w, stem, classes, count);
+}
+
+static bool is_part(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    bool part = false;
+    for (size_t i = 0; dot && i < sizeof extensions / sizeof *extensions; i++)
+        part |= !strcmp(dot + 1, extensions[i]);
+    return part && (!strncmp(name, "train-", 6) || !strncmp(name, "eval-", 5));
+}
+
+/* Shards of an earlier call would be matched by the same pattern. */
+static enum err clear_place(const struct work *w, bool replace)
+{
+    char **names, *path;
+    size_t count;
+    TRY(file_mkdirs(w->o->out));
+    TRY(file_list(w->o->out, w->a, &names, &count));
+    for (size_t i = 0; i < count; i++) {
+        if (!is_part(names[i]))
+            continue;
+        if (!replace)
+            return err_set(ERR_INPUT,
+                           "%s/%s: shards are already there; take another directory, or --force "
+                           "to replace them",
+                           w->o->out, names[i]);
+        TRY_ALLOC(path = arena_printf(w->a, "%s/%s", w->o->out, names[i]));
+        TRY(file_remove(path));
+    }
+    return ERR_OK;
+}
+
+static enum err write_parts(const struct work *w, struct labels_report *report)
+{
+    if (report->held_out)
+        TRY(write_part(w, -1, &report->tokens));
+    for (uint32_t site = 0; site < w->o->sites; site++)
+        TRY(write_part(w, site, &report->tokens));
+    report->of = w->o->of;
+    report->of.tokens = report->tokens;
+    report->of.documents = w->count;
+    report->of.classes = w->classes;
+    report->of.classes_count = w->classes_count;
+    return sidecar_write(&report->of, w->o->out);
+}
+
+/* A part of a set would train without a word about what is missing. */
+static enum err undo(const struct work *w, enum err e)
+{
+    char sentence[1024];
+    snprintf(sentence, sizeof sentence, "%s", err_message());
+    enum err removed = clear_place(w, true);
+    (void)removed; /* the first error is the one to report */
+    return err_set(e, "%s", sentence);
+}
+
+static enum err prepare(struct work *w, const char *const *paths, struct labels_report *report)
+{
+    for (size_t i = 0; i < w->map_count; i++)
+        TRY(file_map(&w->maps[i], paths[i]));
+    TRY(read_lines(w, paths, NULL, &w->count));
+    if (!w->count)
+        return err_set(ERR_INPUT, "%s: no labelled line", paths[0]);
+    TRY_ALLOC(w->lines = arena_array(w->a, w->count, sizeof *w->lines));
+    TRY(read_lines(w, paths, w->lines, &w->count));
+    TRY(set_classes(w));
+    TRY(set_parts(w, report));
+    TRY(clear_place(w, w->o->replace));
+    report->documents = w->count;
+    enum err e = write_parts(w, report);
+    return e ? undo(w, e) : ERR_OK;
+}
+
+enum err labels_prepare(const char *const *paths, size_t path_count, const struct labels_options *o,
+                        struct arena *a, struct labels_report *report)
+{
+    struct work w = {.o = o, .a = a, .map_count = path_count};
+    ASSERT(o->sites > 0 && o->held_out >= 0 && o->held_out <= 0.5);
+    ASSERT(!o->classes || o->classes_count > 1);
+    *report = (struct labels_report){0};
+    if (!path_count)
+        return err_set(ERR_INPUT, "no labelled text is given");
+    TRY_ALLOC(w.maps = arena_array(a, path_count, sizeof *w.maps));
+    enum err e = prepare(&w, paths, report);
+    for (size_t i = 0; i < path_count; i++)
+        file_unmap(&w.maps[i]);
+    return e;
+}
