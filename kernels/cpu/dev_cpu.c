@@ -217,9 +217,9 @@ static enum err open_parts(struct cpu *c, const struct dev_options *o)
     TRY(type_choose(c, o->model_type));
     const char *bf16 = matmul_bf16(c->matmul);
     snprintf(c->dev.note, sizeof c->dev.note,
-             "cpu isa=%s threads=%d type=%s products=\"%s\" bf16=\"%s\"", c->rows->isa,
-             c->dev.threads, c->dev.model_type == DTYPE_F32 ? "f32" : "bf16",
-             matmul_version(c->matmul), *bf16 ? bf16 : "widened to f32");
+             "cpu isa=%s threads=%d type=%s gemm=\"%s\" bf16=\"%s\"", c->rows->isa, c->dev.threads,
+             c->dev.model_type == DTYPE_F32 ? "f32" : "bf16", matmul_version(c->matmul),
+             *bf16 ? bf16 : "widened to f32");
     return ERR_OK;
 }
 

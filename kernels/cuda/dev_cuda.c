@@ -419,11 +419,10 @@ static void note(struct cuda *c, const struct cudaDeviceProp *p)
     char library[40], attention[40];
     cuda_matmul_version(library, sizeof library);
     cuda_attention_version(c, attention, sizeof attention);
-    snprintf(
-        c->dev.note, sizeof c->dev.note,
-        "cuda gpu=%d name=\"%.60s\" sm=%d%d processors=%d type=%s products=\"%s\" attention=%s",
-        c->index, p->name, p->major, p->minor, c->processors,
-        c->dev.model_type == DTYPE_F32 ? "f32" : "bf16", library, attention);
+    snprintf(c->dev.note, sizeof c->dev.note,
+             "cuda gpu=%d name=\"%.60s\" sm=%d%d processors=%d type=%s gemm=\"%s\" attention=%s",
+             c->index, p->name, p->major, p->minor, c->processors,
+             c->dev.model_type == DTYPE_F32 ? "f32" : "bf16", library, attention);
 }
 
 static enum err open_parts(struct cuda *c, const struct dev_options *o)
@@ -478,7 +477,7 @@ static void describe(char *out, size_t size)
     cuda_matmul_version(library, sizeof library);
     struct cudnn *dnn;
     bool found = cudnn_open(&dnn) == ERR_OK;
-    int n = snprintf(out, size, "cuda.toolkit %d.%d\ncuda.products %s\ncuda.cudnn %s%s%s\n",
+    int n = snprintf(out, size, "cuda.toolkit %d.%d\ncuda.gemm %s\ncuda.cudnn %s%s%s\n",
                      runtime / 1000, runtime % 1000 / 10, library,
                      found ? "" : "no: ", found ? cudnn_version(dnn) : err_message(),
                      found ? "" : "; attention is our own");

@@ -38,14 +38,14 @@ struct probe {
 
 /* ---- the end that listens: takes every payload, gives what is asked for, keeps nothing ---- */
 
-struct taker {
+struct listener {
     uint8_t *bytes;
     size_t size_bytes;
     uint64_t have;
 };
 
-static void take_hello(void *self, const char *peer, const struct wire_hello *m,
-                       struct wire_hello_answer *answer)
+static void listener_hello(void *self, const char *peer, const struct wire_hello *m,
+                           struct wire_hello_answer *answer)
 {
     (void)self, (void)peer, (void)m;
     memset(answer, 0, sizeof *answer);
@@ -55,8 +55,8 @@ static void take_hello(void *self, const char *peer, const struct wire_hello *m,
              "atoll serve there");
 }
 
-static void take_offer(void *self, const char *peer, const struct wire_contribution *m,
-                       struct wire_answer *answer, void **upload)
+static void listener_offer(void *self, const char *peer, const struct wire_contribution *m,
+                           struct wire_answer *answer, void **upload)
 {
     (void)peer, (void)m;
     memset(answer, 0, sizeof *answer);
@@ -64,33 +64,33 @@ static void take_offer(void *self, const char *peer, const struct wire_contribut
     *upload = self;
 }
 
-static void take_chunk(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n,
-                       struct wire_answer *answer)
+static void listener_chunk(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n,
+                           struct wire_answer *answer)
 {
     (void)self, (void)upload, (void)data;
     memset(answer, 0, sizeof *answer);
     answer->offset = offset + n;
 }
 
-static void take_finish(void *self, void *upload, bool complete, struct wire_answer *answer)
+static void listener_finish(void *self, void *upload, bool complete, struct wire_answer *answer)
 {
     (void)self, (void)upload;
     memset(answer, 0, sizeof *answer);
     answer->outcome = complete ? ROUND_RECEIPT : ROUND_RESUME;
 }
 
-static void take_poll(void *self, const char *peer, const struct wire_poll *m,
-                      struct wire_poll_answer *answer)
+static void listener_poll(void *self, const char *peer, const struct wire_poll *m,
+                          struct wire_poll_answer *answer)
 {
     (void)self, (void)peer, (void)m;
     answer->answer = (struct wire_answer){.outcome = ROUND_GONE};
 }
 
 /* `round` says how many bytes are wanted. */
-static void take_fetch(void *self, const char *peer, const struct wire_fetch *m,
-                       struct link_content *out, struct wire_answer *answer)
+static void listener_fetch(void *self, const char *peer, const struct wire_fetch *m,
+                           struct link_content *out, struct wire_answer *answer)
 {
-    struct taker *t = self;
+    struct listener *t = self;
     (void)peer;
     memset(answer, 0, sizeof *answer);
     out->data = t->bytes;
@@ -100,29 +100,29 @@ static void take_fetch(void *self, const char *peer, const struct wire_fetch *m,
         answer->outcome = ROUND_INVALID;
 }
 
-static void take_fetched(void *self, void *source)
+static void listener_fetched(void *self, void *source)
 {
     (void)self, (void)source;
 }
 
-static void take_report(void *self, const char *peer, const struct wire_report *m,
-                        struct wire_answer *answer)
+static void listener_report(void *self, const char *peer, const struct wire_report *m,
+                            struct wire_answer *answer)
 {
     (void)self, (void)peer, (void)m;
     memset(answer, 0, sizeof *answer);
     answer->outcome = ROUND_CURRENT;
 }
 
-static void take_leave(void *self, const char *peer, const struct wire_leave *m,
-                       struct wire_answer *answer)
+static void listener_leave(void *self, const char *peer, const struct wire_leave *m,
+                           struct wire_answer *answer)
 {
     (void)m;
     printf("%s has measured\n", peer ? peer : "somebody");
     fflush(stdout);
-    take_report(self, peer, NULL, answer);
+    listener_report(self, peer, NULL, answer);
 }
 
-static uint64_t take_work(void *self, bool *stop)
+static uint64_t listener_work(void *self, bool *stop)
 {
     (void)self;
     *stop = false;
@@ -132,22 +132,22 @@ static uint64_t take_work(void *self, bool *stop)
 static enum err listen_until_stopped(struct probe *c)
 {
     struct link_listen l = {.address = c->p.o.serve_listen, .sites = 1};
-    struct taker t = {c->bytes, (size_t)c->most_mib << 20, 0};
+    struct listener t = {c->bytes, (size_t)c->most_mib << 20, 0};
     const struct link_service service = {.self = &t,
-                                         .hello = take_hello,
-                                         .offer = take_offer,
-                                         .chunk = take_chunk,
+                                         .hello = listener_hello,
+                                         .offer = listener_offer,
+                                         .chunk = listener_chunk,
                                          .store = link_service_no_store,
                                          .stored = link_service_no_stored,
-                                         .finish = take_finish,
+                                         .finish = listener_finish,
                                          .verify = link_service_no_verify,
                                          .verified = link_service_no_verified,
-                                         .poll = take_poll,
-                                         .fetch = take_fetch,
-                                         .fetched = take_fetched,
-                                         .report = take_report,
-                                         .leave = take_leave,
-                                         .work = take_work};
+                                         .poll = listener_poll,
+                                         .fetch = listener_fetch,
+                                         .fetched = listener_fetched,
+                                         .report = listener_report,
+                                         .leave = listener_leave,
+                                         .work = listener_work};
     struct link_server *server;
     sigset_t signals;
     int port, got;

@@ -139,7 +139,7 @@ static enum err set_site(struct sim_cmd *c, const struct args *args, const char 
 
 /* The links of an emulated network between its places and the place of the aggregator, by name or
  * by position. */
-static enum err take_topology(struct sim_cmd *c)
+static enum err topology_links_set(struct sim_cmd *c)
 {
     struct topology t;
     struct tcp_settings here;
@@ -184,7 +184,7 @@ static enum err make_sites(struct sim_cmd *c, const struct args *args)
                                             .encode_s = c->task.outer.encode_s,
                                             .apply_s = c->task.outer.apply_s};
     if (c->topology)
-        TRY(take_topology(c));
+        TRY(topology_links_set(c));
     for (int i = 0; i < args->operand_count; i++)
         TRY(set_site(c, args, args->operand[i]));
     for (unsigned i = 0; i < c->count; i++) {

@@ -40,7 +40,8 @@ static enum err compare(struct load *l, const char *dir, const char *section, co
 
 /* ---- inner checkpoint ---- */
 /* meta->settings may be empty: of a writer without any. Then only tensors are compared. */
-static enum err check_model(struct load *l, const char *dir, const struct checkpoint_meta *meta)
+static enum err checkpoint_model_check(struct load *l, const char *dir,
+                                       const struct checkpoint_meta *meta)
 {
     const struct config_table inner = keys_inner(&l->run.s);
     struct digest want = table_digest(&l->run.table);
@@ -53,11 +54,12 @@ static enum err check_model(struct load *l, const char *dir, const struct checkp
     return err_set(ERR_MISMATCH, "%s holds other tensors than the configuration describes", dir);
 }
 
-static enum err take_params(struct load *l, const char *dir, const struct checkpoint_meta *meta,
-                            const struct checkpoint_part *parts, size_t count)
+static enum err checkpoint_params_copy(struct load *l, const char *dir,
+                                       const struct checkpoint_meta *meta,
+                                       const struct checkpoint_part *parts, size_t count)
 {
     size_t i = 0;
-    TRY(check_model(l, dir, meta));
+    TRY(checkpoint_model_check(l, dir, meta));
     while (i < count && strcmp(parts[i].name, "params"))
         i++;
     if (i == count || parts[i].size_bytes != l->run.table.elements * sizeof *l->params)
@@ -76,7 +78,7 @@ static enum err load_checkpoint(struct load *l, const char *dir)
     size_t count;
     enum err e = checkpoint_open(dir, &scratch, &meta, &parts, &count);
     if (!e)
-        e = take_params(l, dir, &meta, parts, count);
+        e = checkpoint_params_copy(l, dir, &meta, parts, count);
     arena_free(&scratch);
     return e;
 }
@@ -127,8 +129,8 @@ static enum err check_share(const struct load *l, const struct outer_state *m, c
                    dir, (long long)l->run.o.outer_aggregators, missing);
 }
 
-static enum err take_theta(struct load *l, struct outer_state *m, struct dev *cpu,
-                           const struct fragments *f, const char *dir)
+static enum err outer_theta_copy(struct load *l, struct outer_state *m, struct dev *cpu,
+                                 const struct fragments *f, const char *dir)
 {
     if (!outer_state_begun(m))
         return err_set(ERR_INPUT, "%s holds no outer state of outer.fragments = %lld", dir,
@@ -160,7 +162,7 @@ static enum err load_outer(struct load *l, const char *dir)
     if (!e)
         e = outer_state_open(&m, w, cpu, &o, &l->run.perm);
     if (!e)
-        e = take_theta(l, &m, cpu, &l->run.sync.fragments, dir);
+        e = outer_theta_copy(l, &m, cpu, &l->run.sync.fragments, dir);
     outer_state_close(&m);
     if (w)
         env_posix_close(w);

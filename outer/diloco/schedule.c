@@ -19,16 +19,16 @@ static const struct schedule_period *period_of(const struct schedule *s, unsigne
 }
 
 /* Rounds on the fragment's own period that end by `step`. */
-static uint64_t beats(const struct schedule_period *b, int64_t step)
+static uint64_t periods_by(const struct schedule_period *period, int64_t step)
 {
-    int64_t left = step - b->offset;
-    return left > 0 ? (uint64_t)(left / b->every) : 0;
+    int64_t left = step - period->offset;
+    return left > 0 ? (uint64_t)(left / period->every) : 0;
 }
 
-static bool on_beat(const struct schedule_period *b, int64_t step)
+static bool period_ends_at(const struct schedule_period *period, int64_t step)
 {
-    int64_t since = step - b->offset;
-    return since > 0 && since % b->every == 0;
+    int64_t since = step - period->offset;
+    return since > 0 && since % period->every == 0;
 }
 
 /* Last steps in order: the former ones, then the present one. */
@@ -40,29 +40,29 @@ static int64_t end_at(const struct schedule *s, unsigned i)
 /* Rounds that end by `step`, at most s->steps. */
 static uint64_t rounds_by(const struct schedule *s, unsigned fragment, int64_t step)
 {
-    const struct schedule_period *b = period_of(s, fragment);
-    uint64_t rounds = beats(b, step);
+    const struct schedule_period *period = period_of(s, fragment);
+    uint64_t rounds = periods_by(period, step);
     for (unsigned i = 0; i <= s->end_count && end_at(s, i) <= step; i++)
-        rounds += !on_beat(b, end_at(s, i));
+        rounds += !period_ends_at(period, end_at(s, i));
     return rounds;
 }
 
 int64_t schedule_step(const struct schedule *s, unsigned fragment, uint64_t round)
 {
-    const struct schedule_period *b = period_of(s, fragment);
+    const struct schedule_period *period = period_of(s, fragment);
     uint64_t between = 0; /* rounds at last steps beside the period */
     ASSERT(round < schedule_rounds(s, fragment));
     for (unsigned i = 0; i <= s->end_count; i++) {
-        uint64_t until = beats(b, end_at(s, i)) + between;
+        uint64_t until = periods_by(period, end_at(s, i)) + between;
         if (round < until)
             break;
-        if (on_beat(b, end_at(s, i)))
+        if (period_ends_at(period, end_at(s, i)))
             continue;
         if (round == until)
             return end_at(s, i);
         between++;
     }
-    return b->offset + (int64_t)(round - between + 1) * b->every;
+    return period->offset + (int64_t)(round - between + 1) * period->every;
 }
 
 uint64_t schedule_rounds(const struct schedule *s, unsigned fragment)
@@ -88,7 +88,7 @@ bool schedule_due(const struct schedule *s, int64_t step, unsigned fragment, uin
 {
     if (step < 1 || step > s->steps)
         return false;
-    if (!on_beat(period_of(s, fragment), step) && !schedule_ends(s, step))
+    if (!period_ends_at(period_of(s, fragment), step) && !schedule_ends(s, step))
         return false;
     *round = rounds_by(s, fragment, step) - 1;
     return true;
@@ -227,9 +227,9 @@ int64_t schedule_next(const struct schedule *s, int64_t step)
     if (step >= s->steps)
         return 0;
     for (unsigned p = 0; p < s->fragments; p++) {
-        const struct schedule_period *b = period_of(s, p);
-        int64_t since = step > b->offset ? step - b->offset : 0;
-        int64_t due = b->offset + (since / b->every + 1) * b->every;
+        const struct schedule_period *period = period_of(s, p);
+        int64_t since = step > period->offset ? step - period->offset : 0;
+        int64_t due = period->offset + (since / period->every + 1) * period->every;
         next = due < next ? due : next;
     }
     for (unsigned i = 0; i < s->end_count; i++)

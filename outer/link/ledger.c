@@ -2,8 +2,8 @@
 #include <string.h>
 
 /* Observed with gRPC 1.51.1 and OpenSSL 3.0 (Debian 12), TLS 1.3, AES-256-GCM, between a site and
- * its aggregator; a record is counted with the 22 bytes around its plaintext. test_ledger.c holds
- * them against the kernel. */
+ * its aggregator; a record is counted with the 22 bytes around its plaintext. test_ledger.c
+ * compares the model with the kernel's counters. */
 enum {
     PREFIX = 5,           /* gRPC, before each message */
     REQUEST_HEADERS = 18, /* all fields from the dynamic table, a cached deadline */
@@ -12,13 +12,13 @@ enum {
     HALF_CLOSE = 9, /* an empty DATA frame ends the request */
     PING = 17,
     WINDOW_UPDATE = 13,
-    /* A call wakes the flow control of both ends: about one ping or its answer each way, and one
-       window update. */
+    /* A call triggers the flow control of both ends: about one ping or ping answer each way, and
+       one window update. */
     CALL_EXTRA = PING + WINDOW_UPDATE,
     UPDATES_PER_2MIB =
         2 * WINDOW_UPDATE, /* stream and connection together, in a record of their own */
-    /* Handshake without the certificate: hello, change of cipher, verify, finished; and the first
-     * frames: preface, settings, and header fields that are not in the table yet. */
+    /* Handshake without the certificate (hello, change cipher spec, verify, finished) and the first
+       frames (preface, settings, header fields not yet in the dynamic table). */
     SITE_HANDSHAKE = 500,
     SERVER_HANDSHAKE = 560,
     SITE_FIRST = 390,
@@ -83,7 +83,7 @@ static uint64_t records(uint64_t plain)
     return (plain + LEDGER_RECORD_BYTES - 1) / LEDGER_RECORD_BYTES * LEDGER_RECORD_EXTRA;
 }
 
-static void frame(struct ledger_side *s, uint64_t bytes) /* one in a record of its own */
+static void frame(struct ledger_side *s, uint64_t bytes) /* one frame in its own record */
 {
     s->http2 += bytes;
     s->tls += LEDGER_RECORD_EXTRA;
@@ -124,7 +124,7 @@ void ledger_connection(struct ledger_row *row, uint64_t certificate_bytes)
 
 void ledger_idle(struct ledger_row *row, uint64_t idle_ms, uint64_t keepalive_ms)
 {
-    uint64_t pings = 2 * (idle_ms / keepalive_ms); /* each end asks, each end answers */
+    uint64_t pings = 2 * (idle_ms / keepalive_ms); /* each end pings and answers the other's ping */
     for (uint64_t i = 0; i < pings; i++) {
         frame(&row->up, PING);
         frame(&row->down, PING);

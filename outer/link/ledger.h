@@ -1,15 +1,16 @@
 #ifndef LEDGER_H
 #define LEDGER_H
 /* Every byte between the sites and the aggregator, by layer: payload; protobuf with gRPC's 5-byte
- * prefix; HTTP/2 frames; TLS records; and what the kernel says its sockets carried. Here are the
- * rows that a link books and the model of the layers that only gRPC core sees. Pure: no clock, no
+ * prefix; HTTP/2 frames; TLS records; and the kernel's socket counters. This header declares the
+ * rows that a link records and the model of the layers that only gRPC core sees. Pure: no clock, no
  * file, no lock. ledger_book.h writes rows to a file, ledger_read.h adds them up.
  *
- * Payload and protobuf are counted at both ends, message by message. Frames and records are what
- * gRPC 1.51 and OpenSSL 3.0 make of those messages, observed on the wire: one DATA frame for each
- * message (both ends raise the largest frame above our largest message), records of at most 16284
- * bytes of plaintext, each batch of frames starting a new one. What depends on time (pings, window
- * updates) enters as a mean per call and per 2 MiB. Held against the kernel's counters: within 1 %.
+ * Payload and protobuf are counted at both ends, message by message. Frames and records follow the
+ * behaviour of gRPC 1.51 and OpenSSL 3.0, observed on the wire: one DATA frame for each message
+ * (both ends raise the largest frame above our largest message), records of at most 16284 bytes of
+ * plaintext, each batch of frames starting a new one. Pings and window updates depend on time and
+ * enter as a mean per call and per 2 MiB. The model's totals are within 1 % of the kernel's
+ * counters.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,7 +24,7 @@ enum ledger_what {
     LEDGER_AGGREGATE,
     LEDGER_SNAPSHOT,   /* transfers */
     LEDGER_CONNECTION, /* handshakes, settings, pings of idle connections */
-    LEDGER_SOCKET,     /* what the kernel counted */
+    LEDGER_SOCKET,     /* the kernel's counters */
     LEDGER_WHATS
 };
 enum {
@@ -32,7 +33,7 @@ enum {
     LEDGER_RECORD_EXTRA = 22,
     LEDGER_FRAME_EXTRA = 9
 };
-#define LEDGER_NO_ROUND UINT64_MAX /* a call about no round */
+#define LEDGER_NO_ROUND UINT64_MAX /* a call that belongs to no round */
 
 struct ledger_side { /* bytes of one direction, by layer; they add up to what a socket carries */
     uint64_t payload;
@@ -42,16 +43,16 @@ struct ledger_side { /* bytes of one direction, by layer; they add up to what a 
 };
 struct ledger_row {
     enum ledger_what what;
-    char site[LEDGER_SITE_MAX]; /* whose link; "-": not known (a refused certificate) */
+    char site[LEDGER_SITE_MAX]; /* the site of the link; "-": unknown (a refused certificate) */
     uint32_t fragment;
-    uint64_t round;     /* LEDGER_NO_ROUND: none */
-    uint64_t calls;     /* connections, where it is one */
-    uint64_t broken;    /* of these, calls that the link ended, so that it is not known how much of
-                           them    left */
-    uint64_t total;     /* transfer: its whole payload, as its two ends agreed */
-    uint64_t predicted; /* transfer: the same from configuration and manifest alone */
-    bool done;          /* transfer: complete, acknowledged */
-    uint64_t resent;    /* LEDGER_SOCKET: bytes that TCP sent again */
+    uint64_t round;  /* LEDGER_NO_ROUND: none */
+    uint64_t calls;  /* LEDGER_CONNECTION: connections */
+    uint64_t broken; /* of these, calls that the link ended early: how many of their bytes were sent
+                        is unknown */
+    uint64_t total;  /* transfer: its whole payload, as its two ends agreed */
+    uint64_t predicted;          /* transfer: the same, predicted from configuration and manifest */
+    bool done;                   /* transfer: complete, acknowledged */
+    uint64_t resent;             /* LEDGER_SOCKET: bytes that TCP sent again */
     struct ledger_side up, down; /* up: from the site to the aggregator */
 };
 typedef void ledger_sink(void *self, const struct ledger_row *row); /* any thread */
@@ -62,26 +63,26 @@ static inline bool ledger_transfer(enum ledger_what what)
 {
     return what == LEDGER_CONTRIBUTION || what == LEDGER_AGGREGATE || what == LEDGER_SNAPSHOT;
 }
-uint64_t ledger_sum(const struct ledger_side *s); /* all layers, without the socket */
+uint64_t ledger_sum(const struct ledger_side *s); /* sum of all layers except the socket counter */
 void ledger_add(struct ledger_row *to, const struct ledger_row *row);
 
-/* One message on its way: message_bytes of protobuf, payload_bytes of them payload. */
+/* Adds one message: message_bytes of protobuf, of which payload_bytes are payload. */
 void ledger_message(struct ledger_side *s, uint64_t message_bytes, uint64_t payload_bytes);
-/* What surrounds the messages of one call: headers, end, trailers, and the window updates for bytes
- * that came. Once, when all its messages are in the row. */
+/* Adds a call's other bytes: headers, end of stream, trailers, and window updates for received
+ * bytes. Called once, when the row holds all messages of the call. */
 void ledger_call(struct ledger_row *row);
-/* A connection begins: certificate_bytes (DER) of each end's own certificate, taken as equally
- * long. */
+/* Adds a new connection. certificate_bytes: DER size of one end's certificate; both ends are
+ * assumed equal. */
 void ledger_connection(struct ledger_row *row, uint64_t certificate_bytes);
-/* Nothing was said for that long on one connection: both ends ping. */
+/* Adds the pings of both ends on a connection that was idle for idle_ms. */
 void ledger_idle(struct ledger_row *row, uint64_t idle_ms, uint64_t keepalive_ms);
 
-/* Predictions: what `payload` bytes take on their way, in chunks of chunk_bytes, without the
+/* Predicts the bytes by layer of a transfer of `payload` bytes in chunks of chunk_bytes, without
  * control calls. */
 struct ledger_side ledger_predict(uint64_t payload, uint32_t chunk_bytes);
-/* Estimate: what the IP packets take that carry `bytes` of socket: 52 bytes a segment of 1448
- * (IPv4, TCP, timestamps), and the other direction's acknowledgements, one for two segments. No
- * link layer, nothing sent again. */
+/* Estimates the bytes of the IP packets that carry `bytes` of a socket's stream: 52 bytes of
+ * headers for each segment of 1448 bytes (IPv4, TCP, timestamps), and one acknowledgement for two
+ * segments of bytes_back. Without link-layer headers and retransmissions. */
 uint64_t ledger_ip(uint64_t bytes, uint64_t bytes_back);
 
 #endif

@@ -14,7 +14,8 @@ static double wire_chunk(uint64_t payload)
     return (double)ledger_ip(ledger_sum(&s), 0);
 }
 
-/* All whole chunks as the first one: their offsets differ by a byte or two. */
+/* Every whole chunk is counted with the header of the first: the offsets differ by one or two
+ * bytes. */
 double line_wire_bytes(double payload)
 {
     uint64_t bytes = (uint64_t)payload, chunks = bytes / WIRE_CHUNK_BYTES;
@@ -30,7 +31,7 @@ double line_rate_bps(const struct line *l, double bps)
     return most < bps ? most : bps;
 }
 
-/* Straight lines between what was measured; beyond it as from the last but one to the last. */
+/* Linear interpolation between measured times; beyond the last, extrapolation from the last two. */
 static double measured_s(const struct line_times *t, double bytes)
 {
     double size = LINE_TIMES_FIRST, before = 0, before_s = 0;

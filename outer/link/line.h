@@ -1,47 +1,47 @@
 #ifndef LINE_H
 #define LINE_H
-/* The time that a payload takes on a line, as a formula or between measured times, and what one
- * exchange costs the machines at its ends. Pure arithmetic, used by the planner and by the
+/* The time that a payload takes on a line, as a formula or between measured times, and the
+ * processing time of one exchange at both ends. Pure arithmetic, used by the planner and by the
  * simulated line.
  *
- * Rates are of IP packets, as a provider sells them and an emulator keeps them: headers and TLS
- * records are part of them, by the ledger's model.
+ * Rates count whole IP packets, as a provider sells them and an emulator limits them: headers and
+ * TLS records are included, by the ledger's model.
  */
 #include <stdbool.h>
 
-/* Rates beyond this and delays below it are no link: what the search may assume at most. */
+/* Largest rate that a search may assume, bits per second. */
 #define LINE_RATE_MAX 1e13
 
 enum { LINE_TIMES_FIRST = 1 << 16, LINE_TIMES_MAX = 9 };
-struct line_times { /* measured: seconds[i] for LINE_TIMES_FIRST * 4^i bytes of payload, the delay
-                       of the line left out */
-    unsigned count; /* 0: nothing was */
+struct line_times { /* measured: seconds[i] for LINE_TIMES_FIRST * 4^i bytes of payload, without the
+                       line's delay */
+    unsigned count; /* 0: not measured */
     double seconds[LINE_TIMES_MAX];
 };
 struct line {                /* of one site to the aggregator */
     double up_bps, down_bps; /* bits of IP packets in a second */
     double rtt_s;
-    double loss;      /* share of packets; 0 with measured rates, which hold it already */
+    double loss;      /* lost share of packets; 0 with measured rates, which include the loss */
     unsigned streams; /* connections that share the payload; at least 1 */
-    bool bbr; /* no loss slows it, and it knows the line's rate after a pause too (Cardwell et al.
-                 2016) */
-    struct line_times up, down; /* in place of rate, loss, streams: how TCP, TLS and this machine do
-                                   on this very line */
+    bool bbr; /* BBR congestion control: loss does not slow it, and it keeps the estimated rate
+                 across a pause (Cardwell et al. 2016) */
+    struct line_times up,
+        down; /* measured times on this line; they replace rate, loss and streams */
 };
-struct exchange_cost { /* seconds for a value of a fragment, its storage included */
+struct exchange_cost { /* seconds per value of a fragment, storage included */
     double encode_s;   /* a site: from the parameters until the contribution is durable */
     double apply_s;    /* a site: from the aggregate until the new state is durable */
-    double accept_s;   /* the aggregator: each contribution, beside the others, from its last byte
+    double accept_s;   /* the aggregator, for each contribution (in parallel): from its last byte
                           until its receipt */
-    double commit_s, sum_s; /* one after the other: a round; and for each contribution in it */
+    double commit_s, sum_s; /* serial: once a round; and once for each contribution of the round */
 };
-double line_wire_bytes(
-    double payload); /* what a payload takes on the line, headers and records included */
-/* Seconds for `bytes` of payload one way, the delay of the line itself left out: between the times
- * that were measured, or TCP with slow start after the pause of a round. */
+double
+line_wire_bytes(double payload); /* bytes of a payload on the line, headers and records included */
+/* Seconds for `bytes` of payload one way, without the line's delay: interpolated from the measured
+ * times, or a model of TCP with slow start after the pause of a round. */
 double line_transfer_s(const struct line *l, double bytes, bool up);
-/* What the link carries with this loss: Mathis et al. 1997, or CUBIC's average window (RFC 9438)
- * where that is larger. */
+/* Rate of one connection with the line's loss: Mathis et al. 1997, or CUBIC's average window (RFC
+ * 9438) where larger. */
 double line_rate_bps(const struct line *l, double bps);
 
 #endif

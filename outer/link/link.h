@@ -1,9 +1,9 @@
 #ifndef LINK_H
 #define LINK_H
 /* The seam between site and aggregator: grpc (link_grpc.c: real, mutual TLS 1.3) and sim
- * (link_sim.c: in memory, virtual time, seeded faults). Sites dial; all the aggregator has to say
- * is the answer to a call. A site's calls block the calling thread; ERR_LINK means "not delivered
- * or no answer": back off and ask again, everything may come twice.
+ * (link_sim.c: in memory, virtual time, seeded faults). Sites dial the aggregator; the aggregator
+ * only answers calls. A site's calls block the calling thread. ERR_LINK means "not delivered, or no
+ * answer": the caller waits and repeats the call. Every message may arrive twice.
  */
 #include "outer/link/ledger.h"
 #include "outer/link/wire.h"
@@ -14,24 +14,25 @@ struct link_counters {                 /* bytes by layer, both directions, since
         messages_down; /* protobuf bytes, gRPC's 5-byte prefix included, payload included */
     uint64_t wire_up,
         wire_down; /* the kernel's counters of this process's sockets to the aggregator's port: TLS
-                    * and HTTP/2 included, what TCP sent again once; 0: unknown */
+                      and HTTP/2 included, retransmitted bytes counted once; 0: unknown */
 };
 
 struct link; /* a site's end */
 struct link_ops {
     enum err (*hello)(struct link *l, const struct wire_hello *m, struct wire_hello_answer *answer);
-    /* Offers, sends what the aggregator does not have yet, over as many connections as configured,
-     * waits for the final answer. */
+    /* Offers the contribution, sends the bytes that the aggregator lacks over the configured number
+     * of connections, and waits for the final answer. */
     enum err (*contribute)(struct link *l, const struct wire_contribution *m,
                            const uint8_t *payload, struct wire_answer *answer);
-    /* Held by the aggregator until committed, at most hold_ms; then PENDING. */
+    /* The aggregator holds the call until the round is committed, at most hold_ms; then it answers
+     * PENDING. */
     enum err (*poll)(struct link *l, const struct wire_poll *m, uint32_t hold_ms,
                      struct wire_poll_answer *answer);
-    /* Exactly size_bytes into out (the caller knows the size: configuration or manifest), from
-     * m->offset on. answer.outcome NONE: complete. ERR_LINK: out is good up to answer->offset, and
-     * in the blocks behind it as answer->blocks says; called again with that answer and that out,
-     * only what is missing comes. The caller zeroes the answer before the first call, and verifies
-     * the digest. */
+    /* Reads exactly size_bytes into `out`, from m->offset on; the caller knows the size from the
+     * configuration or the manifest. answer->outcome NONE: complete. ERR_LINK: `out` is valid up to
+     * answer->offset, and in later blocks as answer->blocks says; a repeated call with the same
+     * answer and `out` fetches only the missing bytes. The caller zeroes the answer before the
+     * first call and verifies the digest. */
     enum err (*fetch)(struct link *l, const struct wire_fetch *m, uint8_t *out, size_t size_bytes,
                       struct wire_answer *answer);
     enum err (*report)(struct link *l, const struct wire_report *m, struct wire_answer *answer);
@@ -48,48 +49,51 @@ struct link_content {    /* what a fetch delivers */
     size_t size_bytes;
     void *source;
 };
-/* What the aggregator implements. The link calls it under one lock, never concurrently, but for
- * store and verify, which are for what a slow disk and a large payload make long: meanwhile all
- * other calls are answered. peer is the verified URI SAN (atoll://run/role/name) of the caller,
- * checked per call by the service itself. Must not block but on storage. */
+/* What the aggregator implements. The link calls these functions under one lock, one at a time.
+ * Exceptions are known, store and verify: store and verify may take long (slow disk, large
+ * payload), and other calls are answered meanwhile. `peer`: verified URI SAN of the caller
+ * (atoll://run/role/name); the service checks it at each call. Only storage may block. */
 struct link_service {
     void *self;
-    /* Is this peer one of the run's? Without the lock, any thread, at once. Few calls are open at a
-     * time for all that are not. NULL: every peer is. */
+    /* True: the peer is in the run's roster. Called without the lock, from any thread; must not
+     * block. The link limits the open calls of all unknown peers together. NULL: every peer is
+     * known. */
     bool (*known)(void *self, const char *peer);
     void (*hello)(void *self, const char *peer, const struct wire_hello *m,
                   struct wire_hello_answer *answer);
-    /* RESUME with *upload set: chunks of what answer->blocks lacks follow. Any other outcome is
-     * final. A newer stream of the same site and fragment makes the older upload stale: its next
-     * chunk answers SUPERSEDED. */
+    /* RESUME with *upload set: the site sends the chunks that answer->blocks lacks. Any other
+     * outcome is final. A newer stream of the same site and fragment supersedes the older upload:
+     * the older one's next chunk answers SUPERSEDED. */
     void (*offer)(void *self, const char *peer, const struct wire_contribution *m,
                   struct wire_answer *answer, void **upload);
-    /* NONE: stored, or there already; PENDING: wanted, store and stored follow; RESUME: does not
-     * follow what is there of its block; anything else is final as well. The link has checked CRC
-     * and size; n <= 1 MiB. Chunks of one upload may come from several streams, in any order of
-     * blocks. */
+    /* NONE: stored now or earlier. PENDING: the link calls store, then stored. RESUME: the chunk
+     * does not continue the stored part of its block. Any other outcome is final. The link has
+     * checked CRC and size; n <= 1 MiB. Chunks of one upload may come from several streams, in any
+     * order of blocks. */
     void (*chunk)(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n,
                   struct wire_answer *answer);
-    /* Without the lock, beside any other call and other stores of the same upload. */
+    /* Writes the chunk. Called without the lock; other calls and other stores of the same upload
+     * may run meanwhile. */
     enum err (*store)(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n);
-    /* Under the lock, in the thread of that store: what became of it, with its sentence. The answer
-     * is chunk's. */
+    /* Called under the lock, in the thread of store, with the result of store. The answer has the
+     * meanings of chunk's answer. */
     void (*stored)(void *self, void *upload, uint64_t offset, size_t n, enum err e,
                    struct wire_answer *answer);
-    /* Exactly once for each upload that offer set, when no store of it is under way. complete: no
-     * more comes and nothing was wrong: when all bytes are there PENDING: verify and verified
-     * follow; else RESUME. Not complete: chunk() gave a final answer; releases the upload; answer
-     * is ignored. */
+    /* Called exactly once for each upload that offer set, when no store of it is running. complete:
+     * the site has ended the upload without an error; PENDING: all bytes are stored, verify and
+     * verified follow; RESUME: bytes are missing. Not complete: chunk() gave a final answer; finish
+     * releases the upload and the answer is ignored. */
     void (*finish)(void *self, void *upload, bool complete, struct wire_answer *answer);
-    /* Without the lock, beside any other call: verifies, makes durable. */
+    /* Verifies the upload's digest and makes the upload durable. Called without the lock; other
+     * calls may run meanwhile. */
     void (*verify)(void *self, void *upload);
     /* Under the lock: RECEIPT or refusal; releases the upload. */
     void (*verified)(void *self, void *upload, struct wire_answer *answer);
-    /* PENDING: the link holds the call and asks again after work() ran, until the caller's hold
-     * time ends. */
+    /* PENDING: the link holds the call and calls poll again after each work(), until the caller's
+     * hold time ends. */
     void (*poll)(void *self, const char *peer, const struct wire_poll *m,
                  struct wire_poll_answer *answer);
-    /* NONE: the part of out->data from m->offset on is streamed. */
+    /* NONE: the link streams out->data from m->offset on. */
     void (*fetch)(void *self, const char *peer, const struct wire_fetch *m,
                   struct link_content *out, struct wire_answer *answer);
     void (*fetched)(void *self, void *source);
@@ -97,20 +101,22 @@ struct link_service {
                    struct wire_answer *answer);
     void (*leave)(void *self, const char *peer, const struct wire_leave *m,
                   struct wire_answer *answer);
-    /* Once at the start, after every hello, offer, finish, report and leave, and at the time the
-     * last work() returned: commits what is ready, ticks the round. Returns when it wants to run
-     * next (in clock_mono_ms(); UINT64_MAX: only after a call). *stop:
-     * halt serving; work() is not called again. */
+    /* Commits complete rounds and advances the round's clock. Called once at the start, after every
+     * hello, offer, finish, report and leave, and at the time that the last work() returned.
+     * Returns the time of the next call in clock_mono_ms(); UINT64_MAX: only after another call.
+     * *stop: the server stops; work() is not called again. */
     uint64_t (*work)(void *self, bool *stop);
 };
 
-/* A chunk, and the end, in one go: for callers without concurrent calls. An empty chunk is NONE.
+/* chunk, store and stored in one call; finish, verify and verified in one call. For callers without
+ * concurrent calls. An empty chunk answers NONE.
  */
 void link_service_chunk(const struct link_service *s, void *upload, uint64_t offset,
                         const uint8_t *data, size_t n, struct wire_answer *answer);
 void link_service_finish(const struct link_service *s, void *upload, bool complete,
                          struct wire_answer *answer);
-/* store, stored, verify and verified of a service that never says PENDING: assert. */
+/* store, stored, verify and verified of a service that never answers PENDING: a call is a bug
+ * (assertion). */
 enum err link_service_no_store(void *self, void *upload, uint64_t offset, const uint8_t *data,
                                size_t n);
 void link_service_no_stored(void *self, void *upload, uint64_t offset, size_t n, enum err e,
@@ -124,53 +130,57 @@ struct link_tls { /* PEM texts' paths */
 enum {
     LINK_STREAMS_MAX = 16,
     LINK_RECEIVE_MIB = 160,
-    LINK_RECEIVE_MIB_MIN = 76, /* 64 and 6 for each stream that is received at a time: 16, 2 */
+    LINK_RECEIVE_MIB_MIN = 76, /* 64 MiB, and 6 MiB for each of two streams received at a time;
+                                  LINK_RECEIVE_MIB holds 16 streams */
     LINK_FEW_SITES = 4,
-    LINK_LINE_MIB = 256 /* so few have receive windows as long as their lines; for each so much */
+    LINK_LINE_MIB = 256 /* memory for each site when there are at most LINK_FEW_SITES: the receive
+                           window then covers the link's bandwidth-delay product */
 };
 struct link_dial {
     const char *target;      /* host:port */
     const char *server_name; /* NULL: from target */
     struct link_tls tls;
     uint32_t keepalive_ms; /* 0: the default 20000; tests use less */
-    unsigned streams;      /* connections for bulk, at most; 0: 1 */
-    uint32_t look_ms;      /* how often the expiry of certificates is looked at; 0: once a day */
-    uint64_t rate_up, rate_down; /* bulk, bytes of payload per second; 0: as fast as it goes */
-    ledger_sink *book; /* gets a row for every call when it has ended, and the kernel's counters;
-                          NULL: none */
+    unsigned streams;      /* largest number of connections for bulk data; 0: 1 */
+    uint32_t look_ms;      /* interval between checks of the certificates' expiry, ms; 0: one day */
+    uint64_t rate_up, rate_down; /* limit of bulk data, payload bytes per second; 0: no limit */
+    ledger_sink *
+        book; /* receives one row for each call at its end, and the kernel's counters; NULL: none */
     void *book_self;
 };
 struct link_listen {
     const char *address; /* host:port; port 0 picks one */
     struct link_tls tls;
     uint32_t keepalive_ms;
-    uint32_t look_ms;       /* as above */
-    unsigned sites;         /* that may come; 0: not known, many */
-    uint32_t self_call_ms;  /* how often it calls its own port, over a new connection; 0: never */
-    uint64_t receive_bytes; /* memory for what comes in and is not yet stored, of all sites
+    uint32_t look_ms;       /* as in link_dial */
+    unsigned sites;         /* number of expected sites; 0: unknown, many */
+    uint32_t self_call_ms;  /* interval between calls to its own port over a new connection, ms; 0:
+                               never */
+    uint64_t receive_bytes; /* memory for received bytes that are not yet stored, all sites
                                together; 0: link_receive_bytes */
-    ledger_sink *book;      /* as above, with the site's name */
+    ledger_sink *book;      /* as in link_dial, with the site's name */
     void *book_self;
 };
 struct link_server;
 
-/* First thing in main of a process that dials or serves: malloc settings without which gRPC gives
- * memory back and takes it again at every message (15-40 % of its CPU). Price: up to 1 GiB of freed
- * heap stays resident. */
+/* Sets malloc's thresholds; main calls it first in a process that dials or serves. With the
+ * defaults malloc returns memory to the kernel and maps it again at every message (15-40 % of
+ * gRPC's CPU time). Cost: up to 1 GiB of freed heap stays resident. */
 void link_tune(void);
-/* What a server of that number of sites takes when nothing is set: windows for their lines, or, for
- * many, LINK_RECEIVE_MIB. */
+/* Default of link_listen.receive_bytes: LINK_LINE_MIB for each of at most LINK_FEW_SITES sites,
+ * else LINK_RECEIVE_MIB. */
 uint64_t link_receive_bytes(unsigned sites);
-/* Does not connect yet: the first call does. No system roots, no plaintext. Files replaced by
- * rename are used from the next call on; the server's from the next connection on. */
+/* Does not connect: the first call connects. No system roots, no plaintext. The site reads
+ * certificate files that were replaced by rename at its next call, the server at the next
+ * connection. */
 enum err link_open(struct link **l, const struct link_dial *d) MUST;
 enum err link_serve(struct link_server **s, const struct link_listen *l,
                     const struct link_service *service, int *port) MUST; /* ERR_BUSY: port in use */
-bool link_stopped(const struct link_server *s); /* the service asked to halt */
-/* Its own calls succeeded once and do not any more: end the process, and start it again. */
+bool link_stopped(const struct link_server *s);                          /* work() has set *stop */
+/* True: calls to the own port succeeded earlier and fail now; the process must be restarted. */
 bool link_silent(const struct link_server *s);
-/* One connection, one call to gRPC's health service: ERR_OK when an aggregator answers there that
- * this certificate's authority vouches for; else why not. */
+/* One connection and one call to gRPC's health service. ERR_OK: an aggregator answers whose
+ * certificate is signed by the same authority. Else the error says why not. */
 enum err link_probe(const struct link_dial *d, uint32_t timeout_ms) MUST;
 void link_shutdown(struct link_server *s,
                    uint32_t grace_ms); /* returns when all calls have ended */

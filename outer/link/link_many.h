@@ -1,7 +1,7 @@
 #ifndef LINK_MANY_H
 #define LINK_MANY_H
-/* One link made of several, one to each aggregator that shares the fragments of a run: a call goes
- * to the one that its head names. Owns them: its close closes all.
+/* One link over several links, one for each aggregator of a run. Each call goes to the aggregator
+ * that the message's head names. Owns the links: close closes all of them.
  */
 #include "outer/link/link.h"
 

@@ -45,19 +45,21 @@ void tcp_print(const struct tcp_settings *t, FILE *out)
                 t->send_bytes / 1024, t->receive_bytes / 1024);
 }
 
-/* Twice what is under way: half of it waits in the sender's queue or for its turn to be sent again.
- * Recommended is twice that, so that the queue is never empty: BBR learns only from full ones. */
+/* Needed: twice the bandwidth-delay product, because half of a buffer holds bytes that wait for
+ * sending or retransmission. Recommended: twice the need, so that the queue never runs empty: BBR
+ * estimates the rate only from a full queue. */
 static void advise_buffers(double way_bytes, unsigned streams, FILE *out)
 {
     double bytes = 4 << 20;
     while (bytes < 4 * way_bytes)
         bytes *= 2;
-    fprintf(out,
-            "tcp %.0f KiB are under way on this line, too many for the buffers of %u connections; "
-            "as root, at both ends:\n"
-            "     sysctl -w net.ipv4.tcp_wmem=\"4096 65536 %.0f\" net.ipv4.tcp_rmem=\"4096 131072 "
-            "%.0f\"\n",
-            way_bytes / 1024, streams, bytes, bytes);
+    fprintf(
+        out,
+        "tcp %.0f KiB are in flight on this line, more than the buffers of %u connections hold; "
+        "as root, at both ends:\n"
+        "     sysctl -w net.ipv4.tcp_wmem=\"4096 65536 %.0f\" net.ipv4.tcp_rmem=\"4096 131072 "
+        "%.0f\"\n",
+        way_bytes / 1024, streams, bytes, bytes);
 }
 
 void tcp_advise(const struct tcp_settings *t, double bps, double rtt_s, unsigned streams, FILE *out)
@@ -71,7 +73,7 @@ void tcp_advise(const struct tcp_settings *t, double bps, double rtt_s, unsigned
         advise_buffers(way_bytes, streams, out);
     if (!bbr)
         fprintf(out,
-                "tcp %s takes every lost packet for a full queue; as root, at both ends:\n"
+                "tcp %s slows down at every lost packet; as root, at both ends:\n"
                 "     sysctl -w net.ipv4.tcp_congestion_control=bbr\n",
                 t->congestion);
     if (!bbr && t->slow_start_after_idle)
@@ -79,7 +81,7 @@ void tcp_advise(const struct tcp_settings *t, double bps, double rtt_s, unsigned
               "     sysctl -w net.ipv4.tcp_slow_start_after_idle=0\n",
               out);
     if (bbr && streams > 1 && buffer >= 2 * way_bytes)
-        fputs("tcp one connection with bbr fills this line, several push each other out of its "
+        fputs("tcp one connection with bbr fills this line, several compete for its "
               "queue: site.streams: 1\n",
               out);
 }

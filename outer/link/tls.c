@@ -24,9 +24,9 @@
 
 enum { DAY_S = 86400 };
 
-/* gRPC 1.51 resets MinProtocol and lets TLS 1.2 in; it does not touch Protocol. Tickets: a resumed
- * handshake would present no certificate again, and either line alone still resumes or still sends
- * them. */
+/* gRPC 1.51 resets MinProtocol and lets TLS 1.2 in; it does not touch Protocol. Tickets are off
+ * because a resumed handshake presents no certificate. Both lines are needed: either one alone
+ * still sends tickets or still resumes. */
 static const char CONFIGURATION[] =
     "openssl_conf = atoll\n"
     "[atoll]\n"
@@ -48,7 +48,7 @@ enum err tls_force13(void)
               NCONF_load_bio(conf, text, &line) == 1 && CONF_modules_load(conf, NULL, 0) == 1;
     NCONF_free(conf);
     BIO_free(text);
-    SSL_CTX *probe = ok ? SSL_CTX_new(TLS_method()) : NULL; /* made the way gRPC makes its own */
+    SSL_CTX *probe = ok ? SSL_CTX_new(TLS_method()) : NULL; /* created as gRPC creates its own */
     ok = probe && (SSL_CTX_get_options(probe) & SSL_OP_NO_TLSv1_2) &&
          (SSL_CTX_get_options(probe) & SSL_OP_NO_TLSv1_1) && SSL_CTX_get_num_tickets(probe) == 0;
     SSL_CTX_free(probe);
@@ -99,7 +99,7 @@ static enum err pem_read_open(int fd, const char *path, bool secret, char **text
     return ERR_OK;
 }
 
-/* The command that makes a file of this name. */
+/* The command that creates a file of this name. */
 static const char *maker_of(const char *path)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
@@ -157,7 +157,7 @@ size_t tls_certificate_bytes(const struct tls_pem *p)
     return end ? (size_t)(end - begin) * 48 / 65 : 0;
 }
 
-/* FNV-1a over what a rename changes. */
+/* FNV-1a over the fields of stat() that a rename changes. */
 uint64_t tls_stamp(const struct link_tls *files)
 {
     const char *paths[] = {files->ca, files->certificate, files->key};
@@ -284,7 +284,8 @@ static void address_add(struct tls_facts *f, const ASN1_OCTET_STRING *ip)
         host_add(f, text);
 }
 
-/* A URI with a NUL or too long for us is counted and left out: then it equals no identity. */
+/* A URI that holds a NUL or exceeds TLS_URI_MAX is counted and not stored, so it equals no
+ * identity. */
 static void names_out(struct tls_facts *f, X509 *x)
 {
     GENERAL_NAMES *names = X509_get_ext_d2i(x, NID_subject_alt_name, NULL, NULL);
@@ -411,8 +412,8 @@ static enum err facts_check(const struct tls_facts *f, const char *path, const c
                        path, f->uri_count);
     if (strcmp(f->uri, uri) != 0)
         return err_set(ERR_DENIED,
-                       "%s: the certificate is for %s, this process is %s: use that one's "
-                       "certificate, or issue one",
+                       "%s: the certificate is for %s, this process is %s: use the certificate "
+                       "of this role and name, or issue one",
                        path, f->uri, uri);
     if (role == TLS_AGGREGATOR ? !f->server : !f->client)
         return err_set(ERR_DENIED,
@@ -489,7 +490,7 @@ enum err tls_check(const struct link_tls *files, const char *run, enum tls_role 
     return e;
 }
 
-/* ---- who answers at an address ---- */
+/* ---- the peer's certificate ---- */
 
 static bool target_split(const char *target, char host[256], const char **port)
 {
@@ -597,7 +598,8 @@ static enum err peer_handshake(const struct tls_question *q, SSL_CTX *ctx, int f
     SSL *ssl = SSL_new(ctx);
     if (!ssl)
         return library_failed("prepare a connection");
-    SSL_set_verify(ssl, SSL_VERIFY_NONE, NULL); /* to the end: the verdict is read after it */
+    SSL_set_verify(ssl, SSL_VERIFY_NONE,
+                   NULL); /* the handshake completes; the result is read afterwards */
     bool whole = target_split(q->target, host, &port);
     expected_name(ssl, q->server_name && *q->server_name ? q->server_name : host);
     enum err e = whole && SSL_set_fd(ssl, fd) == 1 && SSL_connect(ssl) == 1
@@ -614,8 +616,8 @@ enum err tls_peer(const struct tls_question *q, struct tls_facts *f)
     struct tls_pem pem;
     int fd = -1;
     TRY(tls_load(&pem, q->files));
-    /* TLS_method as gRPC: OpenSSL 3.5 refuses the process's NumTickets for a context of clients
-     * alone. */
+    /* TLS_method, as gRPC: OpenSSL 3.5 refuses the setting NumTickets in a context for clients
+     * only. */
     SSL_CTX *ctx = SSL_CTX_new(TLS_method());
     enum err e = ctx && context_fill(ctx, &pem) ? ERR_OK : library_failed("prepare a connection");
     tls_forget(&pem);
@@ -658,7 +660,7 @@ static bool extension_add(X509 *x, X509 *issuer, int nid, const char *value)
 
 struct making {
     EVP_PKEY *key, *ca_key;
-    X509 *x, *ca; /* an authority signs itself: ca == x */
+    X509 *x, *ca; /* self-signed authority: ca == x */
 };
 
 static void making_free(struct making *m)
@@ -685,8 +687,9 @@ static bool certificate_begin(struct making *m, const char *common_name, struct 
 
 static bool certificate_sign(struct making *m)
 {
-    const EVP_MD *md =
-        EVP_PKEY_is_a(m->ca_key, "ED25519") ? NULL : EVP_sha256(); /* Ed25519 hashes by itself */
+    const EVP_MD *md = EVP_PKEY_is_a(m->ca_key, "ED25519")
+                           ? NULL
+                           : EVP_sha256(); /* Ed25519 includes its own hash */
     return X509_sign(m->x, m->ca_key, md) > 0;
 }
 
@@ -727,9 +730,9 @@ enum err tls_authority(const char *directory, const char *run, bool ed25519, str
     snprintf(path, sizeof path, "%s/ca.key", directory);
     if (file_exists(path))
         return err_set(ERR_INPUT,
-                       "%s: there is an authority already; every certificate hangs on it, so "
-                       "remove it yourself "
-                       "or use another directory",
+                       "%s: there is an authority already; all issued certificates depend on it: "
+                       "use another directory, "
+                       "or remove the file first",
                        path);
     struct making m = {.key = key_make(ed25519), .x = X509_new()};
     m.ca = m.x;
@@ -769,8 +772,8 @@ static enum err authority_read(struct making *m, const char *directory, char run
     return e;
 }
 
-/* "URI:atoll://run/role/name,DNS:host,IP:address". Hosts are of a set without commas, so none can
- * add a name. */
+/* "URI:atoll://run/role/name,DNS:host,IP:address". Hosts cannot contain a comma, so a host cannot
+ * add a second name. */
 static enum err names_text(char *out, size_t size, const struct tls_request *r, const char *uri)
 {
     size_t n = (size_t)snprintf(out, size, "URI:%s", uri);
@@ -788,8 +791,8 @@ static enum err names_text(char *out, size_t size, const struct tls_request *r, 
     return ERR_OK;
 }
 
-/* An aggregator is a client of its own port as well: it looks whether it still answers. Its name
- * has no site's role, so that no call of it counts as a site's. */
+/* An aggregator is also a client of its own port, to check that the port answers. Its URI has the
+ * aggregator's role, so its own calls never count as a site's. */
 static enum err leaf_make(struct making *m, const struct tls_request *r, const char *run,
                           const char *uri)
 {
@@ -812,8 +815,8 @@ static enum err leaf_make(struct making *m, const struct tls_request *r, const c
     return ok ? ERR_OK : library_failed("make the certificate");
 }
 
-/* A directory of certificates alone, to copy to a site, holds the authority's certificate too,
- * never its key. */
+/* A separate output directory, to be copied to a site, also gets the authority's certificate, never
+ * its key. */
 static enum err authority_copy(const struct tls_request *r)
 {
     char from[4096], to[4096], *text = NULL;

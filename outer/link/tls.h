@@ -15,28 +15,30 @@ enum { TLS_NAME_MAX = 64, TLS_URI_MAX = 3 * TLS_NAME_MAX, TLS_PEM_MAX = 1 << 16 
 enum tls_role { TLS_SITE, TLS_AGGREGATOR, TLS_OPERATOR };
 
 /* TLS 1.3 with two ciphers and without session tickets, for every connection of this process.
- * Before grpc_init(); loads its configuration from memory, deaf to OPENSSL_CONF. Tests that it
- * took: the setting is silent when it fails. ERR_UNSUPPORTED: do not start. */
+ * Before grpc_init(); loads its configuration from memory and ignores OPENSSL_CONF. OpenSSL reports
+ * no error when the setting has no effect, so the function tests the effect. ERR_UNSUPPORTED: the
+ * process must not start. */
 enum err tls_force13(void) MUST;
 
-/* Texts of a certificate, key and authority. Keys: regular file, not a link, of this user (or
- * root), closed to others. */
+/* PEM texts of the authority's certificate, the process's certificate and its key. The key's file:
+ * regular, no symbolic link, owned by this user or root, no access for others. */
 struct tls_pem {
     char *ca, *certificate, *key;
 };
 enum err tls_load(struct tls_pem *p, const struct link_tls *files) MUST;
-void tls_forget(struct tls_pem *p);                    /* wipes the key; accepts a zeroed struct */
-size_t tls_certificate_bytes(const struct tls_pem *p); /* DER of its first certificate, about */
-/* Changes when one of the files is replaced. 0: one of them is missing. */
+void tls_forget(struct tls_pem *p); /* wipes the key; accepts a zeroed struct */
+size_t
+tls_certificate_bytes(const struct tls_pem *p); /* approximate DER size of the first certificate */
+/* A number that changes when one of the files is replaced. 0: a file is missing. */
 uint64_t tls_stamp(const struct link_tls *files);
 
-/* What a process can know about its own files before it connects: signed by the authority, valid at
- * now_unix, made for this role and name, key and certificate belong together. ERR_DENIED with what,
- * where and what to do. Logs when it expires soon, as tls_log_expiry does. */
+/* Checks a process's own files before it connects: the authority signed the certificate, it is
+ * valid at now_unix, it names this run, role and name, and the key fits. ERR_DENIED: the text names
+ * the file, the defect and the remedy. Logs a near expiry with tls_log_expiry. */
 enum err tls_check(const struct link_tls *files, const char *run, enum tls_role role,
                    const char *name, int64_t now_unix, int64_t *days_left) MUST;
 
-/* ERR_DENIED with the sentence of tls_check when the certificate of this file is not valid now. */
+/* ERR_DENIED with tls_check's text when the file's certificate is not valid at now_unix. */
 enum err tls_current(const char *path, int64_t now_unix) MUST;
 
 bool tls_role_parse(enum tls_role *role, const char *name);
@@ -49,11 +51,12 @@ struct tls_validity {
 enum err tls_authority(const char *directory, const char *run, bool ed25519,
                        struct tls_validity v) MUST;
 struct tls_request {
-    const char *directory; /* of ca.pem, ca.key and revoked.txt */
-    const char *out; /* where NAME.pem and NAME.key go, and a copy of ca.pem when it is elsewhere */
+    const char *directory; /* directory of ca.pem, ca.key and revoked.txt */
+    const char *out; /* directory for NAME.pem and NAME.key; also gets a copy of ca.pem when it
+                        differs from `directory` */
     enum tls_role role;
     const char *name;
-    const char *const *hosts; /* aggregator: DNS names and IP addresses it is dialled by */
+    const char *const *hosts; /* aggregator: DNS names and IP addresses that sites dial */
     size_t host_count;
     bool ed25519; /* else P-256 */
     struct tls_validity validity;
@@ -61,11 +64,11 @@ struct tls_request {
 /* Replaces both files by rename, the certificate last. */
 enum err tls_issue(const struct tls_request *r) MUST;
 
-struct tls_facts { /* what one certificate says; times in seconds since 1970 */
+struct tls_facts { /* contents of one certificate; times in seconds since 1970 */
     char subject[256], issuer[256], serial[64];
     char key[32];          /* "P-256", "ED25519" */
-    char uri[TLS_URI_MAX]; /* the first one */
-    char hosts[1024];      /* DNS names and addresses, by blanks */
+    char uri[TLS_URI_MAX]; /* the first URI */
+    char hosts[1024];      /* DNS names and addresses, separated by blanks */
     unsigned uri_count;
     int64_t from_unix, until_unix;
     bool authority, client, server;
@@ -80,10 +83,11 @@ struct tls_question {
     const struct link_tls *files;
     const char *target;      /* host:port */
     const char *server_name; /* NULL or "": the host */
-    uint32_t timeout_ms;     /* of connecting, and of each answer */
+    uint32_t timeout_ms;     /* limit of the connection, and of each answer */
 };
-/* Who answers at the target: one connection, handshake only. ERR_OK: verified as gRPC would.
- * ERR_DENIED: what does not verify, and whose certificate it is. ERR_LINK: no TLS 1.3 answer. */
+/* Reads the certificate of the process that answers at the target: one connection, handshake only.
+ * ERR_OK: it verifies by gRPC's rules. ERR_DENIED: the text says what does not verify and names the
+ * certificate. ERR_LINK: no TLS 1.3 answer. */
 enum err tls_peer(const struct tls_question *q, struct tls_facts *f) MUST;
 
 /* directory/revoked.txt: one URI per line, # starts a comment. The aggregator reads it when it

@@ -10,9 +10,9 @@
 
 typedef ProtobufCBinaryData blob;
 
-/* ---- out ---- */
+/* ---- encoding ---- */
 
-/* Lengths that a decoder would refuse are our own bug. */
+/* A length that a decoder would refuse is a bug (assertion). */
 static blob text_out(const char *s, size_t capacity)
 {
     size_t n = strnlen(s, capacity);
@@ -53,7 +53,7 @@ static Atoll__Answer answer_out(const struct wire_answer *m)
     return p;
 }
 
-/* list[count] of pointers to parts[count], as protobuf-c wants them. */
+/* protobuf-c's form of a repeated message: list[count] points to parts[count]. */
 static void states_out(Atoll__FragmentState *parts, Atoll__FragmentState **list,
                        const struct wire_fragment_state *from, size_t count)
 {
@@ -234,7 +234,7 @@ static enum err answer_encode(struct packed *to, const void *message)
     return pack(to, &p.base);
 }
 
-/* ---- in ---- */
+/* ---- decoding ---- */
 
 /* Length of the UTF-8 sequence at p, at most n bytes: 0 when malformed, overlong, a surrogate or
  * past U+10FFFF. */
@@ -363,7 +363,7 @@ static enum err hello_decode(void *message, const void *unpacked, struct arena *
     return states_in(m->fragments, &m->fragment_count, p->fragments, p->n_fragments);
 }
 
-/* Ascending from 1 on: what schedule.h asks for. */
+/* Former values of train.steps: at least 1 and ascending, as schedule.h requires. */
 static enum err ends_in(struct wire_hello_answer *m, const uint64_t *ends, size_t n)
 {
     if (n > WIRE_ENDS_MAX)
@@ -556,7 +556,7 @@ static void *capped_alloc(void *arena, size_t size)
     return arena_alloc(arena, size);
 }
 
-static void capped_free(void *arena, void *p) /* all at once, with the arena */
+static void capped_free(void *arena, void *p) /* no-op: the arena frees all at once */
 {
     (void)arena;
     (void)p;
@@ -591,7 +591,7 @@ static size_t varint_put(uint8_t *p, uint64_t v)
     return n;
 }
 
-/* Zeros are left out, as proto3 does; the data's length never is. */
+/* Fields that are zero are omitted, as in proto3, except the data's length. */
 size_t wire_chunk_header(uint8_t out[WIRE_CHUNK_HEADER_MAX], const struct wire_chunk *c)
 {
     ASSERT(c->size_bytes > 0 && c->size_bytes <= WIRE_CHUNK_BYTES);

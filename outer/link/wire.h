@@ -2,8 +2,8 @@
 #define WIRE_H
 /* The messages as plain structs, and their protobuf form (wire.c, the one file that includes
  * protobuf-c; proto/atoll.proto documents sender, moment, idempotence and largest size of each).
- * Sizes and counts from a peer are checked here, before memory is taken; a decoder refuses what is
- * malformed or over a limit.
+ * Sizes and counts from a peer are checked here, before memory is allocated; a decoder refuses
+ * malformed messages and values over a limit.
  */
 #include "kernels/base/arena.h"
 #include "outer/link/blocks.h"
@@ -22,7 +22,7 @@ enum {
     WIRE_MESSAGE_MAX = WIRE_CHUNK_BYTES + 65536,
     WIRE_CHUNK_HEADER_MAX = 32, /* 2 varints of 10, a fixed32, a length of 4, and 4 tags, at most */
     WIRE_DECODE_BYTES_MAX =
-        1 << 20 /* of memory that one message may cause: what a decoder's arena is capped to */
+        1 << 20 /* limit of a decoder's arena: the memory that one message may allocate */
 };
 
 struct wire_head { /* in every request of a site */
@@ -31,7 +31,8 @@ struct wire_head { /* in every request of a site */
     struct digest config; /* identity_digest: pinned keys but train.steps */
     uint32_t roster_version;
     uint64_t epoch, incarnation, instance;
-    uint32_t aggregator; /* the one that is meant: index, fragments in turn */
+    uint32_t aggregator; /* index of the addressed aggregator; fragments are dealt to aggregators in
+                            turn */
 };
 struct wire_fragment_state { /* hello and its answer */
     uint64_t round;
@@ -67,14 +68,14 @@ struct wire_contribution { /* header of a contribution; the payload follows in c
     float weight;
     uint8_t residual_ratio; /* codec_residual_ratio */
     uint64_t transfer;      /* set by the link: streams that carry one transfer together */
-    uint32_t stream;        /* set by the link: 0 leads, the others join it */
+    uint32_t stream;        /* set by the link: 0: the leading stream; others join it */
     uint8_t signature[64];  /* place of the site's signature */
 };
 struct wire_answer {
     enum round_outcome outcome;
     char text[WIRE_TEXT_MAX];
     uint64_t offset;      /* RESUME: the first byte that is missing */
-    struct blocks blocks; /* RESUME of an offer: what is there; of a fetch: see link.h */
+    struct blocks blocks; /* RESUME of an offer: the stored bytes; of a fetch: see link.h */
     uint64_t round;       /* aggregator's current round of the fragment */
     uint32_t retry_ms;    /* FULL */
 };
@@ -85,7 +86,7 @@ struct wire_poll {
     uint32_t hold_ms; /* set by the link */
 };
 struct wire_poll_answer {
-    struct wire_answer answer; /* COMMIT, PENDING (text: who is missing), GONE, ... */
+    struct wire_answer answer; /* COMMIT, PENDING (text: the missing sites), GONE, ... */
     struct manifest manifest;  /* COMMIT */
 };
 enum wire_what { WIRE_AGGREGATE = 0, WIRE_SNAPSHOT = 1 };
@@ -93,15 +94,16 @@ struct wire_fetch {
     struct wire_head head;
     enum wire_what what;
     uint32_t fragment;
-    uint64_t round;       /* AGGREGATE: of that round; SNAPSHOT: state `round` */
-    uint64_t offset;      /* resume */
-    uint64_t size_bytes;  /* set by the link: from there; 0: to the end */
-    uint32_t chunk_bytes; /* set by the link: at most, in one message; 0: as the aggregator likes */
+    uint64_t round;      /* AGGREGATE: its round; SNAPSHOT: number of the state */
+    uint64_t offset;     /* resume */
+    uint64_t size_bytes; /* set by the link: bytes from `offset` on; 0: to the end */
+    uint32_t
+        chunk_bytes; /* set by the link: largest chunk of one message; 0: the aggregator chooses */
 };
-struct wire_report { /* adopted; also the live view's source */
+struct wire_report { /* the site has adopted a state; also the source of the live view */
     struct wire_head head;
     uint32_t fragment;
-    uint64_t round; /* state now */
+    uint64_t round; /* the site's state */
     struct digest state;
     int64_t step;
     double loss, tokens_per_second;
@@ -111,7 +113,7 @@ struct wire_leave {
     struct wire_head head;
     char text[256];
 };
-struct wire_chunk { /* of a contribution or a download; the data stands behind the header */
+struct wire_chunk { /* of a contribution or a download; the data follows the header */
     uint64_t offset, total;
     uint32_t crc32c, size_bytes;
 };
@@ -140,22 +142,22 @@ enum wire_kind {
         WIRE_KINDS
 };
 
-/* message: the struct that WIRE_LIST names. Encoding what a decoder would refuse is a bug: it
- * asserts. */
+/* message: the struct that WIRE_LIST names. A message that a decoder would refuse is a bug
+ * (assertion). */
 enum err wire_encode(enum wire_kind kind, const void *message, struct arena *a, uint8_t **data,
                      size_t *size_bytes) MUST;
-/* ERR_PROTO: malformed or over a limit. What the struct borrows (config) lies in the arena, which
- * the caller caps. */
+/* ERR_PROTO: malformed or over a limit. Borrowed members of the struct (config) lie in the arena,
+ * which the caller caps. */
 enum err wire_decode(enum wire_kind kind, void *message, const uint8_t *data, size_t size_bytes,
                      struct arena *a) MUST;
 size_t wire_largest(enum wire_kind kind);
 
-/* Header of a chunk; the data follows, so that it can go out from where it lies. Returns the
- * header's bytes. */
+/* Writes a chunk's header alone; the data is sent from its own memory, without a copy. Returns the
+ * header's size in bytes. */
 size_t wire_chunk_header(uint8_t out[WIRE_CHUNK_HEADER_MAX], const struct wire_chunk *c);
-/* Reads the header at the start of a message of message_bytes, of which the first head_bytes are at
- * hand (all or at least WIRE_CHUNK_HEADER_MAX). Checked: the header's form, data exactly to the
- * message's end, at most WIRE_CHUNK_BYTES, inside total. */
+/* Reads the header at the start of a message of message_bytes. `head` holds the first head_bytes
+ * (the whole message, or at least WIRE_CHUNK_HEADER_MAX). Checks: the header's form; the data ends
+ * with the message, has at most WIRE_CHUNK_BYTES and lies inside total. */
 enum err wire_chunk_parse(struct wire_chunk *c, const uint8_t *head, size_t head_bytes,
                           size_t message_bytes, size_t *data_at) MUST;
 

@@ -6,20 +6,12 @@
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
 enum {
-    /* Between the send of a contribution and its commit at the site: offer and data; fetch. Between
-     * the two the receipt and the poll pass while the aggregator commits. In a fragment's first
-     * round the answer to the offer comes before the data. */
+    /* Round trips from the send of a contribution to its commit at the site: one for offer and
+       data, one for the fetch. Receipt and poll pass while the aggregator commits. Not counted: a
+       fragment's first round sends the data after the answer to the offer. */
     ROUND_TRIPS = 2,
-    REPORT_TRIPS = 1 /* and before training goes on where it waits: the report */
+    REPORT_TRIPS = 1 /* blocking rounds: the report, before training continues */
 };
-
-double plan_share(double steps_s, unsigned fragments, double exchange_s, double hidden_s,
-                  double busy_s)
-{
-    double exposed = exchange_s > hidden_s ? fragments * (exchange_s - hidden_s) : 0;
-    double all = steps_s + exposed;
-    return steps_s / (all > busy_s ? all : busy_s);
-}
 
 /* ---- one round ---- */
 
@@ -28,7 +20,8 @@ struct cost { /* of one round of one fragment */
     struct schedule_bytes bytes;
     bool made;
 };
-/* Costs do not depend on H and tau, so a search makes them once for each cut of the model. */
+/* Costs do not depend on H and tau, so a search computes them once for each division into
+ * fragments. */
 struct costs {
     const size_t *elements; /* [fragments] */
     struct cost of[ROUND_FRAGMENTS_MAX][CODEC_COUNT];
@@ -66,7 +59,7 @@ static struct cost *cost_of(struct costs *c, const struct plan_task *t, const st
     return cost;
 }
 
-/* What training waits for in one round. */
+/* Time that training waits in one round. */
 static double exposed_s(const struct plan_task *t, const struct schedule *s, double exchange_s)
 {
     if (s->overlap == 0)
@@ -75,7 +68,7 @@ static double exposed_s(const struct plan_task *t, const struct schedule *s, dou
     return exchange_s > hidden ? exchange_s - hidden : 0;
 }
 
-/* What the last round takes beyond what was counted for it. */
+/* Time of the last round that exposed_s does not count. */
 static double last_s(const struct plan_task *t, const struct schedule *s, const struct cost *c)
 {
     return c->exchange_s - exposed_s(t, s, c->exchange_s);
@@ -105,7 +98,7 @@ static uint64_t full_precision_rounds(const struct schedule *s, unsigned f)
 
 static double busy(const struct sums *s)
 {
-    return s->up_s > s->down_s ? s->up_s : s->down_s; /* both directions at once */
+    return s->up_s > s->down_s ? s->up_s : s->down_s; /* full duplex */
 }
 
 static void predict_time(const struct plan_task *t, const struct schedule *s, struct costs *costs,
@@ -172,7 +165,7 @@ void plan_predict(const struct plan_task *t, const struct schedule *s, const siz
     predict(t, s, &costs, r);
 }
 
-/* ---- beside what is measured ---- */
+/* ---- prediction against measurement ---- */
 
 static bool deviates(double got, double want)
 {
@@ -202,8 +195,8 @@ struct search {
     size_t elements[ROUND_FRAGMENTS_MAX];
     struct costs costs;
     double utilisation;
-    double least[CODEC_COUNT]; /* score; the first pass finds it, the second one chooses among its
-                                  equals */
+    double least[CODEC_COUNT]; /* best score, found by the first pass; the second pass chooses among
+                                  near-equals */
     bool second;
     struct plan_option best[CODEC_COUNT], nearest;
     bool found[CODEC_COUNT], any;

@@ -121,7 +121,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_
 
 # On what the bits may depend, beside the program's source.
 class() {
-    "$atoll" doctor 2>/dev/null | sed -n 's/^cpu \(isa=[^ ]*\) .*\(products=".*\)/\1 \2/p'
+    "$atoll" doctor 2>/dev/null | sed -n 's/^cpu \(isa=[^ ]*\) .*\(gemm=".*\)/\1 \2/p'
     "$atoll" --version | sed -n 's/.*, \(.*\))/compiler=\1/p'
     sed -n 's/^model name[^:]*: */processor=/p' /proc/cpuinfo | head -n 1
     sed -n 's/^cpu family[^:]*: */family=/p;s/^model\t*: */model=/p' /proc/cpuinfo | head -n 2

@@ -18,8 +18,8 @@ enum {
     PORTS_MAX = 8,
     PENDING_LEAST = 16,
     PENDING_MOST = 1024,
-    DESCRIPTOR_SHARE = 4, /* pending connections may have this part of all descriptors */
-    TRIES = 4096,         /* connections that are dropped in one call of accept4 */
+    DESCRIPTOR_SHARE = 4, /* 1/4 of all descriptors may be pending connections */
+    TRIES = 4096,         /* largest number of connections dropped in one call of accept4 */
     LOG_MS = 60000
 };
 
@@ -27,7 +27,7 @@ struct pending {
     uint64_t cookie, since_ms;
     int fd;
     uint16_t port;
-    bool ended; /* shut down; core has not closed it yet */
+    bool ended; /* shut down here, not yet closed by core */
     char source[LINK_PEER_MAX], peer[LINK_PEER_MAX];
 };
 static struct {
@@ -100,7 +100,8 @@ void accept_unwatch(uint16_t port)
 
 /* ---- pending connections; all under the mutex ---- */
 
-/* Core may have closed the descriptor, and another socket may have its number. */
+/* True: the descriptor is still this connection. Core may have closed it, and another socket may
+ * have the number. */
 static bool pending_there(const struct pending *p)
 {
     return link_socket_cookie(p->fd) == p->cookie;
@@ -115,7 +116,7 @@ static void pending_forget_closed(void)
             at.list[i] = at.list[--at.count];
 }
 
-/* Core sees the end of the connection and closes the descriptor. */
+/* Shuts the connection down; core sees the end and closes the descriptor. */
 static void pending_end(struct pending *p)
 {
     if (pending_there(p))
@@ -125,7 +126,8 @@ static void pending_end(struct pending *p)
     memcpy(at.last_source, p->source, sizeof p->source);
 }
 
-/* The oldest that is not yet ended, of this source (NULL: of all); *count: how many there are. */
+/* The oldest open pending connection of this source (NULL: of all sources); *count: number of such
+ * connections. */
 static struct pending *pending_oldest(const char *source, unsigned *count)
 {
     struct pending *oldest = NULL;
@@ -141,7 +143,7 @@ static struct pending *pending_oldest(const char *source, unsigned *count)
     return oldest;
 }
 
-/* False: there are too many that core has still to close; this one is not taken. */
+/* False: the list is full of connections that core has not closed; this one is not added. */
 static bool pending_add(int fd, uint16_t port)
 {
     struct pending p = {
@@ -225,14 +227,15 @@ static bool watched(int listener, uint16_t *port)
     if (getsockname(listener, (struct sockaddr *)&a, &n) != 0 ||
         (a.sin6_family != AF_INET && a.sin6_family != AF_INET6))
         return false;
-    *port = ntohs(a.sin6_port); /* at the same place for both families */
+    *port = ntohs(a.sin6_port); /* same offset for both address families */
     for (unsigned i = 0; i < at.port_count; i++)
         if (at.ports[i] == *port)
             return true;
     return false;
 }
 
-/* Takes the next connection with the spare descriptor and drops it. False: none came so. */
+/* Accepts the next connection with the reserved descriptor and closes it. False: no connection was
+ * waiting. */
 static bool spare_drop(int listener)
 {
     if (at.spare >= 0)
@@ -265,7 +268,7 @@ static enum next accept_next(int listener, uint16_t port, struct sockaddr *addre
     case ENOBUFS:
     case ENOMEM:
         return spare_drop(listener) ? NEXT_DROPPED : NEXT_LATER;
-    case ECONNABORTED: /* of the connection, not of the listener: accept(2) */
+    case ECONNABORTED: /* error of the connection, not of the listener: accept(2) */
     case EPERM:
     case EPROTO:
     case ENOPROTOOPT:

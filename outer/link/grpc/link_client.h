@@ -1,6 +1,6 @@
 #ifndef LINK_CLIENT_H
 #define LINK_CLIENT_H
-/* Inside the real link only: a site's end. link_grpc.c has the channels and the small calls,
+/* Private to outer/link/grpc: a site's end. link_grpc.c has the channels and the small calls,
  * link_up.c contributions, link_down.c downloads. Calls may come from several threads at once.
  */
 #include "outer/link/grpc/link_call.h"
@@ -20,23 +20,25 @@ struct link_grpc {
     pthread_mutex_t mutex; /* guards all below */
     grpc_channel *channels[LINK_BULK + LINK_STREAMS_MAX];
     void *methods[LINK_BULK + LINK_STREAMS_MAX][LINK_METHODS];
-    uint64_t stamp;     /* of the files that the channels were made from */
-    unsigned calls;     /* under way */
-    uint64_t transfers; /* so far: their names */
+    uint64_t stamp;     /* tls_stamp of the files that the channels use */
+    unsigned calls;     /* running */
+    uint64_t transfers; /* number so far; names the next transfer */
     struct pace pace_up, pace_down;
-    uint64_t fresh[ROUND_FRAGMENTS_MAX]; /* from this round on nothing was offered, since one before
-                                            had its receipt; 0: none had */
+    uint64_t fresh[ROUND_FRAGMENTS_MAX]; /* the round after the last one with a receipt: not yet
+                                            offered; 0: no receipt yet */
     struct link_counters counters;
     struct link_sockets sockets;
     bool used[LINK_BULK + LINK_STREAMS_MAX];
-    unsigned connected; /* channels that were used: the number of sockets that there should be */
+    unsigned connected; /* channels in use = expected number of sockets */
     ledger_sink *book;
     void *book_self;
     bool reached; /* a verified aggregator answered: from then on a certificate that does not verify
                      is a broken link */
-    uint64_t look_ms, own_looked_ms, peer_looked_ms; /* how often expiry is looked at, and when */
-    uint64_t asked_ms; /* when it was last asked who answers; 0: not since a call succeeded */
-    bool other;        /* then somebody else did, as `who` says */
+    uint64_t look_ms, own_looked_ms,
+        peer_looked_ms; /* interval of expiry checks; times of the last checks */
+    uint64_t asked_ms;  /* time of the last check of the peer's certificate; 0: none since a call
+                           succeeded */
+    bool other;         /* that check found another certificate; `who` describes it */
     char who[LINK_TEXT_MAX];
 };
 
@@ -46,10 +48,10 @@ void link_end(struct link_grpc *l, struct link_call *c);
 void link_count(struct link_grpc *l, const grpc_byte_buffer *up, const grpc_byte_buffer *down,
                 size_t payload_up, size_t payload_down);
 grpc_byte_buffer *link_received(struct link_grpc *l,
-                                struct link_call *c); /* counted; NULL: end, or dead */
-/* The end of a call as a sentence: waits for its status. */
+                                struct link_call *c); /* counted; NULL: end of stream, or broken */
+/* Waits for the call's status and turns it into an error with its text. */
 enum err link_result(struct link_grpc *l, struct link_call *c);
-/* Returns when these bytes may go. */
+/* Waits until the rate limit admits these bytes. */
 void link_pace(struct link_grpc *l, struct pace *p, size_t bytes);
 
 enum err link_contribute(struct link *base, const struct wire_contribution *m,

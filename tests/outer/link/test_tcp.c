@@ -38,7 +38,7 @@ static void a_host_as_it_comes(void **state)
     (void)state;
     kernel("cubic\n", "4194304", "1\n");
     const char *said = advice(1000, 100, 4);
-    assert_non_null(strstr(said, "12207 KiB are under way"));
+    assert_non_null(strstr(said, "12207 KiB are in flight"));
     assert_non_null(strstr(
         said, "tcp_wmem=\"4096 65536 67108864\" net.ipv4.tcp_rmem=\"4096 131072 67108864\""));
     assert_non_null(strstr(said, "tcp_congestion_control=bbr"));

@@ -27,6 +27,32 @@ static int grid_index(double gbit)
     return (int)lround((log10(gbit) + 1) / grid_step);
 }
 
+/* Utilisation by plan_predict when H steps of `steps_s` in all carry `fragments` exchanges of
+ * exchange_s each, of which hidden_s overlap training. Overlap counts whole steps, so one step of
+ * the task takes hidden_s. The exchange is all encoding; the link is as fast as a search may
+ * assume.
+ */
+static double utilisation_of(double steps_s, unsigned fragments, double exchange_s, double hidden_s)
+{
+    int64_t every = llround(steps_s / hidden_s);
+    struct schedule s = {.steps = 10 * every, .overlap = 1, .fragments = fragments};
+    size_t elements[ROUND_FRAGMENTS_MAX];
+    struct plan_result r;
+    const struct plan_task t = {
+        .sites = 2,
+        .step_s = hidden_s,
+        .parameters = 1e9,
+        .link = {.up_bps = LINE_RATE_MAX, .down_bps = LINE_RATE_MAX, .streams = 1},
+        .outer.encode_s = exchange_s};
+    assert_true(fabs((double)every * hidden_s - steps_s) < 1e-9 * steps_s);
+    for (unsigned f = 0; f < fragments; f++) {
+        s.period[f] = (struct schedule_period){.every = every, .codec = CODEC_F32};
+        elements[f] = 1;
+    }
+    plan_predict(&t, &s, elements, &r);
+    return r.steady;
+}
+
 /* The first grid bandwidth with which `gbits` in all, in P exchanges, leave this share of H steps.
  */
 static int first_index(double steps_s, unsigned fragments, double gbits, double hidden_s,
@@ -34,7 +60,7 @@ static int first_index(double steps_s, unsigned fragments, double gbits, double 
 {
     for (int k = 0; k < 60; k++) {
         double s = gbits / fragments / pow(10, -1 + k * grid_step);
-        if (plan_share(steps_s, fragments, s, hidden_s, 0) >= share - 1e-9)
+        if (utilisation_of(steps_s, fragments, s, hidden_s) >= share - 1e-9)
             return k;
     }
     return 60;
