@@ -1,5 +1,5 @@
 /* The fibers behind emulate.h: a kernel's threads, where they meet, and its launch. The runtime
- * around them is fake_cuda.cc.
+ * around them is fake_cuda.c.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -327,4 +327,31 @@ unsigned atomicOr(unsigned *p, unsigned x)
     emulate_access(p, sizeof *p, EMULATE_ATOMIC);
     *p |= x;
     return old;
+}
+
+/* ---- scratch memory of the device under test ---- */
+struct limit {
+    void *p;
+    size_t bytes;
+    bool keeps;
+};
+
+static void limit_run(void *self)
+{
+    const struct limit *l = (const struct limit *)self;
+    emulate_limit(l->p, l->bytes);
+    if (!l->keeps)
+        memset(l->p, 0xff, l->bytes);
+}
+
+/* dev_cuda.c's cuda_scratch under the name that the build gives it. */
+extern "C" void *cuda_scratch_unchecked(struct cuda *c, enum cuda_slot slot, size_t bytes);
+
+/* Each call makes the earlier contents undefined, and only so many bytes may be touched. */
+extern "C" void *cuda_scratch(struct cuda *c, enum cuda_slot slot, size_t bytes)
+{
+    const struct limit l = {cuda_scratch_unchecked(c, slot, bytes), bytes, slot == CUDA_SLOT_TABLE};
+    if (l.p)
+        fake_enqueue((cudaStream_t)c->stream, limit_run, &l, sizeof l, 0);
+    return l.p;
 }

@@ -15,10 +15,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <functional>
 #include <string.h>
 #include <tuple>
-#include <vector>
+#include "tests/cuda/fake_cuda.h"
 
 #define CUDA_EMULATED
 #define __global__
@@ -110,6 +109,7 @@ void emulate_wait(int left);
 
 /* A launch evaluates its arguments, as CUDA does, then runs the kernel with copies of them. */
 template <typename... P> struct emulate_arguments {
+    struct emulate_call call;
     void (*kernel)(P...);
     std::tuple<P...> values;
 };
@@ -118,19 +118,22 @@ template <typename... P> static void emulate_body(void *arguments)
     emulate_arguments<P...> *a = (emulate_arguments<P...> *)arguments;
     std::apply(a->kernel, a->values);
 }
-/* What the stream does when its turn comes; NULL: at once. */
-void emulate_later(void *stream, const std::function<void()> &run);
+template <typename... P> static void emulate_run_now(void *self)
+{
+    emulate_arguments<P...> *a = (emulate_arguments<P...> *)self;
+    a->call.arguments = a;
+    emulate_launch(&a->call);
+}
 template <typename... P, typename... A>
 static void emulate_run(void *stream, void (*kernel)(P...), struct dim3 grid, struct dim3 block,
                         size_t shared, A... values)
 {
-    const emulate_arguments<P...> a = {kernel, std::tuple<P...>(values...)};
-    emulate_later(stream, [=] {
-        emulate_arguments<P...> own = a;
-        const struct emulate_call call = {
-            emulate_body<P...>, &own, sizeof own, (const void *)kernel, grid, block, shared};
-        emulate_launch(&call);
-    });
+    typedef emulate_arguments<P...> arguments;
+    const arguments a = {
+        {emulate_body<P...>, NULL, sizeof(arguments), (const void *)kernel, grid, block, shared},
+        kernel,
+        std::tuple<P...>(values...)};
+    fake_enqueue((cudaStream_t)stream, emulate_run_now<P...>, &a, sizeof a, 0);
 }
 #define LAUNCH(c, kernel, grid, threads, shared, ...)                                              \
     do {                                                                                           \

@@ -277,69 +277,53 @@ static void protect(region &r, int how)
 
 static bool open; /* the device works */
 
-void emulate_open(void)
+void fake_open(bool yes)
 {
-    open = true;
-    for (region &r : regions)
-        protect(r, PROT_READ | PROT_WRITE);
-}
-
-void emulate_close(void)
-{
-    open = false;
+    open = yes;
     for (region &r : regions) {
         int busy = r.writes ? PROT_NONE : r.reads ? PROT_READ : PROT_READ | PROT_WRITE;
-        protect(r, r.device ? PROT_NONE : busy);
+        protect(r, yes ? PROT_READ | PROT_WRITE : r.device ? PROT_NONE : busy);
     }
 }
 
-enum emulate_place emulate_where(const void *p)
+enum fake_place fake_where(const void *p)
 {
     const region *r = region_of(p);
-    return !r ? EMULATE_PAGEABLE : r->device ? EMULATE_DEVICE : EMULATE_PINNED;
+    return !r ? FAKE_PAGEABLE : r->device ? FAKE_DEVICE : FAKE_PINNED;
 }
 
-void emulate_within(const void *p, size_t bytes)
+void *fake_at(const void *p, size_t bytes)
 {
     const region *r = region_of(p);
     if (r && !inside(p, bytes, r->p, r->bytes))
         emulate_die("a copy goes beyond the end of an allocation");
+    return (void *)p;
 }
 
-static void count(const void *from, const void *to, int more)
+void fake_copying(const void *from, const void *to, int more)
 {
     for (region &r : regions) {
         r.reads += !r.device && touches(from, &r) ? more : 0;
         r.writes += !r.device && touches(to, &r) ? more : 0;
     }
-    if (!open)
-        emulate_close();
+    fake_open(open);
 }
 
-void emulate_under_way(const void *from, const void *to)
+void *fake_take(size_t bytes, bool device)
 {
-    count(from, to, 1);
-}
-
-void emulate_arrived(const void *from, const void *to)
-{
-    count(from, to, -1);
-}
-
-void *emulate_take(size_t bytes, bool device)
-{
-    size_t rounded = (bytes + 4095) / 4096 * 4096;
-    int allowed = device ? PROT_NONE : PROT_READ | PROT_WRITE;
+    size_t rounded = (bytes + 4095) / 4096 * 4096, word = bytes < LARGE ? WORD : WORD_LARGE;
+    int allowed = PROT_READ | PROT_WRITE;
     void *p = mmap(NULL, rounded, allowed, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
-        emulate_die("no memory");
-    size_t word = bytes < LARGE ? WORD : WORD_LARGE;
+        return NULL;
+    memset(p, 0xff, bytes);
     regions.push_back({(unsigned char *)p, bytes, rounded, device, word, words_take(rounded, word),
                        allowed, 0, 0});
+    fake_open(open);
     return p;
 }
 
-void emulate_give(void *p)
+void fake_give(void *p)
 {
     for (size_t i = 0; p && i < regions.size(); i++)
         if (regions[i].p == p) {

@@ -11,6 +11,7 @@
  */
 #include <stddef.h>
 #include <stdint.h>
+#include "tests/cuda/fake_cuda.h"
 
 enum emulate_access { EMULATE_READ, EMULATE_WRITE, EMULATE_ATOMIC };
 
@@ -33,20 +34,8 @@ void emulate_own(const void *p, size_t bytes); /* for good */
 unsigned char *emulate_shared_begin(size_t bytes);
 void emulate_in_flight(const void *to, bool yes); /* 16 bytes of a cp.async: nobody touches them */
 
-/* Device memory, or the host's pinned memory. A region ends at the byte that was asked for. */
-void *emulate_take(size_t bytes, bool device);
-void emulate_give(void *p);
-void emulate_limit(void *p, size_t bytes); /* what of it may be touched from now on */
-/* Device memory is open while the device works, the host's pinned memory while no copy of it is
- * under way. */
-void emulate_open(void);
-void emulate_close(void);
-enum emulate_place { EMULATE_PAGEABLE, EMULATE_PINNED, EMULATE_DEVICE };
-enum emulate_place emulate_where(const void *p);
-void emulate_within(const void *p, size_t bytes); /* copies: not past the end of an allocation */
-/* Between the two, a copy reads the one and writes the other: pinned memory is closed to the host.
- */
-void emulate_under_way(const void *from, const void *to);
-void emulate_arrived(const void *from, const void *to);
+/* Bounds of device memory and what the host may touch: fake_take .. fake_copying of fake_cuda.h. A
+ * region ends at the byte that was asked for. */
+void emulate_limit(void *p, size_t bytes); /* only so much of it may be touched from now on */
 
 #endif

@@ -32,16 +32,16 @@ void emulate_die(const char *what)
     abort();
 }
 
-void *emulate_take(size_t bytes, bool device)
+void *fake_take(size_t bytes, bool device)
 {
     size_t rounded = (bytes + ALIGN - 1) / ALIGN * ALIGN;
     char *p = (char *)aligned_alloc(ALIGN, rounded);
-    memset(p, 0, rounded);
+    memset(p, 0xff, rounded);
     regions.push_back({p, rounded, device});
     return p;
 }
 
-void emulate_give(void *p)
+void fake_give(void *p)
 {
     for (size_t i = 0; p && i < regions.size(); i++)
         if (regions[i].p == p) {
@@ -51,12 +51,12 @@ void emulate_give(void *p)
         }
 }
 
-enum emulate_place emulate_where(const void *p)
+enum fake_place fake_where(const void *p)
 {
     for (const region &r : regions)
         if ((const char *)p >= r.p && (const char *)p < r.p + r.bytes)
-            return r.device ? EMULATE_DEVICE : EMULATE_PINNED;
-    return EMULATE_PAGEABLE;
+            return r.device ? FAKE_DEVICE : FAKE_PINNED;
+    return FAKE_PAGEABLE;
 }
 
 unsigned char *emulate_shared_begin(size_t)
@@ -65,10 +65,7 @@ unsigned char *emulate_shared_begin(size_t)
     return shared;
 }
 
-void emulate_open(void)
-{
-}
-void emulate_close(void)
+void fake_open(bool)
 {
 }
 void emulate_access(const void *, size_t, enum emulate_access)
@@ -86,13 +83,11 @@ void emulate_in_flight(const void *, bool)
 void emulate_limit(void *, size_t)
 {
 }
-void emulate_within(const void *, size_t)
+void *fake_at(const void *p, size_t)
 {
+    return (void *)p;
 }
-void emulate_under_way(const void *, const void *)
-{
-}
-void emulate_arrived(const void *, const void *)
+void fake_copying(const void *, const void *, int)
 {
 }
 
@@ -121,8 +116,8 @@ template <typename R, typename... A, R (*dev_ops::*M)(struct dev *, A...)> struc
 
 static void count(const void *to, const void *from, size_t bytes)
 {
-    bool to_device = emulate_where(to) == EMULATE_DEVICE;
-    bool from_device = emulate_where(from) == EMULATE_DEVICE;
+    bool to_device = fake_where(to) == FAKE_DEVICE;
+    bool from_device = fake_where(from) == FAKE_DEVICE;
     in_bytes += to_device && !from_device ? bytes : 0;
     out_bytes += from_device && !to_device ? bytes : 0;
 }

@@ -1,4 +1,5 @@
 #include "tests/cuda/fake_cudnn.h"
+#include "tests/cuda/fake_cuda.h"
 #include "kernels/cuda/cudnn.h"
 #include "kernels/base/bf16.h"
 #include <math.h>
@@ -185,7 +186,7 @@ struct call {
     struct cudnn_memory m;
 };
 
-static void run(const void *self)
+static void run(void *self)
 {
     const struct call *call = self;
     const struct cudnn_shape *s = &call->s;
@@ -207,6 +208,6 @@ static void run(const void *self)
 enum err cudnn_run(const struct cudnn_plan *plan, void *stream, const struct cudnn_memory *m)
 {
     const struct call call = {plan->s, *m};
-    emulate_call(stream, run, &call, sizeof call, fake_cudnn.us);
+    fake_enqueue(stream, run, &call, sizeof call, fake_cudnn.us);
     return ERR_OK;
 }

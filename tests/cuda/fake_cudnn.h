@@ -18,10 +18,6 @@ struct fake_cudnn {
 };
 extern struct fake_cudnn fake_cudnn;
 
-/* fake_cuda.cc. On the stream, with a copy of *self, when the stream gets there; on the clock it
- * takes 1 + us microseconds, as each operation takes 1. */
-void emulate_call(void *stream, void (*run)(const void *self), const void *self, size_t bytes,
-                  double us);
 const char *emulate_log(void); /* the last line of cuda_log, "" since the call before */
 
 #endif

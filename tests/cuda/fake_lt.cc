@@ -8,6 +8,7 @@
 #include "tests/cuda/include/cublasLt.h"
 #include <math.h>
 #include <string.h>
+#include <vector>
 #include "kernels/cuda/tile.cuh"
 #include "tests/cuda/emulate_memory.h"
 
@@ -126,12 +127,13 @@ static double finish(const lt_call &c, size_t i, size_t j, double sum)
 
 static void inside(const void *p, const lt_layout &l)
 {
-    must(emulate_where(p) == EMULATE_DEVICE, "cuBLASLt: a matrix is not in device memory");
-    emulate_within(p, ((l.cols - 1) * l.ld + l.rows) * type_bytes(l.type));
+    must(fake_where(p) == FAKE_DEVICE, "cuBLASLt: a matrix is not in device memory");
+    fake_at(p, ((l.cols - 1) * l.ld + l.rows) * type_bytes(l.type));
 }
 
-static void run(const lt_call &c)
+static void run(void *self)
 {
+    const lt_call &c = *(const lt_call *)self;
     size_t M = c.to.rows, N = c.to.cols;
     inside(c.pa, c.a);
     inside(c.pb, c.b);
@@ -189,11 +191,11 @@ static void check(const lt_desc *d, const lt_layout *a, const lt_layout *b, cons
     must(a->ld >= a->rows && b->ld >= b->rows && to->ld >= to->rows, "cuBLASLt: a stride is short");
     must(a->type == b->type, "cuBLASLt: A and B are of different types");
     if (has_bias(d->epilogue) || has_sums(d->epilogue)) {
-        must(d->bias && emulate_where(d->bias) == EMULATE_DEVICE, "cuBLASLt: no bias");
+        must(d->bias && fake_where(d->bias) == FAKE_DEVICE, "cuBLASLt: no bias");
         must(d->bias_type == (int32_t)to->type, "cuBLASLt: the bias is not of the result's type");
     }
     if (has_aux(d->epilogue)) {
-        must(d->aux && emulate_where(d->aux) == EMULATE_DEVICE, "cuBLASLt: no auxiliary matrix");
+        must(d->aux && fake_where(d->aux) == FAKE_DEVICE, "cuBLASLt: no auxiliary matrix");
         aligned(d->aux, 16, "cuBLASLt: the auxiliary matrix is not aligned");
         must(d->aux_ld % 8 == 0 && (size_t)d->aux_ld >= to->rows,
              "cuBLASLt: the auxiliary stride is no multiple of 8, or short");
@@ -349,7 +351,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, const vo
     if (has_aux(d->epilogue))
         aligned(d->aux, algo.aux_align, "cuBLASLt: the auxiliary matrix is less aligned");
     must(*(const float *)alpha == 1, "cuBLASLt: alpha is not 1");
-    must(workspace_bytes >= algo.workspace && emulate_where(workspace) == EMULATE_DEVICE,
+    must(workspace_bytes >= algo.workspace && fake_where(workspace) == FAKE_DEVICE,
          "cuBLASLt: no workspace");
     aligned(workspace, 256, "cuBLASLt: the workspace is not aligned");
     const lt_call call = {*d,
@@ -361,7 +363,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, const vo
                           to,
                           *(const float *)beta,
                           d->a == CUBLAS_OP_N ? la->cols : la->rows};
-    emulate_later(stream, [=] { run(call); });
+    fake_enqueue(stream, run, &call, sizeof call, 0);
     return CUBLAS_STATUS_SUCCESS;
 }
 }

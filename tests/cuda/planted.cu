@@ -129,7 +129,7 @@ static __global__ void shifts_too_far(float *x)
     X(lanes_part, emulate_run(NULL, lanes_part, 1, THREADS, 0, x))                                 \
     X(shifts_too_far, emulate_run(NULL, shifts_too_far, 1, THREADS, 0, x))                         \
     X(host_memory, emulate_run(NULL, sound, 1, THREADS, 0, on_host))                               \
-    X(freed_memory, (emulate_give(x), LAUNCH_SOUND(1)))                                            \
+    X(freed_memory, (fake_give(x), LAUNCH_SOUND(1)))                                               \
     X(no_blocks, LAUNCH_SOUND(0))                                                                  \
     X(shared_not_asked_for, emulate_run(NULL, sound, 1, THREADS, 49 << 10, x))
 #define LAUNCH_SOUND(grid) emulate_run(NULL, sound, (grid), THREADS, 0, x)
@@ -138,8 +138,9 @@ int main(int count, char **names)
 {
     enum { BYTES = 2 * THREADS * sizeof(float) };
     /* No variables outside of main: their section is that of shared memory. */
-    float on_host[THREADS] = {}, *x = (float *)emulate_take(BYTES, true);
+    float on_host[THREADS] = {}, *x = (float *)fake_take(BYTES, true);
     LAUNCH_SOUND(1); /* nothing to see */
+    cudaStreamSynchronize(NULL);
 #define X(name, run)                                                                               \
     if (count < 2)                                                                                 \
         puts(#name);                                                                               \
@@ -147,5 +148,6 @@ int main(int count, char **names)
         run;
     PLANTED(X)
 #undef X
+    cudaStreamSynchronize(NULL);
     return 0;
 }

@@ -1,5 +1,12 @@
-/* NCCL: ranks are processes that meet in a file of shared memory, which has a seat for each. */
-#include "tests/nccl/fake.h"
+/* A stand-in for NCCL behind coll_nccl.c: ranks are processes that meet in a file of shared memory,
+ * which has a seat for each. What NCCL forbids or would hang on ends the process with a sentence
+ * (fake_misuse): a call while the last is in progress, after an abort, in another order than the
+ * other ranks', on a second stream that has not waited for the data.
+ *
+ * A killed rank is silent, as over NVLink; with FAKE_NCCL_REPORTS in the environment its peers get
+ * ncclRemoteError, as over sockets.
+ */
+#include "tests/cuda/fake_cuda.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <nccl.h>
@@ -56,7 +63,7 @@ struct op {
 struct batch {
     struct ncclComm *comm;
     size_t count;
-    struct op *ops[GROUP_MAX];
+    struct op ops[GROUP_MAX];
 };
 
 static struct ncclComm comms[COMMS_MAX]; /* never reused: a call on a dead one is found out */
@@ -173,12 +180,11 @@ static void run(void *self)
         (void)barrier(c, 0);
     }
     for (size_t at = 0, i = 0; at < bytes && !c->aborted && !c->failed; at += CHUNK, i++)
-        chunk(o, i, (char *)fake_memory(o->to) + at, (const char *)fake_memory(o->from) + at,
+        chunk(o, i, (char *)fake_at(o->to, bytes) + at, (const char *)fake_at(o->from, bytes) + at,
               bytes - at < CHUNK ? bytes - at : CHUNK);
     while (c->failed && !c->aborted) /* as a kernel does that waits for a rank that is gone */
         usleep(200);
     c->running--;
-    free(o);
 }
 
 /* ---- calls --------------------------------------------------------------------------------------
@@ -218,13 +224,14 @@ static void *launch(void *self)
     clock_gettime(CLOCK_MONOTONIC, &now);
     usleep((unsigned)(now.tv_nsec / 1000 % 300));
     for (size_t i = 0; i < b->count; i++) {
-        enum func f = b->ops[i]->call.func;
+        const struct op *o = &b->ops[i];
+        enum func f = o->call.func;
         if (!c->connected[f] && !barrier(c, 1)) /* connecting takes all ranks */
             break;
         c->connected[f] = true;
         c->running++;
-        legacy |= !b->ops[i]->stream;
-        fake_enqueue(b->ops[i]->stream, run, b->ops[i]); /* which frees it */
+        legacy |= !o->stream;
+        fake_enqueue(o->stream, run, o, sizeof *o, 0);
     }
     while (legacy && c->running &&
            !c->aborted) /* fake_device's ops cannot wait for the legacy stream */
@@ -245,20 +252,16 @@ static ncclResult_t batch_begin(const struct batch *b)
 
 static ncclResult_t call(const struct op *o)
 {
-    struct batch one = {o->comm, 1, {malloc(sizeof *o)}};
     usable(o->comm, "a collective");
-    if (o->comm->failed || o->call.count == 0) {
-        free(one.ops[0]);
+    if (o->comm->failed || o->call.count == 0)
         return (ncclResult_t)o->comm->failed;
-    }
     fake_ordered(o->stream);
-    *one.ops[0] = *o;
     if (!in_group)
-        return batch_begin(&one);
+        return batch_begin(&(struct batch){o->comm, 1, {*o}});
     if (group.count == GROUP_MAX)
         fake_misuse("more than %d calls in a group", GROUP_MAX);
     group.comm = o->comm;
-    group.ops[group.count++] = one.ops[0];
+    group.ops[group.count++] = *o;
     return ncclSuccess;
 }
 

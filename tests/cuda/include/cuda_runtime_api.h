@@ -1,8 +1,8 @@
 #ifndef CUDA_RUNTIME_API_H
 #define CUDA_RUNTIME_API_H
 /* The part of CUDA's runtime that kernels/cuda/dev_cuda.c and inner/coll/coll_nccl.c use, with the
- * names and values of CUDA 13's header. tests/cuda/fake_cuda.cc implements it for the emulated
- * kernels, tests/nccl/fake_cuda.c for ranks that are processes. */
+ * names and values of CUDA 13's header. tests/cuda/fake_cuda.c
+ * implements it. */
 #include <stddef.h>
 #ifdef __cplusplus
 extern "C" {
