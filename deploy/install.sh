@@ -4,7 +4,8 @@
 # Needs root or sudo, and the network, only if something is missing. Other systems: install the equivalents by hand.
 set -eu
 packages="gcc g++ libc6-dev make cmake ninja-build pkg-config libdnnl-dev libopenmpi-dev openmpi-bin libgrpc-dev
-libprotobuf-c-dev protobuf-c-compiler libssl-dev libyaml-dev libjansson-dev libcmocka-dev $*"
+libprotobuf-c-dev protobuf-c-compiler libssl-dev libyaml-dev libjansson-dev libpcre2-dev libutf8proc-dev
+zlib1g-dev libzstd-dev libcmocka-dev $*"
 
 missing=""
 if command -v dpkg-query >/dev/null; then

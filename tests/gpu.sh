@@ -7,7 +7,8 @@
 #     --debs   FOLDER with Debian packages, for a machine without a registry: they are unpacked into a prefix, nothing is
 #              installed. Make it where a registry is reachable:
 #                mkdir debs; cd debs; apt-get download libdnnl-dev libdnnl2 libcmocka-dev libcmocka0 libyaml-dev \
-#                    libyaml-0-2 libjansson-dev libjansson4 libssl-dev libssl3
+#                    libyaml-0-2 libjansson-dev libjansson4 libssl-dev libssl3 libpcre2-dev libpcre2-8-0 libpcre2-16-0 libpcre2-32-0 \
+#                    libpcre2-posix3 libutf8proc-dev libutf8proc2 zlib1g-dev zlib1g libzstd-dev libzstd1
 #              (the names of the machine's own release: libdnnl3 from Debian 13 on). Add cmake and ninja's if the machine
 #              lacks them.
 #              With libgrpc-dev, libprotobuf-c-dev, protobuf-c-compiler and what they need the whole run is tested, too.

@@ -2,52 +2,64 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "inner/config/json.h"
 #include "inner/data/shard.h"
+#include "inner/data/tokenizer/unicode.h"
+#include "inner/data/unpack.h"
 
 /* ---- text ---- */
 
-static enum err check_packed(const char *path, const struct file_map *m)
+struct lines { /* a text that is cut into lines */
+    const char *path;
+    const uint8_t *data;
+    size_t bytes;
+};
+
+static size_t line_bytes(const struct lines *l, size_t at)
 {
-    static const struct {
-        const char *magic, *name;
-        size_t size;
-    } packed[] = {{"\x1f\x8b", "gzip", 2},
-                  {"\x28\xb5\x2f\xfd", "zstd", 4},
-                  {"BZh", "bzip2", 3},
-                  {"\xfd"
-                   "7zXZ",
-                   "xz", 5}};
-    if (!m->size_bytes)
-        return err_set(ERR_INPUT, "%s: empty; give a file with text in it", path);
-    for (size_t i = 0; i < sizeof packed / sizeof *packed; i++)
-        if (m->size_bytes >= packed[i].size && !memcmp(m->data, packed[i].magic, packed[i].size))
-            return err_set(ERR_INPUT, "%s: compressed (%s); unpack it first", path, packed[i].name);
-    return ERR_OK;
+    const uint8_t *end = memchr(l->data + at, '\n', l->bytes - at);
+    return end ? (size_t)(end - (l->data + at)) : l->bytes - at;
 }
 
-static size_t line_bytes(const struct file_map *m, size_t at)
+static bool is_blank(const struct lines *l, size_t at, size_t bytes)
 {
-    const uint8_t *end = memchr(m->data + at, '\n', m->size_bytes - at);
-    return end ? (size_t)(end - (m->data + at)) : m->size_bytes - at;
+    for (size_t i = 0; i < bytes; i++)
+        if (l->data[at + i] != ' ' && l->data[at + i] != '\t' && l->data[at + i] != '\r')
+            return false;
+    return true;
 }
 
 /* Text whose first line is a JSON map is JSON lines: its braces and keys are nothing to train on.
  */
-static enum err check_plain(const char *path, const struct file_map *m, struct arena *a)
+static enum err check_plain(const struct lines *l, struct arena *a)
 {
     struct json j;
     char names[200] = "";
     size_t length = 0;
-    if (*m->data != '{' || json_read(&j, path, (const char *)m->data, line_bytes(m, 0), a) ||
+    if (*l->data != '{' || json_read(&j, l->path, (const char *)l->data, line_bytes(l, 0), a) ||
         j.kind != JSON_MAP)
         return ERR_OK;
     for (size_t i = 0; i < j.count; i++)
         if (j.items[i].kind == JSON_WORDS && length + strlen(j.items[i].key) + 3 < sizeof names)
             length += (size_t)sprintf(names + length, "%s%s", length ? ", " : "", j.items[i].key);
-    return err_set(ERR_INPUT, "%s: JSON lines; say with --field which one is the text%s%s", path,
+    return err_set(ERR_INPUT, "%s: JSON lines; say with --field which one is the text%s%s", l->path,
                    length ? ". Fields with text: " : "", names);
 }
+
+static enum err document_add(struct source *s, uint64_t start, uint64_t end)
+{
+    if (s->document_count == s->document_room) {
+        void *documents = s->documents;
+        TRY(buffer_grow(&documents, &s->document_room, s->document_count + 1,
+                        sizeof *s->documents));
+        s->documents = documents;
+    }
+    s->documents[s->document_count++] = (struct source_document){start, end};
+    return ERR_OK;
+}
+
+/* ---- JSON lines ---- */
 
 static enum err line_text(const char *where, const char *field, const char *line, size_t bytes,
                           struct arena *a, const struct json **text)
@@ -61,51 +73,97 @@ static enum err line_text(const char *where, const char *field, const char *line
     return ERR_OK;
 }
 
-/* The texts of all lines, each ended by a blank line. It is never longer than the file: quotes and
- * a key go. */
-static enum err lines_read(struct source *s, const char *path, const char *field, struct arena *a)
+static enum err line_take(struct source *s, const struct json *text, bool document)
 {
-    uint8_t *out = arena_alloc(a, s->map.size_bytes + 2);
-    size_t used = 0;
-    TRY_ALLOC(out);
-    for (size_t at = 0, number = 1; at < s->map.size_bytes; number++) {
-        size_t bytes = line_bytes(&s->map, at);
-        const char *line = (const char *)s->map.data + at;
-        struct arena scratch = arena_make(0);
-        const struct json *text;
-        enum err e = ERR_OK;
-        if (strspn(line, " \t\r") < bytes) {
-            char where[300];
-            snprintf(where, sizeof where, "%.250s:%zu", path, number);
-            e = line_text(where, field, line, bytes, &scratch, &text);
-            if (!e) {
-                memcpy(out + used, text->text, text->text_bytes);
-                used += text->text_bytes;
-                memcpy(out + used, "\n\n", 2);
-                used += 2;
-            }
-        }
-        arena_free(&scratch);
-        TRY(e);
-        at += bytes + 1;
-    }
-    if (!used)
-        return err_set(ERR_INPUT, "%s: no line has text", path);
-    s->data = out;
-    s->count = used;
-    return ERR_OK;
+    if (document && text->text_bytes)
+        TRY(document_add(s, s->lines.count, s->lines.count + text->text_bytes));
+    TRY(buffer_add(&s->lines, text->text, text->text_bytes));
+    return buffer_add(&s->lines, "\n\n", 2);
 }
 
-static enum err text_open(struct source *s, const char *path, const char *field, struct arena *a)
+/* The texts of all lines, each ended by a blank line. */
+static enum err lines_read(struct source *s, const struct lines *l, const struct source_options *o)
 {
+    struct arena scratch = arena_make(0);
+    enum err e = ERR_OK;
+    for (size_t at = 0, number = 1; !e && at < l->bytes; number++) {
+        size_t bytes = line_bytes(l, at);
+        const char *line = (const char *)l->data + at;
+        const struct json *text;
+        if (!is_blank(l, at, bytes)) {
+            char where[300];
+            snprintf(where, sizeof where, "%.250s:%zu", l->path, number);
+            e = line_text(where, o->field, line, bytes, &scratch, &text);
+            e = e ? e : line_take(s, text, o->documents);
+        }
+        arena_reset(&scratch);
+        at += bytes + 1;
+    }
+    arena_free(&scratch);
+    if (!e && !s->lines.count)
+        e = err_set(ERR_INPUT, "%s: no line has text", l->path);
+    s->data = s->lines.data;
+    s->count = s->lines.count;
+    return e;
+}
+
+/* ---- plain text ---- */
+
+static enum err check_utf8(const struct lines *l)
+{
+    size_t bad, line = 1, start = 0;
+    if (unicode_check(l->data, l->bytes, &bad))
+        return ERR_OK;
+    for (size_t at = 0; at < bad; at++)
+        if (l->data[at] == '\n') {
+            line++;
+            start = at + 1;
+        }
+    return err_set(ERR_INPUT,
+                   "%s: line %zu, byte %zu is not UTF-8; convert the file (iconv -t UTF-8)",
+                   l->path, line, bad - start + 1);
+}
+
+/* A document is what lies between blank lines. */
+static enum err documents_find(struct source *s, const struct lines *l)
+{
+    uint64_t start = 0, end = 0; /* equal: none is open */
+    for (size_t at = 0, bytes; at < l->bytes; at += bytes + 1) {
+        bytes = line_bytes(l, at);
+        if (!is_blank(l, at, bytes)) {
+            start = end > start ? start : at;
+            end = at + bytes;
+        } else if (end > start) {
+            TRY(document_add(s, start, end));
+            start = end;
+        }
+    }
+    return end > start ? document_add(s, start, end) : ERR_OK;
+}
+
+static enum err text_open(struct source *s, const char *path, const struct source_options *o,
+                          struct arena *a)
+{
+    struct lines l = {path, s->map.data, s->map.size_bytes};
     s->id_bytes = 1;
     s->largest_id = 255;
-    TRY(check_packed(path, &s->map));
-    if (field)
-        return lines_read(s, path, field, a);
-    s->data = s->map.data;
-    s->count = s->map.size_bytes;
-    return check_plain(path, &s->map, a);
+    if (unpack_kind(l.data, l.bytes) != UNPACK_NONE) {
+        TRY(unpack_all(path, l.data, l.bytes, &s->unpacked));
+        l.data = s->unpacked.data;
+        l.bytes = s->unpacked.count;
+    }
+    if (!l.bytes)
+        return err_set(ERR_INPUT, "%s: empty; give a file with text in it", path);
+    if (o->documents)
+        TRY(check_utf8(&l));
+    if (o->field)
+        return lines_read(s, &l, o);
+    s->data = l.data;
+    s->count = l.bytes;
+    TRY(check_plain(&l, a));
+    if (!o->documents)
+        return ERR_OK;
+    return o->whole_files ? document_add(s, 0, l.bytes) : documents_find(s, &l);
 }
 
 /* ---- ids ---- */
@@ -210,11 +268,81 @@ enum err source_open(struct source *s, const char *path, const struct source_opt
     if (o->field && o->ids)
         return err_set(ERR_CONFIG, "--field is for text and --tokens for ids; give one of them");
     TRY(file_map(&s->map, path));
-    return o->ids ? ids_open(s, path, o->ids) : text_open(s, path, o->field, a);
+    return o->ids ? ids_open(s, path, o->ids) : text_open(s, path, o, a);
 }
 
 void source_close(struct source *s)
 {
     file_unmap(&s->map);
+    buffer_free(&s->unpacked);
+    buffer_free(&s->lines);
+    free(s->documents);
     *s = (struct source){0};
+}
+
+/* ---- directories ---- */
+
+struct listing {
+    struct arena *a;
+    char **paths;
+    bool *listed;
+    size_t count, room;
+};
+
+static enum err listing_add(struct listing *l, char *path, bool listed)
+{
+    if (l->count == l->room) {
+        size_t room = 2 * l->room + 64;
+        char **paths = arena_array(l->a, room, sizeof *paths);
+        bool *flags = arena_array(l->a, room, sizeof *flags);
+        TRY_ALLOC(paths && flags);
+        if (l->count) {
+            memcpy(paths, l->paths, l->count * sizeof *paths);
+            memcpy(flags, l->listed, l->count * sizeof *flags);
+        }
+        l->paths = paths;
+        l->listed = flags;
+        l->room = room;
+    }
+    l->paths[l->count] = path;
+    l->listed[l->count++] = listed;
+    return ERR_OK;
+}
+
+static enum err listing_walk(struct listing *l, char *path, bool listed, unsigned depth)
+{
+    enum { DEPTH_MAX = 64 };
+    struct stat s;
+    char **names, *below;
+    size_t count;
+    if (stat(path, &s) || !S_ISDIR(s.st_mode)) /* a missing file is named when it is opened */
+        return listing_add(l, path, listed);
+    if (depth == DEPTH_MAX)
+        return err_set(ERR_INPUT, "%s: more than %d directories deep", path, DEPTH_MAX);
+    TRY(file_list(path, l->a, &names, &count));
+    for (size_t i = 0; i < count; i++) {
+        if (names[i][0] == '.')
+            continue;
+        TRY_ALLOC(below = arena_printf(l->a, "%s/%s", path, names[i]));
+        TRY(listing_walk(l, below, true, depth + 1));
+    }
+    return ERR_OK;
+}
+
+enum err source_list(const char *const *operands, size_t count, struct arena *a, char ***paths,
+                     bool **listed, size_t *path_count)
+{
+    struct listing l = {.a = a};
+    char *path;
+    for (size_t i = 0; i < count; i++) {
+        TRY_ALLOC(path = arena_string(a, operands[i], strlen(operands[i])));
+        size_t before = l.count;
+        TRY(listing_walk(&l, path, false, 0));
+        if (l.count == before)
+            return err_set(ERR_INPUT, "%s: no file in the directory", path);
+    }
+    *paths = l.paths;
+    *listed = l.listed;
+    *path_count = l.count;
+    return ERR_OK;
 }

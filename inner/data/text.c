@@ -1,7 +1,8 @@
-#include "inner/data/text.h"
 #include <stdio.h>
 #include <string.h>
 #include "inner/data/shard.h"
+#include "inner/data/sidecar.h"
+#include "inner/data/text_own.h"
 #include "kernels/base/bytes.h"
 #include "kernels/base/file.h"
 
@@ -10,22 +11,8 @@ enum {
                          keep context */
     BLOCK_BYTES_MIN = 256,
     BLOCK_BYTES_MAX = 65536,
-    PATH_BYTES = 4096
-};
-
-struct block {
-    const struct source *source;
-    uint64_t first, count; /* ids */
-};
-struct work {
-    const struct text_options *o;
-    struct arena *a;
-    struct source *sources;
-    size_t source_count;
-    unsigned id_bytes; /* of a shard's ids: 2, or 4 where a source may have ids beyond 65,535 */
-    struct block *blocks;
-    uint64_t block_count, held; /* held: blocks of the held-out part */
-    uint8_t *shard;             /* header and ids of the shard being filled */
+    PATH_BYTES = 4096,
+    DOCUMENTS_FEW = 8 /* of each part: with fewer, documents are cut too */
 };
 
 /* ---- blocks ---- */
@@ -57,17 +44,39 @@ static size_t block_end(const uint8_t *s, size_t n, size_t at, size_t aim)
     return line ? line : last;
 }
 
-/* First pass (blocks NULL) counts, second one fills. Ids have no lines: their blocks end anywhere.
- */
+/* The first document that ends at `at` or behind it. */
+size_t text_document(const struct source *s, uint64_t at)
+{
+    size_t low = 0, high = s->document_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (s->documents[middle].end < at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Ids have no lines: their blocks end anywhere. */
+static uint64_t source_cut(const struct work *w, const struct source *s, uint64_t at, size_t aim)
+{
+    if (s->id_bytes > 1)
+        return at + aim < s->count ? at + aim : s->count;
+    if (!w->whole_documents)
+        return block_end(s->data, s->count, at, aim);
+    size_t next = text_document(s, at + aim) + 1;
+    return next < s->document_count ? s->documents[next].start : s->count;
+}
+
+/* First pass (blocks NULL) counts, second one fills. */
 static uint64_t cut(const struct work *w, size_t aim, struct block *blocks)
 {
     uint64_t count = 0;
     for (size_t t = 0; t < w->source_count; t++) {
         const struct source *s = &w->sources[t];
         for (uint64_t at = 0, end; at < s->count; at = end) {
-            end = s->id_bytes == 1      ? block_end(s->data, s->count, at, aim)
-                  : at + aim < s->count ? at + aim
-                                        : s->count;
+            end = source_cut(w, s, at, aim);
             if (blocks)
                 blocks[count] = (struct block){s, at, end - at};
             count++;
@@ -80,6 +89,7 @@ static enum err cut_blocks(struct work *w, uint64_t tokens)
 {
     uint64_t aim = tokens / ((uint64_t)BLOCKS_AIM * (w->o->sites + 1));
     aim = aim < BLOCK_BYTES_MIN ? BLOCK_BYTES_MIN : aim > BLOCK_BYTES_MAX ? BLOCK_BYTES_MAX : aim;
+    w->whole_documents = w->document_count >= (uint64_t)DOCUMENTS_FEW * (w->o->sites + 1);
     w->block_count = cut(w, aim, NULL);
     TRY_ALLOC(w->blocks = arena_array(w->a, w->block_count, sizeof *w->blocks));
     cut(w, aim, w->blocks);
@@ -90,7 +100,7 @@ static enum err cut_blocks(struct work *w, uint64_t tokens)
 }
 
 /* Evenly spread: the k-th of `held` blocks is where i * held / count steps from k to k + 1. */
-static bool is_held(const struct work *w, uint64_t i)
+bool text_is_held(const struct work *w, uint64_t i)
 {
     return (i + 1) * w->held / w->block_count > i * w->held / w->block_count;
 }
@@ -99,7 +109,7 @@ static bool is_held(const struct work *w, uint64_t i)
  * *turn. */
 static int64_t part_of(const struct work *w, uint64_t i, uint64_t *turn)
 {
-    return is_held(w, i) ? -1 : (int64_t)((*turn)++ % w->o->sites);
+    return text_is_held(w, i) ? -1 : (int64_t)((*turn)++ % w->o->sites);
 }
 
 /* ---- shards ---- */
@@ -113,49 +123,83 @@ static enum err shard_path(const struct work *w, int64_t part, uint32_t number,
     return n < PATH_BYTES ? ERR_OK : err_set(ERR_INPUT, "%s: path too long", w->o->out);
 }
 
-static enum err shard_write(const struct work *w, int64_t part, struct text_part *report,
-                            uint64_t tokens)
+static enum err shard_write(const struct work *w, struct text_out *out)
 {
     char path[PATH_BYTES];
     struct bytes_writer head = bytes_writer(w->shard, SHARD_HEADER_BYTES);
     bytes_put_u32(&head, w->id_bytes == 2 ? SHARD_MAGIC_U16 : SHARD_MAGIC_U32);
     bytes_put_u32(&head, w->id_bytes == 2 ? SHARD_VERSION_U16 : SHARD_VERSION_U32);
-    bytes_put_u32(&head, (uint32_t)tokens);
-    struct file_part whole = {w->shard, SHARD_HEADER_BYTES + tokens * w->id_bytes};
-    TRY(shard_path(w, part, report->shards, path));
+    bytes_put_u32(&head, (uint32_t)out->filled);
+    struct file_part whole = {w->shard, SHARD_HEADER_BYTES + out->filled * w->id_bytes};
+    TRY(shard_path(w, out->part, out->report->shards, path));
     TRY(file_write(path, &whole, 1, 0644));
-    report->shards++;
-    report->tokens += tokens;
+    out->report->shards++;
+    out->report->tokens += out->filled;
+    out->filled = 0;
     return ERR_OK;
 }
 
-static enum err part_write(const struct work *w, int64_t part, struct text_part *report)
+enum err text_put(const struct work *w, struct text_out *out, uint32_t id)
 {
-    uint64_t turn = 0, filled = 0;
-    for (uint64_t i = 0; i < w->block_count; i++) {
-        if (part_of(w, i, &turn) != part)
-            continue;
-        for (uint64_t j = 0; j < w->blocks[i].count; j++) {
-            uint32_t id = source_id(w->blocks[i].source, w->blocks[i].first + j);
-            uint8_t *at = w->shard + SHARD_HEADER_BYTES + filled++ * w->id_bytes;
-            for (unsigned byte = 0; byte < w->id_bytes; byte++)
-                at[byte] = (uint8_t)(id >> 8 * byte);
-            if (filled < w->o->shard_tokens)
-                continue;
-            TRY(shard_write(w, part, report, filled));
-            filled = 0;
-        }
+    uint8_t *at = w->shard + SHARD_HEADER_BYTES + out->filled++ * w->id_bytes;
+    for (unsigned byte = 0; byte < w->id_bytes; byte++)
+        at[byte] = (uint8_t)(id >> 8 * byte);
+    return out->filled < w->o->shard_tokens ? ERR_OK : shard_write(w, out);
+}
+
+static enum err part_write(struct work *w, int64_t part, struct text_part *report)
+{
+    struct text_out out = {.part = part, .report = report};
+    uint64_t turn = 0, count = 0;
+    for (uint64_t i = 0; i < w->block_count; i++)
+        if (part_of(w, i, &turn) == part)
+            w->mine[count++] = &w->blocks[i];
+    if (w->tokenizer) {
+        TRY(text_blocks_put(w, &out, w->mine, count));
+    } else {
+        for (uint64_t i = 0; i < count; i++)
+            for (uint64_t j = 0; j < w->mine[i]->count; j++)
+                TRY(text_put(w, &out, source_id(w->mine[i]->source, w->mine[i]->first + j)));
     }
-    return filled ? shard_write(w, part, report, filled) : ERR_OK;
+    return out.filled ? shard_write(w, &out) : ERR_OK;
+}
+
+static enum err check_length(const struct work *w, int64_t part, uint64_t tokens)
+{
+    char name[32];
+    snprintf(name, sizeof name, part < 0 ? "the held-out part" : "the part of site %lld",
+             (long long)part);
+    if (tokens > w->o->sequence)
+        return ERR_OK;
+    return err_set(
+        ERR_INPUT,
+        "the text is too short: %s would have %llu tokens, less than one sequence of %llu and its "
+        "target; give more text, fewer sites or a shorter --sequence",
+        name, (unsigned long long)tokens, (unsigned long long)w->o->sequence);
+}
+
+/* With a tokenizer the tokens of a part are known when it is written. */
+static enum err parts_check(const struct work *w, const struct text_report *report)
+{
+    if (w->held)
+        TRY(check_length(w, -1, report->eval.tokens));
+    for (uint32_t site = 0; site < w->o->sites; site++)
+        TRY(check_length(w, site, report->train[site].tokens));
+    return ERR_OK;
 }
 
 static enum err parts_write(struct work *w, struct text_report *report)
 {
+    uint64_t all;
     if (w->held)
         TRY(part_write(w, -1, &report->eval));
-    for (uint32_t site = 0; site < w->o->sites; site++)
+    all = report->eval.tokens;
+    for (uint32_t site = 0; site < w->o->sites; site++) {
         TRY(part_write(w, site, &report->train[site]));
-    return ERR_OK;
+        all += report->train[site].tokens;
+    }
+    report->tokens = all;
+    return w->tokenizer ? parts_check(w, report) : ERR_OK;
 }
 
 static void part_remove(const struct work *w, int64_t part, const struct text_part *report)
@@ -180,31 +224,24 @@ static enum err undo(const struct work *w, const struct text_report *report, enu
 
 /* ---- before anything is written ---- */
 
-static enum err sources_open(struct work *w, const char *const *paths, struct text_report *report)
+static enum err sources_open(struct work *w, char **paths, const bool *listed,
+                             struct text_report *report)
 {
+    struct source_options o = w->o->source;
+    o.documents = w->o->tokenizer != NULL;
     for (size_t i = 0; i < w->source_count; i++) {
         struct source *s = &w->sources[i];
-        TRY(source_open(s, paths[i], &w->o->source, w->a));
+        o.whole_files = w->o->source.whole_files || listed[i];
+        TRY(source_open(s, paths[i], &o, w->a));
         report->tokens += s->count;
+        w->document_count += s->document_count;
         report->largest_id =
             s->largest_id > report->largest_id ? s->largest_id : report->largest_id;
     }
+    w->largest_id = report->largest_id;
     w->id_bytes = report->largest_id > UINT16_MAX ? 4 : 2;
+    report->documents = w->document_count;
     return ERR_OK;
-}
-
-static enum err check_length(const struct work *w, int64_t part, uint64_t tokens)
-{
-    char name[32];
-    snprintf(name, sizeof name, part < 0 ? "the held-out part" : "the part of site %lld",
-             (long long)part);
-    if (tokens > w->o->sequence)
-        return ERR_OK;
-    return err_set(
-        ERR_INPUT,
-        "the text is too short: %s would have %llu tokens, less than one sequence of %llu and its "
-        "target; give more text, fewer sites or a shorter --sequence",
-        name, (unsigned long long)tokens, (unsigned long long)w->o->sequence);
 }
 
 /* Longest part, for the buffer; all parts, for the disk. */
@@ -216,7 +253,7 @@ static enum err check_lengths(const struct work *w, uint64_t *longest)
         tokens[part_of(w, i, &turn) + 1] += w->blocks[i].count;
     for (uint32_t i = 0; i <= w->o->sites; i++) {
         *longest = tokens[i] > *longest ? tokens[i] : *longest;
-        if (i > 0 || w->o->held_out > 0)
+        if (!w->o->tokenizer && (i > 0 || w->o->held_out > 0))
             TRY(check_length(w, (int64_t)i - 1, tokens[i]));
     }
     return ERR_OK;
@@ -257,34 +294,67 @@ static enum err make_place(const struct work *w, uint64_t needed_bytes)
     return ERR_OK;
 }
 
-static enum err prepare(struct work *w, const char *const *paths, struct text_report *report)
+/* data.json: which tokenizer made the ids. */
+static enum err directory_describe(const struct work *w, struct text_report *report)
+{
+    struct sidecar s = sidecar_none();
+    s.kind = w->o->source.ids ? "" : "bytes";
+    s.vocab = w->o->source.ids ? (int64_t)w->largest_id + 1 : 256;
+    s.tokens = report->tokens;
+    if (w->tokenizer)
+        text_tokenizer_describe(w, &s, report);
+    return sidecar_write(&s, w->o->out);
+}
+
+/* With a tokenizer the bytes of the text bound the tokens: no character has more than 18 of them,
+ * and it has three bytes. Memory that is not written is not taken. */
+static uint64_t tokens_most(const struct work *w, uint64_t longest)
+{
+    uint64_t most = w->o->tokenizer ? 8 * longest + 1024 : longest;
+    return most < w->o->shard_tokens ? most : w->o->shard_tokens;
+}
+
+static enum err prepare(struct work *w, char **paths, const bool *listed,
+                        struct text_report *report)
 {
     uint64_t longest = 0;
-    TRY(sources_open(w, paths, report));
+    TRY(sources_open(w, paths, listed, report));
+    w->text_bytes = report->tokens;
     TRY(cut_blocks(w, report->tokens));
     report->blocks = w->block_count;
     TRY(check_lengths(w, &longest));
-    TRY(make_place(w, report->tokens * w->id_bytes +
-                          (uint64_t)SHARD_HEADER_BYTES * (w->o->sites + 1)));
-    uint64_t tokens = longest < w->o->shard_tokens ? longest : w->o->shard_tokens;
-    TRY_ALLOC(w->shard = arena_alloc(w->a, SHARD_HEADER_BYTES + tokens * w->id_bytes));
+    uint64_t needed = w->o->tokenizer ? report->tokens / 4 : report->tokens;
+    TRY(make_place(w, needed * w->id_bytes + (uint64_t)SHARD_HEADER_BYTES * (w->o->sites + 1)));
+    if (w->o->tokenizer)
+        TRY(text_tokenizer_open(w, report));
+    TRY_ALLOC(w->mine = arena_array(w->a, w->block_count, sizeof(struct block *)));
+    TRY_ALLOC(w->shard =
+                  arena_alloc(w->a, SHARD_HEADER_BYTES + tokens_most(w, longest) * w->id_bytes));
     enum err e = parts_write(w, report);
+    if (!e && w->tokenizer)
+        e = text_tokenizer_copy(w);
+    if (!e)
+        e = directory_describe(w, report);
     return e ? undo(w, report, e) : ERR_OK;
 }
 
 enum err text_prepare(const char *const *paths, size_t path_count, const struct text_options *o,
                       struct arena *a, struct text_report *report)
 {
-    struct work w = {.o = o, .a = a, .source_count = path_count};
+    struct work w = {.o = o, .a = a, .start_id = -1};
+    char **files;
+    bool *listed;
     ASSERT(o->sites >= 1 && o->sites <= TEXT_SITES_MAX && o->held_out >= 0 && o->held_out <= 0.5);
     ASSERT(o->shard_tokens > o->sequence && o->shard_tokens <= SHARD_TOKENS_MAX);
     *report = (struct text_report){0};
     if (!path_count)
         return err_set(ERR_INPUT, "no text is given");
+    TRY(source_list(paths, path_count, a, &files, &listed, &w.source_count));
     TRY_ALLOC(report->train = arena_array(a, o->sites, sizeof *report->train));
-    TRY_ALLOC(w.sources = arena_array(a, path_count, sizeof *w.sources));
-    enum err e = prepare(&w, paths, report);
-    for (size_t i = 0; i < path_count; i++)
+    TRY_ALLOC(w.sources = arena_array(a, w.source_count, sizeof *w.sources));
+    enum err e = prepare(&w, files, listed, report);
+    text_tokenizer_close(&w);
+    for (size_t i = 0; i < w.source_count; i++)
         source_close(&w.sources[i]);
     return e;
 }

@@ -1,15 +1,22 @@
 #ifndef TEXT_H
 #define TEXT_H
 /* Text or token ids -> llm.c token shards (shard.h), cut into a held-out part and one part per
- * site. Text has the byte vocabulary (ids 0-255). All tokens are kept, once, in exactly one part.
- * Text is cut into blocks at blank lines (a block is many documents, so that a window seldom mixes
- * unrelated ones), ids into blocks of equal length; every k-th block is held out, spread over the
- * whole text so that it is of one kind with the training text, and the others are dealt to the
- * sites in turn.
+ * site. Text becomes the ids of a tokenizer, or of the byte vocabulary (ids 0-255). All of it is
+ * kept, once, in exactly one part. Text is cut into blocks at blank lines (a block is many
+ * documents, so that a window seldom mixes unrelated ones), ids into blocks of equal length; every
+ * k-th block is held out, spread over the whole text so that it is of one kind with the training
+ * text, and the others are dealt to the sites in turn.
  *
  *     OUT/eval-0000.bin             held out: never in a training shard
  *     OUT/train-<site>-0000.bin     site 0, 1, ..; further numbers when a part is longer than one
  * shard
+ *     OUT/data.json                 which tokenizer, its digest, special ids, counts (sidecar.h)
+ *     OUT/tokenizer.json            or vocab.txt: the tokenizer's own file, and
+ * tokenizer_config.json
+ *
+ * With a tokenizer a document (source.h) begins with the tokenizer's bos, eos or sep token, the
+ * first that it has. Documents stay whole unless there are few of them. The shards do not depend on
+ * the number of threads.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,6 +32,13 @@ struct text_options {
     uint64_t sequence;     /* no part may be shorter than one sequence and its target */
     uint64_t shard_tokens; /* longest shard, at most SHARD_TOKENS_MAX */
     struct source_options source;
+    const char *tokenizer; /* file or directory (tokenizer.h); with `learn`: "wordpiece" or "bpe";
+                              NULL: bytes, or ids as they are */
+    uint64_t learn;        /* tokens of a vocabulary learned from what no part holds out; 0: none */
+    bool cased;            /* learned WordPiece: capitals and accents are kept */
+    /* called now and then; NULL: never */
+    void (*progress)(void *self, const char *what, uint64_t done_bytes, uint64_t all_bytes);
+    void *progress_self;
     bool replace; /* remove the shards that are in `out`; false: their presence is an error */
 };
 struct text_part {
@@ -32,8 +46,10 @@ struct text_part {
     uint32_t shards;
 };
 struct text_report {
-    uint64_t tokens, blocks;
+    uint64_t tokens, blocks, documents;
     uint32_t largest_id;
+    int32_t vocab;                 /* size of the tokenizer; 0: none */
+    char sha256[65];               /* of its file */
     struct text_part eval, *train; /* train: one per site */
 };
 

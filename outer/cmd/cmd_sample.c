@@ -1,5 +1,5 @@
-/* atoll sample: text that a trained model writes. With the byte vocabulary the prompt and the
- * output are text; with another tokenizer they are ids. */
+/* atoll sample: text that a trained model writes. With --ids, or where the run's tokenizer is not
+ * found, the prompt and the output are ids. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,11 +8,30 @@
 #include "outer/cmd/load.h"
 
 struct wish {
-    const char *prompt, *ids;
+    const char *prompt, *ids, *tokenizer;
     int64_t tokens, seed;
     bool logits;
     struct sample_options how;
+    struct tokenizer *t; /* NULL: bytes, or ids */
+    struct buffer text;  /* of all ids so far */
+    size_t printed;      /* bytes of it */
 };
+
+static enum err encode_prompt(const struct wish *w, struct arena *a, int32_t **ids, size_t *count)
+{
+    struct tokenizer_scratch *x;
+    struct buffer_ids made = {0};
+    TRY(tokenizer_scratch_open(&x));
+    enum err e = tokenizer_encode(w->t, x, w->prompt, strlen(w->prompt), &made);
+    tokenizer_scratch_close(x);
+    if (!e && !(*ids = arena_array(a, made.count + (size_t)w->tokens, sizeof **ids)))
+        e = ERR_MEMORY;
+    if (!e && made.count)
+        memcpy(*ids, made.ids, made.count * sizeof **ids);
+    *count = made.count;
+    buffer_ids_free(&made);
+    return e || *count ? e : err_set(ERR_CONFIG, "the prompt is empty");
+}
 
 /* "1, 2, 3" or the bytes of a text, behind each other in ids. */
 static enum err read_prompt(const struct load *l, const struct wish *w, struct arena *a,
@@ -21,11 +40,17 @@ static enum err read_prompt(const struct load *l, const struct wish *w, struct a
     const char *text = w->ids ? w->ids : w->prompt;
     bool bytes = l->run.s.data_tokenizer == DATA_TOKENIZER_BYTES && !w->ids;
     size_t most = strlen(text) + 1;
+    if (w->t)
+        return encode_prompt(w, a, ids, count);
     TRY_ALLOC(*ids = arena_array(a, most + (size_t)w->tokens, sizeof **ids));
     *count = 0;
     if (!bytes && !w->ids)
-        return err_set(ERR_CONFIG, "data.tokenizer = %s: give the prompt as --ids 1,2,3",
-                       config_choice_name(data_tokenizer_choices, l->run.s.data_tokenizer));
+        return err_set(
+            ERR_CONFIG,
+            "data.tokenizer = %s, and neither the run's directory nor that of its shards "
+            "has a tokenizer.json: name one with --tokenizer, or give the prompt as --ids "
+            "1,2,3",
+            config_choice_name(data_tokenizer_choices, l->run.s.data_tokenizer));
     while (*text) {
         char *end = (char *)(uintptr_t)text + 1;
         long id = bytes ? (long)(unsigned char)*text : strtol(text, &end, 10);
@@ -38,13 +63,43 @@ static enum err read_prompt(const struct load *l, const struct wish *w, struct a
     return *count ? ERR_OK : err_set(ERR_CONFIG, "the prompt is empty");
 }
 
-static void print_id(const struct load *l, const struct wish *w, int32_t id)
+/* Bytes of an incomplete character at the end of a text: its rest may come with the next id. */
+static size_t incomplete(const struct buffer *text)
 {
-    if (l->run.s.data_tokenizer == DATA_TOKENIZER_BYTES && !w->ids && id < 256)
+    size_t tail = 0;
+    while (tail < 3 && tail < text->count && (text->data[text->count - 1 - tail] & 0xc0) == 0x80)
+        tail++;
+    if (tail == text->count)
+        return 0;
+    uint8_t lead = text->data[text->count - 1 - tail];
+    size_t needed = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc0 ? 2 : 1;
+    return needed > tail + 1 ? tail + 1 : 0;
+}
+
+/* What the last id adds to the text. */
+static enum err print_text(struct wish *w, const int32_t *ids, size_t count)
+{
+    w->text.count = 0;
+    TRY(tokenizer_decode(w->t, ids, count, true, &w->text));
+    size_t end = w->text.count - incomplete(&w->text);
+    if (end > w->printed)
+        fwrite(w->text.data + w->printed, 1, end - w->printed, stdout);
+    w->printed = end > w->printed ? end : w->printed;
+    return ERR_OK;
+}
+
+/* The last of `count` ids. */
+static enum err print_id(const struct load *l, struct wish *w, const int32_t *ids, size_t count)
+{
+    int32_t id = ids[count - 1];
+    if (w->t)
+        TRY(print_text(w, ids, count));
+    else if (l->run.s.data_tokenizer == DATA_TOKENIZER_BYTES && !w->ids && id < 256)
         putchar(id);
     else
         printf("%d ", (int)id);
     fflush(stdout);
+    return ERR_OK;
 }
 
 /* What the model thinks of every id as the next one, for comparing with other programs
@@ -72,13 +127,25 @@ static enum err write_text(struct load *l, void *self)
     if (w->logits)
         return write_logits(l, &x, ids, count);
     for (size_t i = 0; i < count; i++)
-        print_id(l, w, ids[i]);
+        TRY(print_id(l, w, ids, i + 1));
     for (int64_t n = 0; n < w->tokens; n++, count++) {
         TRY(sample_next(&x, ids, count, (uint64_t)n, &ids[count]));
-        print_id(l, w, ids[count]);
+        TRY(print_id(l, w, ids, count + 1));
     }
     putchar('\n');
     return ERR_OK;
+}
+
+static enum err write_with_tokenizer(struct load *l, void *self)
+{
+    struct wish *w = self;
+    bool ids = w->ids || (l->run.s.data_tokenizer == DATA_TOKENIZER_BYTES && !w->tokenizer);
+    if (!ids)
+        TRY(load_tokenizer(l, w->tokenizer, &w->t));
+    enum err e = write_text(l, w);
+    tokenizer_close(w->t);
+    buffer_free(&w->text);
+    return e;
 }
 
 enum err cmd_sample(int argc, char **argv)
@@ -88,8 +155,11 @@ enum err cmd_sample(int argc, char **argv)
         .prompt = "The ", .tokens = 300, .seed = 1, .how = {.temperature = 0.8, .top_k = 40}};
     const struct args_option options[] = {
         LOAD_ROWS(&from),
-        {"prompt", ARGS_TEXT, &w.prompt, .value = "TEXT",
-         .help = "What the text begins with (byte vocabulary)."},
+        {"prompt", ARGS_TEXT, &w.prompt, .value = "TEXT", .help = "What the text begins with."},
+        {"tokenizer", ARGS_TEXT, &w.tokenizer, .value = "PATH",
+         .help =
+             "Its tokenizer (default: tokenizer.json or vocab.txt of the run's directory, or of "
+             "the one of its shards)."},
         {"ids", ARGS_TEXT, &w.ids, .value = "1,2,..",
          .help = "The prompt as token ids; the output is ids too."},
         {"tokens", ARGS_INT, &w.tokens, .value = "N", .min = 1, .max = 1e6,
@@ -111,5 +181,5 @@ enum err cmd_sample(int argc, char **argv)
                         .settings = run_nearest_setting,
                         .options = options,
                         .count = sizeof options / sizeof *options};
-    return load_run(&args, argc, argv, &from, write_text, &w);
+    return load_run(&args, argc, argv, &from, write_with_tokenizer, &w);
 }

@@ -272,6 +272,38 @@ enum err load_model(struct load *l, size_t tokens_max)
     return dev_sync(l->dev);
 }
 
+/* ---- its tokenizer ---- */
+
+static bool has_tokenizer(const char *directory, struct arena *a)
+{
+    char *json = arena_printf(a, "%s/tokenizer.json", directory),
+         *vocab = arena_printf(a, "%s/vocab.txt", directory);
+    return json && vocab && (file_exists(json) || file_exists(vocab));
+}
+
+static const char *directory_of(const struct config_list *paths, struct arena *a)
+{
+    const char *slash = paths->count ? strrchr(paths->items[0], '/') : NULL;
+    return slash ? arena_string(a, paths->items[0], (size_t)(slash - paths->items[0])) : ".";
+}
+
+enum err load_tokenizer(const struct load *l, const char *path, struct tokenizer **t)
+{
+    struct arena a = arena_make(0);
+    const char *places[] = {l->run.s.run_dir, directory_of(&l->run.s.data_train, &a),
+                            directory_of(&l->run.s.data_eval, &a)};
+    *t = NULL;
+    for (size_t i = 0; !path && i < sizeof places / sizeof *places; i++)
+        if (places[i] && has_tokenizer(places[i], &a))
+            path = places[i];
+    enum err e = path ? tokenizer_open(t, path) : ERR_OK;
+    arena_free(&a);
+    if (!e && *t && tokenizer_size(*t) > l->run.s.model_vocab)
+        e = err_set(ERR_MISMATCH, "%s has %d tokens, more than model.vocab = %lld",
+                    tokenizer_file(*t), tokenizer_size(*t), (long long)l->run.s.model_vocab);
+    return e;
+}
+
 enum err load_run(struct args *args, int argc, char **argv, const struct load_options *o,
                   enum err (*work)(struct load *l, void *self), void *self)
 {

@@ -6,6 +6,7 @@
  * all fragments; it must not be running, nor be one of several that share the fragments Everything
  * else is ERR_INPUT. The configuration must describe the same model: ERR_MISMATCH.
  */
+#include "inner/data/tokenizer/tokenizer.h"
 #include "inner/model/model.h"
 #include "kernels/base/args.h"
 #include "outer/config/run.h"
@@ -37,5 +38,8 @@ enum err load_model(struct load *l, size_t tokens_max) MUST;
 /* A whole command: arguments, load_open, `work`, and all closed. */
 enum err load_run(struct args *args, int argc, char **argv, const struct load_options *o,
                   enum err (*work)(struct load *l, void *self), void *self) MUST;
+/* The tokenizer of the run: of `path`, else of the run directory, else of the directory of the
+ * first data.train or data.eval. *t NULL: there is none. The caller closes it. */
+enum err load_tokenizer(const struct load *l, const char *path, struct tokenizer **t) MUST;
 
 #endif

@@ -33,9 +33,55 @@ expect 4 "already there" "$atoll" data --out "$dir/shards" "$dir/text"
 expect 0 "train, site 0" "$atoll" data --out "$dir/shards" --force "$dir/text"
 [ ! -e "$dir/shards/train-1-0000.bin" ]
 expect 4 "the nearest is --sites" "$atoll" data --out "$dir/x" --stes 2 "$dir/text"
-expect 4 "compressed (gzip)" "$atoll" data --out "$dir/x" "$dir/own.txt.gz"
+expect 0 "train, site 0" "$atoll" data --out "$dir/packed" "$dir/own.txt.gz"
+expect 0 "train, site 0" "$atoll" data --out "$dir/plain" "$dir/text"
 expect 4 "No such file" "$atoll" data --out "$dir/x" "$dir/none"
 expect 4 "name the text files" "$atoll" data --out "$dir/x"
 expect 0 "Usage: atoll data" "$atoll" data --help
 expect 4 "not a readable file" "$prepare" --text "$dir/none" "$dir/y"
 expect 4 "unknown option" "$prepare" --txt "$dir/none" "$dir/y"
+
+# ---- tokenizers ----
+# Learned, the same for every number of threads; then text in, a run, and text out.
+for threads in 1 3; do
+    OMP_NUM_THREADS=$threads "$atoll" data --tokenizer wordpiece --learn 120 --out "$dir/words$threads" --sites 2 "$dir/text" >"$dir/said"
+done
+grep -q "2000 documents, a vocabulary of" "$dir/said"
+for file in tokenizer.json vocab.txt train-0-0000.bin train-1-0000.bin eval-0000.bin data.json; do
+    cmp "$dir/words1/$file" "$dir/words3/$file"
+done
+grep -q "$(sha256sum <"$dir/words1/tokenizer.json" | cut -c1-64)" "$dir/words1/data.json"
+expect 4 "has no room" "$atoll" data --tokenizer bpe --learn 100 --out "$dir/x" "$dir/text"
+expect 4 "give --learn N" "$atoll" data --tokenizer wordpiece --out "$dir/x" "$dir/text"
+expect 4 "--learn needs --tokenizer" "$atoll" data --learn 300 --out "$dir/x" "$dir/text"
+printf 'good\nbad \377 byte\n' >"$dir/latin"
+expect 4 "latin: line 2, byte 5 is not UTF-8" "$atoll" data --tokenizer "$dir/words1" --out "$dir/x" "$dir/latin"
+
+# A directory, with compressed files in it: sorted, each file a document.
+mkdir -p "$dir/many/b" "$dir/many/a"
+head -c 20000 "$dir/text" | gzip >"$dir/many/b/one.txt.gz"
+head -c 20000 "$dir/text" >"$dir/many/a/two.txt"
+expect 0 "2 documents, a vocabulary of" "$atoll" data --tokenizer bpe --learn 300 --out "$dir/bpe" "$dir/many"
+cat >"$dir/run.yaml" <<EOF
+run:
+  dir: $dir/run
+data:
+  train: ["$dir/bpe/train-0-*.bin"]
+  tokenizer: external
+model:
+  vocab: 300
+  layers: 1
+  heads: 2
+  width: 32
+  context: 32
+train:
+  sequence: 32
+  batch_tokens: 128
+  steps: 20
+  warmup: 2
+EOF
+expect 0 "all 20 steps done" "$atoll" train --config "$dir/run.yaml"
+expect 0 "^Entry 1" "$atoll" sample --config "$dir/run.yaml" --prompt "Entry 1" --tokens 8
+expect 0 "^[0-9 ]*$" "$atoll" sample --config "$dir/run.yaml" --ids 1,2 --tokens 8
+rm "$dir/bpe/tokenizer.json"
+expect 4 "name one with --tokenizer" "$atoll" sample --config "$dir/run.yaml" --prompt "Entry 1"

@@ -18,6 +18,7 @@ LAYERS = [
     ["kernels"],
     ["kernels/cpu", "kernels/cuda"],
     ["inner/config"],
+    ["inner/data/tokenizer"],
     ["inner/data", "inner/coll"],
     ["inner/model"],
     ["inner/io", "inner/optim"],

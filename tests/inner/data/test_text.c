@@ -4,7 +4,9 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include "inner/data/shard.h"
+#include "inner/data/sidecar.h"
 #include "inner/data/text.h"
+#include "inner/data/unpack.h"
 
 static struct arena arena;
 static char out[128];
@@ -175,7 +177,9 @@ static void unusable_text_is_named(void **state)
     assert_says("empty.txt: empty");
     assert_int_equal(prepare(scratch_write("a.gz", "\x1f\x8b\x08\0abc", 7), options(1), &report),
                      ERR_INPUT);
-    assert_says("a.gz: compressed (gzip); unpack it first");
+    assert_says("a.gz: gzip: cut short behind 7 of 7 bytes");
+    assert_int_equal(prepare(scratch_write("a.bz2", "BZh91AY", 7), options(1), &report), ERR_INPUT);
+    assert_says("a.bz2: compressed (bzip2); unpack it first");
     assert_int_equal(prepare(scratch_write("s.txt", "too short", 9), options(1), &report),
                      ERR_INPUT);
     assert_says("the text is too short: the held-out part would have 9 tokens");
@@ -270,7 +274,7 @@ static void braces_are_not_trained_on(void **state)
     o.source.field = "id";
     assert_int_equal(prepare(path, o, &report), ERR_INPUT);
     assert_says("x.jsonl:1: no text in the field \"id\"");
-    path = scratch_write("y.jsonl", "{\"text\": \"good\"}\n{\"text\": bad}\n", 33);
+    path = scratch_write("y.jsonl", "{\"text\": \"good\"}\n{\"text\": bad}\n", 31);
     o.source.field = "text";
     assert_int_equal(prepare(path, o, &report), ERR_INPUT);
     assert_says("y.jsonl:2: ");
@@ -354,6 +358,160 @@ static void ids_of_another_tokenizer_are_taken(void **state)
     assert_int_equal(prepare(scratch_write("x.bin", small, sizeof small), o, &report), ERR_CONFIG);
 }
 
+/* ---- compressed files and tokenizers ---- */
+
+static const char packed_text[] = "Hello, first part.\n\nAnd the second.\n";
+static const uint8_t gzip_members[] = {
+    0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02, 0x03, 0xf3, 0x48, 0xcd, 0xc9, 0xc9, 0xd7,
+    0x51, 0x48, 0xcb, 0x2c, 0x2a, 0x2e, 0x51, 0x28, 0x48, 0x2c, 0x2a, 0xd1, 0xe3, 0xe2, 0x02, 0x00,
+    0x47, 0xe5, 0x42, 0xcc, 0x14, 0x00, 0x00, 0x00, 0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00,
+    0x02, 0x03, 0x73, 0xcc, 0x4b, 0x51, 0x28, 0xc9, 0x48, 0x55, 0x28, 0x4e, 0x4d, 0xce, 0xcf, 0x4b,
+    0xd1, 0xe3, 0x02, 0x00, 0xa9, 0xd1, 0x2d, 0x8c, 0x10, 0x00, 0x00, 0x00};
+static const uint8_t zstd_frames[] = {
+    0x28, 0xb5, 0x2f, 0xfd, 0x04, 0x68, 0xa1, 0x00, 0x00, 0x48, 0x65, 0x6c, 0x6c, 0x6f, 0x2c, 0x20,
+    0x66, 0x69, 0x72, 0x73, 0x74, 0x20, 0x70, 0x61, 0x72, 0x74, 0x2e, 0x0a, 0x0a, 0xa7, 0xe0, 0x9b,
+    0x7a, 0x28, 0xb5, 0x2f, 0xfd, 0x04, 0x68, 0x81, 0x00, 0x00, 0x41, 0x6e, 0x64, 0x20, 0x74, 0x68,
+    0x65, 0x20, 0x73, 0x65, 0x63, 0x6f, 0x6e, 0x64, 0x2e, 0x0a, 0x1b, 0x65, 0x5f, 0xc9};
+
+static void several_members_are_one_text(void **state)
+{
+    (void)state;
+    const struct {
+        const uint8_t *data;
+        size_t bytes;
+        const char *name;
+    } files[] = {{gzip_members, sizeof gzip_members, "gzip"},
+                 {zstd_frames, sizeof zstd_frames, "zstd"}};
+    struct buffer text = {0};
+    for (size_t i = 0; i < 2; i++) {
+        text.count = 0;
+        assert_int_equal(unpack_all("x", files[i].data, files[i].bytes, &text), ERR_OK);
+        assert_int_equal(text.count, sizeof packed_text - 1);
+        assert_memory_equal(text.data, packed_text, sizeof packed_text - 1);
+        for (size_t cut = 6; cut + 1 < files[i].bytes; cut += 7) { /* cut short, or whole so far */
+            text.count = 0;
+            if (unpack_all("x", files[i].data, cut, &text))
+                assert_says(files[i].name);
+            else
+                assert_true(text.count < sizeof packed_text - 1);
+        }
+        assert_int_equal(unpack_all("x", files[i].data, files[i].bytes - 9, &text), ERR_INPUT);
+        assert_says("cut short");
+        uint8_t damaged[200];
+        memcpy(damaged, files[i].data, files[i].bytes);
+        damaged[files[i].bytes - 6] ^= 0x55;
+        damaged[12] ^= 0x55;
+        assert_int_equal(unpack_all("x", damaged, files[i].bytes, &text), ERR_INPUT);
+    }
+    buffer_free(&text);
+}
+
+/* Words of one token each: ids say which text is where. */
+static const char *vocabulary(void)
+{
+    static const char text[] = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\none\ntwo\nthree\nfour\n";
+    return scratch_write("words.txt", text, sizeof text - 1);
+}
+
+static void shard_is(const char *name, const int32_t *wanted, size_t count)
+{
+    struct shard_set set;
+    struct config_list list = {(const char *[]){arena_printf(&arena, "%s/%s", out, name)}, 1};
+    int32_t ids[100];
+    assert_int_equal(shard_set_open(&set, &arena, &list, 9), ERR_OK);
+    assert_int_equal(set.tokens, count);
+    shard_read(&set.shards[0], 0, count, ids);
+    assert_memory_equal(ids, wanted, count * sizeof *ids);
+    shard_set_close(&set);
+    struct sidecar s;
+    bool found;
+    assert_int_equal(sidecar_read(&s, out, &arena, &found), ERR_OK);
+    assert_true(found);
+    assert_string_equal(s.kind, "wordpiece");
+    assert_string_equal(s.tokenizer, "vocab.txt");
+    assert_string_equal(s.word_start, "##");
+    assert_int_equal(s.vocab, 9);
+    assert_int_equal(s.special[SIDECAR_CLS], 2);
+    assert_int_equal(s.special[SIDECAR_MASK], 4);
+    assert_int_equal(s.tokens, count);
+    assert_int_equal(s.documents, 3);
+}
+
+static void documents_begin_with_a_marker(void **state)
+{
+    (void)state;
+    struct text_options o = options(1);
+    struct text_report report;
+    o.held_out = 0;
+    o.sequence = 4;
+    o.replace = true;
+    o.tokenizer = vocabulary();
+    static const char plain[] = "One two\nthree.\n \n\nTwo\n\n\nfour four";
+    assert_int_equal(prepare(scratch_write("p.txt", plain, sizeof plain - 1), o, &report), ERR_OK);
+    assert_int_equal(report.documents, 3);
+    assert_int_equal(report.vocab, 9);
+    shard_is("train-0-0000.bin", (const int32_t[]){3, 5, 6, 7, 1, 3, 6, 3, 8, 8}, 10);
+    static const char lines[] =
+        "{\"t\": \"one\\n\\ntwo\"}\n{\"t\": \"three\"}\n\n{\"t\": \"four\"}\n";
+    o.source.field = "t";
+    assert_int_equal(prepare(scratch_write("p.jsonl", lines, sizeof lines - 1), o, &report),
+                     ERR_OK);
+    shard_is("train-0-0000.bin", (const int32_t[]){3, 5, 6, 3, 7, 3, 8}, 7);
+    assert_true(file_exists(arena_printf(&arena, "%s/vocab.txt", out)));
+    o.source.field = NULL;
+    o.source.whole_files = true;
+    assert_int_equal(prepare(scratch("p.txt"), o, &report), ERR_OK);
+    assert_int_equal(report.documents, 1);
+    assert_int_equal(report.train[0].tokens, 8);
+    assert_int_equal(prepare(scratch_write("bad.txt", "one\ntwo \xe9 three\n", 17), o, &report),
+                     ERR_INPUT);
+    assert_says("bad.txt: line 2, byte 5 is not UTF-8");
+    o.sequence = 100;
+    assert_int_equal(prepare(scratch("p.txt"), o, &report), ERR_INPUT);
+    assert_says("the part of site 0 would have 8 tokens");
+    assert_false(file_exists(arena_printf(&arena, "%s/train-0-0000.bin", out)));
+}
+
+/* Thousands of documents for three parts: none is cut, and each is in one part. */
+static void documents_stay_whole(void **state)
+{
+    (void)state;
+    enum { DOCUMENTS = 5000 };
+    struct text_options o = options(2);
+    struct text_report report;
+    char *text = malloc(DOCUMENTS * 100), *at = text;
+    uint64_t markers = 0, tokens = 0;
+    assert_non_null(text);
+    o.tokenizer = vocabulary();
+    for (int i = 0; i < DOCUMENTS; i++) {
+        for (int j = 0; j <= i % 7; j++)
+            at += sprintf(at, "one two\n");
+        at += sprintf(at, "four\n\n");
+    }
+    assert_int_equal(prepare(scratch_write("d.txt", text, (size_t)(at - text)), o, &report),
+                     ERR_OK);
+    free(text);
+    assert_int_equal(report.documents, DOCUMENTS);
+    static const char *const names[] = {"eval-*.bin", "train-0-*.bin", "train-1-*.bin"};
+    for (int p = 0; p < 3; p++) {
+        struct shard_set set;
+        struct config_list list = {(const char *[]){arena_printf(&arena, "%s/%s", out, names[p])},
+                                   1};
+        assert_int_equal(shard_set_open(&set, &arena, &list, 9), ERR_OK);
+        int32_t before = 8, id;
+        for (uint64_t i = 0; i < set.shards[0].count; i++, before = id) {
+            shard_read(&set.shards[0], i, 1, &id);
+            assert_true(id != 3 || before == 8); /* a document ends with "four" */
+            markers += id == 3;
+        }
+        assert_int_equal(before, 8);
+        tokens += set.tokens;
+        shard_set_close(&set);
+    }
+    assert_int_equal(markers, DOCUMENTS);
+    assert_int_equal(tokens, report.tokens);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup(name, reset)
@@ -367,6 +525,9 @@ int main(void)
         T(unusable_text_is_named),
         T(shards_that_are_there_are_kept_unless_told),
         T(a_full_disk_leaves_no_partial_set),
+        T(several_members_are_one_text),
+        T(documents_begin_with_a_marker),
+        T(documents_stay_whole),
     };
     int failed = cmocka_run_group_tests(tests, scratch_open, scratch_close);
     arena_free(&arena);

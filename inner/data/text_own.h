@@ -1,0 +1,52 @@
+#ifndef TEXT_OWN_H
+#define TEXT_OWN_H
+/* What the files of `text` share. */
+#include "inner/data/sidecar.h"
+#include "inner/data/text.h"
+#include "inner/data/tokenizer/tokenizer.h"
+
+struct block {
+    const struct source *source;
+    uint64_t first, count; /* ids, or bytes of text */
+};
+struct work {
+    const struct text_options *o;
+    struct arena *a;
+    struct source *sources;
+    size_t source_count;
+    uint64_t document_count, text_bytes;
+    uint32_t largest_id;
+    unsigned id_bytes; /* of a shard's ids: 2, or 4 where a source may have ids beyond 65,535 */
+    bool whole_documents;
+    struct block *blocks;
+    uint64_t block_count, held; /* held: blocks of the held-out part */
+    const struct block **mine;  /* blocks of the part being written */
+    uint8_t *shard;             /* header and ids of the shard being filled */
+    struct tokenizer *tokenizer;
+    struct tokenizer_scratch **scratch; /* one for each thread */
+    int threads;
+    int32_t start_id; /* in front of each document; -1: none */
+    uint64_t done_bytes;
+};
+struct text_out { /* the shard being filled */
+    int64_t part;
+    struct text_part *report;
+    uint64_t filled;
+};
+
+/* The one way of an id into a shard. */
+enum err text_put(const struct work *w, struct text_out *out, uint32_t id) MUST;
+size_t text_document(const struct source *s, uint64_t at);
+bool text_is_held(const struct work *w, uint64_t i);
+
+/* Opens the tokenizer of the options, which is learned first if they say so. */
+enum err text_tokenizer_open(struct work *w, struct text_report *report) MUST;
+void text_tokenizer_close(struct work *w);
+/* Its file, and what names its special tokens, beside the shards. */
+enum err text_tokenizer_copy(const struct work *w) MUST;
+/* The digest of its file is stored in the report. */
+void text_tokenizer_describe(const struct work *w, struct sidecar *s, struct text_report *report);
+enum err text_blocks_put(struct work *w, struct text_out *out, const struct block **blocks,
+                         uint64_t count) MUST;
+
+#endif

@@ -1,0 +1,285 @@
+/* Text to ids, on all threads: blocks are encoded in groups and put into the shard in their order.
+ */
+#include <omp.h>
+#include <stdio.h>
+#include <string.h>
+#include "inner/data/text_own.h"
+#include "inner/data/tokenizer/learn.h"
+
+enum { GROUP_BLOCKS = 256, MESSAGE_BYTES = 400, FILE_BYTES_MAX = 1 << 28 };
+
+/* ---- the documents of a block ---- */
+
+struct cursor {
+    const struct block *block;
+    size_t next; /* document */
+};
+struct span { /* a document, or the part of it that lies in the block */
+    const uint8_t *text;
+    size_t bytes;
+    bool begins;
+};
+
+static struct cursor cursor_at(const struct block *b)
+{
+    return (struct cursor){b, text_document(b->source, b->first + 1)};
+}
+
+static bool span_next(struct cursor *c, struct span *span)
+{
+    const struct source *s = c->block->source;
+    uint64_t first = c->block->first, last = first + c->block->count;
+    if (c->next >= s->document_count || s->documents[c->next].start >= last)
+        return false;
+    struct source_document d = s->documents[c->next++];
+    uint64_t start = d.start > first ? d.start : first, end = d.end < last ? d.end : last;
+    *span = (struct span){s->data + start, end - start, d.start >= first};
+    return true;
+}
+
+/* ---- groups of blocks ---- */
+
+struct group {
+    struct buffer_ids ids[GROUP_BLOCKS];
+    enum err error;
+    char message[MESSAGE_BYTES]; /* an error's sentence belongs to the thread that found it */
+};
+
+static enum err block_encode(const struct work *w, struct tokenizer_scratch *x,
+                             const struct block *b, struct buffer_ids *ids)
+{
+    struct cursor c = cursor_at(b);
+    struct span span;
+    ids->count = 0;
+    while (span_next(&c, &span)) {
+        if (span.begins && w->start_id >= 0)
+            TRY(buffer_ids_add(ids, w->start_id));
+        TRY(tokenizer_encode(w->tokenizer, x, span.text, span.bytes, ids));
+    }
+    return ERR_OK;
+}
+
+static void error_keep(enum err *error, char message[MESSAGE_BYTES], enum err e)
+{
+#pragma omp critical(text_error)
+    if (e && !*error) {
+        *error = e;
+        snprintf(message, MESSAGE_BYTES, "%s", err_message());
+    }
+}
+
+static enum err group_encode(const struct work *w, struct group *g, const struct block **blocks,
+                             int count)
+{
+#pragma omp parallel for schedule(dynamic) num_threads(w->threads)
+    for (int i = 0; i < count; i++)
+        error_keep(&g->error, g->message,
+                   block_encode(w, w->scratch[omp_get_thread_num()], blocks[i], &g->ids[i]));
+    return g->error ? err_set(g->error, "%s", g->message) : ERR_OK;
+}
+
+static enum err group_put(struct work *w, struct text_out *out, const struct group *g,
+                          const struct block **blocks, int count)
+{
+    for (int i = 0; i < count; i++) {
+        for (size_t j = 0; j < g->ids[i].count; j++)
+            TRY(text_put(w, out, (uint32_t)g->ids[i].ids[j]));
+        w->done_bytes += blocks[i]->count;
+    }
+    if (w->o->progress)
+        w->o->progress(w->o->progress_self, "encode", w->done_bytes, w->text_bytes);
+    return ERR_OK;
+}
+
+enum err text_blocks_put(struct work *w, struct text_out *out, const struct block **blocks,
+                         uint64_t count)
+{
+    struct group *g = calloc(1, sizeof *g);
+    enum err e = g ? ERR_OK : err_set(ERR_MEMORY, "no memory for blocks of text");
+    for (uint64_t at = 0; !e && at < count; at += GROUP_BLOCKS) {
+        int some = count - at < GROUP_BLOCKS ? (int)(count - at) : GROUP_BLOCKS;
+        e = group_encode(w, g, blocks + at, some);
+        e = e ? e : group_put(w, out, g, blocks + at, some);
+    }
+    for (int i = 0; g && i < GROUP_BLOCKS; i++)
+        buffer_ids_free(&g->ids[i]);
+    free(g);
+    return e;
+}
+
+/* ---- learning ---- */
+
+struct lesson {
+    const struct tokenizer *base;
+    struct tally *words; /* one set for each thread */
+    enum err error;
+    char message[MESSAGE_BYTES];
+};
+
+static enum err word_count(void *self, const uint8_t *word, size_t bytes)
+{
+    return tally_add(self, word, bytes, 1);
+}
+
+static enum err block_count_words(const struct lesson *l, struct tokenizer_scratch *x,
+                                  struct tally *words, const struct block *b)
+{
+    struct cursor c = cursor_at(b);
+    struct split_sink sink = {word_count, words};
+    struct span span;
+    while (span_next(&c, &span))
+        TRY(tokenizer_words(l->base, x, span.text, span.bytes, &sink));
+    return ERR_OK;
+}
+
+/* Blocks that are held out teach nothing. */
+static enum err words_count(struct work *w, struct lesson *l)
+{
+    uint64_t done = 0;
+    for (uint64_t at = 0; at < w->block_count; at += GROUP_BLOCKS) {
+        uint64_t end = w->block_count - at < GROUP_BLOCKS ? w->block_count : at + GROUP_BLOCKS;
+#pragma omp parallel for schedule(dynamic) num_threads(w->threads)
+        for (uint64_t i = at; i < end; i++)
+            if (!text_is_held(w, i))
+                error_keep(&l->error, l->message,
+                           block_count_words(l, w->scratch[omp_get_thread_num()],
+                                             &l->words[omp_get_thread_num()], &w->blocks[i]));
+        if (l->error)
+            return err_set(l->error, "%s", l->message);
+        for (uint64_t i = at; i < end; i++)
+            done += w->blocks[i].count;
+        if (w->o->progress)
+            w->o->progress(w->o->progress_self, "count words", done, w->text_bytes);
+    }
+    for (int i = 1; i < w->threads; i++)
+        TRY(tally_merge(&l->words[0], &l->words[i]));
+    tally_sort(&l->words[0]);
+    return ERR_OK;
+}
+
+static enum err learn_from(struct work *w, struct lesson *l, const struct learn_options *o)
+{
+    TRY_ALLOC(l->words = arena_array(w->a, (size_t)w->threads, sizeof *l->words));
+    for (int i = 0; i < w->threads; i++)
+        TRY(tally_open(&l->words[i]));
+    TRY(words_count(w, l));
+    return learn_write(&l->words[0], o, w->o->out);
+}
+
+static enum err learn(struct work *w)
+{
+    struct learn_options o = {.kind = TOKENIZER_WORDPIECE,
+                              .size = w->o->learn,
+                              .alphabet_max = 1000,
+                              .lower = !w->o->cased};
+    struct lesson l = {0};
+    struct tokenizer *base;
+    if (!strcmp(w->o->tokenizer, "bpe"))
+        o.kind = TOKENIZER_BPE;
+    else if (strcmp(w->o->tokenizer, "wordpiece"))
+        return err_set(ERR_CONFIG, "--learn: --tokenizer %.60s: wordpiece or bpe expected",
+                       w->o->tokenizer);
+    TRY(learn_words_open(&base, &o));
+    l.base = base;
+    enum err e = learn_from(w, &l, &o);
+    for (int i = 0; l.words && i < w->threads; i++)
+        tally_close(&l.words[i]);
+    tokenizer_close(base);
+    return e;
+}
+
+/* ---- the tokenizer ---- */
+
+static enum err scratch_open(struct work *w)
+{
+    w->threads = omp_get_max_threads();
+    TRY_ALLOC(w->scratch =
+                  arena_array(w->a, (size_t)w->threads, sizeof(struct tokenizer_scratch *)));
+    for (int i = 0; i < w->threads; i++)
+        TRY(tokenizer_scratch_open(&w->scratch[i]));
+    return ERR_OK;
+}
+
+enum err text_tokenizer_open(struct work *w, struct text_report *report)
+{
+    static const enum tokenizer_role starts[] = {TOKENIZER_BOS, TOKENIZER_EOS, TOKENIZER_SEP};
+    TRY(scratch_open(w));
+    if (w->o->learn)
+        TRY(learn(w));
+    TRY(tokenizer_open(&w->tokenizer, w->o->learn ? w->o->out : w->o->tokenizer));
+    for (int i = 2; i >= 0; i--)
+        if (tokenizer_special(w->tokenizer, starts[i]) >= 0)
+            w->start_id = tokenizer_special(w->tokenizer, starts[i]);
+    report->vocab = tokenizer_size(w->tokenizer);
+    report->largest_id = w->largest_id = (uint32_t)report->vocab - 1;
+    w->id_bytes = report->vocab > UINT16_MAX + 1 ? 4 : 2;
+    return ERR_OK;
+}
+
+void text_tokenizer_close(struct work *w)
+{
+    tokenizer_close(w->tokenizer);
+    for (int i = 0; w->scratch && i < w->threads; i++)
+        tokenizer_scratch_close(w->scratch[i]);
+}
+
+static const char *copy_name(const struct work *w)
+{
+    const char *file = tokenizer_file(w->tokenizer);
+    size_t length = strlen(file);
+    return length > 4 && !strcmp(file + length - 4, ".txt") ? "vocab.txt" : "tokenizer.json";
+}
+
+void text_tokenizer_describe(const struct work *w, struct sidecar *s, struct text_report *report)
+{
+    static const char *const kinds[] = {[TOKENIZER_WORDPIECE] = "wordpiece",
+                                        [TOKENIZER_BPE] = "bpe",
+                                        [TOKENIZER_UNIGRAM] = "unigram"};
+    static const char *const starts[] = {[TOKENIZER_WORDPIECE] = "##",
+                                         [TOKENIZER_BPE] = "\xc4\xa0",
+                                         [TOKENIZER_UNIGRAM] = "\xe2\x96\x81"};
+    static const enum tokenizer_role roles[] = {[SIDECAR_CLS] = TOKENIZER_CLS,
+                                                [SIDECAR_SEP] = TOKENIZER_SEP,
+                                                [SIDECAR_MASK] = TOKENIZER_MASK,
+                                                [SIDECAR_PAD] = TOKENIZER_PAD,
+                                                [SIDECAR_UNK] = TOKENIZER_UNK};
+    struct digest d = tokenizer_digest(w->tokenizer);
+    digest_hex(&d, report->sha256);
+    s->tokenizer = copy_name(w);
+    s->kind = kinds[tokenizer_kind(w->tokenizer)];
+    s->sha256 = report->sha256;
+    s->vocab = tokenizer_size(w->tokenizer);
+    s->word_start = starts[tokenizer_kind(w->tokenizer)];
+    s->documents = report->documents;
+    for (int i = 0; i < SIDECAR_SPECIALS; i++)
+        s->special[i] = tokenizer_special(w->tokenizer, roles[i]);
+}
+
+static enum err file_copy(const struct work *w, const char *from, const char *name)
+{
+    char *to;
+    uint8_t *text;
+    struct file_part part;
+    TRY_ALLOC(to = arena_printf(w->a, "%s/%s", w->o->out, name));
+    if (!file_exists(from))
+        return ERR_OK;
+    TRY(file_read(from, FILE_BYTES_MAX, w->a, &text, &part.size_bytes));
+    part.data = text;
+    return file_write(to, &part, 1, 0644);
+}
+
+enum err text_tokenizer_copy(const struct work *w)
+{
+    static const char *const beside[] = {"tokenizer_config.json", "special_tokens_map.json"};
+    const char *file = tokenizer_file(w->tokenizer), *slash = strrchr(file, '/');
+    char *path;
+    if (w->o->learn)
+        return ERR_OK;
+    TRY(file_copy(w, file, copy_name(w)));
+    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
+        TRY_ALLOC(path = arena_printf(w->a, "%.*s%s", slash ? (int)(slash - file) + 1 : 0, file,
+                                      beside[i]));
+        TRY(file_copy(w, path, beside[i]));
+    }
+    return ERR_OK;
+}

@@ -1,0 +1,327 @@
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include "inner/data/tokenizer/tokenizer_own.h"
+#include "kernels/base/file.h"
+
+/* ---- open and close ---- */
+
+static enum err path_of(struct tokenizer *t, const char *path)
+{
+    static const char *const names[] = {"tokenizer.json", "vocab.txt"};
+    struct stat s;
+    if (stat(path, &s) || !S_ISDIR(s.st_mode)) {
+        TRY_ALLOC(t->file = arena_string(&t->arena, path, strlen(path)));
+        return ERR_OK;
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        TRY_ALLOC(t->file = arena_printf(&t->arena, "%s/%s", path, names[i]));
+        if (file_exists(t->file))
+            return ERR_OK;
+    }
+    return err_set(ERR_INPUT, "%s: neither tokenizer.json nor vocab.txt is there", path);
+}
+
+static enum err file_take(struct tokenizer *t)
+{
+    struct arena scratch = arena_make(0);
+    uint8_t *text;
+    size_t bytes, length = strlen(t->file);
+    enum err e = file_read(t->file, TOKENIZER_FILE_BYTES_MAX, &scratch, &text, &bytes);
+    if (!e) {
+        t->digest = digest_of(text, bytes);
+        e = length > 4 && !strcmp(t->file + length - 4, ".txt")
+                ? tokenizer_vocab_read(t, (const char *)text, bytes)
+                : tokenizer_json_read(t, t->file, (const char *)text, bytes);
+    }
+    arena_free(&scratch);
+    return e;
+}
+
+static enum err made(struct tokenizer **t)
+{
+    *t = calloc(1, sizeof **t);
+    if (!*t)
+        return err_set(ERR_MEMORY, "no memory for a tokenizer");
+    static atomic_uint_fast64_t serial;
+    (*t)->serial = atomic_fetch_add(&serial, 1) + 1;
+    (*t)->arena = arena_make(0);
+    for (int i = 0; i < TOKENIZER_ROLE_COUNT; i++)
+        (*t)->roles[i] = -1;
+    TRY(trie_open(&(*t)->names));
+    return subword_open(&(*t)->model);
+}
+
+static enum err opened(struct tokenizer **t, enum err e)
+{
+    if (!e)
+        e = tokenizer_added_open(*t);
+    if (e) {
+        tokenizer_close(*t);
+        *t = NULL;
+    }
+    return e;
+}
+
+enum err tokenizer_open(struct tokenizer **t, const char *path)
+{
+    enum err e = made(t);
+    if (!e)
+        e = path_of(*t, path);
+    if (!e)
+        e = file_take(*t);
+    return opened(t, e);
+}
+
+enum err tokenizer_parse(struct tokenizer **t, const char *what, const char *text, size_t bytes)
+{
+    enum err e = made(t);
+    if (!e) {
+        (*t)->digest = digest_of(text, bytes);
+        (*t)->file = arena_string(&(*t)->arena, what, strlen(what));
+        e = (*t)->file ? tokenizer_json_read(*t, what, text, bytes) : ERR_MEMORY;
+    }
+    return opened(t, e);
+}
+
+void tokenizer_close(struct tokenizer *t)
+{
+    if (!t)
+        return;
+    normal_close(&t->normal);
+    split_close(&t->split);
+    subword_close(&t->model);
+    trie_close(&t->names);
+    arena_free(&t->arena);
+    free(t);
+}
+
+enum err tokenizer_scratch_open(struct tokenizer_scratch **x)
+{
+    enum err e;
+    *x = calloc(1, sizeof **x);
+    e = *x ? pattern_match_open(&(*x)->match) : err_set(ERR_MEMORY, "no memory for a tokenizer");
+    if (!e)
+        e = subword_scratch_open(&(*x)->model);
+    if (e) {
+        tokenizer_scratch_close(*x);
+        *x = NULL;
+        return e;
+    }
+    (*x)->normal.match = (*x)->split.match = (*x)->match;
+    return ERR_OK;
+}
+
+void tokenizer_scratch_close(struct tokenizer_scratch *x)
+{
+    if (!x)
+        return;
+    normal_scratch_free(&x->normal);
+    split_scratch_free(&x->split);
+    subword_scratch_close(&x->model);
+    pattern_match_close(x->match);
+    free(x);
+}
+
+/* ---- text to ids ---- */
+
+struct encoding { /* what one call of tokenizer_encode works on */
+    const struct tokenizer *t;
+    struct tokenizer_scratch *x;
+    struct buffer_ids *out; /* NULL: only words are wanted */
+    struct split_sink sink;
+    bool first; /* the next piece begins where the text begins */
+};
+
+static enum err word_encode(void *self, const uint8_t *word, size_t bytes)
+{
+    struct encoding *c = self;
+    return subword_encode(&c->t->model, &c->x->model, word, bytes, c->out);
+}
+
+static enum err added_take(struct encoding *c, const struct tokenizer_added *a)
+{
+    c->first = false;
+    return c->out ? buffer_ids_add(c->out, a->id) : ERR_OK;
+}
+
+static enum err words_take(struct encoding *c, const uint8_t *s, size_t n)
+{
+    bool first = c->first;
+    c->first = false;
+    return split_apply(&c->t->split, &c->x->split, s, n, first, &c->sink);
+}
+
+/* Between two added tokens: normalise, find the added tokens that are looked for in normalised
+ * text, split the rest. */
+static enum err piece_encode(struct encoding *c, const uint8_t *s, size_t n)
+{
+    const struct tokenizer_added *a;
+    struct tokenizer_place p = {0};
+    const uint8_t *text;
+    size_t bytes;
+    TRY(normal_apply(&c->t->normal, &c->x->normal, s, n, &text, &bytes));
+    while ((a = tokenizer_added_next(c->t, true, text, bytes, &p))) {
+        if (p.start > p.at)
+            TRY(words_take(c, text + p.at, p.start - p.at));
+        TRY(added_take(c, a));
+    }
+    return p.at < bytes ? words_take(c, text + p.at, bytes - p.at) : ERR_OK;
+}
+
+static enum err text_encode(struct encoding *c, const uint8_t *s, size_t n)
+{
+    const struct tokenizer_added *a;
+    struct tokenizer_place p = {0};
+    size_t bad;
+    if (!unicode_check(s, n, &bad))
+        return err_set(ERR_INPUT, "byte %zu of the text is not UTF-8", bad + 1);
+    while ((a = tokenizer_added_next(c->t, false, s, n, &p))) {
+        if (p.start > p.at)
+            TRY(piece_encode(c, s + p.at, p.start - p.at));
+        TRY(added_take(c, a));
+    }
+    return p.at < n ? piece_encode(c, s + p.at, n - p.at) : ERR_OK;
+}
+
+enum err tokenizer_encode(const struct tokenizer *t, struct tokenizer_scratch *x, const void *text,
+                          size_t bytes, struct buffer_ids *out)
+{
+    struct encoding c = {.t = t, .x = x, .out = out, .first = true};
+    c.sink = (struct split_sink){word_encode, &c};
+    if (x->serial != t->serial)
+        cache_clear(&x->model.cache);
+    x->serial = t->serial;
+    return text_encode(&c, text, bytes);
+}
+
+enum err tokenizer_words(const struct tokenizer *t, struct tokenizer_scratch *x, const void *text,
+                         size_t bytes, const struct split_sink *sink)
+{
+    struct encoding c = {.t = t, .x = x, .sink = *sink, .first = true};
+    return text_encode(&c, text, bytes);
+}
+
+/* ---- ids to text ---- */
+
+static enum err bytes_decode(const char *token, struct buffer *out)
+{
+    size_t bytes = strlen(token), count;
+    TRY(buffer_reserve(out, bytes));
+    if (!tokenizer_bytes(token, bytes, out->data + out->count, &count))
+        return buffer_add(out, token, bytes);
+    out->count += count;
+    return ERR_OK;
+}
+
+/* Words are joined by blanks, but a full stop, comma, question or exclamation mark has none. */
+static enum err piece_decode(const struct tokenizer *t, const char *token, bool first,
+                             struct buffer *out)
+{
+    size_t prefix = strlen(t->prefix);
+    if (!first && prefix && !strncmp(token, t->prefix, prefix))
+        return buffer_add(out, token + prefix, strlen(token) - prefix);
+    if (!first && (!*token || !strchr(".,?!", *token)))
+        TRY(buffer_add(out, " ", 1));
+    return buffer_add(out, token, strlen(token));
+}
+
+static enum err marks_decode(const struct tokenizer *t, const char *token, bool first,
+                             struct buffer *out)
+{
+    for (size_t bytes = strlen(token); bytes;) {
+        bool mark = bytes >= t->mark_bytes && !memcmp(token, t->mark, t->mark_bytes);
+        size_t step = mark ? t->mark_bytes : 1;
+        if (!mark || !first)
+            TRY(buffer_add(out, mark ? " " : token, 1));
+        token += step;
+        bytes -= step;
+    }
+    return ERR_OK;
+}
+
+enum err tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t count,
+                          bool skip_special, struct buffer *out)
+{
+    bool first = true;
+    for (size_t i = 0; i < count; i++) {
+        const char *token = tokenizer_token(t, ids[i]);
+        if (!token || (skip_special && t->special[ids[i]]))
+            continue;
+        if (t->kind == TOKENIZER_BPE)
+            TRY(bytes_decode(token, out));
+        else if (t->kind == TOKENIZER_WORDPIECE)
+            TRY(piece_decode(t, token, first, out));
+        else
+            TRY(marks_decode(t, token, first, out));
+        first = false;
+    }
+    return ERR_OK;
+}
+
+/* ---- what it is ---- */
+
+enum tokenizer_kind tokenizer_kind(const struct tokenizer *t)
+{
+    return t->kind;
+}
+
+int32_t tokenizer_size(const struct tokenizer *t)
+{
+    return t->size;
+}
+
+const char *tokenizer_token(const struct tokenizer *t, int32_t id)
+{
+    return id >= 0 && id < t->size ? t->tokens[id] : NULL;
+}
+
+int32_t tokenizer_id(const struct tokenizer *t, const char *token)
+{
+    return trie_find(&t->names, (const uint8_t *)token, strlen(token));
+}
+
+int32_t tokenizer_special(const struct tokenizer *t, enum tokenizer_role role)
+{
+    return t->roles[role];
+}
+
+enum err tokenizer_need(const struct tokenizer *t, enum tokenizer_role role, int32_t *id)
+{
+    static const char *const names[] = {
+#define X(role_name, key, a, b, c) [TOKENIZER_##role_name] = a,
+        TOKENIZER_ROLES(X)
+#undef X
+    };
+    *id = t->roles[role];
+    return *id >= 0
+               ? ERR_OK
+               : err_set(ERR_INPUT, "%s: the vocabulary has no %s token", t->file, names[role]);
+}
+
+bool tokenizer_is_special(const struct tokenizer *t, int32_t id)
+{
+    return id >= 0 && id < t->size && t->special[id];
+}
+
+bool tokenizer_continues(const struct tokenizer *t, int32_t id)
+{
+    const char *token = tokenizer_token(t, id);
+    if (!token || t->special[id])
+        return false;
+    if (t->kind == TOKENIZER_WORDPIECE)
+        return !strncmp(token, t->prefix, strlen(t->prefix)) && token[strlen(t->prefix)];
+    if (t->kind == TOKENIZER_UNIGRAM)
+        return strncmp(token, (const char *)t->mark, t->mark_bytes) != 0;
+    return strncmp(token, "\xc4\xa0", 2) != 0; /* U+0120: a blank */
+}
+
+struct digest tokenizer_digest(const struct tokenizer *t)
+{
+    return t->digest;
+}
+
+const char *tokenizer_file(const struct tokenizer *t)
+{
+    return t->file;
+}

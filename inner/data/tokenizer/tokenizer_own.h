@@ -1,0 +1,68 @@
+#ifndef TOKENIZER_OWN_H
+#define TOKENIZER_OWN_H
+/* What the files of the tokenizer share. */
+#include "inner/data/tokenizer/normal.h"
+#include "inner/data/tokenizer/subword.h"
+#include "inner/data/tokenizer/tokenizer.h"
+
+enum { TOKENIZER_FILE_BYTES_MAX = 256 << 20, TOKENIZER_IDS_MAX = 1 << 24 };
+
+struct tokenizer_added { /* a token that is found before the text is split into words */
+    const uint8_t *text; /* what is looked for: normalised if `normalised` */
+    size_t bytes;
+    int32_t id;
+    bool single_word, lstrip, rstrip, normalised, special;
+};
+struct tokenizer_place {   /* where the search for added tokens is */
+    size_t at, start, end; /* bytes: behind the token before; this token */
+    size_t scan;           /* where the search goes on */
+};
+struct tokenizer_range {
+    uint32_t first, count;
+};
+struct tokenizer {
+    struct arena arena;
+    const char *file;
+    struct digest digest;
+    uint64_t serial; /* of this opening */
+    enum tokenizer_kind kind;
+    struct normal normal;
+    struct split split;
+    struct subword model;
+    const char **tokens; /* (size), NULL: no such id */
+    bool *special;       /* (size) */
+    int32_t size;
+    const char *prefix;  /* WORDPIECE: what marks the inside of a word */
+    const uint8_t *mark; /* UNIGRAM: what stands for a blank */
+    size_t mark_bytes;
+    struct tokenizer_added *added; /* sorted by kind and first byte, longest first */
+    size_t added_count;
+    struct tokenizer_range begins[2][256]; /* [normalised][first byte], into `added` */
+    struct trie names;                     /* every token as the file writes it */
+    int32_t roles[TOKENIZER_ROLE_COUNT];
+};
+struct tokenizer_scratch {
+    struct normal_scratch normal;
+    struct split_scratch split;
+    struct subword_scratch model;
+    struct pattern_match *match;
+    uint64_t serial; /* of the tokenizer whose words the cache has */
+};
+
+enum err tokenizer_json_read(struct tokenizer *t, const char *what, const char *text,
+                             size_t bytes) MUST;
+enum err tokenizer_vocab_read(struct tokenizer *t, const char *text, size_t bytes) MUST;
+/* After the model: its normaliser is applied to the texts of those that say so. */
+enum err tokenizer_added_open(struct tokenizer *t) MUST;
+/* The next added token that counts; NULL: none. `p` begins as zero: text[p->at, p->start) lies in
+ * front of the token, and text[p->at, n) is left when there is none. */
+const struct tokenizer_added *tokenizer_added_next(const struct tokenizer *t, bool normalised,
+                                                   const uint8_t *s, size_t n,
+                                                   struct tokenizer_place *p);
+enum err tokenizer_token_add(struct tokenizer *t, int32_t id, const char *text, size_t bytes) MUST;
+/* The byte that a character of a byte-level vocabulary stands for; -1: none. */
+int tokenizer_byte(uint32_t point);
+/* The bytes of a byte-level token; false: it has characters that stand for none. */
+bool tokenizer_bytes(const char *token, size_t bytes, uint8_t *out, size_t *count);
+
+#endif

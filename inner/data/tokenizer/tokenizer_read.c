@@ -1,0 +1,345 @@
+/* tokenizer.json: the model, its tokens, and the added tokens. */
+#include <stdio.h>
+#include "inner/config/json.h"
+#include "inner/data/tokenizer/tokenizer_read.h"
+
+bool tokenizer_json_flag(const struct json *j, const char *key, bool fallback)
+{
+    const struct json *item = json_find(j, key);
+    return item && item->kind == JSON_FLAG ? item->number > 0 : fallback;
+}
+
+const char *tokenizer_json_text(const struct json *j, const char *key)
+{
+    const struct json *item = json_find(j, key);
+    return item && item->kind == JSON_WORDS ? item->text : NULL;
+}
+
+static bool has_value(const struct json *j, const char *key)
+{
+    const struct json *item = json_find(j, key);
+    return item && item->kind != JSON_NOTHING &&
+           !(item->kind == JSON_FLAG && !(item->number > 0)) &&
+           !(item->kind == JSON_WORDS && !item->text_bytes) &&
+           !(item->kind == JSON_DECIMAL && !(item->number > 0));
+}
+
+/* ---- bytes of a byte-level vocabulary ---- */
+
+static bool stands_for_itself(uint32_t byte)
+{
+    return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) ||
+           (byte >= 174 && byte <= 255);
+}
+
+/* The other 68 bytes, in order, are U+0100 and the characters behind it. */
+int tokenizer_byte(uint32_t point)
+{
+    if (point < 256)
+        return stands_for_itself(point) ? (int)point : -1;
+    for (uint32_t byte = 0, next = 256; byte < 256; byte++)
+        if (!stands_for_itself(byte) && next++ == point)
+            return (int)byte;
+    return -1;
+}
+
+bool tokenizer_bytes(const char *token, size_t bytes, uint8_t *out, size_t *count)
+{
+    uint32_t point;
+    *count = 0;
+    for (size_t at = 0, step; at < bytes; at += step) {
+        step = unicode_read((const uint8_t *)token + at, bytes - at, &point);
+        int byte = step ? tokenizer_byte(point) : -1;
+        if (byte < 0)
+            return false;
+        out[(*count)++] = (uint8_t)byte;
+    }
+    return true;
+}
+
+/* ---- tokens ---- */
+
+static enum err tokens_grow(struct tokenizer *t, int32_t size)
+{
+    const char **tokens;
+    bool *special;
+    if (size <= t->size)
+        return ERR_OK;
+    TRY_ALLOC(tokens = arena_array(&t->arena, (size_t)size, sizeof *tokens));
+    TRY_ALLOC(special = arena_array(&t->arena, (size_t)size, sizeof *special));
+    if (t->size) {
+        memcpy(tokens, t->tokens, (size_t)t->size * sizeof *tokens);
+        memcpy(special, t->special, (size_t)t->size * sizeof *special);
+    }
+    t->tokens = tokens;
+    t->special = special;
+    t->size = size;
+    return ERR_OK;
+}
+
+/* Into the names, and into the trie of the model as the bytes that the model sees. */
+enum err tokenizer_token_add(struct tokenizer *t, int32_t id, const char *text, size_t bytes)
+{
+    const uint8_t *seen = (const uint8_t *)text;
+    size_t count = bytes;
+    uint8_t *raw;
+    ASSERT(id >= 0 && id < t->size);
+    TRY_ALLOC(t->tokens[id] = arena_string(&t->arena, text, bytes));
+    TRY(trie_add(&t->names, seen, bytes, id));
+    if (t->kind == TOKENIZER_BPE) {
+        TRY_ALLOC(raw = arena_alloc(&t->arena, bytes + 1));
+        if (!tokenizer_bytes(text, bytes, raw, &count))
+            return ERR_OK;
+        if (count == 1)
+            t->model.byte_ids[raw[0]] = id;
+        seen = raw;
+    }
+    return count ? trie_add(&t->model.trie, seen, count, id) : ERR_OK;
+}
+
+static enum err check_id(const char *what, const struct json *j, const char *name)
+{
+    if (j && j->kind == JSON_WHOLE && j->whole >= 0 && j->whole < TOKENIZER_IDS_MAX)
+        return ERR_OK;
+    return err_set(ERR_INPUT, "%s: \"%.60s\": no id from 0 to %d", what, name,
+                   TOKENIZER_IDS_MAX - 1);
+}
+
+/* {"token": id, ..} */
+static enum err map_read(struct tokenizer *t, const char *what, const struct json *vocab)
+{
+    int32_t size = 0;
+    if (!vocab || vocab->kind != JSON_MAP || !vocab->count)
+        return err_set(ERR_INPUT, "%s: model.vocab is no map of tokens to ids", what);
+    for (size_t i = 0; i < vocab->count; i++) {
+        TRY(check_id(what, &vocab->items[i], vocab->items[i].key));
+        size = vocab->items[i].whole >= size ? (int32_t)vocab->items[i].whole + 1 : size;
+    }
+    TRY(tokens_grow(t, size));
+    for (size_t i = 0; i < vocab->count; i++)
+        TRY(tokenizer_token_add(t, (int32_t)vocab->items[i].whole, vocab->items[i].key,
+                                strlen(vocab->items[i].key)));
+    return ERR_OK;
+}
+
+static enum err unknown_read(struct tokenizer *t, const char *what, const char *token)
+{
+    t->model.unknown = token ? tokenizer_id(t, token) : -1;
+    return t->model.unknown >= 0
+               ? ERR_OK
+               : err_set(ERR_INPUT, "%s: unk_token \"%.60s\" is not in the vocabulary", what,
+                         token ? token : "");
+}
+
+/* ---- the models ---- */
+
+enum err tokenizer_wordpiece_open(struct tokenizer *t, const char *what, const char *unknown,
+                                  const char *prefix, size_t points_max)
+{
+    TRY_ALLOC(t->prefix = arena_string(&t->arena, prefix, strlen(prefix)));
+    t->model.kind = SUBWORD_WORDPIECE;
+    t->model.word_points_max = points_max;
+    t->model.inner_node = trie_node(&t->model.trie, (const uint8_t *)prefix, strlen(prefix));
+    return unknown_read(t, what, unknown);
+}
+
+static enum err wordpiece_read(struct tokenizer *t, const char *what, const struct json *model)
+{
+    const char *prefix = tokenizer_json_text(model, "continuing_subword_prefix");
+    const struct json *most = json_find(model, "max_input_chars_per_word");
+    t->kind = TOKENIZER_WORDPIECE;
+    TRY(map_read(t, what, json_find(model, "vocab")));
+    return tokenizer_wordpiece_open(
+        t, what, tokenizer_json_text(model, "unk_token"), prefix ? prefix : "##",
+        most && most->kind == JSON_WHOLE && most->whole > 0 ? (size_t)most->whole : 100);
+}
+
+/* "a b", or ["a", "b"]. */
+static enum err merge_sides(const char *what, const struct json *j, size_t number,
+                            const char *side[2], size_t bytes[2])
+{
+    const char *blank = j->kind == JSON_WORDS ? strchr(j->text, ' ') : NULL;
+    if (blank) {
+        side[0] = j->text;
+        bytes[0] = (size_t)(blank - j->text);
+        side[1] = blank + 1;
+        bytes[1] = j->text_bytes - bytes[0] - 1;
+        return ERR_OK;
+    }
+    if (j->kind != JSON_LIST || j->count != 2 || j->items[0].kind != JSON_WORDS ||
+        j->items[1].kind != JSON_WORDS)
+        return err_set(ERR_INPUT, "%s: merge %zu is no pair of tokens", what, number);
+    for (int i = 0; i < 2; i++) {
+        side[i] = j->items[i].text;
+        bytes[i] = j->items[i].text_bytes;
+    }
+    return ERR_OK;
+}
+
+static enum err merge_read(struct tokenizer *t, const char *what, const struct json *j,
+                           size_t number, struct buffer *joined)
+{
+    const char *side[2] = {NULL, NULL};
+    size_t bytes[2] = {0, 0};
+    int32_t ids[3];
+    TRY(merge_sides(what, j, number, side, bytes));
+    joined->count = 0;
+    for (int i = 0; i < 2; i++) {
+        ids[i] = trie_find(&t->names, (const uint8_t *)side[i], bytes[i]);
+        TRY(buffer_add(joined, side[i], bytes[i]));
+    }
+    ids[2] = trie_find(&t->names, joined->data, joined->count);
+    if (ids[0] < 0 || ids[1] < 0 || ids[2] < 0)
+        return err_set(ERR_INPUT, "%s: merge %zu (\"%.40s\"): %s not in the vocabulary", what,
+                       number, side[0], ids[2] < 0 ? "its result is" : "its tokens are");
+    subword_merge_add(&t->model, ids[0], ids[1], (uint32_t)number, ids[2]);
+    return ERR_OK;
+}
+
+static enum err bpe_read(struct tokenizer *t, const char *what, const struct json *model)
+{
+    static const char *const refused[] = {"dropout", "continuing_subword_prefix",
+                                          "end_of_word_suffix", "byte_fallback"};
+    const struct json *merges = json_find(model, "merges");
+    struct buffer joined = {0};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        if (has_value(model, refused[i]))
+            return err_set(ERR_UNSUPPORTED, "%s: BPE with \"%s\" is not supported", what,
+                           refused[i]);
+    t->kind = TOKENIZER_BPE;
+    t->model.kind = SUBWORD_BPE;
+    t->model.whole_first = tokenizer_json_flag(model, "ignore_merges", false);
+    t->model.fuse_unknown = tokenizer_json_flag(model, "fuse_unk", false);
+    TRY(map_read(t, what, json_find(model, "vocab")));
+    if (has_value(model, "unk_token"))
+        TRY(unknown_read(t, what, tokenizer_json_text(model, "unk_token")));
+    if (!merges || merges->kind != JSON_LIST)
+        return err_set(ERR_INPUT, "%s: model.merges is no list", what);
+    TRY(subword_merges_open(&t->model, merges->count));
+    enum err e = ERR_OK;
+    for (size_t i = 0; !e && i < merges->count; i++)
+        e = merge_read(t, what, &merges->items[i], i, &joined);
+    buffer_free(&joined);
+    return e;
+}
+
+static enum err scores_read(struct tokenizer *t, const char *what, const struct json *vocab)
+{
+    TRY(tokens_grow(t, (int32_t)vocab->count));
+    t->model.scores = calloc(vocab->count, sizeof *t->model.scores);
+    if (!t->model.scores)
+        return err_set(ERR_MEMORY, "no memory for %zu scores", vocab->count);
+    for (size_t i = 0; i < vocab->count; i++) {
+        const struct json *j = &vocab->items[i];
+        if (j->kind != JSON_LIST || j->count != 2 || j->items[0].kind != JSON_WORDS ||
+            (j->items[1].kind != JSON_DECIMAL && j->items[1].kind != JSON_WHOLE))
+            return err_set(ERR_INPUT, "%s: model.vocab[%zu] is no pair of a token and its score",
+                           what, i);
+        double score = j->items[1].number;
+        t->model.scores[i] = score;
+        t->model.score_least = !i || score < t->model.score_least ? score : t->model.score_least;
+        TRY(tokenizer_token_add(t, (int32_t)i, j->items[0].text, j->items[0].text_bytes));
+    }
+    return ERR_OK;
+}
+
+static enum err unigram_read(struct tokenizer *t, const char *what, const struct json *model)
+{
+    const struct json *vocab = json_find(model, "vocab"), *unknown = json_find(model, "unk_id");
+    if (has_value(model, "byte_fallback"))
+        return err_set(ERR_UNSUPPORTED, "%s: Unigram with \"byte_fallback\" is not supported",
+                       what);
+    if (!vocab || vocab->kind != JSON_LIST || !vocab->count || vocab->count > TOKENIZER_IDS_MAX)
+        return err_set(ERR_INPUT, "%s: model.vocab is no list of tokens and scores", what);
+    t->kind = TOKENIZER_UNIGRAM;
+    t->model.kind = SUBWORD_UNIGRAM;
+    t->model.fuse_unknown = true;
+    t->mark = (const uint8_t *)"\xe2\x96\x81";
+    t->mark_bytes = 3;
+    TRY(check_id(what, unknown, "unk_id"));
+    if (unknown->whole >= (int64_t)vocab->count)
+        return err_set(ERR_INPUT, "%s: unk_id %lld is not in the vocabulary", what,
+                       (long long)unknown->whole);
+    t->model.unknown = (int32_t)unknown->whole;
+    return scores_read(t, what, vocab);
+}
+
+static enum err model_read(struct tokenizer *t, const char *what, const struct json *model)
+{
+    const char *type = model ? tokenizer_json_text(model, "type") : NULL;
+    if (!type)
+        return err_set(ERR_INPUT, "%s: no tokenizer.json: model.type is missing", what);
+    if (!strcmp(type, "WordPiece"))
+        return wordpiece_read(t, what, model);
+    if (!strcmp(type, "BPE"))
+        return bpe_read(t, what, model);
+    if (!strcmp(type, "Unigram"))
+        return unigram_read(t, what, model);
+    return err_set(
+        ERR_UNSUPPORTED,
+        "%s: a model of type \"%.40s\" is not supported; supported are WordPiece, BPE and "
+        "Unigram",
+        what, type);
+}
+
+/* ---- added tokens ---- */
+
+enum err tokenizer_added_add(struct tokenizer *t, const char *content, int32_t id,
+                             struct tokenizer_added a)
+{
+    size_t bytes = strlen(content);
+    TRY(tokens_grow(t, id + 1));
+    if (!t->tokens[id])
+        TRY_ALLOC(t->tokens[id] = arena_string(&t->arena, content, bytes));
+    TRY(trie_add(&t->names, (const uint8_t *)content, bytes, id));
+    t->special[id] = t->special[id] || a.special;
+    TRY_ALLOC(a.text = (const uint8_t *)arena_string(&t->arena, content, bytes));
+    a.bytes = bytes;
+    a.id = id;
+    t->added[t->added_count++] = a;
+    return ERR_OK;
+}
+
+/* A token that the model has keeps the model's id. */
+static enum err added_read(struct tokenizer *t, const char *what, const struct json *list)
+{
+    if (!list || list->kind != JSON_LIST || !list->count)
+        return ERR_OK;
+    TRY_ALLOC(t->added = arena_array(&t->arena, list->count, sizeof *t->added));
+    for (size_t i = 0; i < list->count; i++) {
+        const struct json *j = &list->items[i];
+        const char *content = tokenizer_json_text(j, "content");
+        bool special = tokenizer_json_flag(j, "special", false);
+        if (!content || !*content)
+            return err_set(ERR_INPUT, "%s: added_tokens[%zu] has no content", what, i);
+        TRY(check_id(what, json_find(j, "id"), content));
+        int32_t there = tokenizer_id(t, content);
+        TRY(tokenizer_added_add(
+            t, content, there >= 0 ? there : (int32_t)json_find(j, "id")->whole,
+            (struct tokenizer_added){.single_word = tokenizer_json_flag(j, "single_word", false),
+                                     .lstrip = tokenizer_json_flag(j, "lstrip", false),
+                                     .rstrip = tokenizer_json_flag(j, "rstrip", false),
+                                     .normalised = tokenizer_json_flag(j, "normalized", !special),
+                                     .special = special}));
+    }
+    return ERR_OK;
+}
+
+enum err tokenizer_json_read(struct tokenizer *t, const char *what, const char *text, size_t bytes)
+{
+    struct arena scratch = arena_make(0);
+    struct json j;
+    enum err e = json_read(&j, what, text, bytes, &scratch);
+    if (!e)
+        e = model_read(t, what, json_find(&j, "model"));
+    if (!e)
+        e = added_read(t, what, json_find(&j, "added_tokens"));
+    if (!e)
+        e = tokenizer_normal_read(t, what, json_find(&j, "normalizer"));
+    if (!e)
+        e = tokenizer_split_read(t, what, json_find(&j, "pre_tokenizer"));
+    if (!e)
+        e = tokenizer_roles_read(t, &scratch);
+    arena_free(&scratch);
+    return e;
+}

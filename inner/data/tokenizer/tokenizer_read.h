@@ -1,0 +1,21 @@
+#ifndef TOKENIZER_READ_H
+#define TOKENIZER_READ_H
+/* The readers of tokenizer.json, vocab.txt and the files beside them. `what` begins messages. */
+#include "inner/config/json.h"
+#include "inner/data/tokenizer/tokenizer_own.h"
+
+bool tokenizer_json_flag(const struct json *j, const char *key, bool fallback);
+const char *tokenizer_json_text(const struct json *j, const char *key); /* NULL: no text there */
+
+enum err tokenizer_wordpiece_open(struct tokenizer *t, const char *what, const char *unknown,
+                                  const char *prefix, size_t points_max) MUST;
+/* There is room for it in t->added. Text, length and id of `a` are set here. */
+enum err tokenizer_added_add(struct tokenizer *t, const char *content, int32_t id,
+                             struct tokenizer_added a) MUST;
+enum err tokenizer_normal_read(struct tokenizer *t, const char *what, const struct json *j) MUST;
+enum err tokenizer_split_read(struct tokenizer *t, const char *what, const struct json *j) MUST;
+/* From special_tokens_map.json or tokenizer_config.json beside the file, else by their usual texts.
+ */
+enum err tokenizer_roles_read(struct tokenizer *t, struct arena *scratch) MUST;
+
+#endif
