@@ -682,6 +682,23 @@ static double spread(const struct loader *l, uint64_t step, const uint32_t *orde
     return (most - least) / (sum / 8);
 }
 
+/* Of each quarter of the lengths (Kim et al.'s strata) the ranks have as many, but for the rows at
+ * its two ends. */
+static void check_strata(const uint32_t *order, const uint32_t *lengths, size_t each)
+{
+    for (uint32_t stratum = 0; stratum < 4; stratum++) {
+        size_t least = SIZE_MAX, most = 0;
+        for (size_t r = 0; r < 8; r++) {
+            size_t count = 0;
+            for (size_t i = 0; i < each; i++)
+                count += (lengths[order[r * each + i]] - 1) / (S / 4) == stratum;
+            least = count < least ? count : least;
+            most = count > most ? count : most;
+        }
+        assert_true(most - least <= 2);
+    }
+}
+
 static int compare_doubles(const void *x, const void *y)
 {
     double a = *(const double *)x, b = *(const double *)y;
@@ -707,6 +724,7 @@ static void the_deal_evens_out_the_ranks(void **state)
             lengths[i] = (uint32_t)objective_mlm.length(&l, loader_order(&l, place), place);
         }
         deal_snake(order, lengths, 8, EACH, keys);
+        check_strata(order, lengths, EACH);
         dealt[step] = spread(&l, step, order, lengths);
         undealt[step] = spread(&l, step, NULL, lengths);
     }

@@ -392,6 +392,54 @@ static void a_step_is_the_mean_over_its_targets(void **state)
         assert_true(fabsf(f[0].m[i] - f[1].m[i]) < 1e-6f);
 }
 
+/* Every third position has a target, and every second sequence a label. */
+static void append_both(const struct loader *l, uint64_t window, uint64_t example, struct batch *b)
+{
+    size_t at = b->tokens_count;
+    objective_causal.append(l, window, example, b);
+    for (size_t i = at; i < b->tokens_count; i++)
+        b->targets[i] = (i - at) % 3 ? -1 : b->targets[i];
+    b->labels[b->sequences - 1] = example % 2 ? 1 : -1;
+}
+
+static void count_both(const struct loader *l, uint64_t window, uint64_t example,
+                       struct target_counts *c)
+{
+    (void)window;
+    c->token += (l->options.sequence + 2) / 3;
+    c->sequence += example % 2;
+}
+
+/* The sum of the losses is divided by the targets of tokens; a sequence's loss is weighted, so that
+ * the same division makes its mean over the step of the site, whatever the micro-batch. */
+static void losses_of_both_kinds_have_one_divisor(void **state)
+{
+    (void)state;
+    struct objective both = objective_causal;
+    both.append = append_both;
+    both.count = count_both;
+    const char *micro[] = {"0", "32"};
+    double loss[2];
+    for (int i = 0; i < 2; i++) {
+        struct seen s = {.steps = 0};
+        struct train_hook h = hook_of(&s);
+        struct run r;
+        begin(&r, i ? "both-2" : "both-1",
+              (const char *[]){TINY, "--train.steps", "1", "--train.warmup", "0",
+                               "--train.micro_batch_tokens", micro[i], NULL});
+        r.t.loader.options.objective = &both;
+        r.t.loader.sequence_targets = true;
+        assert_int_equal(train_run(&r.t, &h), ERR_OK);
+        /* 16 sequences of 16: 6 targets each, 8 labels */
+        assert_true(r.t.batch.sequence_weight == 96.0f / 8);
+        assert_true(r.t.stats[STEP_TARGETS] == 96);
+        loss[i] = s.loss[0];
+        end(&r);
+    }
+    assert_true(fabs(loss[0] - loss[1]) < 1e-5);
+    assert_true(fabs(loss[0] - log(23)) < 0.3); /* a mean: the parameters are as they began */
+}
+
 /* ---- what goes wrong ---- */
 static void a_diverged_step_reaches_no_hook(void **state)
 {
@@ -500,6 +548,7 @@ int main(void)
         cmocka_unit_test_setup(checkpoint_of_another_run_is_refused, reset),
         cmocka_unit_test_setup(accumulation_changes_nothing, reset),
         cmocka_unit_test_setup(a_step_is_the_mean_over_its_targets, reset),
+        cmocka_unit_test_setup(losses_of_both_kinds_have_one_divisor, reset),
         cmocka_unit_test_setup(a_diverged_step_reaches_no_hook, reset),
         cmocka_unit_test_setup(batch_must_divide_among_ranks, reset),
         cmocka_unit_test_setup(too_much_memory_is_refused_before_it_is_taken, reset),

@@ -91,6 +91,19 @@ static void test_identity_holds_the_rate(void **state)
     assert_non_null(strstr(run.identity, "outer.sites=[a, b]\n"));
 }
 
+/* Sites number tokens and classes alike, or the aggregator refuses one. */
+static void test_identity_holds_the_vocabulary(void **state)
+{
+    (void)state;
+#define DIGEST "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
+    assert_int_equal(opened_as(RUN_SITE, MODEL "--outer.sites a --data.objective labels "
+                                               "--model.causal false --data.classes no,yes "
+                                               "--data.tokenizer_sha256 " DIGEST),
+                     ERR_OK);
+    assert_non_null(strstr(run.identity, "data.tokenizer_sha256=" DIGEST "\n"));
+    assert_non_null(strstr(run.identity, "data.classes=[no, yes]\n"));
+}
+
 /* The identity is of the settings that all sites share; a site trains with its own share. */
 static void test_site_settings(void **state)
 {
@@ -194,6 +207,7 @@ int main(void)
         cmocka_unit_test(test_every_role_checks_every_rule),
         cmocka_unit_test(test_roles_need),
         cmocka_unit_test(test_identity_holds_the_rate),
+        cmocka_unit_test(test_identity_holds_the_vocabulary),
         cmocka_unit_test(test_site_settings),
         cmocka_unit_test(test_state_options),
         cmocka_unit_test(test_cut_follows_partition),
